@@ -1,0 +1,54 @@
+"""Derivatives of time-dependent simulations, and inverse problems solved with them."""
+
+from daeosens.adjoint import Gradient, adjoint, evaluate
+from daeosens.cost import INDEPENDENT
+from daeosens.errors import (
+    DaeosensError,
+    InputError,
+    OptionError,
+    SolveError,
+    UnsupportedError,
+)
+from daeosens.forward import Stepping, Trajectory, solve
+from daeosens.matrices import Products
+from daeosens.objective import LeastSquares, Prior, Running, Terminal
+from daeosens.parameters import FieldParameter, InitialState, Parameter, Parameters
+from daeosens.problem import AUTONOMOUS, COLORING, DAE, ODE, Problem
+from daeosens.reduced import Reduced
+from daeosens.tangent import Sensitivities, Tangent, sensitivities, tangent
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AUTONOMOUS",
+    "COLORING",
+    "DAE",
+    "INDEPENDENT",
+    "ODE",
+    "DaeosensError",
+    "FieldParameter",
+    "Gradient",
+    "InitialState",
+    "InputError",
+    "LeastSquares",
+    "OptionError",
+    "Parameter",
+    "Parameters",
+    "Prior",
+    "Problem",
+    "Products",
+    "Reduced",
+    "Running",
+    "Sensitivities",
+    "SolveError",
+    "Stepping",
+    "Tangent",
+    "Terminal",
+    "Trajectory",
+    "UnsupportedError",
+    "adjoint",
+    "evaluate",
+    "sensitivities",
+    "solve",
+    "tangent",
+]

@@ -1,0 +1,17 @@
+"""Types of bindings.pyx, whose docstrings tell the rest."""
+
+import numpy as np
+from numpy.typing import NDArray
+from petsc4py import PETSc
+
+def rk_tableau(
+    ts: PETSc.TS,
+) -> tuple[
+    NDArray[np.float64],
+    NDArray[np.float64],
+    NDArray[np.float64],
+    NDArray[np.float64] | None,
+    int,
+    bool,
+]: ...
+def stages(ts: PETSc.TS) -> list[PETSc.Vec]: ...

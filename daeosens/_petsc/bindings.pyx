@@ -1,0 +1,109 @@
+# cython: language_level=3
+"""Functions of libpetsc that petsc4py 3.26 does not offer; signatures and types in bindings.pyi."""
+
+import numpy as np
+
+from petsc4py.PETSc cimport CHKERR, TS, PetscErrorCode, PetscTS, PetscVec, Vec
+
+from petsc4py import PETSc
+
+from daeosens.errors import InputError
+
+
+cdef extern from "petscts.h" nogil:
+    # Typed loosely on purpose: the C compiler takes the true widths from PETSc's own header.
+    ctypedef int PetscInt
+    ctypedef double PetscReal
+    ctypedef bint PetscBool
+    PetscErrorCode TSRKGetTableau(
+        PetscTS, PetscInt *, const PetscReal **, const PetscReal **, const PetscReal **,
+        const PetscReal **, PetscInt *, const PetscReal **, PetscBool *)
+    PetscErrorCode TSRKGetOrder(PetscTS, PetscInt *)
+    PetscErrorCode TSGetStages(PetscTS, PetscInt *, PetscVec **)
+    PetscErrorCode PetscObjectReference(void *)
+
+
+cdef object copy_of(const PetscReal *values, Py_ssize_t count):
+    cdef Py_ssize_t i
+    copied = np.empty(count)
+    cdef double[::1] target = copied
+    for i in range(count):
+        target[i] = values[i]
+    return copied
+
+
+def rk_tableau(TS ts):
+    """Read the Butcher tableau of a TS of type "rk"; a custom one of TSRKRegister too.
+
+    Not collective.
+
+    Parameters
+    ----------
+    ts : TS                 of type "rk"; ``setUp`` is not needed
+
+    Returns
+    -------
+    a : ndarray [s, s]      strictly lower triangular
+    b : ndarray [s]         weights of the solution
+    c : ndarray [s]         abscissae
+    b_embedded : ndarray [s] or None
+                            weights of the error estimate's companion; None where there is none
+    order : int             of the solution
+    fsal : bool             the last stage is evaluated at the new solution (first same as last)
+
+    Raises
+    ------
+    InputError              the TS is of another type
+    """
+    if ts.getType() != PETSc.TS.Type.RK:
+        raise InputError(
+            f"rk_tableau: the TS is of type {ts.getType()!r}",
+            expected="'rk'",
+            remedy="ts.setType('rk')",
+        )
+    cdef PetscInt n_stages = 0, order = 0
+    cdef PetscBool fsal = False
+    cdef const PetscReal *a = NULL
+    cdef const PetscReal *b = NULL
+    cdef const PetscReal *c = NULL
+    cdef const PetscReal *b_embedded = NULL
+    # The count TSRKGetTableau returns as "p" is the interpolant's, not the order of the method.
+    CHKERR(TSRKGetTableau(ts.ts, &n_stages, &a, &b, &c, &b_embedded, NULL, NULL, &fsal))
+    CHKERR(TSRKGetOrder(ts.ts, &order))
+    return (
+        copy_of(a, n_stages * n_stages).reshape(n_stages, n_stages),
+        copy_of(b, n_stages),
+        copy_of(c, n_stages),
+        copy_of(b_embedded, n_stages) if b_embedded != NULL else None,
+        int(order),
+        bool(fsal),
+    )
+
+
+def stages(TS ts):
+    """List the stage values of the last step: views of PETSc's own vectors, not copies.
+
+    They hold the stages of the step just taken and are overwritten by the next one; copy what is
+    to be kept.  Empty before ``ts.setUp()`` and for types without stages.  Not collective.
+
+    Parameters
+    ----------
+    ts : TS                 after at least one step
+
+    Returns
+    -------
+    list of Vec [n]         in the order of the tableau's rows
+    """
+    cdef PetscInt n_stages = 0, i
+    cdef PetscVec *values = NULL
+    cdef Vec view
+    CHKERR(TSGetStages(ts.ts, &n_stages, &values))
+    views = []
+    if values == NULL:
+        return views
+    for i in range(n_stages):
+        view = Vec()
+        CHKERR(PetscObjectReference(<void *>values[i]))
+        view.vec = values[i]
+        views.append(view)
+    return views

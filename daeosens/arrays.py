@@ -1,0 +1,171 @@
+"""The only door between NumPy arrays and PETSc vectors, and between user callbacks and PETSc."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from mpi4py import MPI
+from petsc4py import PETSc
+
+from daeosens.errors import DaeosensError, InputError, SolveError
+
+Array: TypeAlias = npt.NDArray[np.float64]
+Parameters: TypeAlias = "Array | PETSc.Vec"
+"""Parameter values as callbacks see them: a few numbers [m], or one distributed field."""
+
+
+def read(vec: PETSc.Vec) -> Array:
+    """Return the local values [n_local] without marking the vector as changed.
+
+    PETSc 3.26 restarts a step whenever the state counter of the solution vector moves, so reading
+    must never go through the writable accessor.
+    """
+    return vec.getArray(readonly=True)
+
+
+def write(vec: PETSc.Vec, values: npt.ArrayLike) -> None:
+    """Overwrite the local values [n_local]."""
+    vec.getArray()[...] = values
+
+
+def gather(vec: PETSc.Vec) -> Array:
+    """Return all values [n] on every rank.  Collective on ``vec.comm``; for small vectors."""
+    if vec.comm.size == 1:
+        return read(vec).copy()
+    return np.concatenate(vec.comm.tompi4py().allgather(read(vec)))
+
+
+def scatter(values: npt.ArrayLike, vec: PETSc.Vec) -> PETSc.Vec:
+    """Write each rank's part of the replicated ``values`` [n] into ``vec``, and return it."""
+    start, end = vec.getOwnershipRange()
+    write(vec, np.asarray(values, dtype=float)[start:end])
+    return vec
+
+
+def copy_all(vecs: Sequence[PETSc.Vec]) -> list[PETSc.Vec]:
+    """Return a copy of each vector."""
+    return [vec.copy() for vec in vecs]
+
+
+def finite_array(values: npt.ArrayLike, name: str, shape: tuple[int, ...] | None = None) -> Array:
+    """Turn user input into a float array, or say what is wrong with it.
+
+    Parameters
+    ----------
+    values : array_like
+        What the user gave.
+    name : str
+        What the user calls it, for the message.
+    shape : tuple of int, optional
+        The shape it must have.
+
+    Raises
+    ------
+    InputError
+        Not numbers, NaN or infinite (first position named), or another shape (both named).
+    """
+    try:
+        array = np.array(values, dtype=float)
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"{name} is not an array of real numbers ({error})", expected="real numbers"
+        ) from error
+    if shape is not None and array.shape != shape:
+        raise InputError(f"{name} has shape {array.shape}", expected=f"shape {shape}")
+    if not np.isfinite(array).all():
+        where = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
+        raise InputError(
+            f"{name} is {array[where]} at index {list(where)}", expected="finite numbers"
+        )
+    return array
+
+
+def check_output(
+    values: object, name: str, shape: tuple[int, ...], t: object, kind: str = "callback"
+) -> npt.NDArray[Any]:
+    """Check what a NumPy-style callback returned.
+
+    Raises
+    ------
+    InputError
+        The shape is not ``shape``.
+    SolveError
+        Some value is not finite: the solution has left the domain of the callback.
+    """
+    array = np.asarray(values)
+    if array.shape != shape:
+        raise InputError(
+            f"{kind} '{name}' returned shape {array.shape} at t = {_number(t)} ({_rank()})",
+            expected=f"shape {shape}",
+            remedy=f"return an array of shape {shape} from '{name}'",
+        )
+    if not np.isfinite(array).all():
+        where = [int(i) for i in np.argwhere(~np.isfinite(array))[0]]
+        raise SolveError(
+            f"{kind} '{name}' returned {array[tuple(where)]} in entry {where} "
+            f"at t = {_number(t)} ({_rank()})",
+            expected="finite values",
+            remedy="smaller steps, bounds on the parameters, or another starting point",
+        )
+    return array
+
+
+def guarded(callback: Callable[..., Any], name: str, comm: PETSc.Comm) -> Callable[..., Any]:
+    """Wrap a user callback so that its exceptions carry its name, the time and the rank.
+
+    The first argument of the callback is taken as the time when it is a number.  On a communicator
+    of several ranks an exception of one rank would leave the others waiting for ever (PETSc 3.26
+    with petsc4py: the failing rank waits in PetscFinalize), so the traceback is printed and the
+    job aborted.  ``SolveError`` is exempt: whoever raises it promises to do so on every rank.
+    """
+    aborts = comm.size > 1
+
+    def call(*arguments: Any) -> Any:
+        try:
+            return callback(*arguments)
+        except Exception as error:
+            time = arguments[0] if arguments and np.isscalar(arguments[0]) else None
+            at = "" if time is None else f" at t = {_number(time)}"
+            error.add_note(f"in callback '{name}'{at} ({_rank()})")
+            if aborts and not isinstance(error, DaeosensError):
+                abort(error)
+            raise
+
+    return call
+
+
+def abort(error: BaseException) -> None:
+    """Print the traceback with this rank's number and end the whole job with exit code 1."""
+    text = "".join(traceback.format_exception(error))
+    sys.stdout.flush()
+    sys.stderr.write(f"[rank {MPI.COMM_WORLD.rank}] {text}")
+    sys.stderr.flush()
+    MPI.COMM_WORLD.Abort(1)
+    os._exit(1)  # pragma: no cover (Abort does not return)
+
+
+def install_abort_hook() -> None:
+    """Make an uncaught exception on any rank end the whole job (once, only with several ranks)."""
+    if MPI.COMM_WORLD.size == 1 or getattr(sys.excepthook, "ends_the_job", False):
+        return
+
+    def hook(_kind: type[BaseException], error: BaseException, _where: object) -> None:
+        abort(error)
+
+    hook.ends_the_job = True  # type: ignore[attr-defined]
+    sys.excepthook = hook
+
+
+def _number(t: object) -> str:
+    value = complex(t).real if isinstance(t, (int, float, complex, np.number)) else t
+    return f"{value:.9g}" if isinstance(value, float) else str(value)
+
+
+def _rank() -> str:
+    return f"rank {MPI.COMM_WORLD.rank}"

@@ -1,0 +1,121 @@
+"""Missing derivatives of NumPy callbacks, by complex step: exact to rounding, or refused."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from daeosens.arrays import Array
+from daeosens.errors import InputError
+
+STEP = 1e-40
+"""Imaginary perturbation; so small that the truncation error of the complex step underflows."""
+
+
+class ComplexStep:
+    """Jacobian of ``function`` in the argument number ``position``, column by column.
+
+    d f / d x_j = Im f(x + i h e_j) / h with h = 1e-40.  The first use is compared with a central
+    difference along one direction, because functions such as ``abs`` or ``real`` take complex
+    numbers and silently lose the derivative.
+
+    Parameters
+    ----------
+    function : callable
+        ``function(*arguments) -> array [n]`` or a number.
+    position : int
+        Which argument is perturbed; a number or an array [m].
+    name : str
+        The callback's name in messages.
+    remedy : str
+        What the user can supply instead.
+
+    Source
+    ------
+    Squire and Trapp, SIAM Review 40(1), 1998.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> jacobian = ComplexStep(lambda x: np.array([x[0] * x[1]]), 0, "f", "jacobian=")
+    >>> jacobian(np.array([2.0, 3.0]))
+    array([[3., 2.]])
+    """
+
+    def __init__(
+        self, function: Callable[..., Any], position: int, name: str, remedy: str
+    ) -> None:
+        self._function = function
+        self._position = position
+        self._name = name
+        self._remedy = remedy
+        self._trusted = False
+
+    def __call__(self, *arguments: Any) -> Array:
+        """Return the Jacobian [n, m] at the arguments; [n, 1] for a scalar argument.
+
+        Raises
+        ------
+        InputError
+            The callback cannot take complex numbers.
+        """
+        x = np.atleast_1d(np.asarray(arguments[self._position], dtype=float))
+        if not self._trusted and x.size:
+            self._compare(arguments, x)
+            self._trusted = True
+        return np.column_stack(
+            [self._along(arguments, x, unit) for unit in np.eye(x.size)]
+        ) if x.size else np.empty((np.size(self._function(*arguments)), 0))
+
+    def along(self, direction: npt.ArrayLike, *arguments: Any) -> Array:
+        """Return the Jacobian times ``direction`` [m] at the cost of one evaluation."""
+        x = np.atleast_1d(np.asarray(arguments[self._position], dtype=float))
+        if not self._trusted and x.size:
+            self._compare(arguments, x)
+            self._trusted = True
+        return self._along(arguments, x, np.atleast_1d(np.asarray(direction, dtype=float)))
+
+    def _evaluate(self, arguments: tuple[Any, ...], x: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        shape = np.shape(arguments[self._position])
+        point = x.reshape(shape) if shape else x[0].item()
+        changed = (*arguments[: self._position], point, *arguments[self._position + 1 :])
+        return np.atleast_1d(np.asarray(self._function(*changed))).ravel()
+
+    def _along(self, arguments: tuple[Any, ...], x: Array, direction: Array) -> Array:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error", np.exceptions.ComplexWarning)
+                values = self._evaluate(arguments, x + 1j * STEP * direction)
+        except (TypeError, np.exceptions.ComplexWarning) as error:
+            raise self._refusal(str(error)) from error
+        return np.imag(values) / STEP
+
+    def _compare(self, arguments: tuple[Any, ...], x: Array) -> None:
+        direction = np.cos(1.0 + np.arange(x.size))
+        exact = self._along(arguments, x, direction)
+        worst = np.inf
+        for relative in (6e-6, 1e-7):  # the second one for callbacks with a kink nearby
+            scale = relative * max(1.0, float(np.abs(x).max()))
+            above = self._evaluate(arguments, x + scale * direction)
+            below = self._evaluate(arguments, x - scale * direction)
+            with np.errstate(invalid="ignore"):
+                difference = (above - below) / (2 * scale)
+                noise = 1e-13 * np.abs(above).max(initial=0.0) / scale
+                error = np.abs(difference - exact).max(initial=0.0)
+                worst = min(worst, error / (np.abs(exact).max(initial=0.0) + noise + 1e-12))
+            if not worst > 0.1:
+                return
+        if np.isfinite(worst):
+            raise self._refusal("its complex step disagrees with a central difference")
+
+    def _refusal(self, reason: str) -> InputError:
+        return InputError(
+            f"callback '{self._name}' cannot take complex numbers: {reason}",
+            expected="operations that are analytic (no abs, max with complex comparison, float(), "
+            "math.*, nor arrays of floats that are filled in place)",
+            remedy=self._remedy,
+        )

@@ -1,0 +1,78 @@
+"""The errors daeosens raises, and the one way their messages are built."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class DaeosensError(Exception):
+    """Base of all errors of this package; the message says what, what was expected, what to try.
+
+    Parameters
+    ----------
+    what : str
+        What happened, with the values.
+    expected : str, optional
+        What would have been right.
+    remedy : str, optional
+        What the user can do now.
+
+    Examples
+    --------
+    >>> print(DaeosensError("dt = -1", expected="dt > 0", remedy="dt=0.1"))
+    dt = -1
+      expected: dt > 0
+      try: dt=0.1
+    """
+
+    def __init__(self, what: str, *, expected: str = "", remedy: str = "") -> None:
+        lines = [what]
+        if expected:
+            lines.append(f"  expected: {expected}")
+        if remedy:
+            lines.append(f"  try: {remedy}")
+        super().__init__("\n".join(lines))
+
+
+class InputError(DaeosensError):
+    """Input that cannot be right: found before any expensive work; drivers exit with code 2."""
+
+
+class OptionError(InputError):
+    """A PETSc option that nothing reads, or that contradicts another."""
+
+
+class SolveError(DaeosensError):
+    """The time integration failed: same on every rank, so an optimiser may treat it as infinity."""
+
+
+class UnsupportedError(DaeosensError):
+    """A combination that is refused because its result would be wrong; names the alternative."""
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Name the known word most like ``word``, quoted, or return an empty string.
+
+    Examples
+    --------
+    >>> nearest("beular", ["beuler", "cn"])
+    '"beuler"'
+    """
+    matches = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
+    return f'"{matches[0]}"' if matches else ""
+
+
+def together(problems: Iterable[str], *, heading: str) -> InputError:
+    """Make one error of several complaints, so that they can be mended in one go.
+
+    Examples
+    --------
+    >>> print(together(["a: missing", "b = nan"], heading="config.toml"))
+    config.toml: 2 problems
+      - a: missing
+      - b = nan
+    """
+    listed = list(problems)
+    count = f"{len(listed)} problem{'s' if len(listed) != 1 else ''}"
+    return InputError("\n".join([f"{heading}: {count}", *(f"  - {line}" for line in listed)]))

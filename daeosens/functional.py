@@ -1,0 +1,63 @@
+"""What can be minimised and Taylor-tested: a value with its gradient on PETSc vectors."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from petsc4py import PETSc
+
+
+class Functional(Protocol):
+    """A differentiable real function J of a distributed vector x [n].
+
+    ``Reduced`` is one; anything else with these names will do.  Every method is collective on ``comm``
+    and gives the same number on every rank.  A returned vector belongs to the caller: the functional
+    neither keeps nor changes it afterwards.  An argument is only read.
+
+    Where J does not exist (the forward solve fails), ``value``, ``gradient`` and
+    ``value_and_gradient`` raise ``SolveError``, on every rank or on none.
+
+    Examples
+    --------
+    >>> from petsc4py import PETSc
+    >>> class Norm:
+    ...     comm = PETSc.COMM_SELF
+    ...     def start(self):
+    ...         return PETSc.Vec().createWithArray([3.0, 4.0], comm=self.comm)
+    ...     def bounds(self):
+    ...         return None
+    ...     def value(self, x):
+    ...         return 0.5 * x.dot(x)
+    ...     def gradient(self, x):
+    ...         return x.copy()
+    ...     def value_and_gradient(self, x):
+    ...         return self.value(x), self.gradient(x)
+    >>> functional: Functional = Norm()
+    >>> functional.value(functional.start())
+    12.5
+    """
+
+    @property
+    def comm(self) -> PETSc.Comm:
+        """The communicator x lives on."""
+        ...
+
+    def start(self) -> PETSc.Vec:
+        """Return a new vector [n] with the point to begin at; it also fixes the layout of x."""
+        ...
+
+    def bounds(self) -> tuple[PETSc.Vec, PETSc.Vec] | None:
+        """Return lower and upper bounds [n] (infinite entries: none), or None for no bounds at all."""
+        ...
+
+    def value(self, x: PETSc.Vec) -> float:
+        """Return J(x)."""
+        ...
+
+    def gradient(self, x: PETSc.Vec) -> PETSc.Vec:
+        """Return dJ/dx [n] in a new vector with the layout of x."""
+        ...
+
+    def value_and_gradient(self, x: PETSc.Vec) -> tuple[float, PETSc.Vec]:
+        """Return J(x) and dJ/dx [n] from one forward and one adjoint sweep."""
+        ...

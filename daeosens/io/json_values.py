@@ -1,0 +1,38 @@
+"""Values as JSON knows them: NumPy numbers and arrays, dataclasses and paths made plain."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+
+def write_json(path: Path, value: object) -> None:
+    """Write a JSON file in one go: a reader never sees half of it."""
+    new = path.with_suffix(f".{os.getpid()}.new")
+    new.write_text(json.dumps(plain(value), indent=2, allow_nan=False) + "\n", encoding="utf-8")
+    new.replace(path)
+
+
+def plain(value: object) -> Any:
+    """Turn a value into what JSON knows; numbers that are not finite become text."""
+    if isinstance(value, (np.ndarray, np.generic)):
+        value = cast("npt.NDArray[Any]", value).tolist()
+    if isinstance(value, Mapping):
+        entries = cast("Mapping[object, object]", value)
+        return {str(key): plain(entry) for key, entry in entries.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(entry) for entry in cast("tuple[object, ...]", value)]
+    if dataclasses.is_dataclass(value):
+        return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, (bool, int)) or value is None:
+        return value
+    finite = isinstance(value, float) and math.isfinite(value)
+    return value if finite else str(value)

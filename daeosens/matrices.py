@@ -1,0 +1,365 @@
+"""Partial derivatives as PETSc matrices: dense, sparse, filled by the user, or given by products."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from petsc4py import PETSc
+from scipy import sparse
+
+from daeosens.arrays import check_output, guarded, read, write
+from daeosens.errors import InputError, UnsupportedError
+
+
+@dataclass(frozen=True)
+class Products:
+    """A derivative given by its products with vectors instead of its entries (matrix-free).
+
+    Parameters
+    ----------
+    apply : callable
+        NumPy style ``apply(t, u, p, v) -> array``, PETSc style ``apply(t, u, p, v, out)``; for a
+        residual ``(t, u, udot, p, v[, out])``.
+    apply_transpose : callable
+        The same for the transpose.
+
+    Examples
+    --------
+    >>> decay = Products(lambda t, u, p, v: -p[0] * v, lambda t, u, p, w: -p[0] * w)
+    """
+
+    apply: Callable[..., Any]
+    apply_transpose: Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Derivative:
+    """How the matrix of one partial derivative is made and filled.
+
+    ``create(*point)`` returns a matrix of the right type, ``fill(*point, out)`` puts the values at
+    the point into it; ``assembled`` is false for products, whose matrix can only be applied.
+    The point is ``(t, u, p)`` or, for a residual, ``(t, u, udot, p)``.
+    """
+
+    create: Callable[..., PETSc.Mat]
+    fill: Callable[..., None]
+    assembled: bool = True
+
+
+class ProductsMatrix:
+    """Context of a shell matrix: the products at the point set last, times a factor."""
+
+    def __init__(self, apply: Callable[..., None], apply_transpose: Callable[..., None]) -> None:
+        self._apply = apply
+        self._apply_transpose = apply_transpose
+        self.point: tuple[Any, ...] = ()
+        self.factor = 1.0
+
+    def mult(self, _matrix: PETSc.Mat, x: PETSc.Vec, out: PETSc.Vec) -> None:
+        """Fill ``out`` with factor A x."""
+        self._apply(*self.point, x, out)
+        out.scale(self.factor)
+
+    def multTranspose(self, _matrix: PETSc.Mat, x: PETSc.Vec, out: PETSc.Vec) -> None:  # noqa: N802
+        """Fill ``out`` with factor A^T x."""
+        self._apply_transpose(*self.point, x, out)
+        out.scale(self.factor)
+
+    def scale(self, _matrix: PETSc.Mat, factor: float) -> None:
+        """Multiply the factor."""
+        self.factor *= factor
+
+
+class SumMatrix:
+    """Context of a shell matrix a A + b B, where A may be None (the identity)."""
+
+    def __init__(self, first: PETSc.Mat | None, second: PETSc.Mat) -> None:
+        self.first = first
+        self.second = second
+        self.a = 1.0
+        self.b = 1.0
+
+    def mult(self, _matrix: PETSc.Mat, x: PETSc.Vec, out: PETSc.Vec) -> None:
+        """Fill ``out`` with (a A + b B) x."""
+        self.second.mult(x, out)
+        self._add(x, out, transpose=False)
+
+    def multTranspose(self, _matrix: PETSc.Mat, x: PETSc.Vec, out: PETSc.Vec) -> None:  # noqa: N802
+        """Fill ``out`` with (a A + b B)^T x."""
+        self.second.multTranspose(x, out)
+        self._add(x, out, transpose=True)
+
+    def _add(self, x: PETSc.Vec, out: PETSc.Vec, *, transpose: bool) -> None:
+        out.scale(self.b)
+        if self.first is None:
+            out.axpy(self.a, x)
+            return
+        work = out.duplicate()
+        (self.first.multTranspose if transpose else self.first.mult)(x, work)
+        out.axpy(self.a, work)
+        work.destroy()
+
+
+def shell(rows: PETSc.Vec, columns: PETSc.Vec, context: object) -> PETSc.Mat:
+    """Make a shell matrix whose products are the methods of ``context``."""
+    matrix = PETSc.Mat().createPython(
+        [rows.getSizes(), columns.getSizes()], context, comm=rows.comm
+    )
+    matrix.setUp()
+    return matrix
+
+
+def dense(rows: PETSc.Vec, columns: PETSc.Vec) -> PETSc.Mat:
+    """Make a dense matrix of zeros distributed like ``rows``."""
+    matrix = PETSc.Mat().createDense([rows.getSizes(), columns.getSizes()], comm=rows.comm)
+    matrix.setUp()
+    matrix.zeroEntries()
+    matrix.assemble()
+    return matrix
+
+
+def from_numpy(
+    derivative: Callable[..., Any] | Products, name: str, rows: PETSc.Vec, columns: PETSc.Vec
+) -> Derivative:
+    """Lower a NumPy-style derivative: a callback for a dense or sparse matrix, or products.
+
+    Whether the matrix is dense or sparse is seen at the first evaluation.
+    """
+    if isinstance(derivative, Products):
+        return _numpy_products(derivative, name, rows, columns)
+    call = guarded(derivative, name, rows.comm)
+    shape = (rows.size, columns.size)
+
+    def evaluate(point: tuple[Any, ...]) -> Any:
+        values = call(*(_plain(argument) for argument in point))
+        if not sparse.issparse(values):
+            return check_output(values, name, shape, point[0])
+        if values.shape != shape:
+            check_output(np.empty(values.shape), name, shape, point[0])
+        check_output(values.data, name, values.data.shape, point[0])
+        return values.tocsr()
+
+    def create(*point: Any) -> PETSc.Mat:
+        values = evaluate(point)
+        if not sparse.issparse(values):
+            return dense(rows, columns)
+        pattern = abs(values)
+        if shape[0] == shape[1]:  # the diagonal, so that a shift finds its place
+            pattern = (pattern + sparse.identity(shape[0])).tocsr()
+        pattern.sort_indices()
+        csr = (
+            pattern.indptr.astype(PETSc.IntType),
+            pattern.indices.astype(PETSc.IntType),
+            np.zeros(pattern.nnz),
+        )
+        matrix = PETSc.Mat().createAIJ(shape, csr=csr, comm=rows.comm)
+        matrix.setOption(PETSc.Mat.Option.NEW_NONZERO_ALLOCATION_ERR, False)
+        return matrix
+
+    def fill(*point_and_out: Any) -> None:
+        *point, out = point_and_out
+        values = evaluate(tuple(point))
+        if sparse.issparse(values):
+            out.zeroEntries()
+            out.setValuesCSR(
+                values.indptr.astype(PETSc.IntType),
+                values.indices.astype(PETSc.IntType),
+                values.data,
+            )
+        else:
+            out.getDenseArray()[...] = values
+        out.assemble()
+
+    return Derivative(create, fill)
+
+
+def from_petsc(
+    derivative: Callable[..., Any] | Products,
+    name: str,
+    rows: PETSc.Vec,
+    columns: PETSc.Vec,
+    template: Callable[[], PETSc.Mat],
+) -> Derivative:
+    """Lower a PETSc-style derivative: a callback that fills a matrix like the template."""
+    if isinstance(derivative, Products):
+        return _petsc_products(derivative, name, rows, columns)
+    call = guarded(derivative, name, rows.comm)
+
+    def fill(*point_and_out: Any) -> None:
+        call(*point_and_out)
+        out = point_and_out[-1]
+        if not out.isAssembled():
+            out.assemble()
+
+    return Derivative(lambda *_point: template(), fill)
+
+
+def refused(name: str, remedy: str) -> Derivative:
+    """Return a derivative that nobody supplied: using it is an error that names it."""
+
+    def refuse(*_arguments: Any) -> Any:
+        raise UnsupportedError(
+            f"'{name}' is needed and was not supplied",
+            expected=f"{name}=callback, or Products(apply, apply_transpose)",
+            remedy=remedy,
+        )
+
+    return Derivative(refuse, refuse)
+
+
+def constant(matrix: PETSc.Mat) -> Derivative:
+    """Return the derivative whose matrix never changes."""
+    return Derivative(lambda *_point: matrix, lambda *_point: None)
+
+
+def negative(derivative: Derivative) -> Derivative:
+    """Return the derivative with the opposite sign, for a residual M u' - f; drops ``udot``."""
+
+    def fill(t: float, u: PETSc.Vec, _udot: PETSc.Vec, p: Any, out: PETSc.Mat) -> None:
+        derivative.fill(t, u, p, out)
+        out.scale(-1.0)
+
+    return Derivative(
+        lambda t, u, _udot, p: derivative.create(t, u, p), fill, derivative.assembled
+    )
+
+
+class SystemMatrix:
+    """The matrix F_u + shift F_udot of an implicit step, with what it takes to fill it.
+
+    Parameters
+    ----------
+    residual_u : Derivative
+        F_u at ``(t, u, udot, p)``.
+    residual_udot : Derivative or None
+        F_udot; None is the identity.
+    point : tuple
+        Any admissible ``(t, u, udot, p)``; decides types and patterns.
+
+    Attributes
+    ----------
+    matrix : PETSc.Mat
+        Assembled where both parts are, otherwise a shell.
+    """
+
+    def __init__(
+        self, residual_u: Derivative, residual_udot: Derivative | None, *point: Any
+    ) -> None:
+        self._u = residual_u
+        self._udot = residual_udot
+        self._part_u = residual_u.create(*point)
+        self._part_udot = None if residual_udot is None else residual_udot.create(*point)
+        assembled = residual_u.assembled and (residual_udot is None or residual_udot.assembled)
+        self._sum: SumMatrix | None = None
+        if not assembled:
+            self._sum = SumMatrix(self._part_udot, self._part_u)
+            rows, columns = self._part_u.getVecs()[::-1]
+            self.matrix = shell(rows, columns, self._sum)
+        elif self._part_udot is None:
+            self.matrix = self._part_u
+        else:
+            residual_u.fill(*point, self._part_u)
+            assert residual_udot is not None
+            residual_udot.fill(*point, self._part_udot)
+            self.matrix = self._part_u.duplicate(copy=True)
+            different = PETSc.Mat.Structure.DIFFERENT_NONZERO_PATTERN
+            self.matrix.axpy(1.0, self._part_udot, different)
+
+    def fill(self, t: float, u: PETSc.Vec, udot: PETSc.Vec, p: Any, shift: float) -> PETSc.Mat:
+        """Fill and return F_u + shift F_udot at the point."""
+        self._u.fill(t, u, udot, p, self._part_u)
+        if self._udot is not None:
+            assert self._part_udot is not None
+            self._udot.fill(t, u, udot, p, self._part_udot)
+        if self._sum is not None:
+            self._sum.a = shift
+            self.matrix.stateIncrease()
+        elif self._part_udot is None:
+            self.matrix.shift(shift)
+        else:
+            subset = PETSc.Mat.Structure.SUBSET_NONZERO_PATTERN
+            self.matrix.zeroEntries()
+            self.matrix.axpy(1.0, self._part_u, subset)
+            self.matrix.axpy(shift, self._part_udot, subset)
+        return self.matrix
+
+    def reshift(self, old: float, new: float) -> None:
+        """Change the shift only; for F_u and F_udot that do not depend on udot."""
+        if self._sum is not None:
+            self._sum.a = new
+            self.matrix.stateIncrease()
+        elif self._part_udot is None:
+            self.matrix.shift(new - old)
+        else:
+            subset = PETSc.Mat.Structure.SUBSET_NONZERO_PATTERN
+            self.matrix.axpy(new - old, self._part_udot, subset)
+
+    @property
+    def assembled(self) -> bool:
+        """Whether the entries are available, to factorise for instance."""
+        return self._sum is None
+
+
+def mass_matrix(mass: Any, state: PETSc.Vec) -> PETSc.Mat:
+    """Turn a constant mass matrix (array, SciPy sparse or Mat [n, n]) into a Mat."""
+    n = state.size
+    if isinstance(mass, PETSc.Mat):
+        if tuple(mass.getSize()) != (n, n):
+            raise InputError(f"mass has shape {tuple(mass.getSize())}", expected=f"({n}, {n})")
+        return mass
+    derivative = from_numpy(lambda _t, _u: mass, "mass", state, state)
+    matrix = derivative.create(0.0, state)
+    derivative.fill(0.0, state, matrix)
+    return matrix
+
+
+def _plain(argument: Any) -> Any:
+    return read(argument) if isinstance(argument, PETSc.Vec) else argument
+
+
+def _numpy_products(
+    products: Products, name: str, rows: PETSc.Vec, columns: PETSc.Vec
+) -> Derivative:
+    def lower(product: Callable[..., Any], label: str, result: PETSc.Vec) -> Callable[..., None]:
+        call = guarded(product, label, rows.comm)
+
+        def apply(*arguments: Any) -> None:
+            *inputs, out = arguments
+            values = call(*(_plain(argument) for argument in inputs))
+            write(out, check_output(values, label, (result.size,), inputs[0]))
+
+        return apply
+
+    forward = lower(products.apply, f"{name}.apply", rows)
+    backward = lower(products.apply_transpose, f"{name}.apply_transpose", columns)
+    return _shell_derivative(forward, backward, rows, columns)
+
+
+def _petsc_products(
+    products: Products, name: str, rows: PETSc.Vec, columns: PETSc.Vec
+) -> Derivative:
+    forward = guarded(products.apply, f"{name}.apply", rows.comm)
+    backward = guarded(products.apply_transpose, f"{name}.apply_transpose", rows.comm)
+    return _shell_derivative(forward, backward, rows, columns)
+
+
+def _shell_derivative(
+    forward: Callable[..., None],
+    backward: Callable[..., None],
+    rows: PETSc.Vec,
+    columns: PETSc.Vec,
+) -> Derivative:
+    def create(*_point: Any) -> PETSc.Mat:
+        return shell(rows, columns, ProductsMatrix(forward, backward))
+
+    def fill(*point_and_out: Any) -> None:
+        *point, out = point_and_out
+        context = out.getPythonContext()
+        context.point = tuple(point)
+        context.factor = 1.0
+        out.stateIncrease()
+
+    return Derivative(create, fill, assembled=False)

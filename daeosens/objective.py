@@ -1,0 +1,386 @@
+"""Costs: terminal, running, misfit at observation times, prior; sums of them.
+
+A cost is lowered to scalar functions of (t, u, p): some at fixed times, some integrated in time with
+the quadrature of the method.  The sweeps know nothing else (docs/mathematics.md, section 2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+from petsc4py import PETSc
+
+from daeosens.arrays import Array, check_output, finite_array, guarded
+from daeosens.cost import (
+    INDEPENDENT,
+    ArrayMisfit,
+    Callback,
+    Cost,
+    FieldPrior,
+    Scalar,
+    VectorMisfit,
+)
+from daeosens.derivatives import ComplexStep
+from daeosens.errors import InputError, UnsupportedError, nearest
+from daeosens.problem import AUTONOMOUS, Problem
+
+class Objective(Protocol):
+    """What can be differentiated: anything that lowers itself to a ``Cost``."""
+
+    @property
+    def times(self) -> tuple[float, ...]:
+        """Observation times [time unit] which the steps have to hit; the final time excepted."""
+        ...
+
+    def lower(self, problem: Problem, final_time: float) -> Cost:
+        """Return the cost on PETSc vectors, after checking shapes."""
+        ...
+
+
+def _sum(self: Any, other: Any) -> Sum:
+    return Sum(((1.0, self), (1.0, other)))
+
+
+def _multiple(self: Any, weight: float) -> Sum:
+    return Sum(((float(weight), self),))
+
+
+@dataclass(frozen=True, eq=False)
+class Sum:
+    """A weighted sum of objectives; written ``2.0 * first + second``."""
+
+    terms: tuple[tuple[float, Objective], ...]
+
+    @property
+    def times(self) -> tuple[float, ...]:
+        """Observation times of all terms, sorted."""
+        return tuple(sorted({time for _, term in self.terms for time in term.times}))
+
+    def lower(self, problem: Problem, final_time: float) -> Cost:
+        """Collect the lowered terms."""
+        points: list[tuple[float, float, Scalar]] = []
+        densities: list[tuple[float, Scalar]] = []
+        for weight, term in self.terms:
+            cost = term.lower(problem, final_time)
+            points += [(time, weight * factor, scalar) for time, factor, scalar in cost.points]
+            densities += [(weight * factor, scalar) for factor, scalar in cost.densities]
+        return Cost(tuple(points), tuple(densities))
+
+    __add__ = _sum
+    __mul__ = __rmul__ = _multiple
+
+
+@dataclass(frozen=True, eq=False)
+class Terminal:
+    """psi(T, u(T), p).
+
+    Parameters
+    ----------
+    value : callable
+        ``value(t, u, p) -> float``, the same on every rank; u an array [n] or, in PETSc style, a Vec.
+    gradient_u : callable, optional
+        NumPy style ``(t, u, p) -> array [n]``, by complex step where missing; PETSc style
+        ``(t, u, p, out)``.
+    gradient_p : callable or "independent", optional
+        ``(t, u, p) -> array [m]``; for a field ``(t, u, p, out)``.
+
+    Examples
+    --------
+    >>> energy = Terminal(lambda t, u, p: 0.5 * u[0] ** 2)
+    """
+
+    value: Callable[..., Any]
+    gradient_u: Callable[..., Any] | None = None
+    gradient_p: Callable[..., Any] | str | None = None
+
+    @property
+    def times(self) -> tuple[float, ...]:
+        """None: the final time is always a step."""
+        return ()
+
+    def lower(self, problem: Problem, final_time: float) -> Cost:
+        """Return one scalar at the final time."""
+        scalar = Callback(
+            problem, "terminal", self.value, self.gradient_u, self.gradient_p, AUTONOMOUS
+        )
+        return Cost(points=((final_time, 1.0, scalar),))
+
+    __add__ = _sum
+    __mul__ = __rmul__ = _multiple
+
+
+@dataclass(frozen=True, eq=False)
+class Running:
+    """int r(t, u, p) dt over the time span, with the quadrature of the method itself.
+
+    Runge-Kutta: h sum b_i r_i; theta: h [(1 - theta) r_n + theta r_{n+1}]; midpoint: h r at the stage.
+
+    Parameters
+    ----------
+    density : callable
+        ``density(t, u, p) -> float`` [cost / time unit], the same on every rank.
+    gradient_u, gradient_p
+        As for ``Terminal``.
+    density_t : callable or "autonomous", optional
+        ``(t, u, p) -> float``; only needed where step times are differentiated.
+
+    Examples
+    --------
+    >>> effort = Running(lambda t, u, p: p[0] ** 2)
+    """
+
+    density: Callable[..., Any]
+    gradient_u: Callable[..., Any] | None = None
+    gradient_p: Callable[..., Any] | str | None = None
+    density_t: Callable[..., Any] | str | None = None
+
+    @property
+    def times(self) -> tuple[float, ...]:
+        """None: the quadrature uses the steps as they come."""
+        return ()
+
+    def lower(self, problem: Problem, final_time: float) -> Cost:
+        """Return one density."""
+        scalar = Callback(
+            problem, "running", self.density, self.gradient_u, self.gradient_p, self.density_t
+        )
+        return Cost(densities=((1.0, scalar),))
+
+    __add__ = _sum
+    __mul__ = __rmul__ = _multiple
+
+
+@dataclass(frozen=True, eq=False)
+class LeastSquares:
+    """1/2 sum_k | (observe(t_k, u(t_k), p) - data_k) / sigma |^2.
+
+    Parameters
+    ----------
+    times : array_like [K]
+        Observation times, increasing, inside the time span (both ends allowed) [time unit].
+    data : array_like [K, q] or sequence of Vec
+        Measurements; [K] is taken as [K, 1].  Vectors where the whole distributed state, or the
+        product with a Mat, is observed.
+    sigma : float or array_like [q] or [K, q]
+        Noise level, in the data's unit.
+    observe : None, sequence of int, callable or Mat
+        None: the whole state.  Indices of components.  NumPy style ``(t, u, p) -> array [q]``.
+        A Mat [q, n] for linear observation of a distributed state.
+    observe_u, observe_p : callable, optional
+        Jacobians [q, n], [q, m] of a callable ``observe``; by complex step where missing.
+
+    Raises
+    ------
+    InputError
+        Shapes that do not match (both named), NaN in data, times not increasing, sigma <= 0.
+
+    Examples
+    --------
+    >>> misfit = LeastSquares([0.5, 1.0], [[0.6], [0.4]], sigma=0.1, observe=[0])
+    >>> misfit.times
+    (0.5, 1.0)
+    """
+
+    times: Any
+    data: Any
+    sigma: npt.ArrayLike = 1.0
+    observe: Any = None
+    observe_u: Callable[..., Any] | None = None
+    observe_p: Callable[..., Any] | None = None
+    vectors: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        times = finite_array(self.times, "observation times")
+        if times.ndim != 1 or times.size == 0:
+            raise InputError(f"observation times have shape {times.shape}", expected="shape (K,)")
+        if (np.diff(times) <= 0).any():
+            k = int(np.argmax(np.diff(times) <= 0))
+            raise InputError(
+                f"observation times are not increasing: {times[k]:g} is followed by "
+                f"{times[k + 1]:g} at index {k + 1}",
+                expected="strictly increasing times",
+                remedy="sort times and data together, and merge repeated times",
+            )
+        vectors = isinstance(self.data, Sequence) and any(
+            isinstance(row, PETSc.Vec) for row in self.data
+        )
+        object.__setattr__(self, "times", tuple(times.tolist()))
+        object.__setattr__(self, "vectors", vectors)
+        if len(self.data) != times.size:
+            raise InputError(
+                f"{times.size} observation times but {len(self.data)} rows of data",
+                expected="as many rows as times",
+            )
+        shape = (times.size,)
+        if not vectors:
+            data = finite_array(self.data, "data")
+            data = data[:, None] if data.ndim == 1 else data
+            if data.ndim != 2:
+                raise InputError(f"data has shape {data.shape}", expected="shape (K, q)")
+            shape = data.shape
+            object.__setattr__(self, "data", data)
+        sigma = finite_array(self.sigma, "sigma")
+        if (sigma <= 0).any():
+            raise InputError(f"sigma = {sigma.min():g}", expected="sigma > 0")
+        if vectors and sigma.ndim:
+            raise InputError(f"sigma has shape {sigma.shape}", expected="one number for vectors")
+        try:
+            object.__setattr__(self, "sigma", np.broadcast_to(sigma, shape))
+        except ValueError as error:
+            raise InputError(
+                f"sigma has shape {sigma.shape}", expected=f"a number, or shape {shape[1:]} or {shape}"
+            ) from error
+
+    def lower(self, problem: Problem, final_time: float) -> Cost:
+        """Return one scalar for each observation time."""
+        del final_time
+        sigma: Any = self.sigma
+        if self.vectors:
+            matrix = self.observe if isinstance(self.observe, PETSc.Mat) else None
+            if self.observe is not None and matrix is None:
+                raise UnsupportedError(
+                    "data given as vectors with an observe that is not a Mat",
+                    expected="observe=None or a Mat [q, n]",
+                    remedy="arrays as data for observe callbacks and indices",
+                )
+            for k, row in enumerate(self.data):
+                expected = problem.state.size if matrix is None else matrix.getSize()[0]
+                if row.size != expected:
+                    raise InputError(f"data[{k}] has size {row.size}", expected=str(expected))
+            scalars: list[Scalar] = [
+                VectorMisfit(row, float(s), matrix)
+                for row, s in zip(self.data, sigma, strict=True)
+            ]
+        else:
+            observe, observe_u, observe_p = self._observation(problem)
+            scalars = [
+                ArrayMisfit(problem, observe, observe_u, observe_p, row, s)
+                for row, s in zip(self.data, sigma, strict=True)
+            ]
+        pairs = zip(self.times, scalars, strict=True)
+        return Cost(points=tuple((time, 1.0, scalar) for time, scalar in pairs))
+
+    def _observation(
+        self, problem: Problem
+    ) -> tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]:
+        if problem.comm.size > 1 or problem.style == "petsc":
+            raise UnsupportedError(
+                "data given as arrays for a PETSc-style problem",
+                expected="data as a sequence of Vec, and observe=None or a Mat [q, n]",
+            )
+        n, m, q = problem.size, problem.n_parameters, self.data.shape[1]
+        if callable(self.observe):
+            call = guarded(self.observe, "observe", problem.comm)
+
+            def observe(t: float, u: Array, p: Any) -> Any:
+                return check_output(call(t, u, p), "observe", (q,), t)
+
+            remedy = "observe_u=, observe_p=callbacks"
+            observe_u = self.observe_u or ComplexStep(observe, 1, "observe", remedy)
+            observe_p = self.observe_p or ComplexStep(observe, 2, "observe", remedy)
+            return observe, observe_u, observe_p
+        indices = np.arange(n) if self.observe is None else np.asarray(self.observe)
+        if indices.shape != (q,):
+            raise InputError(
+                f"data has {q} columns but {indices.size} components are observed",
+                expected="one column for each observed component",
+                remedy="observe=[indices] for a partial observation",
+            )
+        if not np.issubdtype(indices.dtype, np.integer) or ((indices < 0) | (indices >= n)).any():
+            raise InputError(
+                f"observe = {indices.tolist()}", expected=f"indices from 0 to {n - 1}"
+            )
+        selection = np.zeros((q, n))
+        selection[np.arange(q), indices] = 1.0
+        return (
+            lambda _t, u, _p: u[indices],
+            lambda _t, _u, _p: selection,
+            lambda _t, _u, _p: np.zeros((q, m)),
+        )
+
+    __add__ = _sum
+    __mul__ = __rmul__ = _multiple
+
+
+@dataclass(frozen=True, eq=False)
+class Prior:
+    """1/2 sum_i ((s(p_i) - mean_i) / sigma_i)^2, with s the identity or the logarithm.
+
+    Parameters
+    ----------
+    mean : array_like [k] or Vec [m]
+        Expected values (of the logarithm if ``scale="log"``); a Vec for a field parameter.
+    sigma : float or array_like [k]
+        Standard deviations.
+    names : sequence of str, optional
+        The k parameters meant; all of them by default.
+    scale : "linear" or "log"
+        Normal or log-normal prior.
+
+    Examples
+    --------
+    >>> Prior([0.5], 0.1, names=["rate"]).times
+    ()
+    """
+
+    mean: Any
+    sigma: npt.ArrayLike = 1.0
+    names: Sequence[str] | None = None
+    scale: Literal["linear", "log"] = "linear"
+
+    @property
+    def times(self) -> tuple[float, ...]:
+        """None."""
+        return ()
+
+    def lower(self, problem: Problem, final_time: float) -> Cost:
+        """Return a scalar of the parameters alone."""
+        sigma = finite_array(self.sigma, "prior sigma")
+        if (sigma <= 0).any():
+            raise InputError(f"prior sigma = {sigma.min():g}", expected="sigma > 0")
+        if self.scale not in ("linear", "log"):
+            raise InputError(f"prior scale = {self.scale!r}", expected='"linear" or "log"')
+        if problem.field_parameter:
+            if not isinstance(self.mean, PETSc.Vec) or sigma.ndim or self.scale == "log":
+                raise UnsupportedError(
+                    "this prior for a field parameter",
+                    expected='mean as a Vec, one number as sigma, scale="linear"',
+                )
+            scalar: Scalar = FieldPrior(self.mean, float(sigma))
+        else:
+            scalar = self._lower_numbers(problem, sigma)
+        return Cost(points=((final_time, 1.0, scalar),))
+
+    def _lower_numbers(self, problem: Problem, sigma: Array) -> Scalar:
+        known = problem.parameter_names
+        names = known if self.names is None else tuple(self.names)
+        for name in names:
+            if name not in known:
+                raise InputError(
+                    f'prior names parameter "{name}"',
+                    expected=", ".join(known),
+                    remedy=nearest(name, known),
+                )
+        mean = np.broadcast_to(finite_array(self.mean, "prior mean"), (len(names),))
+        chosen = [known.index(name) for name in names]
+        logarithmic = self.scale == "log"
+
+        def value(_t: Any, _u: Any, p: Any) -> Any:
+            s = np.log(p[chosen]) if logarithmic else p[chosen]
+            return 0.5 * (((s - mean) / sigma) ** 2).sum()
+
+        def gradient(_t: float, _u: Any, p: Array) -> Array:
+            s = np.log(p[chosen]) if logarithmic else p[chosen]
+            result = np.zeros(len(known))
+            inner = 1.0 / p[chosen] if logarithmic else 1.0
+            result[chosen] = (s - mean) / sigma**2 * inner
+            return result
+
+        return Callback(problem, "prior", value, INDEPENDENT, gradient, AUTONOMOUS)
+
+    __add__ = _sum
+    __mul__ = __rmul__ = _multiple

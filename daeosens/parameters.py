@@ -1,0 +1,420 @@
+"""What an optimiser moves: named parameters, the initial state, or a distributed field.
+
+Each control is one differentiable map from the optimisation variables x to (u0, p).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+from petsc4py import PETSc
+
+from daeosens.adjoint import Gradient
+from daeosens.arrays import Array, check_output, finite_array, gather, scatter
+from daeosens.derivatives import ComplexStep
+from daeosens.errors import InputError, UnsupportedError, nearest, together
+from daeosens.problem import Problem
+
+
+class Control(Protocol):
+    """A differentiable map x -> (u0, p); every method is collective on the problem's comm."""
+
+    def check(self, problem: Problem) -> None:
+        """Raise ``InputError`` for anything that does not fit the problem."""
+        ...
+
+    def start(self, problem: Problem) -> PETSc.Vec:
+        """Return a new vector with the starting point."""
+        ...
+
+    def bounds(self, problem: Problem) -> tuple[PETSc.Vec, PETSc.Vec] | None:
+        """Return lower and upper bounds of x, or None."""
+        ...
+
+    def unpack(self, problem: Problem, x: PETSc.Vec) -> tuple[Any, Any]:
+        """Return (u0, p) as ``solve`` takes them."""
+        ...
+
+    def pull_back(self, problem: Problem, x: PETSc.Vec, gradient: Gradient) -> PETSc.Vec:
+        """Return the gradient in x, given the one in (u0, p)."""
+        ...
+
+    def push_forward(
+        self, problem: Problem, x: PETSc.Vec, dx: PETSc.Vec
+    ) -> tuple[PETSc.Vec | None, PETSc.Vec | None]:
+        """Return the direction (du0, dp) of a direction in x."""
+        ...
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One named number.
+
+    Parameters
+    ----------
+    value : float
+        Starting value.
+    free : bool
+        Whether the optimiser moves it.
+    lower, upper : float
+        Bounds, in the parameter's own unit.
+    scale : "linear" or "log"
+        The optimiser moves the value or its logarithm.
+
+    Examples
+    --------
+    >>> Parameter(0.5, lower=0.0, upper=2.0)
+    Parameter(value=0.5, free=True, lower=0.0, upper=2.0, scale='linear')
+    """
+
+    value: float
+    free: bool = True
+    lower: float = -math.inf
+    upper: float = math.inf
+    scale: Literal["linear", "log"] = "linear"
+
+    def complaints(self, name: str) -> list[str]:
+        """Return all that is wrong, one line each."""
+        found: list[str] = []
+        if not math.isfinite(self.value):
+            return [f'parameter "{name}": value = {self.value}; expected: a finite number']
+        if math.isnan(self.lower) or math.isnan(self.upper) or self.lower > self.upper:
+            found.append(
+                f'parameter "{name}": bounds [{self.lower:g}, {self.upper:g}]; '
+                "expected: lower <= upper"
+            )
+        elif not self.lower <= self.value <= self.upper:
+            found.append(
+                f'parameter "{name}": value = {self.value:g} outside its bounds '
+                f"[{self.lower:g}, {self.upper:g}]; try: a start between them"
+            )
+        if self.scale not in ("linear", "log"):
+            found.append(f'parameter "{name}": scale = {self.scale!r}; expected: "linear" or "log"')
+        if self.scale == "log" and self.value <= 0:
+            found.append(
+                f'parameter "{name}": value = {self.value:g} on a log scale; expected: value > 0'
+            )
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class Parameters:
+    """Named numbers, some of them free, and the initial state as a function of them.
+
+    Parameters
+    ----------
+    values : mapping of str to Parameter or float
+        One entry for each of ``problem.parameter_names``; a plain number is a fixed parameter.
+    initial_state : array or Vec [n], or callable
+        The initial state, or ``p -> array [n]`` (PETSc style ``(p, out)``), differentiated.
+    initial_state_p : callable, optional
+        Its Jacobian, ``p -> array [n, m]``; by complex step where missing.  PETSc style:
+        ``(p, w) -> array [m]``, the transposed Jacobian times a Vec ``w`` [n], on every rank.
+
+    Raises
+    ------
+    InputError
+        All that is wrong with the entries, at once.
+
+    Examples
+    --------
+    >>> rates = Parameters({"rate": Parameter(0.5, lower=0.0)}, initial_state=[1.0])
+    """
+
+    values: Mapping[str, Parameter | float]
+    initial_state: Any
+    initial_state_p: Callable[..., Any] | None = None
+    entries: dict[str, Parameter] = field(init=False)
+
+    def __post_init__(self) -> None:
+        entries = {
+            name: entry
+            if isinstance(entry, Parameter)
+            else Parameter(float(entry), free=False)
+            for name, entry in self.values.items()
+        }
+        complaints = [
+            line for name, entry in entries.items() for line in entry.complaints(name)
+        ]
+        if complaints:
+            raise together(complaints, heading="Parameters")
+        object.__setattr__(self, "entries", entries)
+
+    @property
+    def free_names(self) -> tuple[str, ...]:
+        """Names of the parameters that the optimiser moves, in the order of x."""
+        return tuple(name for name, entry in self.entries.items() if entry.free)
+
+    def check(self, problem: Problem) -> None:
+        """Compare the names with the problem's."""
+        if problem.field_parameter:
+            raise InputError(
+                "named parameters for a problem whose parameter is a field",
+                expected="FieldParameter(...)",
+            )
+        known = problem.parameter_names
+        complaints = [
+            f'parameter "{name}" is not one of the problem\'s; try: {nearest(name, known)}'
+            for name in self.entries
+            if name not in known
+        ]
+        complaints += [
+            f'parameter "{name}" has no value; expected: an entry for it'
+            for name in known
+            if name not in self.entries
+        ]
+        if not self.free_names:
+            complaints.append("no parameter is free; expected: at least one Parameter(free=True)")
+        if complaints:
+            raise together(complaints, heading="Parameters")
+        if callable(self.initial_state):
+            self._initial(problem, self._start_values(problem))
+        else:
+            problem.admit_state(self.initial_state, "initial_state").destroy()
+
+    def start(self, problem: Problem) -> PETSc.Vec:
+        """Return the starting values of the free parameters, scaled [k]."""
+        values = [_to_scale(e.scale, e.value) for e in self.entries.values() if e.free]
+        return scatter(values, self._new_vec(problem))
+
+    def bounds(self, problem: Problem) -> tuple[PETSc.Vec, PETSc.Vec] | None:
+        """Return the scaled bounds [k], or None if there are none."""
+        free = [entry for entry in self.entries.values() if entry.free]
+        if all(math.isinf(entry.lower) and math.isinf(entry.upper) for entry in free):
+            return None
+        lower = [_to_scale(entry.scale, entry.lower) for entry in free]
+        upper = [_to_scale(entry.scale, entry.upper) for entry in free]
+        return scatter(lower, self._new_vec(problem)), scatter(upper, self._new_vec(problem))
+
+    def values_at(self, problem: Problem, x: PETSc.Vec) -> dict[str, float]:
+        """Return all parameters by name at x, in their own units."""
+        p = self._p(problem, x)
+        return dict(zip(problem.parameter_names, p.tolist(), strict=True))
+
+    def unpack(self, problem: Problem, x: PETSc.Vec) -> tuple[Any, Any]:
+        """Return (u0, p)."""
+        p = self._p(problem, x)
+        return self._initial(problem, p), p
+
+    def pull_back(self, problem: Problem, x: PETSc.Vec, gradient: Gradient) -> PETSc.Vec:
+        """Return (eta_p^T dJ/du0 + dJ/dp) restricted to the free parameters and scaled [k]."""
+        p = self._p(problem, x)
+        by_p = gradient.p
+        if callable(self.initial_state):
+            by_p = by_p + self._transposed_initial(problem, p, gradient.u0_vec)
+        positions, slopes = self._chain(problem, p)
+        return scatter(by_p[positions] * slopes, self._new_vec(problem))
+
+    def push_forward(
+        self, problem: Problem, x: PETSc.Vec, dx: PETSc.Vec
+    ) -> tuple[PETSc.Vec | None, PETSc.Vec | None]:
+        """Return (eta_p dp, dp)."""
+        p = self._p(problem, x)
+        positions, slopes = self._chain(problem, p)
+        dp = np.zeros(problem.n_parameters)
+        dp[positions] = gather(dx) * slopes
+        direction = scatter(dp, problem.create_parameters())
+        if not callable(self.initial_state):
+            return None, direction
+        if problem.style == "petsc":
+            raise UnsupportedError(
+                "a tangent through a PETSc-style initial_state", expected="an adjoint"
+            )
+        du0 = scatter(self._jacobian(problem)(p) @ dp, problem.create_state())
+        return du0, direction
+
+    def _start_values(self, problem: Problem) -> Array:
+        return np.array([self.entries[name].value for name in problem.parameter_names])
+
+    def _p(self, problem: Problem, x: PETSc.Vec) -> Array:
+        p = self._start_values(problem)
+        values = gather(x)
+        for value, name in zip(values, self.free_names, strict=True):
+            scale = self.entries[name].scale
+            p[problem.parameter_names.index(name)] = (
+                math.exp(min(value, 700.0)) if scale == "log" else value
+            )
+        return p
+
+    def _chain(self, problem: Problem, p: Array) -> tuple[list[int], Array]:
+        """Return the positions of the free parameters in p and dp/dx."""
+        positions = [problem.parameter_names.index(name) for name in self.free_names]
+        logs = np.array([self.entries[name].scale == "log" for name in self.free_names])
+        return positions, np.where(logs, p[positions], 1.0)
+
+    def _initial(self, problem: Problem, p: Array) -> Any:
+        if not callable(self.initial_state):
+            return self.initial_state
+        if problem.style == "petsc":
+            u0 = problem.create_state()
+            self.initial_state(p, u0)
+            return u0
+        return check_output(self.initial_state(p), "initial_state", (problem.size,), 0.0)
+
+    def _transposed_initial(self, problem: Problem, p: Array, lam: PETSc.Vec) -> Array:
+        if problem.style == "numpy":
+            return gather(lam) @ self._jacobian(problem)(p)
+        if self.initial_state_p is None:
+            raise UnsupportedError(
+                "'initial_state_p' is needed and was not supplied",
+                expected="initial_state_p=callback(p, w) -> array [m]",
+            )
+        values = self.initial_state_p(p, lam)
+        return np.asarray(
+            check_output(values, "initial_state_p", (problem.n_parameters,), 0.0), dtype=float
+        )
+
+    def _jacobian(self, problem: Problem) -> Callable[[Array], Array]:
+        step = self.initial_state_p or ComplexStep(
+            self.initial_state, 0, "initial_state", "initial_state_p=callback"
+        )
+        shape = (problem.size, problem.n_parameters)
+        return lambda p: check_output(step(p), "initial_state_p", shape, 0.0)
+
+    def _new_vec(self, problem: Problem) -> PETSc.Vec:
+        vec = PETSc.Vec().create(comm=problem.comm)
+        vec.setSizes(len(self.free_names))
+        vec.setType(PETSc.Vec.Type.STANDARD)
+        return vec
+
+
+@dataclass(frozen=True, eq=False)
+class InitialState:
+    """The whole initial state is optimised; the parameters are fixed.
+
+    Parameters
+    ----------
+    start_value : array or Vec [n]
+        First guess.
+    p : array or Vec [m]
+        Parameters.
+    lower, upper : float
+        Bounds, the same for every component.
+    """
+
+    start_value: npt.ArrayLike | PETSc.Vec
+    p: Any = None
+    lower: float = -math.inf
+    upper: float = math.inf
+
+    def check(self, problem: Problem) -> None:
+        """Check sizes, values and bounds."""
+        vec = problem.admit_state(self.start_value, "the initial guess")
+        _check_bounds(vec, self.lower, self.upper)
+        problem.admit_parameters(self.p)
+
+    def start(self, problem: Problem) -> PETSc.Vec:
+        """Return the first guess [n]."""
+        return problem.admit_state(self.start_value, "the initial guess")
+
+    def bounds(self, problem: Problem) -> tuple[PETSc.Vec, PETSc.Vec] | None:
+        """Return the bounds [n], or None."""
+        return _uniform_bounds(problem.create_state, self.lower, self.upper)
+
+    def unpack(self, problem: Problem, x: PETSc.Vec) -> tuple[Any, Any]:
+        """Return (x, p)."""
+        del problem
+        return x, self.p
+
+    def pull_back(self, problem: Problem, x: PETSc.Vec, gradient: Gradient) -> PETSc.Vec:
+        """Return dJ/du0."""
+        del problem, x
+        return gradient.u0_vec
+
+    def push_forward(
+        self, problem: Problem, x: PETSc.Vec, dx: PETSc.Vec
+    ) -> tuple[PETSc.Vec | None, PETSc.Vec | None]:
+        """Return (dx, None)."""
+        del problem, x
+        return dx, None
+
+
+@dataclass(frozen=True, eq=False)
+class FieldParameter:
+    """A distributed parameter field is optimised; the initial state is fixed.
+
+    Parameters
+    ----------
+    start_value : Vec [m]
+        First guess.
+    initial_state : Vec or array [n]
+        Initial state.
+    lower, upper : float
+        Bounds, the same for every component.
+    """
+
+    start_value: PETSc.Vec
+    initial_state: Any
+    lower: float = -math.inf
+    upper: float = math.inf
+
+    def check(self, problem: Problem) -> None:
+        """Check sizes, values and bounds."""
+        if not problem.field_parameter:
+            raise InputError(
+                "FieldParameter for a problem whose parameters are numbers",
+                expected="Parameters({...})",
+                remedy="ODE(..., parameters=template_vec) for a field",
+            )
+        _check_bounds(problem.admit_parameters(self.start_value), self.lower, self.upper)
+        problem.admit_state(self.initial_state, "initial_state").destroy()
+
+    def start(self, problem: Problem) -> PETSc.Vec:
+        """Return the first guess [m]."""
+        return problem.admit_parameters(self.start_value)
+
+    def bounds(self, problem: Problem) -> tuple[PETSc.Vec, PETSc.Vec] | None:
+        """Return the bounds [m], or None."""
+        return _uniform_bounds(problem.create_parameters, self.lower, self.upper)
+
+    def unpack(self, problem: Problem, x: PETSc.Vec) -> tuple[Any, Any]:
+        """Return (u0, x)."""
+        del problem
+        return self.initial_state, x
+
+    def pull_back(self, problem: Problem, x: PETSc.Vec, gradient: Gradient) -> PETSc.Vec:
+        """Return dJ/dp."""
+        del problem, x
+        return gradient.p_vec
+
+    def push_forward(
+        self, problem: Problem, x: PETSc.Vec, dx: PETSc.Vec
+    ) -> tuple[PETSc.Vec | None, PETSc.Vec | None]:
+        """Return (None, dx)."""
+        del problem, x
+        return None, dx
+
+
+def _to_scale(scale: str, value: float) -> float:
+    if scale == "linear":
+        return value
+    return math.log(value) if value > 0 else -math.inf
+
+
+def _uniform_bounds(
+    create: Callable[[], PETSc.Vec], lower: float, upper: float
+) -> tuple[PETSc.Vec, PETSc.Vec] | None:
+    if math.isinf(lower) and math.isinf(upper):
+        return None
+    low, high = create(), create()
+    low.set(lower)
+    high.set(upper)
+    return low, high
+
+
+def _check_bounds(vec: PETSc.Vec, lower: float, upper: float) -> None:
+    least, greatest = vec.min()[1], vec.max()[1]
+    if not lower <= upper:
+        raise InputError(f"bounds [{lower:g}, {upper:g}]", expected="lower <= upper")
+    if least < lower or greatest > upper:
+        raise InputError(
+            f"the start has values in [{least:g}, {greatest:g}]",
+            expected=f"values within the bounds [{lower:g}, {upper:g}]",
+        )
+    finite_array([least, greatest], "start")
+    vec.destroy()

@@ -1,0 +1,1 @@
+"""Figures of results; needs the optional extra ``report`` (matplotlib)."""

@@ -1,0 +1,99 @@
+"""Step maps: one step of each method, linearised in u, p, t and h."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache, partial
+from typing import Any, Protocol
+
+from petsc4py import PETSc
+
+from daeosens._petsc import rk_tableau
+from daeosens.cost import Densities
+from daeosens.methods import Method
+from daeosens.problem import Problem
+from daeosens.steps.linear import linear_solver
+from daeosens.steps.rk import RungeKuttaStep, Tableau
+from daeosens.steps.theta import ThetaStep
+
+
+class StepMap(Protocol):
+    """u_{n+1} = Phi(u_n, p, t_n, h_n): derivative of one step, forward and transposed."""
+
+    def quadrature(
+        self,
+        t: float,
+        h: float,
+        u: PETSc.Vec,
+        u_next: PETSc.Vec,
+        p: Any,
+        densities: Densities,
+    ) -> float:
+        """Return the step's part of the running costs."""
+        ...
+
+    def tangent(
+        self,
+        t: float,
+        h: float,
+        u: PETSc.Vec,
+        u_next: PETSc.Vec,
+        p: Any,
+        du: PETSc.Vec,
+        dp: PETSc.Vec | None,
+        dt: float = 0.0,
+        dh: float = 0.0,
+        densities: Densities = (),
+    ) -> float:
+        """Overwrite ``du`` before the step with the one after it; return the running change."""
+        ...
+
+    def adjoint(
+        self,
+        t: float,
+        h: float,
+        u: PETSc.Vec,
+        u_next: PETSc.Vec,
+        p: Any,
+        lam: Sequence[PETSc.Vec],
+        mu: Sequence[PETSc.Vec],
+        densities: Sequence[Densities],
+        *,
+        times: bool = False,
+    ) -> list[tuple[float, float]]:
+        """Overwrite ``lam`` after the step with the one before it; add to ``mu``."""
+        ...
+
+
+def step_map(problem: Problem, method: Method, options: Mapping[str, Any]) -> StepMap:
+    """Return the step map of a method for a problem, with its work space.
+
+    Parameters
+    ----------
+    problem : Problem
+        What is stepped.
+    method : Method
+        How.
+    options : mapping
+        PETSc options; those of the linear solver (``ksp_...``, ``pc_...``) are used.
+
+    Raises
+    ------
+    UnsupportedError
+        An explicit method for a problem with a mass matrix or in residual form.
+    """
+    if method.explicit:
+        return RungeKuttaStep(problem, tableau(method.runge_kutta))
+    make_solver = partial(linear_solver, options=options)
+    return ThetaStep(problem, method.theta, make_solver, endpoint=method.endpoint)
+
+
+@cache
+def tableau(runge_kutta: str) -> Tableau:
+    """Return PETSc's own Butcher tableau of a TSRK type."""
+    ts = PETSc.TS().create(comm=PETSc.COMM_SELF)  # never steps: asked for its coefficients only
+    ts.setType(PETSc.TS.Type.RK)
+    ts.setRKType(runge_kutta)
+    a, b, c = rk_tableau(ts)[:3]
+    ts.destroy()
+    return Tableau(a, b, c)

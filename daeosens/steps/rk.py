@@ -1,0 +1,277 @@
+"""Explicit Runge-Kutta steps, linearised in the state, the parameters, the time and the step size.
+
+U_i = u_n + h sum_j a_ij k_j,  k_i = f(t_n + c_i h, U_i, p),  u_{n+1} = u_n + h sum_i b_i k_i
+(docs/mathematics.md, section 1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from petsc4py import PETSc
+
+from daeosens.arrays import Array
+from daeosens.errors import UnsupportedError
+from daeosens.cost import Densities, change
+from daeosens.problem import Problem
+
+
+@dataclass(frozen=True)
+class Tableau:
+    """Butcher tableau: ``a`` [s, s] strictly lower triangular, ``b`` [s], ``c`` [s]."""
+
+    a: Array
+    b: Array
+    c: Array
+
+
+class RungeKuttaStep:
+    """The step map of an explicit Runge-Kutta method, with work space for one sweep.
+
+    The weights ``w_i = h (b_i lam + sum_{j>i} a_ji l_j)`` avoid any division by ``b_i``, which is
+    zero for some stages of 3bs, 5f, 5dp, 5bs, 6vr, 7vr and 8vr.
+
+    Source
+    ------
+    Hager, Numerische Mathematik 87, 2000; Sanz-Serna, SIAM Review 58(1), 2016, section 3.
+    """
+
+    def __init__(self, problem: Problem, tableau: Tableau) -> None:
+        if problem.form != "rhs":
+            raise UnsupportedError(
+                f"an explicit Runge-Kutta method for a problem in {problem.form} form",
+                expected="u' = f(t, u, p)",
+                remedy="cn, beuler, midpoint or theta:<value>",
+            )
+        self._problem = problem
+        s = len(tableau.b)
+        while tableau.b[s - 1] == 0.0:  # the last stage of a first-same-as-last method
+            s -= 1
+        self._tableau = Tableau(tableau.a[:s, :s], tableau.b[:s], tableau.c[:s])
+        self._states = [problem.create_state() for _ in range(s)]
+        self._rates = [problem.create_state() for _ in range(s)]
+        self._work = problem.create_state()
+        self._matrix_u: PETSc.Mat | None = None
+        self._matrix_p: PETSc.Mat | None = None
+        self._adjoints: list[list[PETSc.Vec]] = []
+
+    def advance(self, t: float, h: float, u: PETSc.Vec, p: Any, out: PETSc.Vec) -> None:
+        """Fill ``out`` [n] with the state after one step of size ``h`` from ``u`` [n] at ``t``."""
+        self._recompute(t, h, u, p)
+        u.copy(out)
+        out.maxpy(list(h * self._tableau.b), self._rates)
+
+    def quadrature(
+        self,
+        t: float,
+        h: float,
+        u: PETSc.Vec,
+        _u_next: PETSc.Vec,
+        p: Any,
+        densities: Densities,
+    ) -> float:
+        """Return h sum_i b_i r_i, summed over the weighted densities."""
+        if not densities:
+            return 0.0
+        self._recompute(t, h, u, p)
+        tableau = self._tableau
+        return h * sum(
+            float(b) * weight * density.value(t + c * h, stage, p)
+            for b, c, stage in zip(tableau.b, tableau.c, self._states, strict=True)
+            if b
+            for weight, density in densities
+        )
+
+    def tangent(
+        self,
+        t: float,
+        h: float,
+        u: PETSc.Vec,
+        _u_next: PETSc.Vec,
+        p: Any,
+        du: PETSc.Vec,
+        dp: PETSc.Vec | None,
+        dt: float = 0.0,
+        dh: float = 0.0,
+        densities: Densities = (),
+    ) -> float:
+        """Overwrite ``du`` [n] before the step with the one after it.
+
+        Parameters
+        ----------
+        t, h : float
+            Start and size of the step.
+        u : Vec [n]
+            State before the step.
+        p : array or Vec [m]
+            Parameters.
+        du, dp : Vec [n], Vec [m] or None
+            Direction in the state (overwritten) and in the parameters.
+        dt, dh : float
+            Direction in the start and the size of the step.
+        densities : sequence of (float, Scalar)
+            Running costs with their weights.
+
+        Returns
+        -------
+        float
+            Directional derivative of the step's part of the running costs.
+        """
+        self._recompute(t, h, u, p)
+        tableau = self._tableau
+        running = 0.0
+        d_rates: list[PETSc.Vec] = []
+        d_state = self._work
+        for i, stage in enumerate(self._states):
+            du.copy(d_state)
+            row = tableau.a[i, :i]
+            if i:
+                d_state.maxpy(list(h * row), d_rates)
+                if dh:
+                    d_state.maxpy(list(dh * row), self._rates[:i])
+            time = t + tableau.c[i] * h
+            d_time = dt + tableau.c[i] * dh
+            d_rates.append(self._rate_change(time, stage, p, d_state, dp, d_time))
+            for weight, density in densities:
+                point = (time, stage, p)
+                slope = change(density, self._problem, point, d_state, dp, d_time)
+                running += weight * tableau.b[i] * h * slope
+                if dh:
+                    running += weight * tableau.b[i] * dh * density.value(*point)
+        du.maxpy(list(h * tableau.b), d_rates)
+        if dh:
+            du.maxpy(list(dh * tableau.b), self._rates)
+        for vec in d_rates:
+            vec.destroy()
+        return running
+
+    def adjoint(
+        self,
+        t: float,
+        h: float,
+        u: PETSc.Vec,
+        _u_next: PETSc.Vec,
+        p: Any,
+        lam: Sequence[PETSc.Vec],
+        mu: Sequence[PETSc.Vec],
+        densities: Sequence[Densities],
+        *,
+        times: bool = False,
+    ) -> list[tuple[float, float]]:
+        """Carry the adjoints of several costs back over one step.
+
+        Parameters
+        ----------
+        t, h : float
+            Start and size of the step.
+        u : Vec [n]
+            State before the step.
+        p : array or Vec [m]
+            Parameters.
+        lam, mu : sequences of Vec [n], Vec [m]
+            Adjoints of the state after the step (overwritten by those before it) and of the
+            parameters (added to), one for each cost.
+        densities : sequence of sequences of (float, Scalar)
+            Running costs with their weights, for each cost.
+        times : bool
+            Return the adjoints of t and h too.
+
+        Returns
+        -------
+        list of (float, float)
+            For each cost the derivatives with respect to t and to h; empty without ``times``.
+        """
+        self._recompute(t, h, u, p)
+        tableau = self._tableau
+        s = len(tableau.b)
+        self._allocate(len(lam))
+        by_t = np.zeros(len(lam))
+        by_h = np.zeros(len(lam))
+        weight = self._work
+        for i in reversed(range(s)):
+            time, stage = t + tableau.c[i] * h, self._states[i]
+            matrix_u = self._fill_u(time, stage, p)
+            matrix_p = self._fill_p(time, stage, p)
+            rate_t = self._rate_t(time, stage, p) if times else None
+            for k, (lam_k, mu_k) in enumerate(zip(lam, mu, strict=True)):
+                adjoints = self._adjoints[k]
+                lam_k.copy(weight)
+                weight.scale(h * tableau.b[i])
+                if i + 1 < s:
+                    weight.maxpy(list(h * tableau.a[i + 1 :, i]), adjoints[i + 1 :])
+                matrix_u.multTranspose(weight, adjoints[i])
+                if matrix_p is not None:
+                    matrix_p.multTransposeAdd(weight, mu_k, mu_k)
+                for factor, density in densities[k]:
+                    scale = factor * h * tableau.b[i]
+                    density.add_u(scale, time, stage, p, adjoints[i])
+                    density.add_p(scale, time, stage, p, mu_k)
+                if rate_t is not None:
+                    slope = rate_t.dot(weight)
+                    by_h[k] += self._rates[i].dot(weight) / h
+                    for factor, density in densities[k]:
+                        scale = factor * tableau.b[i]
+                        slope += h * scale * density.value_t(time, stage, p)
+                        by_h[k] += scale * density.value(time, stage, p)
+                    by_t[k] += slope
+                    by_h[k] += tableau.c[i] * slope
+            if rate_t is not None:
+                rate_t.destroy()
+        for lam_k, adjoints in zip(lam, self._adjoints, strict=False):
+            lam_k.maxpy([1.0] * s, adjoints)
+        return list(zip(by_t.tolist(), by_h.tolist(), strict=True)) if times else []
+
+    def _recompute(self, t: float, h: float, u: PETSc.Vec, p: Any) -> None:
+        tableau = self._tableau
+        for i, (stage, rate) in enumerate(zip(self._states, self._rates, strict=True)):
+            u.copy(stage)
+            if i:
+                stage.maxpy(list(h * tableau.a[i, :i]), self._rates[:i])
+            self._problem.rhs(t + tableau.c[i] * h, stage, p, rate)
+
+    def _rate_change(
+        self,
+        t: float,
+        u: PETSc.Vec,
+        p: Any,
+        du: PETSc.Vec,
+        dp: PETSc.Vec | None,
+        dt: float,
+    ) -> PETSc.Vec:
+        out = self._problem.create_state()
+        self._fill_u(t, u, p).mult(du, out)
+        if dp is not None:
+            matrix_p = self._fill_p(t, u, p)
+            if matrix_p is not None:
+                matrix_p.multAdd(dp, out, out)
+        if dt:
+            rate_t = self._rate_t(t, u, p)
+            out.axpy(dt, rate_t)
+            rate_t.destroy()
+        return out
+
+    def _rate_t(self, t: float, u: PETSc.Vec, p: Any) -> PETSc.Vec:
+        out = self._problem.create_state()
+        self._problem.rhs_t(t, u, p, out)
+        return out
+
+    def _fill_u(self, t: float, u: PETSc.Vec, p: Any) -> PETSc.Mat:
+        if self._matrix_u is None:
+            self._matrix_u = self._problem.rhs_u.create(t, u, p)
+        self._problem.rhs_u.fill(t, u, p, self._matrix_u)
+        return self._matrix_u
+
+    def _fill_p(self, t: float, u: PETSc.Vec, p: Any) -> PETSc.Mat | None:
+        if self._problem.n_parameters == 0:
+            return None
+        if self._matrix_p is None:
+            self._matrix_p = self._problem.rhs_p.create(t, u, p)
+        self._problem.rhs_p.fill(t, u, p, self._matrix_p)
+        return self._matrix_p
+
+    def _allocate(self, n_costs: int) -> None:
+        while len(self._adjoints) < n_costs:
+            self._adjoints.append([self._problem.create_state() for _ in self._states])

@@ -1,0 +1,387 @@
+"""Theta steps, linearised in the state, the parameters, the time and the step size.
+
+Endpoint form (Crank-Nicolson for theta = 1/2), as PETSc's TSTHETA takes it:
+``F(t+h, u1, (u1 - u0)/(theta h), p) + (1 - theta)/theta F(t, u0, 0, p) = 0``.
+One-stage form (backward Euler for theta = 1, implicit midpoint for 1/2):
+``F(t + theta h, X, (X - u0)/(theta h), p) = 0,  u1 = u0 + (X - u0)/theta``.
+With F = M u' - f these are the formulas of docs/mathematics.md, section 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from petsc4py import PETSc
+
+from daeosens.cost import Densities, change
+from daeosens.errors import SolveError
+from daeosens.matrices import SystemMatrix
+from daeosens.problem import Problem
+
+MakeSolver = Callable[[PETSc.Mat], PETSc.KSP]
+
+
+class ThetaStep:
+    """The step map of a theta method, with work space for one sweep.
+
+    Parameters
+    ----------
+    problem : Problem
+        In any form.
+    theta : float
+        Weight of the end of the step, in (0, 1].
+    endpoint : bool
+        Endpoint form; otherwise one-stage.
+    make_solver : callable
+        Makes the linear solver of a matrix.
+    """
+
+    def __init__(
+        self, problem: Problem, theta: float, make_solver: MakeSolver, *, endpoint: bool
+    ) -> None:
+        self._problem = problem
+        self._theta = theta
+        self._endpoint = endpoint
+        self._make_solver = make_solver
+        # Where F_u does not depend on udot one matrix serves both neighbouring steps.
+        self._reusable = problem.form == "rhs" or (
+            problem.form == "mass" and problem.constant_mass
+        )
+        self._slots: list[_Slot] = []
+        self._stage = problem.create_state()
+        self._udot = problem.create_state()
+        self._zero = problem.create_state()
+        self._solution = problem.create_state()
+        self._right = problem.create_state()
+        self._work = problem.create_state()
+        self._matrix_p: PETSc.Mat | None = None
+
+    def quadrature(
+        self,
+        t: float,
+        h: float,
+        u: PETSc.Vec,
+        u_next: PETSc.Vec,
+        p: Any,
+        densities: Densities,
+    ) -> float:
+        """Return the step's part of the running costs, with the method's own quadrature."""
+        if not densities:
+            return 0.0
+        result = 0.0
+        for share, time, state in self._quadrature_points(t, h, u, u_next):
+            for weight, density in densities:
+                result += share * h * weight * density.value(time, state, p)
+        return result
+
+    def tangent(
+        self,
+        t: float,
+        h: float,
+        u: PETSc.Vec,
+        u_next: PETSc.Vec,
+        p: Any,
+        du: PETSc.Vec,
+        dp: PETSc.Vec | None,
+        dt: float = 0.0,
+        dh: float = 0.0,
+        densities: Densities = (),
+    ) -> float:
+        """Overwrite ``du`` [n] before the step with the one after it.
+
+        Parameters and result as for ``RungeKuttaStep.tangent``; ``u_next`` [n] is the state after
+        the step.
+        """
+        theta, problem = self._theta, self._problem
+        shift, end, udot = self._linearisation_point(t, h, u, u_next)
+        time = t + (h if self._endpoint else theta * h)
+        d_end_time = dt + (dh if self._endpoint else theta * dh)
+        rest = (1.0 - theta) / theta if self._endpoint else 0.0
+        right = self._right
+        right.zeroEntries()
+        if rest:
+            left = self._left_matrix(t, u, p)
+            left.mult(du, right)
+            right.scale(-rest)
+            self._add_partials(-rest, t, u, self._zero, p, dp, dt, right)
+        problem.add_udot_product(shift, time, end, udot, p, du, right)
+        self._add_partials(-1.0, time, end, udot, p, dp, d_end_time, right)
+        if dh:
+            problem.add_udot_product(dh / h, time, end, udot, p, udot, right)
+        slot = self._slot(time, end, udot, p, shift)
+        slot.solve(right, self._solution, transpose=False)
+        running = self._quadrature_change(
+            t, h, u, u_next, p, du, self._solution, dp, dt, dh, densities
+        )
+        if self._endpoint:
+            self._solution.copy(du)
+        else:  # du1 = du0 + (dX - du0) / theta
+            du.scale(1.0 - 1.0 / theta)
+            du.axpy(1.0 / theta, self._solution)
+        return running
+
+    def adjoint(
+        self,
+        t: float,
+        h: float,
+        u: PETSc.Vec,
+        u_next: PETSc.Vec,
+        p: Any,
+        lam: Sequence[PETSc.Vec],
+        mu: Sequence[PETSc.Vec],
+        densities: Sequence[Densities],
+        *,
+        times: bool = False,
+    ) -> list[tuple[float, float]]:
+        """Carry the adjoints of several costs back over one step.
+
+        Parameters and result as for ``RungeKuttaStep.adjoint``; ``u_next`` [n] is the state after
+        the step.
+        """
+        theta, problem = self._theta, self._problem
+        shift, end, udot = self._linearisation_point(t, h, u, u_next)
+        time = t + (h if self._endpoint else theta * h)
+        rest = (1.0 - theta) / theta if self._endpoint else 0.0
+        slot = self._slot(time, end, udot, p, shift)
+        solutions: list[PETSc.Vec] = []
+        for lam_k, densities_k in zip(lam, densities, strict=True):
+            lam_k.copy(self._right)
+            if not self._endpoint:
+                self._right.scale(1.0 / theta)
+            share = theta if self._endpoint else 1.0
+            for weight, density in densities_k:
+                density.add_u(weight * share * h, time, end, p, self._right)
+            solution = self._right.duplicate()
+            slot.solve(self._right, solution, transpose=True)
+            solutions.append(solution)
+        self._add_parameter_part(1.0, time, end, udot, p, solutions, mu)
+        result = (
+            self._time_part(t, h, time, u, end, udot, p, rest, solutions, densities)
+            if times
+            else []
+        )
+        for lam_k, solution in zip(lam, solutions, strict=True):
+            if self._endpoint:
+                lam_k.zeroEntries()
+            else:
+                lam_k.scale(1.0 - 1.0 / theta)
+            problem.add_udot_product(
+                shift, time, end, udot, p, solution, lam_k, transpose=True
+            )
+        if rest:
+            left = self._left_matrix(t, u, p)
+            for lam_k, solution in zip(lam, solutions, strict=True):
+                left.multTranspose(solution, self._work)
+                lam_k.axpy(-rest, self._work)
+            self._add_parameter_part(rest, t, u, self._zero, p, solutions, mu)
+        for lam_k, mu_k, densities_k in zip(lam, mu, densities, strict=True):
+            for share, at, state in self._quadrature_points(t, h, u, u_next):
+                for weight, density in densities_k:
+                    density.add_p(weight * share * h, at, state, p, mu_k)
+            if self._endpoint:
+                for weight, density in densities_k:
+                    density.add_u(weight * (1.0 - theta) * h, t, u, p, lam_k)
+        for solution in solutions:
+            solution.destroy()
+        return result
+
+    def _linearisation_point(
+        self, t: float, h: float, u: PETSc.Vec, u_next: PETSc.Vec
+    ) -> tuple[float, PETSc.Vec, PETSc.Vec]:
+        """Return the shift 1/(theta h), the state and the rate at which F is linearised."""
+        del t
+        shift = 1.0 / (self._theta * h)
+        self._udot.waxpy(-1.0, u, u_next)
+        if self._endpoint or self._theta == 1.0:
+            self._udot.scale(shift)
+            return shift, u_next, self._udot
+        u.copy(self._stage)
+        self._stage.axpy(self._theta, self._udot)
+        self._udot.scale(1.0 / h)
+        return shift, self._stage, self._udot
+
+    def _quadrature_points(
+        self, t: float, h: float, u: PETSc.Vec, u_next: PETSc.Vec
+    ) -> list[tuple[float, float, PETSc.Vec]]:
+        if self._endpoint:
+            points = [(1.0 - self._theta, t, u), (self._theta, t + h, u_next)]
+            return [point for point in points if point[0]]
+        _, stage, _ = self._linearisation_point(t, h, u, u_next)
+        return [(1.0, t + self._theta * h, stage)]
+
+    def _quadrature_change(
+        self,
+        t: float,
+        h: float,
+        u: PETSc.Vec,
+        u_next: PETSc.Vec,
+        p: Any,
+        du: PETSc.Vec,
+        d_end: PETSc.Vec,
+        dp: PETSc.Vec | None,
+        dt: float,
+        dh: float,
+        densities: Densities,
+    ) -> float:
+        result = 0.0
+        if not densities:
+            return result
+        for share, time, state in self._quadrature_points(t, h, u, u_next):
+            at_start = self._endpoint and state is u
+            d_time = dt + dh * (time - t) / h
+            for weight, density in densities:
+                point = (time, state, p)
+                slope = change(density, self._problem, point, du if at_start else d_end, dp, d_time)
+                result += weight * share * (h * slope + (dh and dh * density.value(*point)))
+        return result
+
+    def _time_part(
+        self,
+        t: float,
+        h: float,
+        time: float,
+        u: PETSc.Vec,
+        end: PETSc.Vec,
+        udot: PETSc.Vec,
+        p: Any,
+        rest: float,
+        solutions: Sequence[PETSc.Vec],
+        densities: Sequence[Densities],
+    ) -> list[tuple[float, float]]:
+        """Return the derivatives with respect to t and h for each cost."""
+        problem, work = self._problem, self._work
+        reach = 1.0 if self._endpoint else self._theta
+        problem.residual_t(time, end, udot, p, work)
+        by_t = [-work.dot(solution) for solution in solutions]
+        by_h = [reach * slope for slope in by_t]
+        if rest:
+            problem.residual_t(t, u, self._zero, p, work)
+            by_t = [a - rest * work.dot(s) for a, s in zip(by_t, solutions, strict=True)]
+        work.zeroEntries()
+        problem.add_udot_product(1.0 / h, time, end, udot, p, udot, work)
+        by_h = [a + work.dot(s) for a, s in zip(by_h, solutions, strict=True)]
+        points = (
+            [(1.0 - self._theta, t, u, 0.0), (self._theta, time, end, 1.0)]
+            if self._endpoint
+            else [(1.0, time, end, self._theta)]
+        )
+        for k, densities_k in enumerate(densities):
+            for weight, density in densities_k:
+                for share, at, state, along in points:
+                    slope = weight * share * h * density.value_t(at, state, p)
+                    by_t[k] += slope
+                    by_h[k] += along * slope + weight * share * density.value(at, state, p)
+        return list(zip(by_t, by_h, strict=True))
+
+    def _add_partials(
+        self,
+        factor: float,
+        t: float,
+        u: PETSc.Vec,
+        udot: PETSc.Vec,
+        p: Any,
+        dp: PETSc.Vec | None,
+        dt: float,
+        out: PETSc.Vec,
+    ) -> None:
+        if dp is not None and self._problem.n_parameters:
+            self._fill_p(t, u, udot, p).mult(dp, self._work)
+            out.axpy(factor, self._work)
+        if dt:
+            self._problem.residual_t(t, u, udot, p, self._work)
+            out.axpy(factor * dt, self._work)
+
+    def _add_parameter_part(
+        self,
+        factor: float,
+        t: float,
+        u: PETSc.Vec,
+        udot: PETSc.Vec,
+        p: Any,
+        solutions: Sequence[PETSc.Vec],
+        mu: Sequence[PETSc.Vec],
+    ) -> None:
+        """Subtract ``factor`` F_p^T nu from each mu."""
+        if self._problem.n_parameters == 0:
+            return
+        matrix = self._fill_p(t, u, udot, p)
+        work = mu[0].duplicate()
+        for solution, mu_k in zip(solutions, mu, strict=True):
+            matrix.multTranspose(solution, work)
+            mu_k.axpy(-factor, work)
+        work.destroy()
+
+    def _fill_p(self, t: float, u: PETSc.Vec, udot: PETSc.Vec, p: Any) -> PETSc.Mat:
+        if self._matrix_p is None:
+            self._matrix_p = self._problem.residual_p.create(t, u, udot, p)
+        self._problem.residual_p.fill(t, u, udot, p, self._matrix_p)
+        return self._matrix_p
+
+    def _left_matrix(self, t: float, u: PETSc.Vec, p: Any) -> PETSc.Mat:
+        """Return F_u at the start of the step, where the endpoint form takes udot = 0."""
+        return self._slot(t, u, self._zero, p, 0.0).matrix
+
+    def _slot(self, t: float, u: PETSc.Vec, udot: PETSc.Vec, p: Any, shift: float) -> _Slot:
+        """Return F_u + shift F_udot, refilled only if neither slot holds the point already."""
+        reusable = self._reusable and u is not self._stage
+        for slot in self._slots:
+            if reusable and slot.holds(t, u):
+                slot.reshift(shift)
+                self._slots.remove(slot)
+                self._slots.append(slot)
+                return slot
+        if len(self._slots) < (2 if self._endpoint else 1):
+            slot = _Slot(
+                SystemMatrix(
+                    self._problem.residual_u, self._problem.residual_udot, t, u, udot, p
+                ),
+                self._make_solver,
+            )
+        else:
+            slot = self._slots.pop(0)
+        self._slots.append(slot)
+        slot.fill(t, u, udot, p, shift)
+        return slot
+
+
+class _Slot:
+    """One system matrix, the point it was filled at, and its solver (made at the first solve)."""
+
+    def __init__(self, system: SystemMatrix, make_solver: MakeSolver) -> None:
+        self._system = system
+        self._make_solver = make_solver
+        self._solver: PETSc.KSP | None = None
+        self._point: tuple[float, int] | None = None
+        self._shift = 0.0
+
+    @property
+    def matrix(self) -> PETSc.Mat:
+        return self._system.matrix
+
+    def holds(self, t: float, u: PETSc.Vec) -> bool:
+        return self._point == (t, u.handle)
+
+    def fill(self, t: float, u: PETSc.Vec, udot: PETSc.Vec, p: Any, shift: float) -> None:
+        self._system.fill(t, u, udot, p, shift)
+        self._point = (t, u.handle)
+        self._shift = shift
+
+    def reshift(self, shift: float) -> None:
+        if shift != self._shift:
+            self._system.reshift(self._shift, shift)
+            self._shift = shift
+
+    def solve(self, right: PETSc.Vec, solution: PETSc.Vec, *, transpose: bool) -> None:
+        if self._solver is None:
+            self._solver = self._make_solver(self._system.matrix)
+        solver = self._solver
+        (solver.solveTranspose if transpose else solver.solve)(right, solution)
+        if solver.getConvergedReason() < 0:
+            raise SolveError(
+                f"the linear solver of the sweep stopped: reason {solver.getConvergedReason()} "
+                f"after {solver.getIterationNumber()} iterations, "
+                f"residual {solver.getResidualNorm():.3g}",
+                expected="convergence",
+                remedy='options={"ksp_type": ..., "pc_type": ..., "ksp_rtol": ...}',
+            )

@@ -1,0 +1,246 @@
+"""Tangent-linear sweeps: directional derivatives and the full sensitivity matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+from petsc4py import PETSc
+
+from daeosens.arrays import Array, finite_array, read, scatter, write
+from daeosens.cost import Densities, change
+from daeosens.errors import InputError
+from daeosens.forward import Trajectory
+from daeosens.objective import Objective
+from daeosens.steps import StepMap, step_map
+
+
+@dataclass(frozen=True, eq=False)
+class Tangent:
+    """The derivative of a trajectory along one direction.
+
+    Attributes
+    ----------
+    trajectory : Trajectory
+        What was differentiated.
+    states : sequence of Vec [n]
+        Derivative of each of the N+1 states.
+    dp : Vec [m] or None
+        Direction in the parameters.
+    """
+
+    trajectory: Trajectory
+    states: Sequence[PETSc.Vec]
+    dp: PETSc.Vec | None
+
+    @property
+    def final(self) -> PETSc.Vec:
+        """Derivative of the final state [n]."""
+        return self.states[-1]
+
+    @cached_property
+    def u(self) -> Array:
+        """Derivatives as an array [N+1, n_local]."""
+        return np.array([read(state) for state in self.states])
+
+    def at(self, t: float) -> PETSc.Vec:
+        """Return the derivative [n] of the state at a step time."""
+        return self.states[self.trajectory.index(t)]
+
+    def derivative(self, objective: Objective) -> float:
+        """Return the directional derivative of a cost.  Collective."""
+        trajectory, p = self.trajectory, self.trajectory.p
+        problem = trajectory.problem
+        cost = objective.lower(problem, float(trajectory.times[-1]))
+        result = 0.0
+        for time, weight, scalar in cost.points:
+            n = trajectory.index(time)
+            point = (float(trajectory.times[n]), trajectory.states[n], p)
+            result += weight * change(scalar, problem, point, self.states[n], self.dp)
+        if cost.densities:
+            steps = _steps(trajectory)
+            du = self.states[0].copy()
+            for _, running in _march(trajectory, steps, du, self.dp, cost.densities):
+                result += running
+        return result
+
+
+def tangent(
+    trajectory: Trajectory,
+    du0: npt.ArrayLike | PETSc.Vec | None = None,
+    dp: npt.ArrayLike | PETSc.Vec | None = None,
+) -> Tangent:
+    """Return the derivative of every state along the direction (du0, dp).
+
+    The discrete tangent of the steps that were taken, the exact transpose of ``adjoint`` for every
+    method.  (TSForward of PETSc 3.26 is wrong for Runge-Kutta methods with unequal steps or explicit
+    time dependence, and is not used.)  Collective on ``trajectory.problem.comm``.
+
+    Parameters
+    ----------
+    trajectory : Trajectory
+        From ``solve``.
+    du0 : array or Vec [n], optional
+        Direction in the initial state; zero by default.
+    dp : array or Vec [m], optional
+        Direction in the parameters; zero by default.
+
+    Returns
+    -------
+    Tangent
+
+    Examples
+    --------
+    >>> from daeosens import ODE, Stepping, solve
+    >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
+    >>> run = solve(decay, [1.0], [0.5], Stepping((0.0, 2.0), "rk4", dt=0.1))
+    >>> tangent(run, dp=[1.0]).u[-1].round(6)
+    array([-0.735759])
+    """
+    problem = trajectory.problem
+    du = problem.create_state() if du0 is None else problem.admit_state(du0, "du0")
+    direction = None if dp is None else parameter_direction(trajectory, dp)
+    states = [du.copy()]
+    for state, _ in _march(trajectory, _steps(trajectory), du, direction, ()):
+        states.append(state.copy())
+    return Tangent(trajectory, tuple(states), direction)
+
+
+def parameter_direction(trajectory: Trajectory, dp: npt.ArrayLike | PETSc.Vec) -> PETSc.Vec:
+    """Return the user's parameter direction as a vector [m], checked."""
+    problem = trajectory.problem
+    if isinstance(dp, PETSc.Vec):
+        if dp.getSizes() != problem.parameter.getSizes():
+            raise InputError(
+                f"dp has (local, global) sizes {dp.getSizes()}",
+                expected=f"{problem.parameter.getSizes()}",
+            )
+        return dp
+    if problem.field_parameter:
+        raise InputError(f"dp is {type(dp).__name__}", expected="a Vec: the parameter is a field")
+    values = finite_array(dp, "dp", (problem.n_parameters,))
+    return scatter(values, problem.create_parameters())
+
+
+@dataclass(frozen=True, eq=False)
+class Sensitivities:
+    """Full derivative matrices of the state at one time.
+
+    Attributes
+    ----------
+    u0 : array [n_local, n] or None
+        d u(t) / d u(0); the rank's own rows.
+    p : array [n_local, m] or None
+        d u(t) / d p; the rank's own rows.
+    sweep : str
+        "tangent" (one column at a time) or "adjoint" (all rows in one sweep).
+    """
+
+    u0: Array | None
+    p: Array | None
+    sweep: str
+
+
+def sensitivities(
+    trajectory: Trajectory, t: float | None = None, with_respect_to: Sequence[str] = ("u0", "p")
+) -> Sensitivities:
+    """Return the full matrices d u(t) / d u(0) and d u(t) / d p.
+
+    By tangents or adjoints, whichever are fewer; the same numbers to rounding.  Collective.
+
+    Parameters
+    ----------
+    trajectory : Trajectory
+        From ``solve``.
+    t : float, optional
+        A step time; the final one by default.
+    with_respect_to : sequence of "u0", "p"
+        Which matrices are wanted.
+
+    Returns
+    -------
+    Sensitivities
+
+    Examples
+    --------
+    >>> from daeosens import ODE, Stepping, solve
+    >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
+    >>> run = solve(decay, [1.0], [0.5], Stepping((0.0, 2.0), "rk4", dt=0.1))
+    >>> sensitivities(run).u0.round(6)
+    array([[0.36788]])
+    """
+    wanted = tuple(with_respect_to)
+    if not wanted or any(name not in ("u0", "p") for name in wanted):
+        raise InputError(f"with_respect_to = {with_respect_to!r}", expected='"u0", "p" or both')
+    problem = trajectory.problem
+    last = trajectory.n_steps if t is None else trajectory.index(t)
+    n, m = problem.size, problem.n_parameters
+    columns = n * ("u0" in wanted) + m * ("p" in wanted)
+    if problem.comm.size == 1 and n < columns:
+        by_u0, by_p = _rows(trajectory, last)
+        sweep = "adjoint"
+    else:
+        sweep = "tangent"
+        by_u0 = _columns(trajectory, last, "u0") if "u0" in wanted else None
+        by_p = _columns(trajectory, last, "p") if "p" in wanted else None
+    return Sensitivities(
+        by_u0 if "u0" in wanted else None, by_p if "p" in wanted else None, sweep
+    )
+
+
+def _columns(trajectory: Trajectory, last: int, name: str) -> Array:
+    problem = trajectory.problem
+    steps = _steps(trajectory)
+    unit = problem.create_state() if name == "u0" else problem.create_parameters()
+    result = np.empty((problem.state.local_size, unit.size))
+    for j in range(unit.size):
+        unit.zeroEntries()
+        unit.setValue(j, 1.0)
+        unit.assemble()
+        du = unit.copy() if name == "u0" else problem.create_state()
+        dp = None if name == "u0" else unit
+        for _ in _march(trajectory, steps, du, dp, (), last):
+            pass
+        result[:, j] = read(du)
+        du.destroy()
+    return result
+
+
+def _rows(trajectory: Trajectory, last: int) -> tuple[Array, Array]:
+    problem, states = trajectory.problem, trajectory.states
+    steps = _steps(trajectory)
+    lam = [problem.create_state() for _ in range(problem.size)]
+    mu = [problem.create_parameters() for _ in lam]
+    for unit, row in zip(np.eye(problem.size), lam, strict=True):
+        write(row, unit)
+    nothing: list[Densities] = [()] * len(lam)
+    for n in reversed(range(last)):
+        t, h = float(trajectory.times[n]), float(trajectory.step_sizes[n])
+        steps.adjoint(t, h, states[n], states[n + 1], trajectory.p, lam, mu, nothing)
+    return np.array([read(row) for row in lam]), np.array([read(row) for row in mu])
+
+
+def _march(
+    trajectory: Trajectory,
+    steps: StepMap,
+    du: PETSc.Vec,
+    dp: PETSc.Vec | None,
+    densities: Densities,
+    last: int | None = None,
+) -> Iterator[tuple[PETSc.Vec, float]]:
+    """Carry ``du`` forward in place; yield it and the running change after each step."""
+    states, p = trajectory.states, trajectory.p
+    for n in range(trajectory.n_steps if last is None else last):
+        t, h = float(trajectory.times[n]), float(trajectory.step_sizes[n])
+        running = steps.tangent(
+            t, h, states[n], states[n + 1], p, du, dp, densities=densities
+        )
+        yield du, running
+
+
+def _steps(trajectory: Trajectory) -> StepMap:
+    stepping = trajectory.stepping
+    return step_map(trajectory.problem, stepping.resolved_method, stepping.options)

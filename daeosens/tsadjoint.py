@@ -1,0 +1,132 @@
+"""PETSc's own discrete adjoint (TSAdjoint), refused where PETSc 3.26 is known to be wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+
+from petsc4py import PETSc
+
+from daeosens.arrays import write
+from daeosens.cost import Cost, points_by_step
+from daeosens.errors import UnsupportedError
+from daeosens.forward import Trajectory, replay
+from daeosens.matrices import dense
+from daeosens.problem import Problem
+
+
+def sweep(
+    trajectory: Trajectory, costs: Sequence[Cost]
+) -> tuple[list[PETSc.Vec], list[PETSc.Vec]]:
+    """Sweep back with TSAdjoint; return lam_0 and mu for each cost.
+
+    A recorded trajectory is used up (PETSc's memory trajectory can be read once only, and no TS can
+    change its number of costs); without one, and for running costs, the run is repeated from the log.
+
+    Raises
+    ------
+    UnsupportedError
+        PETSc's result would be wrong.
+    """
+    problem = trajectory.problem
+    refuse_wrong_combinations(trajectory)
+    lam = [problem.create_state() for _ in costs]
+    mu = [problem.create_parameters() for _ in costs]
+
+    def prepare(ts: PETSc.TS) -> None:
+        ts.setCostGradients(lam, mu if problem.n_parameters else None)
+        if any(cost.densities for cost in costs):
+            _attach_quadrature(ts, problem, trajectory.p, costs)
+
+    # TS wants to know running costs before it is set up: then a recorded run is of no use.
+    if trajectory.recording and not any(cost.densities for cost in costs):
+        ts = trajectory.recording.pop()
+        prepare(ts)
+    else:
+        ts = replay(trajectory, prepare)
+    points = points_by_step(trajectory.index, costs)
+    position = trajectory.n_steps
+    for step in sorted({*points, 0}, reverse=True):
+        if step < position:  # TSAdjointSetSteps(0) would mean all steps
+            ts.adjointSetSteps(position - step)
+            ts.adjointSolve()
+            position = step
+        time, state = float(trajectory.times[step]), trajectory.states[step]
+        for k, weight, scalar in points.get(step, ()):
+            scalar.add_u(weight, time, state, trajectory.p, lam[k])
+            scalar.add_p(weight, time, state, trajectory.p, mu[k])
+    ts.destroy()
+    return lam, mu
+
+
+def refuse_wrong_combinations(trajectory: Trajectory) -> None:
+    """Raise where TSAdjoint of PETSc 3.26 gives wrong gradients without saying so.
+
+    Raises
+    ------
+    UnsupportedError
+        A rate-dependent Jacobian (stale rate in TSAdjointStep_Theta), or parameters in the mass
+        matrix with a one-stage method (the memory trajectory does not restore the state).
+    """
+    problem, method = trajectory.problem, trajectory.stepping.resolved_method
+    remedy = 'adjoint(..., engine="steps")'
+    if problem.udot_nonlinear:
+        raise UnsupportedError(
+            'engine = "tsadjoint" for F(t, u, u\', p) = 0 whose F_udot may depend on u or u\'',
+            expected="M u' = f with a constant M; DAE(..., linear_in_udot=True) says so",
+            remedy=remedy,
+        )
+    if not problem.constant_mass and not method.endpoint and method.theta < 1.0:
+        raise UnsupportedError(
+            f'engine = "tsadjoint" with parameters in the mass matrix and "{method.name}"',
+            expected='"cn", "beuler" or "theta:<value>"',
+            remedy=remedy,
+        )
+
+
+def _attach_quadrature(
+    ts: PETSc.TS, problem: Problem, p: Any, costs: Sequence[Cost]
+) -> None:
+    """Give TS the running costs: their values and their transposed derivatives, in every sweep step.
+
+    Callbacks fill the first matrix only: TSTHETA of PETSc 3.26 passes NULL for the second.
+    """
+    n_costs = len(costs)
+    quadrature = ts.createQuadratureTS(False)
+    gradient_u, gradient_p = problem.create_state(), problem.create_parameters()
+
+    def values(_ts: PETSc.TS, t: float, u: PETSc.Vec, out: PETSc.Vec) -> None:
+        write(
+            out,
+            [sum(w * density.value(t, u, p) for w, density in cost.densities) for cost in costs],
+        )
+
+    def columns_u(
+        _ts: PETSc.TS, t: float, u: PETSc.Vec, matrix: PETSc.Mat, _preconditioner: PETSc.Mat
+    ) -> None:
+        for k, cost in enumerate(costs):
+            gradient_u.zeroEntries()
+            for weight, density in cost.densities:
+                density.add_u(weight, t, u, p, gradient_u)
+            matrix.getDenseArray()[:, k] = gradient_u.getArray(readonly=True)
+        matrix.assemble()
+
+    def columns_p(_ts: PETSc.TS, t: float, u: PETSc.Vec, matrix: PETSc.Mat) -> None:
+        for k, cost in enumerate(costs):
+            gradient_p.zeroEntries()
+            for weight, density in cost.densities:
+                density.add_p(weight, t, u, p, gradient_p)
+            matrix.getDenseArray()[:, k] = gradient_p.getArray(readonly=True)
+        matrix.assemble()
+
+    count = PETSc.Vec().create(comm=problem.comm)
+    count.setSizes(n_costs)
+    count.setType(PETSc.Vec.Type.STANDARD)
+    quadrature.setRHSFunction(values, PETSc.Vec().createSeq(n_costs))
+    matrix_u = dense(problem.state, count)
+    quadrature.setRHSJacobian(columns_u, matrix_u, matrix_u)
+    if problem.n_parameters:
+        quadrature.setRHSJacobianP(columns_p, dense(problem.parameter, count))
+
+

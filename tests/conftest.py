@@ -1,0 +1,169 @@
+"""What every test may use, and what keeps the ranks together under mpiexec.
+
+Tests marked ``mpi`` (pytest-mpi's mark; ``min_size`` where they need ranks) run serially and under
+``mpiexec -n 2`` and ``-n 3`` (scripts/test).  There only rank 0 prints.  After each test the ranks
+meet; failures of other ranks are shown by rank 0, and a rank whose test failed while the others
+hang in it prints its traceback and ends the job.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from mpi4py import MPI
+from petsc4py import PETSc
+
+ROOT = Path(__file__).parents[1]
+GRACE = 20.0  # seconds a failed rank waits for the others before it ends the job
+PATIENCE = (
+    600.0  # the same for a rank whose test passed; a hanging test is ended before (pyproject)
+)
+
+
+def mpi_environment() -> dict[str, str]:
+    """Read the settings for mpiexec that scripts/test uses too."""
+    lines = (ROOT / "scripts" / "mpi-environment").read_text().splitlines()
+    return dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
+
+
+# ---- fixtures ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def comm() -> MPI.Intracomm:
+    """All ranks of this run: one serially, more under mpiexec."""
+    return MPI.COMM_WORLD
+
+
+@pytest.fixture
+def rng(request: pytest.FixtureRequest) -> np.random.Generator:
+    """Random numbers that are the same in every run and on every rank, different for each test."""
+    return np.random.default_rng(zlib.crc32(request.node.nodeid.encode()))
+
+
+@pytest.fixture
+def shared_tmp_path(tmp_path: Path, comm: MPI.Intracomm) -> Path:
+    """The same temporary folder on every rank (rank 0's)."""
+    return Path(comm.bcast(str(tmp_path)))
+
+
+@pytest.fixture(autouse=True)
+def petsc_options_left_as_they_were() -> Iterator[None]:
+    """Fail a test after which PETSc's global options are not what they were."""
+    options = PETSc.Options()
+    before = options.getAll()
+    yield
+    after = options.getAll()
+    for name in after.keys() - before.keys():
+        options.delValue(name)
+    for name, value in before.items():
+        options.setValue(name, value)
+    assert after == before
+
+
+RunMpi = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def run_mpi() -> RunMpi:
+    """Run ``mpiexec -n ranks python *arguments`` from the checkout, output captured, not checked.
+
+    ``run_mpi(ranks, arguments, timeout=120.0)``.  A subprocess.TimeoutExpired is a failure: a job
+    must never hang.  For serial tests only: MPI does not nest.
+    """
+    outer = ("OMPI_", "PMIX_", "PRTE_", "PMI_", "HYDRA_", "MPI_LOCAL")
+    inherited = {key: os.environ[key] for key in os.environ if not key.startswith(outer)}
+    environment = {**mpi_environment(), **inherited}
+
+    def run(
+        ranks: int, arguments: Sequence[str | Path], timeout: float = 120.0
+    ) -> subprocess.CompletedProcess[str]:
+        command = ["mpiexec", "-n", str(ranks), sys.executable, *map(str, arguments)]
+        return subprocess.run(
+            command,
+            cwd=ROOT,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+
+    return run
+
+
+# ---- ranks ---------------------------------------------------------------------------------------
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Under mpiexec: silence all ranks but the first, and make the ranks meet after each test."""
+    if MPI.COMM_WORLD.size == 1:
+        return
+    config.pluginmanager.register(Ranks(), "daeosens-ranks")
+    if MPI.COMM_WORLD.rank > 0:
+        config.pluginmanager.unregister(name="terminalreporter")
+        silent = pytest.TerminalReporter(config, Path(os.devnull).open("w"))  # noqa: SIM115
+        config.pluginmanager.register(silent, "terminalreporter")
+
+
+class Ranks:
+    """The pytest plug-in that keeps the ranks in step."""
+
+    def __init__(self) -> None:
+        self.comm = MPI.COMM_WORLD.Dup()  # ours alone: never mixed up with the tests' messages
+        self.own: list[str] = []  # failures of the running test on this rank
+        self.elsewhere: list[str] = []  # failures of all tests on the other ranks
+        self.n_failed = 0
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Note a failure of this rank."""
+        if report.failed:
+            self.own.append(f"{report.nodeid} ({report.when})\n{report.longreprtext}")
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        """Run one test, then wait for the other ranks and exchange failures."""
+        self.own = []
+        result = yield
+        self.meet(item.nodeid)
+        for rank, failures in enumerate(self.comm.allgather(self.own)):
+            self.n_failed += len(failures)
+            if rank != self.comm.rank:
+                self.elsewhere += [f"[rank {rank}] {text}" for text in failures]
+        return result
+
+    def meet(self, nodeid: str) -> None:
+        """Wait for the other ranks, not for ever."""
+        limit = time.monotonic() + (GRACE if self.own else PATIENCE)
+        arrived = self.comm.Ibarrier()
+        while not arrived.Test():
+            if time.monotonic() > limit:
+                why = "\n".join(self.own) or f"{nodeid}: passed"
+                sys.__stderr__.write(
+                    f"\n[rank {self.comm.rank}] {why}\n"
+                    f"[rank {self.comm.rank}] other ranks hang in {nodeid}: ending the job\n"
+                )
+                sys.__stderr__.flush()
+                self.comm.Abort(1)
+            time.sleep(0.0005)
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Show on rank 0 what failed elsewhere."""
+        if self.elsewhere:
+            terminalreporter.section("failures on other ranks", red=True)
+            for text in self.elsewhere:
+                terminalreporter.write_line(text)
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Make every rank's exit code tell of every rank's failures."""
+        if self.n_failed and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
