@@ -50,9 +50,7 @@ class Gradient:
 
 
 @overload
-def adjoint(
-    trajectory: Trajectory, objective: Objective, engine: Engine = "steps"
-) -> Gradient: ...
+def adjoint(trajectory: Trajectory, objective: Objective, engine: Engine = "steps") -> Gradient: ...
 @overload
 def adjoint(
     trajectory: Trajectory, objective: Sequence[Objective], engine: Engine = "steps"
@@ -74,8 +72,8 @@ def adjoint(
     objective : Objective or sequence of Objective
         Several costs share the evaluations of Jacobians.
     engine : "steps" or "tsadjoint"
-        "steps": this package's step linearisations, for every method and form.  "tsadjoint": PETSc's
-        TSAdjoint, refused where PETSc 3.26 is known to be wrong; uses what
+        "steps": this package's step linearisations, for every method and form.  "tsadjoint":
+        PETSc's TSAdjoint, refused where PETSc 3.26 is known to be wrong; uses what
         ``solve(..., checkpoint="memory" or "disk")`` recorded, or repeats the run.
 
     Returns

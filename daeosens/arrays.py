@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -26,7 +26,8 @@ def read(vec: PETSc.Vec) -> Array:
     PETSc 3.26 restarts a step whenever the state counter of the solution vector moves, so reading
     must never go through the writable accessor.
     """
-    return vec.getArray(readonly=True)
+    values: Any = vec.getArray(readonly=True)
+    return values
 
 
 def write(vec: PETSc.Vec, values: npt.ArrayLike) -> None:
@@ -48,9 +49,22 @@ def scatter(values: npt.ArrayLike, vec: PETSc.Vec) -> PETSc.Vec:
     return vec
 
 
-def copy_all(vecs: Sequence[PETSc.Vec]) -> list[PETSc.Vec]:
-    """Return a copy of each vector."""
-    return [vec.copy() for vec in vecs]
+def largest(vec: PETSc.Vec) -> float:
+    """Return the largest absolute value; NaN if any value is NaN.  Collective."""
+    value: Any = vec.norm(PETSc.NormType.NORM_INFINITY)
+    return float(value)
+
+
+def norm(vec: PETSc.Vec) -> float:
+    """Return the Euclidean norm.  Collective."""
+    value: Any = vec.norm()
+    return float(value)
+
+
+def dot(x: PETSc.Vec, y: PETSc.Vec) -> float:
+    """Return the inner product.  Collective."""
+    value: Any = x.dot(y)
+    return float(value)
 
 
 def finite_array(values: npt.ArrayLike, name: str, shape: tuple[int, ...] | None = None) -> Array:

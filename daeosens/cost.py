@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeAlias
 
 from petsc4py import PETSc
 
-from daeosens.arrays import Array, check_output, guarded, read, scatter
+from daeosens.arrays import Array, check_output, dot, guarded, norm, read, scatter
 from daeosens.derivatives import ComplexStep
 from daeosens.errors import InputError, UnsupportedError
 from daeosens.problem import AUTONOMOUS, Problem
@@ -71,12 +71,12 @@ def change(
     """Return the directional derivative of a scalar at ``point`` = (t, u, p)."""
     gradient = problem.create_state()
     scalar.add_u(1.0, *point, gradient)
-    result = gradient.dot(du)
+    result = dot(gradient, du)
     gradient.destroy()
     if dp is not None and problem.n_parameters:
         gradient = problem.create_parameters()
         scalar.add_p(1.0, *point, gradient)
-        result += gradient.dot(dp)
+        result += dot(gradient, dp)
         gradient.destroy()
     if dt:
         result += dt * scalar.value_t(*point)
@@ -206,7 +206,6 @@ class ArrayMisfit:
 
     def value_t(self, t: float, u: PETSc.Vec, p: Any) -> float:
         """Return 0: observation times are pinned."""
-        del t, u, p
         return 0.0
 
     def _residual(self, t: float, u: PETSc.Vec, p: Any) -> Array:
@@ -221,15 +220,13 @@ class VectorMisfit:
 
     def value(self, t: float, u: PETSc.Vec, p: Any) -> float:
         """Return 1/2 |residual|^2 / sigma^2."""
-        del t, p
         residual = self._residual(u)
-        result = 0.5 * (residual.norm() / self._sigma) ** 2
+        result = 0.5 * (norm(residual) / self._sigma) ** 2
         residual.destroy()
         return result
 
     def add_u(self, weight: float, t: float, u: PETSc.Vec, p: Any, out: PETSc.Vec) -> None:
         """Add ``weight`` H^T residual / sigma^2."""
-        del t, p
         residual = self._residual(u)
         residual.scale(weight / self._sigma**2)
         if self._matrix is None:
@@ -243,7 +240,6 @@ class VectorMisfit:
 
     def value_t(self, t: float, u: PETSc.Vec, p: Any) -> float:
         """Return 0: observation times are pinned."""
-        del t, u, p
         return 0.0
 
     def _residual(self, u: PETSc.Vec) -> PETSc.Vec:
@@ -264,10 +260,9 @@ class FieldPrior:
 
     def value(self, t: float, u: PETSc.Vec, p: Any) -> float:
         """Return the value."""
-        del t, u
         difference = p.copy()
         difference.axpy(-1.0, self._mean)
-        result = 0.5 * (difference.norm() / self._sigma) ** 2
+        result = 0.5 * (norm(difference) / self._sigma) ** 2
         difference.destroy()
         return result
 
@@ -276,11 +271,9 @@ class FieldPrior:
 
     def add_p(self, weight: float, t: float, u: PETSc.Vec, p: Any, out: PETSc.Vec) -> None:
         """Add ``weight`` (p - mean) / sigma^2."""
-        del t, u
         out.axpy(weight / self._sigma**2, p)
         out.axpy(-weight / self._sigma**2, self._mean)
 
     def value_t(self, t: float, u: PETSc.Vec, p: Any) -> float:
         """Return 0."""
-        del t, u, p
         return 0.0

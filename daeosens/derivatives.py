@@ -46,9 +46,7 @@ class ComplexStep:
     array([[3., 2.]])
     """
 
-    def __init__(
-        self, function: Callable[..., Any], position: int, name: str, remedy: str
-    ) -> None:
+    def __init__(self, function: Callable[..., Any], position: int, name: str, remedy: str) -> None:
         self._function = function
         self._position = position
         self._name = name
@@ -67,9 +65,11 @@ class ComplexStep:
         if not self._trusted and x.size:
             self._compare(arguments, x)
             self._trusted = True
-        return np.column_stack(
-            [self._along(arguments, x, unit) for unit in np.eye(x.size)]
-        ) if x.size else np.empty((np.size(self._function(*arguments)), 0))
+        return (
+            np.column_stack([self._along(arguments, x, unit) for unit in np.eye(x.size)])
+            if x.size
+            else np.empty((np.size(self._function(*arguments)), 0))
+        )
 
     def along(self, direction: npt.ArrayLike, *arguments: Any) -> Array:
         """Return the Jacobian times ``direction`` [m] at the cost of one evaluation."""

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from petsc4py import PETSc
 
-from daeosens.arrays import Array, finite_array, read
+from daeosens.arrays import Array, finite_array, largest, read
 from daeosens.errors import (
     DaeosensError,
     InputError,
@@ -31,6 +31,8 @@ Checkpoint = Literal["states", "memory", "disk"]
 
 NEWTON_DEFAULTS: Mapping[str, Any] = {"snes_rtol": 1e-11, "snes_stol": 1e-14, "snes_max_it": 50}
 """Tight, because the derivative of a step is that of the converged step."""
+
+_TS: Any = PETSc.TS  # the stubs of petsc4py 3.26 give enumerations the wrong type
 
 HIT = 1e-6
 """PETSc 3.26 takes a time within 1e-6 of a step from its end as reached."""
@@ -269,6 +271,7 @@ def solve(
         PETSc.garbage_cleanup(problem.comm)  # petsc4py delays the destruction of parallel objects
     if checkpoint not in ("states", "memory", "disk"):
         raise InputError(f"checkpoint = {checkpoint!r}", expected='"states", "memory" or "disk"')
+    _refuse_shrinking_steps(problem, stepping)
     state = problem.admit_state(u0)
     parameters = problem.admit_parameters(p)
     pinned = _pinned_times(stepping, t_eval)
@@ -279,9 +282,9 @@ def solve(
     ts.setMaxTime(stepping.t_span[1])
     ts.setTimeStep(stepping.first_step)
     ts.setMaxSteps(stepping.max_steps)
-    ts.setExactFinalTime(PETSc.TS.ExactFinalTime.MATCHSTEP)
+    ts.setExactFinalTime(_TS.ExactFinalTime.MATCHSTEP)
     if pinned.size:
-        ts.setEvaluationTimes(pinned)
+        ts.setEvaluationTimes(pinned.tolist())
     ts.setPreStep(log.before_step)
     ts.setMonitor(log.after_step)
     defaults = _defaults(problem, stepping, ts, checkpoint)
@@ -354,7 +357,7 @@ def replay(trajectory: Trajectory, prepare: Callable[[PETSc.TS], None]) -> PETSc
     ts.setMaxTime(2 * stepping.t_span[1] - stepping.t_span[0] + 1.0)
     ts.setTimeStep(float(sizes[0]))
     ts.setMaxSteps(len(sizes))
-    ts.setExactFinalTime(PETSc.TS.ExactFinalTime.STEPOVER)
+    ts.setExactFinalTime(_TS.ExactFinalTime.STEPOVER)
 
     def before_step(ts: PETSc.TS) -> None:
         ts.setTimeStep(float(sizes[ts.getStepNumber()]))
@@ -389,7 +392,7 @@ class _Log:
     def after_step(self, _ts: PETSc.TS, step: int, t: float, u: PETSc.Vec) -> None:
         if step == 1 and self.scope is not None:
             self.scope.check_used(final=True)
-        if not math.isfinite(u.norm(PETSc.NormType.NORM_INFINITY)):
+        if not math.isfinite(largest(u)):
             raise SolveError(
                 f"the state is not finite at t = {t:.9g} (step {step})",
                 expected=f"a finite state up to t = {self._end:g}",
@@ -424,7 +427,7 @@ def _make_ts(
             remedy='"cn", "beuler", "midpoint" or "theta:<value>"',
         )
     ts = PETSc.TS().create(comm=problem.comm)
-    ts.setProblemType(PETSc.TS.ProblemType.NONLINEAR)
+    ts.setProblemType(_TS.ProblemType.NONLINEAR)
     ts.setErrorIfStepFails(False)
     work = problem.create_state()
     if method.explicit:
@@ -439,9 +442,7 @@ def _make_ts(
     ts.setThetaEndpoint(method.endpoint)
     if method.name in ("cn", "beuler"):
         ts.setType(method.name)
-    ts.setIFunction(
-        lambda _ts, t, u, udot, out: problem.residual(t, u, udot, p, out), work
-    )
+    ts.setIFunction(lambda _ts, t, u, udot, out: problem.residual(t, u, udot, p, out), work)
     if problem.coloring:
         _set_coloring(ts, problem, record)
         return ts
@@ -475,6 +476,20 @@ def _make_ts(
 
         ts.setIJacobianP(jacobian_p, matrix_p)
     return ts
+
+
+def _refuse_shrinking_steps(problem: Problem, stepping: Stepping) -> None:
+    """Refuse the midpoint rule with error control for algebraic variables.
+
+    They oscillate undamped, so the error estimate does not fall with the step size and PETSc 3.26
+    shrinks the step until it divides by zero.
+    """
+    if problem.algebraic and stepping.adaptive and stepping.resolved_method.name == "midpoint":
+        raise UnsupportedError(
+            'adaptive "midpoint" for a mass matrix with rows of zeros',
+            expected="steps whose algebraic variables are damped",
+            remedy='"cn", "beuler" or "theta:<value>", or fixed steps',
+        )
 
 
 def _set_rhs_derivatives(ts: PETSc.TS, problem: Problem, t: float, u: PETSc.Vec, p: Any) -> None:
@@ -536,7 +551,7 @@ def _shared_folder(comm: PETSc.Comm) -> str:
 
 
 def _check_finished(ts: PETSc.TS, stepping: Stepping, log: _Log) -> None:
-    reason = ts.getConvergedReason()
+    reason: Any = ts.getConvergedReason()
     end = stepping.t_span[1]
     span = end - stepping.t_span[0]
     if reason > 0 and abs(log.last_time - end) <= 1e-9 * span:
@@ -580,7 +595,7 @@ def _span_complaints(stepping: Stepping) -> list[str]:
     span: Any = stepping.t_span
     if not (isinstance(span, (tuple, list)) and len(span) == 2 and all(map(_is_number, span))):
         return [f"t_span = {span!r}; expected: two finite numbers"]
-    first, last = span
+    first, last = float(span[0]), float(span[1])
     complaints: list[str] = []
     if not first < last:
         complaints.append(
@@ -599,9 +614,6 @@ def _span_complaints(stepping: Stepping) -> list[str]:
     return complaints
 
 
-def _is_number(value: object) -> bool:
-    return (
-        isinstance(value, (int, float, np.integer, np.floating))
-        and not isinstance(value, bool)
-        and math.isfinite(value)
-    )
+def _is_number(value: Any) -> bool:
+    kinds = (int, float, np.integer, np.floating)
+    return isinstance(value, kinds) and not isinstance(value, bool) and math.isfinite(float(value))

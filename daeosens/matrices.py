@@ -1,4 +1,4 @@
-"""Partial derivatives as PETSc matrices: dense, sparse, filled by the user, or given by products."""
+"""Partial derivatives as PETSc matrices: dense, sparse, filled by the user, or by products."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from scipy import sparse
 
 from daeosens.arrays import check_output, guarded, read, write
 from daeosens.errors import InputError, UnsupportedError
+
+_MAT: Any = PETSc.Mat  # the stubs of petsc4py 3.26 give enumerations the wrong type
 
 
 @dataclass(frozen=True)
@@ -105,16 +107,16 @@ class SumMatrix:
 
 def shell(rows: PETSc.Vec, columns: PETSc.Vec, context: object) -> PETSc.Mat:
     """Make a shell matrix whose products are the methods of ``context``."""
-    matrix = PETSc.Mat().createPython(
-        [rows.getSizes(), columns.getSizes()], context, comm=rows.comm
-    )
+    sizes: Any = [rows.getSizes(), columns.getSizes()]
+    matrix = PETSc.Mat().createPython(sizes, context, comm=rows.comm)
     matrix.setUp()
     return matrix
 
 
 def dense(rows: PETSc.Vec, columns: PETSc.Vec) -> PETSc.Mat:
     """Make a dense matrix of zeros distributed like ``rows``."""
-    matrix = PETSc.Mat().createDense([rows.getSizes(), columns.getSizes()], comm=rows.comm)
+    sizes: Any = [rows.getSizes(), columns.getSizes()]
+    matrix = PETSc.Mat().createDense(sizes, comm=rows.comm)
     matrix.setUp()
     matrix.zeroEntries()
     matrix.assemble()
@@ -134,8 +136,8 @@ def from_numpy(
     shape = (rows.size, columns.size)
 
     def evaluate(point: tuple[Any, ...]) -> Any:
-        values = call(*(_plain(argument) for argument in point))
-        if not sparse.issparse(values):
+        values: Any = call(*(_plain(argument) for argument in point))
+        if not _is_sparse(values):
             return check_output(values, name, shape, point[0])
         if values.shape != shape:
             check_output(np.empty(values.shape), name, shape, point[0])
@@ -143,26 +145,26 @@ def from_numpy(
         return values.tocsr()
 
     def create(*point: Any) -> PETSc.Mat:
-        values = evaluate(point)
-        if not sparse.issparse(values):
+        values: Any = evaluate(point)
+        if not _is_sparse(values):
             return dense(rows, columns)
-        pattern = abs(values)
+        pattern: Any = abs(values)
         if shape[0] == shape[1]:  # the diagonal, so that a shift finds its place
-            pattern = (pattern + sparse.identity(shape[0])).tocsr()
+            pattern = (pattern + sparse.eye_array(shape[0])).tocsr()
         pattern.sort_indices()
-        csr = (
+        csr: Any = (
             pattern.indptr.astype(PETSc.IntType),
             pattern.indices.astype(PETSc.IntType),
             np.zeros(pattern.nnz),
         )
         matrix = PETSc.Mat().createAIJ(shape, csr=csr, comm=rows.comm)
-        matrix.setOption(PETSc.Mat.Option.NEW_NONZERO_ALLOCATION_ERR, False)
+        matrix.setOption(_MAT.Option.NEW_NONZERO_ALLOCATION_ERR, False)
         return matrix
 
     def fill(*point_and_out: Any) -> None:
         *point, out = point_and_out
-        values = evaluate(tuple(point))
-        if sparse.issparse(values):
+        values: Any = evaluate(tuple(point))
+        if _is_sparse(values):
             out.zeroEntries()
             out.setValuesCSR(
                 values.indptr.astype(PETSc.IntType),
@@ -222,9 +224,7 @@ def negative(derivative: Derivative) -> Derivative:
         derivative.fill(t, u, p, out)
         out.scale(-1.0)
 
-    return Derivative(
-        lambda t, u, _udot, p: derivative.create(t, u, p), fill, derivative.assembled
-    )
+    return Derivative(lambda t, u, _udot, p: derivative.create(t, u, p), fill, derivative.assembled)
 
 
 class SystemMatrix:
@@ -256,7 +256,8 @@ class SystemMatrix:
         self._sum: SumMatrix | None = None
         if not assembled:
             self._sum = SumMatrix(self._part_udot, self._part_u)
-            rows, columns = self._part_u.getVecs()[::-1]
+            vecs: Any = self._part_u.createVecs()
+            columns, rows = vecs
             self.matrix = shell(rows, columns, self._sum)
         elif self._part_udot is None:
             self.matrix = self._part_u
@@ -265,7 +266,7 @@ class SystemMatrix:
             assert residual_udot is not None
             residual_udot.fill(*point, self._part_udot)
             self.matrix = self._part_u.duplicate(copy=True)
-            different = PETSc.Mat.Structure.DIFFERENT_NONZERO_PATTERN
+            different = _MAT.Structure.DIFFERENT_NONZERO_PATTERN
             self.matrix.axpy(1.0, self._part_udot, different)
 
     def fill(self, t: float, u: PETSc.Vec, udot: PETSc.Vec, p: Any, shift: float) -> PETSc.Mat:
@@ -280,7 +281,7 @@ class SystemMatrix:
         elif self._part_udot is None:
             self.matrix.shift(shift)
         else:
-            subset = PETSc.Mat.Structure.SUBSET_NONZERO_PATTERN
+            subset = _MAT.Structure.SUBSET_NONZERO_PATTERN
             self.matrix.zeroEntries()
             self.matrix.axpy(1.0, self._part_u, subset)
             self.matrix.axpy(shift, self._part_udot, subset)
@@ -294,7 +295,7 @@ class SystemMatrix:
         elif self._part_udot is None:
             self.matrix.shift(new - old)
         else:
-            subset = PETSc.Mat.Structure.SUBSET_NONZERO_PATTERN
+            subset = _MAT.Structure.SUBSET_NONZERO_PATTERN
             self.matrix.axpy(new - old, self._part_udot, subset)
 
     @property
@@ -314,6 +315,10 @@ def mass_matrix(mass: Any, state: PETSc.Vec) -> PETSc.Mat:
     matrix = derivative.create(0.0, state)
     derivative.fill(0.0, state, matrix)
     return matrix
+
+
+def _is_sparse(values: Any) -> bool:
+    return bool(sparse.issparse(values))
 
 
 def _plain(argument: Any) -> Any:

@@ -1,7 +1,7 @@
 """Costs: terminal, running, misfit at observation times, prior; sums of them.
 
-A cost is lowered to scalar functions of (t, u, p): some at fixed times, some integrated in time with
-the quadrature of the method.  The sweeps know nothing else (docs/mathematics.md, section 2).
+A cost is lowered to scalar functions of (t, u, p): some at fixed times, some integrated in time
+with the quadrature of the method.  The sweeps know nothing else (docs/mathematics.md, section 2).
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from daeosens.cost import (
 from daeosens.derivatives import ComplexStep
 from daeosens.errors import InputError, UnsupportedError, nearest
 from daeosens.problem import AUTONOMOUS, Problem
+
 
 class Objective(Protocol):
     """What can be differentiated: anything that lowers itself to a ``Cost``."""
@@ -81,7 +82,7 @@ class Terminal:
     Parameters
     ----------
     value : callable
-        ``value(t, u, p) -> float``, the same on every rank; u an array [n] or, in PETSc style, a Vec.
+        ``value(t, u, p) -> float``, the same on every rank; u an array [n] or, PETSc style, a Vec.
     gradient_u : callable, optional
         NumPy style ``(t, u, p) -> array [n]``, by complex step where missing; PETSc style
         ``(t, u, p, out)``.
@@ -117,7 +118,7 @@ class Terminal:
 class Running:
     """int r(t, u, p) dt over the time span, with the quadrature of the method itself.
 
-    Runge-Kutta: h sum b_i r_i; theta: h [(1 - theta) r_n + theta r_{n+1}]; midpoint: h r at the stage.
+    Runge-Kutta: h sum b_i r_i; theta: h [(1 - theta) r_n + theta r_{n+1}]; midpoint: h r(stage).
 
     Parameters
     ----------
@@ -205,9 +206,8 @@ class LeastSquares:
                 expected="strictly increasing times",
                 remedy="sort times and data together, and merge repeated times",
             )
-        vectors = isinstance(self.data, Sequence) and any(
-            isinstance(row, PETSc.Vec) for row in self.data
-        )
+        rows: Any = self.data if isinstance(self.data, Sequence) else ()
+        vectors = any(isinstance(row, PETSc.Vec) for row in rows)
         object.__setattr__(self, "times", tuple(times.tolist()))
         object.__setattr__(self, "vectors", vectors)
         if len(self.data) != times.size:
@@ -232,12 +232,12 @@ class LeastSquares:
             object.__setattr__(self, "sigma", np.broadcast_to(sigma, shape))
         except ValueError as error:
             raise InputError(
-                f"sigma has shape {sigma.shape}", expected=f"a number, or shape {shape[1:]} or {shape}"
+                f"sigma has shape {sigma.shape}",
+                expected=f"a number, or shape {shape[1:]} or {shape}",
             ) from error
 
     def lower(self, problem: Problem, final_time: float) -> Cost:
         """Return one scalar for each observation time."""
-        del final_time
         sigma: Any = self.sigma
         if self.vectors:
             matrix = self.observe if isinstance(self.observe, PETSc.Mat) else None
@@ -252,8 +252,7 @@ class LeastSquares:
                 if row.size != expected:
                     raise InputError(f"data[{k}] has size {row.size}", expected=str(expected))
             scalars: list[Scalar] = [
-                VectorMisfit(row, float(s), matrix)
-                for row, s in zip(self.data, sigma, strict=True)
+                VectorMisfit(row, float(s), matrix) for row, s in zip(self.data, sigma, strict=True)
             ]
         else:
             observe, observe_u, observe_p = self._observation(problem)
@@ -267,6 +266,7 @@ class LeastSquares:
     def _observation(
         self, problem: Problem
     ) -> tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]:
+        """Return observe and its Jacobians in u and p, as functions of (t, u, p)."""
         if problem.comm.size > 1 or problem.style == "petsc":
             raise UnsupportedError(
                 "data given as arrays for a PETSc-style problem",
@@ -291,13 +291,15 @@ class LeastSquares:
                 remedy="observe=[indices] for a partial observation",
             )
         if not np.issubdtype(indices.dtype, np.integer) or ((indices < 0) | (indices >= n)).any():
-            raise InputError(
-                f"observe = {indices.tolist()}", expected=f"indices from 0 to {n - 1}"
-            )
+            raise InputError(f"observe = {indices.tolist()}", expected=f"indices from 0 to {n - 1}")
         selection = np.zeros((q, n))
         selection[np.arange(q), indices] = 1.0
+
+        def select(_t: float, u: Array, _p: Any) -> Array:
+            return u[indices]
+
         return (
-            lambda _t, u, _p: u[indices],
+            select,
             lambda _t, _u, _p: selection,
             lambda _t, _u, _p: np.zeros((q, m)),
         )

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from mpi4py import MPI
 from petsc4py import PETSc
 
-from daeosens.arrays import Array, finite_array, guarded, read, scatter
+from daeosens.arrays import Array, guarded, read, scatter
 from daeosens.errors import InputError, SolveError, nearest, together
 from daeosens.functional import Functional
 from daeosens.options import scoped_options, validate_names
@@ -252,12 +252,12 @@ def minimize(
         raise together(complaints, heading="minimize")
     validate_names(chosen, "minimize options")
 
-    run = _Run(functional, limits, value_tolerance, x.copy(), _reporter(progress, functional.comm))
+    report = _reporter(progress, functional.comm)
+    run = _Run(functional, limits, value_tolerance, int(max_iterations), x.copy(), report)
     tao = PETSc.TAO().create(functional.comm)
     try:
         tao.setType(method)
         tao.setTolerances(gradient_tolerance, 0.0, relative_gradient_tolerance)
-        tao.setMaximumIterations(max_iterations)
         # TAO 3.26 gives up after 4000 evaluations with some types, without being asked to
         tao.setMaximumFunctionEvaluations(PETSc.UNLIMITED)
         tao.setSolution(x)
@@ -342,16 +342,27 @@ def _fill(vec: PETSc.Vec, given: PETSc.Vec | npt.ArrayLike, name: str) -> None:
             )
         given.copy(vec)
     else:
-        array = np.asarray(given, dtype=float)
+        array = _numbers(given, name)
         if array.shape not in ((), (size,)):
             raise InputError(f"{name} has shape {array.shape}", expected=f"shape ({size},)")
         scatter(np.broadcast_to(array, (size,)), vec)
 
 
-def _limits(bounds: tuple[Bound, Bound] | Bounds | None, x: PETSc.Vec) -> Bounds | None:
+def _numbers(given: npt.ArrayLike, name: str) -> Array:
+    try:
+        return np.asarray(given, dtype=float)
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"{name} is not an array of real numbers ({error})", expected="real numbers"
+        ) from error
+
+
+def _limits(bounds: object, x: PETSc.Vec) -> Bounds | None:
     """Return lower and upper bounds as vectors like ``x``, or None where no entry is finite."""
     if bounds is None:
         return None
+    if not (isinstance(bounds, tuple) and len(bounds) == 2):
+        raise InputError(f"bounds = {bounds!r}", expected="(lower, upper), None for no bound")
     lower, upper = x.duplicate(), x.duplicate()
     lower.set(-np.inf)
     upper.set(np.inf)
@@ -437,9 +448,7 @@ def _search(tao: PETSc.TAO, run: _Run, x: PETSc.Vec) -> int:
             return reason
         line_search.setType(ARMIJO)
         line_search.setFromOptions()
-        # PETSc 3.26: BLMVM and BNCG leave the last trial point in x
-        run.x.copy(x)
-        run.resuming = True
+        run.resume(x)
 
 
 def _solve(tao: PETSc.TAO) -> None:
@@ -469,6 +478,7 @@ class _Run:
     functional: Functional
     limits: Bounds | None
     value_tolerance: float
+    max_iterations: int
     x: PETSc.Vec
     report: Progress | None
     evaluations: int = 0
@@ -477,7 +487,6 @@ class _Run:
     trial: tuple[float, PETSc.Vec] | None = None
     gradient: PETSc.Vec | None = None
     tolerances: tuple[float, float, float] = (0.0, 0.0, 0.0)
-    max_iterations: int = 0
     resuming: bool = False
 
     def attach(self, tao: PETSc.TAO) -> None:
@@ -488,7 +497,8 @@ class _Run:
         Testing here makes the rules the same for all.
         """
         self.tolerances = tao.getTolerances()
-        self.max_iterations = tao.getMaximumIterations()
+        if PETSc.Options().hasName("tao_max_it"):
+            self.max_iterations = tao.getMaximumIterations()
         tao.setTolerances(0.0, 0.0, 0.0)
         tao.setMaximumIterations(PETSc.UNLIMITED)
         tao.setObjectiveGradient(self.evaluate)
@@ -511,6 +521,13 @@ class _Run:
         value, computed = self.trial
         computed.copy(gradient)
         return value
+
+    def resume(self, x: PETSc.Vec) -> None:
+        """Prepare another run of TAO from the last accepted iterate, without evaluating it again."""
+        assert self.gradient is not None
+        self.x.copy(x)  # PETSc 3.26: BLMVM and BNCG leave the last trial point in x
+        self.trial = (self.iterates[-1].value, self.gradient)
+        self.resuming = True
 
     def _failed(
         self, tao: PETSc.TAO, x: PETSc.Vec, gradient: PETSc.Vec, error: SolveError

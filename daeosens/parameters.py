@@ -133,14 +133,10 @@ class Parameters:
 
     def __post_init__(self) -> None:
         entries = {
-            name: entry
-            if isinstance(entry, Parameter)
-            else Parameter(float(entry), free=False)
+            name: entry if isinstance(entry, Parameter) else Parameter(float(entry), free=False)
             for name, entry in self.values.items()
         }
-        complaints = [
-            line for name, entry in entries.items() for line in entry.complaints(name)
-        ]
+        complaints = [line for name, entry in entries.items() for line in entry.complaints(name)]
         if complaints:
             raise together(complaints, heading="Parameters")
         object.__setattr__(self, "entries", entries)
@@ -318,19 +314,16 @@ class InitialState:
 
     def unpack(self, problem: Problem, x: PETSc.Vec) -> tuple[Any, Any]:
         """Return (x, p)."""
-        del problem
         return x, self.p
 
     def pull_back(self, problem: Problem, x: PETSc.Vec, gradient: Gradient) -> PETSc.Vec:
         """Return dJ/du0."""
-        del problem, x
         return gradient.u0_vec
 
     def push_forward(
         self, problem: Problem, x: PETSc.Vec, dx: PETSc.Vec
     ) -> tuple[PETSc.Vec | None, PETSc.Vec | None]:
         """Return (dx, None)."""
-        del problem, x
         return dx, None
 
 
@@ -374,19 +367,16 @@ class FieldParameter:
 
     def unpack(self, problem: Problem, x: PETSc.Vec) -> tuple[Any, Any]:
         """Return (u0, x)."""
-        del problem
         return self.initial_state, x
 
     def pull_back(self, problem: Problem, x: PETSc.Vec, gradient: Gradient) -> PETSc.Vec:
         """Return dJ/dp."""
-        del problem, x
         return gradient.p_vec
 
     def push_forward(
         self, problem: Problem, x: PETSc.Vec, dx: PETSc.Vec
     ) -> tuple[PETSc.Vec | None, PETSc.Vec | None]:
         """Return (None, dx)."""
-        del problem, x
         return None, dx
 
 

@@ -1,7 +1,7 @@
 """Time-dependent problems: what the user supplies, lowered to functions on PETSc vectors.
 
-``ODE`` is M u' = f(t, u, p), ``DAE`` is F(t, u, u', p) = 0; both return a ``Problem``, the only thing
-the rest of the package knows.
+``ODE`` is M u' = f(t, u, p), ``DAE`` is F(t, u, u', p) = 0; both return a ``Problem``, the only
+thing the rest of the package knows.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from daeosens.arrays import (
     finite_array,
     guarded,
     install_abort_hook,
+    largest,
     read,
     write,
 )
@@ -63,6 +64,12 @@ class Problem:
         One name for each number; empty when the parameter is a field.
     field_parameter : bool
         The parameter is one distributed vector, given to callbacks as such.
+    constant_mass : bool
+        F_udot does not depend on the parameters.
+    udot_nonlinear : bool
+        F_udot may depend on the state or its rate.
+    algebraic : bool
+        The mass matrix is known to have rows of zeros.
     """
 
     form: Form
@@ -83,6 +90,7 @@ class Problem:
     residual_t_function: VecFunction
     constant_mass: bool = True
     udot_nonlinear: bool = False
+    algebraic: bool = False
     coloring: bool = False
 
     @property
@@ -105,9 +113,7 @@ class Problem:
         assert self.rhs_function is not None
         self.rhs_function(t, u, p, out)
 
-    def residual(
-        self, t: float, u: PETSc.Vec, udot: PETSc.Vec, p: Any, out: PETSc.Vec
-    ) -> None:
+    def residual(self, t: float, u: PETSc.Vec, udot: PETSc.Vec, p: Any, out: PETSc.Vec) -> None:
         """Fill ``out`` [n] with F(t, u, udot, p); M udot - f for an ODE."""
         if self.residual_function is not None:
             self.residual_function(t, u, udot, p, out)
@@ -116,9 +122,7 @@ class Problem:
         out.scale(-1.0)
         self.add_udot_product(1.0, t, u, udot, p, udot, out)
 
-    def residual_t(
-        self, t: float, u: PETSc.Vec, udot: PETSc.Vec, p: Any, out: PETSc.Vec
-    ) -> None:
+    def residual_t(self, t: float, u: PETSc.Vec, udot: PETSc.Vec, p: Any, out: PETSc.Vec) -> None:
         """Fill ``out`` [n] with the partial derivative of F in t."""
         self.residual_t_function(t, u, udot, p, out)
 
@@ -192,7 +196,7 @@ class Problem:
                     f"{name} is {type(p).__name__}", expected="a Vec: the parameter is a field"
                 )
             return _admit(p, name, self.parameter, ranks=self.comm.size)
-        values = () if p is None else p
+        values: Any = () if p is None else p
         array = finite_array(values, name, (self.n_parameters,))
         array.flags.writeable = False
         return array
@@ -279,6 +283,7 @@ def ODE(  # noqa: N802 (a noun of the public interface)
         residual_p=residual_p,
         residual_t_function=residual_t,
         constant_mass=mass_u is None,
+        algebraic=_has_zero_rows(residual_udot, frame) if mass_u is None else False,
         coloring=coloring,
         **frame.fields(),
     )
@@ -476,6 +481,19 @@ def _mass(mass: Any, frame: _Frame) -> tuple[Derivative | None, Callable[..., An
     return Derivative(lambda *_point: frame.template(), fill), mass
 
 
+def _has_zero_rows(mass: Derivative | None, frame: _Frame) -> bool:
+    """Return whether a constant mass matrix has algebraic rows: M x = 0 there for a generic x."""
+    if mass is None:
+        return False
+    x, product = frame.state.duplicate(), frame.state.duplicate()
+    start, end = x.getOwnershipRange()
+    write(x, np.cos(1.0 + np.arange(start, end)))
+    mass.create().mult(x, product)
+    product.abs()
+    least: Any = product.min()
+    return least[1] == 0.0
+
+
 def _mass_p(
     mass: Callable[..., Any], mass_p: Callable[..., Any] | None, frame: _Frame
 ) -> Derivative:
@@ -551,7 +569,7 @@ def _frame(
     def matrix() -> PETSc.Mat:
         if jacobian_matrix is not None:
             return jacobian_matrix.duplicate()
-        return dense(template, template) if dm is None else dm.createMatrix()
+        return dense(template, template) if dm is None else dm.createMat()
 
     return _Frame(
         style="numpy" if size is not None else "petsc",
@@ -603,7 +621,7 @@ def _admit(
                 f"{name} is {type(values).__name__}", expected="a distributed Vec on several ranks"
             )
         write(vec, finite_array(values, name, (template.size,)))
-    if not np.isfinite(vec.norm(PETSc.NormType.NORM_INFINITY)):
+    if not np.isfinite(largest(vec)):
         raise InputError(f"{name} contains values that are not finite", expected="finite numbers")
     return vec
 

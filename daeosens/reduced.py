@@ -115,9 +115,7 @@ class Reduced:
         u0, p = self.control.unpack(self.problem, x)
         checkpoint = "states" if self.engine == "steps" else "memory"
         self.count.forward += 1
-        run = solve(
-            self.problem, u0, p, self.stepping, self.objective.times, checkpoint=checkpoint
-        )
+        run = solve(self.problem, u0, p, self.stepping, self.objective.times, checkpoint=checkpoint)
         self._cached = (x.copy(), run)
         return run
 

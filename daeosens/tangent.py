@@ -76,8 +76,8 @@ def tangent(
     """Return the derivative of every state along the direction (du0, dp).
 
     The discrete tangent of the steps that were taken, the exact transpose of ``adjoint`` for every
-    method.  (TSForward of PETSc 3.26 is wrong for Runge-Kutta methods with unequal steps or explicit
-    time dependence, and is not used.)  Collective on ``trajectory.problem.comm``.
+    method.  (TSForward of PETSc 3.26 is wrong for Runge-Kutta methods with unequal steps or
+    explicit time dependence, and is not used.)  Collective on ``trajectory.problem.comm``.
 
     Parameters
     ----------
@@ -186,9 +186,7 @@ def sensitivities(
         sweep = "tangent"
         by_u0 = _columns(trajectory, last, "u0") if "u0" in wanted else None
         by_p = _columns(trajectory, last, "p") if "p" in wanted else None
-    return Sensitivities(
-        by_u0 if "u0" in wanted else None, by_p if "p" in wanted else None, sweep
-    )
+    return Sensitivities(by_u0 if "u0" in wanted else None, by_p if "p" in wanted else None, sweep)
 
 
 def _columns(trajectory: Trajectory, last: int, name: str) -> Array:
@@ -235,9 +233,7 @@ def _march(
     states, p = trajectory.states, trajectory.p
     for n in range(trajectory.n_steps if last is None else last):
         t, h = float(trajectory.times[n]), float(trajectory.step_sizes[n])
-        running = steps.tangent(
-            t, h, states[n], states[n + 1], p, du, dp, densities=densities
-        )
+        running = steps.tangent(t, h, states[n], states[n + 1], p, du, dp, densities=densities)
         yield du, running
 
 

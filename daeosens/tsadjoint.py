@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-
 from petsc4py import PETSc
 
 from daeosens.arrays import write
@@ -16,13 +15,12 @@ from daeosens.matrices import dense
 from daeosens.problem import Problem
 
 
-def sweep(
-    trajectory: Trajectory, costs: Sequence[Cost]
-) -> tuple[list[PETSc.Vec], list[PETSc.Vec]]:
+def sweep(trajectory: Trajectory, costs: Sequence[Cost]) -> tuple[list[PETSc.Vec], list[PETSc.Vec]]:
     """Sweep back with TSAdjoint; return lam_0 and mu for each cost.
 
     A recorded trajectory is used up (PETSc's memory trajectory can be read once only, and no TS can
-    change its number of costs); without one, and for running costs, the run is repeated from the log.
+    change its number of costs); without one, and for running costs, the run is repeated from the
+    log.
 
     Raises
     ------
@@ -73,7 +71,7 @@ def refuse_wrong_combinations(trajectory: Trajectory) -> None:
     remedy = 'adjoint(..., engine="steps")'
     if problem.udot_nonlinear:
         raise UnsupportedError(
-            'engine = "tsadjoint" for F(t, u, u\', p) = 0 whose F_udot may depend on u or u\'',
+            "engine = \"tsadjoint\" for F(t, u, u', p) = 0 whose F_udot may depend on u or u'",
             expected="M u' = f with a constant M; DAE(..., linear_in_udot=True) says so",
             remedy=remedy,
         )
@@ -85,10 +83,8 @@ def refuse_wrong_combinations(trajectory: Trajectory) -> None:
         )
 
 
-def _attach_quadrature(
-    ts: PETSc.TS, problem: Problem, p: Any, costs: Sequence[Cost]
-) -> None:
-    """Give TS the running costs: their values and their transposed derivatives, in every sweep step.
+def _attach_quadrature(ts: PETSc.TS, problem: Problem, p: Any, costs: Sequence[Cost]) -> None:
+    """Give TS the running costs: values and transposed derivatives, for every sweep step.
 
     Callbacks fill the first matrix only: TSTHETA of PETSc 3.26 passes NULL for the second.
     """
@@ -128,5 +124,3 @@ def _attach_quadrature(
     quadrature.setRHSJacobian(columns_u, matrix_u, matrix_u)
     if problem.n_parameters:
         quadrature.setRHSJacobianP(columns_p, dense(problem.parameter, count))
-
-

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import time
 from collections.abc import Callable
 from typing import TypeAlias, TypeVar, cast
@@ -45,21 +46,22 @@ def on_first_rank(comm: MPI.Intracomm, action: Callable[[], T]) -> T:
     DaeosensError
         As :func:`on_every_rank`.
     """
-    value, error = _attempt(action) if comm.rank == 0 else (None, None)
+    value, error = _attempt(lambda: pickle.dumps(action())) if comm.rank == 0 else (None, None)
     failure, shared = comm.bcast((describe(error), value))
     if error is not None:
         raise error
     if failure is not None:
         raise failure[0](failure[1])
-    return cast("T", shared)
+    return pickle.loads(shared)
 
 
 def describe(error: Exception | None) -> Failure | None:
     """Turn an exception into what can be sent: the class to raise elsewhere, and the message."""
     if error is None:
         return None
-    if isinstance(error, DaeosensError):
-        return type(error), str(error)
+    known = [kind for kind in type(error).__mro__ if kind.__module__ == DaeosensError.__module__]
+    if known:  # the user's own classes may not be sendable
+        return cast("type[DaeosensError]", known[0]), str(error)
     return DaeosensError, f"{type(error).__name__}: {error}"
 
 

@@ -244,13 +244,18 @@ def _read_region(path: Path, name: str, shape: tuple[int, ...] | None, region: A
     return values
 
 
+def _extent(space: Any) -> tuple[int, ...]:
+    first, last = space.get_select_bounds()
+    return tuple(b - a + 1 for a, b in zip(first, last, strict=True))
+
+
 def _check_sources(path: Path, name: str) -> None:
     """Open every file that a virtual dataset shows: HDF5 silently fills in for a missing one."""
 
     def sources(file: Any) -> list[tuple[str, str, tuple[int, ...]]]:
         dataset = _find(file, path, name)
         parts = dataset.virtual_sources() if dataset.is_virtual else ()
-        return [(part.file_name, part.dset_name, part.src_space.shape) for part in parts]
+        return [(part.file_name, part.dset_name, _extent(part.vspace)) for part in parts]
 
     for file_name, dataset_name, shape in _open(path, sources):
         source = path.parent / file_name

@@ -58,14 +58,18 @@ def _read_bare(reading: Reading, key: str, value: Any, bare: Any, annotation: An
     if is_array(bare):
         return _read_array(reading, key, value, bare, annotation)
     if is_mapping(bare) or dataclasses.is_dataclass(bare):
-        if not isinstance(value, dict):
-            return reading.reject(key, value, annotation, f"write it as a section [{key}]")
-        table = typing.cast("dict[str, Any]", value)
-        if dataclasses.is_dataclass(bare):
-            return read_table(reading, key, table, typing.cast("type[Any]", bare))
-        entry = typing.get_args(bare)[1]
-        return {name: _read_value(reading, f"{key}.{name}", table[name], entry) for name in table}
+        return _read_section(reading, key, value, bare, annotation)
     return _read_scalar(reading, key, value, bare, annotation)
+
+
+def _read_section(reading: Reading, key: str, value: Any, bare: Any, annotation: Any) -> Any:
+    if not isinstance(value, dict):
+        return reading.reject(key, value, annotation, f"write it as a section [{key}]")
+    table = typing.cast("dict[str, Any]", value)
+    if dataclasses.is_dataclass(bare):
+        return read_table(reading, key, table, typing.cast("type[Any]", bare))
+    entry = typing.get_args(bare)[1]
+    return {name: _read_value(reading, f"{key}.{name}", table[name], entry) for name in table}
 
 
 def _read_scalar(reading: Reading, key: str, value: Any, bare: Any, annotation: Any) -> Any:

@@ -127,9 +127,9 @@ class Results:
         """
         return on_first_rank(self.comm, lambda: read_array(self.hdf5, name))
 
-    def draw(self, figure: Callable[[], T]) -> T:
-        """Call ``figure`` on rank 0; what it returns or raises reaches every rank.  Collective."""
-        return on_first_rank(self.comm, figure)
+    def once(self, action: Callable[[], T]) -> T:
+        """Call ``action`` on rank 0 (say, draw a figure); all get its value or error.  Collective."""
+        return on_first_rank(self.comm, action)
 
 
 def open_results(

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens.arrays import Array
-from daeosens.errors import UnsupportedError
+from daeosens.arrays import Array, dot
 from daeosens.cost import Densities, change
+from daeosens.errors import UnsupportedError
 from daeosens.problem import Problem
 
 
@@ -69,7 +69,7 @@ class RungeKuttaStep:
         t: float,
         h: float,
         u: PETSc.Vec,
-        _u_next: PETSc.Vec,
+        u_next: PETSc.Vec,
         p: Any,
         densities: Densities,
     ) -> float:
@@ -90,7 +90,7 @@ class RungeKuttaStep:
         t: float,
         h: float,
         u: PETSc.Vec,
-        _u_next: PETSc.Vec,
+        u_next: PETSc.Vec,
         p: Any,
         du: PETSc.Vec,
         dp: PETSc.Vec | None,
@@ -153,7 +153,7 @@ class RungeKuttaStep:
         t: float,
         h: float,
         u: PETSc.Vec,
-        _u_next: PETSc.Vec,
+        u_next: PETSc.Vec,
         p: Any,
         lam: Sequence[PETSc.Vec],
         mu: Sequence[PETSc.Vec],
@@ -210,8 +210,8 @@ class RungeKuttaStep:
                     density.add_u(scale, time, stage, p, adjoints[i])
                     density.add_p(scale, time, stage, p, mu_k)
                 if rate_t is not None:
-                    slope = rate_t.dot(weight)
-                    by_h[k] += self._rates[i].dot(weight) / h
+                    slope = dot(rate_t, weight)
+                    by_h[k] += dot(self._rates[i], weight) / h
                     for factor, density in densities[k]:
                         scale = factor * tableau.b[i]
                         slope += h * scale * density.value_t(time, stage, p)

@@ -14,6 +14,7 @@ from typing import Any
 
 from petsc4py import PETSc
 
+from daeosens.arrays import dot
 from daeosens.cost import Densities, change
 from daeosens.errors import SolveError
 from daeosens.matrices import SystemMatrix
@@ -45,9 +46,7 @@ class ThetaStep:
         self._endpoint = endpoint
         self._make_solver = make_solver
         # Where F_u does not depend on udot one matrix serves both neighbouring steps.
-        self._reusable = problem.form == "rhs" or (
-            problem.form == "mass" and problem.constant_mass
-        )
+        self._reusable = problem.form == "rhs" or (problem.form == "mass" and problem.constant_mass)
         self._slots: list[_Slot] = []
         self._stage = problem.create_state()
         self._udot = problem.create_state()
@@ -166,9 +165,7 @@ class ThetaStep:
                 lam_k.zeroEntries()
             else:
                 lam_k.scale(1.0 - 1.0 / theta)
-            problem.add_udot_product(
-                shift, time, end, udot, p, solution, lam_k, transpose=True
-            )
+            problem.add_udot_product(shift, time, end, udot, p, solution, lam_k, transpose=True)
         if rest:
             left = self._left_matrix(t, u, p)
             for lam_k, solution in zip(lam, solutions, strict=True):
@@ -190,7 +187,6 @@ class ThetaStep:
         self, t: float, h: float, u: PETSc.Vec, u_next: PETSc.Vec
     ) -> tuple[float, PETSc.Vec, PETSc.Vec]:
         """Return the shift 1/(theta h), the state and the rate at which F is linearised."""
-        del t
         shift = 1.0 / (self._theta * h)
         self._udot.waxpy(-1.0, u, u_next)
         if self._endpoint or self._theta == 1.0:
@@ -253,14 +249,14 @@ class ThetaStep:
         problem, work = self._problem, self._work
         reach = 1.0 if self._endpoint else self._theta
         problem.residual_t(time, end, udot, p, work)
-        by_t = [-work.dot(solution) for solution in solutions]
+        by_t = [-dot(work, solution) for solution in solutions]
         by_h = [reach * slope for slope in by_t]
         if rest:
             problem.residual_t(t, u, self._zero, p, work)
-            by_t = [a - rest * work.dot(s) for a, s in zip(by_t, solutions, strict=True)]
+            by_t = [a - rest * dot(work, s) for a, s in zip(by_t, solutions, strict=True)]
         work.zeroEntries()
         problem.add_udot_product(1.0 / h, time, end, udot, p, udot, work)
-        by_h = [a + work.dot(s) for a, s in zip(by_h, solutions, strict=True)]
+        by_h = [a + dot(work, s) for a, s in zip(by_h, solutions, strict=True)]
         points = (
             [(1.0 - self._theta, t, u, 0.0), (self._theta, time, end, 1.0)]
             if self._endpoint
@@ -333,9 +329,7 @@ class ThetaStep:
                 return slot
         if len(self._slots) < (2 if self._endpoint else 1):
             slot = _Slot(
-                SystemMatrix(
-                    self._problem.residual_u, self._problem.residual_udot, t, u, udot, p
-                ),
+                SystemMatrix(self._problem.residual_u, self._problem.residual_udot, t, u, udot, p),
                 self._make_solver,
             )
         else:
@@ -377,9 +371,10 @@ class _Slot:
             self._solver = self._make_solver(self._system.matrix)
         solver = self._solver
         (solver.solveTranspose if transpose else solver.solve)(right, solution)
-        if solver.getConvergedReason() < 0:
+        reason: Any = solver.getConvergedReason()
+        if reason < 0:
             raise SolveError(
-                f"the linear solver of the sweep stopped: reason {solver.getConvergedReason()} "
+                f"the linear solver of the sweep stopped: reason {reason} "
                 f"after {solver.getIterationNumber()} iterations, "
                 f"residual {solver.getResidualNorm():.3g}",
                 expected="convergence",

@@ -1,0 +1,159 @@
+"""XDMF: a small XML file beside results.h5 from which ParaView shows fields on a uniform grid.
+
+The arrays stay in the HDF5 file (also virtual ones, whose blocks lie in several files); the XDMF
+file names them relatively, so the folder can be moved.
+"""
+
+from __future__ import annotations
+
+import os
+import xml.etree.ElementTree as ET
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from daeosens.errors import InputError
+from daeosens.io.hdf5 import dataset_shape
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Fields at one time.
+
+    Parameters
+    ----------
+    time : float
+        The time that ParaView shows.
+    fields : Mapping of str to str
+        Name in ParaView -> dataset [ny, nx, dof] or [ny, nx] of the HDF5 file.
+    """
+
+    time: float
+    fields: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class UniformGrid:
+    """Where the points of a field are: point [j, i] lies at origin + (i, j) * spacing.
+
+    Parameters
+    ----------
+    spacing : tuple of float
+        (dx, dy).
+    origin : tuple of float
+        (x, y) of the first point.
+    """
+
+    spacing: tuple[float, float]
+    origin: tuple[float, float] = (0.0, 0.0)
+
+
+def write_xdmf(
+    path: Path,
+    hdf5: Path,
+    grid: UniformGrid,
+    snapshots: Sequence[Snapshot],
+    components: Sequence[str] = (),
+) -> Path:
+    """Write an XDMF file for fields of an HDF5 file.  Not collective: ``results.once(...)``.
+
+    Parameters
+    ----------
+    path : Path
+        The file to write, ``*.xdmf``.
+    hdf5 : Path
+        The file that holds the datasets, best in the same folder.
+    grid : UniformGrid
+        Where the points are.
+    snapshots : sequence of Snapshot
+        One or, for a time series, several.
+    components : sequence of str
+        Names of the last axis, [dof] entries: field "true" becomes "true_u", "true_v".
+
+    Returns
+    -------
+    Path
+        ``path``.
+
+    Raises
+    ------
+    InputError
+        A dataset is missing, or has another number of axes or components.
+    """
+    root = ET.Element("Xdmf", Version="3.0")
+    domain = ET.SubElement(root, "Domain")
+    series = ET.SubElement(
+        domain, "Grid", Name="series", GridType="Collection", CollectionType="Temporal"
+    )
+    for number, snapshot in enumerate(snapshots):
+        element = ET.SubElement(series, "Grid", Name=f"grid{number}", GridType="Uniform")
+        ET.SubElement(element, "Time", Value=repr(float(snapshot.time)))
+        shapes = {name: dataset_shape(hdf5, name) for name in snapshot.fields.values()}
+        _add_points(element, grid, next(iter(shapes.values()))[:2])
+        for shown, dataset in snapshot.fields.items():
+            shape = shapes[dataset]
+            _check_shape(hdf5, dataset, shape, next(iter(shapes.values()))[:2], components)
+            source = f"{os.path.relpath(hdf5, path.parent)}:/{dataset}"
+            if len(shape) == 2:
+                _add_plain(_add_attribute(element, shown), source, shape)
+            else:
+                for index, component in enumerate(components):
+                    attribute = _add_attribute(element, f"{shown}_{component}")
+                    _add_slab(attribute, source, shape, index)
+    ET.indent(root)
+    ET.ElementTree(root).write(path, encoding="utf-8", xml_declaration=True)
+    return path
+
+
+def _check_shape(
+    hdf5: Path,
+    dataset: str,
+    shape: tuple[int, ...],
+    points: tuple[int, ...],
+    components: Sequence[str],
+) -> None:
+    expected = [list(points), [*points, len(components)]]
+    if list(shape) not in expected or len(points) != 2:
+        raise InputError(
+            f'{hdf5}: dataset "{dataset}" has shape {list(shape)}',
+            expected=f"shape {expected[0]} or {expected[1]} (components: {list(components)})",
+            remedy="one grid for all fields of a snapshot; one component name for each unknown",
+        )
+
+
+def _add_points(element: ET.Element, grid: UniformGrid, shape: tuple[int, ...]) -> None:
+    """Add a grid one point thick: every XDMF reader knows it, not every one the flat kind."""
+    ET.SubElement(element, "Topology", TopologyType="3DCoRectMesh", Dimensions=_text((1, *shape)))
+    geometry = ET.SubElement(element, "Geometry", GeometryType="ORIGIN_DXDYDZ")
+    for values in ((0.0, *grid.origin[::-1]), (1.0, *grid.spacing[::-1])):
+        item = ET.SubElement(geometry, "DataItem", Format="XML", Dimensions="3")
+        item.text = _text(values)
+
+
+def _add_attribute(element: ET.Element, name: str) -> ET.Element:
+    return ET.SubElement(element, "Attribute", Name=name, AttributeType="Scalar", Center="Node")
+
+
+def _add_plain(element: ET.Element, source: str, shape: tuple[int, ...]) -> None:
+    item = ET.SubElement(
+        element,
+        "DataItem",
+        Format="HDF",
+        NumberType="Float",
+        Precision="8",
+        Dimensions=_text(shape),
+    )
+    item.text = source
+
+
+def _add_slab(element: ET.Element, source: str, shape: tuple[int, ...], index: int) -> None:
+    """Add component ``index`` of the last axis, as start, stride and count of the dataset."""
+    count = (*shape[:2], 1)
+    slab = ET.SubElement(element, "DataItem", ItemType="HyperSlab", Dimensions=_text(count))
+    region = ET.SubElement(slab, "DataItem", Format="XML", Dimensions="3 3")
+    region.text = " ".join(_text(row) for row in ((0, 0, index), (1, 1, 1), count))
+    _add_plain(slab, source, shape)
+
+
+def _text(values: Sequence[float]) -> str:
+    return " ".join(repr(value) for value in values)

@@ -1,0 +1,656 @@
+"""Minimisation by TAO against problems with closed-form minima."""
+
+import math
+import os
+import re
+import subprocess
+import sys
+import traceback
+
+import numpy as np
+import pytest
+from mpi4py import MPI
+from petsc4py import PETSc
+
+from daeosens.arrays import gather, scatter
+from daeosens.errors import InputError, OptionError, SolveError
+from daeosens.optimize import METHODS, REASONS, UNBOUNDED, Iterate, minimize
+
+BOUNDED = [name for name in METHODS if name not in UNBOUNDED]
+
+
+class Closed:
+    """A functional from a formula on the whole of x, distributed over ``comm``."""
+
+    def __init__(self, formula, start, *, bounds=None, domain=None, comm=PETSc.COMM_SELF):
+        self.comm, self.formula, self.bounds_given, self.domain = comm, formula, bounds, domain
+        self.start_values = np.asarray(start, dtype=float)
+        self.points = []
+
+    def vector(self, values):
+        vec = PETSc.Vec().createMPI(len(self.start_values), comm=self.comm)
+        return scatter(np.broadcast_to(values, vec.getSize()), vec)
+
+    def start(self):
+        return self.vector(self.start_values)
+
+    def bounds(self):
+        return None if self.bounds_given is None else tuple(map(self.vector, self.bounds_given))
+
+    def value(self, x):
+        return self.value_and_gradient(x)[0]
+
+    def gradient(self, x):
+        return self.value_and_gradient(x)[1]
+
+    def value_and_gradient(self, x):
+        point = gather(x)
+        self.points.append(point)
+        if self.domain is not None and not self.domain(point):
+            raise SolveError(f"no solution at {point[0]:.2f}")
+        value, gradient = self.formula(point)
+        return float(value), self.vector(gradient)
+
+
+def rosenbrock(x):
+    """Chained, minimum 0 at (1, ..., 1)."""
+    a, b = x[:-1], x[1:]
+    gradient = np.zeros_like(x)
+    gradient[:-1] = -400.0 * a * (b - a * a) - 2.0 * (1.0 - a)
+    gradient[1:] += 200.0 * (b - a * a)
+    return np.sum(100.0 * (b - a * a) ** 2 + (1.0 - a) ** 2), gradient
+
+
+N = 7
+WEIGHTS = 1.0 + np.arange(N) ** 2
+TARGET = np.linspace(-1.5, 1.5, N)
+
+
+def quadratic(x):
+    """Diagonal, minimum 0 at TARGET; within bounds at TARGET clipped."""
+    return 0.5 * np.sum(WEIGHTS * (x - TARGET) ** 2), WEIGHTS * (x - TARGET)
+
+
+def mixed(x):
+    """A coupled quadratic plus a Rosenbrock chain: not separable, minimum 0 at (1, ..., 1)."""
+    value, gradient = rosenbrock(x)
+    sums = np.cumsum(x) - np.arange(1, len(x) + 1)
+    return value + 0.5 * np.sum(sums**2), gradient + np.cumsum(sums[::-1])[::-1]
+
+
+def far_rosenbrock(**extra):
+    return Closed(rosenbrock, [-1.2, 1.0], **extra)
+
+
+# ---- minima --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_rosenbrock_minimum_is_found(method):
+    result = minimize(far_rosenbrock(), method=method, gradient_tolerance=1e-10)
+    assert result.converged
+    assert result.reason == "CONVERGED_GATOL"
+    assert result.gradient_norm <= 1e-10
+    assert result.value < 1e-18
+    np.testing.assert_allclose(result.x.getArray(), 1.0, atol=1e-8)
+
+
+@pytest.mark.parametrize("method", BOUNDED)
+def test_active_set_of_a_quadratic_is_found(method):
+    functional = Closed(quadratic, np.zeros(N), bounds=(-1.0, 0.6))
+    result = minimize(functional, method=method, gradient_tolerance=1e-12)
+    exact = np.clip(TARGET, -1.0, 0.6)
+    assert result.converged
+    np.testing.assert_allclose(result.x.getArray(), exact, atol=1e-12)
+    assert result.value == pytest.approx(quadratic(exact)[0], rel=1e-13)
+    active = (TARGET < -1.0) | (TARGET > 0.6)
+    np.testing.assert_array_equal(result.x.getArray()[active], exact[active])
+
+
+@pytest.mark.parametrize("method", BOUNDED)
+def test_bounded_rosenbrock_minimum_lies_on_the_bound(method):
+    # with x1 <= 1/2: 200 a (a^2 - 1/2) = 1 - a, real root near 0.7
+    a = max(np.roots([200.0, 0.0, -99.0, -1.0]).real)
+    result = minimize(
+        far_rosenbrock(),
+        [-1.2, 0.4],
+        method=method,
+        bounds=(None, [math.inf, 0.5]),
+        gradient_tolerance=1e-10,
+    )
+    assert result.converged
+    np.testing.assert_allclose(result.x.getArray(), [a, 0.5], atol=1e-10)
+
+
+@pytest.mark.parametrize("method", BOUNDED)
+def test_fixed_variables_stay(method):
+    result = minimize(
+        Closed(quadratic, np.zeros(N)), method=method, bounds=([0.0] + [-3.0] * 6, [0.0] + [3.0] * 6)
+    )
+    np.testing.assert_allclose(result.x.getArray(), [0.0, *TARGET[1:]], atol=1e-8)
+
+
+@pytest.mark.parametrize("method", BOUNDED)
+def test_start_at_the_constrained_minimum_takes_no_iteration(method):
+    exact = np.clip(TARGET, -1.0, 0.6)
+    result = minimize(Closed(quadratic, exact), method=method, bounds=(-1.0, 0.6))
+    assert (result.iterations, result.evaluations) == (0, 1)
+    assert result.converged
+    assert result.gradient_norm == 0.0
+
+
+# ---- history, progress, result -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_history_agrees_with_the_evaluations(method):
+    functional = far_rosenbrock()
+    result = minimize(functional, method=method)
+    history = result.history
+    assert len(history.value) == result.iterations + 1
+    assert np.all(np.diff(history.value) < 0.0)
+    assert history.evaluations.sum() == result.evaluations == len(functional.points)
+    assert history.evaluations.min() >= 1
+    assert result.failed_solves == history.failed_solves.sum() == 0
+    accepted = [functional.points[i - 1] for i in np.cumsum(history.evaluations)]
+    np.testing.assert_array_equal(history.value, [rosenbrock(x)[0] for x in accepted])
+    np.testing.assert_allclose(
+        history.gradient_norm, [np.linalg.norm(rosenbrock(x)[1]) for x in accepted], rtol=1e-13
+    )
+    np.testing.assert_allclose(
+        history.step[1:], np.linalg.norm(np.diff(accepted, axis=0), axis=1), rtol=1e-12
+    )
+    assert history.step[0] == 0.0
+    np.testing.assert_array_equal(result.x.getArray(), accepted[-1])
+    assert result.value == history.value[-1]
+    assert result.gradient_norm == history.gradient_norm[-1] <= 1e-8
+
+
+@pytest.mark.parametrize("method", BOUNDED)
+def test_gradient_norm_is_that_of_the_projected_gradient(method):
+    result = minimize(Closed(quadratic, np.zeros(N)), method=method, bounds=(-1.0, 0.6))
+    descended = np.clip(-quadratic(np.zeros(N))[1], -1.0, 0.6)
+    assert result.history.gradient_norm[0] == pytest.approx(np.linalg.norm(descended), rel=1e-14)
+
+
+def test_progress_is_one_aligned_line_per_iterate(capsys):
+    result = minimize(far_rosenbrock(), progress=True)
+    heading, *lines = capsys.readouterr().out.splitlines()
+    assert heading.split() == ["iter", "value", "gradient", "step", "evals", "failed"]
+    assert len(lines) == result.iterations + 1
+    assert {len(line) for line in lines} == {len(heading)}
+    assert lines[0] == "     0  2.4200000000e+01  2.329e+02  0.000e+00      1       0"
+
+
+def test_progress_callable_sees_each_iterate():
+    seen = []
+    result = minimize(far_rosenbrock(), progress=lambda iterate, x: seen.append((iterate, x.copy())))
+    assert [each.iteration for each, _ in seen] == list(range(result.iterations + 1))
+    assert [each.value for each, _ in seen] == list(result.history.value)
+    assert all(rosenbrock(x.getArray())[0] == each.value for each, x in seen)
+
+
+def test_silent_by_default(capsys):
+    minimize(far_rosenbrock(), progress=False)
+    minimize(far_rosenbrock())
+    assert capsys.readouterr().out == ""
+
+
+def test_result_prints_itself():
+    result = minimize(far_rosenbrock())
+    shape = r"""minimize: converged after 3\d iterations, \S+ s
+  reason         gradient norm within gradient_tolerance \(CONVERGED_GATOL\)
+  method         lmvm: limited-memory BFGS
+  value          2\.420000e\+01 -> \S+
+  gradient norm  2\.329e\+02 -> \S+
+  evaluations    \d+"""
+    assert re.fullmatch(shape, str(result))
+    assert result.seconds > 0.0
+    assert result.line_search == "more-thuente"
+
+
+def test_every_reason_of_tao_has_words():
+    codes = {
+        value
+        for name, value in vars(PETSc.TAO.ConvergedReason).items()
+        if name.startswith(("CONVERGED_", "DIVERGED_")) and value != 0
+    }
+    assert codes == set(REASONS)
+    assert all(getattr(PETSc.TAO.ConvergedReason, REASONS[code][0]) == code for code in codes)
+
+
+# ---- stopping ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("most", [0, 1, 5])
+def test_max_iterations_is_exact(method, most):
+    result = minimize(far_rosenbrock(), method=method, max_iterations=most)
+    assert (result.iterations, result.reason) == (most, "DIVERGED_MAXITS")
+    assert not result.converged
+    assert f"NOT converged after {most} iterations" in str(result)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_relative_gradient_tolerance(method):
+    result = minimize(far_rosenbrock(), method=method, relative_gradient_tolerance=1e-3)
+    norms = result.history.gradient_norm
+    assert result.reason == "CONVERGED_GTTOL"
+    assert norms[-1] <= 1e-3 * norms[0] < norms[-2]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_value_tolerance(method):
+    functional = Closed(lambda x: (1.0 + rosenbrock(x)[0], rosenbrock(x)[1]), [-1.2, 1.0])
+    result = minimize(functional, method=method, value_tolerance=1e-4, gradient_tolerance=0.0)
+    changes = -np.diff(result.history.value) / result.history.value[:-1]
+    assert result.reason == "CONVERGED_USER"
+    assert changes[-1] <= 1e-4 < changes[:-1].min()
+
+
+def test_gradient_relative_to_the_value_is_off_unless_asked_for():
+    functional = Closed(lambda x: (1e12 + rosenbrock(x)[0], rosenbrock(x)[1]), [-1.2, 1.0])
+    assert minimize(functional, max_iterations=2).reason == "DIVERGED_MAXITS"
+    result = minimize(functional, options={"tao_grtol": 1e-8})
+    assert (result.iterations, result.reason) == (0, "CONVERGED_GRTOL")
+
+
+def test_wrong_gradient_ends_in_line_search_failure_with_words():
+    functional = Closed(lambda x: (rosenbrock(x)[0], -rosenbrock(x)[1]), [-1.2, 1.0])
+    result = minimize(functional)
+    assert result.reason == "DIVERGED_LS_FAILURE"
+    assert "wrong gradient" in str(result)
+    np.testing.assert_array_equal(result.x.getArray(), [-1.2, 1.0])
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_x_is_the_last_iterate_after_a_failed_line_search(method):
+    def uphill(x):
+        value, gradient = rosenbrock(x)
+        return (value, gradient) if len(functional.points) < 8 else (1e3 + value, gradient)
+
+    functional = far_rosenbrock()
+    functional.formula = uphill
+    result = minimize(functional, method=method)
+    assert result.reason == "DIVERGED_LS_FAILURE"
+    assert rosenbrock(result.x.getArray())[0] == result.value == result.history.value[-1]
+    assert result.evaluations == len(functional.points) > result.history.evaluations.sum()
+
+
+# ---- options -------------------------------------------------------------------------------------
+
+
+def test_options_override_arguments():
+    result = minimize(far_rosenbrock(), options={"tao_max_it": 3, "tao_type": "bqnls"})
+    assert (result.method, result.iterations) == ("bqnls", 3)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_line_search_options_reach_tao(method):
+    result = minimize(far_rosenbrock(), method=method, options={"tao_ls_type": "armijo"})
+    assert result.line_search == "armijo"
+
+
+def test_evaluation_limit():
+    result = minimize(far_rosenbrock(), options={"tao_max_funcs": 10})
+    assert result.reason == "DIVERGED_MAXFCN"
+
+
+def test_option_nobody_reads_is_an_error():
+    functional = far_rosenbrock()
+    with pytest.raises(OptionError, match="tao_gatoll"):
+        minimize(functional, options={"tao_gatoll": 1e-3})
+    assert functional.points == []
+
+
+def test_option_cannot_smuggle_in_another_type():
+    functional = far_rosenbrock()
+    with pytest.raises(InputError, match="unknown method 'nls'"):
+        minimize(functional, options={"tao_type": "nls"})
+    with pytest.raises(InputError, match='method "lmvm" ignores bounds'):
+        minimize(functional, method="blmvm", bounds=(-2, 2), options={"tao_type": "lmvm"})
+    assert functional.points == []
+
+
+# ---- failed solves -------------------------------------------------------------------------------
+
+DOMAINS = {
+    "half plane": lambda x: x[0] > -1.25 and x[0] < 1.05,
+    "disc": lambda x: np.hypot(*x) < 1.6,
+    "narrow box": lambda x: np.all(np.abs(x) < 1.21),
+    "outside a disc": lambda x: np.hypot(x[0] + 0.2, x[1] - 0.75) > 0.3,
+}
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("domain", DOMAINS.values(), ids=DOMAINS)
+def test_failed_solves_are_survived(method, domain):
+    functional = far_rosenbrock(domain=domain)
+    result = minimize(functional, method=method)
+    failed = sum(not domain(point) for point in functional.points)
+    assert result.converged
+    np.testing.assert_allclose(result.x.getArray(), 1.0, atol=1e-6)
+    assert result.failed_solves == failed
+    assert result.history.failed_solves.sum() <= failed
+    assert (f"{failed} of them failed solves" in str(result)) == (failed > 0)
+    assert domain(result.x.getArray())
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("search", ["more-thuente", "armijo"])
+def test_failed_solves_happen_in_these_tests(method, search):
+    """A first step into the wall, for every method and line search."""
+    functional = Closed(
+        lambda x: (np.sum(np.cosh(x)), np.sinh(x)), [4.0, 3.0], domain=lambda x: np.all(x > -0.1)
+    )
+    result = minimize(functional, method=method, options={"tao_ls_type": search})
+    assert result.failed_solves > 0
+    assert result.converged
+    assert result.value == pytest.approx(2.0, rel=1e-15)
+    assert result.line_search == search
+
+
+@pytest.mark.parametrize("method", BOUNDED)
+def test_failed_solves_with_bounds(method):
+    functional = Closed(quadratic, np.zeros(N), domain=lambda x: np.all(np.abs(x) < 1.1))
+    result = minimize(functional, method=method, bounds=(-5.0, 1.0))
+    assert not result.converged or result.failed_solves > 0
+    inside = Closed(quadratic, np.zeros(N), domain=lambda x: x[0] > -1.6)
+    result = minimize(inside, method=method, bounds=(-5.0, 1.0), gradient_tolerance=1e-10)
+    assert result.converged
+    np.testing.assert_allclose(result.x.getArray(), np.minimum(TARGET, 1.0), atol=1e-9)
+
+
+def cliff(x):
+    """Falls ever more steeply to the wall x0 = 1, minimum in x1."""
+    return -np.exp(x[0]) + x[1] ** 2, np.array([-np.exp(x[0]), 2.0 * x[1]])
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_wall_without_curvature_switches_to_backtracking(method):
+    functional = Closed(cliff, [0.0, 1.0], domain=lambda x: x[0] < 1.0)
+    result = minimize(functional, method=method)
+    assert result.line_search == "armijo"
+    assert "then armijo line search" in str(result)
+    assert result.value < -2.5
+    assert result.x.getArray()[0] < 1.0
+    assert not result.converged
+    assert np.all(np.diff(result.history.value) < 0.0)
+    # the iterate the search went on from is not evaluated again
+    assert len({tuple(point) for point in functional.points}) == len(functional.points)
+
+
+def test_chosen_line_search_is_kept():
+    functional = Closed(cliff, [0.0, 1.0], domain=lambda x: x[0] < 1.0)
+    result = minimize(functional, options={"tao_ls_type": "more-thuente"})
+    assert (result.line_search, result.reason) == ("more-thuente", "DIVERGED_LS_FAILURE")
+
+
+def test_line_search_that_cannot_come_back_says_so():
+    functional = Closed(cliff, [0.0, 1.0], domain=lambda x: x[0] < 1.0)
+    with pytest.raises(SolveError, match='line search "unit" cannot come back: no solution at'):
+        minimize(functional, options={"tao_ls_type": "unit"})
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_wall_far_below_rounding_of_the_value_is_never_accepted(method):
+    def shifted(x):
+        return 1e9 + np.sum(np.cosh(x)), np.sinh(x)
+
+    functional = Closed(shifted, [4.0, 3.0], domain=lambda x: np.all(x > -1e-3))
+    result = minimize(functional, method=method, gradient_tolerance=1e-4)
+    assert np.all(result.x.getArray() > -1e-3)
+    assert result.failed_solves > 0
+    assert result.value == shifted(result.x.getArray())[0]
+
+
+def test_value_that_is_not_finite_is_a_failed_solve():
+    def logarithm(x):
+        with np.errstate(invalid="ignore"):
+            return np.sum(x - np.log(x)), 1.0 - 1.0 / x
+
+    result = minimize(Closed(logarithm, [5.0, 0.3]))
+    np.testing.assert_allclose(result.x.getArray(), 1.0, atol=1e-8)
+    assert result.failed_solves > 0
+
+
+def test_failure_at_the_start_is_an_error():
+    functional = far_rosenbrock(domain=lambda x: False)
+    with pytest.raises(SolveError, match=r"at the start: no solution at -1\.20") as caught:
+        minimize(functional)
+    assert "no solution" in str(caught.value.__cause__)
+    with pytest.raises(SolveError, match="at the start: value nan with a gradient of norm"):
+        minimize(Closed(lambda x: (math.nan, x), [1.0]))
+
+
+# ---- exceptions ----------------------------------------------------------------------------------
+
+
+class PrivateError(Exception):
+    pass
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("when", [1, 2, 6])
+def test_exceptions_come_out_as_raised(method, when):
+    def faulty_formula(x):
+        if len(functional.points) == when:
+            raise PrivateError(when)
+        return rosenbrock(x)
+
+    functional = far_rosenbrock()
+    functional.formula = faulty_formula
+    with pytest.raises(PrivateError) as caught:
+        minimize(functional, method=method)
+    assert caught.value.args == (when,)
+    assert traceback.extract_tb(caught.value.__traceback__)[-1].name == "faulty_formula"
+    assert "PETSc.Error" not in "".join(traceback.format_exception(caught.value))
+    functional.formula = rosenbrock
+    assert minimize(functional, method=method).converged
+
+
+def test_exception_of_progress_comes_out_as_raised():
+    def stop(iterate, x):
+        raise PrivateError(iterate.iteration)
+
+    with pytest.raises(PrivateError, match="0"):
+        minimize(far_rosenbrock(), progress=stop)
+
+
+def test_errors_of_petsc_itself_come_out():
+    functional = far_rosenbrock()
+    functional.vector = lambda values: PETSc.Vec().createWithArray(
+        np.append(values, 0.0) if len(functional.points) == 2 else np.array(values, dtype=float),
+        comm=PETSc.COMM_SELF,
+    )
+    with pytest.raises(PETSc.Error):
+        minimize(functional)
+
+
+# ---- bad input -----------------------------------------------------------------------------------
+
+BAD = {
+    "method": (dict(method="lbfgs"), r"unknown method 'lbfgs'; expected: \"lmvm\", .*\"bncg\""),
+    "misspelt": (dict(method="bqnsl"), 'try: "bqnls"'),
+    "ignored bounds": (
+        dict(bounds=(-2, 2)),
+        'method "lmvm" ignores bounds, .*try: "blmvm", "bqnls", "bncg"',
+    ),
+    "outside": (
+        dict(method="blmvm", bounds=(-1, 1)),
+        r"start\(\) = -1\.2 at index 0 lies outside its bounds \[-1, 1\]",
+    ),
+    "x0 outside": (
+        dict(x0=[0.0, 2.5], method="blmvm", bounds=(-1, [1, 2])),
+        r"x0 = 2\.5 at index 1 lies outside its bounds \[-1, 2\]",
+    ),
+    "nan": (dict(x0=[1.0, np.nan]), "x0 is nan at index 1"),
+    "inf": (dict(x0=[np.inf, 1.0]), "x0 is inf at index 0"),
+    "crossed bounds": (dict(method="bncg", bounds=(1, [3, 0])), r"bounds \[1, 0\] at index 1"),
+    "nan bound": (dict(method="bncg", bounds=([-9, np.nan], 3)), r"bounds \[nan, 3\] at index 1"),
+    "shape": (dict(x0=[1.0, 2.0, 3.0]), r"x0 has shape \(3,\)(.|\n)*shape \(2,\)"),
+    "bound shape": (
+        dict(method="bncg", bounds=(None, np.ones((2, 2)))),
+        r"the upper bound has shape \(2, 2\)",
+    ),
+    "words": (dict(x0=["a", "b"]), "x0 is not an array of real numbers"),
+    "bounds": (dict(method="bncg", bounds=3.0), r"bounds = 3\.0(.|\n)*\(lower, upper\)"),
+    "tolerance": (dict(gradient_tolerance=-1.0), "gradient_tolerance = -1.0; expected: a finite"),
+    "nan tolerance": (dict(value_tolerance=np.nan), "value_tolerance = nan; expected: a finite"),
+    "bool": (dict(relative_gradient_tolerance=True), "relative_gradient_tolerance = True"),
+    "iterations": (dict(max_iterations=1.5), "max_iterations = 1.5; expected: an integer"),
+    "progress": (dict(progress=3), "progress = 3; expected"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "message"), BAD.values(), ids=BAD)
+def test_bad_input_is_named_before_the_first_evaluation(arguments, message):
+    functional = far_rosenbrock()
+    with pytest.raises(InputError, match=message):
+        minimize(functional, **arguments)
+    assert functional.points == []
+
+
+def test_all_complaints_come_together():
+    with pytest.raises(InputError) as caught:
+        minimize(far_rosenbrock(), [math.nan, 1.0], method="bqnl", max_iterations=-1)
+    assert "3 problems" in str(caught.value)
+
+
+def test_bounds_of_the_functional_count_unless_infinite():
+    with pytest.raises(InputError, match="ignores bounds"):
+        minimize(far_rosenbrock(bounds=(-2.0, np.inf)))
+    assert minimize(far_rosenbrock(bounds=(-np.inf, np.inf))).converged
+    assert minimize(far_rosenbrock(bounds=(-2.0, 2.0)), bounds=(None, None)).converged
+
+
+def test_arguments_are_not_changed():
+    functional = far_rosenbrock()
+    x0 = functional.vector([-1.2, 1.0])
+    lower, upper = functional.vector(-1.5), functional.vector(0.9)
+    state = [vec.stateGet() for vec in (x0, lower, upper)]
+    with pytest.raises(InputError, match="outside"):
+        minimize(functional, x0, method="bqnls", bounds=(lower, upper))
+    upper.set(1.5)
+    state = [vec.stateGet() for vec in (x0, lower, upper)]
+    result = minimize(functional, x0, method="bqnls", bounds=(lower, upper))
+    assert [vec.stateGet() for vec in (x0, lower, upper)] == state
+    again = minimize(functional, result.x, method="bqnls", bounds=(lower, upper))
+    assert again.iterations == 0
+
+
+# ---- several ranks -------------------------------------------------------------------------------
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("method", METHODS)
+def test_same_history_on_any_number_of_ranks(method):
+    bounds = None if method in UNBOUNDED else (-5.0, np.where(np.arange(N) == 2, 0.9, 5.0))
+    start = np.linspace(-0.5, 0.8, N)
+    extra = dict(method=method, bounds=bounds, gradient_tolerance=1e-9)
+    spread = minimize(Closed(mixed, start, comm=PETSc.COMM_WORLD), **extra)
+    alone = minimize(Closed(mixed, start), **extra)
+    assert spread.converged
+    assert alone.converged
+    np.testing.assert_allclose(gather(spread.x), alone.x.getArray(), atol=1e-9)
+    early = slice(0, 10)
+    np.testing.assert_allclose(
+        spread.history.value[early], alone.history.value[early], rtol=1e-8
+    )
+    if bounds is None:
+        np.testing.assert_allclose(gather(spread.x), 1.0, atol=1e-9)
+    else:
+        assert gather(spread.x)[2] == 0.9
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("method", METHODS)
+def test_failed_solves_on_any_number_of_ranks(method):
+    functional = Closed(
+        lambda x: (np.sum(np.cosh(x)), np.sinh(x)),
+        np.linspace(3.0, 4.0, N),
+        domain=lambda x: np.all(x > -0.1),
+        comm=PETSc.COMM_WORLD,
+    )
+    result = minimize(functional, method=method)
+    assert result.converged
+    assert result.failed_solves > 0
+    counts = MPI.COMM_WORLD.allgather((result.evaluations, result.failed_solves, result.value))
+    assert len(set(counts)) == 1
+    np.testing.assert_allclose(gather(result.x), 0.0, atol=1e-8)
+
+
+@pytest.mark.mpi
+def test_bad_input_is_an_error_on_every_rank():
+    functional = Closed(quadratic, np.zeros(N), comm=PETSc.COMM_WORLD)
+    messages = []
+    bad = functional.vector(np.where(np.arange(N) == N - 1, np.nan, 0.0))
+    for arguments in (
+        dict(x0=bad),
+        dict(x0=[7.0] * N, method="blmvm", bounds=(-1.0, [9.0] * (N - 1) + [6.5])),
+        dict(method="newton"),
+    ):
+        with pytest.raises(InputError) as caught:
+            minimize(functional, **arguments)
+        messages.append(str(caught.value))
+    assert f"x0 is nan at index {N - 1}" in messages[0]
+    assert f"x0 = 7 at index {N - 1} lies outside its bounds [-1, 6.5]" in messages[1]
+    assert len(set(MPI.COMM_WORLD.allgather(tuple(messages)))) == 1
+    assert functional.points == []
+
+
+@pytest.mark.mpi
+def test_progress_is_written_by_rank_0_only(capfd):
+    functional = Closed(mixed, np.zeros(N), comm=PETSc.COMM_WORLD)
+    minimize(functional, progress=True)
+    assert bool(capfd.readouterr().out) == (MPI.COMM_WORLD.rank == 0)
+
+
+@pytest.mark.mpi(min_size=2)
+def test_layouts_that_differ_are_named():
+    functional = Closed(quadratic, np.zeros(N), comm=PETSc.COMM_WORLD)
+    rank, size = MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size
+    other = PETSc.Vec().createMPI((N - size + 1 if rank == 0 else 1, N), comm=PETSc.COMM_WORLD)
+    expected = [each for each in MPI.COMM_WORLD.allgather(functional.start().getLocalSize())]
+    with pytest.raises(InputError, match="x0 is distributed as") as caught:
+        minimize(functional, other)
+    assert str(expected) in str(caught.value)
+
+
+@pytest.mark.mpi(min_size=2)
+def test_vector_of_another_communicator_is_refused():
+    functional = Closed(quadratic, np.zeros(N), comm=PETSc.COMM_WORLD)
+    with pytest.raises(InputError, match="x0 lives on 1 rank"):
+        minimize(functional, PETSc.Vec().createSeq(N, comm=PETSc.COMM_SELF))
+
+
+# ---- memory --------------------------------------------------------------------------------------
+
+LEAK = """
+import petsc4py
+petsc4py.init(["-objects_dump"])
+import sys
+sys.path.insert(0, {tests!r})
+from test_optimize import *
+for method in METHODS:
+    result = minimize(far_rosenbrock(domain=DOMAINS["disc"]), method=method)
+    result.x.destroy()
+    try:
+        minimize(far_rosenbrock(), method=method, progress=lambda iterate, x: 1 / 0)
+    except ZeroDivisionError:
+        pass
+del result
+"""
+
+
+def test_no_petsc_object_is_left_behind():
+    code = LEAK.format(tests=os.path.dirname(__file__))
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    left = [line for line in (run.stdout + run.stderr).splitlines() if "Vec" in line or "Tao" in line]
+    assert left == []
+
+
+def test_iterate_prints_its_line():
+    assert str(Iterate(12, -1.5, 1e-3, 0.25, 20, 1)) == (
+        "    12 -1.5000000000e+00  1.000e-03  2.500e-01     20       1"
+    )
