@@ -2,6 +2,7 @@
 
 from daeosens.adjoint import Gradient, adjoint, evaluate
 from daeosens.cost import INDEPENDENT
+from daeosens.equations import DAE, ODE
 from daeosens.errors import (
     DaeosensError,
     InputError,
@@ -9,13 +10,15 @@ from daeosens.errors import (
     SolveError,
     UnsupportedError,
 )
-from daeosens.forward import Stepping, Trajectory, solve
+from daeosens.forward import solve
 from daeosens.matrices import Products
 from daeosens.objective import LeastSquares, Prior, Running, Terminal
 from daeosens.parameters import FieldParameter, InitialState, Parameter, Parameters
-from daeosens.problem import AUTONOMOUS, COLORING, DAE, ODE, Problem
+from daeosens.problem import AUTONOMOUS, COLORING, Problem
 from daeosens.reduced import Reduced
+from daeosens.stepping import Stepping
 from daeosens.tangent import Sensitivities, Tangent, sensitivities, tangent
+from daeosens.trajectory import Trajectory
 
 __version__ = "0.1.0"
 

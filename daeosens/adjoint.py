@@ -12,9 +12,9 @@ from petsc4py import PETSc
 from daeosens.arrays import Array, gather
 from daeosens.cost import Cost, points_by_step
 from daeosens.errors import InputError
-from daeosens.forward import Trajectory
 from daeosens.objective import Objective
 from daeosens.steps import StepMap, step_map
+from daeosens.trajectory import Trajectory
 from daeosens.tsadjoint import sweep as tsadjoint_sweep
 
 Engine = Literal["steps", "tsadjoint"]

@@ -1,223 +1,30 @@
-"""Time integration by PETSc TS: ``Stepping``, ``solve``, ``Trajectory``; the only maker of TS."""
+"""Time integration by PETSc TS; the only maker of TS."""
 
 from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any, Literal
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from petsc4py import PETSc
 
-from daeosens.arrays import Array, finite_array, largest, read
-from daeosens.errors import (
-    DaeosensError,
-    InputError,
-    SolveError,
-    UnsupportedError,
-    together,
-)
+from daeosens.arrays import largest
+from daeosens.errors import DaeosensError, InputError, SolveError, UnsupportedError
 from daeosens.matrices import SystemMatrix
-from daeosens.methods import Method, find_method
-from daeosens.options import OptionScope, scoped_options, validate_names
+from daeosens.methods import Method
+from daeosens.options import OptionScope, scoped_options
 from daeosens.problem import Problem
+from daeosens.stepping import Stepping, pinned_times
 from daeosens.steps.linear import linear_defaults
-
-Checkpoint = Literal["states", "memory", "disk"]
+from daeosens.trajectory import Checkpoint, Effort, Trajectory
 
 NEWTON_DEFAULTS: Mapping[str, Any] = {"snes_rtol": 1e-11, "snes_stol": 1e-14, "snes_max_it": 50}
 """Tight, because the derivative of a step is that of the converged step."""
 
 _TS: Any = PETSc.TS  # the stubs of petsc4py 3.26 give enumerations the wrong type
-
-HIT = 1e-6
-"""PETSc 3.26 takes a time within 1e-6 of a step from its end as reached."""
-
-
-@dataclass(frozen=True)
-class Stepping:
-    """How to step: method, step sizes, tolerances, PETSc options.
-
-    Parameters
-    ----------
-    t_span : (float, float)
-        First and last time [time unit].
-    method : str
-        "rk1fe", "rk2a", "rk2b", "rk3", "rk3bs", "rk4", "rk5f", "rk5dp", "rk5bs", "rk6vr", "rk7vr",
-        "rk8vr" (PETSc's TSRK types, also without "rk"), "beuler", "cn", "theta:<value>" or
-        "midpoint".
-    dt : float
-        Step size, or the first one if steps are adaptive (default then: a thousandth of the span).
-    rtol, atol : float, optional
-        Either makes the steps adaptive; the other one defaults to 1e-6 and 1e-9.
-    max_step : float, optional
-        Largest adaptive step.
-    max_steps : int
-        More accepted steps than this are an error.
-    options : mapping
-        PETSc options without the leading dash: ``{"snes_monitor": None}``.  The command line wins.
-
-    Raises
-    ------
-    InputError
-        All that is wrong, at once.
-
-    Examples
-    --------
-    >>> Stepping((0.0, 1.0), "rk4", dt=0.1).adaptive
-    False
-    """
-
-    t_span: tuple[float, float]
-    method: str = "cn"
-    dt: float | None = None
-    rtol: float | None = None
-    atol: float | None = None
-    max_step: float | None = None
-    max_steps: int = 1_000_000
-    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
-
-    def __post_init__(self) -> None:
-        complaints: list[str] = []
-        try:
-            method = find_method(self.method)
-            if self.adaptive and not method.adaptive:
-                complaints.append(
-                    f'method = "{self.method}" has no error estimate, so rtol and atol mean '
-                    'nothing; try: dt alone, or "rk3bs", "rk5dp", "cn"'
-                )
-        except InputError as error:
-            complaints.append(str(error).replace("\n ", ";"))
-        complaints += _span_complaints(self)
-        for name in ("rtol", "atol", "max_step"):
-            value = getattr(self, name)
-            if value is not None and not (_is_number(value) and value > 0):
-                complaints.append(f"{name} = {value!r}; expected: a positive number")
-        if self.max_step is not None and not self.adaptive:
-            complaints.append(
-                f"max_step = {self.max_step!r} without rtol or atol; expected: adaptive steps; "
-                "try: dt"
-            )
-        if isinstance(self.max_steps, bool) or not isinstance(self.max_steps, int):
-            complaints.append(f"max_steps = {self.max_steps!r}; expected: an integer")
-        elif self.max_steps < 1:
-            complaints.append(f"max_steps = {self.max_steps}; expected: at least 1")
-        try:
-            validate_names(self.options, "Stepping options")
-        except InputError as error:
-            complaints.append(str(error).replace("\n ", ";"))
-        if complaints:
-            raise together(complaints, heading="Stepping")
-
-    @property
-    def adaptive(self) -> bool:
-        """Whether an error estimate chooses the steps."""
-        return self.rtol is not None or self.atol is not None
-
-    @property
-    def resolved_method(self) -> Method:
-        """What the name of the method stands for."""
-        return find_method(self.method)
-
-    @property
-    def first_step(self) -> float:
-        """Size of the first step that is tried."""
-        first, last = self.t_span
-        step = 1e-3 * (last - first) if self.dt is None else self.dt
-        return step if self.max_step is None else min(step, self.max_step)
-
-
-@dataclass(frozen=True)
-class Effort:
-    """What a run cost: accepted and rejected steps, Newton and linear iterations."""
-
-    steps: int
-    rejected: int
-    newton_iterations: int
-    linear_iterations: int
-
-
-@dataclass(frozen=True, eq=False)
-class Trajectory:
-    """The log of accepted steps, which every derivative sweep follows.
-
-    Attributes
-    ----------
-    times : array [N+1]
-        Times of the states [time unit].
-    step_sizes : array [N]
-        Sizes of the accepted steps.
-    states : sequence of Vec [n]
-        The N+1 states.
-    p : array or Vec [m]
-        Parameters of the run.
-    """
-
-    problem: Problem
-    p: Any
-    stepping: Stepping
-    times: Array
-    step_sizes: Array
-    states: Sequence[PETSc.Vec]
-    effort: Effort
-    checkpoint: Checkpoint = "states"
-    recording: list[PETSc.TS] = field(default_factory=list[PETSc.TS], repr=False)
-
-    @property
-    def n_steps(self) -> int:
-        """Number N of accepted steps."""
-        return len(self.step_sizes)
-
-    @property
-    def final(self) -> PETSc.Vec:
-        """State [n] at the last time; not to be changed."""
-        return self.states[-1]
-
-    @cached_property
-    def u(self) -> Array:
-        """States as an array [N+1, n_local]: the rank's own rows of a distributed problem."""
-        return np.array([read(state) for state in self.states])
-
-    def index(self, t: float) -> int:
-        """Return the number of the step time that equals ``t``.
-
-        Raises
-        ------
-        InputError
-            No step ended there: the nearest times and the remedy are named.
-        """
-        k = int(np.argmin(np.abs(self.times - t)))
-        nearest_step = self.step_sizes[min(max(k - 1, 0), self.n_steps - 1)]
-        if abs(self.times[k] - t) > HIT * nearest_step + 1e-14 * abs(t):
-            raise InputError(
-                f"t = {t:.9g} is not a step time (the nearest is {self.times[k]:.9g})",
-                expected="a time that a step ended at",
-                remedy="solve(..., t_eval=[...]) with this time, or t_eval=objective.times",
-            )
-        return k
-
-    def at(self, t: float) -> PETSc.Vec:
-        """Return the state [n] at a step time; not to be changed."""
-        return self.states[self.index(t)]
-
-    def destroy(self) -> None:
-        """Free the vectors now.  Collective; otherwise done when the object is dropped."""
-        for state in self.states:
-            state.destroy()
-        while self.recording:
-            self.recording.pop().destroy()
-
-    def __str__(self) -> str:
-        first, last = self.times[0], self.times[-1]
-        return (
-            f"Trajectory from t = {first:g} to {last:g}: {self.effort.steps} steps of "
-            f"{self.stepping.method} ({self.effort.rejected} rejected), "
-            f"h = {self.step_sizes.min():.3g} ... {self.step_sizes.max():.3g}"
-        )
 
 
 def solve(
@@ -274,7 +81,7 @@ def solve(
     _refuse_shrinking_steps(problem, stepping)
     state = problem.admit_state(u0)
     parameters = problem.admit_parameters(p)
-    pinned = _pinned_times(stepping, t_eval)
+    pinned = pinned_times(stepping, t_eval)
     method = stepping.resolved_method
     log = _Log(problem, stepping)
     ts = _make_ts(problem, method, stepping.t_span[0], state, parameters, record=checkpoint)
@@ -568,52 +375,3 @@ def _check_finished(ts: PETSc.TS, stepping: Stepping, log: _Log) -> None:
         if steps >= stepping.max_steps
         else 'a smaller dt, or options={"snes_monitor": None} to watch the Newton residual',
     )
-
-
-def _pinned_times(stepping: Stepping, t_eval: npt.ArrayLike) -> Array:
-    times = finite_array(t_eval, "t_eval")
-    if times.ndim != 1:
-        raise InputError(f"t_eval has shape {times.shape}", expected="shape (K,)")
-    first, last = stepping.t_span
-    if (np.diff(times) <= 0).any():
-        k = int(np.argmax(np.diff(times) <= 0))
-        raise InputError(
-            f"t_eval is not increasing: {times[k]:g} is followed by {times[k + 1]:g}",
-            expected="strictly increasing times",
-        )
-    outside = times[(times < first) | (times > last)]
-    if outside.size:
-        raise InputError(
-            f"t_eval or observation time {outside[0]:g} lies outside the time span",
-            expected=f"times in [{first:g}, {last:g}]",
-            remedy="a longer t_span, or fewer times",
-        )
-    return times
-
-
-def _span_complaints(stepping: Stepping) -> list[str]:
-    span: Any = stepping.t_span
-    if not (isinstance(span, (tuple, list)) and len(span) == 2 and all(map(_is_number, span))):
-        return [f"t_span = {span!r}; expected: two finite numbers"]
-    first, last = float(span[0]), float(span[1])
-    complaints: list[str] = []
-    if not first < last:
-        complaints.append(
-            f"t_span = ({first:g}, {last:g}) is reversed or empty; expected: first < last"
-        )
-    dt: Any = stepping.dt
-    if dt is None:
-        if not stepping.adaptive:
-            complaints.append("dt is missing; expected: dt, or rtol and atol for adaptive steps")
-    elif not (_is_number(dt) and dt > 0):
-        complaints.append(f"dt = {dt!r}; expected: a positive number")
-    elif first < last and dt > (last - first) * (1 + 1e-12):
-        complaints.append(
-            f"dt = {dt:g} is larger than the span {last - first:g}; expected: dt <= span"
-        )
-    return complaints
-
-
-def _is_number(value: Any) -> bool:
-    kinds = (int, float, np.integer, np.floating)
-    return isinstance(value, kinds) and not isinstance(value, bool) and math.isfinite(float(value))

@@ -46,6 +46,10 @@ def _sum(self: Any, other: Any) -> Sum:
     return Sum(((1.0, self), (1.0, other)))
 
 
+def _any_vec(rows: Sequence[Any]) -> bool:
+    return any(isinstance(row, PETSc.Vec) for row in rows)
+
+
 def _multiple(self: Any, weight: float) -> Sum:
     return Sum(((float(weight), self),))
 
@@ -206,8 +210,7 @@ class LeastSquares:
                 expected="strictly increasing times",
                 remedy="sort times and data together, and merge repeated times",
             )
-        rows: Any = self.data if isinstance(self.data, Sequence) else ()
-        vectors = any(isinstance(row, PETSc.Vec) for row in rows)
+        vectors = isinstance(self.data, (list, tuple)) and _any_vec(self.data)
         object.__setattr__(self, "times", tuple(times.tolist()))
         object.__setattr__(self, "vectors", vectors)
         if len(self.data) != times.size:
@@ -298,11 +301,13 @@ class LeastSquares:
         def select(_t: float, u: Array, _p: Any) -> Array:
             return u[indices]
 
-        return (
-            select,
-            lambda _t, _u, _p: selection,
-            lambda _t, _u, _p: np.zeros((q, m)),
-        )
+        def select_u(_t: float, _u: Array, _p: Any) -> Array:
+            return selection
+
+        def select_p(_t: float, _u: Array, _p: Any) -> Array:
+            return np.zeros((q, m))
+
+        return select, select_u, select_p
 
     __add__ = _sum
     __mul__ = __rmul__ = _multiple

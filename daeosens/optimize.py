@@ -487,6 +487,7 @@ class _Run:
     trial: tuple[float, PETSc.Vec] | None = None
     gradient: PETSc.Vec | None = None
     tolerances: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    descending: tuple[str, ...] = (MORE_THUENTE,)
     resuming: bool = False
 
     def attach(self, tao: PETSc.TAO) -> None:
@@ -497,7 +498,10 @@ class _Run:
         Testing here makes the rules the same for all.
         """
         self.tolerances = tao.getTolerances()
-        if PETSc.Options().hasName("tao_max_it"):
+        given = PETSc.Options()
+        if not given.hasName("tao_ls_armijo_memory_size"):
+            self.descending = (MORE_THUENTE, ARMIJO)
+        if given.hasName("tao_max_it"):
             self.max_iterations = tao.getMaximumIterations()
         tao.setTolerances(0.0, 0.0, 0.0)
         tao.setMaximumIterations(PETSc.UNLIMITED)
@@ -580,7 +584,11 @@ class _Run:
             self.resuming = False
             return
         assert self.trial is not None
-        value, self.gradient = self.trial
+        value, gradient = self.trial
+        if self._uphill(tao, value):
+            tao.setConvergedReason(_Reason.DIVERGED_LS_FAILURE)
+            return
+        self.gradient = gradient
         x = tao.getSolution()
         self.x.axpy(-1.0, x)
         step = self.x.norm()
@@ -597,6 +605,18 @@ class _Run:
         if self.report is not None:
             self.report(iterate, self.x)
         tao.setConvergedReason(self._reason(iterate))
+
+    def _uphill(self, tao: PETSc.TAO, value: float) -> bool:
+        """Say whether TAO went on from a worse point although its line search forbids that.
+
+        PETSc 3.26: when two searches in a row fail, BNCG starts the third one from the last trial
+        point, or with its value, instead of the last iterate.  1e-9 exceeds the relative 1e-10 by
+        which PETSc tolerates an increase.
+        """
+        if not self.iterates or tao.getLineSearch().getType() not in self.descending:
+            return False
+        before = self.iterates[-1].value
+        return value > before + 1e-9 * abs(before)
 
     def _reason(self, iterate: Iterate) -> int:
         absolute, by_value, by_first = self.tolerances
@@ -626,6 +646,8 @@ class _Run:
         ).T
         counts = np.diff(columns[3:].astype(np.int64), prepend=0)
         name, message = REASONS[reason]
+        if reason == _Reason.DIVERGED_LS_FAILURE and self.failed_in_search:
+            message = "the line search found no lower value before solves failed"
         return Result(
             self.x,
             last.value,

@@ -8,11 +8,13 @@ from petsc4py import PETSc
 
 from daeosens.adjoint import Engine, adjoint, evaluate
 from daeosens.errors import InputError
-from daeosens.forward import Stepping, Trajectory, solve
+from daeosens.forward import solve
 from daeosens.objective import Objective
 from daeosens.parameters import Control
 from daeosens.problem import Problem
+from daeosens.stepping import Stepping
 from daeosens.tangent import tangent
+from daeosens.trajectory import Trajectory
 
 
 @dataclass

@@ -13,9 +13,9 @@ from petsc4py import PETSc
 from daeosens.arrays import Array, finite_array, read, scatter, write
 from daeosens.cost import Densities, change
 from daeosens.errors import InputError
-from daeosens.forward import Trajectory
 from daeosens.objective import Objective
 from daeosens.steps import StepMap, step_map
+from daeosens.trajectory import Trajectory
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,9 +10,10 @@ from petsc4py import PETSc
 from daeosens.arrays import write
 from daeosens.cost import Cost, points_by_step
 from daeosens.errors import UnsupportedError
-from daeosens.forward import Trajectory, replay
+from daeosens.forward import replay
 from daeosens.matrices import dense
 from daeosens.problem import Problem
+from daeosens.trajectory import Trajectory
 
 
 def sweep(trajectory: Trajectory, costs: Sequence[Cost]) -> tuple[list[PETSc.Vec], list[PETSc.Vec]]:

@@ -80,11 +80,11 @@ def test_value_that_cannot_be_sent_is_an_error_on_all(comm):
 
 @pytest.mark.mpi
 def test_error_classes_of_the_user_reach_the_others_as_ours(comm):
-    class Local(InputError):
+    class LocalError(InputError):
         pass
 
     def fail() -> None:
-        raise Local("mine")
+        raise LocalError("mine")
 
     with pytest.raises(InputError, match="mine"):
         on_first_rank(comm, fail)

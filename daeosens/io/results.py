@@ -128,7 +128,7 @@ class Results:
         return on_first_rank(self.comm, lambda: read_array(self.hdf5, name))
 
     def once(self, action: Callable[[], T]) -> T:
-        """Call ``action`` on rank 0 (say, draw a figure); all get its value or error.  Collective."""
+        """Call ``action`` on rank 0 (say, draw a figure); every rank gets its value or error."""
         return on_first_rank(self.comm, action)
 
 

@@ -148,10 +148,11 @@ def _add_plain(element: ET.Element, source: str, shape: tuple[int, ...]) -> None
 
 def _add_slab(element: ET.Element, source: str, shape: tuple[int, ...], index: int) -> None:
     """Add component ``index`` of the last axis, as start, stride and count of the dataset."""
-    count = (*shape[:2], 1)
-    slab = ET.SubElement(element, "DataItem", ItemType="HyperSlab", Dimensions=_text(count))
+    # VTK 9.7's reader complains when the slab's own size does not match the points
+    size = _text((1, *shape[:2]))
+    slab = ET.SubElement(element, "DataItem", ItemType="HyperSlab", Dimensions=size)
     region = ET.SubElement(slab, "DataItem", Format="XML", Dimensions="3 3")
-    region.text = " ".join(_text(row) for row in ((0, 0, index), (1, 1, 1), count))
+    region.text = " ".join(_text(row) for row in ((0, 0, index), (1, 1, 1), (*shape[:2], 1)))
     _add_plain(slab, source, shape)
 
 

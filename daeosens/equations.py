@@ -1,0 +1,175 @@
+"""The two ways to describe a problem: M u' = f(t, u, p) and F(t, u, u', p) = 0."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from petsc4py import PETSc
+
+from daeosens.derivatives import ComplexStep
+from daeosens.lowering import (
+    Lowering,
+    Matrix,
+    has_zero_rows,
+    make_frame,
+    mass_derivative,
+    mass_p_derivative,
+    parameter_derivative,
+    state_derivative,
+    with_mass_p,
+)
+from daeosens.matrices import negative, refused
+from daeosens.problem import COLORING, Problem
+
+
+def ODE(  # noqa: N802 (a noun of the public interface)
+    rhs: Callable[..., Any],
+    size: int | None = None,
+    parameters: int | Sequence[str] | PETSc.Vec = (),
+    *,
+    state: PETSc.Vec | PETSc.DM | None = None,
+    jacobian: Matrix | str | None = None,
+    jacobian_p: Matrix | None = None,
+    rhs_t: Callable[..., Any] | str | None = None,
+    mass: Any = None,
+    mass_p: Callable[..., Any] | None = None,
+    jacobian_matrix: PETSc.Mat | None = None,
+) -> Problem:
+    """Describe M u' = f(t, u, p); M may be singular (an index-1 DAE) or depend on p.
+
+    Parameters
+    ----------
+    rhs : callable
+        NumPy style ``rhs(t, u, p) -> array [n]``, or PETSc style ``rhs(t, u, p, out)`` on vectors.
+    size : int
+        Number n of unknowns: chooses NumPy style, which is serial.
+    parameters : int, sequence of str, or Vec
+        How many parameters or their names (callbacks get an array [m], the same on every rank), or
+        a template of a distributed field (callbacks get a vector [m]).
+    state : Vec or DM
+        Template of the state: chooses PETSc style, on its communicator.
+    jacobian, jacobian_p : callable or Products, optional
+        f_u [n, n] and f_p [n, m]: ``(t, u, p) -> array or SciPy sparse``, or ``(t, u, p, out)``
+        filling a Mat, or ``Products``.  NumPy style: by complex step where missing.
+        ``jacobian="coloring"`` lets PETSc difference ``rhs`` by colouring (no adjoint then).
+    rhs_t : callable or "autonomous", optional
+        f_t [n]; only needed where step times are differentiated.
+    mass : array, sparse matrix, Mat or callable, optional
+        M [n, n]; ``mass(p)`` (PETSc style ``mass(p, out)``) when it depends on the parameters.
+    mass_p : callable, optional
+        The matrix [n, m] of d(M(p) v)/dp, ``mass_p(p, v)`` (PETSc style ``mass_p(p, v, out)``).
+    jacobian_matrix : Mat, optional
+        PETSc style: template (type and pattern) of f_u; by default the DM's matrix or a dense one.
+
+    Returns
+    -------
+    Problem
+
+    Raises
+    ------
+    InputError
+        Neither or both of ``size`` and ``state``; bad names or shapes.
+
+    Examples
+    --------
+    >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
+    >>> decay.size, decay.parameter_names
+    (1, ('rate',))
+    """
+    frame = make_frame(rhs, size, state, parameters, jacobian_matrix, "rhs")
+    lower = Lowering(frame, "rhs", 3)
+    coloring = jacobian == COLORING
+    rhs_u = state_derivative(lower, rhs, jacobian, "jacobian", 1, frame)
+    rhs_p = parameter_derivative(lower, rhs, jacobian_p, frame)
+    rhs_t_function = lower.time_derivative(rhs, rhs_t, "rhs_t")
+    residual_udot, mass_u = mass_derivative(mass, frame)
+    residual_p = negative(rhs_p)
+    if mass_u is not None:
+        residual_p = with_mass_p(residual_p, mass_p_derivative(mass, mass_p, frame), frame)
+
+    def residual_t(t: float, u: PETSc.Vec, _udot: PETSc.Vec, p: Any, out: PETSc.Vec) -> None:
+        rhs_t_function(t, u, p, out)
+        out.scale(-1.0)
+
+    return Problem(
+        form="rhs" if mass is None else "mass",
+        rhs_function=lower.function(rhs),
+        residual_function=None,
+        rhs_u=rhs_u,
+        rhs_p=rhs_p,
+        rhs_t_function=rhs_t_function,
+        residual_u=negative(rhs_u),
+        residual_udot=residual_udot,
+        residual_p=residual_p,
+        residual_t_function=residual_t,
+        constant_mass=mass_u is None,
+        algebraic=has_zero_rows(residual_udot, frame) if mass_u is None else False,
+        coloring=coloring,
+        **frame.fields(),
+    )
+
+
+def DAE(  # noqa: N802 (a noun of the public interface)
+    residual: Callable[..., Any],
+    size: int | None = None,
+    parameters: int | Sequence[str] | PETSc.Vec = (),
+    *,
+    state: PETSc.Vec | PETSc.DM | None = None,
+    jacobian: Matrix | str | None = None,
+    jacobian_udot: Matrix | None = None,
+    jacobian_p: Matrix | None = None,
+    residual_t: Callable[..., Any] | str | None = None,
+    jacobian_matrix: PETSc.Mat | None = None,
+    linear_in_udot: bool = False,
+) -> Problem:
+    """Describe F(t, u, u', p) = 0, of index at most one.
+
+    Parameters
+    ----------
+    residual : callable
+        NumPy style ``residual(t, u, udot, p) -> array [n]``; PETSc style with ``out`` added.
+    size, parameters, state, jacobian_matrix
+        As for ``ODE``.
+    jacobian, jacobian_udot, jacobian_p : callable or Products, optional
+        F_u, F_udot [n, n] and F_p [n, m] at ``(t, u, udot, p)``; NumPy style: by complex step
+        where missing.
+    residual_t : callable or "autonomous", optional
+        F_t [n]; only needed where step times are differentiated.
+    linear_in_udot : bool
+        F = M u' - f(t, u, p) with M constant: lets PETSc's own adjoint be used (it is wrong for a
+        mass that depends on u, or on p with the midpoint rule; PETSc 3.26).
+
+    Returns
+    -------
+    Problem
+
+    Examples
+    --------
+    >>> pendulum = DAE(lambda t, u, udot, p: udot + p[0] * u, size=1, parameters=1)
+    >>> pendulum.form
+    'residual'
+    """
+    frame = make_frame(residual, size, state, parameters, jacobian_matrix, "residual")
+    lower = Lowering(frame, "residual", 4)
+    udot_spec = jacobian_udot
+    if udot_spec is None and frame.style == "numpy":
+        udot_spec = ComplexStep(residual, 2, "residual", "jacobian_udot=callback")
+    p_derivative = parameter_derivative(lower, residual, jacobian_p, frame)
+    never = refused("rhs", "an implicit method: beuler, cn, theta:<value> or midpoint")
+    return Problem(
+        form="residual",
+        rhs_function=None,
+        residual_function=lower.function(residual),
+        rhs_u=never,
+        rhs_p=never,
+        rhs_t_function=never.fill,
+        residual_u=state_derivative(lower, residual, jacobian, "jacobian", 1, frame),
+        residual_udot=lower.square(udot_spec, "jacobian_udot"),
+        residual_p=p_derivative,
+        residual_t_function=lower.time_derivative(residual, residual_t, "residual_t"),
+        constant_mass=linear_in_udot,
+        udot_nonlinear=not linear_in_udot,
+        coloring=jacobian == COLORING,
+        **frame.fields(),
+    )

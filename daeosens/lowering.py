@@ -1,0 +1,291 @@
+"""User callbacks of either style, lowered to functions and derivatives on PETSc objects."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from petsc4py import PETSc
+
+from daeosens.arrays import check_output, guarded, install_abort_hook, read, write
+from daeosens.derivatives import ComplexStep
+from daeosens.errors import InputError, UnsupportedError
+from daeosens.matrices import (
+    Derivative,
+    Products,
+    constant,
+    dense,
+    from_numpy,
+    from_petsc,
+    mass_matrix,
+    refused,
+)
+from daeosens.problem import AUTONOMOUS, COLORING, Style, VecFunction
+
+Matrix = Callable[..., Any] | Products
+
+
+@dataclass(frozen=True, eq=False)
+class Frame:
+    """What ODE and DAE have in common: style, layouts and names."""
+
+    style: Style
+    state: PETSc.Vec
+    parameter: PETSc.Vec
+    parameter_names: tuple[str, ...]
+    field_parameter: bool
+    dm: PETSc.DM | None
+    template: Callable[[], PETSc.Mat]
+
+    def fields(self) -> dict[str, Any]:
+        """Return what goes into a ``Problem`` as it is."""
+        names = ("style", "state", "parameter", "parameter_names", "field_parameter", "dm")
+        return {name: getattr(self, name) for name in names}
+
+
+class Lowering:
+    """Wrap user callbacks of either style as functions and derivatives on PETSc objects."""
+
+    def __init__(self, frame: Frame, name: str, arguments: int) -> None:
+        self.frame = frame
+        self.name = name
+        self.time_arguments = arguments
+
+    def function(self, callback: Callable[..., Any]) -> VecFunction:
+        """Lower the right-hand side or the residual itself."""
+        call = guarded(callback, self.name, self.frame.state.comm)
+        if self.frame.style == "petsc":
+            return call
+        return _numpy_function(call, self.name, self.frame.state.size)
+
+    def square(self, spec: Matrix | None, name: str) -> Derivative:
+        """Lower a derivative [n, n]."""
+        frame = self.frame
+        if spec is None:
+            return refused(name, f"{name}=callback")
+        if frame.style == "numpy":
+            return from_numpy(spec, name, frame.state, frame.state)
+        return from_petsc(spec, name, frame.state, frame.state, frame.template)
+
+    def rectangular(self, spec: Matrix | None, name: str) -> Derivative:
+        """Lower a derivative [n, m]."""
+        frame = self.frame
+        if spec is None:
+            return refused(name, f"{name}=callback")
+        if frame.style == "numpy":
+            return from_numpy(spec, name, frame.state, frame.parameter)
+        return from_petsc(
+            spec, name, frame.state, frame.parameter, lambda: dense(frame.state, frame.parameter)
+        )
+
+    def time_derivative(
+        self, callback: Callable[..., Any], given: Callable[..., Any] | str | None, name: str
+    ) -> VecFunction:
+        """Lower a partial derivative in time [n]."""
+        if given == AUTONOMOUS:
+            return lambda *arguments: arguments[-1].zeroEntries()
+        if isinstance(given, str):
+            raise InputError(f"{name} = {given!r}", expected=f'a callback or "{AUTONOMOUS}"')
+        n = self.frame.state.size
+        if given is not None:
+            call = guarded(given, name, self.frame.state.comm)
+            return call if self.frame.style == "petsc" else _numpy_function(call, name, n)
+        if self.frame.style == "petsc":
+            return refused(name, f'{name}=callback, or {name}="{AUTONOMOUS}"').fill
+        step = ComplexStep(callback, 0, self.name, f'{name}=callback or "{AUTONOMOUS}"')
+        return _numpy_function(lambda *point: step(*point)[:, 0], name, n)
+
+
+def state_derivative(
+    lower: Lowering,
+    callback: Callable[..., Any],
+    given: Matrix | str | None,
+    name: str,
+    position: int,
+    frame: Frame,
+) -> Derivative:
+    """Lower the derivative in u [n, n]; by complex step where missing, if NumPy style."""
+    if given == COLORING:
+        remedy = "an analytic jacobian: a coloured difference has no exact transpose"
+        return refused(name, remedy)
+    if isinstance(given, str):
+        raise InputError(f"{name} = {given!r}", expected=f'a callback, Products or "{COLORING}"')
+    if given is None and frame.style == "numpy":
+        given = ComplexStep(callback, position, lower.name, f"{name}=callback")
+    return lower.square(given, name)
+
+
+def parameter_derivative(
+    lower: Lowering, callback: Callable[..., Any], given: Matrix | None, frame: Frame
+) -> Derivative:
+    """Lower the derivative in p [n, m]; by complex step where missing, if NumPy style."""
+    if given is None and frame.style == "numpy":
+        position = lower.time_arguments - 1
+        given = ComplexStep(callback, position, lower.name, "jacobian_p=callback")
+    return lower.rectangular(given, "jacobian_p")
+
+
+def _numpy_function(call: Callable[..., Any], name: str, n: int) -> VecFunction:
+    def fill(*arguments: Any) -> None:
+        *point, out = arguments
+        values = call(*(read(a) if isinstance(a, PETSc.Vec) else a for a in point))
+        write(out, check_output(values, name, (n,), point[0]))
+
+    return fill
+
+
+def mass_derivative(mass: Any, frame: Frame) -> tuple[Derivative | None, Callable[..., Any] | None]:
+    """Return F_udot of M u' - f, and the callback if M depends on the parameters."""
+    if mass is None:
+        return None, None
+    if not callable(mass) or isinstance(mass, PETSc.Mat):
+        return constant(mass_matrix(mass, frame.state)), None
+    if frame.style == "numpy":
+        inner = from_numpy(lambda _t, p: mass(p), "mass", frame.state, frame.state)
+        return (
+            Derivative(
+                lambda t, _u, _udot, p: inner.create(t, p),
+                lambda t, _u, _udot, p, out: inner.fill(t, p, out),
+            ),
+            mass,
+        )
+    call = guarded(mass, "mass", frame.state.comm)
+
+    def fill(_t: float, _u: PETSc.Vec, _udot: PETSc.Vec, p: Any, out: PETSc.Mat) -> None:
+        call(p, out)
+        if not out.isAssembled():
+            out.assemble()
+
+    return Derivative(lambda *_point: frame.template(), fill), mass
+
+
+def has_zero_rows(mass: Derivative | None, frame: Frame) -> bool:
+    """Return whether a constant mass matrix has algebraic rows: M x = 0 there for a generic x."""
+    if mass is None:
+        return False
+    x, product = frame.state.duplicate(), frame.state.duplicate()
+    start, end = x.getOwnershipRange()
+    write(x, np.cos(1.0 + np.arange(start, end)))
+    mass.create().mult(x, product)
+    product.abs()
+    least: Any = product.min()
+    return least[1] == 0.0
+
+
+def mass_p_derivative(
+    mass: Callable[..., Any], mass_p: Callable[..., Any] | None, frame: Frame
+) -> Derivative:
+    """Return d(M(p) v)/dp as a derivative at the point (t, p, v)."""
+    if frame.style == "numpy":
+        if mass_p is None:
+            step = ComplexStep(lambda p, v: mass(p) @ v, 0, "mass", "mass_p=callback")
+            return from_numpy(lambda _t, p, v: step(p, v), "mass_p", frame.state, frame.parameter)
+        return from_numpy(lambda _t, p, v: mass_p(p, v), "mass_p", frame.state, frame.parameter)
+    if mass_p is None:
+        return refused("mass_p", "mass_p=callback(p, v, out)")
+    call = guarded(mass_p, "mass_p", frame.state.comm)
+    return from_petsc(
+        lambda _t, p, v, out: call(p, v, out),
+        "mass_p",
+        frame.state,
+        frame.parameter,
+        lambda: dense(frame.state, frame.parameter),
+    )
+
+
+def with_mass_p(residual_p: Derivative, mass_p: Derivative, frame: Frame) -> Derivative:
+    """Return -f_p + d(M(p) udot)/dp."""
+    if not residual_p.assembled:
+        raise UnsupportedError(
+            "jacobian_p is given by products while the mass depends on the parameters",
+            expected="a jacobian_p callback that returns or fills a matrix",
+            remedy="DAE(residual, ...), whose jacobian_p covers both parts",
+        )
+    work: list[PETSc.Mat] = []
+
+    def fill(t: float, u: PETSc.Vec, udot: PETSc.Vec, p: Any, out: PETSc.Mat) -> None:
+        residual_p.fill(t, u, udot, p, out)
+        if not work:
+            work.append(dense(frame.state, frame.parameter))
+        mass_p.fill(t, p, udot, work[0])
+        out.axpy(1.0, work[0])
+
+    return Derivative(lambda *_point: dense(frame.state, frame.parameter), fill)
+
+
+def make_frame(
+    callback: Callable[..., Any],
+    size: int | None,
+    state: PETSc.Vec | PETSc.DM | None,
+    parameters: int | Sequence[str] | PETSc.Vec,
+    jacobian_matrix: PETSc.Mat | None,
+    name: str,
+) -> Frame:
+    """Check what ODE and DAE have in common and return the layouts.
+
+    Raises
+    ------
+    InputError
+        Neither or both of ``size`` and ``state``, wrong types, repeated names.
+    """
+    if not callable(callback):
+        raise InputError(f"{name} is {type(callback).__name__}", expected="a function")
+    if (size is None) == (state is None):
+        raise InputError(
+            "both size and state are given" if size is not None else "neither size nor state given",
+            expected="size=n for NumPy-style callbacks, or state=template for PETSc-style ones",
+        )
+    dm: PETSc.DM | None = None
+    if size is not None:
+        if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or size < 1:
+            raise InputError(f"size = {size!r}", expected="an integer of at least 1")
+        template = PETSc.Vec().createSeq(int(size), comm=PETSc.COMM_SELF)
+    elif isinstance(state, PETSc.DM):
+        dm = state
+        template = state.createGlobalVec()
+    elif isinstance(state, PETSc.Vec):
+        template = state.duplicate()
+    else:
+        raise InputError(f"state is {type(state).__name__}", expected="a PETSc Vec or DM")
+    if template.comm.size > 1:
+        install_abort_hook()
+    parameter, names = _parameter_layout(parameters, template.comm)
+
+    def matrix() -> PETSc.Mat:
+        if jacobian_matrix is not None:
+            return jacobian_matrix.duplicate()
+        return dense(template, template) if dm is None else dm.createMat()
+
+    return Frame(
+        style="numpy" if size is not None else "petsc",
+        state=template,
+        parameter=parameter,
+        parameter_names=names,
+        field_parameter=isinstance(parameters, PETSc.Vec),
+        dm=dm,
+        template=matrix,
+    )
+
+
+def _parameter_layout(
+    parameters: int | Sequence[str] | PETSc.Vec, comm: PETSc.Comm
+) -> tuple[PETSc.Vec, tuple[str, ...]]:
+    if isinstance(parameters, PETSc.Vec):
+        return parameters.duplicate(), ()
+    if isinstance(parameters, (int, np.integer)):
+        names = tuple(f"p{i}" for i in range(int(parameters)))
+    else:
+        names = tuple(parameters)
+    if isinstance(parameters, str) or not all(isinstance(name, str) for name in names):
+        raise InputError(
+            f"parameters = {parameters!r}", expected='a number, or names such as ["rate", "size"]'
+        )
+    repeated = sorted({name for name in names if names.count(name) > 1})
+    if repeated:
+        raise InputError(f"parameter names {repeated} appear more than once")
+    vec = PETSc.Vec().create(comm=comm)
+    vec.setSizes(len(names))
+    vec.setType(PETSc.Vec.Type.STANDARD)
+    return vec, names

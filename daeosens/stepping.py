@@ -1,0 +1,165 @@
+"""How to step: method, step sizes, tolerances and PETSc options, checked all at once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from daeosens.arrays import Array, finite_array
+from daeosens.errors import InputError, together
+from daeosens.methods import Method, find_method
+from daeosens.options import validate_names
+
+
+@dataclass(frozen=True)
+class Stepping:
+    """How to step: method, step sizes, tolerances, PETSc options.
+
+    Parameters
+    ----------
+    t_span : (float, float)
+        First and last time [time unit].
+    method : str
+        "rk1fe", "rk2a", "rk2b", "rk3", "rk3bs", "rk4", "rk5f", "rk5dp", "rk5bs", "rk6vr", "rk7vr",
+        "rk8vr" (PETSc's TSRK types, also without "rk"), "beuler", "cn", "theta:<value>" or
+        "midpoint".
+    dt : float
+        Step size, or the first one if steps are adaptive (default then: a thousandth of the span).
+    rtol, atol : float, optional
+        Either makes the steps adaptive; the other one defaults to 1e-6 and 1e-9.
+    max_step : float, optional
+        Largest adaptive step.
+    max_steps : int
+        More accepted steps than this are an error.
+    options : mapping
+        PETSc options without the leading dash: ``{"snes_monitor": None}``.  The command line wins.
+
+    Raises
+    ------
+    InputError
+        All that is wrong, at once.
+
+    Examples
+    --------
+    >>> Stepping((0.0, 1.0), "rk4", dt=0.1).adaptive
+    False
+    """
+
+    t_span: tuple[float, float]
+    method: str = "cn"
+    dt: float | None = None
+    rtol: float | None = None
+    atol: float | None = None
+    max_step: float | None = None
+    max_steps: int = 1_000_000
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    def __post_init__(self) -> None:
+        complaints: list[str] = []
+        try:
+            method = find_method(self.method)
+            if self.adaptive and not method.adaptive:
+                complaints.append(
+                    f'method = "{self.method}" has no error estimate, so rtol and atol mean '
+                    'nothing; try: dt alone, or "rk3bs", "rk5dp", "cn"'
+                )
+        except InputError as error:
+            complaints.append(str(error).replace("\n ", ";"))
+        complaints += _span_complaints(self)
+        for name in ("rtol", "atol", "max_step"):
+            value = getattr(self, name)
+            if value is not None and not (_is_number(value) and value > 0):
+                complaints.append(f"{name} = {value!r}; expected: a positive number")
+        if self.max_step is not None and not self.adaptive:
+            complaints.append(
+                f"max_step = {self.max_step!r} without rtol or atol; expected: adaptive steps; "
+                "try: dt"
+            )
+        if isinstance(self.max_steps, bool) or not isinstance(self.max_steps, int):
+            complaints.append(f"max_steps = {self.max_steps!r}; expected: an integer")
+        elif self.max_steps < 1:
+            complaints.append(f"max_steps = {self.max_steps}; expected: at least 1")
+        try:
+            validate_names(self.options, "Stepping options")
+        except InputError as error:
+            complaints.append(str(error).replace("\n ", ";"))
+        if complaints:
+            raise together(complaints, heading="Stepping")
+
+    @property
+    def adaptive(self) -> bool:
+        """Whether an error estimate chooses the steps."""
+        return self.rtol is not None or self.atol is not None
+
+    @property
+    def resolved_method(self) -> Method:
+        """What the name of the method stands for."""
+        return find_method(self.method)
+
+    @property
+    def first_step(self) -> float:
+        """Size of the first step that is tried."""
+        first, last = self.t_span
+        step = 1e-3 * (last - first) if self.dt is None else self.dt
+        return step if self.max_step is None else min(step, self.max_step)
+
+
+def pinned_times(stepping: Stepping, t_eval: npt.ArrayLike) -> Array:
+    """Return the times [K] that steps have to hit, checked.
+
+    Raises
+    ------
+    InputError
+        Not increasing, or outside the span.
+    """
+    times = finite_array(t_eval, "t_eval")
+    if times.ndim != 1:
+        raise InputError(f"t_eval has shape {times.shape}", expected="shape (K,)")
+    first, last = stepping.t_span
+    if (np.diff(times) <= 0).any():
+        k = int(np.argmax(np.diff(times) <= 0))
+        raise InputError(
+            f"t_eval is not increasing: {times[k]:g} is followed by {times[k + 1]:g}",
+            expected="strictly increasing times",
+        )
+    outside = times[(times < first) | (times > last)]
+    if outside.size:
+        raise InputError(
+            f"t_eval or observation time {outside[0]:g} lies outside the time span",
+            expected=f"times in [{first:g}, {last:g}]",
+            remedy="a longer t_span, or fewer times",
+        )
+    return times
+
+
+def _span_complaints(stepping: Stepping) -> list[str]:
+    span: Any = stepping.t_span
+    if not (isinstance(span, (tuple, list)) and len(span) == 2 and all(map(_is_number, span))):
+        return [f"t_span = {span!r}; expected: two finite numbers"]
+    first, last = float(span[0]), float(span[1])
+    complaints: list[str] = []
+    if not first < last:
+        complaints.append(
+            f"t_span = ({first:g}, {last:g}) is reversed or empty; expected: first < last"
+        )
+    dt: Any = stepping.dt
+    if dt is None:
+        if not stepping.adaptive:
+            complaints.append("dt is missing; expected: dt, or rtol and atol for adaptive steps")
+    elif not (_is_number(dt) and dt > 0):
+        complaints.append(f"dt = {dt!r}; expected: a positive number")
+    elif first < last and dt > (last - first) * (1 + 1e-12):
+        complaints.append(
+            f"dt = {dt:g} is larger than the span {last - first:g}; expected: dt <= span"
+        )
+    return complaints
+
+
+def _is_number(value: Any) -> bool:
+    kinds = (int, float, np.integer, np.floating)
+    return isinstance(value, kinds) and not isinstance(value, bool) and math.isfinite(float(value))

@@ -1,0 +1,110 @@
+"""The log of accepted steps, which every derivative sweep follows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+from petsc4py import PETSc
+
+from daeosens.arrays import Array, read
+from daeosens.errors import InputError
+from daeosens.problem import Problem
+from daeosens.stepping import Stepping
+
+Checkpoint = Literal["states", "memory", "disk"]
+
+HIT = 1e-6
+"""PETSc 3.26 takes a time within 1e-6 of a step from its end as reached."""
+
+
+@dataclass(frozen=True)
+class Effort:
+    """What a run cost: accepted and rejected steps, Newton and linear iterations."""
+
+    steps: int
+    rejected: int
+    newton_iterations: int
+    linear_iterations: int
+
+
+@dataclass(frozen=True, eq=False)
+class Trajectory:
+    """The log of accepted steps, which every derivative sweep follows.
+
+    Attributes
+    ----------
+    times : array [N+1]
+        Times of the states [time unit].
+    step_sizes : array [N]
+        Sizes of the accepted steps.
+    states : sequence of Vec [n]
+        The N+1 states.
+    p : array or Vec [m]
+        Parameters of the run.
+    """
+
+    problem: Problem
+    p: Any
+    stepping: Stepping
+    times: Array
+    step_sizes: Array
+    states: Sequence[PETSc.Vec]
+    effort: Effort
+    checkpoint: Checkpoint = "states"
+    recording: list[PETSc.TS] = field(default_factory=list[PETSc.TS], repr=False)
+
+    @property
+    def n_steps(self) -> int:
+        """Number N of accepted steps."""
+        return len(self.step_sizes)
+
+    @property
+    def final(self) -> PETSc.Vec:
+        """State [n] at the last time; not to be changed."""
+        return self.states[-1]
+
+    @cached_property
+    def u(self) -> Array:
+        """States as an array [N+1, n_local]: the rank's own rows of a distributed problem."""
+        return np.array([read(state) for state in self.states])
+
+    def index(self, t: float) -> int:
+        """Return the number of the step time that equals ``t``.
+
+        Raises
+        ------
+        InputError
+            No step ended there: the nearest times and the remedy are named.
+        """
+        k = int(np.argmin(np.abs(self.times - t)))
+        nearest_step = self.step_sizes[min(max(k - 1, 0), self.n_steps - 1)]
+        if abs(self.times[k] - t) > HIT * nearest_step + 1e-14 * abs(t):
+            raise InputError(
+                f"t = {t:.9g} is not a step time (the nearest is {self.times[k]:.9g})",
+                expected="a time that a step ended at",
+                remedy="solve(..., t_eval=[...]) with this time, or t_eval=objective.times",
+            )
+        return k
+
+    def at(self, t: float) -> PETSc.Vec:
+        """Return the state [n] at a step time; not to be changed."""
+        return self.states[self.index(t)]
+
+    def destroy(self) -> None:
+        """Free the vectors now.  Collective; otherwise done when the object is dropped."""
+        for state in self.states:
+            state.destroy()
+        while self.recording:
+            self.recording.pop().destroy()
+
+    def __str__(self) -> str:
+        first, last = self.times[0], self.times[-1]
+        return (
+            f"Trajectory from t = {first:g} to {last:g}: {self.effort.steps} steps of "
+            f"{self.stepping.method} ({self.effort.rejected} rejected), "
+            f"h = {self.step_sizes.min():.3g} ... {self.step_sizes.max():.3g}"
+        )
