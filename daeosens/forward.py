@@ -15,7 +15,7 @@ from daeosens.arrays import largest
 from daeosens.errors import DaeosensError, InputError, SolveError, UnsupportedError
 from daeosens.matrices import SystemMatrix
 from daeosens.methods import Method
-from daeosens.options import OptionScope, scoped_options
+from daeosens.options import Scope, scoped_options
 from daeosens.problem import Problem
 from daeosens.stepping import Stepping, pinned_times
 from daeosens.steps.linear import linear_defaults
@@ -186,7 +186,7 @@ class _Log:
         self._end = stepping.t_span[1]
         self.times: list[float] = []
         self.states: list[PETSc.Vec] = []
-        self.scope: OptionScope | None = None
+        self.scope: Scope | None = None
         self._attempted: list[float] = []
 
     @property

@@ -17,7 +17,7 @@ from petsc4py import PETSc
 from daeosens.arrays import Array, guarded, read, scatter
 from daeosens.errors import InputError, SolveError, nearest, together
 from daeosens.functional import Functional
-from daeosens.options import scoped_options, validate_names
+from daeosens.options import Scope, scoped_options, validate_names
 
 Bound: TypeAlias = "PETSc.Vec | npt.ArrayLike | None"
 """One side of the bounds: a vector like x, all n numbers, one number for all, or None."""
@@ -56,6 +56,7 @@ REASONS: Mapping[int, tuple[str, str]] = {
 }
 
 MORE_THUENTE, ARMIJO = "more-thuente", "armijo"
+CURVATURE = "tao_ls_gtol"
 
 
 @dataclass(frozen=True)
@@ -127,14 +128,12 @@ class Result:
         There, as in ``Iterate``.
     method : str
         TAO type.
-    line_search : str
-        TAO line search at the end: "armijo" where failed solves made the default one give up.
     reason : str
         TAO's name for why it stopped.
     message : str
         The same in words.
-    iterations, evaluations, failed_solves : int
-        Totals; failed solves are among the evaluations.
+    iterations, evaluations, failed_solves, restarts : int
+        Totals; failed solves are among the evaluations, restarts follow a line search they defeated.
     seconds : float
         Wall time.
     history : History
@@ -145,12 +144,12 @@ class Result:
     value: float
     gradient_norm: float
     method: str
-    line_search: str
     reason: str
     message: str
     iterations: int
     evaluations: int
     failed_solves: int
+    restarts: int
     seconds: float
     history: History
 
@@ -163,13 +162,13 @@ class Result:
         """Return the summary, one fact a line."""
         first = self.history
         failed = f", {self.failed_solves} of them failed solves" if self.failed_solves else ""
-        search = f", then {self.line_search} line search" if self.line_search == ARMIJO else ""
+        failed += f", {self.restarts} restarts" if self.restarts else ""
         return "\n".join(
             [
                 f"minimize: {'converged' if self.converged else 'NOT converged'} "
                 f"after {self.iterations} iterations, {self.seconds:.3g} s",
                 f"  reason         {self.message} ({self.reason})",
-                f"  method         {self.method}: {METHODS[self.method]}{search}",
+                f"  method         {self.method}: {METHODS[self.method]}",
                 f"  value          {first.value[0]:.6e} -> {self.value:.6e}",
                 f"  gradient norm  {first.gradient_norm[0]:.3e} -> {self.gradient_norm:.3e}",
                 f"  evaluations    {self.evaluations}{failed}",
@@ -263,14 +262,17 @@ def minimize(
         tao.setSolution(x)
         if limits is not None:
             tao.setVariableBounds(limits)
-        with scoped_options(code=chosen) as scope:
+        views = {name: value for name, value in chosen.items() if "view" in name}
+        others = {name: value for name, value in chosen.items() if "view" not in name}
+        with scoped_options(code=views), scoped_options(code=others) as scope:
             tao.setFromOptions()
             method = _final_method(tao, limits)
             run.attach(tao)
             tao.setUp()
             scope.check_used()
+            run.scope = scope
             reason = _search(tao, run, x)
-        return run.result(method, tao, reason, time.perf_counter() - begin)
+        return run.result(method, reason, time.perf_counter() - begin)
     except BaseException:
         run.x.destroy()
         raise
@@ -433,21 +435,17 @@ def _final_method(tao: PETSc.TAO, limits: Bounds | None) -> str:
 
 
 def _search(tao: PETSc.TAO, run: _Run, x: PETSc.Vec) -> int:
-    """Run TAO; where failed solves defeat its line search, go on with a plain backtracking one.
+    """Run TAO; where failed solves defeat its line search, once more from the last iterate.
 
-    More-Thuente wants a point where J falls *and* flattens; beside a region without solutions there
-    may be none, and PETSc 3.26 then stops, LMVM at once.  Backtracking asks only that J falls.
+    The second run begins with the gradient direction, as TAO itself means to do.  PETSc 3.26: LMVM's
+    own second search goes along the first direction reversed (the result of its MatSolve lands in
+    the gradient), BNCG's third one begins from a rejected point.
     """
-    line_search = tao.getLineSearch()
-    free = not PETSc.Options().hasName("tao_ls_type")
     while True:
         _solve(tao)
         reason = tao.getConvergedReason()
-        defeated = reason == _Reason.DIVERGED_LS_FAILURE and run.failed_in_search
-        if not (defeated and free and line_search.getType() == MORE_THUENTE):
+        if reason != _Reason.DIVERGED_LS_FAILURE or not run.failed_in_search or run.stuck:
             return reason
-        line_search.setType(ARMIJO)
-        line_search.setFromOptions()
         run.resume(x)
 
 
@@ -488,6 +486,10 @@ class _Run:
     gradient: PETSc.Vec | None = None
     tolerances: tuple[float, float, float] = (0.0, 0.0, 0.0)
     descending: tuple[str, ...] = (MORE_THUENTE,)
+    scope: Scope | None = None
+    relaxed: bool = False
+    resumed_at: int = -1
+    restarts: int = 0
     resuming: bool = False
 
     def attach(self, tao: PETSc.TAO) -> None:
@@ -513,6 +515,11 @@ class _Run:
         """Whether a solve has failed since the last accepted iterate."""
         return self.failed_solves > self.iterates[-1].failed_solves
 
+    @property
+    def stuck(self) -> bool:
+        """Whether nothing was gained since the last restart."""
+        return self.resumed_at == len(self.iterates)
+
     def evaluate(self, tao: PETSc.TAO, x: PETSc.Vec, gradient: PETSc.Vec) -> float:
         """Evaluate J and fill ``gradient`` [n], for TAO."""
         if not self.resuming:
@@ -531,6 +538,8 @@ class _Run:
         assert self.gradient is not None
         self.x.copy(x)  # PETSc 3.26: BLMVM and BNCG leave the last trial point in x
         self.trial = (self.iterates[-1].value, self.gradient)
+        self.resumed_at = len(self.iterates)
+        self.restarts += 1
         self.resuming = True
 
     def _failed(
@@ -548,6 +557,9 @@ class _Run:
             ) from error
         line_search = tao.getLineSearch().getType()
         if line_search == MORE_THUENTE:
+            if not self.relaxed:
+                _relax(tao, relaxed=True)
+                self.relaxed = True
             return self._wall(x, gradient)
         if line_search == ARMIJO:
             return math.inf
@@ -558,7 +570,7 @@ class _Run:
         ) from error
 
     def _wall(self, x: PETSc.Vec, gradient: PETSc.Vec) -> float:
-        """Return a value, and fill ``gradient``, that turn a More-Thuente search back.
+        """Return a value, and fill ``gradient`` [n], that turn a More-Thuente search back.
 
         Infinity would end it (PETSc 3.26: the cubic through an infinite value is not a number, the
         step becomes 0 and the search fails).  A steep rise from the last iterate x_k is as good: with
@@ -580,43 +592,46 @@ class _Run:
         """Record an iterate, report it and decide whether to stop; TAO's monitor."""
         if tao.getConvergedReason() != _Reason.CONTINUE_ITERATING:
             return  # PETSc 3.26: LMVM and BQNLS show the old iterate again after a failed search
+        if self.relaxed:
+            _relax(tao, relaxed=False)
+            self.relaxed = False
         if self.resuming:
             self.resuming = False
             return
         assert self.trial is not None
         value, gradient = self.trial
-        if self._uphill(tao, value):
+        x = tao.getSolution()
+        norm = _projected_norm(x, gradient, self.limits)
+        if self._worthless(tao, value, norm):
             tao.setConvergedReason(_Reason.DIVERGED_LS_FAILURE)
             return
         self.gradient = gradient
-        x = tao.getSolution()
         self.x.axpy(-1.0, x)
         step = self.x.norm()
         x.copy(self.x)
         iterate = Iterate(
-            len(self.iterates),
-            value,
-            _projected_norm(x, self.gradient, self.limits),
-            step,
-            self.evaluations,
-            self.failed_solves,
+            len(self.iterates), value, norm, step, self.evaluations, self.failed_solves
         )
         self.iterates.append(iterate)
+        if iterate.iteration == 1 and self.scope is not None:
+            self.scope.check_used(final=True)
         if self.report is not None:
             self.report(iterate, self.x)
         tao.setConvergedReason(self._reason(iterate))
 
-    def _uphill(self, tao: PETSc.TAO, value: float) -> bool:
-        """Say whether TAO went on from a worse point although its line search forbids that.
+    def _worthless(self, tao: PETSc.TAO, value: float, norm: float) -> bool:
+        """Say whether the new iterate is one that its line search should not have accepted.
 
         PETSc 3.26: when two searches in a row fail, BNCG starts the third one from the last trial
-        point, or with its value, instead of the last iterate.  1e-9 exceeds the relative 1e-10 by
-        which PETSc tolerates an increase.
+        point, or with its value, instead of the last iterate: the value rises.  And More-Thuente
+        lets it stay or rise by a relative 1e-10, beside failed solves for ever.
         """
         if not self.iterates or tao.getLineSearch().getType() not in self.descending:
             return False
-        before = self.iterates[-1].value
-        return value > before + 1e-9 * abs(before)
+        last = self.iterates[-1]
+        if self.failed_in_search and value >= last.value:
+            return norm > 0.9 * last.gradient_norm
+        return value > last.value + 1e-9 * abs(last.value)
 
     def _reason(self, iterate: Iterate) -> int:
         absolute, by_value, by_first = self.tolerances
@@ -635,7 +650,7 @@ class _Run:
             return _Reason.DIVERGED_MAXITS
         return _Reason.CONTINUE_ITERATING
 
-    def result(self, method: str, tao: PETSc.TAO, reason: int, seconds: float) -> Result:
+    def result(self, method: str, reason: int, seconds: float) -> Result:
         """Sum up."""
         last = self.iterates[-1]
         columns = np.array(
@@ -653,15 +668,27 @@ class _Run:
             last.value,
             last.gradient_norm,
             method,
-            tao.getLineSearch().getType(),
             name,
             message,
             last.iteration,
             self.evaluations,
             self.failed_solves,
+            self.restarts,
             seconds,
             History(columns[0], columns[1], columns[2], counts[0], counts[1]),
         )
+
+
+def _relax(tao: PETSc.TAO, relaxed: bool) -> None:
+    """Make the line search, even a running one, take any point where J has fallen enough, or undo it.
+
+    More-Thuente wants J to have fallen *and* flattened.  Beside a region without solutions there may
+    be no such point, and the search closes in on the edge until it fails.  petsc4py 3.26 has only an
+    option for that factor, read whenever the line search is told to; the command line's stays.
+    """
+    code = {CURVATURE: 1e10} if relaxed else {}
+    with scoped_options(defaults={CURVATURE: 0.9}, code=code):
+        tao.getLineSearch().setFromOptions()
 
 
 def _finite(value: float, gradient: PETSc.Vec) -> tuple[float, PETSc.Vec]:

@@ -1,40 +1,255 @@
-"""PETSc options with scopes: library default < config < code < command line."""
+"""PETSc options for the extent of a block: library default < config < code < command line.
+
+PETSc has one options database per process.  A scope puts its options into it and takes them out
+again; one that nobody reads is an error that names the nearest known option.  PETSc 3.26: names
+ignore case; asking for an option marks it as used; a new value keeps that mark, but an option that
+was deleted and set again starts unmarked.  Nothing is collective: give every rank the same options.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+import numbers
+import re
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import dataclass
+from typing import TypeAlias, cast
 
+import numpy as np
 from petsc4py import PETSc
 
+from daeosens.errors import OptionError, nearest
+from daeosens.option_names import advice, is_known, is_late, known_options, split_prefix
 
-class OptionScope:
-    """Placeholder scope."""
+Options: TypeAlias = Mapping[str, object]
+"""Names without dash; values: None or True (a flag), False, number, text, or several of these."""
+
+LAYERS = ("library default", "config", "code")
+NAME = re.compile(r"[A-Za-z][\w.-]*", re.ASCII)
+AT_EXIT = frozenset(
+    {"citations", "get_total_flops", "log", "log_all", "log_mpe", "malloc_dump", "memory_view"}
+    | {"mpidump", "nox", "nox_warning", "objects_dump", "options_left", "options_view", "x_virtual"}
+)
+"""Command-line options that PETSc 3.26 reads when the program ends."""
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """An option as PETSc takes it (None: a flag), and the index in LAYERS of where it came from."""
+
+    text: str | None
+    layer: int
+
+
+_inserted: dict[str, _Entry] = {}
+"""What the open scopes have put into the database, of which, too, there is one per process."""
+
+
+@dataclass(frozen=True)
+class Scope:
+    """The options of an open ``scoped_options`` block, by lower-case name without the prefix."""
+
+    prefix: str
+    entries: Mapping[str, _Entry]
 
     def check_used(self, *, final: bool = False) -> None:
-        """Check."""
+        """Refuse options of config and code that nothing has read.  Call it inside the block.
 
+        One overruled by the command line or an outer scope counts as used if that one was.
 
-def validate_names(options: Mapping[str, Any], where: str) -> None:
-    """Check names."""
+        Parameters
+        ----------
+        final : bool
+            False after set-up: options that PETSc may read during the solve (``..._view``, ``pc_``,
+            ``mat_``, those of solvers inside solvers) are let pass if spelt correctly.
+
+        Raises
+        ------
+        OptionError
+            Names each unread option, its value, where it came from, and the nearest known option.
+        """
+        used = PETSc.Options().used
+        unread = (
+            f"{_shown(self.prefix + name, entry.text)} ({LAYERS[entry.layer]}): "
+            + advice(self.prefix, name)
+            for name, entry in self.entries.items()
+            if entry.layer > 0 and not used(self.prefix + name) and (final or not is_late(name))
+        )
+        _refuse("PETSc options that nothing reads", unread)
 
 
 @contextmanager
 def scoped_options(
     *,
-    defaults: Mapping[str, Any] | None = None,
-    config: Mapping[str, Any] | None = None,
-    code: Mapping[str, Any] | None = None,
-) -> Iterator[OptionScope]:
-    """Insert options for a block."""
-    merged = {**(defaults or {}), **(config or {}), **(code or {})}
-    database = PETSc.Options()
-    added = [key for key in merged if not database.hasName(key)]
-    for key in added:
-        database.setValue(key, merged[key])
+    defaults: Options | None = None,
+    config: Options | None = None,
+    code: Options | None = None,
+    prefix: str = "",
+) -> Generator[Scope]:
+    """Add options to PETSc's database for the extent of a ``with`` block; later layers win.
+
+    Whatever no scope has put into the database (command line, PETSC_OPTIONS, the user's own
+    ``PETSc.Options()``) wins over all layers.  Of nested scopes the inner one wins, unless the
+    outer one's option is of a higher layer: an inner default yields to an outer config.
+
+    Parameters
+    ----------
+    defaults, config, code : Options, optional
+        PETSc's monitors and views are switched on by None; False is an error to them, not "off".
+    prefix : str
+        Options prefix of the objects that are to read them; put before every name.
+
+    Raises
+    ------
+    OptionError
+        A name or prefix with a dash or other impossible characters, or a value of a wrong type.
+
+    Examples
+    --------
+    >>> with scoped_options(defaults={"snes_rtol": 1e-10}, code={"snes_max_it": 5}) as scope:
+    ...     PETSc.SNES().create().setFromOptions()
+    ...     scope.check_used()
+    """
+    layers = list(zip(LAYERS, (defaults or {}, config or {}, code or {}), strict=True))
+    faults = [_faults({prefix: None} if prefix else {}, "prefix")]
+    faults += [_faults(options, where) for where, options in layers]
+    _refuse("PETSc options", (line for lines in faults for line in lines))
+
+    entries = {
+        name.lower(): _Entry(_text(value), layer)
+        for layer, (_, options) in enumerate(layers)
+        for name, value in options.items()
+    }
+    database, not_ours = PETSc.Options(), _command_line()
+    named = {prefix.lower() + name: entry for name, entry in entries.items()}
+    outer = {name: (_inserted[name], database.used(name)) for name in named if name in _inserted}
+    placed = [
+        name
+        for name, entry in named.items()
+        if name not in not_ours and (name not in outer or entry.layer >= outer[name][0].layer)
+    ]
     try:
-        yield OptionScope()
+        for name in placed:
+            _insert(name, named[name])
+        yield Scope(prefix, entries)
     finally:
-        for key in added:
-            database.delValue(key)
+        for name in placed:
+            database.delValue(name)
+            del _inserted[name]
+            if name in outer:
+                entry, was_used = outer[name]
+                _insert(name, entry)
+                if was_used:
+                    database.hasName(name)
+
+
+def unused_command_line(*, prefixes: Sequence[str] = (), final: bool = False) -> list[str]:
+    """Return the options (sorted, without dash) that came from no scope and that nothing has read.
+
+    Passed over are a driver's own ``--flags``, what PETSc reads at exit, and, unless ``final``,
+    what it may read during the solve.  ``prefixes`` are the options prefixes used by the program.
+    """
+    used = PETSc.Options().used
+    return sorted(
+        name
+        for name in _command_line() - AT_EXIT
+        if not used(name) and (final or not is_late(split_prefix(name, prefixes)[1]))
+    )
+
+
+def check_command_line(*, prefixes: Sequence[str] = (), final: bool = False) -> None:
+    """Raise OptionError if ``unused_command_line`` finds any, with the nearest known options."""
+    names = unused_command_line(prefixes=prefixes, final=final)
+    lines = (f"-{name}: {advice(*split_prefix(name, prefixes))}" for name in names)
+    _refuse("command-line options that nothing reads", lines)
+
+
+def validate_names(options: Options, where: str, *, prefixes: Sequence[str] = ()) -> None:
+    """Check names and values before anything expensive, all in one go.
+
+    Parameters
+    ----------
+    options : Options
+        As for ``scoped_options``.
+    where : str
+        Where they came from, for the message.
+    prefixes : sequence of str
+        Options prefixes used by the program, which may stand before a name.
+
+    Raises
+    ------
+    OptionError
+        Names that PETSc does not know, also behind the prefix of an inner solver (``sub_``,
+        ``mg_levels_1_``, ``fieldsplit_u_``), with the nearest known ones; values of a wrong type.
+    """
+    split = [split_prefix(name, prefixes) for name in options if NAME.fullmatch(name)]
+    unknown = (f'"{own}{name}": {advice(own, name)}' for own, name in split if not is_known(name))
+    _refuse(f"{where}: PETSc options", [*_faults(options, where), *unknown])
+
+
+def _command_line() -> set[str]:
+    """Return the lower-case names in the database that are no scope's and no driver's --flag."""
+    database = PETSc.Options()
+    names = {name.lower() for name in database.getAll()} - _inserted.keys()
+    # getAll lists --name like -name; asking for "--name" marks only that one as used
+    return {name for name in names if not database.hasName(f"--{name}") or database.hasName(name)}
+
+
+def _insert(name: str, entry: _Entry) -> None:
+    """Put an option into the database, not marked as used."""
+    database = PETSc.Options()
+    database.delValue(name)
+    _inserted[name] = entry
+    database.setValue(name, entry.text)
+
+
+def _word(value: object) -> str:
+    """Write one number, truth value or text as PETSc reads it."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool | np.bool_):
+        return str(bool(value)).lower()
+    if isinstance(value, numbers.Integral):
+        return str(int(value))
+    if isinstance(value, numbers.Real) and not math.isnan(value):
+        return repr(float(value))
+    raise TypeError
+
+
+def _text(value: object) -> str | None:
+    """Write an option's value as PETSc reads it, None for a flag; TypeError if PETSc cannot."""
+    if value is None or value is True:
+        return None
+    plain: object = value.tolist() if isinstance(value, np.ndarray) else value
+    if isinstance(plain, Sequence) and not isinstance(plain, str) and len(plain):
+        return ",".join(_word(item) for item in cast("Sequence[object]", plain))
+    return _word(plain) or None
+
+
+def _shown(name: str, text: str | None) -> str:
+    return name if text is None else f"{name} = {text}"
+
+
+def _faults(options: Options, where: str) -> Iterator[str]:
+    """Yield a line for each name that PETSc could not take, and for each such value."""
+    for name, value in options.items():
+        if not NAME.fullmatch(name):
+            bare = name.lstrip("-")
+            guess = nearest(bare, known_options().values()) or f'"{bare}"'
+            yield f'"{name}" ({where}): write {guess}, without dash or spaces'
+        try:
+            _text(value)
+        except TypeError:
+            yield f"{name} = {value!r} ({where}): not a value for an option"
+
+
+def _refuse(heading: str, lines: Iterable[str]) -> None:
+    """Raise one OptionError for all lines, if there are any."""
+    listed = list(lines)
+    if listed:
+        raise OptionError(
+            "\n  - ".join([f"{heading}:", *listed]),
+            expected="names, without dash, that PETSc reads here; None, number, text, or several",
+            remedy="the names above, or -help on the command line to see all that is read",
+        )

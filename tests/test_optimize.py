@@ -52,13 +52,13 @@ class Closed:
         return float(value), self.vector(gradient)
 
 
-def rosenbrock(x):
+def rosenbrock(x, weight=100.0):
     """Chained, minimum 0 at (1, ..., 1)."""
     a, b = x[:-1], x[1:]
     gradient = np.zeros_like(x)
-    gradient[:-1] = -400.0 * a * (b - a * a) - 2.0 * (1.0 - a)
-    gradient[1:] += 200.0 * (b - a * a)
-    return np.sum(100.0 * (b - a * a) ** 2 + (1.0 - a) ** 2), gradient
+    gradient[:-1] = -4.0 * weight * a * (b - a * a) - 2.0 * (1.0 - a)
+    gradient[1:] += 2.0 * weight * (b - a * a)
+    return np.sum(weight * (b - a * a) ** 2 + (1.0 - a) ** 2), gradient
 
 
 N = 7
@@ -73,7 +73,7 @@ def quadratic(x):
 
 def mixed(x):
     """A coupled quadratic plus a Rosenbrock chain: not separable, minimum 0 at (1, ..., 1)."""
-    value, gradient = rosenbrock(x)
+    value, gradient = rosenbrock(x, weight=10.0)
     sums = np.cumsum(x) - np.arange(1, len(x) + 1)
     return value + 0.5 * np.sum(sums**2), gradient + np.cumsum(sums[::-1])[::-1]
 
@@ -206,7 +206,6 @@ def test_result_prints_itself():
   evaluations    \d+"""
     assert re.fullmatch(shape, str(result))
     assert result.seconds > 0.0
-    assert result.line_search == "more-thuente"
 
 
 def test_every_reason_of_tao_has_words():
@@ -287,8 +286,9 @@ def test_options_override_arguments():
 
 @pytest.mark.parametrize("method", METHODS)
 def test_line_search_options_reach_tao(method):
+    default = minimize(far_rosenbrock(), method=method)
     result = minimize(far_rosenbrock(), method=method, options={"tao_ls_type": "armijo"})
-    assert result.line_search == "armijo"
+    assert result.evaluations != default.evaluations
 
 
 def test_evaluation_limit():
@@ -336,7 +336,7 @@ def test_failed_solves_are_survived(method, domain):
     assert domain(result.x.getArray())
 
 
-def without(points, *, radius=0.05):
+def without(points, *, radius=0.02):
     """A domain that lacks a ball around each second point."""
     holes = points[1:8:3]
     return lambda x: all(np.linalg.norm(x - hole) > radius for hole in holes)
@@ -353,7 +353,6 @@ def test_failure_of_the_first_trial_is_survived(method, search):
     assert result.failed_solves > 0
     assert result.history.failed_solves[1] > 0
     assert result.converged
-    assert result.line_search == search
     np.testing.assert_allclose(result.x.getArray(), 1.0, atol=1e-5)
 
 
@@ -374,23 +373,17 @@ def cliff(x):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_wall_without_curvature_switches_to_backtracking(method):
+def test_wall_is_approached_where_the_functional_falls_towards_it(method):
     functional = Closed(cliff, [0.0, 1.0], domain=lambda x: x[0] < 1.0)
     result = minimize(functional, method=method)
-    assert result.line_search == "armijo"
-    assert "then armijo line search" in str(result)
+    assert (f", {result.restarts} restarts" in str(result)) == (result.restarts > 0)
+    assert result.evaluations < 1000
     assert result.value < -2.5
     assert result.x.getArray()[0] < 1.0
     assert not result.converged
     assert np.all(np.diff(result.history.value) < 0.0)
     assert result.evaluations == len(functional.points)
     assert "before solves failed" in result.message
-
-
-def test_chosen_line_search_is_kept():
-    functional = Closed(cliff, [0.0, 1.0], domain=lambda x: x[0] < 1.0)
-    result = minimize(functional, options={"tao_ls_type": "more-thuente"})
-    assert (result.line_search, result.reason) == ("more-thuente", "DIVERGED_LS_FAILURE")
 
 
 def test_line_search_that_cannot_come_back_says_so():
@@ -599,7 +592,7 @@ def test_failed_solves_on_any_number_of_ranks(method):
     start = np.linspace(-0.5, 0.8, N)
     undisturbed = Closed(mixed, start)
     minimize(undisturbed, method=method)
-    domain = without(undisturbed.points, radius=0.02)
+    domain = without(undisturbed.points)
     extra = {"method": method, "gradient_tolerance": 1e-10}
     spread = minimize(Closed(mixed, start, comm=PETSc.COMM_WORLD, domain=domain), **extra)
     assert_same(spread, minimize(Closed(mixed, start, domain=domain), **extra))

@@ -76,6 +76,11 @@ class Results:
         if self.comm.rank == 0:
             sys.stdout.write(f"{text}\n")
             sys.stdout.flush()
+            self.log(text)
+
+    def log(self, text: object) -> None:
+        """Keep a line in log.txt without printing it; on rank 0 only."""
+        if self.comm.rank == 0:
             with self.path("log.txt").open("a", encoding="utf-8") as log:
                 log.write(f"{text}\n")
 

@@ -1,0 +1,17 @@
+"""Semi-discretised partial differential equations on structured grids, each a ``Problem``."""
+
+from daeosens.grids.gray_scott import RATES, gray_scott, spots
+from daeosens.grids.heat import first_mode, heat
+from daeosens.grids.structured import FivePoint, Grid, laplacian_weights, stencil_matrix
+
+__all__ = [
+    "RATES",
+    "FivePoint",
+    "Grid",
+    "first_mode",
+    "gray_scott",
+    "heat",
+    "laplacian_weights",
+    "spots",
+    "stencil_matrix",
+]

@@ -1,0 +1,271 @@
+"""Uniform rectangular grids, distributed by a DMDA: coordinates, ghosted arrays, stencils.
+
+Everything works on whole arrays [ny, nx, dof] of the rank's own points; y, the slow axis, comes
+first.  The value at a point does not depend on how many ranks share the grid, to the last bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from petsc4py import PETSc
+
+from daeosens.arrays import Array, read
+from daeosens.errors import InputError, nearest, together
+
+Boundary = Literal["periodic", "zero"]
+Interval: TypeAlias = tuple[float, float]
+
+_DM_BOUNDARY: dict[str, Any] = {
+    "periodic": PETSc.DM.BoundaryType.PERIODIC,
+    "zero": PETSc.DM.BoundaryType.GHOSTED,  # ghosts beyond the edge are never written: they stay 0
+}
+
+NEIGHBOURS: tuple[tuple[int, int], ...] = ((-1, 0), (1, 0), (0, -1), (0, 1))
+"""Offsets (along x, along y) of the stencil's neighbours: west, east, south, north."""
+
+
+@dataclass(frozen=True, eq=False)
+class Grid:
+    """A uniform grid on a rectangle, distributed over the ranks.
+
+    Parameters
+    ----------
+    box : ((float, float), (float, float))
+        First and last coordinate along x and along y.
+    shape : (int, int)
+        Number of points along x and along y: unknowns, so for "zero" those inside only.
+    boundary : "periodic" or "zero"
+        Periodic: the last point lies one spacing before the end.  Zero: the values on the edge of
+        the box are 0 and no unknowns.
+    dof : int
+        Unknowns at each point.
+    comm : PETSc.Comm
+        The ranks that share the grid.
+
+    Attributes
+    ----------
+    dm : DMDA
+        PETSc's own description, made from the above.
+
+    Raises
+    ------
+    InputError
+        All that is wrong, at once; more ranks than the grid can be cut for.
+
+    Examples
+    --------
+    >>> grid = Grid(((0.0, 1.0), (0.0, 1.0)), (9, 4), "zero", comm=PETSc.COMM_SELF)
+    >>> grid.spacing
+    (0.1, 0.2)
+    """
+
+    box: tuple[Interval, Interval]
+    shape: tuple[int, int]
+    boundary: Boundary = "periodic"
+    dof: int = 1
+    comm: PETSc.Comm = field(default_factory=lambda: PETSc.COMM_WORLD)
+    dm: PETSc.DMDA = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        complaints = _complaints(self.box, self.shape, self.boundary, self.dof)
+        if complaints:
+            raise together(complaints, heading="Grid")
+        star: Any = PETSc.DMDA.StencilType.STAR
+        kind = _DM_BOUNDARY[self.boundary]
+        try:
+            dm = PETSc.DMDA().create(
+                self.shape,
+                dof=self.dof,
+                boundary_type=(kind, kind),
+                stencil_type=star,
+                stencil_width=1,
+                comm=self.comm,
+            )
+        except PETSc.Error as error:
+            raise InputError(
+                f"a grid of shape {self.shape} cannot be cut for {self.comm.size} ranks",
+                expected="at least one row or column of points for each rank",
+                remedy="fewer ranks, or more points",
+            ) from error
+        object.__setattr__(self, "dm", dm)
+
+    @property
+    def spacing(self) -> tuple[float, float]:
+        """Distance of neighbouring points along x and along y."""
+        extra = 1 if self.boundary == "zero" else 0
+        (west, east), (south, north) = self.box
+        nx, ny = self.shape
+        return (east - west) / (nx + extra), (north - south) / (ny + extra)
+
+    @property
+    def origin(self) -> tuple[float, float]:
+        """Coordinates of the first point."""
+        x, y = self._axis(0, 0, 1), self._axis(1, 0, 1)
+        return float(x[0]), float(y[0])
+
+    @property
+    def owned_shape(self) -> tuple[int, int, int]:
+        """Shape (ny, nx, dof) of the rank's own part."""
+        _, (nx, ny) = self.dm.getCorners()
+        return ny, nx, self.dof
+
+    def coordinates(self) -> tuple[Array, Array]:
+        """Return x and y of the rank's own points, each [ny, nx]."""
+        (first_x, first_y), (nx, ny) = self.dm.getCorners()
+        x, y = np.meshgrid(self._axis(0, first_x, nx), self._axis(1, first_y, ny))
+        return x, y
+
+    def create_vec(self) -> PETSc.Vec:
+        """Return a new vector of zeros [n], n = nx ny dof."""
+        vec = self.dm.createGlobalVec()
+        vec.zeroEntries()
+        return vec
+
+    def values(self, vec: PETSc.Vec) -> Array:
+        """Return the rank's own values of a vector, a view [ny, nx, dof] that only reads."""
+        return read(vec).reshape(self.owned_shape)
+
+    def writable(self, vec: PETSc.Vec) -> Array:
+        """Return the rank's own values of a vector, a view [ny, nx, dof] to write into."""
+        array: Any = vec.getArray()
+        return array.reshape(self.owned_shape)
+
+    def _axis(self, axis: int, first: int, count: int) -> Array:
+        offset = 1 if self.boundary == "zero" else 0
+        start, h = self.box[axis][0], self.spacing[axis]
+        numbers = np.arange(first, first + count, dtype=float)
+        return start + h * (numbers + offset)
+
+
+class FivePoint:
+    """The five-point stencil on one grid, with the work space it needs.
+
+    Parameters
+    ----------
+    grid : Grid
+        Where; its boundary decides what lies beyond the edge.
+    """
+
+    def __init__(self, grid: Grid) -> None:
+        self.grid = grid
+        self._local = grid.dm.createLocalVec()
+        self._local.zeroEntries()
+        ny, nx, dof = grid.owned_shape
+        self._ghosted_shape = (ny + 2, nx + 2, dof)
+        self._work = np.empty(grid.owned_shape)
+
+    def ghosted(self, vec: PETSc.Vec) -> Array:
+        """Return the values of a vector with one more point on each side [ny + 2, nx + 2, dof].
+
+        A view, valid until the next call; its four corners mean nothing.  Collective.
+        """
+        self.grid.dm.globalToLocal(vec, self._local)
+        return read(self._local).reshape(self._ghosted_shape)
+
+    def apply(
+        self,
+        ghosted: Array,
+        along_x: float | Array,
+        along_y: float | Array,
+        centre: float | Array,
+        out: Array,
+    ) -> None:
+        """Fill ``out`` with along_x (west + east) + along_y (south + north) + centre u.
+
+        Parameters
+        ----------
+        ghosted : array [ny + 2, nx + 2, dof]
+            u, from ``ghosted``.
+        along_x, along_y, centre : float or array
+            Weights, numbers or broadcastable to [ny, nx, dof].  An array [nx, dof] runs at full
+            speed, one of shape [dof] does not.
+        out : array [ny, nx, dof]
+            Overwritten.
+        """
+        work = self._work
+        np.add(ghosted[1:-1, :-2], ghosted[1:-1, 2:], out=out)
+        out *= along_x
+        np.add(ghosted[:-2, 1:-1], ghosted[2:, 1:-1], out=work)
+        work *= along_y
+        out += work
+        np.multiply(ghosted[1:-1, 1:-1], centre, out=work)
+        out += work
+
+    def laplacian(self, ghosted: Array, out: Array) -> None:
+        """Fill ``out`` [ny, nx, dof] with the five-point Laplacian of ``ghosted``."""
+        along_x, along_y = laplacian_weights(self.grid)
+        self.apply(ghosted, along_x, along_y, -2.0 * (along_x + along_y), out)
+
+
+def laplacian_weights(grid: Grid) -> tuple[float, float]:
+    """Return 1/hx^2 and 1/hy^2."""
+    hx, hy = grid.spacing
+    return 1.0 / hx**2, 1.0 / hy**2
+
+
+Entry: TypeAlias = tuple[int, int, tuple[int, int]]
+"""A matrix entry at each point: component of the row, of the column, offset to the column."""
+
+
+def stencil_matrix(grid: Grid, entries: Sequence[Entry]) -> PETSc.Mat:
+    """Make a sparse matrix with the same entries in the rows of each point.
+
+    Fill it with ``matrix.setValuesCOO(planes.ravel())``, where ``planes`` [len(entries), ny, nx]
+    holds for each entry its values at the rank's own points; entries of the same place add up,
+    those whose column lies beyond a zero boundary are dropped.  Collective.
+
+    Parameters
+    ----------
+    grid : Grid
+        The rows' and the columns' points.
+    entries : sequence of (row component, column component, (offset x, offset y))
+        Offsets of at most one point, along one axis.
+
+    Returns
+    -------
+    Mat [n, n]
+        Its duplicates keep the pattern.
+    """
+    (first_x, first_y), (nx, ny) = grid.dm.getCorners()
+    (ghost_x, ghost_y), (ghost_nx, ghost_ny) = grid.dm.getGhostCorners()
+    numbers = grid.dm.getLGMap().getIndices().reshape(ghost_ny, ghost_nx, grid.dof)
+    left, below = first_x - ghost_x, first_y - ghost_y
+
+    def plane(component: int, offset: tuple[int, int]) -> npt.NDArray[Any]:
+        x, y = left + offset[0], below + offset[1]
+        return numbers[y : y + ny, x : x + nx, component]
+
+    rows = np.array([plane(row, (0, 0)) for row, _, _ in entries], dtype=PETSc.IntType)
+    columns = np.array([plane(column, offset) for _, column, offset in entries], PETSc.IntType)
+    template = grid.dm.createGlobalVec()
+    sizes: Any = template.getSizes()
+    template.destroy()
+    matrix: Any = PETSc.Mat().create(comm=grid.comm)
+    matrix.setSizes((sizes, sizes))
+    matrix.setBlockSize(grid.dof)
+    matrix.setType(PETSc.Mat.Type.AIJ)
+    matrix.setPreallocationCOO(rows.ravel(), columns.ravel())
+    return matrix
+
+
+def _complaints(box: Any, shape: Any, boundary: Any, dof: Any) -> list[str]:
+    complaints: list[str] = []
+    ends = np.array(box, dtype=float)
+    if ends.shape != (2, 2) or not np.isfinite(ends).all() or not (ends[:, 0] < ends[:, 1]).all():
+        complaints.append(f"box = {box!r}; expected: ((x first, x last), (y first, y last))")
+    if len(shape) != 2 or any(not isinstance(n, (int, np.integer)) or n < 3 for n in shape):
+        complaints.append(f"shape = {shape!r}; expected: two integers of at least 3")
+    if boundary not in _DM_BOUNDARY:
+        near = nearest(str(boundary), _DM_BOUNDARY)
+        complaints.append(
+            f'boundary = {boundary!r}; expected: "periodic" or "zero"'
+            + (f"; try: {near}" if near else "")
+        )
+    if not isinstance(dof, (int, np.integer)) or dof < 1:
+        complaints.append(f"dof = {dof!r}; expected: an integer of at least 1")
+    return complaints

@@ -1,0 +1,219 @@
+"""What every driver does around its study: arguments, configuration, results folder, exit code.
+
+A driver is a file of 25 to 60 lines::
+
+    '''Fit the rates of ... (this text is the driver's --help).'''
+
+    @dataclass(frozen=True)
+    class Config:
+        stepping: Stepping
+        data: Annotated[Path, existing_file(), "observations, CSV"]
+
+    def study(config: Config, results: Results) -> bool:
+        ...
+        return result.converged
+
+    if __name__ == "__main__":
+        sys.exit(drive(__doc__, Config, study))
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import NoReturn, Protocol, TypeVar
+
+from mpi4py import MPI
+from petsc4py import PETSc
+
+from daeosens.arrays import install_abort_hook
+from daeosens.errors import DaeosensError, InputError, OptionError
+from daeosens.io.agreement import all_arrive, describe, on_every_rank, on_first_rank
+from daeosens.io.arguments import Arguments, parse_arguments
+from daeosens.io.config import build_config, parse_toml
+from daeosens.io.files import read_text
+from daeosens.io.results import Results, close_results, open_results, write_summary
+from daeosens.options import check_command_line, validate_names
+
+C = TypeVar("C")
+PATIENCE = 5.0
+"""Seconds that a rank whose study failed waits for the others before it ends the job."""
+
+_AT_START = (
+    *("checkstack", "fp_trap", "info", "malloc", "malloc_debug", "malloc_test", "malloc_view"),
+    *("no_signal_handler", "on_error_abort", "on_error_attach_debugger", "on_error_mpiabort"),
+    *("options_file", "options_monitor", "start_in_debugger", "version"),
+)
+"""Options that PETSc 3.26 reads when it starts, which importing it does, before a driver runs."""
+
+
+class Report(Protocol):
+    """What a driver's ``check`` returns: prints itself, and knows whether all is right."""
+
+    @property
+    def passed(self) -> bool:
+        """Whether every derivative is right."""
+        ...
+
+
+def drive(
+    doc: str | None,
+    config_class: type[C],
+    study: Callable[[C, Results], bool],
+    check: Callable[[C], Report] | None = None,
+    *,
+    prefixes: Sequence[str] = (),
+    argv: Sequence[str] | None = None,
+) -> int:
+    """Run a driver on all ranks and return its exit code.  Collective on all ranks.
+
+    Whatever is wrong with arguments, configuration, options or results folder is reported by rank
+    0 before any work, with exit code 2 on every rank.  A rank that fails alone does not leave the
+    others waiting: it ends the whole job, as does any exception that is not ours.
+
+    Parameters
+    ----------
+    doc : str
+        The driver's docstring: its --help.
+    config_class : type
+        The dataclass of its configuration (:mod:`daeosens.io.schema`).
+    study : callable
+        ``study(config, results) -> bool``: do the work, say whether it converged.
+    check : callable, optional
+        ``check(config) -> report``: test the derivatives (``daeosens check``).
+    prefixes : sequence of str
+        PETSc options prefixes that the study uses; an option behind another prefix is an error.
+    argv : sequence of str, optional
+        Program and arguments, default ``sys.argv``.
+
+    Returns
+    -------
+    int
+        0 converged, 1 not converged or failed, 2 bad input.
+    """
+    program, *words = sys.argv if argv is None else argv
+    install_abort_hook()
+    comm = MPI.COMM_WORLD.Dup()  # ours alone: never mixed up with the study's messages
+    try:
+        arguments = on_first_rank(
+            comm, lambda: parse_arguments(doc, config_class, Path(program).name, words)
+        )
+        if isinstance(arguments, int):
+            return arguments
+        _insert_petsc(arguments.petsc, prefixes)
+        text = on_first_rank(comm, lambda: read_text(arguments.config, "configuration"))
+        table = parse_toml(arguments.config, text)
+        config = on_every_rank(comm, lambda: build_config(table, config_class, arguments.config))
+        if arguments.check:
+            return _check(comm, check, config, arguments)
+        run = {"driver": Path(program).stem, "arguments": words}
+        results = open_results(arguments.output, comm, config_text=text, run=run)
+        return _run(results, study, config, prefixes)
+    except DaeosensError as error:
+        return _report(comm, error)
+
+
+def _run(
+    results: Results,
+    study: Callable[[C, Results], bool],
+    config: C,
+    prefixes: Sequence[str],
+) -> int:
+    results.say(
+        f"{results.run['driver']}: {_count(results.comm.size)}, results in {results.folder}"
+    )
+    error: DaeosensError | None = None
+    converged = False
+    try:
+        converged = bool(study(config, results))
+    except DaeosensError as failure:
+        error = failure
+    except BaseException as failure:
+        write_summary(results, "crashed", f"{type(failure).__name__}: {failure}")
+        raise  # with several ranks the hook ends the job
+    try:
+        _agree(results, error)
+        on_every_rank(results.comm, lambda: check_command_line(prefixes=prefixes, final=True))
+    except DaeosensError as failure:
+        results.log(f"{type(failure).__name__}: {failure}")
+        close_results(results, "failed", str(failure))
+        return _report(results.comm, failure)
+    status = "converged" if converged else "not converged"
+    results.say(f"{status}; results in {results.folder}")
+    close_results(results, status)
+    return 0 if converged else 1
+
+
+def _agree(results: Results, error: DaeosensError | None) -> None:
+    """Meet the other ranks after the study; raise on all what one of them met with."""
+    if not all_arrive(results.comm, math.inf if error is None else PATIENCE):
+        assert error is not None  # without one the wait is endless
+        _end_job(results, error)
+    if error is not None:
+        results.comm.allgather(describe(error))
+        raise error
+    for rank, failure in enumerate(results.comm.allgather(None)):
+        if failure is not None:
+            raise failure[0](f"{failure[1]}\n  on rank {rank} of {results.comm.size}")
+
+
+def _end_job(results: Results, error: DaeosensError) -> NoReturn:
+    """End the job from the one rank that failed, while the others are busy or wait for it."""
+    write_summary(results, "failed", str(error))
+    sys.stdout.flush()
+    sys.stderr.write(f"[rank {results.comm.rank}] {''.join(traceback.format_exception(error))}")
+    sys.stderr.flush()
+    MPI.COMM_WORLD.Abort(_exit_code(error))
+    raise AssertionError  # pragma: no cover (Abort does not return)
+
+
+def _check(
+    comm: MPI.Intracomm, check: Callable[[C], Report] | None, config: C, arguments: Arguments
+) -> int:
+    lines = [f"{arguments.config}: the configuration is right"]
+    passed = True
+    if check is None:
+        lines.append("the driver has no check of its derivatives")
+    else:
+        report = check(config)
+        passed = report.passed
+        lines.append(str(report))
+    if comm.rank == 0:
+        sys.stdout.write("\n".join(lines) + "\n")
+    return 0 if passed else 1
+
+
+def _insert_petsc(options: Mapping[str, str | None], prefixes: Sequence[str]) -> None:
+    """Put the command line's options into PETSc's database, where they win over all others."""
+    for name in _AT_START:
+        if name in options:
+            raise OptionError(
+                f"-{name} is read when PETSc starts, before the driver does",
+                expected="it in the environment",
+                remedy=f'PETSC_OPTIONS="-{name}" python driver.py ...',
+            )
+    validate_names(options, "command line", prefixes=prefixes)
+    database = PETSc.Options()
+    for name, value in options.items():
+        database.setValue(name, value)
+    if database.hasName("log_view"):  # which also marks it as used
+        PETSc.Log.begin()
+
+
+def _report(comm: MPI.Intracomm, error: DaeosensError) -> int:
+    if comm.rank == 0:
+        sys.stdout.flush()
+        sys.stderr.write(f"{type(error).__name__}: {error}\n")
+        sys.stderr.flush()
+    return _exit_code(error)
+
+
+def _exit_code(error: DaeosensError) -> int:
+    return 2 if isinstance(error, InputError) else 1
+
+
+def _count(n_ranks: int) -> str:
+    return f"{n_ranks} rank{'s' if n_ranks > 1 else ''}"
