@@ -13,6 +13,7 @@ from daeosens.errors import (
 from daeosens.forward import solve
 from daeosens.matrices import Products
 from daeosens.objective import LeastSquares, Prior, Running, Terminal
+from daeosens.optimize import Result, minimize
 from daeosens.parameters import FieldParameter, InitialState, Parameter, Parameters
 from daeosens.problem import AUTONOMOUS, COLORING, Problem
 from daeosens.reduced import Reduced
@@ -41,6 +42,7 @@ __all__ = [
     "Problem",
     "Products",
     "Reduced",
+    "Result",
     "Running",
     "Sensitivities",
     "SolveError",
@@ -50,6 +52,7 @@ __all__ = [
     "Trajectory",
     "UnsupportedError",
     "adjoint",
+    "minimize",
     "evaluate",
     "sensitivities",
     "solve",

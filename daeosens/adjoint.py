@@ -9,7 +9,7 @@ from typing import Literal, overload
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens.arrays import Array, gather
+from daeosens.arrays import QUIET, Array, gather
 from daeosens.cost import Cost, points_by_step
 from daeosens.errors import InputError
 from daeosens.objective import Objective
@@ -55,6 +55,7 @@ def adjoint(trajectory: Trajectory, objective: Objective, engine: Engine = "step
 def adjoint(
     trajectory: Trajectory, objective: Sequence[Objective], engine: Engine = "steps"
 ) -> list[Gradient]: ...
+@QUIET
 def adjoint(
     trajectory: Trajectory,
     objective: Objective | Sequence[Objective],
@@ -121,6 +122,7 @@ def adjoint(
     return gradients if several else gradients[0]
 
 
+@QUIET
 def evaluate(trajectory: Trajectory, objective: Objective) -> float:
     """Return the value of a cost on a trajectory; collective.
 

@@ -19,6 +19,9 @@ Array: TypeAlias = npt.NDArray[np.float64]
 Parameters: TypeAlias = "Array | PETSc.Vec"
 """Parameter values as callbacks see them: a few numbers [m], or one distributed field."""
 
+QUIET = np.errstate(over="ignore", divide="ignore", invalid="ignore")
+"""Decorator: what callbacks return is checked, so NumPy need not warn about it as well."""
+
 
 def read(vec: PETSc.Vec) -> Array:
     """Return the local values [n_local] without marking the vector as changed.

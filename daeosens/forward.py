@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from petsc4py import PETSc
 
-from daeosens.arrays import largest
+from daeosens.arrays import QUIET, largest
 from daeosens.errors import DaeosensError, InputError, SolveError, UnsupportedError
 from daeosens.matrices import SystemMatrix
 from daeosens.methods import Method
@@ -27,6 +27,7 @@ NEWTON_DEFAULTS: Mapping[str, Any] = {"snes_rtol": 1e-11, "snes_stol": 1e-14, "s
 _TS: Any = PETSc.TS  # the stubs of petsc4py 3.26 give enumerations the wrong type
 
 
+@QUIET
 def solve(
     problem: Problem,
     u0: npt.ArrayLike | PETSc.Vec,

@@ -10,9 +10,9 @@ from petsc4py import PETSc
 class Functional(Protocol):
     """A differentiable real function J of a distributed vector x [n].
 
-    ``Reduced`` is one; anything else with these names will do.  Every method is collective on ``comm``
-    and gives the same number on every rank.  A returned vector belongs to the caller: the functional
-    neither keeps nor changes it afterwards.  An argument is only read.
+    ``Reduced`` is one; anything else with these names will do.  Every method is collective on
+    ``comm`` and gives the same number on every rank.  A returned vector belongs to the caller: the
+    functional neither keeps nor changes it afterwards.  An argument is only read.
 
     Where J does not exist (the forward solve fails), ``value``, ``gradient`` and
     ``value_and_gradient`` raise ``SolveError``, on every rank or on none.
@@ -47,7 +47,7 @@ class Functional(Protocol):
         ...
 
     def bounds(self) -> tuple[PETSc.Vec, PETSc.Vec] | None:
-        """Return lower and upper bounds [n] (infinite entries: none), or None for no bounds at all."""
+        """Return lower and upper bounds [n] (infinite: none there), or None for no bounds."""
         ...
 
     def value(self, x: PETSc.Vec) -> float:

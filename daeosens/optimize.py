@@ -1,13 +1,13 @@
-"""``minimize``: a functional's minimum by PETSc TAO, with history, words and failed solves survived."""
+"""``minimize``: the minimum of a functional by PETSc TAO, with its history, told in words."""
 
 from __future__ import annotations
 
 import math
 import sys
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -15,14 +15,13 @@ from mpi4py import MPI
 from petsc4py import PETSc
 
 from daeosens.arrays import Array, guarded, read, scatter
-from daeosens.errors import InputError, SolveError, nearest, together
+from daeosens.descent import HEADING, Bounds, Descent, Iterate, Progress
+from daeosens.errors import InputError, nearest, together
 from daeosens.functional import Functional
-from daeosens.options import Scope, scoped_options, validate_names
+from daeosens.options import Options, scoped_options, validate_names
 
 Bound: TypeAlias = "PETSc.Vec | npt.ArrayLike | None"
 """One side of the bounds: a vector like x, all n numbers, one number for all, or None."""
-
-Bounds: TypeAlias = tuple[PETSc.Vec, PETSc.Vec]
 
 METHODS: Mapping[str, str] = {
     "lmvm": "limited-memory BFGS",
@@ -55,47 +54,6 @@ REASONS: Mapping[int, tuple[str, str]] = {
     _Reason.DIVERGED_USER: ("DIVERGED_USER", "stopped by the user"),
 }
 
-MORE_THUENTE, ARMIJO = "more-thuente", "armijo"
-CURVATURE = "tao_ls_gtol"
-
-
-@dataclass(frozen=True)
-class Iterate:
-    """One accepted iterate; number 0 is the start.
-
-    Parameters
-    ----------
-    iteration : int
-        Its number.
-    value : float
-        J.
-    gradient_norm : float
-        2-norm of x - P(x - dJ/dx), P the projection onto the bounds; without bounds that of dJ/dx.
-    step : float
-        2-norm of the change of x since the iterate before.
-    evaluations, failed_solves : int
-        Evaluations of J so far, and how many of them failed.
-    """
-
-    iteration: int
-    value: float
-    gradient_norm: float
-    step: float
-    evaluations: int
-    failed_solves: int
-
-    def __str__(self) -> str:
-        """Return the progress line."""
-        return (
-            f"{self.iteration:6d} {self.value: .10e}  {self.gradient_norm:.3e}  {self.step:.3e} "
-            f"{self.evaluations:6d} {self.failed_solves:7d}"
-        )
-
-
-HEADING = "  iter             value   gradient       step  evals  failed"
-
-Progress: TypeAlias = Callable[[Iterate, PETSc.Vec], object]
-
 
 @dataclass(frozen=True, eq=False)
 class History:
@@ -106,7 +64,7 @@ class History:
     value, gradient_norm, step : ndarray [N+1]
         As in ``Iterate``.
     evaluations, failed_solves : ndarray of int [N+1]
-        Spent to reach each iterate from the one before; a last search without success is not in it.
+        Spent to reach each iterate from the one before; a last, vain search is not in it.
     """
 
     value: Array
@@ -133,7 +91,8 @@ class Result:
     message : str
         The same in words.
     iterations, evaluations, failed_solves, restarts : int
-        Totals; failed solves are among the evaluations, restarts follow a line search they defeated.
+        Totals.  Failed solves are among the evaluations; restarts follow line searches they
+        defeated.
     seconds : float
         Wall time.
     history : History
@@ -163,10 +122,10 @@ class Result:
         first = self.history
         failed = f", {self.failed_solves} of them failed solves" if self.failed_solves else ""
         failed += f", {self.restarts} restarts" if self.restarts else ""
+        outcome = "converged" if self.converged else "NOT converged"
         return "\n".join(
             [
-                f"minimize: {'converged' if self.converged else 'NOT converged'} "
-                f"after {self.iterations} iterations, {self.seconds:.3g} s",
+                f"minimize: {outcome} after {self.iterations} iterations, {self.seconds:.3g} s",
                 f"  reason         {self.message} ({self.reason})",
                 f"  method         {self.method}: {METHODS[self.method]}",
                 f"  value          {first.value[0]:.6e} -> {self.value:.6e}",
@@ -186,15 +145,15 @@ def minimize(
     relative_gradient_tolerance: float = 0.0,
     value_tolerance: float = 0.0,
     max_iterations: int = 1000,
-    options: Mapping[str, Any] | None = None,
+    options: Options | None = None,
     progress: bool | Progress | None = None,
 ) -> Result:
     """Minimise a functional by TAO.  Collective on ``functional.comm``.
 
-    Everything that can be wrong with the arguments is reported before the first evaluation.  A point
-    where the functional raises ``SolveError`` (or gives a value or gradient that is not finite)
-    counts as infinitely bad: the line search comes back from it, and it is counted.  At the start it
-    is an error.  Other exceptions of the functional come out as they are.
+    Everything that can be wrong with the arguments is reported before the first evaluation.  A
+    point where the functional raises ``SolveError`` (or gives a value or gradient that is not
+    finite) counts as infinitely bad: the line search comes back from it, and it is counted.  At the
+    start it is an error.  Other exceptions of the functional come out as they are.
 
     Parameters
     ----------
@@ -215,7 +174,7 @@ def minimize(
     max_iterations : int
         Stop after so many (tao_max_it).
     options : mapping, optional
-        PETSc options without the leading dash: ``{"tao_ls_max_funcs": 50}``.  The command line wins.
+        PETSc options without the dash: ``{"tao_ls_max_funcs": 50}``.  The command line wins.
     progress : bool or callable, optional
         True: a line per iteration on rank 0.  A callable gets (``Iterate``, x) on every rank;
         x must be copied to be kept.
@@ -252,7 +211,8 @@ def minimize(
     validate_names(chosen, "minimize options")
 
     report = _reporter(progress, functional.comm)
-    run = _Run(functional, limits, value_tolerance, int(max_iterations), x.copy(), report)
+    copy: PETSc.Vec = x.copy()
+    descent = Descent(functional, limits, value_tolerance, int(max_iterations), copy, report)
     tao = PETSc.TAO().create(functional.comm)
     try:
         tao.setType(method)
@@ -267,14 +227,13 @@ def minimize(
         with scoped_options(code=views), scoped_options(code=others) as scope:
             tao.setFromOptions()
             method = _final_method(tao, limits)
-            run.attach(tao)
+            descent.attach(tao)
             tao.setUp()
             scope.check_used()
-            run.scope = scope
-            reason = _search(tao, run, x)
-        return run.result(method, reason, time.perf_counter() - begin)
+            reason = descent.run(tao, x, scope)
+        return _result(descent, method, reason, time.perf_counter() - begin)
     except BaseException:
-        run.x.destroy()
+        copy.destroy()
         raise
     finally:
         tao.destroy()
@@ -316,7 +275,7 @@ def _bounds_complaints(method: str) -> list[str]:
     return [f'method "{method}" ignores bounds, and there are bounds; try: {able}']
 
 
-def _listed(words: Any) -> str:
+def _listed(words: Iterable[str]) -> str:
     return ", ".join(f'"{word}"' for word in words)
 
 
@@ -325,54 +284,56 @@ def _start(functional: Functional, x0: PETSc.Vec | npt.ArrayLike | None) -> PETS
     start = functional.start()
     if x0 is None:
         return start
-    _fill(start, x0, "x0")
-    return start
-
-
-def _fill(vec: PETSc.Vec, given: PETSc.Vec | npt.ArrayLike, name: str) -> None:
-    """Overwrite ``vec`` with what the user gave, or say what does not fit, on every rank."""
-    size, comm = vec.getSize(), vec.comm.tompi4py()
-    if isinstance(given, PETSc.Vec):
-        if given.getSize() != size:
-            raise InputError(f"{name} has size {given.getSize()}", expected=f"size {size}")
-        if comm.allreduce(given.getLocalSize() != vec.getLocalSize(), op=MPI.LOR):
-            layouts = comm.allgather((given.getLocalSize(), vec.getLocalSize()))
-            raise InputError(
-                f"{name} is distributed as {[mine for mine, _ in layouts]} over the ranks",
-                expected=str([theirs for _, theirs in layouts]),
-                remedy="fill a vector made by functional.start()",
-            )
-        given.copy(vec)
-    else:
-        array = _numbers(given, name)
-        if array.shape not in ((), (size,)):
-            raise InputError(f"{name} has shape {array.shape}", expected=f"shape ({size},)")
-        scatter(np.broadcast_to(array, (size,)), vec)
-
-
-def _numbers(given: npt.ArrayLike, name: str) -> Array:
-    try:
-        return np.asarray(given, dtype=float)
-    except (TypeError, ValueError) as error:
-        raise InputError(
-            f"{name} is not an array of real numbers ({error})", expected="real numbers"
-        ) from error
+    vec = _vector(x0, start, "x0")
+    return vec.copy() if vec is x0 else vec
 
 
 def _limits(bounds: object, x: PETSc.Vec) -> Bounds | None:
     """Return lower and upper bounds as vectors like ``x``, or None where no entry is finite."""
     if bounds is None:
         return None
-    if not (isinstance(bounds, tuple) and len(bounds) == 2):
+    if not (isinstance(bounds, tuple) and len(cast("tuple[Any, ...]", bounds)) == 2):
         raise InputError(f"bounds = {bounds!r}", expected="(lower, upper), None for no bound")
-    lower, upper = x.duplicate(), x.duplicate()
-    lower.set(-np.inf)
-    upper.set(np.inf)
-    for vec, given, name in zip((lower, upper), bounds, ("lower", "upper"), strict=True):
-        if given is not None:
-            _fill(vec, given, f"the {name} bound")
+    below, above = cast("tuple[Bound, Bound]", bounds)
+    lower = _vector(-np.inf if below is None else below, x, "the lower bound")
+    upper = _vector(np.inf if above is None else above, x, "the upper bound")
     infinite = np.all(read(lower) == -np.inf) and np.all(read(upper) == np.inf)
     return None if x.comm.tompi4py().allreduce(bool(infinite), op=MPI.LAND) else (lower, upper)
+
+
+def _vector(given: PETSc.Vec | npt.ArrayLike, like: PETSc.Vec, name: str) -> PETSc.Vec:
+    """Return ``given`` if it is a vector laid out like another, or a new one with its numbers."""
+    if isinstance(given, PETSc.Vec):
+        _check_layout(given, like, name)
+        return given
+    size = like.getSize()
+    try:
+        array = np.asarray(given, dtype=float)
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"{name} is not an array of real numbers ({error})", expected="real numbers"
+        ) from error
+    if array.shape not in ((), (size,)):
+        raise InputError(f"{name} has shape {array.shape}", expected=f"shape ({size},)")
+    return scatter(np.broadcast_to(array, (size,)), like.duplicate())
+
+
+def _check_layout(given: PETSc.Vec, like: PETSc.Vec, name: str) -> None:
+    """Refuse, on every rank, a vector with another layout on any of them."""
+    pairs = like.comm.tompi4py().allgather(
+        tuple((vec.comm.size, vec.getSize(), vec.getLocalSize()) for vec in (given, like))
+    )
+    for mine, theirs in pairs:
+        if mine[0] != theirs[0]:
+            raise InputError(f"{name} lives on {mine[0]} ranks", expected=f"{theirs[0]} ranks")
+        if mine[1] != theirs[1]:
+            raise InputError(f"{name} has size {mine[1]}", expected=f"size {theirs[1]}")
+    if any(mine != theirs for mine, theirs in pairs):
+        raise InputError(
+            f"{name} is distributed as {[mine[2] for mine, _ in pairs]} over the ranks",
+            expected=str([theirs[2] for _, theirs in pairs]),
+            remedy="fill a vector made by functional.start()",
+        )
 
 
 def _point_complaints(x: PETSc.Vec, limits: Bounds | None, name: str) -> list[str]:
@@ -434,276 +395,31 @@ def _final_method(tao: PETSc.TAO, limits: Bounds | None) -> str:
     return method
 
 
-def _search(tao: PETSc.TAO, run: _Run, x: PETSc.Vec) -> int:
-    """Run TAO; where failed solves defeat its line search, once more from the last iterate.
-
-    The second run begins with the gradient direction, as TAO itself means to do.  PETSc 3.26: LMVM's
-    own second search goes along the first direction reversed (the result of its MatSolve lands in
-    the gradient), BNCG's third one begins from a rejected point.
-    """
-    while True:
-        _solve(tao)
-        reason = tao.getConvergedReason()
-        if reason != _Reason.DIVERGED_LS_FAILURE or not run.failed_in_search or run.stuck:
-            return reason
-        run.resume(x)
-
-
-def _solve(tao: PETSc.TAO) -> None:
-    """Run TAO, and let an exception of a callback out as it was raised.
-
-    petsc4py 3.26 wraps it: a PETSc.Error with code 101 caused by it.
-    """
-    try:
-        tao.solve()
-    except PETSc.Error as error:
-        original = error.__cause__
-        if original is None:
-            raise
-    else:
-        return
-    raise original
-
-
-@dataclass
-class _Run:
-    """What happened so far: TAO's callbacks and their memory.
-
-    ``x`` and ``gradient`` belong to the last accepted iterate (x is copied because PETSc 3.26 does
-    not keep it when a line search fails), ``trial`` to the last successful evaluation.
-    """
-
-    functional: Functional
-    limits: Bounds | None
-    value_tolerance: float
-    max_iterations: int
-    x: PETSc.Vec
-    report: Progress | None
-    evaluations: int = 0
-    failed_solves: int = 0
-    iterates: list[Iterate] = field(default_factory=list[Iterate])
-    trial: tuple[float, PETSc.Vec] | None = None
-    gradient: PETSc.Vec | None = None
-    tolerances: tuple[float, float, float] = (0.0, 0.0, 0.0)
-    descending: tuple[str, ...] = (MORE_THUENTE,)
-    scope: Scope | None = None
-    relaxed: bool = False
-    resumed_at: int = -1
-    restarts: int = 0
-    resuming: bool = False
-
-    def attach(self, tao: PETSc.TAO) -> None:
-        """Become the callbacks of ``tao``, and take its stopping rules over.
-
-        PETSc 3.26: BQNLS and BNCG test the norm of the Fischer-Burmeister residual, BLMVM that of a
-        projected gradient, BNCG counts an iteration late, and none looks at the change of the value.
-        Testing here makes the rules the same for all.
-        """
-        self.tolerances = tao.getTolerances()
-        given = PETSc.Options()
-        if not given.hasName("tao_ls_armijo_memory_size"):
-            self.descending = (MORE_THUENTE, ARMIJO)
-        if given.hasName("tao_max_it"):
-            self.max_iterations = tao.getMaximumIterations()
-        tao.setTolerances(0.0, 0.0, 0.0)
-        tao.setMaximumIterations(PETSc.UNLIMITED)
-        tao.setObjectiveGradient(self.evaluate)
-        tao.setMonitor(self.accept)
-
-    @property
-    def failed_in_search(self) -> bool:
-        """Whether a solve has failed since the last accepted iterate."""
-        return self.failed_solves > self.iterates[-1].failed_solves
-
-    @property
-    def stuck(self) -> bool:
-        """Whether nothing was gained since the last restart."""
-        return self.resumed_at == len(self.iterates)
-
-    def evaluate(self, tao: PETSc.TAO, x: PETSc.Vec, gradient: PETSc.Vec) -> float:
-        """Evaluate J and fill ``gradient`` [n], for TAO."""
-        if not self.resuming:
-            self.evaluations += 1
-            try:
-                self.trial = _finite(*self.functional.value_and_gradient(x))
-            except SolveError as error:
-                return self._failed(tao, x, gradient, error)
-        assert self.trial is not None
-        value, computed = self.trial
-        computed.copy(gradient)
-        return value
-
-    def resume(self, x: PETSc.Vec) -> None:
-        """Prepare another run of TAO from the last accepted iterate, without evaluating it again."""
-        assert self.gradient is not None
-        self.x.copy(x)  # PETSc 3.26: BLMVM and BNCG leave the last trial point in x
-        self.trial = (self.iterates[-1].value, self.gradient)
-        self.resumed_at = len(self.iterates)
-        self.restarts += 1
-        self.resuming = True
-
-    def _failed(
-        self, tao: PETSc.TAO, x: PETSc.Vec, gradient: PETSc.Vec, error: SolveError
-    ) -> float:
-        """Count a failed solve, and give TAO what makes its line search come back.
-
-        ``gradient`` is left as it is where the line search knows infinity.
-        """
-        self.failed_solves += 1
-        if not self.iterates:
-            raise SolveError(
-                f"the functional cannot be evaluated at the start: {error}",
-                remedy="another x0, or smaller steps",
-            ) from error
-        line_search = tao.getLineSearch().getType()
-        if line_search == MORE_THUENTE:
-            if not self.relaxed:
-                _relax(tao, relaxed=True)
-                self.relaxed = True
-            return self._wall(x, gradient)
-        if line_search == ARMIJO:
-            return math.inf
-        raise SolveError(
-            f'a forward solve failed, from which the line search "{line_search}" cannot come back: '
-            f"{error}",
-            expected=f'tao_ls_type "{MORE_THUENTE}" or "{ARMIJO}"',
-        ) from error
-
-    def _wall(self, x: PETSc.Vec, gradient: PETSc.Vec) -> float:
-        """Return a value, and fill ``gradient`` [n], that turn a More-Thuente search back.
-
-        Infinity would end it (PETSc 3.26: the cubic through an infinite value is not a number, the
-        step becomes 0 and the search fails).  A steep rise from the last iterate x_k is as good: with
-        J_k + r and slope (1 + 6 r/d) d, d = |dJ_k (x - x_k)|, the cubic has its minimum halfway, so
-        that the next trial lies at 1/4 to 1/2 of the failed step.  r > 1e-9 |J_k| exceeds the
-        relative 1e-10 by which PETSc tolerates an increase: the point is never accepted.
-        """
-        assert self.gradient is not None
-        x.copy(gradient)
-        gradient.axpy(-1.0, self.x)
-        descent = max(abs(gradient.dot(self.gradient)), sys.float_info.min)
-        value = self.iterates[-1].value
-        rise = max(descent, 1e-9 * abs(value))
-        self.gradient.copy(gradient)
-        gradient.scale(-1.0 - 6.0 * min(rise / descent, 1e9))
-        return value + rise
-
-    def accept(self, tao: PETSc.TAO) -> None:
-        """Record an iterate, report it and decide whether to stop; TAO's monitor."""
-        if tao.getConvergedReason() != _Reason.CONTINUE_ITERATING:
-            return  # PETSc 3.26: LMVM and BQNLS show the old iterate again after a failed search
-        if self.relaxed:
-            _relax(tao, relaxed=False)
-            self.relaxed = False
-        if self.resuming:
-            self.resuming = False
-            return
-        assert self.trial is not None
-        value, gradient = self.trial
-        x = tao.getSolution()
-        norm = _projected_norm(x, gradient, self.limits)
-        if self._worthless(tao, value, norm):
-            tao.setConvergedReason(_Reason.DIVERGED_LS_FAILURE)
-            return
-        self.gradient = gradient
-        self.x.axpy(-1.0, x)
-        step = self.x.norm()
-        x.copy(self.x)
-        iterate = Iterate(
-            len(self.iterates), value, norm, step, self.evaluations, self.failed_solves
-        )
-        self.iterates.append(iterate)
-        if iterate.iteration == 1 and self.scope is not None:
-            self.scope.check_used(final=True)
-        if self.report is not None:
-            self.report(iterate, self.x)
-        tao.setConvergedReason(self._reason(iterate))
-
-    def _worthless(self, tao: PETSc.TAO, value: float, norm: float) -> bool:
-        """Say whether the new iterate is one that its line search should not have accepted.
-
-        PETSc 3.26: when two searches in a row fail, BNCG starts the third one from the last trial
-        point, or with its value, instead of the last iterate: the value rises.  And More-Thuente
-        lets it stay or rise by a relative 1e-10, beside failed solves for ever.
-        """
-        if not self.iterates or tao.getLineSearch().getType() not in self.descending:
-            return False
-        last = self.iterates[-1]
-        if self.failed_in_search and value >= last.value:
-            return norm > 0.9 * last.gradient_norm
-        return value > last.value + 1e-9 * abs(last.value)
-
-    def _reason(self, iterate: Iterate) -> int:
-        absolute, by_value, by_first = self.tolerances
-        norm, value = iterate.gradient_norm, iterate.value
-        if norm <= absolute:
-            return _Reason.CONVERGED_GATOL
-        if norm <= by_value * abs(value):
-            return _Reason.CONVERGED_GRTOL
-        if norm <= by_first * self.iterates[0].gradient_norm:
-            return _Reason.CONVERGED_GTTOL
-        if self.value_tolerance > 0.0 and iterate.iteration > 0:
-            before = self.iterates[-2].value
-            if abs(before - value) <= self.value_tolerance * max(abs(before), abs(value)):
-                return _Reason.CONVERGED_USER
-        if iterate.iteration >= self.max_iterations:
-            return _Reason.DIVERGED_MAXITS
-        return _Reason.CONTINUE_ITERATING
-
-    def result(self, method: str, reason: int, seconds: float) -> Result:
-        """Sum up."""
-        last = self.iterates[-1]
-        columns = np.array(
-            [
-                (each.value, each.gradient_norm, each.step, each.evaluations, each.failed_solves)
-                for each in self.iterates
-            ]
-        ).T
-        counts = np.diff(columns[3:].astype(np.int64), prepend=0)
-        name, message = REASONS[reason]
-        if reason == _Reason.DIVERGED_LS_FAILURE and self.failed_in_search:
-            message = "the line search found no lower value before solves failed"
-        return Result(
-            self.x,
-            last.value,
-            last.gradient_norm,
-            method,
-            name,
-            message,
-            last.iteration,
-            self.evaluations,
-            self.failed_solves,
-            self.restarts,
-            seconds,
-            History(columns[0], columns[1], columns[2], counts[0], counts[1]),
-        )
-
-
-def _relax(tao: PETSc.TAO, relaxed: bool) -> None:
-    """Make the line search, even a running one, take any point where J has fallen enough, or undo it.
-
-    More-Thuente wants J to have fallen *and* flattened.  Beside a region without solutions there may
-    be no such point, and the search closes in on the edge until it fails.  petsc4py 3.26 has only an
-    option for that factor, read whenever the line search is told to; the command line's stays.
-    """
-    code = {CURVATURE: 1e10} if relaxed else {}
-    with scoped_options(defaults={CURVATURE: 0.9}, code=code):
-        tao.getLineSearch().setFromOptions()
-
-
-def _finite(value: float, gradient: PETSc.Vec) -> tuple[float, PETSc.Vec]:
-    """Return both, or raise ``SolveError`` on every rank."""
-    norm = gradient.norm()
-    if not (math.isfinite(value) and math.isfinite(norm)):
-        raise SolveError(f"value {value:g} with a gradient of norm {norm:g}")
-    return value, gradient
-
-
-def _projected_norm(x: PETSc.Vec, gradient: PETSc.Vec, limits: Bounds | None) -> float:
-    """Return the 2-norm of x - P(x - gradient), P the projection onto the bounds."""
-    if limits is None:
-        return gradient.norm()
-    point = read(x)
-    projected = np.clip(point - read(gradient), read(limits[0]), read(limits[1]))
-    local = float(np.sum((point - projected) ** 2))
-    return math.sqrt(x.comm.tompi4py().allreduce(local))
+def _result(descent: Descent, method: str, reason: int, seconds: float) -> Result:
+    """Sum up."""
+    iterates = descent.iterates
+    last = iterates[-1]
+    name, message = REASONS[reason]
+    if reason == _Reason.DIVERGED_LS_FAILURE and descent.failed_in_search:
+        message = "the line search found no lower value before solves failed"
+    history = History(
+        np.array([each.value for each in iterates]),
+        np.array([each.gradient_norm for each in iterates]),
+        np.array([each.step for each in iterates]),
+        np.diff([each.evaluations for each in iterates], prepend=0),
+        np.diff([each.failed_solves for each in iterates], prepend=0),
+    )
+    return Result(
+        x=descent.x,
+        value=last.value,
+        gradient_norm=last.gradient_norm,
+        method=method,
+        reason=name,
+        message=message,
+        iterations=last.iteration,
+        evaluations=descent.evaluations,
+        failed_solves=descent.failed_solves,
+        restarts=descent.restarts,
+        seconds=seconds,
+        history=history,
+    )

@@ -251,5 +251,5 @@ def _refuse(heading: str, lines: Iterable[str]) -> None:
         raise OptionError(
             "\n  - ".join([f"{heading}:", *listed]),
             expected="names, without dash, that PETSc reads here; None, number, text, or several",
-            remedy="the names above, or -help on the command line to see all that is read",
+            remedy="the nearest name, or -help on the command line, which lists what PETSc reads",
         )

@@ -24,7 +24,7 @@ STEP = 1e-30
 
 @dataclass(frozen=True)
 class Step:
-    """The state after a step, and where the running costs are evaluated: (share of h, time, state)."""
+    """The state after a step; where running costs are evaluated: (share of h, time, state)."""
 
     end: Values
     nodes: list[tuple[float, Any, Values]]
@@ -51,7 +51,7 @@ def _runge_kutta(form: Form, kind: str, t: Any, h: Any, u: Values, p: Values) ->
 
 
 def _endpoint(form: Form, theta: float, t: Any, h: Any, u: Values, p: Values) -> Step:
-    """theta h F(t+h, u1, (u1 - u)/(theta h)) + (1 - theta) h F(t, u, 0) = 0."""
+    """Solve theta h F(t+h, u1, (u1 - u)/(theta h)) + (1 - theta) h F(t, u, 0) = 0."""
     left = (1 - theta) * h * form.residual(t, u, np.zeros(len(u)), p) if theta < 1 else 0.0
 
     def equation(end):
@@ -64,7 +64,7 @@ def _endpoint(form: Form, theta: float, t: Any, h: Any, u: Values, p: Values) ->
 
 
 def _one_stage(form: Form, theta: float, t: Any, h: Any, u: Values, p: Values) -> Step:
-    """F(t + theta h, u + theta h k, k) = 0, u1 = u + h k; solved for the stage."""
+    """Solve F(t + theta h, u + theta h k, k) = 0 for the stage; u1 = u + h k."""
 
     def equation(stage):
         point = (t + theta * h, stage, (stage - u) / (theta * h), p)

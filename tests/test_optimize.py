@@ -1,11 +1,11 @@
 """Minimisation by TAO against problems with closed-form minima."""
 
 import math
-import os
 import re
 import subprocess
 import sys
 import traceback
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,8 +13,9 @@ from mpi4py import MPI
 from petsc4py import PETSc
 
 from daeosens.arrays import gather, scatter
+from daeosens.descent import Iterate
 from daeosens.errors import InputError, OptionError, SolveError
-from daeosens.optimize import METHODS, REASONS, UNBOUNDED, Iterate, minimize
+from daeosens.optimize import METHODS, REASONS, UNBOUNDED, minimize
 
 BOUNDED = [name for name in METHODS if name not in UNBOUNDED]
 
@@ -125,7 +126,9 @@ def test_bounded_rosenbrock_minimum_lies_on_the_bound(method):
 @pytest.mark.parametrize("method", BOUNDED)
 def test_fixed_variables_stay(method):
     result = minimize(
-        Closed(quadratic, np.zeros(N)), method=method, bounds=([0.0] + [-3.0] * 6, [0.0] + [3.0] * 6)
+        Closed(quadratic, np.zeros(N)),
+        method=method,
+        bounds=([0.0] + [-3.0] * 6, [0.0] + [3.0] * 6),
     )
     np.testing.assert_allclose(result.x.getArray(), [0.0, *TARGET[1:]], atol=1e-8)
 
@@ -184,7 +187,9 @@ def test_progress_is_one_aligned_line_per_iterate(capsys):
 
 def test_progress_callable_sees_each_iterate():
     seen = []
-    result = minimize(far_rosenbrock(), progress=lambda iterate, x: seen.append((iterate, x.copy())))
+    result = minimize(
+        far_rosenbrock(), progress=lambda iterate, x: seen.append((iterate, x.copy()))
+    )
     assert [each.iteration for each, _ in seen] == list(range(result.iterations + 1))
     assert [each.value for each, _ in seen] == list(result.history.value)
     assert all(rosenbrock(x.getArray())[0] == each.value for each, x in seen)
@@ -470,36 +475,36 @@ def test_errors_of_petsc_itself_come_out():
 # ---- bad input -----------------------------------------------------------------------------------
 
 BAD = {
-    "method": (dict(method="lbfgs"), r"unknown method 'lbfgs'; expected: \"lmvm\", .*\"bncg\""),
-    "misspelt": (dict(method="bqnsl"), 'try: "bqnls"'),
+    "method": ({"method": "lbfgs"}, r"unknown method 'lbfgs'; expected: \"lmvm\", .*\"bncg\""),
+    "misspelt": ({"method": "bqnsl"}, 'try: "bqnls"'),
     "ignored bounds": (
-        dict(bounds=(-2, 2)),
+        {"bounds": (-2, 2)},
         'method "lmvm" ignores bounds, .*try: "blmvm", "bqnls", "bncg"',
     ),
     "outside": (
-        dict(method="blmvm", bounds=(-1, 1)),
+        {"method": "blmvm", "bounds": (-1, 1)},
         r"start\(\) = -1\.2 at index 0 lies outside its bounds \[-1, 1\]",
     ),
     "x0 outside": (
-        dict(x0=[0.0, 2.5], method="blmvm", bounds=(-1, [1, 2])),
+        {"x0": [0.0, 2.5], "method": "blmvm", "bounds": (-1, [1, 2])},
         r"x0 = 2\.5 at index 1 lies outside its bounds \[-1, 2\]",
     ),
-    "nan": (dict(x0=[1.0, np.nan]), "x0 is nan at index 1"),
-    "inf": (dict(x0=[np.inf, 1.0]), "x0 is inf at index 0"),
-    "crossed bounds": (dict(method="bncg", bounds=(1, [3, 0])), r"bounds \[1, 0\] at index 1"),
-    "nan bound": (dict(method="bncg", bounds=([-9, np.nan], 3)), r"bounds \[nan, 3\] at index 1"),
-    "shape": (dict(x0=[1.0, 2.0, 3.0]), r"x0 has shape \(3,\)(.|\n)*shape \(2,\)"),
+    "nan": ({"x0": [1.0, np.nan]}, "x0 is nan at index 1"),
+    "inf": ({"x0": [np.inf, 1.0]}, "x0 is inf at index 0"),
+    "crossed bounds": ({"method": "bncg", "bounds": (1, [3, 0])}, r"bounds \[1, 0\] at index 1"),
+    "nan bound": ({"method": "bncg", "bounds": ([-9, np.nan], 3)}, r"bounds \[nan, 3\] at index 1"),
+    "shape": ({"x0": [1.0, 2.0, 3.0]}, r"x0 has shape \(3,\)(.|\n)*shape \(2,\)"),
     "bound shape": (
-        dict(method="bncg", bounds=(None, np.ones((2, 2)))),
+        {"method": "bncg", "bounds": (None, np.ones((2, 2)))},
         r"the upper bound has shape \(2, 2\)",
     ),
-    "words": (dict(x0=["a", "b"]), "x0 is not an array of real numbers"),
-    "bounds": (dict(method="bncg", bounds=3.0), r"bounds = 3\.0(.|\n)*\(lower, upper\)"),
-    "tolerance": (dict(gradient_tolerance=-1.0), "gradient_tolerance = -1.0; expected: a finite"),
-    "nan tolerance": (dict(value_tolerance=np.nan), "value_tolerance = nan; expected: a finite"),
-    "bool": (dict(relative_gradient_tolerance=True), "relative_gradient_tolerance = True"),
-    "iterations": (dict(max_iterations=1.5), "max_iterations = 1.5; expected: an integer"),
-    "progress": (dict(progress=3), "progress = 3; expected"),
+    "words": ({"x0": ["a", "b"]}, "x0 is not an array of real numbers"),
+    "bounds": ({"method": "bncg", "bounds": 3.0}, r"bounds = 3\.0(.|\n)*\(lower, upper\)"),
+    "tolerance": ({"gradient_tolerance": -1.0}, "gradient_tolerance = -1.0; expected: a finite"),
+    "nan tolerance": ({"value_tolerance": np.nan}, "value_tolerance = nan; expected: a finite"),
+    "bool": ({"relative_gradient_tolerance": True}, "relative_gradient_tolerance = True"),
+    "iterations": ({"max_iterations": 1.5}, "max_iterations = 1.5; expected: an integer"),
+    "progress": ({"progress": 3}, "progress = 3; expected"),
 }
 
 
@@ -606,9 +611,9 @@ def test_bad_input_is_an_error_on_every_rank():
     messages = []
     bad = functional.vector(np.where(np.arange(N) == N - 1, np.nan, 0.0))
     for arguments in (
-        dict(x0=bad),
-        dict(x0=[7.0] * N, method="blmvm", bounds=(-1.0, [9.0] * (N - 1) + [6.5])),
-        dict(method="newton"),
+        {"x0": bad},
+        {"x0": [7.0] * N, "method": "blmvm", "bounds": (-1.0, [9.0] * (N - 1) + [6.5])},
+        {"method": "newton"},
     ):
         with pytest.raises(InputError) as caught:
             minimize(functional, **arguments)
@@ -631,7 +636,7 @@ def test_layouts_that_differ_are_named():
     functional = Closed(quadratic, np.zeros(N), comm=PETSc.COMM_WORLD)
     rank, size = MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size
     other = PETSc.Vec().createMPI((N - size + 1 if rank == 0 else 1, N), comm=PETSc.COMM_WORLD)
-    expected = [each for each in MPI.COMM_WORLD.allgather(functional.start().getLocalSize())]
+    expected = list(MPI.COMM_WORLD.allgather(functional.start().getLocalSize()))
     with pytest.raises(InputError, match="x0 is distributed as") as caught:
         minimize(functional, other)
     assert str(expected) in str(caught.value)
@@ -640,7 +645,7 @@ def test_layouts_that_differ_are_named():
 @pytest.mark.mpi(min_size=2)
 def test_vector_of_another_communicator_is_refused():
     functional = Closed(quadratic, np.zeros(N), comm=PETSc.COMM_WORLD)
-    with pytest.raises(InputError, match="x0 lives on 1 rank"):
+    with pytest.raises(InputError, match="x0 lives on 1 ranks"):
         minimize(functional, PETSc.Vec().createSeq(N, comm=PETSc.COMM_SELF))
 
 
@@ -650,7 +655,7 @@ LEAK = """
 import petsc4py
 petsc4py.init(["-objects_dump"])
 import sys
-sys.path.insert(0, {tests!r})
+sys.path[:0] = [{tests!r}, {root!r}]
 from test_optimize import *
 for method in METHODS:
     result = minimize(far_rosenbrock(domain=DOMAINS["disc"]), method=method)
@@ -664,9 +669,12 @@ del result
 
 
 def test_no_petsc_object_is_left_behind():
-    code = LEAK.format(tests=os.path.dirname(__file__))
+    tests = Path(__file__).parent
+    code = LEAK.format(tests=str(tests), root=str(tests.parent))
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    left = [line for line in (run.stdout + run.stderr).splitlines() if "Vec" in line or "Tao" in line]
+    left = [
+        line for line in (run.stdout + run.stderr).splitlines() if "Vec" in line or "Tao" in line
+    ]
     assert left == []
 
 

@@ -1,8 +1,9 @@
 """Problems as data: equations with their derivatives, starting values, costs, exact solutions.
 
-``FORMS`` holds one nonlinear, non-autonomous problem (3 states, 3 parameters) in every form a problem
-can take, ``COSTS`` every kind of cost for it; both can be evaluated with complex numbers, which
-``frozen.py`` uses.  ``DECAY`` has a closed form.  ``distributed.py`` holds what needs a communicator.
+``FORMS`` holds one nonlinear, non-autonomous problem (3 states, 3 parameters) in every form that a
+problem can take, ``COSTS`` every kind of cost for it; both can be evaluated with complex numbers,
+which ``frozen.py`` uses.  ``DECAY`` has a closed form.  ``distributed.py`` holds the problems that
+need a communicator.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from daeosens import DAE, ODE, LeastSquares, Prior, Problem, Running, Terminal
-from daeosens.methods import RUNGE_KUTTA
+from daeosens import DAE, ODE, LeastSquares, Prior, Problem, Running, Stepping, Terminal
+from daeosens.methods import RUNGE_KUTTA, find_method
 from daeosens.objective import Objective
 
 EXPLICIT = tuple(f"rk{kind}" for kind in RUNGE_KUTTA)
@@ -22,7 +23,7 @@ IMPLICIT = ("beuler", "cn", "theta:0.7", "theta:1", "midpoint")
 METHODS = EXPLICIT + IMPLICIT
 NO_ESTIMATE = ("rk1fe", "rk2b", "rk3", "rk4")
 
-# ---- three states, three parameters ---------------------------------------------------------------
+# ---- three states, three parameters --------------------------------------------------------------
 
 P0 = np.array([0.7, 1.3, 0.4])
 U0 = np.array([0.8, -0.3, P0[0] * P0[1] * 0.8 + P0[2] * 0.027])  # satisfies f_3 = 0 at t = 0
@@ -101,7 +102,7 @@ def initial_state_p(p):
 
 @dataclass(frozen=True)
 class Form:
-    """One way to write the problem: F(t, u, udot, p) with its derivatives, and two lowered versions.
+    """One way to write the problem: F(t, u, udot, p), its derivatives, and two lowered versions.
 
     ``by_complex_step`` leaves the derivatives to the library, ``analytic`` supplies all of them.
     """
@@ -162,7 +163,9 @@ def _general():
     def residual_p(t, u, udot, p):
         return np.outer(MASS @ udot, [1 + 0.1 * u[0] ** 2, 0, 0]) - rhs_p(t, u, p)
 
-    return _residual_form("F", "F(t, u, u', p) = 0", residual, residual_u, residual_udot, residual_p)
+    return _residual_form(
+        "F", "F(t, u, u', p) = 0", residual, residual_u, residual_udot, residual_p
+    )
 
 
 def _linear_residual():
@@ -213,7 +216,34 @@ FORMS: Mapping[str, Form] = {
 CELLS = [(form.name, method) for form in FORMS.values() for method in form.methods]
 """Every form with the methods that can step it."""
 
-# ---- costs ----------------------------------------------------------------------------------------
+TIGHT = {"snes_rtol": 1e-14, "snes_stol": 1e-15}
+"""Newton's iteration to rounding, where states are compared to 1e-12."""
+
+
+def make_stepping(method: str, *, adaptive: bool = False) -> Stepping:
+    """Some ten steps over (0, T_END); adaptive ones begin too large, so that one is rejected."""
+    chosen = find_method(method)
+    options = {} if chosen.explicit else TIGHT
+    if not adaptive:
+        return Stepping((0.0, T_END), method, dt=DT, options=options)
+    tolerance = {1: 1e-3, 2: 1e-3, 3: 1e-5}.get(chosen.order, 1e-7)
+    return Stepping((0.0, T_END), method, dt=0.3, rtol=tolerance, atol=tolerance, options=options)
+
+
+def can_adapt(form: str, method: str) -> bool:
+    """Whether adaptive steps are possible (see docs/support.md for the others)."""
+    return method not in NO_ESTIMATE and (form, method) != ("M singular", "midpoint")
+
+
+RUNS = [
+    (name, method, adaptive)
+    for name, method in CELLS
+    for adaptive in (False, True)
+    if not adaptive or can_adapt(name, method)
+]
+"""Every form, with its methods, with fixed and (where possible) adaptive steps."""
+
+# ---- costs ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -316,7 +346,7 @@ COSTS: Mapping[str, CostCase] = {
 
 ALL_OBJECTIVES: Sequence[Objective] = [case.objective for case in COSTS.values()]
 
-# ---- a closed form --------------------------------------------------------------------------------
+# ---- a closed form -------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -332,7 +362,7 @@ class Exact:
 
 
 def _driven_decay() -> Exact:
-    """u' = -a u + b cos(t), u(0) = u0."""
+    """Return u' = -a u + b cos(t), u(0) = u0."""
     a, b, u0 = 0.6, 1.5, 0.7
     norm = a * a + 1
 

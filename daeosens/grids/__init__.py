@@ -2,12 +2,19 @@
 
 from daeosens.grids.gray_scott import RATES, gray_scott, spots
 from daeosens.grids.heat import first_mode, heat
-from daeosens.grids.structured import FivePoint, Grid, laplacian_weights, stencil_matrix
+from daeosens.grids.structured import (
+    FivePoint,
+    Grid,
+    fill_stencil_matrix,
+    laplacian_weights,
+    stencil_matrix,
+)
 
 __all__ = [
     "RATES",
     "FivePoint",
     "Grid",
+    "fill_stencil_matrix",
     "first_mode",
     "gray_scott",
     "heat",

@@ -8,22 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 from petsc4py import PETSc
 
 from daeosens.arrays import Array
+from daeosens.equations import ODE
 from daeosens.errors import InputError, nearest, together
 from daeosens.grids.structured import (
     NEIGHBOURS,
     Entry,
     FivePoint,
     Grid,
+    fill_stencil_matrix,
     laplacian_weights,
     stencil_matrix,
 )
 from daeosens.matrices import Products
-from daeosens.problem import AUTONOMOUS, ODE, Problem
+from daeosens.problem import AUTONOMOUS, Problem
 
 RATES: Mapping[str, float] = MappingProxyType(
     {"D1": 8e-5, "D2": 4e-5, "gamma": 0.024, "kappa": 0.06}
@@ -170,7 +173,7 @@ class _Terms:
         np.subtract(self._centre[0, U], vu, out=uu)
         np.negative(vv, out=uv)
         vv += self._centre[0, V]
-        out.setValuesCOO(planes.ravel())
+        fill_stencil_matrix(planes, out)
 
     def apply(self, _t: float, u: PETSc.Vec, p: Array, v: PETSc.Vec, out: PETSc.Vec) -> None:
         """Fill ``out`` with f_u v."""
@@ -207,7 +210,7 @@ class _Terms:
         laplacian = np.empty(shape) if {"D1", "D2"} & set(self._names) else None
         if laplacian is not None:
             self._stencil.laplacian(ghosted, laplacian)
-        columns = out.getDenseArray()
+        columns: Any = out.getDenseArray()
         for k, name in enumerate(self._names):
             column = columns[:, k].reshape(shape)
             column[:, :, U] = 0.0

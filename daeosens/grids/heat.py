@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from petsc4py import PETSc
 
 from daeosens.arrays import Array
+from daeosens.equations import ODE
 from daeosens.errors import InputError
 from daeosens.grids.structured import (
     NEIGHBOURS,
     FivePoint,
     Grid,
+    fill_stencil_matrix,
     laplacian_weights,
     stencil_matrix,
 )
 from daeosens.matrices import Products
-from daeosens.problem import AUTONOMOUS, ODE, Problem
+from daeosens.problem import AUTONOMOUS, Problem
 
 Diffusivity = Literal["number", "field"]
 
@@ -106,7 +108,7 @@ class _Number:
 
     def jacobian(self, _t: float, _u: PETSc.Vec, p: Array, out: PETSc.Mat) -> None:
         ny, nx, _ = self._grid.owned_shape
-        out.setValuesCOO(np.repeat(p[0] * self._weights, ny * nx))
+        fill_stencil_matrix(np.repeat(p[0] * self._weights, ny * nx), out)
 
     def apply(self, t: float, _u: PETSc.Vec, p: Array, v: PETSc.Vec, out: PETSc.Vec) -> None:
         self.rhs(t, v, p, out)
@@ -115,7 +117,8 @@ class _Number:
 
     def jacobian_p(self, _t: float, u: PETSc.Vec, _p: Array, out: PETSc.Mat) -> None:
         ghosted = self._stencil.ghosted(u)
-        column = out.getDenseArray()[:, 0].reshape(self._grid.owned_shape)
+        columns: Any = out.getDenseArray()
+        column = columns[:, 0].reshape(self._grid.owned_shape)
         self._stencil.laplacian(ghosted, column)
 
     def _laplacian(self, u: PETSc.Vec, out: PETSc.Vec) -> None:
@@ -138,7 +141,7 @@ class _Field:
         out.pointwiseMult(a, out)
 
     def jacobian(self, _t: float, _u: PETSc.Vec, a: PETSc.Vec, out: PETSc.Mat) -> None:
-        out.setValuesCOO(np.outer(self._weights, self._grid.values(a)).ravel())
+        fill_stencil_matrix(np.outer(self._weights, self._grid.values(a)), out)
 
     def apply(self, t: float, _u: PETSc.Vec, a: PETSc.Vec, v: PETSc.Vec, out: PETSc.Vec) -> None:
         self.rhs(t, v, a, out)

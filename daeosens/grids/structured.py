@@ -78,8 +78,9 @@ class Grid:
         star: Any = PETSc.DMDA.StencilType.STAR
         kind = _DM_BOUNDARY[self.boundary]
         try:
+            shape: Any = self.shape
             dm = PETSc.DMDA().create(
-                self.shape,
+                shape,
                 dof=self.dof,
                 boundary_type=(kind, kind),
                 stencil_type=star,
@@ -215,9 +216,8 @@ Entry: TypeAlias = tuple[int, int, tuple[int, int]]
 def stencil_matrix(grid: Grid, entries: Sequence[Entry]) -> PETSc.Mat:
     """Make a sparse matrix with the same entries in the rows of each point.
 
-    Fill it with ``matrix.setValuesCOO(planes.ravel())``, where ``planes`` [len(entries), ny, nx]
-    holds for each entry its values at the rank's own points; entries of the same place add up,
-    those whose column lies beyond a zero boundary are dropped.  Collective.
+    To be filled by ``fill_stencil_matrix``.  Entries of the same place add up; those whose column
+    lies beyond a zero boundary are dropped.  Collective.
 
     Parameters
     ----------
@@ -251,6 +251,20 @@ def stencil_matrix(grid: Grid, entries: Sequence[Entry]) -> PETSc.Mat:
     matrix.setType(PETSc.Mat.Type.AIJ)
     matrix.setPreallocationCOO(rows.ravel(), columns.ravel())
     return matrix
+
+
+def fill_stencil_matrix(planes: Array, out: PETSc.Mat) -> None:
+    """Overwrite the entries of a matrix from ``stencil_matrix``, and assemble it.  Collective.
+
+    Parameters
+    ----------
+    planes : array [len(entries), ny, nx]
+        For each entry its values at the rank's own points.
+    out : Mat [n, n]
+        Overwritten.
+    """
+    values: Any = planes.ravel()
+    out.setValuesCOO(values)
 
 
 def _complaints(box: Any, shape: Any, boundary: Any, dof: Any) -> list[str]:

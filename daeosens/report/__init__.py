@@ -1,1 +1,14 @@
-"""Figures of results; needs the optional extra ``report`` (matplotlib)."""
+"""Figures of results; needs matplotlib (the optional extra ``plot``)."""
+
+from daeosens.errors import DaeosensError
+
+try:
+    import matplotlib as mpl
+except ImportError as error:
+    raise DaeosensError(
+        "figures need matplotlib, which is not installed",
+        expected="the optional extra 'plot'",
+        remedy='pip install --no-build-isolation "daeosens[plot]", or pip install matplotlib',
+    ) from error
+
+__all__ = ["mpl"]

@@ -1,7 +1,7 @@
 """Figures for papers: data and fit, fields, optimisation histories, work against precision.
 
-Each function writes one file (by its suffix: png, pdf, svg) and returns its path.  None touches
-pyplot or any other global state of matplotlib.  Not collective: call them by ``results.once``.
+Each function writes one file (by its suffix: png, pdf, svg) and returns its path.  Not collective:
+call them by ``results.once``.  Labels carry the units, "pelts [thousands]".
 """
 
 from __future__ import annotations
@@ -14,43 +14,12 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from daeosens.errors import DaeosensError, InputError
+from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
-try:
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
-except ImportError as error:
-    raise DaeosensError(
-        "figures need matplotlib, which is not installed",
-        expected="the optional extra 'plot'",
-        remedy='pip install --no-build-isolation "daeosens[plot]"',
-    ) from error
+from daeosens.errors import InputError
+from daeosens.report.canvas import COLORS, MARKERS, canvas
 
 Array: TypeAlias = npt.NDArray[np.float64]
-
-COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-"""Okabe and Ito's colours, which readers of all kinds of sight can tell apart."""
-MARKERS = "os^Dv<>"
-STYLE: Any = {
-    "font.family": "DejaVu Sans",
-    "font.size": 9.0,
-    "axes.titlesize": 9.0,
-    "axes.labelsize": 9.0,
-    "axes.linewidth": 0.6,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.axisbelow": True,
-    "grid.color": "0.9",
-    "grid.linewidth": 0.6,
-    "legend.frameon": False,
-    "legend.fontsize": 8.5,
-    "lines.linewidth": 1.4,
-    "lines.markersize": 4.5,
-    "xtick.major.width": 0.6,
-    "ytick.major.width": 0.6,
-    "savefig.dpi": 200,
-}
 
 
 @dataclass(frozen=True)
@@ -104,30 +73,27 @@ def fit_figure(
     residual_label: str,
     title: str = "",
 ) -> Path:
-    """Draw data and fitted curves above, residuals below on the same time axis.
-
-    Labels carry the units, "pelts [thousands]".
-    """
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(6.5, 4.6), layout="constrained")
+    """Draw data and fitted curves above, residuals below on the same time axis."""
+    with canvas(path, (6.5, 4.6)) as figure:
         upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
         lower.axhline(0.0, color="0.4", linewidth=0.8)
         width = _bar_width(series)
-        for k, (entry, color) in enumerate(zip(series, COLORS, strict=False)):
+        for k, entry in enumerate(series):
+            color = COLORS[k % len(COLORS)]
             upper.plot(entry.fit_times, entry.fit, color=color, label=f"{entry.name}, fit")
-            (points,) = upper.plot(entry.times, entry.data, MARKERS[k], color=color)
+            (points,) = upper.plot(entry.times, entry.data, MARKERS[k % len(MARKERS)], color=color)
             points.set(markerfacecolor="white", label=f"{entry.name}, data")
             times = np.asarray(entry.times, dtype=float) + width * (k - 0.5 * (len(series) - 1))
             lower.bar(times, entry.residuals, width=width, color=color)
         upper.set(ylabel=value_label, ylim=(min(0.0, upper.get_ylim()[0]), None), title=title)
-        upper.legend(ncols=len(series))
+        figure.legend(loc="outside upper center", ncols=2 * len(series))
         lower.set(xlabel=time_label, ylabel=residual_label)
         bound = 1.1 * max(float(np.abs(np.asarray(entry.residuals)).max()) for entry in series)
         lower.set_ylim(-bound, bound)
         for axes in (upper, lower):
             axes.grid(visible=True)
         figure.align_ylabels()
-        return _save(figure, path)
+    return path
 
 
 def fields_figure(
@@ -165,10 +131,9 @@ def fields_figure(
                 f'row "{name}" has {len(fields)} fields of shapes {shapes}',
                 expected=f"{len(titles)} fields [ny, nx], one for each title",
             )
-    with mpl.rc_context({**STYLE, "axes.spines.top": True, "axes.spines.right": True}):
-        aspect = (extent[3] - extent[2]) / (extent[1] - extent[0])
-        size = (0.9 + 1.75 * len(titles), 0.6 + 1.75 * aspect * len(rows))
-        figure = Figure(figsize=size, layout="constrained")
+    aspect = (extent[3] - extent[2]) / (extent[1] - extent[0])
+    size = (0.9 + 1.75 * len(titles), 0.6 + 1.75 * aspect * len(rows))
+    with canvas(path, size, boxed=True, layout="compressed") as figure:
         grid = figure.subplots(len(rows), len(titles), sharex=True, sharey=True, squeeze=False)
         for line, (name, fields) in zip(grid, rows.items(), strict=True):
             arrays = [np.asarray(entry, dtype=float) for entry in fields]
@@ -179,25 +144,25 @@ def fields_figure(
                 )
                 for axes, values in zip(line, arrays, strict=True)
             ]
-            bar = figure.colorbar(images[-1], ax=list(line), label=name, shrink=0.95, aspect=15)
+            bar = figure.colorbar(images[-1], ax=list(line), label=name, aspect=15)
             bar.outline.set_linewidth(0.5)
             line[0].set_ylabel(axis_labels[1])
         for axes, title in zip(grid[0], titles, strict=True):
             axes.set_title(title)
         for axes in grid.flat:
-            axes.xaxis.set_major_locator(MaxNLocator(3))
-            axes.yaxis.set_major_locator(MaxNLocator(3))
+            axes.xaxis.set_major_locator(MaxNLocator(3, steps=[1, 2, 5, 10]))
+            axes.yaxis.set_major_locator(MaxNLocator(3, steps=[1, 2, 5, 10]))
         for axes in grid[-1]:
             axes.set_xlabel(axis_labels[0])
-        return _save(figure, path)
+    return path
 
 
 def history_figure(path: Path, histories: Sequence[History], *, value_label: str = "J") -> Path:
     """Draw objective and gradient norm over the iterations, on log scales where positive."""
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(6.5, 2.8), layout="constrained")
+    with canvas(path, (6.5, 2.8)) as figure:
         left, right = figure.subplots(1, 2)
-        for entry, color in zip(histories, COLORS, strict=False):
+        for k, entry in enumerate(histories):
+            color = COLORS[k % len(COLORS)]
             left.plot(entry.values, color=color, label=entry.name)
             right.plot(entry.gradient_norms, color=color, label=entry.name)
         left.set(xlabel="iteration", ylabel=value_label)
@@ -208,7 +173,7 @@ def history_figure(path: Path, histories: Sequence[History], *, value_label: str
             axes.grid(visible=True)
         if len(histories) > 1:
             left.legend()
-        return _save(figure, path)
+    return path
 
 
 def work_precision_figure(
@@ -230,8 +195,7 @@ def work_precision_figure(
         values = np.concatenate([np.ravel(curve.x), np.ravel(curve.y)])
         if not (values > 0).all():
             raise InputError(f'curve "{curve.name}" holds {values.min():g}', expected="values > 0")
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(5.2, 3.8), layout="constrained")
+    with canvas(path, (5.2, 3.8)) as figure:
         axes = figure.subplots()
         for k, curve in enumerate(curves):
             (line,) = axes.plot(curve.x, curve.y, label=curve.name, markerfacecolor="white")
@@ -243,7 +207,7 @@ def work_precision_figure(
         axes.axis(limits)
         axes.grid(visible=True)
         axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
-        return _save(figure, path)
+    return path
 
 
 def _slope(axes: Any, order: float, logs: Array) -> None:
@@ -260,22 +224,10 @@ def _log_if_positive(axes: Any) -> None:
     if all((np.asarray(line.get_ydata(), dtype=float) > 0).all() for line in axes.get_lines()):
         axes.set_yscale("log")
         axes.yaxis.set_major_locator(LogLocator(numticks=8))
-        axes.yaxis.set_minor_formatter(NullFormatter())
+        axes.yaxis.set_minor_locator(NullLocator())
 
 
 def _bar_width(series: Sequence[FitSeries]) -> float:
     steps = [np.diff(np.sort(np.asarray(entry.times, dtype=float))) for entry in series]
     least = min((float(step.min()) for step in steps if len(step)), default=1.0)
     return 0.8 * least / len(series)
-
-
-def _save(figure: Figure, path: Path) -> Path:
-    try:
-        figure.savefig(path)
-    except (OSError, ValueError) as error:
-        raise DaeosensError(
-            f"{path}: the figure cannot be written ({error})",
-            expected="a writable folder, and a suffix such as .png, .pdf, .svg",
-            remedy=f"{path.with_suffix('.png').name} in a results folder",
-        ) from error
-    return path

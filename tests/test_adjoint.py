@@ -1,0 +1,342 @@
+"""Discrete adjoints: against independent programs, differences, the other engine and the tangent."""
+
+from functools import cache
+from pathlib import Path
+
+import frozen
+import numpy as np
+import pytest
+from zoo import (
+    ALL_OBJECTIVES,
+    ANALYTIC_COST,
+    CELLS,
+    COSTS,
+    DECAY,
+    FORMS,
+    NAMES,
+    OBSERVATION_TIMES,
+    P0,
+    RUNS,
+    U0,
+    initial_state,
+    initial_state_p,
+    make_stepping,
+)
+
+from daeosens import (
+    ODE,
+    InputError,
+    LeastSquares,
+    Parameter,
+    Parameters,
+    Prior,
+    Reduced,
+    Running,
+    Stepping,
+    Terminal,
+    UnsupportedError,
+    adjoint,
+    evaluate,
+    solve,
+    tangent,
+)
+
+CASES = list(COSTS.values())
+FOLLOWING = Parameters(
+    {name: Parameter(value, scale="log") for name, value in zip(NAMES, P0, strict=True)},
+    initial_state=initial_state,
+)
+"""u0 is a function of the parameters, which are moved by their logarithms."""
+
+
+@cache
+def trajectory(name, method, adaptive):
+    stepping = make_stepping(method, adaptive=adaptive)
+    return solve(FORMS[name].analytic, U0, P0, stepping, OBSERVATION_TIMES)
+
+
+@cache
+def steps_gradients(name, method, adaptive):
+    return adjoint(trajectory(name, method, adaptive), ALL_OBJECTIVES)
+
+
+def each_run(test):
+    ids = [f"{name} {method} {'adaptive' if ad else 'fixed'}" for name, method, ad in RUNS]
+    return pytest.mark.parametrize(("name", "method", "adaptive"), RUNS, ids=ids)(test)
+
+
+def difference(ours, reference):
+    """The largest difference, relative to the largest component."""
+    return abs(ours - reference).max() / max(abs(reference).max(), 1e-3)
+
+
+def tsadjoint_refuses(name, method):
+    return name == "F" or (name, method) == ("M(p)", "midpoint")
+
+
+# ---- against independent references --------------------------------------------------------------
+
+
+@each_run
+def test_gradient_is_that_of_an_independent_program(name, method, adaptive):
+    """Value, u0 and p of every cost; the last step is cut, adaptive runs reject steps."""
+    run = trajectory(name, method, adaptive)
+    point = (FORMS[name], method, (run.times, run.step_sizes), CASES, U0, P0)
+    values = frozen.values(*point)
+    by_u0, by_p = frozen.gradients(*point)
+    for k, gradient in enumerate(steps_gradients(name, method, adaptive)):
+        assert abs(gradient.value - values[k]) < 1e-12 * abs(values[k])
+        assert difference(gradient.u0, by_u0[k]) < 1e-12, CASES[k].name
+        assert difference(gradient.p, by_p[k]) < 1e-12, CASES[k].name
+
+
+@each_run
+def test_gradient_through_the_initial_state_is_that_of_an_independent_program(
+    name, method, adaptive
+):
+    run = trajectory(name, method, adaptive)
+    problem = FORMS[name].analytic
+    log = (run.times, run.step_sizes)
+    x = FOLLOWING.start(problem)
+    assert abs(initial_state(P0) - U0).max() < 1e-15
+    expected = np.empty((len(CASES), 3))
+    for j in range(3):
+        p = P0 * np.exp(1j * frozen.STEP * np.eye(3)[j])
+        moved = frozen.values(FORMS[name], method, log, CASES, initial_state(p), p)
+        expected[:, j] = moved.imag / frozen.STEP
+    for k, gradient in enumerate(steps_gradients(name, method, adaptive)):
+        pulled = FOLLOWING.pull_back(problem, x, gradient)
+        assert difference(pulled.getArray(), expected[k]) < 1e-12, CASES[k].name
+
+
+@pytest.mark.parametrize(("name", "method"), CELLS, ids=" ".join)
+def test_gradient_agrees_with_richardson_differences_of_the_whole_program(name, method, rng):
+    problem, stepping = FORMS[name].analytic, make_stepping(method)
+    du0, dp = rng.normal(size=3), rng.normal(size=3)
+
+    def values(eps):
+        run = solve(problem, U0 + eps * du0, P0 + eps * dp, stepping, OBSERVATION_TIMES)
+        return np.array([evaluate(run, objective) for objective in ALL_OBJECTIVES])
+
+    def central(eps):
+        return (values(eps) - values(-eps)) / (2 * eps)
+
+    expected = (64 * central(1e-3) - 20 * central(2e-3) + central(4e-3)) / 45
+    gradients = steps_gradients(name, method, False)
+    ours = [gradient.u0 @ du0 + gradient.p @ dp for gradient in gradients]
+    np.testing.assert_allclose(ours, expected, rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize(("name", "method"), CELLS, ids=" ".join)
+def test_taylor_remainder_is_of_second_order(name, method, rng):
+    """With u0 following the parameters, on a logarithmic scale, for the sum of all costs."""
+    problem, stepping = FORMS[name].analytic, make_stepping(method)
+    functional = Reduced(problem, COSTS["sum"].objective, stepping, FOLLOWING)
+    x, dx = functional.start(), functional.start()
+    dx.setArray(rng.normal(size=3))
+    value, gradient = functional.value_and_gradient(x)
+    remainders = []
+    for eps in (4e-3, 2e-3, 1e-3):
+        moved = x.copy()
+        moved.axpy(eps, dx)
+        remainders.append(abs(functional.value(moved) - value - eps * gradient.dot(dx)))
+    orders = np.log2(np.array(remainders[:-1]) / remainders[1:])
+    assert min(orders) > 1.9
+
+
+# ---- engines and tangents against each other -----------------------------------------------------
+
+
+@each_run
+def test_engines_agree(name, method, adaptive):
+    run = trajectory(name, method, adaptive)
+    if tsadjoint_refuses(name, method):
+        with pytest.raises(UnsupportedError, match=r'try: adjoint\(..., engine="steps"\)'):
+            adjoint(run, ALL_OBJECTIVES, engine="tsadjoint")
+        return
+    steps = steps_gradients(name, method, adaptive)
+    petsc = adjoint(run, ALL_OBJECTIVES, engine="tsadjoint")
+    for case, ours, theirs in zip(CASES, steps, petsc, strict=True):
+        assert theirs.value == ours.value
+        assert difference(theirs.u0, ours.u0) < 1e-12, case.name
+        assert difference(theirs.p, ours.p) < 1e-12, case.name
+
+
+@each_run
+def test_gradient_is_dual_to_the_tangent(name, method, adaptive, rng):
+    run = trajectory(name, method, adaptive)
+    for du0, dp in (
+        (rng.normal(size=3), None),
+        (None, rng.normal(size=3)),
+        rng.normal(size=(2, 3)),
+    ):
+        moved = tangent(run, du0, dp)
+        for case, gradient in zip(CASES, steps_gradients(name, method, adaptive), strict=True):
+            parts = np.concatenate(
+                [
+                    np.zeros(3) if du0 is None else gradient.u0 * du0,
+                    np.zeros(3) if dp is None else gradient.p * dp,
+                ]
+            )
+            forward = moved.derivative(case.objective)
+            assert abs(forward - parts.sum()) <= 1e-12 * max(abs(parts).sum(), 1e-3), case.name
+
+
+# ---- several costs, checkpoints, repetition ------------------------------------------------------
+
+ONE_OF_EACH = [
+    ("rhs", "rk4"),
+    ("rhs", "rk5dp"),
+    ("M(p)", "cn"),
+    ("M singular", "beuler"),
+    ("F", "cn"),
+]
+
+
+@pytest.mark.parametrize(("name", "method"), ONE_OF_EACH)
+def test_several_costs_at_once_are_the_same_as_one_by_one(name, method):
+    run = trajectory(name, method, False)
+    for case, together in zip(CASES, steps_gradients(name, method, False), strict=True):
+        alone = adjoint(run, case.objective)
+        assert alone.value == together.value
+        assert difference(alone.u0, together.u0) < 1e-14
+        assert difference(alone.p, together.p) < 1e-14
+
+
+@pytest.mark.parametrize("checkpoint", ["memory", "disk"])
+@pytest.mark.parametrize("adaptive", [False, True])
+@pytest.mark.parametrize(
+    ("name", "method"), [("rhs", "rk5dp"), ("M(p)", "cn"), ("M", "midpoint"), ("rhs", "beuler")]
+)
+def test_recorded_runs_give_the_same_gradients_as_often_as_asked(
+    name, method, adaptive, checkpoint
+):
+    """The recording serves the first sweep; running costs and later sweeps repeat the run."""
+    stepping = make_stepping(method, adaptive=adaptive)
+    problem = FORMS[name].analytic
+    run = solve(problem, U0, P0, stepping, OBSERVATION_TIMES, checkpoint=checkpoint)
+    plain = trajectory(name, method, adaptive)
+    np.testing.assert_array_equal(run.u, plain.u)
+    assert len(run.recording) == 1
+    expected = dict(zip(COSTS, steps_gradients(name, method, adaptive), strict=True))
+    for cost in ("sum", "observations", "terminal", "observations"):
+        gradient = adjoint(run, COSTS[cost].objective, engine="tsadjoint")
+        assert len(run.recording) == (cost == "sum")  # a running cost cannot use the recording
+        assert difference(gradient.u0, expected[cost].u0) < 1e-12
+        assert difference(gradient.p, expected[cost].p) < 1e-12
+        again = adjoint(run, COSTS[cost].objective)
+        np.testing.assert_array_equal(again.u0, adjoint(plain, COSTS[cost].objective).u0)
+
+
+def test_recording_on_disk_is_removed_with_the_trajectory(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    stepping = make_stepping("rk4")
+    run = solve(DECAY.problem, DECAY.u0, DECAY.p, stepping, checkpoint="disk")
+    (folder,) = Path(tmp_path).iterdir()
+    assert len(list(folder.iterdir())) == run.n_steps + 1
+    adjoint(run, Terminal(lambda t, u, p: u[0]), engine="tsadjoint")
+    assert list(Path(tmp_path).iterdir()) == []
+
+
+def test_analytic_derivatives_and_complex_step_agree():
+    for name, method in ONE_OF_EACH:
+        form = FORMS[name]
+        run = solve(form.by_complex_step, U0, P0, make_stepping(method), OBSERVATION_TIMES)
+        ours = adjoint(run, COSTS["sum"].objective)
+        analytic = adjoint(trajectory(name, method, False), ANALYTIC_COST)
+        assert difference(ours.u0, analytic.u0) < 1e-13
+        assert difference(ours.p, analytic.p) < 1e-13
+
+
+def test_weights_of_a_sum_are_those_of_its_gradient():
+    run = trajectory("rhs", "rk4", False)
+    terminal, running = COSTS["terminal"].objective, COSTS["running"].objective
+    both = adjoint(run, 2.0 * terminal + running * 0.5 + 3.0 * (terminal + running))
+    parts = adjoint(run, [terminal, running])
+    assert both.value == pytest.approx(5.0 * parts[0].value + 3.5 * parts[1].value, rel=1e-14)
+    np.testing.assert_allclose(both.p, 5.0 * parts[0].p + 3.5 * parts[1].p, rtol=1e-13)
+
+
+@pytest.mark.parametrize("engine", ["steps", "tsadjoint"])
+@pytest.mark.parametrize("method", ["rk4", "cn", "beuler", "midpoint"])
+def test_problem_without_parameters(method, engine):
+    pendulum = ODE(lambda t, u, p: np.array([u[1], -np.sin(u[0])]), 2)
+    run = solve(pendulum, [0.4, 0.1], None, Stepping((0.0, 1.0), method, dt=0.1))
+    cost = Terminal(lambda t, u, p: u[0] * u[1]) + Running(lambda t, u, p: u[0] ** 2)
+    gradient = adjoint(run, cost, engine)
+    forward = tangent(run, [0.3, -0.2]).derivative(cost)
+    assert gradient.p.shape == (0,)
+    assert gradient.u0 @ [0.3, -0.2] == pytest.approx(forward, rel=1e-12)
+
+
+@pytest.mark.parametrize("engine", ["steps", "tsadjoint"])
+def test_observations_at_the_first_time_and_at_every_step(engine):
+    """The first time needs no step; there the gradient is the observation's own."""
+    times = np.linspace(0.0, 1.0, 11)
+    data = np.array([DECAY.solution(t) + 0.1 for t in times])
+    stepping = Stepping((0.0, 1.0), "rk4", dt=0.1)
+    every = LeastSquares(times, data)
+    first = LeastSquares(times[:1], data[:1], sigma=0.5)
+    run = solve(DECAY.problem, DECAY.u0, DECAY.p, stepping, times)
+    assert run.n_steps == 10
+    gradients = adjoint(run, [every, first], engine)
+    np.testing.assert_allclose(gradients[1].u0, [-0.1 / 0.25], rtol=1e-12)
+    np.testing.assert_array_equal(gradients[1].p, [0.0, 0.0])
+    # residuals are -0.1 up to the error of the method: the gradient sums the exact sensitivities
+    exact = -0.1 * np.sum([DECAY.by_p(t) for t in times], axis=0)
+    np.testing.assert_allclose(gradients[0].p, exact, rtol=1e-5)
+
+
+def test_gradient_converges_to_that_of_the_exact_solution_with_the_order_of_the_method():
+    cost = Terminal(lambda t, u, p: u[0])
+    for method, order in (("rk1fe", 1), ("rk3bs", 3), ("rk4", 4), ("cn", 2), ("beuler", 1)):
+        errors = []
+        for dt in (0.1, 0.05):
+            run = solve(DECAY.problem, DECAY.u0, DECAY.p, Stepping((0.0, 1.0), method, dt=dt))
+            errors.append(abs(adjoint(run, cost).p - DECAY.by_p(1.0)).max())
+        assert np.log2(errors[0] / errors[1]) == pytest.approx(order, abs=0.15), method
+
+
+# ---- refusals ------------------------------------------------------------------------------------
+
+
+def test_unknown_engine_is_named_with_the_known_ones():
+    run = trajectory("rhs", "rk4", False)
+    with pytest.raises(
+        InputError, match=r"engine = 'step'\n  expected: \"steps\" or \"tsadjoint\""
+    ):
+        adjoint(run, COSTS["terminal"].objective, engine="step")
+
+
+def test_no_objective_is_an_error():
+    with pytest.raises(InputError, match=r"no objective given\n  expected: at least one"):
+        adjoint(trajectory("rhs", "rk4", False), [])
+
+
+@pytest.mark.parametrize("engine", ["steps", "tsadjoint"])
+def test_observation_time_that_no_step_hits_is_named_with_the_remedy(engine):
+    run = solve(DECAY.problem, DECAY.u0, DECAY.p, Stepping((0.0, 1.0), "rk4", dt=0.1))
+    missed = LeastSquares([0.25], [0.0])
+    message = r"t = 0\.25 is not a step time \(the nearest is 0\.2\)(.|\n)*t_eval=objective\.times"
+    for act in (lambda: adjoint(run, missed, engine), lambda: evaluate(run, missed)):
+        with pytest.raises(InputError, match=message):
+            act()
+
+
+def test_adjoint_needs_the_derivatives_that_were_not_supplied():
+    """A prior names a parameter; the message says which names there are."""
+    run = solve(DECAY.problem, DECAY.u0, DECAY.p, Stepping((0.0, 1.0), "rk4", dt=0.1))
+    with pytest.raises(
+        InputError, match=r'prior names parameter "aa"\n  expected: a, b\n  try: "a"'
+    ):
+        adjoint(run, Prior([0.0], names=["aa"]))
+
+
+def test_initial_state_jacobian_by_complex_step_is_the_analytic_one(rng):
+    given = Parameters(FOLLOWING.values, initial_state, initial_state_p)
+    problem = FORMS["rhs"].analytic
+    gradient = steps_gradients("rhs", "rk4", False)[-1]
+    x = given.start(problem)
+    ours = FOLLOWING.pull_back(problem, x, gradient).getArray()
+    theirs = given.pull_back(problem, x, gradient).getArray()
+    np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-14)
