@@ -194,13 +194,14 @@ def minimize(
         J does not exist at the start, or the chosen line search cannot come back from a failure.
     """
     begin = time.perf_counter()
-    chosen = dict(options or {})
     tolerances = {
         "gradient_tolerance": gradient_tolerance,
         "relative_gradient_tolerance": relative_gradient_tolerance,
         "value_tolerance": value_tolerance,
     }
     complaints = _argument_complaints(method, tolerances, max_iterations, progress)
+    chosen: Options = {} if options is None else options
+    validate_names(chosen, "minimize options")
     x = _start(functional, x0)
     limits = _limits(functional.bounds() if bounds is None else bounds, x)
     complaints += _point_complaints(x, limits, "start()" if x0 is None else "x0")
@@ -208,7 +209,6 @@ def minimize(
         complaints += _bounds_complaints(method)
     if complaints:
         raise together(complaints, heading="minimize")
-    validate_names(chosen, "minimize options")
 
     report = _reporter(progress, functional.comm)
     copy: PETSc.Vec = x.copy()

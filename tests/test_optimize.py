@@ -308,6 +308,33 @@ def test_option_nobody_reads_is_an_error():
     assert functional.points == []
 
 
+def test_option_for_something_else_is_an_error_after_one_iteration_at_most():
+    functional = far_rosenbrock()
+    with pytest.raises(OptionError, match="ts_dt = 1"):
+        minimize(functional, options={"ts_dt": 1})
+    assert functional.points == []
+    with pytest.raises(OptionError, match="mat_lmvm_hist_size = 3"):
+        minimize(functional, options={"mat_lmvm_hist_size": 3})
+    assert len(functional.points) < 5
+    right = minimize(functional, options={"tao_lmvm_mat_lmvm_hist_size": 3})
+    assert right.converged
+    assert right.evaluations != minimize(functional).evaluations
+
+
+def test_views_are_printed(capfd):
+    minimize(far_rosenbrock(), options={"tao_view": None, "tao_converged_reason": None})
+    out = capfd.readouterr().out
+    assert "Tao Object" in out
+    assert "CONVERGED_GATOL" in out
+
+
+def test_nonmonotone_search_may_go_uphill():
+    options = {"tao_ls_type": "armijo", "tao_ls_armijo_memory_size": 5}
+    result = minimize(far_rosenbrock(), method="bqnls", options=options)
+    assert result.converged
+    assert np.diff(result.history.value).max() > 0.0
+
+
 def test_option_cannot_smuggle_in_another_type():
     functional = far_rosenbrock()
     with pytest.raises(InputError, match="unknown method 'nls'"):
@@ -370,6 +397,25 @@ def test_failed_solves_with_bounds(method):
     result = minimize(inside, method=method, bounds=(-5.0, 1.0), gradient_tolerance=1e-10)
     assert result.converged
     np.testing.assert_allclose(result.x.getArray(), np.minimum(TARGET, 1.0), atol=1e-9)
+
+
+@pytest.mark.parametrize("given", [{}, {"tao_ls_gtol": 0.5}])
+def test_line_search_is_as_strict_as_before_after_a_failed_solve(given):
+    def recorded(x):
+        value, gradient = rosenbrock(x)
+        slopes.append((x, gradient))
+        return value, gradient
+
+    slopes = []
+    functional = Closed(recorded, [-1.2, 1.0], domain=lambda x: np.hypot(*x) < 1.6)
+    result = minimize(functional, options=given)
+    assert result.failed_solves > 0
+    ends = np.cumsum(result.history.evaluations - result.history.failed_solves) - 1
+    accepted = [slopes[end] for end in ends]
+    for k in np.flatnonzero(result.history.failed_solves[1:] == 0):
+        (before, first), (after, last) = accepted[k : k + 2]
+        direction = after - before
+        assert abs(last @ direction) <= given.get("tao_ls_gtol", 0.9) * abs(first @ direction)
 
 
 def cliff(x):
