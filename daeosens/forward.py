@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import tempfile
+import uuid
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +21,7 @@ from daeosens.options import Scope, scoped_options
 from daeosens.problem import Problem
 from daeosens.stepping import Stepping, pinned_times
 from daeosens.steps.linear import linear_defaults
-from daeosens.trajectory import Checkpoint, Effort, Trajectory
+from daeosens.trajectory import HIT, Checkpoint, Effort, Trajectory
 
 NEWTON_DEFAULTS: Mapping[str, Any] = {"snes_rtol": 1e-11, "snes_stol": 1e-14, "snes_max_it": 50}
 """Tight, because the derivative of a step is that of the converged step."""
@@ -91,8 +93,10 @@ def solve(
     ts.setTimeStep(stepping.first_step)
     ts.setMaxSteps(stepping.max_steps)
     ts.setExactFinalTime(_TS.ExactFinalTime.MATCHSTEP)
-    if pinned.size:
-        ts.setEvaluationTimes(pinned.tolist())
+    # PETSc 3.26 reads beyond the list if all its times are reached before the first step.
+    ahead = pinned[pinned > stepping.t_span[0] + HIT * stepping.first_step]
+    if ahead.size:
+        ts.setEvaluationTimes(ahead.tolist())
     ts.setPreStep(log.before_step)
     ts.setMonitor(log.after_step)
     defaults = _defaults(problem, stepping, ts, checkpoint)
@@ -353,9 +357,12 @@ def _defaults(
 
 
 def _shared_folder(comm: PETSc.Comm) -> str:
-    """Make a temporary folder on rank 0; PETSc removes it with the trajectory."""
-    made = tempfile.mkdtemp(prefix="daeosens-") if comm.rank == 0 else ""
-    return comm.tompi4py().bcast(made)
+    """Name a temporary folder that PETSc makes and removes with the trajectory; the same everywhere.
+
+    It must not exist yet: PETSc 3.26 takes an existing folder for one in use.
+    """
+    name = f"daeosens-{uuid.uuid4().hex}" if comm.rank == 0 else ""
+    return str(Path(tempfile.gettempdir()) / comm.tompi4py().bcast(name))
 
 
 def _check_finished(ts: PETSc.TS, stepping: Stepping, log: _Log) -> None:

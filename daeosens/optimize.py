@@ -16,7 +16,7 @@ from petsc4py import PETSc
 
 from daeosens.arrays import Array, guarded, read, scatter
 from daeosens.descent import HEADING, Bounds, Descent, Iterate, Progress
-from daeosens.errors import InputError, nearest, together
+from daeosens.errors import InputError, OptionError, nearest, together
 from daeosens.functional import Functional
 from daeosens.options import Options, scoped_options, validate_names
 
@@ -121,11 +121,12 @@ class Result:
         """Return the summary, one fact a line."""
         first = self.history
         failed = f", {self.failed_solves} of them failed solves" if self.failed_solves else ""
-        failed += f", {self.restarts} restarts" if self.restarts else ""
+        failed += f", restarts: {self.restarts}" if self.restarts else ""
         outcome = "converged" if self.converged else "NOT converged"
+        iterations = f"{self.iterations} iteration{'s' if self.iterations != 1 else ''}"
         return "\n".join(
             [
-                f"minimize: {outcome} after {self.iterations} iterations, {self.seconds:.3g} s",
+                f"minimize: {outcome} after {iterations}, {self.seconds:.3g} s",
                 f"  reason         {self.message} ({self.reason})",
                 f"  method         {self.method}: {METHODS[self.method]}",
                 f"  value          {first.value[0]:.6e} -> {self.value:.6e}",
@@ -189,7 +190,7 @@ def minimize(
     InputError
         Unknown method, bounds a method would ignore, a start outside the bounds, NaN, wrong sizes.
     OptionError
-        An option nothing reads.
+        An option that nothing reads, or a value that TAO refuses.
     SolveError
         J does not exist at the start, or the chosen line search cannot come back from a failure.
     """
@@ -225,8 +226,7 @@ def minimize(
         views = {name: value for name, value in chosen.items() if "view" in name}
         others = {name: value for name, value in chosen.items() if "view" not in name}
         with scoped_options(code=views), scoped_options(code=others) as scope:
-            tao.setFromOptions()
-            method = _final_method(tao, limits)
+            method = _read_options(tao, limits)
             descent.attach(tao)
             tao.setUp()
             scope.check_used()
@@ -384,8 +384,13 @@ def _reporter(progress: bool | Progress | None, comm: PETSc.Comm) -> Progress | 
     return write
 
 
-def _final_method(tao: PETSc.TAO, limits: Bounds | None) -> str:
-    """Return the TAO type that the options left, if it is one of ours."""
+def _read_options(tao: PETSc.TAO, limits: Bounds | None) -> str:
+    """Let TAO read its options, and return the TAO type that they leave if it is one of ours."""
+    try:
+        tao.setFromOptions()
+    except PETSc.Error as error:
+        cause = str(error).splitlines()[-1].removeprefix("[0] ")
+        raise OptionError(f"TAO refuses an option: {cause}") from error
     method = tao.getType()
     complaints = _argument_complaints(method, {}, 0, None)
     if not complaints and limits is not None:

@@ -10,8 +10,8 @@ from importlib import resources
 from daeosens.errors import nearest
 
 NESTED = re.compile(
-    r"(mg|fas)_(levels|coarse|fine)_|(sub|fieldsplit|npc|inner|esteig|redundant|redistribute|telescope"
-    r"|galerkin|exotic|deflation|hmg_inner|fetidp|lsc|schur|pc_bddc|pc_gamg|pc_lmvm|mat_lmvm_j0)_"
+    r"(mg|fas)_(levels|coarse|fine)_|(sub|fieldsplit|npc|inner|esteig|redundant|redistribute"
+    r"|telescope|callbacks|misfit|galerkin|exotic|deflation|hmg_inner|fetidp|lsc|schur|pc_bddc|pc_gamg|pc_lmvm|mat_lmvm_j0)_"
     r"|ksp_(?=ksp_|pc_)|tao_\w+?_(?=ksp_|pc_|mat_|tao_)"
 )
 """Prefixes of the solvers inside solvers, which PETSc makes at set-up or at the first solve."""

@@ -222,7 +222,7 @@ def _text(value: object) -> str | None:
     if value is None or value is True:
         return None
     plain: object = value.tolist() if isinstance(value, np.ndarray) else value
-    if isinstance(plain, Sequence) and not isinstance(plain, str) and len(plain):
+    if isinstance(plain, Sequence) and not isinstance(plain, str | bytes) and len(plain):
         return ",".join(_word(item) for item in cast("Sequence[object]", plain))
     return _word(plain) or None
 
@@ -241,7 +241,8 @@ def _faults(options: Options, where: str) -> Iterator[str]:
         try:
             _text(value)
         except TypeError:
-            yield f"{name} = {value!r} ({where}): not a value for an option"
+            shown = " ".join(repr(value).split())
+            yield f"{name} = {shown} ({where}): not a value for an option"
 
 
 def _refuse(heading: str, lines: Iterable[str]) -> None:

@@ -1,0 +1,59 @@
+# Telling what goes on: messages, progress of a long command, the real error when one fails.
+
+say() { printf '%s\n' "$*"; }
+
+# die WHAT REMEDY: one error, in the form of the library's own, and the end.
+die() {
+    printf '\nerror: %s\n  try: %s\n' "$1" "$2" >&2
+    exit 1
+}
+
+elapsed() { printf '%d:%02d' $((($1) / 60)) $((($1) % 60)); }
+
+# What the log says just now: a count while PETSc compiles its files, else its last line.
+phase() {
+    local compiled
+    compiled=$(grep -cE '^ *(CC|CXX) ' "$1" || true)
+    if [ "$compiled" -gt 0 ] && tail -n 1 "$1" | grep -qE '^ *(CC|CXX) '; then
+        printf '%d files compiled' "$compiled"
+    else
+        tail -c 2000 "$1" | tr '\r' '\n' | grep -E '[[:alnum:]]' | tail -n 1 | sed 's/^ *//' | cut -c 1-70 || true
+    fi
+}
+
+running=""          # process group of the command that run_logged waits for
+stop_running() { [ -z "$running" ] || kill -- "-$running" 2>/dev/null || true; }
+
+# run_logged LOG WHAT COMMAND...: run a command with its output in LOG, show the time it takes and
+# what it is at.  Its status is returned; on failure the end of the log is printed.
+run_logged() {
+    local log=$1 what=$2 start=$SECONDS status=0 told=0 now
+    shift 2
+    mkdir -p "$(dirname "$log")"
+    # a process group of its own, to be stopped as one; no lock held, so that none outlives us
+    setsid "$@" >"$log" 2>&1 </dev/null 9>&- &
+    running=$!
+    while kill -0 "$running" 2>/dev/null; do
+        now=$((SECONDS - start))
+        if [ -t 1 ]; then
+            printf '\r\033[K  %s  %s: %s' "$(elapsed $now)" "$what" "$(phase "$log")"
+        elif [ $((now - told)) -ge 30 ]; then
+            told=$now
+            say "  $(elapsed $now)  $what: $(phase "$log")"
+        fi
+        sleep 0.2
+    done
+    wait "$running" || status=$?
+    running=""
+    [ ! -t 1 ] || printf '\r\033[K'
+    if [ "$status" -eq 0 ]; then
+        say "  $(elapsed $((SECONDS - start)))  $what: done"
+    else
+        {
+            printf '\n%s failed (status %d) after %s. The end of %s:\n' \
+                "$what" "$status" "$(elapsed $((SECONDS - start)))" "$log"
+            tail -n 25 "$log" | sed 's/^/  | /'
+        } >&2
+    fi
+    return "$status"
+}
