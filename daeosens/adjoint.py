@@ -9,7 +9,7 @@ from typing import Literal, overload
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens.arrays import QUIET, Array, gather
+from daeosens.arrays import QUIET, Array, gather, unwrapped
 from daeosens.cost import Cost, points_by_step
 from daeosens.errors import InputError
 from daeosens.objective import Objective
@@ -56,6 +56,7 @@ def adjoint(
     trajectory: Trajectory, objective: Sequence[Objective], engine: Engine = "steps"
 ) -> list[Gradient]: ...
 @QUIET
+@unwrapped
 def adjoint(
     trajectory: Trajectory,
     objective: Objective | Sequence[Objective],
@@ -123,6 +124,7 @@ def adjoint(
 
 
 @QUIET
+@unwrapped
 def evaluate(trajectory: Trajectory, objective: Objective) -> float:
     """Return the value of a cost on a trajectory; collective.
 

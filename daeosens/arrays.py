@@ -6,7 +6,8 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from functools import wraps
+from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,9 @@ from daeosens.errors import DaeosensError, InputError, SolveError
 Array: TypeAlias = npt.NDArray[np.float64]
 Parameters: TypeAlias = "Array | PETSc.Vec"
 """Parameter values as callbacks see them: a few numbers [m], or one distributed field."""
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
 
 QUIET = np.errstate(over="ignore", divide="ignore", invalid="ignore")
 """Decorator: what callbacks return is checked, so NumPy need not warn about it as well."""
@@ -153,6 +157,25 @@ def guarded(callback: Callable[..., Any], name: str, comm: PETSc.Comm) -> Callab
             if aborts and not isinstance(error, DaeosensError):
                 abort(error)
             raise
+
+    return call
+
+
+def unwrapped(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """Decorate a function that calls PETSc: exceptions of callbacks leave it as they were raised.
+
+    petsc4py 3.26 wraps an exception each time it passes through PETSc: a PETSc.Error caused by it.
+    """
+
+    @wraps(function)
+    def call(*arguments: Arguments.args, **keywords: Arguments.kwargs) -> Result:
+        try:
+            return function(*arguments, **keywords)
+        except PETSc.Error as error:
+            original: BaseException = error
+            while isinstance(original, PETSc.Error) and original.__cause__ is not None:
+                original = original.__cause__
+        raise original
 
     return call
 

@@ -58,11 +58,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         text, healthy = doctor.report()
         sys.stdout.write(f"{text}\n")
         return 0 if healthy else 1
-    words = [word for name, value in petsc.items() for word in (f"-{name}", value) if word]
-    if arguments.command == "check":
-        words.append("--check")
-    elif arguments.output:
-        words += ["--output", arguments.output]
+    words = ["--check"] if arguments.command == "check" else []
+    if arguments.command == "run" and arguments.output:
+        words = ["--output", arguments.output]
+    words += [word for name, value in petsc.items() for word in (f"-{name}", value) if word]
     try:
         return run(Path(arguments.config), words, arguments.n)
     except InputError as error:
@@ -168,11 +167,16 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, text in (("run", RUN), ("check", CHECK), ("doctor", DOCTOR)):
+    for name, text, usage in (
+        ("run", RUN, "%(prog)s [-n N] CONFIG [--output DIR] [-petsc_option [value] ...]"),
+        ("check", CHECK, "%(prog)s [-n N] CONFIG [-petsc_option [value] ...]"),
+        ("doctor", DOCTOR, "%(prog)s"),
+    ):
         command = commands.add_parser(
             name,
             help=text.partition(".")[0].partition(":")[0],
             description=text,
+            usage=usage,
             epilog=EXIT_CODES if name != "doctor" else None,
             formatter_class=argparse.RawDescriptionHelpFormatter,
             allow_abbrev=False,

@@ -39,10 +39,13 @@ class Difference:
         The derivative; NaN where no sample was finite.
     error : array [n_local]
         Its estimated error.
+    rounding : array [n_local]
+        The part of it that the rounding of the function explains.
     """
 
     values: Array
     error: Array
+    rounding: Array
 
 
 def typical_sizes(x: PETSc.Vec) -> PETSc.Vec:
@@ -112,9 +115,9 @@ def directions(x: PETSc.Vec, seed: int) -> list[PETSc.Vec]:
 def difference(function: Callable[[float], Array], comm: PETSc.Comm, levels: int) -> Difference:
     """Return the derivative of ``function(h)`` [n_local] at h = 0.  Collective.
 
-    Central differences with steps h, h/2, h/4, ..., extrapolated to step zero; for each component the
-    entry of the table that differs least from its neighbours.  Steps at which the function is not
-    finite or raises ``SolveError`` (on every rank) are left out.
+    Central differences with steps h, h/2, h/4, ..., extrapolated to step zero; for each component
+    the entry of the table that differs least from its neighbours.  Steps at which the function is
+    not finite or raises ``SolveError`` (on every rank) are left out.
 
     Source
     ------
@@ -123,6 +126,7 @@ def difference(function: Callable[[float], Array], comm: PETSc.Comm, levels: int
     at_zero = function(0.0)
     best = np.full(at_zero.shape, np.nan)
     error = np.full(at_zero.shape, np.inf)
+    rounding = np.zeros(at_zero.shape)
     size = np.abs(at_zero)
     above: list[Array] = []
     for level in range(levels):
@@ -137,14 +141,13 @@ def difference(function: Callable[[float], Array], comm: PETSc.Comm, levels: int
         for column in range(min(len(above), HIGHEST_COLUMN)):
             factor = 4.0 ** (column + 1)
             row.append((factor * row[column] - above[column]) / (factor - 1.0))
-            change = np.maximum(
-                np.abs(row[-1] - row[column]), np.abs(row[-1] - above[column])
-            )
+            change = np.maximum(np.abs(row[-1] - row[column]), np.abs(row[-1] - above[column]))
             better = change + noise < error
             best = np.where(better, row[-1], best)
             error = np.where(better, change + noise, error)
+            rounding = np.where(better, noise, rounding)
         above = row
-    return Difference(best, error)
+    return Difference(best, error, rounding)
 
 
 def _pair(
@@ -173,19 +176,19 @@ class Comparison:
     Attributes
     ----------
     error : float
-        Largest relative deviation that the error of the differences does not explain; where there is
-        none, the largest deviation relative to its row.
-    explained : bool
-        The error of the differences explains every deviation (or it is below the tolerance).
-    uncertainty : float
-        Largest relative error estimate of the differences themselves.
+        Relative deviation of the worst wrong entry; where none is wrong, the largest deviation
+        relative to the largest entry of its row.
+    wrong : bool
+        Some deviation is above the tolerance and not explained by the error of the differences.
+    unclear : bool
+        Some deviation is above the tolerance, and the function too rough there to say who is wrong.
     where : str
-        The worst entry in words.
+        The worst wrong entry in words.
     """
 
     error: float
-    explained: bool
-    uncertainty: float
+    wrong: bool
+    unclear: bool
     where: str
 
 
@@ -217,26 +220,25 @@ def compare(
     ranks = comm.tompi4py()
     values = np.column_stack([one.values for one in expected])
     doubt = np.column_stack([one.error for one in expected])
+    rounding = np.column_stack([one.rounding for one in expected])
     known = np.isfinite(values)
-    rows = np.where(known, np.abs(values), 0.0).max(axis=1, initial=0.0)[:, None]
-    overall = max(ranks.allgather(float(rows.max(initial=0.0))))
-    smallest = np.finfo(float).tiny
-    row_size = rows + 1e-8 * overall + smallest
-    entry_size = np.where(known, np.abs(values), 0.0) + 1e-3 * rows + 1e-8 * overall + smallest
+    sizes = np.where(known, np.abs(values), 0.0)
+    rows = sizes.max(axis=1, initial=0.0)[:, None]
+    floor = 1e-8 * max(ranks.allgather(float(rows.max(initial=0.0)))) + np.finfo(float).tiny
     with np.errstate(invalid="ignore", over="ignore"):
-        deviation = np.where(known, np.abs(given - values), 0.0)
-        deviation = np.where(np.isfinite(given), deviation, np.inf)
-        relative = deviation / entry_size
-        offending = (relative > tolerance) & ~(deviation <= 10.0 * doubt)
-        usual = float((deviation / row_size).max(initial=0.0))
-        uncertainty = float(np.where(known, doubt / row_size, np.inf).max(initial=0.0))
-    worst, words = 0.0, ""
-    if offending.any():
-        i, k = (int(j) for j in np.unravel_index(np.where(offending, relative, -1.0).argmax(), values.shape))
-        worst = float(relative[i, k])
-        words = describe(i, k, float(given[i, k]), float(values[i, k]))
-    reports = ranks.allgather((worst, words, usual, uncertainty))
+        deviation = np.where(np.isfinite(given), np.abs(given - values), np.inf)
+        deviation = np.where(known, deviation, 0.0)
+        relative = deviation / (sizes + 1e-3 * rows + floor)
+        large, explained = relative > tolerance, deviation <= 10.0 * doubt
+        usual = float((deviation / (rows + floor)).max(initial=0.0))
+    unclear = bool((~known | (large & explained & (doubt > 100.0 * rounding))).any())
+    wrong = large & ~explained
+    worst, words = -1.0, ""
+    if wrong.any():
+        order = np.where(wrong, relative, -1.0)
+        i, k = (int(j) for j in np.unravel_index(order.argmax(), order.shape))
+        worst, words = float(order[i, k]), describe(i, k, float(given[i, k]), float(values[i, k]))
+    reports = ranks.allgather((worst, words, usual, unclear))
     found = max(reports, key=lambda report: report[0])
-    explained = found[0] == 0.0
-    error = max(report[2] for report in reports) if explained else found[0]
-    return Comparison(error, explained, max(report[3] for report in reports), found[1])
+    error = found[0] if found[0] >= 0 else max(report[2] for report in reports)
+    return Comparison(error, found[0] >= 0, any(report[3] for report in reports), found[1])

@@ -11,7 +11,6 @@ from daeosens.derivatives import ComplexStep
 from daeosens.lowering import (
     Lowering,
     Matrix,
-    has_zero_rows,
     make_frame,
     mass_derivative,
     mass_p_derivative,
@@ -104,7 +103,6 @@ def ODE(  # noqa: N802 (a noun of the public interface)
         residual_p=residual_p,
         residual_t_function=residual_t,
         constant_mass=mass_u is None,
-        algebraic=has_zero_rows(residual_udot, frame) if mass_u is None else False,
         coloring=coloring,
         **frame.fields(),
     )

@@ -13,12 +13,13 @@ import numpy as np
 import numpy.typing as npt
 from petsc4py import PETSc
 
-from daeosens.arrays import QUIET, largest
+from daeosens.arrays import QUIET, largest, unwrapped
 from daeosens.errors import DaeosensError, InputError, SolveError, UnsupportedError
 from daeosens.matrices import SystemMatrix
 from daeosens.methods import Method
 from daeosens.options import Scope, scoped_options
 from daeosens.problem import Problem
+from daeosens.refusals import refuse_unsound_steps
 from daeosens.stepping import Stepping, pinned_times
 from daeosens.steps.linear import linear_defaults
 from daeosens.trajectory import HIT, Checkpoint, Effort, Trajectory
@@ -30,6 +31,7 @@ _TS: Any = PETSc.TS  # the stubs of petsc4py 3.26 give enumerations the wrong ty
 
 
 @QUIET
+@unwrapped
 def solve(
     problem: Problem,
     u0: npt.ArrayLike | PETSc.Vec,
@@ -81,11 +83,11 @@ def solve(
         PETSc.garbage_cleanup(problem.comm)  # petsc4py delays the destruction of parallel objects
     if checkpoint not in ("states", "memory", "disk"):
         raise InputError(f"checkpoint = {checkpoint!r}", expected='"states", "memory" or "disk"')
-    _refuse_shrinking_steps(problem, stepping)
     state = problem.admit_state(u0)
     parameters = problem.admit_parameters(p)
     pinned = pinned_times(stepping, t_eval)
     method = stepping.resolved_method
+    refuse_unsound_steps(problem, stepping, state, parameters)
     log = _Log(problem, stepping)
     ts = _make_ts(problem, method, stepping.t_span[0], state, parameters, record=checkpoint)
     ts.setTime(stepping.t_span[0])
@@ -117,6 +119,8 @@ def solve(
         raise
     except PETSc.Error as error:
         ts.destroy()
+        if error.__cause__ is not None:  # a callback's exception
+            raise
         raise SolveError(
             f"TS failed after t = {log.last_time:.9g}: {str(error).splitlines()[-1]}",
             expected=f"t = {stepping.t_span[1]:g}",
@@ -290,20 +294,6 @@ def _make_ts(
     return ts
 
 
-def _refuse_shrinking_steps(problem: Problem, stepping: Stepping) -> None:
-    """Refuse the midpoint rule with error control for algebraic variables.
-
-    They oscillate undamped, so the error estimate does not fall with the step size and PETSc 3.26
-    shrinks the step until it divides by zero.
-    """
-    if problem.algebraic and stepping.adaptive and stepping.resolved_method.name == "midpoint":
-        raise UnsupportedError(
-            'adaptive "midpoint" for a mass matrix with rows of zeros',
-            expected="steps whose algebraic variables are damped",
-            remedy='"cn", "beuler" or "theta:<value>", or fixed steps',
-        )
-
-
 def _set_rhs_derivatives(ts: PETSc.TS, problem: Problem, t: float, u: PETSc.Vec, p: Any) -> None:
     matrix_u = problem.rhs_u.create(t, u, p)
 
@@ -353,11 +343,13 @@ def _defaults(
         defaults["ts_trajectory_type"] = "memory" if checkpoint == "memory" else "basic"
         if checkpoint == "disk":
             defaults["ts_trajectory_dirname"] = _shared_folder(problem.comm)
+            # PETSc 3.26 writes options beside each state, and reads them back into the database.
+            defaults["viewer_binary_skip_info"] = None
     return defaults
 
 
 def _shared_folder(comm: PETSc.Comm) -> str:
-    """Name a temporary folder that PETSc makes and removes with the trajectory; the same everywhere.
+    """Name a temporary folder, which PETSc makes and removes with the trajectory.  Collective.
 
     It must not exist yet: PETSc 3.26 takes an existing folder for one in use.
     """

@@ -161,19 +161,6 @@ def mass_derivative(mass: Any, frame: Frame) -> tuple[Derivative | None, Callabl
     return Derivative(lambda *_point: frame.template(), fill), mass
 
 
-def has_zero_rows(mass: Derivative | None, frame: Frame) -> bool:
-    """Return whether a constant mass matrix has algebraic rows: M x = 0 there for a generic x."""
-    if mass is None:
-        return False
-    x, product = frame.state.duplicate(), frame.state.duplicate()
-    start, end = x.getOwnershipRange()
-    write(x, np.cos(1.0 + np.arange(start, end)))
-    mass.create().mult(x, product)
-    product.abs()
-    least: Any = product.min()
-    return least[1] == 0.0
-
-
 def mass_p_derivative(
     mass: Callable[..., Any], mass_p: Callable[..., Any] | None, frame: Frame
 ) -> Derivative:

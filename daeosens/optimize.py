@@ -389,7 +389,7 @@ def _read_options(tao: PETSc.TAO, limits: Bounds | None) -> str:
     try:
         tao.setFromOptions()
     except PETSc.Error as error:
-        cause = str(error).splitlines()[-1].removeprefix("[0] ")
+        cause = str(error).splitlines()[-1].partition("] ")[2]
         raise OptionError(f"TAO refuses an option: {cause}") from error
     method = tao.getType()
     complaints = _argument_complaints(method, {}, 0, None)

@@ -11,8 +11,8 @@ from daeosens.errors import nearest
 
 NESTED = re.compile(
     r"(mg|fas)_(levels|coarse|fine)_|(sub|fieldsplit|npc|inner|esteig|redundant|redistribute"
-    r"|telescope|callbacks|misfit|galerkin|exotic|deflation|hmg_inner|fetidp|lsc|schur|pc_bddc|pc_gamg|pc_lmvm|mat_lmvm_j0)_"
-    r"|ksp_(?=ksp_|pc_)|tao_\w+?_(?=ksp_|pc_|mat_|tao_)"
+    r"|telescope|galerkin|exotic|deflation|hmg_inner|fetidp|lsc|schur|callbacks|misfit"
+    r"|pc_bddc|pc_gamg|pc_lmvm|mat_lmvm_j0)_|ksp_(?=ksp_|pc_)|tao_\w+?_(?=ksp_|pc_|mat_|tao_)"
 )
 """Prefixes of the solvers inside solvers, which PETSc makes at set-up or at the first solve."""
 
@@ -61,7 +61,7 @@ def is_late(name: str) -> bool:
     >>> [is_late(name) for name in ("ts_view", "ts_rtol", "sub_pc_type", "sub_pc_tpye")]
     [True, False, True, False]
     """
-    late = any(pattern.match(name.lower()) for pattern in (NESTED, EXTERNAL, LATE))
+    late = any(pattern.match(name.lower()) for pattern in (NESTED, LATE))
     return late and is_known(name)
 
 
@@ -87,9 +87,9 @@ def advice(prefix: str, name: str) -> str:
     """
     if is_known(name):
         return "PETSc has it, but not for the methods and types chosen here"
-    inner = NESTED.match(name.lower())
-    front = [prefix, prefix + inner.group()] if inner else [prefix]
-    guess = nearest(
-        prefix + name, (start + known for start in front for known in known_options().values())
-    )
+    lower = name.lower()
+    inner = NESTED.match(lower)
+    fronts = [prefix, prefix + inner.group()] if inner else [prefix]
+    known = (front + option for front in fronts for option in known_options().values())
+    guess = nearest(prefix + lower, known)
     return f"did you mean {guess}?" if guess else "PETSc has none of a similar name"

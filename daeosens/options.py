@@ -224,7 +224,7 @@ def _text(value: object) -> str | None:
     plain: object = value.tolist() if isinstance(value, np.ndarray) else value
     if isinstance(plain, Sequence) and not isinstance(plain, str | bytes) and len(plain):
         return ",".join(_word(item) for item in cast("Sequence[object]", plain))
-    return _word(plain) or None
+    return _word(plain)
 
 
 def _shown(name: str, text: str | None) -> str:

@@ -43,8 +43,6 @@ class Problem:
         F_udot does not depend on the parameters.
     udot_nonlinear : bool
         F_udot may depend on the state or its rate.
-    algebraic : bool
-        The mass matrix is known to have rows of zeros.
     """
 
     form: Form
@@ -65,7 +63,6 @@ class Problem:
     residual_t_function: VecFunction
     constant_mass: bool = True
     udot_nonlinear: bool = False
-    algebraic: bool = False
     coloring: bool = False
 
     @property

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from petsc4py import PETSc
 
-from daeosens.arrays import Array, finite_array, read, scatter, write
+from daeosens.arrays import QUIET, Array, finite_array, read, scatter, unwrapped, write
 from daeosens.cost import Densities, change
 from daeosens.errors import InputError
 from daeosens.objective import Objective
@@ -50,6 +50,8 @@ class Tangent:
         """Return the derivative [n] of the state at a step time."""
         return self.states[self.trajectory.index(t)]
 
+    @QUIET
+    @unwrapped
     def derivative(self, objective: Objective) -> float:
         """Return the directional derivative of a cost.  Collective."""
         trajectory, p = self.trajectory, self.trajectory.p
@@ -68,6 +70,8 @@ class Tangent:
         return result
 
 
+@QUIET
+@unwrapped
 def tangent(
     trajectory: Trajectory,
     du0: npt.ArrayLike | PETSc.Vec | None = None,
@@ -144,6 +148,8 @@ class Sensitivities:
     sweep: str
 
 
+@QUIET
+@unwrapped
 def sensitivities(
     trajectory: Trajectory, t: float | None = None, with_respect_to: Sequence[str] = ("u0", "p")
 ) -> Sensitivities:

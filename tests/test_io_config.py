@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import pytest
 
-from daeosens.errors import InputError
+from daeosens.errors import InputError, together
 from daeosens.io.config import config_help, read_config
 from daeosens.io.schema import between, existing_file, increasing, length, noun, positive
 
@@ -169,9 +169,35 @@ def test_array_of_the_wrong_length_names_the_length(read):
     ]
 
 
+@dataclass(frozen=True)
+class Strict:
+    low: float = 0.0
+    high: float = 1.0
+
+    def __post_init__(self) -> None:
+        raise together(["low = 2 is above high", "the rest too"], heading="Strict")
+
+
+@dataclass(frozen=True)
+class Outer:
+    inner: Strict
+
+
+def test_several_complaints_of_a_section_get_their_dotted_keys(tmp_path):
+    path = tmp_path / "config.toml"
+    path.write_text("[inner]\n", encoding="utf-8")
+    with pytest.raises(InputError) as caught:
+        read_config(path, Outer)
+    assert str(caught.value).splitlines() == [
+        f"{path}: 2 problems",
+        "  - inner.low = 2 is above high",
+        "  - inner: the rest too",
+    ]
+
+
 def test_conditions_between_keys_carry_the_section(read):
     assert problems(read, GOOD + "[stepping]\nt_span = [1, 0]")[0] == (
-        "stepping: t_span is reversed"
+        "stepping.t_span is reversed"
     )
 
 

@@ -730,6 +730,7 @@ del result
 """
 
 
+@pytest.mark.skipif(MPI.COMM_WORLD.size > 1, reason="starts an MPI program of its own")
 def test_no_petsc_object_is_left_behind():
     tests = Path(__file__).parent
     code = LEAK.format(tests=str(tests), root=str(tests.parent))

@@ -160,6 +160,13 @@ def test_prefix_keeps_the_solvers_of_one_program_apart():
     assert database() == {}
 
 
+def test_prefix_ignores_case_and_is_part_of_what_is_reported(command_line: CommandLine):
+    command_line("-slow_ts_max_steps 3")
+    with scoped_options(code={"ts_max_steps": 5, "ts_rtoll": 1}, prefix="Slow_") as scope:
+        assert database() == {"slow_ts_max_steps": "3", "slow_ts_rtoll": "1"}
+        assert 'Slow_ts_rtoll = 1 (code): did you mean "Slow_ts_rtol"?' in raised(scope)
+
+
 # ---- restoring -----------------------------------------------------------------------------------
 
 
@@ -354,6 +361,7 @@ def test_known_names_pass(name: str):
         ("tao_gatoll", "tao_gatol"),
         ("sub_pc_tpye", "sub_pc_type"),
         ("mg_levels_1_ksp_tpye", "mg_levels_ksp_type"),
+        ("SUB_pc_tpye", "sub_pc_type"),
         ("slow_ts_rtoll", "slow_ts_rtol"),
         ("slow_sub_pc_tpye", "slow_sub_pc_type"),
     ],

@@ -15,7 +15,7 @@ from daeosens.io.config import config_help
 EXIT_CODES = """exit codes:
   0  converged (with --check: all derivatives right)
   1  not converged, or the computation failed
-  2  bad input: configuration, data, options; nothing was computed"""
+  2  bad input: arguments, configuration, data, PETSc options"""
 
 _PETSC_KEY = re.compile(r"-(?!(?:inf|nan)(?:inity)?$)[A-Za-z][\w.-]*$", re.IGNORECASE)
 

@@ -10,9 +10,8 @@ of them reads the array back.  File names inside are relative: the folder can be
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar
 
 import h5py
 import numpy as np
@@ -22,38 +21,12 @@ from petsc4py import PETSc
 from daeosens.arrays import read, write
 from daeosens.errors import DaeosensError, InputError, nearest
 from daeosens.io.agreement import on_every_rank, on_first_rank
+from daeosens.io.blocks import Block, block_of
 from daeosens.io.files import require_file
 
 Array: TypeAlias = npt.NDArray[np.float64]
 T = TypeVar("T")
 _h5: Any = h5py  # untyped
-
-
-@dataclass(frozen=True)
-class Block:
-    """The part of an array that one rank owns: whole shape, first index and extent by axis."""
-
-    shape: tuple[int, ...]
-    start: tuple[int, ...]
-    extent: tuple[int, ...]
-
-    @property
-    def region(self) -> tuple[slice, ...]:
-        """The block as an index into the whole array."""
-        return tuple(slice(s, s + e) for s, e in zip(self.start, self.extent, strict=True))
-
-
-def block_of(vec: PETSc.Vec) -> Block:
-    """Say which part of the stored array belongs to this rank."""
-    dm = vec.getDM()
-    if dm.handle and dm.getType() == PETSc.DM.Type.DA:  # without a DM the handle is 0 (PETSc 3.26)
-        da = cast("PETSc.DMDA", dm)
-        starts, extents = da.getCorners()
-        dof = da.getDof()
-        shape = (*da.getSizes()[::-1], dof)
-        return Block(shape, (*starts[::-1], 0), (*extents[::-1], dof))
-    start, end = vec.getOwnershipRange()
-    return Block((vec.getSize(),), (start,), (end - start,))
 
 
 def write_array(path: Path, name: str, values: npt.ArrayLike | str) -> None:

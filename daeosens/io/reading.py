@@ -198,8 +198,18 @@ def read_table(reading: Reading, key: str, table: dict[str, Any], config_class: 
     try:
         return config_class(**read)
     except (InputError, ValueError) as error:
-        reading.problems.append(f"{key}: {error}".removeprefix(": ").replace("\n", "\n  "))
+        reading.problems.extend(_dotted(key, list(keys), str(error)))
         return None
+
+
+def _dotted(key: str, names: list[str], message: str) -> list[str]:
+    """Split a message of several complaints; one that begins with a key gets its dotted name."""
+    head, *complaints = message.split("\n  - ")
+    prefix = f"{key}." if key else ""
+    return [
+        f"{prefix}{line}" if line.split(" ")[0] in names else f"{key}: {line}".removeprefix(": ")
+        for line in complaints or [head.replace("\n", "\n  ")]
+    ]
 
 
 def _note_unknown(

@@ -13,7 +13,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 from daeosens.errors import InputError

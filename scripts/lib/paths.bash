@@ -1,8 +1,10 @@
 # Where things are; sourced by setup, test, demo and check.
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
-venv=${DAEOSENS_VENV:-$root/.venv}
+venv=$(realpath -m "${DAEOSENS_VENV:-$root/.venv}")
+# shellcheck disable=SC2034 # used by setup
 cache=${DAEOSENS_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/daeosens}
+cache=$(realpath -m "$cache")
 stamp=$venv/daeosens-setup # what the environment was made from; written last
 
 # Run programs of the environment from here on, under the settings for mpiexec.

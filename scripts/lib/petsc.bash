@@ -55,10 +55,10 @@ print("machine", platform.machine(), platform.libc_ver())'
     else
         echo "petsc $petsc_version"
         echo "configure $configure_options"
-        echo "mpicc $(readlink -f "$(command -v mpicc)")"
+        echo "mpicc $(command -v mpicc) $(readlink -f "$(command -v mpicc)")"
         # the names are replaced by the preprocessor where they are defined
         printf '#include <mpi.h>\nmpi OMPI_MAJOR_VERSION OMPI_MINOR_VERSION OMPI_RELEASE_VERSION MPICH_VERSION\n' |
-            mpicc -E - | tail -n 1
+            mpicc -E -x c /dev/stdin | tail -n 1
         echo "compiler $(mpicc --version | head -n 1)"
         echo "blas $(readlink -f "$(cc -print-file-name=libopenblas.so)")"
     fi
@@ -123,12 +123,12 @@ build_step() {
         "mend what the lines above name and run scripts/setup again (whole logs: $cache/logs)"
 }
 
-# Remove a folder in which an orphan of an interrupted build may still be writing: it soon fails.
+# Remove folders; an orphan of an interrupted build may still be writing there: it soon fails.
 remove() {
     local attempt
-    for attempt in 1 2 3 4 5 6 7 8 9 10; do
-        rm -rf "$1" 2>/dev/null && return
-        sleep "$((attempt / 2))"
+    for attempt in 1 2 3 4 5 6; do
+        rm -rf "$@" 2>/dev/null && return
+        sleep "$attempt"
     done
-    rm -rf "$1"
+    rm -rf "$@"
 }

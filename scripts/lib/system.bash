@@ -1,13 +1,11 @@
 # Programs and libraries that only the system can give.
 
-# Is there a Python that can make environments?  Prints it: python3 if it is new enough, else a newer one.
+# The Python to use: python3 if it is new enough, else a newer one; status 1 if there is none.
 find_python() {
     local candidate
     for candidate in "${DAEOSENS_PYTHON:-python3}" python3.14 python3.13 python3.12 python3.11; do
-        if "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
-            command -v "$candidate"
+        "$candidate" -c 'import sys; sys.version_info < (3, 11) and sys.exit(1); print(sys.executable)' 2>/dev/null &&
             return
-        fi
     done
     return 1
 }
@@ -16,7 +14,7 @@ find_python() {
 links_with() {
     local compiler=$1
     shift
-    echo 'int main(void) { return 0; }' | "$compiler" -x c - -o /dev/null "$@" 2>/dev/null
+    echo 'int main(void) { return 0; }' | "$compiler" -x c /dev/stdin -o /dev/null "$@" 2>/dev/null
 }
 
 # missing_packages PYTHON NEEDS_PETSC: one line for each thing that is missing: Debian package, what it is for.

@@ -1,0 +1,310 @@
+"""Other ways to the same derivatives, to compare with; each says when it fails.
+
+Differences, forward sensitivities by the variational equations, and adjoints by the continuous
+adjoint equations.  For work, use ``adjoint`` and ``tangent``: they are exact for the steps taken.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from petsc4py import PETSc
+
+from daeosens.adjoint import Gradient, evaluate
+from daeosens.arrays import Array, gather, largest, read, write
+from daeosens.augmented import Augmented, block_diagonal
+from daeosens.cost import Cost
+from daeosens.differences import typical_sizes, unit
+from daeosens.equations import ODE
+from daeosens.errors import InputError, UnsupportedError
+from daeosens.forward import solve
+from daeosens.functional import Functional
+from daeosens.matrices import Derivative
+from daeosens.objective import Objective
+from daeosens.problem import Problem
+from daeosens.stepping import Stepping
+from daeosens.tangent import Sensitivities
+from daeosens.trajectory import Trajectory
+
+Scheme = Literal["forward", "central"]
+Mode = Literal["backsolve", "interpolating"]
+
+ORDERS: dict[str, int] = {"forward": 1, "central": 2}
+"""Difference schemes and their orders."""
+
+# ---- finite differences --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Differences:
+    """A gradient by differences.
+
+    Attributes
+    ----------
+    gradient : Vec [n]
+        dJ/dx.
+    step : Vec [n]
+        The step that was taken in each component.
+    evaluations : int
+        How often J was evaluated.
+    scheme : str
+        "forward" or "central".
+    """
+
+    gradient: PETSc.Vec
+    step: PETSc.Vec
+    evaluations: int
+    scheme: Scheme
+
+    def __str__(self) -> str:
+        least, most = (float(bound[1]) for bound in _ends(self.step))
+        return (
+            f"{self.scheme} differences: {self.evaluations} evaluations, "
+            f"steps {least:.3g} ... {most:.3g}"
+        )
+
+
+def finite_differences(
+    functional: Functional,
+    x: PETSc.Vec | None = None,
+    scheme: Scheme = "forward",
+    step: float | None = None,
+) -> Differences:
+    """Return the gradient of a functional by differences, one component at a time.  Collective.
+
+    Fails by design: n (central: 2n) evaluations, and at best half (central: two thirds) of the
+    digits of J, which themselves are no more than the solver's tolerances leave.  A step that suits
+    one component may be too large or too small for another; with adaptive steps J jumps by about
+    their tolerance, and small steps see only that.
+
+    Parameters
+    ----------
+    functional : Functional
+        Anything with ``start`` and ``value``.
+    x : Vec [n], optional
+        The point; ``functional.start()`` by default.
+    scheme : "forward" or "central"
+        (J(x + h) - J(x)) / h, or (J(x + h) - J(x - h)) / 2h.
+    step : float, optional
+        The same step h for every component.  By default sqrt(eps) or eps^(1/3) times the size of
+        each component, which balances truncation and rounding where the scale of J is that of x.
+
+    Returns
+    -------
+    Differences
+
+    Raises
+    ------
+    InputError
+        Unknown scheme, or a step that is not positive.
+    SolveError
+        J does not exist at one of the points.
+
+    Source
+    ------
+    Gill, Murray, Saunders, Wright, SIAM J. Sci. Stat. Comput. 4(2), 1983 (choice of the step).
+    """
+    if scheme not in ORDERS:
+        raise InputError(f"scheme = {scheme!r}", expected='"forward" or "central"')
+    if step is not None and not (math.isfinite(step) and step > 0):
+        raise InputError(f"step = {step!r}", expected="a positive number")
+    x = functional.start() if x is None else x
+    steps = typical_sizes(x)
+    if step is None:
+        steps.scale(float(np.finfo(float).eps) ** (1.0 / (1 + ORDERS[scheme])))
+    else:
+        steps.set(step)
+    gradient = x.duplicate()
+    here = functional.value(x) if scheme == "forward" else 0.0
+    evaluations = 1 if scheme == "forward" else 0
+    sizes = gather(steps)
+    slopes = np.empty(x.size)
+    for j in range(x.size):
+        h = float(sizes[j])
+        ahead = _moved(functional, x, j, h)
+        if scheme == "forward":
+            slopes[j] = (ahead - here) / h
+        else:
+            slopes[j] = (ahead - _moved(functional, x, j, -h)) / (2 * h)
+        evaluations += ORDERS[scheme]
+    start, end = gradient.getOwnershipRange()
+    write(gradient, slopes[start:end])
+    return Differences(gradient, steps, evaluations, scheme)
+
+
+def _moved(functional: Functional, x: PETSc.Vec, component: int, h: float) -> float:
+    moved = unit(x, component, h)
+    moved.axpy(1.0, x)
+    value = functional.value(moved)
+    moved.destroy()
+    return value
+
+
+def _ends(vec: PETSc.Vec) -> tuple[Any, Any]:
+    return vec.min(), vec.max()
+
+
+# ---- forward sensitivities -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class ContinuousForward:
+    """States and sensitivities from one run of the augmented equations.
+
+    Attributes
+    ----------
+    trajectory : Trajectory
+        Of the augmented state, on each rank [u, S_1, ..., S_K]; its steps have their own error
+        control.
+    augmented : Augmented
+        Where the parts are.
+    with_respect_to : sequence of "p", "u0"
+        What the S_k are the derivatives with respect to, in this order.
+    """
+
+    problem: Problem
+    trajectory: Trajectory
+    augmented: Augmented
+    with_respect_to: Sequence[str]
+
+    @property
+    def times(self) -> Array:
+        """Times of the states [N+1]."""
+        return self.trajectory.times
+
+    def state(self, t: float | None = None) -> PETSc.Vec:
+        """Return the state [n] at a step time, the last one by default."""
+        out = self.problem.create_state()
+        write(out, self._parts(t)[0])
+        return out
+
+    def sensitivities(self, t: float | None = None) -> Sensitivities:
+        """Return du/dp and du/du0 at a step time, the last one by default; the rank's own rows."""
+        columns = np.column_stack(self._parts(t)[1:])
+        m = self.problem.n_parameters if "p" in self.with_respect_to else 0
+        by_p = columns[:, :m] if "p" in self.with_respect_to else None
+        by_u0 = columns[:, m:] if "u0" in self.with_respect_to else None
+        return Sensitivities(by_u0, by_p, "continuous forward")
+
+    @cached_property
+    def p(self) -> Array:
+        """Return du(T)/dp [n_local, m]."""
+        found = self.sensitivities().p
+        assert found is not None
+        return found
+
+    @cached_property
+    def u0(self) -> Array:
+        """Return du(T)/du0 [n_local, n]."""
+        found = self.sensitivities().u0
+        assert found is not None
+        return found
+
+    def _parts(self, t: float | None) -> list[Array]:
+        return self.augmented.split(self.trajectory.final if t is None else self.trajectory.at(t))
+
+
+def continuous_forward(
+    problem: Problem,
+    u0: npt.ArrayLike | PETSc.Vec,
+    p: npt.ArrayLike | PETSc.Vec | None,
+    stepping: Stepping,
+    t_eval: npt.ArrayLike = (),
+    with_respect_to: Sequence[str] = ("p",),
+    initial_p: npt.ArrayLike | None = None,
+) -> ContinuousForward:
+    """Integrate the variational equations S' = f_u S + f_p together with the state.
+
+    Fails by design: it grows with the number of parameters, since each column is one more state (the
+    error control sees all of them), and where the method does not commute with differentiation
+    (adaptive steps) the result is not the derivative of the computed state: both converge to the same
+    limit, each at its own pace.  Implicit methods use a block diagonal Newton matrix, which converges
+    in one or two iterations more.  Collective on ``problem.comm``.
+
+    Parameters
+    ----------
+    problem : Problem
+        u' = f(t, u, p), without a mass matrix.
+    u0, p
+        As for ``solve``.
+    stepping : Stepping
+        For the augmented equations; tolerances apply to u and S alike.
+    t_eval : array_like, optional
+        Times that steps must hit.
+    with_respect_to : sequence of "p", "u0"
+        Which columns: m for p, n for u0.
+    initial_p : array_like [n_local, m], optional
+        d u(0) / d p where the initial state follows the parameters.
+
+    Returns
+    -------
+    ContinuousForward
+
+    Raises
+    ------
+    UnsupportedError
+        A problem that is not u' = f(t, u, p).
+    InputError
+        Neither "p" nor "u0"; ``initial_p`` of the wrong shape.
+
+    Examples
+    --------
+    >>> from daeosens import ODE, Stepping
+    >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
+    >>> continuous_forward(decay, [1.0], [0.5], Stepping((0.0, 2.0), "rk4", dt=0.1)).p.round(6)
+    array([[-0.735759]])
+    """
+    _refuse_other_forms(problem, "continuous_forward", "tangent or sensitivities")
+    wanted = tuple(name for name in ("p", "u0") if name in with_respect_to)
+    if not wanted or len(wanted) != len(set(with_respect_to)):
+        raise InputError(f"with_respect_to = {with_respect_to!r}", expected='"p", "u0" or both')
+    n, m = problem.size, problem.n_parameters
+    state, parameters = problem.admit_state(u0), problem.admit_parameters(p)
+    n_p, n_u0 = (m if "p" in wanted else 0), (n if "u0" in wanted else 0)
+    augmented = Augmented([problem.state] * (1 + n_p + n_u0))
+    columns = [problem.create_state() for _ in range(n_p + n_u0)]
+    if n_p and initial_p is not None:
+        start = np.asarray(initial_p, dtype=float)
+        if start.shape != (state.local_size, m):
+            raise InputError(
+                f"initial_p has shape {start.shape}", expected=f"({state.local_size}, {m})"
+            )
+        for column, values in zip(columns, start.T, strict=False):
+            write(column, values)
+    columns[n_p:] = [unit(problem.state, j) for j in range(n_u0)]
+    begin = augmented.join([state, *columns])
+    units = [unit(problem.parameter, j) for j in range(n_p)]
+    by_u = _Filled(problem.rhs_u, stepping.t_span[0], state, parameters)
+    by_p = _Filled(problem.rhs_p, stepping.t_span[0], state, parameters) if n_p else None
+    work, rate = problem.create_state(), problem.create_state()
+
+    def rhs(t: float, whole: PETSc.Vec, _p: Any, out: PETSc.Vec) -> None:
+        parts, rates = augmented.views(read(whole)), augmented.views(out.getArray())
+        write(state, parts[0])
+        problem.rhs(t, state, parameters, rate)
+        rates[0][...] = read(rate)
+        matrix_u = by_u.at(t, state)
+        matrix_p = by_p.at(t, state) if by_p is not None else None
+        for j, (part, result) in enumerate(zip(parts[1:], rates[1:], strict=True)):
+            write(work, part)
+            matrix_u.mult(work, rate)
+            if matrix_p is not None and j < n_p:
+                matrix_p.multAdd(units[j], rate, rate)
+            result[...] = read(rate)
+
+    def blocks(t: float, whole: PETSc.Vec) -> list[PETSc.Mat | None]:
+        write(state, augmented.views(read(whole))[0])
+        return [by_u.at(t, state)] * (1 + n_p + n_u0)
+
+    jacobian, template = block_diagonal(augmented, blocks, begin, stepping)
+    equations = ODE(
+        rhs, state=begin, jacobian=jacobian, jacobian_matrix=template, rhs_t=None
+    )
+    run = solve(equations, begin, None, stepping, t_eval)
+    return ContinuousForward(problem, run, augmented, wanted)

@@ -1,0 +1,67 @@
+"""Steps that PETSc takes wrongly, found out before the first one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from petsc4py import PETSc
+
+from daeosens.arrays import largest, write
+from daeosens.errors import UnsupportedError
+from daeosens.problem import Problem
+from daeosens.stepping import Stepping
+
+
+def refuse_unsound_steps(problem: Problem, stepping: Stepping, u: PETSc.Vec, p: Any) -> None:
+    """Refuse what PETSc 3.26 cannot step although it tries.
+
+    The midpoint rule with error control for algebraic variables: they oscillate undamped, so the
+    error estimate does not fall with the step size, which shrinks until it divides by zero.  The
+    endpoint form of F(t, u, u', p) = 0 where F is not linear in u': it adds F(t, u, 0, p), and
+    converges to a wrong solution.  Collective.
+
+    Raises
+    ------
+    UnsupportedError
+        Either of them; names the methods that are sound.
+    """
+    method = stepping.resolved_method
+    shrinking = stepping.adaptive and method.theta == 0.5 and not method.endpoint
+    averaging = problem.udot_nonlinear and method.endpoint and method.theta < 1.0
+    if not (averaging or (shrinking and problem.form != "rhs")):
+        return
+    algebraic, linear = _probe_udot(problem, stepping.t_span[0], u, p)
+    if shrinking and algebraic:
+        raise UnsupportedError(
+            'adaptive "midpoint" for a mass matrix with rows of zeros',
+            expected="steps whose algebraic variables are damped",
+            remedy='"cn", "beuler" or "theta:<value>", or fixed steps',
+        )
+    if averaging and not linear:
+        raise UnsupportedError(
+            f"method = \"{method.name}\" for F(t, u, u', p) = 0 that is not linear in u'",
+            expected="F = M(t, u, p) u' - f(t, u, p)",
+            remedy='"midpoint" or "beuler"',
+        )
+
+
+def _probe_udot(problem: Problem, t: float, u: PETSc.Vec, p: Any) -> tuple[bool, bool]:
+    """Return whether F(t, u, u', p) has rows without u', and whether it is linear in u'."""
+    start, end = u.getOwnershipRange()
+    rate, residuals = u.duplicate(), [u.duplicate() for _ in range(3)]
+    size = max(1.0, largest(u))
+    for factor, out in enumerate(residuals):
+        write(rate, factor * size * np.cos(1.0 + np.arange(start, end)))
+        problem.residual(t, u, rate, p, out)
+    at_zero, once, twice = residuals
+    noise = 1e-12 * largest(at_zero)
+    once.axpy(-1.0, at_zero)
+    twice.axpy(-1.0, at_zero)
+    twice.axpy(-2.0, once)
+    linear = largest(twice) <= 1e-8 * largest(once) + noise
+    once.abs()
+    least: Any = once.min()
+    for vec in (rate, *residuals):
+        vec.destroy()
+    return least[1] == 0.0, linear
