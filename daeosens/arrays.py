@@ -108,29 +108,44 @@ def finite_array(values: npt.ArrayLike, name: str, shape: tuple[int, ...] | None
 
 
 def check_output(
-    values: object, name: str, shape: tuple[int, ...], t: object, kind: str = "callback"
+    values: object,
+    name: str,
+    shape: tuple[int, ...],
+    t: object,
+    kind: str = "callback",
+    *,
+    real: bool = True,
 ) -> npt.NDArray[Any]:
     """Check what a NumPy-style callback returned.
 
     Raises
     ------
     InputError
-        The shape is not ``shape``.
+        The shape is not ``shape``, or the values are not numbers (real ones, unless ``real`` is
+        false, for complex steps).
     SolveError
         Some value is not finite: the solution has left the domain of the callback.
     """
-    array = np.asarray(values)
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise InputError(f"{kind} '{name}' returned no array {_where(t)}: {error}") from error
+    if array.dtype.kind not in ("biuf" if real else "biufc"):
+        returned = type(values).__name__ if array.dtype.kind == "O" else f"{array.dtype} values"
+        raise InputError(
+            f"{kind} '{name}' returned {returned} {_where(t)}",
+            expected=f"{'real numbers' if real else 'numbers'} of shape {shape}",
+        )
     if array.shape != shape:
         raise InputError(
-            f"{kind} '{name}' returned shape {array.shape} at t = {_number(t)} ({_rank()})",
+            f"{kind} '{name}' returned shape {array.shape} {_where(t)}",
             expected=f"shape {shape}",
             remedy=f"return an array of shape {shape} from '{name}'",
         )
     if not np.isfinite(array).all():
-        where = [int(i) for i in np.argwhere(~np.isfinite(array))[0]]
+        entry = [int(i) for i in np.argwhere(~np.isfinite(array))[0]]
         raise SolveError(
-            f"{kind} '{name}' returned {array[tuple(where)]} in entry {where} "
-            f"at t = {_number(t)} ({_rank()})",
+            f"{kind} '{name}' returned {array[tuple(entry)]} in entry {entry} {_where(t)}",
             expected="finite values",
             remedy="smaller steps, bounds on the parameters, or another starting point",
         )
@@ -205,6 +220,10 @@ def install_abort_hook() -> None:
 def _number(t: object) -> str:
     value = complex(t).real if isinstance(t, (int, float, complex, np.number)) else t
     return f"{value:.9g}" if isinstance(value, float) else str(value)
+
+
+def _where(t: object) -> str:
+    return f"at t = {_number(t)} ({_rank()})"
 
 
 def _rank() -> str:

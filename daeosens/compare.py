@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
@@ -16,24 +16,25 @@ import numpy as np
 import numpy.typing as npt
 from petsc4py import PETSc
 
-from daeosens.adjoint import Gradient, evaluate
-from daeosens.arrays import Array, gather, largest, read, write
-from daeosens.augmented import Augmented, block_diagonal
-from daeosens.cost import Cost
+from daeosens.arrays import Array, gather, read, write
+from daeosens.augmented import (
+    Augmented,
+    Block,
+    Filled,
+    augmented_equations,
+    refuse_other_forms,
+)
+from daeosens.continuous import ContinuousAdjoint, continuous_adjoint
 from daeosens.differences import typical_sizes, unit
-from daeosens.equations import ODE
-from daeosens.errors import InputError, UnsupportedError
+from daeosens.errors import InputError
 from daeosens.forward import solve
 from daeosens.functional import Functional
-from daeosens.matrices import Derivative
-from daeosens.objective import Objective
 from daeosens.problem import Problem
 from daeosens.stepping import Stepping
 from daeosens.tangent import Sensitivities
 from daeosens.trajectory import Trajectory
 
 Scheme = Literal["forward", "central"]
-Mode = Literal["backsolve", "interpolating"]
 
 ORDERS: dict[str, int] = {"forward": 1, "central": 2}
 """Difference schemes and their orders."""
@@ -221,11 +222,11 @@ def continuous_forward(
 ) -> ContinuousForward:
     """Integrate the variational equations S' = f_u S + f_p together with the state.
 
-    Fails by design: it grows with the number of parameters, since each column is one more state (the
-    error control sees all of them), and where the method does not commute with differentiation
-    (adaptive steps) the result is not the derivative of the computed state: both converge to the same
-    limit, each at its own pace.  Implicit methods use a block diagonal Newton matrix, which converges
-    in one or two iterations more.  Collective on ``problem.comm``.
+    Fails by design: each column is one more state, so the cost grows with the number of parameters;
+    and with adaptive steps the result is not the derivative of the computed state, both only
+    converge to the same limit, each at its own pace.  (With fixed steps it is that derivative.)
+    Implicit methods use a block diagonal Newton matrix, which takes one or two iterations more.
+    Collective on ``problem.comm``.
 
     Parameters
     ----------
@@ -260,7 +261,7 @@ def continuous_forward(
     >>> continuous_forward(decay, [1.0], [0.5], Stepping((0.0, 2.0), "rk4", dt=0.1)).p.round(6)
     array([[-0.735759]])
     """
-    _refuse_other_forms(problem, "continuous_forward", "tangent or sensitivities")
+    refuse_other_forms(problem, "continuous_forward", "tangent or sensitivities")
     wanted = tuple(name for name in ("p", "u0") if name in with_respect_to)
     if not wanted or len(wanted) != len(set(with_respect_to)):
         raise InputError(f"with_respect_to = {with_respect_to!r}", expected='"p", "u0" or both')
@@ -280,31 +281,40 @@ def continuous_forward(
     columns[n_p:] = [unit(problem.state, j) for j in range(n_u0)]
     begin = augmented.join([state, *columns])
     units = [unit(problem.parameter, j) for j in range(n_p)]
-    by_u = _Filled(problem.rhs_u, stepping.t_span[0], state, parameters)
-    by_p = _Filled(problem.rhs_p, stepping.t_span[0], state, parameters) if n_p else None
-    work, rate = problem.create_state(), problem.create_state()
+    by_u = Filled(problem.rhs_u, stepping.t_span[0], state, parameters)
+    by_p = Filled(problem.rhs_p, stepping.t_span[0], state, parameters) if n_p else None
+    work, rate, source = (problem.create_state() for _ in range(3))
 
     def rhs(t: float, whole: PETSc.Vec, _p: Any, out: PETSc.Vec) -> None:
-        parts, rates = augmented.views(read(whole)), augmented.views(out.getArray())
+        parts, rates = augmented.split(whole), augmented.opened(out)
         write(state, parts[0])
         problem.rhs(t, state, parameters, rate)
         rates[0][...] = read(rate)
         matrix_u = by_u.at(t, state)
-        matrix_p = by_p.at(t, state) if by_p is not None else None
+        matrix_p = None if by_p is None else by_p.at(t, state)
         for j, (part, result) in enumerate(zip(parts[1:], rates[1:], strict=True)):
             write(work, part)
             matrix_u.mult(work, rate)
             if matrix_p is not None and j < n_p:
-                matrix_p.multAdd(units[j], rate, rate)
+                matrix_p.mult(units[j], source)
+                rate.axpy(1.0, source)
             result[...] = read(rate)
 
-    def blocks(t: float, whole: PETSc.Vec) -> list[PETSc.Mat | None]:
-        write(state, augmented.views(read(whole))[0])
-        return [by_u.at(t, state)] * (1 + n_p + n_u0)
+    def blocks(t: float, whole: PETSc.Vec) -> list[Block]:
+        write(state, augmented.split(whole)[0])
+        return [Block(by_u.at(t, state))] * len(augmented.parts)
 
-    jacobian, template = block_diagonal(augmented, blocks, begin, stepping)
-    equations = ODE(
-        rhs, state=begin, jacobian=jacobian, jacobian_matrix=template, rhs_t=None
+    equations = augmented_equations(problem, rhs, blocks, augmented, begin, stepping)
+    return ContinuousForward(
+        problem, solve(equations, begin, None, stepping, t_eval), augmented, wanted
     )
-    run = solve(equations, begin, None, stepping, t_eval)
-    return ContinuousForward(problem, run, augmented, wanted)
+
+
+__all__ = [
+    "ContinuousAdjoint",
+    "ContinuousForward",
+    "Differences",
+    "continuous_adjoint",
+    "continuous_forward",
+    "finite_differences",
+]

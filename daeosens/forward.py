@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from petsc4py import PETSc
 
-from daeosens.arrays import QUIET, largest, unwrapped
+from daeosens.arrays import QUIET, Array, largest, unwrapped
 from daeosens.errors import DaeosensError, InputError, SolveError, UnsupportedError
 from daeosens.matrices import SystemMatrix
 from daeosens.methods import Method
@@ -90,15 +90,7 @@ def solve(
     refuse_unsound_steps(problem, stepping, state, parameters)
     log = _Log(problem, stepping)
     ts = _make_ts(problem, method, stepping.t_span[0], state, parameters, record=checkpoint)
-    ts.setTime(stepping.t_span[0])
-    ts.setMaxTime(stepping.t_span[1])
-    ts.setTimeStep(stepping.first_step)
-    ts.setMaxSteps(stepping.max_steps)
-    ts.setExactFinalTime(_TS.ExactFinalTime.MATCHSTEP)
-    # PETSc 3.26 reads beyond the list if all its times are reached before the first step.
-    ahead = pinned[pinned > stepping.t_span[0] + HIT * stepping.first_step]
-    if ahead.size:
-        ts.setEvaluationTimes(ahead.tolist())
+    _set_times(ts, stepping, pinned)
     ts.setPreStep(log.before_step)
     ts.setMonitor(log.after_step)
     defaults = _defaults(problem, stepping, ts, checkpoint)
@@ -149,6 +141,18 @@ def solve(
         checkpoint,
         recording,
     )
+
+
+def _set_times(ts: PETSc.TS, stepping: Stepping, pinned: Array) -> None:
+    ts.setTime(stepping.t_span[0])
+    ts.setMaxTime(stepping.t_span[1])
+    ts.setTimeStep(stepping.first_step)
+    ts.setMaxSteps(stepping.max_steps)
+    ts.setExactFinalTime(_TS.ExactFinalTime.MATCHSTEP)
+    # PETSc 3.26 reads beyond the list if all its times are reached before the first step.
+    ahead = pinned[pinned > stepping.t_span[0] + HIT * stepping.first_step]
+    if ahead.size:
+        ts.setEvaluationTimes(ahead.tolist())
 
 
 def replay(trajectory: Trajectory, prepare: Callable[[PETSc.TS], None]) -> PETSc.TS:

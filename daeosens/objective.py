@@ -280,7 +280,7 @@ class LeastSquares:
             call = guarded(self.observe, "observe", problem.comm)
 
             def observe(t: float, u: Array, p: Any) -> Any:
-                return check_output(call(t, u, p), "observe", (q,), t)
+                return check_output(call(t, u, p), "observe", (q,), t, real=False)
 
             remedy = "observe_u=, observe_p=callbacks"
             observe_u = self.observe_u or ComplexStep(observe, 1, "observe", remedy)

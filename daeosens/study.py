@@ -31,7 +31,7 @@ from petsc4py import PETSc
 
 from daeosens.arrays import install_abort_hook
 from daeosens.errors import DaeosensError, InputError, OptionError
-from daeosens.io.agreement import all_arrive, describe, on_every_rank, on_first_rank
+from daeosens.io.agreement import all_arrive, on_every_rank, on_first_rank
 from daeosens.io.arguments import Arguments, parse_arguments
 from daeosens.io.config import build_config, parse_toml
 from daeosens.io.files import read_text
@@ -135,7 +135,7 @@ def _run(
         write_summary(results, "crashed", f"{type(failure).__name__}: {failure}")
         raise  # with several ranks the hook ends the job
     try:
-        _agree(results, error)
+        _agree(results.comm, error, results)
         on_every_rank(results.comm, lambda: check_command_line(prefixes=prefixes, final=True))
     except DaeosensError as failure:
         results.log(f"{type(failure).__name__}: {failure}")
@@ -147,24 +147,28 @@ def _run(
     return 0 if converged else 1
 
 
-def _agree(results: Results, error: DaeosensError | None) -> None:
+def _agree(
+    comm: MPI.Intracomm, error: DaeosensError | None, results: Results | None = None
+) -> None:
     """Meet the other ranks after the study; raise on all what one of them met with."""
-    if not all_arrive(results.comm, math.inf if error is None else PATIENCE):
-        assert error is not None  # without one the wait is endless
-        _end_job(results, error)
-    if error is not None:
-        results.comm.allgather(describe(error))
-        raise error
-    for rank, failure in enumerate(results.comm.allgather(None)):
-        if failure is not None:
-            raise failure[0](f"{failure[1]}\n  on rank {rank} of {results.comm.size}")
+    if error is None:
+        all_arrive(comm, math.inf)
+    elif not all_arrive(comm, PATIENCE):
+        _end_job(comm, error, results)
+
+    def own() -> None:
+        if error is not None:
+            raise error
+
+    on_every_rank(comm, own)
 
 
-def _end_job(results: Results, error: DaeosensError) -> NoReturn:
+def _end_job(comm: MPI.Intracomm, error: DaeosensError, results: Results | None) -> NoReturn:
     """End the job from the one rank that failed, while the others are busy or wait for it."""
-    write_summary(results, "failed", str(error))
+    if results is not None:
+        write_summary(results, "failed", str(error))
     sys.stdout.flush()
-    sys.stderr.write(f"[rank {results.comm.rank}] {''.join(traceback.format_exception(error))}")
+    sys.stderr.write(f"[rank {comm.rank}] {''.join(traceback.format_exception(error))}")
     sys.stderr.flush()
     MPI.COMM_WORLD.Abort(_exit_code(error))
     raise AssertionError  # pragma: no cover (Abort does not return)
@@ -178,9 +182,14 @@ def _check(
     if check is None:
         lines.append("the driver has no check of its derivatives")
     else:
-        report = check(config)
-        passed = report.passed
-        lines.append(str(report))
+        error: DaeosensError | None = None
+        try:
+            report = check(config)
+            passed = report.passed
+            lines.append(str(report))
+        except DaeosensError as failure:
+            error = failure
+        _agree(comm, error)
     if comm.rank == 0:
         sys.stdout.write("\n".join(lines) + "\n")
     return 0 if passed else 1

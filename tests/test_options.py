@@ -502,34 +502,54 @@ def test_misspelt_late_options_may_not_wait(name: str, command_line: CommandLine
     assert unused_command_line() == [name]
 
 
-def test_late_options_are_read_in_the_solve():
-    """The late names of PETSc 3.26 that matter most, and their being unread after set-up."""
-    options = {"ts_view": ":/dev/null", "sub_pc_type": "jacobi", "sub_ksp_type": "gmres"}
-    matrix = PETSc.Mat().createAIJ((2, 2), nnz=1, comm=PETSc.COMM_SELF)
-    matrix[0, 0] = matrix[1, 1] = -1.0
-    matrix.assemble()
-    state = matrix.createVecLeft()
-    state.set(1.0)
+LATE = """
+from petsc4py import PETSc
+from daeosens.errors import OptionError
+from daeosens.options import scoped_options
 
-    def fill(ts, t, u, jacobian, preconditioner):
-        preconditioner[0, 0] = preconditioner[1, 1] = -1.0
-        preconditioner.assemble()
+matrix = PETSc.Mat().createAIJ((2, 2), nnz=1)
+matrix[0, 0] = matrix[1, 1] = -1.0
+matrix.assemble()
+state = matrix.createVecLeft()
+state.set(1.0)
 
-    with scoped_options(code=options, defaults={"pc_type": "bjacobi"}) as scope:
-        ts = PETSc.TS().create(comm=PETSc.COMM_SELF)
-        ts.setType("cn")
-        ts.setRHSFunction(lambda ts, t, u, out: (u.copy(out), out.scale(-1.0)), state.duplicate())
-        ts.setRHSJacobian(fill, matrix, matrix)
-        ts.setTimeStep(0.1)
-        ts.setMaxSteps(1)
-        ts.setExactFinalTime(PETSc.TS.ExactFinalTime.STEPOVER)
-        ts.setFromOptions()
-        ts.setSolution(state)
-        ts.setUp()
-        scope.check_used()
-        assert raised(scope, final=True).count("(code)") == 3
-        ts.solve(state)
+def rhs(ts, t, u, out):
+    u.copy(out)
+    out.scale(-1.0)
+
+def fill(ts, t, u, jacobian, preconditioner):
+    preconditioner[0, 0] = preconditioner[1, 1] = -1.0
+    preconditioner.assemble()
+
+options = {"ts_view": ":/dev/null", "sub_pc_type": "jacobi", "sub_ksp_type": "gmres"}
+with scoped_options(code=options, defaults={"pc_type": "bjacobi"}) as scope:
+    ts = PETSc.TS().create()
+    ts.setType("cn")
+    ts.setRHSFunction(rhs, state.duplicate())
+    ts.setRHSJacobian(fill, matrix, matrix)
+    ts.setTimeStep(0.1)
+    ts.setMaxSteps(1)
+    ts.setExactFinalTime(PETSc.TS.ExactFinalTime.STEPOVER)
+    ts.setFromOptions()
+    ts.setSolution(state)
+    ts.setUp()
+    scope.check_used()
+    try:
         scope.check_used(final=True)
+    except OptionError as error:
+        print(str(error).count("(code)"), "unread")
+    ts.solve(state)
+    scope.check_used(final=True)
+    print("all read")
+"""
+
+
+def test_late_options_are_read_in_the_solve():
+    # a process of its own: after a view that failed, PETSc 3.26 reads no _view option any more
+    run = subprocess.run(
+        [sys.executable, "-c", LATE], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert run.stdout.splitlines() == ["3 unread", "all read"]
 
 
 def test_an_overruled_option_is_used_if_the_one_that_overrules_it_is(command_line: CommandLine):

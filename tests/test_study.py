@@ -58,6 +58,8 @@ def study(config: Config, results: Results) -> bool:
 
 
 def check(config: Config) -> Report:
+    if config.error != "none" and (WORLD.rank == WORLD.size - 1 or not config.alone):
+        raise ERRORS[config.error](f"trouble on rank {WORLD.rank}")
     return Report(config.right)
 
 
@@ -206,6 +208,13 @@ def test_check_tells_whether_the_derivatives_are_right(execute, shared_tmp_path,
 
 
 @pytest.mark.mpi
+def test_error_of_a_check_is_raised_on_all(execute):
+    code, _, complaints = execute('error = "solve"\nalone = true', "--check")
+    assert code == 1
+    assert (f"SolveError: trouble on rank {WORLD.size - 1}" in complaints) == (WORLD.rank == 0)
+
+
+@pytest.mark.mpi
 def test_check_of_a_driver_without_one_says_so(execute):
     code, printed, _ = execute("", "--check", check=None)
     assert code == 0
@@ -284,7 +293,7 @@ def test_rank_that_waited_in_vain_says_so_and_aborts(tmp_path, monkeypatch, caps
     monkeypatch.setattr(module, "PATIENCE", 0.01)
     monkeypatch.setattr(module, "MPI", SimpleNamespace(COMM_WORLD=SimpleNamespace(Abort=abort)))
     with pytest.raises(Aborted, match="2"):
-        module._agree(results, InputError("trouble"))
+        module._agree(lonely, InputError("trouble"), results)
     assert capsys.readouterr().err == "[rank 1] daeosens.errors.InputError: trouble\n"
     assert summary(tmp_path)["status"] == "failed"
 

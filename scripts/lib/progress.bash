@@ -22,7 +22,23 @@ phase() {
 }
 
 running=""          # process group of the command that run_logged waits for
-stop_running() { [ -z "$running" ] || kill -- "-$running" 2>/dev/null || true; }
+half_made=""        # folder that makes no sense unfinished
+
+# For the EXIT trap: stop what runs, remove what is half made.
+clean_up() {
+    [ -z "$running" ] || kill -- "-$running" 2>/dev/null || true
+    [ -z "$half_made" ] || remove "$half_made"
+}
+
+# Remove folders; an orphan of an interrupted build may still be writing there: it soon fails.
+remove() {
+    local attempt
+    for attempt in 1 2 3 4 5 6; do
+        rm -rf "$@" 2>/dev/null && return
+        sleep "$attempt"
+    done
+    rm -rf "$@"
+}
 
 # run_logged LOG WHAT COMMAND...: run a command with its output in LOG, show the time it takes and
 # what it is at.  Its status is returned; on failure the end of the log is printed.

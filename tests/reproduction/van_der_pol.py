@@ -123,3 +123,67 @@ def errors(result: Result) -> tuple[float, float, float]:
         relative(result.held[:, 2], exact.held[:, 2]),
         relative(result.following, exact.following),
     )
+
+
+# ---- work and precision --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Series:
+    """One method with several step sizes or tolerances.
+
+    Attributes
+    ----------
+    name : str
+        In the legend.
+    method : str
+        Of ``Stepping``.
+    steps : tuple of int
+        Numbers of fixed steps; or
+    tolerances : tuple of float
+        rtol = atol of adaptive steps.
+    first_step : float, optional
+        First step of adaptive runs.
+    """
+
+    name: str
+    method: str
+    steps: tuple[int, ...] = ()
+    tolerances: tuple[float, ...] = ()
+    first_step: float | None = None
+
+    def results(self) -> list[Result]:
+        """Run all of them."""
+        span = T_SPAN[1] - T_SPAN[0]
+        fixed = [run(self.method, dt=span / n) for n in self.steps]
+        return fixed + [
+            run(self.method, rtol=tolerance, atol=tolerance, dt=self.first_step)
+            for tolerance in self.tolerances
+        ]
+
+
+SERIES = (
+    Series("rk4, fixed", "rk4", steps=(512, 1024, 2048, 4096, 8192)),
+    Series("rk5dp, fixed", "rk5dp", steps=(512, 1024, 2048, 4096)),
+    Series("rk5dp, adaptive", "rk5dp", tolerances=tuple(10.0**-k for k in range(3, 13))),
+    Series("rk3bs, adaptive", "rk3bs", tolerances=tuple(10.0**-k for k in range(8, 12))),
+    Series("cn, fixed", "cn", steps=(8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096)),
+    Series(
+        "cn, adaptive", "cn", tolerances=tuple(10.0**-k for k in range(3, 10)), first_step=1e-6
+    ),
+)
+"""What the picture shows."""
+
+
+def steps_outside(method: str, tolerance: float) -> float:
+    """Return the share of the accepted steps that lie outside the stability interval of rk5dp.
+
+    Measured at the rate mu (1 - x^2) of the fast mode; h |rate| < 3.3 is stable.
+    """
+    p = np.array([MU])
+    trajectory = solve(
+        van_der_pol(), initial_state(p), p, Stepping(T_SPAN, method, rtol=tolerance, atol=tolerance)
+    )
+    z = trajectory.step_sizes * MU * (1 - trajectory.u[:-1, 0] ** 2)
+    growth = np.abs(np.polynomial.Polynomial([1, 1, 1 / 2, 1 / 6, 1 / 24, 1 / 120, 1 / 600])(z))
+    return float((growth > 1).mean())

@@ -1,0 +1,91 @@
+"""What daeosens stands on: versions, MPI, PETSc's options, what is missing and how to get it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import platform
+import shutil
+import sys
+from pathlib import Path
+
+import h5py
+import petsc4py
+from mpi4py import MPI
+from petsc4py import PETSc
+
+REQUIRED = (3, 26)
+"""The series of PETSc that events, evaluation times and the sweeps were tested with."""
+
+PARALLEL_SOLVERS = ("mumps", "superlu_dist", "strumpack", "mkl_cpardiso")
+OPTIONAL = {
+    "matplotlib": ("figures", 'pip install --no-build-isolation "daeosens[plot]"'),
+    "pytest": ("tests", "scripts/setup"),
+}
+
+
+def report() -> tuple[str, bool]:
+    """Return a table of what is installed, and whether all that is needed is there.
+
+    Examples
+    --------
+    >>> text, healthy = report()
+    >>> "PETSc" in text
+    True
+    """
+    version = PETSc.Sys.getVersion()
+    right = tuple(version[:2]) == REQUIRED
+    needs: list[str] = []
+    if not right:
+        series = ".".join(map(str, REQUIRED))
+        needs.append(
+            f"PETSc {'.'.join(map(str, version))} is not of the {series} series: scripts/setup "
+            f"builds it, or conda install -c conda-forge petsc4py={series}"
+        )
+    extension = importlib.util.find_spec("daeosens._petsc.bindings") is not None
+    if not extension:
+        needs.append("the compiled extension is missing: pip install --no-build-isolation .")
+    launcher = shutil.which("mpiexec")
+    if launcher is None:
+        needs.append("no mpiexec on PATH: apt install openmpi-bin, or your cluster's MPI module")
+    options, solvers = _petsc_build()
+    rows = [
+        ("Python", f"{platform.python_version()} ({sys.executable})"),
+        ("daeosens", importlib.metadata.version("daeosens")),
+        ("extension", "present" if extension else "MISSING"),
+        ("PETSc", ".".join(map(str, version)) + ("" if right else "  WRONG SERIES")),
+        ("petsc4py", petsc4py.__version__),
+        ("built with", options),
+        ("scalars", f"{PETSc.ScalarType.__name__}, indices {PETSc.IntType.__name__}"),
+        ("parallel LU", ", ".join(solvers) or "none: GMRES is used on several ranks"),
+        ("MPI", MPI.Get_library_version().splitlines()[0].rstrip("\0").split(", package")[0]),
+        ("mpi4py", importlib.metadata.version("mpi4py")),
+        ("mpiexec", launcher or "MISSING"),
+        ("compiler", shutil.which("mpicc") or shutil.which("cc") or "none (needed to install only)"),
+        ("numpy", importlib.metadata.version("numpy")),
+        ("scipy", importlib.metadata.version("scipy")),
+        ("h5py", f"{h5py.__version__}, HDF5 {h5py.version.hdf5_version}"),
+    ]
+    for name, (purpose, remedy) in OPTIONAL.items():
+        found = importlib.util.find_spec(name) is not None
+        there = importlib.metadata.version(name) if found else f"missing ({purpose}): {remedy}"
+        rows.append((name, there))
+    width = max(len(name) for name, _ in rows) + 2
+    lines = [f"{name:{width}}{value}" for name, value in rows]
+    lines += ["", *(needs or ["all that is needed is there"])]
+    return "\n".join(lines), not needs
+
+
+def _petsc_build() -> tuple[str, list[str]]:
+    """Return PETSc's configure options and its parallel direct solvers, from its own headers."""
+    config = petsc4py.get_config()
+    base = Path(config["PETSC_DIR"])
+    include = base / config.get("PETSC_ARCH", "") / "include"
+    options = "unknown"
+    info = include / "petscconfiginfo.h"
+    if info.is_file():
+        words = info.read_text().split('"')
+        options = words[1] if len(words) > 1 else options
+    header = include / "petscconf.h"
+    text = header.read_text().lower() if header.is_file() else ""
+    return options, [name for name in PARALLEL_SOLVERS if f"petsc_have_{name} " in text]

@@ -1,0 +1,378 @@
+"""Forward runs: the steps, their order, the times they hit, and how they fail."""
+
+import frozen
+import numpy as np
+import pytest
+from petsc4py import PETSc
+from scipy import sparse
+from scipy.integrate import solve_ivp
+from zoo import (
+    CELLS,
+    DECAY,
+    DT,
+    FORMS,
+    METHODS,
+    NO_ESTIMATE,
+    OBSERVATION_TIMES,
+    P0,
+    RUNS,
+    T_END,
+    U0,
+    make_stepping,
+    rhs,
+)
+
+from daeosens import (
+    COLORING,
+    DAE,
+    ODE,
+    InputError,
+    OptionError,
+    Products,
+    SolveError,
+    Stepping,
+    UnsupportedError,
+    solve,
+)
+from daeosens.methods import find_method
+
+SPAN = (0.0, 1.0)
+
+
+def decay(method, **keywords):
+    stepping = Stepping(SPAN, method, **{"dt": 0.1, **keywords})
+    return solve(DECAY.problem, DECAY.u0, DECAY.p, stepping)
+
+
+# ---- the steps -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "method", "adaptive"), RUNS)
+def test_run_takes_the_steps_of_the_method(name, method, adaptive):
+    stepping = make_stepping(method, adaptive=adaptive)
+    run = solve(FORMS[name].by_complex_step, U0, P0, stepping, OBSERVATION_TIMES)
+    states, _ = frozen.run(FORMS[name], method, run.times, run.step_sizes, U0, P0)
+    np.testing.assert_allclose(run.u, states, rtol=0, atol=1e-12)
+    np.testing.assert_array_equal(run.times[:-1] + run.step_sizes, run.times[1:])
+    assert (run.times[0], run.times[-1]) == (0.0, T_END)
+    if not adaptive:
+        assert run.step_sizes.max() <= DT * (1 + 1e-12)
+
+
+def reference(name):
+    """The solution at the end of the span, by an explicit method of order 8 for the same u'."""
+    if name == "M singular":  # u_2 eliminated
+
+        def rate(t, y):
+            third = P0[0] * P0[1] * y[0] * np.exp(-t) - P0[2] * y[1] ** 3
+            return rhs(t, np.array([*y, third]), P0)[:2]
+
+        start = U0[:2]
+    else:
+        form = FORMS[name]
+
+        def rate(t, u):
+            point = (t, u, np.zeros(3), P0)
+            return np.linalg.solve(form.residual_udot(*point), -form.residual(*point))
+
+        start = U0
+    return solve_ivp(rate, SPAN, start, method="DOP853", rtol=1e-13, atol=1e-14).y[:, -1]
+
+
+def observed_order(name, method, exact):
+    """The order seen between two step sizes, chosen so that rounding does not show."""
+    coarse = 0.05 if find_method(method).order < 5 else 0.2
+    errors = []
+    for dt in (coarse, coarse / 2):
+        run = solve(FORMS[name].analytic, U0, P0, Stepping(SPAN, method, dt=dt))
+        errors.append(abs(run.u[-1][: len(exact)] - exact).max())
+    return np.log2(errors[0] / errors[1])
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_orders_of_convergence(name):
+    """PETSc 3.26: F_udot depending on u costs the endpoint form its second order."""
+    exact = reference(name)
+    for method in FORMS[name].methods:
+        order = find_method(method).order
+        if (name, method) == ("F", "cn"):
+            order = 1
+            assert observed_order(name, method, exact) < 1.5
+        seen = observed_order(name, method, exact)
+        assert seen > order - 0.2, method
+        assert seen < order + 0.5 or order >= 5, method
+
+
+@pytest.mark.parametrize("method", [name for name in METHODS if name not in NO_ESTIMATE])
+def test_adaptive_error_follows_the_tolerance(method):
+    errors, steps = [], []
+    for tolerance in (1e-3, 1e-5):
+        run = decay(method, dt=0.1, rtol=tolerance, atol=tolerance)
+        errors.append(abs(run.u[-1, 0] - DECAY.solution(1.0)))
+        steps.append(run.n_steps)
+    assert errors[1] < 1e-4 if method in ("beuler", "theta:0.7", "theta:1") else 1e-5
+    assert steps[1] >= steps[0]
+
+
+def test_rejected_steps_are_counted_and_not_in_the_log():
+    run = decay("rk3bs", dt=1.0, rtol=1e-8, atol=1e-8)
+    assert run.effort.rejected > 0
+    assert run.effort.steps == run.n_steps == len(run.states) - 1
+    assert run.step_sizes[0] < 0.5
+
+
+def test_effort_counts_newton_and_linear_iterations():
+    explicit, implicit = decay("rk4").effort, decay("cn").effort
+    assert explicit.newton_iterations == explicit.linear_iterations == 0
+    assert implicit.newton_iterations >= implicit.steps
+    assert implicit.linear_iterations == implicit.newton_iterations  # LU: one each
+
+
+def test_max_step_bounds_adaptive_steps():
+    run = decay("rk5dp", rtol=1e-3, dt=None, max_step=0.05)
+    assert run.step_sizes.max() <= 0.05 * (1 + 1e-12)
+    assert decay("rk5dp", rtol=1e-3, dt=None).step_sizes.max() > 0.05
+
+
+# ---- times that are hit --------------------------------------------------------------------------
+
+TIMES = {
+    "inside": [0.3, 0.55],
+    "first only": [0.0],
+    "first within a millionth of a step": [1e-9],
+    "first and inside": [0.0, 0.5],
+    "end": [1.0],
+    "both ends": [0.0, 1.0],
+    "close together": [0.3, 0.3 + 1e-5],
+    "just before the end": [1.0 - 1e-5],
+    "every step": list(np.linspace(0.0, 1.0, 11)),
+    "many": list(np.linspace(0.013, 0.987, 40)),
+}
+
+
+@pytest.mark.parametrize("times", TIMES.values(), ids=TIMES)
+@pytest.mark.parametrize(
+    ("method", "keywords"),
+    [("rk4", {}), ("cn", {}), ("rk3bs", {"rtol": 1e-4}), ("beuler", {"rtol": 1e-3, "atol": 1e-3})],
+)
+def test_steps_end_exactly_at_the_wanted_times(method, keywords, times):
+    stepping = Stepping(SPAN, method, dt=0.1, **keywords)
+    run = solve(DECAY.problem, DECAY.u0, DECAY.p, stepping, times)
+    assert run.times[-1] == 1.0
+    for t in times:
+        assert t == 1e-9 or t in run.times
+        assert run.at(t) is run.states[run.index(t)]
+    if not keywords:
+        assert run.n_steps <= 10 + len(times)
+
+
+def test_run_without_wanted_times_takes_the_steps_of_dt():
+    np.testing.assert_allclose(decay("rk4").times, np.linspace(0, 1, 11), rtol=0, atol=1e-15)
+
+
+# ---- what is passed on ---------------------------------------------------------------------------
+
+
+def test_petsc_options_reach_the_solvers(capfd):
+    decay("cn", options={"snes_monitor": None, "ksp_type": "gmres", "pc_type": "none"})
+    assert "0 SNES Function norm" in capfd.readouterr().out
+
+
+def test_option_that_nothing_reads_is_an_error_before_the_second_step():
+    with pytest.raises(OptionError, match=r"snes_rtol 1e-05 \(code\)"):
+        decay("rk4", options={"snes_rtol": 1e-5})
+
+
+def test_arguments_are_not_changed_and_copied():
+    u0, p = DECAY.u0.copy(), DECAY.p.copy()
+    run = solve(DECAY.problem, u0, p, Stepping(SPAN, "rk4", dt=0.1))
+    u0[:], p[:] = 7.0, 7.0
+    assert run.u[0] == DECAY.u0
+    np.testing.assert_array_equal(run.p, DECAY.p)
+
+
+def test_sparse_jacobians_give_the_same_run():
+    """Dense and sparse, with and without the diagonal in the pattern."""
+
+    def coupled(t, u, p):
+        return np.array([p[0] * u[1], -p[0] * u[0]])
+
+    def jacobian(t, u, p):
+        return np.array([[0.0, p[0]], [-p[0], 0.0]])
+
+    stepping = Stepping(SPAN, "cn", dt=0.1)
+    dense = solve(ODE(coupled, 2, 1, jacobian=jacobian), [1.0, 0.0], [2.0], stepping)
+    for kind in (sparse.csr_array, sparse.coo_matrix, sparse.csc_array):
+        problem = ODE(coupled, 2, 1, jacobian=lambda *point, kind=kind: kind(jacobian(*point)))
+        np.testing.assert_allclose(
+            solve(problem, [1.0, 0.0], [2.0], stepping).u, dense.u, rtol=0, atol=1e-14
+        )
+    products = Products(
+        lambda t, u, p, v: jacobian(t, u, p) @ v, lambda t, u, p, w: jacobian(t, u, p).T @ w
+    )
+    free = solve(ODE(coupled, 2, 1, jacobian=products), [1.0, 0.0], [2.0], stepping)
+    np.testing.assert_allclose(free.u, dense.u, rtol=0, atol=1e-11)
+
+
+def test_coloured_jacobian_runs_forward_on_a_dm():
+    """By name only; PETSc differences the right-hand side with the pattern of the DM."""
+
+    def stretch(t, u, p, out):
+        out.array = -p[0] * u.getArray(readonly=True) ** 2
+
+    dm = PETSc.DMDA().create([4], dof=1, stencil_width=1, comm=PETSc.COMM_SELF)
+    problem = ODE(stretch, state=dm, parameters=1, jacobian=COLORING)
+    u0 = problem.create_state()
+    u0.set(1.0)
+    run = solve(problem, u0, [0.5], Stepping(SPAN, "cn", dt=0.01))
+    np.testing.assert_allclose(run.u[-1], 1 / 1.5, rtol=1e-5)
+
+
+# ---- failures ------------------------------------------------------------------------------------
+
+
+def test_explosion_is_a_solve_error_that_says_where():
+    """u' = u^2 from 1 reaches infinity at t = 1."""
+    problem = ODE(lambda t, u, p: u**2, 1)
+    with pytest.raises(SolveError, match=r"'rhs' returned inf in entry \[0\] at t = 1\.[0-9]+"):
+        solve(problem, [1.0], None, Stepping((0.0, 3.0), "rk4", dt=0.1))
+    with pytest.raises(SolveError, match=r"TS stopped at t = 0\.8 after 8 steps \(DIVERGED_NONLIN"):
+        solve(problem, [1.0], None, Stepping((0.0, 3.0), "cn", dt=0.1))
+
+
+def test_state_that_leaves_the_numbers_in_a_step_is_a_solve_error():
+    problem = ODE(lambda t, u, p: np.array([1e308]), 1)
+    message = (
+        r"the state is not finite at t = [0-9.]+ \(step [0-9]+\)\n  expected: a finite .* t = 9"
+    )
+    with pytest.raises(SolveError, match=message):
+        solve(problem, [1.0], None, Stepping((0.0, 9.0), "rk1fe", dt=1.0))
+
+
+def test_too_few_steps_is_a_solve_error_with_the_remedy():
+    message = r"t = 0\.3 after 3 steps \(CONVERGED_ITS\)\n  expected: t = 1\n  try: max_steps > 3"
+    with pytest.raises(SolveError, match=message):
+        decay("rk4", max_steps=3)
+
+
+def test_singular_iteration_matrix_is_a_solve_error():
+    """M = 0 and f_u = 0: nothing determines u."""
+    problem = ODE(lambda t, u, p: 0 * u + 1.0, 1, mass=[[0.0]])
+    with pytest.raises(
+        SolveError, match=r"TS failed after t = 0: .*zero pivot(.|\n)*expected: t = 1"
+    ):
+        solve(problem, [1.0], None, Stepping(SPAN, "cn", dt=0.1))
+
+
+@pytest.mark.parametrize("method", ["rk4", "cn"])
+def test_exception_of_a_callback_comes_out_as_it_was_raised(method):
+    """Not as an error of PETSc, nor as a failed solve, with the name, the time and the rank."""
+
+    def faulty(t, u, p):
+        if t > 0.5:
+            raise KeyError("growth")
+        return -u
+
+    problem = ODE(faulty, 1, jacobian=lambda t, u, p: -np.eye(1))
+    with pytest.raises(KeyError, match="growth") as raised:
+        solve(problem, [1.0], None, Stepping(SPAN, method, dt=0.1))
+    (note,) = raised.value.__notes__
+    assert note.startswith("in callback 'rhs' at t = 0.")
+    assert note.endswith("(rank 0)")
+
+
+def test_callback_may_say_that_the_solution_does_not_exist():
+    def limited(t, u, p):
+        if u[0] > 2.0:
+            raise SolveError("no model beyond u = 2")
+        return u
+
+    with pytest.raises(SolveError, match="no model beyond u = 2"):
+        solve(ODE(limited, 1), [1.0], None, Stepping(SPAN, "rk4", dt=0.1))
+
+
+def test_callbacks_cannot_change_their_arguments():
+    for problem in (
+        ODE(lambda t, u, p: np.negative(u, out=u), 1, 1),
+        ODE(lambda t, u, p: np.negative(p, out=p), 1, 1),
+    ):
+        with pytest.raises(ValueError, match="read-only"):
+            solve(problem, [1.0], [1.0], Stepping(SPAN, "rk4", dt=0.1))
+
+
+@pytest.mark.parametrize(
+    ("u0", "p", "message"),
+    [
+        ([1.0, 2.0], [0.6, 1.5], r"u0 has shape \(2,\)\n  expected: shape \(1,\)"),
+        ([np.nan], [0.6, 1.5], r"u0 is nan at index \[0\]"),
+        (["a"], [0.6, 1.5], r"u0 is not an array of real numbers"),
+        ([1j], [0.6, 1.5], r"u0 is not an array of real numbers"),
+        ([1.0], [0.6], r"p has shape \(1,\)\n  expected: shape \(2,\)"),
+        ([1.0], None, r"p has shape \(0,\)\n  expected: shape \(2,\)"),
+        ([1.0], [0.6, np.inf], r"p is inf at index \[1\]"),
+    ],
+)
+def test_wrong_starting_values_are_named(u0, p, message):
+    with pytest.raises(InputError, match=message):
+        solve(DECAY.problem, u0, p, Stepping(SPAN, "rk4", dt=0.1))
+
+
+def test_vector_as_initial_state_is_checked():
+    stepping = Stepping(SPAN, "rk4", dt=0.1)
+    vec = PETSc.Vec().createSeq(1, comm=PETSc.COMM_SELF)
+    vec.set(DECAY.u0[0])
+    np.testing.assert_array_equal(solve(DECAY.problem, vec, DECAY.p, stepping).u, decay("rk4").u)
+    vec.set(np.nan)
+    with pytest.raises(InputError, match="u0 contains values that are not finite"):
+        solve(DECAY.problem, vec, DECAY.p, stepping)
+    longer = PETSc.Vec().createSeq(2, comm=PETSc.COMM_SELF)
+    message = r"u0 has \(local, global\) sizes \(2, 2\)\n  expected: \(1, 1\)"
+    with pytest.raises(InputError, match=message):
+        solve(DECAY.problem, longer, DECAY.p, stepping)
+
+
+def test_unknown_checkpoint_names_the_known_ones():
+    message = r"checkpoint = 'ram'\n  expected: \"states\", \"memory\" or \"disk\""
+    with pytest.raises(InputError, match=message):
+        solve(DECAY.problem, DECAY.u0, DECAY.p, Stepping(SPAN, "rk4", dt=0.1), checkpoint="ram")
+
+
+def test_wanted_time_outside_the_span_is_refused_before_the_first_step():
+    with pytest.raises(InputError, match=r"time 1\.5 lies outside the time span"):
+        solve(DECAY.problem, DECAY.u0, DECAY.p, Stepping(SPAN, "rk4", dt=0.1), [1.5])
+
+
+@pytest.mark.parametrize(("name", "form"), [("M", "mass"), ("M(p)", "mass"), ("F", "residual")])
+def test_explicit_methods_are_refused_for_other_forms(name, form):
+    message = rf'method = "rk4" for a problem in {form} form(.|\n)*try: "cn", "beuler"'
+    with pytest.raises(UnsupportedError, match=message):
+        solve(FORMS[name].analytic, U0, P0, Stepping(SPAN, "rk4", dt=0.1))
+
+
+def test_colouring_needs_a_dm_and_has_no_recording():
+    vec = PETSc.Vec().createSeq(2, comm=PETSc.COMM_SELF)
+    stepping = Stepping(SPAN, "cn", dt=0.1)
+
+    def idle(t, u, p, out):
+        out.zeroEntries()
+
+    problem = ODE(idle, state=vec, jacobian=COLORING)
+    with pytest.raises(InputError, match=r'"coloring" without a DM\n  expected: state=DMDA'):
+        solve(problem, vec, None, stepping)
+    dm = PETSc.DMDA().create([2], dof=1, stencil_width=1, comm=PETSc.COMM_SELF)
+    problem = ODE(idle, state=dm, jacobian=COLORING)
+    with pytest.raises(UnsupportedError, match=r'trajectory with jacobian = "coloring"'):
+        solve(problem, dm.createGlobalVec(), None, stepping, checkpoint="memory")
+
+
+def test_linear_solver_that_does_not_converge_is_a_solve_error():
+    problem = FORMS["M"].analytic
+    options = {"ksp_type": "richardson", "pc_type": "none", "ksp_max_it": 2}
+    with pytest.raises(SolveError, match=r"TS stopped at t = 0 after 0 steps \(DIVERGED_NONLINEAR"):
+        solve(problem, U0, P0, Stepping(SPAN, "cn", dt=0.1, options=options))
+
+
+def test_disk_checkpoint_into_a_folder_that_cannot_be_made_is_an_error(monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", "/proc/nowhere")
+    with pytest.raises(SolveError, match=r"TS failed(.|\n)*/proc/nowhere"):
+        solve(DECAY.problem, DECAY.u0, DECAY.p, Stepping(SPAN, "rk4", dt=0.1), checkpoint="disk")

@@ -1,0 +1,73 @@
+"""Steps that PETSc takes wrongly are refused before the first one."""
+
+import numpy as np
+import pytest
+from zoo import FORMS, P0, U0
+
+from daeosens import DAE, ODE, Stepping, UnsupportedError, solve
+
+SPAN = (0.0, 1.0)
+SINGULAR = np.diag([1.0, 0.0])
+
+
+def f(t, u, p):
+    return np.array([-u[0] * p[0] + u[1], u[1] - u[0] ** 2])
+
+
+ALGEBRAIC = {
+    "M": ODE(f, 2, 1, mass=SINGULAR),
+    "M(p)": ODE(f, 2, 1, mass=lambda p: SINGULAR * p[0]),
+    "F": DAE(lambda t, u, udot, p: SINGULAR @ udot - f(t, u, p), 2, 1),
+    "F linear": DAE(lambda t, u, udot, p: SINGULAR @ udot - f(t, u, p), 2, 1, linear_in_udot=True),
+}
+
+
+@pytest.mark.parametrize("form", ALGEBRAIC)
+def test_midpoint_with_error_control_is_refused_for_algebraic_variables(form):
+    problem, u0 = ALGEBRAIC[form], [0.5, 0.25]
+    message = r'adaptive "midpoint" .* rows of zeros(.|\n)*try: "cn", "beuler" or .* fixed steps'
+    with pytest.raises(UnsupportedError, match=message):
+        solve(problem, u0, [1.0], Stepping(SPAN, "midpoint", rtol=1e-3))
+    # what the message recommends works
+    fixed = solve(problem, u0, [1.0], Stepping(SPAN, "midpoint", dt=0.05))
+    for method in ("cn", "beuler", "theta:0.7"):
+        stepping = Stepping(SPAN, method, dt=0.05, rtol=1e-3, atol=1e-3)
+        adaptive = solve(problem, u0, [1.0], stepping)
+        np.testing.assert_allclose(adaptive.u[-1, 0], fixed.u[-1, 0], rtol=0.02)
+
+
+@pytest.mark.parametrize("form", ["rhs", "M", "M(p)", "F"])
+def test_midpoint_with_error_control_runs_without_algebraic_variables(form):
+    stepping = Stepping(SPAN, "midpoint", dt=0.1, rtol=1e-2, atol=1e-2)
+    assert solve(FORMS[form].analytic, U0, P0, stepping).times[-1] == 1.0
+
+
+CUBIC = DAE(lambda t, u, udot, p: udot**3 - p[0] * u**3, 1, 1)
+"""u = exp(t) for p = 1; not linear in u'."""
+
+
+@pytest.mark.parametrize("method", ["cn", "theta:0.7", "theta:0.5"])
+def test_endpoint_form_is_refused_where_the_residual_is_not_linear_in_the_rate(method):
+    """PETSc 3.26 would converge to a solution that is wrong by a third."""
+    message = (
+        rf'method = "{method}" for F\(t, u, u\', p\) = 0 that is not linear in u\'\n'
+        r"  expected: F = M\(t, u, p\) u' - f\(t, u, p\)\n  try: \"midpoint\" or \"beuler\""
+    )
+    with pytest.raises(UnsupportedError, match=message):
+        solve(CUBIC, [1.0], [1.0], Stepping(SPAN, method, dt=0.1))
+
+
+@pytest.mark.parametrize(("method", "order"), [("midpoint", 2), ("beuler", 1), ("theta:1", 1)])
+def test_the_other_methods_converge_there(method, order):
+    errors = []
+    for dt in (0.02, 0.01):
+        run = solve(CUBIC, [1.0], [1.0], Stepping(SPAN, method, dt=dt))
+        errors.append(abs(run.u[-1, 0] - np.e))
+    assert np.log2(errors[0] / errors[1]) == pytest.approx(order, abs=0.1)
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+def test_residuals_linear_in_the_rate_are_stepped_at_any_scale(scale):
+    problem = DAE(lambda t, u, udot, p: (1 + (u / scale) ** 2) * udot - p[0] * u + scale * t, 1, 1)
+    for method in ("cn", "theta:0.7"):
+        assert solve(problem, [scale], [1.0], Stepping(SPAN, method, dt=0.1)).n_steps == 10

@@ -1,0 +1,116 @@
+"""How to step: what is accepted, and that all that is wrong is said at once."""
+
+import numpy as np
+import pytest
+from zoo import METHODS, NO_ESTIMATE
+
+from daeosens import InputError, Stepping
+from daeosens.stepping import pinned_times
+
+SPAN = (0.0, 2.0)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_is_accepted_with_fixed_steps(method):
+    stepping = Stepping(SPAN, method, dt=0.1)
+    assert stepping.resolved_method.name == method
+    assert not stepping.adaptive
+
+
+@pytest.mark.parametrize("keywords", [{"rtol": 1e-3}, {"atol": 1e-3}, {"rtol": 1e-3, "atol": 1e-6}])
+@pytest.mark.parametrize("method", METHODS)
+def test_tolerances_make_steps_adaptive_where_there_is_an_error_estimate(method, keywords):
+    if method in NO_ESTIMATE:
+        with pytest.raises(
+            InputError, match=f'method = "{method}" has no error estimate'
+        ) as raised:
+            Stepping(SPAN, method, **keywords)
+        assert 'try: dt alone, or "rk3bs", "rk5dp", "cn"' in str(raised.value)
+    else:
+        assert Stepping(SPAN, method, **keywords).adaptive
+
+
+def test_first_step_is_dt_or_a_thousandth_of_the_span_and_at_most_max_step():
+    assert Stepping(SPAN, dt=0.3).first_step == 0.3
+    assert Stepping(SPAN, rtol=1e-3).first_step == pytest.approx(0.002)
+    assert Stepping(SPAN, rtol=1e-3, dt=0.3, max_step=0.1).first_step == 0.1
+
+
+def test_petscs_bare_names_are_understood():
+    assert Stepping(SPAN, "5dp", dt=0.1).resolved_method.name == "rk5dp"
+
+
+def test_numpy_numbers_and_lists_are_accepted():
+    stepping = Stepping([np.float64(0), np.int64(2)], "rk4", dt=np.float32(0.5))
+    assert stepping.first_step == 0.5
+
+
+BAD = [
+    ({"t_span": (1.0, 0.0)}, r"t_span = \(1, 0\) is reversed or empty; expected: first < last"),
+    ({"t_span": (1.0, 1.0)}, r"t_span = \(1, 1\) is reversed or empty"),
+    ({"t_span": (0.0, np.nan)}, r"t_span = \(0\.0, nan\); expected: two finite numbers"),
+    ({"t_span": (0.0, np.inf)}, r"t_span = \(0\.0, inf\); expected: two finite numbers"),
+    ({"t_span": 3.0}, r"t_span = 3\.0; expected: two finite numbers"),
+    ({"t_span": (0.0, 1.0, 2.0)}, r"t_span = \(0\.0, 1\.0, 2\.0\); expected: two finite numbers"),
+    ({"t_span": ("a", 1.0)}, r"t_span = \('a', 1\.0\); expected: two finite numbers"),
+    ({"dt": 0.0}, r"dt = 0\.0; expected: a positive number"),
+    ({"dt": -0.1}, r"dt = -0\.1; expected: a positive number"),
+    ({"dt": np.nan}, r"dt = nan; expected: a positive number"),
+    ({"dt": "small"}, r"dt = 'small'; expected: a positive number"),
+    ({"dt": True}, r"dt = True; expected: a positive number"),
+    ({"dt": 2.5}, r"dt = 2\.5 is larger than the span 2; expected: dt <= span"),
+    ({"dt": None}, r"dt is missing; expected: dt, or rtol and atol for adaptive steps"),
+    ({"rtol": 0.0}, r"rtol = 0\.0; expected: a positive number"),
+    ({"rtol": -1e-3}, r"rtol = -0\.001; expected: a positive number"),
+    ({"atol": np.inf}, r"atol = inf; expected: a positive number"),
+    ({"rtol": 1e-3, "max_step": -1}, r"max_step = -1; expected: a positive number"),
+    ({"max_step": 0.1}, r"max_step = 0\.1 without rtol or atol; expected: adaptive .*; try: dt"),
+    ({"max_steps": 0}, r"max_steps = 0; expected: at least 1"),
+    ({"max_steps": 1.5}, r"max_steps = 1\.5; expected: an integer"),
+    ({"max_steps": True}, r"max_steps = True; expected: an integer"),
+    ({"method": "beular"}, r'method = "beular" is unknown; expected: rk1fe, .*; try: "beuler"'),
+    ({"method": "rk5pd"}, r'method = "rk5pd" is unknown(.|\n)*try: "rk5dp"'),
+    ({"method": "theta:1.5"}, r'method = "theta:1\.5"; expected: theta in \(0, 1\]'),
+    ({"options": {"snes_rtl": 1e-3}}, r"snes_rtl(.|\n)*snes_rtol"),
+    ({"options": {"-snes_rtol": 1e-3}}, r"-snes_rtol(.|\n)*dash"),
+]
+
+
+@pytest.mark.parametrize(("keywords", "message"), BAD, ids=[str(keywords) for keywords, _ in BAD])
+def test_bad_input_is_named(keywords, message):
+    with pytest.raises(InputError, match=message):
+        Stepping(**{"t_span": SPAN, "dt": 0.1, **keywords})
+
+
+def test_everything_that_is_wrong_is_said_at_once():
+    with pytest.raises(InputError) as raised:
+        Stepping((3.0, 1.0), "rk9", dt=-1.0, rtol=-1.0, max_step=0.0, max_steps=0)
+    text = str(raised.value)
+    assert text.startswith("Stepping: 6 problems")
+    for name in ("t_span", "method", "dt", "rtol", "max_step", "max_steps"):
+        assert f"  - {name} = " in text
+
+
+def test_pinned_times_are_returned_as_given():
+    np.testing.assert_array_equal(
+        pinned_times(Stepping(SPAN, dt=0.1), [0.0, 0.5, 2.0]), [0, 0.5, 2]
+    )
+    assert pinned_times(Stepping(SPAN, dt=0.1), ()).shape == (0,)
+
+
+@pytest.mark.parametrize(
+    ("times", "message"),
+    [
+        ([0.5, 0.3], r"t_eval is not increasing: 0\.5 is followed by 0\.3\n  expected: strictly"),
+        ([0.5, 0.5], r"t_eval is not increasing: 0\.5 is followed by 0\.5"),
+        ([-0.1, 0.5], r"time -0\.1 lies outside the time span\n  expected: times in \[0, 2\]"),
+        ([0.5, 2.1], r"time 2\.1 lies outside the time span(.|\n)*try: a longer t_span"),
+        ([[0.5, 1.0]], r"t_eval has shape \(1, 2\)\n  expected: shape \(K,\)"),
+        (0.5, r"t_eval has shape \(\)\n  expected: shape \(K,\)"),
+        ([0.5, np.nan], r"t_eval is nan at index \[1\]"),
+        (["soon"], r"t_eval is not an array of real numbers"),
+    ],
+)
+def test_bad_pinned_times_are_named(times, message):
+    with pytest.raises(InputError, match=message):
+        pinned_times(Stepping(SPAN, dt=0.1), times)
