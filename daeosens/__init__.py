@@ -1,6 +1,7 @@
 """Derivatives of time-dependent simulations, and inverse problems solved with them."""
 
 from daeosens.adjoint import Gradient, adjoint, evaluate
+from daeosens.callbacks import check
 from daeosens.cost import INDEPENDENT
 from daeosens.equations import DAE, ODE
 from daeosens.errors import (
@@ -20,6 +21,7 @@ from daeosens.reduced import Reduced
 from daeosens.stepping import Stepping
 from daeosens.tangent import Sensitivities, Tangent, sensitivities, tangent
 from daeosens.trajectory import Trajectory
+from daeosens.verify import Taylor, duality, taylor
 
 __version__ = "0.1.0"
 
@@ -48,13 +50,17 @@ __all__ = [
     "SolveError",
     "Stepping",
     "Tangent",
+    "Taylor",
     "Terminal",
     "Trajectory",
     "UnsupportedError",
     "adjoint",
-    "minimize",
+    "check",
+    "duality",
     "evaluate",
+    "minimize",
     "sensitivities",
     "solve",
     "tangent",
+    "taylor",
 ]

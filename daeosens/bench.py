@@ -215,14 +215,10 @@ class Bench:
             name = next(f"{name} {k}" for k in range(2, 10000) if f"{name} {k}" not in names)
         try:
             found = compare(given(), expected, self._tolerance, self.comm, describe)
-        except UnsupportedError:
-            self.rows.append(CheckedCallback(name, "", math.nan, "not supplied"))
-        except DaeosensError as error:
-            what = str(error).splitlines()[0]
-            self.rows.append(CheckedCallback(name, source, math.inf, "wrong", what))
-        else:
-            verdict = _verdict(found)
-            self.rows.append(CheckedCallback(name, source, found.error, verdict, found.where))
+            row = CheckedCallback(name, source, found.error, _verdict(found), found.where)
+        except (DaeosensError, PETSc.Error) as error:
+            row = _failure(name, source, error)
+        self.rows.append(row)
 
     def judge_matrix(
         self,
@@ -332,6 +328,16 @@ def _unit_sizes(moves: Sequence[PETSc.Vec]) -> list[float] | None:
     if moves[0].size > FEW:
         return None
     return [float(np.sum(gather(move))) for move in moves]
+
+
+def _failure(name: str, source: str, error: BaseException) -> CheckedCallback:
+    """Return the row of a callback that raised; what it raised inside PETSc is PETSc's cause."""
+    cause = error.__cause__ if isinstance(error, PETSc.Error) else error
+    if not isinstance(cause, DaeosensError):
+        raise error
+    if isinstance(cause, UnsupportedError):
+        return CheckedCallback(name, "", math.nan, "not supplied")
+    return CheckedCallback(name, source, math.inf, "wrong", str(cause).splitlines()[0])
 
 
 def _verdict(found: Comparison) -> Verdict:

@@ -305,7 +305,7 @@ def _observation(bench: Bench, term: LeastSquares) -> None:
     call = guarded(term.observe, "observe", bench.comm)
 
     def observe(t: float, u: Array, p: Any) -> Any:
-        return check_output(call(t, u, p), "observe", (q,), t)
+        return check_output(call(t, u, p), "observe", (q,), t, real=False)
 
     def along_u(x: PETSc.Vec) -> Array:
         return np.asarray(observe(t, read(x), p), dtype=float)
@@ -340,7 +340,7 @@ def _check_initial_state(bench: Bench, control: Parameters) -> None:
     if problem.style == "numpy":
 
         def initial(p: Array) -> Any:
-            return check_output(call(p), "initial_state", (problem.size,), bench.t)
+            return check_output(call(p), "initial_state", (problem.size,), bench.t, real=False)
 
         def along(x: PETSc.Vec) -> Array:
             return np.asarray(initial(gather(x)), dtype=float)

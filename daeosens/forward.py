@@ -20,7 +20,7 @@ from daeosens.methods import Method
 from daeosens.options import Scope, scoped_options
 from daeosens.problem import Problem
 from daeosens.refusals import refuse_unsound_steps
-from daeosens.stepping import Stepping, pinned_times
+from daeosens.stepping import Stepping, next_step, pinned_times
 from daeosens.steps.linear import linear_defaults
 from daeosens.trajectory import HIT, Checkpoint, Effort, Trajectory
 
@@ -88,7 +88,7 @@ def solve(
     pinned = pinned_times(stepping, t_eval)
     method = stepping.resolved_method
     refuse_unsound_steps(problem, stepping, state, parameters)
-    log = _Log(problem, stepping)
+    log = _Log(problem, stepping, pinned)
     ts = _make_ts(problem, method, stepping.t_span[0], state, parameters, record=checkpoint)
     _set_times(ts, stepping, pinned)
     ts.setPreStep(log.before_step)
@@ -98,6 +98,7 @@ def solve(
         with scoped_options(defaults=defaults, code=stepping.options) as scope:
             log.scope = scope
             ts.setFromOptions()
+            log.step_size = _fixed_step_size(ts, stepping)
             if stepping.adaptive:
                 rtol = 1e-6 if stepping.rtol is None else stepping.rtol
                 atol = 1e-9 if stepping.atol is None else stepping.atol
@@ -155,6 +156,12 @@ def _set_times(ts: PETSc.TS, stepping: Stepping, pinned: Array) -> None:
         ts.setEvaluationTimes(ahead.tolist())
 
 
+def _fixed_step_size(ts: PETSc.TS, stepping: Stepping) -> float | None:
+    """Return the size of steps that no error estimate chooses; None if one does."""
+    kind = PETSc.Options().getString("ts_adapt_type", "none")
+    return ts.getTimeStep() if kind == "none" and not stepping.adaptive else None
+
+
 def replay(trajectory: Trajectory, prepare: Callable[[PETSc.TS], None]) -> PETSc.TS:
     """Repeat a run step by step with PETSc's own trajectory switched on, and return its TS.
 
@@ -192,11 +199,13 @@ def replay(trajectory: Trajectory, prepare: Callable[[PETSc.TS], None]) -> PETSc
 
 
 class _Log:
-    """Collects accepted steps while TS runs."""
+    """Collects accepted steps while TS runs, and keeps the size of fixed ones."""
 
-    def __init__(self, problem: Problem, stepping: Stepping) -> None:
+    def __init__(self, problem: Problem, stepping: Stepping, pinned: Array) -> None:
         self._problem = problem
         self._end = stepping.t_span[1]
+        self._ends = [*pinned.tolist(), self._end]
+        self.step_size: float | None = None
         self.times: list[float] = []
         self.states: list[PETSc.Vec] = []
         self.scope: Scope | None = None
@@ -207,6 +216,8 @@ class _Log:
         return self.times[-1] if self.times else math.nan
 
     def before_step(self, ts: PETSc.TS) -> None:
+        if self._attempted and self.step_size is not None:
+            ts.setTimeStep(next_step(ts.getTime(), self.step_size, self._ends))
         self._attempted.append(ts.getTimeStep())
 
     def after_step(self, _ts: PETSc.TS, step: int, t: float, u: PETSc.Vec) -> None:

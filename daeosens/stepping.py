@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -135,6 +135,25 @@ def pinned_times(stepping: Stepping, t_eval: npt.ArrayLike) -> Array:
             remedy="a longer t_span, or fewer times",
         )
     return times
+
+
+def next_step(t: float, dt: float, ends: Sequence[float]) -> float:
+    """Return the size of a fixed step from ``t``: dt, or less to end at the next of ``ends``.
+
+    What remains is one step if at most 1 % longer than dt, two equal ones if at most twice as long.
+    This is PETSc's rule; PETSc 3.26 itself, once its first step has been cut, takes all others as
+    short as that one.
+
+    Examples
+    --------
+    >>> next_step(0.0, 0.1, [0.5, 1.0]), next_step(0.35, 0.1, [0.5, 1.0])
+    (0.1, 0.07500000000000001)
+    """
+    end = next((time for time in ends if time > t), math.inf)
+    rest = end - t
+    if rest < 1.01 * dt:
+        return rest if t + rest >= end else math.nextafter(rest, math.inf)
+    return rest / 2 if rest < 2.0 * dt else dt
 
 
 def _span_complaints(stepping: Stepping) -> list[str]:

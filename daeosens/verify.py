@@ -20,7 +20,7 @@ from daeosens.objective import Objective
 from daeosens.tangent import tangent
 from daeosens.trajectory import Trajectory
 
-EPSILONS = tuple(1e-3 * 0.5**k for k in range(6))
+EPSILONS = tuple(1e-3 * 0.25**k for k in range(6))
 """Step sizes of a Taylor test by default, relative to the size of each component."""
 
 SECOND_ORDER = 1.9
@@ -130,7 +130,7 @@ def taylor(
         The direction d; random by default, in proportion to each component of x, and the same on
         any number of ranks.
     epsilons : array_like [K], optional
-        Decreasing step sizes, K > 1; 1e-3 and five halvings by default.
+        Decreasing step sizes, K > 1; 1e-3 and five quarterings by default.
     seed : int
         Of the random direction.
 

@@ -8,9 +8,11 @@ hang in it prints its traceback and ends the job.
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
+import tempfile
 import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -109,9 +111,14 @@ def pytest_configure(config: pytest.Config) -> None:
     if MPI.COMM_WORLD.size == 1:
         return
     config.pluginmanager.register(Ranks(), "daeosens-ranks")
+    if config.option.basetemp is None:  # ranks that clean up one folder get in each other's way
+        made = tempfile.mkdtemp(prefix="daeosens-pytest-") if MPI.COMM_WORLD.rank == 0 else ""
+        config.option.basetemp = str(
+            Path(MPI.COMM_WORLD.bcast(made)) / f"rank{MPI.COMM_WORLD.rank}"
+        )
     if MPI.COMM_WORLD.rank > 0:
         config.pluginmanager.unregister(name="terminalreporter")
-        silent = pytest.TerminalReporter(config, Path(os.devnull).open("w"))  # noqa: SIM115
+        silent = pytest.TerminalReporter(config, io.StringIO())
         config.pluginmanager.register(silent, "terminalreporter")
 
 

@@ -7,7 +7,6 @@ from petsc4py import PETSc
 from scipy import sparse
 from scipy.integrate import solve_ivp
 from zoo import (
-    CELLS,
     DECAY,
     DT,
     FORMS,
@@ -24,7 +23,6 @@ from zoo import (
 
 from daeosens import (
     COLORING,
-    DAE,
     ODE,
     InputError,
     OptionError,
@@ -81,7 +79,7 @@ def reference(name):
 
 def observed_order(name, method, exact):
     """The order seen between two step sizes, chosen so that rounding does not show."""
-    coarse = 0.05 if find_method(method).order < 5 else 0.2
+    coarse = {5: 0.0625, 6: 0.125, 7: 0.5, 8: 0.5}.get(find_method(method).order, 0.05)
     errors = []
     for dt in (coarse, coarse / 2):
         run = solve(FORMS[name].analytic, U0, P0, Stepping(SPAN, method, dt=dt))
@@ -99,19 +97,26 @@ def test_orders_of_convergence(name):
             order = 1
             assert observed_order(name, method, exact) < 1.5
         seen = observed_order(name, method, exact)
-        assert seen > order - 0.2, method
+        assert seen > order - 0.3, method
         assert seen < order + 0.5 or order >= 5, method
 
 
 @pytest.mark.parametrize("method", [name for name in METHODS if name not in NO_ESTIMATE])
 def test_adaptive_error_follows_the_tolerance(method):
-    errors, steps = [], []
-    for tolerance in (1e-3, 1e-5):
-        run = decay(method, dt=0.1, rtol=tolerance, atol=tolerance)
+    """The error per step is controlled: methods of first order gain only its square root.
+
+    Theta methods estimate from three states, and PETSc 3.26 accepts the first step unseen, so it
+    has to be small.
+    """
+    errors = []
+    for tolerance in (1e-3, 1e-6):
+        run = decay(method, dt=1e-4, rtol=tolerance, atol=tolerance)
         errors.append(abs(run.u[-1, 0] - DECAY.solution(1.0)))
-        steps.append(run.n_steps)
-    assert errors[1] < 1e-4 if method in ("beuler", "theta:0.7", "theta:1") else 1e-5
-    assert steps[1] >= steps[0]
+    if find_method(method).order == 1:
+        assert errors[1] < errors[0] / 30
+    else:
+        assert errors[0] < 2e-3
+        assert errors[1] < 2e-6
 
 
 def test_rejected_steps_are_counted_and_not_in_the_log():
@@ -166,6 +171,32 @@ def test_steps_end_exactly_at_the_wanted_times(method, keywords, times):
         assert run.n_steps <= 10 + len(times)
 
 
+@pytest.mark.parametrize("method", ["rk4", "cn"])
+def test_an_early_time_does_not_shorten_the_steps_after_it(method):
+    """PETSc 3.26 would go on with steps of 1e-3."""
+    stepping = Stepping(SPAN, method, dt=0.1)
+    run = solve(DECAY.problem, DECAY.u0, DECAY.p, stepping, [1e-3, 0.5])
+    expected = [1e-3, 0.1, 0.1, 0.1, 0.0995, 0.0995]  # then on to the end
+    np.testing.assert_allclose(run.step_sizes[:6], expected, rtol=0, atol=1e-15)
+    assert run.n_steps == 11
+
+
+@pytest.mark.parametrize(("method", "tolerance"), [("rk3bs", 1e-5), ("cn", 1e-3)])
+def test_a_run_can_be_repeated_by_wanting_its_times(method, tolerance):
+    """Fixed steps as long as the span, cut at every time of an adaptive run."""
+    run = decay(method, rtol=tolerance, atol=tolerance)
+    stepping = Stepping(SPAN, method, dt=1.0)
+    again = solve(DECAY.problem, DECAY.u0, DECAY.p, stepping, run.times)
+    np.testing.assert_array_equal(again.times, run.times)
+    np.testing.assert_allclose(again.u, run.u, rtol=0, atol=1e-12)
+
+
+def test_steps_asked_for_by_an_option_are_left_to_petsc():
+    """-ts_adapt_type on the command line wins."""
+    run = decay("rk5dp", dt=1e-3, options={"ts_adapt_type": "basic"})
+    assert run.step_sizes.max() > 0.01
+
+
 def test_run_without_wanted_times_takes_the_steps_of_dt():
     np.testing.assert_allclose(decay("rk4").times, np.linspace(0, 1, 11), rtol=0, atol=1e-15)
 
@@ -179,8 +210,8 @@ def test_petsc_options_reach_the_solvers(capfd):
 
 
 def test_option_that_nothing_reads_is_an_error_before_the_second_step():
-    with pytest.raises(OptionError, match=r"snes_rtol 1e-05 \(code\)"):
-        decay("rk4", options={"snes_rtol": 1e-5})
+    with pytest.raises(OptionError, match=r"tao_gatol = 1e-05 \(code\)"):
+        decay("rk4", options={"tao_gatol": 1e-5})
 
 
 def test_arguments_are_not_changed_and_copied():
@@ -232,7 +263,7 @@ def test_coloured_jacobian_runs_forward_on_a_dm():
 
 
 def test_explosion_is_a_solve_error_that_says_where():
-    """u' = u^2 from 1 reaches infinity at t = 1."""
+    """The solution of u' = u^2 from 1 reaches infinity at t = 1."""
     problem = ODE(lambda t, u, p: u**2, 1)
     with pytest.raises(SolveError, match=r"'rhs' returned inf in entry \[0\] at t = 1\.[0-9]+"):
         solve(problem, [1.0], None, Stepping((0.0, 3.0), "rk4", dt=0.1))

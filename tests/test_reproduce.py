@@ -12,10 +12,9 @@ import pytest
 from reproduction import gray_scott, heat, tutorials, van_der_pol
 from reproduction.heat import CONTINUUM, Case
 from reproduction.tutorials import PRINTED
-
-from daeosens import Reduced
-from daeosens.methods import find_method
 from zoo import EXPLICIT
+
+from daeosens.methods import find_method
 
 HEAT = json.loads((Path(__file__).parent / "references" / "heat2d.json").read_text())["values"]
 
@@ -83,8 +82,8 @@ def test_loose_explicit_steps_leave_the_stability_interval_and_ruin_the_derivati
     state, held, following = van_der_pol.errors(run("rk5dp", rtol=1e-3, atol=1e-3))
     assert state < 1e-3
     assert min(held, following) > 10
-    assert van_der_pol.steps_outside("rk5dp", 1e-3) > 0.3
-    assert van_der_pol.steps_outside("rk5dp", 1e-8) == 0
+    assert van_der_pol.steps_outside(1e-3) > 0.3
+    assert van_der_pol.steps_outside(1e-8) == 0
 
 
 def test_first_step_of_crank_nicolson_is_not_controlled():
@@ -98,13 +97,13 @@ def test_first_step_of_crank_nicolson_is_not_controlled():
 
 # ---- heat equation -------------------------------------------------------------------------------
 
-FIRST_STEP = 5e-5
+DT = 5e-5
+case = cache(Case)
 CASES = [
     (n, method, dt)
     for n, dt in ((10, 5e-5), (30, 5e-5), (50, 5e-5), (10, 1e-5), (30, 1e-5))
     for method in heat.STABILITY
 ]
-case = cache(Case)
 
 
 @pytest.mark.parametrize(
@@ -122,9 +121,9 @@ def percent(value):
 
 @pytest.mark.parametrize(("n_points", "published"), [(10, "0.726"), (30, "0.0104"), (50, "0.0615")])
 def test_published_errors_of_the_adjoint_count_the_edge_as_points(n_points, published):
-    assert percent(heat.by_adjoint(case(n_points), "rk1fe", FIRST_STEP)) == published
+    assert percent(heat.by_adjoint(case(n_points), "rk1fe", DT)) == published
     interior = case(n_points, edge_included=False)
-    assert percent(interior.discrete("rk1fe", FIRST_STEP)) != published
+    assert percent(interior.discrete("rk1fe", DT)) != published
 
 
 @pytest.mark.parametrize(("n_points", "method", "dt"), CASES)
@@ -136,9 +135,9 @@ def test_adjoint_tangent_and_forward_equations_are_exact_for_the_scheme(n_points
 
 @pytest.mark.parametrize(("n_points", "method"), [(10, "rk1fe"), (30, "rk4"), (50, "rk1fe")])
 def test_differences_lose_digits(n_points, method):
-    expected = case(n_points).discrete(method, FIRST_STEP)
+    expected = case(n_points).discrete(method, DT)
     errors = {
-        scheme: abs(heat.by_differences(case(n_points), method, FIRST_STEP, scheme) / expected - 1)
+        scheme: abs(heat.by_differences(case(n_points), method, DT, scheme) / expected - 1)
         for scheme in ("forward", "central")
     }
     assert errors["forward"] < 1e-6
@@ -148,42 +147,41 @@ def test_differences_lose_digits(n_points, method):
 @pytest.mark.parametrize("n_points", [10, 30, 50])
 def test_interpolating_continuous_adjoint_differs_by_the_order_of_the_scheme(n_points):
     grid = case(n_points)
-    euler = heat.by_continuous_adjoint(grid, "rk1fe", FIRST_STEP, "interpolating").derivative
-    factor = 1 - grid.rate * FIRST_STEP  # sum of lam_{k+1} L u_{k+1} instead of lam_{k+1} L u_k
-    assert euler == pytest.approx(factor * grid.discrete("rk1fe", FIRST_STEP), rel=1e-12)
-    rk4 = heat.by_continuous_adjoint(grid, "rk4", FIRST_STEP, "interpolating").derivative
+    euler = heat.by_continuous_adjoint(grid, "rk1fe", DT, "interpolating").derivative
+    factor = 1 - grid.rate * DT  # sum of lam_{k+1} L u_{k+1} instead of lam_{k+1} L u_k
+    assert euler == pytest.approx(factor * grid.discrete("rk1fe", DT), rel=1e-12)
+    rk4 = heat.by_continuous_adjoint(grid, "rk4", DT, "interpolating").derivative
     assert rk4 == pytest.approx(grid.semi_discrete(), rel=1e-12)
 
 
 @pytest.mark.parametrize("method", heat.STABILITY)
 def test_backsolve_is_unstable_from_thirty_points_on(method):
-    drifts = {n: heat.by_continuous_adjoint(case(n), method, FIRST_STEP, "backsolve") for n in
-              (10, 30, 50)}
-    assert drifts[10].drift < 1e-3
-    assert drifts[30].drift > 1e6
-    assert drifts[50].drift > 1e30
-    assert abs(drifts[50].derivative) > 1e12
-    growths = [heat.backward_growth(case(n), method, FIRST_STEP) for n in (10, 30, 50)]
+    ten, thirty, fifty = (
+        heat.by_continuous_adjoint(case(n), method, DT, "backsolve") for n in (10, 30, 50)
+    )
+    assert ten.drift < 1e-3
+    assert thirty.drift > 1e6
+    assert fifty.drift > 1e30
+    assert abs(fifty.derivative) > 1e12
+    growths = [heat.backward_growth(case(n), method, DT) for n in (10, 30, 50)]
     assert growths[0] < 1e3
     assert growths[1] > 1e24
     assert growths[2] > 1e57
 
 
 def test_backsolve_ruins_the_derivatives_in_a_field_of_diffusivities():
-    assert heat.field_error(case(30), "rk4", FIRST_STEP) < 1e-12
-    assert heat.field_error(case(30), "rk4", FIRST_STEP, "interpolating") < 1e-12
-    assert heat.field_error(case(30), "rk4", FIRST_STEP, "backsolve") > 1e6
+    assert heat.field_error(case(30), "rk4", DT) < 1e-12
+    assert heat.field_error(case(30), "rk4", DT, "interpolating") < 1e-12
+    assert heat.field_error(case(30), "rk4", DT, "backsolve") > 1e6
 
 
 # ---- Gray-Scott ----------------------------------------------------------------------------------
 
 
 def test_gradient_check_of_gray_scott_has_order_two():
-    check = gray_scott.check(n_components=20)
-    for errors in (check.components, check.direction):
-        np.testing.assert_allclose(np.log10(errors[:-1] / errors[1:]), 2.0, atol=0.02)
-    # along a direction in which every component moves by h: close to what was published
-    np.testing.assert_allclose(check.direction_relative / gray_scott.PUBLISHED, 0.9, atol=0.02)
+    check = gray_scott.check(n_components=30)
+    np.testing.assert_allclose(check.orders, 2.0, atol=0.02)
+    assert check.relative[-1] < 1e-7
 
 
 # ---- PETSc's tutorials ---------------------------------------------------------------------------
@@ -200,13 +198,19 @@ def test_ex20adj(name):
     assert [six(row) for row in tutorials.ex20adj(name)] == [expected["dy"], expected["dz"]]
 
 
-@pytest.mark.parametrize(("name", "digits"), [("ex16fwd", 1e-14), ("ex20fwd", 1e-9)])
-def test_forward_sensitivities(name, digits):
+@pytest.mark.parametrize(
+    ("name", "rtol"),
+    [
+        ("ex16fwd", 2e-14),
+        ("ex20fwd", 1e-8),  # the tutorial's Newton iteration stops at a residual of 1e-8
+    ],
+)
+def test_forward_sensitivities(name, rtol):
     expected = PRINTED[name]
     state, matrix = getattr(tutorials, name)()
     assert six(state) == expected["u"]
     printed = np.array([expected["dy"], expected["dz"]], dtype=float)
-    np.testing.assert_allclose(matrix, printed, rtol=digits)
+    np.testing.assert_allclose(matrix, printed, rtol=rtol)
 
 
 @pytest.mark.parametrize(

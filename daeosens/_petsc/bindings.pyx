@@ -24,12 +24,7 @@ cdef extern from "petscts.h" nogil:
 
 
 cdef object copy_of(const PetscReal *values, Py_ssize_t count):
-    cdef Py_ssize_t i
-    copied = np.empty(count)
-    cdef double[::1] target = copied
-    for i in range(count):
-        target[i] = values[i]
-    return copied
+    return np.array([values[i] for i in range(count)], dtype=np.float64)
 
 
 def rk_tableau(TS ts):

@@ -88,15 +88,7 @@ def parse_toml(path: Path, text: str) -> dict[str, Any]:
 def config_help(config_class: type[Any], prefix: str = "") -> str:
     """List the keys of a configuration class: what each accepts, its default, its help text.
 
-    Examples
-    --------
-    >>> from typing import Annotated
-    >>> from daeosens.io.schema import positive
-    >>> @dataclasses.dataclass(frozen=True)
-    ... class Config:
-    ...     dt: Annotated[float, positive(), "time step [years]"] = 0.1
-    >>> print(config_help(Config))
-    dt: a number > 0 (default 0.1); time step [years]
+    A line reads ``dt: a number > 0 (default 0.1); time step [years]``.
     """
     lines: list[str] = []
     fields = {f.name: f for f in dataclasses.fields(config_class)}

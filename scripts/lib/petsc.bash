@@ -1,7 +1,7 @@
 # Which PETSc: one that is there, or one built here once and kept as wheels in the cache.
 # The wheels hold no path of the place they were built in, so any environment can install them.
 
-petsc_version=3.26.1
+# shellcheck disable=SC2154 # cache is set in paths.bash
 petsc_version=3.26.1
 petsc_series=${petsc_version%.*}
 configure_options="--with-debugging=0 --with-fc=0 --with-x=0 --with-cudac=0 --with-blaslapack-lib=-lopenblas COPTFLAGS=-O3 CXXOPTFLAGS=-O3"

@@ -1,8 +1,8 @@
 """Derivatives of the 2-D heat equation in its diffusivity, by all methods, against closed forms.
 
-u_t = alpha (u_xx + u_yy) on the unit square, u = 0 on its edge, u(0) = sin(pi x) sin(pi y), T = 0.01.
-The initial state is an eigenvector of the five-point Laplacian to -lam, so du(T)/dalpha is a multiple
-of u(0), and everything has a closed form:
+u_t = alpha (u_xx + u_yy) on the unit square, u = 0 on its edge, u(0) = sin(pi x) sin(pi y), T =
+0.01.  The initial state is an eigenvector of the five-point Laplacian to -lam, so du(T)/dalpha is a
+multiple of u(0), and everything has a closed form:
 
 - continuum: lam = 2 pi^2, u(T) = exp(-lam alpha T) u(0);
 - semi-discrete: lam = (8/h^2) sin^2(pi h/2);
@@ -70,7 +70,7 @@ class Case:
 
     @cached_property
     def problem(self) -> Problem:
-        """u' = alpha L u."""
+        """The equation u' = alpha L u."""
         return heat(self.grid, jacobian="products")
 
     @cached_property
@@ -80,12 +80,12 @@ class Case:
 
     @cached_property
     def weights(self) -> PETSc.Vec:
-        """w [n]."""
+        """The vector w [n]."""
         return self.start / self.start.dot(self.start)
 
     @property
     def amplitude(self) -> Terminal:
-        """w . u(T)."""
+        """The cost w . u(T)."""
 
         def gradient(t: float, u: PETSc.Vec, p: Any, out: PETSc.Vec) -> None:
             self.weights.copy(out)
@@ -140,7 +140,9 @@ def by_continuous_forward(case: Case, method: str, dt: float) -> float:
     return float(case.weights.getArray() @ found.p[:, 0])
 
 
-def by_differences(case: Case, method: str, dt: float, scheme: Literal["forward", "central"]) -> float:
+def by_differences(
+    case: Case, method: str, dt: float, scheme: Literal["forward", "central"]
+) -> float:
     """Differences with the default step: eps^(1/2) forward, eps^(1/3) central."""
     control = Parameters({"alpha": Parameter(ALPHA)}, initial_state=case.start)
     functional = Reduced(case.problem, case.amplitude, stepping(method, dt), control)
@@ -163,7 +165,9 @@ class Backward:
     drift: float
 
 
-def by_continuous_adjoint(case: Case, method: str, dt: float, mode: Literal["backsolve", "interpolating"]) -> Backward:
+def by_continuous_adjoint(
+    case: Case, method: str, dt: float, mode: Literal["backsolve", "interpolating"]
+) -> Backward:
     """Adjoint equation backward in time with the same steps."""
     found = continuous_adjoint(
         case.problem, case.start, [ALPHA], stepping(method, dt), case.amplitude, mode
@@ -171,7 +175,9 @@ def by_continuous_adjoint(case: Case, method: str, dt: float, mode: Literal["bac
     return Backward(float(found.p[0]), found.drift)
 
 
-def field_error(case: Case, method: str, dt: float, mode: Literal["backsolve", "interpolating"] | None = None) -> float:
+def field_error(
+    case: Case, method: str, dt: float, mode: Literal["backsolve", "interpolating"] | None = None
+) -> float:
     """Return the relative error of the derivatives in the diffusivities alpha_j of single points.
 
     For u' = diag(alpha) L u at alpha = 1 the semi-discrete closed form is the derivative in alpha

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from reproduction.van_der_pol import initial_state, initial_state_p, van_der_pol
 
 from daeosens import (
     ODE,
@@ -22,6 +21,7 @@ from daeosens import (
     solve,
     tangent,
 )
+from reproduction.van_der_pol import initial_state, initial_state_p, van_der_pol
 
 Array = npt.NDArray[np.float64]
 
@@ -32,7 +32,7 @@ PRINTED: dict[str, Any] = json.loads(
 
 
 def ex20adj(case: str) -> Array:
-    """Return d(y, z)/d(y0, z0, mu) [2, 3] by adjoints, z0 following mu; Crank-Nicolson, h = 1e-3."""
+    """Return d(y, z)/d(y0, z0, mu) [2, 3] by adjoints, z0 following mu: Crank-Nicolson."""
     mu, n_steps = {
         "mu = 1e5, 500 steps": (1e5, 500),
         "mu = 1e5, 15 steps": (1e5, 15),

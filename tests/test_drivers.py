@@ -1,0 +1,71 @@
+"""Every driver with its small configuration, serially and on two ranks; no exclusion list."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import h5py
+import pytest
+
+ROOT = Path(__file__).parents[1]
+DRIVERS = sorted(path.stem for path in (ROOT / "drivers").glob("*.py"))
+
+
+def small(driver):
+    return ROOT / "configs" / f"{driver}.small.toml"
+
+
+def test_there_are_drivers_and_each_has_both_configurations():
+    assert {"lynx_hare", "gray_scott_initial"} <= set(DRIVERS)
+    for driver in DRIVERS:
+        assert small(driver).is_file()
+        assert (ROOT / "configs" / f"{driver}.toml").is_file()
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_driver_converges_and_leaves_complete_results(driver, ranks, run_mpi, tmp_path):
+    folder = tmp_path / "results"
+    program = ROOT / "drivers" / f"{driver}.py"
+    done = run_mpi(ranks, [program, small(driver), "--output", folder], timeout=300.0)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr == ""
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["status"] == "converged"
+    assert summary["ranks"] == ranks
+    assert (folder / "config.toml").read_text() == small(driver).read_text()
+    assert "converged" in (folder / "log.txt").read_text()
+    assert any(picture.read_bytes()[:4] == b"\x89PNG" for picture in folder.glob("*.png"))
+    with h5py.File(folder / "results.h5") as file:
+        assert len(file) > 0
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_derivatives_of_the_driver_pass_its_check(driver):
+    command = [sys.executable, "-m", "daeosens.cli", "check", str(small(driver))]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "right" in done.stdout
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_help_of_the_driver_names_its_keys(driver):
+    command = [sys.executable, str(ROOT / "drivers" / f"{driver}.py"), "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0
+    for word in ("stepping", "--output", "mpiexec"):
+        assert word in done.stdout
+
+
+def test_lynx_hare_fit_is_near_the_published_bayesian_means(run_mpi, tmp_path):
+    program = ROOT / "drivers" / "lynx_hare.py"
+    config = ROOT / "configs" / "lynx_hare.toml"
+    done = run_mpi(2, [program, config, "--output", tmp_path / "out"], timeout=300.0)
+    assert done.returncode == 0, done.stdout + done.stderr
+    fitted = json.loads((tmp_path / "out" / "summary.json").read_text())["facts"]["parameters"]
+    for name, mean in (("growth", 0.55), ("predation", 0.028), ("death", 0.80)):
+        assert abs(fitted[name] / mean - 1.0) < 0.035
+    assert abs(fitted["conversion"] / 0.024 - 1.0) < 0.035
