@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import traceback
@@ -57,9 +58,13 @@ def scatter(values: npt.ArrayLike, vec: PETSc.Vec) -> PETSc.Vec:
 
 
 def largest(vec: PETSc.Vec) -> float:
-    """Return the largest absolute value; NaN if any value is NaN.  Collective."""
-    value: Any = vec.norm(PETSc.NormType.NORM_INFINITY)
-    return float(value)
+    """Return the largest absolute value; infinity if any value is NaN.  Collective.
+
+    PETSc's own infinity norm may lose the NaN of another rank, because MPI's maximum may.
+    """
+    local = float(np.abs(read(vec)).max(initial=0.0))
+    local = math.inf if math.isnan(local) else local
+    return local if vec.comm.size == 1 else vec.comm.tompi4py().allreduce(local, MPI.MAX)
 
 
 def norm(vec: PETSc.Vec) -> float:

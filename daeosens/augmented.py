@@ -231,7 +231,7 @@ def _local_csr(matrix: PETSc.Mat) -> tuple[Any, Any, Any]:
         starts = n * np.arange(n_local + 1, dtype=np.int64)
         columns = np.tile(np.arange(n, dtype=np.int64), n_local)
         return starts, columns, values.ravel()
-    if "aij" not in kind:
+    if kind not in ("seqaij", "mpiaij"):
         matrix = matrix.convert(PETSc.Mat.Type.AIJ, PETSc.Mat())
     return matrix.getValuesCSR()
 

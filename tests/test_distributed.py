@@ -1,0 +1,285 @@
+"""The same answers on 1, 2 and 3 ranks: runs, gradients and tangents of a distributed problem.
+
+Each test computes the answer on all ranks together and on each rank alone.
+"""
+
+import numpy as np
+import pytest
+from distributed import N, make, make_cost
+from petsc4py import PETSc
+
+from daeosens import (
+    FieldParameter,
+    InitialState,
+    InputError,
+    Parameter,
+    Parameters,
+    Reduced,
+    Stepping,
+    adjoint,
+    evaluate,
+    sensitivities,
+    solve,
+    tangent,
+)
+from daeosens.arrays import gather
+
+pytestmark = pytest.mark.mpi
+
+SPAN, DT = (0.0, 0.2), 0.03  # the last step is cut
+METHODS = ("rk4", "rk5dp", "cn", "beuler", "midpoint")
+IMPLICIT = ("cn", "beuler", "midpoint")
+CASES = [
+    *(
+        (style, field, "rhs", method)
+        for style in ("dmda", "products")
+        for field in (False, True)
+        for method in METHODS
+    ),
+    *((style, False, "rhs", method) for style in ("vec", "dense") for method in ("rk4", "cn")),
+    *(("dmda", False, form, method) for form in ("M", "M(p)", "F") for method in IMPLICIT),
+    ("vec", False, "M(p)", "cn"),
+]
+
+
+def each_case(test):
+    names = [
+        f"{style} {'field' if field else 'numbers'} {form} {method}"
+        for style, field, form, method in CASES
+    ]
+    return pytest.mark.parametrize(("style", "field", "form", "method"), CASES, ids=names)(test)
+
+
+def make_stepping(method, *, adaptive=False):
+    if adaptive:
+        return Stepping(SPAN, method, dt=0.01, rtol=1e-3, atol=1e-3)
+    return Stepping(SPAN, method, dt=DT)
+
+
+def difference(ours, reference):
+    return abs(ours - reference).max() / abs(reference).max()
+
+
+class Answers:
+    """Everything about one case on one communicator, gathered to arrays."""
+
+    def __init__(self, comm, style, field, form, method, *, adaptive=False, engine="steps"):
+        self.case = make(comm, style, field=field, form=form)
+        self.cost = make_cost(self.case)
+        self.run = solve(
+            self.case.problem,
+            self.case.u0,
+            self.case.p,
+            make_stepping(method, adaptive=adaptive),
+            self.cost.times,
+        )
+        self.states = np.array([gather(state) for state in self.run.states])
+        gradient = adjoint(self.run, self.cost, engine)
+        self.value, self.u0, self.p = gradient.value, gradient.u0, gradient.p
+
+
+@each_case
+def test_answers_do_not_depend_on_the_number_of_ranks(style, field, form, method):
+    together = Answers(PETSc.COMM_WORLD, style, field, form, method)
+    alone = Answers(PETSc.COMM_SELF, style, field, form, method)
+    np.testing.assert_array_equal(together.run.times, alone.run.times)
+    assert difference(together.states, alone.states) < 1e-10
+    assert together.value == pytest.approx(alone.value, rel=1e-10)
+    assert together.value == evaluate(together.run, together.cost)
+    assert difference(together.u0, alone.u0) < 1e-10
+    assert difference(together.p, alone.p) < 1e-10
+
+
+@each_case
+def test_tangent_and_adjoint_are_dual(style, field, form, method):
+    """On all ranks, and equal to the tangent of one rank."""
+    together = Answers(PETSc.COMM_WORLD, style, field, form, method)
+    du, dp = together.case.direction()
+    forward = tangent(together.run, du, dp).derivative(together.cost)
+    dp_values = gather(dp) if field else dp
+    parts = np.concatenate([together.u0 * gather(du), together.p * dp_values])
+    exact = together.run.problem.comm.size == 1 and style != "products"
+    assert abs(forward - parts.sum()) < (1e-12 if exact else 1e-10) * abs(parts).sum()
+    alone = Answers(PETSc.COMM_SELF, style, field, form, method)
+    own = tangent(alone.run, *alone.case.direction()).derivative(alone.cost)
+    assert forward == pytest.approx(own, rel=1e-10)
+
+
+@pytest.mark.parametrize(("field", "method"), [(False, "rk4"), (True, "rk5dp"), (False, "cn")])
+@pytest.mark.parametrize("style", ["dmda", "products"])
+def test_gradient_is_the_derivative_of_the_cost(style, field, method):
+    """Richardson differences of the whole program, on all ranks."""
+    case = make(PETSc.COMM_WORLD, style, field=field)
+    cost, stepping = make_cost(case), make_stepping(method)
+    du, dp = case.direction()
+
+    def value(eps):
+        u0 = case.u0.copy()
+        u0.axpy(eps, du)
+        p = case.p.copy()
+        p = p + eps * dp
+        return evaluate(solve(case.problem, u0, p, stepping, cost.times), cost)
+
+    def central(eps):
+        return (value(eps) - value(-eps)) / (2 * eps)
+
+    expected = (64 * central(1e-3) - 20 * central(2e-3) + central(4e-3)) / 45
+    run = solve(case.problem, case.u0, case.p, stepping, cost.times)
+    assert tangent(run, du, dp).derivative(cost) == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("field", [False, True])
+@pytest.mark.parametrize("style", ["dmda", "products"])
+def test_engines_agree(style, field, method):
+    steps = Answers(PETSc.COMM_WORLD, style, field, "rhs", method)
+    petsc = Answers(PETSc.COMM_WORLD, style, field, "rhs", method, engine="tsadjoint")
+    assert petsc.value == steps.value
+    assert difference(petsc.u0, steps.u0) < 1e-10
+    assert difference(petsc.p, steps.p) < 1e-10
+
+
+@pytest.mark.parametrize("checkpoint", ["memory", "disk"])
+@pytest.mark.parametrize("method", ["rk4", "cn"])
+def test_recorded_runs_on_all_ranks(method, checkpoint):
+    case = make(PETSc.COMM_WORLD)
+    cost = make_cost(case)
+    observations = cost.terms[1][1] if len(cost.terms) > 2 else cost
+    stepping = make_stepping(method)
+    run = solve(case.problem, case.u0, case.p, stepping, cost.times, checkpoint=checkpoint)
+    for _ in range(2):
+        recorded = adjoint(run, observations, "tsadjoint")
+        steps = adjoint(run, observations)
+        assert difference(recorded.u0, steps.u0) < 1e-10
+        assert difference(recorded.p, steps.p) < 1e-10
+
+
+@pytest.mark.parametrize("method", ["rk5dp", "cn", "beuler", "midpoint"])
+def test_adaptive_steps_do_not_depend_on_the_number_of_ranks(method):
+    arguments = ("dmda", False, "rhs", method)
+    together = Answers(PETSc.COMM_WORLD, *arguments, adaptive=True)
+    alone = Answers(PETSc.COMM_SELF, *arguments, adaptive=True)
+    np.testing.assert_allclose(together.run.times, alone.run.times, rtol=1e-10)
+    assert difference(together.p, alone.p) < 1e-8  # the steps themselves differ by rounding
+    petsc = Answers(PETSc.COMM_WORLD, *arguments, adaptive=True, engine="tsadjoint")
+    assert difference(petsc.p, together.p) < 1e-10
+
+
+@pytest.mark.parametrize("method", ["rk4", "cn"])
+def test_sensitivities_on_all_ranks_are_those_of_one(method):
+    """Rows belong to ranks, columns are complete."""
+
+    def matrices(comm):
+        case = make(comm)
+        run = solve(case.problem, case.u0, case.p, make_stepping(method), [0.1])
+        result = sensitivities(run, 0.1)
+        return [
+            np.concatenate(run.problem.comm.tompi4py().allgather(rows))
+            for rows in (result.u0, result.p)
+        ]
+
+    for together, alone in zip(matrices(PETSc.COMM_WORLD), matrices(PETSc.COMM_SELF), strict=True):
+        assert together.shape[0] == N
+        assert difference(together, alone) < 1e-10
+
+
+def controls(case):
+    """What an optimiser may move, for a case with numbers and for one with a field."""
+    if case.problem.field_parameter:
+        return {"field": FieldParameter(case.p, case.u0, lower=0.0)}
+
+    def initial(p, out):
+        case.u0.copy(out)
+        out.scale(p[1])
+
+    def initial_p(p, w):
+        return np.array([0.0, case.u0.dot(w)])
+
+    values = {"a": Parameter(case.p[0], scale="log"), "r": Parameter(case.p[1], upper=3.0)}
+    return {
+        "numbers": Parameters(values, case.u0),
+        "u0(p)": Parameters(values, initial, initial_p),
+        "one of two": Parameters({**values, "a": float(case.p[0])}, case.u0),
+        "initial state": InitialState(case.u0, case.p, upper=2.0),
+    }
+
+
+@pytest.mark.parametrize("engine", ["steps", "tsadjoint"])
+@pytest.mark.parametrize("field", [False, True])
+def test_reduced_functionals_do_not_depend_on_the_number_of_ranks(field, engine):
+    answers = []
+    for comm in (PETSc.COMM_WORLD, PETSc.COMM_SELF):
+        case = make(comm, field=field)
+        here = {}
+        for name, control in controls(case).items():
+            functional = Reduced(
+                case.problem, make_cost(case), make_stepping("cn"), control, engine=engine
+            )
+            x = functional.start()
+            value, gradient = functional.value_and_gradient(x)
+            assert functional.comm == x.comm
+            here[name] = (value, gather(gradient), [gather(v) for v in functional.bounds() or ()])
+        answers.append(here)
+    for name, (value, gradient, bounds) in answers[0].items():
+        reference = answers[1][name]
+        assert value == pytest.approx(reference[0], rel=1e-10), name
+        assert difference(gradient, reference[1]) < 1e-10, name
+        np.testing.assert_array_equal(bounds, reference[2])
+
+
+@pytest.mark.parametrize("field", [False, True])
+def test_reduced_gradient_is_dual_to_its_tangent(field):
+    case = make(PETSc.COMM_WORLD, field=field)
+    for name, control in controls(case).items():
+        functional = Reduced(case.problem, make_cost(case), make_stepping("rk4"), control)
+        x = functional.start()
+        dx = x.duplicate()
+        start, end = dx.getOwnershipRange()
+        dx.setArray(np.cos(np.arange(start, end)))
+        if name == "u0(p)":
+            continue  # its tangent is refused, see test_parameters.py
+        gradient = functional.gradient(x)
+        assert functional.derivative(x, dx) == pytest.approx(gradient.dot(dx), rel=1e-9), name
+
+
+# ---- input ---------------------------------------------------------------------------------------
+
+
+def test_wrong_sizes_are_named_on_every_rank():
+    case = make(PETSc.COMM_WORLD)
+    stepping = make_stepping("rk4")
+    longer = PETSc.Vec().createMPI(N + 1, comm=PETSc.COMM_WORLD)
+    with pytest.raises(InputError, match=rf"u0 has \(local, global\) sizes \(.*{N + 1}\)"):
+        solve(case.problem, longer, case.p, stepping)
+    with pytest.raises(InputError, match=r"p has shape \(3,\)\n  expected: shape \(2,\)"):
+        solve(case.problem, case.u0, [1.0, 2.0, 3.0], stepping)
+
+
+def test_value_that_is_not_finite_on_one_rank_is_found_on_every_rank():
+    case = make(PETSc.COMM_WORLD, field=True)
+    broken = case.u0.copy()
+    broken.setValue(N - 1, np.nan)
+    broken.assemble()
+    with pytest.raises(InputError, match="u0 contains values that are not finite"):
+        solve(case.problem, broken, case.p, make_stepping("rk4"))
+    with pytest.raises(InputError, match="p contains values that are not finite"):
+        solve(case.problem, case.u0, broken, make_stepping("rk4"))
+    with pytest.raises(InputError, match=r"p is ndarray\n  expected: a Vec"):
+        solve(case.problem, case.u0, np.ones(N), make_stepping("rk4"))
+
+
+@pytest.mark.mpi(min_size=2)
+def test_array_as_state_is_refused_on_several_ranks():
+    case = make(PETSc.COMM_WORLD)
+    with pytest.raises(InputError, match=r"u0 is ndarray\n  expected: a distributed Vec"):
+        solve(case.problem, np.ones(N), case.p, make_stepping("rk4"))
+
+
+def test_many_runs_do_not_pile_up_parallel_objects():
+    """The destruction of petsc4py's parallel objects is delayed; solve collects them."""
+    case = make(PETSc.COMM_WORLD)
+    cost = make_cost(case)
+    for _ in range(60):  # communicators hold some thousands of attributes and contexts
+        run = solve(case.problem, case.u0, case.p, make_stepping("cn"), cost.times)
+        adjoint(run, cost)
+        run.destroy()
