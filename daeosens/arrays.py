@@ -15,7 +15,7 @@ import numpy.typing as npt
 from mpi4py import MPI
 from petsc4py import PETSc
 
-from daeosens.errors import DaeosensError, InputError, SolveError
+from daeosens.errors import InputError, SolveError
 
 Array: TypeAlias = npt.NDArray[np.float64]
 Parameters: TypeAlias = "Array | PETSc.Vec"
@@ -174,7 +174,7 @@ def guarded(callback: Callable[..., Any], name: str, comm: PETSc.Comm) -> Callab
             time = arguments[0] if arguments and np.isscalar(arguments[0]) else None
             at = "" if time is None else f" at t = {_number(time)}"
             error.add_note(f"in callback '{name}'{at} ({_rank()})")
-            if aborts and not isinstance(error, DaeosensError):
+            if aborts and not isinstance(error, SolveError):
                 abort(error)
             raise
 

@@ -206,8 +206,7 @@ def _filled(derivative: Derivative, point: tuple[Any, ...]) -> PETSc.Mat:
 
 
 def _source(bench: Bench, name: str) -> str:
-    sources: dict[str, str] = getattr(bench.problem, "sources", {})
-    return sources.get(name, "callback")
+    return bench.problem.sources.get(name, "")
 
 
 # ---- costs ---------------------------------------------------------------------------------------

@@ -61,7 +61,7 @@ def report() -> tuple[str, bool]:
         ("MPI", MPI.Get_library_version().splitlines()[0].rstrip("\0").split(", package")[0]),
         ("mpi4py", importlib.metadata.version("mpi4py")),
         ("mpiexec", launcher or "MISSING"),
-        ("compiler", shutil.which("mpicc") or shutil.which("cc") or "none (needed to install only)"),
+        ("compiler", shutil.which("mpicc") or shutil.which("cc") or "none (only to install)"),
         ("numpy", importlib.metadata.version("numpy")),
         ("scipy", importlib.metadata.version("scipy")),
         ("h5py", f"{h5py.__version__}, HDF5 {h5py.version.hdf5_version}"),

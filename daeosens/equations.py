@@ -15,6 +15,7 @@ from daeosens.lowering import (
     mass_derivative,
     mass_p_derivative,
     parameter_derivative,
+    sources,
     state_derivative,
     with_mass_p,
 )
@@ -104,6 +105,9 @@ def ODE(  # noqa: N802 (a noun of the public interface)
         residual_t_function=residual_t,
         constant_mass=mass_u is None,
         coloring=coloring,
+        sources=sources(
+            frame.style, jacobian=jacobian, jacobian_p=jacobian_p, rhs_t=rhs_t, mass_p=mass_p
+        ),
         **frame.fields(),
     )
 
@@ -169,5 +173,12 @@ def DAE(  # noqa: N802 (a noun of the public interface)
         constant_mass=linear_in_udot,
         udot_nonlinear=not linear_in_udot,
         coloring=jacobian == COLORING,
+        sources=sources(
+            frame.style,
+            jacobian=jacobian,
+            jacobian_udot=jacobian_udot,
+            jacobian_p=jacobian_p,
+            residual_t=residual_t,
+        ),
         **frame.fields(),
     )

@@ -98,6 +98,19 @@ class Lowering:
         return _numpy_function(lambda *point: step(*point)[:, 0], name, n)
 
 
+def sources(style: Style, **supplied: Any) -> dict[str, str]:
+    """Say where each derivative comes from, for ``check``."""
+
+    def describe(given: Any) -> str:
+        if given is None:
+            return "complex step" if style == "numpy" else ""
+        if isinstance(given, str):
+            return given
+        return "products" if isinstance(given, Products) else "callback"
+
+    return {name: describe(given) for name, given in supplied.items()}
+
+
 def state_derivative(
     lower: Lowering,
     callback: Callable[..., Any],

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from petsc4py import PETSc
 
 from daeosens.adjoint import Gradient
-from daeosens.arrays import Array, check_output, finite_array, gather, scatter
+from daeosens.arrays import Array, check_output, finite_array, gather, guarded, scatter
 from daeosens.derivatives import ComplexStep
 from daeosens.errors import InputError, UnsupportedError, nearest, together
 from daeosens.problem import Problem
@@ -246,11 +246,12 @@ class Parameters:
     def _initial(self, problem: Problem, p: Array) -> Any:
         if not callable(self.initial_state):
             return self.initial_state
+        call = guarded(self.initial_state, "initial_state", problem.comm)
         if problem.style == "petsc":
             u0 = problem.create_state()
-            self.initial_state(p, u0)
+            call(p, u0)
             return u0
-        return check_output(self.initial_state(p), "initial_state", (problem.size,), 0.0)
+        return check_output(call(p), "initial_state", (problem.size,), 0.0)
 
     def _transposed_initial(self, problem: Problem, p: Array, lam: PETSc.Vec) -> Array:
         if problem.style == "numpy":
@@ -260,7 +261,7 @@ class Parameters:
                 "'initial_state_p' is needed and was not supplied",
                 expected="initial_state_p=callback(p, w) -> array [m]",
             )
-        values = self.initial_state_p(p, lam)
+        values = guarded(self.initial_state_p, "initial_state_p", problem.comm)(p, lam)
         return np.asarray(
             check_output(values, "initial_state_p", (problem.n_parameters,), 0.0), dtype=float
         )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
@@ -43,6 +43,9 @@ class Problem:
         F_udot does not depend on the parameters.
     udot_nonlinear : bool
         F_udot may depend on the state or its rate.
+    sources : mapping
+        Where each derivative comes from: "callback", "products", "complex step", "autonomous",
+        "coloring", or empty if it was not supplied.
     """
 
     form: Form
@@ -64,6 +67,7 @@ class Problem:
     constant_mass: bool = True
     udot_nonlinear: bool = False
     coloring: bool = False
+    sources: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
     def comm(self) -> PETSc.Comm:

@@ -29,7 +29,8 @@ class Stepping:
         "rk8vr" (PETSc's TSRK types, also without "rk"), "beuler", "cn", "theta:<value>" or
         "midpoint".
     dt : float
-        Step size, or the first one if steps are adaptive (default then: a thousandth of the span).
+        Step size, or the first one if steps are adaptive (by default then a
+        thousandth of the span, a millionth for implicit methods).
     rtol, atol : float, optional
         Either makes the steps adaptive; the other one defaults to 1e-6 and 1e-9.
     max_step : float, optional
@@ -105,7 +106,9 @@ class Stepping:
     def first_step(self) -> float:
         """Size of the first step that is tried."""
         first, last = self.t_span
-        step = 1e-3 * (last - first) if self.dt is None else self.dt
+        # a theta method has no error estimate in its first step, so that one must be harmless
+        share = 1e-3 if self.resolved_method.explicit else 1e-6
+        step = share * (last - first) if self.dt is None else self.dt
         return step if self.max_step is None else min(step, self.max_step)
 
 

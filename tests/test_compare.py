@@ -449,15 +449,15 @@ RINGS = [{}, {"products": True}, {"field": True}]
 @pytest.mark.mpi
 @pytest.mark.parametrize("options", RINGS, ids=str)
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize(("method", "tolerance"), [("rk4", 1e-8), ("cn", 1e-4)])
-def test_distributed_continuous_adjoint(options, mode, method, tolerance):
+@pytest.mark.parametrize(("method", "dt", "tolerance"), [("rk4", 0.025, 1e-6), ("cn", 0.05, 2e-3)])
+def test_distributed_continuous_adjoint(options, mode, method, dt, tolerance):
     ring = Ring(**options)
-    steps, cost = stepping(method, 0.01, 0.5), ring.cost()
+    steps, cost = stepping(method, dt, 0.5), ring.cost()
     found = continuous_adjoint(ring.problem, ring.u0, ring.p, steps, cost, mode)
     exact = adjoint(solve(ring.problem, ring.u0, ring.p, steps, cost.times), cost)
     np.testing.assert_allclose(found.u0, exact.u0, rtol=tolerance, atol=tolerance)
     np.testing.assert_allclose(found.p, exact.p, rtol=tolerance, atol=tolerance)
-    assert found.drift < 1e-5
+    assert found.drift < 1e-3
 
 
 @pytest.mark.mpi

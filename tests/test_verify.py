@@ -272,6 +272,20 @@ def test_right_callbacks_pass(name, given):
     found.raise_if_wrong()
 
 
+def test_sources_of_the_derivatives_are_named():
+    def sources(problem):
+        return [row.source for row in check(problem, U0, P0, T).rows]
+
+    assert sources(FORMS["M(p)"].analytic) == ["callback"] * 4
+    assert sources(FORMS["M(p)"].by_complex_step) == ["complex step"] * 4
+    assert sources(FORMS["F"].by_complex_step) == ["complex step"] * 4
+    products = Products(
+        lambda t, u, p, v: rhs_u(t, u, p) @ v, lambda t, u, p, w: rhs_u(t, u, p).T @ w
+    )
+    mixed = ODE(rhs, 3, NAMES, jacobian=products, rhs_t=AUTONOMOUS)
+    assert sources(mixed) == ["products", "products", "complex step", "autonomous"]
+
+
 def test_missing_callbacks_of_costs_are_named_as_such():
     cost = Terminal(terminal) + Terminal(terminal, terminal_u, INDEPENDENT)
     found = check(FORMS["rhs"].analytic, U0, P0, T, objective=cost)

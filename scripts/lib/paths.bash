@@ -14,6 +14,8 @@ enter_environment() {
     # petsc4py brings its own; another one named by the user's shell would only confuse it
     if grep -q '^petsc built' "$stamp"; then
         unset PETSC_DIR PETSC_ARCH
+    elif grep -q '^petsc active' "$stamp"; then
+        PATH=$PATH:$(dirname "$(awk '$1 == "python" {print $2}' "$stamp")") # its programs are used too
     fi
     local name value
     while IFS='=' read -r name value; do

@@ -1,0 +1,77 @@
+"""An exception on one rank ends the whole job, with that rank's traceback and a non-zero code."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+PROGRAM = Path(__file__).with_name("failing_rank.py")
+SECONDS = 30.0  # for two interpreters that import PETSc, and then at once; a hang would be for ever
+
+CALLBACKS = [
+    ("rhs", "rk4"),
+    ("rhs", "cn"),
+    ("jacobian", "cn"),
+    ("jacobian.apply", "cn"),
+    ("jacobian.apply_transpose", "rk4"),
+    ("jacobian_p", "rk4"),
+    ("terminal", "rk4"),
+    ("terminal gradient_u", "rk4"),
+]
+
+
+def run(run_mpi, *arguments):
+    return run_mpi(2, [PROGRAM, *arguments], timeout=SECONDS)
+
+
+@pytest.mark.parametrize(("callback", "method"), CALLBACKS)
+def test_exception_of_one_rank_ends_the_job_with_its_traceback(run_mpi, callback, method):
+    """The other rank waits for ghost values or a sum, and would wait for ever."""
+    job = run(run_mpi, callback, method, "KeyError")
+    assert job.returncode != 0
+    assert "KeyError: 'no data for this region'" in job.stderr
+    assert "[rank 1] Traceback (most recent call last):" in job.stderr
+    assert re.search(r'File ".*failing_rank\.py", line \d+, in call', job.stderr)
+    note = rf"in callback '{re.escape(callback)}' at t = 0\.[0-9]+ \(rank 1\)"
+    assert re.search(note, job.stderr)
+    assert "[rank 0] Traceback" not in job.stderr
+
+
+def test_exception_in_a_callback_without_time_names_it_too(run_mpi):
+    job = run(run_mpi, "initial_state", "rk4", "KeyError")
+    assert job.returncode != 0
+    assert "KeyError: 'no data for this region'" in job.stderr
+    assert "in callback 'initial_state' (rank 1)" in job.stderr
+
+
+def test_bad_input_found_by_one_rank_only_ends_the_job_too(run_mpi):
+    job = run(run_mpi, "rhs", "rk4", "InputError")
+    assert job.returncode != 0
+    assert "InputError: no data for this region" in job.stderr
+    assert "in callback 'rhs' at t = 0.1" in job.stderr
+
+
+def test_failed_solves_of_all_ranks_can_be_caught(run_mpi):
+    """SolveError is exempt: whoever raises it does so on every rank."""
+    job = run(run_mpi, "rhs", "rk4", "SolveError")
+    assert job.returncode == 0
+    for rank in (0, 1):
+        assert f"rank {rank}: SolveError: no data for this region" in job.stdout
+
+
+def test_uncaught_exception_outside_callbacks_ends_the_job(run_mpi, tmp_path):
+    """In the script itself, while the other rank waits in a sum."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import sys; sys.path.insert(0, 'tests')\n"
+        "from petsc4py import PETSc\n"
+        "from distributed import make\n"
+        "case = make(PETSc.COMM_WORLD)\n"
+        "if case.problem.comm.rank == 1:\n"
+        "    raise LookupError('lost on one rank')\n"
+        "case.u0.sum()\n"
+    )
+    job = run_mpi(2, [script], timeout=SECONDS)
+    assert job.returncode != 0
+    assert "[rank 1] Traceback" in job.stderr
+    assert "LookupError: lost on one rank" in job.stderr
