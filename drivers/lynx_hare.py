@@ -74,7 +74,9 @@ def study(config: Config, results: Results) -> bool:
     reduced, years, pelts = functional(config)
     results.say(ds.taylor(reduced))
     results.say(ds.optimize.HEADING)
-    found = ds.minimize(reduced, progress=lambda iterate, _x: results.say(iterate), **vars(config.optimizer))
+    found = ds.minimize(
+        reduced, progress=lambda iterate, _x: results.say(iterate), **vars(config.optimizer)
+    )
     results.say(found)
     run = reduced.trajectory(found.x)
     fitted = np.array([run.at(year).array for year in years])
@@ -83,7 +85,9 @@ def study(config: Config, results: Results) -> bool:
     results.say("\nparameter        fitted   Bayesian mean")
     for name, mean in zip(NAMES, (*BAYESIAN_MEANS, None, None), strict=True):
         results.say(f"{name:12s} {values[name]:10.5g}   {'' if mean is None else mean}")
-    results.say(f"root-mean-square residual of the logarithms: {np.std(residuals) * config.sigma:.4f}")
+    results.say(
+        f"root-mean-square residual of the logarithms: {np.std(residuals) * config.sigma:.4f}"
+    )
     results.record("parameters", values)
     results.record("value", found.value)
     results.record("iterations", found.iterations)
