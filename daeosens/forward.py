@@ -336,7 +336,9 @@ def _set_coloring(ts: PETSc.TS, problem: Problem, record: Checkpoint) -> None:
         )
     if record != "states":
         raise UnsupportedError(
-            'PETSc\'s trajectory with jacobian = "coloring"', expected="an analytic jacobian"
+            'PETSc\'s trajectory with jacobian = "coloring"',
+            expected="an analytic jacobian: a coloured difference has no exact transpose",
+            remedy="jacobian=callback or Products",
         )
     ts.setDM(problem.dm.clone())
 

@@ -42,6 +42,12 @@ class Config:
     reduction: Annotated[float, positive(), between(most=1.0), "of the misfit"] = 1e-10
     max_iterations: Annotated[int, positive(), "of L-BFGS"] = 200
 
+    def __post_init__(self) -> None:
+        """Refuse results that would overwrite each other."""
+        methods = [stepping.method for stepping in self.stepping]
+        if len(set(methods)) < len(methods):
+            raise ds.InputError(f"methods {methods}", expected="each [[stepping]] with its own")
+
 
 def functional(config: Config, stepping: ds.Stepping) -> tuple[Grid, ds.Reduced]:
     """Return the grid, and the misfit as a function of the initial state."""

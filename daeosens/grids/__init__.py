@@ -3,6 +3,7 @@
 from daeosens.grids.gray_scott import RATES, gray_scott, spots
 from daeosens.grids.heat import first_mode, heat
 from daeosens.grids.structured import (
+    NEIGHBOURS,
     FivePoint,
     Grid,
     fill_stencil_matrix,
@@ -11,6 +12,7 @@ from daeosens.grids.structured import (
 )
 
 __all__ = [
+    "NEIGHBOURS",
     "RATES",
     "FivePoint",
     "Grid",
