@@ -9,8 +9,8 @@ L-BFGS moves all unknowns of the initial state, with the gradient of the discret
 the misfit has fallen by the factor "reduction".
 
 Diffusion forgets: a longer time span needs many more iterations (64 x 64 points: 25 for 2.5, 57
-for 5, 310 for 10).  Up to 4 the history is the same on any number of ranks, to 1e-8 of each value;
-beyond, L-BFGS amplifies the rounding of sums to a few per cent of the last, smallest values.
+for 5, 310 for 10).  Up to 3 the history is the same on any number of ranks, to 1e-8 of each value;
+from 5 on, L-BFGS amplifies the rounding of sums to the size of the last, smallest values.
 
     mpiexec -n 2 python drivers/gray_scott_initial.py configs/gray_scott_initial.toml
 

@@ -1,0 +1,40 @@
+"""Error messages: what happened, what was expected, what to try."""
+
+import pytest
+
+from daeosens import DaeosensError, InputError, OptionError, SolveError, UnsupportedError
+from daeosens.errors import nearest, together
+
+
+@pytest.mark.parametrize("kind", [DaeosensError, InputError, OptionError, SolveError])
+def test_message_has_three_lines(kind):
+    error = kind("dt = -1", expected="dt > 0", remedy="dt=0.1")
+    assert str(error) == "dt = -1\n  expected: dt > 0\n  try: dt=0.1"
+
+
+def test_lines_that_say_nothing_are_left_out():
+    assert str(SolveError("stopped")) == "stopped"
+    assert str(SolveError("stopped", remedy="dt < 1")) == "stopped\n  try: dt < 1"
+    assert str(SolveError("stopped", expected="t = 1")) == "stopped\n  expected: t = 1"
+
+
+def test_kinds_can_be_caught_together_and_apart():
+    assert issubclass(OptionError, InputError)
+    for kind in (InputError, SolveError, UnsupportedError):
+        assert issubclass(kind, DaeosensError)
+    assert not issubclass(UnsupportedError, InputError)
+
+
+@pytest.mark.parametrize(
+    ("word", "expected"),
+    [("beular", '"beuler"'), ("c", '"cn"'), ("BEULER", ""), ("", ""), ("xyz", "")],
+)
+def test_nearest_names_what_was_meant(word, expected):
+    assert nearest(word, ("beuler", "cn")) == expected
+
+
+def test_several_complaints_become_one_error():
+    error = together(["a: missing", "b = nan"], heading="config.toml")
+    assert isinstance(error, InputError)
+    assert str(error) == "config.toml: 2 problems\n  - a: missing\n  - b = nan"
+    assert str(together(["a"], heading="x")) == "x: 1 problem\n  - a"

@@ -1,0 +1,456 @@
+"""Problems: what users supply in either style, as functions on PETSc vectors."""
+
+import numpy as np
+import pytest
+from petsc4py import PETSc
+from scipy import sparse
+from zoo import FORMS, MASS, NAMES, P0, U0, mass, mass_p, rhs, rhs_p, rhs_u
+
+from daeosens import (
+    AUTONOMOUS,
+    COLORING,
+    DAE,
+    ODE,
+    InputError,
+    Products,
+    Stepping,
+    UnsupportedError,
+    adjoint,
+    solve,
+    tangent,
+)
+from daeosens import Terminal as Final
+from daeosens.arrays import read, write
+
+T = 0.3
+UDOT = np.array([0.4, -0.9, 0.2])
+DENSE = {
+    "residual_u": lambda form: form.residual_u(T, U0, UDOT, P0),
+    "residual_udot": lambda form: form.residual_udot(T, U0, UDOT, P0),
+    "residual_p": lambda form: form.residual_p(T, U0, UDOT, P0),
+}
+
+
+def state(problem, values):
+    vec = problem.create_state()
+    write(vec, values)
+    return vec
+
+
+def entries(matrix):
+    """The matrix as an array, column by column."""
+    columns, rows = matrix.createVecs()
+    result = []
+    for j in range(columns.size):
+        columns.zeroEntries()
+        columns.setValue(j, 1.0)
+        columns.assemble()
+        matrix.mult(columns, rows)
+        result.append(read(rows).copy())
+    return np.array(result).T
+
+
+def filled(problem, derivative, *point):
+    matrix = derivative.create(*point)
+    derivative.fill(*point, matrix)
+    return matrix
+
+
+# ---- functions and derivatives -------------------------------------------------------------------
+
+
+@pytest.fixture(params=FORMS)
+def form(request):
+    return FORMS[request.param]
+
+
+def test_residual_of_every_form_is_the_users(form):
+    for problem in (form.by_complex_step, form.analytic):
+        out = problem.create_state()
+        problem.residual(T, state(problem, U0), state(problem, UDOT), P0, out)
+        np.testing.assert_allclose(read(out), form.residual(T, U0, UDOT, P0), rtol=0, atol=1e-15)
+
+
+@pytest.mark.parametrize("name", DENSE)
+def test_derivatives_of_every_form_are_the_users(form, name):
+    for problem in (form.by_complex_step, form.analytic):
+        derivative = getattr(problem, name)
+        if derivative is None:  # the identity
+            assert name == "residual_udot"
+            continue
+        point = (T, state(problem, U0), state(problem, UDOT), P0)
+        matrix = filled(problem, derivative, *point)
+        np.testing.assert_allclose(entries(matrix), DENSE[name](form), rtol=0, atol=4e-15)
+
+
+def test_time_derivative_of_every_form_is_the_users(form):
+    for problem in (form.by_complex_step, form.analytic):
+        out = problem.create_state()
+        problem.residual_t(T, state(problem, U0), state(problem, UDOT), P0, out)
+        np.testing.assert_allclose(read(out), form.residual_t(T, U0, UDOT, P0), rtol=0, atol=1e-15)
+
+
+def test_products_with_the_rate_derivative(form):
+    problem = form.analytic
+    exact = form.residual_udot(T, U0, UDOT, P0)
+    point = (T, state(problem, U0), state(problem, UDOT), P0)
+    v, start = np.array([1.0, -2.0, 0.5]), np.array([0.1, 0.2, 0.3])
+    for transpose, matrix in ((False, exact), (True, exact.T)):
+        out = state(problem, start)
+        problem.add_udot_product(2.0, *point, state(problem, v), out, transpose=transpose)
+        np.testing.assert_allclose(read(out), start + 2.0 * matrix @ v, rtol=1e-14)
+
+
+def test_right_hand_side_alone():
+    problem = FORMS["rhs"].analytic
+    out = problem.create_state()
+    problem.rhs(T, state(problem, U0), P0, out)
+    np.testing.assert_array_equal(read(out), rhs(T, U0, P0))
+    problem.rhs_t(T, state(problem, U0), P0, out)
+    np.testing.assert_allclose(-read(out), FORMS["rhs"].residual_t(T, U0, UDOT, P0))
+
+
+def test_an_autonomous_problem_says_so():
+    for problem in (
+        ODE(lambda t, u, p: -u, 1, rhs_t=AUTONOMOUS),
+        DAE(lambda t, u, udot, p: udot + u, 1, residual_t=AUTONOMOUS),
+    ):
+        out = state(problem, [7.0])
+        problem.residual_t(T, problem.create_state(), problem.create_state(), np.empty(0), out)
+        assert read(out) == [0.0]
+
+
+@pytest.mark.parametrize(
+    "kind", [np.asarray, sparse.csr_array, sparse.coo_matrix, sparse.dia_array, PETSc.Mat]
+)
+def test_mass_matrices_of_any_kind(kind):
+    given = kind(MASS) if kind is not PETSc.Mat else petsc_matrix(MASS)
+    problem = ODE(rhs, 3, NAMES, mass=given)
+    assert problem.form == "mass"
+    out = problem.create_state()
+    problem.residual(T, state(problem, U0), state(problem, UDOT), P0, out)
+    np.testing.assert_allclose(read(out), MASS @ UDOT - rhs(T, U0, P0), rtol=1e-14)
+
+
+def petsc_matrix(values):
+    matrix = PETSc.Mat().createDense(values.shape, array=values, comm=PETSc.COMM_SELF)
+    matrix.assemble()
+    return matrix
+
+
+def test_sparse_mass_that_depends_on_the_parameters():
+    problem = ODE(rhs, 3, NAMES, mass=lambda p: sparse.csr_array(mass(p)), mass_p=mass_p)
+    dense_problem = FORMS["M(p)"].analytic
+    cost = Final(lambda t, u, p: u @ u)
+    stepping = Stepping((0.0, 0.5), "cn", dt=0.1)
+    ours, theirs = (
+        adjoint(solve(problem, U0, P0, stepping), cost) for problem in (problem, dense_problem)
+    )
+    np.testing.assert_allclose(ours.p, theirs.p, rtol=1e-12)
+
+
+# ---- layouts, names ------------------------------------------------------------------------------
+
+
+def test_parameters_have_names():
+    assert ODE(rhs, 3, NAMES).parameter_names == NAMES
+    assert ODE(rhs, 3, list(NAMES)).parameter_names == NAMES
+    assert ODE(rhs, 3, 2).parameter_names == ("p0", "p1")
+    assert ODE(rhs, 3).parameter_names == ()
+    assert ODE(rhs, np.int64(3), np.int64(2)).n_parameters == 2
+
+
+def test_what_a_problem_says_about_itself(form):
+    for problem in (form.by_complex_step, form.analytic):
+        assert (problem.size, problem.n_parameters, problem.style) == (3, 3, "numpy")
+        assert problem.comm.size == 1
+        assert problem.form == {"rhs": "rhs", "F": "residual", "F linear": "residual"}.get(
+            form.name, "mass"
+        )
+        assert problem.constant_mass == (form.name not in ("M(p)", "F"))
+        assert problem.udot_nonlinear == (form.name == "F")
+        assert not problem.coloring
+
+
+def test_new_vectors_are_zero_and_of_the_right_size():
+    problem = FORMS["rhs"].analytic
+    problem.state.set(3.0)
+    assert read(problem.create_state()).tolist() == [0.0, 0.0, 0.0]
+    assert read(problem.create_parameters()).tolist() == [0.0, 0.0, 0.0]
+
+
+def test_template_of_a_petsc_style_problem_is_copied():
+    template = PETSc.Vec().createSeq(2, comm=PETSc.COMM_SELF)
+    problem = ODE(lambda t, u, p, out: u.copy(out), state=template, parameters=template)
+    assert problem.field_parameter
+    assert problem.style == "petsc"
+    template.destroy()
+    assert problem.create_state().size == problem.create_parameters().size == 2
+
+
+# ---- wrong descriptions --------------------------------------------------------------------------
+
+
+def vec(n=2):
+    return PETSc.Vec().createSeq(n, comm=PETSc.COMM_SELF)
+
+
+WRONG = {
+    "no size": (lambda: ODE(rhs), r"neither size nor state given\n  expected: size=n for NumPy"),
+    "both": (lambda: ODE(rhs, 3, state=vec()), r"both size and state are given"),
+    "not callable": (lambda: ODE(MASS, 3), r"rhs is ndarray\n  expected: a function"),
+    "residual not callable": (
+        lambda: DAE(None, 3),
+        r"residual is NoneType\n  expected: a function",
+    ),
+    "size 0": (lambda: ODE(rhs, 0), r"size = 0\n  expected: an integer of at least 1"),
+    "size 1.5": (lambda: ODE(rhs, 1.5), r"size = 1\.5\n  expected: an integer"),
+    "size True": (lambda: ODE(rhs, True), r"size = True\n  expected: an integer"),
+    "state": (lambda: ODE(rhs, state=[1.0]), r"state is list\n  expected: a PETSc Vec or DM"),
+    "repeated": (lambda: ODE(rhs, 3, ["a", "b", "a"]), r"parameter names \['a'\] appear more than"),
+    "one string": (
+        lambda: ODE(rhs, 3, "abc"),
+        r"parameters = 'abc'\n  expected: a number, or names",
+    ),
+    "names": (
+        lambda: ODE(rhs, 3, [1, 2]),
+        r"parameters = \[1, 2\]\n  expected: a number, or names",
+    ),
+    "rhs_t": (
+        lambda: ODE(rhs, 3, rhs_t="none"),
+        r"rhs_t = 'none'\n  expected: a callback or \"auto",
+    ),
+    "jacobian": (
+        lambda: ODE(rhs, 3, jacobian="colouring"),
+        r"jacobian = 'colouring'\n  expected: a callback, Products or \"coloring\"",
+    ),
+    "mass shape": (
+        lambda: ODE(rhs, 3, mass=np.eye(2)),
+        r"callback 'mass' returned shape \(2, 2\)|mass has shape \(2, 2\)",
+    ),
+    "mass Mat": (
+        lambda: ODE(rhs, 3, mass=petsc_matrix(np.eye(2))),
+        r"mass has shape \(2, 2\)\n  expected: \(3, 3\)",
+    ),
+    "mass not square": (lambda: ODE(rhs, 3, mass=np.ones(3)), r"mass.* shape \(3,\)"),
+}
+
+
+@pytest.mark.parametrize(("describe", "message"), WRONG.values(), ids=WRONG)
+def test_wrong_descriptions_are_named(describe, message):
+    with pytest.raises(InputError, match=message):
+        describe()
+
+
+def test_mass_that_is_not_finite_is_an_error():
+    with pytest.raises((InputError,), match=r"mass.*nan.*\[1, 1\]"):
+        ODE(rhs, 3, mass=np.diag([1.0, np.nan, 1.0]))
+
+
+def test_products_for_parameters_cannot_go_with_a_mass_that_depends_on_them():
+    products = Products(lambda t, u, p, v: v, lambda t, u, p, w: w)
+    with pytest.raises(UnsupportedError, match=r"jacobian_p is given by products(.|\n)*try: DAE"):
+        ODE(rhs, 3, NAMES, mass=mass, jacobian_p=products)
+
+
+# ---- wrong callbacks -----------------------------------------------------------------------------
+
+STEPPING = Stepping((0.0, 0.2), "cn", dt=0.1)
+SHAPES = {
+    "rhs": (lambda: ODE(lambda t, u, p: u[:2], 3, NAMES), "rhs", r"\(2,\)", r"\(3,\)"),
+    "residual": (
+        lambda: DAE(lambda t, u, udot, p: udot[:2], 3, NAMES),
+        "residual",
+        r"\(2,\)",
+        r"\(3,\)",
+    ),
+    "jacobian": (
+        lambda: ODE(rhs, 3, NAMES, jacobian=lambda t, u, p: np.eye(2)),
+        "jacobian",
+        r"\(2, 2\)",
+        r"\(3, 3\)",
+    ),
+    "sparse jacobian": (
+        lambda: ODE(rhs, 3, NAMES, jacobian=lambda t, u, p: sparse.eye_array(4, 3)),
+        "jacobian",
+        r"\(4, 3\)",
+        r"\(3, 3\)",
+    ),
+    "jacobian_p": (
+        lambda: ODE(rhs, 3, NAMES, jacobian_p=lambda t, u, p: rhs_p(t, u, p).T[:2]),
+        "jacobian_p",
+        r"\(2, 3\)",
+        r"\(3, 3\)",
+    ),
+    "jacobian_udot": (
+        lambda: DAE(
+            lambda t, u, udot, p: udot + u, 3, NAMES, jacobian_udot=lambda t, u, udot, p: np.ones(3)
+        ),
+        "jacobian_udot",
+        r"\(3,\)",
+        r"\(3, 3\)",
+    ),
+    "mass": (
+        lambda: ODE(rhs, 3, NAMES, mass=lambda p: np.eye(2)),
+        "mass",
+        r"\(2, 2\)",
+        r"\(3, 3\)",
+    ),
+    "mass_p": (
+        lambda: ODE(rhs, 3, NAMES, mass=mass, mass_p=lambda p, v: v),
+        "mass_p",
+        r"\(3,\)",
+        r"\(3, 3\)",
+    ),
+    "jacobian.apply": (
+        lambda: ODE(rhs, 3, NAMES, jacobian=Products(lambda t, u, p, v: v[:1], None)),
+        r"jacobian\.apply",
+        r"\(1,\)",
+        r"\(3,\)",
+    ),
+    "jacobian_p.apply_transpose": (
+        lambda: ODE(rhs, 3, NAMES, jacobian_p=Products(None, lambda t, u, p, w: w[:1])),
+        r"jacobian_p\.apply_transpose",
+        r"\(1,\)",
+        r"\(3,\)",
+    ),
+}
+
+
+@pytest.mark.parametrize(("describe", "name", "got", "expected"), SHAPES.values(), ids=SHAPES)
+def test_callback_of_wrong_shape_is_named_with_both_shapes(describe, name, got, expected):
+    problem = describe()
+    message = (
+        rf"callback '{name}' returned shape {got} at t = .*\(rank 0\)\n  expected: shape {expected}"
+    )
+    with pytest.raises(InputError, match=message):
+        adjoint(solve(problem, U0, P0, STEPPING), Final(lambda t, u, p: u[0]))
+
+
+def test_sparse_jacobian_that_is_not_finite_is_a_failed_solve():
+    from daeosens import SolveError  # noqa: PLC0415
+
+    problem = ODE(rhs, 3, NAMES, jacobian=lambda t, u, p: sparse.csr_array(np.full((3, 3), np.nan)))
+    with pytest.raises(SolveError, match=r"callback 'jacobian' returned nan in entry \[0\]"):
+        solve(problem, U0, P0, STEPPING)
+
+
+def test_sparse_jacobian_may_gain_entries_later():
+    """The first evaluation, at u = 0, sees none of them."""
+
+    def coupled(t, u, p):
+        return np.array([1.0 + u[1] * u[0], 1.0 - u[0] * u[1]])
+
+    def jacobian(t, u, p):
+        return sparse.csr_array(np.array([[u[1], u[0]], [-u[1], -u[0]]]))
+
+    stepping = Stepping((0.0, 0.5), "cn", dt=0.1)
+    ours = solve(ODE(coupled, 2, jacobian=jacobian), [0.0, 0.0], None, stepping)
+    theirs = solve(ODE(coupled, 2), [0.0, 0.0], None, stepping)
+    np.testing.assert_allclose(ours.u, theirs.u, rtol=0, atol=1e-13)
+    cost = Final(lambda t, u, p: u[0] * u[1])
+    np.testing.assert_allclose(adjoint(ours, cost).u0, adjoint(theirs, cost).u0, rtol=1e-11)
+
+
+# ---- missing derivatives -------------------------------------------------------------------------
+
+
+def petsc_style(**derivatives):
+    """A decay in PETSc style, with some derivatives left out."""
+
+    def decay(t, u, p, out):
+        u.copy(out)
+        out.scale(-p[0])
+
+    return ODE(decay, state=vec(), parameters=["rate"], **derivatives)
+
+
+def fill(value):
+    def fill_matrix(t, u, p, out):
+        out.zeroEntries()
+        out.setDiagonal(value(u, p)) if out.size[0] == out.size[1] else None
+        out.assemble()
+
+    return fill_matrix
+
+
+GRADIENT = Final(lambda t, u, p: u.sum(), lambda t, u, p, out: out.set(1.0), "independent")
+
+
+@pytest.mark.parametrize(
+    ("given", "method", "name"),
+    [
+        ({}, "cn", "jacobian"),
+        ({}, "rk4", "jacobian"),
+        ({"jacobian": Products(lambda t, u, p, v, out: v.copy(out), None)}, "rk4", "jacobian_p"),
+    ],
+)
+def test_a_derivative_that_is_needed_and_missing_is_named(given, method, name):
+    """In PETSc style nothing is differenced silently."""
+    problem, u0 = petsc_style(**given), vec()
+    u0.set(1.0)
+    message = rf"'{name}' is needed and was not supplied\n  expected: {name}=callback, or Products"
+    with pytest.raises(UnsupportedError, match=message):
+        adjoint(solve(problem, u0, [0.5], Stepping((0.0, 0.2), method, dt=0.1)), GRADIENT)
+
+
+def test_explicit_forward_runs_need_no_derivative():
+    u0 = vec()
+    u0.set(1.0)
+    run = solve(petsc_style(), u0, [0.5], Stepping((0.0, 1.0), "rk4", dt=0.1))
+    np.testing.assert_allclose(run.u[-1], np.exp(-0.5), rtol=1e-6)
+
+
+def test_missing_time_derivative_and_mass_derivative_are_named():
+    problem = petsc_style()
+    out = problem.create_state()
+    with pytest.raises(UnsupportedError, match=r"'rhs_t' is needed(.|\n)*or rhs_t=\"autonomous\""):
+        problem.rhs_t(0.0, out, np.ones(1), out)
+    depending = petsc_style(mass=lambda p, out: out.assemble(), jacobian_p=fill(None))
+    with pytest.raises(UnsupportedError, match=r"'mass_p' is needed and was not supplied"):
+        filled(depending, depending.residual_p, 0.0, out, out, np.ones(1))
+
+
+def test_right_hand_side_of_a_residual_does_not_exist():
+    problem = FORMS["F"].analytic
+    with pytest.raises(UnsupportedError, match=r"'rhs' is needed(.|\n)*try: an implicit method"):
+        problem.rhs_u.create(0.0, problem.create_state(), P0)
+
+
+def test_coloured_jacobian_has_no_adjoint():
+    dm = PETSc.DMDA().create([3], dof=1, stencil_width=1, comm=PETSc.COMM_SELF)
+
+    def decay(t, u, p, out):
+        u.copy(out)
+        out.scale(-1.0)
+
+    problem = ODE(decay, state=dm, jacobian=COLORING)
+    u0 = dm.createGlobalVec()
+    u0.set(1.0)
+    run = solve(problem, u0, None, Stepping((0.0, 0.2), "cn", dt=0.1))
+    for act in (lambda: adjoint(run, GRADIENT), lambda: tangent(run, u0)):
+        with pytest.raises(UnsupportedError, match=r"'jacobian' is needed(.|\n)*analytic jacobian"):
+            act()
+
+
+def test_complex_step_names_the_callback_and_what_to_supply():
+    def clipped(t, u, p):
+        return -np.abs(u) * p[0]
+
+    run = solve(ODE(clipped, 2, 1), [1.0, 2.0], [0.5], Stepping((0.0, 0.2), "rk4", dt=0.1))
+    with pytest.raises(InputError, match=r"'rhs' cannot take complex(.|\n)*try: jacobian=callback"):
+        adjoint(run, Final(lambda t, u, p: u[0]))
+    given = ODE(clipped, 2, 1, jacobian=lambda t, u, p: -p[0] * np.diag(np.sign(u)))
+    run = solve(given, [1.0, 2.0], [0.5], Stepping((0.0, 0.2), "rk4", dt=0.1))
+    gradient = adjoint(run, Final(lambda t, u, p: u[0]))
+    np.testing.assert_allclose(gradient.u0, [np.exp(-0.1), 0.0], rtol=1e-6)
+
+
+def test_user_jacobian_is_used_as_given():
+    """A wrong one gives wrong gradients; check finds that out, not the adjoint."""
+    right = FORMS["rhs"].analytic
+    wrong = ODE(rhs, 3, NAMES, jacobian=lambda t, u, p: 1.1 * rhs_u(t, u, p), jacobian_p=rhs_p)
+    cost, stepping = Final(lambda t, u, p: u[0]), Stepping((0.0, 0.5), "rk4", dt=0.1)
+    ours = adjoint(solve(wrong, U0, P0, stepping), cost).u0
+    theirs = adjoint(solve(right, U0, P0, stepping), cost).u0
+    assert abs(ours - theirs).max() > 1e-3

@@ -1,0 +1,63 @@
+"""The log of accepted steps."""
+
+import numpy as np
+import pytest
+from zoo import DECAY
+
+from daeosens import InputError, Stepping, solve
+
+
+@pytest.fixture
+def run():
+    stepping = Stepping((0.0, 1.0), "rk4", dt=0.1)
+    return solve(DECAY.problem, DECAY.u0, DECAY.p, stepping, [0.25])
+
+
+def test_states_are_found_by_their_times(run):
+    assert run.index(0.25) == 3
+    assert run.at(0.25) is run.states[3]
+    assert run.index(0.0) == 0
+    assert run.final is run.at(1.0)
+    assert run.u.shape == (run.n_steps + 1, 1)
+    assert run.u[3, 0] == run.at(0.25).getArray()[0]
+    assert run.u is run.u
+
+
+def test_a_time_within_a_millionth_of_a_step_is_the_same_time(run):
+    """As PETSc takes it."""
+    assert run.index(0.25 + 4e-8) == 3
+    assert run.index(1.0 - 4e-8) == run.n_steps
+
+
+@pytest.mark.parametrize(("t", "near"), [(0.26, "0.25"), (0.2501, "0.25"), (2, "1"), (-1, "0")])
+def test_a_time_that_is_no_step_time_is_an_error_that_names_the_nearest(run, t, near):
+    message = (
+        rf"t = {t} is not a step time \(the nearest is {near}\)\n  expected: a time that a step"
+    )
+    with pytest.raises(InputError, match=message) as raised:
+        run.at(t)
+    assert "try: solve(..., t_eval=[...]) with this time" in str(raised.value)
+
+
+def test_it_prints_what_matters(run):
+    text = str(run)
+    assert text.startswith("Trajectory from t = 0 to 1: 11 steps of rk4 (0 rejected), h = 0.0")
+    assert text.endswith("... 0.1")
+
+
+def test_destroy_frees_the_vectors(run):
+    run.destroy()
+    assert all(state.handle == 0 for state in run.states)
+
+
+def test_destroy_frees_the_recording():
+    stepping = Stepping((0.0, 1.0), "rk4", dt=0.1)
+    run = solve(DECAY.problem, DECAY.u0, DECAY.p, stepping, checkpoint="memory")
+    assert len(run.recording) == 1
+    run.destroy()
+    assert run.recording == []
+
+
+def test_states_are_those_of_the_exact_solution_to_the_order_of_the_method(run):
+    exact = [DECAY.solution(t) for t in run.times]
+    np.testing.assert_allclose(run.u[:, 0], exact, rtol=0, atol=1e-6)
