@@ -77,7 +77,7 @@ def solve(
     >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
     >>> run = solve(decay, [1.0], [0.5], Stepping((0.0, 2.0), "rk4", dt=0.1))
     >>> float(run.u[-1, 0].round(6))
-    0.36788
+    0.367879
     """
     if problem.comm.size > 1:
         PETSc.garbage_cleanup(problem.comm)  # petsc4py delays the destruction of parallel objects
@@ -278,6 +278,7 @@ def _make_ts(
         _set_coloring(ts, problem, record)
         return ts
     udot = problem.create_state()
+    problem.residual(t, u, udot, p, work)  # wrong callbacks are named before their derivatives are
     system = SystemMatrix(problem.residual_u, problem.residual_udot, t, u, udot, p)
 
     def jacobian(

@@ -10,7 +10,7 @@ import numpy as np
 from petsc4py import PETSc
 from scipy import sparse
 
-from daeosens.arrays import check_output, guarded, read, write
+from daeosens.arrays import check_output, finite_array, guarded, read, write
 from daeosens.errors import InputError, UnsupportedError
 
 _MAT: Any = PETSc.Mat  # the stubs of petsc4py 3.26 give enumerations the wrong type
@@ -311,6 +311,12 @@ def mass_matrix(mass: Any, state: PETSc.Vec) -> PETSc.Mat:
         if tuple(mass.getSize()) != (n, n):
             raise InputError(f"mass has shape {tuple(mass.getSize())}", expected=f"({n}, {n})")
         return mass
+    if _is_sparse(mass):
+        if mass.shape != (n, n):
+            raise InputError(f"mass has shape {mass.shape}", expected=f"({n}, {n})")
+        finite_array(mass.data, "the data of the sparse mass")
+    else:
+        mass = finite_array(mass, "mass", (n, n))
     derivative = from_numpy(lambda _t, _u: mass, "mass", state, state)
     matrix = derivative.create(0.0, state)
     derivative.fill(0.0, state, matrix)

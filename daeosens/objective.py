@@ -213,9 +213,10 @@ class LeastSquares:
         vectors = isinstance(self.data, (list, tuple)) and _any_vec(self.data)
         object.__setattr__(self, "times", tuple(times.tolist()))
         object.__setattr__(self, "vectors", vectors)
-        if len(self.data) != times.size:
+        rows = len(self.data) if hasattr(self.data, "__len__") else 0
+        if rows != times.size:
             raise InputError(
-                f"{times.size} observation times but {len(self.data)} rows of data",
+                f"{times.size} observation times but {rows} rows of data",
                 expected="as many rows as times",
             )
         shape = (times.size,)
@@ -313,6 +314,15 @@ class LeastSquares:
     __mul__ = __rmul__ = _multiple
 
 
+def _each(values: Array, count: int, name: str) -> Array:
+    """Return the values [count], one for each; a single one stands for all."""
+    if values.shape not in ((), (count,)):
+        raise InputError(
+            f"{name} has shape {values.shape}", expected=f"a number, or shape ({count},)"
+        )
+    return np.broadcast_to(values, (count,))
+
+
 @dataclass(frozen=True, eq=False)
 class Prior:
     """1/2 sum_i ((s(p_i) - mean_i) / sigma_i)^2, with s the identity or the logarithm.
@@ -372,7 +382,8 @@ class Prior:
                     expected=", ".join(known),
                     remedy=nearest(name, known),
                 )
-        mean = np.broadcast_to(finite_array(self.mean, "prior mean"), (len(names),))
+        mean = _each(finite_array(self.mean, "prior mean"), len(names), "prior mean")
+        sigma = _each(sigma, len(names), "prior sigma")
         chosen = [known.index(name) for name in names]
         logarithmic = self.scale == "log"
 

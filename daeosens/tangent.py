@@ -176,7 +176,7 @@ def sensitivities(
     >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
     >>> run = solve(decay, [1.0], [0.5], Stepping((0.0, 2.0), "rk4", dt=0.1))
     >>> sensitivities(run).u0.round(6)
-    array([[0.36788]])
+    array([[0.367879]])
     """
     wanted = tuple(with_respect_to)
     if not wanted or any(name not in ("u0", "p") for name in wanted):

@@ -73,3 +73,20 @@ run_logged() {
     fi
     return "$status"
 }
+
+failed=()
+
+# step NAME COMMAND...: run it, and go on after a failure, so that one run shows all of them.
+step() {
+    local name=$1
+    shift
+    printf '\n== %s\n' "$name"
+    "$@" || failed+=("$name")
+}
+
+# The end of a script made of steps: status 1, with their names, if any has failed.
+conclude() {
+    [ ${#failed[@]} -gt 0 ] || return 0
+    printf '\nfailed: %s\n' "$(printf '%s; ' "${failed[@]}" | sed 's/; $//')" >&2
+    exit 1
+}

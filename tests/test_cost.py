@@ -1,0 +1,209 @@
+"""Lowered costs: values and partial derivatives of scalars on PETSc vectors."""
+
+import numpy as np
+import pytest
+from distributed import make
+from petsc4py import PETSc
+from zoo import (
+    ANALYTIC_COST,
+    COSTS,
+    FORMS,
+    P0,
+    T_END,
+    U0,
+    density,
+    density_p,
+    density_t,
+    density_u,
+    terminal,
+    terminal_p,
+    terminal_u,
+)
+
+from daeosens import INDEPENDENT, InputError, Running, SolveError, Terminal, UnsupportedError
+from daeosens.arrays import read, write
+from daeosens.cost import Cost, change, points_by_step
+
+T = 0.4
+PROBLEM = FORMS["rhs"].analytic
+
+
+def vec(values, create=PROBLEM.create_state):
+    new = create()
+    write(new, values)
+    return new
+
+
+def partials(scalar, t=T):
+    """Value and derivatives of a scalar at (t, U0, P0)."""
+    by_u, by_p = PROBLEM.create_state(), PROBLEM.create_parameters()
+    scalar.add_u(1.0, t, vec(U0), P0, by_u)
+    scalar.add_p(1.0, t, vec(U0), P0, by_p)
+    return (
+        scalar.value(t, vec(U0), P0),
+        read(by_u).copy(),
+        read(by_p).copy(),
+        scalar.value_t(t, vec(U0), P0),
+    )
+
+
+def test_partial_derivatives_are_the_users_with_and_without_them():
+    exact = [f(T, U0, P0) for f in (density, density_u, density_p, density_t)]
+    for running in (Running(density), Running(density, density_u, density_p, density_t)):
+        ((weight, scalar),) = running.lower(PROBLEM, T_END).densities
+        assert weight == 1.0
+        for ours, theirs in zip(partials(scalar), exact, strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-14)
+
+
+def test_terminal_cost_is_a_point_at_the_final_time():
+    for given in (Terminal(terminal), Terminal(terminal, terminal_u, terminal_p)):
+        cost = given.lower(PROBLEM, T_END)
+        ((time, weight, scalar),) = cost.points
+        assert (time, weight, cost.densities) == (T_END, 1.0, ())
+        value, by_u, by_p, by_t = partials(scalar)
+        assert (value, by_t) == (terminal(T, U0, P0), 0.0)
+        np.testing.assert_allclose(by_u, terminal_u(T, U0, P0), rtol=1e-14)
+        np.testing.assert_allclose(by_p, terminal_p(T, U0, P0), rtol=1e-14)
+
+
+def test_derivatives_are_added_with_their_weight():
+    ((_, _, scalar),) = COSTS["terminal"].objective.lower(PROBLEM, T_END).points
+    out, by_p = vec([1.0, 2.0, 3.0]), vec([4.0, 5.0, 6.0], PROBLEM.create_parameters)
+    scalar.add_u(-2.0, T, vec(U0), P0, out)
+    scalar.add_p(-2.0, T, vec(U0), P0, by_p)
+    np.testing.assert_allclose(read(out), [1, 2, 3] - 2 * terminal_u(T, U0, P0), rtol=1e-14)
+    np.testing.assert_allclose(read(by_p), [4, 5, 6] - 2 * terminal_p(T, U0, P0), rtol=1e-14)
+
+
+def test_cost_that_does_not_depend_on_an_argument_says_so():
+    cost = Running(density, INDEPENDENT, INDEPENDENT, "autonomous").lower(PROBLEM, T_END)
+    value, by_u, by_p, by_t = partials(cost.densities[0][1])
+    assert value == density(T, U0, P0)
+    assert not by_u.any()
+    assert not by_p.any()
+    assert by_t == 0.0
+
+
+def test_directional_derivative_is_the_sum_of_the_partial_ones(rng):
+    du, dp, dt = rng.normal(size=3), rng.normal(size=3), 0.7
+    point = (T, vec(U0), P0)
+    for _, scalar in ANALYTIC_COST.lower(PROBLEM, T_END).densities:
+        _, by_u, by_p, by_t = partials(scalar)
+        directions = (vec(du), vec(dp, PROBLEM.create_parameters))
+        ours = change(scalar, PROBLEM, point, *directions, dt)
+        assert ours == pytest.approx(by_u @ du + by_p @ dp + by_t * dt, rel=1e-13)
+        assert change(scalar, PROBLEM, point, directions[0], None) == pytest.approx(
+            by_u @ du, rel=1e-13
+        )
+
+
+@pytest.mark.parametrize("case", [case for case in COSTS.values() if case.name != "prior"])
+def test_point_costs_by_complex_step_agree_with_differences(case, rng):
+    """Observations with parameters in the observed quantity."""
+    cost = case.objective.lower(PROBLEM, T_END)
+    for _, _, scalar in cost.points:
+        _, by_u, by_p, _ = partials(scalar)
+        for argument, gradient in ((0, by_u), (1, by_p)):
+            direction = rng.normal(size=3)
+
+            def value(eps, argument=argument, direction=direction, scalar=scalar):
+                u = U0 + eps * direction * (argument == 0)
+                p = P0 + eps * direction * (argument == 1)
+                return scalar.value(T, vec(u), p)
+
+            difference = (value(1e-5) - value(-1e-5)) / 2e-5
+            assert gradient @ direction == pytest.approx(difference, rel=1e-8, abs=1e-9)
+
+
+def test_points_are_sorted_by_the_step_they_belong_to():
+    first = Cost(points=((0.5, 1.0, "a"), (1.0, 2.0, "b")))
+    second = Cost(points=((0.5, 3.0, "c"),))
+    assert points_by_step(lambda t: int(10 * t), [first, second]) == {
+        5: [(0, 1.0, "a"), (1, 3.0, "c")],
+        10: [(0, 2.0, "b")],
+    }
+
+
+# ---- wrong callbacks -----------------------------------------------------------------------------
+
+WRONG = {
+    "value [1]": (
+        Terminal(lambda t, u, p: u[:1]),
+        "value",
+        r"cost 'terminal' returned shape \(1,\)",
+    ),
+    "value None": (Terminal(lambda t, u, p: None), "value", r"cost 'terminal' returned NoneType"),
+    "value complex": (Terminal(lambda t, u, p: 1j), "value", r"'terminal' returned complex128"),
+    "gradient_u": (
+        Terminal(terminal, lambda t, u, p: u[:2]),
+        "add_u",
+        r"callback 'terminal gradient_u' returned shape \(2,\) at t = 0\.4 .*\n.*: shape \(3,\)",
+    ),
+    "gradient_p": (
+        Terminal(terminal, terminal_u, lambda t, u, p: 1.0),
+        "add_p",
+        r"callback 'terminal gradient_p' returned shape \(\) at t = 0\.4 .*\n  expected: .*\(3,\)",
+    ),
+    "abs": (
+        Terminal(lambda t, u, p: abs(u[0])),
+        "add_u",
+        r"'terminal' cannot take complex numbers(.|\n)*try: gradient_u=callback",
+    ),
+    "abs of p": (
+        Terminal(lambda t, u, p: abs(p[0])),
+        "add_p",
+        r"'terminal' cannot take complex numbers(.|\n)*try: gradient_p=callback",
+    ),
+}
+
+
+@pytest.mark.parametrize(("objective", "use", "message"), WRONG.values(), ids=WRONG)
+def test_wrong_callbacks_are_named(objective, use, message):
+    ((_, _, scalar),) = objective.lower(PROBLEM, T_END).points
+    arguments = (T, vec(U0), P0)
+    if use != "value":
+        out = PROBLEM.create_state() if use == "add_u" else PROBLEM.create_parameters()
+        arguments = (1.0, *arguments, out)
+    with pytest.raises(InputError, match=message):
+        getattr(scalar, use)(*arguments)
+
+
+def test_cost_that_is_not_finite_is_a_failed_solve():
+    ((_, _, scalar),) = Terminal(lambda t, u, p: np.nan).lower(PROBLEM, T_END).points
+    with pytest.raises(SolveError, match=r"cost 'terminal' returned nan in entry \[\] at t = 0\.4"):
+        scalar.value(T, vec(U0), P0)
+
+
+@pytest.mark.parametrize(
+    ("objective", "message"),
+    [
+        (
+            Terminal(terminal, "none"),
+            r"terminal gradient_u = 'none'\n  expected: a callback or \"ind",
+        ),
+        (Terminal(terminal, None, 3.0), r"terminal gradient_p = 3\.0\n  expected: a callback or"),
+        (Running(density, density_t="no"), r"running density_t = 'no'\n  expected: a callback or"),
+    ],
+)
+def test_what_is_no_callback_is_named(objective, message):
+    with pytest.raises(InputError, match=message):
+        objective.lower(PROBLEM, T_END)
+
+
+def test_petsc_style_costs_have_to_supply_their_gradients():
+    case = make(PETSc.COMM_SELF)
+    value = lambda t, u, p: u.sum()  # noqa: E731
+    ((_, _, scalar),) = Terminal(value).lower(case.problem, 1.0).points
+    ((_, running),) = Running(value).lower(case.problem, 1.0).densities
+    out, by_p = case.problem.create_state(), case.problem.create_parameters()
+    for use, name, keyword in (
+        (lambda: scalar.add_u(1.0, T, case.u0, case.p, out), "terminal gradient_u", "gradient_u"),
+        (lambda: scalar.add_p(1.0, T, case.u0, case.p, by_p), "terminal gradient_p", "gradient_p"),
+        (lambda: running.value_t(T, case.u0, case.p), "running density_t", "density_t"),
+    ):
+        message = (
+            rf"'{name}' is needed and was not supplied\n  expected: {keyword}=callback, or \"(i|a)"
+        )
+        with pytest.raises(UnsupportedError, match=message):
+            use()

@@ -1,0 +1,244 @@
+"""Derivatives as matrices: filled, sparse, by products, and sums of them."""
+
+import numpy as np
+import pytest
+from distributed import make
+from petsc4py import PETSc
+from scipy import sparse
+
+from daeosens import InputError, Products, UnsupportedError
+from daeosens.arrays import gather, read, scatter, write
+from daeosens.matrices import (
+    SystemMatrix,
+    constant,
+    dense,
+    from_numpy,
+    from_petsc,
+    mass_matrix,
+    negative,
+    refused,
+)
+
+A = np.array([[2.0, 1.0, 0.0], [0.5, -1.0, 3.0], [0.0, 0.2, 1.0]])
+M = np.array([[1.0, 0.0, 0.3], [0.0, 2.0, 0.0], [0.1, 0.0, 0.0]])
+SELF = PETSc.COMM_SELF
+
+
+def vec(values):
+    new = PETSc.Vec().createSeq(len(values), comm=SELF)
+    write(new, values)
+    return new
+
+
+ROWS = vec(np.zeros(3))
+POINT = (0.5, vec([1.0, 2.0, 3.0]), np.array([2.0]))
+RESIDUAL_POINT = (POINT[0], POINT[1], vec([0.1, 0.2, 0.3]), POINT[2])
+
+
+def entries(matrix):
+    """The matrix as an array, by its products."""
+    columns, rows = matrix.createVecs()
+    result = np.empty((rows.size, columns.size))
+    for j, unit in enumerate(np.eye(columns.size)):
+        write(columns, unit)
+        matrix.mult(columns, rows)
+        result[:, j] = read(rows)
+    return result
+
+
+def transposed_entries(matrix):
+    columns, rows = matrix.createVecs()
+    result = np.empty((rows.size, columns.size))
+    for i, unit in enumerate(np.eye(rows.size)):
+        write(rows, unit)
+        matrix.multTranspose(rows, columns)
+        result[i] = read(columns)
+    return result
+
+
+def scaled(matrix):
+    """A derivative that depends on the point: t p A."""
+    return lambda t, u, p: t * p[0] * matrix
+
+
+PRODUCTS = Products(lambda t, u, p, v: t * p[0] * A @ v, lambda t, u, p, w: t * p[0] * A.T @ w)
+KINDS = {
+    "dense": scaled(A),
+    "csr": scaled(sparse.csr_array(A)),
+    "coo": scaled(sparse.coo_matrix(A)),
+    "products": PRODUCTS,
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_numpy_derivatives_have_the_products_of_the_matrix(kind):
+    derivative = from_numpy(KINDS[kind], "jacobian", ROWS, ROWS)
+    matrix = derivative.create(*POINT)
+    for t in (0.5, 2.0):  # filled again at another point
+        derivative.fill(t, *POINT[1:], matrix)
+        np.testing.assert_allclose(entries(matrix), 2 * t * A, rtol=1e-15)
+        np.testing.assert_allclose(transposed_entries(matrix), 2 * t * A, rtol=1e-15)
+    assert derivative.assembled == (kind != "products")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_negative_derivative_for_a_residual(kind):
+    derivative = negative(from_numpy(KINDS[kind], "jacobian", ROWS, ROWS))
+    matrix = derivative.create(*RESIDUAL_POINT)
+    for _ in range(2):
+        derivative.fill(*RESIDUAL_POINT, matrix)
+        np.testing.assert_allclose(entries(matrix), -A, rtol=1e-15)
+
+
+def test_rectangular_derivatives_of_both_kinds():
+    columns = vec(np.zeros(2))
+    for values in (A[:, :2], sparse.csr_array(A[:, :2])):
+        derivative = from_numpy(lambda t, u, p, v=values: v, "jacobian_p", ROWS, columns)
+        matrix = derivative.create(*POINT)
+        derivative.fill(*POINT, matrix)
+        np.testing.assert_array_equal(entries(matrix), A[:, :2])
+        np.testing.assert_array_equal(transposed_entries(matrix), A[:, :2])
+
+
+SYSTEMS = {
+    "A and identity": (scaled(A), None, np.eye(3)),
+    "A and M": (scaled(A), lambda t, u, p: M, M),
+    "sparse and sparse": (scaled(sparse.csr_array(A)), lambda t, u, p: sparse.csr_array(M), M),
+    "sparse and dense": (scaled(sparse.csr_array(A)), lambda t, u, p: M, M),
+    "dense and sparse": (scaled(A), lambda t, u, p: sparse.csr_array(M), M),
+    "products and identity": (PRODUCTS, None, np.eye(3)),
+    "products and M": (PRODUCTS, lambda t, u, p: M, M),
+    "A and products": (
+        scaled(A),
+        Products(lambda t, u, p, v: M @ v, lambda t, u, p, w: M.T @ w),
+        M,
+    ),
+}
+
+
+def without_udot(derivative):
+    """The same derivative for a residual, whose point has the rate in it."""
+    if isinstance(derivative, Products):
+        return Products(
+            lambda t, u, udot, p, v: derivative.apply(t, u, p, v),
+            lambda t, u, udot, p, w: derivative.apply_transpose(t, u, p, w),
+        )
+    return lambda t, u, udot, p: derivative(t, u, p)
+
+
+@pytest.mark.parametrize(("by_u", "by_udot", "exact"), SYSTEMS.values(), ids=SYSTEMS)
+def test_system_matrix_is_the_sum(by_u, by_udot, exact):
+    lower = [
+        None if given is None else from_numpy(without_udot(given), "jacobian", ROWS, ROWS)
+        for given in (by_u, by_udot)
+    ]
+    system = SystemMatrix(*lower, *RESIDUAL_POINT)
+    assert system.assembled == all(part is None or part.assembled for part in lower)
+    for shift in (4.0, -1.5, 0.0):
+        matrix = system.fill(*RESIDUAL_POINT, shift)
+        assert matrix is system.matrix
+        np.testing.assert_allclose(entries(matrix), A + shift * exact, rtol=0, atol=1e-14)
+        np.testing.assert_allclose(
+            transposed_entries(matrix), A + shift * exact, rtol=0, atol=1e-14
+        )
+        system.reshift(shift, 2.5)
+        np.testing.assert_allclose(entries(matrix), A + 2.5 * exact, rtol=0, atol=1e-14)
+
+
+def test_sparse_system_keeps_the_diagonal_for_the_shift():
+    """Although f_u has none."""
+    off = sparse.csr_array(np.array([[0.0, 1.0], [1.0, 0.0]]))
+    rows = vec(np.zeros(2))
+    derivative = from_numpy(lambda t, u, udot, p: off, "jacobian", rows, rows)
+    point = (0.0, rows, rows, np.empty(0))
+    matrix = SystemMatrix(derivative, None, *point).fill(*point, 3.0)
+    assert matrix.getType() == "seqaij"
+    np.testing.assert_array_equal(entries(matrix), [[3.0, 1.0], [1.0, 3.0]])
+
+
+def test_petsc_derivative_is_assembled_if_the_callback_forgot():
+    def fill(t, u, p, out):
+        out.setValues(range(3), range(3), A * p[0])
+
+    derivative = from_petsc(fill, "jacobian", ROWS, ROWS, lambda: dense(ROWS, ROWS))
+    matrix = derivative.create(*POINT)
+    derivative.fill(*POINT, matrix)
+    np.testing.assert_array_equal(entries(matrix), 2 * A)
+
+
+def test_constant_derivative_is_the_matrix_itself():
+    matrix = mass_matrix(M, ROWS)
+    derivative = constant(matrix)
+    assert derivative.create() is matrix
+    derivative.fill(1.0, None, matrix)
+    np.testing.assert_array_equal(entries(matrix), M)
+
+
+def test_mass_matrices_of_any_kind():
+    for kind in (np.asarray, sparse.csr_array, sparse.coo_array, lambda m: m.tolist()):
+        np.testing.assert_array_equal(entries(mass_matrix(kind(M), ROWS)), M)
+    given = mass_matrix(M, ROWS)
+    assert mass_matrix(given, ROWS) is given
+    with pytest.raises(InputError, match=r"mass has shape \(3, 3\)\n  expected: \(2, 2\)"):
+        mass_matrix(given, vec(np.zeros(2)))
+
+
+def test_missing_derivative_is_named_when_it_is_used():
+    missing = refused("jacobian_p", "jacobian_p=callback")
+    message = (
+        r"'jacobian_p' is needed and was not supplied\n  expected: jacobian_p=callback, or Prod"
+    )
+    for use in (lambda: missing.create(*POINT), lambda: missing.fill(*POINT, None)):
+        with pytest.raises(UnsupportedError, match=message):
+            use()
+
+
+def test_exceptions_in_products_come_out_through_petsc():
+    def faulty(t, u, p, v):
+        raise KeyError("growth")
+
+    derivative = from_numpy(Products(faulty, faulty), "jacobian", ROWS, ROWS)
+    matrix = derivative.create(*POINT)
+    derivative.fill(*POINT, matrix)
+    with pytest.raises(PETSc.Error) as raised:
+        matrix.mult(POINT[1], ROWS)
+    assert isinstance(raised.value.__cause__, KeyError)
+    assert "in callback 'jacobian.apply' at t = 0.5" in raised.value.__cause__.__notes__[0]
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("field", [False, True])
+def test_products_and_matrices_of_a_distributed_problem_agree(field):
+    """f_u and f_p by entries and by products, forward and transposed, on all ranks."""
+    products, filled = (
+        make(PETSc.COMM_WORLD, style, field=field) for style in ("products", "dmda")
+    )
+    point = (0.2, filled.u0, filled.p)
+    for name in ("rhs_u", "rhs_p"):
+        matrices = []
+        for case in (products, filled):
+            derivative = getattr(case.problem, name)
+            matrix = derivative.create(*point)
+            derivative.fill(*point, matrix)
+            matrices.append(matrix)
+        columns, rows = matrices[1].createVecs()
+        scatter(np.sin(np.arange(columns.size)), columns)
+        scatter(np.cos(np.arange(rows.size)), rows)
+        forward, backward = [], []
+        for matrix in matrices:
+            product, transposed = rows.duplicate(), columns.duplicate()
+            matrix.mult(columns, product)
+            matrix.multTranspose(rows, transposed)
+            forward.append(gather(product))
+            backward.append(gather(transposed))
+        np.testing.assert_allclose(*forward, rtol=0, atol=1e-12 * abs(forward[0]).max())
+        np.testing.assert_allclose(*backward, rtol=0, atol=1e-12 * abs(backward[0]).max())
+
+
+@pytest.mark.mpi
+def test_dense_matrices_are_distributed_like_their_rows():
+    rows = PETSc.Vec().createMPI(5, comm=PETSc.COMM_WORLD)
+    columns = PETSc.Vec().createMPI(2, comm=PETSc.COMM_WORLD)
+    matrix = dense(rows, columns)
+    assert matrix.getSizes() == (rows.getSizes(), columns.getSizes())
+    assert matrix.norm() == 0.0

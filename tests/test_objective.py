@@ -1,0 +1,296 @@
+"""Objectives: what they are worth on a run, and what is refused before it."""
+
+import numpy as np
+import pytest
+from distributed import averages, averaging, make
+from petsc4py import PETSc
+from zoo import (
+    COSTS,
+    DATA,
+    DECAY,
+    FORMS,
+    NAMES,
+    OBSERVATION_TIMES,
+    P0,
+    PRIOR_MEAN,
+    PRIOR_SIGMA,
+    SIGMA,
+    T_END,
+    U0,
+    density,
+    make_stepping,
+    observe,
+    terminal,
+)
+
+from daeosens import (
+    InputError,
+    LeastSquares,
+    Prior,
+    Running,
+    Stepping,
+    Terminal,
+    UnsupportedError,
+    adjoint,
+    evaluate,
+    solve,
+)
+
+PROBLEM = FORMS["rhs"].analytic
+
+
+@pytest.fixture(scope="module")
+def run():
+    return solve(PROBLEM, U0, P0, make_stepping("rk4"), OBSERVATION_TIMES)
+
+
+def states(run, times=OBSERVATION_TIMES):
+    return [run.u[run.index(t)] for t in times]
+
+
+# ---- values --------------------------------------------------------------------------------------
+
+
+def test_terminal_cost_is_that_of_the_final_state(run):
+    assert evaluate(run, Terminal(terminal)) == terminal(T_END, run.u[-1], P0)
+
+
+def test_running_cost_of_a_constant_is_the_length_of_the_span(run):
+    assert evaluate(run, Running(lambda t, u, p: 1.0 + 0 * u[0])) == pytest.approx(T_END, rel=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("method", "order"), [("rk4", 4), ("rk3bs", 3), ("cn", 2), ("midpoint", 2), ("beuler", 1)]
+)
+def test_running_cost_converges_with_the_order_of_the_method(method, order):
+    """The quadrature of int u^2 dt along the exact solution."""
+    fine = np.linspace(0.0, 1.0, 20001)
+    values = np.array([DECAY.solution(t) for t in fine]) ** 2
+    exact = (values[0] + values[-1] + 4 * values[1::2].sum() + 2 * values[2:-1:2].sum()) / 60000
+    errors = []
+    for dt in (0.1, 0.05) if order > 1 else (0.01, 0.005):
+        run = solve(DECAY.problem, DECAY.u0, DECAY.p, Stepping((0.0, 1.0), method, dt=dt))
+        errors.append(abs(evaluate(run, Running(lambda t, u, p: u[0] ** 2)) - exact))
+    assert np.log2(errors[0] / errors[1]) == pytest.approx(order, abs=0.3)
+
+
+def test_misfit_of_the_observed_quantity_with_its_noise(run):
+    residuals = [
+        (observe(t, u, P0) - d) / SIGMA
+        for t, u, d in zip(OBSERVATION_TIMES, states(run), DATA, strict=True)
+    ]
+    expected = 0.5 * np.sum(np.square(residuals))
+    assert evaluate(run, COSTS["observations"].objective) == pytest.approx(expected, rel=1e-14)
+
+
+@pytest.mark.parametrize("sigma", [0.5, [0.5, 0.4], [[0.5, 0.4], [0.3, 0.2], [0.7, 0.9]]])
+def test_noise_levels_for_all_for_each_quantity_or_for_each_number(run, sigma):
+    given = LeastSquares(OBSERVATION_TIMES, DATA, sigma, observe=[2, 0])
+    u = np.array(states(run))[:, [2, 0]]
+    expected = 0.5 * (((u - DATA) / np.array(sigma)) ** 2).sum()
+    assert evaluate(run, given) == pytest.approx(expected, rel=1e-14)
+
+
+def test_whole_state_and_single_components_can_be_observed(run):
+    whole = np.array(states(run)) + 0.1
+    misfit = LeastSquares(OBSERVATION_TIMES, whole)
+    assert evaluate(run, misfit) == pytest.approx(0.5 * 9 * 0.01, rel=1e-12)
+    one = LeastSquares(OBSERVATION_TIMES, whole[:, 1], observe=[1])
+    assert evaluate(run, one) == pytest.approx(0.5 * 3 * 0.01, rel=1e-12)
+    gradient = adjoint(run, LeastSquares([0.0], [whole[0, 1]], observe=[1])).u0
+    np.testing.assert_allclose(gradient, [0.0, U0[1] - whole[0, 1], 0.0], rtol=1e-14)
+
+
+@pytest.mark.parametrize("scale", ["linear", "log"])
+def test_prior_of_named_parameters(run, scale):
+    prior = Prior(PRIOR_MEAN, PRIOR_SIGMA, names=["c", "a"], scale=scale)
+    s = np.log(P0[[2, 0]]) if scale == "log" else P0[[2, 0]]
+    residual = (s - PRIOR_MEAN) / PRIOR_SIGMA
+    gradient = adjoint(run, prior)
+    assert gradient.value == pytest.approx(0.5 * residual @ residual, rel=1e-14)
+    inner = 1 / P0[[2, 0]] if scale == "log" else 1.0
+    expected = np.zeros(3)
+    expected[[2, 0]] = residual / PRIOR_SIGMA * inner
+    np.testing.assert_allclose(gradient.p, expected, rtol=1e-14)
+    np.testing.assert_array_equal(gradient.u0, np.zeros(3))
+
+
+def test_prior_of_all_parameters_with_one_mean_and_one_sigma(run):
+    prior = Prior(1.0, 0.5)
+    assert evaluate(run, prior) == pytest.approx(0.5 * (((P0 - 1) / 0.5) ** 2).sum(), rel=1e-14)
+
+
+def test_sums_and_multiples_of_sums(run):
+    a, b = Terminal(terminal), Running(density)
+    value_a, value_b = evaluate(run, a), evaluate(run, b)
+    both = 2.0 * (a + 3.0 * b) + b * 0.5 + Prior(P0)
+    assert evaluate(run, both) == pytest.approx(2 * value_a + 6.5 * value_b, rel=1e-14)
+    assert evaluate(run, -1.0 * a + a) == pytest.approx(0.0, abs=1e-15)
+
+
+def test_times_are_those_of_all_terms_sorted_and_once():
+    first, second = LeastSquares([0.5, 1.0], [0, 0]), LeastSquares([0.25, 0.5], [0, 0])
+    assert (first + Terminal(terminal) + second).times == (0.25, 0.5, 1.0)
+    for objective in (Terminal(terminal), Running(density), Prior(0.0), Terminal(terminal) * 2.0):
+        assert objective.times == ()
+
+
+# ---- distributed observations --------------------------------------------------------------------
+
+
+@pytest.mark.mpi
+def test_misfit_of_vectors_and_of_a_linear_observation():
+    case = make(PETSc.COMM_WORLD)
+    run = solve(case.problem, case.u0, case.p, Stepping((0.0, 0.1), "rk4", dt=0.02))
+    shifted = run.final.copy()
+    shifted.shift(0.2)
+    whole = LeastSquares([0.1], [shifted], sigma=0.5)
+    assert evaluate(run, whole) == pytest.approx(0.5 * 24 * 0.16, rel=1e-12)
+    observed = averages(case.ring, shifted)
+    partial = LeastSquares([0.1], [observed], sigma=0.5, observe=averaging(case.ring))
+    assert evaluate(run, partial) == pytest.approx(0.5 * 12 * 0.16, rel=1e-12)
+
+
+@pytest.mark.mpi
+def test_prior_of_a_field():
+    case = make(PETSc.COMM_WORLD, field=True)
+    run = solve(case.problem, case.u0, case.p, Stepping((0.0, 0.1), "rk4", dt=0.02))
+    mean = case.p.copy()
+    mean.shift(-0.3)
+    gradient = adjoint(run, Prior(mean, 0.5))
+    assert gradient.value == pytest.approx(0.5 * 24 * 0.36, rel=1e-12)
+    np.testing.assert_allclose(gradient.p, 0.3 / 0.25, rtol=1e-12)
+
+
+@pytest.mark.mpi
+def test_what_a_distributed_problem_cannot_observe_is_refused():
+    case = make(PETSc.COMM_WORLD)
+    with pytest.raises(
+        UnsupportedError, match=r"arrays for a PETSc-style problem\n  expected: data as"
+    ):
+        LeastSquares([0.1], [[0.0]], observe=[0]).lower(case.problem, 0.1)
+    given = LeastSquares([0.1], [case.u0], observe=lambda t, u, p: u)
+    with pytest.raises(UnsupportedError, match=r"not a Mat\n(.|\n)*try: arrays as data"):
+        given.lower(case.problem, 0.1)
+    with pytest.raises(InputError, match=r"data\[0\] has size 24\n  expected: 12"):
+        LeastSquares([0.1], [case.u0], observe=averaging(case.ring)).lower(case.problem, 0.1)
+    short = averages(case.ring, case.u0)
+    with pytest.raises(InputError, match=r"data\[1\] has size 12\n  expected: 24"):
+        LeastSquares([0.1, 0.2], [case.u0, short]).lower(case.problem, 0.1)
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize(
+    ("mean", "sigma", "scale"),
+    [(1.0, 1.0, "linear"), ("vec", [1.0, 2.0], "linear"), ("vec", 1.0, "log")],
+)
+def test_priors_that_a_field_cannot_have_are_refused(mean, sigma, scale):
+    case = make(PETSc.COMM_WORLD, field=True)
+    prior = Prior(case.p if mean == "vec" else mean, sigma, scale=scale)
+    with pytest.raises(
+        UnsupportedError, match=r"this prior for a field parameter\n  expected: mean as"
+    ):
+        prior.lower(case.problem, 0.1)
+
+
+# ---- wrong descriptions --------------------------------------------------------------------------
+
+VECTOR = PETSc.Vec().createSeq(3, comm=PETSc.COMM_SELF)
+WRONG = {
+    "unsorted": (
+        lambda: LeastSquares([0.5, 0.2], [1, 2]),
+        r"times are not increasing: 0\.5 is followed by 0\.2 at index 1(.|\n)*try: sort times and",
+    ),
+    "repeated": (lambda: LeastSquares([0.2, 0.2], [1, 2]), r"0\.2 is followed by 0\.2 at index 1"),
+    "no times": (lambda: LeastSquares([], []), r"observation times have shape \(0,\)"),
+    "times [1, 2]": (lambda: LeastSquares([[1, 2]], [1]), r"times have shape \(1, 2\)\n  expected"),
+    "NaN time": (lambda: LeastSquares([0.1, np.nan], [1, 2]), r"observation times is nan at index"),
+    "rows": (
+        lambda: LeastSquares([0.1, 0.2], [1, 2, 3]),
+        r"2 observation times but 3 rows of data\n  expected: as many rows",
+    ),
+    "NaN": (
+        lambda: LeastSquares([0.1, 0.2], [[1, 2], [3, np.nan]]),
+        r"data is nan at index \[1, 1\]\n  expected: finite numbers",
+    ),
+    "number": (lambda: LeastSquares([0.1], 3.0), r"1 observation times but 0 rows of data"),
+    "cube": (
+        lambda: LeastSquares([0.1], [[[1.0]]]),
+        r"data has shape \(1, 1, 1\)\n  expected: shape",
+    ),
+    "words": (lambda: LeastSquares([0.1], ["high"]), r"data is not an array of real numbers"),
+    "sigma 0": (lambda: LeastSquares([0.1], [1], sigma=0.0), r"sigma = 0\n  expected: sigma > 0"),
+    "sigma < 0": (lambda: LeastSquares([0.1], [1], sigma=[-2.0]), r"sigma = -2\n  expected"),
+    "sigma shape": (
+        lambda: LeastSquares([0.1, 0.2], [[1, 2], [3, 4]], sigma=[1, 2, 3]),
+        r"sigma has shape \(3,\)\n  expected: a number, or shape \(2,\) or \(2, 2\)",
+    ),
+    "sigma of vectors": (
+        lambda: LeastSquares([0.1], [VECTOR], sigma=[1.0, 2.0]),
+        r"sigma has shape \(2,\)\n  expected: one number for vectors",
+    ),
+    "columns": (
+        lambda: LeastSquares([0.1], [[1, 2]]).lower(PROBLEM, 1.0),
+        r"data has 2 columns but 3 components are observed(.|\n)*try: observe=\[indices\]",
+    ),
+    "index": (
+        lambda: LeastSquares([0.1], [[1, 2]], observe=[0, 3]).lower(PROBLEM, 1.0),
+        r"observe = \[0, 3\]\n  expected: indices from 0 to 2",
+    ),
+    "negative": (
+        lambda: LeastSquares([0.1], [[1]], observe=[-1]).lower(PROBLEM, 1.0),
+        r"observe = \[-1\]\n  expected: indices from 0 to 2",
+    ),
+    "no index": (
+        lambda: LeastSquares([0.1], [[1]], observe=[0.5]).lower(PROBLEM, 1.0),
+        r"observe = \[0\.5\]\n  expected: indices",
+    ),
+    "prior sigma": (
+        lambda: Prior(0.0, [1.0, 0.0, 1.0]).lower(PROBLEM, 1.0),
+        r"prior sigma = 0\n  expected: sigma > 0",
+    ),
+    "prior sigma shape": (
+        lambda: Prior(0.0, [1.0, 2.0]).lower(PROBLEM, 1.0),
+        r"prior sigma has shape \(2,\)\n  expected: a number, or shape \(3,\)",
+    ),
+    "prior mean shape": (
+        lambda: Prior([0.0, 1.0], names=["a"]).lower(PROBLEM, 1.0),
+        r"prior mean has shape \(2,\)\n  expected: a number, or shape \(1,\)",
+    ),
+    "prior mean NaN": (lambda: Prior(np.nan).lower(PROBLEM, 1.0), r"prior mean is nan"),
+    "prior scale": (
+        lambda: Prior(0.0, scale="log10").lower(PROBLEM, 1.0),
+        r"prior scale = 'log10'\n  expected: \"linear\" or \"log\"",
+    ),
+    "prior name": (
+        lambda: Prior(0.0, names=["A"]).lower(PROBLEM, 1.0),
+        rf"prior names parameter \"A\"\n  expected: {', '.join(NAMES)}",
+    ),
+}
+
+
+@pytest.mark.parametrize(("describe", "message"), WRONG.values(), ids=WRONG)
+def test_wrong_descriptions_are_named(describe, message):
+    with pytest.raises(InputError, match=message):
+        describe()
+
+
+def test_observe_of_the_wrong_size_is_named(run):
+    misfit = LeastSquares(OBSERVATION_TIMES, DATA, observe=lambda t, u, p: u)
+    with pytest.raises(InputError, match=r"callback 'observe' returned shape \(3,\)(.|\n)*\(2,\)"):
+        evaluate(run, misfit)
+    for name in ("observe_u", "observe_p"):
+        misfit = LeastSquares(
+            OBSERVATION_TIMES, DATA, observe=observe, **{name: lambda t, u, p: np.eye(2)}
+        )
+        message = rf"callback '{name}' returned shape \(2, 2\) at t = (.|\n)*shape \(2, 3\)"
+        with pytest.raises(InputError, match=message):
+            adjoint(run, misfit)
+
+
+def test_observe_that_takes_no_complex_numbers_names_what_to_supply(run):
+    misfit = LeastSquares(OBSERVATION_TIMES, DATA, observe=lambda t, u, p: np.abs(u[:2]))
+    evaluate(run, misfit)
+    message = r"'observe' cannot take complex numbers(.|\n)*try: observe_u=, observe_p=callbacks"
+    with pytest.raises(InputError, match=message):
+        adjoint(run, misfit)
