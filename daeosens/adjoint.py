@@ -104,8 +104,7 @@ def adjoint(
     """
     several = not hasattr(objective, "lower")
     objectives: Sequence[Objective] = objective if several else (objective,)  # type: ignore[assignment]
-    if engine not in ("steps", "tsadjoint"):
-        raise InputError(f"engine = {engine!r}", expected='"steps" or "tsadjoint"')
+    check_engine(engine)
     if not objectives:
         raise InputError("no objective given", expected="at least one")
     problem = trajectory.problem
@@ -121,6 +120,18 @@ def adjoint(
         Gradient(value, lam_k, mu_k) for value, lam_k, mu_k in zip(values, lam, mu, strict=True)
     ]
     return gradients if several else gradients[0]
+
+
+def check_engine(engine: str) -> None:
+    """Refuse an unknown engine.
+
+    Raises
+    ------
+    InputError
+        Names the known ones.
+    """
+    if engine not in ("steps", "tsadjoint"):
+        raise InputError(f"engine = {engine!r}", expected='"steps" or "tsadjoint"')
 
 
 @QUIET

@@ -112,8 +112,8 @@ def solve(
         raise
     except PETSc.Error as error:
         ts.destroy()
-        if error.__cause__ is not None:  # a callback's exception, which petsc4py wraps at times
-            raise error.__cause__ from None
+        if error.__cause__ is not None:  # a callback's exception: ``unwrapped`` takes it out
+            raise
         raise SolveError(
             f"TS failed after t = {log.last_time:.9g}: {str(error).splitlines()[-1]}",
             expected=f"t = {stepping.t_span[1]:g}",

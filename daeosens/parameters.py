@@ -219,7 +219,9 @@ class Parameters:
             return None, direction
         if problem.style == "petsc":
             raise UnsupportedError(
-                "a tangent through a PETSc-style initial_state", expected="an adjoint"
+                "a tangent through a PETSc-style initial_state",
+                expected="an adjoint, which needs only the transposed initial_state_p",
+                remedy="Reduced.gradient instead of Reduced.derivative",
             )
         du0 = scatter(self._jacobian(problem)(p) @ dp, problem.create_state())
         return du0, direction

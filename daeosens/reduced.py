@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from petsc4py import PETSc
 
-from daeosens.adjoint import Engine, adjoint, evaluate
+from daeosens.adjoint import Engine, adjoint, check_engine, evaluate
 from daeosens.errors import InputError
 from daeosens.forward import solve
 from daeosens.objective import Objective
@@ -75,6 +75,7 @@ class Reduced:
         self.control = control
         self.engine: Engine = engine
         self.count = Count()
+        check_engine(engine)
         first, last = stepping.t_span
         outside = [time for time in objective.times if not first <= time <= last]
         if outside:

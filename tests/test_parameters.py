@@ -1,0 +1,326 @@
+"""Controls: one differentiable map from the optimisation variables to (u0, p)."""
+
+import math
+
+import numpy as np
+import pytest
+from distributed import make, make_cost
+from petsc4py import PETSc
+from zoo import FORMS, NAMES, P0, U0, initial_state, initial_state_p, make_stepping
+
+from daeosens import (
+    FieldParameter,
+    InitialState,
+    InputError,
+    Parameter,
+    Parameters,
+    Reduced,
+    SolveError,
+    Stepping,
+    UnsupportedError,
+    adjoint,
+    solve,
+)
+from daeosens import Terminal as Final
+from daeosens.arrays import gather, read
+
+PROBLEM = FORMS["rhs"].analytic
+MIXED = {
+    "a": Parameter(P0[0], lower=0.1, upper=2.0, scale="log"),
+    "b": P0[1],
+    "c": Parameter(P0[2], upper=1.0),
+}
+"""One on a logarithmic scale, one fixed, one with an upper bound only."""
+
+
+def vec(values, comm=PETSc.COMM_SELF):
+    new = PETSc.Vec().createSeq(len(values), comm=comm)
+    new.setArray(values)
+    return new
+
+
+# ---- the map -------------------------------------------------------------------------------------
+
+
+def test_free_parameters_are_moved_on_their_scales():
+    control = Parameters(MIXED, U0)
+    assert control.free_names == ("a", "c")
+    x = control.start(PROBLEM)
+    np.testing.assert_allclose(read(x), [math.log(P0[0]), P0[2]], rtol=1e-15)
+    u0, p = control.unpack(PROBLEM, vec([math.log(0.5), 0.7]))
+    assert u0 is U0
+    np.testing.assert_allclose(p, [0.5, P0[1], 0.7], rtol=1e-15)
+    values = control.values_at(PROBLEM, x)
+    assert values == pytest.approx(dict(zip(NAMES, P0, strict=True)), rel=1e-15)
+
+
+def test_order_of_x_is_that_of_the_entries_and_of_p_that_of_the_problem():
+    control = Parameters({"c": Parameter(3.0), "a": Parameter(1.0), "b": 2.0}, U0)
+    x = control.start(PROBLEM)
+    assert read(x).tolist() == [3.0, 1.0]
+    assert control.unpack(PROBLEM, x)[1].tolist() == [1.0, 2.0, 3.0]
+
+
+def test_bounds_are_scaled_too():
+    lower, upper = Parameters(MIXED, U0).bounds(PROBLEM)
+    np.testing.assert_allclose(read(lower), [math.log(0.1), -math.inf])
+    np.testing.assert_allclose(read(upper), [math.log(2.0), 1.0])
+    free = {"a": Parameter(1.0), "b": 1.0, "c": 1.0}
+    assert Parameters(free, U0).bounds(PROBLEM) is None
+    from_zero = {"a": Parameter(1.0, lower=0.0, scale="log"), "b": 1.0, "c": 1.0}
+    assert read(Parameters(from_zero, U0).bounds(PROBLEM)[0]).tolist() == [-math.inf]
+
+
+def test_huge_steps_of_a_logarithm_stay_numbers():
+    """An optimiser's wild step is a failed solve, not an overflow."""
+    _, p = Parameters(MIXED, U0).unpack(PROBLEM, vec([1e5, 0.4]))
+    assert np.isfinite(p).all()
+
+
+def unpacked(control, x):
+    u0, p = control.unpack(PROBLEM, x)
+    return np.concatenate([read(u0) if isinstance(u0, PETSc.Vec) else u0, p])
+
+
+CONTROLS = {
+    "fixed u0": Parameters(MIXED, U0),
+    "u0(p)": Parameters(MIXED, initial_state),
+    "u0(p), analytic": Parameters(MIXED, initial_state, initial_state_p),
+    "all on log scales": Parameters(
+        {name: Parameter(value, scale="log") for name, value in zip(NAMES, P0, strict=True)},
+        initial_state,
+    ),
+    "initial state": InitialState(U0, P0),
+}
+
+
+@pytest.mark.parametrize("control", CONTROLS.values(), ids=CONTROLS)
+def test_derivative_of_the_map_and_its_transpose(control, rng):
+    """push_forward agrees with differences, pull_back is its transpose."""
+    x = control.start(PROBLEM)
+    dx = vec(rng.normal(size=x.size))
+    du0, dp = control.push_forward(PROBLEM, x, dx)
+    pushed = np.concatenate([np.zeros(3) if part is None else read(part) for part in (du0, dp)])
+
+    def moved(eps):
+        point = x.copy()
+        point.axpy(eps, dx)
+        return unpacked(control, point)
+
+    difference = (8 * (moved(1e-3) - moved(-1e-3)) - moved(2e-3) + moved(-2e-3)) / 12e-3
+    np.testing.assert_allclose(pushed, difference, rtol=0, atol=1e-10)
+
+    run = solve(PROBLEM, *control.unpack(PROBLEM, x), make_stepping("rk4"))
+    gradient = adjoint(run, Final(lambda t, u, p: u @ u * p[1]))
+    pulled = control.pull_back(PROBLEM, x, gradient)
+    backward = read(pulled) @ read(dx)
+    forward = np.concatenate([gradient.u0, gradient.p]) @ pushed
+    assert backward == pytest.approx(forward, rel=1e-12)
+
+
+def test_check_accepts_what_fits():
+    for control in CONTROLS.values():
+        control.check(PROBLEM)
+
+
+def test_initial_state_may_be_a_vector():
+    control = Parameters(MIXED, vec(U0))
+    control.check(PROBLEM)
+    functional = Reduced(PROBLEM, Final(lambda t, u, p: u[0]), make_stepping("rk4"), control)
+    other = Parameters(MIXED, U0)
+    same = Reduced(PROBLEM, Final(lambda t, u, p: u[0]), make_stepping("rk4"), other)
+    assert functional.value(functional.start()) == same.value(same.start())
+
+
+def test_bounds_of_a_whole_initial_state():
+    assert InitialState(U0, P0).bounds(PROBLEM) is None
+    lower, upper = InitialState(U0, P0, lower=-1.0).bounds(PROBLEM)
+    assert read(lower).tolist() == [-1.0] * 3
+    assert read(upper).tolist() == [math.inf] * 3
+
+
+@pytest.mark.mpi
+def test_field_parameter_on_all_ranks():
+    case = make(PETSc.COMM_WORLD, field=True)
+    control = FieldParameter(case.p, case.u0, lower=0.5, upper=3.0)
+    control.check(case.problem)
+    x = control.start(case.problem)
+    np.testing.assert_array_equal(gather(x), gather(case.p))
+    assert control.unpack(case.problem, x) == (case.u0, x)
+    assert [gather(v)[0] for v in control.bounds(case.problem)] == [0.5, 3.0]
+    du0, dp = control.push_forward(case.problem, x, x)
+    assert du0 is None
+    assert dp is x
+
+
+# ---- PETSc-style initial states ------------------------------------------------------------------
+
+
+def scaled_state(case):
+    """u0 = p_1 times a profile."""
+
+    def initial(p, out):
+        case.u0.copy(out)
+        out.scale(p[1])
+
+    return initial
+
+
+@pytest.mark.mpi
+def test_distributed_initial_state_that_follows_the_parameters():
+    case = make(PETSc.COMM_WORLD)
+    cost, stepping = make_cost(case), Stepping((0.0, 0.2), "rk4", dt=0.03)
+    values = {"a": 0.02, "r": Parameter(1.5)}
+    control = Parameters(values, scaled_state(case), lambda p, w: np.array([0.0, case.u0.dot(w)]))
+    functional = Reduced(case.problem, cost, stepping, control)
+    x = functional.start()
+    gradient = gather(functional.gradient(x))[0]
+
+    def value(eps):
+        moved = x.copy()
+        moved.shift(eps)
+        return functional.value(moved)
+
+    difference = (8 * (value(1e-3) - value(-1e-3)) - value(2e-3) + value(-2e-3)) / 12e-3
+    assert gradient == pytest.approx(difference, rel=1e-9)
+    with pytest.raises(
+        UnsupportedError, match=r"tangent through a PETSc-style(.|\n)*try: Reduced.gr"
+    ):
+        functional.derivative(x, x)
+
+
+@pytest.mark.mpi
+def test_missing_or_wrong_derivative_of_a_distributed_initial_state_is_named():
+    case = make(PETSc.COMM_WORLD)
+    cost, stepping = make_cost(case), Stepping((0.0, 0.2), "rk4", dt=0.03)
+    values = {"a": 0.02, "r": Parameter(1.5)}
+    missing = Reduced(case.problem, cost, stepping, Parameters(values, scaled_state(case)))
+    with pytest.raises(
+        UnsupportedError, match=r"'initial_state_p' is needed(.|\n)*callback\(p, w\)"
+    ):
+        missing.gradient(missing.start())
+    wrong = Parameters(values, scaled_state(case), lambda p, w: np.zeros(3))
+    functional = Reduced(case.problem, cost, stepping, wrong)
+    with pytest.raises(InputError, match=r"'initial_state_p' returned shape \(3,\)(.|\n)*\(2,\)"):
+        functional.gradient(functional.start())
+
+
+# ---- wrong descriptions --------------------------------------------------------------------------
+
+ENTRIES = {
+    "NaN": (Parameter(math.nan), r'parameter "a": value = nan; expected: a finite number'),
+    "infinite": (Parameter(math.inf), r'parameter "a": value = inf; expected: a finite number'),
+    "bounds": (
+        Parameter(1.0, lower=2.0, upper=0.0),
+        r'parameter "a": bounds \[2, 0\]; expected: lower <= upper',
+    ),
+    "NaN bound": (Parameter(1.0, lower=math.nan), r'parameter "a": bounds \[nan, inf\]'),
+    "outside": (
+        Parameter(3.0, lower=0.0, upper=2.0),
+        r'parameter "a": value = 3 outside its bounds \[0, 2\]; try: a start between them',
+    ),
+    "scale": (
+        Parameter(1.0, scale="log10"),
+        r'parameter "a": scale = \'log10\'; expected: "linear" or "log"',
+    ),
+    "log of 0": (
+        Parameter(0.0, scale="log"),
+        r'parameter "a": value = 0 on a log scale; expected: value > 0',
+    ),
+    "fixed NaN": (math.nan, r'parameter "a": value = nan; expected: a finite number'),
+}
+
+
+@pytest.mark.parametrize(("entry", "message"), ENTRIES.values(), ids=ENTRIES)
+def test_wrong_entries_are_named(entry, message):
+    with pytest.raises(InputError, match=message):
+        Parameters({"a": entry, "b": 1.0}, U0)
+
+
+def test_all_wrong_entries_are_said_at_once():
+    with pytest.raises(InputError, match="Parameters: 3 problems") as raised:
+        Parameters({"a": Parameter(-1.0, lower=0.0, scale="log"), "b": math.inf}, U0)
+    assert str(raised.value).count("\n  - parameter") == 3
+
+
+FITS = {
+    "unknown": (
+        Parameters({**MIXED, "aa": 1.0}, U0),
+        r'parameter "aa" is not one of the problem\'s; try: "a"',
+    ),
+    "missing": (
+        Parameters({"a": Parameter(1.0), "b": 1.0}, U0),
+        r'parameter "c" has no value; expected: an entry for it',
+    ),
+    "none free": (
+        Parameters(dict(zip(NAMES, P0, strict=True)), U0),
+        r"no parameter is free; expected: at least one Parameter\(free=True\)",
+    ),
+    "free=False": (
+        Parameters({name: Parameter(1.0, free=False) for name in NAMES}, U0),
+        r"no parameter is free",
+    ),
+    "u0": (Parameters(MIXED, [1.0]), r"initial_state has shape \(1,\)\n  expected: shape \(3,\)"),
+    "u0 NaN": (Parameters(MIXED, [1.0, math.nan, 0.0]), r"initial_state is nan at index \[1\]"),
+    "u0(p)": (
+        Parameters(MIXED, lambda p: p[:2]),
+        r"callback 'initial_state' returned shape \(2,\)(.|\n)*expected: shape \(3,\)",
+    ),
+    "guess": (
+        InitialState([1.0], P0),
+        r"the initial guess has shape \(1,\)\n  expected: shape \(3,\)",
+    ),
+    "guess NaN": (InitialState([1.0, math.nan, 0.0], P0), r"the initial guess is nan"),
+    "guess outside": (
+        InitialState(U0, P0, lower=0.0),
+        r"the start has values in \[-0\.3, 0\.8\]\n  expected: values within the bounds \[0, inf\]",
+    ),
+    "guess bounds": (
+        InitialState(U0, P0, lower=2.0, upper=1.0),
+        r"bounds \[2, 1\]\n  expected: lower <= upper",
+    ),
+    "guess p": (InitialState(U0, [1.0]), r"p has shape \(1,\)\n  expected: shape \(3,\)"),
+    "field for numbers": (
+        FieldParameter(vec(P0), U0),
+        r"FieldParameter for a problem whose parameters are numbers(.|\n)*try: ODE\(..., param",
+    ),
+}
+
+
+@pytest.mark.parametrize(("control", "message"), FITS.values(), ids=FITS)
+def test_what_does_not_fit_the_problem_is_named_before_the_first_run(control, message):
+    with pytest.raises(InputError, match=message):
+        Reduced(PROBLEM, Final(lambda t, u, p: u[0]), make_stepping("rk4"), control)
+
+
+@pytest.mark.mpi
+def test_what_does_not_fit_a_field_is_named():
+    case = make(PETSc.COMM_WORLD, field=True)
+    with pytest.raises(
+        InputError, match=r"named parameters for a problem whose parameter is a field"
+    ):
+        Parameters({"r": Parameter(1.0)}, case.u0).check(case.problem)
+    with pytest.raises(InputError, match=r"the start has values in \[1, 2\](.|\n)*\[0, 1\.2\]"):
+        FieldParameter(case.p, case.u0, lower=0.0, upper=1.2).check(case.problem)
+    with pytest.raises(InputError, match=r"bounds \[1, 0\]\n  expected: lower <= upper"):
+        FieldParameter(case.p, case.u0, lower=1.0, upper=0.0).check(case.problem)
+
+
+def test_initial_state_that_does_not_exist_is_a_failed_solve():
+    control = Parameters(MIXED, lambda p: U0 * np.nan)
+    with pytest.raises(SolveError, match=r"'initial_state' returned nan in entry \[0\]"):
+        control.check(PROBLEM)
+
+
+def test_wrong_or_impossible_jacobian_of_the_initial_state_is_named():
+    cost, stepping = Final(lambda t, u, p: u[0]), make_stepping("rk4")
+    wrong = Reduced(PROBLEM, cost, stepping, Parameters(MIXED, initial_state, lambda p: np.eye(2)))
+    with pytest.raises(
+        InputError, match=r"'initial_state_p' returned shape \(2, 2\)(.|\n)*\(3, 3\)"
+    ):
+        wrong.gradient(wrong.start())
+    kinked = Reduced(PROBLEM, cost, stepping, Parameters(MIXED, np.abs))
+    with pytest.raises(
+        InputError, match=r"'initial_state' cannot take(.|\n)*try: initial_state_p="
+    ):
+        kinked.gradient(kinked.start())

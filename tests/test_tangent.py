@@ -1,0 +1,173 @@
+"""Tangents and full sensitivity matrices."""
+
+from functools import cache
+
+import frozen
+import numpy as np
+import pytest
+from distributed import make
+from petsc4py import PETSc
+from zoo import COSTS, DECAY, FORMS, OBSERVATION_TIMES, P0, RUNS, U0, make_stepping
+
+from daeosens import (
+    ODE,
+    InputError,
+    Stepping,
+    Terminal,
+    adjoint,
+    sensitivities,
+    solve,
+    tangent,
+)
+
+CASES = list(COSTS.values())
+
+
+@cache
+def trajectory(name, method, adaptive):
+    stepping = make_stepping(method, adaptive=adaptive)
+    return solve(FORMS[name].analytic, U0, P0, stepping, OBSERVATION_TIMES)
+
+
+@pytest.mark.parametrize(("name", "method", "adaptive"), RUNS)
+def test_tangent_of_every_state_is_that_of_an_independent_program(name, method, adaptive, rng):
+    """And the derivative of every cost along the direction."""
+    run = trajectory(name, method, adaptive)
+    du0, dp = rng.normal(size=3), rng.normal(size=3)
+    eps = 1j * frozen.STEP
+    point = (U0 + eps * du0, P0 + eps * dp)
+    log = (run.times, run.step_sizes)
+    states, _ = frozen.run(FORMS[name], method, *log, *point)
+    expected = np.imag(states) / frozen.STEP
+    moved = tangent(run, du0, dp)
+    assert abs(moved.u - expected).max() < 1e-12 * abs(expected).max()
+    slopes = frozen.values(FORMS[name], method, log, CASES, *point).imag / frozen.STEP
+    for case, slope in zip(CASES, slopes, strict=True):
+        assert abs(moved.derivative(case.objective) - slope) < 1e-12 * max(abs(slope), 0.1), (
+            case.name
+        )
+
+
+@pytest.mark.parametrize(
+    ("method", "order"), [("rk1fe", 1), ("rk4", 4), ("rk3bs", 3), ("cn", 2), ("midpoint", 2)]
+)
+def test_sensitivities_converge_to_the_exact_ones_with_the_order_of_the_method(method, order):
+    errors = []
+    for dt in (0.1, 0.05):
+        run = solve(DECAY.problem, DECAY.u0, DECAY.p, Stepping((0.0, 1.0), method, dt=dt))
+        found = sensitivities(run)
+        errors.append(
+            [abs(found.u0[0, 0] - DECAY.by_u0(1.0)), abs(found.p[0] - DECAY.by_p(1.0)).max()]
+        )
+    np.testing.assert_allclose(np.log2(np.divide(*errors)), order, atol=0.3)
+
+
+def test_states_of_a_tangent():
+    run = trajectory("rhs", "rk4", False)
+    moved = tangent(run, dp=[1.0, 0.0, 0.0])
+    assert len(moved.states) == run.n_steps + 1
+    assert not moved.u[0].any()
+    assert moved.final is moved.states[-1]
+    assert moved.at(0.55) is moved.states[run.index(0.55)]
+    with pytest.raises(InputError, match=r"t = 0\.56 is not a step time"):
+        moved.at(0.56)
+
+
+def test_directions_that_are_left_out_are_zero():
+    run = trajectory("rhs", "cn", False)
+    assert not tangent(run).u.any()
+    both = tangent(run, [1.0, 0.0, 0.0], [0.0, 2.0, 0.0]).u
+    alone = tangent(run, [1.0, 0.0, 0.0]).u + tangent(run, dp=[0.0, 2.0, 0.0]).u
+    np.testing.assert_allclose(both, alone, rtol=0, atol=1e-14)
+
+
+def test_vectors_are_directions_too():
+    run = trajectory("rhs", "cn", False)
+    du0, dp = run.problem.create_state(), run.problem.create_parameters()
+    du0.setArray([1.0, 2.0, 3.0])
+    dp.setArray([0.1, 0.2, 0.3])
+    np.testing.assert_array_equal(
+        tangent(run, du0, dp).u, tangent(run, [1.0, 2.0, 3.0], [0.1, 0.2, 0.3]).u
+    )
+    assert du0.getArray().tolist() == [1.0, 2.0, 3.0]
+
+
+# ---- full matrices -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("t", [None, 0.55, 0.0])
+@pytest.mark.parametrize(("name", "method"), [("rhs", "rk5dp"), ("M(p)", "cn"), ("F", "midpoint")])
+def test_matrices_are_the_tangents_of_unit_directions(name, method, t):
+    run = trajectory(name, method, False)
+    last = run.n_steps if t is None else run.index(t)
+    found = sensitivities(run, t)
+    for j, unit in enumerate(np.eye(3)):
+        np.testing.assert_allclose(found.u0[:, j], tangent(run, unit).u[last], rtol=0, atol=1e-13)
+        np.testing.assert_allclose(found.p[:, j], tangent(run, dp=unit).u[last], rtol=0, atol=1e-13)
+
+
+def test_the_shorter_sweep_is_taken_and_gives_the_same():
+    """Three rows against six columns, or against three."""
+    run = trajectory("rhs", "rk4", False)
+    both, by_u0, by_p = (sensitivities(run, None, which) for which in (("u0", "p"), ["u0"], ["p"]))
+    assert (both.sweep, by_u0.sweep, by_p.sweep) == ("adjoint", "tangent", "tangent")
+    assert by_u0.p is None
+    assert by_p.u0 is None
+    np.testing.assert_allclose(both.u0, by_u0.u0, rtol=0, atol=1e-14)
+    np.testing.assert_allclose(both.p, by_p.p, rtol=0, atol=1e-14)
+
+
+def test_matrix_of_a_problem_without_parameters():
+    turning = ODE(lambda t, u, p: np.array([u[1], -u[0]]), 2)
+    run = solve(turning, [1.0, 0.0], None, Stepping((0.0, 1.0), "rk8vr", dt=0.05))
+    found = sensitivities(run)
+    rotation = [[np.cos(1), np.sin(1)], [-np.sin(1), np.cos(1)]]
+    np.testing.assert_allclose(found.u0, rotation, rtol=0, atol=1e-12)
+    assert found.p.shape == (2, 0)
+
+
+def test_rows_of_the_matrices_are_the_gradients_of_components():
+    run = trajectory("M singular", "beuler", False)
+    found = sensitivities(run)
+    for i in range(3):
+        gradient = adjoint(run, Terminal(lambda t, u, p, i=i: u[i]))
+        np.testing.assert_allclose(found.u0[i], gradient.u0, rtol=0, atol=1e-13)
+        np.testing.assert_allclose(found.p[i], gradient.p, rtol=0, atol=1e-13)
+
+
+# ---- wrong input ---------------------------------------------------------------------------------
+
+WRONG = {
+    "du0": ({"du0": [1.0]}, r"du0 has shape \(1,\)\n  expected: shape \(3,\)"),
+    "du0 NaN": ({"du0": [1.0, np.nan, 0.0]}, r"du0 is nan at index \[1\]"),
+    "dp": ({"dp": [1.0]}, r"dp has shape \(1,\)\n  expected: shape \(3,\)"),
+    "dp words": ({"dp": ["a", "b", "c"]}, r"dp is not an array of real numbers"),
+    "dp vec": (
+        {"dp": PETSc.Vec().createSeq(2, comm=PETSc.COMM_SELF)},
+        r"dp has \(local, global\) sizes \(2, 2\)\n  expected: \(3, 3\)",
+    ),
+}
+
+
+@pytest.mark.parametrize(("keywords", "message"), WRONG.values(), ids=WRONG)
+def test_wrong_directions_are_named(keywords, message):
+    with pytest.raises(InputError, match=message):
+        tangent(trajectory("rhs", "rk4", False), **keywords)
+
+
+@pytest.mark.parametrize("which", [(), ("u",), ("u0", "q")])
+def test_unknown_matrices_are_named(which):
+    with pytest.raises(
+        InputError, match=r"with_respect_to = .*\n  expected: \"u0\", \"p\" or both"
+    ):
+        sensitivities(trajectory("rhs", "rk4", False), None, which)
+
+
+@pytest.mark.mpi
+def test_direction_of_a_field_has_to_be_a_vector():
+    case = make(PETSc.COMM_WORLD, field=True)
+    run = solve(case.problem, case.u0, case.p, Stepping((0.0, 0.1), "rk4", dt=0.02))
+    with pytest.raises(
+        InputError, match=r"dp is ndarray\n  expected: a Vec: the parameter is a field"
+    ):
+        tangent(run, dp=np.ones(24))
