@@ -14,13 +14,18 @@ import numpy.typing as npt
 from petsc4py import PETSc
 
 from daeosens.arrays import QUIET, Array, largest, unwrapped
-from daeosens.errors import DaeosensError, InputError, SolveError, UnsupportedError
+from daeosens.errors import (
+    DaeosensError,
+    InputError,
+    SolveError,
+    UnsupportedError,
+)
 from daeosens.matrices import SystemMatrix
 from daeosens.methods import Method
 from daeosens.options import Scope, scoped_options
 from daeosens.problem import Problem
 from daeosens.refusals import refuse_unsound_steps
-from daeosens.stepping import Stepping, next_step, pinned_times
+from daeosens.stepping import Stepping, next_step, pinned_times, refuse_reserved
 from daeosens.steps.linear import linear_defaults
 from daeosens.trajectory import HIT, Checkpoint, Effort, Trajectory
 
@@ -83,9 +88,11 @@ def solve(
         PETSc.garbage_cleanup(problem.comm)  # petsc4py delays the destruction of parallel objects
     if checkpoint not in ("states", "memory", "disk"):
         raise InputError(f"checkpoint = {checkpoint!r}", expected='"states", "memory" or "disk"')
+    refuse_reserved(PETSc.Options().getAll(), "command line")
     state = problem.admit_state(u0)
     parameters = problem.admit_parameters(p)
     pinned = pinned_times(stepping, t_eval)
+    _agree(problem, stepping, parameters, pinned)
     method = stepping.resolved_method
     refuse_unsound_steps(problem, stepping, state, parameters)
     log = _Log(problem, stepping, pinned)
@@ -97,12 +104,12 @@ def solve(
     try:
         with scoped_options(defaults=defaults, code=stepping.options) as scope:
             log.scope = scope
-            ts.setFromOptions()
-            log.step_size = _fixed_step_size(ts, stepping)
             if stepping.adaptive:
                 rtol = 1e-6 if stepping.rtol is None else stepping.rtol
                 atol = 1e-9 if stepping.atol is None else stepping.atol
                 ts.setTolerances(rtol=rtol, atol=atol)
+            ts.setFromOptions()
+            log.step_size = _fixed_step_size(ts, stepping)
             ts.setSolution(state)
             ts.setUp()
             scope.check_used()
@@ -114,11 +121,7 @@ def solve(
         ts.destroy()
         if error.__cause__ is not None:  # a callback's exception: ``unwrapped`` takes it out
             raise
-        raise SolveError(
-            f"TS failed after t = {log.last_time:.9g}: {str(error).splitlines()[-1]}",
-            expected=f"t = {stepping.t_span[1]:g}",
-            remedy='options={"ts_monitor": None, "snes_monitor": None} to watch it',
-        ) from error
+        raise _failure(error, stepping, log) from error
     _check_finished(ts, stepping, log)
     effort = Effort(
         ts.getStepNumber(),
@@ -156,6 +159,22 @@ def _set_times(ts: PETSc.TS, stepping: Stepping, pinned: Array) -> None:
         ts.setEvaluationTimes(ahead.tolist())
 
 
+def _agree(problem: Problem, stepping: Stepping, p: Any, pinned: Array) -> None:
+    """Raise on every rank if the ranks want different runs, which would wait for each other."""
+    if problem.comm.size == 1:
+        return
+    numbers = p.tobytes() if isinstance(p, np.ndarray) else b""
+    mine = (repr(stepping), numbers, pinned.tobytes())
+    every = problem.comm.tompi4py().allgather(mine)
+    names = ("stepping", "p", "t_eval")
+    different = [name for k, name in enumerate(names) if len({each[k] for each in every}) > 1]
+    if different:
+        raise InputError(
+            f"{' and '.join(different)} differ between the ranks",
+            expected="the same on every rank of the problem's communicator",
+        )
+
+
 def _fixed_step_size(ts: PETSc.TS, stepping: Stepping) -> float | None:
     """Return the size of steps that no error estimate chooses; None if one does."""
     kind = PETSc.Options().getString("ts_adapt_type", "none")
@@ -172,6 +191,7 @@ def replay(trajectory: Trajectory, prepare: Callable[[PETSc.TS], None]) -> PETSc
     problem, stepping = trajectory.problem, trajectory.stepping
     sizes = trajectory.step_sizes
     state = trajectory.states[0].copy()
+    beyond = 2 * stepping.t_span[1] - stepping.t_span[0] + 1.0  # never reached: the steps decide
     ts = _make_ts(
         problem,
         stepping.resolved_method,
@@ -181,10 +201,7 @@ def replay(trajectory: Trajectory, prepare: Callable[[PETSc.TS], None]) -> PETSc
         record=checkpoint,
     )
     ts.setTime(stepping.t_span[0])
-    ts.setMaxTime(2 * stepping.t_span[1] - stepping.t_span[0] + 1.0)
     ts.setTimeStep(float(sizes[0]))
-    ts.setMaxSteps(len(sizes))
-    ts.setExactFinalTime(_TS.ExactFinalTime.STEPOVER)
 
     def before_step(ts: PETSc.TS) -> None:
         ts.setTimeStep(float(sizes[ts.getStepNumber()]))
@@ -194,6 +211,9 @@ def replay(trajectory: Trajectory, prepare: Callable[[PETSc.TS], None]) -> PETSc
     defaults = _defaults(problem, stepping, ts, checkpoint) | {"ts_adapt_type": "none"}
     with scoped_options(defaults=defaults, code=stepping.options):
         ts.setFromOptions()
+        ts.setMaxSteps(len(sizes))
+        ts.setMaxTime(beyond)
+        ts.setExactFinalTime(_TS.ExactFinalTime.STEPOVER)
         ts.solve(state)
     return ts
 
@@ -203,7 +223,7 @@ class _Log:
 
     def __init__(self, problem: Problem, stepping: Stepping, pinned: Array) -> None:
         self._problem = problem
-        self._end = stepping.t_span[1]
+        self._start, self._end = stepping.t_span
         self._ends = [*pinned.tolist(), self._end]
         self.step_size: float | None = None
         self.times: list[float] = []
@@ -213,7 +233,7 @@ class _Log:
 
     @property
     def last_time(self) -> float:
-        return self.times[-1] if self.times else math.nan
+        return self.times[-1] if self.times else self._start
 
     def before_step(self, ts: PETSc.TS) -> None:
         if self._attempted and self.step_size is not None:
@@ -373,6 +393,21 @@ def _shared_folder(comm: PETSc.Comm) -> str:
     """
     name = f"daeosens-{uuid.uuid4().hex}" if comm.rank == 0 else ""
     return str(Path(tempfile.gettempdir()) / comm.tompi4py().bcast(name))
+
+
+def _failure(error: PETSc.Error, stepping: Stepping, log: _Log) -> DaeosensError:
+    """Return what an error of PETSc means: bad input before the first step, then a failed solve."""
+    reason = str(error).splitlines()[-1]
+    if not log.times:
+        return InputError(
+            f"PETSc cannot be set up: {reason}",
+            expected="values of PETSc options, and folders, that it can use",
+        )
+    return SolveError(
+        f"TS failed after t = {log.times[-1]:.9g}: {reason}",
+        expected=f"t = {stepping.t_span[1]:g}",
+        remedy='options={"ts_monitor": None, "snes_monitor": None} to watch it',
+    )
 
 
 def _check_finished(ts: PETSc.TS, stepping: Stepping, log: _Log) -> None:

@@ -80,6 +80,8 @@ def find_method(name: str) -> Method:
     >>> find_method("theta:0.7").theta
     0.7
     """
+    if not isinstance(name, str):
+        raise InputError(f"method = {name!r}", expected='a name such as "rk4" or "cn"')
     if name in METHODS:
         return METHODS[name]
     if name in RUNGE_KUTTA:

@@ -43,6 +43,8 @@ class Objective(Protocol):
 
 
 def _sum(self: Any, other: Any) -> Sum:
+    if not hasattr(other, "lower"):
+        return NotImplemented
     return Sum(((1.0, self), (1.0, other)))
 
 

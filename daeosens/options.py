@@ -122,6 +122,7 @@ def scoped_options(
         for name, value in options.items()
     }
     database, not_ours = PETSc.Options(), _command_line()
+    before = {name.lower() for name in database.getAll()}
     named = {prefix.lower() + name: entry for name, entry in entries.items()}
     outer = {name: (_inserted[name], database.used(name)) for name in named if name in _inserted}
     placed = [
@@ -134,6 +135,10 @@ def scoped_options(
             _insert(name, named[name])
         yield Scope(prefix, entries)
     finally:
+        after = {name.lower() for name in database.getAll()}
+        if not after.issuperset(placed):  # PETSc has put new names in the place of old ones
+            for name in after - before:
+                database.delValue(name)
         for name in placed:
             database.delValue(name)
             del _inserted[name]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,9 +11,35 @@ import numpy as np
 import numpy.typing as npt
 
 from daeosens.arrays import Array, finite_array
-from daeosens.errors import InputError, together
+from daeosens.errors import InputError, OptionError, together
 from daeosens.methods import Method, find_method
 from daeosens.options import validate_names
+
+RESERVED: Mapping[str, str] = {
+    "ts_init_time": "t_span",
+    "ts_exact_final_time": "t_span",
+    "ts_time_span": "t_eval",
+    "ts_eval_times": "t_eval",
+    "ts_dt": "dt",
+}
+"""PETSc options that would contradict a field in silence (``ts_dt`` is an old name)."""
+
+
+def refuse_reserved(names: Iterable[str], where: str) -> None:
+    """Refuse PETSc options in whose place a field of ``Stepping`` or an argument stands.
+
+    Raises
+    ------
+    OptionError
+        Names each option and the field.
+    """
+    found = [name for name in names if name.lower() in RESERVED]
+    if found:
+        raise OptionError(
+            f"{where}: {', '.join(found)} would contradict the Stepping",
+            expected="times that the sweeps know of",
+            remedy=", ".join(f"{RESERVED[name.lower()]}=..." for name in found),
+        )
 
 
 @dataclass(frozen=True)
@@ -62,6 +88,9 @@ class Stepping:
 
     def __post_init__(self) -> None:
         complaints: list[str] = []
+        span: Any = self.t_span
+        if np.shape(span) == (2,) and not isinstance(span, tuple):
+            object.__setattr__(self, "t_span", tuple(np.asarray(span).tolist()))
         try:
             method = find_method(self.method)
             if self.adaptive and not method.adaptive:
@@ -70,7 +99,7 @@ class Stepping:
                     'nothing; try: dt alone, or "rk3bs", "rk5dp", "cn"'
                 )
         except InputError as error:
-            complaints.append(str(error).replace("\n ", ";"))
+            complaints.append(_one_line(error))
         complaints += _span_complaints(self)
         for name in ("rtol", "atol", "max_step"):
             value = getattr(self, name)
@@ -86,9 +115,14 @@ class Stepping:
         elif self.max_steps < 1:
             complaints.append(f"max_steps = {self.max_steps}; expected: at least 1")
         try:
-            validate_names(self.options, "Stepping options")
+            if not isinstance(self.options, Mapping):
+                raise InputError(  # noqa: TRY301
+                    f"options = {self.options!r}", expected='a mapping: {"snes_rtol": 1e-10}'
+                )
+            refuse_reserved(self.options, "options")
+            validate_names(self.options, "options")
         except InputError as error:
-            complaints.append(str(error).replace("\n ", ";"))
+            complaints.append(_one_line(error))
         if complaints:
             raise together(complaints, heading="Stepping")
 
@@ -157,6 +191,11 @@ def next_step(t: float, dt: float, ends: Sequence[float]) -> float:
     if rest < 1.01 * dt:
         return rest if t + rest >= end else math.nextafter(rest, math.inf)
     return rest / 2 if rest < 2.0 * dt else dt
+
+
+def _one_line(error: InputError) -> str:
+    text = str(error).replace("\n  - ", " ")
+    return text.replace("\n  expected", "; expected").replace("\n  try", "; try")
 
 
 def _span_complaints(stepping: Stepping) -> list[str]:

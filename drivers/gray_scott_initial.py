@@ -79,6 +79,8 @@ def recover(config: Config, stepping: ds.Stepping, results: Results) -> bool:
     results.say(f"\n{method}, steps of {stepping.first_step:g} up to t = {end:g}")
     taylor = ds.taylor(reduced)
     results.say(taylor)
+    if not taylor.passed:
+        return False
     goal = config.reduction * reduced.value(reduced.start())
     results.say(ds.optimize.HEADING)
     found = ds.minimize(

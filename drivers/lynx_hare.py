@@ -72,7 +72,10 @@ def check(config: Config) -> ds.Taylor:
 
 def study(config: Config, results: Results) -> bool:
     reduced, years, pelts = functional(config)
-    results.say(ds.taylor(reduced))
+    evidence = ds.taylor(reduced)
+    results.say(evidence)
+    if not evidence.passed:
+        return False
     results.say(ds.optimize.HEADING)
     found = ds.minimize(
         reduced, progress=lambda iterate, _x: results.say(iterate), **vars(config.optimizer)

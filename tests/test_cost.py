@@ -20,7 +20,16 @@ from zoo import (
     terminal_u,
 )
 
-from daeosens import INDEPENDENT, InputError, Running, SolveError, Terminal, UnsupportedError
+from daeosens import (
+    INDEPENDENT,
+    InputError,
+    LeastSquares,
+    Prior,
+    Running,
+    SolveError,
+    Terminal,
+    UnsupportedError,
+)
 from daeosens.arrays import read, write
 from daeosens.cost import Cost, change, points_by_step
 
@@ -114,6 +123,29 @@ def test_point_costs_by_complex_step_agree_with_differences(case, rng):
 
             difference = (value(1e-5) - value(-1e-5)) / 2e-5
             assert gradient @ direction == pytest.approx(difference, rel=1e-8, abs=1e-9)
+
+
+def test_what_is_pinned_in_time_does_not_depend_on_it():
+    """Observations in arrays and in vectors, and priors of numbers and of fields."""
+    case = make(PETSc.COMM_SELF, field=True)
+    costs = [
+        (COSTS["observations"].objective, PROBLEM, (vec(U0), P0)),
+        (COSTS["prior"].objective, PROBLEM, (vec(U0), P0)),
+        (LeastSquares([0.1], [case.u0]), case.problem, (case.u0, case.p)),
+        (Prior(case.p), case.problem, (case.u0, case.p)),
+    ]
+    for objective, problem, point in costs:
+        for _, _, scalar in objective.lower(problem, T_END).points:
+            assert scalar.value_t(T, *point) == 0.0
+
+
+def test_prior_does_not_depend_on_the_state_nor_a_linear_observation_on_the_parameters():
+    case = make(PETSc.COMM_SELF, field=True)
+    for objective, name in ((Prior(case.p), "add_u"), (LeastSquares([0.1], [case.u0]), "add_p")):
+        ((_, _, scalar),) = objective.lower(case.problem, T_END).points
+        out = case.problem.create_state()
+        getattr(scalar, name)(1.0, T, case.u0, case.p, out)
+        assert out.norm() == 0.0
 
 
 def test_points_are_sorted_by_the_step_they_belong_to():

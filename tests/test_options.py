@@ -634,3 +634,12 @@ def test_every_rank_has_the_same_options_and_errors(comm: MPI.Intracomm):
         snes.setFromOptions()
         found = (database(), raised(scope), unused_command_line())
     assert comm.allgather(found) == [found] * comm.size
+
+
+def test_new_name_that_petsc_gives_an_old_option_does_not_outlive_the_block():
+    ts = PETSc.TS().create(comm=PETSc.COMM_SELF)
+    with scoped_options(code={"ts_dt": 0.5}):
+        ts.setFromOptions()
+        assert "ts_time_step" in PETSc.Options().getAll()
+    assert PETSc.Options().getAll().keys() & {"ts_dt", "ts_time_step"} == set()
+    ts.destroy()

@@ -150,6 +150,22 @@ def test_sparse_mass_that_depends_on_the_parameters():
     np.testing.assert_allclose(ours.p, theirs.p, rtol=1e-12)
 
 
+def test_petsc_style_mass_is_assembled_if_the_callback_forgot():
+    def decay(t, u, p, out):
+        u.copy(out)
+        out.scale(-1.0)
+
+    def fill_mass(p, out):
+        for i in range(2):
+            out.setValue(i, i, p[0])
+
+    problem = ODE(decay, state=vec(), parameters=1, mass=fill_mass)
+    out, rate = problem.create_state(), problem.create_state()
+    rate.set(3.0)
+    problem.residual(0.0, problem.create_state(), rate, np.array([2.0]), out)
+    assert read(out).tolist() == [6.0, 6.0]
+
+
 # ---- layouts, names ------------------------------------------------------------------------------
 
 

@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
+from petsc4py import PETSc
 from zoo import FORMS, P0, U0
 
-from daeosens import DAE, ODE, Stepping, UnsupportedError, solve
+from daeosens import DAE, ODE, OptionError, Stepping, UnsupportedError, solve
 
 SPAN = (0.0, 1.0)
 SINGULAR = np.diag([1.0, 0.0])
@@ -71,3 +72,28 @@ def test_residuals_linear_in_the_rate_are_stepped_at_any_scale(scale):
     problem = DAE(lambda t, u, udot, p: (1 + (u / scale) ** 2) * udot - p[0] * u + scale * t, 1, 1)
     for method in ("cn", "theta:0.7"):
         assert solve(problem, [scale], [1.0], Stepping(SPAN, method, dt=0.1)).n_steps == 10
+
+
+COMMAND_LINE = [
+    ("rk3bs", {"ts_rk_type": "4"}),
+    ("rk3bs", {"ts_type": "beuler"}),
+    ("cn", {"ts_type": "rk"}),
+    ("cn", {"ts_type": "theta"}),
+    ("theta:0.7", {"ts_theta_theta": 0.6}),
+    ("midpoint", {"ts_theta_endpoint": True}),
+    ("theta:0.5", {"ts_theta_endpoint": False}),
+]
+
+
+@pytest.mark.parametrize(("method", "options"), COMMAND_LINE)
+def test_options_that_change_the_method_are_refused(method, options):
+    """The sweeps would follow the one of Stepping, and be wrong without a word."""
+    database = PETSc.Options()
+    for name, value in options.items():
+        database.setValue(name, value)
+    try:
+        with pytest.raises(OptionError, match=r"ts_(type|rk_type|theta)(.|\n)*try: .*method="):
+            solve(FORMS["rhs"].analytic, U0, P0, Stepping(SPAN, method, dt=0.1))
+    finally:
+        for name in options:
+            database.delValue(name)

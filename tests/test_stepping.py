@@ -142,3 +142,18 @@ def test_fixed_steps_reach_the_end_in_spite_of_rounding(rng):
         short += t + (end - t) < end
         assert t + next_step(t, 3.0, [end]) >= end
     assert short > 0
+
+
+@pytest.mark.parametrize("name", ["ts_init_time", "ts_exact_final_time", "ts_dt", "ts_eval_times"])
+def test_options_that_would_contradict_the_times_are_refused(name):
+    with pytest.raises(InputError, match=f"options: {name} would contradict the Stepping"):
+        Stepping((0.0, 1.0), "rk4", dt=0.1, options={name: 0.2})
+
+
+def test_options_and_method_of_a_wrong_type_are_named():
+    with pytest.raises(InputError, match=r"method = 4; expected: a name(.|\n)*options = \[1\]"):
+        Stepping((0.0, 1.0), 4, dt=0.1, options=[1])
+
+
+def test_time_span_may_be_an_array():
+    assert Stepping(np.array([0.0, 1.0]), "rk4", dt=0.1).t_span == (0.0, 1.0)
