@@ -24,7 +24,7 @@ from daeosens.matrices import SystemMatrix
 from daeosens.methods import Method
 from daeosens.options import Scope, scoped_options
 from daeosens.problem import Problem
-from daeosens.refusals import refuse_unsound_steps
+from daeosens.refusals import refuse_other_method, refuse_unsound_steps
 from daeosens.stepping import Stepping, next_step, pinned_times, refuse_reserved
 from daeosens.steps.linear import linear_defaults
 from daeosens.trajectory import HIT, Checkpoint, Effort, Trajectory
@@ -88,6 +88,7 @@ def solve(
         PETSc.garbage_cleanup(problem.comm)  # petsc4py delays the destruction of parallel objects
     if checkpoint not in ("states", "memory", "disk"):
         raise InputError(f"checkpoint = {checkpoint!r}", expected='"states", "memory" or "disk"')
+    problem.faults.clear()
     refuse_reserved(PETSc.Options().getAll(), "command line")
     state = problem.admit_state(u0)
     parameters = problem.admit_parameters(p)
@@ -109,6 +110,7 @@ def solve(
                 atol = 1e-9 if stepping.atol is None else stepping.atol
                 ts.setTolerances(rtol=rtol, atol=atol)
             ts.setFromOptions()
+            refuse_other_method(ts, method)
             log.step_size = _fixed_step_size(ts, stepping)
             ts.setSolution(state)
             ts.setUp()
@@ -222,7 +224,7 @@ class _Log:
     """Collects accepted steps while TS runs, and keeps the size of fixed ones."""
 
     def __init__(self, problem: Problem, stepping: Stepping, pinned: Array) -> None:
-        self._problem = problem
+        self.problem = problem
         self._start, self._end = stepping.t_span
         self._ends = [*pinned.tolist(), self._end]
         self.step_size: float | None = None
@@ -245,7 +247,7 @@ class _Log:
             self.scope.check_used(final=True)
         if not math.isfinite(largest(u)):
             raise SolveError(
-                f"the state is not finite at t = {t:.9g} (step {step})",
+                f"the state is not finite at t = {t:.9g} (step {step}){_fault(self.problem)}",
                 expected=f"a finite state up to t = {self._end:g}",
                 remedy="a smaller dt, or an implicit method (cn, beuler) if the problem is stiff",
             )
@@ -395,6 +397,13 @@ def _shared_folder(comm: PETSc.Comm) -> str:
     return str(Path(tempfile.gettempdir()) / comm.tompi4py().bcast(name))
 
 
+def _fault(problem: Problem) -> str:
+    """Return what callbacks on any rank gave that is not finite, for a message.  Collective."""
+    mine = problem.faults[0] if problem.faults else ""
+    found = [text for text in problem.comm.tompi4py().allgather(mine) if text]
+    return f": {found[0]}" if found else ""
+
+
 def _failure(error: PETSc.Error, stepping: Stepping, log: _Log) -> DaeosensError:
     """Return what an error of PETSc means: bad input before the first step, then a failed solve."""
     reason = str(error).splitlines()[-1]
@@ -422,7 +431,8 @@ def _check_finished(ts: PETSc.TS, stepping: Stepping, log: _Log) -> None:
     }
     ts.destroy()
     raise SolveError(
-        f"TS stopped at t = {log.last_time:.9g} after {steps} steps ({names.get(reason, reason)})",
+        f"TS stopped at t = {log.last_time:.9g} after {steps} steps ({names.get(reason, reason)})"
+        f"{_fault(log.problem)}",
         expected=f"t = {end:g}",
         remedy=f"max_steps > {stepping.max_steps}"
         if steps >= stepping.max_steps

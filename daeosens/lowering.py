@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -38,10 +38,19 @@ class Frame:
     field_parameter: bool
     dm: PETSc.DM | None
     template: Callable[[], PETSc.Mat]
+    faults: list[str] = field(default_factory=list[str])
 
     def fields(self) -> dict[str, Any]:
         """Return what goes into a ``Problem`` as it is."""
-        names = ("style", "state", "parameter", "parameter_names", "field_parameter", "dm")
+        names = (
+            "style",
+            "state",
+            "parameter",
+            "parameter_names",
+            "field_parameter",
+            "dm",
+            "faults",
+        )
         return {name: getattr(self, name) for name in names}
 
 
@@ -57,7 +66,7 @@ class Lowering:
         """Lower the right-hand side or the residual itself."""
         call = guarded(callback, self.name, self.frame.state.comm)
         if self.frame.style == "petsc":
-            return call
+            return _watched(call, self.name, self.frame.faults)
         return _numpy_function(call, self.name, self.frame.state.size)
 
     def square(self, spec: Matrix | None, name: str) -> Derivative:
@@ -138,6 +147,22 @@ def parameter_derivative(
         position = lower.time_arguments - 1
         given = ComplexStep(callback, position, lower.name, "jacobian_p=callback")
     return lower.rectangular(given, "jacobian_p")
+
+
+def _watched(call: Callable[..., Any], name: str, faults: list[str]) -> VecFunction:
+    """Note the first value that is not finite; to raise on one rank alone would hang the others."""
+
+    def fill(*arguments: Any) -> None:
+        call(*arguments)
+        values = read(arguments[-1])
+        if not faults and not np.isfinite(values).all():
+            entry = int(np.argmin(np.isfinite(values)))
+            faults.append(
+                f"callback '{name}' gave {values[entry]} in local entry {entry} "
+                f"at t = {arguments[0]:.9g} (rank {arguments[-1].comm.rank})"
+            )
+
+    return fill
 
 
 def _numpy_function(call: Callable[..., Any], name: str, n: int) -> VecFunction:

@@ -43,6 +43,8 @@ class Problem:
         F_udot does not depend on the parameters.
     udot_nonlinear : bool
         F_udot may depend on the state or its rate.
+    faults : list of str
+        The first value that is not finite which a PETSc-style callback gave on this rank.
     sources : mapping
         Where each derivative comes from: "callback", "products", "complex step", "autonomous",
         "coloring", or empty if it was not supplied.
@@ -67,6 +69,7 @@ class Problem:
     constant_mass: bool = True
     udot_nonlinear: bool = False
     coloring: bool = False
+    faults: list[str] = field(default_factory=list[str])
     sources: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from petsc4py import PETSc
 
 from daeosens.adjoint import Engine, adjoint, check_engine, evaluate
-from daeosens.errors import InputError
+from daeosens.arrays import largest
+from daeosens.errors import InputError, SolveError
 from daeosens.forward import solve
 from daeosens.objective import Objective
 from daeosens.parameters import Control
@@ -86,7 +88,26 @@ class Reduced:
             )
         control.check(problem)
         objective.lower(problem, last)
+        self._check_start(first)
         self._cached: tuple[PETSc.Vec, Trajectory] | None = None
+
+    def _check_start(self, t: float) -> None:
+        """Refuse a start at which the equations have no value: later it would be a failed solve."""
+        problem = self.problem
+        u0, p = self.control.unpack(problem, self.start())
+        state, parameters = problem.admit_state(u0), problem.admit_parameters(p)
+        zero, out = problem.create_state(), problem.create_state()
+        try:
+            problem.residual(t, state, zero, parameters, out)
+        except SolveError as error:
+            raise InputError(f"at the start: {error}") from error
+        if not math.isfinite(largest(out)):
+            name = "rhs" if problem.rhs_function is not None else "residual"
+            raise InputError(
+                f"at the start: callback '{name}' gives values that are not finite at t = {t:.9g}",
+                expected="finite values",
+                remedy="another starting point",
+            )
 
     @property
     def comm(self) -> PETSc.Comm:

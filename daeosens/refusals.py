@@ -8,7 +8,8 @@ import numpy as np
 from petsc4py import PETSc
 
 from daeosens.arrays import largest, write
-from daeosens.errors import UnsupportedError
+from daeosens.errors import OptionError, UnsupportedError
+from daeosens.methods import Method
 from daeosens.problem import Problem
 from daeosens.stepping import Stepping
 
@@ -43,6 +44,29 @@ def refuse_unsound_steps(problem: Problem, stepping: Stepping, u: PETSc.Vec, p: 
             f"method = \"{method.name}\" for F(t, u, u', p) = 0 that is not linear in u'",
             expected="F = M(t, u, p) u' - f(t, u, p)",
             remedy='"midpoint" or "beuler"',
+        )
+
+
+def refuse_other_method(ts: PETSc.TS, method: Method) -> None:
+    """Refuse PETSc options that have changed the method: the sweeps follow the one of Stepping.
+
+    Raises
+    ------
+    OptionError
+        Names both methods.
+    """
+    kind = ts.getType()
+    if kind == PETSc.TS.Type.RK:
+        kind += ts.getRKType()
+    elif kind == PETSc.TS.Type.THETA:
+        form = "endpoint" if ts.getThetaEndpoint() else "one-stage"
+        same = ts.getTheta() == method.theta and ts.getThetaEndpoint() == method.endpoint
+        kind = method.name if same else f"theta ({form}, {ts.getTheta():g})"
+    if kind != method.name:
+        raise OptionError(
+            f'PETSc options choose the method "{kind}" where Stepping has "{method.name}"',
+            expected="no -ts_type, -ts_rk_type, -ts_theta_theta or -ts_theta_endpoint",
+            remedy="Stepping(method=...)",
         )
 
 

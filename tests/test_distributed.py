@@ -9,12 +9,15 @@ from distributed import N, make, make_cost
 from petsc4py import PETSc
 
 from daeosens import (
+    ODE,
     FieldParameter,
     InitialState,
     InputError,
     Parameter,
     Parameters,
+    Products,
     Reduced,
+    SolveError,
     Stepping,
     adjoint,
     evaluate,
@@ -283,3 +286,32 @@ def test_many_runs_do_not_pile_up_parallel_objects():
         run = solve(case.problem, case.u0, case.p, make_stepping("cn"), cost.times)
         adjoint(run, cost)
         run.destroy()
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("method", ["rk4", "cn"])
+def test_value_that_is_not_finite_names_callback_time_and_rank(method):
+    comm = PETSc.COMM_WORLD
+    last = comm.size - 1
+    template = PETSc.Vec().createMPI((2, None), comm=comm)
+
+    def rhs(t, u, p, out):
+        u.copy(out)
+        if t > 0.3 and comm.rank == last:
+            out.getArray()[1] = np.nan
+
+    problem = ODE(rhs, state=template, jacobian=Products(lambda t, u, p, v, out: v.copy(out), None))
+    message = rf"callback 'rhs' gave nan in local entry 1 at t = 0\.\d+ \(rank {last}\)"
+    with pytest.raises(SolveError, match=message):
+        solve(problem, template, None, Stepping((0.0, 1.0), method, dt=0.1))
+
+
+@pytest.mark.mpi(min_size=2)
+def test_ranks_that_disagree_are_told_so():
+    rank = PETSc.COMM_WORLD.rank
+    template = PETSc.Vec().createMPI((2, None), comm=PETSc.COMM_WORLD)
+    problem = ODE(lambda t, u, p, out: u.copy(out), state=template, parameters=["k"])
+    with pytest.raises(InputError, match="p differ between the ranks"):
+        solve(problem, template, [1.0 + rank], Stepping((0.0, 1.0), "rk4", dt=0.1))
+    with pytest.raises(InputError, match="stepping differ between the ranks"):
+        solve(problem, template, [1.0], Stepping((0.0, 1.0), "rk4", dt=0.1 / (1 + rank)))

@@ -191,6 +191,12 @@ def test_a_run_can_be_repeated_by_wanting_its_times(method, tolerance):
     np.testing.assert_allclose(again.u, run.u, rtol=0, atol=1e-12)
 
 
+def test_steps_asked_for_by_an_option_are_left_to_petsc():
+    """As by -ts_adapt_type on the command line."""
+    run = decay("rk5dp", dt=1e-3, options={"ts_adapt_type": "basic"})
+    assert run.step_sizes.max() > 0.01
+
+
 def test_run_without_wanted_times_takes_the_steps_of_dt():
     np.testing.assert_allclose(decay("rk4").times, np.linspace(0, 1, 11), rtol=0, atol=1e-15)
 

@@ -1,11 +1,13 @@
 """Steps that PETSc takes wrongly are refused before the first one."""
 
+from contextlib import contextmanager
+
 import numpy as np
 import pytest
 from petsc4py import PETSc
-from zoo import FORMS, P0, U0
+from zoo import COSTS, FORMS, P0, U0
 
-from daeosens import DAE, ODE, OptionError, Stepping, UnsupportedError, solve
+from daeosens import DAE, ODE, OptionError, Stepping, UnsupportedError, adjoint, solve
 
 SPAN = (0.0, 1.0)
 SINGULAR = np.diag([1.0, 0.0])
@@ -74,26 +76,51 @@ def test_residuals_linear_in_the_rate_are_stepped_at_any_scale(scale):
         assert solve(problem, [scale], [1.0], Stepping(SPAN, method, dt=0.1)).n_steps == 10
 
 
-COMMAND_LINE = [
-    ("rk3bs", {"ts_rk_type": "4"}),
-    ("rk3bs", {"ts_type": "beuler"}),
-    ("cn", {"ts_type": "rk"}),
-    ("cn", {"ts_type": "theta"}),
-    ("theta:0.7", {"ts_theta_theta": 0.6}),
-    ("midpoint", {"ts_theta_endpoint": True}),
-    ("theta:0.5", {"ts_theta_endpoint": False}),
+OPTIONS = [
+    ("rk3bs", {"ts_rk_type": "4"}, "rk4"),
+    ("rk3bs", {"ts_type": "beuler"}, "beuler"),
+    ("cn", {"ts_type": "rk"}, "rk3bs"),
+    ("cn", {"ts_type": "theta"}, r"theta \(one-stage, 0\.5\)"),
+    ("theta:0.7", {"ts_theta_theta": 0.6}, r"theta \(endpoint, 0\.6\)"),
+    ("midpoint", {"ts_theta_endpoint": True}, r"theta \(endpoint, 0\.5\)"),
+    ("theta:0.5", {"ts_theta_endpoint": False}, r"theta \(one-stage, 0\.5\)"),
 ]
 
 
-@pytest.mark.parametrize(("method", "options"), COMMAND_LINE)
-def test_options_that_change_the_method_are_refused(method, options):
-    """The sweeps would follow the one of Stepping, and be wrong without a word."""
+@contextmanager
+def command_line(options):
+    """Put options where those of the command line are."""
     database = PETSc.Options()
     for name, value in options.items():
         database.setValue(name, value)
-    try:
-        with pytest.raises(OptionError, match=r"ts_(type|rk_type|theta)(.|\n)*try: .*method="):
-            solve(FORMS["rhs"].analytic, U0, P0, Stepping(SPAN, method, dt=0.1))
-    finally:
-        for name in options:
-            database.delValue(name)
+    yield
+    for name in options:
+        database.delValue(name)
+
+
+@pytest.mark.parametrize(("method", "options", "found"), OPTIONS)
+def test_options_that_change_the_method_are_refused(method, options, found):
+    """In the code and on the command line: the sweeps would follow Stepping, and be wrong."""
+    problem = FORMS["rhs"].analytic
+    message = (
+        rf'choose the method "{found}" where Stepping has "{method}"(.|\n)*try: Stepping\(meth'
+    )
+    with pytest.raises(OptionError, match=message):
+        solve(problem, U0, P0, Stepping(SPAN, method, dt=0.1, options=options))
+    with command_line(options), pytest.raises(OptionError, match=message):
+        solve(problem, U0, P0, Stepping(SPAN, method, dt=0.1))
+
+
+@pytest.mark.parametrize(
+    "options", [{"ts_type": "rk", "ts_rk_type": "4"}, {"ts_max_steps": 50}, {"ts_time_step": 0.05}]
+)
+@pytest.mark.parametrize("engine", ["steps", "tsadjoint"])
+def test_options_that_do_not_are_obeyed(options, engine):
+    """Also by the engine that repeats the run."""
+    problem, cost = FORMS["rhs"].analytic, COSTS["terminal"].objective
+    with command_line(options):
+        run = solve(problem, U0, P0, Stepping(SPAN, "rk4", dt=0.1))
+        ours = adjoint(run, cost, engine)
+    assert run.n_steps == (20 if "ts_time_step" in options else 10)
+    plain = solve(problem, U0, P0, Stepping(SPAN, "rk4", dt=SPAN[1] / run.n_steps))
+    np.testing.assert_allclose(ours.p, adjoint(plain, cost).p, rtol=1e-12)

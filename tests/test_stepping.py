@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from zoo import METHODS, NO_ESTIMATE
 
-from daeosens import InputError, Stepping
-from daeosens.stepping import next_step, pinned_times
+from daeosens import InputError, OptionError, Stepping
+from daeosens.stepping import next_step, pinned_times, refuse_reserved
 
 SPAN = (0.0, 2.0)
 
@@ -76,6 +76,24 @@ BAD = [
     ({"options": {"snes_rtl": 1e-3}}, r"snes_rtl(.|\n)*snes_rtol"),
     ({"options": {"-snes_rtol": 1e-3}}, r"-snes_rtol(.|\n)*dash"),
 ]
+
+
+RESERVED = {
+    "ts_init_time": "t_span=",
+    "ts_exact_final_time": "t_span=",
+    "ts_eval_times": "t_eval=",
+    "TS_Time_Span": "t_eval=",
+    "ts_dt": "dt=",
+}
+
+
+@pytest.mark.parametrize(("name", "field"), RESERVED.items())
+def test_options_in_whose_place_a_field_stands_are_refused(name, field):
+    message = rf"options: {name} would contradict the Stepping; expected: .*; try: {field}"
+    with pytest.raises(InputError, match=message):
+        Stepping(SPAN, dt=0.1, options={name: 1.0})
+    with pytest.raises(OptionError, match=rf"command line: {name} would(.|\n)*try: {field}"):
+        refuse_reserved(["ts_monitor", name], "command line")
 
 
 @pytest.mark.parametrize(("keywords", "message"), BAD, ids=[str(keywords) for keywords, _ in BAD])
