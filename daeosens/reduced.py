@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from petsc4py import PETSc
 
 from daeosens.adjoint import Engine, adjoint, check_engine, evaluate
-from daeosens.arrays import largest
+from daeosens.arrays import QUIET, largest
 from daeosens.errors import InputError, SolveError
 from daeosens.forward import solve
 from daeosens.objective import Objective
@@ -91,6 +91,7 @@ class Reduced:
         self._check_start(first)
         self._cached: tuple[PETSc.Vec, Trajectory] | None = None
 
+    @QUIET
     def _check_start(self, t: float) -> None:
         """Refuse a start at which the equations have no value: later it would be a failed solve."""
         problem = self.problem

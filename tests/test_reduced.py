@@ -218,9 +218,7 @@ def test_engine_that_would_be_wrong_is_refused():
 def test_equations_without_a_value_at_the_start_are_bad_input():
     problem = ODE(lambda t, u, p: np.log(p[0]) * u, 1, ["k"])
     control = Parameters({"k": Parameter(-1.0)}, initial_state=[1.0])
-    with pytest.raises(
-        InputError, match=r"at the start: callback 'rhs' returned nan in entry \[0\]"
-    ):
-        Reduced(
-            problem, Terminal(lambda t, u, p: u[0]), Stepping((0.0, 1.0), "rk4", dt=0.1), control
-        )
+    stepping = Stepping((0.0, 1.0), "rk4", dt=0.1)
+    message = r"at the start: callback 'rhs' returned nan in entry \[0\] at t = 0"
+    with pytest.raises(InputError, match=message):
+        Reduced(problem, Terminal(lambda t, u, p: u[0]), stepping, control)
