@@ -1,5 +1,15 @@
 """Derivatives of time-dependent simulations, and inverse problems solved with them."""
 
+import importlib
+
+try:  # nothing works without it, and the remedy is known
+    importlib.import_module("petsc4py")
+except ImportError as error:
+    raise ImportError(
+        "daeosens needs petsc4py 3.26, which cannot be imported\n"
+        "  try: scripts/setup, which builds it, or conda install -c conda-forge petsc4py=3.26"
+    ) from error
+
 from daeosens.adjoint import Gradient, adjoint, evaluate
 from daeosens.callbacks import check
 from daeosens.cost import INDEPENDENT

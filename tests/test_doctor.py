@@ -3,6 +3,8 @@
 import importlib.metadata
 import importlib.util
 import shutil
+import subprocess
+import sys
 
 import pytest
 from petsc4py import PETSc
@@ -75,3 +77,13 @@ def test_petsc_without_headers_is_reported_as_unknown(monkeypatch, tmp_path):
     assert healthy
     assert "unknown" in text
     assert "none: GMRES" in text
+
+
+def test_without_petsc4py_the_remedy_is_named():
+    program = "import sys; sys.modules['petsc4py'] = None; import daeosens"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert "needs petsc4py 3.26" in done.stderr
+    assert "try: scripts/setup" in done.stderr
