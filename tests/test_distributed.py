@@ -101,8 +101,7 @@ def test_tangent_and_adjoint_are_dual(style, field, form, method):
     forward = tangent(together.run, du, dp).derivative(together.cost)
     dp_values = gather(dp) if field else dp
     parts = np.concatenate([together.u0 * gather(du), together.p * dp_values])
-    exact = together.run.problem.comm.size == 1 and style != "products"
-    assert abs(forward - parts.sum()) < (1e-12 if exact else 1e-10) * abs(parts).sum()
+    assert abs(forward - parts.sum()) < 1e-12 * abs(parts).sum()
     alone = Answers(PETSc.COMM_SELF, style, field, form, method)
     own = tangent(alone.run, *alone.case.direction()).derivative(alone.cost)
     assert forward == pytest.approx(own, rel=1e-10)
@@ -138,8 +137,10 @@ def test_engines_agree(style, field, method):
     steps = Answers(PETSc.COMM_WORLD, style, field, "rhs", method)
     petsc = Answers(PETSc.COMM_WORLD, style, field, "rhs", method, engine="tsadjoint")
     assert petsc.value == steps.value
-    assert difference(petsc.u0, steps.u0) < 1e-10
-    assert difference(petsc.p, steps.p) < 1e-10
+    # both solve with GMRES to 1e-12 where there is no matrix to factorise
+    bound = 1e-11 if style == "products" else 1e-12
+    assert difference(petsc.u0, steps.u0) < bound
+    assert difference(petsc.p, steps.p) < bound
 
 
 @pytest.mark.parametrize("checkpoint", ["memory", "disk"])
