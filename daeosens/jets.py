@@ -132,7 +132,7 @@ class Jet:
 
 
 def variables(values: Values, first: int, count: int) -> Values:
-    """Return independent variables [n]: entry j has slope 1 in direction ``first`` + j of ``count``.
+    """Return independent variables [n]: entry j has slope 1 in direction ``first`` + j.
 
     Parameters
     ----------

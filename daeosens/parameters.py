@@ -183,6 +183,11 @@ class Parameters:
         ]
         if not self.free_names:
             complaints.append("no parameter is free; expected: at least one Parameter(free=True)")
+        if isinstance(self.initial_state_p, Products) and problem.style == "numpy":
+            complaints.append(
+                "initial_state_p is Products for a NumPy-style problem; "
+                "expected: a callback p -> array [n, m]"
+            )
         if complaints:
             raise together(complaints, heading="Parameters")
         if callable(self.initial_state):
@@ -219,7 +224,7 @@ class Parameters:
         p = self._p(problem, x)
         by_p = gradient.p
         if callable(self.initial_state):
-            by_p = by_p + self._transposed_initial(problem, p, gradient.u0_vec)
+            by_p = by_p + self.transposed_initial(problem, p, gradient.u0_vec)
         positions, slopes = self._chain(problem, p)
         return scatter(by_p[positions] * slopes, self._new_vec(problem))
 
@@ -256,7 +261,7 @@ class Parameters:
         by_p = product.p
         follows = callable(self.initial_state)
         if follows:
-            by_p = by_p + self._transposed_initial(problem, p, product.u0_vec)
+            by_p = by_p + self.transposed_initial(problem, p, product.u0_vec)
         if product.gradient is None:
             return scatter(by_p[positions] * slopes, self._new_vec(problem))
         gradient = product.gradient.p
@@ -265,7 +270,7 @@ class Parameters:
             dp[positions] = gather(dx) * slopes
             lam = product.gradient.u0_vec
             by_p = by_p + self._curvature(problem, p, lam, dp)
-            gradient = gradient + self._transposed_initial(problem, p, lam)
+            gradient = gradient + self.transposed_initial(problem, p, lam)
         result = by_p[positions] * slopes
         logs = [self.entries[name].scale == "log" for name in self.free_names]
         result += np.where(logs, gradient[positions] * p[positions] * gather(dx), 0.0)
@@ -318,7 +323,8 @@ class Parameters:
             return u0
         return check_output(call(p), "initial_state", (problem.size,), 0.0)
 
-    def _transposed_initial(self, problem: Problem, p: Array, lam: PETSc.Vec) -> Array:
+    def transposed_initial(self, problem: Problem, p: Array, lam: PETSc.Vec) -> Array:
+        """Return eta_p^T lam [m], eta the initial state as a function of p."""
         if problem.style == "numpy":
             return gather(lam) @ self._jacobian(problem)(p)
         if self.initial_state_p is None:
@@ -334,11 +340,7 @@ class Parameters:
         )
 
     def _jacobian(self, problem: Problem) -> Callable[[Array], Array]:
-        if isinstance(self.initial_state_p, Products):
-            raise InputError(
-                "initial_state_p is Products for a NumPy-style problem",
-                expected="a callback p -> array [n, m]",
-            )
+        assert not isinstance(self.initial_state_p, Products)  # refused by ``check``
         step = self.initial_state_p or ComplexStep(
             self.initial_state, 0, "initial_state", "initial_state_p=callback"
         )

@@ -47,7 +47,7 @@ def residual(trajectory: Trajectory, objective: Objective) -> PETSc.Vec:
     ]
     vec = PETSc.Vec().create(comm=trajectory.problem.comm)
     local = np.concatenate(rows)
-    vec.setSizes((local.size, None))
+    vec.setSizes((local.size, PETSc.DETERMINE))
     vec.setType(PETSc.Vec.Type.STANDARD)
     vec.getArray()[...] = local
     return vec
@@ -101,9 +101,7 @@ def residual_adjoint(
     return list(zip(lam, mu, strict=True))
 
 
-def _terms(
-    trajectory: Trajectory, objective: Objective
-) -> list[tuple[float, Squares, Point, int]]:
+def _terms(trajectory: Trajectory, objective: Objective) -> list[tuple[float, Squares, Point, int]]:
     """Return (weight, scalar, point, step) of every term, in the order of the rows."""
     cost = objective.lower(trajectory.problem, float(trajectory.times[-1]))
     return [

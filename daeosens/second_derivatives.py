@@ -79,12 +79,13 @@ def lower_hessian(
         inputs, outs = arguments[: -len(positions)], arguments[-len(positions) :]
         t = inputs[0] if isinstance(inputs[0], float) else 0.0
         values: Any = call(*(read(a) if isinstance(a, PETSc.Vec) else a for a in inputs))
-        if not isinstance(values, tuple) or len(values) != len(positions):
+        if not isinstance(values, tuple) or len(values) != len(positions):  # type: ignore[arg-type]
             raise InputError(
                 f"callback '{keyword}' returned {_described(values)}",
                 expected=f"a tuple of {len(positions)} arrays, one for each argument of '{name}'",
             )
-        for value, size, out in zip(values, sizes, outs, strict=True):
+        results: tuple[Any, ...] = values
+        for value, size, out in zip(results, sizes, outs, strict=True):
             if size:
                 write(out, check_output(value, keyword, (size,), t))
 
@@ -98,11 +99,19 @@ def lower_mass_hessian(
     given: Callable[..., Any] | None,
 ) -> VecFunction:
     """Lower the products of the Hessian of w^T M(p) v, at the point (v, p), along (dv, dp)."""
-    by_p = None if mass_p is None else (lambda v, p: mass_p(p, v))
-    first = {0: lambda _v, p: mass(p), 1: by_p}
-    return lower_hessian(
-        frame, lambda v, p: mass(p) @ v, first, given, "mass", "mass_hessian"
-    )
+
+    def product(v: Any, p: Any) -> Any:
+        return mass(p) @ v
+
+    def by_v(_v: Any, p: Any) -> Any:
+        return mass(p)
+
+    def by_p(v: Any, p: Any) -> Any:
+        assert mass_p is not None
+        return mass_p(p, v)
+
+    first = {0: by_v, 1: None if mass_p is None else by_p}
+    return lower_hessian(frame, product, first, given, "mass", "mass_hessian")
 
 
 def residual_hessian(rhs_hessian: VecFunction, mass_hessian: VecFunction | None) -> VecFunction:
@@ -135,9 +144,7 @@ def residual_hessian(rhs_hessian: VecFunction, mass_hessian: VecFunction | None)
     return fill
 
 
-def _split(
-    arguments: tuple[Any, ...], count: int
-) -> tuple[tuple[Any, ...], Any, tuple[Any, ...]]:
+def _split(arguments: tuple[Any, ...], count: int) -> tuple[tuple[Any, ...], Any, tuple[Any, ...]]:
     return arguments[: -count - 1], arguments[-count - 1], arguments[-count:]
 
 

@@ -147,9 +147,7 @@ def hessian_products(
                 SecondOrder(du[n - 1], du[n], dp, dp_vec, *dot)
                 for (dp, dp_vec), du, dot in zip(chosen, tangents, dots, strict=True)
             ]
-            steps.second_order(
-                t, h, states[n - 1], states[n], p, first, along, cost.densities
-            )
+            steps.second_order(t, h, states[n - 1], states[n], p, first, along, cost.densities)
     for vec in (vec for each in tangents for vec in each):
         vec.destroy()
     gradient = Gradient(value, first.lam, first.mu)
@@ -217,9 +215,7 @@ def gauss_newton_product(
     return HessianProduct(None, lam, mu)
 
 
-def squares_by_step(
-    trajectory: Trajectory, cost: Cost
-) -> dict[int, list[tuple[float, Squares]]]:
+def squares_by_step(trajectory: Trajectory, cost: Cost) -> dict[int, list[tuple[float, Squares]]]:
     """Sort a cost that is a sum of squares by steps: {step: [(weight, scalar)]}.
 
     Raises

@@ -300,9 +300,7 @@ class RungeKuttaStep:
         if i + 1 < len(tableau.b):
             out.maxpy(list(h * tableau.a[i + 1 :, i]), adjoints[i + 1 :])
 
-    def _fill_stages(
-        self, times: Array, p: Any
-    ) -> list[tuple[PETSc.Mat, PETSc.Mat | None]]:
+    def _fill_stages(self, times: Array, p: Any) -> list[tuple[PETSc.Mat, PETSc.Mat | None]]:
         """Return f_u and f_p at every stage: the second-order sweep needs each of them twice."""
         problem = self._problem
         parametric = problem.n_parameters > 0
