@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from petsc4py import PETSc
@@ -84,7 +84,7 @@ def lower_hessian(
                 f"callback '{keyword}' returned {_described(values)}",
                 expected=f"a tuple of {len(positions)} arrays, one for each argument of '{name}'",
             )
-        results: tuple[Any, ...] = values
+        results = cast("tuple[Any, ...]", values)
         for value, size, out in zip(results, sizes, outs, strict=True):
             if size:
                 write(out, check_output(value, keyword, (size,), t))
