@@ -242,9 +242,7 @@ def write_page():
     }
     costs = ", ".join(case.name for case in CASES)
     lines = [
-        *HEAD.format(proofs=len(GRADIENTS), n_costs=len(CASES), costs=costs, end=T_END).split(
-            "\n"
-        ),
+        *HEAD.format(proofs=len(GRADIENTS), n_costs=len(CASES), costs=costs, end=T_END).split("\n"),
         "## Summary: engine `steps`, fixed steps",
         "",
         "| method | " + " | ".join(form.heading for form in FORMS.values()) + " |",
