@@ -19,7 +19,7 @@ from daeosens.lowering import (
     state_derivative,
     with_mass_p,
 )
-from daeosens.matrices import negative, refused
+from daeosens.matrices import Derivative, negative, refused
 from daeosens.problem import COLORING, Problem, VecFunction
 from daeosens.second_derivatives import (
     lower_hessian,
@@ -103,9 +103,11 @@ def ODE(  # noqa: N802 (a noun of the public interface)
     first = {1: jacobian, 2: jacobian_p}
     rhs_hessian = lower_hessian(frame, rhs, first, hessian_product, "rhs", "hessian_product")
     of_mass: VecFunction | None = None
+    mass_by_p: Derivative | None = None
     if mass_u is not None:
         of_mass = lower_mass_hessian(frame, mass, mass_p, mass_hessian)
-        residual_p = with_mass_p(residual_p, mass_p_derivative(mass, mass_p, frame), frame)
+        mass_by_p = mass_p_derivative(mass, mass_p, frame)
+        residual_p = with_mass_p(residual_p, mass_by_p, frame)
 
     def residual_t(t: float, u: PETSc.Vec, _udot: PETSc.Vec, p: Any, out: PETSc.Vec) -> None:
         rhs_t_function(t, u, p, out)
@@ -125,6 +127,8 @@ def ODE(  # noqa: N802 (a noun of the public interface)
         rhs_hessian_function=rhs_hessian,
         residual_hessian_function=residual_hessian(rhs_hessian, of_mass),
         constant_mass=mass_u is None,
+        mass_p=mass_by_p,
+        mass_hessian_function=of_mass,
         coloring=coloring,
         sources=sources(
             frame.style,

@@ -23,7 +23,7 @@ AUTONOMOUS = "autonomous"
 COLORING = "coloring"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Problem:
     """A lowered problem: functions that fill PETSc vectors and matrices.  Made by ODE and DAE.
 
@@ -41,6 +41,8 @@ class Problem:
         The parameter is one distributed vector, given to callbacks as such.
     constant_mass : bool
         F_udot does not depend on the parameters.
+    mass_p, mass_hessian_function
+        d(M(p) v)/dp at (t, p, v), and the Hessian products of w^T M(p) v at (v, p).
     udot_nonlinear : bool
         F_udot may depend on the state or its rate.
     faults : list of str
@@ -70,9 +72,18 @@ class Problem:
     residual_hessian_function: VecFunction
     constant_mass: bool = True
     udot_nonlinear: bool = False
+    mass_p: Derivative | None = None
+    mass_hessian_function: VecFunction | None = None
     coloring: bool = False
     faults: list[str] = field(default_factory=list[str])
     sources: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    def __repr__(self) -> str:
+        """Return form, style and sizes."""
+        equation = {"rhs": "u' = f", "mass": "M u' = f", "residual": "F(t, u, u', p) = 0"}
+        names = ", ".join(self.parameter_names)
+        parameters = f"a field of {self.n_parameters}" if self.field_parameter else names or "none"
+        return f"Problem({equation[self.form]}, {self.size} unknowns, parameters: {parameters})"
 
     @property
     def curved_mass(self) -> bool:
