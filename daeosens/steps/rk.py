@@ -79,9 +79,9 @@ class RungeKuttaStep:
         self._recompute(t, h, u, p)
         tableau = self._tableau
         return h * sum(
-            float(b) * weight * density.value(t + c * h, stage, p)
-            for b, c, stage in zip(tableau.b, tableau.c, self._states, strict=True)
-            if b
+            float(tableau.b[i]) * weight * density.value(self._time(i, t, h), stage, p)
+            for i, stage in enumerate(self._states)
+            if tableau.b[i]
             for weight, density in densities
         )
 
@@ -132,7 +132,7 @@ class RungeKuttaStep:
                 d_state.maxpy(list(h * row), d_rates)
                 if dh:
                     d_state.maxpy(list(dh * row), self._rates[:i])
-            time = t + tableau.c[i] * h
+            time = self._time(i, t, h)
             d_time = dt + tableau.c[i] * dh
             d_rates.append(self._rate_change(time, stage, p, d_state, dp, d_time))
             for weight, density in densities:
@@ -192,7 +192,7 @@ class RungeKuttaStep:
         by_h = np.zeros(len(lam))
         weight = self._work
         for i in reversed(range(s)):
-            time, stage = t + tableau.c[i] * h, self._states[i]
+            time, stage = self._time(i, t, h), self._states[i]
             matrix_u = self._fill_u(time, stage, p)
             matrix_p = self._fill_p(time, stage, p)
             rate_t = self._rate_t(time, stage, p) if times else None
@@ -224,13 +224,16 @@ class RungeKuttaStep:
             lam_k.maxpy([1.0] * s, adjoints)
         return list(zip(by_t.tolist(), by_h.tolist(), strict=True)) if times else []
 
+    def _time(self, i: int, t: float, h: float) -> float:
+        return self._problem.inside(t + self._tableau.c[i] * h, t, h)
+
     def _recompute(self, t: float, h: float, u: PETSc.Vec, p: Any) -> None:
         tableau = self._tableau
         for i, (stage, rate) in enumerate(zip(self._states, self._rates, strict=True)):
             u.copy(stage)
             if i:
                 stage.maxpy(list(h * tableau.a[i, :i]), self._rates[:i])
-            self._problem.rhs(t + tableau.c[i] * h, stage, p, rate)
+            self._problem.rhs(self._time(i, t, h), stage, p, rate)
 
     def _rate_change(
         self,

@@ -94,16 +94,16 @@ class ThetaStep:
         """
         theta, problem = self._theta, self._problem
         shift, end, udot = self._linearisation_point(t, h, u, u_next)
-        time = t + (h if self._endpoint else theta * h)
+        start, time = self._times(t, h)
         d_end_time = dt + (dh if self._endpoint else theta * dh)
         rest = (1.0 - theta) / theta if self._endpoint else 0.0
         right = self._right
         right.zeroEntries()
         if rest:
-            left = self._left_matrix(t, u, p)
+            left = self._left_matrix(start, u, p)
             left.mult(du, right)
             right.scale(-rest)
-            self._add_partials(-rest, t, u, self._zero, p, dp, dt, right)
+            self._add_partials(-rest, start, u, self._zero, p, dp, dt, right)
         problem.add_udot_product(shift, time, end, udot, p, du, right)
         self._add_partials(-1.0, time, end, udot, p, dp, d_end_time, right)
         if dh:
@@ -140,7 +140,7 @@ class ThetaStep:
         """
         theta, problem = self._theta, self._problem
         shift, end, udot = self._linearisation_point(t, h, u, u_next)
-        time = t + (h if self._endpoint else theta * h)
+        start, time = self._times(t, h)
         rest = (1.0 - theta) / theta if self._endpoint else 0.0
         slot = self._slot(time, end, udot, p, shift)
         solutions: list[PETSc.Vec] = []
@@ -156,7 +156,7 @@ class ThetaStep:
             solutions.append(solution)
         self._add_parameter_part(1.0, time, end, udot, p, solutions, mu)
         result = (
-            self._time_part(t, h, time, u, end, udot, p, rest, solutions, densities)
+            self._time_part(start, h, time, u, end, udot, p, rest, solutions, densities)
             if times
             else []
         )
@@ -167,18 +167,18 @@ class ThetaStep:
                 lam_k.scale(1.0 - 1.0 / theta)
             problem.add_udot_product(shift, time, end, udot, p, solution, lam_k, transpose=True)
         if rest:
-            left = self._left_matrix(t, u, p)
+            left = self._left_matrix(start, u, p)
             for lam_k, solution in zip(lam, solutions, strict=True):
                 left.multTranspose(solution, self._work)
                 lam_k.axpy(-rest, self._work)
-            self._add_parameter_part(rest, t, u, self._zero, p, solutions, mu)
+            self._add_parameter_part(rest, start, u, self._zero, p, solutions, mu)
         for lam_k, mu_k, densities_k in zip(lam, mu, densities, strict=True):
             for share, at, state in self._quadrature_points(t, h, u, u_next):
                 for weight, density in densities_k:
                     density.add_p(weight * share * h, at, state, p, mu_k)
             if self._endpoint:
                 for weight, density in densities_k:
-                    density.add_u(weight * (1.0 - theta) * h, t, u, p, lam_k)
+                    density.add_u(weight * (1.0 - theta) * h, start, u, p, lam_k)
         for solution in solutions:
             solution.destroy()
         return result
@@ -197,14 +197,20 @@ class ThetaStep:
         self._udot.scale(1.0 / h)
         return shift, self._stage, self._udot
 
+    def _times(self, t: float, h: float) -> tuple[float, float]:
+        """Return the times of the start and of the implicit stage, as callbacks see them."""
+        stage = t + (h if self._endpoint else self._theta * h)
+        return self._problem.inside(t, t, h), self._problem.inside(stage, t, h)
+
     def _quadrature_points(
         self, t: float, h: float, u: PETSc.Vec, u_next: PETSc.Vec
     ) -> list[tuple[float, float, PETSc.Vec]]:
+        start, time = self._times(t, h)
         if self._endpoint:
-            points = [(1.0 - self._theta, t, u), (self._theta, t + h, u_next)]
+            points = [(1.0 - self._theta, start, u), (self._theta, time, u_next)]
             return [point for point in points if point[0]]
         _, stage, _ = self._linearisation_point(t, h, u, u_next)
-        return [(1.0, t + self._theta * h, stage)]
+        return [(1.0, time, stage)]
 
     def _quadrature_change(
         self,
