@@ -73,6 +73,12 @@ def test_first_order_methods_need_more_than_thirty_iterations(method):
     np.testing.assert_allclose(found.x.array, optimum().controls, rtol=0, atol=1e-5)
 
 
+def test_aircraft_iterations_are_the_printed_ones():
+    expected = PRINTED["optimal_control"]["bqnls"]["values"][:16]
+    history = solved(method="bqnls", gradient_tolerance=1e-8).history
+    assert [printed(value) for value in history.value[:16]] == expected
+
+
 def test_scipy_finds_the_same_aircraft_optimum():
     functional = aircraft.functional()
     x = functional.start()

@@ -70,13 +70,14 @@ def solved(
     method: str = "blmvm",
     gradient_tolerance: float = 1e-9,
     scheme: str = "rk3bs",
+    max_iterations: int = 1000,
 ) -> Result:
     """Minimise from v = 2, w = pi/2."""
     return minimize(
         functional(basis, n_steps, scheme),
         method=method,
         gradient_tolerance=gradient_tolerance,
-        max_iterations=1000,
+        max_iterations=max_iterations,
     )
 
 
