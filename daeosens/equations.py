@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy.typing as npt
 from petsc4py import PETSc
 
 from daeosens.derivatives import ComplexStep
 from daeosens.lowering import (
     Lowering,
     Matrix,
+    admit_breakpoints,
     make_frame,
     mass_derivative,
     mass_p_derivative,
@@ -42,6 +44,7 @@ def ODE(  # noqa: N802 (a noun of the public interface)
     hessian_product: Callable[..., Any] | None = None,
     mass_hessian: Callable[..., Any] | None = None,
     jacobian_matrix: PETSc.Mat | None = None,
+    breakpoints: npt.ArrayLike = (),
 ) -> Problem:
     """Describe M u' = f(t, u, p); M may be singular (an index-1 DAE) or depend on p.
 
@@ -76,6 +79,10 @@ def ODE(  # noqa: N802 (a noun of the public interface)
         The same for w^T M(p) v: ``(v, p, w, dv, dp) -> (array [n], array [m])``.
     jacobian_matrix : Mat, optional
         PETSc style: template (type and pattern) of f_u; by default the DM's matrix or a dense one.
+    breakpoints : array_like [K], optional
+        Increasing times at which f may jump or have a kink in t: steps end there, and take f (and
+        running costs) from their inside.  Left of a breakpoint callbacks see the largest number
+        before it, so ``t < breakpoint`` tells the sides apart.
 
     Returns
     -------
@@ -84,7 +91,7 @@ def ODE(  # noqa: N802 (a noun of the public interface)
     Raises
     ------
     InputError
-        Neither or both of ``size`` and ``state``; bad names or shapes.
+        Neither or both of ``size`` and ``state``; bad names, shapes or breakpoints.
 
     Examples
     --------
@@ -139,6 +146,7 @@ def ODE(  # noqa: N802 (a noun of the public interface)
             hessian_product=hessian_product,
             mass_hessian=mass_hessian,
         ),
+        breakpoints=admit_breakpoints(breakpoints),
         **frame.fields(),
     )
 
@@ -156,6 +164,7 @@ def DAE(  # noqa: N802 (a noun of the public interface)
     hessian_product: Callable[..., Any] | None = None,
     jacobian_matrix: PETSc.Mat | None = None,
     linear_in_udot: bool = False,
+    breakpoints: npt.ArrayLike = (),
 ) -> Problem:
     """Describe F(t, u, u', p) = 0, of index at most one.
 
@@ -163,7 +172,7 @@ def DAE(  # noqa: N802 (a noun of the public interface)
     ----------
     residual : callable
         NumPy style ``residual(t, u, udot, p) -> array [n]``; PETSc style with ``out`` added.
-    size, parameters, state, jacobian_matrix
+    size, parameters, state, jacobian_matrix, breakpoints
         As for ``ODE``.
     jacobian, jacobian_udot, jacobian_p : callable or Products, optional
         F_u, F_udot [n, n] and F_p [n, m] at ``(t, u, udot, p)``; NumPy style: by complex step
@@ -227,5 +236,6 @@ def DAE(  # noqa: N802 (a noun of the public interface)
             residual_t=residual_t,
             hessian_product=hessian_product,
         ),
+        breakpoints=admit_breakpoints(breakpoints),
         **frame.fields(),
     )
