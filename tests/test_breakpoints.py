@@ -209,6 +209,28 @@ def test_last_rate_of_a_step_is_not_reused_across_a_breakpoint(method, stages):
         assert len(calls) == stages * log.n_steps + evaluations
 
 
+@pytest.mark.parametrize("method", ["rk4", "rk5dp", "cn"])
+@pytest.mark.parametrize("first", [0.0, 1900.1, -1e-3])
+def test_first_step_larger_than_a_piece_ends_with_it(method, first):
+    """Pieces of thirds, sevenths and hundreds of a year: nothing is hit by luck."""
+    breakpoints = first + np.array([1 / 3, 3 / 7, 0.43, 2 / 3])
+    seen = []
+
+    def recorded(t, u, p):
+        seen.append(float(t))
+        return -u
+
+    problem = ODE(recorded, 1, jacobian=lambda t, u, p: [[-1.0]], breakpoints=breakpoints)
+    for stepping in (
+        Stepping((first, first + 1.0), method, dt=1.0),
+        Stepping((first, first + 1.0), method, dt=0.07),
+    ):
+        log = solve(problem, [1.0], None, stepping)
+        assert np.abs(breakpoints[:, None] - log.times).min(axis=1).max() <= 4.5e-13
+        assert log.n_steps == (5 if stepping.dt == 1.0 else 5 + 2 + 1 + 4 + 5)
+        assert not set(seen) & {np.nextafter(b, np.inf) for b in breakpoints}
+
+
 def test_both_sides_of_a_breakpoint_are_seen_by_the_steps_that_end_there():
     seen = []
 
