@@ -30,6 +30,7 @@ from daeosens import (
     adjoint,
     duality,
     evaluate,
+    hessian_product,
     solve,
     taylor,
 )
@@ -278,14 +279,36 @@ def test_observation_at_a_breakpoint_to_rounding_makes_one_step(shift):
 
 
 @pytest.mark.parametrize("method", [*EXPLICIT, *IMPLICIT])
-def test_gradients_of_forces_have_taylor_order_two(method):
+def test_taylor_tests_along_forces(method):
     control = Parameters(
         {name: Parameter(value) for name, value in zip(NAMES, FORCE, strict=True)},
         initial_state=lambda p: np.array([0.4 + 0.1 * p[0], -0.1]),
     )
     options = {} if find_method(method).explicit else TIGHT
     stepping = Stepping(SPAN, method, dt=0.1, options=options)
-    assert min(taylor(Reduced(FORMS["rhs"][0], COST, stepping, control))) > 1.9
+    found = taylor(Reduced(FORMS["rhs"][0], COST, stepping, control), hessian=True)
+    assert found.order > 1.9
+    assert found.hessian_order > 2.9
+
+
+@pytest.mark.parametrize(
+    ("name", "method"), [("rhs", "rk5dp"), ("rhs", "cn"), ("M", "cn"), ("F", "midpoint")]
+)
+def test_hessians_are_the_derivatives_of_gradients(name, method):
+    trajectory = run(name, method)
+    du0, dp = np.array([0.3, -0.8]), np.array([0.5, 0.2, -0.7, 0.4])
+    h = 1e-4
+
+    def gradient(eps):
+        problem, stepping = trajectory.problem, trajectory.stepping
+        again = solve(problem, U0 + eps * du0, FORCE + eps * dp, stepping, COST.times)
+        found = adjoint(again, COST)
+        return np.concatenate([found.u0, found.p])
+
+    expected = (8 * (gradient(h) - gradient(-h)) - gradient(2 * h) + gradient(-2 * h)) / (12 * h)
+    product = hessian_product(trajectory, COST, du0, dp)
+    ours = np.concatenate([product.u0, product.p])
+    assert abs(ours - expected).max() < 1e-9 * abs(expected).max()
 
 
 def test_forward_sensitivities_by_the_variational_equations_see_the_breakpoints():
