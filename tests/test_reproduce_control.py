@@ -12,12 +12,8 @@ from reproduction.tutorials import PRINTED
 from scipy.linalg import expm
 from scipy.optimize import minimize as scipy_minimize
 
-from daeosens import Reduced, Stepping, taylor
+from daeosens import Stepping, taylor
 from daeosens.arrays import gather
-
-NEEDS_HESSIAN = pytest.mark.skipif(
-    not hasattr(Reduced, "hessian"), reason="Reduced.hessian is not there yet"
-)
 
 
 def printed(value):
@@ -222,7 +218,6 @@ def test_gradient_of_the_oscillator(method, dt, error):
     np.testing.assert_allclose(gradient.array, exact.gradient, rtol=0, atol=error)
 
 
-@NEEDS_HESSIAN
 @pytest.mark.parametrize(("method", "dt", "error"), [("rk8vr", 0.1, 1e-12), ("rk5dp", 0.01, 2e-11)])
 def test_hessian_of_the_oscillator(method, dt, error):
     functional = oscillator.functional(Stepping((0.0, oscillator.T_END), method, dt=dt))
