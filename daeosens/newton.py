@@ -1,0 +1,223 @@
+"""Newton's equations for TAO: the Hessian as products, their preconditioner, how well to solve."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from petsc4py import PETSc
+
+from daeosens.arrays import guarded, norm
+from daeosens.errors import InputError, SolveError
+
+Product: TypeAlias = Callable[[PETSc.Vec, PETSc.Vec], PETSc.Vec]
+"""(x, dx) -> a linear map at x applied to dx, in a new vector [n]."""
+
+Preconditioner: TypeAlias = "str | PETSc.Mat | Product"
+"""What approximates the inverse Hessian.
+
+"lmvm": PETSc's limited-memory matrix, learnt from the gradients.  "none".  A Mat [n, n]: its
+product approximates H^-1 r (a prior's covariance, say).  A callable (x, r) -> Vec [n]: the same,
+and it may follow x.  Either must be symmetric, positive definite, and linear in r.  Where bounds
+are active, r is zero there and only the other entries of the answer are taken.
+"""
+
+LOOSEST, TIGHTEST = 1e-2, 1e-12
+"""Limits of the relative residual to which Newton's equations are solved."""
+
+
+class HessianOperator:
+    """Context of the shell Mat that TAO multiplies with, shifts and restricts.
+
+    Parameters
+    ----------
+    product : callable
+        (x, dx) -> H(x) dx.
+    """
+
+    def __init__(self, product: Product) -> None:
+        self.product = product
+        self.x: PETSc.Vec | None = None
+        self.diagonal = 0.0
+        self.count = 0
+        self.shifted = False
+
+    def move(self, x: PETSc.Vec) -> None:
+        """Go to another point, which also ends a shift."""
+        self.x = x.copy()
+        self.diagonal = 0.0
+        self.shifted = False
+
+    def apply(self, dx: PETSc.Vec) -> PETSc.Vec:
+        """Return H dx without the shift."""
+        assert self.x is not None
+        self.count += 1
+        result = self.product(self.x, dx)
+        if not math.isfinite(norm(result)):
+            raise SolveError(
+                "a product with the Hessian is not finite",
+                remedy="a method without Hessian, or smaller time steps",
+            )
+        return result
+
+    def mult(self, _mat: PETSc.Mat, dx: PETSc.Vec, result: PETSc.Vec) -> None:
+        """Multiply, for PETSc."""
+        self.apply(dx).copy(result)
+        result.axpy(self.diagonal, dx)
+
+    def shift(self, _mat: PETSc.Mat, shift: float) -> None:
+        """Add to the diagonal until the next move, for PETSc."""
+        self.diagonal += shift
+        self.shifted = True
+
+    def createSubMatrix(  # noqa: N802 (petsc4py's name)
+        self, mat: PETSc.Mat, rows: PETSc.IS, _columns: PETSc.IS, _out: PETSc.Mat | None
+    ) -> PETSc.Mat:
+        """Return the block of the variables that are free, for PETSc."""
+        sizes = (rows.getLocalSize(), rows.getSize())
+        return _shell(mat.comm, sizes, Restricted(self, rows))
+
+
+class Restricted:
+    """Context of a block of the Hessian; knows its indices."""
+
+    def __init__(self, whole: HessianOperator, indices: PETSc.IS) -> None:
+        self.whole = whole
+        self.indices = indices
+        self.diagonal = whole.diagonal
+
+    def mult(self, _mat: PETSc.Mat, dx: PETSc.Vec, result: PETSc.Vec) -> None:
+        """Multiply, for PETSc."""
+        assert self.whole.x is not None
+        extended = _extend(dx, self.indices, self.whole.x)
+        _restrict(self.whole.apply(extended), self.indices, result)
+        result.axpy(self.diagonal, dx)
+
+    def shift(self, _mat: PETSc.Mat, shift: float) -> None:
+        """Add to the diagonal, for PETSc."""
+        self.diagonal += shift
+        self.whole.shifted = True
+
+
+class UserPreconditioner:
+    """Context of the shell PC around a user's approximate inverse."""
+
+    def __init__(self, inverse: Product, operator: HessianOperator) -> None:
+        self.inverse = inverse
+        self.operator = operator
+
+    def apply(self, pc: PETSc.PC, residual: PETSc.Vec, result: PETSc.Vec) -> None:
+        """Apply it, for PETSc."""
+        x = self.operator.x
+        assert x is not None
+        context: Any = pc.getOperators()[0].getPythonContext()
+        if isinstance(context, Restricted):
+            extended = _extend(residual, context.indices, x)
+            _restrict(self.inverse(x, extended), context.indices, result)
+        else:
+            self.inverse(x, residual).copy(result)
+
+
+def newton_matrix(operator: HessianOperator, x: PETSc.Vec) -> PETSc.Mat:
+    """Return the shell Mat [n, n] of an operator, laid out like x [n]."""
+    return _shell(x.comm, x.getSizes(), operator)
+
+
+def checked_preconditioner(given: object, x: PETSc.Vec) -> str | Product:
+    """Return "lmvm", "none" or a callable (x, r) -> Vec.
+
+    Raises
+    ------
+    InputError
+        Something else, or a Mat of another layout than x.
+    """
+    if isinstance(given, PETSc.Mat):
+        mat = given
+        wanted = x.getSizes()
+        pairs: Any = x.comm.tompi4py().allgather((tuple(mat.getSizes()), (wanted, wanted)))
+        if any(tuple(map(tuple, mine)) != tuple(map(tuple, theirs)) for mine, theirs in pairs):
+            raise InputError(
+                f"preconditioner: a Mat of {mat.getSize()} in another layout than x",
+                expected=f"{x.getSize()} rows and columns, distributed like x",
+            )
+
+        def multiply(_x: PETSc.Vec, residual: PETSc.Vec) -> PETSc.Vec:
+            result: PETSc.Vec = residual.duplicate()
+            mat.mult(residual, result)
+            return result
+
+        return multiply
+    if given in ("lmvm", "none"):
+        return str(given)
+    if callable(given):
+        return guarded(given, "preconditioner", x.comm)
+    raise InputError(
+        f"preconditioner = {given!r}",
+        expected='"lmvm", "none", a Mat or a callable (x, r) -> Vec',
+    )
+
+
+def set_preconditioner(
+    tao: PETSc.TAO, chosen: str | Product, operator: HessianOperator | None
+) -> None:
+    """Give a preconditioner to the Krylov solver of a TAO."""
+    pc = tao.getKSP().getPC()
+    if isinstance(chosen, str):
+        pc.setType(chosen)
+        return
+    assert operator is not None
+    pc.setType("python")
+    pc.setPythonContext(UserPreconditioner(chosen, operator))
+
+
+def forcing(first: float, now: float, target: float) -> float:
+    """Return the relative residual to which to solve Newton's equations.
+
+    min(1e-2, |g_k| / |g_0|) makes the convergence quadratic in the end; not less than a tenth of
+    what would reach the target, because more would be in vain.
+
+    Parameters
+    ----------
+    first, now, target : float
+        Gradient norm at the start, here, and where to stop.
+
+    Examples
+    --------
+    >>> forcing(1.0, 1e-4, 0.0), forcing(1.0, 1e-4, 1e-6)
+    (0.0001, 0.001)
+
+    Source
+    ------
+    Eisenstat, Walker, SIAM J. Sci. Comput. 17(1), 1996; Kelley, Iterative Methods for Linear and
+    Nonlinear Equations, section 6.3 (against oversolving).
+    """
+    if now <= 0.0:
+        return LOOSEST
+    enough = 0.1 * target / now
+    return min(LOOSEST, max(TIGHTEST, enough, now / first if first > 0.0 else 0.0))
+
+
+def _shell(comm: PETSc.Comm, sizes: tuple[int, int], context: object) -> PETSc.Mat:
+    mat = PETSc.Mat().createPython((sizes, sizes), context, comm=comm)
+    mat.setOption(PETSc.Mat.Option.SYMMETRIC, True)
+    mat.setUp()
+    mat.assemble()
+    return mat
+
+
+def _extend(part: PETSc.Vec, indices: PETSc.IS, like: PETSc.Vec) -> PETSc.Vec:
+    """Return a vector like another that is ``part`` at the indices and 0 elsewhere."""
+    whole: PETSc.Vec = like.duplicate()
+    whole.zeroEntries()
+    view = whole.getSubVector(indices)
+    part.copy(view)
+    whole.restoreSubVector(indices, view)
+    return whole
+
+
+def _restrict(whole: PETSc.Vec, indices: PETSc.IS, part: PETSc.Vec) -> None:
+    """Copy the entries at the indices."""
+    view = whole.getSubVector(indices)
+    view.copy(part)
+    whole.restoreSubVector(indices, view)
