@@ -71,6 +71,10 @@ class Descent:
     Notes
     -----
     ``gradient`` [n] belongs to ``x``; ``trial`` is the last evaluation that succeeded.
+
+    TAO's Newton methods are given J / ``unit``, a power of 2 near the first |J|: PETSc 3.26, NTR and
+    NTL accept any step that changes J by less than 1e-6, the BNK family by less than 4e-11 max(1,
+    |J|), and all shift an indefinite Hessian by 1e-4 or more, whatever the units of J.
     """
 
     functional: Functional
@@ -93,6 +97,8 @@ class Descent:
     relaxed: bool = False
     resuming: bool = False
     resumed_at: int = -1
+    unit: float = 0.0
+    idle: int = 0
 
     @property
     def failed_in_search(self) -> bool:
@@ -108,6 +114,8 @@ class Descent:
         """
         given = PETSc.Options()
         self.monotone = not given.hasName("tao_ls_armijo_memory_size")
+        if self.method not in NEWTON or given.hasName("tao_fmin"):
+            self._measure(1.0)
         tao.setTolerances(0.0, 0.0, 0.0)
         tao.setMaximumIterations(PETSc.UNLIMITED)
         tao.setObjectiveGradient(self.evaluate)
@@ -153,7 +161,15 @@ class Descent:
             return self.trial
         value, gradient = _finite(*self.functional.value_and_gradient(x))
         self.trial = Trial(x.copy(), value, gradient)
+        if self.unit == 0.0:
+            self._measure(abs(self.iterates[0].value if self.iterates else value))
         return self.trial
+
+    def _measure(self, size: float) -> None:
+        """Choose the unit of J by its size."""
+        self.unit = 2.0 ** round(math.log2(size)) if size > sys.float_info.min else 1.0
+        if self.hessian is not None:
+            self.hessian.unit = self.unit
 
     def evaluate(self, tao: PETSc.TAO, x: PETSc.Vec, gradient: PETSc.Vec) -> float:
         """Return J(x) and fill ``gradient`` [n], for TAO."""
@@ -161,10 +177,13 @@ class Descent:
             trial = self._tried(x)
         except SolveError as error:
             self._count_failure(error)
-            return self._failed(tao, x, gradient, error)
-        assert trial.gradient is not None
-        trial.gradient.copy(gradient)
-        return trial.value
+            value = self._failed(tao, x, gradient, error)
+        else:
+            assert trial.gradient is not None
+            trial.gradient.copy(gradient)
+            value = trial.value
+        gradient.scale(1.0 / self.unit)
+        return value / self.unit
 
     def objective(self, _tao: PETSc.TAO, x: PETSc.Vec) -> float:
         """Return J(x) alone, for trust regions."""
@@ -179,13 +198,14 @@ class Descent:
                 return CLIFF
             self.trial = Trial(x.copy(), value, None)
         assert self.trial is not None
-        return self.trial.value
+        return self.trial.value / self.unit
 
     def slope(self, _tao: PETSc.TAO, x: PETSc.Vec, gradient: PETSc.Vec) -> None:
         """Fill ``gradient`` [n] at an accepted x, for trust regions."""
         computed = self._tried(x).gradient
         assert computed is not None
         computed.copy(gradient)
+        gradient.scale(1.0 / self.unit)
 
     def move_hessian(
         self, tao: PETSc.TAO, x: PETSc.Vec, _hessian: PETSc.Mat, _same: PETSc.Mat
@@ -263,6 +283,9 @@ class Descent:
             return  # PETSc 3.26: LMVM and BQNLS show the old iterate again after a failed search
         if self.relaxed:
             self._relax(tao, relaxed=False)
+        x = tao.getSolution()
+        if self.method in NEWTON and not self.resuming and self._stayed(tao, x):
+            return
         trial = self.trial
         assert trial is not None
         assert trial.gradient is not None
@@ -271,7 +294,6 @@ class Descent:
             self.gradient = trial.gradient
             self._decide(tao, math.nan)
             return
-        x = tao.getSolution()
         gradient_norm = projected_norm(x, trial.gradient, self.limits)
         if self.iterates and self._worthless(tao, trial.value, gradient_norm):
             reason = _Reason.DIVERGED_LS_FAILURE
@@ -294,6 +316,24 @@ class Descent:
         if self.report is not None:
             self.report(iterate, self.x)
         self._decide(tao, promised)
+
+    def _stayed(self, tao: PETSc.TAO, x: PETSc.Vec) -> bool:
+        """Say whether x [n] is still the last iterate, and end what stays for ever.
+
+        PETSc 3.26: NTR shows the old iterate again after each rejected step, and has no smallest
+        radius.
+        """
+        if not self.iterates or not x.equal(self.x):
+            self.idle = 0
+            return False
+        self.idle += 1
+        trust: Any = tao.getCurrentTrustRegionRadius()
+        if self.method not in TRUST_REGION or self.idle > 30 or trust < 1e-16 * norm(x):
+            reason: Any = _Reason.DIVERGED_TR_REDUCTION
+            if self.method not in TRUST_REGION:
+                reason = _Reason.DIVERGED_LS_FAILURE
+            tao.setConvergedReason(reason)
+        return True
 
     def _decide(self, tao: PETSc.TAO, promised: float) -> None:
         """Tell TAO whether to stop at the last iterate."""

@@ -6,6 +6,8 @@ from typing import Protocol, runtime_checkable
 
 from petsc4py import PETSc
 
+from daeosens.arrays import Array
+
 
 class Functional(Protocol):
     """A differentiable real function J of a distributed vector x [n].
@@ -69,6 +71,15 @@ class HasHessian(Protocol):
 
     def hessian_product(self, x: PETSc.Vec, dx: PETSc.Vec) -> PETSc.Vec:
         """Return H(x) dx [n] in a new vector.  Collective."""
+        ...
+
+
+@runtime_checkable
+class HasDenseHessian(Protocol):
+    """Optional ability: the exact Hessian whole, cheaper than by n products."""
+
+    def hessian(self, x: PETSc.Vec) -> Array:
+        """Return H(x) [n, n] on every rank.  Collective."""
         ...
 
 

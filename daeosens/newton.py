@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
+import numpy as np
 from petsc4py import PETSc
 
-from daeosens.arrays import guarded, norm
+from daeosens.arrays import Array, gather, guarded, norm, scatter
 from daeosens.errors import InputError, SolveError
 
 Product: TypeAlias = Callable[[PETSc.Vec, PETSc.Vec], PETSc.Vec]
@@ -17,11 +18,19 @@ Product: TypeAlias = Callable[[PETSc.Vec, PETSc.Vec], PETSc.Vec]
 Preconditioner: TypeAlias = "str | PETSc.Mat | Product"
 """What approximates the inverse Hessian.
 
-"lmvm": PETSc's limited-memory matrix, learnt from the gradients.  "none".  A Mat [n, n]: its
-product approximates H^-1 r (a prior's covariance, say).  A callable (x, r) -> Vec [n]: the same,
+"auto": "dense" for up to 20 variables, else "none".  "dense": the whole Hessian at each iterate, by
+n products (or ``functional.hessian``), and its eigenvalues in absolute value: Newton's equations
+are solved directly, which ill-conditioned ones need (PETSc 3.26: STCG, NASH and GLTR stop after n
+steps, converged or not).  "lmvm": PETSc's limited-memory matrix, learnt from the gradients, one
+pair an iterate.  "none".  A Mat [n, n]: its product approximates H^-1 r (a prior's covariance).  A callable (x, r) -> Vec [n]: the same,
 and it may follow x.  Either must be symmetric, positive definite, and linear in r.  Where bounds
 are active, r is zero there and only the other entries of the answer are taken.
 """
+
+FEW = 20
+"""Variables up to which "auto" means "dense"."""
+
+NAMED = ("auto", "dense", "lmvm", "none")
 
 LOOSEST, TIGHTEST = 1e-2, 1e-12
 """Limits of the relative residual to which Newton's equations are solved."""
@@ -34,31 +43,42 @@ class HessianOperator:
     ----------
     product : callable
         (x, dx) -> H(x) dx.
+    whole : callable, optional
+        x -> H(x) as an array [n, n] on every rank; then products are taken with that.
     """
 
-    def __init__(self, product: Product) -> None:
+    def __init__(self, product: Product, whole: Callable[[PETSc.Vec], Array] | None = None) -> None:
         self.product = product
+        self.whole = whole
+        self.dense: Array | None = None
         self.x: PETSc.Vec | None = None
         self.diagonal = 0.0
+        self.unit = 1.0
         self.count = 0
         self.shifted = False
 
     def move(self, x: PETSc.Vec) -> None:
         """Go to another point, which also ends a shift."""
+        moved = self.x is None or not x.equal(self.x)
         self.x = x.copy()
+        if moved and self.whole is not None:
+            matrix = self.whole(self.x)
+            self.count += len(matrix)
+            self.dense = 0.5 * (matrix + matrix.T)
+            _check_finite(self.dense)
         self.diagonal = 0.0
         self.shifted = False
 
     def apply(self, dx: PETSc.Vec) -> PETSc.Vec:
-        """Return H dx without the shift."""
+        """Return H dx in TAO's unit of J, without the shift."""
         assert self.x is not None
-        self.count += 1
-        result = self.product(self.x, dx)
-        if not math.isfinite(norm(result)):
-            raise SolveError(
-                "a product with the Hessian is not finite",
-                remedy="a method without Hessian, or smaller time steps",
-            )
+        if self.dense is not None:
+            result = scatter(self.dense @ gather(dx), dx.duplicate())
+        else:
+            self.count += 1
+            result = self.product(self.x, dx)
+            _check_finite(norm(result))
+        result.scale(1.0 / self.unit)
         return result
 
     def mult(self, _mat: PETSc.Mat, dx: PETSc.Vec, result: PETSc.Vec) -> None:
@@ -100,6 +120,39 @@ class Restricted:
         self.whole.shifted = True
 
 
+class DensePreconditioner:
+    """Context of the shell PC that inverts the Hessian, its eigenvalues made positive."""
+
+    def __init__(self, operator: HessianOperator) -> None:
+        self.operator = operator
+        self.made_of: tuple[Any, Any, float] = (None, None, 0.0)
+        self.inverse: tuple[Array, Array] | None = None
+
+    def apply(self, pc: PETSc.PC, residual: PETSc.Vec, result: PETSc.Vec) -> None:
+        """Apply it, for PETSc."""
+        whole = self.operator.dense
+        context: Any = pc.getOperators()[0].getPythonContext()
+        before = self.made_of
+        same = before[0] is whole and before[1] is context and before[2] == context.diagonal
+        if self.inverse is None or not same:
+            self.made_of = (whole, context, context.diagonal)
+            self.inverse = self._inverse(context)
+        inverses, vectors = self.inverse
+        scatter(vectors @ (inverses * (vectors.T @ gather(residual))), result)
+
+    def _inverse(self, context: HessianOperator | Restricted) -> tuple[Array, Array]:
+        """Return 1 / |eigenvalue| and the eigenvectors of the whole Hessian or its free block."""
+        matrix = self.operator.dense
+        assert matrix is not None
+        if isinstance(context, Restricted):
+            free = context.indices.allGather().getIndices()
+            matrix = matrix[np.ix_(free, free)]
+        shift = context.diagonal * np.eye(len(matrix))
+        values, vectors = np.linalg.eigh(matrix / self.operator.unit + shift)
+        sizes = np.abs(values)
+        return 1.0 / np.maximum(sizes, max(1e-14 * sizes.max(), sys.float_info.min)), vectors
+
+
 class UserPreconditioner:
     """Context of the shell PC around a user's approximate inverse."""
 
@@ -117,6 +170,7 @@ class UserPreconditioner:
             _restrict(self.inverse(x, extended), context.indices, result)
         else:
             self.inverse(x, residual).copy(result)
+        result.scale(self.operator.unit)
 
 
 def newton_matrix(operator: HessianOperator, x: PETSc.Vec) -> PETSc.Mat:
@@ -125,7 +179,7 @@ def newton_matrix(operator: HessianOperator, x: PETSc.Vec) -> PETSc.Mat:
 
 
 def checked_preconditioner(given: object, x: PETSc.Vec) -> str | Product:
-    """Return "lmvm", "none" or a callable (x, r) -> Vec.
+    """Return "dense", "lmvm", "none" or a callable (x, r) -> Vec.
 
     Raises
     ------
@@ -148,27 +202,37 @@ def checked_preconditioner(given: object, x: PETSc.Vec) -> str | Product:
             return result
 
         return multiply
-    if given in ("lmvm", "none"):
-        return str(given)
+    if isinstance(given, str) and given in NAMED:
+        few = "dense" if x.getSize() <= FEW else "none"
+        return few if given == "auto" else given
     if callable(given):
         return guarded(given, "preconditioner", x.comm)
     raise InputError(
         f"preconditioner = {given!r}",
-        expected='"lmvm", "none", a Mat or a callable (x, r) -> Vec',
+        expected=f"{', '.join(map(repr, NAMED))}, a Mat or a callable (x, r) -> Vec",
     )
 
 
-def set_preconditioner(
-    tao: PETSc.TAO, chosen: str | Product, operator: HessianOperator | None
-) -> None:
+def set_preconditioner(tao: PETSc.TAO, chosen: str | Product, operator: HessianOperator) -> None:
     """Give a preconditioner to the Krylov solver of a TAO."""
-    pc = tao.getKSP().getPC()
-    if isinstance(chosen, str):
+    ksp = tao.getKSP()
+    ksp.setNormType(PETSc.KSP.NormType.UNPRECONDITIONED)  # that of the gradient, as the forcing is
+    pc = ksp.getPC()
+    if isinstance(chosen, str) and chosen != "dense":
         pc.setType(chosen)
         return
-    assert operator is not None
     pc.setType("python")
-    pc.setPythonContext(UserPreconditioner(chosen, operator))
+    if isinstance(chosen, str):
+        pc.setPythonContext(DensePreconditioner(operator))
+    else:
+        pc.setPythonContext(UserPreconditioner(chosen, operator))
+
+
+def dense_by_products(product: Product, x: PETSc.Vec) -> Array:
+    """Return the matrix [n, n] of a product at x [n], column by column, on every rank."""
+    n = x.getSize()
+    columns = (gather(product(x, scatter(np.eye(n)[i], x.duplicate()))) for i in range(n))
+    return np.column_stack(list(columns))
 
 
 def forcing(first: float, now: float, target: float) -> float:
@@ -196,6 +260,14 @@ def forcing(first: float, now: float, target: float) -> float:
         return LOOSEST
     enough = 0.1 * target / now
     return min(LOOSEST, max(TIGHTEST, enough, now / first if first > 0.0 else 0.0))
+
+
+def _check_finite(values: Array | float) -> None:
+    if not np.isfinite(values).all():
+        raise SolveError(
+            "a product with the Hessian is not finite",
+            remedy="a method without Hessian, or smaller time steps",
+        )
 
 
 def _shell(comm: PETSc.Comm, sizes: tuple[int, int], context: object) -> PETSc.Mat:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal, TypeAlias, cast
 
 import numpy as np
@@ -18,12 +19,13 @@ from petsc4py import PETSc
 from daeosens.arrays import guarded, read
 from daeosens.descent import Descent
 from daeosens.errors import InputError, OptionError, nearest, together
-from daeosens.functional import Functional, HasTypical
+from daeosens.functional import Functional, HasDenseHessian, HasTypical
 from daeosens.iterate import HEADING, Iterate, Progress, Result, history_of
 from daeosens.newton import (
     HessianOperator,
     Preconditioner,
     checked_preconditioner,
+    dense_by_products,
     newton_matrix,
     set_preconditioner,
 )
@@ -58,8 +60,10 @@ Kind: TypeAlias = Literal["exact", "gauss_newton"]
 DEFAULTS: Options = {
     # PETSc 3.26's choice tries five points along the gradient, 100 / |g| away and nearer: each a
     # forward solve, most of them wild.  The length of the first Newton step has the right scale.
-    f"tao_{family}_init_type": "direction"
-    for family in ("nls", "ntr", "ntl", "bnk")
+    **{f"tao_{family}_init_type": "direction" for family in ("nls", "ntr", "ntl", "bnk")},
+    # changes of J, relative to the first one, that are rounding: PETSc 3.26 has 1e-6 there
+    "tao_ntr_epsilon": 4e-11,
+    "tao_ntl_epsilon": 4e-11,
 }
 
 
@@ -76,7 +80,7 @@ def minimize(
     predicted_decrease_tolerance: float = 0.0,
     typical: tuple[PETSc.Vec | npt.ArrayLike, float] | None = None,
     hessian: Kind = "exact",
-    preconditioner: Preconditioner = "lmvm",
+    preconditioner: Preconditioner = "auto",
     max_iterations: int = 1000,
     restart: str | os.PathLike[str] | None = None,
     options: Options | None = None,
@@ -119,8 +123,9 @@ def minimize(
         it has that; else |start| and, also where t_J is 0, |J(start)|.
     hessian : {"exact", "gauss_newton"}
         Newton methods: ``functional.hessian_product`` or ``functional.gauss_newton_product``.
-    preconditioner : {"lmvm", "none"}, Mat or callable
-        Newton methods: what approximates the inverse Hessian.  A Mat [n, n] by its product, or a
+    preconditioner : {"auto", "dense", "lmvm", "none"}, Mat or callable
+        Newton methods: what approximates the inverse Hessian.  "dense" computes it whole, "auto"
+        does so for up to 20 variables and is "none" for more.  A Mat [n, n] by its product, or a
         callable (x, r) -> Vec [n]; symmetric, positive definite, linear in r.
     max_iterations : int
         Stop after so many (tao_max_it).
@@ -187,6 +192,7 @@ def minimize(
             method = _chosen_method(method, limits)
             check_abilities(functional, method, hessian, bounded=limits is not None)
             report = _reporter(progress, functional.comm)
+            stopping = replace(stopping, patience=5 if method in NEWTON else 0)
             descent = Descent(functional, method, limits, stopping, copy, report)
             tao.setType(method)
             tao.setTolerances(gradient_tolerance, 0.0, relative_gradient_tolerance)
@@ -196,8 +202,8 @@ def minimize(
             if limits is not None:
                 tao.setVariableBounds(limits)
             if method in NEWTON:
-                product = getattr(functional, PRODUCTS[hessian])
-                descent.hessian = HessianOperator(product)
+                dense = inverse == "dense"
+                descent.hessian = _operator(functional, hessian, dense=dense)
                 matrix = newton_matrix(descent.hessian, x)
                 tao.setHessian(descent.move_hessian, matrix)
                 set_preconditioner(tao, inverse, descent.hessian)
@@ -216,6 +222,16 @@ def minimize(
         if matrix is not None:
             matrix.destroy()
         x.destroy()
+
+
+def _operator(functional: Functional, hessian: Kind, *, dense: bool) -> HessianOperator:
+    """Return what TAO multiplies with."""
+    product: Product = getattr(functional, PRODUCTS[hessian])
+    if not dense:
+        return HessianOperator(product)
+    if hessian == "exact" and isinstance(functional, HasDenseHessian):
+        return HessianOperator(product, functional.hessian)
+    return HessianOperator(product, partial(dense_by_products, product))
 
 
 def _tolerances_of(tao: PETSc.TAO, stopping: Stopping) -> Stopping:
@@ -302,7 +318,7 @@ def _newton_complaints(
         return complaints
     for name, is_default in (
         ("hessian", hessian == "exact"),
-        ("preconditioner", isinstance(preconditioner, str) and preconditioner == "lmvm"),
+        ("preconditioner", isinstance(preconditioner, str) and preconditioner == "auto"),
         ("predicted_decrease_tolerance", predicted == 0.0),
     ):
         if not is_default:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -23,6 +24,10 @@ SCALED = (
 PREDICTED = (
     "CONVERGED_PREDICTED_DECREASE",
     "the model promised a decrease within predicted_decrease_tolerance",
+)
+STAGNATION = (
+    "DIVERGED_STAGNATION",
+    "neither value nor gradient norm falls any more (rounding reached, or a wrong Hessian)",
 )
 
 
@@ -48,6 +53,8 @@ class Stopping:
         Size of J, likewise.
     max_iterations : int
         When to give up.
+    patience : int
+        Iterations in which neither value nor gradient norm falls, before giving up; 0 is off.
 
     Source
     ------
@@ -64,6 +71,7 @@ class Stopping:
     typical_x: PETSc.Vec | None = None
     typical_value: float = 0.0
     max_iterations: int = 1000
+    patience: int = 0
 
     def reason(
         self, iterates: Sequence[Iterate], scaled: float, predicted: float
@@ -79,23 +87,33 @@ class Stopping:
         """
         last = iterates[-1]
         size, value = last.gradient_norm, last.value
-        if size <= self.gradient:
-            return _Reason.CONVERGED_GATOL, None
-        if size <= self.by_value * abs(value):
-            return _Reason.CONVERGED_GRTOL, None
-        if size <= self.by_first * iterates[0].gradient_norm:
-            return _Reason.CONVERGED_GTTOL, None
-        if self.scaled_gradient > 0.0 and scaled <= self.scaled_gradient:
-            return _Reason.CONVERGED_USER, SCALED
-        if self.predicted_decrease > 0.0 and predicted <= self.predicted_decrease:
-            return _Reason.CONVERGED_USER, PREDICTED
-        if self.value > 0.0 and last.iteration > 0:
-            before = iterates[-2].value
-            if abs(before - value) <= self.value * max(abs(before), abs(value)):
-                return _Reason.CONVERGED_USER, None
-        if last.iteration >= self.max_iterations:
-            return _Reason.DIVERGED_MAXITS, None
+        before = iterates[-2].value if last.iteration > 0 else math.inf
+        change = abs(before - value) / max(abs(before), abs(value), sys.float_info.min)
+        rules: list[tuple[bool, int, tuple[str, str] | None]] = [
+            (size <= self.gradient, _Reason.CONVERGED_GATOL, None),
+            (size <= self.by_value * abs(value), _Reason.CONVERGED_GRTOL, None),
+            (size <= self.by_first * iterates[0].gradient_norm, _Reason.CONVERGED_GTTOL, None),
+            (0.0 < self.scaled_gradient >= scaled, _Reason.CONVERGED_USER, SCALED),
+            (0.0 < self.predicted_decrease >= predicted, _Reason.CONVERGED_USER, PREDICTED),
+            (0.0 < self.value >= change, _Reason.CONVERGED_USER, None),
+            (last.iteration >= self.max_iterations, _Reason.DIVERGED_MAXITS, None),
+            (self._stagnant(iterates), _Reason.DIVERGED_USER, STAGNATION),
+        ]
+        for applies, reason, why in rules:
+            if applies:
+                return reason, why
         return _Reason.CONTINUE_ITERATING, None
+
+    def _stagnant(self, iterates: Sequence[Iterate]) -> bool:
+        if not 0 < self.patience < len(iterates):
+            return False
+        before, after = iterates[: -self.patience], iterates[-self.patience :]
+        lowest = min(each.value for each in before)
+        smallest = min(each.gradient_norm for each in before)
+        return all(
+            each.value >= lowest - 1e-15 * abs(lowest) and each.gradient_norm > 0.5 * smallest
+            for each in after
+        )
 
     def size_of(self, value: float, first: float) -> float:
         """Return F: the larger of |J| and its typical size (by default that of the first J)."""

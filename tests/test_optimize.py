@@ -12,6 +12,8 @@ import pytest
 from mpi4py import MPI
 from petsc4py import PETSc
 
+from closed import N, TARGET, Closed, mixed, quadratic, rosenbrock
+
 from daeosens.arrays import gather, scatter
 from daeosens.errors import InputError, OptionError, SolveError
 from daeosens.iterate import Iterate
@@ -20,65 +22,6 @@ from daeosens.optimizers import FIRST_ORDER as METHODS
 from daeosens.optimizers import REASONS, UNBOUNDED
 
 BOUNDED = [name for name in METHODS if name not in UNBOUNDED]
-
-
-class Closed:
-    """A functional from a formula on the whole of x, distributed over ``comm``."""
-
-    def __init__(self, formula, start, *, bounds=None, domain=None, comm=PETSc.COMM_SELF):
-        self.comm, self.formula, self.bounds_given, self.domain = comm, formula, bounds, domain
-        self.start_values = np.asarray(start, dtype=float)
-        self.points = []
-
-    def vector(self, values):
-        vec = PETSc.Vec().createMPI(len(self.start_values), comm=self.comm)
-        return scatter(np.broadcast_to(values, vec.getSize()), vec)
-
-    def start(self):
-        return self.vector(self.start_values)
-
-    def bounds(self):
-        return None if self.bounds_given is None else tuple(map(self.vector, self.bounds_given))
-
-    def value(self, x):
-        return self.value_and_gradient(x)[0]
-
-    def gradient(self, x):
-        return self.value_and_gradient(x)[1]
-
-    def value_and_gradient(self, x):
-        point = gather(x)
-        self.points.append(point)
-        if self.domain is not None and not self.domain(point):
-            raise SolveError(f"no solution at {point[0]:.2f}")
-        value, gradient = self.formula(point)
-        return float(value), self.vector(gradient)
-
-
-def rosenbrock(x, weight=100.0):
-    """Chained, minimum 0 at (1, ..., 1)."""
-    a, b = x[:-1], x[1:]
-    gradient = np.zeros_like(x)
-    gradient[:-1] = -4.0 * weight * a * (b - a * a) - 2.0 * (1.0 - a)
-    gradient[1:] += 2.0 * weight * (b - a * a)
-    return np.sum(weight * (b - a * a) ** 2 + (1.0 - a) ** 2), gradient
-
-
-N = 7
-WEIGHTS = 1.0 + np.arange(N) ** 2
-TARGET = np.linspace(-1.5, 1.5, N)
-
-
-def quadratic(x):
-    """Diagonal, minimum 0 at TARGET; within bounds at TARGET clipped."""
-    return 0.5 * np.sum(WEIGHTS * (x - TARGET) ** 2), WEIGHTS * (x - TARGET)
-
-
-def mixed(x):
-    """A coupled quadratic plus a Rosenbrock chain: not separable, minimum 0 at (1, ..., 1)."""
-    value, gradient = rosenbrock(x, weight=10.0)
-    sums = np.cumsum(x) - np.arange(1, len(x) + 1)
-    return value + 0.5 * np.sum(sums**2), gradient + np.cumsum(sums[::-1])[::-1]
 
 
 def far_rosenbrock(**extra):
