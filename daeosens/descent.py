@@ -212,8 +212,21 @@ class Descent:
     ) -> None:
         """Take the Hessian to x [n] and choose how well to solve with it, for TAO."""
         assert self.hessian is not None
-        self.hessian.move(x)
+        self.hessian.move(x, self._caution())
         tune(tao, self)
+
+    def _caution(self) -> float:
+        """Return what to add to the Hessian's diagonal beside a region without solutions.
+
+        Newton's direction would lead there again and again, each step half as long as the one
+        before.  With |g| / |s|, s the last step, the next one is about as long and turns towards
+        the gradient.
+        """
+        if len(self.iterates) < 2:
+            return 0.0
+        before, last = self.iterates[-2:]
+        failed = last.failed_solves > before.failed_solves
+        return last.gradient_norm / last.step if failed and last.step > 0.0 else 0.0
 
     def _count_failure(self, error: SolveError) -> None:
         self.failed_solves += 1

@@ -57,8 +57,8 @@ class HessianOperator:
         self.count = 0
         self.shifted = False
 
-    def move(self, x: PETSc.Vec) -> None:
-        """Go to another point, which also ends a shift."""
+    def move(self, x: PETSc.Vec, shift: float = 0.0) -> None:
+        """Go to another point with a shift in the place of any other."""
         moved = self.x is None or not x.equal(self.x)
         self.x = x.copy()
         if moved and self.whole is not None:
@@ -66,8 +66,8 @@ class HessianOperator:
             self.count += len(matrix)
             self.dense = 0.5 * (matrix + matrix.T)
             _check_finite(self.dense)
-        self.diagonal = 0.0
-        self.shifted = False
+        self.diagonal = shift / self.unit
+        self.shifted = shift > 0.0
 
     def apply(self, dx: PETSc.Vec) -> PETSc.Vec:
         """Return H dx in TAO's unit of J, without the shift."""

@@ -60,10 +60,9 @@ Kind: TypeAlias = Literal["exact", "gauss_newton"]
 DEFAULTS: Options = {
     # PETSc 3.26's choice tries five points along the gradient, 100 / |g| away and nearer: each a
     # forward solve, most of them wild.  The length of the first Newton step has the right scale.
-    **{f"tao_{family}_init_type": "direction" for family in ("nls", "ntr", "ntl", "bnk")},
+    **{f"tao_{family}_init_type": "direction" for family in ("nls", "ntr", "bnk")},
     # changes of J, relative to the first one, that are rounding: PETSc 3.26 has 1e-6 there
     "tao_ntr_epsilon": 4e-11,
-    "tao_ntl_epsilon": 4e-11,
 }
 
 
@@ -101,8 +100,8 @@ def minimize(
         Where to begin; not changed.  Default ``functional.start()``.
     method : str
         With the gradient only: "lmvm"; with bounds "blmvm" (large n), "bqnls" or "bncg" (least
-        memory).  With products with the Hessian: "nls", "ntr", "ntl"; with bounds "bnls", "bntr",
-        "bntl" (line search, trust region, both).  Least squares, with or without bounds: "brgn"
+        memory).  With products with the Hessian: "nls" (line search), "ntr" (trust region); with
+        or without bounds "bnls", "bntr", "bntl" (both).  Least squares, with or without bounds: "brgn"
         (Gauss-Newton), "pounders" (no derivatives, few variables of similar size).
     bounds : (lower, upper), optional
         Each a Vec or array [n], one number, or None.  Default ``functional.bounds()``.

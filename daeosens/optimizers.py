@@ -15,20 +15,23 @@ METHODS: Mapping[str, str] = {
     "bncg": "nonlinear conjugate gradients with bounds",
     "nls": "Newton with line search",
     "ntr": "Newton with trust region",
-    "ntl": "Newton with trust region, then line search",
     "bnls": "Newton active set with bounds and line search",
     "bntr": "Newton active set with bounds and trust region",
     "bntl": "Newton active set with bounds, trust region, then line search",
     "brgn": "Gauss-Newton on the residual, with bounds",
     "pounders": "least squares by models, without derivatives, with bounds",
 }
-UNBOUNDED = ("lmvm", "nls", "ntr", "ntl")
+UNBOUNDED = ("lmvm", "nls", "ntr")
 """PETSc 3.26: TAO types that ignore bounds, with no more than an -info message."""
 
-NEWTON = ("nls", "ntr", "ntl", "bnls", "bntr", "bntl")
-"""They take products with the Hessian."""
+NEWTON = ("nls", "ntr", "bnls", "bntr", "bntl")
+"""They take products with the Hessian.
 
-TRUST_REGION = ("ntr", "ntl", "bntr", "bntl")
+PETSc 3.26: NTL solves with a quasi-Newton matrix just where it has none, a segmentation fault.
+Without bounds BNTL is the same method, and sound.
+"""
+
+TRUST_REGION = ("ntr", "bntr", "bntl")
 """They ask for values alone, and for the gradient where they accept a step."""
 
 LEAST_SQUARES = ("brgn", "pounders")

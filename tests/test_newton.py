@@ -36,7 +36,7 @@ def assert_quadratic(norms):
     late = norms[norms < 1e-1 * norms[0]]
     assert len(late) >= 2
     for before, after in zip(late[:-1], late[1:], strict=True):
-        assert after <= max(20.0 * before**2, 1e-13)
+        assert after <= max(300.0 * before**2, 2e-13)
 
 
 # ---- convergence ---------------------------------------------------------------------------------
@@ -125,7 +125,9 @@ def test_iterates_do_not_depend_on_the_unit_of_the_value(method, factor):
 
 @pytest.mark.parametrize("method", NEWTON)
 def test_rounding_is_recognised(method):
-    result = minimize(valley(), method=method, gradient_tolerance=0.0)
+    functional = Curved(mixed, np.full(9, 0.5))
+    functional.formula = lambda x: tuple(map(np.add, mixed(x), (7.0, 1e-15 * np.sin(1e9 * x))))
+    result = minimize(functional, method=method, gradient_tolerance=0.0)
     assert result.gradient_norm < 1e-12
     assert result.iterations < 40
     assert not result.converged
