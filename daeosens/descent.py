@@ -52,7 +52,9 @@ class Descent:
     functional : Functional
         J.
     method : str
-        TAO type.
+        What the user has chosen.
+    algorithm : str
+        TAO type that minimises: the method, or its subsolver's.
     limits : (Vec, Vec) or None
         Lower and upper bounds [n].
     stopping : Stopping
@@ -72,13 +74,14 @@ class Descent:
     -----
     ``gradient`` [n] belongs to ``x``; ``trial`` is the last evaluation that succeeded.
 
-    TAO's Newton methods are given J / ``unit``, a power of 2 near the first |J|: PETSc 3.26, NTR and
-    NTL accept any step that changes J by less than 1e-6, the BNK family by less than 4e-11 max(1,
+    TAO's Newton methods are given J / ``unit``, a power of 2 near the first |J|: PETSc 3.26, NTR
+    accepts any step that changes J by less than 1e-6, the BNK family by less than 4e-11 max(1,
     |J|), and all shift an indefinite Hessian by 1e-4 or more, whatever the units of J.
     """
 
     functional: Functional
     method: str
+    algorithm: str
     limits: Bounds | None
     stopping: Stopping
     x: PETSc.Vec
@@ -97,6 +100,7 @@ class Descent:
     relaxed: bool = False
     resuming: bool = False
     resumed_at: int = -1
+    notes: list[str] = field(default_factory=list[str])
     unit: float = 0.0
     idle: int = 0
 
@@ -114,12 +118,12 @@ class Descent:
         """
         given = PETSc.Options()
         self.monotone = not given.hasName("tao_ls_armijo_memory_size")
-        if self.method not in NEWTON or given.hasName("tao_fmin"):
+        if self.hessian is None or given.hasName("tao_fmin"):
             self._measure(1.0)
         tao.setTolerances(0.0, 0.0, 0.0)
         tao.setMaximumIterations(PETSc.UNLIMITED)
         tao.setObjectiveGradient(self.evaluate)
-        if self.method in TRUST_REGION:
+        if self.algorithm in TRUST_REGION:
             tao.setObjective(self.objective)
             tao.setGradient(self.slope)
         tao.setMonitor(self.accept)
@@ -135,9 +139,9 @@ class Descent:
         """
         self.scope = scope
         while True:
-            _solve(tao)
+            solve(tao)
             reason: Any = tao.getConvergedReason()
-            stuck = self.resumed_at == len(self.iterates) or self.method in NEWTON
+            stuck = self.resumed_at == len(self.iterates) or self.algorithm in NEWTON
             if reason != _Reason.DIVERGED_LS_FAILURE or not self.failed_in_search or stuck:
                 return reason
             assert self.gradient is not None
@@ -297,7 +301,7 @@ class Descent:
         if self.relaxed:
             self._relax(tao, relaxed=False)
         x = tao.getSolution()
-        if self.method in NEWTON and not self.resuming and self._stayed(tao, x):
+        if self.algorithm in NEWTON and not self.resuming and self._stayed(tao, x):
             return
         trial = self.trial
         assert trial is not None
@@ -305,7 +309,7 @@ class Descent:
         if self.resuming:
             self.resuming = False
             self.gradient = trial.gradient
-            self._decide(tao, math.nan)
+            self.decide(tao, math.nan)
             return
         gradient_norm = projected_norm(x, trial.gradient, self.limits)
         if self.iterates and self._worthless(tao, trial.value, gradient_norm):
@@ -322,13 +326,17 @@ class Descent:
         number = len(self.iterates)
         iterate = Iterate(number, trial.value, gradient_norm, step, *counts, products)
         self.iterates.append(iterate)
-        if self.scope is not None and iterate.iteration == 1:
+        self.tell(tao)
+        self.decide(tao, promised)
+
+    def tell(self, tao: PETSc.TAO) -> None:
+        """Save and report the last iterate; after a first step, all options must have been read."""
+        if self.scope is not None and len(self.iterates) == 2:
             self.scope.check_used(final=True)
         if self.save is not None:
             self.save(self, tao)
         if self.report is not None:
-            self.report(iterate, self.x)
-        self._decide(tao, promised)
+            self.report(self.iterates[-1], self.x)
 
     def _stayed(self, tao: PETSc.TAO, x: PETSc.Vec) -> bool:
         """Say whether x [n] is still the last iterate, and end what stays for ever.
@@ -341,14 +349,14 @@ class Descent:
             return False
         self.idle += 1
         trust: Any = tao.getCurrentTrustRegionRadius()
-        if self.method not in TRUST_REGION or self.idle > 30 or trust < 1e-16 * norm(x):
+        if self.algorithm not in TRUST_REGION or self.idle > 30 or trust < 1e-16 * norm(x):
             reason: Any = _Reason.DIVERGED_TR_REDUCTION
-            if self.method not in TRUST_REGION:
+            if self.algorithm not in TRUST_REGION:
                 reason = _Reason.DIVERGED_LS_FAILURE
             tao.setConvergedReason(reason)
         return True
 
-    def _decide(self, tao: PETSc.TAO, promised: float) -> None:
+    def decide(self, tao: PETSc.TAO, promised: float) -> None:
         """Tell TAO whether to stop at the last iterate."""
         assert self.gradient is not None
         size = self.stopping.size_of(self.iterates[-1].value, self.iterates[0].value)
@@ -379,7 +387,7 @@ class Descent:
         point, or with its value, instead of the last iterate: J rises.  And More-Thuente lets it
         stay or rise by a relative 1e-10, beside failed solves for ever.
         """
-        if self.method in TRUST_REGION:
+        if self.algorithm in TRUST_REGION:
             return False
         line_search = tao.getLineSearch().getType()
         if line_search != MORE_THUENTE and not (line_search == ARMIJO and self.monotone):
@@ -405,7 +413,7 @@ def tune(tao: PETSc.TAO, descent: Descent) -> None:
     ksp.setTolerances(rtol=forcing(first.gradient_norm, last.gradient_norm, target))
 
 
-def _solve(tao: PETSc.TAO) -> None:
+def solve(tao: PETSc.TAO) -> None:
     """Run TAO, and let an exception of a callback out as it was raised.
 
     petsc4py 3.26 wraps it: a PETSc.Error with code 101 caused by it, once for each level.

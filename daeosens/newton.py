@@ -22,9 +22,10 @@ Preconditioner: TypeAlias = "str | PETSc.Mat | Product"
 n products (or ``functional.hessian``), and its eigenvalues in absolute value: Newton's equations
 are solved directly, which ill-conditioned ones need (PETSc 3.26: STCG, NASH and GLTR stop after n
 steps, converged or not).  "lmvm": PETSc's limited-memory matrix, learnt from the gradients, one
-pair an iterate.  "none".  A Mat [n, n]: its product approximates H^-1 r (a prior's covariance).  A callable (x, r) -> Vec [n]: the same,
-and it may follow x.  Either must be symmetric, positive definite, and linear in r.  Where bounds
-are active, r is zero there and only the other entries of the answer are taken.
+pair an iterate.  "none".  A Mat [n, n]: its product approximates H^-1 r (a prior's covariance).  A
+callable (x, r) -> Vec [n]: the same, and it may follow x.  Both must be symmetric, positive
+definite, and linear in r.  Where bounds are active, r is zero there and only the other entries of
+the answer are taken.
 """
 
 FEW = 20
@@ -175,7 +176,8 @@ class UserPreconditioner:
 
 def newton_matrix(operator: HessianOperator, x: PETSc.Vec) -> PETSc.Mat:
     """Return the shell Mat [n, n] of an operator, laid out like x [n]."""
-    return _shell(x.comm, x.getSizes(), operator)
+    sizes: Any = x.getSizes()
+    return _shell(x.comm, sizes, operator)
 
 
 def checked_preconditioner(given: object, x: PETSc.Vec) -> str | Product:
@@ -216,7 +218,8 @@ def checked_preconditioner(given: object, x: PETSc.Vec) -> str | Product:
 def set_preconditioner(tao: PETSc.TAO, chosen: str | Product, operator: HessianOperator) -> None:
     """Give a preconditioner to the Krylov solver of a TAO."""
     ksp = tao.getKSP()
-    ksp.setNormType(PETSc.KSP.NormType.UNPRECONDITIONED)  # that of the gradient, as the forcing is
+    unpreconditioned: Any = PETSc.KSP.NormType.UNPRECONDITIONED
+    ksp.setNormType(unpreconditioned)  # that of the gradient, as the forcing is
     pc = ksp.getPC()
     if isinstance(chosen, str) and chosen != "dense":
         pc.setType(chosen)
@@ -272,7 +275,8 @@ def _check_finite(values: Array | float) -> None:
 
 def _shell(comm: PETSc.Comm, sizes: tuple[int, int], context: object) -> PETSc.Mat:
     mat = PETSc.Mat().createPython((sizes, sizes), context, comm=comm)
-    mat.setOption(PETSc.Mat.Option.SYMMETRIC, True)
+    symmetric: Any = PETSc.Mat.Option.SYMMETRIC
+    mat.setOption(symmetric, True)
     mat.setUp()
     mat.assemble()
     return mat

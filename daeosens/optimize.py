@@ -16,14 +16,17 @@ import numpy as np
 import numpy.typing as npt
 from petsc4py import PETSc
 
+from daeosens import least_squares, pounders
 from daeosens.arrays import guarded, read
 from daeosens.descent import Descent
 from daeosens.errors import InputError, OptionError, nearest, together
 from daeosens.functional import Functional, HasDenseHessian, HasTypical
 from daeosens.iterate import HEADING, Iterate, Progress, Result, history_of
+from daeosens.least_squares import GaussNewton, Regularized
 from daeosens.newton import (
     HessianOperator,
     Preconditioner,
+    Product,
     checked_preconditioner,
     dense_by_products,
     newton_matrix,
@@ -39,7 +42,7 @@ from daeosens.optimizers import (
     check_abilities,
     listed,
 )
-from daeosens.options import Options, scoped_options, validate_names
+from daeosens.options import Options, Scope, scoped_options, validate_names
 from daeosens.starting import (
     Bound,
     Bounds,
@@ -176,6 +179,8 @@ def minimize(
     stopping = _scales(Stopping(), functional, typical, x, needed=scaled_gradient_tolerance > 0.0)
     stopping = replace(
         stopping,
+        gradient=gradient_tolerance,
+        by_first=relative_gradient_tolerance,
         value=value_tolerance,
         scaled_gradient=scaled_gradient_tolerance,
         predicted_decrease=predicted_decrease_tolerance,
@@ -183,44 +188,107 @@ def minimize(
     )
     views = {name: value for name, value in chosen.items() if "view" in name}
     others = {name: value for name, value in chosen.items() if "view" not in name}
-    tao = PETSc.TAO().create(functional.comm)
-    copy: PETSc.Vec = x.copy()
+    with scoped_options(code=views), scoped_options(code=others) as scope:
+        method = _chosen_method(method, limits)
+        check_abilities(functional, method, hessian, bounded=limits is not None)
+        report = _reporter(progress, functional.comm)
+        descent = Descent(functional, method, method, limits, stopping, x.copy(), report)
+        try:
+            with scoped_options(defaults=_prepare(descent, x)):
+                reason = _run(descent, x, scope, stopping, inverse, hessian)
+        except BaseException:
+            descent.x.destroy()
+            raise
+        finally:
+            x.destroy()
+    return _result(descent, reason, time.perf_counter() - begin)
+
+
+def _prepare(descent: Descent, x: PETSc.Vec) -> Options:
+    """Complete a descent by what its method asks for, and return the defaults of its options."""
+    if descent.method == "pounders":
+        return {pounders.DELTA: pounders.first_step(x, descent.limits)}
+    if descent.method != "brgn":
+        return DEFAULTS
+    descent.algorithm = least_squares.chosen_algorithm()
+    plain = descent.functional
+    descent.functional = least_squares.regularized(plain)
+    options = least_squares.PLAIN if descent.functional is plain else {}
+    return {**least_squares.DEFAULTS, **options}
+
+
+def _run(
+    descent: Descent,
+    x: PETSc.Vec,
+    scope: Scope,
+    stopping: Stopping,
+    inverse: str | Product,
+    hessian: Kind,
+) -> int:
+    """Make a TAO, run it from x, and return its reason to stop."""
+    alone = descent.method == "pounders"
+    tao = PETSc.TAO().create(PETSc.COMM_SELF if alone else x.comm)
     matrix: PETSc.Mat | None = None
     try:
-        with scoped_options(code=views), scoped_options(defaults=DEFAULTS, code=others) as scope:
-            method = _chosen_method(method, limits)
-            check_abilities(functional, method, hessian, bounded=limits is not None)
-            report = _reporter(progress, functional.comm)
-            stopping = replace(stopping, patience=5 if method in NEWTON else 0)
-            descent = Descent(functional, method, limits, stopping, copy, report)
-            tao.setType(method)
-            tao.setTolerances(gradient_tolerance, 0.0, relative_gradient_tolerance)
-            # TAO 3.26 gives up after 4000 evaluations with some types, without being asked to
-            tao.setMaximumFunctionEvaluations(PETSc.UNLIMITED)
-            tao.setSolution(x)
-            if limits is not None:
-                tao.setVariableBounds(limits)
-            if method in NEWTON:
-                dense = inverse == "dense"
-                descent.hessian = _operator(functional, hessian, dense=dense)
-                matrix = newton_matrix(descent.hessian, x)
-                tao.setHessian(descent.move_hessian, matrix)
-                set_preconditioner(tao, inverse, descent.hessian)
+        tao.setType(descent.method)
+        tao.setTolerances(stopping.gradient, 0.0, stopping.by_first)
+        # TAO 3.26 gives up after 4000 evaluations with some types, without being asked to
+        tao.setMaximumFunctionEvaluations(PETSc.UNLIMITED)
+        if alone:
             _read_options(tao)
             descent.stopping = _tolerances_of(tao, stopping)
-            descent.attach(tao)
-            tao.setUp()
-            scope.check_used()
-            reason = descent.run(tao, x, scope)
-        return _result(descent, reason, time.perf_counter() - begin)
-    except BaseException:
-        copy.destroy()
-        raise
+            return pounders.run(tao, descent, x, scope)
+        tao.setSolution(x)
+        if descent.limits is not None:
+            tao.setVariableBounds(descent.limits)
+        solver = tao
+        curvature: GaussNewton | None = None
+        if descent.method == "brgn":
+            solver = tao.getBRGNSubsolver()
+            solver.setType(descent.algorithm)
+            functional: Any = descent.functional
+            curvature = GaussNewton(getattr(functional, "functional", functional))
+        if descent.algorithm in NEWTON and not isinstance(descent.functional, Regularized):
+            dense = inverse == "dense"
+            descent.stopping = stopping = replace(stopping, patience=5)
+            descent.hessian = (
+                _operator(descent.functional, hessian, dense=dense)
+                if curvature is None
+                else least_squares.operator_of(curvature, dense=dense)
+            )
+            matrix = newton_matrix(descent.hessian, x)
+            set_preconditioner(solver, inverse, descent.hessian)
+        elif curvature is not None:
+            if isinstance(inverse, str):
+                solver.getKSP().getPC().setType("lmvm" if inverse == "lmvm" else "none")
+            else:
+                raise InputError(
+                    "preconditioner: not with a regularisation of BRGN",
+                    expected='"auto", "none" or "lmvm"',
+                )
+        _read_options(tao)
+        descent.stopping = _tolerances_of(tao, stopping)
+        scope.check_used()
+        if curvature is not None and matrix is None:
+            least_squares.give_residual(tao, descent, x, curvature)
+        elif curvature is not None and matrix is not None:
+            least_squares.give_nothing(tao, matrix, x)
+        if solver is not tao:
+            tao.setUp()  # which gives the subsolver callbacks of its own
+        descent.attach(solver)
+        if matrix is not None:
+            solver.setHessian(descent.move_hessian, matrix)
+        tao.setUp()
+        scope.check_used()
+        reason = descent.run(tao, x, scope)
+        if curvature is not None:
+            sweep = getattr(curvature.functional, "residual_sweep", "a sweep of its own")
+            descent.notes.append(f"{curvature.count} residual Jacobians by {sweep}")
+        return reason
     finally:
         tao.destroy()
         if matrix is not None:
             matrix.destroy()
-        x.destroy()
 
 
 def _operator(functional: Functional, hessian: Kind, *, dense: bool) -> HessianOperator:
@@ -313,15 +381,16 @@ def _newton_complaints(
     complaints: list[str] = []
     if hessian not in PRODUCTS:
         complaints.append(f"hessian = {hessian!r}; expected: {listed(PRODUCTS)}")
-    if method in NEWTON or method not in METHODS:
+    if method not in METHODS:
         return complaints
-    for name, is_default in (
-        ("hessian", hessian == "exact"),
-        ("preconditioner", isinstance(preconditioner, str) and preconditioner == "auto"),
-        ("predicted_decrease_tolerance", predicted == 0.0),
+    solvers = (*NEWTON, "brgn")
+    for name, is_default, users in (
+        ("hessian", hessian == "exact", NEWTON),
+        ("preconditioner", isinstance(preconditioner, str) and preconditioner == "auto", solvers),
+        ("predicted_decrease_tolerance", predicted == 0.0, solvers),
     ):
-        if not is_default:
-            complaints.append(f'{name}: not used by method "{method}", but by {listed(NEWTON)}')
+        if not is_default and method not in users:
+            complaints.append(f'{name}: not used by method "{method}", but by {listed(users)}')
     return complaints
 
 
@@ -389,4 +458,5 @@ def _result(descent: Descent, reason: int, seconds: float) -> Result:
         seconds=seconds,
         history=history_of(descent.iterates),
         hessian_products=0 if descent.hessian is None else descent.hessian.count,
+        notes=tuple(descent.notes),
     )

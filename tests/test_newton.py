@@ -4,7 +4,7 @@ import traceback
 
 import numpy as np
 import pytest
-from closed import N, TARGET, Closed, Curved, mixed, quadratic, rosenbrock, rosenbrock_hessian
+from closed import TARGET, Closed, Curved, N, mixed, quadratic, rosenbrock, rosenbrock_hessian
 from mpi4py import MPI
 from petsc4py import PETSc
 

@@ -9,12 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from closed import TARGET, Closed, N, mixed, quadratic, rosenbrock
 from mpi4py import MPI
 from petsc4py import PETSc
 
-from closed import N, TARGET, Closed, mixed, quadratic, rosenbrock
-
-from daeosens.arrays import gather, scatter
+from daeosens.arrays import gather
 from daeosens.errors import InputError, OptionError, SolveError
 from daeosens.iterate import Iterate
 from daeosens.optimize import minimize
