@@ -58,7 +58,7 @@ class GaussNewton:
 
     def whole(self, x: PETSc.Vec) -> Array:
         """Return R^T R [n, n] on every rank."""
-        rows: Array = np.asarray(self.at(x).getDenseArray())
+        rows: Any = self.at(x).getDenseArray()
         return x.comm.tompi4py().allreduce(rows.T @ rows, op=MPI.SUM)
 
 
@@ -195,7 +195,8 @@ def give_residual(tao: PETSc.TAO, descent: Descent, x: PETSc.Vec, curvature: Gau
         else descent.functional
     )
     start = residual_at_start(functional, x)
-    jacobian = PETSc.Mat().createDense((start.getSizes(), x.getSizes()), comm=x.comm)
+    sizes: Any = (start.getSizes(), x.getSizes())
+    jacobian = PETSc.Mat().createDense(sizes, comm=x.comm)
     jacobian.setUp()
     jacobian.assemble()
 

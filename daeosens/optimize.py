@@ -104,8 +104,8 @@ def minimize(
     method : str
         With the gradient only: "lmvm"; with bounds "blmvm" (large n), "bqnls" or "bncg" (least
         memory).  With products with the Hessian: "nls" (line search), "ntr" (trust region); with
-        or without bounds "bnls", "bntr", "bntl" (both).  Least squares, with or without bounds: "brgn"
-        (Gauss-Newton), "pounders" (no derivatives, few variables of similar size).
+        or without bounds "bnls", "bntr", "bntl" (both).  Least squares, with or without bounds:
+        "brgn" (Gauss-Newton), "pounders" (no derivatives, few variables of similar size).
     bounds : (lower, upper), optional
         Each a Vec or array [n], one number, or None.  Default ``functional.bounds()``.
     gradient_tolerance : float
@@ -213,7 +213,7 @@ def _prepare(descent: Descent, x: PETSc.Vec) -> Options:
     descent.algorithm = least_squares.chosen_algorithm()
     plain = descent.functional
     descent.functional = least_squares.regularized(plain)
-    options = least_squares.PLAIN if descent.functional is plain else {}
+    options: Options = least_squares.PLAIN if descent.functional is plain else {}
     return {**least_squares.DEFAULTS, **options}
 
 

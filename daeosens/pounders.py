@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens.arrays import Array, gather, norm, read, scatter
+from daeosens.arrays import Array, gather, norm, read, scatter, write
 from daeosens.descent import Descent, solve
 from daeosens.errors import InputError, SolveError
 from daeosens.functional import HasResidual
@@ -46,7 +46,7 @@ class Models:
         """
         point = read(x).copy()
         if self.known is not None and np.array_equal(self.known[0], point):
-            values.setArray(self.known[1])
+            write(values, self.known[1])
             return
         self.descent.evaluations += 1
         try:
@@ -56,11 +56,11 @@ class Models:
         except SolveError:
             assert self.largest is not None  # the start has been evaluated
             self.descent.failed_solves += 1
-            values.setArray(2.0 * self.largest)
+            write(values, 2.0 * self.largest)
             return
         if self.largest is None or result @ result > self.largest @ self.largest:
             self.largest = result
-        values.setArray(result)
+        write(values, result)
 
     def accept(self, tao: PETSc.TAO) -> None:
         """Record a better point and decide whether to stop; TAO's monitor.
@@ -70,6 +70,7 @@ class Models:
         """
         descent = self.descent
         squares: Any
+        reason: Any
         _, squares, shown, _, _, reason = tao.getSolutionStatus()
         if reason != _Reason.CONTINUE_ITERATING:
             return
@@ -122,7 +123,8 @@ def run(tao: PETSc.TAO, descent: Descent, x: PETSc.Vec, scope: Scope) -> int:
 
 
 def _alone(vec: PETSc.Vec) -> PETSc.Vec:
-    return PETSc.Vec().createWithArray(gather(vec), comm=PETSc.COMM_SELF)
+    values: Any = gather(vec)
+    return PETSc.Vec().createWithArray(values, comm=PETSc.COMM_SELF)
 
 
 def first_step(x: PETSc.Vec, limits: Bounds | None) -> float:
