@@ -11,7 +11,7 @@ from typing import Any
 from petsc4py import PETSc
 
 from daeosens.arrays import dot, norm
-from daeosens.errors import SolveError
+from daeosens.errors import InputError, SolveError
 from daeosens.functional import Functional
 from daeosens.iterate import Iterate, Progress
 from daeosens.newton import HessianOperator, forcing
@@ -100,6 +100,7 @@ class Descent:
     relaxed: bool = False
     resuming: bool = False
     resumed_at: int = -1
+    continued: bool = False
     notes: list[str] = field(default_factory=list[str])
     unit: float = 0.0
     idle: int = 0
@@ -234,7 +235,7 @@ class Descent:
 
     def _count_failure(self, error: SolveError) -> None:
         self.failed_solves += 1
-        if not self.iterates:
+        if self.gradient is None:
             raise SolveError(
                 f"the functional cannot be evaluated at the start: {error}",
                 remedy="another x0, or smaller steps",
@@ -309,6 +310,7 @@ class Descent:
         if self.resuming:
             self.resuming = False
             self.gradient = trial.gradient
+            self.check_continued(trial.value)
             self.decide(tao, math.nan)
             return
         gradient_norm = projected_norm(x, trial.gradient, self.limits)
@@ -328,6 +330,18 @@ class Descent:
         self.iterates.append(iterate)
         self.tell(tao)
         self.decide(tao, promised)
+
+    def check_continued(self, value: float) -> None:
+        """Refuse to continue from a file in which J was another one."""
+        first, last = self.iterates[0].value, self.iterates[-1].value
+        if self.continued and abs(value - last) > 1e-6 * abs(last) + 1e-12 * abs(first):
+            raise InputError(
+                f"restart: the file is of another problem; value {last:.12g} at its last iterate, "
+                f"{value:.12g} here",
+                expected="the same functional as when it was written",
+                remedy="another file name",
+            )
+        self.continued = False
 
     def tell(self, tao: PETSc.TAO) -> None:
         """Save and report the last iterate; after a first step, all options must have been read."""
@@ -372,7 +386,8 @@ class Descent:
         """
         if self.stopping.predicted_decrease <= 0.0 or self.gradient is None:
             return math.nan
-        full: Any = tao.getSolutionStatus()[4]
+        # PETSc 3.26: NTR shows its radius there
+        full: Any = 1.0 if self.algorithm == "ntr" else tao.getSolutionStatus()[4]
         krylov: Any = tao.getKSP().getConvergedReason()
         good = (PETSc.KSP.ConvergedReason.CONVERGED_RTOL, PETSc.KSP.ConvergedReason.CONVERGED_ATOL)
         if full < 1.0 or krylov not in good:

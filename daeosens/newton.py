@@ -68,7 +68,7 @@ class HessianOperator:
             self.dense = 0.5 * (matrix + matrix.T)
             _check_finite(self.dense)
         self.diagonal = shift / self.unit
-        self.shifted = shift > 0.0
+        self.shifted = False
 
     def apply(self, dx: PETSc.Vec) -> PETSc.Vec:
         """Return H dx in TAO's unit of J, without the shift."""

@@ -10,6 +10,7 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal, TypeAlias, cast
 
 import numpy as np
@@ -43,6 +44,7 @@ from daeosens.optimizers import (
     listed,
 )
 from daeosens.options import Options, Scope, scoped_options, validate_names
+from daeosens.restart import Keeper, identity_of, load, options_for, resume
 from daeosens.starting import (
     Bound,
     Bounds,
@@ -132,7 +134,8 @@ def minimize(
     max_iterations : int
         Stop after so many (tao_max_it).
     restart : path, optional
-        Save each accepted iterate there, and continue from what is there already.
+        An HDF5 file.  Each accepted iterate is saved there, and a later call continues from it; x0
+        is then of no account.  ``Result.notes`` says whether exactly so, or what TAO starts anew.
     options : mapping, optional
         PETSc options without the dash: ``{"tao_ls_max_funcs": 50}``.  The command line wins.
     progress : bool or callable, optional
@@ -194,7 +197,12 @@ def minimize(
         report = _reporter(progress, functional.comm)
         descent = Descent(functional, method, method, limits, stopping, x.copy(), report)
         try:
-            with scoped_options(defaults=_prepare(descent, x)):
+            defaults = dict(_prepare(descent, x))
+            if restart is not None:
+                kind = inverse if isinstance(inverse, str) else "user"
+                words = {"hessian": hessian, "preconditioner": kind}
+                defaults.update(_continue(descent, x, Path(restart), words, progress is True))
+            with scoped_options(defaults=defaults):
                 reason = _run(descent, x, scope, stopping, inverse, hessian)
         except BaseException:
             descent.x.destroy()
@@ -215,6 +223,25 @@ def _prepare(descent: Descent, x: PETSc.Vec) -> Options:
     descent.functional = least_squares.regularized(plain)
     options: Options = least_squares.PLAIN if descent.functional is plain else {}
     return {**least_squares.DEFAULTS, **options}
+
+
+def _continue(
+    descent: Descent, x: PETSc.Vec, path: Path, words: Mapping[str, str], tell: bool
+) -> Options:
+    """Save a descent's iterates to a file, from where that is, and return options for TAO."""
+    identity = identity_of(descent.method, x, descent.limits, words)
+    saved = load(path, identity, x.comm)
+    keeper = Keeper(path, identity, learns=words["preconditioner"] == "lmvm")
+    descent.save = keeper.save
+    if saved is None:
+        return {}
+    keeper.active = saved.active
+    note = resume(descent, saved, x, path)
+    descent.notes.append(note)
+    if tell and x.comm.rank == 0:
+        sys.stdout.write(f"{note}\n{HEADING}\n")
+        sys.stdout.flush()
+    return options_for(saved, descent)
 
 
 def _run(
@@ -256,6 +283,8 @@ def _run(
                 if curvature is None
                 else least_squares.operator_of(curvature, dense=dense)
             )
+            if descent.iterates:
+                descent.hessian.count = descent.iterates[-1].hessian_products
             matrix = newton_matrix(descent.hessian, x)
             set_preconditioner(solver, inverse, descent.hessian)
         elif curvature is not None:

@@ -42,7 +42,7 @@ MEMORY: Mapping[str, str] = {
     "blmvm": "quasi-Newton memory",
     "bqnls": "quasi-Newton memory",
     "bncg": "conjugate direction",
-    "brgn": "limited-memory preconditioner and trust radius",
+    "brgn": "trust radius and damping",
     "pounders": "model and its radius",
 }
 """What a continued run cannot take over from the file, by method; Newton methods: see restart."""

@@ -110,6 +110,8 @@ def run(tao: PETSc.TAO, descent: Descent, x: PETSc.Vec, scope: Scope) -> int:
     start = gather(residual_at_start(functional, x))
     descent.evaluations += 1
     models.largest, models.known = start, (gather(x), start)
+    if descent.iterates:
+        descent.check_continued(0.5 * float(start @ start))
     tao.setSolution(_alone(x))
     if descent.limits is not None:
         tao.setVariableBounds((_alone(descent.limits[0]), _alone(descent.limits[1])))

@@ -397,6 +397,8 @@ def test_same_history_on_any_number_of_ranks(method, inverse):
     assert alone.converged
     np.testing.assert_allclose(gather(spread.x), alone.x.getArray(), rtol=0, atol=1e-9)
     n = min(len(spread.history.value), len(alone.history.value)) - 1
+    # on one rank, with x0 changed by 1e-15, "lmvm" with "bntl" differs by 1e-5 from iterate 5 on
+    n = min(n, 4) if inverse == "lmvm" else n
     np.testing.assert_allclose(
         spread.history.value[:n], alone.history.value[:n], rtol=1e-7, atol=1e-13
     )
