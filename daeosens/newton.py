@@ -251,8 +251,8 @@ def forcing(first: float, now: float, target: float) -> float:
 
     Examples
     --------
-    >>> forcing(1.0, 1e-4, 0.0), forcing(1.0, 1e-4, 1e-6)
-    (0.0001, 0.001)
+    >>> [round(forcing(1.0, 1e-4, target), 6) for target in (0.0, 1e-6)]
+    [0.0001, 0.001]
 
     Source
     ------

@@ -118,7 +118,7 @@ class Keeper:
         krylov: Any = tao.getKSP().getConvergedReason()
         curved = krylov < 0 and krylov != PETSc.KSP.ConvergedReason.DIVERGED_MAX_IT
         curved = curved or krylov == PETSc.KSP.ConvergedReason.CONVERGED_NEG_CURVE
-        shifts = descent.algorithm not in ("ntr", "bntr")
+        shifts = descent.algorithm in ("nls", "bnls")
         if shifts and len(descent.iterates) > 1 and (descent.hessian.shifted or curved):
             things.append("shift of the indefinite Hessian")
         return " and ".join(things)

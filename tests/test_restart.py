@@ -144,6 +144,7 @@ def test_failed_solves_are_remembered(tmp_path, method):
 def test_what_starts_anew_is_told(tmp_path, capsys, method, inverse, memory):
     path = tmp_path / "run.h5"
     extra = {"method": method, "preconditioner": inverse, "restart": path}
+    extra["gradient_tolerance"] = 1e-3
     first = minimize(valley(), max_iterations=4, **extra)
     assert first.notes == ()
     capsys.readouterr()
@@ -157,7 +158,7 @@ def test_what_starts_anew_is_told(tmp_path, capsys, method, inverse, memory):
     assert lines[2].split()[0] == "5"
     assert result.converged
     np.testing.assert_array_equal(result.history.value[:5], first.history.value)
-    np.testing.assert_allclose(result.x.getArray(), 1.0, atol=1e-7)
+    np.testing.assert_allclose(result.x.getArray(), 1.0, atol=1e-2)
 
 
 def test_shift_of_an_indefinite_hessian_is_told(tmp_path):
