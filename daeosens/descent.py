@@ -16,20 +16,10 @@ from daeosens.functional import Functional
 from daeosens.iterate import Iterate, Progress
 from daeosens.newton import HessianOperator, forcing
 from daeosens.optimizers import NEWTON, TRUST_REGION
-from daeosens.options import Scope, scoped_options
+from daeosens.options import Scope
 from daeosens.starting import Bounds
 from daeosens.stopping import Stopping, projected_norm
-
-MORE_THUENTE, ARMIJO = "more-thuente", "armijo"
-"""TAO's line searches that can come back from a failed solve."""
-
-CURVATURE = "tao_ls_gtol"
-
-CLIFF = 1e250
-"""Value of J that trust regions are shown where a solve fails.
-
-PETSc 3.26: BNTR and BNTL end with an error at infinity; NTR and NTL would take it.
-"""
+from daeosens.walls import ARMIJO, CLIFF, MORE_THUENTE, relax, wall
 
 _Reason = PETSc.TAO.ConvergedReason
 
@@ -245,52 +235,20 @@ class Descent:
         self, tao: PETSc.TAO, x: PETSc.Vec, gradient: PETSc.Vec, error: SolveError
     ) -> float:
         """Give TAO what makes its line search come back from a failed solve."""
-        line_search = tao.getLineSearch().getType()
-        if line_search == MORE_THUENTE:
+        search = tao.getLineSearch()
+        if search.getType() == MORE_THUENTE:
             if not self.relaxed:
-                self._relax(tao, relaxed=True)
-            return self._wall(x, gradient)
-        if line_search == ARMIJO:
+                relax(search, relaxed=True)
+                self.relaxed = True
+            assert self.gradient is not None
+            return wall(x, gradient, self.x, self.iterates[-1].value, self.gradient)
+        if search.getType() == ARMIJO:
             return math.inf  # it halves the step, and does not look at the gradient
         raise SolveError(
-            f'a forward solve failed, from which the line search "{line_search}" cannot come back: '
-            f"{error}",
+            "a forward solve failed, from which the line search "
+            f'"{search.getType()}" cannot come back: {error}',
             expected=f'tao_ls_type "{MORE_THUENTE}" or "{ARMIJO}"',
         ) from error
-
-    def _wall(self, x: PETSc.Vec, gradient: PETSc.Vec) -> float:
-        """Return a value, and fill ``gradient`` [n], that turn a More-Thuente search back.
-
-        Infinity would end it (PETSc 3.26: the cubic through an infinite value is not a number,
-        the step becomes 0 and the search fails).  A steep rise from the last iterate x_k is as
-        good: with J_k + r and slope (1 + 6 r/d) d, d = |dJ_k (x - x_k)|, the cubic has its minimum
-        halfway, so that the next trial lies at 1/4 to 1/2 of the failed step.  r >= 1e-9 |J_k|
-        exceeds the relative 1e-10 by which PETSc lets J rise: the point is never accepted.
-        """
-        assert self.gradient is not None
-        x.copy(gradient)
-        gradient.axpy(-1.0, self.x)
-        descent = max(abs(dot(gradient, self.gradient)), sys.float_info.min)
-        value = self.iterates[-1].value
-        rise = max(descent, 1e-9 * abs(value))
-        self.gradient.copy(gradient)
-        gradient.scale(-1.0 - 6.0 * min(rise / descent, 1e9))
-        return value + rise
-
-    def _relax(self, tao: PETSc.TAO, *, relaxed: bool) -> None:
-        """Make the line search, even a running one, content with a lower J, or undo that.
-
-        More-Thuente wants J to fall *and* to flatten.  Beside a region without solutions there may
-        be no such point, and the search closes in on the edge until it fails.  petsc4py 3.26 has
-        only an option for the wanted flatness, which a line search reads whenever it is told to.
-        The command line's stays.
-        """
-        search = tao.getLineSearch()
-        prefix = search.getOptionsPrefix() or ""
-        code = {CURVATURE: 1e10} if relaxed else {}
-        with scoped_options(defaults={CURVATURE: 0.9}, code=code, prefix=prefix):
-            search.setFromOptions()
-        self.relaxed = relaxed
 
     # ---- iterates --------------------------------------------------------------------------------
 
@@ -300,7 +258,8 @@ class Descent:
         if reason != _Reason.CONTINUE_ITERATING:
             return  # PETSc 3.26: LMVM and BQNLS show the old iterate again after a failed search
         if self.relaxed:
-            self._relax(tao, relaxed=False)
+            relax(tao.getLineSearch(), relaxed=False)
+            self.relaxed = False
         x = tao.getSolution()
         if self.algorithm in NEWTON and not self.resuming and self._stayed(tao, x):
             return

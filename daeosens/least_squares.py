@@ -13,7 +13,6 @@ from daeosens.arrays import Array, dot, norm, read
 from daeosens.descent import Descent, tune
 from daeosens.errors import InputError, OptionError, SolveError
 from daeosens.functional import Functional, HasResidual, HasResidualJacobian
-from daeosens.newton import HessianOperator
 from daeosens.options import Options
 
 TYPE, WEIGHT = "tao_brgn_regularization_type", "tao_brgn_regularizer_weight"
@@ -46,6 +45,11 @@ class GaussNewton:
             self.x = x.copy()
             self.count += 1
         return self.jacobian
+
+    def note(self) -> str:
+        """Say which sweep gave the Jacobians, and how often."""
+        sweep = getattr(self.functional, "residual_sweep", "an unnamed")
+        return f"{self.count} residual Jacobian{'s' * (self.count != 1)} by the {sweep} sweep"
 
     def product(self, x: PETSc.Vec, dx: PETSc.Vec) -> PETSc.Vec:
         """Return R^T R dx in a new vector."""
@@ -163,6 +167,28 @@ def regularized(functional: Functional) -> Functional:
     )
 
 
+def plain(functional: object) -> HasResidualJacobian:
+    """Return J without what BRGN adds."""
+    inner: Any = functional.functional if isinstance(functional, Regularized) else functional
+    return inner
+
+
+def set_preconditioner(tao: PETSc.TAO, inverse: object) -> None:
+    """Give a preconditioner to the Krylov solver of a regularised BRGN, whose matrix is its own.
+
+    Raises
+    ------
+    InputError
+        One that needs to know the matrix.
+    """
+    if inverse not in ("none", "lmvm", "dense"):
+        raise InputError(
+            "preconditioner: not with a regularisation of BRGN",
+            expected='"auto", "none" or "lmvm"',
+        )
+    tao.getKSP().getPC().setType("lmvm" if inverse == "lmvm" else "none")
+
+
 def residual_at_start(functional: HasResidual, x: PETSc.Vec) -> PETSc.Vec:
     """Return r(x) [q], or the error of a start without solution.
 
@@ -189,11 +215,7 @@ def residual_at_start(functional: HasResidual, x: PETSc.Vec) -> PETSc.Vec:
 
 def give_residual(tao: PETSc.TAO, descent: Descent, x: PETSc.Vec, curvature: GaussNewton) -> None:
     """Give BRGN the residual and Jacobian that its own regularised Hessian needs."""
-    functional: Any = (
-        descent.functional.functional
-        if isinstance(descent.functional, Regularized)
-        else descent.functional
-    )
+    functional = plain(descent.functional)
     start = residual_at_start(functional, x)
     sizes: Any = (start.getSizes(), x.getSizes())
     jacobian = PETSc.Mat().createDense(sizes, comm=x.comm)
@@ -221,8 +243,3 @@ def give_nothing(tao: PETSc.TAO, matrix: PETSc.Mat, x: PETSc.Vec) -> None:
 
     tao.setResidual(never, x.duplicate())
     tao.setJacobianResidual(never, matrix)
-
-
-def operator_of(curvature: GaussNewton, *, dense: bool) -> HessianOperator:
-    """Return R^T R for TAO."""
-    return HessianOperator(curvature.product, curvature.whole if dense else None)

@@ -60,7 +60,7 @@ def test_brgn_finds_the_fit(inverse):
     assert result.gradient_norm == pytest.approx(np.linalg.norm(jacobian.T @ r), abs=1e-14)
     assert len(functional.jacobians) == result.iterations
     assert functional.residuals == []
-    assert result.notes == (f"{result.iterations} residual Jacobians by tangent",)
+    assert result.notes == (f"{result.iterations} residual Jacobians by the tangent sweep",)
     assert "note           " in str(result)
 
 
@@ -164,7 +164,7 @@ def test_levenberg_marquardt_survives_failed_solves():
     result = minimize(functional, method="brgn", options=options)
     assert result.converged
     np.testing.assert_allclose(result.x.getArray(), 1.0, atol=1e-6)
-    assert result.notes[0].endswith("residual Jacobians by tangent")
+    assert result.notes[0].endswith("residual Jacobians by the tangent sweep")
 
 
 @pytest.mark.parametrize("kind", ["l2prox", "user"])
