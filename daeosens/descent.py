@@ -109,7 +109,9 @@ class Descent:
         """
         given = PETSc.Options()
         self.monotone = not given.hasName("tao_ls_armijo_memory_size")
-        if self.hessian is None or given.hasName("tao_fmin"):
+        # PETSc 3.26: the BNK family's interpolation of the first radius depends on the unit of J
+        recipe = given.getString("tao_bnk_init_type", "") == "interpolation"
+        if self.hessian is None or recipe or given.hasName("tao_fmin"):
             self._measure(1.0)
         tao.setTolerances(0.0, 0.0, 0.0)
         tao.setMaximumIterations(PETSc.UNLIMITED)

@@ -18,7 +18,7 @@ Product: TypeAlias = Callable[[PETSc.Vec, PETSc.Vec], PETSc.Vec]
 Preconditioner: TypeAlias = "str | PETSc.Mat | Product"
 """What approximates the inverse Hessian.
 
-"auto": "dense" for up to 20 variables, else "none".  "dense": the whole Hessian at each iterate, by
+"auto": "dense" for up to 10 variables, else "none".  "dense": the whole Hessian at each iterate, by
 n products (or ``functional.hessian``), and its eigenvalues in absolute value: Newton's equations
 are solved directly, which ill-conditioned ones need (PETSc 3.26: STCG, NASH and GLTR stop after n
 steps, converged or not).  "lmvm": PETSc's limited-memory matrix, learnt from the gradients, one
@@ -28,7 +28,7 @@ definite, and linear in r.  Where bounds are active, r is zero there and only th
 the answer are taken.
 """
 
-FEW = 20
+FEW = 10
 """Variables up to which "auto" means "dense"."""
 
 NAMED = ("auto", "dense", "lmvm", "none")

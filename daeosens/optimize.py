@@ -89,7 +89,7 @@ def minimize(
         Newton methods: ``functional.hessian_product`` or ``functional.gauss_newton_product``.
     preconditioner : {"auto", "dense", "lmvm", "none"}, Mat or callable
         Newton methods: what approximates the inverse Hessian.  "dense" computes it whole, "auto"
-        does so for up to 20 variables and is "none" for more.  A Mat [n, n] by its product, or a
+        does so for up to 10 variables and is "none" for more.  A Mat [n, n] by its product, or a
         callable (x, r) -> Vec [n]; symmetric, positive definite, linear in r.
     max_iterations : int
         Stop after so many (tao_max_it).
@@ -118,6 +118,16 @@ def minimize(
         An option that nothing reads, or a value that TAO refuses.
     SolveError
         J does not exist at the start, or the chosen line search cannot come back from a failure.
+
+    Examples
+    --------
+    >>> from daeosens import ODE, LeastSquares, Parameter, Parameters, Reduced, Stepping
+    >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
+    >>> misfit = LeastSquares([1.0, 2.0], [0.6, 0.36])
+    >>> control = Parameters({"rate": Parameter(0.3)}, initial_state=[1.0])
+    >>> found = minimize(Reduced(decay, misfit, Stepping((0.0, 2.0), "rk4", dt=0.1), control))
+    >>> print(f"{found.converged}, rate {found.x[0]:.3f}")
+    True, rate 0.511
     """
     begin = time.perf_counter()
     tolerances = {

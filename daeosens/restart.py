@@ -34,6 +34,9 @@ COLUMNS = (
 ACTIVE, REACH = 1e-3, 1e-3
 """PETSc 3.26: the BNK family's first tolerance for active bounds, and the step that tightens it."""
 
+RADIUS = {"tao_trust0", "tao_bnk_init_type", "tao_ntr_init_type"}
+"""Options for the first radius."""
+
 T = TypeVar("T")
 _h5: Any = h5py  # untyped
 
@@ -118,6 +121,9 @@ class Keeper:
         krylov: Any = tao.getKSP().getConvergedReason()
         curved = krylov < 0 and krylov != PETSc.KSP.ConvergedReason.DIVERGED_MAX_IT
         curved = curved or krylov == PETSc.KSP.ConvergedReason.CONVERGED_NEG_CURVE
+        options = descent.scope.entries if descent.scope is not None else {}
+        if RADIUS & options.keys():  # they will be heeded again
+            things.append("trust radius")
         shifts = descent.algorithm in ("nls", "bnls")
         if shifts and len(descent.iterates) > 1 and (descent.hessian.shifted or curved):
             things.append("shift of the indefinite Hessian")

@@ -1,7 +1,10 @@
 """Newton methods: exact Hessians, quadratic convergence, preconditioners, failed solves."""
 
 import itertools
+import subprocess
+import sys
 import traceback
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,6 +12,7 @@ from closed import TARGET, Closed, Curved, N, mixed, quadratic, rosenbrock, rose
 from mpi4py import MPI
 from petsc4py import PETSc
 
+from daeosens import ODE, LeastSquares, Parameter, Parameters, Reduced, Stepping
 from daeosens.arrays import gather
 from daeosens.errors import InputError, SolveError, UnsupportedError
 from daeosens.newton import NAMED, forcing
@@ -418,3 +422,79 @@ def test_failed_solves_on_any_number_of_ranks(method):
     assert domain(gather(result.x))
     numbers = (result.iterations, result.evaluations, result.failed_solves, result.value)
     assert len(set(MPI.COMM_WORLD.allgather(numbers))) == 1
+
+
+# ---- an ODE --------------------------------------------------------------------------------------
+
+
+class Differenced:
+    """A reduced functional with products by central differences of its adjoint gradient."""
+
+    def __init__(self, reduced):
+        self.reduced = reduced
+
+    def __getattr__(self, name):
+        return getattr(self.reduced, name)
+
+    def hessian_product(self, x, dx):
+        h = 1e-5 / dx.norm()
+        sides = [self.reduced.gradient(x + sign * h * dx) for sign in (1.0, -1.0)]
+        return (sides[0] - sides[1]) / (2.0 * h)
+
+
+@pytest.mark.parametrize("method", NEWTON)
+def test_parameters_of_an_ode_are_recovered(method):
+    times = np.linspace(0.5, 5.0, 10)
+    exact = 1.0 / (1.0 + 9.0 * np.exp(-1.5 * times))
+    growth = ODE(
+        lambda t, u, p: p[0] * u * (1.0 - u / p[1]), size=1, parameters=["rate", "capacity"]
+    )
+    reduced = Reduced(
+        growth,
+        LeastSquares(times, exact),
+        Stepping((0.0, 5.0), "rk4", dt=0.1),
+        Parameters({"rate": Parameter(0.7), "capacity": Parameter(1.6)}, initial_state=[0.1]),
+    )
+    result = minimize(Differenced(reduced), method=method, gradient_tolerance=1e-10)
+    assert result.converged
+    assert result.iterations <= 15
+    np.testing.assert_allclose(result.x.getArray(), [1.5, 1.0], rtol=1e-4)
+    # a trust region's value and gradient, and the products, share what they can
+    products = 2 * result.hessian_products
+    assert reduced.count.forward <= result.evaluations + products + result.iterations
+
+
+# ---- memory --------------------------------------------------------------------------------------
+
+LEAK = """
+import petsc4py
+petsc4py.init(["-objects_dump"])
+import sys
+sys.path[:0] = [{tests!r}, {root!r}]
+from test_newton import *
+from test_least_squares import fit
+for inverse in INVERSES:
+    for method in NEWTON:
+        bounds = None if method in UNBOUNDED else (-1.0, 0.9)
+        functional = Curved(rosenbrock, [-1.0, 0.8], domain=DOMAINS["disc"], bounds=bounds)
+        minimize(functional, method=method, preconditioner=inverse).x.destroy()
+        try:
+            minimize(functional, method=method, progress=lambda iterate, x: 1 / 0)
+        except ZeroDivisionError:
+            pass
+for method in ("brgn", "pounders"):
+    minimize(fit(), method=method, gradient_tolerance=1e-5).x.destroy()
+lm = {{"tao_brgn_regularization_type": "lm"}}
+minimize(fit(), method="brgn", options=lm).x.destroy()
+del functional
+"""
+
+
+@pytest.mark.skipif(MPI.COMM_WORLD.size > 1, reason="starts an MPI program of its own")
+def test_no_petsc_object_is_left_behind():
+    tests = Path(__file__).parent
+    code = LEAK.format(tests=str(tests), root=str(tests.parent))
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    kinds = ("Vec", "Tao", "Mat", "KSP", "PC", "IS")
+    lines = (run.stdout + run.stderr).splitlines()
+    assert [line for line in lines if any(f" {kind} " in line for kind in kinds)] == []

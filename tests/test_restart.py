@@ -173,6 +173,15 @@ def test_shift_of_an_indefinite_hessian_is_told(tmp_path):
     assert result.notes[0].endswith("; the shift of the indefinite Hessian starts anew")
 
 
+def test_radius_that_options_choose_is_told(tmp_path):
+    path = tmp_path / "run.h5"
+    extra = {"method": "bntr", "restart": path, "options": {"tao_bnk_init_type": "interpolation"}}
+    minimize(valley(), max_iterations=2, **extra)
+    result = minimize(valley(), **extra)
+    assert result.converged
+    assert result.notes[0].endswith("; the trust radius starts anew")
+
+
 @pytest.mark.parametrize("method", ["pounders", "brgn"])
 def test_least_squares_go_on(tmp_path, method):
     def functional():
@@ -199,7 +208,7 @@ def other(**changes):
 STRANGERS = {
     "method": (other(method="bntr"), "method: bnls in the file, bntr here"),
     "bounds": (other(bounds=(-1.0, 1.0)), "lower bound: none in the file, 12 finite"),
-    "preconditioner": (other(preconditioner="none"), "preconditioner: dense in the file, none"),
+    "preconditioner": (other(preconditioner="lmvm"), "preconditioner: none in the file, lmvm"),
     "size": (
         lambda path: minimize(Curved(mixed, np.ones(N) / 2), method="bnls", restart=path),
         "size: 12 in the file, 7 here",
