@@ -29,6 +29,7 @@ from daeosens.optimize import Result, minimize
 from daeosens.parameters import FieldParameter, InitialState, Parameter, Parameters
 from daeosens.problem import AUTONOMOUS, COLORING, Problem
 from daeosens.reduced import Reduced
+from daeosens.scipy_bridge import scipy_functions
 from daeosens.second_order import (
     HessianProduct,
     gauss_newton_product,
@@ -83,6 +84,7 @@ __all__ = [
     "hessian_product",
     "hessian_products",
     "minimize",
+    "scipy_functions",
     "sensitivities",
     "solve",
     "tangent",
