@@ -26,7 +26,6 @@ cdef extern from "petscts.h" nogil:
 
 
 cdef extern from "petsctao.h" nogil:
-    PetscErrorCode TaoALMMGetMultipliers(PetscTAO, PetscVec *)
     PetscErrorCode TaoGetDualVariables(PetscTAO, PetscVec *, PetscVec *)
 
 
@@ -121,30 +120,27 @@ cdef object view_of(PetscVec vec):
 
 
 def multipliers(TAO tao):
-    """List the Lagrange multipliers of a TAO of type "almm" or "pdipm": views, not copies.
+    """List the Lagrange multipliers of a TAO of type "pdipm": views, not copies.
 
     They change with each iteration.  Not collective; call it after ``tao.setUp()``.
 
     Parameters
     ----------
-    tao : TAO               of type "almm" or "pdipm"
+    tao : TAO               of type "pdipm"
 
     Returns
     -------
-    list of Vec             almm: one, equalities before inequalities within each rank;
-                            pdipm: [equalities, inequalities], without those there are none of
+    list of Vec             of equalities [m_e], then of inequalities [m_i], bounds of x excepted;
+                            without those there are none of
 
     Raises
     ------
     InputError              the TAO is of another type
     """
     cdef PetscVec first = NULL, second = NULL
-    if tao.getType() == PETSc.TAO.Type.ALMM:
-        CHKERR(TaoALMMGetMultipliers(tao.tao, &first))
-    elif tao.getType() == PETSc.TAO.Type.PDIPM:
-        CHKERR(TaoGetDualVariables(tao.tao, &first, &second))
-    else:
+    if tao.getType() != PETSc.TAO.Type.PDIPM:
         raise InputError(
-            f"multipliers: the TAO is of type {tao.getType()!r}", expected="'almm' or 'pdipm'"
+            f"multipliers: the TAO is of type {tao.getType()!r}", expected="'pdipm'"
         )
+    CHKERR(TaoGetDualVariables(tao.tao, &first, &second))
     return [view for view in (view_of(first), view_of(second)) if view is not None]
