@@ -20,6 +20,9 @@ from daeosens.options import Scope
 
 _Reason = PETSc.TAO.ConvergedReason
 
+NOT_FINITE = 83
+"""PETSc's error code for a value that is not finite, which its types raise instead of stopping."""
+
 PENALTY = 10.0
 """The largest that TAO begins with; ``WEIGHT`` makes it 100 for the scaled problem."""
 
@@ -139,7 +142,16 @@ class AugmentedLagrangian:
 
     def run(self, tao: PETSc.TAO, scope: Scope) -> int:
         """Run TAO and return its reason to stop."""
-        unwrapped_solve(tao)
+        try:
+            unwrapped_solve(tao)
+        except PETSc.Error as error:
+            if error.ierr != NOT_FINITE or not self.search.iterates:
+                raise
+            self.search.message = (
+                "a subproblem has no minimum: its value or gradient grows beyond all numbers "
+                "(bounds on x, or a start nearer to the constraints, may help)"
+            )
+            return _Reason.DIVERGED_USER
         scope.check_used(final=True)
         reason: Any = tao.getConvergedReason()
         return reason

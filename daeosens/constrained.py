@@ -168,7 +168,9 @@ class ConstrainedResult:
                 rows.append((label, *(f"{number:.6g}" for number in numbers)))
         widths = [max(len(row[i]) for row in rows) for i in range(5)]
         return [
-            "  " + row[0].ljust(widths[0]) + "".join(
+            "  "
+            + row[0].ljust(widths[0])
+            + "".join(
                 f"  {word.rjust(width)}" for word, width in zip(row[1:], widths[1:], strict=True)
             )
             for row in rows

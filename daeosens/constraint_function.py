@@ -31,7 +31,9 @@ class ConstraintFunction:
         self._chain = None
         if item.parameters is not None:
             self._chain = chain(item, functional)
-        self._step = ComplexStep(self._raw, 0, item.name, f'Constraint(jacobian=...) of "{item.name}"')
+        self._step = ComplexStep(
+            self._raw, 0, item.name, f'Constraint(jacobian=...) of "{item.name}"'
+        )
         try:
             values = np.asarray(self._raw(start))
         except SolveError as error:

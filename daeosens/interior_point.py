@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
-import scipy.linalg.lapack as lapack
 from petsc4py import PETSc
 
 from daeosens._petsc import multipliers
 from daeosens.arrays import Array, gather, read, scatter, write
 from daeosens.errors import SolveError
+from daeosens.interior_step import Barrier, DampedStep, KktFactor
 from daeosens.kkt import Search, StandardForm, unwrapped_solve
 from daeosens.lagrangian import Point
 from daeosens.options import Options, Scope
@@ -30,105 +29,8 @@ DEFAULTS: Options = {
 }
 """Newton's stopping rules are off: the search has its own."""
 
-FIRST_SHIFT, LARGEST_SHIFT = 1e-4, 1e20
 PUSH = 1e-2
 """How far inside its bounds x begins, relative to max(1, |bound|), at most of the interval."""
-
-
-class KktFactor:
-    """A direct solver for TAO's KKT matrix, as PETSc's preconditioner of type "python".
-
-    PETSc 3.26 corrects the inertia only with MUMPS' Cholesky, and its own LU does not pivot.  This
-    one pivots (LAPACK sytrf) and adds to the Hessian's diagonal until there are as many negative
-    eigenvalues as constraints, so that the step descends.
-
-    Parameters
-    ----------
-    n_variables, n_constraints : int
-        Numbers of x and of constraints, whose slacks are further variables.
-
-    Source
-    ------
-    Waechter and Biegler, Math. Program. 106, 2006, section 3.1.
-    """
-
-    def __init__(self, n_variables: int, n_equalities: int, n_inequalities: int) -> None:
-        self.n_variables = n_variables
-        self.positive = n_variables + n_inequalities
-        self.negative = n_equalities + n_inequalities
-        self.shift = 0.0
-        self._last_shift = 0.0
-        self._factor: tuple[Array, npt.NDArray[np.int32]] | None = None
-        self._scale = np.ones(0)
-
-    def setUp(self, pc: PETSc.PC) -> None:  # noqa: N802
-        """Factor the matrix, shifted if need be."""
-        matrix = _dense(pc.getOperators()[1])
-        self.shift = 0.0
-        dual = 0.0
-        while True:
-            shifted = matrix.copy()
-            diagonal = np.arange(self.n_variables)
-            shifted[diagonal, diagonal] += self.shift
-            rows = np.arange(self.n_variables, self.n_variables + self.negative)
-            shifted[rows, rows] -= dual
-            size = np.sqrt(np.abs(shifted).max(axis=1))
-            self._scale = 1.0 / np.where(size > 0.0, size, 1.0)
-            shifted *= self._scale[:, None] * self._scale  # which leaves the signs as they are
-            factor, pivots, _info = lapack.dsytrf(shifted, lower=1)
-            positive, negative, zero = inertia(factor, pivots)
-            if (positive, negative) == (self.positive, self.negative):
-                break
-            if zero and dual == 0.0:
-                dual = 1e-8
-            elif self.shift == 0.0:
-                self.shift = max(FIRST_SHIFT * 1e-4, self._last_shift / 3.0) if (
-                    self._last_shift
-                ) else FIRST_SHIFT
-            else:
-                self.shift *= 8.0 if self._last_shift else 100.0
-            if self.shift > LARGEST_SHIFT or not np.isfinite(factor).all():
-                raise SolveError(
-                    "the KKT matrix cannot be factored: constraints that depend on each other",
-                    remedy='another start, or method="almm"',
-                )
-        if self.shift:
-            self._last_shift = self.shift
-        self._factor = factor, pivots
-
-    def apply(self, _pc: PETSc.PC, b: PETSc.Vec, x: PETSc.Vec) -> None:
-        """Solve."""
-        assert self._factor is not None
-        factor, pivots = self._factor
-        solution, _info = lapack.dsytrs(factor, pivots, self._scale * read(b), lower=1)
-        write(x, self._scale * solution.ravel())
-
-
-def inertia(factor: Array, pivots: npt.NDArray[np.int32]) -> tuple[int, int, int]:
-    """Count positive, negative and zero eigenvalues, given LAPACK's lower dsytrf.
-
-    Examples
-    --------
-    >>> factor, pivots, _ = lapack.dsytrf(np.array([[0.0, 1.0], [1.0, 0.0]]), lower=1)
-    >>> inertia(factor, pivots)
-    (1, 1, 0)
-    """
-    diagonal = np.diag(factor)
-    tiny = 1e-2 * np.finfo(float).eps * np.abs(diagonal).max(initial=0.0)
-    single = pivots > 0  # a 2 x 2 block, marked by two equal negative pivots, is indefinite
-    pairs = int(np.count_nonzero(~single)) // 2
-    values = diagonal[single]
-    zero = int(np.count_nonzero(np.abs(values) <= tiny))
-    positive = int(np.count_nonzero(values > tiny))
-    return positive + pairs, len(values) - positive - zero + pairs, zero
-
-
-def _dense(mat: PETSc.Mat) -> Array:
-    converted = mat.convert(PETSc.Mat.Type.SEQDENSE, PETSc.Mat())
-    try:
-        return np.array(converted.getDenseArray(), order="F")
-    finally:
-        converted.destroy()
 
 
 class InteriorPoint:
@@ -156,15 +58,23 @@ class InteriorPoint:
         self.start = gather(x)
         self._bounds = _BoundRows(search.limits, self.comm, self.start)
         self._settled = False
+        self._current = self.start
         self._point: tuple[Array, Point, Array, Array] | None = None
         n_equalities = len(form.equality) + len(self._bounds.fixed)
         # PETSc 3.26: without inequalities the set-up asks for one column too many
         self._idle = not (len(form.inequality) or len(self._bounds.index))
         n_inequalities = len(form.inequality) + len(self._bounds.index) + self._idle
         self._counts = (n_equalities, n_inequalities)
-        self.factor = KktFactor(len(self.start), *self._counts)
         self._owned: list[Any] = []
-        self._multipliers: tuple[Array, Array] | None = None
+        self._calls = 0
+        try:
+            self._at(self.start)
+        except SolveError as error:
+            raise SolveError(
+                f"J or a constraint cannot be evaluated at the start moved inside its bounds: "
+                f"{error}",
+                remedy="another x0, or wider bounds",
+            ) from error
 
     def attach(self, tao: PETSc.TAO) -> None:
         """Become the callbacks of ``tao``, on PETSc.COMM_SELF."""
@@ -188,19 +98,22 @@ class InteriorPoint:
         tao.setConvergenceTest(self._converged)
         pc = tao.getKSP().getPC()
         pc.setType(PETSc.PC.Type.PYTHON)
-        pc.setPythonContext(self.factor)
+        factor = KktFactor(len(self.start), *self._counts)
+        agree = self.comm.bcast
+        pc.setPythonContext(
+            DampedStep(factor, lambda: self._duals(tao), self._here, self._barrier, agree)
+        )
 
     def run(self, tao: PETSc.TAO, scope: Scope) -> int:
         """Run TAO and return its reason to stop."""
         self._settled = True
+        self._calls = 0
         try:
             unwrapped_solve(tao)
         except SolveError as error:
             if not self.search.iterates:
                 raise
-            self.search.message = (
-                f"{error}\n  pdipm cannot shorten its steps; method=\"almm\" can"
-            )
+            self.search.message = f"no step leads on: {error}"
             return _Reason.DIVERGED_USER
         scope.check_used(final=True)
         reason: Any = tao.getConvergedReason()
@@ -224,10 +137,10 @@ class InteriorPoint:
         self._owned.append(mat)
         return mat
 
-    def _at(self, x: PETSc.Vec) -> tuple[Array, Point, Array, Array]:
+    def _at(self, x: Array) -> tuple[Array, Point, Array, Array]:
         """Return x, the point, and its whole gradient [k] and Jacobian [m, k]."""
         # PETSc 3.26: the set-up evaluates at 0, where nothing need exist
-        here = read(x).copy() if self._settled else self.start
+        here = x if self._settled else self.start
         here = self.comm.bcast(here)
         if self._point is not None and np.array_equal(self._point[0], here):
             return self._point
@@ -238,36 +151,56 @@ class InteriorPoint:
         self._point = here, point, gradient, jacobian
         return self._point
 
+    def _barrier(self, x: Array) -> Barrier:
+        """Return TAO's problem at x."""
+        form, bounds, idle = self.form, self._bounds, int(self._idle)
+        here, point, gradient, jacobian = self._at(x)
+        outputs = point.outputs
+        k = len(here)
+        unequal = [form.inequalities(outputs), bounds.inequalities(here), np.ones(idle)]
+        rows = [form.inequality_rows(jacobian), bounds.inequality_rows(), np.zeros((idle, k))]
+        return Barrier(
+            point.value / form.value_scale,
+            gradient / form.value_scale,
+            np.append(form.equalities(outputs), bounds.equalities(here)),
+            np.concatenate(unequal),
+            np.vstack([form.equality_rows(jacobian), bounds.equality_rows()]),
+            np.vstack(rows),
+        )
+
+    def _here(self) -> tuple[Array, Barrier]:
+        """Return TAO's point."""
+        x = self._current
+        return x, self._barrier(x)
+
     def _value(self, _tao: PETSc.TAO, x: PETSc.Vec, gradient: PETSc.Vec) -> float:
-        _, point, slope, _ = self._at(x)
-        write(gradient, slope / self.form.value_scale)
-        return point.value / self.form.value_scale
+        self._calls += 1
+        if self._calls > 10:  # PETSc 3.26 would try the same step for ever
+            raise SolveError("the residual of the KKT conditions is not finite")
+        now = self._barrier(read(x).copy())
+        write(gradient, now.gradient)
+        return now.value
 
     def _equalities(self, _tao: PETSc.TAO, x: PETSc.Vec, out: PETSc.Vec) -> None:
-        here, point, _, _ = self._at(x)
-        write(out, np.append(self.form.equalities(point.outputs), self._bounds.equalities(here)))
+        write(out, self._barrier(read(x).copy()).equalities)
 
     def _inequalities(self, _tao: PETSc.TAO, x: PETSc.Vec, out: PETSc.Vec) -> None:
-        here, point, _, _ = self._at(x)
-        rows = [self.form.inequalities(point.outputs), self._bounds.inequalities(here)]
-        write(out, np.concatenate([*rows, np.ones(int(self._idle))]))
+        write(out, self._barrier(read(x).copy()).inequalities)
 
     def _equality_rows(self, _tao: PETSc.TAO, x: PETSc.Vec, mat: PETSc.Mat, _p: PETSc.Mat) -> None:
-        jacobian = self._at(x)[3]
-        _fill(mat, np.vstack([self.form.equality_rows(jacobian), self._bounds.equality_rows()]))
+        _fill(mat, self._barrier(read(x).copy()).equality_rows)
 
     def _inequality_rows(
         self, _tao: PETSc.TAO, x: PETSc.Vec, mat: PETSc.Mat, _p: PETSc.Mat
     ) -> None:
-        jacobian = self._at(x)[3]
-        rows = [self.form.inequality_rows(jacobian), self._bounds.inequality_rows()]
-        _fill(mat, np.vstack([*rows, np.zeros((int(self._idle), jacobian.shape[1]))]))
+        _fill(mat, self._barrier(read(x).copy()).inequality_rows)
 
     def _hessian(self, tao: PETSc.TAO, x: PETSc.Vec, mat: PETSc.Mat, _p: PETSc.Mat) -> None:
         """Fill in the Hessian of J / value_scale + lam_e ce - lam_i ci."""
         if not self._settled:
             return  # its pattern is full
-        here = self._at(x)[0]
+        self._current = read(x).copy()
+        here = self._at(self._current)[0]
         v = self.comm.bcast(self._v(tao))
         lagrangian = self.search.lagrangian
         hessian = lagrangian.hessian(scatter(here, self._vec), v)
@@ -275,18 +208,22 @@ class InteriorPoint:
             raise SolveError("the Hessian is not finite")
         _fill(mat, self.comm.bcast(hessian) / self.form.value_scale)
 
-    def _v(self, tao: PETSc.TAO) -> Array:
-        """Return the multipliers of the constraints [m]."""
+    def _duals(self, tao: PETSc.TAO) -> tuple[Array, Array]:
+        """Return TAO's multipliers of equalities and of inequalities."""
         given = [gather(vec) for vec in multipliers(tao)]
         lam_e = given.pop(0) if self._counts[0] else np.zeros(0)
-        lam_i = given.pop(0) if self._counts[1] else np.zeros(0)
-        size = len(self.search.lagrangian.labels)
-        form = self.form
+        return lam_e, given.pop(0)
+
+    def _v(self, tao: PETSc.TAO) -> Array:
+        """Return the multipliers of the constraints [m]."""
+        lam_e, lam_i = self._duals(tao)
+        size, form = len(self.search.lagrangian.labels), self.form
         return form.multipliers(size, lam_e[: len(form.equality)], lam_i[: len(form.inequality)])
 
     def _converged(self, tao: PETSc.TAO) -> int:
         """Record an iterate and decide, instead of TAO."""
-        point = self._at(tao.getSolution())[1]
+        self._calls = 0
+        point = self._at(read(tao.getSolution()).copy())[1]
         reason = self.search.accept(point, self.comm.bcast(self._v(tao)))
         return self.comm.bcast(int(reason))
 

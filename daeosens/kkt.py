@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -11,13 +12,13 @@ import numpy as np
 import numpy.typing as npt
 from petsc4py import PETSc
 
-from daeosens.arrays import Array, read, write
+from daeosens.arrays import Array, guarded, read, write
 from daeosens.errors import SolveError
 from daeosens.lagrangian import Lagrangian, Optimality, Point
 
 _Reason = PETSc.TAO.ConvergedReason
 
-PATIENCE = 12
+PATIENCE = 25
 """Iterations without a better point after which a search has stalled."""
 
 
@@ -259,6 +260,21 @@ class Search:
         size = self.lagrangian.size(read(x))
         self.reference = (self.lagrangian.length(point.gradient), size, scale)
         return standard_form(self.lagrangian, value_scale, scale)
+
+
+def kkt_reporter(progress: bool | KktProgress | None, comm: PETSc.Comm) -> KktProgress | None:
+    """Return what gets each iterate: nothing, a line on rank 0, or the user's callable."""
+    if callable(progress):
+        return guarded(progress, "progress", comm)
+    if not progress or comm.rank > 0:
+        return None
+
+    def show(iterate: KktIterate, _x: PETSc.Vec) -> None:
+        heading = f"{KKT_HEADING}\n" if iterate.iteration == 0 else ""
+        sys.stdout.write(f"{heading}{iterate}\n")
+        sys.stdout.flush()
+
+    return show
 
 
 def unwrapped_solve(tao: PETSc.TAO) -> None:

@@ -25,6 +25,7 @@ from daeosens.functional import Functional
 from daeosens.objective import Objective, Sum
 from daeosens.reduced import Reduced
 
+
 @dataclass(frozen=True, eq=False)
 class Point:
     """All that is known at one x without second derivatives.
@@ -328,8 +329,8 @@ class Lagrangian:
         above, below = point.outputs - self.upper, self.lower - point.outputs
         violation = np.maximum(np.maximum(above, below), 0.0) / scale
         slack = np.where(multipliers > 0.0, np.abs(above), np.abs(below))
-        products = np.where(multipliers != 0.0, np.abs(multipliers) * slack, 0.0)
-        products = np.where(self.equality, 0.0, products)
+        slack[self.equality | (multipliers == 0.0)] = 0.0
+        products = np.abs(multipliers) * slack
         return Optimality(
             float(norms[0]),
             float(norms[1]),
