@@ -145,7 +145,8 @@ class AugmentedLagrangian:
         try:
             unwrapped_solve(tao)
         except PETSc.Error as error:
-            if error.ierr != NOT_FINITE or not self.search.iterates:
+            code: Any = getattr(error, "ierr", 0)
+            if code != NOT_FINITE or not self.search.iterates:
                 raise
             self.search.message = (
                 "a subproblem has no minimum: its value or gradient grows beyond all numbers "
@@ -168,8 +169,8 @@ class AugmentedLagrangian:
         return vec
 
     def _matrix(self, size: int, rows: _Rows, comm: PETSc.Comm) -> PETSc.Mat:
-        local = size if comm.rank == 0 else 0
-        mat = PETSc.Mat().createPython(((local, size), self.x.getSizes()), rows, comm=comm)
+        shape: Any = ((size if comm.rank == 0 else 0, size), self.x.getSizes())
+        mat = PETSc.Mat().createPython(shape, rows, comm=comm)
         mat.setUp()
         self._owned.append(mat)
         return mat
@@ -240,7 +241,7 @@ class AugmentedLagrangian:
     def _fill(out: PETSc.Vec, values: Array) -> None:
         write(out, values[slice(*out.getOwnershipRange())])
 
-    def _converged(self, _tao: PETSc.TAO) -> int:
+    def _converged(self, _tao: PETSc.TAO) -> Any:
         """Record an outer iterate and decide, instead of TAO."""
         if self._failed is not None:
             self.search.message = f"the subproblem ended at a failed solve: {self._failed}"
@@ -255,9 +256,10 @@ class AugmentedLagrangian:
         size = len(self.search.lagrangian.labels)
         return self.form.multipliers(size, *(rows.multipliers for rows in self._rows))
 
-    def _inner_converged(self, sub: PETSc.TAO) -> int:
-        """End a subproblem as soon as the violation, not its gradient, keeps us from the minimum."""
-        _its, value, residual, _cnorm, _step, reason = sub.getSolutionStatus()
+    def _inner_converged(self, sub: PETSc.TAO) -> Any:
+        """End a subproblem once the violation, not its gradient, is far from the tolerance."""
+        status: Any = sub.getSolutionStatus()
+        _its, value, residual, _cnorm, _step, reason = status
         self._remember(sub, value)
         if reason > 0:
             return _Reason.CONVERGED_GATOL

@@ -145,6 +145,13 @@ class Chain:
 
 
 def chain(item: Constraint, functional: Functional) -> Chain:
+    """Return the map to the parameters a constraint names.
+
+    Raises
+    ------
+    InputError
+        The functional has no parameters by name, or not these, or all of them are fixed.
+    """
     control: Any = getattr(functional, "control", None)
     if not isinstance(control, Parameters):
         raise InputError(

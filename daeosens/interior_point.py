@@ -119,6 +119,10 @@ class InteriorPoint:
         reason: Any = tao.getConvergedReason()
         return reason
 
+    def start_vector(self) -> PETSc.Vec:
+        """Return where TAO begins, on this rank alone."""
+        return scatter(self.start, self._vector(len(self.start)))
+
     def destroy(self) -> None:
         """Free the vectors and matrices now."""
         while self._owned:
@@ -220,7 +224,7 @@ class InteriorPoint:
         size, form = len(self.search.lagrangian.labels), self.form
         return form.multipliers(size, lam_e[: len(form.equality)], lam_i[: len(form.inequality)])
 
-    def _converged(self, tao: PETSc.TAO) -> int:
+    def _converged(self, tao: PETSc.TAO) -> Any:
         """Record an iterate and decide, instead of TAO."""
         self._calls = 0
         point = self._at(read(tao.getSolution()).copy())[1]

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import scipy.linalg.lapack as lapack
 from petsc4py import PETSc
+from scipy.linalg import lapack
 
 from daeosens.arrays import Array, read, write
 from daeosens.errors import SolveError
@@ -210,7 +211,7 @@ class DampedStep:
         self._penalty = 0.0
         self._least = np.inf
 
-    def setUp(self, pc: PETSc.PC) -> None:  # noqa: N802
+    def setUp(self, pc: PETSc.PC) -> None:
         """Factor."""
         self._matrix = _dense(pc.getOperators()[1])
         self._factor.factor(self._matrix)
@@ -314,6 +315,7 @@ def _to_boundary(values: Array, step: Array) -> float:
 def _dense(mat: PETSc.Mat) -> Array:
     converted = mat.convert(PETSc.Mat.Type.SEQDENSE, PETSc.Mat())
     try:
-        return np.array(converted.getDenseArray(), order="F")
+        values: Any = converted.getDenseArray()
+        return np.array(values, dtype=float, order="F")
     finally:
         converted.destroy()

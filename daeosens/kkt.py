@@ -14,7 +14,8 @@ from petsc4py import PETSc
 
 from daeosens.arrays import Array, guarded, read, write
 from daeosens.errors import SolveError
-from daeosens.lagrangian import Lagrangian, Optimality, Point
+from daeosens.lagrangian import Lagrangian, Point
+from daeosens.optimality import Optimality, optimality, scales
 
 _Reason = PETSc.TAO.ConvergedReason
 
@@ -180,7 +181,7 @@ class Search:
     def accept(self, point: Point, multipliers: Array) -> int:
         """Record an iterate with its multipliers [m], report it, and return TAO's reason."""
         assert self.reference is not None
-        how = self.lagrangian.optimality(point, multipliers, self.limits, self.reference)
+        how = optimality(self.lagrangian, point, multipliers, self.limits, self.reference)
         before = point.x if self._previous is None else self._previous
         step = self.lagrangian.length(point.x - before)
         self._previous = point.x
@@ -256,7 +257,7 @@ class Search:
                 f"the functional or a constraint cannot be evaluated at the start: {error}",
                 remedy="another x0, or smaller steps",
             ) from error
-        value_scale, scale = self.lagrangian.scales(point)
+        value_scale, scale = scales(self.lagrangian, point)
         size = self.lagrangian.size(read(x))
         self.reference = (self.lagrangian.length(point.gradient), size, scale)
         return standard_form(self.lagrangian, value_scale, scale)

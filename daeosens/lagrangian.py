@@ -1,4 +1,4 @@
-"""J and constraints at a point, with derivatives: J(x) + sum_j v_j c_j(x), and how far from optimal.
+"""J and constraints at a point, with derivatives: J(x) + sum_j v_j c_j(x).
 
 All components of all constraints are numbered through, j = 0 ... m-1.  A multiplier v_j belongs to
 each: positive where the upper bound pushes back, negative where the lower one does.
@@ -7,7 +7,7 @@ each: positive where the upper bound pushes back, negative where the lower one d
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -49,30 +49,6 @@ class Point:
     gradient: Array
     outputs: Array
     jacobian: Array
-
-
-@dataclass(frozen=True)
-class Optimality:
-    """How far a point with its multipliers is from a constrained minimum.
-
-    Parameters
-    ----------
-    gradient_norm : float
-        2-norm of x - P(x - dL/dx), L the Lagrangian, P the projection onto the bounds.
-    stationarity : float
-        The same with dL/dx relative to the largest of |dJ/dx|, |dJ/dx| at the start and
-        |sum_j v_j dc_j/dx|.
-    violation : float
-        Largest distance of an output from its bounds, in the constraint's scale.
-    complementarity : float
-        Largest multiplier times distance from the bound it belongs to, relative to the same forces
-        times max(1, |x0|).
-    """
-
-    gradient_norm: float
-    stationarity: float
-    violation: float
-    complementarity: float
 
 
 class Lagrangian:
@@ -120,7 +96,7 @@ class Lagrangian:
             self.slices[item.name] = slice(len(labels), len(labels) + size)
             labels += [item.name] if size == 1 else [f"{item.name}[{i}]" for i in range(size)]
         self.labels = tuple(labels)
-        self.lower, self.upper, self._given_scale = (np.concatenate(each) for each in zip(*parts))
+        self.lower, self.upper, self.given_scale = np.hstack([np.stack(part) for part in parts])
         self._runs = self._shared_runs()
 
     @property
@@ -141,7 +117,8 @@ class Lagrangian:
             return function.size
         if item.kind == "functional":
             other: Any = item.what
-            theirs, mine = other.start().getSizes(), self.x.getSizes()
+            theirs: Any = other.start().getSizes()
+            mine: Any = self.x.getSizes()
             if any(self.comm.allgather(theirs != mine)):
                 raise InputError(
                     f'constraint "{item.name}" is on a functional of {theirs[1]} variables',
@@ -276,21 +253,6 @@ class Lagrangian:
                 terms += zip(part, _as_outputs(item), strict=True)
         return _like(functional, Sum(tuple(terms)))
 
-    def scales(self, point: Point) -> tuple[float, Array]:
-        """Return the scale of J, and of the components [m], from the gradients at the start.
-
-        A zero gradient says nothing; one so small that linearised feasibility lies more than
-        1000 max(1, |x0|) away says too little.
-        """
-        squares = np.vstack([point.gradient[None], point.jacobian]) ** 2
-        norms = np.sqrt(self.comm.allreduce(squares.sum(axis=1)))
-        size = self.size(point.x)
-        distance = np.maximum(self.lower - point.outputs, point.outputs - self.upper)
-        chosen = np.maximum(norms[1:] * size, 1e-3 * np.maximum(distance, 0.0))
-        chosen = np.where(chosen > 0.0, chosen, 1.0)
-        chosen = np.where(np.isnan(self._given_scale), chosen, self._given_scale)
-        return float(norms[0] * size) or 1.0, chosen
-
     def length(self, part: Array) -> float:
         """Return the 2-norm of a vector like x, given this rank's part."""
         return math.sqrt(self.comm.allreduce(float(part @ part)))
@@ -298,45 +260,6 @@ class Lagrangian:
     def size(self, x: Array) -> float:
         """Return max(1, |x|), given this rank's part."""
         return max(1.0, self.length(x))
-
-    def optimality(
-        self,
-        point: Point,
-        multipliers: Array,
-        limits: tuple[Array, Array] | None,
-        reference: tuple[float, float, Array],
-    ) -> Optimality:
-        """Measure a point.
-
-        Parameters
-        ----------
-        multipliers : array [m]
-            v.
-        limits : (array, array) or None
-            Bounds of x [k_local].
-        reference : (float, float, array [m])
-            |dJ/dx| and max(1, |x|) at the start, scales of the components.
-        """
-        force, size, scale = reference
-        pull = multipliers @ point.jacobian
-        slope = point.gradient + pull
-        sums = np.array([point.gradient @ point.gradient, pull @ pull])
-        forces = max(force, *np.sqrt(self.comm.allreduce(sums)).tolist()) or 1.0
-        norms = np.array(
-            [float(np.sum(_projected(point.x, slope / by, limits) ** 2)) for by in (1.0, forces)]
-        )
-        norms = np.sqrt(self.comm.allreduce(norms))
-        above, below = point.outputs - self.upper, self.lower - point.outputs
-        violation = np.maximum(np.maximum(above, below), 0.0) / scale
-        slack = np.where(multipliers > 0.0, np.abs(above), np.abs(below))
-        slack[self.equality | (multipliers == 0.0)] = 0.0
-        products = np.abs(multipliers) * slack
-        return Optimality(
-            float(norms[0]),
-            float(norms[1]),
-            float(violation.max()),
-            float(products.max() / (forces * size)),
-        )
 
 
 def dense_hessian(functional: Functional, x: PETSc.Vec) -> Array:
@@ -376,11 +299,6 @@ def _no_hessian(functional: Functional, what: str) -> UnsupportedError:
         expected="hessian(x) or hessian_product(x, dx)",
         remedy='method="almm", which needs none',
     )
-
-
-def _projected(x: Array, slope: Array, limits: tuple[Array, Array] | None) -> Array:
-    """Return x - P(x - slope)."""
-    return slope if limits is None else x - np.clip(x - slope, *limits)
 
 
 def _as_outputs(item: Constraint) -> list[Objective]:
