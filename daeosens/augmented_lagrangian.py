@@ -16,9 +16,20 @@ from daeosens.descent import ARMIJO, MORE_THUENTE
 from daeosens.errors import SolveError
 from daeosens.kkt import Search, StandardForm, unwrapped_solve
 from daeosens.lagrangian import Point
-from daeosens.options import Scope
+from daeosens.options import Options, Scope
 
 _Reason = PETSc.TAO.ConvergedReason
+
+DEFAULTS: Options = {
+    f"tao_almm_subsolver_tao_{name}_mat_lmvm_hist_size": 20 for name in ("bqnls", "blmvm")
+}
+"""The penalty makes subproblems ill-conditioned; PETSc's own 5 pairs take thrice as long."""
+
+BLOCKED = 3
+"""Outer iterations that failed solves keep on the spot after which to stop."""
+
+STAYS = 1e-3
+"""Change of x, relative to max(1, |x|), that is none."""
 
 NOT_FINITE = 83
 """PETSc's error code for a value that is not finite, which its types raise instead of stopping."""
@@ -98,6 +109,8 @@ class AugmentedLagrangian:
         self._good: Point | None = None
         self._accepted: _Accepted | None = None
         self._failed: SolveError | None = None
+        self._last_failure: SolveError | None = None
+        self._blocked = 0
         self._rows = (_Rows(), _Rows())
         self._owned: list[Any] = []
         self._inner_tolerance = 0.0
@@ -181,7 +194,7 @@ class AugmentedLagrangian:
             self._good = self.search.evaluate(x)
             self._failed = None
         except SolveError as error:
-            self._failed = error
+            self._failed = self._last_failure = error
             return self._turn_back(tao, x, gradient)
         write(gradient, self._good.gradient / self.form.value_scale)
         return self._good.value / self.form.value_scale + self._shift
@@ -247,7 +260,14 @@ class AugmentedLagrangian:
             self.search.message = f"the subproblem ended at a failed solve: {self._failed}"
             return _Reason.DIVERGED_USER
         point = self._known()
+        failed = self.search.iterates[-1].failed_solves if self.search.iterates else 0
         reason = self.search.accept(point, self._multipliers())
+        last = self.search.iterates[-1]
+        stays = last.step <= STAYS * self.search.lagrangian.size(point.x)
+        self._blocked = self._blocked + 1 if last.failed_solves > failed and stays else 0
+        if self._blocked >= BLOCKED and reason == _Reason.CONTINUE_ITERATING:
+            self.search.message = f"no step leads on: {self._last_failure}"
+            return _Reason.DIVERGED_USER
         how = self.search.iterates[-1].optimality
         self._inner_tolerance = max(self._target, min(self._inner_tolerance, INNER * how.violation))
         return reason

@@ -6,7 +6,7 @@ import time
 
 from petsc4py import PETSc
 
-from daeosens import interior_point
+from daeosens import augmented_lagrangian, interior_point
 from daeosens.arrays import read
 from daeosens.augmented_lagrangian import AugmentedLagrangian
 from daeosens.constrained_result import CONSTRAINED_METHODS, ConstrainedResult, constrained_result
@@ -150,7 +150,7 @@ def _run(
 ) -> int:
     """Set TAO up, run it and return its reason to stop."""
     almm = isinstance(wiring, AugmentedLagrangian)
-    defaults: Options = {} if almm else interior_point.DEFAULTS
+    defaults = augmented_lagrangian.DEFAULTS if almm else interior_point.DEFAULTS
     tao = PETSc.TAO().create(x.comm if almm else PETSc.COMM_SELF)
     try:
         tao.setType("almm" if almm else "pdipm")

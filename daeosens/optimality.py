@@ -83,9 +83,9 @@ def optimality(
     norms = np.sqrt(law.comm.allreduce(norms))
     above, below = point.outputs - law.upper, law.lower - point.outputs
     violation = np.maximum(np.maximum(above, below), 0.0) / scale
-    slack = np.where(multipliers > 0.0, np.abs(above), np.abs(below))
+    slack: Array = np.where(multipliers > 0.0, np.abs(above), np.abs(below))
     slack[law.equality | (multipliers == 0.0)] = 0.0
-    products = np.abs(multipliers) * slack
+    products: Array = np.abs(multipliers) * slack
     return Optimality(
         float(norms[0]),
         float(norms[1]),
