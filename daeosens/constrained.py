@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 
 from petsc4py import PETSc
 
@@ -11,7 +12,7 @@ from daeosens.arrays import read
 from daeosens.augmented_lagrangian import AugmentedLagrangian
 from daeosens.constrained_result import CONSTRAINED_METHODS, ConstrainedResult, constrained_result
 from daeosens.descent import Bounds
-from daeosens.errors import InputError, OptionError, UnsupportedError
+from daeosens.errors import InputError, OptionError, UnsupportedError, nearest
 from daeosens.functional import Functional
 from daeosens.interior_point import InteriorPoint
 from daeosens.kkt import KktProgress, Search
@@ -23,13 +24,23 @@ LARGEST_DENSE = 2000
 """Rows of the dense KKT matrix of pdipm beyond which it is refused."""
 
 
-def check_constrained_method(method: str, constraints: object) -> list[str]:
-    """Return what is wrong with a method where there are, or are no, constraints."""
+def check_constrained_method(
+    method: str, constraints: object, others: Iterable[str] = ()
+) -> list[str]:
+    """Return what is wrong with a method where there are, or are no, constraints.
+
+    ``others`` are the methods that take none.
+    """
     if constraints is None and method in CONSTRAINED_METHODS:
         return [f'method "{method}" needs constraints=; without: "lmvm", or "blmvm" with bounds']
     if constraints is not None and method not in CONSTRAINED_METHODS:
         able = ", ".join(f'"{name}"' for name in CONSTRAINED_METHODS)
-        return [f'method "{method}" takes no constraints; try: {able}']
+        if method in others:
+            return [f'method "{method}" takes no constraints; try: {able}']
+        near = nearest(str(method), CONSTRAINED_METHODS)
+        return [
+            f"unknown method {method!r}; with constraints: {able}" + f"; try: {near}" * bool(near)
+        ]
     return []
 
 

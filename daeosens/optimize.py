@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias, cast, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -15,9 +15,13 @@ from mpi4py import MPI
 from petsc4py import PETSc
 
 from daeosens.arrays import Array, guarded, read, scatter
+from daeosens.constrained import check_constrained_method, minimize_constrained
+from daeosens.constrained_result import CONSTRAINED_METHODS, ConstrainedResult
+from daeosens.constraints import Constraint
 from daeosens.descent import HEADING, Bounds, Descent, Iterate, Progress
 from daeosens.errors import InputError, OptionError, nearest, together
 from daeosens.functional import Functional
+from daeosens.kkt import KktProgress, kkt_reporter
 from daeosens.options import Options, scoped_options, validate_names
 
 Bound: TypeAlias = "PETSc.Vec | npt.ArrayLike | None"
@@ -136,19 +140,50 @@ class Result:
         )
 
 
+@overload
 def minimize(
     functional: Functional,
     x0: PETSc.Vec | npt.ArrayLike | None = None,
     *,
     method: str = "lmvm",
     bounds: tuple[Bound, Bound] | None = None,
+    constraints: None = None,
     gradient_tolerance: float = 1e-8,
     relative_gradient_tolerance: float = 0.0,
     value_tolerance: float = 0.0,
     max_iterations: int = 1000,
     options: Options | None = None,
     progress: bool | Progress | None = None,
-) -> Result:
+) -> Result: ...
+@overload
+def minimize(
+    functional: Functional,
+    x0: PETSc.Vec | npt.ArrayLike | None = None,
+    *,
+    method: str,
+    bounds: tuple[Bound, Bound] | None = None,
+    constraints: Constraint | Sequence[Constraint],
+    gradient_tolerance: float = 1e-8,
+    constraint_tolerance: float = 1e-8,
+    max_iterations: int = 1000,
+    options: Options | None = None,
+    progress: bool | KktProgress | None = None,
+) -> ConstrainedResult: ...
+def minimize(
+    functional: Functional,
+    x0: PETSc.Vec | npt.ArrayLike | None = None,
+    *,
+    method: str = "lmvm",
+    bounds: tuple[Bound, Bound] | None = None,
+    constraints: Constraint | Sequence[Constraint] | None = None,
+    gradient_tolerance: float = 1e-8,
+    relative_gradient_tolerance: float = 0.0,
+    value_tolerance: float = 0.0,
+    constraint_tolerance: float = 1e-8,
+    max_iterations: int = 1000,
+    options: Options | None = None,
+    progress: bool | Any | None = None,
+) -> Result | ConstrainedResult:
     """Minimise a functional by TAO.  Collective on ``functional.comm``.
 
     Everything that can be wrong with the arguments is reported before the first evaluation.  A
@@ -163,15 +198,21 @@ def minimize(
     x0 : Vec or array_like [n], optional
         Where to begin; not changed.  Default ``functional.start()``.
     method : str
-        "lmvm"; with bounds "blmvm" (large n), "bqnls" or "bncg" (least memory).
+        "lmvm"; with bounds "blmvm" (large n), "bqnls" or "bncg" (least memory); with constraints
+        "almm" (first derivatives) or "pdipm" (second derivatives, dense).
     bounds : (lower, upper), optional
         Each a Vec or array [n], one number, or None.  Default ``functional.bounds()``.
+    constraints : Constraint or sequence of Constraint, optional
+        What else the minimum has to satisfy; see ``minimize_constrained`` for tolerances, which are
+        relative then, and the result.
     gradient_tolerance : float
         Stop at ``Iterate.gradient_norm`` <= this (option tao_gatol).
     relative_gradient_tolerance : float
         Stop at this fraction of the first gradient norm (tao_gttol); 0 is off.
     value_tolerance : float
         Stop when J changes by less than this fraction of itself in an iteration; 0 is off.
+    constraint_tolerance : float
+        Largest violation, in the constraints' scales.
     max_iterations : int
         Stop after so many (tao_max_it).
     options : mapping, optional
@@ -182,7 +223,7 @@ def minimize(
 
     Returns
     -------
-    Result
+    Result or, with constraints, ConstrainedResult
         Also when no tolerance was met: see ``Result.converged``.
 
     Raises
@@ -194,6 +235,35 @@ def minimize(
     SolveError
         J does not exist at the start, or the chosen line search cannot come back from a failure.
     """
+    if constraints is not None or method in CONSTRAINED_METHODS:
+        tolerances = {
+            "gradient_tolerance": gradient_tolerance,
+            "constraint_tolerance": constraint_tolerance,
+        }
+        unused = {
+            "relative_gradient_tolerance": relative_gradient_tolerance,
+            "value_tolerance": value_tolerance,
+        }
+        complaints = _argument_complaints("lmvm", tolerances, max_iterations, progress)
+        complaints += check_constrained_method(method, constraints, METHODS)
+        complaints += [f"{name} does nothing with constraints" for name in unused if unused[name]]
+        x = _start(functional, x0)
+        limits = _limits(functional.bounds() if bounds is None else bounds, x)
+        complaints += _point_complaints(x, limits, "start()" if x0 is None else "x0")
+        if complaints:
+            raise together(complaints, heading="minimize")
+        return minimize_constrained(
+            functional,
+            constraints,
+            x,
+            method=method,
+            limits=limits,
+            gradient_tolerance=gradient_tolerance,
+            constraint_tolerance=constraint_tolerance,
+            max_iterations=max_iterations,
+            options=options,
+            report=kkt_reporter(progress, functional.comm),
+        )
     begin = time.perf_counter()
     tolerances = {
         "gradient_tolerance": gradient_tolerance,
