@@ -96,7 +96,10 @@ class Lagrangian:
             self.slices[item.name] = slice(len(labels), len(labels) + size)
             labels += [item.name] if size == 1 else [f"{item.name}[{i}]" for i in range(size)]
         self.labels = tuple(labels)
-        self.lower, self.upper, self.given_scale = np.hstack([np.stack(part) for part in parts])
+        table: Array = np.hstack([np.stack(part) for part in parts])
+        self.lower: Array = table[0]
+        self.upper: Array = table[1]
+        self.given_scale: Array = table[2]
         self._runs = self._shared_runs()
 
     @property
