@@ -31,8 +31,8 @@ BLOCKED = 3
 STAYS = 1e-3
 """Change of x, relative to max(1, |x|), that is none."""
 
-NOT_FINITE = 83
-"""PETSc's error code for a value that is not finite, which its types raise instead of stopping."""
+NOT_FINITE, OUT_OF_RANGE = 83, 63
+"""PETSc's error codes for values that its types and line searches cannot go on with."""
 
 PENALTY = 10.0
 """The largest that TAO begins with; ``WEIGHT`` makes it 100 for the scaled problem."""
@@ -159,11 +159,11 @@ class AugmentedLagrangian:
             unwrapped_solve(tao)
         except PETSc.Error as error:
             code: Any = getattr(error, "ierr", 0)
-            if code != NOT_FINITE or not self.search.iterates:
+            if code not in (NOT_FINITE, OUT_OF_RANGE) or not self.search.iterates:
                 raise
             self.search.message = (
                 "a subproblem has no minimum: its value or gradient grows beyond all numbers "
-                "(bounds on x, or a start nearer to the constraints, may help)"
+                f"(bounds on x, or a start nearer to the constraints, may help; TAO: {_last(error)})"
             )
             return _Reason.DIVERGED_USER
         scope.check_used(final=True)
@@ -302,3 +302,8 @@ class AugmentedLagrangian:
         if len(form.inequality):
             slope = slope - unequal.multipliers @ form.inequality_rows(point.jacobian)
         self._accepted = _Accepted(point, value, slope)
+
+
+def _last(error: PETSc.Error) -> str:
+    """Return the last line of PETSc's message."""
+    return str(error).splitlines()[-1].partition("] ")[2]

@@ -204,3 +204,9 @@ def _read_options(tao: PETSc.TAO, method: str) -> None:
             f'option tao_type = {tao.getType()} with method "{method}" and constraints',
             expected="the method as an argument",
         )
+    if method == "almm" and tao.getALMMType() != PETSc.TAO.ALMMType.PHR:
+        raise InputError(
+            "option tao_almm_type = classic",
+            expected='"phr"',
+            remedy="the multipliers of the other form cannot be had from petsc4py 3.26",
+        )

@@ -59,7 +59,7 @@ class KktIterate:
 
 
 KKT_HEADING = (
-    "  iter             value  stationary   violated   complement       step  evals  failed"
+    "  iter             value   gradient   violated  slackness       step  evals  failed"
 )
 
 KktProgress: TypeAlias = Callable[[KktIterate, PETSc.Vec], object]
@@ -195,7 +195,10 @@ class Search:
         if self.report is not None:
             vec = self.lagrangian.x.duplicate()
             write(vec, point.x)
-            self.report(iterate, vec)
+            try:
+                self.report(iterate, vec)
+            finally:
+                vec.destroy()
         return self._reason(iterate)
 
     def _merit(self, iterate: KktIterate) -> float:
@@ -291,4 +294,7 @@ def unwrapped_solve(tao: PETSc.TAO) -> None:
             original = original.__cause__
     else:
         return
-    raise original
+    try:
+        raise original
+    finally:
+        del original  # its traceback holds this frame: a circle that would keep vectors alive
