@@ -291,8 +291,13 @@ class AugmentedLagrangian:
     def _remember(self, sub: PETSc.TAO, value: float) -> None:
         """Keep an inner iterate, unless it is an old one shown again after a vain search."""
         point = self._known()
-        here = read(sub.getSolution())[: len(point.x)]  # slacks follow on each rank
-        mine = self._failed is None and np.array_equal(here, point.x)
+        first, last = self.x.getOwnershipRange()
+        own = PETSc.IS().createStride(last - first, first, comm=self.x.comm)
+        unknowns = sub.getSolution()  # x and the slacks, distributed in another way
+        here: Any = unknowns.getSubVector(own)
+        mine = self._failed is None and np.array_equal(read(here), point.x)
+        unknowns.restoreSubVector(own, here)
+        own.destroy()
         if not self.search.lagrangian.comm.allreduce(mine, MPI.LAND):
             return
         form, (equal, unequal) = self.form, self._rows
