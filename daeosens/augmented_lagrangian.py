@@ -163,7 +163,7 @@ class AugmentedLagrangian:
                 raise
             self.search.message = (
                 "a subproblem has no minimum: its value or gradient grows beyond all numbers "
-                f"(bounds on x, or a start nearer to the constraints, may help; TAO: {_last(error)})"
+                f"(bounds on x, or a start nearer to the constraints, may help: {_last(error)})"
             )
             return _Reason.DIVERGED_USER
         scope.check_used(final=True)

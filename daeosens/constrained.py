@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from typing import Any
 
 from petsc4py import PETSc
 
@@ -204,7 +205,8 @@ def _read_options(tao: PETSc.TAO, method: str) -> None:
             f'option tao_type = {tao.getType()} with method "{method}" and constraints',
             expected="the method as an argument",
         )
-    if method == "almm" and tao.getALMMType() != PETSc.TAO.ALMMType.PHR:
+    form: Any = tao.getALMMType() if method == "almm" else PETSc.TAO.ALMMType.PHR
+    if form != PETSc.TAO.ALMMType.PHR:
         raise InputError(
             "option tao_almm_type = classic",
             expected='"phr"',

@@ -18,7 +18,7 @@ from scipy.linalg import lapack
 from daeosens.arrays import Array, read, write
 from daeosens.errors import SolveError
 
-FIRST_SHIFT, LARGEST_SHIFT = 1e-4, 1e20
+FIRST_SHIFT, LARGEST_SHIFT, DUAL_SHIFT = 1e-4, 1e20, 1e-8
 TO_BOUNDARY = 0.9999
 """PETSc 3.26's fraction of the way to the first slack or multiplier that would vanish."""
 
@@ -77,10 +77,10 @@ class KktFactor:
             positive, negative, zero = inertia(factor, pivots)
             if (positive, negative) == (self.positive, self.negative):
                 break
-            if zero and dual == 0.0:
-                dual = 1e-8
-            elif self.shift == 0.0:
+            if self.shift == 0.0:
                 self.shift = self._last_shift / 3.0 or FIRST_SHIFT
+            elif zero and dual == 0.0:  # constraints that depend on each other
+                dual, self.shift = DUAL_SHIFT, 0.0
             else:
                 self.shift *= 8.0 if self._last_shift else 100.0
             if self.shift > LARGEST_SHIFT or not np.isfinite(factor).all():

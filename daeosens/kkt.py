@@ -58,9 +58,7 @@ class KktIterate:
         )
 
 
-KKT_HEADING = (
-    "  iter             value   gradient   violated  slackness       step  evals  failed"
-)
+KKT_HEADING = "  iter             value   gradient   violated  slackness       step  evals  failed"
 
 KktProgress: TypeAlias = Callable[[KktIterate, PETSc.Vec], object]
 

@@ -58,7 +58,9 @@ class Twice(Closed):
     def hessian(self, x):
         point, h = gather(x), 1e-5
         units = np.eye(len(point))
-        return np.array([(self.slope(point + h * u) - self.slope(point - h * u)) / 2 / h for u in units])
+        return np.array(
+            [(self.slope(point + h * u) - self.slope(point - h * u)) / 2 / h for u in units]
+        )
 
 
 @dataclass
@@ -192,7 +194,7 @@ def multipliers_of(result):
 
 
 def active_multipliers(problem):
-    """v by least squares from the gradients at the minimum, bounds of x as constraints."""
+    """Find v by least squares from the gradients at the minimum, bounds of x as constraints."""
     x = np.asarray(problem.minimum, dtype=float)
     functional = problem.functional()
     rows = []
@@ -378,7 +380,9 @@ def test_callbacks_for_derivatives_are_used(method):
         used.add("hessian")
         return 2.0 * v[0] * np.eye(2)
 
-    disc = Constraint(lambda x: abs(x[0]) ** 2 + x[1] ** 2, upper=1.5, jacobian=jacobian, hessian=hessian)
+    disc = Constraint(
+        lambda x: abs(x[0]) ** 2 + x[1] ** 2, upper=1.5, jacobian=jacobian, hessian=hessian
+    )
     functional = Twice(lambda x: (x[0] - 2) ** 2 + (x[1] - 2) ** 2, [0.1, 0.2])
     result = minimize(functional, method=method, constraints=disc)
     np.testing.assert_allclose(result.x.getArray(), math.sqrt(0.75), atol=1e-7)
@@ -597,7 +601,9 @@ def test_best_point_survives_where_no_step_leads_on(method):
 @pytest.mark.parametrize("method", METHODS)
 def test_failure_at_the_start_is_an_error(method):
     functional = Twice(rosenbrock, [-1.2, 1], domain=lambda x: False)
-    with pytest.raises(SolveError, match=r"cannot be evaluated at the start: no solution at -1\.20"):
+    with pytest.raises(
+        SolveError, match=r"cannot be evaluated at the start: no solution at -1\.20"
+    ):
         minimize(functional, method=method, constraints=one(lambda x: x[0], upper=1.0))
 
 
@@ -681,7 +687,11 @@ BAD = {
     "tolerance": ({"constraint_tolerance": -1.0}, "constraint_tolerance = -1.0"),
     "unused": ({"value_tolerance": 1e-3}, "value_tolerance does nothing with constraints"),
     "output": (
-        {"constraints": Constraint(type("O", (), {"lower": 0, "times": ()})(), upper=1.0, name="o")},
+        {
+            "constraints": Constraint(
+                type("O", (), {"lower": 0, "times": ()})(), upper=1.0, name="o"
+            )
+        },
         'constraint "o" is on an output of a run, but the functional is a Twice',
     ),
     "names": (
@@ -743,7 +753,7 @@ def test_pdipm_without_second_derivatives_names_almm():
     with pytest.raises(UnsupportedError, match=r'functional \(Closed\) has no second(.|\n)*"almm"'):
         minimize(functional, method="pdipm", constraints=SUM)
     other = Constraint(Closed(rosenbrock, [-1.2, 1]), upper=1.0, name="other")
-    with pytest.raises(UnsupportedError, match='constraint "other" .* has no second'):
+    with pytest.raises(UnsupportedError, match=r'constraint "other" .* has no second'):
         minimize(Twice(rosenbrock, [-1.2, 1]), method="pdipm", constraints=other)
     assert functional.points == []
 
@@ -814,7 +824,10 @@ problem = HOCK_SCHITTKOWSKI[71]
 for method in METHODS:
     for most in (0, 1000):
         result = minimize(
-            problem.functional(), method=method, constraints=problem.constraints, max_iterations=most
+            problem.functional(),
+            method=method,
+            constraints=problem.constraints,
+            max_iterations=most,
         )
         result.x.destroy()
     try:

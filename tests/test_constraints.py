@@ -134,9 +134,7 @@ def double_integrator(comm=None):
     """Least effort: x'' = w(t), w constant on N intervals, Euler's method in steps as long."""
     names = [f"w{i}" for i in range(N)]
     extra = {} if comm is None else {"comm": comm}
-    problem = ODE(
-        lambda t, u, p: np.array([u[1], force(t, p)]), size=2, parameters=names, **extra
-    )
+    problem = ODE(lambda t, u, p: np.array([u[1], force(t, p)]), size=2, parameters=names, **extra)
     effort = Running(lambda t, u, p: 0.5 * force(t, p) ** 2)
     control = Parameters({name: Parameter(0.0) for name in names}, initial_state=[0.0, 0.0])
     return SecondOrder(problem, effort, Stepping((0.0, 1.0), "1fe", dt=H), control)
@@ -228,7 +226,9 @@ def test_discrepancy_principle_hits_times_the_objective_does_not_know(method):
     """The least parameters that fit the data to its noise (Morozov): the prior is the objective."""
     data = LeastSquares([0.33, 0.77, 1.9], [0.9, 0.8, 0.75], sigma=0.05)
     functional = decay(Prior([0.1, 0.1]), rate=Parameter(0.5))
-    result = minimize(functional, method=method, constraints=Constraint(data, upper=1.5, name="fit"))
+    result = minimize(
+        functional, method=method, constraints=Constraint(data, upper=1.5, name="fit")
+    )
     assert result.converged
     assert result.constraints["fit"].value[0] == pytest.approx(1.5, abs=1e-6)
     misfit = decay(data, rate=Parameter(0.5))
@@ -362,11 +362,10 @@ def test_functional_without_second_derivatives_is_refused():
 def state_on_the_ring(comm, *, field):
     """Move the initial state, or the field of rates, under a constraint on the end and on x."""
     case = make(comm, field=field)
-    control = (
-        FieldParameter(case.p, case.u0, lower=0.0) if field else InitialState(case.u0, case.p)
-    )
+    control = FieldParameter(case.p, case.u0, lower=0.0) if field else InitialState(case.u0, case.p)
     stepping = Stepping((0.0, 0.2), "rk4", dt=0.02)
-    functional = Reduced(case.problem, make_cost(case, (0.06, 0.14)), stepping, control)
+    # the state is observed at the start too: diffusion hides its ripples later
+    functional = Reduced(case.problem, make_cost(case, (0.0, 0.14)), stepping, control)
 
     def total(t, u, p):
         return u.sum() / 24
@@ -394,18 +393,16 @@ def test_distributed_variables(field):
     found = []
     for comm in (PETSc.COMM_WORLD, PETSc.COMM_SELF):
         functional, constraints = state_on_the_ring(comm, field=field)
-        result = minimize(
-            functional, method="almm", constraints=constraints, gradient_tolerance=1e-5
-        )
+        result = minimize(functional, method="almm", constraints=constraints)
         assert result.converged
         assert result.constraints["end"].value[0] == pytest.approx(0.55, abs=1e-6)
         assert result.multipliers["end"][0] < -0.01
         found.append((gather(result.x), result.value, result.multipliers))
     (x, value, spread), (x_alone, value_alone, alone) = found
-    np.testing.assert_allclose(x, x_alone, atol=2e-3)  # diffusion hides ripples
-    assert value == pytest.approx(value_alone, rel=1e-6)
+    np.testing.assert_allclose(x, x_alone, atol=1e-6)
+    assert value == pytest.approx(value_alone, rel=1e-8)
     for name in alone:
-        np.testing.assert_allclose(spread[name], alone[name], rtol=1e-3)
+        np.testing.assert_allclose(spread[name], alone[name], rtol=1e-5)
     assert len(set(MPI.COMM_WORLD.allgather((value, *x)))) == 1
     assert x[3] - x[15] == pytest.approx(0.1, abs=1e-6)
 
