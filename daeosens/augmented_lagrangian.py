@@ -254,7 +254,7 @@ class AugmentedLagrangian:
     def _fill(out: PETSc.Vec, values: Array) -> None:
         write(out, values[slice(*out.getOwnershipRange())])
 
-    def _converged(self, _tao: PETSc.TAO) -> Any:
+    def _converged(self, tao: PETSc.TAO) -> Any:
         """Record an outer iterate and decide, instead of TAO."""
         if self._failed is not None:
             self.search.message = f"the subproblem ended at a failed solve: {self._failed}"
@@ -270,7 +270,7 @@ class AugmentedLagrangian:
             return _Reason.DIVERGED_USER
         how = self.search.iterates[-1].optimality
         self._inner_tolerance = max(self._target, min(self._inner_tolerance, INNER * how.violation))
-        return reason
+        return self.search.agreed(tao, reason)
 
     def _multipliers(self) -> Array:
         size = len(self.search.lagrangian.labels)

@@ -168,6 +168,7 @@ def _run(
         tao.setType("almm" if almm else "pdipm")
         tao.setTolerances(0.0, 0.0, 0.0)
         tao.setConstraintTolerances(0.0, 0.0)
+        tao.setMaximumFunctionEvaluations(PETSc.UNLIMITED)  # PETSc 3.26: pdipm stops at 500
         if isinstance(wiring, AugmentedLagrangian):
             tao.setSolution(x)
             if limits is not None:
@@ -176,16 +177,14 @@ def _run(
             tao.setSolution(wiring.start_vector())
         views = {name: value for name, value in chosen.items() if "view" in name}
         others = {name: value for name, value in chosen.items() if "view" not in name}
-        with (
-            scoped_options(code=views),
-            scoped_options(defaults=defaults, code=others) as scope,
-        ):
-            _read_options(tao, "almm" if almm else "pdipm")
-            if PETSc.Options().hasName("tao_max_it"):
-                search.max_iterations = tao.getMaximumIterations()
-            tao.setMaximumIterations(PETSc.UNLIMITED)
-            wiring.attach(tao)
-            tao.setUp()
+        with scoped_options(code=views), scoped_options(code=others) as scope:
+            with scoped_options(defaults=defaults):  # not for the solvers of forward runs
+                _read_options(tao, "almm" if almm else "pdipm")
+                if PETSc.Options().hasName("tao_max_it"):
+                    search.max_iterations = tao.getMaximumIterations()
+                tao.setMaximumIterations(PETSc.UNLIMITED)
+                wiring.attach(tao)
+                tao.setUp()
             scope.check_used()
             return wiring.run(tao, scope)
     finally:

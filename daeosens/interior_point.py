@@ -229,7 +229,7 @@ class InteriorPoint:
         self._calls = 0
         point = self._at(read(tao.getSolution()).copy())[1]
         reason = self.search.accept(point, self.comm.bcast(self._v(tao)))
-        return self.comm.bcast(int(reason))
+        return self.comm.bcast(int(self.search.agreed(tao, reason)))
 
 
 class _BoundRows:

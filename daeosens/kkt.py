@@ -202,11 +202,11 @@ class Search:
     def _merit(self, iterate: KktIterate) -> float:
         """Return how many times the worst residual exceeds its tolerance."""
         how = iterate.optimality
-        gradient = max(self.gradient_tolerance, 1e-300)
+        gradient = max(self.gradient_tolerance, 1e-16)
         worst = max(
             how.stationarity / gradient,
             how.complementarity / gradient,
-            how.violation / max(self.constraint_tolerance, 1e-300),
+            how.violation / max(self.constraint_tolerance, 1e-16),
         )
         return worst if math.isfinite(worst) else math.inf
 
@@ -224,6 +224,14 @@ class Search:
             self.message = f"no better point in {PATIENCE} iterations: {self.worst()}"
             return _Reason.DIVERGED_LS_FAILURE
         return _Reason.CONTINUE_ITERATING
+
+    def agreed(self, tao: PETSc.TAO, reason: int) -> int:
+        """Return a reason, or TAO's own: the option tao_max_funcs is the only one left to it."""
+        own: Any = tao.getConvergedReason()
+        if reason == _Reason.CONTINUE_ITERATING and own == _Reason.DIVERGED_MAXFCN:
+            self.message = "more than tao_max_funcs evaluations"
+            return _Reason.DIVERGED_MAXFCN
+        return reason
 
     def worst(self) -> str:
         """Say what keeps the best point from being optimal."""

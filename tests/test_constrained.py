@@ -524,6 +524,10 @@ def test_options_reach_tao():
     assert other.evaluations != default.evaluations
     short = minimize(problem.functional(), method="pdipm", options={"tao_max_it": 2}, **extra)
     assert short.iterations == 2
+    for method in METHODS:
+        few = minimize(problem.functional(), method=method, options={"tao_max_funcs": 12}, **extra)
+        assert few.reason == "DIVERGED_MAXFCN"
+        assert "more than tao_max_funcs" in str(few)
 
 
 @pytest.mark.parametrize(

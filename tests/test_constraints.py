@@ -169,6 +169,23 @@ def test_least_effort_of_a_double_integrator(method):
         assert result.iterations == 1
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_implicit_methods_keep_their_own_solvers(method):
+    functional = SecondOrder(
+        DECAY,
+        Prior([1.0, 0.0]),
+        Stepping((0.0, 2.0), "cn", dt=0.1),
+        Parameters({"rate": Parameter(0.5), "feed": Parameter(0.3)}, initial_state=[1.0]),
+    )
+    end = Constraint(Terminal(lambda t, u, p: u[0]), equals=0.6, name="end")
+    result = minimize(functional, method=method, constraints=end)
+    assert result.converged
+    rate, feed = result.x.getArray()
+    growth = (1.0 - 0.05 * rate) / (1.0 + 0.05 * rate)
+    level = feed / rate
+    assert level + (1.0 - level) * growth**20 == pytest.approx(0.6, abs=1e-7)
+
+
 def test_outputs_share_one_run_and_one_sweep_with_the_objective():
     functional = double_integrator()
     result = minimize(functional, method="almm", constraints=ARRIVAL)
