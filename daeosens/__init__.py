@@ -28,7 +28,6 @@ from daeosens.optimize import Result, minimize
 from daeosens.parameters import FieldParameter, InitialState, Parameter, Parameters
 from daeosens.problem import AUTONOMOUS, COLORING, Problem
 from daeosens.reduced import Reduced
-from daeosens.scipy_bridge import scipy_functions
 from daeosens.stepping import Stepping
 from daeosens.tangent import Sensitivities, Tangent, sensitivities, tangent
 from daeosens.trajectory import Trajectory
@@ -70,7 +69,6 @@ __all__ = [
     "duality",
     "evaluate",
     "minimize",
-    "scipy_functions",
     "sensitivities",
     "solve",
     "tangent",
