@@ -275,7 +275,6 @@ def _continue(
     descent.save = keeper.save
     if saved is None:
         return {}
-    keeper.active = saved.active
     note = resume(descent, saved, x, path)
     descent.notes.append(note)
     if tell and x.comm.rank == 0:
