@@ -28,6 +28,12 @@ from daeosens.optimize import Result, minimize
 from daeosens.parameters import FieldParameter, InitialState, Parameter, Parameters
 from daeosens.problem import AUTONOMOUS, COLORING, Problem
 from daeosens.reduced import Reduced
+from daeosens.second_order import (
+    HessianProduct,
+    gauss_newton_product,
+    hessian_product,
+    hessian_products,
+)
 from daeosens.stepping import Stepping
 from daeosens.tangent import Sensitivities, Tangent, sensitivities, tangent
 from daeosens.trajectory import Trajectory
@@ -44,6 +50,7 @@ __all__ = [
     "DaeosensError",
     "FieldParameter",
     "Gradient",
+    "HessianProduct",
     "InitialState",
     "InputError",
     "LeastSquares",
@@ -68,6 +75,9 @@ __all__ = [
     "check",
     "duality",
     "evaluate",
+    "gauss_newton_product",
+    "hessian_product",
+    "hessian_products",
     "minimize",
     "sensitivities",
     "solve",

@@ -23,10 +23,15 @@ from daeosens.bench import (
 )
 from daeosens.cost import INDEPENDENT, Scalar
 from daeosens.derivatives import ComplexStep
-from daeosens.matrices import Derivative
+from daeosens.matrices import Derivative, Products
 from daeosens.objective import LeastSquares, Objective, Prior, Running, Sum, Terminal
 from daeosens.parameters import Control, Parameters
 from daeosens.problem import AUTONOMOUS, Problem
+from daeosens.second_checks import (
+    check_cost_hessian,
+    check_hessian_product,
+    check_initial_state_hessian,
+)
 
 
 @QUIET
@@ -46,10 +51,11 @@ def check(
 
     Each one on its own, so the wrong one is named: the Jacobians in u, u' and p, the partial
     derivative in t, the mass matrix's in p, both products of matrix-free ones, the gradients of
-    costs, the Jacobians of observations and of the initial state.  Up to 16 components are moved
-    one at a time; of more, some random directions.  The differences are central and extrapolated,
-    good to about ten digits.  Terms that vanish at the point are not seen: choose one without
-    zeros.  Collective on ``problem.comm``.
+    costs, the Jacobians of observations and of the initial state; and the products with second
+    derivatives that the user supplied, against differences of the first derivatives.  Up to 16
+    components are moved one at a time; of more, some random directions.  The differences are
+    central and extrapolated, good to about ten digits.  Terms that vanish at the point are not
+    seen: choose one without zeros.  Collective on ``problem.comm``.
 
     Parameters
     ----------
@@ -102,6 +108,8 @@ def check(
         _check_objective(bench, term)
     if isinstance(control, Parameters) and callable(control.initial_state):
         _check_initial_state(bench, control)
+        if control.initial_state_hessian is not None:
+            check_initial_state_hessian(bench, control)
     return Check(tuple(bench.rows), tolerance)
 
 
@@ -137,6 +145,7 @@ def _check_equations(bench: Bench) -> None:
     _time_derivative(bench, name_t, fill_t, point, lambda x: evaluate(number(x), u, udot, p))
     if problem.form == "mass" and not problem.constant_mass:
         _mass_p(bench)
+    check_hessian_product(bench)
 
 
 def _matrix(
@@ -231,9 +240,13 @@ def _check_objective(bench: Bench, term: Objective) -> None:
         _gradient_p(bench, "prior", "library", scalars[0])
     elif isinstance(term, Terminal):
         _scalar(bench, "terminal", scalars[0], term.gradient_u, term.gradient_p)
+        if term.hessian_product is not None:
+            check_cost_hessian(bench, "terminal", scalars[0])
     elif isinstance(term, Running):
         _scalar(bench, "running", scalars[0], term.gradient_u, term.gradient_p)
         _density_t(bench, scalars[0], term.density_t)
+        if term.hessian_product is not None:
+            check_cost_hessian(bench, "running", scalars[0])
     else:
         for scalar in scalars:
             _scalar(bench, "cost", scalar, scalar.add_u, scalar.add_p)
@@ -344,6 +357,7 @@ def _check_initial_state(bench: Bench, control: Parameters) -> None:
         def along(x: PETSc.Vec) -> Array:
             return np.asarray(initial(gather(x)), dtype=float)
 
+        assert not isinstance(by_p, Products)  # refused by Parameters
         jacobian = by_p or ComplexStep(initial, 0, "initial_state", f"{name}=callback")
         origin = _origin(bench, by_p)
         _jacobian(bench, name, origin, jacobian, (bench.p,), bench.p_vec, along)
@@ -351,14 +365,19 @@ def _check_initial_state(bench: Bench, control: Parameters) -> None:
     if by_p is None:
         bench.rows.append(CheckedCallback(name, "", math.nan, "not supplied"))
         return
-    transpose = guarded(by_p, name, bench.comm)
 
     def product(w: PETSc.Vec, out: PETSc.Vec) -> None:
-        values = transpose(bench.p, w)
-        scatter(check_output(values, name, (problem.n_parameters,), bench.t), out)
+        scatter(control.transposed_initial(problem, bench.p, w), out)
 
     moves, expected = bench.expected(bench.p_vec, lambda x: bench.fill(call, gather(x)))
     bench.judge_transpose(name, "callback", moves, expected, product)
+    if isinstance(by_p, Products):
+        apply = guarded(by_p.apply, f"{name}.apply", bench.comm)
+
+        def columns() -> Array:
+            return np.column_stack([bench.fill(apply, bench.p, gather(d)) for d in moves])
+
+        bench.judge_matrix(f"{name}.apply", "callback", moves, expected, columns)
 
 
 def _jacobian(

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
+import numpy as np
 from petsc4py import PETSc
 
-from daeosens.arrays import Array, check_output, dot, guarded, norm, read, scatter
+from daeosens.arrays import Array, check_output, dot, guarded, read, scatter, write
 from daeosens.derivatives import ComplexStep
 from daeosens.errors import InputError, UnsupportedError
 from daeosens.problem import AUTONOMOUS, Problem
+from daeosens.second_derivatives import HessianByComplexStep
 
 INDEPENDENT = "independent"
 """Said in place of a gradient: the cost does not depend on that argument."""
+
+Point: TypeAlias = "tuple[float, PETSc.Vec, Any]"
+"""(t, u [n], p [m]), the parameters as callbacks see them."""
+
+Direction: TypeAlias = "tuple[PETSc.Vec, Any]"
+"""(du [n], dp [m]), the latter as callbacks see parameters."""
 
 
 class Scalar(Protocol):
@@ -34,6 +42,35 @@ class Scalar(Protocol):
 
     def value_t(self, t: float, u: PETSc.Vec, p: Any) -> float:
         """Return the partial derivative in t."""
+        ...
+
+    def add_hessian(
+        self,
+        weight: float,
+        point: Point,
+        direction: Direction,
+        out: tuple[PETSc.Vec, PETSc.Vec],
+    ) -> None:
+        """Add ``weight`` times the derivative of the gradient along a direction to ``out``."""
+        ...
+
+
+@runtime_checkable
+class Squares(Scalar, Protocol):
+    """A scalar of the form 1/2 |r(t, u, p)|^2; each rank holds some rows of r."""
+
+    def residual(self, point: Point) -> Array:
+        """Return r, the rank's own rows [q_local]."""
+        ...
+
+    def residual_tangent(self, point: Point, direction: Direction) -> Array:
+        """Return the derivative of r along a direction [q_local]."""
+        ...
+
+    def add_residual_adjoint(
+        self, weight: float, point: Point, w: Array, out: tuple[PETSc.Vec, PETSc.Vec]
+    ) -> None:
+        """Add ``weight`` times the products r_u^T w and r_p^T w to ``out``; w [q_local]."""
         ...
 
 
@@ -94,6 +131,7 @@ class Callback:
         gradient_u: Callable[..., Any] | str | None,
         gradient_p: Callable[..., Any] | str | None,
         value_t: Callable[..., Any] | str | None,
+        hessian_product: Callable[..., Any] | None = None,
     ) -> None:
         self._problem = problem
         self._name = name
@@ -102,6 +140,7 @@ class Callback:
         self._u = self._derivative(value, gradient_u, 1, f"{name} gradient_u", "gradient_u")
         self._p = self._derivative(value, gradient_p, 2, f"{name} gradient_p", "gradient_p")
         self._t = self._derivative(value, value_t, 0, f"{name} density_t", "density_t")
+        self._hessian = self._second(value, gradient_u, gradient_p, hessian_product)
         self._work: PETSc.Vec | None = None
 
     def value(self, t: float, u: PETSc.Vec, p: Any) -> float:
@@ -139,6 +178,39 @@ class Callback:
         """Return the partial derivative in t."""
         return 0.0 if self._t is None else float(self._t(t, self._see(u), p))
 
+    def add_hessian(
+        self,
+        weight: float,
+        point: Point,
+        direction: Direction,
+        out: tuple[PETSc.Vec, PETSc.Vec],
+    ) -> None:
+        """Add ``weight`` times the derivative of the gradient along a direction."""
+        if self._hessian is None:
+            return
+        name = f"{self._name} hessian_product"
+        t, u, p = point
+        du, dp = direction
+        out_u, out_p = out
+        work_u, work_p = out_u.duplicate(), out_p.duplicate()
+        m = out_p.size
+        if self._numpy:
+            by_u, by_p = self._hessian(t, read(u), p, read(du), dp)
+            write(work_u, check_output(by_u, name, (out_u.size,), t))
+            if m:
+                write(work_p, check_output(by_p, name, (m,), t))
+        elif self._problem.field_parameter:
+            self._hessian(t, u, p, du, dp, work_u, work_p)
+        else:
+            by_p = self._hessian(t, u, p, du, dp, work_u)
+            if m:
+                scatter(check_output(by_p, name, (m,), t), work_p)
+        out_u.axpy(weight, work_u)
+        if m:
+            out_p.axpy(weight, work_p)
+        work_u.destroy()
+        work_p.destroy()
+
     def _see(self, u: PETSc.Vec) -> Any:
         return read(u) if self._numpy else u
 
@@ -170,110 +242,46 @@ class Callback:
 
         return refuse
 
-
-class ArrayMisfit:
-    """The misfit at one observation time of a serial problem."""
-
-    def __init__(
+    def _second(
         self,
-        problem: Problem,
-        observe: Callable[..., Any],
-        observe_u: Callable[..., Any],
-        observe_p: Callable[..., Any],
-        data: Array,
-        sigma: Array,
-    ) -> None:
-        self._shape_u = (data.size, problem.size)
-        self._shape_p = (data.size, problem.n_parameters)
-        self._observe, self._u, self._p = observe, observe_u, observe_p
-        self._data, self._sigma = data, sigma
+        value: Callable[..., Any],
+        gradient_u: Callable[..., Any] | str | None,
+        gradient_p: Callable[..., Any] | str | None,
+        given: Callable[..., Any] | None,
+    ) -> Callable[..., Any] | None:
+        """Return the user's second derivatives, those by complex step, or their refusal."""
+        if given is not None:
+            return guarded(given, f"{self._name} hessian_product", self._problem.comm)
+        gradients = {1: gradient_u, 2: gradient_p}
+        wanted = {k: each for k, each in gradients.items() if each != INDEPENDENT}
+        if not wanted:
+            return None
+        if not self._numpy:
+            return _refusing(self._name)
+        first = {k: _row(each) if callable(each) else None for k, each in wanted.items()}
+        remedy = "hessian_product=callback"
+        product = HessianByComplexStep(self._value, first, self._name, remedy)
+        nothing = (np.zeros(self._problem.size), np.zeros(self._problem.n_parameters))
 
-    def value(self, t: float, u: PETSc.Vec, p: Any) -> float:
-        """Return 1/2 |residual|^2."""
-        residual = self._residual(t, u, p)
-        return 0.5 * float(residual @ residual)
+        def call(t: float, u: Array, p: Any, du: Array, dp: Any) -> tuple[Array, Array]:
+            directions = {1: du, 2: dp}
+            result = product((t, u, p), np.ones(1), {k: directions[k] for k in wanted})
+            return result.get(1, nothing[0]), result.get(2, nothing[1])
 
-    def add_u(self, weight: float, t: float, u: PETSc.Vec, p: Any, out: PETSc.Vec) -> None:
-        """Add ``weight`` observe_u^T residual / sigma."""
-        matrix = check_output(self._u(t, read(u), p), "observe_u", self._shape_u, t)
-        out.getArray()[...] += weight * (self._residual(t, u, p) / self._sigma) @ matrix
-
-    def add_p(self, weight: float, t: float, u: PETSc.Vec, p: Any, out: PETSc.Vec) -> None:
-        """Add ``weight`` observe_p^T residual / sigma."""
-        if out.size:
-            matrix = check_output(self._p(t, read(u), p), "observe_p", self._shape_p, t)
-            out.getArray()[...] += weight * (self._residual(t, u, p) / self._sigma) @ matrix
-
-    def value_t(self, t: float, u: PETSc.Vec, p: Any) -> float:
-        """Return 0: observation times are pinned."""
-        return 0.0
-
-    def _residual(self, t: float, u: PETSc.Vec, p: Any) -> Array:
-        return (self._observe(t, read(u), p) - self._data) / self._sigma
+        return call
 
 
-class VectorMisfit:
-    """The misfit at one observation time of a distributed problem: linear observation."""
-
-    def __init__(self, data: PETSc.Vec, sigma: float, matrix: PETSc.Mat | None) -> None:
-        self._data, self._sigma, self._matrix = data, sigma, matrix
-
-    def value(self, t: float, u: PETSc.Vec, p: Any) -> float:
-        """Return 1/2 |residual|^2 / sigma^2."""
-        residual = self._residual(u)
-        result = 0.5 * (norm(residual) / self._sigma) ** 2
-        residual.destroy()
-        return result
-
-    def add_u(self, weight: float, t: float, u: PETSc.Vec, p: Any, out: PETSc.Vec) -> None:
-        """Add ``weight`` H^T residual / sigma^2."""
-        residual = self._residual(u)
-        residual.scale(weight / self._sigma**2)
-        if self._matrix is None:
-            out.axpy(1.0, residual)
-        else:
-            self._matrix.multTransposeAdd(residual, out, out)
-        residual.destroy()
-
-    def add_p(self, weight: float, t: float, u: PETSc.Vec, p: Any, out: PETSc.Vec) -> None:
-        """Add nothing: the observation does not depend on the parameters."""
-
-    def value_t(self, t: float, u: PETSc.Vec, p: Any) -> float:
-        """Return 0: observation times are pinned."""
-        return 0.0
-
-    def _residual(self, u: PETSc.Vec) -> PETSc.Vec:
-        residual = self._data.duplicate()
-        if self._matrix is None:
-            u.copy(residual)
-        else:
-            self._matrix.mult(u, residual)
-        residual.axpy(-1.0, self._data)
-        return residual
+def _row(gradient: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *point: np.asarray(gradient(*point))[None, :]
 
 
-class FieldPrior:
-    """1/2 |p - mean|^2 / sigma^2 of a distributed parameter."""
+def _refusing(name: str) -> Callable[..., Any]:
+    def refuse(*_arguments: Any) -> Any:
+        raise UnsupportedError(
+            f"'{name} hessian_product' is needed and was not supplied",
+            expected="hessian_product=callback: second derivatives of PETSc-style callbacks "
+            "cannot be found by complex step",
+            remedy="a method that needs gradients only",
+        )
 
-    def __init__(self, mean: PETSc.Vec, sigma: float) -> None:
-        self._mean, self._sigma = mean, sigma
-
-    def value(self, t: float, u: PETSc.Vec, p: Any) -> float:
-        """Return the value."""
-        difference = p.copy()
-        difference.axpy(-1.0, self._mean)
-        result = 0.5 * (norm(difference) / self._sigma) ** 2
-        difference.destroy()
-        return result
-
-    def add_u(self, weight: float, t: float, u: PETSc.Vec, p: Any, out: PETSc.Vec) -> None:
-        """Add nothing: the prior does not depend on the state."""
-
-    def add_p(self, weight: float, t: float, u: PETSc.Vec, p: Any, out: PETSc.Vec) -> None:
-        """Add ``weight`` (p - mean) / sigma^2."""
-        out.axpy(weight / self._sigma**2, p)
-        out.axpy(-weight / self._sigma**2, self._mean)
-
-    def value_t(self, t: float, u: PETSc.Vec, p: Any) -> float:
-        """Return 0."""
-        return 0.0
+    return refuse

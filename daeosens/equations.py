@@ -20,7 +20,12 @@ from daeosens.lowering import (
     with_mass_p,
 )
 from daeosens.matrices import negative, refused
-from daeosens.problem import COLORING, Problem
+from daeosens.problem import COLORING, Problem, VecFunction
+from daeosens.second_derivatives import (
+    lower_hessian,
+    lower_mass_hessian,
+    residual_hessian,
+)
 
 
 def ODE(  # noqa: N802 (a noun of the public interface)
@@ -34,6 +39,8 @@ def ODE(  # noqa: N802 (a noun of the public interface)
     rhs_t: Callable[..., Any] | str | None = None,
     mass: Any = None,
     mass_p: Callable[..., Any] | None = None,
+    hessian_product: Callable[..., Any] | None = None,
+    mass_hessian: Callable[..., Any] | None = None,
     jacobian_matrix: PETSc.Mat | None = None,
 ) -> Problem:
     """Describe M u' = f(t, u, p); M may be singular (an index-1 DAE) or depend on p.
@@ -59,6 +66,14 @@ def ODE(  # noqa: N802 (a noun of the public interface)
         M [n, n]; ``mass(p)`` (PETSc style ``mass(p, out)``) when it depends on the parameters.
     mass_p : callable, optional
         The matrix [n, m] of d(M(p) v)/dp, ``mass_p(p, v)`` (PETSc style ``mass_p(p, v, out)``).
+    hessian_product : callable, optional
+        Products of the Hessian of w^T f, for second-order adjoints: NumPy style
+        ``(t, u, p, w, du, dp) -> (array [n], array [m])``, the derivatives of f_u^T w and f_p^T w
+        along (du, dp); by complex step where missing.  PETSc style ``(t, u, p, w, du, dp, out)``
+        fills the first and returns the second, the same on every rank (for a field parameter
+        ``(..., out_u, out_p)`` fills both).
+    mass_hessian : callable, optional
+        The same for w^T M(p) v: ``(v, p, w, dv, dp) -> (array [n], array [m])``.
     jacobian_matrix : Mat, optional
         PETSc style: template (type and pattern) of f_u; by default the DM's matrix or a dense one.
 
@@ -85,7 +100,11 @@ def ODE(  # noqa: N802 (a noun of the public interface)
     rhs_t_function = lower.time_derivative(rhs, rhs_t, "rhs_t")
     residual_udot, mass_u = mass_derivative(mass, frame)
     residual_p = negative(rhs_p)
+    first = {1: jacobian, 2: jacobian_p}
+    rhs_hessian = lower_hessian(frame, rhs, first, hessian_product, "rhs", "hessian_product")
+    of_mass: VecFunction | None = None
     if mass_u is not None:
+        of_mass = lower_mass_hessian(frame, mass, mass_p, mass_hessian)
         residual_p = with_mass_p(residual_p, mass_p_derivative(mass, mass_p, frame), frame)
 
     def residual_t(t: float, u: PETSc.Vec, _udot: PETSc.Vec, p: Any, out: PETSc.Vec) -> None:
@@ -103,10 +122,18 @@ def ODE(  # noqa: N802 (a noun of the public interface)
         residual_udot=residual_udot,
         residual_p=residual_p,
         residual_t_function=residual_t,
+        rhs_hessian_function=rhs_hessian,
+        residual_hessian_function=residual_hessian(rhs_hessian, of_mass),
         constant_mass=mass_u is None,
         coloring=coloring,
         sources=sources(
-            frame.style, jacobian=jacobian, jacobian_p=jacobian_p, rhs_t=rhs_t, mass_p=mass_p
+            frame.style,
+            jacobian=jacobian,
+            jacobian_p=jacobian_p,
+            rhs_t=rhs_t,
+            mass_p=mass_p,
+            hessian_product=hessian_product,
+            mass_hessian=mass_hessian,
         ),
         **frame.fields(),
     )
@@ -122,6 +149,7 @@ def DAE(  # noqa: N802 (a noun of the public interface)
     jacobian_udot: Matrix | None = None,
     jacobian_p: Matrix | None = None,
     residual_t: Callable[..., Any] | str | None = None,
+    hessian_product: Callable[..., Any] | None = None,
     jacobian_matrix: PETSc.Mat | None = None,
     linear_in_udot: bool = False,
 ) -> Problem:
@@ -138,6 +166,11 @@ def DAE(  # noqa: N802 (a noun of the public interface)
         where missing.
     residual_t : callable or "autonomous", optional
         F_t [n]; only needed where step times are differentiated.
+    hessian_product : callable, optional
+        Products of the Hessian of w^T F, for ``hessian_product``: NumPy style
+        ``(t, u, udot, p, w, du, dudot, dp) -> (array [n], array [n], array [m])``, the derivatives
+        of F_u^T w, F_udot^T w and F_p^T w along (du, dudot, dp); by complex step where missing.
+        PETSc style with ``out_u, out_udot`` added, returning the last (for a field: ``out_p`` too).
     linear_in_udot : bool
         F = M u' - f(t, u, p) with M constant: lets PETSc's own adjoint be used (it is wrong for a
         mass that depends on u, or on p with the midpoint rule; PETSc 3.26).
@@ -170,6 +203,15 @@ def DAE(  # noqa: N802 (a noun of the public interface)
         residual_udot=lower.square(udot_spec, "jacobian_udot"),
         residual_p=p_derivative,
         residual_t_function=lower.time_derivative(residual, residual_t, "residual_t"),
+        rhs_hessian_function=never.fill,
+        residual_hessian_function=lower_hessian(
+            frame,
+            residual,
+            {1: jacobian, 2: jacobian_udot, 3: jacobian_p},
+            hessian_product,
+            "residual",
+            "hessian_product",
+        ),
         constant_mass=linear_in_udot,
         udot_nonlinear=not linear_in_udot,
         coloring=jacobian == COLORING,
@@ -179,6 +221,7 @@ def DAE(  # noqa: N802 (a noun of the public interface)
             jacobian_udot=jacobian_udot,
             jacobian_p=jacobian_p,
             residual_t=residual_t,
+            hessian_product=hessian_product,
         ),
         **frame.fields(),
     )

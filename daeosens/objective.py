@@ -15,18 +15,18 @@ import numpy.typing as npt
 from petsc4py import PETSc
 
 from daeosens.arrays import Array, check_output, finite_array, guarded
-from daeosens.cost import (
-    INDEPENDENT,
-    ArrayMisfit,
-    Callback,
-    Cost,
-    FieldPrior,
-    Scalar,
-    VectorMisfit,
-)
+from daeosens.cost import Callback, Cost, Scalar
 from daeosens.derivatives import ComplexStep
 from daeosens.errors import InputError, UnsupportedError, nearest
+from daeosens.misfits import (
+    ArrayResidual,
+    FieldPriorResidual,
+    NumbersPriorResidual,
+    SumOfSquares,
+    VectorResidual,
+)
 from daeosens.problem import AUTONOMOUS, Problem
+from daeosens.second_derivatives import HessianByComplexStep
 
 
 class Objective(Protocol):
@@ -94,6 +94,10 @@ class Terminal:
         ``(t, u, p, out)``.
     gradient_p : callable or "independent", optional
         ``(t, u, p) -> array [m]``; for a field ``(t, u, p, out)``.
+    hessian_product : callable, optional
+        The derivatives of both gradients along (du, dp): NumPy style
+        ``(t, u, p, du, dp) -> (array [n], array [m])``, by complex step where missing; PETSc style
+        ``(t, u, p, du, dp, out) -> array [m]``, for a field ``(..., out_u, out_p)``.
 
     Examples
     --------
@@ -103,6 +107,7 @@ class Terminal:
     value: Callable[..., Any]
     gradient_u: Callable[..., Any] | None = None
     gradient_p: Callable[..., Any] | str | None = None
+    hessian_product: Callable[..., Any] | None = None
 
     @property
     def times(self) -> tuple[float, ...]:
@@ -112,7 +117,13 @@ class Terminal:
     def lower(self, problem: Problem, final_time: float) -> Cost:
         """Return one scalar at the final time."""
         scalar = Callback(
-            problem, "terminal", self.value, self.gradient_u, self.gradient_p, AUTONOMOUS
+            problem,
+            "terminal",
+            self.value,
+            self.gradient_u,
+            self.gradient_p,
+            AUTONOMOUS,
+            self.hessian_product,
         )
         return Cost(points=((final_time, 1.0, scalar),))
 
@@ -130,7 +141,7 @@ class Running:
     ----------
     density : callable
         ``density(t, u, p) -> float`` [cost / time unit], the same on every rank.
-    gradient_u, gradient_p
+    gradient_u, gradient_p, hessian_product
         As for ``Terminal``.
     density_t : callable or "autonomous", optional
         ``(t, u, p) -> float``; only needed where step times are differentiated.
@@ -144,6 +155,7 @@ class Running:
     gradient_u: Callable[..., Any] | None = None
     gradient_p: Callable[..., Any] | str | None = None
     density_t: Callable[..., Any] | str | None = None
+    hessian_product: Callable[..., Any] | None = None
 
     @property
     def times(self) -> tuple[float, ...]:
@@ -153,7 +165,13 @@ class Running:
     def lower(self, problem: Problem, final_time: float) -> Cost:
         """Return one density."""
         scalar = Callback(
-            problem, "running", self.density, self.gradient_u, self.gradient_p, self.density_t
+            problem,
+            "running",
+            self.density,
+            self.gradient_u,
+            self.gradient_p,
+            self.density_t,
+            self.hessian_product,
         )
         return Cost(densities=((1.0, scalar),))
 
@@ -257,22 +275,28 @@ class LeastSquares:
                 expected = problem.state.size if matrix is None else matrix.getSize()[0]
                 if row.size != expected:
                     raise InputError(f"data[{k}] has size {row.size}", expected=str(expected))
-            scalars: list[Scalar] = [
-                VectorMisfit(row, float(s), matrix) for row, s in zip(self.data, sigma, strict=True)
-            ]
-        else:
-            observe, observe_u, observe_p = self._observation(problem)
-            scalars = [
-                ArrayMisfit(problem, observe, observe_u, observe_p, row, s)
+            residuals: list[Any] = [
+                VectorResidual(row, float(s), matrix)
                 for row, s in zip(self.data, sigma, strict=True)
             ]
-        pairs = zip(self.times, scalars, strict=True)
-        return Cost(points=tuple((time, 1.0, scalar) for time, scalar in pairs))
+        else:
+            sizes = (problem.size, problem.n_parameters)
+            observation = self._observation(problem)
+            residuals = [
+                ArrayResidual(*sizes, *observation, row, s)
+                for row, s in zip(self.data, sigma, strict=True)
+            ]
+        pairs = zip(self.times, residuals, strict=True)
+        return Cost(
+            points=tuple((time, 1.0, SumOfSquares(each, problem.comm)) for time, each in pairs)
+        )
 
     def _observation(
         self, problem: Problem
-    ) -> tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]:
-        """Return observe and its Jacobians in u and p, as functions of (t, u, p)."""
+    ) -> tuple[
+        Callable[..., Any], Callable[..., Any], Callable[..., Any], HessianByComplexStep | None
+    ]:
+        """Return observe, its Jacobians in u and p, and its second derivatives."""
         if problem.comm.size > 1 or problem.style == "petsc":
             raise UnsupportedError(
                 "data given as arrays for a PETSc-style problem",
@@ -288,7 +312,9 @@ class LeastSquares:
             remedy = "observe_u=, observe_p=callbacks"
             observe_u = self.observe_u or ComplexStep(observe, 1, "observe", remedy)
             observe_p = self.observe_p or ComplexStep(observe, 2, "observe", remedy)
-            return observe, observe_u, observe_p
+            first = {1: self.observe_u, 2: self.observe_p}
+            curvature = HessianByComplexStep(call, first, "observe", "Gauss-Newton")
+            return observe, observe_u, observe_p, curvature
         indices = np.arange(n) if self.observe is None else np.asarray(self.observe)
         if indices.shape != (q,):
             raise InputError(
@@ -310,7 +336,7 @@ class LeastSquares:
         def select_p(_t: float, _u: Array, _p: Any) -> Array:
             return np.zeros((q, m))
 
-        return select, select_u, select_p
+        return select, select_u, select_p, None
 
     __add__ = _sum
     __mul__ = __rmul__ = _multiple
@@ -369,12 +395,12 @@ class Prior:
                     "this prior for a field parameter",
                     expected='mean as a Vec, one number as sigma, scale="linear"',
                 )
-            scalar: Scalar = FieldPrior(self.mean, float(sigma))
+            residual: Any = FieldPriorResidual(self.mean, float(sigma))
         else:
-            scalar = self._lower_numbers(problem, sigma)
-        return Cost(points=((final_time, 1.0, scalar),))
+            residual = self._of_numbers(problem, sigma)
+        return Cost(points=((final_time, 1.0, SumOfSquares(residual, problem.comm)),))
 
-    def _lower_numbers(self, problem: Problem, sigma: Array) -> Scalar:
+    def _of_numbers(self, problem: Problem, sigma: Array) -> NumbersPriorResidual:
         known = problem.parameter_names
         names = known if self.names is None else tuple(self.names)
         for name in names:
@@ -386,21 +412,13 @@ class Prior:
                 )
         mean = _each(finite_array(self.mean, "prior mean"), len(names), "prior mean")
         sigma = _each(sigma, len(names), "prior sigma")
-        chosen = [known.index(name) for name in names]
-        logarithmic = self.scale == "log"
-
-        def value(_t: Any, _u: Any, p: Any) -> Any:
-            s = np.log(p[chosen]) if logarithmic else p[chosen]
-            return 0.5 * (((s - mean) / sigma) ** 2).sum()
-
-        def gradient(_t: float, _u: Any, p: Array) -> Array:
-            s = np.log(p[chosen]) if logarithmic else p[chosen]
-            result = np.zeros(len(known))
-            inner = 1.0 / p[chosen] if logarithmic else 1.0
-            result[chosen] = (s - mean) / sigma**2 * inner
-            return result
-
-        return Callback(problem, "prior", value, INDEPENDENT, gradient, AUTONOMOUS)
+        return NumbersPriorResidual(
+            [known.index(name) for name in names],
+            mean,
+            sigma,
+            problem.comm,
+            logarithmic=self.scale == "log",
+        )
 
     __add__ = _sum
     __mul__ = __rmul__ = _multiple

@@ -18,7 +18,10 @@ from daeosens.adjoint import Gradient
 from daeosens.arrays import Array, check_output, finite_array, gather, guarded, scatter
 from daeosens.derivatives import ComplexStep
 from daeosens.errors import InputError, UnsupportedError, nearest, together
+from daeosens.matrices import Products
 from daeosens.problem import Problem
+from daeosens.second_derivatives import HessianByComplexStep
+from daeosens.second_order import HessianProduct
 
 
 class Control(Protocol):
@@ -48,6 +51,15 @@ class Control(Protocol):
         self, problem: Problem, x: PETSc.Vec, dx: PETSc.Vec
     ) -> tuple[PETSc.Vec | None, PETSc.Vec | None]:
         """Return the direction (du0, dp) of a direction in x."""
+        ...
+
+    def pull_back_second(
+        self, problem: Problem, x: PETSc.Vec, dx: PETSc.Vec, product: HessianProduct
+    ) -> PETSc.Vec:
+        """Return the Hessian product in x, given the one in (u0, p) along ``push_forward``.
+
+        Without a gradient in ``product`` (Gauss-Newton) the map's own curvature is left out.
+        """
         ...
 
 
@@ -112,9 +124,13 @@ class Parameters:
         One entry for each of ``problem.parameter_names``; a plain number is a fixed parameter.
     initial_state : array or Vec [n], or callable
         The initial state, or ``p -> array [n]`` (PETSc style ``(p, out)``), differentiated.
-    initial_state_p : callable, optional
+    initial_state_p : callable or Products, optional
         Its Jacobian, ``p -> array [n, m]``; by complex step where missing.  PETSc style:
-        ``(p, w) -> array [m]``, the transposed Jacobian times a Vec ``w`` [n], on every rank.
+        ``(p, w) -> array [m]``, the transposed Jacobian times a Vec ``w`` [n], on every rank; where
+        tangents or Hessians are needed ``Products`` of ``(p, dp, out)`` and that.
+    initial_state_hessian : callable, optional
+        ``(p, w, dp) -> array [m]``, the derivative of the transposed Jacobian times ``w`` along
+        ``dp``; NumPy style: by complex step where missing.
 
     Raises
     ------
@@ -128,7 +144,8 @@ class Parameters:
 
     values: Mapping[str, Parameter | float]
     initial_state: Any
-    initial_state_p: Callable[..., Any] | None = None
+    initial_state_p: Callable[..., Any] | Products | None = None
+    initial_state_hessian: Callable[..., Any] | None = None
     entries: dict[str, Parameter] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -166,6 +183,11 @@ class Parameters:
         ]
         if not self.free_names:
             complaints.append("no parameter is free; expected: at least one Parameter(free=True)")
+        if isinstance(self.initial_state_p, Products) and problem.style == "numpy":
+            complaints.append(
+                "initial_state_p is Products for a NumPy-style problem; "
+                "expected: a callback p -> array [n, m]"
+            )
         if complaints:
             raise together(complaints, heading="Parameters")
         if callable(self.initial_state):
@@ -202,7 +224,7 @@ class Parameters:
         p = self._p(problem, x)
         by_p = gradient.p
         if callable(self.initial_state):
-            by_p = by_p + self._transposed_initial(problem, p, gradient.u0_vec)
+            by_p = by_p + self.transposed_initial(problem, p, gradient.u0_vec)
         positions, slopes = self._chain(problem, p)
         return scatter(by_p[positions] * slopes, self._new_vec(problem))
 
@@ -218,13 +240,59 @@ class Parameters:
         if not callable(self.initial_state):
             return None, direction
         if problem.style == "petsc":
-            raise UnsupportedError(
-                "a tangent through a PETSc-style initial_state",
-                expected="an adjoint, which needs only the transposed initial_state_p",
-                remedy="Reduced.gradient instead of Reduced.derivative",
-            )
+            if not isinstance(self.initial_state_p, Products):
+                raise UnsupportedError(
+                    "a tangent through a PETSc-style initial_state",
+                    expected="initial_state_p=Products(apply, apply_transpose)",
+                    remedy="Reduced.gradient, which needs only the transposed product",
+                )
+            du0 = problem.create_state()
+            guarded(self.initial_state_p.apply, "initial_state_p.apply", problem.comm)(p, dp, du0)
+            return du0, direction
         du0 = scatter(self._jacobian(problem)(p) @ dp, problem.create_state())
         return du0, direction
+
+    def pull_back_second(
+        self, problem: Problem, x: PETSc.Vec, dx: PETSc.Vec, product: HessianProduct
+    ) -> PETSc.Vec:
+        """Return the Hessian product in the free parameters, scaled [k]."""
+        p = self._p(problem, x)
+        positions, slopes = self._chain(problem, p)
+        by_p = product.p
+        follows = callable(self.initial_state)
+        if follows:
+            by_p = by_p + self.transposed_initial(problem, p, product.u0_vec)
+        if product.gradient is None:
+            return scatter(by_p[positions] * slopes, self._new_vec(problem))
+        gradient = product.gradient.p
+        if follows:
+            dp = np.zeros(problem.n_parameters)
+            dp[positions] = gather(dx) * slopes
+            lam = product.gradient.u0_vec
+            by_p = by_p + self._curvature(problem, p, lam, dp)
+            gradient = gradient + self.transposed_initial(problem, p, lam)
+        result = by_p[positions] * slopes
+        logs = [self.entries[name].scale == "log" for name in self.free_names]
+        result += np.where(logs, gradient[positions] * p[positions] * gather(dx), 0.0)
+        return scatter(result, self._new_vec(problem))
+
+    def _curvature(self, problem: Problem, p: Array, lam: PETSc.Vec, dp: Array) -> Array:
+        """Return the derivative of eta_p^T lam along dp [m]."""
+        m = problem.n_parameters
+        if self.initial_state_hessian is not None:
+            w = gather(lam) if problem.style == "numpy" else lam
+            call = guarded(self.initial_state_hessian, "initial_state_hessian", problem.comm)
+            values = check_output(call(p, w, dp), "initial_state_hessian", (m,), 0.0)
+            return np.asarray(values, dtype=float)
+        remedy = "initial_state_hessian=callback"
+        if problem.style == "petsc":
+            raise UnsupportedError(
+                "'initial_state_hessian' is needed and was not supplied", expected=remedy
+            )
+        product = HessianByComplexStep(
+            self.initial_state, {0: self.initial_state_p}, "initial_state", remedy
+        )
+        return product((p,), gather(lam), {0: dp})[0]
 
     def _start_values(self, problem: Problem) -> Array:
         return np.array([self.entries[name].value for name in problem.parameter_names])
@@ -255,7 +323,8 @@ class Parameters:
             return u0
         return check_output(call(p), "initial_state", (problem.size,), 0.0)
 
-    def _transposed_initial(self, problem: Problem, p: Array, lam: PETSc.Vec) -> Array:
+    def transposed_initial(self, problem: Problem, p: Array, lam: PETSc.Vec) -> Array:
+        """Return eta_p^T lam [m], eta the initial state as a function of p."""
         if problem.style == "numpy":
             return gather(lam) @ self._jacobian(problem)(p)
         if self.initial_state_p is None:
@@ -263,12 +332,15 @@ class Parameters:
                 "'initial_state_p' is needed and was not supplied",
                 expected="initial_state_p=callback(p, w) -> array [m]",
             )
-        values = guarded(self.initial_state_p, "initial_state_p", problem.comm)(p, lam)
+        given = self.initial_state_p
+        transposed = given.apply_transpose if isinstance(given, Products) else given
+        values = guarded(transposed, "initial_state_p", problem.comm)(p, lam)
         return np.asarray(
             check_output(values, "initial_state_p", (problem.n_parameters,), 0.0), dtype=float
         )
 
     def _jacobian(self, problem: Problem) -> Callable[[Array], Array]:
+        assert not isinstance(self.initial_state_p, Products)  # refused by ``check``
         step = self.initial_state_p or ComplexStep(
             self.initial_state, 0, "initial_state", "initial_state_p=callback"
         )
@@ -329,6 +401,12 @@ class InitialState:
         """Return (dx, None)."""
         return dx, None
 
+    def pull_back_second(
+        self, problem: Problem, x: PETSc.Vec, dx: PETSc.Vec, product: HessianProduct
+    ) -> PETSc.Vec:
+        """Return the product itself: the map is linear."""
+        return product.u0_vec
+
 
 @dataclass(frozen=True, eq=False)
 class FieldParameter:
@@ -381,6 +459,12 @@ class FieldParameter:
     ) -> tuple[PETSc.Vec | None, PETSc.Vec | None]:
         """Return (None, dx)."""
         return None, dx
+
+    def pull_back_second(
+        self, problem: Problem, x: PETSc.Vec, dx: PETSc.Vec, product: HessianProduct
+    ) -> PETSc.Vec:
+        """Return the product itself: the map is linear."""
+        return product.p_vec
 
 
 def _to_scale(scale: str, value: float) -> float:

@@ -66,6 +66,8 @@ class Problem:
     residual_udot: Derivative | None
     residual_p: Derivative
     residual_t_function: VecFunction
+    rhs_hessian_function: VecFunction
+    residual_hessian_function: VecFunction
     constant_mass: bool = True
     udot_nonlinear: bool = False
     coloring: bool = False
@@ -108,6 +110,32 @@ class Problem:
     def rhs_t(self, t: float, u: PETSc.Vec, p: Any, out: PETSc.Vec) -> None:
         """Fill ``out`` [n] with the partial derivative of f in t."""
         self.rhs_t_function(t, u, p, out)
+
+    def rhs_hessian(
+        self,
+        point: tuple[float, PETSc.Vec, Any],
+        w: PETSc.Vec,
+        direction: tuple[PETSc.Vec, Any],
+        out: tuple[PETSc.Vec, PETSc.Vec],
+    ) -> None:
+        """Fill ``out`` [n], [m] with the derivatives of f_u^T w and f_p^T w along ``direction``.
+
+        The point is (t, u, p), the direction (du, dp); p and dp as callbacks see them.
+        """
+        self.rhs_hessian_function(*point, w, *direction, *out)
+
+    def residual_hessian(
+        self,
+        point: tuple[float, PETSc.Vec, PETSc.Vec, Any],
+        w: PETSc.Vec,
+        direction: tuple[PETSc.Vec, PETSc.Vec, Any],
+        out: tuple[PETSc.Vec, PETSc.Vec, PETSc.Vec],
+    ) -> None:
+        """Fill ``out`` [n], [n], [m] with the derivatives of F_u^T w, F_udot^T w and F_p^T w.
+
+        The point is (t, u, udot, p), the direction (du, dudot, dp).
+        """
+        self.residual_hessian_function(*point, w, *direction, *out)
 
     def add_udot_product(
         self,

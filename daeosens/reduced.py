@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 from petsc4py import PETSc
 
-from daeosens.adjoint import Engine, adjoint, check_engine, evaluate
-from daeosens.arrays import QUIET, largest
+from daeosens.adjoint import Engine, Gradient, adjoint, check_engine, evaluate
+from daeosens.arrays import QUIET, Array, gather, largest, scatter
 from daeosens.errors import InputError, SolveError
 from daeosens.forward import solve
+from daeosens.matrices import dense
 from daeosens.objective import Objective
 from daeosens.parameters import Control
 from daeosens.problem import Problem
+from daeosens.residuals import residual, residual_adjoint, residual_tangent
+from daeosens.second_order import HessianProduct, gauss_newton_product, hessian_products
 from daeosens.stepping import Stepping
-from daeosens.tangent import tangent
+from daeosens.tangent import Tangent, tangent
 from daeosens.trajectory import Trajectory
+
+BLOCK = 16
+"""How many directions or rows share a sweep: bounds its memory."""
 
 
 @dataclass
@@ -26,6 +35,7 @@ class Count:
     forward: int = 0
     adjoint: int = 0
     tangent: int = 0
+    second_order: int = 0
 
 
 class Reduced:
@@ -160,6 +170,138 @@ class Reduced:
 
     def derivative(self, x: PETSc.Vec, dx: PETSc.Vec) -> float:
         """Return the directional derivative of J at x by the tangent-linear sweep."""
+        return self._tangent(x, dx).derivative(self.objective)
+
+    def hessian_product(self, x: PETSc.Vec, dx: PETSc.Vec) -> PETSc.Vec:
+        """Return the Hessian of J at x times dx as a new vector.
+
+        Raises
+        ------
+        UnsupportedError
+            A second derivative that is missing; names it.
+        """
+        return self.hessian_products(x, [dx])[0]
+
+    def hessian_products(self, x: PETSc.Vec, directions: Sequence[PETSc.Vec]) -> list[PETSc.Vec]:
+        """Return the Hessian of J at x times several directions, in one sweep."""
+        pushed = [self.control.push_forward(self.problem, x, dx) for dx in directions]
+        products = hessian_products(self.trajectory(x), self.objective, pushed)
+        self.count.tangent += len(directions)
+        self.count.second_order += len(directions)
+        return [
+            self.control.pull_back_second(self.problem, x, dx, product)
+            for dx, product in zip(directions, products, strict=True)
+        ]
+
+    def gauss_newton_product(self, x: PETSc.Vec, dx: PETSc.Vec) -> PETSc.Vec:
+        """Return J_r^T J_r dx for J = 1/2 |r|^2 as a new vector.
+
+        Raises
+        ------
+        UnsupportedError
+            The cost is no sum of squares.
+        """
+        pushed = self.control.push_forward(self.problem, x, dx)
+        product = gauss_newton_product(self.trajectory(x), self.objective, *pushed)
+        self.count.tangent += 1
+        self.count.adjoint += 1
+        return self.control.pull_back_second(self.problem, x, dx, product)
+
+    def hessian(self, x: PETSc.Vec) -> Array:
+        """Return the dense Hessian of J at x [k, k], the same on every rank; for small k."""
+        units = _units(x)
+        columns = [
+            gather(product)
+            for start in range(0, len(units), BLOCK)
+            for product in self.hessian_products(x, units[start : start + BLOCK])
+        ]
+        matrix = np.array(columns)
+        return 0.5 * (matrix + matrix.T)
+
+    def residual(self, x: PETSc.Vec) -> PETSc.Vec:
+        """Return r(x) [q], J = 1/2 |r|^2.
+
+        Raises
+        ------
+        UnsupportedError
+            The cost is no sum of squares.
+        """
+        return residual(self.trajectory(x), self.objective)
+
+    def residual_jacobian(self, x: PETSc.Vec) -> PETSc.Mat:
+        """Return dr/dx as a dense matrix [q, k]: by k tangents or q adjoints, if these are fewer.
+
+        ``residual_sweep`` says which.
+        """
+        rows = self.residual(x)
+        matrix = dense(rows, x)
+        if self.sweep_for(rows.size, x.size) == "tangent":
+            for j, unit in enumerate(_units(x)):
+                column = residual_tangent(self._tangent(x, unit), self.objective)
+                matrix.getDenseArray()[:, j] = column
+        else:
+            first, last = rows.getOwnershipRange()
+            for start in range(0, rows.size, BLOCK):
+                block = range(start, min(start + BLOCK, rows.size))
+                weights = [np.eye(1, last - first, k - first).ravel() for k in block]
+                products = residual_adjoint(self.trajectory(x), self.objective, weights)
+                self.count.adjoint += len(block)
+                for k, (lam, mu) in zip(block, products, strict=True):
+                    row = gather(self.control.pull_back(self.problem, x, Gradient(0.0, lam, mu)))
+                    if first <= k < last:
+                        matrix.getDenseArray()[k - first] = row
+        matrix.assemble()
+        return matrix
+
+    @property
+    def residual_sweep(self) -> str:
+        """Which sweep gives ``residual_jacobian`` at the start: "tangent" or "adjoint"."""
+        x = self.start()
+        return self.sweep_for(self.residual(x).size, x.size)
+
+    @staticmethod
+    def sweep_for(n_residuals: int, n_variables: int) -> str:
+        """Return the cheaper of "tangent" and "adjoint" for a Jacobian of these sizes."""
+        return "tangent" if n_variables <= n_residuals else "adjoint"
+
+    def check_second_order(self) -> None:
+        """Evaluate every second derivative once, at the start and without a run.
+
+        Raises
+        ------
+        UnsupportedError
+            Names the one that is missing.
+        """
+        problem, x = self.problem, self.start()
+        u0, p = self.control.unpack(problem, x)
+        state, parameters = problem.admit_state(u0), problem.admit_parameters(p)
+        along = problem.create_parameters()
+        direction: Any = along if problem.field_parameter else gather(along)
+        zero, w = problem.create_state(), problem.create_state()
+        w.set(1.0)
+        outs = [problem.create_state() for _ in range(2)]
+        out_p = problem.create_parameters()
+        t, end = self.stepping.t_span
+        if problem.form == "rhs":
+            problem.rhs_hessian((t, state, parameters), w, (w, direction), (outs[0], out_p))
+        else:
+            problem.residual_hessian(
+                (t, state, zero, parameters), w, (w, zero, direction), (outs[0], outs[1], out_p)
+            )
+        cost = self.objective.lower(problem, end)
+        for scalar in [each for *_, each in cost.points] + [each for _, each in cost.densities]:
+            scalar.add_hessian(1.0, (t, state, parameters), (w, direction), (outs[0], out_p))
+        gradient = Gradient(0.0, outs[0], out_p)
+        product = HessianProduct(gradient, outs[1], out_p)
+        self.control.push_forward(problem, x, x)
+        self.control.pull_back_second(problem, x, x, product)
+
+    def _tangent(self, x: PETSc.Vec, dx: PETSc.Vec) -> Tangent:
         du0, dp = self.control.push_forward(self.problem, x, dx)
         self.count.tangent += 1
-        return tangent(self.trajectory(x), du0, dp).derivative(self.objective)
+        return tangent(self.trajectory(x), du0, dp)
+
+
+def _units(x: PETSc.Vec) -> list[PETSc.Vec]:
+    """Return the unit vectors laid out like x [k]."""
+    return [scatter(unit, x.duplicate()) for unit in np.eye(x.size)]

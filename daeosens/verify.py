@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import comb
 
@@ -23,8 +23,11 @@ from daeosens.trajectory import Trajectory
 EPSILONS = tuple(1e-3 * 0.25**k for k in range(6))
 """Step sizes of a Taylor test by default, relative to the size of each component."""
 
-SECOND_ORDER = 1.9
-"""What the order of the remainder with the gradient has to reach."""
+SECOND_ORDER, THIRD_ORDER = 1.9, 2.9
+"""What the order of the remainder has to reach: with the gradient, with the Hessian too."""
+
+HESSIAN_EPSILONS = tuple(8e-3 * 0.5**k for k in range(6))
+"""Step sizes where the Hessian is tested: its remainder sinks into the rounding early."""
 
 _SAFETY = 50.0
 """A remainder below so many times the noise of J says nothing about an order."""
@@ -34,8 +37,8 @@ _SAFETY = 50.0
 class Taylor:
     """The result of ``taylor``; prints itself as a table.
 
-    Iterating gives the credible observed orders of the remainder with the gradient, so that a test
-    reads ``assert min(taylor(functional)) > 1.9``.
+    Iterating gives the credible observed orders of the remainder with the highest derivative, so
+    that a test reads ``assert min(taylor(functional)) > 1.9``, or with ``hessian=True`` > 2.9.
 
     Attributes
     ----------
@@ -43,10 +46,12 @@ class Taylor:
         J(x) and dJ.d.
     epsilons : array [K]
         Decreasing step sizes.
-    remainders : array [2, K]
-        |J(x + eps d) - J(x)|, and the same minus eps dJ.d.
+    remainders : array [2 or 3, K]
+        |J(x + eps d) - J(x)|, the same minus eps dJ.d, and minus eps^2/2 d.H d if asked for.
     noise : float
         Estimated rounding of J.
+    curvature : float
+        d.H d; NaN if not asked for.
     """
 
     value: float
@@ -54,10 +59,11 @@ class Taylor:
     epsilons: Array
     remainders: Array
     noise: float
+    curvature: float = np.nan
 
     @property
     def orders(self) -> Array:
-        """Observed orders [2, K-1]; NaN where a remainder of the pair is dominated by noise."""
+        """Observed orders [2 or 3, K-1]; NaN where noise dominates a remainder of the pair."""
         credible = self.remainders > _SAFETY * self.noise
         with np.errstate(divide="ignore", invalid="ignore"):
             slopes = np.log2(self.remainders[:, :-1] / self.remainders[:, 1:])
@@ -71,39 +77,61 @@ class Taylor:
         Infinite where the whole remainder is noise, while the change of J is not (J is linear along
         the direction, as far as can be seen); NaN where nothing can be seen.
         """
-        orders = self.orders[1]
+        return self._order(1)
+
+    @property
+    def hessian_order(self) -> float:
+        """Smallest credible order of the remainder with the Hessian: 3 if it is right.
+
+        Infinite and NaN as for ``order``; NaN also where the Hessian was not asked for.
+        """
+        return self._order(2) if len(self.remainders) > 2 else np.nan
+
+    def _order(self, row: int) -> float:
+        orders = self.orders[row]
         if np.isfinite(orders).any():
             return float(np.nanmin(orders))
-        largest_change, largest_remainder = self.remainders[:, 0]
+        largest_change, largest_remainder = self.remainders[row - 1 : row + 1, 0]
         if largest_remainder <= 1e-4 * largest_change or largest_remainder == 0.0:
             return np.inf
         return np.nan
 
     @property
     def passed(self) -> bool:
-        """Whether the remainder with the gradient falls with second order."""
-        return self.order > SECOND_ORDER
+        """Whether the remainder with the gradient (and the Hessian) falls as fast as it should."""
+        wrong_hessian = len(self.remainders) > 2 and not self.hessian_order > THIRD_ORDER
+        return self.order > SECOND_ORDER and not wrong_hessian
 
     def __iter__(self) -> Iterator[float]:
-        """Iterate over the credible orders of the remainder with the gradient; at least one."""
-        orders = self.orders[1]
+        """Iterate over the credible orders of the last remainder; at least one."""
+        last = len(self.remainders) - 1
+        orders = self.orders[last]
         orders = orders[np.isfinite(orders)]
-        return iter(orders.tolist() if orders.size else [self.order])
+        return iter(orders.tolist() if orders.size else [self._order(last)])
 
     def __str__(self) -> str:
+        headings = ["|J(x+eps d)-J|", "|... - eps dJ.d|", "|... - eps^2/2 d.Hd|"]
         lines = [f"Taylor test: J = {self.value:.9g}, dJ.d = {self.derivative:.9g}"]
-        lines.append("eps        |J(x+eps d)-J|  order   |... - eps dJ.d|  order")
-        orders = np.column_stack([np.full(2, np.nan), self.orders])
+        if len(self.remainders) > 2:
+            lines[0] += f", d.Hd = {self.curvature:.9g}"
+        columns = [f"{heading:<21}order " for heading in headings[: len(self.remainders)]]
+        lines.append(("eps        " + " ".join(columns)).rstrip())
+        orders = np.column_stack([np.full(len(self.remainders), np.nan), self.orders])
         for k, eps in enumerate(self.epsilons):
-            zero, one = (_words(order) for order in orders[:, k])
-            change, remainder = self.remainders[:, k]
-            lines.append(f"{eps:<11.3e}{change:<16.6e}{zero:8}{remainder:<18.6e}{one}".rstrip())
-        verdict = "right" if self.passed else "WRONG"
-        if np.isnan(self.order):
-            verdict = "cannot be judged: the remainder is noise"
+            cells = [
+                f"{remainder:<21.6e}{_words(order):6}"
+                for remainder, order in zip(self.remainders[:, k], orders[:, k], strict=True)
+            ]
+            lines.append((f"{eps:<11.3e}" + " ".join(cells)).rstrip())
         lines.append(
-            f"order {self.order:.3f}, rounding of J {self.noise:.1e}: the gradient {_is(verdict)}"
+            f"order {self.order:.3f}, rounding of J {self.noise:.1e}: "
+            f"the gradient {_verdict(self.order, SECOND_ORDER)}"
         )
+        if len(self.remainders) > 2:
+            lines.append(
+                f"order {self.hessian_order:.3f}: "
+                f"the Hessian {_verdict(self.hessian_order, THIRD_ORDER)}"
+            )
         return "\n".join(lines)
 
 
@@ -113,8 +141,12 @@ def taylor(
     direction: PETSc.Vec | None = None,
     epsilons: npt.ArrayLike | None = None,
     seed: int = 0,
+    *,
+    hessian: bool = False,
 ) -> Taylor:
     """Test a gradient: J(x + eps d) - J(x) - eps dJ.d has to fall with order 2.
+
+    And a Hessian: the same minus eps^2/2 d.H d has to fall with order 3.
 
     Remainders that are dominated by the rounding of J are left out; that rounding is estimated from
     a difference table of five values very close together.  With adaptive steps J itself jumps by
@@ -123,16 +155,20 @@ def taylor(
     Parameters
     ----------
     functional : Functional
-        ``Reduced``, or anything with ``start``, ``value`` and ``value_and_gradient``.
+        ``Reduced``, or anything with ``start``, ``value``, ``value_and_gradient`` and, for the
+        Hessian, ``hessian_product``.
     x : Vec [n], optional
         The point; ``functional.start()`` by default.
     direction : Vec [n], optional
         The direction d; random by default, in proportion to each component of x, and the same on
         any number of ranks.
     epsilons : array_like [K], optional
-        Decreasing step sizes, K > 1; 1e-3 and five quarterings by default.
+        Decreasing step sizes, K > 1; 1e-3 and five quarterings by default, 8e-3 and five halvings
+        where the Hessian is tested.
     seed : int
         Of the random direction.
+    hessian : bool
+        Test the Hessian too.
 
     Returns
     -------
@@ -141,7 +177,7 @@ def taylor(
     Raises
     ------
     InputError
-        Step sizes that are not positive and decreasing.
+        Step sizes that are not positive and decreasing; a Hessian that the functional lacks.
     SolveError
         J does not exist at one of the points.
 
@@ -150,7 +186,8 @@ def taylor(
     docs/mathematics.md, section 4; the estimate of the rounding: Moré and Wild, SIAM J. Sci.
     Comput. 33(3), 2011.
     """
-    steps = finite_array(EPSILONS if epsilons is None else epsilons, "epsilons")
+    default = HESSIAN_EPSILONS if hessian else EPSILONS
+    steps = finite_array(default if epsilons is None else epsilons, "epsilons")
     if steps.ndim != 1 or steps.size < 2 or (steps <= 0).any() or (np.diff(steps) >= 0).any():
         raise InputError(
             f"epsilons = {steps.tolist()}", expected="two or more decreasing positive numbers"
@@ -166,10 +203,16 @@ def taylor(
         moved.destroy()
         return result
 
+    curvature = np.nan
+    if hessian:
+        curvature = dot(_hessian_product(functional)(x, direction), direction)
     changes = np.array([along(float(eps)) for eps in steps]) - value
-    remainders = np.abs([changes, changes - steps * derivative])
+    rows = [changes, changes - steps * derivative]
+    if hessian:
+        rows.append(rows[1] - 0.5 * steps**2 * curvature)
+    remainders = np.abs(rows)
     noise = _noise([value, *(along(1e-6 * float(steps[-1]) * k) for k in range(1, 5))])
-    return Taylor(value, derivative, steps, remainders, noise)
+    return Taylor(value, derivative, steps, remainders, noise, curvature)
 
 
 def duality(trajectory: Trajectory, objective: Objective, seed: int = 0) -> float:
@@ -227,12 +270,24 @@ def _noise(values: list[float]) -> float:
     return max(*deviations, float(np.finfo(float).eps * np.abs(values).max()))
 
 
+def _hessian_product(functional: Functional) -> Callable[[PETSc.Vec, PETSc.Vec], PETSc.Vec]:
+    product = getattr(functional, "hessian_product", None)
+    if product is None:
+        raise InputError(
+            f"hessian=True for a {type(functional).__name__} without hessian_product",
+            expected="a functional with hessian_product(x, dx) -> Vec, such as Reduced",
+        )
+    return product
+
+
 def _words(order: float) -> str:
     return "-" if np.isnan(order) else f"{order:.3f}"
 
 
-def _is(verdict: str) -> str:
-    return verdict if verdict.startswith("cannot") else f"is {verdict}"
+def _verdict(order: float, wanted: float) -> str:
+    if np.isnan(order):
+        return "cannot be judged: the remainder is noise"
+    return "is right" if order > wanted else "is WRONG"
 
 
 __all__ = ["Check", "CheckedCallback", "Taylor", "check", "duality", "taylor"]

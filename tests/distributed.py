@@ -160,6 +160,25 @@ class Model:
             start, end = out.getOwnershipRange()
             out.setArray(sums[start:end])
 
+    def hessian_product(self, t, u, p, w, du, dp, out, *out_p):
+        _a, r = self.coefficients(p)
+        da, dr = (0.0, local(dp)) if self.field else (dp[0], dp[1])
+        slope, bend = 1 - 2 * local(u), -2 * local(du)
+        out.setArray(
+            da * self.ring.second(self.ring.with_ghosts(w)) + (dr * slope + r * bend) * local(w)
+        )
+        change = slope * local(du)
+        if self.field:
+            out_p[0].setArray(change * local(w))
+            return None
+        columns = np.column_stack([self.ring.second(self.ring.with_ghosts(du)), change])
+        return u.comm.tompi4py().allreduce(columns.T @ local(w))
+
+    def mass_hessian(self, v, p, w, dv, dp, out):
+        out.setArray(dp[0] * _mass_product(self.ring, w))
+        change = v.comm.tompi4py().allreduce(local(w) @ _mass_product(self.ring, dv))
+        return np.array([change, 0.0])
+
 
 @dataclass(frozen=True)
 class Distributed:
@@ -199,6 +218,7 @@ def make(comm: Any, style: str = "dmda", *, field: bool = False, form: str = "rh
         "jacobian": model.jacobian,
         "jacobian_p": model.jacobian_p,
         "rhs_t": model.rhs_t,
+        "hessian_product": model.hessian_product,
     }
     if style == "products":
         derivatives["jacobian"] = Products(model.apply, model.apply_transpose)
@@ -214,7 +234,11 @@ def make(comm: Any, style: str = "dmda", *, field: bool = False, form: str = "rh
         if form == "M":
             mass = {"mass": filled_mass(ring)}
         if form == "M(p)":
-            mass = {"mass": _mass_callback(model), "mass_p": _mass_p_callback(model)}
+            mass = {
+                "mass": _mass_callback(model),
+                "mass_p": _mass_p_callback(model),
+                "mass_hessian": model.mass_hessian,
+            }
         problem = ODE(model.rhs, state=state, parameters=parameters, **derivatives, **mass)
     u0 = ring.vec(lambda x: 0.5 + 0.3 * np.sin(2 * np.pi * x) + 0.1 * np.cos(6 * np.pi * x))
     p = ring.vec(lambda x: R + 0.5 * np.sin(4 * np.pi * x)) if field else np.array([A, R])
@@ -288,8 +312,14 @@ def _as_residual(model: Model, derivatives: dict[str, Any]) -> dict[str, Any]:
         model.rhs_t(t, u, p, out)
         out.scale(-1.0)
 
+    def hessian(t, u, udot, p, w, du, dudot, dp, out_u, out_udot):
+        by_p = model.hessian_product(t, u, p, w, du, dp, out_u)
+        out_u.scale(-1.0)
+        return model.mass_hessian(udot, p, w, dudot, dp, out_udot) - by_p
+
     return {
         "residual": residual,
+        "hessian_product": hessian,
         "jacobian": by_u,
         "jacobian_udot": lambda t, u, udot, p, out: _fill_mass(1 + p[0], out),
         "jacobian_p": by_p,
@@ -298,8 +328,10 @@ def _as_residual(model: Model, derivatives: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def make_cost(case: Distributed, times: tuple[float, ...] = (0.06, 0.13)) -> Objective:
-    """Return a sum of all kinds of cost: the same number for every number of ranks."""
+def make_cost(
+    case: Distributed, times: tuple[float, ...] = (0.06, 0.13), *, squares: bool = False
+) -> Objective:
+    """Return a sum of all kinds of cost (of sums of squares): the same for any number of ranks."""
     ring, field = case.ring, case.problem.field_parameter
 
     def terminal(t, u, p):
@@ -310,6 +342,20 @@ def make_cost(case: Distributed, times: tuple[float, ...] = (0.06, 0.13)) -> Obj
             out[0].set(1.0)
             return None
         return np.array([p[1], p[0]])
+
+    def terminal_hessian(t, u, p, du, dp, out, *out_p):
+        du.copy(out)
+        if field:
+            out_p[0].zeroEntries()
+            return None
+        return np.array([dp[1], dp[0]])
+
+    def density_hessian(t, u, p, du, dp, out, *out_p):
+        out.zeroEntries()
+        if field:
+            dp.copy(out_p[0])
+            return None
+        return np.array([0.0, 2 * dp[1]])
 
     def density(t, u, p):
         return (1 + t) * u.sum() + (0.5 * p.dot(p) if field else p[1] ** 2)
@@ -322,12 +368,23 @@ def make_cost(case: Distributed, times: tuple[float, ...] = (0.06, 0.13)) -> Obj
 
     data = [ring.vec(lambda x, t=t: 0.4 + 0.1 * np.sin(2 * np.pi * x + t)) for t in times]
     prior = Prior(ring.vec(lambda x: R + 0 * x), 2.0) if field else Prior([R], 0.3, names=["r"])
-    return (
-        Terminal(terminal, lambda t, u, p, out: u.copy(out), terminal_p)
-        + 0.7 * Running(density, lambda t, u, p, out: out.set(1 + t), density_p)
-        + LeastSquares(times, data, sigma=0.5)
+    misfits = (
+        LeastSquares(times, data, sigma=0.5)
         + LeastSquares(times[:1], [averages(ring, data[0])], sigma=0.2, observe=averaging(ring))
         + prior
+    )
+    if squares:
+        return misfits
+    return (
+        Terminal(terminal, lambda t, u, p, out: u.copy(out), terminal_p, terminal_hessian)
+        + 0.7
+        * Running(
+            density,
+            lambda t, u, p, out: out.set(1 + t),
+            density_p,
+            hessian_product=density_hessian,
+        )
+        + misfits
     )
 
 

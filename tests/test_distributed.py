@@ -21,6 +21,8 @@ from daeosens import (
     Stepping,
     adjoint,
     evaluate,
+    hessian_product,
+    hessian_products,
     sensitivities,
     solve,
     tangent,
@@ -105,6 +107,104 @@ def test_tangent_and_adjoint_are_dual(style, field, form, method):
     alone = Answers(PETSc.COMM_SELF, style, field, form, method)
     own = tangent(alone.run, *alone.case.direction()).derivative(alone.cost)
     assert forward == pytest.approx(own, rel=1e-10)
+
+
+def second_direction(case):
+    """Another direction in u0 and in p, the same for every number of ranks."""
+    du = case.ring.vec(lambda x: np.sin(2 + 25 * x))
+    if case.problem.field_parameter:
+        return du, case.ring.vec(lambda x: np.cos(2 + 20 * x))
+    return du, np.array([-0.02, 0.3])
+
+
+@each_case
+def test_hessians_are_symmetric_and_do_not_depend_on_the_number_of_ranks(
+    style, field, form, method
+):
+    answers = []
+    for comm in (PETSc.COMM_WORLD, PETSc.COMM_SELF):
+        case = make(comm, style, field=field, form=form)
+        cost = make_cost(case)
+        run = solve(case.problem, case.u0, case.p, make_stepping(method), cost.times)
+        directions = [case.direction(), second_direction(case)]
+        answers.append([(each.u0, each.p) for each in hessian_products(run, cost, directions)])
+        flat = [np.concatenate([gather(du), gather(dp) if field else dp]) for du, dp in directions]
+        rows = [np.concatenate(each) for each in answers[-1]]
+        parts = np.concatenate([rows[0] * flat[1], -rows[1] * flat[0]])
+        assert abs(parts.sum()) < 1e-12 * abs(parts).sum()
+    for together, alone in zip(*answers, strict=True):
+        assert difference(together[0], alone[0]) < 1e-10
+        assert difference(together[1], alone[1]) < 1e-10
+
+
+@pytest.mark.parametrize(
+    ("form", "field", "method"),
+    [
+        ("rhs", False, "rk4"),
+        ("rhs", True, "rk5dp"),
+        ("rhs", False, "cn"),
+        ("M(p)", False, "cn"),
+        ("F", False, "beuler"),
+    ],
+)
+def test_hessian_is_the_derivative_of_the_gradient(form, field, method):
+    """Richardson differences of gradients of the whole program, on all ranks."""
+    case = make(PETSc.COMM_WORLD, field=field, form=form)
+    cost, stepping = make_cost(case), make_stepping(method)
+    du, dp = case.direction()
+
+    def gradient(eps):
+        u0 = case.u0.copy()
+        u0.axpy(eps, du)
+        p = case.p.copy()
+        p = p + eps * dp
+        result = adjoint(solve(case.problem, u0, p, stepping, cost.times), cost)
+        return np.concatenate([result.u0, result.p])
+
+    def central(eps):
+        return (gradient(eps) - gradient(-eps)) / (2 * eps)
+
+    expected = (64 * central(1e-3) - 20 * central(2e-3) + central(4e-3)) / 45
+    run = solve(case.problem, case.u0, case.p, stepping, cost.times)
+    product = hessian_product(run, cost, du, dp)
+    assert difference(np.concatenate([product.u0, product.p]), expected) < 1e-8
+
+
+@pytest.mark.parametrize("field", [False, True])
+def test_reduced_hessians_and_residuals_on_all_ranks(field):
+    answers = []
+    for comm in (PETSc.COMM_WORLD, PETSc.COMM_SELF):
+        case = make(comm, field=field)
+        here = {}
+        for name, control in controls(case).items():
+            functional = Reduced(case.problem, make_cost(case), make_stepping("cn"), control)
+            functional.check_second_order()
+            x = functional.start()
+            dx = x.duplicate()
+            start, end = dx.getOwnershipRange()
+            dx.setArray(np.cos(np.arange(start, end)))
+            product = gather(functional.hessian_product(x, dx))
+            squares = Reduced(
+                case.problem, make_cost(case, squares=True), make_stepping("cn"), control
+            )
+            r, jacobian = squares.residual(x), squares.residual_jacobian(x)
+            assert 0.5 * r.dot(r) == pytest.approx(squares.value(x), rel=1e-12)
+            gradient, step = x.duplicate(), r.duplicate()
+            jacobian.multTranspose(r, gradient)
+            assert difference(gather(gradient), gather(squares.gradient(x))) < 1e-10
+            jacobian.mult(dx, step)
+            jacobian.multTranspose(step, gradient)
+            gauss_newton = gather(squares.gauss_newton_product(x, dx))
+            assert difference(gather(gradient), gauss_newton) < 1e-10
+            squares.sweep_for = lambda _rows, _columns: "adjoint"
+            other = squares.residual_jacobian(x)
+            other.axpy(-1.0, jacobian)
+            assert other.norm() < 1e-10 * jacobian.norm()
+            here[name] = (product, gauss_newton)
+        answers.append(here)
+    for name, both in answers[0].items():
+        for together, alone in zip(both, answers[1][name], strict=True):
+            assert difference(together, alone) < 1e-10, name
 
 
 @pytest.mark.parametrize(("field", "method"), [(False, "rk4"), (True, "rk5dp"), (False, "cn")])
@@ -194,15 +294,21 @@ def controls(case):
 
     def initial(p, out):
         case.u0.copy(out)
-        out.scale(p[1])
+        out.scale(p[1] ** 2)
 
-    def initial_p(p, w):
-        return np.array([0.0, case.u0.dot(w)])
+    def initial_tangent(p, dp, out):
+        case.u0.copy(out)
+        out.scale(2 * p[1] * dp[1])
+
+    initial_p = Products(initial_tangent, lambda p, w: np.array([0.0, 2 * p[1] * case.u0.dot(w)]))
+
+    def initial_hessian(p, w, dp):
+        return np.array([0.0, 2 * dp[1] * case.u0.dot(w)])
 
     values = {"a": Parameter(case.p[0], scale="log"), "r": Parameter(case.p[1], upper=3.0)}
     return {
         "numbers": Parameters(values, case.u0),
-        "u0(p)": Parameters(values, initial, initial_p),
+        "u0(p)": Parameters(values, initial, initial_p, initial_hessian),
         "one of two": Parameters({**values, "a": float(case.p[0])}, case.u0),
         "initial state": InitialState(case.u0, case.p, upper=2.0),
     }
@@ -240,8 +346,6 @@ def test_reduced_gradient_is_dual_to_its_tangent(field):
         dx = x.duplicate()
         start, end = dx.getOwnershipRange()
         dx.setArray(np.cos(np.arange(start, end)))
-        if name == "u0(p)":
-            continue  # its tangent is refused, see test_parameters.py
         gradient = functional.gradient(x)
         assert functional.derivative(x, dx) == pytest.approx(gradient.dot(dx), rel=1e-9), name
 

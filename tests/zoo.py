@@ -69,6 +69,36 @@ def rhs_t(t, u, p):
     return np.array([2 * p[2] * np.cos(2 * t), 0.0, -p[0] * p[1] * u[0] * np.exp(-t)])
 
 
+def rhs_hessian(t, u, p, w, du, dp):
+    """Derivatives of f_u^T w and f_p^T w along (du, dp)."""
+    e, cos, sin = np.exp(-t), np.cos(u[2]), np.sin(u[2])
+    by_u = np.array(
+        [
+            -dp[0] * w[0]
+            + 2 * (du[0] * p[1] + u[0] * dp[1]) * w[1]
+            + (dp[0] * p[1] + p[0] * dp[1]) * e * w[2],
+            (dp[1] * u[2] + p[1] * du[2]) * w[0]
+            - (dp[2] * cos - p[2] * sin * du[2]) * w[1]
+            - 3 * (dp[2] * u[1] ** 2 + 2 * p[2] * u[1] * du[1]) * w[2],
+            (dp[1] * u[1] + p[1] * du[1]) * w[0]
+            + ((dp[2] * u[1] + p[2] * du[1]) * sin + p[2] * u[1] * cos * du[2]) * w[1]
+            + 2 * p[0] * dp[0] * w[1],
+        ]
+    )
+    by_p = np.array(
+        [
+            -du[0] * w[0]
+            + 2 * (dp[0] * u[2] + p[0] * du[2]) * w[1]
+            + (dp[1] * u[0] + p[1] * du[0]) * e * w[2],
+            (du[1] * u[2] + u[1] * du[2]) * w[0]
+            + 2 * u[0] * du[0] * w[1]
+            + (dp[0] * u[0] + p[0] * du[0]) * e * w[2],
+            -(du[1] * cos - u[1] * sin * du[2]) * w[1] - 3 * u[1] ** 2 * du[1] * w[2],
+        ]
+    )
+    return by_u, by_p
+
+
 def mass(p):
     """M(p), regular."""
     return MASS * (1 + p[0]) + np.diag([0, 1, 0]) * p[1] ** 2
@@ -77,6 +107,13 @@ def mass(p):
 def mass_p(p, v):
     """d(M(p) v)/dp."""
     return np.column_stack([MASS @ v, np.array([0, 2 * p[1], 0]) * v, 0 * v])
+
+
+def mass_hessian(v, p, w, dv, dp):
+    """Derivatives of M^T w and (M_p v)^T w along (dv, dp)."""
+    change = MASS * dp[0] + np.diag([0, 2 * p[1] * dp[1], 0])
+    by_p = [w @ MASS @ dv, 2 * w[1] * (dp[1] * v[1] + p[1] * dv[1]), 0.0]
+    return change.T @ w, np.array(by_p)
 
 
 def initial_state(p):
@@ -120,7 +157,12 @@ class Form:
 
 
 NAMES = ("a", "b", "c")
-ANALYTIC = {"jacobian": rhs_u, "jacobian_p": rhs_p, "rhs_t": rhs_t}
+ANALYTIC = {
+    "jacobian": rhs_u,
+    "jacobian_p": rhs_p,
+    "rhs_t": rhs_t,
+    "hessian_product": rhs_hessian,
+}
 
 
 def _minus(function):
@@ -129,7 +171,7 @@ def _minus(function):
 
 def _linear_form(name, heading, keywords, matrix, methods=IMPLICIT, matrix_p=None):
     """Return the form M u' = f; ``matrix`` maps p to M, ``matrix_p`` (p, v) to d(M v)/dp."""
-    more = {} if matrix_p is None else {"mass_p": matrix_p}
+    more = {} if matrix_p is None else {"mass_p": matrix_p, "mass_hessian": mass_hessian}
     by_p = matrix_p or (lambda p, v: 0.0)
     return Form(
         name,
@@ -163,8 +205,17 @@ def _general():
     def residual_p(t, u, udot, p):
         return np.outer(MASS @ udot, [1 + 0.1 * u[0] ** 2, 0, 0]) - rhs_p(t, u, p)
 
+    def hessian(t, u, udot, p, w, du, dudot, dp):
+        by_u, by_p = rhs_hessian(t, u, p, w, du, dp)
+        by_u, by_p = -by_u, -by_p
+        m, dm = w @ MASS @ udot, w @ MASS @ dudot
+        by_u[0] += 0.2 * (du[0] * p[0] * m + u[0] * dp[0] * m + u[0] * p[0] * dm)
+        by_p[0] += 0.2 * u[0] * du[0] * m + (1 + 0.1 * u[0] ** 2) * dm
+        change = 0.2 * u[0] * du[0] * p[0] + (1 + 0.1 * u[0] ** 2) * dp[0]
+        return by_u, MASS.T @ w * change, by_p
+
     return _residual_form(
-        "F", "F(t, u, u', p) = 0", residual, residual_u, residual_udot, residual_p
+        "F", "F(t, u, u', p) = 0", residual, residual_u, residual_udot, residual_p, hessian
     )
 
 
@@ -176,17 +227,24 @@ def _linear_residual():
         _minus(rhs_u),
         lambda t, u, udot, p: MASS,
         _minus(rhs_p),
+        _minus_hessian,
         linear_in_udot=True,
     )
 
 
-def _residual_form(name, heading, residual, by_u, by_udot, by_p, **keywords):
+def _minus_hessian(t, u, udot, p, w, du, dudot, dp):
+    by_u, by_p = rhs_hessian(t, u, p, w, du, dp)
+    return -by_u, np.zeros(3), -by_p
+
+
+def _residual_form(name, heading, residual, by_u, by_udot, by_p, hessian, **keywords):
     by_t = _minus(rhs_t)
     analytic = {
         "jacobian": by_u,
         "jacobian_udot": by_udot,
         "jacobian_p": by_p,
         "residual_t": by_t,
+        "hessian_product": hessian,
     }
     return Form(
         name,
@@ -270,6 +328,11 @@ def terminal_p(t, u, p):
     return np.array([0.0, 0.0, u[0] ** 2])
 
 
+def terminal_hessian(t, u, p, du, dp):
+    by_u = np.array([2 * (du[0] * p[2] + u[0] * dp[2]), du[2], du[1]])
+    return by_u, np.array([0.0, 0.0, 2 * u[0] * du[0]])
+
+
 def density(t, u, p):
     return u[0] ** 2 * p[0] + t * u[1] * p[1] + u[2] ** 3
 
@@ -280,6 +343,11 @@ def density_u(t, u, p):
 
 def density_p(t, u, p):
     return np.array([u[0] ** 2, t * u[1], 0.0])
+
+
+def density_hessian(t, u, p, du, dp):
+    by_u = np.array([2 * (du[0] * p[0] + u[0] * dp[0]), t * dp[1], 6 * u[2] * du[2]])
+    return by_u, np.array([2 * u[0] * du[0], t * du[1], 0.0])
 
 
 def density_t(t, u, p):
@@ -319,8 +387,8 @@ _PRIOR = Prior(PRIOR_MEAN, PRIOR_SIGMA, names=["c", "a"], scale="log")
 _OBSERVED = {t: _misfit(row) for t, row in zip(OBSERVATION_TIMES, DATA, strict=True)}
 
 ANALYTIC_COST = (
-    Terminal(terminal, terminal_u, terminal_p)
-    + 0.7 * Running(density, density_u, density_p, density_t)
+    Terminal(terminal, terminal_u, terminal_p, terminal_hessian)
+    + 0.7 * Running(density, density_u, density_p, density_t, density_hessian)
     + LeastSquares(OBSERVATION_TIMES, DATA, SIGMA, observe, observe_u, observe_p)
     + _PRIOR
 )

@@ -106,6 +106,7 @@ def gray_scott(
         jacobian=terms.jacobian if assembled else Products(terms.apply, terms.apply_transpose),
         jacobian_matrix=stencil_matrix(grid, _DIFFUSION + _REACTION) if assembled else None,
         jacobian_p=terms.jacobian_p,
+        hessian_product=terms.hessian_product,
         rhs_t=AUTONOMOUS,
     )
 
@@ -222,6 +223,50 @@ class _Terms:
                 component = U if name == "D1" else V
                 column[:, :, V] = 0.0
                 column[:, :, component] = laplacian[:, :, component]
+
+    def hessian_product(
+        self,
+        _t: float,
+        u: PETSc.Vec,
+        _p: Array,
+        w: PETSc.Vec,
+        du: PETSc.Vec,
+        dp: Array,
+        out: PETSc.Vec,
+    ) -> Array:
+        """Fill ``out`` with the derivative of f_u^T w along (du, dp), return that of f_p^T w."""
+        state, weight, change = (self._grid.values(vec) for vec in (u, w, du))
+        product = self._grid.writable(out)
+        difference, bend = self._work, self._more
+        np.subtract(weight[:, :, V], weight[:, :, U], out=difference)
+        difference *= 2.0
+        np.multiply(state[:, :, V], change[:, :, U], out=bend)
+        bend += state[:, :, U] * change[:, :, V]
+        np.multiply(difference, bend, out=product[:, :, V])
+        np.multiply(state[:, :, V], change[:, :, V], out=bend)
+        np.multiply(difference, bend, out=product[:, :, U])
+        if not self._names:
+            return dp
+        return self._add_rates(w, du, dp, product)
+
+    def _add_rates(self, w: PETSc.Vec, du: PETSc.Vec, dp: Array, product: Array) -> Array:
+        """Add to ``product`` what changes of the rates give; return the rows of the rates."""
+        weight, change = self._grid.values(w), self._grid.values(du)
+        laplacian, other = np.empty(weight.shape), np.empty(weight.shape)
+        if {"D1", "D2"} & set(self._names):
+            self._stencil.laplacian(self._stencil.ghosted(w), laplacian)
+            self._stencil.laplacian(self._stencil.ghosted(du), other)
+        rows = np.zeros(len(self._names))
+        for k, name in enumerate(self._names):
+            if name in ("D1", "D2"):
+                component = U if name == "D1" else V
+                product[:, :, component] += dp[k] * laplacian[:, :, component]
+                rows[k] = (weight[:, :, component] * other[:, :, component]).sum()
+                continue
+            for component in (U, V) if name == "gamma" else (V,):
+                product[:, :, component] -= dp[k] * weight[:, :, component]
+                rows[k] -= (weight[:, :, component] * change[:, :, component]).sum()
+        return w.comm.tompi4py().allreduce(rows)
 
     def _reaction_slopes(self, u: PETSc.Vec, by_u: Array, by_v: Array) -> None:
         """Fill the derivatives of u v^2 in u and in v, [ny, nx]."""

@@ -70,6 +70,7 @@ def heat(
         jacobian=terms.jacobian if assembled else Products(terms.apply, terms.apply_transpose),
         jacobian_matrix=stencil_matrix(grid, _ENTRIES) if assembled else None,
         jacobian_p=terms.jacobian_p,
+        hessian_product=terms.hessian_product,
         rhs_t=AUTONOMOUS,
     )
 
@@ -121,6 +122,22 @@ class _Number:
         column = columns[:, 0].reshape(self._grid.owned_shape)
         self._stencil.laplacian(ghosted, column)
 
+    def hessian_product(
+        self,
+        _t: float,
+        _u: PETSc.Vec,
+        _p: Array,
+        w: PETSc.Vec,
+        du: PETSc.Vec,
+        dp: Array,
+        out: PETSc.Vec,
+    ) -> Array:
+        self._laplacian(du, out)
+        slope: Any = w.dot(out)
+        self._laplacian(w, out)
+        out.scale(dp[0])
+        return np.array([slope])
+
     def _laplacian(self, u: PETSc.Vec, out: PETSc.Vec) -> None:
         self._stencil.laplacian(self._stencil.ghosted(u), self._grid.writable(out))
 
@@ -151,6 +168,22 @@ class _Field:
     ) -> None:
         self._work.pointwiseMult(a, w)
         self._laplacian(self._work, out)
+
+    def hessian_product(
+        self,
+        _t: float,
+        _u: PETSc.Vec,
+        _a: PETSc.Vec,
+        w: PETSc.Vec,
+        du: PETSc.Vec,
+        da: PETSc.Vec,
+        out_u: PETSc.Vec,
+        out_a: PETSc.Vec,
+    ) -> None:
+        self._work.pointwiseMult(da, w)
+        self._laplacian(self._work, out_u)
+        self._laplacian(du, out_a)
+        out_a.pointwiseMult(w, out_a)
 
     def _scaled_by_laplacian(
         self, _t: float, u: PETSc.Vec, _a: PETSc.Vec, v: PETSc.Vec, out: PETSc.Vec

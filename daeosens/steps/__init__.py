@@ -12,6 +12,7 @@ from daeosens._petsc import rk_tableau
 from daeosens.cost import Densities
 from daeosens.methods import Method
 from daeosens.problem import Problem
+from daeosens.steps.directions import Adjoint, SecondOrder
 from daeosens.steps.linear import linear_solver
 from daeosens.steps.rk import RungeKuttaStep, Tableau
 from daeosens.steps.theta import ThetaStep
@@ -62,6 +63,20 @@ class StepMap(Protocol):
         times: bool = False,
     ) -> list[tuple[float, float]]:
         """Overwrite ``lam`` after the step with the one before it; add to ``mu``."""
+        ...
+
+    def second_order(
+        self,
+        t: float,
+        h: float,
+        u: PETSc.Vec,
+        u_next: PETSc.Vec,
+        p: Any,
+        first: Adjoint,
+        directions: Sequence[SecondOrder],
+        densities: Densities,
+    ) -> None:
+        """Carry one adjoint and its derivatives along directions back, like ``adjoint``."""
         ...
 
 

@@ -17,6 +17,7 @@ from daeosens.arrays import Array, dot
 from daeosens.cost import Densities, change
 from daeosens.errors import UnsupportedError
 from daeosens.problem import Problem
+from daeosens.steps.directions import Adjoint, SecondOrder
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,8 @@ class RungeKuttaStep:
         self._states = [problem.create_state() for _ in range(s)]
         self._rates = [problem.create_state() for _ in range(s)]
         self._work = problem.create_state()
+        self._second_work = problem.create_state()
+        self._matrices: list[tuple[PETSc.Mat, PETSc.Mat | None]] = []
         self._matrix_u: PETSc.Mat | None = None
         self._matrix_p: PETSc.Mat | None = None
         self._adjoints: list[list[PETSc.Vec]] = []
@@ -198,13 +201,8 @@ class RungeKuttaStep:
             rate_t = self._rate_t(time, stage, p) if times else None
             for k, (lam_k, mu_k) in enumerate(zip(lam, mu, strict=True)):
                 adjoints = self._adjoints[k]
-                lam_k.copy(weight)
-                weight.scale(h * tableau.b[i])
-                if i + 1 < s:
-                    weight.maxpy(list(h * tableau.a[i + 1 :, i]), adjoints[i + 1 :])
-                matrix_u.multTranspose(weight, adjoints[i])
-                if matrix_p is not None:
-                    matrix_p.multTransposeAdd(weight, mu_k, mu_k)
+                self._weigh(h, i, lam_k, adjoints, weight)
+                _pull_back(matrix_u, matrix_p, weight, adjoints[i], mu_k)
                 for factor, density in densities[k]:
                     scale = factor * h * tableau.b[i]
                     density.add_u(scale, time, stage, p, adjoints[i])
@@ -223,6 +221,124 @@ class RungeKuttaStep:
         for lam_k, adjoints in zip(lam, self._adjoints, strict=False):
             lam_k.maxpy([1.0] * s, adjoints)
         return list(zip(by_t.tolist(), by_h.tolist(), strict=True)) if times else []
+
+    def second_order(
+        self,
+        t: float,
+        h: float,
+        u: PETSc.Vec,
+        u_next: PETSc.Vec,
+        p: Any,
+        first: Adjoint,
+        directions: Sequence[SecondOrder],
+        densities: Densities,
+    ) -> None:
+        """Carry one adjoint and its derivatives along several directions back over one step.
+
+        Parameters
+        ----------
+        t, h : float
+            Start and size of the step.
+        u : Vec [n]
+            State before the step.
+        p : array or Vec [m]
+            Parameters.
+        first : Adjoint
+            lam [n], overwritten, and mu [m], added to.
+        directions : sequence of SecondOrder
+            The tangent before the step, and lam_dot [n], overwritten, mu_dot [m], added to.
+        densities : sequence of (float, Scalar)
+            Running costs with their weights.
+
+        Source
+        ------
+        Forward-over-adjoint differentiation of ``adjoint``; Hager, Numerische Mathematik 87, 2000,
+        for the discrete adjoint.
+        """
+        self._recompute(t, h, u, p)
+        tableau, problem = self._tableau, self._problem
+        s = len(tableau.b)
+        times = t + tableau.c * h
+        slopes = self._fill_stages(times, p)
+        tangents = [self._stage_tangents(h, each, slopes) for each in directions]
+        self._allocate(1 + len(directions))
+        weight, weight_dot = self._work, self._second_work
+        by_u, by_p = problem.create_state(), problem.create_parameters()
+        for i in reversed(range(s)):
+            time, stage = float(times[i]), self._states[i]
+            matrix_u, matrix_p = slopes[i]
+            share = h * float(tableau.b[i])
+            self._weigh(h, i, first.lam, self._adjoints[0], weight)
+            _pull_back(matrix_u, matrix_p, weight, self._adjoints[0][i], first.mu)
+            for factor, density in densities:
+                density.add_u(factor * share, time, stage, p, self._adjoints[0][i])
+                density.add_p(factor * share, time, stage, p, first.mu)
+            for k, each in enumerate(directions, start=1):
+                adjoints = self._adjoints[k]
+                self._weigh(h, i, each.lam_dot, adjoints, weight_dot)
+                _pull_back(matrix_u, matrix_p, weight_dot, adjoints[i], each.mu_dot)
+                direction = (tangents[k - 1][i], each.dp)
+                problem.rhs_hessian((time, stage, p), weight, direction, (by_u, by_p))
+                adjoints[i].axpy(1.0, by_u)
+                each.mu_dot.axpy(1.0, by_p)
+                out = (adjoints[i], each.mu_dot)
+                for factor, density in densities:
+                    density.add_hessian(factor * share, (time, stage, p), direction, out)
+        first.lam.maxpy([1.0] * s, self._adjoints[0])
+        for each, adjoints in zip(directions, self._adjoints[1:], strict=False):
+            each.lam_dot.maxpy([1.0] * s, adjoints)
+        for vec in (by_u, by_p, *(vec for stages in tangents for vec in stages)):
+            vec.destroy()
+
+    def _weigh(
+        self, h: float, i: int, lam: PETSc.Vec, adjoints: list[PETSc.Vec], out: PETSc.Vec
+    ) -> None:
+        """Fill ``out`` with w_i = h (b_i lam + sum_{j>i} a_ji l_j)."""
+        tableau = self._tableau
+        lam.copy(out)
+        out.scale(h * tableau.b[i])
+        if i + 1 < len(tableau.b):
+            out.maxpy(list(h * tableau.a[i + 1 :, i]), adjoints[i + 1 :])
+
+    def _fill_stages(self, times: Array, p: Any) -> list[tuple[PETSc.Mat, PETSc.Mat | None]]:
+        """Return f_u and f_p at every stage: the second-order sweep needs each of them twice."""
+        problem = self._problem
+        parametric = problem.n_parameters > 0
+        if not self._matrices:
+            for stage in self._states:
+                point = (float(times[0]), stage, p)
+                matrix_p = problem.rhs_p.create(*point) if parametric else None
+                self._matrices.append((problem.rhs_u.create(*point), matrix_p))
+        for time, stage, (matrix_u, matrix_p) in zip(
+            times.tolist(), self._states, self._matrices, strict=True
+        ):
+            problem.rhs_u.fill(time, stage, p, matrix_u)
+            if matrix_p is not None:
+                problem.rhs_p.fill(time, stage, p, matrix_p)
+        return self._matrices
+
+    def _stage_tangents(
+        self,
+        h: float,
+        direction: SecondOrder,
+        slopes: list[tuple[PETSc.Mat, PETSc.Mat | None]],
+    ) -> list[PETSc.Vec]:
+        """Return the derivatives of the stage states [n] along a direction."""
+        stages: list[PETSc.Vec] = []
+        rates: list[PETSc.Vec] = []
+        for i, (matrix_u, matrix_p) in enumerate(slopes):
+            stage = direction.du.copy()
+            if i:
+                stage.maxpy(list(h * self._tableau.a[i, :i]), rates)
+            rate = stage.duplicate()
+            matrix_u.mult(stage, rate)
+            if matrix_p is not None:
+                matrix_p.multAdd(direction.dp_vec, rate, rate)
+            stages.append(stage)
+            rates.append(rate)
+        for vec in rates:
+            vec.destroy()
+        return stages
 
     def _recompute(self, t: float, h: float, u: PETSc.Vec, p: Any) -> None:
         tableau = self._tableau
@@ -275,3 +391,16 @@ class RungeKuttaStep:
     def _allocate(self, n_costs: int) -> None:
         while len(self._adjoints) < n_costs:
             self._adjoints.append([self._problem.create_state() for _ in self._states])
+
+
+def _pull_back(
+    matrix_u: PETSc.Mat,
+    matrix_p: PETSc.Mat | None,
+    weight: PETSc.Vec,
+    adjoint: PETSc.Vec,
+    mu: PETSc.Vec,
+) -> None:
+    """Fill ``adjoint`` [n] with f_u^T w, and add f_p^T w to ``mu`` [m]."""
+    matrix_u.multTranspose(weight, adjoint)
+    if matrix_p is not None:
+        matrix_p.multTransposeAdd(weight, mu, mu)

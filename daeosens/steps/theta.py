@@ -19,6 +19,7 @@ from daeosens.cost import Densities, change
 from daeosens.errors import SolveError
 from daeosens.matrices import SystemMatrix
 from daeosens.problem import Problem
+from daeosens.steps.directions import Adjoint, SecondOrder
 
 MakeSolver = Callable[[PETSc.Mat], PETSc.KSP]
 
@@ -182,6 +183,98 @@ class ThetaStep:
         for solution in solutions:
             solution.destroy()
         return result
+
+    def second_order(
+        self,
+        t: float,
+        h: float,
+        u: PETSc.Vec,
+        u_next: PETSc.Vec,
+        p: Any,
+        first: Adjoint,
+        directions: Sequence[SecondOrder],
+        densities: Densities,
+    ) -> None:
+        """Carry one adjoint and its derivatives along several directions back over one step.
+
+        Parameters as for ``RungeKuttaStep.second_order``; ``u_next`` [n] is the state after the
+        step.  One factorisation serves all solves.
+        """
+        theta, problem = self._theta, self._problem
+        shift, end, udot = self._linearisation_point(t, h, u, u_next)
+        time = t + (h if self._endpoint else theta * h)
+        rest = (1.0 - theta) / theta if self._endpoint else 0.0
+        share = theta * h if self._endpoint else h
+        keep = 0.0 if self._endpoint else 1.0 - 1.0 / theta  # of lam in its successor
+        slot = self._slot(time, end, udot, p, shift)
+        right, work = self._right, self._work
+        ends = [self._end_tangent(each, shift) for each in directions]
+
+        first.lam.copy(right)
+        right.scale(1.0 if self._endpoint else 1.0 / theta)
+        for weight, density in densities:
+            density.add_u(weight * share, time, end, p, right)
+            density.add_p(weight * share, time, end, p, first.mu)
+        nu = right.duplicate()
+        slot.solve(right, nu, transpose=True)
+
+        dots: list[tuple[PETSc.Vec, PETSc.Vec]] = []
+        by_u, by_p = problem.create_state(), problem.create_parameters()
+        for each, (d_end, d_udot) in zip(directions, ends, strict=True):
+            by_udot = problem.create_state()
+            each.lam_dot.copy(right)
+            right.scale(1.0 if self._endpoint else 1.0 / theta)
+            for weight, density in densities:
+                out = (right, each.mu_dot)
+                density.add_hessian(weight * share, (time, end, p), (d_end, each.dp), out)
+            direction = (d_end, d_udot, each.dp)
+            problem.residual_hessian((time, end, udot, p), nu, direction, (by_u, by_udot, by_p))
+            right.axpy(-1.0, by_u)
+            right.axpy(-shift, by_udot)
+            each.mu_dot.axpy(-1.0, by_p)
+            nu_dot = right.duplicate()
+            slot.solve(right, nu_dot, transpose=True)
+            dots.append((nu_dot, by_udot))
+
+        solutions = [nu, *(nu_dot for nu_dot, _ in dots)]
+        mus = [first.mu, *(each.mu_dot for each in directions)]
+        lams = [first.lam, *(each.lam_dot for each in directions)]
+        self._add_parameter_part(1.0, time, end, udot, p, solutions, mus)
+        for lam, solution in zip(lams, solutions, strict=True):
+            lam.scale(keep)
+            problem.add_udot_product(shift, time, end, udot, p, solution, lam, transpose=True)
+        for each, (_, by_udot) in zip(directions, dots, strict=True):
+            each.lam_dot.axpy(shift, by_udot)
+        if rest:
+            left = self._left_matrix(t, u, p)
+            for lam, solution in zip(lams, solutions, strict=True):
+                left.multTranspose(solution, work)
+                lam.axpy(-rest, work)
+            self._add_parameter_part(rest, t, u, self._zero, p, solutions, mus)
+            for each, (_, by_udot) in zip(directions, dots, strict=True):
+                direction = (each.du, self._zero, each.dp)
+                point = (t, u, self._zero, p)
+                problem.residual_hessian(point, nu, direction, (by_u, by_udot, by_p))
+                each.lam_dot.axpy(-rest, by_u)
+                each.mu_dot.axpy(-rest, by_p)
+            for weight, density in densities:
+                part = weight * (1.0 - theta) * h
+                density.add_u(part, t, u, p, first.lam)
+                density.add_p(part, t, u, p, first.mu)
+                for each in directions:
+                    out = (each.lam_dot, each.mu_dot)
+                    density.add_hessian(part, (t, u, p), (each.du, each.dp), out)
+        for vec in (by_u, by_p, nu, *sum([*dots, *ends], ())):
+            vec.destroy()
+
+    def _end_tangent(self, direction: SecondOrder, shift: float) -> tuple[PETSc.Vec, PETSc.Vec]:
+        """Return the derivatives of the state and of the rate at which F is linearised."""
+        d_udot = direction.du_next.copy()
+        d_udot.axpy(-1.0, direction.du)
+        d_end = direction.du.copy()
+        d_end.axpy(1.0 if self._endpoint else self._theta, d_udot)
+        d_udot.scale(shift if self._endpoint else self._theta * shift)
+        return d_end, d_udot
 
     def _linearisation_point(
         self, t: float, h: float, u: PETSc.Vec, u_next: PETSc.Vec

@@ -1,0 +1,281 @@
+"""Sums of squares, 1/2 |r(t, u, p)|^2: misfits at observation times and priors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+from petsc4py import PETSc
+
+from daeosens.arrays import Array, check_output, read, scatter
+from daeosens.cost import Direction, Point
+from daeosens.second_derivatives import HessianByComplexStep
+
+Out = tuple[PETSc.Vec | None, PETSc.Vec | None]
+"""Where products [n] and [m] are added; None where they are not wanted."""
+
+
+class Residual(Protocol):
+    """r(t, u, p), each rank holding some of its rows, and its derivatives."""
+
+    def value(self, point: Point) -> Array:
+        """Return the rank's rows of r [q_local]."""
+        ...
+
+    def tangent(self, point: Point, direction: Direction) -> Array:
+        """Return the derivative of r along the direction [q_local]."""
+        ...
+
+    def add_adjoint(self, weight: float, point: Point, w: Array, out: Out) -> None:
+        """Add ``weight`` times r_u^T w and r_p^T w; w [q_local]."""
+        ...
+
+    def add_curvature(
+        self, weight: float, point: Point, w: Array, direction: Direction, out: Out
+    ) -> None:
+        """Add ``weight`` times the derivatives of r_u^T w and r_p^T w along the direction."""
+        ...
+
+
+class SumOfSquares:
+    """1/2 |r|^2 as a scalar of a cost: what ``Scalar`` and ``Squares`` ask for."""
+
+    def __init__(self, residual: Residual, comm: PETSc.Comm) -> None:
+        self._residual = residual
+        self._comm = comm
+
+    def value(self, t: float, u: PETSc.Vec, p: Any) -> float:
+        """Return 1/2 |r|^2."""
+        rows = self._residual.value((t, u, p))
+        result = 0.5 * float(rows @ rows)
+        return result if self._comm.size == 1 else self._comm.tompi4py().allreduce(result)
+
+    def add_u(self, weight: float, t: float, u: PETSc.Vec, p: Any, out: PETSc.Vec) -> None:
+        """Add ``weight`` r_u^T r."""
+        rows = self._residual.value((t, u, p))
+        self._residual.add_adjoint(weight, (t, u, p), rows, (out, None))
+
+    def add_p(self, weight: float, t: float, u: PETSc.Vec, p: Any, out: PETSc.Vec) -> None:
+        """Add ``weight`` r_p^T r."""
+        if out.size:
+            rows = self._residual.value((t, u, p))
+            self._residual.add_adjoint(weight, (t, u, p), rows, (None, out))
+
+    def value_t(self, t: float, u: PETSc.Vec, p: Any) -> float:
+        """Return 0: observation times are pinned."""
+        return 0.0
+
+    def add_hessian(
+        self,
+        weight: float,
+        point: Point,
+        direction: Direction,
+        out: tuple[PETSc.Vec, PETSc.Vec],
+    ) -> None:
+        """Add ``weight`` times r_x^T r_x d + (r^T r_xx) d."""
+        change = self._residual.tangent(point, direction)
+        self._residual.add_adjoint(weight, point, change, out)
+        rows = self._residual.value(point)
+        self._residual.add_curvature(weight, point, rows, direction, out)
+
+    def residual(self, point: Point) -> Array:
+        """Return r, the rank's own rows [q_local]."""
+        return self._residual.value(point)
+
+    def residual_tangent(self, point: Point, direction: Direction) -> Array:
+        """Return the derivative of r along a direction [q_local]."""
+        return self._residual.tangent(point, direction)
+
+    def add_residual_adjoint(
+        self, weight: float, point: Point, w: Array, out: tuple[PETSc.Vec, PETSc.Vec]
+    ) -> None:
+        """Add ``weight`` times the products r_u^T w and r_p^T w to ``out``."""
+        self._residual.add_adjoint(weight, point, w, out)
+
+
+class ArrayResidual:
+    """(observe(t, u, p) - data) / sigma of a serial problem.
+
+    ``curvature`` is None where ``observe`` is linear.
+    """
+
+    def __init__(
+        self,
+        size: int,
+        n_parameters: int,
+        observe: Callable[..., Any],
+        observe_u: Callable[..., Any],
+        observe_p: Callable[..., Any],
+        curvature: HessianByComplexStep | None,
+        data: Array,
+        sigma: Array,
+    ) -> None:
+        self._shapes = ((data.size, size), (data.size, n_parameters))
+        self._observe, self._u, self._p = observe, observe_u, observe_p
+        self._curvature = curvature
+        self._data, self._sigma = data, sigma
+
+    def value(self, point: Point) -> Array:
+        """Return r [q]."""
+        t, u, p = point
+        return (self._observe(t, read(u), p) - self._data) / self._sigma
+
+    def tangent(self, point: Point, direction: Direction) -> Array:
+        """Return the derivative of r along the direction [q]."""
+        du, dp = direction
+        by_u, by_p = self._matrix(point, 0), self._matrix(point, 1)
+        return (by_u @ read(du) + by_p @ dp) / self._sigma
+
+    def add_adjoint(self, weight: float, point: Point, w: Array, out: Out) -> None:
+        """Add ``weight`` times r_u^T w and r_p^T w."""
+        for k, vec in enumerate(out):
+            if vec is not None and vec.size:
+                vec.getArray()[...] += weight * (w / self._sigma) @ self._matrix(point, k)
+
+    def add_curvature(
+        self, weight: float, point: Point, w: Array, direction: Direction, out: Out
+    ) -> None:
+        """Add ``weight`` times the derivatives of r_u^T w and r_p^T w along the direction."""
+        if self._curvature is None:
+            return
+        t, u, p = point
+        du, dp = direction
+        products = self._curvature((t, read(u), p), w / self._sigma, {1: read(du), 2: dp})
+        for k, vec in enumerate(out, start=1):
+            if vec is not None and vec.size:
+                vec.getArray()[...] += weight * products[k]
+
+    def _matrix(self, point: Point, k: int) -> Any:
+        t, u, p = point
+        matrix = (self._u, self._p)[k](t, read(u), p)
+        return check_output(matrix, ("observe_u", "observe_p")[k], self._shapes[k], t)
+
+
+class VectorResidual:
+    """(H u - data) / sigma of a distributed problem; H is None for the whole state."""
+
+    def __init__(self, data: PETSc.Vec, sigma: float, matrix: PETSc.Mat | None) -> None:
+        self._data, self._sigma, self._matrix = data, sigma, matrix
+
+    def value(self, point: Point) -> Array:
+        """Return r [q_local]."""
+        return (self._apply(point[1]) - read(self._data)) / self._sigma
+
+    def tangent(self, point: Point, direction: Direction) -> Array:
+        """Return H du / sigma [q_local]."""
+        return self._apply(direction[0]) / self._sigma
+
+    def add_adjoint(self, weight: float, point: Point, w: Array, out: Out) -> None:
+        """Add ``weight`` H^T w / sigma."""
+        if out[0] is None:
+            return
+        if self._matrix is None:
+            out[0].getArray()[...] += weight / self._sigma * w
+            return
+        rows = self._data.duplicate()
+        rows.getArray()[...] = weight / self._sigma * w
+        self._matrix.multTransposeAdd(rows, out[0], out[0])
+        rows.destroy()
+
+    def add_curvature(
+        self, weight: float, point: Point, w: Array, direction: Direction, out: Out
+    ) -> None:
+        """Add nothing: the observation is linear."""
+
+    def _apply(self, u: PETSc.Vec) -> Array:
+        if self._matrix is None:
+            return read(u)
+        rows = self._data.duplicate()
+        self._matrix.mult(u, rows)
+        result = read(rows).copy()
+        rows.destroy()
+        return result
+
+
+class FieldPriorResidual:
+    """(p - mean) / sigma of a distributed parameter."""
+
+    def __init__(self, mean: PETSc.Vec, sigma: float) -> None:
+        self._mean, self._sigma = mean, sigma
+
+    def value(self, point: Point) -> Array:
+        """Return r [m_local]."""
+        return (read(point[2]) - read(self._mean)) / self._sigma
+
+    def tangent(self, point: Point, direction: Direction) -> Array:
+        """Return dp / sigma [m_local]."""
+        return read(direction[1]) / self._sigma
+
+    def add_adjoint(self, weight: float, point: Point, w: Array, out: Out) -> None:
+        """Add ``weight`` w / sigma to the part of the parameters."""
+        if out[1] is not None:
+            out[1].getArray()[...] += weight / self._sigma * w
+
+    def add_curvature(
+        self, weight: float, point: Point, w: Array, direction: Direction, out: Out
+    ) -> None:
+        """Add nothing: r is linear."""
+
+
+class NumbersPriorResidual:
+    """(s(p_i) - mean_i) / sigma_i of chosen parameters; the first rank holds all rows.
+
+    s is the logarithm or the identity.
+    """
+
+    def __init__(
+        self,
+        chosen: list[int],
+        mean: Array,
+        sigma: Array,
+        comm: PETSc.Comm,
+        *,
+        logarithmic: bool,
+    ) -> None:
+        self._chosen, self._mean, self._sigma = chosen, mean, sigma
+        self._logarithmic = logarithmic
+        self._comm = comm
+
+    def value(self, point: Point) -> Array:
+        """Return r: all rows [q] on the first rank, none on the others."""
+        p = np.asarray(point[2])[self._chosen]
+        s = np.log(p) if self._logarithmic else p
+        return self._own((s - self._mean) / self._sigma)
+
+    def tangent(self, point: Point, direction: Direction) -> Array:
+        """Return the derivative of r along the direction, in the same rows."""
+        return self._own(self._slope(point) * direction[1][self._chosen])
+
+    def add_adjoint(self, weight: float, point: Point, w: Array, out: Out) -> None:
+        """Add ``weight`` r_p^T w."""
+        self._add(weight * self._slope(point) * self._everywhere(w), out)
+
+    def add_curvature(
+        self, weight: float, point: Point, w: Array, direction: Direction, out: Out
+    ) -> None:
+        """Add ``weight`` times the derivative of r_p^T w along the direction."""
+        if self._logarithmic:
+            slope, p = self._slope(point), np.asarray(point[2])[self._chosen]
+            bend = -slope / p * direction[1][self._chosen]
+            self._add(weight * bend * self._everywhere(w), out)
+
+    def _slope(self, point: Point) -> Array:
+        if self._logarithmic:
+            return 1.0 / (np.asarray(point[2])[self._chosen] * self._sigma)
+        return 1.0 / self._sigma
+
+    def _own(self, rows: Array) -> Array:
+        return rows if self._comm.rank == 0 else rows[:0]
+
+    def _everywhere(self, rows: Array) -> Array:
+        return rows if self._comm.size == 1 else self._comm.tompi4py().bcast(rows)
+
+    def _add(self, values: Array, out: Out) -> None:
+        if out[1] is None:
+            return
+        by_p = np.zeros(out[1].size)
+        by_p[self._chosen] = values
+        work = scatter(by_p, out[1].duplicate())
+        out[1].axpy(1.0, work)
+        work.destroy()

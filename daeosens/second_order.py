@@ -1,0 +1,250 @@
+"""Second-order discrete adjoints: products with the Hessian of a cost, forward over adjoint."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy.typing as npt
+from petsc4py import PETSc
+
+from daeosens.adjoint import Gradient, evaluate_cost
+from daeosens.arrays import QUIET, Array, gather, unwrapped
+from daeosens.cost import Cost, Squares, points_by_step
+from daeosens.errors import InputError, UnsupportedError
+from daeosens.objective import Objective
+from daeosens.steps import Adjoint, SecondOrder, step_map
+from daeosens.tangent import parameter_direction, tangent
+from daeosens.trajectory import Trajectory
+
+Direction: TypeAlias = "tuple[npt.ArrayLike | PETSc.Vec | None, npt.ArrayLike | PETSc.Vec | None]"
+"""(du0 [n], dp [m]); None is zero."""
+
+
+@dataclass(frozen=True, eq=False)
+class HessianProduct:
+    """The Hessian of one cost times one direction.
+
+    Attributes
+    ----------
+    gradient : Gradient
+        Value and gradient, which the sweep gives as well; None for Gauss-Newton.
+    u0_vec : Vec [n]
+        Rows of the initial state.
+    p_vec : Vec [m]
+        Rows of the parameters.
+    """
+
+    gradient: Gradient | None
+    u0_vec: PETSc.Vec
+    p_vec: PETSc.Vec
+
+    @property
+    def u0(self) -> Array:
+        """Rows of the initial state, gathered [n].  Collective."""
+        return gather(self.u0_vec)
+
+    @property
+    def p(self) -> Array:
+        """Rows of the parameters, gathered [m].  Collective."""
+        return gather(self.p_vec)
+
+
+def hessian_product(
+    trajectory: Trajectory,
+    objective: Objective,
+    du0: npt.ArrayLike | PETSc.Vec | None = None,
+    dp: npt.ArrayLike | PETSc.Vec | None = None,
+) -> HessianProduct:
+    """Return the Hessian of a cost in (u0, p) times the direction (du0, dp).
+
+    The second derivative of the steps that were taken, with their sizes held fixed; exact to
+    rounding for every method, form and cost.  (PETSc 3.26's own second-order adjoint is wrong for
+    most methods and is not used.)  Collective on ``trajectory.problem.comm``.
+
+    Parameters
+    ----------
+    trajectory : Trajectory
+        From ``solve``; its steps must hit ``objective.times``.
+    objective : Objective
+        The cost.
+    du0 : array or Vec [n], optional
+        Direction in the initial state; zero by default.
+    dp : array or Vec [m], optional
+        Direction in the parameters; zero by default.
+
+    Returns
+    -------
+    HessianProduct
+
+    Raises
+    ------
+    InputError
+        An observation time that no step hits; shapes that do not match.
+    UnsupportedError
+        Second derivatives that are neither supplied nor to be had; names them.
+
+    Source
+    ------
+    docs/mathematics.md, section 1: the tangent of the adjoint sweep.
+
+    Examples
+    --------
+    >>> from daeosens import ODE, Stepping, Terminal, solve
+    >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
+    >>> run = solve(decay, [1.0], [0.5], Stepping((0.0, 2.0), "rk4", dt=0.1))
+    >>> hessian_product(run, Terminal(lambda t, u, p: u[0]), dp=[1.0]).p.round(5)
+    array([1.47152])
+    """
+    return hessian_products(trajectory, objective, [(du0, dp)])[0]
+
+
+@QUIET
+@unwrapped
+def hessian_products(
+    trajectory: Trajectory, objective: Objective, directions: Sequence[Direction]
+) -> list[HessianProduct]:
+    """Return the Hessian of a cost times several directions (du0, dp), in one sweep.
+
+    They share the evaluations of Jacobians and, for theta methods, one factorisation per step.
+    Parameters, errors and source as for ``hessian_product``.
+
+    Examples
+    --------
+    >>> from daeosens import ODE, Stepping, Terminal, solve
+    >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
+    >>> run = solve(decay, [1.0], [0.5], Stepping((0.0, 2.0), "rk4", dt=0.1))
+    >>> unit = [([1.0], None), (None, [1.0])]
+    >>> products = hessian_products(run, Terminal(lambda t, u, p: u[0]), unit)
+    >>> [each.p.round(5).tolist() for each in products]
+    [[-0.73576], [1.47152]]
+    """
+    if not directions:
+        raise InputError("no direction given", expected="at least one (du0, dp)")
+    problem, p, states = trajectory.problem, trajectory.p, trajectory.states
+    cost = objective.lower(problem, float(trajectory.times[-1]))
+    steps = step_map(problem, trajectory.stepping.resolved_method, trajectory.stepping.options)
+    points = points_by_step(trajectory.index, [cost])
+    chosen = [_direction(trajectory, dp) for _, dp in directions]
+    tangents = [
+        tangent(trajectory, du0, dp_vec).states
+        for (du0, _), (_, dp_vec) in zip(directions, chosen, strict=True)
+    ]
+    first = Adjoint(problem.create_state(), problem.create_parameters())
+    dots = [(problem.create_state(), problem.create_parameters()) for _ in directions]
+    value = evaluate_cost(trajectory, cost, steps)
+    for n in range(trajectory.n_steps, -1, -1):
+        for _, weight, scalar in points.get(n, ()):
+            point = (float(trajectory.times[n]), states[n], p)
+            scalar.add_u(weight, *point, first.lam)
+            scalar.add_p(weight, *point, first.mu)
+            for (dp, _), du, dot in zip(chosen, tangents, dots, strict=True):
+                scalar.add_hessian(weight, point, (du[n], dp), dot)
+        if n:
+            t, h = float(trajectory.times[n - 1]), float(trajectory.step_sizes[n - 1])
+            along = [
+                SecondOrder(du[n - 1], du[n], dp, dp_vec, *dot)
+                for (dp, dp_vec), du, dot in zip(chosen, tangents, dots, strict=True)
+            ]
+            steps.second_order(t, h, states[n - 1], states[n], p, first, along, cost.densities)
+    for vec in (vec for each in tangents for vec in each):
+        vec.destroy()
+    gradient = Gradient(value, first.lam, first.mu)
+    return [HessianProduct(gradient, *dot) for dot in dots]
+
+
+@QUIET
+@unwrapped
+def gauss_newton_product(
+    trajectory: Trajectory,
+    objective: Objective,
+    du0: npt.ArrayLike | PETSc.Vec | None = None,
+    dp: npt.ArrayLike | PETSc.Vec | None = None,
+) -> HessianProduct:
+    """Return J^T J (du0, dp) for a sum of squares 1/2 |r|^2, J the Jacobian of r.
+
+    One tangent and one adjoint; no second derivatives are needed.  Collective.
+
+    Parameters
+    ----------
+    trajectory, du0, dp
+        As for ``hessian_product``.
+    objective : Objective
+        ``LeastSquares``, ``Prior`` and sums of them.
+
+    Returns
+    -------
+    HessianProduct
+        Without the gradient.
+
+    Raises
+    ------
+    UnsupportedError
+        A term that is no sum of squares.
+
+    Source
+    ------
+    Nocedal and Wright, Numerical Optimization, 2006, equation 10.23.
+
+    Examples
+    --------
+    >>> from daeosens import ODE, LeastSquares, Stepping, solve
+    >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
+    >>> run = solve(decay, [1.0], [0.5], Stepping((0.0, 2.0), "rk4", dt=0.1))
+    >>> gauss_newton_product(run, LeastSquares([2.0], [0.4]), dp=[1.0]).p.round(5)
+    array([0.54134])
+    """
+    problem, p, states = trajectory.problem, trajectory.p, trajectory.states
+    cost = objective.lower(problem, float(trajectory.times[-1]))
+    squares = squares_by_step(trajectory, cost)
+    steps = step_map(problem, trajectory.stepping.resolved_method, trajectory.stepping.options)
+    dp_values, dp_vec = _direction(trajectory, dp)
+    du = tangent(trajectory, du0, dp_vec).states
+    lam, mu = problem.create_state(), problem.create_parameters()
+    for n in range(trajectory.n_steps, -1, -1):
+        for weight, scalar in squares.get(n, ()):
+            point = (float(trajectory.times[n]), states[n], p)
+            change = scalar.residual_tangent(point, (du[n], dp_values))
+            scalar.add_residual_adjoint(weight, point, change, (lam, mu))
+        if n:
+            t, h = float(trajectory.times[n - 1]), float(trajectory.step_sizes[n - 1])
+            steps.adjoint(t, h, states[n - 1], states[n], p, [lam], [mu], [()])
+    for vec in du:
+        vec.destroy()
+    return HessianProduct(None, lam, mu)
+
+
+def squares_by_step(trajectory: Trajectory, cost: Cost) -> dict[int, list[tuple[float, Squares]]]:
+    """Sort a cost that is a sum of squares by steps: {step: [(weight, scalar)]}.
+
+    Raises
+    ------
+    UnsupportedError
+        A term that is no sum of squares, or has a negative weight.
+    """
+    result: dict[int, list[tuple[float, Squares]]] = {}
+    for time, weight, scalar in cost.points:
+        if not isinstance(scalar, Squares) or weight < 0:
+            raise _no_square("a Terminal cost" if weight >= 0 else "a negative weight")
+        result.setdefault(trajectory.index(time), []).append((weight, scalar))
+    if cost.densities:
+        raise _no_square("a Running cost")
+    return result
+
+
+def _no_square(what: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"{what} in a sum of squares",
+        expected="LeastSquares, Prior and sums of them with weights >= 0",
+        remedy="the exact Hessian instead of Gauss-Newton",
+    )
+
+
+def _direction(
+    trajectory: Trajectory, dp: npt.ArrayLike | PETSc.Vec | None
+) -> tuple[Any, PETSc.Vec]:
+    """Return a direction in the parameters as callbacks see it, and as a vector [m]."""
+    problem = trajectory.problem
+    vec = problem.create_parameters() if dp is None else parameter_direction(trajectory, dp)
+    return (vec if problem.field_parameter else gather(vec)), vec

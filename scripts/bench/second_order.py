@@ -1,0 +1,190 @@
+"""Cost of one Hessian product, as a multiple of a first-order adjoint and a tangent.
+
+    python scripts/bench/second_order.py [--output results.json] [--repeat 7]
+
+The three sweeps are timed in turn, on the same run; the table has the medians and their ratios.
+Bounds that users may expect: 2.5 for explicit methods, 1.5 for implicit ones with direct solves.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from petsc4py import PETSc
+
+from daeosens import ODE, Stepping, Terminal, adjoint, hessian_products, solve, tangent
+from daeosens.grids import Grid, gray_scott
+from daeosens.grids.gray_scott import spots
+from daeosens.problem import Problem
+from daeosens.trajectory import Trajectory
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table; times in milliseconds."""
+
+    case: str
+    method: str
+    adjoint: float
+    tangent: float
+    hessian: float
+    four_directions: float
+
+    @property
+    def ratio(self) -> float:
+        """A Hessian product over an adjoint and a tangent."""
+        return self.hessian / (self.adjoint + self.tangent)
+
+    @property
+    def ratio_of_four(self) -> float:
+        """One of four directions at once over an adjoint and a tangent."""
+        return self.four_directions / 4 / (self.adjoint + self.tangent)
+
+
+def lorenz() -> tuple[Problem, Any, Any]:
+    """Return three states, three parameters, all derivatives given."""
+
+    def rhs(_t: float, u: Any, p: Any) -> Any:
+        x, y, z = u
+        return np.array([p[0] * (y - x), x * (p[1] - z) - y, x * y - p[2] * z])
+
+    def jacobian(_t: float, u: Any, p: Any) -> Any:
+        x, y, z = u
+        return np.array([[-p[0], p[0], 0.0], [p[1] - z, -1.0, -x], [y, x, -p[2]]])
+
+    def jacobian_p(_t: float, u: Any, _p: Any) -> Any:
+        x, y, z = u
+        return np.array([[y - x, 0.0, 0.0], [0.0, x, 0.0], [0.0, 0.0, -z]])
+
+    def hessian(_t: float, _u: Any, _p: Any, w: Any, du: Any, dp: Any) -> Any:
+        a, b, c = w
+        by_u = [
+            -dp[0] * a + (dp[1] - du[2]) * b + du[1] * c,
+            dp[0] * a + du[0] * c,
+            -du[0] * b - dp[2] * c,
+        ]
+        return np.array(by_u), np.array([(du[1] - du[0]) * a, du[0] * b, -du[2] * c])
+
+    problem = ODE(
+        rhs,
+        3,
+        ["sigma", "rho", "beta"],
+        jacobian=jacobian,
+        jacobian_p=jacobian_p,
+        hessian_product=hessian,
+    )
+    return problem, np.array([1.0, 1.0, 1.0]), np.array([10.0, 28.0, 8 / 3])
+
+
+def spots_on(points: int, jacobian: str) -> tuple[Problem, Any, Any]:
+    """Return Gray-Scott with two of its rates as parameters."""
+    box = ((0.0, 2.5), (0.0, 2.5))
+    grid = Grid(box, (points, points), dof=2, comm=PETSc.COMM_SELF)
+    problem = gray_scott(grid, parameters=("gamma", "kappa"), jacobian=jacobian)
+    return problem, spots(grid), np.array([0.024, 0.06])
+
+
+def half_square(problem: Problem) -> Terminal:
+    """Return |u|^2 / 2 at the end, with all derivatives."""
+    if problem.style == "numpy":
+        n, m = problem.size, problem.n_parameters
+        return Terminal(
+            lambda t, u, p: 0.5 * u @ u,
+            lambda t, u, p: u,
+            "independent",
+            lambda t, u, p, du, dp: (du, np.zeros(m)) if n else None,
+        )
+
+    def hessian(_t: float, _u: Any, _p: Any, du: Any, dp: Any, out: Any) -> Any:
+        du.copy(out)
+        return 0 * dp
+
+    return Terminal(
+        lambda t, u, p: 0.5 * u.dot(u),
+        lambda t, u, p, out: u.copy(out),
+        "independent",
+        hessian,
+    )
+
+
+CASES: list[tuple[str, Callable[[], tuple[Problem, Any, Any]], str, float, int]] = [
+    *(("Lorenz, n = 3", lorenz, method, 0.01, 100) for method in ("rk4", "rk5dp", "rk8vr")),
+    *(("Lorenz, n = 3", lorenz, method, 0.01, 100) for method in ("beuler", "cn", "midpoint")),
+    *(
+        ("Gray-Scott 64 x 64, products", lambda: spots_on(64, "products"), method, 0.5, 10)
+        for method in ("rk4", "rk5dp")
+    ),
+    *(
+        ("Gray-Scott 64 x 64, assembled", lambda: spots_on(64, "assembled"), method, 0.5, 10)
+        for method in ("rk4", "rk5dp")
+    ),
+    *(
+        ("Gray-Scott 64 x 64, LU", lambda: spots_on(64, "assembled"), method, 0.5, 6)
+        for method in ("beuler", "cn", "midpoint")
+    ),
+]
+
+
+def measure(
+    case: str, made: tuple[Problem, Any, Any], method: str, dt: float, steps: int, repeat: int
+) -> Row:
+    """Time the sweeps in turn."""
+    problem, u0, p = made
+    run: Trajectory = solve(problem, u0, p, Stepping((0.0, steps * dt), method, dt=dt))
+    cost = half_square(problem)
+    directions = []
+    for k in range(4):
+        du = run.states[0].duplicate()
+        du.setArray(np.cos(k + np.arange(problem.size)))
+        directions.append((du, 0.01 * np.cos(k + np.arange(problem.n_parameters))))
+    sweeps: list[Callable[[], object]] = [
+        lambda: adjoint(run, cost),
+        lambda: tangent(run, *directions[0]),
+        lambda: hessian_products(run, cost, directions[:1]),
+        lambda: hessian_products(run, cost, directions),
+    ]
+    times: list[list[float]] = [[] for _ in sweeps]
+    for _ in range(repeat + 1):
+        for sweep, log in zip(sweeps, times, strict=True):
+            begin = time.perf_counter()
+            sweep()
+            log.append(1e3 * (time.perf_counter() - begin))
+    return Row(case, method, *(statistics.median(log[1:]) for log in times))
+
+
+def main() -> None:
+    """Print the table and write the numbers."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--output", type=Path, help="JSON file")
+    parser.add_argument("--repeat", type=int, default=7)
+    arguments = parser.parse_args()
+    print(
+        f"{'case':<31}{'method':<10}{'adjoint':>9}{'tangent':>9}{'Hessian':>9}{'ratio':>7}"
+        f"{'4 at once, each':>17}"
+    )
+    rows: list[Row] = []
+    for case, make, method, dt, steps in CASES:
+        row = measure(case, make(), method, dt, steps, arguments.repeat)
+        rows.append(row)
+        print(
+            f"{row.case:<31}{row.method:<10}{row.adjoint:>9.2f}{row.tangent:>9.2f}"
+            f"{row.hessian:>9.2f}{row.ratio:>7.2f}{row.ratio_of_four:>17.2f}",
+            flush=True,
+        )
+    if arguments.output is not None:
+        numbers = [
+            {**asdict(row), "ratio": row.ratio, "ratio_of_four": row.ratio_of_four} for row in rows
+        ]
+        arguments.output.write_text(json.dumps(numbers, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

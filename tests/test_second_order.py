@@ -1,0 +1,203 @@
+"""Second-order sweeps: blocks, Gauss-Newton, sources of second derivatives, refusals.
+
+That each cell is right is the subject of ``test_support.py``, several ranks of
+``test_distributed.py``.
+"""
+
+import numpy as np
+import pytest
+import zoo
+
+import daeosens
+from daeosens import (
+    ODE,
+    InputError,
+    LeastSquares,
+    Parameter,
+    Parameters,
+    Prior,
+    Reduced,
+    Running,
+    Stepping,
+    Terminal,
+    UnsupportedError,
+    adjoint,
+    gauss_newton_product,
+    hessian_product,
+    hessian_products,
+    solve,
+    taylor,
+)
+from daeosens.residuals import residual
+
+RNG = np.random.default_rng(11)
+DIRECTIONS = [tuple(pair) for pair in RNG.normal(size=(5, 2, 3))]
+
+
+def run(form, method, objective=zoo.ANALYTIC_COST):
+    problem = zoo.FORMS[form].analytic
+    return solve(problem, zoo.U0, zoo.P0, zoo.make_stepping(method), objective.times)
+
+
+def flat(product):
+    return np.concatenate([product.u0, product.p])
+
+
+@pytest.mark.parametrize(
+    ("form", "method"), [("rhs", "rk5dp"), ("rhs", "rk8vr"), ("F", "cn"), ("M(p)", "midpoint")]
+)
+def test_a_block_of_directions_is_the_directions_one_by_one(form, method):
+    trajectory = run(form, method)
+    block = hessian_products(trajectory, zoo.ANALYTIC_COST, DIRECTIONS)
+    for product, (du0, dp) in zip(block, DIRECTIONS, strict=True):
+        alone = hessian_product(trajectory, zoo.ANALYTIC_COST, du0, dp)
+        np.testing.assert_allclose(flat(product), flat(alone), rtol=1e-14)
+
+
+@pytest.mark.parametrize(("form", "method"), [("rhs", "rk4"), ("F", "cn"), ("M singular", "cn")])
+def test_the_sweep_gives_the_gradient_as_well(form, method):
+    trajectory = run(form, method)
+    product = hessian_product(trajectory, zoo.ANALYTIC_COST, *DIRECTIONS[0])
+    gradient = adjoint(trajectory, zoo.ANALYTIC_COST)
+    assert product.gradient.value == gradient.value
+    np.testing.assert_allclose(product.gradient.u0, gradient.u0, rtol=1e-13)
+    np.testing.assert_allclose(product.gradient.p, gradient.p, rtol=1e-13)
+
+
+def test_no_direction_is_zero():
+    trajectory = run("rhs", "rk4")
+    np.testing.assert_array_equal(flat(hessian_product(trajectory, zoo.ANALYTIC_COST)), 0.0)
+    along_u = hessian_product(trajectory, zoo.ANALYTIC_COST, du0=[1.0, 0.0, 0.0])
+    along_p = hessian_product(trajectory, zoo.ANALYTIC_COST, dp=[0.0, 1.0, 0.0])
+    assert along_u.p[1] == pytest.approx(along_p.u0[0], rel=1e-12)
+
+
+def test_a_problem_without_parameters():
+    """The closed form of u' = -u^2: u(T) = u0 / (1 + u0 T), d2u/du0^2 = -2 T / (1 + u0 T)^3."""
+    problem = ODE(lambda t, u, p: -(u**2), 1)
+    trajectory = solve(problem, [0.8], None, Stepping((0.0, 1.0), "rk8vr", dt=0.05))
+    product = hessian_product(trajectory, Terminal(lambda t, u, p: u[0]), [1.0])
+    assert product.u0[0] == pytest.approx(-2 / 1.8**3, rel=1e-11)
+    assert product.p.size == 0
+
+
+@pytest.mark.parametrize(("form", "method"), [("rhs", "rk5dp"), ("F", "cn")])
+def test_gauss_newton_is_the_product_of_the_jacobian(form, method):
+    objective = zoo.COSTS["observations"].objective + 2.5 * zoo.COSTS["prior"].objective
+    trajectory = run(form, method, objective)
+    du0, dp = DIRECTIONS[0]
+    eps = 1e-4
+
+    def moved(factor):
+        problem, stepping = trajectory.problem, trajectory.stepping
+        u0, p = zoo.U0 + factor * eps * du0, zoo.P0 + factor * eps * dp
+        again = solve(problem, u0, p, stepping, objective.times)
+        return residual(again, objective).getArray()
+
+    change = (8 * (moved(1) - moved(-1)) - (moved(2) - moved(-2))) / (12 * eps)
+    product = gauss_newton_product(trajectory, objective, du0, dp)
+    slope = product.u0 @ du0 + product.p @ dp
+    assert slope == pytest.approx(change @ change, rel=1e-9)
+    assert product.gradient is None
+    value = residual(trajectory, objective).getArray()
+    assert 0.5 * value @ value == pytest.approx(daeosens.evaluate(trajectory, objective))
+
+
+def test_gauss_newton_is_exact_where_nothing_is_left_to_fit():
+    """With zero residuals the neglected term vanishes."""
+    start = run("rhs", "rk4", LeastSquares(zoo.OBSERVATION_TIMES, zoo.DATA))
+    data = [zoo.observe(t, start.at(t).getArray(), zoo.P0) for t in zoo.OBSERVATION_TIMES]
+    objective = LeastSquares(zoo.OBSERVATION_TIMES, data, zoo.SIGMA, zoo.observe)
+    trajectory = run("rhs", "rk4", objective)
+    exact = hessian_product(trajectory, objective, *DIRECTIONS[1])
+    approximate = gauss_newton_product(trajectory, objective, *DIRECTIONS[1])
+    np.testing.assert_allclose(flat(exact), flat(approximate), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("objective", "message"),
+    [
+        (Terminal(lambda t, u, p: u[0]), "a Terminal cost in a sum of squares"),
+        (Running(lambda t, u, p: u[0]), "a Running cost in a sum of squares"),
+        (-1.0 * Prior([0.0] * 3), "a negative weight in a sum of squares"),
+    ],
+)
+def test_gauss_newton_refuses_what_is_no_sum_of_squares(objective, message):
+    with pytest.raises(UnsupportedError, match=f"{message}(?s:.*)exact Hessian"):
+        gauss_newton_product(run("rhs", "rk4", objective), objective)
+
+
+def test_wrong_directions_are_named():
+    trajectory = run("rhs", "rk4")
+    with pytest.raises(InputError, match=r"du0 has shape \(2,\)"):
+        hessian_product(trajectory, zoo.ANALYTIC_COST, du0=[1.0, 2.0])
+    with pytest.raises(InputError, match=r"dp has shape \(1,\)"):
+        hessian_product(trajectory, zoo.ANALYTIC_COST, dp=[1.0])
+    with pytest.raises(InputError, match="no direction given"):
+        hessian_products(trajectory, zoo.ANALYTIC_COST, [])
+
+
+# ---- the reduced functional ----------------------------------------------------------------------
+
+FOLLOWING = Parameters(
+    {
+        "a": Parameter(zoo.P0[0], scale="log"),
+        "b": Parameter(zoo.P0[1], scale="log"),
+        "c": Parameter(zoo.P0[2]),
+    },
+    zoo.initial_state,
+)
+
+
+@pytest.mark.parametrize(("form", "method"), [("rhs", "rk5bs"), ("F", "cn"), ("M(p)", "beuler")])
+@pytest.mark.parametrize("supplied", [False, True])
+def test_reduced_hessian_passes_the_taylor_test(form, method, supplied):
+    case = zoo.FORMS[form]
+    problem = case.analytic if supplied else case.by_complex_step
+    objective = zoo.ANALYTIC_COST if supplied else zoo.COSTS["sum"].objective
+    control = FOLLOWING
+    if supplied:
+        control = Parameters(FOLLOWING.values, zoo.initial_state, zoo.initial_state_p)
+    functional = Reduced(problem, objective, zoo.make_stepping(method), control)
+    functional.check_second_order()
+    found = taylor(functional, hessian=True)
+    assert min(found) > 2.9, found
+    assert found.passed
+    x = functional.start()
+    matrix = functional.hessian(x)
+    for unit, row in zip(np.eye(3), matrix, strict=True):
+        dx = x.duplicate()
+        dx.setArray(unit)
+        np.testing.assert_allclose(functional.hessian_product(x, dx).getArray(), row, rtol=1e-12)
+    assert functional.count.second_order == 7
+
+
+def test_second_derivatives_that_are_missing_are_named_before_any_run():
+    def rhs(t, u, p):
+        return np.array([abs(u[0]) * p[0]])
+
+    problem = ODE(rhs, 1, ["a"], jacobian=lambda t, u, p: np.array([[float(p[0])]]))
+    control = Parameters({"a": Parameter(1.0)}, [1.0])
+    objective = LeastSquares([1.0], [1.0])
+    functional = Reduced(problem, objective, Stepping((0.0, 1.0), "rk4", dt=0.1), control)
+    with pytest.raises(UnsupportedError, match="second derivatives of callback 'rhs'"):
+        functional.check_second_order()
+    assert functional.count.forward == 0
+
+
+def test_residual_jacobian_by_either_sweep():
+    objective = zoo.COSTS["observations"].objective + zoo.COSTS["prior"].objective
+    problem = zoo.FORMS["rhs"].analytic
+    functional = Reduced(problem, objective, zoo.make_stepping("rk4"), FOLLOWING)
+    x = functional.start()
+    assert functional.residual_sweep == "tangent"
+    by_tangent = functional.residual_jacobian(x).getDenseArray().copy()
+    tangents = functional.count.tangent
+    functional.sweep_for = lambda _rows, _columns: "adjoint"
+    by_adjoint = functional.residual_jacobian(x).getDenseArray()
+    assert tangents == 3
+    assert functional.count.adjoint == 8
+    np.testing.assert_allclose(by_adjoint, by_tangent, rtol=1e-12, atol=1e-14)
+    assert Reduced.sweep_for(8, 100) == "adjoint"
+    gradient = by_tangent.T @ functional.residual(x).getArray()
+    np.testing.assert_allclose(gradient, functional.gradient(x).getArray(), rtol=1e-12)
