@@ -75,6 +75,11 @@ class Problem:
     sources: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
+    def curved_mass(self) -> bool:
+        """Whether F_udot may change with the state or the parameters."""
+        return self.form == "residual" or not self.constant_mass
+
+    @property
     def comm(self) -> PETSc.Comm:
         """The communicator every function of the problem is collective on."""
         return self.state.comm

@@ -78,7 +78,7 @@ def lower_hessian(
     def fill(*arguments: Any) -> None:
         inputs, outs = arguments[: -len(positions)], arguments[-len(positions) :]
         t = inputs[0] if isinstance(inputs[0], float) else 0.0
-        values: Any = call(*(read(a) if isinstance(a, PETSc.Vec) else a for a in inputs))
+        values: Any = call(*[read(a) if isinstance(a, PETSc.Vec) else a for a in inputs])
         if not isinstance(values, tuple) or len(values) != len(positions):  # type: ignore[arg-type]
             raise InputError(
                 f"callback '{keyword}' returned {_described(values)}",

@@ -55,7 +55,8 @@ class RungeKuttaStep:
         self._states = [problem.create_state() for _ in range(s)]
         self._rates = [problem.create_state() for _ in range(s)]
         self._work = problem.create_state()
-        self._second_work = problem.create_state()
+        self._second_work, self._by_u = problem.create_state(), problem.create_state()
+        self._by_p = problem.create_parameters()
         self._matrices: list[tuple[PETSc.Mat, PETSc.Mat | None]] = []
         self._matrix_u: PETSc.Mat | None = None
         self._matrix_p: PETSc.Mat | None = None
@@ -263,7 +264,7 @@ class RungeKuttaStep:
         tangents = [self._stage_tangents(h, each, slopes) for each in directions]
         self._allocate(1 + len(directions))
         weight, weight_dot = self._work, self._second_work
-        by_u, by_p = problem.create_state(), problem.create_parameters()
+        by_u, by_p = self._by_u, self._by_p
         for i in reversed(range(s)):
             time, stage = float(times[i]), self._states[i]
             matrix_u, matrix_p = slopes[i]
@@ -287,7 +288,7 @@ class RungeKuttaStep:
         first.lam.maxpy([1.0] * s, self._adjoints[0])
         for each, adjoints in zip(directions, self._adjoints[1:], strict=False):
             each.lam_dot.maxpy([1.0] * s, adjoints)
-        for vec in (by_u, by_p, *(vec for stages in tangents for vec in stages)):
+        for vec in (vec for stages in tangents for vec in stages):
             vec.destroy()
 
     def _weigh(

@@ -10,6 +10,7 @@ With F = M u' - f these are the formulas of docs/mathematics.md, section 1.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from petsc4py import PETSc
@@ -56,6 +57,9 @@ class ThetaStep:
         self._right = problem.create_state()
         self._work = problem.create_state()
         self._matrix_p: PETSc.Mat | None = None
+        self._nu, self._by_u = problem.create_state(), problem.create_state()
+        self._by_p = problem.create_parameters()
+        self._along: list[_Along] = []
 
     def quadrature(
         self,
@@ -208,53 +212,54 @@ class ThetaStep:
         keep = 0.0 if self._endpoint else 1.0 - 1.0 / theta  # of lam in its successor
         slot = self._slot(time, end, udot, p, shift)
         right, work = self._right, self._work
-        ends = [self._end_tangent(each, shift) for each in directions]
+        self._allocate(len(directions))
+        nu, by_u, by_p = self._nu, self._by_u, self._by_p
+        works = self._along[: len(directions)]
+        for each, along in zip(directions, works, strict=True):
+            self._fill_end_tangent(each, shift, along)
 
         first.lam.copy(right)
         right.scale(1.0 if self._endpoint else 1.0 / theta)
         for weight, density in densities:
             density.add_u(weight * share, time, end, p, right)
             density.add_p(weight * share, time, end, p, first.mu)
-        nu = right.duplicate()
         slot.solve(right, nu, transpose=True)
 
-        dots: list[tuple[PETSc.Vec, PETSc.Vec]] = []
-        by_u, by_p = problem.create_state(), problem.create_parameters()
-        for each, (d_end, d_udot) in zip(directions, ends, strict=True):
-            by_udot = problem.create_state()
+        for each, along in zip(directions, works, strict=True):
             each.lam_dot.copy(right)
             right.scale(1.0 if self._endpoint else 1.0 / theta)
             for weight, density in densities:
                 out = (right, each.mu_dot)
-                density.add_hessian(weight * share, (time, end, p), (d_end, each.dp), out)
-            direction = (d_end, d_udot, each.dp)
-            problem.residual_hessian((time, end, udot, p), nu, direction, (by_u, by_udot, by_p))
+                density.add_hessian(weight * share, (time, end, p), (along.end, each.dp), out)
+            direction = (along.end, along.udot, each.dp)
+            out = (by_u, along.by_udot, by_p)
+            problem.residual_hessian((time, end, udot, p), nu, direction, out)
             right.axpy(-1.0, by_u)
-            right.axpy(-shift, by_udot)
+            if problem.curved_mass:
+                right.axpy(-shift, along.by_udot)
             each.mu_dot.axpy(-1.0, by_p)
-            nu_dot = right.duplicate()
-            slot.solve(right, nu_dot, transpose=True)
-            dots.append((nu_dot, by_udot))
+            slot.solve(right, along.nu_dot, transpose=True)
 
-        solutions = [nu, *(nu_dot for nu_dot, _ in dots)]
+        solutions = [nu, *(along.nu_dot for along in works)]
         mus = [first.mu, *(each.mu_dot for each in directions)]
         lams = [first.lam, *(each.lam_dot for each in directions)]
         self._add_parameter_part(1.0, time, end, udot, p, solutions, mus)
         for lam, solution in zip(lams, solutions, strict=True):
             lam.scale(keep)
             problem.add_udot_product(shift, time, end, udot, p, solution, lam, transpose=True)
-        for each, (_, by_udot) in zip(directions, dots, strict=True):
-            each.lam_dot.axpy(shift, by_udot)
+        if problem.curved_mass:
+            for each, along in zip(directions, works, strict=True):
+                each.lam_dot.axpy(shift, along.by_udot)
         if rest:
             left = self._left_matrix(t, u, p)
             for lam, solution in zip(lams, solutions, strict=True):
                 left.multTranspose(solution, work)
                 lam.axpy(-rest, work)
             self._add_parameter_part(rest, t, u, self._zero, p, solutions, mus)
-            for each, (_, by_udot) in zip(directions, dots, strict=True):
+            for each, along in zip(directions, works, strict=True):
                 direction = (each.du, self._zero, each.dp)
                 point = (t, u, self._zero, p)
-                problem.residual_hessian(point, nu, direction, (by_u, by_udot, by_p))
+                problem.residual_hessian(point, nu, direction, (by_u, along.by_udot, by_p))
                 each.lam_dot.axpy(-rest, by_u)
                 each.mu_dot.axpy(-rest, by_p)
             for weight, density in densities:
@@ -264,17 +269,17 @@ class ThetaStep:
                 for each in directions:
                     out = (each.lam_dot, each.mu_dot)
                     density.add_hessian(part, (t, u, p), (each.du, each.dp), out)
-        for vec in (by_u, by_p, nu, *sum([*dots, *ends], ())):
-            vec.destroy()
 
-    def _end_tangent(self, direction: SecondOrder, shift: float) -> tuple[PETSc.Vec, PETSc.Vec]:
-        """Return the derivatives of the state and of the rate at which F is linearised."""
-        d_udot = direction.du_next.copy()
-        d_udot.axpy(-1.0, direction.du)
-        d_end = direction.du.copy()
-        d_end.axpy(1.0 if self._endpoint else self._theta, d_udot)
-        d_udot.scale(shift if self._endpoint else self._theta * shift)
-        return d_end, d_udot
+    def _fill_end_tangent(self, direction: SecondOrder, shift: float, out: _Along) -> None:
+        """Fill the derivatives of the state and of the rate at which F is linearised."""
+        out.udot.waxpy(-1.0, direction.du, direction.du_next)
+        out.end.waxpy(1.0 if self._endpoint else self._theta, out.udot, direction.du)
+        out.udot.scale(shift if self._endpoint else self._theta * shift)
+
+    def _allocate(self, n_directions: int) -> None:
+        create = self._problem.create_state
+        while len(self._along) < n_directions:
+            self._along.append(_Along(create(), create(), create(), create()))
 
     def _linearisation_point(
         self, t: float, h: float, u: PETSc.Vec, u_next: PETSc.Vec
@@ -430,6 +435,16 @@ class ThetaStep:
         self._slots.append(slot)
         slot.fill(t, u, udot, p, shift)
         return slot
+
+
+@dataclass(frozen=True, eq=False)
+class _Along:
+    """Work space for one direction: derivatives of the end state, of its rate, of nu, and more."""
+
+    end: PETSc.Vec
+    udot: PETSc.Vec
+    nu_dot: PETSc.Vec
+    by_udot: PETSc.Vec
 
 
 class _Slot:
