@@ -9,12 +9,23 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 Values = npt.NDArray[Any]
+
+
+def _of_numbers(operation: Callable[[Jet, Any], Jet]) -> Callable[[Jet, Any], Any]:
+    """Leave arrays to NumPy, which takes them entry by entry: ``p[0] * u``."""
+
+    @wraps(operation)
+    def call(self: Jet, other: Any) -> Any:
+        return NotImplemented if isinstance(other, np.ndarray) else operation(self, other)
+
+    return call
 
 
 class Jet:
@@ -45,6 +56,7 @@ class Jet:
         self.value = value
         self.slopes = slopes
 
+    @_of_numbers
     def __add__(self, other: Any) -> Jet:
         if isinstance(other, Jet):
             return Jet(self.value + other.value, self.slopes + other.slopes)
@@ -52,14 +64,17 @@ class Jet:
 
     __radd__ = __add__
 
+    @_of_numbers
     def __sub__(self, other: Any) -> Jet:
         if isinstance(other, Jet):
             return Jet(self.value - other.value, self.slopes - other.slopes)
         return Jet(self.value - other, self.slopes)
 
+    @_of_numbers
     def __rsub__(self, other: Any) -> Jet:
         return Jet(other - self.value, -self.slopes)
 
+    @_of_numbers
     def __mul__(self, other: Any) -> Jet:
         if isinstance(other, Jet):
             slopes = self.value * other.slopes + other.value * self.slopes
@@ -68,16 +83,19 @@ class Jet:
 
     __rmul__ = __mul__
 
+    @_of_numbers
     def __truediv__(self, other: Any) -> Jet:
         if isinstance(other, Jet):
             ratio = self.value / other.value
             return Jet(ratio, (self.slopes - ratio * other.slopes) / other.value)
         return Jet(self.value / other, self.slopes / other)
 
+    @_of_numbers
     def __rtruediv__(self, other: Any) -> Jet:
         ratio = other / self.value
         return Jet(ratio, -ratio / self.value * self.slopes)
 
+    @_of_numbers
     def __pow__(self, other: Any) -> Jet:
         if isinstance(other, Jet):
             return (self.log() * other).exp()
@@ -85,6 +103,7 @@ class Jet:
             return Jet(self.value**0, 0 * self.slopes)
         return Jet(self.value**other, other * self.value ** (other - 1) * self.slopes)
 
+    @_of_numbers
     def __rpow__(self, other: Any) -> Jet:
         return (self * np.log(other)).exp()
 

@@ -79,3 +79,28 @@ def test_constants_have_no_slopes():
 def test_what_would_lose_the_derivative_is_an_error(function, error, message):
     with pytest.raises(error, match=message):
         function(Jet(1.0, np.ones(1)))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda a, u: a * u,
+        lambda a, u: u * a,
+        lambda a, u: a + u,
+        lambda a, u: a - u,
+        lambda a, u: u - a,
+        lambda a, u: a / u,
+        lambda a, u: u / a,
+        lambda a, u: a**u,
+        lambda a, u: -a * u * np.array([2.0, 3.0]),
+    ],
+)
+def test_a_number_goes_with_every_entry_of_an_array(function):
+    point = np.array([1.3, 0.7, 0.4])
+    x = variables(point, 0, 3)
+    slopes = slopes_of(function(x[0], x[1:]), 3)
+    h = 1e-6
+    for j, unit in enumerate(np.eye(3)):
+        above, below = point + h * unit, point - h * unit
+        by_differences = (function(above[0], above[1:]) - function(below[0], below[1:])) / (2 * h)
+        np.testing.assert_allclose(slopes[:, j], by_differences, rtol=1e-8, atol=1e-9)
