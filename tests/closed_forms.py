@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens import ODE, LeastSquares, Parameter, Parameters, Problem, Reduced, Stepping
+from daeosens import ODE, Parameter, Parameters, Problem, Stepping
 from daeosens.arrays import gather, scatter
 from daeosens.errors import SolveError
 
@@ -130,27 +130,3 @@ def decay_control(rate=0.5, amount=2.0, **extra) -> Parameters:
 
 
 DECAY_STEPPING = Stepping((0.0, 2.0), "rk8vr", dt=0.1)
-
-
-class DifferencedReduced(Reduced):
-    """Reduced whose second derivatives are differences, and whose Jacobian comes from tangents."""
-
-    def hessian(self, x):
-        point = gather(x)
-        columns = []
-        for i in range(len(point)):
-            step = 1e-3 * max(1.0, abs(point[i]))
-            slopes = []
-            for factor in (1, 0.5):
-                ends = []
-                for sign in (1, -1):
-                    moved = point.copy()
-                    moved[i] += sign * factor * step
-                    vec = scatter(moved, x.duplicate())
-                    ends.append(gather(self.gradient(vec)))
-                slopes.append((ends[0] - ends[1]) / (2 * factor * step))
-            columns.append((4 * slopes[1] - slopes[0]) / 3)
-        return np.array(columns)
-
-
-__all__ = ["LeastSquares"]
