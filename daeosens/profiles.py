@@ -49,7 +49,7 @@ class Profile:
     threshold : float
         The rise at which the interval ends.
     half_width : float
-        Distance to either end by the quadratic approximation, in the optimiser's scale.
+        Distance to either end by the covariance, in the optimiser's scale.
     ends : (float, float)
         The interval in the optimiser's scale; infinite where open, NaN where failed.
     status : (str, str)
@@ -242,7 +242,9 @@ def profile(
     for name in chosen:
         i = estimate.names.index(name)
         cut = Slice(functional, estimate, i, limits)
-        width = math.sqrt(2.0 * height * estimate.scaled[i, i])
+        error = float(estimate.scaled_errors[i])
+        given = threshold is not None and math.isinf(estimate.degrees_of_freedom)
+        width = (math.sqrt(2.0 * height) if given else quantile) * error
         if width == 0.0:  # on a bound, from which J rises with its slope
             width = height / max(abs(float(slope[i])), 1e-300)
         tracer = _Tracer(cut, base, height, width, points, reach, tolerance, kind, max_iterations)
