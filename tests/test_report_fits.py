@@ -144,7 +144,7 @@ def test_profiles_show_threshold_and_quadratic(tmp_path, drawn):
     x = drawn_profile.get_xdata()
     inside = np.isfinite(drawn_profile.get_ydata())
     exact = 4 * (np.log(x) + (x**-2.0 - 1) / 2)
-    np.testing.assert_allclose(drawn_profile.get_ydata()[inside], exact[inside], atol=0.15)
+    np.testing.assert_allclose(drawn_profile.get_ydata()[inside], exact[inside], atol=0.03)
     # one crossing and one open end: a single dotted line
     assert sum(line.get_linestyle() == ":" for line in second.get_lines()) == 1
 

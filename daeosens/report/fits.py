@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
+from scipy.interpolate import PchipInterpolator
 
 from daeosens.errors import InputError
 from daeosens.multistart import Multistart
@@ -208,6 +209,8 @@ def waterfall_figure(path: Path, starts: Multistart, *, floor: float = 1e-8) -> 
         )
         low, high = axes.get_ylim()
         axes.set_ylim(min(low, 0.5 * floor), high)
+        axes.yaxis.set_major_locator(LogLocator(numticks=8))
+        axes.yaxis.set_minor_locator(NullLocator())
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.grid(visible=True)
         axes.legend()
@@ -254,9 +257,11 @@ def _in_scale(entry: Profile, left: float, right: float) -> tuple[float, float]:
 
 def _smooth(entry: Profile, scaled: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """Interpolate in the signed root of the rise, which is close to a straight line."""
-    roots = np.sign(entry.x - entry.estimate) * np.sqrt(np.maximum(entry.rise, 0.0))
-    values = np.interp(scaled, entry.x, roots) ** 2
-    return np.where((scaled < entry.x[0]) | (scaled > entry.x[-1]), np.nan, values)
+    x, first = np.unique(entry.x, return_index=True)
+    roots = (np.sign(entry.x - entry.estimate) * np.sqrt(np.maximum(entry.rise, 0.0)))[first]
+    if len(x) < 2:
+        return np.full_like(scaled, np.nan)
+    return np.asarray(PchipInterpolator(x, roots, extrapolate=False)(scaled), dtype=float) ** 2
 
 
 def _band_handles(percent: str, *, with_noise: bool) -> list[Any]:
