@@ -25,7 +25,7 @@ from daeosens.fitted import Fit
 from daeosens.forward import solve
 from daeosens.gaussian import GaussianPrior, Regularized, matern
 from daeosens.identifiability import identifiability
-from daeosens.inverse import fit
+from daeosens.inverse import fit, likelihood
 from daeosens.laplace import Posterior, laplace
 from daeosens.matrices import Products
 from daeosens.multistart import Multistart, multistart, starting_points
@@ -103,6 +103,7 @@ __all__ = [
     "hessian_products",
     "identifiability",
     "laplace",
+    "likelihood",
     "matern",
     "minimize",
     "multistart",

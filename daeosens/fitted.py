@@ -14,7 +14,7 @@ from scipy import stats
 
 from daeosens.arrays import Array
 from daeosens.errors import DaeosensError, InputError
-from daeosens.likelihood import EstimatedNoise
+from daeosens.estimated_noise import EstimatedNoise
 from daeosens.multistart import Multistart
 from daeosens.noise import Measurements, Noise, Observation, is_estimated
 from daeosens.optimize import Result

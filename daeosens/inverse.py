@@ -16,7 +16,7 @@ from daeosens.arrays import Array, gather
 from daeosens.curvature import HessianKind, curvature, labels, on_bound
 from daeosens.errors import DaeosensError, InputError, UnsupportedError, nearest
 from daeosens.fitted import Fit
-from daeosens.likelihood import EstimatedNoise
+from daeosens.estimated_noise import EstimatedNoise
 from daeosens.multistart import multistart, starting_points
 from daeosens.noise import (
     Measurements,
@@ -184,6 +184,36 @@ def fit(
         -rows.reshape(table.values.shape) / sigma,
         uncertainty,
     )
+
+
+def likelihood(
+    problem: Problem,
+    data: Any,
+    parameters: Parameters,
+    stepping: Stepping,
+    *,
+    times: str | npt.ArrayLike | None = None,
+    columns: Sequence[str] | None = None,
+    observe: Any = None,
+    observe_u: Callable[..., Any] | None = None,
+    observe_p: Callable[..., Any] | None = None,
+    noise: Noise | None = None,
+    priors: Sequence[Prior] = (),
+) -> Reduced | EstimatedNoise:
+    """Return what ``fit`` minimises: the negative log-likelihood with priors, up to a constant.
+
+    For Taylor tests, minimisation by other means, or samplers.  Parameters and errors as for
+    ``fit``.
+    """
+    return _functional(
+        problem,
+        measurements(data, times, columns),
+        parameters,
+        stepping,
+        Observation(observe, observe_u, observe_p),
+        Normal() if noise is None else noise,
+        priors,
+    )[0]
 
 
 def _functional(

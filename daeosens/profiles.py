@@ -88,17 +88,25 @@ class Profile:
         return self._unit(ends[0]), self._unit(ends[1])
 
     @property
+    def symmetric_interval(self) -> tuple[float, float]:
+        """The quadratic interval in the parameter's own unit (delta method)."""
+        center = self._unit(self.estimate)
+        reach = self.half_width * (center if self.scale == "log" else 1.0)
+        return center - reach, center + reach
+
+    @property
     def mismatch(self) -> float:
         """By how much the quadratic approximation misses an end, as part of its half width.
 
         Infinite where an end is open or unknown; bounds are no fault of the approximation.
         """
-        misses = [
-            abs(abs(end - self.estimate) / self.half_width - 1.0) if how == "crossed" else math.inf
-            for end, how in zip(self.ends, self.status, strict=True)
-            if how != "bound"
-        ]
-        return max(misses, default=0.0)
+        return self._miss(self.ends, self.estimate, self.half_width)
+
+    @property
+    def symmetric_mismatch(self) -> float:
+        """The same for the symmetric interval in the parameter's own unit."""
+        center = self._unit(self.estimate)
+        return self._miss(self.interval, center, self.symmetric_interval[1] - center)
 
     @property
     def quadratic_is_poor(self) -> bool:
@@ -114,6 +122,14 @@ class Profile:
             f"[{lower:.5g}, {upper:.5g}]: {verdict}"
         )
         return "\n".join([line, *(f"  {note}" for note in self.notes)])
+
+    def _miss(self, ends: tuple[float, float], center: float, reach: float) -> float:
+        misses = [
+            abs(abs(end - center) / reach - 1.0) if how == "crossed" else math.inf
+            for end, how in zip(ends, self.status, strict=True)
+            if how != "bound"
+        ]
+        return max(misses, default=0.0)
 
     def _words(self) -> str:
         lower, upper = self.interval

@@ -22,7 +22,7 @@ from daeosens import (
 from daeosens.arrays import gather, scatter
 from daeosens.inverse import fit
 from daeosens.io.tables import read_table
-from daeosens.likelihood import EstimatedNoise
+from daeosens.estimated_noise import EstimatedNoise
 from daeosens.noise import LogNormal, Normal, measurements
 from daeosens.objective import LeastSquares
 

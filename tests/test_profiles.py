@@ -110,6 +110,9 @@ def test_the_noise_level_itself_has_a_lopsided_interval():
     assert entry.scale == "log"
     np.testing.assert_allclose(entry.values, np.exp(entry.x))
     assert entry.quadratic_interval[0] == pytest.approx(best * math.exp(-Z / math.sqrt(2 * N)))
+    reach = best * Z / math.sqrt(2 * N)
+    assert entry.symmetric_interval == pytest.approx((best - reach, best + reach))
+    assert entry.symmetric_mismatch == pytest.approx(best * (math.exp(ends[1]) - 1) / reach - 1)
 
 
 def test_points_are_spread_evenly_in_the_root_of_the_rise():

@@ -130,7 +130,7 @@ def test_profiles_show_threshold_and_quadratic(tmp_path, drawn):
     assert first.get_xlabel() == "noise level [V]"
     assert second.get_xlabel() == "rate"
     labels = [text.get_text() for text in drawn[0].legends[0].get_texts()]
-    assert labels == ["95 % threshold", "quadratic", "profile", "estimate"]
+    assert labels == ["95 % threshold", "quadratic", "symmetric quadratic", "profile", "estimate"]
     lines = {line.get_label(): line for line in first.get_lines()}
     assert lines["estimate"].get_xdata()[0] == 1.0  # in its own unit
     np.testing.assert_allclose(lines["{percent} threshold"].get_ydata(), 1.9207, rtol=1e-4)

@@ -127,9 +127,14 @@ def profiles_figure(
             axes.remove()
         for line in grid:
             line[0].set_ylabel("rise of $-$log likelihood")
-        handles, names = grid.flat[0].get_legend_handles_labels()
-        names = [name.format(percent=f"{100 * profiles.level:g} %") for name in names]
-        figure.legend(handles, names, loc="outside upper center", ncols=4)
+        found: dict[str, Any] = {}
+        for axes in list(grid.flat)[: len(entries)]:
+            handles, names = axes.get_legend_handles_labels()
+            found |= dict(zip(names, handles, strict=True))
+        percent = f"{100 * profiles.level:g} %"
+        names = [name.format(percent=percent) for name in found]
+        wide = min(len(found), 1 + across) if across < 3 else len(found)
+        figure.legend(list(found.values()), names, loc="outside upper center", ncols=wide)
     return path
 
 
@@ -228,6 +233,10 @@ def _draw_profile(axes: Any, entry: Profile) -> None:
     quadratic = height * ((scaled - entry.estimate) / entry.half_width) ** 2
     curve = np.exp(scaled) if entry.scale == "log" else scaled
     axes.plot(curve, quadratic, "--", color="0.45", linewidth=1.1, label="quadratic")
+    if entry.scale == "log":
+        center = math.exp(entry.estimate)
+        symmetric = height * ((curve - center) / (center * entry.half_width)) ** 2
+        axes.plot(curve, symmetric, "-.", color="0.6", linewidth=0.9, label="symmetric quadratic")
     path = _smooth(entry, scaled)
     axes.plot(curve, path, color=color, label="profile")
     axes.plot(entry.values[shown], entry.rise[shown], "o", color=color, markersize=3.0)
