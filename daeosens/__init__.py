@@ -12,6 +12,7 @@ except ImportError as error:
 
 from daeosens.adjoint import Gradient, adjoint, evaluate
 from daeosens.callbacks import check
+from daeosens.controls import PiecewiseConstant, PiecewiseLinear, Spline
 from daeosens.cost import INDEPENDENT
 from daeosens.equations import DAE, ODE
 from daeosens.errors import (
@@ -73,6 +74,8 @@ __all__ = [
     "OptionError",
     "Parameter",
     "Parameters",
+    "PiecewiseConstant",
+    "PiecewiseLinear",
     "Posterior",
     "Prediction",
     "Prior",
@@ -86,6 +89,7 @@ __all__ = [
     "Running",
     "Sensitivities",
     "SolveError",
+    "Spline",
     "Stepping",
     "Tangent",
     "Taylor",

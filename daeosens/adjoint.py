@@ -20,7 +20,7 @@ from daeosens.tsadjoint import sweep as tsadjoint_sweep
 Engine = Literal["steps", "tsadjoint"]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Gradient:
     """Value and gradient of one cost.
 
@@ -37,6 +37,11 @@ class Gradient:
     value: float
     u0_vec: PETSc.Vec
     p_vec: PETSc.Vec
+
+    def __repr__(self) -> str:
+        """Return the value and the sizes; not collective."""
+        sizes = f"u0: [{self.u0_vec.size}], p: [{self.p_vec.size}]"
+        return f"Gradient(value={self.value:.9g}, {sizes})"
 
     @property
     def u0(self) -> Array:

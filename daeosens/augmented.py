@@ -164,10 +164,16 @@ def augmented_equations(
 ) -> Problem:
     """Return u' = rhs for the whole, with a Newton matrix if the method wants one.  Collective."""
     if stepping.resolved_method.explicit:
-        return ODE(rhs, state=whole)
+        return ODE(rhs, state=whole, breakpoints=problem.breakpoints)
     assembled = problem.rhs_u.assembled
     jacobian, template = block_diagonal(augmented, blocks, whole, assembled=assembled)
-    return ODE(rhs, state=whole, jacobian=jacobian, jacobian_matrix=template)
+    return ODE(
+        rhs,
+        state=whole,
+        jacobian=jacobian,
+        jacobian_matrix=template,
+        breakpoints=problem.breakpoints,
+    )
 
 
 def refuse_other_forms(problem: Problem, what: str, instead: str) -> None:

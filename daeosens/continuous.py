@@ -20,7 +20,7 @@ from daeosens.augmented import (
     refuse_other_forms,
 )
 from daeosens.cost import Cost, Scalar, points_by_step
-from daeosens.errors import InputError
+from daeosens.errors import InputError, UnsupportedError
 from daeosens.forward import solve
 from daeosens.objective import Objective
 from daeosens.problem import Problem
@@ -118,7 +118,7 @@ def continuous_adjoint(
     InputError
         Unknown mode.
     UnsupportedError
-        A problem that is not u' = f(t, u, p).
+        A problem that is not u' = f(t, u, p), or one with breakpoints.
     SolveError
         One of the integrations failed, in "backsolve" perhaps because it is unstable.
 
@@ -136,6 +136,12 @@ def continuous_adjoint(
     array([-0.73576])
     """
     refuse_other_forms(problem, "continuous_adjoint", "adjoint(trajectory, objective)")
+    if problem.breakpoints:
+        raise UnsupportedError(
+            "continuous_adjoint for a problem with breakpoints",
+            expected="equations without jumps",
+            remedy="adjoint(trajectory, objective)",
+        )
     if mode not in ("backsolve", "interpolating"):
         raise InputError(f"mode = {mode!r}", expected='"backsolve" or "interpolating"')
     forward = solve(problem, u0, p, stepping, objective.times)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy.typing as npt
 from petsc4py import PETSc
 
 from daeosens.derivatives import ComplexStep
 from daeosens.lowering import (
     Lowering,
     Matrix,
+    admit_breakpoints,
     make_frame,
     mass_derivative,
     mass_p_derivative,
@@ -19,7 +21,7 @@ from daeosens.lowering import (
     state_derivative,
     with_mass_p,
 )
-from daeosens.matrices import negative, refused
+from daeosens.matrices import Derivative, negative, refused
 from daeosens.problem import COLORING, Problem, VecFunction
 from daeosens.second_derivatives import (
     lower_hessian,
@@ -42,6 +44,7 @@ def ODE(  # noqa: N802 (a noun of the public interface)
     hessian_product: Callable[..., Any] | None = None,
     mass_hessian: Callable[..., Any] | None = None,
     jacobian_matrix: PETSc.Mat | None = None,
+    breakpoints: npt.ArrayLike = (),
 ) -> Problem:
     """Describe M u' = f(t, u, p); M may be singular (an index-1 DAE) or depend on p.
 
@@ -76,6 +79,10 @@ def ODE(  # noqa: N802 (a noun of the public interface)
         The same for w^T M(p) v: ``(v, p, w, dv, dp) -> (array [n], array [m])``.
     jacobian_matrix : Mat, optional
         PETSc style: template (type and pattern) of f_u; by default the DM's matrix or a dense one.
+    breakpoints : array_like [K], optional
+        Increasing times at which f may jump or have a kink in t: steps end there, and take f (and
+        running costs) from their inside.  Left of a breakpoint callbacks see the largest number
+        before it, so ``t < breakpoint`` tells the sides apart.
 
     Returns
     -------
@@ -84,7 +91,7 @@ def ODE(  # noqa: N802 (a noun of the public interface)
     Raises
     ------
     InputError
-        Neither or both of ``size`` and ``state``; bad names or shapes.
+        Neither or both of ``size`` and ``state``; bad names, shapes or breakpoints.
 
     Examples
     --------
@@ -103,9 +110,11 @@ def ODE(  # noqa: N802 (a noun of the public interface)
     first = {1: jacobian, 2: jacobian_p}
     rhs_hessian = lower_hessian(frame, rhs, first, hessian_product, "rhs", "hessian_product")
     of_mass: VecFunction | None = None
+    mass_by_p: Derivative | None = None
     if mass_u is not None:
         of_mass = lower_mass_hessian(frame, mass, mass_p, mass_hessian)
-        residual_p = with_mass_p(residual_p, mass_p_derivative(mass, mass_p, frame), frame)
+        mass_by_p = mass_p_derivative(mass, mass_p, frame)
+        residual_p = with_mass_p(residual_p, mass_by_p, frame)
 
     def residual_t(t: float, u: PETSc.Vec, _udot: PETSc.Vec, p: Any, out: PETSc.Vec) -> None:
         rhs_t_function(t, u, p, out)
@@ -125,6 +134,8 @@ def ODE(  # noqa: N802 (a noun of the public interface)
         rhs_hessian_function=rhs_hessian,
         residual_hessian_function=residual_hessian(rhs_hessian, of_mass),
         constant_mass=mass_u is None,
+        mass_p=mass_by_p,
+        mass_hessian_function=of_mass,
         coloring=coloring,
         sources=sources(
             frame.style,
@@ -135,6 +146,7 @@ def ODE(  # noqa: N802 (a noun of the public interface)
             hessian_product=hessian_product,
             mass_hessian=mass_hessian,
         ),
+        breakpoints=admit_breakpoints(breakpoints),
         **frame.fields(),
     )
 
@@ -152,6 +164,7 @@ def DAE(  # noqa: N802 (a noun of the public interface)
     hessian_product: Callable[..., Any] | None = None,
     jacobian_matrix: PETSc.Mat | None = None,
     linear_in_udot: bool = False,
+    breakpoints: npt.ArrayLike = (),
 ) -> Problem:
     """Describe F(t, u, u', p) = 0, of index at most one.
 
@@ -159,7 +172,7 @@ def DAE(  # noqa: N802 (a noun of the public interface)
     ----------
     residual : callable
         NumPy style ``residual(t, u, udot, p) -> array [n]``; PETSc style with ``out`` added.
-    size, parameters, state, jacobian_matrix
+    size, parameters, state, jacobian_matrix, breakpoints
         As for ``ODE``.
     jacobian, jacobian_udot, jacobian_p : callable or Products, optional
         F_u, F_udot [n, n] and F_p [n, m] at ``(t, u, udot, p)``; NumPy style: by complex step
@@ -223,5 +236,6 @@ def DAE(  # noqa: N802 (a noun of the public interface)
             residual_t=residual_t,
             hessian_product=hessian_product,
         ),
+        breakpoints=admit_breakpoints(breakpoints),
         **frame.fields(),
     )

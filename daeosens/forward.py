@@ -92,7 +92,7 @@ def solve(
     refuse_reserved(PETSc.Options().getAll(), "command line")
     state = problem.admit_state(u0)
     parameters = problem.admit_parameters(p)
-    pinned = pinned_times(stepping, t_eval)
+    pinned = pinned_times(stepping, t_eval, problem.breakpoints)
     _agree(problem, stepping, parameters, pinned)
     method = stepping.resolved_method
     refuse_unsound_steps(problem, stepping, state, parameters)
@@ -166,9 +166,9 @@ def _agree(problem: Problem, stepping: Stepping, p: Any, pinned: Array) -> None:
     if problem.comm.size == 1:
         return
     numbers = p.tobytes() if isinstance(p, np.ndarray) else b""
-    mine = (repr(stepping), numbers, pinned.tobytes())
+    mine = (repr(stepping), numbers, repr(problem.breakpoints), pinned.tobytes())
     every = problem.comm.tompi4py().allgather(mine)
-    names = ("stepping", "p", "t_eval")
+    names = ("stepping", "p", "breakpoints", "t_eval")
     different = [name for k, name in enumerate(names) if len({each[k] for each in every}) > 1]
     if different:
         raise InputError(
@@ -226,12 +226,14 @@ class _Log:
     def __init__(self, problem: Problem, stepping: Stepping, pinned: Array) -> None:
         self.problem = problem
         self._start, self._end = stepping.t_span
+        self._explicit = stepping.resolved_method.explicit
         self._ends = [*pinned.tolist(), self._end]
         self.step_size: float | None = None
         self.times: list[float] = []
         self.states: list[PETSc.Vec] = []
         self.scope: Scope | None = None
         self._attempted: list[float] = []
+        self._piece = problem.piece(self._start, 0.0)
 
     @property
     def last_time(self) -> float:
@@ -240,7 +242,12 @@ class _Log:
     def before_step(self, ts: PETSc.TS) -> None:
         if self._attempted and self.step_size is not None:
             ts.setTimeStep(next_step(ts.getTime(), self.step_size, self._ends))
-        self._attempted.append(ts.getTimeStep())
+        t, h = ts.getTime(), ts.getTimeStep()
+        piece = self.problem.piece(t, h)
+        if piece != self._piece and self._explicit:
+            ts.restartStep()  # the last rate of the step before belongs to the other side
+        self._piece = piece
+        self._attempted.append(h)
 
     def after_step(self, _ts: PETSc.TS, step: int, t: float, u: PETSc.Vec) -> None:
         if step == 1 and self.scope is not None:
@@ -283,10 +290,14 @@ def _make_ts(
     ts.setProblemType(_TS.ProblemType.NONLINEAR)
     ts.setErrorIfStepFails(False)
     work = problem.create_state()
+
+    def inside(ts: PETSc.TS, t: float) -> float:
+        return problem.inside(t, ts.getTime(), ts.getTimeStep()) if problem.breakpoints else t
+
     if method.explicit:
         ts.setType(PETSc.TS.Type.RK)
         ts.setRKType(method.runge_kutta)
-        ts.setRHSFunction(lambda _ts, t, u, out: problem.rhs(t, u, p, out), work)
+        ts.setRHSFunction(lambda ts, t, u, out: problem.rhs(inside(ts, t), u, p, out), work)
         if record != "states":
             _set_rhs_derivatives(ts, problem, t, u, p)
         return ts
@@ -295,7 +306,9 @@ def _make_ts(
     ts.setThetaEndpoint(method.endpoint)
     if method.name in ("cn", "beuler"):
         ts.setType(method.name)
-    ts.setIFunction(lambda _ts, t, u, udot, out: problem.residual(t, u, udot, p, out), work)
+    ts.setIFunction(
+        lambda ts, t, u, udot, out: problem.residual(inside(ts, t), u, udot, p, out), work
+    )
     if problem.coloring:
         _set_coloring(ts, problem, record)
         return ts
@@ -304,7 +317,7 @@ def _make_ts(
     system = SystemMatrix(problem.residual_u, problem.residual_udot, t, u, udot, p)
 
     def jacobian(
-        _ts: PETSc.TS,
+        ts: PETSc.TS,
         t: float,
         u: PETSc.Vec,
         udot: PETSc.Vec,
@@ -312,7 +325,7 @@ def _make_ts(
         _matrix: PETSc.Mat,
         _preconditioner: PETSc.Mat,
     ) -> None:
-        system.fill(t, u, udot, p, shift)
+        system.fill(inside(ts, t), u, udot, p, shift)
 
     ts.setIJacobian(jacobian, system.matrix, system.matrix)
     if record != "states" and problem.n_parameters:

@@ -14,9 +14,9 @@ from petsc4py import PETSc
 
 from daeosens.arrays import Array, gather
 from daeosens.curvature import HessianKind, curvature, labels, on_bound
-from daeosens.errors import DaeosensError, InputError, UnsupportedError, nearest
-from daeosens.fitted import Fit
+from daeosens.errors import DaeosensError, InputError, UnsupportedError
 from daeosens.estimated_noise import EstimatedNoise
+from daeosens.fitted import Fit
 from daeosens.multistart import multistart, starting_points
 from daeosens.noise import (
     Measurements,
@@ -29,7 +29,7 @@ from daeosens.noise import (
     observed_in_scale,
 )
 from daeosens.objective import LeastSquares, Objective, Prior, Sum
-from daeosens.optimize import METHODS, UNBOUNDED, minimize
+from daeosens.optimize import minimize
 from daeosens.options import Options
 from daeosens.parameters import Parameters
 from daeosens.problem import Problem
@@ -138,9 +138,7 @@ def fit(
         raise InputError(f"hessian = {hessian!r}", expected='"exact" or "gauss_newton"')
     if hessian == "exact":
         functional.check_second_order()
-    bounded = functional.bounds() is not None
-    chosen = method or ("bqnls" if bounded else "lmvm")
-    _check_method(chosen, bounded=bounded)
+    chosen = method or ("lmvm" if functional.bounds() is None else "bqnls")
     attempts, x0 = None, None
     if starts != 1:
         points = starting_points(
@@ -276,19 +274,6 @@ def _together(priors: Sequence[Prior]) -> Objective | None:
     if not priors:
         return None
     return priors[0] if len(priors) == 1 else Sum(tuple((1.0, each) for each in priors))
-
-
-def _check_method(method: str, *, bounded: bool) -> None:
-    if method not in METHODS:
-        raise InputError(
-            f"method = {method!r}",
-            expected=", ".join(METHODS),
-            remedy=nearest(method, METHODS),
-        )
-    if bounded and method in UNBOUNDED:
-        raise InputError(
-            f'method "{method}" ignores bounds, and there are bounds', expected='"bqnls"'
-        )
 
 
 def _laws(parameters: Parameters, priors: Sequence[Prior]) -> dict[int, tuple[float, float]]:

@@ -7,9 +7,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from petsc4py import PETSc
 
-from daeosens.arrays import check_output, guarded, install_abort_hook, read, write
+from daeosens.arrays import (
+    check_output,
+    finite_array,
+    guarded,
+    install_abort_hook,
+    read,
+    write,
+)
 from daeosens.derivatives import ComplexStep
 from daeosens.errors import InputError, UnsupportedError
 from daeosens.matrices import (
@@ -292,6 +300,26 @@ def make_frame(
         dm=dm,
         template=matrix,
     )
+
+
+def admit_breakpoints(breakpoints: npt.ArrayLike) -> tuple[float, ...]:
+    """Return the times at which the equations may jump, checked.
+
+    Raises
+    ------
+    InputError
+        Not finite, not a list of numbers, or not increasing.
+    """
+    times = finite_array(breakpoints, "breakpoints")
+    if times.ndim != 1:
+        raise InputError(f"breakpoints have shape {times.shape}", expected="shape (K,)")
+    if (np.diff(times) <= 0).any():
+        k = int(np.argmax(np.diff(times) <= 0))
+        raise InputError(
+            f"breakpoints are not increasing: {times[k]:g} is followed by {times[k + 1]:g}",
+            expected="strictly increasing times",
+        )
+    return tuple(times.tolist())
 
 
 def _parameter_layout(

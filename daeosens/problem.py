@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -23,7 +25,7 @@ AUTONOMOUS = "autonomous"
 COLORING = "coloring"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Problem:
     """A lowered problem: functions that fill PETSc vectors and matrices.  Made by ODE and DAE.
 
@@ -41,10 +43,14 @@ class Problem:
         The parameter is one distributed vector, given to callbacks as such.
     constant_mass : bool
         F_udot does not depend on the parameters.
+    mass_p, mass_hessian_function
+        d(M(p) v)/dp at (t, p, v), and the Hessian products of w^T M(p) v at (v, p).
     udot_nonlinear : bool
         F_udot may depend on the state or its rate.
     faults : list of str
         The first value that is not finite which a PETSc-style callback gave on this rank.
+    breakpoints : tuple of float
+        Increasing times at which the equations may jump; steps end there.
     sources : mapping
         Where each derivative comes from: "callback", "products", "complex step", "autonomous",
         "coloring", or empty if it was not supplied.
@@ -70,9 +76,19 @@ class Problem:
     residual_hessian_function: VecFunction
     constant_mass: bool = True
     udot_nonlinear: bool = False
+    mass_p: Derivative | None = None
+    mass_hessian_function: VecFunction | None = None
     coloring: bool = False
     faults: list[str] = field(default_factory=list[str])
     sources: Mapping[str, str] = field(default_factory=dict[str, str])
+    breakpoints: tuple[float, ...] = ()
+
+    def __repr__(self) -> str:
+        """Return form, style and sizes."""
+        equation = {"rhs": "u' = f", "mass": "M u' = f", "residual": "F(t, u, u', p) = 0"}
+        names = ", ".join(self.parameter_names)
+        parameters = f"a field of {self.n_parameters}" if self.field_parameter else names or "none"
+        return f"Problem({equation[self.form]}, {self.size} unknowns, parameters: {parameters})"
 
     @property
     def curved_mass(self) -> bool:
@@ -93,6 +109,33 @@ class Problem:
     def n_parameters(self) -> int:
         """Number m of parameters."""
         return self.parameter.size
+
+    def piece(self, t: float, h: float) -> tuple[float, float]:
+        """Return the neighbouring breakpoints between which the step of size ``h`` from ``t`` lies.
+
+        The middle of the step decides, so that ends need to meet breakpoints to rounding only.
+        """
+        k = bisect_right(self.breakpoints, t + 0.5 * h)
+        first = self.breakpoints[k - 1] if k else -math.inf
+        return first, self.breakpoints[k] if k < len(self.breakpoints) else math.inf
+
+    def inside(self, time: float, t: float, h: float) -> float:
+        """Return a stage time of the step of size ``h`` from ``t``, as callbacks are to see it.
+
+        At a breakpoint the equations have two values.  A step takes both ends from its inside: a
+        time at or beyond the breakpoint that ends its piece becomes the largest number before it.
+
+        Examples
+        --------
+        >>> from daeosens import ODE
+        >>> jumps = ODE(lambda t, u, p: -u if t < 1.0 else u, size=1, breakpoints=[1.0])
+        >>> jumps.inside(1.0, t=0.9, h=0.1) < 1.0 == jumps.inside(1.0, t=1.0, h=0.1)
+        True
+        """
+        if not self.breakpoints:
+            return time
+        first, last = self.piece(t, h)
+        return min(max(time, first), math.nextafter(last, -math.inf))
 
     def rhs(self, t: float, u: PETSc.Vec, p: Any, out: PETSc.Vec) -> None:
         """Fill ``out`` [n] with f(t, u, p)."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 from petsc4py import PETSc
 
 from daeosens.adjoint import Engine, Gradient, adjoint, check_engine, evaluate
-from daeosens.arrays import QUIET, Array, gather, largest, scatter
+from daeosens.arrays import QUIET, Array, finite_array, gather, largest, scatter
 from daeosens.errors import InputError, SolveError
 from daeosens.forward import solve
 from daeosens.matrices import dense
@@ -23,6 +24,9 @@ from daeosens.second_order import HessianProduct, gauss_newton_product, hessian_
 from daeosens.stepping import Stepping
 from daeosens.tangent import Tangent, tangent
 from daeosens.trajectory import Trajectory
+
+Vector: TypeAlias = "PETSc.Vec | npt.ArrayLike"
+"""A point or a direction: a vector laid out like ``start()``, or an array of all its numbers."""
 
 BLOCK = 16
 """How many directions or rows share a sweep: bounds its memory."""
@@ -39,8 +43,9 @@ class Count:
 
 
 class Reduced:
-    """x -> J(u(x), p(x)) with the gradient by the discrete adjoint.
+    """x -> J(u(x), p(x)) with gradients and Hessian products by discrete adjoints.
 
+    Every x and dx may be a vector laid out like ``start()`` or an array [k].
     What can be checked is checked here, before the first run.  Collective on ``problem.comm``.
 
     Parameters
@@ -69,7 +74,9 @@ class Reduced:
     >>> stepping = Stepping((0.0, 2.0), "rk4", dt=0.1)
     >>> control = Parameters({"rate": Parameter(0.3)}, initial_state=[1.0])
     >>> functional = Reduced(decay, misfit, stepping, control)
-    >>> value, gradient = functional.value_and_gradient(functional.start())
+    >>> value, gradient = functional.value_and_gradient([0.3])
+    >>> functional.hessian([0.3]).round(4)
+    array([[2.7132]])
     """
 
     def __init__(
@@ -133,14 +140,30 @@ class Reduced:
         """Return the bounds of x, or None."""
         return self.control.bounds(self.problem)
 
-    def trajectory(self, x: PETSc.Vec) -> Trajectory:
+    def point(self, x: Vector) -> PETSc.Vec:
+        """Return x as a vector [k]: itself, or made of an array with all its numbers.
+
+        Raises
+        ------
+        InputError
+            An array of another shape, or with values that are not finite.
+        """
+        if isinstance(x, PETSc.Vec):
+            return x
+        vec = self.start()
+        return scatter(finite_array(x, "x", (vec.size,)), vec)
+
+    def trajectory(self, x: Vector) -> Trajectory:
         """Return the run at x; the last one is kept.
 
         Raises
         ------
+        InputError
+            An x of another shape.
         SolveError
             The run failed, the same on every rank.
         """
+        x = self.point(x)
         if self._cached is not None:
             point, cached = self._cached
             if point.equal(x):
@@ -154,25 +177,26 @@ class Reduced:
         self._cached = (x.copy(), run)
         return run
 
-    def value(self, x: PETSc.Vec) -> float:
+    def value(self, x: Vector) -> float:
         """Return J(x)."""
         return evaluate(self.trajectory(x), self.objective)
 
-    def gradient(self, x: PETSc.Vec) -> PETSc.Vec:
+    def gradient(self, x: Vector) -> PETSc.Vec:
         """Return the gradient of J at x as a new vector."""
         return self.value_and_gradient(x)[1]
 
-    def value_and_gradient(self, x: PETSc.Vec) -> tuple[float, PETSc.Vec]:
+    def value_and_gradient(self, x: Vector) -> tuple[float, PETSc.Vec]:
         """Return J(x) and its gradient as a new vector."""
+        x = self.point(x)
         result = adjoint(self.trajectory(x), self.objective, self.engine)
         self.count.adjoint += 1
         return result.value, self.control.pull_back(self.problem, x, result)
 
-    def derivative(self, x: PETSc.Vec, dx: PETSc.Vec) -> float:
+    def derivative(self, x: Vector, dx: Vector) -> float:
         """Return the directional derivative of J at x by the tangent-linear sweep."""
         return self._tangent(x, dx).derivative(self.objective)
 
-    def hessian_product(self, x: PETSc.Vec, dx: PETSc.Vec) -> PETSc.Vec:
+    def hessian_product(self, x: Vector, dx: Vector) -> PETSc.Vec:
         """Return the Hessian of J at x times dx as a new vector.
 
         Raises
@@ -182,18 +206,19 @@ class Reduced:
         """
         return self.hessian_products(x, [dx])[0]
 
-    def hessian_products(self, x: PETSc.Vec, directions: Sequence[PETSc.Vec]) -> list[PETSc.Vec]:
+    def hessian_products(self, x: Vector, directions: Sequence[Vector]) -> list[PETSc.Vec]:
         """Return the Hessian of J at x times several directions, in one sweep."""
-        pushed = [self.control.push_forward(self.problem, x, dx) for dx in directions]
+        x, along = self.point(x), [self.point(dx) for dx in directions]
+        pushed = [self.control.push_forward(self.problem, x, dx) for dx in along]
         products = hessian_products(self.trajectory(x), self.objective, pushed)
         self.count.tangent += len(directions)
         self.count.second_order += len(directions)
         return [
             self.control.pull_back_second(self.problem, x, dx, product)
-            for dx, product in zip(directions, products, strict=True)
+            for dx, product in zip(along, products, strict=True)
         ]
 
-    def gauss_newton_product(self, x: PETSc.Vec, dx: PETSc.Vec) -> PETSc.Vec:
+    def gauss_newton_product(self, x: Vector, dx: Vector) -> PETSc.Vec:
         """Return J_r^T J_r dx for J = 1/2 |r|^2 as a new vector.
 
         Raises
@@ -201,14 +226,16 @@ class Reduced:
         UnsupportedError
             The cost is no sum of squares.
         """
+        x, dx = self.point(x), self.point(dx)
         pushed = self.control.push_forward(self.problem, x, dx)
         product = gauss_newton_product(self.trajectory(x), self.objective, *pushed)
         self.count.tangent += 1
         self.count.adjoint += 1
         return self.control.pull_back_second(self.problem, x, dx, product)
 
-    def hessian(self, x: PETSc.Vec) -> Array:
+    def hessian(self, x: Vector) -> Array:
         """Return the dense Hessian of J at x [k, k], the same on every rank; for small k."""
+        x = self.point(x)
         units = _units(x)
         columns = [
             gather(product)
@@ -218,7 +245,7 @@ class Reduced:
         matrix = np.array(columns)
         return 0.5 * (matrix + matrix.T)
 
-    def residual(self, x: PETSc.Vec) -> PETSc.Vec:
+    def residual(self, x: Vector) -> PETSc.Vec:
         """Return r(x) [q], J = 1/2 |r|^2.
 
         Raises
@@ -228,11 +255,12 @@ class Reduced:
         """
         return residual(self.trajectory(x), self.objective)
 
-    def residual_jacobian(self, x: PETSc.Vec) -> PETSc.Mat:
+    def residual_jacobian(self, x: Vector) -> PETSc.Mat:
         """Return dr/dx as a dense matrix [q, k]: by k tangents or q adjoints, if these are fewer.
 
         ``residual_sweep`` says which.
         """
+        x = self.point(x)
         rows = self.residual(x)
         matrix = dense(rows, x)
         if self.sweep_for(rows.size, x.size) == "tangent":
@@ -296,7 +324,8 @@ class Reduced:
         self.control.push_forward(problem, x, x)
         self.control.pull_back_second(problem, x, x, product)
 
-    def _tangent(self, x: PETSc.Vec, dx: PETSc.Vec) -> Tangent:
+    def _tangent(self, x: Vector, dx: Vector) -> Tangent:
+        x, dx = self.point(x), self.point(dx)
         du0, dp = self.control.push_forward(self.problem, x, dx)
         self.count.tangent += 1
         return tangent(self.trajectory(x), du0, dp)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from petsc4py import PETSc
 
-from daeosens.arrays import largest, write
+from daeosens.arrays import largest, read, write
 from daeosens.errors import OptionError, UnsupportedError
 from daeosens.methods import Method
 from daeosens.problem import Problem
@@ -20,19 +22,23 @@ def refuse_unsound_steps(problem: Problem, stepping: Stepping, u: PETSc.Vec, p: 
     The midpoint rule with error control for algebraic variables: they oscillate undamped, so the
     error estimate does not fall with the step size, which shrinks until it divides by zero.  The
     endpoint form of F(t, u, u', p) = 0 where F is not linear in u': it adds F(t, u, 0, p), and
-    converges to a wrong solution.  Collective.
+    converges to a wrong solution.  Algebraic equations that jump at a breakpoint, with a method
+    that carries their variables over: the error of the jump stays.  Collective.
 
     Raises
     ------
     UnsupportedError
-        Either of them; names the methods that are sound.
+        Any of them; names the methods that are sound.
     """
     method = stepping.resolved_method
     shrinking = stepping.adaptive and method.theta == 0.5 and not method.endpoint
     averaging = problem.udot_nonlinear and method.endpoint and method.theta < 1.0
-    if not (averaging or (shrinking and problem.form != "rhs")):
+    jumping = bool(problem.breakpoints) and problem.form != "rhs" and method.theta < 1.0
+    if not (averaging or jumping or (shrinking and problem.form != "rhs")):
         return
-    algebraic, linear = _probe_udot(problem, stepping.t_span[0], u, p)
+    algebraic, linear, without_rate = _probe_udot(problem, stepping.t_span[0], u, p)
+    if jumping and algebraic:
+        _refuse_algebraic_jumps(problem, stepping, u, p, without_rate)
     if shrinking and algebraic:
         raise UnsupportedError(
             'adaptive "midpoint" for a mass matrix with rows of zeros',
@@ -70,8 +76,39 @@ def refuse_other_method(ts: PETSc.TS, method: Method) -> None:
         )
 
 
-def _probe_udot(problem: Problem, t: float, u: PETSc.Vec, p: Any) -> tuple[bool, bool]:
-    """Return whether F(t, u, u', p) has rows without u', and whether it is linear in u'."""
+def _refuse_algebraic_jumps(
+    problem: Problem, stepping: Stepping, u: PETSc.Vec, p: Any, without_rate: npt.NDArray[np.bool_]
+) -> None:
+    """Compare both sides of each breakpoint, at the start and near it."""
+    first, last = stepping.t_span
+    start, end = u.getOwnershipRange()
+    near, zero = u.copy(), problem.create_state()
+    left, right = problem.create_state(), problem.create_state()
+    size = max(1.0, largest(u))
+    write(near, read(u) + 1e-3 * size * np.cos(1.0 + np.arange(start, end)))
+    for time in problem.breakpoints:
+        if not first < time < last:
+            continue
+        for state in (u, near):
+            problem.residual(math.nextafter(time, -math.inf), state, zero, p, left)
+            problem.residual(time, state, zero, p, right)
+            noise = 1e-10 * max(largest(left), largest(right))
+            write(right, np.where(without_rate, read(right) - read(left), 0.0))
+            if largest(right) > noise:
+                raise UnsupportedError(
+                    f'method = "{stepping.method}" for algebraic equations that jump at the '
+                    f"breakpoint {time:.9g}",
+                    expected="a method whose steps do not carry algebraic variables over",
+                    remedy='"beuler"',
+                )
+    for vec in (near, zero, left, right):
+        vec.destroy()
+
+
+def _probe_udot(
+    problem: Problem, t: float, u: PETSc.Vec, p: Any
+) -> tuple[bool, bool, npt.NDArray[np.bool_]]:
+    """Return whether F has rows without u', whether it is linear in u', and which rows (local)."""
     start, end = u.getOwnershipRange()
     rate, residuals = u.duplicate(), [u.duplicate() for _ in range(3)]
     size = max(1.0, largest(u))
@@ -86,6 +123,7 @@ def _probe_udot(problem: Problem, t: float, u: PETSc.Vec, p: Any) -> tuple[bool,
     linear = largest(twice) <= 1e-8 * largest(once) + noise
     once.abs()
     least: Any = once.min()
+    without_rate = read(once) == 0.0
     for vec in (rate, *residuals):
         vec.destroy()
-    return least[1] == 0.0, linear
+    return least[1] == 0.0, linear, without_rate

@@ -222,6 +222,7 @@ class HessianByComplexStep:
         self._name = name
         self._remedy = remedy
         self._trusted: set[int] = set()
+        self._jets_trusted = False
         self._reasons: list[str] = []
 
     def __call__(
@@ -249,7 +250,7 @@ class HessianByComplexStep:
                 self._first[position] = None
         missing = [position for position, first in self._first.items() if first is None]
         if missing:
-            result |= self._by_jets(moved, missing, w)
+            result |= self._by_jets(moved, missing, w, point)
         return result
 
     def _stepped(
@@ -272,25 +273,63 @@ class HessianByComplexStep:
             self._trusted.add(position)
         return result
 
-    def _by_jets(self, moved: Arguments, positions: Sequence[int], w: Array) -> dict[int, Array]:
-        sizes = [len(moved[position]) for position in positions]
-        count = sum(sizes)
-        starts = np.cumsum([0, *sizes])
-        arguments = list(moved)
-        for position, start in zip(positions, starts, strict=False):
-            arguments[position] = variables(moved[position], int(start), count)
+    def _by_jets(
+        self, moved: Arguments, positions: Sequence[int], w: Array, point: Arguments
+    ) -> dict[int, Array]:
+        ends = np.cumsum([len(moved[position]) for position in positions])
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("error", np.exceptions.ComplexWarning)
-                values = self._function(*arguments)
-            slopes = slopes_of(values, count)
+                products: Array = np.imag(self._weighted_slopes(moved, positions, w)) / STEP
+                if not self._jets_trusted:
+                    self._compare_jets(moved, positions, w, point, products)
         except (TypeError, AttributeError, ValueError, np.exceptions.ComplexWarning) as error:
             raise self._refusal(str(error).splitlines()[0]) from error
-        products: Array = np.imag(w @ slopes) / STEP
-        return {
-            position: products[start : start + size]
-            for position, start, size in zip(positions, starts, sizes, strict=False)
+        return dict(zip(positions, np.split(products, ends[:-1]), strict=True))
+
+    def _weighted_slopes(self, point: Arguments, positions: Sequence[int], w: Array) -> Any:
+        """Return f_x^T w for the arguments at ``positions``, one after the other."""
+        starts = np.cumsum([0, *(len(point[position]) for position in positions)]).tolist()
+        arguments = list(point)
+        for position, start in zip(positions, starts, strict=False):
+            arguments[position] = variables(point[position], start, starts[-1])
+        return w @ slopes_of(self._function(*arguments), starts[-1])
+
+    def _compare_jets(
+        self,
+        moved: Arguments,
+        positions: Sequence[int],
+        w: Array,
+        point: Arguments,
+        products: Array,
+    ) -> None:
+        """Refuse slopes that differences of the callback do not confirm."""
+        along = {
+            k: np.imag(argument) / STEP
+            for k, argument in enumerate(moved)
+            if np.iscomplexobj(argument)
         }
+        own = {k: d for k, d in along.items() if k in positions}
+        if not any(np.any(d) for d in own.values()):
+            return
+        first = np.real(self._weighted_slopes(point, positions, w))
+        direction = np.concatenate([own[k] for k in positions])
+
+        def value(at: Arguments) -> Array:
+            return np.atleast_1d(w @ np.atleast_1d(self._function(*at)))
+
+        def slopes(at: Arguments) -> Array:
+            return np.real(self._weighted_slopes(at, positions, w))
+
+        # terms may cancel in a residual: their rounding is that of what they are made of
+        terms = float(np.abs(first) @ np.abs(np.concatenate([point[k] for k in positions])))
+        change = np.atleast_1d(first @ direction)
+        if not (
+            _confirmed(value, point, own, change, terms)
+            and _confirmed(slopes, point, along, products)
+        ):
+            raise TypeError("its forward-mode derivative disagrees with a central difference")
+        self._jets_trusted = True
 
     def _refusal(self, reason: str) -> UnsupportedError:
         reasons = "; ".join([*dict.fromkeys(self._reasons), f"nor can it: {reason}"])
@@ -315,6 +354,7 @@ def _confirmed(
     point: Arguments,
     direction: Mapping[int, Array],
     exact: Array,
+    terms: float = 0.0,
 ) -> bool:
     """Say whether some central difference agrees, or proves nothing because it is not finite."""
     length = max(float(np.abs(d).max(initial=0.0)) for d in direction.values())
@@ -333,7 +373,7 @@ def _confirmed(
         )
         with np.errstate(invalid="ignore"):
             difference = (above - below) / (2 * eps)
-            noise = 1e-13 * np.abs(above).max(initial=0.0) / eps
+            noise = 1e-13 * (np.abs(above).max(initial=0.0) + terms) / eps
             limit = 1e-3 * (np.abs(exact) + np.abs(difference)) + noise
             if not (np.abs(difference - exact) > limit).any():
                 return True

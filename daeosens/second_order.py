@@ -22,7 +22,7 @@ Direction: TypeAlias = "tuple[npt.ArrayLike | PETSc.Vec | None, npt.ArrayLike | 
 """(du0 [n], dp [m]); None is zero."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class HessianProduct:
     """The Hessian of one cost times one direction.
 
@@ -39,6 +39,10 @@ class HessianProduct:
     gradient: Gradient | None
     u0_vec: PETSc.Vec
     p_vec: PETSc.Vec
+
+    def __repr__(self) -> str:
+        """Return the sizes; not collective."""
+        return f"HessianProduct(u0: [{self.u0_vec.size}], p: [{self.p_vec.size}])"
 
     @property
     def u0(self) -> Array:

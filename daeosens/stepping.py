@@ -146,8 +146,10 @@ class Stepping:
         return step if self.max_step is None else min(step, self.max_step)
 
 
-def pinned_times(stepping: Stepping, t_eval: npt.ArrayLike) -> Array:
-    """Return the times [K] that steps have to hit, checked.
+def pinned_times(
+    stepping: Stepping, t_eval: npt.ArrayLike, breakpoints: Sequence[float] = ()
+) -> Array:
+    """Return the times [K] that steps have to hit: ``t_eval``, checked, and breakpoints inside.
 
     Raises
     ------
@@ -171,7 +173,12 @@ def pinned_times(stepping: Stepping, t_eval: npt.ArrayLike) -> Array:
             expected=f"times in [{first:g}, {last:g}]",
             remedy="a longer t_span, or fewer times",
         )
-    return times
+    inside = np.array([time for time in breakpoints if first < time < last])
+    if not inside.size:
+        return times
+    rounding = 4 * np.finfo(float).eps * max(abs(first), abs(last))
+    apart = np.abs(times[:, None] - inside).min(axis=1) > rounding  # 3 * 0.1 is 0.3
+    return np.union1d(times[apart], inside)
 
 
 def next_step(t: float, dt: float, ends: Sequence[float]) -> float:

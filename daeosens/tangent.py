@@ -18,7 +18,7 @@ from daeosens.steps import StepMap, step_map
 from daeosens.trajectory import Trajectory
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Tangent:
     """The derivative of a trajectory along one direction.
 
@@ -35,6 +35,10 @@ class Tangent:
     trajectory: Trajectory
     states: Sequence[PETSc.Vec]
     dp: PETSc.Vec | None
+
+    def __repr__(self) -> str:
+        """Return what was differentiated."""
+        return f"Tangent of {self.trajectory}"
 
     @property
     def final(self) -> PETSc.Vec:

@@ -65,11 +65,17 @@ def refuse_wrong_combinations(trajectory: Trajectory) -> None:
     Raises
     ------
     UnsupportedError
-        A rate-dependent Jacobian (stale rate in TSAdjointStep_Theta), or parameters in the mass
-        matrix with a one-stage method (the memory trajectory does not restore the state).
+        Breakpoints, a rate-dependent Jacobian (stale rate in TSAdjointStep_Theta), or parameters in
+        the mass matrix with a one-stage method (the memory trajectory does not restore the state).
     """
     problem, method = trajectory.problem, trajectory.stepping.resolved_method
     remedy = 'adjoint(..., engine="steps")'
+    if problem.breakpoints:
+        raise UnsupportedError(
+            'engine = "tsadjoint" for a problem with breakpoints',
+            expected="equations without jumps: the sweep back does not say which step it is in",
+            remedy=remedy,
+        )
     if problem.udot_nonlinear:
         raise UnsupportedError(
             "engine = \"tsadjoint\" for F(t, u, u', p) = 0 whose F_udot may depend on u or u'",

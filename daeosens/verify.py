@@ -137,8 +137,8 @@ class Taylor:
 
 def taylor(
     functional: Functional,
-    x: PETSc.Vec | None = None,
-    direction: PETSc.Vec | None = None,
+    x: PETSc.Vec | npt.ArrayLike | None = None,
+    direction: PETSc.Vec | npt.ArrayLike | None = None,
     epsilons: npt.ArrayLike | None = None,
     seed: int = 0,
     *,
@@ -157,9 +157,9 @@ def taylor(
     functional : Functional
         ``Reduced``, or anything with ``start``, ``value``, ``value_and_gradient`` and, for the
         Hessian, ``hessian_product``.
-    x : Vec [n], optional
+    x : Vec or array [n], optional
         The point; ``functional.start()`` by default.
-    direction : Vec [n], optional
+    direction : Vec or array [n], optional
         The direction d; random by default, in proportion to each component of x, and the same on
         any number of ranks.
     epsilons : array_like [K], optional
@@ -177,7 +177,8 @@ def taylor(
     Raises
     ------
     InputError
-        Step sizes that are not positive and decreasing; a Hessian that the functional lacks.
+        Step sizes that are not positive and decreasing; arrays of the wrong shape; a Hessian that
+        the functional lacks.
     SolveError
         J does not exist at one of the points.
 
@@ -192,8 +193,11 @@ def taylor(
         raise InputError(
             f"epsilons = {steps.tolist()}", expected="two or more decreasing positive numbers"
         )
-    x = functional.start() if x is None else x
-    direction = random_direction(x, seed) if direction is None else direction
+    x = functional.start() if x is None else _vector(functional, x, "x")
+    if direction is None:
+        direction = random_direction(x, seed)
+    else:
+        direction = _vector(functional, direction, "direction")
     value, gradient = functional.value_and_gradient(x)
     derivative = dot(gradient, direction)
 
@@ -268,6 +272,13 @@ def _noise(values: list[float]) -> float:
         if k > 1:  # first differences still see the slope
             deviations.append(float(np.sqrt((table**2).mean() / comb(2 * k, k))))
     return max(*deviations, float(np.finfo(float).eps * np.abs(values).max()))
+
+
+def _vector(functional: Functional, given: PETSc.Vec | npt.ArrayLike, name: str) -> PETSc.Vec:
+    if isinstance(given, PETSc.Vec):
+        return given
+    vec = functional.start()
+    return scatter(finite_array(given, name, (vec.size,)), vec)
 
 
 def _hessian_product(functional: Functional) -> Callable[[PETSc.Vec, PETSc.Vec], PETSc.Vec]:

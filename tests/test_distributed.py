@@ -9,6 +9,7 @@ from distributed import N, make, make_cost
 from petsc4py import PETSc
 
 from daeosens import (
+    INDEPENDENT,
     ODE,
     FieldParameter,
     InitialState,
@@ -19,6 +20,7 @@ from daeosens import (
     Reduced,
     SolveError,
     Stepping,
+    Terminal,
     adjoint,
     evaluate,
     hessian_product,
@@ -420,3 +422,56 @@ def test_ranks_that_disagree_are_told_so():
         solve(problem, template, [1.0 + rank], Stepping((0.0, 1.0), "rk4", dt=0.1))
     with pytest.raises(InputError, match="stepping differ between the ranks"):
         solve(problem, template, [1.0], Stepping((0.0, 1.0), "rk4", dt=0.1 / (1 + rank)))
+    jumping = ODE(
+        lambda t, u, p, out: u.copy(out), state=template, breakpoints=[0.5 if rank else 0.25]
+    )
+    with pytest.raises(InputError, match="breakpoints and t_eval differ between the ranks"):
+        solve(jumping, template, None, Stepping((0.0, 1.0), "rk4", dt=0.1))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_breakpoints_of_distributed_equations(method):
+    """Growth with a rate that jumps: whole number of steps on each side, no order lost."""
+    template = PETSc.Vec().createMPI((2, None), comm=PETSc.COMM_WORLD)
+    template.set(1.0)
+
+    def rhs(t, u, p, out):
+        u.copy(out)
+        out.scale(p[0] if t < 0.25 else p[1])
+
+    def apply(t, u, p, v, out):
+        rhs(t, v, p, out)
+
+    def jacobian_p(t, u, p, out):
+        column = u.duplicate()
+        u.copy(column)
+        out.zeroEntries()
+        out.getDenseArray()[:, int(t >= 0.25)] = column.getArray()
+        out.assemble()
+
+    problem = ODE(
+        rhs,
+        state=template,
+        parameters=["before", "after"],
+        jacobian=Products(apply, apply),
+        jacobian_p=jacobian_p,
+        breakpoints=[0.25],
+    )
+    p = np.array([1.0, -2.0])
+    run = solve(problem, template, p, Stepping((0.0, 1.0), method, dt=0.05))
+
+    def growth(z):
+        """Return the factor of one step for the equation u' = z u / dt."""
+        series = {"rk4": 1 + z + z**2 / 2 + z**3 / 6 + z**4 / 24, "beuler": 1 / (1 - z)}
+        fifth = series["rk4"] + z**5 / 120 + z**6 / 600  # Dormand and Prince
+        return (series | {"rk5dp": fifth}).get(method, (1 + z / 2) / (1 - z / 2))
+
+    expected = growth(0.05 * p[0]) ** 5 * growth(-0.1) ** 15
+    np.testing.assert_allclose(gather(run.final), expected, rtol=1e-11)
+    total = Terminal(lambda t, u, p: u.sum(), lambda t, u, p, out: out.set(1.0), INDEPENDENT)
+    step = 1e-30j
+    slope = (growth(0.05 * (p[0] + step)) ** 5).imag / 1e-30 * growth(-0.1) ** 15
+    gradient = adjoint(run, total)
+    assert gradient.p[0] == pytest.approx(template.size * slope, rel=1e-10)
+    change = tangent(run, None, [1.0, 0.0]).final
+    np.testing.assert_allclose(gather(change), slope, rtol=1e-10)

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import h5py
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).parents[1]
@@ -19,7 +20,7 @@ def small(driver):
 
 
 def test_there_are_drivers_and_each_has_both_configurations():
-    assert {"lynx_hare", "gray_scott_initial"} <= set(DRIVERS)
+    assert {"aircraft", "lynx_hare", "gray_scott_initial"} <= set(DRIVERS)
     for driver in DRIVERS:
         assert small(driver).is_file()
         assert (ROOT / "configs" / f"{driver}.toml").is_file()
@@ -69,3 +70,24 @@ def test_lynx_hare_fit_is_near_the_published_bayesian_means(run_mpi, tmp_path):
     for name, mean in (("growth", 0.55), ("predation", 0.028), ("death", 0.80)):
         assert abs(fitted[name] / mean - 1.0) < 0.035
     assert abs(fitted["conversion"] / 0.024 - 1.0) < 0.035
+
+
+AIRCRAFT = [2.88134, 2.79477, 2.68143, 2.52676, 2.30725, 1.99478, 1.59983, 1.22992, 0.98469]
+AIRCRAFT += [0.860197]
+"""Headings printed by PETSc's tutorial, which stops a few 1e-6 from the optimum."""
+
+
+def test_aircraft_finds_the_published_optimum_whatever_the_steps(run_mpi, tmp_path):
+    program, config = ROOT / "drivers" / "aircraft.py", ROOT / "configs" / "aircraft.toml"
+    done = run_mpi(1, [program, config, "--output", tmp_path / "out"], timeout=300.0)
+    assert done.returncode == 0, done.stdout + done.stderr
+    with h5py.File(tmp_path / "out" / "results.h5") as file:
+        speeds, headings = file["speeds"][:], file["headings"][:]
+    assert (speeds == 2.0).all()
+    np.testing.assert_allclose(headings, AIRCRAFT, rtol=0, atol=6e-6)
+    table = done.stdout.partition("largest change of a control\n")[2].splitlines()[:4]
+    rows = [line.split() for line in table]
+    assert [row[0] for row in rows] == ["10", "20", "40", "80"]
+    for row in rows:
+        assert float(row[2]) == pytest.approx(0.849936571568556, abs=1e-13)
+        assert float(row[3]) < 5e-6

@@ -20,9 +20,9 @@ from daeosens import (
     taylor,
 )
 from daeosens.arrays import gather, scatter
+from daeosens.estimated_noise import EstimatedNoise
 from daeosens.inverse import fit
 from daeosens.io.tables import read_table
-from daeosens.estimated_noise import EstimatedNoise
 from daeosens.noise import LogNormal, Normal, measurements
 from daeosens.objective import LeastSquares
 
@@ -490,7 +490,7 @@ def never(t, u, p):
         ({"priors": [Prior([1.0], 1.0, names=["rat"])]}, InputError, 'prior names parameter "rat"'),
         ({"times": TIMES + 1.0}, InputError, r"observation time 2\.2 lies outside"),
         ({"hessian": "newton"}, InputError, "hessian = 'newton'"),
-        ({"method": "lmvn"}, InputError, r"method = 'lmvn'(.|\n)*\"lmvm\""),
+        ({"method": "lmvn"}, InputError, r"unknown method 'lmvn'(.|\n)*\"lmvm\""),
         ({"parameters": decay_control(lower=0.0), "method": "lmvm"}, InputError, "ignores bounds"),
         ({"parameters": {"rate": 1.0}}, InputError, "parameters is dict"),
         (

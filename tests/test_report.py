@@ -18,6 +18,7 @@ from daeosens.report.figures import (
     history_figure,
     work_precision_figure,
 )
+from daeosens.report.motion import ControlSeries, Route, motion_figure
 
 TIMES = np.arange(5.0)
 LABELS = {"time_label": "year", "value_label": "pelts [thousands]", "residual_label": "residual"}
@@ -106,3 +107,31 @@ def test_missing_matplotlib_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(DaeosensError, match=r"matplotlib(.|\n)*daeosens\[plot\]"):
         importlib.reload(daeosens.report)
+
+
+def motion(path, **changes):
+    routes = [Route("leader", np.eye(3, 2)), Route("follower", -np.eye(3, 2))]
+    controls = [
+        ControlSeries("v", [0.0, 0.5, 1.0], [1.0, 2.0], (0.0, 2.0)),
+        ControlSeries("w [rad]", [0.0, 1.0], [1.0, 3.0]),
+    ]
+    return motion_figure(path, **{"routes": routes, "controls": controls, **changes})
+
+
+def test_routes_and_controls_are_drawn(tmp_path):
+    assert is_drawn(motion(tmp_path / "motion.png"))
+    text = motion(tmp_path / "motion.svg").read_text(encoding="utf-8")
+    assert all(f"<!-- {word} -->" in text for word in ("leader", "follower", "w [rad]", "t"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"routes": [Route("a", np.eye(3, 2)), Route("b", np.eye(2))]}, "the same N"),
+        ({"routes": []}, "the same N"),
+        ({"controls": [ControlSeries("v", [0.0, 1.0], [1.0, 2.0, 3.0])]}, "2 times and 3 values"),
+    ],
+)
+def test_motions_that_do_not_fit_are_refused(tmp_path, changes, message):
+    with pytest.raises(InputError, match=message):
+        motion(tmp_path / "motion.png", **changes)

@@ -238,6 +238,8 @@ def test_ex20td():
     result, expected = tutorials.ex20td(), PRINTED["ex20td"]
     for name in ("u", "mu1", "mu2", "u0"):
         assert six(getattr(result, name)) == expected[name]
+        pieces = getattr(tutorials.ex20td_by_pieces(), name)
+        np.testing.assert_allclose(getattr(result, name), pieces, rtol=1e-9)
 
 
 def test_nodal_values_of_a_continuous_parameter_add_up_to_those_of_the_intervals():

@@ -40,7 +40,7 @@ def test_right_ones_are_confirmed(form):
         assert found["hessian_product dudot"].error < 1e-8
     if form == "M(p)":
         assert found["mass_hessian dv"].error < 1e-8
-        assert found["mass_hessian dp"].error < 1e-6  # a difference of products
+        assert found["mass_hessian dp"].error < 1e-8
 
 
 def test_wrong_ones_are_named():

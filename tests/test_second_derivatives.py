@@ -122,6 +122,16 @@ def test_callbacks_that_cannot_are_refused_with_the_missing_product():
         of_rhs(problem)
 
 
+def test_slopes_that_differences_do_not_confirm_are_refused():
+    """A callback that looks at the type of its numbers."""
+
+    def rhs(t, u, p):
+        return u**2 * (3.0 if u.dtype == object else 2.0)
+
+    with pytest.raises(UnsupportedError, match="disagrees with a central difference"):
+        of_rhs(ODE(rhs, 3, zoo.NAMES))
+
+
 def test_petsc_style_needs_the_callback():
     def rhs(t, u, p, out):
         u.copy(out)

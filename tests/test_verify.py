@@ -276,7 +276,7 @@ def test_sources_of_the_derivatives_are_named():
     def sources(problem):
         return [row.source for row in check(problem, U0, P0, T).rows]
 
-    assert sources(FORMS["M(p)"].analytic) == ["callback"] * 4
+    assert sources(FORMS["M(p)"].analytic) == ["callback"] * 8
     assert sources(FORMS["M(p)"].by_complex_step) == ["complex step"] * 4
     assert sources(FORMS["F"].by_complex_step) == ["complex step"] * 4
     products = Products(
@@ -542,7 +542,7 @@ def test_control_without_initial_state_adds_nothing():
 def test_observation_of_components_needs_no_check():
     cost = LeastSquares([0.1], [[1.0]], observe=[0])
     names = [row.name for row in check(FORMS["rhs"].analytic, U0, P0, T, objective=cost).rows]
-    assert names == ["jacobian", "jacobian_p", "rhs_t"]
+    assert names == ["jacobian", "jacobian_p", "rhs_t", "hessian_product du", "hessian_product dp"]
 
 
 def test_own_kinds_of_costs_are_checked():

@@ -83,9 +83,9 @@ class RungeKuttaStep:
         self._recompute(t, h, u, p)
         tableau = self._tableau
         return h * sum(
-            float(b) * weight * density.value(t + c * h, stage, p)
-            for b, c, stage in zip(tableau.b, tableau.c, self._states, strict=True)
-            if b
+            float(tableau.b[i]) * weight * density.value(self._time(i, t, h), stage, p)
+            for i, stage in enumerate(self._states)
+            if tableau.b[i]
             for weight, density in densities
         )
 
@@ -136,7 +136,7 @@ class RungeKuttaStep:
                 d_state.maxpy(list(h * row), d_rates)
                 if dh:
                     d_state.maxpy(list(dh * row), self._rates[:i])
-            time = t + tableau.c[i] * h
+            time = self._time(i, t, h)
             d_time = dt + tableau.c[i] * dh
             d_rates.append(self._rate_change(time, stage, p, d_state, dp, d_time))
             for weight, density in densities:
@@ -196,7 +196,7 @@ class RungeKuttaStep:
         by_h = np.zeros(len(lam))
         weight = self._work
         for i in reversed(range(s)):
-            time, stage = t + tableau.c[i] * h, self._states[i]
+            time, stage = self._time(i, t, h), self._states[i]
             matrix_u = self._fill_u(time, stage, p)
             matrix_p = self._fill_p(time, stage, p)
             rate_t = self._rate_t(time, stage, p) if times else None
@@ -259,14 +259,14 @@ class RungeKuttaStep:
         self._recompute(t, h, u, p)
         tableau, problem = self._tableau, self._problem
         s = len(tableau.b)
-        times = t + tableau.c * h
+        times = [self._time(i, t, h) for i in range(s)]
         slopes = self._fill_stages(times, p)
         tangents = [self._stage_tangents(h, each, slopes) for each in directions]
         self._allocate(1 + len(directions))
         weight, weight_dot = self._work, self._second_work
         by_u, by_p = self._by_u, self._by_p
         for i in reversed(range(s)):
-            time, stage = float(times[i]), self._states[i]
+            time, stage = times[i], self._states[i]
             matrix_u, matrix_p = slopes[i]
             share = h * float(tableau.b[i])
             self._weigh(h, i, first.lam, self._adjoints[0], weight)
@@ -301,17 +301,17 @@ class RungeKuttaStep:
         if i + 1 < len(tableau.b):
             out.maxpy(list(h * tableau.a[i + 1 :, i]), adjoints[i + 1 :])
 
-    def _fill_stages(self, times: Array, p: Any) -> list[tuple[PETSc.Mat, PETSc.Mat | None]]:
+    def _fill_stages(self, times: list[float], p: Any) -> list[tuple[PETSc.Mat, PETSc.Mat | None]]:
         """Return f_u and f_p at every stage: the second-order sweep needs each of them twice."""
         problem = self._problem
         parametric = problem.n_parameters > 0
         if not self._matrices:
             for stage in self._states:
-                point = (float(times[0]), stage, p)
+                point = (times[0], stage, p)
                 matrix_p = problem.rhs_p.create(*point) if parametric else None
                 self._matrices.append((problem.rhs_u.create(*point), matrix_p))
         for time, stage, (matrix_u, matrix_p) in zip(
-            times.tolist(), self._states, self._matrices, strict=True
+            times, self._states, self._matrices, strict=True
         ):
             problem.rhs_u.fill(time, stage, p, matrix_u)
             if matrix_p is not None:
@@ -341,13 +341,16 @@ class RungeKuttaStep:
             vec.destroy()
         return stages
 
+    def _time(self, i: int, t: float, h: float) -> float:
+        return self._problem.inside(t + self._tableau.c[i] * h, t, h)
+
     def _recompute(self, t: float, h: float, u: PETSc.Vec, p: Any) -> None:
         tableau = self._tableau
         for i, (stage, rate) in enumerate(zip(self._states, self._rates, strict=True)):
             u.copy(stage)
             if i:
                 stage.maxpy(list(h * tableau.a[i, :i]), self._rates[:i])
-            self._problem.rhs(t + tableau.c[i] * h, stage, p, rate)
+            self._problem.rhs(self._time(i, t, h), stage, p, rate)
 
     def _rate_change(
         self,

@@ -99,16 +99,16 @@ class ThetaStep:
         """
         theta, problem = self._theta, self._problem
         shift, end, udot = self._linearisation_point(t, h, u, u_next)
-        time = t + (h if self._endpoint else theta * h)
+        start, time = self._times(t, h)
         d_end_time = dt + (dh if self._endpoint else theta * dh)
         rest = (1.0 - theta) / theta if self._endpoint else 0.0
         right = self._right
         right.zeroEntries()
         if rest:
-            left = self._left_matrix(t, u, p)
+            left = self._left_matrix(start, u, p)
             left.mult(du, right)
             right.scale(-rest)
-            self._add_partials(-rest, t, u, self._zero, p, dp, dt, right)
+            self._add_partials(-rest, start, u, self._zero, p, dp, dt, right)
         problem.add_udot_product(shift, time, end, udot, p, du, right)
         self._add_partials(-1.0, time, end, udot, p, dp, d_end_time, right)
         if dh:
@@ -145,7 +145,7 @@ class ThetaStep:
         """
         theta, problem = self._theta, self._problem
         shift, end, udot = self._linearisation_point(t, h, u, u_next)
-        time = t + (h if self._endpoint else theta * h)
+        start, time = self._times(t, h)
         rest = (1.0 - theta) / theta if self._endpoint else 0.0
         slot = self._slot(time, end, udot, p, shift)
         solutions: list[PETSc.Vec] = []
@@ -161,7 +161,7 @@ class ThetaStep:
             solutions.append(solution)
         self._add_parameter_part(1.0, time, end, udot, p, solutions, mu)
         result = (
-            self._time_part(t, h, time, u, end, udot, p, rest, solutions, densities)
+            self._time_part(start, h, time, u, end, udot, p, rest, solutions, densities)
             if times
             else []
         )
@@ -172,18 +172,18 @@ class ThetaStep:
                 lam_k.scale(1.0 - 1.0 / theta)
             problem.add_udot_product(shift, time, end, udot, p, solution, lam_k, transpose=True)
         if rest:
-            left = self._left_matrix(t, u, p)
+            left = self._left_matrix(start, u, p)
             for lam_k, solution in zip(lam, solutions, strict=True):
                 left.multTranspose(solution, self._work)
                 lam_k.axpy(-rest, self._work)
-            self._add_parameter_part(rest, t, u, self._zero, p, solutions, mu)
+            self._add_parameter_part(rest, start, u, self._zero, p, solutions, mu)
         for lam_k, mu_k, densities_k in zip(lam, mu, densities, strict=True):
             for share, at, state in self._quadrature_points(t, h, u, u_next):
                 for weight, density in densities_k:
                     density.add_p(weight * share * h, at, state, p, mu_k)
             if self._endpoint:
                 for weight, density in densities_k:
-                    density.add_u(weight * (1.0 - theta) * h, t, u, p, lam_k)
+                    density.add_u(weight * (1.0 - theta) * h, start, u, p, lam_k)
         for solution in solutions:
             solution.destroy()
         return result
@@ -206,7 +206,7 @@ class ThetaStep:
         """
         theta, problem = self._theta, self._problem
         shift, end, udot = self._linearisation_point(t, h, u, u_next)
-        time = t + (h if self._endpoint else theta * h)
+        start, time = self._times(t, h)
         rest = (1.0 - theta) / theta if self._endpoint else 0.0
         share = theta * h if self._endpoint else h
         keep = 0.0 if self._endpoint else 1.0 - 1.0 / theta  # of lam in its successor
@@ -251,24 +251,24 @@ class ThetaStep:
             for each, along in zip(directions, works, strict=True):
                 each.lam_dot.axpy(shift, along.by_udot)
         if rest:
-            left = self._left_matrix(t, u, p)
+            left = self._left_matrix(start, u, p)
             for lam, solution in zip(lams, solutions, strict=True):
                 left.multTranspose(solution, work)
                 lam.axpy(-rest, work)
-            self._add_parameter_part(rest, t, u, self._zero, p, solutions, mus)
+            self._add_parameter_part(rest, start, u, self._zero, p, solutions, mus)
             for each, along in zip(directions, works, strict=True):
                 direction = (each.du, self._zero, each.dp)
-                point = (t, u, self._zero, p)
+                point = (start, u, self._zero, p)
                 problem.residual_hessian(point, nu, direction, (by_u, along.by_udot, by_p))
                 each.lam_dot.axpy(-rest, by_u)
                 each.mu_dot.axpy(-rest, by_p)
             for weight, density in densities:
                 part = weight * (1.0 - theta) * h
-                density.add_u(part, t, u, p, first.lam)
-                density.add_p(part, t, u, p, first.mu)
+                density.add_u(part, start, u, p, first.lam)
+                density.add_p(part, start, u, p, first.mu)
                 for each in directions:
                     out = (each.lam_dot, each.mu_dot)
-                    density.add_hessian(part, (t, u, p), (each.du, each.dp), out)
+                    density.add_hessian(part, (start, u, p), (each.du, each.dp), out)
 
     def _fill_end_tangent(self, direction: SecondOrder, shift: float, out: _Along) -> None:
         """Fill the derivatives of the state and of the rate at which F is linearised."""
@@ -295,14 +295,20 @@ class ThetaStep:
         self._udot.scale(1.0 / h)
         return shift, self._stage, self._udot
 
+    def _times(self, t: float, h: float) -> tuple[float, float]:
+        """Return the times of the start and of the implicit stage, as callbacks see them."""
+        stage = t + (h if self._endpoint else self._theta * h)
+        return self._problem.inside(t, t, h), self._problem.inside(stage, t, h)
+
     def _quadrature_points(
         self, t: float, h: float, u: PETSc.Vec, u_next: PETSc.Vec
     ) -> list[tuple[float, float, PETSc.Vec]]:
+        start, time = self._times(t, h)
         if self._endpoint:
-            points = [(1.0 - self._theta, t, u), (self._theta, t + h, u_next)]
+            points = [(1.0 - self._theta, start, u), (self._theta, time, u_next)]
             return [point for point in points if point[0]]
         _, stage, _ = self._linearisation_point(t, h, u, u_next)
-        return [(1.0, t + self._theta * h, stage)]
+        return [(1.0, time, stage)]
 
     def _quadrature_change(
         self,

@@ -95,12 +95,11 @@ def spots_on(points: int, jacobian: str) -> tuple[Problem, Any, Any]:
 def half_square(problem: Problem) -> Terminal:
     """Return |u|^2 / 2 at the end, with all derivatives."""
     if problem.style == "numpy":
-        n, m = problem.size, problem.n_parameters
         return Terminal(
-            lambda t, u, p: 0.5 * u @ u,
-            lambda t, u, p: u,
+            lambda _t, u, _p: 0.5 * u @ u,
+            lambda _t, u, _p: u,
             "independent",
-            lambda t, u, p, du, dp: (du, np.zeros(m)) if n else None,
+            lambda _t, _u, _p, du, dp: (du, 0 * dp),
         )
 
     def hessian(_t: float, _u: Any, _p: Any, du: Any, dp: Any, out: Any) -> Any:
@@ -108,8 +107,8 @@ def half_square(problem: Problem) -> Terminal:
         return 0 * dp
 
     return Terminal(
-        lambda t, u, p: 0.5 * u.dot(u),
-        lambda t, u, p, out: u.copy(out),
+        lambda _t, u, _p: 0.5 * u.dot(u),
+        lambda _t, u, _p, out: u.copy(out),
         "independent",
         hessian,
     )
@@ -143,7 +142,7 @@ def measure(
     directions = []
     for k in range(4):
         du = run.states[0].duplicate()
-        du.setArray(np.cos(k + np.arange(problem.size)))
+        du.getArray()[...] = np.cos(k + np.arange(problem.size))
         directions.append((du, 0.01 * np.cos(k + np.arange(problem.n_parameters))))
     sweeps: list[Callable[[], object]] = [
         lambda: adjoint(run, cost),
@@ -162,7 +161,7 @@ def measure(
 
 def main() -> None:
     """Print the table and write the numbers."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description="Cost of one Hessian product.")
     parser.add_argument("--output", type=Path, help="JSON file")
     parser.add_argument("--repeat", type=int, default=7)
     arguments = parser.parse_args()

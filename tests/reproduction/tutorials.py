@@ -12,7 +12,10 @@ import numpy.typing as npt
 
 from daeosens import (
     ODE,
+    PiecewiseConstant,
+    PiecewiseLinear,
     Problem,
+    Spline,
     Stepping,
     Terminal,
     Trajectory,
@@ -87,6 +90,7 @@ def ex23fwdadj(method: str) -> tuple[float, float]:
 MU = (1.25, 1.0e2)
 N_INTERVALS = 5
 DT = 0.02
+NODES = DT * np.arange(N_INTERVALS + 1)
 TARGET = np.array([1.5967, -1.02969])
 START = np.array([2.0, -2.0 / 3.0])
 
@@ -102,11 +106,15 @@ class TimeDependent:
 
 
 def ex20td() -> TimeDependent:
-    """Repeat PETSc's run: mu1 and mu2 constant in each step, so one short run for each of them.
+    """Repeat PETSc's run: mu1 and mu2 constant in each step, and one run for all of them.
 
-    y' = mu1 z, z' = mu2 ((1 - y^2) z - y); cost |u(0.1) - target|^2.  The adjoint of one run is the
-    terminal cost of the run before.
+    y' = mu1 z, z' = mu2 ((1 - y^2) z - y); cost |u(0.1) - target|^2.
     """
+    return _gradient(changing_in_time(PiecewiseConstant(NODES, components=2)), "cn", DT)
+
+
+def ex20td_by_pieces() -> TimeDependent:
+    """Do the same by one short run a step: the adjoint of one is the terminal cost before it."""
 
     def rhs(t: float, u: Any, p: Any) -> Any:
         return np.array([p[0] * u[1], p[1] * ((1 - u[0] ** 2) * u[1] - u[0])])
@@ -126,19 +134,15 @@ def ex20td() -> TimeDependent:
     return TimeDependent(state, by[:, 0], by[:, 1], lam)
 
 
-def continuous_in_time() -> tuple[Problem, Array]:
-    """Return the same problem with mu1(t), mu2(t) piecewise linear, and its nodal values [12].
-
-    Explicitly time-dependent, and continuous, so that one run is enough.
-    """
-    nodes = DT * np.arange(N_INTERVALS + 1)
+def changing_in_time(control: Spline) -> tuple[Problem, Array]:
+    """Return the same problem with (mu1(t), mu2(t)) in a basis, and its coefficients."""
 
     def rhs(t: float, u: Any, p: Any) -> Any:
-        hats = np.maximum(0.0, 1.0 - np.abs(t - nodes) / DT)
-        mu1, mu2 = hats @ p[: nodes.size], hats @ p[nodes.size :]
+        mu1, mu2 = control(t, p)
         return np.array([mu1 * u[1], mu2 * ((1 - u[0] ** 2) * u[1] - u[0])])
 
-    return ODE(rhs, 2, 2 * nodes.size), np.repeat(MU, nodes.size)
+    problem = ODE(rhs, 2, control.names("mu1_", "mu2_"), breakpoints=control.breakpoints)
+    return problem, np.repeat(MU, control.size // 2)
 
 
 def misfit() -> Terminal:
@@ -147,8 +151,12 @@ def misfit() -> Terminal:
 
 
 def nodal_gradient(method: str = "cn", dt: float = DT) -> TimeDependent:
-    """Return the gradient in the nodal values of mu1(t) and mu2(t)."""
-    problem, p = continuous_in_time()
+    """Return the gradient in the nodal values of piecewise linear mu1(t) and mu2(t)."""
+    return _gradient(changing_in_time(PiecewiseLinear(NODES, components=2)), method, dt)
+
+
+def _gradient(case: tuple[Problem, Array], method: str, dt: float) -> TimeDependent:
+    problem, p = case
     run = solve(problem, START, p, Stepping((0.0, N_INTERVALS * DT), method, dt=dt))
     gradient = adjoint(run, misfit())
     mu1, mu2 = np.split(gradient.p, 2)
@@ -158,7 +166,7 @@ def nodal_gradient(method: str = "cn", dt: float = DT) -> TimeDependent:
 def nodal_check(method: str) -> Array:
     """Return how far the nodal gradient is from central differences, by the largest entry [12]."""
     dt = DT / 4
-    problem, p = continuous_in_time()
+    problem, p = changing_in_time(PiecewiseLinear(NODES, components=2))
     gradient = nodal_gradient(method, dt)
     by_p = np.concatenate([gradient.mu1, gradient.mu2])
     stepping = Stepping((0.0, N_INTERVALS * DT), method, dt=dt)
