@@ -5,10 +5,20 @@ import math
 import numpy as np
 import pytest
 from closed_forms import Formula
+from distributed import averaging, make, make_ring
 from petsc4py import PETSc
 
-from daeosens import InputError, SolveError, UnsupportedError, minimize
-from daeosens.arrays import gather
+from daeosens import (
+    InitialState,
+    InputError,
+    LeastSquares,
+    Reduced,
+    SolveError,
+    Stepping,
+    UnsupportedError,
+    minimize,
+)
+from daeosens.arrays import gather, scatter
 from daeosens.gaussian import GaussianPrior, Regularized, matern, white_noise
 from daeosens.grids.structured import Grid
 from daeosens.laplace import laplace
@@ -293,3 +303,35 @@ def test_bad_arguments_are_refused(change, error, message):
     functional, _ = decaying(0.5)
     with pytest.raises(error, match=message):
         laplace(functional, vector(0.0), GaussianPrior(vector(0.0)), **change)
+
+
+# ---- with trajectories ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("hessian", ["gauss_newton", "exact"])
+def test_posterior_of_an_initial_state_agrees_with_dense_algebra(comm, hessian):
+    case = make(comm)
+    matrix = averaging(make_ring(comm, dm=True))
+    times = (0.06, 0.13)
+    data = [matrix.createVecLeft() for _ in times]
+    for row in data:
+        row.set(0.4)
+    misfit = Reduced(
+        case.problem,
+        LeastSquares(times, data, 0.05, matrix),
+        Stepping((0.0, 0.13), "cn", dt=0.02),
+        InitialState(case.u0, case.p),
+    )
+    x = misfit.start()
+    precision = tridiagonal().duplicate(copy=True)
+    # the ring of the problem and the chain of the prior have the same number of points and layout
+    assert precision.getLocalSize()[0] == x.getLocalSize()
+    prior = GaussianPrior(x, precision, 2.0)
+    found = laplace(misfit, x, prior, hessian=hessian, cutoff=1e-12)
+    chosen = misfit.gauss_newton_product if hessian == "gauss_newton" else misfit.hessian_product
+    units = [scatter(row, x.duplicate()) for row in np.eye(N)]
+    dense = np.array([gather(chosen(x, unit)) for unit in units])
+    covariance = np.linalg.inv(0.5 * (dense + dense.T) + 2.0 * A @ A)
+    np.testing.assert_allclose(gather(found.variance()), np.diag(covariance), rtol=1e-8)
+    assert found.trace() == pytest.approx(np.trace(covariance), rel=1e-8)
+    assert found.trace() < 0.9 * prior.trace()
