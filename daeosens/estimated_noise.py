@@ -106,10 +106,6 @@ class EstimatedNoise:
         """Return whether a residual is zero to rounding, so that there is no level to estimate."""
         return bool((self.levels(x) <= self._least).any())
 
-    def weighted(self, sigma: Array) -> Objective:
-        """Return the objective for given noise levels [q], priors included."""
-        return self._objective(sigma)
-
     def value(self, x: PETSc.Vec) -> float:
         """Return L(x)."""
         run = self.trajectory(x)

@@ -21,7 +21,7 @@ from daeosens import (
 )
 from daeosens.arrays import gather, scatter
 from daeosens.estimated_noise import EstimatedNoise
-from daeosens.inverse import fit
+from daeosens.inverse import fit, likelihood
 from daeosens.io.tables import read_table
 from daeosens.noise import LogNormal, Normal, measurements
 from daeosens.objective import LeastSquares
@@ -259,6 +259,48 @@ def test_derivatives_of_the_likelihood_are_exact(each, level_prior):
             gather(functional.hessian_product(x, direction)), hessian[:, j], rtol=1e-10
         )
     assert functional.count.forward > 0
+
+
+@pytest.mark.parametrize(
+    "watch",
+    [
+        {"observe": [0]},
+        {"observe": lambda t, u, p: 2.0 * u},
+        {
+            "observe": lambda t, u, p: 2.0 * u,
+            "observe_u": lambda t, u, p: np.array([[2.0]]),
+            "observe_p": lambda t, u, p: np.zeros((1, 2)),
+        },
+    ],
+)
+def test_observations_are_taken_into_the_scale_of_the_noise(watch):
+    factor = 2.0 if callable(watch["observe"]) else 1.0
+    found = fit(
+        decay(),
+        factor * DATA,
+        decay_control(),
+        DECAY_STEPPING,
+        times=TIMES,
+        noise=LogNormal(SIGMA),
+        **TIGHT,
+        **watch,
+    )
+    np.testing.assert_allclose(found.covariance.scaled, SIGMA**2 * INVERSE, rtol=1e-6)
+    bands = found.prediction([1.0])
+    assert bands.value[0, 0] == pytest.approx(factor * math.exp(BEST[1] - BEST[0]))
+
+
+def test_the_likelihood_stands_alone():
+    functional = likelihood(
+        decay(), DATA, decay_control(), DECAY_STEPPING, times=TIMES, noise=LogNormal()
+    )
+    assert min(taylor(functional)) > 1.9
+    assert isinstance(functional, EstimatedNoise)
+    known = likelihood(decay(), DATA, decay_control(), DECAY_STEPPING, times=TIMES, noise=Normal(1))
+    assert not isinstance(known, EstimatedNoise)
+    assert isinstance(
+        likelihood(decay(), DATA, decay_control(), DECAY_STEPPING, times=TIMES), EstimatedNoise
+    )
 
 
 # ---- what cannot be told -------------------------------------------------------------------------
