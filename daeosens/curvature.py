@@ -76,6 +76,5 @@ def on_bound(functional: Functional, x: PETSc.Vec) -> tuple[str, ...]:
         return ()
     names, _ = labels(functional, x.getSize())
     point, lower, upper = gather(x), gather(bounds[0]), gather(bounds[1])
-    near = 1e-9 * np.maximum(1.0, np.abs(point))
-    touching = (point - lower <= near) | (upper - point <= near)
+    touching = (point <= lower + 1e-9 * np.abs(lower)) | (point >= upper - 1e-9 * np.abs(upper))
     return tuple(name for name, touches in zip(names, touching, strict=True) if touches)

@@ -119,11 +119,13 @@ def identifiability(
     matrix = symmetric(finite_array(hessian, "the Hessian", (size, size)))
     diagonal = np.diag(matrix)
     sizes = np.sqrt(np.abs(diagonal))
-    sizes[sizes == 0.0] = 1.0
+    kinds: tuple[Scale, ...] = ("linear",) * size if scales is None else tuple(scales)
+    logs = np.array([kind == "log" for kind in kinds], dtype=bool)
+    # a logarithm known to a million is rounding, not knowledge
+    sizes[(diagonal == 0.0) | (logs & (np.abs(diagonal) <= 1e-12))] = 1.0
     eigenvalues, weights = np.linalg.eigh(matrix / np.outer(sizes, sizes))
     directions = weights / sizes[:, None]
     directions /= np.maximum(np.linalg.norm(directions, axis=0), 1e-300)
-    kinds: tuple[Scale, ...] = ("linear",) * size if scales is None else tuple(scales)
     return Identifiability(tuple(names), kinds, eigenvalues, weights, directions, tolerance)
 
 

@@ -136,7 +136,7 @@ def laplace(
 ) -> Posterior:
     """Return the Laplace posterior at an estimate.  Collective.
 
-    Takes 2 (r + oversampling) Hessian products and as many solves with the prior (double pass).
+    Takes 2 (r + oversampling) Hessian products and half as many prior solves (double pass).
 
     Parameters
     ----------

@@ -146,6 +146,11 @@ def test_a_parameter_on_its_bound_is_held_there(side, rng):
     assert "on its bound, held there" in repr(found)
 
 
+def test_a_small_parameter_is_not_on_a_bound_of_zero():
+    functional = quadratic([[1e24]], [1e-11], bounds=(0.0, 1.0))
+    assert not covariance(functional, functional.start()).on_bound
+
+
 def test_all_parameters_on_bounds_leave_nothing():
     functional = quadratic([[1.0]], [0.0], bounds=(0.0, 1.0))
     found = covariance(functional, functional.start())
@@ -177,6 +182,12 @@ def test_a_parameter_without_influence_is_named_alone():
     matrix = np.diag([2.0, 0.0, 1.0])
     with pytest.raises(UnsupportedError, match=r"do not determine loss: .* along loss\n"):
         covariance_from_hessian(matrix, np.zeros(3), NAMES)
+
+
+def test_a_logarithm_known_to_rounding_is_not_known():
+    matrix = np.diag([2.0, 1e-20, -1e-20])
+    with pytest.raises(UnsupportedError, match=r"do not determine (loss, share|share, loss)"):
+        covariance_from_hessian(matrix, np.zeros(3), NAMES, ["linear", "log", "log"])
 
 
 def test_two_flat_combinations_are_both_named():
