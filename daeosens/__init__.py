@@ -38,6 +38,7 @@ from daeosens.prediction import Prediction, predict
 from daeosens.problem import AUTONOMOUS, COLORING, Problem
 from daeosens.profiles import Profile, Profiles, profile
 from daeosens.reduced import Reduced
+from daeosens.scipy_bridge import scipy_functions
 from daeosens.second_order import (
     HessianProduct,
     gauss_newton_product,
@@ -110,9 +111,13 @@ __all__ = [
     "likelihood",
     "matern",
     "minimize",
+<<<<<<< HEAD
     "multistart",
     "predict",
     "profile",
+=======
+    "scipy_functions",
+>>>>>>> main
     "sensitivities",
     "solve",
     "starting_points",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from petsc4py import PETSc
+
+from daeosens.arrays import Array
 
 
 class Functional(Protocol):
@@ -60,4 +62,61 @@ class Functional(Protocol):
 
     def value_and_gradient(self, x: PETSc.Vec) -> tuple[float, PETSc.Vec]:
         """Return J(x) and dJ/dx [n] from one forward and one adjoint sweep."""
+        ...
+
+
+@runtime_checkable
+class HasHessian(Protocol):
+    """Optional ability: products with the exact Hessian, for Newton methods."""
+
+    def hessian_product(self, x: PETSc.Vec, dx: PETSc.Vec) -> PETSc.Vec:
+        """Return H(x) dx [n] in a new vector.  Collective."""
+        ...
+
+
+@runtime_checkable
+class HasDenseHessian(Protocol):
+    """Optional ability: the exact Hessian whole, cheaper than by n products."""
+
+    def hessian(self, x: PETSc.Vec) -> Array:
+        """Return H(x) [n, n] on every rank.  Collective."""
+        ...
+
+
+@runtime_checkable
+class HasGaussNewton(Protocol):
+    """Optional ability: products with the Gauss-Newton matrix, for ``hessian="gauss_newton"``."""
+
+    def gauss_newton_product(self, x: PETSc.Vec, dx: PETSc.Vec) -> PETSc.Vec:
+        """Return R^T R dx [n], R the derivative of the residual, in a new vector.  Collective."""
+        ...
+
+
+@runtime_checkable
+class HasResidual(Protocol):
+    """Optional ability: J = |r(x)|^2 / 2, for "pounders"."""
+
+    def residual(self, x: PETSc.Vec) -> PETSc.Vec:
+        """Return r(x) [q] in a new vector; SolveError as for ``value``.  Collective."""
+        ...
+
+
+@runtime_checkable
+class HasResidualJacobian(HasResidual, Protocol):
+    """Optional ability: dr/dx as well, for "brgn".
+
+    An attribute ``residual_sweep`` ("tangent" or "adjoint") says which sweep gives it.
+    """
+
+    def residual_jacobian(self, x: PETSc.Vec) -> PETSc.Mat:
+        """Return dr/dx [q, n], a dense matrix.  Collective."""
+        ...
+
+
+@runtime_checkable
+class HasTypical(Protocol):
+    """Optional ability: sizes below which x and J no longer matter, for scaled tolerances."""
+
+    def typical(self) -> tuple[PETSc.Vec, float]:
+        """Return typical sizes of x [n], positive, and of J (0: that of the first J)."""
         ...

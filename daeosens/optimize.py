@@ -2,138 +2,33 @@
 
 from __future__ import annotations
 
-import math
+import os
 import sys
 import time
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, TypeAlias, cast
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 
-import numpy as np
 import numpy.typing as npt
-from mpi4py import MPI
 from petsc4py import PETSc
 
-from daeosens.arrays import Array, guarded, read, scatter
-from daeosens.descent import HEADING, Bounds, Descent, Iterate, Progress
-from daeosens.errors import InputError, OptionError, nearest, together
+from daeosens.arguments import argument_complaints, newton_complaints, scales_of
+from daeosens.arrays import guarded
+from daeosens.descent import Descent
+from daeosens.errors import together
 from daeosens.functional import Functional
+from daeosens.iterate import HEADING, Iterate, Progress, Result, history_of
+from daeosens.newton import Preconditioner, checked_preconditioner
+from daeosens.optimizers import METHODS, REASONS, UNBOUNDED, bounds_complaints, check_abilities
 from daeosens.options import Options, scoped_options, validate_names
+from daeosens.restart import Keeper, identity_of, load, options_for, resume
+from daeosens.starting import Bound, limits_of, point_complaints, start_of
+from daeosens.stopping import Stopping
+from daeosens.tao_run import Kind, chosen_method, prepare, run_tao
 
-Bound: TypeAlias = "PETSc.Vec | npt.ArrayLike | None"
-"""One side of the bounds: a vector like x, all n numbers, one number for all, or None."""
-
-METHODS: Mapping[str, str] = {
-    "lmvm": "limited-memory BFGS",
-    "blmvm": "limited-memory BFGS with bounds",
-    "bqnls": "quasi-Newton active set with bounds",
-    "bncg": "nonlinear conjugate gradients with bounds",
-}
-UNBOUNDED = ("lmvm",)
-"""PETSc 3.26: TAO types that ignore bounds, with no more than an -info message."""
+__all__ = ["HEADING", "METHODS", "REASONS", "UNBOUNDED", "Bound", "Iterate", "Result", "minimize"]
 
 _Reason = PETSc.TAO.ConvergedReason
-REASONS: Mapping[int, tuple[str, str]] = {
-    _Reason.CONVERGED_GATOL: ("CONVERGED_GATOL", "gradient norm within gradient_tolerance"),
-    _Reason.CONVERGED_GRTOL: ("CONVERGED_GRTOL", "gradient norm within tao_grtol times the value"),
-    _Reason.CONVERGED_GTTOL: (
-        "CONVERGED_GTTOL",
-        "gradient norm within relative_gradient_tolerance times the first one",
-    ),
-    _Reason.CONVERGED_STEPTOL: ("CONVERGED_STEPTOL", "step shorter than tao_steptol"),
-    _Reason.CONVERGED_MINF: ("CONVERGED_MINF", "value below tao_fmin"),
-    _Reason.CONVERGED_USER: ("CONVERGED_USER", "value changed by less than value_tolerance"),
-    _Reason.DIVERGED_MAXITS: ("DIVERGED_MAXITS", "max_iterations reached"),
-    _Reason.DIVERGED_NAN: ("DIVERGED_NAN", "not a number"),
-    _Reason.DIVERGED_MAXFCN: ("DIVERGED_MAXFCN", "more than tao_max_funcs evaluations"),
-    _Reason.DIVERGED_LS_FAILURE: (
-        "DIVERGED_LS_FAILURE",
-        "the line search found no lower value (rounding reached, or a wrong gradient)",
-    ),
-    _Reason.DIVERGED_TR_REDUCTION: ("DIVERGED_TR_REDUCTION", "the trust region shrank to nothing"),
-    _Reason.DIVERGED_USER: ("DIVERGED_USER", "stopped by the user"),
-}
-
-
-@dataclass(frozen=True, eq=False)
-class History:
-    """The accepted iterates, start included.
-
-    Parameters
-    ----------
-    value, gradient_norm, step : ndarray [N+1]
-        As in ``Iterate``.
-    evaluations, failed_solves : ndarray of int [N+1]
-        Spent to reach each iterate from the one before; a last, vain search is not in it.
-    """
-
-    value: Array
-    gradient_norm: Array
-    step: Array
-    evaluations: npt.NDArray[np.int64]
-    failed_solves: npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Result:
-    """What ``minimize`` found; prints itself.
-
-    Parameters
-    ----------
-    x : Vec [n]
-        The last accepted iterate; belongs to the caller.
-    value, gradient_norm : float
-        There, as in ``Iterate``.
-    method : str
-        TAO type.
-    reason : str
-        TAO's name for why it stopped.
-    message : str
-        The same in words.
-    iterations, evaluations, failed_solves, restarts : int
-        Totals.  Failed solves are among the evaluations; restarts follow line searches they
-        defeated.
-    seconds : float
-        Wall time.
-    history : History
-        One entry per accepted iterate.
-    """
-
-    x: PETSc.Vec
-    value: float
-    gradient_norm: float
-    method: str
-    reason: str
-    message: str
-    iterations: int
-    evaluations: int
-    failed_solves: int
-    restarts: int
-    seconds: float
-    history: History
-
-    @property
-    def converged(self) -> bool:
-        """Whether a tolerance was met."""
-        return self.reason.startswith("CONVERGED")
-
-    def __repr__(self) -> str:
-        """Return the summary, one fact a line."""
-        first = self.history
-        failed = f", {self.failed_solves} of them failed solves" if self.failed_solves else ""
-        failed += f", restarts: {self.restarts}" if self.restarts else ""
-        outcome = "converged" if self.converged else "NOT converged"
-        iterations = f"{self.iterations} iteration{'s' if self.iterations != 1 else ''}"
-        return "\n".join(
-            [
-                f"minimize: {outcome} after {iterations}, {self.seconds:.3g} s",
-                f"  reason         {self.message} ({self.reason})",
-                f"  method         {self.method}: {METHODS[self.method]}",
-                f"  value          {first.value[0]:.6e} -> {self.value:.6e}",
-                f"  gradient norm  {first.gradient_norm[0]:.3e} -> {self.gradient_norm:.3e}",
-                f"  evaluations    {self.evaluations}{failed}",
-            ]
-        )
 
 
 def minimize(
@@ -145,7 +40,13 @@ def minimize(
     gradient_tolerance: float = 1e-8,
     relative_gradient_tolerance: float = 0.0,
     value_tolerance: float = 0.0,
+    scaled_gradient_tolerance: float = 0.0,
+    predicted_decrease_tolerance: float = 0.0,
+    typical: tuple[PETSc.Vec | npt.ArrayLike, float] | None = None,
+    hessian: Kind = "exact",
+    preconditioner: Preconditioner = "auto",
     max_iterations: int = 1000,
+    restart: str | os.PathLike[str] | None = None,
     options: Options | None = None,
     progress: bool | Progress | None = None,
 ) -> Result:
@@ -163,7 +64,10 @@ def minimize(
     x0 : Vec or array_like [n], optional
         Where to begin; not changed.  Default ``functional.start()``.
     method : str
-        "lmvm"; with bounds "blmvm" (large n), "bqnls" or "bncg" (least memory).
+        With the gradient only: "lmvm"; with bounds "blmvm" (large n), "bqnls" or "bncg" (least
+        memory).  With products with the Hessian: "nls" (line search), "ntr" (trust region); with
+        or without bounds "bnls", "bntr", "bntl" (both).  Least squares, with or without bounds:
+        "brgn" (Gauss-Newton), "pounders" (no derivatives, few variables of similar size).
     bounds : (lower, upper), optional
         Each a Vec or array [n], one number, or None.  Default ``functional.bounds()``.
     gradient_tolerance : float
@@ -172,8 +76,26 @@ def minimize(
         Stop at this fraction of the first gradient norm (tao_gttol); 0 is off.
     value_tolerance : float
         Stop when J changes by less than this fraction of itself in an iteration; 0 is off.
+    scaled_gradient_tolerance : float
+        Stop at a relative gradient max_i |g_i| max(|x_i|, t_i) / max(|J|, t_J) <= this, within the
+        bounds (see ``Stopping``): no change of units of x or J matters; 0 is off.
+    predicted_decrease_tolerance : float
+        Newton methods: stop after a full step for which the model promised less than this fraction
+        of max(|J|, t_J); 0 is off.
+    typical : (Vec or array_like [n], float), optional
+        t and t_J, sizes below which x and J no longer matter.  Default ``functional.typical()`` if
+        it has that; else |start| and, also where t_J is 0, |J(start)|.
+    hessian : {"exact", "gauss_newton"}
+        Newton methods: ``functional.hessian_product`` or ``functional.gauss_newton_product``.
+    preconditioner : {"auto", "dense", "lmvm", "none"}, Mat or callable
+        Newton methods: what approximates the inverse Hessian.  "dense" computes it whole, "auto"
+        does so for up to 10 variables and is "none" for more.  A Mat [n, n] by its product, or a
+        callable (x, r) -> Vec [n]; symmetric, positive definite, linear in r.
     max_iterations : int
         Stop after so many (tao_max_it).
+    restart : path, optional
+        An HDF5 file.  Each accepted iterate is saved there, and a later call continues from it; x0
+        is then of no account.  ``Result.notes`` says whether exactly so, or what TAO starts anew.
     options : mapping, optional
         PETSc options without the dash: ``{"tao_ls_max_funcs": 50}``.  The command line wins.
     progress : bool or callable, optional
@@ -188,186 +110,95 @@ def minimize(
     Raises
     ------
     InputError
-        Unknown method, bounds a method would ignore, a start outside the bounds, NaN, wrong sizes.
+        Unknown method, bounds a method would ignore, a start outside the bounds, NaN, wrong sizes,
+        a restart file of another problem.
+    UnsupportedError
+        The method needs what the functional lacks.
     OptionError
         An option that nothing reads, or a value that TAO refuses.
     SolveError
         J does not exist at the start, or the chosen line search cannot come back from a failure.
+
+    Examples
+    --------
+    >>> from daeosens import ODE, LeastSquares, Parameter, Parameters, Reduced, Stepping
+    >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
+    >>> misfit = LeastSquares([1.0, 2.0], [0.6, 0.36])
+    >>> control = Parameters({"rate": Parameter(0.3)}, initial_state=[1.0])
+    >>> found = minimize(Reduced(decay, misfit, Stepping((0.0, 2.0), "rk4", dt=0.1), control))
+    >>> print(f"{found.converged}, rate {found.x[0]:.3f}")
+    True, rate 0.511
     """
     begin = time.perf_counter()
     tolerances = {
         "gradient_tolerance": gradient_tolerance,
         "relative_gradient_tolerance": relative_gradient_tolerance,
         "value_tolerance": value_tolerance,
+        "scaled_gradient_tolerance": scaled_gradient_tolerance,
+        "predicted_decrease_tolerance": predicted_decrease_tolerance,
     }
-    complaints = _argument_complaints(method, tolerances, max_iterations, progress)
+    complaints = argument_complaints(method, tolerances, max_iterations, progress)
+    complaints += newton_complaints(method, hessian, preconditioner, predicted_decrease_tolerance)
     chosen: Options = {} if options is None else options
     validate_names(chosen, "minimize options")
-    x = _start(functional, x0)
-    limits = _limits(functional.bounds() if bounds is None else bounds, x)
-    complaints += _point_complaints(x, limits, "start()" if x0 is None else "x0")
+    x = start_of(functional, x0)
+    limits = limits_of(functional.bounds() if bounds is None else bounds, x)
+    complaints += point_complaints(x, limits, "start()" if x0 is None else "x0")
     if limits is not None and method in METHODS:
-        complaints += _bounds_complaints(method)
+        complaints += bounds_complaints(method)
     if complaints:
         raise together(complaints, heading="minimize")
-
-    report = _reporter(progress, functional.comm)
-    copy: PETSc.Vec = x.copy()
-    descent = Descent(functional, limits, value_tolerance, int(max_iterations), copy, report)
-    tao = PETSc.TAO().create(functional.comm)
-    try:
-        tao.setType(method)
-        tao.setTolerances(gradient_tolerance, 0.0, relative_gradient_tolerance)
-        # TAO 3.26 gives up after 4000 evaluations with some types, without being asked to
-        tao.setMaximumFunctionEvaluations(PETSc.UNLIMITED)
-        tao.setSolution(x)
-        if limits is not None:
-            tao.setVariableBounds(limits)
-        views = {name: value for name, value in chosen.items() if "view" in name}
-        others = {name: value for name, value in chosen.items() if "view" not in name}
-        with scoped_options(code=views), scoped_options(code=others) as scope:
-            method = _read_options(tao, limits)
-            descent.attach(tao)
-            tao.setUp()
-            scope.check_used()
-            reason = descent.run(tao, x, scope)
-        return _result(descent, method, reason, time.perf_counter() - begin)
-    except BaseException:
-        copy.destroy()
-        raise
-    finally:
-        tao.destroy()
-        x.destroy()
-
-
-def _argument_complaints(
-    method: object, tolerances: Mapping[str, object], max_iterations: object, progress: object
-) -> list[str]:
-    complaints: list[str] = []
-    if method not in METHODS:
-        near = nearest(str(method), METHODS)
-        complaints.append(
-            f"unknown method {method!r}; expected: {_listed(METHODS)}"
-            + (f"; try: {near}" if near else "")
-        )
-    for name, value in tolerances.items():
-        if (
-            isinstance(value, bool)
-            or not isinstance(value, (int, float, np.number))
-            or not (math.isfinite(value) and value >= 0.0)
-        ):
-            complaints.append(f"{name} = {value!r}; expected: a finite number >= 0")
-    if (
-        isinstance(max_iterations, bool)
-        or not isinstance(max_iterations, (int, np.integer))
-        or max_iterations < 0
-    ):
-        complaints.append(f"max_iterations = {max_iterations!r}; expected: an integer >= 0")
-    if not (progress is None or isinstance(progress, bool) or callable(progress)):
-        complaints.append(f"progress = {progress!r}; expected: None, True or a callable")
-    return complaints
-
-
-def _bounds_complaints(method: str) -> list[str]:
-    if method not in UNBOUNDED:
-        return []
-    able = _listed(name for name in METHODS if name not in UNBOUNDED)
-    return [f'method "{method}" ignores bounds, and there are bounds; try: {able}']
-
-
-def _listed(words: Iterable[str]) -> str:
-    return ", ".join(f'"{word}"' for word in words)
-
-
-def _start(functional: Functional, x0: PETSc.Vec | npt.ArrayLike | None) -> PETSc.Vec:
-    """Return a new vector with the start."""
-    start = functional.start()
-    if x0 is None:
-        return start
-    vec = _vector(x0, start, "x0")
-    return vec.copy() if vec is x0 else vec
-
-
-def _limits(bounds: object, x: PETSc.Vec) -> Bounds | None:
-    """Return lower and upper bounds as vectors like ``x``, or None where no entry is finite."""
-    if bounds is None:
-        return None
-    if not (isinstance(bounds, tuple) and len(cast("tuple[Any, ...]", bounds)) == 2):
-        raise InputError(f"bounds = {bounds!r}", expected="(lower, upper), None for no bound")
-    below, above = cast("tuple[Bound, Bound]", bounds)
-    lower = _vector(-np.inf if below is None else below, x, "the lower bound")
-    upper = _vector(np.inf if above is None else above, x, "the upper bound")
-    infinite = np.all(read(lower) == -np.inf) and np.all(read(upper) == np.inf)
-    return None if x.comm.tompi4py().allreduce(bool(infinite), op=MPI.LAND) else (lower, upper)
-
-
-def _vector(given: PETSc.Vec | npt.ArrayLike, like: PETSc.Vec, name: str) -> PETSc.Vec:
-    """Return ``given`` if it is a vector laid out like another, or a new one with its numbers."""
-    if isinstance(given, PETSc.Vec):
-        _check_layout(given, like, name)
-        return given
-    size = like.getSize()
-    try:
-        array = np.asarray(given, dtype=float)
-    except (TypeError, ValueError) as error:
-        raise InputError(
-            f"{name} is not an array of real numbers ({error})", expected="real numbers"
-        ) from error
-    if array.shape not in ((), (size,)):
-        raise InputError(f"{name} has shape {array.shape}", expected=f"shape ({size},)")
-    return scatter(np.broadcast_to(array, (size,)), like.duplicate())
-
-
-def _check_layout(given: PETSc.Vec, like: PETSc.Vec, name: str) -> None:
-    """Refuse, on every rank, a vector with another layout on any of them."""
-    pairs = like.comm.tompi4py().allgather(
-        tuple((vec.comm.size, vec.getSize(), vec.getLocalSize()) for vec in (given, like))
+    inverse = checked_preconditioner(preconditioner, x)
+    stopping = scales_of(Stopping(), functional, typical, x, needed=scaled_gradient_tolerance > 0.0)
+    stopping = replace(
+        stopping,
+        gradient=gradient_tolerance,
+        by_first=relative_gradient_tolerance,
+        value=value_tolerance,
+        scaled_gradient=scaled_gradient_tolerance,
+        predicted_decrease=predicted_decrease_tolerance,
+        max_iterations=int(max_iterations),
     )
-    for mine, theirs in pairs:
-        if mine[0] != theirs[0]:
-            raise InputError(f"{name} lives on {mine[0]} ranks", expected=f"{theirs[0]} ranks")
-        if mine[1] != theirs[1]:
-            raise InputError(f"{name} has size {mine[1]}", expected=f"size {theirs[1]}")
-    if any(mine != theirs for mine, theirs in pairs):
-        raise InputError(
-            f"{name} is distributed as {[mine[2] for mine, _ in pairs]} over the ranks",
-            expected=str([theirs[2] for _, theirs in pairs]),
-            remedy="fill a vector made by functional.start()",
-        )
+    views = {name: value for name, value in chosen.items() if "view" in name}
+    others = {name: value for name, value in chosen.items() if "view" not in name}
+    with scoped_options(code=views), scoped_options(code=others) as scope:
+        method = chosen_method(method, limits)
+        check_abilities(functional, method, hessian, bounded=limits is not None)
+        report = _reporter(progress, functional.comm)
+        descent = Descent(functional, method, method, limits, stopping, x.copy(), report)
+        try:
+            defaults = dict(prepare(descent, x))
+            if restart is not None:
+                kind = inverse if isinstance(inverse, str) else "user"
+                words = {"hessian": hessian, "preconditioner": kind}
+                defaults.update(_continue(descent, x, Path(restart), words, progress is True))
+            with scoped_options(defaults=defaults):
+                reason = run_tao(descent, x, scope, inverse, hessian)
+        except BaseException:
+            descent.x.destroy()
+            raise
+        finally:
+            x.destroy()
+    return _result(descent, reason, time.perf_counter() - begin)
 
 
-def _point_complaints(x: PETSc.Vec, limits: Bounds | None, name: str) -> list[str]:
-    """Say what is wrong with a start and its bounds, naming the first bad entry of each kind."""
-    complaints: list[str] = []
-    point = read(x)
-    bad = _first(x, ~np.isfinite(point), point)
-    if bad is not None:
-        complaints.append(f"{name} is {bad[1]} at index {bad[0]}; expected: finite numbers")
-    if limits is None:
-        return complaints
-    lower, upper = read(limits[0]), read(limits[1])
-    bad = _first(x, ~(lower <= upper), lower, upper)
-    if bad is not None:
-        complaints.append(
-            f"bounds [{bad[1]:g}, {bad[2]:g}] at index {bad[0]}; expected: lower <= upper"
-        )
-    bad = _first(x, (point < lower) | (point > upper), point, lower, upper)
-    if bad is not None:
-        index, value, low, high = bad
-        complaints.append(
-            f"{name} = {value:.9g} at index {index} lies outside its bounds [{low:g}, {high:g}]"
-        )
-    return complaints
-
-
-def _first(x: PETSc.Vec, bad: npt.NDArray[np.bool_], *values: Array) -> tuple[Any, ...] | None:
-    """Return, on every rank, the first bad global index and the values there."""
-    mine: tuple[Any, ...] | None = None
-    if bad.any():
-        index = int(np.argmax(bad))
-        mine = (x.getOwnershipRange()[0] + index, *(float(value[index]) for value in values))
-    found = [each for each in x.comm.tompi4py().allgather(mine) if each is not None]
-    return min(found) if found else None
+def _continue(
+    descent: Descent, x: PETSc.Vec, path: Path, words: Mapping[str, str], tell: bool
+) -> Options:
+    """Save a descent's iterates to a file, from where that is, and return options for TAO."""
+    identity = identity_of(descent.method, x, descent.limits, words)
+    saved = load(path, identity, x.comm)
+    keeper = Keeper(path, identity, learns=words["preconditioner"] == "lmvm")
+    descent.save = keeper.save
+    if saved is None:
+        return {}
+    keeper.active = saved.active
+    note = resume(descent, saved, x, path)
+    descent.notes.append(note)
+    if tell and x.comm.rank == 0:
+        sys.stdout.write(f"{note}\n{HEADING}\n")
+        sys.stdout.flush()
+    return options_for(saved, descent)
 
 
 def _reporter(progress: bool | Progress | None, comm: PETSc.Comm) -> Progress | None:
@@ -384,41 +215,17 @@ def _reporter(progress: bool | Progress | None, comm: PETSc.Comm) -> Progress | 
     return write
 
 
-def _read_options(tao: PETSc.TAO, limits: Bounds | None) -> str:
-    """Let TAO read its options, and return the TAO type that they leave if it is one of ours."""
-    try:
-        tao.setFromOptions()
-    except PETSc.Error as error:
-        cause = str(error).splitlines()[-1].partition("] ")[2]
-        raise OptionError(f"TAO refuses an option: {cause}") from error
-    method = tao.getType()
-    complaints = _argument_complaints(method, {}, 0, None)
-    if not complaints and limits is not None:
-        complaints = _bounds_complaints(method)
-    if complaints:
-        raise together(complaints, heading="option tao_type")
-    return method
-
-
-def _result(descent: Descent, method: str, reason: int, seconds: float) -> Result:
+def _result(descent: Descent, reason: int, seconds: float) -> Result:
     """Sum up."""
-    iterates = descent.iterates
-    last = iterates[-1]
-    name, message = REASONS[reason]
+    last = descent.iterates[-1]
+    name, message = descent.why or REASONS[reason]
     if reason == _Reason.DIVERGED_LS_FAILURE and descent.failed_in_search:
         message = "the line search found no lower value before solves failed"
-    history = History(
-        np.array([each.value for each in iterates]),
-        np.array([each.gradient_norm for each in iterates]),
-        np.array([each.step for each in iterates]),
-        np.diff([each.evaluations for each in iterates], prepend=0),
-        np.diff([each.failed_solves for each in iterates], prepend=0),
-    )
     return Result(
         x=descent.x,
         value=last.value,
         gradient_norm=last.gradient_norm,
-        method=method,
+        method=descent.method,
         reason=name,
         message=message,
         iterations=last.iteration,
@@ -426,5 +233,7 @@ def _result(descent: Descent, method: str, reason: int, seconds: float) -> Resul
         failed_solves=descent.failed_solves,
         restarts=descent.restarts,
         seconds=seconds,
-        history=history,
+        history=history_of(descent.iterates),
+        hessian_products=0 if descent.hessian is None else descent.hessian.count,
+        notes=tuple(descent.notes),
     )
