@@ -111,13 +111,10 @@ __all__ = [
     "likelihood",
     "matern",
     "minimize",
-<<<<<<< HEAD
     "multistart",
     "predict",
     "profile",
-=======
     "scipy_functions",
->>>>>>> main
     "sensitivities",
     "solve",
     "starting_points",
