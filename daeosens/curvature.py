@@ -76,5 +76,7 @@ def on_bound(functional: Functional, x: PETSc.Vec) -> tuple[str, ...]:
         return ()
     names, _ = labels(functional, x.getSize())
     point, lower, upper = gather(x), gather(bounds[0]), gather(bounds[1])
-    touching = (point <= lower + 1e-9 * np.abs(lower)) | (point >= upper - 1e-9 * np.abs(upper))
+    # infinite bounds are never near
+    near = [1e-9 * np.where(np.isfinite(side), np.abs(side), 0.0) for side in (lower, upper)]
+    touching = (point <= lower + near[0]) | (point >= upper - near[1])
     return tuple(name for name, touches in zip(names, touching, strict=True) if touches)

@@ -30,6 +30,7 @@ from daeosens.noise import (
 )
 from daeosens.objective import LeastSquares, Objective, Prior, Sum
 from daeosens.optimize import minimize
+from daeosens.optimizers import NEWTON
 from daeosens.options import Options
 from daeosens.parameters import Parameters
 from daeosens.problem import Problem
@@ -88,9 +89,9 @@ def fit(
     priors : sequence of Prior
         Of the parameters.
     hessian : "exact" or "gauss_newton"
-        For the covariance; the latter needs no second derivatives.
+        For the covariance, and Newton methods; the latter needs no second derivatives.
     method : str, optional
-        TAO type; "lmvm", or with bounds "bqnls".
+        As for ``minimize``; "lmvm", or with bounds "bqnls".
     gradient_tolerance, max_iterations, options
         As for ``minimize``; the negative log-likelihood has a natural scale, so that 1e-6 is far
         below any standard error in well-scaled parameters.
@@ -139,6 +140,8 @@ def fit(
     if hessian == "exact":
         functional.check_second_order()
     chosen = method or ("lmvm" if functional.bounds() is None else "bqnls")
+    # other methods refuse to be told of a Hessian that they do not use
+    newton: HessianKind = hessian if chosen in NEWTON else "exact"
     attempts, x0 = None, None
     if starts != 1:
         points = starting_points(
@@ -154,6 +157,7 @@ def fit(
             comm=problem.comm.tompi4py() if comm is None else comm,
             folder=folder,
             method=chosen,
+            hessian=newton,
             gradient_tolerance=gradient_tolerance,
             max_iterations=max_iterations,
             options=options,
@@ -163,6 +167,7 @@ def fit(
         functional,
         x0,
         method=chosen,
+        hessian=newton,
         gradient_tolerance=gradient_tolerance,
         max_iterations=max_iterations,
         options=options,

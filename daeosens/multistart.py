@@ -19,6 +19,7 @@ from scipy.special import ndtr, ndtri
 from scipy.stats import qmc
 
 from daeosens.arrays import Array, finite_array, gather, scatter
+from daeosens.curvature import HessianKind
 from daeosens.errors import DaeosensError, InputError, SolveError, together
 from daeosens.functional import Functional
 from daeosens.io.agreement import on_every_rank, on_first_rank
@@ -206,6 +207,7 @@ def multistart(
     ranks_per_start: int = 1,
     folder: str | Path | None = None,
     method: str = "lmvm",
+    hessian: HessianKind = "exact",
     gradient_tolerance: float = 1e-8,
     relative_gradient_tolerance: float = 0.0,
     value_tolerance: float = 0.0,
@@ -229,7 +231,7 @@ def multistart(
         Size of a group; divides the number of ranks.
     folder : str or Path, optional
         Each finished start is written there at once; a rerun takes it from there.
-    method, gradient_tolerance, relative_gradient_tolerance, value_tolerance
+    method, hessian, gradient_tolerance, relative_gradient_tolerance, value_tolerance
         As for ``minimize``.
     max_iterations, options
         Likewise.
@@ -255,6 +257,7 @@ def multistart(
         )
     settings = {
         "method": method,
+        "hessian": hessian,
         "gradient_tolerance": gradient_tolerance,
         "relative_gradient_tolerance": relative_gradient_tolerance,
         "value_tolerance": value_tolerance,
@@ -277,6 +280,7 @@ def multistart(
                 functional,
                 points[index],
                 method=method,
+                hessian=hessian,
                 gradient_tolerance=gradient_tolerance,
                 relative_gradient_tolerance=relative_gradient_tolerance,
                 value_tolerance=value_tolerance,
@@ -305,6 +309,7 @@ def _attempt(
     start: Array,
     *,
     method: str,
+    hessian: HessianKind,
     gradient_tolerance: float,
     relative_gradient_tolerance: float,
     value_tolerance: float,
@@ -321,6 +326,7 @@ def _attempt(
             functional,
             x0,
             method=method,
+            hessian=hessian,
             gradient_tolerance=gradient_tolerance,
             relative_gradient_tolerance=relative_gradient_tolerance,
             value_tolerance=value_tolerance,

@@ -75,6 +75,14 @@ def test_an_estimated_noise_level_gives_the_textbook_regression(hessian):
     assert found.objective == pytest.approx(N * math.log(math.sqrt(SQUARES[0] / N)) + N / 2)
 
 
+@pytest.mark.parametrize("hessian", ["exact", "gauss_newton"])
+@pytest.mark.parametrize("noise", [LogNormal(), LogNormal(SIGMA)])
+def test_newton_methods_find_the_same(noise, hessian):
+    found = fitted(noise, method="bnls", hessian=hessian, starts=1)
+    np.testing.assert_allclose(found.covariance.x, BEST, atol=1e-8)
+    assert found.result.iterations <= 7
+
+
 def test_prediction_bands_are_the_textbook_ones():
     found = fitted()
     times = np.array([0.0, 1.0, 4.0])  # beyond the data too
