@@ -24,12 +24,21 @@ from daeosens.errors import (
     SolveError,
     UnsupportedError,
 )
+from daeosens.fitted import Fit
 from daeosens.forward import solve
+from daeosens.gaussian import GaussianPrior, Regularized, matern
+from daeosens.identifiability import identifiability
+from daeosens.inverse import fit, likelihood
+from daeosens.laplace import Posterior, laplace
 from daeosens.matrices import Products
+from daeosens.multistart import Multistart, multistart, starting_points
+from daeosens.noise import LogNormal, Normal
 from daeosens.objective import LeastSquares, Prior, Running, Terminal
 from daeosens.optimize import Result, minimize
 from daeosens.parameters import FieldParameter, InitialState, Parameter, Parameters
+from daeosens.prediction import Prediction, predict
 from daeosens.problem import AUTONOMOUS, COLORING, Problem
+from daeosens.profiles import Profile, Profiles, profile
 from daeosens.reduced import Reduced
 from daeosens.scipy_bridge import scipy_functions
 from daeosens.second_order import (
@@ -41,6 +50,7 @@ from daeosens.second_order import (
 from daeosens.stepping import Stepping
 from daeosens.tangent import Sensitivities, Tangent, sensitivities, tangent
 from daeosens.trajectory import Trajectory
+from daeosens.uncertainty import Covariance, covariance
 from daeosens.verify import Taylor, duality, taylor
 
 __version__ = "0.1.0"
@@ -53,22 +63,33 @@ __all__ = [
     "ODE",
     "ConstrainedResult",
     "Constraint",
+    "Covariance",
     "DaeosensError",
     "FieldParameter",
+    "Fit",
+    "GaussianPrior",
     "Gradient",
     "HessianProduct",
     "InitialState",
     "InputError",
     "LeastSquares",
+    "LogNormal",
+    "Multistart",
+    "Normal",
     "OptionError",
     "Parameter",
     "Parameters",
     "PiecewiseConstant",
     "PiecewiseLinear",
+    "Posterior",
+    "Prediction",
     "Prior",
     "Problem",
     "Products",
+    "Profile",
+    "Profiles",
     "Reduced",
+    "Regularized",
     "Result",
     "Running",
     "Sensitivities",
@@ -82,15 +103,25 @@ __all__ = [
     "UnsupportedError",
     "adjoint",
     "check",
+    "covariance",
     "duality",
     "evaluate",
+    "fit",
     "gauss_newton_product",
     "hessian_product",
     "hessian_products",
+    "identifiability",
+    "laplace",
+    "likelihood",
+    "matern",
     "minimize",
+    "multistart",
+    "predict",
+    "profile",
     "scipy_functions",
     "sensitivities",
     "solve",
+    "starting_points",
     "tangent",
     "taylor",
 ]

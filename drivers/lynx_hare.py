@@ -3,28 +3,37 @@
     hares'  = (growth - predation * lynxes) * hares
     lynxes' = (conversion * hares - death) * lynxes
 
-The four rates and both states in 1900 are fitted by maximum likelihood with log-normal noise.  The
-start comes from the data: straight lines through the slopes of the logarithms.
+The four rates and both states in 1900 are fitted, with log-normal noise of a level estimated for
+each species, and with priors.  The start comes from the data: straight lines through the slopes of
+the logarithms.  Intervals come from the exact Hessian (Laplace) and from profile likelihoods.
 
     mpiexec -n 2 python drivers/lynx_hare.py configs/lynx_hare.toml
 
 Data: Hudson's Bay Company pelts as printed in Howard (2009); a well-known Bayesian fit of the same
-model (B. Carpenter, 2018) has posterior means 0.55, 0.028, 0.80, 0.024.
+model with the same priors (B. Carpenter, 2018) has posterior means 0.55, 0.028, 0.80, 0.024 and
+standard deviations 0.065, 0.004, 0.092, 0.004.
 """
 
+import math
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
 import numpy as np
+from mpi4py import MPI
 
 import daeosens as ds
 from daeosens.io import Results, existing_file, positive, read_table
 from daeosens.study import drive
 
 NAMES = ("growth", "predation", "death", "conversion", "hares_1900", "lynxes_1900")
-BAYESIAN_MEANS = (0.55, 0.028, 0.80, 0.024)
+BAYESIAN = ((0.55, 0.065), (0.028, 0.004), (0.80, 0.092), (0.024, 0.004))
+PRIORS = (
+    ds.Prior([1.0, 0.05, 1.0, 0.05], [0.5, 0.05, 0.5, 0.05], names=NAMES[:4]),
+    ds.Prior([math.log(10.0)] * 2, 1.0, names=NAMES[4:], scale="log"),
+)
+NOISE = ds.LogNormal(each_column=True, prior=(-1.0, 1.0))
 
 
 @dataclass(frozen=True)
@@ -38,7 +47,9 @@ class Optimizer:
 class Config:
     data: Annotated[Path, existing_file(), "CSV: year, hares, lynxes [thousands]"]
     stepping: ds.Stepping
-    sigma: Annotated[float, positive(), "standard deviation of the logarithms"] = 0.25
+    starts: Annotated[int, positive(), "starts drawn from the priors, the first from the data"] = 1
+    profiles: Annotated[int, positive(), "points on either side of a profile"] = 4
+    forecast: Annotated[float, positive(), "last year of the prediction"] = 1925.0
     optimizer: Optimizer = Optimizer()
 
 
@@ -47,7 +58,23 @@ def rhs(t, u, p):
     return np.array([(growth - predation * u[1]) * u[0], (conversion * u[0] - death) * u[1]])
 
 
-def functional(config: Config) -> tuple[ds.Reduced, np.ndarray, np.ndarray]:
+def rhs_u(t, u, p):
+    growth, predation, death, conversion = p[:4]
+    return np.array(
+        [
+            [growth - predation * u[1], -predation * u[0]],
+            [conversion * u[1], conversion * u[0] - death],
+        ]
+    )
+
+
+def rhs_p(t, u, p):
+    both = u[0] * u[1]
+    return np.array([[u[0], -both, 0, 0, 0, 0], [0, 0, -u[1], both, 0, 0]])
+
+
+def model(config: Config) -> tuple:
+    """Return what ``fit`` and ``likelihood`` take first."""
     table = read_table(config.data)
     years, pelts = table.column("year"), table.select("hares", "lynxes")
     slopes = np.gradient(np.log(pelts), years, axis=0)
@@ -55,66 +82,80 @@ def functional(config: Config) -> tuple[ds.Reduced, np.ndarray, np.ndarray]:
         np.polyfit(pelts[:, 1 - k], slopes[:, k], 1) for k in (0, 1)
     )
     start = (growth, -minus_predation, -minus_death, conversion, *pelts[0])
-    misfit = ds.LeastSquares(
-        years, np.log(pelts), sigma=config.sigma, observe=lambda t, u, p: np.log(u)
-    )
     control = ds.Parameters(
         {name: ds.Parameter(value, scale="log") for name, value in zip(NAMES, start, strict=True)},
         initial_state=lambda p: p[4:6],
     )
-    problem = ds.ODE(rhs, size=2, parameters=NAMES)
-    return ds.Reduced(problem, misfit, config.stepping, control), years, pelts
+    problem = ds.ODE(rhs, size=2, parameters=NAMES, jacobian=rhs_u, jacobian_p=rhs_p)
+    return problem, table, control, config.stepping
 
 
 def check(config: Config) -> ds.Taylor:
-    return ds.taylor(functional(config)[0])
+    return ds.taylor(ds.likelihood(*model(config), noise=NOISE, priors=PRIORS))
 
 
 def study(config: Config, results: Results) -> bool:
-    reduced, years, pelts = functional(config)
-    evidence = ds.taylor(reduced)
+    evidence = check(config)
     results.say(evidence)
     if not evidence.passed:
         return False
-    results.say(ds.optimize.HEADING)
-    found = ds.minimize(
-        reduced, progress=lambda iterate, _x: results.say(iterate), **vars(config.optimizer)
+    found = ds.fit(
+        *model(config),
+        noise=NOISE,
+        priors=PRIORS,
+        starts=config.starts,
+        comm=MPI.COMM_WORLD,
+        **vars(config.optimizer),
     )
     results.say(found)
-    run = reduced.trajectory(found.x)
-    fitted = np.array([run.at(year).array for year in years])
-    residuals = (np.log(pelts) - np.log(fitted)) / config.sigma
-    values = reduced.control.values_at(reduced.problem, found.x)
-    results.say("\nparameter        fitted   Bayesian mean")
-    for name, mean in zip(NAMES, (*BAYESIAN_MEANS, None, None), strict=True):
-        results.say(f"{name:12s} {values[name]:10.5g}   {'' if mean is None else mean}")
+    profiles = found.profile(NAMES[:4], points=config.profiles, tolerance=1e-2)
+    results.say(profiles)
     results.say(
-        f"root-mean-square residual of the logarithms: {np.std(residuals) * config.sigma:.4f}"
+        "\nparameter        fitted  std error   Bayesian mean, sd   symmetric interval misses"
     )
-    results.record("parameters", values)
-    results.record("value", found.value)
-    results.record("iterations", found.iterations)
-    for name, array in (("times", run.times), ("states", run.u), ("residuals", residuals)):
+    for name, (mean, deviation) in zip(NAMES, BAYESIAN, strict=False):
+        results.say(
+            f"{name:12s} {found.estimate[name]:10.5g} {found.covariance.error(name):10.3g}"
+            f"   {mean:<8g}{deviation:>8g}   {100 * profiles[name].symmetric_mismatch:17.0f} %"
+        )
+    bands = found.prediction(np.arange(found.data.times[0], config.forecast + 0.05, 0.1))
+    results.record("parameters", found.estimate)
+    results.record(
+        "standard_errors", dict(zip(NAMES, found.covariance.standard_errors, strict=True))
+    )
+    results.record("profile_intervals", {each.name: each.interval for each in profiles.entries})
+    results.record("sigma", found.sigma)
+    results.record("value", found.objective)
+    results.record("iterations", found.result.iterations)
+    for name, array in (
+        ("times", bands.times),
+        ("states", bands.value),
+        ("covariance", found.covariance.matrix),
+        ("residuals", found.residuals),
+    ):
         results.write(name, array)
-    results.once(lambda: draw(results, years, pelts, run, residuals))
+    results.once(lambda: draw(results, found, profiles, bands))
     return found.converged
 
 
-def draw(results: Results, years, pelts, run, residuals) -> Path:
-    from daeosens.report.figures import FitSeries, fit_figure  # noqa: PLC0415 (optional extra)
+def draw(results: Results, found: ds.Fit, profiles: ds.Profiles, bands: ds.Prediction) -> None:
+    from daeosens.report import fits  # noqa: PLC0415 (optional extra)
 
-    species = enumerate(("hares", "lynxes"))
-    return fit_figure(
+    units = {name: f"{name} [1/year]" for name in ("growth", "death")}
+    units |= {name: f"{name} [1/(year thousand)]" for name in ("predation", "conversion")}
+    fits.bands_figure(
         results.path("fit.png"),
-        [
-            FitSeries(name, years, pelts[:, k], run.times, run.u[:, k], residuals[:, k])
-            for k, name in species
-        ],
+        bands,
+        found.data.times,
+        found.data.values,
         time_label="year",
-        value_label="pelts [thousands]",
-        residual_label="residual / sigma",
-        title="Hudson Bay pelts and the Lotka-Volterra fit",
+        value_labels=["hares [thousands]", "lynxes [thousands]"],
     )
+    fits.profiles_figure(results.path("profiles.png"), profiles, units, columns=2)
+    names = [name.replace("_", " ") for name in NAMES]
+    fits.correlation_figure(results.path("correlation.png"), names, found.correlation)
+    if found.starts is not None:
+        fits.waterfall_figure(results.path("waterfall.png"), found.starts)
 
 
 if __name__ == "__main__":

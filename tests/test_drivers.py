@@ -61,15 +61,28 @@ def test_help_of_the_driver_names_its_keys(driver):
         assert word in done.stdout
 
 
-def test_lynx_hare_fit_is_near_the_published_bayesian_means(run_mpi, tmp_path):
+def test_lynx_hare_fit_is_near_the_published_bayesian_posterior(run_mpi, tmp_path):
     program = ROOT / "drivers" / "lynx_hare.py"
     config = ROOT / "configs" / "lynx_hare.toml"
     done = run_mpi(2, [program, config, "--output", tmp_path / "out"], timeout=300.0)
     assert done.returncode == 0, done.stdout + done.stderr
-    fitted = json.loads((tmp_path / "out" / "summary.json").read_text())["facts"]["parameters"]
-    for name, mean in (("growth", 0.55), ("predation", 0.028), ("death", 0.80)):
-        assert abs(fitted[name] / mean - 1.0) < 0.035
-    assert abs(fitted["conversion"] / 0.024 - 1.0) < 0.035
+    facts = json.loads((tmp_path / "out" / "summary.json").read_text())["facts"]
+    published = {
+        "growth": (0.55, 0.065),
+        "predation": (0.028, 0.004),
+        "death": (0.80, 0.092),
+        "conversion": (0.024, 0.004),
+    }
+    for name, (mean, deviation) in published.items():
+        assert abs(facts["parameters"][name] / mean - 1.0) < 0.035
+        # printed with one or two digits; the posterior is wider than its Laplace approximation
+        assert 0.8 < facts["standard_errors"][name] / deviation < 1.0
+    # 95 % intervals of a sampler for the same posterior: the profile finds them, skewness included
+    lower, upper = facts["profile_intervals"]["death"]
+    assert abs(lower - 0.638) < 0.01
+    assert abs(upper - 0.992) < 0.01
+    for level in facts["sigma"]:
+        assert abs(level - 0.25) < 0.02
 
 
 AIRCRAFT = [2.88134, 2.79477, 2.68143, 2.52676, 2.30725, 1.99478, 1.59983, 1.22992, 0.98469]
