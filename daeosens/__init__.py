@@ -12,6 +12,8 @@ except ImportError as error:
 
 from daeosens.adjoint import Gradient, adjoint, evaluate
 from daeosens.callbacks import check
+from daeosens.constrained_result import ConstrainedResult
+from daeosens.constraints import Constraint
 from daeosens.controls import PiecewiseConstant, PiecewiseLinear, Spline
 from daeosens.cost import INDEPENDENT
 from daeosens.equations import DAE, ODE
@@ -59,6 +61,8 @@ __all__ = [
     "DAE",
     "INDEPENDENT",
     "ODE",
+    "ConstrainedResult",
+    "Constraint",
     "Covariance",
     "DaeosensError",
     "FieldParameter",

@@ -22,6 +22,7 @@ ALGORITHMS = ("bnls", "bntr", "bntl")
 
 DEFAULTS: Options = {
     f"{SUBSOLVER}tao_bnk_init_type": "direction",
+    f"{SUBSOLVER}tao_bnk_as_tol": 0.0,
     # PETSc 3.26: with "lm" a unit step, which goes uphill and does not survive a failed solve
     f"{SUBSOLVER}tao_ls_type": "more-thuente",
 }

@@ -5,19 +5,24 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, overload
 
 import numpy.typing as npt
 from petsc4py import PETSc
 
 from daeosens.arguments import argument_complaints, newton_complaints, scales_of
 from daeosens.arrays import guarded
+from daeosens.constrained import check_constrained_method, minimize_constrained
+from daeosens.constrained_result import CONSTRAINED_METHODS, ConstrainedResult
+from daeosens.constraints import Constraint
 from daeosens.descent import Descent
 from daeosens.errors import together
 from daeosens.functional import Functional
 from daeosens.iterate import HEADING, Iterate, Progress, Result, history_of
+from daeosens.kkt import KktProgress, kkt_reporter
 from daeosens.newton import Preconditioner, checked_preconditioner
 from daeosens.optimizers import METHODS, REASONS, UNBOUNDED, bounds_complaints, check_abilities
 from daeosens.options import Options, scoped_options, validate_names
@@ -31,12 +36,14 @@ __all__ = ["HEADING", "METHODS", "REASONS", "UNBOUNDED", "Bound", "Iterate", "Re
 _Reason = PETSc.TAO.ConvergedReason
 
 
+@overload
 def minimize(
     functional: Functional,
     x0: PETSc.Vec | npt.ArrayLike | None = None,
     *,
     method: str = "lmvm",
     bounds: tuple[Bound, Bound] | None = None,
+    constraints: None = None,
     gradient_tolerance: float = 1e-8,
     relative_gradient_tolerance: float = 0.0,
     value_tolerance: float = 0.0,
@@ -49,7 +56,42 @@ def minimize(
     restart: str | os.PathLike[str] | None = None,
     options: Options | None = None,
     progress: bool | Progress | None = None,
-) -> Result:
+) -> Result: ...
+@overload
+def minimize(
+    functional: Functional,
+    x0: PETSc.Vec | npt.ArrayLike | None = None,
+    *,
+    method: str,
+    bounds: tuple[Bound, Bound] | None = None,
+    constraints: Constraint | Sequence[Constraint],
+    gradient_tolerance: float = 1e-8,
+    constraint_tolerance: float = 1e-8,
+    max_iterations: int = 1000,
+    options: Options | None = None,
+    progress: bool | KktProgress | None = None,
+) -> ConstrainedResult: ...
+def minimize(
+    functional: Functional,
+    x0: PETSc.Vec | npt.ArrayLike | None = None,
+    *,
+    method: str = "lmvm",
+    bounds: tuple[Bound, Bound] | None = None,
+    constraints: Constraint | Sequence[Constraint] | None = None,
+    gradient_tolerance: float = 1e-8,
+    relative_gradient_tolerance: float = 0.0,
+    value_tolerance: float = 0.0,
+    constraint_tolerance: float = 1e-8,
+    scaled_gradient_tolerance: float = 0.0,
+    predicted_decrease_tolerance: float = 0.0,
+    typical: tuple[PETSc.Vec | npt.ArrayLike, float] | None = None,
+    hessian: Kind = "exact",
+    preconditioner: Preconditioner = "auto",
+    max_iterations: int = 1000,
+    restart: str | os.PathLike[str] | None = None,
+    options: Options | None = None,
+    progress: bool | Any | None = None,
+) -> Result | ConstrainedResult:
     """Minimise a functional by TAO.  Collective on ``functional.comm``.
 
     Everything that can be wrong with the arguments is reported before the first evaluation.  A
@@ -68,8 +110,12 @@ def minimize(
         memory).  With products with the Hessian: "nls" (line search), "ntr" (trust region); with
         or without bounds "bnls", "bntr", "bntl" (both).  Least squares, with or without bounds:
         "brgn" (Gauss-Newton), "pounders" (no derivatives, few variables of similar size).
+        With constraints: "almm" (first derivatives), "pdipm" (second derivatives, dense).
     bounds : (lower, upper), optional
         Each a Vec or array [n], one number, or None.  Default ``functional.bounds()``.
+    constraints : Constraint or sequence of Constraint, optional
+        What else the minimum has to satisfy; see ``minimize_constrained`` for tolerances, which are
+        relative then, and the result.
     gradient_tolerance : float
         Stop at ``Iterate.gradient_norm`` <= this (option tao_gatol).
     relative_gradient_tolerance : float
@@ -91,6 +137,8 @@ def minimize(
         Newton methods: what approximates the inverse Hessian.  "dense" computes it whole, "auto"
         does so for up to 10 variables and is "none" for more.  A Mat [n, n] by its product, or a
         callable (x, r) -> Vec [n]; symmetric, positive definite, linear in r.
+    constraint_tolerance : float
+        Largest violation, in the constraints' scales.
     max_iterations : int
         Stop after so many (tao_max_it).
     restart : path, optional
@@ -104,7 +152,7 @@ def minimize(
 
     Returns
     -------
-    Result
+    Result or, with constraints, ConstrainedResult
         Also when no tolerance was met: see ``Result.converged``.
 
     Raises
@@ -129,6 +177,41 @@ def minimize(
     >>> print(f"{found.converged}, rate {found.x[0]:.3f}")
     True, rate 0.511
     """
+    if constraints is not None or method in CONSTRAINED_METHODS:
+        unused = {
+            "relative_gradient_tolerance": relative_gradient_tolerance,
+            "value_tolerance": value_tolerance,
+            "scaled_gradient_tolerance": scaled_gradient_tolerance,
+            "predicted_decrease_tolerance": predicted_decrease_tolerance,
+            "typical": typical is not None,
+            "hessian": hessian != "exact",
+            "preconditioner": preconditioner != "auto",
+            "restart": restart is not None,
+        }
+        tolerances = {
+            "gradient_tolerance": gradient_tolerance,
+            "constraint_tolerance": constraint_tolerance,
+        }
+        complaints = argument_complaints("lmvm", tolerances, max_iterations, progress)
+        complaints += check_constrained_method(method, constraints, METHODS)
+        complaints += [f"{name} does nothing with constraints" for name in unused if unused[name]]
+        x = start_of(functional, x0)
+        limits = limits_of(functional.bounds() if bounds is None else bounds, x)
+        complaints += point_complaints(x, limits, "start()" if x0 is None else "x0")
+        if complaints:
+            raise together(complaints, heading="minimize")
+        return minimize_constrained(
+            functional,
+            constraints,
+            x,
+            method=method,
+            limits=limits,
+            gradient_tolerance=gradient_tolerance,
+            constraint_tolerance=constraint_tolerance,
+            max_iterations=max_iterations,
+            options=options,
+            report=kkt_reporter(progress, functional.comm),
+        )
     begin = time.perf_counter()
     tolerances = {
         "gradient_tolerance": gradient_tolerance,
@@ -192,7 +275,6 @@ def _continue(
     descent.save = keeper.save
     if saved is None:
         return {}
-    keeper.active = saved.active
     note = resume(descent, saved, x, path)
     descent.notes.append(note)
     if tell and x.comm.rank == 0:

@@ -20,7 +20,6 @@ from daeosens.iterate import Iterate
 from daeosens.optimizers import MEMORY, NEWTON, TRUST_REGION
 from daeosens.options import Options
 from daeosens.starting import Bounds
-from daeosens.stopping import projected_norm
 
 FORMAT = "daeosens restart 1"
 COLUMNS = (
@@ -31,11 +30,11 @@ COLUMNS = (
     "failed_solves",
     "hessian_products",
 )
-ACTIVE, REACH = 1e-3, 1e-3
-"""PETSc 3.26: the BNK family's first tolerance for active bounds, and the step that tightens it."""
-
 RADIUS = {"tao_trust0", "tao_bnk_init_type", "tao_ntr_init_type"}
 """Options for the first radius."""
+
+ACTIVE = "tao_bnk_as_tol"
+"""PETSc 3.26: what it is set to is tightened on the way."""
 
 T = TypeVar("T")
 _h5: Any = h5py  # untyped
@@ -55,8 +54,6 @@ class Saved:
         All so far.
     radius : float
         Trust radius of TAO; 0: none yet.
-    active : float
-        Tolerance for active bounds of TAO.
     forgotten : str
         What TAO knew and the file does not; empty: nothing.
     """
@@ -65,7 +62,6 @@ class Saved:
     x: Array
     iterates: list[Iterate]
     radius: float
-    active: float
     forgotten: str
 
 
@@ -81,32 +77,25 @@ class Keeper:
         As in ``Saved``.
     learns : bool
         Whether the preconditioner has a memory.
-    active : float
-        As in ``Saved``; tightened as TAO does.
     """
 
     path: Path
     identity: Mapping[str, str]
     learns: bool
-    active: float = ACTIVE
 
     def save(self, descent: Descent, tao: PETSc.TAO) -> None:
         """Replace the file by one with the newest iterate.  Collective on the descent's x."""
-        x, limits = descent.x, descent.limits
+        x = descent.x
         radius: Any = 0.0
         if descent.hessian is not None:
             # before the first step it is not chosen yet, whatever TAO says
             radius = tao.getCurrentTrustRegionRadius() if len(descent.iterates) > 1 else 0.0
-            assert descent.gradient is not None
-            reach: PETSc.Vec = descent.gradient.copy()
-            reach.scale(REACH / descent.unit)
-            self.active = min(self.active, projected_norm(x, reach, limits))
         forgotten = self._forgotten(descent, tao)
         parts: Any = x.comm.tompi4py().gather(read(x).copy())
 
         def write() -> None:
             values = np.concatenate(parts)
-            saved = Saved(self.identity, values, descent.iterates, radius, self.active, forgotten)
+            saved = Saved(self.identity, values, descent.iterates, radius, forgotten)
             _write(self.path, saved)
 
         _on_first_rank(x.comm, write)
@@ -121,8 +110,11 @@ class Keeper:
         krylov: Any = tao.getKSP().getConvergedReason()
         curved = krylov < 0 and krylov != PETSc.KSP.ConvergedReason.DIVERGED_MAX_IT
         curved = curved or krylov == PETSc.KSP.ConvergedReason.CONVERGED_NEG_CURVE
-        options = descent.scope.entries if descent.scope is not None else {}
-        if RADIUS & options.keys():  # they will be heeded again
+        scope = descent.scope
+        given: set[str] = set() if scope is None else set(scope.entries)
+        if ACTIVE in given:
+            things.append("tolerance for active bounds")
+        if RADIUS & given:  # they will be heeded again
             things.append("trust radius")
         shifts = descent.algorithm in ("nls", "bnls")
         if shifts and len(descent.iterates) > 1 and (descent.hessian.shifted or curved):
@@ -193,8 +185,6 @@ def options_for(saved: Saved, descent: Descent) -> Options:
         return {}
     prefix = "tao_brgn_subsolver_" if descent.method == "brgn" else ""
     options: dict[str, object] = {}
-    if algorithm.startswith("b"):
-        options[f"{prefix}tao_bnk_as_tol"] = saved.active
     if saved.radius > 0.0 and (algorithm in TRUST_REGION or algorithm == "bnls"):
         family = "ntr" if algorithm == "ntr" else "bnk"
         options[f"{prefix}tao_{family}_init_type"] = "constant"
@@ -208,7 +198,6 @@ def _write(path: Path, saved: Saved) -> None:
     with _h5.File(beside, "w") as file:
         file.attrs["format"] = FORMAT
         file.attrs["radius"] = saved.radius
-        file.attrs["active"] = saved.active
         file.attrs["forgotten"] = saved.forgotten
         identity = file.create_group("problem")
         for name, words in saved.identity.items():
@@ -234,7 +223,6 @@ def _read(path: Path) -> Saved:
                 np.array(file["x"], dtype=float),
                 [Iterate(number, *row) for number, row in rows],
                 float(file.attrs["radius"]),
-                float(file.attrs["active"]),
                 str(file.attrs["forgotten"]),
             )
     except (OSError, KeyError, ValueError) as error:

@@ -129,10 +129,10 @@ class Stopping:
         scale = np.maximum(np.abs(point), read(self.typical_x))
         if size == 0.0:
             size = float(np.finfo(float).tiny)
-        moved = point - read(gradient) * scale * (scale / size)
+        step = read(gradient) * scale * (scale / size)
         if limits is not None:
-            moved = np.clip(moved, read(limits[0]), read(limits[1]))
-        local = float((np.abs(point - moved) / scale).max(initial=0.0))
+            step = np.clip(step, point - read(limits[1]), point - read(limits[0]))
+        local = float((np.abs(step) / scale).max(initial=0.0))
         return x.comm.tompi4py().allreduce(local, MPI.MAX)
 
 
@@ -141,6 +141,7 @@ def projected_norm(x: PETSc.Vec, gradient: PETSc.Vec, limits: Bounds | None) -> 
     if limits is None:
         return norm(gradient)
     point = read(x)
-    projected = np.clip(point - read(gradient), read(limits[0]), read(limits[1]))
-    local = float(np.sum((point - projected) ** 2))
+    # not by x - g, in which a g small beside x would be lost
+    step = np.clip(read(gradient), point - read(limits[1]), point - read(limits[0]))
+    local = float(np.sum(step**2))
     return math.sqrt(x.comm.tompi4py().allreduce(local))

@@ -36,6 +36,9 @@ DEFAULTS: Options = {
     **{f"tao_{family}_init_type": "direction" for family in ("nls", "ntr", "bnk")},
     # changes of J, relative to the first one, that are rounding: PETSc 3.26 has 1e-6 there
     "tao_ntr_epsilon": 4e-11,
+    # PETSc 3.26 takes a variable within 1e-3 of its bound for active and, with all of them active,
+    # may end in a segmentation fault (BNTR, BNTL): only what lies on its bound is
+    "tao_bnk_as_tol": 0.0,
 }
 
 

@@ -80,6 +80,17 @@ def test_final_convergence_within_bounds_is_quadratic(method, inverse):
         assert_quadratic(result.history.gradient_norm)
 
 
+@pytest.mark.parametrize("method", BOUNDED)
+@pytest.mark.parametrize("inverse", INVERSES)
+@pytest.mark.parametrize("start", [2.5, 2.0 + 1e-4 / 3.0, 2.0])
+def test_minimum_at_a_corner_is_found(method, inverse, start):
+    functional = Curved(quadratic, np.full(N, start), bounds=(2.0, 3.0))
+    result = minimize(functional, method=method, preconditioner=inverse)
+    assert result.converged
+    np.testing.assert_array_equal(result.x.getArray(), 2.0)
+    assert result.gradient_norm == 0.0
+
+
 @pytest.mark.parametrize("method", NEWTON)
 def test_newton_needs_far_fewer_iterations_than_bfgs(method):
     newton = minimize(valley(), method=method, gradient_tolerance=1e-10)

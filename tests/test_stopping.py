@@ -83,6 +83,24 @@ def test_newton_with_direct_solves_does_not_depend_on_any_units(method, units):
     np.testing.assert_allclose(scaled.history.value, 1e6 * plain.history.value, rtol=1e-6)
 
 
+@pytest.mark.parametrize("method", NEWTON)
+@pytest.mark.parametrize("inverse", ["dense", "none"])
+@pytest.mark.parametrize("unit", [1e-8, 1e8])
+def test_newton_does_not_depend_on_one_unit_of_all_variables(method, inverse, unit):
+    def run(size):
+        units = np.full(N, size)
+        extra = {"method": method, "preconditioner": inverse, "gradient_tolerance": 0.0}
+        if method not in UNBOUNDED:
+            extra["bounds"] = (0.2 * units, np.where(np.arange(N) % 3 == 1, 0.9, 2.0) * units)
+        start = np.minimum(START, 0.85) * units
+        return minimize(in_units(units, 1.0), start, scaled_gradient_tolerance=1e-7, **extra)
+
+    plain, scaled = run(1.0), run(unit)
+    assert plain.reason == scaled.reason == "CONVERGED_SCALED_GRADIENT"
+    assert scaled.iterations == plain.iterations
+    np.testing.assert_allclose(scaled.x.getArray() / unit, plain.x.getArray(), rtol=1e-9)
+
+
 def test_measure_is_free_of_units_and_respects_bounds():
     rng = np.random.default_rng(5)
     x, gradient, sizes = rng.normal(size=(3, N))

@@ -4,6 +4,6 @@
 # which holds for every way of installing PETSc.
 from petsc4py import PETSc as _PETSc  # noqa: F401  # pyright: ignore[reportUnusedImport]
 
-from daeosens._petsc.bindings import rk_tableau, stages
+from daeosens._petsc.bindings import multipliers, rk_tableau, stages
 
-__all__ = ["rk_tableau", "stages"]
+__all__ = ["multipliers", "rk_tableau", "stages"]
