@@ -26,12 +26,12 @@ from daeosens.errors import (
 )
 from daeosens.fitted import Fit
 from daeosens.forward import solve
-from daeosens.gaussian import GaussianPrior, Regularized, matern
+from daeosens.gaussian import GaussianPrior, matern
 from daeosens.identifiability import identifiability
 from daeosens.inverse import fit, likelihood
 from daeosens.laplace import Posterior, laplace
 from daeosens.matrices import Products
-from daeosens.multistart import Multistart, multistart, starting_points
+from daeosens.multistart import Multistart, multistart
 from daeosens.noise import LogNormal, Normal
 from daeosens.objective import LeastSquares, Prior, Running, Terminal
 from daeosens.optimize import Result, minimize
@@ -40,6 +40,7 @@ from daeosens.prediction import Prediction, predict
 from daeosens.problem import AUTONOMOUS, COLORING, Problem
 from daeosens.profiles import Profile, Profiles, profile
 from daeosens.reduced import Reduced
+from daeosens.regularized import Regularized
 from daeosens.scipy_bridge import scipy_functions
 from daeosens.second_order import (
     HessianProduct,
@@ -47,6 +48,7 @@ from daeosens.second_order import (
     hessian_product,
     hessian_products,
 )
+from daeosens.start_points import starting_points
 from daeosens.stepping import Stepping
 from daeosens.tangent import Sensitivities, Tangent, sensitivities, tangent
 from daeosens.trajectory import Trajectory

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
-from petsc4py import PETSc
 
-from daeosens.arrays import Array, gather
-from daeosens.curvature import HessianKind, curvature, labels, on_bound
-from daeosens.errors import DaeosensError, InputError, UnsupportedError
+from daeosens.arrays import gather
+from daeosens.curvature import HessianKind
+from daeosens.errors import InputError, UnsupportedError
 from daeosens.estimated_noise import EstimatedNoise
+from daeosens.fit_uncertainty import estimated_uncertainty
 from daeosens.fitted import Fit
-from daeosens.multistart import multistart, starting_points
+from daeosens.multistart import multistart
 from daeosens.noise import (
     Measurements,
     Noise,
@@ -36,8 +36,8 @@ from daeosens.parameters import Parameters
 from daeosens.problem import Problem
 from daeosens.reduced import Reduced
 from daeosens.residuals import residual
+from daeosens.start_points import starting_points
 from daeosens.stepping import Stepping
-from daeosens.uncertainty import Covariance, covariance_from_hessian
 
 
 def fit(
@@ -172,7 +172,9 @@ def fit(
         max_iterations=max_iterations,
         options=options,
     )
-    sigma, degrees, uncertainty = _uncertainty(functional, prior, result.x, hessian, table, model)
+    sigma, degrees, uncertainty = estimated_uncertainty(
+        functional, prior, result.x, hessian, table.values.shape, model
+    )
     rows = gather(residual(functional.trajectory(result.x), misfit))
     return Fit(
         table,
@@ -301,64 +303,3 @@ def _laws(parameters: Parameters, priors: Sequence[Prior]) -> dict[int, tuple[fl
                 mean, sigma = math.exp(mean), sigma * math.exp(mean)  # noqa: PLW2901
             laws[known.index(name)] = (mean, sigma)
     return laws
-
-
-def _uncertainty(
-    functional: Reduced | EstimatedNoise,
-    prior: Objective | None,
-    x: PETSc.Vec,
-    hessian: HessianKind,
-    data: Measurements,
-    noise: Noise,
-) -> tuple[Array, float, Covariance | DaeosensError]:
-    """Return the noise levels, the degrees of freedom and the covariance, or why there is none.
-
-    An estimated level is corrected for the parameters that were fitted to the same data:
-    sigma^2 N / (N - k), with k = tr(C H_misfit) where there are priors (then the covariance C is
-    itself the one for the corrected level).
-    """
-    known = not isinstance(functional, EstimatedNoise)
-    sigma: Array = np.asarray(noise.sigma, float) if known else functional.column_levels(x)
-    sigma = np.broadcast_to(sigma, data.values.shape[-max(1, sigma.ndim) :])
-    held = on_bound(functional, x)
-    count, size = data.values.size, x.getSize() - len(held)
-    names, scales = labels(functional, x.getSize())
-    try:
-        if not known and functional.fits_exactly(x):
-            raise UnsupportedError(  # noqa: TRY301
-                "no covariance: the model meets the data exactly, no noise is left to estimate",
-                expected="data with noise",
-                remedy="a given noise level, Normal(sigma)",
-            )
-        matrix = curvature(functional, x, hessian)
-        gradient = functional.gradient(x)
-        slope = gather(gradient)
-        gradient.destroy()
-        found = covariance_from_hessian(
-            matrix, gather(x), names, scales, hessian=hessian, held=held, gradient=slope
-        )
-        by_prior = np.zeros_like(matrix)
-        if prior is not None:
-            control = functional.control
-            alone = Reduced(functional.problem, prior, functional.stepping, control)
-            by_prior = curvature(alone, x, hessian)
-        effective = size - float(np.trace(found.scaled @ by_prior))
-        degrees = count - effective
-        if known:
-            return sigma, degrees, found
-        factor = count / degrees
-        found = covariance_from_hessian(
-            (matrix - by_prior) / factor + by_prior,
-            gather(x),
-            names,
-            scales,
-            hessian=hessian,
-            degrees_of_freedom=degrees,
-            held=held,
-            gradient=slope / math.sqrt(factor),
-        )
-        return sigma * math.sqrt(factor), degrees, found
-    except UnsupportedError as error:
-        degrees = count - size
-        factor = 1.0 if known else count / max(degrees, 1)
-        return sigma * math.sqrt(factor), float(degrees), error

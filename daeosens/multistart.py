@@ -2,64 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, cast
+from typing import cast
 
-import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 from petsc4py import PETSc
-from scipy.special import ndtr, ndtri
-from scipy.stats import qmc
 
 from daeosens.arrays import Array, finite_array, gather, scatter
+from daeosens.attempts import Attempt, finished, write_attempt
 from daeosens.curvature import HessianKind
-from daeosens.errors import DaeosensError, InputError, SolveError, together
+from daeosens.errors import InputError, SolveError
 from daeosens.functional import Functional
 from daeosens.io.agreement import on_every_rank, on_first_rank
-from daeosens.io.json_values import plain, write_json
 from daeosens.optimize import minimize
 from daeosens.options import Options
-
-Sampling: TypeAlias = Literal["sobol", "latin_hypercube"]
-
-
-@dataclass(frozen=True, eq=False)
-class Attempt:
-    """What came of one start.
-
-    Attributes
-    ----------
-    index : int
-        Number of the start.
-    start, x : array [n]
-        Where it began and ended; the start itself if the solve failed there.
-    value, gradient_norm : float
-        At x; infinite if the solve failed at the start.
-    converged : bool
-        Whether a tolerance was met.
-    message : str
-        Why it ended.
-    iterations, evaluations : int
-    seconds : float
-    """
-
-    index: int
-    start: Array
-    x: Array
-    value: float
-    gradient_norm: float
-    converged: bool
-    message: str
-    iterations: int
-    evaluations: int
-    seconds: float
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -121,82 +83,6 @@ class Multistart:
         count += f", {failed} failed, {unfinished} not converged"
         lines.append(count + (f", {self.resumed} read from before" if self.resumed else ""))
         return "\n".join(lines)
-
-
-def starting_points(
-    functional: Functional,
-    count: int,
-    *,
-    names: Sequence[str] = (),
-    normal: Mapping[int, tuple[float, float]] | None = None,
-    sampling: Sampling = "sobol",
-    seed: int = 0,
-) -> Array:
-    """Return starts [count, n] spread over the bounds, or over priors; the first is the usual one.
-
-    In the optimiser's scale: uniform in the logarithm for ``scale="log"``.  Collective.
-
-    Parameters
-    ----------
-    functional : Functional
-        Its start and its bounds.
-    count : int
-        Number of starts.
-    names : sequence of str [n], optional
-        For messages.
-    normal : mapping of int to (mean, sigma), optional
-        Components that have a normal prior: spread as it is, within the bounds.
-    sampling : "sobol" or "latin_hypercube"
-        Low-discrepancy points, or one point in each of ``count`` slices of every component.
-    seed : int
-        The same seed gives the same starts.
-
-    Raises
-    ------
-    InputError
-        A component has neither a prior nor two finite bounds.
-    """
-    if isinstance(count, bool) or not isinstance(count, (int, np.integer)) or count < 1:
-        raise InputError(f"number of starts = {count!r}", expected="an integer >= 1")
-    if sampling not in ("sobol", "latin_hypercube"):
-        raise InputError(f"sampling = {sampling!r}", expected='"sobol" or "latin_hypercube"')
-    start = gather(functional.start())
-    size = len(start)
-    bounds = functional.bounds()
-    lower = np.full(size, -math.inf) if bounds is None else gather(bounds[0])
-    upper = np.full(size, math.inf) if bounds is None else gather(bounds[1])
-    laws: Mapping[int, tuple[float, float]] = {} if normal is None else normal
-    labels = tuple(names) or tuple(f"x[{i}]" for i in range(size))
-    complaints = [
-        f'"{labels[i]}" lies in [{lower[i]:g}, {upper[i]:g}] in the optimiser\'s scale; expected: '
-        "two finite bounds (positive ones on a log scale), or a prior"
-        for i in range(size)
-        if i not in laws and not math.isfinite(upper[i] - lower[i])
-    ]
-    if count > 1 and complaints:
-        raise together(complaints, heading="starts")
-    if count == 1:
-        return start[None, :]
-    shares = _unit_points(int(count) - 1, size, sampling, seed)
-    points = np.empty_like(shares)
-    for i in range(size):
-        if i in laws:
-            mean, sigma = laws[i]
-            ends = ndtr((np.array([lower[i], upper[i]]) - mean) / sigma)
-            share = np.clip(ends[0] + shares[:, i] * (ends[1] - ends[0]), 1e-12, 1.0 - 1e-12)
-            points[:, i] = np.clip(mean + sigma * ndtri(share), lower[i], upper[i])
-        else:
-            points[:, i] = lower[i] + shares[:, i] * (upper[i] - lower[i])
-    return np.vstack([start, points])
-
-
-def _unit_points(count: int, size: int, sampling: Sampling, seed: int) -> Array:
-    """Return points [count, size] in the unit cube."""
-    if sampling == "latin_hypercube":
-        return np.asarray(qmc.LatinHypercube(size, rng=seed).random(count), dtype=float)
-    # Sobol points are balanced in powers of two only
-    powers = max(0, math.ceil(math.log2(count)))
-    return np.asarray(qmc.Sobol(size, rng=seed).random_base2(powers)[:count], dtype=float)
 
 
 def multistart(
@@ -265,7 +151,7 @@ def multistart(
         "options": dict(options or {}),
     }
     place = None if folder is None else Path(folder)
-    done = on_first_rank(comm, lambda: _finished(place, points, settings))
+    done = on_first_rank(comm, lambda: finished(place, points, settings))
     group = cast("MPI.Intracomm", comm.Split(comm.rank // ranks_per_start, comm.rank))
     first, step = comm.rank // ranks_per_start, comm.size // ranks_per_start
     todo = [index for index in range(first, len(points), step) if index not in done]
@@ -289,7 +175,7 @@ def multistart(
             )
             mine += [attempt] if group.rank == 0 else []
             if place is not None:
-                on_first_rank(group, partial(_write, place, attempt, settings))
+                on_first_rank(group, partial(write_attempt, place, attempt, settings))
     except Exception as error:  # noqa: BLE001 (raised on all ranks)
         failure = error
 
@@ -351,68 +237,3 @@ def _attempt(
         result.evaluations,
         time.perf_counter() - begin,
     )
-
-
-def _path(folder: Path, index: int) -> Path:
-    return folder / f"start_{index:05d}.json"
-
-
-def _write(folder: Path, attempt: Attempt, settings: Mapping[str, Any]) -> None:
-    path = _path(folder, attempt.index)
-    try:
-        write_json(path, {"settings": settings, "attempt": attempt})
-    except OSError as error:
-        raise DaeosensError(
-            f"{path}: cannot be written ({error.strerror})", expected="a writable folder"
-        ) from error
-
-
-def _finished(
-    folder: Path | None, points: Array, settings: Mapping[str, Any]
-) -> dict[int, Attempt]:
-    """Return the attempts that the folder holds, checked against the starts; make the folder."""
-    if folder is None:
-        return {}
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(
-            f"{folder}: cannot be made ({error.strerror})", expected="a folder for the attempts"
-        ) from error
-    found: dict[int, Attempt] = {}
-    for index, start in enumerate(points):
-        path = _path(folder, index)
-        if path.is_file():
-            found[index] = _read(path, start, settings)
-    return found
-
-
-def _read(path: Path, start: Array, settings: Mapping[str, Any]) -> Attempt:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        entry = content["attempt"]
-        attempt = Attempt(
-            int(entry["index"]),
-            np.array(entry["start"], dtype=float),
-            np.array(entry["x"], dtype=float),
-            float(entry["value"]),
-            float(entry["gradient_norm"]),
-            bool(entry["converged"]),
-            str(entry["message"]),
-            int(entry["iterations"]),
-            int(entry["evaluations"]),
-            float(entry["seconds"]),
-        )
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(
-            f"{path}: not an attempt of a multistart ({type(error).__name__}: {error})",
-            expected="a file that multistart wrote",
-            remedy=f"rm {path}",
-        ) from error
-    if not np.array_equal(attempt.start, start) or content["settings"] != plain(settings):
-        raise InputError(
-            f"{path} belongs to a multistart with other starts or settings",
-            expected="the same ones, to go on with it",
-            remedy="another folder, or remove this one",
-        )
-    return attempt

@@ -76,7 +76,7 @@ class Reduced:
     >>> functional = Reduced(decay, misfit, stepping, control)
     >>> value, gradient = functional.value_and_gradient([0.3])
     >>> functional.hessian([0.3]).round(4)
-    array([[2.7132]])
+    array([[2.1846]])
     """
 
     def __init__(

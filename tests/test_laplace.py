@@ -19,9 +19,10 @@ from daeosens import (
     minimize,
 )
 from daeosens.arrays import gather, scatter
-from daeosens.gaussian import GaussianPrior, Regularized, matern, white_noise
+from daeosens.gaussian import GaussianPrior, matern, white_noise
 from daeosens.grids.structured import Grid
 from daeosens.laplace import laplace
+from daeosens.regularized import Regularized
 from daeosens.verify import taylor
 
 pytestmark = pytest.mark.mpi

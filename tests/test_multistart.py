@@ -10,7 +10,8 @@ from mpi4py import MPI
 from petsc4py import PETSc
 
 from daeosens import DaeosensError, InputError, SolveError
-from daeosens.multistart import multistart, starting_points
+from daeosens.multistart import multistart
+from daeosens.start_points import starting_points
 
 SIZE = 3
 

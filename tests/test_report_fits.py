@@ -10,7 +10,7 @@ from matplotlib.image import imread
 from mpi4py import MPI
 
 from daeosens import InputError, Parameter, Parameters
-from daeosens.multistart import multistart, starting_points
+from daeosens.multistart import multistart
 from daeosens.prediction import Prediction
 from daeosens.profiles import profile
 from daeosens.report.fits import (
@@ -19,6 +19,7 @@ from daeosens.report.fits import (
     profiles_figure,
     waterfall_figure,
 )
+from daeosens.start_points import starting_points
 from daeosens.uncertainty import covariance
 
 TIMES = np.linspace(0.0, 2.0, 21)

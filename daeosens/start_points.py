@@ -1,0 +1,93 @@
+"""Starts spread over bounds and priors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Literal, TypeAlias
+
+import numpy as np
+from scipy.special import ndtr, ndtri
+from scipy.stats import qmc
+
+from daeosens.arrays import Array, gather
+from daeosens.errors import InputError, together
+from daeosens.functional import Functional
+
+Sampling: TypeAlias = Literal["sobol", "latin_hypercube"]
+
+
+def starting_points(
+    functional: Functional,
+    count: int,
+    *,
+    names: Sequence[str] = (),
+    normal: Mapping[int, tuple[float, float]] | None = None,
+    sampling: Sampling = "sobol",
+    seed: int = 0,
+) -> Array:
+    """Return starts [count, n] spread over the bounds, or over priors; the first is the usual one.
+
+    In the optimiser's scale: uniform in the logarithm for ``scale="log"``.  Collective.
+
+    Parameters
+    ----------
+    functional : Functional
+        Its start and its bounds.
+    count : int
+        Number of starts.
+    names : sequence of str [n], optional
+        For messages.
+    normal : mapping of int to (mean, sigma), optional
+        Components that have a normal prior: spread as it is, within the bounds.
+    sampling : "sobol" or "latin_hypercube"
+        Low-discrepancy points, or one point in each of ``count`` slices of every component.
+    seed : int
+        The same seed gives the same starts.
+
+    Raises
+    ------
+    InputError
+        A component has neither a prior nor two finite bounds.
+    """
+    if isinstance(count, bool) or not isinstance(count, (int, np.integer)) or count < 1:
+        raise InputError(f"number of starts = {count!r}", expected="an integer >= 1")
+    if sampling not in ("sobol", "latin_hypercube"):
+        raise InputError(f"sampling = {sampling!r}", expected='"sobol" or "latin_hypercube"')
+    start = gather(functional.start())
+    size = len(start)
+    bounds = functional.bounds()
+    lower = np.full(size, -math.inf) if bounds is None else gather(bounds[0])
+    upper = np.full(size, math.inf) if bounds is None else gather(bounds[1])
+    laws: Mapping[int, tuple[float, float]] = {} if normal is None else normal
+    labels = tuple(names) or tuple(f"x[{i}]" for i in range(size))
+    complaints = [
+        f'"{labels[i]}" lies in [{lower[i]:g}, {upper[i]:g}] in the optimiser\'s scale; expected: '
+        "two finite bounds (positive ones on a log scale), or a prior"
+        for i in range(size)
+        if i not in laws and not math.isfinite(upper[i] - lower[i])
+    ]
+    if count > 1 and complaints:
+        raise together(complaints, heading="starts")
+    if count == 1:
+        return start[None, :]
+    shares = _unit_points(int(count) - 1, size, sampling, seed)
+    points = np.empty_like(shares)
+    for i in range(size):
+        if i in laws:
+            mean, sigma = laws[i]
+            ends = ndtr((np.array([lower[i], upper[i]]) - mean) / sigma)
+            share = np.clip(ends[0] + shares[:, i] * (ends[1] - ends[0]), 1e-12, 1.0 - 1e-12)
+            points[:, i] = np.clip(mean + sigma * ndtri(share), lower[i], upper[i])
+        else:
+            points[:, i] = lower[i] + shares[:, i] * (upper[i] - lower[i])
+    return np.vstack([start, points])
+
+
+def _unit_points(count: int, size: int, sampling: Sampling, seed: int) -> Array:
+    """Return points [count, size] in the unit cube."""
+    if sampling == "latin_hypercube":
+        return np.asarray(qmc.LatinHypercube(size, rng=seed).random(count), dtype=float)
+    # Sobol points are balanced in powers of two only
+    powers = max(0, math.ceil(math.log2(count)))
+    return np.asarray(qmc.Sobol(size, rng=seed).random_base2(powers)[:count], dtype=float)
