@@ -12,8 +12,6 @@ except ImportError as error:
 
 from daeosens.adjoint import Gradient, adjoint, evaluate
 from daeosens.callbacks import check
-from daeosens.constrained_result import ConstrainedResult
-from daeosens.constraints import Constraint
 from daeosens.controls import PiecewiseConstant, PiecewiseLinear, Spline
 from daeosens.cost import INDEPENDENT
 from daeosens.equations import DAE, ODE
@@ -24,35 +22,37 @@ from daeosens.errors import (
     SolveError,
     UnsupportedError,
 )
-from daeosens.fitted import Fit
 from daeosens.forward import solve
-from daeosens.gaussian import GaussianPrior, matern
-from daeosens.identifiability import identifiability
 from daeosens.inverse import fit, likelihood
-from daeosens.laplace import Posterior, laplace
+from daeosens.inverse.fitted import Fit
+from daeosens.inverse.gaussian import GaussianPrior, matern
+from daeosens.inverse.identifiability import identifiability
+from daeosens.inverse.laplace import Posterior, laplace
+from daeosens.inverse.multistart import Multistart, multistart
+from daeosens.inverse.noise import LogNormal, Normal
+from daeosens.inverse.prediction import Prediction, predict
+from daeosens.inverse.profiles import Profile, Profiles, profile
+from daeosens.inverse.regularized import Regularized
+from daeosens.inverse.start_points import starting_points
+from daeosens.inverse.uncertainty import Covariance, covariance
 from daeosens.matrices import Products
-from daeosens.multistart import Multistart, multistart
-from daeosens.noise import LogNormal, Normal
 from daeosens.objective import LeastSquares, Prior, Running, Terminal
 from daeosens.optimize import Result, minimize
+from daeosens.optimize.constrained_result import ConstrainedResult
+from daeosens.optimize.constraints import Constraint
+from daeosens.optimize.scipy_bridge import scipy_functions
 from daeosens.parameters import FieldParameter, InitialState, Parameter, Parameters
-from daeosens.prediction import Prediction, predict
 from daeosens.problem import AUTONOMOUS, COLORING, Problem
-from daeosens.profiles import Profile, Profiles, profile
 from daeosens.reduced import Reduced
-from daeosens.regularized import Regularized
-from daeosens.scipy_bridge import scipy_functions
 from daeosens.second_order import (
     HessianProduct,
     gauss_newton_product,
     hessian_product,
     hessian_products,
 )
-from daeosens.start_points import starting_points
 from daeosens.stepping import Stepping
 from daeosens.tangent import Sensitivities, Tangent, sensitivities, tangent
 from daeosens.trajectory import Trajectory
-from daeosens.uncertainty import Covariance, covariance
 from daeosens.verify import Taylor, duality, taylor
 
 __version__ = "0.1.0"

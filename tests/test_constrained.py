@@ -16,9 +16,9 @@ from petsc4py import PETSc
 
 from daeosens import minimize
 from daeosens.arrays import gather, scatter
-from daeosens.constrained_result import CONSTRAINED_METHODS
-from daeosens.constraints import Constraint
 from daeosens.errors import InputError, OptionError, SolveError, UnsupportedError
+from daeosens.optimize.constrained_result import CONSTRAINED_METHODS
+from daeosens.optimize.constraints import Constraint
 
 METHODS = list(CONSTRAINED_METHODS)
 

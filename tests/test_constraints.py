@@ -26,10 +26,10 @@ from daeosens import (
     minimize,
 )
 from daeosens.arrays import gather, read, scatter
-from daeosens.constrained_result import CONSTRAINED_METHODS
-from daeosens.constraints import named, sides
 from daeosens.errors import InputError, UnsupportedError
-from daeosens.lagrangian import Lagrangian, dense_hessian
+from daeosens.optimize.constrained_result import CONSTRAINED_METHODS
+from daeosens.optimize.constraints import named, sides
+from daeosens.optimize.lagrangian import Lagrangian, dense_hessian
 
 METHODS = list(CONSTRAINED_METHODS)
 

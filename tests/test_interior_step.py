@@ -7,7 +7,7 @@ from scipy.linalg import lapack
 
 from daeosens._petsc import multipliers
 from daeosens.errors import InputError, SolveError
-from daeosens.interior_step import Barrier, DampedStep, KktFactor, inertia
+from daeosens.optimize.interior_step import Barrier, DampedStep, KktFactor, inertia
 
 
 def kkt_matrix(rng, n, n_e, n_i, hessian):

@@ -20,10 +20,10 @@ from daeosens import (
     taylor,
 )
 from daeosens.arrays import gather, scatter
-from daeosens.estimated_noise import EstimatedNoise
 from daeosens.inverse import fit, likelihood
+from daeosens.inverse.estimated_noise import EstimatedNoise
+from daeosens.inverse.noise import LogNormal, Normal, measurements
 from daeosens.io.tables import read_table
-from daeosens.noise import LogNormal, Normal, measurements
 from daeosens.objective import LeastSquares
 
 TIMES = np.array([0.1, 0.3, 0.5, 0.9, 1.2, 1.7, 2.0])

@@ -19,10 +19,10 @@ from daeosens import (
     minimize,
 )
 from daeosens.arrays import gather, scatter
-from daeosens.gaussian import GaussianPrior, matern, white_noise
 from daeosens.grids.structured import Grid
-from daeosens.laplace import laplace
-from daeosens.regularized import Regularized
+from daeosens.inverse.gaussian import GaussianPrior, matern, white_noise
+from daeosens.inverse.laplace import laplace
+from daeosens.inverse.regularized import Regularized
 from daeosens.verify import taylor
 
 pytestmark = pytest.mark.mpi

@@ -9,7 +9,7 @@ from petsc4py import PETSc
 from daeosens.arrays import gather
 from daeosens.errors import InputError, OptionError, SolveError, UnsupportedError
 from daeosens.optimize import minimize
-from daeosens.optimizers import LEAST_SQUARES
+from daeosens.optimize.optimizers import LEAST_SQUARES
 
 
 def rosenbrock_residual(x):

@@ -10,8 +10,8 @@ from mpi4py import MPI
 from petsc4py import PETSc
 
 from daeosens import DaeosensError, InputError, SolveError
-from daeosens.multistart import multistart
-from daeosens.start_points import starting_points
+from daeosens.inverse.multistart import multistart
+from daeosens.inverse.start_points import starting_points
 
 SIZE = 3
 

@@ -15,9 +15,9 @@ from petsc4py import PETSc
 from daeosens import ODE, LeastSquares, Parameter, Parameters, Reduced, Stepping
 from daeosens.arrays import gather
 from daeosens.errors import InputError, SolveError, UnsupportedError
-from daeosens.newton import forcing
 from daeosens.optimize import minimize
-from daeosens.optimizers import NEWTON, UNBOUNDED
+from daeosens.optimize.newton import forcing
+from daeosens.optimize.optimizers import NEWTON, UNBOUNDED
 
 BOUNDED = [name for name in NEWTON if name not in UNBOUNDED]
 INVERSES = ["dense", "none", "lmvm"]

@@ -15,10 +15,10 @@ from petsc4py import PETSc
 
 from daeosens.arrays import gather
 from daeosens.errors import InputError, OptionError, SolveError
-from daeosens.iterate import Iterate
 from daeosens.optimize import minimize
-from daeosens.optimizers import FIRST_ORDER as METHODS
-from daeosens.optimizers import REASONS, UNBOUNDED
+from daeosens.optimize.iterate import Iterate
+from daeosens.optimize.optimizers import FIRST_ORDER as METHODS
+from daeosens.optimize.optimizers import REASONS, UNBOUNDED
 
 BOUNDED = [name for name in METHODS if name not in UNBOUNDED]
 

@@ -8,8 +8,8 @@ from closed_forms import DECAY_STEPPING, decay, decay_control
 from distributed import averaging, make, make_ring
 
 from daeosens import InitialState, InputError, LeastSquares, Reduced, Stepping, UnsupportedError
-from daeosens.prediction import predict
-from daeosens.uncertainty import covariance_from_hessian
+from daeosens.inverse.prediction import predict
+from daeosens.inverse.uncertainty import covariance_from_hessian
 
 TIMES = [0.0, 0.7, 2.0, 3.0]  # the last one beyond the stepping
 RATE, AMOUNT = 0.5, 2.0

@@ -9,8 +9,8 @@ from petsc4py import PETSc
 from scipy import optimize, stats
 
 from daeosens import InputError, Parameter, Parameters
-from daeosens.profiles import profile
-from daeosens.uncertainty import covariance, covariance_from_hessian
+from daeosens.inverse.profiles import profile
+from daeosens.inverse.uncertainty import covariance, covariance_from_hessian
 
 Z = 1.959963984540054
 HEIGHT = Z**2 / 2

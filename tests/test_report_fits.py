@@ -10,17 +10,17 @@ from matplotlib.image import imread
 from mpi4py import MPI
 
 from daeosens import InputError, Parameter, Parameters
-from daeosens.multistart import multistart
-from daeosens.prediction import Prediction
-from daeosens.profiles import profile
+from daeosens.inverse.multistart import multistart
+from daeosens.inverse.prediction import Prediction
+from daeosens.inverse.profiles import profile
+from daeosens.inverse.start_points import starting_points
+from daeosens.inverse.uncertainty import covariance
 from daeosens.report.fits import (
     bands_figure,
     correlation_figure,
     profiles_figure,
     waterfall_figure,
 )
-from daeosens.start_points import starting_points
-from daeosens.uncertainty import covariance
 
 TIMES = np.linspace(0.0, 2.0, 21)
 

@@ -15,7 +15,7 @@ from petsc4py import PETSc
 
 from daeosens.errors import DaeosensError, InputError, SolveError
 from daeosens.optimize import minimize
-from daeosens.optimizers import FIRST_ORDER, MEMORY, METHODS, NEWTON, UNBOUNDED
+from daeosens.optimize.optimizers import FIRST_ORDER, MEMORY, METHODS, NEWTON, UNBOUNDED
 
 CONVEX = np.linspace(0.8, 1.8, 12)
 START = np.full(12, 0.5)

@@ -10,7 +10,7 @@ from scipy.optimize import minimize
 
 from daeosens import ODE, LeastSquares, Parameter, Parameters, Reduced, Stepping
 from daeosens.errors import InputError, SolveError, UnsupportedError
-from daeosens.scipy_bridge import scipy_functions
+from daeosens.optimize.scipy_bridge import scipy_functions
 
 SECOND_ORDER = ["trust-ncg", "Newton-CG", "trust-krylov", "trust-constr"]
 FIRST_ORDER = ["L-BFGS-B", "BFGS", "CG", "TNC", "SLSQP"]

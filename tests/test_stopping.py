@@ -10,10 +10,10 @@ from petsc4py import PETSc
 
 from daeosens.arrays import gather, scatter
 from daeosens.errors import InputError
-from daeosens.iterate import Iterate
 from daeosens.optimize import minimize
-from daeosens.optimizers import FIRST_ORDER, NEWTON, UNBOUNDED
-from daeosens.stopping import Stopping
+from daeosens.optimize.iterate import Iterate
+from daeosens.optimize.optimizers import FIRST_ORDER, NEWTON, UNBOUNDED
+from daeosens.optimize.stopping import Stopping
 
 SCALES = 10.0 ** np.arange(-4, N - 4)
 START = np.linspace(0.5, 1.5, N)

@@ -9,9 +9,9 @@ from petsc4py import PETSc
 from scipy import stats
 
 from daeosens import InputError, Parameter, Parameters, UnsupportedError
-from daeosens.curvature import curvature
-from daeosens.identifiability import identifiability
-from daeosens.uncertainty import correlation_text, covariance, covariance_from_hessian
+from daeosens.inverse.curvature import curvature
+from daeosens.inverse.identifiability import identifiability
+from daeosens.inverse.uncertainty import correlation_text, covariance, covariance_from_hessian
 
 NAMES = ("growth", "loss", "share")
 

@@ -1,0 +1,305 @@
+"""``fit``: an inverse problem in one call, from measurements to parameters with intervals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from mpi4py import MPI
+
+from daeosens.arrays import gather
+from daeosens.errors import InputError, UnsupportedError
+from daeosens.inverse.curvature import HessianKind
+from daeosens.inverse.estimated_noise import EstimatedNoise
+from daeosens.inverse.fit_uncertainty import estimated_uncertainty
+from daeosens.inverse.fitted import Fit
+from daeosens.inverse.multistart import multistart
+from daeosens.inverse.noise import (
+    Measurements,
+    Noise,
+    Normal,
+    Observation,
+    in_scale,
+    is_estimated,
+    measurements,
+    observed_in_scale,
+)
+from daeosens.inverse.start_points import starting_points
+from daeosens.objective import LeastSquares, Objective, Prior, Sum
+from daeosens.optimize import minimize
+from daeosens.optimize.optimizers import NEWTON
+from daeosens.options import Options
+from daeosens.parameters import Parameters
+from daeosens.problem import Problem
+from daeosens.reduced import Reduced
+from daeosens.residuals import residual
+from daeosens.stepping import Stepping
+
+
+def fit(
+    problem: Problem,
+    data: Any,
+    parameters: Parameters,
+    stepping: Stepping,
+    *,
+    times: str | npt.ArrayLike | None = None,
+    columns: Sequence[str] | None = None,
+    observe: Any = None,
+    observe_u: Callable[..., Any] | None = None,
+    observe_p: Callable[..., Any] | None = None,
+    noise: Noise | None = None,
+    priors: Sequence[Prior] = (),
+    hessian: HessianKind = "exact",
+    method: str | None = None,
+    gradient_tolerance: float = 1e-6,
+    max_iterations: int = 500,
+    options: Options | None = None,
+    starts: int = 1,
+    seed: int = 0,
+    comm: MPI.Intracomm | None = None,
+    folder: str | Path | None = None,
+) -> Fit:
+    """Fit parameters to measurements: estimate, noise level, covariance.  Collective.
+
+    Whatever is wrong with the input is reported before the first solve.
+
+    Parameters
+    ----------
+    problem : Problem
+        The dynamics; NumPy style.
+    data : Table, mapping, path of a CSV file, or array_like [K, q]
+        The measurements; see ``noise.measurements``.
+    parameters : Parameters
+        Starts, bounds, scales and the initial state.
+    stepping : Stepping
+        Method and step sizes.
+    times : str or array_like [K], optional
+        Column of times (the first one by default), or the times.
+    columns : sequence of str, optional
+        Columns that were observed; all others by default.
+    observe, observe_u, observe_p
+        What was observed [q], as for ``LeastSquares``, in the data's unit; the whole state by
+        default.
+    noise : Normal or LogNormal, optional
+        ``Normal("estimated")`` by default.
+    priors : sequence of Prior
+        Of the parameters.
+    hessian : "exact" or "gauss_newton"
+        For the covariance, and Newton methods; the latter needs no second derivatives.
+    method : str, optional
+        As for ``minimize``; "lmvm", or with bounds "bqnls".
+    gradient_tolerance, max_iterations, options
+        As for ``minimize``; the negative log-likelihood has a natural scale, so that 1e-6 is far
+        below any standard error in well-scaled parameters.
+    starts : int
+        More than one: multistart over bounds and priors.
+    seed : int
+        Of the starts.
+    comm : MPI.Intracomm, optional
+        Ranks that share the starts; every rank of it must call.  By default the problem's.
+    folder : path, optional
+        Where finished starts are kept.
+
+    Returns
+    -------
+    Fit
+
+    Raises
+    ------
+    InputError
+        Fewer observations than parameters, bad noise levels, data, names, starts, bounds.
+    UnsupportedError
+        A second derivative is missing (try ``hessian="gauss_newton"``), or the problem is
+        distributed.
+    SolveError
+        No start leads anywhere.
+
+    Examples
+    --------
+    >>> from daeosens import ODE, Parameter, Parameters, Stepping
+    >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
+    >>> rates = Parameters({"rate": Parameter(1.0, scale="log")}, initial_state=[1.0])
+    >>> data = {"time": [1.0, 2.0, 3.0], "mass": [0.62, 0.35, 0.23]}
+    >>> found = fit(decay, data, rates, Stepping((0.0, 3.0), "rk4", dt=0.1))
+    >>> print(found.estimate["rate"].__round__(3), found.covariance.error("rate").__round__(3))
+    0.5 0.014
+    """
+    model = Normal() if noise is None else noise
+    table = measurements(data, times, columns)
+    observation = Observation(observe, observe_u, observe_p)
+    prior = _together(priors)
+    functional, misfit = _functional(
+        problem, table, parameters, stepping, observation, model, priors
+    )
+    if hessian not in ("exact", "gauss_newton"):
+        raise InputError(f"hessian = {hessian!r}", expected='"exact" or "gauss_newton"')
+    if hessian == "exact":
+        functional.check_second_order()
+    chosen = method or ("lmvm" if functional.bounds() is None else "bqnls")
+    # other methods refuse to be told of a Hessian that they do not use
+    newton: HessianKind = hessian if chosen in NEWTON else "exact"
+    attempts, x0 = None, None
+    if starts != 1:
+        points = starting_points(
+            functional,
+            starts,
+            names=parameters.free_names,
+            normal=_laws(parameters, priors),
+            seed=seed,
+        )
+        attempts = multistart(
+            lambda _comm: functional,
+            points,
+            comm=problem.comm.tompi4py() if comm is None else comm,
+            folder=folder,
+            method=chosen,
+            hessian=newton,
+            gradient_tolerance=gradient_tolerance,
+            max_iterations=max_iterations,
+            options=options,
+        )
+        x0 = attempts.best.x
+    result = minimize(
+        functional,
+        x0,
+        method=chosen,
+        hessian=newton,
+        gradient_tolerance=gradient_tolerance,
+        max_iterations=max_iterations,
+        options=options,
+    )
+    sigma, degrees, uncertainty = estimated_uncertainty(
+        functional, prior, result.x, hessian, table.values.shape, model
+    )
+    rows = gather(residual(functional.trajectory(result.x), misfit))
+    return Fit(
+        table,
+        model,
+        parameters,
+        functional,
+        observation,
+        result,
+        attempts,
+        sigma,
+        degrees,
+        -rows.reshape(table.values.shape) / sigma,
+        uncertainty,
+    )
+
+
+def likelihood(
+    problem: Problem,
+    data: Any,
+    parameters: Parameters,
+    stepping: Stepping,
+    *,
+    times: str | npt.ArrayLike | None = None,
+    columns: Sequence[str] | None = None,
+    observe: Any = None,
+    observe_u: Callable[..., Any] | None = None,
+    observe_p: Callable[..., Any] | None = None,
+    noise: Noise | None = None,
+    priors: Sequence[Prior] = (),
+) -> Reduced | EstimatedNoise:
+    """Return what ``fit`` minimises: the negative log-likelihood with priors, up to a constant.
+
+    For Taylor tests, minimisation by other means, or samplers.  Parameters and errors as for
+    ``fit``.
+    """
+    return _functional(
+        problem,
+        measurements(data, times, columns),
+        parameters,
+        stepping,
+        Observation(observe, observe_u, observe_p),
+        Normal() if noise is None else noise,
+        priors,
+    )[0]
+
+
+def _functional(
+    problem: Problem,
+    data: Measurements,
+    parameters: Parameters,
+    stepping: Stepping,
+    observation: Observation,
+    noise: Noise,
+    priors: Sequence[Prior],
+) -> tuple[Reduced | EstimatedNoise, LeastSquares]:
+    """Return the negative log-likelihood and the misfit without sigma, after checking the input."""
+    if problem.comm.size > 1 or problem.style == "petsc":
+        raise UnsupportedError(
+            "fit for a PETSc-style problem",
+            expected="a NumPy-style problem, ODE(..., size=n)",
+            remedy="Reduced, minimize, covariance; for fields laplace",
+        )
+    if not isinstance(parameters, Parameters):
+        raise InputError(
+            f"parameters is {type(parameters).__name__}",
+            expected="Parameters({...}, initial_state)",
+        )
+    values = in_scale(data, noise)
+    free = len(parameters.free_names)
+    rows = sum(np.size(each.mean) for each in priors)
+    fewest = free + 1 if is_estimated(noise) else free - rows
+    if values.size < fewest:
+        raise InputError(
+            f"{values.size} observations"
+            + (f" and {rows} priors" if rows else "")
+            + f" for {free} free parameters"
+            + (" and a noise level" if is_estimated(noise) else ""),
+            expected=f"at least {fewest} observations",
+            remedy="more data, priors with a given noise level, or Parameter(..., free=False)",
+        )
+    prior = _together(priors)
+    scaled = observed_in_scale(
+        observation.observe, observation.observe_u, observation.observe_p, noise
+    )
+    watched = (scaled.observe, scaled.observe_u, scaled.observe_p)
+    unit = LeastSquares(data.times, values, 1.0, *watched)
+    if is_estimated(noise):
+        functional = EstimatedNoise(
+            problem,
+            unit,
+            stepping,
+            parameters,
+            prior=prior,
+            each_column=noise.each_column,
+            level_prior=noise.prior,
+        )
+        return functional, unit
+    misfit: Any = LeastSquares(data.times, values, noise.sigma, *watched)
+    objective: Objective = misfit if prior is None else misfit + prior
+    return Reduced(problem, objective, stepping, parameters), unit
+
+
+def _together(priors: Sequence[Prior]) -> Objective | None:
+    if not priors:
+        return None
+    return priors[0] if len(priors) == 1 else Sum(tuple((1.0, each) for each in priors))
+
+
+def _laws(parameters: Parameters, priors: Sequence[Prior]) -> dict[int, tuple[float, float]]:
+    """Return the priors as (mean, sigma) in the optimiser's scale, for the spread of starts."""
+    laws: dict[int, tuple[float, float]] = {}
+    known = parameters.free_names
+    for prior in priors:
+        names = tuple(parameters.entries) if prior.names is None else tuple(prior.names)
+        means = np.broadcast_to(np.asarray(prior.mean, dtype=float), (len(names),))
+        sigmas = np.broadcast_to(np.asarray(prior.sigma, dtype=float), (len(names),))
+        for name, mean, sigma in zip(names, means.tolist(), sigmas.tolist(), strict=True):
+            if name not in known:
+                continue
+            scale = parameters.entries[name].scale
+            if scale == "log" and prior.scale == "linear":
+                if mean <= 0:
+                    continue
+                mean, sigma = math.log(mean), sigma / mean  # noqa: PLW2901
+            elif scale == "linear" and prior.scale == "log":
+                mean, sigma = math.exp(mean), sigma * math.exp(mean)  # noqa: PLW2901
+            laws[known.index(name)] = (mean, sigma)
+    return laws

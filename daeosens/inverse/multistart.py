@@ -1,0 +1,239 @@
+"""Many starts for one minimisation, on groups of ranks; what is finished is not done again."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import cast
+
+import numpy.typing as npt
+from mpi4py import MPI
+from petsc4py import PETSc
+
+from daeosens.arrays import Array, finite_array, gather, scatter
+from daeosens.errors import InputError, SolveError
+from daeosens.functional import Functional
+from daeosens.inverse.attempts import Attempt, finished, write_attempt
+from daeosens.inverse.curvature import HessianKind
+from daeosens.io.agreement import on_every_rank, on_first_rank
+from daeosens.optimize import minimize
+from daeosens.options import Options
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Multistart:
+    """All attempts; prints itself.
+
+    Attributes
+    ----------
+    attempts : tuple of Attempt
+        In the order of the starts.
+    resumed : int
+        How many were read from the folder.
+    """
+
+    attempts: tuple[Attempt, ...]
+    resumed: int = 0
+
+    @property
+    def ranked(self) -> tuple[Attempt, ...]:
+        """The attempts, best value first; failed ones last."""
+        return tuple(sorted(self.attempts, key=lambda each: (each.value, each.index)))
+
+    @property
+    def best(self) -> Attempt:
+        """The attempt with the lowest value.
+
+        Raises
+        ------
+        SolveError
+            Every start failed.
+        """
+        first = self.ranked[0]
+        if not math.isfinite(first.value):
+            raise SolveError(
+                f"all {len(self.attempts)} starts failed; the first: {first.message}",
+                remedy="starts nearer to a sensible value, smaller steps, or narrower bounds",
+            )
+        return first
+
+    def n_at_best(self, tolerance: float = 1e-2) -> int:
+        """Return how many attempts came within ``tolerance`` of the best value."""
+        return sum(each.value <= self.best.value + tolerance for each in self.attempts)
+
+    def __repr__(self) -> str:
+        """Return the best ten and the counts."""
+        failed = sum(not math.isfinite(each.value) for each in self.attempts)
+        unfinished = sum(not each.converged for each in self.attempts) - failed
+        lines = [" rank  start          value  iterations  why it ended"]
+        for rank, each in enumerate(self.ranked[:10], 1):
+            lines.append(
+                f"{rank:5d}  {each.index:5d}  {each.value:13.7g}  {each.iterations:10d}  "
+                f"{each.message.splitlines()[0]}"
+            )
+        if len(self.attempts) > 10:
+            lines.append(f"  ... {len(self.attempts) - 10} more")
+        count = f"{len(self.attempts)} starts"
+        if failed < len(self.attempts):
+            count += f", {self.n_at_best()} within 0.01 of the best value"
+        count += f", {failed} failed, {unfinished} not converged"
+        lines.append(count + (f", {self.resumed} read from before" if self.resumed else ""))
+        return "\n".join(lines)
+
+
+def multistart(
+    build: Callable[[MPI.Intracomm], Functional],
+    starts: npt.ArrayLike,
+    *,
+    comm: MPI.Intracomm | None = None,
+    ranks_per_start: int = 1,
+    folder: str | Path | None = None,
+    method: str = "lmvm",
+    hessian: HessianKind = "exact",
+    gradient_tolerance: float = 1e-8,
+    relative_gradient_tolerance: float = 0.0,
+    value_tolerance: float = 0.0,
+    max_iterations: int = 1000,
+    options: Options | None = None,
+) -> Multistart:
+    """Minimise from each start, on groups of ranks.  Collective on ``comm``.
+
+    The ranks are cut into groups of ``ranks_per_start``; group g of G takes starts g, g + G, and so
+    on.  An attempt depends on its start and on the size of its group alone.
+
+    Parameters
+    ----------
+    build : callable
+        ``build(comm) -> Functional``, called once on each group with its communicator.
+    starts : array_like [count, n]
+        From ``starting_points``, say; the same on every rank.
+    comm : MPI.Intracomm, optional
+        All ranks by default.
+    ranks_per_start : int
+        Size of a group; divides the number of ranks.
+    folder : str or Path, optional
+        Each finished start is written there at once; a rerun takes it from there.
+    method, hessian, gradient_tolerance, relative_gradient_tolerance, value_tolerance
+        As for ``minimize``.
+    max_iterations, options
+        Likewise.
+
+    Returns
+    -------
+    Multistart
+        The same on every rank.
+
+    Raises
+    ------
+    InputError
+        Bad numbers of ranks or starts; a folder with attempts from other starts or settings.
+    """
+    comm = MPI.COMM_WORLD if comm is None else comm
+    points = finite_array(starts, "starts")
+    if points.ndim != 2 or not points.size:
+        raise InputError(f"starts have shape {points.shape}", expected="shape (count, n)")
+    if ranks_per_start < 1 or comm.size % ranks_per_start:
+        raise InputError(
+            f"ranks_per_start = {ranks_per_start} on {comm.size} ranks",
+            expected="a divisor of the number of ranks",
+        )
+    settings = {
+        "method": method,
+        "hessian": hessian,
+        "gradient_tolerance": gradient_tolerance,
+        "relative_gradient_tolerance": relative_gradient_tolerance,
+        "value_tolerance": value_tolerance,
+        "max_iterations": max_iterations,
+        "options": dict(options or {}),
+    }
+    place = None if folder is None else Path(folder)
+    done = on_first_rank(comm, lambda: finished(place, points, settings))
+    group = cast("MPI.Intracomm", comm.Split(comm.rank // ranks_per_start, comm.rank))
+    first, step = comm.rank // ranks_per_start, comm.size // ranks_per_start
+    todo = [index for index in range(first, len(points), step) if index not in done]
+    mine: list[Attempt] = []
+    failure: Exception | None = None
+    try:
+        functional = build(group) if todo else None
+        for index in todo:
+            assert functional is not None
+            attempt = _attempt(
+                index,
+                functional,
+                points[index],
+                method=method,
+                hessian=hessian,
+                gradient_tolerance=gradient_tolerance,
+                relative_gradient_tolerance=relative_gradient_tolerance,
+                value_tolerance=value_tolerance,
+                max_iterations=max_iterations,
+                options=options,
+            )
+            mine += [attempt] if group.rank == 0 else []
+            if place is not None:
+                on_first_rank(group, partial(write_attempt, place, attempt, settings))
+    except Exception as error:  # noqa: BLE001 (raised on all ranks)
+        failure = error
+
+    def own() -> None:
+        if failure is not None:
+            raise failure
+
+    on_every_rank(comm, own)
+    found = [*done.values(), *(each for part in comm.allgather(mine) for each in part)]
+    group.Free()
+    return Multistart(tuple(sorted(found, key=lambda each: each.index)), len(done))
+
+
+def _attempt(
+    index: int,
+    functional: Functional,
+    start: Array,
+    *,
+    method: str,
+    hessian: HessianKind,
+    gradient_tolerance: float,
+    relative_gradient_tolerance: float,
+    value_tolerance: float,
+    max_iterations: int,
+    options: Options | None,
+) -> Attempt:
+    begin = time.perf_counter()
+    x0 = functional.start()
+    if x0.getSize() != start.size:
+        raise InputError(f"starts have {start.size} components", expected=str(x0.getSize()))
+    scatter(start, x0)
+    try:
+        result = minimize(
+            functional,
+            x0,
+            method=method,
+            hessian=hessian,
+            gradient_tolerance=gradient_tolerance,
+            relative_gradient_tolerance=relative_gradient_tolerance,
+            value_tolerance=value_tolerance,
+            max_iterations=max_iterations,
+            options=options,
+        )
+    except (SolveError, PETSc.Error) as error:
+        message = " ".join(str(error).split())
+        seconds = time.perf_counter() - begin
+        return Attempt(index, start, start, math.inf, math.inf, False, message, 0, 0, seconds)
+    x = gather(result.x)
+    result.x.destroy()
+    return Attempt(
+        index,
+        start,
+        x,
+        result.value,
+        result.gradient_norm,
+        result.converged,
+        result.message,
+        result.iterations,
+        result.evaluations,
+        time.perf_counter() - begin,
+    )

@@ -1,0 +1,283 @@
+"""Outputs of a fitted model with bands: how uncertain parameters and noise make them.
+
+To first order: the covariance of the estimate goes through the tangents of the trajectory, exact
+for outputs that are linear in the parameters over the width of the band.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+from petsc4py import PETSc
+
+from daeosens.arrays import QUIET, Array, check_output, finite_array, gather, guarded, read, scatter
+from daeosens.derivatives import ComplexStep
+from daeosens.errors import InputError, UnsupportedError
+from daeosens.forward import solve
+from daeosens.inverse.identifiability import Scale
+from daeosens.inverse.uncertainty import Covariance
+from daeosens.parameters import Control
+from daeosens.problem import Problem
+from daeosens.stepping import Stepping
+from daeosens.tangent import tangent
+
+
+class Model(Protocol):
+    """What predictions need of ``Reduced``."""
+
+    @property
+    def problem(self) -> Problem:
+        """The dynamics."""
+        ...
+
+    @property
+    def stepping(self) -> Stepping:
+        """Method and step sizes."""
+        ...
+
+    @property
+    def control(self) -> Control:
+        """What x means."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Prediction:
+    """Outputs at given times, with bands.
+
+    Attributes
+    ----------
+    times : array [K]
+        Time unit.
+    value : array [K, q]
+        The outputs of the estimate, in their own unit.
+    scale : str
+        "linear", or "log": then ``standard_error`` and ``noise`` are those of the logarithm.
+    standard_error : array [K, q]
+        What the uncertainty of the parameters makes.
+    noise : array [K, q]
+        Noise level of a measurement; zero if none was given.
+    level : float
+        Probability of the bands, each time and output by itself.
+    quantile : float
+        Standard errors to each side.
+    """
+
+    times: Array
+    value: Array
+    scale: Scale
+    standard_error: Array
+    noise: Array
+    level: float
+    quantile: float
+
+    @property
+    def confidence(self) -> tuple[Array, Array]:
+        """Lower and upper ends [K, q] of the band for the outputs themselves."""
+        return self._band(self.standard_error)
+
+    @property
+    def prediction(self) -> tuple[Array, Array]:
+        """Lower and upper ends [K, q] of the band for a new measurement, noise included."""
+        return self._band(np.hypot(self.standard_error, self.noise))
+
+    def _band(self, error: Array) -> tuple[Array, Array]:
+        reach = self.quantile * error
+        if self.scale == "log":
+            return self.value * np.exp(-reach), self.value * np.exp(reach)
+        return self.value - reach, self.value + reach
+
+
+@QUIET
+def predict(
+    model: Model,
+    estimate: Covariance,
+    times: npt.ArrayLike,
+    *,
+    observe: Any = None,
+    observe_u: Callable[..., Any] | None = None,
+    observe_p: Callable[..., Any] | None = None,
+    noise: npt.ArrayLike = 0.0,
+    scale: Scale = "linear",
+    level: float = 0.95,
+) -> Prediction:
+    """Return outputs of the model at an estimate, with bands.  Collective.
+
+    One forward solve, beyond the end of ``model.stepping`` if the times ask for it, and a tangent
+    for each parameter.
+
+    Parameters
+    ----------
+    model : Reduced
+        Problem, stepping and control.
+    estimate : Covariance
+        From ``covariance``.
+    times : array_like [K]
+        Increasing times; not before the start of the time span.
+    observe, observe_u, observe_p
+        The outputs [q], as for ``LeastSquares``; the whole state by default.
+    noise : float or array_like [q] or [K, q]
+        Noise level of a measurement in this scale, for prediction bands.
+    scale : "linear" or "log"
+        "log" for positive outputs with log-normal noise.
+    level : float
+        Probability of the bands.
+
+    Returns
+    -------
+    Prediction
+
+    Raises
+    ------
+    InputError
+        Bad times, noise, level; outputs that are not positive on a log scale.
+    SolveError
+        The run beyond the end of the data fails.
+    UnsupportedError
+        A distributed problem with an ``observe`` that is not a Mat.
+    """
+    problem, control = model.problem, model.control
+    if scale not in ("linear", "log"):
+        raise InputError(f"scale = {scale!r}", expected='"linear" or "log"')
+    quantile = estimate.quantile(level)
+    points = finite_array(times, "times")
+    stepping = _stretched(model.stepping, points)
+    output, change = _outputs(problem, observe, observe_u, observe_p)
+    start = control.start(problem)
+    x = scatter(estimate.x, start)
+    run = solve(problem, *control.unpack(problem, x), stepping, points)
+    steps = [run.index(float(time)) for time in points]
+    moments = [(float(run.times[n]), run.states[n], run.p) for n in steps]
+    values = np.array([output(*moment) for moment in moments])
+    slopes = np.ones_like(values)
+    if scale == "log":
+        if (values <= 0).any():
+            k = int(np.argwhere(values <= 0)[0][0])
+            raise InputError(
+                f"an output is {values[k].min():g} at t = {points[k]:g}, on a log scale",
+                expected="positive outputs",
+                remedy='scale="linear"',
+            )
+        slopes = 1.0 / values
+    moving = np.flatnonzero(np.diag(estimate.scaled) > 0)
+    columns: list[Array] = []
+    for i in moving.tolist():
+        direction = scatter(np.eye(len(estimate.x))[i], x.duplicate())
+        du0, dp = control.push_forward(problem, x, direction)
+        along = tangent(run, du0, dp)
+        rows = [
+            change(*moment, along.states[n], along.dp)
+            for moment, n in zip(moments, steps, strict=True)
+        ]
+        columns.append(slopes * np.array(rows))
+    variance = np.zeros_like(values)
+    if columns:
+        gradient = np.stack(columns, axis=-1)
+        inner = estimate.scaled[np.ix_(moving, moving)]
+        variance = np.einsum("kqi,ij,kqj->kq", gradient, inner, gradient)
+    error = np.sqrt(np.maximum(variance, 0.0))
+    return Prediction(points, values, scale, error, _noise(noise, values), level, quantile)
+
+
+def _stretched(stepping: Stepping, times: Array) -> Stepping:
+    """Return the stepping, long enough for the times."""
+    first, last = stepping.t_span
+    if times.ndim != 1 or times.size == 0:
+        raise InputError(f"times have shape {times.shape}", expected="shape (K,)")
+    if times.min() < first:
+        raise InputError(
+            f"time {times.min():g} lies before the start {first:g}", expected="later times"
+        )
+    return dataclasses.replace(stepping, t_span=(first, max(last, float(times.max()))))
+
+
+def _noise(noise: npt.ArrayLike, values: Array) -> Array:
+    given = finite_array(noise, "noise")
+    if (given < 0).any():
+        raise InputError(f"noise = {given.min():g}", expected="noise >= 0")
+    try:
+        return np.broadcast_to(given, values.shape)
+    except ValueError as error:
+        raise InputError(
+            f"noise has shape {given.shape}",
+            expected=f"a number, or shape {values.shape[1:]} or {values.shape}",
+        ) from error
+
+
+def _outputs(
+    problem: Problem,
+    observe: Any,
+    observe_u: Callable[..., Any] | None,
+    observe_p: Callable[..., Any] | None,
+) -> tuple[Callable[..., Array], Callable[..., Array]]:
+    """Return the outputs [q] at (t, u, p), and their change along (du, dp)."""
+    if isinstance(observe, PETSc.Mat):
+        return _matrix_outputs(observe)
+    if callable(observe):
+        if problem.style == "petsc":
+            raise UnsupportedError(
+                "predictions of a PETSc-style problem with an observe callback",
+                expected="observe=None or a Mat [q, n]",
+            )
+        return _callback_outputs(problem, observe, observe_u, observe_p)
+    chosen = np.arange(problem.size) if observe is None else np.asarray(observe)
+    indices = chosen.tolist()
+    if (
+        chosen.ndim != 1
+        or not np.issubdtype(chosen.dtype, np.integer)
+        or any(not 0 <= i < problem.size for i in indices)
+    ):
+        raise InputError(f"observe = {indices}", expected=f"indices from 0 to {problem.size - 1}")
+
+    def output(_t: float, u: PETSc.Vec, _p: Any) -> Array:
+        return gather(u)[indices]
+
+    def change(_t: float, _u: PETSc.Vec, _p: Any, du: PETSc.Vec, _dp: PETSc.Vec | None) -> Array:
+        return gather(du)[indices]
+
+    return output, change
+
+
+def _matrix_outputs(matrix: PETSc.Mat) -> tuple[Callable[..., Array], Callable[..., Array]]:
+    def times(u: PETSc.Vec) -> Array:
+        product = matrix.createVecLeft()
+        matrix.mult(u, product)
+        return gather(product)
+
+    def output(_t: float, u: PETSc.Vec, _p: Any) -> Array:
+        return times(u)
+
+    def change(_t: float, _u: PETSc.Vec, _p: Any, du: PETSc.Vec, _dp: PETSc.Vec | None) -> Array:
+        return times(du)
+
+    return output, change
+
+
+def _callback_outputs(
+    problem: Problem,
+    observe: Callable[..., Any],
+    observe_u: Callable[..., Any] | None,
+    observe_p: Callable[..., Any] | None,
+) -> tuple[Callable[..., Array], Callable[..., Array]]:
+    call = guarded(observe, "observe", problem.comm)
+    remedy = "observe_u=, observe_p=callbacks"
+    by_u = observe_u or ComplexStep(call, 1, "observe", remedy)
+    by_p = observe_p or ComplexStep(call, 2, "observe", remedy)
+
+    def output(t: float, u: PETSc.Vec, p: Any) -> Array:
+        values = np.asarray(call(t, read(u), p))
+        shape: Sequence[int] = values.shape if values.ndim == 1 else (1,)
+        return np.asarray(check_output(values, "observe", tuple(shape), t), dtype=float)
+
+    def change(t: float, u: PETSc.Vec, p: Any, du: PETSc.Vec, dp: PETSc.Vec | None) -> Array:
+        result: Array = np.asarray(by_u(t, read(u), p)) @ read(du)
+        if dp is not None:
+            result = result + np.asarray(by_p(t, read(u), p)) @ read(dp)
+        return result
+
+    return output, change

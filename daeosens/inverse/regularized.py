@@ -1,0 +1,69 @@
+"""A misfit with a Gaussian prior, to be minimised before its posterior is known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from petsc4py import PETSc
+
+from daeosens.functional import Functional
+from daeosens.inverse.gaussian import GaussianPrior
+
+
+class Regularized:
+    """A misfit plus a Gaussian prior, with every ability of the misfit.
+
+    Parameters
+    ----------
+    misfit : Functional
+        J without the prior.
+    prior : GaussianPrior
+        Its negative logarithm is added.
+    """
+
+    def __init__(self, misfit: Functional, prior: GaussianPrior) -> None:
+        self.misfit, self.prior, self.comm = misfit, prior, misfit.comm
+        if hasattr(misfit, "hessian_product"):
+            self.hessian_product = self._hessian_product
+        if hasattr(misfit, "gauss_newton_product"):
+            self.gauss_newton_product = self._gauss_newton_product
+        if hasattr(misfit, "check_second_order"):
+            self.check_second_order = self._check_second_order
+
+    def start(self) -> PETSc.Vec:
+        """Return the misfit's start."""
+        return self.misfit.start()
+
+    def bounds(self) -> tuple[PETSc.Vec, PETSc.Vec] | None:
+        """Return the misfit's bounds."""
+        return self.misfit.bounds()
+
+    def value(self, x: PETSc.Vec) -> float:
+        """Return the sum."""
+        return self.misfit.value(x) + self.prior.value(x)
+
+    def gradient(self, x: PETSc.Vec) -> PETSc.Vec:
+        """Return its gradient as a new vector."""
+        return self.value_and_gradient(x)[1]
+
+    def value_and_gradient(self, x: PETSc.Vec) -> tuple[float, PETSc.Vec]:
+        """Return both."""
+        value, gradient = self.misfit.value_and_gradient(x)
+        gradient.axpy(1.0, self.prior.gradient(x))
+        return value + self.prior.value(x), gradient
+
+    def _hessian_product(self, x: PETSc.Vec, dx: PETSc.Vec) -> PETSc.Vec:
+        able: Any = self.misfit
+        product: PETSc.Vec = able.hessian_product(x, dx)
+        product.axpy(1.0, self.prior.apply(dx))
+        return product
+
+    def _gauss_newton_product(self, x: PETSc.Vec, dx: PETSc.Vec) -> PETSc.Vec:
+        able: Any = self.misfit
+        product: PETSc.Vec = able.gauss_newton_product(x, dx)
+        product.axpy(1.0, self.prior.apply(dx))
+        return product
+
+    def _check_second_order(self) -> None:
+        able: Any = self.misfit
+        able.check_second_order()

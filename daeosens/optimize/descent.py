@@ -1,0 +1,415 @@
+"""One descent by PETSc TAO: its callbacks, how it survives failed solves."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from petsc4py import PETSc
+
+from daeosens.arrays import dot, norm
+from daeosens.errors import InputError, SolveError
+from daeosens.functional import Functional
+from daeosens.optimize.iterate import Iterate, Progress
+from daeosens.optimize.newton import HessianOperator, forcing
+from daeosens.optimize.optimizers import NEWTON, TRUST_REGION
+from daeosens.optimize.starting import Bounds
+from daeosens.optimize.stopping import Stopping, projected_norm
+from daeosens.optimize.walls import ARMIJO, CLIFF, MORE_THUENTE, relax, wall
+from daeosens.options import Scope
+
+_Reason = PETSc.TAO.ConvergedReason
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """An evaluation that succeeded: x [n], J(x), and dJ/dx [n] if it was needed."""
+
+    x: PETSc.Vec
+    value: float
+    gradient: PETSc.Vec | None
+
+
+@dataclass
+class Descent:
+    """TAO's callbacks and what they must remember.
+
+    Parameters
+    ----------
+    functional : Functional
+        J.
+    method : str
+        What the user has chosen.
+    algorithm : str
+        TAO type that minimises: the method, or its subsolver's.
+    limits : (Vec, Vec) or None
+        Lower and upper bounds [n].
+    stopping : Stopping
+        The rules.
+    x : Vec [n]
+        The last accepted iterate.  A copy, because PETSc 3.26 loses it when a line search fails.
+    report : callable or None
+        Gets each iterate.
+    save : callable or None
+        Gets this descent after each accepted iterate.
+    hessian : HessianOperator or None
+        What is multiplied with.
+    iterates : list of Iterate
+        Not empty where a run is continued.
+
+    Notes
+    -----
+    ``gradient`` [n] belongs to ``x``; ``trial`` is the last evaluation that succeeded.
+
+    TAO's Newton methods are given J / ``unit``, a power of 2 near the first |J|: PETSc 3.26, NTR
+    accepts any step that changes J by less than 1e-6, the BNK family by less than 4e-11 max(1,
+    |J|), and all shift an indefinite Hessian by 1e-4 or more, whatever the units of J.
+    """
+
+    functional: Functional
+    method: str
+    algorithm: str
+    limits: Bounds | None
+    stopping: Stopping
+    x: PETSc.Vec
+    report: Progress | None
+    save: Callable[[Descent, PETSc.TAO], None] | None = None
+    hessian: HessianOperator | None = None
+    evaluations: int = 0
+    failed_solves: int = 0
+    restarts: int = 0
+    iterates: list[Iterate] = field(default_factory=list[Iterate])
+    trial: Trial | None = None
+    gradient: PETSc.Vec | None = None
+    why: tuple[str, str] | None = None
+    monotone: bool = True
+    scope: Scope | None = None
+    relaxed: bool = False
+    resuming: bool = False
+    resumed_at: int = -1
+    continued: bool = False
+    notes: list[str] = field(default_factory=list[str])
+    unit: float = 0.0
+    idle: int = 0
+
+    @property
+    def failed_in_search(self) -> bool:
+        """Whether a solve has failed since the last accepted iterate."""
+        return bool(self.iterates) and self.failed_solves > self.iterates[-1].failed_solves
+
+    def attach(self, tao: PETSc.TAO) -> None:
+        """Become the callbacks of ``tao``, in place of its stopping rules.
+
+        PETSc 3.26: BQNLS, BNCG and the BNK family test the norm of the Fischer-Burmeister residual,
+        BLMVM that of a projected gradient, BNCG counts an iteration late, and none looks at the
+        change of the value.  Testing here makes the rules the same for all.
+        """
+        given = PETSc.Options()
+        self.monotone = not given.hasName("tao_ls_armijo_memory_size")
+        # PETSc 3.26: the BNK family's interpolation of the first radius depends on the unit of J
+        recipe = given.getString("tao_bnk_init_type", "") == "interpolation"
+        if self.hessian is None or recipe or given.hasName("tao_fmin"):
+            self._measure(1.0)
+        tao.setTolerances(0.0, 0.0, 0.0)
+        tao.setMaximumIterations(PETSc.UNLIMITED)
+        tao.setObjectiveGradient(self.evaluate)
+        if self.algorithm in TRUST_REGION:
+            tao.setObjective(self.objective)
+            tao.setGradient(self.slope)
+        tao.setMonitor(self.accept)
+
+    def run(self, tao: PETSc.TAO, x: PETSc.Vec, scope: Scope) -> int:
+        """Run TAO from ``x`` [n] and return its reason to stop.
+
+        Where failed solves defeat a line search, TAO is run again from the last iterate, which
+        begins with the gradient direction.  TAO itself means to do that, but, PETSc 3.26, LMVM's
+        second search takes the first direction reversed (its MatSolve writes into the gradient)
+        and BNCG's third one begins at a rejected point.  The Newton methods' own second search,
+        along the gradient, is sound, and a second run would only repeat the first.
+        """
+        self.scope = scope
+        while True:
+            solve(tao)
+            reason: Any = tao.getConvergedReason()
+            stuck = self.resumed_at == len(self.iterates) or self.algorithm in NEWTON
+            if reason != _Reason.DIVERGED_LS_FAILURE or not self.failed_in_search or stuck:
+                return reason
+            assert self.gradient is not None
+            self.x.copy(x)
+            self.trial = Trial(self.x.copy(), self.iterates[-1].value, self.gradient)
+            self.resuming = True
+            self.resumed_at = len(self.iterates)
+            self.restarts += 1
+
+    # ---- evaluations -----------------------------------------------------------------------------
+
+    def _known(self, x: PETSc.Vec) -> bool:
+        """Whether the last trial was at x: TAO asks for some points twice."""
+        return self.trial is not None and bool(self.trial.x.equal(x))
+
+    def _tried(self, x: PETSc.Vec) -> Trial:
+        """Return value and gradient at x [n], or raise SolveError."""
+        if not self._known(x):
+            self.evaluations += 1
+        elif self.trial is not None and self.trial.gradient is not None:
+            return self.trial
+        value, gradient = _finite(*self.functional.value_and_gradient(x))
+        self.trial = Trial(x.copy(), value, gradient)
+        if self.unit == 0.0:
+            self._measure(abs(self.iterates[0].value if self.iterates else value))
+        return self.trial
+
+    def _measure(self, size: float) -> None:
+        """Choose the unit of J by its size."""
+        self.unit = 2.0 ** round(math.log2(size)) if size > sys.float_info.min else 1.0
+        if self.hessian is not None:
+            self.hessian.unit = self.unit
+
+    def evaluate(self, tao: PETSc.TAO, x: PETSc.Vec, gradient: PETSc.Vec) -> float:
+        """Return J(x) and fill ``gradient`` [n], for TAO."""
+        try:
+            trial = self._tried(x)
+        except SolveError as error:
+            self._count_failure(error)
+            value = self._failed(tao, x, gradient, error)
+        else:
+            assert trial.gradient is not None
+            trial.gradient.copy(gradient)
+            value = trial.value
+        gradient.scale(1.0 / self.unit)
+        return value / self.unit
+
+    def objective(self, _tao: PETSc.TAO, x: PETSc.Vec) -> float:
+        """Return J(x) alone, for trust regions."""
+        if not self._known(x):
+            self.evaluations += 1
+            try:
+                value = self.functional.value(x)
+                if not math.isfinite(value):
+                    raise SolveError(f"value {value:g}")  # noqa: TRY301 (one way to fail)
+            except SolveError as error:
+                self._count_failure(error)
+                return CLIFF
+            self.trial = Trial(x.copy(), value, None)
+        assert self.trial is not None
+        return self.trial.value / self.unit
+
+    def slope(self, _tao: PETSc.TAO, x: PETSc.Vec, gradient: PETSc.Vec) -> None:
+        """Fill ``gradient`` [n] at an accepted x, for trust regions."""
+        computed = self._tried(x).gradient
+        assert computed is not None
+        computed.copy(gradient)
+        gradient.scale(1.0 / self.unit)
+
+    def move_hessian(
+        self, tao: PETSc.TAO, x: PETSc.Vec, _hessian: PETSc.Mat, _same: PETSc.Mat
+    ) -> None:
+        """Take the Hessian to x [n] and choose how well to solve with it, for TAO."""
+        assert self.hessian is not None
+        self.hessian.move(x, self._caution())
+        tune(tao, self)
+
+    def _caution(self) -> float:
+        """Return what to add to the Hessian's diagonal beside a region without solutions.
+
+        Newton's direction would lead there again and again, each step half as long as the one
+        before.  With |g| / |s|, s the last step, the next one is about as long and turns towards
+        the gradient.
+        """
+        if len(self.iterates) < 2:
+            return 0.0
+        before, last = self.iterates[-2:]
+        failed = last.failed_solves > before.failed_solves
+        return last.gradient_norm / last.step if failed and last.step > 0.0 else 0.0
+
+    def _count_failure(self, error: SolveError) -> None:
+        self.failed_solves += 1
+        if self.gradient is None:
+            raise SolveError(
+                f"the functional cannot be evaluated at the start: {error}",
+                remedy="another x0, or smaller steps",
+            ) from error
+
+    def _failed(
+        self, tao: PETSc.TAO, x: PETSc.Vec, gradient: PETSc.Vec, error: SolveError
+    ) -> float:
+        """Give TAO what makes its line search come back from a failed solve."""
+        search = tao.getLineSearch()
+        if search.getType() == MORE_THUENTE:
+            if not self.relaxed:
+                relax(search, relaxed=True)
+                self.relaxed = True
+            assert self.gradient is not None
+            return wall(x, gradient, self.x, self.iterates[-1].value, self.gradient)
+        if search.getType() == ARMIJO:
+            return math.inf  # it halves the step, and does not look at the gradient
+        raise SolveError(
+            "a forward solve failed, from which the line search "
+            f'"{search.getType()}" cannot come back: {error}',
+            expected=f'tao_ls_type "{MORE_THUENTE}" or "{ARMIJO}"',
+        ) from error
+
+    # ---- iterates --------------------------------------------------------------------------------
+
+    def accept(self, tao: PETSc.TAO) -> None:
+        """Record an iterate, report it and decide whether to stop; TAO's monitor."""
+        reason: Any = tao.getConvergedReason()
+        if reason != _Reason.CONTINUE_ITERATING:
+            return  # PETSc 3.26: LMVM and BQNLS show the old iterate again after a failed search
+        if self.relaxed:
+            relax(tao.getLineSearch(), relaxed=False)
+            self.relaxed = False
+        x = tao.getSolution()
+        if self.algorithm in NEWTON and not self.resuming and self._stayed(tao, x):
+            return
+        trial = self.trial
+        assert trial is not None
+        assert trial.gradient is not None
+        if self.resuming:
+            self.resuming = False
+            self.gradient = trial.gradient
+            self.check_continued(trial.value)
+            self.decide(tao, math.nan)
+            return
+        gradient_norm = projected_norm(x, trial.gradient, self.limits)
+        if self.iterates and self._worthless(tao, trial.value, gradient_norm):
+            reason = _Reason.DIVERGED_LS_FAILURE
+            tao.setConvergedReason(reason)
+            return
+        self.x.axpy(-1.0, x)
+        step = norm(self.x)
+        promised = self._promised(tao, trial.value)
+        self.gradient = trial.gradient
+        x.copy(self.x)
+        counts = (self.evaluations, self.failed_solves)
+        products = 0 if self.hessian is None else self.hessian.count
+        number = len(self.iterates)
+        iterate = Iterate(number, trial.value, gradient_norm, step, *counts, products)
+        self.iterates.append(iterate)
+        self.tell(tao)
+        self.decide(tao, promised)
+
+    def check_continued(self, value: float) -> None:
+        """Refuse to continue from a file in which J was another one."""
+        first, last = self.iterates[0].value, self.iterates[-1].value
+        if self.continued and abs(value - last) > 1e-6 * abs(last) + 1e-12 * abs(first):
+            raise InputError(
+                f"restart: the file is of another problem; value {last:.12g} at its last iterate, "
+                f"{value:.12g} here",
+                expected="the same functional as when it was written",
+                remedy="another file name",
+            )
+        self.continued = False
+
+    def tell(self, tao: PETSc.TAO) -> None:
+        """Save and report the last iterate; after a first step, all options must have been read."""
+        if self.scope is not None and len(self.iterates) == 2:
+            self.scope.check_used(final=True)
+        if self.save is not None:
+            self.save(self, tao)
+        if self.report is not None:
+            self.report(self.iterates[-1], self.x)
+
+    def _stayed(self, tao: PETSc.TAO, x: PETSc.Vec) -> bool:
+        """Say whether x [n] is still the last iterate, and end what stays for ever.
+
+        PETSc 3.26: NTR shows the old iterate again after each rejected step, and has no smallest
+        radius.
+        """
+        if not self.iterates or not x.equal(self.x):
+            self.idle = 0
+            return False
+        self.idle += 1
+        trust: Any = tao.getCurrentTrustRegionRadius()
+        if self.algorithm not in TRUST_REGION or self.idle > 30 or trust < 1e-16 * norm(x):
+            reason: Any = _Reason.DIVERGED_TR_REDUCTION
+            if self.algorithm not in TRUST_REGION:
+                reason = _Reason.DIVERGED_LS_FAILURE
+            tao.setConvergedReason(reason)
+        return True
+
+    def decide(self, tao: PETSc.TAO, promised: float) -> None:
+        """Tell TAO whether to stop at the last iterate."""
+        assert self.gradient is not None
+        size = self.stopping.size_of(self.iterates[-1].value, self.iterates[0].value)
+        scaled = self.stopping.scaled_norm(self.x, self.gradient, self.limits, size)
+        reason: Any
+        reason, self.why = self.stopping.reason(self.iterates, scaled, promised)
+        tao.setConvergedReason(reason)
+
+    def _promised(self, tao: PETSc.TAO, value: float) -> float:
+        """Return the relative decrease that the model promised for a full Newton step, or NaN.
+
+        For s = -H^-1 g it is -g.s/2.  ``x`` holds the last iterate minus this one.
+        """
+        if self.stopping.predicted_decrease <= 0.0 or self.gradient is None:
+            return math.nan
+        # PETSc 3.26: NTR shows its radius there
+        full: Any = 1.0 if self.algorithm == "ntr" else tao.getSolutionStatus()[4]
+        krylov: Any = tao.getKSP().getConvergedReason()
+        good = (PETSc.KSP.ConvergedReason.CONVERGED_RTOL, PETSc.KSP.ConvergedReason.CONVERGED_ATOL)
+        if full < 1.0 or krylov not in good:
+            return math.nan
+        size = self.stopping.size_of(value, self.iterates[0].value)
+        return 0.5 * dot(self.x, self.gradient) / max(size, sys.float_info.min)
+
+    def _worthless(self, tao: PETSc.TAO, value: float, gradient_norm: float) -> bool:
+        """Say whether the new iterate is one that its line search should not have accepted.
+
+        PETSc 3.26: when two searches in a row fail, BNCG starts the third one from the last trial
+        point, or with its value, instead of the last iterate: J rises.  And More-Thuente lets it
+        stay or rise by a relative 1e-10, beside failed solves for ever.
+        """
+        if self.algorithm in TRUST_REGION:
+            return False
+        line_search = tao.getLineSearch().getType()
+        if line_search != MORE_THUENTE and not (line_search == ARMIJO and self.monotone):
+            return False
+        last = self.iterates[-1]
+        if self.failed_in_search and value >= last.value:
+            return gradient_norm > 0.9 * last.gradient_norm
+        return value > last.value + 1e-9 * abs(last.value)
+
+
+def tune(tao: PETSc.TAO, descent: Descent) -> None:
+    """Set how well TAO's Krylov solver shall solve, unless an option says so."""
+    ksp = tao.getKSP()
+    if PETSc.Options().hasName(f"{ksp.getOptionsPrefix() or ''}ksp_rtol"):
+        return
+    first, last = descent.iterates[0], descent.iterates[-1]
+    stopping = descent.stopping
+    target = max(
+        stopping.gradient,
+        stopping.by_first * first.gradient_norm,
+        stopping.by_value * abs(last.value),
+    )
+    ksp.setTolerances(rtol=forcing(first.gradient_norm, last.gradient_norm, target))
+
+
+def solve(tao: PETSc.TAO) -> None:
+    """Run TAO, and let an exception of a callback out as it was raised.
+
+    petsc4py 3.26 wraps it: a PETSc.Error with code 101 caused by it, once for each level.
+    """
+    try:
+        tao.solve()
+    except PETSc.Error as error:
+        original: BaseException = error
+        while isinstance(original, PETSc.Error) and original.__cause__ is not None:
+            original = original.__cause__
+        if original is error:
+            raise
+    else:
+        return
+    raise original
+
+
+def _finite(value: float, gradient: PETSc.Vec) -> tuple[float, PETSc.Vec]:
+    """Return both, or raise ``SolveError`` on every rank."""
+    size = norm(gradient)
+    if not (math.isfinite(value) and math.isfinite(size)):
+        raise SolveError(f"value {value:g} with a gradient of norm {size:g}")
+    return value, gradient

@@ -1,0 +1,249 @@
+"""Restart files: each accepted iterate is saved, and a later run continues from the last one."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import h5py
+import numpy as np
+from petsc4py import PETSc
+
+from daeosens.arrays import Array, read, scatter
+from daeosens.errors import DaeosensError, InputError
+from daeosens.optimize.descent import Descent
+from daeosens.optimize.iterate import Iterate
+from daeosens.optimize.optimizers import MEMORY, NEWTON, TRUST_REGION
+from daeosens.optimize.starting import Bounds
+from daeosens.options import Options
+
+FORMAT = "daeosens restart 1"
+COLUMNS = (
+    "value",
+    "gradient_norm",
+    "step",
+    "evaluations",
+    "failed_solves",
+    "hessian_products",
+)
+RADIUS = {"tao_trust0", "tao_bnk_init_type", "tao_ntr_init_type"}
+"""Options for the first radius."""
+
+ACTIVE = "tao_bnk_as_tol"
+"""PETSc 3.26: what it is set to is tightened on the way."""
+
+T = TypeVar("T")
+_h5: Any = h5py  # untyped
+
+
+@dataclass(frozen=True, eq=False)
+class Saved:
+    """What a restart file holds.
+
+    Parameters
+    ----------
+    identity : mapping of str
+        The problem in words: method, size, bounds.
+    x : ndarray [n]
+        The last accepted iterate.
+    iterates : list of Iterate
+        All so far.
+    radius : float
+        Trust radius of TAO; 0: none yet.
+    forgotten : str
+        What TAO knew and the file does not; empty: nothing.
+    """
+
+    identity: Mapping[str, str]
+    x: Array
+    iterates: list[Iterate]
+    radius: float
+    forgotten: str
+
+
+@dataclass
+class Keeper:
+    """Saves a descent after each accepted iterate.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    identity : mapping of str
+        As in ``Saved``.
+    learns : bool
+        Whether the preconditioner has a memory.
+    """
+
+    path: Path
+    identity: Mapping[str, str]
+    learns: bool
+
+    def save(self, descent: Descent, tao: PETSc.TAO) -> None:
+        """Replace the file by one with the newest iterate.  Collective on the descent's x."""
+        x = descent.x
+        radius: Any = 0.0
+        if descent.hessian is not None:
+            # before the first step it is not chosen yet, whatever TAO says
+            radius = tao.getCurrentTrustRegionRadius() if len(descent.iterates) > 1 else 0.0
+        forgotten = self._forgotten(descent, tao)
+        parts: Any = x.comm.tompi4py().gather(read(x).copy())
+
+        def write() -> None:
+            values = np.concatenate(parts)
+            saved = Saved(self.identity, values, descent.iterates, radius, forgotten)
+            _write(self.path, saved)
+
+        _on_first_rank(x.comm, write)
+
+    def _forgotten(self, descent: Descent, tao: PETSc.TAO) -> str:
+        """Say what of TAO's state is not in the file, for the experiments see the tests."""
+        if descent.hessian is None:
+            return MEMORY[descent.method]
+        things: list[str] = []
+        if self.learns:
+            things.append("limited-memory preconditioner")
+        krylov: Any = tao.getKSP().getConvergedReason()
+        curved = krylov < 0 and krylov != PETSc.KSP.ConvergedReason.DIVERGED_MAX_IT
+        curved = curved or krylov == PETSc.KSP.ConvergedReason.CONVERGED_NEG_CURVE
+        scope = descent.scope
+        given: set[str] = set() if scope is None else set(scope.entries)
+        if ACTIVE in given:
+            things.append("tolerance for active bounds")
+        if RADIUS & given:  # they will be heeded again
+            things.append("trust radius")
+        shifts = descent.algorithm in ("nls", "bnls")
+        if shifts and len(descent.iterates) > 1 and (descent.hessian.shifted or curved):
+            things.append("shift of the indefinite Hessian")
+        return " and ".join(things)
+
+
+def identity_of(
+    method: str, x: PETSc.Vec, limits: Bounds | None, further: Mapping[str, str]
+) -> dict[str, str]:
+    """Describe a problem in words, the same on every rank; bounds by their sum and extremes."""
+    words = {"method": method, "size": str(x.getSize()), **further}
+    for name, side in zip(("lower bound", "upper bound"), limits or (None, None), strict=True):
+        if side is None:
+            words[name] = "none"
+            continue
+        values: Array = np.concatenate(side.comm.tompi4py().allgather(read(side)))
+        finite = values[np.isfinite(values)]
+        weights = 1.0 + np.arange(len(values))[np.isfinite(values)]
+        words[name] = f"{len(finite)} finite, checksum {math.fsum(weights * finite):.12g}"
+    return words
+
+
+def load(path: Path, identity: Mapping[str, str], comm: PETSc.Comm) -> Saved | None:
+    """Read a restart file, or return None where there is none.  Collective.
+
+    Raises
+    ------
+    InputError
+        On every rank: not a restart file, or one of another problem.
+    """
+    saved = _on_first_rank(comm, lambda: _read(path) if path.exists() else None)
+    if saved is None:
+        return None
+    names = {*identity, *saved.identity}
+    different = [
+        f"{name}: {saved.identity.get(name, 'none')} in the file, {identity.get(name, 'none')} here"
+        for name in sorted(names)
+        if saved.identity.get(name) != identity.get(name)
+    ]
+    if different:
+        raise InputError(
+            f"restart = {path}: the file is of another problem; " + "; ".join(different),
+            expected="the same functional, bounds and method as when it was written",
+            remedy="another file name",
+        )
+    return saved
+
+
+def resume(descent: Descent, saved: Saved, x: PETSc.Vec, path: Path) -> str:
+    """Put a descent and its start x [n] where the file was left, and return a note in words."""
+    last = saved.iterates[-1]
+    scatter(saved.x, x)
+    x.copy(descent.x)
+    descent.iterates = list(saved.iterates)
+    descent.evaluations, descent.failed_solves = last.evaluations, last.failed_solves
+    descent.resuming = True
+    descent.continued = True
+    note = f"continued from iterate {last.iteration} in {path.name}"
+    verb = "start" if " and " in saved.forgotten else "starts"
+    return f"{note}; the {saved.forgotten} {verb} anew" if saved.forgotten else f"{note}, exactly"
+
+
+def options_for(saved: Saved, descent: Descent) -> Options:
+    """Return the options that give TAO back what the file kept."""
+    algorithm = descent.algorithm
+    if algorithm not in NEWTON:
+        return {}
+    prefix = "tao_brgn_subsolver_" if descent.method == "brgn" else ""
+    options: dict[str, object] = {}
+    if saved.radius > 0.0 and (algorithm in TRUST_REGION or algorithm == "bnls"):
+        family = "ntr" if algorithm == "ntr" else "bnk"
+        options[f"{prefix}tao_{family}_init_type"] = "constant"
+        options[f"{prefix}tao_trust0"] = saved.radius
+    return options
+
+
+def _write(path: Path, saved: Saved) -> None:
+    """Write beside the file, then replace it: it is whole at any time."""
+    beside = path.with_name(path.name + ".new")
+    with _h5.File(beside, "w") as file:
+        file.attrs["format"] = FORMAT
+        file.attrs["radius"] = saved.radius
+        file.attrs["forgotten"] = saved.forgotten
+        identity = file.create_group("problem")
+        for name, words in saved.identity.items():
+            identity.attrs[name] = words
+        file["x"] = saved.x
+        for column in COLUMNS:
+            file[f"history/{column}"] = [getattr(each, column) for each in saved.iterates]
+    with beside.open("rb") as file:
+        os.fsync(file.fileno())
+    beside.replace(path)
+
+
+def _read(path: Path) -> Saved:
+    what = f"restart = {path}"
+    try:
+        with _h5.File(path, "r") as file:
+            if file.attrs.get("format") != FORMAT:
+                raise InputError(f"{what} is not a restart file", remedy="another file name")
+            columns = [file[f"history/{column}"][...].tolist() for column in COLUMNS]
+            rows = enumerate(zip(*columns, strict=True))
+            return Saved(
+                dict(file["problem"].attrs),
+                np.array(file["x"], dtype=float),
+                [Iterate(number, *row) for number, row in rows],
+                float(file.attrs["radius"]),
+                str(file.attrs["forgotten"]),
+            )
+    except (OSError, KeyError, ValueError) as error:
+        raise InputError(
+            f"{what} cannot be read ({error})",
+            expected="a restart file of minimize",
+            remedy="another file name",
+        ) from error
+
+
+def _on_first_rank(comm: PETSc.Comm, task: Callable[[], T]) -> T:
+    """Run a task on rank 0; its result, or its error, comes to every rank."""
+    outcome: tuple[T | None, str, str] = (None, "", "")
+    if comm.rank == 0:
+        try:
+            outcome = (task(), "", "")
+        except InputError as error:
+            outcome = (None, str(error), "input")
+        except OSError as error:
+            outcome = (None, f"the restart file cannot be written: {error}", "file")
+    result, message, kind = comm.tompi4py().bcast(outcome)
+    if kind:
+        raise (InputError if kind == "input" else DaeosensError)(message)
+    return result

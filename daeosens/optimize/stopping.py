@@ -1,0 +1,147 @@
+"""When a minimisation stops: one set of rules for all methods, absolute and free of scale."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from mpi4py import MPI
+from petsc4py import PETSc
+
+from daeosens.arrays import norm, read
+from daeosens.optimize.iterate import Iterate
+from daeosens.optimize.starting import Bounds
+
+_Reason = PETSc.TAO.ConvergedReason
+
+SCALED = (
+    "CONVERGED_SCALED_GRADIENT",
+    "relative gradient within scaled_gradient_tolerance",
+)
+PREDICTED = (
+    "CONVERGED_PREDICTED_DECREASE",
+    "the model promised a decrease within predicted_decrease_tolerance",
+)
+STAGNATION = (
+    "DIVERGED_STAGNATION",
+    "neither value nor gradient norm falls any more (rounding reached, or a wrong Hessian)",
+)
+
+
+@dataclass(frozen=True)
+class Stopping:
+    """The tolerances; 0 switches a rule off.
+
+    Parameters
+    ----------
+    gradient, by_value, by_first : float
+        The gradient norm: absolute, as a fraction of |J|, as a fraction of the first one.
+    value : float
+        Relative change of J in an iteration.
+    scaled_gradient : float
+        max_i |x_i - P_i(x_i - g_i d_i^2 / F)| / d_i with d_i = max(|x_i|, typical x_i),
+        F = max(|J|, typical J); without bounds max_i |g_i| d_i / F.  Neither the units of x nor
+        those of J change it.
+    predicted_decrease : float
+        -g.s/2 of the last full Newton step s, as a fraction of F.
+    typical_x : Vec [n] or None
+        Sizes of x below which a change no longer matters.
+    typical_value : float
+        Size of J, likewise.
+    max_iterations : int
+        When to give up.
+    patience : int
+        Iterations in which neither value nor gradient norm falls, before giving up; 0 is off.
+
+    Source
+    ------
+    Dennis, Schnabel, Numerical Methods for Unconstrained Optimization, section 7.2; the projection
+    is ours.
+    """
+
+    gradient: float = 0.0
+    by_value: float = 0.0
+    by_first: float = 0.0
+    value: float = 0.0
+    scaled_gradient: float = 0.0
+    predicted_decrease: float = 0.0
+    typical_x: PETSc.Vec | None = None
+    typical_value: float = 0.0
+    max_iterations: int = 1000
+    patience: int = 0
+
+    def reason(
+        self, iterates: Sequence[Iterate], scaled: float, predicted: float
+    ) -> tuple[int, tuple[str, str] | None]:
+        """Return TAO's reason to stop at the last iterate, and a name and words of our own.
+
+        Parameters
+        ----------
+        iterates : sequence of Iterate
+            All so far.
+        scaled, predicted : float
+            The scale-free gradient and relative predicted decrease there; NaN if unknown.
+        """
+        last = iterates[-1]
+        size, value = last.gradient_norm, last.value
+        before = iterates[-2].value if last.iteration > 0 else math.inf
+        change = abs(before - value) / max(abs(before), abs(value), sys.float_info.min)
+        rules: list[tuple[bool, int, tuple[str, str] | None]] = [
+            (size <= self.gradient, _Reason.CONVERGED_GATOL, None),
+            (size <= self.by_value * abs(value), _Reason.CONVERGED_GRTOL, None),
+            (size <= self.by_first * iterates[0].gradient_norm, _Reason.CONVERGED_GTTOL, None),
+            (0.0 < self.scaled_gradient >= scaled, _Reason.CONVERGED_USER, SCALED),
+            (0.0 < self.predicted_decrease >= predicted, _Reason.CONVERGED_USER, PREDICTED),
+            (0.0 < self.value >= change, _Reason.CONVERGED_USER, None),
+            (last.iteration >= self.max_iterations, _Reason.DIVERGED_MAXITS, None),
+            (self._stagnant(iterates), _Reason.DIVERGED_USER, STAGNATION),
+        ]
+        for applies, reason, why in rules:
+            if applies:
+                return reason, why
+        return _Reason.CONTINUE_ITERATING, None
+
+    def _stagnant(self, iterates: Sequence[Iterate]) -> bool:
+        if not 0 < self.patience < len(iterates):
+            return False
+        before, after = iterates[: -self.patience], iterates[-self.patience :]
+        lowest = min(each.value for each in before)
+        smallest = min(each.gradient_norm for each in before)
+        return all(
+            each.value >= lowest - 1e-15 * abs(lowest) and each.gradient_norm > 0.5 * smallest
+            for each in after
+        )
+
+    def size_of(self, value: float, first: float) -> float:
+        """Return F: the larger of |J| and its typical size (by default that of the first J)."""
+        return max(abs(value), self.typical_value if self.typical_value > 0.0 else abs(first))
+
+    def scaled_norm(
+        self, x: PETSc.Vec, gradient: PETSc.Vec, limits: Bounds | None, size: float
+    ) -> float:
+        """Return the scale-free gradient at x [n]; NaN if its rule is off.  Collective."""
+        if self.scaled_gradient <= 0.0 or self.typical_x is None:
+            return math.nan
+        point = read(x)
+        scale = np.maximum(np.abs(point), read(self.typical_x))
+        if size == 0.0:
+            size = float(np.finfo(float).tiny)
+        step = read(gradient) * scale * (scale / size)
+        if limits is not None:
+            step = np.clip(step, point - read(limits[1]), point - read(limits[0]))
+        local = float((np.abs(step) / scale).max(initial=0.0))
+        return x.comm.tompi4py().allreduce(local, MPI.MAX)
+
+
+def projected_norm(x: PETSc.Vec, gradient: PETSc.Vec, limits: Bounds | None) -> float:
+    """Return the 2-norm of x - P(x - gradient), P the projection onto the bounds.  Collective."""
+    if limits is None:
+        return norm(gradient)
+    point = read(x)
+    # not by x - g, in which a g small beside x would be lost
+    step = np.clip(read(gradient), point - read(limits[1]), point - read(limits[0]))
+    local = float(np.sum(step**2))
+    return math.sqrt(x.comm.tompi4py().allreduce(local))
