@@ -107,6 +107,7 @@ class Reduced:
         objective.lower(problem, last)
         self._check_start(first)
         self._cached: tuple[PETSc.Vec, Trajectory] | None = None
+        self._n_residuals: int | None = None
 
     @QUIET
     def _check_start(self, t: float) -> None:
@@ -262,6 +263,7 @@ class Reduced:
         """
         x = self.point(x)
         rows = self.residual(x)
+        self._n_residuals = rows.size
         matrix = dense(rows, x)
         if self.sweep_for(rows.size, x.size) == "tangent":
             for j, unit in enumerate(_units(x)):
@@ -283,9 +285,14 @@ class Reduced:
 
     @property
     def residual_sweep(self) -> str:
-        """Which sweep gives ``residual_jacobian`` at the start: "tangent" or "adjoint"."""
+        """Which sweep gives ``residual_jacobian``: "tangent" or "adjoint".
+
+        Takes a run at the start if none was made yet: observations may have any size.
+        """
         x = self.start()
-        return self.sweep_for(self.residual(x).size, x.size)
+        if self._n_residuals is None:
+            self._n_residuals = self.residual(x).size
+        return self.sweep_for(self._n_residuals, x.size)
 
     @staticmethod
     def sweep_for(n_residuals: int, n_variables: int) -> str:

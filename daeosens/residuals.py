@@ -18,6 +18,8 @@ from daeosens.tangent import Tangent
 from daeosens.trajectory import Trajectory
 
 
+@QUIET
+@unwrapped
 def residual(trajectory: Trajectory, objective: Objective) -> PETSc.Vec:
     """Return r [q] of the cost 1/2 |r|^2, ordered by time.  Collective.
 
@@ -53,6 +55,8 @@ def residual(trajectory: Trajectory, objective: Objective) -> PETSc.Vec:
     return vec
 
 
+@QUIET
+@unwrapped
 def residual_tangent(tangent: Tangent, objective: Objective) -> Array:
     """Return the derivative of r along a tangent; the rank's own rows [q_local]."""
     trajectory = tangent.trajectory

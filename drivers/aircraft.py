@@ -14,9 +14,10 @@ published optimum is 0.849937, v = 2 throughout, and the headings printed beside
 """
 
 import sys
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
@@ -44,7 +45,9 @@ DEGREES = {"constant": 0, "linear": 1, "cubic": 3}
 
 @dataclass(frozen=True)
 class Optimizer:
-    method: Literal["blmvm", "bqnls", "bncg", "bnls", "bntr", "bntl"] = "blmvm"
+    method: Literal["blmvm", "bqnls", "bncg", "bnls", "bntr", "bntl"] = "bntr"
+    preconditioner: Annotated[Literal["auto", "lmvm", "dense", "none"], "Newton methods"] = "auto"
+    options: Annotated[Mapping[str, Any], "of TAO"] = field(default_factory=dict)
     gradient_tolerance: Annotated[float, positive(), "largest gradient norm at the end"] = 1e-8
     max_iterations: Annotated[int, positive()] = 300
 
@@ -93,7 +96,7 @@ def functional(config: Config, refinement: int = 1) -> tuple[ds.Spline, ds.Reduc
 
 
 def check(config: Config) -> ds.Taylor:
-    return ds.taylor(functional(config)[1])
+    return ds.taylor(functional(config)[1], hessian=True)
 
 
 def study(config: Config, results: Results) -> bool:

@@ -689,3 +689,28 @@ def test_iterate_prints_its_line():
     assert str(Iterate(12, -1.5, 1e-3, 0.25, 20, 1)) == (
         "    12 -1.5000000000e+00  1.000e-03  2.500e-01     20       1         0"
     )
+
+
+@pytest.mark.parametrize("method", ["lmvm", "blmvm", "bncg", "bqnls"])
+def test_functional_without_a_minimum_ends_with_a_result(method):
+    """PETSc 3.26 raises from inside its line search; what was reached is not lost."""
+
+    class Falling:
+        comm = PETSc.COMM_SELF
+
+        def start(self):
+            return PETSc.Vec().createWithArray([1.0, 0.5], comm=self.comm)
+
+        def bounds(self):
+            return None
+
+        def value_and_gradient(self, x):
+            gradient, values = x.duplicate(), x.getArray(readonly=True)
+            gradient.setArray(-3 * values**2)
+            return float(-(values**3).sum()), gradient
+
+    found = minimize(Falling(), method=method)
+    assert not found.converged
+    assert found.reason == "DIVERGED_LS_FAILURE"
+    assert "without a minimum" in found.message
+    assert found.value == -1.125

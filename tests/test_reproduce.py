@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from reproduction import gray_scott, heat, tutorials, van_der_pol
+from reproduction import gray_scott, heat, newton_cg, tutorials, van_der_pol
 from reproduction.heat import CONTINUUM, Case
 from reproduction.tutorials import PRINTED
 from zoo import EXPLICIT
@@ -255,3 +255,16 @@ def test_gradient_in_a_parameter_that_changes_with_time(method):
     check = tutorials.nodal_check(method)
     assert check.size == 12
     assert check.max() < 1e-7
+
+
+def test_newton_cg_needs_less_work_than_lbfgs():
+    """On a coarser grid; a gradient and the products with typical costs in forward solves."""
+    runs = newton_cg.compared(
+        newton_cg.Costs(gradient=2.0, hessian=5.0, gauss_newton=4.0), points=24
+    )
+    first_order, *second_order = runs
+    for run in runs:
+        assert run.result.converged, run
+    for run in second_order:
+        assert run.work < 0.5 * first_order.work, run
+        assert run.result.gradient_norm <= newton_cg.REDUCTION * run.result.history.gradient_norm[0]

@@ -12,7 +12,7 @@ from reproduction.tutorials import PRINTED
 from scipy.linalg import expm
 from scipy.optimize import minimize as scipy_minimize
 
-from daeosens import Stepping, taylor
+from daeosens import Stepping, minimize, taylor
 from daeosens.arrays import gather
 
 
@@ -67,6 +67,29 @@ def test_first_order_methods_need_more_than_thirty_iterations(method):
     assert found.iterations > 30
     assert found.value == pytest.approx(optimum().value, abs=1e-13)
     np.testing.assert_allclose(found.x.array, optimum().controls, rtol=0, atol=1e-5)
+
+
+def test_exact_newton_needs_seven_iterations():
+    found = solved(method="bntr", gradient_tolerance=1e-13, tuned=True)
+    assert found.converged
+    assert found.gradient_norm < 1e-13
+    assert found.iterations <= 7
+    assert found.evaluations <= 8
+    np.testing.assert_allclose(found.x.array, optimum().controls, rtol=0, atol=1e-12)
+
+
+def test_newton_iterates_are_the_printed_ones():
+    """With PETSc's own choice of the first trust radius."""
+    functional = aircraft.functional()
+    found = minimize(
+        functional,
+        method="bntr",
+        preconditioner="none",
+        gradient_tolerance=1e-13,
+        options={"tao_bnk_init_type": "interpolation"},
+    )
+    expected = np.array(PRINTED["optimal_control"]["bntr"]["values"], dtype=float)
+    np.testing.assert_allclose(found.history.value, expected, rtol=2e-6)
 
 
 def test_aircraft_iterations_are_the_printed_ones():

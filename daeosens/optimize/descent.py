@@ -132,7 +132,14 @@ class Descent:
         """
         self.scope = scope
         while True:
-            solve(tao)
+            try:
+                solve(tao)
+            except PETSc.Error as error:
+                if not self.iterates:
+                    raise
+                text = str(error).splitlines()[-1]
+                self.why = ("DIVERGED_LS_FAILURE", f"TAO gave up: {text} (J without a minimum?)")
+                return _Reason.DIVERGED_LS_FAILURE
             reason: Any = tao.getConvergedReason()
             stuck = self.resumed_at == len(self.iterates) or self.algorithm in NEWTON
             if reason != _Reason.DIVERGED_LS_FAILURE or not self.failed_in_search or stuck:

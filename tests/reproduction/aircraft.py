@@ -20,6 +20,10 @@ from daeosens import Reduced, Result, Stepping, minimize
 Array = npt.NDArray[np.float64]
 
 N_INTERVALS = 10
+TUNED: dict[str, Any] = {
+    "preconditioner": "lmvm",
+    "options": {"tao_bnk_init_type": "constant", "tao_trust0": 5.0},
+}
 SPAN = (0.0, 1.0)
 
 
@@ -71,13 +75,16 @@ def solved(
     gradient_tolerance: float = 1e-9,
     scheme: str = "rk3bs",
     max_iterations: int = 1000,
+    *,
+    tuned: bool = False,
 ) -> Result:
-    """Minimise from v = 2, w = pi/2."""
+    """Minimise from v = 2, w = pi/2; ``tuned`` takes the options of configs/aircraft.toml."""
     return minimize(
         functional(basis, n_steps, scheme),
         method=method,
         gradient_tolerance=gradient_tolerance,
         max_iterations=max_iterations,
+        **(TUNED if tuned else {}),
     )
 
 
