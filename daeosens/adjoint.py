@@ -13,8 +13,8 @@ from daeosens.arrays import QUIET, Array, gather, unwrapped
 from daeosens.cost import Cost, points_by_step
 from daeosens.errors import InputError
 from daeosens.objective import Objective
-from daeosens.steps import StepMap, step_map
-from daeosens.trajectory import Trajectory
+from daeosens.steps import StepMap
+from daeosens.trajectory import Trajectory, steps_of
 from daeosens.tsadjoint import sweep as tsadjoint_sweep
 
 Engine = Literal["steps", "tsadjoint"]
@@ -115,7 +115,7 @@ def adjoint(
     problem = trajectory.problem
     final_time = float(trajectory.times[-1])
     costs = [one.lower(problem, final_time) for one in objectives]
-    steps = step_map(problem, trajectory.stepping.resolved_method, trajectory.stepping.options)
+    steps = steps_of(trajectory)
     if engine == "tsadjoint":
         values = [evaluate_cost(trajectory, cost, steps) for cost in costs]
         lam, mu = tsadjoint_sweep(trajectory, costs)
@@ -151,7 +151,7 @@ def evaluate(trajectory: Trajectory, objective: Objective) -> float:
     """
     problem = trajectory.problem
     cost = objective.lower(problem, float(trajectory.times[-1]))
-    steps = step_map(problem, trajectory.stepping.resolved_method, trajectory.stepping.options)
+    steps = steps_of(trajectory)
     return evaluate_cost(trajectory, cost, steps)
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from petsc4py import PETSc
 
+from daeosens._petsc import stages
 from daeosens.arrays import QUIET, Array, largest, unwrapped
 from daeosens.errors import (
     DaeosensError,
@@ -27,7 +28,7 @@ from daeosens.problem import Problem
 from daeosens.refusals import refuse_other_method, refuse_unsound_steps
 from daeosens.stepping import Stepping, next_step, pinned_times, refuse_reserved
 from daeosens.steps.linear import linear_defaults
-from daeosens.trajectory import HIT, Checkpoint, Effort, Trajectory
+from daeosens.trajectory import HIT, STAGE_MEMORY, Checkpoint, Effort, Stages, Trajectory
 
 NEWTON_DEFAULTS: Mapping[str, Any] = {"snes_rtol": 1e-11, "snes_stol": 1e-14, "snes_max_it": 50}
 """Tight, because the derivative of a step is that of the converged step."""
@@ -61,9 +62,10 @@ def solve(
         Method and step sizes.
     t_eval : array_like [K]
         Increasing times inside the span that steps must hit exactly.
-    checkpoint : {"states", "memory", "disk"}
-        What is kept: every state (for the "steps" engine); with "memory" or "disk" also PETSc's own
-        trajectory with its stages (for ``adjoint(..., engine="tsadjoint")``).
+    checkpoint : {"states", "stages", "memory", "disk"}
+        What is kept: every state (for the "steps" engine); "stages": also the stages of Runge-Kutta
+        steps, up to 256 MiB a rank, which saves sweeps their recomputation; "memory" or "disk":
+        also PETSc's own trajectory (for ``adjoint(..., engine="tsadjoint")``).
 
     Returns
     -------
@@ -86,8 +88,9 @@ def solve(
     """
     if problem.comm.size > 1:
         PETSc.garbage_cleanup(problem.comm)  # petsc4py delays the destruction of parallel objects
-    if checkpoint not in ("states", "memory", "disk"):
-        raise InputError(f"checkpoint = {checkpoint!r}", expected='"states", "memory" or "disk"')
+    if checkpoint not in ("states", "stages", "memory", "disk"):
+        expected = '"states", "stages", "memory" or "disk"'
+        raise InputError(f"checkpoint = {checkpoint!r}", expected=expected)
     problem.faults.clear()
     refuse_reserved(PETSc.Options().getAll(), "command line")
     state = problem.admit_state(u0)
@@ -96,7 +99,7 @@ def solve(
     _agree(problem, stepping, parameters, pinned)
     method = stepping.resolved_method
     refuse_unsound_steps(problem, stepping, state, parameters)
-    log = _Log(problem, stepping, pinned)
+    log = _Log(problem, stepping, pinned, keep_stages=checkpoint == "stages" and method.explicit)
     ts = _make_ts(problem, method, stepping.t_span[0], state, parameters, record=checkpoint)
     _set_times(ts, stepping, pinned)
     ts.setPreStep(log.before_step)
@@ -132,7 +135,7 @@ def solve(
         ts.getKSPIterations(),
     )
     recording: list[PETSc.TS] = []
-    if checkpoint == "states":
+    if checkpoint in ("states", "stages"):
         ts.destroy()
     else:
         recording.append(ts)
@@ -145,6 +148,7 @@ def solve(
         tuple(log.states),
         effort,
         checkpoint,
+        log.stages(),
         recording,
     )
 
@@ -223,8 +227,12 @@ def replay(trajectory: Trajectory, prepare: Callable[[PETSc.TS], None]) -> PETSc
 class _Log:
     """Collects accepted steps while TS runs, and keeps the size of fixed ones."""
 
-    def __init__(self, problem: Problem, stepping: Stepping, pinned: Array) -> None:
+    def __init__(
+        self, problem: Problem, stepping: Stepping, pinned: Array, *, keep_stages: bool
+    ) -> None:
         self.problem = problem
+        self._keep_stages = keep_stages
+        self._stages: list[list[PETSc.Vec]] = []
         self._start, self._end = stepping.t_span
         self._explicit = stepping.resolved_method.explicit
         self._ends = [*pinned.tolist(), self._end]
@@ -249,7 +257,7 @@ class _Log:
         self._piece = piece
         self._attempted.append(h)
 
-    def after_step(self, _ts: PETSc.TS, step: int, t: float, u: PETSc.Vec) -> None:
+    def after_step(self, ts: PETSc.TS, step: int, t: float, u: PETSc.Vec) -> None:
         if step == 1 and self.scope is not None:
             self.scope.check_used(final=True)
         if not math.isfinite(largest(u)):
@@ -260,6 +268,18 @@ class _Log:
             )
         self.times.append(t)
         self.states.append(u.copy())
+        if self._keep_stages and step:
+            given = stages(ts)
+            size = 8 * len(given) * self.problem.size / self.problem.comm.size
+            if (len(self._stages) + 1) * size <= STAGE_MEMORY:  # the same on every rank
+                self._stages.append([stage.copy() for stage in given])
+
+    def stages(self) -> Stages:
+        """Return what was kept, by step; the first ones only if memory did not suffice."""
+        keys = zip(self.states, self.step_sizes(), strict=False)
+        return {
+            (state.handle, h): kept for (state, h), kept in zip(keys, self._stages, strict=False)
+        }
 
     def step_sizes(self) -> list[float]:
         """Return h with t + h the next time: the size tried, or else the difference."""
@@ -298,7 +318,7 @@ def _make_ts(
         ts.setType(PETSc.TS.Type.RK)
         ts.setRKType(method.runge_kutta)
         ts.setRHSFunction(lambda ts, t, u, out: problem.rhs(inside(ts, t), u, p, out), work)
-        if record != "states":
+        if record in ("memory", "disk"):
             _set_rhs_derivatives(ts, problem, t, u, p)
         return ts
     ts.setType(PETSc.TS.Type.THETA)
@@ -328,7 +348,7 @@ def _make_ts(
         system.fill(inside(ts, t), u, udot, p, shift)
 
     ts.setIJacobian(jacobian, system.matrix, system.matrix)
-    if record != "states" and problem.n_parameters:
+    if record in ("memory", "disk") and problem.n_parameters:
         matrix_p = problem.residual_p.create(t, u, udot, p)
 
         def jacobian_p(
@@ -370,7 +390,7 @@ def _set_coloring(ts: PETSc.TS, problem: Problem, record: Checkpoint) -> None:
             expected="state=DMDA, whose stencil gives the sparsity pattern",
             remedy="jacobian=callback or Products",
         )
-    if record != "states":
+    if record in ("memory", "disk"):
         raise UnsupportedError(
             'PETSc\'s trajectory with jacobian = "coloring"',
             expected="an analytic jacobian: a coloured difference has no exact transpose",
@@ -391,7 +411,7 @@ def _defaults(
             defaults["snes_fd_color"] = None
         else:
             defaults |= linear_defaults(ts.getIJacobian()[0])
-    if checkpoint != "states":
+    if checkpoint in ("memory", "disk"):
         ts.setSaveTrajectory()
         defaults["ts_trajectory_type"] = "memory" if checkpoint == "memory" else "basic"
         if checkpoint == "disk":

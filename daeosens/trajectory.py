@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from petsc4py import PETSc
@@ -14,8 +14,15 @@ from daeosens.arrays import Array, read
 from daeosens.errors import InputError
 from daeosens.problem import Problem
 from daeosens.stepping import Stepping
+from daeosens.steps import StepMap, step_map, tableau
 
-Checkpoint = Literal["states", "memory", "disk"]
+Checkpoint = Literal["states", "stages", "memory", "disk"]
+
+Stages: TypeAlias = "dict[tuple[int, float], list[PETSc.Vec]]"
+"""Stage states of a step, by the handle of the state before it and the size of the step."""
+
+STAGE_MEMORY = 2**28
+"""Bytes a rank gives, at most, to the stages of a run, and to the adjoints of a sweep's stages."""
 
 HIT = 1e-6
 """PETSc 3.26 takes a time within 1e-6 of a step from its end as reached."""
@@ -45,6 +52,8 @@ class Trajectory:
         The N+1 states.
     p : array or Vec [m]
         Parameters of the run.
+    stages : mapping
+        Stage states of Runge-Kutta steps, where they were kept: sweeps need not compute them again.
     """
 
     problem: Problem
@@ -55,12 +64,19 @@ class Trajectory:
     states: Sequence[PETSc.Vec]
     effort: Effort
     checkpoint: Checkpoint = "states"
+    stages: Stages = field(default_factory=dict[tuple[int, float], list[PETSc.Vec]], repr=False)
     recording: list[PETSc.TS] = field(default_factory=list[PETSc.TS], repr=False)
 
     @property
     def n_steps(self) -> int:
         """Number N of accepted steps."""
         return len(self.step_sizes)
+
+    @property
+    def n_stages(self) -> int:
+        """Number of stages of all steps together."""
+        method = self.stepping.resolved_method
+        return self.n_steps * (len(tableau(method.runge_kutta).b) if method.explicit else 1)
 
     @property
     def final(self) -> PETSc.Vec:
@@ -96,8 +112,9 @@ class Trajectory:
 
     def destroy(self) -> None:
         """Free the vectors now.  Collective; otherwise done when the object is dropped."""
-        for state in self.states:
+        for state in (*self.states, *(vec for kept in self.stages.values() for vec in kept)):
             state.destroy()
+        self.stages.clear()
         while self.recording:
             self.recording.pop().destroy()
 
@@ -108,3 +125,11 @@ class Trajectory:
             f"{self.stepping.method} ({self.effort.rejected} rejected), "
             f"h = {self.step_sizes.min():.3g} ... {self.step_sizes.max():.3g}"
         )
+
+
+def steps_of(trajectory: Trajectory) -> StepMap:
+    """Return the step map that took a trajectory's steps, with work space for one sweep."""
+    stepping = trajectory.stepping
+    return step_map(
+        trajectory.problem, stepping.resolved_method, stepping.options, trajectory.stages
+    )
