@@ -14,14 +14,16 @@ from daeosens.adjoint import Gradient, adjoint, evaluate
 from daeosens.callbacks import check
 from daeosens.controls import PiecewiseConstant, PiecewiseLinear, Spline
 from daeosens.cost import INDEPENDENT
-from daeosens.equations import DAE, ODE
+from daeosens.equations import DAE, ODE, hybrid
 from daeosens.errors import (
     DaeosensError,
+    GrazingError,
     InputError,
     OptionError,
     SolveError,
     UnsupportedError,
 )
+from daeosens.events import Event
 from daeosens.forward import solve
 from daeosens.inverse import fit, likelihood
 from daeosens.inverse.fitted import Fit
@@ -67,10 +69,12 @@ __all__ = [
     "Constraint",
     "Covariance",
     "DaeosensError",
+    "Event",
     "FieldParameter",
     "Fit",
     "GaussianPrior",
     "Gradient",
+    "GrazingError",
     "HessianProduct",
     "InitialState",
     "InputError",
@@ -112,6 +116,7 @@ __all__ = [
     "gauss_newton_product",
     "hessian_product",
     "hessian_products",
+    "hybrid",
     "identifiability",
     "laplace",
     "likelihood",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
@@ -15,6 +15,7 @@ from daeosens.errors import InputError
 from daeosens.problem import Problem
 from daeosens.stepping import Stepping
 from daeosens.steps import StepMap, step_map, tableau
+from daeosens.steps.hybrid import HybridStep, Record
 
 Checkpoint = Literal["states", "stages", "memory", "disk"]
 
@@ -39,6 +40,36 @@ class Effort:
 
 
 @dataclass(frozen=True, eq=False)
+class Crossing:
+    """One event of a run.
+
+    Attributes
+    ----------
+    name : str
+        Of the event.
+    t : float
+        When it happened.
+    step : int
+        Number of the state before it; the one after it is the next.
+    before, after : Vec [n]
+        The states.
+    mode : str
+        Afterwards.
+    """
+
+    name: str
+    t: float
+    step: int
+    before: PETSc.Vec
+    after: PETSc.Vec
+    mode: str = ""
+
+    def __str__(self) -> str:
+        mode = f", mode {self.mode}" if self.mode else ""
+        return f"{self.name} at t = {self.t:.9g} (step {self.step}{mode})"
+
+
+@dataclass(frozen=True, eq=False)
 class Trajectory:
     """The log of accepted steps, which every derivative sweep follows.
 
@@ -52,6 +83,10 @@ class Trajectory:
         The N+1 states.
     p : array or Vec [m]
         Parameters of the run.
+    crossings : tuple of Crossing
+        The events, in order; each is a step of size 0.
+    records : mapping
+        What each step was, by the handle of the state before it; empty without events.
     stages : mapping
         Stage states of Runge-Kutta steps, where they were kept: sweeps need not compute them again.
     """
@@ -65,6 +100,8 @@ class Trajectory:
     effort: Effort
     checkpoint: Checkpoint = "states"
     stages: Stages = field(default_factory=dict[tuple[int, float], list[PETSc.Vec]], repr=False)
+    crossings: tuple[Crossing, ...] = ()
+    records: Mapping[int, Record] = field(default_factory=dict[int, Record], repr=False)
     recording: list[PETSc.TS] = field(default_factory=list[PETSc.TS], repr=False)
 
     @property
@@ -97,6 +134,8 @@ class Trajectory:
             No step ended there: the nearest times and the remedy are named.
         """
         k = int(np.argmin(np.abs(self.times - t)))
+        if self.crossings and t >= self.times[-1]:
+            k = self.n_steps  # an event there has happened
         nearest_step = self.step_sizes[min(max(k - 1, 0), self.n_steps - 1)]
         if abs(self.times[k] - t) > HIT * nearest_step + 1e-14 * abs(t):
             raise InputError(
@@ -120,16 +159,24 @@ class Trajectory:
 
     def __str__(self) -> str:
         first, last = self.times[0], self.times[-1]
+        sizes = self.step_sizes[self.step_sizes > 0.0]
         return (
             f"Trajectory from t = {first:g} to {last:g}: {self.effort.steps} steps of "
             f"{self.stepping.method} ({self.effort.rejected} rejected), "
-            f"h = {self.step_sizes.min():.3g} ... {self.step_sizes.max():.3g}"
+            f"h = {sizes.min():.3g} ... {sizes.max():.3g}"
+            + "".join(f"\n  {crossing}" for crossing in self.crossings)
         )
 
 
 def steps_of(trajectory: Trajectory) -> StepMap:
     """Return the step map that took a trajectory's steps, with work space for one sweep."""
     stepping = trajectory.stepping
-    return step_map(
-        trajectory.problem, stepping.resolved_method, stepping.options, trajectory.stages
-    )
+    problem = trajectory.problem
+    modes = problem.modes or {problem.mode: problem}
+    maps = {
+        name: step_map(mode, stepping.resolved_method, stepping.options, trajectory.stages)
+        for name, mode in modes.items()
+    }
+    if not trajectory.crossings:
+        return maps[problem.mode]
+    return HybridStep(problem, trajectory.records, maps)
