@@ -38,7 +38,7 @@ from daeosens.inverse.regularized import Regularized
 from daeosens.inverse.start_points import starting_points
 from daeosens.inverse.uncertainty import Covariance, covariance
 from daeosens.matrices import Products
-from daeosens.objective import LeastSquares, Prior, Running, Terminal
+from daeosens.objective import AtEvent, EventTime, LeastSquares, Prior, Running, Terminal
 from daeosens.optimize import Result, minimize
 from daeosens.optimize.constrained_result import ConstrainedResult
 from daeosens.optimize.constraints import Constraint
@@ -65,11 +65,13 @@ __all__ = [
     "DAE",
     "INDEPENDENT",
     "ODE",
+    "AtEvent",
     "ConstrainedResult",
     "Constraint",
     "Covariance",
     "DaeosensError",
     "Event",
+    "EventTime",
     "FieldParameter",
     "Fit",
     "GaussianPrior",

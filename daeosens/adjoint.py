@@ -158,9 +158,10 @@ def evaluate(trajectory: Trajectory, objective: Objective) -> float:
 def evaluate_cost(trajectory: Trajectory, cost: Cost, steps: StepMap) -> float:
     """Return the value of a lowered cost."""
     p, states = trajectory.p, trajectory.states
-    value = sum(
-        weight * scalar.value(time, trajectory.at(time), p) for time, weight, scalar in cost.points
-    )
+    value = 0.0
+    for time, weight, scalar in cost.points:
+        n = trajectory.index(time)
+        value += weight * scalar.value(float(trajectory.times[n]), states[n], p)
     if cost.densities:
         pairs = zip(trajectory.times[:-1], trajectory.step_sizes, strict=True)
         for n, (t, h) in enumerate(pairs):
@@ -185,6 +186,8 @@ def steps_sweep(
             time = float(trajectory.times[n])
             scalar.add_u(weight, time, states[n], p, lam[k])
             scalar.add_p(weight, time, states[n], p, mu[k])
+            if n in trajectory.moving:
+                steps.add_time(k, weight * scalar.value_t(time, states[n], p))
         if n:
             t, h = float(trajectory.times[n - 1]), float(trajectory.step_sizes[n - 1])
             steps.adjoint(t, h, states[n - 1], states[n], p, lam, mu, densities)

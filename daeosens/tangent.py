@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -30,11 +30,14 @@ class Tangent:
         Derivative of each of the N+1 states.
     dp : Vec [m] or None
         Direction in the parameters.
+    times : array [N+1]
+        Derivative of the times of the states: zero but at, and shortly after, events.
     """
 
     trajectory: Trajectory
     states: Sequence[PETSc.Vec]
     dp: PETSc.Vec | None
+    times: Array = field(default_factory=lambda: np.zeros(0))
 
     def __repr__(self) -> str:
         """Return what was differentiated."""
@@ -65,7 +68,8 @@ class Tangent:
         for time, weight, scalar in cost.points:
             n = trajectory.index(time)
             point = (float(trajectory.times[n]), trajectory.states[n], p)
-            result += weight * change(scalar, problem, point, self.states[n], self.dp)
+            dt = float(self.times[n]) if n in trajectory.moving else 0.0
+            result += weight * change(scalar, problem, point, self.states[n], self.dp, dt)
         if cost.densities:
             steps = steps_of(trajectory)
             du = self.states[0].copy()
@@ -111,10 +115,12 @@ def tangent(
     problem = trajectory.problem
     du = problem.create_state() if du0 is None else problem.admit_state(du0, "du0")
     direction = None if dp is None else parameter_direction(trajectory, dp)
-    states = [du.copy()]
-    for state, _ in _march(trajectory, steps_of(trajectory), du, direction, ()):
+    states, times = [du.copy()], [0.0]
+    steps = steps_of(trajectory)
+    for state, _ in _march(trajectory, steps, du, direction, ()):
         states.append(state.copy())
-    return Tangent(trajectory, tuple(states), direction)
+        times.append(getattr(steps, "dt", 0.0))
+    return Tangent(trajectory, tuple(states), direction, np.array(times))
 
 
 def parameter_direction(trajectory: Trajectory, dp: npt.ArrayLike | PETSc.Vec) -> PETSc.Vec:

@@ -11,7 +11,8 @@ import numpy as np
 from petsc4py import PETSc
 
 from daeosens.arrays import Array, read
-from daeosens.errors import InputError
+from daeosens.cost import At
+from daeosens.errors import InputError, SolveError
 from daeosens.problem import Problem
 from daeosens.stepping import Stepping
 from daeosens.steps import StepMap, step_map, tableau
@@ -125,14 +126,35 @@ class Trajectory:
         """States as an array [N+1, n_local]: the rank's own rows of a distributed problem."""
         return np.array([read(state) for state in self.states])
 
-    def index(self, t: float) -> int:
-        """Return the number of the step time that equals ``t``.
+    @cached_property
+    def moving(self) -> frozenset[int]:
+        """Numbers of the states whose times are those of implicit events."""
+        steps = [
+            crossing.step
+            for crossing in self.crossings
+            if self.records[self.states[crossing.step - 1].handle].ends_at is not None
+        ]
+        return frozenset([*steps, *(step + 1 for step in steps)])
+
+    def index(self, t: float | At) -> int:
+        """Return the number of the step time that equals ``t``, or of the state at an event.
 
         Raises
         ------
         InputError
             No step ended there: the nearest times and the remedy are named.
+        SolveError
+            The event did not happen so often.
         """
+        if isinstance(t, At):
+            steps = [each.step for each in self.crossings if each.name == t.event]
+            if not -len(steps) <= t.number < len(steps):
+                raise SolveError(
+                    f'event "{t.event}" happened {len(steps)} times, number {t.number} is wanted',
+                    expected="so many events that it exists (the first one is number 0)",
+                    remedy="a longer run, or another start",
+                )
+            return steps[t.number] + t.after
         k = int(np.argmin(np.abs(self.times - t)))
         if self.crossings and t >= self.times[-1]:
             k = self.n_steps  # an event there has happened
@@ -145,7 +167,7 @@ class Trajectory:
             )
         return k
 
-    def at(self, t: float) -> PETSc.Vec:
+    def at(self, t: float | At) -> PETSc.Vec:
         """Return the state [n] at a step time; not to be changed."""
         return self.states[self.index(t)]
 

@@ -8,7 +8,9 @@ from petsc4py import PETSc
 
 from daeosens import (
     ODE,
+    AtEvent,
     Event,
+    EventTime,
     GrazingError,
     InputError,
     LeastSquares,
@@ -25,6 +27,7 @@ from daeosens import (
     evaluate,
     hessian_product,
     hybrid,
+    minimize,
     sensitivities,
     solve,
     tangent,
@@ -463,3 +466,87 @@ def thermostat(comm, method, n=12):
     assert duality(trajectory, mean) < 1e-12
     times = [each.t for each in trajectory.crossings]
     return times, [gradient.value], gradient.p, gradient.u0
+
+
+# ---- times and states of events as outputs -------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["rk4", "cn"])
+def test_times_and_speeds_of_bounces_are_the_closed_form(method):
+    trajectory = run(method, 6.2, 0.5)
+    for number in range(5):
+
+        def time(x, number=number):
+            z, v, g, e = x
+            first = (v + np.sqrt(v * v + 2 * g * z)) / g
+            speed = np.sqrt(v * v + 2 * g * z)
+            return first + 2 * speed / g * sum(e**k for k in range(1, number + 1))
+
+        def speed(x, number=number):
+            z, v, g, e = x
+            return -np.sqrt(v * v + 2 * g * z) * e**number
+
+        outputs = [
+            EventTime("bounce", number),
+            AtEvent(lambda t, u, p: u[1], "bounce", number),
+            AtEvent(lambda t, u, p: u[1] * t, "bounce", number, side="after"),
+        ]
+        expected = [time, speed, lambda x: -x[3] * speed(x) * time(x)]
+        for output, function, found in zip(
+            outputs, expected, adjoint(trajectory, outputs), strict=True
+        ):
+            assert found.value == pytest.approx(np.real(function(BALL)), rel=1e-12)
+            slopes = exact_gradient(lambda x, function=function: function(x + 0j))
+            ours = np.concatenate([found.u0, found.p])
+            np.testing.assert_allclose(ours, slopes, rtol=1e-11, atol=1e-12)
+            assert duality(trajectory, output) < 1e-12
+
+
+def test_last_event_and_missing_events():
+    trajectory = run("rk4", 4.3, 0.5)
+    last = evaluate(trajectory, EventTime("bounce", -1))
+    assert last == trajectory.crossings[-1].t
+    with pytest.raises(SolveError, match='event "bounce" happened 3 times, number 3 is wanted'):
+        evaluate(trajectory, EventTime("bounce", 3))
+    with pytest.raises(InputError, match=r'no event is named "bonce"(?s:.*)"bounce"'):
+        evaluate(trajectory, EventTime("bonce"))
+    with pytest.raises(InputError, match="side = 'left'"):
+        AtEvent(lambda t, u, p: t, "bounce", side="left")
+
+
+def test_cost_where_an_event_ends_the_run():
+    """U = 1 - e^-t reaches c at t = -log(1 - c)."""
+    event = Event(lambda t, u, p: u[0] - p[0], terminal=True, name="reached")
+    problem = ODE(lambda t, u, p: 1 - u, 1, ["level"], events=[event])
+    trajectory = solve(problem, [0.0], [0.5], Stepping((0.0, 5.0), "rk8vr", dt=0.1))
+    cost = Terminal(lambda t, u, p: t**2 * u[0])
+    gradient = adjoint(trajectory, cost)
+    assert gradient.value == pytest.approx(0.5 * np.log(2) ** 2, rel=1e-12)
+    expected = np.log(2) ** 2 + 2 * np.log(2) * 0.5 / 0.5
+    assert gradient.p[0] == pytest.approx(expected, rel=1e-11)
+    assert duality(trajectory, cost) < 1e-12
+
+
+def test_gravity_and_restitution_from_times_of_impacts():
+    """An inverse problem whose data are times of events, solved by Newton's gradient method."""
+    truth = np.array([9.81, 0.75])
+    stepping = Stepping((0.0, 6.0), "rk4", dt=0.25)
+    measured = [each.t for each in solve(PROBLEM, BALL[:2], truth, stepping).crossings[:4]]
+
+    def misfit(number):
+        shifted = measured[number]
+        return AtEvent(
+            lambda t, u, p: 0.5 * (t - shifted) ** 2,
+            "bounce",
+            number,
+            gradient_u="independent",
+            gradient_p="independent",
+        )
+
+    cost = misfit(0) + misfit(1) + misfit(2) + misfit(3)
+    start = {"gravity": Parameter(8.0, scale="log"), "restitution": Parameter(0.8, scale="log")}
+    functional = Reduced(PROBLEM, cost, stepping, Parameters(start, BALL[:2]))
+    assert taylor(functional, epsilons=[1e-4 * 0.5**k for k in range(5)]).order > 1.9
+    found = minimize(functional, gradient_tolerance=1e-12)
+    values = functional.control.values_at(PROBLEM, found.x)
+    np.testing.assert_allclose(list(values.values()), truth, rtol=1e-8)

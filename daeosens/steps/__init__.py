@@ -65,6 +65,10 @@ class StepMap(Protocol):
         """Overwrite ``lam`` after the step with the one before it; add to ``mu``."""
         ...
 
+    def add_time(self, k: int, slope: float) -> None:
+        """Add to the adjoint of the time of the state reached, for cost k: runs with events."""
+        ...
+
     def second_order(
         self,
         t: float,

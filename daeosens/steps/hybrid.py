@@ -166,7 +166,8 @@ class HybridStep:
     ) -> list[tuple[float, float]]:
         """Carry the adjoints of several costs, and of the time, back over one step or jump."""
         record = self._records[u.handle]
-        if len(self._omega) != len(lam) or not (record.timed or record.ends_at or record.jump):
+        self._omega += [0.0] * (len(lam) - len(self._omega))
+        if not (record.timed or record.ends_at or record.jump):
             self._omega = [0.0] * len(lam)
         if record.jump is not None:
             for k, (lam_k, mu_k) in enumerate(zip(lam, mu, strict=True)):
@@ -186,6 +187,17 @@ class HybridStep:
         else:
             step.adjoint(*arguments, lam, mu, densities)
         return []
+
+    def add_time(self, k: int, slope: float) -> None:
+        """Add to the adjoint of the time of the event that the sweep has reached."""
+        while len(self._omega) <= k:
+            self._omega.append(0.0)
+        self._omega[k] += slope
+
+    @property
+    def dt(self) -> float:
+        """The derivative of the time of the state that a tangent has reached."""
+        return self._dt
 
     def second_order(
         self,

@@ -188,6 +188,9 @@ class ThetaStep:
             solution.destroy()
         return result
 
+    def add_time(self, k: int, slope: float) -> None:
+        """Do nothing: the times of smooth steps are fixed."""
+
     def second_order(
         self,
         t: float,
