@@ -181,6 +181,23 @@ def guarded(callback: Callable[..., Any], name: str, comm: PETSc.Comm) -> Callab
     return call
 
 
+_ANCHORS: dict[int, PETSc.Vec] = {}
+
+
+def anchor(comm: PETSc.Comm) -> None:
+    """Keep one vector on a communicator of several ranks for ever.  Collective.
+
+    PETSc frees its duplicate of a communicator with the last object on it, and makes a new one with
+    the next object, which all ranks have to do together.  Python may drop the last object on some
+    ranks earlier than on others: then those wait in MPI_Comm_dup for ever (PETSc 3.26).
+    """
+    if comm.size == 1:
+        return
+    handle = MPI._handleof(comm.tompi4py())  # type: ignore[attr-defined]
+    if handle not in _ANCHORS:
+        _ANCHORS[handle] = PETSc.Vec().createMPI((0, 0), comm=comm)
+
+
 def unwrapped(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
     """Decorate a function that calls PETSc: exceptions of callbacks leave it as they were raised.
 

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from petsc4py import PETSc
 
 from daeosens.arrays import (
+    anchor,
     check_output,
     finite_array,
     guarded,
@@ -282,6 +283,7 @@ def make_frame(
         template = state.duplicate()
     else:
         raise InputError(f"state is {type(state).__name__}", expected="a PETSc Vec or DM")
+    anchor(template.comm)
     if template.comm.size > 1:
         install_abort_hook()
     parameter, names = _parameter_layout(parameters, template.comm)

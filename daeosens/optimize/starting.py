@@ -9,7 +9,7 @@ import numpy.typing as npt
 from mpi4py import MPI
 from petsc4py import PETSc
 
-from daeosens.arrays import Array, read, scatter
+from daeosens.arrays import Array, anchor, read, scatter
 from daeosens.errors import InputError
 from daeosens.functional import Functional
 
@@ -22,6 +22,7 @@ Bounds: TypeAlias = tuple[PETSc.Vec, PETSc.Vec]
 
 def start_of(functional: Functional, x0: PETSc.Vec | npt.ArrayLike | None) -> PETSc.Vec:
     """Return a new vector with the start."""
+    anchor(functional.comm)
     start = functional.start()
     if x0 is None:
         return start
