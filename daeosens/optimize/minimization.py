@@ -256,7 +256,7 @@ def minimize(
         report = _reporter(progress, functional.comm)
         descent = Descent(functional, method, method, limits, stopping, x.copy(), report)
         try:
-            defaults = dict(prepare(descent, x))
+            defaults = dict(prepare(descent))
             if restart is not None:
                 kind = inverse if isinstance(inverse, str) else "user"
                 words = {"hessian": hessian, "preconditioner": kind}

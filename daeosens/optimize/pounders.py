@@ -147,6 +147,6 @@ def first_step(x: PETSc.Vec, limits: Bounds | None) -> float:
         raise InputError(
             f"the start lies on its upper bound {point[index]:g} at index {index}",
             expected='room above the start, where "pounders" takes its first steps',
-            remedy="another x0",
+            remedy='another x0, or "brgn"; a restart file that ended there cannot be continued',
         )
     return min(radius, 0.5 * float(room[index]))
