@@ -106,9 +106,8 @@ def finite_array(values: npt.ArrayLike, name: str, shape: tuple[int, ...] | None
         raise InputError(f"{name} has shape {array.shape}", expected=f"shape {shape}")
     if not np.isfinite(array).all():
         where = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
-        raise InputError(
-            f"{name} is {array[where]} at index {list(where)}", expected="finite numbers"
-        )
+        at = f" at index {list(where)}" if where else ""
+        raise InputError(f"{name} is {array[where]}{at}", expected="finite numbers")
     return array
 
 

@@ -109,7 +109,8 @@ class Parameter:
             found.append(f'parameter "{name}": scale = {self.scale!r}; expected: "linear" or "log"')
         if self.scale == "log" and self.value <= 0:
             found.append(
-                f'parameter "{name}": value = {self.value:g} on a log scale; expected: value > 0'
+                f'parameter "{name}": value = {self.value:g} on a log scale; expected: value > 0; '
+                'try: a positive start, or scale="linear"'
             )
         return found
 

@@ -345,7 +345,8 @@ class HessianByComplexStep:
 def _transposed(first: Callable[..., Any] | Products, point: Arguments, w: Array) -> Any:
     if isinstance(first, Products):
         return np.asarray(first.apply_transpose(*point, w))
-    matrix: Any = first(*point)
+    given: Any = first(*point)
+    matrix: Any = given if hasattr(given, "T") else np.asarray(given)
     return matrix.T @ w
 
 

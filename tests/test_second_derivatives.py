@@ -158,6 +158,11 @@ def test_the_first_use_vouches_for_rows_that_come_later():
     np.testing.assert_allclose(second[1], [-4.2, 0.0], rtol=1e-14)
 
 
+def test_first_derivatives_may_be_lists():
+    product = HessianByComplexStep(lambda x: [x[0] ** 3], {0: lambda x: [[3 * x[0] ** 2]]}, "f", "")
+    assert product((np.array([2.0]),), np.ones(1), {0: np.ones(1)})[0] == pytest.approx([12.0])
+
+
 def test_sparse_matrices_need_first_derivatives():
     matrix = sparse.csr_array(np.array([[-2.0, 1.0], [1.0, -2.0]]))
 

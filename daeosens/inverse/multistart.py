@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -116,7 +116,8 @@ def multistart(
     ranks_per_start : int
         Size of a group; divides the number of ranks.
     folder : str or Path, optional
-        Each finished start is written there at once; a rerun takes it from there.
+        Each finished start is written there at once; a rerun takes it from there, once the value
+        of the best of them has been found again.
     method, hessian, gradient_tolerance, relative_gradient_tolerance, value_tolerance
         As for ``minimize``.
     max_iterations, options
@@ -130,7 +131,7 @@ def multistart(
     Raises
     ------
     InputError
-        Bad numbers of ranks or starts; a folder with attempts from other starts or settings.
+        Bad numbers of ranks or starts; a folder with attempts from other starts, settings or data.
     """
     comm = MPI.COMM_WORLD if comm is None else comm
     points = finite_array(starts, "starts")
@@ -158,7 +159,11 @@ def multistart(
     mine: list[Attempt] = []
     failure: Exception | None = None
     try:
-        functional = build(group) if todo else None
+        checks = bool(done) and first == 0
+        functional = build(group) if todo or checks else None
+        if checks:
+            assert functional is not None
+            _check_same(functional, done.values(), place)
         for index in todo:
             assert functional is not None
             attempt = _attempt(
@@ -187,6 +192,26 @@ def multistart(
     found = [*done.values(), *(each for part in comm.allgather(mine) for each in part)]
     group.Free()
     return Multistart(tuple(sorted(found, key=lambda each: each.index)), len(done))
+
+
+def _check_same(functional: Functional, done: Iterable[Attempt], folder: Path | None) -> None:
+    """Refuse attempts of another functional: data and models are not in the files."""
+    known = min(done, key=lambda each: each.value)
+    if not math.isfinite(known.value):
+        return
+    x = scatter(known.x, functional.start())
+    try:
+        value = functional.value(x)
+    except SolveError:
+        value = math.inf
+    x.destroy()
+    if abs(value - known.value) > 1e-6 * max(1.0, abs(known.value)):
+        raise InputError(
+            f"{folder} belongs to a multistart of another functional: its value is {value:.7g} "
+            f"where start {known.index} ended, {known.value:.7g} in the file",
+            expected="the same data and model, to go on with it",
+            remedy="another folder, or remove this one",
+        )
 
 
 def _attempt(
