@@ -194,7 +194,10 @@ def unwrapped(function: Callable[Arguments, Result]) -> Callable[Arguments, Resu
             original: BaseException = error
             while isinstance(original, PETSc.Error) and original.__cause__ is not None:
                 original = original.__cause__
-        raise original
+        try:
+            raise original
+        finally:
+            del original  # its traceback holds this frame: a circle that would keep vectors alive
 
     return call
 

@@ -11,7 +11,7 @@ from scipy import stats
 from daeosens import InputError, Parameter, Parameters, UnsupportedError
 from daeosens.inverse.curvature import curvature
 from daeosens.inverse.identifiability import identifiability
-from daeosens.inverse.uncertainty import correlation_text, covariance, covariance_from_hessian
+from daeosens.inverse.uncertainty import covariance, covariance_from_hessian
 
 NAMES = ("growth", "loss", "share")
 
@@ -273,11 +273,6 @@ def test_the_table_shows_what_is_known():
     assert lines[2].split() == ["loss", "5", "0.5", "[3.8859,", "6.1141]"]
     assert lines[3] == "exact Hessian, Student's t, 10 degrees of freedom"
     assert repr(found.intervals(0.9)).splitlines()[0].endswith("90 % interval")
-
-
-def test_the_correlation_is_told_as_a_triangle():
-    text = correlation_text(("a", "b"), np.array([[1.0, -0.25], [-0.25, math.nan]]))
-    assert text.splitlines()[2].split() == ["b", "-0.250", "-"]
 
 
 def test_hessian_of_a_formula_is_symmetrised():

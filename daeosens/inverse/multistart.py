@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy.typing as npt
 from mpi4py import MPI
@@ -20,7 +20,7 @@ from daeosens.functional import Functional
 from daeosens.inverse.attempts import Attempt, finished, write_attempt
 from daeosens.inverse.curvature import HessianKind
 from daeosens.io.agreement import on_every_rank, on_first_rank
-from daeosens.optimize import minimize
+from daeosens.optimize import Result, minimize
 from daeosens.options import Options
 
 
@@ -142,7 +142,7 @@ def multistart(
             f"ranks_per_start = {ranks_per_start} on {comm.size} ranks",
             expected="a divisor of the number of ranks",
         )
-    settings = {
+    settings: dict[str, Any] = {
         "method": method,
         "hessian": hessian,
         "gradient_tolerance": gradient_tolerance,
@@ -166,18 +166,7 @@ def multistart(
             _check_same(functional, done.values(), place)
         for index in todo:
             assert functional is not None
-            attempt = _attempt(
-                index,
-                functional,
-                points[index],
-                method=method,
-                hessian=hessian,
-                gradient_tolerance=gradient_tolerance,
-                relative_gradient_tolerance=relative_gradient_tolerance,
-                value_tolerance=value_tolerance,
-                max_iterations=max_iterations,
-                options=options,
-            )
+            attempt = _attempt(index, functional, points[index], settings)
             mine += [attempt] if group.rank == 0 else []
             if place is not None:
                 on_first_rank(group, partial(write_attempt, place, attempt, settings))
@@ -214,36 +203,14 @@ def _check_same(functional: Functional, done: Iterable[Attempt], folder: Path | 
         )
 
 
-def _attempt(
-    index: int,
-    functional: Functional,
-    start: Array,
-    *,
-    method: str,
-    hessian: HessianKind,
-    gradient_tolerance: float,
-    relative_gradient_tolerance: float,
-    value_tolerance: float,
-    max_iterations: int,
-    options: Options | None,
-) -> Attempt:
+def _attempt(index: int, functional: Functional, start: Array, settings: dict[str, Any]) -> Attempt:
     begin = time.perf_counter()
     x0 = functional.start()
     if x0.getSize() != start.size:
         raise InputError(f"starts have {start.size} components", expected=str(x0.getSize()))
     scatter(start, x0)
     try:
-        result = minimize(
-            functional,
-            x0,
-            method=method,
-            hessian=hessian,
-            gradient_tolerance=gradient_tolerance,
-            relative_gradient_tolerance=relative_gradient_tolerance,
-            value_tolerance=value_tolerance,
-            max_iterations=max_iterations,
-            options=options,
-        )
+        result = cast("Callable[..., Result]", minimize)(functional, x0, **settings)
     except (SolveError, PETSc.Error) as error:
         message = " ".join(str(error).split())
         seconds = time.perf_counter() - begin

@@ -313,19 +313,6 @@ def covariance_from_hessian(
     )
 
 
-def correlation_text(names: Sequence[str], correlation: Array) -> str:
-    """Return a correlation matrix as a table."""
-    width = max(6, *(len(name) for name in names))
-    lines = [" " * width + "".join(f" {name:>{width}s}" for name in names)]
-    for i, name in enumerate(names):
-        cells = [
-            f" {value:{width}.3f}" if math.isfinite(value) else f" {'-':>{width}s}"
-            for value in correlation[i, : i + 1]
-        ]
-        lines.append(f"{name:{width}s}" + "".join(cells))
-    return "\n".join(lines)
-
-
 def _position(name: str, names: Sequence[str]) -> int:
     if name not in names:
         raise InputError(

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens.arrays import Array, gather, norm, read, scatter, write
+from daeosens.arrays import Array, gather, norm, read, scatter, unwrapped, write
 from daeosens.errors import InputError, SolveError
 from daeosens.functional import HasResidual
-from daeosens.optimize.descent import Descent, solve
+from daeosens.optimize.descent import Descent
 from daeosens.optimize.iterate import Iterate
 from daeosens.optimize.least_squares import residual_at_start
 from daeosens.optimize.starting import Bounds
@@ -119,7 +119,7 @@ def run(tao: PETSc.TAO, descent: Descent, x: PETSc.Vec, scope: Scope) -> int:
     tao.setMonitor(models.accept)
     tao.setTolerances(0.0, 0.0, 0.0)
     tao.setMaximumIterations(PETSc.UNLIMITED)
-    solve(tao)
+    unwrapped(tao.solve)()
     reason: Any = tao.getConvergedReason()
     return reason
 
