@@ -14,14 +14,16 @@ from daeosens.adjoint import Gradient, adjoint, evaluate
 from daeosens.callbacks import check
 from daeosens.controls import PiecewiseConstant, PiecewiseLinear, Spline
 from daeosens.cost import INDEPENDENT
-from daeosens.equations import DAE, ODE
+from daeosens.equations import DAE, ODE, hybrid
 from daeosens.errors import (
     DaeosensError,
+    GrazingError,
     InputError,
     OptionError,
     SolveError,
     UnsupportedError,
 )
+from daeosens.events import Event
 from daeosens.forward import solve
 from daeosens.inverse import fit, likelihood
 from daeosens.inverse.fitted import Fit
@@ -36,7 +38,7 @@ from daeosens.inverse.regularized import Regularized
 from daeosens.inverse.start_points import starting_points
 from daeosens.inverse.uncertainty import Covariance, covariance
 from daeosens.matrices import Products
-from daeosens.objective import LeastSquares, Prior, Running, Terminal
+from daeosens.objective import AtEvent, EventTime, LeastSquares, Prior, Running, Terminal
 from daeosens.optimize import Result, minimize
 from daeosens.optimize.constrained_result import ConstrainedResult
 from daeosens.optimize.constraints import Constraint
@@ -63,14 +65,18 @@ __all__ = [
     "DAE",
     "INDEPENDENT",
     "ODE",
+    "AtEvent",
     "ConstrainedResult",
     "Constraint",
     "Covariance",
     "DaeosensError",
+    "Event",
+    "EventTime",
     "FieldParameter",
     "Fit",
     "GaussianPrior",
     "Gradient",
+    "GrazingError",
     "HessianProduct",
     "InitialState",
     "InputError",
@@ -112,6 +118,7 @@ __all__ = [
     "gauss_newton_product",
     "hessian_product",
     "hessian_products",
+    "hybrid",
     "identifiability",
     "laplace",
     "likelihood",

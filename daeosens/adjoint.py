@@ -13,8 +13,8 @@ from daeosens.arrays import QUIET, Array, gather, unwrapped
 from daeosens.cost import Cost, points_by_step
 from daeosens.errors import InputError
 from daeosens.objective import Objective
-from daeosens.steps import StepMap, step_map
-from daeosens.trajectory import Trajectory
+from daeosens.steps import StepMap
+from daeosens.trajectory import Trajectory, steps_of
 from daeosens.tsadjoint import sweep as tsadjoint_sweep
 
 Engine = Literal["steps", "tsadjoint"]
@@ -115,7 +115,7 @@ def adjoint(
     problem = trajectory.problem
     final_time = float(trajectory.times[-1])
     costs = [one.lower(problem, final_time) for one in objectives]
-    steps = step_map(problem, trajectory.stepping.resolved_method, trajectory.stepping.options)
+    steps = steps_of(trajectory)
     if engine == "tsadjoint":
         values = [evaluate_cost(trajectory, cost, steps) for cost in costs]
         lam, mu = tsadjoint_sweep(trajectory, costs)
@@ -151,16 +151,17 @@ def evaluate(trajectory: Trajectory, objective: Objective) -> float:
     """
     problem = trajectory.problem
     cost = objective.lower(problem, float(trajectory.times[-1]))
-    steps = step_map(problem, trajectory.stepping.resolved_method, trajectory.stepping.options)
+    steps = steps_of(trajectory)
     return evaluate_cost(trajectory, cost, steps)
 
 
 def evaluate_cost(trajectory: Trajectory, cost: Cost, steps: StepMap) -> float:
     """Return the value of a lowered cost."""
     p, states = trajectory.p, trajectory.states
-    value = sum(
-        weight * scalar.value(time, trajectory.at(time), p) for time, weight, scalar in cost.points
-    )
+    value = 0.0
+    for time, weight, scalar in cost.points:
+        n = trajectory.index(time)
+        value += weight * scalar.value(float(trajectory.times[n]), states[n], p)
     if cost.densities:
         pairs = zip(trajectory.times[:-1], trajectory.step_sizes, strict=True)
         for n, (t, h) in enumerate(pairs):
@@ -185,6 +186,8 @@ def steps_sweep(
             time = float(trajectory.times[n])
             scalar.add_u(weight, time, states[n], p, lam[k])
             scalar.add_p(weight, time, states[n], p, mu[k])
+            if n in trajectory.moving:
+                steps.add_time(k, weight * scalar.value_t(time, states[n], p))
         if n:
             t, h = float(trajectory.times[n - 1]), float(trajectory.step_sizes[n - 1])
             steps.adjoint(t, h, states[n - 1], states[n], p, lam, mu, densities)

@@ -78,16 +78,25 @@ Densities: TypeAlias = "Sequence[tuple[float, Scalar]]"
 """Running costs with their weights."""
 
 
+@dataclass(frozen=True)
+class At:
+    """The state before or after the k-th event of a name, in place of a time."""
+
+    event: str
+    number: int = 0
+    after: bool = False
+
+
 @dataclass(frozen=True, eq=False)
 class Cost:
-    """A lowered objective: scalars at fixed times, and densities integrated over time."""
+    """A lowered objective: scalars at times or events, and densities integrated over time."""
 
-    points: tuple[tuple[float, float, Scalar], ...] = ()
+    points: tuple[tuple[float | At, float, Scalar], ...] = ()
     densities: tuple[tuple[float, Scalar], ...] = ()
 
 
 def points_by_step(
-    index: Callable[[float], int], costs: Sequence[Cost]
+    index: Callable[[float | At], int], costs: Sequence[Cost]
 ) -> dict[int, list[tuple[int, float, Scalar]]]:
     """Sort the point costs by the step they belong to: {step: [(cost, weight, scalar)]}."""
     points: dict[int, list[tuple[int, float, Scalar]]] = {}

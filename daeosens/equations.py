@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy.typing as npt
 from petsc4py import PETSc
 
 from daeosens.derivatives import ComplexStep
+from daeosens.errors import nearest, together
+from daeosens.events import Event
 from daeosens.lowering import (
     Lowering,
     Matrix,
@@ -45,6 +48,7 @@ def ODE(  # noqa: N802 (a noun of the public interface)
     mass_hessian: Callable[..., Any] | None = None,
     jacobian_matrix: PETSc.Mat | None = None,
     breakpoints: npt.ArrayLike = (),
+    events: Sequence[Event] = (),
 ) -> Problem:
     """Describe M u' = f(t, u, p); M may be singular (an index-1 DAE) or depend on p.
 
@@ -79,6 +83,8 @@ def ODE(  # noqa: N802 (a noun of the public interface)
         The same for w^T M(p) v: ``(v, p, w, dv, dp) -> (array [n], array [m])``.
     jacobian_matrix : Mat, optional
         PETSc style: template (type and pattern) of f_u; by default the DM's matrix or a dense one.
+    events : sequence of Event, optional
+        What may happen along a run.
     breakpoints : array_like [K], optional
         Increasing times at which f may jump or have a kink in t: steps end there, and take f (and
         running costs) from their inside.  Left of a breakpoint callbacks see the largest number
@@ -147,6 +153,7 @@ def ODE(  # noqa: N802 (a noun of the public interface)
             mass_hessian=mass_hessian,
         ),
         breakpoints=admit_breakpoints(breakpoints),
+        events=tuple(events),
         **frame.fields(),
     )
 
@@ -165,6 +172,7 @@ def DAE(  # noqa: N802 (a noun of the public interface)
     jacobian_matrix: PETSc.Mat | None = None,
     linear_in_udot: bool = False,
     breakpoints: npt.ArrayLike = (),
+    events: Sequence[Event] = (),
 ) -> Problem:
     """Describe F(t, u, u', p) = 0, of index at most one.
 
@@ -172,7 +180,7 @@ def DAE(  # noqa: N802 (a noun of the public interface)
     ----------
     residual : callable
         NumPy style ``residual(t, u, udot, p) -> array [n]``; PETSc style with ``out`` added.
-    size, parameters, state, jacobian_matrix, breakpoints
+    size, parameters, state, jacobian_matrix, breakpoints, events
         As for ``ODE``.
     jacobian, jacobian_udot, jacobian_p : callable or Products, optional
         F_u, F_udot [n, n] and F_p [n, m] at ``(t, u, udot, p)``; NumPy style: by complex step
@@ -237,5 +245,58 @@ def DAE(  # noqa: N802 (a noun of the public interface)
             hessian_product=hessian_product,
         ),
         breakpoints=admit_breakpoints(breakpoints),
+        events=tuple(events),
         **frame.fields(),
     )
+
+
+def hybrid(modes: Mapping[str, Problem], start: str, events: Sequence[Event]) -> Problem:
+    """Describe equations that change at events: one problem for each mode.
+
+    Parameters
+    ----------
+    modes : mapping of str to Problem
+        The equations; unknowns, parameters, style and communicator are those of all.
+    start : str
+        The first mode.
+    events : sequence of Event
+        Those with ``mode="..."`` switch.
+
+    Returns
+    -------
+    Problem
+
+    Raises
+    ------
+    InputError
+        An unknown mode, or modes that do not fit together.
+
+    Examples
+    --------
+    >>> heating = ODE(lambda t, u, p: p[0] - u, size=1, parameters=["power"])
+    >>> cooling = ODE(lambda t, u, p: -u, size=1, parameters=["power"])
+    >>> hot = Event(lambda t, u, p: u[0] - 0.8, direction=1, mode="off", name="hot")
+    >>> cold = Event(lambda t, u, p: u[0] - 0.4, direction=-1, mode="on", name="cold")
+    >>> hybrid({"on": heating, "off": cooling}, "on", [hot, cold]).mode
+    'on'
+    """
+    named = [start, *(e.mode for e in events if e.mode), *(w for e in events for w in e.within)]
+    complaints = [
+        f'unknown mode "{name}"; expected: {", ".join(modes)}; try: {nearest(name, modes)}'
+        for name in named
+        if name not in modes
+    ]
+    first = next(iter(modes.values()), None)
+    for name, problem in modes.items():
+        assert first is not None
+        if (problem.size, problem.parameter_names, problem.style) != (
+            first.size,
+            first.parameter_names,
+            first.style,
+        ):
+            complaints.append(f'mode "{name}" is {problem}; expected: the shape of {first}')
+        if problem.events or problem.modes:
+            complaints.append(f'mode "{name}" has events of its own; expected: all in one list')
+    if complaints:
+        raise together(complaints, heading="hybrid")
+    return replace(modes[start], events=tuple(events), modes=dict(modes), mode=start)

@@ -51,6 +51,10 @@ class UnsupportedError(DaeosensError):
     """A combination that is refused because its result would be wrong; names the alternative."""
 
 
+class GrazingError(DaeosensError):
+    """An event whose time is not differentiable: the state only touches the surface."""
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """Name the known word most like ``word``, quoted, or return an empty string.
 

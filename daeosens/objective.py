@@ -15,7 +15,7 @@ import numpy.typing as npt
 from petsc4py import PETSc
 
 from daeosens.arrays import Array, check_output, finite_array, guarded
-from daeosens.cost import Callback, Cost, Scalar
+from daeosens.cost import INDEPENDENT, At, Callback, Cost, Scalar
 from daeosens.derivatives import ComplexStep
 from daeosens.errors import InputError, UnsupportedError, nearest
 from daeosens.misfits import (
@@ -25,7 +25,7 @@ from daeosens.misfits import (
     SumOfSquares,
     VectorResidual,
 )
-from daeosens.problem import AUTONOMOUS, Problem
+from daeosens.problem import Problem
 from daeosens.second_derivatives import HessianByComplexStep
 
 
@@ -69,7 +69,7 @@ class Sum:
 
     def lower(self, problem: Problem, final_time: float) -> Cost:
         """Collect the lowered terms."""
-        points: list[tuple[float, float, Scalar]] = []
+        points: list[tuple[float | At, float, Scalar]] = []
         densities: list[tuple[float, Scalar]] = []
         for weight, term in self.terms:
             cost = term.lower(problem, final_time)
@@ -98,6 +98,8 @@ class Terminal:
         The derivatives of both gradients along (du, dp): NumPy style
         ``(t, u, p, du, dp) -> (array [n], array [m])``, by complex step where missing; PETSc style
         ``(t, u, p, du, dp, out) -> array [m]``, for a field ``(..., out_u, out_p)``.
+    value_t : callable or "autonomous", optional
+        ``(t, u, p) -> float``; only needed where an event ends the run.
 
     Examples
     --------
@@ -108,6 +110,7 @@ class Terminal:
     gradient_u: Callable[..., Any] | None = None
     gradient_p: Callable[..., Any] | str | None = None
     hessian_product: Callable[..., Any] | None = None
+    value_t: Callable[..., Any] | str | None = None
 
     @property
     def times(self) -> tuple[float, ...]:
@@ -122,13 +125,99 @@ class Terminal:
             self.value,
             self.gradient_u,
             self.gradient_p,
-            AUTONOMOUS,
+            self.value_t,
             self.hessian_product,
         )
         return Cost(points=((final_time, 1.0, scalar),))
 
     __add__ = _sum
     __mul__ = __rmul__ = _multiple
+
+
+@dataclass(frozen=True, eq=False)
+class AtEvent:
+    """A function of time, state and parameters at an event.
+
+    Parameters
+    ----------
+    value : callable
+        ``value(t, u, p) -> float``, as for ``Terminal``.
+    event : str
+        Its name.
+    number : int
+        Which of those with that name; 0 is the first one, -1 the last.
+    side : "before" or "after"
+        Which state: that before the reset or the one after it.
+    gradient_u, gradient_p, value_t
+        As for ``Terminal``.
+
+    Raises
+    ------
+    InputError
+        Another side.
+
+    Examples
+    --------
+    >>> AtEvent(lambda t, u, p: u[1], "bounce").times
+    ()
+    """
+
+    value: Callable[..., Any]
+    event: str
+    number: int = 0
+    side: Literal["before", "after"] = "before"
+    gradient_u: Callable[..., Any] | str | None = None
+    gradient_p: Callable[..., Any] | str | None = None
+    value_t: Callable[..., Any] | str | None = None
+
+    def __post_init__(self) -> None:
+        if self.side not in ("before", "after"):
+            raise InputError(f"side = {self.side!r}", expected='"before" or "after"')
+
+    @property
+    def times(self) -> tuple[float, ...]:
+        """None: the event decides."""
+        return ()
+
+    def lower(self, problem: Problem, final_time: float) -> Cost:
+        """Return one scalar at the event."""
+        names = [event.name for event in problem.events]
+        if self.event not in names:
+            raise InputError(
+                f'no event is named "{self.event}"',
+                expected=", ".join(names) or "a problem with events",
+                remedy=nearest(self.event, names),
+            )
+        scalar = Callback(
+            problem, "event", self.value, self.gradient_u, self.gradient_p, self.value_t
+        )
+        return Cost(points=((At(self.event, self.number, self.side == "after"), 1.0, scalar),))
+
+    __add__ = _sum
+    __mul__ = __rmul__ = _multiple
+
+
+def EventTime(event: str, number: int = 0) -> AtEvent:  # noqa: N802 (a noun, like Terminal)
+    """Return the time of an event as a cost.
+
+    Parameters
+    ----------
+    event, number
+        As for ``AtEvent``.
+
+    Examples
+    --------
+    >>> EventTime("bounce", -1).number
+    -1
+    """
+    return AtEvent(
+        lambda t, _u, _p: t,
+        event,
+        number,
+        gradient_u=INDEPENDENT,
+        gradient_p=INDEPENDENT,
+        value_t=lambda _t, _u, _p: 1.0,
+    )
 
 
 @dataclass(frozen=True, eq=False)

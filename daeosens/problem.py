@@ -15,6 +15,7 @@ from petsc4py import PETSc
 
 from daeosens.arrays import finite_array, largest, write
 from daeosens.errors import InputError
+from daeosens.events import Event
 from daeosens.matrices import Derivative
 
 Form = Literal["rhs", "mass", "residual"]
@@ -49,6 +50,10 @@ class Problem:
         F_udot may depend on the state or its rate.
     faults : list of str
         The first value that is not finite which a PETSc-style callback gave on this rank.
+    events : tuple of Event
+        What may happen along a run.
+    modes, mode : mapping of str to Problem, str
+        The equations of each mode, and the first one; empty where there is one only.
     breakpoints : tuple of float
         Increasing times at which the equations may jump; steps end there.
     sources : mapping
@@ -82,6 +87,9 @@ class Problem:
     faults: list[str] = field(default_factory=list[str])
     sources: Mapping[str, str] = field(default_factory=dict[str, str])
     breakpoints: tuple[float, ...] = ()
+    events: tuple[Event, ...] = ()
+    modes: Mapping[str, Problem] = field(default_factory=dict[str, "Problem"])
+    mode: str = ""
 
     def __repr__(self) -> str:
         """Return form, style and sizes."""

@@ -20,7 +20,7 @@ from daeosens.objective import Objective
 from daeosens.parameters import Control
 from daeosens.problem import Problem
 from daeosens.residuals import residual, residual_adjoint, residual_tangent
-from daeosens.second_order import HessianProduct, gauss_newton_product, hessian_products
+from daeosens.second_order import HessianProduct, Memory, gauss_newton_product, hessian_products
 from daeosens.stepping import Stepping
 from daeosens.tangent import Tangent, tangent
 from daeosens.trajectory import Trajectory
@@ -107,6 +107,7 @@ class Reduced:
         objective.lower(problem, last)
         self._check_start(first)
         self._cached: tuple[PETSc.Vec, Trajectory] | None = None
+        self._memory = Memory()
         self._n_residuals: int | None = None
 
     @QUIET
@@ -172,10 +173,11 @@ class Reduced:
             self._cached = None
             cached.destroy()
         u0, p = self.control.unpack(self.problem, x)
-        checkpoint = "states" if self.engine == "steps" else "memory"
+        checkpoint = "stages" if self.engine == "steps" else "memory"
         self.count.forward += 1
         run = solve(self.problem, u0, p, self.stepping, self.objective.times, checkpoint=checkpoint)
         self._cached = (x.copy(), run)
+        self._memory = Memory()
         return run
 
     def value(self, x: Vector) -> float:
@@ -211,7 +213,8 @@ class Reduced:
         """Return the Hessian of J at x times several directions, in one sweep."""
         x, along = self.point(x), [self.point(dx) for dx in directions]
         pushed = [self.control.push_forward(self.problem, x, dx) for dx in along]
-        products = hessian_products(self.trajectory(x), self.objective, pushed)
+        run = self.trajectory(x)
+        products = hessian_products(run, self.objective, pushed, self._memory)
         self.count.tangent += len(directions)
         self.count.second_order += len(directions)
         return [

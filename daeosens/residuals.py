@@ -13,9 +13,8 @@ from daeosens.arrays import QUIET, Array, gather, unwrapped
 from daeosens.cost import Direction, Point, Squares
 from daeosens.objective import Objective
 from daeosens.second_order import squares_by_step
-from daeosens.steps import step_map
 from daeosens.tangent import Tangent
-from daeosens.trajectory import Trajectory
+from daeosens.trajectory import Trajectory, steps_of
 
 
 @QUIET
@@ -93,7 +92,7 @@ def residual_adjoint(
         count = scalar.residual(point).size
         seeds.setdefault(n, []).append((weight, scalar, point, slice(start, start + count)))
         start += count
-    steps = step_map(problem, trajectory.stepping.resolved_method, trajectory.stepping.options)
+    steps = steps_of(trajectory)
     for n in range(trajectory.n_steps, -1, -1):
         for weight, scalar, point, rows in seeds.get(n, ()):
             for w, lam_k, mu_k in zip(weights, lam, mu, strict=True):

@@ -14,12 +14,15 @@ from daeosens.arrays import QUIET, Array, gather, unwrapped
 from daeosens.cost import Cost, Squares, points_by_step
 from daeosens.errors import InputError, UnsupportedError
 from daeosens.objective import Objective
-from daeosens.steps import Adjoint, SecondOrder, step_map
+from daeosens.steps import Adjoint, SecondOrder
 from daeosens.tangent import parameter_direction, tangent
-from daeosens.trajectory import Trajectory
+from daeosens.trajectory import STAGE_MEMORY, Trajectory, steps_of
 
 Direction: TypeAlias = "tuple[npt.ArrayLike | PETSc.Vec | None, npt.ArrayLike | PETSc.Vec | None]"
 """(du0 [n], dp [m]); None is zero."""
+
+Weights: TypeAlias = "dict[tuple[int, float], list[PETSc.Vec]]"
+"""Adjoints of stages by (handle of the state before the step, step size)."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -53,6 +56,35 @@ class HessianProduct:
     def p(self) -> Array:
         """Rows of the parameters, gathered [m].  Collective."""
         return gather(self.p_vec)
+
+
+@dataclass
+class Memory:
+    """What products with one Hessian have in common: value, gradient, adjoints of all stages.
+
+    One vector for each stage of each step, if they take no more than ``STAGE_MEMORY``.
+    """
+
+    gradient: Gradient | None = None
+    weights: Weights | None = None
+
+    @property
+    def value(self) -> float | None:
+        """The cost, once known."""
+        return None if self.gradient is None else self.gradient.value
+
+    def adjoint(self, trajectory: Trajectory) -> Adjoint:
+        """Return the adjoint to carry, or the one that is known."""
+        problem = trajectory.problem
+        if self.gradient is not None and self.weights is not None:
+            return Adjoint(self.gradient.u0_vec, self.gradient.p_vec, self.weights, known=True)
+        size = 8 * trajectory.n_stages * problem.size / problem.comm.size
+        weights: Weights | None = {} if size <= STAGE_MEMORY else None
+        return Adjoint(problem.create_state(), problem.create_parameters(), weights)
+
+    def complete(self, gradient: Gradient, first: Adjoint) -> None:
+        """Remember the outcome of a sweep."""
+        self.gradient, self.weights = gradient, first.weights
 
 
 def hessian_product(
@@ -107,12 +139,16 @@ def hessian_product(
 @QUIET
 @unwrapped
 def hessian_products(
-    trajectory: Trajectory, objective: Objective, directions: Sequence[Direction]
+    trajectory: Trajectory,
+    objective: Objective,
+    directions: Sequence[Direction],
+    memory: Memory | None = None,
 ) -> list[HessianProduct]:
     """Return the Hessian of a cost times several directions (du0, dp), in one sweep.
 
     They share the evaluations of Jacobians and, for theta methods, one factorisation per step.
-    Parameters, errors and source as for ``hessian_product``.
+    Parameters, errors and source as for ``hessian_product``; ``memory`` keeps what later calls with
+    the same trajectory and cost need not compute again.
 
     Examples
     --------
@@ -128,21 +164,25 @@ def hessian_products(
         raise InputError("no direction given", expected="at least one (du0, dp)")
     problem, p, states = trajectory.problem, trajectory.p, trajectory.states
     cost = objective.lower(problem, float(trajectory.times[-1]))
-    steps = step_map(problem, trajectory.stepping.resolved_method, trajectory.stepping.options)
+    steps = steps_of(trajectory)
     points = points_by_step(trajectory.index, [cost])
     chosen = [_direction(trajectory, dp) for _, dp in directions]
     tangents = [
         tangent(trajectory, du0, dp_vec).states
         for (du0, _), (_, dp_vec) in zip(directions, chosen, strict=True)
     ]
-    first = Adjoint(problem.create_state(), problem.create_parameters())
+    memory = Memory() if memory is None else memory
+    first = memory.adjoint(trajectory)
     dots = [(problem.create_state(), problem.create_parameters()) for _ in directions]
-    value = evaluate_cost(trajectory, cost, steps)
+    value = memory.value
+    if value is None:
+        value = evaluate_cost(trajectory, cost, steps)
     for n in range(trajectory.n_steps, -1, -1):
         for _, weight, scalar in points.get(n, ()):
             point = (float(trajectory.times[n]), states[n], p)
-            scalar.add_u(weight, *point, first.lam)
-            scalar.add_p(weight, *point, first.mu)
+            if not first.known:
+                scalar.add_u(weight, *point, first.lam)
+                scalar.add_p(weight, *point, first.mu)
             for (dp, _), du, dot in zip(chosen, tangents, dots, strict=True):
                 scalar.add_hessian(weight, point, (du[n], dp), dot)
         if n:
@@ -155,6 +195,7 @@ def hessian_products(
     for vec in (vec for each in tangents for vec in each):
         vec.destroy()
     gradient = Gradient(value, first.lam, first.mu)
+    memory.complete(gradient, first)
     return [HessianProduct(gradient, *dot) for dot in dots]
 
 
@@ -202,7 +243,7 @@ def gauss_newton_product(
     problem, p, states = trajectory.problem, trajectory.p, trajectory.states
     cost = objective.lower(problem, float(trajectory.times[-1]))
     squares = squares_by_step(trajectory, cost)
-    steps = step_map(problem, trajectory.stepping.resolved_method, trajectory.stepping.options)
+    steps = steps_of(trajectory)
     dp_values, dp_vec = _direction(trajectory, dp)
     du = tangent(trajectory, du0, dp_vec).states
     lam, mu = problem.create_state(), problem.create_parameters()

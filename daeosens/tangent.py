@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -14,8 +14,8 @@ from daeosens.arrays import QUIET, Array, finite_array, read, scatter, unwrapped
 from daeosens.cost import Densities, change
 from daeosens.errors import InputError
 from daeosens.objective import Objective
-from daeosens.steps import StepMap, step_map
-from daeosens.trajectory import Trajectory
+from daeosens.steps import StepMap
+from daeosens.trajectory import Trajectory, steps_of
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -30,11 +30,14 @@ class Tangent:
         Derivative of each of the N+1 states.
     dp : Vec [m] or None
         Direction in the parameters.
+    times : array [N+1]
+        Derivative of the times of the states: zero but at, and shortly after, events.
     """
 
     trajectory: Trajectory
     states: Sequence[PETSc.Vec]
     dp: PETSc.Vec | None
+    times: Array = field(default_factory=lambda: np.zeros(0))
 
     def __repr__(self) -> str:
         """Return what was differentiated."""
@@ -65,9 +68,10 @@ class Tangent:
         for time, weight, scalar in cost.points:
             n = trajectory.index(time)
             point = (float(trajectory.times[n]), trajectory.states[n], p)
-            result += weight * change(scalar, problem, point, self.states[n], self.dp)
+            dt = float(self.times[n]) if n in trajectory.moving else 0.0
+            result += weight * change(scalar, problem, point, self.states[n], self.dp, dt)
         if cost.densities:
-            steps = _steps(trajectory)
+            steps = steps_of(trajectory)
             du = self.states[0].copy()
             for _, running in _march(trajectory, steps, du, self.dp, cost.densities):
                 result += running
@@ -111,10 +115,12 @@ def tangent(
     problem = trajectory.problem
     du = problem.create_state() if du0 is None else problem.admit_state(du0, "du0")
     direction = None if dp is None else parameter_direction(trajectory, dp)
-    states = [du.copy()]
-    for state, _ in _march(trajectory, _steps(trajectory), du, direction, ()):
+    states, times = [du.copy()], [0.0]
+    steps = steps_of(trajectory)
+    for state, _ in _march(trajectory, steps, du, direction, ()):
         states.append(state.copy())
-    return Tangent(trajectory, tuple(states), direction)
+        times.append(getattr(steps, "dt", 0.0))
+    return Tangent(trajectory, tuple(states), direction, np.array(times))
 
 
 def parameter_direction(trajectory: Trajectory, dp: npt.ArrayLike | PETSc.Vec) -> PETSc.Vec:
@@ -201,7 +207,7 @@ def sensitivities(
 
 def _columns(trajectory: Trajectory, last: int, name: str) -> Array:
     problem = trajectory.problem
-    steps = _steps(trajectory)
+    steps = steps_of(trajectory)
     unit = problem.create_state() if name == "u0" else problem.create_parameters()
     result = np.empty((problem.state.local_size, unit.size))
     for j in range(unit.size):
@@ -219,7 +225,7 @@ def _columns(trajectory: Trajectory, last: int, name: str) -> Array:
 
 def _rows(trajectory: Trajectory, last: int) -> tuple[Array, Array]:
     problem, states = trajectory.problem, trajectory.states
-    steps = _steps(trajectory)
+    steps = steps_of(trajectory)
     lam = [problem.create_state() for _ in range(problem.size)]
     mu = [problem.create_parameters() for _ in lam]
     for unit, row in zip(np.eye(problem.size), lam, strict=True):
@@ -245,8 +251,3 @@ def _march(
         t, h = float(trajectory.times[n]), float(trajectory.step_sizes[n])
         running = steps.tangent(t, h, states[n], states[n + 1], p, du, dp, densities=densities)
         yield du, running
-
-
-def _steps(trajectory: Trajectory) -> StepMap:
-    stepping = trajectory.stepping
-    return step_map(trajectory.problem, stepping.resolved_method, stepping.options)

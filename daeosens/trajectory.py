@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from petsc4py import PETSc
 
 from daeosens.arrays import Array, read
-from daeosens.errors import InputError
+from daeosens.cost import At
+from daeosens.errors import InputError, SolveError
 from daeosens.problem import Problem
 from daeosens.stepping import Stepping
+from daeosens.steps import StepMap, step_map, tableau
+from daeosens.steps.hybrid import HybridStep, Record
 
-Checkpoint = Literal["states", "memory", "disk"]
+Checkpoint = Literal["states", "stages", "memory", "disk"]
+
+Stages: TypeAlias = "dict[tuple[int, float], list[PETSc.Vec]]"
+"""Stage states of a step, by the handle of the state before it and the size of the step."""
+
+STAGE_MEMORY = 2**28
+"""Bytes a rank gives, at most, to the stages of a run, and to the adjoints of a sweep's stages."""
 
 HIT = 1e-6
 """PETSc 3.26 takes a time within 1e-6 of a step from its end as reached."""
@@ -32,6 +41,36 @@ class Effort:
 
 
 @dataclass(frozen=True, eq=False)
+class Crossing:
+    """One event of a run.
+
+    Attributes
+    ----------
+    name : str
+        Of the event.
+    t : float
+        When it happened.
+    step : int
+        Number of the state before it; the one after it is the next.
+    before, after : Vec [n]
+        The states.
+    mode : str
+        Afterwards.
+    """
+
+    name: str
+    t: float
+    step: int
+    before: PETSc.Vec
+    after: PETSc.Vec
+    mode: str = ""
+
+    def __str__(self) -> str:
+        mode = f", mode {self.mode}" if self.mode else ""
+        return f"{self.name} at t = {self.t:.9g} (step {self.step}{mode})"
+
+
+@dataclass(frozen=True, eq=False)
 class Trajectory:
     """The log of accepted steps, which every derivative sweep follows.
 
@@ -45,6 +84,12 @@ class Trajectory:
         The N+1 states.
     p : array or Vec [m]
         Parameters of the run.
+    crossings : tuple of Crossing
+        The events, in order; each is a step of size 0.
+    records : mapping
+        What each step was, by the handle of the state before it; empty without events.
+    stages : mapping
+        Stage states of Runge-Kutta steps, where they were kept: sweeps need not compute them again.
     """
 
     problem: Problem
@@ -55,12 +100,21 @@ class Trajectory:
     states: Sequence[PETSc.Vec]
     effort: Effort
     checkpoint: Checkpoint = "states"
+    stages: Stages = field(default_factory=dict[tuple[int, float], list[PETSc.Vec]], repr=False)
+    crossings: tuple[Crossing, ...] = ()
+    records: Mapping[int, Record] = field(default_factory=dict[int, Record], repr=False)
     recording: list[PETSc.TS] = field(default_factory=list[PETSc.TS], repr=False)
 
     @property
     def n_steps(self) -> int:
         """Number N of accepted steps."""
         return len(self.step_sizes)
+
+    @property
+    def n_stages(self) -> int:
+        """Number of stages of all steps together."""
+        method = self.stepping.resolved_method
+        return self.n_steps * (len(tableau(method.runge_kutta).b) if method.explicit else 1)
 
     @property
     def final(self) -> PETSc.Vec:
@@ -72,15 +126,38 @@ class Trajectory:
         """States as an array [N+1, n_local]: the rank's own rows of a distributed problem."""
         return np.array([read(state) for state in self.states])
 
-    def index(self, t: float) -> int:
-        """Return the number of the step time that equals ``t``.
+    @cached_property
+    def moving(self) -> frozenset[int]:
+        """Numbers of the states whose times are those of implicit events."""
+        steps = [
+            crossing.step
+            for crossing in self.crossings
+            if self.records[self.states[crossing.step - 1].handle].ends_at is not None
+        ]
+        return frozenset([*steps, *(step + 1 for step in steps)])
+
+    def index(self, t: float | At) -> int:
+        """Return the number of the step time that equals ``t``, or of the state at an event.
 
         Raises
         ------
         InputError
             No step ended there: the nearest times and the remedy are named.
+        SolveError
+            The event did not happen so often.
         """
+        if isinstance(t, At):
+            steps = [each.step for each in self.crossings if each.name == t.event]
+            if not -len(steps) <= t.number < len(steps):
+                raise SolveError(
+                    f'event "{t.event}" happened {len(steps)} times, number {t.number} is wanted',
+                    expected="so many events that it exists (the first one is number 0)",
+                    remedy="a longer run, or another start",
+                )
+            return steps[t.number] + t.after
         k = int(np.argmin(np.abs(self.times - t)))
+        if self.crossings and t >= self.times[-1]:
+            k = self.n_steps  # an event there has happened
         nearest_step = self.step_sizes[min(max(k - 1, 0), self.n_steps - 1)]
         if abs(self.times[k] - t) > HIT * nearest_step + 1e-14 * abs(t):
             raise InputError(
@@ -90,21 +167,38 @@ class Trajectory:
             )
         return k
 
-    def at(self, t: float) -> PETSc.Vec:
+    def at(self, t: float | At) -> PETSc.Vec:
         """Return the state [n] at a step time; not to be changed."""
         return self.states[self.index(t)]
 
     def destroy(self) -> None:
         """Free the vectors now.  Collective; otherwise done when the object is dropped."""
-        for state in self.states:
+        for state in (*self.states, *(vec for kept in self.stages.values() for vec in kept)):
             state.destroy()
+        self.stages.clear()
         while self.recording:
             self.recording.pop().destroy()
 
     def __str__(self) -> str:
         first, last = self.times[0], self.times[-1]
+        sizes = self.step_sizes[self.step_sizes > 0.0]
         return (
             f"Trajectory from t = {first:g} to {last:g}: {self.effort.steps} steps of "
             f"{self.stepping.method} ({self.effort.rejected} rejected), "
-            f"h = {self.step_sizes.min():.3g} ... {self.step_sizes.max():.3g}"
+            f"h = {sizes.min():.3g} ... {sizes.max():.3g}"
+            + "".join(f"\n  {crossing}" for crossing in self.crossings)
         )
+
+
+def steps_of(trajectory: Trajectory) -> StepMap:
+    """Return the step map that took a trajectory's steps, with work space for one sweep."""
+    stepping = trajectory.stepping
+    problem = trajectory.problem
+    modes = problem.modes or {problem.mode: problem}
+    maps = {
+        name: step_map(mode, stepping.resolved_method, stepping.options, trajectory.stages)
+        for name, mode in modes.items()
+    }
+    if not trajectory.crossings:
+        return maps[problem.mode]
+    return HybridStep(problem, trajectory.records, maps)

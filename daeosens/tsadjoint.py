@@ -10,7 +10,7 @@ from petsc4py import PETSc
 from daeosens.arrays import write
 from daeosens.cost import Cost, points_by_step
 from daeosens.errors import UnsupportedError
-from daeosens.forward import replay
+from daeosens.integrate import replay
 from daeosens.matrices import dense
 from daeosens.problem import Problem
 from daeosens.trajectory import Trajectory
@@ -69,6 +69,12 @@ def refuse_wrong_combinations(trajectory: Trajectory) -> None:
         the mass matrix with a one-stage method (the memory trajectory does not restore the state).
     """
     problem, method = trajectory.problem, trajectory.stepping.resolved_method
+    if problem.events:
+        raise UnsupportedError(
+            'engine = "tsadjoint" for a problem with events',
+            expected="a smooth run: PETSc's events leave their derivatives to the user",
+            remedy='adjoint(..., engine="steps")',
+        )
     remedy = 'adjoint(..., engine="steps")'
     if problem.breakpoints:
         raise UnsupportedError(

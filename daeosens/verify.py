@@ -184,7 +184,7 @@ def taylor(
 
     Source
     ------
-    docs/mathematics.md, section 4; the estimate of the rounding: Moré and Wild, SIAM J. Sci.
+    docs/mathematics.md, section 5; the estimate of the rounding: Moré and Wild, SIAM J. Sci.
     Comput. 33(3), 2011.
     """
     default = HESSIAN_EPSILONS if hessian else EPSILONS

@@ -368,7 +368,7 @@ def test_vector_as_initial_state_is_checked():
 
 
 def test_unknown_checkpoint_names_the_known_ones():
-    message = r"checkpoint = 'ram'\n  expected: \"states\", \"memory\" or \"disk\""
+    message = r"checkpoint = 'ram'\n  expected: \"states\", \"stages\", \"memory\" or \"disk\""
     with pytest.raises(InputError, match=message):
         solve(DECAY.problem, DECAY.u0, DECAY.p, Stepping(SPAN, "rk4", dt=0.1), checkpoint="ram")
 

@@ -201,7 +201,7 @@ def test_failed_solves_end_a_branch_with_a_note():
 @pytest.mark.parametrize(
     ("beyond", "slope", "why"),
     [
-        (lambda y: y, lambda y: 1.0, "TAO stopped"),  # no lower bound
+        (lambda y: y, lambda y: 1.0, "fall without end"),  # no lower bound
         (lambda y: (y - 3) ** 4, lambda y: 4 * (y - 3) ** 3, "max_iterations reached"),
     ],
 )

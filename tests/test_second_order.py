@@ -22,9 +22,11 @@ from daeosens import (
     Terminal,
     UnsupportedError,
     adjoint,
+    forward,
     gauss_newton_product,
     hessian_product,
     hessian_products,
+    second_order,
     solve,
     taylor,
 )
@@ -135,6 +137,53 @@ def test_wrong_directions_are_named():
         hessian_product(trajectory, zoo.ANALYTIC_COST, dp=[1.0])
     with pytest.raises(InputError, match="no direction given"):
         hessian_products(trajectory, zoo.ANALYTIC_COST, [])
+
+
+# ---- what is kept -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("adaptive", [False, True])
+@pytest.mark.parametrize("method", zoo.EXPLICIT)
+def test_sweeps_over_kept_stages_are_those_over_recomputed_ones(method, adaptive):
+    if adaptive and not zoo.can_adapt("rhs", method):
+        return
+    problem, objective = zoo.FORMS["rhs"].analytic, zoo.ANALYTIC_COST
+    stepping = zoo.make_stepping(method, adaptive=adaptive)
+    arguments = (problem, zoo.U0, zoo.P0, stepping, objective.times)
+    kept, plain = solve(*arguments, checkpoint="stages"), solve(*arguments)
+    assert len(kept.stages) == kept.n_steps
+    assert not plain.stages
+    ours, reference = adjoint(kept, objective), adjoint(plain, objective)
+    np.testing.assert_allclose(ours.u0, reference.u0, rtol=1e-14)
+    np.testing.assert_allclose(ours.p, reference.p, rtol=1e-14)
+    product = hessian_product(kept, objective, *DIRECTIONS[0])
+    expected = hessian_product(plain, objective, *DIRECTIONS[0])
+    np.testing.assert_allclose(flat(product), flat(expected), rtol=1e-13)
+
+
+def test_stages_are_kept_as_far_as_memory_goes(monkeypatch):
+    monkeypatch.setattr(forward, "STAGE_MEMORY", 8 * 3 * 4 * 5)  # of five steps
+    arguments = (zoo.FORMS["rhs"].analytic, zoo.U0, zoo.P0, zoo.make_stepping("rk4"))
+    some, none = solve(*arguments, checkpoint="stages"), solve(*arguments)
+    assert len(some.stages) == 5 < some.n_steps
+    objective = Terminal(zoo.terminal)
+    np.testing.assert_allclose(adjoint(some, objective).p, adjoint(none, objective).p, rtol=1e-14)
+
+
+@pytest.mark.parametrize(("form", "method"), [("rhs", "rk5dp"), ("F", "cn"), ("M(p)", "midpoint")])
+@pytest.mark.parametrize("limit", [2**28, 0])
+def test_products_at_the_same_point_share_the_first_order_adjoint(monkeypatch, form, method, limit):
+    monkeypatch.setattr(second_order, "STAGE_MEMORY", limit)
+    trajectory = run(form, method)
+    memory = second_order.Memory()
+    for du0, dp in DIRECTIONS[:3]:
+        products = hessian_products(trajectory, zoo.ANALYTIC_COST, [(du0, dp)], memory)
+        expected = hessian_product(trajectory, zoo.ANALYTIC_COST, du0, dp)
+        np.testing.assert_allclose(flat(products[0]), flat(expected), rtol=1e-13)
+        gradient = products[0].gradient
+        assert gradient.value == expected.gradient.value
+        np.testing.assert_allclose(gradient.p, expected.gradient.p, rtol=1e-14)
+    assert (memory.weights is None) == (limit == 0)
 
 
 # ---- the reduced functional ----------------------------------------------------------------------

@@ -17,7 +17,7 @@ from daeosens import (
     adjoint,
     solve,
 )
-from daeosens.forward import replay
+from daeosens.integrate import replay
 from daeosens.tsadjoint import refuse_wrong_combinations
 
 

@@ -12,7 +12,6 @@ from typing import Any, cast
 
 import numpy.typing as npt
 from mpi4py import MPI
-from petsc4py import PETSc
 
 from daeosens.arrays import Array, finite_array, gather, scatter
 from daeosens.errors import InputError, SolveError
@@ -211,7 +210,7 @@ def _attempt(index: int, functional: Functional, start: Array, settings: dict[st
     scatter(start, x0)
     try:
         result = cast("Callable[..., Result]", minimize)(functional, x0, **settings)
-    except (SolveError, PETSc.Error) as error:
+    except SolveError as error:
         message = " ".join(str(error).split())
         seconds = time.perf_counter() - begin
         return Attempt(index, start, start, math.inf, math.inf, False, message, 0, 0, seconds)

@@ -166,9 +166,6 @@ def reoptimize(
         )
     except SolveError as error:
         return f"the solve failed: {str(error).splitlines()[0]}"
-    except PETSc.Error as error:
-        # PETSc 3.26: More-Thuente's search does not survive a J without a lower bound
-        return f"no minimum over the others: TAO stopped ({str(error).splitlines()[-1]})"
     best = np.delete(cut.point(gather(result.x)), cut.index)
     result.x.destroy()
     # a line search that ends at rounding level has found what it can

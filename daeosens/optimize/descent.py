@@ -23,6 +23,9 @@ from daeosens.options import Scope
 
 _Reason = PETSc.TAO.ConvergedReason
 
+FALLING = "(stp-stx)"
+"""In the error that PETSc 3.26 raises from More-Thuente's search where J has no lower bound."""
+
 
 @dataclass(frozen=True, eq=False)
 class Trial:
@@ -135,10 +138,9 @@ class Descent:
             try:
                 unwrapped(tao.solve)()
             except PETSc.Error as error:
-                if not self.iterates:
+                if not self.iterates or FALLING not in str(error):
                     raise
-                text = str(error).splitlines()[-1]
-                self.why = ("DIVERGED_LS_FAILURE", f"TAO gave up: {text} (J without a minimum?)")
+                self.why = ("DIVERGED_LS_FAILURE", "J seems to fall without end along the search")
                 return _Reason.DIVERGED_LS_FAILURE
             reason: Any = tao.getConvergedReason()
             stuck = self.resumed_at == len(self.iterates) or self.algorithm in NEWTON

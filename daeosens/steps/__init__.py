@@ -14,7 +14,7 @@ from daeosens.methods import Method
 from daeosens.problem import Problem
 from daeosens.steps.directions import Adjoint, SecondOrder
 from daeosens.steps.linear import linear_solver
-from daeosens.steps.rk import RungeKuttaStep, Tableau
+from daeosens.steps.rk import Kept, RungeKuttaStep, Tableau
 from daeosens.steps.theta import ThetaStep
 
 
@@ -65,6 +65,10 @@ class StepMap(Protocol):
         """Overwrite ``lam`` after the step with the one before it; add to ``mu``."""
         ...
 
+    def add_time(self, k: int, slope: float) -> None:
+        """Add to the adjoint of the time of the state reached, for cost k: runs with events."""
+        ...
+
     def second_order(
         self,
         t: float,
@@ -80,7 +84,9 @@ class StepMap(Protocol):
         ...
 
 
-def step_map(problem: Problem, method: Method, options: Mapping[str, Any]) -> StepMap:
+def step_map(
+    problem: Problem, method: Method, options: Mapping[str, Any], kept: Kept | None = None
+) -> StepMap:
     """Return the step map of a method for a problem, with its work space.
 
     Parameters
@@ -91,6 +97,8 @@ def step_map(problem: Problem, method: Method, options: Mapping[str, Any]) -> St
         How.
     options : mapping
         PETSc options; those of the linear solver (``ksp_...``, ``pc_...``) are used.
+    kept : mapping, optional
+        Stage states of Runge-Kutta steps by (handle of the state before the step, step size).
 
     Raises
     ------
@@ -98,7 +106,7 @@ def step_map(problem: Problem, method: Method, options: Mapping[str, Any]) -> St
         An explicit method for a problem with a mass matrix or in residual form.
     """
     if method.explicit:
-        return RungeKuttaStep(problem, tableau(method.runge_kutta))
+        return RungeKuttaStep(problem, tableau(method.runge_kutta), kept)
     make_solver = partial(linear_solver, options=options)
     return ThetaStep(problem, method.theta, make_solver, endpoint=method.endpoint)
 

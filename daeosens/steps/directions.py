@@ -10,10 +10,26 @@ from petsc4py import PETSc
 
 @dataclass(frozen=True, eq=False)
 class Adjoint:
-    """The adjoints lam [n] and mu [m] of one cost."""
+    """The adjoints lam [n] and mu [m] of one cost.
+
+    Attributes
+    ----------
+    weights : mapping or None
+        The adjoints of each step's stages by (handle of the state before it, step size), kept for
+        later sweeps of the same cost.
+    known : bool
+        They are all there: lam and mu need not be carried.
+    """
 
     lam: PETSc.Vec
     mu: PETSc.Vec
+    weights: dict[tuple[int, float], list[PETSc.Vec]] | None = None
+    known: bool = False
+
+    def keep(self, u: PETSc.Vec, h: float, weight: PETSc.Vec) -> None:
+        """Keep the adjoint of one more stage of a step."""
+        if self.weights is not None:
+            self.weights.setdefault((u.handle, h), []).append(weight.copy())
 
 
 @dataclass(frozen=True, eq=False)

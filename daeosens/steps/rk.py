@@ -6,9 +6,9 @@ U_i = u_n + h sum_j a_ij k_j,  k_i = f(t_n + c_i h, U_i, p),  u_{n+1} = u_n + h 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from petsc4py import PETSc
@@ -18,6 +18,9 @@ from daeosens.cost import Densities, change
 from daeosens.errors import UnsupportedError
 from daeosens.problem import Problem
 from daeosens.steps.directions import Adjoint, SecondOrder
+
+Kept: TypeAlias = "Mapping[tuple[int, float], Sequence[PETSc.Vec]]"
+"""Stage states by (handle of the state before the step, step size)."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,7 @@ class RungeKuttaStep:
     Hager, Numerische Mathematik 87, 2000; Sanz-Serna, SIAM Review 58(1), 2016, section 3.
     """
 
-    def __init__(self, problem: Problem, tableau: Tableau) -> None:
+    def __init__(self, problem: Problem, tableau: Tableau, kept: Kept | None = None) -> None:
         if problem.form != "rhs":
             raise UnsupportedError(
                 f"an explicit Runge-Kutta method for a problem in {problem.form} form",
@@ -52,7 +55,9 @@ class RungeKuttaStep:
         while tableau.b[s - 1] == 0.0:  # the last stage of a first-same-as-last method
             s -= 1
         self._tableau = Tableau(tableau.a[:s, :s], tableau.b[:s], tableau.c[:s])
-        self._states = [problem.create_state() for _ in range(s)]
+        self._own = [problem.create_state() for _ in range(s)]
+        self._states = self._own
+        self._kept: Kept = {} if kept is None else kept
         self._rates = [problem.create_state() for _ in range(s)]
         self._work = problem.create_state()
         self._second_work, self._by_u = problem.create_state(), problem.create_state()
@@ -64,7 +69,7 @@ class RungeKuttaStep:
 
     def advance(self, t: float, h: float, u: PETSc.Vec, p: Any, out: PETSc.Vec) -> None:
         """Fill ``out`` [n] with the state after one step of size ``h`` from ``u`` [n] at ``t``."""
-        self._recompute(t, h, u, p)
+        self._recompute(t, h, u, p, rates=True)
         u.copy(out)
         out.maxpy(list(h * self._tableau.b), self._rates)
 
@@ -124,7 +129,7 @@ class RungeKuttaStep:
         float
             Directional derivative of the step's part of the running costs.
         """
-        self._recompute(t, h, u, p)
+        self._recompute(t, h, u, p, rates=bool(dh))
         tableau = self._tableau
         running = 0.0
         d_rates: list[PETSc.Vec] = []
@@ -188,7 +193,7 @@ class RungeKuttaStep:
         list of (float, float)
             For each cost the derivatives with respect to t and to h; empty without ``times``.
         """
-        self._recompute(t, h, u, p)
+        self._recompute(t, h, u, p, rates=times)
         tableau = self._tableau
         s = len(tableau.b)
         self._allocate(len(lam))
@@ -222,6 +227,9 @@ class RungeKuttaStep:
         for lam_k, adjoints in zip(lam, self._adjoints, strict=False):
             lam_k.maxpy([1.0] * s, adjoints)
         return list(zip(by_t.tolist(), by_h.tolist(), strict=True)) if times else []
+
+    def add_time(self, k: int, slope: float) -> None:
+        """Do nothing: the times of smooth steps are fixed."""
 
     def second_order(
         self,
@@ -265,15 +273,20 @@ class RungeKuttaStep:
         self._allocate(1 + len(directions))
         weight, weight_dot = self._work, self._second_work
         by_u, by_p = self._by_u, self._by_p
+        known = first.weights[u.handle, h] if first.known and first.weights else None
         for i in reversed(range(s)):
             time, stage = times[i], self._states[i]
             matrix_u, matrix_p = slopes[i]
             share = h * float(tableau.b[i])
-            self._weigh(h, i, first.lam, self._adjoints[0], weight)
-            _pull_back(matrix_u, matrix_p, weight, self._adjoints[0][i], first.mu)
-            for factor, density in densities:
-                density.add_u(factor * share, time, stage, p, self._adjoints[0][i])
-                density.add_p(factor * share, time, stage, p, first.mu)
+            if known is not None:
+                weight = known[s - 1 - i]
+            else:
+                self._weigh(h, i, first.lam, self._adjoints[0], weight)
+                first.keep(u, h, weight)
+                _pull_back(matrix_u, matrix_p, weight, self._adjoints[0][i], first.mu)
+                for factor, density in densities:
+                    density.add_u(factor * share, time, stage, p, self._adjoints[0][i])
+                    density.add_p(factor * share, time, stage, p, first.mu)
             for k, each in enumerate(directions, start=1):
                 adjoints = self._adjoints[k]
                 self._weigh(h, i, each.lam_dot, adjoints, weight_dot)
@@ -285,7 +298,8 @@ class RungeKuttaStep:
                 out = (adjoints[i], each.mu_dot)
                 for factor, density in densities:
                     density.add_hessian(factor * share, (time, stage, p), direction, out)
-        first.lam.maxpy([1.0] * s, self._adjoints[0])
+        if known is None:
+            first.lam.maxpy([1.0] * s, self._adjoints[0])
         for each, adjoints in zip(directions, self._adjoints[1:], strict=False):
             each.lam_dot.maxpy([1.0] * s, adjoints)
         for vec in (vec for stages in tangents for vec in stages):
@@ -344,8 +358,20 @@ class RungeKuttaStep:
     def _time(self, i: int, t: float, h: float) -> float:
         return self._problem.inside(t + self._tableau.c[i] * h, t, h)
 
-    def _recompute(self, t: float, h: float, u: PETSc.Vec, p: Any) -> None:
+    def _recompute(self, t: float, h: float, u: PETSc.Vec, p: Any, *, rates: bool = False) -> None:
+        """Make the stages available: kept ones if there are any, else computed again.
+
+        Rates of kept stages are evaluated only where they are wanted.
+        """
         tableau = self._tableau
+        kept = self._kept.get((u.handle, h))
+        if kept is not None:
+            self._states = kept[: len(tableau.b)]
+            if rates:
+                for i, (stage, rate) in enumerate(zip(self._states, self._rates, strict=True)):
+                    self._problem.rhs(self._time(i, t, h), stage, p, rate)
+            return
+        self._states = self._own
         for i, (stage, rate) in enumerate(zip(self._states, self._rates, strict=True)):
             u.copy(stage)
             if i:

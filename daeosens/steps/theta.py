@@ -188,6 +188,9 @@ class ThetaStep:
             solution.destroy()
         return result
 
+    def add_time(self, k: int, slope: float) -> None:
+        """Do nothing: the times of smooth steps are fixed."""
+
     def second_order(
         self,
         t: float,
@@ -218,12 +221,16 @@ class ThetaStep:
         for each, along in zip(directions, works, strict=True):
             self._fill_end_tangent(each, shift, along)
 
-        first.lam.copy(right)
-        right.scale(1.0 if self._endpoint else 1.0 / theta)
-        for weight, density in densities:
-            density.add_u(weight * share, time, end, p, right)
-            density.add_p(weight * share, time, end, p, first.mu)
-        slot.solve(right, nu, transpose=True)
+        if first.known and first.weights:
+            nu = first.weights[u.handle, h][0]
+        else:
+            first.lam.copy(right)
+            right.scale(1.0 if self._endpoint else 1.0 / theta)
+            for weight, density in densities:
+                density.add_u(weight * share, time, end, p, right)
+                density.add_p(weight * share, time, end, p, first.mu)
+            slot.solve(right, nu, transpose=True)
+            first.keep(u, h, nu)
 
         for each, along in zip(directions, works, strict=True):
             each.lam_dot.copy(right)
@@ -240,9 +247,11 @@ class ThetaStep:
             each.mu_dot.axpy(-1.0, by_p)
             slot.solve(right, along.nu_dot, transpose=True)
 
-        solutions = [nu, *(along.nu_dot for along in works)]
-        mus = [first.mu, *(each.mu_dot for each in directions)]
-        lams = [first.lam, *(each.lam_dot for each in directions)]
+        solutions = [along.nu_dot for along in works]
+        mus = [each.mu_dot for each in directions]
+        lams = [each.lam_dot for each in directions]
+        if not first.known:
+            solutions, mus, lams = [nu, *solutions], [first.mu, *mus], [first.lam, *lams]
         self._add_parameter_part(1.0, time, end, udot, p, solutions, mus)
         for lam, solution in zip(lams, solutions, strict=True):
             lam.scale(keep)
@@ -264,8 +273,9 @@ class ThetaStep:
                 each.mu_dot.axpy(-rest, by_p)
             for weight, density in densities:
                 part = weight * (1.0 - theta) * h
-                density.add_u(part, start, u, p, first.lam)
-                density.add_p(part, start, u, p, first.mu)
+                if not first.known:
+                    density.add_u(part, start, u, p, first.lam)
+                    density.add_p(part, start, u, p, first.mu)
                 for each in directions:
                     out = (each.lam_dot, each.mu_dot)
                     density.add_hessian(part, (start, u, p), (each.du, each.dp), out)
