@@ -210,6 +210,16 @@ def likelihood(
 
     For Taylor tests, minimisation by other means, or samplers.  Parameters and errors as for
     ``fit``.
+
+    Examples
+    --------
+    >>> from daeosens import ODE, Normal, Parameter, Parameters, Stepping
+    >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
+    >>> rates = Parameters({"rate": Parameter(1.0)}, initial_state=[1.0])
+    >>> data = {"time": [1.0, 2.0], "mass": [0.6, 0.36]}
+    >>> stepping = Stepping((0.0, 2.0), "rk4", dt=0.1)
+    >>> round(likelihood(decay, data, rates, stepping, noise=Normal(0.1)).value([0.5]), 6)
+    0.005237
     """
     return _functional(
         problem,

@@ -174,6 +174,19 @@ def laplace(
     ------
     Halko, Martinsson and Tropp, SIAM Review 53(2), 2011; Villa, Petra and Ghattas, ACM Trans.
     Math. Softw. 47(2), 2021.
+
+    Examples
+    --------
+    >>> from daeosens import ODE, GaussianPrior, LeastSquares, Parameter, Parameters, Reduced
+    >>> from daeosens import Regularized, Stepping, minimize
+    >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
+    >>> misfit = LeastSquares([1.0, 2.0], [0.6, 0.36], sigma=0.1)
+    >>> rates = Parameters({"rate": Parameter(0.5, lower=0.1, upper=2.0)}, initial_state=[1.0])
+    >>> functional = Reduced(decay, misfit, Stepping((0.0, 2.0), "rk4", dt=0.1), rates)
+    >>> prior = GaussianPrior(functional.start(), weight=4.0)
+    >>> best = minimize(Regularized(functional, prior), method="bnls").x
+    >>> laplace(functional, best, prior).variance().getArray().round(5)
+    array([0.01087])
     """
     if not isinstance(prior, GaussianPrior):
         raise InputError(f"prior is {type(prior).__name__}", expected="GaussianPrior(mean, ...)")

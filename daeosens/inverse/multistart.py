@@ -131,6 +131,19 @@ def multistart(
     ------
     InputError
         Bad numbers of ranks or starts; a folder with attempts from other starts, settings or data.
+
+    Examples
+    --------
+    >>> from daeosens import ODE, LeastSquares, Parameter, Parameters, Reduced, Stepping
+    >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
+    >>> misfit = LeastSquares([1.0, 2.0], [0.6, 0.36], sigma=0.1)
+    >>> rates = Parameters({"rate": Parameter(0.5, lower=0.1, upper=2.0)}, initial_state=[1.0])
+    >>> functional = Reduced(decay, misfit, Stepping((0.0, 2.0), "rk4", dt=0.1), rates)
+    >>> from daeosens import starting_points
+    >>> starts = starting_points(functional, 3)
+    >>> found = multistart(lambda comm: functional, starts, method="bnls")
+    >>> found.best.x.round(4).tolist(), found.n_at_best()
+    ([0.5108], 3)
     """
     comm = MPI.COMM_WORLD if comm is None else comm
     points = finite_array(starts, "starts")

@@ -232,6 +232,18 @@ def covariance(
         parameters: both name the combination.
     InputError
         An x of another size; a variance or degrees of freedom that are not positive.
+
+    Examples
+    --------
+    >>> from daeosens import ODE, LeastSquares, Parameter, Parameters, Reduced, Stepping
+    >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
+    >>> misfit = LeastSquares([1.0, 2.0], [0.6, 0.36], sigma=0.1)
+    >>> rates = Parameters({"rate": Parameter(0.5, lower=0.1, upper=2.0)}, initial_state=[1.0])
+    >>> functional = Reduced(decay, misfit, Stepping((0.0, 2.0), "rk4", dt=0.1), rates)
+    >>> from daeosens import minimize
+    >>> estimate = covariance(functional, minimize(functional, method="bnls").x)
+    >>> round(estimate.error("rate"), 4)
+    0.1067
     """
     if not (variance > 0 and math.isfinite(variance)):
         raise InputError(f"variance = {variance:g}", expected="a positive number")
