@@ -10,7 +10,7 @@ import numpy as np
 from petsc4py import PETSc
 
 from daeosens.arrays import Array, gather, norm, read, scatter, unwrapped, write
-from daeosens.errors import InputError, SolveError
+from daeosens.errors import InputError, SolveError, UnsupportedError
 from daeosens.functional import HasResidual
 from daeosens.optimize.descent import Descent
 from daeosens.optimize.iterate import Iterate
@@ -134,10 +134,18 @@ def first_step(x: PETSc.Vec, limits: Bounds | None) -> float:
 
     Raises
     ------
+    UnsupportedError
+        One variable alone.
     InputError
         No room above the start.
     """
     point = gather(x)
+    if len(point) == 1:  # PETSc 3.26: it then writes beyond its arrays, and ends in a crash or not
+        raise UnsupportedError(
+            'method "pounders" with one variable',
+            expected="two or more",
+            remedy='method "brgn", or "lmvm"',
+        )
     radius = 0.1 * float(np.abs(point).max(initial=0.0)) or 0.1
     if limits is None:
         return radius
