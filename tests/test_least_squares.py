@@ -254,7 +254,7 @@ def test_functional_without_residual_is_refused(method):
 def test_pounders_needs_two_variables():
     """With one, PETSc 3.26 writes beyond its arrays."""
     functional = Residual(lambda x: (x - 1.0, np.eye(1)), [0.5])
-    with pytest.raises(UnsupportedError, match='"pounders" with one variable(.|\n)*"brgn"'):
+    with pytest.raises(UnsupportedError, match=r'"pounders" with one variable(.|\n)*"brgn"'):
         minimize(functional, method="pounders")
     assert functional.residuals == []
 
