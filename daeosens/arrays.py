@@ -106,9 +106,8 @@ def finite_array(values: npt.ArrayLike, name: str, shape: tuple[int, ...] | None
         raise InputError(f"{name} has shape {array.shape}", expected=f"shape {shape}")
     if not np.isfinite(array).all():
         where = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
-        raise InputError(
-            f"{name} is {array[where]} at index {list(where)}", expected="finite numbers"
-        )
+        at = f" at index {list(where)}" if where else ""
+        raise InputError(f"{name} is {array[where]}{at}", expected="finite numbers")
     return array
 
 
@@ -212,7 +211,10 @@ def unwrapped(function: Callable[Arguments, Result]) -> Callable[Arguments, Resu
             original: BaseException = error
             while isinstance(original, PETSc.Error) and original.__cause__ is not None:
                 original = original.__cause__
-        raise original
+        try:
+            raise original
+        finally:
+            del original  # its traceback holds this frame: a circle that would keep vectors alive
 
     return call
 

@@ -133,6 +133,19 @@ class Jet:
     def __ge__(self, other: Any) -> bool:
         return _compare(operator.ge, self, other)
 
+    # Equal are numbers whose complex steps are: ``x == 0`` is no branch of a removable singularity.
+
+    def __eq__(self, other: object) -> bool:
+        return bool(self.value == (other.value if isinstance(other, Jet) else other))
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __bool__(self) -> bool:
+        return bool(self.value != 0)
+
+    __hash__ = None  # type: ignore[assignment]
+
     # NumPy's functions call the methods of their name.
 
     def log(self) -> Jet:

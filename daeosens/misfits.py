@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -10,6 +10,7 @@ from petsc4py import PETSc
 
 from daeosens.arrays import Array, check_output, read, scatter
 from daeosens.cost import Direction, Point
+from daeosens.errors import SolveError
 from daeosens.second_derivatives import HessianByComplexStep
 
 Out = tuple[PETSc.Vec | None, PETSc.Vec | None]
@@ -226,6 +227,7 @@ class NumbersPriorResidual:
 
     def __init__(
         self,
+        names: Sequence[str],
         chosen: list[int],
         mean: Array,
         sigma: Array,
@@ -233,6 +235,7 @@ class NumbersPriorResidual:
         *,
         logarithmic: bool,
     ) -> None:
+        self._names = names
         self._chosen, self._mean, self._sigma = chosen, mean, sigma
         self._logarithmic = logarithmic
         self._comm = comm
@@ -240,6 +243,13 @@ class NumbersPriorResidual:
     def value(self, point: Point) -> Array:
         """Return r: all rows [q] on the first rank, none on the others."""
         p = np.asarray(point[2])[self._chosen]
+        if self._logarithmic and not (p > 0).all():
+            i = int(np.argmin(p))
+            raise SolveError(
+                f'parameter "{self._names[i]}" = {p[i]:g} with a log-normal prior',
+                expected="a positive number",
+                remedy='a positive start and lower bound, or Parameter(..., scale="log")',
+            )
         s = np.log(p) if self._logarithmic else p
         return self._own((s - self._mean) / self._sigma)
 

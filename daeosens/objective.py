@@ -502,6 +502,7 @@ class Prior:
         mean = _each(finite_array(self.mean, "prior mean"), len(names), "prior mean")
         sigma = _each(sigma, len(names), "prior sigma")
         return NumbersPriorResidual(
+            names,
             [known.index(name) for name in names],
             mean,
             sigma,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -109,7 +110,8 @@ class Parameter:
             found.append(f'parameter "{name}": scale = {self.scale!r}; expected: "linear" or "log"')
         if self.scale == "log" and self.value <= 0:
             found.append(
-                f'parameter "{name}": value = {self.value:g} on a log scale; expected: value > 0'
+                f'parameter "{name}": value = {self.value:g} on a log scale; expected: value > 0; '
+                'try: a positive start, or scale="linear"'
             )
         return found
 
@@ -284,15 +286,20 @@ class Parameters:
             call = guarded(self.initial_state_hessian, "initial_state_hessian", problem.comm)
             values = check_output(call(p, w, dp), "initial_state_hessian", (m,), 0.0)
             return np.asarray(values, dtype=float)
-        remedy = "initial_state_hessian=callback"
         if problem.style == "petsc":
             raise UnsupportedError(
-                "'initial_state_hessian' is needed and was not supplied", expected=remedy
+                "'initial_state_hessian' is needed and was not supplied",
+                expected="initial_state_hessian=callback",
             )
-        product = HessianByComplexStep(
+        return self._bend((p,), gather(lam), {0: dp})[0]
+
+    @cached_property
+    def _bend(self) -> HessianByComplexStep:
+        """Second derivatives of the initial state, kept because their first use is compared."""
+        remedy = "initial_state_hessian=callback"
+        return HessianByComplexStep(
             self.initial_state, {0: self.initial_state_p}, "initial_state", remedy
         )
-        return product((p,), gather(lam), {0: dp})[0]
 
     def _start_values(self, problem: Problem) -> Array:
         return np.array([self.entries[name].value for name in problem.parameter_names])

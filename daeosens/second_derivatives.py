@@ -8,7 +8,7 @@ each argument.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -26,6 +26,9 @@ First = Callable[..., Any] | Products | None
 """A first derivative as the user gave it."""
 
 Arguments = tuple[Any, ...]
+
+ONE_BY_ONE = 16
+"""Up to how many components of an argument are moved one at a time at the first use."""
 
 
 def lower_hessian(
@@ -185,7 +188,8 @@ class HessianByComplexStep:
 
     A first derivative that the user supplied is evaluated at ``point + i 1e-40 d``.  Where it is
     missing, or cannot take complex numbers, the callback is evaluated with ``Jet`` numbers whose
-    values lie there.  Both are exact to rounding.
+    values lie there.  Both are exact to rounding.  The first use is compared with differences, in
+    all rows and along all arguments: ``np.abs`` takes complex numbers and loses the derivative.
 
     Parameters
     ----------
@@ -235,16 +239,13 @@ class HessianByComplexStep:
         UnsupportedError
             Neither the derivatives nor the callback can take what is needed; names the remedy.
         """
-        moved = tuple(
-            argument + 1j * STEP * direction[k] if k in direction else argument
-            for k, argument in enumerate(point)
-        )
+        moved = _moved(point, direction, 1j * STEP)
         result: dict[int, Array] = {}
         for position, first in list(self._first.items()):
             if first is None:
                 continue
             try:
-                result[position] = self._stepped(position, first, moved, point, direction, w)
+                result[position] = self._stepped(position, first, moved, point, w)
             except (TypeError, np.exceptions.ComplexWarning) as error:
                 self._reasons.append(f"its derivative cannot take complex numbers ({error})")
                 self._first[position] = None
@@ -259,30 +260,38 @@ class HessianByComplexStep:
         first: Callable[..., Any] | Products,
         moved: Arguments,
         point: Arguments,
-        direction: Mapping[int, Array],
         w: Array,
     ) -> Array:
-        if position in self._trusted:
-            return np.imag(_transposed(first, moved, w)) / STEP
+        if position not in self._trusted:
+            self._compare_steps(first, point, w)
+            self._trusted.add(position)
+        return np.imag(_transposed(first, moved, w)) / STEP
+
+    def _compare_steps(
+        self, first: Callable[..., Any] | Products, point: Arguments, w: Array
+    ) -> None:
+        """Refuse a first derivative whose complex steps differences do not confirm."""
+        rows = _rows(w)
+
+        def products(at: Arguments) -> Any:
+            return _transposed(first, at, rows)
+
         with warnings.catch_warnings():
             warnings.simplefilter("error", np.exceptions.ComplexWarning)
-            result: Array = np.imag(_transposed(first, moved, w)) / STEP
-        if not _confirmed(lambda at: _transposed(first, at, w), point, direction, result):
-            raise TypeError("its complex step disagrees with a central difference")
-        if any(np.any(d) for d in direction.values()):
-            self._trusted.add(position)
-        return result
+            for along in _probes(point, self._first):
+                exact = np.imag(products(_moved(point, along, 1j * STEP))) / STEP
+                if not _confirmed(products, point, along, exact):
+                    raise TypeError("its complex step disagrees with a central difference")
 
     def _by_jets(
         self, moved: Arguments, positions: Sequence[int], w: Array, point: Arguments
     ) -> dict[int, Array]:
         ends = np.cumsum([len(moved[position]) for position in positions])
         try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("error", np.exceptions.ComplexWarning)
-                products: Array = np.imag(self._weighted_slopes(moved, positions, w)) / STEP
-                if not self._jets_trusted:
-                    self._compare_jets(moved, positions, w, point, products)
+            if not self._jets_trusted:
+                self._compare_jets(positions, w, point)
+                self._jets_trusted = True
+            products: Array = np.imag(self._weighted_slopes(moved, positions, w)) / STEP
         except (TypeError, AttributeError, ValueError, np.exceptions.ComplexWarning) as error:
             raise self._refusal(str(error).splitlines()[0]) from error
         return dict(zip(positions, np.split(products, ends[:-1]), strict=True))
@@ -295,41 +304,31 @@ class HessianByComplexStep:
             arguments[position] = variables(point[position], start, starts[-1])
         return w @ slopes_of(self._function(*arguments), starts[-1])
 
-    def _compare_jets(
-        self,
-        moved: Arguments,
-        positions: Sequence[int],
-        w: Array,
-        point: Arguments,
-        products: Array,
-    ) -> None:
-        """Refuse slopes that differences of the callback do not confirm."""
-        along = {
-            k: np.imag(argument) / STEP
-            for k, argument in enumerate(moved)
-            if np.iscomplexobj(argument)
-        }
-        own = {k: d for k, d in along.items() if k in positions}
-        if not any(np.any(d) for d in own.values()):
-            return
-        first = np.real(self._weighted_slopes(point, positions, w))
-        direction = np.concatenate([own[k] for k in positions])
+    def _compare_jets(self, positions: Sequence[int], w: Array, point: Arguments) -> None:
+        """Refuse slopes, or their complex steps, that differences do not confirm."""
+        rows = _rows(w)
 
         def value(at: Arguments) -> Array:
-            return np.atleast_1d(w @ np.atleast_1d(self._function(*at)))
+            return np.atleast_1d(rows @ np.atleast_1d(self._function(*at)))
 
         def slopes(at: Arguments) -> Array:
-            return np.real(self._weighted_slopes(at, positions, w))
+            return np.real(self._weighted_slopes(at, positions, rows))
 
-        # terms may cancel in a residual: their rounding is that of what they are made of
-        terms = float(np.abs(first) @ np.abs(np.concatenate([point[k] for k in positions])))
-        change = np.atleast_1d(first @ direction)
-        if not (
-            _confirmed(value, point, own, change, terms)
-            and _confirmed(slopes, point, along, products)
-        ):
-            raise TypeError("its forward-mode derivative disagrees with a central difference")
-        self._jets_trusted = True
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", np.exceptions.ComplexWarning)
+            first = slopes(point)
+            # terms may cancel in a residual: their rounding is that of what they are made of
+            terms = float(np.abs(first) @ np.abs(np.concatenate([point[k] for k in positions])))
+            for along in _probes(point, self._first):
+                moved = _moved(point, along, 1j * STEP)
+                exact = np.imag(self._weighted_slopes(moved, positions, rows)) / STEP
+                own = np.concatenate([along.get(k, np.zeros(len(point[k]))) for k in positions])
+                change = np.atleast_1d(first @ own)
+                right = not own.any() or _confirmed(value, point, along, change, terms)
+                if not (right and _confirmed(slopes, point, along, exact)):
+                    raise TypeError(
+                        "its forward-mode derivative disagrees with a central difference"
+                    )
 
     def _refusal(self, reason: str) -> UnsupportedError:
         reasons = "; ".join([*dict.fromkeys(self._reasons), f"nor can it: {reason}"])
@@ -337,7 +336,8 @@ class HessianByComplexStep:
             f"second derivatives of callback '{self._name}' are needed, and cannot be had: "
             f"{reasons if self._reasons else reason}",
             expected="first derivatives that take complex numbers, or a callback of analytic "
-            "operations only (no abs, float(), math.*, nor arrays of floats filled in place)",
+            "operations only (no abs, float(), math.*, arrays of floats filled in place, nor SciPy "
+            "matrices times the arguments)",
             remedy=self._remedy,
         )
 
@@ -345,8 +345,37 @@ class HessianByComplexStep:
 def _transposed(first: Callable[..., Any] | Products, point: Arguments, w: Array) -> Any:
     if isinstance(first, Products):
         return np.asarray(first.apply_transpose(*point, w))
-    matrix: Any = first(*point)
+    given: Any = first(*point)
+    matrix: Any = given if hasattr(given, "T") else np.asarray(given)
     return matrix.T @ w
+
+
+def _moved(point: Arguments, direction: Mapping[int, Array], length: complex) -> Arguments:
+    return tuple(
+        argument + length * direction[k] if k in direction else argument
+        for k, argument in enumerate(point)
+    )
+
+
+def _rows(w: Array) -> Array:
+    """Return weights that leave out no row: those of the first use may be zero."""
+    return np.cos(1.0 + np.arange(len(w)))
+
+
+def _probes(point: Arguments, positions: Iterable[int]) -> Iterator[dict[int, Array]]:
+    """Yield directions that leave out no component, by parts of themselves.
+
+    The direction of the first use may be zero where a later one is not.  Components are moved one
+    at a time, so that none hides behind others, or together where there are many.
+    """
+    for k in positions:
+        x = np.asarray(point[k], dtype=float)
+        size = float(np.abs(x).max(initial=0.0))
+        sizes = np.where(x == 0.0, min(size or 1.0, 1.0), np.abs(x))
+        if x.size <= ONE_BY_ONE:
+            yield from ({k: row} for row in np.diag(sizes))
+        else:
+            yield {k: sizes * np.cos(1.0 + np.arange(x.size))}
 
 
 def _confirmed(
@@ -357,20 +386,8 @@ def _confirmed(
     terms: float = 0.0,
 ) -> bool:
     """Say whether some central difference agrees, or proves nothing because it is not finite."""
-    length = max(float(np.abs(d).max(initial=0.0)) for d in direction.values())
-    size = max(1.0, *(float(np.abs(point[k]).max(initial=0.0)) for k in direction))
-    if length == 0.0:
-        return True
-    for eps in (1e-5 * size / length, 1e-7 * size / length):
-        above, below = (
-            product(
-                tuple(
-                    argument + sign * eps * direction[k] if k in direction else argument
-                    for k, argument in enumerate(point)
-                )
-            )
-            for sign in (1.0, -1.0)
-        )
+    for eps in (6e-6, 1e-7):
+        above, below = (product(_moved(point, direction, sign * eps)) for sign in (1.0, -1.0))
         with np.errstate(invalid="ignore"):
             difference = (above - below) / (2 * eps)
             noise = 1e-13 * (np.abs(above).max(initial=0.0) + terms) / eps

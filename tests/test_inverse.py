@@ -1,6 +1,7 @@
 """``fit`` against linear regression: with log-normal noise a decay is a straight line."""
 
 import math
+import sys
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from daeosens import (
     Parameter,
     Parameters,
     Prior,
+    SolveError,
     Stepping,
     UnsupportedError,
     taylor,
@@ -341,7 +343,7 @@ def test_a_prior_makes_them_known():
     problem, control = two_rates()
     prior = Prior([0.2], 0.05, names=["leaking"])
     found = fit(
-        problem, DATA, control, DECAY_STEPPING, times=TIMES, noise=LogNormal(SIGMA), priors=[prior]
+        problem, DATA, control, DECAY_STEPPING, times=TIMES, noise=LogNormal(SIGMA), priors=prior
     )
     assert found.covariance.error("leaking") == pytest.approx(0.05, rel=1e-6)
 
@@ -549,6 +551,15 @@ def never(t, u, p):
             '"amount" has no value',
         ),
         ({"starts": 0}, InputError, "number of starts = 0"),
+        ({"priors": [1.0]}, InputError, r"priors\[0\] is float"),
+        (
+            {
+                "parameters": Parameters({"rate": Parameter(-1.0), "amount": 1.0}, [1.0]),
+                "priors": [Prior([0.0], names=["rate"], scale="log")],
+            },
+            InputError,
+            'parameter "rate": value = -1 with a log-normal prior',
+        ),
     ],
 )
 def test_bad_input_is_refused(change, error, message):
@@ -561,6 +572,22 @@ def test_bad_input_is_refused(change, error, message):
     }
     with pytest.raises(error, match=message):
         fit(decay(), **arguments)
+
+
+@pytest.mark.mpi(min_size=2)
+def test_what_is_wrong_on_one_rank_will_end_the_job(comm, monkeypatch):
+    monkeypatch.setattr(sys, "excepthook", sys.__excepthook__)
+    with pytest.raises(InputError, match="with log-normal"):
+        fit(
+            decay(),
+            -DATA,
+            decay_control(),
+            DECAY_STEPPING,
+            times=TIMES,
+            comm=comm,
+            noise=LogNormal(),
+        )
+    assert sys.excepthook.ends_the_job
 
 
 @pytest.mark.parametrize(
@@ -594,6 +621,12 @@ def test_missing_second_derivatives_are_named_before_the_first_solve():
         problem, *arguments, times=TIMES, noise=LogNormal(SIGMA), hessian="gauss_newton", **TIGHT
     )
     np.testing.assert_allclose(found.covariance.scaled, SIGMA**2 * INVERSE, rtol=1e-6)
+
+
+def test_a_model_that_does_not_stay_positive_is_told_with_log_normal_noise():
+    problem = ODE(lambda t, u, p: -p[0] + 0 * u, size=1, parameters=["rate", "amount"])
+    with pytest.raises(SolveError, match=r"what is observed is -0\.4 at t = 0\.5, with log-normal"):
+        fit(problem, DATA, decay_control(4.8, 2.0), DECAY_STEPPING, times=TIMES, noise=LogNormal())
 
 
 def test_fields_are_referred_to_laplace():

@@ -48,6 +48,8 @@ def test_arccosh_beyond_one():
         (lambda x: np.float64(2.0) * x * x + np.float64(1.0) - -x, 9.0, 4.0),
         (lambda x: np.maximum(x, 1.0) * np.minimum(x, 5.0), 4.0, 2.0),
         (lambda x: np.where(x >= 1.0, x * x, x) if x > 0 and x < 3 and x <= 2 else x, 4.0, 2.0),
+        (lambda x: x * x if x == x and x and x != 0 and x != 3.0 else x, 4.0, 2.0),
+        (lambda x: np.where(x == 0.0, 1.0, x * x), 4.0, 2.0),
         (lambda x: (np.array([[0.0, 1.0], [2.0, 0.0]]) @ np.array([x * x, 1.0]))[1], 8.0, 4.0),
     ],
 )

@@ -336,3 +336,8 @@ def test_posterior_of_an_initial_state_agrees_with_dense_algebra(comm, hessian):
     np.testing.assert_allclose(gather(found.variance()), np.diag(covariance), rtol=1e-8)
     assert found.trace() == pytest.approx(np.trace(covariance), rel=1e-8)
     assert found.trace() < 0.9 * prior.trace()
+
+
+def test_the_prior_must_be_gaussian():
+    with pytest.raises(InputError, match="prior is NoneType"):
+        laplace(misfit(), vector(0.0), None)

@@ -251,6 +251,14 @@ def test_functional_without_residual_is_refused(method):
     assert functional.points == []
 
 
+def test_pounders_needs_two_variables():
+    """With one, PETSc 3.26 writes beyond its arrays."""
+    functional = Residual(lambda x: (x - 1.0, np.eye(1)), [0.5])
+    with pytest.raises(UnsupportedError, match=r'"pounders" with one variable(.|\n)*"brgn"'):
+        minimize(functional, method="pounders")
+    assert functional.residuals == []
+
+
 def test_pounders_needs_room():
     functional = fit(bounds=(0.0, [1.0, 2.0, 3.0]))
     with pytest.raises(InputError, match="upper bound 1 at index 0"):

@@ -151,10 +151,10 @@ def test_finished_starts_are_not_done_again(comm, shared_tmp_path):
     assert "11 read from before" in repr(again)
     assert facts(again) == facts(found)
     redone = sum(found.attempts[index].evaluations for index in (2, 7))
-    assert comm.allreduce(second.calls) == redone
+    assert comm.allreduce(second.calls) == redone + 1
     third = Counting()
     multistart(third, STARTS, comm=comm, folder=folder, **SETTINGS)
-    assert not third.built
+    assert comm.allreduce(third.calls) == 1  # one value, to tell another functional
 
 
 def test_failed_starts_are_recorded_with_their_reason(tmp_path):
@@ -229,6 +229,29 @@ def test_a_folder_of_another_multistart_is_refused(tmp_path):
     path.write_text("{")
     with pytest.raises(InputError, match="not an attempt"):
         run(STARTS[:2])
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("domain", [None, lambda x: x[0] > 5.0])
+def test_a_folder_of_another_functional_is_refused_on_every_rank(comm, shared_tmp_path, domain):
+    """Data and model are in no file: the value of an attempt tells them apart."""
+
+    def other(_comm):
+        return wells(domain=domain) if domain else sums_of_squares()
+
+    multistart(lambda _comm: wells(), STARTS[:2], comm=comm, folder=shared_tmp_path, **SETTINGS)
+    with pytest.raises(DaeosensError, match="belongs to a multistart of another functional"):
+        multistart(other, STARTS[:2], comm=comm, folder=shared_tmp_path, **SETTINGS)
+
+
+def sums_of_squares():
+    return Formula(
+        lambda x: x @ x,
+        lambda x: 2 * x,
+        lambda x: 2 * np.eye(SIZE),
+        np.ones(SIZE),
+        bounds=(-2.0, 2.0),
+    )
 
 
 def test_a_folder_that_cannot_be_made_is_refused(tmp_path):

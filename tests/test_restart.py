@@ -198,6 +198,23 @@ def test_least_squares_go_on(tmp_path, method):
     assert result.iterations > first.iterations
 
 
+def test_pounders_goes_on_close_to_an_upper_bound(tmp_path):
+    """The first radius depends on the room above the point from which the run goes on."""
+    extra = {"method": "pounders", "restart": tmp_path / "run.h5", "bounds": (-1.0, 1.0)}
+
+    def functional(goal):
+        return Residual(lambda x: (np.tan(x - goal), np.diag(np.cos(x - goal) ** -2)), np.zeros(2))
+
+    first = minimize(functional(0.97), max_iterations=12, **extra)
+    assert 0.0 < 1.0 - first.x.getArray().max() < 0.1
+    assert minimize(functional(0.97), gradient_tolerance=1e-5, **extra).converged
+    extra["restart"] = tmp_path / "end.h5"
+    end = minimize(functional(1.5), **extra)
+    np.testing.assert_array_equal(end.x.getArray(), [1.0, 1.0])
+    with pytest.raises(InputError, match="a restart file that ended there cannot be continued"):
+        minimize(functional(1.5), **extra)
+
+
 # ---- files ---------------------------------------------------------------------------------------
 
 

@@ -122,6 +122,62 @@ def test_callbacks_that_cannot_are_refused_with_the_missing_product():
         of_rhs(problem)
 
 
+def tilted(p):
+    """A Jacobian that loses the derivative in one parameter only."""
+    return lambda t, u, _p: np.diag(-_p[0] - 2 * p(_p) * u)
+
+
+@pytest.mark.parametrize("first", [np.array([1.0, 0.0]), np.zeros(2)])
+def test_the_first_use_vouches_for_directions_that_come_later(first):
+    """abs(p[1]) takes complex numbers, and is not seen along p[0]."""
+    point, nothing = (0.0, np.array([1.0, 2.0]), np.array([0.7, 0.4])), np.zeros(2)
+    product = HessianByComplexStep(
+        lambda t, u, p: -p[0] * u - np.sqrt(p[1] ** 2) * u**2,
+        {1: tilted(lambda p: np.abs(p[1])), 2: None},
+        "rhs",
+        "",
+    )
+    w = np.array([1.0, 0.0])
+    product(point, w, {1: nothing, 2: first})
+    by_u = product(point, w, {1: nothing, 2: np.array([0.0, 1.0])})[1]
+    np.testing.assert_allclose(by_u, [-2.0, 0.0], rtol=1e-14)
+
+
+def test_the_first_use_vouches_for_rows_that_come_later():
+    """The row with abs has no weight at first."""
+    point = (0.0, np.array([1.0, 2.0]), np.array([0.7]))
+    product = HessianByComplexStep(
+        lambda t, u, p: np.array([u[1], -p[0] * u[0] ** 3]),
+        {1: lambda t, u, p: np.array([[0, 1], [-3 * p[0] * np.abs(u[0]) ** 2, 0]]), 2: None},
+        "rhs",
+        "",
+    )
+    along = {1: np.array([1.0, 0.0]), 2: np.zeros(1)}
+    product(point, np.array([1.0, 0.0]), along)
+    second = product(point, np.array([0.0, 1.0]), along)
+    np.testing.assert_allclose(second[1], [-4.2, 0.0], rtol=1e-14)
+
+
+def test_first_derivatives_may_be_lists():
+    product = HessianByComplexStep(lambda x: [x[0] ** 3], {0: lambda x: [[3 * x[0] ** 2]]}, "f", "")
+    assert product((np.array([2.0]),), np.ones(1), {0: np.ones(1)})[0] == pytest.approx([12.0])
+
+
+def test_sparse_matrices_need_first_derivatives():
+    matrix = sparse.csr_array(np.array([[-2.0, 1.0], [1.0, -2.0]]))
+
+    def rhs(t, u, p):
+        return p[0] * (matrix @ u)
+
+    point, w, along = (0.0, np.ones(2), np.ones(1)), np.ones(2), {1: np.ones(2), 2: np.ones(1)}
+    with pytest.raises(UnsupportedError, match="nor SciPy matrices"):
+        HessianByComplexStep(rhs, {1: None, 2: None}, "rhs", "")(point, w, along)
+    first = {1: lambda t, u, p: p[0] * matrix, 2: lambda t, u, p: (matrix @ u)[:, None]}
+    result = HessianByComplexStep(rhs, first, "rhs", "")(point, w, along)
+    np.testing.assert_allclose(result[1], [-1.0, -1.0])
+    np.testing.assert_allclose(result[2], [-2.0])
+
+
 def test_slopes_that_differences_do_not_confirm_are_refused():
     """A callback that looks at the type of its numbers."""
 

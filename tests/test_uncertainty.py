@@ -11,7 +11,7 @@ from scipy import stats
 from daeosens import InputError, Parameter, Parameters, UnsupportedError
 from daeosens.inverse.curvature import curvature
 from daeosens.inverse.identifiability import identifiability
-from daeosens.inverse.uncertainty import correlation_text, covariance, covariance_from_hessian
+from daeosens.inverse.uncertainty import covariance, covariance_from_hessian
 
 NAMES = ("growth", "loss", "share")
 
@@ -198,6 +198,23 @@ def test_two_flat_combinations_are_both_named():
     assert repr(report).count("\n") == 3
 
 
+def test_a_flat_valley_that_bends_down_is_no_saddle():
+    """Away from the minimum by a gradient tolerance, the valley of a * b has a small slope."""
+    matrix = np.array([[1.0, 1.0 + 1e-9], [1.0 + 1e-9, 1.0]])
+    with pytest.raises(UnsupportedError, match="the data do not determine growth, loss"):
+        covariance_from_hessian(matrix, [0.0, 0.0], NAMES[:2])
+    matrix[0, 1] = matrix[1, 0] = 1.0 + 1e-6
+    with pytest.raises(UnsupportedError, match="the Hessian is indefinite"):
+        covariance_from_hessian(matrix, [0.0, 0.0], NAMES[:2])
+
+
+def test_an_array_will_do_for_the_estimate():
+    functional = quadratic([[4.0]], [2.0])
+    assert covariance(functional, [2.0]).standard_errors == pytest.approx([0.5])
+    with pytest.raises(InputError, match=r"x has shape \(2,\)"):
+        covariance(functional, [2.0, 1.0])
+
+
 def test_nearly_flat_is_judged_by_the_tolerance():
     matrix = np.array([[1.0, 1.0 - 1e-8], [1.0 - 1e-8, 1.0]])
     found = covariance_from_hessian(matrix, [0.0, 0.0], NAMES[:2])
@@ -256,11 +273,6 @@ def test_the_table_shows_what_is_known():
     assert lines[2].split() == ["loss", "5", "0.5", "[3.8859,", "6.1141]"]
     assert lines[3] == "exact Hessian, Student's t, 10 degrees of freedom"
     assert repr(found.intervals(0.9)).splitlines()[0].endswith("90 % interval")
-
-
-def test_the_correlation_is_told_as_a_triangle():
-    text = correlation_text(("a", "b"), np.array([[1.0, -0.25], [-0.25, math.nan]]))
-    assert text.splitlines()[2].split() == ["b", "-0.250", "-"]
 
 
 def test_hessian_of_a_formula_is_symmetrised():

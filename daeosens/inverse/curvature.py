@@ -7,10 +7,11 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens.arrays import Array, finite_array, gather, scatter
+from daeosens.arrays import Array, finite_array, gather
 from daeosens.errors import InputError, UnsupportedError
 from daeosens.functional import Functional
 from daeosens.inverse.identifiability import Scale, symmetric
+from daeosens.optimize.newton import dense_by_products
 from daeosens.parameters import Parameters
 
 HessianKind: TypeAlias = Literal["exact", "gauss_newton"]
@@ -51,14 +52,7 @@ def curvature(functional: Functional, x: PETSc.Vec, hessian: HessianKind = "exac
             expected=f"{name}(x, dx) -> Vec",
             remedy='hessian="gauss_newton"' if hessian == "exact" else 'hessian="exact"',
         )
-    columns: list[Array] = []
-    for row in np.eye(x.getSize()):
-        direction = scatter(row, x.duplicate())
-        product = getattr(able, name)(x, direction)
-        columns.append(gather(product))
-        direction.destroy()
-        product.destroy()
-    return symmetric(finite_array(columns, "the Hessian"))
+    return symmetric(finite_array(dense_by_products(getattr(able, name), x), "the Hessian"))
 
 
 def normal_matrix(jacobian: PETSc.Mat) -> Array:

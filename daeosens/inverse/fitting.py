@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from daeosens.arrays import gather
+from daeosens.arrays import gather, install_abort_hook
 from daeosens.errors import InputError, UnsupportedError
 from daeosens.inverse.curvature import HessianKind
 from daeosens.inverse.estimated_noise import EstimatedNoise
@@ -52,7 +52,7 @@ def fit(
     observe_u: Callable[..., Any] | None = None,
     observe_p: Callable[..., Any] | None = None,
     noise: Noise | None = None,
-    priors: Sequence[Prior] = (),
+    priors: Prior | Sequence[Prior] = (),
     hessian: HessianKind = "exact",
     method: str | None = None,
     gradient_tolerance: float = 1e-6,
@@ -86,7 +86,7 @@ def fit(
         default.
     noise : Normal or LogNormal, optional
         ``Normal("estimated")`` by default.
-    priors : sequence of Prior
+    priors : Prior or sequence of Prior
         Of the parameters.
     hessian : "exact" or "gauss_newton"
         For the covariance, and Newton methods; the latter needs no second derivatives.
@@ -128,13 +128,14 @@ def fit(
     >>> print(found.estimate["rate"].__round__(3), found.covariance.error("rate").__round__(3))
     0.5 0.014
     """
+    if comm is not None and comm.size > 1:
+        install_abort_hook()  # what is wrong on one rank only would leave the others waiting
     model = Normal() if noise is None else noise
     table = measurements(data, times, columns)
     observation = Observation(observe, observe_u, observe_p)
-    prior = _together(priors)
-    functional, misfit = _functional(
-        problem, table, parameters, stepping, observation, model, priors
-    )
+    laws = _listed(priors)
+    prior = _together(laws)
+    functional, misfit = _functional(problem, table, parameters, stepping, observation, model, laws)
     if hessian not in ("exact", "gauss_newton"):
         raise InputError(f"hessian = {hessian!r}", expected='"exact" or "gauss_newton"')
     if hessian == "exact":
@@ -148,7 +149,7 @@ def fit(
             functional,
             starts,
             names=parameters.free_names,
-            normal=_laws(parameters, priors),
+            normal=_laws(parameters, laws),
             seed=seed,
         )
         attempts = multistart(
@@ -203,12 +204,22 @@ def likelihood(
     observe_u: Callable[..., Any] | None = None,
     observe_p: Callable[..., Any] | None = None,
     noise: Noise | None = None,
-    priors: Sequence[Prior] = (),
+    priors: Prior | Sequence[Prior] = (),
 ) -> Reduced | EstimatedNoise:
     """Return what ``fit`` minimises: the negative log-likelihood with priors, up to a constant.
 
     For Taylor tests, minimisation by other means, or samplers.  Parameters and errors as for
     ``fit``.
+
+    Examples
+    --------
+    >>> from daeosens import ODE, Normal, Parameter, Parameters, Stepping
+    >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
+    >>> rates = Parameters({"rate": Parameter(1.0)}, initial_state=[1.0])
+    >>> data = {"time": [1.0, 2.0], "mass": [0.6, 0.36]}
+    >>> stepping = Stepping((0.0, 2.0), "rk4", dt=0.1)
+    >>> round(likelihood(decay, data, rates, stepping, noise=Normal(0.1)).value([0.5]), 6)
+    0.005237
     """
     return _functional(
         problem,
@@ -217,7 +228,7 @@ def likelihood(
         stepping,
         Observation(observe, observe_u, observe_p),
         Normal() if noise is None else noise,
-        priors,
+        _listed(priors),
     )[0]
 
 
@@ -255,6 +266,8 @@ def _functional(
             expected=f"at least {fewest} observations",
             remedy="more data, priors with a given noise level, or Parameter(..., free=False)",
         )
+    for each in priors:
+        _check_start(each, parameters)
     prior = _together(priors)
     scaled = observed_in_scale(
         observation.observe, observation.observe_u, observation.observe_p, noise
@@ -275,6 +288,29 @@ def _functional(
     misfit: Any = LeastSquares(data.times, values, noise.sigma, *watched)
     objective: Objective = misfit if prior is None else misfit + prior
     return Reduced(problem, objective, stepping, parameters), unit
+
+
+def _listed(priors: Prior | Sequence[Prior]) -> list[Prior]:
+    given: list[Any] = [priors] if isinstance(priors, Prior) else list(priors)
+    for k, each in enumerate(given):
+        if not isinstance(each, Prior):
+            raise InputError(
+                f"priors[{k}] is {type(each).__name__}", expected="Prior(mean, sigma, names)"
+            )
+    return given
+
+
+def _check_start(prior: Prior, parameters: Parameters) -> None:
+    """Refuse a start that a log-normal prior excludes."""
+    names = tuple(parameters.entries) if prior.names is None else tuple(prior.names)
+    for name in names if prior.scale == "log" else ():
+        entry = parameters.entries.get(name)
+        if entry is not None and entry.value <= 0:
+            raise InputError(
+                f'parameter "{name}": value = {entry.value:g} with a log-normal prior',
+                expected="value > 0",
+                remedy="a positive start",
+            )
 
 
 def _together(priors: Sequence[Prior]) -> Objective | None:

@@ -18,6 +18,10 @@ Scale: TypeAlias = Literal["linear", "log"]
 TOLERANCE = 1e-10
 """Curvatures below this part of what single parameters have are taken for zero."""
 
+FALLING = 1e3
+"""How many times the tolerance a negative curvature has to be: a minimum is met to some gradient
+norm only, which tilts a flat valley that is curved."""
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Identifiability:
@@ -38,7 +42,7 @@ class Identifiability:
     directions : array [k, k]
         The same in the optimiser's scale, of length 1.
     tolerance : float
-        Curvatures this small count as zero.
+        Curvatures this small count as zero; negative ones that are a thousand times larger too.
     """
 
     names: tuple[str, ...]
@@ -52,13 +56,19 @@ class Identifiability:
     def falling(self) -> str:
         """The combination along which J falls most, or an empty string at a minimum."""
         least = self.curvatures[0] if self.curvatures.size else 1.0
-        return self.combination(0) if least < -self.tolerance else ""
+        return self.combination(0) if least < -FALLING * self.tolerance else ""
 
     @property
     def unidentifiable(self) -> tuple[str, ...]:
         """Combinations on which J does not depend, to second order."""
-        flat = np.flatnonzero(np.abs(self.curvatures) <= self.tolerance)
-        return tuple(self.combination(int(j)) for j in flat)
+        return tuple(self.combination(j) for j in self.flat)
+
+    @property
+    def flat(self) -> tuple[int, ...]:
+        """Their numbers."""
+        values = self.curvatures
+        flat = (values >= -FALLING * self.tolerance) & (values <= self.tolerance)
+        return tuple(np.flatnonzero(flat).tolist())
 
     def members(self, j: int) -> tuple[str, ...]:
         """Return the parameters that combination ``j`` is made of."""
@@ -140,8 +150,7 @@ def refuse_flat(report: Identifiability) -> None:
             'hessian="gauss_newton", which is never negative',
         )
     if report.unidentifiable:
-        flat = np.flatnonzero(np.abs(report.curvatures) <= report.tolerance)
-        members = [name for j in flat for name in report.members(int(j))]
+        members = [name for j in report.flat for name in report.members(j)]
         raise UnsupportedError(
             "no covariance: the data do not determine "
             f"{', '.join(dict.fromkeys(members))}: J does not change along "

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from petsc4py import PETSc
 
 from daeosens.arrays import Array, dot, read, write
@@ -21,6 +22,7 @@ from daeosens.errors import InputError, UnsupportedError
 from daeosens.functional import Functional
 from daeosens.inverse.curvature import HessianKind
 from daeosens.inverse.gaussian import GaussianPrior, white_noise
+from daeosens.optimize.starting import vector_like
 
 CUTOFF = 0.1
 """Directions in which the data reduce the variance by less than a tenth are left out by default."""
@@ -125,7 +127,7 @@ class Posterior:
 
 def laplace(
     misfit: Functional,
-    x: PETSc.Vec,
+    x: PETSc.Vec | npt.ArrayLike,
     prior: GaussianPrior,
     *,
     rank: int | None = None,
@@ -142,7 +144,7 @@ def laplace(
     ----------
     misfit : Functional
         J without the prior, with ``gauss_newton_product`` or ``hessian_product``.
-    x : Vec [n]
+    x : Vec or array_like [n]
         Where misfit plus prior is least (``Regularized``); copied.
     prior : GaussianPrior
         Its precision.
@@ -164,7 +166,7 @@ def laplace(
     Raises
     ------
     InputError
-        Bad numbers.
+        Bad numbers, an x of another size, another kind of prior.
     UnsupportedError
         The misfit has no such product; or misfit plus prior has no minimum at x.
 
@@ -172,15 +174,31 @@ def laplace(
     ------
     Halko, Martinsson and Tropp, SIAM Review 53(2), 2011; Villa, Petra and Ghattas, ACM Trans.
     Math. Softw. 47(2), 2021.
+
+    Examples
+    --------
+    >>> from daeosens import ODE, GaussianPrior, LeastSquares, Parameter, Parameters, Reduced
+    >>> from daeosens import Regularized, Stepping, minimize
+    >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
+    >>> misfit = LeastSquares([1.0, 2.0], [0.6, 0.36], sigma=0.1)
+    >>> rates = Parameters({"rate": Parameter(0.5, lower=0.1, upper=2.0)}, initial_state=[1.0])
+    >>> functional = Reduced(decay, misfit, Stepping((0.0, 2.0), "rk4", dt=0.1), rates)
+    >>> prior = GaussianPrior(functional.start(), weight=4.0)
+    >>> best = minimize(Regularized(functional, prior), method="bnls").x
+    >>> laplace(functional, best, prior).variance().getArray().round(5)
+    array([0.01087])
     """
+    if not isinstance(prior, GaussianPrior):
+        raise InputError(f"prior is {type(prior).__name__}", expected="GaussianPrior(mean, ...)")
     if rank is not None and rank < 1:
         raise InputError(f"rank = {rank}", expected="at least 1")
     if not cutoff > 0:
         raise InputError(f"cutoff = {cutoff:g}", expected="a positive number")
     if oversampling < 0:
         raise InputError(f"oversampling = {oversampling}", expected="at least 0")
-    search = _Search(_product(misfit, hessian), x, prior, seed)
-    size = x.getSize()
+    point = vector_like(x, misfit.start(), "x")
+    search = _Search(_product(misfit, hessian), point, prior, seed)
+    size = point.getSize()
     wanted = 10 if rank is None else rank
     while True:
         complete = search.extend(min(wanted + oversampling, size))
@@ -200,7 +218,7 @@ def laplace(
         )
     modes = [search.combine(vectors[:, j]) for j in range(kept)]
     return Posterior(
-        x.copy(), prior, values[:kept], modes, complete and kept == len(values), search.products
+        point.copy(), prior, values[:kept], modes, complete and kept == len(values), search.products
     )
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy.typing as npt
 from mpi4py import MPI
@@ -19,7 +19,7 @@ from daeosens.functional import Functional
 from daeosens.inverse.attempts import Attempt, finished, write_attempt
 from daeosens.inverse.curvature import HessianKind
 from daeosens.io.agreement import on_every_rank, on_first_rank
-from daeosens.optimize import minimize
+from daeosens.optimize import Result, minimize
 from daeosens.options import Options
 
 
@@ -115,7 +115,8 @@ def multistart(
     ranks_per_start : int
         Size of a group; divides the number of ranks.
     folder : str or Path, optional
-        Each finished start is written there at once; a rerun takes it from there.
+        Each finished start is written there at once; a rerun takes it from there, once the value
+        of the best of them has been found again.
     method, hessian, gradient_tolerance, relative_gradient_tolerance, value_tolerance
         As for ``minimize``.
     max_iterations, options
@@ -129,7 +130,20 @@ def multistart(
     Raises
     ------
     InputError
-        Bad numbers of ranks or starts; a folder with attempts from other starts or settings.
+        Bad numbers of ranks or starts; a folder with attempts from other starts, settings or data.
+
+    Examples
+    --------
+    >>> from daeosens import ODE, LeastSquares, Parameter, Parameters, Reduced, Stepping
+    >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
+    >>> misfit = LeastSquares([1.0, 2.0], [0.6, 0.36], sigma=0.1)
+    >>> rates = Parameters({"rate": Parameter(0.5, lower=0.1, upper=2.0)}, initial_state=[1.0])
+    >>> functional = Reduced(decay, misfit, Stepping((0.0, 2.0), "rk4", dt=0.1), rates)
+    >>> from daeosens import starting_points
+    >>> starts = starting_points(functional, 3)
+    >>> found = multistart(lambda comm: functional, starts, method="bnls")
+    >>> found.best.x.round(4).tolist(), found.n_at_best()
+    ([0.5108], 3)
     """
     comm = MPI.COMM_WORLD if comm is None else comm
     points = finite_array(starts, "starts")
@@ -140,7 +154,7 @@ def multistart(
             f"ranks_per_start = {ranks_per_start} on {comm.size} ranks",
             expected="a divisor of the number of ranks",
         )
-    settings = {
+    settings: dict[str, Any] = {
         "method": method,
         "hessian": hessian,
         "gradient_tolerance": gradient_tolerance,
@@ -157,21 +171,14 @@ def multistart(
     mine: list[Attempt] = []
     failure: Exception | None = None
     try:
-        functional = build(group) if todo else None
+        checks = bool(done) and first == 0
+        functional = build(group) if todo or checks else None
+        if checks:
+            assert functional is not None
+            _check_same(functional, done.values(), place)
         for index in todo:
             assert functional is not None
-            attempt = _attempt(
-                index,
-                functional,
-                points[index],
-                method=method,
-                hessian=hessian,
-                gradient_tolerance=gradient_tolerance,
-                relative_gradient_tolerance=relative_gradient_tolerance,
-                value_tolerance=value_tolerance,
-                max_iterations=max_iterations,
-                options=options,
-            )
+            attempt = _attempt(index, functional, points[index], settings)
             mine += [attempt] if group.rank == 0 else []
             if place is not None:
                 on_first_rank(group, partial(write_attempt, place, attempt, settings))
@@ -188,36 +195,34 @@ def multistart(
     return Multistart(tuple(sorted(found, key=lambda each: each.index)), len(done))
 
 
-def _attempt(
-    index: int,
-    functional: Functional,
-    start: Array,
-    *,
-    method: str,
-    hessian: HessianKind,
-    gradient_tolerance: float,
-    relative_gradient_tolerance: float,
-    value_tolerance: float,
-    max_iterations: int,
-    options: Options | None,
-) -> Attempt:
+def _check_same(functional: Functional, done: Iterable[Attempt], folder: Path | None) -> None:
+    """Refuse attempts of another functional: data and models are not in the files."""
+    known = min(done, key=lambda each: each.value)
+    if not math.isfinite(known.value):
+        return
+    x = scatter(known.x, functional.start())
+    try:
+        value = functional.value(x)
+    except SolveError:
+        value = math.inf
+    x.destroy()
+    if abs(value - known.value) > 1e-6 * max(1.0, abs(known.value)):
+        raise InputError(
+            f"{folder} belongs to a multistart of another functional: its value is {value:.7g} "
+            f"where start {known.index} ended, {known.value:.7g} in the file",
+            expected="the same data and model, to go on with it",
+            remedy="another folder, or remove this one",
+        )
+
+
+def _attempt(index: int, functional: Functional, start: Array, settings: dict[str, Any]) -> Attempt:
     begin = time.perf_counter()
     x0 = functional.start()
     if x0.getSize() != start.size:
         raise InputError(f"starts have {start.size} components", expected=str(x0.getSize()))
     scatter(start, x0)
     try:
-        result = minimize(
-            functional,
-            x0,
-            method=method,
-            hessian=hessian,
-            gradient_tolerance=gradient_tolerance,
-            relative_gradient_tolerance=relative_gradient_tolerance,
-            value_tolerance=value_tolerance,
-            max_iterations=max_iterations,
-            options=options,
-        )
+        result = cast("Callable[..., Result]", minimize)(functional, x0, **settings)
     except SolveError as error:
         message = " ".join(str(error).split())
         seconds = time.perf_counter() - begin

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from daeosens.arrays import Array, finite_array
-from daeosens.errors import InputError, nearest, together
+from daeosens.errors import InputError, SolveError, nearest, together
 from daeosens.inverse.identifiability import Scale
 from daeosens.io.tables import read_table
 
@@ -277,7 +277,15 @@ def observed_in_scale(
         return observe(t, u, p) if callable(observe) else u[np.asarray(observe)]
 
     def logarithm(t: float, u: Array, p: Any) -> Any:
-        return np.log(plain(t, u, p))
+        values = np.asarray(plain(t, u, p))
+        if (np.real(values) <= 0).any():
+            raise SolveError(
+                f"what is observed is {float(np.real(values).min()):g} at t = {np.real(t):g}, with "
+                "log-normal noise",
+                expected="a model that stays positive",
+                remedy="another starting point, bounds on the parameters, or Normal(sigma)",
+            )
+        return np.log(values)
 
     def divided(jacobian: Callable[..., Any] | None) -> Callable[..., Any] | None:
         if jacobian is None:

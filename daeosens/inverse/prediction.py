@@ -140,6 +140,18 @@ def predict(
         The run beyond the end of the data fails.
     UnsupportedError
         A distributed problem with an ``observe`` that is not a Mat.
+
+    Examples
+    --------
+    >>> from daeosens import ODE, LeastSquares, Parameter, Parameters, Reduced, Stepping
+    >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
+    >>> misfit = LeastSquares([1.0, 2.0], [0.6, 0.36], sigma=0.1)
+    >>> rates = Parameters({"rate": Parameter(0.5, lower=0.1, upper=2.0)}, initial_state=[1.0])
+    >>> functional = Reduced(decay, misfit, Stepping((0.0, 2.0), "rk4", dt=0.1), rates)
+    >>> from daeosens import covariance, minimize
+    >>> estimate = covariance(functional, minimize(functional, method="bnls").x)
+    >>> predict(functional, estimate, [1.0, 2.0]).standard_error.round(4).tolist()
+    [[0.064], [0.0768]]
     """
     problem, control = model.problem, model.control
     if scale not in ("linear", "log"):

@@ -226,6 +226,18 @@ def profile(
     ------
     Venzon and Moolgavkar, J. R. Stat. Soc. C 37(1), 1988; Bates and Watts, Nonlinear Regression
     Analysis and Its Applications, 1988, section 6.1 (the root of the rise).
+
+    Examples
+    --------
+    >>> from daeosens import ODE, LeastSquares, Parameter, Parameters, Reduced, Stepping
+    >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
+    >>> misfit = LeastSquares([1.0, 2.0], [0.6, 0.36], sigma=0.1)
+    >>> rates = Parameters({"rate": Parameter(0.5, lower=0.1, upper=2.0)}, initial_state=[1.0])
+    >>> functional = Reduced(decay, misfit, Stepping((0.0, 2.0), "rk4", dt=0.1), rates)
+    >>> from daeosens import covariance, minimize
+    >>> estimate = covariance(functional, minimize(functional, method="bnls").x)
+    >>> profile(functional, estimate)["rate"]
+    rate: 0.51083 in [0.33067, 0.7638]; by the curvature [0.3017, 0.71995]: quadratic ... POOR
     """
     chosen = estimate.names if names is None else tuple(names)
     complaints = [

@@ -19,6 +19,18 @@ class Regularized:
         J without the prior.
     prior : GaussianPrior
         Its negative logarithm is added.
+
+    Examples
+    --------
+    >>> from daeosens import ODE, LeastSquares, Parameter, Parameters, Reduced, Stepping
+    >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
+    >>> misfit = LeastSquares([1.0, 2.0], [0.6, 0.36], sigma=0.1)
+    >>> rates = Parameters({"rate": Parameter(0.5, lower=0.1, upper=2.0)}, initial_state=[1.0])
+    >>> functional = Reduced(decay, misfit, Stepping((0.0, 2.0), "rk4", dt=0.1), rates)
+    >>> from daeosens import GaussianPrior, minimize
+    >>> both = Regularized(functional, GaussianPrior(functional.start(), weight=4.0))
+    >>> print(f"{minimize(both, method='bnls').x[0]:.3f}")
+    0.510
     """
 
     def __init__(self, misfit: Functional, prior: GaussianPrior) -> None:

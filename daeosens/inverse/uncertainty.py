@@ -29,6 +29,7 @@ from daeosens.inverse.identifiability import (
     refuse_flat,
     symmetric,
 )
+from daeosens.optimize.starting import vector_like
 
 _FAR = 0.1
 """Standard errors between the estimate and the minimum above which a summary mentions them."""
@@ -194,7 +195,7 @@ class Covariance:
 
 def covariance(
     functional: Functional,
-    x: PETSc.Vec,
+    x: PETSc.Vec | npt.ArrayLike,
     *,
     hessian: HessianKind = "exact",
     variance: float = 1.0,
@@ -208,7 +209,7 @@ def covariance(
     functional : Functional
         J, a negative log-likelihood up to a constant, say ``Reduced`` with ``LeastSquares`` that
         knows its sigma.  Bounds are its own.
-    x : Vec [k]
+    x : Vec or array_like [k]
         Where it is least.
     hessian : "exact" or "gauss_newton"
         The latter needs first derivatives only; exact for models that are linear in x.
@@ -230,23 +231,36 @@ def covariance(
         The Hessian is indefinite (x is no minimum), or J does not depend on some combination of
         parameters: both name the combination.
     InputError
-        A variance or degrees of freedom that are not positive.
+        An x of another size; a variance or degrees of freedom that are not positive.
+
+    Examples
+    --------
+    >>> from daeosens import ODE, LeastSquares, Parameter, Parameters, Reduced, Stepping
+    >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
+    >>> misfit = LeastSquares([1.0, 2.0], [0.6, 0.36], sigma=0.1)
+    >>> rates = Parameters({"rate": Parameter(0.5, lower=0.1, upper=2.0)}, initial_state=[1.0])
+    >>> functional = Reduced(decay, misfit, Stepping((0.0, 2.0), "rk4", dt=0.1), rates)
+    >>> from daeosens import minimize
+    >>> estimate = covariance(functional, minimize(functional, method="bnls").x)
+    >>> round(estimate.error("rate"), 4)
+    0.1067
     """
     if not (variance > 0 and math.isfinite(variance)):
         raise InputError(f"variance = {variance:g}", expected="a positive number")
-    names, scales = labels(functional, x.getSize())
-    matrix = curvature(functional, x, hessian) / variance
-    gradient = functional.gradient(x)
+    point = vector_like(x, functional.start(), "x")
+    names, scales = labels(functional, point.getSize())
+    matrix = curvature(functional, point, hessian) / variance
+    gradient = functional.gradient(point)
     slope = gather(gradient) / variance
     gradient.destroy()
     return covariance_from_hessian(
         matrix,
-        gather(x),
+        gather(point),
         names,
         scales,
         hessian=hessian,
         degrees_of_freedom=degrees_of_freedom,
-        held=on_bound(functional, x),
+        held=on_bound(functional, point),
         gradient=slope,
         tolerance=tolerance,
     )
@@ -309,19 +323,6 @@ def covariance_from_hessian(
         distance,
         report,
     )
-
-
-def correlation_text(names: Sequence[str], correlation: Array) -> str:
-    """Return a correlation matrix as a table."""
-    width = max(6, *(len(name) for name in names))
-    lines = [" " * width + "".join(f" {name:>{width}s}" for name in names)]
-    for i, name in enumerate(names):
-        cells = [
-            f" {value:{width}.3f}" if math.isfinite(value) else f" {'-':>{width}s}"
-            for value in correlation[i, : i + 1]
-        ]
-        lines.append(f"{name:{width}s}" + "".join(cells))
-    return "\n".join(lines)
 
 
 def _position(name: str, names: Sequence[str]) -> int:

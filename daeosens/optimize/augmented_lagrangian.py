@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,11 +10,11 @@ import numpy as np
 from mpi4py import MPI
 from petsc4py import PETSc
 
-from daeosens.arrays import Array, gather, read, write
+from daeosens.arrays import Array, gather, read, unwrapped, write
 from daeosens.errors import SolveError
-from daeosens.optimize.kkt import Search, StandardForm, unwrapped_solve
+from daeosens.optimize.kkt import Search, StandardForm
 from daeosens.optimize.lagrangian import Point
-from daeosens.optimize.walls import ARMIJO, MORE_THUENTE
+from daeosens.optimize.walls import ARMIJO, MORE_THUENTE, steepness
 from daeosens.options import Options, Scope
 
 _Reason = PETSc.TAO.ConvergedReason
@@ -156,7 +155,7 @@ class AugmentedLagrangian:
     def run(self, tao: PETSc.TAO, scope: Scope) -> int:
         """Run TAO and return its reason to stop."""
         try:
-            unwrapped_solve(tao)
+            unwrapped(tao.solve)()
         except PETSc.Error as error:
             code: Any = getattr(error, "ierr", 0)
             if code not in (NOT_FINITE, OUT_OF_RANGE) or not self.search.iterates:
@@ -203,7 +202,7 @@ class AugmentedLagrangian:
         """Return a value, and fill ``gradient`` [k], that are worse than at the last iterate.
 
         Constraints are given the values they have there and no gradients, so that what is added to
-        J here is what is added to the subproblem's value.  The wall is that of ``Descent``.
+        J here is what is added to the subproblem's value.  For the wall see ``steepness``.
         """
         search = tao.getALMMSubsolver().getLineSearch().getType()
         if self._accepted is None or search not in (MORE_THUENTE, ARMIJO):
@@ -215,9 +214,8 @@ class AugmentedLagrangian:
         last = self._accepted
         step = read(x) - last.point.x
         slope = float(self.search.lagrangian.comm.allreduce(float(step @ last.gradient)))
-        descent = max(abs(slope), sys.float_info.min)
-        rise = max(descent, 1e-9 * abs(last.value))
-        write(gradient, (-1.0 - 6.0 * min(rise / descent, 1e9)) * last.gradient)
+        rise, factor = steepness(slope, last.value)
+        write(gradient, factor * last.gradient)
         if search == ARMIJO:
             return math.inf  # it halves the step, and does not look at the gradient
         return last.point.value / self.form.value_scale + self._shift + rise

@@ -68,7 +68,14 @@ class ConstraintFunction:
         """Return [q, k]."""
         if self._given_jacobian is None:
             return self._step(x)
-        p = x.copy() if self._chain is None else self._chain.values(x)
+        if self._chain is None:
+            return self._rows(x.copy())
+        return self._chain.pull_back(x, self._rows(self._chain.values(x)))
+
+    def _rows(self, p: Array) -> Array:
+        """Return the Jacobian in the function's own argument p [n], as [q, n]."""
+        if self._given_jacobian is None:
+            return ComplexStep(self._call, 0, self._name, "jacobian=")(p)
         rows = np.asarray(self._given_jacobian(p), dtype=float)
         if rows.ndim == 1 and self.size == 1:
             rows = rows[None]
@@ -77,7 +84,7 @@ class ConstraintFunction:
                 f'the jacobian of constraint "{self._name}" has shape {rows.shape}',
                 expected=f"shape {(self.size, len(p))}",
             )
-        return rows if self._chain is None else self._chain.pull_back(x, rows)
+        return rows
 
     def hessian(self, x: Array, multipliers: Array) -> Array:
         """Return sum_j v_j c_j'' [k, k]."""
@@ -93,9 +100,7 @@ class ConstraintFunction:
         if self._chain is None:
             return matrix
         first = self._chain.pull_back(x, np.eye(len(p)))
-        by_p = ComplexStep(self._call, 0, self._name, "jacobian=")
-        slope = multipliers @ (self._given_jacobian or by_p)(p)
-        return first.T @ matrix @ first + self._chain.curvature(x, np.atleast_1d(slope))
+        return first.T @ matrix @ first + self._chain.curvature(x, multipliers @ self._rows(p))
 
     def _differences(self, x: Array, multipliers: Array) -> Array:
         """Return central differences of the exact Jacobian: wrong by about 1e-10 of its size."""

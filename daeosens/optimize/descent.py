@@ -10,7 +10,7 @@ from typing import Any
 
 from petsc4py import PETSc
 
-from daeosens.arrays import dot, norm
+from daeosens.arrays import dot, norm, unwrapped
 from daeosens.errors import InputError, SolveError
 from daeosens.functional import Functional
 from daeosens.optimize.iterate import Iterate, Progress
@@ -136,7 +136,7 @@ class Descent:
         self.scope = scope
         while True:
             try:
-                solve(tao)
+                unwrapped(tao.solve)()
             except PETSc.Error as error:
                 if not self.iterates or FALLING not in str(error):
                     raise
@@ -396,24 +396,6 @@ def tune(tao: PETSc.TAO, descent: Descent) -> None:
         stopping.by_value * abs(last.value),
     )
     ksp.setTolerances(rtol=forcing(first.gradient_norm, last.gradient_norm, target))
-
-
-def solve(tao: PETSc.TAO) -> None:
-    """Run TAO, and let an exception of a callback out as it was raised.
-
-    petsc4py 3.26 wraps it: a PETSc.Error with code 101 caused by it, once for each level.
-    """
-    try:
-        tao.solve()
-    except PETSc.Error as error:
-        original: BaseException = error
-        while isinstance(original, PETSc.Error) and original.__cause__ is not None:
-            original = original.__cause__
-        if original is error:
-            raise
-    else:
-        return
-    raise original
 
 
 def _finite(value: float, gradient: PETSc.Vec) -> tuple[float, PETSc.Vec]:

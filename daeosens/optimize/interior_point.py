@@ -8,10 +8,10 @@ import numpy as np
 from petsc4py import PETSc
 
 from daeosens._petsc import multipliers
-from daeosens.arrays import Array, gather, read, scatter, write
+from daeosens.arrays import Array, gather, read, scatter, unwrapped, write
 from daeosens.errors import SolveError
 from daeosens.optimize.interior_step import Barrier, DampedStep, KktFactor
-from daeosens.optimize.kkt import Search, StandardForm, unwrapped_solve
+from daeosens.optimize.kkt import Search, StandardForm
 from daeosens.optimize.lagrangian import Point
 from daeosens.options import Options, Scope
 
@@ -109,7 +109,7 @@ class InteriorPoint:
         self._settled = True
         self._calls = 0
         try:
-            unwrapped_solve(tao)
+            unwrapped(tao.solve)()
         except SolveError as error:
             if not self.search.iterates:
                 raise

@@ -285,22 +285,3 @@ def kkt_reporter(progress: bool | KktProgress | None, comm: PETSc.Comm) -> KktPr
         sys.stdout.flush()
 
     return show
-
-
-def unwrapped_solve(tao: PETSc.TAO) -> None:
-    """Run TAO, and let an exception of a callback out as it was raised.
-
-    petsc4py 3.26 wraps it: a PETSc.Error with code 101 caused by it.
-    """
-    try:
-        tao.solve()
-    except PETSc.Error as error:
-        original: Any = error
-        while isinstance(original, PETSc.Error) and original.__cause__ is not None:
-            original = original.__cause__
-    else:
-        return
-    try:
-        raise original
-    finally:
-        del original  # its traceback holds this frame: a circle that would keep vectors alive

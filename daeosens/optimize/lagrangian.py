@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,12 +17,13 @@ from mpi4py import MPI
 from petsc4py import PETSc
 
 from daeosens.adjoint import adjoint
-from daeosens.arrays import QUIET, Array, gather, read, write
+from daeosens.arrays import QUIET, Array, gather, read
 from daeosens.errors import InputError, SolveError, UnsupportedError
 from daeosens.functional import Functional
 from daeosens.objective import Objective, Sum
 from daeosens.optimize.constraint_function import ConstraintFunction
 from daeosens.optimize.constraints import Constraint, named, sides
+from daeosens.optimize.newton import dense_by_products
 from daeosens.reduced import Reduced
 
 
@@ -278,14 +279,7 @@ def dense_hessian(functional: Functional, x: PETSc.Vec) -> Array:
         return np.array(able.hessian(x), dtype=float)
     if not hasattr(able, "hessian_product"):
         raise _no_hessian(functional, "the functional")
-    k = x.getSize()
-    first, last = x.getOwnershipRange()
-    columns: list[Array] = []
-    direction = x.duplicate()
-    for j in range(k):
-        write(direction, (np.arange(first, last) == j).astype(float))
-        columns.append(gather(cast("PETSc.Vec", able.hessian_product(x, direction))))
-    return np.column_stack(columns)
+    return dense_by_products(able.hessian_product, x)
 
 
 def _check_hessian(functional: Functional, what: str) -> None:

@@ -198,25 +198,17 @@ def minimize(
             "gradient_tolerance": gradient_tolerance,
             "constraint_tolerance": constraint_tolerance,
         }
-        complaints = argument_complaints("lmvm", tolerances, max_iterations, progress)
-        complaints += check_constrained_method(method, constraints, METHODS)
-        complaints += [f"{name} does nothing with constraints" for name in unused if unused[name]]
-        x = start_of(functional, x0)
-        limits = limits_of(functional.bounds() if bounds is None else bounds, x)
-        complaints += point_complaints(x, limits, "start()" if x0 is None else "x0")
-        if complaints:
-            raise together(complaints, heading="minimize")
-        return minimize_constrained(
+        return _with_constraints(
             functional,
+            x0,
+            method,
+            bounds,
             constraints,
-            x,
-            method=method,
-            limits=limits,
-            gradient_tolerance=gradient_tolerance,
-            constraint_tolerance=constraint_tolerance,
-            max_iterations=max_iterations,
-            options=options,
-            report=kkt_reporter(progress, functional.comm),
+            tolerances,
+            max_iterations,
+            options,
+            progress,
+            [name for name in unused if unused[name]],
         )
     begin = time.perf_counter()
     tolerances = {
@@ -256,7 +248,7 @@ def minimize(
         report = _reporter(progress, functional.comm)
         descent = Descent(functional, method, method, limits, stopping, x.copy(), report)
         try:
-            defaults = dict(prepare(descent, x))
+            defaults = dict(prepare(descent))
             if restart is not None:
                 kind = inverse if isinstance(inverse, str) else "user"
                 words = {"hessian": hessian, "preconditioner": kind}
@@ -269,6 +261,40 @@ def minimize(
         finally:
             x.destroy()
     return _result(descent, reason, time.perf_counter() - begin)
+
+
+def _with_constraints(
+    functional: Functional,
+    x0: PETSc.Vec | npt.ArrayLike | None,
+    method: str,
+    bounds: tuple[Bound, Bound] | None,
+    constraints: Constraint | Sequence[Constraint] | None,
+    tolerances: Mapping[str, float],
+    max_iterations: int,
+    options: Options | None,
+    progress: bool | Any | None,
+    unused: Sequence[str],
+) -> ConstrainedResult:
+    """Check the arguments and minimise under constraints."""
+    complaints = argument_complaints("lmvm", tolerances, max_iterations, progress)
+    complaints += check_constrained_method(method, constraints, METHODS)
+    complaints += [f"{name} does nothing with constraints" for name in unused]
+    x = start_of(functional, x0)
+    limits = limits_of(functional.bounds() if bounds is None else bounds, x)
+    complaints += point_complaints(x, limits, "start()" if x0 is None else "x0")
+    if complaints:
+        raise together(complaints, heading="minimize")
+    return minimize_constrained(
+        functional,
+        constraints,
+        x,
+        method=method,
+        limits=limits,
+        max_iterations=max_iterations,
+        options=options,
+        report=kkt_reporter(progress, functional.comm),
+        **tolerances,
+    )
 
 
 def _continue(

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens.arrays import Array, gather, norm, read, scatter, write
-from daeosens.errors import InputError, SolveError
+from daeosens.arrays import Array, gather, norm, read, scatter, unwrapped, write
+from daeosens.errors import InputError, SolveError, UnsupportedError
 from daeosens.functional import HasResidual
-from daeosens.optimize.descent import Descent, solve
+from daeosens.optimize.descent import Descent
 from daeosens.optimize.iterate import Iterate
 from daeosens.optimize.least_squares import residual_at_start
 from daeosens.optimize.starting import Bounds
@@ -119,7 +119,7 @@ def run(tao: PETSc.TAO, descent: Descent, x: PETSc.Vec, scope: Scope) -> int:
     tao.setMonitor(models.accept)
     tao.setTolerances(0.0, 0.0, 0.0)
     tao.setMaximumIterations(PETSc.UNLIMITED)
-    solve(tao)
+    unwrapped(tao.solve)()
     reason: Any = tao.getConvergedReason()
     return reason
 
@@ -134,10 +134,18 @@ def first_step(x: PETSc.Vec, limits: Bounds | None) -> float:
 
     Raises
     ------
+    UnsupportedError
+        One variable alone.
     InputError
         No room above the start.
     """
     point = gather(x)
+    if len(point) == 1:  # PETSc 3.26: it then writes beyond its arrays, and ends in a crash or not
+        raise UnsupportedError(
+            'method "pounders" with one variable',
+            expected="two or more",
+            remedy='method "brgn", or "lmvm"',
+        )
     radius = 0.1 * float(np.abs(point).max(initial=0.0)) or 0.1
     if limits is None:
         return radius
@@ -147,6 +155,6 @@ def first_step(x: PETSc.Vec, limits: Bounds | None) -> float:
         raise InputError(
             f"the start lies on its upper bound {point[index]:g} at index {index}",
             expected='room above the start, where "pounders" takes its first steps',
-            remedy="another x0",
+            remedy='another x0, or "brgn"; a restart file that ended there cannot be continued',
         )
     return min(radius, 0.5 * float(room[index]))

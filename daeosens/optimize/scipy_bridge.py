@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -15,6 +14,7 @@ from daeosens.arrays import Array, finite_array, gather, scatter
 from daeosens.errors import SolveError, UnsupportedError
 from daeosens.functional import Functional, HasHessian
 from daeosens.optimize.starting import limits_of, start_of
+from daeosens.optimize.walls import steepness
 
 
 class ScipyFunctions(NamedTuple):
@@ -108,9 +108,8 @@ class _Shared:
         assert self.best is not None
         assert self.point is not None
         point, value, gradient = self.best
-        descent = max(abs(float(gradient @ (self.point - point))), sys.float_info.min)
-        rise = max(descent, 1e-9 * abs(value))
-        return value + rise, -(1.0 + 6.0 * min(rise / descent, 1e9)) * gradient
+        rise, factor = steepness(float(gradient @ (self.point - point)), value)
+        return value + rise, factor * gradient
 
     def hessp(self, x: npt.ArrayLike, dx: npt.ArrayLike) -> Array:
         """Return H(x) dx."""

@@ -26,7 +26,7 @@ from daeosens.optimize.newton import (
 )
 from daeosens.optimize.optimizers import METHODS, NEWTON, PRODUCTS, bounds_complaints
 from daeosens.optimize.starting import Bounds
-from daeosens.options import Options, Scope
+from daeosens.options import Options, Scope, scoped_options
 
 Kind: TypeAlias = Literal["exact", "gauss_newton"]
 
@@ -46,10 +46,8 @@ PATIENCE = 5
 """Newton iterations in which neither value nor gradient norm falls, before giving up."""
 
 
-def prepare(descent: Descent, x: PETSc.Vec) -> Options:
+def prepare(descent: Descent) -> Options:
     """Complete a descent by what its method asks for, and return the defaults of its options."""
-    if descent.method == "pounders":
-        return {pounders.DELTA: pounders.first_step(x, descent.limits)}
     if descent.method != "brgn":
         return DEFAULTS
     descent.algorithm = least_squares.chosen_algorithm()
@@ -88,7 +86,9 @@ def run_tao(
     try:
         _set_rules(tao, descent)
         if alone:
-            _read_options(tao, descent)
+            radius = pounders.first_step(x, descent.limits)
+            with scoped_options(defaults={pounders.DELTA: radius}):
+                _read_options(tao, descent)
             return pounders.run(tao, descent, x, scope)
         tao.setSolution(x)
         if descent.limits is not None:

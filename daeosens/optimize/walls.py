@@ -26,12 +26,6 @@ def wall(
 ) -> float:
     """Return a value, and fill a gradient, that turn a More-Thuente search back.
 
-    Infinity would end it (PETSc 3.26: the cubic through an infinite value is not a number, the step
-    becomes 0 and the search fails).  A steep rise from the last iterate x_k is as good: with
-    J_k + r and slope (1 + 6 r/d) d, d = |dJ_k (x - x_k)|, the cubic has its minimum halfway, so
-    that the next trial lies at 1/4 to 1/2 of the failed step.  r >= 1e-9 |J_k| exceeds the relative
-    1e-10 by which PETSc lets J rise: the point is never accepted.
-
     Parameters
     ----------
     x, gradient : Vec [n]
@@ -41,11 +35,34 @@ def wall(
     """
     x.copy(gradient)
     gradient.axpy(-1.0, last)
-    descent = max(abs(dot(gradient, slope)), sys.float_info.min)
-    rise = max(descent, 1e-9 * abs(value))
+    rise, factor = steepness(dot(gradient, slope), value)
     slope.copy(gradient)
-    gradient.scale(-1.0 - 6.0 * min(rise / descent, 1e9))
+    gradient.scale(factor)
     return value + rise
+
+
+def steepness(slope: float, value: float) -> tuple[float, float]:
+    """Return how much the wall rises, and what the last gradient is multiplied with.
+
+    Infinity would end it (PETSc 3.26: the cubic through an infinite value is not a number, the step
+    becomes 0 and the search fails).  A steep rise from the last iterate x_k is as good: with
+    J_k + r and slope (1 + 6 r/d) d, d = |dJ_k (x - x_k)|, the cubic has its minimum halfway, so
+    that the next trial lies at 1/4 to 1/2 of the failed step.  r >= 1e-9 |J_k| exceeds the relative
+    1e-10 by which PETSc lets J rise: the point is never accepted.
+
+    Parameters
+    ----------
+    slope, value : float
+        dJ_k (x - x_k), and J_k.
+
+    Examples
+    --------
+    >>> steepness(-2.0, 1.0)
+    (2.0, -7.0)
+    """
+    descent = max(abs(slope), sys.float_info.min)
+    rise = max(descent, 1e-9 * abs(value))
+    return rise, -1.0 - 6.0 * min(rise / descent, 1e9)
 
 
 def relax(search: PETSc.TAOLineSearch, *, relaxed: bool) -> None:
