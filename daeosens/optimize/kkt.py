@@ -276,10 +276,13 @@ def kkt_reporter(progress: bool | KktProgress | None, comm: PETSc.Comm) -> KktPr
     """Return what gets each iterate: nothing, a line on rank 0, or the user's callable."""
     if callable(progress):
         return guarded(progress, "progress", comm)
-    if not progress or comm.rank > 0:
+    if not progress:
         return None
 
+    # on every rank: a vector made for a report on one alone would put PETSc's tags out of step
     def show(iterate: KktIterate, _x: PETSc.Vec) -> None:
+        if comm.rank > 0:
+            return
         heading = f"{KKT_HEADING}\n" if iterate.iteration == 0 else ""
         sys.stdout.write(f"{heading}{iterate}\n")
         sys.stdout.flush()
