@@ -17,10 +17,16 @@ from daeosens.errors import InputError, SolveError
 from daeosens.forward import solve
 from daeosens.matrices import dense
 from daeosens.objective import Objective
-from daeosens.parameters import Control
+from daeosens.parameters import Control, Parameters
 from daeosens.problem import Problem
 from daeosens.residuals import residual, residual_adjoint, residual_tangent
-from daeosens.second_order import HessianProduct, Memory, gauss_newton_product, hessian_products
+from daeosens.second_order import (
+    HessianProduct,
+    Memory,
+    gauss_newton_product,
+    hessian_products,
+    squares_of,
+)
 from daeosens.stepping import Stepping
 from daeosens.tangent import Tangent, tangent
 from daeosens.trajectory import Trajectory
@@ -301,6 +307,29 @@ class Reduced:
     def sweep_for(n_residuals: int, n_variables: int) -> str:
         """Return the cheaper of "tangent" and "adjoint" for a Jacobian of these sizes."""
         return "tangent" if n_variables <= n_residuals else "adjoint"
+
+    def check_squares(self) -> None:
+        """Say whether J is a sum of squares, without a run.
+
+        Raises
+        ------
+        UnsupportedError
+            A term that is none.
+        """
+        squares_of(self.objective.lower(self.problem, self.stepping.t_span[1]))
+
+    def typical(self) -> tuple[PETSc.Vec, float]:
+        """Return sizes of x [k] below which nothing matters, and 0 for J: its start decides.
+
+        1 for the logarithm of a parameter, whatever its unit; else the start's absolute values.
+        """
+        sizes = self.start()
+        sizes.abs()
+        if isinstance(self.control, Parameters):
+            entries = [self.control.entries[name] for name in self.control.free_names]
+            values = [1.0 if e.scale == "log" else abs(e.value) for e in entries]
+            scatter(values, sizes)
+        return sizes, 0.0
 
     def check_second_order(self) -> None:
         """Evaluate every second derivative once, at the start and without a run.

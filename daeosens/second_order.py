@@ -11,7 +11,7 @@ from petsc4py import PETSc
 
 from daeosens.adjoint import Gradient, evaluate_cost
 from daeosens.arrays import QUIET, Array, gather, unwrapped
-from daeosens.cost import Cost, Squares, points_by_step
+from daeosens.cost import At, Cost, Squares, points_by_step
 from daeosens.errors import InputError, UnsupportedError
 from daeosens.objective import Objective
 from daeosens.steps import Adjoint, SecondOrder
@@ -269,10 +269,24 @@ def squares_by_step(trajectory: Trajectory, cost: Cost) -> dict[int, list[tuple[
         A term that is no sum of squares, or has a negative weight.
     """
     result: dict[int, list[tuple[float, Squares]]] = {}
+    for time, weight, scalar in squares_of(cost):
+        result.setdefault(trajectory.index(time), []).append((weight, scalar))
+    return result
+
+
+def squares_of(cost: Cost) -> list[tuple[float | At, float, Squares]]:
+    """Return the terms of a cost that is a sum of squares.
+
+    Raises
+    ------
+    UnsupportedError
+        A term that is no sum of squares, or has a negative weight.
+    """
+    result: list[tuple[float | At, float, Squares]] = []
     for time, weight, scalar in cost.points:
         if not isinstance(scalar, Squares) or weight < 0:
             raise _no_square("a Terminal cost" if weight >= 0 else "a negative weight")
-        result.setdefault(trajectory.index(time), []).append((weight, scalar))
+        result.append((time, weight, scalar))
     if cost.densities:
         raise _no_square("a Running cost")
     return result

@@ -250,3 +250,26 @@ def test_residual_jacobian_by_either_sweep():
     assert Reduced.sweep_for(8, 100) == "adjoint"
     gradient = by_tangent.T @ functional.residual(x).getArray()
     np.testing.assert_allclose(gradient, functional.gradient(x).getArray(), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"method": "brgn"}, {"method": "bntr", "hessian": "gauss_newton"}]
+)
+def test_least_squares_methods_refuse_another_cost_before_any_run(arguments):
+    functional = Reduced(
+        zoo.FORMS["rhs"].analytic, Terminal(zoo.terminal), zoo.make_stepping("rk4"), FOLLOWING
+    )
+    with pytest.raises(UnsupportedError, match="a Terminal cost in a sum of squares"):
+        daeosens.minimize(functional, **arguments)
+    assert functional.count.forward == 0
+
+
+def test_typical_sizes_do_not_depend_on_the_unit_of_a_logarithm():
+    values = {"a": Parameter(1.0, scale="log"), "b": Parameter(-3.0)}
+    values["c"] = Parameter(7.0, scale="log")
+    problem = zoo.FORMS["rhs"].analytic
+    control = Parameters(values, zoo.U0)
+    functional = Reduced(problem, Terminal(zoo.terminal), zoo.make_stepping("rk4"), control)
+    sizes, of_value = functional.typical()
+    np.testing.assert_array_equal(sizes.array, [1.0, 3.0, 1.0])
+    assert of_value == 0.0

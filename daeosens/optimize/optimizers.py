@@ -104,6 +104,9 @@ def check_abilities(functional: object, method: str, hessian: str, *, bounded: b
     if not missing:
         if method in NEWTON and hessian == "exact" and hasattr(functional, "check_second_order"):
             functional.check_second_order()  # type: ignore[attr-defined]
+        squares = needed and (method not in NEWTON or hessian == "gauss_newton")
+        if squares and hasattr(functional, "check_squares"):
+            functional.check_squares()  # type: ignore[attr-defined]
         return
     without = [name for name in FIRST_ORDER if not (bounded and name in UNBOUNDED)]
     remedy = f"method {listed(without)}, which need the gradient only"
