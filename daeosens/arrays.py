@@ -183,8 +183,8 @@ def guarded(callback: Callable[..., Any], name: str, comm: PETSc.Comm) -> Callab
 _ANCHORS: dict[int, PETSc.Vec] = {}
 
 
-def anchor(comm: PETSc.Comm) -> None:
-    """Keep one vector on a communicator of several ranks for ever.  Collective.
+def anchor(comm: Any) -> None:
+    """Keep one vector on a communicator (petsc4py's or mpi4py's) of several ranks.  Collective.
 
     PETSc frees its duplicate of a communicator with the last object on it, and makes a new one with
     the next object, which all ranks have to do together.  Python may drop the last object on some
@@ -192,7 +192,8 @@ def anchor(comm: PETSc.Comm) -> None:
     """
     if comm.size == 1:
         return
-    handle = MPI._handleof(comm.tompi4py())  # type: ignore[attr-defined]
+    ranks = comm.tompi4py() if isinstance(comm, PETSc.Comm) else comm
+    handle = MPI._handleof(ranks)  # type: ignore[attr-defined]
     if handle not in _ANCHORS:
         _ANCHORS[handle] = PETSc.Vec().createMPI((0, 0), comm=comm)
 
