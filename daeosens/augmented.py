@@ -184,6 +184,10 @@ def refuse_other_forms(problem: Problem, what: str, instead: str) -> None:
     UnsupportedError
         Names what to use instead.
     """
+    if problem.events:
+        raise UnsupportedError(
+            f"{what} for a problem with events", expected="a smooth problem", remedy=instead
+        )
     if problem.form != "rhs":
         raise UnsupportedError(
             f"{what} for a problem in {problem.form} form",

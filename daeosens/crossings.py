@@ -195,8 +195,11 @@ def _piece(
     run = integrate(problem, state, p, stepping, pinned, checkpoint, stop if surfaces else None)
     start = len(parts.sizes)
     if parts.states:  # the piece begins with a copy of the state after the jump
-        run.states[0].destroy()
-        run.states[0] = parts.states.pop()
+        copy, run.states[0] = run.states[0], parts.states.pop()
+        first = (copy.handle, run.sizes[0])
+        if first in run.stages:  # a handle that is free may come back for another state
+            run.stages[run.states[0].handle, run.sizes[0]] = run.stages.pop(first)
+        copy.destroy()
         parts.times.pop()
     parts.efforts.append(run.effort)
     surface: _Surface | None = None

@@ -299,4 +299,6 @@ def hybrid(modes: Mapping[str, Problem], start: str, events: Sequence[Event]) ->
             complaints.append(f'mode "{name}" has events of its own; expected: all in one list')
     if complaints:
         raise together(complaints, heading="hybrid")
-    return replace(modes[start], events=tuple(events), modes=dict(modes), mode=start)
+    times = tuple(sorted({time for problem in modes.values() for time in problem.breakpoints}))
+    alike = {name: replace(problem, breakpoints=times) for name, problem in modes.items()}
+    return replace(alike[start], events=tuple(events), modes=alike, mode=start)

@@ -33,6 +33,7 @@ from daeosens import (
     tangent,
     taylor,
 )
+from daeosens.compare import continuous_adjoint, continuous_forward
 
 METHODS = ("rk2a", "rk4", "rk5dp", "rk8vr", "cn", "midpoint", "theta:0.6")
 BALL = np.array([5.0, -0.1, 10.0, 0.8])  # height, speed, gravity, restitution
@@ -357,6 +358,47 @@ def test_what_is_not_there_yet_is_refused():
         adjoint(trajectory, ENERGY, engine="tsadjoint")
     with pytest.raises(UnsupportedError, match='checkpoint = "memory" for a problem with events'):
         solve(PROBLEM, BALL[:2], BALL[2:], Stepping((0.0, 1.0), "rk4", dt=0.1), checkpoint="memory")
+
+
+def test_continuous_sensitivities_refuse_events():
+    stepping = Stepping((0.0, 1.9), "rk4", dt=0.4)
+    with pytest.raises(UnsupportedError, match="continuous_adjoint for a problem with events"):
+        continuous_adjoint(PROBLEM, BALL[:2], BALL[2:], stepping, ENERGY)
+    with pytest.raises(UnsupportedError, match="continuous_forward for a problem with events"):
+        continuous_forward(PROBLEM, BALL[:2], BALL[2:], stepping)
+
+
+def test_hessians_are_refused_before_any_run():
+    start = {"gravity": Parameter(8.0), "restitution": Parameter(0.8)}
+    functional = Reduced(
+        PROBLEM, ENERGY, Stepping((0.0, 1.9), "rk4", dt=0.4), Parameters(start, BALL[:2])
+    )
+    with pytest.raises(UnsupportedError, match="a Hessian through events"):
+        minimize(functional, method="ntr")
+    assert functional.count.forward == 0
+
+
+def test_kept_stages_belong_to_the_states_of_the_run():
+    """Explicit events on the grid: each piece begins with a step of the same size."""
+    kicks = [Event(t, lambda t, u, p: 1.1 * u, name="kick") for t in (0.5, 1.0, 1.5, 2.0, 2.5)]
+    problem = ODE(swing, 2, ["drive", "stiffness", "reset"], events=kicks)
+    arguments = (problem, START, P, Stepping((0.0, 3.0), "rk4", dt=0.1))
+    kept, plain = solve(*arguments, checkpoint="stages"), solve(*arguments)
+    handles = {state.handle for state in kept.states}
+    assert {handle for handle, _ in kept.stages} <= handles
+    assert len(kept.stages) == kept.n_steps - len(kicks)
+    cost = Terminal(lambda t, u, p: u[0])
+    np.testing.assert_allclose(adjoint(kept, cost).p, adjoint(plain, cost).p, rtol=1e-13)
+
+
+def test_breakpoints_of_every_mode_are_hit():
+    modes = {
+        "one": ODE(lambda t, u, p: 0 * u + 1.0, 1),
+        "two": ODE(lambda t, u, p: 0 * u + (1.0 if t < 1.33 else 2.0), 1, breakpoints=[1.33]),
+    }
+    problem = hybrid(modes, "one", [Event(0.5, mode="two")])
+    trajectory = solve(problem, [0.0], None, Stepping((0.0, 2.0), "rk4", dt=0.1))
+    assert trajectory.final.array[0] == pytest.approx(2.67, rel=1e-13)
 
 
 @pytest.mark.parametrize(

@@ -211,11 +211,7 @@ class HybridStep:
         densities: Densities,
     ) -> None:
         """Refuse: second derivatives through events are not there yet."""
-        raise UnsupportedError(
-            "a Hessian through events",
-            expected="a run without events",
-            remedy="adjoint, tangent, or Gauss-Newton for least squares",
-        )
+        raise through_events()
 
     def _before_event(
         self,
@@ -317,3 +313,12 @@ class HybridStep:
         by_t = reset.create_state()
         reset.rhs_t(t, u, p, by_t)
         return dot(by_t, after)
+
+
+def through_events() -> UnsupportedError:
+    """Return the refusal of second derivatives of runs with events."""
+    return UnsupportedError(
+        "a Hessian through events",
+        expected="a run without events",
+        remedy="adjoint, tangent, or Gauss-Newton for least squares",
+    )
