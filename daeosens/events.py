@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from daeosens.errors import InputError
 
@@ -30,6 +30,9 @@ class Event:
         The modes in which it can happen; in all of them where empty.
     name : str
         For tables and messages.
+    twice : "resolve" or "refuse"
+        What to do where the surface is crossed more than once within one step: find the first
+        crossing that counts, like any other, or end with an error.
     when_u, when_p, when_t : callable, optional
         Derivatives of ``when``, as those of ``Terminal``; by complex step where missing, if NumPy
         style.  ``when_t`` may be "autonomous".
@@ -39,7 +42,8 @@ class Event:
     Raises
     ------
     InputError
-        A direction that is none, a time that is not finite, a callback that cannot be called.
+        A direction that is none, a time that is not finite, a callback that cannot be called,
+        another word for ``twice``.
 
     Examples
     --------
@@ -55,6 +59,7 @@ class Event:
     mode: str | None = None
     within: Sequence[str] = ()
     name: str = "event"
+    twice: Literal["resolve", "refuse"] = "resolve"
     when_u: Callable[..., Any] | None = None
     when_p: Callable[..., Any] | str | None = None
     when_t: Callable[..., Any] | str | None = None
@@ -67,6 +72,10 @@ class Event:
             raise InputError(
                 f'event "{self.name}": direction = {self.direction!r}',
                 expected="-1 (falling), 0 (both) or 1 (rising)",
+            )
+        if self.twice not in ("resolve", "refuse"):
+            raise InputError(
+                f'event "{self.name}": twice = {self.twice!r}', expected='"resolve" or "refuse"'
             )
         if not callable(self.when) and not (
             isinstance(self.when, (int, float)) and math.isfinite(self.when)

@@ -54,8 +54,8 @@ class Crossing:
         Number of the state before it; the one after it is the next.
     before, after : Vec [n]
         The states.
-    mode : str
-        Afterwards.
+    mode, mode_before : str
+        Afterwards, and before.
     """
 
     name: str
@@ -64,6 +64,7 @@ class Crossing:
     before: PETSc.Vec
     after: PETSc.Vec
     mode: str = ""
+    mode_before: str = ""
 
     def __str__(self) -> str:
         mode = f", mode {self.mode}" if self.mode else ""
