@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +11,7 @@ from petsc4py import PETSc
 
 from daeosens.derivatives import ComplexStep
 from daeosens.errors import nearest, together
-from daeosens.events import Event
+from daeosens.events import Event, EventLike, admit_events, unknown_modes
 from daeosens.lowering import (
     Lowering,
     Matrix,
@@ -48,7 +48,7 @@ def ODE(  # noqa: N802 (a noun of the public interface)
     mass_hessian: Callable[..., Any] | None = None,
     jacobian_matrix: PETSc.Mat | None = None,
     breakpoints: npt.ArrayLike = (),
-    events: Sequence[Event] = (),
+    events: Iterable[EventLike] = (),
 ) -> Problem:
     """Describe M u' = f(t, u, p); M may be singular (an index-1 DAE) or depend on p.
 
@@ -84,7 +84,7 @@ def ODE(  # noqa: N802 (a noun of the public interface)
     jacobian_matrix : Mat, optional
         PETSc style: template (type and pattern) of f_u; by default the DM's matrix or a dense one.
     events : sequence of Event, optional
-        What may happen along a run.
+        What may happen along a run: events, or any objects with their attributes (``EventLike``).
     breakpoints : array_like [K], optional
         Increasing times at which f may jump or have a kink in t: steps end there, and take f (and
         running costs) from their inside.  Left of a breakpoint callbacks see the largest number
@@ -153,7 +153,7 @@ def ODE(  # noqa: N802 (a noun of the public interface)
             mass_hessian=mass_hessian,
         ),
         breakpoints=admit_breakpoints(breakpoints),
-        events=tuple(events),
+        events=_without_modes(events),
         **frame.fields(),
     )
 
@@ -172,7 +172,7 @@ def DAE(  # noqa: N802 (a noun of the public interface)
     jacobian_matrix: PETSc.Mat | None = None,
     linear_in_udot: bool = False,
     breakpoints: npt.ArrayLike = (),
-    events: Sequence[Event] = (),
+    events: Iterable[EventLike] = (),
 ) -> Problem:
     """Describe F(t, u, u', p) = 0, of index at most one.
 
@@ -245,12 +245,12 @@ def DAE(  # noqa: N802 (a noun of the public interface)
             hessian_product=hessian_product,
         ),
         breakpoints=admit_breakpoints(breakpoints),
-        events=tuple(events),
+        events=_without_modes(events),
         **frame.fields(),
     )
 
 
-def hybrid(modes: Mapping[str, Problem], start: str, events: Sequence[Event]) -> Problem:
+def hybrid(modes: Mapping[str, Problem], start: str, events: Iterable[EventLike]) -> Problem:
     """Describe equations that change at events: one problem for each mode.
 
     Parameters
@@ -280,12 +280,11 @@ def hybrid(modes: Mapping[str, Problem], start: str, events: Sequence[Event]) ->
     >>> hybrid({"on": heating, "off": cooling}, "on", [hot, cold]).mode
     'on'
     """
-    named = [start, *(e.mode for e in events if e.mode), *(w for e in events for w in e.within)]
-    complaints = [
-        f'unknown mode "{name}"; expected: {", ".join(modes)}; try: {nearest(name, modes)}'
-        for name in named
-        if name not in modes
-    ]
+    events = admit_events(events)
+    complaints = unknown_modes(events, modes)
+    if start not in modes:
+        expected = f"expected: {', '.join(modes)}; try: {nearest(start, modes)}"
+        complaints.append(f'it starts in the unknown mode "{start}"; {expected}')
     first = next(iter(modes.values()), None)
     for name, problem in modes.items():
         assert first is not None
@@ -301,4 +300,33 @@ def hybrid(modes: Mapping[str, Problem], start: str, events: Sequence[Event]) ->
         raise together(complaints, heading="hybrid")
     times = tuple(sorted({time for problem in modes.values() for time in problem.breakpoints}))
     alike = {name: replace(problem, breakpoints=times) for name, problem in modes.items()}
-    return replace(alike[start], events=tuple(events), modes=alike, mode=start)
+    return replace(alike[start], events=events, modes=alike, mode=start)
+
+
+def add_events(problem: Problem, events: Iterable[EventLike]) -> Problem:
+    """Return the problem with more events.
+
+    Raises
+    ------
+    InputError
+        A mode that the problem has not.
+
+    Examples
+    --------
+    >>> decay = ODE(lambda t, u, p: -u, size=1)
+    >>> len(add_events(decay, [Event(0.5, lambda t, u, p: u + 1.0)]).events)
+    1
+    """
+    more = admit_events(events)
+    complaints = unknown_modes(more, problem.modes)
+    if complaints:
+        raise together(complaints, heading="events")
+    return replace(problem, events=(*problem.events, *more))
+
+
+def _without_modes(events: Iterable[EventLike]) -> tuple[Event, ...]:
+    admitted = admit_events(events)
+    complaints = unknown_modes(admitted, ())
+    if complaints:
+        raise together(complaints, heading="events")
+    return admitted
