@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -10,10 +11,10 @@ import numpy as np
 from petsc4py import PETSc
 from scipy.optimize import brentq
 
-from daeosens.arrays import Array
+from daeosens.arrays import Array, read
 from daeosens.cost import Callback
 from daeosens.equations import ODE
-from daeosens.errors import InputError, SolveError, UnsupportedError
+from daeosens.errors import InputError, SolveError, UnsupportedError, nearest
 from daeosens.events import Event
 from daeosens.integrate import integrate
 from daeosens.problem import Problem
@@ -130,9 +131,9 @@ def run_through_events(
         key=lambda each: each[0],
     )
     _check_times(timed, first, last)
-    modes = problem.modes or {problem.mode: problem}
+    modes = problem.modes or {"": problem}
     smooth_modes = {name: replace(each, events=(), modes={}) for name, each in modes.items()}
-    mode = problem.mode
+    mode = _entered(problem, problem.mode, first, state, p)
     parts = _Parts()
     t, ends = first, [*(time for time, _, _ in timed), last]
     for surface in surfaces:
@@ -160,8 +161,7 @@ def run_through_events(
                 if time == end and event.active(mode)
             ]
         for event, switch in fired:
-            mode = event.mode or mode
-            state = _jump(parts, switch, t, state, p, mode)
+            state, mode = _jump(parts, problem, event, switch, t, state, p, mode)
             if event.terminal:
                 return _finished(problem, p, stepping, checkpoint, parts)
         if t >= last:
@@ -301,21 +301,45 @@ def _locate(
     return _step(problem, t, float(root), u, p, stepping)
 
 
+def _entered(
+    problem: Problem, mode: str | Callable[..., str], t: float, u: PETSc.Vec, p: Any
+) -> str:
+    """Return the mode that is entered with a state."""
+    if isinstance(mode, str):
+        return mode
+    named = mode(t, read(u) if problem.style == "numpy" else u, p)
+    if named not in problem.modes:
+        raise InputError(
+            f"the mode at t = {t:.9g} is {named!r}",
+            expected=f"one of {', '.join(problem.modes)}",
+            remedy=nearest(str(named), problem.modes),
+        )
+    return named
+
+
 def _jump(
-    parts: _Parts, switch: Switch, t: float, state: PETSc.Vec, p: Any, mode: str
-) -> PETSc.Vec:
-    """Add a jump as a step of size 0; return the state after it."""
+    parts: _Parts,
+    problem: Problem,
+    event: Event,
+    switch: Switch,
+    t: float,
+    state: PETSc.Vec,
+    p: Any,
+    mode: str,
+) -> tuple[PETSc.Vec, str]:
+    """Add a jump as a step of size 0; return the state and the mode after it."""
     after = state.duplicate()
     if switch.reset is None:
         state.copy(after)
     else:
         switch.reset.rhs(t, state, p, after)
+    mode = mode if event.mode is None else _entered(problem, event.mode, t, after, p)
     parts.records[state.handle] = Record(mode, timed=parts.timed, jump=switch)
     parts.crossings.append(Crossing(switch.name, t, len(parts.sizes), state, after, mode))
     parts.times.append(t)
     parts.sizes.append(0.0)
     parts.states.append(after)
-    return after
+    return after, mode
 
 
 def _finished(

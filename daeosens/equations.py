@@ -250,15 +250,19 @@ def DAE(  # noqa: N802 (a noun of the public interface)
     )
 
 
-def hybrid(modes: Mapping[str, Problem], start: str, events: Iterable[EventLike]) -> Problem:
+def hybrid(
+    modes: Mapping[str, Problem],
+    start: str | Callable[..., str],
+    events: Iterable[EventLike] = (),
+) -> Problem:
     """Describe equations that change at events: one problem for each mode.
 
     Parameters
     ----------
     modes : mapping of str to Problem
         The equations; unknowns, parameters, style and communicator are those of all.
-    start : str
-        The first mode.
+    start : str or callable
+        The first mode, or ``start(t, u, p) -> str``, the same on every rank.
     events : sequence of Event
         Those with ``mode="..."`` switch.
 
@@ -282,7 +286,7 @@ def hybrid(modes: Mapping[str, Problem], start: str, events: Iterable[EventLike]
     """
     events = admit_events(events)
     complaints = unknown_modes(events, modes)
-    if start not in modes:
+    if isinstance(start, str) and start not in modes:
         expected = f"expected: {', '.join(modes)}; try: {nearest(start, modes)}"
         complaints.append(f'it starts in the unknown mode "{start}"; {expected}')
     first = next(iter(modes.values()), None)
@@ -300,7 +304,8 @@ def hybrid(modes: Mapping[str, Problem], start: str, events: Iterable[EventLike]
         raise together(complaints, heading="hybrid")
     times = tuple(sorted({time for problem in modes.values() for time in problem.breakpoints}))
     alike = {name: replace(problem, breakpoints=times) for name, problem in modes.items()}
-    return replace(alike[start], events=events, modes=alike, mode=start)
+    shape = alike[start] if isinstance(start, str) else next(iter(alike.values()))
+    return replace(shape, events=events, modes=alike, mode=start)
 
 
 def add_events(problem: Problem, events: Iterable[EventLike]) -> Problem:

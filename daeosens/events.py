@@ -50,8 +50,9 @@ class Event:
         Only falling, all, or only rising crossings.
     terminal : bool
         The run ends there.
-    mode : str, optional
-        The mode that the equations go on in, see ``hybrid``.
+    mode : str or callable, optional
+        The mode that the equations go on in, see ``hybrid``; ``mode(t, u, p) -> str``, the same on
+        every rank, where the state after the event decides.
     within : sequence of str
         The modes in which it can happen; in all of them where empty.
     name : str
@@ -78,7 +79,7 @@ class Event:
     reset: Callable[..., Any] | None = None
     direction: int = 0
     terminal: bool = False
-    mode: str | None = None
+    mode: str | Callable[..., str] | None = None
     within: Sequence[str] = ()
     name: str = "event"
     when_u: Callable[..., Any] | None = None
@@ -168,7 +169,7 @@ def unknown_modes(events: Iterable[Event], modes: Collection[str]) -> list[str]:
     """Complain of modes that events name and that there are not; each complaint is one line."""
     complaints: list[str] = []
     for event in events:
-        named = [*([event.mode] if event.mode else []), *event.within]
+        named = [*([event.mode] if isinstance(event.mode, str) else []), *event.within]
         for name in dict.fromkeys(named):
             if name in modes:
                 continue

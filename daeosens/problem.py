@@ -52,8 +52,9 @@ class Problem:
         The first value that is not finite which a PETSc-style callback gave on this rank.
     events : tuple of Event
         What may happen along a run.
-    modes, mode : mapping of str to Problem, str
-        The equations of each mode, and the first one; empty where there is one only.
+    modes, mode : mapping of str to Problem, str or callable
+        The equations of each mode, and the first one, or a function (t, u, p) -> str that names it;
+        empty where there is one only.
     breakpoints : tuple of float
         Increasing times at which the equations may jump; steps end there.
     sources : mapping
@@ -89,7 +90,7 @@ class Problem:
     breakpoints: tuple[float, ...] = ()
     events: tuple[Event, ...] = ()
     modes: Mapping[str, Problem] = field(default_factory=dict[str, "Problem"])
-    mode: str = ""
+    mode: str | Callable[..., str] = ""
 
     def __repr__(self) -> str:
         """Return form, style and sizes."""

@@ -194,7 +194,7 @@ def steps_of(trajectory: Trajectory) -> StepMap:
     """Return the step map that took a trajectory's steps, with work space for one sweep."""
     stepping = trajectory.stepping
     problem = trajectory.problem
-    modes = problem.modes or {problem.mode: problem}
+    modes = problem.modes or {"": problem}
     maps = {
         name: step_map(mode, stepping.resolved_method, stepping.options, trajectory.stages)
         for name, mode in modes.items()

@@ -20,27 +20,30 @@ Keywords = dict[str, Any]
 
 
 def surface(system: System, index: int, level: Quantity) -> Keywords:
-    """Return the surface where the unknown of a number has a level: u_i = c.
+    """Return the surface where the unknown number ``index`` is at a level: u_i - c(p) = 0.
 
     Returns
     -------
     dict
         ``when`` and its derivatives.
     """
-    by_p = slope(system, level * -1.0)
+    row_p = np.zeros(len(system.parameters))
+    if level.index is not None:
+        row_p[level.index] = -level.scale
+
+    def gradient_p(_t: float, _u: Any, _p: Any) -> Array:
+        return row_p
+
+    by_p = INDEPENDENT if level.index is None else gradient_p
     if system.style == "petsc":
-
-        def distance(_t: float, u: PETSc.Vec, p: Any) -> float:
-            return entry(u, index) - level(p)
-
-        def unit(_t: float, _u: PETSc.Vec, _p: Any, out: PETSc.Vec) -> None:
-            out.zeroEntries()
-            set_entry(out, index, 1.0)
-
-        return {"when": distance, "when_u": unit, "when_p": by_p, "when_t": AUTONOMOUS}
+        return {
+            "when": lambda _t, u, p: entry(u, index) - level(p),
+            "when_u": lambda _t, _u, _p, out: set_unit(out, index),
+            "when_p": by_p,
+            "when_t": AUTONOMOUS,
+        }
     row = np.zeros(system.size)
     row[index] = 1.0
-    row.flags.writeable = False
     return {
         "when": lambda _t, u, p: u[index] - level(p),
         "when_u": lambda _t, _u, _p: row,
@@ -49,33 +52,23 @@ def surface(system: System, index: int, level: Quantity) -> Keywords:
     }
 
 
-def slope(system: System, quantity: Quantity) -> Any:
-    """Return the derivative of a quantity in the parameters, as ``when_p``."""
-    if quantity.index is None:
-        return INDEPENDENT
-    row = np.zeros(len(system.parameters))
-    row[quantity.index] = quantity.scale
-    row.flags.writeable = False
-    return lambda _t, _u, _p: row
-
-
-def changes(
+def affine(
     system: System, factors: Mapping[int, Quantity], summands: Mapping[int, Quantity]
 ) -> Keywords:
-    """Return the reset that multiplies some unknowns and adds to some: u_i -> a_i u_i + b_i.
+    """Return the reset u_i -> a_i(p) u_i + b_i(p) of the unknowns whose numbers are given.
 
     Returns
     -------
     dict
-        ``reset`` and its derivatives; nothing if there is nothing to change.
+        ``reset`` and its derivatives; empty if nothing changes.
     """
     if not factors and not summands:
         return {}
     if system.style == "petsc":
-        return _petsc_changes(system, factors, summands)
+        return _petsc_affine(system, factors, summands)
     n, m = system.size, len(system.parameters)
-    factor, factor_p = _affine(n, m, factors, 1.0)
-    summand, summand_p = _affine(n, m, summands, 0.0)
+    factor, factor_p = _coefficients(n, m, factors, 1.0)
+    summand, summand_p = _coefficients(n, m, summands, 0.0)
 
     def reset(_t: float, u: Array, p: Any) -> Any:
         return (factor + factor_p @ p) * u + (summand + summand_p @ p)
@@ -89,10 +82,10 @@ def changes(
     return {"reset": reset, "reset_u": reset_u, "reset_p": reset_p, "reset_t": AUTONOMOUS}
 
 
-def _affine(
+def _coefficients(
     n: int, m: int, quantities: Mapping[int, Quantity], otherwise: float
 ) -> tuple[Array, Array]:
-    """Return a [n] and A [n, m] with a + A p the quantities."""
+    """Return a [n] and A [n, m] such that a + A p are the quantities."""
     constant, by_p = np.full(n, otherwise), np.zeros((n, m))
     for index, quantity in quantities.items():
         constant[index] = quantity.scale if quantity.index is None else 0.0
@@ -101,16 +94,64 @@ def _affine(
     return constant, by_p
 
 
-def _petsc_changes(
+def _petsc_affine(
     system: System, factors: Mapping[int, Quantity], summands: Mapping[int, Quantity]
 ) -> Keywords:
-    def multiply(p: Any, out: PETSc.Vec) -> Array:
-        values = own(out)
-        for index, factor in factors.items():
-            values[index] *= factor(p)
-        return values
-
+    touched = factors.keys() | summands.keys()
 
     def reset(_t: float, u: PETSc.Vec, p: Any, out: PETSc.Vec) -> None:
-        ...
-    return {}
+        u.copy(out)
+        values: Any = out.getArray()
+        for index, k in owned(u, touched):
+            if index in factors:
+                values[k] *= factors[index](p)
+            if index in summands:
+                values[k] += summands[index](p)
+
+    def scale(_t: float, _u: PETSc.Vec, p: Any, v: PETSc.Vec, out: PETSc.Vec) -> None:
+        v.copy(out)
+        values: Any = out.getArray()
+        for index, k in owned(v, factors):
+            values[k] *= factors[index](p)
+
+    def by_p(_t: float, u: PETSc.Vec, _p: Any, out: PETSc.Mat) -> None:
+        out.zeroEntries()
+        values: Any = out.getDenseArray()
+        for index, k in owned(u, touched):
+            for quantity, weight in ((factors.get(index), read(u)[k]), (summands.get(index), 1.0)):
+                if quantity is not None and quantity.index is not None:
+                    values[k, quantity.index] += weight * quantity.scale
+        out.assemble()
+
+    def nothing(*arguments: Any) -> None:
+        arguments[-1].zeroEntries()
+
+    return {
+        "reset": reset,
+        "reset_u": Products(scale, scale),
+        "reset_p": Products(nothing, nothing) if system.field_parameter else by_p,
+        "reset_t": AUTONOMOUS,
+    }
+
+
+# ---- entries of distributed vectors --------------------------------------------------------------
+
+
+def owned(vec: PETSc.Vec, indices: Any) -> list[tuple[int, int]]:
+    """Return those global indices that this rank owns, with their local ones."""
+    start, end = vec.getOwnershipRange()
+    return [(index, index - start) for index in indices if start <= index < end]
+
+
+def entry(vec: PETSc.Vec, index: int) -> float:
+    """Return one entry, on every rank.  Collective on ``vec.comm``."""
+    value = sum(float(read(vec)[k]) for _, k in owned(vec, [index]))
+    return value if vec.comm.size == 1 else vec.comm.tompi4py().allreduce(value)
+
+
+def set_unit(vec: PETSc.Vec, index: int) -> None:
+    """Overwrite a vector with the unit vector of an index."""
+    vec.zeroEntries()
+    values: Any = vec.getArray()
+    for _, k in owned(vec, [index]):
+        values[k] = 1.0

@@ -152,8 +152,9 @@ def system_of(problem: Problem, unknowns: Sequence[str] | None = None) -> System
     Examples
     --------
     >>> from daeosens import ODE
-    >>> system_of(ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"]), ["level"])
-    System(unknowns=('level',), parameters=('rate',), modes=(), style='numpy', field_parameter=False)
+    >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
+    >>> system_of(decay, ["level"]).parameters
+    ('rate',)
     """
     if unknowns is not None and len(unknowns) != problem.size:
         raise InputError(
