@@ -100,6 +100,11 @@ class Problem:
         return f"Problem({equation[self.form]}, {self.size} unknowns, parameters: {parameters})"
 
     @property
+    def smooth(self) -> bool:
+        """Whether a run has no events, and the mode that is known before."""
+        return not self.events and isinstance(self.mode, str)
+
+    @property
     def curved_mass(self) -> bool:
         """Whether F_udot may change with the state or the parameters."""
         return self.form == "residual" or not self.constant_mass

@@ -341,7 +341,7 @@ class Reduced:
             Names the one that is missing.
         """
         problem, x = self.problem, self.start()
-        if problem.events:
+        if not problem.smooth:
             raise through_events()
         u0, p = self.control.unpack(problem, x)
         state, parameters = problem.admit_state(u0), problem.admit_parameters(p)

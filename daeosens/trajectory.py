@@ -200,5 +200,8 @@ def steps_of(trajectory: Trajectory) -> StepMap:
         for name, mode in modes.items()
     }
     if not trajectory.crossings:
-        return maps[problem.mode]
+        first = trajectory.records.get(trajectory.states[0].handle)
+        mode = problem.mode if first is None else first.mode
+        assert isinstance(mode, str)
+        return maps[mode]
     return HybridStep(problem, trajectory.records, maps)

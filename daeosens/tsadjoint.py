@@ -69,7 +69,7 @@ def refuse_wrong_combinations(trajectory: Trajectory) -> None:
         the mass matrix with a one-stage method (the memory trajectory does not restore the state).
     """
     problem, method = trajectory.problem, trajectory.stepping.resolved_method
-    if problem.events:
+    if not problem.smooth:
         raise UnsupportedError(
             'engine = "tsadjoint" for a problem with events',
             expected="a smooth run: PETSc's events leave their derivatives to the user",

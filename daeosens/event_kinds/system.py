@@ -94,7 +94,8 @@ class System:
         number: Any = unknown
         if isinstance(unknown, str) and not names and unknown.isdecimal():
             number = int(unknown)  # the key of a table
-        if isinstance(number, int) and 0 <= number < self.size:
+        known = isinstance(number, int) and not isinstance(number, bool)
+        if known and 0 <= number < self.size:
             return number
         expected = f"a number from 0 to {self.size - 1}"
         if names and isinstance(unknown, str):
