@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from daeosens.equations import add_events
-from daeosens.errors import InputError, together
+from daeosens.errors import InputError, nearest, together
 from daeosens.event_kinds.options import misnamed
 from daeosens.event_kinds.registry import Kind, broken, find_kind, known_kinds, said
 from daeosens.event_kinds.system import System
@@ -140,11 +140,11 @@ def with_events(
     >>> with_events(fall, [entry], System(["height", "speed"])).events[0].direction
     -1
     """
-    theirs = (problem.size, problem.parameter_names, problem.style)
-    ours = (system.size, tuple(system.parameters), system.style)
+    theirs = (problem.size, problem.parameter_names, problem.style, problem.field_parameter)
+    ours = (system.size, tuple(system.parameters), system.style, system.field_parameter)
     if ours != theirs:
         raise InputError(
-            f"the system has (size, parameters, style) {ours}",
+            f"the system has (size, parameters, style, field_parameter) {ours}",
             expected=f"those of the problem, {theirs}",
             remedy="system_of(problem, unknowns)",
         )
@@ -163,7 +163,7 @@ def _built(
     named = [
         entry
         if isinstance(entry, NamedEvent)
-        else NamedEvent.read_table(reading, f"events[{k}]", dict(entry))
+        else NamedEvent.read_table(reading, f"events[{k}]", _as_read(entry))
         for k, entry in enumerate(entries)
     ]
     if not reading.problems:
@@ -189,10 +189,12 @@ def _wrong(entries: Sequence[NamedEvent], system: System) -> Iterator[str]:
         kind = find_kind(entry.kind)
         types = hints(kind.options)
         complaints = [
-            complaint
-            for option, value in entry.options.items()
-            for complaint in misnamed(system, f"[{k}].{option}", types[option], value)
+            f"[{k}].{option}: there is no such option; {nearest(option, types)}"
+            for option in entry.options.keys() - types
         ]
+        for option, value in entry.options.items():
+            if option in types:
+                complaints += misnamed(system, f"[{k}].{option}", types[option], value)
         yield from complaints
         if not complaints:
             try:
@@ -227,6 +229,11 @@ def _made(
         return [admit_event(each) for each in cast("Sequence[Any]", made)]
     except InputError as error:
         raise broken(kind.name, kind.source, f"returned no event: {_in_one_line(error)}") from error
+
+
+def _as_read(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a table written in Python as a configuration would give it."""
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in entry.items()}  # type: ignore[reportUnknownVariableType]
 
 
 def _help_of(name: str) -> str:
