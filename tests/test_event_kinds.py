@@ -1,4 +1,4 @@
-"""Built-in kinds of events: values, times and gradients of closed forms; both styles of callbacks."""
+"""Built-in kinds of events: values, times, gradients of closed forms; both styles of callbacks."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Case:
 
 
 def filled(u0, p, t_end):
-    """u' = feed - u; at u = level it is multiplied by factor, and dose is added."""
+    """Solve u' = feed - u; at u = level: multiply by factor, add dose."""
     (u,), (feed, level, factor, dose) = u0, p
     t, times = 0.0, []
     while True:
@@ -81,7 +81,7 @@ def hung(u0, p, t_end):
 
 
 def switched(u0, p, t_end):
-    """u' = power - u while on, u' = -u while off; off at upper, on at lower."""
+    """Solve u' = power - u while on, u' = -u while off; off at upper, on at lower."""
     (u,), (power, upper, lower) = u0, p
     t, on, times = 0.0, True, []
     while True:
@@ -94,7 +94,7 @@ def switched(u0, p, t_end):
 
 
 def dosed(u0, p, t_end):
-    """u' = -rate u; at t = 1, 2.5 and 3 it is multiplied by factor, and dose is added."""
+    """Solve u' = -rate u; at t = 1, 2.5 and 3: multiply by factor, add dose."""
     (u,), (rate, factor, dose) = u0, p
     t, times = 0.0, [1.0, 2.5, 3.0]
     for time in times:
@@ -103,7 +103,7 @@ def dosed(u0, p, t_end):
 
 
 def faulty(u0, p, t_end):
-    """u' = drive - u, and u' = slope between t = 0.4 and t = 0.9."""
+    """Solve u' = drive - u, and u' = slope between t = 0.4 and t = 0.9."""
     (u,), (drive, slope) = u0, p
     u = drive + (u - drive) * np.exp(-0.4) + 0.5 * slope
     return [drive + (u - drive) * np.exp(0.9 - t_end)], [0.4, 0.9]
@@ -117,7 +117,7 @@ def root(function, slope, start):
 
 
 def limited(u0, p, t_end):
-    """x' = swing cos t - drift between limits, y' = x: up, held, down, held, up."""
+    """Solve x' = swing cos t - drift between limits, y' = x: up, held, down, held, up."""
     (x0, y0), (swing, drift, rim, ground) = u0, p
 
     def free(x, y, t):
@@ -344,7 +344,7 @@ def test_directions_of_a_threshold(direction, expected):
 
 
 def pushed(t, u, p):
-    """x is pushed by cos t, y follows x."""
+    """Push x by cos t; y follows x."""
     return np.array([p[0] * np.cos(t) + 0 * u[0], u[0] - u[1]])
 
 
@@ -369,7 +369,7 @@ def test_start_at_a_limit_is_held_if_the_rate_points_outwards(x0, held):
 
 
 def test_held_from_the_start_without_any_event():
-    """x stays where it starts, so it follows x0; y' = x - y."""
+    """As x stays where it starts, it follows x0; y' = x - y."""
     problem = saturated(PUSHED, "x", upper=0.5, system=WAVE)
     trajectory = solve(problem, [0.5, 0.0], [1.0, 0.0], Stepping((0.0, 1.0), "rk8vr", dt=0.1))
     assert trajectory.crossings == ()
@@ -392,7 +392,7 @@ def test_beyond_a_limit_is_an_error():
 
 
 def test_other_events_take_a_held_component_off_its_limit_and_leave_it_there():
-    """x is at 0.5 from t = asin(0.5) on; knocked back to 0.3 at t = 1, y knocked at t = 1.3."""
+    """From t = asin(0.5) x is at 0.5; y is doubled at t = 0.8, x knocked back to 0.3 at t = 1."""
     knocks = [
         *impulse(WAVE, at=0.8, multiply={"y": 2.0}, name="other"),
         *impulse(WAVE, at=1.0, add={"x": -0.2}, name="back"),

@@ -19,12 +19,12 @@ from daeosens import (
     NamedEvent,
     Stepping,
     System,
+    doctor,
     events_named,
     hybrid,
     solve,
     with_events,
 )
-from daeosens import doctor
 from daeosens.event_kinds import fits
 from daeosens.event_kinds.registry import BUILT_IN, GROUP, describe, find_kind, known_kinds
 from daeosens.events import admit_event
@@ -91,19 +91,18 @@ def test_all_that_is_wrong_with_a_configuration_comes_at_once(read):
     component = "height"
     level = 1.0
     """
+    names, numbers = '"height", "speed"', 'a number, or one of "gravity", "restitution"'
     assert complaints(read, f"dt = 0.1\n{text}") == [
-        'events[0].position: there is no unknown "hight"; expected: "height", "speed"; '
-        'try: "height"',
+        f'events[0].position: there is no unknown "hight"; expected: {names}; try: "height"',
         "events[0].speed: there is no unknown 2; expected: a number from 0 to 1",
-        'events[0].restitution: there is no parameter "restitutoin"; '
-        'expected: a number, or one of "gravity", "restitution"; try: "restitution"',
-        'events[1].at[0]: there is no parameter "gravitas"; '
-        'expected: a number, or one of "gravity", "restitution"; try: "gravity"',
-        'events[1].add.spead: there is no unknown "spead"; expected: "height", "speed"; '
-        'try: "speed"',
-        'events[1].add.height: there is no parameter "size"; '
-        'expected: a number, or one of "gravity", "restitution"',
+        f'{PARAMETER.format("[0].restitution", "restitutoin", numbers)}; try: "restitution"',
+        f'{PARAMETER.format("[1].at[0]", "gravitas", numbers)}; try: "gravity"',
+        f'events[1].add.spead: there is no unknown "spead"; expected: {names}; try: "speed"',
+        PARAMETER.format("[1].add.height", "size", numbers),
     ]
+
+
+PARAMETER = 'events{}: there is no parameter "{}"; expected: {}'
 
 
 def test_wrong_types_of_options_come_with_all_other_problems(read):
@@ -123,13 +122,13 @@ def test_wrong_types_of_options_come_with_all_other_problems(read):
     """
     found = complaints(read, text)
     kinds = ", ".join(f'"{name}"' for name in known_kinds())
+    name = "expected a string or an integer that names an unknown"
     assert found == [
         'dt = "small": expected a number',
-        "events[0].position = 1.5: expected a string or an integer that names an unknown",
+        f"events[0].position = 1.5: {name}",
         'events[0].side = "abov": expected one of "above", "below"; did you mean "above"?',
         'events[0].flor: unknown key; did you mean "floor"?',
-        "events[0].speed: missing; expected a string or an integer that names an unknown; "
-        "add speed = ...",
+        f"events[0].speed: missing; {name}; add speed = ...",
         f'events[1].kind: there is no kind of event "impcat"; expected: {kinds}; try: "impact"',
         f"events[2].kind: missing; expected one of {kinds}",
         f"events[3].kind: 3 is no name; expected one of {kinds}",
@@ -353,7 +352,7 @@ def test_broken_plugins_are_named_with_package_and_entry_point(package, code, va
         events_named([{"kind": "jolt"}], System(1))
     assert 'the kind of event "jolt" of shaky 1.2 (shaky:jolt) cannot be used' in str(caught.value)
     assert events_named([{"kind": "impulse", "at": 1.0, "add": {"0": 1.0}}], System(1))
-    assert f'events[].kind = "jolt": the kind of event "jolt" of shaky' in config_help(Config)
+    assert 'events[].kind = "jolt": the kind of event "jolt" of shaky' in config_help(Config)
     text, healthy = doctor.report()
     assert not healthy
     assert "jolt  BROKEN" in text
