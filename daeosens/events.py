@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any, Protocol
 
 from daeosens.errors import InputError, nearest
@@ -42,10 +42,15 @@ class Event:
 
     Parameters
     ----------
-    when : callable or float
-        ``when(t, u, p) -> float``, the same on every rank, whose zero the run finds; or a time.
+    when : callable, float or str
+        ``when(t, u, p) -> float``, the same on every rank, whose zero the run finds; or a time; or
+        the name of a parameter that is the time.
     reset : callable, optional
         ``reset(t, u, p) -> array [n]``, PETSc style ``(t, u, p, out)``: the state afterwards.
+    changes : mapping of str to callable
+        Parameters that have another value afterwards: ``{name: (t, u, p) -> float}``, functions of
+        time, state and parameters before the event.  A ``Terminal`` in place of a function carries
+        its derivatives.  Costs see the parameters of their time, a ``Prior`` those of the start.
     direction : -1, 0 or 1
         Only falling, all, or only rising crossings.
     terminal : bool
@@ -57,10 +62,10 @@ class Event:
         The modes in which it can happen; in all of them where empty.
     name : str
         For tables and messages.
-    when_u, when_p, when_t : callable, optional
+    when_u, when_p, when_t, when_hessian, when_hessian_t : callable, optional
         Derivatives of ``when``, as those of ``Terminal``; by complex step where missing, if NumPy
         style.  ``when_t`` may be "autonomous".
-    reset_u, reset_p, reset_t : callable, optional
+    reset_u, reset_p, reset_t, reset_hessian, reset_hessian_t : callable, optional
         Derivatives of ``reset``, as those of the rhs of an ``ODE``.
 
     Raises
@@ -75,7 +80,7 @@ class Event:
     False
     """
 
-    when: Callable[..., Any] | float
+    when: Callable[..., Any] | float | str
     reset: Callable[..., Any] | None = None
     direction: int = 0
     terminal: bool = False
@@ -88,6 +93,11 @@ class Event:
     reset_u: Any = None
     reset_p: Any = None
     reset_t: Callable[..., Any] | str | None = None
+    when_hessian: Callable[..., Any] | None = None
+    when_hessian_t: Callable[..., Any] | str | None = None
+    reset_hessian: Callable[..., Any] | None = None
+    reset_hessian_t: Callable[..., Any] | None = None
+    changes: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def __post_init__(self) -> None:
         if self.direction not in (-1, 0, 1):
@@ -96,11 +106,12 @@ class Event:
                 expected="-1 (falling), 0 (both) or 1 (rising)",
             )
         if not callable(self.when) and not (
-            isinstance(self.when, (int, float)) and math.isfinite(self.when)
+            isinstance(self.when, str)
+            or (isinstance(self.when, (int, float)) and math.isfinite(self.when))
         ):
             raise InputError(
                 f'event "{self.name}": when = {self.when!r}',
-                expected="a function (t, u, p) -> float, or a finite time",
+                expected="a function (t, u, p) -> float, a finite time, or a parameter's name",
             )
         if self.reset is not None and not callable(self.reset):
             raise InputError(
@@ -120,8 +131,8 @@ class Event:
 
     @property
     def explicit(self) -> bool:
-        """Whether it happens at a given time."""
-        return not callable(self.when)
+        """Whether it happens at a time that does not depend on the parameters."""
+        return isinstance(self.when, (int, float))
 
 
 def admit_event(thing: EventLike) -> Event:
@@ -146,7 +157,7 @@ def admit_event(thing: EventLike) -> Event:
             expected="a function when(t, u, p) -> float, or a time, as attribute 'when'",
             remedy="Event(when, reset, ...), or an object with the same attributes",
         )
-    names = [field.name for field in fields(Event)]
+    names = [each.name for each in fields(Event)]
     return Event(**{name: getattr(thing, name) for name in names if hasattr(thing, name)})
 
 
