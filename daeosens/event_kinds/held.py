@@ -12,7 +12,7 @@ from daeosens.arrays import Array, gather, read, write
 from daeosens.event_kinds.parts import Keywords, entry, owned, set_unit
 from daeosens.matrices import Derivative, negative, shell
 from daeosens.problem import Problem
-from daeosens.second_derivatives import residual_hessian
+from daeosens.second_derivatives import residual_hessian, residual_time_hessian
 
 _MAT: Any = PETSc.Mat  # the stubs of petsc4py 3.26 give enumerations the wrong type
 
@@ -52,6 +52,15 @@ def held(problem: Problem, index: int) -> Problem:
         problem.rhs_hessian_function(t, u, p, weights, du, dp, *out)
         weights.destroy()
 
+    def time_hessian(t: float, u: PETSc.Vec, p: Any, w: PETSc.Vec, *out: PETSc.Vec) -> float:
+        assert problem.rhs_time_hessian_function is not None
+        weights = w.copy()
+        clear(weights)
+        result = problem.rhs_time_hessian_function(t, u, p, weights, *out)
+        weights.destroy()
+        return result
+
+    of_time = None if problem.rhs_time_hessian_function is None else time_hessian
     rhs_t = cleared(problem.rhs_t)
     rhs_u = _without_row(problem.rhs_u, index, clear)
     rhs_p = _without_row(problem.rhs_p, index, clear)
@@ -66,6 +75,8 @@ def held(problem: Problem, index: int) -> Problem:
         residual_t_function=residual_t,
         rhs_hessian_function=hessian,
         residual_hessian_function=residual_hessian(hessian, None),
+        rhs_time_hessian_function=of_time,
+        residual_time_hessian_function=residual_time_hessian(of_time),
     )
 
 
@@ -169,33 +180,71 @@ class Rate:
             ``when`` and its derivatives.
         """
         problem = self._problem
+        if problem.style == "numpy":
+            return self._numpy_surface()
         by_p_vec = problem.create_parameters()
 
         def by_p(t: float, u: PETSc.Vec, p: Any) -> Array:
             self.by_p(t, u, p, by_p_vec)
             return gather(by_p_vec)
 
-        if problem.style == "petsc":
-            numbers = not problem.field_parameter
-            return {
-                "when": self.value,
-                "when_u": self.by_u,
-                "when_p": by_p if numbers else self.by_p,
-                "when_t": self.by_t,
-            }
-        vec, row = problem.create_state(), problem.create_state()
+        def hessian(
+            t: float, u: PETSc.Vec, p: Any, du: PETSc.Vec, dp: Any, out: PETSc.Vec
+        ) -> Array:
+            problem.rhs_hessian((t, u, p), self._unit, (du, dp), (out, by_p_vec))
+            return gather(by_p_vec)
 
-        def at(u: Array) -> PETSc.Vec:
-            write(vec, u)
-            return vec
+        def hessian_t(t: float, u: PETSc.Vec, p: Any, out: PETSc.Vec) -> tuple[Array, float]:
+            by_t = problem.rhs_time_hessian((t, u, p), self._unit, (out, by_p_vec))
+            return gather(by_p_vec), by_t
 
-        def by_u(t: float, u: Array, p: Any) -> Array:
+        def field_hessian(t: float, u: Any, p: Any, du: Any, dp: Any, *out: PETSc.Vec) -> None:
+            problem.rhs_hessian((t, u, p), self._unit, (du, dp), (out[0], out[1]))
+
+        def field_hessian_t(t: float, u: PETSc.Vec, p: Any, *out: PETSc.Vec) -> float:
+            return problem.rhs_time_hessian((t, u, p), self._unit, (out[0], out[1]))
+
+        field = problem.field_parameter
+        return {
+            "when": self.value,
+            "when_u": self.by_u,
+            "when_p": self.by_p if field else by_p,
+            "when_t": self.by_t,
+            "when_hessian": field_hessian if field else hessian,
+            "when_hessian_t": field_hessian_t if field else hessian_t,
+        }
+
+    def _numpy_surface(self) -> Keywords:
+        problem = self._problem
+        vec, row, direction = (problem.create_state() for _ in range(3))
+        row_p = problem.create_parameters()
+
+        def at(u: Array, out: PETSc.Vec = vec) -> PETSc.Vec:
+            write(out, u)
+            return out
+
+        def by_u(t: float, u: Array, p: Array) -> Array:
             self.by_u(t, at(u), p, row)
             return read(row).copy()
+
+        def by_p(t: float, u: Array, p: Array) -> Array:
+            self.by_p(t, at(u), p, row_p)
+            return read(row_p).copy()
+
+        def hessian(t: float, u: Array, p: Array, du: Array, dp: Array) -> tuple[Array, Array]:
+            along = (at(du, direction), dp)
+            problem.rhs_hessian((t, at(u), p), self._unit, along, (row, row_p))
+            return read(row).copy(), read(row_p).copy()
+
+        def hessian_t(t: float, u: Array, p: Array) -> tuple[Array, Array, float]:
+            by_t = problem.rhs_time_hessian((t, at(u), p), self._unit, (row, row_p))
+            return read(row).copy(), read(row_p).copy(), by_t
 
         return {
             "when": lambda t, u, p: self.value(t, at(u), p),
             "when_u": by_u,
-            "when_p": lambda t, u, p: by_p(t, at(u), p),
+            "when_p": by_p,
             "when_t": lambda t, u, p: self.by_t(t, at(u), p),
+            "when_hessian": hessian,
+            "when_hessian_t": hessian_t,
         }

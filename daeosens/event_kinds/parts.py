@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -41,6 +41,7 @@ def surface(system: System, index: int, level: Quantity) -> Keywords:
             "when_u": lambda _t, _u, _p, out: set_unit(out, index),
             "when_p": by_p,
             "when_t": AUTONOMOUS,
+            "when_hessian": _petsc_nothing(system),
         }
     row = np.zeros(system.size)
     row[index] = 1.0
@@ -49,6 +50,7 @@ def surface(system: System, index: int, level: Quantity) -> Keywords:
         "when_u": lambda _t, _u, _p: row,
         "when_p": by_p,
         "when_t": AUTONOMOUS,
+        "when_hessian": lambda *_point: (np.zeros(system.size), np.zeros(len(row_p))),
     }
 
 
@@ -79,7 +81,18 @@ def affine(
     def reset_p(_t: float, u: Array, _p: Any) -> Any:
         return u[:, None] * factor_p + summand_p
 
-    return {"reset": reset, "reset_u": reset_u, "reset_p": reset_p, "reset_t": AUTONOMOUS}
+    def hessian(
+        _t: float, _u: Array, _p: Array, w: Array, du: Array, dp: Array
+    ) -> tuple[Array, Array]:
+        return w * (factor_p @ dp), (w * du) @ factor_p
+
+    return {
+        "reset": reset,
+        "reset_u": reset_u,
+        "reset_p": reset_p,
+        "reset_t": AUTONOMOUS,
+        "reset_hessian": hessian,
+    }
 
 
 def _coefficients(
@@ -123,15 +136,43 @@ def _petsc_affine(
                     values[k, quantity.index] += weight * quantity.scale
         out.assemble()
 
-    def nothing(*arguments: Any) -> None:
+    def hessian(
+        _t: float, _u: PETSc.Vec, _p: Any, w: PETSc.Vec, du: PETSc.Vec, dp: Any, out: PETSc.Vec
+    ) -> Array:
+        out.zeroEntries()
+        values: Any = out.getArray()
+        products = np.zeros(len(system.parameters))
+        for index, k in owned(w, factors):
+            factor = factors[index]
+            if factor.index is not None:
+                values[k] = factor.scale * read(w)[k] * dp[factor.index]
+                products[factor.index] += factor.scale * read(w)[k] * read(du)[k]
+        return w.comm.tompi4py().allreduce(products)
+
+    def zero(*arguments: Any) -> None:
         arguments[-1].zeroEntries()
 
     return {
         "reset": reset,
         "reset_u": Products(scale, scale),
-        "reset_p": Products(nothing, nothing) if system.field_parameter else by_p,
+        "reset_p": Products(zero, zero) if system.field_parameter else by_p,
         "reset_t": AUTONOMOUS,
+        "reset_hessian": _petsc_nothing(system) if system.field_parameter else hessian,
     }
+
+
+def _petsc_nothing(system: System) -> Callable[..., Any]:
+    """Return second derivatives that are zero."""
+
+    def of_numbers(*arguments: Any) -> Array:
+        arguments[-1].zeroEntries()
+        return np.zeros(len(system.parameters))
+
+    def of_field(*arguments: Any) -> None:
+        for out in arguments[-2:]:
+            out.zeroEntries()
+
+    return of_field if system.field_parameter else of_numbers
 
 
 # ---- entries of distributed vectors --------------------------------------------------------------
