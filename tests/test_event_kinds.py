@@ -25,6 +25,7 @@ from daeosens import (
     UnsupportedError,
     adjoint,
     duality,
+    hessian_product,
     hybrid,
     saturated,
     solve,
@@ -94,19 +95,19 @@ def switched(u0, p, t_end):
 
 
 def dosed(u0, p, t_end):
-    """Solve u' = -rate u; at t = 1, 2.5 and 3: multiply by factor, add dose."""
-    (u,), (rate, factor, dose) = u0, p
-    t, times = 0.0, [1.0, 2.5, 3.0]
+    """Solve u' = -rate u; at first, t = 2.5 and last: multiply by factor, add dose."""
+    (u,), (rate, factor, dose, first, last) = u0, p
+    t, times = 0.0, [first, 2.5, last]
     for time in times:
         u, t = factor * u * np.exp(-rate * (time - t)) + dose, time
     return [u * np.exp(-rate * (t_end - t))], times
 
 
 def faulty(u0, p, t_end):
-    """Solve u' = drive - u, and u' = slope between t = 0.4 and t = 0.9."""
-    (u,), (drive, slope) = u0, p
-    u = drive + (u - drive) * np.exp(-0.4) + 0.5 * slope
-    return [drive + (u - drive) * np.exp(0.9 - t_end)], [0.4, 0.9]
+    """Solve u' = drive - u, and u' = slope between start and end."""
+    (u,), (drive, slope, start, end) = u0, p
+    u = drive + (u - drive) * np.exp(-start) + (end - start) * slope
+    return [drive + (u - drive) * np.exp(end - t_end)], [start, end]
 
 
 def root(function, slope, start):
@@ -150,8 +151,8 @@ def cases() -> dict[str, Case]:
     tank = System(["volume"], ["feed", "level", "factor", "dose"])
     ball = System(["height", "speed"], ["gravity", "restitution", "floor"])
     room = System(["temperature"], ["power", "upper", "lower"], modes=["on", "off"])
-    blood = System(["drug"], ["rate", "factor", "dose"])
-    grid = System(["angle"], ["drive", "slope"], modes=["normal", "fault"])
+    blood = System(["drug"], ["rate", "factor", "dose", "first", "last"])
+    grid = System(["angle"], ["drive", "slope", "start", "end"], modes=["normal", "fault"])
     wave = System(["x", "y"], ["swing", "drift", "rim", "ground"])
 
     def fall(t, u, p, sign=-1.0):
@@ -170,7 +171,7 @@ def cases() -> dict[str, Case]:
     thermostat = hysteresis(
         room, component=0, upper="upper", lower="lower", above="off", below="on", name="heater"
     )
-    doses = impulse(blood, at=(1.0, 2.5, 3.0), multiply={"drug": "factor"}, add={"drug": "dose"})
+    change = {"multiply": {"drug": "factor"}, "add": {"drug": "dose"}}
     free = ODE(
         lambda t, u, p: np.array([p[0] * np.cos(t) - p[1] + 0 * u[0], u[0]]), 2, wave.parameters
     )
@@ -229,16 +230,21 @@ def cases() -> dict[str, Case]:
             switched,
         ),
         "impulse": Case(
-            ODE(lambda t, u, p: -p[0] * u, 1, blood.parameters, events=doses),
+            ODE(
+                lambda t, u, p: -p[0] * u,
+                1,
+                blood.parameters,
+                events=impulse(blood, at=("first", 2.5, "last"), **change),
+            ),
             (1.5,),
-            (0.7, 0.9, 0.4),
+            (0.7, 0.9, 0.4, 1.0, 3.0),
             3.7,
             dosed,
         ),
         "fault": Case(
-            hybrid(modes, "normal", fault(grid, start=0.4, end=0.9)),
+            hybrid(modes, "normal", fault(grid, start="start", end="end")),
             (0.3,),
-            (1.2, -0.7),
+            (1.2, -0.7, 0.4, 0.9),
             1.6,
             faulty,
         ),
@@ -580,6 +586,19 @@ def chain(comm, style):
         out.getDenseArray()[:, 1] = -u.getArray(readonly=True)
         out.assemble()
 
+    def total(values):
+        return comm.tompi4py().allreduce(float(values))
+
+    def hessian_product(t, u, p, w, du, dp, out):
+        out.getArray()[...] = -dp[1] * w.getArray(readonly=True)
+        return np.array([0.0, -w.dot(du), 0.0, 0.0])
+
+    def hessian_t(t, u, p, w, out):
+        out.zeroEntries()
+        weights = w.getArray(readonly=True)
+        by_push = -total(weights @ np.sin(t + own))
+        return np.array([by_push, 0.0, 0.0, 0.0]), -p[0] * total(weights @ np.cos(t + own))
+
     given = Products(apply, apply) if style == "products" else jacobian
     diagonal = PETSc.Mat().createAIJ((state.getSizes(), state.getSizes()), nnz=1, comm=comm)
     diagonal.setUp()
@@ -591,13 +610,15 @@ def chain(comm, style):
         jacobian=given,
         jacobian_p=jacobian_p,
         rhs_t=rhs_t,
+        hessian_product=hessian_product,
+        hessian_t=hessian_t,
         **template,
     )
 
 
 ENTRIES = [
     {"kind": "threshold", "component": 4, "level": "level", "direction": "rising"}
-    | {"multiply": {"2": "factor", "6": -0.5}, "add": {"0": 0.3, "2": "level"}},
+    | {"multiply": {"2": "factor", "4": 0.5, "6": -0.5}, "add": {"0": 0.3, "2": "level"}},
     {"kind": "impulse", "at": 0.55, "multiply": {"3": "factor"}, "name": "kick"},
     {"kind": "saturation", "component": 1, "lower": "level"},
 ]
@@ -630,7 +651,18 @@ def test_petsc_style_is_numpy_style_on_any_number_of_ranks(style, method):
     np.testing.assert_allclose(
         [c.t for c in ours.crossings], [c.t for c in alone.crossings], rtol=1e-11
     )
-    norm = Terminal(lambda t, u, p: 0.5 * u.dot(u), lambda t, u, p, out: u.copy(out), "independent")
+
+    def second(t, u, p, du, dp, out):
+        du.copy(out)
+        return np.zeros(4)
+
+    norm = Terminal(
+        lambda t, u, p: 0.5 * u.dot(u),
+        lambda t, u, p, out: u.copy(out),
+        "independent",
+        second,
+        "autonomous",
+    )
     gradients = [
         adjoint(ours, norm),
         adjoint(alone, Terminal(lambda t, u, p: 0.5 * u @ u)),
@@ -639,6 +671,15 @@ def test_petsc_style_is_numpy_style_on_any_number_of_ranks(style, method):
     np.testing.assert_allclose(gradients[0].p, gradients[1].p, rtol=1e-9)
     np.testing.assert_allclose(gradients[0].u0, gradients[1].u0, rtol=1e-9, atol=1e-12)
     assert duality(ours, norm) < 1e-12
+    du0, dp = 0.3 * np.sin(np.arange(7)), np.array([0.2, -0.5, 0.4, 0.7])
+    mine = problem.state.duplicate()
+    mine.setArray(du0[slice(*mine.getOwnershipRange())])
+    bent = [
+        hessian_product(ours, norm, mine, dp),
+        hessian_product(alone, Terminal(lambda t, u, p: 0.5 * u @ u), du0, dp),
+    ]
+    np.testing.assert_allclose(bent[0].u0, bent[1].u0, rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(bent[0].p, bent[1].p, rtol=1e-8, atol=1e-10)
 
 
 @pytest.mark.mpi
