@@ -625,9 +625,7 @@ ENTRIES = [
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize(
-    ("style", "method"), [("petsc", "cn"), ("petsc", "rk4"), ("products", "rk4")]
-)
+@pytest.mark.parametrize(("style", "method"), [("petsc", "cn"), ("products", "rk4")])
 def test_petsc_style_is_numpy_style_on_any_number_of_ranks(style, method):
     answers = []
     for each in (style, "numpy"):
@@ -638,7 +636,7 @@ def test_petsc_style_is_numpy_style_on_any_number_of_ranks(style, method):
         u0 = problem.state.duplicate()
         u0.setArray(0.05 * np.cos(np.arange(*u0.getOwnershipRange())))
         p = [1.1, 0.3, -0.2, 0.8]
-        trajectory = solve(problem, u0, p, Stepping((0.0, 4.0), method, dt=0.1, options=options))
+        trajectory = solve(problem, u0, p, Stepping((0.0, 4.0), method, dt=0.2, options=options))
         answers.append((trajectory, problem))
     (ours, problem), (alone, _) = answers
     assert [c.name for c in ours.crossings] == [c.name for c in alone.crossings]

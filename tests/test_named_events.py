@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated
@@ -194,6 +194,17 @@ def test_system_has_to_be_that_of_the_problem():
         with_events(fall, [], System(3))
     with pytest.raises(InputError, match='names the unknown mode "off"; there are none'):
         with_events(fall, [{"kind": "threshold", "component": 0, "level": 0, "mode": "off"}], BALL)
+
+
+def test_documentation_names_every_kind_and_option():
+    text = (ROOT / "docs" / "events.md").read_text()
+    rows = [line.split("|") for line in text.splitlines() if line.startswith("| `")]
+    documented = {row[1].strip(" `"): row[3] for row in rows if len(row) == 5}
+    common = {"terminal", "mode", "within", "name"}
+    for name in BUILT_IN:
+        for option in {each.name for each in fields(find_kind(name).options)} - common:
+            assert f"`{option}`" in documented[name]
+    assert set(documented) == set(BUILT_IN)
 
 
 # ---- any object with the attributes of an event --------------------------------------------------
