@@ -479,7 +479,10 @@ def test_function_that_names_no_mode():
     stepping = Stepping((0.0, 1.0), "rk8vr", dt=0.1)
     grown = solve(problem, [1.0], None, stepping)
     assert grown.final.array[0] == pytest.approx(np.e, rel=1e-12)
-    assert adjoint(grown, Terminal(lambda t, u, p: u[0])).u0[0] == pytest.approx(np.e, rel=1e-12)
+    final = Terminal(lambda t, u, p: u[0])
+    for engine in ("steps", "tsadjoint"):
+        found = adjoint(grown, final, engine=engine)
+        assert found.u0[0] == pytest.approx(np.e, rel=1e-12)
     with pytest.raises(InputError, match=r"the mode at t = 0 is 'c'\n  expected: one of a, b"):
         solve(problem, [-1.0], None, stepping)
 
