@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,10 +23,10 @@ ALIKE = 1e-8
 
 @dataclass(frozen=True, eq=False)
 class Happening:
-    """An event that happens: lowered, with the mode that it leads to (None: the same)."""
+    """An event that happens: lowered, with the mode that it leads to, as ``Event.mode``."""
 
     switch: Switch
-    mode: str | None
+    mode: str | Callable[..., str] | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +36,7 @@ class Meeting:
     Attributes
     ----------
     problem : Problem
-        For layouts.
+        With all its modes.
     modes : mapping of str to Problem
         The equations.
     method : Method
@@ -118,7 +118,9 @@ def _taken(meeting: Meeting, order: Sequence[Happening]) -> _Taken:
         records[end.handle] = Record(mode, p, timed=True, changed=timed, jump=event.switch.jump)
         states += [end, after]
         sizes += [h, 0.0]
-        state, p, mode, h = after, p_after, event.mode or mode, 0.0
+        if event.mode is not None:
+            mode = meeting.problem.entered_mode(event.mode, t, after, p_after)
+        state, p, h = after, p_after, 0.0
     records[state.handle] = Record(mode, p, slope=-1.0, timed=True, changed=True)
     return _Taken([*states, state.copy()], [*sizes, 0.0], records, (state, p, mode))
 

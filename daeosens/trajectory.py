@@ -204,13 +204,16 @@ def steps_of(trajectory: Trajectory) -> StepMap:
     """Return the step map that took a trajectory's steps, with work space for one sweep."""
     stepping = trajectory.stepping
     problem = trajectory.problem
-    modes = problem.modes or {problem.mode: problem}
+    modes = problem.modes or {"": problem}
     maps = {
         name: step_map(mode, stepping.resolved_method, stepping.options, trajectory.stages)
         for name, mode in modes.items()
     }
     if not trajectory.crossings:
-        return maps[problem.mode]
+        first = trajectory.records.get(trajectory.states[0].handle)
+        mode = problem.mode if first is None else first.mode
+        assert isinstance(mode, str)
+        return maps[mode]
     instants = {
         trajectory.records[state.handle].mode
         for state, h in zip(trajectory.states, trajectory.step_sizes, strict=False)

@@ -85,7 +85,7 @@ def _sweep_smooth(
 
 def _piece(trajectory: Trajectory, first: int, last: int) -> Trajectory:
     """Return the smooth part of a trajectory between two of its states."""
-    if not trajectory.crossings:
+    if not trajectory.records:
         return trajectory
     problem, p, stepping = trajectory.problem, trajectory.parameters(first), trajectory.stepping
     if problem.modes:
