@@ -23,6 +23,7 @@ from daeosens.errors import (
     SolveError,
     UnsupportedError,
 )
+from daeosens.event_data import EventData
 from daeosens.events import Event
 from daeosens.forward import solve
 from daeosens.inverse import fit, likelihood
@@ -71,6 +72,7 @@ __all__ = [
     "Covariance",
     "DaeosensError",
     "Event",
+    "EventData",
     "EventTime",
     "FieldParameter",
     "Fit",

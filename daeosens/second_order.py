@@ -216,7 +216,7 @@ def gauss_newton_product(
     trajectory, du0, dp
         As for ``hessian_product``.
     objective : Objective
-        ``LeastSquares``, ``Prior`` and sums of them.
+        ``LeastSquares``, ``EventData``, ``Prior`` and sums of them.
 
     Returns
     -------
@@ -245,17 +245,20 @@ def gauss_newton_product(
     squares = squares_by_step(trajectory, cost)
     steps = steps_of(trajectory)
     dp_values, dp_vec = _direction(trajectory, dp)
-    du = tangent(trajectory, du0, dp_vec).states
+    along = tangent(trajectory, du0, dp_vec)
     lam, mu = problem.create_state(), problem.create_parameters()
     for n in range(trajectory.n_steps, -1, -1):
         for weight, scalar in squares.get(n, ()):
             point = (float(trajectory.times[n]), states[n], p)
-            change = scalar.residual_tangent(point, (du[n], dp_values))
+            direction = (along.states[n], dp_values)
+            change = scalar.residual_tangent(point, direction, along.moved(n))
             scalar.add_residual_adjoint(weight, point, change, (lam, mu))
+            if n in trajectory.moving:
+                steps.add_time(0, weight * scalar.time_adjoint(point, change))
         if n:
             t, h = float(trajectory.times[n - 1]), float(trajectory.step_sizes[n - 1])
             steps.adjoint(t, h, states[n - 1], states[n], p, [lam], [mu], [()])
-    for vec in du:
+    for vec in along.states:
         vec.destroy()
     return HessianProduct(None, lam, mu)
 
@@ -295,7 +298,7 @@ def squares_of(cost: Cost) -> list[tuple[float | At, float, Squares]]:
 def _no_square(what: str) -> UnsupportedError:
     return UnsupportedError(
         f"{what} in a sum of squares",
-        expected="LeastSquares, Prior and sums of them with weights >= 0",
+        expected="LeastSquares, EventData, Prior and sums of them with weights >= 0",
         remedy="the exact Hessian instead of Gauss-Newton",
     )
 
