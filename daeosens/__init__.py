@@ -25,6 +25,7 @@ from daeosens.errors import (
 )
 from daeosens.event_data import EventData
 from daeosens.events import Event
+from daeosens.fixed_times import at_fixed_times
 from daeosens.forward import solve
 from daeosens.inverse import fit, likelihood
 from daeosens.inverse.fitted import Fit
@@ -112,6 +113,7 @@ __all__ = [
     "Trajectory",
     "UnsupportedError",
     "adjoint",
+    "at_fixed_times",
     "check",
     "covariance",
     "duality",
