@@ -14,11 +14,9 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 from matplotlib.lines import Line2D
-from matplotlib.patches import Ellipse
 
 from daeosens.arrays import Array
 from daeosens.errors import InputError
-from daeosens.inverse.uncertainty import Covariance
 from daeosens.report.canvas import COLORS, MARKERS, canvas
 from daeosens.trajectory import Trajectory
 
@@ -38,14 +36,15 @@ class JumpSeries:
     events : sequence of int
         Numbers of the states before each event, from ``events_of``.
     style : str
-        "plain", "faint" for what it is compared with, or "points" for single marks without lines.
+        "plain", "line" without marks at events, "faint" for what it is compared with, or "points"
+        without lines.
     """
 
     name: str
     times: npt.ArrayLike
     values: npt.ArrayLike
     events: Sequence[int] = ()
-    style: Literal["plain", "faint", "points"] = "plain"
+    style: Literal["plain", "line", "faint", "points"] = "plain"
 
 
 @dataclass(frozen=True)
@@ -155,7 +154,7 @@ def jumps_figure(
             for axes, panel in zip(grid[:, j], column, strict=True):
                 for moment in moments:
                     axes.axvline(moment, **_THIN)
-                _draw_panel(axes, panel)
+                draw_panel(axes, panel)
             grid[-1, j].set_xlabel(time_label)
             if titles:
                 grid[0, j].set_title(titles[j])
@@ -225,155 +224,13 @@ def plane_figure(
         for axes, panel in zip(rows, panels, strict=True):
             for moment in moments:
                 axes.axvline(moment, **_THIN)
-            _draw_panel(axes, panel)
+            draw_panel(axes, panel)
         rows[-1].set_xlabel(time_label)
         halves[1].align_ylabels()
     return path
 
 
-@dataclass(frozen=True)
-class EventFit:
-    """One kind of data at events and its fit, in the units of the axis.
-
-    Parameters
-    ----------
-    label : str
-        Of the axis.
-    data, sigma, fit : array_like [K]
-        Measurements, noise level, and what the fit gives.
-    """
-
-    label: str
-    data: npt.ArrayLike
-    sigma: npt.ArrayLike
-    fit: npt.ArrayLike
-
-
-def event_fit_figure(
-    path: Path,
-    fits: Sequence[EventFit],
-    covariance: Covariance,
-    names: tuple[str, str],
-    *,
-    axis_labels: tuple[str, str],
-    truth: tuple[float, float] | None = None,
-    event_label: str = "event",
-    level: float = 0.95,
-) -> Path:
-    """Draw data at events with error bars and their fit, residuals, and a confidence region.
-
-    Parameters
-    ----------
-    path : Path
-        The file to write.
-    fits : sequence of EventFit
-        A column for each: data above, residuals in noise levels below.
-    covariance : Covariance
-        Of the estimate.
-    names : (str, str)
-        The two parameters whose joint region is drawn.
-    axis_labels : (str, str)
-        Of these two, with units.
-    truth : (float, float), optional
-        Drawn as well.
-    event_label : str
-        Of the axis that counts the events, from 1.
-    level : float
-        Probability of the region.
-
-    Raises
-    ------
-    InputError
-        A parameter that was not estimated.
-    """
-    missing = [name for name in names if name not in covariance.names]
-    if missing:
-        raise InputError(
-            f'"{missing[0]}" was not estimated', expected=f"two of {', '.join(covariance.names)}"
-        )
-    with canvas(path, (2.5 * len(fits) + 3.0, 3.3)) as figure:
-        halves: Any = figure.subfigures(1, 2, width_ratios=(2.5 * len(fits), 3.0))
-        grid: Any = halves[0].subplots(
-            2, len(fits), sharex=True, squeeze=False, height_ratios=(2.2, 1)
-        )
-        for j, entry in enumerate(fits):
-            data, sigma, fit = (
-                np.asarray(each, dtype=float) for each in (entry.data, entry.sigma, entry.fit)
-            )
-            numbers = 1 + np.arange(data.size)
-            upper, lower = grid[:, j]
-            upper.plot(numbers, fit, "x", color=COLORS[1], label="fit", zorder=4)
-            upper.errorbar(
-                numbers,
-                data,
-                yerr=sigma * np.ones_like(data),
-                fmt="o",
-                color=COLORS[0],
-                markerfacecolor="white",
-                capsize=2.5,
-                label="data",
-            )
-            upper.set(ylabel=entry.label)
-            upper.legend()
-            lower.axhline(0.0, color="0.4", linewidth=0.8)
-            lower.bar(numbers, (data - fit) / sigma, width=0.6, color=COLORS[0])
-            lower.set(xlabel=event_label, ylabel="residual / sigma", xticks=numbers)
-            for axes in (upper, lower):
-                axes.grid(visible=True)
-        halves[0].align_ylabels()
-        _draw_region(halves[1].subplots(), covariance, names, axis_labels, truth, level)
-    return path
-
-
-def _draw_region(
-    axes: Any,
-    covariance: Covariance,
-    names: tuple[str, str],
-    labels: tuple[str, str],
-    truth: tuple[float, float] | None,
-    level: float,
-) -> None:
-    """Draw the ellipse that holds both parameters with a probability, and single intervals."""
-    chosen = [covariance.names.index(name) for name in names]
-    matrix = covariance.matrix[np.ix_(chosen, chosen)]
-    center = covariance.estimate[chosen]
-    values, vectors = np.linalg.eigh(matrix)
-    reach = np.sqrt(-2.0 * np.log1p(-level))  # chi-square with two degrees of freedom
-    angle = float(np.degrees(np.arctan2(vectors[1, 1], vectors[0, 1])))
-    width, height = 2.0 * reach * np.sqrt(values[::-1])
-    region = Ellipse(
-        (float(center[0]), float(center[1])),
-        width,
-        height,
-        angle=angle,
-        facecolor=COLORS[0],
-        edgecolor=COLORS[0],
-        alpha=0.25,
-    )
-    axes.add_patch(region)
-    half = covariance.quantile(level) * np.sqrt(np.diag(matrix))
-    axes.errorbar(
-        *center[:, None],
-        xerr=half[:1],
-        yerr=half[1:],
-        fmt="o",
-        color=COLORS[0],
-        capsize=3,
-        label=f"estimate, {100 * level:g} %",
-    )
-    if truth is not None:
-        axes.plot(*truth, "*", color=COLORS[1], markersize=9, label="truth")
-    limit = reach * np.sqrt(np.diag(matrix))
-    for k, setter in enumerate((axes.set_xlim, axes.set_ylim)):
-        marks = [center[k] - limit[k], center[k] + limit[k], *([] if truth is None else [truth[k]])]
-        margin = 0.12 * (max(marks) - min(marks))
-        setter(min(marks) - margin, max(marks) + margin)
-    axes.set(xlabel=labels[0], ylabel=labels[1])
-    axes.grid(visible=True)
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, 1.14), ncols=2)
-
-
-def _draw_panel(axes: Any, panel: Panel) -> None:
+def draw_panel(axes: Any, panel: Panel) -> None:
     """Draw the series of one panel, with its legend where names are given."""
     shown: list[Line2D] = []
     plain = 0
@@ -389,7 +246,7 @@ def _draw_panel(axes: Any, panel: Panel) -> None:
             (line,) = axes.plot(times, values, ".", color="black", markersize=5, zorder=3)
         else:
             line = _draw_pieces(axes, times, values, series, color, plain)
-            plain += series.style == "plain"
+            plain += series.style != "faint"
         if series.name:
             line.set_label(series.name)
             shown.append(line)
@@ -403,20 +260,19 @@ def _draw_panel(axes: Any, panel: Panel) -> None:
 def _draw_pieces(
     axes: Any, times: Array, values: Array, series: JumpSeries, color: str, number: int
 ) -> Line2D:
-    faint = series.style == "faint"
+    """Draw the pieces between events; return one of the lines, for the legend."""
+    look: Any = {"color": color}
+    if series.style == "faint":
+        look |= {"linestyle": "--", "linewidth": 1.0}
     line: Any = None
     for part in pieces(len(times), series.events):
-        (line,) = axes.plot(times[part], values[part], "--" if faint else "-", color=color)
-    if faint:
-        line.set_linewidth(1.0)
-        for each in axes.get_lines()[-len(series.events) - 1 :]:
-            each.set_linewidth(1.0)
-        return line
-    marker = MARKERS[number % len(MARKERS)]
-    for step, face in [(step, "white") for step in series.events] + [
-        (step + 1, color) for step in series.events
-    ]:
-        axes.plot(times[step], values[step], marker, color=color, markerfacecolor=face, zorder=4)
+        (line,) = axes.plot(times[part], values[part], **look)
+    if series.style == "plain":
+        marker = MARKERS[number % len(MARKERS)]
+        for offset, face in ((0, "white"), (1, color)):
+            states = np.array(series.events, dtype=int) + offset
+            (marks,) = axes.plot(times[states], values[states], marker, color=color, zorder=4)
+            marks.set_markerfacecolor(face)
     return line
 
 
