@@ -8,7 +8,7 @@ all must agree with the closed form to rounding, with steps that span half a fli
 impact moves with the parameters: the same run with the impact held at its time ("pinned") has other
 derivatives, dz(T)/dz(0) = 1 instead of 0.83782811 with the values of the configuration.
 
-    python drivers/bouncing_ball.py configs/bouncing_ball.toml
+    python drivers/bouncing_ball.py configs/bouncing_ball.toml   (or mpiexec -n 2 python ...)
 
 Results: bounces.png (height and speed, and their derivatives with their jumps), states and
 derivatives in results.h5.

@@ -7,7 +7,7 @@ move with the parameters, and so do the derivatives: Gauss-Newton through the im
 speeds, the times alone tell gravity only if the initial height is known; "estimate" and
 "speed_sigma" in the configuration say what is asked and what is used.
 
-    python drivers/impact_times.py configs/impact_times.toml
+    python drivers/impact_times.py configs/impact_times.toml   (or mpiexec -n 2 python ...)
 
 The data, configs/impact_times.csv, were made with numpy.random.default_rng(4) from the closed form:
 initial height 1.5 m, initial speed 0.4 m/s upwards, gravity 9.81 m/s^2, restitution 0.82; normal
@@ -101,7 +101,7 @@ def study(config: Config, results: Results) -> bool:
     )
     results.say(found)
     known = ds.covariance(reduced, found.x, hessian="gauss_newton")
-    profiles = ds.profile(reduced, known, points=3, tolerance=1e-2)
+    profiles = ds.profile(reduced, known, config.estimate[:2], points=3, tolerance=1e-2)
     freedom = reduced.residual(found.x).size - len(known.names)
     results.say(
         f"\n{known}\n\n{profiles}\n\nchi-square {2 * found.value:.3g}, {freedom} degrees of freedom"

@@ -9,7 +9,7 @@ at the switches, although the state does not.
 Each method takes smaller and smaller steps: u(T), the times of the switches and the derivatives
 by both slopes converge with its order; each derivative is exact for the steps that were taken.
 
-    python drivers/switched_oscillator.py configs/switched_oscillator.toml
+    mpiexec -n 2 python drivers/switched_oscillator.py configs/switched_oscillator.toml
 
 PETSc's tutorials ts/tutorials/hybrid/ex1*.c solve the same problem with Crank-Nicolson, dt = 1/256.
 Its differences (ex1fd) print -0.101525, 0.070411 for du(T)/d steep, which is the derivative of the
