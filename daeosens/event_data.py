@@ -9,7 +9,8 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from daeosens.arrays import Array, finite_array
+from daeosens.arrays import Array, finite_array, guarded
+from daeosens.complex_hessian import in_time
 from daeosens.cost import At, Cost
 from daeosens.derivatives import ComplexStep
 from daeosens.errors import InputError, UnsupportedError
@@ -137,8 +138,10 @@ class EventData:
             return step(t, u, p)[:, 0]
 
         sizes = (problem.size, problem.n_parameters)
-        by_t = self.observe_t or along_t
-        return [ArrayResidual(*sizes, *observation, row, s, by_t) for row, s in rows]
+        first = {0: self.observe_t, 1: self.observe_u, 2: self.observe_p}
+        call = guarded(self.observe, "observe", problem.comm)
+        timed = (self.observe_t or along_t, in_time(call, first, "observe", "Gauss-Newton"))
+        return [ArrayResidual(*sizes, *observation, row, s, *timed) for row, s in rows]
 
     __add__ = plus
     __mul__ = __rmul__ = multiple

@@ -9,9 +9,9 @@ import numpy as np
 from petsc4py import PETSc
 
 from daeosens.arrays import Array, check_output, read, scatter
+from daeosens.complex_hessian import HessianByComplexStep
 from daeosens.cost import Direction, Point
 from daeosens.errors import SolveError
-from daeosens.second_derivatives import HessianByComplexStep
 
 Out = tuple[PETSc.Vec | None, PETSc.Vec | None]
 """Where products [n] and [m] are added; None where they are not wanted."""
@@ -44,6 +44,10 @@ class Timed(Protocol):
 
     def slope(self, point: Point) -> Array:
         """Return r_t [q_local]."""
+        ...
+
+    def add_slope_adjoint(self, point: Point, w: Array, out: Out) -> float:
+        """Add the derivatives of r_t^T w in u and p; return that in t, of the rank's own rows."""
         ...
 
 
@@ -93,6 +97,16 @@ class SumOfSquares:
         rows = self._residual.value(point)
         self._residual.add_curvature(weight, point, rows, direction, out)
 
+    def time_hessian(self, point: Point, out: tuple[PETSc.Vec, PETSc.Vec]) -> float:
+        """Fill ``out`` with the derivatives of r_t^T r in u and p; return that in t."""
+        for vec in out:
+            vec.zeroEntries()
+        if self._timed is None:
+            return 0.0
+        rows, slope = self._residual.value(point), self._timed.slope(point)
+        self._residual.add_adjoint(1.0, point, slope, out)
+        return self._total(float(slope @ slope) + self._timed.add_slope_adjoint(point, rows, out))
+
     def residual(self, point: Point) -> Array:
         """Return r, the rank's own rows [q_local]."""
         return self._residual.value(point)
@@ -121,7 +135,8 @@ class SumOfSquares:
 class ArrayResidual:
     """(observe(t, u, p) - data) / sigma of a serial problem.
 
-    ``curvature`` is None where ``observe`` is linear, ``observe_t`` where the time is pinned.
+    ``curvature`` is None where ``observe`` is linear.  Where the time moves, ``observe_t`` and the
+    second derivatives with the time are there too.
     """
 
     def __init__(
@@ -135,8 +150,9 @@ class ArrayResidual:
         data: Array,
         sigma: Array,
         observe_t: Callable[..., Any] | None = None,
+        curvature_t: HessianByComplexStep | None = None,
     ) -> None:
-        self._observe_t = observe_t
+        self._t, self._curvature_t = observe_t, curvature_t
         self._shapes = ((data.size, size), (data.size, n_parameters))
         self._observe, self._u, self._p = observe, observe_u, observe_p
         self._curvature = curvature
@@ -174,10 +190,20 @@ class ArrayResidual:
 
     def slope(self, point: Point) -> Array:
         """Return r_t [q]."""
-        assert self._observe_t is not None
+        assert self._t is not None
         t, u, p = point
-        rate = check_output(self._observe_t(t, read(u), p), "observe_t", self._data.shape, t)
+        rate = check_output(self._t(t, read(u), p), "observe_t", self._data.shape, t)
         return rate / self._sigma
+
+    def add_slope_adjoint(self, point: Point, w: Array, out: Out) -> float:
+        """Add the derivatives of r_t^T w in u and p; return that in t."""
+        assert self._curvature_t is not None
+        t, u, p = point
+        products = self._curvature_t((np.array([t]), read(u), p), w / self._sigma, {0: np.ones(1)})
+        for k, vec in enumerate(out, start=1):
+            if vec is not None and vec.size:
+                vec.getArray()[...] += products[k]
+        return float(products[0][0])
 
     def _matrix(self, point: Point, k: int) -> Any:
         t, u, p = point
@@ -211,6 +237,10 @@ class TimeResidual:
     def slope(self, point: Point) -> Array:
         """Return 1 / sigma."""
         return np.full(self._count, 1.0 / self._sigma)
+
+    def add_slope_adjoint(self, point: Point, w: Array, out: Out) -> float:
+        """Add nothing: r is linear."""
+        return 0.0
 
 
 class VectorResidual:

@@ -61,11 +61,10 @@ def residual_tangent(tangent: Tangent, objective: Objective) -> Array:
     """Return the derivative of r along a tangent; the rank's own rows [q_local]."""
     trajectory = tangent.trajectory
     problem = trajectory.problem
-    dp: Any = problem.create_parameters() if tangent.dp is None else tangent.dp
-    values = dp if problem.field_parameter else gather(dp)
     rows: list[Array] = []
     for weight, scalar, point, n in _terms(trajectory, objective):
-        direction: Direction = (tangent.states[n], values)
+        dp: Any = tangent.parameters[n]
+        direction: Direction = (tangent.states[n], dp if problem.field_parameter else gather(dp))
         change = scalar.residual_tangent(point, direction, tangent.moved(n))
         rows.append(math.sqrt(weight) * change)
     return np.concatenate(rows)
@@ -120,6 +119,11 @@ def _terms(trajectory: Trajectory, objective: Objective) -> list[tuple[float, Sq
     pinned.sort(key=lambda each: trajectory.index(each[0]))
     numbers = [(weight, scalar, trajectory.index(at)) for at, weight, scalar in pinned + at_events]
     return [
-        (weight, scalar, (float(trajectory.times[n]), trajectory.states[n], trajectory.p), n)
+        (
+            weight,
+            scalar,
+            (float(trajectory.times[n]), trajectory.states[n], trajectory.parameters(n)),
+            n,
+        )
         for weight, scalar, n in numbers
     ]

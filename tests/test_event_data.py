@@ -25,6 +25,7 @@ from daeosens import (
     duality,
     evaluate,
     gauss_newton_product,
+    hessian_product,
     hybrid,
     minimize,
     solve,
@@ -124,6 +125,50 @@ def test_gauss_newton_is_the_normal_matrix_of_tangents_and_of_adjoints(method, r
     dx = rng.standard_normal(5)
     product = functional.gauss_newton_product(x, dx).array
     np.testing.assert_allclose(product, by_tangents.T @ (by_tangents @ dx), rtol=1e-11)
+
+
+@pytest.mark.parametrize("method", ["rk4", "rk5dp", "cn", "midpoint", "adaptive"])
+def test_hessian_is_that_of_the_whole_program(method):
+    """Adaptive steps: the derivative holds their sizes fixed, so differences do not tell."""
+    functional = reduced(method)
+    x = functional.start().array.copy()
+    hessian = functional.hessian(x)
+    size = abs(hessian).max()
+    column = functional.hessian_product(x, [0.0, 1.0, 0.0, 0.0, 0.0]).array
+    np.testing.assert_allclose(column, hessian[:, 1], rtol=0, atol=1e-11 * size)
+    normal = functional.residual_jacobian(x).getDenseArray()
+    assert abs(hessian - normal.T @ normal).max() > 1e-2 * size  # residuals bend
+    if method == "adaptive":
+        return
+    h = 3e-4 * np.maximum(abs(x), 0.1)
+    for k, unit in enumerate(np.eye(5)):
+        samples = [functional.gradient(x + j * h[k] * unit).array for j in (-3, -2, -1, 1, 2, 3)]
+        slope = np.array([-1, 9, -45, 45, -9, 1]) @ samples / (60 * h[k])
+        np.testing.assert_allclose(hessian[:, k], slope, rtol=0, atol=1e-7 * abs(slope).max())
+    assert taylor(functional, hessian=True, epsilons=[1e-3 * 0.5**k for k in range(5)]).passed
+
+
+def test_hessian_with_derivatives_that_are_given():
+    """The same from the derivatives of the observation, not from the callback itself."""
+
+    def observe(t, u, p):
+        return np.array([u[1] * t**2 * p[2], u[0] + np.sin(t) * p[1]])
+
+    given = {
+        "observe_t": lambda t, u, p: np.array([2 * t * u[1] * p[2], np.cos(t) * p[1]]),
+        "observe_u": lambda t, u, p: np.array([[0 * t, t**2 * p[2]], [1 + 0 * t, 0 * t]]),
+        "observe_p": lambda t, u, p: np.array(
+            [[0 * t, 0 * t, u[1] * t**2, 0 * t], [0 * t, np.sin(t), 0 * t, 0 * t]]
+        ),
+    }
+    run = solve(BALL, START, TRUTH, stepping("rk4"))
+    data = [[0.3, 0.2], [1.0, -0.4]]
+    products = [
+        hessian_product(run, EventData("bounce", data, 0.3, observe, **keywords), dp=[1, 2, -1, 3])
+        for keywords in ({}, given)
+    ]
+    np.testing.assert_allclose(products[0].p, products[1].p, rtol=1e-11)
+    np.testing.assert_allclose(products[0].u0, products[1].u0, rtol=1e-11)
 
 
 def test_rows_keep_their_order_when_an_impact_passes_an_observation():
@@ -288,7 +333,12 @@ def heated(comm):
             jacobian_p=jacobian_p,
             rhs_t="autonomous",
             jacobian_matrix=matrix.duplicate(),
+            hessian_product=bend,
         )
+
+    def bend(*arguments):  # all is linear
+        arguments[-1].zeroEntries()
+        return np.zeros(3)
 
     def cell(u):
         own = u.getArray(readonly=True)[0] if first == 0 and last > 0 else 0.0
@@ -309,6 +359,7 @@ def heated(comm):
             when_u=cell_u,
             when_p=lambda t, u, p: -np.eye(3)[k],
             when_t="autonomous",
+            when_hessian=bend,
         )
 
     events = [event(2, 1, "off", "hot"), event(1, -1, "on", "cold")]
@@ -324,8 +375,10 @@ def test_times_of_switches_on_any_number_of_ranks():
         misfit = EventData("hot", [0.3, 0.9], 0.1) + EventData("cold", [0.6], 0.2)
         gradient = adjoint(run, misfit)
         assert duality(run, misfit) < 1e-12
-        product = gauss_newton_product(run, misfit, dp=[0.3, -0.2, 0.5])
-        answers.append([[gradient.value], gradient.p, gradient.u0, product.p, product.u0])
+        answers.append([[gradient.value], gradient.p, gradient.u0])
+        for product in (gauss_newton_product, hessian_product):
+            found = product(run, misfit, dp=[0.3, -0.2, 0.5])
+            answers[-1] += [found.p, found.u0]
         with pytest.raises(UnsupportedError, match="states observed at events of a PETSc-style"):
             EventData("hot", [1.0], 1.0, lambda t, u, p: u).lower(problem, 3.0)
     for ours, alone in zip(*answers, strict=True):
