@@ -3,10 +3,11 @@
     z' = v,  v' = -gravity;  where z falls through 0 the speed becomes -restitution v
 
 The final height and speed are differentiated with respect to the initial height and speed, gravity
-and restitution, by the adjoint and by tangents.  The methods integrate a parabola without error, so
-all must agree with the closed form to rounding, with steps that span half a flight.  The time of an
-impact moves with the parameters: the same run with the impact held at its time ("pinned") has other
-derivatives, dz(T)/dz(0) = 1 instead of 0.83782811 with the values of the configuration.
+and restitution, once (by the adjoint and by tangents) and twice.  The methods integrate a parabola
+without error, so all must agree with the closed form to rounding, with steps that span half a
+flight.  The time of an impact moves with the parameters: the same run with the impacts held at
+their times ("pinned") has other derivatives, dz(T)/dz(0) = 1 instead of 0.83782811 with the values
+of the configuration.
 
     python drivers/bouncing_ball.py configs/bouncing_ball.toml   (or mpiexec -n 2 python ...)
 
@@ -21,6 +22,7 @@ from typing import Annotated
 import numpy as np
 
 import daeosens as ds
+from daeosens.complex_hessian import HessianByComplexStep
 from daeosens.derivatives import ComplexStep
 from daeosens.io import Results, between, positive
 from daeosens.study import drive
@@ -30,7 +32,8 @@ OUTPUTS = {
     "height": ds.Terminal(lambda t, u, p: u[0]),
     "speed": ds.Terminal(lambda t, u, p: u[1]),
 }
-TOLERANCE = 1e-9  # of the largest derivative; 20 bounces amplify rounding
+MOST = 30  # bounces
+TOLERANCE = 1e-9  # of the largest derivative
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,14 @@ class Config:
     longer: Annotated[tuple[float, ...], "ends of longer runs, with more bounces [s]"] = ()
     shown: Annotated[float, positive(), "end of the figure [s]"] = 4.3
     neighbor: Annotated[float, "initial height of the other ball in the figure [m]"] = 5.5
+
+    def __post_init__(self) -> None:
+        first = impacts(self.values, 1)[0]
+        if self.stepping.t_span[0] != 0.0 or self.stepping.t_span[1] <= first:
+            raise ds.InputError(
+                f"t_span = {self.stepping.t_span}",
+                expected=f"[0, more than {first:.6g}]: an impact",
+            )
 
     @property
     def values(self) -> np.ndarray:
@@ -75,24 +86,41 @@ def functional(config: Config, output: ds.Terminal, end: float | None = None) ->
     return ds.Reduced(BALL, output, replace(config.stepping, t_span=span), control)
 
 
-def flight(x, end: float):
-    """Return height and speed at the end, and the times of the impacts; ``x`` may be complex."""
+def impacts(x, count: int) -> list:
+    """Return the times of the first impacts."""
     z, v, g, e = x
-    t, impacts = 0.0 * z, []
-    while np.real(t + (v + np.sqrt(v * v + 2 * g * z)) / g) <= end:
-        duration = (v + np.sqrt(v * v + 2 * g * z)) / g
-        t, z, v = t + duration, 0.0 * z, e * (g * duration - v)
-        impacts.append(t)
-    return np.array([z + v * (end - t) - g * (end - t) ** 2 / 2, v - g * (end - t)]), impacts
+    speed = np.sqrt(v * v + 2 * g * z)
+    times = [(v + speed) / g]
+    for k in range(1, count):
+        times.append(times[-1] + 2 * speed * e**k / g)
+    return times
 
 
-def closed_form(config: Config, end: float) -> np.ndarray:
-    """Return the derivatives [2, 4] of height and speed."""
-    return ComplexStep(lambda x: flight(x, end)[0], 0, "flight", "")(config.values)
+def flight(x, end: float, count: int):
+    """Return height and speed at the end, after so many impacts."""
+    z, v, g, e = x
+    rest = end - impacts(x, count)[-1]
+    up = np.sqrt(v * v + 2 * g * z) * e**count
+    return np.array([up * rest - g * rest**2 / 2, up - g * rest])
+
+
+def closed_form(config: Config, end: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return the derivatives [2, 4] of height and speed, and the second ones [2, 4, 4]."""
+    x, units = config.values, np.eye(4)
+    count = sum(time <= end for time in impacts(x, MOST))
+
+    def state(x):
+        return flight(x, end, count)
+
+    first = ComplexStep(state, 0, "flight", "")(x)
+    product = HessianByComplexStep(state, {0: None}, "flight", "")
+    second = [[product((x,), w, {0: unit})[0] for unit in units] for w in np.eye(2)]
+    return first, np.array(second)
 
 
 def check(config: Config) -> ds.Taylor:
-    return ds.taylor(functional(config, OUTPUTS["height"] + 0.3 * OUTPUTS["speed"]))
+    both = OUTPUTS["height"] + 0.3 * OUTPUTS["speed"]
+    return ds.taylor(functional(config, both), hessian=True)
 
 
 def study(config: Config, results: Results) -> bool:
@@ -102,13 +130,12 @@ def study(config: Config, results: Results) -> bool:
     parts = {name: functional(config, output) for name, output in OUTPUTS.items()}
     run = parts["height"].trajectory(config.values)
     results.say(f"\n{run}\n\nimpact   time [s]            error against the closed form")
-    for k, (crossing, exact) in enumerate(
-        zip(run.crossings, flight(config.values, end)[1], strict=True), 1
-    ):
+    exact_times = impacts(config.values, len(run.crossings))
+    for k, (crossing, exact) in enumerate(zip(run.crossings, exact_times, strict=True), 1):
         results.say(f"{k:6d}   {crossing.t:.15f}   {crossing.t - exact:.1e}")
     results.say(f"\nat t = {end:g}                  adjoint         tangent         closed form")
     errors = []
-    for (output, reduced), exact in zip(parts.items(), closed_form(config, end), strict=True):
+    for (output, reduced), exact in zip(parts.items(), closed_form(config, end)[0], strict=True):
         gradient = reduced.gradient(config.values).array
         along = [reduced.derivative(config.values, unit) for unit in np.eye(4)]
         for name, *row in zip(NAMES, gradient, along, exact, strict=True):
@@ -117,14 +144,18 @@ def study(config: Config, results: Results) -> bool:
         errors += [abs(gradient - exact).max(), abs(np.array(along) - exact).max()]
         results.write(f"gradient/{output}", gradient)
     pinned(config, results, run)
-    results.say("\nend [s]  bounces  steps  largest error of a derivative, relative")
+    results.say("\nlargest errors, relative\nend [s]  bounces  steps  derivatives  second ones")
     for later in (end, *config.longer):
-        exact = closed_form(config, later)
+        first, second = closed_form(config, later)
         found = [functional(config, output, later) for output in OUTPUTS.values()]
-        rows = np.array([each.gradient(config.values).array for each in found])
-        errors.append(abs(rows - exact).max() / abs(exact).max())
-        bounces, steps = len(flight(config.values, later)[1]), found[0].trajectory(config.values)
-        results.say(f"{later:<7g}  {bounces:7d}  {steps.effort.steps:5d}  {errors[-1]:.1e}")
+        gradients = np.array([each.gradient(config.values).array for each in found])
+        hessians = np.array([each.hessian(config.values) for each in found])
+        pairs = ((gradients, first), (hessians, second))
+        errors += [abs(ours - exact).max() / abs(exact).max() for ours, exact in pairs]
+        run = found[0].trajectory(config.values)
+        counts = f"{later:<7g}  {len(run.crossings):7d}  {run.effort.steps:5d}"
+        results.say(f"{counts}  {errors[-2]:11.1e}  {errors[-1]:11.1e}")
+        results.write(f"hessian/{later:g}", hessians)
     results.record("largest_error", max(errors))
     draw(config, results)
     return evidence.passed and max(errors) < TOLERANCE

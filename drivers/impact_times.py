@@ -83,7 +83,7 @@ def functional(config: Config) -> ds.Reduced:
 
 
 def check(config: Config) -> ds.Taylor:
-    return ds.taylor(functional(config))
+    return ds.taylor(functional(config), hessian=True)
 
 
 def study(config: Config, results: Results) -> bool:
@@ -100,19 +100,18 @@ def study(config: Config, results: Results) -> bool:
         progress=lambda iterate, _x: results.say(iterate),
     )
     results.say(found)
-    known = ds.covariance(reduced, found.x, hessian="gauss_newton")
+    known = ds.covariance(reduced, found.x)
+    linear = ds.covariance(reduced, found.x, hessian="gauss_newton")
     profiles = ds.profile(reduced, known, config.estimate[:2], points=3, tolerance=1e-2)
     freedom = reduced.residual(found.x).size - len(known.names)
     results.say(
         f"\n{known}\n\n{profiles}\n\nchi-square {2 * found.value:.3g}, {freedom} degrees of freedom"
     )
-    results.say("\nparameter      truth   estimate   error / standard error")
-    for name, value, deviation in zip(
-        known.names, known.estimate, known.standard_errors, strict=True
-    ):
-        results.say(
-            f"{name:12s} {TRUTH[name]:7g} {value:10.5f}   {(value - TRUTH[name]) / deviation:+.2f}"
-        )
+    results.say("\nparameter      truth   estimate   error / standard error   that by Gauss-Newton")
+    for name in known.names:
+        value, truth = known.estimate[known.names.index(name)], TRUTH[name]
+        cells = f"{(value - truth) / known.error(name):+22.2f}   {linear.error(name):.5g}"
+        results.say(f"{name:12s} {truth:7g} {value:10.5f}   {cells}")
     results.record("parameters", dict(zip(known.names, known.estimate, strict=True)))
     results.record("standard_errors", dict(zip(known.names, known.standard_errors, strict=True)))
     results.record("profile_intervals", {each.name: each.interval for each in profiles.entries})

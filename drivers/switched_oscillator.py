@@ -7,7 +7,9 @@ y = flat x, with the slopes 2.75 and 0.36 as parameters.  The derivative of u(T)
 at the switches, although the state does not.
 
 Each method takes smaller and smaller steps: u(T), the times of the switches and the derivatives
-by both slopes converge with its order; each derivative is exact for the steps that were taken.
+by both slopes converge with its order, the second derivatives with one order less (the size of the
+step that a switch cuts is differentiated twice) and with the fraction of the step at which it does.
+All derivatives are exact for the steps that were taken.
 
     mpiexec -n 2 python drivers/switched_oscillator.py configs/switched_oscillator.toml
 
@@ -33,6 +35,12 @@ END, SLOPES, START = 0.125, np.array([2.75, 0.36]), [0.0, 1.0]
 FINAL = np.array([-0.3161266569964, -0.23814498194319])
 TIMES = np.array([0.095725421094859, 0.11477575380689])
 BY_SLOPES = np.array([[-0.102723187869, 0.787880910997], [0.070304141626, -0.533828556887]])
+TWICE = np.array(
+    [
+        [[0.09208297769, -0.5330208751], [-0.5330208751, 0.9979956644]],
+        [[-0.0477818129, 0.05285344979], [0.05285344979, 0.1935040261]],
+    ]
+)  # second derivatives of both components
 DISCRETE = np.array([[-0.10152497, 0.77932811], [0.07041081, -0.53474455]])
 DIGITS = 1e-11  # below it the error is that of the published digits
 MATRICES = {
@@ -82,9 +90,18 @@ def check(config: Config) -> ds.Taylor:
     control = ds.Parameters(values, START)
     output = ds.Terminal(lambda t, u, p: u[0] + 0.4 * u[1] ** 2)
     tests = [
-        ds.taylor(ds.Reduced(OSCILLATOR, output, stepping, control)) for stepping in config.stepping
+        ds.taylor(ds.Reduced(OSCILLATOR, output, stepping, control), hessian=True)
+        for stepping in config.stepping
     ]
-    return min(tests, key=lambda test: test.order)
+    return min(tests, key=lambda test: (test.passed, test.order))
+
+
+def second(run: ds.Trajectory) -> np.ndarray:
+    """Return the second derivatives [2, 2, 2] of both components of u(T) by the slopes."""
+    outputs = [ds.Terminal(lambda t, u, p: u[0]), ds.Terminal(lambda t, u, p: u[1])]
+    units = [(None, unit) for unit in np.eye(2)]
+    products = [ds.hessian_products(run, output, units) for output in outputs]
+    return np.array([[column.p for column in row] for row in products])
 
 
 def study(config: Config, results: Results) -> bool:
@@ -98,7 +115,10 @@ def study(config: Config, results: Results) -> bool:
     for words, matrix in (*tables, ("exact", BY_SLOPES)):
         results.say(f"du(T)/d(steep, flat), {words}:\n{np.array2string(matrix, precision=8)}")
     results.write("du_dslopes", tables[0][1])
-    results.say("\nerrors (order)   switches          u(T)              du(T)/d(steep, flat)")
+    results.say(
+        "\nerrors (order)   switches          u(T)              du(T)/d(steep, flat)"
+        "   second derivatives"
+    )
     errors = {stepping.method: refine(config, stepping, results) for stepping in config.stepping}
     orders = {name: order(rows[:, 2]) for name, rows in errors.items()}
     results.say("\nmethod    order of du(T)/d(steep, flat), all halvings together")
@@ -112,14 +132,19 @@ def study(config: Config, results: Results) -> bool:
 
 
 def refine(config: Config, stepping: ds.Stepping, results: Results) -> np.ndarray:
-    """Return the errors [refinements + 1, 3] of switches, final state and derivatives."""
+    """Return the errors [refinements + 1, 4] of switches, final state and its derivatives."""
     rows = []
     for k in range(config.refinements + 1):
         run = solve(stepping, 2**k)
-        found = ([each.t for each in run.crossings], run.final.array, ds.sensitivities(run).p)
-        exact = (TIMES, FINAL, BY_SLOPES)
-        rows.append([abs(a - b).max() for a, b in zip(found, exact, strict=True)])
-        orders = np.log2(np.divide(*rows[-2:])) if k else [np.nan] * 3
+        times, slopes = [each.t for each in run.crossings], ds.sensitivities(run).p
+        pairs = (
+            (times, TIMES),
+            (run.final.array, FINAL),
+            (slopes, BY_SLOPES),
+            (second(run), TWICE),
+        )
+        rows.append([abs(ours - exact).max() for ours, exact in pairs])
+        orders = np.log2(np.divide(*rows[-2:])) if k else [np.nan] * 4
         cells = [f"{error:.2e} ({o:4.2f})" for error, o in zip(rows[-1], orders, strict=True)]
         dt = f"1/{2**k / stepping.first_step:<6.0f}"
         results.say(f"{stepping.method:8s} {dt}  " + "   ".join(cells).replace("( nan)", "      "))

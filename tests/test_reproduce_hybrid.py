@@ -5,7 +5,7 @@ import pytest
 from reproduction import hybrid
 from reproduction.hybrid import BALL, OSCILLATOR
 
-from daeosens import AtEvent, EventTime, adjoint, solve, tangent
+from daeosens import AtEvent, EventTime, Terminal, adjoint, hessian_products, solve, tangent
 
 START = BALL.Config(BALL.ds.Stepping((0.0, 1.9), "rk4", dt=0.4))
 
@@ -13,8 +13,8 @@ START = BALL.Config(BALL.ds.Stepping((0.0, 1.9), "rk4", dt=0.4))
 @pytest.mark.parametrize("method", ["rk4", "rk8vr", "cn", "midpoint"])
 @pytest.mark.parametrize(("end", "bounces"), [(1.9, 1), (4.3, 3), (6.2, 5), (8.885, 20)])
 def test_ball_has_the_derivatives_of_the_closed_form(method, end, bounces):
-    exact = BALL.closed_form(START, end)
-    for output, row in zip(("height", "speed"), exact, strict=True):
+    exact, second = BALL.closed_form(START, end)
+    for output, row, matrix in zip(("height", "speed"), exact, second, strict=True):
         functional = hybrid.ball(end, method, output=output)
         x = functional.start()
         assert len(functional.trajectory(x).crossings) == bounces
@@ -22,6 +22,8 @@ def test_ball_has_the_derivatives_of_the_closed_form(method, end, bounces):
         by_tangent = [functional.derivative(x, unit) for unit in np.eye(4)]
         np.testing.assert_allclose(by_adjoint, row, rtol=0, atol=1e-10 * abs(exact).max())
         np.testing.assert_allclose(by_tangent, row, rtol=0, atol=1e-10 * abs(exact).max())
+        hessian = functional.hessian(x)
+        np.testing.assert_allclose(hessian, matrix, rtol=0, atol=1e-10 * abs(second).max())
 
 
 def test_published_digits_of_the_ball_with_moving_and_with_pinned_impacts():
@@ -50,6 +52,17 @@ def test_oscillator_by_fine_steps_has_all_published_digits():
     switches = adjoint(run, [EventTime("steep"), EventTime("flat")])
     rows = [np.concatenate([each.u0, each.p]) for each in switches]
     np.testing.assert_allclose(rows, hybrid.EXACT_SWITCHES, rtol=1e-11, atol=1e-13)
+
+
+def test_oscillator_by_fine_steps_has_all_published_second_derivatives():
+    run = hybrid.oscillator("rk8vr", 1e-3)
+    costs = [Terminal(lambda t, u, p, k=k: u[k]) for k in range(2)]
+    costs += [EventTime("steep"), EventTime("flat")]
+    units = [(row[:2], row[2:]) for row in np.eye(4)]
+    for cost, exact in zip(costs, hybrid.EXACT_HESSIANS, strict=True):
+        products = hessian_products(run, cost, units)
+        ours = np.array([np.concatenate([each.u0, each.p]) for each in products])
+        np.testing.assert_allclose(ours, exact, rtol=0, atol=6e-11)
 
 
 def test_oscillator_by_coarse_steps_has_the_published_derivative_of_the_program():

@@ -38,6 +38,46 @@ EXACT_SWITCHES = np.array(
     [[0.01, 0.0, 0.00130505709625, 0.0], [0.01, 0.0, 0.00699900727418, -0.00987205812668]]
 )
 """Derivatives of both switching times in (x(0), y(0), steep, flat)."""
+
+
+def _symmetric(entries: dict[tuple[int, int], float]) -> Array:
+    matrix = np.zeros((4, 4))
+    for (i, j), value in entries.items():
+        matrix[i, j] = matrix[j, i] = value
+    return matrix
+
+
+_X, _Y = 0, 1
+_STEEP, _FLAT = 2, 3
+EXACT_HESSIANS = (
+    _symmetric(
+        {
+            (_X, _STEEP): 0.07030414163,
+            (_X, _FLAT): -0.5338285569,
+            (_Y, _STEEP): -0.1027231879,
+            (_Y, _FLAT): 0.787880911,
+            (_STEEP, _STEEP): 0.09208297769,
+            (_STEEP, _FLAT): -0.5330208751,
+            (_FLAT, _FLAT): 0.9979956644,
+        }
+    ),
+    _symmetric(
+        {
+            (_X, _STEEP): 0.01027231879,
+            (_X, _FLAT): -0.0787880911,
+            (_Y, _STEEP): 0.07030414163,
+            (_Y, _FLAT): -0.5338285569,
+            (_STEEP, _STEEP): -0.0477818129,
+            (_STEEP, _FLAT): 0.05285344979,
+            (_FLAT, _FLAT): 0.1935040261,
+        }
+    ),
+    _symmetric({(_X, _Y): -0.01, (_STEEP, _STEEP): -9.367457135e-4}),
+    _symmetric(
+        {(_X, _Y): -0.01, (_STEEP, _STEEP): -0.002719904488, (_FLAT, _FLAT): 7.016942279e-4}
+    ),
+)
+"""Hessians of x(T), y(T) and both switching times, in high precision."""
 DISCRETE = np.array(
     [
         [-0.23747937, -0.31956997, -0.10152497, 0.77932811],
