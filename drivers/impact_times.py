@@ -107,7 +107,9 @@ def study(config: Config, results: Results) -> bool:
     results.say(
         f"\n{known}\n\n{profiles}\n\nchi-square {2 * found.value:.3g}, {freedom} degrees of freedom"
     )
-    results.say("\nparameter      truth   estimate   error / standard error   that by Gauss-Newton")
+    results.say(
+        "\nparameter      truth   estimate   error / standard error   the latter, Gauss-Newton"
+    )
     for name in known.names:
         value, truth = known.estimate[known.names.index(name)], TRUTH[name]
         cells = f"{(value - truth) / known.error(name):+22.2f}   {linear.error(name):.5g}"

@@ -32,6 +32,7 @@ from daeosens.io import Results, between, length
 from daeosens.study import drive
 
 END, SLOPES, START = 0.125, np.array([2.75, 0.36]), [0.0, 1.0]
+# the solution and its derivatives, by matrix exponentials in high precision
 FINAL = np.array([-0.3161266569964, -0.23814498194319])
 TIMES = np.array([0.095725421094859, 0.11477575380689])
 BY_SLOPES = np.array([[-0.102723187869, 0.787880910997], [0.070304141626, -0.533828556887]])
@@ -42,7 +43,7 @@ TWICE = np.array(
     ]
 )  # second derivatives of both components
 DISCRETE = np.array([[-0.10152497, 0.77932811], [0.07041081, -0.53474455]])
-DIGITS = 1e-11  # below it the error is that of the published digits
+DIGITS = 1e-11  # below it the error is that of the digits above
 MATRICES = {
     "wide": np.array([[1.0, -100.0], [10.0, 1.0]]),
     "tall": np.array([[1.0, 10.0], [-100.0, 1.0]]),
@@ -57,7 +58,9 @@ class Config:
     def __post_init__(self) -> None:
         spans = [stepping.t_span for stepping in self.stepping if stepping.t_span != (0.0, END)]
         if spans:
-            raise ds.InputError(f"t_span = {spans[0]}", expected=f"[0, {END}], as published")
+            raise ds.InputError(
+                f"t_span = {spans[0]}", expected=f"[0, {END}], whose solution is known"
+            )
 
 
 def mode(matrix) -> ds.Problem:
@@ -111,7 +114,7 @@ def study(config: Config, results: Results) -> bool:
     run = solve(first)
     results.say(f"\n{run}\nu(T) = {run.final.array}, exact {FINAL}")
     name = f"{first.method}, dt = 1/{1 / first.first_step:g}"
-    tables = ((name, ds.sensitivities(run).p), ("published for cn, dt = 1/256", DISCRETE))
+    tables = ((name, ds.sensitivities(run).p), ("reference for cn, dt = 1/256", DISCRETE))
     for words, matrix in (*tables, ("exact", BY_SLOPES)):
         results.say(f"du(T)/d(steep, flat), {words}:\n{np.array2string(matrix, precision=8)}")
     results.write("du_dslopes", tables[0][1])
@@ -153,7 +156,7 @@ def refine(config: Config, stepping: ds.Stepping, results: Results) -> np.ndarra
 
 
 def order(errors: np.ndarray) -> float:
-    """Return the mean observed order, down to the last of the published digits."""
+    """Return the mean observed order, down to the last known digits."""
     seen = errors[errors > DIGITS]
     return float(np.log2(seen[0] / seen[-1]) / (len(seen) - 1)) if len(seen) > 1 else np.nan
 
