@@ -15,7 +15,7 @@ from daeosens.cost import At, Start
 from daeosens.errors import InputError, SolveError
 from daeosens.problem import Problem
 from daeosens.stepping import Stepping
-from daeosens.steps import StepMap, step_map, tableau
+from daeosens.steps import StepMap, instant_map, step_map, tableau
 from daeosens.steps.hybrid import HybridStep, Record
 
 Checkpoint = Literal["states", "stages", "memory", "disk"]
@@ -211,4 +211,11 @@ def steps_of(trajectory: Trajectory) -> StepMap:
     }
     if not trajectory.crossings:
         return maps[problem.mode]
-    return HybridStep(problem, trajectory.records, maps)
+    instants = {
+        trajectory.records[state.handle].mode
+        for state, h in zip(trajectory.states, trajectory.step_sizes, strict=False)
+        if h == 0.0 and trajectory.records[state.handle].jump is None
+    }
+    method = stepping.resolved_method
+    at_once = {name: instant_map(modes[name], method) for name in instants}
+    return HybridStep(problem, trajectory.records, maps, at_once)
