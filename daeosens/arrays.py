@@ -156,6 +156,23 @@ def check_output(
     return array
 
 
+def check_tuple(values: Any, name: str, *parts: str) -> tuple[Any, ...]:
+    """Check that a callback returned as many values as it has to; ``parts`` says which.
+
+    Raises
+    ------
+    InputError
+        Another number of values, or no tuple.
+    """
+    several = tuple(values) if isinstance(values, (tuple, list)) else None  # type: ignore[arg-type]
+    if several is not None and len(several) == len(parts):
+        return several
+    returned = type(values).__name__ if several is None else f"{len(several)} values"
+    raise InputError(
+        f"callback '{name}' returned {returned}", expected=f"a tuple ({', '.join(parts)})"
+    )
+
+
 def guarded(callback: Callable[..., Any], name: str, comm: PETSc.Comm) -> Callable[..., Any]:
     """Wrap a user callback so that its exceptions carry its name, the time and the rank.
 
