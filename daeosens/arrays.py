@@ -6,9 +6,9 @@ import math
 import os
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Any, ParamSpec, TypeAlias, TypeVar
+from typing import Any, ParamSpec, TypeAlias, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -156,7 +156,7 @@ def check_output(
     return array
 
 
-def check_tuple(values: Any, name: str, *parts: str) -> tuple[Any, ...]:
+def check_tuple(values: object, name: str, *parts: str) -> tuple[Any, ...]:
     """Check that a callback returned as many values as it has to; ``parts`` says which.
 
     Raises
@@ -164,7 +164,9 @@ def check_tuple(values: Any, name: str, *parts: str) -> tuple[Any, ...]:
     InputError
         Another number of values, or no tuple.
     """
-    several = tuple(values) if isinstance(values, (tuple, list)) else None  # type: ignore[arg-type]
+    several: tuple[Any, ...] | None = None
+    if isinstance(values, (tuple, list)):
+        several = tuple(cast("Sequence[Any]", values))
     if several is not None and len(several) == len(parts):
         return several
     returned = type(values).__name__ if several is None else f"{len(several)} values"
