@@ -1,0 +1,396 @@
+"""Algebraic variables solved for anew where the equations or the state jump, differentiated.
+
+Of F(t, u, u', p) = 0 the rows without u' are algebraic equations G(t, u, p) = 0, and the columns of
+F_udot that are zero belong to algebraic variables y.  After an event the differential variables
+stay and y follows from them: G_y y = 0 along every derivative.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from petsc4py import PETSc
+
+from daeosens.arrays import dot, largest, read, write
+from daeosens.errors import SolveError, UnsupportedError
+from daeosens.problem import Problem
+from daeosens.steps.directions import Adjoint, SecondOrder
+from daeosens.steps.linear import block_solver
+
+MakeSolver = Callable[[PETSc.Mat], PETSc.KSP]
+
+_SCATTER: Any = PETSc.Scatter
+_REVERSE: Any = PETSc.ScatterMode.REVERSE
+
+ITERATIONS = 50
+"""Newton iterations at most."""
+
+SHORTEST = 2.0**-12
+"""The smallest part of a Newton step that is tried."""
+
+SMALL = 1e-12
+"""Part of the algebraic variables that is rounding in any case."""
+
+NOISE = 8 * 2.0**-52
+"""Relative change of a state that is rounding."""
+
+LOST = 1e-3
+"""A matrix whose solves lose all but this part of a vector has no inverse."""
+
+
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """Index sets of the algebraic equations and of the algebraic variables, on the same layout."""
+
+    rows: PETSc.IS
+    columns: PETSc.IS
+
+
+def consistent_map(
+    problem: Problem, t: float, u: PETSc.Vec, p: Any, options: Mapping[str, Any]
+) -> ConsistentState | None:
+    """Return the map that makes states of a problem consistent; None where there is nothing to do.
+
+    Parameters and errors as for ``algebraic_parts``; ``options`` are PETSc's, of which those of
+    the linear solver are used.  Collective.
+    """
+    make_solver = partial(block_solver, options=options)
+    parts = algebraic_parts(problem, t, u, p, make_solver)
+    return None if parts is None else ConsistentState(problem, parts, make_solver)
+
+
+def algebraic_parts(
+    problem: Problem, t: float, u: PETSc.Vec, p: Any, make_solver: MakeSolver
+) -> Parts | None:
+    """Find the algebraic equations and variables of a problem; None where there are none.
+
+    Parameters
+    ----------
+    problem : Problem
+        In any form.
+    t, u, p
+        Any admissible point.
+    make_solver : callable
+        Makes the linear solver of a block.
+
+    Raises
+    ------
+    UnsupportedError
+        F_udot is singular in another way than by rows and as many columns of zeros.
+    """
+    if problem.residual_udot is None:
+        return None
+    start, end = u.getOwnershipRange()
+    probe, rate = u.duplicate(), u.duplicate()
+    write(probe, np.cos(1.0 + np.arange(start, end)))
+    probe.copy(rate)
+    rate.scale(max(1.0, largest(u)))  # at rest a row that is nonlinear in u' would look algebraic
+    point = (t, u, rate, p)
+    matrix = problem.residual_udot.create(*point)
+    problem.residual_udot.fill(*point, matrix)
+    by_row, by_column = u.duplicate(), u.duplicate()
+    matrix.mult(probe, by_row)
+    matrix.multTranspose(probe, by_column)
+    algebraic = [start + np.flatnonzero(read(vec) == 0.0) for vec in (by_row, by_column)]
+    other = [start + np.flatnonzero(read(vec) != 0.0) for vec in (by_row, by_column)]
+    parts = _same_layout(*algebraic, problem)
+    kept = _same_layout(*other, problem)
+    if parts is None or kept is None or not _regular(matrix, kept, make_solver):
+        raise UnsupportedError(
+            "a singular mass matrix (F_udot) whose null space is not that of single variables: "
+            f"{_count(by_row)} rows and {_count(by_column)} columns are zero, and the rest is "
+            "singular or not square",
+            expected="algebraic equations without any u', in as many variables without rate",
+            remedy="new unknowns, in which M is diagonal",
+        )
+    return parts if parts.rows.getSize() else None
+
+
+def _count(vec: PETSc.Vec) -> int:
+    """Return how many entries are zero.  Collective."""
+    return int(vec.comm.tompi4py().allreduce(int((read(vec) == 0.0).sum())))
+
+
+def _same_layout(rows: Any, columns: Any, problem: Problem) -> Parts | None:
+    """Return index sets with the local sizes of the rows; None if the numbers differ.
+
+    The blocks are square on every rank then: a row may belong to another rank than its variable.
+    """
+    comm = problem.comm.tompi4py()
+    sizes = comm.allgather((len(rows), len(columns)))
+    if sum(m for m, _ in sizes) != sum(n for _, n in sizes):
+        return None
+    if any(m != n for m, n in sizes):
+        first = sum(m for m, _ in sizes[: comm.rank])
+        columns = np.concatenate(comm.allgather(columns))[first : first + len(rows)]
+    create = PETSc.IS().createGeneral
+    return Parts(
+        create(rows.astype(PETSc.IntType), comm=problem.comm),
+        PETSc.IS().createGeneral(columns.astype(PETSc.IntType), comm=problem.comm),
+    )
+
+
+def _block(matrix: PETSc.Mat, parts: Parts) -> PETSc.Mat:
+    """Return the rows and columns of a matrix as a matrix, or, of products, as products."""
+    if matrix.getType() == PETSc.Mat.Type.PYTHON:
+        return PETSc.Mat().createSubMatrixVirtual(matrix, parts.rows, parts.columns)
+    return matrix.createSubMatrix(parts.rows, parts.columns)
+
+
+def _regular(matrix: PETSc.Mat, parts: Parts, make_solver: MakeSolver) -> bool:
+    if parts.rows.getSize() == 0:
+        return True
+    block = _block(matrix, parts)
+    try:
+        solver = make_solver(block)
+    except PETSc.Error:  # a pivot that is zero
+        return False
+    return _recovers(solver, block)
+
+
+def _recovers(solver: PETSc.KSP, block: PETSc.Mat) -> bool:
+    """Whether A x = A v gives v back: it does not where A is singular, or nearly so."""
+    vecs: Any = block.createVecs()
+    v, right = vecs
+    start, end = v.getOwnershipRange()
+    write(v, np.cos(2.0 + np.arange(start, end)))
+    block.mult(v, right)
+    x = v.duplicate()
+    solver.solve(right, x)
+    x.axpy(-1.0, v)
+    return bool(solver.getConvergedReason() > 0) and largest(x) <= LOST
+
+
+class ConsistentState:
+    """The map (t, u, p) -> u+ that keeps the differential variables and solves for the others.
+
+    Parameters
+    ----------
+    problem : Problem
+        Whose equations hold afterwards.
+    parts : Parts
+        From ``algebraic_parts``.
+    make_solver : callable
+        Makes the linear solver of a block.
+
+    Source
+    ------
+    docs/mathematics.md, section 4.
+    """
+
+    def __init__(self, problem: Problem, parts: Parts, make_solver: MakeSolver) -> None:
+        self._problem = problem
+        self._parts = parts
+        self._make_solver = make_solver
+        template = problem.state
+        sizes = (parts.rows.getLocalSize(), parts.rows.getSize())
+        self._part = PETSc.Vec().create(comm=problem.comm)
+        self._part.setType(template.getType())
+        self._part.setSizes(sizes)
+        self._rows: Any = _SCATTER().create(template, parts.rows, self._part, None)
+        self._columns: Any = _SCATTER().create(template, parts.columns, self._part, None)
+        self._zero, self._full = problem.create_state(), problem.create_state()
+        self._matrix: PETSc.Mat | None = None
+        self._matrix_p: PETSc.Mat | None = None
+
+    def apply(self, t: float, u: PETSc.Vec, p: Any, out: PETSc.Vec) -> None:
+        """Fill ``out`` [n] with u, its algebraic variables replaced by the solution of G = 0.
+
+        By Newton's method from those of u, each step halved until the next (simplified) one would
+        be shorter, down to where rounding decides.  Collective.
+
+        Raises
+        ------
+        SolveError
+            No solution found; G_y singular, as it is for an index above one.
+        """
+        u.copy(out)
+        time, trial = self._time(t), out.duplicate()
+        right, length = self._residual(time, out, p), math.inf
+        for _ in range(ITERATIONS):
+            linear = self._linearise(time, out, p)
+            step = linear.solve(right)
+            length, noise, share = largest(step), 0.0, 1.0
+            if not math.isfinite(length):
+                break
+            while length > noise:
+                out.copy(trial)
+                self._put(self._columns, step, trial, -share, add=True)
+                right = self._residual(time, trial, p)
+                ahead = largest(linear.solve(right)) if math.isfinite(largest(right)) else math.inf
+                if ahead <= (1.0 - 0.5 * share) * length:
+                    trial.copy(out)
+                    break
+                if noise == 0.0:
+                    noise = self._noise(time, out, p, linear)
+                share *= 0.5
+                if share < SHORTEST:
+                    raise self._failure(time, out, p, length)
+            else:
+                linear.check_regular()
+                return
+        raise self._failure(time, out, p, length)
+
+    def tangent(
+        self,
+        t: float,
+        u: PETSc.Vec,
+        u_after: PETSc.Vec,
+        p: Any,
+        du: PETSc.Vec,
+        dp: PETSc.Vec | None,
+        dt: float = 0.0,
+    ) -> None:
+        """Overwrite ``du`` [n] before by the one after: G_y dy = -(G_x dx + G_p dp + G_t dt)."""
+        time, work = self._time(t), self._full
+        linear = self._linearise(time, u_after, p)
+        self._clear_columns(du)
+        linear.whole.mult(du, work)
+        if dp is not None and self._problem.n_parameters:
+            by_p = self._fill_p(time, u_after, p)
+            by_p.multAdd(dp, work, work)
+        if dt:
+            by_t = self._problem.create_state()
+            self._problem.residual_t(time, u_after, self._zero, p, by_t)
+            work.axpy(dt, by_t)
+        self._put(self._columns, linear.solve(self._take(self._rows, work)), du, -1.0)
+
+    def adjoint(
+        self,
+        t: float,
+        u: PETSc.Vec,
+        u_after: PETSc.Vec,
+        p: Any,
+        lam: PETSc.Vec,
+        mu: PETSc.Vec,
+    ) -> float:
+        """Overwrite ``lam`` [n] after by the one before; add to ``mu`` [m]; return d/dt."""
+        time, work = self._time(t), self._full
+        linear = self._linearise(time, u_after, p)
+        nu = self._multiplier(linear, lam)
+        linear.whole.multTranspose(nu, work)
+        lam.axpy(-1.0, work)
+        self._clear_columns(lam)
+        if self._problem.n_parameters:
+            by_p = mu.duplicate()
+            self._fill_p(time, u_after, p).multTranspose(nu, by_p)
+            mu.axpy(-1.0, by_p)
+        self._problem.residual_t(time, u_after, self._zero, p, work)
+        return -dot(work, nu)
+
+    def _time(self, t: float) -> float:
+        """Return t as callbacks are to see it: on the later side of a breakpoint."""
+        return self._problem.inside(t, t, 1e-12 * max(1.0, abs(t)))
+
+    def _residual(self, t: float, u: PETSc.Vec, p: Any) -> PETSc.Vec:
+        """Return G(t, u, p), or infinities where it cannot be evaluated."""
+        try:
+            self._problem.residual(t, u, self._zero, p, self._full)
+        except SolveError:  # raised on every rank: the state has left the domain of the callback
+            self._full.set(math.inf)
+        return self._take(self._rows, self._full)
+
+    def _linearise(self, t: float, u: PETSc.Vec, p: Any) -> _Linear:
+        problem, point = self._problem, (t, u, self._zero, p)
+        if self._matrix is None:
+            self._matrix = problem.residual_u.create(*point)
+        problem.residual_u.fill(*point, self._matrix)
+        block = _block(self._matrix, self._parts)
+        try:
+            return _Linear(t, self._matrix, block, self._make_solver(block))
+        except PETSc.Error as error:  # a pivot that is zero
+            raise _singular(t) from error
+
+    def _multiplier(self, linear: _Linear, lam: PETSc.Vec) -> PETSc.Vec:
+        """Return nu [n], zero outside the algebraic rows, with G_y^T nu = lam."""
+        nu = self._problem.create_state()
+        part = linear.solve(self._take(self._columns, lam), transpose=True)
+        self._put(self._rows, part, nu)
+        return nu
+
+    def _noise(self, t: float, u: PETSc.Vec, p: Any, linear: _Linear) -> float:
+        """Return how far rounding of the state moves the solution."""
+        start, end = u.getOwnershipRange()
+        moved = u.duplicate()
+        write(moved, read(u) * (1.0 + NOISE * np.sign(np.cos(3.0 * np.arange(start, end)))))
+        change = self._residual(t, moved, p)
+        change.axpy(-1.0, self._residual(t, u, p))
+        least = SMALL * largest(self._take(self._columns, u))
+        return max(least, largest(linear.solve(change)))
+
+    def _failure(self, t: float, u: PETSc.Vec, p: Any, length: float) -> SolveError:
+        residual = largest(self._residual(t, u, p))
+        return SolveError(
+            f"no consistent algebraic variables found at t = {t:.9g}: residual {residual:.3g}, "
+            f"Newton step {length:.3g}",
+            expected="algebraic equations with a solution near the values before",
+            remedy="a reset that gives the algebraic variables values near the new ones",
+        )
+
+    def _fill_p(self, t: float, u: PETSc.Vec, p: Any) -> PETSc.Mat:
+        point = (t, u, self._zero, p)
+        if self._matrix_p is None:
+            self._matrix_p = self._problem.residual_p.create(*point)
+        self._problem.residual_p.fill(*point, self._matrix_p)
+        return self._matrix_p
+
+    def _take(self, scatter: Any, full: PETSc.Vec) -> PETSc.Vec:
+        """Return the algebraic part of a vector."""
+        part = self._part.duplicate()
+        scatter.scatter(full, part)
+        return part
+
+    def _put(
+        self,
+        scatter: Any,
+        part: PETSc.Vec,
+        full: PETSc.Vec,
+        factor: float = 1.0,
+        *,
+        add: bool = False,
+    ) -> None:
+        """Put, or add, ``factor`` times a part into its places."""
+        part = part.copy()
+        part.scale(factor)
+        scatter.scatter(part, full, addv=add, mode=_REVERSE)
+
+    def _clear_columns(self, full: PETSc.Vec) -> None:
+        part = self._part.duplicate()
+        part.zeroEntries()
+        self._put(self._columns, part, full)
+
+
+@dataclass(frozen=True, eq=False)
+class _Linear:
+    """F_u at a point, its algebraic block G_y, and the solver of that."""
+
+    t: float
+    whole: PETSc.Mat
+    block: PETSc.Mat
+    solver: PETSc.KSP
+
+    def solve(self, right: PETSc.Vec, *, transpose: bool = False) -> PETSc.Vec:
+        solution = right.duplicate()
+        (self.solver.solveTranspose if transpose else self.solver.solve)(right, solution)
+        if self.solver.getConvergedReason() < 0:  # type: ignore[operator]
+            raise _singular(self.t)
+        return solution
+
+    def check_regular(self) -> None:
+        if not _recovers(self.solver, self.block):
+            raise _singular(self.t)
+
+
+def _singular(t: float) -> SolveError:
+    return SolveError(
+        f"at t = {t:.9g} the algebraic equations do not determine the algebraic variables: "
+        "their Jacobian is singular, or its linear solver did not converge",
+        expected="index at most one",
+        remedy="the derivative of the constraint in its place, or "
+        'options={"ksp_type": ..., "pc_type": ...}',
+    )
