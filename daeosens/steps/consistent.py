@@ -19,7 +19,6 @@ from petsc4py import PETSc
 from daeosens.arrays import dot, largest, read, write
 from daeosens.errors import SolveError, UnsupportedError
 from daeosens.problem import Problem
-from daeosens.steps.directions import Adjoint, SecondOrder
 from daeosens.steps.linear import block_solver
 
 MakeSolver = Callable[[PETSc.Mat], PETSc.KSP]
@@ -27,7 +26,7 @@ MakeSolver = Callable[[PETSc.Mat], PETSc.KSP]
 _SCATTER: Any = PETSc.Scatter
 _REVERSE: Any = PETSc.ScatterMode.REVERSE
 
-ITERATIONS = 50
+ITERATIONS = 100
 """Newton iterations at most."""
 
 SHORTEST = 2.0**-12
@@ -96,10 +95,9 @@ def algebraic_parts(
     by_row, by_column = u.duplicate(), u.duplicate()
     matrix.mult(probe, by_row)
     matrix.multTranspose(probe, by_column)
-    algebraic = [start + np.flatnonzero(read(vec) == 0.0) for vec in (by_row, by_column)]
-    other = [start + np.flatnonzero(read(vec) != 0.0) for vec in (by_row, by_column)]
-    parts = _same_layout(*algebraic, problem)
-    kept = _same_layout(*other, problem)
+    zero = [read(vec) == 0.0 for vec in (by_row, by_column)]
+    parts = _same_layout(problem, *(start + np.flatnonzero(each) for each in zero))
+    kept = _same_layout(problem, *(start + np.flatnonzero(~each) for each in zero))
     if parts is None or kept is None or not _regular(matrix, kept, make_solver):
         raise UnsupportedError(
             "a singular mass matrix (F_udot) whose null space is not that of single variables: "
@@ -116,7 +114,7 @@ def _count(vec: PETSc.Vec) -> int:
     return int(vec.comm.tompi4py().allreduce(int((read(vec) == 0.0).sum())))
 
 
-def _same_layout(rows: Any, columns: Any, problem: Problem) -> Parts | None:
+def _same_layout(problem: Problem, rows: Any, columns: Any) -> Parts | None:
     """Return index sets with the local sizes of the rows; None if the numbers differ.
 
     The blocks are square on every rank then: a row may belong to another rank than its variable.
@@ -128,9 +126,8 @@ def _same_layout(rows: Any, columns: Any, problem: Problem) -> Parts | None:
     if any(m != n for m, n in sizes):
         first = sum(m for m, _ in sizes[: comm.rank])
         columns = np.concatenate(comm.allgather(columns))[first : first + len(rows)]
-    create = PETSc.IS().createGeneral
     return Parts(
-        create(rows.astype(PETSc.IntType), comm=problem.comm),
+        PETSc.IS().createGeneral(rows.astype(PETSc.IntType), comm=problem.comm),
         PETSc.IS().createGeneral(columns.astype(PETSc.IntType), comm=problem.comm),
     )
 
@@ -163,7 +160,8 @@ def _recovers(solver: PETSc.KSP, block: PETSc.Mat) -> bool:
     x = v.duplicate()
     solver.solve(right, x)
     x.axpy(-1.0, v)
-    return bool(solver.getConvergedReason() > 0) and largest(x) <= LOST
+    reason: Any = solver.getConvergedReason()
+    return reason > 0 and largest(x) <= LOST
 
 
 class ConsistentState:
@@ -377,7 +375,8 @@ class _Linear:
     def solve(self, right: PETSc.Vec, *, transpose: bool = False) -> PETSc.Vec:
         solution = right.duplicate()
         (self.solver.solveTranspose if transpose else self.solver.solve)(right, solution)
-        if self.solver.getConvergedReason() < 0:  # type: ignore[operator]
+        reason: Any = self.solver.getConvergedReason()
+        if reason < 0:
             raise _singular(self.t)
         return solution
 
