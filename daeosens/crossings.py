@@ -19,7 +19,6 @@ from daeosens.integrate import integrate
 from daeosens.problem import Problem
 from daeosens.stepping import Stepping
 from daeosens.steps import RungeKuttaStep, tableau
-from daeosens.steps.consistent import consistent_map
 from daeosens.steps.hybrid import Record, Switch
 from daeosens.trajectory import HIT, Checkpoint, Crossing, Effort, Stages, Trajectory
 
@@ -74,7 +73,6 @@ class _Parts:
     records: dict[int, Record] = field(default_factory=dict[int, Record])
     targets: list[float] = field(default_factory=list[float])
     timed: bool = False
-    consistent: dict = field(default_factory=dict)
 
 
 class _Surface:
@@ -133,7 +131,7 @@ def run_through_events(
     )
     _check_times(timed, first, last)
     modes = problem.modes or {problem.mode: problem}
-    smooth_modes = {name: replace(each, events=(), modes={}, mode=name) for name, each in modes.items()}
+    smooth_modes = {name: replace(each, events=(), modes={}) for name, each in modes.items()}
     mode = problem.mode
     parts = _Parts()
     t, ends = first, [*(time for time, _, _ in timed), last]
@@ -164,9 +162,6 @@ def run_through_events(
         for event, switch in fired:
             mode = event.mode or mode
             state = _jump(parts, switch, t, state, p, mode)
-        if fired:
-            _make_consistent(parts, smooth_modes[mode], t, p, stepping)
-        for event, _switch in fired:
             if event.terminal:
                 return _finished(problem, p, stepping, checkpoint, parts)
         if t >= last:
@@ -321,18 +316,6 @@ def _jump(
     parts.sizes.append(0.0)
     parts.states.append(after)
     return after
-
-
-def _make_consistent(parts, problem, t, p, stepping):
-    state = parts.states[-1]
-    if problem.mode not in parts.consistent:
-        parts.consistent[problem.mode] = consistent_map(problem, t, state, p, stepping.options)
-    maps = parts.consistent[problem.mode]
-    if maps is not None:
-        before = state.copy()
-        maps.apply(t, before, p, state)
-        handle = parts.states[-2].handle
-        parts.records[handle] = replace(parts.records[handle], consistent=maps)
 
 
 def _finished(

@@ -18,7 +18,6 @@ from daeosens.arrays import dot, norm
 from daeosens.cost import Callback, Densities
 from daeosens.errors import GrazingError, UnsupportedError
 from daeosens.problem import Problem
-from daeosens.steps.consistent import ConsistentState
 from daeosens.steps.directions import Adjoint, SecondOrder
 
 GRAZING = 1e-10
@@ -56,8 +55,6 @@ class Record:
         The implicit event that ends the step.
     jump : Switch or None
         It is a jump.
-    consistent : ConsistentState or None
-        The last part of the jump.
     """
 
     mode: str = ""
@@ -65,7 +62,6 @@ class Record:
     timed: bool = False
     ends_at: Switch | None = None
     jump: Switch | None = None
-    consistent: ConsistentState | None = None
 
 
 class HybridStep:
@@ -128,8 +124,6 @@ class HybridStep:
             self._dt = 0.0
         if record.jump is not None:
             self._jump_tangent(record.jump, t, u, p, du, dp)
-            if record.consistent is not None:
-                record.consistent.tangent(t, u, u_next, p, du, dp, self._dt)
             return 0.0
         step = self._maps[record.mode]
         dt, dh = self._dt, record.slope * self._dt
@@ -177,8 +171,6 @@ class HybridStep:
             self._omega = [0.0] * len(lam)
         if record.jump is not None:
             for k, (lam_k, mu_k) in enumerate(zip(lam, mu, strict=True)):
-                if record.consistent is not None:
-                    self._omega[k] += record.consistent.adjoint(t, u, u_next, p, lam_k, mu_k)
                 self._omega[k] += self._jump_adjoint(record.jump, t, u, p, lam_k, mu_k)
             return []
         step = self._maps[record.mode]
