@@ -17,6 +17,7 @@ from daeosens.integrate import integrate
 from daeosens.problem import Problem
 from daeosens.stepping import Stepping
 from daeosens.steps import RungeKuttaStep, tableau
+from daeosens.steps.consistent import Consistency
 from daeosens.steps.hybrid import Record
 from daeosens.steps.switches import Switch, lower_event
 from daeosens.trajectory import HIT, Checkpoint, Crossing, Effort, Stages, Trajectory
@@ -102,6 +103,7 @@ def run_through_events(
     modes = problem.modes or {problem.mode: problem}
     smooth_modes = {name: replace(each, events=(), modes={}) for name, each in modes.items()}
     mode = problem.mode
+    consistency = Consistency(smooth_modes, stepping.options)
     parts, start = _Parts(), p
     t, ends = first, [*(time for time, _, _ in timed), last]
     for surface in surfaces:
@@ -128,9 +130,11 @@ def run_through_events(
                 for time, event, switch in timed
                 if time == end and event.active(mode)
             ]
-        for event, switch in fired:
+        for k, (event, switch) in enumerate(fired, start=1):
             mode = event.mode or mode
-            state, p = _jump(parts, switch, t, state, p, mode)
+            last = k == len(fired) or event.terminal
+            whole = _completed(event, switch, consistency, mode, t, state, p) if last else switch
+            state, p = _jump(parts, whole, t, state, p, mode)
             if event.terminal:
                 return _finished(problem, start, stepping, checkpoint, parts)
         if t >= last:
@@ -286,6 +290,22 @@ def _jump(
     parts.sizes.append(0.0)
     parts.states.append(after)
     return after, p_after
+
+
+def _completed(
+    event: Event,
+    switch: Switch,
+    consistency: Consistency,
+    mode: str,
+    t: float,
+    state: PETSc.Vec,
+    p: Any,
+) -> Switch:
+    """Return the switch with a jump to a consistent state, unless it only ends the run."""
+    if event.terminal and event.reset is None and event.mode is None and not event.changes:
+        return switch
+    jump = consistency.complete(switch.jump, mode, t, state, p, changes=switch.changes)
+    return replace(switch, jump=jump)
 
 
 def _finished(

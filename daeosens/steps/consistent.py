@@ -8,17 +8,19 @@ stay and y follows from them: G_y y = 0 along every derivative.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens.arrays import dot, largest, read, write
+from daeosens.arrays import dot, gather, largest, read, write
 from daeosens.errors import SolveError, UnsupportedError
 from daeosens.problem import Problem
+from daeosens.steps.directions import Adjoint, SecondOrder
+from daeosens.steps.jumps import Jump
 from daeosens.steps.linear import block_solver
 
 MakeSolver = Callable[[PETSc.Mat], PETSc.KSP]
@@ -193,14 +195,15 @@ class ConsistentState:
         self._rows: Any = _SCATTER().create(template, parts.rows, self._part, None)
         self._columns: Any = _SCATTER().create(template, parts.columns, self._part, None)
         self._zero, self._full = problem.create_state(), problem.create_state()
+        self._by_t = problem.create_state()
         self._matrix: PETSc.Mat | None = None
         self._matrix_p: PETSc.Mat | None = None
 
-    def apply(self, t: float, u: PETSc.Vec, p: Any, out: PETSc.Vec) -> None:
+    def apply(self, t: float, u: PETSc.Vec, p: Any, out: PETSc.Vec) -> Any:
         """Fill ``out`` [n] with u, its algebraic variables replaced by the solution of G = 0.
 
         By Newton's method from those of u, each step halved until the next (simplified) one would
-        be shorter, down to where rounding decides.  Collective.
+        be shorter, down to where rounding decides.  Returns p.  Collective.
 
         Raises
         ------
@@ -231,7 +234,7 @@ class ConsistentState:
                     raise self._failure(time, out, p, length)
             else:
                 linear.check_regular()
-                return
+                return p
         raise self._failure(time, out, p, length)
 
     def tangent(
@@ -242,21 +245,20 @@ class ConsistentState:
         p: Any,
         du: PETSc.Vec,
         dp: PETSc.Vec | None,
-        dt: float = 0.0,
-    ) -> None:
-        """Overwrite ``du`` [n] before by the one after: G_y dy = -(G_x dx + G_p dp + G_t dt)."""
+        dt: float,
+    ) -> PETSc.Vec | None:
+        """Overwrite ``du`` [n]: G_y dy = -(G_x dx + G_p dp + G_t dt); return ``dp``."""
         time, work = self._time(t), self._full
         linear = self._linearise(time, u_after, p)
         self._clear_columns(du)
         linear.whole.mult(du, work)
         if dp is not None and self._problem.n_parameters:
-            by_p = self._fill_p(time, u_after, p)
-            by_p.multAdd(dp, work, work)
+            self._fill_p(time, u_after, p).multAdd(dp, work, work)
         if dt:
-            by_t = self._problem.create_state()
-            self._problem.residual_t(time, u_after, self._zero, p, by_t)
-            work.axpy(dt, by_t)
+            self._problem.residual_t(time, u_after, self._zero, p, self._by_t)
+            work.axpy(dt, self._by_t)
         self._put(self._columns, linear.solve(self._take(self._rows, work)), du, -1.0)
+        return dp
 
     def adjoint(
         self,
@@ -264,22 +266,79 @@ class ConsistentState:
         u: PETSc.Vec,
         u_after: PETSc.Vec,
         p: Any,
-        lam: PETSc.Vec,
-        mu: PETSc.Vec,
-    ) -> float:
-        """Overwrite ``lam`` [n] after by the one before; add to ``mu`` [m]; return d/dt."""
-        time, work = self._time(t), self._full
+        lam: Sequence[PETSc.Vec],
+        mu: Sequence[PETSc.Vec],
+    ) -> list[float]:
+        """Overwrite ``lam`` [n] by those before, add to ``mu`` [m]; return the adjoints of t."""
+        time = self._time(t)
         linear = self._linearise(time, u_after, p)
-        nu = self._multiplier(linear, lam)
-        linear.whole.multTranspose(nu, work)
-        lam.axpy(-1.0, work)
-        self._clear_columns(lam)
-        if self._problem.n_parameters:
-            by_p = mu.duplicate()
-            self._fill_p(time, u_after, p).multTranspose(nu, by_p)
-            mu.axpy(-1.0, by_p)
-        self._problem.residual_t(time, u_after, self._zero, p, work)
-        return -dot(work, nu)
+        multipliers = [self._multiplier(linear, each) for each in lam]
+        return self._pull_back(linear, (time, u_after, self._zero, p), multipliers, lam, mu)
+
+    def second_order(
+        self,
+        t: float,
+        u: PETSc.Vec,
+        u_after: PETSc.Vec,
+        p: Any,
+        first: Adjoint,
+        directions: Sequence[SecondOrder],
+    ) -> list[float]:
+        """Carry one adjoint, unless it is known, and its derivatives along directions back.
+
+        The multiplier is differentiated: G_y^T nu_dot = lam_dot - (nu^T G)_y along the direction
+        after the jump, in t too.
+        """
+        time, problem = self._time(t), self._problem
+        point = (time, u_after, self._zero, p)
+        linear = self._linearise(time, u_after, p)
+        omega = [0.0]
+        if first.known:
+            assert first.weights is not None
+            (nu,) = first.weights[u.handle, 0.0]
+        else:
+            nu = self._multiplier(linear, first.lam)
+            first.keep(u, 0.0, nu)
+            omega = self._pull_back(linear, point, [nu], [first.lam], [first.mu])
+        create = problem.create_state
+        by_u, by_udot, by_p = create(), create(), problem.create_parameters()
+        column = (create(), create(), problem.create_parameters())
+        by_t = problem.residual_time_hessian(point, nu, column)
+        for each in directions:
+            problem.residual_hessian(
+                point, nu, (each.du_next, self._zero, each.dp), (by_u, by_udot, by_p)
+            )
+            by_u.axpy(each.dt, column[0])
+            by_p.axpy(each.dt, column[2])
+            each.lam_dot.axpy(-1.0, by_u)
+            each.mu_dot.axpy(-1.0, by_p)
+            nu_dot = self._multiplier(linear, each.lam_dot)
+            (slope,) = self._pull_back(linear, point, [nu_dot], [each.lam_dot], [each.mu_dot])
+            bend = dot(column[0], each.du_next) + dot(column[2], each.dp_vec) + by_t * each.dt
+            omega.append(slope - bend)
+        return omega
+
+    def _pull_back(
+        self,
+        linear: _Linear,
+        point: tuple[float, PETSc.Vec, PETSc.Vec, Any],
+        multipliers: Sequence[PETSc.Vec],
+        lam: Sequence[PETSc.Vec],
+        mu: Sequence[PETSc.Vec],
+    ) -> list[float]:
+        """Carry adjoints back with multipliers of the equations; return those of the time."""
+        problem, work = self._problem, self._full
+        problem.residual_t(*point, self._by_t)
+        for nu, lam_k in zip(multipliers, lam, strict=True):
+            linear.whole.multTranspose(nu, work)
+            lam_k.axpy(-1.0, work)
+            self._clear_columns(lam_k)
+        if problem.n_parameters:
+            by_p, matrix = mu[0].duplicate(), self._fill_p(point[0], point[1], point[3])
+            for nu, mu_k in zip(multipliers, mu, strict=True):
+                matrix.multTranspose(nu, by_p)
+                mu_k.axpy(-1.0, by_p)
+        return [-dot(self._by_t, nu) for nu in multipliers]
 
     def _time(self, t: float) -> float:
         """Return t as callbacks are to see it: on the later side of a breakpoint."""
@@ -361,6 +420,111 @@ class ConsistentState:
         part = self._part.duplicate()
         part.zeroEntries()
         self._put(self._columns, part, full)
+
+
+class ConsistentJump:
+    """A jump after which the algebraic variables are solved for.
+
+    Parameters
+    ----------
+    jump : Jump
+        Gives the differential variables, the parameters, and guesses of the algebraic variables.
+    consistent : ConsistentState
+        Of the equations afterwards.
+    changes : bool
+        Whether the jump changes parameters.
+    """
+
+    def __init__(self, jump: Jump, consistent: ConsistentState, *, changes: bool) -> None:
+        self._jump = jump
+        self._consistent = consistent
+        self._changes = changes
+        self._p: Any = None  # afterwards
+
+    def apply(self, t: float, u: PETSc.Vec, p: Any, out: PETSc.Vec) -> Any:
+        """Fill ``out`` [n] with the state after the jump; return the parameters after it."""
+        guess = out.duplicate()
+        self._p = self._jump.apply(t, u, p, guess)
+        return self._consistent.apply(t, guess, self._p, out)
+
+    def tangent(
+        self,
+        t: float,
+        u: PETSc.Vec,
+        u_after: PETSc.Vec,
+        p: Any,
+        du: PETSc.Vec,
+        dp: PETSc.Vec | None,
+        dt: float,
+    ) -> PETSc.Vec | None:
+        """Overwrite ``du`` [n] by the direction after the jump; return that in the parameters."""
+        dp = self._jump.tangent(t, u, u_after, p, du, dp, dt)
+        return self._consistent.tangent(t, u_after, u_after, self._p, du, dp, dt)
+
+    def adjoint(
+        self,
+        t: float,
+        u: PETSc.Vec,
+        u_after: PETSc.Vec,
+        p: Any,
+        lam: Sequence[PETSc.Vec],
+        mu: Sequence[PETSc.Vec],
+    ) -> list[float]:
+        """Overwrite ``lam`` [n] and ``mu`` [m] by those before; return the adjoints of t."""
+        later = self._consistent.adjoint(t, u_after, u_after, self._p, lam, mu)
+        own = self._jump.adjoint(t, u, u_after, p, lam, mu)
+        return [a + b for a, b in zip(own, later, strict=True)]
+
+    def second_order(
+        self,
+        t: float,
+        u: PETSc.Vec,
+        u_after: PETSc.Vec,
+        p: Any,
+        first: Adjoint,
+        directions: Sequence[SecondOrder],
+    ) -> list[float]:
+        """Carry one adjoint, unless it is known, and its derivatives along directions back."""
+        after = directions
+        if self._changes:
+            after = [self._with_changed(t, u, u_after, p, each) for each in directions]
+        later = self._consistent.second_order(t, u_after, u_after, self._p, first, after)
+        own = self._jump.second_order(t, u, u_after, p, first, directions)
+        return [a + b for a, b in zip(own, later, strict=True)]
+
+    def _with_changed(
+        self, t: float, u: PETSc.Vec, u_after: PETSc.Vec, p: Any, along: SecondOrder
+    ) -> SecondOrder:
+        """Return a direction with that of the parameters after the jump."""
+        dp = self._jump.tangent(t, u, u_after, p, along.du.copy(), along.dp_vec, along.dt)
+        assert dp is not None
+        return replace(along, dp=gather(dp), dp_vec=dp)
+
+
+class Consistency:
+    """What it takes along a run to make states consistent after events.
+
+    Parameters
+    ----------
+    modes : mapping of str to Problem
+        The equations of each mode.
+    options : mapping
+        PETSc's, of the linear solver.
+    """
+
+    def __init__(self, modes: Mapping[str, Problem], options: Mapping[str, Any]) -> None:
+        self._modes = modes
+        self._options = options
+        self._maps: dict[str, ConsistentState | None] = {}
+
+    def complete(
+        self, jump: Jump, mode: str, t: float, u: PETSc.Vec, p: Any, *, changes: bool
+    ) -> Jump:
+        """Return a jump from (t, u, p) to a state that is consistent in the mode.  Collective."""
+        if mode not in self._maps:
+            self._maps[mode] = consistent_map(self._modes[mode], t, u, p, self._options)
+        consistent = self._maps[mode]
+        return jump if consistent is None else ConsistentJump(jump, consistent, changes=changes)
 
 
 @dataclass(frozen=True, eq=False)
