@@ -132,8 +132,10 @@ def run_through_events(
             ]
         for k, (event, switch) in enumerate(fired, start=1):
             mode = event.mode or mode
-            last = k == len(fired) or event.terminal
-            whole = _completed(event, switch, consistency, mode, t, state, p) if last else switch
+            if k == len(fired) or event.terminal:
+                whole = _completed(event, switch, consistency, mode, t, state, p)
+            else:
+                whole = switch
             state, p = _jump(parts, whole, t, state, p, mode)
             if event.terminal:
                 return _finished(problem, start, stepping, checkpoint, parts)

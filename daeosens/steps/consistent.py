@@ -212,7 +212,8 @@ class ConsistentState:
         """
         u.copy(out)
         time, trial = self._time(t), out.duplicate()
-        right, length = self._residual(time, out, p), math.inf
+        self._problem.residual(time, out, self._zero, p, self._full)
+        right, length = self._take(self._rows, self._full), math.inf
         for _ in range(ITERATIONS):
             linear = self._linearise(time, out, p)
             step = linear.solve(right)
