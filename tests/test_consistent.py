@@ -396,6 +396,24 @@ def test_run_ends_where_the_algebraic_equations_become_singular():
     assert run.times[-1] == pytest.approx(1.0 - 1e-6, rel=1e-12)
 
 
+@pytest.mark.parametrize("method", ["cn", "midpoint"])
+def test_event_at_a_breakpoint_mends_algebraic_equations_that_jump_in_time(method):
+    """y = 1 for t < 0.5, then 2; x' = y - x.  Without the event these methods are refused."""
+
+    def rhs(t, u, p):
+        return np.array([u[1] - u[0], u[1] - (1.0 if t < 0.5 else 2.0) - 0.1 * u[0]])
+
+    def error(dt):
+        problem = ODE(
+            rhs, 2, mass=np.diag([1.0, 0.0]), breakpoints=[0.5], events=[Event(0.5, name="jump")]
+        )
+        run = solve(problem, [0.0, 1.0], None, Stepping((0.0, 1.0), method, dt=dt))
+        x = (1.0 - np.exp(-0.45)) / 0.9
+        return abs(run.final.array[0] - (2.0 / 0.9 + (x - 2.0 / 0.9) * np.exp(-0.45)))
+
+    assert np.log2(error(0.05) / error(0.025)) == pytest.approx(2.0, abs=0.05)
+
+
 # ---- several ranks -------------------------------------------------------------------------------
 # x_k' = -x_k + y_k + coupling, y_k + y_k^3 = s x_k + p1 sin(t) x_(k+1); unknowns: all x, then all
 # y; equations: algebraic ones first, shifted.  Rows and variables belong to different ranks
