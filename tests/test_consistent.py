@@ -398,7 +398,7 @@ def test_run_ends_where_the_algebraic_equations_become_singular():
 
 @pytest.mark.parametrize("method", ["cn", "midpoint"])
 def test_event_at_a_breakpoint_mends_algebraic_equations_that_jump_in_time(method):
-    """y = 1 for t < 0.5, then 2; x' = y - x.  Without the event these methods are refused."""
+    """Y = 1 for t < 0.5, then 2; x' = y - x.  Without the event these methods are refused."""
 
     def rhs(t, u, p):
         return np.array([u[1] - u[0], u[1] - (1.0 if t < 0.5 else 2.0) - 0.1 * u[0]])
