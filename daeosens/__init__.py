@@ -12,6 +12,7 @@ except ImportError as error:
 
 from daeosens.adjoint import Gradient, adjoint, evaluate
 from daeosens.callbacks import check
+from daeosens.consistent import consistent_state
 from daeosens.controls import PiecewiseConstant, PiecewiseLinear, Spline
 from daeosens.cost import INDEPENDENT
 from daeosens.equations import DAE, ODE, hybrid
@@ -118,6 +119,7 @@ __all__ = [
     "adjoint",
     "at_fixed_times",
     "check",
+    "consistent_state",
     "covariance",
     "duality",
     "evaluate",
