@@ -9,11 +9,11 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens.arrays import Array, check_output, dot, guarded, read, scatter, write
+from daeosens.arrays import Array, check_output, check_tuple, dot, guarded, read, scatter, write
+from daeosens.complex_hessian import HessianByComplexStep, in_time
 from daeosens.derivatives import ComplexStep
 from daeosens.errors import InputError, UnsupportedError
 from daeosens.problem import AUTONOMOUS, Problem
-from daeosens.second_derivatives import HessianByComplexStep
 
 INDEPENDENT = "independent"
 """Said in place of a gradient: the cost does not depend on that argument."""
@@ -54,6 +54,10 @@ class Scalar(Protocol):
         """Add ``weight`` times the derivative of the gradient along a direction to ``out``."""
         ...
 
+    def time_hessian(self, point: Point, out: tuple[PETSc.Vec, PETSc.Vec]) -> float:
+        """Fill ``out`` with the derivatives of ``value_t`` in u and p; return that in t."""
+        ...
+
 
 @runtime_checkable
 class Squares(Scalar, Protocol):
@@ -63,14 +67,18 @@ class Squares(Scalar, Protocol):
         """Return r, the rank's own rows [q_local]."""
         ...
 
-    def residual_tangent(self, point: Point, direction: Direction) -> Array:
-        """Return the derivative of r along a direction [q_local]."""
+    def residual_tangent(self, point: Point, direction: Direction, dt: float = 0.0) -> Array:
+        """Return the derivative of r along a direction and dt [q_local]."""
         ...
 
     def add_residual_adjoint(
         self, weight: float, point: Point, w: Array, out: tuple[PETSc.Vec, PETSc.Vec]
     ) -> None:
         """Add ``weight`` times the products r_u^T w and r_p^T w to ``out``; w [q_local]."""
+        ...
+
+    def time_adjoint(self, point: Point, w: Array) -> float:
+        """Return r_t^T w, the same on every rank; w [q_local].  For points whose time moves."""
         ...
 
 
@@ -87,16 +95,24 @@ class At:
     after: bool = False
 
 
+@dataclass(frozen=True)
+class Start:
+    """The first state, in place of a time: for scalars of the parameters as they were given."""
+
+
+START = Start()
+
+
 @dataclass(frozen=True, eq=False)
 class Cost:
     """A lowered objective: scalars at times or events, and densities integrated over time."""
 
-    points: tuple[tuple[float | At, float, Scalar], ...] = ()
+    points: tuple[tuple[float | At | Start, float, Scalar], ...] = ()
     densities: tuple[tuple[float, Scalar], ...] = ()
 
 
 def points_by_step(
-    index: Callable[[float | At], int], costs: Sequence[Cost]
+    index: Callable[[float | At | Start], int], costs: Sequence[Cost]
 ) -> dict[int, list[tuple[int, float, Scalar]]]:
     """Sort the point costs by the step they belong to: {step: [(cost, weight, scalar)]}."""
     points: dict[int, list[tuple[int, float, Scalar]]] = {}
@@ -129,32 +145,99 @@ def change(
     return result
 
 
+def add_curvature(
+    scalar: Scalar,
+    weight: float,
+    point: Point,
+    direction: tuple[PETSc.Vec, Any, PETSc.Vec, float],
+    out: tuple[PETSc.Vec, PETSc.Vec],
+) -> float:
+    """Add ``weight`` times the Hessian in (t, u, p) along a direction; return the part of t.
+
+    The direction is (du [n], dp as callbacks see it, dp [m], dt).
+    """
+    du, dp, dp_vec, dt = direction
+    scalar.add_hessian(weight, point, (du, dp), out)
+    by_u, by_p = (vec.duplicate() for vec in out)
+    by_t = scalar.time_hessian(point, (by_u, by_p))
+    for vec, by in zip(out, (by_u, by_p), strict=True):
+        vec.axpy(weight * dt, by)
+    result = weight * (dot(by_u, du) + dot(by_p, dp_vec) + by_t * dt)
+    by_u.destroy()
+    by_p.destroy()
+    return result
+
+
+@dataclass(frozen=True)
+class Keywords:
+    """What a scalar is to the user, and what its derivatives are called where they are given.
+
+    ``value`` is empty where the scalar goes by its title alone.
+    """
+
+    kind: str = "cost"
+    value: str = ""
+    u: str = "gradient_u"
+    p: str = "gradient_p"
+    t: str = "value_t"
+    hessian: str = "hessian_product"
+    hessian_t: str = "hessian_t"
+
+
+@dataclass(frozen=True)
+class Derivatives:
+    """Derivatives of a scalar as the user gave them: callbacks, words, or None."""
+
+    u: Callable[..., Any] | str | None = None
+    p: Callable[..., Any] | str | None = None
+    t: Callable[..., Any] | str | None = None
+    hessian: Callable[..., Any] | None = None
+    hessian_t: Callable[..., Any] | str | None = None
+
+
 class Callback:
-    """A scalar given by user callbacks of either style; complex step fills what is missing."""
+    """A scalar given by user callbacks of either style; complex step fills what is missing.
+
+    Attributes
+    ----------
+    title : str
+        Whose callbacks these are: the name of each is this and its keyword.
+    given : Derivatives
+        What the user supplied.
+    keywords : Keywords
+        What he calls it.
+    """
 
     def __init__(
         self,
         problem: Problem,
-        name: str,
+        title: str,
         value: Callable[..., Any],
-        gradient_u: Callable[..., Any] | str | None,
-        gradient_p: Callable[..., Any] | str | None,
-        value_t: Callable[..., Any] | str | None,
-        hessian_product: Callable[..., Any] | None = None,
+        given: Derivatives,
+        keywords: Keywords = Keywords(),
     ) -> None:
+        self.title = title
+        self.given = given
+        self.keywords = keywords
         self._problem = problem
-        self._name = name
+        self._name = self.name(keywords.value)
         self._numpy = problem.style == "numpy"
-        self._value = guarded(value, name, problem.comm)
-        self._u = self._derivative(value, gradient_u, 1, f"{name} gradient_u", "gradient_u")
-        self._p = self._derivative(value, gradient_p, 2, f"{name} gradient_p", "gradient_p")
-        self._t = self._derivative(value, value_t, 0, f"{name} density_t", "density_t")
-        self._hessian = self._second(value, gradient_u, gradient_p, hessian_product)
+        self._value = guarded(value, self._name, problem.comm)
+        self._u = self._derivative(value, given.u, 1, keywords.u)
+        self._p = self._derivative(value, given.p, 2, keywords.p)
+        self._t = self._derivative(value, given.t, 0, keywords.t)
+        self._hessian = self._second(given)
+        self._hessian_t = self._second_in_time(given)
         self._work: PETSc.Vec | None = None
+
+    def name(self, keyword: str) -> str:
+        """Return what a callback is called in messages."""
+        return f"{self.title} {keyword}" if keyword else self.title
 
     def value(self, t: float, u: PETSc.Vec, p: Any) -> float:
         """Return the value."""
-        return float(check_output(self._value(t, self._see(u), p), self._name, (), t, "cost"))
+        value = self._value(t, self._see(u), p)
+        return float(check_output(value, self._name, (), t, self.keywords.kind))
 
     def add_u(self, weight: float, t: float, u: PETSc.Vec, p: Any, out: PETSc.Vec) -> None:
         """Add ``weight`` times the gradient in u."""
@@ -162,7 +245,7 @@ class Callback:
             return
         if self._numpy:
             values = self._u(t, self._see(u), p)
-            name = f"{self._name} gradient_u"
+            name = self.name(self.keywords.u)
             out.getArray()[...] += weight * check_output(values, name, (out.size,), t)
             return
         if self._work is None:
@@ -179,13 +262,17 @@ class Callback:
             self._p(t, self._see(u), p, work)
         else:
             values = self._p(t, self._see(u), p)
-            scatter(check_output(values, f"{self._name} gradient_p", (out.size,), t), work)
+            name = self.name(self.keywords.p)
+            scatter(check_output(values, name, (out.size,), t), work)
         out.axpy(weight, work)
         work.destroy()
 
     def value_t(self, t: float, u: PETSc.Vec, p: Any) -> float:
         """Return the partial derivative in t."""
-        return 0.0 if self._t is None else float(self._t(t, self._see(u), p))
+        if self._t is None:
+            return 0.0
+        name = self.name(self.keywords.t)
+        return float(check_output(self._t(t, self._see(u), p), name, (), t))
 
     def add_hessian(
         self,
@@ -197,14 +284,15 @@ class Callback:
         """Add ``weight`` times the derivative of the gradient along a direction."""
         if self._hessian is None:
             return
-        name = f"{self._name} hessian_product"
+        name = self.name(self.keywords.hessian)
         t, u, p = point
         du, dp = direction
         out_u, out_p = out
         work_u, work_p = out_u.duplicate(), out_p.duplicate()
         m = out_p.size
         if self._numpy:
-            by_u, by_p = self._hessian(t, read(u), p, read(du), dp)
+            values = self._hessian(t, read(u), p, read(du), dp)
+            by_u, by_p = check_tuple(values, name, "array [n]", "array [m]")
             write(work_u, check_output(by_u, name, (out_u.size,), t))
             if m:
                 write(work_p, check_output(by_p, name, (m,), t))
@@ -220,6 +308,28 @@ class Callback:
         work_u.destroy()
         work_p.destroy()
 
+    def time_hessian(self, point: Point, out: tuple[PETSc.Vec, PETSc.Vec]) -> float:
+        """Fill ``out`` with the derivatives of ``value_t`` in u and p; return that in t."""
+        t, u, p = point
+        out_u, out_p = out
+        out_u.zeroEntries()
+        out_p.zeroEntries()
+        if self._hessian_t is None:
+            return 0.0
+        name, m = self.name(self.keywords.hessian_t), out_p.size
+        if not self._numpy and self._problem.field_parameter:
+            return float(self._hessian_t(t, u, p, out_u, out_p))
+        if self._numpy:
+            values = self._hessian_t(t, read(u), p)
+            by_u, by_p, by_t = check_tuple(values, name, "array [n]", "array [m]", "number")
+            write(out_u, check_output(by_u, name, (out_u.size,), t))
+        else:
+            values = self._hessian_t(t, u, p, out_u)
+            by_p, by_t = check_tuple(values, name, "array [m]", "number")
+        if m:
+            scatter(check_output(by_p, name, (m,), t), out_p)
+        return float(check_output(by_t, name, (), t))
+
     def _see(self, u: PETSc.Vec) -> Any:
         return read(u) if self._numpy else u
 
@@ -228,48 +338,37 @@ class Callback:
         value: Callable[..., Any],
         given: Callable[..., Any] | str | None,
         position: int,
-        name: str,
         keyword: str,
     ) -> Callable[..., Any] | None:
+        name = self.name(keyword)
         if given in (INDEPENDENT, AUTONOMOUS):
             return None
         if callable(given):
             return guarded(given, name, self._problem.comm)
+        word = INDEPENDENT if position else AUTONOMOUS
         if given is not None:
-            raise InputError(f"{name} = {given!r}", expected=f'a callback or "{INDEPENDENT}"')
+            raise InputError(f"{name} = {given!r}", expected=f'a callback or "{word}"')
         if self._numpy:
             step = ComplexStep(value, position, self._name, f"{keyword}=callback")
             if position:
                 return lambda *point: step(*point)[0]
             return lambda *point: step(*point)[0, 0]
+        return _refusing(name, f'{keyword}=callback, or "{word}"')
 
-        def refuse(*_point: Any) -> Any:
-            raise UnsupportedError(
-                f"'{name}' is needed and was not supplied",
-                expected=f'{keyword}=callback, or "{AUTONOMOUS if not position else INDEPENDENT}"',
-            )
-
-        return refuse
-
-    def _second(
-        self,
-        value: Callable[..., Any],
-        gradient_u: Callable[..., Any] | str | None,
-        gradient_p: Callable[..., Any] | str | None,
-        given: Callable[..., Any] | None,
-    ) -> Callable[..., Any] | None:
+    def _second(self, given: Derivatives) -> Callable[..., Any] | None:
         """Return the user's second derivatives, those by complex step, or their refusal."""
-        if given is not None:
-            return guarded(given, f"{self._name} hessian_product", self._problem.comm)
-        gradients = {1: gradient_u, 2: gradient_p}
+        keyword = self.keywords.hessian
+        name = self.name(keyword)
+        if given.hessian is not None:
+            return guarded(given.hessian, name, self._problem.comm)
+        gradients = {1: given.u, 2: given.p}
         wanted = {k: each for k, each in gradients.items() if each != INDEPENDENT}
         if not wanted:
             return None
         if not self._numpy:
-            return _refusing(self._name)
+            return _refusing(name, f"{keyword}=callback{_NO_COMPLEX}", "gradients only")
         first = {k: _row(each) if callable(each) else None for k, each in wanted.items()}
-        remedy = "hessian_product=callback"
-        product = HessianByComplexStep(self._value, first, self._name, remedy)
+        product = HessianByComplexStep(self._value, first, self._name, f"{keyword}=callback")
         nothing = (np.zeros(self._problem.size), np.zeros(self._problem.n_parameters))
 
         def call(t: float, u: Array, p: Any, du: Array, dp: Any) -> tuple[Array, Array]:
@@ -279,18 +378,51 @@ class Callback:
 
         return call
 
+    def _second_in_time(self, given: Derivatives) -> Callable[..., Any] | None:
+        """Return the derivatives of ``value_t``, like ``_second``."""
+        keyword = self.keywords.hessian_t
+        name = self.name(keyword)
+        if self._t is None or given.hessian_t == INDEPENDENT:
+            return None
+        if isinstance(given.hessian_t, str):
+            raise InputError(
+                f"{name} = {given.hessian_t!r}", expected=f'a callback or "{INDEPENDENT}"'
+            )
+        if given.hessian_t is not None:
+            return guarded(given.hessian_t, name, self._problem.comm)
+        if not self._numpy:
+            other = f' or {self.keywords.t}="{AUTONOMOUS}"'
+            return _refusing(name, f"{keyword}=callback{other}{_NO_COMPLEX}", "gradients only")
+        gradients: dict[int, Any] = {0: given.t, 1: given.u, 2: given.p}
+        first: dict[int, Any] = {
+            k: _row(each) if k and callable(each) else each
+            for k, each in gradients.items()
+            if each != INDEPENDENT
+        }
+        product = in_time(self._value, first, self._name, f"{keyword}=callback")
+        nothing = (np.zeros(self._problem.size), np.zeros(self._problem.n_parameters))
+
+        def call(t: float, u: Array, p: Any) -> tuple[Array, Array, float]:
+            result = product((np.array([t]), u, p), np.ones(1), {0: np.ones(1)})
+            by_u, by_p = result.get(1, nothing[0]), result.get(2, nothing[1])
+            return by_u, by_p, float(result[0][0])
+
+        return call
+
+
+_NO_COMPLEX = ": second derivatives of PETSc-style callbacks cannot be found by complex step"
+
 
 def _row(gradient: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *point: np.asarray(gradient(*point))[None, :]
 
 
-def _refusing(name: str) -> Callable[..., Any]:
+def _refusing(name: str, expected: str, enough: str = "") -> Callable[..., Any]:
     def refuse(*_arguments: Any) -> Any:
         raise UnsupportedError(
-            f"'{name} hessian_product' is needed and was not supplied",
-            expected="hessian_product=callback: second derivatives of PETSc-style callbacks "
-            "cannot be found by complex step",
-            remedy="a method that needs gradients only",
+            f"'{name}' is needed and was not supplied",
+            expected=expected,
+            remedy=f"a method that needs {enough}" if enough else "",
         )
 
     return refuse

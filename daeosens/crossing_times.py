@@ -34,7 +34,7 @@ def locate(flow: Flow, hit: Hit, t: float, h: float, u: PETSc.Vec) -> tuple[floa
     last_width, slow = high - low, 0
     for _ in range(ATTEMPTS):
         flow.runner.step(t, x * h, u, state)
-        found = surface.at(t + x * h, state, flow.p)
+        found = surface.at(t + x * h, state, flow.runner.p)
         value = found / x if on else found
         slope = curve.at(x)[1]
         change = -value / slope if slope * side < 0.0 else 2.0 * (high - low)

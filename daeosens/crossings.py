@@ -14,51 +14,23 @@ import numpy as np
 from petsc4py import PETSc
 
 from daeosens.arrays import Array
-from daeosens.cost import Callback
 from daeosens.crossing_times import locate
-from daeosens.equations import ODE
 from daeosens.errors import InputError, SolveError, UnsupportedError
 from daeosens.events import Event
 from daeosens.integrate import Run, made_runner
 from daeosens.problem import Problem
+from daeosens.simultaneous import Happening, Meeting, check_order
 from daeosens.stepping import Stepping
-from daeosens.steps.hybrid import Record, Switch
+from daeosens.steps import step_map
+from daeosens.steps.consistent import Consistency
+from daeosens.steps.hybrid import Record
+from daeosens.steps.jumps import Jump
+from daeosens.steps.switches import Switch, lower_event
 from daeosens.surfaces import ROUNDING, Flow, Hit, Surface
-from daeosens.trajectory import Checkpoint, Crossing, Effort, Stages, Trajectory
+from daeosens.trajectory import HIT, Checkpoint, Crossing, Effort, Stages, Trajectory
 
 CROWD, MOMENT = 30, 1e-8
 """So many events within such a part of the span are an accumulation."""
-
-
-def lower_event(problem: Problem, event: Event) -> Switch:
-    """Return an event on PETSc vectors.
-
-    Raises
-    ------
-    InputError, UnsupportedError
-        Derivatives that are none, or cannot be had.
-    """
-    when: Callback | None = None
-    if not event.explicit:
-        name = f'when of event "{event.name}"'
-        call: Any = event.when
-        when = Callback(problem, name, call, event.when_u, event.when_p, event.when_t)
-    reset: Problem | None = None
-    if event.reset is not None:
-        numbers: Any = problem.parameter_names
-        parameters: Any = problem.parameter if problem.field_parameter else numbers
-        state: Any = {"size": problem.size}
-        if problem.style == "petsc":
-            state = {"state": problem.state if problem.dm is None else problem.dm}
-        reset = ODE(
-            event.reset,
-            parameters=parameters,
-            jacobian=event.reset_u,
-            jacobian_p=event.reset_p,
-            rhs_t=event.reset_t,
-            **state,
-        )
-    return Switch(event.name, when, reset)
 
 
 @dataclass
@@ -74,6 +46,8 @@ class _Parts:
     records: dict[int, Record] = field(default_factory=dict[int, Record])
     moving: bool = False
     """Whether the last time depends on that of an implicit event."""
+    changed: bool = False
+    """Whether an event has changed parameters."""
 
     @property
     def last(self) -> tuple[float, PETSc.Vec]:
@@ -83,13 +57,13 @@ class _Parts:
     def steps(self) -> int:
         return sum(effort.steps for effort in self.efforts)
 
-    def add(self, run: Run, mode: str, ends: Sequence[float]) -> None:
+    def add(self, run: Run, mode: str, p: Any, ends: Sequence[float]) -> None:
         """Append a piece whose steps ended at ``ends`` where they came by.
 
         After an implicit event the size of a step follows the moving time if it ends at one of
         them, or halfway to it; from there on times are fixed again.
         """
-        fixed = Record(mode)
+        fixed = Record(mode, p, changed=self.changed)
         for t, h, state in zip(run.times[:-1], run.sizes, run.states[:-1], strict=True):
             if not self.moving:
                 self.records[state.handle] = fixed
@@ -101,7 +75,7 @@ class _Parts:
                 slope = -1.0
             elif abs(2.0 * h - rest) <= 1e-12 * rest:
                 slope = -0.5
-            self.records[state.handle] = Record(mode, slope, timed=True)
+            self.records[state.handle] = replace(fixed, slope=slope, timed=True)
             self.moving = slope != -1.0
         self.times += run.times[1:]
         self.sizes += run.sizes
@@ -109,25 +83,33 @@ class _Parts:
         self.stages |= run.stages
         self.efforts.append(run.effort)
 
-    def end_at(self, switch: Switch, mode: str, h: float, state: PETSc.Vec) -> None:
+    def end_at(self, switch: Switch, h: float, state: PETSc.Vec) -> None:
         """Cut the last step: it has the size ``h``, and ends on the surface of an event."""
-        before = self.states[-2]
-        timed = self.records[before.handle].timed
+        before = self.states[-2].handle
         self.sizes[-1], self.times[-1], self.states[-1] = h, self.times[-2] + h, state
-        self.records[before.handle] = Record(mode, timed=timed, ends_at=switch)
+        self.records[before] = replace(self.records[before], slope=0.0, ends_at=switch)
         self.moving = True
 
-    def jump(self, switch: Switch, p: Any, modes: tuple[str, str]) -> None:
-        """Append a jump as a step of size 0; the modes are those before and after it."""
+    def stay(self, mode: str, p: Any) -> None:
+        """Append a step of size 0, which an event at the same instant can end."""
+        t, state = self.last
+        self.records[state.handle] = Record(mode, p, timed=self.moving, changed=self.changed)
+        self.times.append(t)
+        self.sizes.append(0.0)
+        self.states.append(state.copy())
+
+    def jump(
+        self, switch: Switch, jump: Jump, after: PETSc.Vec, p: tuple[Any, Any], mode: str, now: str
+    ) -> None:
+        """Append a jump as a step of size 0, from parameters and mode to others."""
         t, before = self.last
-        after = before.duplicate()
-        if switch.reset is None:
-            before.copy(after)
-        else:
-            switch.reset.rhs(t, before, p, after)
-        self.records[before.handle] = Record(modes[1], timed=self.moving, jump=switch)
-        crossing = Crossing(switch.name, t, len(self.sizes), before, after, modes[1], modes[0])
-        self.crossings.append(crossing)
+        self.records[before.handle] = Record(
+            now, p[0], timed=self.moving, changed=self.changed, jump=jump
+        )
+        self.changed = self.changed or switch.changes
+        self.crossings.append(
+            Crossing(switch.name, t, len(self.sizes), before, after, now, p[1], mode)
+        )
         self.times.append(t)
         self.sizes.append(0.0)
         self.states.append(after)
@@ -166,40 +148,51 @@ class _Passage:
             for time in pinned.tolist()
             if all(abs(time - each) > self._rounding for each, _, _ in timed)
         ]
-        modes = problem.modes or {problem.mode: problem}
+        modes = problem.modes or {"": problem}
         self._smooth = {name: replace(each, events=(), modes={}) for name, each in modes.items()}
+        self._consistency = Consistency(self._smooth, stepping.options)
         self._flows: dict[str, Flow] = {}
         self._grid_end: float | None = None
         self._size: float | None = None
-        self.mode = problem.mode
+        self.mode = problem.entered_mode(problem.mode, self.first, state, p)
         self.parts = _Parts([self.first], [state])
         self.finished = False
 
     def go(self) -> None:
         """Run to the end of the span or to an event that ends the run."""
-        fired: Surface | None = None
+        fired: list[Surface] = []
         while not self.finished:
-            t, _ = self.parts.last
-            jumped = fired is not None
-            while self._due and self._due[0][0] <= t + self._rounding and not self.finished:
-                if fired is not None:
-                    raise _at_one_instant(t, fired.event.name, self._due[0][1].name)
-                _, event, switch = self._due.popleft()
-                if event.active(self.mode):
-                    self._happen(event, switch)
-                    jumped = True
+            self._explicit_events(fired)
+            t, state = self.parts.last
             if self.finished or t >= self.last:
                 return
-            entered = self._flow().settle(*self.parts.last, fired)
-            if fired is not None and fired.on and fired.event.reset is not None:
-                self._check_side(fired)
+            flow = self._flow()
+            entered = flow.settle(t, state, fired)
+            for surface in fired:
+                if surface.on and surface.event.reset is not None:
+                    self._check_side(surface)
             if entered:
-                fired = self._enter(entered, t, jumped=jumped)
+                if fired or len(entered) > 1:
+                    raise _at_one_instant(t, [*fired, *entered])
+                self._at_once(entered[0])
+                fired = entered
                 continue
-            fired = self._piece()
-            if fired is not None:
-                self._happen(fired.event, fired.switch)
-                self._check_crowd()
+            fired = self._piece(flow)
+            self._check_crowd()
+
+    def _explicit_events(self, fired: Sequence[Surface]) -> None:
+        """Let the events happen whose time has come, in the order of the list."""
+        t, _ = self.parts.last
+        while self._due and self._due[0][0] <= t + self._rounding:
+            _, event, switch = self._due.popleft()
+            if not event.active(self.mode):
+                continue
+            if fired:
+                raise _at_one_instant(t, fired, event)
+            more = any(time <= t + self._rounding for time, _, _ in self._due)
+            self._happen(event, switch, last=not more)
+            if self.finished:
+                return
 
     def _flow(self) -> Flow:
         """Return the equations of the mode, with a TS that is made when they first hold."""
@@ -211,12 +204,14 @@ class _Passage:
             runner = self._runners.enter_context(maker)
             active = [each for each in self._surfaces if each.event.active(self.mode)]
             explicit = self.stepping.resolved_method.explicit
-            self._flows[self.mode] = Flow(problem, self.p, runner, active, explicit)
-        return self._flows[self.mode]
+            self._flows[self.mode] = Flow(problem, runner, active, explicit)
+        flow = self._flows[self.mode]
+        flow.runner.p = self.p
+        return flow
 
-    def _piece(self) -> Surface | None:
-        """Run to the next event or to the end; return the surface that was crossed."""
-        flow, parts = self._flow(), self.parts
+    def _piece(self, flow: Flow) -> list[Surface]:
+        """Run to the next event or to the end; return the surfaces that were crossed there."""
+        parts = self.parts
         t, state = parts.last
         end = self._due[0][0] if self._due else self.last
         hits = [time for time in self._pinned if t < time < end]
@@ -232,30 +227,36 @@ class _Passage:
             flow.watch if flow.surfaces else None,
             taken=parts.steps,
         )
-        parts.add(run, self.mode, [*hits, end])
+        parts.add(run, self.mode, self.p, [*hits, end])
         if flow.explicit and self.stepping.adaptive:  # a first step that is checked may be bold
             self._size = max(run.sizes[-2:])
         if not flow.hits:
-            return None
-        hit, h, after = self._first_hit(flow)
+            return []
         if self.stepping.dt is not None and not self.stepping.adaptive:
             self._grid_end = parts.times[-1]
-        parts.end_at(hit.surface.switch, self.mode, h, after)
-        return hit.surface
+        crossed = self._first_hits(flow)
+        for number, surface in enumerate(crossed):
+            if number:
+                self._at_once(surface)
+            else:
+                self._happen(surface.event, surface.switch)
+            if self.finished:
+                break
+        return crossed
 
     def _next_of_grid(self, t: float, flow: Flow) -> float | None:
-        """Return where the step that an event has cut would have ended, or the one after it.
+        """Return where the step that an event has cut would have ended.
 
-        Later times then do not depend on that of the event; tiny steps are not taken.
+        Later times then do not depend on that of the event.  It is the end of the next step where
+        the rest is tiny: a larger part left out would show as a jump of costs, as the event moves.
         """
         if self._grid_end is None or self._grid_end <= t:
             return None
-        if self._grid_end - t < 0.01 * flow.runner.first_step:
-            return self._grid_end + flow.runner.first_step
-        return self._grid_end
+        dt = flow.runner.first_step
+        return self._grid_end + dt if self._grid_end - t < HIT * dt else self._grid_end
 
-    def _first_hit(self, flow: Flow) -> tuple[Hit, float, PETSc.Vec]:
-        """Return the first crossing in the last step, the size of that step, and its end."""
+    def _first_hits(self, flow: Flow) -> list[Surface]:
+        """End the last step at the first crossing; return its surface, or two that are one."""
         parts = self.parts
         t, h, u = parts.times[-2], parts.sizes[-1], parts.states[-2]
         found: list[tuple[float, PETSc.Vec, Hit]] = []
@@ -264,25 +265,55 @@ class _Passage:
             size, end = (h, parts.states[-1]) if at_end else locate(flow, hit, t, h, u)
             found.append((size, end, hit))
         found.sort(key=lambda each: each[0])
-        if len(found) > 1 and found[1][0] - found[0][0] <= 1e-9 * h:
-            names = [hit.surface.event.name for _, _, hit in found[:2]]
-            raise _at_one_instant(t + found[0][0], *names)
         size, end, hit = found[0]
-        return hit, size, end
+        parts.end_at(hit.surface.switch, size, end)
+        together = [each.surface for each_size, _, each in found if each_size - size <= 1e-9 * h]
+        if len(together) > 1:
+            self._check_order(together, [each for _, _, each in found])
+        return together
 
-    def _enter(self, entered: list[Surface], t: float, *, jumped: bool) -> Surface:
-        """Let the event happen on whose surface the run begins."""
-        if jumped or len(entered) > 1:
-            others = [self.parts.crossings[-1].name] if jumped else []
-            raise _at_one_instant(t, *others, *(each.event.name for each in entered))
-        surface = entered[0]
-        self._happen(surface.event, without_derivatives(surface.switch))
-        return surface
+    def _check_order(self, surfaces: Sequence[Surface], hits: Sequence[Hit]) -> None:
+        """Refuse events at one instant unless their order makes no difference."""
+        parts = self.parts
+        t, h, u, end = parts.times[-2], parts.sizes[-1], parts.states[-2], parts.states[-1]
+        if len(surfaces) > 2:
+            raise _at_one_instant(parts.times[-1], surfaces)
+        for one, other, hit in zip(surfaces, surfaces[::-1], hits[1::-1], strict=True):
+            after = end.duplicate()
+            p = one.switch.jump.apply(parts.times[-1], end, self.p, after)
+            left = abs(other.at(parts.times[-1], after, p))
+            way = abs(hit.curve.at(0.0)[0]) + abs(hit.curve.at(1.0)[0])
+            if left > 1e-8 * way:  # afterwards the other one does not happen
+                raise _at_one_instant(parts.times[-1], surfaces)
+        method = self.stepping.resolved_method
+        step = step_map(self._smooth[self.mode], method, self.stepping.options)
+        arguments = (t, h, u, end, self.p, self.mode)
+        meeting = Meeting(self.problem, self._smooth, method, step, *arguments)
+        check_order(meeting, *(Happening(each.switch, each.event.mode) for each in surfaces))
 
-    def _happen(self, event: Event, switch: Switch) -> None:
-        mode = event.mode or self.mode
-        self.parts.jump(switch, self.p, (self.mode, mode))
-        self.mode = mode
+    def _at_once(self, surface: Surface) -> None:
+        """Let an event happen on whose surface the state is already."""
+        parts = self.parts
+        parts.stay(self.mode, self.p)
+        parts.end_at(surface.switch, 0.0, parts.states[-1])
+        self._happen(surface.event, surface.switch)
+
+    def _happen(self, event: Event, switch: Switch, *, last: bool = True) -> None:
+        """Jump; after the last jump of an instant algebraic variables are made consistent."""
+        t, before = self.parts.last
+        after, p, mode = before.duplicate(), self.p, self.mode
+        jump: Jump = switch.jump
+        self.p = jump.apply(t, before, p, after)
+        if event.mode is not None:
+            self.mode = self.problem.entered_mode(event.mode, t, after, self.p)
+        only_ends = (
+            event.terminal and event.reset is None and event.mode is None and not event.changes
+        )
+        if (last or event.terminal) and not only_ends:
+            jump = self._consistency.complete(jump, self.mode, t, before, p, changes=switch.changes)
+            if jump is not switch.jump:
+                jump.apply(t, before, p, after)
+        self.parts.jump(switch, jump, after, (p, self.p), mode, self.mode)
         self.finished = event.terminal
 
     def _check_crowd(self) -> None:
@@ -312,9 +343,9 @@ def run_through_events(
 ) -> Trajectory:
     """Run a problem with events from ``state`` [n], which becomes the first of the trajectory.
 
-    After an event fixed steps go on to the end of the step that it cut, or, where that is near, of
-    the next one: the times of all later ones do not depend on that of the event.  An event with a
-    direction happens at the start if the run begins on its surface and moves that way.
+    After an event fixed steps go on to the end of the step that it cut: the times of all later ones
+    do not depend on that of the event.  An event with a direction happens at the start if the run
+    begins on its surface and moves that way.
 
     Parameters, result and errors as for ``solve``.
 
@@ -345,14 +376,6 @@ def run_through_events(
     )
 
 
-def without_derivatives(switch: Switch) -> Switch:
-    """Return an event at the start of a run, for which the equation of its time has no step.
-
-    A start on the other side of the surface would not meet the event: there is no derivative.
-    """
-    return switch
-
-
 def _check_times(timed: list[tuple[float, Event, Switch]], first: float, last: float) -> None:
     for time, event, _ in timed:
         if not first <= time <= last:
@@ -362,10 +385,11 @@ def _check_times(timed: list[tuple[float, Event, Switch]], first: float, last: f
             )
 
 
-def _at_one_instant(t: float, *names: str) -> UnsupportedError:
-    listed = " and ".join(f'"{name}"' for name in names)
+def _at_one_instant(t: float, surfaces: Sequence[Surface], *events: Event) -> UnsupportedError:
+    names = [*(surface.event.name for surface in surfaces), *(event.name for event in events)]
     return UnsupportedError(
-        f"events {listed} at one instant, t = {t:.9g}",
+        f"events {' and '.join(f'{chr(34)}{name}{chr(34)}' for name in names)} at one instant, "
+        f"t = {t:.9g}",
         expected="one event at a time: their order would decide the derivative",
         remedy="one event whose reset does both",
     )

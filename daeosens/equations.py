@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +11,7 @@ from petsc4py import PETSc
 
 from daeosens.derivatives import ComplexStep
 from daeosens.errors import nearest, together
-from daeosens.events import Event
+from daeosens.events import Event, EventLike, admit_events, unknown_modes
 from daeosens.lowering import (
     Lowering,
     Matrix,
@@ -29,7 +29,9 @@ from daeosens.problem import COLORING, Problem, VecFunction
 from daeosens.second_derivatives import (
     lower_hessian,
     lower_mass_hessian,
+    lower_time_hessian,
     residual_hessian,
+    residual_time_hessian,
 )
 
 
@@ -45,10 +47,11 @@ def ODE(  # noqa: N802 (a noun of the public interface)
     mass: Any = None,
     mass_p: Callable[..., Any] | None = None,
     hessian_product: Callable[..., Any] | None = None,
+    hessian_t: Callable[..., Any] | None = None,
     mass_hessian: Callable[..., Any] | None = None,
     jacobian_matrix: PETSc.Mat | None = None,
     breakpoints: npt.ArrayLike = (),
-    events: Sequence[Event] = (),
+    events: Iterable[EventLike] = (),
 ) -> Problem:
     """Describe M u' = f(t, u, p); M may be singular (an index-1 DAE) or depend on p.
 
@@ -79,12 +82,17 @@ def ODE(  # noqa: N802 (a noun of the public interface)
         along (du, dp); by complex step where missing.  PETSc style ``(t, u, p, w, du, dp, out)``
         fills the first and returns the second, the same on every rank (for a field parameter
         ``(..., out_u, out_p)`` fills both).
+    hessian_t : callable, optional
+        Derivatives of w^T f_t, for second derivatives through events: ``(t, u, p, w) ->
+        (array [n], array [m], number)``, those in u, p and t; by complex step where missing.  PETSc
+        style ``(t, u, p, w, out) -> (array [m], number)`` (for a field ``(..., out_u, out_p) ->
+        number``).  Not needed if ``rhs_t="autonomous"``.
     mass_hessian : callable, optional
-        The same for w^T M(p) v: ``(v, p, w, dv, dp) -> (array [n], array [m])``.
+        As ``hessian_product`` for w^T M(p) v: ``(v, p, w, dv, dp) -> (array [n], array [m])``.
     jacobian_matrix : Mat, optional
         PETSc style: template (type and pattern) of f_u; by default the DM's matrix or a dense one.
     events : sequence of Event, optional
-        What may happen along a run.
+        What may happen along a run: events, or any objects with their attributes (``EventLike``).
     breakpoints : array_like [K], optional
         Increasing times at which f may jump or have a kink in t: steps end there, and take f (and
         running costs) from their inside.  Left of a breakpoint callbacks see the largest number
@@ -115,6 +123,8 @@ def ODE(  # noqa: N802 (a noun of the public interface)
     residual_p = negative(rhs_p)
     first = {1: jacobian, 2: jacobian_p}
     rhs_hessian = lower_hessian(frame, rhs, first, hessian_product, "rhs", "hessian_product")
+    first = {0: rhs_t, **first}
+    rhs_time_hessian = lower_time_hessian(frame, rhs, first, hessian_t, "rhs", "hessian_t")
     of_mass: VecFunction | None = None
     mass_by_p: Derivative | None = None
     if mass_u is not None:
@@ -139,6 +149,8 @@ def ODE(  # noqa: N802 (a noun of the public interface)
         residual_t_function=residual_t,
         rhs_hessian_function=rhs_hessian,
         residual_hessian_function=residual_hessian(rhs_hessian, of_mass),
+        rhs_time_hessian_function=rhs_time_hessian,
+        residual_time_hessian_function=residual_time_hessian(rhs_time_hessian),
         constant_mass=mass_u is None,
         mass_p=mass_by_p,
         mass_hessian_function=of_mass,
@@ -150,10 +162,11 @@ def ODE(  # noqa: N802 (a noun of the public interface)
             rhs_t=rhs_t,
             mass_p=mass_p,
             hessian_product=hessian_product,
+            hessian_t=hessian_t,
             mass_hessian=mass_hessian,
         ),
         breakpoints=admit_breakpoints(breakpoints),
-        events=tuple(events),
+        events=_without_modes(events),
         **frame.fields(),
     )
 
@@ -169,10 +182,11 @@ def DAE(  # noqa: N802 (a noun of the public interface)
     jacobian_p: Matrix | None = None,
     residual_t: Callable[..., Any] | str | None = None,
     hessian_product: Callable[..., Any] | None = None,
+    hessian_t: Callable[..., Any] | None = None,
     jacobian_matrix: PETSc.Mat | None = None,
     linear_in_udot: bool = False,
     breakpoints: npt.ArrayLike = (),
-    events: Sequence[Event] = (),
+    events: Iterable[EventLike] = (),
 ) -> Problem:
     """Describe F(t, u, u', p) = 0, of index at most one.
 
@@ -192,6 +206,8 @@ def DAE(  # noqa: N802 (a noun of the public interface)
         ``(t, u, udot, p, w, du, dudot, dp) -> (array [n], array [n], array [m])``, the derivatives
         of F_u^T w, F_udot^T w and F_p^T w along (du, dudot, dp); by complex step where missing.
         PETSc style with ``out_u, out_udot`` added, returning the last (for a field: ``out_p`` too).
+    hessian_t : callable, optional
+        Derivatives of w^T F_t in u, udot, p and t, as for ``ODE``.
     linear_in_udot : bool
         F = M u' - f(t, u, p) with M constant: lets PETSc's own adjoint be used (it is wrong for a
         mass that depends on u, or on p with the midpoint rule; PETSc 3.26).
@@ -212,6 +228,7 @@ def DAE(  # noqa: N802 (a noun of the public interface)
     if udot_spec is None and frame.style == "numpy":
         udot_spec = ComplexStep(residual, 2, "residual", "jacobian_udot=callback")
     p_derivative = parameter_derivative(lower, residual, jacobian_p, frame)
+    first = {1: jacobian, 2: jacobian_udot, 3: jacobian_p}
     never = refused("rhs", "an implicit method: beuler, cn, theta:<value> or midpoint")
     return Problem(
         form="residual",
@@ -228,10 +245,13 @@ def DAE(  # noqa: N802 (a noun of the public interface)
         residual_hessian_function=lower_hessian(
             frame,
             residual,
-            {1: jacobian, 2: jacobian_udot, 3: jacobian_p},
+            first,
             hessian_product,
             "residual",
             "hessian_product",
+        ),
+        residual_time_hessian_function=lower_time_hessian(
+            frame, residual, {0: residual_t, **first}, hessian_t, "residual", "hessian_t"
         ),
         constant_mass=linear_in_udot,
         udot_nonlinear=not linear_in_udot,
@@ -243,22 +263,27 @@ def DAE(  # noqa: N802 (a noun of the public interface)
             jacobian_p=jacobian_p,
             residual_t=residual_t,
             hessian_product=hessian_product,
+            hessian_t=hessian_t,
         ),
         breakpoints=admit_breakpoints(breakpoints),
-        events=tuple(events),
+        events=_without_modes(events),
         **frame.fields(),
     )
 
 
-def hybrid(modes: Mapping[str, Problem], start: str, events: Sequence[Event]) -> Problem:
+def hybrid(
+    modes: Mapping[str, Problem],
+    start: str | Callable[..., str],
+    events: Iterable[EventLike] = (),
+) -> Problem:
     """Describe equations that change at events: one problem for each mode.
 
     Parameters
     ----------
     modes : mapping of str to Problem
         The equations; unknowns, parameters, style and communicator are those of all.
-    start : str
-        The first mode.
+    start : str or callable
+        The first mode, or ``start(t, u, p) -> str``, the same on every rank.
     events : sequence of Event
         Those with ``mode="..."`` switch.
 
@@ -280,12 +305,11 @@ def hybrid(modes: Mapping[str, Problem], start: str, events: Sequence[Event]) ->
     >>> hybrid({"on": heating, "off": cooling}, "on", [hot, cold]).mode
     'on'
     """
-    named = [start, *(e.mode for e in events if e.mode), *(w for e in events for w in e.within)]
-    complaints = [
-        f'unknown mode "{name}"; expected: {", ".join(modes)}; try: {nearest(name, modes)}'
-        for name in named
-        if name not in modes
-    ]
+    events = admit_events(events)
+    complaints = unknown_modes(events, modes)
+    if isinstance(start, str) and start not in modes:
+        expected = f"expected: {', '.join(modes)}; try: {nearest(start, modes)}"
+        complaints.append(f'it starts in the unknown mode "{start}"; {expected}')
     first = next(iter(modes.values()), None)
     for name, problem in modes.items():
         assert first is not None
@@ -301,4 +325,34 @@ def hybrid(modes: Mapping[str, Problem], start: str, events: Sequence[Event]) ->
         raise together(complaints, heading="hybrid")
     times = tuple(sorted({time for problem in modes.values() for time in problem.breakpoints}))
     alike = {name: replace(problem, breakpoints=times) for name, problem in modes.items()}
-    return replace(alike[start], events=tuple(events), modes=alike, mode=start)
+    shape = alike[start] if isinstance(start, str) else next(iter(alike.values()))
+    return replace(shape, events=events, modes=alike, mode=start)
+
+
+def add_events(problem: Problem, events: Iterable[EventLike]) -> Problem:
+    """Return the problem with more events.
+
+    Raises
+    ------
+    InputError
+        A mode that the problem has not.
+
+    Examples
+    --------
+    >>> decay = ODE(lambda t, u, p: -u, size=1)
+    >>> len(add_events(decay, [Event(0.5, lambda t, u, p: u + 1.0)]).events)
+    1
+    """
+    more = admit_events(events)
+    complaints = unknown_modes(more, problem.modes)
+    if complaints:
+        raise together(complaints, heading="events")
+    return replace(problem, events=(*problem.events, *more))
+
+
+def _without_modes(events: Iterable[EventLike]) -> tuple[Event, ...]:
+    admitted = admit_events(events)
+    complaints = unknown_modes(admitted, ())
+    if complaints:
+        raise together(complaints, heading="events")
+    return admitted

@@ -3,11 +3,37 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, Protocol
 
-from daeosens.errors import InputError
+from daeosens.errors import InputError, nearest
+
+
+class EventLike(Protocol):
+    """An event to the package: any object with the attribute ``when``.
+
+    All other attributes of ``Event`` may be there too, as values or as methods; a missing one
+    means the default of ``Event``.  So a plug-in needs no class of this package.
+
+    Examples
+    --------
+    >>> class Bounce:
+    ...     direction, name = -1, "bounce"
+    ...
+    ...     def when(self, t, u, p):
+    ...         return u[0]
+    ...
+    ...     def reset(self, t, u, p):
+    ...         return u * [1.0, -p[0]]
+    >>> admit_event(Bounce()).direction
+    -1
+    """
+
+    @property
+    def when(self) -> Any:
+        """The function (t, u, p) -> float whose zero is the event, or its time."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -16,28 +42,34 @@ class Event:
 
     Parameters
     ----------
-    when : callable or float
-        ``when(t, u, p) -> float``, the same on every rank, whose zero the run finds; or a time.
+    when : callable, float or str
+        ``when(t, u, p) -> float``, the same on every rank, whose zero the run finds; or a time; or
+        the name of a parameter that is the time.
     reset : callable, optional
         ``reset(t, u, p) -> array [n]``, PETSc style ``(t, u, p, out)``: the state afterwards.
+    changes : mapping of str to callable
+        Parameters that have another value afterwards: ``{name: (t, u, p) -> float}``, functions of
+        time, state and parameters before the event.  A ``Terminal`` in place of a function carries
+        its derivatives.  Costs see the parameters of their time, a ``Prior`` those of the start.
     direction : -1, 0 or 1
         Only falling, all, or only rising crossings.
     terminal : bool
         The run ends there.
-    mode : str, optional
-        The mode that the equations go on in, see ``hybrid``.
+    mode : str or callable, optional
+        The mode that the equations go on in, see ``hybrid``; ``mode(t, u, p) -> str``, the same on
+        every rank, where the state after the event decides.
     within : sequence of str
         The modes in which it can happen; in all of them where empty.
     name : str
         For tables and messages.
+    when_u, when_p, when_t, when_hessian, when_hessian_t : callable, optional
+        Derivatives of ``when``, as those of ``Terminal``; by complex step where missing, if NumPy
+        style.  ``when_t`` may be "autonomous".
+    reset_u, reset_p, reset_t, reset_hessian, reset_hessian_t : callable, optional
+        Derivatives of ``reset``, as those of the rhs of an ``ODE``.
     twice : "resolve" or "refuse"
         What to do where the surface is crossed more than once within one step: find the first
         crossing that counts, like any other, or end with an error.
-    when_u, when_p, when_t : callable, optional
-        Derivatives of ``when``, as those of ``Terminal``; by complex step where missing, if NumPy
-        style.  ``when_t`` may be "autonomous".
-    reset_u, reset_p, reset_t : callable, optional
-        Derivatives of ``reset``, as those of the rhs of an ``ODE``.
 
     Raises
     ------
@@ -52,20 +84,25 @@ class Event:
     False
     """
 
-    when: Callable[..., Any] | float
+    when: Callable[..., Any] | float | str
     reset: Callable[..., Any] | None = None
     direction: int = 0
     terminal: bool = False
-    mode: str | None = None
+    mode: str | Callable[..., str] | None = None
     within: Sequence[str] = ()
     name: str = "event"
-    twice: Literal["resolve", "refuse"] = "resolve"
     when_u: Callable[..., Any] | None = None
     when_p: Callable[..., Any] | str | None = None
     when_t: Callable[..., Any] | str | None = None
     reset_u: Any = None
     reset_p: Any = None
     reset_t: Callable[..., Any] | str | None = None
+    when_hessian: Callable[..., Any] | None = None
+    when_hessian_t: Callable[..., Any] | str | None = None
+    reset_hessian: Callable[..., Any] | None = None
+    reset_hessian_t: Callable[..., Any] | None = None
+    changes: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    twice: Literal["resolve", "refuse"] = "resolve"
 
     def __post_init__(self) -> None:
         if self.direction not in (-1, 0, 1):
@@ -78,16 +115,23 @@ class Event:
                 f'event "{self.name}": twice = {self.twice!r}', expected='"resolve" or "refuse"'
             )
         if not callable(self.when) and not (
-            isinstance(self.when, (int, float)) and math.isfinite(self.when)
+            isinstance(self.when, str)
+            or (isinstance(self.when, (int, float)) and math.isfinite(self.when))
         ):
             raise InputError(
                 f'event "{self.name}": when = {self.when!r}',
-                expected="a function (t, u, p) -> float, or a finite time",
+                expected="a function (t, u, p) -> float, a finite time, or a parameter's name",
             )
         if self.reset is not None and not callable(self.reset):
             raise InputError(
                 f'event "{self.name}": reset = {self.reset!r}',
                 expected="a function (t, u, p) -> array [n]",
+            )
+        if isinstance(self.within, str):  # which would be a sequence of letters
+            raise InputError(
+                f'event "{self.name}": within = {self.within!r}',
+                expected="a sequence of names of modes",
+                remedy=f"within=[{self.within!r}]",
             )
 
     def active(self, mode: str) -> bool:
@@ -96,5 +140,61 @@ class Event:
 
     @property
     def explicit(self) -> bool:
-        """Whether it happens at a given time."""
-        return not callable(self.when)
+        """Whether it happens at a time that does not depend on the parameters."""
+        return isinstance(self.when, (int, float))
+
+
+def admit_event(thing: EventLike) -> Event:
+    """Return an object with the attributes of an event as an ``Event``.
+
+    Raises
+    ------
+    InputError
+        It is a class, has no attribute ``when``, or one that cannot be right.
+    """
+    if isinstance(thing, Event):
+        return thing
+    if isinstance(thing, type):
+        raise InputError(
+            f"the class {thing.__name__} is given as an event",
+            expected="an object",
+            remedy=f"{thing.__name__}(...)",
+        )
+    if not hasattr(thing, "when"):
+        raise InputError(
+            f"{thing!r} is given as an event, but has no attribute 'when'",
+            expected="a function when(t, u, p) -> float, or a time, as attribute 'when'",
+            remedy="Event(when, reset, ...), or an object with the same attributes",
+        )
+    names = [each.name for each in fields(Event)]
+    return Event(**{name: getattr(thing, name) for name in names if hasattr(thing, name)})
+
+
+def admit_events(things: Iterable[EventLike]) -> tuple[Event, ...]:
+    """Return objects with the attributes of events as a tuple of ``Event``.
+
+    Raises
+    ------
+    InputError
+        No sequence, or as :func:`admit_event`.
+    """
+    if not isinstance(things, Iterable):
+        raise InputError(
+            f"events is {type(things).__name__}", expected="a sequence", remedy="events=[event]"
+        )
+    return tuple(admit_event(thing) for thing in things)
+
+
+def unknown_modes(events: Iterable[Event], modes: Collection[str]) -> list[str]:
+    """Complain of modes that events name and that there are not; each complaint is one line."""
+    complaints: list[str] = []
+    for event in events:
+        named = [*([event.mode] if isinstance(event.mode, str) else []), *event.within]
+        for name in dict.fromkeys(named):
+            if name in modes:
+                continue
+            there = f"expected: {', '.join(modes)}; try: {nearest(name, modes)}"
+            if not modes:
+                there = "there are none; try: hybrid({...}, start, events)"
+            complaints.append(f'event "{event.name}" names the unknown mode "{name}"; {there}')
+    return complaints

@@ -1,14 +1,11 @@
-"""Time integration by PETSc TS; the only maker of TS."""
+"""Time integration by PETSc TS."""
 
 from __future__ import annotations
 
-import tempfile
-import uuid
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,21 +16,15 @@ from daeosens.errors import (
     DaeosensError,
     InputError,
     SolveError,
-    UnsupportedError,
 )
-from daeosens.matrices import SystemMatrix
-from daeosens.methods import Method
 from daeosens.options import Scope, scoped_options
+from daeosens.petsc_ts import Held, default_options, make_ts, set_up
 from daeosens.problem import Problem
-from daeosens.refusals import refuse_other_method, refuse_unsound_steps
+from daeosens.refusals import refuse_unsound_steps
 from daeosens.step_log import StepLog, Watch, fault
 from daeosens.stepping import Stepping
 from daeosens.steps import RungeKuttaStep, tableau
-from daeosens.steps.linear import linear_defaults
 from daeosens.trajectory import Checkpoint, Effort, Stages, Trajectory
-
-NEWTON_DEFAULTS: Mapping[str, Any] = {"snes_rtol": 1e-11, "snes_stol": 1e-14, "snes_max_it": 50}
-"""Tight, because the derivative of a step is that of the converged step."""
 
 _TS: Any = PETSc.TS  # the stubs of petsc4py 3.26 give enumerations the wrong type
 
@@ -94,14 +85,14 @@ class Runner:
     def __init__(
         self,
         problem: Problem,
-        p: Any,
+        held: Held,
         stepping: Stepping,
         checkpoint: Checkpoint,
         ts: PETSc.TS,
         scope: Scope,
     ) -> None:
         self._problem = problem
-        self._p = p
+        self._held = held
         self._stepping = stepping
         self._checkpoint: Checkpoint = checkpoint
         self._ts = ts
@@ -145,6 +136,7 @@ class Runner:
         InputError, SolveError
             As ``solve``.
         """
+        refuse_unsound_steps(self._problem, self._stepping, span, start, self.p)
         ts, first = self._ts, span[0]
         log = StepLog(
             self._problem,
@@ -193,7 +185,7 @@ class Runner:
             The step failed.
         """
         if self._stepping.resolved_method.explicit:
-            self._explicit_step.advance(t, h, u, self._p, out)
+            self._explicit_step.advance(t, h, u, self.p, out)
         elif self._hooks.log is None:  # between two runs: nothing of the step is remembered
             _single_step(self._ts, t, h, u, out)
         else:
@@ -207,6 +199,15 @@ class Runner:
         if self._checkpoint not in ("memory", "disk"):
             self._ts.destroy()
 
+    @property
+    def p(self) -> Any:
+        """Parameters as callbacks see them; other ones hold from the next step on."""
+        return self._held.p
+
+    @p.setter
+    def p(self, values: Any) -> None:
+        self._held.p = values
+
     @cached_property
     def _explicit_step(self) -> RungeKuttaStep:
         return RungeKuttaStep(self._problem, tableau(self._stepping.resolved_method.runge_kutta))
@@ -214,10 +215,10 @@ class Runner:
     def _make_spare(self, t: float, u: PETSc.Vec) -> PETSc.TS:
         """Return a TS for single implicit steps while the other one is in the middle of a run."""
         problem, stepping = self._problem, self._stepping
-        ts = _make_ts(problem, stepping.resolved_method, t, u, self._p, record="states")
-        defaults = _defaults(problem, stepping, ts, "states")
+        ts = make_ts(problem, stepping.resolved_method, t, u, self._held, record="states")
+        defaults = default_options(problem, stepping, ts, "states")
         with scoped_options(defaults=defaults, code=stepping.options):
-            _set_up(ts, u, stepping)
+            set_up(ts, u, stepping)
         return ts
 
     @property
@@ -288,22 +289,22 @@ def made_runner(
     InputError, UnsupportedError
         What PETSc cannot step, options that nothing reads.
     """
-    refuse_unsound_steps(problem, stepping, u, p)
     method = stepping.resolved_method
-    ts = _make_ts(problem, method, stepping.t_span[0], u, p, record=checkpoint)
+    held = Held(p)
+    ts = make_ts(problem, method, stepping.t_span[0], u, held, record=checkpoint)
     runner: Runner | None = None
     try:
         with scoped_options(
-            defaults=_defaults(problem, stepping, ts, checkpoint), code=stepping.options
+            defaults=default_options(problem, stepping, ts, checkpoint), code=stepping.options
         ) as scope:
             try:
-                _set_up(ts, u, stepping)
+                set_up(ts, u, stepping)
             except PETSc.Error as error:
                 if error.__cause__ is not None:
                     raise
                 raise _failure(error, stepping, None) from error
             scope.check_used()
-            runner = Runner(problem, p, stepping, checkpoint, ts, scope)
+            runner = Runner(problem, held, stepping, checkpoint, ts, scope)
             yield runner
     except BaseException:
         ts.destroy()
@@ -311,22 +312,6 @@ def made_runner(
     finally:
         if runner is not None:
             runner.close()
-
-
-def _set_up(ts: PETSc.TS, u: PETSc.Vec, stepping: Stepping) -> None:
-    ts.setTime(stepping.t_span[0])
-    ts.setMaxTime(stepping.t_span[1])
-    ts.setTimeStep(stepping.first_step)
-    ts.setMaxSteps(stepping.max_steps)
-    ts.setExactFinalTime(_TS.ExactFinalTime.MATCHSTEP)
-    if stepping.adaptive:
-        rtol = 1e-6 if stepping.rtol is None else stepping.rtol
-        atol = 1e-9 if stepping.atol is None else stepping.atol
-        ts.setTolerances(rtol=rtol, atol=atol)
-    ts.setFromOptions()
-    refuse_other_method(ts, stepping.resolved_method)
-    ts.setSolution(u.copy())
-    ts.setUp()
 
 
 def _single_step(ts: PETSc.TS, t: float, h: float, u: PETSc.Vec, out: PETSc.Vec) -> None:
@@ -374,12 +359,12 @@ def replay(trajectory: Trajectory, prepare: Callable[[PETSc.TS], None]) -> PETSc
     sizes = trajectory.step_sizes
     state = trajectory.states[0].copy()
     beyond = 2 * stepping.t_span[1] - stepping.t_span[0] + 1.0  # never reached: the steps decide
-    ts = _make_ts(
+    ts = make_ts(
         problem,
         stepping.resolved_method,
         stepping.t_span[0],
         state,
-        trajectory.p,
+        Held(trajectory.p),
         record=checkpoint,
     )
     ts.setTime(stepping.t_span[0])
@@ -390,7 +375,7 @@ def replay(trajectory: Trajectory, prepare: Callable[[PETSc.TS], None]) -> PETSc
 
     ts.setPreStep(before_step)
     prepare(ts)
-    defaults = _defaults(problem, stepping, ts, checkpoint) | {"ts_adapt_type": "none"}
+    defaults = default_options(problem, stepping, ts, checkpoint) | {"ts_adapt_type": "none"}
     with scoped_options(defaults=defaults, code=stepping.options):
         ts.setFromOptions()
         ts.setMaxSteps(len(sizes))
@@ -398,145 +383,6 @@ def replay(trajectory: Trajectory, prepare: Callable[[PETSc.TS], None]) -> PETSc
         ts.setExactFinalTime(_TS.ExactFinalTime.STEPOVER)
         ts.solve(state)
     return ts
-
-
-def _make_ts(
-    problem: Problem,
-    method: Method,
-    t: float,
-    u: PETSc.Vec,
-    p: Any,
-    *,
-    record: Checkpoint,
-) -> PETSc.TS:
-    if method.explicit and problem.form != "rhs":
-        raise UnsupportedError(
-            f'method = "{method.name}" for a problem in {problem.form} form',
-            expected="u' = f(t, u, p) without a mass matrix",
-            remedy='"cn", "beuler", "midpoint" or "theta:<value>"',
-        )
-    ts = PETSc.TS().create(comm=problem.comm)
-    ts.setProblemType(_TS.ProblemType.NONLINEAR)
-    ts.setErrorIfStepFails(False)
-    work = problem.create_state()
-
-    def inside(ts: PETSc.TS, t: float) -> float:
-        return problem.inside(t, ts.getTime(), ts.getTimeStep()) if problem.breakpoints else t
-
-    if method.explicit:
-        ts.setType(PETSc.TS.Type.RK)
-        ts.setRKType(method.runge_kutta)
-        ts.setRHSFunction(lambda ts, t, u, out: problem.rhs(inside(ts, t), u, p, out), work)
-        if record in ("memory", "disk"):
-            _set_rhs_derivatives(ts, problem, t, u, p)
-        return ts
-    ts.setType(PETSc.TS.Type.THETA)
-    ts.setTheta(method.theta)
-    ts.setThetaEndpoint(method.endpoint)
-    if method.name in ("cn", "beuler"):
-        ts.setType(method.name)
-    ts.setIFunction(
-        lambda ts, t, u, udot, out: problem.residual(inside(ts, t), u, udot, p, out), work
-    )
-    if problem.coloring:
-        _set_coloring(ts, problem, record)
-        return ts
-    udot = problem.create_state()
-    problem.residual(t, u, udot, p, work)  # wrong callbacks are named before their derivatives are
-    system = SystemMatrix(problem.residual_u, problem.residual_udot, t, u, udot, p)
-
-    def jacobian(
-        ts: PETSc.TS,
-        t: float,
-        u: PETSc.Vec,
-        udot: PETSc.Vec,
-        shift: float,
-        _matrix: PETSc.Mat,
-        _preconditioner: PETSc.Mat,
-    ) -> None:
-        system.fill(inside(ts, t), u, udot, p, shift)
-
-    ts.setIJacobian(jacobian, system.matrix, system.matrix)
-    if record in ("memory", "disk") and problem.n_parameters:
-        matrix_p = problem.residual_p.create(t, u, udot, p)
-
-        def jacobian_p(
-            _ts: PETSc.TS,
-            t: float,
-            u: PETSc.Vec,
-            udot: PETSc.Vec,
-            _shift: float,
-            matrix: PETSc.Mat,
-        ) -> None:
-            problem.residual_p.fill(t, u, udot, p, matrix)
-
-        ts.setIJacobianP(jacobian_p, matrix_p)
-    return ts
-
-
-def _set_rhs_derivatives(ts: PETSc.TS, problem: Problem, t: float, u: PETSc.Vec, p: Any) -> None:
-    matrix_u = problem.rhs_u.create(t, u, p)
-
-    def jacobian(
-        _ts: PETSc.TS, t: float, u: PETSc.Vec, matrix: PETSc.Mat, _preconditioner: PETSc.Mat
-    ) -> None:
-        problem.rhs_u.fill(t, u, p, matrix)
-
-    ts.setRHSJacobian(jacobian, matrix_u, matrix_u)
-    if problem.n_parameters:
-        matrix_p = problem.rhs_p.create(t, u, p)
-
-        def jacobian_p(_ts: PETSc.TS, t: float, u: PETSc.Vec, matrix: PETSc.Mat) -> None:
-            problem.rhs_p.fill(t, u, p, matrix)
-
-        ts.setRHSJacobianP(jacobian_p, matrix_p)
-
-
-def _set_coloring(ts: PETSc.TS, problem: Problem, record: Checkpoint) -> None:
-    if problem.dm is None:
-        raise InputError(
-            'jacobian = "coloring" without a DM',
-            expected="state=DMDA, whose stencil gives the sparsity pattern",
-            remedy="jacobian=callback or Products",
-        )
-    if record in ("memory", "disk"):
-        raise UnsupportedError(
-            'PETSc\'s trajectory with jacobian = "coloring"',
-            expected="an analytic jacobian: a coloured difference has no exact transpose",
-            remedy="jacobian=callback or Products",
-        )
-    ts.setDM(problem.dm.clone())
-
-
-def _defaults(
-    problem: Problem, stepping: Stepping, ts: PETSc.TS, checkpoint: Checkpoint
-) -> dict[str, Any]:
-    defaults: dict[str, Any] = {"ts_adapt_type": "basic" if stepping.adaptive else "none"}
-    if stepping.max_step is not None:
-        defaults["ts_adapt_dt_max"] = stepping.max_step
-    if not stepping.resolved_method.explicit:
-        defaults |= NEWTON_DEFAULTS
-        if problem.coloring:
-            defaults["snes_fd_color"] = None
-        else:
-            defaults |= linear_defaults(ts.getIJacobian()[0])
-    if checkpoint in ("memory", "disk"):
-        ts.setSaveTrajectory()
-        defaults["ts_trajectory_type"] = "memory" if checkpoint == "memory" else "basic"
-        if checkpoint == "disk":
-            defaults["ts_trajectory_dirname"] = _shared_folder(problem.comm)
-            # PETSc 3.26 writes options beside each state, and reads them back into the database.
-            defaults["viewer_binary_skip_info"] = None
-    return defaults
-
-
-def _shared_folder(comm: PETSc.Comm) -> str:
-    """Name a temporary folder, which PETSc makes and removes with the trajectory.  Collective.
-
-    It must not exist yet: PETSc 3.26 takes an existing folder for one in use.
-    """
-    name = f"daeosens-{uuid.uuid4().hex}" if comm.rank == 0 else ""
-    return str(Path(tempfile.gettempdir()) / comm.tompi4py().bcast(name))
 
 
 def _failure(error: PETSc.Error, stepping: Stepping, log: StepLog | None) -> DaeosensError:

@@ -8,14 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 from petsc4py import PETSc
 
 from daeosens.arrays import Array, check_output, finite_array, guarded
-from daeosens.cost import INDEPENDENT, At, Callback, Cost, Scalar
+from daeosens.complex_hessian import HessianByComplexStep
+from daeosens.cost import (
+    INDEPENDENT,
+    START,
+    At,
+    Callback,
+    Cost,
+    Derivatives,
+    Keywords,
+    Scalar,
+    Start,
+)
 from daeosens.derivatives import ComplexStep
 from daeosens.errors import InputError, UnsupportedError, nearest
 from daeosens.misfits import (
@@ -26,7 +37,11 @@ from daeosens.misfits import (
     VectorResidual,
 )
 from daeosens.problem import Problem
-from daeosens.second_derivatives import HessianByComplexStep
+
+Observation: TypeAlias = (
+    "tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any], HessianByComplexStep | None]"
+)
+"""observe, observe_u, observe_p and second derivatives, which are None where it is linear."""
 
 
 class Objective(Protocol):
@@ -42,7 +57,8 @@ class Objective(Protocol):
         ...
 
 
-def _sum(self: Any, other: Any) -> Sum:
+def plus(self: Any, other: Any) -> Sum:
+    """Return the sum of two objectives: their ``+``."""
     if not hasattr(other, "lower"):
         return NotImplemented
     return Sum(((1.0, self), (1.0, other)))
@@ -52,7 +68,8 @@ def _any_vec(rows: Sequence[Any]) -> bool:
     return any(isinstance(row, PETSc.Vec) for row in rows)
 
 
-def _multiple(self: Any, weight: float) -> Sum:
+def multiple(self: Any, weight: float) -> Sum:
+    """Return a multiple of an objective: its ``*``."""
     return Sum(((float(weight), self),))
 
 
@@ -69,7 +86,7 @@ class Sum:
 
     def lower(self, problem: Problem, final_time: float) -> Cost:
         """Collect the lowered terms."""
-        points: list[tuple[float | At, float, Scalar]] = []
+        points: list[tuple[float | At | Start, float, Scalar]] = []
         densities: list[tuple[float, Scalar]] = []
         for weight, term in self.terms:
             cost = term.lower(problem, final_time)
@@ -77,8 +94,8 @@ class Sum:
             densities += [(weight * factor, scalar) for factor, scalar in cost.densities]
         return Cost(tuple(points), tuple(densities))
 
-    __add__ = _sum
-    __mul__ = __rmul__ = _multiple
+    __add__ = plus
+    __mul__ = __rmul__ = multiple
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,6 +117,11 @@ class Terminal:
         ``(t, u, p, du, dp, out) -> array [m]``, for a field ``(..., out_u, out_p)``.
     value_t : callable or "autonomous", optional
         ``(t, u, p) -> float``; only needed where an event ends the run.
+    hessian_t : callable or "independent", optional
+        The derivatives of ``value_t`` in u, p and t, for Hessians where it is needed: NumPy style
+        ``(t, u, p) -> (array [n], array [m], float)``, by complex step where missing; PETSc style
+        ``(t, u, p, out) -> (array [m], float)``, for a field ``(..., out_u, out_p) -> float``.
+        "independent": ``value_t`` is constant.
 
     Examples
     --------
@@ -111,6 +133,7 @@ class Terminal:
     gradient_p: Callable[..., Any] | str | None = None
     hessian_product: Callable[..., Any] | None = None
     value_t: Callable[..., Any] | str | None = None
+    hessian_t: Callable[..., Any] | str | None = None
 
     @property
     def times(self) -> tuple[float, ...]:
@@ -119,19 +142,14 @@ class Terminal:
 
     def lower(self, problem: Problem, final_time: float) -> Cost:
         """Return one scalar at the final time."""
-        scalar = Callback(
-            problem,
-            "terminal",
-            self.value,
-            self.gradient_u,
-            self.gradient_p,
-            self.value_t,
-            self.hessian_product,
+        given = Derivatives(
+            self.gradient_u, self.gradient_p, self.value_t, self.hessian_product, self.hessian_t
         )
+        scalar = Callback(problem, "terminal", self.value, given)
         return Cost(points=((final_time, 1.0, scalar),))
 
-    __add__ = _sum
-    __mul__ = __rmul__ = _multiple
+    __add__ = plus
+    __mul__ = __rmul__ = multiple
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,7 +166,7 @@ class AtEvent:
         Which of those with that name; 0 is the first one, -1 the last.
     side : "before" or "after"
         Which state: that before the reset or the one after it.
-    gradient_u, gradient_p, value_t
+    gradient_u, gradient_p, value_t, hessian_product, hessian_t
         As for ``Terminal``.
 
     Raises
@@ -169,6 +187,8 @@ class AtEvent:
     gradient_u: Callable[..., Any] | str | None = None
     gradient_p: Callable[..., Any] | str | None = None
     value_t: Callable[..., Any] | str | None = None
+    hessian_product: Callable[..., Any] | None = None
+    hessian_t: Callable[..., Any] | str | None = None
 
     def __post_init__(self) -> None:
         if self.side not in ("before", "after"):
@@ -181,20 +201,32 @@ class AtEvent:
 
     def lower(self, problem: Problem, final_time: float) -> Cost:
         """Return one scalar at the event."""
-        names = [event.name for event in problem.events]
-        if self.event not in names:
-            raise InputError(
-                f'no event is named "{self.event}"',
-                expected=", ".join(names) or "a problem with events",
-                remedy=nearest(self.event, names),
-            )
-        scalar = Callback(
-            problem, "event", self.value, self.gradient_u, self.gradient_p, self.value_t
+        check_event(problem, self.event)
+        given = Derivatives(
+            self.gradient_u, self.gradient_p, self.value_t, self.hessian_product, self.hessian_t
         )
+        scalar = Callback(problem, f'at event "{self.event}"', self.value, given)
         return Cost(points=((At(self.event, self.number, self.side == "after"), 1.0, scalar),))
 
-    __add__ = _sum
-    __mul__ = __rmul__ = _multiple
+    __add__ = plus
+    __mul__ = __rmul__ = multiple
+
+
+def check_event(problem: Problem, event: str) -> None:
+    """Refuse an event that the problem does not have.
+
+    Raises
+    ------
+    InputError
+        Names those that it has.
+    """
+    names = [each.name for each in problem.events]
+    if event not in names:
+        raise InputError(
+            f'no event is named "{event}"',
+            expected=", ".join(names) or "a problem with events",
+            remedy=nearest(event, names),
+        )
 
 
 def EventTime(event: str, number: int = 0) -> AtEvent:  # noqa: N802 (a noun, like Terminal)
@@ -217,6 +249,7 @@ def EventTime(event: str, number: int = 0) -> AtEvent:  # noqa: N802 (a noun, li
         gradient_u=INDEPENDENT,
         gradient_p=INDEPENDENT,
         value_t=lambda _t, _u, _p: 1.0,
+        hessian_t=INDEPENDENT,
     )
 
 
@@ -230,7 +263,7 @@ class Running:
     ----------
     density : callable
         ``density(t, u, p) -> float`` [cost / time unit], the same on every rank.
-    gradient_u, gradient_p, hessian_product
+    gradient_u, gradient_p, hessian_product, hessian_t
         As for ``Terminal``.
     density_t : callable or "autonomous", optional
         ``(t, u, p) -> float``; only needed where step times are differentiated.
@@ -245,6 +278,7 @@ class Running:
     gradient_p: Callable[..., Any] | str | None = None
     density_t: Callable[..., Any] | str | None = None
     hessian_product: Callable[..., Any] | None = None
+    hessian_t: Callable[..., Any] | str | None = None
 
     @property
     def times(self) -> tuple[float, ...]:
@@ -253,19 +287,14 @@ class Running:
 
     def lower(self, problem: Problem, final_time: float) -> Cost:
         """Return one density."""
-        scalar = Callback(
-            problem,
-            "running",
-            self.density,
-            self.gradient_u,
-            self.gradient_p,
-            self.density_t,
-            self.hessian_product,
+        given = Derivatives(
+            self.gradient_u, self.gradient_p, self.density_t, self.hessian_product, self.hessian_t
         )
+        scalar = Callback(problem, "running", self.density, given, Keywords(t="density_t"))
         return Cost(densities=((1.0, scalar),))
 
-    __add__ = _sum
-    __mul__ = __rmul__ = _multiple
+    __add__ = plus
+    __mul__ = __rmul__ = multiple
 
 
 @dataclass(frozen=True, eq=False)
@@ -380,11 +409,7 @@ class LeastSquares:
             points=tuple((time, 1.0, SumOfSquares(each, problem.comm)) for time, each in pairs)
         )
 
-    def _observation(
-        self, problem: Problem
-    ) -> tuple[
-        Callable[..., Any], Callable[..., Any], Callable[..., Any], HessianByComplexStep | None
-    ]:
+    def _observation(self, problem: Problem) -> Observation:
         """Return observe, its Jacobians in u and p, and its second derivatives."""
         if problem.comm.size > 1 or problem.style == "petsc":
             raise UnsupportedError(
@@ -393,17 +418,7 @@ class LeastSquares:
             )
         n, m, q = problem.size, problem.n_parameters, self.data.shape[1]
         if callable(self.observe):
-            call = guarded(self.observe, "observe", problem.comm)
-
-            def observe(t: float, u: Array, p: Any) -> Any:
-                return check_output(call(t, u, p), "observe", (q,), t, real=False)
-
-            remedy = "observe_u=, observe_p=callbacks"
-            observe_u = self.observe_u or ComplexStep(observe, 1, "observe", remedy)
-            observe_p = self.observe_p or ComplexStep(observe, 2, "observe", remedy)
-            first = {1: self.observe_u, 2: self.observe_p}
-            curvature = HessianByComplexStep(call, first, "observe", "Gauss-Newton")
-            return observe, observe_u, observe_p, curvature
+            return lower_observe(problem, self.observe, self.observe_u, self.observe_p, q)
         indices = np.arange(n) if self.observe is None else np.asarray(self.observe)
         if indices.shape != (q,):
             raise InputError(
@@ -427,8 +442,31 @@ class LeastSquares:
 
         return select, select_u, select_p, None
 
-    __add__ = _sum
-    __mul__ = __rmul__ = _multiple
+    __add__ = plus
+    __mul__ = __rmul__ = multiple
+
+
+def lower_observe(
+    problem: Problem,
+    observe: Callable[..., Any],
+    observe_u: Callable[..., Any] | None,
+    observe_p: Callable[..., Any] | None,
+    size: int,
+) -> Observation:
+    """Return a NumPy-style observation [q], checked, and its derivatives."""
+    call = guarded(observe, "observe", problem.comm)
+
+    def checked(t: float, u: Array, p: Any) -> Any:
+        return check_output(call(t, u, p), "observe", (size,), t, real=False)
+
+    remedy = "observe_u=, observe_p=callbacks"
+    curvature = HessianByComplexStep(call, {1: observe_u, 2: observe_p}, "observe", "Gauss-Newton")
+    return (
+        checked,
+        observe_u or ComplexStep(checked, 1, "observe", remedy),
+        observe_p or ComplexStep(checked, 2, "observe", remedy),
+        curvature,
+    )
 
 
 def _each(values: Array, count: int, name: str) -> Array:
@@ -487,7 +525,7 @@ class Prior:
             residual: Any = FieldPriorResidual(self.mean, float(sigma))
         else:
             residual = self._of_numbers(problem, sigma)
-        return Cost(points=((final_time, 1.0, SumOfSquares(residual, problem.comm)),))
+        return Cost(points=((START, 1.0, SumOfSquares(residual, problem.comm)),))
 
     def _of_numbers(self, problem: Problem, sigma: Array) -> NumbersPriorResidual:
         known = problem.parameter_names
@@ -510,5 +548,5 @@ class Prior:
             logarithmic=self.scale == "log",
         )
 
-    __add__ = _sum
-    __mul__ = __rmul__ = _multiple
+    __add__ = plus
+    __mul__ = __rmul__ = multiple

@@ -13,14 +13,15 @@ import numpy as np
 import numpy.typing as npt
 from petsc4py import PETSc
 
-from daeosens.arrays import finite_array, largest, write
-from daeosens.errors import InputError
+from daeosens.arrays import finite_array, largest, read, write
+from daeosens.errors import InputError, nearest
 from daeosens.events import Event
 from daeosens.matrices import Derivative
 
 Form = Literal["rhs", "mass", "residual"]
 Style = Literal["numpy", "petsc"]
 VecFunction = Callable[..., None]
+TimeHessian = Callable[..., float]
 
 AUTONOMOUS = "autonomous"
 COLORING = "coloring"
@@ -44,6 +45,8 @@ class Problem:
         The parameter is one distributed vector, given to callbacks as such.
     constant_mass : bool
         F_udot does not depend on the parameters.
+    rhs_time_hessian_function, residual_time_hessian_function
+        None where the equations do not depend on the time.
     mass_p, mass_hessian_function
         d(M(p) v)/dp at (t, p, v), and the Hessian products of w^T M(p) v at (v, p).
     udot_nonlinear : bool
@@ -52,8 +55,9 @@ class Problem:
         The first value that is not finite which a PETSc-style callback gave on this rank.
     events : tuple of Event
         What may happen along a run.
-    modes, mode : mapping of str to Problem, str
-        The equations of each mode, and the first one; empty where there is one only.
+    modes, mode : mapping of str to Problem, str or callable
+        The equations of each mode, and the first one, or a function (t, u, p) -> str that names it;
+        empty where there is one only.
     breakpoints : tuple of float
         Increasing times at which the equations may jump; steps end there.
     sources : mapping
@@ -79,6 +83,8 @@ class Problem:
     residual_t_function: VecFunction
     rhs_hessian_function: VecFunction
     residual_hessian_function: VecFunction
+    rhs_time_hessian_function: TimeHessian | None = None
+    residual_time_hessian_function: TimeHessian | None = None
     constant_mass: bool = True
     udot_nonlinear: bool = False
     mass_p: Derivative | None = None
@@ -89,7 +95,7 @@ class Problem:
     breakpoints: tuple[float, ...] = ()
     events: tuple[Event, ...] = ()
     modes: Mapping[str, Problem] = field(default_factory=dict[str, "Problem"])
-    mode: str = ""
+    mode: str | Callable[..., str] = ""
 
     def __repr__(self) -> str:
         """Return form, style and sizes."""
@@ -97,6 +103,11 @@ class Problem:
         names = ", ".join(self.parameter_names)
         parameters = f"a field of {self.n_parameters}" if self.field_parameter else names or "none"
         return f"Problem({equation[self.form]}, {self.size} unknowns, parameters: {parameters})"
+
+    @property
+    def smooth(self) -> bool:
+        """Whether a run has no events, and the mode that is known before."""
+        return not self.events and isinstance(self.mode, str)
 
     @property
     def curved_mass(self) -> bool:
@@ -117,6 +128,25 @@ class Problem:
     def n_parameters(self) -> int:
         """Number m of parameters."""
         return self.parameter.size
+
+    def entered_mode(self, mode: str | Callable[..., str], t: float, u: PETSc.Vec, p: Any) -> str:
+        """Return the mode that is entered with a state [n].
+
+        Raises
+        ------
+        InputError
+            A function names a mode that there is not.
+        """
+        if isinstance(mode, str):
+            return mode
+        named = mode(t, read(u) if self.style == "numpy" else u, p)
+        if named not in self.modes:
+            raise InputError(
+                f"the mode at t = {t:.9g} is {named!r}",
+                expected=f"one of {', '.join(self.modes)}",
+                remedy=nearest(str(named), self.modes),
+            )
+        return named
 
     def piece(self, t: float, h: float) -> tuple[float, float]:
         """Return the neighbouring breakpoints between which the step of size ``h`` from ``t`` lies.
@@ -193,6 +223,28 @@ class Problem:
         """
         self.residual_hessian_function(*point, w, *direction, *out)
 
+    def rhs_time_hessian(
+        self,
+        point: tuple[float, PETSc.Vec, Any],
+        w: PETSc.Vec,
+        out: tuple[PETSc.Vec, PETSc.Vec],
+    ) -> float:
+        """Fill ``out`` [n], [m] with the derivatives of f_t^T w in u and p; return that in t."""
+        if self.rhs_time_hessian_function is None:
+            return _no_time(out)
+        return self.rhs_time_hessian_function(*point, w, *out)
+
+    def residual_time_hessian(
+        self,
+        point: tuple[float, PETSc.Vec, PETSc.Vec, Any],
+        w: PETSc.Vec,
+        out: tuple[PETSc.Vec, PETSc.Vec, PETSc.Vec],
+    ) -> float:
+        """Fill ``out`` with the derivatives of F_t^T w in u, udot and p; return that in t."""
+        if self.residual_time_hessian_function is None:
+            return _no_time(out)
+        return self.residual_time_hessian_function(*point, w, *out)
+
     def add_udot_product(
         self,
         factor: float,
@@ -263,6 +315,12 @@ class Problem:
         array = finite_array(values, name, (self.n_parameters,))
         array.flags.writeable = False
         return array
+
+
+def _no_time(outs: tuple[PETSc.Vec, ...]) -> float:
+    for out in outs:
+        out.zeroEntries()
+    return 0.0
 
 
 def _admit(

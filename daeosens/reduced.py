@@ -28,7 +28,6 @@ from daeosens.second_order import (
     squares_of,
 )
 from daeosens.stepping import Stepping
-from daeosens.steps.hybrid import through_events
 from daeosens.tangent import Tangent, tangent
 from daeosens.trajectory import Trajectory
 
@@ -181,6 +180,8 @@ class Reduced:
             cached.destroy()
         u0, p = self.control.unpack(self.problem, x)
         checkpoint = "stages" if self.engine == "steps" else "memory"
+        if checkpoint == "memory" and not self.problem.smooth:
+            checkpoint = "states"  # PETSc's own trajectory has no jumps: smooth pieces are repeated
         self.count.forward += 1
         run = solve(self.problem, u0, p, self.stepping, self.objective.times, checkpoint=checkpoint)
         self._cached = (x.copy(), run)
@@ -341,8 +342,6 @@ class Reduced:
             Names the one that is missing.
         """
         problem, x = self.problem, self.start()
-        if problem.events:
-            raise through_events()
         u0, p = self.control.unpack(problem, x)
         state, parameters = problem.admit_state(u0), problem.admit_parameters(p)
         along = problem.create_parameters()

@@ -16,7 +16,7 @@ from daeosens.events import Event
 from daeosens.integrate import Runner
 from daeosens.interpolation import Interpolant, interpolate
 from daeosens.problem import Problem
-from daeosens.steps.hybrid import Switch
+from daeosens.steps.switches import Switch
 
 ROUNDING = float(np.finfo(float).eps)
 
@@ -70,9 +70,14 @@ class Surface:
         assert self.switch.when is not None
         return self.switch.when.value(t, u, p)
 
+    @property
+    def direction(self) -> int:
+        """Of the crossings that count: a time that is a parameter is passed in one only."""
+        return 1 if isinstance(self.event.when, str) else self.event.direction
+
     def counts(self, towards: float) -> bool:
         """Whether a crossing towards the side with that sign is an event."""
-        return self.event.direction in (0, towards)
+        return self.direction in (0, towards)
 
     def far(self, value: float, h: float) -> bool:
         """Whether a step of size ``h`` to ``value`` stays on its side beyond doubt.
@@ -131,7 +136,7 @@ class Flow:
 
     Attributes
     ----------
-    problem, p, runner
+    problem, runner
         What runs.
     surfaces : sequence of Surface
         Those that can be crossed in the mode.
@@ -140,7 +145,6 @@ class Flow:
     """
 
     problem: Problem
-    p: Any
     runner: Runner
     surfaces: Sequence[Surface]
     explicit: bool
@@ -155,7 +159,7 @@ class Flow:
 
     # ---- where a piece begins --------------------------------------------------------------------
 
-    def settle(self, t: float, u: PETSc.Vec, fired: Surface | None) -> list[Surface]:
+    def settle(self, t: float, u: PETSc.Vec, fired: Sequence[Surface]) -> list[Surface]:
         """Find the sides just after ``t``; return the surfaces that are crossed there and then.
 
         Those are surfaces with a direction on which the state begins and moves that way.  The one
@@ -164,16 +168,15 @@ class Flow:
         entered: list[Surface] = []
         self._around_of = None
         for surface in self.surfaces:
-            residual = abs(surface.value) if surface is fired else 0.0
-            self._settle(surface, t, u, residual)
-            direction = surface.event.direction
-            if surface.on and surface is not fired and direction and surface.side == direction:
+            happened = surface in fired
+            self._settle(surface, t, u, abs(surface.value) if happened else 0.0)
+            if surface.on and not happened and surface.side == surface.direction != 0:
                 entered.append(surface)
         return entered
 
     def _settle(self, surface: Surface, t: float, u: PETSc.Vec, residual: float) -> None:
         first_step = self.runner.first_step
-        value = surface.at(t, u, self.p)
+        value = surface.at(t, u, self.runner.p)
         slope = self._slope(surface, t, u, value)
         noise = self._noise(surface, t, u, value)
         late = 4.0 * ROUNDING * max(abs(t), first_step) * abs(slope)
@@ -194,15 +197,15 @@ class Flow:
         for part in (1e-3, 1e-1):
             h = part * self.runner.first_step
             self.runner.step(t, h, u, state)
-            value = surface.at(t + h, state, self.p)
+            value = surface.at(t + h, state, self.runner.p)
             if abs(value) > noise:
                 return math.copysign(1.0, value)
-        return -float(surface.event.direction)  # at rest: on the side from which it can be crossed
+        return -float(surface.direction)  # at rest: on the side from which it can be crossed
 
     def _noise(self, surface: Surface, t: float, u: PETSc.Vec, value: float) -> float:
         """Return what rounding may make of the event function, from a change of all components."""
         write(self._changed, read(u) * self._factors)
-        changed = surface.at(t, self._changed, self.p)
+        changed = surface.at(t, self._changed, self.runner.p)
         return 8.0 * ROUNDING * (abs(changed - value) / 1e-6 + abs(value))
 
     def _slope(
@@ -219,16 +222,16 @@ class Flow:
             soon = SOON * self.runner.first_step
             if not known:
                 self.runner.step(t, soon, u, around[0])
-            return (surface.at(t + soon, around[0], self.p) - value) / soon
+            return (surface.at(t + soon, around[0], self.runner.p) - value) / soon
         part = SHARE * self.runner.first_step
         if not known:
             problem, rate = self.problem, self._rate
-            problem.rhs(problem.inside(t, t - step, step), u, self.p, rate)
+            problem.rhs(problem.inside(t, t - step, step), u, self.runner.p, rate)
             around[0].waxpy(part, rate, u)
             around[1].waxpy(-part, rate, u)
         above, below = (
-            surface.at(t + part, around[0], self.p),
-            surface.at(t - part, around[1], self.p),
+            surface.at(t + part, around[0], self.runner.p),
+            surface.at(t - part, around[1], self.runner.p),
         )
         return (above - below) / (2.0 * part)
 
@@ -239,7 +242,7 @@ class Flow:
         h = t_next - t
         self._around_of = None
         for surface in self.surfaces:
-            value = surface.at(t_next, u_next, self.p)
+            value = surface.at(t_next, u_next, self.runner.p)
             if surface.far(value, h):
                 surface.move(value, h)
                 continue
@@ -321,7 +324,7 @@ class Flow:
                 break
             state = state or u.duplicate()
             self.runner.step(t, x * h, u, state)
-            found = surface.at(t + x * h, state, self.p)
+            found = surface.at(t + x * h, state, self.runner.p)
             looked.append((x, found))
             curve = curve.add(x, found)
         return looked, curve
@@ -340,7 +343,7 @@ def _suspect(curve: Interpolant, side: float, value: float, looked: Sequence[flo
     if side * value > 0.0:
         wanted = [x for x, found in extrema if found < doubt]
     else:
-        wanted = []
+        wanted = list[float]()
         for k, (x, found) in enumerate(extrema):
             after = [(y, later) for y, later in extrema[k + 1 :] if later > -doubt]
             if found < doubt and after:

@@ -11,11 +11,11 @@ import numpy as np
 from petsc4py import PETSc
 
 from daeosens.arrays import Array, read
-from daeosens.cost import At
+from daeosens.cost import At, Start
 from daeosens.errors import InputError, SolveError
 from daeosens.problem import Problem
 from daeosens.stepping import Stepping
-from daeosens.steps import StepMap, step_map, tableau
+from daeosens.steps import StepMap, instant_map, step_map, tableau
 from daeosens.steps.hybrid import HybridStep, Record
 
 Checkpoint = Literal["states", "stages", "memory", "disk"]
@@ -27,7 +27,7 @@ STAGE_MEMORY = 2**28
 """Bytes a rank gives, at most, to the stages of a run, and to the adjoints of a sweep's stages."""
 
 HIT = 1e-6
-"""PETSc 3.26 takes a time within 1e-6 of a step from its end as reached."""
+"""A time within this part of a step from its end counts as reached."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,8 @@ class Crossing:
         The states.
     mode, mode_before : str
         Afterwards, and before.
+    p : array or Vec [m]
+        The parameters afterwards, as callbacks see them.
     """
 
     name: str
@@ -64,6 +66,7 @@ class Crossing:
     before: PETSc.Vec
     after: PETSc.Vec
     mode: str = ""
+    p: Any = None
     mode_before: str = ""
 
     def __str__(self) -> str:
@@ -84,7 +87,7 @@ class Trajectory:
     states : sequence of Vec [n]
         The N+1 states.
     p : array or Vec [m]
-        Parameters of the run.
+        Parameters of the run, at its start.
     crossings : tuple of Crossing
         The events, in order; each is a step of size 0.
     records : mapping
@@ -137,7 +140,7 @@ class Trajectory:
         ]
         return frozenset([*steps, *(step + 1 for step in steps)])
 
-    def index(self, t: float | At) -> int:
+    def index(self, t: float | At | Start) -> int:
         """Return the number of the step time that equals ``t``, or of the state at an event.
 
         Raises
@@ -147,6 +150,8 @@ class Trajectory:
         SolveError
             The event did not happen so often.
         """
+        if isinstance(t, Start):
+            return 0
         if isinstance(t, At):
             steps = [each.step for each in self.crossings if each.name == t.event]
             if not -len(steps) <= t.number < len(steps):
@@ -168,9 +173,14 @@ class Trajectory:
             )
         return k
 
-    def at(self, t: float | At) -> PETSc.Vec:
+    def at(self, t: float | At | Start) -> PETSc.Vec:
         """Return the state [n] at a step time; not to be changed."""
         return self.states[self.index(t)]
+
+    def parameters(self, n: int) -> Any:
+        """Return the parameters [m] at the n-th state: events may have changed them."""
+        changed = [crossing.p for crossing in self.crossings if crossing.step < n]
+        return changed[-1] if changed else self.p
 
     def destroy(self) -> None:
         """Free the vectors now.  Collective; otherwise done when the object is dropped."""
@@ -195,11 +205,21 @@ def steps_of(trajectory: Trajectory) -> StepMap:
     """Return the step map that took a trajectory's steps, with work space for one sweep."""
     stepping = trajectory.stepping
     problem = trajectory.problem
-    modes = problem.modes or {problem.mode: problem}
+    modes = problem.modes or {"": problem}
     maps = {
         name: step_map(mode, stepping.resolved_method, stepping.options, trajectory.stages)
         for name, mode in modes.items()
     }
     if not trajectory.crossings:
-        return maps[problem.mode]
-    return HybridStep(problem, trajectory.records, maps)
+        first = trajectory.records.get(trajectory.states[0].handle)
+        mode = problem.mode if first is None else first.mode
+        assert isinstance(mode, str)
+        return maps[mode]
+    instants = {
+        trajectory.records[state.handle].mode
+        for state, h in zip(trajectory.states, trajectory.step_sizes, strict=False)
+        if h == 0.0 and trajectory.records[state.handle].jump is None
+    }
+    method = stepping.resolved_method
+    at_once = {name: instant_map(modes[name], method) for name in instants}
+    return HybridStep(problem, trajectory.records, maps, at_once)
