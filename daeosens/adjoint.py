@@ -161,7 +161,8 @@ def evaluate_cost(trajectory: Trajectory, cost: Cost, steps: StepMap) -> float:
     value = 0.0
     for time, weight, scalar in cost.points:
         n = trajectory.index(time)
-        value += weight * scalar.value(float(trajectory.times[n]), states[n], p)
+        point = (float(trajectory.times[n]), states[n], trajectory.parameters(n))
+        value += weight * scalar.value(*point)
     if cost.densities:
         pairs = zip(trajectory.times[:-1], trajectory.step_sizes, strict=True)
         for n, (t, h) in enumerate(pairs):
@@ -183,11 +184,11 @@ def steps_sweep(
     densities = [cost.densities for cost in costs]
     for n in range(trajectory.n_steps, -1, -1):
         for k, weight, scalar in points.get(n, ()):
-            time = float(trajectory.times[n])
-            scalar.add_u(weight, time, states[n], p, lam[k])
-            scalar.add_p(weight, time, states[n], p, mu[k])
+            point = (float(trajectory.times[n]), states[n], trajectory.parameters(n))
+            scalar.add_u(weight, *point, lam[k])
+            scalar.add_p(weight, *point, mu[k])
             if n in trajectory.moving:
-                steps.add_time(k, weight * scalar.value_t(time, states[n], p))
+                steps.add_time(k, weight * scalar.value_t(*point))
         if n:
             t, h = float(trajectory.times[n - 1]), float(trajectory.step_sizes[n - 1])
             steps.adjoint(t, h, states[n - 1], states[n], p, lam, mu, densities)

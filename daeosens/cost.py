@@ -10,10 +10,10 @@ import numpy as np
 from petsc4py import PETSc
 
 from daeosens.arrays import Array, check_output, dot, guarded, read, scatter, write
+from daeosens.complex_hessian import HessianByComplexStep, in_time
 from daeosens.derivatives import ComplexStep
 from daeosens.errors import InputError, UnsupportedError
 from daeosens.problem import AUTONOMOUS, Problem
-from daeosens.second_derivatives import HessianByComplexStep
 
 INDEPENDENT = "independent"
 """Said in place of a gradient: the cost does not depend on that argument."""
@@ -54,6 +54,10 @@ class Scalar(Protocol):
         """Add ``weight`` times the derivative of the gradient along a direction to ``out``."""
         ...
 
+    def time_hessian(self, point: Point, out: tuple[PETSc.Vec, PETSc.Vec]) -> float:
+        """Fill ``out`` with the derivatives of ``value_t`` in u and p; return that in t."""
+        ...
+
 
 @runtime_checkable
 class Squares(Scalar, Protocol):
@@ -87,16 +91,24 @@ class At:
     after: bool = False
 
 
+@dataclass(frozen=True)
+class Start:
+    """The first state, in place of a time: for scalars of the parameters as they were given."""
+
+
+START = Start()
+
+
 @dataclass(frozen=True, eq=False)
 class Cost:
     """A lowered objective: scalars at times or events, and densities integrated over time."""
 
-    points: tuple[tuple[float | At, float, Scalar], ...] = ()
+    points: tuple[tuple[float | At | Start, float, Scalar], ...] = ()
     densities: tuple[tuple[float, Scalar], ...] = ()
 
 
 def points_by_step(
-    index: Callable[[float | At], int], costs: Sequence[Cost]
+    index: Callable[[float | At | Start], int], costs: Sequence[Cost]
 ) -> dict[int, list[tuple[int, float, Scalar]]]:
     """Sort the point costs by the step they belong to: {step: [(cost, weight, scalar)]}."""
     points: dict[int, list[tuple[int, float, Scalar]]] = {}
@@ -129,6 +141,51 @@ def change(
     return result
 
 
+def add_curvature(
+    scalar: Scalar,
+    weight: float,
+    point: Point,
+    direction: tuple[PETSc.Vec, Any, PETSc.Vec, float],
+    out: tuple[PETSc.Vec, PETSc.Vec],
+) -> float:
+    """Add ``weight`` times the Hessian in (t, u, p) along a direction; return the part of t.
+
+    The direction is (du [n], dp as callbacks see it, dp [m], dt).
+    """
+    du, dp, dp_vec, dt = direction
+    scalar.add_hessian(weight, point, (du, dp), out)
+    by_u, by_p = (vec.duplicate() for vec in out)
+    by_t = scalar.time_hessian(point, (by_u, by_p))
+    for vec, by in zip(out, (by_u, by_p), strict=True):
+        vec.axpy(weight * dt, by)
+    result = weight * (dot(by_u, du) + dot(by_p, dp_vec) + by_t * dt)
+    by_u.destroy()
+    by_p.destroy()
+    return result
+
+
+@dataclass(frozen=True)
+class Keywords:
+    """What the derivatives of a scalar are called where the user gives them."""
+
+    u: str = "gradient_u"
+    p: str = "gradient_p"
+    t: str = "value_t"
+    hessian: str = "hessian_product"
+    hessian_t: str = "hessian_t"
+
+
+@dataclass(frozen=True)
+class Derivatives:
+    """Derivatives of a scalar as the user gave them: callbacks, words, or None."""
+
+    u: Callable[..., Any] | str | None = None
+    p: Callable[..., Any] | str | None = None
+    t: Callable[..., Any] | str | None = None
+    hessian: Callable[..., Any] | None = None
+    hessian_t: Callable[..., Any] | str | None = None
+
+
 class Callback:
     """A scalar given by user callbacks of either style; complex step fills what is missing."""
 
@@ -137,19 +194,19 @@ class Callback:
         problem: Problem,
         name: str,
         value: Callable[..., Any],
-        gradient_u: Callable[..., Any] | str | None,
-        gradient_p: Callable[..., Any] | str | None,
-        value_t: Callable[..., Any] | str | None,
-        hessian_product: Callable[..., Any] | None = None,
+        given: Derivatives,
+        keywords: Keywords = Keywords(),
     ) -> None:
         self._problem = problem
         self._name = name
+        self._keywords = keywords
         self._numpy = problem.style == "numpy"
         self._value = guarded(value, name, problem.comm)
-        self._u = self._derivative(value, gradient_u, 1, f"{name} gradient_u", "gradient_u")
-        self._p = self._derivative(value, gradient_p, 2, f"{name} gradient_p", "gradient_p")
-        self._t = self._derivative(value, value_t, 0, f"{name} density_t", "density_t")
-        self._hessian = self._second(value, gradient_u, gradient_p, hessian_product)
+        self._u = self._derivative(value, given.u, 1, keywords.u)
+        self._p = self._derivative(value, given.p, 2, keywords.p)
+        self._t = self._derivative(value, given.t, 0, keywords.t)
+        self._hessian = self._second(given)
+        self._hessian_t = self._second_in_time(given)
         self._work: PETSc.Vec | None = None
 
     def value(self, t: float, u: PETSc.Vec, p: Any) -> float:
@@ -162,7 +219,7 @@ class Callback:
             return
         if self._numpy:
             values = self._u(t, self._see(u), p)
-            name = f"{self._name} gradient_u"
+            name = f"{self._name} {self._keywords.u}"
             out.getArray()[...] += weight * check_output(values, name, (out.size,), t)
             return
         if self._work is None:
@@ -179,7 +236,8 @@ class Callback:
             self._p(t, self._see(u), p, work)
         else:
             values = self._p(t, self._see(u), p)
-            scatter(check_output(values, f"{self._name} gradient_p", (out.size,), t), work)
+            name = f"{self._name} {self._keywords.p}"
+            scatter(check_output(values, name, (out.size,), t), work)
         out.axpy(weight, work)
         work.destroy()
 
@@ -197,7 +255,7 @@ class Callback:
         """Add ``weight`` times the derivative of the gradient along a direction."""
         if self._hessian is None:
             return
-        name = f"{self._name} hessian_product"
+        name = f"{self._name} {self._keywords.hessian}"
         t, u, p = point
         du, dp = direction
         out_u, out_p = out
@@ -220,6 +278,26 @@ class Callback:
         work_u.destroy()
         work_p.destroy()
 
+    def time_hessian(self, point: Point, out: tuple[PETSc.Vec, PETSc.Vec]) -> float:
+        """Fill ``out`` with the derivatives of ``value_t`` in u and p; return that in t."""
+        t, u, p = point
+        out_u, out_p = out
+        out_u.zeroEntries()
+        out_p.zeroEntries()
+        if self._hessian_t is None:
+            return 0.0
+        name, m = f"{self._name} {self._keywords.hessian_t}", out_p.size
+        if not self._numpy and self._problem.field_parameter:
+            return float(self._hessian_t(t, u, p, out_u, out_p))
+        if self._numpy:
+            by_u, by_p, by_t = self._hessian_t(t, read(u), p)
+            write(out_u, check_output(by_u, name, (out_u.size,), t))
+        else:
+            by_p, by_t = self._hessian_t(t, u, p, out_u)
+        if m:
+            scatter(check_output(by_p, name, (m,), t), out_p)
+        return float(by_t)
+
     def _see(self, u: PETSc.Vec) -> Any:
         return read(u) if self._numpy else u
 
@@ -228,48 +306,36 @@ class Callback:
         value: Callable[..., Any],
         given: Callable[..., Any] | str | None,
         position: int,
-        name: str,
         keyword: str,
     ) -> Callable[..., Any] | None:
+        name = f"{self._name} {keyword}"
         if given in (INDEPENDENT, AUTONOMOUS):
             return None
         if callable(given):
             return guarded(given, name, self._problem.comm)
+        word = INDEPENDENT if position else AUTONOMOUS
         if given is not None:
-            raise InputError(f"{name} = {given!r}", expected=f'a callback or "{INDEPENDENT}"')
+            raise InputError(f"{name} = {given!r}", expected=f'a callback or "{word}"')
         if self._numpy:
             step = ComplexStep(value, position, self._name, f"{keyword}=callback")
             if position:
                 return lambda *point: step(*point)[0]
             return lambda *point: step(*point)[0, 0]
+        return _refusing(name, f'{keyword}=callback, or "{word}"')
 
-        def refuse(*_point: Any) -> Any:
-            raise UnsupportedError(
-                f"'{name}' is needed and was not supplied",
-                expected=f'{keyword}=callback, or "{AUTONOMOUS if not position else INDEPENDENT}"',
-            )
-
-        return refuse
-
-    def _second(
-        self,
-        value: Callable[..., Any],
-        gradient_u: Callable[..., Any] | str | None,
-        gradient_p: Callable[..., Any] | str | None,
-        given: Callable[..., Any] | None,
-    ) -> Callable[..., Any] | None:
+    def _second(self, given: Derivatives) -> Callable[..., Any] | None:
         """Return the user's second derivatives, those by complex step, or their refusal."""
-        if given is not None:
-            return guarded(given, f"{self._name} hessian_product", self._problem.comm)
-        gradients = {1: gradient_u, 2: gradient_p}
+        name, keyword = f"{self._name} {self._keywords.hessian}", self._keywords.hessian
+        if given.hessian is not None:
+            return guarded(given.hessian, name, self._problem.comm)
+        gradients = {1: given.u, 2: given.p}
         wanted = {k: each for k, each in gradients.items() if each != INDEPENDENT}
         if not wanted:
             return None
         if not self._numpy:
-            return _refusing(self._name)
+            return _refusing(name, f"{keyword}=callback{_NO_COMPLEX}", "gradients only")
         first = {k: _row(each) if callable(each) else None for k, each in wanted.items()}
-        remedy = "hessian_product=callback"
-        product = HessianByComplexStep(self._value, first, self._name, remedy)
+        product = HessianByComplexStep(self._value, first, self._name, f"{keyword}=callback")
         nothing = (np.zeros(self._problem.size), np.zeros(self._problem.n_parameters))
 
         def call(t: float, u: Array, p: Any, du: Array, dp: Any) -> tuple[Array, Array]:
@@ -279,18 +345,50 @@ class Callback:
 
         return call
 
+    def _second_in_time(self, given: Derivatives) -> Callable[..., Any] | None:
+        """Return the derivatives of ``value_t``, like ``_second``."""
+        name, keyword = f"{self._name} {self._keywords.hessian_t}", self._keywords.hessian_t
+        if self._t is None or given.hessian_t == INDEPENDENT:
+            return None
+        if isinstance(given.hessian_t, str):
+            raise InputError(
+                f"{name} = {given.hessian_t!r}", expected=f'a callback or "{INDEPENDENT}"'
+            )
+        if given.hessian_t is not None:
+            return guarded(given.hessian_t, name, self._problem.comm)
+        if not self._numpy:
+            other = f' or {self._keywords.t}="{AUTONOMOUS}"'
+            return _refusing(name, f"{keyword}=callback{other}{_NO_COMPLEX}", "gradients only")
+        gradients: dict[int, Any] = {0: given.t, 1: given.u, 2: given.p}
+        first: dict[int, Any] = {
+            k: _row(each) if k and callable(each) else each
+            for k, each in gradients.items()
+            if each != INDEPENDENT
+        }
+        product = in_time(self._value, first, self._name, f"{keyword}=callback")
+        nothing = (np.zeros(self._problem.size), np.zeros(self._problem.n_parameters))
+
+        def call(t: float, u: Array, p: Any) -> tuple[Array, Array, float]:
+            result = product((np.array([t]), u, p), np.ones(1), {0: np.ones(1)})
+            by_u, by_p = result.get(1, nothing[0]), result.get(2, nothing[1])
+            return by_u, by_p, float(result[0][0])
+
+        return call
+
+
+_NO_COMPLEX = ": second derivatives of PETSc-style callbacks cannot be found by complex step"
+
 
 def _row(gradient: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *point: np.asarray(gradient(*point))[None, :]
 
 
-def _refusing(name: str) -> Callable[..., Any]:
+def _refusing(name: str, expected: str, enough: str = "") -> Callable[..., Any]:
     def refuse(*_arguments: Any) -> Any:
         raise UnsupportedError(
-            f"'{name} hessian_product' is needed and was not supplied",
-            expected="hessian_product=callback: second derivatives of PETSc-style callbacks "
-            "cannot be found by complex step",
-            remedy="a method that needs gradients only",
+            f"'{name}' is needed and was not supplied",
+            expected=expected,
+            remedy=f"a method that needs {enough}" if enough else "",
         )
 
     return refuse

@@ -11,15 +11,14 @@ from petsc4py import PETSc
 from scipy.optimize import brentq
 
 from daeosens.arrays import Array
-from daeosens.cost import Callback
-from daeosens.equations import ODE
 from daeosens.errors import InputError, SolveError, UnsupportedError
 from daeosens.events import Event
 from daeosens.integrate import integrate
 from daeosens.problem import Problem
 from daeosens.stepping import Stepping
 from daeosens.steps import RungeKuttaStep, tableau
-from daeosens.steps.hybrid import Record, Switch
+from daeosens.steps.hybrid import Record
+from daeosens.steps.switches import Switch, lower_event
 from daeosens.trajectory import HIT, Checkpoint, Crossing, Effort, Stages, Trajectory
 
 SOON = 1e-6
@@ -27,37 +26,6 @@ SOON = 1e-6
 
 CROWD, MOMENT = 30, 1e-8
 """So many events within such a part of the span are an accumulation."""
-
-
-def lower_event(problem: Problem, event: Event) -> Switch:
-    """Return an event on PETSc vectors.
-
-    Raises
-    ------
-    InputError, UnsupportedError
-        Derivatives that are none, or cannot be had.
-    """
-    when: Callback | None = None
-    if not event.explicit:
-        name = f'when of event "{event.name}"'
-        call: Any = event.when
-        when = Callback(problem, name, call, event.when_u, event.when_p, event.when_t)
-    reset: Problem | None = None
-    if event.reset is not None:
-        numbers: Any = problem.parameter_names
-        parameters: Any = problem.parameter if problem.field_parameter else numbers
-        state: Any = {"size": problem.size}
-        if problem.style == "petsc":
-            state = {"state": problem.state if problem.dm is None else problem.dm}
-        reset = ODE(
-            event.reset,
-            parameters=parameters,
-            jacobian=event.reset_u,
-            jacobian_p=event.reset_p,
-            rhs_t=event.reset_t,
-            **state,
-        )
-    return Switch(event.name, when, reset)
 
 
 @dataclass
@@ -73,6 +41,7 @@ class _Parts:
     records: dict[int, Record] = field(default_factory=dict[int, Record])
     targets: list[float] = field(default_factory=list[float])
     timed: bool = False
+    changed: bool = False
 
 
 class _Surface:
@@ -80,12 +49,12 @@ class _Surface:
 
     def __init__(self, event: Event, switch: Switch, p: Any) -> None:
         self.event, self.switch = event, switch
-        self._p = p
+        self.p = p
         self.side = 0.0
 
     def value(self, t: float, u: PETSc.Vec) -> float:
         assert self.switch.when is not None
-        return self.switch.when.value(t, u, self._p)
+        return self.switch.when.value(t, u, self.p)
 
     def crossed(self, t: float, u: PETSc.Vec) -> bool:
         """Whether the state is on the other side, by a crossing that counts."""
@@ -133,7 +102,7 @@ def run_through_events(
     modes = problem.modes or {problem.mode: problem}
     smooth_modes = {name: replace(each, events=(), modes={}) for name, each in modes.items()}
     mode = problem.mode
-    parts = _Parts()
+    parts, start = _Parts(), p
     t, ends = first, [*(time for time, _, _ in timed), last]
     for surface in surfaces:
         surface.side, _ = _side(smooth_modes[mode], surface, t, state, p, stepping)
@@ -161,14 +130,15 @@ def run_through_events(
             ]
         for event, switch in fired:
             mode = event.mode or mode
-            state = _jump(parts, switch, t, state, p, mode)
+            state, p = _jump(parts, switch, t, state, p, mode)
             if event.terminal:
-                return _finished(problem, p, stepping, checkpoint, parts)
+                return _finished(problem, start, stepping, checkpoint, parts)
         if t >= last:
-            return _finished(problem, p, stepping, checkpoint, parts)
+            return _finished(problem, start, stepping, checkpoint, parts)
         _check_crowd(parts, last - first)
         state = state.copy()
         for each in surfaces:
+            each.p = p
             each.side, touching = _side(smooth_modes[mode], each, t, state, p, stepping)
             if each is surface and touching and each.event.reset is not None:
                 _check_side(each, t)
@@ -225,10 +195,10 @@ def _piece(
     for (handle, h), kept in run.stages.items():
         parts.stages[handle, h] = kept
     for vec in run.states[:-1]:
-        parts.records[vec.handle] = Record(mode, timed=parts.timed)
+        parts.records[vec.handle] = Record(mode, p, timed=parts.timed, changed=parts.changed)
     if surface is not None:
         handle = run.states[-2].handle
-        parts.records[handle] = Record(mode, timed=parts.timed, ends_at=surface.switch)
+        parts.records[handle] = replace(parts.records[handle], ends_at=surface.switch)
     return start, surface
 
 
@@ -303,19 +273,19 @@ def _locate(
 
 def _jump(
     parts: _Parts, switch: Switch, t: float, state: PETSc.Vec, p: Any, mode: str
-) -> PETSc.Vec:
-    """Add a jump as a step of size 0; return the state after it."""
+) -> tuple[PETSc.Vec, Any]:
+    """Add a jump as a step of size 0; return the state and the parameters after it."""
     after = state.duplicate()
-    if switch.reset is None:
-        state.copy(after)
-    else:
-        switch.reset.rhs(t, state, p, after)
-    parts.records[state.handle] = Record(mode, timed=parts.timed, jump=switch)
-    parts.crossings.append(Crossing(switch.name, t, len(parts.sizes), state, after, mode))
+    p_after = switch.jump.apply(t, state, p, after)
+    parts.records[state.handle] = Record(
+        mode, p, timed=parts.timed, changed=parts.changed, jump=switch.jump
+    )
+    parts.changed = parts.changed or switch.changes
+    parts.crossings.append(Crossing(switch.name, t, len(parts.sizes), state, after, mode, p_after))
     parts.times.append(t)
     parts.sizes.append(0.0)
     parts.states.append(after)
-    return after
+    return after, p_after
 
 
 def _finished(

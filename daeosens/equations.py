@@ -29,7 +29,9 @@ from daeosens.problem import COLORING, Problem, VecFunction
 from daeosens.second_derivatives import (
     lower_hessian,
     lower_mass_hessian,
+    lower_time_hessian,
     residual_hessian,
+    residual_time_hessian,
 )
 
 
@@ -45,6 +47,7 @@ def ODE(  # noqa: N802 (a noun of the public interface)
     mass: Any = None,
     mass_p: Callable[..., Any] | None = None,
     hessian_product: Callable[..., Any] | None = None,
+    hessian_t: Callable[..., Any] | None = None,
     mass_hessian: Callable[..., Any] | None = None,
     jacobian_matrix: PETSc.Mat | None = None,
     breakpoints: npt.ArrayLike = (),
@@ -79,8 +82,13 @@ def ODE(  # noqa: N802 (a noun of the public interface)
         along (du, dp); by complex step where missing.  PETSc style ``(t, u, p, w, du, dp, out)``
         fills the first and returns the second, the same on every rank (for a field parameter
         ``(..., out_u, out_p)`` fills both).
+    hessian_t : callable, optional
+        Derivatives of w^T f_t, for second derivatives through events: ``(t, u, p, w) ->
+        (array [n], array [m], number)``, those in u, p and t; by complex step where missing.  PETSc
+        style ``(t, u, p, w, out) -> (array [m], number)`` (for a field ``(..., out_u, out_p) ->
+        number``).  Not needed if ``rhs_t="autonomous"``.
     mass_hessian : callable, optional
-        The same for w^T M(p) v: ``(v, p, w, dv, dp) -> (array [n], array [m])``.
+        As ``hessian_product`` for w^T M(p) v: ``(v, p, w, dv, dp) -> (array [n], array [m])``.
     jacobian_matrix : Mat, optional
         PETSc style: template (type and pattern) of f_u; by default the DM's matrix or a dense one.
     events : sequence of Event, optional
@@ -115,6 +123,8 @@ def ODE(  # noqa: N802 (a noun of the public interface)
     residual_p = negative(rhs_p)
     first = {1: jacobian, 2: jacobian_p}
     rhs_hessian = lower_hessian(frame, rhs, first, hessian_product, "rhs", "hessian_product")
+    first = {0: rhs_t, **first}
+    rhs_time_hessian = lower_time_hessian(frame, rhs, first, hessian_t, "rhs", "hessian_t")
     of_mass: VecFunction | None = None
     mass_by_p: Derivative | None = None
     if mass_u is not None:
@@ -139,6 +149,8 @@ def ODE(  # noqa: N802 (a noun of the public interface)
         residual_t_function=residual_t,
         rhs_hessian_function=rhs_hessian,
         residual_hessian_function=residual_hessian(rhs_hessian, of_mass),
+        rhs_time_hessian_function=rhs_time_hessian,
+        residual_time_hessian_function=residual_time_hessian(rhs_time_hessian),
         constant_mass=mass_u is None,
         mass_p=mass_by_p,
         mass_hessian_function=of_mass,
@@ -150,6 +162,7 @@ def ODE(  # noqa: N802 (a noun of the public interface)
             rhs_t=rhs_t,
             mass_p=mass_p,
             hessian_product=hessian_product,
+            hessian_t=hessian_t,
             mass_hessian=mass_hessian,
         ),
         breakpoints=admit_breakpoints(breakpoints),
@@ -169,6 +182,7 @@ def DAE(  # noqa: N802 (a noun of the public interface)
     jacobian_p: Matrix | None = None,
     residual_t: Callable[..., Any] | str | None = None,
     hessian_product: Callable[..., Any] | None = None,
+    hessian_t: Callable[..., Any] | None = None,
     jacobian_matrix: PETSc.Mat | None = None,
     linear_in_udot: bool = False,
     breakpoints: npt.ArrayLike = (),
@@ -192,6 +206,8 @@ def DAE(  # noqa: N802 (a noun of the public interface)
         ``(t, u, udot, p, w, du, dudot, dp) -> (array [n], array [n], array [m])``, the derivatives
         of F_u^T w, F_udot^T w and F_p^T w along (du, dudot, dp); by complex step where missing.
         PETSc style with ``out_u, out_udot`` added, returning the last (for a field: ``out_p`` too).
+    hessian_t : callable, optional
+        Derivatives of w^T F_t in u, udot, p and t, as for ``ODE``.
     linear_in_udot : bool
         F = M u' - f(t, u, p) with M constant: lets PETSc's own adjoint be used (it is wrong for a
         mass that depends on u, or on p with the midpoint rule; PETSc 3.26).
@@ -212,6 +228,7 @@ def DAE(  # noqa: N802 (a noun of the public interface)
     if udot_spec is None and frame.style == "numpy":
         udot_spec = ComplexStep(residual, 2, "residual", "jacobian_udot=callback")
     p_derivative = parameter_derivative(lower, residual, jacobian_p, frame)
+    first = {1: jacobian, 2: jacobian_udot, 3: jacobian_p}
     never = refused("rhs", "an implicit method: beuler, cn, theta:<value> or midpoint")
     return Problem(
         form="residual",
@@ -228,10 +245,13 @@ def DAE(  # noqa: N802 (a noun of the public interface)
         residual_hessian_function=lower_hessian(
             frame,
             residual,
-            {1: jacobian, 2: jacobian_udot, 3: jacobian_p},
+            first,
             hessian_product,
             "residual",
             "hessian_product",
+        ),
+        residual_time_hessian_function=lower_time_hessian(
+            frame, residual, {0: residual_t, **first}, hessian_t, "residual", "hessian_t"
         ),
         constant_mass=linear_in_udot,
         udot_nonlinear=not linear_in_udot,
@@ -243,6 +263,7 @@ def DAE(  # noqa: N802 (a noun of the public interface)
             jacobian_p=jacobian_p,
             residual_t=residual_t,
             hessian_product=hessian_product,
+            hessian_t=hessian_t,
         ),
         breakpoints=admit_breakpoints(breakpoints),
         events=tuple(events),

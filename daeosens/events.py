@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from daeosens.errors import InputError
@@ -16,10 +16,15 @@ class Event:
 
     Parameters
     ----------
-    when : callable or float
-        ``when(t, u, p) -> float``, the same on every rank, whose zero the run finds; or a time.
+    when : callable, float or str
+        ``when(t, u, p) -> float``, the same on every rank, whose zero the run finds; or a time; or
+        the name of a parameter that is the time.
     reset : callable, optional
         ``reset(t, u, p) -> array [n]``, PETSc style ``(t, u, p, out)``: the state afterwards.
+    changes : mapping of str to callable
+        Parameters that have another value afterwards: ``{name: (t, u, p) -> float}``, functions of
+        time, state and parameters before the event.  A ``Terminal`` in place of a function carries
+        its derivatives.  Costs see the parameters of their time, a ``Prior`` those of the start.
     direction : -1, 0 or 1
         Only falling, all, or only rising crossings.
     terminal : bool
@@ -30,10 +35,10 @@ class Event:
         The modes in which it can happen; in all of them where empty.
     name : str
         For tables and messages.
-    when_u, when_p, when_t : callable, optional
+    when_u, when_p, when_t, when_hessian, when_hessian_t : callable, optional
         Derivatives of ``when``, as those of ``Terminal``; by complex step where missing, if NumPy
         style.  ``when_t`` may be "autonomous".
-    reset_u, reset_p, reset_t : callable, optional
+    reset_u, reset_p, reset_t, reset_hessian, reset_hessian_t : callable, optional
         Derivatives of ``reset``, as those of the rhs of an ``ODE``.
 
     Raises
@@ -48,7 +53,7 @@ class Event:
     False
     """
 
-    when: Callable[..., Any] | float
+    when: Callable[..., Any] | float | str
     reset: Callable[..., Any] | None = None
     direction: int = 0
     terminal: bool = False
@@ -61,6 +66,11 @@ class Event:
     reset_u: Any = None
     reset_p: Any = None
     reset_t: Callable[..., Any] | str | None = None
+    when_hessian: Callable[..., Any] | None = None
+    when_hessian_t: Callable[..., Any] | str | None = None
+    reset_hessian: Callable[..., Any] | None = None
+    reset_hessian_t: Callable[..., Any] | None = None
+    changes: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def __post_init__(self) -> None:
         if self.direction not in (-1, 0, 1):
@@ -69,11 +79,12 @@ class Event:
                 expected="-1 (falling), 0 (both) or 1 (rising)",
             )
         if not callable(self.when) and not (
-            isinstance(self.when, (int, float)) and math.isfinite(self.when)
+            isinstance(self.when, str)
+            or (isinstance(self.when, (int, float)) and math.isfinite(self.when))
         ):
             raise InputError(
                 f'event "{self.name}": when = {self.when!r}',
-                expected="a function (t, u, p) -> float, or a finite time",
+                expected="a function (t, u, p) -> float, a finite time, or a parameter's name",
             )
         if self.reset is not None and not callable(self.reset):
             raise InputError(
@@ -87,5 +98,5 @@ class Event:
 
     @property
     def explicit(self) -> bool:
-        """Whether it happens at a given time."""
-        return not callable(self.when)
+        """Whether it happens at a time that does not depend on the parameters."""
+        return isinstance(self.when, (int, float))

@@ -9,9 +9,9 @@ import numpy as np
 from petsc4py import PETSc
 
 from daeosens.arrays import Array, check_output, read, scatter
+from daeosens.complex_hessian import HessianByComplexStep
 from daeosens.cost import Direction, Point
 from daeosens.errors import SolveError
-from daeosens.second_derivatives import HessianByComplexStep
 
 Out = tuple[PETSc.Vec | None, PETSc.Vec | None]
 """Where products [n] and [m] are added; None where they are not wanted."""
@@ -79,6 +79,12 @@ class SumOfSquares:
         self._residual.add_adjoint(weight, point, change, out)
         rows = self._residual.value(point)
         self._residual.add_curvature(weight, point, rows, direction, out)
+
+    def time_hessian(self, point: Point, out: tuple[PETSc.Vec, PETSc.Vec]) -> float:
+        """Fill ``out`` with zeros, and return 0: as ``value_t``."""
+        for vec in out:
+            vec.zeroEntries()
+        return 0.0
 
     def residual(self, point: Point) -> Array:
         """Return r, the rank's own rows [q_local]."""

@@ -15,7 +15,18 @@ import numpy.typing as npt
 from petsc4py import PETSc
 
 from daeosens.arrays import Array, check_output, finite_array, guarded
-from daeosens.cost import INDEPENDENT, At, Callback, Cost, Scalar
+from daeosens.complex_hessian import HessianByComplexStep
+from daeosens.cost import (
+    INDEPENDENT,
+    START,
+    At,
+    Callback,
+    Cost,
+    Derivatives,
+    Keywords,
+    Scalar,
+    Start,
+)
 from daeosens.derivatives import ComplexStep
 from daeosens.errors import InputError, UnsupportedError, nearest
 from daeosens.misfits import (
@@ -26,7 +37,6 @@ from daeosens.misfits import (
     VectorResidual,
 )
 from daeosens.problem import Problem
-from daeosens.second_derivatives import HessianByComplexStep
 
 
 class Objective(Protocol):
@@ -69,7 +79,7 @@ class Sum:
 
     def lower(self, problem: Problem, final_time: float) -> Cost:
         """Collect the lowered terms."""
-        points: list[tuple[float | At, float, Scalar]] = []
+        points: list[tuple[float | At | Start, float, Scalar]] = []
         densities: list[tuple[float, Scalar]] = []
         for weight, term in self.terms:
             cost = term.lower(problem, final_time)
@@ -100,6 +110,11 @@ class Terminal:
         ``(t, u, p, du, dp, out) -> array [m]``, for a field ``(..., out_u, out_p)``.
     value_t : callable or "autonomous", optional
         ``(t, u, p) -> float``; only needed where an event ends the run.
+    hessian_t : callable or "independent", optional
+        The derivatives of ``value_t`` in u, p and t, for Hessians where it is needed: NumPy style
+        ``(t, u, p) -> (array [n], array [m], float)``, by complex step where missing; PETSc style
+        ``(t, u, p, out) -> (array [m], float)``, for a field ``(..., out_u, out_p) -> float``.
+        "independent": ``value_t`` is constant.
 
     Examples
     --------
@@ -111,6 +126,7 @@ class Terminal:
     gradient_p: Callable[..., Any] | str | None = None
     hessian_product: Callable[..., Any] | None = None
     value_t: Callable[..., Any] | str | None = None
+    hessian_t: Callable[..., Any] | str | None = None
 
     @property
     def times(self) -> tuple[float, ...]:
@@ -119,15 +135,10 @@ class Terminal:
 
     def lower(self, problem: Problem, final_time: float) -> Cost:
         """Return one scalar at the final time."""
-        scalar = Callback(
-            problem,
-            "terminal",
-            self.value,
-            self.gradient_u,
-            self.gradient_p,
-            self.value_t,
-            self.hessian_product,
+        given = Derivatives(
+            self.gradient_u, self.gradient_p, self.value_t, self.hessian_product, self.hessian_t
         )
+        scalar = Callback(problem, "terminal", self.value, given)
         return Cost(points=((final_time, 1.0, scalar),))
 
     __add__ = _sum
@@ -148,7 +159,7 @@ class AtEvent:
         Which of those with that name; 0 is the first one, -1 the last.
     side : "before" or "after"
         Which state: that before the reset or the one after it.
-    gradient_u, gradient_p, value_t
+    gradient_u, gradient_p, value_t, hessian_product, hessian_t
         As for ``Terminal``.
 
     Raises
@@ -169,6 +180,8 @@ class AtEvent:
     gradient_u: Callable[..., Any] | str | None = None
     gradient_p: Callable[..., Any] | str | None = None
     value_t: Callable[..., Any] | str | None = None
+    hessian_product: Callable[..., Any] | None = None
+    hessian_t: Callable[..., Any] | str | None = None
 
     def __post_init__(self) -> None:
         if self.side not in ("before", "after"):
@@ -188,9 +201,10 @@ class AtEvent:
                 expected=", ".join(names) or "a problem with events",
                 remedy=nearest(self.event, names),
             )
-        scalar = Callback(
-            problem, "event", self.value, self.gradient_u, self.gradient_p, self.value_t
+        given = Derivatives(
+            self.gradient_u, self.gradient_p, self.value_t, self.hessian_product, self.hessian_t
         )
+        scalar = Callback(problem, "event", self.value, given)
         return Cost(points=((At(self.event, self.number, self.side == "after"), 1.0, scalar),))
 
     __add__ = _sum
@@ -217,6 +231,7 @@ def EventTime(event: str, number: int = 0) -> AtEvent:  # noqa: N802 (a noun, li
         gradient_u=INDEPENDENT,
         gradient_p=INDEPENDENT,
         value_t=lambda _t, _u, _p: 1.0,
+        hessian_t=INDEPENDENT,
     )
 
 
@@ -230,7 +245,7 @@ class Running:
     ----------
     density : callable
         ``density(t, u, p) -> float`` [cost / time unit], the same on every rank.
-    gradient_u, gradient_p, hessian_product
+    gradient_u, gradient_p, hessian_product, hessian_t
         As for ``Terminal``.
     density_t : callable or "autonomous", optional
         ``(t, u, p) -> float``; only needed where step times are differentiated.
@@ -245,6 +260,7 @@ class Running:
     gradient_p: Callable[..., Any] | str | None = None
     density_t: Callable[..., Any] | str | None = None
     hessian_product: Callable[..., Any] | None = None
+    hessian_t: Callable[..., Any] | str | None = None
 
     @property
     def times(self) -> tuple[float, ...]:
@@ -253,15 +269,10 @@ class Running:
 
     def lower(self, problem: Problem, final_time: float) -> Cost:
         """Return one density."""
-        scalar = Callback(
-            problem,
-            "running",
-            self.density,
-            self.gradient_u,
-            self.gradient_p,
-            self.density_t,
-            self.hessian_product,
+        given = Derivatives(
+            self.gradient_u, self.gradient_p, self.density_t, self.hessian_product, self.hessian_t
         )
+        scalar = Callback(problem, "running", self.density, given, Keywords(t="density_t"))
         return Cost(densities=((1.0, scalar),))
 
     __add__ = _sum
@@ -487,7 +498,7 @@ class Prior:
             residual: Any = FieldPriorResidual(self.mean, float(sigma))
         else:
             residual = self._of_numbers(problem, sigma)
-        return Cost(points=((final_time, 1.0, SumOfSquares(residual, problem.comm)),))
+        return Cost(points=((START, 1.0, SumOfSquares(residual, problem.comm)),))
 
     def _of_numbers(self, problem: Problem, sigma: Array) -> NumbersPriorResidual:
         known = problem.parameter_names

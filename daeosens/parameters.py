@@ -17,11 +17,11 @@ from petsc4py import PETSc
 
 from daeosens.adjoint import Gradient
 from daeosens.arrays import Array, check_output, finite_array, gather, guarded, scatter
+from daeosens.complex_hessian import HessianByComplexStep
 from daeosens.derivatives import ComplexStep
 from daeosens.errors import InputError, UnsupportedError, nearest, together
 from daeosens.matrices import Products
 from daeosens.problem import Problem
-from daeosens.second_derivatives import HessianByComplexStep
 from daeosens.second_order import HessianProduct
 
 

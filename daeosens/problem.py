@@ -21,6 +21,7 @@ from daeosens.matrices import Derivative
 Form = Literal["rhs", "mass", "residual"]
 Style = Literal["numpy", "petsc"]
 VecFunction = Callable[..., None]
+TimeHessian = Callable[..., float]
 
 AUTONOMOUS = "autonomous"
 COLORING = "coloring"
@@ -44,6 +45,8 @@ class Problem:
         The parameter is one distributed vector, given to callbacks as such.
     constant_mass : bool
         F_udot does not depend on the parameters.
+    rhs_time_hessian_function, residual_time_hessian_function
+        None where the equations do not depend on the time.
     mass_p, mass_hessian_function
         d(M(p) v)/dp at (t, p, v), and the Hessian products of w^T M(p) v at (v, p).
     udot_nonlinear : bool
@@ -79,6 +82,8 @@ class Problem:
     residual_t_function: VecFunction
     rhs_hessian_function: VecFunction
     residual_hessian_function: VecFunction
+    rhs_time_hessian_function: TimeHessian | None = None
+    residual_time_hessian_function: TimeHessian | None = None
     constant_mass: bool = True
     udot_nonlinear: bool = False
     mass_p: Derivative | None = None
@@ -193,6 +198,28 @@ class Problem:
         """
         self.residual_hessian_function(*point, w, *direction, *out)
 
+    def rhs_time_hessian(
+        self,
+        point: tuple[float, PETSc.Vec, Any],
+        w: PETSc.Vec,
+        out: tuple[PETSc.Vec, PETSc.Vec],
+    ) -> float:
+        """Fill ``out`` [n], [m] with the derivatives of f_t^T w in u and p; return that in t."""
+        if self.rhs_time_hessian_function is None:
+            return _no_time(out)
+        return self.rhs_time_hessian_function(*point, w, *out)
+
+    def residual_time_hessian(
+        self,
+        point: tuple[float, PETSc.Vec, PETSc.Vec, Any],
+        w: PETSc.Vec,
+        out: tuple[PETSc.Vec, PETSc.Vec, PETSc.Vec],
+    ) -> float:
+        """Fill ``out`` with the derivatives of F_t^T w in u, udot and p; return that in t."""
+        if self.residual_time_hessian_function is None:
+            return _no_time(out)
+        return self.residual_time_hessian_function(*point, w, *out)
+
     def add_udot_product(
         self,
         factor: float,
@@ -263,6 +290,12 @@ class Problem:
         array = finite_array(values, name, (self.n_parameters,))
         array.flags.writeable = False
         return array
+
+
+def _no_time(outs: tuple[PETSc.Vec, ...]) -> float:
+    for out in outs:
+        out.zeroEntries()
+    return 0.0
 
 
 def _admit(

@@ -28,7 +28,6 @@ from daeosens.second_order import (
     squares_of,
 )
 from daeosens.stepping import Stepping
-from daeosens.steps.hybrid import through_events
 from daeosens.tangent import Tangent, tangent
 from daeosens.trajectory import Trajectory
 
@@ -341,8 +340,6 @@ class Reduced:
             Names the one that is missing.
         """
         problem, x = self.problem, self.start()
-        if problem.events:
-            raise through_events()
         u0, p = self.control.unpack(problem, x)
         state, parameters = problem.admit_state(u0), problem.admit_parameters(p)
         along = problem.create_parameters()

@@ -60,11 +60,10 @@ def residual_tangent(tangent: Tangent, objective: Objective) -> Array:
     """Return the derivative of r along a tangent; the rank's own rows [q_local]."""
     trajectory = tangent.trajectory
     problem = trajectory.problem
-    dp: Any = problem.create_parameters() if tangent.dp is None else tangent.dp
-    values = dp if problem.field_parameter else gather(dp)
     rows: list[Array] = []
     for weight, scalar, point, n in _terms(trajectory, objective):
-        direction: Direction = (tangent.states[n], values)
+        dp: Any = tangent.parameters[n]
+        direction: Direction = (tangent.states[n], dp if problem.field_parameter else gather(dp))
         rows.append(math.sqrt(weight) * scalar.residual_tangent(point, direction))
     return np.concatenate(rows)
 
@@ -108,7 +107,12 @@ def _terms(trajectory: Trajectory, objective: Objective) -> list[tuple[float, Sq
     """Return (weight, scalar, point, step) of every term, in the order of the rows."""
     cost = objective.lower(trajectory.problem, float(trajectory.times[-1]))
     return [
-        (weight, scalar, (float(trajectory.times[n]), trajectory.states[n], trajectory.p), n)
+        (
+            weight,
+            scalar,
+            (float(trajectory.times[n]), trajectory.states[n], trajectory.parameters(n)),
+            n,
+        )
         for n, terms in sorted(squares_by_step(trajectory, cost).items())
         for weight, scalar in terms
     ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy.typing as npt
@@ -11,11 +11,11 @@ from petsc4py import PETSc
 
 from daeosens.adjoint import Gradient, evaluate_cost
 from daeosens.arrays import QUIET, Array, gather, unwrapped
-from daeosens.cost import At, Cost, Squares, points_by_step
+from daeosens.cost import At, Cost, Squares, Start, add_curvature, points_by_step
 from daeosens.errors import InputError, UnsupportedError
 from daeosens.objective import Objective
 from daeosens.steps import Adjoint, SecondOrder
-from daeosens.tangent import parameter_direction, tangent
+from daeosens.tangent import Tangent, parameter_direction, tangent
 from daeosens.trajectory import STAGE_MEMORY, Trajectory, steps_of
 
 Direction: TypeAlias = "tuple[npt.ArrayLike | PETSc.Vec | None, npt.ArrayLike | PETSc.Vec | None]"
@@ -67,6 +67,7 @@ class Memory:
 
     gradient: Gradient | None = None
     weights: Weights | None = None
+    multipliers: dict[int, float] = field(default_factory=dict[int, float])
 
     @property
     def value(self) -> float | None:
@@ -77,7 +78,13 @@ class Memory:
         """Return the adjoint to carry, or the one that is known."""
         problem = trajectory.problem
         if self.gradient is not None and self.weights is not None:
-            return Adjoint(self.gradient.u0_vec, self.gradient.p_vec, self.weights, known=True)
+            return Adjoint(
+                self.gradient.u0_vec,
+                self.gradient.p_vec,
+                self.weights,
+                self.multipliers,
+                known=True,
+            )
         size = 8 * trajectory.n_stages * problem.size / problem.comm.size
         weights: Weights | None = {} if size <= STAGE_MEMORY else None
         return Adjoint(problem.create_state(), problem.create_parameters(), weights)
@@ -85,6 +92,7 @@ class Memory:
     def complete(self, gradient: Gradient, first: Adjoint) -> None:
         """Remember the outcome of a sweep."""
         self.gradient, self.weights = gradient, first.weights
+        self.multipliers = first.multipliers
 
 
 def hessian_product(
@@ -162,37 +170,42 @@ def hessian_products(
     """
     if not directions:
         raise InputError("no direction given", expected="at least one (du0, dp)")
-    problem, p, states = trajectory.problem, trajectory.p, trajectory.states
+    problem, states = trajectory.problem, trajectory.states
     cost = objective.lower(problem, float(trajectory.times[-1]))
     steps = steps_of(trajectory)
     points = points_by_step(trajectory.index, [cost])
-    chosen = [_direction(trajectory, dp) for _, dp in directions]
-    tangents = [
-        tangent(trajectory, du0, dp_vec).states
-        for (du0, _), (_, dp_vec) in zip(directions, chosen, strict=True)
-    ]
+    tangents = [tangent(trajectory, du0, _direction(trajectory, dp)) for du0, dp in directions]
     memory = Memory() if memory is None else memory
     first = memory.adjoint(trajectory)
     dots = [(problem.create_state(), problem.create_parameters()) for _ in directions]
     value = memory.value
     if value is None:
         value = evaluate_cost(trajectory, cost, steps)
+    seen = _Seen(trajectory)
     for n in range(trajectory.n_steps, -1, -1):
+        time = float(trajectory.times[n])
         for _, weight, scalar in points.get(n, ()):
-            point = (float(trajectory.times[n]), states[n], p)
+            point = (time, states[n], trajectory.parameters(n))
             if not first.known:
                 scalar.add_u(weight, *point, first.lam)
                 scalar.add_p(weight, *point, first.mu)
-            for (dp, _), du, dot in zip(chosen, tangents, dots, strict=True):
-                scalar.add_hessian(weight, point, (du[n], dp), dot)
+                if n in trajectory.moving:
+                    steps.add_time(0, weight * scalar.value_t(*point))
+            for k, (along, out) in enumerate(zip(tangents, dots, strict=True), start=1):
+                dp_vec = along.parameters[n]
+                if n in trajectory.moving:
+                    direction = (along.states[n], seen(dp_vec), dp_vec, float(along.times[n]))
+                    steps.add_time(k, add_curvature(scalar, weight, point, direction, out))
+                else:
+                    scalar.add_hessian(weight, point, (along.states[n], seen(dp_vec)), out)
         if n:
             t, h = float(trajectory.times[n - 1]), float(trajectory.step_sizes[n - 1])
-            along = [
-                SecondOrder(du[n - 1], du[n], dp, dp_vec, *dot)
-                for (dp, dp_vec), du, dot in zip(chosen, tangents, dots, strict=True)
-            ]
-            steps.second_order(t, h, states[n - 1], states[n], p, first, along, cost.densities)
-    for vec in (vec for each in tangents for vec in each):
+            steps.second_order(
+                *(t, h, states[n - 1], states[n], trajectory.p, first),
+                [_on_step(each, n, seen, out) for each, out in zip(tangents, dots, strict=True)],
+                cost.densities,
+            )
+    for vec in (vec for each in tangents for vec in each.states):
         vec.destroy()
     gradient = Gradient(value, first.lam, first.mu)
     memory.complete(gradient, first)
@@ -240,22 +253,22 @@ def gauss_newton_product(
     >>> gauss_newton_product(run, LeastSquares([2.0], [0.4]), dp=[1.0]).p.round(5)
     array([0.54134])
     """
-    problem, p, states = trajectory.problem, trajectory.p, trajectory.states
+    problem, states = trajectory.problem, trajectory.states
     cost = objective.lower(problem, float(trajectory.times[-1]))
     squares = squares_by_step(trajectory, cost)
     steps = steps_of(trajectory)
-    dp_values, dp_vec = _direction(trajectory, dp)
-    du = tangent(trajectory, du0, dp_vec).states
+    along = tangent(trajectory, du0, _direction(trajectory, dp))
+    seen = _Seen(trajectory)
     lam, mu = problem.create_state(), problem.create_parameters()
     for n in range(trajectory.n_steps, -1, -1):
         for weight, scalar in squares.get(n, ()):
-            point = (float(trajectory.times[n]), states[n], p)
-            change = scalar.residual_tangent(point, (du[n], dp_values))
+            point = (float(trajectory.times[n]), states[n], trajectory.parameters(n))
+            change = scalar.residual_tangent(point, (along.states[n], seen(along.parameters[n])))
             scalar.add_residual_adjoint(weight, point, change, (lam, mu))
         if n:
             t, h = float(trajectory.times[n - 1]), float(trajectory.step_sizes[n - 1])
-            steps.adjoint(t, h, states[n - 1], states[n], p, [lam], [mu], [()])
-    for vec in du:
+            steps.adjoint(t, h, states[n - 1], states[n], trajectory.p, [lam], [mu], [()])
+    for vec in along.states:
         vec.destroy()
     return HessianProduct(None, lam, mu)
 
@@ -274,7 +287,7 @@ def squares_by_step(trajectory: Trajectory, cost: Cost) -> dict[int, list[tuple[
     return result
 
 
-def squares_of(cost: Cost) -> list[tuple[float | At, float, Squares]]:
+def squares_of(cost: Cost) -> list[tuple[float | At | Start, float, Squares]]:
     """Return the terms of a cost that is a sum of squares.
 
     Raises
@@ -282,7 +295,7 @@ def squares_of(cost: Cost) -> list[tuple[float | At, float, Squares]]:
     UnsupportedError
         A term that is no sum of squares, or has a negative weight.
     """
-    result: list[tuple[float | At, float, Squares]] = []
+    result: list[tuple[float | At | Start, float, Squares]] = []
     for time, weight, scalar in cost.points:
         if not isinstance(scalar, Squares) or weight < 0:
             raise _no_square("a Terminal cost" if weight >= 0 else "a negative weight")
@@ -300,10 +313,30 @@ def _no_square(what: str) -> UnsupportedError:
     )
 
 
-def _direction(
-    trajectory: Trajectory, dp: npt.ArrayLike | PETSc.Vec | None
-) -> tuple[Any, PETSc.Vec]:
-    """Return a direction in the parameters as callbacks see it, and as a vector [m]."""
-    problem = trajectory.problem
-    vec = problem.create_parameters() if dp is None else parameter_direction(trajectory, dp)
-    return (vec if problem.field_parameter else gather(vec)), vec
+class _Seen:
+    """Directions in the parameters as callbacks see them; the last one is kept."""
+
+    def __init__(self, trajectory: Trajectory) -> None:
+        self._as_field = trajectory.problem.field_parameter
+        self._known: dict[int, Any] = {}
+
+    def __call__(self, dp: PETSc.Vec) -> Any:
+        if self._as_field:
+            return dp
+        if dp.handle not in self._known:
+            self._known[dp.handle] = gather(dp)
+        return self._known[dp.handle]
+
+
+def _on_step(along: Tangent, n: int, seen: _Seen, out: tuple[PETSc.Vec, PETSc.Vec]) -> SecondOrder:
+    """Return a direction on the step that ends in the n-th state."""
+    dp, (dt, dt_next) = along.parameters[n - 1], along.times[n - 1 : n + 1].tolist()
+    du, du_next = along.states[n - 1], along.states[n]
+    return SecondOrder(du, du_next, seen(dp), dp, *out, dt, dt_next - dt)
+
+
+def _direction(trajectory: Trajectory, dp: npt.ArrayLike | PETSc.Vec | None) -> PETSc.Vec:
+    """Return a direction in the parameters as a vector [m]; None is zero."""
+    if dp is None:
+        return trajectory.problem.create_parameters()
+    return parameter_direction(trajectory, dp)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -32,12 +32,15 @@ class Tangent:
         Direction in the parameters.
     times : array [N+1]
         Derivative of the times of the states: zero but at, and shortly after, events.
+    parameters : sequence of Vec [m]
+        Derivative of the parameters at each of the states: ``dp`` until an event changes them.
     """
 
     trajectory: Trajectory
     states: Sequence[PETSc.Vec]
     dp: PETSc.Vec | None
-    times: Array = field(default_factory=lambda: np.zeros(0))
+    times: Array
+    parameters: Sequence[PETSc.Vec]
 
     def __repr__(self) -> str:
         """Return what was differentiated."""
@@ -61,15 +64,16 @@ class Tangent:
     @unwrapped
     def derivative(self, objective: Objective) -> float:
         """Return the directional derivative of a cost.  Collective."""
-        trajectory, p = self.trajectory, self.trajectory.p
+        trajectory = self.trajectory
         problem = trajectory.problem
         cost = objective.lower(problem, float(trajectory.times[-1]))
         result = 0.0
         for time, weight, scalar in cost.points:
             n = trajectory.index(time)
-            point = (float(trajectory.times[n]), trajectory.states[n], p)
+            point = (float(trajectory.times[n]), trajectory.states[n], trajectory.parameters(n))
             dt = float(self.times[n]) if n in trajectory.moving else 0.0
-            result += weight * change(scalar, problem, point, self.states[n], self.dp, dt)
+            along = (self.states[n], self.parameters[n], dt)
+            result += weight * change(scalar, problem, point, *along)
         if cost.densities:
             steps = steps_of(trajectory)
             du = self.states[0].copy()
@@ -115,12 +119,15 @@ def tangent(
     problem = trajectory.problem
     du = problem.create_state() if du0 is None else problem.admit_state(du0, "du0")
     direction = None if dp is None else parameter_direction(trajectory, dp)
-    states, times = [du.copy()], [0.0]
+    start = problem.create_parameters() if direction is None else direction
+    states, times, parameters = [du.copy()], [0.0], [start]
     steps = steps_of(trajectory)
     for state, _ in _march(trajectory, steps, du, direction, ()):
         states.append(state.copy())
-        times.append(getattr(steps, "dt", 0.0))
-    return Tangent(trajectory, tuple(states), direction, np.array(times))
+        times.append(steps.dt)
+        changed = steps.dp
+        parameters.append(start if changed is None or changed is direction else changed)
+    return Tangent(trajectory, tuple(states), direction, np.array(times), tuple(parameters))
 
 
 def parameter_direction(trajectory: Trajectory, dp: npt.ArrayLike | PETSc.Vec) -> PETSc.Vec:

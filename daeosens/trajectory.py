@@ -11,7 +11,7 @@ import numpy as np
 from petsc4py import PETSc
 
 from daeosens.arrays import Array, read
-from daeosens.cost import At
+from daeosens.cost import At, Start
 from daeosens.errors import InputError, SolveError
 from daeosens.problem import Problem
 from daeosens.stepping import Stepping
@@ -56,6 +56,8 @@ class Crossing:
         The states.
     mode : str
         Afterwards.
+    p : array or Vec [m]
+        The parameters afterwards, as callbacks see them.
     """
 
     name: str
@@ -64,6 +66,7 @@ class Crossing:
     before: PETSc.Vec
     after: PETSc.Vec
     mode: str = ""
+    p: Any = None
 
     def __str__(self) -> str:
         mode = f", mode {self.mode}" if self.mode else ""
@@ -83,7 +86,7 @@ class Trajectory:
     states : sequence of Vec [n]
         The N+1 states.
     p : array or Vec [m]
-        Parameters of the run.
+        Parameters of the run, at its start.
     crossings : tuple of Crossing
         The events, in order; each is a step of size 0.
     records : mapping
@@ -136,7 +139,7 @@ class Trajectory:
         ]
         return frozenset([*steps, *(step + 1 for step in steps)])
 
-    def index(self, t: float | At) -> int:
+    def index(self, t: float | At | Start) -> int:
         """Return the number of the step time that equals ``t``, or of the state at an event.
 
         Raises
@@ -146,6 +149,8 @@ class Trajectory:
         SolveError
             The event did not happen so often.
         """
+        if isinstance(t, Start):
+            return 0
         if isinstance(t, At):
             steps = [each.step for each in self.crossings if each.name == t.event]
             if not -len(steps) <= t.number < len(steps):
@@ -167,9 +172,14 @@ class Trajectory:
             )
         return k
 
-    def at(self, t: float | At) -> PETSc.Vec:
+    def at(self, t: float | At | Start) -> PETSc.Vec:
         """Return the state [n] at a step time; not to be changed."""
         return self.states[self.index(t)]
+
+    def parameters(self, n: int) -> Any:
+        """Return the parameters [m] at the n-th state: events may have changed them."""
+        changed = [crossing.p for crossing in self.crossings if crossing.step < n]
+        return changed[-1] if changed else self.p
 
     def destroy(self) -> None:
         """Free the vectors now.  Collective; otherwise done when the object is dropped."""

@@ -17,7 +17,7 @@ import zoo
 from petsc4py import PETSc
 
 from daeosens import DAE, ODE, Problem, Trajectory, UnsupportedError, adjoint, tangent
-from daeosens.cost import Callback, Cost
+from daeosens.cost import Callback, Cost, Derivatives
 
 N = 3
 
@@ -43,7 +43,7 @@ class Differentiated:
                 u, w = z[:N], z[N:]
                 return by_u(t, u, p) @ w + by_p(t, u, p) @ dp
 
-            return Callback(problem, "dJ", value, None, None, None)
+            return Callback(problem, "dJ", value, Derivatives())
 
         points, densities = [], []
         if case.terminal is not None:

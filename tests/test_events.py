@@ -25,7 +25,6 @@ from daeosens import (
     adjoint,
     duality,
     evaluate,
-    hessian_product,
     hybrid,
     minimize,
     sensitivities,
@@ -352,8 +351,6 @@ def test_two_events_at_one_instant_are_refused():
 
 def test_what_is_not_there_yet_is_refused():
     trajectory = run("rk4", 1.9, 0.4)
-    with pytest.raises(UnsupportedError, match="a Hessian through events"):
-        hessian_product(trajectory, ENERGY, [1.0, 0.0])
     with pytest.raises(UnsupportedError, match=r'engine = "tsadjoint" for a problem with events'):
         adjoint(trajectory, ENERGY, engine="tsadjoint")
     with pytest.raises(UnsupportedError, match='checkpoint = "memory" for a problem with events'):
@@ -366,16 +363,6 @@ def test_continuous_sensitivities_refuse_events():
         continuous_adjoint(PROBLEM, BALL[:2], BALL[2:], stepping, ENERGY)
     with pytest.raises(UnsupportedError, match="continuous_forward for a problem with events"):
         continuous_forward(PROBLEM, BALL[:2], BALL[2:], stepping)
-
-
-def test_hessians_are_refused_before_any_run():
-    start = {"gravity": Parameter(8.0), "restitution": Parameter(0.8)}
-    functional = Reduced(
-        PROBLEM, ENERGY, Stepping((0.0, 1.9), "rk4", dt=0.4), Parameters(start, BALL[:2])
-    )
-    with pytest.raises(UnsupportedError, match="a Hessian through events"):
-        minimize(functional, method="ntr")
-    assert functional.count.forward == 0
 
 
 def test_kept_stages_belong_to_the_states_of_the_run():

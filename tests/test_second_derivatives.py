@@ -7,7 +7,7 @@ from scipy import sparse
 
 from daeosens import ODE, InputError, Products, UnsupportedError
 from daeosens.arrays import scatter
-from daeosens.second_derivatives import HessianByComplexStep
+from daeosens.complex_hessian import HessianByComplexStep
 
 RNG = np.random.default_rng(5)
 T, W, DU, DP, UDOT, DUDOT = 0.3, *RNG.normal(size=(5, 3))

@@ -56,7 +56,7 @@ from daeosens import (
     solve,
 )
 from daeosens.arrays import gather, read, write
-from daeosens.cost import Callback, Cost
+from daeosens.cost import Callback, Cost, Derivatives
 from daeosens.differences import random_direction, random_numbers, typical_sizes
 from daeosens.verify import check, duality, taylor
 
@@ -551,7 +551,9 @@ def test_own_kinds_of_costs_are_checked():
         times = ()
 
         def lower(self, problem, final_time):
-            scalar = Callback(problem, "own", terminal, sign(terminal_u), terminal_p, AUTONOMOUS)
+            scalar = Callback(
+                problem, "own", terminal, Derivatives(sign(terminal_u), terminal_p, AUTONOMOUS)
+            )
             return Cost(points=((final_time, 1.0, scalar),), densities=((2.0, scalar),))
 
     found = check(FORMS["rhs"].analytic, U0, P0, T, objective=Own())

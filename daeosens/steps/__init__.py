@@ -21,6 +21,16 @@ from daeosens.steps.theta import ThetaStep
 class StepMap(Protocol):
     """u_{n+1} = Phi(u_n, p, t_n, h_n): derivative of one step, forward and transposed."""
 
+    @property
+    def dt(self) -> float:
+        """The derivative of the time of the state that a tangent has reached."""
+        ...
+
+    @property
+    def dp(self) -> PETSc.Vec | None:
+        """The derivative of the parameters there, if events have changed it."""
+        ...
+
     def quadrature(
         self,
         t: float,
@@ -79,7 +89,9 @@ class StepMap(Protocol):
         first: Adjoint,
         directions: Sequence[SecondOrder],
         densities: Densities,
-    ) -> None:
+        *,
+        times: bool = False,
+    ) -> list[tuple[float, float]]:
         """Carry one adjoint and its derivatives along directions back, like ``adjoint``."""
         ...
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from petsc4py import PETSc
@@ -17,6 +17,8 @@ class Adjoint:
     weights : mapping or None
         The adjoints of each step's stages by (handle of the state before it, step size), kept for
         later sweeps of the same cost.
+    multipliers : mapping
+        Those of event functions, by the handle of the state before the step; kept with the weights.
     known : bool
         They are all there: lam and mu need not be carried.
     """
@@ -24,6 +26,7 @@ class Adjoint:
     lam: PETSc.Vec
     mu: PETSc.Vec
     weights: dict[tuple[int, float], list[PETSc.Vec]] | None = None
+    multipliers: dict[int, float] = field(default_factory=dict[int, float])
     known: bool = False
 
     def keep(self, u: PETSc.Vec, h: float, weight: PETSc.Vec) -> None:
@@ -46,6 +49,8 @@ class SecondOrder:
         The same as a vector.
     lam_dot, mu_dot : Vec [n], Vec [m]
         Derivatives of the adjoints along the direction.
+    dt, dh : float
+        Derivatives of the time before the step and of its size.
     """
 
     du: PETSc.Vec
@@ -54,3 +59,5 @@ class SecondOrder:
     dp_vec: PETSc.Vec
     lam_dot: PETSc.Vec
     mu_dot: PETSc.Vec
+    dt: float = 0.0
+    dh: float = 0.0

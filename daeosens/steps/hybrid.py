@@ -1,24 +1,27 @@
 """The steps of a run with events: smooth steps and jumps, with the times of events differentiated.
 
 A sweep calls one step after the other and knows nothing of events; here the derivative of the time
-(forward: dt, backward: omega) is carried beside it.  The size of a smooth step is held fixed, but
-for those that end at a pinned time (slope -1: h = end - t) or halfway to it (slope -1/2).  The last
-step before an implicit event has the size that solves g(t + h, Phi(u, p, t, h), p) = 0.
+(forward: dt, backward: omega) is carried beside it, and the parameters that events change.  The
+size of a smooth step is held fixed, but for those that end at a pinned time (slope -1: h = end - t)
+or halfway to it (slope -1/2).  The last step before an implicit event has the size that solves
+g(t + h, Phi(u, p, t, h), p) = 0.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from petsc4py import PETSc
 
 from daeosens.arrays import dot, norm
-from daeosens.cost import Callback, Densities
-from daeosens.errors import GrazingError, UnsupportedError
+from daeosens.cost import Callback, Densities, add_curvature, change
+from daeosens.errors import GrazingError
 from daeosens.problem import Problem
 from daeosens.steps.directions import Adjoint, SecondOrder
+from daeosens.steps.jumps import Jump
+from daeosens.steps.switches import Switch
 
 GRAZING = 1e-10
 """A crossing is grazing where |dg/dt| is below this part of |g_u| |du/dt|,"""
@@ -26,17 +29,8 @@ GRAZING = 1e-10
 TOUCHING = 1e-6
 """or h |dg/dt| below this part of |g| at the start of the step."""
 
-
-@dataclass(frozen=True, eq=False)
-class Switch:
-    """One event, lowered: the function whose zero is sought, and the reset as a map of states.
-
-    ``when`` is None for an explicit event, ``reset`` None for the identity.
-    """
-
-    name: str
-    when: Callback | None
-    reset: Problem | None
+Step: TypeAlias = "tuple[float, float, PETSc.Vec, PETSc.Vec, Any]"
+"""(t, h, u, u_next, p)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,21 +41,27 @@ class Record:
     ----------
     mode : str
         Of the equations.
+    p : array or Vec [m]
+        Parameters, as callbacks see them.
     slope : float
         dh/dt: 0, -1 or -1/2.
     timed : bool
         Some implicit event came before, so the time of the step depends on state and parameters.
+    changed : bool
+        Some event before it has changed parameters.
     ends_at : Switch or None
         The implicit event that ends the step.
-    jump : Switch or None
+    jump : Jump or None
         It is a jump.
     """
 
     mode: str = ""
+    p: Any = None
     slope: float = 0.0
     timed: bool = False
+    changed: bool = False
     ends_at: Switch | None = None
-    jump: Switch | None = None
+    jump: Jump | None = None
 
 
 class HybridStep:
@@ -88,6 +88,7 @@ class HybridStep:
         self._records = records
         self._maps = maps
         self._dt = 0.0
+        self._dp: PETSc.Vec | None = None
         self._omega: list[float] = []
 
     def quadrature(
@@ -103,7 +104,7 @@ class HybridStep:
         record = self._records[u.handle]
         if record.jump is not None:
             return 0.0
-        return self._maps[record.mode].quadrature(t, h, u, u_next, p, densities)
+        return self._maps[record.mode].quadrature(t, h, u, u_next, record.p, densities)
 
     def tangent(
         self,
@@ -118,38 +119,36 @@ class HybridStep:
         dh: float = 0.0,
         densities: Densities = (),
     ) -> float:
-        """Overwrite ``du`` [n] before the step with the one after it; carry dt along."""
+        """Overwrite ``du`` [n] before the step with the one after it; carry dt and dp along."""
         record = self._records[u.handle]
         if not record.timed:
             self._dt = 0.0
+        dp = self._dp if record.changed else dp
+        self._dp = dp
         if record.jump is not None:
-            self._jump_tangent(record.jump, t, u, p, du, dp)
+            self._dp = record.jump.tangent(t, u, u_next, record.p, du, dp, self._dt)
             return 0.0
         step = self._maps[record.mode]
+        arguments = (t, h, u, u_next, record.p)
         dt, dh = self._dt, record.slope * self._dt
         self._dt += dh
+        running = step.tangent(*arguments, du, dp, dt, dh, densities)
         if record.ends_at is None:
-            return step.tangent(t, h, u, u_next, p, du, dp, dt, dh, densities)
-        running = step.tangent(t, h, u, u_next, p, du, dp, dt, 0.0, densities)
+            return running
+        when = _when(record)
         rate = self._problem.create_state()
-        faster = step.tangent(t, h, u, u_next, p, rate, None, 0.0, 1.0, densities)
-        when = record.ends_at.when
-        assert when is not None
-        point = (t + h, u_next, p)
+        faster = step.tangent(*arguments, rate, None, 0.0, 1.0, densities)
         by_u = self._problem.create_state()
+        point = (t + h, u_next, record.p)
         when.add_u(1.0, *point, by_u)
-        by_t = when.value_t(*point)
-        fixed = dot(by_u, du) + by_t * dt
-        if dp is not None and self._problem.n_parameters:
-            by_p = self._problem.create_parameters()
-            when.add_p(1.0, *point, by_p)
-            fixed += dot(by_p, dp)
-        slope = by_t + dot(by_u, rate)
-        self._check_grazing(record.ends_at, (t, u, p), h, slope, norm(by_u) * norm(rate))
-        change = -fixed / slope
-        du.axpy(change, rate)
-        self._dt += change
-        return running + change * faster
+        slope = when.value_t(*point) + dot(by_u, rate)
+        self._check_grazing(record, arguments, slope, norm(by_u) * norm(rate))
+        dtau = -change(when, self._problem, point, du, dp, dt) / slope
+        du.axpy(dtau, rate)
+        self._dt += dtau
+        for vec in (rate, by_u):
+            vec.destroy()
+        return running + dtau * faster
 
     def adjoint(
         self,
@@ -170,13 +169,18 @@ class HybridStep:
         if not (record.timed or record.ends_at or record.jump):
             self._omega = [0.0] * len(lam)
         if record.jump is not None:
-            for k, (lam_k, mu_k) in enumerate(zip(lam, mu, strict=True)):
-                self._omega[k] += self._jump_adjoint(record.jump, t, u, p, lam_k, mu_k)
+            slopes = record.jump.adjoint(t, u, u_next, record.p, lam, mu)
+            self._omega = [a + b for a, b in zip(self._omega, slopes, strict=True)]
             return []
         step = self._maps[record.mode]
-        arguments = (t, h, u, u_next, p)
+        arguments = (t, h, u, u_next, record.p)
         if record.ends_at is not None:
-            self._before_event(record, arguments, lam, mu, densities)
+            surface = self._surface(record, arguments, lam, mu, densities)
+            for k, (by_t, by_h) in enumerate(surface.slopes):
+                beta = (by_h + self._omega[k]) / surface.slope
+                lam[k].axpy(-beta, surface.lam)
+                mu[k].axpy(-beta, surface.mu)
+                self._omega[k] += by_t - beta * surface.by_t
         elif record.timed:
             slopes = step.adjoint(*arguments, lam, mu, densities, times=True)
             s = record.slope
@@ -189,7 +193,10 @@ class HybridStep:
         return []
 
     def add_time(self, k: int, slope: float) -> None:
-        """Add to the adjoint of the time of the event that the sweep has reached."""
+        """Add to the adjoint of the time of the event that the sweep has reached.
+
+        In a second-order sweep number 0 is the adjoint, the others its derivatives.
+        """
         while len(self._omega) <= k:
             self._omega.append(0.0)
         self._omega[k] += slope
@@ -198,6 +205,11 @@ class HybridStep:
     def dt(self) -> float:
         """The derivative of the time of the state that a tangent has reached."""
         return self._dt
+
+    @property
+    def dp(self) -> PETSc.Vec | None:
+        """The derivative of the parameters at the state that a tangent has reached."""
+        return self._dp
 
     def second_order(
         self,
@@ -209,116 +221,136 @@ class HybridStep:
         first: Adjoint,
         directions: Sequence[SecondOrder],
         densities: Densities,
-    ) -> None:
-        """Refuse: second derivatives through events are not there yet."""
-        raise through_events()
+        *,
+        times: bool = False,
+    ) -> list[tuple[float, float]]:
+        """Carry one adjoint and its derivatives, and those of the time, back over one step.
 
-    def _before_event(
+        The step before an event g = 0 is swept with the adjoint lam - beta g_u, where beta makes
+        the derivative in h vanish; differentiated, so that beta_dot does it for the derivatives.
+        """
+        record = self._records[u.handle]
+        self._omega += [0.0] * (1 + len(directions) - len(self._omega))
+        if not (record.timed or record.ends_at or record.jump):
+            self._omega = [0.0] * (1 + len(directions))
+        if record.jump is not None:
+            slopes = record.jump.second_order(t, u, u_next, record.p, first, directions)
+            self._omega = [a + b for a, b in zip(self._omega, slopes, strict=True)]
+            return []
+        step = self._maps[record.mode]
+        arguments = (t, h, u, u_next, record.p)
+        if record.ends_at is not None:
+            self._second_order_before_event(record, arguments, first, directions, densities)
+        elif record.timed:
+            slopes = step.second_order(*arguments, first, directions, densities, times=True)
+            s = record.slope
+            self._omega = [
+                (1.0 + s) * omega + by_t + s * by_h
+                for omega, (by_t, by_h) in zip(self._omega, slopes, strict=True)
+            ]
+        else:
+            step.second_order(*arguments, first, directions, densities)
+        return []
+
+    def _second_order_before_event(
         self,
         record: Record,
-        arguments: tuple[Any, ...],
+        arguments: Step,
+        first: Adjoint,
+        directions: Sequence[SecondOrder],
+        densities: Densities,
+    ) -> None:
+        t, h, u, u_next, p = arguments
+        when, step = _when(record), self._maps[record.mode]
+        point = (t + h, u_next, p)
+        if first.known:
+            surface = self._surface(record, arguments, [], [], [])
+            beta = first.multipliers[u.handle]
+        else:
+            trial = (first.lam.copy(), first.mu.copy())
+            surface = self._surface(record, arguments, [trial[0]], [trial[1]], [densities])
+            beta = (surface.slopes[0][1] + self._omega[0]) / surface.slope
+            for vec in trial:
+                vec.destroy()
+            first.multipliers[u.handle] = beta
+            when.add_u(-beta, *point, first.lam)
+            when.add_p(-beta, *point, first.mu)
+            self._omega[0] -= beta * when.value_t(*point)
+        for k, each in enumerate(directions, start=1):
+            along = (each.du_next, each.dp, each.dp_vec, each.dt + each.dh)
+            out = (each.lam_dot, each.mu_dot)
+            self._omega[k] += add_curvature(when, -beta, point, along, out)
+        slopes = step.second_order(*arguments, first, directions, densities, times=True)
+        self._omega[0] += slopes[0][0]
+        for k, (each, (by_t, by_h)) in enumerate(zip(directions, slopes[1:], strict=True), 1):
+            beta_dot = (by_h + self._omega[k]) / surface.slope
+            each.lam_dot.axpy(-beta_dot, surface.lam)
+            each.mu_dot.axpy(-beta_dot, surface.mu)
+            self._omega[k] += by_t - beta_dot * surface.by_t
+
+    def _surface(
+        self,
+        record: Record,
+        arguments: Step,
         lam: Sequence[PETSc.Vec],
         mu: Sequence[PETSc.Vec],
         densities: Sequence[Densities],
-    ) -> None:
-        """Sweep the step that ends at an implicit event; its size is differentiated.
+    ) -> _Surface:
+        """Sweep the step that ends at an implicit event, the event function as one more cost.
 
-        The event function goes along as one more cost, whose derivative in h is dg/dtau.
+        Its derivative in h is dg/dtau.
         """
-        t, h, u, u_next, p = arguments
-        switch, problem = record.ends_at, self._problem
-        assert switch is not None
-        assert switch.when is not None
+        t, h, _, u_next, p = arguments
+        problem, when, step = self._problem, _when(record), self._maps[record.mode]
         point = (t + h, u_next, p)
         lam_g, mu_g = problem.create_state(), problem.create_parameters()
-        switch.when.add_u(1.0, *point, lam_g)
-        by_u = lam_g.copy()
-        switch.when.add_p(1.0, *point, mu_g)
-        partial = switch.when.value_t(*point)
-        *slopes, (g_t, g_h) = self._maps[record.mode].adjoint(
+        when.add_u(1.0, *point, lam_g)
+        steepness = norm(lam_g)
+        when.add_p(1.0, *point, mu_g)
+        partial = when.value_t(*point)
+        *slopes, (g_t, g_h) = step.adjoint(
             *arguments, [*lam, lam_g], [*mu, mu_g], [*densities, ()], times=True
         )
         slope = partial + g_h
         rate = problem.create_state()
-        self._maps[record.mode].tangent(*arguments, rate, None, 0.0, 1.0)
-        self._check_grazing(switch, (t, u, p), h, slope, norm(by_u) * norm(rate))
-        for k, (by_t, by_h) in enumerate(slopes):
-            beta = (by_h + self._omega[k]) / slope
-            lam[k].axpy(-beta, lam_g)
-            if problem.n_parameters:
-                mu[k].axpy(-beta, mu_g)
-            self._omega[k] += by_t - beta * (partial + g_t)
+        step.tangent(*arguments, rate, None, 0.0, 1.0)
+        self._check_grazing(record, arguments, slope, steepness * norm(rate))
+        rate.destroy()
+        return _Surface(lam_g, mu_g, partial + g_t, slope, slopes)
 
-    def _check_grazing(
-        self,
-        switch: Switch,
-        start: tuple[float, PETSc.Vec, Any],
-        h: float,
-        slope: float,
-        size: float,
-    ) -> None:
+    def _check_grazing(self, record: Record, step: Step, slope: float, size: float) -> None:
         """Raise where the state only touches the surface: the time is not differentiable.
 
         The slope is small against what the speed would allow, or against the distance covered.
         """
-        assert switch.when is not None
-        distance = abs(switch.when.value(*start))
+        t, h, u, _, p = step
+        distance = abs(_when(record).value(t, u, p))
         if abs(slope) > GRAZING * size and abs(slope) * h > TOUCHING * distance:
             return
+        assert record.ends_at is not None
         raise GrazingError(
-            f'event "{switch.name}" at t = {start[0] + h:.9g} is grazed: dg/dt = {slope:.3g}',
+            f'event "{record.ends_at.name}" at t = {t + h:.9g} is grazed: dg/dt = {slope:.3g}',
             expected="a crossing at a finite speed",
             remedy="other parameters or initial states",
         )
 
-    def _jump_tangent(
-        self,
-        switch: Switch,
-        t: float,
-        u: PETSc.Vec,
-        p: Any,
-        du: PETSc.Vec,
-        dp: PETSc.Vec | None,
-    ) -> None:
-        reset = switch.reset
-        if reset is None:
-            return
-        matrix = reset.rhs_u.create(t, u, p)
-        reset.rhs_u.fill(t, u, p, matrix)
-        before = du.copy()
-        matrix.mult(before, du)
-        if dp is not None and reset.n_parameters:
-            matrix_p = reset.rhs_p.create(t, u, p)
-            reset.rhs_p.fill(t, u, p, matrix_p)
-            matrix_p.multAdd(dp, du, du)
-        if self._dt:
-            reset.rhs_t(t, u, p, before)
-            du.axpy(self._dt, before)
 
-    def _jump_adjoint(
-        self, switch: Switch, t: float, u: PETSc.Vec, p: Any, lam: PETSc.Vec, mu: PETSc.Vec
-    ) -> float:
-        """Carry lam and mu back over a jump; return the adjoint of its time."""
-        reset = switch.reset
-        if reset is None:
-            return 0.0
-        after = lam.copy()
-        matrix = reset.rhs_u.create(t, u, p)
-        reset.rhs_u.fill(t, u, p, matrix)
-        matrix.multTranspose(after, lam)
-        if reset.n_parameters:
-            matrix_p = reset.rhs_p.create(t, u, p)
-            reset.rhs_p.fill(t, u, p, matrix_p)
-            matrix_p.multTransposeAdd(after, mu, mu)
-        by_t = reset.create_state()
-        reset.rhs_t(t, u, p, by_t)
-        return dot(by_t, after)
+@dataclass(frozen=True, eq=False)
+class _Surface:
+    """The step before an event swept with its function: adjoints, slope, those of costs along.
+
+    ``by_t`` is the derivative in the time of the start at fixed h, ``slope`` dg/dtau; ``slopes``
+    are the derivatives in t and h of the costs.
+    """
+
+    lam: PETSc.Vec
+    mu: PETSc.Vec
+    by_t: float
+    slope: float
+    slopes: list[tuple[float, float]]
 
 
-def through_events() -> UnsupportedError:
-    """Return the refusal of second derivatives of runs with events."""
-    return UnsupportedError(
-        "a Hessian through events",
-        expected="a run without events",
-        remedy="adjoint, tangent, or Gauss-Newton for least squares",
-    )
+def _when(record: Record) -> Callback:
+    assert record.ends_at is not None
+    assert record.ends_at.when is not None
+    return record.ends_at.when

@@ -18,6 +18,7 @@ from daeosens.cost import Densities, change
 from daeosens.errors import UnsupportedError
 from daeosens.problem import Problem
 from daeosens.steps.directions import Adjoint, SecondOrder
+from daeosens.steps.stage_clock import StageClock, StageTangent
 
 Kept: TypeAlias = "Mapping[tuple[int, float], Sequence[PETSc.Vec]]"
 """Stage states by (handle of the state before the step, step size)."""
@@ -35,8 +36,9 @@ class Tableau:
 class RungeKuttaStep:
     """The step map of an explicit Runge-Kutta method, with work space for one sweep.
 
-    The weights ``w_i = h (b_i lam + sum_{j>i} a_ji l_j)`` avoid any division by ``b_i``, which is
-    zero for some stages of 3bs, 5f, 5dp, 5bs, 6vr, 7vr and 8vr.
+    The weights ``w_i = b_i lam + sum_{j>i} a_ji l_j``, with ``l_j = h f_u^T w_j``, avoid any
+    division by ``b_i``, which is zero for some stages of 3bs, 5f, 5dp, 5bs, 6vr, 7vr and 8vr, and
+    by h, which is zero between events at one instant.
 
     Source
     ------
@@ -207,15 +209,15 @@ class RungeKuttaStep:
             rate_t = self._rate_t(time, stage, p) if times else None
             for k, (lam_k, mu_k) in enumerate(zip(lam, mu, strict=True)):
                 adjoints = self._adjoints[k]
-                self._weigh(h, i, lam_k, adjoints, weight)
-                _pull_back(matrix_u, matrix_p, weight, adjoints[i], mu_k)
+                self._weigh(i, lam_k, adjoints, weight)
+                self._pull_back(h, (matrix_u, matrix_p), weight, adjoints[i], mu_k)
                 for factor, density in densities[k]:
                     scale = factor * h * tableau.b[i]
                     density.add_u(scale, time, stage, p, adjoints[i])
                     density.add_p(scale, time, stage, p, mu_k)
                 if rate_t is not None:
-                    slope = dot(rate_t, weight)
-                    by_h[k] += dot(self._rates[i], weight) / h
+                    slope = h * dot(rate_t, weight)
+                    by_h[k] += dot(self._rates[i], weight)
                     for factor, density in densities[k]:
                         scale = factor * tableau.b[i]
                         slope += h * scale * density.value_t(time, stage, p)
@@ -227,6 +229,8 @@ class RungeKuttaStep:
         for lam_k, adjoints in zip(lam, self._adjoints, strict=False):
             lam_k.maxpy([1.0] * s, adjoints)
         return list(zip(by_t.tolist(), by_h.tolist(), strict=True)) if times else []
+
+    dt, dp = 0.0, None  # the times and parameters of smooth steps are fixed
 
     def add_time(self, k: int, slope: float) -> None:
         """Do nothing: the times of smooth steps are fixed."""
@@ -241,7 +245,9 @@ class RungeKuttaStep:
         first: Adjoint,
         directions: Sequence[SecondOrder],
         densities: Densities,
-    ) -> None:
+        *,
+        times: bool = False,
+    ) -> list[tuple[float, float]]:
         """Carry one adjoint and its derivatives along several directions back over one step.
 
         Parameters
@@ -258,62 +264,92 @@ class RungeKuttaStep:
             The tangent before the step, and lam_dot [n], overwritten, mu_dot [m], added to.
         densities : sequence of (float, Scalar)
             Running costs with their weights.
+        times : bool
+            Differentiate in t and h too, and return those derivatives.
+
+        Returns
+        -------
+        list of (float, float)
+            The adjoints of t and of h (zeros if they are known), and their derivative along each
+            direction; empty without ``times``.
 
         Source
         ------
         Forward-over-adjoint differentiation of ``adjoint``; Hager, Numerische Mathematik 87, 2000,
         for the discrete adjoint.
         """
-        self._recompute(t, h, u, p)
-        tableau, problem = self._tableau, self._problem
+        self._recompute(t, h, u, p, rates=times)
+        tableau = self._tableau
         s = len(tableau.b)
-        times = [self._time(i, t, h) for i in range(s)]
-        slopes = self._fill_stages(times, p)
-        tangents = [self._stage_tangents(h, each, slopes) for each in directions]
+        moments = [self._time(i, t, h) for i in range(s)]
+        slopes = self._fill_stages(moments, p)
+        tangents = [self._stage_tangents(h, each, slopes, moments, p) for each in directions]
         self._allocate(1 + len(directions))
         weight, weight_dot = self._work, self._second_work
-        by_u, by_p = self._by_u, self._by_p
+        clock = StageClock(self._problem, p, h, densities, len(directions)) if times else None
         known = first.weights[u.handle, h] if first.known and first.weights else None
         for i in reversed(range(s)):
-            time, stage = times[i], self._states[i]
-            matrix_u, matrix_p = slopes[i]
-            share = h * float(tableau.b[i])
+            point, share = (moments[i], self._states[i], p), h * float(tableau.b[i])
             if known is not None:
                 weight = known[s - 1 - i]
             else:
-                self._weigh(h, i, first.lam, self._adjoints[0], weight)
+                self._weigh(i, first.lam, self._adjoints[0], weight)
                 first.keep(u, h, weight)
-                _pull_back(matrix_u, matrix_p, weight, self._adjoints[0][i], first.mu)
+                out = (self._adjoints[0][i], first.mu)
+                self._pull_back(h, slopes[i], weight, *out)
                 for factor, density in densities:
-                    density.add_u(factor * share, time, stage, p, self._adjoints[0][i])
-                    density.add_p(factor * share, time, stage, p, first.mu)
+                    density.add_u(factor * share, *point, out[0])
+                    density.add_p(factor * share, *point, out[1])
+            if clock is not None:
+                clock.read(point, float(tableau.b[i]), float(tableau.c[i]), weight, self._rates[i])
+                if known is None:
+                    clock.add_first()
             for k, each in enumerate(directions, start=1):
-                adjoints = self._adjoints[k]
-                self._weigh(h, i, each.lam_dot, adjoints, weight_dot)
-                _pull_back(matrix_u, matrix_p, weight_dot, adjoints[i], each.mu_dot)
-                direction = (tangents[k - 1][i], each.dp)
-                problem.rhs_hessian((time, stage, p), weight, direction, (by_u, by_p))
-                adjoints[i].axpy(1.0, by_u)
-                each.mu_dot.axpy(1.0, by_p)
-                out = (adjoints[i], each.mu_dot)
+                stage = tangents[k - 1][i]
+                self._weigh(i, each.lam_dot, self._adjoints[k], weight_dot)
+                out = (self._adjoints[k][i], each.mu_dot)
+                self._pull_back(h, slopes[i], weight_dot, *out)
+                direction = (stage.state, each.dp)
+                self._problem.rhs_hessian(point, weight, direction, (self._by_u, self._by_p))
+                out[0].axpy(h, self._by_u)
+                out[1].axpy(h, self._by_p)
                 for factor, density in densities:
-                    density.add_hessian(factor * share, (time, stage, p), direction, out)
+                    density.add_hessian(factor * share, point, direction, out)
+                if clock is not None:
+                    clock.add_direction(k, each, stage, weight_dot, slopes[i], out)
         if known is None:
             first.lam.maxpy([1.0] * s, self._adjoints[0])
         for each, adjoints in zip(directions, self._adjoints[1:], strict=False):
             each.lam_dot.maxpy([1.0] * s, adjoints)
-        for vec in (vec for stages in tangents for vec in stages):
+        for vec in (
+            vec for stages in tangents for each in stages for vec in (each.state, each.rate)
+        ):
             vec.destroy()
+        return [] if clock is None else clock.slopes
 
-    def _weigh(
-        self, h: float, i: int, lam: PETSc.Vec, adjoints: list[PETSc.Vec], out: PETSc.Vec
-    ) -> None:
-        """Fill ``out`` with w_i = h (b_i lam + sum_{j>i} a_ji l_j)."""
+    def _weigh(self, i: int, lam: PETSc.Vec, adjoints: list[PETSc.Vec], out: PETSc.Vec) -> None:
+        """Fill ``out`` with w_i = b_i lam + sum_{j>i} a_ji l_j."""
         tableau = self._tableau
         lam.copy(out)
-        out.scale(h * tableau.b[i])
+        out.scale(tableau.b[i])
         if i + 1 < len(tableau.b):
-            out.maxpy(list(h * tableau.a[i + 1 :, i]), adjoints[i + 1 :])
+            out.maxpy(list(tableau.a[i + 1 :, i]), adjoints[i + 1 :])
+
+    def _pull_back(
+        self,
+        factor: float,
+        slopes: tuple[PETSc.Mat, PETSc.Mat | None],
+        weight: PETSc.Vec,
+        adjoint: PETSc.Vec,
+        mu: PETSc.Vec,
+    ) -> None:
+        """Fill ``adjoint`` [n] with factor f_u^T w, and add factor f_p^T w to ``mu`` [m]."""
+        matrix_u, matrix_p = slopes
+        matrix_u.multTranspose(weight, adjoint)
+        adjoint.scale(factor)
+        if matrix_p is not None:
+            matrix_p.multTranspose(weight, self._by_p)
+            mu.axpy(factor, self._by_p)
 
     def _fill_stages(self, times: list[float], p: Any) -> list[tuple[PETSc.Mat, PETSc.Mat | None]]:
         """Return f_u and f_p at every stage: the second-order sweep needs each of them twice."""
@@ -337,22 +373,30 @@ class RungeKuttaStep:
         h: float,
         direction: SecondOrder,
         slopes: list[tuple[PETSc.Mat, PETSc.Mat | None]],
-    ) -> list[PETSc.Vec]:
-        """Return the derivatives of the stage states [n] along a direction."""
-        stages: list[PETSc.Vec] = []
+        moments: list[float],
+        p: Any,
+    ) -> list[StageTangent]:
+        """Return the derivatives of the stages along a direction."""
+        tableau, dh = self._tableau, direction.dh
+        stages: list[StageTangent] = []
         rates: list[PETSc.Vec] = []
         for i, (matrix_u, matrix_p) in enumerate(slopes):
-            stage = direction.du.copy()
+            state = direction.du.copy()
             if i:
-                stage.maxpy(list(h * self._tableau.a[i, :i]), rates)
-            rate = stage.duplicate()
-            matrix_u.mult(stage, rate)
+                state.maxpy(list(h * tableau.a[i, :i]), rates)
+                if dh:
+                    state.maxpy(list(dh * tableau.a[i, :i]), self._rates[:i])
+            rate = state.duplicate()
+            matrix_u.mult(state, rate)
             if matrix_p is not None:
                 matrix_p.multAdd(direction.dp_vec, rate, rate)
-            stages.append(stage)
+            dt = direction.dt + float(tableau.c[i]) * dh
+            if dt:
+                rate_t = self._rate_t(moments[i], self._states[i], p)
+                rate.axpy(dt, rate_t)
+                rate_t.destroy()
             rates.append(rate)
-        for vec in rates:
-            vec.destroy()
+            stages.append(StageTangent(state, rate, dt))
         return stages
 
     def _time(self, i: int, t: float, h: float) -> float:
@@ -421,16 +465,3 @@ class RungeKuttaStep:
     def _allocate(self, n_costs: int) -> None:
         while len(self._adjoints) < n_costs:
             self._adjoints.append([self._problem.create_state() for _ in self._states])
-
-
-def _pull_back(
-    matrix_u: PETSc.Mat,
-    matrix_p: PETSc.Mat | None,
-    weight: PETSc.Vec,
-    adjoint: PETSc.Vec,
-    mu: PETSc.Vec,
-) -> None:
-    """Fill ``adjoint`` [n] with f_u^T w, and add f_p^T w to ``mu`` [m]."""
-    matrix_u.multTranspose(weight, adjoint)
-    if matrix_p is not None:
-        matrix_p.multTransposeAdd(weight, mu, mu)

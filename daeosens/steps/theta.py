@@ -10,7 +10,6 @@ With F = M u' - f these are the formulas of docs/mathematics.md, section 1.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from petsc4py import PETSc
@@ -21,6 +20,7 @@ from daeosens.errors import SolveError
 from daeosens.matrices import SystemMatrix
 from daeosens.problem import Problem
 from daeosens.steps.directions import Adjoint, SecondOrder
+from daeosens.steps.theta_clock import EndTangent, Point, ThetaClock
 
 MakeSolver = Callable[[PETSc.Mat], PETSc.KSP]
 
@@ -59,7 +59,7 @@ class ThetaStep:
         self._matrix_p: PETSc.Mat | None = None
         self._nu, self._by_u = problem.create_state(), problem.create_state()
         self._by_p = problem.create_parameters()
-        self._along: list[_Along] = []
+        self._along: list[EndTangent] = []
 
     def quadrature(
         self,
@@ -188,6 +188,8 @@ class ThetaStep:
             solution.destroy()
         return result
 
+    dt, dp = 0.0, None  # the times and parameters of smooth steps are fixed
+
     def add_time(self, k: int, slope: float) -> None:
         """Do nothing: the times of smooth steps are fixed."""
 
@@ -201,95 +203,173 @@ class ThetaStep:
         first: Adjoint,
         directions: Sequence[SecondOrder],
         densities: Densities,
-    ) -> None:
+        *,
+        times: bool = False,
+    ) -> list[tuple[float, float]]:
         """Carry one adjoint and its derivatives along several directions back over one step.
 
-        Parameters as for ``RungeKuttaStep.second_order``; ``u_next`` [n] is the state after the
-        step.  One factorisation serves all solves.
+        Parameters and result as for ``RungeKuttaStep.second_order``; ``u_next`` [n] is the state
+        after the step.  One factorisation serves all solves.
         """
         theta, problem = self._theta, self._problem
         shift, end, udot = self._linearisation_point(t, h, u, u_next)
         start, time = self._times(t, h)
         rest = (1.0 - theta) / theta if self._endpoint else 0.0
-        share = theta * h if self._endpoint else h
+        share = theta if self._endpoint else 1.0  # of the quadrature at the end
         keep = 0.0 if self._endpoint else 1.0 - 1.0 / theta  # of lam in its successor
         slot = self._slot(time, end, udot, p, shift)
-        right, work = self._right, self._work
         self._allocate(len(directions))
-        nu, by_u, by_p = self._nu, self._by_u, self._by_p
         works = self._along[: len(directions)]
-        for each, along in zip(directions, works, strict=True):
-            self._fill_end_tangent(each, shift, along)
+        pairs = list(zip(directions, works, strict=True))
+        for each, along in pairs:
+            self._fill_end_tangent(each, shift, h, udot, along)
 
-        if first.known and first.weights:
-            nu = first.weights[u.handle, h][0]
-        else:
-            first.lam.copy(right)
-            right.scale(1.0 if self._endpoint else 1.0 / theta)
-            for weight, density in densities:
-                density.add_u(weight * share, time, end, p, right)
-                density.add_p(weight * share, time, end, p, first.mu)
-            slot.solve(right, nu, transpose=True)
-            first.keep(u, h, nu)
-
-        for each, along in zip(directions, works, strict=True):
-            each.lam_dot.copy(right)
-            right.scale(1.0 if self._endpoint else 1.0 / theta)
-            for weight, density in densities:
-                out = (right, each.mu_dot)
-                density.add_hessian(weight * share, (time, end, p), (along.end, each.dp), out)
-            direction = (along.end, along.udot, each.dp)
-            out = (by_u, along.by_udot, by_p)
-            problem.residual_hessian((time, end, udot, p), nu, direction, out)
-            right.axpy(-1.0, by_u)
-            if problem.curved_mass:
-                right.axpy(-shift, along.by_udot)
-            each.mu_dot.axpy(-1.0, by_p)
-            slot.solve(right, along.nu_dot, transpose=True)
+        ends = (time, end, udot, p), (start, u, self._zero, p)
+        factors = (1.0 if self._endpoint else 1.0 / theta, shift, h)
+        shares = [(weight * share * h, density) for weight, density in densities]
+        nu = self._known_or_solved(u, ends[0], factors, slot, first, shares)
+        clock: ThetaClock | None = None
+        if times:
+            reach = 1.0 if self._endpoint else theta
+            seen = ends if rest else ends[:1]
+            clock = ThetaClock(problem, (h, rest, share, reach), densities, seen, nu, len(pairs))
+        for k, pair in enumerate(pairs):
+            self._solve_along(k, pair, ends[0], factors, slot, nu, shares, clock)
 
         solutions = [along.nu_dot for along in works]
         mus = [each.mu_dot for each in directions]
         lams = [each.lam_dot for each in directions]
         if not first.known:
             solutions, mus, lams = [nu, *solutions], [first.mu, *mus], [first.lam, *lams]
-        self._add_parameter_part(1.0, time, end, udot, p, solutions, mus)
+        self._add_parameter_part(1.0, *ends[0], solutions, mus)
         for lam, solution in zip(lams, solutions, strict=True):
             lam.scale(keep)
-            problem.add_udot_product(shift, time, end, udot, p, solution, lam, transpose=True)
-        if problem.curved_mass:
-            for each, along in zip(directions, works, strict=True):
+            problem.add_udot_product(shift, *ends[0], solution, lam, transpose=True)
+        for each, along in pairs:
+            if problem.curved_mass:
                 each.lam_dot.axpy(shift, along.by_udot)
+            if each.dh:
+                change = -shift * each.dh / h
+                problem.add_udot_product(change, *ends[0], nu, each.lam_dot, transpose=True)
         if rest:
-            left = self._left_matrix(start, u, p)
-            for lam, solution in zip(lams, solutions, strict=True):
-                left.multTranspose(solution, work)
-                lam.axpy(-rest, work)
-            self._add_parameter_part(rest, start, u, self._zero, p, solutions, mus)
-            for each, along in zip(directions, works, strict=True):
-                direction = (each.du, self._zero, each.dp)
-                point = (start, u, self._zero, p)
-                problem.residual_hessian(point, nu, direction, (by_u, along.by_udot, by_p))
-                each.lam_dot.axpy(-rest, by_u)
-                each.mu_dot.axpy(-rest, by_p)
-            for weight, density in densities:
-                part = weight * (1.0 - theta) * h
-                if not first.known:
-                    density.add_u(part, start, u, p, first.lam)
-                    density.add_p(part, start, u, p, first.mu)
-                for each in directions:
-                    out = (each.lam_dot, each.mu_dot)
-                    density.add_hessian(part, (start, u, p), (each.du, each.dp), out)
+            shares = [(weight * (1.0 - theta) * h, density) for weight, density in densities]
+            adjoints = (solutions, lams, mus)
+            self._second_order_at_start(
+                ends[1], rest, nu, adjoints, first, directions, shares, clock
+            )
+        if clock is None:
+            return []
+        own = (0.0, 0.0)
+        if not first.known:
+            args = (start, h, time, u, end, udot, p, rest, [nu], [densities])
+            own = self._time_part(*args)[0]
+        return [own, *(clock.slopes(k, each, along) for k, (each, along) in enumerate(pairs))]
 
-    def _fill_end_tangent(self, direction: SecondOrder, shift: float, out: _Along) -> None:
+    def _known_or_solved(
+        self,
+        u: PETSc.Vec,
+        end: Point,
+        factors: tuple[float, float, float],
+        slot: _Slot,
+        first: Adjoint,
+        shares: Densities,
+    ) -> PETSc.Vec:
+        """Return the adjoint nu of the step's equation; factors: of lam, 1/(theta h), h."""
+        time, state, _, p = end
+        if first.known and first.weights:
+            return first.weights[u.handle, factors[2]][0]
+        right, nu = self._right, self._nu
+        first.lam.copy(right)
+        right.scale(factors[0])
+        for weight, density in shares:
+            density.add_u(weight, time, state, p, right)
+            density.add_p(weight, time, state, p, first.mu)
+        slot.solve(right, nu, transpose=True)
+        first.keep(u, factors[2], nu)
+        return nu
+
+    def _solve_along(
+        self,
+        k: int,
+        pair: tuple[SecondOrder, EndTangent],
+        end: Point,
+        factors: tuple[float, float, float],
+        slot: _Slot,
+        nu: PETSc.Vec,
+        shares: Densities,
+        clock: ThetaClock | None,
+    ) -> None:
+        """Solve for the derivative of nu along direction number k."""
+        each, along = pair
+        of_lam, shift, h = factors
+        problem, right, by_u, by_p = self._problem, self._right, self._by_u, self._by_p
+        time, state, _, p = end
+        out = (right, each.mu_dot)
+        each.lam_dot.copy(right)
+        right.scale(of_lam)
+        for weight, density in shares:
+            density.add_hessian(weight, (time, state, p), (along.end, each.dp), out)
+        direction = (along.end, along.udot, each.dp)
+        problem.residual_hessian(end, nu, direction, (by_u, along.by_udot, by_p))
+        if clock is not None:
+            clock.bend_end(k, each, along, (by_u, by_p), out)
+        right.axpy(-1.0, by_u)
+        if problem.curved_mass:
+            right.axpy(-shift, along.by_udot)
+        if each.dh:  # of the shift 1/(theta h)
+            problem.add_udot_product(shift * each.dh / h, *end, nu, right, transpose=True)
+        each.mu_dot.axpy(-1.0, by_p)
+        slot.solve(right, along.nu_dot, transpose=True)
+
+    def _second_order_at_start(
+        self,
+        start: Point,
+        rest: float,
+        nu: PETSc.Vec,
+        adjoints: tuple[Sequence[PETSc.Vec], Sequence[PETSc.Vec], Sequence[PETSc.Vec]],
+        first: Adjoint,
+        directions: Sequence[SecondOrder],
+        shares: Densities,
+        clock: ThetaClock | None,
+    ) -> None:
+        """Add what the endpoint form evaluates at the start; ``adjoints`` are nu, lam and mu."""
+        time, u, _, p = start
+        by_u, by_p = self._by_u, self._by_p
+        solutions, lams, mus = adjoints
+        left = self._left_matrix(time, u, p)
+        for lam, solution in zip(lams, solutions, strict=True):
+            left.multTranspose(solution, self._work)
+            lam.axpy(-rest, self._work)
+        self._add_parameter_part(rest, *start, solutions, mus)
+        for k, each in enumerate(directions):
+            out = (each.lam_dot, each.mu_dot)
+            direction = (each.du, self._zero, each.dp)
+            self._problem.residual_hessian(start, nu, direction, (by_u, self._work, by_p))
+            if clock is not None:
+                clock.bend_start(k, each, (by_u, by_p), out)
+            each.lam_dot.axpy(-rest, by_u)
+            each.mu_dot.axpy(-rest, by_p)
+            for weight, density in shares:
+                density.add_hessian(weight, (time, u, p), (each.du, each.dp), out)
+        if not first.known:
+            for weight, density in shares:
+                density.add_u(weight, time, u, p, first.lam)
+                density.add_p(weight, time, u, p, first.mu)
+
+    def _fill_end_tangent(
+        self, direction: SecondOrder, shift: float, h: float, udot: PETSc.Vec, out: EndTangent
+    ) -> None:
         """Fill the derivatives of the state and of the rate at which F is linearised."""
         out.udot.waxpy(-1.0, direction.du, direction.du_next)
         out.end.waxpy(1.0 if self._endpoint else self._theta, out.udot, direction.du)
         out.udot.scale(shift if self._endpoint else self._theta * shift)
+        if direction.dh:
+            out.udot.axpy(-direction.dh / h, udot)
 
     def _allocate(self, n_directions: int) -> None:
         create = self._problem.create_state
         while len(self._along) < n_directions:
-            self._along.append(_Along(create(), create(), create(), create()))
+            self._along.append(EndTangent(create(), create(), create(), create()))
 
     def _linearisation_point(
         self, t: float, h: float, u: PETSc.Vec, u_next: PETSc.Vec
@@ -451,16 +531,6 @@ class ThetaStep:
         self._slots.append(slot)
         slot.fill(t, u, udot, p, shift)
         return slot
-
-
-@dataclass(frozen=True, eq=False)
-class _Along:
-    """Work space for one direction: derivatives of the end state, of its rate, of nu, and more."""
-
-    end: PETSc.Vec
-    udot: PETSc.Vec
-    nu_dot: PETSc.Vec
-    by_udot: PETSc.Vec
 
 
 class _Slot:
