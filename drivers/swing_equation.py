@@ -13,11 +13,13 @@ left at the unstable equilibrium).
 
 max(0, .)^2 has one continuous derivative.  Its integral has two, the quadrature of it only one: the
 Hessian jumps where a point of the quadrature passes the limit, by an amount that falls with the
-step.  A Newton method does not mind (it is a semismooth one); a Taylor test of order 3 has to stay
-on one side.  With exponent 3 nothing jumps.
+step.  Newton's method does not mind (it is a semismooth one); a Taylor test of order 3 has to stay
+on one side.  With exponent 3 nothing jumps.  In the times of the fault the discrete cost has a kink
+of the size of the error of a step where one falls on the end of a step: choose steps that avoid it.
 
 The problem is that of PETSc's tutorial ts/tutorials/power_grid/ex3opt; with its 34 steps of
-Crank-Nicolson we find its optimum, P = 1.00793, and all its iterates.
+Crank-Nicolson we find its optimum, P = 1.00793, by exact Newton in 5 iterations, and with "blmvm"
+all its 8 iterates.
 """
 
 import sys
@@ -34,6 +36,7 @@ from daeosens.study import drive
 
 BASE, INERTIA, P_MAX, MOST = 120.0 * np.pi, 5.0, 1.1378 / 0.545, 1.1
 NAMES = ("power", "fault", "cleared")
+SMALL = tuple(1e-3 * 0.5**k for k in range(5))  # moves that take no point past the limit
 
 
 @dataclass(frozen=True)
@@ -81,8 +84,8 @@ def machine(config: Config, *watched: ds.Event) -> ds.Problem:
 
         return ds.ODE(rhs, 2, NAMES, jacobian=jacobian, jacobian_p=jacobian_p, rhs_t="autonomous")
 
-    begins = ds.Event(lambda t, u, p: t - p[1], direction=1, mode="fault", name="fault")
-    ends = ds.Event(lambda t, u, p: t - p[2], direction=1, mode="after", name="cleared")
+    begins = ds.Event("fault", mode="fault", name="fault")
+    ends = ds.Event("cleared", mode="after", name="cleared")
     modes = {"before": mode(P_MAX), "fault": mode(0.0), "after": mode(P_MAX)}
     return ds.hybrid(modes, "before", [begins, ends, *watched])
 
@@ -149,7 +152,7 @@ def latest_clearing(config: Config, power: float, goal: str) -> list[tuple[float
 
 
 def check(config: Config) -> ds.Taylor:
-    return ds.taylor(functional(config, *NAMES))
+    return ds.taylor(functional(config, *NAMES), hessian=True, epsilons=SMALL)
 
 
 def study(config: Config, results: Results) -> bool:

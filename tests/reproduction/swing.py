@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 from dataclasses import dataclass, replace
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from driver_modules import driver
 
 from daeosens import ODE, Problem, Result, Running, Stepping, adjoint, minimize, solve, tangent
 from reproduction.tutorials import PRINTED
@@ -20,17 +18,7 @@ DT, START, FAULT, WEIGHT, DAMPING = 0.03125, 1.1, (0.1, 0.2), 1e4, 5.0
 EXACT: dict[str, Any] = {"snes_rtol": 1e-14}
 
 
-def _driver() -> ModuleType:
-    path = Path(__file__).parents[2] / "drivers" / "swing_equation.py"
-    spec = importlib.util.spec_from_file_location("swing_equation_driver", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-DRIVER: Any = _driver()
+DRIVER: Any = driver("swing_equation")
 
 
 def config(stepping: Stepping | None = None, **keys: Any) -> Any:
