@@ -119,8 +119,8 @@ LOST = ds.Event(
 )
 
 
-def latest_clearing(config: Config, power: float, goal: str) -> list[tuple[float, float]]:
-    """Return Newton's iterates: clearing time, and what is to vanish there.
+def latest_clearing(config: Config, power: float, goal: str) -> tuple[float, list]:
+    """Return the clearing time, and Newton's iterates: time, and what is to vanish there.
 
     For the goal "limit" the angle at the peak, less the limit.  For "step" the squared speed, less
     1, left where the machine falls out of step: it is nearly linear in the clearing time, while the
@@ -148,7 +148,7 @@ def latest_clearing(config: Config, power: float, goal: str) -> list[tuple[float
             cleared -= change
             continue
         cleared += change
-    return iterates
+    return cleared, iterates
 
 
 def check(config: Config) -> ds.Taylor:
@@ -177,8 +177,7 @@ def study(config: Config, results: Results) -> bool:
     powers = (config.power, power)
     latest = {}
     for goal, each in ((goal, each) for goal in ("limit", "step") for each in powers):
-        iterates = latest_clearing(config, each, goal)
-        latest[goal, each] = iterates[-1][0]
+        latest[goal, each], iterates = latest_clearing(config, each, goal)
         results.say(f"\nP = {each:.6g}: cleared at [s]   left ({goal})")
         results.say("\n".join(f"{time:.12f}            {left:.1e}" for time, left in iterates))
     facts = {"power": power, "value": found.value, "iterations": found.iterations}

@@ -107,22 +107,32 @@ def test_optimum_converges_with_the_steps():
     """Slowly, because of the kink of the integrand; the tutorial's is off by 5e-5."""
     powers = [
         swing.optimum(Stepping((0.0, 1.0), method, dt=1.0 / n)).x[0]
-        for method, n in (("cn", 64), ("cn", 127), ("rk4", 127))
+        for method, n in (("cn", 64), ("rk4", 127))
     ]
     errors = np.abs(np.array(powers) - OPTIMUM)
     assert errors[0] < 3e-4
-    assert errors[1] < 7e-5
-    assert errors[2] < 3e-6
+    assert errors[1] < 3e-6
 
 
 # ---- the times of the fault ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("method", ["rk4", "cn"])
-@pytest.mark.parametrize("name", swing.DRIVER.NAMES)
-def test_gradient_in_each_parameter(method, name):
+@pytest.mark.parametrize("free", [*((name,) for name in swing.DRIVER.NAMES), swing.DRIVER.NAMES])
+def test_gradient_and_hessian_in_the_parameters(method, free):
     stepping = Stepping((0.0, 1.0), method, dt=swing.DT)
-    assert taylor(swing.DRIVER.functional(swing.config(stepping), name)).order > 1.98
+    functional = swing.DRIVER.functional(swing.config(stepping), *free)
+    found = taylor(functional, hessian=True, epsilons=swing.DRIVER.SMALL)
+    assert found.order > 1.99
+    assert found.hessian_order > 2.94
+
+
+def test_exact_newton_through_the_fault_needs_five_iterations():
+    reduced = swing.DRIVER.functional(swing.config(), "power")
+    found = minimize(reduced, method="bntr", gradient_tolerance=1e-10)
+    assert found.converged
+    assert found.iterations <= 5
+    assert found.x[0] == pytest.approx(swing.ex3opt()[0].x[0], rel=1e-11)
 
 
 def test_later_fault_of_the_same_length_only_shifts_the_swing():
@@ -141,12 +151,12 @@ def test_latest_clearing_without_damping_is_that_of_the_equal_area_criterion(pow
     unstable = np.pi - np.arcsin(power / swing.DRIVER.P_MAX)
     for goal, angle in (("limit", 1.0), ("step", unstable)):
         found = swing.latest_clearing(power, goal, 0.0, stepping)
-        assert found == pytest.approx(swing.equal_area(power, angle), rel=1e-8)
+        assert found == pytest.approx(swing.equal_area(power, angle), rel=1e-9)
 
 
 def test_latest_clearing_with_damping_separates_staying_in_step_from_falling_out():
     config = swing.config(Stepping((0.0, 3.0), "rk4", dt=0.01))
-    latest = swing.DRIVER.latest_clearing(config, 1.06, "step")[-1][0]
+    latest = swing.DRIVER.latest_clearing(config, 1.06, "step")[0]
     assert latest > swing.equal_area(1.06, np.pi - np.arcsin(1.06 / swing.DRIVER.P_MAX)) + 0.01
     reduced = swing.DRIVER.functional(config, "cleared")
     stays, falls = (reduced.trajectory([latest + change]).u[:, 0].max() for change in (-1e-4, 1e-4))
@@ -162,8 +172,8 @@ def test_limit_beyond_the_equilibria_is_named():
 # ---- max(0, .)^2 ---------------------------------------------------------------------------------
 
 
-def test_gradient_is_continuous_where_a_point_of_the_quadrature_passes_the_limit():
-    """And its slope is not: the Hessian of the discrete cost jumps by 2 c h (dtheta/dP)^2."""
+def test_hessian_jumps_where_a_point_of_the_quadrature_passes_the_limit_and_the_gradient_does_not():
+    """By 2 c h (dtheta/dP)^2, which falls with the step; of the continuous cost it would not."""
     stepping = Stepping((0.0, 1.0), "cn", dt=swing.DT, options=swing.EXACT)
     reduced = swing.DRIVER.functional(swing.config(stepping), "power")
 
@@ -174,14 +184,14 @@ def test_gradient_is_continuous_where_a_point_of_the_quadrature_passes_the_limit
     for _ in range(60):
         middle = 0.5 * (low + high)
         low, high = (middle, high) if peak(middle) < 0 else (low, middle)
-    step = 1e-6
-    below, at, above = (reduced.gradient([low + k * step])[0] for k in (-1, 0, 1))
-    assert below == pytest.approx(-1.0, abs=1e-12)  # nothing overshoots
-    assert at == pytest.approx(-1.0, abs=1e-6)
+    assert reduced.gradient([low])[0] == pytest.approx(-1.0, abs=1e-10)  # nothing overshoots
+    assert reduced.gradient([high])[0] == pytest.approx(-1.0, abs=1e-10)
     run = reduced.trajectory([low])
     n = int(run.u[:, 0].argmax())
     slope = (reduced.trajectory([low + 1e-5]).u[n, 0] - run.u[n, 0]) / 1e-5
-    assert (above - at) / step == pytest.approx(2e4 * swing.DT * slope**2, rel=1e-3)
+    bends = [reduced.hessian([low + change])[0, 0] for change in (-1e-6, 1e-6)]
+    assert bends[0] == 0.0
+    assert bends[1] == pytest.approx(2e4 * swing.DT * slope**2, rel=1e-3)
 
 
 def test_cubed_overshoot_is_minimised_too():
