@@ -23,6 +23,7 @@ from daeosens.errors import (
     SolveError,
     UnsupportedError,
 )
+from daeosens.event_kinds import NamedEvent, System, events_named, saturated, with_events
 from daeosens.events import Event
 from daeosens.forward import solve
 from daeosens.inverse import fit, likelihood
@@ -83,6 +84,7 @@ __all__ = [
     "LeastSquares",
     "LogNormal",
     "Multistart",
+    "NamedEvent",
     "Normal",
     "OptionError",
     "Parameter",
@@ -104,6 +106,7 @@ __all__ = [
     "SolveError",
     "Spline",
     "Stepping",
+    "System",
     "Tangent",
     "Taylor",
     "Terminal",
@@ -114,6 +117,7 @@ __all__ = [
     "covariance",
     "duality",
     "evaluate",
+    "events_named",
     "fit",
     "gauss_newton_product",
     "hessian_product",
@@ -127,10 +131,12 @@ __all__ = [
     "multistart",
     "predict",
     "profile",
+    "saturated",
     "scipy_functions",
     "sensitivities",
     "solve",
     "starting_points",
     "tangent",
     "taylor",
+    "with_events",
 ]

@@ -99,9 +99,9 @@ def run_through_events(
         key=lambda each: each[0],
     )
     _check_times(timed, first, last)
-    modes = problem.modes or {problem.mode: problem}
+    modes = problem.modes or {"": problem}
     smooth_modes = {name: replace(each, events=(), modes={}) for name, each in modes.items()}
-    mode = problem.mode
+    mode = problem.entered_mode(problem.mode, first, state, p)
     parts, start = _Parts(), p
     t, ends = first, [*(time for time, _, _ in timed), last]
     for surface in surfaces:
@@ -129,8 +129,7 @@ def run_through_events(
                 if time == end and event.active(mode)
             ]
         for event, switch in fired:
-            mode = event.mode or mode
-            state, p = _jump(parts, switch, t, state, p, mode)
+            state, p, mode = _jump(parts, problem, event, switch, t, state, p, mode)
             if event.terminal:
                 return _finished(problem, start, stepping, checkpoint, parts)
         if t >= last:
@@ -272,11 +271,20 @@ def _locate(
 
 
 def _jump(
-    parts: _Parts, switch: Switch, t: float, state: PETSc.Vec, p: Any, mode: str
-) -> tuple[PETSc.Vec, Any]:
-    """Add a jump as a step of size 0; return the state and the parameters after it."""
+    parts: _Parts,
+    problem: Problem,
+    event: Event,
+    switch: Switch,
+    t: float,
+    state: PETSc.Vec,
+    p: Any,
+    mode: str,
+) -> tuple[PETSc.Vec, Any, str]:
+    """Add a jump as a step of size 0; return the state, the parameters and the mode after it."""
     after = state.duplicate()
     p_after = switch.jump.apply(t, state, p, after)
+    if event.mode is not None:
+        mode = problem.entered_mode(event.mode, t, after, p_after)
     parts.records[state.handle] = Record(
         mode, p, timed=parts.timed, changed=parts.changed, jump=switch.jump
     )
@@ -285,7 +293,7 @@ def _jump(
     parts.times.append(t)
     parts.sizes.append(0.0)
     parts.states.append(after)
-    return after, p_after
+    return after, p_after, mode
 
 
 def _finished(
