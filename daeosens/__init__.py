@@ -23,8 +23,10 @@ from daeosens.errors import (
     SolveError,
     UnsupportedError,
 )
+from daeosens.event_data import EventData
 from daeosens.event_kinds import NamedEvent, System, events_named, saturated, with_events
 from daeosens.events import Event
+from daeosens.fixed_times import at_fixed_times
 from daeosens.forward import solve
 from daeosens.inverse import fit, likelihood
 from daeosens.inverse.fitted import Fit
@@ -72,6 +74,7 @@ __all__ = [
     "Covariance",
     "DaeosensError",
     "Event",
+    "EventData",
     "EventTime",
     "FieldParameter",
     "Fit",
@@ -113,6 +116,7 @@ __all__ = [
     "Trajectory",
     "UnsupportedError",
     "adjoint",
+    "at_fixed_times",
     "check",
     "covariance",
     "duality",

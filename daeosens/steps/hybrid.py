@@ -307,7 +307,7 @@ class HybridStep:
 
         Its derivative in h is dg/dtau.
         """
-        t, h, _, u_next, p = arguments
+        t, h, u, u_next, p = arguments
         problem, when, step = self._problem, _when(record), self._map(record, h)
         point = (t + h, u_next, p)
         lam_g, mu_g = problem.create_state(), problem.create_parameters()
@@ -319,10 +319,10 @@ class HybridStep:
             *arguments, [*lam, lam_g], [*mu, mu_g], [*densities, ()], times=True
         )
         slope = partial + g_h
-        rate = problem.create_state()
-        step.tangent(*arguments, rate, None, 0.0, 1.0)
-        self._check_grazing(record, arguments, slope, steepness * norm(rate))
-        rate.destroy()
+        way = u_next.copy()
+        way.axpy(-1.0, u)
+        self._check_grazing(record, arguments, slope, steepness * norm(way) / h if h else 0.0)
+        way.destroy()
         return _Surface(lam_g, mu_g, partial + g_t, slope, slopes)
 
     def _map(self, record: Record, h: float) -> Any:
