@@ -75,4 +75,6 @@ def _equations(trajectory: Trajectory, n: int) -> Problem:
     """Return the problem of the mode in which state ``n`` is."""
     problem = trajectory.problem
     modes = [crossing.mode for crossing in trajectory.crossings if crossing.step < n]
-    return problem.modes[modes[-1] if modes else problem.mode] if problem.modes else problem
+    return (
+        problem.modes[modes[-1] if modes else trajectory.first_mode] if problem.modes else problem
+    )
