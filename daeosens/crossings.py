@@ -17,7 +17,9 @@ from daeosens.integrate import integrate
 from daeosens.problem import Problem
 from daeosens.stepping import Stepping
 from daeosens.steps import RungeKuttaStep, tableau
+from daeosens.steps.consistent import Consistency
 from daeosens.steps.hybrid import Record
+from daeosens.steps.jumps import Jump
 from daeosens.steps.switches import Switch, lower_event
 from daeosens.trajectory import HIT, Checkpoint, Crossing, Effort, Stages, Trajectory
 
@@ -102,6 +104,7 @@ def run_through_events(
     modes = problem.modes or {"": problem}
     smooth_modes = {name: replace(each, events=(), modes={}) for name, each in modes.items()}
     mode = problem.entered_mode(problem.mode, first, state, p)
+    consistency = Consistency(smooth_modes, stepping.options)
     parts, start = _Parts(), p
     t, ends = first, [*(time for time, _, _ in timed), last]
     for surface in surfaces:
@@ -128,8 +131,9 @@ def run_through_events(
                 for time, event, switch in timed
                 if time == end and event.active(mode)
             ]
-        for event, switch in fired:
-            state, p, mode = _jump(parts, problem, event, switch, t, state, p, mode)
+        for k, (event, switch) in enumerate(fired, start=1):
+            complete = consistency if k == len(fired) or event.terminal else None
+            state, p, mode = _jump(parts, problem, event, switch, t, state, p, mode, complete)
             if event.terminal:
                 return _finished(problem, start, stepping, checkpoint, parts)
         if t >= last:
@@ -279,14 +283,21 @@ def _jump(
     state: PETSc.Vec,
     p: Any,
     mode: str,
+    consistency: Consistency | None,
 ) -> tuple[PETSc.Vec, Any, str]:
     """Add a jump as a step of size 0; return the state, the parameters and the mode after it."""
     after = state.duplicate()
-    p_after = switch.jump.apply(t, state, p, after)
+    jump: Jump = switch.jump
+    p_after = jump.apply(t, state, p, after)
     if event.mode is not None:
         mode = problem.entered_mode(event.mode, t, after, p_after)
+    only_ends = event.terminal and event.reset is None and event.mode is None and not event.changes
+    if consistency is not None and not only_ends:
+        jump = consistency.complete(switch.jump, mode, t, state, p, changes=switch.changes)
+        if jump is not switch.jump:
+            jump.apply(t, state, p, after)
     parts.records[state.handle] = Record(
-        mode, p, timed=parts.timed, changed=parts.changed, jump=switch.jump
+        mode, p, timed=parts.timed, changed=parts.changed, jump=jump
     )
     parts.changed = parts.changed or switch.changes
     parts.crossings.append(Crossing(switch.name, t, len(parts.sizes), state, after, mode, p_after))

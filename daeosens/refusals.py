@@ -99,7 +99,7 @@ def _refuse_algebraic_jumps(
                     f'method = "{stepping.method}" for algebraic equations that jump at the '
                     f"breakpoint {time:.9g}",
                     expected="a method whose steps do not carry algebraic variables over",
-                    remedy='"beuler"',
+                    remedy='"beuler", or an Event at this time: they are solved for after events',
                 )
     for vec in (near, zero, left, right):
         vec.destroy()
