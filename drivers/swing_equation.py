@@ -122,10 +122,10 @@ LOST = ds.Event(
 def latest_clearing(config: Config, power: float, goal: str) -> tuple[float, list]:
     """Return the clearing time, and Newton's iterates: time, and what is to vanish there.
 
-    For the goal "limit" the angle at the peak, less the limit.  For "step" the squared speed, less
-    1, left where the machine falls out of step: it is nearly linear in the clearing time, while the
-    angle at the peak has a vertical tangent.  The start is beyond the time that the equal-area
-    criterion, which knows no damping, gives.
+    For the goal "limit" the angle at the peak, less the limit.  For "step" (omega - 1)^2 where the
+    machine falls out of step: it is nearly linear in the clearing time, while the angle at the peak
+    has a vertical tangent.  That search begins later than the equal-area criterion allows, which
+    knows no damping.
     """
     event, value, cleared = PEAK, lambda t, u, p: u[0] - config.limit, config.fault[1]
     if goal == "step":
@@ -233,10 +233,10 @@ def draw(config: Config, results: Results, runs: dict, latest: list) -> None:
     )
     before, after = runs
     width = max(abs(before - after), 0.01)
-    reach = np.linspace(after - 0.6 * width, min(after + 1.2 * width, MOST), 25)
+    reach = np.linspace(after - 0.6 * width, min(after + 1.2 * width, MOST), 17)
     power = [tangents(config, before, "power", reach, after)]
     first, (least, most) = config.fault[0], sorted(latest)
-    reach = np.linspace(first + 0.9 * (least - first), first + 1.08 * (most - first), 25)
+    reach = np.linspace(first + 0.9 * (least - first), first + 1.08 * (most - first), 17)
     cleared = [
         tangents(config, each, "cleared", reach, mark)
         for each, mark in zip(runs, latest, strict=True)
@@ -258,7 +258,7 @@ def tangents(config: Config, power: float, name: str, x: np.ndarray, mark: float
     values, derivatives = np.transpose(
         [[value, slope[0]] for value, slope in (reduced.value_and_gradient([each]) for each in x)]
     )
-    some, label = slice(2, None, 4), "J(P)" if name == "power" else f"P = {power:.5g}"
+    some, label = slice(1, None, 3), "J(P)" if name == "power" else f"P = {power:.5g}"
     return Tangents(label, x, values, x[some], values[some], derivatives[some], mark)
 
 
