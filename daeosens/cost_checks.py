@@ -13,6 +13,7 @@ from daeosens.bench import TIME_LEVELS, Bench, number
 from daeosens.cost import Callback, Scalar
 from daeosens.derivatives import ComplexStep
 from daeosens.deviations import components
+from daeosens.event_data import EventData
 from daeosens.objective import LeastSquares, Objective, Prior, Sum
 from daeosens.second_checks import check_scalar_hessians
 
@@ -30,6 +31,10 @@ def check_objective(bench: Bench, objective: Objective) -> None:
             _observation(bench, objective)
         elif objective.vectors:
             _gradient_u(bench, "observe", "library", points[0])
+        return
+    if isinstance(objective, EventData):
+        if objective.observe is not None:
+            _observation(bench, objective)
         return
     if isinstance(objective, Prior):
         _gradient_p(bench, "prior", "library", points[0])
@@ -116,8 +121,9 @@ def _slope(bench: Bench, name: str, source: str, scalar: Scalar) -> None:
     bench.judge(name, source, expected, given, components(moves))
 
 
-def _observation(bench: Bench, term: LeastSquares) -> None:
+def _observation(bench: Bench, term: LeastSquares | EventData) -> None:
     t, u, p, q = bench.t, bench.u, bench.p, term.data.shape[1]
+    assert term.observe is not None
     call = guarded(term.observe, "observe", bench.comm)
 
     def observe(t: float, u: Array, p: Any) -> Any:
@@ -136,3 +142,21 @@ def _observation(bench: Bench, term: LeastSquares) -> None:
     if bench.problem.n_parameters:
         origin = bench.origin(term.observe_p)
         bench.judge_jacobian("observe_p", origin, by_p, point, bench.p_vec, along_p)
+    if isinstance(term, EventData):
+        _observe_t(bench, term, observe)
+
+
+def _observe_t(bench: Bench, term: EventData, observe: Callable[..., Any]) -> None:
+    """Check the derivative of an observation in the time of an event."""
+    u, p = read(bench.u), bench.p
+    step = ComplexStep(observe, 0, "observe", "observe_t=callback")
+
+    def along(x: PETSc.Vec) -> Array:
+        return np.asarray(observe(number(x), u, p), dtype=float)
+
+    def given() -> Array:
+        by_t = step(bench.t, u, p) if term.observe_t is None else term.observe_t(bench.t, u, p)
+        return number(moves[0]) * np.asarray(by_t, dtype=float).reshape(-1, 1)
+
+    moves, expected = bench.expected(bench.t_vec, along, TIME_LEVELS)
+    bench.judge_matrix("observe_t", bench.origin(term.observe_t), moves, expected, given)
