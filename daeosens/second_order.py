@@ -37,6 +37,15 @@ class HessianProduct:
         Rows of the initial state.
     p_vec : Vec [m]
         Rows of the parameters.
+
+    Examples
+    --------
+    >>> from daeosens import ODE, Stepping, Terminal, hessian_product, solve
+    >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
+    >>> run = solve(decay, [1.0], [0.5], Stepping((0.0, 2.0), "rk4", dt=0.1))
+    >>> product = hessian_product(run, Terminal(lambda t, u, p: u[0]), dp=[1.0])
+    >>> product.u0.round(5), product.p.round(5), product.gradient.p.round(5)
+    (array([-0.73576]), array([1.47152]), array([-0.73576]))
     """
 
     gradient: Gradient | None

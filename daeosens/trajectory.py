@@ -94,6 +94,16 @@ class Trajectory:
         What each step was, by the handle of the state before it; empty without events.
     stages : mapping
         Stage states of Runge-Kutta steps, where they were kept: sweeps need not compute them again.
+
+    Examples
+    --------
+    >>> from daeosens import ODE, Stepping, solve
+    >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
+    >>> run = solve(decay, [1.0], [0.5], Stepping((0.0, 2.0), "rk4", dt=0.1), t_eval=[0.75])
+    >>> run.at(0.75).array.round(5), run.u.shape
+    (array([0.68729]), (22, 1))
+    >>> print(run)
+    Trajectory from t = 0 to 2: 21 steps of rk4 (0 rejected), h = 0.075 ... 0.1
     """
 
     problem: Problem
