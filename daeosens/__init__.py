@@ -12,6 +12,7 @@ except ImportError as error:
 
 from daeosens.adjoint import Gradient, adjoint, evaluate
 from daeosens.callbacks import check
+from daeosens.consistent import consistent_state
 from daeosens.controls import PiecewiseConstant, PiecewiseLinear, Spline
 from daeosens.cost import INDEPENDENT
 from daeosens.equations import DAE, ODE, hybrid
@@ -23,7 +24,10 @@ from daeosens.errors import (
     SolveError,
     UnsupportedError,
 )
+from daeosens.event_data import EventData
+from daeosens.event_kinds import NamedEvent, System, events_named, saturated, with_events
 from daeosens.events import Event
+from daeosens.fixed_times import at_fixed_times
 from daeosens.forward import solve
 from daeosens.inverse import fit, likelihood
 from daeosens.inverse.fitted import Fit
@@ -71,6 +75,7 @@ __all__ = [
     "Covariance",
     "DaeosensError",
     "Event",
+    "EventData",
     "EventTime",
     "FieldParameter",
     "Fit",
@@ -83,6 +88,7 @@ __all__ = [
     "LeastSquares",
     "LogNormal",
     "Multistart",
+    "NamedEvent",
     "Normal",
     "OptionError",
     "Parameter",
@@ -104,16 +110,20 @@ __all__ = [
     "SolveError",
     "Spline",
     "Stepping",
+    "System",
     "Tangent",
     "Taylor",
     "Terminal",
     "Trajectory",
     "UnsupportedError",
     "adjoint",
+    "at_fixed_times",
     "check",
+    "consistent_state",
     "covariance",
     "duality",
     "evaluate",
+    "events_named",
     "fit",
     "gauss_newton_product",
     "hessian_product",
@@ -127,10 +137,12 @@ __all__ = [
     "multistart",
     "predict",
     "profile",
+    "saturated",
     "scipy_functions",
     "sensitivities",
     "solve",
     "starting_points",
     "tangent",
     "taylor",
+    "with_events",
 ]

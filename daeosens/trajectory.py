@@ -15,7 +15,7 @@ from daeosens.cost import At, Start
 from daeosens.errors import InputError, SolveError
 from daeosens.problem import Problem
 from daeosens.stepping import Stepping
-from daeosens.steps import StepMap, step_map, tableau
+from daeosens.steps import StepMap, instant_map, step_map, tableau
 from daeosens.steps.hybrid import HybridStep, Record
 
 Checkpoint = Literal["states", "stages", "memory", "disk"]
@@ -27,7 +27,7 @@ STAGE_MEMORY = 2**28
 """Bytes a rank gives, at most, to the stages of a run, and to the adjoints of a sweep's stages."""
 
 HIT = 1e-6
-"""PETSc 3.26 takes a time within 1e-6 of a step from its end as reached."""
+"""A time within this part of a step from its end counts as reached."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,8 @@ class Crossing:
         Number of the state before it; the one after it is the next.
     before, after : Vec [n]
         The states.
-    mode : str
-        Afterwards.
+    mode, mode_before : str
+        Afterwards, and before.
     p : array or Vec [m]
         The parameters afterwards, as callbacks see them.
     """
@@ -67,6 +67,7 @@ class Crossing:
     after: PETSc.Vec
     mode: str = ""
     p: Any = None
+    mode_before: str = ""
 
     def __str__(self) -> str:
         mode = f", mode {self.mode}" if self.mode else ""
@@ -176,6 +177,14 @@ class Trajectory:
         """Return the state [n] at a step time; not to be changed."""
         return self.states[self.index(t)]
 
+    @property
+    def first_mode(self) -> str:
+        """The mode in which the run began; empty where there is one only."""
+        first = self.records.get(self.states[0].handle)
+        mode = self.problem.mode if first is None else first.mode
+        assert isinstance(mode, str)  # a function of the state only in runs with records
+        return mode
+
     def parameters(self, n: int) -> Any:
         """Return the parameters [m] at the n-th state: events may have changed them."""
         changed = [crossing.p for crossing in self.crossings if crossing.step < n]
@@ -204,11 +213,18 @@ def steps_of(trajectory: Trajectory) -> StepMap:
     """Return the step map that took a trajectory's steps, with work space for one sweep."""
     stepping = trajectory.stepping
     problem = trajectory.problem
-    modes = problem.modes or {problem.mode: problem}
+    modes = problem.modes or {"": problem}
     maps = {
         name: step_map(mode, stepping.resolved_method, stepping.options, trajectory.stages)
         for name, mode in modes.items()
     }
     if not trajectory.crossings:
-        return maps[problem.mode]
-    return HybridStep(problem, trajectory.records, maps)
+        return maps[trajectory.first_mode]
+    instants = {
+        trajectory.records[state.handle].mode
+        for state, h in zip(trajectory.states, trajectory.step_sizes, strict=False)
+        if h == 0.0 and trajectory.records[state.handle].jump is None
+    }
+    method = stepping.resolved_method
+    at_once = {name: instant_map(modes[name], method) for name in instants}
+    return HybridStep(problem, trajectory.records, maps, at_once)

@@ -12,6 +12,12 @@ from daeosens.options import scoped_options
 PREFIXES = ("ksp_", "pc_", "sub_", "mg_", "fieldsplit_", "mat_")
 """Beginnings of the option names that concern a linear solver."""
 
+WHOLE = frozenset({"fieldsplit", "mg", "composite", "shell", "bddc", "patch"})
+"""Preconditioners that are set up for the unknowns of the whole system."""
+
+FEW = 500
+"""Up to how many unknowns a block of the system is factorised as a dense matrix on one rank."""
+
 
 def linear_defaults(matrix: PETSc.Mat) -> dict[str, Any]:
     """Return the library's choice of linear solver for a matrix.
@@ -20,7 +26,7 @@ def linear_defaults(matrix: PETSc.Mat) -> dict[str, Any]:
     Jacobi and incomplete LU (PETSc from PyPI has no parallel LU).  Products only: GMRES alone.
     The tolerance is tight because it bounds the error of gradients.
     """
-    if matrix.getType() == PETSc.Mat.Type.PYTHON:
+    if matrix.getType() in (PETSc.Mat.Type.PYTHON, PETSc.Mat.Type.SUBMATRIX):
         return {"ksp_type": "gmres", "pc_type": "none", "ksp_rtol": 1e-12}
     if matrix.comm.size == 1:
         return {"ksp_type": "preonly", "pc_type": "lu"}
@@ -36,6 +42,36 @@ def linear_solver(matrix: PETSc.Mat, options: Mapping[str, Any]) -> PETSc.KSP:
     solver.setOperators(matrix)
     chosen = {key: value for key, value in options.items() if key.startswith(PREFIXES)}
     with scoped_options(defaults=linear_defaults(matrix), code=chosen):
+        solver.setFromOptions()
+        solver.setUp()
+    return solver
+
+
+def block_solver(matrix: PETSc.Mat, options: Mapping[str, Any]) -> PETSc.KSP:
+    """Return the solver of a square block of the system.
+
+    A block has unknowns of its own, so what is set up for those of the whole system does not
+    concern it, and options of the command line reach it with the prefix ``block_`` only.  Small
+    ones on one rank are factorised with pivoting, as the order of rows and columns need not make
+    a diagonal; the user's options hold for the others.  Collective.
+    """
+    defaults = linear_defaults(matrix)
+    chosen = {key: value for key, value in options.items() if key.startswith(("ksp_", "pc_"))}
+    if chosen.get("pc_type") in WHOLE:
+        chosen = {}
+    if matrix.getType() != PETSc.Mat.Type.SUBMATRIX:
+        if matrix.comm.size > 1:
+            diagonal = matrix.getDiagonal()
+            diagonal.abs()
+            least: Any = diagonal.min()
+            if least[1] == 0.0:  # incomplete LU would fail, and on some ranks only
+                chosen = {"pc_type": "none"}
+        elif matrix.getSize()[0] <= FEW:
+            matrix, chosen = matrix.convert(PETSc.Mat.Type.DENSE), {}
+    solver = PETSc.KSP().create(comm=matrix.comm)
+    solver.setOperators(matrix)
+    solver.setOptionsPrefix("block_")
+    with scoped_options(defaults=defaults, code=chosen, prefix="block_"):
         solver.setFromOptions()
         solver.setUp()
     return solver

@@ -1,0 +1,76 @@
+"""Consistent starts of problems with algebraic equations."""
+
+from __future__ import annotations
+
+import numpy.typing as npt
+from petsc4py import PETSc
+
+from daeosens.arrays import QUIET, unwrapped
+from daeosens.options import Options
+from daeosens.problem import Problem
+from daeosens.steps.consistent import consistent_map
+
+
+@QUIET
+@unwrapped
+def consistent_state(
+    problem: Problem,
+    u0: npt.ArrayLike | PETSc.Vec,
+    p: npt.ArrayLike | PETSc.Vec | None,
+    t: float = 0.0,
+    options: Options | None = None,
+) -> PETSc.Vec:
+    """Solve for the algebraic variables of a start.
+
+    Methods that average over a step ("cn", "theta:<value>", "midpoint") carry the error of an
+    inconsistent start along as an undamped or slowly damped oscillation.  Collective on
+    ``problem.comm``.
+
+    Parameters
+    ----------
+    problem : Problem
+        Of index one at most: the algebraic equations are the rows without u', the algebraic
+        variables the columns of F_udot that are zero.
+    u0 : array or Vec [n]
+        The differential variables, which are kept, and guesses of the algebraic ones.
+    p : array or Vec [m]
+        Parameters.
+    t : float
+        Time of the start.
+    options : mapping, optional
+        PETSc options of the linear solver, as those of ``Stepping``.
+
+    Returns
+    -------
+    Vec [n]
+        The start; u0 where there are no algebraic variables.  The derivatives of sweeps in u0 are
+        those in its differential variables only if the algebraic ones follow them: that part of a
+        chain rule is the caller's.
+
+    Raises
+    ------
+    SolveError
+        No solution near the guess, or an index above one.
+    UnsupportedError
+        F_udot is singular in another way than by rows and columns of zeros.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from daeosens import ODE
+    >>> circuit = ODE(
+    ...     lambda t, u, p: np.array([u[1], u[0] + p[0] * u[1] + u[1] ** 3]),
+    ...     size=2,
+    ...     parameters=["resistance"],
+    ...     mass=np.diag([1.0, 0.0]),
+    ... )
+    >>> consistent_state(circuit, [-3.0, 0.0], [2.0]).array
+    array([-3.,  1.])
+    """
+    state, parameters = problem.admit_state(u0), problem.admit_parameters(p)
+    maps = consistent_map(problem, t, state, parameters, options or {})
+    if maps is None:
+        return state
+    after = problem.create_state()
+    maps.apply(t, state, parameters, after)
+    return after

@@ -1,0 +1,560 @@
+"""Algebraic variables solved for anew where the equations or the state jump, differentiated.
+
+Of F(t, u, u', p) = 0 the rows without u' are algebraic equations G(t, u, p) = 0, and the columns of
+F_udot that are zero belong to algebraic variables y.  After an event the differential variables
+stay and y follows from them: G_y y = 0 along every derivative.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+from petsc4py import PETSc
+
+from daeosens.arrays import dot, gather, largest, read, write
+from daeosens.errors import SolveError, UnsupportedError
+from daeosens.problem import Problem
+from daeosens.steps.directions import Adjoint, SecondOrder
+from daeosens.steps.jumps import Jump
+from daeosens.steps.linear import block_solver
+
+MakeSolver = Callable[[PETSc.Mat], PETSc.KSP]
+
+_SCATTER: Any = PETSc.Scatter
+_REVERSE: Any = PETSc.ScatterMode.REVERSE
+
+ITERATIONS = 100
+"""Newton iterations at most."""
+
+SHORTEST = 2.0**-12
+"""The smallest part of a Newton step that is tried."""
+
+SMALL = 1e-12
+"""Part of the algebraic variables that is rounding in any case."""
+
+NOISE = 8 * 2.0**-52
+"""Relative change of a state that is rounding."""
+
+LOST = 1e-3
+"""A matrix whose solves lose all but this part of a vector has no inverse."""
+
+
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """Index sets of the algebraic equations and of the algebraic variables, on the same layout."""
+
+    rows: PETSc.IS
+    columns: PETSc.IS
+
+
+def consistent_map(
+    problem: Problem, t: float, u: PETSc.Vec, p: Any, options: Mapping[str, Any]
+) -> ConsistentState | None:
+    """Return the map that makes states of a problem consistent; None where there is nothing to do.
+
+    Parameters and errors as for ``algebraic_parts``; ``options`` are PETSc's, of which those of
+    the linear solver are used.  Collective.
+    """
+    make_solver = partial(block_solver, options=options)
+    parts = algebraic_parts(problem, t, u, p, make_solver)
+    return None if parts is None else ConsistentState(problem, parts, make_solver)
+
+
+def algebraic_parts(
+    problem: Problem, t: float, u: PETSc.Vec, p: Any, make_solver: MakeSolver
+) -> Parts | None:
+    """Find the algebraic equations and variables of a problem; None where there are none.
+
+    Parameters
+    ----------
+    problem : Problem
+        In any form.
+    t, u, p
+        Any admissible point.
+    make_solver : callable
+        Makes the linear solver of a block.
+
+    Raises
+    ------
+    UnsupportedError
+        F_udot is singular in another way than by rows and as many columns of zeros.
+    """
+    if problem.residual_udot is None:
+        return None
+    start, end = u.getOwnershipRange()
+    probe, rate = u.duplicate(), u.duplicate()
+    write(probe, np.cos(1.0 + np.arange(start, end)))
+    probe.copy(rate)
+    rate.scale(max(1.0, largest(u)))  # at rest a row that is nonlinear in u' would look algebraic
+    point = (t, u, rate, p)
+    matrix = problem.residual_udot.create(*point)
+    problem.residual_udot.fill(*point, matrix)
+    by_row, by_column = u.duplicate(), u.duplicate()
+    matrix.mult(probe, by_row)
+    matrix.multTranspose(probe, by_column)
+    zero = [read(vec) == 0.0 for vec in (by_row, by_column)]
+    parts = _same_layout(problem, *(start + np.flatnonzero(each) for each in zero))
+    kept = _same_layout(problem, *(start + np.flatnonzero(~each) for each in zero))
+    if parts is None or kept is None or not _regular(matrix, kept, make_solver):
+        raise UnsupportedError(
+            "a singular mass matrix (F_udot) whose null space is not that of single variables: "
+            f"{_count(by_row)} rows and {_count(by_column)} columns are zero, and the rest is "
+            "singular or not square",
+            expected="algebraic equations without any u', in as many variables without rate",
+            remedy="new unknowns, in which M is diagonal",
+        )
+    return parts if parts.rows.getSize() else None
+
+
+def _count(vec: PETSc.Vec) -> int:
+    """Return how many entries are zero.  Collective."""
+    return int(vec.comm.tompi4py().allreduce(int((read(vec) == 0.0).sum())))
+
+
+def _same_layout(problem: Problem, rows: Any, columns: Any) -> Parts | None:
+    """Return index sets with the local sizes of the rows; None if the numbers differ.
+
+    The blocks are square on every rank then: a row may belong to another rank than its variable.
+    """
+    comm = problem.comm.tompi4py()
+    sizes = comm.allgather((len(rows), len(columns)))
+    if sum(m for m, _ in sizes) != sum(n for _, n in sizes):
+        return None
+    if any(m != n for m, n in sizes):
+        first = sum(m for m, _ in sizes[: comm.rank])
+        columns = np.concatenate(comm.allgather(columns))[first : first + len(rows)]
+    return Parts(
+        PETSc.IS().createGeneral(rows.astype(PETSc.IntType), comm=problem.comm),
+        PETSc.IS().createGeneral(columns.astype(PETSc.IntType), comm=problem.comm),
+    )
+
+
+def _block(matrix: PETSc.Mat, parts: Parts) -> PETSc.Mat:
+    """Return the rows and columns of a matrix as a matrix, or, of products, as products."""
+    if matrix.getType() == PETSc.Mat.Type.PYTHON:
+        return PETSc.Mat().createSubMatrixVirtual(matrix, parts.rows, parts.columns)
+    return matrix.createSubMatrix(parts.rows, parts.columns)
+
+
+def _regular(matrix: PETSc.Mat, parts: Parts, make_solver: MakeSolver) -> bool:
+    if parts.rows.getSize() == 0:
+        return True
+    block = _block(matrix, parts)
+    try:
+        solver = make_solver(block)
+    except PETSc.Error:  # a pivot that is zero
+        return False
+    return _recovers(solver, block)
+
+
+def _recovers(solver: PETSc.KSP, block: PETSc.Mat) -> bool:
+    """Whether A x = A v gives v back: it does not where A is singular, or nearly so."""
+    vecs: Any = block.createVecs()
+    v, right = vecs
+    start, end = v.getOwnershipRange()
+    write(v, np.cos(2.0 + np.arange(start, end)))
+    block.mult(v, right)
+    x = v.duplicate()
+    solver.solve(right, x)
+    x.axpy(-1.0, v)
+    reason: Any = solver.getConvergedReason()
+    return reason > 0 and largest(x) <= LOST
+
+
+class ConsistentState:
+    """The map (t, u, p) -> u+ that keeps the differential variables and solves for the others.
+
+    Parameters
+    ----------
+    problem : Problem
+        Whose equations hold afterwards.
+    parts : Parts
+        From ``algebraic_parts``.
+    make_solver : callable
+        Makes the linear solver of a block.
+
+    Source
+    ------
+    docs/mathematics.md, section 4.
+    """
+
+    def __init__(self, problem: Problem, parts: Parts, make_solver: MakeSolver) -> None:
+        self._problem = problem
+        self._parts = parts
+        self._make_solver = make_solver
+        template = problem.state
+        sizes = (parts.rows.getLocalSize(), parts.rows.getSize())
+        self._part = PETSc.Vec().create(comm=problem.comm)
+        self._part.setType(template.getType())
+        self._part.setSizes(sizes)
+        self._rows: Any = _SCATTER().create(template, parts.rows, self._part, None)
+        self._columns: Any = _SCATTER().create(template, parts.columns, self._part, None)
+        self._zero, self._full = problem.create_state(), problem.create_state()
+        self._by_t = problem.create_state()
+        self._matrix: PETSc.Mat | None = None
+        self._matrix_p: PETSc.Mat | None = None
+
+    def apply(self, t: float, u: PETSc.Vec, p: Any, out: PETSc.Vec) -> Any:
+        """Fill ``out`` [n] with u, its algebraic variables replaced by the solution of G = 0.
+
+        By Newton's method from those of u, each step halved until the next (simplified) one would
+        be shorter, down to where rounding decides.  Returns p.  Collective.
+
+        Raises
+        ------
+        SolveError
+            No solution found; G_y singular, as it is for an index above one.
+        """
+        u.copy(out)
+        time, trial = self._time(t), out.duplicate()
+        self._problem.residual(time, out, self._zero, p, self._full)
+        right, length = self._take(self._rows, self._full), math.inf
+        for _ in range(ITERATIONS):
+            linear = self._linearise(time, out, p)
+            step = linear.solve(right)
+            length, noise, share = largest(step), 0.0, 1.0
+            if not math.isfinite(length):
+                break
+            while length > noise:
+                out.copy(trial)
+                self._put(self._columns, step, trial, -share, add=True)
+                right = self._residual(time, trial, p)
+                ahead = largest(linear.solve(right)) if math.isfinite(largest(right)) else math.inf
+                if ahead <= (1.0 - 0.5 * share) * length:
+                    trial.copy(out)
+                    break
+                if noise == 0.0:
+                    noise = self._noise(time, out, p, linear)
+                share *= 0.5
+                if share < SHORTEST:
+                    raise self._failure(time, out, p, length)
+            else:
+                linear.check_regular()
+                return p
+        raise self._failure(time, out, p, length)
+
+    def tangent(
+        self,
+        t: float,
+        u: PETSc.Vec,
+        u_after: PETSc.Vec,
+        p: Any,
+        du: PETSc.Vec,
+        dp: PETSc.Vec | None,
+        dt: float,
+    ) -> PETSc.Vec | None:
+        """Overwrite ``du`` [n]: G_y dy = -(G_x dx + G_p dp + G_t dt); return ``dp``."""
+        time, work = self._time(t), self._full
+        linear = self._linearise(time, u_after, p)
+        self._clear_columns(du)
+        linear.whole.mult(du, work)
+        if dp is not None and self._problem.n_parameters:
+            self._fill_p(time, u_after, p).multAdd(dp, work, work)
+        if dt:
+            self._problem.residual_t(time, u_after, self._zero, p, self._by_t)
+            work.axpy(dt, self._by_t)
+        self._put(self._columns, linear.solve(self._take(self._rows, work)), du, -1.0)
+        return dp
+
+    def adjoint(
+        self,
+        t: float,
+        u: PETSc.Vec,
+        u_after: PETSc.Vec,
+        p: Any,
+        lam: Sequence[PETSc.Vec],
+        mu: Sequence[PETSc.Vec],
+    ) -> list[float]:
+        """Overwrite ``lam`` [n] by those before, add to ``mu`` [m]; return the adjoints of t."""
+        time = self._time(t)
+        linear = self._linearise(time, u_after, p)
+        multipliers = [self._multiplier(linear, each) for each in lam]
+        return self._pull_back(linear, (time, u_after, self._zero, p), multipliers, lam, mu)
+
+    def second_order(
+        self,
+        t: float,
+        u: PETSc.Vec,
+        u_after: PETSc.Vec,
+        p: Any,
+        first: Adjoint,
+        directions: Sequence[SecondOrder],
+    ) -> list[float]:
+        """Carry one adjoint, unless it is known, and its derivatives along directions back.
+
+        The multiplier is differentiated: G_y^T nu_dot = lam_dot - (nu^T G)_y along the direction
+        after the jump, in t too.
+        """
+        time, problem = self._time(t), self._problem
+        point = (time, u_after, self._zero, p)
+        linear = self._linearise(time, u_after, p)
+        omega = [0.0]
+        if first.known:
+            assert first.weights is not None
+            (nu,) = first.weights[u.handle, 0.0]
+        else:
+            nu = self._multiplier(linear, first.lam)
+            first.keep(u, 0.0, nu)
+            omega = self._pull_back(linear, point, [nu], [first.lam], [first.mu])
+        create = problem.create_state
+        by_u, by_udot, by_p = create(), create(), problem.create_parameters()
+        column = (create(), create(), problem.create_parameters())
+        by_t = problem.residual_time_hessian(point, nu, column)
+        for each in directions:
+            problem.residual_hessian(
+                point, nu, (each.du_next, self._zero, each.dp), (by_u, by_udot, by_p)
+            )
+            by_u.axpy(each.dt, column[0])
+            by_p.axpy(each.dt, column[2])
+            each.lam_dot.axpy(-1.0, by_u)
+            each.mu_dot.axpy(-1.0, by_p)
+            nu_dot = self._multiplier(linear, each.lam_dot)
+            (slope,) = self._pull_back(linear, point, [nu_dot], [each.lam_dot], [each.mu_dot])
+            bend = dot(column[0], each.du_next) + dot(column[2], each.dp_vec) + by_t * each.dt
+            omega.append(slope - bend)
+        return omega
+
+    def _pull_back(
+        self,
+        linear: _Linear,
+        point: tuple[float, PETSc.Vec, PETSc.Vec, Any],
+        multipliers: Sequence[PETSc.Vec],
+        lam: Sequence[PETSc.Vec],
+        mu: Sequence[PETSc.Vec],
+    ) -> list[float]:
+        """Carry adjoints back with multipliers of the equations; return those of the time."""
+        problem, work = self._problem, self._full
+        problem.residual_t(*point, self._by_t)
+        for nu, lam_k in zip(multipliers, lam, strict=True):
+            linear.whole.multTranspose(nu, work)
+            lam_k.axpy(-1.0, work)
+            self._clear_columns(lam_k)
+        if problem.n_parameters:
+            by_p, matrix = mu[0].duplicate(), self._fill_p(point[0], point[1], point[3])
+            for nu, mu_k in zip(multipliers, mu, strict=True):
+                matrix.multTranspose(nu, by_p)
+                mu_k.axpy(-1.0, by_p)
+        return [-dot(self._by_t, nu) for nu in multipliers]
+
+    def _time(self, t: float) -> float:
+        """Return t as callbacks are to see it: on the later side of a breakpoint."""
+        return self._problem.inside(t, t, 1e-12 * max(1.0, abs(t)))
+
+    def _residual(self, t: float, u: PETSc.Vec, p: Any) -> PETSc.Vec:
+        """Return G(t, u, p), or infinities where it cannot be evaluated."""
+        try:
+            self._problem.residual(t, u, self._zero, p, self._full)
+        except SolveError:  # raised on every rank: the state has left the domain of the callback
+            self._full.set(math.inf)
+        return self._take(self._rows, self._full)
+
+    def _linearise(self, t: float, u: PETSc.Vec, p: Any) -> _Linear:
+        problem, point = self._problem, (t, u, self._zero, p)
+        if self._matrix is None:
+            self._matrix = problem.residual_u.create(*point)
+        problem.residual_u.fill(*point, self._matrix)
+        block = _block(self._matrix, self._parts)
+        try:
+            return _Linear(t, self._matrix, block, self._make_solver(block))
+        except PETSc.Error as error:  # a pivot that is zero
+            raise _singular(t) from error
+
+    def _multiplier(self, linear: _Linear, lam: PETSc.Vec) -> PETSc.Vec:
+        """Return nu [n], zero outside the algebraic rows, with G_y^T nu = lam."""
+        nu = self._problem.create_state()
+        part = linear.solve(self._take(self._columns, lam), transpose=True)
+        self._put(self._rows, part, nu)
+        return nu
+
+    def _noise(self, t: float, u: PETSc.Vec, p: Any, linear: _Linear) -> float:
+        """Return how far rounding of the state moves the solution."""
+        start, end = u.getOwnershipRange()
+        moved = u.duplicate()
+        write(moved, read(u) * (1.0 + NOISE * np.sign(np.cos(3.0 * np.arange(start, end)))))
+        change = self._residual(t, moved, p)
+        change.axpy(-1.0, self._residual(t, u, p))
+        least = SMALL * largest(self._take(self._columns, u))
+        return max(least, largest(linear.solve(change)))
+
+    def _failure(self, t: float, u: PETSc.Vec, p: Any, length: float) -> SolveError:
+        residual = largest(self._residual(t, u, p))
+        return SolveError(
+            f"no consistent algebraic variables found at t = {t:.9g}: residual {residual:.3g}, "
+            f"Newton step {length:.3g}",
+            expected="algebraic equations with a solution near the values before",
+            remedy="a reset that gives the algebraic variables values near the new ones",
+        )
+
+    def _fill_p(self, t: float, u: PETSc.Vec, p: Any) -> PETSc.Mat:
+        point = (t, u, self._zero, p)
+        if self._matrix_p is None:
+            self._matrix_p = self._problem.residual_p.create(*point)
+        self._problem.residual_p.fill(*point, self._matrix_p)
+        return self._matrix_p
+
+    def _take(self, scatter: Any, full: PETSc.Vec) -> PETSc.Vec:
+        """Return the algebraic part of a vector."""
+        part = self._part.duplicate()
+        scatter.scatter(full, part)
+        return part
+
+    def _put(
+        self,
+        scatter: Any,
+        part: PETSc.Vec,
+        full: PETSc.Vec,
+        factor: float = 1.0,
+        *,
+        add: bool = False,
+    ) -> None:
+        """Put, or add, ``factor`` times a part into its places."""
+        part = part.copy()
+        part.scale(factor)
+        scatter.scatter(part, full, addv=add, mode=_REVERSE)
+
+    def _clear_columns(self, full: PETSc.Vec) -> None:
+        part = self._part.duplicate()
+        part.zeroEntries()
+        self._put(self._columns, part, full)
+
+
+class ConsistentJump:
+    """A jump after which the algebraic variables are solved for.
+
+    Parameters
+    ----------
+    jump : Jump
+        Gives the differential variables, the parameters, and guesses of the algebraic variables.
+    consistent : ConsistentState
+        Of the equations afterwards.
+    changes : bool
+        Whether the jump changes parameters.
+    """
+
+    def __init__(self, jump: Jump, consistent: ConsistentState, *, changes: bool) -> None:
+        self._jump = jump
+        self._consistent = consistent
+        self._changes = changes
+        self._p: Any = None  # afterwards
+
+    def apply(self, t: float, u: PETSc.Vec, p: Any, out: PETSc.Vec) -> Any:
+        """Fill ``out`` [n] with the state after the jump; return the parameters after it."""
+        guess = out.duplicate()
+        self._p = self._jump.apply(t, u, p, guess)
+        return self._consistent.apply(t, guess, self._p, out)
+
+    def tangent(
+        self,
+        t: float,
+        u: PETSc.Vec,
+        u_after: PETSc.Vec,
+        p: Any,
+        du: PETSc.Vec,
+        dp: PETSc.Vec | None,
+        dt: float,
+    ) -> PETSc.Vec | None:
+        """Overwrite ``du`` [n] by the direction after the jump; return that in the parameters."""
+        dp = self._jump.tangent(t, u, u_after, p, du, dp, dt)
+        return self._consistent.tangent(t, u_after, u_after, self._p, du, dp, dt)
+
+    def adjoint(
+        self,
+        t: float,
+        u: PETSc.Vec,
+        u_after: PETSc.Vec,
+        p: Any,
+        lam: Sequence[PETSc.Vec],
+        mu: Sequence[PETSc.Vec],
+    ) -> list[float]:
+        """Overwrite ``lam`` [n] and ``mu`` [m] by those before; return the adjoints of t."""
+        later = self._consistent.adjoint(t, u_after, u_after, self._p, lam, mu)
+        own = self._jump.adjoint(t, u, u_after, p, lam, mu)
+        return [a + b for a, b in zip(own, later, strict=True)]
+
+    def second_order(
+        self,
+        t: float,
+        u: PETSc.Vec,
+        u_after: PETSc.Vec,
+        p: Any,
+        first: Adjoint,
+        directions: Sequence[SecondOrder],
+    ) -> list[float]:
+        """Carry one adjoint, unless it is known, and its derivatives along directions back."""
+        after = directions
+        if self._changes:
+            after = [self._with_changed(t, u, u_after, p, each) for each in directions]
+        later = self._consistent.second_order(t, u_after, u_after, self._p, first, after)
+        own = self._jump.second_order(t, u, u_after, p, first, directions)
+        return [a + b for a, b in zip(own, later, strict=True)]
+
+    def _with_changed(
+        self, t: float, u: PETSc.Vec, u_after: PETSc.Vec, p: Any, along: SecondOrder
+    ) -> SecondOrder:
+        """Return a direction with that of the parameters after the jump."""
+        dp = self._jump.tangent(t, u, u_after, p, along.du.copy(), along.dp_vec, along.dt)
+        assert dp is not None
+        return replace(along, dp=gather(dp), dp_vec=dp)
+
+
+class Consistency:
+    """What it takes along a run to make states consistent after events.
+
+    Parameters
+    ----------
+    modes : mapping of str to Problem
+        The equations of each mode.
+    options : mapping
+        PETSc's, of the linear solver.
+    """
+
+    def __init__(self, modes: Mapping[str, Problem], options: Mapping[str, Any]) -> None:
+        self._modes = modes
+        self._options = options
+        self._maps: dict[str, ConsistentState | None] = {}
+
+    def complete(
+        self, jump: Jump, mode: str, t: float, u: PETSc.Vec, p: Any, *, changes: bool
+    ) -> Jump:
+        """Return a jump from (t, u, p) to a state that is consistent in the mode.  Collective."""
+        if mode not in self._maps:
+            self._maps[mode] = consistent_map(self._modes[mode], t, u, p, self._options)
+        consistent = self._maps[mode]
+        return jump if consistent is None else ConsistentJump(jump, consistent, changes=changes)
+
+
+@dataclass(frozen=True, eq=False)
+class _Linear:
+    """F_u at a point, its algebraic block G_y, and the solver of that."""
+
+    t: float
+    whole: PETSc.Mat
+    block: PETSc.Mat
+    solver: PETSc.KSP
+
+    def solve(self, right: PETSc.Vec, *, transpose: bool = False) -> PETSc.Vec:
+        solution = right.duplicate()
+        (self.solver.solveTranspose if transpose else self.solver.solve)(right, solution)
+        reason: Any = self.solver.getConvergedReason()
+        if reason < 0:
+            raise _singular(self.t)
+        return solution
+
+    def check_regular(self) -> None:
+        if not _recovers(self.solver, self.block):
+            raise _singular(self.t)
+
+
+def _singular(t: float) -> SolveError:
+    return SolveError(
+        f"at t = {t:.9g} the algebraic equations do not determine the algebraic variables: "
+        "their Jacobian is singular, or its linear solver did not converge",
+        expected="index at most one",
+        remedy="the derivative of the constraint in its place, or "
+        'options={"ksp_type": ..., "pc_type": ...}',
+    )
