@@ -24,7 +24,10 @@ from daeosens.errors import (
     SolveError,
     UnsupportedError,
 )
+from daeosens.event_data import EventData
+from daeosens.event_kinds import NamedEvent, System, events_named, saturated, with_events
 from daeosens.events import Event
+from daeosens.fixed_times import at_fixed_times
 from daeosens.forward import solve
 from daeosens.inverse import fit, likelihood
 from daeosens.inverse.fitted import Fit
@@ -72,6 +75,7 @@ __all__ = [
     "Covariance",
     "DaeosensError",
     "Event",
+    "EventData",
     "EventTime",
     "FieldParameter",
     "Fit",
@@ -84,6 +88,7 @@ __all__ = [
     "LeastSquares",
     "LogNormal",
     "Multistart",
+    "NamedEvent",
     "Normal",
     "OptionError",
     "Parameter",
@@ -105,17 +110,20 @@ __all__ = [
     "SolveError",
     "Spline",
     "Stepping",
+    "System",
     "Tangent",
     "Taylor",
     "Terminal",
     "Trajectory",
     "UnsupportedError",
     "adjoint",
+    "at_fixed_times",
     "check",
     "consistent_state",
     "covariance",
     "duality",
     "evaluate",
+    "events_named",
     "fit",
     "gauss_newton_product",
     "hessian_product",
@@ -129,10 +137,12 @@ __all__ = [
     "multistart",
     "predict",
     "profile",
+    "saturated",
     "scipy_functions",
     "sensitivities",
     "solve",
     "starting_points",
     "tangent",
     "taylor",
+    "with_events",
 ]

@@ -184,7 +184,7 @@ def refuse_other_forms(problem: Problem, what: str, instead: str) -> None:
     UnsupportedError
         Names what to use instead.
     """
-    if problem.events:
+    if not problem.smooth:
         raise UnsupportedError(
             f"{what} for a problem with events", expected="a smooth problem", remedy=instead
         )

@@ -23,6 +23,7 @@ from daeosens.bench import (
 )
 from daeosens.cost import INDEPENDENT, Scalar
 from daeosens.derivatives import ComplexStep
+from daeosens.event_data import EventData
 from daeosens.matrices import Derivative, Products
 from daeosens.objective import LeastSquares, Objective, Prior, Running, Sum, Terminal
 from daeosens.parameters import Control, Parameters
@@ -236,6 +237,9 @@ def _check_objective(bench: Bench, term: Objective) -> None:
             _observation(bench, term)
         elif term.vectors:
             _gradient_u(bench, "observe", "library", scalars[0])
+    elif isinstance(term, EventData):
+        if term.observe is not None:
+            _observation(bench, term)
     elif isinstance(term, Prior):
         _gradient_p(bench, "prior", "library", scalars[0])
     elif isinstance(term, Terminal):
@@ -312,8 +316,9 @@ def _density_t(bench: Bench, scalar: Scalar, supplied: Any) -> None:
     bench.judge("running density_t", source, expected, given, components(moves))
 
 
-def _observation(bench: Bench, term: LeastSquares) -> None:
+def _observation(bench: Bench, term: LeastSquares | EventData) -> None:
     t, u, p, q = bench.t, bench.u, bench.p, term.data.shape[1]
+    assert term.observe is not None
     call = guarded(term.observe, "observe", bench.comm)
 
     def observe(t: float, u: Array, p: Any) -> Any:
@@ -333,6 +338,24 @@ def _observation(bench: Bench, term: LeastSquares) -> None:
     if bench.problem.n_parameters:
         origin = _origin(bench, term.observe_p)
         _jacobian(bench, "observe_p", origin, term.observe_p or step_p, point, bench.p_vec, along_p)
+    if isinstance(term, EventData):
+        _observe_t(bench, term, observe)
+
+
+def _observe_t(bench: Bench, term: EventData, observe: Callable[..., Any]) -> None:
+    """Check the derivative of an observation in the time of an event."""
+    u, p = read(bench.u), bench.p
+    step = ComplexStep(observe, 0, "observe", "observe_t=callback")
+
+    def along(x: PETSc.Vec) -> Array:
+        return np.asarray(observe(number(x), u, p), dtype=float)
+
+    def given() -> Array:
+        by_t = step(bench.t, u, p) if term.observe_t is None else term.observe_t(bench.t, u, p)
+        return number(moves[0]) * np.asarray(by_t, dtype=float).reshape(-1, 1)
+
+    moves, expected = bench.expected(bench.t_vec, along, TIME_LEVELS)
+    bench.judge_matrix("observe_t", _origin(bench, term.observe_t), moves, expected, given)
 
 
 def _origin(bench: Bench, supplied: Any) -> str:

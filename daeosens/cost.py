@@ -67,14 +67,18 @@ class Squares(Scalar, Protocol):
         """Return r, the rank's own rows [q_local]."""
         ...
 
-    def residual_tangent(self, point: Point, direction: Direction) -> Array:
-        """Return the derivative of r along a direction [q_local]."""
+    def residual_tangent(self, point: Point, direction: Direction, dt: float = 0.0) -> Array:
+        """Return the derivative of r along a direction and dt [q_local]."""
         ...
 
     def add_residual_adjoint(
         self, weight: float, point: Point, w: Array, out: tuple[PETSc.Vec, PETSc.Vec]
     ) -> None:
         """Add ``weight`` times the products r_u^T w and r_p^T w to ``out``; w [q_local]."""
+        ...
+
+    def time_adjoint(self, point: Point, w: Array) -> float:
+        """Return r_t^T w, the same on every rank; w [q_local].  For points whose time moves."""
         ...
 
 

@@ -19,6 +19,7 @@ from daeosens.stepping import Stepping
 from daeosens.steps import RungeKuttaStep, tableau
 from daeosens.steps.consistent import Consistency
 from daeosens.steps.hybrid import Record
+from daeosens.steps.jumps import Jump
 from daeosens.steps.switches import Switch, lower_event
 from daeosens.trajectory import HIT, Checkpoint, Crossing, Effort, Stages, Trajectory
 
@@ -100,11 +101,11 @@ def run_through_events(
         key=lambda each: each[0],
     )
     _check_times(timed, first, last)
-    modes = problem.modes or {problem.mode: problem}
+    modes = problem.modes or {"": problem}
     smooth_modes = {name: replace(each, events=(), modes={}) for name, each in modes.items()}
-    mode = problem.mode
-    consistency = Consistency(smooth_modes, stepping.options)
+    mode = problem.entered_mode(problem.mode, first, state, p)
     parts, start = _Parts(), p
+    consistency = Consistency(smooth_modes, stepping.options)
     t, ends = first, [*(time for time, _, _ in timed), last]
     for surface in surfaces:
         surface.side, _ = _side(smooth_modes[mode], surface, t, state, p, stepping)
@@ -131,12 +132,8 @@ def run_through_events(
                 if time == end and event.active(mode)
             ]
         for k, (event, switch) in enumerate(fired, start=1):
-            mode = event.mode or mode
-            if k == len(fired) or event.terminal:
-                whole = _completed(event, switch, consistency, mode, t, state, p)
-            else:
-                whole = switch
-            state, p = _jump(parts, whole, t, state, p, mode)
+            final = consistency if k == len(fired) or event.terminal else None
+            state, p, mode = _jump(parts, problem, event, switch, t, state, p, mode, final)
             if event.terminal:
                 return _finished(problem, start, stepping, checkpoint, parts)
         if t >= last:
@@ -278,36 +275,37 @@ def _locate(
 
 
 def _jump(
-    parts: _Parts, switch: Switch, t: float, state: PETSc.Vec, p: Any, mode: str
-) -> tuple[PETSc.Vec, Any]:
-    """Add a jump as a step of size 0; return the state and the parameters after it."""
+    parts: _Parts,
+    problem: Problem,
+    event: Event,
+    switch: Switch,
+    t: float,
+    state: PETSc.Vec,
+    p: Any,
+    mode: str,
+    consistency: Consistency | None,
+) -> tuple[PETSc.Vec, Any, str]:
+    """Add a jump as a step of size 0; return the state, the parameters and the mode after it.
+
+    Where it is the last one of an instant, algebraic variables are made consistent.
+    """
     after = state.duplicate()
     p_after = switch.jump.apply(t, state, p, after)
+    if event.mode is not None:
+        mode = problem.entered_mode(event.mode, t, after, p_after)
+    jump: Jump = switch.jump
+    only_ends = event.terminal and event.reset is None and event.mode is None and not event.changes
+    if consistency is not None and not only_ends:
+        jump = consistency.complete(jump, mode, t, after, p_after, changes=switch.changes)
     parts.records[state.handle] = Record(
-        mode, p, timed=parts.timed, changed=parts.changed, jump=switch.jump
+        mode, p, timed=parts.timed, changed=parts.changed, jump=jump
     )
     parts.changed = parts.changed or switch.changes
     parts.crossings.append(Crossing(switch.name, t, len(parts.sizes), state, after, mode, p_after))
     parts.times.append(t)
     parts.sizes.append(0.0)
     parts.states.append(after)
-    return after, p_after
-
-
-def _completed(
-    event: Event,
-    switch: Switch,
-    consistency: Consistency,
-    mode: str,
-    t: float,
-    state: PETSc.Vec,
-    p: Any,
-) -> Switch:
-    """Return the switch with a jump to a consistent state, unless it only ends the run."""
-    if event.terminal and event.reset is None and event.mode is None and not event.changes:
-        return switch
-    jump = consistency.complete(switch.jump, mode, t, state, p, changes=switch.changes)
-    return replace(switch, jump=jump)
+    return after, p_after, mode
 
 
 def _finished(

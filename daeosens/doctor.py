@@ -14,6 +14,9 @@ import petsc4py
 from mpi4py import MPI
 from petsc4py import PETSc
 
+from daeosens.errors import InputError
+from daeosens.event_kinds.registry import BUILT_IN, find_kind, known_kinds
+
 REQUIRED = (3, 26)
 """The series of PETSc that events, evaluation times and the sweeps were tested with."""
 
@@ -70,10 +73,29 @@ def report() -> tuple[str, bool]:
         found = importlib.util.find_spec(name) is not None
         there = importlib.metadata.version(name) if found else f"missing ({purpose}): {remedy}"
         rows.append((name, there))
+    kinds, broken = _kinds_of_events()
+    rows += kinds
+    needs += broken
     width = max(len(name) for name, _ in rows) + 2
     lines = [f"{name:{width}}{value}" for name, value in rows]
     lines += ["", *(needs or ["all that is needed is there"])]
     return "\n".join(lines), not needs
+
+
+def _kinds_of_events() -> tuple[list[tuple[str, str]], list[str]]:
+    """Return rows of the kinds of events with their packages, and what is wrong with some."""
+    rows = [("events", f"{', '.join(sorted(BUILT_IN))} (daeosens)")]
+    broken: list[str] = []
+    for name in known_kinds():
+        try:
+            kind = find_kind(name)
+        except InputError as error:
+            rows.append(("", f"{name}  BROKEN"))
+            broken.append(str(error))
+            continue
+        if name not in BUILT_IN:
+            rows.append(("", f"{name}, of {kind.source}"))
+    return rows, broken
 
 
 def _petsc_build() -> tuple[str, list[str]]:

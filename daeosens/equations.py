@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +11,7 @@ from petsc4py import PETSc
 
 from daeosens.derivatives import ComplexStep
 from daeosens.errors import nearest, together
-from daeosens.events import Event
+from daeosens.events import Event, EventLike, admit_events, unknown_modes
 from daeosens.lowering import (
     Lowering,
     Matrix,
@@ -51,7 +51,7 @@ def ODE(  # noqa: N802 (a noun of the public interface)
     mass_hessian: Callable[..., Any] | None = None,
     jacobian_matrix: PETSc.Mat | None = None,
     breakpoints: npt.ArrayLike = (),
-    events: Sequence[Event] = (),
+    events: Iterable[EventLike] = (),
 ) -> Problem:
     """Describe M u' = f(t, u, p); M may be singular (an index-1 DAE) or depend on p.
 
@@ -92,7 +92,7 @@ def ODE(  # noqa: N802 (a noun of the public interface)
     jacobian_matrix : Mat, optional
         PETSc style: template (type and pattern) of f_u; by default the DM's matrix or a dense one.
     events : sequence of Event, optional
-        What may happen along a run.
+        What may happen along a run: events, or any objects with their attributes (``EventLike``).
     breakpoints : array_like [K], optional
         Increasing times at which f may jump or have a kink in t: steps end there, and take f (and
         running costs) from their inside.  Left of a breakpoint callbacks see the largest number
@@ -166,7 +166,7 @@ def ODE(  # noqa: N802 (a noun of the public interface)
             mass_hessian=mass_hessian,
         ),
         breakpoints=admit_breakpoints(breakpoints),
-        events=tuple(events),
+        events=_without_modes(events),
         **frame.fields(),
     )
 
@@ -186,7 +186,7 @@ def DAE(  # noqa: N802 (a noun of the public interface)
     jacobian_matrix: PETSc.Mat | None = None,
     linear_in_udot: bool = False,
     breakpoints: npt.ArrayLike = (),
-    events: Sequence[Event] = (),
+    events: Iterable[EventLike] = (),
 ) -> Problem:
     """Describe F(t, u, u', p) = 0, of index at most one.
 
@@ -266,20 +266,24 @@ def DAE(  # noqa: N802 (a noun of the public interface)
             hessian_t=hessian_t,
         ),
         breakpoints=admit_breakpoints(breakpoints),
-        events=tuple(events),
+        events=_without_modes(events),
         **frame.fields(),
     )
 
 
-def hybrid(modes: Mapping[str, Problem], start: str, events: Sequence[Event]) -> Problem:
+def hybrid(
+    modes: Mapping[str, Problem],
+    start: str | Callable[..., str],
+    events: Iterable[EventLike] = (),
+) -> Problem:
     """Describe equations that change at events: one problem for each mode.
 
     Parameters
     ----------
     modes : mapping of str to Problem
         The equations; unknowns, parameters, style and communicator are those of all.
-    start : str
-        The first mode.
+    start : str or callable
+        The first mode, or ``start(t, u, p) -> str``, the same on every rank.
     events : sequence of Event
         Those with ``mode="..."`` switch.
 
@@ -301,12 +305,11 @@ def hybrid(modes: Mapping[str, Problem], start: str, events: Sequence[Event]) ->
     >>> hybrid({"on": heating, "off": cooling}, "on", [hot, cold]).mode
     'on'
     """
-    named = [start, *(e.mode for e in events if e.mode), *(w for e in events for w in e.within)]
-    complaints = [
-        f'unknown mode "{name}"; expected: {", ".join(modes)}; try: {nearest(name, modes)}'
-        for name in named
-        if name not in modes
-    ]
+    events = admit_events(events)
+    complaints = unknown_modes(events, modes)
+    if isinstance(start, str) and start not in modes:
+        expected = f"expected: {', '.join(modes)}; try: {nearest(start, modes)}"
+        complaints.append(f'it starts in the unknown mode "{start}"; {expected}')
     first = next(iter(modes.values()), None)
     for name, problem in modes.items():
         assert first is not None
@@ -322,4 +325,34 @@ def hybrid(modes: Mapping[str, Problem], start: str, events: Sequence[Event]) ->
         raise together(complaints, heading="hybrid")
     times = tuple(sorted({time for problem in modes.values() for time in problem.breakpoints}))
     alike = {name: replace(problem, breakpoints=times) for name, problem in modes.items()}
-    return replace(alike[start], events=tuple(events), modes=alike, mode=start)
+    shape = alike[start] if isinstance(start, str) else next(iter(alike.values()))
+    return replace(shape, events=events, modes=alike, mode=start)
+
+
+def add_events(problem: Problem, events: Iterable[EventLike]) -> Problem:
+    """Return the problem with more events.
+
+    Raises
+    ------
+    InputError
+        A mode that the problem has not.
+
+    Examples
+    --------
+    >>> decay = ODE(lambda t, u, p: -u, size=1)
+    >>> len(add_events(decay, [Event(0.5, lambda t, u, p: u + 1.0)]).events)
+    1
+    """
+    more = admit_events(events)
+    complaints = unknown_modes(more, problem.modes)
+    if complaints:
+        raise together(complaints, heading="events")
+    return replace(problem, events=(*problem.events, *more))
+
+
+def _without_modes(events: Iterable[EventLike]) -> tuple[Event, ...]:
+    admitted = admit_events(events)
+    complaints = unknown_modes(admitted, ())
+    if complaints:
+        raise together(complaints, heading="events")
+    return admitted

@@ -3,11 +3,37 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, Protocol
 
-from daeosens.errors import InputError
+from daeosens.errors import InputError, nearest
+
+
+class EventLike(Protocol):
+    """An event to the package: any object with the attribute ``when``.
+
+    All other attributes of ``Event`` may be there too, as values or as methods; a missing one
+    means the default of ``Event``.  So a plug-in needs no class of this package.
+
+    Examples
+    --------
+    >>> class Bounce:
+    ...     direction, name = -1, "bounce"
+    ...
+    ...     def when(self, t, u, p):
+    ...         return u[0]
+    ...
+    ...     def reset(self, t, u, p):
+    ...         return u * [1.0, -p[0]]
+    >>> admit_event(Bounce()).direction
+    -1
+    """
+
+    @property
+    def when(self) -> Any:
+        """The function (t, u, p) -> float whose zero is the event, or its time."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,8 +55,9 @@ class Event:
         Only falling, all, or only rising crossings.
     terminal : bool
         The run ends there.
-    mode : str, optional
-        The mode that the equations go on in, see ``hybrid``.
+    mode : str or callable, optional
+        The mode that the equations go on in, see ``hybrid``; ``mode(t, u, p) -> str``, the same on
+        every rank, where the state after the event decides.
     within : sequence of str
         The modes in which it can happen; in all of them where empty.
     name : str
@@ -57,7 +84,7 @@ class Event:
     reset: Callable[..., Any] | None = None
     direction: int = 0
     terminal: bool = False
-    mode: str | None = None
+    mode: str | Callable[..., str] | None = None
     within: Sequence[str] = ()
     name: str = "event"
     when_u: Callable[..., Any] | None = None
@@ -91,6 +118,12 @@ class Event:
                 f'event "{self.name}": reset = {self.reset!r}',
                 expected="a function (t, u, p) -> array [n]",
             )
+        if isinstance(self.within, str):  # which would be a sequence of letters
+            raise InputError(
+                f'event "{self.name}": within = {self.within!r}',
+                expected="a sequence of names of modes",
+                remedy=f"within=[{self.within!r}]",
+            )
 
     def active(self, mode: str) -> bool:
         """Whether it can happen in a mode."""
@@ -100,3 +133,59 @@ class Event:
     def explicit(self) -> bool:
         """Whether it happens at a time that does not depend on the parameters."""
         return isinstance(self.when, (int, float))
+
+
+def admit_event(thing: EventLike) -> Event:
+    """Return an object with the attributes of an event as an ``Event``.
+
+    Raises
+    ------
+    InputError
+        It is a class, has no attribute ``when``, or one that cannot be right.
+    """
+    if isinstance(thing, Event):
+        return thing
+    if isinstance(thing, type):
+        raise InputError(
+            f"the class {thing.__name__} is given as an event",
+            expected="an object",
+            remedy=f"{thing.__name__}(...)",
+        )
+    if not hasattr(thing, "when"):
+        raise InputError(
+            f"{thing!r} is given as an event, but has no attribute 'when'",
+            expected="a function when(t, u, p) -> float, or a time, as attribute 'when'",
+            remedy="Event(when, reset, ...), or an object with the same attributes",
+        )
+    names = [each.name for each in fields(Event)]
+    return Event(**{name: getattr(thing, name) for name in names if hasattr(thing, name)})
+
+
+def admit_events(things: Iterable[EventLike]) -> tuple[Event, ...]:
+    """Return objects with the attributes of events as a tuple of ``Event``.
+
+    Raises
+    ------
+    InputError
+        No sequence, or as :func:`admit_event`.
+    """
+    if not isinstance(things, Iterable):
+        raise InputError(
+            f"events is {type(things).__name__}", expected="a sequence", remedy="events=[event]"
+        )
+    return tuple(admit_event(thing) for thing in things)
+
+
+def unknown_modes(events: Iterable[Event], modes: Collection[str]) -> list[str]:
+    """Complain of modes that events name and that there are not; each complaint is one line."""
+    complaints: list[str] = []
+    for event in events:
+        named = [*([event.mode] if isinstance(event.mode, str) else []), *event.within]
+        for name in dict.fromkeys(named):
+            if name in modes:
+                continue
+            there = f"expected: {', '.join(modes)}; try: {nearest(name, modes)}"
+            if not modes:
+                there = "there are none; try: hybrid({...}, start, events)"
+            complaints.append(f'event "{event.name}" names the unknown mode "{name}"; {there}')
+    return complaints

@@ -76,7 +76,7 @@ def solve(
     parameters = problem.admit_parameters(p)
     pinned = pinned_times(stepping, t_eval, problem.breakpoints)
     agree(problem, stepping, parameters, pinned)
-    if problem.events:
+    if not problem.smooth:
         if checkpoint in ("memory", "disk"):
             raise UnsupportedError(
                 f'checkpoint = "{checkpoint}" for a problem with events',

@@ -39,18 +39,33 @@ class Residual(Protocol):
         ...
 
 
-class SumOfSquares:
-    """1/2 |r|^2 as a scalar of a cost: what ``Scalar`` and ``Squares`` ask for."""
+class Timed(Protocol):
+    """A residual at a time that moves with state and parameters, that of an event."""
 
-    def __init__(self, residual: Residual, comm: PETSc.Comm) -> None:
+    def slope(self, point: Point) -> Array:
+        """Return r_t [q_local]."""
+        ...
+
+    def add_slope_adjoint(self, point: Point, w: Array, out: Out) -> float:
+        """Add the derivatives of r_t^T w in u and p; return that in t, of the rank's own rows."""
+        ...
+
+
+class SumOfSquares:
+    """1/2 |r|^2 as a scalar of a cost: what ``Scalar`` and ``Squares`` ask for.
+
+    ``timed`` is the residual again where its time may move; None where it is pinned.
+    """
+
+    def __init__(self, residual: Residual, comm: PETSc.Comm, timed: Timed | None = None) -> None:
         self._residual = residual
         self._comm = comm
+        self._timed = timed
 
     def value(self, t: float, u: PETSc.Vec, p: Any) -> float:
         """Return 1/2 |r|^2."""
         rows = self._residual.value((t, u, p))
-        result = 0.5 * float(rows @ rows)
-        return result if self._comm.size == 1 else self._comm.tompi4py().allreduce(result)
+        return self._total(0.5 * float(rows @ rows))
 
     def add_u(self, weight: float, t: float, u: PETSc.Vec, p: Any, out: PETSc.Vec) -> None:
         """Add ``weight`` r_u^T r."""
@@ -64,8 +79,10 @@ class SumOfSquares:
             self._residual.add_adjoint(weight, (t, u, p), rows, (None, out))
 
     def value_t(self, t: float, u: PETSc.Vec, p: Any) -> float:
-        """Return 0: observation times are pinned."""
-        return 0.0
+        """Return r_t^T r."""
+        if self._timed is None:
+            return 0.0
+        return self.time_adjoint((t, u, p), self._residual.value((t, u, p)))
 
     def add_hessian(
         self,
@@ -81,18 +98,25 @@ class SumOfSquares:
         self._residual.add_curvature(weight, point, rows, direction, out)
 
     def time_hessian(self, point: Point, out: tuple[PETSc.Vec, PETSc.Vec]) -> float:
-        """Fill ``out`` with zeros, and return 0: as ``value_t``."""
+        """Fill ``out`` with the derivatives of r_t^T r in u and p; return that in t."""
         for vec in out:
             vec.zeroEntries()
-        return 0.0
+        if self._timed is None:
+            return 0.0
+        rows, slope = self._residual.value(point), self._timed.slope(point)
+        self._residual.add_adjoint(1.0, point, slope, out)
+        return self._total(float(slope @ slope) + self._timed.add_slope_adjoint(point, rows, out))
 
     def residual(self, point: Point) -> Array:
         """Return r, the rank's own rows [q_local]."""
         return self._residual.value(point)
 
-    def residual_tangent(self, point: Point, direction: Direction) -> Array:
-        """Return the derivative of r along a direction [q_local]."""
-        return self._residual.tangent(point, direction)
+    def residual_tangent(self, point: Point, direction: Direction, dt: float = 0.0) -> Array:
+        """Return the derivative of r along a direction and dt [q_local]."""
+        change = self._residual.tangent(point, direction)
+        if dt and self._timed is not None:
+            change = change + dt * self._timed.slope(point)
+        return change
 
     def add_residual_adjoint(
         self, weight: float, point: Point, w: Array, out: tuple[PETSc.Vec, PETSc.Vec]
@@ -100,11 +124,19 @@ class SumOfSquares:
         """Add ``weight`` times the products r_u^T w and r_p^T w to ``out``."""
         self._residual.add_adjoint(weight, point, w, out)
 
+    def time_adjoint(self, point: Point, w: Array) -> float:
+        """Return r_t^T w, the same on every rank."""
+        return 0.0 if self._timed is None else self._total(float(self._timed.slope(point) @ w))
+
+    def _total(self, own: float) -> float:
+        return own if self._comm.size == 1 else self._comm.tompi4py().allreduce(own)
+
 
 class ArrayResidual:
     """(observe(t, u, p) - data) / sigma of a serial problem.
 
-    ``curvature`` is None where ``observe`` is linear.
+    ``curvature`` is None where ``observe`` is linear.  Where the time moves, ``observe_t`` and the
+    second derivatives with the time are there too.
     """
 
     def __init__(
@@ -117,7 +149,10 @@ class ArrayResidual:
         curvature: HessianByComplexStep | None,
         data: Array,
         sigma: Array,
+        observe_t: Callable[..., Any] | None = None,
+        curvature_t: HessianByComplexStep | None = None,
     ) -> None:
+        self._t, self._curvature_t = observe_t, curvature_t
         self._shapes = ((data.size, size), (data.size, n_parameters))
         self._observe, self._u, self._p = observe, observe_u, observe_p
         self._curvature = curvature
@@ -153,10 +188,59 @@ class ArrayResidual:
             if vec is not None and vec.size:
                 vec.getArray()[...] += weight * products[k]
 
+    def slope(self, point: Point) -> Array:
+        """Return r_t [q]."""
+        assert self._t is not None
+        t, u, p = point
+        rate = check_output(self._t(t, read(u), p), "observe_t", self._data.shape, t)
+        return rate / self._sigma
+
+    def add_slope_adjoint(self, point: Point, w: Array, out: Out) -> float:
+        """Add the derivatives of r_t^T w in u and p; return that in t."""
+        assert self._curvature_t is not None
+        t, u, p = point
+        products = self._curvature_t((np.array([t]), read(u), p), w / self._sigma, {0: np.ones(1)})
+        for k, vec in enumerate(out, start=1):
+            if vec is not None and vec.size:
+                vec.getArray()[...] += products[k]
+        return float(products[0][0])
+
     def _matrix(self, point: Point, k: int) -> Any:
         t, u, p = point
         matrix = (self._u, self._p)[k](t, read(u), p)
         return check_output(matrix, ("observe_u", "observe_p")[k], self._shapes[k], t)
+
+
+class TimeResidual:
+    """(t - data) / sigma, t the time of an event; the first rank holds the row."""
+
+    def __init__(self, data: float, sigma: float, comm: PETSc.Comm) -> None:
+        self._data, self._sigma = data, sigma
+        self._count = 1 if comm.rank == 0 else 0
+
+    def value(self, point: Point) -> Array:
+        """Return r: [1] on the first rank, [0] on the others."""
+        return np.full(self._count, (point[0] - self._data) / self._sigma)
+
+    def tangent(self, point: Point, direction: Direction) -> Array:
+        """Return zero: only the time counts."""
+        return np.zeros(self._count)
+
+    def add_adjoint(self, weight: float, point: Point, w: Array, out: Out) -> None:
+        """Add nothing."""
+
+    def add_curvature(
+        self, weight: float, point: Point, w: Array, direction: Direction, out: Out
+    ) -> None:
+        """Add nothing."""
+
+    def slope(self, point: Point) -> Array:
+        """Return 1 / sigma."""
+        return np.full(self._count, 1.0 / self._sigma)
+
+    def add_slope_adjoint(self, point: Point, w: Array, out: Out) -> float:
+        """Add nothing: r is linear."""
+        return 0.0
 
 
 class VectorResidual:

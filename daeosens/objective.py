@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +38,11 @@ from daeosens.misfits import (
 )
 from daeosens.problem import Problem
 
+Observation: TypeAlias = (
+    "tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any], HessianByComplexStep | None]"
+)
+"""observe, observe_u, observe_p and second derivatives, which are None where it is linear."""
+
 
 class Objective(Protocol):
     """What can be differentiated: anything that lowers itself to a ``Cost``."""
@@ -52,7 +57,8 @@ class Objective(Protocol):
         ...
 
 
-def _sum(self: Any, other: Any) -> Sum:
+def plus(self: Any, other: Any) -> Sum:
+    """Return the sum of two objectives: their ``+``."""
     if not hasattr(other, "lower"):
         return NotImplemented
     return Sum(((1.0, self), (1.0, other)))
@@ -62,7 +68,8 @@ def _any_vec(rows: Sequence[Any]) -> bool:
     return any(isinstance(row, PETSc.Vec) for row in rows)
 
 
-def _multiple(self: Any, weight: float) -> Sum:
+def multiple(self: Any, weight: float) -> Sum:
+    """Return a multiple of an objective: its ``*``."""
     return Sum(((float(weight), self),))
 
 
@@ -87,8 +94,8 @@ class Sum:
             densities += [(weight * factor, scalar) for factor, scalar in cost.densities]
         return Cost(tuple(points), tuple(densities))
 
-    __add__ = _sum
-    __mul__ = __rmul__ = _multiple
+    __add__ = plus
+    __mul__ = __rmul__ = multiple
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,8 +148,8 @@ class Terminal:
         scalar = Callback(problem, "terminal", self.value, given)
         return Cost(points=((final_time, 1.0, scalar),))
 
-    __add__ = _sum
-    __mul__ = __rmul__ = _multiple
+    __add__ = plus
+    __mul__ = __rmul__ = multiple
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,21 +201,32 @@ class AtEvent:
 
     def lower(self, problem: Problem, final_time: float) -> Cost:
         """Return one scalar at the event."""
-        names = [event.name for event in problem.events]
-        if self.event not in names:
-            raise InputError(
-                f'no event is named "{self.event}"',
-                expected=", ".join(names) or "a problem with events",
-                remedy=nearest(self.event, names),
-            )
+        check_event(problem, self.event)
         given = Derivatives(
             self.gradient_u, self.gradient_p, self.value_t, self.hessian_product, self.hessian_t
         )
         scalar = Callback(problem, "event", self.value, given)
         return Cost(points=((At(self.event, self.number, self.side == "after"), 1.0, scalar),))
 
-    __add__ = _sum
-    __mul__ = __rmul__ = _multiple
+    __add__ = plus
+    __mul__ = __rmul__ = multiple
+
+
+def check_event(problem: Problem, event: str) -> None:
+    """Refuse an event that the problem does not have.
+
+    Raises
+    ------
+    InputError
+        Names those that it has.
+    """
+    names = [each.name for each in problem.events]
+    if event not in names:
+        raise InputError(
+            f'no event is named "{event}"',
+            expected=", ".join(names) or "a problem with events",
+            remedy=nearest(event, names),
+        )
 
 
 def EventTime(event: str, number: int = 0) -> AtEvent:  # noqa: N802 (a noun, like Terminal)
@@ -275,8 +293,8 @@ class Running:
         scalar = Callback(problem, "running", self.density, given, Keywords(t="density_t"))
         return Cost(densities=((1.0, scalar),))
 
-    __add__ = _sum
-    __mul__ = __rmul__ = _multiple
+    __add__ = plus
+    __mul__ = __rmul__ = multiple
 
 
 @dataclass(frozen=True, eq=False)
@@ -391,11 +409,7 @@ class LeastSquares:
             points=tuple((time, 1.0, SumOfSquares(each, problem.comm)) for time, each in pairs)
         )
 
-    def _observation(
-        self, problem: Problem
-    ) -> tuple[
-        Callable[..., Any], Callable[..., Any], Callable[..., Any], HessianByComplexStep | None
-    ]:
+    def _observation(self, problem: Problem) -> Observation:
         """Return observe, its Jacobians in u and p, and its second derivatives."""
         if problem.comm.size > 1 or problem.style == "petsc":
             raise UnsupportedError(
@@ -404,17 +418,7 @@ class LeastSquares:
             )
         n, m, q = problem.size, problem.n_parameters, self.data.shape[1]
         if callable(self.observe):
-            call = guarded(self.observe, "observe", problem.comm)
-
-            def observe(t: float, u: Array, p: Any) -> Any:
-                return check_output(call(t, u, p), "observe", (q,), t, real=False)
-
-            remedy = "observe_u=, observe_p=callbacks"
-            observe_u = self.observe_u or ComplexStep(observe, 1, "observe", remedy)
-            observe_p = self.observe_p or ComplexStep(observe, 2, "observe", remedy)
-            first = {1: self.observe_u, 2: self.observe_p}
-            curvature = HessianByComplexStep(call, first, "observe", "Gauss-Newton")
-            return observe, observe_u, observe_p, curvature
+            return lower_observe(problem, self.observe, self.observe_u, self.observe_p, q)
         indices = np.arange(n) if self.observe is None else np.asarray(self.observe)
         if indices.shape != (q,):
             raise InputError(
@@ -438,8 +442,31 @@ class LeastSquares:
 
         return select, select_u, select_p, None
 
-    __add__ = _sum
-    __mul__ = __rmul__ = _multiple
+    __add__ = plus
+    __mul__ = __rmul__ = multiple
+
+
+def lower_observe(
+    problem: Problem,
+    observe: Callable[..., Any],
+    observe_u: Callable[..., Any] | None,
+    observe_p: Callable[..., Any] | None,
+    size: int,
+) -> Observation:
+    """Return a NumPy-style observation [q], checked, and its derivatives."""
+    call = guarded(observe, "observe", problem.comm)
+
+    def checked(t: float, u: Array, p: Any) -> Any:
+        return check_output(call(t, u, p), "observe", (size,), t, real=False)
+
+    remedy = "observe_u=, observe_p=callbacks"
+    curvature = HessianByComplexStep(call, {1: observe_u, 2: observe_p}, "observe", "Gauss-Newton")
+    return (
+        checked,
+        observe_u or ComplexStep(checked, 1, "observe", remedy),
+        observe_p or ComplexStep(checked, 2, "observe", remedy),
+        curvature,
+    )
 
 
 def _each(values: Array, count: int, name: str) -> Array:
@@ -521,5 +548,5 @@ class Prior:
             logarithmic=self.scale == "log",
         )
 
-    __add__ = _sum
-    __mul__ = __rmul__ = _multiple
+    __add__ = plus
+    __mul__ = __rmul__ = multiple

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 from petsc4py import PETSc
 
-from daeosens.arrays import finite_array, largest, write
-from daeosens.errors import InputError
+from daeosens.arrays import finite_array, largest, read, write
+from daeosens.errors import InputError, nearest
 from daeosens.events import Event
 from daeosens.matrices import Derivative
 
@@ -55,8 +55,9 @@ class Problem:
         The first value that is not finite which a PETSc-style callback gave on this rank.
     events : tuple of Event
         What may happen along a run.
-    modes, mode : mapping of str to Problem, str
-        The equations of each mode, and the first one; empty where there is one only.
+    modes, mode : mapping of str to Problem, str or callable
+        The equations of each mode, and the first one, or a function (t, u, p) -> str that names it;
+        empty where there is one only.
     breakpoints : tuple of float
         Increasing times at which the equations may jump; steps end there.
     sources : mapping
@@ -94,7 +95,7 @@ class Problem:
     breakpoints: tuple[float, ...] = ()
     events: tuple[Event, ...] = ()
     modes: Mapping[str, Problem] = field(default_factory=dict[str, "Problem"])
-    mode: str = ""
+    mode: str | Callable[..., str] = ""
 
     def __repr__(self) -> str:
         """Return form, style and sizes."""
@@ -102,6 +103,11 @@ class Problem:
         names = ", ".join(self.parameter_names)
         parameters = f"a field of {self.n_parameters}" if self.field_parameter else names or "none"
         return f"Problem({equation[self.form]}, {self.size} unknowns, parameters: {parameters})"
+
+    @property
+    def smooth(self) -> bool:
+        """Whether a run has no events, and the mode that is known before."""
+        return not self.events and isinstance(self.mode, str)
 
     @property
     def curved_mass(self) -> bool:
@@ -122,6 +128,25 @@ class Problem:
     def n_parameters(self) -> int:
         """Number m of parameters."""
         return self.parameter.size
+
+    def entered_mode(self, mode: str | Callable[..., str], t: float, u: PETSc.Vec, p: Any) -> str:
+        """Return the mode that is entered with a state [n].
+
+        Raises
+        ------
+        InputError
+            A function names a mode that there is not.
+        """
+        if isinstance(mode, str):
+            return mode
+        named = mode(t, read(u) if self.style == "numpy" else u, p)
+        if named not in self.modes:
+            raise InputError(
+                f"the mode at t = {t:.9g} is {named!r}",
+                expected=f"one of {', '.join(self.modes)}",
+                remedy=nearest(str(named), self.modes),
+            )
+        return named
 
     def piece(self, t: float, h: float) -> tuple[float, float]:
         """Return the neighbouring breakpoints between which the step of size ``h`` from ``t`` lies.

@@ -180,6 +180,8 @@ class Reduced:
             cached.destroy()
         u0, p = self.control.unpack(self.problem, x)
         checkpoint = "stages" if self.engine == "steps" else "memory"
+        if checkpoint == "memory" and not self.problem.smooth:
+            checkpoint = "states"  # PETSc's own trajectory has no jumps: smooth pieces are repeated
         self.count.forward += 1
         run = solve(self.problem, u0, p, self.stepping, self.objective.times, checkpoint=checkpoint)
         self._cached = (x.copy(), run)

@@ -10,9 +10,9 @@ import numpy as np
 from petsc4py import PETSc
 
 from daeosens.arrays import QUIET, Array, gather, unwrapped
-from daeosens.cost import Direction, Point, Squares
+from daeosens.cost import At, Direction, Point, Squares
 from daeosens.objective import Objective
-from daeosens.second_order import squares_by_step
+from daeosens.second_order import squares_of
 from daeosens.tangent import Tangent
 from daeosens.trajectory import Trajectory, steps_of
 
@@ -20,14 +20,15 @@ from daeosens.trajectory import Trajectory, steps_of
 @QUIET
 @unwrapped
 def residual(trajectory: Trajectory, objective: Objective) -> PETSc.Vec:
-    """Return r [q] of the cost 1/2 |r|^2, ordered by time.  Collective.
+    """Return r [q] of the cost 1/2 |r|^2, ordered by time; then data at events.  Collective.
 
     Parameters
     ----------
     trajectory : Trajectory
         From ``solve``; its steps must hit ``objective.times``.
     objective : Objective
-        ``LeastSquares``, ``Prior`` and sums of them; a weight w enters as its square root.
+        ``LeastSquares``, ``EventData``, ``Prior`` and sums of them; a weight w enters as its
+        square root.
 
     Raises
     ------
@@ -64,7 +65,8 @@ def residual_tangent(tangent: Tangent, objective: Objective) -> Array:
     for weight, scalar, point, n in _terms(trajectory, objective):
         dp: Any = tangent.parameters[n]
         direction: Direction = (tangent.states[n], dp if problem.field_parameter else gather(dp))
-        rows.append(math.sqrt(weight) * scalar.residual_tangent(point, direction))
+        change = scalar.residual_tangent(point, direction, tangent.moved(n))
+        rows.append(math.sqrt(weight) * change)
     return np.concatenate(rows)
 
 
@@ -94,8 +96,11 @@ def residual_adjoint(
     steps = steps_of(trajectory)
     for n in range(trajectory.n_steps, -1, -1):
         for weight, scalar, point, rows in seeds.get(n, ()):
-            for w, lam_k, mu_k in zip(weights, lam, mu, strict=True):
-                scalar.add_residual_adjoint(math.sqrt(weight), point, w[rows], (lam_k, mu_k))
+            factor = math.sqrt(weight)
+            for k, w in enumerate(weights):
+                scalar.add_residual_adjoint(factor, point, w[rows], (lam[k], mu[k]))
+                if n in trajectory.moving:
+                    steps.add_time(k, factor * scalar.time_adjoint(point, w[rows]))
         if n:
             t, h = float(trajectory.times[n - 1]), float(trajectory.step_sizes[n - 1])
             nothing = [()] * len(lam)
@@ -104,8 +109,15 @@ def residual_adjoint(
 
 
 def _terms(trajectory: Trajectory, objective: Objective) -> list[tuple[float, Squares, Point, int]]:
-    """Return (weight, scalar, point, step) of every term, in the order of the rows."""
-    cost = objective.lower(trajectory.problem, float(trajectory.times[-1]))
+    """Return (weight, scalar, point, step) of every term, in the order of the rows.
+
+    Which events happen before which observations may differ from run to run; the order does not.
+    """
+    terms = squares_of(objective.lower(trajectory.problem, float(trajectory.times[-1])))
+    pinned = [each for each in terms if not isinstance(each[0], At)]
+    at_events = [each for each in terms if isinstance(each[0], At)]
+    pinned.sort(key=lambda each: trajectory.index(each[0]))
+    numbers = [(weight, scalar, trajectory.index(at)) for at, weight, scalar in pinned + at_events]
     return [
         (
             weight,
@@ -113,6 +125,5 @@ def _terms(trajectory: Trajectory, objective: Objective) -> list[tuple[float, Sq
             (float(trajectory.times[n]), trajectory.states[n], trajectory.parameters(n)),
             n,
         )
-        for n, terms in sorted(squares_by_step(trajectory, cost).items())
-        for weight, scalar in terms
+        for weight, scalar, n in numbers
     ]

@@ -229,7 +229,7 @@ def gauss_newton_product(
     trajectory, du0, dp
         As for ``hessian_product``.
     objective : Objective
-        ``LeastSquares``, ``Prior`` and sums of them.
+        ``LeastSquares``, ``EventData``, ``Prior`` and sums of them.
 
     Returns
     -------
@@ -263,8 +263,11 @@ def gauss_newton_product(
     for n in range(trajectory.n_steps, -1, -1):
         for weight, scalar in squares.get(n, ()):
             point = (float(trajectory.times[n]), states[n], trajectory.parameters(n))
-            change = scalar.residual_tangent(point, (along.states[n], seen(along.parameters[n])))
+            direction = (along.states[n], seen(along.parameters[n]))
+            change = scalar.residual_tangent(point, direction, along.moved(n))
             scalar.add_residual_adjoint(weight, point, change, (lam, mu))
+            if n in trajectory.moving:
+                steps.add_time(0, weight * scalar.time_adjoint(point, change))
         if n:
             t, h = float(trajectory.times[n - 1]), float(trajectory.step_sizes[n - 1])
             steps.adjoint(t, h, states[n - 1], states[n], trajectory.p, [lam], [mu], [()])
@@ -308,7 +311,7 @@ def squares_of(cost: Cost) -> list[tuple[float | At | Start, float, Squares]]:
 def _no_square(what: str) -> UnsupportedError:
     return UnsupportedError(
         f"{what} in a sum of squares",
-        expected="LeastSquares, Prior and sums of them with weights >= 0",
+        expected="LeastSquares, EventData, Prior and sums of them with weights >= 0",
         remedy="the exact Hessian instead of Gauss-Newton",
     )
 

@@ -60,6 +60,10 @@ class Tangent:
         """Return the derivative [n] of the state at a step time."""
         return self.states[self.trajectory.index(t)]
 
+    def moved(self, n: int) -> float:
+        """Return the derivative of the time of an implicit event at state n; else 0: pinned."""
+        return float(self.times[n]) if n in self.trajectory.moving else 0.0
+
     @QUIET
     @unwrapped
     def derivative(self, objective: Objective) -> float:
@@ -71,8 +75,7 @@ class Tangent:
         for time, weight, scalar in cost.points:
             n = trajectory.index(time)
             point = (float(trajectory.times[n]), trajectory.states[n], trajectory.parameters(n))
-            dt = float(self.times[n]) if n in trajectory.moving else 0.0
-            along = (self.states[n], self.parameters[n], dt)
+            along = (self.states[n], self.parameters[n], self.moved(n))
             result += weight * change(scalar, problem, point, *along)
         if cost.densities:
             steps = steps_of(trajectory)

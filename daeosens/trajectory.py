@@ -15,7 +15,7 @@ from daeosens.cost import At, Start
 from daeosens.errors import InputError, SolveError
 from daeosens.problem import Problem
 from daeosens.stepping import Stepping
-from daeosens.steps import StepMap, step_map, tableau
+from daeosens.steps import StepMap, instant_map, step_map, tableau
 from daeosens.steps.hybrid import HybridStep, Record
 
 Checkpoint = Literal["states", "stages", "memory", "disk"]
@@ -204,11 +204,21 @@ def steps_of(trajectory: Trajectory) -> StepMap:
     """Return the step map that took a trajectory's steps, with work space for one sweep."""
     stepping = trajectory.stepping
     problem = trajectory.problem
-    modes = problem.modes or {problem.mode: problem}
+    modes = problem.modes or {"": problem}
     maps = {
         name: step_map(mode, stepping.resolved_method, stepping.options, trajectory.stages)
         for name, mode in modes.items()
     }
     if not trajectory.crossings:
-        return maps[problem.mode]
-    return HybridStep(problem, trajectory.records, maps)
+        first = trajectory.records.get(trajectory.states[0].handle)
+        mode = problem.mode if first is None else first.mode
+        assert isinstance(mode, str)
+        return maps[mode]
+    instants = {
+        trajectory.records[state.handle].mode
+        for state, h in zip(trajectory.states, trajectory.step_sizes, strict=False)
+        if h == 0.0 and trajectory.records[state.handle].jump is None
+    }
+    method = stepping.resolved_method
+    at_once = {name: instant_map(modes[name], method) for name in instants}
+    return HybridStep(problem, trajectory.records, maps, at_once)

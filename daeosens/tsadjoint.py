@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from petsc4py import PETSc
 
 from daeosens.arrays import write
-from daeosens.cost import Cost, points_by_step
+from daeosens.cost import Cost, Scalar, points_by_step
 from daeosens.errors import UnsupportedError
 from daeosens.integrate import replay
 from daeosens.matrices import dense
@@ -32,31 +33,76 @@ def sweep(trajectory: Trajectory, costs: Sequence[Cost]) -> tuple[list[PETSc.Vec
     refuse_wrong_combinations(trajectory)
     lam = [problem.create_state() for _ in costs]
     mu = [problem.create_parameters() for _ in costs]
+    points = points_by_step(trajectory.index, costs)
+    end = trajectory.n_steps
+    for crossing in reversed(trajectory.crossings):
+        _sweep_smooth(trajectory, (crossing.step + 1, end), costs, points, lam, mu)
+        record = trajectory.records[crossing.before.handle]
+        assert record.jump is not None
+        record.jump.adjoint(crossing.t, crossing.before, crossing.after, record.p, lam, mu)
+        end = crossing.step
+    _sweep_smooth(trajectory, (0, end), costs, points, lam, mu)
+    return lam, mu
+
+
+def _sweep_smooth(
+    trajectory: Trajectory,
+    span: tuple[int, int],
+    costs: Sequence[Cost],
+    points: Mapping[int, Sequence[tuple[int, float, Scalar]]],
+    lam: list[PETSc.Vec],
+    mu: list[PETSc.Vec],
+) -> None:
+    """Sweep back from the second state of ``span`` to the first, between which is no jump."""
+    first, last = span
+    problem, p = trajectory.problem, trajectory.parameters(first)
 
     def prepare(ts: PETSc.TS) -> None:
         ts.setCostGradients(lam, mu if problem.n_parameters else None)
         if any(cost.densities for cost in costs):
-            _attach_quadrature(ts, problem, trajectory.p, costs)
+            _attach_quadrature(ts, problem, p, costs)
 
+    ts: PETSc.TS | None = None
     # TS wants to know running costs before it is set up: then a recorded run is of no use.
     if trajectory.recording and not any(cost.densities for cost in costs):
         ts = trajectory.recording.pop()
         prepare(ts)
-    else:
-        ts = replay(trajectory, prepare)
-    points = points_by_step(trajectory.index, costs)
-    position = trajectory.n_steps
-    for step in sorted({*points, 0}, reverse=True):
-        if step < position:  # TSAdjointSetSteps(0) would mean all steps
+    elif last > first:
+        ts = replay(_piece(trajectory, first, last), prepare)
+    position = last
+    for step in sorted({*(n for n in points if first <= n <= last), first}, reverse=True):
+        if step < position and ts is not None:  # TSAdjointSetSteps(0) would mean all steps
             ts.adjointSetSteps(position - step)
             ts.adjointSolve()
             position = step
         time, state = float(trajectory.times[step]), trajectory.states[step]
         for k, weight, scalar in points.get(step, ()):
-            scalar.add_u(weight, time, state, trajectory.p, lam[k])
-            scalar.add_p(weight, time, state, trajectory.p, mu[k])
-    ts.destroy()
-    return lam, mu
+            scalar.add_u(weight, time, state, p, lam[k])
+            scalar.add_p(weight, time, state, p, mu[k])
+    if ts is not None:
+        ts.destroy()
+
+
+def _piece(trajectory: Trajectory, first: int, last: int) -> Trajectory:
+    """Return the smooth part of a trajectory between two of its states."""
+    if not trajectory.records:
+        return trajectory
+    problem, p, stepping = trajectory.problem, trajectory.parameters(first), trajectory.stepping
+    if problem.modes:
+        problem = problem.modes[trajectory.records[trajectory.states[first].handle].mode]
+    times = trajectory.times[first : last + 1]
+    span = (float(times[0]), float(times[-1]))
+    dt = None if stepping.dt is None else min(stepping.dt, span[1] - span[0])
+    return replace(
+        trajectory,
+        problem=replace(problem, events=(), modes={}),
+        p=p,
+        stepping=replace(stepping, t_span=span, dt=dt),
+        times=times,
+        step_sizes=trajectory.step_sizes[first:last],
+        states=trajectory.states[first : last + 1],
+        crossings=(),
+    )
 
 
 def refuse_wrong_combinations(trajectory: Trajectory) -> None:
@@ -65,16 +111,19 @@ def refuse_wrong_combinations(trajectory: Trajectory) -> None:
     Raises
     ------
     UnsupportedError
-        Breakpoints, a rate-dependent Jacobian (stale rate in TSAdjointStep_Theta), or parameters in
-        the mass matrix with a one-stage method (the memory trajectory does not restore the state).
+        Implicit events, breakpoints, a rate-dependent Jacobian (stale rate in
+        TSAdjointStep_Theta), or parameters in the mass matrix with a one-stage method (the memory
+        trajectory does not restore the state).
     """
     problem, method = trajectory.problem, trajectory.stepping.resolved_method
-    if problem.events:
-        raise UnsupportedError(
-            'engine = "tsadjoint" for a problem with events',
-            expected="a smooth run: PETSc's events leave their derivatives to the user",
-            remedy='adjoint(..., engine="steps")',
-        )
+    for crossing in trajectory.crossings:
+        if trajectory.records[trajectory.states[crossing.step - 1].handle].ends_at is not None:
+            raise UnsupportedError(
+                f'engine = "tsadjoint" for a run with the implicit event "{crossing.name}" '
+                f"at t = {crossing.t:.9g}",
+                expected="events at given times: TSAdjoint has no derivative in the size of a step",
+                remedy='adjoint(..., engine="steps")',
+            )
     remedy = 'adjoint(..., engine="steps")'
     if problem.breakpoints:
         raise UnsupportedError(

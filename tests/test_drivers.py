@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
+from mpi4py import MPI
+
+from daeosens import InputError, Stepping, UnsupportedError
+from daeosens.io.config import build_config, parse_toml
+from daeosens.io.results import open_results
 
 ROOT = Path(__file__).parents[1]
 DRIVERS = sorted(path.stem for path in (ROOT / "drivers").glob("*.py"))
@@ -20,7 +27,7 @@ def small(driver):
 
 
 def test_there_are_drivers_and_each_has_both_configurations():
-    assert {"aircraft", "lynx_hare", "gray_scott_initial"} <= set(DRIVERS)
+    assert {"aircraft", "lynx_hare", "gray_scott_initial", "impact_times"} <= set(DRIVERS)
     for driver in DRIVERS:
         assert small(driver).is_file()
         assert (ROOT / "configs" / f"{driver}.toml").is_file()
@@ -104,3 +111,66 @@ def test_aircraft_finds_the_published_optimum_whatever_the_steps(run_mpi, tmp_pa
     for row in rows:
         assert float(row[2]) == pytest.approx(0.849936571568556, abs=1e-13)
         assert float(row[3]) < 5e-6
+
+
+# ---- in this process: what the studies find ------------------------------------------------------
+
+
+def studied(name, tmp_path, **changes):
+    """Run a driver's study with its configuration; return the facts and the folder."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "drivers" / f"{name}.py")
+    driver = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(driver)
+    path = ROOT / "configs" / f"{name}.toml"
+    table = parse_toml(path, path.read_text())
+    config = replace(build_config(table, driver.Config, path), **changes)
+    results = open_results(tmp_path / "results", MPI.COMM_WORLD)
+    assert driver.study(config, results)
+    return results.facts, results.folder
+
+
+def test_bouncing_ball_prints_the_published_digits(tmp_path, capsys):
+    facts, _ = studied("bouncing_ball", tmp_path)
+    printed = capsys.readouterr().out
+    assert "0.990049998750063" in printed
+    rows = printed.partition("\nend [s]")[2].splitlines()[1:5]
+    assert [row.split()[1] for row in rows] == ["1", "3", "5", "20"]
+    assert facts["largest_error"] < 1e-12
+    digits = {"rtol": 0, "atol": 5e-9}
+    np.testing.assert_allclose(facts["where z = 0"], [0.83782811, -0.99995, -0.499975], **digits)
+    np.testing.assert_allclose(facts["at the same times"], [1.0, 0.0, -0.99005], **digits)
+
+
+def test_switched_oscillator_converges_with_every_method(tmp_path):
+    facts, folder = studied("switched_oscillator", tmp_path, refinements=1)
+    expected = {"cn": 2, "beuler": 1, "rk2a": 2, "rk3bs": 3, "rk4": 4, "rk5dp": 5}
+    assert facts["orders"] == pytest.approx(expected, abs=0.1)
+    with h5py.File(folder / "results.h5") as file:
+        published = [[-0.10152497, 0.77932811], [0.07041081, -0.53474455]]
+        np.testing.assert_allclose(file["du_dslopes"][:], published, rtol=0, atol=5.1e-9)
+        assert file["errors/rk5dp"][-1, 2] < 1e-9
+        assert file["errors/rk5dp"][-1, 3] < 2e-9
+
+
+def test_impact_times_finds_the_truth_within_its_intervals(tmp_path):
+    facts, _ = studied("impact_times", tmp_path)
+    truth = {"gravity": 9.81, "restitution": 0.82, "height": 1.5, "speed": 0.4}
+    assert facts["parameters"].keys() == truth.keys()
+    for name, value in truth.items():
+        assert abs(facts["parameters"][name] - value) < 1.96 * facts["standard_errors"][name]
+    for name, (lower, upper) in facts["profile_intervals"].items():
+        assert lower < truth[name] < upper
+    assert 2 * facts["value"] < 23.2  # 99 % of chi-square with 10 degrees of freedom
+
+
+def test_times_alone_do_not_tell_the_height_from_gravity(tmp_path):
+    """They depend on height / gravity and speed / gravity only."""
+    message = "the data do not determine gravity, height: J does not change along"
+    with pytest.raises(UnsupportedError, match=message):
+        studied("impact_times", tmp_path, speed_sigma=None)
+
+
+def test_switched_oscillator_with_another_span_is_refused(tmp_path):
+    steps = (Stepping((0.0, 0.25), "cn", dt=0.01),)
+    with pytest.raises(InputError, match=r"t_span = \(0\.0, 0\.25\)(.|\n)*solution is known"):
+        studied("switched_oscillator", tmp_path, stepping=steps)

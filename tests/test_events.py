@@ -349,9 +349,9 @@ def test_two_events_at_one_instant_are_refused():
         solve(problem, [1.0], None, Stepping((0.0, 1.0), "rk4", dt=0.1))
 
 
-def test_what_is_not_there_yet_is_refused():
+def test_what_petsc_cannot_do_is_refused():
     trajectory = run("rk4", 1.9, 0.4)
-    with pytest.raises(UnsupportedError, match=r'engine = "tsadjoint" for a problem with events'):
+    with pytest.raises(UnsupportedError, match=r'for a run with the implicit event "bounce"'):
         adjoint(trajectory, ENERGY, engine="tsadjoint")
     with pytest.raises(UnsupportedError, match='checkpoint = "memory" for a problem with events'):
         solve(PROBLEM, BALL[:2], BALL[2:], Stepping((0.0, 1.0), "rk4", dt=0.1), checkpoint="memory")

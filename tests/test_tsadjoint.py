@@ -9,12 +9,15 @@ from petsc4py import PETSc
 from zoo import COSTS, DECAY, FORMS, OBSERVATION_TIMES, P0, U0, make_stepping
 
 from daeosens import (
+    ODE,
+    Event,
     LeastSquares,
     Running,
     Stepping,
     Terminal,
     UnsupportedError,
     adjoint,
+    hybrid,
     solve,
 )
 from daeosens.integrate import replay
@@ -134,3 +137,56 @@ def test_options_are_left_as_they_were(petsc_options_left_as_they_were):
     run = run_of("rhs", "cn", checkpoint="disk")
     adjoint(run, COSTS["terminal"].objective, "tsadjoint")
     assert PETSc.Options().getAll() == before
+
+
+# ---- events at given times: smooth pieces by PETSc, jumps by ourselves ---------------------------
+
+
+def drive(t, u, p):
+    force = p[0] * np.sin(3 * t) - 0.2 * u[1] * (1 + u[0] ** 2)
+    return np.array([u[1], -p[1] * np.sin(u[0]) + force])
+
+
+def free(t, u, p):
+    return np.array([u[1] * p[0], -p[1] * u[0] ** 3])
+
+
+def with_events(mass):
+    names = ["drive", "stiffness"]
+    modes = {name: ODE(f, 2, names, mass=mass) for name, f in (("a", drive), ("b", free))}
+    events = [
+        Event(0.55, lambda t, u, p: u * (1 + 0.1 * p[1]) + 0.05 * t * p[0], mode="b"),
+        Event(1.3, changes={"drive": lambda t, u, p: 1.2 * p[0] + 0.1 * u[0] * t}),
+        Event(1.3, lambda t, u, p: u - 0.1 * u**2, mode="a"),
+    ]
+    return hybrid(modes, "a", events)
+
+
+@pytest.mark.parametrize(
+    ("mass", "method"),
+    [
+        *((None, method) for method in ("rk2a", "rk4", "rk5dp", "cn", "midpoint")),
+        *((np.array([[1.3, 0.2], [0.1, 0.9]]), method) for method in ("cn", "midpoint", "beuler")),
+    ],
+)
+def test_runs_with_events_at_given_times_agree_with_our_own_steps(mass, method):
+    problem = with_events(mass)
+    tight = {} if method.startswith("rk") else {"snes_rtol": 1e-14, "snes_stol": 1e-15}
+    points = Terminal(lambda t, u, p: u[0] ** 2 * p[0]) + LeastSquares([0.4, 2.0], np.ones((2, 2)))
+    running = Running(lambda t, u, p: u[0] ** 2 * p[0] + t * u[1] * p[1])
+    stepping = Stepping((0.0, 3.0), method, dt=0.17, options=tight)
+    run = solve(problem, [-0.6, 0.8], [1.1, 2.0], stepping, points.times)
+    assert len(run.crossings) == 3
+    for objective in (points, points + 0.3 * running):
+        ours, petsc = adjoint(run, objective), adjoint(run, objective, "tsadjoint")
+        np.testing.assert_allclose(petsc.u0, ours.u0, rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(petsc.p, ours.p, rtol=1e-12, atol=1e-12)
+        assert petsc.value == ours.value
+
+
+def test_events_whose_times_move_are_refused():
+    event = Event(lambda t, u, p: u[0] - 0.5, lambda t, u, p: 2 * u, name="half")
+    problem = ODE(lambda t, u, p: -p[0] * u, 1, ["rate"], events=[event])
+    run = solve(problem, [1.0], [1.0], Stepping((0.0, 1.0), "rk4", dt=0.1))
+    with pytest.raises(UnsupportedError, match=r'the implicit event "half" at t = 0\.693147'):
+        adjoint(run, Terminal(lambda t, u, p: u[0]), "tsadjoint")

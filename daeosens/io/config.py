@@ -21,7 +21,15 @@ from typing import Any, TypeVar
 from daeosens.errors import InputError, together
 from daeosens.io.files import read_text
 from daeosens.io.reading import Reading, read_table
-from daeosens.io.schema import hints, members, noun, take_apart, toml_text
+from daeosens.io.schema import (
+    hints,
+    is_array,
+    is_self_reading,
+    members,
+    noun,
+    take_apart,
+    toml_text,
+)
 
 C = TypeVar("C")
 
@@ -98,12 +106,20 @@ def config_help(config_class: type[Any], prefix: str = "") -> str:
         text = "".join(f"; {part}" for part in texts if part)
         default = _default_text(fields[name])
         lines.append(f"{prefix}{name}: {noun(annotation)}{default}{text}")
-        lines.extend(
-            config_help(typing.cast("type[Any]", member), f"{prefix}{name}.")
-            for member in members(hint.bare)
-            if dataclasses.is_dataclass(member)
-        )
+        for member in members(hint.bare):
+            lines.extend(_table_help(member, f"{prefix}{name}"))
     return "\n".join(lines)
+
+
+def _table_help(bare: Any, key: str) -> list[str]:
+    """List the keys of a table, or of the tables of an array; nothing for other types."""
+    if is_array(bare):
+        return _table_help(take_apart(typing.get_args(bare)[0]).bare, f"{key}[]")
+    if is_self_reading(bare):
+        return bare.help_lines(f"{key}.")
+    if dataclasses.is_dataclass(bare):
+        return [config_help(typing.cast("type[Any]", bare), f"{key}.")]
+    return []
 
 
 def _default_text(entry: dataclasses.Field[Any]) -> str:

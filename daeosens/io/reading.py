@@ -16,6 +16,7 @@ from daeosens.io.schema import (
     hints,
     is_array,
     is_mapping,
+    is_self_reading,
     is_union,
     members,
     noun,
@@ -44,6 +45,10 @@ def _read_value(reading: Reading, key: str, value: Any, annotation: Any) -> Any:
     read = _read_bare(reading, key, value, hint.bare, annotation)
     if len(reading.problems) == before:
         for constraint in hint.constraints:
+            complaints = constraint.complaints(read)
+            reading.problems.extend(key + complaint for complaint in complaints)
+            if complaints:
+                return None
             if not constraint.holds(read):
                 reading.reject(key, value, annotation, constraint.remedy(read))
                 return None
@@ -66,6 +71,8 @@ def _read_section(reading: Reading, key: str, value: Any, bare: Any, annotation:
     if not isinstance(value, dict):
         return reading.reject(key, value, annotation, f"write it as a section [{key}]")
     table = typing.cast("dict[str, Any]", value)
+    if is_self_reading(bare):
+        return bare.read_table(reading, key, table)
     if dataclasses.is_dataclass(bare):
         return read_table(reading, key, table, typing.cast("type[Any]", bare))
     entry = typing.get_args(bare)[1]

@@ -11,7 +11,8 @@ A driver declares its configuration as a frozen dataclass; hints say what each k
 
 Hints understood: bool, int, float, str, Path, Literal, ``X | None``, unions, ``tuple[X, ...]``,
 ``tuple[X, Y]``, ``dict[str, X]``, nested dataclasses, ``object`` for anything.  A string in
-``Annotated`` is the key's help text.
+``Annotated`` is the key's help text.  A dataclass whose keys follow from their values has functions
+``read_table(reading, key, table)`` and ``help_lines(prefix)`` of its own (``SelfReading``).
 """
 
 from __future__ import annotations
@@ -23,13 +24,17 @@ import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Protocol, TypeGuard
 
 from daeosens.io.files import file_hint
 
 
 def _no_remedy(_: Any) -> str:
     return ""
+
+
+def _no_complaints(_: Any) -> Sequence[str]:
+    return ()
 
 
 @dataclass(frozen=True)
@@ -44,11 +49,15 @@ class Constraint:
         ``holds(value) -> bool``; the value is already of the right type.
     remedy : callable, optional
         ``remedy(value) -> str``: what to try, for a value that does not meet the condition.
+    complaints : callable, optional
+        ``complaints(value) -> sequence of str``: for a value that is made of many, what is wrong
+        one by one, each beginning with the rest of its key: ``[0].start = 3: expected ...``.
     """
 
     words: str
     holds: Callable[[Any], bool]
     remedy: Callable[[Any], str] = _no_remedy
+    complaints: Callable[[Any], Sequence[str]] = _no_complaints
 
 
 def positive() -> Constraint:
@@ -150,6 +159,25 @@ _NOUNS: dict[Any, str] = {
     Any: "anything",
     types.NoneType: "nothing",
 }
+
+
+class SelfReading(Protocol):
+    """A dataclass that is read from a table by a function of its own."""
+
+    @classmethod
+    def read_table(cls, reading: Any, key: str, table: dict[str, Any]) -> Any:
+        """Return the value, or None after having noted what is wrong with the table."""
+        ...
+
+    @classmethod
+    def help_lines(cls, prefix: str) -> list[str]:
+        """Return one line for each key, or set of keys, that the table may have."""
+        ...
+
+
+def is_self_reading(bare: Any) -> TypeGuard[type[SelfReading]]:
+    """Tell whether a bare type has a reader of its own."""
+    return isinstance(bare, type) and hasattr(bare, "read_table")
 
 
 def noun(annotation: Any) -> str:

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import LogFormatterSciNotation, LogLocator, MaxNLocator, NullLocator
 
 from daeosens.errors import InputError
 from daeosens.report.canvas import COLORS, MARKERS, canvas
@@ -204,6 +204,10 @@ def work_precision_figure(
         for order in orders:
             _slope(axes, order, np.log10(np.asarray(limits, dtype=float)))
         axes.axis(limits)
+        if limits[1] < 30.0 * limits[0]:  # matplotlib 3.10 would crowd the labels of a decade
+            axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+            axes.xaxis.set_major_formatter(LogFormatterSciNotation(minor_thresholds=(9.0, 9.0)))
+            axes.xaxis.set_minor_locator(NullLocator())
         axes.grid(visible=True)
         axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
     return path

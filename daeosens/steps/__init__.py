@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from functools import cache, partial
 from typing import Any, Protocol
 
+import numpy as np
 from petsc4py import PETSc
 
 from daeosens._petsc import rk_tableau
 from daeosens.cost import Densities
+from daeosens.errors import UnsupportedError
 from daeosens.methods import Method
 from daeosens.problem import Problem
 from daeosens.steps.directions import Adjoint, SecondOrder
@@ -121,6 +123,33 @@ def step_map(
         return RungeKuttaStep(problem, tableau(method.runge_kutta), kept)
     make_solver = partial(linear_solver, options=options)
     return ThetaStep(problem, method.theta, make_solver, endpoint=method.endpoint)
+
+
+def instant_map(problem: Problem, method: Method) -> StepMap:
+    """Return the map of a step of size 0, with the first two derivatives of the method in its size.
+
+    That of a theta method is an explicit one whose stages are those that theta has for h -> 0: in
+    endpoint form the start and its Euler step, else the Euler step to t + theta h.
+
+    Raises
+    ------
+    UnsupportedError
+        A problem with a mass matrix or in residual form.
+    """
+    if problem.form != "rhs":
+        raise UnsupportedError(
+            f"two events at one instant for a problem in {problem.form} form",
+            expected="u' = f(t, u, p)",
+            remedy="one event whose reset does both",
+        )
+    if method.explicit:
+        return RungeKuttaStep(problem, tableau(method.runge_kutta))
+    theta = method.theta
+    a = 1.0 if method.endpoint else theta
+    b = [1.0 - theta, theta] if method.endpoint else [0.0, 1.0]
+    return RungeKuttaStep(
+        problem, Tableau(np.array([[0.0, 0.0], [a, 0.0]]), np.array(b), np.array([0.0, a]))
+    )
 
 
 @cache

@@ -432,21 +432,23 @@ class ConsistentJump:
         Gives the differential variables, the parameters, and guesses of the algebraic variables.
     consistent : ConsistentState
         Of the equations afterwards.
+    p : array or Vec [m]
+        Parameters afterwards.
     changes : bool
         Whether the jump changes parameters.
     """
 
-    def __init__(self, jump: Jump, consistent: ConsistentState, *, changes: bool) -> None:
+    def __init__(self, jump: Jump, consistent: ConsistentState, p: Any, *, changes: bool) -> None:
         self._jump = jump
         self._consistent = consistent
+        self._p = p
         self._changes = changes
-        self._p: Any = None  # afterwards
 
     def apply(self, t: float, u: PETSc.Vec, p: Any, out: PETSc.Vec) -> Any:
         """Fill ``out`` [n] with the state after the jump; return the parameters after it."""
         guess = out.duplicate()
-        self._p = self._jump.apply(t, u, p, guess)
-        return self._consistent.apply(t, guess, self._p, out)
+        after = self._jump.apply(t, u, p, guess)
+        return self._consistent.apply(t, guess, after, out)
 
     def tangent(
         self,
@@ -519,13 +521,21 @@ class Consistency:
         self._maps: dict[str, ConsistentState | None] = {}
 
     def complete(
-        self, jump: Jump, mode: str, t: float, u: PETSc.Vec, p: Any, *, changes: bool
+        self, jump: Jump, mode: str, t: float, after: PETSc.Vec, p: Any, *, changes: bool
     ) -> Jump:
-        """Return a jump from (t, u, p) to a state that is consistent in the mode.  Collective."""
+        """Make the state ``after`` a jump consistent in the mode; return the whole jump.
+
+        ``p`` are the parameters after it, which it may have changed.  Collective.
+        """
         if mode not in self._maps:
-            self._maps[mode] = consistent_map(self._modes[mode], t, u, p, self._options)
+            self._maps[mode] = consistent_map(self._modes[mode], t, after, p, self._options)
         consistent = self._maps[mode]
-        return jump if consistent is None else ConsistentJump(jump, consistent, changes=changes)
+        if consistent is None:
+            return jump
+        guess = after.copy()
+        consistent.apply(t, guess, p, after)
+        guess.destroy()
+        return ConsistentJump(jump, consistent, p, changes=changes)
 
 
 @dataclass(frozen=True, eq=False)

@@ -75,6 +75,8 @@ class HybridStep:
         By the handle of the state before the step or the jump.
     maps : mapping of str to StepMap
         Of the smooth steps in each mode.
+    instants : mapping of str to StepMap
+        Of steps of size 0, between events at one instant.
 
     Source
     ------
@@ -82,11 +84,16 @@ class HybridStep:
     """
 
     def __init__(
-        self, problem: Problem, records: Mapping[int, Record], maps: Mapping[str, Any]
+        self,
+        problem: Problem,
+        records: Mapping[int, Record],
+        maps: Mapping[str, Any],
+        instants: Mapping[str, Any],
     ) -> None:
         self._problem = problem
         self._records = records
         self._maps = maps
+        self._instants = instants
         self._dt = 0.0
         self._dp: PETSc.Vec | None = None
         self._omega: list[float] = []
@@ -104,7 +111,7 @@ class HybridStep:
         record = self._records[u.handle]
         if record.jump is not None:
             return 0.0
-        return self._maps[record.mode].quadrature(t, h, u, u_next, record.p, densities)
+        return self._map(record, h).quadrature(t, h, u, u_next, record.p, densities)
 
     def tangent(
         self,
@@ -128,7 +135,7 @@ class HybridStep:
         if record.jump is not None:
             self._dp = record.jump.tangent(t, u, u_next, record.p, du, dp, self._dt)
             return 0.0
-        step = self._maps[record.mode]
+        step = self._map(record, h)
         arguments = (t, h, u, u_next, record.p)
         dt, dh = self._dt, record.slope * self._dt
         self._dt += dh
@@ -172,7 +179,7 @@ class HybridStep:
             slopes = record.jump.adjoint(t, u, u_next, record.p, lam, mu)
             self._omega = [a + b for a, b in zip(self._omega, slopes, strict=True)]
             return []
-        step = self._maps[record.mode]
+        step = self._map(record, h)
         arguments = (t, h, u, u_next, record.p)
         if record.ends_at is not None:
             surface = self._surface(record, arguments, lam, mu, densities)
@@ -237,7 +244,7 @@ class HybridStep:
             slopes = record.jump.second_order(t, u, u_next, record.p, first, directions)
             self._omega = [a + b for a, b in zip(self._omega, slopes, strict=True)]
             return []
-        step = self._maps[record.mode]
+        step = self._map(record, h)
         arguments = (t, h, u, u_next, record.p)
         if record.ends_at is not None:
             self._second_order_before_event(record, arguments, first, directions, densities)
@@ -261,7 +268,7 @@ class HybridStep:
         densities: Densities,
     ) -> None:
         t, h, u, u_next, p = arguments
-        when, step = _when(record), self._maps[record.mode]
+        when, step = _when(record), self._map(record, h)
         point = (t + h, u_next, p)
         if first.known:
             surface = self._surface(record, arguments, [], [], [])
@@ -300,8 +307,8 @@ class HybridStep:
 
         Its derivative in h is dg/dtau.
         """
-        t, h, _, u_next, p = arguments
-        problem, when, step = self._problem, _when(record), self._maps[record.mode]
+        t, h, u, u_next, p = arguments
+        problem, when, step = self._problem, _when(record), self._map(record, h)
         point = (t + h, u_next, p)
         lam_g, mu_g = problem.create_state(), problem.create_parameters()
         when.add_u(1.0, *point, lam_g)
@@ -312,11 +319,14 @@ class HybridStep:
             *arguments, [*lam, lam_g], [*mu, mu_g], [*densities, ()], times=True
         )
         slope = partial + g_h
-        rate = problem.create_state()
-        step.tangent(*arguments, rate, None, 0.0, 1.0)
-        self._check_grazing(record, arguments, slope, steepness * norm(rate))
-        rate.destroy()
+        way = u_next.copy()
+        way.axpy(-1.0, u)
+        self._check_grazing(record, arguments, slope, steepness * norm(way) / h if h else 0.0)
+        way.destroy()
         return _Surface(lam_g, mu_g, partial + g_t, slope, slopes)
+
+    def _map(self, record: Record, h: float) -> Any:
+        return (self._maps if h else self._instants)[record.mode]
 
     def _check_grazing(self, record: Record, step: Step, slope: float, size: float) -> None:
         """Raise where the state only touches the surface: the time is not differentiable.
@@ -324,7 +334,7 @@ class HybridStep:
         The slope is small against what the speed would allow, or against the distance covered.
         """
         t, h, u, _, p = step
-        distance = abs(_when(record).value(t, u, p))
+        distance = abs(_when(record).value(t, u, p)) if h else -1.0
         if abs(slope) > GRAZING * size and abs(slope) * h > TOUCHING * distance:
             return
         assert record.ends_at is not None

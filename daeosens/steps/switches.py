@@ -13,7 +13,7 @@ from daeosens.equations import ODE
 from daeosens.errors import InputError, UnsupportedError, nearest
 from daeosens.events import Event
 from daeosens.problem import Problem
-from daeosens.steps.jumps import Jump, Reset
+from daeosens.steps.jumps import Reset
 
 WHEN = Keywords("when_u", "when_p", "when_t", "when_hessian", "when_hessian_t")
 
@@ -27,7 +27,7 @@ class Switch:
 
     name: str
     when: Callback | None
-    jump: Jump
+    jump: Reset
     changes: bool = False
 
 

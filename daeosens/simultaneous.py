@@ -1,0 +1,154 @@
+"""Events at one instant: allowed where their order makes no difference, to first order as well."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from petsc4py import PETSc
+
+from daeosens.arrays import largest, read, write
+from daeosens.errors import GrazingError, UnsupportedError
+from daeosens.methods import Method
+from daeosens.problem import Problem
+from daeosens.steps import StepMap, instant_map
+from daeosens.steps.hybrid import HybridStep, Record
+from daeosens.steps.switches import Switch
+
+ALIKE = 1e-8
+"""Part of the largest entry up to which both orders have to agree."""
+
+
+@dataclass(frozen=True, eq=False)
+class Happening:
+    """An event that happens: lowered, with the mode that it leads to, as ``Event.mode``."""
+
+    switch: Switch
+    mode: str | Callable[..., str] | None
+
+
+@dataclass(frozen=True, eq=False)
+class Meeting:
+    """A step that ends at two implicit events.
+
+    Attributes
+    ----------
+    problem : Problem
+        With all its modes.
+    modes : mapping of str to Problem
+        The equations.
+    method : Method
+        Of the steps.
+    step : StepMap
+        Of the step that ends there.
+    t, h, u, u_next, p, mode
+        That step.
+    """
+
+    problem: Problem
+    modes: dict[str, Problem]
+    method: Method
+    step: StepMap
+    t: float
+    h: float
+    u: PETSc.Vec
+    u_next: PETSc.Vec
+    p: Any
+    mode: str
+
+
+def check_order(meeting: Meeting, first: Happening, second: Happening) -> None:
+    """Refuse two events at one instant if their order matters, for the state or its derivatives.
+
+    The events of a run nearby happen one after the other, with a tiny step between; which one is
+    first depends on the direction.  Both orders are taken here with a step of size 0 between them,
+    and the derivatives of the state at a fixed time are compared along two directions.
+
+    Raises
+    ------
+    UnsupportedError
+        States, modes, parameters or derivatives differ; names the events.
+    """
+    ends = [_taken(meeting, order) for order in ((first, second), (second, first))]
+    (state, p, mode), (other, other_p, other_mode) = (end.after for end in ends)
+    what = ""
+    if mode != other_mode:
+        what = f"they lead to the modes {mode} and {other_mode}"
+    elif not (_alike(state, other) and (p is other_p or np.allclose(p, other_p, rtol=ALIKE))):
+        what = "the states differ"
+    else:
+        for seed in (1, 2):
+            one, two = (_derivative(meeting, end, seed) for end in ends)
+            if one is None or two is None:
+                break  # derivatives that cannot be had are told when they are wanted
+            if not _alike(one, two):
+                what = "the derivatives differ"
+    if what:
+        names = f'"{first.switch.name}" and "{second.switch.name}"'
+        raise UnsupportedError(
+            f"events {names} at one instant, t = {meeting.t + meeting.h:.9g}, "
+            f"and their order matters: {what}",
+            expected="events that commute",
+            remedy="one event whose reset does both",
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class _Taken:
+    """One order of the two events: the steps and jumps as a sweep sees them."""
+
+    states: list[PETSc.Vec]
+    sizes: list[float]
+    records: dict[int, Record]
+    after: tuple[PETSc.Vec, Any, str]
+
+
+def _taken(meeting: Meeting, order: Sequence[Happening]) -> _Taken:
+    t = meeting.t + meeting.h
+    state, p, mode, h = meeting.u, meeting.p, meeting.mode, meeting.h
+    states, sizes, records = [state], list[float](), dict[int, Record]()
+    for number, event in enumerate(order):
+        end = state.copy() if number else meeting.u_next.copy()
+        timed = number > 0
+        records[state.handle] = Record(mode, p, timed=timed, changed=timed, ends_at=event.switch)
+        after = end.duplicate()
+        p_after = event.switch.jump.apply(t, end, p, after)
+        records[end.handle] = Record(mode, p, timed=True, changed=timed, jump=event.switch.jump)
+        states += [end, after]
+        sizes += [h, 0.0]
+        if event.mode is not None:
+            mode = meeting.problem.entered_mode(event.mode, t, after, p_after)
+        state, p, h = after, p_after, 0.0
+    records[state.handle] = Record(mode, p, slope=-1.0, timed=True, changed=True)
+    return _Taken([*states, state.copy()], [*sizes, 0.0], records, (state, p, mode))
+
+
+def _derivative(meeting: Meeting, taken: _Taken, seed: int) -> PETSc.Vec | None:
+    """Return the derivative of the state at a fixed time along a direction, or None."""
+    problem = meeting.problem
+    maps = {meeting.mode: meeting.step}
+    instants = {name: instant_map(mode, meeting.method) for name, mode in meeting.modes.items()}
+    sweep = HybridStep(problem, taken.records, maps, instants)
+    du, dp = _spread(problem.create_state(), seed), _spread(problem.create_parameters(), seed)
+    moments = [meeting.t] + [meeting.t + meeting.h] * len(taken.sizes)
+    try:
+        for n, (t, h) in enumerate(zip(moments, taken.sizes, strict=False)):
+            sweep.tangent(t, h, taken.states[n], taken.states[n + 1], meeting.p, du, dp)
+    except (UnsupportedError, GrazingError):
+        return None
+    return du
+
+
+def _spread(vec: PETSc.Vec, seed: int) -> PETSc.Vec:
+    """Fill a vector with numbers that do not depend on how it is distributed."""
+    start, end = vec.getOwnershipRange()
+    write(vec, np.cos(seed + seed * np.arange(start, end)))
+    return vec
+
+
+def _alike(one: PETSc.Vec, two: PETSc.Vec) -> bool:
+    difference = one.duplicate()
+    write(difference, read(one) - read(two))
+    return largest(difference) <= ALIKE * max(largest(one), largest(two))

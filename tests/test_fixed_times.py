@@ -1,0 +1,85 @@
+"""Derivatives at fixed times, where the times of a run move with its events."""
+
+import numpy as np
+import pytest
+
+from daeosens import (
+    DAE,
+    ODE,
+    Event,
+    Stepping,
+    UnsupportedError,
+    at_fixed_times,
+    hybrid,
+    solve,
+    tangent,
+)
+
+E, G = 0.8, 10.0
+BOUNCE = Event(lambda t, u, p: u[0], lambda t, u, p: u * [1.0, -E], direction=-1, name="bounce")
+BALL = ODE(lambda t, u, p: np.array([u[1], -G + 0 * u[0]]), 2, events=[BOUNCE])
+START = np.array([5.0, -0.1])
+
+
+def closed_form(times, bounces):
+    """Return d(z, v)/dz(0) at each time, after as many bounces."""
+
+    def state(z0, t, count):
+        speed = np.sqrt(START[1] ** 2 + 2 * G * z0)
+        if count == 0:
+            return z0 + START[1] * t - G * t * t / 2, START[1] - G * t
+        first = (START[1] + speed) / G
+        last = first + 2 * speed / G * sum(E**k for k in range(1, count))
+        up = speed * E**count
+        return up * (t - last) - G * (t - last) ** 2 / 2, up - G * (t - last)
+
+    pairs = [state(START[0] + 1e-30j, t, count) for t, count in zip(times, bounces, strict=True)]
+    return np.array([[np.imag(value) / 1e-30 for value in pair] for pair in pairs])
+
+
+@pytest.mark.parametrize(
+    "stepping",
+    [
+        Stepping((0.0, 4.3), "rk4", dt=0.4),
+        Stepping((0.0, 4.3), "cn", dt=0.3),
+        Stepping((0.0, 4.3), "rk5dp", rtol=1e-6, atol=1e-6),  # all times move after a bounce
+    ],
+)
+def test_derivatives_of_the_bouncing_ball_jump_as_in_the_closed_form(stepping):
+    run = solve(BALL, START, None, stepping)
+    along = tangent(run, du0=[1.0, 0.0])
+    steps = [each.step for each in run.crossings]
+    bounces = [sum(step < n for step in steps) for n in range(len(run.times))]
+    assert bounces[-1] == 3
+    assert np.count_nonzero(along.times) >= 6
+    exact = closed_form(run.times, bounces)
+    np.testing.assert_allclose(at_fixed_times(along), exact, rtol=1e-9, atol=1e-10)
+    assert abs(along.u - exact).max() > 0.1  # those of the states are others
+
+
+def test_each_mode_has_its_own_rate():
+    """It rises at speed 1 to c, at t = c, and falls as c e^(c - t)."""
+    events = [Event(lambda t, u, p: u[0] - p[0], mode="fall", within=["rise"], name="top")]
+    modes = {
+        "rise": ODE(lambda t, u, p: 1.0 + 0 * u, 1, ["c"]),
+        "fall": ODE(lambda t, u, p: -u, 1, ["c"]),
+    }
+    problem = hybrid(modes, "rise", events)
+    run = solve(problem, [0.0], [0.5], Stepping((0.0, 1.0), "rk8vr", dt=0.3))
+    (step,) = (each.step for each in run.crossings)
+    rows = at_fixed_times(tangent(run, dp=[1.0]))[:, 0]
+    expected = np.where(np.arange(len(rows)) > step, 1.5 * np.exp(0.5 - run.times), 0.0)
+    np.testing.assert_allclose(rows, expected, rtol=1e-10, atol=1e-13)
+
+
+def test_nothing_changes_without_events():
+    plain = ODE(lambda t, u, p: -u, 1)
+    along = tangent(solve(plain, [1.0], None, Stepping((0.0, 1.0), "rk4", dt=0.1)), du0=[1.0])
+    assert (at_fixed_times(along) == along.u).all()
+
+
+def test_other_forms_are_refused():
+    fall = DAE(lambda t, u, udot, p: udot - np.array([u[1], -G + 0 * u[0]]), 2, events=[BOUNCE])
+    run = solve(fall, START, None, Stepping((0.0, 1.5), "cn", dt=0.2))
+    with pytest.raises(UnsupportedError, match="fixed times of a problem in residual form"):
+        at_fixed_times(tangent(run, du0=[1.0, 0.0]))
