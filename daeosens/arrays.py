@@ -6,9 +6,9 @@ import math
 import os
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Any, ParamSpec, TypeAlias, TypeVar
+from typing import Any, ParamSpec, TypeAlias, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -154,6 +154,25 @@ def check_output(
             remedy="smaller steps, bounds on the parameters, or another starting point",
         )
     return array
+
+
+def check_tuple(values: object, name: str, *parts: str) -> tuple[Any, ...]:
+    """Check that a callback returned as many values as it has to; ``parts`` says which.
+
+    Raises
+    ------
+    InputError
+        Another number of values, or no tuple.
+    """
+    several: tuple[Any, ...] | None = None
+    if isinstance(values, (tuple, list)):
+        several = tuple(cast("Sequence[Any]", values))
+    if several is not None and len(several) == len(parts):
+        return several
+    returned = type(values).__name__ if several is None else f"{len(several)} values"
+    raise InputError(
+        f"callback '{name}' returned {returned}", expected=f"a tuple ({', '.join(parts)})"
+    )
 
 
 def guarded(callback: Callable[..., Any], name: str, comm: PETSc.Comm) -> Callable[..., Any]:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from copy import copy
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 from petsc4py import PETSc
 
-from daeosens.arrays import Array, dot, gather, read, scatter, write
+from daeosens.arrays import Array, check_output, dot, gather, read, scatter, write
+from daeosens.cost import INDEPENDENT
+from daeosens.deviations import Words, components, entries, transposes
 from daeosens.differences import (
     FEW,
     RANDOM,
@@ -25,103 +27,17 @@ from daeosens.differences import (
     random_numbers,
     unit,
 )
-from daeosens.errors import DaeosensError, InputError, UnsupportedError
-from daeosens.problem import Problem
+from daeosens.errors import DaeosensError, UnsupportedError
+from daeosens.problem import AUTONOMOUS, Problem
+from daeosens.verdicts import CheckedCallback, Verdict
 
-Verdict = Literal["right", "wrong", "cannot tell", "not supplied"]
 Function: TypeAlias = "Callable[[PETSc.Vec], Array]"
-Words: TypeAlias = "Callable[[int, int, float, float], str]"
 
 LEVELS = 12
 """Halvings of the step in u, udot and p."""
 
 TIME_LEVELS = 20
 """Halvings of the step in t, whose scale is not known."""
-
-
-@dataclass(frozen=True)
-class CheckedCallback:
-    """What was found about one callback.
-
-    Attributes
-    ----------
-    name : str
-        As in the call that supplied it: "jacobian_p", "terminal gradient_u".
-    source : str
-        "callback", "products", "complex step", "autonomous", "independent", "library" or empty.
-    error : float
-        Relative error; NaN if there is nothing to compare.
-    verdict : str
-        "right", "wrong", "cannot tell" (the callback that it differentiates is too rough for
-        differences) or "not supplied".
-    detail : str
-        The worst entry in words, or why the callback failed.
-    """
-
-    name: str
-    source: str
-    error: float
-    verdict: Verdict
-    detail: str = ""
-
-
-@dataclass(frozen=True)
-class Check:
-    """The result of ``check``: one row for each callback; prints itself as a table."""
-
-    rows: tuple[CheckedCallback, ...]
-    tolerance: float
-
-    @property
-    def wrong(self) -> tuple[str, ...]:
-        """Names of the callbacks that are wrong."""
-        return tuple(row.name for row in self.rows if row.verdict == "wrong")
-
-    @property
-    def unclear(self) -> tuple[str, ...]:
-        """Names of the callbacks that differences cannot judge at this point."""
-        return tuple(row.name for row in self.rows if row.verdict == "cannot tell")
-
-    @property
-    def ok(self) -> bool:
-        """Whether no callback was found to be wrong."""
-        return not self.wrong
-
-    @property
-    def passed(self) -> bool:
-        """The same as ``ok``, under the name that a driver's report has."""
-        return self.ok
-
-    def __getitem__(self, name: str) -> CheckedCallback:
-        """Return the row of a callback."""
-        return {row.name: row for row in self.rows}[name]
-
-    def raise_if_wrong(self) -> None:
-        """Raise an error that names the wrong callbacks, if there are any.
-
-        Raises
-        ------
-        InputError
-            Some callback is not the derivative of what it should differentiate.
-        """
-        if self.ok:
-            return
-        lines = [f"{row.name} ({row.detail})" for row in self.rows if row.verdict == "wrong"]
-        raise InputError(
-            "wrong callbacks: " + ", ".join(lines),
-            expected=f"derivatives within {self.tolerance:g} of differences",
-            remedy="mend these; in NumPy style they can be left out (exact by complex step)",
-        )
-
-    def __str__(self) -> str:
-        width = max([len(row.name) for row in self.rows], default=0) + 2
-        lines = [f"{'callback':{width}}{'by':15}{'relative error':17}verdict"]
-        for row in self.rows:
-            error = "-" if math.isnan(row.error) else f"{row.error:.1e}"
-            verdict = "WRONG" if row.verdict == "wrong" else row.verdict
-            detail = f"  {row.detail}" if row.detail else ""
-            lines.append(f"{row.name:{width}}{row.source or '-':15}{error:17}{verdict}{detail}")
-        return "\n".join(lines)
 
 
 class Bench:
@@ -135,6 +51,8 @@ class Bench:
         The parameters as callbacks see them, and as a vector in any case.
     t_vec : Vec [1]
         The time as a vector, on every rank.
+    title : str
+        Before the names of all rows: of which event or mode the callbacks are.
     """
 
     def __init__(
@@ -163,9 +81,30 @@ class Bench:
         self.t_vec = PETSc.Vec().createSeq(1, comm=PETSc.COMM_SELF)
         write(self.t_vec, [self.t])
         self.rows: list[CheckedCallback] = []
+        self.title = ""
         self._seed = seed
         self._tolerance = tolerance
         self._first_row = int(problem.state.getOwnershipRange()[0])
+
+    def titled(self, title: str, problem: Problem | None = None) -> Bench:
+        """Return the same bench for callbacks of an event or a mode, which adds to the same rows.
+
+        ``problem`` has the same layouts.
+        """
+        other = copy(self)
+        other.title = title
+        other.problem = self.problem if problem is None else problem
+        return other
+
+    def source(self, name: str) -> str:
+        """Say where a derivative of the equations comes from."""
+        return self.problem.sources.get(name, "")
+
+    def origin(self, supplied: Any) -> str:
+        """Say the same of a derivative of a cost, an event, an observation or an initial state."""
+        if supplied is None:
+            return "complex step" if self.problem.style == "numpy" else ""
+        return supplied if supplied in (INDEPENDENT, AUTONOMOUS) else "callback"
 
     def see_p(self, x: PETSc.Vec) -> Any:
         """Return the parameters x [m] as callbacks see them."""
@@ -210,15 +149,67 @@ class Bench:
         describe: Words,
     ) -> None:
         """Add a row for the derivatives ``given()`` [rows, K]; what they raise is a verdict too."""
-        names = [row.name for row in self.rows]
-        if name in names:  # the second terminal cost, for instance
-            name = next(f"{name} {k}" for k in range(2, 10000) if f"{name} {k}" not in names)
         try:
             found = compare(given(), expected, self._tolerance, self.comm, describe)
-            row = CheckedCallback(name, source, found.error, _verdict(found), found.where)
         except (DaeosensError, PETSc.Error) as error:
-            row = _failure(name, source, error)
-        self.rows.append(row)
+            cause = _cause(error)
+            if isinstance(cause, UnsupportedError):
+                self.add(name, "", math.nan, "not supplied")
+            else:
+                self.add(name, source, math.inf, "wrong", str(cause).splitlines()[0])
+            return
+        self.add(name, source, found.error, _verdict(found), found.where)
+
+    def add(self, name: str, source: str, error: float, verdict: Verdict, detail: str = "") -> None:
+        """Add a row; a number tells the second terminal cost, for instance, from the first."""
+        name = f"{self.title} {name}" if self.title else name
+        names = {row.name for row in self.rows}
+        if name in names:
+            name = next(f"{name} {k}" for k in range(2, 10000) if f"{name} {k}" not in names)
+        self.rows.append(CheckedCallback(name, source, error, verdict, detail))
+
+    def judge_along(
+        self,
+        name: str,
+        source: str,
+        x: PETSc.Vec,
+        function: Function,
+        given: Callable[[PETSc.Vec], Array],
+        levels: int = LEVELS,
+    ) -> None:
+        """Add a row for the derivatives ``given(move)`` of ``function``, made of callbacks.
+
+        Where those fail nothing can be said about the derivative.
+        """
+        try:
+            moves, expected = self.expected(x, function, levels)
+        except (DaeosensError, PETSc.Error) as error:
+            self.add(name, source, math.nan, "cannot tell", str(_cause(error)).splitlines()[0])
+            return
+
+        def columns() -> Array:
+            return np.column_stack([given(move) for move in moves])
+
+        self.judge(name, source, expected, columns, components(moves))
+
+    def judge_jacobian(
+        self,
+        name: str,
+        source: str,
+        jacobian: Callable[..., Any],
+        point: Sequence[Any],
+        x: PETSc.Vec,
+        function: Function,
+    ) -> None:
+        """Add a row for a NumPy-style Jacobian that is not one of the problem's own."""
+        moves, expected = self.expected(x, function)
+
+        def given() -> Array:
+            shape = (expected[0].values.size, x.size)
+            matrix = check_output(jacobian(*point), name, shape, self.t)
+            return np.column_stack([matrix @ gather(move) for move in moves])
+
+        self.judge(name, source, expected, given, entries(moves))
 
     def judge_matrix(
         self,
@@ -270,7 +261,7 @@ class Bench:
                 rows.append([dot(out, move) for move in moves])
             return np.array(rows)
 
-        self.judge(name, source, scalars, given, _describe_products)
+        self.judge(name, source, scalars, given, transposes)
 
     def _weights(self, expected: Sequence[Difference]) -> list[PETSc.Vec]:
         """Return vectors [n] to test a transpose with: every component, or random ones.
@@ -288,56 +279,17 @@ class Bench:
         return weights
 
 
-def entries(moves: Sequence[PETSc.Vec], first_row: int = 0) -> Words:
-    """Describe entries of a matrix, of which this rank has the rows from ``first_row`` on."""
-    sizes = _unit_sizes(moves)
-
-    def describe(row: int, column: int, given: float, expected: float) -> str:
-        row += first_row
-        if sizes is None:
-            return f"row {row}: {given:.6g} instead of {expected:.6g} (random direction)"
-        given, expected = given / sizes[column], expected / sizes[column]
-        return f"entry [{row}, {column}] is {given:.6g} instead of {expected:.6g}"
-
-    return describe
-
-
-def components(moves: Sequence[PETSc.Vec]) -> Words:
-    """Describe components of a gradient."""
-    sizes = _unit_sizes(moves)
-
-    def describe(_row: int, column: int, given: float, expected: float) -> str:
-        if sizes is None:
-            return f"{given:.6g} instead of {expected:.6g} (random direction)"
-        given, expected = given / sizes[column], expected / sizes[column]
-        return f"component {column} is {given:.6g} instead of {expected:.6g}"
-
-    return describe
-
-
 def number(x: PETSc.Vec) -> float:
     """Return the one value of ``t_vec``, moved."""
     return float(read(x)[0])
 
 
-def _describe_products(_row: int, _column: int, given: float, expected: float) -> str:
-    return f"(A^T w, v) = {given:.6g} but (w, A v) = {expected:.6g}"
-
-
-def _unit_sizes(moves: Sequence[PETSc.Vec]) -> list[float] | None:
-    if moves[0].size > FEW:
-        return None
-    return [float(np.sum(gather(move))) for move in moves]
-
-
-def _failure(name: str, source: str, error: BaseException) -> CheckedCallback:
-    """Return the row of a callback that raised; what it raised inside PETSc is PETSc's cause."""
+def _cause(error: BaseException) -> BaseException:
+    """Return what went wrong in a callback: what it raised inside PETSc is PETSc's cause."""
     cause = error.__cause__ if isinstance(error, PETSc.Error) else error
     if not isinstance(cause, DaeosensError):
         raise error
-    if isinstance(cause, UnsupportedError):
-        return CheckedCallback(name, "", math.nan, "not supplied")
-    return CheckedCallback(name, source, math.inf, "wrong", str(cause).splitlines()[0])
+    return cause
 
 
 def _verdict(found: Comparison) -> Verdict:

@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens.arrays import Array, check_output, dot, guarded, read, scatter, write
+from daeosens.arrays import Array, check_output, check_tuple, dot, guarded, read, scatter, write
 from daeosens.complex_hessian import HessianByComplexStep, in_time
 from daeosens.derivatives import ComplexStep
 from daeosens.errors import InputError, UnsupportedError
@@ -170,8 +170,13 @@ def add_curvature(
 
 @dataclass(frozen=True)
 class Keywords:
-    """What the derivatives of a scalar are called where the user gives them."""
+    """What a scalar is to the user, and what its derivatives are called where they are given.
 
+    ``value`` is empty where the scalar goes by its title alone.
+    """
+
+    kind: str = "cost"
+    value: str = ""
     u: str = "gradient_u"
     p: str = "gradient_p"
     t: str = "value_t"
@@ -191,21 +196,33 @@ class Derivatives:
 
 
 class Callback:
-    """A scalar given by user callbacks of either style; complex step fills what is missing."""
+    """A scalar given by user callbacks of either style; complex step fills what is missing.
+
+    Attributes
+    ----------
+    title : str
+        Whose callbacks these are: the name of each is this and its keyword.
+    given : Derivatives
+        What the user supplied.
+    keywords : Keywords
+        What he calls it.
+    """
 
     def __init__(
         self,
         problem: Problem,
-        name: str,
+        title: str,
         value: Callable[..., Any],
         given: Derivatives,
         keywords: Keywords = Keywords(),
     ) -> None:
+        self.title = title
+        self.given = given
+        self.keywords = keywords
         self._problem = problem
-        self._name = name
-        self._keywords = keywords
+        self._name = self.name(keywords.value)
         self._numpy = problem.style == "numpy"
-        self._value = guarded(value, name, problem.comm)
+        self._value = guarded(value, self._name, problem.comm)
         self._u = self._derivative(value, given.u, 1, keywords.u)
         self._p = self._derivative(value, given.p, 2, keywords.p)
         self._t = self._derivative(value, given.t, 0, keywords.t)
@@ -213,9 +230,14 @@ class Callback:
         self._hessian_t = self._second_in_time(given)
         self._work: PETSc.Vec | None = None
 
+    def name(self, keyword: str) -> str:
+        """Return what a callback is called in messages."""
+        return f"{self.title} {keyword}" if keyword else self.title
+
     def value(self, t: float, u: PETSc.Vec, p: Any) -> float:
         """Return the value."""
-        return float(check_output(self._value(t, self._see(u), p), self._name, (), t, "cost"))
+        value = self._value(t, self._see(u), p)
+        return float(check_output(value, self._name, (), t, self.keywords.kind))
 
     def add_u(self, weight: float, t: float, u: PETSc.Vec, p: Any, out: PETSc.Vec) -> None:
         """Add ``weight`` times the gradient in u."""
@@ -223,7 +245,7 @@ class Callback:
             return
         if self._numpy:
             values = self._u(t, self._see(u), p)
-            name = f"{self._name} {self._keywords.u}"
+            name = self.name(self.keywords.u)
             out.getArray()[...] += weight * check_output(values, name, (out.size,), t)
             return
         if self._work is None:
@@ -240,14 +262,17 @@ class Callback:
             self._p(t, self._see(u), p, work)
         else:
             values = self._p(t, self._see(u), p)
-            name = f"{self._name} {self._keywords.p}"
+            name = self.name(self.keywords.p)
             scatter(check_output(values, name, (out.size,), t), work)
         out.axpy(weight, work)
         work.destroy()
 
     def value_t(self, t: float, u: PETSc.Vec, p: Any) -> float:
         """Return the partial derivative in t."""
-        return 0.0 if self._t is None else float(self._t(t, self._see(u), p))
+        if self._t is None:
+            return 0.0
+        name = self.name(self.keywords.t)
+        return float(check_output(self._t(t, self._see(u), p), name, (), t))
 
     def add_hessian(
         self,
@@ -259,14 +284,15 @@ class Callback:
         """Add ``weight`` times the derivative of the gradient along a direction."""
         if self._hessian is None:
             return
-        name = f"{self._name} {self._keywords.hessian}"
+        name = self.name(self.keywords.hessian)
         t, u, p = point
         du, dp = direction
         out_u, out_p = out
         work_u, work_p = out_u.duplicate(), out_p.duplicate()
         m = out_p.size
         if self._numpy:
-            by_u, by_p = self._hessian(t, read(u), p, read(du), dp)
+            values = self._hessian(t, read(u), p, read(du), dp)
+            by_u, by_p = check_tuple(values, name, "array [n]", "array [m]")
             write(work_u, check_output(by_u, name, (out_u.size,), t))
             if m:
                 write(work_p, check_output(by_p, name, (m,), t))
@@ -290,17 +316,19 @@ class Callback:
         out_p.zeroEntries()
         if self._hessian_t is None:
             return 0.0
-        name, m = f"{self._name} {self._keywords.hessian_t}", out_p.size
+        name, m = self.name(self.keywords.hessian_t), out_p.size
         if not self._numpy and self._problem.field_parameter:
             return float(self._hessian_t(t, u, p, out_u, out_p))
         if self._numpy:
-            by_u, by_p, by_t = self._hessian_t(t, read(u), p)
+            values = self._hessian_t(t, read(u), p)
+            by_u, by_p, by_t = check_tuple(values, name, "array [n]", "array [m]", "number")
             write(out_u, check_output(by_u, name, (out_u.size,), t))
         else:
-            by_p, by_t = self._hessian_t(t, u, p, out_u)
+            values = self._hessian_t(t, u, p, out_u)
+            by_p, by_t = check_tuple(values, name, "array [m]", "number")
         if m:
             scatter(check_output(by_p, name, (m,), t), out_p)
-        return float(by_t)
+        return float(check_output(by_t, name, (), t))
 
     def _see(self, u: PETSc.Vec) -> Any:
         return read(u) if self._numpy else u
@@ -312,7 +340,7 @@ class Callback:
         position: int,
         keyword: str,
     ) -> Callable[..., Any] | None:
-        name = f"{self._name} {keyword}"
+        name = self.name(keyword)
         if given in (INDEPENDENT, AUTONOMOUS):
             return None
         if callable(given):
@@ -329,7 +357,8 @@ class Callback:
 
     def _second(self, given: Derivatives) -> Callable[..., Any] | None:
         """Return the user's second derivatives, those by complex step, or their refusal."""
-        name, keyword = f"{self._name} {self._keywords.hessian}", self._keywords.hessian
+        keyword = self.keywords.hessian
+        name = self.name(keyword)
         if given.hessian is not None:
             return guarded(given.hessian, name, self._problem.comm)
         gradients = {1: given.u, 2: given.p}
@@ -351,7 +380,8 @@ class Callback:
 
     def _second_in_time(self, given: Derivatives) -> Callable[..., Any] | None:
         """Return the derivatives of ``value_t``, like ``_second``."""
-        name, keyword = f"{self._name} {self._keywords.hessian_t}", self._keywords.hessian_t
+        keyword = self.keywords.hessian_t
+        name = self.name(keyword)
         if self._t is None or given.hessian_t == INDEPENDENT:
             return None
         if isinstance(given.hessian_t, str):
@@ -361,7 +391,7 @@ class Callback:
         if given.hessian_t is not None:
             return guarded(given.hessian_t, name, self._problem.comm)
         if not self._numpy:
-            other = f' or {self._keywords.t}="{AUTONOMOUS}"'
+            other = f' or {self.keywords.t}="{AUTONOMOUS}"'
             return _refusing(name, f"{keyword}=callback{other}{_NO_COMPLEX}", "gradients only")
         gradients: dict[int, Any] = {0: given.t, 1: given.u, 2: given.p}
         first: dict[int, Any] = {

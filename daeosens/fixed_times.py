@@ -72,7 +72,8 @@ def at_fixed_times(tangent: Tangent) -> Array:
 
 
 def _equations(trajectory: Trajectory, n: int) -> Problem:
-    """Return the problem of the mode in which state ``n`` is."""
+    """Return the problem of the mode in which state ``n`` > 0 is: that of the step to it."""
     problem = trajectory.problem
-    modes = [crossing.mode for crossing in trajectory.crossings if crossing.step < n]
-    return problem.modes[modes[-1] if modes else problem.mode] if problem.modes else problem
+    if not problem.modes:
+        return problem
+    return problem.modes[trajectory.records[trajectory.states[n - 1].handle].mode]

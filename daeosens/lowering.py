@@ -149,13 +149,17 @@ def state_derivative(
 
 
 def parameter_derivative(
-    lower: Lowering, callback: Callable[..., Any], given: Matrix | None, frame: Frame
+    lower: Lowering,
+    callback: Callable[..., Any],
+    given: Matrix | None,
+    frame: Frame,
+    name: str = "jacobian_p",
 ) -> Derivative:
     """Lower the derivative in p [n, m]; by complex step where missing, if NumPy style."""
     if given is None and frame.style == "numpy":
         position = lower.time_arguments - 1
-        given = ComplexStep(callback, position, lower.name, "jacobian_p=callback")
-    return lower.rectangular(given, "jacobian_p")
+        given = ComplexStep(callback, position, lower.name, f"{name}=callback")
+    return lower.rectangular(given, name)
 
 
 def _watched(call: Callable[..., Any], name: str, faults: list[str]) -> VecFunction:

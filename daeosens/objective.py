@@ -205,7 +205,7 @@ class AtEvent:
         given = Derivatives(
             self.gradient_u, self.gradient_p, self.value_t, self.hessian_product, self.hessian_t
         )
-        scalar = Callback(problem, "event", self.value, given)
+        scalar = Callback(problem, f'at event "{self.event}"', self.value, given)
         return Cost(points=((At(self.event, self.number, self.side == "after"), 1.0, scalar),))
 
     __add__ = plus

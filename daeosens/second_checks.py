@@ -2,102 +2,222 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens.arrays import Array, gather, guarded, read, scatter
-from daeosens.bench import Bench, components
-from daeosens.cost import Scalar
+from daeosens.arrays import Array, dot, gather, guarded, read, scatter
+from daeosens.bench import LEVELS, TIME_LEVELS, Bench, number
+from daeosens.cost import Callback, Keywords
 from daeosens.differences import random_numbers
 from daeosens.matrices import Derivative
 from daeosens.parameters import Parameters
+from daeosens.problem import AUTONOMOUS
+
+Variables: TypeAlias = "Mapping[str, PETSc.Vec]"
+"""What is moved: "du", "dudot", "dp", "dt", with the point to move it from."""
+
+WEIGHTS = 17
+"""Seed of the random w in w^T f."""
 
 
-def check_hessian_product(bench: Bench) -> None:
-    """Check the user's Hessian products of w^T f or w^T F, argument by argument."""
-    problem, t, u, udot, p = bench.problem, bench.t, bench.u, bench.udot, bench.p
-    w = random_numbers(problem.state, seed=17)
-    if problem.sources.get("hessian_product") == "callback":
-        if problem.form == "residual":
-            assert problem.residual_udot is not None
-            first = [problem.residual_u, problem.residual_udot, problem.residual_p]
-            _products(
-                bench,
-                "hessian_product",
-                first,
-                [u, udot, bench.p_vec],
-                lambda x: (t, x[0], x[1], bench.see_p(x[2])),
-                lambda d, out: problem.residual_hessian((t, u, udot, p), w, d, out),
-                w,
-            )
-        else:
-            _products(
-                bench,
-                "hessian_product",
-                [problem.rhs_u, problem.rhs_p],
-                [u, bench.p_vec],
-                lambda x: (t, x[0], bench.see_p(x[1])),
-                lambda d, out: problem.rhs_hessian((t, u, p), w, d, out),
-                w,
-            )
-    if problem.sources.get("mass_hessian") == "callback":
+def check_equation_hessians(bench: Bench, keywords: Keywords) -> None:
+    """Check the user's second derivatives of w^T f or w^T F, argument by argument."""
+    w = random_numbers(bench.problem.state, seed=WEIGHTS)
+    if bench.source(keywords.hessian) == "callback":
+        _equation_hessian(bench, keywords.hessian, w)
+    if bench.source(keywords.hessian_t) == "callback" and bench.source(keywords.t) != AUTONOMOUS:
+        _equation_time_hessian(bench, keywords.hessian_t, w)
+    if bench.source("mass_hessian") == "callback":
         _mass_hessian(bench, w)
 
 
-def _products(
-    bench: Bench,
-    name: str,
-    first: Sequence[Derivative],
-    variables: Sequence[PETSc.Vec],
-    point: Callable[[Sequence[PETSc.Vec]], tuple[Any, ...]],
-    hessian: Callable[[Any, Any], None],
-    w: PETSc.Vec,
-) -> None:
-    """Check w^T f_xy for every argument y, all x at once."""
-    arguments = "u,p" if len(variables) == 2 else "u,udot,p"
+def check_scalar_hessians(bench: Bench, scalar: Callback) -> None:
+    """Check the user's second derivatives of a scalar against differences of the first ones."""
+    given, keywords, t = scalar.given, scalar.keywords, bench.t
+    variables = {"du": bench.u, "dp": bench.p_vec}
+    point = (t, bench.u, bench.p)
 
-    def products(x: Sequence[PETSc.Vec]) -> Array:
+    def gradient(x: Variables) -> Array:
+        by_u, by_p = _zeros([bench.u, bench.p_vec])
+        scalar.add_u(1.0, t, x["du"], bench.see_p(x["dp"]), by_u)
+        scalar.add_p(1.0, t, x["du"], bench.see_p(x["dp"]), by_p)
+        return np.concatenate([read(by_u), read(by_p)])
+
+    def hessian(direction: Any, outs: Any) -> None:
+        scalar.add_hessian(1.0, point, direction, outs)
+
+    def slope(x: Variables) -> Array:
+        return np.array([scalar.value_t(number(x["dt"]), x["du"], bench.see_p(x["dp"]))])
+
+    if given.hessian is not None:
+        name, origin = scalar.name(keywords.hessian), bench.origin(given.hessian)
+        _judge(bench, name, origin, variables, gradient, _column(bench, hessian, variables))
+    if given.hessian_t is not None and given.t != AUTONOMOUS:
+        name, origin = scalar.name(keywords.hessian_t), bench.origin(given.hessian_t)
+        column = _time_column(lambda outs: scalar.time_hessian(point, outs), variables)
+        _judge(bench, name, origin, {**variables, "dt": bench.t_vec}, slope, column)
+
+
+def check_initial_state_hessian(bench: Bench, control: Parameters) -> None:
+    """Check the second derivative of the initial state against the transposed Jacobian's."""
+    problem = bench.problem
+    w = random_numbers(problem.state, seed=WEIGHTS)
+    assert control.initial_state_hessian is not None
+    call = guarded(control.initial_state_hessian, "initial_state_hessian", problem.comm)
+    lam: Any = gather(w) if problem.style == "numpy" else w
+
+    def own(values: Array) -> Array:
+        return read(scatter(values, problem.create_parameters())).copy()
+
+    bench.judge_along(
+        "initial_state_hessian",
+        "callback",
+        bench.p_vec,
+        lambda x: own(control.transposed_initial(problem, gather(x), w)),
+        lambda move: own(np.asarray(call(bench.p, lam, gather(move)))),
+    )
+
+
+def _equation_hessian(bench: Bench, name: str, w: PETSc.Vec) -> None:
+    problem, t, u, udot, p = bench.problem, bench.t, bench.u, bench.udot, bench.p
+    variables = {"du": u, "dp": bench.p_vec}
+    first: list[Derivative] = [problem.rhs_u, problem.rhs_p]
+
+    def hessian(direction: Any, outs: Any) -> None:
+        problem.rhs_hessian((t, u, p), w, direction, outs)
+
+    def of_residual(direction: Any, outs: Any) -> None:
+        problem.residual_hessian((t, u, udot, p), w, direction, outs)
+
+    if problem.form == "residual":
+        assert problem.residual_udot is not None
+        variables = {"du": u, "dudot": udot, "dp": bench.p_vec}
+        first = [problem.residual_u, problem.residual_udot, problem.residual_p]
+        hessian = of_residual
+
+    def products(x: Variables) -> Array:
+        *states, p = x.values()
+        point = (t, *states, bench.see_p(p))
         return np.concatenate(
             [
-                read(_transposed(derivative, point(x), w, like))
-                for derivative, like in zip(first, variables, strict=True)
+                read(_transposed(derivative, point, w, like))
+                for derivative, like in zip(first, x.values(), strict=True)
                 if like.size
             ]
         )
 
-    for k, variable in enumerate(variables):
+    _judge(bench, name, "callback", variables, products, _column(bench, hessian, variables))
+
+
+def _equation_time_hessian(bench: Bench, name: str, w: PETSc.Vec) -> None:
+    """Check the derivatives of w^T f_t, or w^T F_t, in all arguments and in t."""
+    problem, t, u, udot, p = bench.problem, bench.t, bench.u, bench.udot, bench.p
+    variables, fill = {"du": u, "dp": bench.p_vec}, problem.rhs_t_function
+
+    def hessian(outs: Any) -> float:
+        return problem.rhs_time_hessian((t, u, p), w, outs)
+
+    def of_residual(outs: Any) -> float:
+        return problem.residual_time_hessian((t, u, udot, p), w, outs)
+
+    if problem.form == "residual":
+        variables = {"du": u, "dudot": udot, "dp": bench.p_vec}
+        fill, hessian = problem.residual_t_function, of_residual
+
+    def slope(x: Variables) -> Array:
+        *states, p, time = x.values()
+        out = problem.create_state()
+        fill(number(time), *states, bench.see_p(p), out)
+        return np.array([dot(out, w)])
+
+    column = _time_column(hessian, variables)
+    _judge(bench, name, "callback", {**variables, "dt": bench.t_vec}, slope, column)
+
+
+def _mass_hessian(bench: Bench, w: PETSc.Vec) -> None:
+    """Check the products of the Hessian of w^T M(p) v."""
+    problem, t, u, p = bench.problem, bench.t, bench.u, bench.p
+    mass_p, function = problem.mass_p, problem.mass_hessian_function
+    assert mass_p is not None
+    assert function is not None
+    variables = {"dv": bench.udot, "dp": bench.p_vec}
+
+    def products(x: Variables) -> Array:
+        v, p = x["dv"], bench.see_p(x["dp"])
+        by_v = problem.create_state()
+        problem.add_udot_product(1.0, t, u, v, p, w, by_v, transpose=True)
+        by_p = _transposed(mass_p, (t, p, v), w, bench.p_vec)
+        return np.concatenate([read(by_v), read(by_p)])
+
+    def hessian(direction: Any, outs: Any) -> None:
+        function(bench.udot, p, w, *direction, *outs)
+
+    column = _column(bench, hessian, variables)
+    _judge(bench, "mass_hessian", "callback", variables, products, column)
+
+
+def _judge(
+    bench: Bench,
+    name: str,
+    source: str,
+    variables: Variables,
+    first: Callable[[Variables], Array],
+    column: Callable[[str, PETSc.Vec], Array],
+) -> None:
+    """Add a row for each argument: ``column(argument, move)`` is the derivative of ``first``."""
+    for argument, variable in variables.items():
         if variable.size == 0:
             continue
-
-        def along(x: PETSc.Vec, k: int = k) -> Array:
-            return products([x if j == k else each for j, each in enumerate(variables)])
-
-        moves, expected = bench.expected(variable, along)
-
-        def given(k: int = k, moves: Sequence[PETSc.Vec] = moves) -> Array:
-            return np.column_stack([_along(bench, hessian, variables, k, move) for move in moves])
-
-        label = f"{name} d{arguments.split(',')[k]}"
-        bench.judge(label, "callback", expected, given, components(moves))
+        bench.judge_along(
+            f"{name} {argument}",
+            source,
+            variable,
+            lambda x, argument=argument: first({**variables, argument: x}),
+            lambda move, argument=argument: column(argument, move),
+            TIME_LEVELS if argument == "dt" else LEVELS,
+        )
 
 
-def _along(
-    bench: Bench,
-    hessian: Callable[[Any, Any], None],
-    variables: Sequence[PETSc.Vec],
-    k: int,
-    move: PETSc.Vec,
-) -> Array:
-    directions = [each.duplicate() for each in variables]
-    for each in directions:
-        each.zeroEntries()
-    move.copy(directions[k])
-    outs = [each.duplicate() for each in variables]
-    hessian((*directions[:-1], bench.see_p(directions[-1])), tuple(outs))
-    return np.concatenate([read(out) for out in outs if out.size])
+def _column(
+    bench: Bench, hessian: Callable[[Any, Any], None], variables: Variables
+) -> Callable[[str, PETSc.Vec], Array]:
+    """Return products ``hessian(direction, outs)`` with directions in one argument."""
+
+    def column(argument: str, move: PETSc.Vec) -> Array:
+        zeros = dict(zip(variables, _zeros(variables.values()), strict=True))
+        *states, dp = {**zeros, argument: move}.values()
+        outs = _zeros(variables.values())
+        hessian((*states, bench.see_p(dp)), tuple(outs))
+        return np.concatenate([read(out) for out in outs if out.size])
+
+    return column
+
+
+def _time_column(
+    hessian: Callable[[Any], float], variables: Variables
+) -> Callable[[str, PETSc.Vec], Array]:
+    """Return parts of the column of the time in a Hessian: one number for each direction."""
+
+    def column(argument: str, move: PETSc.Vec) -> Array:
+        outs = _zeros(variables.values())
+        by_t = hessian(tuple(outs))
+        if argument == "dt":
+            return np.array([by_t * number(move)])
+        return np.array([dot(dict(zip(variables, outs, strict=True))[argument], move)])
+
+    return column
+
+
+def _zeros(like: Sequence[PETSc.Vec] | Any) -> list[PETSc.Vec]:
+    result: list[PETSc.Vec] = []
+    for each in like:
+        vec = each.duplicate()
+        vec.zeroEntries()
+        result.append(vec)
+    return result
 
 
 def _transposed(
@@ -108,99 +228,3 @@ def _transposed(
     out = like.duplicate()
     matrix.multTranspose(w, out)
     return out
-
-
-def _mass_hessian(bench: Bench, w: PETSc.Vec) -> None:
-    """Check the products of the Hessian of w^T M(p) v."""
-    problem, t, u, p = bench.problem, bench.t, bench.u, bench.p
-    mass_p, function = problem.mass_p, problem.mass_hessian_function
-    assert mass_p is not None
-    assert function is not None
-    zero = problem.create_state()
-
-    def products(v: PETSc.Vec, x: PETSc.Vec) -> Array:
-        p = bench.see_p(x)
-        by_v = problem.create_state()
-        problem.add_udot_product(1.0, t, u, v, p, w, by_v, transpose=True)
-        by_p = _transposed(mass_p, (t, p, v), w, bench.p_vec)
-        return np.concatenate([read(by_v), read(by_p)])
-
-    def hessian(dv: PETSc.Vec, dp: Any) -> Array:
-        out = (problem.create_state(), problem.create_parameters())
-        function(bench.udot, p, w, dv, dp, *out)
-        return np.concatenate([read(each) for each in out])
-
-    no_dp = bench.see_p(problem.create_parameters())
-    cases: list[tuple[str, PETSc.Vec, Callable[[PETSc.Vec], Array], Callable[..., Array]]] = [
-        ("dv", bench.udot, lambda x: products(x, bench.p_vec), lambda d: hessian(d, no_dp)),
-        (
-            "dp",
-            bench.p_vec,
-            lambda x: products(bench.udot, x),
-            lambda d: hessian(zero, bench.see_p(d)),
-        ),
-    ]
-    for name, variable, along, given in cases:
-        moves, expected = bench.expected(variable, along)
-
-        def columns(given: Callable[..., Array] = given, moves: Any = moves) -> Array:
-            return np.column_stack([given(move) for move in moves])
-
-        label = f"mass_hessian {name}"
-        bench.judge(label, "callback", expected, columns, components(moves))
-
-
-def check_cost_hessian(bench: Bench, name: str, scalar: Scalar) -> None:
-    """Check a cost's own Hessian product against differences of its gradients."""
-    t, u = bench.t, bench.u
-    variables = [u, bench.p_vec]
-
-    def gradient(x: Sequence[PETSc.Vec]) -> Array:
-        by_u, by_p = u.duplicate(), bench.p_vec.duplicate()
-        by_u.zeroEntries()
-        by_p.zeroEntries()
-        scalar.add_u(1.0, t, x[0], bench.see_p(x[1]), by_u)
-        scalar.add_p(1.0, t, x[0], bench.see_p(x[1]), by_p)
-        return np.concatenate([read(by_u), read(by_p)])
-
-    def hessian(direction: Any, out: Any) -> None:
-        for vec in out:
-            vec.zeroEntries()
-        scalar.add_hessian(1.0, (t, u, bench.p), direction, out)
-
-    for k, argument in enumerate(("du", "dp")):
-        if variables[k].size == 0:
-            continue
-
-        def along(x: PETSc.Vec, k: int = k) -> Array:
-            return gradient([x if j == k else each for j, each in enumerate(variables)])
-
-        moves, expected = bench.expected(variables[k], along)
-
-        def given(k: int = k, moves: Sequence[PETSc.Vec] = moves) -> Array:
-            return np.column_stack([_along(bench, hessian, variables, k, move) for move in moves])
-
-        label = f"{name} hessian_product {argument}"
-        bench.judge(label, "callback", expected, given, components(moves))
-
-
-def check_initial_state_hessian(bench: Bench, control: Parameters) -> None:
-    """Check the second derivative of the initial state against the transposed Jacobian's."""
-    problem = bench.problem
-    w = random_numbers(problem.state, seed=17)
-    assert control.initial_state_hessian is not None
-    call = guarded(control.initial_state_hessian, "initial_state_hessian", problem.comm)
-    lam: Any = gather(w) if problem.style == "numpy" else w
-
-    def own(values: Array) -> Array:
-        return read(scatter(values, problem.create_parameters())).copy()
-
-    def along(x: PETSc.Vec) -> Array:
-        return own(control.transposed_initial(problem, gather(x), w))
-
-    moves, expected = bench.expected(bench.p_vec, along)
-
-    def given() -> Array:
-        return np.column_stack([own(np.asarray(call(bench.p, lam, gather(d)))) for d in moves])
-
-    bench.judge("initial_state_hessian", "callback", expected, given, components(moves))

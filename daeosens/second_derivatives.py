@@ -8,14 +8,14 @@ each argument.  The time is kept apart: one more function gives the derivatives 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens.arrays import Array, check_output, guarded, read, scatter, write
+from daeosens.arrays import Array, check_output, check_tuple, guarded, read, scatter, write
 from daeosens.complex_hessian import HessianByComplexStep, in_time
-from daeosens.errors import InputError, UnsupportedError
+from daeosens.errors import UnsupportedError
 from daeosens.lowering import Frame
 from daeosens.problem import AUTONOMOUS, TimeHessian, VecFunction
 
@@ -50,6 +50,7 @@ def lower_hessian(
     """
     positions = tuple(first)
     sizes = [frame.state.size] * (len(positions) - 1) + [frame.parameter.size]
+    parts = ["array [n]"] * (len(positions) - 1) + ["array [m]"]
     if given is not None:
         call = guarded(given, keyword, frame.state.comm)
         if frame.style == "petsc":
@@ -71,12 +72,7 @@ def lower_hessian(
         inputs, outs = arguments[: -len(positions)], arguments[-len(positions) :]
         t = inputs[0] if isinstance(inputs[0], float) else 0.0
         values: Any = call(*[read(a) if isinstance(a, PETSc.Vec) else a for a in inputs])
-        if not isinstance(values, tuple) or len(values) != len(positions):  # type: ignore[arg-type]
-            raise InputError(
-                f"callback '{keyword}' returned {_described(values)}",
-                expected=f"a tuple of {len(positions)} arrays, one for each argument of '{name}'",
-            )
-        results = cast("tuple[Any, ...]", values)
+        results = check_tuple(values, keyword, *parts)
         for value, size, out in zip(results, sizes, outs, strict=True):
             if size:
                 write(out, check_output(value, keyword, (size,), t))
@@ -113,6 +109,7 @@ def lower_time_hessian(
         return None
     positions = tuple(first)[1:]
     sizes = [frame.state.size] * (len(positions) - 1) + [frame.parameter.size]
+    parts = ["array [n]"] * (len(positions) - 1) + ["array [m]"]
     if given is not None:
         call = guarded(given, keyword, frame.state.comm)
         if frame.style == "petsc":
@@ -132,13 +129,7 @@ def lower_time_hessian(
     def fill(*arguments: Any) -> float:
         inputs, outs = arguments[: -len(positions)], arguments[-len(positions) :]
         values: Any = call(*[read(a) if isinstance(a, PETSc.Vec) else a for a in inputs])
-        if not isinstance(values, tuple) or len(values) != len(positions) + 1:  # type: ignore[arg-type]
-            raise InputError(
-                f"callback '{keyword}' returned {_described(values)}",
-                expected=f"a tuple of {len(positions)} arrays, one for each argument of '{name}' "
-                "after t, and a number",
-            )
-        *results, by_t = cast("tuple[Any, ...]", values)
+        *results, by_t = check_tuple(values, keyword, *parts, "number")
         for value, size, out in zip(results, sizes, outs, strict=True):
             if size:
                 write(out, check_output(value, keyword, (size,), inputs[0]))
@@ -227,12 +218,6 @@ def _split(arguments: tuple[Any, ...], count: int) -> tuple[tuple[Any, ...], Any
     return arguments[: -count - 1], arguments[-count - 1], arguments[-count:]
 
 
-def _described(values: Any) -> str:
-    if isinstance(values, tuple):
-        return f"{len(values)} values"  # type: ignore[arg-type]
-    return type(values).__name__
-
-
 def _petsc_hessian(call: Callable[..., Any], keyword: str, frame: Frame) -> VecFunction:
     if frame.field_parameter:
         return call
@@ -254,10 +239,10 @@ def _petsc_time_hessian(call: Callable[..., Any], keyword: str, frame: Frame) ->
 
     def fill(*arguments: Any) -> float:
         *rest, out = arguments
-        by_p, by_t = call(*rest)
+        by_p, by_t = check_tuple(call(*rest), keyword, "array [m]", "number")
         if m:
             scatter(check_output(by_p, keyword, (m,), arguments[0]), out)
-        return float(by_t)
+        return float(check_output(by_t, keyword, (), arguments[0]))
 
     return fill
 

@@ -343,7 +343,7 @@ def test_unknown_names_of_parameters_are_told():
         solve(problem, [1.0], [1.0], Stepping((0.0, 1.0), "rk4", dt=0.1))
     worn = Event(0.5, changes={"rate": 1.0}, name="worn")
     problem = ODE(lambda t, u, p: -u, 1, ["rate"], events=[worn])
-    with pytest.raises(InputError, match=r'event "worn": changes\["rate"\] = 1.0'):
+    with pytest.raises(InputError, match=r'event "worn" changes\["rate"\] = 1.0'):
         solve(problem, [1.0], [1.0], Stepping((0.0, 1.0), "rk4", dt=0.1))
 
 

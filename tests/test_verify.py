@@ -545,7 +545,14 @@ def test_observation_of_components_needs_no_check():
     assert names == ["jacobian", "jacobian_p", "rhs_t", "hessian_product du", "hessian_product dp"]
 
 
-def test_own_kinds_of_costs_are_checked():
+@pytest.mark.parametrize("title", ["own", "cost"])
+def test_own_kinds_of_costs_are_checked(title):
+    """Callbacks go by their title, scalars of another class by "cost"."""
+
+    class Hidden:
+        def __init__(self, scalar):
+            self.value, self.add_u, self.add_p = scalar.value, scalar.add_u, scalar.add_p
+
     @dataclass(frozen=True)
     class Own:
         times = ()
@@ -554,10 +561,11 @@ def test_own_kinds_of_costs_are_checked():
             scalar = Callback(
                 problem, "own", terminal, Derivatives(sign(terminal_u), terminal_p, AUTONOMOUS)
             )
+            scalar = Hidden(scalar) if title == "cost" else scalar
             return Cost(points=((final_time, 1.0, scalar),), densities=((2.0, scalar),))
 
     found = check(FORMS["rhs"].analytic, U0, P0, T, objective=Own())
-    assert found.wrong == ("cost gradient_u", "cost gradient_u 2")
+    assert found.wrong == (f"{title} gradient_u", f"{title} gradient_u 2")
 
 
 def test_problem_without_parameters():

@@ -7,15 +7,22 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from petsc4py import PETSc
 
-from daeosens.cost import INDEPENDENT, Callback, Derivatives, Keywords, Scalar
-from daeosens.equations import ODE
+from daeosens.cost import INDEPENDENT, Callback, Derivatives, Keywords
 from daeosens.errors import InputError, UnsupportedError, nearest
 from daeosens.events import Event
+from daeosens.lowering import Frame, Lowering, parameter_derivative, sources, state_derivative
+from daeosens.matrices import dense, refused
 from daeosens.problem import Problem
+from daeosens.second_derivatives import lower_hessian, lower_time_hessian
 from daeosens.steps.jumps import Reset
 
-WHEN = Keywords("when_u", "when_p", "when_t", "when_hessian", "when_hessian_t")
+WHEN = Keywords("callback", "when", "when_u", "when_p", "when_t", "when_hessian", "when_hessian_t")
+RESET = Keywords(
+    "callback", "reset", "reset_u", "reset_p", "reset_t", "reset_hessian", "reset_hessian_t"
+)
+CHANGE = Keywords("callback")
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,33 +54,85 @@ def lower_event(problem: Problem, event: Event) -> Switch:
         given = Derivatives(
             event.when_u, event.when_p, event.when_t, event.when_hessian, event.when_hessian_t
         )
-        when = Callback(problem, f'when of event "{event.name}"', call, given, WHEN)
-    changes = [
+        when = Callback(problem, _title(event.name), call, given, WHEN)
+    changes = lower_changes(problem, event)
+    jump = Reset(problem, lower_reset(problem, event), changes)
+    return Switch(event.name, when, jump, bool(changes))
+
+
+def lower_reset(problem: Problem, event: Event) -> Problem | None:
+    """Return the reset as the right-hand side of a problem: a map of states with derivatives.
+
+    Its ``sources`` go by the keywords of ``Event``, as messages do.
+    """
+    if event.reset is None:
+        return None
+
+    def template() -> PETSc.Mat:
+        return dense(problem.state, problem.state) if problem.dm is None else problem.dm.createMat()
+
+    frame = Frame(
+        problem.style,
+        problem.state,
+        problem.parameter,
+        problem.parameter_names,
+        problem.field_parameter,
+        problem.dm,
+        template,
+        problem.faults,
+    )
+    call = event.reset
+    named = {key: f"{_title(event.name)} {keyword}" for key, keyword in vars(RESET).items()}
+    lower = Lowering(frame, named["value"], 3)
+    first = {1: event.reset_u, 2: event.reset_p}
+    never = refused(named["value"], "the state afterwards: it has no rate")
+    return Problem(
+        form="rhs",
+        rhs_function=lower.function(call),
+        residual_function=None,
+        rhs_u=state_derivative(lower, call, event.reset_u, named["u"], 1, frame),
+        rhs_p=parameter_derivative(lower, call, event.reset_p, frame, named["p"]),
+        rhs_t_function=lower.time_derivative(call, event.reset_t, named["t"]),
+        residual_u=never,
+        residual_udot=None,
+        residual_p=never,
+        residual_t_function=never.fill,
+        rhs_hessian_function=lower_hessian(
+            frame, call, first, event.reset_hessian, named["value"], named["hessian"]
+        ),
+        residual_hessian_function=never.fill,
+        rhs_time_hessian_function=lower_time_hessian(
+            frame,
+            call,
+            {0: event.reset_t, **first},
+            event.reset_hessian_t,
+            named["value"],
+            named["hessian_t"],
+        ),
+        sources=sources(
+            frame.style,
+            reset_u=event.reset_u,
+            reset_p=event.reset_p,
+            reset_t=event.reset_t,
+            reset_hessian=event.reset_hessian,
+            reset_hessian_t=event.reset_hessian_t,
+        ),
+        **frame.fields(),
+    )
+
+
+def lower_changes(problem: Problem, event: Event) -> list[tuple[int, Callback]]:
+    """Return the numbers of the parameters that change and their values after the event.
+
+    Raises
+    ------
+    InputError, UnsupportedError
+        Unknown parameters, values that are no functions.
+    """
+    return [
         (_parameter_number(problem, event.name, name), _value(problem, event.name, name, value))
         for name, value in event.changes.items()
     ]
-    return Switch(event.name, when, Reset(problem, _reset(problem, event), changes), bool(changes))
-
-
-def _reset(problem: Problem, event: Event) -> Problem | None:
-    """Return the reset as the right-hand side of a problem: a map of states with derivatives."""
-    if event.reset is None:
-        return None
-    numbers: Any = problem.parameter_names
-    parameters: Any = problem.parameter if problem.field_parameter else numbers
-    state: Any = {"size": problem.size}
-    if problem.style == "petsc":
-        state = {"state": problem.state if problem.dm is None else problem.dm}
-    return ODE(
-        event.reset,
-        parameters=parameters,
-        jacobian=event.reset_u,
-        jacobian_p=event.reset_p,
-        rhs_t=event.reset_t,
-        hessian_product=event.reset_hessian,
-        hessian_t=event.reset_hessian_t,
-        **state,
-    )
 
 
 def _at_parameter(problem: Problem, event: str, name: str) -> Callback:
@@ -88,7 +147,7 @@ def _at_parameter(problem: Problem, event: str, name: str) -> Callback:
         _nothing(problem),
         INDEPENDENT,
     )
-    return Callback(problem, f'when of event "{event}"', lambda t, _u, p: t - p[k], given, WHEN)
+    return Callback(problem, _title(event), lambda t, _u, p: t - p[k], given, WHEN)
 
 
 def _nothing(problem: Problem) -> Callable[..., Any]:
@@ -105,9 +164,13 @@ def _nothing(problem: Problem) -> Callable[..., Any]:
     return fill
 
 
-def _value(problem: Problem, event: str, name: str, value: Any) -> Scalar:
+def _title(event: str) -> str:
+    return f'event "{event}"'
+
+
+def _value(problem: Problem, event: str, name: str, value: Any) -> Callback:
     """Return the value of a parameter after an event as a scalar of (t, u, p)."""
-    title = f'event "{event}": changes["{name}"]'
+    title = f'{_title(event)} changes["{name}"]'
     given = Derivatives()
     if not callable(value):
         keywords = ("gradient_u", "gradient_p", "value_t", "hessian_product", "hessian_t")
@@ -117,7 +180,7 @@ def _value(problem: Problem, event: str, name: str, value: Any) -> Scalar:
             )
         given = Derivatives(*(getattr(value, keyword, None) for keyword in keywords))
         value = value.value
-    return Callback(problem, title, value, given)
+    return Callback(problem, title, value, given, CHANGE)
 
 
 def _parameter_number(problem: Problem, event: str, name: str) -> int:
