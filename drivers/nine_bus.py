@@ -470,6 +470,7 @@ def draw(results: Results, config: Config, runs: Mapping[str, ds.Trajectory]) ->
 
     columns = []
     for run in runs.values():
+        named = not columns
         events, ends = events_of(run), run.times[[0, -1]]
         hertz, volts = (
             run.u[:, SPEED] / (2.0 * np.pi),
@@ -477,13 +478,13 @@ def draw(results: Results, config: Config, runs: Mapping[str, ds.Trajectory]) ->
         )
         speeds = [
             *(
-                JumpSeries(f"machine {k + 1}", run.times, hertz[:, k], events, "line")
+                JumpSeries(f"machine {k + 1}" * named, run.times, hertz[:, k], events, "line")
                 for k in range(3)
             ),
             *(JumpSeries("", ends, [limit, limit], (), "faint") for limit in config.limits),
         ]
         voltages = [
-            JumpSeries(f"bus {bus}", run.times, volts[:, bus - 1], events, "line")
+            JumpSeries(f"bus {bus}" * named, run.times, volts[:, bus - 1], events, "line")
             for bus in (1, 2, 3, 5, 9)
         ]
         columns.append([Panel("frequency [Hz]", speeds), Panel("voltage [per unit]", voltages)])
