@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from daeosens.arrays import Array
-from daeosens.derivatives import STEP
+from daeosens.derivatives import STEP, differences
 from daeosens.errors import UnsupportedError
 from daeosens.jets import slopes_of, variables
 from daeosens.matrices import Products
@@ -251,12 +251,14 @@ def _confirmed(
     exact: Array,
     terms: float = 0.0,
 ) -> bool:
-    """Say whether some central difference agrees, or proves nothing because it is not finite."""
-    for eps in (6e-6, 1e-7):
-        above, below = (product(_moved(point, direction, sign * eps)) for sign in (1.0, -1.0))
+    """Say whether some difference agrees, or proves nothing because it is not finite."""
+
+    def value(eps: float) -> Array:
+        return product(_moved(point, direction, eps))
+
+    for difference, size, eps in differences(value):
         with np.errstate(invalid="ignore"):
-            difference = (above - below) / (2 * eps)
-            noise = 1e-13 * (np.abs(above).max(initial=0.0) + terms) / eps
+            noise = 1e-13 * (size + terms) / eps
             limit = 1e-3 * (np.abs(exact) + np.abs(difference)) + noise
             if not (np.abs(difference - exact) > limit).any():
                 return True

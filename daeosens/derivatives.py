@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,26 @@ from daeosens.errors import InputError
 
 STEP = 1e-40
 """Imaginary perturbation; so small that the truncation error of the complex step underflows."""
+
+
+def differences(
+    value: Callable[[float], npt.NDArray[Any]],
+) -> Iterator[tuple[npt.NDArray[Any], float, float]]:
+    """Yield slopes of ``value`` at 0 by differences, with the size of its values, and the step.
+
+    Central ones first; those from one side are for equations that jump just there, as at the
+    breakpoint where a step begins or ends.
+    """
+    for eps in (6e-6, 1e-7):
+        above, below = value(eps), value(-eps)
+        with np.errstate(invalid="ignore"):
+            yield (above - below) / (2 * eps), float(np.abs(above).max(initial=0.0)), eps
+    here = value(0.0)
+    for eps in (6e-6, -6e-6):
+        near, far = value(eps), value(2 * eps)
+        with np.errstate(invalid="ignore"):
+            size = float(np.abs(near).max(initial=0.0))
+            yield (4.0 * near - far - 3.0 * here) / (2 * eps), 4.0 * size, abs(eps)
 
 
 class ComplexStep:
@@ -99,7 +119,7 @@ class ComplexStep:
         return np.imag(values) / STEP
 
     def _compare(self, arguments: tuple[Any, ...], x: Array) -> None:
-        """Refuse what no central difference confirms, moving components by parts of themselves.
+        """Refuse what no difference confirms, moving components by parts of themselves.
 
         That is strict, and stays near values far below 1; the second, coarse comparison moves all
         components alike.  Smaller differences are for callbacks with a kink nearby.
@@ -110,12 +130,13 @@ class ComplexStep:
         alike = max(1.0, size) * signs
         for direction, tolerance in ((each, 1e-5), (alike, 0.1)):
             exact = self._along(arguments, x, direction)
-            for eps in (6e-6, 1e-7):
-                above = self._evaluate(arguments, x + eps * direction)
-                below = self._evaluate(arguments, x - eps * direction)
+
+            def value(eps: float, direction: Array = direction) -> npt.NDArray[Any]:
+                return self._evaluate(arguments, x + eps * direction)
+
+            for difference, size, eps in differences(value):
                 with np.errstate(invalid="ignore"):
-                    difference = (above - below) / (2 * eps)
-                    noise = 1e-14 * (1e-12 + np.abs(above).max(initial=0.0)) / eps
+                    noise = 1e-14 * (1e-12 + size) / eps
                     limit = tolerance * (np.abs(exact) + np.abs(difference)) + noise
                     wrong = np.abs(difference - exact) > limit
                 if not wrong.any():  # or not finite, which proves nothing

@@ -55,6 +55,17 @@ class GrazingError(DaeosensError):
     """An event whose time is not differentiable: the state only touches the surface."""
 
 
+def keyword(name: str) -> str:
+    """Return what the user writes before "=" to supply the callback of this name.
+
+    Examples
+    --------
+    >>> keyword('event "bounce" reset_u')
+    'reset_u'
+    """
+    return name.rsplit(" ", 1)[-1]
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """Name the known word most like ``word``, quoted, or return an empty string.
 

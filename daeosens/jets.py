@@ -146,6 +146,11 @@ class Jet:
 
     __hash__ = None  # type: ignore[assignment]
 
+    @property
+    def real(self) -> float:
+        """The value as a plain number: what decides branches, as in ``t.real < 0.5``."""
+        return float(np.real(self.value))
+
     # NumPy's functions call the methods of their name.
 
     def log(self) -> Jet:

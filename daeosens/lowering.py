@@ -20,7 +20,7 @@ from daeosens.arrays import (
     write,
 )
 from daeosens.derivatives import ComplexStep
-from daeosens.errors import InputError, UnsupportedError
+from daeosens.errors import InputError, UnsupportedError, keyword
 from daeosens.matrices import (
     Derivative,
     Products,
@@ -82,7 +82,7 @@ class Lowering:
         """Lower a derivative [n, n]."""
         frame = self.frame
         if spec is None:
-            return refused(name, f"{name}=callback")
+            return refused(name, f"{keyword(name)}=callback")
         if frame.style == "numpy":
             return from_numpy(spec, name, frame.state, frame.state)
         return from_petsc(spec, name, frame.state, frame.state, frame.template)
@@ -91,7 +91,7 @@ class Lowering:
         """Lower a derivative [n, m]."""
         frame = self.frame
         if spec is None:
-            return refused(name, f"{name}=callback")
+            return refused(name, f"{keyword(name)}=callback")
         if frame.style == "numpy":
             return from_numpy(spec, name, frame.state, frame.parameter)
         return from_petsc(
@@ -111,8 +111,9 @@ class Lowering:
             call = guarded(given, name, self.frame.state.comm)
             return call if self.frame.style == "petsc" else _numpy_function(call, name, n)
         if self.frame.style == "petsc":
-            return refused(name, f'{name}=callback, or {name}="{AUTONOMOUS}"').fill
-        step = ComplexStep(callback, 0, self.name, f'{name}=callback or "{AUTONOMOUS}"')
+            spoken = keyword(name)
+            return refused(name, f'{spoken}=callback, or {spoken}="{AUTONOMOUS}"').fill
+        step = ComplexStep(callback, 0, self.name, f'{keyword(name)}=callback or "{AUTONOMOUS}"')
         return _numpy_function(lambda *point: step(*point)[:, 0], name, n)
 
 
@@ -144,7 +145,7 @@ def state_derivative(
     if isinstance(given, str):
         raise InputError(f"{name} = {given!r}", expected=f'a callback, Products or "{COLORING}"')
     if given is None and frame.style == "numpy":
-        given = ComplexStep(callback, position, lower.name, f"{name}=callback")
+        given = ComplexStep(callback, position, lower.name, f"{keyword(name)}=callback")
     return lower.square(given, name)
 
 
@@ -158,7 +159,7 @@ def parameter_derivative(
     """Lower the derivative in p [n, m]; by complex step where missing, if NumPy style."""
     if given is None and frame.style == "numpy":
         position = lower.time_arguments - 1
-        given = ComplexStep(callback, position, lower.name, f"{name}=callback")
+        given = ComplexStep(callback, position, lower.name, f"{keyword(name)}=callback")
     return lower.rectangular(given, name)
 
 

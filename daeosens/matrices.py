@@ -11,7 +11,7 @@ from petsc4py import PETSc
 from scipy import sparse
 
 from daeosens.arrays import check_output, finite_array, guarded, read, write
-from daeosens.errors import InputError, UnsupportedError
+from daeosens.errors import InputError, UnsupportedError, keyword
 
 _MAT: Any = PETSc.Mat  # the stubs of petsc4py 3.26 give enumerations the wrong type
 
@@ -205,7 +205,7 @@ def refused(name: str, remedy: str) -> Derivative:
     def refuse(*_arguments: Any) -> Any:
         raise UnsupportedError(
             f"'{name}' is needed and was not supplied",
-            expected=f"{name}=callback, or Products(apply, apply_transpose)",
+            expected=f"{keyword(name)}=callback, or Products(apply, apply_transpose)",
             remedy=remedy,
         )
 

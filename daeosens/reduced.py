@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,7 @@ from daeosens.matrices import dense
 from daeosens.objective import Objective
 from daeosens.parameters import Control, Parameters
 from daeosens.problem import Problem
+from daeosens.readiness import evaluate_second_derivatives
 from daeosens.residuals import residual, residual_adjoint, residual_tangent
 from daeosens.second_order import (
     HessianProduct,
@@ -334,34 +335,21 @@ class Reduced:
         return sizes, 0.0
 
     def check_second_order(self) -> None:
-        """Evaluate every second derivative once, at the start and without a run.
+        """Evaluate every second derivative once, those of events as well, without a run.
 
         Raises
         ------
         UnsupportedError
             Names the one that is missing.
         """
-        problem, x = self.problem, self.start()
+        problem, x, span = self.problem, self.start(), self.stepping.t_span
         u0, p = self.control.unpack(problem, x)
         state, parameters = problem.admit_state(u0), problem.admit_parameters(p)
-        along = problem.create_parameters()
-        direction: Any = along if problem.field_parameter else gather(along)
-        zero, w = problem.create_state(), problem.create_state()
-        w.set(1.0)
-        outs = [problem.create_state() for _ in range(2)]
-        out_p = problem.create_parameters()
-        t, end = self.stepping.t_span
-        if problem.form == "rhs":
-            problem.rhs_hessian((t, state, parameters), w, (w, direction), (outs[0], out_p))
-        else:
-            problem.residual_hessian(
-                (t, state, zero, parameters), w, (w, zero, direction), (outs[0], outs[1], out_p)
-            )
-        cost = self.objective.lower(problem, end)
-        for scalar in [each for *_, each in cost.points] + [each for _, each in cost.densities]:
-            scalar.add_hessian(1.0, (t, state, parameters), (w, direction), (outs[0], out_p))
-        gradient = Gradient(0.0, outs[0], out_p)
-        product = HessianProduct(gradient, outs[1], out_p)
+        cost = self.objective.lower(problem, span[1])
+        evaluate_second_derivatives(problem, cost, span, state, parameters)
+        ones, by_p = problem.create_state(), problem.create_parameters()
+        ones.set(1.0)
+        product = HessianProduct(Gradient(0.0, ones, by_p), ones, by_p)
         self.control.push_forward(problem, x, x)
         self.control.pull_back_second(problem, x, x, product)
 

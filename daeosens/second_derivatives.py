@@ -15,7 +15,7 @@ from petsc4py import PETSc
 
 from daeosens.arrays import Array, check_output, check_tuple, guarded, read, scatter, write
 from daeosens.complex_hessian import HessianByComplexStep, in_time
-from daeosens.errors import UnsupportedError
+from daeosens.errors import UnsupportedError, keyword
 from daeosens.lowering import Frame
 from daeosens.problem import AUTONOMOUS, TimeHessian, VecFunction
 
@@ -26,7 +26,7 @@ def lower_hessian(
     first: Mapping[int, Any],
     given: Callable[..., Any] | None,
     name: str,
-    keyword: str,
+    called: str,
 ) -> VecFunction:
     """Lower the products of the Hessian of w^T f, f a callback of either style, with a direction.
 
@@ -40,8 +40,8 @@ def lower_hessian(
         Positions of the arguments x, in order and the parameters last, with the first derivatives.
     given : callable or None
         The user's own ``(*point, w, *directions) -> (array, ...)``; PETSc style see ``ODE``.
-    name, keyword : str
-        What f and ``given`` are called.
+    name, called : str
+        The names of f and of ``given`` in messages.
 
     Returns
     -------
@@ -52,15 +52,15 @@ def lower_hessian(
     sizes = [frame.state.size] * (len(positions) - 1) + [frame.parameter.size]
     parts = ["array [n]"] * (len(positions) - 1) + ["array [m]"]
     if given is not None:
-        call = guarded(given, keyword, frame.state.comm)
+        call = guarded(given, called, frame.state.comm)
         if frame.style == "petsc":
-            return _petsc_hessian(call, keyword, frame)
+            return _petsc_hessian(call, called, frame)
     elif frame.style == "petsc":
-        return _refusing(keyword)
+        return _refusing(called)
     else:
         known = {k: None if isinstance(each, str) else each for k, each in first.items()}
         product = HessianByComplexStep(
-            guarded(function, name, frame.state.comm), known, name, f"{keyword}=callback"
+            guarded(function, name, frame.state.comm), known, name, f"{keyword(called)}=callback"
         )
 
         def call(*arguments: Any) -> tuple[Array, ...]:
@@ -72,10 +72,10 @@ def lower_hessian(
         inputs, outs = arguments[: -len(positions)], arguments[-len(positions) :]
         t = inputs[0] if isinstance(inputs[0], float) else 0.0
         values: Any = call(*[read(a) if isinstance(a, PETSc.Vec) else a for a in inputs])
-        results = check_tuple(values, keyword, *parts)
+        results = check_tuple(values, called, *parts)
         for value, size, out in zip(results, sizes, outs, strict=True):
             if size:
-                write(out, check_output(value, keyword, (size,), t))
+                write(out, check_output(value, called, (size,), t))
 
     return fill
 
@@ -86,13 +86,13 @@ def lower_time_hessian(
     first: Mapping[int, Any],
     given: Callable[..., Any] | None,
     name: str,
-    keyword: str,
+    called: str,
 ) -> TimeHessian | None:
     """Lower the derivatives of f_t^T w in all arguments: the column of the time in the Hessian.
 
     Parameters
     ----------
-    frame, function, name, keyword
+    frame, function, name, called
         As for ``lower_hessian``.
     first : mapping of int to callable, Products, str or None
         As for ``lower_hessian``, with the time as argument 0.
@@ -111,14 +111,14 @@ def lower_time_hessian(
     sizes = [frame.state.size] * (len(positions) - 1) + [frame.parameter.size]
     parts = ["array [n]"] * (len(positions) - 1) + ["array [m]"]
     if given is not None:
-        call = guarded(given, keyword, frame.state.comm)
+        call = guarded(given, called, frame.state.comm)
         if frame.style == "petsc":
-            return _petsc_time_hessian(call, keyword, frame)
+            return _petsc_time_hessian(call, called, frame)
     elif frame.style == "petsc":
-        return _refusing(keyword, f' (or the time derivative ="{AUTONOMOUS}")')
+        return _refusing(called, f', or {keyword(name)}_t="{AUTONOMOUS}"')
     else:
         product = in_time(
-            guarded(function, name, frame.state.comm), first, name, f"{keyword}=callback"
+            guarded(function, name, frame.state.comm), first, name, f"{keyword(called)}=callback"
         )
 
         def call(*arguments: Any) -> tuple[Any, ...]:
@@ -129,11 +129,11 @@ def lower_time_hessian(
     def fill(*arguments: Any) -> float:
         inputs, outs = arguments[: -len(positions)], arguments[-len(positions) :]
         values: Any = call(*[read(a) if isinstance(a, PETSc.Vec) else a for a in inputs])
-        *results, by_t = check_tuple(values, keyword, *parts, "number")
+        *results, by_t = check_tuple(values, called, *parts, "number")
         for value, size, out in zip(results, sizes, outs, strict=True):
             if size:
-                write(out, check_output(value, keyword, (size,), inputs[0]))
-        return float(check_output(by_t, keyword, (), inputs[0]))
+                write(out, check_output(value, called, (size,), inputs[0]))
+        return float(check_output(by_t, called, (), inputs[0]))
 
     return fill
 
@@ -218,7 +218,7 @@ def _split(arguments: tuple[Any, ...], count: int) -> tuple[tuple[Any, ...], Any
     return arguments[: -count - 1], arguments[-count - 1], arguments[-count:]
 
 
-def _petsc_hessian(call: Callable[..., Any], keyword: str, frame: Frame) -> VecFunction:
+def _petsc_hessian(call: Callable[..., Any], called: str, frame: Frame) -> VecFunction:
     if frame.field_parameter:
         return call
     m = frame.parameter.size
@@ -227,31 +227,31 @@ def _petsc_hessian(call: Callable[..., Any], keyword: str, frame: Frame) -> VecF
         *rest, out = arguments
         values = call(*rest)
         if m:
-            scatter(check_output(values, keyword, (m,), arguments[0]), out)
+            scatter(check_output(values, called, (m,), arguments[0]), out)
 
     return fill
 
 
-def _petsc_time_hessian(call: Callable[..., Any], keyword: str, frame: Frame) -> TimeHessian:
+def _petsc_time_hessian(call: Callable[..., Any], called: str, frame: Frame) -> TimeHessian:
     if frame.field_parameter:
         return call
     m = frame.parameter.size
 
     def fill(*arguments: Any) -> float:
         *rest, out = arguments
-        by_p, by_t = check_tuple(call(*rest), keyword, "array [m]", "number")
+        by_p, by_t = check_tuple(call(*rest), called, "array [m]", "number")
         if m:
-            scatter(check_output(by_p, keyword, (m,), arguments[0]), out)
-        return float(check_output(by_t, keyword, (), arguments[0]))
+            scatter(check_output(by_p, called, (m,), arguments[0]), out)
+        return float(check_output(by_t, called, (), arguments[0]))
 
     return fill
 
 
-def _refusing(keyword: str, alternative: str = "") -> Callable[..., Any]:
+def _refusing(called: str, alternative: str = "") -> Callable[..., Any]:
     def refuse(*_arguments: Any) -> Any:
         raise UnsupportedError(
-            f"'{keyword}' is needed and was not supplied",
-            expected=f"{keyword}=callback{alternative}: second derivatives of PETSc-style "
+            f"'{called}' is needed and was not supplied",
+            expected=f"{keyword(called)}=callback{alternative}: second derivatives of PETSc-style "
             "callbacks cannot be found by complex step",
             remedy="a method that needs gradients only, or Gauss-Newton for least squares",
         )

@@ -176,6 +176,14 @@ class Trajectory:
         """Return the state [n] at a step time; not to be changed."""
         return self.states[self.index(t)]
 
+    @property
+    def first_mode(self) -> str:
+        """The mode in which the run began; empty where there is one only."""
+        first = self.records.get(self.states[0].handle)
+        mode = self.problem.mode if first is None else first.mode
+        assert isinstance(mode, str)  # a function of the state only in runs with records
+        return mode
+
     def parameters(self, n: int) -> Any:
         """Return the parameters [m] at the n-th state: events may have changed them."""
         changed = [crossing.p for crossing in self.crossings if crossing.step < n]
@@ -210,10 +218,7 @@ def steps_of(trajectory: Trajectory) -> StepMap:
         for name, mode in modes.items()
     }
     if not trajectory.crossings:
-        first = trajectory.records.get(trajectory.states[0].handle)
-        mode = problem.mode if first is None else first.mode
-        assert isinstance(mode, str)
-        return maps[mode]
+        return maps[trajectory.first_mode]
     instants = {
         trajectory.records[state.handle].mode
         for state, h in zip(trajectory.states, trajectory.step_sizes, strict=False)

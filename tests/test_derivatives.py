@@ -147,6 +147,13 @@ def test_a_kink_nearby_is_no_reason_to_refuse():
     np.testing.assert_array_equal(step(function)(T, x, P0), [[3.0]])
 
 
+@pytest.mark.parametrize(("t", "slope"), [(np.nextafter(0.5, 0.0), 2.0), (0.5, -3.0)])
+def test_a_jump_at_the_point_itself_is_no_reason_to_refuse(t, slope):
+    """At a breakpoint of the equations differences from one side agree."""
+    function = lambda t, u, p: [2.0 * t + u[0] if t.real < 0.5 else 7.0 - 3.0 * t]  # noqa: E731
+    assert step(function, 0)(t, U0, P0)[0, 0] == slope
+
+
 def test_function_that_does_not_exist_on_one_side_is_not_compared():
     """The difference is NaN, which proves nothing."""
     function = lambda t, u, p: np.sqrt(u)  # noqa: E731

@@ -12,6 +12,7 @@ from petsc4py import PETSc
 
 from daeosens import (
     ODE,
+    Event,
     InputError,
     Parameter,
     Parameters,
@@ -402,6 +403,7 @@ def test_other_events_take_a_held_component_off_its_limit_and_leave_it_there():
     knocks = [
         *impulse(WAVE, at=0.8, multiply={"y": 2.0}, name="other"),
         *impulse(WAVE, at=1.0, add={"x": -0.2}, name="back"),
+        Event(0.9, name="marker"),
     ]
     problem = saturated(
         ODE(pushed, 2, WAVE.parameters, events=knocks), "x", upper="rim", system=WAVE
@@ -410,6 +412,7 @@ def test_other_events_take_a_held_component_off_its_limit_and_leave_it_there():
     assert modes_of(trajectory) == [
         (round(np.arcsin(0.5), 9), "x at upper"),
         (0.8, "x at upper"),
+        (0.9, "x at upper"),
         (1.0, "free"),
     ]
     expected = 0.3 + np.sin(1.5) - np.sin(1.0)
@@ -419,6 +422,26 @@ def test_other_events_take_a_held_component_off_its_limit_and_leave_it_there():
         [np.sin(1.5) - np.sin(1.0), 1.0], rel=1e-11
     )
     assert duality(trajectory, cost) < 1e-12
+
+
+def test_a_limit_that_an_event_moves():
+    """The rim is raised from 0.5 to 0.7 at t = 1, where x goes on to rise."""
+    raised = Event(1.0, changes={"rim": lambda t, u, p: 1.4 * p[1]}, name="raised")
+    problem = saturated(
+        ODE(pushed, 2, WAVE.parameters, events=[raised]), "x", upper="rim", system=WAVE
+    )
+    stepping = Stepping((0.0, 2.0), "rk8vr", dt=0.05)
+    trajectory = solve(problem, [0.0, 0.1], [1.5, 0.5], stepping)
+    again = np.arcsin(0.2 / 1.5 + np.sin(1.0))
+    assert modes_of(trajectory) == [
+        (round(np.arcsin(1 / 3), 9), "x at upper"),
+        (1.0, "free"),
+        (round(again, 9), "x at upper"),
+        (round(np.pi / 2, 9), "free"),
+    ]
+    gradient = adjoint(trajectory, Terminal(lambda t, u, p: u[0]))
+    assert gradient.value == pytest.approx(0.7 + 1.5 * (np.sin(2.0) - 1.0), rel=1e-12)
+    assert gradient.p == pytest.approx([np.sin(2.0) - 1.0, 1.4], rel=1e-10)
 
 
 def test_two_components_with_limits():
@@ -627,15 +650,23 @@ ENTRIES = [
 ]
 
 
+SOLVERS = {
+    "petsc": {"ksp_type": "preonly", "pc_type": "redundant"},
+    "products": {"ksp_rtol": 1e-14, "pc_type": "none"},
+}
+
+
 @pytest.mark.mpi
-@pytest.mark.parametrize(("style", "method"), [("petsc", "cn"), ("products", "rk4")])
+@pytest.mark.parametrize(
+    ("style", "method"), [("petsc", "rk4"), ("petsc", "cn"), ("products", "cn")]
+)
 def test_petsc_style_is_numpy_style_on_any_number_of_ranks(style, method):
     answers = []
     for each in (style, "numpy"):
         free = chain(PETSc.COMM_WORLD, each)
         problem = with_events(free, ENTRIES, system_of(free))
-        direct = {"ksp_type": "preonly", "pc_type": "redundant"} if each == "petsc" else {}
-        options = {"snes_rtol": 1e-14, **direct} if method == "cn" else {}
+        solver = SOLVERS.get(each, {})
+        options = {"snes_rtol": 1e-14, "snes_stol": 1e-15, **solver} if method == "cn" else {}
         u0 = problem.state.duplicate()
         u0.setArray(0.05 * np.cos(np.arange(*u0.getOwnershipRange())))
         p = [1.1, 0.3, -0.2, 0.8]
@@ -685,41 +716,78 @@ def test_petsc_style_is_numpy_style_on_any_number_of_ranks(style, method):
 
 @pytest.mark.mpi
 def test_field_parameters_keep_out_of_events(comm):
-    """u_i' = q_i with a field q: one component is doubled where another one reaches a number."""
+    """Solve u_i' = q_i cos t: u_0 is doubled where u_4 reaches 0.5, u_3 has the limit 0.3."""
     state = PETSc.Vec().createMPI(5, comm=PETSc.COMM_WORLD)
+
+    def times(factor):
+        def apply(t, u, p, v, out):
+            v.copy(out)
+            out.scale(factor(t))
+
+        return apply
 
     def rhs(t, u, p, out):
         p.copy(out)
+        out.scale(np.cos(t))
 
-    def identity(t, u, p, v, out):
-        v.copy(out)
+    def rhs_t(t, u, p, out):
+        p.copy(out)
+        out.scale(-np.sin(t))
 
-    def zero(t, u, p, v, out):
-        out.zeroEntries()
+    def nothing(*arguments):
+        for out in arguments[-2:]:
+            out.zeroEntries()
+
+    def hessian_t(t, u, p, w, out_u, out_p):
+        out_u.zeroEntries()
+        w.copy(out_p)
+        out_p.scale(-np.sin(t))
+        return -np.cos(t) * w.dot(p)
 
     free = ODE(
         rhs,
         state=state,
         parameters=state,
-        jacobian=Products(zero, zero),
-        jacobian_p=Products(identity, identity),
-        rhs_t="autonomous",
+        jacobian=Products(times(lambda t: 0.0), times(lambda t: 0.0)),
+        jacobian_p=Products(times(np.cos), times(np.cos)),
+        rhs_t=rhs_t,
+        hessian_product=nothing,
+        hessian_t=hessian_t,
     )
-    entry = {"kind": "threshold", "component": 4, "level": 0.5, "multiply": {"0": 2.0}}
-    problem = with_events(free, [entry], system_of(free))
-    q = state.duplicate()
+    entries = [
+        {"kind": "threshold", "component": 4, "level": 0.5, "direction": "rising"}
+        | {"multiply": {"0": 2.0}, "add": {"4": 1.0}},
+        {"kind": "saturation", "component": 3, "upper": 0.3},
+    ]
+    problem = with_events(free, entries, system_of(free))
+    q, dq = state.duplicate(), state.duplicate()
     q.setArray(1.0 + np.arange(*q.getOwnershipRange()))
-    trajectory = solve(problem, state, q, Stepping((0.0, 1.0), "rk4", dt=0.3))
-    assert trajectory.crossings[0].t == pytest.approx(0.1, rel=1e-13)
-    first = Terminal(
-        lambda t, u, p: comm.allreduce(u.getArray(readonly=True)[0] if comm.rank == 0 else 0.0),
-        lambda t, u, p, out: (out.zeroEntries(), out.setValue(0, 1.0), out.assemble()),
-        "independent",
-    )
-    gradient = adjoint(trajectory, first)
-    # u_0 = q_0 (2 t + T - t) with t = 0.5 / q_4
-    np.testing.assert_allclose(gradient.p, [1.1, 0, 0, 0, -0.5 / 25], rtol=1e-12, atol=1e-13)
-    along = tangent(trajectory, dp=q).derivative(first)
-    assert along == pytest.approx(1.1 - 0.1, rel=1e-12)
+    dq.setArray(0.1 * np.array([1.0, -2.0, 3.0, -1.0, 2.0])[slice(*q.getOwnershipRange())])
+    trajectory = solve(problem, state, q, Stepping((0.0, 2.0), "rk8vr", dt=0.1))
+    expected = [np.arcsin(0.075), np.arcsin(0.1), np.pi / 2]
+    assert [each.t for each in trajectory.crossings] == pytest.approx(expected, rel=1e-11)
+
+    def total(t, u, p):
+        return comm.allreduce(sum(u.getArray(readonly=True)[k] for k in own))
+
+    first, last = q.getOwnershipRange()
+    own = [k - first for k in (0, 3) if first <= k < last]
+
+    def total_u(t, u, p, out):
+        out.zeroEntries()
+        out.getArray()[own] = 1.0
+
+    cost = Terminal(total, total_u, "independent", nothing, "autonomous")
+    # u_0 + u_3 = q_0 (sin T + 0.5 / q_4) + 0.3 + q_3 (sin T - 1)
+    sine = np.sin(2.0)
+    gradient = adjoint(trajectory, cost)
+    assert gradient.value == pytest.approx(sine + 0.1 + 0.3 + 4.0 * (sine - 1.0), rel=1e-11)
+    slopes = [sine + 0.1, 0.0, 0.0, sine - 1.0, -0.02]
+    np.testing.assert_allclose(gradient.p, slopes, rtol=0, atol=1e-11)
+    along = tangent(trajectory, dp=dq).derivative(cost)
+    assert along == pytest.approx(0.1 * (sine + 0.1) - 0.1 * (sine - 1.0) - 0.2 * 0.02, rel=1e-10)
+    bent = hessian_product(trajectory, cost, dp=dq).p
+    expected = [-0.02 * 0.2, 0.0, 0.0, 0.0, -0.02 * 0.1 + 0.2 / 125.0]
+    np.testing.assert_allclose(bent, expected, rtol=0, atol=1e-11)
     with pytest.raises(InputError, match='there is no parameter "q"'):
         threshold(system_of(free), component=0, level="q")

@@ -251,6 +251,8 @@ def test_help_lists_every_key_with_default_and_text():
     assert 'stepping.method: one of "cn", "beuler", 4 (default "cn")' in lines
     assert "steps: an integer in [1, 100]; number of steps" in lines
     assert "rates: a table, each value a table (may be left out)" in lines
+    assert "points: an array, each entry a table (default [])" in lines
+    assert "points[].start: a number" in lines
 
 
 def test_fixed_length_is_said_in_words():

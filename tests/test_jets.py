@@ -64,6 +64,11 @@ def test_negative_base_of_an_integer_power_keeps_its_second_derivative():
     assert second(lambda x: x**3, -2.0) == pytest.approx((12.0, -12.0), rel=1e-14)
 
 
+def test_real_parts_decide_branches_and_carry_nothing():
+    assert second(lambda x: x**2 if x.real > 1.0 else -x, 3.0) == (6.0, 2.0)
+    assert isinstance(Jet(1.0 + 2.0j, np.ones(1)).real, float)
+
+
 def test_constants_have_no_slopes():
     np.testing.assert_array_equal(slopes_of([1.0, 2], 3), np.zeros((2, 3)))
 

@@ -7,7 +7,7 @@ from scipy import sparse
 
 from daeosens import ODE, InputError, Products, UnsupportedError
 from daeosens.arrays import scatter
-from daeosens.complex_hessian import HessianByComplexStep
+from daeosens.complex_hessian import HessianByComplexStep, in_time
 
 RNG = np.random.default_rng(5)
 T, W, DU, DP, UDOT, DUDOT = 0.3, *RNG.normal(size=(5, 3))
@@ -161,6 +161,20 @@ def test_the_first_use_vouches_for_rows_that_come_later():
 def test_first_derivatives_may_be_lists():
     product = HessianByComplexStep(lambda x: [x[0] ** 3], {0: lambda x: [[3 * x[0] ** 2]]}, "f", "")
     assert product((np.array([2.0]),), np.ones(1), {0: np.ones(1)})[0] == pytest.approx([12.0])
+
+
+@pytest.mark.parametrize(("t", "factor"), [(np.nextafter(0.5, 0.0), 2.0), (0.5, -3.0)])
+def test_derivatives_in_time_are_confirmed_at_a_breakpoint(t, factor):
+    """A control that jumps just there, by branches on ``t.real``; differences from one side agree."""
+
+    def rhs(t, u, p):
+        return np.array([(2.0 if t.real < 0.5 else -3.0) * t**2 * p[0] * u[0]])
+
+    product = in_time(rhs, {0: None, 1: None, 2: None}, "rhs", "")
+    result = product((np.array([t]), np.array([1.5]), np.array([0.7])), np.ones(1), {0: np.ones(1)})
+    expected = [2 * 0.7 * 1.5, 2 * t * 0.7, 2 * t * 1.5]
+    ours = [result[position][0] for position in (0, 1, 2)]
+    np.testing.assert_allclose(ours, factor * np.array(expected), rtol=1e-14)
 
 
 def test_sparse_matrices_need_first_derivatives():

@@ -46,9 +46,9 @@ def impulse(
     Examples
     --------
     >>> blood = System(["drug"], ["dose"])
-    >>> doses = impulse(blood, at=(0.0, 8.0, 16.0), add={"drug": "dose"})
-    >>> len(doses), doses[1].when, doses[1].reset(8.0, [1.0], [2.0])
-    (3, 8.0, array([3.]))
+    >>> doses = impulse(blood, at=(8.0, 16.0, 24.0), add={"drug": "dose"})
+    >>> len(doses), doses[1].when, doses[1].reset(16.0, [1.0], [2.0])
+    (3, 16.0, array([3.]))
     """
     times = tuple(at) if isinstance(at, (tuple, list)) else (at,)
     changes = affine(system, quantities(system, multiply), quantities(system, add))

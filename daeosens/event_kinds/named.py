@@ -65,8 +65,9 @@ def fits(system: System) -> Constraint:
     For ``events: Annotated[tuple[NamedEvent, ...], fits(SYSTEM), "..."] = ()``: then names that are
     wrong are reported together with all else that is wrong in a configuration.
     """
-    unknowns = system.unknowns if isinstance(system.unknowns, int) else ", ".join(system.unknowns)
-    words = f"for the unknowns {unknowns}"
+    words = f"for {system.size} unknowns"
+    if not isinstance(system.unknowns, int):
+        words = f"for the unknowns {', '.join(system.unknowns)}"
     if system.parameters:
         words += f" and the parameters {', '.join(system.parameters)}"
     return Constraint(words, lambda _: True, complaints=lambda events: list(_wrong(events, system)))

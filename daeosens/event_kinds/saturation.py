@@ -209,7 +209,7 @@ def _lifted(
     bases = [base for base in variants if event.active(base)]
     if event.mode is not None:
         return [replace(event, within=all_of(bases), mode=entered(event.mode))]
-    if event.reset is None:
+    if event.reset is None and not event.changes:
         return [replace(event, within=all_of(bases))]
     return [replace(event, within=all_of([base]), mode=entered(base)) for base in bases]
 

@@ -6,14 +6,12 @@ squared distance is a quadratic polynomial there and its integral is known.
 
 from __future__ import annotations
 
-import importlib.util
 from dataclasses import dataclass
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from driver_modules import driver
 
 from daeosens import Reduced, Result, Stepping, minimize
 
@@ -27,17 +25,7 @@ TUNED: dict[str, Any] = {
 SPAN = (0.0, 1.0)
 
 
-def _driver() -> ModuleType:
-    path = Path(__file__).parents[2] / "drivers" / "aircraft.py"
-    spec = importlib.util.spec_from_file_location("aircraft_driver", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-DRIVER: Any = _driver()
+DRIVER: Any = driver("aircraft")
 
 
 def closed_form(controls: npt.NDArray[Any]) -> Any:

@@ -6,30 +6,17 @@ The ball is that of ``drivers/bouncing_ball.py``, whose closed form is there; th
 
 from __future__ import annotations
 
-import importlib.util
 from functools import cache
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from driver_modules import driver
 
 from daeosens import Reduced, Stepping, Trajectory, sensitivities
 
 Array = npt.NDArray[np.float64]
 
-
-def _driver(name: str) -> Any:
-    path = Path(__file__).parents[2] / "drivers" / f"{name}.py"
-    spec = importlib.util.spec_from_file_location(f"{name}_driver", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-BALL, OSCILLATOR = _driver("bouncing_ball"), _driver("switched_oscillator")
+BALL, OSCILLATOR = driver("bouncing_ball"), driver("switched_oscillator")
 TIGHT = {"snes_rtol": 1e-14, "snes_stol": 1e-15}
 
 EXACT_START = np.array([[-0.238144981943, -0.316126656996], [0.0316126656996, -0.238144981943]])

@@ -1,0 +1,119 @@
+"""Whether second derivatives can be had, found out before a run that would be lost without them."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass
+from typing import Any
+
+from petsc4py import PETSc
+
+from daeosens.arrays import QUIET, gather
+from daeosens.cost import At, Cost, Scalar
+from daeosens.errors import SolveError, UnsupportedError
+from daeosens.problem import Problem
+from daeosens.steps.switches import lower_changes, lower_event, lower_reset
+
+
+@QUIET
+def evaluate_second_derivatives(
+    problem: Problem, cost: Cost, t_span: tuple[float, float], u: PETSc.Vec, p: Any
+) -> None:
+    """Evaluate every second derivative that a sweep over a run may need once.  Collective.
+
+    With implicit events those in time as well: of the equations of every mode, of densities, and of
+    costs whose time is that of an event.
+
+    Parameters
+    ----------
+    problem : Problem
+        The dynamics.
+    cost : Cost
+        Lowered for the end of the span.
+    t_span : (float, float)
+        Of the run.
+    u, p : Vec [n], array or Vec [m]
+        The start.  Nobody knows yet where events happen: their functions are evaluated with this
+        state in the middle of the span, and may have no value there.
+
+    Raises
+    ------
+    UnsupportedError
+        Names the one that is missing.
+    """
+    first, last = t_span
+    start = _Probe(problem, first, u, p)
+    moving = [event for event in problem.events if not event.explicit]
+    _equations(problem, start, in_time=bool(moving))
+    for _, density in cost.densities:
+        start.scalar(density, in_time=bool(moving))
+    inside = _Probe(problem, 0.5 * (first + last), u, p)
+    names = {event.name for event in moving}
+    cut = any(event.terminal for event in moving)
+    for time, _, scalar in cost.points:
+        if isinstance(time, At):
+            with suppress(SolveError):
+                inside.scalar(scalar, in_time=time.event in names)
+        else:
+            start.scalar(scalar, in_time=cut and time == last)
+    for event in problem.events:
+        when, reset = lower_event(problem, event).when, lower_reset(problem, event)
+        scalars = [value for _, value in lower_changes(problem, event)]
+        for scalar in scalars if when is None else [when, *scalars]:
+            with suppress(SolveError):
+                inside.scalar(scalar, in_time=True)
+        if reset is not None:
+            with suppress(SolveError):
+                inside.equations(reset, in_time=True)
+
+
+def _equations(problem: Problem, start: _Probe, *, in_time: bool) -> None:
+    for name, mode in (problem.modes or {"": problem}).items():
+        try:
+            with suppress(SolveError) if name else nullcontext():  # a mode may begin elsewhere
+                start.equations(mode, in_time=in_time)
+        except UnsupportedError as error:
+            if not name:
+                raise
+            raise UnsupportedError(f'mode "{name}": {error}') from error
+
+
+@dataclass(frozen=True, eq=False)
+class _Probe:
+    """A point at which second derivatives are evaluated, along the vector of ones."""
+
+    problem: Problem
+    t: float
+    u: PETSc.Vec
+    p: Any
+
+    def equations(self, equations: Problem, *, in_time: bool) -> None:
+        w, zero = self._ones(), self.problem.create_state()
+        outs = (self.problem.create_state(), self.problem.create_parameters())
+        if equations.form == "rhs":
+            point = (self.t, self.u, self.p)
+            equations.rhs_hessian(point, w, (w, self._no_dp()), outs)
+            if in_time:
+                equations.rhs_time_hessian(point, w, outs)
+            return
+        point = (self.t, self.u, zero, self.p)
+        three = (outs[0], self.problem.create_state(), outs[1])
+        equations.residual_hessian(point, w, (w, zero, self._no_dp()), three)
+        if in_time:
+            equations.residual_time_hessian(point, w, three)
+
+    def scalar(self, scalar: Scalar, *, in_time: bool) -> None:
+        outs = (self.problem.create_state(), self.problem.create_parameters())
+        point = (self.t, self.u, self.p)
+        scalar.add_hessian(1.0, point, (self._ones(), self._no_dp()), outs)
+        if in_time:
+            scalar.time_hessian(point, outs)
+
+    def _ones(self) -> PETSc.Vec:
+        w = self.problem.create_state()
+        w.set(1.0)
+        return w
+
+    def _no_dp(self) -> Any:
+        dp = self.problem.create_parameters()
+        return dp if self.problem.field_parameter else gather(dp)

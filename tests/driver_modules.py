@@ -1,0 +1,18 @@
+"""Drivers as modules, so that tests use what they define."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+
+def driver(name: str) -> Any:
+    """Return drivers/NAME.py as a module."""
+    path = Path(__file__).parents[1] / "drivers" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(f"{name}_driver", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
