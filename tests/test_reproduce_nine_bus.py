@@ -165,7 +165,7 @@ def test_ex9busopt_prints_this_value_and_a_gradient_that_is_off():
 
 
 def test_values_where_both_optimisations_stop_after_one_iteration():
-    """Their powers are printed with six digits: the second one, to 5e-6, decides on four of them."""
+    """Their powers are printed with six digits, the second one to 5e-6: that decides on three."""
     value, _ = nine_bus.excess(nine_bus.EX9BUSOPT_POWERS)
     assert value == pytest.approx(nine_bus.EX9BUSOPT["next"], rel=5e-4)
     _, _, with_monitor = nine_bus.as_ex9busopt(nine_bus.EX9BUSOPTFD_POWERS)
