@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -215,27 +216,28 @@ class ConsistentState:
         self._problem.residual(time, out, self._zero, p, self._full)
         right, length = self._take(self._rows, self._full), math.inf
         for _ in range(ITERATIONS):
-            linear = self._linearise(time, out, p)
-            step = linear.solve(right)
-            length, noise, share = largest(step), 0.0, 1.0
-            if not math.isfinite(length):
-                break
-            while length > noise:
-                out.copy(trial)
-                self._put(self._columns, step, trial, -share, add=True)
-                right = self._residual(time, trial, p)
-                ahead = largest(linear.solve(right)) if math.isfinite(largest(right)) else math.inf
-                if ahead <= (1.0 - 0.5 * share) * length:
-                    trial.copy(out)
+            with closing(self._linearise(time, out, p)) as linear:
+                step = linear.solve(right)
+                length, noise, share = largest(step), 0.0, 1.0
+                if not math.isfinite(length):
                     break
-                if noise == 0.0:
-                    noise = self._noise(time, out, p, linear)
-                share *= 0.5
-                if share < SHORTEST:
-                    raise self._failure(time, out, p, length)
-            else:
-                linear.check_regular()
-                return p
+                while length > noise:
+                    out.copy(trial)
+                    self._put(self._columns, step, trial, -share, add=True)
+                    right = self._residual(time, trial, p)
+                    finite = math.isfinite(largest(right))
+                    ahead = largest(linear.solve(right)) if finite else math.inf
+                    if ahead <= (1.0 - 0.5 * share) * length:
+                        trial.copy(out)
+                        break
+                    if noise == 0.0:
+                        noise = self._noise(time, out, p, linear)
+                    share *= 0.5
+                    if share < SHORTEST:
+                        raise self._failure(time, out, p, length)
+                else:
+                    linear.check_regular()
+                    return p
         raise self._failure(time, out, p, length)
 
     def tangent(
@@ -259,6 +261,7 @@ class ConsistentState:
             self._problem.residual_t(time, u_after, self._zero, p, self._by_t)
             work.axpy(dt, self._by_t)
         self._put(self._columns, linear.solve(self._take(self._rows, work)), du, -1.0)
+        linear.close()
         return dp
 
     def adjoint(
@@ -272,9 +275,9 @@ class ConsistentState:
     ) -> list[float]:
         """Overwrite ``lam`` [n] by those before, add to ``mu`` [m]; return the adjoints of t."""
         time = self._time(t)
-        linear = self._linearise(time, u_after, p)
-        multipliers = [self._multiplier(linear, each) for each in lam]
-        return self._pull_back(linear, (time, u_after, self._zero, p), multipliers, lam, mu)
+        with closing(self._linearise(time, u_after, p)) as linear:
+            multipliers = [self._multiplier(linear, each) for each in lam]
+            return self._pull_back(linear, (time, u_after, self._zero, p), multipliers, lam, mu)
 
     def second_order(
         self,
@@ -317,6 +320,7 @@ class ConsistentState:
             (slope,) = self._pull_back(linear, point, [nu_dot], [each.lam_dot], [each.mu_dot])
             bend = dot(column[0], each.du_next) + dot(column[2], each.dp_vec) + by_t * each.dt
             omega.append(slope - bend)
+        linear.close()
         return omega
 
     def _pull_back(
@@ -554,6 +558,11 @@ class _Linear:
         if reason < 0:
             raise _singular(self.t)
         return solution
+
+    def close(self) -> None:
+        """Free the objects made for this point; petsc4py would keep parallel ones for long."""
+        self.solver.destroy()
+        self.block.destroy()
 
     def check_regular(self) -> None:
         if not _recovers(self.solver, self.block):
