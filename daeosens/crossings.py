@@ -17,7 +17,7 @@ from daeosens.integrate import integrate
 from daeosens.problem import Problem
 from daeosens.stepping import Stepping
 from daeosens.steps import RungeKuttaStep, tableau
-from daeosens.steps.consistent import Consistency
+from daeosens.steps.completed import Consistency
 from daeosens.steps.hybrid import Record
 from daeosens.steps.jumps import Jump
 from daeosens.steps.switches import Switch, lower_event

@@ -8,23 +8,19 @@ stay and y follows from them: G_y y = 0 along every derivative.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens.arrays import dot, gather, largest, read, write
-from daeosens.errors import SolveError, UnsupportedError
+from daeosens.arrays import dot, largest, read, write
+from daeosens.errors import SolveError
 from daeosens.problem import Problem
+from daeosens.steps.algebraic import MakeSolver, Parts, block_of, recovers
 from daeosens.steps.directions import Adjoint, SecondOrder
-from daeosens.steps.jumps import Jump
-from daeosens.steps.linear import block_solver
-
-MakeSolver = Callable[[PETSc.Mat], PETSc.KSP]
 
 _SCATTER: Any = PETSc.Scatter
 _REVERSE: Any = PETSc.ScatterMode.REVERSE
@@ -40,131 +36,6 @@ SMALL = 1e-12
 
 NOISE = 8 * 2.0**-52
 """Relative change of a state that is rounding."""
-
-LOST = 1e-3
-"""A matrix whose solves lose all but this part of a vector has no inverse."""
-
-
-@dataclass(frozen=True, eq=False)
-class Parts:
-    """Index sets of the algebraic equations and of the algebraic variables, on the same layout."""
-
-    rows: PETSc.IS
-    columns: PETSc.IS
-
-
-def consistent_map(
-    problem: Problem, t: float, u: PETSc.Vec, p: Any, options: Mapping[str, Any]
-) -> ConsistentState | None:
-    """Return the map that makes states of a problem consistent; None where there is nothing to do.
-
-    Parameters and errors as for ``algebraic_parts``; ``options`` are PETSc's, of which those of
-    the linear solver are used.  Collective.
-    """
-    make_solver = partial(block_solver, options=options)
-    parts = algebraic_parts(problem, t, u, p, make_solver)
-    return None if parts is None else ConsistentState(problem, parts, make_solver)
-
-
-def algebraic_parts(
-    problem: Problem, t: float, u: PETSc.Vec, p: Any, make_solver: MakeSolver
-) -> Parts | None:
-    """Find the algebraic equations and variables of a problem; None where there are none.
-
-    Parameters
-    ----------
-    problem : Problem
-        In any form.
-    t, u, p
-        Any admissible point.
-    make_solver : callable
-        Makes the linear solver of a block.
-
-    Raises
-    ------
-    UnsupportedError
-        F_udot is singular in another way than by rows and as many columns of zeros.
-    """
-    if problem.residual_udot is None:
-        return None
-    start, end = u.getOwnershipRange()
-    probe, rate = u.duplicate(), u.duplicate()
-    write(probe, np.cos(1.0 + np.arange(start, end)))
-    probe.copy(rate)
-    rate.scale(max(1.0, largest(u)))  # at rest a row that is nonlinear in u' would look algebraic
-    point = (t, u, rate, p)
-    matrix = problem.residual_udot.create(*point)
-    problem.residual_udot.fill(*point, matrix)
-    by_row, by_column = u.duplicate(), u.duplicate()
-    matrix.mult(probe, by_row)
-    matrix.multTranspose(probe, by_column)
-    zero = [read(vec) == 0.0 for vec in (by_row, by_column)]
-    parts = _same_layout(problem, *(start + np.flatnonzero(each) for each in zero))
-    kept = _same_layout(problem, *(start + np.flatnonzero(~each) for each in zero))
-    if parts is None or kept is None or not _regular(matrix, kept, make_solver):
-        raise UnsupportedError(
-            "a singular mass matrix (F_udot) whose null space is not that of single variables: "
-            f"{_count(by_row)} rows and {_count(by_column)} columns are zero, and the rest is "
-            "singular or not square",
-            expected="algebraic equations without any u', in as many variables without rate",
-            remedy="new unknowns, in which M is diagonal",
-        )
-    return parts if parts.rows.getSize() else None
-
-
-def _count(vec: PETSc.Vec) -> int:
-    """Return how many entries are zero.  Collective."""
-    return int(vec.comm.tompi4py().allreduce(int((read(vec) == 0.0).sum())))
-
-
-def _same_layout(problem: Problem, rows: Any, columns: Any) -> Parts | None:
-    """Return index sets with the local sizes of the rows; None if the numbers differ.
-
-    The blocks are square on every rank then: a row may belong to another rank than its variable.
-    """
-    comm = problem.comm.tompi4py()
-    sizes = comm.allgather((len(rows), len(columns)))
-    if sum(m for m, _ in sizes) != sum(n for _, n in sizes):
-        return None
-    if any(m != n for m, n in sizes):
-        first = sum(m for m, _ in sizes[: comm.rank])
-        columns = np.concatenate(comm.allgather(columns))[first : first + len(rows)]
-    return Parts(
-        PETSc.IS().createGeneral(rows.astype(PETSc.IntType), comm=problem.comm),
-        PETSc.IS().createGeneral(columns.astype(PETSc.IntType), comm=problem.comm),
-    )
-
-
-def _block(matrix: PETSc.Mat, parts: Parts) -> PETSc.Mat:
-    """Return the rows and columns of a matrix as a matrix, or, of products, as products."""
-    if matrix.getType() == PETSc.Mat.Type.PYTHON:
-        return PETSc.Mat().createSubMatrixVirtual(matrix, parts.rows, parts.columns)
-    return matrix.createSubMatrix(parts.rows, parts.columns)
-
-
-def _regular(matrix: PETSc.Mat, parts: Parts, make_solver: MakeSolver) -> bool:
-    if parts.rows.getSize() == 0:
-        return True
-    block = _block(matrix, parts)
-    try:
-        solver = make_solver(block)
-    except PETSc.Error:  # a pivot that is zero
-        return False
-    return _recovers(solver, block)
-
-
-def _recovers(solver: PETSc.KSP, block: PETSc.Mat) -> bool:
-    """Whether A x = A v gives v back: it does not where A is singular, or nearly so."""
-    vecs: Any = block.createVecs()
-    v, right = vecs
-    start, end = v.getOwnershipRange()
-    write(v, np.cos(2.0 + np.arange(start, end)))
-    block.mult(v, right)
-    x = v.duplicate()
-    solver.solve(right, x)
-    x.axpy(-1.0, v)
-    reason: Any = solver.getConvergedReason()
-    return reason > 0 and largest(x) <= LOST
 
 
 class ConsistentState:
@@ -362,7 +233,7 @@ class ConsistentState:
         if self._matrix is None:
             self._matrix = problem.residual_u.create(*point)
         problem.residual_u.fill(*point, self._matrix)
-        block = _block(self._matrix, self._parts)
+        block = block_of(self._matrix, self._parts)
         try:
             return _Linear(t, self._matrix, block, self._make_solver(block))
         except PETSc.Error as error:  # a pivot that is zero
@@ -427,121 +298,6 @@ class ConsistentState:
         self._put(self._columns, part, full)
 
 
-class ConsistentJump:
-    """A jump after which the algebraic variables are solved for.
-
-    Parameters
-    ----------
-    jump : Jump
-        Gives the differential variables, the parameters, and guesses of the algebraic variables.
-    consistent : ConsistentState
-        Of the equations afterwards.
-    p : array or Vec [m]
-        Parameters afterwards.
-    changes : bool
-        Whether the jump changes parameters.
-    """
-
-    def __init__(self, jump: Jump, consistent: ConsistentState, p: Any, *, changes: bool) -> None:
-        self._jump = jump
-        self._consistent = consistent
-        self._p = p
-        self._changes = changes
-
-    def apply(self, t: float, u: PETSc.Vec, p: Any, out: PETSc.Vec) -> Any:
-        """Fill ``out`` [n] with the state after the jump; return the parameters after it."""
-        guess = out.duplicate()
-        after = self._jump.apply(t, u, p, guess)
-        return self._consistent.apply(t, guess, after, out)
-
-    def tangent(
-        self,
-        t: float,
-        u: PETSc.Vec,
-        u_after: PETSc.Vec,
-        p: Any,
-        du: PETSc.Vec,
-        dp: PETSc.Vec | None,
-        dt: float,
-    ) -> PETSc.Vec | None:
-        """Overwrite ``du`` [n] by the direction after the jump; return that in the parameters."""
-        dp = self._jump.tangent(t, u, u_after, p, du, dp, dt)
-        return self._consistent.tangent(t, u_after, u_after, self._p, du, dp, dt)
-
-    def adjoint(
-        self,
-        t: float,
-        u: PETSc.Vec,
-        u_after: PETSc.Vec,
-        p: Any,
-        lam: Sequence[PETSc.Vec],
-        mu: Sequence[PETSc.Vec],
-    ) -> list[float]:
-        """Overwrite ``lam`` [n] and ``mu`` [m] by those before; return the adjoints of t."""
-        later = self._consistent.adjoint(t, u_after, u_after, self._p, lam, mu)
-        own = self._jump.adjoint(t, u, u_after, p, lam, mu)
-        return [a + b for a, b in zip(own, later, strict=True)]
-
-    def second_order(
-        self,
-        t: float,
-        u: PETSc.Vec,
-        u_after: PETSc.Vec,
-        p: Any,
-        first: Adjoint,
-        directions: Sequence[SecondOrder],
-    ) -> list[float]:
-        """Carry one adjoint, unless it is known, and its derivatives along directions back."""
-        after = directions
-        if self._changes:
-            after = [self._with_changed(t, u, u_after, p, each) for each in directions]
-        later = self._consistent.second_order(t, u_after, u_after, self._p, first, after)
-        own = self._jump.second_order(t, u, u_after, p, first, directions)
-        return [a + b for a, b in zip(own, later, strict=True)]
-
-    def _with_changed(
-        self, t: float, u: PETSc.Vec, u_after: PETSc.Vec, p: Any, along: SecondOrder
-    ) -> SecondOrder:
-        """Return a direction with that of the parameters after the jump."""
-        dp = self._jump.tangent(t, u, u_after, p, along.du.copy(), along.dp_vec, along.dt)
-        assert dp is not None
-        return replace(along, dp=gather(dp), dp_vec=dp)
-
-
-class Consistency:
-    """What it takes along a run to make states consistent after events.
-
-    Parameters
-    ----------
-    modes : mapping of str to Problem
-        The equations of each mode.
-    options : mapping
-        PETSc's, of the linear solver.
-    """
-
-    def __init__(self, modes: Mapping[str, Problem], options: Mapping[str, Any]) -> None:
-        self._modes = modes
-        self._options = options
-        self._maps: dict[str, ConsistentState | None] = {}
-
-    def complete(
-        self, jump: Jump, mode: str, t: float, after: PETSc.Vec, p: Any, *, changes: bool
-    ) -> Jump:
-        """Make the state ``after`` a jump consistent in the mode; return the whole jump.
-
-        ``p`` are the parameters after it, which it may have changed.  Collective.
-        """
-        if mode not in self._maps:
-            self._maps[mode] = consistent_map(self._modes[mode], t, after, p, self._options)
-        consistent = self._maps[mode]
-        if consistent is None:
-            return jump
-        guess = after.copy()
-        consistent.apply(t, guess, p, after)
-        guess.destroy()
-        return ConsistentJump(jump, consistent, p, changes=changes)
-
-
 @dataclass(frozen=True, eq=False)
 class _Linear:
     """F_u at a point, its algebraic block G_y, and the solver of that."""
@@ -565,7 +321,7 @@ class _Linear:
         self.block.destroy()
 
     def check_regular(self) -> None:
-        if not _recovers(self.solver, self.block):
+        if not recovers(self.solver, self.block):
             raise _singular(self.t)
 
 
