@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from bisect import bisect_right, insort
+from collections import deque
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import astuple, dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from petsc4py import PETSc
-from scipy.optimize import brentq
 
 from daeosens.arrays import Array
+from daeosens.crossing_times import locate
 from daeosens.errors import InputError, SolveError, UnsupportedError
 from daeosens.events import Event
-from daeosens.integrate import integrate
+from daeosens.integrate import Run, made_runner
 from daeosens.problem import Problem
+from daeosens.simultaneous import Happening, Meeting, check_order
 from daeosens.stepping import Stepping
-from daeosens.steps import RungeKuttaStep, tableau
+from daeosens.steps import step_map
 from daeosens.steps.completed import Consistency
 from daeosens.steps.hybrid import Record
 from daeosens.steps.jumps import Jump
 from daeosens.steps.switches import Switch, lower_event
+from daeosens.surfaces import ROUNDING, Flow, Hit, Surface
 from daeosens.trajectory import HIT, Checkpoint, Crossing, Effort, Stages, Trajectory
-
-SOON = 1e-6
-"""Part of a step after which the side of a surface is judged, where the run begins on it."""
 
 CROWD, MOMENT = 30, 1e-8
 """So many events within such a part of the span are an accumulation."""
@@ -34,40 +37,299 @@ CROWD, MOMENT = 30, 1e-8
 class _Parts:
     """What the pieces of a run have given so far."""
 
-    times: list[float] = field(default_factory=list[float])
+    times: list[float]
+    states: list[PETSc.Vec]
     sizes: list[float] = field(default_factory=list[float])
-    states: list[PETSc.Vec] = field(default_factory=list[PETSc.Vec])
     stages: Stages = field(default_factory=dict[tuple[int, float], list[PETSc.Vec]])
     efforts: list[Effort] = field(default_factory=list[Effort])
     crossings: list[Crossing] = field(default_factory=list[Crossing])
     records: dict[int, Record] = field(default_factory=dict[int, Record])
-    targets: list[float] = field(default_factory=list[float])
-    timed: bool = False
+    moving: bool = False
+    """Whether the last time depends on that of an implicit event."""
     changed: bool = False
+    """Whether an event has changed parameters."""
+
+    @property
+    def last(self) -> tuple[float, PETSc.Vec]:
+        return self.times[-1], self.states[-1]
+
+    @property
+    def steps(self) -> int:
+        return sum(effort.steps for effort in self.efforts)
+
+    def add(self, run: Run, mode: str, p: Any, ends: Sequence[float]) -> None:
+        """Append a piece whose steps ended at ``ends`` where they came by.
+
+        After an implicit event the size of a step follows the moving time if it ends at one of
+        them, or halfway to it; from there on times are fixed again.
+        """
+        fixed = Record(mode, p, changed=self.changed)
+        for t, h, state in zip(run.times[:-1], run.sizes, run.states[:-1], strict=True):
+            if not self.moving:
+                self.records[state.handle] = fixed
+                continue
+            k = bisect_right(ends, t)
+            rest = ends[k] - t if k < len(ends) else math.inf
+            slope = 0.0
+            if abs(h - rest) <= 1e-12 * rest:
+                slope = -1.0
+            elif abs(2.0 * h - rest) <= 1e-12 * rest:
+                slope = -0.5
+            self.records[state.handle] = replace(fixed, slope=slope, timed=True)
+            self.moving = slope != -1.0
+        self.times += run.times[1:]
+        self.sizes += run.sizes
+        self.states += run.states[1:]
+        self.stages |= run.stages
+        self.efforts.append(run.effort)
+
+    def end_at(self, switch: Switch, h: float, state: PETSc.Vec) -> None:
+        """Cut the last step: it has the size ``h``, and ends on the surface of an event."""
+        before = self.states[-2].handle
+        self.sizes[-1], self.times[-1], self.states[-1] = h, self.times[-2] + h, state
+        self.records[before] = replace(self.records[before], slope=0.0, ends_at=switch)
+        self.moving = True
+
+    def stay(self, mode: str, p: Any) -> None:
+        """Append a step of size 0, which an event at the same instant can end."""
+        t, state = self.last
+        self.records[state.handle] = Record(mode, p, timed=self.moving, changed=self.changed)
+        self.times.append(t)
+        self.sizes.append(0.0)
+        self.states.append(state.copy())
+
+    def jump(
+        self, switch: Switch, jump: Jump, after: PETSc.Vec, p: tuple[Any, Any], mode: str, now: str
+    ) -> None:
+        """Append a jump as a step of size 0, from parameters and mode to others."""
+        t, before = self.last
+        self.records[before.handle] = Record(
+            now, p[0], timed=self.moving, changed=self.changed, jump=jump
+        )
+        self.changed = self.changed or switch.changes
+        self.crossings.append(
+            Crossing(switch.name, t, len(self.sizes), before, after, now, p[1], mode)
+        )
+        self.times.append(t)
+        self.sizes.append(0.0)
+        self.states.append(after)
 
 
-class _Surface:
-    """One implicit event along a run: on which side of its surface the state is."""
+class _Passage:
+    """One run through its events: modes, TS for each of them, and what is still to come."""
 
-    def __init__(self, event: Event, switch: Switch, p: Any) -> None:
-        self.event, self.switch = event, switch
-        self.p = p
-        self.side = 0.0
+    def __init__(
+        self,
+        problem: Problem,
+        state: PETSc.Vec,
+        p: Any,
+        stepping: Stepping,
+        pinned: Array,
+        checkpoint: Checkpoint,
+        runners: ExitStack,
+    ) -> None:
+        self.problem, self.p, self.stepping = problem, p, stepping
+        self.first, self.last = stepping.t_span
+        self._checkpoint: Checkpoint = checkpoint
+        self._runners = runners
+        switches = [lower_event(problem, event) for event in problem.events]
+        pairs = list(zip(problem.events, switches, strict=True))
+        self._surfaces = [Surface(event, switch) for event, switch in pairs if not event.explicit]
+        timed: list[tuple[float, Event, Switch]] = [
+            (float(event.when), event, switch)  # type: ignore[arg-type]
+            for event, switch in pairs
+            if event.explicit
+        ]
+        self._due = deque(sorted(timed, key=lambda each: each[0]))
+        _check_times(timed, self.first, self.last)
+        self._rounding = 4.0 * ROUNDING * max(abs(self.first), abs(self.last))
+        self._pinned = [
+            time
+            for time in pinned.tolist()
+            if all(abs(time - each) > self._rounding for each, _, _ in timed)
+        ]
+        modes = problem.modes or {"": problem}
+        self._smooth = {name: replace(each, events=(), modes={}) for name, each in modes.items()}
+        self._consistency = Consistency(self._smooth, stepping.options)
+        self._flows: dict[str, Flow] = {}
+        self._grid_end: float | None = None
+        self._size: float | None = None
+        self.mode = problem.entered_mode(problem.mode, self.first, state, p)
+        self.parts = _Parts([self.first], [state])
+        self.finished = False
 
-    def value(self, t: float, u: PETSc.Vec) -> float:
-        assert self.switch.when is not None
-        return self.switch.when.value(t, u, self.p)
+    def go(self) -> None:
+        """Run to the end of the span or to an event that ends the run."""
+        fired: list[Surface] = []
+        while not self.finished:
+            self._explicit_events(fired)
+            t, state = self.parts.last
+            if self.finished or t >= self.last:
+                return
+            flow = self._flow()
+            entered = flow.settle(t, state, fired)
+            for surface in fired:
+                if surface.on and surface.event.reset is not None:
+                    self._check_side(surface)
+            if entered:
+                if fired or len(entered) > 1:
+                    raise _at_one_instant(t, [*fired, *entered])
+                self._at_once(entered[0])
+                fired = entered
+                continue
+            fired = self._piece(flow)
+            self._check_crowd()
 
-    def crossed(self, t: float, u: PETSc.Vec) -> bool:
-        """Whether the state is on the other side, by a crossing that counts."""
-        value = self.value(t, u)
-        if value * self.side > 0.0:
-            return False
-        rising = self.side < 0.0
-        if self.event.direction == 0 or rising == (self.event.direction > 0):
-            return True
-        self.side = math.copysign(1.0, value) if value else self.side
-        return False
+    def _explicit_events(self, fired: Sequence[Surface]) -> None:
+        """Let the events happen whose time has come, in the order of the list."""
+        t, _ = self.parts.last
+        while self._due and self._due[0][0] <= t + self._rounding:
+            _, event, switch = self._due.popleft()
+            if not event.active(self.mode):
+                continue
+            if fired:
+                raise _at_one_instant(t, fired, event)
+            more = any(time <= t + self._rounding for time, _, _ in self._due)
+            self._happen(event, switch, last=not more)
+            if self.finished:
+                return
+
+    def _flow(self) -> Flow:
+        """Return the equations of the mode, with a TS that is made when they first hold."""
+        if self.mode not in self._flows:
+            problem = self._smooth[self.mode]
+            maker = made_runner(
+                problem, self.parts.states[-1], self.p, self.stepping, self._checkpoint
+            )
+            runner = self._runners.enter_context(maker)
+            active = [each for each in self._surfaces if each.event.active(self.mode)]
+            explicit = self.stepping.resolved_method.explicit
+            self._flows[self.mode] = Flow(problem, runner, active, explicit)
+        flow = self._flows[self.mode]
+        flow.runner.p = self.p
+        return flow
+
+    def _piece(self, flow: Flow) -> list[Surface]:
+        """Run to the next event or to the end; return the surfaces that were crossed there."""
+        parts = self.parts
+        t, state = parts.last
+        end = self._due[0][0] if self._due else self.last
+        hits = [time for time in self._pinned if t < time < end]
+        grid = self._next_of_grid(t, flow)
+        if grid is not None and grid < end:
+            insort(hits, grid)
+        flow.hits.clear()
+        run = flow.runner.run(
+            state,
+            (t, end),
+            hits,
+            self._size,
+            flow.watch if flow.surfaces else None,
+            taken=parts.steps,
+        )
+        parts.add(run, self.mode, self.p, [*hits, end])
+        if flow.explicit and self.stepping.adaptive:  # a first step that is checked may be bold
+            self._size = max(run.sizes[-2:])
+        if not flow.hits:
+            return []
+        if self.stepping.dt is not None and not self.stepping.adaptive:
+            self._grid_end = parts.times[-1]
+        crossed = self._first_hits(flow)
+        for number, surface in enumerate(crossed):
+            if number:
+                self._at_once(surface)
+            else:
+                self._happen(surface.event, surface.switch)
+            if self.finished:
+                break
+        return crossed
+
+    def _next_of_grid(self, t: float, flow: Flow) -> float | None:
+        """Return where the step that an event has cut would have ended.
+
+        Later times then do not depend on that of the event.  It is the end of the next step where
+        the rest is tiny: a larger part left out would show as a jump of costs, as the event moves.
+        """
+        if self._grid_end is None or self._grid_end <= t:
+            return None
+        dt = flow.runner.first_step
+        return self._grid_end + dt if self._grid_end - t < HIT * dt else self._grid_end
+
+    def _first_hits(self, flow: Flow) -> list[Surface]:
+        """End the last step at the first crossing; return its surface, or two that are one."""
+        parts = self.parts
+        t, h, u = parts.times[-2], parts.sizes[-1], parts.states[-2]
+        found: list[tuple[float, PETSc.Vec, Hit]] = []
+        for hit in flow.hits:
+            at_end = hit.low == 1.0
+            size, end = (h, parts.states[-1]) if at_end else locate(flow, hit, t, h, u)
+            found.append((size, end, hit))
+        found.sort(key=lambda each: each[0])
+        size, end, hit = found[0]
+        parts.end_at(hit.surface.switch, size, end)
+        together = [each.surface for each_size, _, each in found if each_size - size <= 1e-9 * h]
+        if len(together) > 1:
+            self._check_order(together, [each for _, _, each in found])
+        return together
+
+    def _check_order(self, surfaces: Sequence[Surface], hits: Sequence[Hit]) -> None:
+        """Refuse events at one instant unless their order makes no difference."""
+        parts = self.parts
+        t, h, u, end = parts.times[-2], parts.sizes[-1], parts.states[-2], parts.states[-1]
+        if len(surfaces) > 2:
+            raise _at_one_instant(parts.times[-1], surfaces)
+        for one, other, hit in zip(surfaces, surfaces[::-1], hits[1::-1], strict=True):
+            after = end.duplicate()
+            p = one.switch.jump.apply(parts.times[-1], end, self.p, after)
+            left = abs(other.at(parts.times[-1], after, p))
+            way = abs(hit.curve.at(0.0)[0]) + abs(hit.curve.at(1.0)[0])
+            if left > 1e-8 * way:  # afterwards the other one does not happen
+                raise _at_one_instant(parts.times[-1], surfaces)
+        method = self.stepping.resolved_method
+        step = step_map(self._smooth[self.mode], method, self.stepping.options)
+        arguments = (t, h, u, end, self.p, self.mode)
+        meeting = Meeting(self.problem, self._smooth, method, step, *arguments)
+        check_order(meeting, *(Happening(each.switch, each.event.mode) for each in surfaces))
+
+    def _at_once(self, surface: Surface) -> None:
+        """Let an event happen on whose surface the state is already."""
+        parts = self.parts
+        parts.stay(self.mode, self.p)
+        parts.end_at(surface.switch, 0.0, parts.states[-1])
+        self._happen(surface.event, surface.switch)
+
+    def _happen(self, event: Event, switch: Switch, *, last: bool = True) -> None:
+        """Jump; after the last jump of an instant algebraic variables are made consistent."""
+        t, before = self.parts.last
+        after, p, mode = before.duplicate(), self.p, self.mode
+        jump: Jump = switch.jump
+        self.p = jump.apply(t, before, p, after)
+        if event.mode is not None:
+            self.mode = self.problem.entered_mode(event.mode, t, after, self.p)
+        only_ends = (
+            event.terminal and event.reset is None and event.mode is None and not event.changes
+        )
+        if (last or event.terminal) and not only_ends:
+            complete = self._consistency.complete
+            jump = complete(jump, self.mode, t, after, self.p, changes=switch.changes)
+        self.parts.jump(switch, jump, after, (p, self.p), mode, self.mode)
+        self.finished = event.terminal
+
+    def _check_crowd(self) -> None:
+        crossings = self.parts.crossings
+        if len(crossings) < CROWD:
+            return
+        recent = crossings[-CROWD:]
+        if recent[-1].t - recent[0].t <= MOMENT * (self.last - self.first):
+            raise _accumulation(crossings, "they follow each other ever faster")
+
+    def _check_side(self, surface: Surface) -> None:
+        """Refuse a reset after which the state goes on through the surface that it has crossed."""
+        direction = surface.event.direction
+        if direction and surface.side == direction:
+            name = surface.event.name
+            why = f'after "{name}" the state goes on through its surface, or rests on it'
+            raise _accumulation(self.parts.crossings, why)
 
 
 def run_through_events(
@@ -78,245 +340,26 @@ def run_through_events(
     pinned: Array,
     checkpoint: Checkpoint,
 ) -> Trajectory:
-    """Run a problem with events from ``state`` [n], which is overwritten.
+    """Run a problem with events from ``state`` [n], which becomes the first of the trajectory.
 
     After an event fixed steps go on to the end of the step that it cut: the times of all later ones
-    do not depend on that of the event.
+    do not depend on that of the event.  An event with a direction happens at the start if the run
+    begins on its surface and moves that way.
 
     Parameters, result and errors as for ``solve``.
 
     Raises
     ------
     SolveError
-        Events accumulate.
+        Events accumulate, or a surface is crossed twice where that is to be refused.
     UnsupportedError
-        Two events at one instant.
+        Two events at one instant, one of them implicit.
     """
-    switches = [lower_event(problem, event) for event in problem.events]
-    pairs = list(zip(problem.events, switches, strict=True))
-    surfaces = [_Surface(event, switch, p) for event, switch in pairs if not event.explicit]
-    first, last = stepping.t_span
-    timed: list[tuple[float, Event, Switch]] = sorted(
-        ((float(event.when), event, switch) for event, switch in pairs if event.explicit),  # type: ignore[arg-type]
-        key=lambda each: each[0],
-    )
-    _check_times(timed, first, last)
-    modes = problem.modes or {"": problem}
-    smooth_modes = {name: replace(each, events=(), modes={}) for name, each in modes.items()}
-    mode = problem.entered_mode(problem.mode, first, state, p)
-    parts, start = _Parts(), p
-    consistency = Consistency(smooth_modes, stepping.options)
-    t, ends = first, [*(time for time, _, _ in timed), last]
-    for surface in surfaces:
-        surface.side, _ = _side(smooth_modes[mode], surface, t, state, p, stepping)
-    while True:
-        smooth = smooth_modes[mode]
-        active = [surface for surface in surfaces if surface.event.active(mode)]
-        end = next(time for time in ends if time > t) if t < last else last
-        wanted = {*pinned.tolist(), *([] if stepping.adaptive else parts.targets)}
-        soonest = t + HIT * stepping.first_step
-        hits = np.array(sorted(time for time in wanted if soonest < time < end))
-        dt = None if stepping.dt is None else min(stepping.dt, end - t)
-        cut = replace(stepping, t_span=(t, end), dt=dt)
-        began, surface = _piece(smooth, state, p, cut, hits, checkpoint, active, parts, mode)
-        _note_slopes(parts, began, [*hits.tolist(), end])
-        t, state = parts.times[-1], parts.states[-1]
-        fired: list[tuple[Event, Switch]] = []
-        if surface is not None:
-            fired = [(surface.event, surface.switch)]
-            parts.timed = True
-        else:
-            fired = [
-                (event, switch)
-                for time, event, switch in timed
-                if time == end and event.active(mode)
-            ]
-        for k, (event, switch) in enumerate(fired, start=1):
-            final = consistency if k == len(fired) or event.terminal else None
-            state, p, mode = _jump(parts, problem, event, switch, t, state, p, mode, final)
-            if event.terminal:
-                return _finished(problem, start, stepping, checkpoint, parts)
-        if t >= last:
-            return _finished(problem, start, stepping, checkpoint, parts)
-        _check_crowd(parts, last - first)
-        state = state.copy()
-        for each in surfaces:
-            each.p = p
-            each.side, touching = _side(smooth_modes[mode], each, t, state, p, stepping)
-            if each is surface and touching and each.event.reset is not None:
-                _check_side(each, t)
-
-
-def _piece(
-    problem: Problem,
-    state: PETSc.Vec,
-    p: Any,
-    stepping: Stepping,
-    pinned: Array,
-    checkpoint: Checkpoint,
-    surfaces: list[_Surface],
-    parts: _Parts,
-    mode: str,
-) -> tuple[int, _Surface | None]:
-    """Run to the end of the span or to the first event; return the first step and that event."""
-    found: list[_Surface] = []
-
-    def stop(t: float, u: PETSc.Vec) -> bool:
-        found.extend(surface for surface in surfaces if surface.crossed(t, u))
-        return bool(found)
-
-    run = integrate(problem, state, p, stepping, pinned, checkpoint, stop if surfaces else None)
-    start = len(parts.sizes)
-    if parts.states:  # the piece begins with a copy of the state after the jump
-        copy, run.states[0] = run.states[0], parts.states.pop()
-        first = (copy.handle, run.sizes[0])
-        if first in run.stages:  # a handle that is free may come back for another state
-            run.stages[run.states[0].handle, run.sizes[0]] = run.stages.pop(first)
-        copy.destroy()
-        parts.times.pop()
-    parts.efforts.append(run.effort)
-    surface: _Surface | None = None
-    if found:
-        t, h, u = run.times[-2], run.sizes[-1], run.states[-2]
-        fresh = len(run.sizes) == 1
-        roots = [_locate(problem, each, t, h, u, p, stepping, fresh=fresh) for each in found]
-        order = np.argsort([root for root, _ in roots])
-        surface = found[int(order[0])]
-        root, end = roots[int(order[0])]
-        if len(order) > 1 and roots[int(order[1])][0] - root <= 1e-9 * h:
-            names = " and ".join(f'"{found[int(k)].event.name}"' for k in order[:2])
-            raise UnsupportedError(
-                f"events {names} at one instant, t = {t + root:.9g}",
-                expected="one event at a time: their order would decide the derivative",
-                remedy="one event whose reset does both",
-            )
-        parts.targets.append(run.times[-1])
-        run.times[-1], run.sizes[-1], run.states[-1] = t + root, root, end
-    parts.times += run.times
-    parts.sizes += run.sizes
-    parts.states += run.states
-    for (handle, h), kept in run.stages.items():
-        parts.stages[handle, h] = kept
-    for vec in run.states[:-1]:
-        parts.records[vec.handle] = Record(mode, p, timed=parts.timed, changed=parts.changed)
-    if surface is not None:
-        handle = run.states[-2].handle
-        parts.records[handle] = replace(parts.records[handle], ends_at=surface.switch)
-    return start, surface
-
-
-def _note_slopes(parts: _Parts, start: int, ends: list[float]) -> None:
-    """Say which steps after an implicit event have a size that follows from a pinned time."""
-    if not parts.timed:
-        return
-    for n in range(start, len(parts.sizes)):
-        t, h, record = parts.times[n], parts.sizes[n], parts.records[parts.states[n].handle]
-        if record.ends_at is not None:
-            continue
-        rest = next((end for end in ends if end > t), math.inf) - t
-        slope = 0.0
-        if abs(h - rest) <= 1e-12 * rest:
-            slope = -1.0
-        elif abs(2.0 * h - rest) <= 1e-12 * rest:
-            slope = -0.5
-        parts.records[parts.states[n].handle] = replace(record, slope=slope)
-
-
-def _step(
-    problem: Problem, t: float, h: float, u: PETSc.Vec, p: Any, like: Stepping
-) -> tuple[float, PETSc.Vec]:
-    """Return the size taken (h to rounding of t + h) and the state after one step."""
-    method = like.resolved_method
-    if method.explicit:
-        state = u.duplicate()
-        RungeKuttaStep(problem, tableau(method.runge_kutta)).advance(t, h, u, p, state)
-        return h, state
-    span, size = (t, t + h), t + h - t
-    one = replace(like, t_span=span, dt=size, rtol=None, atol=None, max_step=None)
-    run = integrate(problem, u.copy(), p, one, np.empty(0), "states")
-    return run.sizes[-1], run.states[-1]
-
-
-def _side(
-    problem: Problem, surface: _Surface, t: float, u: PETSc.Vec, p: Any, stepping: Stepping
-) -> tuple[float, bool]:
-    """Return the sign of the event function just after t, and whether it is zero at t."""
-    value = surface.value(t, u)
-    h = SOON * stepping.first_step
-    soon = surface.value(t + h, _step(problem, t, h, u, p, stepping)[1])
-    on_surface = abs(value) <= 1e3 * abs(soon - value)
-    return math.copysign(1.0, soon if on_surface else value), on_surface
-
-
-def _locate(
-    problem: Problem,
-    surface: _Surface,
-    t: float,
-    h: float,
-    u: PETSc.Vec,
-    p: Any,
-    stepping: Stepping,
-    *,
-    fresh: bool,
-) -> tuple[float, PETSc.Vec]:
-    """Return the size of the step that ends on the surface, to rounding, and the state there."""
-
-    def value(size: float) -> float:
-        if t + size <= t:
-            return surface.value(t, u)
-        return surface.value(t + size, _step(problem, t, size, u, p, stepping)[1])
-
-    low = SOON * min(h, stepping.first_step) if fresh else 0.0
-    at_low = value(low) if low else surface.value(t, u)
-    if at_low * surface.side <= 0.0 and fresh:
-        low = 0.0
-    root: Any = brentq(value, low, h, xtol=4e-16 * max(abs(t), h), rtol=1e-15)
-    return _step(problem, t, float(root), u, p, stepping)
-
-
-def _jump(
-    parts: _Parts,
-    problem: Problem,
-    event: Event,
-    switch: Switch,
-    t: float,
-    state: PETSc.Vec,
-    p: Any,
-    mode: str,
-    consistency: Consistency | None,
-) -> tuple[PETSc.Vec, Any, str]:
-    """Add a jump as a step of size 0; return the state, the parameters and the mode after it.
-
-    Where it is the last one of an instant, algebraic variables are made consistent.
-    """
-    after = state.duplicate()
-    p_after = switch.jump.apply(t, state, p, after)
-    if event.mode is not None:
-        mode = problem.entered_mode(event.mode, t, after, p_after)
-    jump: Jump = switch.jump
-    only_ends = event.terminal and event.reset is None and event.mode is None and not event.changes
-    if consistency is not None and not only_ends:
-        jump = consistency.complete(jump, mode, t, after, p_after, changes=switch.changes)
-    parts.records[state.handle] = Record(
-        mode, p, timed=parts.timed, changed=parts.changed, jump=jump
-    )
-    parts.changed = parts.changed or switch.changes
-    parts.crossings.append(Crossing(switch.name, t, len(parts.sizes), state, after, mode, p_after))
-    parts.times.append(t)
-    parts.sizes.append(0.0)
-    parts.states.append(after)
-    return after, p_after, mode
-
-
-def _finished(
-    problem: Problem, p: Any, stepping: Stepping, checkpoint: Checkpoint, parts: _Parts
-) -> Trajectory:
-    totals = np.array(
-        [
-            (each.steps, each.rejected, each.newton_iterations, each.linear_iterations)
-            for each in parts.efforts
-        ]
-    ).sum(axis=0)
+    with ExitStack() as runners:
+        passage = _Passage(problem, state, p, stepping, pinned, checkpoint, runners)
+        passage.go()
+    parts = passage.parts
+    totals = np.array([astuple(effort) for effort in parts.efforts], dtype=int)
     return Trajectory(
         problem,
         p,
@@ -324,7 +367,7 @@ def _finished(
         np.array(parts.times),
         np.array(parts.sizes),
         tuple(parts.states),
-        Effort(*totals.tolist()),
+        Effort(*totals.reshape(-1, 4).sum(axis=0).tolist()),
         checkpoint,
         parts.stages,
         tuple(parts.crossings),
@@ -334,33 +377,29 @@ def _finished(
 
 def _check_times(timed: list[tuple[float, Event, Switch]], first: float, last: float) -> None:
     for time, event, _ in timed:
-        if not first < time <= last:
+        if not first <= time <= last:
             raise InputError(
                 f'event "{event.name}" at t = {time:g} lies outside the time span',
-                expected=f"a time in ({first:g}, {last:g}]",
+                expected=f"a time in [{first:g}, {last:g}]",
             )
 
 
-def _check_crowd(parts: _Parts, span: float) -> None:
-    if len(parts.crossings) < CROWD:
-        return
-    recent = parts.crossings[-CROWD:]
-    if recent[-1].t - recent[0].t <= MOMENT * span:
-        raise SolveError(
-            f"events accumulate: {CROWD} within {recent[-1].t - recent[0].t:.3g} "
-            f"before t = {recent[-1].t:.9g}",
-            expected="finitely many events",
-            remedy="an event that ends the motion (terminal=True, or a reset to rest)",
-        )
+def _at_one_instant(t: float, surfaces: Sequence[Surface], *events: Event) -> UnsupportedError:
+    names = [*(surface.event.name for surface in surfaces), *(event.name for event in events)]
+    return UnsupportedError(
+        f"events {' and '.join(f'{chr(34)}{name}{chr(34)}' for name in names)} at one instant, "
+        f"t = {t:.9g}",
+        expected="one event at a time: their order would decide the derivative",
+        remedy="one event whose reset does both",
+    )
 
 
-def _check_side(surface: _Surface, t: float) -> None:
-    """Refuse a reset after which the state goes on through the surface that it has crossed."""
-    direction = surface.event.direction
-    if direction and surface.side == direction:
-        raise SolveError(
-            f'after event "{surface.event.name}" at t = {t:.9g} the state goes on through the '
-            "surface, or comes back within a millionth of a step: events accumulate",
-            expected="a reset that turns the state back",
-            remedy="an event that ends the motion (terminal=True, or a reset to rest)",
-        )
+def _accumulation(crossings: Sequence[Crossing], why: str) -> SolveError:
+    recent = crossings[-CROWD:]
+    last = recent[-1].t
+    return SolveError(
+        f"events accumulate: {len(recent)} within {last - recent[0].t:.3g} before "
+        f"t = {last:.9g} ({why})",
+        expected="finitely many events",
+        remedy="an event that ends the motion (terminal=True, or a reset to rest)",
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from daeosens.errors import InputError, nearest
 
@@ -67,11 +67,15 @@ class Event:
         style.  ``when_t`` may be "autonomous".
     reset_u, reset_p, reset_t, reset_hessian, reset_hessian_t : callable, optional
         Derivatives of ``reset``, as those of the rhs of an ``ODE``.
+    twice : "resolve" or "refuse"
+        What to do where the surface is crossed more than once within one step: find the first
+        crossing that counts, like any other, or end with an error.
 
     Raises
     ------
     InputError
-        A direction that is none, a time that is not finite, a callback that cannot be called.
+        A direction that is none, a time that is not finite, a callback that cannot be called,
+        another word for ``twice``.
 
     Examples
     --------
@@ -98,12 +102,17 @@ class Event:
     reset_hessian: Callable[..., Any] | None = None
     reset_hessian_t: Callable[..., Any] | None = None
     changes: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    twice: Literal["resolve", "refuse"] = "resolve"
 
     def __post_init__(self) -> None:
         if self.direction not in (-1, 0, 1):
             raise InputError(
                 f'event "{self.name}": direction = {self.direction!r}',
                 expected="-1 (falling), 0 (both) or 1 (rising)",
+            )
+        if self.twice not in ("resolve", "refuse"):
+            raise InputError(
+                f'event "{self.name}": twice = {self.twice!r}', expected='"resolve" or "refuse"'
             )
         if not callable(self.when) and not (
             isinstance(self.when, str)

@@ -16,7 +16,9 @@ from daeosens.problem import Problem
 from daeosens.stepping import Stepping
 
 
-def refuse_unsound_steps(problem: Problem, stepping: Stepping, u: PETSc.Vec, p: Any) -> None:
+def refuse_unsound_steps(
+    problem: Problem, stepping: Stepping, span: tuple[float, float], u: PETSc.Vec, p: Any
+) -> None:
     """Refuse what PETSc 3.26 cannot step although it tries.
 
     The midpoint rule with error control for algebraic variables: they oscillate undamped, so the
@@ -24,6 +26,15 @@ def refuse_unsound_steps(problem: Problem, stepping: Stepping, u: PETSc.Vec, p: 
     endpoint form of F(t, u, u', p) = 0 where F is not linear in u': it adds F(t, u, 0, p), and
     converges to a wrong solution.  Algebraic equations that jump at a breakpoint, with a method
     that carries their variables over: the error of the jump stays.  Collective.
+
+    Parameters
+    ----------
+    problem, stepping
+        What is stepped, and how.
+    span : (float, float)
+        Of the run, or of the piece of it that begins with the state ``u`` [n].
+    u, p
+        The start.
 
     Raises
     ------
@@ -36,9 +47,9 @@ def refuse_unsound_steps(problem: Problem, stepping: Stepping, u: PETSc.Vec, p: 
     jumping = bool(problem.breakpoints) and problem.form != "rhs" and method.theta < 1.0
     if not (averaging or jumping or (shrinking and problem.form != "rhs")):
         return
-    algebraic, linear, without_rate = _probe_udot(problem, stepping.t_span[0], u, p)
+    algebraic, linear, without_rate = _probe_udot(problem, span[0], u, p)
     if jumping and algebraic:
-        _refuse_algebraic_jumps(problem, stepping, u, p, without_rate)
+        _refuse_algebraic_jumps(problem, stepping, span, u, p, without_rate)
     if shrinking and algebraic:
         raise UnsupportedError(
             'adaptive "midpoint" for a mass matrix with rows of zeros',
@@ -77,10 +88,15 @@ def refuse_other_method(ts: PETSc.TS, method: Method) -> None:
 
 
 def _refuse_algebraic_jumps(
-    problem: Problem, stepping: Stepping, u: PETSc.Vec, p: Any, without_rate: npt.NDArray[np.bool_]
+    problem: Problem,
+    stepping: Stepping,
+    span: tuple[float, float],
+    u: PETSc.Vec,
+    p: Any,
+    without_rate: npt.NDArray[np.bool_],
 ) -> None:
     """Compare both sides of each breakpoint, at the start and near it."""
-    first, last = stepping.t_span
+    first, last = span
     start, end = u.getOwnershipRange()
     near, zero = u.copy(), problem.create_state()
     left, right = problem.create_state(), problem.create_state()

@@ -27,7 +27,7 @@ STAGE_MEMORY = 2**28
 """Bytes a rank gives, at most, to the stages of a run, and to the adjoints of a sweep's stages."""
 
 HIT = 1e-6
-"""PETSc 3.26 takes a time within 1e-6 of a step from its end as reached."""
+"""A time within this part of a step from its end counts as reached."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,8 @@ class Crossing:
         Number of the state before it; the one after it is the next.
     before, after : Vec [n]
         The states.
-    mode : str
-        Afterwards.
+    mode, mode_before : str
+        Afterwards, and before.
     p : array or Vec [m]
         The parameters afterwards, as callbacks see them.
     """
@@ -67,6 +67,7 @@ class Crossing:
     after: PETSc.Vec
     mode: str = ""
     p: Any = None
+    mode_before: str = ""
 
     def __str__(self) -> str:
         mode = f", mode {self.mode}" if self.mode else ""

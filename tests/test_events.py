@@ -339,10 +339,17 @@ def test_grazing_is_an_error():
         tangent(trajectory, [1.0])
 
 
-def test_two_events_at_one_instant_are_refused():
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (lambda t, u, p: 2 * u, lambda t, u, p: u + 0.3),  # the second one does not happen any more
+        (lambda t, u, p: 0.5 + 0 * u, lambda t, u, p: 1 - u),  # the same state, another derivative
+    ],
+)
+def test_two_events_at_one_instant_are_refused_if_their_order_matters(first, second):
     events = [
-        Event(lambda t, u, p: u[0] - 0.5, name="a"),
-        Event(lambda t, u, p: 2 * u[0] - 1, name="b"),
+        Event(lambda t, u, p: u[0] - 0.5, first, name="a"),
+        Event(lambda t, u, p: 2 * u[0] - 1, second, name="b"),
     ]
     problem = ODE(lambda t, u, p: -u, 1, events=events)
     with pytest.raises(UnsupportedError, match='events "a" and "b" at one instant'):

@@ -165,7 +165,7 @@ def test_first_derivatives_may_be_lists():
 
 @pytest.mark.parametrize(("t", "factor"), [(np.nextafter(0.5, 0.0), 2.0), (0.5, -3.0)])
 def test_derivatives_in_time_are_confirmed_at_a_breakpoint(t, factor):
-    """A control that jumps just there, by branches on ``t.real``; differences from one side agree."""
+    """A control that jumps just there, by branches on ``t.real``; one-sided differences agree."""
 
     def rhs(t, u, p):
         return np.array([(2.0 if t.real < 0.5 else -3.0) * t**2 * p[0] * u[0]])

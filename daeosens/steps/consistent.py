@@ -2,7 +2,7 @@
 
 Of F(t, u, u', p) = 0 the rows without u' are algebraic equations G(t, u, p) = 0, and the columns of
 F_udot that are zero belong to algebraic variables y.  After an event the differential variables
-stay and y follows from them: G_y y = 0 along every derivative.
+stay and y follows from them, along every direction.
 """
 
 from __future__ import annotations

@@ -1,0 +1,203 @@
+"""TS for problems: the only maker of them."""
+
+from __future__ import annotations
+
+import tempfile
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from petsc4py import PETSc
+
+from daeosens.errors import InputError, UnsupportedError
+from daeosens.matrices import SystemMatrix
+from daeosens.methods import Method
+from daeosens.problem import Problem
+from daeosens.refusals import refuse_other_method
+from daeosens.stepping import Stepping
+from daeosens.steps.linear import linear_defaults
+from daeosens.trajectory import Checkpoint
+
+NEWTON_DEFAULTS: Mapping[str, Any] = {"snes_rtol": 1e-11, "snes_stol": 1e-14, "snes_max_it": 50}
+"""Tight, because the derivative of a step is that of the converged step."""
+
+_TS: Any = PETSc.TS  # the stubs of petsc4py 3.26 give enumerations the wrong type
+
+
+@dataclass
+class Held:
+    """The parameters of a TS as callbacks see them; events may put others in their place."""
+
+    p: Any
+
+
+def make_ts(
+    problem: Problem,
+    method: Method,
+    t: float,
+    u: PETSc.Vec,
+    held: Held,
+    *,
+    record: Checkpoint,
+) -> PETSc.TS:
+    """Return a TS of the method for the problem, without options and times.  Collective.
+
+    Raises
+    ------
+    InputError, UnsupportedError
+        A method or a Jacobian that does not go with the problem.
+    """
+    if method.explicit and problem.form != "rhs":
+        raise UnsupportedError(
+            f'method = "{method.name}" for a problem in {problem.form} form',
+            expected="u' = f(t, u, p) without a mass matrix",
+            remedy='"cn", "beuler", "midpoint" or "theta:<value>"',
+        )
+    ts = PETSc.TS().create(comm=problem.comm)
+    ts.setProblemType(_TS.ProblemType.NONLINEAR)
+    ts.setErrorIfStepFails(False)
+    work = problem.create_state()
+
+    def inside(ts: PETSc.TS, t: float) -> float:
+        return problem.inside(t, ts.getTime(), ts.getTimeStep()) if problem.breakpoints else t
+
+    if method.explicit:
+        ts.setType(PETSc.TS.Type.RK)
+        ts.setRKType(method.runge_kutta)
+        ts.setRHSFunction(lambda ts, t, u, out: problem.rhs(inside(ts, t), u, held.p, out), work)
+        if record in ("memory", "disk"):
+            _set_rhs_derivatives(ts, problem, t, u, held.p)
+        return ts
+    ts.setType(PETSc.TS.Type.THETA)
+    ts.setTheta(method.theta)
+    ts.setThetaEndpoint(method.endpoint)
+    if method.name in ("cn", "beuler"):
+        ts.setType(method.name)
+    ts.setIFunction(
+        lambda ts, t, u, udot, out: problem.residual(inside(ts, t), u, udot, held.p, out), work
+    )
+    if problem.coloring:
+        _set_coloring(ts, problem, record)
+        return ts
+    udot, p = problem.create_state(), held.p
+    problem.residual(t, u, udot, p, work)  # wrong callbacks are named before their derivatives are
+    system = SystemMatrix(problem.residual_u, problem.residual_udot, t, u, udot, p)
+
+    def jacobian(
+        ts: PETSc.TS,
+        t: float,
+        u: PETSc.Vec,
+        udot: PETSc.Vec,
+        shift: float,
+        _matrix: PETSc.Mat,
+        _preconditioner: PETSc.Mat,
+    ) -> None:
+        system.fill(inside(ts, t), u, udot, held.p, shift)
+
+    ts.setIJacobian(jacobian, system.matrix, system.matrix)
+    if record in ("memory", "disk") and problem.n_parameters:
+        matrix_p = problem.residual_p.create(t, u, udot, p)
+
+        def jacobian_p(
+            _ts: PETSc.TS,
+            t: float,
+            u: PETSc.Vec,
+            udot: PETSc.Vec,
+            _shift: float,
+            matrix: PETSc.Mat,
+        ) -> None:
+            problem.residual_p.fill(t, u, udot, p, matrix)
+
+        ts.setIJacobianP(jacobian_p, matrix_p)
+    return ts
+
+
+def _set_rhs_derivatives(ts: PETSc.TS, problem: Problem, t: float, u: PETSc.Vec, p: Any) -> None:
+    matrix_u = problem.rhs_u.create(t, u, p)
+
+    def jacobian(
+        _ts: PETSc.TS, t: float, u: PETSc.Vec, matrix: PETSc.Mat, _preconditioner: PETSc.Mat
+    ) -> None:
+        problem.rhs_u.fill(t, u, p, matrix)
+
+    ts.setRHSJacobian(jacobian, matrix_u, matrix_u)
+    if problem.n_parameters:
+        matrix_p = problem.rhs_p.create(t, u, p)
+
+        def jacobian_p(_ts: PETSc.TS, t: float, u: PETSc.Vec, matrix: PETSc.Mat) -> None:
+            problem.rhs_p.fill(t, u, p, matrix)
+
+        ts.setRHSJacobianP(jacobian_p, matrix_p)
+
+
+def _set_coloring(ts: PETSc.TS, problem: Problem, record: Checkpoint) -> None:
+    if problem.dm is None:
+        raise InputError(
+            'jacobian = "coloring" without a DM',
+            expected="state=DMDA, whose stencil gives the sparsity pattern",
+            remedy="jacobian=callback or Products",
+        )
+    if record in ("memory", "disk"):
+        raise UnsupportedError(
+            'PETSc\'s trajectory with jacobian = "coloring"',
+            expected="an analytic jacobian: a coloured difference has no exact transpose",
+            remedy="jacobian=callback or Products",
+        )
+    ts.setDM(problem.dm.clone())
+
+
+def default_options(
+    problem: Problem, stepping: Stepping, ts: PETSc.TS, checkpoint: Checkpoint
+) -> dict[str, Any]:
+    """Return the library's PETSc options for a TS."""
+    defaults: dict[str, Any] = {"ts_adapt_type": "basic" if stepping.adaptive else "none"}
+    if stepping.max_step is not None:
+        defaults["ts_adapt_dt_max"] = stepping.max_step
+    if not stepping.resolved_method.explicit:
+        defaults |= NEWTON_DEFAULTS
+        if problem.coloring:
+            defaults["snes_fd_color"] = None
+        else:
+            defaults |= linear_defaults(ts.getIJacobian()[0])
+    if checkpoint in ("memory", "disk"):
+        ts.setSaveTrajectory()
+        defaults["ts_trajectory_type"] = "memory" if checkpoint == "memory" else "basic"
+        if checkpoint == "disk":
+            defaults["ts_trajectory_dirname"] = _shared_folder(problem.comm)
+            # PETSc 3.26 writes options beside each state, and reads them back into the database.
+            defaults["viewer_binary_skip_info"] = None
+    return defaults
+
+
+def _shared_folder(comm: PETSc.Comm) -> str:
+    """Name a temporary folder, which PETSc makes and removes with the trajectory.  Collective.
+
+    It must not exist yet: PETSc 3.26 takes an existing folder for one in use.
+    """
+    name = f"daeosens-{uuid.uuid4().hex}" if comm.rank == 0 else ""
+    return str(Path(tempfile.gettempdir()) / comm.tompi4py().bcast(name))
+
+
+def set_up(ts: PETSc.TS, u: PETSc.Vec, stepping: Stepping) -> None:
+    """Give a TS times, steps, PETSc's options and a copy of the state [n], and set it up.
+
+    Raises
+    ------
+    OptionError
+        Options that change the method.
+    """
+    ts.setTime(stepping.t_span[0])
+    ts.setMaxTime(stepping.t_span[1])
+    ts.setTimeStep(stepping.first_step)
+    ts.setMaxSteps(stepping.max_steps)
+    ts.setExactFinalTime(_TS.ExactFinalTime.MATCHSTEP)
+    if stepping.adaptive:
+        rtol = 1e-6 if stepping.rtol is None else stepping.rtol
+        atol = 1e-9 if stepping.atol is None else stepping.atol
+        ts.setTolerances(rtol=rtol, atol=atol)
+    ts.setFromOptions()
+    refuse_other_method(ts, stepping.resolved_method)
+    ts.setSolution(u.copy())
+    ts.setUp()

@@ -1,0 +1,158 @@
+"""The log of one smooth run while TS runs: accepted steps, and where steps have to end."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from petsc4py import PETSc
+
+from daeosens._petsc import stages
+from daeosens.arrays import largest
+from daeosens.errors import SolveError
+from daeosens.problem import Problem
+from daeosens.stepping import next_step
+from daeosens.trajectory import STAGE_MEMORY, Stages
+
+Watch: TypeAlias = "Callable[[float, PETSc.Vec, float, PETSc.Vec], bool]"
+"""``watch(t, u, t_next, u_next)`` after each accepted step: whether the run is to end there."""
+
+
+class StepLog:
+    """Collects accepted steps, sets the size of the next one, and asks whether to stop.
+
+    PETSc's evaluation times are not used: PETSc 3.26 cannot be rid of them again, keeps a step size
+    for them from one run to the next, and stores a state for each.
+
+    Parameters
+    ----------
+    problem : Problem
+        What is run.
+    start : Vec [n]
+        The first state; kept as it is, not copied.
+    ends : sequence of float
+        Increasing times that steps have to end at; the last one ends the run.
+    dt : float or None
+        Size of fixed steps; None where an error estimate chooses.
+    restarts : bool
+        Whether the method keeps a rate that is worthless behind a breakpoint.
+    keep_stages : bool
+        Whether the stages of each step are copied.
+    watch : callable, optional
+        See ``Watch``.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        start: PETSc.Vec,
+        ends: Sequence[float],
+        dt: float | None,
+        *,
+        restarts: bool,
+        keep_stages: bool,
+        watch: Watch | None = None,
+    ) -> None:
+        self._problem = problem
+        self._ends = ends
+        self._dt = dt
+        self._restarts = restarts
+        self._keep_stages = keep_stages
+        self._watch = watch
+        self._stages: list[list[PETSc.Vec]] = []
+        self._attempted: list[float] = []
+        self._uncut = 0.0
+        self._piece: tuple[float, float] | None = None
+        self.times: list[float] = []
+        self.states: list[PETSc.Vec] = [start]
+        self.stopped = False
+
+    def before_step(self, ts: PETSc.TS) -> None:
+        """Cut the step that TS is about to take where it would pass one of the ends."""
+        t, proposed = ts.getTime(), ts.getTimeStep()
+        h = next_step(t, self._wanted(t, proposed), self._ends)
+        if h != proposed:
+            ts.setTimeStep(h)
+        if self._problem.breakpoints:
+            piece = self._problem.piece(t, h)
+            if self._piece not in (None, piece) and self._restarts:
+                ts.restartStep()  # the last rate of the step before belongs to the other side
+            self._piece = piece
+        self._attempted.append(h)
+
+    def _wanted(self, t: float, proposed: float) -> float:
+        """Return the size of the next step before it is cut.
+
+        After a step that was cut and accepted an error estimate knows of the short step only, and
+        proposes too small a next one: the size before the cut is tried again.
+        """
+        if self._dt is not None:
+            return self._dt if self._attempted else proposed
+        wanted = proposed
+        if self._uncut and self._attempted and len(self.times) > 1:
+            h = self._attempted[-1]
+            taken = self.times[-2] + h == t
+            if taken and h <= proposed:
+                wanted = max(proposed, self._uncut)
+        cut = next_step(t, wanted, self._ends) < wanted
+        self._uncut = wanted if cut else 0.0
+        return wanted
+
+    def after_step(self, ts: PETSc.TS, step: int, t: float, u: PETSc.Vec) -> None:
+        """Note a state; the first one is there already."""
+        if self._watch is None or not step:
+            self._check_finite(step, t, u)
+        self.times.append(t)
+        if not step:
+            return
+        self.states.append(u.copy())
+        if self._keep_stages:
+            given = stages(ts)
+            size = 8 * len(given) * self._problem.size / self._problem.comm.size
+            if (len(self._stages) + 1) * size <= STAGE_MEMORY:  # the same on every rank
+                self._stages.append([stage.copy() for stage in given])
+
+    def consider_stopping(self, ts: PETSc.TS) -> None:
+        """End the run if it was asked for (PETSc 3.26: a monitor's reason is forgotten)."""
+        assert self._watch is not None
+        t, u = ts.getTime(), ts.getSolution()
+        self._check_finite(len(self.times), t, u)
+        if self._watch(self.times[-1], self.states[-1], t, u):
+            self.stopped = True
+            reasons = PETSc.TS.ConvergedReason
+            ts.setConvergedReason(reasons.CONVERGED_USER)  # type: ignore[arg-type]
+
+    def stages(self) -> Stages:
+        """Return what was kept, by step; the first ones only if memory did not suffice."""
+        if not self._stages:
+            return {}
+        keys = zip(self.states, self.step_sizes(), strict=False)
+        return {
+            (state.handle, h): kept for (state, h), kept in zip(keys, self._stages, strict=False)
+        }
+
+    def step_sizes(self) -> list[float]:
+        """Return h with t + h the next time: the size tried, or else the difference."""
+        return [
+            h if t + h == following else following - t
+            for h, t, following in zip(
+                self._attempted, self.times[:-1], self.times[1:], strict=False
+            )
+        ]
+
+    def _check_finite(self, step: int, t: float, u: PETSc.Vec) -> None:
+        if math.isfinite(largest(u)):
+            return
+        raise SolveError(
+            f"the state is not finite at t = {t:.9g} (step {step}){fault(self._problem)}",
+            expected=f"a finite state up to t = {self._ends[-1]:g}",
+            remedy="a smaller dt, or an implicit method (cn, beuler) if the problem is stiff",
+        )
+
+
+def fault(problem: Problem) -> str:
+    """Return what callbacks on any rank gave that is not finite, for a message.  Collective."""
+    mine = problem.faults[0] if problem.faults else ""
+    found = [text for text in problem.comm.tompi4py().allgather(mine) if text]
+    return f": {found[0]}" if found else ""

@@ -1,0 +1,351 @@
+"""Surfaces along a run: on which side of each the state is, and whether a step has crossed it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from petsc4py import PETSc
+
+from daeosens.arrays import read, write
+from daeosens.errors import SolveError
+from daeosens.events import Event
+from daeosens.integrate import Runner
+from daeosens.interpolation import Interpolant, interpolate
+from daeosens.problem import Problem
+from daeosens.steps.switches import Switch
+
+ROUNDING = float(np.finfo(float).eps)
+
+SOON = 1e-6
+"""Part of a step after which the change of an event function is taken for its slope, if there is
+no f."""
+
+SHARE = 1e-3
+"""Part of a step over which the slope along u' = f is taken, by a central difference."""
+
+DOUBT = 0.1
+"""An interpolated extremum this near to zero, as a part of its scale, is looked at by a step."""
+
+COARSE = 0.3
+"""The same for the parabola that decides whether a step is looked at more closely."""
+
+LOOKS = 4
+"""So many steps, at most, are taken to look inside one step for a second crossing."""
+
+
+@dataclass(eq=False)
+class Surface:
+    """One implicit event along a run.
+
+    Attributes
+    ----------
+    event, switch
+        The event, and what it was lowered to.
+    side : float
+        The side on which the state is: 1, -1, or 0 where it rests on the surface.
+    value : float
+        Of the event function at the last accepted state.
+    slope : float
+        Of the event function along the run, where the piece began.
+    on : bool
+        The state is there, at the beginning of a piece, on the surface.
+    earlier : (float, float) or None
+        Size of the last step and the value before it; None where the piece begins.
+    """
+
+    event: Event
+    switch: Switch
+    side: float = 0.0
+    value: float = 0.0
+    slope: float = 0.0
+    on: bool = False
+    earlier: tuple[float, float] | None = None
+
+    def at(self, t: float, u: PETSc.Vec, p: Any) -> float:
+        """Return the event function."""
+        assert self.switch.when is not None
+        return self.switch.when.value(t, u, p)
+
+    @property
+    def direction(self) -> int:
+        """Of the crossings that count: a time that is a parameter is passed in one only."""
+        return 1 if isinstance(self.event.when, str) else self.event.direction
+
+    def counts(self, towards: float) -> bool:
+        """Whether a crossing towards the side with that sign is an event."""
+        return self.direction in (0, towards)
+
+    def far(self, value: float, h: float) -> bool:
+        """Whether a step of size ``h`` to ``value`` stays on its side beyond doubt.
+
+        The parabola through this value, the last one, and the one before (or the slope, where the
+        piece begins) has to keep its distance.
+        """
+        side, last = self.side, self.value
+        if value * side <= 0.0 or side == 0.0:
+            return False
+        change = value - last
+        if self.earlier is not None:
+            size, before = self.earlier
+            ratio, past = size / h, last - before
+            first = (change * ratio + past / ratio) / (1.0 + ratio)
+            scale = max(abs(last), abs(value), abs(before))
+        else:
+            first = h * self.slope
+            scale = max(abs(last), abs(value))
+        if first * side >= 0.0 or (change + change - first) * side <= 0.0:
+            return True  # no extremum inside, or the farthest point
+        lowest = last - 0.25 * first * first / (change - first)
+        return lowest * side > COARSE * scale
+
+    def start(self, h: float) -> list[tuple[float, float, float | None]]:
+        """Return what is known where a step of size ``h`` begins, as points to interpolate."""
+        first = 0.0 if self.on else self.value
+        if self.earlier is not None:
+            size, before = self.earlier
+            return [(-size / h, before, None), (0.0, first, None)]
+        return [(0.0, first, h * self.slope)]
+
+    def move(self, value: float, h: float) -> None:
+        """Go on to the next accepted state, at a step's distance."""
+        self.earlier = (h, self.value)
+        self.value, self.on = value, False
+
+
+@dataclass(frozen=True, eq=False)
+class Hit:
+    """A crossing that counts inside a step: between two parts of it, with a guess of the curve.
+
+    ``side`` is the sign at ``low``; ``low`` = ``high`` = 1 where the step ends on the surface.
+    """
+
+    surface: Surface
+    low: float
+    high: float
+    side: float
+    curve: Interpolant
+
+
+@dataclass(eq=False)
+class Flow:
+    """The equations of the mode that a run is in, as surfaces see them, and what they have seen.
+
+    Attributes
+    ----------
+    problem, runner
+        What runs.
+    surfaces : sequence of Surface
+        Those that can be crossed in the mode.
+    hits : list of Hit
+        Crossings in the last step.
+    """
+
+    problem: Problem
+    runner: Runner
+    surfaces: Sequence[Surface]
+    explicit: bool
+    hits: list[Hit] = field(default_factory=list[Hit])
+
+    def __post_init__(self) -> None:
+        create = self.problem.create_state
+        self._rate, self._changed, self._around = create(), create(), (create(), create())
+        first, end = self._rate.getOwnershipRange()
+        self._factors = 1.0 + 1e-6 * np.cos(1.0 + np.arange(first, end))
+        self._around_of: tuple[float, int, float] | None = None
+
+    # ---- where a piece begins --------------------------------------------------------------------
+
+    def settle(self, t: float, u: PETSc.Vec, fired: Sequence[Surface]) -> list[Surface]:
+        """Find the sides just after ``t``; return the surfaces that are crossed there and then.
+
+        Those are surfaces with a direction on which the state begins and moves that way.  The one
+        that has just fired is not among them.
+        """
+        entered: list[Surface] = []
+        self._around_of = None
+        for surface in self.surfaces:
+            happened = surface in fired
+            self._settle(surface, t, u, abs(surface.value) if happened else 0.0)
+            if surface.on and not happened and surface.side == surface.direction != 0:
+                entered.append(surface)
+        return entered
+
+    def _settle(self, surface: Surface, t: float, u: PETSc.Vec, residual: float) -> None:
+        first_step = self.runner.first_step
+        value = surface.at(t, u, self.runner.p)
+        slope = self._slope(surface, t, u, value)
+        noise = self._noise(surface, t, u, value)
+        late = 4.0 * ROUNDING * max(abs(t), first_step) * abs(slope)
+        surface.value, surface.slope, surface.earlier = value, slope, None
+        surface.on = abs(value) <= max(noise + late, 4.0 * residual)
+        if not surface.on:
+            surface.side = math.copysign(1.0, value)
+        elif (
+            abs(slope) * (SHARE if self.problem.form == "rhs" else SOON) * first_step > 4.0 * noise
+        ):
+            surface.side = math.copysign(1.0, slope)
+        else:
+            surface.side = self._touching_side(surface, t, u, noise)
+
+    def _touching_side(self, surface: Surface, t: float, u: PETSc.Vec, noise: float) -> float:
+        """Return the side to which the state leaves a surface that it touches."""
+        state = u.duplicate()
+        for part in (1e-3, 1e-1):
+            h = part * self.runner.first_step
+            self.runner.step(t, h, u, state)
+            value = surface.at(t + h, state, self.runner.p)
+            if abs(value) > noise:
+                return math.copysign(1.0, value)
+        return -float(surface.direction)  # at rest: on the side from which it can be crossed
+
+    def _noise(self, surface: Surface, t: float, u: PETSc.Vec, value: float) -> float:
+        """Return what rounding may make of the event function, from a change of all components."""
+        write(self._changed, read(u) * self._factors)
+        changed = surface.at(t, self._changed, self.runner.p)
+        return 8.0 * ROUNDING * (abs(changed - value) / 1e-6 + abs(value))
+
+    def _slope(
+        self, surface: Surface, t: float, u: PETSc.Vec, value: float, step: float = 0.0
+    ) -> float:
+        """Return dg/dt along the run at ``t``, which ends a step of that size where there is one.
+
+        With u' = f where there is an f, else by a real step.
+        """
+        around = self._around
+        known = self._around_of == (t, u.handle, step)
+        self._around_of = (t, u.handle, step)
+        if self.problem.form != "rhs":
+            soon = SOON * self.runner.first_step
+            if not known:
+                self.runner.step(t, soon, u, around[0])
+            return (surface.at(t + soon, around[0], self.runner.p) - value) / soon
+        part = SHARE * self.runner.first_step
+        if not known:
+            problem, rate = self.problem, self._rate
+            problem.rhs(problem.inside(t, t - step, step), u, self.runner.p, rate)
+            around[0].waxpy(part, rate, u)
+            around[1].waxpy(-part, rate, u)
+        above, below = (
+            surface.at(t + part, around[0], self.runner.p),
+            surface.at(t - part, around[1], self.runner.p),
+        )
+        return (above - below) / (2.0 * part)
+
+    # ---- along a piece ---------------------------------------------------------------------------
+
+    def watch(self, t: float, u: PETSc.Vec, t_next: float, u_next: PETSc.Vec) -> bool:
+        """Look at a step; return whether a crossing that counts lies inside."""
+        h = t_next - t
+        self._around_of = None
+        for surface in self.surfaces:
+            value = surface.at(t_next, u_next, self.runner.p)
+            if surface.far(value, h):
+                surface.move(value, h)
+                continue
+            if surface.side == 0.0:
+                surface.side = math.copysign(1.0, value) if value else 0.0
+                surface.move(value, h)
+                continue
+            hit = self._examine(surface, t, u, t_next, u_next, value)
+            if hit is not None:
+                self.hits.append(hit)
+            else:
+                surface.move(value, h)
+        return bool(self.hits)
+
+    def _examine(
+        self,
+        surface: Surface,
+        t: float,
+        u: PETSc.Vec,
+        t_next: float,
+        u_next: PETSc.Vec,
+        value: float,
+    ) -> Hit | None:
+        """Return the first crossing that counts in a step."""
+        h, side = t_next - t, surface.side
+        slope: float | None = None
+        if self.explicit:  # of implicit methods a small error in a stiff state spoils the rate
+            slope = self._slope(surface, t_next, u_next, value, h)
+        curve = interpolate([*surface.start(h), (1.0, value, slope and h * slope)])
+        if abs(value) <= 1e-6 * abs(value - surface.value) and self._ends_on(
+            surface, t_next, u_next, value
+        ):
+            if surface.counts(-side):
+                surface.value = value
+                return Hit(surface, 1.0, 1.0, side, curve)
+            surface.side = math.copysign(1.0, self._slope(surface, t_next, u_next, value, h))
+            return None
+        looked, curve = self._look_inside(surface, t, h, u, value, curve)
+        crossed: list[Hit] = []
+        low, sign = 0.0, side
+        for x, found in [*sorted(looked), (1.0, value)]:
+            if found * sign < 0.0:
+                crossed.append(Hit(surface, low, x, sign, curve))
+                sign = -sign
+            low = x
+        surface.side = sign
+        if len(crossed) > 1 and surface.event.twice == "refuse":
+            raise SolveError(
+                f'event "{surface.event.name}" is crossed {len(crossed)} times within the step '
+                f"from t = {t:.9g} to {t_next:.9g}",
+                expected="at most one crossing in a step",
+                remedy='smaller steps, or Event(..., twice="resolve")',
+            )
+        return next((hit for hit in crossed if surface.counts(-hit.side)), None)
+
+    def _ends_on(self, surface: Surface, t: float, u: PETSc.Vec, value: float) -> bool:
+        """Whether a step ends on the surface, to rounding."""
+        if value == 0.0:
+            return True
+        noise = self._noise(surface, t, u, value)
+        late = 4.0 * ROUNDING * max(abs(t), self.runner.first_step)
+        return abs(value) <= noise + late * abs(self._slope(surface, t, u, value))
+
+    def _look_inside(
+        self,
+        surface: Surface,
+        t: float,
+        h: float,
+        u: PETSc.Vec,
+        value: float,
+        curve: Interpolant,
+    ) -> tuple[list[tuple[float, float]], Interpolant]:
+        """Return the event function where interpolation makes one suspect further crossings."""
+        looked: list[tuple[float, float]] = []
+        state: PETSc.Vec | None = None
+        while len(looked) < LOOKS:
+            x = _suspect(curve, surface.side, value, [x for x, _ in looked])
+            if not x:
+                break
+            state = state or u.duplicate()
+            self.runner.step(t, x * h, u, state)
+            found = surface.at(t + x * h, state, self.runner.p)
+            looked.append((x, found))
+            curve = curve.add(x, found)
+        return looked, curve
+
+
+def _suspect(curve: Interpolant, side: float, value: float, looked: Sequence[float]) -> float:
+    """Return the extremum of a curve over [0, 1] at which it may be on an unexpected side, or 0.
+
+    Without a crossing that is the other side; where the ends differ in sign, an extremum on the
+    other side matters if one on the first side follows.
+    """
+    extrema = [(x, side * curve.at(x)[0]) for x in curve.extrema()]
+    if not extrema:
+        return 0.0
+    doubt = DOUBT * max(abs(value), *(abs(found) for _, found in extrema), abs(curve.at(0.0)[0]))
+    if side * value > 0.0:
+        wanted = [x for x, found in extrema if found < doubt]
+    else:
+        wanted = list[float]()
+        for k, (x, found) in enumerate(extrema):
+            after = [(y, later) for y, later in extrema[k + 1 :] if later > -doubt]
+            if found < doubt and after:
+                wanted += [x, after[0][0]]
+    return next((x for x in wanted if all(abs(x - y) > 1e-3 for y in looked)), 0.0)
