@@ -22,7 +22,7 @@ from daeosens.problem import Problem
 from daeosens.simultaneous import Happening, Meeting, check_order
 from daeosens.stepping import Stepping
 from daeosens.steps import step_map
-from daeosens.steps.consistent import Consistency
+from daeosens.steps.completed import Consistency
 from daeosens.steps.hybrid import Record
 from daeosens.steps.jumps import Jump
 from daeosens.steps.switches import Switch, lower_event
@@ -310,9 +310,8 @@ class _Passage:
             event.terminal and event.reset is None and event.mode is None and not event.changes
         )
         if (last or event.terminal) and not only_ends:
-            jump = self._consistency.complete(jump, self.mode, t, before, p, changes=switch.changes)
-            if jump is not switch.jump:
-                jump.apply(t, before, p, after)
+            complete = self._consistency.complete
+            jump = complete(jump, self.mode, t, after, self.p, changes=switch.changes)
         self.parts.jump(switch, jump, after, (p, self.p), mode, self.mode)
         self.finished = event.terminal
 
