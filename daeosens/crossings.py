@@ -324,11 +324,15 @@ class _Passage:
             raise _accumulation(crossings, "they follow each other ever faster")
 
     def _check_side(self, surface: Surface) -> None:
-        """Refuse a reset after which the state goes on through the surface that it has crossed."""
+        """Refuse a reset that leaves the state on its surface, from where it goes on through it.
+
+        One that leaves it at a finite speed is meant so: a threshold that does something else.
+        """
         direction = surface.event.direction
-        if direction and surface.side == direction:
-            name = surface.event.name
-            why = f'after "{name}" the state goes on through its surface, or rests on it'
+        if direction and surface.touching and surface.side == direction:
+            why = (
+                f'"{surface.event.name}" stops the state on its surface, and it goes on through it'
+            )
             raise _accumulation(self.parts.crossings, why)
 
 
