@@ -18,7 +18,7 @@ from daeosens.errors import (
     SolveError,
 )
 from daeosens.options import Scope, scoped_options
-from daeosens.petsc_ts import Held, default_options, make_ts, set_up
+from daeosens.petsc_ts import Held, default_options, make_ts, search_lines, set_up, tiny_step
 from daeosens.problem import Problem
 from daeosens.refusals import refuse_unsound_steps
 from daeosens.step_log import StepLog, Watch, fault
@@ -98,8 +98,9 @@ class Runner:
         self._ts = ts
         self._solution = ts.getSolution()
         self._spare_ts: PETSc.TS | None = None
-        self._hooks = _Hooks(scope)
         self.first_step = ts.getTimeStep()  # after PETSc's options
+        self._tiny = tiny_step(ts, stepping, self.first_step)
+        self._hooks = _Hooks(scope, self._tiny)
         self._max_time, self._max_steps = ts.getMaxTime(), ts.getMaxSteps()
         ts.setPreStep(self._hooks.before_step)
         ts.setMonitor(self._hooks.after_step)
@@ -187,10 +188,10 @@ class Runner:
         if self._stepping.resolved_method.explicit:
             self._explicit_step.advance(t, h, u, self.p, out)
         elif self._hooks.log is None:  # between two runs: nothing of the step is remembered
-            _single_step(self._ts, t, h, u, out)
+            _single_step(self._ts, t, h, u, out, self._tiny)
         else:
             self._spare_ts = self._spare_ts or self._make_spare(t, u)
-            _single_step(self._spare_ts, t, h, u, out)
+            _single_step(self._spare_ts, t, h, u, out, self._tiny)
 
     def close(self) -> None:
         """Free what no trajectory keeps."""
@@ -251,13 +252,16 @@ class Runner:
 class _Hooks:
     """What TS calls.  It knows neither TS nor Runner: TS would hold itself, and never be freed."""
 
-    def __init__(self, scope: Scope) -> None:
+    def __init__(self, scope: Scope, tiny: float) -> None:
         self._scope: Scope | None = scope
+        self._tiny = tiny
         self.log: StepLog | None = None
 
     def before_step(self, ts: PETSc.TS) -> None:
         assert self.log is not None
         self.log.before_step(ts)
+        if self._tiny:
+            search_lines(ts, wanted=ts.getTimeStep() >= self._tiny)
 
     def after_step(self, ts: PETSc.TS, step: int, t: float, u: PETSc.Vec) -> None:
         assert self.log is not None
@@ -314,7 +318,11 @@ def made_runner(
             runner.close()
 
 
-def _single_step(ts: PETSc.TS, t: float, h: float, u: PETSc.Vec, out: PETSc.Vec) -> None:
+def _single_step(
+    ts: PETSc.TS, t: float, h: float, u: PETSc.Vec, out: PETSc.Vec, tiny: float
+) -> None:
+    if tiny:
+        search_lines(ts, wanted=h >= tiny)
     solution = ts.getSolution()
     u.copy(solution)
     ts.setStepNumber(0)
@@ -370,8 +378,13 @@ def replay(trajectory: Trajectory, prepare: Callable[[PETSc.TS], None]) -> PETSc
     ts.setTime(stepping.t_span[0])
     ts.setTimeStep(float(sizes[0]))
 
+    tiny = 0.0
+
     def before_step(ts: PETSc.TS) -> None:
-        ts.setTimeStep(float(sizes[ts.getStepNumber()]))
+        h = float(sizes[ts.getStepNumber()])
+        ts.setTimeStep(h)
+        if tiny:
+            search_lines(ts, wanted=h >= tiny)
 
     ts.setPreStep(before_step)
     prepare(ts)
@@ -381,6 +394,7 @@ def replay(trajectory: Trajectory, prepare: Callable[[PETSc.TS], None]) -> PETSc
         ts.setMaxSteps(len(sizes))
         ts.setMaxTime(beyond)
         ts.setExactFinalTime(_TS.ExactFinalTime.STEPOVER)
+        tiny = tiny_step(ts, stepping, float(sizes.max()))
         ts.solve(state)
     return ts
 

@@ -23,6 +23,9 @@ from daeosens.trajectory import Checkpoint
 NEWTON_DEFAULTS: Mapping[str, Any] = {"snes_rtol": 1e-11, "snes_stol": 1e-14, "snes_max_it": 50}
 """Tight, because the derivative of a step is that of the converged step."""
 
+SHORT, SHORTER = 1e-3, 1e-5
+"""Steps are tiny below the first part of a fixed step, or the second one of the span."""
+
 _TS: Any = PETSc.TS  # the stubs of petsc4py 3.26 give enumerations the wrong type
 
 
@@ -201,3 +204,29 @@ def set_up(ts: PETSc.TS, u: PETSc.Vec, stepping: Stepping) -> None:
     refuse_other_method(ts, stepping.resolved_method)
     ts.setSolution(u.copy())
     ts.setUp()
+
+
+def tiny_step(ts: PETSc.TS, stepping: Stepping, size: float) -> float:
+    """Return below which size Newton's steps are taken in full; 0 for other line searches.
+
+    ``size`` is that of fixed steps.
+    """
+    if stepping.resolved_method.explicit or ts.getSNES().getLineSearch().getType() != "bt":
+        return 0.0
+    if not stepping.adaptive:
+        return SHORT * size
+    first, last = stepping.t_span
+    return SHORTER * (last - first)
+
+
+def search_lines(ts: PETSc.TS, *, wanted: bool) -> None:
+    """Let Newton's method shorten its steps until the residual falls (PETSc's default), or not.
+
+    In a tiny step of size h nothing but the rounding of M (u1 - u0)/h is soon left of the residual
+    of the differential equations: a Newton step that is right for the algebraic ones would be
+    shortened, and the solve given up, because the whole norm does not fall.
+    """
+    search = ts.getSNES().getLineSearch()
+    kind = "bt" if wanted else "basic"
+    if search.getType() != kind:
+        search.setType(kind)

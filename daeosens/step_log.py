@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from petsc4py import PETSc
 
@@ -17,6 +17,9 @@ from daeosens.trajectory import STAGE_MEMORY, Stages
 
 Watch: TypeAlias = "Callable[[float, PETSc.Vec, float, PETSc.Vec], bool]"
 """``watch(t, u, t_next, u_next)`` after each accepted step: whether the run is to end there."""
+
+STALL, PATIENCE = 1e-12, 100
+"""So many steps in a row below such a part of the span lead nowhere."""
 
 
 class StepLog:
@@ -63,6 +66,7 @@ class StepLog:
         self._stages: list[list[PETSc.Vec]] = []
         self._attempted: list[float] = []
         self._uncut = 0.0
+        self._stalled = 0
         self._piece: tuple[float, float] | None = None
         self.times: list[float] = []
         self.states: list[PETSc.Vec] = [start]
@@ -74,6 +78,10 @@ class StepLog:
         h = next_step(t, self._wanted(t, proposed), self._ends)
         if h != proposed:
             ts.setTimeStep(h)
+        span = self._ends[-1] - (self.times[0] if self.times else t)
+        self._stalled = self._stalled + 1 if h < STALL * span else 0
+        if self._stalled >= PATIENCE:
+            raise _shrunk(t, h)
         if self._problem.breakpoints:
             piece = self._problem.piece(t, h)
             if self._piece not in (None, piece) and self._restarts:
@@ -101,6 +109,8 @@ class StepLog:
 
     def after_step(self, ts: PETSc.TS, step: int, t: float, u: PETSc.Vec) -> None:
         """Note a state; the first one is there already."""
+        if step:
+            self._check_progress(ts, t)
         if self._watch is None or not step:
             self._check_finite(step, t, u)
         self.times.append(t)
@@ -118,6 +128,7 @@ class StepLog:
         assert self._watch is not None
         t, u = ts.getTime(), ts.getSolution()
         self._check_finite(len(self.times), t, u)
+        self._check_progress(ts, t)
         if self._watch(self.times[-1], self.states[-1], t, u):
             self.stopped = True
             reasons = PETSc.TS.ConvergedReason
@@ -141,6 +152,11 @@ class StepLog:
             )
         ]
 
+    def _check_progress(self, ts: PETSc.TS, t: float) -> None:
+        reason: Any = ts.getConvergedReason()
+        if t == self.times[-1] and reason >= 0:  # a failed step comes by too
+            raise _shrunk(t, self._attempted[-1])
+
     def _check_finite(self, step: int, t: float, u: PETSc.Vec) -> None:
         if math.isfinite(largest(u)):
             return
@@ -149,6 +165,16 @@ class StepLog:
             expected=f"a finite state up to t = {self._ends[-1]:g}",
             remedy="a smaller dt, or an implicit method (cn, beuler) if the problem is stiff",
         )
+
+
+def _shrunk(t: float, h: float) -> SolveError:
+    """Return what is wrong where an error estimate makes steps smaller and smaller."""
+    return SolveError(
+        f"steps have shrunk to {h:.3g} at t = {t:.9g}: the estimated error does not fall with them",
+        expected="an error that steps can control",
+        remedy="larger rtol and atol, breakpoints where the equations jump, or, with algebraic "
+        "variables, a start from consistent_state",
+    )
 
 
 def fault(problem: Problem) -> str:

@@ -26,12 +26,16 @@ STEP = 1e-30
 
 @dataclass(frozen=True)
 class Happening:
-    """An event: ``when`` is a function, a time or the number of a parameter."""
+    """An event: ``when`` is a function, a time or the number of a parameter.
+
+    ``stops`` says that nothing but the end of the run is its effect.
+    """
 
     when: Callable[..., Any] | float | int
     reset: Callable[..., Any] | None = None
     changes: Mapping[int, Callable[..., Any]] = field(default_factory=dict)
     mode: str | None = None
+    stops: bool = False
 
     def value(self, t: Any, u: Values, p: Values) -> Any:
         """Return the function whose zero it is."""
@@ -40,11 +44,15 @@ class Happening:
 
 @dataclass(frozen=True)
 class System:
-    """F(t, u, u', p) = 0 in each mode, and the events by name; all of it on columns."""
+    """F(t, u, u', p) = 0 in each mode, and the events by name; all of it on columns.
+
+    The last ``algebraic`` variables have no rate, and the last equations none at all.
+    """
 
     residuals: Mapping[str, Callable[..., Any]]
     start: str
     events: Mapping[str, Happening]
+    algebraic: int = 0
 
 
 @dataclass(frozen=True)
@@ -103,6 +111,9 @@ def repeat(system: System, method: str, plan: Plan, u0: Values, p: Values) -> li
             for k, value in event.changes.items():
                 changed[k] = value(t, u0, p)
             u0, p = after, changed
+            if system.algebraic and not event.stops:
+                residual, near = system.residuals[event.mode or mode], plan.states[n + 1, :, None]
+                u0 = _consistent(residual, system.algebraic, (t, u0, p), near)
             pieces.append(Piece(t, u0, p))
             continue
         residual, near = system.residuals[mode], plan.states[n : n + 2, :, None]
@@ -174,6 +185,20 @@ def _solve(equation: Callable[[Values], Values], start: Values) -> Values:
         if settled == 3:
             return x
     raise AssertionError("Newton's iteration does not converge")
+
+
+def _consistent(
+    residual: Any, count: int, point: tuple[Any, Values, Values], near: Values
+) -> Values:
+    """Return the state [n, B] whose last variables solve the last equations."""
+    t, u, p = point
+
+    def equation(y: Values) -> Values:
+        state = np.concatenate([u[:-count] + 0 * y[:1], y])
+        return residual(t, state, 0 * state, p)[-count:]
+
+    y = _solve(equation, near[-count:] + 0 * (t + u[:1] + p[0]))
+    return np.concatenate([u[:-count] + 0 * y[:1], y])
 
 
 def _root(

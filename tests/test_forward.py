@@ -24,12 +24,16 @@ from zoo import (
 from daeosens import (
     COLORING,
     ODE,
+    Event,
     InputError,
     OptionError,
     Products,
     SolveError,
     Stepping,
+    Terminal,
     UnsupportedError,
+    adjoint,
+    consistent_state,
     solve,
 )
 from daeosens.methods import find_method
@@ -199,6 +203,52 @@ def test_steps_asked_for_by_an_option_are_left_to_petsc():
 
 def test_run_without_wanted_times_takes_the_steps_of_dt():
     np.testing.assert_allclose(decay("rk4").times, np.linspace(0, 1, 11), rtol=0, atol=1e-15)
+
+
+def bound(t, u, p):
+    """A rate, and an algebraic equation that is nonlinear in its variable."""
+    return np.array(
+        [-u[0] + np.cos(3 * t) + 0.3 * u[1], u[0] ** 2 + 0.1 * t * u[0] - u[1] - p[0] * u[1] ** 3]
+    )
+
+
+BOUND = ODE(bound, 2, ["a"], mass=np.diag([1.0, 0.0]))
+
+
+@pytest.mark.parametrize("start", [0.5, 0.8641])
+@pytest.mark.parametrize("method", ["beuler", "cn", "midpoint", "theta:0.7"])
+def test_tiny_steps_of_differential_algebraic_equations(method, start):
+    """The rounding of u' = (u1 - u0)/h hides from a line search what algebraic equations gain."""
+    grid = np.arange(0.05, 0.95, 0.1)
+    wanted = np.sort(np.concatenate([grid, grid + 3e-6, grid + 3.4e-6]))
+    stepping = Stepping(SPAN, method, dt=0.1)
+    run = solve(BOUND, [1.0, start], [0.2], stepping, wanted)
+    assert run.step_sizes.min() < 1e-6
+    coarse = solve(BOUND, [1.0, start], [0.2], stepping, grid)
+    if method == "beuler":  # the others carry a wrong start along
+        np.testing.assert_allclose(run.final.array, coarse.final.array, rtol=1e-4)
+        gaps = [bound(t, u, [0.2])[1] for t, u in zip(run.times[1:], run.u[1:], strict=True)]
+        assert np.abs(gaps).max() < 1e-10
+    cost = Terminal(lambda t, u, p: u[0] * u[1])
+    recorded = adjoint(run, cost, engine="tsadjoint").p
+    np.testing.assert_allclose(recorded, adjoint(run, cost).p, rtol=1e-7)
+
+
+@pytest.mark.parametrize("method", ["beuler", "cn"])
+def test_tiny_first_steps_of_differential_algebraic_equations(method):
+    start = consistent_state(BOUND, [1.0, 0.5], [0.2])
+    run = solve(BOUND, start, [0.2], Stepping(SPAN, method, rtol=1e-3, atol=1e-3))
+    assert run.step_sizes[0] == pytest.approx(1e-6)
+
+
+@pytest.mark.parametrize("dt", [0.2, None])
+@pytest.mark.parametrize("events", [(), (Event(lambda t, u, p: u[0] - 0.1),)])
+def test_steps_that_shrink_to_nothing_are_an_error(events, dt):
+    """Crank-Nicolson carries a wrong start of algebraic variables along for ever."""
+    problem = ODE(bound, 2, ["a"], mass=np.diag([1.0, 0.0]), events=events)
+    stepping = Stepping(SPAN, "cn", dt=dt, rtol=1e-3, atol=1e-3)
+    with pytest.raises(SolveError, match=r"(?s)steps have shrunk to .*start from consistent_state"):
+        solve(problem, [1.0, 0.5], [0.2], stepping)
 
 
 # ---- what is passed on ---------------------------------------------------------------------------
