@@ -106,14 +106,14 @@ def kinked_in_time(mass):
     """Return a functional whose equations have no second derivative in time by complex step."""
 
     def rhs(t, u, p):
-        return zoo.rhs(t, u, p) + abs(t - 9.0) * u
+        return zoo.rhs(t, u, p) + 0.01 * abs(t - 9.0) * u
 
     problem = ODE(
         rhs,
         3,
         zoo.NAMES,
         mass=mass,
-        rhs_t=lambda t, u, p: zoo.rhs_t(t, u, p) - u,
+        rhs_t=lambda t, u, p: zoo.rhs_t(t, u, p) - 0.01 * u,
         events=[Event(0.2, lambda t, u, p: u * p[0])],
     )
     return Reduced(problem, Terminal(zoo.terminal), Stepping((0.0, 0.4), "cn", dt=0.1), CONTROL)
