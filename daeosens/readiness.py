@@ -13,7 +13,7 @@ from daeosens.cost import At, Cost, Scalar
 from daeosens.errors import DaeosensError, SolveError, UnsupportedError
 from daeosens.problem import Problem
 from daeosens.stepping import Stepping
-from daeosens.steps.consistent import consistent_map
+from daeosens.steps.completed import consistent_map
 from daeosens.steps.switches import lower_changes, lower_event, lower_reset
 
 
