@@ -32,6 +32,15 @@ class Gradient:
         Derivative with respect to the initial state.
     p_vec : Vec [m]
         Derivative with respect to the parameters.
+
+    Examples
+    --------
+    >>> from daeosens import ODE, Stepping, Terminal, adjoint, solve
+    >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
+    >>> run = solve(decay, [1.0], [0.5], Stepping((0.0, 2.0), "rk4", dt=0.1))
+    >>> gradient = adjoint(run, Terminal(lambda t, u, p: u[0]))
+    >>> gradient.u0.round(5), gradient.p.round(5)
+    (array([0.36788]), array([-0.73576]))
     """
 
     value: float
@@ -148,6 +157,14 @@ def evaluate(trajectory: Trajectory, objective: Objective) -> float:
     ------
     InputError
         An observation time that no step hits.
+
+    Examples
+    --------
+    >>> from daeosens import ODE, Stepping, Terminal, solve
+    >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
+    >>> run = solve(decay, [1.0], [0.5], Stepping((0.0, 2.0), "rk4", dt=0.1))
+    >>> round(evaluate(run, Terminal(lambda t, u, p: u[0] ** 2)), 6)
+    0.135335
     """
     problem = trajectory.problem
     cost = objective.lower(problem, float(trajectory.times[-1]))

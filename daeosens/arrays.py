@@ -182,7 +182,14 @@ def guarded(callback: Callable[..., Any], name: str, comm: PETSc.Comm) -> Callab
     of several ranks an exception of one rank would leave the others waiting for ever (PETSc 3.26
     with petsc4py: the failing rank waits in PetscFinalize), so the traceback is printed and the
     job aborted.  ``SolveError`` is exempt: whoever raises it promises to do so on every rank.
+
+    Raises
+    ------
+    InputError
+        It cannot be called.
     """
+    if callback is not None and not callable(callback):  # type: ignore[redundant-expr]
+        raise InputError(f"{name} = {callback!r}", expected="a callback")
     aborts = comm.size > 1
 
     def call(*arguments: Any) -> Any:

@@ -8,7 +8,7 @@ from petsc4py import PETSc
 from daeosens.arrays import QUIET, unwrapped
 from daeosens.options import Options
 from daeosens.problem import Problem
-from daeosens.steps.consistent import consistent_map
+from daeosens.steps.completed import consistent_map
 
 
 @QUIET

@@ -22,7 +22,7 @@ from daeosens.problem import Problem
 from daeosens.simultaneous import Happening, Meeting, check_order
 from daeosens.stepping import Stepping
 from daeosens.steps import step_map
-from daeosens.steps.consistent import Consistency
+from daeosens.steps.completed import Consistency
 from daeosens.steps.hybrid import Record
 from daeosens.steps.jumps import Jump
 from daeosens.steps.switches import Switch, lower_event
@@ -310,9 +310,8 @@ class _Passage:
             event.terminal and event.reset is None and event.mode is None and not event.changes
         )
         if (last or event.terminal) and not only_ends:
-            jump = self._consistency.complete(jump, self.mode, t, before, p, changes=switch.changes)
-            if jump is not switch.jump:
-                jump.apply(t, before, p, after)
+            complete = self._consistency.complete
+            jump = complete(jump, self.mode, t, after, self.p, changes=switch.changes)
         self.parts.jump(switch, jump, after, (p, self.p), mode, self.mode)
         self.finished = event.terminal
 
@@ -325,11 +324,15 @@ class _Passage:
             raise _accumulation(crossings, "they follow each other ever faster")
 
     def _check_side(self, surface: Surface) -> None:
-        """Refuse a reset after which the state goes on through the surface that it has crossed."""
+        """Refuse a reset that leaves the state on its surface, from where it goes on through it.
+
+        One that leaves it at a finite speed is meant so: a threshold that does something else.
+        """
         direction = surface.event.direction
-        if direction and surface.side == direction:
-            name = surface.event.name
-            why = f'after "{name}" the state goes on through its surface, or rests on it'
+        if direction and surface.touching and surface.side == direction:
+            why = (
+                f'"{surface.event.name}" stops the state on its surface, and it goes on through it'
+            )
             raise _accumulation(self.parts.crossings, why)
 
 

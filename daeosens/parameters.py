@@ -373,6 +373,15 @@ class InitialState:
         Parameters.
     lower, upper : float
         Bounds, the same for every component.
+
+    Examples
+    --------
+    >>> from daeosens import ODE, LeastSquares, Reduced, Stepping, minimize
+    >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
+    >>> stepping, misfit = Stepping((0.0, 2.0), "rk4", dt=0.1), LeastSquares([2.0], [0.5])
+    >>> found = minimize(Reduced(decay, misfit, stepping, InitialState([1.0], [0.5])))
+    >>> found.x.array.round(4)
+    array([1.3591])
     """
 
     start_value: npt.ArrayLike | PETSc.Vec
@@ -427,6 +436,18 @@ class FieldParameter:
         Initial state.
     lower, upper : float
         Bounds, the same for every component.
+
+    Examples
+    --------
+    >>> from petsc4py import PETSc
+    >>> from daeosens import ODE
+    >>> field = PETSc.Vec().createSeq(3, comm=PETSc.COMM_SELF)
+    >>> field.set(0.5)
+    >>> decay = ODE(
+    ...     lambda t, u, p, out: out.pointwiseMult(-p, u), state=field, parameters=field
+    ... )
+    >>> FieldParameter(field, initial_state=[1.0, 2.0, 3.0], lower=0.0).start(decay).array
+    array([0.5, 0.5, 0.5])
     """
 
     start_value: PETSc.Vec

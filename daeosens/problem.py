@@ -63,6 +63,12 @@ class Problem:
     sources : mapping
         Where each derivative comes from: "callback", "products", "complex step", "autonomous",
         "coloring", or empty if it was not supplied.
+
+    Examples
+    --------
+    >>> from daeosens import ODE
+    >>> ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
+    Problem(u' = f, 1 unknowns, parameters: rate)
     """
 
     form: Form

@@ -11,7 +11,7 @@ from petsc4py import PETSc
 
 from daeosens.adjoint import Gradient, evaluate_cost
 from daeosens.arrays import QUIET, Array, gather, unwrapped
-from daeosens.cost import At, Cost, Squares, Start, add_curvature, points_by_step
+from daeosens.cost import Cost, Squares, When, add_curvature, points_by_step
 from daeosens.errors import InputError, UnsupportedError
 from daeosens.objective import Objective
 from daeosens.steps import Adjoint, SecondOrder
@@ -37,6 +37,15 @@ class HessianProduct:
         Rows of the initial state.
     p_vec : Vec [m]
         Rows of the parameters.
+
+    Examples
+    --------
+    >>> from daeosens import ODE, Stepping, Terminal, hessian_product, solve
+    >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
+    >>> run = solve(decay, [1.0], [0.5], Stepping((0.0, 2.0), "rk4", dt=0.1))
+    >>> product = hessian_product(run, Terminal(lambda t, u, p: u[0]), dp=[1.0])
+    >>> product.u0.round(5), product.p.round(5), product.gradient.p.round(5)
+    (array([-0.73576]), array([1.47152]), array([-0.73576]))
     """
 
     gradient: Gradient | None
@@ -290,7 +299,7 @@ def squares_by_step(trajectory: Trajectory, cost: Cost) -> dict[int, list[tuple[
     return result
 
 
-def squares_of(cost: Cost) -> list[tuple[float | At | Start, float, Squares]]:
+def squares_of(cost: Cost) -> list[tuple[When, float, Squares]]:
     """Return the terms of a cost that is a sum of squares.
 
     Raises
@@ -298,7 +307,7 @@ def squares_of(cost: Cost) -> list[tuple[float | At | Start, float, Squares]]:
     UnsupportedError
         A term that is no sum of squares, or has a negative weight.
     """
-    result: list[tuple[float | At | Start, float, Squares]] = []
+    result: list[tuple[When, float, Squares]] = []
     for time, weight, scalar in cost.points:
         if not isinstance(scalar, Squares) or weight < 0:
             raise _no_square("a Terminal cost" if weight >= 0 else "a negative weight")

@@ -56,6 +56,8 @@ class Surface:
         Of the event function along the run, where the piece began.
     on : bool
         The state is there, at the beginning of a piece, on the surface.
+    touching : bool
+        It does not leave it at a finite speed.
     earlier : (float, float) or None
         Size of the last step and the value before it; None where the piece begins.
     """
@@ -66,6 +68,7 @@ class Surface:
     value: float = 0.0
     slope: float = 0.0
     on: bool = False
+    touching: bool = False
     earlier: tuple[float, float] | None = None
 
     def at(self, t: float, u: PETSc.Vec, p: Any) -> float:
@@ -186,11 +189,11 @@ class Flow:
         late = 4.0 * ROUNDING * max(abs(t), first_step) * abs(slope)
         surface.value, surface.slope, surface.earlier = value, slope, None
         surface.on = abs(value) <= max(noise + late, 4.0 * residual)
+        span = (SHARE if self.problem.form == "rhs" else SOON) * first_step
+        surface.touching = surface.on and abs(slope) * span <= 4.0 * noise
         if not surface.on:
             surface.side = math.copysign(1.0, value)
-        elif (
-            abs(slope) * (SHARE if self.problem.form == "rhs" else SOON) * first_step > 4.0 * noise
-        ):
+        elif not surface.touching:
             surface.side = math.copysign(1.0, slope)
         else:
             surface.side = self._touching_side(surface, t, u, noise)

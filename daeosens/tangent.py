@@ -34,6 +34,14 @@ class Tangent:
         Derivative of the times of the states: zero but at, and shortly after, events.
     parameters : sequence of Vec [m]
         Derivative of the parameters at each of the states: ``dp`` until an event changes them.
+
+    Examples
+    --------
+    >>> from daeosens import ODE, Stepping, Terminal, solve, tangent
+    >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
+    >>> along = tangent(solve(decay, [1.0], [0.5], Stepping((0.0, 2.0), "rk4", dt=0.1)), [1.0])
+    >>> along.u.shape, round(along.derivative(Terminal(lambda t, u, p: u[0])), 5)
+    ((21, 1), 0.36788)
     """
 
     trajectory: Trajectory
@@ -161,6 +169,14 @@ class Sensitivities:
         d u(t) / d p; the rank's own rows.
     sweep : str
         "tangent" (one column at a time) or "adjoint" (all rows in one sweep).
+
+    Examples
+    --------
+    >>> from daeosens import ODE, Stepping, sensitivities, solve
+    >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
+    >>> found = sensitivities(solve(decay, [1.0], [0.5], Stepping((0.0, 2.0), "rk4", dt=0.1)))
+    >>> found.p.round(5), found.sweep
+    (array([[-0.73576]]), 'adjoint')
     """
 
     u0: Array | None

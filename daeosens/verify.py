@@ -52,6 +52,15 @@ class Taylor:
         Estimated rounding of J.
     curvature : float
         d.H d; NaN if not asked for.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> epsilons = np.array([0.2, 0.1, 0.05])
+    >>> remainders = np.array([epsilons + epsilons**2, epsilons**2])
+    >>> found = Taylor(1.0, 1.0, epsilons, remainders, noise=1e-16)
+    >>> list(found), found.passed
+    ([2.0, 2.0], True)
     """
 
     value: float
@@ -186,6 +195,16 @@ def taylor(
     ------
     docs/mathematics.md, section 5; the estimate of the rounding: Moré and Wild, SIAM J. Sci.
     Comput. 33(3), 2011.
+
+    Examples
+    --------
+    >>> from daeosens import ODE, LeastSquares, Parameter, Parameters, Reduced, Stepping
+    >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
+    >>> control = Parameters({"rate": Parameter(0.3)}, initial_state=[1.0])
+    >>> misfit = LeastSquares([1.0, 2.0], [0.6, 0.4])
+    >>> functional = Reduced(decay, misfit, Stepping((0.0, 2.0), "rk4", dt=0.1), control)
+    >>> min(taylor(functional)) > 1.9, min(taylor(functional, hessian=True)) > 2.9
+    (True, True)
     """
     default = HESSIAN_EPSILONS if hessian else EPSILONS
     steps = finite_array(default if epsilons is None else epsilons, "epsilons")

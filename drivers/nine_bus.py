@@ -16,7 +16,8 @@ PETSc's tutorials ts/tutorials/power_grid/stability_9bus solve it too; docs/repr
 """
 
 import sys
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import combinations
 from typing import Annotated, Literal
@@ -228,36 +229,38 @@ class Network:
         self.start = lru_cache(maxsize=8)(self._start)
 
     def _start(self, powers: tuple[float, ...]) -> Start:
+        start = self.machines_at_rest(powers)
+        return start if len(powers) == 2 else self._settled(start)
+
+    def machines_at_rest(self, powers: tuple[float, ...]) -> Start:
+        """Return the start at voltages that, for three powers, are not those of the network."""
         n = len(powers)
         if n == 2:
             v, s, v_p, s_p = load_flow(self.full, np.zeros(9, complex), np.array(powers))
         else:
             v, s = self.voltages, np.array(powers) + 1j * self.powers.imag[:3]
             v_p, s_p = np.zeros((9, 3), complex), np.eye(3, dtype=complex)
-        inputs = [v.real[:3], v.imag[:3], s.real[:3], s.imag[:3]]
-        unknowns, references = machines_at(*inputs)
-        state = np.concatenate([unknowns.T.ravel(), np.column_stack([v.real, v.imag]).ravel()])
-        state_p, references_p = np.zeros((45, n)), np.zeros((3, n))
+        values = np.array([v.real[:3], v.imag[:3], s.real[:3], s.imag[:3]])
+        slopes = np.array([v_p.real[:3], v_p.imag[:3], s_p.real[:3], s_p.imag[:3]])
+        unknowns, references = machines_at(*values)
+        moved = [machines_at(*(values + 1e-30j * slopes[..., k])) for k in range(n)]
+        state, state_p = np.empty(45), np.empty((45, n))
+        state[:27], state[REAL], state[IMAGINARY] = unknowns.T.ravel(), v.real, v.imag
+        state_p[:27] = np.column_stack([each[0].imag.T.ravel() for each in moved]) / 1e-30
         state_p[REAL], state_p[IMAGINARY] = v_p.real, v_p.imag
-        for k in range(n):
-            along = [v_p.real[:3, k], v_p.imag[:3, k], s_p.real[:3, k], s_p.imag[:3, k]]
-            moved = machines_at(*(x + 1e-30j * dx for x, dx in zip(inputs, along, strict=True)))
-            state_p[:27, k] = moved[0].imag.T.ravel() / 1e-30
-            references_p[:, k] = moved[1].imag / 1e-30
-        torques, torques_p = s.real[:3], s_p.real[:3]
-        if n == 3:
-            self._settle(state, state_p)
-        return Start(state, torques, references, state_p, torques_p, references_p)
+        references_p = np.column_stack([each[1].imag for each in moved]) / 1e-30
+        return Start(state, s.real[:3], references, state_p, s_p.real[:3], references_p)
 
-    def _settle(self, state: np.ndarray, state_p: np.ndarray) -> None:
+    def _settled(self, start: Start) -> Start:
         """Solve for currents and voltages, on which the equations depend linearly."""
-        matrix = residual_u(self.real, state)
-        block = matrix[np.ix_(ALGEBRAIC, ALGEBRAIC)]
-        rest = residual(self.real, state, 0.0, 0.0)[ALGEBRAIC]
-        state[ALGEBRAIC] -= np.linalg.solve(block, rest)
+        state, state_p = start.state.copy(), start.state_p.copy()
         matrix = residual_u(self.real, state)[ALGEBRAIC]
-        matrix[:, ALGEBRAIC] = 0.0
-        state_p[ALGEBRAIC] = -np.linalg.solve(block, matrix @ state_p)
+        rest = residual(self.real, state, 0.0, 0.0)[ALGEBRAIC]
+        state[ALGEBRAIC] -= np.linalg.solve(matrix[:, ALGEBRAIC], rest)
+        state_p[ALGEBRAIC] = 0.0
+        rest_p = residual_u(self.real, state)[ALGEBRAIC] @ state_p
+        state_p[ALGEBRAIC] = -np.linalg.solve(matrix[:, ALGEBRAIC], rest_p)
+        return replace(start, state=state, state_p=state_p)
 
 
 def names(config: Config) -> tuple[str, ...]:
@@ -345,26 +348,27 @@ def at_ceiling(machine: int, before: str, after: str) -> ds.Event:
     )
 
 
-def excess(config: Config) -> Objective:
-    """Return the integral of the squared excess of frequencies, and the cost of moved powers."""
-    least, most = config.limits
+def excess(limits: tuple[float, float], u: np.ndarray) -> tuple[float, np.ndarray]:
+    """Return the sum of the frequencies' squared excess over their limits, and its gradient."""
+    hertz = u[SPEED] / (2.0 * np.pi)
+    over = np.maximum(hertz - limits[1], 0.0) - np.maximum(limits[0] - hertz, 0.0)
+    gradient = np.zeros(45)
+    gradient[SPEED] = over / np.pi
+    return over @ over, gradient
 
-    def over(u):
-        hertz = u[SPEED] / (2.0 * np.pi)
-        return np.maximum(hertz - most, 0.0) - np.maximum(least - hertz, 0.0)
 
-    def gradient_u(t, u, p):
-        out = np.zeros(45)
-        out[SPEED] = over(u) / np.pi
-        return out
-
-    cost = ds.Running(
-        lambda t, u, p: (over(u) ** 2).sum(), gradient_u, ds.INDEPENDENT, density_t="autonomous"
+def objective(config: Config) -> Objective:
+    """Return the integral of the excess, and the cost of moved powers."""
+    integral = ds.Running(
+        lambda t, u, p: excess(config.limits, u)[0],
+        lambda t, u, p: excess(config.limits, u)[1],
+        ds.INDEPENDENT,
+        density_t="autonomous",
     )
     if config.dispatch == 0.0:
-        return cost
+        return integral
     spread = 1.0 / np.sqrt(2.0 * config.dispatch)
-    return cost + ds.Prior(config.powers, spread, names=names(config)[: len(config.powers)])
+    return integral + ds.Prior(config.powers, spread, names=names(config)[: len(config.powers)])
 
 
 def functional(config: Config, network: Network, *, all_free: bool = False) -> ds.Reduced:
@@ -380,13 +384,14 @@ def functional(config: Config, network: Network, *, all_free: bool = False) -> d
             [network.start(tuple(p[:n])).state_p, np.zeros((45, 2))]
         ),
     )
-    return ds.Reduced(system(config, network), excess(config), config.stepping, control)
+    return ds.Reduced(system(config, network), objective(config), config.stepping, control)
 
 
 def gradient_table(config: Config, network: Network) -> list[str]:
-    """Return the gradient in all parameters by adjoint, tangent and one-sided differences.
+    """Return the gradient in all parameters by adjoint, tangent and differences to either side.
 
-    Clearing is at the end of a step, where the discrete program has a kink: hence one-sided.
+    A fault that is cleared at the end of a step is a kink of the discrete program: only there the
+    sides differ.
     """
     reduced = functional(config, network, all_free=True)
     x = reduced.start()
@@ -394,13 +399,18 @@ def gradient_table(config: Config, network: Network) -> list[str]:
     run = reduced.trajectory(x)
     units = [scatter(row, x.duplicate()) for row in np.eye(x.size)]
     directions = [reduced.control.push_forward(reduced.problem, x, unit) for unit in units]
-    along = [ds.tangent(run, *each).derivative(reduced.objective) for each in directions]
-    lines = [f"excess {value:.9g}", "parameter             adjoint         tangent     differences"]
+    tangents = [ds.tangent(run, *each).derivative(reduced.objective) for each in directions]
+    lines = [
+        f"excess {value:.9g}",
+        "parameter           adjoint        tangent         left      right",
+    ]
     for k, (name, unit) in enumerate(zip(names(config), units, strict=True)):
-        step = 1e-4 * float(x.array[k])
-        near, far = (reduced.value(x - m * step * unit) for m in (1, 2))
-        difference = (3.0 * value - 4.0 * near + far) / (2.0 * step)
-        lines.append(f"{name:12s} {gradient.array[k]:16.9g} {along[k]:15.9g} {difference:15.6g}")
+        sides = []
+        for step in (-1e-4 * float(x.array[k]), 1e-4 * float(x.array[k])):
+            near, far = (reduced.value(x + m * step * unit) for m in (1, 2))
+            sides.append((4.0 * near - far - 3.0 * value) / (2.0 * step))
+        numbers = f"{gradient.array[k]:15.8g} {tangents[k]:14.8g} {sides[0]:12.6g} {sides[1]:12.6g}"
+        lines.append(f"{name:12s} {numbers}")
     return lines
 
 
@@ -437,7 +447,8 @@ def study(config: Config, results: Results) -> bool:
     found = ds.minimize(reduced, progress=lambda iterate, _x: results.say(iterate), **chosen)
     results.say(found)
     run = reduced.trajectory(found.x)
-    for label, each in (("before", before), ("dispatched anew", run)):
+    runs = {"before": before, "dispatched anew": run}
+    for label, each in runs.items():
         hertz = each.u[:, SPEED] / (2.0 * np.pi)
         results.say(f"{label}: {hertz.min():.3f} to {hertz.max():.3f} Hz")
     results.record("value", found.value)
@@ -445,37 +456,41 @@ def study(config: Config, results: Results) -> bool:
     results.record("events", {each.name: each.t for each in before.crossings})
     results.write("times_dispatched", run.times)
     results.write("states_dispatched", run.u)
-    results.once(lambda: draw(results, config, before, run))
+    results.once(lambda: draw(results, config, runs))
     return found.converged
 
 
-def draw(results: Results, config: Config, before: ds.Trajectory, after: ds.Trajectory) -> None:
-    from daeosens.report.canvas import COLORS, canvas  # noqa: PLC0415 (optional extra)
+def draw(results: Results, config: Config, runs: Mapping[str, ds.Trajectory]) -> None:
+    from daeosens.report.hybrid import (  # noqa: PLC0415 (optional extra)
+        JumpSeries,
+        Panel,
+        events_of,
+        jumps_figure,
+    )
 
-    with canvas(results.path("nine_bus.png"), (7.2, 5.0)) as figure:
-        grid = figure.subplots(2, 2, sharex=True, sharey="row")
-        titles = ("before", "dispatched anew")
-        for column, run, title in zip(grid.T, (before, after), titles, strict=True):
-            speeds, voltages = column
-            volts = np.hypot(run.u[:, REAL], run.u[:, IMAGINARY])
-            for k in range(3):
-                label = f"machine {k + 1}"
-                speeds.plot(
-                    run.times, run.u[:, SPEED[k]] / (2.0 * np.pi), color=COLORS[k], label=label
-                )
-            for bus in (1, 2, 3, 5, 8, 9):
-                voltages.plot(run.times, volts[:, bus - 1], linewidth=1.0, label=f"bus {bus}")
-            for axes in column:
-                axes.axvspan(config.fault.start, config.fault.clearing, color="0.92")
-                axes.grid(visible=True)
-            for limit in config.limits:
-                speeds.axhline(limit, color="0.5", linestyle=":", linewidth=1.0)
-            speeds.set(title=title)
-            voltages.set(xlabel="t [s]")
-        grid[0, 0].set(ylabel="frequency [Hz]")
-        grid[1, 0].set(ylabel="voltage [per unit]")
-        grid[0, 1].legend()
-        grid[1, 1].legend(ncols=2)
+    columns = []
+    for run in runs.values():
+        named = not columns
+        events, ends = events_of(run), run.times[[0, -1]]
+        hertz, volts = (
+            run.u[:, SPEED] / (2.0 * np.pi),
+            np.hypot(run.u[:, REAL], run.u[:, IMAGINARY]),
+        )
+        speeds = [
+            *(
+                JumpSeries(f"machine {k + 1}" * named, run.times, hertz[:, k], events, "line")
+                for k in range(3)
+            ),
+            *(JumpSeries("", ends, [limit, limit], (), "faint") for limit in config.limits),
+        ]
+        voltages = [
+            JumpSeries(f"bus {bus}" * named, run.times, volts[:, bus - 1], events, "line")
+            for bus in (1, 2, 3, 5, 9)
+        ]
+        columns.append([Panel("frequency [Hz]", speeds), Panel("voltage [per unit]", voltages)])
+    path = results.path("nine_bus.png")
+    moments = (config.fault.start, config.fault.clearing)
+    jumps_figure(path, columns, time_label="t [s]", titles=list(runs), moments=moments)
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ from daeosens import (
     taylor,
 )
 from daeosens.arrays import gather, scatter, write
-from daeosens.steps.consistent import consistent_map
+from daeosens.steps.completed import consistent_map
 
 # ---- the map alone -------------------------------------------------------------------------------
 # z, x, y with x' = ..., in an order in which neither algebraic row has its variable on the diagonal

@@ -1,5 +1,7 @@
 """Lowered costs: values and partial derivatives of scalars on PETSc vectors."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from distributed import make
@@ -8,6 +10,7 @@ from zoo import (
     ANALYTIC_COST,
     COSTS,
     FORMS,
+    NAMES,
     P0,
     T_END,
     U0,
@@ -15,6 +18,7 @@ from zoo import (
     density_p,
     density_t,
     density_u,
+    rhs,
     terminal,
     terminal_p,
     terminal_u,
@@ -22,6 +26,9 @@ from zoo import (
 
 from daeosens import (
     INDEPENDENT,
+    ODE,
+    AtEvent,
+    Event,
     InputError,
     LeastSquares,
     Prior,
@@ -239,3 +246,94 @@ def test_petsc_style_costs_have_to_supply_their_gradients():
         )
         with pytest.raises(UnsupportedError, match=message):
             use()
+
+
+# ---- keywords ------------------------------------------------------------------------------------
+
+KINK = Event(lambda t, u, p: u[0] - 0.1, name="kink")
+EVENTFUL = ODE(rhs, 3, NAMES, events=[KINK])
+KINDS = {
+    "terminal": (Terminal, "value", "value_t"),
+    'at event "kink"': (lambda value, **given: AtEvent(value, "kink", **given), "value", "value_t"),
+    "running": (Running, "density", "density_t"),
+}
+POINT = (T, vec(U0), P0)
+DIRECTION = (vec(np.ones(3)), np.ones(3))
+USES = {
+    "gradient_u": lambda s, out: s.add_u(1.0, *POINT, out[0]),
+    "gradient_p": lambda s, out: s.add_p(1.0, *POINT, out[1]),
+    "time": lambda s, out: s.value_t(*POINT),
+    "hessian_product": lambda s, out: s.add_hessian(1.0, POINT, DIRECTION, out),
+    "hessian_t": lambda s, out: s.time_hessian(POINT, out),
+}
+RETURNED = {
+    "gradient_u": (np.zeros(2), r"shape \(2,\) at t = 0\.4 .*\n  expected: shape \(3,\)"),
+    "gradient_p": (np.zeros(4), r"shape \(4,\) at t = 0\.4 .*\n  expected: shape \(3,\)"),
+    "time": (np.zeros(1), r"shape \(1,\) at t = 0\.4 .*\n  expected: shape \(\)"),
+    "hessian_product": (np.zeros(3), r"ndarray\n  expected: a tuple \(array \[n\], array \[m\]\)"),
+    "hessian_t": (
+        (np.zeros(3), np.zeros(3)),
+        r"2 values\n  expected: a tuple \(array \[n\], array \[m\], number\)",
+    ),
+}
+
+
+def scalar_of(title, problem=EVENTFUL, value=density, **given):
+    """Return the lowered scalar of one kind of cost; "time" stands for its derivative in t."""
+    kind, _, in_time = KINDS[title]
+    given = {in_time if name == "time" else name: each for name, each in given.items()}
+    cost = kind(value, **given).lower(problem, T_END)
+    return (*cost.points, *cost.densities)[0][-1]
+
+
+@pytest.mark.parametrize("title", KINDS)
+@pytest.mark.parametrize("use", USES)
+def test_what_a_callback_returns_is_told_by_its_keyword(title, use):
+    values, message = RETURNED[use]
+    keyword = KINDS[title][2] if use == "time" else use
+    scalar = scalar_of(title, **{use: lambda *arguments: values})
+    out = (EVENTFUL.create_state(), EVENTFUL.create_parameters())
+    with pytest.raises(InputError, match=f"callback '{title} {keyword}' returned {message}"):
+        USES[use](scalar, out)
+
+
+@pytest.mark.parametrize("title", KINDS)
+@pytest.mark.parametrize("use", USES)
+def test_complex_steps_that_fail_name_what_to_supply(title, use):
+    keyword = KINDS[title][2] if use == "time" else use
+    scalar = scalar_of(title, value=lambda t, u, p: abs(t * u[0] * p[0]))
+    out = (EVENTFUL.create_state(), EVENTFUL.create_parameters())
+    with pytest.raises((InputError, UnsupportedError)) as raised:
+        USES[use](scalar, out)
+    assert f"callback '{title}'" in str(raised.value)
+    assert str(raised.value).endswith(f"try: {keyword}=callback")
+
+
+@pytest.mark.parametrize("title", KINDS)
+@pytest.mark.parametrize("use", USES)
+def test_petsc_style_derivatives_that_are_missing_go_by_their_keyword(title, use):
+    case = make(PETSc.COMM_SELF)
+    problem = replace(case.problem, events=(KINK,))
+    keyword = KINDS[title][2] if use == "time" else use
+    scalar = scalar_of(title, problem, lambda t, u, p: u.sum())
+    out = (problem.create_state(), problem.create_parameters())
+    message = rf"'{title} {keyword}' is needed and was not supplied\n  expected: {keyword}=callback"
+    with pytest.raises(UnsupportedError, match=message):
+        USES[use](scalar, out)
+
+
+@pytest.mark.parametrize("title", KINDS)
+@pytest.mark.parametrize(
+    ("use", "word"),
+    [
+        ("gradient_u", "independent"),
+        ("gradient_p", "independent"),
+        ("time", "autonomous"),
+        ("hessian_t", "independent"),
+    ],
+)
+def test_words_that_are_none_go_by_their_keyword(title, use, word):
+    keyword = KINDS[title][2] if use == "time" else use
+    message = rf"{title} {keyword} = 'none'\n  expected: a callback or \"{word}\""
+    with pytest.raises(InputError, match=message):
+        scalar_of(title, **{use: "none"})

@@ -49,6 +49,16 @@ class Fit:
         (data - model) / sigma, in the scale of the noise.
     uncertainty : Covariance or DaeosensError
         The error says why there is no covariance.
+
+    Examples
+    --------
+    >>> from daeosens import ODE, Parameter, Parameters, Stepping, fit
+    >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
+    >>> rates = Parameters({"rate": Parameter(1.0, scale="log")}, initial_state=[1.0])
+    >>> data = {"time": [1.0, 2.0, 3.0], "mass": [0.62, 0.35, 0.23]}
+    >>> found = fit(decay, data, rates, Stepping((0.0, 3.0), "rk4", dt=0.1))
+    >>> round(found.estimate["rate"], 3), found.residuals.shape
+    (0.5, (3, 1))
     """
 
     data: Measurements

@@ -213,6 +213,15 @@ def matern(grid: Grid, mean: PETSc.Vec, sigma: float, length: float) -> Gaussian
     Source
     ------
     Lindgren, Rue and Lindstroem, J. R. Stat. Soc. B 73(4), 2011.
+
+    Examples
+    --------
+    >>> from daeosens.grids import Grid
+    >>> grid = Grid(((0.0, 1.0), (0.0, 1.0)), (8, 8))
+    >>> prior = matern(grid, grid.create_vec(), sigma=0.5, length=0.3)
+    >>> sample = prior.sample(seed=1)
+    >>> sample.size
+    64
     """
     for name, value in (("sigma", sigma), ("length", length)):
         if not (value > 0 and math.isfinite(value)):

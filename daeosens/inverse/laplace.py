@@ -45,6 +45,14 @@ class Posterior:
         Whether all other eigenvalues are zero; else they are about the last one or less.
     products : int
         Hessian products used.
+
+    Examples
+    --------
+    >>> from petsc4py import PETSc
+    >>> from daeosens import GaussianPrior
+    >>> x, mode = (PETSc.Vec().createWithArray(v, comm=PETSc.COMM_SELF) for v in ([1, 2], [1, 0]))
+    >>> Posterior(x, GaussianPrior(x), np.array([3.0]), [mode], True, 2).variance().array
+    array([0.25, 1.  ])
     """
 
     x: PETSc.Vec

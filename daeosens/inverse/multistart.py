@@ -33,6 +33,16 @@ class Multistart:
         In the order of the starts.
     resumed : int
         How many were read from the folder.
+
+    Examples
+    --------
+    >>> from daeosens import ODE, Parameter, Parameters, Stepping, fit
+    >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
+    >>> rates = Parameters({"rate": Parameter(1.0, lower=0.1, upper=3.0)}, initial_state=[1.0])
+    >>> data = {"time": [1.0, 2.0, 3.0], "mass": [0.62, 0.35, 0.23]}
+    >>> found = fit(decay, data, rates, Stepping((0.0, 3.0), "rk4", dt=0.1), starts=2)
+    >>> found.starts.best.x.round(3), found.starts.n_at_best()
+    (array([0.5]), 2)
     """
 
     attempts: tuple[Attempt, ...]

@@ -66,6 +66,16 @@ class Prediction:
         Probability of the bands, each time and output by itself.
     quantile : float
         Standard errors to each side.
+
+    Examples
+    --------
+    >>> from daeosens import ODE, Parameter, Parameters, Stepping, fit
+    >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
+    >>> rates = Parameters({"rate": Parameter(1.0, scale="log")}, initial_state=[1.0])
+    >>> data = {"time": [1.0, 2.0, 3.0], "mass": [0.62, 0.35, 0.23]}
+    >>> found = fit(decay, data, rates, Stepping((0.0, 3.0), "rk4", dt=0.1))
+    >>> found.prediction([4.0]).value.round(3)
+    array([[0.135]])
     """
 
     times: Array

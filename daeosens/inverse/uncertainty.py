@@ -97,6 +97,13 @@ class Covariance:
         Standard errors between x and the minimum of the quadratic model; NaN if not computed.
     identifiability : Identifiability
         Of the parameters that are not on a bound.
+
+    Examples
+    --------
+    >>> from daeosens.inverse.uncertainty import covariance_from_hessian
+    >>> found = covariance_from_hessian([[4.0]], [1.5], ["rate"])
+    >>> found.error("rate"), found.intervals()["rate"]
+    (0.5, (0.52..., 2.47...))
     """
 
     names: tuple[str, ...]

@@ -91,6 +91,19 @@ class ConstrainedResult:
         Wall time.
     history : ConstrainedHistory
         One entry per iterate.
+
+    Examples
+    --------
+    >>> from daeosens import ODE, Constraint, Parameter, Parameters, Reduced, Stepping, Terminal
+    >>> from daeosens import minimize
+    >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
+    >>> control = Parameters({"rate": Parameter(0.3)}, initial_state=[1.0])
+    >>> end = Terminal(lambda t, u, p: u[0])
+    >>> functional = Reduced(decay, end, Stepping((0.0, 2.0), "rk4", dt=0.1), control)
+    >>> slow = Constraint(lambda x: x[0], upper=0.5, name="slow")
+    >>> found = minimize(functional, method="pdipm", constraints=[slow])
+    >>> found.x.array.round(4), found.constraints["slow"].multiplier.round(3)
+    (array([0.5]), array([0.736]))
     """
 
     x: PETSc.Vec

@@ -115,6 +115,16 @@ class Result:
         One entry per accepted iterate.
     notes : tuple of str
         What else to know: what a continued run has forgotten, which sweep gave the Jacobian.
+
+    Examples
+    --------
+    >>> from daeosens import ODE, LeastSquares, Parameter, Parameters, Reduced, Stepping, minimize
+    >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
+    >>> control = Parameters({"rate": Parameter(0.3)}, initial_state=[1.0])
+    >>> stepping, misfit = Stepping((0.0, 2.0), "rk4", dt=0.1), LeastSquares([1.0], [0.6])
+    >>> found = minimize(Reduced(decay, misfit, stepping, control), method="bnls")
+    >>> found.converged, found.x.array.round(4), len(found.history.value) == found.iterations + 1
+    (True, array([0.5108]), True)
     """
 
     x: PETSc.Vec

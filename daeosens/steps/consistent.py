@@ -2,28 +2,25 @@
 
 Of F(t, u, u', p) = 0 the rows without u' are algebraic equations G(t, u, p) = 0, and the columns of
 F_udot that are zero belong to algebraic variables y.  After an event the differential variables
-stay and y follows from them: G_y y = 0 along every derivative.
+stay and y follows from them, along every direction.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens.arrays import dot, gather, largest, read, write
-from daeosens.errors import SolveError, UnsupportedError
+from daeosens.arrays import dot, largest, read, write
+from daeosens.errors import SolveError
 from daeosens.problem import Problem
+from daeosens.steps.algebraic import MakeSolver, Parts, block_of, recovers
 from daeosens.steps.directions import Adjoint, SecondOrder
-from daeosens.steps.jumps import Jump
-from daeosens.steps.linear import block_solver
-
-MakeSolver = Callable[[PETSc.Mat], PETSc.KSP]
 
 _SCATTER: Any = PETSc.Scatter
 _REVERSE: Any = PETSc.ScatterMode.REVERSE
@@ -39,131 +36,6 @@ SMALL = 1e-12
 
 NOISE = 8 * 2.0**-52
 """Relative change of a state that is rounding."""
-
-LOST = 1e-3
-"""A matrix whose solves lose all but this part of a vector has no inverse."""
-
-
-@dataclass(frozen=True, eq=False)
-class Parts:
-    """Index sets of the algebraic equations and of the algebraic variables, on the same layout."""
-
-    rows: PETSc.IS
-    columns: PETSc.IS
-
-
-def consistent_map(
-    problem: Problem, t: float, u: PETSc.Vec, p: Any, options: Mapping[str, Any]
-) -> ConsistentState | None:
-    """Return the map that makes states of a problem consistent; None where there is nothing to do.
-
-    Parameters and errors as for ``algebraic_parts``; ``options`` are PETSc's, of which those of
-    the linear solver are used.  Collective.
-    """
-    make_solver = partial(block_solver, options=options)
-    parts = algebraic_parts(problem, t, u, p, make_solver)
-    return None if parts is None else ConsistentState(problem, parts, make_solver)
-
-
-def algebraic_parts(
-    problem: Problem, t: float, u: PETSc.Vec, p: Any, make_solver: MakeSolver
-) -> Parts | None:
-    """Find the algebraic equations and variables of a problem; None where there are none.
-
-    Parameters
-    ----------
-    problem : Problem
-        In any form.
-    t, u, p
-        Any admissible point.
-    make_solver : callable
-        Makes the linear solver of a block.
-
-    Raises
-    ------
-    UnsupportedError
-        F_udot is singular in another way than by rows and as many columns of zeros.
-    """
-    if problem.residual_udot is None:
-        return None
-    start, end = u.getOwnershipRange()
-    probe, rate = u.duplicate(), u.duplicate()
-    write(probe, np.cos(1.0 + np.arange(start, end)))
-    probe.copy(rate)
-    rate.scale(max(1.0, largest(u)))  # at rest a row that is nonlinear in u' would look algebraic
-    point = (t, u, rate, p)
-    matrix = problem.residual_udot.create(*point)
-    problem.residual_udot.fill(*point, matrix)
-    by_row, by_column = u.duplicate(), u.duplicate()
-    matrix.mult(probe, by_row)
-    matrix.multTranspose(probe, by_column)
-    zero = [read(vec) == 0.0 for vec in (by_row, by_column)]
-    parts = _same_layout(problem, *(start + np.flatnonzero(each) for each in zero))
-    kept = _same_layout(problem, *(start + np.flatnonzero(~each) for each in zero))
-    if parts is None or kept is None or not _regular(matrix, kept, make_solver):
-        raise UnsupportedError(
-            "a singular mass matrix (F_udot) whose null space is not that of single variables: "
-            f"{_count(by_row)} rows and {_count(by_column)} columns are zero, and the rest is "
-            "singular or not square",
-            expected="algebraic equations without any u', in as many variables without rate",
-            remedy="new unknowns, in which M is diagonal",
-        )
-    return parts if parts.rows.getSize() else None
-
-
-def _count(vec: PETSc.Vec) -> int:
-    """Return how many entries are zero.  Collective."""
-    return int(vec.comm.tompi4py().allreduce(int((read(vec) == 0.0).sum())))
-
-
-def _same_layout(problem: Problem, rows: Any, columns: Any) -> Parts | None:
-    """Return index sets with the local sizes of the rows; None if the numbers differ.
-
-    The blocks are square on every rank then: a row may belong to another rank than its variable.
-    """
-    comm = problem.comm.tompi4py()
-    sizes = comm.allgather((len(rows), len(columns)))
-    if sum(m for m, _ in sizes) != sum(n for _, n in sizes):
-        return None
-    if any(m != n for m, n in sizes):
-        first = sum(m for m, _ in sizes[: comm.rank])
-        columns = np.concatenate(comm.allgather(columns))[first : first + len(rows)]
-    return Parts(
-        PETSc.IS().createGeneral(rows.astype(PETSc.IntType), comm=problem.comm),
-        PETSc.IS().createGeneral(columns.astype(PETSc.IntType), comm=problem.comm),
-    )
-
-
-def _block(matrix: PETSc.Mat, parts: Parts) -> PETSc.Mat:
-    """Return the rows and columns of a matrix as a matrix, or, of products, as products."""
-    if matrix.getType() == PETSc.Mat.Type.PYTHON:
-        return PETSc.Mat().createSubMatrixVirtual(matrix, parts.rows, parts.columns)
-    return matrix.createSubMatrix(parts.rows, parts.columns)
-
-
-def _regular(matrix: PETSc.Mat, parts: Parts, make_solver: MakeSolver) -> bool:
-    if parts.rows.getSize() == 0:
-        return True
-    block = _block(matrix, parts)
-    try:
-        solver = make_solver(block)
-    except PETSc.Error:  # a pivot that is zero
-        return False
-    return _recovers(solver, block)
-
-
-def _recovers(solver: PETSc.KSP, block: PETSc.Mat) -> bool:
-    """Whether A x = A v gives v back: it does not where A is singular, or nearly so."""
-    vecs: Any = block.createVecs()
-    v, right = vecs
-    start, end = v.getOwnershipRange()
-    write(v, np.cos(2.0 + np.arange(start, end)))
-    block.mult(v, right)
-    x = v.duplicate()
-    solver.solve(right, x)
-    x.axpy(-1.0, v)
-    reason: Any = solver.getConvergedReason()
-    return reason > 0 and largest(x) <= LOST
 
 
 class ConsistentState:
@@ -215,27 +87,28 @@ class ConsistentState:
         self._problem.residual(time, out, self._zero, p, self._full)
         right, length = self._take(self._rows, self._full), math.inf
         for _ in range(ITERATIONS):
-            linear = self._linearise(time, out, p)
-            step = linear.solve(right)
-            length, noise, share = largest(step), 0.0, 1.0
-            if not math.isfinite(length):
-                break
-            while length > noise:
-                out.copy(trial)
-                self._put(self._columns, step, trial, -share, add=True)
-                right = self._residual(time, trial, p)
-                ahead = largest(linear.solve(right)) if math.isfinite(largest(right)) else math.inf
-                if ahead <= (1.0 - 0.5 * share) * length:
-                    trial.copy(out)
+            with closing(self._linearise(time, out, p)) as linear:
+                step = linear.solve(right)
+                length, noise, share = largest(step), 0.0, 1.0
+                if not math.isfinite(length):
                     break
-                if noise == 0.0:
-                    noise = self._noise(time, out, p, linear)
-                share *= 0.5
-                if share < SHORTEST:
-                    raise self._failure(time, out, p, length)
-            else:
-                linear.check_regular()
-                return p
+                while length > noise:
+                    out.copy(trial)
+                    self._put(self._columns, step, trial, -share, add=True)
+                    right = self._residual(time, trial, p)
+                    finite = math.isfinite(largest(right))
+                    ahead = largest(linear.solve(right)) if finite else math.inf
+                    if ahead <= (1.0 - 0.5 * share) * length:
+                        trial.copy(out)
+                        break
+                    if noise == 0.0:
+                        noise = self._noise(time, out, p, linear)
+                    share *= 0.5
+                    if share < SHORTEST:
+                        raise self._failure(time, out, p, length)
+                else:
+                    linear.check_regular()
+                    return p
         raise self._failure(time, out, p, length)
 
     def tangent(
@@ -259,6 +132,7 @@ class ConsistentState:
             self._problem.residual_t(time, u_after, self._zero, p, self._by_t)
             work.axpy(dt, self._by_t)
         self._put(self._columns, linear.solve(self._take(self._rows, work)), du, -1.0)
+        linear.close()
         return dp
 
     def adjoint(
@@ -272,9 +146,9 @@ class ConsistentState:
     ) -> list[float]:
         """Overwrite ``lam`` [n] by those before, add to ``mu`` [m]; return the adjoints of t."""
         time = self._time(t)
-        linear = self._linearise(time, u_after, p)
-        multipliers = [self._multiplier(linear, each) for each in lam]
-        return self._pull_back(linear, (time, u_after, self._zero, p), multipliers, lam, mu)
+        with closing(self._linearise(time, u_after, p)) as linear:
+            multipliers = [self._multiplier(linear, each) for each in lam]
+            return self._pull_back(linear, (time, u_after, self._zero, p), multipliers, lam, mu)
 
     def second_order(
         self,
@@ -317,6 +191,7 @@ class ConsistentState:
             (slope,) = self._pull_back(linear, point, [nu_dot], [each.lam_dot], [each.mu_dot])
             bend = dot(column[0], each.du_next) + dot(column[2], each.dp_vec) + by_t * each.dt
             omega.append(slope - bend)
+        linear.close()
         return omega
 
     def _pull_back(
@@ -358,7 +233,7 @@ class ConsistentState:
         if self._matrix is None:
             self._matrix = problem.residual_u.create(*point)
         problem.residual_u.fill(*point, self._matrix)
-        block = _block(self._matrix, self._parts)
+        block = block_of(self._matrix, self._parts)
         try:
             return _Linear(t, self._matrix, block, self._make_solver(block))
         except PETSc.Error as error:  # a pivot that is zero
@@ -423,111 +298,6 @@ class ConsistentState:
         self._put(self._columns, part, full)
 
 
-class ConsistentJump:
-    """A jump after which the algebraic variables are solved for.
-
-    Parameters
-    ----------
-    jump : Jump
-        Gives the differential variables, the parameters, and guesses of the algebraic variables.
-    consistent : ConsistentState
-        Of the equations afterwards.
-    changes : bool
-        Whether the jump changes parameters.
-    """
-
-    def __init__(self, jump: Jump, consistent: ConsistentState, *, changes: bool) -> None:
-        self._jump = jump
-        self._consistent = consistent
-        self._changes = changes
-        self._p: Any = None  # afterwards
-
-    def apply(self, t: float, u: PETSc.Vec, p: Any, out: PETSc.Vec) -> Any:
-        """Fill ``out`` [n] with the state after the jump; return the parameters after it."""
-        guess = out.duplicate()
-        self._p = self._jump.apply(t, u, p, guess)
-        return self._consistent.apply(t, guess, self._p, out)
-
-    def tangent(
-        self,
-        t: float,
-        u: PETSc.Vec,
-        u_after: PETSc.Vec,
-        p: Any,
-        du: PETSc.Vec,
-        dp: PETSc.Vec | None,
-        dt: float,
-    ) -> PETSc.Vec | None:
-        """Overwrite ``du`` [n] by the direction after the jump; return that in the parameters."""
-        dp = self._jump.tangent(t, u, u_after, p, du, dp, dt)
-        return self._consistent.tangent(t, u_after, u_after, self._p, du, dp, dt)
-
-    def adjoint(
-        self,
-        t: float,
-        u: PETSc.Vec,
-        u_after: PETSc.Vec,
-        p: Any,
-        lam: Sequence[PETSc.Vec],
-        mu: Sequence[PETSc.Vec],
-    ) -> list[float]:
-        """Overwrite ``lam`` [n] and ``mu`` [m] by those before; return the adjoints of t."""
-        later = self._consistent.adjoint(t, u_after, u_after, self._p, lam, mu)
-        own = self._jump.adjoint(t, u, u_after, p, lam, mu)
-        return [a + b for a, b in zip(own, later, strict=True)]
-
-    def second_order(
-        self,
-        t: float,
-        u: PETSc.Vec,
-        u_after: PETSc.Vec,
-        p: Any,
-        first: Adjoint,
-        directions: Sequence[SecondOrder],
-    ) -> list[float]:
-        """Carry one adjoint, unless it is known, and its derivatives along directions back."""
-        after = directions
-        if self._changes:
-            after = [self._with_changed(t, u, u_after, p, each) for each in directions]
-        later = self._consistent.second_order(t, u_after, u_after, self._p, first, after)
-        own = self._jump.second_order(t, u, u_after, p, first, directions)
-        return [a + b for a, b in zip(own, later, strict=True)]
-
-    def _with_changed(
-        self, t: float, u: PETSc.Vec, u_after: PETSc.Vec, p: Any, along: SecondOrder
-    ) -> SecondOrder:
-        """Return a direction with that of the parameters after the jump."""
-        dp = self._jump.tangent(t, u, u_after, p, along.du.copy(), along.dp_vec, along.dt)
-        assert dp is not None
-        return replace(along, dp=gather(dp), dp_vec=dp)
-
-
-class Consistency:
-    """What it takes along a run to make states consistent after events.
-
-    Parameters
-    ----------
-    modes : mapping of str to Problem
-        The equations of each mode.
-    options : mapping
-        PETSc's, of the linear solver.
-    """
-
-    def __init__(self, modes: Mapping[str, Problem], options: Mapping[str, Any]) -> None:
-        self._modes = modes
-        self._options = options
-        self._maps: dict[str, ConsistentState | None] = {}
-
-    def complete(
-        self, jump: Jump, mode: str, t: float, u: PETSc.Vec, p: Any, *, changes: bool
-    ) -> Jump:
-        """Return a jump from (t, u, p) to a state that is consistent in the mode.  Collective."""
-        if mode not in self._maps:
-            self._maps[mode] = consistent_map(self._modes[mode], t, u, p, self._options)
-        consistent = self._maps[mode]
-        return jump if consistent is None else ConsistentJump(jump, consistent, changes=changes)
-
-
 @dataclass(frozen=True, eq=False)
 class _Linear:
     """F_u at a point, its algebraic block G_y, and the solver of that."""
@@ -545,8 +315,13 @@ class _Linear:
             raise _singular(self.t)
         return solution
 
+    def close(self) -> None:
+        """Free the objects made for this point; petsc4py would keep parallel ones for long."""
+        self.solver.destroy()
+        self.block.destroy()
+
     def check_regular(self) -> None:
-        if not _recovers(self.solver, self.block):
+        if not recovers(self.solver, self.block):
             raise _singular(self.t)
 
 

@@ -1,0 +1,128 @@
+"""Which equations of a problem are algebraic, which variables, and the block between them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from petsc4py import PETSc
+
+from daeosens.arrays import largest, read, write
+from daeosens.errors import UnsupportedError
+from daeosens.problem import Problem
+
+MakeSolver = Callable[[PETSc.Mat], PETSc.KSP]
+
+LOST = 1e-3
+"""A matrix whose solves lose all but this part of a vector has no inverse."""
+
+
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """Index sets of the algebraic equations and of the algebraic variables, on the same layout."""
+
+    rows: PETSc.IS
+    columns: PETSc.IS
+
+
+def algebraic_parts(
+    problem: Problem, t: float, u: PETSc.Vec, p: Any, make_solver: MakeSolver
+) -> Parts | None:
+    """Find the algebraic equations and variables of a problem; None where there are none.
+
+    Parameters
+    ----------
+    problem : Problem
+        In any form.
+    t, u, p
+        Any admissible point.
+    make_solver : callable
+        Makes the linear solver of a block.
+
+    Raises
+    ------
+    UnsupportedError
+        F_udot is singular in another way than by rows and as many columns of zeros.
+    """
+    if problem.residual_udot is None:
+        return None
+    start, end = u.getOwnershipRange()
+    probe, rate = u.duplicate(), u.duplicate()
+    write(probe, np.cos(1.0 + np.arange(start, end)))
+    probe.copy(rate)
+    rate.scale(max(1.0, largest(u)))  # at rest a row that is nonlinear in u' would look algebraic
+    point = (t, u, rate, p)
+    matrix = problem.residual_udot.create(*point)
+    problem.residual_udot.fill(*point, matrix)
+    by_row, by_column = u.duplicate(), u.duplicate()
+    matrix.mult(probe, by_row)
+    matrix.multTranspose(probe, by_column)
+    zero = [read(vec) == 0.0 for vec in (by_row, by_column)]
+    parts = _same_layout(problem, *(start + np.flatnonzero(each) for each in zero))
+    kept = _same_layout(problem, *(start + np.flatnonzero(~each) for each in zero))
+    if parts is None or kept is None or not _regular(matrix, kept, make_solver):
+        raise UnsupportedError(
+            "a singular mass matrix (F_udot) whose null space is not that of single variables: "
+            f"{_count(by_row)} rows and {_count(by_column)} columns are zero, and the rest is "
+            "singular or not square",
+            expected="algebraic equations without any u', in as many variables without rate",
+            remedy="new unknowns, in which M is diagonal",
+        )
+    return parts if parts.rows.getSize() else None
+
+
+def _count(vec: PETSc.Vec) -> int:
+    """Return how many entries are zero.  Collective."""
+    return int(vec.comm.tompi4py().allreduce(int((read(vec) == 0.0).sum())))
+
+
+def _same_layout(problem: Problem, rows: Any, columns: Any) -> Parts | None:
+    """Return index sets with the local sizes of the rows; None if the numbers differ.
+
+    The blocks are square on every rank then: a row may belong to another rank than its variable.
+    """
+    comm = problem.comm.tompi4py()
+    sizes = comm.allgather((len(rows), len(columns)))
+    if sum(m for m, _ in sizes) != sum(n for _, n in sizes):
+        return None
+    if any(m != n for m, n in sizes):
+        first = sum(m for m, _ in sizes[: comm.rank])
+        columns = np.concatenate(comm.allgather(columns))[first : first + len(rows)]
+    return Parts(
+        PETSc.IS().createGeneral(rows.astype(PETSc.IntType), comm=problem.comm),
+        PETSc.IS().createGeneral(columns.astype(PETSc.IntType), comm=problem.comm),
+    )
+
+
+def block_of(matrix: PETSc.Mat, parts: Parts) -> PETSc.Mat:
+    """Return the rows and columns of a matrix as a matrix, or, of products, as products."""
+    if matrix.getType() == PETSc.Mat.Type.PYTHON:
+        return PETSc.Mat().createSubMatrixVirtual(matrix, parts.rows, parts.columns)
+    return matrix.createSubMatrix(parts.rows, parts.columns)
+
+
+def _regular(matrix: PETSc.Mat, parts: Parts, make_solver: MakeSolver) -> bool:
+    if parts.rows.getSize() == 0:
+        return True
+    block = block_of(matrix, parts)
+    try:
+        solver = make_solver(block)
+    except PETSc.Error:  # a pivot that is zero
+        return False
+    return recovers(solver, block)
+
+
+def recovers(solver: PETSc.KSP, block: PETSc.Mat) -> bool:
+    """Whether A x = A v gives v back: it does not where A is singular, or nearly so."""
+    vecs: Any = block.createVecs()
+    v, right = vecs
+    start, end = v.getOwnershipRange()
+    write(v, np.cos(2.0 + np.arange(start, end)))
+    block.mult(v, right)
+    x = v.duplicate()
+    solver.solve(right, x)
+    x.axpy(-1.0, v)
+    reason: Any = solver.getConvergedReason()
+    return reason > 0 and largest(x) <= LOST

@@ -1,0 +1,153 @@
+"""Events at one instant: both orders agree, or the run is refused."""
+
+import numpy as np
+import pytest
+from test_event_hessians import close, exact_hessian, hessian
+from test_events import flight
+
+from daeosens import (
+    ODE,
+    Event,
+    Stepping,
+    Terminal,
+    UnsupportedError,
+    adjoint,
+    duality,
+    hybrid,
+    solve,
+    tangent,
+)
+
+
+def fall(t, u, p):
+    return np.array([u[1], -p[0] + 0 * u[0], u[3], -p[0] + 0 * u[0]])
+
+
+def bounces(k):
+    """Ball number k comes back with its own restitution."""
+
+    def reset(t, u, p):
+        factors = np.ones(4, dtype=p.dtype)
+        factors[2 * k + 1] = -p[1 + k]
+        return u * factors
+
+    def reset_u(t, u, p):
+        return np.diag([-p[1 + k] if j == 2 * k + 1 else 1.0 for j in range(4)])
+
+    def reset_p(t, u, p):
+        matrix = np.zeros((4, 3))
+        matrix[2 * k + 1, 1 + k] = -u[2 * k + 1]
+        return matrix
+
+    def reset_hessian(t, u, p, w, du, dp):
+        by_u, by_p = np.zeros(4), np.zeros(3)
+        by_u[2 * k + 1] = -w[2 * k + 1] * dp[1 + k]
+        by_p[1 + k] = -w[2 * k + 1] * du[2 * k + 1]
+        return by_u, by_p
+
+    return Event(
+        lambda t, u, p: u[2 * k],
+        reset,
+        direction=-1,
+        name=f"ball {k}",
+        reset_u=reset_u,
+        reset_p=reset_p,
+        reset_t="autonomous",
+        reset_hessian=reset_hessian,
+    )
+
+
+BALLS = ODE(fall, 4, ["gravity", "first", "second"], events=[bounces(0), bounces(1)])
+START, P = np.array([5.0, -0.1, 5.0, -0.1]), np.array([10.0, 0.8, 0.6])
+COST = Terminal(lambda t, u, p: u[0] * u[1] + 0.3 * u[2] ** 2 * u[3])
+
+
+def closed(x):
+    """The cost at T = 1.9 after one bounce of each ball; x = (u0, p) may be complex."""
+    a, b, _ = flight(np.array([x[0], x[1], x[4], x[5]]), 1.9)
+    c, d, _ = flight(np.array([x[2], x[3], x[4], x[6]]), 1.9)
+    return a * b + 0.3 * c**2 * d
+
+
+@pytest.mark.parametrize("method", ["rk2a", "rk4", "rk5dp", "cn", "midpoint"])
+def test_two_balls_that_hit_the_floor_together(method):
+    """They have nothing to do with each other: derivatives are those of each alone."""
+    trajectory = solve(BALLS, START, P, Stepping((0.0, 1.9), method, dt=0.4))
+    assert [each.name for each in trajectory.crossings] == ["ball 0", "ball 1"]
+    assert trajectory.crossings[0].t == trajectory.crossings[1].t
+    point = np.concatenate([START, P])
+    expected = np.array([closed(point + 1e-30j * unit).imag / 1e-30 for unit in np.eye(7)])
+    gradient = adjoint(trajectory, COST)
+    ours = np.concatenate([gradient.u0, gradient.p])
+    np.testing.assert_allclose(ours, expected, rtol=0, atol=1e-10 * abs(expected).max())
+    assert duality(trajectory, COST) < 1e-12
+    close(hessian(trajectory, COST), exact_hessian(closed, point), 1e-8)
+
+
+def test_the_order_of_the_list_does_not_matter():
+    other = ODE(fall, 4, ["gravity", "first", "second"], events=[bounces(1), bounces(0)])
+    stepping = Stepping((0.0, 1.9), "rk4", dt=0.4)
+    du0, dp = [0.3, -0.2, 0.5, 0.1], [0.2, 0.1, -0.3]
+    one, two = (
+        tangent(solve(problem, START, P, stepping), du0, dp).final.array
+        for problem in (BALLS, other)
+    )
+    np.testing.assert_allclose(one, two, rtol=1e-12)
+
+
+def test_resets_that_do_not_commute_are_refused():
+    """Doubling and adding: the states differ."""
+    first = Event(lambda t, u, p: u[0], lambda t, u, p: np.array([0 * u[0], 2 * u[1]]), name="a")
+    second = Event(
+        lambda t, u, p: u[0] ** 3 + u[0], lambda t, u, p: u + np.array([0.0, 1.0]), name="b"
+    )
+    problem = ODE(lambda t, u, p: np.array([-1.0 + 0 * u[0], 0 * u[1]]), 2, events=[first, second])
+    with pytest.raises(UnsupportedError, match=r'"a" and "b" at one instant.*the states differ'):
+        solve(problem, [0.55, 1.0], None, Stepping((0.0, 1.0), "rk4", dt=0.1))
+
+
+def test_modes_that_depend_on_the_order_are_refused():
+    modes = {name: ODE(lambda t, u, p: -1.0 + 0 * u, 1) for name in ("x", "y", "z")}
+    events = [
+        Event(lambda t, u, p: u[0], mode="y", within=["x"], name="a"),
+        Event(lambda t, u, p: 2 * u[0], mode="z", name="b"),
+    ]
+    with pytest.raises(UnsupportedError, match=r'"a" and "b" at one instant.*lead to the modes'):
+        solve(hybrid(modes, "x", events), [0.55], None, Stepping((0.0, 1.0), "rk4", dt=0.1))
+
+
+def test_derivatives_that_depend_on_the_order_are_refused():
+    """A comes before B on one side: there the state passes B's surface at twice the speed.
+
+    u' = (-1, -s), s = 1 before A and 2 after; A where u0 = 0, and B, which adds u1 + u0 to the
+    third component, where u1 = 0.  At the instant all resets do nothing, and both orders agree.
+    """
+    modes = {
+        name: ODE(lambda t, u, p, s=s: np.array([-1.0 + 0 * u[0], -s + 0 * u[0], 0 * u[0]]), 3)
+        for name, s in (("slow", 1.0), ("fast", 2.0))
+    }
+    events = [
+        Event(lambda t, u, p: u[0], mode="fast", within=["slow"], name="a"),
+        Event(
+            lambda t, u, p: u[1],
+            lambda t, u, p: np.array([u[0], u[1], u[2] + np.where(u[0] < 0, 5.0, 1.0) * u[0]]),
+            direction=-1,
+            name="b",
+            reset_u=lambda t, u, p: np.array(
+                [[1.0, 0, 0], [0, 1, 0], [5.0 if u[0] < 0 else 1.0, 0, 1]]
+            ),
+            reset_t="autonomous",
+        ),
+    ]
+    problem = hybrid(modes, "slow", events)
+    ok = solve(problem, [0.55, 0.56, 0.0], None, Stepping((0.0, 1.0), "rk4", dt=0.1))
+    assert [each.name for each in ok.crossings] == ["a", "b"]
+    with pytest.raises(UnsupportedError, match=r'"a" and "b" at one instant.*derivatives differ'):
+        solve(problem, [0.55, 0.55, 0.0], None, Stepping((0.0, 1.0), "rk4", dt=0.1))
+
+
+def test_a_mass_matrix_is_refused():
+    events = [Event(lambda t, u, p: u[0], name="a"), Event(lambda t, u, p: 2 * u[0], name="b")]
+    problem = ODE(lambda t, u, p: -1.0 + 0 * u, 1, mass=np.array([[2.0]]), events=events)
+    with pytest.raises(UnsupportedError, match="two events at one instant for a problem in mass"):
+        solve(problem, [0.3], None, Stepping((0.0, 1.0), "cn", dt=0.1))
