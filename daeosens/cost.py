@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from petsc4py import PETSc
@@ -96,23 +96,34 @@ class At:
 
 
 @dataclass(frozen=True)
+class Instant:
+    """A time, and which state is meant if an event happens then."""
+
+    t: float
+    side: Literal["before", "after"]
+
+
+@dataclass(frozen=True)
 class Start:
     """The first state, in place of a time: for scalars of the parameters as they were given."""
 
 
 START = Start()
 
+When: TypeAlias = "float | At | Instant | Start"
+"""Where along a run a scalar is evaluated."""
+
 
 @dataclass(frozen=True, eq=False)
 class Cost:
     """A lowered objective: scalars at times or events, and densities integrated over time."""
 
-    points: tuple[tuple[float | At | Start, float, Scalar], ...] = ()
+    points: tuple[tuple[When, float, Scalar], ...] = ()
     densities: tuple[tuple[float, Scalar], ...] = ()
 
 
 def points_by_step(
-    index: Callable[[float | At | Start], int], costs: Sequence[Cost]
+    index: Callable[[When], int], costs: Sequence[Cost]
 ) -> dict[int, list[tuple[int, float, Scalar]]]:
     """Sort the point costs by the step they belong to: {step: [(cost, weight, scalar)]}."""
     points: dict[int, list[tuple[int, float, Scalar]]] = {}

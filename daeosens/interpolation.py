@@ -38,9 +38,9 @@ class Interpolant:
         return value, slope
 
     def extrema(self) -> list[float]:
-        """Return about where the derivative changes its sign strictly between 0 and 1, in order.
+        """Return where the derivative changes its sign strictly between 0 and 1, in order.
 
-        Exact up to degree 3; beyond, signs are compared at nine points.
+        Up to degree 3 all of them; beyond, those between which one of nine points lies.
         """
         first, last = self.at(0.0)[1], self.at(1.0)[1]
         if len(self.nodes) <= 3:
@@ -51,10 +51,23 @@ class Interpolant:
             return _zeros(a, b, first)
         slopes = [first, *(self.at(0.125 * k)[1] for k in range(1, 8)), last]
         return [
-            0.125 * (k + slopes[k] / (slopes[k] - slopes[k + 1]))
+            self._extremum(0.125 * k, 0.125 * (k + 1), slopes[k], slopes[k + 1])
             for k in range(8)
             if slopes[k] * slopes[k + 1] < 0.0
         ]
+
+    def _extremum(self, low: float, high: float, at_low: float, at_high: float) -> float:
+        """Return where the derivative is zero, by secants whose stale end is weighed by a half."""
+        for _ in range(8):
+            x = low - at_low * (high - low) / (at_high - at_low)
+            slope = self.at(x)[1]
+            if slope * at_low > 0.0:
+                low, at_low, at_high = x, slope, 0.5 * at_high
+            elif slope * at_high > 0.0:
+                high, at_high, at_low = x, slope, 0.5 * at_low
+            else:
+                return x
+        return low - at_low * (high - low) / (at_high - at_low)
 
     def root(self, low: float, high: float) -> float:
         """Return a zero between two points; the point nearer to zero if the signs do not differ."""

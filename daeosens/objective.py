@@ -23,9 +23,10 @@ from daeosens.cost import (
     Callback,
     Cost,
     Derivatives,
+    Instant,
     Keywords,
     Scalar,
-    Start,
+    When,
 )
 from daeosens.derivatives import ComplexStep
 from daeosens.errors import InputError, UnsupportedError, nearest
@@ -86,7 +87,7 @@ class Sum:
 
     def lower(self, problem: Problem, final_time: float) -> Cost:
         """Collect the lowered terms."""
-        points: list[tuple[float | At | Start, float, Scalar]] = []
+        points: list[tuple[When, float, Scalar]] = []
         densities: list[tuple[float, Scalar]] = []
         for weight, term in self.terms:
             cost = term.lower(problem, final_time)
@@ -315,11 +316,14 @@ class LeastSquares:
         A Mat [q, n] for linear observation of a distributed state.
     observe_u, observe_p : callable, optional
         Jacobians [q, n], [q, m] of a callable ``observe``; by complex step where missing.
+    side : "before" or "after", optional
+        Which state is observed where an event happens at an observation time.
 
     Raises
     ------
     InputError
-        Shapes that do not match (both named), NaN in data, times not increasing, sigma <= 0.
+        Shapes that do not match (both named), NaN in data, times not increasing, sigma <= 0,
+        another side.
 
     Examples
     --------
@@ -334,9 +338,12 @@ class LeastSquares:
     observe: Any = None
     observe_u: Callable[..., Any] | None = None
     observe_p: Callable[..., Any] | None = None
+    side: Literal["before", "after"] | None = None
     vectors: bool = field(init=False)
 
     def __post_init__(self) -> None:
+        if self.side not in (None, "before", "after"):
+            raise InputError(f"side = {self.side!r}", expected='"before" or "after"')
         times = finite_array(self.times, "observation times")
         if times.ndim != 1 or times.size == 0:
             raise InputError(f"observation times have shape {times.shape}", expected="shape (K,)")
@@ -404,7 +411,8 @@ class LeastSquares:
                 ArrayResidual(*sizes, *observation, row, s)
                 for row, s in zip(self.data, sigma, strict=True)
             ]
-        pairs = zip(self.times, residuals, strict=True)
+        moments = [time if self.side is None else Instant(time, self.side) for time in self.times]
+        pairs = zip(moments, residuals, strict=True)
         return Cost(
             points=tuple((time, 1.0, SumOfSquares(each, problem.comm)) for time, each in pairs)
         )

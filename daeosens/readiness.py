@@ -10,19 +10,22 @@ from petsc4py import PETSc
 
 from daeosens.arrays import QUIET, gather
 from daeosens.cost import At, Cost, Scalar
-from daeosens.errors import SolveError, UnsupportedError
+from daeosens.errors import DaeosensError, SolveError, UnsupportedError
 from daeosens.problem import Problem
+from daeosens.stepping import Stepping
+from daeosens.steps.completed import consistent_map
 from daeosens.steps.switches import lower_changes, lower_event, lower_reset
 
 
 @QUIET
 def evaluate_second_derivatives(
-    problem: Problem, cost: Cost, t_span: tuple[float, float], u: PETSc.Vec, p: Any
+    problem: Problem, cost: Cost, stepping: Stepping, u: PETSc.Vec, p: Any
 ) -> None:
     """Evaluate every second derivative that a sweep over a run may need once.  Collective.
 
     With implicit events those in time as well: of the equations of every mode, of densities, and of
-    costs whose time is that of an event.
+    costs whose time is that of an event.  Where there are algebraic variables any event solves for
+    them anew, and their equations are differentiated in time there.
 
     Parameters
     ----------
@@ -30,7 +33,7 @@ def evaluate_second_derivatives(
         The dynamics.
     cost : Cost
         Lowered for the end of the span.
-    t_span : (float, float)
+    stepping : Stepping
         Of the run.
     u, p : Vec [n], array or Vec [m]
         The start.  Nobody knows yet where events happen: their functions are evaluated with this
@@ -41,10 +44,12 @@ def evaluate_second_derivatives(
     UnsupportedError
         Names the one that is missing.
     """
-    first, last = t_span
+    first, last = stepping.t_span
     start = _Probe(problem, first, u, p)
     moving = [event for event in problem.events if not event.explicit]
-    _equations(problem, start, in_time=bool(moving))
+    for name, mode in (problem.modes or {"": problem}).items():
+        in_time = bool(moving) or (bool(problem.events) and _is_algebraic(mode, start, stepping))
+        _equations(name, mode, start, in_time=in_time)
     for _, density in cost.densities:
         start.scalar(density, in_time=bool(moving))
     inside = _Probe(problem, 0.5 * (first + last), u, p)
@@ -67,15 +72,23 @@ def evaluate_second_derivatives(
                 inside.equations(reset, in_time=True)
 
 
-def _equations(problem: Problem, start: _Probe, *, in_time: bool) -> None:
-    for name, mode in (problem.modes or {"": problem}).items():
-        try:
-            with suppress(SolveError) if name else nullcontext():  # a mode may begin elsewhere
-                start.equations(mode, in_time=in_time)
-        except UnsupportedError as error:
-            if not name:
-                raise
-            raise UnsupportedError(f'mode "{name}": {error}') from error
+def _equations(name: str, mode: Problem, start: _Probe, *, in_time: bool) -> None:
+    try:
+        with suppress(SolveError) if name else nullcontext():  # a mode may begin elsewhere
+            start.equations(mode, in_time=in_time)
+    except UnsupportedError as error:
+        if not name:
+            raise
+        raise UnsupportedError(f'mode "{name}": {error}') from error
+
+
+def _is_algebraic(mode: Problem, start: _Probe, stepping: Stepping) -> bool:
+    """Whether events solve for algebraic variables; what cannot be is for the run to say."""
+    try:
+        point = (start.t, start.u, start.p)
+        return consistent_map(mode, *point, stepping.options) is not None
+    except DaeosensError:
+        return False
 
 
 @dataclass(frozen=True, eq=False)

@@ -342,11 +342,11 @@ class Reduced:
         UnsupportedError
             Names the one that is missing.
         """
-        problem, x, span = self.problem, self.start(), self.stepping.t_span
+        problem, x, stepping = self.problem, self.start(), self.stepping
         u0, p = self.control.unpack(problem, x)
         state, parameters = problem.admit_state(u0), problem.admit_parameters(p)
-        cost = self.objective.lower(problem, span[1])
-        evaluate_second_derivatives(problem, cost, span, state, parameters)
+        cost = self.objective.lower(problem, stepping.t_span[1])
+        evaluate_second_derivatives(problem, cost, stepping, state, parameters)
         ones, by_p = problem.create_state(), problem.create_parameters()
         ones.set(1.0)
         product = HessianProduct(Gradient(0.0, ones, by_p), ones, by_p)

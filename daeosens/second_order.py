@@ -11,7 +11,7 @@ from petsc4py import PETSc
 
 from daeosens.adjoint import Gradient, evaluate_cost
 from daeosens.arrays import QUIET, Array, gather, unwrapped
-from daeosens.cost import At, Cost, Squares, Start, add_curvature, points_by_step
+from daeosens.cost import Cost, Squares, When, add_curvature, points_by_step
 from daeosens.errors import InputError, UnsupportedError
 from daeosens.objective import Objective
 from daeosens.steps import Adjoint, SecondOrder
@@ -299,7 +299,7 @@ def squares_by_step(trajectory: Trajectory, cost: Cost) -> dict[int, list[tuple[
     return result
 
 
-def squares_of(cost: Cost) -> list[tuple[float | At | Start, float, Squares]]:
+def squares_of(cost: Cost) -> list[tuple[When, float, Squares]]:
     """Return the terms of a cost that is a sum of squares.
 
     Raises
@@ -307,7 +307,7 @@ def squares_of(cost: Cost) -> list[tuple[float | At | Start, float, Squares]]:
     UnsupportedError
         A term that is no sum of squares, or has a negative weight.
     """
-    result: list[tuple[float | At | Start, float, Squares]] = []
+    result: list[tuple[When, float, Squares]] = []
     for time, weight, scalar in cost.points:
         if not isinstance(scalar, Squares) or weight < 0:
             raise _no_square("a Terminal cost" if weight >= 0 else "a negative weight")

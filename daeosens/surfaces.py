@@ -33,6 +33,9 @@ DOUBT = 0.1
 COARSE = 0.3
 """The same for the parabola that decides whether a step is looked at more closely."""
 
+CLOSE = 1e-6
+"""A value that is smaller than this part of its change may be zero to rounding."""
+
 LOOKS = 4
 """So many steps, at most, are taken to look inside one step for a second crossing."""
 
@@ -92,18 +95,19 @@ class Surface:
         if value * side <= 0.0 or side == 0.0:
             return False
         change = value - last
-        if self.earlier is not None:
+        if abs(value) <= CLOSE * abs(change):
+            return False
+        if self.earlier is None:
+            first = h * self.slope
+            lowest, scale = abs(value), max(abs(last), abs(value))
+        else:
             size, before = self.earlier
             ratio, past = size / h, last - before
             first = (change * ratio + past / ratio) / (1.0 + ratio)
-            scale = max(abs(last), abs(value), abs(before))
-        else:
-            first = h * self.slope
-            scale = max(abs(last), abs(value))
-        if first * side >= 0.0 or (change + change - first) * side <= 0.0:
-            return True  # no extremum inside, or the farthest point
-        lowest = last - 0.25 * first * first / (change - first)
-        return lowest * side > COARSE * scale
+            lowest, scale = min(abs(last), abs(value)), max(abs(last), abs(value), abs(before))
+        if first * side < 0.0 < (change + change - first) * side:  # a minimum inside
+            lowest = min(lowest, (last - 0.25 * first * first / (change - first)) * side)
+        return lowest > COARSE * scale
 
     def start(self, h: float) -> list[tuple[float, float, float | None]]:
         """Return what is known where a step of size ``h`` begins, as points to interpolate."""
@@ -272,10 +276,10 @@ class Flow:
         """Return the first crossing that counts in a step."""
         h, side = t_next - t, surface.side
         slope: float | None = None
-        if self.explicit:  # of implicit methods a small error in a stiff state spoils the rate
+        if self.problem.form == "rhs":
             slope = self._slope(surface, t_next, u_next, value, h)
         curve = interpolate([*surface.start(h), (1.0, value, slope and h * slope)])
-        if abs(value) <= 1e-6 * abs(value - surface.value) and self._ends_on(
+        if abs(value) <= CLOSE * abs(value - surface.value) and self._ends_on(
             surface, t_next, u_next, value
         ):
             if surface.counts(-side):
@@ -287,7 +291,7 @@ class Flow:
         crossed: list[Hit] = []
         low, sign = 0.0, side
         for x, found in [*sorted(looked), (1.0, value)]:
-            if found * sign < 0.0:
+            if found * sign <= 0.0:
                 crossed.append(Hit(surface, low, x, sign, curve))
                 sign = -sign
             low = x
@@ -318,11 +322,16 @@ class Flow:
         value: float,
         curve: Interpolant,
     ) -> tuple[list[tuple[float, float]], Interpolant]:
-        """Return the event function where interpolation makes one suspect further crossings."""
+        """Return the event function where interpolation makes one suspect further crossings.
+
+        Without slopes (there is no f) a step that does not end on the other side is halved first.
+        """
         looked: list[tuple[float, float]] = []
         state: PETSc.Vec | None = None
         while len(looked) < LOOKS:
             x = _suspect(curve, surface.side, value, [x for x, _ in looked])
+            if not x and not looked and value * surface.side > 0.0 and self.problem.form != "rhs":
+                x = 0.5
             if not x:
                 break
             state = state or u.duplicate()
@@ -342,7 +351,11 @@ def _suspect(curve: Interpolant, side: float, value: float, looked: Sequence[flo
     extrema = [(x, side * curve.at(x)[0]) for x in curve.extrema()]
     if not extrema:
         return 0.0
-    doubt = DOUBT * max(abs(value), *(abs(found) for _, found in extrema), abs(curve.at(0.0)[0]))
+    doubt = (
+        DOUBT
+        * 0.1 ** len(looked)
+        * max(abs(value), *(abs(found) for _, found in extrema), abs(curve.at(0.0)[0]))
+    )
     if side * value > 0.0:
         wanted = [x for x, found in extrema if found < doubt]
     else:
@@ -351,4 +364,4 @@ def _suspect(curve: Interpolant, side: float, value: float, looked: Sequence[flo
             after = [(y, later) for y, later in extrema[k + 1 :] if later > -doubt]
             if found < doubt and after:
                 wanted += [x, after[0][0]]
-    return next((x for x in wanted if all(abs(x - y) > 1e-3 for y in looked)), 0.0)
+    return next((x for x in wanted if all(abs(x - y) > 1e-5 for y in looked)), 0.0)

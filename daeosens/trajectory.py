@@ -11,8 +11,8 @@ import numpy as np
 from petsc4py import PETSc
 
 from daeosens.arrays import Array, read
-from daeosens.cost import At, Start
-from daeosens.errors import InputError, SolveError
+from daeosens.cost import At, Instant, Start, When
+from daeosens.errors import InputError, SolveError, UnsupportedError
 from daeosens.problem import Problem
 from daeosens.stepping import Stepping
 from daeosens.steps import StepMap, instant_map, step_map, tableau
@@ -25,6 +25,11 @@ Stages: TypeAlias = "dict[tuple[int, float], list[PETSc.Vec]]"
 
 STAGE_MEMORY = 2**28
 """Bytes a rank gives, at most, to the stages of a run, and to the adjoints of a sweep's stages."""
+
+Side = Literal["before", "after"]
+
+SHOWN = 4
+"""States of so many unknowns, at most, are printed with each event."""
 
 HIT = 1e-6
 """A time within this part of a step from its end counts as reached."""
@@ -146,22 +151,31 @@ class Trajectory:
         steps = [
             crossing.step
             for crossing in self.crossings
-            if self.records[self.states[crossing.step - 1].handle].ends_at is not None
+            if crossing.step
+            and self.records[self.states[crossing.step - 1].handle].ends_at is not None
         ]
         return frozenset([*steps, *(step + 1 for step in steps)])
 
-    def index(self, t: float | At | Start) -> int:
+    def index(self, t: When, side: Side | None = None) -> int:
         """Return the number of the step time that equals ``t``, or of the state at an event.
+
+        Where an event happens at ``t`` the side says which state is meant; at the final time it is
+        the one after it, unless said otherwise.
 
         Raises
         ------
         InputError
-            No step ended there: the nearest times and the remedy are named.
+            No step ended there: the nearest times and the remedy are named.  An event happens there
+            and no side is given.
         SolveError
             The event did not happen so often.
+        UnsupportedError
+            An implicit event happens just there: its time moves, and ``t`` does not.
         """
         if isinstance(t, Start):
             return 0
+        if isinstance(t, Instant):
+            t, side = t.t, t.side
         if isinstance(t, At):
             steps = [each.step for each in self.crossings if each.name == t.event]
             if not -len(steps) <= t.number < len(steps):
@@ -172,24 +186,44 @@ class Trajectory:
                 )
             return steps[t.number] + t.after
         k = int(np.argmin(np.abs(self.times - t)))
-        if self.crossings and t >= self.times[-1]:
-            k = self.n_steps  # an event there has happened
-        nearest_step = self.step_sizes[min(max(k - 1, 0), self.n_steps - 1)]
-        if abs(self.times[k] - t) > HIT * nearest_step + 1e-14 * abs(t):
+        tolerance = 1e-14 * abs(t) + HIT * self.step_sizes[min(max(k - 1, 0), self.n_steps - 1)]
+        if abs(self.times[k] - t) > tolerance:
             raise InputError(
                 f"t = {t:.9g} is not a step time (the nearest is {self.times[k]:.9g})",
                 expected="a time that a step ended at",
                 remedy="solve(..., t_eval=[...]) with this time, or t_eval=objective.times",
             )
-        return k
+        there = [each for each in self.crossings if abs(each.t - t) <= tolerance]
+        return self._at_events(there, t, side) if there else k
 
-    def at(self, t: float | At | Start) -> PETSc.Vec:
+    def _at_events(self, there: Sequence[Crossing], t: float, side: Side | None) -> int:
+        """Return the number of the state before or after the events that happen at ``t``."""
+        names = " and ".join(f'"{each.name}"' for each in there)
+        if side is None and t >= self.times[-1]:
+            return self.n_steps
+        if any(each.step in self.moving for each in there):
+            raise UnsupportedError(
+                f"t = {t:.9g} is the time of the implicit event {names}, which moves",
+                expected="another time: on which side of the event it lies would change",
+                remedy="AtEvent, EventData or At for what happens at the event",
+            )
+        if side is None:
+            raise InputError(
+                f"t = {t:.9g} is the time of event {names}, where the state jumps",
+                expected='side="before" or side="after"',
+                remedy="LeastSquares(..., side=...), or at(t, side=...)",
+            )
+        return there[0].step if side == "before" else there[-1].step + 1
+
+    def at(self, t: When, side: Side | None = None) -> PETSc.Vec:
         """Return the state [n] at a step time; not to be changed."""
-        return self.states[self.index(t)]
+        return self.states[self.index(t, side)]
 
     @property
     def first_mode(self) -> str:
         """The mode in which the run began; empty where there is one only."""
+        if self.crossings and self.crossings[0].step == 0:
+            return self.crossings[0].mode_before
         first = self.records.get(self.states[0].handle)
         mode = self.problem.mode if first is None else first.mode
         assert isinstance(mode, str)  # a function of the state only in runs with records
@@ -215,8 +249,32 @@ class Trajectory:
             f"Trajectory from t = {first:g} to {last:g}: {self.effort.steps} steps of "
             f"{self.stepping.method} ({self.effort.rejected} rejected), "
             f"h = {sizes.min():.3g} ... {sizes.max():.3g}"
-            + "".join(f"\n  {crossing}" for crossing in self.crossings)
+            + (f"\n{self._events()}" if self.crossings else "")
         )
+
+    def _events(self) -> str:
+        """Return a table of the events; with the states if they are few numbers on one rank."""
+        rows = [["", "event", "t", "step"]]
+        modes = bool(self.problem.modes)
+        states = self.problem.comm.size == 1 and self.problem.size <= SHOWN
+        rows[0] += ["mode"] * modes + ["state before", "state after"] * states
+        for number, each in enumerate(self.crossings, start=1):
+            row = [str(number), each.name, f"{each.t:.9g}", str(each.step)]
+            if modes:
+                same = each.mode == each.mode_before
+                row.append(each.mode if same else f"{each.mode_before} -> {each.mode}")
+            if states:
+                row += [_numbers(each.before), _numbers(each.after)]
+            rows.append(row)
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        return "\n".join(
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+            for row in rows
+        )
+
+
+def _numbers(vec: PETSc.Vec) -> str:
+    return " ".join(f"{value:.6g}" for value in read(vec))
 
 
 def steps_of(trajectory: Trajectory) -> StepMap:

@@ -318,7 +318,7 @@ def test_event_at_the_end_happens():
     assert trajectory.final.array[0] == pytest.approx(2 * np.exp(-1), rel=1e-6)
     assert evaluate(trajectory, Terminal(lambda t, u, p: u[0])) == trajectory.final.array[0]
     assert sensitivities(trajectory).u0[0, 0] == pytest.approx(2 * np.exp(-1), rel=1e-6)
-    assert "last at t = 1 (step 10)" in str(trajectory)
+    assert str(trajectory).splitlines()[2].split()[:4] == ["1", "last", "1", "10"]
 
 
 # ---- refusals ------------------------------------------------------------------------------------
@@ -594,3 +594,83 @@ def test_gravity_and_restitution_from_times_of_impacts():
     found = minimize(functional, gradient_tolerance=1e-12)
     values = functional.control.values_at(PROBLEM, found.x)
     np.testing.assert_allclose(list(values.values()), truth, rtol=1e-8)
+
+
+# ---- observations at the time of an event, and the table -----------------------------------------
+
+
+KICKED = ODE(
+    lambda t, u, p: -p[0] * u,
+    1,
+    ["rate"],
+    events=[
+        Event(0.5, lambda t, u, p: 2.0 * u, name="double"),
+        Event(0.5, lambda t, u, p: u + 1.0, name="add"),
+        Event(1.0, lambda t, u, p: 3.0 * u, name="triple"),
+    ],
+)
+
+
+def test_an_observation_at_the_time_of_an_event_needs_a_side():
+    trajectory = solve(KICKED, [1.0], [0.3], Stepping((0.0, 1.0), "rk8vr", dt=0.1), [0.25, 0.5])
+    before = np.exp(-0.15)
+    with pytest.raises(
+        InputError, match=r't = 0\.5 is the time of event "double" and "add"'
+    ) as told:
+        evaluate(trajectory, LeastSquares([0.25, 0.5], [0.0, 0.0]))
+    assert "side=" in str(told.value)
+    for side, value in (("before", before), ("after", 2 * before + 1)):
+        cost = LeastSquares([0.5], [0.0], side=side)
+        assert evaluate(trajectory, cost) == pytest.approx(0.5 * value**2, rel=1e-12)
+        assert trajectory.at(0.5, side).array[0] == pytest.approx(value, rel=1e-12)
+        slope = {"before": -0.5 * before, "after": -before}[side]
+        assert adjoint(trajectory, cost).p[0] == pytest.approx(value * slope, rel=1e-12)
+        assert duality(trajectory, cost) < 1e-12
+    end = (2 * before + 1) * np.exp(-0.15)
+    assert trajectory.at(1.0).array[0] == pytest.approx(3 * end, rel=1e-12)
+    assert trajectory.at(1.0, "before").array[0] == pytest.approx(end, rel=1e-12)
+    with pytest.raises(InputError, match="side = 'left'"):
+        LeastSquares([0.5], [0.0], side="left")
+
+
+def test_an_observation_at_the_time_of_an_implicit_event_is_refused():
+    event = Event(lambda t, u, p: t - 0.5, lambda t, u, p: 2.0 * u, name="half")
+    problem = ODE(lambda t, u, p: -u, 1, events=[event])
+    trajectory = solve(problem, [1.0], None, Stepping((0.0, 1.0), "rk4", dt=0.1), [0.5])
+    for side in (None, "before", "after"):
+        with pytest.raises(UnsupportedError, match='the implicit event "half", which moves'):
+            evaluate(trajectory, LeastSquares([0.5], [0.0], side=side))
+
+
+def test_events_at_the_very_start():
+    event = Event(0.0, lambda t, u, p: u + p[0], name="now")
+    problem = ODE(lambda t, u, p: -u, 1, ["dose"], events=[event])
+    trajectory = solve(problem, [1.0], [0.5], Stepping((0.0, 1.0), "rk8vr", dt=0.1))
+    assert trajectory.final.array[0] == pytest.approx(1.5 * np.exp(-1.0), rel=1e-12)
+    gradient = adjoint(trajectory, Terminal(lambda t, u, p: u[0]))
+    assert gradient.p[0] == pytest.approx(np.exp(-1.0), rel=1e-12)
+    assert gradient.u0[0] == pytest.approx(np.exp(-1.0), rel=1e-12)
+
+
+def test_a_run_prints_its_events_as_a_table():
+    lines = str(run("rk4", 4.3, 0.5)).splitlines()
+    assert lines[1].split() == ["event", "t", "step", "state", "before", "state", "after"]
+    assert [line.split()[:3] for line in lines[2:]] == [
+        ["1", "bounce", "0.990049999"],
+        ["2", "bounce", "2.59013"],
+        ["3", "bounce", "3.870194"],
+    ]
+    switched = solve(
+        hybrid(
+            {name: ODE(lambda t, u, p: -u, 5) for name in ("on", "off")},
+            "on",
+            [Event(0.5, mode="off", name="switch")],
+        ),
+        np.ones(5),
+        None,
+        Stepping((0.0, 1.0), "rk4", dt=0.1),
+    )
+    assert str(switched).splitlines()[1:] == [
+        "   event   t    step  mode",
+        "1  switch  0.5  5     on -> off",
+    ]

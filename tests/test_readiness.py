@@ -102,6 +102,36 @@ def test_events_at_fixed_times_need_no_derivatives_in_time(missing):
     functional_without(missing, explicit=True).check_second_order()
 
 
+def kinked_in_time(mass):
+    """Return a functional whose equations have no second derivative in time by complex step."""
+
+    def rhs(t, u, p):
+        return zoo.rhs(t, u, p) + 0.01 * abs(t - 9.0) * u
+
+    problem = ODE(
+        rhs,
+        3,
+        zoo.NAMES,
+        mass=mass,
+        rhs_t=lambda t, u, p: zoo.rhs_t(t, u, p) - 0.01 * u,
+        events=[Event(0.2, lambda t, u, p: u * p[0])],
+    )
+    return Reduced(problem, Terminal(zoo.terminal), Stepping((0.0, 0.4), "cn", dt=0.1), CONTROL)
+
+
+def test_events_at_fixed_times_solve_for_algebraic_variables():
+    """Their equations are differentiated in time there, those of a regular mass are not."""
+    functional = kinked_in_time(zoo.MASS)
+    functional.check_second_order()
+    assert np.isfinite(functional.hessian(functional.start())).all()
+    functional = kinked_in_time(zoo.SINGULAR)
+    with pytest.raises(UnsupportedError, match=r"(?s)callback 'rhs'.*try: hessian_t=callback"):
+        functional.check_second_order()
+    assert functional.count.forward == 0
+    with pytest.raises(UnsupportedError, match=r"(?s)callback 'rhs'.*try: hessian_t=callback"):
+        functional.hessian(functional.start())
+
+
 def rough(t, u, p):
     return np.array([abs(u[0]) * p[0], 0.0, 0.0])
 

@@ -25,9 +25,9 @@ from daeosens import (
     gauss_newton_product,
     hessian_product,
     hessian_products,
-    integrate,
     second_order,
     solve,
+    step_log,
     taylor,
 )
 from daeosens.residuals import residual
@@ -162,7 +162,7 @@ def test_sweeps_over_kept_stages_are_those_over_recomputed_ones(method, adaptive
 
 
 def test_stages_are_kept_as_far_as_memory_goes(monkeypatch):
-    monkeypatch.setattr(integrate, "STAGE_MEMORY", 8 * 3 * 4 * 5)  # of five steps
+    monkeypatch.setattr(step_log, "STAGE_MEMORY", 8 * 3 * 4 * 5)  # of five steps
     arguments = (zoo.FORMS["rhs"].analytic, zoo.U0, zoo.P0, zoo.make_stepping("rk4"))
     some, none = solve(*arguments, checkpoint="stages"), solve(*arguments)
     assert len(some.stages) == 5 < some.n_steps

@@ -30,6 +30,13 @@ class NamedEvent:
         The name of a kind of event.
     options : mapping
         Its options, right by their types.
+
+    Examples
+    --------
+    >>> ball = System(["height", "speed"])
+    >>> landing = NamedEvent("threshold", {"component": "height", "level": 0.0, "terminal": True})
+    >>> [event.terminal for event in events_named([landing], ball)]
+    [True]
     """
 
     kind: str
