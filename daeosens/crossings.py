@@ -261,8 +261,10 @@ class _Passage:
         t, h, u = parts.times[-2], parts.sizes[-1], parts.states[-2]
         found: list[tuple[float, PETSc.Vec, Hit]] = []
         for hit in flow.hits:
-            at_end = hit.low == 1.0
-            size, end = (h, parts.states[-1]) if at_end else locate(flow, hit, t, h, u)
+            if hit.low < hit.high:
+                size, end = locate(flow, hit, t, h, u)
+            else:
+                size, end = (h, parts.states[-1]) if hit.low else (0.0, u.copy())
             found.append((size, end, hit))
         found.sort(key=lambda each: each[0])
         size, end, hit = found[0]

@@ -99,6 +99,8 @@ class Surface:
             return False
         if self.earlier is None:
             first = h * self.slope
+            if abs(change - first) > 0.5 * abs(first):
+                return False
             lowest, scale = abs(value), max(abs(last), abs(value))
         else:
             size, before = self.earlier
@@ -127,7 +129,8 @@ class Surface:
 class Hit:
     """A crossing that counts inside a step: between two parts of it, with a guess of the curve.
 
-    ``side`` is the sign at ``low``; ``low`` = ``high`` = 1 where the step ends on the surface.
+    ``side`` is the sign at ``low``; ``low`` = ``high`` = 1 where the step ends on the surface, 0
+    where it leaves it after a rest.
     """
 
     surface: Surface
@@ -282,11 +285,15 @@ class Flow:
         if abs(value) <= CLOSE * abs(value - surface.value) and self._ends_on(
             surface, t_next, u_next, value
         ):
+            if self._rests(surface, t, u):
+                return None
             if surface.counts(-side):
                 surface.value = value
                 return Hit(surface, 1.0, 1.0, side, curve)
             surface.side = math.copysign(1.0, self._slope(surface, t_next, u_next, value, h))
             return None
+        if value * side < 0.0 and surface.counts(-side) and self._rests(surface, t, u):
+            return Hit(surface, 0.0, 0.0, side, curve)
         looked, curve = self._look_inside(surface, t, h, u, value, curve)
         crossed: list[Hit] = []
         low, sign = 0.0, side
@@ -304,6 +311,11 @@ class Flow:
                 remedy='smaller steps, or Event(..., twice="resolve")',
             )
         return next((hit for hit in crossed if surface.counts(-hit.side)), None)
+
+    def _rests(self, surface: Surface, t: float, u: PETSc.Vec) -> bool:
+        """Whether the state has not left the surface, on which the piece began, before ``t``."""
+        value = surface.value
+        return surface.touching and abs(value) <= self._noise(surface, t, u, value)
 
     def _ends_on(self, surface: Surface, t: float, u: PETSc.Vec, value: float) -> bool:
         """Whether a step ends on the surface, to rounding."""

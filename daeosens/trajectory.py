@@ -186,14 +186,15 @@ class Trajectory:
                 )
             return steps[t.number] + t.after
         k = int(np.argmin(np.abs(self.times - t)))
-        tolerance = 1e-14 * abs(t) + HIT * self.step_sizes[min(max(k - 1, 0), self.n_steps - 1)]
-        if abs(self.times[k] - t) > tolerance:
+        step = self.step_sizes[min(max(k - 1, 0), self.n_steps - 1)]
+        if abs(self.times[k] - t) > 1e-14 * abs(t) + HIT * step:
             raise InputError(
                 f"t = {t:.9g} is not a step time (the nearest is {self.times[k]:.9g})",
                 expected="a time that a step ended at",
                 remedy="solve(..., t_eval=[...]) with this time, or t_eval=objective.times",
             )
-        there = [each for each in self.crossings if abs(each.t - t) <= tolerance]
+        rounding = 1e-14 * max(abs(self.times[0]), abs(self.times[-1]))
+        there = [each for each in self.crossings if abs(each.t - t) <= rounding]
         return self._at_events(there, t, side) if there else k
 
     def _at_events(self, there: Sequence[Crossing], t: float, side: Side | None) -> int:

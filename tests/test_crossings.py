@@ -1,0 +1,494 @@
+"""Runs through events: where they are found, what happens at the ends, and what they cost."""
+
+import numpy as np
+import pytest
+from petsc4py import PETSc
+from test_events import BALL, PROBLEM, exact_gradient, fall, flight, rebound, tight
+
+from daeosens import (
+    DAE,
+    ODE,
+    Event,
+    GrazingError,
+    InputError,
+    SolveError,
+    Stepping,
+    Terminal,
+    UnsupportedError,
+    adjoint,
+    duality,
+    evaluate,
+    hybrid,
+    sensitivities,
+    solve,
+)
+from daeosens import crossings as crossings_module
+
+STAGES = {"rk2a": 2, "rk4": 4, "rk8vr": 13}
+
+
+def times(trajectory):
+    return [each.t for each in trajectory.crossings]
+
+
+def ball(u0, t_end, method="rk4", dt=0.05, **keywords):
+    return solve(PROBLEM, u0, [10.0, 0.8], Stepping((0.0, t_end), method, dt=dt, **keywords))
+
+
+# ---- several crossings in one step ---------------------------------------------------------------
+
+
+def dip(form, bottom, half_width, **keywords):
+    """Return u = (t - bottom)^2 - half_width^2, and its start."""
+    event = Event(lambda t, u, p: u[0], name="dip", **keywords)
+    start = [bottom**2 - half_width**2]
+    if form == "residual":
+        residual = lambda t, u, udot, p: udot - 2 * (t - bottom)  # noqa: E731
+        return DAE(residual, 1, events=[event]), start
+    mass = np.array([[2.0]]) if form == "mass" else None
+    scale = 1.0 if mass is None else 2.0
+    rhs = lambda t, u, p: 2 * scale * (t - bottom) + 0 * u  # noqa: E731
+    return ODE(rhs, 1, mass=mass, events=[event]), start
+
+
+@pytest.mark.parametrize(("direction", "which"), [(0, (-1, 1)), (-1, (-1,)), (1, (1,))])
+@pytest.mark.parametrize(
+    ("form", "method"),
+    [
+        *(("rhs", method) for method in ("rk2a", "rk4", "rk5dp", "cn", "midpoint")),
+        *((form, method) for form in ("mass", "residual") for method in ("cn", "midpoint")),
+    ],
+)
+def test_two_crossings_within_one_step_are_found(form, method, direction, which):
+    """The step is 0.1; the surface is crossed 1e-2 or 1e-3 before and after the deepest point."""
+    for bottom in (0.51, 0.55, 0.598):
+        for half_width in (1e-2, 1e-3):
+            problem, start = dip(form, bottom, half_width, direction=direction)
+            trajectory = solve(problem, start, None, Stepping((0.0, 1.0), method, dt=0.1))
+            expected = [bottom + sign * half_width for sign in which]
+            np.testing.assert_allclose(times(trajectory), expected, rtol=0, atol=1e-11)
+
+
+def test_two_crossings_within_the_first_step():
+    problem, start = dip("rhs", 0.05, 0.01)
+    trajectory = solve(problem, start, None, Stepping((0.0, 1.0), "rk4", dt=0.1))
+    np.testing.assert_allclose(times(trajectory), [0.04, 0.06], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("method", ["rk4", "cn"])
+def test_two_crossings_within_one_step_are_refused_where_asked(method):
+    message = (
+        r'event "dip" is crossed 2 times within the step from t = 0.5 to 0.6\n'
+        r'.*\n  try: smaller steps, or Event\(\.\.\., twice="resolve"\)'
+    )
+    for direction in (-1, 0, 1):
+        problem, start = dip("rhs", 0.55, 0.01, direction=direction, twice="refuse")
+        with pytest.raises(SolveError, match=message):
+            solve(problem, start, None, Stepping((0.0, 1.0), method, dt=0.1))
+    fine = Stepping((0.0, 1.0), method, dt=1 / 96)
+    problem, start = dip("rhs", 0.55, 0.01, twice="refuse")
+    np.testing.assert_allclose(
+        times(solve(problem, start, None, fine)), [0.54, 0.56], rtol=0, atol=1e-12
+    )
+
+
+def test_surface_that_is_nearly_touched_is_no_event():
+    """The distance at the deepest point is 1e-9 of the way that is covered."""
+    problem, start = dip("rhs", 0.55, 0.0, twice="refuse")
+    for method in ("rk4", "cn"):
+        trajectory = solve(problem, [start[0] + 1e-9], None, Stepping((0.0, 1.0), method, dt=0.1))
+        assert trajectory.crossings == ()
+
+
+@pytest.mark.parametrize(
+    ("direction", "expected"), [(0, [0.52, 0.54, 0.57]), (-1, [0.52, 0.57]), (1, [0.54])]
+)
+def test_three_crossings_within_one_step(direction, expected):
+    """The signs at both ends differ, as after a single crossing."""
+    roots = np.polynomial.Polynomial.fromroots([0.52, 0.54, 0.57])
+    slope = roots.deriv()
+    event = Event(lambda t, u, p: u[0], direction=direction, name="wave")
+    problem = ODE(lambda t, u, p: -slope(t) + 0 * u, 1, events=[event])
+    trajectory = solve(problem, [-roots(0.0)], None, Stepping((0.0, 1.0), "rk4", dt=0.1))
+    np.testing.assert_allclose(times(trajectory), expected, rtol=0, atol=1e-11)
+
+
+def test_shallow_dips_of_a_wave_are_all_found(rng):
+    """Cos(6 t + phase) + a with steps of a twelfth of a period; some dips take 1e-3 of a step."""
+    found = 0
+    for _ in range(25):
+        a, phase = 1 - 10 ** rng.uniform(-7, -1), rng.uniform(0, 2 * np.pi)
+        event = Event(lambda t, u, p, a=a: u[0] + a, name="dip")
+        problem = ODE(lambda t, u, p: np.array([6 * u[1], -6 * u[0]]), 2, events=[event])
+        stepping = Stepping((0.0, 3.0), "rk8vr", dt=np.pi / 36)
+        start = [np.cos(phase), -np.sin(phase)]
+        reach = np.arccos(a)
+        bottoms = np.pi * (2 * np.arange(-1, 8) + 1)
+        expected = (np.concatenate([bottoms - reach, bottoms + reach]) - phase) / 6
+        expected = np.sort(expected[(expected > 0) & (expected < 3)])
+        np.testing.assert_allclose(
+            times(solve(problem, start, None, stepping)), expected, rtol=0, atol=1e-7 / reach
+        )
+        found += len(expected)
+    assert found > 100
+
+
+@pytest.mark.parametrize("method", ["rk4", "cn", "midpoint"])
+def test_gradient_through_two_crossings_within_one_step(method):
+    """Between the crossings a clock runs faster: w(1) = 1 + 2 sqrt(d) p for a dip of depth d."""
+    inside = Event(lambda t, u, p: u[0], direction=-1, mode="in", within=["out"], name="enter")
+    outside = Event(lambda t, u, p: u[0], direction=1, mode="out", within=["in"], name="leave")
+
+    def mode(speed):
+        return ODE(
+            lambda t, u, p: np.array([2 * (t - 0.55) + 0 * u[0], 1 + speed * p[0]]), 2, ["faster"]
+        )
+
+    problem = hybrid({"out": mode(0.0), "in": mode(1.0)}, "out", [inside, outside])
+    depth, faster = 2.5e-4, 3.0
+    start = [0.55**2 - depth, 0.0]
+    stepping = Stepping((0.0, 1.0), method, dt=0.1, options=tight(method))
+    trajectory = solve(problem, start, [faster], stepping)
+    assert [each.name for each in trajectory.crossings] == ["enter", "leave"]
+    assert trajectory.final.array[1] == pytest.approx(1 + 2 * np.sqrt(depth) * faster, rel=1e-12)
+    cost = Terminal(lambda t, u, p: u[1])
+    gradient = adjoint(trajectory, cost)
+    assert gradient.p[0] == pytest.approx(2 * np.sqrt(depth), rel=1e-10)
+    assert gradient.u0[0] == pytest.approx(-faster / np.sqrt(depth), rel=1e-10)
+    assert duality(trajectory, cost) < 1e-12
+
+
+# ---- the start, the end, and short flights -------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["rk4", "cn"])
+@pytest.mark.parametrize("height", [0.0, 1e-17, -1e-17, 1e-13])
+def test_start_on_the_surface_moving_in_is_an_event(method, height):
+    """Thrown at the floor from there: it happens at once, and nothing falls through."""
+    trajectory = ball([height, -1.0], 0.5, method)
+    flights = 0.16 * np.cumsum(0.8 ** np.arange(4))
+    np.testing.assert_allclose(times(trajectory)[1:], flights, rtol=0, atol=1e-12)
+    assert times(trajectory)[0] == pytest.approx(max(height, 0.0), rel=1e-10, abs=1e-16)
+    assert min(state.array[0] for state in trajectory.states) > -1e-15
+
+
+def test_start_below_the_surface_is_no_event():
+    assert ball([-1e-13, -1.0], 0.5).crossings == ()
+
+
+@pytest.mark.parametrize("method", ["rk4", "cn"])
+@pytest.mark.parametrize("height", [0.0, 1e-13])
+def test_start_on_the_surface_moving_out_is_no_event(method, height):
+    trajectory = ball([height, 1.0], 0.5, method)
+    np.testing.assert_allclose(times(trajectory), [0.2, 0.36, 0.488], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("method", ["rk4", "cn"])
+def test_derivatives_of_an_event_at_the_start(method):
+    """Of a start just above: the first impact takes place, at the height over the speed."""
+    trajectory = ball([0.0, -1.0], 0.1, method)
+    assert times(trajectory) == [0.0]
+
+    def end(x):
+        height, speed, g, e = x
+        after = e * np.sqrt(speed * speed + 2 * g * height)
+        rest = 0.1 - (speed + np.sqrt(speed * speed + 2 * g * height)) / g
+        return np.array([after * rest - g * rest**2 / 2, after - g * rest])
+
+    point = np.array([0.0, -1.0, 10.0, 0.8])
+    slopes = np.array([end(point + 1e-30j * unit).imag / 1e-30 for unit in np.eye(4)]).T
+    matrices = sensitivities(trajectory)
+    np.testing.assert_allclose(matrices.u0, slopes[:, :2], rtol=1e-12)
+    np.testing.assert_allclose(matrices.p, slopes[:, 2:], rtol=1e-12, atol=1e-15)
+
+
+def test_start_on_the_surface_without_a_direction_is_no_event():
+    event = Event(lambda t, u, p: u[0] - 1, lambda t, u, p: u + 1, name="level")
+    problem = ODE(lambda t, u, p: -u, 1, events=[event])
+    trajectory = solve(problem, [1.0], None, Stepping((0.0, 1.0), "rk4", dt=0.1))
+    assert trajectory.crossings == ()
+
+
+def falling(power, start):
+    """Return u' = -power t^(power - 1), which falls from a surface that it touches at t = 0."""
+    event = Event(lambda t, u, p: u[0], lambda t, u, p: u + 1, direction=-1, name="floor")
+    problem = ODE(lambda t, u, p: -power * t ** (power - 1) + 0 * u, 1, events=[event])
+    return solve(problem, [start], None, Stepping((0.0, 1.5), "rk4", dt=0.1))
+
+
+@pytest.mark.parametrize("power", [2, 3])
+def test_start_that_touches_the_surface_and_falls_is_an_event(power):
+    trajectory = falling(power, 0.0)
+    expected = np.arange(power + 1) ** (1 / power)
+    np.testing.assert_allclose(times(trajectory), expected, rtol=0, atol=1e-12)
+    assert trajectory.final.array[0] == pytest.approx(power + 1 - 1.5**power, rel=1e-12)
+    with pytest.raises(GrazingError, match='event "floor" at t = 0 is grazed'):
+        sensitivities(trajectory)
+
+
+def test_ball_at_rest_on_the_floor_is_an_error():
+    with pytest.raises(SolveError, match=r'events accumulate: 1 within 0 before t = 0 \("bounce"'):
+        ball([0.0, 0.0], 1.0)
+
+
+def test_state_that_rests_on_the_surface_until_it_is_pulled_down():
+    event = Event(lambda t, u, p: u[0], lambda t, u, p: u + 1, direction=-1, name="floor")
+    pull = lambda t, u, p: np.array([0.0 if t < 0.5 else -1.0])  # noqa: E731
+    problem = ODE(pull, 1, events=[event], breakpoints=[0.5])
+    trajectory = solve(problem, [0.0], None, Stepping((0.0, 1.2), "rk4", dt=0.2))
+    np.testing.assert_allclose(times(trajectory), [0.5], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("method", ["rk4", "cn"])
+def test_implicit_event_at_the_last_time_happens(method):
+    """The impact, its time in closed form, to the last digit and its neighbours."""
+    impact = (BALL[1] + np.sqrt(BALL[1] ** 2 + 2 * BALL[2] * BALL[0])) / BALL[2]
+    for t_end in (np.nextafter(impact, 0), impact, np.nextafter(impact, 2)):
+        trajectory = solve(PROBLEM, BALL[:2], BALL[2:], Stepping((0.0, t_end), method, dt=0.4))
+        assert times(trajectory) == [pytest.approx(impact, rel=1e-14)]
+        speed = evaluate(trajectory, Terminal(lambda t, u, p: u[1]))
+        assert speed == pytest.approx(0.8 * np.sqrt(100.01), rel=1e-13)
+    before = Stepping((0.0, impact - 1e-12), method, dt=0.4)
+    assert solve(PROBLEM, BALL[:2], BALL[2:], before).crossings == ()
+
+
+@pytest.mark.parametrize("method", ["rk4", "cn"])
+def test_impact_at_the_end_of_a_step(method):
+    """From 5 at rest, g = 10: at t = 1, where a step ends too."""
+    trajectory = ball([5.0, 0.0], 1.9, method, dt=0.1)
+    assert times(trajectory) == [pytest.approx(1.0, rel=1e-14)]
+    expected = exact_gradient(lambda x: flight(x, 1.9)[0])
+    found = adjoint(trajectory, Terminal(lambda t, u, p: u[0]))
+    x = np.array([5.0, 0.0, 10.0, 0.8])
+    expected = [flight(x + 1e-30j * unit, 1.9)[0].imag / 1e-30 for unit in np.eye(4)]
+    np.testing.assert_allclose([*found.u0, *found.p], expected, rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.parametrize("method", ["rk3bs", "rk5dp", "cn"])
+def test_twenty_bounces_by_adaptive_steps(method):
+    """After a bounce the flights become shorter than any step that was taken before."""
+    tolerances = {"rtol": 1e-7, "atol": 1e-7}
+    stepping = Stepping((0.0, 8.885), method, **tolerances)
+    trajectory = solve(PROBLEM, BALL[:2], BALL[2:], stepping)
+    _, _, expected = flight(BALL, 8.885)
+    np.testing.assert_allclose(times(trajectory), expected, rtol=1e-9)
+    assert min(state.array[0] for state in trajectory.states) > -1e-12
+
+
+def test_accumulation_says_how_many_events_in_how_short_a_time():
+    """All flights together take (1 + e) / (1 - e) times the first fall, which ends at t = 1."""
+    message = r"events accumulate: 30 within (\d\.\d+e-0[78]) before t = (9|8\.99999)"
+    for stepping in ({"method": "rk4", "dt": 0.1}, {"method": "rk5dp", "rtol": 1e-8}):
+        with pytest.raises(SolveError, match=message):
+            solve(PROBLEM, [5.0, 0.0], [10.0, 0.8], Stepping((0.0, 12.0), **stepping))
+
+
+def test_parameter_that_is_a_time_may_be_the_first_or_the_last_one():
+    event = Event("at", lambda t, u, p: 2 * u, name="double")
+    problem = ODE(lambda t, u, p: 0 * u, 1, ["at"], events=[event])
+    for at in (0.0, 1.0):
+        trajectory = solve(problem, [1.0], [at], Stepping((0.0, 1.0), "rk4", dt=0.1))
+        assert times(trajectory) == [pytest.approx(at, abs=1e-15)]
+        assert trajectory.final.array[0] == 2.0
+
+
+# ---- explicit events -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("t", [0.0, 0.35, 1.0])
+def test_explicit_events_at_one_time_happen_in_the_order_of_the_list(t):
+    double = Event(t, lambda t, u, p: 2 * u, name="double")
+    add = Event(t, lambda t, u, p: u + p[0], name="add")
+    for events, value, slope in (((double, add), 5.0, 1.0), ((add, double), 8.0, 2.0)):
+        problem = ODE(lambda t, u, p: 0 * u, 1, ["amount"], events=events)
+        trajectory = solve(problem, [1.0], [3.0], Stepping((0.0, 1.0), "rk4", dt=0.1))
+        assert [each.name for each in trajectory.crossings] == [each.name for each in events]
+        assert trajectory.final.array[0] == pytest.approx(value, rel=1e-15)
+        matrices = sensitivities(trajectory)
+        np.testing.assert_allclose([matrices.u0, matrices.p], [[[2.0]], [[slope]]], rtol=1e-15)
+
+
+def test_explicit_and_implicit_event_at_one_instant_are_refused():
+    """U = t reaches 0.5 where the other event takes place."""
+    level = Event(lambda t, u, p: u[0] - 0.5, lambda t, u, p: u + 1, name="level")
+    fixed = Event(0.5, lambda t, u, p: 2 * u, name="fixed")
+    problem = ODE(lambda t, u, p: 0 * u + 1, 1, events=[level, fixed])
+    with pytest.raises(UnsupportedError, match=r'"level" and "fixed" at one instant, t = 0\.5'):
+        solve(problem, [0.0], None, Stepping((0.0, 1.0), "rk4", dt=0.25))
+
+
+def test_times_that_equal_an_event_to_rounding_are_its_time():
+    """3 * 0.1 is not 0.3: no step of one unit in the last place lies between them."""
+    problem = ODE(lambda t, u, p: -u, 1, events=[Event(0.3, lambda t, u, p: 2 * u, name="jump")])
+    stepping = Stepping((0.0, 1.0), "rk4", dt=0.1)
+    trajectory = solve(problem, [1.0], None, stepping, [3 * 0.1])
+    sizes = trajectory.step_sizes
+    assert sizes[sizes > 0].min() > 0.09
+    ratio = trajectory.at(3 * 0.1, "after").array[0] / trajectory.at(3 * 0.1, "before").array[0]
+    assert ratio == pytest.approx(2.0, rel=1e-15)
+
+
+def test_observation_just_after_an_event_sees_the_state_there():
+    """However near, and at the right time: a short step leads to it."""
+    event = Event(lambda t, u, p: u[0] - 0.5, lambda t, u, p: u + 1, name="level")
+    problem = ODE(lambda t, u, p: 0 * u + 1, 1, events=[event])
+    for distance in (1e-12, 1e-8, 1e-4):
+        t = 0.5 + distance
+        trajectory = solve(problem, [0.0], None, Stepping((0.0, 1.0), "rk4", dt=0.3), [t])
+        assert trajectory.at(t).array[0] == pytest.approx(1 + t, rel=1e-15)
+
+
+# ---- steps ---------------------------------------------------------------------------------------
+
+
+def test_fixed_steps_return_to_their_grid():
+    trajectory = ball([4.9, 0.0], 3.0, dt=0.25)
+    grid = 0.25 * np.arange(13)
+    assert len(trajectory.crossings) == 2
+    regular = np.setdiff1d(np.round(trajectory.times, 12), np.round(times(trajectory), 12))
+    np.testing.assert_allclose(regular, grid, rtol=0, atol=1e-12)
+
+
+def nonlinear(threshold):
+    event = Event(
+        lambda t, u, p: u[0] - p[0], lambda t, u, p: 0.5 * u, direction=1, name="threshold"
+    )
+    problem = ODE(lambda t, u, p: 2 - u**2 + np.sin(3 * t), 1, ["level"], events=[event])
+    return solve(problem, [0.0], [threshold], Stepping((0.0, 2.0), "rk2a", dt=0.2))
+
+
+def test_costs_are_continuous_where_an_event_passes_the_end_of_a_step():
+    """A step cut short and a rest left out would show as a jump of the local error's size."""
+    at_grid = solve(
+        ODE(lambda t, u, p: 2 - u**2 + np.sin(3 * t), 1),
+        [0.0],
+        None,
+        Stepping((0.0, 2.0), "rk2a", dt=0.2),
+    ).at(0.4)
+    level = float(at_grid.array[0])
+    for distance in (1e-3, 1e-5, 1e-9, 1e-12):
+        below, above = (nonlinear(level + sign * distance).final.array[0] for sign in (-1.0, 1.0))
+        assert abs(above - below) < 20 * distance
+
+
+@pytest.mark.parametrize(
+    ("method", "keywords"),
+    [
+        *((method, {"dt": 0.07}) for method in ("rk4", "rk5dp", "cn", "midpoint")),
+        *((method, {"rtol": 1e-6, "atol": 1e-8}) for method in ("rk3bs", "rk5dp", "rk6vr")),
+        *((method, {"rtol": 1e-5, "atol": 1e-6}) for method in ("beuler", "cn", "theta:0.6")),
+    ],
+)
+def test_one_ts_for_all_pieces_gives_the_numbers_of_a_new_one_for_each(
+    method, keywords, monkeypatch
+):
+    """Bit for bit: neither rates nor error estimates nor step sizes leak from piece to piece."""
+    swing = lambda t, u, p: np.array([u[1], -p[0] * np.sin(u[0]) + np.cos(2 * t)])  # noqa: E731
+    stiff = lambda t, u, p: np.array([u[1], -9 * p[0] * u[0] - u[1]])  # noqa: E731
+    events = [
+        Event(lambda t, u, p: u[0], mode="stiff", direction=-1, within=["swing"], name="down"),
+        Event(lambda t, u, p: u[0], mode="swing", direction=1, within=["stiff"], name="up"),
+        Event(1.3, lambda t, u, p: 1.5 * u, name="kick"),
+    ]
+    modes = {"swing": ODE(swing, 2, ["k"]), "stiff": ODE(stiff, 2, ["k"])}
+    problem = hybrid(modes, "swing", events)
+    arguments = (problem, [0.5, 1.0], [2.0], Stepping((0.0, 10.0), method, **keywords))
+    one = solve(*arguments, t_eval=[0.4, 2.0, 4.1])
+    flow = crossings_module._Passage._flow
+
+    def anew(passage):
+        passage._flows.clear()
+        return flow(passage)
+
+    made = []
+    maker = crossings_module.made_runner
+    monkeypatch.setattr(crossings_module._Passage, "_flow", anew)
+    monkeypatch.setattr(crossings_module, "made_runner", lambda *a: made.append(a) or maker(*a))
+    each = solve(*arguments, t_eval=[0.4, 2.0, 4.1])
+    assert len(one.crossings) >= 5
+    assert len(made) > len(one.crossings)
+    np.testing.assert_array_equal(one.times, each.times)
+    np.testing.assert_array_equal(one.u, each.u)
+
+
+def test_limit_of_steps_is_that_of_the_whole_run():
+    stepping = Stepping((0.0, 40.0), "rk4", dt=0.05, max_steps=500)
+    with pytest.raises(SolveError, match=r"after 500 steps(?s:.*)max_steps > 500"):
+        solve(PROBLEM, [4.9, 0.0], [9.81, 1.0], stepping)
+
+
+# ---- cost ----------------------------------------------------------------------------------------
+
+
+def counted(events):
+    """Return an elastic ball with or without a floor, and how often its rhs was evaluated."""
+    calls = []
+
+    def rhs(t, u, p):
+        calls.append(t)
+        return fall(t, u, p)
+
+    floor = 0.0 if events == "near" else -1e9
+    bounce = Event(lambda t, u, p: u[0] - floor, rebound, direction=-1, name="bounce")
+    problem = ODE(rhs, 2, ["g", "e"], events=[] if events == "none" else [bounce])
+    return problem, calls
+
+
+@pytest.mark.parametrize("method", ["rk2a", "rk4", "rk8vr", "cn"])
+def test_an_event_costs_a_few_steps_in_evaluations(method):
+    """A surface that is far away costs none; an event less than six steps."""
+    stepping = Stepping((0.0, 40.0), method, dt=0.05)
+    number = {}
+    for events in ("none", "far", "near"):
+        problem, calls = counted(events)
+        trajectory = solve(problem, [4.9, 0.0], [9.81, 1.0], stepping)
+        number[events] = len(calls)
+    assert len(trajectory.crossings) == 20
+    step = number["none"] / 800
+    assert number["far"] - number["none"] < 5
+    assert (number["near"] - number["far"]) / 20 < 6 * step
+
+
+def test_location_ends_where_newton_leaves_noise():
+    """Implicit steps that are solved loosely give values that do not fall to rounding."""
+    event = Event(lambda t, u, p: u[0] - 0.3, name="level")
+    calls = []
+
+    def rhs(t, u, p):
+        calls.append(t)
+        return -np.sinh(3 * u)
+
+    problem = ODE(rhs, 1, events=[event])
+    loose = {"snes_rtol": 1e-6, "snes_stol": 1e-6}
+    stepping = Stepping((0.0, 1.0), "cn", dt=0.01, options=loose)
+    trajectory = solve(problem, [1.0], None, stepping)
+    exact = np.log(np.tanh(1.5) / np.tanh(0.45)) / 3
+    assert times(trajectory) == [pytest.approx(exact, rel=3e-3)]
+    assert len(calls) < 700
+
+
+# ---- refusals ------------------------------------------------------------------------------------
+
+
+def test_wrong_answer_to_double_crossings_is_named():
+    with pytest.raises(InputError, match="event \"event\": twice = 'ignore'"):
+        Event(lambda t, u, p: u[0], twice="ignore")
+
+
+def test_step_in_search_of_an_event_that_fails_is_named():
+    """The equations have no values inside a step whose ends are sound."""
+
+    def rhs(t, u, p, out):
+        out.set(np.nan if 0.301 < t < 0.3999 else -1.0)
+
+    event = Event(lambda t, u, p: u.sum() - 0.5, name="level")
+    problem = ODE(
+        rhs,
+        state=PETSc.Vec().createSeq(1),
+        events=[event],
+        jacobian=lambda t, u, p, out: out.zeroEntries() or out.assemble(),
+    )
+    with pytest.raises(
+        SolveError, match=r"a step of size 0\.05 from t = 0\.3 failed, in search of"
+    ):
+        solve(problem, [0.85], None, Stepping((0.0, 1.0), "beuler", dt=0.1))
