@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -11,7 +12,7 @@ from petsc4py import PETSc
 
 from daeosens.arrays import Array, check_output, check_tuple, dot, guarded, read, scatter, write
 from daeosens.complex_hessian import HessianByComplexStep, in_time
-from daeosens.derivatives import ComplexStep
+from daeosens.derivatives import ComplexStep, ignores
 from daeosens.errors import InputError, UnsupportedError
 from daeosens.problem import AUTONOMOUS, Problem
 
@@ -228,7 +229,7 @@ class Callback:
         keywords: Keywords = Keywords(),
     ) -> None:
         self.title = title
-        self.given = given
+        self.given = given = _with_known(given, value)
         self.keywords = keywords
         self._problem = problem
         self._name = self.name(keywords.value)
@@ -248,6 +249,8 @@ class Callback:
     def value(self, t: float, u: PETSc.Vec, p: Any) -> float:
         """Return the value."""
         value = self._value(t, self._see(u), p)
+        if isinstance(value, float) and math.isfinite(value):
+            return float(value)
         return float(check_output(value, self._name, (), t, self.keywords.kind))
 
     def add_u(self, weight: float, t: float, u: PETSc.Vec, p: Any, out: PETSc.Vec) -> None:
@@ -422,6 +425,17 @@ class Callback:
 
 
 _NO_COMPLEX = ": second derivatives of PETSc-style callbacks cannot be found by complex step"
+
+
+def _with_known(given: Derivatives, value: Callable[..., Any]) -> Derivatives:
+    """Say of missing derivatives which are zero, because the function never reads the argument."""
+    words = {"t": AUTONOMOUS, "u": INDEPENDENT, "p": INDEPENDENT}
+    known = {
+        name: word
+        for position, (name, word) in enumerate(words.items())
+        if getattr(given, name) is None and ignores(value, position)
+    }
+    return replace(given, **known) if known else given
 
 
 def _row(gradient: Callable[..., Any]) -> Callable[..., Any]:

@@ -7,7 +7,7 @@ from bisect import bisect_right, insort
 from collections import deque
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -41,7 +41,7 @@ class _Parts:
     states: list[PETSc.Vec]
     sizes: list[float] = field(default_factory=list[float])
     stages: Stages = field(default_factory=dict[tuple[int, float], list[PETSc.Vec]])
-    efforts: list[Effort] = field(default_factory=list[Effort])
+    effort: Effort = field(default_factory=lambda: Effort(0, 0, 0, 0))
     crossings: list[Crossing] = field(default_factory=list[Crossing])
     records: dict[int, Record] = field(default_factory=dict[int, Record])
     moving: bool = False
@@ -53,41 +53,42 @@ class _Parts:
     def last(self) -> tuple[float, PETSc.Vec]:
         return self.times[-1], self.states[-1]
 
-    @property
-    def steps(self) -> int:
-        return sum(effort.steps for effort in self.efforts)
-
     def add(self, run: Run, mode: str, p: Any, ends: Sequence[float]) -> None:
         """Append a piece whose steps ended at ``ends`` where they came by.
 
         After an implicit event the size of a step follows the moving time if it ends at one of
         them, or halfway to it; from there on times are fixed again.
         """
-        fixed = Record(mode, p, changed=self.changed)
+        changed = self.changed
+        fixed = Record(mode, p, changed=changed)
+        timed = Record(mode, p, timed=True, changed=changed)
         for t, h, state in zip(run.times[:-1], run.sizes, run.states[:-1], strict=True):
             if not self.moving:
                 self.records[state.handle] = fixed
                 continue
             k = bisect_right(ends, t)
             rest = ends[k] - t if k < len(ends) else math.inf
-            slope = 0.0
             if abs(h - rest) <= 1e-12 * rest:
-                slope = -1.0
+                self.records[state.handle] = Record(mode, p, -1.0, timed=True, changed=changed)
+                self.moving = False
             elif abs(2.0 * h - rest) <= 1e-12 * rest:
-                slope = -0.5
-            self.records[state.handle] = replace(fixed, slope=slope, timed=True)
-            self.moving = slope != -1.0
+                self.records[state.handle] = Record(mode, p, -0.5, timed=True, changed=changed)
+            else:
+                self.records[state.handle] = timed
         self.times += run.times[1:]
         self.sizes += run.sizes
         self.states += run.states[1:]
         self.stages |= run.stages
-        self.efforts.append(run.effort)
+        self.effort += run.effort
 
     def end_at(self, switch: Switch, h: float, state: PETSc.Vec) -> None:
         """Cut the last step: it has the size ``h``, and ends on the surface of an event."""
         before = self.states[-2].handle
         self.sizes[-1], self.times[-1], self.states[-1] = h, self.times[-2] + h, state
-        self.records[before] = replace(self.records[before], slope=0.0, ends_at=switch)
+        was = self.records[before]
+        self.records[before] = Record(
+            was.mode, was.p, timed=was.timed, changed=was.changed, ends_at=switch
+        )
         self.moving = True
 
     def stay(self, mode: str, p: Any) -> None:
@@ -225,7 +226,7 @@ class _Passage:
             hits,
             self._size,
             flow.watch if flow.surfaces else None,
-            taken=parts.steps,
+            taken=parts.effort.steps,
         )
         parts.add(run, self.mode, self.p, [*hits, end])
         if flow.explicit and self.stepping.adaptive:  # a first step that is checked may be bold
@@ -365,7 +366,6 @@ def run_through_events(
         passage = _Passage(problem, state, p, stepping, pinned, checkpoint, runners)
         passage.go()
     parts = passage.parts
-    totals = np.array([astuple(effort) for effort in parts.efforts], dtype=int)
     return Trajectory(
         problem,
         p,
@@ -373,7 +373,7 @@ def run_through_events(
         np.array(parts.times),
         np.array(parts.sizes),
         tuple(parts.states),
-        Effort(*totals.reshape(-1, 4).sum(axis=0).tolist()),
+        parts.effort,
         checkpoint,
         parts.stages,
         tuple(parts.crossings),

@@ -16,6 +16,7 @@ from daeosens.lowering import (
     Lowering,
     Matrix,
     admit_breakpoints,
+    known_in_time,
     make_frame,
     mass_derivative,
     mass_p_derivative,
@@ -115,6 +116,7 @@ def ODE(  # noqa: N802 (a noun of the public interface)
     """
     frame = make_frame(rhs, size, state, parameters, jacobian_matrix, "rhs")
     lower = Lowering(frame, "rhs", 3)
+    rhs_t = known_in_time(rhs, rhs_t)
     coloring = jacobian == COLORING
     rhs_u = state_derivative(lower, rhs, jacobian, "jacobian", 1, frame)
     rhs_p = parameter_derivative(lower, rhs, jacobian_p, frame)
@@ -224,6 +226,7 @@ def DAE(  # noqa: N802 (a noun of the public interface)
     """
     frame = make_frame(residual, size, state, parameters, jacobian_matrix, "residual")
     lower = Lowering(frame, "residual", 4)
+    residual_t = known_in_time(residual, residual_t)
     udot_spec = jacobian_udot
     if udot_spec is None and frame.style == "numpy":
         udot_spec = ComplexStep(residual, 2, "residual", "jacobian_udot=callback")

@@ -222,7 +222,7 @@ class Runner:
             set_up(ts, u, stepping)
         return ts
 
-    @property
+    @cached_property
     def _fixed_size(self) -> float | None:
         """Size of steps that no error estimate chooses; None if one does."""
         kind = PETSc.Options().getString("ts_adapt_type", "none")

@@ -84,7 +84,7 @@ class Interpolant:
             following = x - value / slope if slope else low
             if not low <= following <= high:
                 following = 0.5 * (low + high)
-            if abs(following - x) <= 1e-16 * abs(x) or value == 0.0:
+            if abs(following - x) <= 1e-12 * abs(x) or value == 0.0:
                 return following
             x = following
         return x

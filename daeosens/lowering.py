@@ -19,7 +19,7 @@ from daeosens.arrays import (
     read,
     write,
 )
-from daeosens.derivatives import ComplexStep
+from daeosens.derivatives import ComplexStep, ignores
 from daeosens.errors import InputError, UnsupportedError, keyword
 from daeosens.matrices import (
     Derivative,
@@ -117,6 +117,11 @@ class Lowering:
         return _numpy_function(lambda *point: step(*point)[:, 0], name, n)
 
 
+def known_in_time(callback: Callable[..., Any], given: Any) -> Any:
+    """Return the derivative in t as given; a function that never reads t needs none."""
+    return AUTONOMOUS if given is None and ignores(callback, 0) else given
+
+
 def sources(style: Style, **supplied: Any) -> dict[str, str]:
     """Say where each derivative comes from, for ``check``."""
 
@@ -157,8 +162,11 @@ def parameter_derivative(
     name: str = "jacobian_p",
 ) -> Derivative:
     """Lower the derivative in p [n, m]; by complex step where missing, if NumPy style."""
+    position = lower.time_arguments - 1
+    if given is None and frame.style == "numpy" and ignores(callback, position):
+        nothing = np.zeros((frame.state.size, frame.parameter.size))
+        return from_numpy(lambda *_point: nothing, name, frame.state, frame.parameter)
     if given is None and frame.style == "numpy":
-        position = lower.time_arguments - 1
         given = ComplexStep(callback, position, lower.name, f"{keyword(name)}=callback")
     return lower.rectangular(given, name)
 
@@ -180,10 +188,13 @@ def _watched(call: Callable[..., Any], name: str, faults: list[str]) -> VecFunct
 
 
 def _numpy_function(call: Callable[..., Any], name: str, n: int) -> VecFunction:
+    shape = (n,)
+
     def fill(*arguments: Any) -> None:
-        *point, out = arguments
-        values = call(*(read(a) if isinstance(a, PETSc.Vec) else a for a in point))
-        write(out, check_output(values, name, (n,), point[0]))
+        t, *states, p, out = arguments
+        seen = read(p) if isinstance(p, PETSc.Vec) else p
+        values = call(t, *[read(state) for state in states], seen)
+        write(out, check_output(values, name, shape, t))
 
     return fill
 

@@ -131,6 +131,11 @@ class Problem:
         return self.state.size
 
     @property
+    def autonomous(self) -> bool:
+        """Whether the equations are known not to depend on the time."""
+        return AUTONOMOUS in (self.sources.get("rhs_t"), self.sources.get("residual_t"))
+
+    @property
     def n_parameters(self) -> int:
         """Number m of parameters."""
         return self.parameter.size

@@ -106,6 +106,8 @@ class Surface:
             size, before = self.earlier
             ratio, past = size / h, last - before
             first = (change * ratio + past / ratio) / (1.0 + ratio)
+            if first * side >= 0.5 * abs(change):  # on its way off, at a steady speed
+                return True
             lowest, scale = min(abs(last), abs(value)), max(abs(last), abs(value), abs(before))
         if first * side < 0.0 < (change + change - first) * side:  # a minimum inside
             lowest = min(lowest, (last - 0.25 * first * first / (change - first)) * side)

@@ -44,6 +44,15 @@ class Effort:
     newton_iterations: int
     linear_iterations: int
 
+    def __add__(self, other: Effort) -> Effort:
+        """Return what two runs cost."""
+        return Effort(
+            self.steps + other.steps,
+            self.rejected + other.rejected,
+            self.newton_iterations + other.newton_iterations,
+            self.linear_iterations + other.linear_iterations,
+        )
+
 
 @dataclass(frozen=True, eq=False)
 class Crossing:

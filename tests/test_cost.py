@@ -232,7 +232,7 @@ def test_what_is_no_callback_is_named(objective, message):
 
 def test_petsc_style_costs_have_to_supply_their_gradients():
     case = make(PETSc.COMM_SELF)
-    value = lambda t, u, p: u.sum()  # noqa: E731
+    value = lambda t, u, p: t * u.sum() + p[0]  # noqa: E731
     ((_, _, scalar),) = Terminal(value).lower(case.problem, 1.0).points
     ((_, running),) = Running(value).lower(case.problem, 1.0).densities
     out, by_p = case.problem.create_state(), case.problem.create_parameters()
@@ -315,7 +315,7 @@ def test_petsc_style_derivatives_that_are_missing_go_by_their_keyword(title, use
     case = make(PETSc.COMM_SELF)
     problem = replace(case.problem, events=(KINK,))
     keyword = KINDS[title][2] if use == "time" else use
-    scalar = scalar_of(title, problem, lambda t, u, p: u.sum())
+    scalar = scalar_of(title, problem, lambda t, u, p: t * u.sum() + p[0])
     out = (problem.create_state(), problem.create_parameters())
     message = rf"'{title} {keyword}' is needed and was not supplied\n  expected: {keyword}=callback"
     with pytest.raises(UnsupportedError, match=message):

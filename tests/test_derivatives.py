@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from zoo import P0, U0, rhs, rhs_p, rhs_t, rhs_u
 
-from daeosens import InputError
-from daeosens.derivatives import ComplexStep
+from daeosens import ODE, InputError
+from daeosens.derivatives import ComplexStep, ignores
 
 T = 0.3
 
@@ -160,3 +160,67 @@ def test_function_that_does_not_exist_on_one_side_is_not_compared():
     with np.errstate(invalid="ignore"):
         ours = step(function)(T, np.array([1e-9]), P0)
     np.testing.assert_allclose(ours, [[0.5 / np.sqrt(1e-9)]], rtol=1e-12)
+
+
+# ---- arguments that are never read ---------------------------------------------------------------
+
+
+class Model:
+    def rate(self, t, u):
+        return u
+
+
+def keeps_it(t, u):
+    return [t for _ in u]
+
+
+def overwrites_it(t, u):
+    t = 1.0
+    return t * u
+
+
+def sees_all(t, u):
+    return locals()["t"] * u
+
+
+def any_number(*point):
+    return point[0]
+
+
+@pytest.mark.parametrize(
+    ("function", "known"),
+    [
+        (lambda t, u: u, True),
+        (lambda t, u: u if u[0] > 0 else -u, True),
+        (lambda t, u, *, scale=2.0: scale * u, True),
+        (lambda t, u: t + u, False),
+        (keeps_it, False),
+        (overwrites_it, False),
+        (sees_all, False),
+        (any_number, False),
+        (Model().rate, False),
+        (np.add, False),
+    ],
+)
+def test_only_what_a_function_never_names_is_known_to_be_ignored(function, known):
+    assert ignores(function, 0) is known
+
+
+def test_derivatives_in_arguments_that_are_never_read_are_not_evaluated():
+    calls = []
+
+    def rhs(_t, u, _p):
+        calls.append(1)
+        return -u
+
+    problem = ODE(rhs, 1, ["unused"])
+    u, out = problem.create_state(), problem.create_state()
+    out.set(3.0)
+    problem.rhs_t(0.0, u, np.ones(1), out)
+    slope = problem.rhs_p.create(0.0, u, np.ones(1))
+    problem.rhs_p.fill(0.0, u, np.ones(1), slope)
+    assert problem.autonomous
+    assert problem.sources["rhs_t"] == "autonomous"
+    assert not calls
+    assert out[0] == 0.0
+    assert slope[0, 0] == 0.0

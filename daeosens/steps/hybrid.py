@@ -188,7 +188,7 @@ class HybridStep:
                 lam[k].axpy(-beta, surface.lam)
                 mu[k].axpy(-beta, surface.mu)
                 self._omega[k] += by_t - beta * surface.by_t
-        elif record.timed:
+        elif record.timed and not self._time_invariant(record, densities):
             slopes = step.adjoint(*arguments, lam, mu, densities, times=True)
             s = record.slope
             self._omega = [
@@ -248,7 +248,7 @@ class HybridStep:
         arguments = (t, h, u, u_next, record.p)
         if record.ends_at is not None:
             self._second_order_before_event(record, arguments, first, directions, densities)
-        elif record.timed:
+        elif record.timed and not self._time_invariant(record, [densities]):
             slopes = step.second_order(*arguments, first, directions, densities, times=True)
             s = record.slope
             self._omega = [
@@ -324,6 +324,11 @@ class HybridStep:
         self._check_grazing(record, arguments, slope, steepness * norm(way) / h if h else 0.0)
         way.destroy()
         return _Surface(lam_g, mu_g, partial + g_t, slope, slopes)
+
+    def _time_invariant(self, record: Record, densities: Sequence[Densities]) -> bool:
+        """Whether a step of fixed size gives the same at any time: the adjoint of t passes by."""
+        equations = self._problem.modes.get(record.mode, self._problem)
+        return not record.slope and equations.autonomous and not any(densities)
 
     def _map(self, record: Record, h: float) -> Any:
         return (self._maps if h else self._instants)[record.mode]

@@ -73,7 +73,7 @@ class RungeKuttaStep:
         """Fill ``out`` [n] with the state after one step of size ``h`` from ``u`` [n] at ``t``."""
         self._recompute(t, h, u, p, rates=True)
         u.copy(out)
-        out.maxpy(list(h * self._tableau.b), self._rates)
+        out.maxpy((h * self._tableau.b).tolist(), self._rates)
 
     def quadrature(
         self,
@@ -140,9 +140,9 @@ class RungeKuttaStep:
             du.copy(d_state)
             row = tableau.a[i, :i]
             if i:
-                d_state.maxpy(list(h * row), d_rates)
+                d_state.maxpy((h * row).tolist(), d_rates)
                 if dh:
-                    d_state.maxpy(list(dh * row), self._rates[:i])
+                    d_state.maxpy((dh * row).tolist(), self._rates[:i])
             time = self._time(i, t, h)
             d_time = dt + tableau.c[i] * dh
             d_rates.append(self._rate_change(time, stage, p, d_state, dp, d_time))
@@ -152,9 +152,9 @@ class RungeKuttaStep:
                 running += weight * tableau.b[i] * h * slope
                 if dh:
                     running += weight * tableau.b[i] * dh * density.value(*point)
-        du.maxpy(list(h * tableau.b), d_rates)
+        du.maxpy((h * tableau.b).tolist(), d_rates)
         if dh:
-            du.maxpy(list(dh * tableau.b), self._rates)
+            du.maxpy((dh * tableau.b).tolist(), self._rates)
         for vec in d_rates:
             vec.destroy()
         return running
@@ -333,7 +333,7 @@ class RungeKuttaStep:
         lam.copy(out)
         out.scale(tableau.b[i])
         if i + 1 < len(tableau.b):
-            out.maxpy(list(tableau.a[i + 1 :, i]), adjoints[i + 1 :])
+            out.maxpy(tableau.a[i + 1 :, i].tolist(), adjoints[i + 1 :])
 
     def _pull_back(
         self,
@@ -383,9 +383,9 @@ class RungeKuttaStep:
         for i, (matrix_u, matrix_p) in enumerate(slopes):
             state = direction.du.copy()
             if i:
-                state.maxpy(list(h * tableau.a[i, :i]), rates)
+                state.maxpy((h * tableau.a[i, :i]).tolist(), rates)
                 if dh:
-                    state.maxpy(list(dh * tableau.a[i, :i]), self._rates[:i])
+                    state.maxpy((dh * tableau.a[i, :i]).tolist(), self._rates[:i])
             rate = state.duplicate()
             matrix_u.mult(state, rate)
             if matrix_p is not None:
@@ -419,7 +419,7 @@ class RungeKuttaStep:
         for i, (stage, rate) in enumerate(zip(self._states, self._rates, strict=True)):
             u.copy(stage)
             if i:
-                stage.maxpy(list(h * tableau.a[i, :i]), self._rates[:i])
+                stage.maxpy((h * tableau.a[i, :i]).tolist(), self._rates[:i])
             self._problem.rhs(self._time(i, t, h), stage, p, rate)
 
     def _rate_change(

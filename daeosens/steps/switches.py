@@ -12,7 +12,14 @@ from petsc4py import PETSc
 from daeosens.cost import INDEPENDENT, Callback, Derivatives, Keywords
 from daeosens.errors import InputError, UnsupportedError, nearest
 from daeosens.events import Event
-from daeosens.lowering import Frame, Lowering, parameter_derivative, sources, state_derivative
+from daeosens.lowering import (
+    Frame,
+    Lowering,
+    known_in_time,
+    parameter_derivative,
+    sources,
+    state_derivative,
+)
 from daeosens.matrices import dense, refused
 from daeosens.problem import Problem
 from daeosens.second_derivatives import lower_hessian, lower_time_hessian
@@ -81,7 +88,7 @@ def lower_reset(problem: Problem, event: Event) -> Problem | None:
         template,
         problem.faults,
     )
-    call = event.reset
+    call, by_t = event.reset, known_in_time(event.reset, event.reset_t)
     named = {key: f"{_title(event.name)} {keyword}" for key, keyword in vars(RESET).items()}
     lower = Lowering(frame, named["value"], 3)
     first = {1: event.reset_u, 2: event.reset_p}
@@ -92,7 +99,7 @@ def lower_reset(problem: Problem, event: Event) -> Problem | None:
         residual_function=None,
         rhs_u=state_derivative(lower, call, event.reset_u, named["u"], 1, frame),
         rhs_p=parameter_derivative(lower, call, event.reset_p, frame, named["p"]),
-        rhs_t_function=lower.time_derivative(call, event.reset_t, named["t"]),
+        rhs_t_function=lower.time_derivative(call, by_t, named["t"]),
         residual_u=never,
         residual_udot=None,
         residual_p=never,
@@ -104,7 +111,7 @@ def lower_reset(problem: Problem, event: Event) -> Problem | None:
         rhs_time_hessian_function=lower_time_hessian(
             frame,
             call,
-            {0: event.reset_t, **first},
+            {0: by_t, **first},
             event.reset_hessian_t,
             named["value"],
             named["hessian_t"],
@@ -113,7 +120,7 @@ def lower_reset(problem: Problem, event: Event) -> Problem | None:
             frame.style,
             reset_u=event.reset_u,
             reset_p=event.reset_p,
-            reset_t=event.reset_t,
+            reset_t=by_t,
             reset_hessian=event.reset_hessian,
             reset_hessian_t=event.reset_hessian_t,
         ),
