@@ -229,7 +229,8 @@ class Callback:
         keywords: Keywords = Keywords(),
     ) -> None:
         self.title = title
-        self.given = given = _with_known(given, value)
+        self.given = given
+        given = _with_known(given, value)
         self.keywords = keywords
         self._problem = problem
         self._name = self.name(keywords.value)
@@ -396,12 +397,12 @@ class Callback:
         """Return the derivatives of ``value_t``, like ``_second``."""
         keyword = self.keywords.hessian_t
         name = self.name(keyword)
-        if self._t is None or given.hessian_t == INDEPENDENT:
-            return None
-        if isinstance(given.hessian_t, str):
+        if isinstance(given.hessian_t, str) and given.hessian_t != INDEPENDENT:
             raise InputError(
                 f"{name} = {given.hessian_t!r}", expected=f'a callback or "{INDEPENDENT}"'
             )
+        if self._t is None or given.hessian_t == INDEPENDENT:
+            return None
         if given.hessian_t is not None:
             return guarded(given.hessian_t, name, self._problem.comm)
         if not self._numpy:
