@@ -15,6 +15,7 @@ from daeosens.callbacks import check
 from daeosens.consistent import consistent_state
 from daeosens.controls import PiecewiseConstant, PiecewiseLinear, Spline
 from daeosens.cost import INDEPENDENT
+from daeosens.ensembles import Ensemble, solve_batch
 from daeosens.equations import DAE, ODE, hybrid
 from daeosens.errors import (
     DaeosensError,
@@ -74,6 +75,7 @@ __all__ = [
     "Constraint",
     "Covariance",
     "DaeosensError",
+    "Ensemble",
     "Event",
     "EventData",
     "EventTime",
@@ -141,6 +143,7 @@ __all__ = [
     "scipy_functions",
     "sensitivities",
     "solve",
+    "solve_batch",
     "starting_points",
     "tangent",
     "taylor",
