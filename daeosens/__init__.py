@@ -43,6 +43,7 @@ from daeosens.inverse.regularized import Regularized
 from daeosens.inverse.start_points import starting_points
 from daeosens.inverse.uncertainty import Covariance, covariance
 from daeosens.matrices import Products
+from daeosens.native import Native
 from daeosens.objective import AtEvent, EventTime, LeastSquares, Prior, Running, Terminal
 from daeosens.optimize import Result, minimize
 from daeosens.optimize.constrained_result import ConstrainedResult
@@ -91,6 +92,7 @@ __all__ = [
     "LogNormal",
     "Multistart",
     "NamedEvent",
+    "Native",
     "Normal",
     "OptionError",
     "Parameter",

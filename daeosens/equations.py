@@ -16,13 +16,16 @@ from daeosens.lowering import (
     Lowering,
     Matrix,
     admit_breakpoints,
+    admit_natives,
     known_in_time,
     make_frame,
     mass_derivative,
     mass_p_derivative,
+    natives,
     parameter_derivative,
     sources,
     state_derivative,
+    steps_complex,
     with_mass_p,
 )
 from daeosens.matrices import Derivative, negative, refused
@@ -115,6 +118,17 @@ def ODE(  # noqa: N802 (a noun of the public interface)
     (1, ('rate',))
     """
     frame = make_frame(rhs, size, state, parameters, jacobian_matrix, "rhs")
+    admitted = admit_natives(
+        frame,
+        1,
+        rhs=rhs,
+        jacobian=jacobian,
+        jacobian_p=jacobian_p,
+        rhs_t=rhs_t,
+        hessian_product=hessian_product,
+        hessian_t=hessian_t,
+    )
+    rhs, jacobian, jacobian_p, rhs_t, hessian_product, hessian_t = admitted.values()
     lower = Lowering(frame, "rhs", 3)
     rhs_t = known_in_time(rhs, rhs_t)
     coloring = jacobian == COLORING
@@ -158,15 +172,16 @@ def ODE(  # noqa: N802 (a noun of the public interface)
         mass_hessian_function=of_mass,
         coloring=coloring,
         sources=sources(
-            frame.style,
+            frame,
+            rhs,
             jacobian=jacobian,
             jacobian_p=jacobian_p,
             rhs_t=rhs_t,
-            mass_p=mass_p,
             hessian_product=hessian_product,
             hessian_t=hessian_t,
-            mass_hessian=mass_hessian,
-        ),
+        )
+        | sources(frame, mass, mass_p=mass_p, mass_hessian=mass_hessian),
+        native=natives(admitted),
         breakpoints=admit_breakpoints(breakpoints),
         events=_without_modes(events),
         **frame.fields(),
@@ -225,10 +240,23 @@ def DAE(  # noqa: N802 (a noun of the public interface)
     'residual'
     """
     frame = make_frame(residual, size, state, parameters, jacobian_matrix, "residual")
+    admitted = admit_natives(
+        frame,
+        2,
+        residual=residual,
+        jacobian=jacobian,
+        jacobian_udot=jacobian_udot,
+        jacobian_p=jacobian_p,
+        residual_t=residual_t,
+        hessian_product=hessian_product,
+        hessian_t=hessian_t,
+    )
+    residual, jacobian, jacobian_udot, jacobian_p, *others = admitted.values()
+    residual_t, hessian_product, hessian_t = others
     lower = Lowering(frame, "residual", 4)
     residual_t = known_in_time(residual, residual_t)
     udot_spec = jacobian_udot
-    if udot_spec is None and frame.style == "numpy":
+    if udot_spec is None and steps_complex(frame, residual):
         udot_spec = ComplexStep(residual, 2, "residual", "jacobian_udot=callback")
     p_derivative = parameter_derivative(lower, residual, jacobian_p, frame)
     first = {1: jacobian, 2: jacobian_udot, 3: jacobian_p}
@@ -260,7 +288,8 @@ def DAE(  # noqa: N802 (a noun of the public interface)
         udot_nonlinear=not linear_in_udot,
         coloring=jacobian == COLORING,
         sources=sources(
-            frame.style,
+            frame,
+            residual,
             jacobian=jacobian,
             jacobian_udot=jacobian_udot,
             jacobian_p=jacobian_p,
@@ -268,6 +297,7 @@ def DAE(  # noqa: N802 (a noun of the public interface)
             hessian_product=hessian_product,
             hessian_t=hessian_t,
         ),
+        native=natives(admitted),
         breakpoints=admit_breakpoints(breakpoints),
         events=_without_modes(events),
         **frame.fields(),

@@ -17,6 +17,7 @@ from daeosens.arrays import finite_array, largest, read, write
 from daeosens.errors import InputError, nearest
 from daeosens.events import Event
 from daeosens.matrices import Derivative
+from daeosens.native import Native
 
 Form = Literal["rhs", "mass", "residual"]
 Style = Literal["numpy", "petsc"]
@@ -61,8 +62,10 @@ class Problem:
     breakpoints : tuple of float
         Increasing times at which the equations may jump; steps end there.
     sources : mapping
-        Where each derivative comes from: "callback", "products", "complex step", "autonomous",
-        "coloring", or empty if it was not supplied.
+        Where each derivative comes from: "callback", "compiled", "products", "complex step",
+        "autonomous", "coloring", or empty if it was not supplied.
+    native : mapping of str to Native
+        Those of the equations' callbacks that are C functions, by the keywords of ODE and DAE.
 
     Examples
     --------
@@ -98,6 +101,7 @@ class Problem:
     coloring: bool = False
     faults: list[str] = field(default_factory=list[str])
     sources: Mapping[str, str] = field(default_factory=dict[str, str])
+    native: Mapping[str, Native] = field(default_factory=dict[str, Native])
     breakpoints: tuple[float, ...] = ()
     events: tuple[Event, ...] = ()
     modes: Mapping[str, Problem] = field(default_factory=dict[str, "Problem"])
