@@ -1,5 +1,8 @@
 """Traced models: every derivative against closed forms, sweeps, and what is generated."""
 
+import re
+from pathlib import Path
+
 import casadi
 import numpy as np
 import pytest
@@ -389,6 +392,13 @@ def test_a_jacobian_without_rules_is_made_row_by_row(engine):
     point = (0.3, RNG.normal(size=n), RNG.normal(size=shapes.size))
     found = evaluate(ready["f_u"], *point, shapes=((n, n),))
     np.testing.assert_allclose(found, np.array(jacobian(*point)), **CLOSE)
+
+
+def test_the_example_of_the_documentation(capsys):
+    text = (Path(__file__).parents[1] / "docs" / "tracing.md").read_text()
+    exec(text.split("```python")[1].split("```")[0], {})
+    printed = capsys.readouterr().out
+    assert np.array(re.findall(r"-?\d+\.\d+(?:e[+-]\d+)?", printed), dtype=float).shape == (4,)
 
 
 # ---- bad input -----------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ def source(functions: Sequence[Generated]) -> str:
         generator.add(each.function)
     # the wrappers never pass NULL for an input; without the question compiling takes half the time
     code = re.sub(r"arg\[(\d+)\]\? arg\[\1\]\[(\d+)\] : 0", r"arg[\1][\2]", generator.dump())
+    code = re.sub(r"arg\[(\d+)\] \? arg\[\1\] : casadi_zeros", r"arg[\1]", code)
     return "\n".join([code, *(_wrapper(each) for each in functions)])
 
 
