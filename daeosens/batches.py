@@ -272,4 +272,5 @@ def _some(count: int) -> list[int]:
 
 
 def _full(values: Any) -> Any:
-    return values.toarray() if sparse.issparse(values) else values
+    is_sparse: bool = sparse.issparse(values)
+    return values.toarray() if is_sparse else values

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -112,7 +113,8 @@ def _mass(problem: Problem) -> Array | None:
         return None
     zero = problem.create_state()
     matrix = problem.residual_udot.create(0.0, zero, zero, np.zeros(problem.n_parameters))
-    return matrix.convert("dense").getDenseArray().copy()
+    mass: Any = matrix.convert("dense").getDenseArray()
+    return mass.copy()
 
 
 def _blocks(trajectory: Trajectory, steps: BlockSteps, rows: int, last: int) -> Iterator[Block]:

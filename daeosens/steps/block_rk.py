@@ -65,14 +65,15 @@ class BlockRungeKutta:
 
     def _stages(self, block: Block, t: Array) -> Array:
         """Return the stage states [S, s, n], computed again."""
-        start, h, p, a = block.states[:-1], block.sizes[:, None], block.p, self._tableau.a
+        start, h, a = block.states[:-1], block.sizes[:, None], self._tableau.a
         s = len(a)
         stages = np.empty((len(start), s, start.shape[1]))
         rates = np.empty((s, *start.shape))
-        for i in range(s):
-            stages[:, i] = start + h * np.tensordot(a[i, :i], rates[:i], 1)
-            if i + 1 < s:
-                rates[i] = self._batch.rhs(t[:, i], stages[:, i], p)
+        flat = rates.reshape(s, start.size)
+        stages[:, 0] = start
+        for i in range(1, s):
+            rates[i - 1] = self._batch.rhs(t[:, i - 1], stages[:, i - 1], block.p)
+            stages[:, i] = start + h * (a[i, :i] @ flat[:i]).reshape(start.shape)
         return stages
 
     def carry(
