@@ -202,7 +202,7 @@ def test_what_does_not_fit_together_is_found_before_the_first_run(changes, messa
 
 def test_unknown_engine_is_named():
     with pytest.raises(
-        InputError, match=r"engine = 'petsc'\n  expected: \"steps\" or \"tsadjoint\""
+        InputError, match=r"engine = 'petsc'\n  expected: \"auto\", \"steps\", \"block\" or"
     ):
         functional(engine="petsc")
 
