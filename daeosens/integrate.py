@@ -18,7 +18,15 @@ from daeosens.errors import (
     SolveError,
 )
 from daeosens.options import Scope, scoped_options
-from daeosens.petsc_ts import Held, default_options, make_ts, search_lines, set_up, tiny_step
+from daeosens.petsc_ts import (
+    Held,
+    default_options,
+    make_ts,
+    raise_fault,
+    search_lines,
+    set_up,
+    tiny_step,
+)
 from daeosens.problem import Problem
 from daeosens.refusals import refuse_unsound_steps
 from daeosens.step_log import StepLog, Watch, fault
@@ -161,6 +169,7 @@ class Runner:
         except PETSc.Error as error:
             if error.__cause__ is not None:  # a callback's exception: ``unwrapped`` takes it out
                 raise
+            raise_fault(ts)
             raise _failure(error, self._stepping, log) from error
         self._hooks.log = None
         ts.setPostStep(None)
@@ -329,7 +338,11 @@ def _single_step(
     ts.setTime(t)
     ts.setTimeStep(h)
     ts.restartStep()  # without an error estimate: the size is the caller's
-    ts.step()
+    try:
+        ts.step()
+    except PETSc.Error:
+        raise_fault(ts)
+        raise
     reason: Any = ts.getConvergedReason()
     if reason < 0 or ts.getTime() != t + h:
         raise SolveError(

@@ -203,6 +203,11 @@ void failing(POINT, double *out, void *data)
     rhs(t, u, p, out, data);
     if (t > 0.55) out[1] = NAN;
 }
+void failing_jacobian(POINT, double *out, void *data)
+{
+    jacobian(t, u, p, out, data);
+    if (t > 0.55) out[2] = NAN;
+}
 /* u' = -*data u */
 void decay(POINT, double *out, void *data)
 {

@@ -2,6 +2,7 @@
 
 import ctypes
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -236,6 +237,44 @@ def test_second_derivatives_come_from_python_first_ones_beside_a_compiled_functi
     np.testing.assert_allclose(found, expected, rtol=1e-14, atol=1e-14)
 
 
+def forbidden(*_arguments):
+    raise AssertionError("Python in a step")
+
+
+MASS = np.array([[2.0, 0.5], [0.0, 1.0]])
+
+
+@pytest.mark.parametrize("pattern", [False, True])
+@pytest.mark.parametrize("mass", [None, MASS], ids=["identity", "mass"])
+@pytest.mark.parametrize("method", ["rk4", "5dp", "beuler", "cn", "midpoint"])
+def test_no_python_evaluates_the_equations_in_a_step(c, method, mass, pattern):
+    if mass is not None and method in ("rk4", "5dp"):
+        pytest.skip("explicit methods take no mass matrix")
+    stepping = Stepping(t_span=(0.0, 1.0), dt=0.1, method=method)
+    problem = compiled_ode(c, mass=mass, pattern=pattern)
+    expected = solve(numpy_ode(mass=mass), U0, P, stepping)
+    if mass is None and method in ("rk4", "5dp"):
+        problem = replace(problem, rhs_function=forbidden)
+    found = solve(problem, U0, P, stepping)
+    np.testing.assert_array_equal(found.u, expected.u)
+    assert found.effort == expected.effort
+
+
+def test_parameters_that_an_event_changes_reach_the_c_function(c):
+    event = Event(0.5, changes={"p0": lambda t, u, p: p[0] + 1.0})
+    for stepping in METHODS:
+        found = solve(compiled_ode(c, events=[event]), U0, P, stepping)
+        expected = solve(numpy_ode(events=[event]), U0, P, stepping)
+        np.testing.assert_allclose(found.u, expected.u, rtol=1e-14)
+
+
+def test_breakpoints_keep_python_between_ts_and_the_c_function(c):
+    for stepping in METHODS:
+        found = solve(compiled_ode(c, breakpoints=[0.55]), U0, P, stepping)
+        expected = solve(numpy_ode(breakpoints=[0.55]), U0, P, stepping)
+        np.testing.assert_allclose(found.u, expected.u, rtol=1e-14)
+
+
 # ---- refusals ------------------------------------------------------------------------------------
 
 
@@ -266,6 +305,12 @@ def test_values_that_are_not_finite_are_named_with_entry_and_time(c, method):
     problem = ODE(c.failing, 2, 2, jacobian=c.jacobian, jacobian_p=c.jacobian_p)
     with pytest.raises(SolveError, match=r"'rhs' returned nan in entry \[1\] at t = 0\.6 "):
         solve(problem, U0, P, Stepping(t_span=(0.0, 1.0), dt=0.1, method=method))
+
+
+def test_a_jacobian_that_is_not_finite_is_named_with_entry_and_time(c):
+    problem = ODE(c.rhs, 2, 2, jacobian=c.failing_jacobian)
+    with pytest.raises(SolveError, match=r"'jacobian' returned nan in entry \[1, 0\] at t = 0\.6 "):
+        solve(problem, U0, P, METHODS[3])
 
 
 def test_a_compiled_function_needs_a_problem_of_numpy_style(c):

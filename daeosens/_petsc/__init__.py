@@ -5,13 +5,14 @@
 from petsc4py import PETSc as _PETSc  # noqa: F401  # pyright: ignore[reportUnusedImport]
 
 from daeosens._petsc.bindings import multipliers, rk_tableau, stages
-from daeosens._petsc.natives import call_into, call_number, fill_dense, fill_sparse
+from daeosens._petsc.natives import call_into, call_number, fill_matrix
+from daeosens._petsc.registered import Registered
 
 __all__ = [
+    "Registered",
     "call_into",
     "call_number",
-    "fill_dense",
-    "fill_sparse",
+    "fill_matrix",
     "multipliers",
     "rk_tableau",
     "stages",
