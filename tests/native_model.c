@@ -215,3 +215,15 @@ void decay(POINT, double *out, void *data)
     (void)p;
     out[0] = -*(double *)data * u[0];
 }
+/* u' = 0.9 u, which overflows; u0' = u0^2, which blows up */
+void growth(POINT, double *out, void *data)
+{
+    SLOPES;
+    for (int i = 0; i < 2; i++) out[i] = 0.9 * u[i];
+}
+void blow_up(POINT, double *out, void *data)
+{
+    SLOPES;
+    out[0] = u[0] * u[0];
+    out[1] = 0.0;
+}

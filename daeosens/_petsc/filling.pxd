@@ -19,7 +19,7 @@ cdef extern from "petscmat.h" nogil:
 
 cdef extern from *:
     """
-    static int all_finite(const double *values, long count)
+    static inline int all_finite(const double *values, long count)
     {
         double sum = 0.0;
         for (long i = 0; i < count; i++) sum += 0.0 * values[i];  /* NaN unless all are finite */
@@ -27,7 +27,7 @@ cdef extern from *:
     }
     /* by rows into a serial dense matrix, or, where places are given, into the values of an AIJ
        matrix, whose other values become zero */
-    static PetscErrorCode put_values(
+    static inline PetscErrorCode put_values(
         Mat matrix, const double *given, const int *places, long count)
     {
         PetscScalar *values;
