@@ -78,6 +78,7 @@ def held(problem: Problem, index: int) -> Problem:
         rhs_time_hessian_function=of_time,
         residual_time_hessian_function=residual_time_hessian(of_time),
         native={},
+        batch=None,
     )
 
 
