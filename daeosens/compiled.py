@@ -10,7 +10,7 @@ import numpy.typing as npt
 from petsc4py import PETSc
 from scipy import sparse
 
-from daeosens._petsc import call_into, call_number, fill_dense, fill_sparse
+from daeosens._petsc import call_into, call_number, fill_matrix
 from daeosens.arrays import Array, check_output, finite_array, read
 from daeosens.errors import InputError
 from daeosens.native import Native, admit_native, check_signature
@@ -35,6 +35,11 @@ class Compiled:
         Of the arrays that it fills.
     returns : bool
         Whether it returns a number, which comes last.
+
+    Attributes
+    ----------
+    scratch : array
+        Room for the values of a matrix, as the function fills them.
     """
 
     def __init__(
@@ -46,9 +51,9 @@ class Compiled:
         self._returns = returns
         shape: tuple[int, ...] = shapes[0] if shapes else ()
         self._pattern = None if native.pattern is None else _Pattern(native, name, shape)
-        self._scratch = np.empty(shape)
+        self.scratch = np.empty(shape)
         if self._pattern is not None:
-            self._scratch = np.empty(self._pattern.columns.size)
+            self.scratch = np.empty(self._pattern.columns.size)
 
     def __call__(self, t: float, *arrays: Any) -> Any:
         """Return what the function fills and returns, in new arrays; a tuple if several.
@@ -82,6 +87,11 @@ class Compiled:
         if not call_into(*self._where, t, inputs, (out,)):
             check_output(read(out), name, self._shapes[0], t)
 
+    @property
+    def places(self) -> npt.NDArray[np.int32] | None:
+        """Where in the values of a sparse matrix each entry belongs; None if it is dense."""
+        return None if self._pattern is None else self._pattern.places
+
     def create(self, rows: PETSc.Vec) -> PETSc.Mat | None:
         """Make a sparse matrix of the pattern, whose diagonal is there too; None if it is dense."""
         return None if self._pattern is None else self._pattern.create(rows.comm)
@@ -94,13 +104,8 @@ class Compiled:
         SolveError
             Some value is not finite.
         """
-        if self._pattern is None:
-            finite = fill_dense(*self._where, t, inputs, self._scratch, matrix)
-        else:
-            places = self._pattern.places
-            finite = fill_sparse(*self._where, t, inputs, self._scratch, places, matrix)
-        if not finite:
-            check_output(self._scratch, name, self._scratch.shape, t)
+        if not fill_matrix(*self._where, t, inputs, self.scratch, self.places, matrix):
+            check_output(self.scratch, name, self.scratch.shape, t)
 
 
 @dataclass(frozen=True)

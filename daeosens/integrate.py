@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from petsc4py import PETSc
 
+from daeosens._petsc import add_monitor
 from daeosens.arrays import Array
 from daeosens.errors import (
     DaeosensError,
@@ -18,7 +19,16 @@ from daeosens.errors import (
     SolveError,
 )
 from daeosens.options import Scope, scoped_options
-from daeosens.petsc_ts import Held, default_options, make_ts, search_lines, set_up, tiny_step
+from daeosens.petsc_ts import (
+    Held,
+    default_options,
+    make_ts,
+    raise_fault,
+    runs_in_c,
+    search_lines,
+    set_up,
+    tiny_step,
+)
 from daeosens.problem import Problem
 from daeosens.refusals import refuse_unsound_steps
 from daeosens.step_log import StepLog, Watch, fault
@@ -101,9 +111,11 @@ class Runner:
         self.first_step = ts.getTimeStep()  # after PETSc's options
         self._tiny = tiny_step(ts, stepping, self.first_step)
         self._hooks = _Hooks(scope, self._tiny)
+        self._in_c = runs_in_c(problem, stepping.resolved_method)
+        self._listening = False
         self._max_time, self._max_steps = ts.getMaxTime(), ts.getMaxSteps()
-        ts.setPreStep(self._hooks.before_step)
-        ts.setMonitor(self._hooks.after_step)
+        if self._in_c:
+            add_monitor(ts)
 
     def run(
         self,
@@ -148,7 +160,6 @@ class Runner:
             keep_stages=self._checkpoint == "stages" and self._stepping.resolved_method.explicit,
             watch=watch,
         )
-        self._hooks.log = log
         start.copy(self._solution)
         ts.setStepNumber(0)
         ts.setTime(first)
@@ -157,12 +168,13 @@ class Runner:
         ts.setTimeStep(self.first_step if first_step is None else first_step)
         ts.setPostStep(None if watch is None else log.consider_stopping)
         try:
-            ts.solve(self._solution)
+            with self._logging(log, in_c=self._in_c and watch is None):
+                ts.solve(self._solution)
         except PETSc.Error as error:
             if error.__cause__ is not None:  # a callback's exception: ``unwrapped`` takes it out
                 raise
+            raise_fault(ts)
             raise _failure(error, self._stepping, log) from error
-        self._hooks.log = None
         ts.setPostStep(None)
         if not log.stopped:
             self._check_finished(log, span, taken)
@@ -174,6 +186,25 @@ class Runner:
         )
         recording = [ts] if self._checkpoint in ("memory", "disk") else []
         return Run(log.times, log.step_sizes(), log.states, log.stages(), effort, recording)
+
+    @contextmanager
+    def _logging(self, log: StepLog, *, in_c: bool) -> Generator[None]:
+        """Let a log see the steps of TS, without Python if it can be."""
+        ts, hooks = self._ts, self._hooks
+        if not in_c:
+            if not self._listening:
+                ts.setMonitor(hooks.after_step)
+                self._listening = True
+            ts.setPreStep(hooks.before_step)
+            hooks.log = log
+            yield
+            hooks.log = None
+            return
+        log.attach(ts, hooks.after_first_step, search_lines, self._tiny)
+        try:
+            yield
+        finally:
+            log.detach(ts)
 
     def step(self, t: float, h: float, u: PETSc.Vec, out: PETSc.Vec) -> None:
         """Fill ``out`` [n] with the state after one step of size ``h`` from ``u`` [n] at ``t``.
@@ -264,11 +295,16 @@ class _Hooks:
             search_lines(ts, wanted=ts.getTimeStep() >= self._tiny)
 
     def after_step(self, ts: PETSc.TS, step: int, t: float, u: PETSc.Vec) -> None:
-        assert self.log is not None
-        if step == 1 and self._scope is not None:
+        if self.log is None:  # a run that is logged in C
+            return
+        if step == 1:
+            self.after_first_step()
+        self.log.after_step(ts, step, t, u)
+
+    def after_first_step(self) -> None:
+        if self._scope is not None:
             self._scope.check_used(final=True)
             self._scope = None
-        self.log.after_step(ts, step, t, u)
 
 
 @contextmanager
@@ -329,7 +365,11 @@ def _single_step(
     ts.setTime(t)
     ts.setTimeStep(h)
     ts.restartStep()  # without an error estimate: the size is the caller's
-    ts.step()
+    try:
+        ts.step()
+    except PETSc.Error:
+        raise_fault(ts)
+        raise
     reason: Any = ts.getConvergedReason()
     if reason < 0 or ts.getTime() != t + h:
         raise SolveError(

@@ -312,6 +312,11 @@ class SystemMatrix:
             self.matrix.axpy(new - old, self._part_udot, subset)
 
     @property
+    def parts(self) -> tuple[PETSc.Mat, PETSc.Mat | None]:
+        """F_u, and F_udot or None for the identity; F_u is the matrix itself beside the latter."""
+        return self._part_u, self._part_udot
+
+    @property
     def assembled(self) -> bool:
         """Whether the entries are available, to factorise for instance."""
         return self._sum is None

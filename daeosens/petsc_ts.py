@@ -5,12 +5,14 @@ from __future__ import annotations
 import tempfile
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from petsc4py import PETSc
 
+from daeosens._petsc import Registered
+from daeosens.arrays import check_output
+from daeosens.compiled import Compiled
 from daeosens.errors import InputError, UnsupportedError
 from daeosens.matrices import SystemMatrix
 from daeosens.methods import Method
@@ -26,14 +28,36 @@ NEWTON_DEFAULTS: Mapping[str, Any] = {"snes_rtol": 1e-11, "snes_stol": 1e-14, "s
 SHORT, SHORTER = 1e-3, 1e-5
 """Steps are tiny below the first part of a fixed step, or the second one of the span."""
 
+_REGISTERED = "daeosens registered"
+"""Name under which a TS keeps the C functions that it calls alive."""
+
 _TS: Any = PETSc.TS  # the stubs of petsc4py 3.26 give enumerations the wrong type
 
 
-@dataclass
 class Held:
     """The parameters of a TS as callbacks see them; events may put others in their place."""
 
-    p: Any
+    def __init__(self, p: Any) -> None:
+        self._p = p
+        self._registered: list[Registered] = []
+
+    @property
+    def p(self) -> Any:
+        """The parameters [m]."""
+        return self._p
+
+    @p.setter
+    def p(self, values: Any) -> None:
+        self._p = values
+        for each in self._registered:
+            each.hold(values)
+
+    def register(self, problem: Problem) -> Registered:
+        """Return the C functions of a problem, which see these parameters."""
+        rhs = problem.native["rhs"]
+        registered = Registered(problem.size, (rhs.address, rhs.user_data), self._p)
+        self._registered.append(registered)
+        return registered
 
 
 def make_ts(
@@ -69,7 +93,14 @@ def make_ts(
     if method.explicit:
         ts.setType(PETSc.TS.Type.RK)
         ts.setRKType(method.runge_kutta)
-        ts.setRHSFunction(lambda ts, t, u, out: problem.rhs(inside(ts, t), u, held.p, out), work)
+        if runs_in_c(problem, method):
+            registered = held.register(problem)
+            registered.set_rhs(ts, work)
+            ts.setAttr(_REGISTERED, registered)
+        else:
+            ts.setRHSFunction(
+                lambda ts, t, u, out: problem.rhs(inside(ts, t), u, held.p, out), work
+            )
         if record in ("memory", "disk"):
             _set_rhs_derivatives(ts, problem, t, u, held.p)
         return ts
@@ -100,6 +131,8 @@ def make_ts(
         system.fill(inside(ts, t), u, udot, held.p, shift)
 
     ts.setIJacobian(jacobian, system.matrix, system.matrix)
+    if runs_in_c(problem, method):
+        _set_compiled_residual(ts, problem, held, system, work)
     if record in ("memory", "disk") and problem.n_parameters:
         matrix_p = problem.residual_p.create(t, u, udot, p)
 
@@ -115,6 +148,47 @@ def make_ts(
 
         ts.setIJacobianP(jacobian_p, matrix_p)
     return ts
+
+
+def runs_in_c(problem: Problem, method: Method) -> bool:
+    """Whether TS calls the C functions of a problem itself, so that no Python runs in a step."""
+    needed = {"rhs"} if method.explicit else {"rhs", "jacobian"}
+    python = problem.breakpoints or problem.field_parameter or not problem.constant_mass
+    return needed <= problem.native.keys() and not python
+
+
+def _set_compiled_residual(
+    ts: PETSc.TS, problem: Problem, held: Held, system: SystemMatrix, work: PETSc.Vec
+) -> None:
+    registered = held.register(problem)
+    given = problem.native["jacobian"]
+    compiled = Compiled(given, "jacobian", ((problem.size, problem.size),), returns=False)
+    registered.set_residual(
+        ts,
+        work,
+        (given.address, given.user_data),
+        compiled.scratch,
+        compiled.places,
+        *system.parts,
+        system.matrix,
+        problem.create_state(),
+    )
+    ts.setAttr(_REGISTERED, registered)
+
+
+def raise_fault(ts: PETSc.TS) -> None:
+    """Raise what C functions gave that is not finite, if that is why a TS failed.
+
+    Raises
+    ------
+    SolveError
+        As for the callbacks of other problems.
+    """
+    registered: Any = ts.getAttr(_REGISTERED)
+    fault = None if registered is None else registered.fault()
+    if fault is not None:
+        name, t, values = fault
+        check_output(values, name, values.shape, t)
 
 
 def _set_rhs_derivatives(ts: PETSc.TS, problem: Problem, t: float, u: PETSc.Vec, p: Any) -> None:

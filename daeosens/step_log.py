@@ -8,11 +8,10 @@ from typing import Any, TypeAlias
 
 from petsc4py import PETSc
 
-from daeosens._petsc import stages
+from daeosens._petsc import Steps, stages
 from daeosens.arrays import largest
 from daeosens.errors import SolveError
 from daeosens.problem import Problem
-from daeosens.stepping import next_step
 from daeosens.trajectory import STAGE_MEMORY, Stages
 
 Watch: TypeAlias = "Callable[[float, PETSc.Vec, float, PETSc.Vec], bool]"
@@ -59,14 +58,11 @@ class StepLog:
     ) -> None:
         self._problem = problem
         self._ends = ends
-        self._dt = dt
+        self._steps = Steps(ends, dt, STALL, PATIENCE)
         self._restarts = restarts
         self._keep_stages = keep_stages
         self._watch = watch
         self._stages: list[list[PETSc.Vec]] = []
-        self._attempted: list[float] = []
-        self._uncut = 0.0
-        self._stalled = 0
         self._piece: tuple[float, float] | None = None
         self.times: list[float] = []
         self.states: list[PETSc.Vec] = [start]
@@ -75,37 +71,16 @@ class StepLog:
     def before_step(self, ts: PETSc.TS) -> None:
         """Cut the step that TS is about to take where it would pass one of the ends."""
         t, proposed = ts.getTime(), ts.getTimeStep()
-        h = next_step(t, self._wanted(t, proposed), self._ends)
+        h = self._steps.choose(t, proposed)
         if h != proposed:
             ts.setTimeStep(h)
-        span = self._ends[-1] - (self.times[0] if self.times else t)
-        self._stalled = self._stalled + 1 if h < STALL * span else 0
-        if self._stalled >= PATIENCE:
+        if self._steps.stalled:
             raise _shrunk(t, h)
         if self._problem.breakpoints:
             piece = self._problem.piece(t, h)
             if self._piece not in (None, piece) and self._restarts:
                 ts.restartStep()  # the last rate of the step before belongs to the other side
             self._piece = piece
-        self._attempted.append(h)
-
-    def _wanted(self, t: float, proposed: float) -> float:
-        """Return the size of the next step before it is cut.
-
-        After a step that was cut and accepted an error estimate knows of the short step only, and
-        proposes too small a next one: the size before the cut is tried again.
-        """
-        if self._dt is not None:
-            return self._dt if self._attempted else proposed
-        wanted = proposed
-        if self._uncut and self._attempted and len(self.times) > 1:
-            h = self._attempted[-1]
-            taken = self.times[-2] + h == t
-            if taken and h <= proposed:
-                wanted = max(proposed, self._uncut)
-        cut = next_step(t, wanted, self._ends) < wanted
-        self._uncut = wanted if cut else 0.0
-        return wanted
 
     def after_step(self, ts: PETSc.TS, step: int, t: float, u: PETSc.Vec) -> None:
         """Note a state; the first one is there already."""
@@ -113,14 +88,14 @@ class StepLog:
             self._check_progress(ts, t)
         if self._watch is None or not step:
             self._check_finite(step, t, u)
+        self._steps.note(t)
         self.times.append(t)
         if not step:
             return
         self.states.append(u.copy())
         if self._keep_stages:
             given = stages(ts)
-            size = 8 * len(given) * self._problem.size / self._problem.comm.size
-            if (len(self._stages) + 1) * size <= STAGE_MEMORY:  # the same on every rank
+            if (len(self._stages) + 1) * len(given) <= self._room_for_stages():
                 self._stages.append([stage.copy() for stage in given])
 
     def consider_stopping(self, ts: PETSc.TS) -> None:
@@ -133,6 +108,45 @@ class StepLog:
             self.stopped = True
             reasons = PETSc.TS.ConvergedReason
             ts.setConvergedReason(reasons.CONVERGED_USER)  # type: ignore[arg-type]
+
+    def attach(
+        self,
+        ts: PETSc.TS,
+        on_first_step: Callable[[], None],
+        on_search: Callable[..., Any],
+        tiny: float,
+    ) -> None:
+        """Let TS log without Python, in place of ``before_step`` and ``after_step``.
+
+        See ``Steps.attach``.
+        """
+        room = self._room_for_stages() if self._keep_stages else 0
+        self._steps.attach(ts, on_first_step, on_search, tiny, room)
+
+    def detach(self, ts: PETSc.TS) -> None:
+        """Take over what TS has logged since ``attach``.
+
+        Raises
+        ------
+        SolveError
+            As ``before_step`` and ``after_step``.
+        """
+        steps = self._steps
+        steps.detach(ts)
+        self.times = steps.times
+        self.states += steps.take_states()
+        self._stages = steps.take_stages()
+        if steps.error is not None:
+            raise steps.error
+        if steps.shrunk is not None:
+            raise _shrunk(steps.shrunk, steps.last_size)
+        if steps.not_finite is not None:
+            t, step = steps.not_finite
+            raise self._not_finite(step, t)
+
+    def _room_for_stages(self) -> int:
+        """Return how many stages are kept; the same on every rank."""
+        return STAGE_MEMORY * self._problem.comm.size // (8 * self._problem.size)
 
     def stages(self) -> Stages:
         """Return what was kept, by step; the first ones only if memory did not suffice."""
@@ -148,19 +162,22 @@ class StepLog:
         return [
             h if t + h == following else following - t
             for h, t, following in zip(
-                self._attempted, self.times[:-1], self.times[1:], strict=False
+                self._steps.sizes, self.times[:-1], self.times[1:], strict=False
             )
         ]
 
     def _check_progress(self, ts: PETSc.TS, t: float) -> None:
         reason: Any = ts.getConvergedReason()
         if t == self.times[-1] and reason >= 0:  # a failed step comes by too
-            raise _shrunk(t, self._attempted[-1])
+            raise _shrunk(t, self._steps.last_size)
 
     def _check_finite(self, step: int, t: float, u: PETSc.Vec) -> None:
         if math.isfinite(largest(u)):
             return
-        raise SolveError(
+        raise self._not_finite(step, t)
+
+    def _not_finite(self, step: int, t: float) -> SolveError:
+        return SolveError(
             f"the state is not finite at t = {t:.9g} (step {step}){fault(self._problem)}",
             expected=f"a finite state up to t = {self._ends[-1]:g}",
             remedy="a smaller dt, or an implicit method (cn, beuler) if the problem is stiff",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -180,26 +179,6 @@ def pinned_times(
     rounding = 4 * np.finfo(float).eps * max(abs(first), abs(last))
     apart = np.abs(times[:, None] - inside).min(axis=1) > rounding  # 3 * 0.1 is 0.3
     return np.union1d(times[apart], inside)
-
-
-def next_step(t: float, dt: float, ends: Sequence[float]) -> float:
-    """Return the size of a step from ``t``: dt, or less to end at the next of ``ends``.
-
-    The ends increase.  What remains is one step if at most 1 % longer than dt, two equal ones if at
-    most twice as long.  This is PETSc's rule; PETSc 3.26 itself, once its first step has been cut,
-    takes all others as short as that one.
-
-    Examples
-    --------
-    >>> next_step(0.0, 0.1, [0.5, 1.0]), next_step(0.35, 0.1, [0.5, 1.0])
-    (0.1, 0.07500000000000001)
-    """
-    k = bisect_right(ends, t)
-    end = ends[k] if k < len(ends) else math.inf
-    rest = end - t
-    if rest < 1.01 * dt:
-        return rest if t + rest >= end else math.nextafter(rest, math.inf)
-    return rest / 2 if rest < 2.0 * dt else dt
 
 
 def _one_line(error: InputError) -> str:

@@ -8,6 +8,7 @@ hang in it prints its traceback and ends the job.
 
 from __future__ import annotations
 
+import ctypes
 import io
 import os
 import subprocess
@@ -37,6 +38,17 @@ def mpi_environment() -> dict[str, str]:
 
 
 # ---- fixtures ------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def c(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    """Compile native_model.c."""
+    library = tmp_path_factory.mktemp("native") / "model.so"
+    source = Path(__file__).with_name("native_model.c")
+    # the same roundings as NumPy's: no fused multiply-add
+    options = ["-O2", "-ffp-contract=off", "-shared", "-fPIC"]
+    subprocess.run(["cc", *options, str(source), "-o", str(library)], check=True)
+    return ctypes.CDLL(str(library))
 
 
 @pytest.fixture

@@ -203,10 +203,27 @@ void failing(POINT, double *out, void *data)
     rhs(t, u, p, out, data);
     if (t > 0.55) out[1] = NAN;
 }
+void failing_jacobian(POINT, double *out, void *data)
+{
+    jacobian(t, u, p, out, data);
+    if (t > 0.55) out[2] = NAN;
+}
 /* u' = -*data u */
 void decay(POINT, double *out, void *data)
 {
     (void)t;
     (void)p;
     out[0] = -*(double *)data * u[0];
+}
+/* u' = 0.9 u, which overflows; u0' = u0^2, which blows up */
+void growth(POINT, double *out, void *data)
+{
+    SLOPES;
+    for (int i = 0; i < 2; i++) out[i] = 0.9 * u[i];
+}
+void blow_up(POINT, double *out, void *data)
+{
+    SLOPES;
+    out[0] = u[0] * u[0];
+    out[1] = 0.0;
 }

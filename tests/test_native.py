@@ -1,11 +1,26 @@
 """C functions in the place of callbacks: the same numbers as with NumPy callbacks."""
 
 import ctypes
-import subprocess
-from pathlib import Path
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from native_model import (
+    U0,
+    P,
+    compiled_costs,
+    compiled_event,
+    compiled_ode,
+    cost,
+    jacobian,
+    jacobian_p,
+    numpy_costs,
+    numpy_ode,
+    reset,
+    rhs,
+    rhs_t,
+    when,
+)
 from scipy import LowLevelCallable
 
 from daeosens import (
@@ -14,7 +29,6 @@ from daeosens import (
     Event,
     InputError,
     Native,
-    Running,
     SolveError,
     Stepping,
     Terminal,
@@ -28,114 +42,12 @@ from daeosens import (
 from daeosens.native import admit_native
 
 DOUBLES = ctypes.POINTER(ctypes.c_double)
-U0, P = [1.2, 0.4], [0.7, 0.3]
 METHODS = [
     Stepping(t_span=(0.0, 1.0), dt=0.1, method="rk4"),
     Stepping(t_span=(0.0, 1.0), rtol=1e-7, atol=1e-9, method="5dp"),
     Stepping(t_span=(0.0, 1.0), dt=0.1, method="cn"),
     Stepping(t_span=(0.0, 1.0), dt=0.1, method="beuler"),
 ]
-
-
-@pytest.fixture(scope="session")
-def c(tmp_path_factory):
-    """Return tests/native_model.c compiled."""
-    library = tmp_path_factory.mktemp("native") / "model.so"
-    source = Path(__file__).with_name("native_model.c")
-    # the same roundings as NumPy's: no fused multiply-add
-    options = ["-O2", "-ffp-contract=off", "-shared", "-fPIC"]
-    subprocess.run(["cc", *options, str(source), "-o", str(library)], check=True)
-    return ctypes.CDLL(str(library))
-
-
-# ---- the same in NumPy ---------------------------------------------------------------------------
-
-
-def rhs(t, u, p):
-    return np.array([u[1], p[0] * (1.0 - u[0] * u[0]) * u[1] - u[0] + p[1] * t])
-
-
-def jacobian(t, u, p):
-    return np.array([[0.0, 1.0], [-2.0 * p[0] * u[0] * u[1] - 1.0, p[0] * (1.0 - u[0] * u[0])]])
-
-
-def jacobian_p(t, u, p):
-    return np.array([[0.0, 0.0], [(1.0 - u[0] * u[0]) * u[1], t]])
-
-
-def rhs_t(t, u, p):
-    return np.array([0.0, p[1]])
-
-
-def cost(t, u, p):
-    return 0.5 * (u[0] * u[0] + p[1] * u[1] * u[1]) + t * u[0]
-
-
-def when(t, u, p):
-    return u[0] - p[1]
-
-
-def reset(t, u, p):
-    return np.array([u[0], -p[0] * u[1]])
-
-
-def numpy_ode(**more):
-    return ODE(rhs, 2, 2, jacobian=jacobian, jacobian_p=jacobian_p, rhs_t=rhs_t, **more)
-
-
-def numpy_costs():
-    return Terminal(cost) + 0.5 * Running(cost)
-
-
-# ---- the same in C -------------------------------------------------------------------------------
-
-
-def sparse(function):
-    pattern = (np.array([0, 1, 3], dtype=np.int32), np.array([1, 1, 0], dtype=np.int32))
-    return Native(admit_native(function).address, keeps=function, pattern=pattern)
-
-
-def compiled_ode(c, *, pattern=False, **more):
-    return ODE(
-        c.rhs,
-        2,
-        2,
-        jacobian=sparse(c.sparse_jacobian) if pattern else c.jacobian,
-        jacobian_p=c.jacobian_p,
-        rhs_t=c.rhs_t,
-        hessian_product=c.hessian_product,
-        hessian_t=c.hessian_t,
-        **more,
-    )
-
-
-def compiled_costs(c):
-    given = {
-        "gradient_u": c.cost_u,
-        "gradient_p": c.cost_p,
-        "hessian_product": c.cost_hessian,
-        "hessian_t": c.cost_hessian_t,
-    }
-    return Terminal(c.cost, value_t=c.cost_t, **given) + 0.5 * Running(
-        c.cost, density_t=c.cost_t, **given
-    )
-
-
-def compiled_event(c):
-    return Event(
-        c.when,
-        c.reset,
-        direction=-1,
-        when_u=c.when_u,
-        when_p=c.when_p,
-        when_t=c.when_t,
-        when_hessian=c.nothing,
-        when_hessian_t="independent",
-        reset_u=c.reset_u,
-        reset_p=c.reset_p,
-        reset_t="autonomous",
-        reset_hessian=c.reset_hessian,
-    )
 
 
 def derivatives(problem, costs, stepping):
@@ -236,6 +148,44 @@ def test_second_derivatives_come_from_python_first_ones_beside_a_compiled_functi
     np.testing.assert_allclose(found, expected, rtol=1e-14, atol=1e-14)
 
 
+def forbidden(*_arguments):
+    raise AssertionError("Python in a step")
+
+
+MASS = np.array([[2.0, 0.5], [0.0, 1.0]])
+
+
+@pytest.mark.parametrize("pattern", [False, True])
+@pytest.mark.parametrize("mass", [None, MASS], ids=["identity", "mass"])
+@pytest.mark.parametrize("method", ["rk4", "5dp", "beuler", "cn", "midpoint"])
+def test_no_python_evaluates_the_equations_in_a_step(c, method, mass, pattern):
+    if mass is not None and method in ("rk4", "5dp"):
+        pytest.skip("explicit methods take no mass matrix")
+    stepping = Stepping(t_span=(0.0, 1.0), dt=0.1, method=method)
+    problem = compiled_ode(c, mass=mass, pattern=pattern)
+    expected = solve(numpy_ode(mass=mass), U0, P, stepping)
+    if mass is None and method in ("rk4", "5dp"):
+        problem = replace(problem, rhs_function=forbidden)
+    found = solve(problem, U0, P, stepping)
+    np.testing.assert_array_equal(found.u, expected.u)
+    assert found.effort == expected.effort
+
+
+def test_parameters_that_an_event_changes_reach_the_c_function(c):
+    event = Event(0.5, changes={"p0": lambda t, u, p: p[0] + 1.0})
+    for stepping in METHODS:
+        found = solve(compiled_ode(c, events=[event]), U0, P, stepping)
+        expected = solve(numpy_ode(events=[event]), U0, P, stepping)
+        np.testing.assert_allclose(found.u, expected.u, rtol=1e-14)
+
+
+def test_breakpoints_keep_python_between_ts_and_the_c_function(c):
+    for stepping in METHODS:
+        found = solve(compiled_ode(c, breakpoints=[0.55]), U0, P, stepping)
+        expected = solve(numpy_ode(breakpoints=[0.55]), U0, P, stepping)
+        np.testing.assert_allclose(found.u, expected.u, rtol=1e-14)
+
+
 # ---- refusals ------------------------------------------------------------------------------------
 
 
@@ -266,6 +216,12 @@ def test_values_that_are_not_finite_are_named_with_entry_and_time(c, method):
     problem = ODE(c.failing, 2, 2, jacobian=c.jacobian, jacobian_p=c.jacobian_p)
     with pytest.raises(SolveError, match=r"'rhs' returned nan in entry \[1\] at t = 0\.6 "):
         solve(problem, U0, P, Stepping(t_span=(0.0, 1.0), dt=0.1, method=method))
+
+
+def test_a_jacobian_that_is_not_finite_is_named_with_entry_and_time(c):
+    problem = ODE(c.rhs, 2, 2, jacobian=c.failing_jacobian)
+    with pytest.raises(SolveError, match=r"'jacobian' returned nan in entry \[1, 0\] at t = 0\.6 "):
+        solve(problem, U0, P, METHODS[3])
 
 
 def test_a_compiled_function_needs_a_problem_of_numpy_style(c):

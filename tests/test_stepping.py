@@ -5,7 +5,8 @@ import pytest
 from zoo import METHODS, NO_ESTIMATE
 
 from daeosens import InputError, OptionError, Stepping
-from daeosens.stepping import next_step, pinned_times, refuse_reserved
+from daeosens._petsc import next_step
+from daeosens.stepping import pinned_times, refuse_reserved
 
 SPAN = (0.0, 2.0)
 

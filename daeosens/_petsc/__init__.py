@@ -5,14 +5,19 @@
 from petsc4py import PETSc as _PETSc  # noqa: F401  # pyright: ignore[reportUnusedImport]
 
 from daeosens._petsc.bindings import multipliers, rk_tableau, stages
-from daeosens._petsc.natives import call_into, call_number, fill_dense, fill_sparse
+from daeosens._petsc.natives import call_into, call_number, fill_matrix
+from daeosens._petsc.registered import Registered
+from daeosens._petsc.steps import Steps, add_monitor, next_step
 
 __all__ = [
+    "Registered",
+    "Steps",
+    "add_monitor",
     "call_into",
     "call_number",
-    "fill_dense",
-    "fill_sparse",
+    "fill_matrix",
     "multipliers",
+    "next_step",
     "rk_tableau",
     "stages",
 ]

@@ -22,20 +22,12 @@ def call_number(
     inputs: tuple[Values, ...],
     outputs: tuple[Values, ...],
 ) -> float: ...
-def fill_dense(
+def fill_matrix(
     address: int,
     user_data: int,
     t: float,
     inputs: tuple[Values, ...],
     scratch: NDArray[np.float64],
-    matrix: PETSc.Mat,
-) -> bool: ...
-def fill_sparse(
-    address: int,
-    user_data: int,
-    t: float,
-    inputs: tuple[Values, ...],
-    scratch: NDArray[np.float64],
-    places: NDArray[np.int32],
+    places: NDArray[np.int32] | None,
     matrix: PETSc.Mat,
 ) -> bool: ...

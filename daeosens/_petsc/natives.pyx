@@ -6,29 +6,18 @@ from cpython.buffer cimport (
 )
 from libc.stdint cimport uintptr_t
 
-from petsc4py.PETSc cimport CHKERR, Mat, PetscErrorCode, PetscMat, PetscVec, Vec
-
-
-cdef extern from "petscmat.h" nogil:
-    # Typed loosely on purpose: the C compiler takes the true widths from PETSc's own header.
-    ctypedef int PetscInt
-    ctypedef double PetscScalar
-    ctypedef enum MatAssemblyType:
-        MAT_FINAL_ASSEMBLY
-    PetscErrorCode VecGetLocalSize(PetscVec, PetscInt *)
-    PetscErrorCode VecGetArrayRead(PetscVec, const PetscScalar **)
-    PetscErrorCode VecRestoreArrayRead(PetscVec, const PetscScalar **)
-    PetscErrorCode VecGetArrayWrite(PetscVec, PetscScalar **)
-    PetscErrorCode VecRestoreArrayWrite(PetscVec, PetscScalar **)
-    PetscErrorCode MatDenseGetArrayWrite(PetscMat, PetscScalar **)
-    PetscErrorCode MatDenseRestoreArrayWrite(PetscMat, PetscScalar **)
-    PetscErrorCode MatDenseGetLDA(PetscMat, PetscInt *)
-    PetscErrorCode MatSeqAIJGetArrayWrite(PetscMat, PetscScalar **)
-    PetscErrorCode MatSeqAIJRestoreArrayWrite(PetscMat, PetscScalar **)
-    PetscErrorCode MatGetSize(PetscMat, PetscInt *, PetscInt *)
-    PetscErrorCode MatZeroEntries(PetscMat)
-    PetscErrorCode MatAssemblyBegin(PetscMat, MatAssemblyType)
-    PetscErrorCode MatAssemblyEnd(PetscMat, MatAssemblyType)
+from daeosens._petsc.filling cimport (
+    PetscInt,
+    PetscScalar,
+    VecGetArrayRead,
+    VecGetArrayWrite,
+    VecGetLocalSize,
+    VecRestoreArrayRead,
+    VecRestoreArrayWrite,
+    all_finite,
+    put_values,
+)
+from petsc4py.PETSc cimport CHKERR, Mat, PetscVec, Vec
 
 
 cdef extern from *:
@@ -64,16 +53,9 @@ cdef extern from *:
         }
         return 0.0;
     }
-    static int all_finite(const double *values, long count)
-    {
-        double sum = 0.0;
-        for (long i = 0; i < count; i++) sum += 0.0 * values[i];  /* NaN unless all are finite */
-        return sum == 0.0;
-    }
     """
     double call_function(
         void *f, void *user_data, bint returns, double t, int count, double **a) noexcept nogil
-    bint all_finite(const double *values, long count) noexcept nogil
 
 
 cdef enum:
@@ -188,40 +170,7 @@ def call_number(uintptr_t address, uintptr_t user_data, double t, tuple inputs, 
         release(&all)
 
 
-def fill_dense(
-    uintptr_t address, uintptr_t user_data, double t, tuple inputs, object scratch, Mat matrix
-):
-    """Fill a serial dense matrix; the C function fills ``scratch`` [rows, columns] by rows.
-
-    Returns
-    -------
-    bool                    all values are finite
-    """
-    cdef Arguments all
-    cdef PetscScalar *values = NULL
-    cdef PetscInt rows = 0, columns = 0, leading = 0, i, j
-    cdef const double *given
-    cdef bint finite
-    all.count = 0
-    try:
-        add_all(&all, inputs, (scratch,))
-        call_function(<void *>address, <void *>user_data, False, t, all.count, all.values)
-        given = all.values[all.count - 1]
-        finite = all_finite(given, all.sizes[all.count - 1])
-        CHKERR(MatGetSize(matrix.mat, &rows, &columns))
-        CHKERR(MatDenseGetLDA(matrix.mat, &leading))
-        CHKERR(MatDenseGetArrayWrite(matrix.mat, &values))
-        for j in range(columns):
-            for i in range(rows):
-                values[j * leading + i] = given[i * columns + j]
-        CHKERR(MatDenseRestoreArrayWrite(matrix.mat, &values))
-    finally:
-        release(&all)
-    assemble(matrix)
-    return finite
-
-
-def fill_sparse(
+def fill_matrix(
     uintptr_t address,
     uintptr_t user_data,
     double t,
@@ -230,38 +179,38 @@ def fill_sparse(
     const int[::1] places,
     Mat matrix,
 ):
-    """Fill a serial AIJ matrix; the C function fills ``scratch`` [entries].
+    """Fill a serial matrix: a dense one, or the values of an AIJ matrix at ``places``.
 
-    ``places`` [entries] says where in the values of the matrix each of them belongs; all other
-    values become zero.
+    Not collective.
+
+    Parameters
+    ----------
+    address, user_data : int
+    t : float
+    inputs : tuple of Vec or contiguous ndarray
+    scratch : ndarray       [rows, columns] or [entries]: what the C function fills
+    places : ndarray [entries] or None
+                            where in the values of an AIJ matrix the entries belong; its other
+                            values become zero
+    matrix : Mat
 
     Returns
     -------
     bool                    all values are finite
     """
     cdef Arguments all
-    cdef PetscScalar *values = NULL
-    cdef const double *given
+    cdef const int *where = NULL
     cdef bint finite
-    cdef long k
+    cdef int last
+    if places is not None and places.shape[0]:
+        where = &places[0]
     all.count = 0
     try:
         add_all(&all, inputs, (scratch,))
         call_function(<void *>address, <void *>user_data, False, t, all.count, all.values)
-        given = all.values[all.count - 1]
-        finite = all_finite(given, all.sizes[all.count - 1])
-        CHKERR(MatZeroEntries(matrix.mat))
-        CHKERR(MatSeqAIJGetArrayWrite(matrix.mat, &values))
-        for k in range(places.shape[0]):
-            values[places[k]] = given[k]
-        CHKERR(MatSeqAIJRestoreArrayWrite(matrix.mat, &values))
+        last = all.count - 1
+        finite = all_finite(all.values[last], all.sizes[last])
+        CHKERR(put_values(matrix.mat, all.values[last], where, all.sizes[last]))
     finally:
         release(&all)
-    assemble(matrix)
     return finite
-
-
-cdef int assemble(Mat matrix) except -1:
-    CHKERR(MatAssemblyBegin(matrix.mat, MAT_FINAL_ASSEMBLY))
-    CHKERR(MatAssemblyEnd(matrix.mat, MAT_FINAL_ASSEMBLY))
-    return 0

@@ -1,0 +1,399 @@
+# cython: language_level=3
+"""The log of TS's steps without Python; signatures and types in steps.pyi."""
+
+from cpython.exc cimport PyErr_CheckSignals
+from libc.math cimport INFINITY, nextafter
+from libc.stdlib cimport free, realloc
+
+from daeosens._petsc.filling cimport (
+    PetscInt, PetscScalar, VecGetArrayRead, VecGetLocalSize, VecRestoreArrayRead, all_finite
+)
+from petsc4py.PETSc cimport (
+    CHKERR, PETSC_ERR_MEM, PETSC_ERR_USER, PETSC_SUCCESS, PetscErrorCode, PetscTS, PetscVec, TS, Vec
+)
+
+
+cdef extern from "petscts.h" nogil:
+    ctypedef double PetscReal
+    ctypedef int TSConvergedReason
+    ctypedef PetscErrorCode (*Before)(PetscTS) noexcept nogil
+    ctypedef PetscErrorCode (*After)(PetscTS, PetscInt, PetscReal, PetscVec, void *) noexcept nogil
+    PetscErrorCode TSSetPreStep(PetscTS, Before)
+    PetscErrorCode TSMonitorSet(PetscTS, After, void *, void *)
+    PetscErrorCode TSSetApplicationContext(PetscTS, void *)
+    PetscErrorCode TSGetApplicationContext(PetscTS, void *)
+    PetscErrorCode TSGetTime(PetscTS, PetscReal *)
+    PetscErrorCode TSGetTimeStep(PetscTS, PetscReal *)
+    PetscErrorCode TSSetTimeStep(PetscTS, PetscReal)
+    PetscErrorCode TSGetConvergedReason(PetscTS, TSConvergedReason *)
+    PetscErrorCode TSGetStages(PetscTS, PetscInt *, PetscVec **)
+    PetscErrorCode VecDuplicate(PetscVec, PetscVec *)
+    PetscErrorCode VecCopy(PetscVec, PetscVec)
+    PetscErrorCode VecDestroy(PetscVec *)
+    PetscErrorCode PetscObjectReference(void *)
+
+
+cdef enum:
+    SIGNALS = 1024  # so many steps between two looks whether the user wants to interrupt
+
+
+cdef struct Numbers:
+    double *values
+    long count, room
+
+
+cdef struct Vectors:
+    PetscVec *values
+    long count, room
+
+
+cdef struct Log:
+    Numbers ends, times, sizes
+    bint fixed
+    double dt, uncut, stall, tiny
+    int stalled, patience, searching
+    Vectors states, stages
+    long n_stages, most_stages
+    int shrunk, not_finite
+    double t
+    long step
+    void *owner
+
+
+cdef int room_for_one(void **values, long count, long *room, size_t size) noexcept nogil:
+    cdef void *larger
+    if count < room[0]:
+        return 0
+    larger = realloc(values[0], <size_t>(2 * room[0] + 64) * size)
+    if larger == NULL:
+        return -1
+    values[0], room[0] = larger, 2 * room[0] + 64
+    return 0
+
+
+cdef int push(Numbers *all, double value) noexcept nogil:
+    if room_for_one(<void **>&all.values, all.count, &all.room, sizeof(double)):
+        return -1
+    all.values[all.count] = value
+    all.count += 1
+    return 0
+
+
+cdef PetscErrorCode push_copy(Vectors *all, PetscVec vec) noexcept nogil:
+    cdef PetscErrorCode code
+    if room_for_one(<void **>&all.values, all.count, &all.room, sizeof(PetscVec)):
+        return PETSC_ERR_MEM
+    code = VecDuplicate(vec, &all.values[all.count])
+    if code != PETSC_SUCCESS:
+        return code
+    all.count += 1
+    return VecCopy(vec, all.values[all.count - 1])
+
+
+cdef double cut(double t, double dt, const double *ends, long n_ends) noexcept nogil:
+    cdef long low = 0, high = n_ends, middle
+    cdef double end, rest
+    while low < high:
+        middle = (low + high) // 2
+        if t < ends[middle]:
+            high = middle
+        else:
+            low = middle + 1
+    end = ends[low] if low < n_ends else INFINITY
+    rest = end - t
+    if rest < 1.01 * dt:
+        return rest if t + rest >= end else nextafter(rest, INFINITY)
+    return rest / 2 if rest < 2.0 * dt else dt
+
+
+cdef double wanted_size(Log *log, double t, double proposed) noexcept nogil:
+    """Return the size of the next step before it is cut.
+
+    After a step that was cut and accepted an error estimate knows of the short step only, and
+    proposes too small a next one: the size before the cut is tried again.
+    """
+    cdef double wanted = proposed, h
+    if log.fixed:
+        return log.dt if log.sizes.count else proposed
+    if log.uncut and log.sizes.count and log.times.count > 1:
+        h = log.sizes.values[log.sizes.count - 1]
+        if log.times.values[log.times.count - 2] + h == t and h <= proposed:
+            wanted = max(proposed, log.uncut)
+    log.uncut = wanted if cut(t, wanted, log.ends.values, log.ends.count) < wanted else 0.0
+    return wanted
+
+
+cdef double choose(Log *log, double t, double proposed) noexcept nogil:
+    cdef double h = cut(t, wanted_size(log, t, proposed), log.ends.values, log.ends.count)
+    cdef double first = log.times.values[0] if log.times.count else t
+    cdef double span = log.ends.values[log.ends.count - 1] - first
+    log.stalled = log.stalled + 1 if h < log.stall * span else 0
+    return h
+
+
+cdef PetscErrorCode before_step(PetscTS ts) noexcept nogil:
+    cdef Log *log = NULL
+    cdef double t = 0.0, proposed = 0.0, h
+    cdef PetscErrorCode code = TSGetApplicationContext(ts, <void *>&log)
+    if code != PETSC_SUCCESS or log == NULL:
+        return code
+    code = TSGetTime(ts, &t)
+    if code == PETSC_SUCCESS:
+        code = TSGetTimeStep(ts, &proposed)
+    if code != PETSC_SUCCESS:
+        return code
+    h = choose(log, t, proposed)
+    if h != proposed:
+        code = TSSetTimeStep(ts, h)
+        if code != PETSC_SUCCESS:
+            return code
+    if push(&log.sizes, h):
+        return PETSC_ERR_MEM
+    if log.stalled >= log.patience:
+        log.shrunk, log.t = True, t
+        return PETSC_ERR_USER
+    if log.tiny and log.searching != (h >= log.tiny):
+        log.searching = h >= log.tiny
+        return search_lines(log, ts)
+    return PETSC_SUCCESS
+
+
+cdef PetscErrorCode after_step(
+    PetscTS ts, PetscInt step, PetscReal t, PetscVec u, void *context
+) noexcept nogil:
+    cdef Log *log = NULL
+    cdef TSConvergedReason reason = 0
+    cdef const PetscScalar *values = NULL
+    cdef PetscInt n = 0
+    cdef bint finite
+    cdef PetscErrorCode code = TSGetApplicationContext(ts, <void *>&log)
+    if code != PETSC_SUCCESS or log == NULL:
+        return code
+    if step == 1 or step % SIGNALS == 0:
+        code = ask_python(log, step == 1)
+        if code != PETSC_SUCCESS:
+            return code
+    if step:
+        code = TSGetConvergedReason(ts, &reason)
+        if code != PETSC_SUCCESS:
+            return code
+        if t == log.times.values[log.times.count - 1] and reason >= 0:  # a failed step comes by too
+            log.shrunk, log.t = True, t
+            return PETSC_ERR_USER
+    code = VecGetLocalSize(u, &n)
+    if code == PETSC_SUCCESS:
+        code = VecGetArrayRead(u, &values)
+    if code != PETSC_SUCCESS:
+        return code
+    finite = all_finite(values, n)
+    code = VecRestoreArrayRead(u, &values)
+    if not finite:
+        log.not_finite, log.t, log.step = True, t, step
+        return PETSC_ERR_USER
+    if code == PETSC_SUCCESS and push(&log.times, t):
+        return PETSC_ERR_MEM
+    if code != PETSC_SUCCESS or not step:
+        return code
+    code = push_copy(&log.states, u)
+    if code == PETSC_SUCCESS and log.most_stages:
+        code = keep_stages(log, ts)
+    return code
+
+
+cdef PetscErrorCode keep_stages(Log *log, PetscTS ts) noexcept nogil:
+    cdef PetscInt count = 0, k
+    cdef PetscVec *stages = NULL
+    cdef PetscErrorCode code = TSGetStages(ts, &count, &stages)
+    if log.stages.count + count > log.most_stages:
+        return code
+    log.n_stages = count
+    for k in range(count):
+        if code == PETSC_SUCCESS:
+            code = push_copy(&log.stages, stages[k])
+    return code
+
+
+cdef PetscErrorCode ask_python(Log *log, bint first) noexcept with gil:
+    owner = <Steps>log.owner
+    try:
+        PyErr_CheckSignals()
+        if first:
+            owner.on_first_step()
+    except BaseException as error:
+        owner.error = error
+        return PETSC_ERR_USER
+    return PETSC_SUCCESS
+
+
+cdef PetscErrorCode search_lines(Log *log, PetscTS ts) noexcept with gil:
+    owner = <Steps>log.owner
+    cdef TS view = TS()
+    try:
+        CHKERR(PetscObjectReference(<void *>ts))
+        view.ts = ts
+        owner.on_search(view, wanted=bool(log.searching))
+    except BaseException as error:
+        owner.error = error
+        return PETSC_ERR_USER
+    return PETSC_SUCCESS
+
+
+def next_step(double t, double dt, ends):
+    """Return the size of a step from ``t``: dt, or less to end at the next of ``ends``.
+
+    The ends increase.  What remains is one step if at most 1 % longer than dt, two equal ones if at
+    most twice as long.  This is PETSc's rule; PETSc 3.26 itself, once its first step has been cut,
+    takes all others as short as that one.
+
+    Examples
+    --------
+    >>> next_step(0.0, 0.1, [0.5, 1.0]), next_step(0.35, 0.1, [0.5, 1.0])
+    (0.1, 0.07500000000000001)
+    """
+    cdef Numbers all
+    all.values, all.count, all.room = NULL, 0, 0
+    try:
+        for end in ends:
+            if push(&all, end):
+                raise MemoryError
+        return cut(t, dt, all.values, all.count)
+    finally:
+        free(all.values)
+
+
+cdef class Steps:
+    """Sizes and times of the steps of one run; their states and stages too if C logs them.
+
+    Python chooses and notes step by step (``choose``, ``note``), or TS does it without Python
+    between ``attach`` and ``detach``: the rules are the same functions.
+
+    Parameters
+    ----------
+    ends : sequence of float
+                            times that steps have to end at; the last one ends the run
+    dt : float or None      size of fixed steps; None where an error estimate chooses
+    stall, patience : float, int
+                            so many steps in a row below such a part of the span lead nowhere
+    """
+
+    cdef Log log
+    cdef object on_first_step, on_search
+    cdef readonly object error
+
+    def __cinit__(self, ends, dt, double stall, int patience):
+        self.log.fixed = dt is not None
+        self.log.dt = 0.0 if dt is None else dt
+        self.log.stall, self.log.patience = stall, patience
+        self.log.searching = -1
+        self.log.owner = <void *>self
+        for end in ends:
+            if push(&self.log.ends, end):
+                raise MemoryError
+
+    def __dealloc__(self):
+        cdef long k
+        for k in range(self.log.states.count):
+            VecDestroy(&self.log.states.values[k])
+        for k in range(self.log.stages.count):
+            VecDestroy(&self.log.stages.values[k])
+        free(self.log.states.values)
+        free(self.log.stages.values)
+        free(self.log.ends.values)
+        free(self.log.times.values)
+        free(self.log.sizes.values)
+
+    def choose(self, double t, double proposed):
+        """Return the size of the step from ``t`` that TS ``proposed`` another one for; log it."""
+        cdef double h = choose(&self.log, t, proposed)
+        if push(&self.log.sizes, h):
+            raise MemoryError
+        return h
+
+    def note(self, double t):
+        """Log the time after an accepted step, or the first one."""
+        if push(&self.log.times, t):
+            raise MemoryError
+
+    @property
+    def stalled(self):
+        """Whether too many steps in a row were too small."""
+        return self.log.stalled >= self.log.patience
+
+    @property
+    def last_size(self):
+        """Size of the step tried last."""
+        return self.log.sizes.values[self.log.sizes.count - 1]
+
+    @property
+    def times(self):
+        """List the times."""
+        cdef long k
+        return [self.log.times.values[k] for k in range(self.log.times.count)]
+
+    @property
+    def sizes(self):
+        """List the sizes chosen, one for each step."""
+        cdef long k
+        return [self.log.sizes.values[k] for k in range(self.log.sizes.count)]
+
+    @property
+    def shrunk(self):
+        """Return the time at which steps that TS logged led nowhere, or None."""
+        return self.log.t if self.log.shrunk else None
+
+    @property
+    def not_finite(self):
+        """Return time and number of a step to a state that is not finite, or None."""
+        return (self.log.t, self.log.step) if self.log.not_finite else None
+
+    def attach(self, TS ts, on_first_step, on_search, double tiny, long stages):
+        """Let TS log its steps without Python.
+
+        Parameters
+        ----------
+        ts : TS             to whose monitors ``add_monitor`` has added
+        on_first_step : callable
+                            called after the first step
+        on_search : callable
+                            ``(ts, wanted=)``: whether Newton's method is to search along lines;
+                            called before a step where that changes
+        tiny : float        the size of steps below which it is not; 0: never asked
+        stages : int        how many stages are kept at most
+        """
+        self.on_first_step, self.on_search = on_first_step, on_search
+        self.log.tiny, self.log.most_stages = tiny, stages
+        CHKERR(TSSetApplicationContext(ts.ts, <void *>&self.log))
+        CHKERR(TSSetPreStep(ts.ts, before_step))
+
+    def detach(self, TS ts):
+        """End what ``attach`` began."""
+        self.on_first_step = self.on_search = None
+        CHKERR(TSSetApplicationContext(ts.ts, NULL))
+        CHKERR(TSSetPreStep(ts.ts, NULL))
+
+    def take_states(self):
+        """List the states after each step [n], and hand them over."""
+        return taken(&self.log.states)
+
+    def take_stages(self):
+        """List the stages of each step [n], and hand them over."""
+        vecs = taken(&self.log.stages)
+        count = self.log.n_stages
+        return [vecs[k : k + count] for k in range(0, len(vecs), count)] if count else []
+
+
+cdef list taken(Vectors *all):
+    cdef long k
+    cdef Vec view
+    vecs = []
+    for k in range(all.count):
+        view = Vec()
+        view.vec = all.values[k]
+        vecs.append(view)
+    all.count = 0
+    return vecs
+
+
+def add_monitor(TS ts):
+    """Let a TS log its steps wherever ``Steps`` are attached to it; once for each TS."""
+    CHKERR(TSMonitorSet(ts.ts, after_step, NULL, NULL))
