@@ -60,6 +60,7 @@ from daeosens.second_order import (
 )
 from daeosens.stepping import Stepping
 from daeosens.tangent import Sensitivities, Tangent, sensitivities, tangent
+from daeosens.tracing import Model, trace
 from daeosens.trajectory import Trajectory
 from daeosens.verify import Taylor, duality, taylor
 
@@ -90,6 +91,7 @@ __all__ = [
     "InputError",
     "LeastSquares",
     "LogNormal",
+    "Model",
     "Multistart",
     "NamedEvent",
     "Native",
@@ -149,5 +151,6 @@ __all__ = [
     "starting_points",
     "tangent",
     "taylor",
+    "trace",
     "with_events",
 ]

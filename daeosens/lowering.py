@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -411,7 +412,7 @@ def _parameter_layout(
         raise InputError(
             f"parameters = {parameters!r}", expected='a number, or names such as ["rate", "size"]'
         )
-    repeated = sorted({name for name in names if names.count(name) > 1})
+    repeated = sorted(name for name, count in Counter(names).items() if count > 1)
     if repeated:
         raise InputError(f"parameter names {repeated} appear more than once")
     vec = PETSc.Vec().create(comm=comm)

@@ -1,0 +1,100 @@
+"""Models from plain functions: traced once, differentiated, compiled (the extra ``trace``)."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy.typing as npt
+from mpi4py import MPI
+
+from daeosens.errors import InputError
+from daeosens.events import EventLike
+from daeosens.tracing.model import Model
+
+
+def trace(
+    rhs: Callable[..., Any],
+    size: int,
+    parameters: int | Sequence[str] | Mapping[str, Any] = (),
+    *,
+    mass: Any = None,
+    events: Iterable[EventLike] = (),
+    running: Callable[..., Any] | None = None,
+    breakpoints: npt.ArrayLike = (),
+    comm: MPI.Comm = MPI.COMM_WORLD,
+) -> Model:
+    """Make M u' = f(t, u, p) of plain functions, with all derivatives, compiled.
+
+    Each function is called once with symbols in the place of arrays (docs/tracing.md lists what
+    they can do).  From the graph come the Jacobians, sparse ones by colouring, their products, and
+    second derivatives, all as C, compiled by the system's compiler and kept in a cache.  Small
+    models are expanded into scalars; large ones keep products of matrices, and the derivative in
+    many parameters is never a matrix.  Without a compiler the graphs are interpreted, after one
+    warning.  Collective on ``comm``: the first rank compiles, the others wait.
+
+    Parameters
+    ----------
+    rhs : callable
+        ``rhs(t, u, p) -> array [n]`` of a number, an array [n], and the parameters: ``p.A`` or
+        ``p["A"]``, an array of its shape; ``p[0]`` is the first number of all.
+    size : int
+        Number n of unknowns.
+    parameters : mapping of str to shape, int or sequence of str
+        Shape (), (n,) or (n, m) of each, side by side in the vector [m] by rows; or as for ``ODE``.
+    mass : array, sparse matrix or callable, optional
+        M [n, n], or a function ``mass(p)`` that is traced.
+    events : sequence of Event, optional
+        Their functions ``when``, ``reset`` and ``changes`` are traced; without derivatives.
+    running : callable, optional
+        ``(t, u, p) -> number``, a density that is traced: the cost ``model.running``.
+    breakpoints : array_like [K], optional
+        As for ``ODE``.
+    comm : MPI.Comm, optional
+        The ranks that call this together; ``MPI.COMM_SELF`` for one that calls it alone.
+
+    Returns
+    -------
+    Model
+        A ``Problem``, with ``running``, ``terminal(function)``, ``event(event)``, ``pack(...)``.
+
+    Raises
+    ------
+    InputError
+        CasADi is not installed; a function cannot be traced (its line and the remedy are named)
+        or returns another shape.
+
+    Source
+    ------
+    Andersson, Gillis, Horn, Rawlings, Diehl, Mathematical Programming Computation 11, 2019.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import daeosens as ds
+    >>> def grow(t, u, p):
+    ...     return u * (p.rate + p.A @ u)
+    >>> model = ds.trace(grow, size=2, parameters={"rate": (2,), "A": (2, 2)})
+    >>> p = model.pack(rate=[1.0, -1.0], A=[[0.0, -1.0], [1.0, 0.0]])
+    >>> trajectory = ds.solve(model, [1.0, 0.5], p, ds.Stepping((0.0, 1.0), "rk4", dt=0.01))
+    >>> gradient = ds.adjoint(trajectory, model.terminal(lambda t, u, p: u.sum()))
+    >>> np.round(model.unpack(gradient.p).rate, 6)
+    array([1.804891, 0.154527])
+    """
+    try:
+        for needed in ("casadi", "filelock", "platformdirs"):
+            importlib.import_module(needed)
+    except ImportError as error:
+        raise InputError(
+            f"tracing needs {error.name}, which is not installed",
+            remedy='pip install --no-build-isolation "daeosens[trace]", or pip install casadi '
+            "filelock platformdirs",
+        ) from error
+    # imported here, so that the rest of the package neither needs CasADi nor waits for it
+    build = importlib.import_module("daeosens.tracing.build")
+    model: Model = build.build(rhs, size, parameters, mass, events, running, breakpoints, comm)
+    return model
+
+
+__all__ = ["Model", "trace"]

@@ -1,0 +1,234 @@
+"""All derivatives of a traced function, as functions with the arguments of the callbacks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from daeosens.tracing.library import casadi
+from daeosens.tracing.matrix_nodes import block_jacobian
+
+SCALARS = 20_000
+"""Up to so many operations in all derivatives the graph is expanded into scalars."""
+
+ENTRIES = 20_000
+"""Up to so many entries the derivative in the parameters is a matrix."""
+
+COLORS = 32
+"""Up to so many colours a Jacobian of matrix nodes is compressed."""
+
+
+@dataclass(frozen=True, eq=False)
+class Generated:
+    """One function to evaluate, with the inputs and outputs of a callback by name.
+
+    Attributes
+    ----------
+    function : casadi.Function
+        Inputs "t", "u", "p", and more by kind; an output called "returned" is a number.
+    shape : tuple of int
+        That of the matrix, or of the first output.
+    pattern : (array [rows + 1], array [nnz]) of int32, optional
+        Where the output holds the values of a sparse matrix: row starts and columns (CSR).
+    by_rows : bool
+        Whether the output is only one row of the matrix, the product with a unit vector "w".
+    """
+
+    function: Any
+    shape: tuple[int, ...]
+    pattern: tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]] | None = None
+    by_rows: bool = False
+
+    @property
+    def name(self) -> str:
+        """What the function is called."""
+        return str(self.function.name())
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """f(t, u, p), a vector [k] or a number, as a graph with its inputs.
+
+    Attributes
+    ----------
+    name : str
+        An identifier, the first part of the names of its derivatives.
+    t, u, p, value : casadi.SX or casadi.MX
+    number : bool
+        Whether it is a number.
+    """
+
+    name: str
+    t: Any
+    u: Any
+    p: Any
+    value: Any
+    number: bool
+
+    @property
+    def expanded(self) -> bool:
+        """Whether the nodes are scalars."""
+        return isinstance(self.value, casadi.SX)
+
+    def ignores(self, argument: str) -> bool:
+        """Whether it does not depend on an argument at all."""
+        return not casadi.depends_on(self.value, getattr(self, argument))
+
+
+def derive(graph: Graph) -> dict[str, Generated]:
+    """Return all derivatives of a graph of matrix nodes, expanded into scalars where small.
+
+    Also a large graph is expanded if it was written entry by entry: it has no larger nodes.
+    """
+    operations, nodes = _operations(graph)
+    scalars = operations < 2 * nodes
+    if scalars or operations <= SCALARS:
+        expanded = _derive(_expand(graph))
+        count = sum(each.function.n_instructions() for each in expanded.values())
+        if scalars or count <= SCALARS:
+            return expanded
+    return _derive(graph)
+
+
+def _operations(graph: Graph) -> tuple[int, int]:
+    """Return the numbers of scalar operations, products counted in full, and of nodes."""
+    function = casadi.Function("f", [graph.t, graph.u, graph.p], [graph.value])
+    count = 0
+    for k in range(function.n_instructions()):
+        if function.instruction_id(k) == casadi.OP_OUTPUT:
+            continue
+        node = function.instruction_MX(k)
+        if function.instruction_id(k) == casadi.OP_MTIMES:  # dep(0) is added to the product
+            count += node.dep(1).nnz() * node.dep(2).size2()
+        else:
+            count += node.nnz()
+    return count, int(function.n_instructions())
+
+
+def _expand(graph: Graph) -> Graph:
+    inputs = [casadi.SX.sym(name, getattr(graph, name).shape) for name in "tup"]
+    function = casadi.Function("f", [graph.t, graph.u, graph.p], [graph.value])
+    value = casadi.cse(casadi.densify(function(*inputs)))
+    return Graph(graph.name, *inputs, value=value, number=graph.number)
+
+
+def _derive(graph: Graph) -> dict[str, Generated]:
+    return _of_number(graph) if graph.number else _of_vector(graph)
+
+
+def _of_vector(graph: Graph) -> dict[str, Generated]:
+    """Return the function with everything an ODE or a reset takes, by the endings of names."""
+    t, u, p, value = graph.t, graph.u, graph.p, graph.value
+    n, m, k = u.numel(), p.numel(), value.numel()
+    w, du, dp = _symbols(graph, w=k, du=n, dp=m)
+    point, along = {"t": t, "u": u, "p": p}, {"du": du, "dp": dp}
+    pulled = [casadi.jtimes(value, x, w, True) for x in (u, p)]
+    result = {
+        "": _function(graph, "", point, {"out": value}, (k,)),
+        "_pull": _function(
+            graph, "_pull", point | {"w": w}, dict(zip(("by_u", "by_p"), pulled, strict=True)), (n,)
+        ),
+    }
+    by_u, by_p = casadi.forward(pulled, [u, p], [[du, dp]])[0]
+    result["_hessian"] = _function(
+        graph, "_hessian", point | {"w": w} | along, {"by_u": by_u, "by_p": by_p}, (n,)
+    )
+    result["_u"] = _matrix(graph, "_u", u, square=k == n)
+    if _is_matrix(graph):
+        result["_p"] = _matrix(graph, "_p", p, square=False)
+    else:
+        pushed = casadi.jtimes(value, p, dp)
+        result["_p_apply"] = _function(graph, "_p_apply", point | {"v": dp}, {"out": pushed}, (k,))
+        result["_p_transpose"] = _function(
+            graph, "_p_transpose", point | {"w": w}, {"out": pulled[1]}, (m,)
+        )
+    if not graph.ignores("t"):
+        by_t = casadi.jtimes(value, t, 1.0)
+        outputs = {x: casadi.jtimes(by_t, point[x[-1]], w, True) for x in ("by_u", "by_p")}
+        outputs["returned"] = casadi.dot(w, casadi.jtimes(by_t, t, 1.0))
+        result["_t"] = _function(graph, "_t", point, {"out": by_t}, (k,))
+        result["_hessian_t"] = _function(graph, "_hessian_t", point | {"w": w}, outputs, (n,))
+    return result
+
+
+def _of_number(graph: Graph) -> dict[str, Generated]:
+    """Return the function with everything a cost or an event takes, by the endings of names."""
+    t, u, p, value = graph.t, graph.u, graph.p, graph.value
+    n, m = u.numel(), p.numel()
+    du, dp = _symbols(graph, du=n, dp=m)
+    point, along = {"t": t, "u": u, "p": p}, {"du": du, "dp": dp}
+    gradients = [casadi.jtimes(value, x, 1.0, True) for x in (u, p)]
+    by_u, by_p = casadi.forward(gradients, [u, p], [[du, dp]])[0]
+    result = {
+        "": _function(graph, "", point, {"returned": value}, ()),
+        "_hessian": _function(graph, "_hessian", point | along, {"by_u": by_u, "by_p": by_p}, (n,)),
+    }
+    for x, gradient in zip("up", gradients, strict=True):
+        if not graph.ignores(x):
+            result[f"_{x}"] = _function(graph, f"_{x}", point, {"out": gradient}, gradient.shape)
+    if not graph.ignores("t"):
+        by_t = casadi.jtimes(value, t, 1.0)
+        outputs = {x: casadi.jtimes(by_t, point[x[-1]], 1.0, True) for x in ("by_u", "by_p")}
+        outputs["returned"] = casadi.jtimes(by_t, t, 1.0)
+        result["_t"] = _function(graph, "_t", point, {"returned": by_t}, ())
+        result["_hessian_t"] = _function(graph, "_hessian_t", point, outputs, (n,))
+    return result
+
+
+def _symbols(graph: Graph, **sizes: int) -> list[Any]:
+    kind = casadi.SX if graph.expanded else casadi.MX
+    return [kind.sym(name, size) for name, size in sizes.items()]
+
+
+def _function(
+    graph: Graph, ending: str, inputs: dict[str, Any], outputs: dict[str, Any], shape: Sequence[int]
+) -> Generated:
+    dense = [casadi.densify(each) for each in outputs.values()]
+    function = casadi.Function(
+        graph.name + ending,
+        list(inputs.values()),
+        dense,
+        list(inputs),
+        list(outputs),
+        {"cse": True},
+    )
+    return Generated(function, tuple(shape)[:1])
+
+
+def _is_matrix(graph: Graph) -> bool:
+    """Whether f_p is small enough to be a matrix."""
+    pattern = casadi.jacobian_sparsity(graph.value, graph.p)
+    if pattern.nnz() > ENTRIES:
+        return False
+    return graph.expanded or pattern.uni_coloring().size2() <= COLORS
+
+
+def _matrix(graph: Graph, ending: str, x: Any, *, square: bool) -> Generated:
+    """Return a Jacobian by rows: dense, or the values of a pattern that holds the diagonal."""
+    point = {"t": graph.t, "u": graph.u, "p": graph.p}
+    pattern = casadi.jacobian_sparsity(graph.value, x)
+    many = not graph.expanded and pattern.uni_coloring().size2() > COLORS
+    jacobian = block_jacobian(graph.value, x) if many else casadi.jacobian(graph.value, x)
+    if jacobian is None:
+        (w,) = _symbols(graph, w=graph.value.numel())
+        row = {"out": casadi.jtimes(graph.value, x, w, True)}
+        function = _function(graph, ending, point | {"w": w}, row, ()).function
+        return Generated(function, pattern.shape, by_rows=True)
+    if square:  # an implicit step adds to the diagonal
+        pattern = pattern + casadi.Sparsity.diag(*pattern.shape)
+    entries = pattern.numel()
+    if many or entries <= 256 or pattern.nnz() > entries / 4:
+        outputs = {"out": casadi.densify(jacobian).T}
+        return Generated(_function(graph, ending, point, outputs, ()).function, pattern.shape)
+    values = casadi.project(jacobian, pattern).T
+    transposed = pattern.T  # CasADi's columns of the transpose are the rows
+    rows, columns = (
+        np.array(each, dtype=np.int32) for each in (transposed.colind(), transposed.row())
+    )
+    outputs = {"out": casadi.vertcat(values.nz[:])}
+    function = _function(graph, ending, point, outputs, ()).function
+    return Generated(function, pattern.shape, (rows, columns))

@@ -1,0 +1,91 @@
+"""Traced functions as callbacks: in C where there is a compiler, evaluated by CasADi otherwise."""
+
+from __future__ import annotations
+
+import ctypes
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+from scipy import sparse
+
+from daeosens.compiled import Compiled
+from daeosens.native import Native
+from daeosens.tracing.compilation import CompilerError, load
+from daeosens.tracing.derivatives import Generated
+from daeosens.tracing.generate import entry, source
+
+
+def executable(functions: Sequence[Generated], comm: MPI.Comm) -> Mapping[str, Any]:
+    """Return each function, by its name, as a callback for ODE, costs and events.
+
+    They are C functions; without a compiler Python ones with the same results.  Collective on
+    ``comm``.
+    """
+    try:
+        library = load(source(functions), comm)
+    except CompilerError as error:
+        _warn(str(error))
+        return {each.name: _interpreted(each) for each in functions}
+    return {each.name: _native(each, library) for each in functions}
+
+
+def called(callback: Any, *shapes: tuple[int, ...]) -> Callable[..., Any]:
+    """Return a callback that fills arrays of these shapes as a Python function."""
+    if isinstance(callback, Native):
+        return Compiled(callback, "traced", shapes, returns=False)
+    return callback
+
+
+@cache
+def _warn(message: str) -> None:
+    """Warn once of what is slow."""
+    warnings.warn(
+        f"traced models run without being compiled, some 20 times slower: {message}\n"
+        "  try: a C compiler, such as gcc, on the PATH or named by CC",
+        RuntimeWarning,
+        stacklevel=2,
+    )
+
+
+def _native(each: Generated, library: ctypes.CDLL) -> Native:
+    def address(symbol: str) -> int:
+        return ctypes.cast(getattr(library, symbol), ctypes.c_void_p).value or 0
+
+    batch = f"{entry(each.name)}_batch"
+    return Native(
+        address(entry(each.name)),
+        keeps=library,
+        pattern=each.pattern,
+        batch=address(batch) if hasattr(library, batch) else 0,
+    )
+
+
+def _interpreted(each: Generated) -> Callable[..., Any]:
+    function, pattern = each.function, each.pattern
+    shape: Any = each.shape
+
+    def call(*arguments: Any) -> Any:
+        outputs = function.call([np.asarray(argument) for argument in arguments])
+        arrays = [np.array(output, dtype=float) for output in outputs]
+        results: list[Any] = [array[:, 0] for array in arrays]
+        if function.name_out()[-1] == "returned":
+            results[-1] = float(arrays[-1][0, 0])
+        if pattern is not None:
+            starts, columns = pattern
+            return sparse.csr_array((results[0], columns, starts), shape=shape)
+        if len(shape) == 2:
+            return arrays[0].T
+        return tuple(results) if len(results) > 1 else results[0]
+
+    if not each.by_rows:
+        return call
+    row = _interpreted_row(function)
+    return lambda *point: np.array([row(*point, unit) for unit in np.eye(shape[0])])
+
+
+def _interpreted_row(function: Any) -> Callable[..., Any]:
+    return lambda *arguments: np.array(function(*arguments), dtype=float)[:, 0]

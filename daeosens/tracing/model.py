@@ -1,0 +1,67 @@
+"""A problem that was traced, and what can be traced for it later."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy.typing as npt
+
+from daeosens.arrays import Array
+from daeosens.events import Event
+from daeosens.objective import Running, Terminal
+from daeosens.problem import Problem
+from daeosens.tracing.named import Named, Shapes
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Model(Problem):
+    """A ``Problem`` from one traced function, accepted wherever a problem is.
+
+    Attributes
+    ----------
+    shapes : Shapes
+        Names and shapes of the parameters.
+    running : Running or None
+        The cost of the traced density.
+    trace_terminal, trace_event : callable
+        What ``terminal`` and ``event`` do.
+
+    Examples
+    --------
+    >>> import daeosens as ds
+    >>> model = ds.trace(lambda t, u, p: p.A @ u, size=2, parameters={"A": (2, 2)})
+    >>> model.pack(A=[[0.0, 1.0], [-1.0, 0.0]])
+    array([ 0.,  1., -1.,  0.])
+    >>> energy = model.terminal(lambda t, u, p: 0.5 * u @ u)
+    """
+
+    shapes: Shapes = field(default_factory=lambda: Shapes({}))
+    running: Running | None = None
+    trace_terminal: Callable[[Callable[..., Any]], Terminal] | None = None
+    trace_event: Callable[[Event], Event] | None = None
+
+    def terminal(self, value: Callable[..., Any]) -> Terminal:
+        """Return the terminal cost of a traced function (t, u, p) -> number.  Collective."""
+        assert self.trace_terminal is not None
+        return self.trace_terminal(value)
+
+    def event(self, event: Event) -> Event:
+        """Return an event with traced functions, for ``hybrid`` and ``add_events``.  Collective."""
+        assert self.trace_event is not None
+        return self.trace_event(event)
+
+    def pack(self, values: Mapping[str, npt.ArrayLike] | None = None, **more: Any) -> Array:
+        """Return the vector [m] of parameters given by name, row by row.
+
+        Raises
+        ------
+        InputError
+            A name that is missing or unknown, another shape, or a value that is not finite.
+        """
+        return self.shapes.pack({**(values or {}), **more})
+
+    def unpack(self, p: Array) -> Named:
+        """Return the parameters by name from a vector [m] of them, or of their gradient."""
+        return self.shapes.split(p)

@@ -1,0 +1,66 @@
+"""Where in the user's code something cannot be traced."""
+
+from __future__ import annotations
+
+import inspect
+import linecache
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy
+
+from daeosens.errors import InputError
+
+_OURS = tuple(str(Path(file).parent) for file in (__file__, np.__file__, scipy.__file__))
+
+
+def untraceable(what: str, remedy: str) -> InputError:
+    """Make the error for an operation that has no graph, naming the user's line it is on."""
+    frame = inspect.currentframe()
+    assert frame is not None
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_OURS):
+        frame = frame.f_back
+    return InputError(
+        f"cannot trace {_line(frame.f_code.co_filename, frame.f_lineno)}: {what}", remedy=remedy
+    )
+
+
+def called_from(package: str) -> bool:
+    """Whether the caller of the calling method is a function of a package."""
+    frame = inspect.currentframe()
+    assert frame is not None
+    for _ in range(2):
+        frame = frame.f_back or frame
+    return str(frame.f_globals.get("__name__")).startswith(package)
+
+
+def traced_call(function: Callable[..., Any], name: str, *arguments: Any) -> Any:
+    """Call the user's function; whatever it raises names it and the line.
+
+    NumPy hides exceptions of its elements behind its own: the first one is what the user needs.
+    """
+    try:
+        return function(*arguments)
+    except Exception as error:
+        first: BaseException | None = error
+        while first is not None:
+            if isinstance(first, InputError):
+                first.add_note(f"while tracing '{name}'")
+                raise first from None
+            first = first.__cause__ or first.__context__
+        summary = traceback.extract_tb(error.__traceback__)
+        theirs = [each for each in summary if not each.filename.startswith(_OURS)]
+        place = _line(theirs[-1].filename, theirs[-1].lineno or 0)
+        raise InputError(
+            f"cannot trace '{name}', {place}: {type(error).__name__}: {error}",
+            expected="a function of NumPy operations on its arguments",
+            remedy="the operations listed in docs/tracing.md, or ODE(...) with callbacks",
+        ) from error
+
+
+def _line(filename: str, number: int) -> str:
+    source = linecache.getline(filename, number).strip()
+    return f"{Path(filename).name}:{number}" + (f" `{source}`" if source else "")

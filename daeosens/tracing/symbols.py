@@ -1,0 +1,293 @@
+"""Arrays of symbols: what the user's function sees in the place of NumPy arrays.
+
+A ``Symbol`` behaves as an array of at most two dimensions and records what is done with it in a
+CasADi graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+from numpy.lib.mixins import NDArrayOperatorsMixin
+from scipy import sparse
+
+from daeosens.tracing.library import casadi
+from daeosens.tracing.places import called_from, untraceable
+from daeosens.tracing.storage import flat, pick, stored
+from daeosens.tracing.ufuncs import UFUNCS
+
+ARRAY_FUNCTIONS: dict[Any, Callable[..., Any]] = {}
+"""What NumPy's functions do with symbols; filled by ``numpy_functions``."""
+
+REDUCTIONS: dict[Any, Any] = {}
+"""NumPy functions by the ufunc whose ``reduce`` they are."""
+
+_BRANCH = "np.where(condition, first, second), or np.maximum and np.minimum"
+
+
+class Symbol(NDArrayOperatorsMixin):
+    """An array whose values are not known yet.
+
+    Assignments to entries and slices do what they do in NumPy: a slice is a view, and what is
+    written to either is seen in both.
+
+    Parameters
+    ----------
+    graph : casadi.MX
+        The array as it is stored.
+    shape : tuple of int
+        At most two numbers.
+    constant : bool
+        Whether it is an argument, which a function must not write to.
+    """
+
+    __array_priority__ = 1000.0
+
+    def __init__(self, graph: Any, shape: tuple[int, ...], *, constant: bool = False) -> None:
+        self._graph = graph
+        self.shape = shape
+        self._constant = constant
+        self._source: tuple[Symbol, npt.NDArray[np.intp]] | None = None
+        self._version = 0
+        self._seen = 0
+
+    @property
+    def graph(self) -> Any:
+        """The graph's matrix; of a view as its source is now."""
+        if self._source is not None:
+            source, positions = self._source
+            graph = source.graph
+            if source._version != self._seen:
+                self._graph = pick(graph, positions)
+                self._seen = source._version
+                self._version += 1
+        return self._graph
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of entries."""
+        return int(np.prod(self.shape, dtype=int))
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of the entries."""
+        return np.dtype(float)
+
+    @property
+    def positions(self) -> npt.NDArray[np.intp]:
+        """The number of each entry in row-major order, counted from 1; 0 will stand for zero."""
+        return np.arange(1, self.size + 1).reshape(self.shape)
+
+    @property
+    def T(self) -> Symbol:  # noqa: N802 (NumPy's name)
+        """The transpose."""
+        return self.view(self.positions.T)
+
+    def rearranged(self, positions: npt.NDArray[np.intp]) -> Symbol:
+        """Return an array of the entries at ``positions``."""
+        stored(positions.shape)
+        return Symbol(pick(self.graph, positions), positions.shape)
+
+    def view(self, positions: npt.NDArray[np.intp]) -> Symbol:
+        """Return the same entries in another place: what is written there is written here."""
+        result = self.rearranged(positions)
+        result._constant = self._constant
+        result._source, result._seen = (self, positions), self._version
+        return result
+
+    def __getitem__(self, key: Any) -> Symbol:
+        chosen = np.asarray(self._positions_at(key))
+        parts = _parts(key)
+        basic = all(
+            each is None or each is Ellipsis or isinstance(each, (int, np.integer, slice))
+            for each in parts
+        )
+        return self.view(chosen) if basic and chosen.ndim else self.rearranged(chosen)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        if self._constant:
+            raise untraceable(
+                "the function writes to its argument", "u = u.copy() first, or a new array"
+            )
+        chosen = np.asarray(self._positions_at(key))
+        new = broadcast(as_symbol(value), chosen.shape)
+        if self._source is not None:
+            source, positions = self._source
+            source._write(positions.ravel()[chosen - 1], new)
+            return
+        self._write(chosen, new)
+
+    def _write(self, positions: npt.NDArray[np.intp], value: Any) -> None:
+        if self._source is not None:
+            source, mine = self._source
+            source._write(mine.ravel()[positions - 1], value)
+            return
+        graph = casadi.MX(flat(self._graph))
+        graph[(positions.ravel() - 1).tolist()] = flat(value)
+        self._graph = casadi.reshape(graph, *stored(self.shape))
+        self._version += 1
+
+    def _positions_at(self, key: Any) -> Any:
+        parts = _parts(key)
+        if any(isinstance(each, Symbol) for each in parts):
+            raise untraceable("an index depends on the data", "np.where instead of an index")
+        return self.positions[key]
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of a number")
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Symbol]:
+        return (self[k] for k in range(len(self)))
+
+    def __bool__(self) -> bool:
+        raise untraceable("a branch depends on the data", _BRANCH)
+
+    def __float__(self) -> float:
+        raise untraceable(
+            "a number is wanted where a symbol stands: math.* and arrays of floats take none",
+            "np.* for math.*, np.array([...]) or np.zeros_like(u) for np.zeros(n)",
+        )
+
+    __int__ = __complex__ = __float__
+
+    def __index__(self) -> int:
+        raise untraceable("an index depends on the data", "np.where instead of an index")
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        if dtype is not None and np.dtype(dtype) != object:
+            self.__float__()
+        if not self.shape or called_from("scipy.sparse"):
+            # a sparse matrix leaves products to what it cannot take apart
+            whole = np.empty((), dtype=object)
+            whole[()] = self
+            return whole
+        entries = np.empty(self.size, dtype=object)
+        entries[:] = list(self.flatten())
+        return entries.reshape(self.shape)
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        out = options.pop("out", None)
+        if method == "reduce" and ufunc in REDUCTIONS:
+            options.pop("dtype", None)
+            return ARRAY_FUNCTIONS[REDUCTIONS[ufunc]](*inputs, **options)
+        if method == "outer" and ufunc in UFUNCS:
+            first, second = (as_symbol(each) for each in inputs)
+            return ufunc(first.reshape((*first.shape, 1)), second)
+        if ufunc is np.matmul and method == "__call__" and not options:
+            result = ARRAY_FUNCTIONS[np.matmul](*inputs)
+        elif ufunc in UFUNCS and method == "__call__" and not options:
+            result = elementwise(UFUNCS[ufunc], *inputs)
+        else:
+            detail = f".{method}" if method != "__call__" else ""
+            raise untraceable(
+                f"np.{ufunc.__name__}{detail} is not known here"
+                + (f" with {', '.join(options)}" if options else ""),
+                "the functions listed in docs/tracing.md, or ODE(...) with callbacks",
+            )
+        if out is None or (out[0] is not None and not np.shape(out[0])):
+            return result  # numbers are new in Python where arrays are changed
+        if not isinstance(out[0], Symbol):
+            self.__float__()
+        out[0][...] = result
+        return out[0]
+
+    def __array_function__(self, function: Any, _types: Any, arguments: Any, options: Any) -> Any:
+        if function not in ARRAY_FUNCTIONS:
+            raise untraceable(
+                f"{function.__module__}.{function.__name__} is not known here".replace(
+                    "numpy", "np"
+                ),
+                "the functions listed in docs/tracing.md, or ODE(...) with callbacks",
+            )
+        return ARRAY_FUNCTIONS[function](*arguments, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        """Return a NumPy function as a method, as arrays have many of them."""
+        function: Any = getattr(np, name, None)
+        if function in ARRAY_FUNCTIONS or function in UFUNCS:
+            return partial(function, self)
+        raise AttributeError(f"arrays of symbols have no {name!r}")
+
+    def reshape(self, *shape: Any) -> Symbol:
+        """Return the same entries in another shape."""
+        return self.view(self.positions.reshape(*shape))
+
+    def flatten(self) -> Symbol:
+        """Return a copy in one dimension."""
+        return self.rearranged(self.positions.ravel())
+
+    def astype(self, _dtype: Any) -> Symbol:
+        """Return a copy: all numbers are real here."""
+        return self.rearranged(self.positions)
+
+
+def _parts(key: Any) -> tuple[Any, ...]:
+    return cast("tuple[Any, ...]", key) if isinstance(key, tuple) else (key,)
+
+
+def is_sparse(value: Any) -> bool:
+    """Whether it is a sparse matrix of SciPy."""
+    return bool(sparse.issparse(value))
+
+
+def as_symbol(value: Any) -> Symbol:
+    """Return numbers, arrays of numbers or of symbols, and nested lists of them as one array."""
+    if isinstance(value, Symbol):
+        return value
+    if is_sparse(value):
+        return as_symbol(value.toarray())
+    if isinstance(value, (list, tuple)):
+        several: list[Any] = list(value)
+        return _joined([as_symbol(each) for each in several], (len(several),))
+    array = np.asarray(value)
+    if array.dtype != object:
+        values = np.atleast_1d(array.astype(float))
+        graph = casadi.MX(casadi.DM(values.T if array.ndim > 1 else values))
+        return Symbol(casadi.reshape(graph, *stored(array.shape)), array.shape)
+    entries: list[Any] = list(array.ravel())
+    parts = [as_symbol(each) if each is not value else each for each in entries]
+    if not all(isinstance(each, Symbol) for each in parts):
+        raise untraceable(f"{value!r} is no array of numbers", "numbers and arrays of numbers")
+    return _joined(parts, array.shape)
+
+
+def _joined(parts: Sequence[Symbol], outer: tuple[int, ...]) -> Symbol:
+    """Return an array of arrays."""
+    shapes = {each.shape for each in parts}
+    if len(shapes) > 1:
+        raise untraceable(f"rows of shapes {sorted(shapes)} in one array", "rows of one shape")
+    shape = (*outer, *(shapes.pop() if shapes else ()))
+    joined = casadi.vertcat(*(flat(each.graph) for each in parts))
+    return Symbol(casadi.reshape(joined, *stored(shape)), shape)
+
+
+def broadcast(symbol: Symbol, shape: tuple[int, ...]) -> Any:
+    """Return the stored form of an array, repeated to a shape by NumPy's rules."""
+    graph, (columns, rows) = symbol.graph, stored(shape)
+    np.broadcast_shapes(symbol.shape, shape)
+    if np.broadcast_shapes(symbol.shape, shape) != shape:
+        raise ValueError(f"shape {symbol.shape} does not fit into shape {shape}")
+    if graph.shape == (columns, rows):
+        return graph
+    if graph.shape[0] != columns:  # a product with ones is one node, whatever the size
+        graph = casadi.mtimes(casadi.DM.ones(columns, 1), casadi.densify(graph))
+    return graph if graph.shape[1] == rows else casadi.repmat(graph, 1, rows)
+
+
+def elementwise(function: Callable[..., Any], *inputs: Any) -> Symbol:
+    """Apply a function of graphs to the entries, broadcast by NumPy's rules."""
+    symbols: Sequence[Symbol] = [as_symbol(each) for each in inputs]
+    shape = np.broadcast_shapes(*(each.shape for each in symbols))
+    graphs = [each.graph if not each.shape else broadcast(each, shape) for each in symbols]
+    return Symbol(casadi.densify(function(*graphs)), shape)

@@ -1,0 +1,87 @@
+"""Calling functions with symbols, and what all functions of one model have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+from scipy import sparse
+
+from daeosens.errors import InputError
+from daeosens.tracing import numpy_functions  # noqa: F401 (fills the tables)  # type: ignore
+from daeosens.tracing.derivatives import Generated, Graph, derive
+from daeosens.tracing.execution import executable
+from daeosens.tracing.library import casadi
+from daeosens.tracing.named import Shapes
+from daeosens.tracing.places import traced_call
+from daeosens.tracing.symbols import Symbol, as_symbol
+
+
+@dataclass(frozen=True)
+class Tracer:
+    """Sizes, and the ranks that trace together.
+
+    Attributes
+    ----------
+    size : int
+        Number n of unknowns.
+    shapes : Shapes
+        The parameters.
+    comm : MPI.Comm
+        Tracing is collective on it.
+    """
+
+    size: int
+    shapes: Shapes
+    comm: MPI.Comm
+
+    def graph(self, function: Callable[..., Any], name: str, shape: tuple[int, ...]) -> Graph:
+        """Call a function (t, u, p) with symbols.
+
+        Raises
+        ------
+        InputError
+            It cannot be traced, or returns another shape than ``shape``.
+        """
+        n, m = self.size, self.shapes.size
+        inputs = [casadi.MX.sym("t"), casadi.MX.sym("u", n), casadi.MX.sym("p", m)]
+        arrays = zip(inputs, ((), (n,), (m,)), strict=True)
+        t, u, flat = (Symbol(graph, each, constant=True) for graph, each in arrays)
+        p = self.shapes.split(flat)
+        result = traced_call(lambda *point: as_symbol(function(*point)), name, t, u, p)
+        if result.shape != shape:
+            raise InputError(
+                f"'{name}' returned shape {result.shape}",
+                expected=f"shape {shape}" if shape else "a number",
+            )
+        return Graph(name, *inputs, value=casadi.densify(result.graph), number=not shape)
+
+    def mass_graph(self, mass: Callable[..., Any]) -> Graph:
+        """Trace M(p) as the function M(p) v."""
+        shape = (self.size, self.size)
+
+        def product(_t: Any, v: Any, p: Any) -> Any:
+            matrix: Any = mass(p)
+            matrix = matrix if sparse.issparse(matrix) else as_symbol(matrix)
+            if matrix.shape != shape:
+                raise InputError(f"mass has shape {matrix.shape}", expected=f"{shape}")
+            return matrix @ v
+
+        return self.graph(product, "mass", (self.size,))
+
+    def compiled(self, graphs: Iterable[Graph]) -> Mapping[str, Any]:
+        """Return all derivatives of the graphs as callbacks, by name."""
+        functions: list[Generated] = []
+        for graph in graphs:
+            functions += derive(graph).values()
+        return executable(functions, self.comm)
+
+
+def constant_matrix(graph: Graph) -> Any:
+    """Return the matrix of a linear function of u that depends on nothing else."""
+    values = casadi.DM(casadi.evalf(casadi.jacobian(graph.value, graph.u)))
+    matrix = np.array(values, dtype=float)
+    return sparse.csr_array(matrix) if np.count_nonzero(matrix) < matrix.size / 4 else matrix

@@ -1,0 +1,170 @@
+"""The cache of compiled models: kept, shared, mended, and done without."""
+
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from mpi4py import MPI
+
+import daeosens as ds
+from daeosens import Stepping
+from daeosens.tracing import compilation, execution
+
+MODEL = """
+import numpy as np
+import daeosens as ds
+
+def rhs(t, u, p):
+    return np.array([u[1], -p.k * np.sin(u[0]) - {damping} * u[1]])
+
+model = ds.trace(rhs, 2, {{"k": ()}}, comm=ds.tracing.MPI.COMM_SELF)
+run = ds.solve(model, [1.0, 0.0], [1.5], ds.Stepping((0.0, 1.0), "rk4", dt=0.1))
+print(repr(run.final.array[0]))
+"""
+
+
+@pytest.fixture
+def cache(shared_tmp_path, comm, monkeypatch):
+    """An empty cache, and a compiler that notes its calls."""
+    folder = shared_tmp_path / "cache"
+    compiler = shared_tmp_path / "counting-cc"
+    if comm.rank == 0:
+        compiler.write_text(
+            f'#!/bin/sh\ncase "$*" in *" -o "*) echo call >>{shared_tmp_path}/calls;; esac\n'
+            f'sleep ${{DELAY:-0}}\nexec {shutil.which("cc")} "$@"\n'
+        )
+        compiler.chmod(compiler.stat().st_mode | stat.S_IXUSR)
+    comm.barrier()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
+    monkeypatch.setenv("CC", str(compiler))
+    return folder / "daeosens" / "traced"
+
+
+def calls(cache):
+    noted = cache.parents[2] / "calls"
+    return len(noted.read_text().split()) if noted.exists() else 0
+
+
+def pendulum(comm=MPI.COMM_SELF, *, damping=0.1):
+    def rhs(t, u, p):
+        return np.array([u[1], -p.k * np.sin(u[0]) - damping * u[1]])
+
+    return ds.trace(rhs, 2, {"k": ()}, comm=comm)
+
+
+def swing(model):
+    return ds.solve(
+        model, [1.0, 0.0], [1.5], Stepping((0.0, 1.0), "rk4", dt=0.1)
+    ).final.array.copy()
+
+
+def test_a_model_is_compiled_once_and_again_if_it_changes(cache):
+    first = swing(pendulum())
+    assert calls(cache) == 1
+    np.testing.assert_array_equal(swing(pendulum()), first)
+    assert calls(cache) == 1
+    assert swing(pendulum(damping=0.2))[0] != first[0]
+    assert calls(cache) == 2
+    assert not list(cache.glob("compiling-*"))
+
+
+def test_another_process_finds_what_was_compiled(cache):
+    first = swing(pendulum())
+    (process,) = start(1, damping=0.1)
+    assert process.communicate()[0].strip() == repr(first[0])
+    assert calls(cache) == 1
+
+
+def start(count, damping):
+    return [
+        subprocess.Popen(
+            [sys.executable, "-c", MODEL.format(damping=damping)],
+            env=os.environ | {"PYTHONPATH": str(Path(ds.__file__).parents[1])},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(count)
+    ]
+
+
+def test_of_concurrent_processes_one_compiles(cache, monkeypatch):
+    monkeypatch.setenv("DELAY", "1")
+    running = start(2, damping=0.3)
+    results = {each.communicate()[0] for each in running}
+    assert [each.returncode for each in running] == [0, 0]
+    assert len(results) == 1
+    assert calls(cache) == 1
+
+
+@pytest.mark.parametrize("damage", ["emptied", "cut", "changed", "no checksum"])
+def test_a_damaged_file_is_made_again(cache, damage):
+    first = swing(pendulum(damping=0.4))
+    (library,) = cache.glob("*.so")
+    content = library.read_bytes()
+    library.unlink()  # the process goes on with the old one
+    if damage == "no checksum":
+        library.write_bytes(content)
+        library.with_suffix(".sha256").unlink()
+    else:
+        parts = {"emptied": b"", "cut": content[: len(content) // 2], "changed": content[::-1]}
+        library.write_bytes(parts[damage])
+    np.testing.assert_array_equal(swing(pendulum(damping=0.4)), first)
+    assert calls(cache) == 2
+    assert library.stat().st_size == len(content)
+
+
+def test_a_cache_that_cannot_be_written_is_done_without(cache, tmp_path, monkeypatch):
+    blocked = tmp_path / "file"
+    blocked.write_text("no folder")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(blocked))
+    first = swing(pendulum())
+    np.testing.assert_array_equal(swing(pendulum()), first)
+    assert calls(cache) == 1
+
+
+@pytest.mark.parametrize("broken", ["missing", "failing"])
+def test_without_a_compiler_there_is_one_warning_and_the_right_numbers(cache, broken, monkeypatch):
+    compiled = swing(pendulum(damping=0.5))
+    monkeypatch.setenv("CC", "no-such-compiler" if broken == "missing" else "false")
+    execution._warn.cache_clear()
+    with pytest.warns(RuntimeWarning, match=r"without being compiled(.|\n)*try: a C compiler"):
+        model = pendulum(damping=0.5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        again = pendulum(damping=0.5)
+    for each in (model, again):
+        np.testing.assert_allclose(swing(each), compiled, rtol=1e-14)
+    assert model.native == {}
+
+
+def test_the_compiler_may_have_arguments(cache, monkeypatch):
+    monkeypatch.setenv("CC", f"{os.environ['CC']} -DUNUSED=1")
+    swing(pendulum())
+    assert calls(cache) == 1
+
+
+def test_what_the_compiler_says_is_in_the_error(cache):
+    with pytest.raises(compilation.CompilerError, match="counting-cc failed: "):
+        compilation.load("int f(void) { return missing; }", MPI.COMM_SELF)
+
+
+@pytest.mark.mpi
+def test_the_first_rank_compiles_for_all(cache, comm):
+    value = swing(pendulum(comm, damping=0.6))[0]
+    assert comm.allgather(value) == [value] * comm.size
+    assert calls(cache) == 1
+
+
+@pytest.mark.mpi
+def test_ranks_without_a_compiler_all_go_on(cache, comm, monkeypatch):
+    expected = swing(pendulum(comm, damping=0.7))
+    monkeypatch.setenv("CC", "no-such-compiler")
+    monkeypatch.setattr(execution, "_warn", lambda _message: None)
+    np.testing.assert_allclose(swing(pendulum(comm, damping=0.7)), expected, rtol=1e-14)
+    comm.barrier()

@@ -1,0 +1,239 @@
+"""Functions of symbols give what NumPy gives, or an error that names the line."""
+
+import math
+import warnings
+
+import casadi
+import numpy as np
+import pytest
+from scipy import sparse, special
+
+from daeosens import InputError
+from daeosens.tracing.named import admit_shapes
+from daeosens.tracing.tracer import Tracer
+
+SHAPES = admit_shapes({"a": (), "b": (4,), "A": (4, 4), "B": (3, 4)})
+TRACER = Tracer(4, SHAPES, comm=None)
+RNG = np.random.default_rng(5)
+U = RNG.normal(size=4)
+P = SHAPES.pack(
+    {
+        "a": 0.7,
+        "b": RNG.normal(size=4),
+        "A": RNG.normal(size=(4, 4)),
+        "B": RNG.normal(size=(3, 4)),
+    }
+)
+L = sparse.csr_array(np.diag([1.0, -2.0, 0.0, 3.0]) + np.diag([0.5, 0.0, 1.5], 1))
+M = RNG.normal(size=(4, 4))
+
+
+def filled(t, u, p):
+    out = np.zeros_like(u)
+    out[0] = u[1] * t
+    out[1:] += u[:-1]
+    inner = out[1:3]
+    out[1] *= 3.0
+    inner += inner[0]
+    inner[-1] = 5.0 * u[0]
+    out[[0, 3]] = out[[3, 0]]
+    return out
+
+
+def filled_matrix(t, u, p):
+    out = np.empty_like(p.A)
+    out[...] = p.A
+    out[1] = u
+    out[:, 2] -= p.b
+    out.T[0, 1] = t
+    out.ravel()[5] = 1.0
+    return out @ u
+
+
+def aliased(t, u, p):
+    x = u * 2.0
+    y = x
+    x += 1.0
+    z = x.copy()
+    z *= 2.0
+    number = u[0]
+    number += 1.0
+    return y + z + number + u
+
+
+FUNCTIONS = {
+    "ufuncs": lambda t, u, p: np.sin(u) + np.exp(-u) * np.tanh(p.b) - np.sqrt(np.abs(u)) / 3.0,
+    "more ufuncs": lambda t, u, p: (
+        np.arctan2(u, p.b) + np.hypot(u, 2.0) + np.cbrt(u) + np.log1p(u**2)
+    ),
+    "remainder": lambda t, u, p: np.mod(u, 0.3) + np.floor(u) + np.fmod(u, 0.4) + u // 0.25,
+    "special": lambda t, u, p: special.erf(u) + special.expit(p.b),
+    "powers": lambda t, u, p: u**3 + np.abs(u) ** 1.5 + 2.0**u + np.abs(u) ** p.b + u**-2,
+    "where": lambda t, u, p: np.where(u > 0.0, np.log(np.abs(u)), p.b * t),
+    "conditions": lambda t, u, p: np.where((u > 0) & ~(p.b > 0) | (t > 9), u, 2.0) + (u <= 0),
+    "heaviside": lambda t, u, p: np.heaviside(u, 0.5) * np.sign(p.b) + np.clip(u, -0.3, 0.3),
+    "extremes": lambda t, u, p: np.maximum(u, p.b) - np.minimum(u, 0.0) + u.max() - np.min(p.B),
+    "extremes of axes": lambda t, u, p: p.B.max(axis=0) + np.amin(p.A, axis=1),
+    "products": lambda t, u, p: p.A @ u + u @ p.A + p.A.T @ p.b + (p.B.T @ (p.B @ u)),
+    "matrix products": lambda t, u, p: (p.A @ p.A.T @ p.B.T)[:, 1] + np.dot(p.A, u),
+    "numbers times": lambda t, u, p: u * (u @ p.b) + np.inner(u, p.b) + np.vdot(u, u),
+    "constant left": lambda t, u, p: M @ u + np.float64(2.0) * u - np.ones(4) / u,
+    "constant right": lambda t, u, p: u @ M + (p.A @ M) @ u,
+    "sparse": lambda t, u, p: L @ u + u @ L + L.T @ p.b,
+    "outer": lambda t, u, p: np.outer(u, p.b) @ p.b + np.multiply.outer(u, p.b)[0],
+    "broadcast": lambda t, u, p: (p.A * u + u[:, None] * p.A - p.B[1])[2] + np.add(p.a, u),
+    "columns": lambda t, u, p: (p.A * u[:, np.newaxis]).sum(axis=1) + p.A.sum(axis=0),
+    "sums": lambda t, u, p: np.sum(p.B) + p.A.mean(axis=1) + u.mean() + p.B.sum(axis=0),
+    "kept": lambda t, u, p: (p.A / p.A.sum(axis=1, keepdims=True))[:, 0] + np.add.reduce(u),
+    "products of entries": lambda t, u, p: u.prod() + np.prod(p.B, axis=0) + np.trace(p.A),
+    "array": lambda t, u, p: np.array([u[1], -p.a * np.sin(u[0]), t, 1.0]),
+    "array of arrays": lambda t, u, p: np.array([u * 2, p.b]).T[:, 0] + np.array([[t, p.a]])[0, 1],
+    "array times": lambda t, u, p: 3.0 * np.array([u[0], 1.0, u[2], t]) * u + u,
+    "array and constant": lambda t, u, p: M @ np.array([u[0], u[1], 2.0, t]),
+    "array and ufunc": lambda t, u, p: np.sin(np.array([u[0], t, p.a, u[3]])),
+    "array and symbol": lambda t, u, p: p.A @ np.array([u[0], t, p.a, u[3]]),
+    "list": lambda t, u, p: [u[3], u[2], u[1], p["a"]],
+    "tuple": lambda t, u, p: tuple(x * y for x, y in zip(u, p.b, strict=True)),
+    "asarray": lambda t, u, p: np.asarray(u) * 2.0,
+    "joined": lambda t, u, p: np.concatenate([u[:2], [t], p.b[3:]]),
+    "stacked": lambda t, u, p: np.stack([u, p.b], axis=1)[:, 1] + np.vstack([u, p.b])[0],
+    "side by side": lambda t, u, p: np.hstack([u[0], p.b[1:]]) + np.append(u[1:], 3.0),
+    "columns joined": lambda t, u, p: np.column_stack([u, p.b]) @ np.array([1.0, t]),
+    "blocks": lambda t, u, p: np.block([[p.A, p.B.T], [p.B, np.eye(3)]])[:4, :4] @ u,
+    "slices": lambda t, u, p: np.concatenate([u[::-1][:2], u[1::2]]) + u[[3, 2, 1, 0]] + u[-1],
+    "masks": lambda t, u, p: np.concatenate(
+        [u[np.array([True, False, True, False])], p.A[[0, 1], 2]]
+    ),
+    "rolled": lambda t, u, p: np.roll(u, 1) - 2.0 * u + np.roll(u, -1) + np.flip(p.b),
+    "padded": lambda t, u, p: np.diff(np.pad(u, (1, 0))) + np.pad(u, 1, mode="edge")[2:],
+    "differences": lambda t, u, p: np.append(np.diff(u), 0.0) + np.diff(p.A, axis=0)[0],
+    "running sums": lambda t, u, p: np.cumsum(u),
+    "repeated": lambda t, u, p: (
+        np.tile(u[:2], 2) + np.repeat(p.b[:2], 2) + np.take(u, [0, 0, 1, 1])
+    ),
+    "shapes": lambda t, u, p: (
+        u.reshape(2, 2).T.ravel() + p.B.reshape(4, 3)[:, 1] + u.reshape((4, 1))[:, 0]
+    ),
+    "reshape": lambda t, u, p: np.reshape(p.B, (2, 6))[1, 2:] + np.transpose(p.A)[0] + u.flatten(),
+    "diagonals": lambda t, u, p: (
+        np.diag(p.A) + np.diag(u) @ p.b + np.triu(p.A, 1)[0] + np.tril(p.A)[2]
+    ),
+    "likes": lambda t, u, p: np.ones_like(u) * np.full_like(u, 2.0) + np.zeros_like(u),
+    "norm": lambda t, u, p: u / np.linalg.norm(u) + np.append(np.cross(u[:3], p.b[1:]), 0.0),
+    "broadcast to": lambda t, u, p: np.broadcast_to(u, (3, 4))[2] + np.broadcast_to(p.a, (4,)),
+    "properties": lambda t, u, p: u * u.size + len(u) + u.shape[0] + u.ndim + np.shape(p.B)[0],
+    "by number": lambda t, u, p: p[0] * p[1:5] + p[-1] + (2.0 * p)[1:5] + np.exp(p)[:4] + len(p),
+    "builtins": lambda t, u, p: sum(u) + abs(u) + pow(u, 2),
+    "time": lambda t, u, p: np.cos(2.0 * t) * u + t**2,
+    "constant": lambda t, u, p: np.array([1.0, 2.0, 3.0, 4.0]),
+    "filled": filled,
+    "filled matrix": filled_matrix,
+    "aliased": aliased,
+}
+
+
+def value(function):
+    graph = TRACER.graph(function, "f", (4,))
+    evaluate = casadi.Function("f", [graph.t, graph.u, graph.p], [graph.value])
+    return np.array(evaluate(1.3, U, P))[:, 0]
+
+
+@pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
+def test_traced_functions_give_what_numpy_gives(function):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        expected = np.array(function(1.3, U.copy(), SHAPES.split(P.copy())), dtype=float)
+    np.testing.assert_allclose(value(function), expected, rtol=1e-14, atol=1e-14)
+
+
+def in_place(t, u, p):
+    out = np.zeros(4)
+    out[0] = u[0]
+    return out
+
+
+def branching(t, u, p):
+    if u[0] > 0.0:
+        return u
+    return -u
+
+
+UNTRACEABLE = {
+    "branch": (branching, r"if u\[0\] > 0.0:`: a branch depends on the data\n  try: np.where"),
+    "maximum": (lambda t, u, p: max(u[0], 0.0) * u, r"branch depends .*\n  try: np.where"),
+    "math": (
+        lambda t, u, p: math.sin(u[0]) * u,
+        r"`.*math.sin.*`: a number is wanted .*\n  try: np",
+    ),
+    "filled": (in_place, r"`out\[0\] = u\[0\]`: a number is wanted(.|\n)*zeros_like"),
+    "floats": (lambda t, u, p: np.array([u[0]] * 4, dtype=float), "a number is wanted"),
+    "index": (lambda t, u, p: u * M[0][u[0]], "index"),
+    "symbolic index": (lambda t, u, p: u * u[u[0]], "an index depends on the data"),
+    "range": (lambda t, u, p: list(range(u[0])), "an index depends on the data"),
+    "ufunc": (lambda t, u, p: np.nextafter(u, 0.0), r"np.nextafter is not known here\n  try: "),
+    "scipy": (lambda t, u, p: special.gamma(u), "gamma is not known here"),
+    "accumulate": (lambda t, u, p: np.add.accumulate(u), r"np.add.accumulate is not known"),
+    "function": (lambda t, u, p: np.linalg.inv(p.A) @ u, r"np.linalg.inv is not known here"),
+    "argument": (lambda t, u, p: u.__setitem__(0, 1.0), "writes to its argument"),
+    "dimensions": (lambda t, u, p: np.reshape(u, (2, 2, 1)), r"array of shape \(2, 2, 1\)"),
+    "one where": (lambda t, u, p: np.where(u > 0), "np.where without values"),
+    "padding": (lambda t, u, p: np.pad(u, 1, constant_values=2.0), "np.pad"),
+    "norm": (lambda t, u, p: u * np.linalg.norm(u, 1), "np.linalg.norm with ord=1"),
+    "cross": (lambda t, u, p: np.cross(u, u), "np.cross of anything but"),
+    "cumsum": (lambda t, u, p: np.cumsum(p.A), "np.cumsum of a matrix"),
+    "shape": (lambda t, u, p: u[:3], r"'f' returned shape \(3,\)\n  expected: shape \(4,\)"),
+    "product": (lambda t, u, p: p.B @ u[:3], r"test_tracing_symbols.py:\d+ .*shapes \(3, 4\)"),
+    "unknown": (lambda t, u, p: p.c * u, r"no parameter 'c'"),
+    "near": (lambda t, u, p: p["AA"] @ u, r"no parameter 'AA'\n.*\n  try: \"A\""),
+    "nothing": (lambda t, u, p: None, "None is no array of numbers"),
+    "ragged": (lambda t, u, p: [u, u[0], 1.0, 2.0], "rows of shapes"),
+    "method": (lambda t, u, p: u.argsort(), "have no 'argsort'"),
+}
+
+
+@pytest.mark.parametrize(("function", "message"), UNTRACEABLE.values(), ids=UNTRACEABLE)
+def test_untraceable_functions_name_line_and_remedy(function, message):
+    with pytest.raises(InputError, match=message) as caught:
+        value(function)
+    assert "Symbol" not in str(caught.value)
+
+
+def test_errors_name_the_line_of_the_file():
+    line = branching.__code__.co_firstlineno + 1
+    with pytest.raises(InputError, match=rf"cannot trace test_tracing_symbols.py:{line} `if"):
+        value(branching)
+
+
+def test_parameters_have_any_name():
+    shapes = admit_shapes({"T": (2,), "shape": (), "sum": (1, 2)})
+    named = shapes.split(np.arange(5.0))
+    np.testing.assert_array_equal(named.T, [0.0, 1.0])
+    assert named.shape == 2.0
+    np.testing.assert_array_equal(named.sum, [[3.0, 4.0]])
+    np.testing.assert_array_equal(2.0 * named, 2.0 * np.arange(5.0))
+    assert list(named) == list(range(5))
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ("rate", "parameters = 'rate'"),
+        ([1.0], r"parameters = \[1.0\]"),
+        (1.5, "parameters = 1.5"),
+        (["a", "a"], r"\['a'\] appear more than once"),
+        ({"a": -1}, r'parameters\["a"\] = -1'),
+        ({"a": (2, 2, 2)}, r"expected: the shape of"),
+        ({"a": "wide"}, r"parameters\[\"a\"\] = 'wide'"),
+    ],
+)
+def test_parameters_that_are_none(parameters, message):
+    with pytest.raises(InputError, match=message):
+        admit_shapes(parameters)
+
+
+def test_pack_names_what_is_missing_unknown_or_misshapen():
+    shapes = admit_shapes({"A": (2, 2), "b": 3})
+    with pytest.raises(InputError, match=r"b is missing\n.*no parameter 'B'"):
+        shapes.pack({"A": np.eye(2), "B": 1.0})
+    with pytest.raises(InputError, match=r"A has shape \(4,\)\n  expected: shape \(2, 2\)"):
+        shapes.pack({"A": np.ones(4), "b": np.ones(3)})
