@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from contest import Contestant
+from stiff import SYSTEMS
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,10 @@ class Figure:
 
 @dataclass(frozen=True)
 class Case:
-    """A contest: the first contestant is what the others are compared with."""
+    """A contest: the first contestant is what the others are compared with.
+
+    ``quotient`` names two tasks; the page shows the time of the first in those of the second.
+    """
 
     name: str
     title: str
@@ -37,6 +41,7 @@ class Case:
     quick: tuple[Mapping[str, Any], ...]
     reference: Contestant | None = None
     figures: tuple[Figure, ...] = ()
+    quotient: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True)
@@ -79,10 +84,66 @@ LOTKA_VOLTERRA = Case(
     ),
 )
 
+GRAY_SCOTT = Case(
+    "gray_scott",
+    "Gray-Scott",
+    "Two species on a periodic box of side 2.5, ten steps from the tutorial's spots.  "
+    '"forward" is the run alone; "gradient" is the run and the gradient of |final|^2 / 2 in the '
+    "initial state.  Implicit steps solve to 1e-10 by GMRES (JAX: BiCGStab) without "
+    "preconditioner.  Errors are differences from daeosens: all take the same steps.",
+    (
+        Contestant("daeosens", "gray_scott.ours"),
+        Contestant("C on PETSc TSAdjoint", "gray_scott.petsc_c"),
+        Contestant("JAX", "gray_scott.with_jax", peer=True),
+        Contestant("numba, by hand", "gray_scott.with_numba", peer=True),
+    ),
+    tuple(
+        {"points": points, "method": method, "dt": dt, "steps": 10}
+        # the largest stable step of RK4 among 0.5, 0.25 and 0.0625
+        for points, stable in ((100, 0.5), (256, 0.25), (512, 0.0625))
+        for method, dt in (("rk4", stable), ("cn", 0.5), ("beuler", 0.5))
+    ),
+    tuple(
+        {"points": 12, "method": method, "dt": 0.5, "steps": 2}
+        for method in ("rk4", "cn", "beuler")
+    ),
+    figures=(Figure("scaling", "gradient", "points", panels="method"),),
+    quotient=("gradient", "forward"),
+)
+
+STIFF = Case(
+    "stiff",
+    "Stiff systems",
+    "Van der Pol's oscillator with mu = 1, t in [0, 10], and mu = 1000, t in [0, 0.5]; Robertson's "
+    "reactions, t in [0, 40]; Verwer's air pollution mechanism, 20 species and 25 reactions with "
+    "the published rates, t in [0, 60].  rtol = tolerance; atol the same, for the last two 1e-4 of "
+    'it.  "full" is p d u(T) / d p, "scalar" its first row.  Errors are relative to the '
+    "variational equations at 1e-10.",
+    (
+        Contestant("daeosens", "stiff.ours"),
+        Contestant("diffrax Kvaerno5", "stiff.diffrax_kvaerno5", peer=True),
+        Contestant("CasADi CVODES", "stiff.casadi_cvodes", peer=True),
+        Contestant("CasADi IDAS", "stiff.casadi_idas", peer=True),
+    ),
+    tuple(
+        {"problem": problem, "tolerance": tolerance}
+        for problem in SYSTEMS
+        for tolerance in (1e-4, 1e-6, 1e-8, 1e-10)
+    ),
+    ({"problem": "van der Pol, mu = 1e3", "tolerance": 1e-4},),
+    Contestant("reference", "stiff.reference"),
+    (
+        Figure("precision", "full", "error", panels="problem"),
+        Figure("precision_scalar", "scalar", "error", panels="problem"),
+    ),
+)
+
 CASES: dict[str, Case | Script] = {
     each.name: each
     for each in (
         LOTKA_VOLTERRA,
+        STIFF,
+        GRAY_SCOTT,
         Script(
             "events",
             "Events",

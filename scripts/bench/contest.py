@@ -65,6 +65,7 @@ class Process:
     contestant: Contestant
     python: str
     patience: float
+    words: Path  # what it prints
     note: str = ""
     process: subprocess.Popen[str] | None = field(default=None, repr=False)
 
@@ -90,13 +91,15 @@ class Process:
     def _start(self) -> None:
         folder = os.environ.get("PYTHONPATH")
         paths = [str(HERE), str(HERE.parents[1]), *([folder] if folder else [])]
-        self.process = subprocess.Popen(
-            [self.python, str(HERE / "worker.py"), self.contestant.module],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=os.environ | ONE_THREAD | {"PYTHONPATH": os.pathsep.join(paths)},
-        )
+        with self.words.open("w") as words:
+            self.process = subprocess.Popen(
+                [self.python, str(HERE / "worker.py"), self.contestant.module],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=words,
+                text=True,
+                env=os.environ | ONE_THREAD | {"PYTHONPATH": os.pathsep.join(paths)},
+            )
         missing = self._answer().get("missing")
         if missing:
             self._stop()
@@ -111,7 +114,8 @@ class Process:
             line = self.process.stdout.readline()
             if line:
                 return json.loads(line)
-            note = "ended by itself"
+            last = self.words.read_text().strip().splitlines()[-1:]
+            note = " ".join(["ended by itself:", *last])
         self._stop()
         self._start()  # ready for the next setting
         self.note = note
@@ -151,18 +155,19 @@ def hold(
         Called with each row as soon as it is known.
     """
     rows: list[Row] = []
-    with ExitStack() as stack, tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
 
         def started(one: Contestant) -> Process:
             python = peers if one.peer else sys.executable
-            return stack.enter_context(Process(one, python, limits.patience))
+            words = Path(folder) / f"{one.module}.txt"
+            return stack.enter_context(Process(one, python, limits.patience, words))
 
         exact = started(reference) if reference else None
         processes = [started(one) for one in contestants]
         for setting in settings:
             known: dict[str, Any] = {}
             if exact is not None:
-                for task in exact.ask(ask="prepare", setting=setting).get("first", {}):
+                for task in exact.ask(ask="prepare", setting=setting).get("tasks", ()):
                     known[task] = _result(exact, task, Path(folder))[0]
                 if not known:
                     raise RuntimeError(f"the reference has nothing for {setting}: {exact.note}")
@@ -187,15 +192,17 @@ def _measure(
         name = process.contestant.name
         if process.note:
             rows.append(Row(setting, name, "", note=process.note))
-        for task, first in answer.get("first", {}).items():
-            row = Row(setting, name, task, first=first)
-            found, row.megabytes = _result(process, task, folder)
+        for task in answer.get("tasks", ()):
+            row = Row(setting, name, task)
+            rows.append(row)
+            first = process.ask(ask="first", task=task)
+            found, row.megabytes = _result(process, task, folder) if first else (None, None)
             if found is None:
                 row.note = process.note
             else:
+                row.first = answer["seconds"] + first["seconds"]
                 row.error = _distance(found, known.setdefault(task, found))
                 running.append((process, row, []))
-            rows.append(row)
     for _ in range(limits.turns):
         for process, row, seconds in running:
             if len(seconds) < 3 or sum(seconds) < limits.budget:

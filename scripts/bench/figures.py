@@ -50,7 +50,7 @@ def draw(figure: Figure, rows: Sequence[Row], path: Path) -> bool:
         axis.set_xlabel(LABELS.get(figure.x, figure.x))
         axis.grid(alpha=0.3)
         if figure.panels:
-            axis.set_title(f"{figure.panels} = {panel}")
+            axis.set_title(panel if isinstance(panel, str) else f"{figure.panels} = {panel}")
     axes[0][0].set_ylabel(f"{figure.task}: {LABELS[figure.y]}")
     handles, labels = axes[0][0].get_legend_handles_labels()
     drawing.legend(handles, labels, loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)

@@ -9,7 +9,7 @@ from typing import Any
 from cases import CASES, Case
 from contest import Row
 from figures import draw
-from tables import contest_table, notes, plain_table
+from tables import contest_table, notes, plain_table, quotient_table
 
 HEAD = """# Benchmarks
 
@@ -41,6 +41,8 @@ def write_page(folder: Path) -> None:
 def _contest(case: Case, entries: list[dict[str, Any]], folder: Path) -> list[str]:
     rows = [Row(**entry) for entry in entries]
     parts = [contest_table(rows)]
+    if case.quotient:
+        parts.append(quotient_table(rows, *case.quotient))
     for figure in case.figures:
         image = Path("images") / f"benchmark_{case.name}_{figure.name}.png"
         if draw(figure, rows, folder / image):

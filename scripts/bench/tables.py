@@ -8,7 +8,7 @@ from typing import Any
 from contest import Row
 
 HEADINGS = ("setting", "contestant", "task", "ms", "ratio", "error", "MB", "first, s")
-WIDTHS = (26, 24, 16, 10, 8, 9, 8, 9)
+WIDTHS = (40, 24, 16, 10, 8, 9, 8, 9)
 
 
 def words(setting: dict[str, Any]) -> str:
@@ -65,6 +65,17 @@ def contest_table(rows: Sequence[Row]) -> str:
             cells.setdefault((words(row.setting), row.task), {})[row.contestant] = text
     lines = ([*key, *(found.get(name, "") for name in names)] for key, found in cells.items())
     return markdown(["setting", "task", *names], lines)
+
+
+def quotient_table(rows: Sequence[Row], above: str, below: str) -> str:
+    """Return a line for each setting: the time of one task in those of another."""
+    names = list(dict.fromkeys(row.contestant for row in rows))
+    times = {(words(row.setting), row.contestant, row.task): row.milliseconds for row in rows}
+    lines: list[list[str]] = []
+    for setting in dict.fromkeys(words(row.setting) for row in rows):
+        pairs = [[times.get((setting, name, task)) for task in (above, below)] for name in names]
+        lines.append([setting, *(number(a / b, ".2f") if a and b else "" for a, b in pairs)])
+    return markdown([f"{above} / {below}", *names], lines)
 
 
 def notes(rows: Sequence[Row]) -> list[str]:

@@ -51,15 +51,19 @@ class Worker:
         self._idle = memory("VmRSS")
 
     def prepare(self, setting: dict[str, Any]) -> dict[str, Any]:
-        """Make the tasks of a setting and call each once, which compiles what is to be compiled."""
+        """Make the tasks of a setting, and tell their names and the seconds it took."""
+        self._tasks = {}
         begin = time.perf_counter()
         self._tasks = self._contestant.prepare(setting)
-        made = time.perf_counter() - begin
-        return {"first": {name: made + timed(call) for name, call in self._tasks.items()}}
+        return {"tasks": list(self._tasks), "seconds": time.perf_counter() - begin}
+
+    def first(self, task: str) -> dict[str, Any]:
+        """Return the seconds of the first call, which compiles what is to be compiled."""
+        return {"seconds": timed(self._task(task))}
 
     def clock(self, task: str, least: float) -> dict[str, Any]:
         """Return the seconds of one call, the mean of as many as take ``least`` seconds."""
-        call, total, count = self._tasks[task], 0.0, 0
+        call, total, count = self._task(task), 0.0, 0
         gc.collect()
         while total < least or not count:
             total += timed(call)
@@ -69,10 +73,15 @@ class Worker:
     def result(self, task: str, path: str) -> dict[str, Any]:
         """Save what a task returns, and tell the most memory it took beyond the idle process."""
         forget_peak()
-        found = np.asarray(self._tasks[task]())
+        found = np.asarray(self._task(task)())
         peak = memory("VmHWM") - self._idle
         np.save(path, found)
         return {"megabytes": peak}
+
+    def _task(self, name: str) -> Callable[[], Any]:
+        if name not in self._tasks:
+            raise NotImplementedError("not tried: the process of the setting has ended")
+        return self._tasks[name]
 
 
 def serve(module: str) -> None:
@@ -95,7 +104,7 @@ def serve(module: str) -> None:
             answer = {"refused": str(error)}
         except Exception as error:  # noqa: BLE001 (any failure of a contestant is a line of the table)
             words = str(error).strip().splitlines() or [""]
-            answer = {"refused": f"failed: {type(error).__name__}: {words[0][:160]}"}
+            answer = {"refused": f"failed: {type(error).__name__}: {words[-1][:160]}"}
         print(json.dumps(answer), file=answers, flush=True)
 
 
