@@ -35,6 +35,7 @@ def bench(*arguments):
         ("lotka_volterra", 2e-3, ["daeosens", "C on PETSc TSAdjoint", "finite differences"]),
         ("stiff", 2e-1, ["daeosens"]),
         ("gray_scott", 1e-9, ["daeosens", "C on PETSc TSAdjoint"]),
+        ("memory", 1e-12, ["daeosens, stages", "daeosens, states", "C on PETSc TSAdjoint"]),
     ],
 )
 def test_case_has_right_derivatives_or_names_what_is_missing(tmp_path, case, tolerance, own):

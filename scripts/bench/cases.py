@@ -31,6 +31,8 @@ class Case:
     """A contest: the first contestant is what the others are compared with.
 
     ``quotient`` names two tasks; the page shows the time of the first in those of the second.
+    ``quantity`` is what the page's table shows; ``tasks`` are those that are measured, by default
+    all.
     """
 
     name: str
@@ -42,6 +44,8 @@ class Case:
     reference: Contestant | None = None
     figures: tuple[Figure, ...] = ()
     quotient: tuple[str, str] | None = None
+    quantity: str = "milliseconds"
+    tasks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -138,12 +142,33 @@ STIFF = Case(
     ),
 )
 
+MEMORY = Case(
+    "memory",
+    "Memory against number of steps",
+    "Gray-Scott on 128 x 128 points by RK4, dt = 0.5: the most memory [MB] that a run and its "
+    "gradient take beyond the idle process, compiled code included.  A state has 0.25 MB.",
+    (
+        Contestant("daeosens, stages", "gray_scott.ours"),
+        Contestant("daeosens, states", "gray_scott.ours_states"),
+        *GRAY_SCOTT.contestants[1:],
+    ),
+    tuple(
+        {"points": 128, "method": "rk4", "dt": 0.5, "steps": steps}
+        for steps in (10, 20, 40, 80, 160, 320)
+    ),
+    tuple({"points": 16, "method": "rk4", "dt": 0.5, "steps": steps} for steps in (2, 4)),
+    figures=(Figure("steps", "gradient", "steps", "megabytes"),),
+    quantity="megabytes",
+    tasks=("gradient",),  # before a run alone stands what an earlier gradient has left
+)
+
 CASES: dict[str, Case | Script] = {
     each.name: each
     for each in (
         LOTKA_VOLTERRA,
         STIFF,
         GRAY_SCOTT,
+        MEMORY,
         Script(
             "events",
             "Events",

@@ -9,7 +9,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -134,6 +134,7 @@ def hold(
     settings: tuple[Mapping[str, Any], ...],
     limits: Limits,
     reference: Contestant | None = None,
+    tasks: Sequence[str] = (),
     peers: str = sys.executable,
     report: Callable[[Row], None] = lambda _row: None,
 ) -> list[Row]:
@@ -149,6 +150,8 @@ def hold(
         How long to measure.
     reference : Contestant, optional
         Whose results are exact; otherwise those of the first contestant that has the task.
+    tasks : sequence of str
+        Which tasks; all of them by default.
     peers : str
         The interpreter that has the peers.
     report : callable
@@ -171,7 +174,7 @@ def hold(
                     known[task] = _result(exact, task, Path(folder))[0]
                 if not known:
                     raise RuntimeError(f"the reference has nothing for {setting}: {exact.note}")
-            found = _measure(dict(setting), processes, limits, known, Path(folder))
+            found = _measure(dict(setting), processes, limits, known, tasks, Path(folder))
             for row in found:
                 report(row)
             rows += found
@@ -183,6 +186,7 @@ def _measure(
     processes: list[Process],
     limits: Limits,
     known: dict[str, Any],
+    tasks: Sequence[str],
     folder: Path,
 ) -> list[Row]:
     rows: list[Row] = []
@@ -193,6 +197,8 @@ def _measure(
         if process.note:
             rows.append(Row(setting, name, "", note=process.note))
         for task in answer.get("tasks", ()):
+            if tasks and task not in tasks:
+                continue
             row = Row(setting, name, task)
             rows.append(row)
             first = process.ask(ask="first", task=task)

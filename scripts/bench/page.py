@@ -40,7 +40,7 @@ def write_page(folder: Path) -> None:
 
 def _contest(case: Case, entries: list[dict[str, Any]], folder: Path) -> list[str]:
     rows = [Row(**entry) for entry in entries]
-    parts = [contest_table(rows)]
+    parts = [contest_table(rows, case.quantity)]
     if case.quotient:
         parts.append(quotient_table(rows, *case.quotient))
     for figure in case.figures:

@@ -1,11 +1,11 @@
 """Measure daeosens and others; write tables, JSON, figures and the results page.
 
-    python scripts/bench/run.py [CASE ...] [--quick] [--peers PYTHON] [--output FOLDER]
+    python scripts/bench/run.py [CASE ...] [--quick] [--where NAME=VALUE] [--peers PYTHON]
 
 Without a name all cases.  Contestants run in turn, each in a process of its own on one core.  Other
 packages (requirements.txt) are used where the interpreter given by --peers has them; what is
 missing is named in the table.  Writes FOLDER/benchmarks/CASE.json, FOLDER/images and
-FOLDER/benchmarks.md; FOLDER is docs, or results/quick with --quick.
+FOLDER/benchmarks.md; FOLDER (--output) is docs, or results/quick with --quick.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -31,15 +32,26 @@ ROOT = HERE.parents[1]
 QUICK = Limits(turns=1, budget=0.1)
 
 
-def measure(case: Case, limits: Limits, peers: str, *, quick: bool) -> list[dict[str, Any]]:
+def chosen(case: Case, where: Sequence[str], *, quick: bool) -> tuple[Mapping[str, Any], ...]:
+    """Return the settings that have all the values of ``where`` ("N=10")."""
+    pairs = [each.partition("=") for each in where]
+    return tuple(
+        setting
+        for setting in (case.quick if quick else case.settings)
+        if all(str(setting.get(name)) == value for name, _, value in pairs)
+    )
+
+
+def measure(
+    case: Case, settings: tuple[Mapping[str, Any], ...], limits: Limits, peers: str
+) -> list[dict[str, Any]]:
     """Hold a contest, print its table as it grows, return its rows."""
 
     def report(row: Row) -> None:
         print(line(row), flush=True)
 
     print(heading())
-    settings = case.quick if quick else case.settings
-    rows = hold(case.contestants, settings, limits, case.reference, peers, report)
+    rows = hold(case.contestants, settings, limits, case.reference, case.tasks, peers, report)
     return [asdict(row) for row in rows]
 
 
@@ -58,6 +70,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Measure daeosens and others.")
     parser.add_argument("cases", nargs="*", metavar="CASE", help=", ".join(CASES))
     parser.add_argument("--quick", action="store_true", help="tiny settings, one turn: seconds")
+    parser.add_argument(
+        "--where", nargs="+", default=[], metavar="NAME=VALUE", help="only these settings: N=10"
+    )
     parser.add_argument("--turns", type=int, default=Limits.turns, help="of each contestant")
     parser.add_argument("--peers", default=sys.executable, help="interpreter that has the peers")
     parser.add_argument("--output", type=Path, help="folder; docs, or results/quick")
@@ -72,12 +87,19 @@ def main() -> None:
         case = CASES[name]
         print(f"\n{case.title}")
         results: dict[str, Any] = {
-            "command": f"python scripts/bench/run.py {name}" + " --quick" * arguments.quick,
+            "command": " ".join(
+                [
+                    f"python scripts/bench/run.py {name}",
+                    *(["--quick"] if arguments.quick else []),
+                    *(["--where", *arguments.where] if arguments.where else []),
+                ]
+            ),
             "machine": describe(),
             "versions": versions(sys.executable, arguments.peers),
         }
         if isinstance(case, Case):
-            results["rows"] = measure(case, limits, arguments.peers, quick=arguments.quick)
+            settings = chosen(case, arguments.where, quick=arguments.quick)
+            results["rows"] = measure(case, settings, limits, arguments.peers)
         else:
             results["rows"] = run_script(case, limits.turns)
         path = folder / "benchmarks" / f"{name}.json"

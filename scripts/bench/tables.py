@@ -53,17 +53,24 @@ def markdown(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(cells) + " |" for cells in lines) + "\n"
 
 
-def contest_table(rows: Sequence[Row]) -> str:
-    """Return a line for each setting and task, and for each contestant ms, ratio and error."""
+def contest_table(rows: Sequence[Row], quantity: str) -> str:
+    """Return a line for each setting and task, a column for each contestant.
+
+    With milliseconds go the ratio and the error.
+    """
     names = list(dict.fromkeys(row.contestant for row in rows))
     cells: dict[tuple[str, str], dict[str, str]] = {}
     for row in rows:
-        if row.milliseconds is not None:
-            text = f"{number(row.milliseconds, '.3g')} ({number(row.ratio, '.2g')}x)"
-            if row.error is not None:
-                text += f" {number(row.error, '.0e')}"
-            cells.setdefault((words(row.setting), row.task), {})[row.contestant] = text
-    lines = ([*key, *(found.get(name, "") for name in names)] for key, found in cells.items())
+        found = cells.setdefault((words(row.setting), row.task), {})
+        if row.milliseconds is None:
+            continue
+        text = number(getattr(row, quantity), ".3g")
+        if quantity == "milliseconds":
+            text += f" ({number(row.ratio, '.2g')}x) {number(row.error, '.0e')}"
+        found[row.contestant] = text
+    lines = (
+        [*key, *(found.get(name, "") for name in names)] for key, found in cells.items() if found
+    )
     return markdown(["setting", "task", *names], lines)
 
 

@@ -9,6 +9,7 @@ from petsc4py import PETSc
 
 from daeosens import Problem, Stepping, Terminal, adjoint, solve
 from daeosens.grids import Grid, gray_scott
+from daeosens.trajectory import Checkpoint
 from gray_scott import SIDE, spots
 
 KRYLOV = {"ksp_type": "gmres", "pc_type": "none", "ksp_rtol": 1e-10, "snes_rtol": 1e-10}
@@ -19,8 +20,8 @@ def ours(grid: Grid) -> Problem:
     return gray_scott(grid, jacobian="products")
 
 
-def prepare(setting: dict[str, Any]) -> dict[str, Callable[[], Any]]:
-    """Return both tasks."""
+def tasks(setting: dict[str, Any], checkpoint: Checkpoint) -> dict[str, Callable[[], Any]]:
+    """Return both tasks; ``checkpoint`` says what the run keeps."""
     points, method, dt = setting["points"], setting["method"], setting["dt"]
     box = ((0.0, SIDE), (0.0, SIDE))
     grid = Grid(box, (points, points), dof=2, comm=PETSc.COMM_SELF)
@@ -35,10 +36,15 @@ def prepare(setting: dict[str, Any]) -> dict[str, Callable[[], Any]]:
     shape = (points, points, 2)
 
     def gradient() -> Any:
-        run = solve(problem, start, None, stepping, checkpoint="stages")
+        run = solve(problem, start, None, stepping, checkpoint=checkpoint)
         return adjoint(run, cost).u0_vec.getArray().reshape(shape)
 
     def forward() -> Any:
         return solve(problem, start, None, stepping).states[-1].getArray().reshape(shape)
 
     return {"forward": forward, "gradient": gradient}
+
+
+def prepare(setting: dict[str, Any]) -> dict[str, Callable[[], Any]]:
+    """Return both tasks, with the stages kept."""
+    return tasks(setting, "stages")
