@@ -15,6 +15,7 @@ from daeosens.callbacks import check
 from daeosens.consistent import consistent_state
 from daeosens.controls import PiecewiseConstant, PiecewiseLinear, Spline
 from daeosens.cost import INDEPENDENT
+from daeosens.ensembles import Ensemble, solve_batch
 from daeosens.equations import DAE, ODE, hybrid
 from daeosens.errors import (
     DaeosensError,
@@ -42,6 +43,7 @@ from daeosens.inverse.regularized import Regularized
 from daeosens.inverse.start_points import starting_points
 from daeosens.inverse.uncertainty import Covariance, covariance
 from daeosens.matrices import Products
+from daeosens.native import Native
 from daeosens.objective import AtEvent, EventTime, LeastSquares, Prior, Running, Terminal
 from daeosens.optimize import Result, minimize
 from daeosens.optimize.constrained_result import ConstrainedResult
@@ -74,6 +76,7 @@ __all__ = [
     "Constraint",
     "Covariance",
     "DaeosensError",
+    "Ensemble",
     "Event",
     "EventData",
     "EventTime",
@@ -89,6 +92,7 @@ __all__ = [
     "LogNormal",
     "Multistart",
     "NamedEvent",
+    "Native",
     "Normal",
     "OptionError",
     "Parameter",
@@ -141,6 +145,7 @@ __all__ = [
     "scipy_functions",
     "sensitivities",
     "solve",
+    "solve_batch",
     "starting_points",
     "tangent",
     "taylor",

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, overload
+from typing import overload
 
-import numpy as np
 from petsc4py import PETSc
 
-from daeosens.arrays import QUIET, Array, gather, unwrapped
+from daeosens.arrays import QUIET, Array, gather, unwrapped, write
+from daeosens.block_adjoint import block_sweep
 from daeosens.cost import Cost, points_by_step
+from daeosens.engines import Engine, choose_engine
 from daeosens.errors import InputError
 from daeosens.objective import Objective
 from daeosens.steps import StepMap
 from daeosens.trajectory import Trajectory, steps_of
 from daeosens.tsadjoint import sweep as tsadjoint_sweep
-
-Engine = Literal["steps", "tsadjoint"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -32,6 +31,8 @@ class Gradient:
         Derivative with respect to the initial state.
     p_vec : Vec [m]
         Derivative with respect to the parameters.
+    engine : str
+        What swept: "steps", "block" or "tsadjoint"; empty for other methods.
 
     Examples
     --------
@@ -46,6 +47,7 @@ class Gradient:
     value: float
     u0_vec: PETSc.Vec
     p_vec: PETSc.Vec
+    engine: str = ""
 
     def __repr__(self) -> str:
         """Return the value and the sizes; not collective."""
@@ -64,17 +66,17 @@ class Gradient:
 
 
 @overload
-def adjoint(trajectory: Trajectory, objective: Objective, engine: Engine = "steps") -> Gradient: ...
+def adjoint(trajectory: Trajectory, objective: Objective, engine: Engine = "auto") -> Gradient: ...
 @overload
 def adjoint(
-    trajectory: Trajectory, objective: Sequence[Objective], engine: Engine = "steps"
+    trajectory: Trajectory, objective: Sequence[Objective], engine: Engine = "auto"
 ) -> list[Gradient]: ...
 @QUIET
 @unwrapped
 def adjoint(
     trajectory: Trajectory,
     objective: Objective | Sequence[Objective],
-    engine: Engine = "steps",
+    engine: Engine = "auto",
 ) -> Gradient | list[Gradient]:
     """Return the gradient of one or several costs by the discrete adjoint.
 
@@ -87,9 +89,11 @@ def adjoint(
         From ``solve``; its steps must hit ``objective.times``.
     objective : Objective or sequence of Objective
         Several costs share the evaluations of Jacobians.
-    engine : "steps" or "tsadjoint"
-        "steps": this package's step linearisations, for every method and form.  "tsadjoint":
-        PETSc's TSAdjoint, refused where PETSc 3.26 is known to be wrong; uses what
+    engine : "auto", "steps", "block" or "tsadjoint"
+        "steps": this package's step linearisations, for every method and form.  "block": the same
+        for many steps and all costs at once, on one processor and without events.  "auto": "block"
+        for small problems where it can be, else "steps".  "tsadjoint": PETSc's TSAdjoint, refused
+        where PETSc 3.26 is known to be wrong; uses what
         ``solve(..., checkpoint="memory" or "disk")`` recorded, or repeats the run.
 
     Returns
@@ -118,34 +122,38 @@ def adjoint(
     """
     several = not hasattr(objective, "lower")
     objectives: Sequence[Objective] = objective if several else (objective,)  # type: ignore[assignment]
-    check_engine(engine)
+    chosen = choose_engine(trajectory, engine)
     if not objectives:
         raise InputError("no objective given", expected="at least one")
     problem = trajectory.problem
     final_time = float(trajectory.times[-1])
     costs = [one.lower(problem, final_time) for one in objectives]
-    steps = steps_of(trajectory)
-    if engine == "tsadjoint":
-        values = [evaluate_cost(trajectory, cost, steps) for cost in costs]
+    steps = _steps_if_needed(trajectory, costs, chosen)
+    values = [evaluate_cost(trajectory, cost, steps) for cost in costs]
+    if chosen == "block":
+        by_u0, by_p = block_sweep(trajectory, costs)
+        lam = [_vec(row, problem.create_state()) for row in by_u0]
+        mu = [_vec(row, problem.create_parameters()) for row in by_p]
+    elif chosen == "tsadjoint":
         lam, mu = tsadjoint_sweep(trajectory, costs)
     else:
-        values, lam, mu = steps_sweep(trajectory, costs, steps)
-    gradients = [
-        Gradient(value, lam_k, mu_k) for value, lam_k, mu_k in zip(values, lam, mu, strict=True)
-    ]
+        assert steps is not None
+        lam, mu = steps_sweep(trajectory, costs, steps)
+    gradients = [Gradient(*each, chosen) for each in zip(values, lam, mu, strict=True)]
     return gradients if several else gradients[0]
 
 
-def check_engine(engine: str) -> None:
-    """Refuse an unknown engine.
+def _steps_if_needed(
+    trajectory: Trajectory, costs: Sequence[Cost], engine: Engine
+) -> StepMap | None:
+    """Return the step map for a sweep by steps, and for running costs."""
+    needed = engine == "steps" or any(cost.densities for cost in costs)
+    return steps_of(trajectory) if needed else None
 
-    Raises
-    ------
-    InputError
-        Names the known ones.
-    """
-    if engine not in ("steps", "tsadjoint"):
-        raise InputError(f"engine = {engine!r}", expected='"steps" or "tsadjoint"')
+
+def _vec(values: Array, out: PETSc.Vec) -> PETSc.Vec:
+    write(out, values)
+    return out
 
 
 @QUIET
@@ -168,12 +176,11 @@ def evaluate(trajectory: Trajectory, objective: Objective) -> float:
     """
     problem = trajectory.problem
     cost = objective.lower(problem, float(trajectory.times[-1]))
-    steps = steps_of(trajectory)
-    return evaluate_cost(trajectory, cost, steps)
+    return evaluate_cost(trajectory, cost, steps_of(trajectory) if cost.densities else None)
 
 
-def evaluate_cost(trajectory: Trajectory, cost: Cost, steps: StepMap) -> float:
-    """Return the value of a lowered cost."""
+def evaluate_cost(trajectory: Trajectory, cost: Cost, steps: StepMap | None) -> float:
+    """Return the value of a lowered cost; only running costs need the step map."""
     p, states = trajectory.p, trajectory.states
     value = 0.0
     for time, weight, scalar in cost.points:
@@ -181,6 +188,7 @@ def evaluate_cost(trajectory: Trajectory, cost: Cost, steps: StepMap) -> float:
         point = (float(trajectory.times[n]), states[n], trajectory.parameters(n))
         value += weight * scalar.value(*point)
     if cost.densities:
+        assert steps is not None
         pairs = zip(trajectory.times[:-1], trajectory.step_sizes, strict=True)
         for n, (t, h) in enumerate(pairs):
             value += steps.quadrature(
@@ -191,12 +199,11 @@ def evaluate_cost(trajectory: Trajectory, cost: Cost, steps: StepMap) -> float:
 
 def steps_sweep(
     trajectory: Trajectory, costs: Sequence[Cost], steps: StepMap
-) -> tuple[list[float], list[PETSc.Vec], list[PETSc.Vec]]:
-    """Sweep back with the step linearisations; return values, lam_0 and mu for each cost."""
+) -> tuple[list[PETSc.Vec], list[PETSc.Vec]]:
+    """Sweep back with the step linearisations; return lam_0 and mu for each cost."""
     problem, p, states = trajectory.problem, trajectory.p, trajectory.states
     lam = [problem.create_state() for _ in costs]
     mu = [problem.create_parameters() for _ in costs]
-    values = np.array([evaluate_cost(trajectory, cost, steps) for cost in costs])
     points = points_by_step(trajectory.index, costs)
     densities = [cost.densities for cost in costs]
     for n in range(trajectory.n_steps, -1, -1):
@@ -209,4 +216,4 @@ def steps_sweep(
         if n:
             t, h = float(trajectory.times[n - 1]), float(trajectory.step_sizes[n - 1])
             steps.adjoint(t, h, states[n - 1], states[n], p, lam, mu, densities)
-    return values.tolist(), lam, mu
+    return lam, mu

@@ -117,8 +117,7 @@ def _is_sound(values: object, shape: tuple[int, ...]) -> TypeGuard[Array]:
         type(values) is np.ndarray
         and values.dtype == np.float64
         and values.shape == shape
-        and len(shape) == 1
-        and math.isfinite(values.dot(values))
+        and bool(np.isfinite(values).all())
     )
 
 

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from petsc4py import PETSc
 
 from daeosens.arrays import Array, check_output, dot, gather, read, scatter, write
+from daeosens.compiled import Compiled
 from daeosens.cost import INDEPENDENT
 from daeosens.deviations import Words, components, entries, transposes
 from daeosens.differences import (
@@ -104,6 +105,8 @@ class Bench:
         """Say the same of a derivative of a cost, an event, an observation or an initial state."""
         if supplied is None:
             return "complex step" if self.problem.style == "numpy" else ""
+        if isinstance(supplied, Compiled):
+            return "compiled"
         return supplied if supplied in (INDEPENDENT, AUTONOMOUS) else "callback"
 
     def see_p(self, x: PETSc.Vec) -> Any:

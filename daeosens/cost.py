@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Literal, Protocol, TypeAlias, TypeGuard, runtime_checkable
 
 import numpy as np
 from petsc4py import PETSc
 
 from daeosens.arrays import Array, check_output, check_tuple, dot, guarded, read, scatter, write
+from daeosens.compiled import Compiled, Role, Roles
 from daeosens.complex_hessian import HessianByComplexStep, in_time
 from daeosens.derivatives import ComplexStep, ignores
 from daeosens.errors import InputError, UnsupportedError
@@ -229,11 +230,13 @@ class Callback:
         keywords: Keywords = Keywords(),
     ) -> None:
         self.title = title
-        self.given = given = _with_known(given, value)
+        value, self.given = _with_natives(problem, title, value, given, keywords)
+        given = _with_known(self.given, value)
         self.keywords = keywords
         self._problem = problem
         self._name = self.name(keywords.value)
         self._numpy = problem.style == "numpy"
+        self._complex = self._numpy and not isinstance(value, Compiled)
         self._value = guarded(value, self._name, problem.comm)
         self._u = self._derivative(value, given.u, 1, keywords.u)
         self._p = self._derivative(value, given.p, 2, keywords.p)
@@ -362,7 +365,7 @@ class Callback:
         word = INDEPENDENT if position else AUTONOMOUS
         if given is not None:
             raise InputError(f"{name} = {given!r}", expected=f'a callback or "{word}"')
-        if self._numpy:
+        if self._complex:
             step = ComplexStep(value, position, self._name, f"{keyword}=callback")
             if position:
                 return lambda *point: step(*point)[0]
@@ -379,9 +382,9 @@ class Callback:
         wanted = {k: each for k, each in gradients.items() if each != INDEPENDENT}
         if not wanted:
             return None
-        if not self._numpy:
+        first = {k: _row(each) if _in_python(each) else None for k, each in wanted.items()}
+        if not self._complex and (not self._numpy or None in first.values()):
             return _refusing(name, f"{keyword}=callback{_NO_COMPLEX}", "gradients only")
-        first = {k: _row(each) if callable(each) else None for k, each in wanted.items()}
         product = HessianByComplexStep(self._value, first, self._name, f"{keyword}=callback")
         nothing = (np.zeros(self._problem.size), np.zeros(self._problem.n_parameters))
 
@@ -396,23 +399,23 @@ class Callback:
         """Return the derivatives of ``value_t``, like ``_second``."""
         keyword = self.keywords.hessian_t
         name = self.name(keyword)
-        if self._t is None or given.hessian_t == INDEPENDENT:
-            return None
-        if isinstance(given.hessian_t, str):
+        if isinstance(given.hessian_t, str) and given.hessian_t != INDEPENDENT:
             raise InputError(
                 f"{name} = {given.hessian_t!r}", expected=f'a callback or "{INDEPENDENT}"'
             )
+        if self._t is None or given.hessian_t == INDEPENDENT:
+            return None
         if given.hessian_t is not None:
             return guarded(given.hessian_t, name, self._problem.comm)
-        if not self._numpy:
+        gradients: dict[int, Any] = {0: given.t, 1: given.u, 2: given.p}
+        wanted = {k: each for k, each in gradients.items() if each != INDEPENDENT}
+        first: dict[int, Any] = {
+            k: (_row(each) if k else each) if _in_python(each) else None
+            for k, each in wanted.items()
+        }
+        if not self._complex and (not self._numpy or None in first.values()):
             other = f' or {self.keywords.t}="{AUTONOMOUS}"'
             return _refusing(name, f"{keyword}=callback{other}{_NO_COMPLEX}", "gradients only")
-        gradients: dict[int, Any] = {0: given.t, 1: given.u, 2: given.p}
-        first: dict[int, Any] = {
-            k: _row(each) if k and callable(each) else each
-            for k, each in gradients.items()
-            if each != INDEPENDENT
-        }
         product = in_time(self._value, first, self._name, f"{keyword}=callback")
         nothing = (np.zeros(self._problem.size), np.zeros(self._problem.n_parameters))
 
@@ -424,7 +427,37 @@ class Callback:
         return call
 
 
-_NO_COMPLEX = ": second derivatives of PETSc-style callbacks cannot be found by complex step"
+_NO_COMPLEX = (
+    ": second derivatives of PETSc-style and compiled callbacks cannot be found by complex step"
+)
+
+
+def _with_natives(
+    problem: Problem, title: str, value: Any, given: Derivatives, keywords: Keywords
+) -> tuple[Any, Derivatives]:
+    """Return the callbacks with C functions made callable."""
+    roles = Roles(
+        problem.size, problem.n_parameters, weighted=False, numpy=problem.style == "numpy"
+    )
+    named: dict[str, Role] = {
+        "u": "slope_u",
+        "p": "slope_p",
+        "t": "number",
+        "hessian": "hessian",
+        "hessian_t": "hessian_t",
+    }
+    admitted = {
+        key: roles.admit(role, getattr(given, key), f"{title} {getattr(keywords, key)}")
+        for key, role in named.items()
+    }
+    return roles.admit("number", value, f"{title} {keywords.value}".strip()), Derivatives(
+        **admitted
+    )
+
+
+def _in_python(derivative: object) -> TypeGuard[Callable[..., Any]]:
+    """Whether a derivative is a callback that may take complex numbers."""
+    return callable(derivative) and not isinstance(derivative, Compiled)
 
 
 def _with_known(given: Derivatives, value: Callable[..., Any]) -> Derivatives:

@@ -6,6 +6,8 @@ import dis
 import inspect
 import warnings
 from collections.abc import Callable, Iterator
+from functools import cache
+from types import CodeType
 from typing import Any
 
 import numpy as np
@@ -43,9 +45,11 @@ def ignores(function: Callable[..., Any], position: int) -> bool:
 
     Told from its compiled code, so a derivative is zero for certain, not by accident of a point.
     """
-    if not inspect.isfunction(function):
-        return False
-    code = function.__code__
+    return inspect.isfunction(function) and _never_names(function.__code__, position)
+
+
+@cache
+def _never_names(code: CodeType, position: int) -> bool:
     if position >= code.co_argcount or _SEES_ALL.intersection(code.co_names):
         return False
     name = code.co_varnames[position]

@@ -9,20 +9,24 @@ from typing import Any
 import numpy.typing as npt
 from petsc4py import PETSc
 
+from daeosens.batches import Batch, make_batch
 from daeosens.derivatives import ComplexStep
-from daeosens.errors import nearest, together
+from daeosens.errors import InputError, nearest, together
 from daeosens.events import Event, EventLike, admit_events, unknown_modes
 from daeosens.lowering import (
     Lowering,
     Matrix,
     admit_breakpoints,
+    admit_natives,
     known_in_time,
     make_frame,
     mass_derivative,
     mass_p_derivative,
+    natives,
     parameter_derivative,
     sources,
     state_derivative,
+    steps_complex,
     with_mass_p,
 )
 from daeosens.matrices import Derivative, negative, refused
@@ -51,6 +55,7 @@ def ODE(  # noqa: N802 (a noun of the public interface)
     hessian_t: Callable[..., Any] | None = None,
     mass_hessian: Callable[..., Any] | None = None,
     jacobian_matrix: PETSc.Mat | None = None,
+    batched: bool = False,
     breakpoints: npt.ArrayLike = (),
     events: Iterable[EventLike] = (),
 ) -> Problem:
@@ -92,6 +97,11 @@ def ODE(  # noqa: N802 (a noun of the public interface)
         As ``hessian_product`` for w^T M(p) v: ``(v, p, w, dv, dp) -> (array [n], array [m])``.
     jacobian_matrix : Mat, optional
         PETSc style: template (type and pattern) of f_u; by default the DM's matrix or a dense one.
+    batched : bool
+        NumPy style: ``rhs``, ``jacobian`` and ``jacobian_p`` also take many points in one call,
+        t [K] and u [K, n], and return [K, ...]; of ``Products``, ``apply_transpose`` takes weights
+        [M, K, n] and returns [M, m], summed over the points.  Compared with single points at the
+        first use; makes adjoints of small problems several times faster (``engine="block"``).
     events : sequence of Event, optional
         What may happen along a run: events, or any objects with their attributes (``EventLike``).
     breakpoints : array_like [K], optional
@@ -106,7 +116,8 @@ def ODE(  # noqa: N802 (a noun of the public interface)
     Raises
     ------
     InputError
-        Neither or both of ``size`` and ``state``; bad names, shapes or breakpoints.
+        Neither or both of ``size`` and ``state``; bad names, shapes or breakpoints; ``batched``
+        for PETSc-style callbacks.
 
     Examples
     --------
@@ -115,6 +126,21 @@ def ODE(  # noqa: N802 (a noun of the public interface)
     (1, ('rate',))
     """
     frame = make_frame(rhs, size, state, parameters, jacobian_matrix, "rhs")
+    admitted = admit_natives(
+        frame,
+        1,
+        rhs=rhs,
+        jacobian=jacobian,
+        jacobian_p=jacobian_p,
+        rhs_t=rhs_t,
+        hessian_product=hessian_product,
+        hessian_t=hessian_t,
+    )
+    rhs, jacobian, jacobian_p, rhs_t, hessian_product, hessian_t = admitted.values()
+    if batched and not steps_complex(frame, rhs):
+        raise InputError(
+            "batched = True for PETSc-style or C callbacks", expected="callbacks that return arrays"
+        )
     lower = Lowering(frame, "rhs", 3)
     rhs_t = known_in_time(rhs, rhs_t)
     coloring = jacobian == COLORING
@@ -133,6 +159,12 @@ def ODE(  # noqa: N802 (a noun of the public interface)
         of_mass = lower_mass_hessian(frame, mass, mass_p, mass_hessian)
         mass_by_p = mass_p_derivative(mass, mass_p, frame)
         residual_p = with_mass_p(residual_p, mass_by_p, frame)
+
+    batch: Batch | None = None
+    known = steps_complex(frame, rhs) or None not in (jacobian, jacobian_p)
+    if frame.style == "numpy" and not frame.field_parameter and known:
+        sizes = (frame.state.size, frame.parameter.size)
+        batch = make_batch(rhs, jacobian, jacobian_p, sizes, batched=batched)
 
     def residual_t(t: float, u: PETSc.Vec, _udot: PETSc.Vec, p: Any, out: PETSc.Vec) -> None:
         rhs_t_function(t, u, p, out)
@@ -157,16 +189,18 @@ def ODE(  # noqa: N802 (a noun of the public interface)
         mass_p=mass_by_p,
         mass_hessian_function=of_mass,
         coloring=coloring,
+        batch=batch,
         sources=sources(
-            frame.style,
+            frame,
+            rhs,
             jacobian=jacobian,
             jacobian_p=jacobian_p,
             rhs_t=rhs_t,
-            mass_p=mass_p,
             hessian_product=hessian_product,
             hessian_t=hessian_t,
-            mass_hessian=mass_hessian,
-        ),
+        )
+        | sources(frame, mass, mass_p=mass_p, mass_hessian=mass_hessian),
+        native=natives(admitted),
         breakpoints=admit_breakpoints(breakpoints),
         events=_without_modes(events),
         **frame.fields(),
@@ -225,10 +259,23 @@ def DAE(  # noqa: N802 (a noun of the public interface)
     'residual'
     """
     frame = make_frame(residual, size, state, parameters, jacobian_matrix, "residual")
+    admitted = admit_natives(
+        frame,
+        2,
+        residual=residual,
+        jacobian=jacobian,
+        jacobian_udot=jacobian_udot,
+        jacobian_p=jacobian_p,
+        residual_t=residual_t,
+        hessian_product=hessian_product,
+        hessian_t=hessian_t,
+    )
+    residual, jacobian, jacobian_udot, jacobian_p, *others = admitted.values()
+    residual_t, hessian_product, hessian_t = others
     lower = Lowering(frame, "residual", 4)
     residual_t = known_in_time(residual, residual_t)
     udot_spec = jacobian_udot
-    if udot_spec is None and frame.style == "numpy":
+    if udot_spec is None and steps_complex(frame, residual):
         udot_spec = ComplexStep(residual, 2, "residual", "jacobian_udot=callback")
     p_derivative = parameter_derivative(lower, residual, jacobian_p, frame)
     first = {1: jacobian, 2: jacobian_udot, 3: jacobian_p}
@@ -260,7 +307,8 @@ def DAE(  # noqa: N802 (a noun of the public interface)
         udot_nonlinear=not linear_in_udot,
         coloring=jacobian == COLORING,
         sources=sources(
-            frame.style,
+            frame,
+            residual,
             jacobian=jacobian,
             jacobian_udot=jacobian_udot,
             jacobian_p=jacobian_p,
@@ -268,6 +316,7 @@ def DAE(  # noqa: N802 (a noun of the public interface)
             hessian_product=hessian_product,
             hessian_t=hessian_t,
         ),
+        native=natives(admitted),
         breakpoints=admit_breakpoints(breakpoints),
         events=_without_modes(events),
         **frame.fields(),

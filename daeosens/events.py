@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal, Protocol
 
 from daeosens.errors import InputError, nearest
+from daeosens.native import admit_native
 
 
 class EventLike(Protocol):
@@ -114,7 +115,7 @@ class Event:
             raise InputError(
                 f'event "{self.name}": twice = {self.twice!r}', expected='"resolve" or "refuse"'
             )
-        if not callable(self.when) and not (
+        if not _is_function(self.when) and not (
             isinstance(self.when, str)
             or (isinstance(self.when, (int, float)) and math.isfinite(self.when))
         ):
@@ -122,7 +123,7 @@ class Event:
                 f'event "{self.name}": when = {self.when!r}',
                 expected="a function (t, u, p) -> float, a finite time, or a parameter's name",
             )
-        if self.reset is not None and not callable(self.reset):
+        if self.reset is not None and not _is_function(self.reset):
             raise InputError(
                 f'event "{self.name}": reset = {self.reset!r}',
                 expected="a function (t, u, p) -> array [n]",
@@ -142,6 +143,10 @@ class Event:
     def explicit(self) -> bool:
         """Whether it happens at a time that does not depend on the parameters."""
         return isinstance(self.when, (int, float))
+
+
+def _is_function(callback: object) -> bool:
+    return callable(callback) or admit_native(callback) is not None
 
 
 def admit_event(thing: EventLike) -> Event:

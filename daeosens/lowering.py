@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +19,7 @@ from daeosens.arrays import (
     read,
     write,
 )
+from daeosens.compiled import Compiled, Role, Roles
 from daeosens.derivatives import ComplexStep, ignores
 from daeosens.errors import InputError, UnsupportedError, keyword
 from daeosens.matrices import (
@@ -31,6 +32,7 @@ from daeosens.matrices import (
     mass_matrix,
     refused,
 )
+from daeosens.native import Native, admit_native
 from daeosens.problem import AUTONOMOUS, COLORING, Style, VecFunction
 
 Matrix = Callable[..., Any] | Products
@@ -73,6 +75,8 @@ class Lowering:
 
     def function(self, callback: Callable[..., Any]) -> VecFunction:
         """Lower the right-hand side or the residual itself."""
+        if isinstance(callback, Compiled):
+            return _compiled_function(callback, self.name)
         call = guarded(callback, self.name, self.frame.state.comm)
         if self.frame.style == "petsc":
             return _watched(call, self.name, self.frame.faults)
@@ -107,10 +111,12 @@ class Lowering:
         if isinstance(given, str):
             raise InputError(f"{name} = {given!r}", expected=f'a callback or "{AUTONOMOUS}"')
         n = self.frame.state.size
+        if isinstance(given, Compiled):
+            return _compiled_function(given, name)
         if given is not None:
             call = guarded(given, name, self.frame.state.comm)
             return call if self.frame.style == "petsc" else _numpy_function(call, name, n)
-        if self.frame.style == "petsc":
+        if not steps_complex(self.frame, callback):
             spoken = keyword(name)
             return refused(name, f'{spoken}=callback, or {spoken}="{AUTONOMOUS}"').fill
         step = ComplexStep(callback, 0, self.name, f'{keyword(name)}=callback or "{AUTONOMOUS}"')
@@ -122,12 +128,55 @@ def known_in_time(callback: Callable[..., Any], given: Any) -> Any:
     return AUTONOMOUS if given is None and ignores(callback, 0) else given
 
 
-def sources(style: Style, **supplied: Any) -> dict[str, str]:
-    """Say where each derivative comes from, for ``check``."""
+def steps_complex(frame: Frame, callback: object) -> bool:
+    """Whether missing derivatives come from complex steps: of Python callbacks, if NumPy style."""
+    return frame.style == "numpy" and not isinstance(callback, Compiled)
+
+
+_ROLES: Mapping[str, Role] = {
+    "rhs": "vector",
+    "residual": "vector",
+    "jacobian": "by_u",
+    "jacobian_udot": "by_u",
+    "jacobian_p": "by_p",
+    "rhs_t": "vector",
+    "residual_t": "vector",
+    "hessian_product": "hessian",
+    "hessian_t": "hessian_t",
+}
+
+
+def admit_natives(frame: Frame, states: int, **callbacks: Any) -> dict[str, Any]:
+    """Return the callbacks of equations, by their keywords, with C functions made callable.
+
+    ``states`` is how many arrays [n] they take.
+
+    Raises
+    ------
+    InputError
+        C functions of another signature, or for a problem of PETSc style.
+    """
+    roles = Roles(frame.state.size, frame.parameter.size, states, numpy=frame.style == "numpy")
+    return {name: roles.admit(_ROLES[name], each, name) for name, each in callbacks.items()}
+
+
+def natives(callbacks: Mapping[str, Any]) -> dict[str, Native]:
+    """Return those of the callbacks that are C functions."""
+    return {
+        name: callback.native
+        for name, callback in callbacks.items()
+        if isinstance(callback, Compiled)
+    }
+
+
+def sources(frame: Frame, callback: object, **supplied: Any) -> dict[str, str]:
+    """Say where each derivative of a callback comes from, for ``check``."""
 
     def describe(given: Any) -> str:
         if given is None:
-            return "complex step" if style == "numpy" else ""
+            return "complex step" if steps_complex(frame, callback) else ""
+        if isinstance(given, Compiled):
+            return "compiled"
         if isinstance(given, str):
             return given
         return "products" if isinstance(given, Products) else "callback"
@@ -149,7 +198,7 @@ def state_derivative(
         return refused(name, remedy)
     if isinstance(given, str):
         raise InputError(f"{name} = {given!r}", expected=f'a callback, Products or "{COLORING}"')
-    if given is None and frame.style == "numpy":
+    if given is None and steps_complex(frame, callback):
         given = ComplexStep(callback, position, lower.name, f"{keyword(name)}=callback")
     return lower.square(given, name)
 
@@ -166,7 +215,7 @@ def parameter_derivative(
     if given is None and frame.style == "numpy" and ignores(callback, position):
         nothing = np.zeros((frame.state.size, frame.parameter.size))
         return from_numpy(lambda *_point: nothing, name, frame.state, frame.parameter)
-    if given is None and frame.style == "numpy":
+    if given is None and steps_complex(frame, callback):
         given = ComplexStep(callback, position, lower.name, f"{keyword(name)}=callback")
     return lower.rectangular(given, name)
 
@@ -187,6 +236,13 @@ def _watched(call: Callable[..., Any], name: str, faults: list[str]) -> VecFunct
     return fill
 
 
+def _compiled_function(call: Compiled, name: str) -> VecFunction:
+    def fill(t: float, *arrays: Any) -> None:
+        call.fill(name, t, arrays[:-1], arrays[-1])
+
+    return fill
+
+
 def _numpy_function(call: Callable[..., Any], name: str, n: int) -> VecFunction:
     shape = (n,)
 
@@ -203,6 +259,8 @@ def mass_derivative(mass: Any, frame: Frame) -> tuple[Derivative | None, Callabl
     """Return F_udot of M u' - f, and the callback if M depends on the parameters."""
     if mass is None:
         return None, None
+    if admit_native(mass) is not None:
+        raise InputError("mass is a C function", expected="a matrix, or a Python callback mass(p)")
     if not callable(mass) or isinstance(mass, PETSc.Mat):
         return constant(mass_matrix(mass, frame.state)), None
     if frame.style == "numpy":
@@ -280,7 +338,7 @@ def make_frame(
     InputError
         Neither or both of ``size`` and ``state``, wrong types, repeated names.
     """
-    if not callable(callback):
+    if not callable(callback) and admit_native(callback) is None:
         raise InputError(f"{name} is {type(callback).__name__}", expected="a function")
     if (size is None) == (state is None):
         raise InputError(

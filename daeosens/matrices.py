@@ -11,6 +11,7 @@ from petsc4py import PETSc
 from scipy import sparse
 
 from daeosens.arrays import check_output, finite_array, guarded, read, write
+from daeosens.compiled import Compiled
 from daeosens.errors import InputError, UnsupportedError, keyword
 
 _MAT: Any = PETSc.Mat  # the stubs of petsc4py 3.26 give enumerations the wrong type
@@ -132,6 +133,8 @@ def from_numpy(
     """
     if isinstance(derivative, Products):
         return _numpy_products(derivative, name, rows, columns)
+    if isinstance(derivative, Compiled):
+        return _from_compiled(derivative, name, rows, columns)
     call = guarded(derivative, name, rows.comm)
     shape = (rows.size, columns.size)
 
@@ -176,6 +179,16 @@ def from_numpy(
         out.assemble()
 
     return Derivative(create, fill)
+
+
+def _from_compiled(
+    derivative: Compiled, name: str, rows: PETSc.Vec, columns: PETSc.Vec
+) -> Derivative:
+    def fill(*point_and_out: Any) -> None:
+        t, *arrays, out = point_and_out
+        derivative.fill_matrix(name, t, tuple(arrays), out)
+
+    return Derivative(lambda *_point: derivative.create(rows) or dense(rows, columns), fill)
 
 
 def from_petsc(

@@ -14,9 +14,11 @@ import numpy.typing as npt
 from petsc4py import PETSc
 
 from daeosens.arrays import finite_array, largest, read, write
+from daeosens.batches import Batch
 from daeosens.errors import InputError, nearest
 from daeosens.events import Event
 from daeosens.matrices import Derivative
+from daeosens.native import Native
 
 Form = Literal["rhs", "mass", "residual"]
 Style = Literal["numpy", "petsc"]
@@ -60,9 +62,13 @@ class Problem:
         empty where there is one only.
     breakpoints : tuple of float
         Increasing times at which the equations may jump; steps end there.
+    batch : Batch or None
+        The right-hand side at many points at once, for NumPy-style callbacks that give matrices.
     sources : mapping
-        Where each derivative comes from: "callback", "products", "complex step", "autonomous",
-        "coloring", or empty if it was not supplied.
+        Where each derivative comes from: "callback", "compiled", "products", "complex step",
+        "autonomous", "coloring", or empty if it was not supplied.
+    native : mapping of str to Native
+        Those of the equations' callbacks that are C functions, by the keywords of ODE and DAE.
 
     Examples
     --------
@@ -97,7 +103,9 @@ class Problem:
     mass_hessian_function: VecFunction | None = None
     coloring: bool = False
     faults: list[str] = field(default_factory=list[str])
+    batch: Batch | None = None
     sources: Mapping[str, str] = field(default_factory=dict[str, str])
+    native: Mapping[str, Native] = field(default_factory=dict[str, Native])
     breakpoints: tuple[float, ...] = ()
     events: tuple[Event, ...] = ()
     modes: Mapping[str, Problem] = field(default_factory=dict[str, "Problem"])

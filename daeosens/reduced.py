@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 from petsc4py import PETSc
 
-from daeosens.adjoint import Engine, Gradient, adjoint, check_engine, evaluate
+from daeosens.adjoint import Gradient, adjoint, evaluate
 from daeosens.arrays import QUIET, Array, finite_array, gather, largest, scatter
+from daeosens.engines import Engine, check_engine
 from daeosens.errors import InputError, SolveError
 from daeosens.forward import solve
 from daeosens.matrices import dense
@@ -65,8 +66,8 @@ class Reduced:
         Method and step sizes.
     control : Parameters, InitialState or FieldParameter
         What x means.
-    engine : "steps" or "tsadjoint"
-        Which adjoint.
+    engine : "auto", "steps", "block" or "tsadjoint"
+        Which adjoint; see ``adjoint``.
 
     Raises
     ------
@@ -93,7 +94,7 @@ class Reduced:
         stepping: Stepping,
         control: Control,
         *,
-        engine: Engine = "steps",
+        engine: Engine = "auto",
     ) -> None:
         self.problem = problem
         self.objective = objective
@@ -180,7 +181,7 @@ class Reduced:
             self._cached = None
             cached.destroy()
         u0, p = self.control.unpack(self.problem, x)
-        checkpoint = "stages" if self.engine == "steps" else "memory"
+        checkpoint = "memory" if self.engine == "tsadjoint" else "stages"
         if checkpoint == "memory" and not self.problem.smooth:
             checkpoint = "states"  # PETSc's own trajectory has no jumps: smooth pieces are repeated
         self.count.forward += 1

@@ -19,6 +19,9 @@ from daeosens.problem import AUTONOMOUS
 Variables: TypeAlias = "Mapping[str, PETSc.Vec]"
 """What is moved: "du", "dudot", "dp", "dt", with the point to move it from."""
 
+GIVEN = ("callback", "compiled")
+"""Sources of derivatives that the user supplied."""
+
 WEIGHTS = 17
 """Seed of the random w in w^T f."""
 
@@ -26,11 +29,11 @@ WEIGHTS = 17
 def check_equation_hessians(bench: Bench, keywords: Keywords) -> None:
     """Check the user's second derivatives of w^T f or w^T F, argument by argument."""
     w = random_numbers(bench.problem.state, seed=WEIGHTS)
-    if bench.source(keywords.hessian) == "callback":
+    if bench.source(keywords.hessian) in GIVEN:
         _equation_hessian(bench, keywords.hessian, w)
-    if bench.source(keywords.hessian_t) == "callback" and bench.source(keywords.t) != AUTONOMOUS:
+    if bench.source(keywords.hessian_t) in GIVEN and bench.source(keywords.t) != AUTONOMOUS:
         _equation_time_hessian(bench, keywords.hessian_t, w)
-    if bench.source("mass_hessian") == "callback":
+    if bench.source("mass_hessian") in GIVEN:
         _mass_hessian(bench, w)
 
 
@@ -109,7 +112,7 @@ def _equation_hessian(bench: Bench, name: str, w: PETSc.Vec) -> None:
             ]
         )
 
-    _judge(bench, name, "callback", variables, products, _column(bench, hessian, variables))
+    _judge(bench, name, bench.source(name), variables, products, _column(bench, hessian, variables))
 
 
 def _equation_time_hessian(bench: Bench, name: str, w: PETSc.Vec) -> None:
@@ -134,7 +137,7 @@ def _equation_time_hessian(bench: Bench, name: str, w: PETSc.Vec) -> None:
         return np.array([dot(out, w)])
 
     column = _time_column(hessian, variables)
-    _judge(bench, name, "callback", {**variables, "dt": bench.t_vec}, slope, column)
+    _judge(bench, name, bench.source(name), {**variables, "dt": bench.t_vec}, slope, column)
 
 
 def _mass_hessian(bench: Bench, w: PETSc.Vec) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 from petsc4py import PETSc
 
 from daeosens.arrays import Array, check_output, check_tuple, guarded, read, scatter, write
+from daeosens.compiled import Compiled
 from daeosens.complex_hessian import HessianByComplexStep, in_time
 from daeosens.errors import UnsupportedError, keyword
 from daeosens.lowering import Frame
@@ -55,10 +56,10 @@ def lower_hessian(
         call = guarded(given, called, frame.state.comm)
         if frame.style == "petsc":
             return _petsc_hessian(call, called, frame)
-    elif frame.style == "petsc":
+    elif not _steps_complex(frame, function, first):
         return _refusing(called)
     else:
-        known = {k: None if isinstance(each, str) else each for k, each in first.items()}
+        known = _python(first)
         product = HessianByComplexStep(
             guarded(function, name, frame.state.comm), known, name, f"{keyword(called)}=callback"
         )
@@ -114,11 +115,14 @@ def lower_time_hessian(
         call = guarded(given, called, frame.state.comm)
         if frame.style == "petsc":
             return _petsc_time_hessian(call, called, frame)
-    elif frame.style == "petsc":
+    elif not _steps_complex(frame, function, first):
         return _refusing(called, f', or {keyword(name)}_t="{AUTONOMOUS}"')
     else:
         product = in_time(
-            guarded(function, name, frame.state.comm), first, name, f"{keyword(called)}=callback"
+            guarded(function, name, frame.state.comm),
+            _python(first),
+            name,
+            f"{keyword(called)}=callback",
         )
 
         def call(*arguments: Any) -> tuple[Any, ...]:
@@ -214,6 +218,18 @@ def residual_time_hessian(rhs_time_hessian: TimeHessian | None) -> TimeHessian |
     return fill
 
 
+def _python(first: Mapping[int, Any]) -> dict[int, Any]:
+    """Return the first derivatives that may take complex numbers; None for the others."""
+    return {k: None if isinstance(each, (str, Compiled)) else each for k, each in first.items()}
+
+
+def _steps_complex(frame: Frame, function: Callable[..., Any], first: Mapping[int, Any]) -> bool:
+    """Whether complex steps can give second derivatives: of first ones, or of the function."""
+    return frame.style == "numpy" and (
+        not isinstance(function, Compiled) or None not in _python(first).values()
+    )
+
+
 def _split(arguments: tuple[Any, ...], count: int) -> tuple[tuple[Any, ...], Any, tuple[Any, ...]]:
     return arguments[: -count - 1], arguments[-count - 1], arguments[-count:]
 
@@ -252,7 +268,7 @@ def _refusing(called: str, alternative: str = "") -> Callable[..., Any]:
         raise UnsupportedError(
             f"'{called}' is needed and was not supplied",
             expected=f"{keyword(called)}=callback{alternative}: second derivatives of PETSc-style "
-            "callbacks cannot be found by complex step",
+            "and compiled callbacks cannot be found by complex step",
             remedy="a method that needs gradients only, or Gauss-Newton for least squares",
         )
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 from petsc4py import PETSc
 
 from daeosens.arrays import QUIET, Array, finite_array, read, scatter, unwrapped, write
+from daeosens.block_adjoint import sweep_rows
 from daeosens.cost import Densities, change
+from daeosens.engines import choose_engine
 from daeosens.errors import InputError
 from daeosens.objective import Objective
 from daeosens.steps import StepMap
@@ -169,6 +172,8 @@ class Sensitivities:
         d u(t) / d p; the rank's own rows.
     sweep : str
         "tangent" (one column at a time) or "adjoint" (all rows in one sweep).
+    engine : str
+        What swept: "steps" or "block"; empty for other methods.
 
     Examples
     --------
@@ -182,16 +187,21 @@ class Sensitivities:
     u0: Array | None
     p: Array | None
     sweep: str
+    engine: str = ""
 
 
 @QUIET
 @unwrapped
 def sensitivities(
-    trajectory: Trajectory, t: float | None = None, with_respect_to: Sequence[str] = ("u0", "p")
+    trajectory: Trajectory,
+    t: float | None = None,
+    with_respect_to: Sequence[str] = ("u0", "p"),
+    engine: Literal["auto", "steps", "block"] = "auto",
 ) -> Sensitivities:
     """Return the full matrices d u(t) / d u(0) and d u(t) / d p.
 
-    By tangents or adjoints, whichever are fewer; the same numbers to rounding.  Collective.
+    By tangents or adjoints, whichever are fewer; the same numbers to rounding.  Adjoints are swept
+    in blocks where that is faster (``adjoint``).  Collective.
 
     Parameters
     ----------
@@ -201,10 +211,19 @@ def sensitivities(
         A step time; the final one by default.
     with_respect_to : sequence of "u0", "p"
         Which matrices are wanted.
+    engine : "auto", "steps" or "block"
+        "block": always by adjoints in blocks.
 
     Returns
     -------
     Sensitivities
+
+    Raises
+    ------
+    InputError
+        A time that no step hits, or an unknown engine or matrix.
+    UnsupportedError
+        "block" where it cannot be; names the reason.
 
     Examples
     --------
@@ -217,18 +236,25 @@ def sensitivities(
     wanted = tuple(with_respect_to)
     if not wanted or any(name not in ("u0", "p") for name in wanted):
         raise InputError(f"with_respect_to = {with_respect_to!r}", expected='"u0", "p" or both')
+    if engine not in ("auto", "steps", "block"):
+        raise InputError(f"engine = {engine!r}", expected='"auto", "steps" or "block"')
     problem = trajectory.problem
     last = trajectory.n_steps if t is None else trajectory.index(t)
     n, m = problem.size, problem.n_parameters
     columns = n * ("u0" in wanted) + m * ("p" in wanted)
-    if problem.comm.size == 1 and n < columns:
+    sweep, chosen = "adjoint", choose_engine(trajectory, engine)
+    if engine == "block" or (chosen == "block" and n < columns):
+        by_u0 = np.eye(n)
+        by_p = sweep_rows(trajectory, by_u0, last)
+    elif problem.comm.size == 1 and n < columns:
         by_u0, by_p = _rows(trajectory, last)
-        sweep = "adjoint"
     else:
-        sweep = "tangent"
+        sweep, chosen = "tangent", "steps"
         by_u0 = _columns(trajectory, last, "u0") if "u0" in wanted else None
         by_p = _columns(trajectory, last, "p") if "p" in wanted else None
-    return Sensitivities(by_u0 if "u0" in wanted else None, by_p if "p" in wanted else None, sweep)
+    return Sensitivities(
+        by_u0 if "u0" in wanted else None, by_p if "p" in wanted else None, sweep, chosen
+    )
 
 
 def _columns(trajectory: Trajectory, last: int, name: str) -> Array:

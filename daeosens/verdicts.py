@@ -20,7 +20,8 @@ class CheckedCallback:
     name : str
         As in the call that supplied it: "jacobian_p", "terminal gradient_u".
     source : str
-        "callback", "products", "complex step", "autonomous", "independent", "library" or empty.
+        "callback", "compiled", "products", "complex step", "autonomous", "independent", "library"
+        or empty.
     error : float
         Relative error; NaN if there is nothing to compare.
     verdict : str

@@ -1,4 +1,4 @@
-"""Discrete adjoints, against independent programs, differences, the other engine and tangents."""
+"""Discrete adjoints, against independent programs, differences, other engines and tangents."""
 
 from functools import cache
 from pathlib import Path
@@ -264,7 +264,7 @@ def test_weights_of_a_sum_are_those_of_its_gradient():
     np.testing.assert_allclose(both.p, 5.0 * parts[0].p + 3.5 * parts[1].p, rtol=1e-13)
 
 
-@pytest.mark.parametrize("engine", ["steps", "tsadjoint"])
+@pytest.mark.parametrize("engine", ["steps", "block", "tsadjoint"])
 @pytest.mark.parametrize("method", ["rk4", "cn", "beuler", "midpoint"])
 def test_problem_without_parameters(method, engine):
     pendulum = ODE(lambda t, u, p: np.array([u[1], -np.sin(u[0])]), 2)
@@ -276,7 +276,7 @@ def test_problem_without_parameters(method, engine):
     assert gradient.u0 @ [0.3, -0.2] == pytest.approx(forward, rel=1e-12)
 
 
-@pytest.mark.parametrize("engine", ["steps", "tsadjoint"])
+@pytest.mark.parametrize("engine", ["steps", "block", "tsadjoint"])
 def test_observations_at_the_first_time_and_at_every_step(engine):
     """The first time needs no step; there the gradient is the observation's own."""
     times = np.linspace(0.0, 1.0, 11)
@@ -310,7 +310,7 @@ def test_gradient_converges_to_that_of_the_exact_solution_with_the_order_of_the_
 def test_unknown_engine_is_named_with_the_known_ones():
     run = trajectory("rhs", "rk4", False)
     with pytest.raises(
-        InputError, match=r"engine = 'step'\n  expected: \"steps\" or \"tsadjoint\""
+        InputError, match=r'engine = .step.\n  expected: "auto", "steps", "block" or'
     ):
         adjoint(run, COSTS["terminal"].objective, engine="step")
 
@@ -320,7 +320,7 @@ def test_no_objective_is_an_error():
         adjoint(trajectory("rhs", "rk4", False), [])
 
 
-@pytest.mark.parametrize("engine", ["steps", "tsadjoint"])
+@pytest.mark.parametrize("engine", ["steps", "block", "tsadjoint"])
 def test_observation_time_that_no_step_hits_is_named_with_the_remedy(engine):
     run = solve(DECAY.problem, DECAY.u0, DECAY.p, Stepping((0.0, 1.0), "rk4", dt=0.1))
     missed = LeastSquares([0.25], [0.0])

@@ -281,7 +281,7 @@ def test_functions_by_complex_step_and_times_have_nothing_wrong():
         Event("a", name="late"),
         Event(
             SCALAR["value"],
-            lambda t, u, p: u * p,
+            lambda t, u, p: t * u * p,
             name="kick",
             changes={"c": lambda t, u, p: t * u[0] * p[2] ** 2},
         ),

@@ -378,11 +378,11 @@ def test_sparse_jacobian_may_gain_entries_later():
 
 
 def petsc_style(**derivatives):
-    """A decay in PETSc style, with some derivatives left out."""
+    """A decay in PETSc style that reads the time, with some derivatives left out."""
 
     def decay(t, u, p, out):
         u.copy(out)
-        out.scale(-p[0])
+        out.scale(-p[0] * (1.0 + 0.0 * t))
 
     return ODE(decay, state=vec(), parameters=["rate"], **derivatives)
 

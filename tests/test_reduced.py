@@ -63,7 +63,7 @@ def orders(reduced, x, dx):
 
 @pytest.mark.parametrize("control", CONTROLS)
 @pytest.mark.parametrize("method", ["rk4", "cn", "beuler"])
-@pytest.mark.parametrize("engine", ["steps", "tsadjoint"])
+@pytest.mark.parametrize("engine", ["steps", "block", "tsadjoint"])
 def test_taylor_remainders_are_of_first_and_second_order(control, method, engine, rng):
     reduced = functional(control, method, engine=engine)
     x, dx = reduced.start(), reduced.start()
@@ -202,7 +202,7 @@ def test_what_does_not_fit_together_is_found_before_the_first_run(changes, messa
 
 def test_unknown_engine_is_named():
     with pytest.raises(
-        InputError, match=r"engine = 'petsc'\n  expected: \"steps\" or \"tsadjoint\""
+        InputError, match=r"engine = 'petsc'\n  expected: \"auto\", \"steps\", \"block\" or"
     ):
         functional(engine="petsc")
 

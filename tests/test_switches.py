@@ -52,7 +52,7 @@ CALLBACKS = {
 }
 
 
-def use(problem, where, part, when=lambda t, u, p: u[0], reset=zoo.rhs, **given):
+def use(problem, where, part, when=lambda t, u, p: t * u[0] * p[0], reset=zoo.rhs, **given):
     """Lower an event of which one derivative is given, and use that one."""
     keyword = TERMINAL[part] if where == "changes" else f"{where}_{part}"
     given = {keyword: given["given"]} if given else {}

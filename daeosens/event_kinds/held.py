@@ -77,6 +77,8 @@ def held(problem: Problem, index: int) -> Problem:
         residual_hessian_function=residual_hessian(hessian, None),
         rhs_time_hessian_function=of_time,
         residual_time_hessian_function=residual_time_hessian(of_time),
+        native={},
+        batch=None,
     )
 
 

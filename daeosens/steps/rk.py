@@ -32,6 +32,13 @@ class Tableau:
     b: Array
     c: Array
 
+    def of_step(self) -> Tableau:
+        """Return the tableau without the last stage of a first-same-as-last method."""
+        s = len(self.b)
+        while self.b[s - 1] == 0.0:
+            s -= 1
+        return Tableau(self.a[:s, :s], self.b[:s], self.c[:s])
+
 
 class RungeKuttaStep:
     """The step map of an explicit Runge-Kutta method, with work space for one sweep.
@@ -53,14 +60,11 @@ class RungeKuttaStep:
                 remedy="cn, beuler, midpoint or theta:<value>",
             )
         self._problem = problem
-        s = len(tableau.b)
-        while tableau.b[s - 1] == 0.0:  # the last stage of a first-same-as-last method
-            s -= 1
-        self._tableau = Tableau(tableau.a[:s, :s], tableau.b[:s], tableau.c[:s])
-        self._own = [problem.create_state() for _ in range(s)]
+        self._tableau = tableau.of_step()
+        self._own = [problem.create_state() for _ in self._tableau.b]
         self._states = self._own
         self._kept: Kept = {} if kept is None else kept
-        self._rates = [problem.create_state() for _ in range(s)]
+        self._rates = [problem.create_state() for _ in self._own]
         self._work = problem.create_state()
         self._second_work, self._by_u = problem.create_state(), problem.create_state()
         self._by_p = problem.create_parameters()

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from petsc4py import PETSc
 
+from daeosens.compiled import Role, Roles
 from daeosens.cost import INDEPENDENT, Callback, Derivatives, Keywords
 from daeosens.errors import InputError, UnsupportedError, nearest
 from daeosens.events import Event
@@ -21,6 +22,7 @@ from daeosens.lowering import (
     state_derivative,
 )
 from daeosens.matrices import dense, refused
+from daeosens.native import admit_native
 from daeosens.problem import Problem
 from daeosens.second_derivatives import lower_hessian, lower_time_hessian
 from daeosens.steps.jumps import Reset
@@ -30,6 +32,15 @@ RESET = Keywords(
     "callback", "reset", "reset_u", "reset_p", "reset_t", "reset_hessian", "reset_hessian_t"
 )
 CHANGE = Keywords("callback")
+
+_RESET_ROLES: dict[str, Role] = {
+    "value": "vector",
+    "u": "by_u",
+    "p": "by_p",
+    "t": "vector",
+    "hessian": "hessian",
+    "hessian_t": "hessian_t",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,41 +99,50 @@ def lower_reset(problem: Problem, event: Event) -> Problem | None:
         template,
         problem.faults,
     )
-    call, by_t = event.reset, known_in_time(event.reset, event.reset_t)
     named = {key: f"{_title(event.name)} {keyword}" for key, keyword in vars(RESET).items()}
+    roles = Roles(problem.size, problem.n_parameters, numpy=problem.style == "numpy")
+    given = {
+        key: roles.admit(role, getattr(event, getattr(RESET, key)), named[key])
+        for key, role in _RESET_ROLES.items()
+    }
+    call, by_u, by_p, hessian, hessian_t = (
+        given[key] for key in ("value", "u", "p", "hessian", "hessian_t")
+    )
+    by_t = known_in_time(call, given["t"])
     lower = Lowering(frame, named["value"], 3)
-    first = {1: event.reset_u, 2: event.reset_p}
+    first = {1: by_u, 2: by_p}
     never = refused(named["value"], "the state afterwards: it has no rate")
     return Problem(
         form="rhs",
         rhs_function=lower.function(call),
         residual_function=None,
-        rhs_u=state_derivative(lower, call, event.reset_u, named["u"], 1, frame),
-        rhs_p=parameter_derivative(lower, call, event.reset_p, frame, named["p"]),
+        rhs_u=state_derivative(lower, call, by_u, named["u"], 1, frame),
+        rhs_p=parameter_derivative(lower, call, by_p, frame, named["p"]),
         rhs_t_function=lower.time_derivative(call, by_t, named["t"]),
         residual_u=never,
         residual_udot=None,
         residual_p=never,
         residual_t_function=never.fill,
         rhs_hessian_function=lower_hessian(
-            frame, call, first, event.reset_hessian, named["value"], named["hessian"]
+            frame, call, first, hessian, named["value"], named["hessian"]
         ),
         residual_hessian_function=never.fill,
         rhs_time_hessian_function=lower_time_hessian(
             frame,
             call,
             {0: by_t, **first},
-            event.reset_hessian_t,
+            hessian_t,
             named["value"],
             named["hessian_t"],
         ),
         sources=sources(
-            frame.style,
-            reset_u=event.reset_u,
-            reset_p=event.reset_p,
+            frame,
+            call,
+            reset_u=by_u,
+            reset_p=by_p,
             reset_t=by_t,
-            reset_hessian=event.reset_hessian,
-            reset_hessian_t=event.reset_hessian_t,
+            reset_hessian=hessian,
+            reset_hessian_t=hessian_t,
         ),
         **frame.fields(),
     )
@@ -179,14 +199,15 @@ def _value(problem: Problem, event: str, name: str, value: Any) -> Callback:
     """Return the value of a parameter after an event as a scalar of (t, u, p)."""
     title = f'{_title(event)} changes["{name}"]'
     given = Derivatives()
-    if not callable(value):
+    if not callable(value) and admit_native(value) is None:
         keywords = ("gradient_u", "gradient_p", "value_t", "hessian_product", "hessian_t")
-        if not callable(getattr(value, "value", None)):
+        function = getattr(value, "value", None)
+        if not callable(function) and admit_native(function) is None:
             raise InputError(
                 f"{title} = {value!r}", expected="a function (t, u, p) -> float, or a Terminal"
             )
         given = Derivatives(*(getattr(value, keyword, None) for keyword in keywords))
-        value = value.value
+        value = function
     return Callback(problem, title, value, given, CHANGE)
 
 

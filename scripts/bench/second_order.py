@@ -145,7 +145,7 @@ def measure(
         du.getArray()[...] = np.cos(k + np.arange(problem.size))
         directions.append((du, 0.01 * np.cos(k + np.arange(problem.n_parameters))))
     sweeps: list[Callable[[], object]] = [
-        lambda: adjoint(run, cost),
+        lambda: adjoint(run, cost, "steps"),
         lambda: tangent(run, *directions[0]),
         lambda: hessian_products(run, cost, directions[:1]),
         lambda: hessian_products(run, cost, directions),

@@ -1,0 +1,267 @@
+# cython: language_level=3
+"""Calls of C functions on PETSc's own arrays; signatures and types in natives.pyi."""
+
+from cpython.buffer cimport (
+    PyBUF_C_CONTIGUOUS, PyBUF_FORMAT, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+)
+from libc.stdint cimport uintptr_t
+
+from petsc4py.PETSc cimport CHKERR, Mat, PetscErrorCode, PetscMat, PetscVec, Vec
+
+
+cdef extern from "petscmat.h" nogil:
+    # Typed loosely on purpose: the C compiler takes the true widths from PETSc's own header.
+    ctypedef int PetscInt
+    ctypedef double PetscScalar
+    ctypedef enum MatAssemblyType:
+        MAT_FINAL_ASSEMBLY
+    PetscErrorCode VecGetLocalSize(PetscVec, PetscInt *)
+    PetscErrorCode VecGetArrayRead(PetscVec, const PetscScalar **)
+    PetscErrorCode VecRestoreArrayRead(PetscVec, const PetscScalar **)
+    PetscErrorCode VecGetArrayWrite(PetscVec, PetscScalar **)
+    PetscErrorCode VecRestoreArrayWrite(PetscVec, PetscScalar **)
+    PetscErrorCode MatDenseGetArrayWrite(PetscMat, PetscScalar **)
+    PetscErrorCode MatDenseRestoreArrayWrite(PetscMat, PetscScalar **)
+    PetscErrorCode MatDenseGetLDA(PetscMat, PetscInt *)
+    PetscErrorCode MatSeqAIJGetArrayWrite(PetscMat, PetscScalar **)
+    PetscErrorCode MatSeqAIJRestoreArrayWrite(PetscMat, PetscScalar **)
+    PetscErrorCode MatGetSize(PetscMat, PetscInt *, PetscInt *)
+    PetscErrorCode MatZeroEntries(PetscMat)
+    PetscErrorCode MatAssemblyBegin(PetscMat, MatAssemblyType)
+    PetscErrorCode MatAssemblyEnd(PetscMat, MatAssemblyType)
+
+
+cdef extern from *:
+    """
+    #define P1 double *,
+    #define P2 P1 P1
+    #define P3 P2 P1
+    #define P4 P2 P2
+    #define P5 P4 P1
+    #define P6 P4 P2
+    #define P7 P4 P3
+    #define P8 P4 P4
+    #define P9 P8 P1
+    #define P10 P8 P2
+    #define A1 a[0],
+    #define A2 A1 a[1],
+    #define A3 A2 a[2],
+    #define A4 A3 a[3],
+    #define A5 A4 a[4],
+    #define A6 A5 a[5],
+    #define A7 A6 a[6],
+    #define A8 A7 a[7],
+    #define A9 A8 a[8],
+    #define A10 A9 a[9],
+    #define CALL(COUNT) case COUNT: \\
+        if (returns) return ((double (*)(double, P##COUNT void *))f)(t, A##COUNT user_data); \\
+        ((void (*)(double, P##COUNT void *))f)(t, A##COUNT user_data); return 0.0;
+    static double call_function(
+        void *f, void *user_data, int returns, double t, int count, double *const *a)
+    {
+        switch (count) {
+            CALL(1) CALL(2) CALL(3) CALL(4) CALL(5) CALL(6) CALL(7) CALL(8) CALL(9) CALL(10)
+        }
+        return 0.0;
+    }
+    static int all_finite(const double *values, long count)
+    {
+        double sum = 0.0;
+        for (long i = 0; i < count; i++) sum += 0.0 * values[i];  /* NaN unless all are finite */
+        return sum == 0.0;
+    }
+    """
+    double call_function(
+        void *f, void *user_data, bint returns, double t, int count, double **a) noexcept nogil
+    bint all_finite(const double *values, long count) noexcept nogil
+
+
+cdef enum:
+    LIMIT = 10
+
+
+cdef struct Arguments:
+    int count
+    double *values[LIMIT]
+    PetscInt sizes[LIMIT]
+    PetscVec vectors[LIMIT]
+    Py_buffer buffers[LIMIT]
+    bint written[LIMIT]
+
+
+cdef int add(Arguments *all, object given, bint written) except -1:
+    cdef int k = all.count
+    if k == LIMIT:
+        raise TypeError("a C function with more than 10 arrays")
+    all.written[k] = written
+    if isinstance(given, Vec):
+        all.vectors[k] = (<Vec>given).vec
+        if written:
+            CHKERR(VecGetArrayWrite(all.vectors[k], &all.values[k]))
+        else:
+            CHKERR(VecGetArrayRead(all.vectors[k], <const PetscScalar **>&all.values[k]))
+        CHKERR(VecGetLocalSize(all.vectors[k], &all.sizes[k]))
+    else:
+        PyObject_GetBuffer(
+            given,
+            &all.buffers[k],
+            PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | (PyBUF_WRITABLE if written else 0),
+        )
+        if all.buffers[k].format == NULL or all.buffers[k].format[0] != c"d":
+            PyBuffer_Release(&all.buffers[k])
+            raise TypeError("a C function takes arrays of double precision numbers only")
+        all.vectors[k] = NULL
+        all.values[k] = <double *>all.buffers[k].buf
+        all.sizes[k] = all.buffers[k].len // <Py_ssize_t>sizeof(double)
+    all.count = k + 1
+    return 0
+
+
+cdef int add_all(Arguments *all, tuple inputs, tuple outputs) except -1:
+    for given in inputs:
+        add(all, given, False)
+    for given in outputs:
+        add(all, given, True)
+    return 0
+
+
+cdef int release(Arguments *all) except -1:
+    cdef int k
+    while all.count:
+        all.count -= 1
+        k = all.count
+        if all.vectors[k] == NULL:
+            PyBuffer_Release(&all.buffers[k])
+        elif all.written[k]:
+            CHKERR(VecRestoreArrayWrite(all.vectors[k], &all.values[k]))
+        else:
+            CHKERR(VecRestoreArrayRead(all.vectors[k], <const PetscScalar **>&all.values[k]))
+    return 0
+
+
+def call_into(uintptr_t address, uintptr_t user_data, double t, tuple inputs, tuple outputs):
+    """Call ``void f(double t, const double *..., double *..., void *user_data)``.
+
+    Not collective.
+
+    Parameters
+    ----------
+    address, user_data : int
+    t : float
+    inputs : tuple of Vec or contiguous ndarray
+    outputs : tuple of Vec or contiguous ndarray
+                            filled; with the inputs ten at most
+
+    Returns
+    -------
+    bool                    all values of the outputs are finite
+
+    Raises
+    ------
+    TypeError               arrays of other numbers than doubles
+    """
+    cdef Arguments all
+    cdef bint finite = True
+    cdef int k
+    all.count = 0
+    try:
+        add_all(&all, inputs, outputs)
+        call_function(<void *>address, <void *>user_data, False, t, all.count, all.values)
+        for k in range(<int>len(inputs), all.count):
+            finite = finite and all_finite(all.values[k], all.sizes[k])
+    finally:
+        release(&all)
+    return finite
+
+
+def call_number(uintptr_t address, uintptr_t user_data, double t, tuple inputs, tuple outputs):
+    """Call ``double f(double t, const double *..., double *..., void *user_data)``.
+
+    As ``call_into``, but returns the number; nothing is said of the outputs.
+    """
+    cdef Arguments all
+    all.count = 0
+    try:
+        add_all(&all, inputs, outputs)
+        return call_function(<void *>address, <void *>user_data, True, t, all.count, all.values)
+    finally:
+        release(&all)
+
+
+def fill_dense(
+    uintptr_t address, uintptr_t user_data, double t, tuple inputs, object scratch, Mat matrix
+):
+    """Fill a serial dense matrix; the C function fills ``scratch`` [rows, columns] by rows.
+
+    Returns
+    -------
+    bool                    all values are finite
+    """
+    cdef Arguments all
+    cdef PetscScalar *values = NULL
+    cdef PetscInt rows = 0, columns = 0, leading = 0, i, j
+    cdef const double *given
+    cdef bint finite
+    all.count = 0
+    try:
+        add_all(&all, inputs, (scratch,))
+        call_function(<void *>address, <void *>user_data, False, t, all.count, all.values)
+        given = all.values[all.count - 1]
+        finite = all_finite(given, all.sizes[all.count - 1])
+        CHKERR(MatGetSize(matrix.mat, &rows, &columns))
+        CHKERR(MatDenseGetLDA(matrix.mat, &leading))
+        CHKERR(MatDenseGetArrayWrite(matrix.mat, &values))
+        for j in range(columns):
+            for i in range(rows):
+                values[j * leading + i] = given[i * columns + j]
+        CHKERR(MatDenseRestoreArrayWrite(matrix.mat, &values))
+    finally:
+        release(&all)
+    assemble(matrix)
+    return finite
+
+
+def fill_sparse(
+    uintptr_t address,
+    uintptr_t user_data,
+    double t,
+    tuple inputs,
+    object scratch,
+    const int[::1] places,
+    Mat matrix,
+):
+    """Fill a serial AIJ matrix; the C function fills ``scratch`` [entries].
+
+    ``places`` [entries] says where in the values of the matrix each of them belongs; all other
+    values become zero.
+
+    Returns
+    -------
+    bool                    all values are finite
+    """
+    cdef Arguments all
+    cdef PetscScalar *values = NULL
+    cdef const double *given
+    cdef bint finite
+    cdef long k
+    all.count = 0
+    try:
+        add_all(&all, inputs, (scratch,))
+        call_function(<void *>address, <void *>user_data, False, t, all.count, all.values)
+        given = all.values[all.count - 1]
+        finite = all_finite(given, all.sizes[all.count - 1])
+        CHKERR(MatZeroEntries(matrix.mat))
+        CHKERR(MatSeqAIJGetArrayWrite(matrix.mat, &values))
+        for k in range(places.shape[0]):
+            values[places[k]] = given[k]
+        CHKERR(MatSeqAIJRestoreArrayWrite(matrix.mat, &values))
+    finally:
+        release(&all)
+    assemble(matrix)
+    return finite
+
+
+cdef int assemble(Mat matrix) except -1:
+    CHKERR(MatAssemblyBegin(matrix.mat, MAT_FINAL_ASSEMBLY))
+    CHKERR(MatAssemblyEnd(matrix.mat, MAT_FINAL_ASSEMBLY))
+    return 0

@@ -1,0 +1,177 @@
+"""C functions in the place of callbacks: numba, ctypes, cffi and SciPy name them differently."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from daeosens.errors import InputError
+
+
+@dataclass(frozen=True, eq=False)
+class Native:
+    """A C function in the place of a callback, for problems of NumPy style (``size=n``).
+
+    All arrays are contiguous doubles, matrices by rows; ``user_data`` comes last (docs/callbacks.md
+    lists the arguments of each callback).
+
+    Parameters
+    ----------
+    address : int
+        Of the function.
+    user_data : int
+        Address passed to it as the last argument.
+    keeps : object
+        What has to stay alive as long as the function is used.
+    pattern : (array [rows + 1], array [nnz]), optional
+        Row starts and columns of a sparse matrix (CSR), whose values the function fills.
+    batch : int
+        Address of the version for many points at once, or 0.
+    signature : str
+        Its C signature where it is known, to be compared with what is called.
+
+    Raises
+    ------
+    InputError
+        An address that is none.
+
+    Examples
+    --------
+    >>> import ctypes
+    >>> Decay = ctypes.CFUNCTYPE(None, ctypes.c_double, *[ctypes.POINTER(ctypes.c_double)] * 3)
+    >>> decay = admit_native(Decay(lambda t, u, p, out: None))
+    >>> decay.user_data
+    0
+    """
+
+    address: int
+    user_data: int = 0
+    keeps: Any = None
+    pattern: tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]] | None = None
+    batch: int = 0
+    signature: str = ""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.address, int) or self.address <= 0:
+            raise InputError(
+                f"the address of a C function is {self.address!r}",
+                expected="that of a function that was loaded or compiled",
+            )
+
+
+def admit_native(callback: object) -> Native | None:
+    """Return a C function as ``Native``; None if the object is none.
+
+    Parameters
+    ----------
+    callback : object
+        ``numba.cfunc``, a ctypes or cffi function pointer, ``scipy.LowLevelCallable`` (with its
+        user data), or ``Native``.
+
+    Raises
+    ------
+    InputError
+        A pointer that is NULL.
+
+    Examples
+    --------
+    >>> admit_native(lambda t, u, p: -u) is None
+    True
+    """
+    if isinstance(callback, Native):
+        return callback
+    if isinstance(callback, _FUNCTION_POINTER):
+        return Native(_address_of(callback), keeps=callback)
+    kind = type(callback)
+    if kind.__module__.partition(".")[0] == "scipy" and kind.__name__ == "LowLevelCallable":
+        return _from_scipy(callback)
+    if kind.__module__ == "_cffi_backend":
+        return _from_cffi(callback)
+    address: Any = getattr(callback, "address", None)
+    if isinstance(address, int) and hasattr(callback, "native_name"):  # numba.cfunc
+        return Native(address, keeps=callback)
+    return None
+
+
+def check_signature(native: Native, name: str, arrays: int, *, returns: bool) -> None:
+    """Compare a signature that is known with the one that a callback of that name has.
+
+    Parameters
+    ----------
+    native : Native
+        The C function.
+    name : str
+        What the user calls it.
+    arrays : int
+        How many arrays it takes and fills.
+    returns : bool
+        Whether it returns a number.
+
+    Raises
+    ------
+    InputError
+        They differ; both are shown.
+    """
+    if not native.signature:
+        return
+    kind = "double" if returns else "void"
+    expected = f"{kind} (double, {', '.join(['double *'] * arrays)}, void *)"
+    found = re.fullmatch(r"\s*(\w+)\s*\(([^()]*)\)\s*", native.signature.replace("const ", ""))
+    given = [each.replace(" ", "") for each in found[2].split(",")] if found else []
+    data = given[1 + arrays :]
+    right = (
+        found is not None
+        and found[1] == kind
+        and given[:1] == ["double"]
+        and len(given) >= 1 + arrays
+        and set(given[1 : 1 + arrays]) in ({"double*"}, {"void*"})  # numba's ctypes say void *
+        and len(data) <= 1
+        and all(each.endswith("*") for each in data)
+    )
+    if not right:
+        raise InputError(
+            f"{name} is a C function of signature {native.signature!r}",
+            expected=repr(expected),
+        )
+
+
+_FUNCTION_POINTER: Any = ctypes.CFUNCTYPE(None).__base__
+
+_capsule_name: Any = ctypes.PYFUNCTYPE(ctypes.c_char_p, ctypes.py_object)(
+    ("PyCapsule_GetName", ctypes.pythonapi)
+)
+_capsule_pointer: Any = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_GetPointer", ctypes.pythonapi)
+)
+_capsule_context: Any = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object)(
+    ("PyCapsule_GetContext", ctypes.pythonapi)
+)
+
+
+def _address_of(pointer: Any) -> int:
+    return ctypes.cast(pointer, ctypes.c_void_p).value or 0
+
+
+def _from_scipy(callback: Any) -> Native:
+    """Read the capsule that SciPy makes of whatever it was given."""
+    capsule: Any = tuple[Any].__getitem__(callback, 0)
+    return Native(
+        _capsule_pointer(capsule, _capsule_name(capsule)) or 0,
+        _capsule_context(capsule) or 0,
+        keeps=callback,
+        signature=callback.signature,
+    )
+
+
+def _from_cffi(callback: Any) -> Native | None:
+    ffi: Any = sys.modules["_cffi_backend"].FFI()
+    kind = ffi.typeof(callback) if isinstance(callback, ffi.CData) else None
+    if kind is None or kind.kind != "function":
+        return None
+    return Native(int(ffi.cast("uintptr_t", callback)), keeps=callback)

@@ -1,0 +1,105 @@
+"""Explicit Runge-Kutta steps transposed in blocks: many steps, stage points and costs at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from daeosens.arrays import Array
+from daeosens.batches import Batch
+from daeosens.steps.block import Block, Points, Seed
+from daeosens.steps.rk import Tableau
+
+Inside = Callable[[float, float, float], float]
+"""``inside(time, t, h)``: a stage time as callbacks see it (``Problem.inside``)."""
+
+
+class BlockRungeKutta:
+    """The transposed steps of an explicit Runge-Kutta method on arrays.
+
+    The states of one stage of all steps come from one evaluation, as every step's start is known.
+    Going back, w_i = h (b_i lam + sum_{j>i} a_ji l_j) is the product of one row of coefficients
+    with the rows lam, l_s, ..., l_{i+1}, and l_i = w_i J_i a product of matrices.
+
+    Parameters
+    ----------
+    batch : Batch
+        The right-hand side.
+    tableau : Tableau
+        The method, without a last stage that only serves the next step.
+    inside : callable or None
+        Stage times as callbacks see them; None where they are t + c h.
+
+    Source
+    ------
+    docs/mathematics.md, section 1.
+    """
+
+    def __init__(self, batch: Batch, tableau: Tableau, inside: Inside | None) -> None:
+        self._batch = batch
+        self._tableau = tableau
+        self._inside = inside
+        s = len(tableau.b)
+        # row i: of lam, l_{s-1}, ..., l_{i+1}
+        self._rows = np.zeros((s, s + 1))
+        for i in range(s):
+            self._rows[i, 0] = tableau.b[i]
+            self._rows[i, 1 : s - i] = tableau.a[:i:-1, i]
+
+    @property
+    def points_per_step(self) -> int:
+        """Number s of stages."""
+        return len(self._tableau.b)
+
+    def points(self, block: Block) -> Points:
+        """Return the stages of all steps, those of one step next to each other."""
+        tableau, h = self._tableau, block.sizes[:, None]
+        t = block.times[:, None] + tableau.c * h
+        if self._inside is not None:
+            for step, at in enumerate(zip(block.times.tolist(), block.sizes.tolist(), strict=True)):
+                t[step] = [self._inside(time, *at) for time in t[step].tolist()]
+        stages = self._stages(block, t) if block.stages is None else block.stages
+        share = h * tableau.b
+        return Points(t.ravel(), stages.reshape(t.size, -1), share.ravel())
+
+    def _stages(self, block: Block, t: Array) -> Array:
+        """Return the stage states [S, s, n], computed again."""
+        start, h, a = block.states[:-1], block.sizes[:, None], self._tableau.a
+        s = len(a)
+        stages = np.empty((len(start), s, start.shape[1]))
+        rates = np.empty((s, *start.shape))
+        flat = rates.reshape(s, start.size)
+        stages[:, 0] = start
+        for i in range(1, s):
+            rates[i - 1] = self._batch.rhs(t[:, i - 1], stages[:, i - 1], block.p)
+            stages[:, i] = start + h * (a[i, :i] @ flat[:i]).reshape(start.shape)
+        return stages
+
+    def carry(
+        self, block: Block, jacobians: Array, lam: Array, slopes: Array | None, seed: Seed
+    ) -> Array:
+        """Carry ``lam`` [M, n] back over the block; see ``BlockSteps``."""
+        count, s, (rows, n) = len(block.sizes), len(self._tableau.b), lam.shape
+        coefficients = block.sizes[:, None, None] * self._rows
+        matrices = jacobians.reshape(count, s, n, n)
+        weights = np.empty((count, s, rows * n))
+        running = None
+        if slopes is not None:
+            shares = (block.sizes[:, None] * self._tableau.b)[:, :, None, None]
+            running = shares * slopes.reshape(count, s, rows, n)
+        parts = np.empty((s + 1, rows, n))  # lam, and l_i from the last stage to the first
+        flat = parts.reshape(s + 1, rows * n)
+        parts[0] = lam
+        for k in reversed(range(count)):
+            for i in reversed(range(s)):
+                w = weights[k, i]
+                np.dot(coefficients[k, i, : s - i], flat[: s - i], out=w)
+                np.dot(w.reshape(rows, n), matrices[k, i], out=parts[s - i])
+                if running is not None:
+                    parts[s - i] += running[k, i]
+            parts[0] = parts.sum(axis=0)
+            if k:
+                seed(block.first + k, parts[0])
+        lam[...] = parts[0]
+        return weights.reshape(count * s, rows, n)

@@ -1,0 +1,101 @@
+"""The problem of ``zoo`` and generalised Lotka-Volterra, by callbacks that take many points."""
+
+import numpy as np
+import zoo
+
+from daeosens import ODE, Products
+
+
+def rhs(t, u, p):
+    x, y, z = np.moveaxis(u, -1, 0)
+    rates = [
+        -p[0] * x + p[1] * y * z + p[2] * np.sin(2 * t),
+        x**2 * p[1] - p[2] * y * np.cos(z) + p[0] ** 2 * z,
+        -z + p[0] * p[1] * x * np.exp(-t) - p[2] * y**3,
+    ]
+    return np.stack(rates, axis=-1)
+
+
+def matrix(entries):
+    """An array [..., rows, columns] of entries that are numbers or have leading axes."""
+    rows = [np.stack(np.broadcast_arrays(*row), axis=-1) for row in entries]
+    return np.stack(np.broadcast_arrays(*rows), axis=-2)
+
+
+def rhs_u(t, u, p):
+    x, y, z = np.moveaxis(u, -1, 0)
+    return matrix(
+        [
+            [-p[0], p[1] * z, p[1] * y],
+            [2 * x * p[1], -p[2] * np.cos(z), p[2] * y * np.sin(z) + p[0] ** 2],
+            [p[0] * p[1] * np.exp(-t), -3 * p[2] * y**2, -1.0],
+        ]
+    )
+
+
+def rhs_p(t, u, p):
+    x, y, z = np.moveaxis(u, -1, 0)
+    decay = np.exp(-t)
+    return matrix(
+        [
+            [-x, y * z, np.sin(2 * t)],
+            [2 * p[0] * z, x**2, -y * np.cos(z)],
+            [p[1] * x * decay, p[0] * x * decay, -(y**3)],
+        ]
+    )
+
+
+def apply_p(t, u, p, v):
+    return rhs_p(t, u, p) @ v
+
+
+def pull_p(t, u, p, w):
+    """Sum over the points where there are several."""
+    return np.einsum("...i,...ij->...j" if u.ndim == 1 else "...ki,kij->...j", w, rhs_p(t, u, p))
+
+
+GIVEN = {
+    "complex step": {},
+    "matrices": {"jacobian": rhs_u, "jacobian_p": rhs_p},
+    "products": {"jacobian": rhs_u, "jacobian_p": Products(apply_p, pull_p)},
+}
+"""What is supplied beside the right-hand side."""
+
+MASSES = {"rhs": None, "M": zoo.MASS, "M singular": zoo.SINGULAR}
+
+
+def batched_problem(form, given):
+    return ODE(rhs, 3, zoo.NAMES, mass=MASSES[form], batched=True, **GIVEN[given])
+
+
+def lotka_volterra(n, batched=True):
+    """x_i' = x_i (r_i + sum_j A_ij x_j), with the parameters r and A."""
+
+    def growth(u, p):
+        return p[:n] + u @ p[n:].reshape(n, n).T
+
+    def jacobian(t, u, p):
+        matrix = u[..., :, None] * p[n:].reshape(n, n)
+        matrix[..., range(n), range(n)] += growth(u, p)
+        return matrix
+
+    def pull(t, u, p, w):
+        x, wx = np.atleast_2d(u), np.atleast_2d(w * u)
+        by_a = wx.swapaxes(-1, -2) @ x
+        return np.concatenate([wx.sum(-2), by_a.reshape(*by_a.shape[:-2], n * n)], axis=-1)
+
+    by_p = Products(lambda t, u, p, v: u * growth(u, v), pull)
+    return ODE(
+        lambda t, u, p: u * growth(u, p),
+        n,
+        n + n * n,
+        jacobian=jacobian,
+        jacobian_p=by_p,
+        batched=batched,
+    )
+
+
+def lotka_volterra_parameters(n):
+    a = np.random.default_rng(n).normal(0.0, 0.5 / np.sqrt(n), (n, n))
+    np.fill_diagonal(a, -1.0)
+    return np.concatenate([np.full(n, 0.1), a.ravel()])

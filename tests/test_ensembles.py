@@ -1,0 +1,123 @@
+"""Ensembles: each member as if solved alone, on any number of ranks; failures are kept apart."""
+
+import numpy as np
+import pytest
+from distributed import make
+
+from daeosens import (
+    ODE,
+    Event,
+    EventTime,
+    InputError,
+    LeastSquares,
+    Stepping,
+    Terminal,
+    adjoint,
+    solve,
+    solve_batch,
+)
+
+STEPPING = Stepping((0.0, 2.0), "rk5dp", dt=0.1, rtol=1e-8, atol=1e-8)
+POPULATIONS = ODE(
+    lambda _t, u, p: np.array([p[0] * u[0] - u[0] * u[1], u[0] * u[1] - p[1] * u[1]]),
+    2,
+    ["growth", "death"],
+)
+COST = Terminal(lambda _t, u, p: u[0] * u[1] + p[0]) + LeastSquares([0.5, 1.5], np.ones((2, 2)))
+
+
+@pytest.fixture
+def members(rng):
+    return rng.uniform(0.5, 1.5, (5, 2)), rng.uniform(0.5, 1.5, (5, 2))
+
+
+@pytest.mark.mpi
+def test_each_member_is_as_if_solved_alone(comm, members):
+    starts, sets = members
+    found = solve_batch(POPULATIONS, starts, sets, STEPPING, COST, [0.5, 1.5], comm=comm)
+    assert found.times.tolist() == [0.5, 1.5, 2.0]
+    assert found.states.shape == (5, 3, 2)
+    assert not found.failures
+    for k, (u0, p) in enumerate(zip(starts, sets, strict=True)):
+        alone = solve(POPULATIONS, u0, p, STEPPING, [0.5, 1.5])
+        gradient = adjoint(alone, COST)
+        assert found.values[k] == gradient.value
+        assert found.gradients_u0[k].tolist() == gradient.u0.tolist()
+        assert found.gradients_p[k].tolist() == gradient.p.tolist()
+        for number, time in enumerate(found.times):
+            assert found.states[k, number].tolist() == alone.at(time).getArray().tolist()
+
+
+def test_one_start_or_one_set_serves_all(members):
+    starts, sets = members
+    of_sets = solve_batch(POPULATIONS, starts[0], sets, STEPPING, COST, [0.5, 1.5])
+    of_starts = solve_batch(POPULATIONS, starts, sets[0], STEPPING, COST, [0.5, 1.5])
+    single = solve_batch(POPULATIONS, starts[0], sets[0], STEPPING, COST, [0.5, 1.5])
+    assert of_sets.values.shape == of_starts.values.shape == (5,)
+    assert single.values.shape == (1,)
+    assert of_sets.values[0] == of_starts.values[0] == single.values[0]
+
+
+def test_values_alone_and_no_objective(members):
+    starts, sets = members
+    every = solve_batch(POPULATIONS, starts, sets, STEPPING, COST, [0.5, 1.5])
+    values = solve_batch(POPULATIONS, starts, sets, STEPPING, COST, [0.5, 1.5], gradients=False)
+    states = solve_batch(POPULATIONS, starts, sets, STEPPING)
+    assert values.values.tolist() == every.values.tolist()
+    assert values.gradients_u0.shape == values.gradients_p.shape == (0, 2)
+    assert states.values.shape == (0,)
+    assert states.times.tolist() == [2.0]
+    assert np.abs(states.states[:, 0] - every.states[:, -1]).max() < 1e-7
+
+
+@pytest.mark.mpi
+def test_a_member_that_fails_does_not_stop_the_others(comm):
+    blow_up = ODE(lambda _t, u, p: p[0] * u**2, 1, ["rate"])
+    cost = Terminal(lambda _t, u, _p: u[0])
+    stepping = Stepping((0.0, 2.0), "rk4", dt=0.01)
+    found = solve_batch(blow_up, [1.0], [[0.1], [2.0], [0.2]], stepping, cost, comm=comm)
+    assert list(found.failures) == [1]
+    assert "returned inf" in found.failures[1]
+    assert np.isnan(found.values).tolist() == [False, True, False]
+    assert np.isnan(found.gradients_p[1]).all()
+    assert np.isnan(found.states[1]).all()
+    assert found.values[0] == pytest.approx(1.0 / (1.0 - 0.2), rel=1e-8)
+    assert found.gradients_p[2, 0] == pytest.approx(2.0 / (1.0 - 0.4) ** 2, rel=1e-8)
+    assert repr(found) == "Ensemble(3 members, 1 times, n = 1, 1 failed)"
+
+
+@pytest.mark.mpi
+def test_members_have_their_own_events(comm):
+    landing = Event(lambda _t, u, _p: u[0], direction=-1, terminal=True, name="landing")
+    fall = ODE(lambda _t, u, p: np.array([u[1], -p[0] + 0.0 * u[0]]), 2, ["g"], events=[landing])
+    heights, stepping = np.array([1.0, 2.0, 30.0]), Stepping((0.0, 1.0), "rk4", dt=0.05)
+    starts = np.column_stack([heights, np.zeros(3)])
+    found = solve_batch(fall, starts, [10.0], stepping, EventTime("landing"), [0.3], comm=comm)
+    assert found.values[:2] == pytest.approx(np.sqrt(0.2 * heights[:2]), rel=1e-13)
+    exact = 0.5 * np.sqrt(0.2 / heights[:2])
+    assert found.gradients_u0[:2, 0] == pytest.approx(exact, rel=1e-12)
+    assert list(found.failures) == [2]  # it does not land
+    early = solve_batch(fall, starts, [10.0], stepping, t_eval=[0.3], comm=comm)
+    assert np.isnan(early.states[:2, 1]).all()
+    assert early.states[:, 0, 0] == pytest.approx(heights - 0.45, rel=1e-13)
+
+
+@pytest.mark.parametrize(
+    ("u0", "p", "message"),
+    [
+        ([[1.0, 2.0, 3.0]], [1.0, 1.0], r"u0 has shape \(1, 3\)\n  expected: \[2\], or \[B, 2\]"),
+        ([1.0, 2.0], [1.0], r"p has shape \(1,\)\n  expected: \[2\], or \[B, 2\]"),
+        (np.ones((2, 2)), np.ones((3, 2)), r"2 u0 for 3 members\n  expected: as many initial"),
+        ([[1.0, 2.0], [1.0, np.nan]], [1.0, 1.0], r"u0 is nan at index \[1, 1\]"),
+    ],
+)
+def test_shapes_that_do_not_fit_are_named(u0, p, message):
+    with pytest.raises(InputError, match=message):
+        solve_batch(POPULATIONS, u0, p, STEPPING)
+
+
+@pytest.mark.mpi(min_size=2)
+def test_a_distributed_problem_is_refused(comm):
+    case = make(comm)
+    with pytest.raises(InputError, match=f"distributed over {comm.size} ranks"):
+        solve_batch(case.problem, [1.0], case.p, STEPPING)

@@ -1,0 +1,360 @@
+"""C functions in the place of callbacks: the same numbers as with NumPy callbacks."""
+
+import ctypes
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import LowLevelCallable
+
+from daeosens import (
+    DAE,
+    ODE,
+    Event,
+    InputError,
+    Native,
+    Running,
+    SolveError,
+    Stepping,
+    Terminal,
+    UnsupportedError,
+    adjoint,
+    check,
+    hessian_product,
+    solve,
+    tangent,
+)
+from daeosens.native import admit_native
+
+DOUBLES = ctypes.POINTER(ctypes.c_double)
+U0, P = [1.2, 0.4], [0.7, 0.3]
+METHODS = [
+    Stepping(t_span=(0.0, 1.0), dt=0.1, method="rk4"),
+    Stepping(t_span=(0.0, 1.0), rtol=1e-7, atol=1e-9, method="5dp"),
+    Stepping(t_span=(0.0, 1.0), dt=0.1, method="cn"),
+    Stepping(t_span=(0.0, 1.0), dt=0.1, method="beuler"),
+]
+
+
+@pytest.fixture(scope="session")
+def c(tmp_path_factory):
+    """Return tests/native_model.c compiled."""
+    library = tmp_path_factory.mktemp("native") / "model.so"
+    source = Path(__file__).with_name("native_model.c")
+    # the same roundings as NumPy's: no fused multiply-add
+    options = ["-O2", "-ffp-contract=off", "-shared", "-fPIC"]
+    subprocess.run(["cc", *options, str(source), "-o", str(library)], check=True)
+    return ctypes.CDLL(str(library))
+
+
+# ---- the same in NumPy ---------------------------------------------------------------------------
+
+
+def rhs(t, u, p):
+    return np.array([u[1], p[0] * (1.0 - u[0] * u[0]) * u[1] - u[0] + p[1] * t])
+
+
+def jacobian(t, u, p):
+    return np.array([[0.0, 1.0], [-2.0 * p[0] * u[0] * u[1] - 1.0, p[0] * (1.0 - u[0] * u[0])]])
+
+
+def jacobian_p(t, u, p):
+    return np.array([[0.0, 0.0], [(1.0 - u[0] * u[0]) * u[1], t]])
+
+
+def rhs_t(t, u, p):
+    return np.array([0.0, p[1]])
+
+
+def cost(t, u, p):
+    return 0.5 * (u[0] * u[0] + p[1] * u[1] * u[1]) + t * u[0]
+
+
+def when(t, u, p):
+    return u[0] - p[1]
+
+
+def reset(t, u, p):
+    return np.array([u[0], -p[0] * u[1]])
+
+
+def numpy_ode(**more):
+    return ODE(rhs, 2, 2, jacobian=jacobian, jacobian_p=jacobian_p, rhs_t=rhs_t, **more)
+
+
+def numpy_costs():
+    return Terminal(cost) + 0.5 * Running(cost)
+
+
+# ---- the same in C -------------------------------------------------------------------------------
+
+
+def sparse(function):
+    pattern = (np.array([0, 1, 3], dtype=np.int32), np.array([1, 1, 0], dtype=np.int32))
+    return Native(admit_native(function).address, keeps=function, pattern=pattern)
+
+
+def compiled_ode(c, *, pattern=False, **more):
+    return ODE(
+        c.rhs,
+        2,
+        2,
+        jacobian=sparse(c.sparse_jacobian) if pattern else c.jacobian,
+        jacobian_p=c.jacobian_p,
+        rhs_t=c.rhs_t,
+        hessian_product=c.hessian_product,
+        hessian_t=c.hessian_t,
+        **more,
+    )
+
+
+def compiled_costs(c):
+    given = {
+        "gradient_u": c.cost_u,
+        "gradient_p": c.cost_p,
+        "hessian_product": c.cost_hessian,
+        "hessian_t": c.cost_hessian_t,
+    }
+    return Terminal(c.cost, value_t=c.cost_t, **given) + 0.5 * Running(
+        c.cost, density_t=c.cost_t, **given
+    )
+
+
+def compiled_event(c):
+    return Event(
+        c.when,
+        c.reset,
+        direction=-1,
+        when_u=c.when_u,
+        when_p=c.when_p,
+        when_t=c.when_t,
+        when_hessian=c.nothing,
+        when_hessian_t="independent",
+        reset_u=c.reset_u,
+        reset_p=c.reset_p,
+        reset_t="autonomous",
+        reset_hessian=c.reset_hessian,
+    )
+
+
+def derivatives(problem, costs, stepping):
+    """Return the last state and all derivatives as one array."""
+    trajectory = solve(problem, U0, P, stepping)
+    gradient = adjoint(trajectory, costs)
+    along = tangent(trajectory, du0=[0.3, -0.2], dp=[0.1, 0.5])
+    second = hessian_product(trajectory, costs, du0=[0.3, -0.2], dp=[0.1, 0.5])
+    numbers = [
+        trajectory.states[-1].getArray(),
+        [gradient.value],
+        gradient.u0,
+        gradient.p,
+        along.final.getArray(),
+        [along.derivative(costs)],
+        second.u0,
+        second.p,
+    ]
+    return np.concatenate(numbers)
+
+
+@pytest.mark.parametrize("pattern", [False, True])
+@pytest.mark.parametrize("stepping", METHODS, ids=lambda each: each.method)
+def test_compiled_callbacks_give_the_numbers_of_numpy_ones(c, stepping, pattern):
+    expected = derivatives(numpy_ode(), numpy_costs(), stepping)
+    found = derivatives(compiled_ode(c, pattern=pattern), compiled_costs(c), stepping)
+    np.testing.assert_allclose(found, expected, rtol=1e-14, atol=1e-14)
+
+
+@pytest.mark.parametrize("stepping", METHODS[2:], ids=lambda each: each.method)
+def test_a_compiled_residual_gives_the_numbers_of_a_numpy_one(c, stepping):
+    expected = derivatives(
+        DAE(
+            lambda t, u, udot, p: udot - rhs(t, u, p),
+            2,
+            2,
+            jacobian=lambda t, u, udot, p: -jacobian(t, u, p),
+            jacobian_p=lambda t, u, udot, p: -jacobian_p(t, u, p),
+            linear_in_udot=True,
+        ),
+        numpy_costs(),
+        stepping,
+    )
+    problem = DAE(
+        c.residual,
+        2,
+        2,
+        jacobian=c.residual_u,
+        jacobian_udot=c.residual_udot,
+        jacobian_p=c.residual_p,
+        hessian_product=c.residual_hessian,
+        linear_in_udot=True,
+    )
+    found = derivatives(problem, compiled_costs(c), stepping)
+    np.testing.assert_allclose(found, expected, rtol=1e-14, atol=1e-14)
+
+
+@pytest.mark.parametrize("stepping", METHODS, ids=lambda each: each.method)
+def test_compiled_events_give_the_numbers_of_numpy_ones(c, stepping):
+    event = Event(when, reset, direction=-1)
+    longer = Stepping(
+        t_span=(0.0, 2.5),
+        dt=stepping.dt,
+        rtol=stepping.rtol,
+        atol=stepping.atol,
+        method=stepping.method,
+    )
+    expected = derivatives(numpy_ode(events=[event]), numpy_costs(), longer)
+    problem = compiled_ode(c, events=[compiled_event(c)])
+    assert len(solve(problem, U0, P, longer).crossings) == 1
+    found = derivatives(problem, compiled_costs(c), longer)
+    np.testing.assert_allclose(found, expected, rtol=1e-13, atol=1e-13)
+
+
+def test_check_confirms_compiled_derivatives(c):
+    problem = compiled_ode(c, pattern=True, events=[compiled_event(c)])
+    assert problem.sources["jacobian"] == "compiled"
+    assert set(problem.native) == {
+        "rhs",
+        "jacobian",
+        "jacobian_p",
+        "rhs_t",
+        "hessian_product",
+        "hessian_t",
+    }
+    found = check(problem, U0, P, objective=compiled_costs(c))
+    assert found.wrong == ()
+    rows = {row.name: row for row in found.rows}
+    for name in ("jacobian", "hessian_product du", "hessian_t dp", "terminal hessian_product du"):
+        assert (rows[name].verdict, rows[name].source) == ("right", "compiled")
+
+
+def test_second_derivatives_come_from_python_first_ones_beside_a_compiled_function(c):
+    mixed = ODE(c.rhs, 2, 2, jacobian=jacobian, jacobian_p=jacobian_p, rhs_t=rhs_t)
+    stepping = METHODS[0]
+    expected = derivatives(numpy_ode(), numpy_costs(), stepping)
+    found = derivatives(mixed, numpy_costs(), stepping)
+    np.testing.assert_allclose(found, expected, rtol=1e-14, atol=1e-14)
+
+
+# ---- refusals ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("missing", "stepping"), [("jacobian", METHODS[2]), ("jacobian_p", None)])
+def test_missing_derivatives_of_a_compiled_function_are_named(c, missing, stepping):
+    given = {"jacobian": c.jacobian, "jacobian_p": c.jacobian_p}
+    del given[missing]
+    problem = ODE(c.rhs, 2, 2, **given)
+    assert problem.sources[missing] == ""
+    with pytest.raises(UnsupportedError, match=f"'{missing}' is needed and was not supplied"):
+        adjoint(solve(problem, U0, P, stepping or METHODS[0]), Terminal(cost))
+
+
+def test_missing_derivatives_of_compiled_costs_and_second_ones_are_named(c):
+    trajectory = solve(compiled_ode(c), U0, P, METHODS[0])
+    with pytest.raises(UnsupportedError, match="'terminal gradient_u' is needed"):
+        adjoint(trajectory, Terminal(c.cost))
+    costs = Terminal(c.cost, gradient_u=c.cost_u, gradient_p=c.cost_p)
+    with pytest.raises(UnsupportedError, match="'terminal hessian_product' is needed"):
+        hessian_product(trajectory, costs, dp=[1.0, 0.0])
+    problem = ODE(c.rhs, 2, 2, jacobian=c.jacobian, jacobian_p=c.jacobian_p)
+    with pytest.raises(UnsupportedError, match="'hessian_product' is needed"):
+        hessian_product(solve(problem, U0, P, METHODS[0]), Terminal(cost), dp=[1.0, 0.0])
+
+
+@pytest.mark.parametrize("method", ["rk4", "beuler"])
+def test_values_that_are_not_finite_are_named_with_entry_and_time(c, method):
+    problem = ODE(c.failing, 2, 2, jacobian=c.jacobian, jacobian_p=c.jacobian_p)
+    with pytest.raises(SolveError, match=r"'rhs' returned nan in entry \[1\] at t = 0\.6 "):
+        solve(problem, U0, P, Stepping(t_span=(0.0, 1.0), dt=0.1, method=method))
+
+
+def test_a_compiled_function_needs_a_problem_of_numpy_style(c):
+    state = numpy_ode().state
+    with pytest.raises(InputError, match="rhs is a C function"):
+        ODE(c.rhs, state=state, parameters=2)
+    with pytest.raises(InputError, match="mass is a C function"):
+        ODE(c.rhs, 2, 2, mass=c.jacobian)
+
+
+@pytest.mark.parametrize(
+    ("starts", "columns", "message"),
+    [
+        ([0, 1], [0], "row starts"),
+        ([0, 1, 2], [0, 2], r"columns \[0 2\]"),
+        ([0, 2, 2], [1, 1], "entries twice"),
+    ],
+)
+def test_patterns_that_cannot_be_are_refused(c, starts, columns, message):
+    given = Native(admit_native(c.jacobian).address, pattern=(np.array(starts), np.array(columns)))
+    with pytest.raises(InputError, match=message):
+        ODE(c.rhs, 2, 2, jacobian=given)
+
+
+# ---- who names C functions how -------------------------------------------------------------------
+
+
+def decays(native, rate):
+    """Whether u' = -rate u is what is stepped."""
+    problem = ODE(native, 1, rhs_t="autonomous")
+    trajectory = solve(problem, [1.0], None, METHODS[0])
+    z = -0.1 * rate
+    factor = 1.0 + z + z**2 / 2 + z**3 / 6 + z**4 / 24
+    return trajectory.states[-1].getArray()[0] == pytest.approx(factor**10, rel=1e-14)
+
+
+def test_user_data_are_passed(c):
+    rate = ctypes.c_double(0.5)
+    native = Native(admit_native(c.decay).address, ctypes.addressof(rate), keeps=(c, rate))
+    assert decays(native, 0.5)
+    kind = ctypes.CFUNCTYPE(None, ctypes.c_double, DOUBLES, DOUBLES, DOUBLES, ctypes.c_void_p)
+    function = kind(("decay", c))
+    callback = LowLevelCallable(function, ctypes.cast(ctypes.pointer(rate), ctypes.c_void_p))
+    assert admit_native(callback).user_data == ctypes.addressof(rate)
+    assert decays(callback, 0.5)
+
+
+def test_a_signature_that_differs_is_refused(c):
+    kind = ctypes.CFUNCTYPE(None, ctypes.c_double, DOUBLES, DOUBLES, ctypes.c_void_p)
+    with pytest.raises(InputError, match=r"rhs is a C function of signature .*\n.*double \*, void"):
+        ODE(LowLevelCallable(kind(("decay", c))), 1)
+
+
+def test_functions_that_take_no_user_data_need_not(c):
+    kind = ctypes.CFUNCTYPE(None, ctypes.c_double, DOUBLES, DOUBLES, DOUBLES)
+
+    def halves(_t, u, _p, out):
+        out[0] = -0.5 * u[0]
+
+    assert decays(kind(halves), 0.5)
+    assert decays(LowLevelCallable(kind(halves)), 0.5)
+
+
+def test_what_is_no_c_function_is_none():
+    assert admit_native(rhs) is None
+    assert admit_native(3) is None
+    with pytest.raises(InputError, match="the address of a C function is 0"):
+        Native(0)
+
+
+def test_numba_functions_are_admitted():
+    numba = pytest.importorskip("numba")
+    doubles = numba.types.CPointer(numba.types.double)
+
+    @numba.cfunc(numba.types.void(numba.types.double, doubles, doubles, doubles))
+    def halves(_t, u, _p, out):
+        out[0] = -0.5 * u[0]
+
+    assert decays(halves, 0.5)
+    assert decays(LowLevelCallable(halves.ctypes), 0.5)
+
+
+def test_cffi_functions_are_admitted():
+    cffi = pytest.importorskip("cffi")
+    ffi = cffi.FFI()
+
+    @ffi.callback("void (double, double *, double *, double *, void *)")
+    def halves(_t, u, _p, out, _data):
+        out[0] = -0.5 * u[0]
+
+    assert decays(halves, 0.5)
+    assert admit_native(ffi.new("double *")) is None
