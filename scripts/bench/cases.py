@@ -1,0 +1,183 @@
+"""What is measured: settings, contestants and figures of each case, as data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from contest import Contestant
+from stiff import SYSTEMS
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One panel for each value of ``panels``, one line for each contestant, both axes logarithmic.
+
+    ``x`` is "error" or the name of a setting, ``y`` "milliseconds" or "megabytes"; ``where`` are
+    settings that are held.
+    """
+
+    name: str
+    task: str
+    x: str
+    y: str = "milliseconds"
+    panels: str = ""
+    where: tuple[tuple[str, Any], ...] = ()
+
+
+@dataclass(frozen=True)
+class Case:
+    """A contest: the first contestant is what the others are compared with.
+
+    ``quotient`` names two tasks; the page shows the time of the first in those of the second.
+    ``quantity`` is what the page's table shows; ``tasks`` are those that are measured, by default
+    all.
+    """
+
+    name: str
+    title: str
+    about: str
+    contestants: tuple[Contestant, ...]
+    settings: tuple[Mapping[str, Any], ...]
+    quick: tuple[Mapping[str, Any], ...]
+    reference: Contestant | None = None
+    figures: tuple[Figure, ...] = ()
+    quotient: tuple[str, str] | None = None
+    quantity: str = "milliseconds"
+    tasks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Script:
+    """A program of its own that takes --output and --repeat and writes rows."""
+
+    name: str
+    title: str
+    about: str
+
+
+LOTKA_VOLTERRA = Case(
+    "lotka_volterra",
+    "Generalised Lotka-Volterra",
+    "x_i' = x_i (r_i + sum_j A_ij x_j), x_i(0) = r_i = 0.1, t in [0, 10], A normal with deviation "
+    "0.5 / sqrt(N) and seed N, its diagonal -1; rtol = atol = tolerance.  The N parameters are r.  "
+    '"full" is d x(T) / d r, "scalar" the gradient of sum_i x_i(T).  Each time is that of a run '
+    "and its derivatives.  Errors are relative to the variational equations at 1e-13.",
+    (
+        Contestant("daeosens", "lotka_volterra.ours"),
+        Contestant("C on PETSc TSAdjoint", "lotka_volterra.petsc_c"),
+        Contestant("diffrax Dopri5", "lotka_volterra.diffrax_dopri5", peer=True),
+        Contestant("diffrax Tsit5", "lotka_volterra.diffrax_tsit5", peer=True),
+        Contestant("CasADi CVODES adjoint", "lotka_volterra.casadi_adjoint", peer=True),
+        Contestant("CasADi CVODES forward", "lotka_volterra.casadi_forward", peer=True),
+        Contestant("finite differences", "lotka_volterra.differences"),
+    ),
+    tuple(
+        {"N": n, "tolerance": tolerance}
+        for n in (10, 55, 100, 200)
+        for tolerance in (1e-4, 1e-6, 1e-7, 1e-8, 1e-10, 1e-12)
+    ),
+    ({"N": 3, "tolerance": 1e-5},),
+    Contestant("reference", "lotka_volterra.reference"),
+    (
+        Figure("precision", "full", "error", panels="N"),
+        Figure("precision_scalar", "scalar", "error", panels="N"),
+        Figure("scaling", "full", "N", where=(("tolerance", 1e-7),)),
+        Figure("scaling_scalar", "scalar", "N", where=(("tolerance", 1e-7),)),
+    ),
+)
+
+GRAY_SCOTT = Case(
+    "gray_scott",
+    "Gray-Scott",
+    "Two species on a periodic box of side 2.5, ten steps from the tutorial's spots.  "
+    '"forward" is the run alone; "gradient" is the run and the gradient of |final|^2 / 2 in the '
+    "initial state.  Implicit steps solve to 1e-10 by GMRES (JAX: BiCGStab) without "
+    "preconditioner.  Errors are differences from daeosens: all take the same steps.",
+    (
+        Contestant("daeosens", "gray_scott.ours"),
+        Contestant("C on PETSc TSAdjoint", "gray_scott.petsc_c"),
+        Contestant("JAX", "gray_scott.with_jax", peer=True),
+        Contestant("numba, by hand", "gray_scott.with_numba", peer=True),
+    ),
+    tuple(
+        {"points": points, "method": method, "dt": dt, "steps": 10}
+        # the largest stable step of RK4 among 0.5, 0.25 and 0.0625
+        for points, stable in ((100, 0.5), (256, 0.25), (512, 0.0625))
+        for method, dt in (("rk4", stable), ("cn", 0.5), ("beuler", 0.5))
+    ),
+    tuple(
+        {"points": 12, "method": method, "dt": 0.5, "steps": 2}
+        for method in ("rk4", "cn", "beuler")
+    ),
+    figures=(Figure("scaling", "gradient", "points", panels="method"),),
+    quotient=("gradient", "forward"),
+)
+
+STIFF = Case(
+    "stiff",
+    "Stiff systems",
+    "Van der Pol's oscillator with mu = 1, t in [0, 10], and mu = 1000, t in [0, 0.5]; Robertson's "
+    "reactions, t in [0, 40]; Verwer's air pollution mechanism, 20 species and 25 reactions with "
+    "the published rates, t in [0, 60].  rtol = tolerance; atol the same, for the last two 1e-4 of "
+    'it.  "full" is p d u(T) / d p, "scalar" its first row.  Errors are relative to the '
+    "variational equations at 1e-10.",
+    (
+        Contestant("daeosens", "stiff.ours"),
+        Contestant("diffrax Kvaerno5", "stiff.diffrax_kvaerno5", peer=True),
+        Contestant("CasADi CVODES", "stiff.casadi_cvodes", peer=True),
+        Contestant("CasADi IDAS", "stiff.casadi_idas", peer=True),
+    ),
+    tuple(
+        {"problem": problem, "tolerance": tolerance}
+        for problem in SYSTEMS
+        for tolerance in (1e-4, 1e-6, 1e-8, 1e-10)
+    ),
+    ({"problem": "van der Pol, mu = 1e3", "tolerance": 1e-4},),
+    Contestant("reference", "stiff.reference"),
+    (
+        Figure("precision", "full", "error", panels="problem"),
+        Figure("precision_scalar", "scalar", "error", panels="problem"),
+    ),
+)
+
+MEMORY = Case(
+    "memory",
+    "Memory against number of steps",
+    "Gray-Scott on 128 x 128 points by RK4, dt = 0.5: the most memory [MB] that a run and its "
+    "gradient take beyond the idle process, compiled code included.  A state has 0.25 MB.",
+    (
+        Contestant("daeosens, stages", "gray_scott.ours"),
+        Contestant("daeosens, states", "gray_scott.ours_states"),
+        *GRAY_SCOTT.contestants[1:],
+    ),
+    tuple(
+        {"points": 128, "method": "rk4", "dt": 0.5, "steps": steps}
+        for steps in (10, 20, 40, 80, 160, 320)
+    ),
+    tuple({"points": 16, "method": "rk4", "dt": 0.5, "steps": steps} for steps in (2, 4)),
+    figures=(Figure("steps", "gradient", "steps", "megabytes"),),
+    quantity="megabytes",
+    tasks=("gradient",),  # before a run alone stands what an earlier gradient has left
+)
+
+CASES: dict[str, Case | Script] = {
+    each.name: each
+    for each in (
+        LOTKA_VOLTERRA,
+        STIFF,
+        GRAY_SCOTT,
+        MEMORY,
+        Script(
+            "events",
+            "Events",
+            "What an event costs, in steps: forward, watching its function, and in the sweep.",
+        ),
+        Script(
+            "second_order",
+            "Hessian products",
+            "Milliseconds of the sweeps, and a product over an adjoint and a tangent.",
+        ),
+    )
+}

@@ -1,0 +1,50 @@
+"""daeosens: PETSc-style callbacks, products of the Jacobian."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from petsc4py import PETSc
+
+from daeosens import Problem, Stepping, Terminal, adjoint, solve
+from daeosens.grids import Grid, gray_scott
+from daeosens.trajectory import Checkpoint
+from gray_scott import SIDE, spots
+
+KRYLOV = {"ksp_type": "gmres", "pc_type": "none", "ksp_rtol": 1e-10, "snes_rtol": 1e-10}
+
+
+def ours(grid: Grid) -> Problem:
+    """Describe the equations.  Extend here: other ways of giving them are further contestants."""
+    return gray_scott(grid, jacobian="products")
+
+
+def tasks(setting: dict[str, Any], checkpoint: Checkpoint) -> dict[str, Callable[[], Any]]:
+    """Return both tasks; ``checkpoint`` says what the run keeps."""
+    points, method, dt = setting["points"], setting["method"], setting["dt"]
+    box = ((0.0, SIDE), (0.0, SIDE))
+    grid = Grid(box, (points, points), dof=2, comm=PETSc.COMM_SELF)
+    problem = ours(grid)
+    start = grid.create_vec()
+    start.getArray()[...] = spots(points).ravel()
+    options = {} if method == "rk4" else KRYLOV
+    stepping = Stepping((0.0, setting["steps"] * dt), method, dt=dt, options=options)
+    cost = Terminal(
+        lambda _t, u, _p: 0.5 * u.dot(u), lambda _t, u, _p, out: u.copy(out), "independent"
+    )
+    shape = (points, points, 2)
+
+    def gradient() -> Any:
+        run = solve(problem, start, None, stepping, checkpoint=checkpoint)
+        return adjoint(run, cost).u0_vec.getArray().reshape(shape)
+
+    def forward() -> Any:
+        return solve(problem, start, None, stepping).states[-1].getArray().reshape(shape)
+
+    return {"forward": forward, "gradient": gradient}
+
+
+def prepare(setting: dict[str, Any]) -> dict[str, Callable[[], Any]]:
+    """Return both tasks, with the stages kept."""
+    return tasks(setting, "stages")

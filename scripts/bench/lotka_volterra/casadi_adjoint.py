@@ -1,0 +1,29 @@
+"""CasADi and CVODES: the adjoint, of all outputs in one run back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import casadi as ca
+import numpy as np
+
+from lotka_volterra import start
+from lotka_volterra.casadi_cvodes import final_state
+
+
+def prepare(setting: dict[str, Any]) -> dict[str, Callable[[], Any]]:
+    """Return both tasks."""
+    n = setting["N"]
+    final, r = final_state(setting)
+    rates = start(n)[1]
+
+    def pulled(count: int) -> Any:
+        seeds = ca.MX.sym("seeds", n, count)
+        return ca.Function("pulled", [r, seeds], [ca.jtimes(final, r, seeds, True)])
+
+    one, every = pulled(1), pulled(n)
+    return {
+        "full": lambda: np.asarray(every(rates, np.eye(n))).T,
+        "scalar": lambda: np.asarray(one(rates, np.ones(n))).ravel(),
+    }

@@ -1,0 +1,74 @@
+"""What the numbers were measured on."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+PACKAGES = ("daeosens", "petsc4py", "numpy", "scipy", "casadi", "jax", "jaxlib", "diffrax", "numba")
+
+ONE_THREAD = {
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "NUMBA_NUM_THREADS": "1",
+    "JAX_PLATFORMS": "cpu",
+    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
+}
+"""Every contestant computes on one core."""
+
+
+def processor() -> str:
+    """Return the model of the CPU, or the architecture where the system does not tell."""
+    information = Path("/proc/cpuinfo")
+    if information.exists():
+        for line in information.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.machine()
+
+
+def describe() -> dict[str, Any]:
+    """Return processor, cores, memory [GiB], system and date."""
+    pages, size = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
+    return {
+        "processor": processor(),
+        "cores": os.cpu_count(),
+        "memory": round(pages * size / 2**30),
+        "system": f"{platform.system()} {platform.machine()}, Python {platform.python_version()}",
+        "threads": "one for each contestant",
+        "load": round(os.getloadavg()[0], 2),
+        "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+    }
+
+
+def installed() -> dict[str, str]:
+    """Return the versions of the packages that this interpreter has."""
+    versions: dict[str, str] = {}
+    for name in PACKAGES:
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return versions
+
+
+def versions(*interpreters: str) -> dict[str, str]:
+    """Return the versions of packages over all interpreters, the first one's where both have it."""
+    found: dict[str, str] = {}
+    for interpreter in interpreters:
+        lines = subprocess.run(
+            [interpreter, str(Path(__file__))], capture_output=True, text=True, check=True
+        ).stdout.splitlines()
+        found = dict(line.split(" ") for line in lines) | found
+    return found
+
+
+if __name__ == "__main__":
+    for package, version in installed().items():
+        print(package, version)

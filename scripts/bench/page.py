@@ -1,0 +1,65 @@
+"""The results page, from the JSON files of all cases."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from cases import CASES, Case
+from contest import Row
+from figures import draw
+from tables import contest_table, notes, plain_table, quotient_table
+
+HEAD = """# Benchmarks
+
+Written by `python scripts/bench/run.py` from the files in [benchmarks](benchmarks); do not edit.
+
+All contestants of a case run in turn, each in a process of its own on one core; numbers are medians
+of milliseconds, then the ratio to the first contestant, then the relative error.  Compilation and
+the first call are not counted.  `python scripts/bench/run.py CASE` measures one case,
+`--quick` tries it in seconds; other packages are installed by hand
+(`scripts/bench/requirements.txt`), and what is missing is named below its table.
+"""
+
+
+def write_page(folder: Path) -> None:
+    """Write ``folder``/benchmarks.md and the figures from ``folder``/benchmarks/*.json."""
+    parts = [HEAD]
+    for name, case in CASES.items():
+        path = folder / "benchmarks" / f"{name}.json"
+        if path.exists():
+            results = json.loads(path.read_text())
+            parts.append(_section(case.title, case.about, results))
+            if isinstance(case, Case):
+                parts += _contest(case, results["rows"], folder)
+            else:
+                parts.append(plain_table(results["rows"]))
+    (folder / "benchmarks.md").write_text("\n".join(parts))
+
+
+def _contest(case: Case, entries: list[dict[str, Any]], folder: Path) -> list[str]:
+    rows = [Row(**entry) for entry in entries]
+    parts = [contest_table(rows, case.quantity)]
+    if case.quotient:
+        parts.append(quotient_table(rows, *case.quotient))
+    for figure in case.figures:
+        image = Path("images") / f"benchmark_{case.name}_{figure.name}.png"
+        if draw(figure, rows, folder / image):
+            words = f"{case.title}: {figure.task}, {figure.y} against {figure.x}"
+            parts.append(f"![{words}]({image})\n")
+    found = notes(rows)
+    if found:
+        parts.append("Not measured:\n\n" + "".join(f"- {note}\n" for note in found))
+    return parts
+
+
+def _section(title: str, about: str, results: dict[str, Any]) -> str:
+    machine = results["machine"]
+    packages = ", ".join(f"{name} {version}" for name, version in results["versions"].items())
+    return (
+        f"## {title}\n\n{about}\n\n"
+        f"`{results['command']}`, {machine['date']}: {machine['processor']}, {machine['cores']} "
+        f"cores, {machine['memory']} GiB, {machine['system']}, load {machine['load']} at the "
+        f"start; {packages}.\n"
+    )

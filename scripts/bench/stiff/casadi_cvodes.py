@@ -1,0 +1,55 @@
+"""CasADi: CVODES (BDF) and IDAS; "full" by forward sensitivities, "scalar" by the adjoint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import casadi as ca
+import numpy as np
+
+from stiff import SYSTEMS
+
+
+def tasks(setting: dict[str, Any], solver: str) -> dict[str, Callable[[], Any]]:
+    """Return both tasks by CVODES or IDAS."""
+    system, tolerance = SYSTEMS[setting["problem"]], setting["tolerance"]
+    n, m = len(system.start), len(system.parameters)
+    u, p = ca.SX.sym("u", n), ca.SX.sym("p", m)
+    rates = system.rhs(ca.vertsplit(u), ca.vertsplit(p))
+    options = {
+        "reltol": tolerance,
+        "abstol": tolerance * system.scale,
+        "max_num_steps": 1000000,
+    }
+    start: dict[str, Any] = {"x0": list(system.start)}
+    if solver == "idas" and system.conserved:
+        equations = {
+            "x": u[:-1],
+            "z": u[-1],
+            "p": p,
+            "ode": ca.vertcat(*rates[:-1]),
+            "alg": ca.sum1(u) - 1.0,
+        }
+        start = {"x0": list(system.start[:-1]), "z0": system.start[-1]}
+    else:
+        equations = {"x": u, "p": p, "ode": ca.vertcat(*rates)}
+        if solver == "idas":
+            options |= {"calc_ic": False, "step0": 1e-9 * system.end}
+    run = ca.integrator("run", solver, equations, 0.0, system.end, options)
+    symbol = ca.MX.sym("p", m)
+    found = run(**start, p=symbol)
+    final = ca.vertcat(found["xf"], found["zf"])
+    # in units of each parameter, which is also what their tolerances mean
+    scaled = ca.DM(system.parameters)
+    full = ca.Function("full", [symbol], [ca.jtimes(final, symbol, ca.diag(scaled))])
+    scalar = ca.Function("scalar", [symbol], [ca.jtimes(final[0], symbol, ca.DM(1), True)])
+    return {
+        "full": lambda: np.asarray(full(scaled)),
+        "scalar": lambda: np.asarray(scalar(scaled) * scaled).ravel(),
+    }
+
+
+def prepare(setting: dict[str, Any]) -> dict[str, Callable[[], Any]]:
+    """Return both tasks by CVODES."""
+    return tasks(setting, "cvodes")

@@ -1,0 +1,56 @@
+"""diffrax: Kvaerno5 (Tsit5 where not stiff), reverse mode through the recorded steps, compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import diffrax
+import jax
+import jax.numpy as jnp
+
+from stiff import SYSTEMS
+
+jax.config.update("jax_enable_x64", val=True)
+
+
+@cache
+def compiled(name: str) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """Return both tasks as functions of p and the tolerance."""
+    system = SYSTEMS[name]
+    start, scaled = jnp.array(system.start), jnp.array(system.parameters)
+    solver = diffrax.Kvaerno5() if system.stiff else diffrax.Tsit5()
+    term = diffrax.ODETerm(lambda _t, u, p: jnp.stack(system.rhs(u, p)))
+
+    def final(factors: Any, tolerance: Any) -> Any:
+        controller = diffrax.PIDController(rtol=tolerance, atol=tolerance * system.scale)
+        found = diffrax.diffeqsolve(
+            term,
+            solver,
+            0.0,
+            system.end,
+            1e-6 * system.end,
+            start,
+            args=scaled * factors,
+            stepsize_controller=controller,
+            adjoint=diffrax.RecursiveCheckpointAdjoint(),
+            max_steps=4096,
+        )
+        return found.ys[0]
+
+    def first(factors: Any, tolerance: Any) -> Any:
+        return final(factors, tolerance)[0]
+
+    return jax.jit(jax.jacrev(final)), jax.jit(jax.grad(first))
+
+
+def prepare(setting: dict[str, Any]) -> dict[str, Callable[[], Any]]:
+    """Return both tasks."""
+    full, scalar = compiled(setting["problem"])
+    factors = jnp.ones(len(SYSTEMS[setting["problem"]].parameters))
+    tolerance = setting["tolerance"]
+    return {
+        "full": lambda: full(factors, tolerance).block_until_ready(),
+        "scalar": lambda: scalar(factors, tolerance).block_until_ready(),
+    }

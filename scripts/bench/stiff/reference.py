@@ -1,0 +1,51 @@
+"""The variational equations by SciPy's Radau, tolerance 1e-10, derivatives by complex step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from scipy.integrate import solve_ivp
+
+from stiff import SYSTEMS
+
+
+@cache
+def matrix(name: str) -> Any:
+    """Return d u(T) / d p [n, m]."""
+    system = SYSTEMS[name]
+    p = np.array(system.parameters)
+    n, m = len(system.start), p.size
+
+    def derivative(move: Callable[[int, complex], list[Any]], columns: int) -> Any:
+        return np.array([np.imag(move(k, 1e-100j)) for k in range(columns)]).T * 1e100
+
+    def jacobian(u: Any) -> Any:
+        return derivative(lambda k, h: system.rhs(u + h * np.eye(n)[k], p), n)
+
+    def rhs(_t: float, y: Any) -> Any:
+        u, s = y[:n], y[n:].reshape(m, n)
+        by_p = derivative(lambda k, h: system.rhs(u, p + h * np.eye(m)[k]), m)
+        change = s @ jacobian(u).T + by_p.T
+        return np.concatenate([np.array(system.rhs(u, p)), change.ravel()])
+
+    def blocks(_t: float, y: Any) -> Any:
+        # without the derivative of f_u itself: good enough for Newton
+        return sparse.block_diag([jacobian(y[:n])] * (m + 1), format="csc")
+
+    y0 = np.concatenate([system.start, np.zeros(n * m)])
+    # each parameter's column in the units of that parameter
+    atol = 1e-10 * system.scale * np.concatenate([np.ones(n), np.repeat(1.0 / p, n)])
+    found = solve_ivp(rhs, (0.0, system.end), y0, "Radau", rtol=1e-10, atol=atol, jac=blocks)
+    return found.y[n:, -1].reshape(m, n).T * p
+
+
+def prepare(setting: dict[str, Any]) -> dict[str, Callable[[], Any]]:
+    """Return both tasks."""
+    return {
+        "full": lambda: matrix(setting["problem"]),
+        "scalar": lambda: matrix(setting["problem"])[0],
+    }

@@ -1,0 +1,105 @@
+"""Tables, in the terminal and in Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from contest import Row
+
+HEADINGS = ("setting", "contestant", "task", "ms", "ratio", "error", "MB", "first, s")
+WIDTHS = (40, 24, 16, 10, 8, 9, 8, 9)
+
+
+def words(setting: dict[str, Any]) -> str:
+    """Return a setting in words."""
+    return ", ".join(f"{name} {number(value)}" for name, value in setting.items())
+
+
+def number(value: Any, form: str = ".4g") -> str:
+    """Return a number, or nothing."""
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        text = f"{value:{form}}"
+        return text.replace("e-0", "e-").replace("e+0", "e+")
+    return str(value)
+
+
+def heading() -> str:
+    """Return the first line of the terminal's table."""
+    return "".join(f"{word:<{width}}" for word, width in zip(HEADINGS, WIDTHS, strict=True))
+
+
+def line(row: Row) -> str:
+    """Return one line of the terminal's table."""
+    cells = [
+        words(row.setting),
+        row.contestant,
+        row.task,
+        number(row.milliseconds, ".3g"),
+        number(row.ratio, ".3g"),
+        number(row.error, ".1e"),
+        number(row.megabytes, ".1f"),
+        number(row.first, ".2f"),
+    ]
+    padded = (f"{cell:<{width - 1}} " for cell, width in zip(cells, WIDTHS, strict=True))
+    return "".join(padded) + row.note
+
+
+def markdown(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a Markdown table."""
+    lines = [headings, ["---"] * len(headings), *rows]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines) + "\n"
+
+
+def contest_table(rows: Sequence[Row], quantity: str) -> str:
+    """Return a line for each setting and task, a column for each contestant.
+
+    With milliseconds go the ratio and the error.
+    """
+    names = list(dict.fromkeys(row.contestant for row in rows))
+    cells: dict[tuple[str, str], dict[str, str]] = {}
+    for row in rows:
+        found = cells.setdefault((words(row.setting), row.task), {})
+        if row.milliseconds is None:
+            continue
+        text = number(getattr(row, quantity), ".3g")
+        if quantity == "milliseconds":
+            text += f" ({number(row.ratio, '.2g')}x) {number(row.error, '.0e')}"
+        found[row.contestant] = text
+    lines = (
+        [*key, *(found.get(name, "") for name in names)] for key, found in cells.items() if found
+    )
+    return markdown(["setting", "task", *names], lines)
+
+
+def quotient_table(rows: Sequence[Row], above: str, below: str) -> str:
+    """Return a line for each setting: the time of one task in those of another."""
+    names = list(dict.fromkeys(row.contestant for row in rows))
+    times = {(words(row.setting), row.contestant, row.task): row.milliseconds for row in rows}
+    lines: list[list[str]] = []
+    for setting in dict.fromkeys(words(row.setting) for row in rows):
+        pairs = [[times.get((setting, name, task)) for task in (above, below)] for name in names]
+        lines.append([setting, *(number(a / b, ".2f") if a and b else "" for a, b in pairs)])
+    return markdown([f"{above} / {below}", *names], lines)
+
+
+def notes(rows: Sequence[Row]) -> list[str]:
+    """Return what could not be measured, each reason once."""
+    where: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        if row.note:
+            where.setdefault((row.contestant, row.note), []).append(words(row.setting))
+    return [
+        f"{name}: {note}" + ("" if note.startswith("missing") else f" ({'; '.join(settings)})")
+        for (name, note), settings in where.items()
+    ]
+
+
+def plain_table(rows: Sequence[dict[str, Any]]) -> str:
+    """Return a table of rows with the same fields."""
+    if not rows:
+        return ""
+    lines = ([number(value, ".3g") for value in row.values()] for row in rows)
+    return markdown([name.replace("_", " ") for name in rows[0]], lines)

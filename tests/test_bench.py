@@ -1,0 +1,128 @@
+"""The benchmark suite runs: tiny settings, no times asserted."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.integrate import solve_ivp
+
+ROOT = Path(__file__).parents[1]
+RUN = ROOT / "scripts" / "bench" / "run.py"
+
+
+def bench(*arguments):
+    """Run the command; return what it printed."""
+    done = subprocess.run(
+        [sys.executable, str(RUN), *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize(
+    ("case", "tolerance", "own"),
+    [
+        ("lotka_volterra", 2e-3, ["daeosens", "C on PETSc TSAdjoint", "finite differences"]),
+        ("stiff", 2e-1, ["daeosens"]),
+        ("gray_scott", 1e-9, ["daeosens", "C on PETSc TSAdjoint"]),
+        ("memory", 1e-12, ["daeosens, stages", "daeosens, states", "C on PETSc TSAdjoint"]),
+    ],
+)
+def test_case_has_right_derivatives_or_names_what_is_missing(tmp_path, case, tolerance, own):
+    table = bench(case, "--quick", "--output", tmp_path)
+    results = json.loads((tmp_path / "benchmarks" / f"{case}.json").read_text())
+    rows = results["rows"]
+    for row in rows:
+        if row["note"]:
+            assert row["contestant"] not in own
+            reasons = ("missing: No module named", "explicit methods only")
+            assert row["note"].startswith(reasons), row["note"]
+        else:
+            assert row["error"] < tolerance, row
+            assert row["milliseconds"] > 0
+            assert row["turns"] == 1
+        assert row["contestant"] in table
+    assert set(own) <= {row["contestant"] for row in rows}
+    page = (tmp_path / "benchmarks.md").read_text()
+    assert f"run.py {case} --quick" in page
+    assert results["machine"]["processor"] in page
+    images = [line.split("](")[1].rstrip(")") for line in page.splitlines() if line[:2] == "!["]
+    assert images
+    assert all((tmp_path / image).exists() for image in images)
+
+
+def test_unknown_case_is_refused():
+    with pytest.raises(AssertionError, match=r"no case lotka; there are: lotka_volterra"):
+        bench("lotka")
+
+
+CONTESTANT = """
+import numpy as np
+
+def prepare(setting):
+    if {name!r} == "refusing":
+        raise NotImplementedError("not for me")
+    return {{"task": lambda: {call}}}
+"""
+
+
+def test_contestants_take_turns_and_failures_are_lines(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(RUN.parent))
+    from contest import Contestant, Limits, hold  # noqa: PLC0415
+
+    log = tmp_path / "log"
+    log_call = "open({!r}, 'a').write({!r}) and np.array([{}])"
+    calls = {
+        "first": log_call.format(str(log), "a", 1.0),
+        "second": log_call.format(str(log), "b", 1.5),
+        "refusing": "0",
+        "failing": "1 / 0",
+        "dying": "__import__('os')._exit(3)",
+    }
+    for name, call in calls.items():
+        (tmp_path / f"{name}.py").write_text(CONTESTANT.format(name=name, call=call))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    contestants = tuple(Contestant(name, name) for name in (*calls, "absent"))
+    rows = hold(contestants, ({"size": 1},), Limits(turns=2, budget=0.0, patience=60.0))
+    found = {row.contestant: row for row in rows}
+    assert found["second"].error == 0.5
+    assert found["second"].ratio == found["second"].milliseconds / found["first"].milliseconds
+    notes = [found[name].note for name in ("refusing", "failing", "dying", "absent")]
+    assert notes == [
+        "not for me",
+        "failed: ZeroDivisionError: division by zero",
+        "ended by itself:",
+        "missing: No module named 'absent'",
+    ]
+    turns = log.read_text()[4:]  # after the first calls and the results
+    assert [turns[0], turns[-1]] == ["a", "b"]
+    assert turns.count("ab") == 2
+    assert turns.count("ba") == 1
+
+
+def test_pollution_mechanism_ends_at_the_published_state(monkeypatch):
+    monkeypatch.syspath_prepend(str(RUN.parent))
+    from stiff import SYSTEMS  # noqa: PLC0415
+
+    system = SYSTEMS["air pollution"]
+    found = solve_ivp(
+        lambda _t, u: system.rhs(u, system.parameters),
+        (0.0, system.end),
+        system.start,
+        "Radau",
+        rtol=1e-9,
+        atol=1e-13,
+    )
+    # Mazzia, Magherini, Test Set for Initial Value Problem Solvers, 2008: POLLU
+    published = [0.5646255480022769e-1, 0.1342484130422339, 0.4139734331099427e-8]
+    np.testing.assert_allclose(found.y[:3, -1], published, rtol=1e-7)
