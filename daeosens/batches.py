@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,6 +13,7 @@ from petsc4py import PETSc
 from daeosens.arrays import Array, check_output, guarded
 from daeosens.derivatives import STEP, ComplexStep, ignores
 from daeosens.errors import InputError
+from daeosens.linearization import Linearization, by_matrices
 from daeosens.matrices import Products
 
 TEMPORARY = 2**24
@@ -39,6 +41,10 @@ class Batch(Protocol):
 
     def pull_parameters(self, t: Array, u: Array, p: Array, w: Array) -> Array:
         """Return the sum over the points of f_p^T w [M, m], for M rows of weights w [M, K, n]."""
+        ...
+
+    def linearize(self, t: Array, u: Array, p: Array, rows: int) -> Linearization:
+        """Return f_u and f_p at the points, for M rows."""
         ...
 
 
@@ -163,6 +169,11 @@ class OneByOne:
                 result += self._single.pull(*point, p, w[:, k])
         return result
 
+    def linearize(self, t: Array, u: Array, p: Array, rows: int) -> Linearization:
+        """Return f_u and f_p at the points, for M rows."""
+        pull = partial(self.pull_parameters, t, u, p)
+        return by_matrices(self.jacobian(t, u, p), pull, rows)
+
 
 class TakesMany:
     """Evaluations by callbacks that take many points in one call.
@@ -201,6 +212,11 @@ class TakesMany:
         if "jacobian_p" not in self._trusted:
             self._compare_sum(t, u, p)
         return self._pull(t, u, p, w)
+
+    def linearize(self, t: Array, u: Array, p: Array, rows: int) -> Linearization:
+        """Return f_u and f_p at the points, for M rows."""
+        pull = partial(self.pull_parameters, t, u, p)
+        return by_matrices(self.jacobian(t, u, p), pull, rows)
 
     def _pull(self, t: Array, u: Array, p: Array, w: Array) -> Array:
         single, (count, n), rows = self._single, u.shape, len(w)

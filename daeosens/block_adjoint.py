@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from daeosens.arrays import Array, read, write
 from daeosens.cost import Cost, Densities, points_by_step
+from daeosens.linearization import added
 from daeosens.problem import Problem
 from daeosens.steps import tableau
 from daeosens.steps.block import Block, BlockSteps, Points, Seed
@@ -82,20 +84,28 @@ def sweep_rows(
     for block in _blocks(trajectory, steps, len(lam), last):
         points = steps.points(block)
         points.u.flags.writeable = False
-        jacobians = batch.jacobian(points.t, points.u, block.p)
         slopes = by_p = None
         if any(densities):
             slopes, by_p = _slopes(problem, points, block.p, densities)
-        weights = steps.carry(block, jacobians, lam, slopes, seed or _nothing)
+        at = points.t, points.u, block.p
+        if isinstance(steps, BlockRungeKutta):
+            linear = batch.linearize(*at, len(lam))
+            steps.carry_by(linear.pulls, block, lam, slopes, seed, linear.weights)
+            collect = linear.collect
+        else:
+            weights = steps.carry(block, batch.jacobian(*at), lam, slopes, seed or _nothing)
+            collect = partial(_added, partial(batch.pull_parameters, *at), weights)
         if seed is not None:
             seed(block.first, lam)
-        if problem.n_parameters == 0:
-            continue
-        part = batch.pull_parameters(points.t, points.u, block.p, weights.swapaxes(0, 1))
-        if by_p is not None:
-            part = part + by_p
-        mu = part if mu is None else np.add(mu, part, out=mu)
+        if problem.n_parameters:
+            mu = collect(mu)
+        if by_p is not None and mu is not None:
+            mu += by_p
     return np.zeros((len(lam), problem.n_parameters)) if mu is None else mu
+
+
+def _added(pull: Callable[[Array], Array], weights: Array, mu: Array | None) -> Array:
+    return added(pull(weights.swapaxes(0, 1)), mu)
 
 
 def block_steps(trajectory: Trajectory) -> BlockSteps:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from daeosens._petsc import MatrixPulls, Pulls, carry
 from daeosens.arrays import Array
 from daeosens.batches import Batch
 from daeosens.steps.block import Block, Points, Seed
@@ -66,40 +67,50 @@ class BlockRungeKutta:
     def _stages(self, block: Block, t: Array) -> Array:
         """Return the stage states [S, s, n], computed again."""
         start, h, a = block.states[:-1], block.sizes[:, None], self._tableau.a
-        s = len(a)
+        s, moments = len(a), np.ascontiguousarray(t.T)
         stages = np.empty((len(start), s, start.shape[1]))
+        state = start
         rates = np.empty((s, *start.shape))
         flat = rates.reshape(s, start.size)
         stages[:, 0] = start
         for i in range(1, s):
-            rates[i - 1] = self._batch.rhs(t[:, i - 1], stages[:, i - 1], block.p)
-            stages[:, i] = start + h * (a[i, :i] @ flat[:i]).reshape(start.shape)
+            rates[i - 1] = self._batch.rhs(moments[i - 1], state, block.p)
+            state = start + h * (a[i, :i] @ flat[:i]).reshape(start.shape)
+            stages[:, i] = state
         return stages
 
     def carry(
         self, block: Block, jacobians: Array, lam: Array, slopes: Array | None, seed: Seed
     ) -> Array:
         """Carry ``lam`` [M, n] back over the block; see ``BlockSteps``."""
+        weights = np.empty((len(jacobians), *lam.shape))
+        self.carry_by(MatrixPulls(jacobians, len(lam)), block, lam, slopes, seed, weights)
+        return weights
+
+    def carry_by(
+        self,
+        pulls: Pulls,
+        block: Block,
+        lam: Array,
+        slopes: Array | None,
+        seed: Seed | None,
+        weights: Array | None,
+    ) -> None:
+        """Carry ``lam`` [M, n] back over the block by products with f_u at the points.
+
+        As ``carry``; ``weights`` [K, M, n] are filled if they are wanted.
+        """
         count, s, (rows, n) = len(block.sizes), len(self._tableau.b), lam.shape
         coefficients = block.sizes[:, None, None] * self._rows
-        matrices = jacobians.reshape(count, s, n, n)
-        weights = np.empty((count, s, rows * n))
         running = None
         if slopes is not None:
             shares = (block.sizes[:, None] * self._tableau.b)[:, :, None, None]
             running = shares * slopes.reshape(count, s, rows, n)
-        parts = np.empty((s + 1, rows, n))  # lam, and l_i from the last stage to the first
-        flat = parts.reshape(s + 1, rows * n)
-        parts[0] = lam
-        for k in reversed(range(count)):
-            for i in reversed(range(s)):
-                w = weights[k, i]
-                np.dot(coefficients[k, i, : s - i], flat[: s - i], out=w)
-                np.dot(w.reshape(rows, n), matrices[k, i], out=parts[s - i])
-                if running is not None:
-                    parts[s - i] += running[k, i]
-            parts[0] = parts.sum(axis=0)
-            if k:
-                seed(block.first + k, parts[0])
-        lam[...] = parts[0]
-        return weights.reshape(count * s, rows, n)
+        observed = np.full(count, seed is not None, dtype=np.uint8)
+        observed[0] = False
+
+        def seed_step(k: int) -> None:
+            if seed is not None:
+                seed(block.first + k, lam)
+
+        carry(pulls, coefficients, lam, weights, running, observed, seed_step)

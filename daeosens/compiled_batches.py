@@ -1,0 +1,112 @@
+"""C functions evaluated at many points: the loop over the points is in C too."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from daeosens._petsc import call_points
+from daeosens.arrays import Array, check_output
+from daeosens.batches import TEMPORARY, Batch
+from daeosens.compiled import Compiled
+from daeosens.linearization import Linearization, by_matrices
+from daeosens.matrices import Products
+
+
+class CompiledBatch:
+    """Evaluations of C functions at many points, one call for all of them.
+
+    Parameters
+    ----------
+    plain : Batch
+        The same callbacks, point by point: for what is not in C.
+    rhs, jacobian, jacobian_p : callable, Products or None
+        As given to ``ODE``.
+    """
+
+    at_once = True
+
+    def __init__(self, plain: Batch, rhs: Any, jacobian: Any, jacobian_p: Any) -> None:
+        self._plain = plain
+        self._rhs, self._by_u, self._by_p = rhs, jacobian, jacobian_p
+
+    def rhs(self, t: Array, u: Array, p: Array) -> Array:
+        """Return f at every point [K, n]."""
+        if not isinstance(self._rhs, Compiled):
+            return self._plain.rhs(t, u, p)
+        return evaluated(self._rhs, "rhs", t, (u, p))
+
+    def jacobian(self, t: Array, u: Array, p: Array) -> Array:
+        """Return f_u at every point [K, n, n]."""
+        if not isinstance(self._by_u, Compiled):
+            return self._plain.jacobian(t, u, p)
+        values = evaluated(self._by_u, "jacobian", t, (u, p))
+        pattern = self._by_u.native.pattern
+        if pattern is None:
+            return values
+        starts, columns = pattern
+        n = u.shape[1]
+        matrices = np.zeros((len(t), n, n))
+        matrices[:, np.repeat(np.arange(n), np.diff(starts)), columns] = values
+        return matrices
+
+    def pull_parameters(self, t: Array, u: Array, p: Array, w: Array) -> Array:
+        """Return the sum over the points of f_p^T w [M, m]."""
+        by_p = self._by_p
+        if isinstance(by_p, Products) and isinstance(by_p.apply_transpose, Compiled):
+            return self._pull_by_products(by_p.apply_transpose, t, u, p, w)
+        if not isinstance(by_p, Compiled):
+            return self._plain.pull_parameters(t, u, p, w)
+        result = np.zeros((len(w), p.size))
+        for part in _parts(len(t), by_p.scratch.size):
+            values = evaluated(by_p, "jacobian_p", t[part], (u[part], p))
+            rows = w[:, part].reshape(len(w), -1)
+            result += rows @ _stacked(by_p, values, p.size)
+        return result
+
+    def _pull_by_products(
+        self, transposed: Compiled, t: Array, u: Array, p: Array, w: Array
+    ) -> Array:
+        result = np.zeros((len(w), p.size))
+        for part in _parts(len(t), p.size):
+            for row, weights in enumerate(np.ascontiguousarray(w[:, part])):
+                inputs = u[part], p, weights
+                name = "jacobian_p.apply_transpose"
+                result[row] += evaluated(transposed, name, t[part], inputs).sum(axis=0)
+        return result
+
+    def linearize(self, t: Array, u: Array, p: Array, rows: int) -> Linearization:
+        """Return f_u and f_p at the points, for M rows."""
+        pull = partial(self.pull_parameters, t, u, p)
+        return by_matrices(self.jacobian(t, u, p), pull, rows)
+
+
+def evaluated(function: Compiled, name: str, t: Array, inputs: tuple[Array, ...]) -> Array:
+    """Return what a C function fills at every point [K, ...]."""
+    out = np.empty((len(t), *function.scratch.shape))
+    native = function.native
+    if not call_points(native.address, native.user_data, t, inputs, (out,)):
+        for time, values in zip(t.tolist(), out, strict=True):
+            check_output(values, name, values.shape, time)
+    return out
+
+
+def _parts(count: int, size: int) -> list[slice]:
+    """Cut points into parts with so few values that they stay in the memory given to them."""
+    several = max(1, TEMPORARY // (8 * size))
+    return [slice(k, k + several) for k in range(0, count, several)]
+
+
+def _stacked(function: Compiled, values: Array, columns: int) -> Any:
+    """Return the matrices of all points below one another."""
+    pattern = function.native.pattern
+    if pattern is None:
+        return values.reshape(-1, columns)
+    starts, places = pattern
+    count, entries = values.shape
+    ends: Any = np.arange(count)[:, None] * entries + starts[1:]
+    indices = np.tile(places, count), np.append(0, ends)
+    return sparse.csr_array((values.ravel(), *indices), shape=(ends.size, columns))
