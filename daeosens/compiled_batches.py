@@ -6,14 +6,16 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from scipy import sparse
 
 from daeosens._petsc import call_points
 from daeosens.arrays import Array, check_output
 from daeosens.batches import TEMPORARY, Batch
 from daeosens.compiled import Compiled
-from daeosens.linearization import Linearization, by_matrices
+from daeosens.linearization import Linearization, by_matrices, sparse_pulls, with_weights
 from daeosens.matrices import Products
+from daeosens.runs import Runs, diagonal_runs
 
 
 class CompiledBatch:
@@ -32,6 +34,11 @@ class CompiledBatch:
     def __init__(self, plain: Batch, rhs: Any, jacobian: Any, jacobian_p: Any) -> None:
         self._plain = plain
         self._rhs, self._by_u, self._by_p = rhs, jacobian, jacobian_p
+        self._runs: tuple[npt.NDArray[np.intp], Runs] | None = None
+        if isinstance(jacobian, Compiled) and jacobian.native.pattern is not None:
+            starts, columns = jacobian.native.pattern
+            rows = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+            self._runs = diagonal_runs(rows, np.asarray(columns, dtype=int))
 
     def rhs(self, t: Array, u: Array, p: Array) -> Array:
         """Return f at every point [K, n]."""
@@ -56,6 +63,8 @@ class CompiledBatch:
     def pull_parameters(self, t: Array, u: Array, p: Array, w: Array) -> Array:
         """Return the sum over the points of f_p^T w [M, m]."""
         by_p = self._by_p
+        if not p.size:
+            return np.zeros((len(w), 0))
         if isinstance(by_p, Products) and isinstance(by_p.apply_transpose, Compiled):
             return self._pull_by_products(by_p.apply_transpose, t, u, p, w)
         if not isinstance(by_p, Compiled):
@@ -81,7 +90,11 @@ class CompiledBatch:
     def linearize(self, t: Array, u: Array, p: Array, rows: int) -> Linearization:
         """Return f_u and f_p at the points, for M rows."""
         pull = partial(self.pull_parameters, t, u, p)
-        return by_matrices(self.jacobian(t, u, p), pull, rows)
+        if self._runs is None:
+            return by_matrices(self.jacobian(t, u, p), pull, rows)
+        order, runs = self._runs
+        values = evaluated(self._by_u, "jacobian", t, (u, p)).take(order, axis=1)
+        return with_weights(sparse_pulls(values, runs, u.shape[1], rows), pull)
 
 
 def evaluated(function: Compiled, name: str, t: Array, inputs: tuple[Array, ...]) -> Array:

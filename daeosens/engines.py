@@ -10,7 +10,8 @@ from daeosens.trajectory import Trajectory
 Engine = Literal["auto", "steps", "block", "tsadjoint"]
 
 SMALL, LARGE = 100, 1000
-"""Up to how many unknowns "auto" sweeps in blocks; the latter with batched callbacks."""
+"""Up to how many unknowns "auto" sweeps in blocks; the latter where one call serves all points,
+unless a step solves with a sparse matrix."""
 
 
 def check_engine(engine: str) -> None:
@@ -58,7 +59,10 @@ def choose_engine(trajectory: Trajectory, engine: Engine) -> Engine:
     batch = trajectory.problem.batch
     if reason or batch is None:
         return "steps"
-    limit = LARGE if batch.at_once else SMALL
+    jacobian = trajectory.problem.native.get("jacobian")
+    sparse = jacobian is not None and jacobian.pattern is not None
+    implicit = not trajectory.stepping.resolved_method.explicit
+    limit = LARGE if batch.at_once and not (sparse and implicit) else SMALL
     return "block" if engine == "block" or trajectory.problem.size <= limit else "steps"
 
 

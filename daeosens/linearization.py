@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from daeosens._petsc import MatrixPulls, Pulls
+from daeosens._petsc import FactorPulls, MatrixPulls, Pulls
 from daeosens.arrays import Array
+from daeosens.runs import Runs
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,12 +46,26 @@ def by_matrices(
     >>> point.collect(None)
     array([[5., 5.]])
     """
-    weights = np.empty((len(matrices), rows, matrices.shape[1]))
+    return with_weights(MatrixPulls(matrices, rows), pull_parameters)
+
+
+def with_weights(pulls: Pulls, pull_parameters: Callable[[Array], Array]) -> Linearization:
+    """Return a linearisation that keeps the weights for the derivative in the parameters."""
+    weights = np.empty((pulls.count, pulls.rows, pulls.n))
 
     def collect(mu: Array | None) -> Array:
         return added(pull_parameters(weights.swapaxes(0, 1)), mu)
 
-    return Linearization(MatrixPulls(matrices, rows), collect, weights)
+    return Linearization(pulls, collect, weights)
+
+
+def sparse_pulls(values: Array, runs: Runs, n: int, rows: int) -> Pulls:
+    """Return the products with matrices f_u [n, n] by their values [K, entries] in runs."""
+    nothing = np.empty((len(values), 0))
+    none = np.empty((0, 5), dtype=np.int32)
+    table = np.empty((0, 6), dtype=np.int32)
+    parts = values, nothing, nothing
+    return FactorPulls(n, rows, (), table, (runs.runs, none, none, 0), parts, nothing)
 
 
 def added(part: Array, total: Array | None) -> Array:

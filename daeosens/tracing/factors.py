@@ -83,12 +83,12 @@ class Factored:
     by_p: Runs
     used: npt.NDArray[np.intp]
 
-    @property
+    @cached_property
     def sizes(self) -> tuple[int, int]:
         """Numbers of entries of all v and of all y."""
         return sum(each.columns for each in self.factors), sum(each.rows for each in self.factors)
 
-    @property
+    @cached_property
     def entries(self) -> tuple[int, int, int]:
         """Numbers of values of the derivatives in u, y and p."""
         function = self.functions[-1].function
