@@ -11,9 +11,10 @@ from scipy import sparse
 
 from daeosens._petsc import call_points
 from daeosens.arrays import Array, check_output
-from daeosens.batches import TEMPORARY, Batch
+from daeosens.batches import Batch
 from daeosens.compiled import Compiled
 from daeosens.linearization import Linearization, by_matrices, sparse_pulls, with_weights
+from daeosens.many_hessians import TEMPORARY
 from daeosens.matrices import Products
 from daeosens.runs import Runs, diagonal_runs
 
@@ -95,6 +96,16 @@ class CompiledBatch:
         order, runs = self._runs
         values = evaluated(self._by_u, "jacobian", t, (u, p)).take(order, axis=1)
         return with_weights(sparse_pulls(values, runs, u.shape[1], rows), pull)
+
+    def push_parameters(self, t: Array, u: Array, p: Array, dp: Array) -> Array:
+        """Return f_p dp at every point [D, K, n]."""
+        return self._plain.push_parameters(t, u, p, dp)
+
+    def hessian_product(
+        self, t: Array, u: Array, p: Array, w: Array, du: Array, dp: Array
+    ) -> tuple[Array, Array]:
+        """Return the derivatives of f_u^T w [D, K, n] and, summed over the points, f_p^T w."""
+        return self._plain.hessian_product(t, u, p, w, du, dp)
 
 
 def evaluated(function: Compiled, name: str, t: Array, inputs: tuple[Array, ...]) -> Array:

@@ -46,7 +46,8 @@ def by_matrices(
     >>> point.collect(None)
     array([[5., 5.]])
     """
-    return with_weights(MatrixPulls(matrices, rows), pull_parameters)
+    contiguous = np.ascontiguousarray(matrices, dtype=float)
+    return with_weights(MatrixPulls(contiguous, rows), pull_parameters)
 
 
 def with_weights(pulls: Pulls, pull_parameters: Callable[[Array], Array]) -> Linearization:

@@ -116,7 +116,7 @@ def test_blocks_that_are_flushed_add_up(traced, values, monkeypatch):
     _, u, p = values
     run = ds.solve(traced, u[0], p, ds.Stepping((0.0, 0.2), "rk4", dt=0.02))
     whole = ds.sensitivities(run, engine="block")
-    monkeypatch.setattr("daeosens.block_adjoint.BLOCK_MEMORY", 1)
+    monkeypatch.setattr("daeosens.blocks.BLOCK_MEMORY", 1)
     flushed = ds.sensitivities(run, engine="block")
     assert near(flushed.u0, whole.u0)
     assert near(flushed.p, whole.p)

@@ -1,4 +1,4 @@
-"""Explicit Runge-Kutta steps transposed in blocks: many steps, stage points and costs at once."""
+"""Explicit Runge-Kutta steps linearised in blocks: many steps, points and vectors at once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from daeosens._petsc import MatrixPulls, Pulls, carry
 from daeosens.arrays import Array
 from daeosens.batches import Batch
-from daeosens.steps.block import Block, Points, Seed
+from daeosens.steps.block import Block, BlockTangent, Factors, LinearBlock, Points, Seed
 from daeosens.steps.rk import Tableau
 
 Inside = Callable[[float, float, float], float]
@@ -17,11 +17,12 @@ Inside = Callable[[float, float, float], float]
 
 
 class BlockRungeKutta:
-    """The transposed steps of an explicit Runge-Kutta method on arrays.
+    """The linearised steps of an explicit Runge-Kutta method on arrays.
 
     The states of one stage of all steps come from one evaluation, as every step's start is known.
     Going back, w_i = h (b_i lam + sum_{j>i} a_ji l_j) is the product of one row of coefficients
-    with the rows lam, l_s, ..., l_{i+1}, and l_i = w_i J_i a product of matrices.
+    with the rows lam, l_s, ..., l_{i+1}, and l_i = w_i J_i a product of matrices.  Going forward,
+    dU_i = du + h sum_j a_ij dk_j likewise.
 
     Parameters
     ----------
@@ -47,6 +48,8 @@ class BlockRungeKutta:
         for i in range(s):
             self._rows[i, 0] = tableau.b[i]
             self._rows[i, 1 : s - i] = tableau.a[:i:-1, i]
+        # row i, the last one for the end of the step: of dk_0, ..., dk_{i-1}
+        self._ahead = np.vstack([tableau.a, tableau.b])
 
     @property
     def points_per_step(self) -> int:
@@ -79,12 +82,39 @@ class BlockRungeKutta:
             stages[:, i] = state
         return stages
 
-    def carry(
-        self, block: Block, jacobians: Array, lam: Array, slopes: Array | None, seed: Seed
-    ) -> Array:
+    def factors(self, block: Block, jacobians: Array) -> Factors:
+        """Return none: explicit steps solve nothing."""
+        return ()
+
+    def push(self, linear: LinearBlock, du: Array, sources: Array | None) -> BlockTangent:
+        """Carry ``du`` [D, n] forward over the block; see ``BlockSteps``."""
+        sizes, s, (rows, n) = linear.block.sizes, len(self._tableau.b), du.shape
+        count = len(sizes)
+        matrices = linear.jacobians.reshape(count, s, n, n).swapaxes(-1, -2)
+        added = None if sources is None else sources.reshape(count, s, rows, n)
+        states, stages = np.empty((count + 1, rows, n)), np.empty((count, s, rows, n))
+        parts = np.empty((s + 1, rows, n))  # du, and dk_i from the first stage to the last
+        flat = parts.reshape(s + 1, rows * n)
+        states[0] = du
+        row = np.ones(s + 1)
+        for k, h in enumerate(sizes.tolist()):
+            parts[0] = states[k]
+            for i in range(s):
+                np.multiply(self._ahead[i, :i], h, out=row[1 : i + 1])
+                np.dot(row[: i + 1], flat[: i + 1], out=stages[k, i].reshape(-1))
+                np.dot(stages[k, i], matrices[k, i], out=parts[i + 1])
+                if added is not None:
+                    parts[i + 1] += added[k, i]
+            np.multiply(self._ahead[s], h, out=row[1:])
+            np.dot(row, flat, out=states[k + 1].reshape(-1))
+        return BlockTangent(states, stages.reshape(count * s, rows, n))
+
+    def carry(self, linear: LinearBlock, lam: Array, sources: Array | None, seed: Seed) -> Array:
         """Carry ``lam`` [M, n] back over the block; see ``BlockSteps``."""
-        weights = np.empty((len(jacobians), *lam.shape))
-        self.carry_by(MatrixPulls(jacobians, len(lam)), block, lam, slopes, seed, weights)
+        matrices = np.ascontiguousarray(linear.jacobians, dtype=float)
+        weights = np.empty((len(matrices), *lam.shape))
+        pulls = MatrixPulls(matrices, len(lam))
+        self.carry_by(pulls, linear.block, lam, sources, seed, weights)
         return weights
 
     def carry_by(
@@ -92,7 +122,7 @@ class BlockRungeKutta:
         pulls: Pulls,
         block: Block,
         lam: Array,
-        slopes: Array | None,
+        sources: Array | None,
         seed: Seed | None,
         weights: Array | None,
     ) -> None:
@@ -100,12 +130,7 @@ class BlockRungeKutta:
 
         As ``carry``; ``weights`` [K, M, n] are filled if they are wanted.
         """
-        count, s, (rows, n) = len(block.sizes), len(self._tableau.b), lam.shape
-        coefficients = block.sizes[:, None, None] * self._rows
-        running = None
-        if slopes is not None:
-            shares = (block.sizes[:, None] * self._tableau.b)[:, :, None, None]
-            running = shares * slopes.reshape(count, s, rows, n)
+        count, s = len(block.sizes), len(self._tableau.b)
         observed = np.full(count, seed is not None, dtype=np.uint8)
         observed[0] = False
 
@@ -113,4 +138,7 @@ class BlockRungeKutta:
             if seed is not None:
                 seed(block.first + k, lam)
 
-        carry(pulls, coefficients, lam, weights, running, observed, seed_step)
+        coefficients = block.sizes[:, None, None] * self._rows
+        if sources is not None:
+            sources = sources.reshape(count, s, *lam.shape)
+        carry(pulls, coefficients, lam, weights, sources, observed, seed_step)

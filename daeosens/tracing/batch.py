@@ -54,6 +54,16 @@ class FactoredBatch:
         pulls = self._pulls(t, u, p, rows)
         return Linearization(pulls, lambda mu: self._collect(pulls, p.size, mu))
 
+    def push_parameters(self, t: Array, u: Array, p: Array, dp: Array) -> Array:
+        """Return f_p dp at every point [D, K, n]."""
+        return self._plain.push_parameters(t, u, p, dp)
+
+    def hessian_product(
+        self, t: Array, u: Array, p: Array, w: Array, du: Array, dp: Array
+    ) -> tuple[Array, Array]:
+        """Return the derivatives of f_u^T w [D, K, n] and, summed over the points, f_p^T w."""
+        return self._plain.hessian_product(t, u, p, w, du, dp)
+
     def _products(self, t: Array, u: Array, p: Array) -> tuple[Array, Array]:
         """Return all v [K, columns] and y [K, rows] of the factors, side by side."""
         v = np.empty((len(t), self._parts.sizes[0]))
