@@ -131,6 +131,7 @@ def _stacked(function: Compiled, values: Array, columns: int) -> Any:
         return values.reshape(-1, columns)
     starts, places = pattern
     count, entries = values.shape
-    ends: Any = np.arange(count)[:, None] * entries + starts[1:]
-    indices = np.tile(places, count), np.append(0, ends)
-    return sparse.csr_array((values.ravel(), *indices), shape=(ends.size, columns))
+    first = np.multiply.outer(np.arange(count), entries)[:, None]
+    ends = np.append(0, first + starts[1:])
+    shape = (ends.size - 1, columns)
+    return sparse.csr_array((values.ravel(), np.tile(places, count), ends), shape=shape)

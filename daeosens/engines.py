@@ -69,8 +69,10 @@ def choose_engine(trajectory: Trajectory, engine: Engine) -> Engine:
     return "block" if engine == "block" or trajectory.problem.size <= limit else "steps"
 
 
-def choose_sweep(trajectory: Trajectory, engine: Sweep) -> Sweep:
+def choose_sweep(trajectory: Trajectory, engine: Sweep, *, first_adjoints: bool = False) -> Sweep:
     """Return the engine for tangents and second order, like ``choose_engine``.
+
+    ``first_adjoints`` is for sweeps of adjoints alone.
 
     Raises
     ------
@@ -82,8 +84,8 @@ def choose_sweep(trajectory: Trajectory, engine: Sweep) -> Sweep:
     if engine not in ("auto", "steps", "block"):
         raise InputError(f"engine = {engine!r}", expected='"auto", "steps" or "block"')
     problem = trajectory.problem
-    if engine == "auto" and problem.native and problem.size > SMALL:
-        return "steps"  # blocks call second derivatives in C point by point
+    if engine == "auto" and not first_adjoints and problem.native and problem.size > SMALL:
+        return "steps"  # only adjoints do without the matrices of C functions
     return "block" if choose_engine(trajectory, engine) == "block" else "steps"
 
 
