@@ -84,6 +84,7 @@ def no_block(trajectory: Trajectory) -> str:
     """Return why a trajectory cannot be swept in blocks; empty if it can."""
     problem = trajectory.problem
     reasons = {
+        "an ESDIRK method": trajectory.stepping.resolved_method.esdirk,
         "a run through events": bool(trajectory.crossings),
         "equations with modes": bool(problem.modes),
         "PETSc-style callbacks": problem.style == "petsc",
