@@ -8,6 +8,7 @@ from daeosens._petsc.bindings import multipliers, register_dirk, rk_tableau, sta
 from daeosens._petsc.natives import call_into, call_number, fill_matrix
 from daeosens._petsc.registered import Registered, time_of_stage
 from daeosens._petsc.steps import Steps, add_monitor, next_step
+from daeosens._petsc.sweeps import carry_back
 
 __all__ = [
     "Registered",
@@ -15,6 +16,7 @@ __all__ = [
     "add_monitor",
     "call_into",
     "call_number",
+    "carry_back",
     "fill_matrix",
     "multipliers",
     "next_step",
