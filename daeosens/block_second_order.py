@@ -122,7 +122,7 @@ def _sweep(
             slopes, by_p = running_slopes(problem, points, p, [cost.densities])
             weights = steps.carry(linear, lam, slopes, seed)
             seed(span[0], lam)
-            mu += batch.pull_parameters(points.t, points.u, p, weights.swapaxes(0, 1)) + by_p
+            mu += by_p
         else:
             weights = known.weights
         by_u, by_p = batch.hessian_product(
@@ -135,7 +135,11 @@ def _sweep(
             bend.add(scaled, float(points.t[k]), points.u[k], along.points[k], sources[k])
         weights_dot = steps.carry(linear, lam_dot, sources, bend.within(span[0], along.states))
         bend(span[0], along.states[0], lam_dot)
-        mu_dot += batch.pull_parameters(points.t, points.u, p, weights_dot.swapaxes(0, 1))
+        pulled = weights_dot if known else np.concatenate([weights_dot, weights], axis=1)
+        rows = batch.pull_parameters(points.t, points.u, p, pulled.swapaxes(0, 1))
+        mu_dot += rows[: len(du)]
+        if known is None:
+            mu += rows[len(du) :]
         if known is None and len(spans) == 1:
             known = FirstOrder(linear, weights, lam[0], mu[0])
     if known is not None:
