@@ -109,9 +109,11 @@ def make_ts(
     ts.setThetaEndpoint(method.endpoint)
     if method.name in ("cn", "beuler"):
         ts.setType(method.name)
-    ts.setIFunction(
-        lambda ts, t, u, udot, out: problem.residual(inside(ts, t), u, udot, held.p, out), work
-    )
+    in_c = runs_in_c(problem, method)
+    if not in_c:
+        ts.setIFunction(
+            lambda ts, t, u, udot, out: problem.residual(inside(ts, t), u, udot, held.p, out), work
+        )
     if problem.coloring:
         _set_coloring(ts, problem, record)
         return ts
@@ -130,9 +132,10 @@ def make_ts(
     ) -> None:
         system.fill(inside(ts, t), u, udot, held.p, shift)
 
-    ts.setIJacobian(jacobian, system.matrix, system.matrix)
-    if runs_in_c(problem, method):
+    if in_c:
         _set_compiled_residual(ts, problem, held, system, work)
+    else:
+        ts.setIJacobian(jacobian, system.matrix, system.matrix)
     if record in ("memory", "disk") and problem.n_parameters:
         matrix_p = problem.residual_p.create(t, u, udot, p)
 
