@@ -9,7 +9,7 @@ from typing import overload
 from petsc4py import PETSc
 
 from daeosens.arrays import QUIET, Array, gather, unwrapped, write
-from daeosens.block_adjoint import block_sweep
+from daeosens.block_pieces import block_sweep
 from daeosens.cost import Cost, points_by_step
 from daeosens.engines import Engine, choose_engine
 from daeosens.errors import InputError
