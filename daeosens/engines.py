@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from daeosens.errors import InputError, UnsupportedError
+from daeosens.methods import Method
 from daeosens.problem import Problem
 from daeosens.trajectory import Trajectory
 
@@ -52,7 +53,8 @@ def choose_engine(trajectory: Trajectory, engine: Engine) -> Engine:
     check_engine(engine)
     if engine in ("steps", "tsadjoint"):
         return engine
-    return _chosen(trajectory, engine, no_block(trajectory.problem))
+    method = trajectory.stepping.resolved_method
+    return _chosen(trajectory, engine, no_block(trajectory.problem, method))
 
 
 def choose_sweep(trajectory: Trajectory, engine: Sweep) -> Sweep:
@@ -71,7 +73,8 @@ def choose_sweep(trajectory: Trajectory, engine: Sweep) -> Sweep:
         return engine
     events = "a run through events" if trajectory.crossings else ""
     modes = "equations with modes" if trajectory.problem.modes else ""
-    return _chosen(trajectory, engine, events or modes or no_block(trajectory.problem))
+    method = trajectory.stepping.resolved_method
+    return _chosen(trajectory, engine, events or modes or no_block(trajectory.problem, method))
 
 
 def _chosen(
@@ -91,8 +94,10 @@ def _chosen(
     return "block" if engine == "block" or trajectory.problem.size <= limit else "steps"
 
 
-def no_block(problem: Problem) -> str:
-    """Return why runs of a problem cannot be swept in blocks; empty if they can."""
+def no_block(problem: Problem, method: Method) -> str:
+    """Return why runs of a problem by a method cannot be swept in blocks; empty if they can."""
+    if method.esdirk:
+        return "an ESDIRK method"
     for each in (problem, *problem.modes.values()):
         reasons = {
             "PETSc-style callbacks": each.style == "petsc",

@@ -137,14 +137,14 @@ class Runner:
             As ``solve``.
         """
         refuse_unsound_steps(self._problem, self._stepping, span, start, self.p)
-        ts, first = self._ts, span[0]
+        ts, first, method = self._ts, span[0], self._stepping.resolved_method
         log = StepLog(
             self._problem,
             start,
             [*(time for time in pinned if first < time < span[1]), span[1]],
             self._ready.fixed_size,
-            restarts=self._stepping.resolved_method.explicit,
-            keep_stages=self._checkpoint == "stages" and self._stepping.resolved_method.explicit,
+            restarts=method.explicit or method.esdirk,
+            keep_stages=self._checkpoint == "stages" and (method.explicit or method.esdirk),
             watch=watch,
         )
         start.copy(self._solution)
