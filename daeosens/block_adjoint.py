@@ -10,9 +10,18 @@ import numpy as np
 from petsc4py import PETSc
 
 from daeosens.arrays import Array, read
-from daeosens.blocks import block_spans, block_steps, linear_block, running_slopes
+from daeosens.blocks import (
+    Span,
+    block_of,
+    block_spans,
+    block_steps,
+    linear_block,
+    running_slopes,
+)
 from daeosens.cost import Cost, Densities, Point, Scalar, points_by_step
-from daeosens.steps.block import Seed
+from daeosens.linearization import added
+from daeosens.steps.block import BlockSteps, Seed
+from daeosens.steps.block_rk import BlockRungeKutta
 from daeosens.trajectory import Trajectory
 
 Adder: TypeAlias = "Callable[[Point, tuple[PETSc.Vec, PETSc.Vec], bool], float]"
@@ -103,24 +112,63 @@ def sweep_rows(
         Adjoints of the parameters.
     """
     problem = trajectory.problem
-    batch = problem.batch
-    assert batch is not None
     steps = block_steps(trajectory)
+    carry = _carry_explicit if isinstance(steps, BlockRungeKutta) else _carry_implicit
     mu: Array | None = None
     for span in reversed(block_spans(trajectory, steps, 2 * len(lam), last)):
-        linear = linear_block(trajectory, steps, span)
-        points, p = linear.points, linear.block.p
-        slopes, by_p = running_slopes(problem, points, p, densities)
-        weights = steps.carry(linear, lam, slopes, seed or _nothing)
+        collect, by_p = carry(trajectory, steps, span, lam, seed, densities)
         if seed is not None:
             seed(span[0], lam)
-        if problem.n_parameters == 0:
-            continue
-        part = batch.pull_parameters(points.t, points.u, p, weights.swapaxes(0, 1))
-        if slopes is not None:
-            part = part + by_p
-        mu = part if mu is None else np.add(mu, part, out=mu)
+        if problem.n_parameters:
+            mu = collect(mu)
+            if any(densities):
+                mu += by_p
     return np.zeros((len(lam), problem.n_parameters)) if mu is None else mu
+
+
+Collect: TypeAlias = "Callable[[Array | None], Array]"
+"""Adds the derivatives in the parameters that a block has to those of the blocks after it."""
+
+
+def _carry_explicit(
+    trajectory: Trajectory,
+    steps: BlockRungeKutta,
+    span: Span,
+    lam: Array,
+    seed: Seed | None,
+    densities: Sequence[Densities],
+) -> tuple[Collect, Array]:
+    """Carry ``lam`` over a block by products with f_u, which need not be a matrix."""
+    problem = trajectory.problem
+    assert problem.batch is not None
+    block = block_of(trajectory, steps, span)
+    points = steps.points(block)
+    linear = problem.batch.linearize(points.t, points.u, block.p, len(lam))
+    sources, by_p = running_slopes(problem, points, block.p, densities)
+    steps.carry_by(linear.pulls, block, lam, sources, seed, linear.weights)
+    return linear.collect, by_p
+
+
+def _carry_implicit(
+    trajectory: Trajectory,
+    steps: BlockSteps,
+    span: Span,
+    lam: Array,
+    seed: Seed | None,
+    densities: Sequence[Densities],
+) -> tuple[Collect, Array]:
+    """Carry ``lam`` over a block by the factors of its matrices."""
+    problem = trajectory.problem
+    linear = linear_block(trajectory, steps, span)
+    points, p = linear.points, linear.block.p
+    sources, by_p = running_slopes(problem, points, p, densities)
+    weights = steps.carry(linear, lam, sources, seed or _nothing).swapaxes(0, 1)
+
+    def collect(mu: Array | None) -> Array:
+        assert problem.batch is not None
+        return added(problem.batch.pull_parameters(points.t, points.u, p, weights), mu)
+
+    return collect, by_p
 
 
 def _nothing(_number: int, _lam: Array) -> None:

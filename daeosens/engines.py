@@ -15,7 +15,8 @@ Sweep = Literal["auto", "steps", "block"]
 """Of tangents and second-order sweeps, in which PETSc 3.26 is wrong."""
 
 SMALL, LARGE = 100, 1000
-"""Up to how many unknowns "auto" sweeps in blocks; the latter with batched callbacks."""
+"""Up to how many unknowns "auto" sweeps in blocks; the latter where one call serves all points,
+unless a step solves with a sparse matrix."""
 
 
 def check_engine(engine: str) -> None:
@@ -69,12 +70,13 @@ def choose_sweep(trajectory: Trajectory, engine: Sweep) -> Sweep:
     """
     if engine not in ("auto", "steps", "block"):
         raise InputError(f"engine = {engine!r}", expected='"auto", "steps" or "block"')
-    if engine == "steps":
-        return engine
+    problem = trajectory.problem
+    if engine == "steps" or (engine == "auto" and problem.native and problem.size > SMALL):
+        return "steps"  # blocks call second derivatives in C point by point
     events = "a run through events" if trajectory.crossings else ""
-    modes = "equations with modes" if trajectory.problem.modes else ""
+    modes = "equations with modes" if problem.modes else ""
     method = trajectory.stepping.resolved_method
-    return _chosen(trajectory, engine, events or modes or no_block(trajectory.problem, method))
+    return _chosen(trajectory, engine, events or modes or no_block(problem, method))
 
 
 def _chosen(
@@ -90,7 +92,10 @@ def _chosen(
     batch = trajectory.problem.batch
     if reason or batch is None:
         return "steps"
-    limit = LARGE if batch.at_once else SMALL
+    jacobian = trajectory.problem.native.get("jacobian")
+    sparse = jacobian is not None and jacobian.pattern is not None
+    implicit = not trajectory.stepping.resolved_method.explicit
+    limit = LARGE if batch.at_once and not (sparse and implicit) else SMALL
     return "block" if engine == "block" or trajectory.problem.size <= limit else "steps"
 
 
