@@ -9,6 +9,9 @@ from daeosens.trajectory import Trajectory
 
 Engine = Literal["auto", "steps", "block", "tsadjoint"]
 
+Sweep = Literal["auto", "steps", "block"]
+"""Of tangents and second-order sweeps, in which PETSc 3.26 is wrong."""
+
 SMALL, LARGE = 100, 1000
 """Up to how many unknowns "auto" sweeps in blocks; the latter with batched callbacks."""
 
@@ -60,6 +63,21 @@ def choose_engine(trajectory: Trajectory, engine: Engine) -> Engine:
         return "steps"
     limit = LARGE if batch.at_once else SMALL
     return "block" if engine == "block" or trajectory.problem.size <= limit else "steps"
+
+
+def choose_sweep(trajectory: Trajectory, engine: Sweep) -> Sweep:
+    """Return the engine for tangents and second order, like ``choose_engine``.
+
+    Raises
+    ------
+    InputError
+        An unknown engine, or "tsadjoint".
+    UnsupportedError
+        "block" where it cannot be; names the reason.
+    """
+    if engine not in ("auto", "steps", "block"):
+        raise InputError(f"engine = {engine!r}", expected='"auto", "steps" or "block"')
+    return "block" if choose_engine(trajectory, engine) == "block" else "steps"
 
 
 def no_block(trajectory: Trajectory) -> str:

@@ -111,9 +111,11 @@ def make_ts(
             _set_rhs_derivatives(ts, problem, t, u, held.p)
         return ts
     _set_implicit(ts, method)
-    ts.setIFunction(
-        lambda ts, t, u, udot, out: problem.residual(inside(ts, t), u, udot, held.p, out), work
-    )
+    in_c = runs_in_c(problem, method)
+    if not in_c:
+        ts.setIFunction(
+            lambda ts, t, u, udot, out: problem.residual(inside(ts, t), u, udot, held.p, out), work
+        )
     if problem.coloring:
         _set_coloring(ts, problem, record)
         return ts
@@ -132,9 +134,10 @@ def make_ts(
     ) -> None:
         system.fill(inside(ts, t), u, udot, held.p, shift)
 
-    ts.setIJacobian(jacobian, system.matrix, system.matrix)
-    if runs_in_c(problem, method):
+    if in_c:
         _set_compiled_residual(ts, problem, held, system, work, begins=method.esdirk)
+    else:
+        ts.setIJacobian(jacobian, system.matrix, system.matrix)
     if record in ("memory", "disk") and problem.n_parameters:
         matrix_p = problem.residual_p.create(t, u, udot, p)
 

@@ -156,6 +156,8 @@ def pinned_times(
     InputError
         Not increasing, or outside the span.
     """
+    if isinstance(t_eval, tuple) and not (t_eval or breakpoints):
+        return np.empty(0)
     times = finite_array(t_eval, "t_eval")
     if times.ndim != 1:
         raise InputError(f"t_eval has shape {times.shape}", expected="shape (K,)")
