@@ -60,7 +60,7 @@ from daeosens.second_order import (
 )
 from daeosens.stepping import Stepping
 from daeosens.tangent import Sensitivities, Tangent, sensitivities, tangent
-from daeosens.tracing import Model, trace
+from daeosens.tracing import Model, Parametrized, trace, trace_stencil
 from daeosens.trajectory import Trajectory
 from daeosens.verify import Taylor, duality, taylor
 
@@ -99,6 +99,7 @@ __all__ = [
     "OptionError",
     "Parameter",
     "Parameters",
+    "Parametrized",
     "PiecewiseConstant",
     "PiecewiseLinear",
     "Posterior",
@@ -152,5 +153,6 @@ __all__ = [
     "tangent",
     "taylor",
     "trace",
+    "trace_stencil",
     "with_events",
 ]

@@ -10,7 +10,7 @@ from typing import Any
 
 from petsc4py import PETSc
 
-from daeosens._petsc import Registered
+from daeosens._petsc import Registered, RegisteredStencil
 from daeosens.arrays import check_output
 from daeosens.compiled import Compiled
 from daeosens.errors import InputError, UnsupportedError
@@ -39,7 +39,7 @@ class Held:
 
     def __init__(self, p: Any) -> None:
         self._p = p
-        self._registered: list[Registered] = []
+        self._registered: list[Registered | RegisteredStencil] = []
 
     @property
     def p(self) -> Any:
@@ -52,10 +52,13 @@ class Held:
         for each in self._registered:
             each.hold(values)
 
-    def register(self, problem: Problem) -> Registered:
+    def register(self, problem: Problem) -> Registered | RegisteredStencil:
         """Return the C functions of a problem, which see these parameters."""
-        rhs = problem.native["rhs"]
-        registered = Registered(problem.size, (rhs.address, rhs.user_data), self._p)
+        if problem.stencil is not None:
+            registered = RegisteredStencil(problem.stencil, self._p)
+        else:
+            rhs = problem.native["rhs"]
+            registered = Registered(problem.size, (rhs.address, rhs.user_data), self._p)
         self._registered.append(registered)
         return registered
 
@@ -154,13 +157,18 @@ def runs_in_c(problem: Problem, method: Method) -> bool:
     """Whether TS calls the C functions of a problem itself, so that no Python runs in a step."""
     needed = {"rhs"} if method.explicit else {"rhs", "jacobian"}
     python = problem.breakpoints or problem.field_parameter or not problem.constant_mass
-    return needed <= problem.native.keys() and not python
+    compiled = problem.stencil is not None or needed <= problem.native.keys()
+    return compiled and not python
 
 
 def _set_compiled_residual(
     ts: PETSc.TS, problem: Problem, held: Held, system: SystemMatrix, work: PETSc.Vec
 ) -> None:
     registered = held.register(problem)
+    ts.setAttr(_REGISTERED, registered)
+    if isinstance(registered, RegisteredStencil):
+        registered.set_residual(ts, work, system.matrix)
+        return
     given = problem.native["jacobian"]
     compiled = Compiled(given, "jacobian", ((problem.size, problem.size),), returns=False)
     registered.set_residual(
@@ -173,7 +181,6 @@ def _set_compiled_residual(
         system.matrix,
         problem.create_state(),
     )
-    ts.setAttr(_REGISTERED, registered)
 
 
 def raise_fault(ts: PETSc.TS) -> None:

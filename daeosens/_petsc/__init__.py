@@ -7,10 +7,13 @@ from petsc4py import PETSc as _PETSc  # noqa: F401  # pyright: ignore[reportUnus
 from daeosens._petsc.bindings import multipliers, rk_tableau, stages
 from daeosens._petsc.natives import call_into, call_number, fill_matrix
 from daeosens._petsc.registered import Registered
+from daeosens._petsc.stencils import RegisteredStencil, Stencil
 from daeosens._petsc.steps import Steps, add_monitor, next_step
 
 __all__ = [
     "Registered",
+    "RegisteredStencil",
+    "Stencil",
     "Steps",
     "add_monitor",
     "call_into",

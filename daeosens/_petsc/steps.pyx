@@ -5,9 +5,7 @@ from cpython.exc cimport PyErr_CheckSignals
 from libc.math cimport INFINITY, nextafter
 from libc.stdlib cimport free, realloc
 
-from daeosens._petsc.filling cimport (
-    PetscInt, PetscScalar, VecGetArrayRead, VecGetLocalSize, VecRestoreArrayRead, all_finite
-)
+from daeosens._petsc.filling cimport PetscInt, finite_everywhere
 from petsc4py.PETSc cimport (
     CHKERR, PETSC_ERR_MEM, PETSC_ERR_USER, PETSC_SUCCESS, PetscErrorCode, PetscTS, PetscVec, TS, Vec
 )
@@ -163,9 +161,7 @@ cdef PetscErrorCode after_step(
 ) noexcept nogil:
     cdef Log *log = NULL
     cdef TSConvergedReason reason = 0
-    cdef const PetscScalar *values = NULL
-    cdef PetscInt n = 0
-    cdef bint finite
+    cdef int finite = True
     cdef PetscErrorCode code = TSGetApplicationContext(ts, <void *>&log)
     if code != PETSC_SUCCESS or log == NULL:
         return code
@@ -180,13 +176,7 @@ cdef PetscErrorCode after_step(
         if t == log.times.values[log.times.count - 1] and reason >= 0:  # a failed step comes by too
             log.shrunk, log.t = True, t
             return PETSC_ERR_USER
-    code = VecGetLocalSize(u, &n)
-    if code == PETSC_SUCCESS:
-        code = VecGetArrayRead(u, &values)
-    if code != PETSC_SUCCESS:
-        return code
-    finite = all_finite(values, n)
-    code = VecRestoreArrayRead(u, &values)
+    code = finite_everywhere(u, &finite)
     if not finite:
         log.not_finite, log.t, log.step = True, t, step
         return PETSC_ERR_USER

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens.arrays import Array, dot
+from daeosens.arrays import Array, dot, scatter
 from daeosens.cost import Densities, change
 from daeosens.errors import UnsupportedError
 from daeosens.problem import Problem
@@ -38,6 +38,12 @@ class Tableau:
         while self.b[s - 1] == 0.0:
             s -= 1
         return Tableau(self.a[:s, :s], self.b[:s], self.c[:s])
+
+    @property
+    def chained(self) -> bool:
+        """Whether there are several stages, and each reads the rate of the one before only."""
+        before = np.diag(self.a, -1)
+        return len(before) > 0 and bool((self.a == np.diag(before, -1)).all())
 
 
 class RungeKuttaStep:
@@ -72,6 +78,8 @@ class RungeKuttaStep:
         self._matrix_u: PETSc.Mat | None = None
         self._matrix_p: PETSc.Mat | None = None
         self._adjoints: list[list[PETSc.Vec]] = []
+        compiled = problem.stencil is not None and not problem.breakpoints
+        self._in_passes = compiled and self._tableau.chained
 
     def advance(self, t: float, h: float, u: PETSc.Vec, p: Any, out: PETSc.Vec) -> None:
         """Fill ``out`` [n] with the state after one step of size ``h`` from ``u`` [n] at ``t``."""
@@ -200,6 +208,10 @@ class RungeKuttaStep:
             For each cost the derivatives with respect to t and to h; empty without ``times``.
         """
         self._recompute(t, h, u, p, rates=times)
+        if self._in_passes and not times and not any(densities):
+            for lam_k, mu_k in zip(lam, mu, strict=True):
+                self._pull_in_passes(t, h, p, lam_k, mu_k)
+            return []
         tableau = self._tableau
         s = len(tableau.b)
         self._allocate(len(lam))
@@ -330,6 +342,20 @@ class RungeKuttaStep:
         ):
             vec.destroy()
         return [] if clock is None else clock.slopes
+
+    def _pull_in_passes(self, t: float, h: float, p: Any, lam: PETSc.Vec, mu: PETSc.Vec) -> None:
+        """Carry one adjoint back by one pass over the vectors for each stage."""
+        stencil, tableau = self._problem.stencil, self._tableau
+        assert stencil is not None
+        before = np.append(0.0, np.diag(tableau.a, -1))
+        sums = np.zeros(self._problem.n_parameters)
+        work = (*self._rates[:2], self._work)
+        weights = (before, tableau.b, tableau.c)
+        stencil.pull_step(t, h, p, tuple(self._states), lam, work, *weights, sums)
+        if sums.size:
+            if mu.comm.size > 1:
+                sums = mu.comm.tompi4py().allreduce(sums)
+            mu.axpy(1.0, scatter(sums, self._by_p))
 
     def _weigh(self, i: int, lam: PETSc.Vec, adjoints: list[PETSc.Vec], out: PETSc.Vec) -> None:
         """Fill ``out`` with w_i = b_i lam + sum_{j>i} a_ji l_j."""
