@@ -7,7 +7,8 @@ from petsc4py import PETSc as _PETSc  # noqa: F401  # pyright: ignore[reportUnus
 from daeosens._petsc.bindings import multipliers, rk_tableau, stages
 from daeosens._petsc.natives import call_into, call_number, fill_matrix
 from daeosens._petsc.registered import Registered
-from daeosens._petsc.stencils import RegisteredStencil, Stencil
+from daeosens._petsc.stencil_ts import RegisteredStencil, create_matrix, linearise_matrix
+from daeosens._petsc.stencils import Stencil
 from daeosens._petsc.steps import Steps, add_monitor, next_step
 
 __all__ = [
@@ -18,7 +19,9 @@ __all__ = [
     "add_monitor",
     "call_into",
     "call_number",
+    "create_matrix",
     "fill_matrix",
+    "linearise_matrix",
     "multipliers",
     "next_step",
     "rk_tableau",

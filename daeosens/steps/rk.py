@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -67,12 +68,9 @@ class RungeKuttaStep:
             )
         self._problem = problem
         self._tableau = tableau.of_step()
-        self._own = [problem.create_state() for _ in self._tableau.b]
-        self._states = self._own
+        self._states: Sequence[PETSc.Vec] = ()
         self._kept: Kept = {} if kept is None else kept
-        self._rates = [problem.create_state() for _ in self._own]
         self._work = problem.create_state()
-        self._second_work, self._by_u = problem.create_state(), problem.create_state()
         self._by_p = problem.create_parameters()
         self._matrices: list[tuple[PETSc.Mat, PETSc.Mat | None]] = []
         self._matrix_u: PETSc.Mat | None = None
@@ -80,6 +78,26 @@ class RungeKuttaStep:
         self._adjoints: list[list[PETSc.Vec]] = []
         compiled = problem.stencil is not None and not problem.breakpoints
         self._in_passes = compiled and self._tableau.chained
+
+    @cached_property
+    def _own(self) -> list[PETSc.Vec]:
+        return [self._problem.create_state() for _ in self._tableau.b]
+
+    @cached_property
+    def _rates(self) -> list[PETSc.Vec]:
+        return [self._problem.create_state() for _ in self._tableau.b]
+
+    @cached_property
+    def _second_work(self) -> PETSc.Vec:
+        return self._problem.create_state()
+
+    @cached_property
+    def _by_u(self) -> PETSc.Vec:
+        return self._problem.create_state()
+
+    @cached_property
+    def _weights(self) -> tuple[PETSc.Vec, PETSc.Vec]:
+        return self._problem.create_state(), self._problem.create_state()
 
     def advance(self, t: float, h: float, u: PETSc.Vec, p: Any, out: PETSc.Vec) -> None:
         """Fill ``out`` [n] with the state after one step of size ``h`` from ``u`` [n] at ``t``."""
@@ -349,7 +367,7 @@ class RungeKuttaStep:
         assert stencil is not None
         before = np.append(0.0, np.diag(tableau.a, -1))
         sums = np.zeros(self._problem.n_parameters)
-        work = (*self._rates[:2], self._work)
+        work = (*self._weights, self._work)
         weights = (before, tableau.b, tableau.c)
         stencil.pull_step(t, h, p, tuple(self._states), lam, work, *weights, sums)
         if sums.size:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens._petsc import Stencil
+from daeosens._petsc import Stencil, create_matrix, linearise_matrix
 from daeosens.arrays import Array, gather, scatter
 from daeosens.equations import ODE
 from daeosens.errors import InputError
@@ -52,8 +52,8 @@ def build_stencil(
     )
     state = problem.state
     rhs_u = Derivative(
-        lambda *_point: stencil.create_matrix(state, shapes.size),
-        stencil.fill_matrix,
+        lambda *_point: create_matrix(stencil, state, shapes.size),
+        linearise_matrix,
         assembled=False,
         shifts=True,
     )
