@@ -250,7 +250,7 @@ class Runner:
         ts = make_ts(problem, stepping.resolved_method, t, u, self._held, record="states")
         defaults = default_options(problem, stepping, ts, "states")
         with scoped_options(defaults=defaults, code=stepping.options):
-            set_up(ts, u, stepping)
+            set_up(ts, u, stepping, "states")
         return ts
 
     @cached_property
@@ -338,7 +338,7 @@ def made_runner(
             defaults=default_options(problem, stepping, ts, checkpoint), code=stepping.options
         ) as scope:
             try:
-                set_up(ts, u, stepping)
+                set_up(ts, u, stepping, checkpoint)
             except PETSc.Error as error:
                 if error.__cause__ is not None:
                     raise

@@ -10,7 +10,7 @@ from typing import Any
 
 from petsc4py import PETSc
 
-from daeosens._petsc import Registered, RegisteredStencil
+from daeosens._petsc import Registered, RegisteredStencil, set_chained
 from daeosens.arrays import check_output
 from daeosens.compiled import Compiled
 from daeosens.errors import InputError, UnsupportedError
@@ -19,6 +19,7 @@ from daeosens.methods import Method
 from daeosens.problem import Problem
 from daeosens.refusals import refuse_other_method
 from daeosens.stepping import Stepping
+from daeosens.steps import tableau
 from daeosens.steps.linear import linear_defaults
 from daeosens.trajectory import Checkpoint
 
@@ -264,7 +265,7 @@ def _shared_folder(comm: PETSc.Comm) -> str:
     return str(Path(tempfile.gettempdir()) / comm.tompi4py().bcast(name))
 
 
-def set_up(ts: PETSc.TS, u: PETSc.Vec, stepping: Stepping) -> None:
+def set_up(ts: PETSc.TS, u: PETSc.Vec, stepping: Stepping, checkpoint: Checkpoint) -> None:
     """Give a TS times, steps, PETSc's options and a copy of the state [n], and set it up.
 
     Raises
@@ -283,8 +284,21 @@ def set_up(ts: PETSc.TS, u: PETSc.Vec, stepping: Stepping) -> None:
         ts.setTolerances(rtol=rtol, atol=atol)
     ts.setFromOptions()
     refuse_other_method(ts, stepping.resolved_method)
+    if checkpoint in ("states", "stages") and not stepping.adaptive:
+        _step_in_passes(ts, stepping.resolved_method)
     ts.setSolution(u.copy())
     ts.setUp()
+
+
+def _step_in_passes(ts: PETSc.TS, method: Method) -> None:
+    """Replace TSRK where each stage can be one pass over the vectors of compiled points."""
+    registered: Any = ts.getAttr(_REGISTERED)
+    controlled = PETSc.Options().getString("ts_adapt_type", "none") != "none"
+    if controlled or not method.explicit or not isinstance(registered, RegisteredStencil):
+        return
+    steps = tableau(method.runge_kutta).of_step()
+    if steps.chained:
+        set_chained(ts, registered, steps.below, steps.b, steps.c)
 
 
 def tiny_step(ts: PETSc.TS, stepping: Stepping, size: float) -> float:

@@ -132,6 +132,24 @@ def test_stages_that_are_kept_change_nothing():
     np.testing.assert_array_equal(gradients[0].p, gradients[1].p)
 
 
+@pytest.mark.mpi
+@pytest.mark.parametrize("kept", ["states", "stages"])
+@pytest.mark.parametrize("method", ["rk4", "2a", "3bs"])
+def test_steps_in_passes_are_those_of_runge_kutta(method, kept):
+    """PETSc's own steps keep a trajectory of their own."""
+    grid = Grid(((0.0, 2.5), (0.0, 2.5)), (13, 11), dof=2)
+    model = trace_stencil(reaction, grid, NAMES)
+    stepping = Stepping((0.0, 2.2), method, dt=0.5)
+    run = solve(model, spots(grid), VALUES, stepping, t_eval=[0.7], checkpoint=kept)
+    theirs = solve(model, spots(grid), VALUES, stepping, t_eval=[0.7], checkpoint="memory")
+    np.testing.assert_array_equal(run.times, theirs.times)
+    for mine, other in zip(run.states, theirs.states, strict=True):
+        assert close(mine, other) < 1e-14
+    gradients = [adjoint(run, energy(4)), adjoint(theirs, energy(4), engine="tsadjoint")]
+    assert close(gradients[0].u0_vec, gradients[1].u0_vec) < 1e-13
+    assert close(gradients[0].p_vec, gradients[1].p_vec) < 1e-11
+
+
 # ---- derivatives of any function -----------------------------------------------------------------
 
 

@@ -5,6 +5,7 @@
 from petsc4py import PETSc as _PETSc  # noqa: F401  # pyright: ignore[reportUnusedImport]
 
 from daeosens._petsc.bindings import multipliers, rk_tableau, stages
+from daeosens._petsc.chained import CHAINED, set_chained
 from daeosens._petsc.natives import call_into, call_number, fill_matrix
 from daeosens._petsc.registered import Registered
 from daeosens._petsc.stencil_ts import RegisteredStencil, create_matrix, linearise_matrix
@@ -12,6 +13,7 @@ from daeosens._petsc.stencils import Stencil
 from daeosens._petsc.steps import Steps, add_monitor, next_step
 
 __all__ = [
+    "CHAINED",
     "Registered",
     "RegisteredStencil",
     "Stencil",
@@ -25,5 +27,6 @@ __all__ = [
     "multipliers",
     "next_step",
     "rk_tableau",
+    "set_chained",
     "stages",
 ]

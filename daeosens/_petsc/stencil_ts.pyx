@@ -67,16 +67,6 @@ cdef extern from *:
         PetscVec, void *, Product, Product, Change, Change, PetscMat *) noexcept nogil
 
 
-cdef struct Shell:
-    Points *points
-    const Kernel *push
-    const Kernel *pull
-    double t, factor, shift
-    const double *p
-    PetscVec u
-    PetscVec local              # of u with the points of other ranks, where f_u needs them
-
-
 cdef PetscErrorCode product(
     PetscMat matrix, PetscVec x, PetscVec out, bint transpose
 ) noexcept nogil:
@@ -175,13 +165,6 @@ def linearise_matrix(double t, Vec u, p, Mat matrix):
     CHKERR(linearise(&jacobian.shell, matrix.mat, t, u.vec))
 
 
-cdef struct Equations:
-    Points *points
-    const Kernel *rhs
-    Shell *shell
-    const double *p
-
-
 cdef PetscErrorCode rhs_function(
     PetscTS ts, PetscReal t, PetscVec u, PetscVec out, void *context
 ) noexcept nogil:
@@ -218,10 +201,6 @@ cdef class RegisteredStencil:
     stencil : Stencil
     p : ndarray [m]         parameters; copied
     """
-
-    cdef Equations c
-    cdef object stencil, p, matrix
-    cdef double[::1] values
 
     def __cinit__(self, Stencil stencil, p):
         self.stencil = stencil

@@ -41,10 +41,14 @@ class Tableau:
         return Tableau(self.a[:s, :s], self.b[:s], self.c[:s])
 
     @property
+    def below(self) -> Array:
+        """What is below the diagonal [s]: a_{i,i-1}, and first 0."""
+        return np.append(0.0, np.diag(self.a, -1))
+
+    @property
     def chained(self) -> bool:
         """Whether there are several stages, and each reads the rate of the one before only."""
-        before = np.diag(self.a, -1)
-        return len(before) > 0 and bool((self.a == np.diag(before, -1)).all())
+        return len(self.b) > 1 and bool((self.a == np.diag(self.below[1:], -1)).all())
 
 
 class RungeKuttaStep:
@@ -365,10 +369,9 @@ class RungeKuttaStep:
         """Carry one adjoint back by one pass over the vectors for each stage."""
         stencil, tableau = self._problem.stencil, self._tableau
         assert stencil is not None
-        before = np.append(0.0, np.diag(tableau.a, -1))
         sums = np.zeros(self._problem.n_parameters)
         work = (*self._weights, self._work)
-        weights = (before, tableau.b, tableau.c)
+        weights = (tableau.below, tableau.b, tableau.c)
         stencil.pull_step(t, h, p, tuple(self._states), lam, work, *weights, sums)
         if sums.size:
             if mu.comm.size > 1:
