@@ -26,15 +26,18 @@ class CompiledBatch:
     ----------
     plain : Batch
         The same callbacks, point by point: for what is not in C.
-    rhs, jacobian, jacobian_p : callable, Products or None
+    rhs, jacobian, jacobian_p, hessian_product : callable, Products or None
         As given to ``ODE``.
     """
 
     at_once = True
 
-    def __init__(self, plain: Batch, rhs: Any, jacobian: Any, jacobian_p: Any) -> None:
+    def __init__(
+        self, plain: Batch, rhs: Any, jacobian: Any, jacobian_p: Any, hessian_product: Any
+    ) -> None:
         self._plain = plain
         self._rhs, self._by_u, self._by_p = rhs, jacobian, jacobian_p
+        self._second = hessian_product
         self._runs: tuple[npt.NDArray[np.intp], Runs] | None = None
         if isinstance(jacobian, Compiled) and jacobian.native.pattern is not None:
             starts, columns = jacobian.native.pattern
@@ -99,23 +102,64 @@ class CompiledBatch:
 
     def push_parameters(self, t: Array, u: Array, p: Array, dp: Array) -> Array:
         """Return f_p dp at every point [D, K, n]."""
-        return self._plain.push_parameters(t, u, p, dp)
+        by_p, shape = self._by_p, (len(dp), *u.shape)
+        if not p.size:
+            return np.zeros(shape)
+        if isinstance(by_p, Products) and isinstance(by_p.apply, Compiled):
+            name = "jacobian_p.apply"
+            rates = [evaluated(by_p.apply, name, t, (u, p, row)) for row in dp]
+            return np.array(rates).reshape(shape)
+        if not isinstance(by_p, Compiled):
+            return self._plain.push_parameters(t, u, p, dp)
+        result = np.empty(shape)
+        for part in _parts(len(t), by_p.scratch.size):
+            values = evaluated(by_p, "jacobian_p", t[part], (u[part], p))
+            columns = _stacked(by_p, values, p.size) @ dp.T
+            result[:, part] = columns.T.reshape(len(dp), -1, u.shape[1])
+        return result
 
     def hessian_product(
         self, t: Array, u: Array, p: Array, w: Array, du: Array, dp: Array
     ) -> tuple[Array, Array]:
         """Return the derivatives of f_u^T w [D, K, n] and, summed over the points, f_p^T w."""
-        return self._plain.hessian_product(t, u, p, w, du, dp)
+        second = self._second
+        if not isinstance(second, Compiled):
+            return self._plain.hessian_product(t, u, p, w, du, dp)
+        by_u, by_p = np.empty(du.shape), np.zeros(dp.shape)
+        w, name = np.ascontiguousarray(w), "hessian_product"
+        for part in _parts(len(t), u.shape[1] + p.size):
+            for k, along in enumerate(dp):
+                inputs = u[part], p, w[part], np.ascontiguousarray(du[k, part]), along
+                by_u[k, part], each = evaluated_all(second, name, t[part], inputs)
+                by_p[k] += each.sum(axis=0)
+        return by_u, by_p
 
 
 def evaluated(function: Compiled, name: str, t: Array, inputs: tuple[Array, ...]) -> Array:
     """Return what a C function fills at every point [K, ...]."""
     out = np.empty((len(t), *function.scratch.shape))
+    _fill(function, name, t, inputs, (out,))
+    return out
+
+
+def evaluated_all(
+    function: Compiled, name: str, t: Array, inputs: tuple[Array, ...]
+) -> tuple[Array, ...]:
+    """Return all that a C function of several outputs fills at every point [K, ...]."""
+    outputs = tuple(np.empty((len(t), *shape)) for shape in function.shapes)
+    _fill(function, name, t, inputs, outputs)
+    return outputs
+
+
+def _fill(
+    function: Compiled, name: str, t: Array, inputs: tuple[Array, ...], outputs: tuple[Array, ...]
+) -> None:
     native = function.native
-    if not call_points(native.address, native.user_data, t, inputs, (out,)):
+    if call_points(native.address, native.user_data, t, inputs, outputs):
+        return
+    for out in outputs:
         for time, values in zip(t.tolist(), out, strict=True):
             check_output(values, name, values.shape, time)
-    return out
 
 
 def _parts(count: int, size: int) -> list[slice]:

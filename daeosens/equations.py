@@ -175,7 +175,7 @@ def ODE(  # noqa: N802 (a noun of the public interface)
         callbacks = rhs, jacobian, jacobian_p, hessian_product, products
         batch = make_batch(*callbacks, sizes, batched=batched)
         if batch is not None and any(isinstance(each, Compiled) for each in (rhs, jacobian)):
-            batch = CompiledBatch(batch, rhs, jacobian, jacobian_p)
+            batch = CompiledBatch(batch, rhs, jacobian, jacobian_p, hessian_product)
 
     def residual_t(t: float, u: PETSc.Vec, _udot: PETSc.Vec, p: Any, out: PETSc.Vec) -> None:
         rhs_t_function(t, u, p, out)

@@ -105,6 +105,44 @@ def test_many_points_give_what_each_of_them_gives(traced, values, rng):
     assert traced.batch.at_once
 
 
+def test_products_along_many_directions_are_those_at_each_point(traced, values, rng):
+    t, u, p = values
+    n, m = traced.size, traced.n_parameters
+    w, du, dp = rng.normal(size=(K, n)), rng.normal(size=(M, K, n)), rng.normal(size=(M, m))
+    _, _, by_p = at_single_points(traced, t, u, p)
+    rates = traced.batch.push_parameters(t, u, p, dp)
+    assert near(rates, np.einsum("kij,mj->mki", by_p.reshape(K, n, m), dp))
+    found_u, found_p = traced.batch.hessian_product(t, u, p, w, du, dp)
+    assert (found_u.shape, found_p.shape) == ((M, K, n), (M, m))
+    sums = np.zeros((M, m))
+    vecs = [traced.create_state() for _ in range(4)]
+    out_p = traced.create_parameters()
+    for k, d in np.ndindex(K, M):
+        for vec, value in zip(vecs, (u[k], w[k], du[d, k]), strict=False):
+            vec.array[:] = value
+        point = (t[k], vecs[0], p)
+        traced.rhs_hessian(point, vecs[1], (vecs[2], dp[d]), (vecs[3], out_p))
+        assert near(found_u[d, k], vecs[3].array)
+        sums[d] += out_p.array
+    assert near(found_p, sums)
+
+
+def test_second_order_in_blocks_is_that_by_steps(traced, values, rng):
+    _, u, p = values
+    n, m = traced.size, traced.n_parameters
+    cost = traced.terminal(lambda t, u, p: u @ u)
+    pairs = list(zip(rng.normal(size=(M, n)), rng.normal(size=(M, m)), strict=True))
+    for method in ("rk5dp", "cn"):
+        run = ds.solve(traced, u[0], p, ds.Stepping((0.0, 0.2), method, dt=0.05))
+        block, steps = (
+            ds.hessian_products(run, cost, pairs, engine=engine) for engine in ("block", "steps")
+        )
+        for ours, theirs in zip(block, steps, strict=True):
+            assert (ours.engine, theirs.engine) == ("block", "steps")
+            assert abs(ours.u0 - theirs.u0).max() < 1e-12 * abs(theirs.u0).max()
+            assert abs(ours.p - theirs.p).max(initial=0.0) <= 1e-12 * abs(theirs.p).max(initial=0.0)
+
+
 def test_sweeps_in_blocks_are_those_by_steps(traced, values):
     _, u, p = values
     for method in ("rk4", "rk5dp", "cn", "midpoint"):
