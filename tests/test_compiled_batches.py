@@ -21,9 +21,9 @@ def competition(t, u, p):
 
 
 def layers(t, u, p):
-    """Two layers, one matrix twice, once transposed; its first row on its own; sums of all."""
+    """Two layers, one matrix twice, once transposed; its first row on its own; means of all."""
     inner = np.tanh(p.A @ u + p.b * np.cos(t))
-    return p.A.T @ (inner * inner) - u * u.sum() + p.A[0] * (p.w @ u) + p.B @ (p.A @ inner)
+    return p.A.T @ (inner * inner) - u * u.mean() + p.A[0] * (p.w @ u) + p.B @ (p.A @ inner)
 
 
 def halves(_t, u, p):
@@ -44,6 +44,12 @@ MODELS = {
         {"A": (12, 12), "b": (12,), "w": (12,), "B": (12, 12)},
         FactoredBatch,
     ),
+    "large layers": (
+        layers,
+        61,
+        {"A": (61, 61), "b": (61,), "w": (61,), "B": (61, 61)},
+        FactoredBatch,
+    ),
     "shared entries": (halves, 12, {"A": (16, 12)}, FactoredBatch),
 }
 
@@ -60,7 +66,7 @@ def traced(request):
 def values(traced, rng):
     n, m = traced.size, traced.n_parameters
     t, u = rng.uniform(0.0, 1.0, K), rng.uniform(0.3, 1.0, (K, n))
-    return t, u, 0.5 * rng.normal(size=m)
+    return t, u, rng.normal(size=m) / n
 
 
 def at_single_points(model, t, u, p):

@@ -13,6 +13,9 @@ from daeosens.linearization import Linearization
 from daeosens.native import Native
 from daeosens.tracing.factors import Factored
 
+SMALL = 4096
+"""Up to so many entries of all matrices one call for f is faster than its parts."""
+
 
 class FactoredBatch:
     """A right-hand side in C that was taken apart into products with matrices.
@@ -32,9 +35,12 @@ class FactoredBatch:
     def __init__(self, plain: Batch, parts: Factored, ready: Mapping[str, Native]) -> None:
         self._plain, self._parts = plain, parts
         *self._inner, self._of_y, self._slopes = (ready[each.name] for each in parts.functions)
+        self._small = sum(each.rows * each.columns for each in parts.factors) <= SMALL
 
     def rhs(self, t: Array, u: Array, p: Array) -> Array:
         """Return f at every point [K, n]."""
+        if self._small:
+            return self._plain.rhs(t, u, p)
         out = np.empty(u.shape)
         _fill(self._of_y, "rhs", t, (u, p, self._products(t, u, p)[1]), (out,))
         return out
