@@ -145,13 +145,15 @@ def prepared_ts(
         defaults = default_options(problem, stepping, ts, checkpoint)
         try:
             with scoped_options(defaults=defaults, code=stepping.options) as scope:
-                ready = _prepared(problem, u, stepping, ts, held, scope)
+                ready = _prepared(problem, u, stepping, checkpoint, ts, held, scope)
                 yield ready
         except BaseException:
             ts.destroy()
             raise
-    if keep and len(problem.idle) < IDLE:
+    if keep:
         problem.idle.append(ready)
+        if len(problem.idle) > IDLE:
+            problem.idle.pop(0).ts.destroy()  # the one that has been idle longest
     elif checkpoint not in ("memory", "disk"):  # a trajectory keeps those
         ready.ts.destroy()
 
@@ -180,11 +182,17 @@ def _taken(problem: Problem, stepping: Stepping) -> Prepared | None:
 
 
 def _prepared(
-    problem: Problem, u: PETSc.Vec, stepping: Stepping, ts: PETSc.TS, held: Held, scope: Scope
+    problem: Problem,
+    u: PETSc.Vec,
+    stepping: Stepping,
+    checkpoint: Checkpoint,
+    ts: PETSc.TS,
+    held: Held,
+    scope: Scope,
 ) -> Prepared:
     """Set up a TS inside the scope of its options."""
     try:
-        set_up(ts, u, stepping)
+        set_up(ts, u, stepping, checkpoint)
     except PETSc.Error as error:
         if error.__cause__ is not None:  # a callback's exception: ``unwrapped`` takes it out
             raise

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from petsc4py import PETSc
 
+from daeosens._petsc import Stencil
 from daeosens.arrays import finite_array, largest, read, write
 from daeosens.batches import Batch
 from daeosens.errors import InputError, nearest
@@ -68,7 +69,10 @@ class Problem:
         Where each derivative comes from: "callback", "compiled", "products", "complex step",
         "autonomous", "coloring", or empty if it was not supplied.
     native : mapping of str to Native
-        Those of the equations' callbacks that are C functions, by the keywords of ODE and DAE.
+        Those of the equations' callbacks that are C functions, by the keywords of ODE and DAE; of
+        traced models also "pull": (t, u, p, w) -> (f_u^T w, f_p^T w).
+    stencil : Stencil or None
+        The functions of a grid's points, which TS and sweeps call without Python.
 
     Examples
     --------
@@ -106,6 +110,7 @@ class Problem:
     batch: Batch | None = None
     sources: Mapping[str, str] = field(default_factory=dict[str, str])
     native: Mapping[str, Native] = field(default_factory=dict[str, Native])
+    stencil: Stencil | None = None
     breakpoints: tuple[float, ...] = ()
     events: tuple[Event, ...] = ()
     modes: Mapping[str, Problem] = field(default_factory=dict[str, "Problem"])
