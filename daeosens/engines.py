@@ -55,7 +55,8 @@ def choose_engine(trajectory: Trajectory, engine: Engine) -> Engine:
     if engine in ("steps", "tsadjoint"):
         return engine
     method = trajectory.stepping.resolved_method
-    return _chosen(trajectory, engine, no_block(trajectory.problem, method))
+    reason = no_block(trajectory.problem, method)
+    return _chosen(trajectory, engine, reason, dense=not method.explicit)
 
 
 def choose_sweep(trajectory: Trajectory, engine: Sweep, *, first_adjoints: bool = False) -> Sweep:
@@ -72,19 +73,19 @@ def choose_sweep(trajectory: Trajectory, engine: Sweep, *, first_adjoints: bool 
     """
     if engine not in ("auto", "steps", "block"):
         raise InputError(f"engine = {engine!r}", expected='"auto", "steps" or "block"')
-    problem = trajectory.problem
-    wide = engine == "auto" and problem.native and problem.size > SMALL
-    if engine == "steps" or (wide and not first_adjoints):
-        return "steps"  # only adjoints do without the matrices of C functions
+    if engine == "steps":
+        return engine
+    problem, method = trajectory.problem, trajectory.stepping.resolved_method
     events = "a run through events" if trajectory.crossings else ""
     modes = "equations with modes" if problem.modes else ""
-    method = trajectory.stepping.resolved_method
-    return _chosen(trajectory, engine, events or modes or no_block(problem, method))
+    reason = events or modes or no_block(problem, method)
+    return _chosen(trajectory, engine, reason, dense=not first_adjoints or not method.explicit)
 
 
 def _chosen(
-    trajectory: Trajectory, engine: Literal["auto", "block"], reason: str
+    trajectory: Trajectory, engine: Literal["auto", "block"], reason: str, *, dense: bool
 ) -> Literal["block", "steps"]:
+    """Return the engine; ``dense`` says whether blocks need Jacobians as dense matrices."""
     if engine == "block" and reason:
         raise UnsupportedError(
             f'engine = "block" for {reason}',
@@ -97,8 +98,7 @@ def _chosen(
         return "steps"
     jacobian = trajectory.problem.native.get("jacobian")
     sparse = jacobian is not None and jacobian.pattern is not None
-    implicit = not trajectory.stepping.resolved_method.explicit
-    limit = LARGE if batch.at_once and not (sparse and implicit) else SMALL
+    limit = LARGE if batch.at_once and not (sparse and dense) else SMALL
     return "block" if engine == "block" or trajectory.problem.size <= limit else "steps"
 
 

@@ -129,8 +129,8 @@ def test_auto_chooses_by_size_and_blocks_can_be_forced(many, n, expected):
 @pytest.mark.parametrize(
     ("function", "method", "expected"),
     [
-        (lambda t, u, p: p.A @ u, "rk4", ("block", "steps")),
-        (lambda t, u, p: p.A @ u, "cn", ("block", "steps")),
+        (lambda t, u, p: p.A @ u, "rk4", ("block", "block")),
+        (lambda t, u, p: p.A @ u, "cn", ("block", "block")),
         (lambda t, u, p: np.roll(u, 1) - u**3 + p.A[0, 0], "rk4", ("block", "steps")),
         (lambda t, u, p: np.roll(u, 1) - u**3 + p.A[0, 0], "cn", ("steps", "steps")),
     ],

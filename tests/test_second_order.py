@@ -163,7 +163,7 @@ def test_sweeps_over_kept_stages_are_those_over_recomputed_ones(method, adaptive
 
 
 def test_stages_are_kept_as_far_as_memory_goes(monkeypatch):
-    monkeypatch.setattr(step_log, "STAGE_MEMORY", 8 * 3 * 4 * 5)  # of five steps
+    monkeypatch.setattr(step_log, "STAGE_MEMORY", 8 * 3 * 3 * 5)  # five steps, but their states
     arguments = (zoo.FORMS["rhs"].analytic, zoo.U0, zoo.P0, zoo.make_stepping("rk4"))
     some, none = solve(*arguments, checkpoint="stages"), solve(*arguments)
     assert len(some.stages) == 5 < some.n_steps
