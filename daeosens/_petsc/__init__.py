@@ -7,6 +7,7 @@ from petsc4py import PETSc as _PETSc  # noqa: F401  # pyright: ignore[reportUnus
 from daeosens._petsc.bindings import multipliers, rk_tableau, stages
 from daeosens._petsc.chained import CHAINED, set_chained
 from daeosens._petsc.natives import call_into, call_number, fill_matrix
+from daeosens._petsc.pooled import pool_memory
 from daeosens._petsc.registered import Registered
 from daeosens._petsc.stencil_ts import RegisteredStencil, create_matrix, linearise_matrix
 from daeosens._petsc.stencils import Stencil
@@ -26,6 +27,7 @@ __all__ = [
     "linearise_matrix",
     "multipliers",
     "next_step",
+    "pool_memory",
     "rk_tableau",
     "set_chained",
     "stages",
