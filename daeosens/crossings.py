@@ -155,6 +155,7 @@ class _Passage:
         self._flows: dict[str, Flow] = {}
         self._grid_end: float | None = None
         self._size: float | None = None
+        self._largest_start = math.inf
         self.mode = problem.entered_mode(problem.mode, self.first, state, p)
         self.parts = _Parts([self.first], [state])
         self.finished = False
@@ -230,7 +231,7 @@ class _Passage:
         )
         parts.add(run, self.mode, self.p, [*hits, end])
         if flow.explicit and self.stepping.adaptive:  # a first step that is checked may be bold
-            self._size = max(run.sizes[-2:])
+            self._size = self._next_start(run)
         if not flow.hits:
             return []
         if self.stepping.dt is not None and not self.stepping.adaptive:
@@ -244,6 +245,15 @@ class _Passage:
             if self.finished:
                 break
         return crossed
+
+    def _next_start(self, run: Run) -> float:
+        """Return the size of the first step to try after an event.
+
+        That of the last steps, as far as the first step of a piece was not refused lately.
+        """
+        refused = run.effort.rejected > 0 and self._size is not None and run.sizes[0] < self._size
+        self._largest_start = run.sizes[0] if refused else 1.05 * self._largest_start
+        return min(max(run.sizes[-2:]), self._largest_start)
 
     def _next_of_grid(self, t: float, flow: Flow) -> float | None:
         """Return where the step that an event has cut would have ended.

@@ -10,7 +10,7 @@ from typing import Any
 
 from petsc4py import PETSc
 
-from daeosens._petsc import Registered, RegisteredStencil, set_chained
+from daeosens._petsc import Registered, RegisteredStencil, set_chained, time_of_stage
 from daeosens.arrays import check_output
 from daeosens.compiled import Compiled
 from daeosens.errors import InputError, UnsupportedError
@@ -19,12 +19,13 @@ from daeosens.methods import Method
 from daeosens.problem import Problem
 from daeosens.refusals import refuse_other_method
 from daeosens.stepping import Stepping
-from daeosens.steps import tableau
+from daeosens.steps import refuse_esdirk, registered_type, tableau
 from daeosens.steps.linear import linear_defaults
+from daeosens.steps.stages import NEWTON_DEFAULTS, STAGE_DEFAULTS
 from daeosens.trajectory import Checkpoint
 
-NEWTON_DEFAULTS: Mapping[str, Any] = {"snes_rtol": 1e-11, "snes_stol": 1e-14, "snes_max_it": 50}
-"""Tight, because the derivative of a step is that of the converged step."""
+SMALLER_STEPS: Mapping[str, Any] = {"snes_max_it": 10, "ts_max_snes_failures": -1}
+"""Where Newton's method fails, or takes long, an adaptive step is tried again with another size."""
 
 SHORT, SHORTER = 1e-3, 1e-5
 """Steps are tiny below the first part of a fixed step, or the second one of the span."""
@@ -86,12 +87,16 @@ def make_ts(
             expected="u' = f(t, u, p) without a mass matrix",
             remedy='"cn", "beuler", "midpoint" or "theta:<value>"',
         )
+    if method.esdirk:
+        refuse_esdirk(problem, method.name)
     ts = PETSc.TS().create(comm=problem.comm)
     ts.setProblemType(_TS.ProblemType.NONLINEAR)
     ts.setErrorIfStepFails(False)
     work = problem.create_state()
 
     def inside(ts: PETSc.TS, t: float) -> float:
+        if method.esdirk:
+            t = time_of_stage(ts, t)
         return problem.inside(t, ts.getTime(), ts.getTimeStep()) if problem.breakpoints else t
 
     if method.explicit:
@@ -108,14 +113,12 @@ def make_ts(
         if record in ("memory", "disk"):
             _set_rhs_derivatives(ts, problem, t, u, held.p)
         return ts
-    ts.setType(PETSc.TS.Type.THETA)
-    ts.setTheta(method.theta)
-    ts.setThetaEndpoint(method.endpoint)
-    if method.name in ("cn", "beuler"):
-        ts.setType(method.name)
-    ts.setIFunction(
-        lambda ts, t, u, udot, out: problem.residual(inside(ts, t), u, udot, held.p, out), work
-    )
+    _set_implicit(ts, method)
+    in_c = runs_in_c(problem, method)
+    if not in_c:
+        ts.setIFunction(
+            lambda ts, t, u, udot, out: problem.residual(inside(ts, t), u, udot, held.p, out), work
+        )
     if problem.coloring:
         _set_coloring(ts, problem, record)
         return ts
@@ -134,9 +137,10 @@ def make_ts(
     ) -> None:
         system.fill(inside(ts, t), u, udot, held.p, shift)
 
-    ts.setIJacobian(jacobian, system.matrix, system.matrix)
-    if runs_in_c(problem, method):
-        _set_compiled_residual(ts, problem, held, system, work)
+    if in_c:
+        _set_compiled_residual(ts, problem, held, system, work, begins=method.esdirk)
+    else:
+        ts.setIJacobian(jacobian, system.matrix, system.matrix)
     if record in ("memory", "disk") and problem.n_parameters:
         matrix_p = problem.residual_p.create(t, u, udot, p)
 
@@ -154,16 +158,35 @@ def make_ts(
     return ts
 
 
+def _set_implicit(ts: PETSc.TS, method: Method) -> None:
+    if method.esdirk:
+        ts.setType(PETSc.TS.Type.DIRK)
+        ts.setDIRKType(registered_type(method.name))
+        return
+    ts.setType(PETSc.TS.Type.THETA)
+    ts.setTheta(method.theta)
+    ts.setThetaEndpoint(method.endpoint)
+    if method.name in ("cn", "beuler"):
+        ts.setType(method.name)
+
+
 def runs_in_c(problem: Problem, method: Method) -> bool:
     """Whether TS calls the C functions of a problem itself, so that no Python runs in a step."""
     needed = {"rhs"} if method.explicit else {"rhs", "jacobian"}
     python = problem.breakpoints or problem.field_parameter or not problem.constant_mass
-    compiled = problem.stencil is not None or needed <= problem.native.keys()
-    return compiled and not python
+    if problem.stencil is not None:
+        return not (python or method.esdirk)
+    return needed <= problem.native.keys() and not python
 
 
 def _set_compiled_residual(
-    ts: PETSc.TS, problem: Problem, held: Held, system: SystemMatrix, work: PETSc.Vec
+    ts: PETSc.TS,
+    problem: Problem,
+    held: Held,
+    system: SystemMatrix,
+    work: PETSc.Vec,
+    *,
+    begins: bool,
 ) -> None:
     registered = held.register(problem)
     ts.setAttr(_REGISTERED, registered)
@@ -181,6 +204,7 @@ def _set_compiled_residual(
         *system.parts,
         system.matrix,
         problem.create_state(),
+        begins,
     )
 
 
@@ -240,8 +264,11 @@ def default_options(
     defaults: dict[str, Any] = {"ts_adapt_type": "basic" if stepping.adaptive else "none"}
     if stepping.max_step is not None:
         defaults["ts_adapt_dt_max"] = stepping.max_step
-    if not stepping.resolved_method.explicit:
-        defaults |= NEWTON_DEFAULTS
+    method = stepping.resolved_method
+    if not method.explicit:
+        defaults |= STAGE_DEFAULTS if method.esdirk else NEWTON_DEFAULTS
+        if method.esdirk and stepping.adaptive:
+            defaults |= SMALLER_STEPS
         if problem.coloring:
             defaults["snes_fd_color"] = None
         else:

@@ -492,3 +492,21 @@ def test_step_in_search_of_an_event_that_fails_is_named():
         SolveError, match=r"a step of size 0\.05 from t = 0\.3 failed, in search of"
     ):
         solve(problem, [0.85], None, Stepping((0.0, 1.0), "beuler", dt=0.1))
+
+
+def test_first_steps_after_events_learn_from_refusals():
+    """A switch excites what is stiff, so that the size of the steps before it is too bold."""
+    n = 50
+    laplacian = n**2 * (np.eye(n, k=1) + np.eye(n, k=-1) - 2.0 * np.eye(n))
+    modes = {
+        mode: ODE(lambda t, u, p, on=on: laplacian @ u + on * 20.0, n)
+        for mode, on in (("on", 1.0), ("off", 0.0))
+    }
+    events = [
+        Event(lambda t, u, p: u[n // 2] - 1.03, direction=1, mode="off", within=["on"]),
+        Event(lambda t, u, p: u[n // 2] - 1.0, direction=-1, mode="on", within=["off"]),
+    ]
+    stepping = Stepping((0.0, 0.2), "rk5dp", rtol=1e-6, atol=1e-6, max_step=2e-4)
+    run = solve(hybrid(modes, "on", events), np.zeros(n), [], stepping)
+    assert len(run.crossings) > 40
+    assert 1 <= run.effort.rejected < len(run.crossings) / 2
