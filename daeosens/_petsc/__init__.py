@@ -8,6 +8,7 @@ from daeosens._petsc.bindings import multipliers, register_dirk, rk_tableau, sta
 from daeosens._petsc.blocks import FactorPulls, MatrixPulls, Pulls, carry
 from daeosens._petsc.chained import CHAINED, set_chained
 from daeosens._petsc.natives import call_into, call_number, call_points, fill_matrix
+from daeosens._petsc.pooled import pool_memory
 from daeosens._petsc.registered import Registered, time_of_stage
 from daeosens._petsc.stencil_ts import RegisteredStencil, create_matrix, linearise_matrix
 from daeosens._petsc.stencils import Stencil
@@ -34,6 +35,7 @@ __all__ = [
     "linearise_matrix",
     "multipliers",
     "next_step",
+    "pool_memory",
     "register_dirk",
     "rk_tableau",
     "set_chained",

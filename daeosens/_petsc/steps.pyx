@@ -6,6 +6,7 @@ from libc.math cimport INFINITY, nextafter
 from libc.stdlib cimport free, realloc
 
 from daeosens._petsc.filling cimport PetscInt, finite_everywhere
+from daeosens._petsc.pooled cimport duplicate_to_fill
 from daeosens._petsc.chained import CHAINED
 from petsc4py.PETSc cimport (
     CHKERR, PETSC_ERR_MEM, PETSC_ERR_USER, PETSC_SUCCESS, PetscErrorCode, PetscTS, PetscVec, TS, Vec
@@ -26,7 +27,6 @@ cdef extern from "petscts.h" nogil:
     PetscErrorCode TSSetTimeStep(PetscTS, PetscReal)
     PetscErrorCode TSGetConvergedReason(PetscTS, TSConvergedReason *)
     PetscErrorCode TSGetStages(PetscTS, PetscInt *, PetscVec **)
-    PetscErrorCode VecDuplicate(PetscVec, PetscVec *)
     PetscErrorCode VecCopy(PetscVec, PetscVec)
     PetscErrorCode VecDestroy(PetscVec *)
     PetscErrorCode PetscObjectReference(void *)
@@ -83,7 +83,7 @@ cdef PetscErrorCode push_new(Vectors *all, PetscVec like) noexcept nogil:
     cdef PetscErrorCode code
     if room_for_one(<void **>&all.values, all.count, &all.room, sizeof(PetscVec)):
         return PETSC_ERR_MEM
-    code = VecDuplicate(like, &all.values[all.count])
+    code = duplicate_to_fill(like, &all.values[all.count])
     if code == PETSC_SUCCESS:
         all.count += 1
     return code

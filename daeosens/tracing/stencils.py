@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens._petsc import Stencil, create_matrix, linearise_matrix
+from daeosens._petsc import Stencil, create_matrix, linearise_matrix, pool_memory
 from daeosens.arrays import Array, gather, scatter
 from daeosens.equations import ODE
 from daeosens.errors import InputError
@@ -51,6 +51,7 @@ def build_stencil(
         **in_time,
     )
     state = problem.state
+    pool_memory(state)
     rhs_u = Derivative(
         lambda *_point: create_matrix(stencil, state, shapes.size),
         linearise_matrix,

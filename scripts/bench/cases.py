@@ -94,7 +94,7 @@ GRAY_SCOTT = Case(
     "Gray-Scott",
     "Two species on a periodic box of side 2.5, ten steps from the tutorial's spots.  "
     '"forward" is the run alone; "gradient" is the run and the gradient of |final|^2 / 2 in the '
-    "initial state.  Implicit steps solve to 1e-10 by GMRES (JAX: BiCGStab) without "
+    "initial state.  Implicit steps solve to 1e-10 by BiCGStab (C: GMRES) without "
     "preconditioner.  Errors are differences from daeosens: all take the same steps.",
     (
         Contestant("daeosens", "gray_scott.ours"),

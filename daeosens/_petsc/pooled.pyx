@@ -1,0 +1,152 @@
+# cython: language_level=3
+"""Vectors whose memory is used again; signatures and types in pooled.pyi."""
+
+from petsc4py.PETSc cimport CHKERR, PetscErrorCode, PetscVec, Vec
+
+
+cdef extern from *:
+    """
+    #include <petscdm.h>
+    #include <petsc/private/vecimpl.h>
+    #include <stdlib.h>
+    #include <string.h>
+
+    #define POOL "daeosens pool"
+    #define LINE 64               /* bytes: of a cache line, and the widest registers */
+    #define MOST_BYTES (1 << 29)  /* that a pool keeps while they are not in use */
+
+    typedef struct {
+        long users;
+        int filled; /* whoever duplicates fills every number: they need not be zeros */
+        size_t bytes;
+        long count, room;
+        void **free;
+    } Pool;
+
+    typedef struct {
+        Pool *pool;
+        void *block; /* NULL: of the first vector, which has memory of its own */
+    } Lease;
+
+    static void leave(Pool *pool)
+    {
+        if (--pool->users) return;
+        while (pool->count) free(pool->free[--pool->count]);
+        free(pool->free);
+        free(pool);
+    }
+
+    static PetscErrorCode give_back(PetscCtxRt context)
+    {
+        Lease *lease = *(Lease **)context;
+        Pool *pool = lease->pool;
+        if (lease->block && pool->count < pool->room) pool->free[pool->count++] = lease->block;
+        else free(lease->block);
+        free(lease);
+        leave(pool);
+        return PETSC_SUCCESS;
+    }
+
+    static PetscErrorCode duplicate_pooled(Vec vec, Vec *out);
+
+    static PetscErrorCode join(Vec vec, Pool *pool, void *block)
+    {
+        PetscContainer container;
+        Lease *lease = (Lease *)malloc(sizeof(Lease));
+        PetscFunctionBegin;
+        PetscCheck(lease, PETSC_COMM_SELF, PETSC_ERR_MEM, "no memory");
+        lease->pool = pool;
+        lease->block = block;
+        pool->users++;
+        PetscCall(PetscContainerCreate(PetscObjectComm((PetscObject)vec), &container));
+        PetscCall(PetscContainerSetPointer(container, lease));
+        PetscCall(PetscContainerSetCtxDestroy(container, give_back));
+        PetscCall(PetscObjectCompose((PetscObject)vec, POOL, (PetscObject)container));
+        PetscCall(PetscContainerDestroy(&container));
+        PetscCall(VecSetOperation(vec, VECOP_DUPLICATE, (PetscErrorCodeFn *)duplicate_pooled));
+        PetscFunctionReturn(PETSC_SUCCESS);
+    }
+
+    static PetscErrorCode duplicate_pooled(Vec vec, Vec *out)
+    {
+        MPI_Comm comm = PetscObjectComm((PetscObject)vec);
+        PetscContainer container;
+        PetscLayout layout;
+        PetscMPIInt ranks;
+        PetscInt block_size, n, all;
+        Lease *lease;
+        Pool *pool;
+        void *block;
+        DM dm;
+        PetscFunctionBegin;
+        PetscCall(PetscObjectQuery((PetscObject)vec, POOL, (PetscObject *)&container));
+        PetscCall(PetscContainerGetPointer(container, (void **)&lease));
+        pool = lease->pool;
+        block = pool->count ? pool->free[--pool->count] : aligned_alloc(LINE, pool->bytes);
+        PetscCheck(block, PETSC_COMM_SELF, PETSC_ERR_MEM, "no memory for a vector");
+        if (!pool->filled) memset(block, 0, pool->bytes); /* PETSc 3.26 scales what it never set */
+        PetscCall(VecGetBlockSize(vec, &block_size));
+        PetscCall(VecGetLocalSize(vec, &n));
+        PetscCall(VecGetSize(vec, &all));
+        PetscCallMPI(MPI_Comm_size(comm, &ranks));
+        if (ranks == 1) PetscCall(VecCreateSeqWithArray(comm, block_size, n, block, out));
+        else PetscCall(VecCreateMPIWithArray(comm, block_size, n, all, block, out));
+        PetscCall(VecGetLayout(vec, &layout));
+        PetscCall(VecSetLayout(*out, layout));
+        (*out)->ops->view = vec->ops->view; /* those of a DM put the points in order */
+        (*out)->ops->load = vec->ops->load;
+        PetscCall(VecGetDM(vec, &dm));
+        if (dm) PetscCall(VecSetDM(*out, dm));
+        PetscCall(join(*out, pool, block));
+        PetscFunctionReturn(PETSC_SUCCESS);
+    }
+
+    static PetscErrorCode duplicate_filled(Vec vec, Vec *out)
+    {
+        PetscContainer container;
+        Lease *lease = NULL;
+        PetscFunctionBegin;
+        PetscCall(PetscObjectQuery((PetscObject)vec, POOL, (PetscObject *)&container));
+        if (container) PetscCall(PetscContainerGetPointer(container, (void **)&lease));
+        if (lease) lease->pool->filled = 1;
+        PetscCall(VecDuplicate(vec, out));
+        if (lease) lease->pool->filled = 0;
+        PetscFunctionReturn(PETSC_SUCCESS);
+    }
+
+    static PetscErrorCode found_pool(Vec vec)
+    {
+        PetscBool plain;
+        PetscInt n;
+        Pool *pool;
+        PetscFunctionBegin;
+        PetscCall(PetscObjectTypeCompareAny((PetscObject)vec, &plain, VECSEQ, VECMPI, ""));
+        if (!plain) PetscFunctionReturn(PETSC_SUCCESS);
+        PetscCall(VecGetLocalSize(vec, &n));
+        pool = (Pool *)calloc(1, sizeof(Pool));
+        PetscCheck(pool, PETSC_COMM_SELF, PETSC_ERR_MEM, "no memory");
+        pool->bytes = ((size_t)n * sizeof(PetscScalar) / LINE + 1) * LINE;
+        pool->room = (long)(MOST_BYTES / pool->bytes);
+        pool->free = (void **)calloc((size_t)pool->room + 1, sizeof(void *));
+        PetscCheck(pool->free, PETSC_COMM_SELF, PETSC_ERR_MEM, "no memory");
+        PetscCall(join(vec, pool, NULL));
+        PetscFunctionReturn(PETSC_SUCCESS);
+    }
+    """
+    PetscErrorCode found_pool(PetscVec)
+    PetscErrorCode duplicate_filled(PetscVec, PetscVec *) noexcept nogil
+
+
+cdef PetscErrorCode duplicate_to_fill(PetscVec vec, PetscVec *out) noexcept nogil:
+    """Duplicate a vector, pooled or not, for one that is filled at once."""
+    return duplicate_filled(vec, out)
+
+
+def pool_memory(Vec vec):
+    """Let vectors that are duplicated from this one, and from those, use memory again.
+
+    Large ones would take it from the system, page by page, and give it back with every run.  What
+    is not in use is kept, up to half a gigabyte, until the last of the vectors is gone.  Does
+    nothing for vectors whose memory is not the processor's own.
+    """
+    CHKERR(found_pool(vec.vec))

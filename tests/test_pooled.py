@@ -1,0 +1,72 @@
+"""Vectors whose memory is used again."""
+
+import numpy as np
+import pytest
+from petsc4py import PETSc
+
+from daeosens._petsc import pool_memory
+from daeosens.grids import Grid
+
+
+def pooled(comm=PETSc.COMM_WORLD):
+    grid = Grid(((0.0, 1.0), (0.0, 1.0)), (9, 7), dof=2, comm=comm)
+    vec = grid.create_vec()
+    pool_memory(vec)
+    return vec
+
+
+def address(vec):
+    return vec.getArray(readonly=True).ctypes.data
+
+
+@pytest.mark.mpi
+def test_memory_is_used_again_and_by_one_vector_at_a_time():
+    vec = pooled()
+    first, second = vec.duplicate(), vec.duplicate().duplicate()
+    places = {address(first), address(second)}
+    assert len(places) == 2
+    assert address(vec) not in places
+    assert all(place % 64 == 0 for place in places)
+    first.destroy()
+    second.destroy()
+    assert {address(each) for each in [vec.duplicate() for _ in range(2)]} == places
+
+
+@pytest.mark.mpi
+def test_duplicates_are_vectors_of_the_same_layout():
+    vec = pooled()
+    copy = vec.duplicate()
+    assert copy.getSizes() == vec.getSizes()
+    assert copy.getType() == vec.getType()
+    assert copy.getBlockSize() == vec.getBlockSize()
+    assert copy.getDM().handle == vec.getDM().handle
+    copy.set(2.0)
+    vec.set(1.0)
+    vec.axpy(3.0, copy)
+    assert vec.sum() == 7.0 * vec.size
+
+
+def test_values_outlive_the_first_vector():
+    vec = pooled(PETSc.COMM_SELF)
+    vec.set(3.0)
+    array = vec.copy().getArray()
+    vec.destroy()
+    np.testing.assert_array_equal(array, 3.0)
+
+
+def test_memory_that_is_used_again_is_zero():
+    vec = pooled(PETSc.COMM_SELF)
+    first = vec.duplicate()
+    first.set(np.nan)
+    first.destroy()
+    assert vec.duplicate().norm() == 0.0
+
+
+def test_viewing_keeps_the_order_of_the_grid(tmp_path):
+    vec = pooled(PETSc.COMM_SELF)
+    vec.setArray(np.arange(float(vec.size)))
+    for name, each in (("first", vec), ("copy", vec.copy())):
+        viewer = PETSc.Viewer().createBinary(str(tmp_path / name), "w", comm=PETSc.COMM_SELF)
+        each.view(viewer)
+        viewer.destroy()
+    assert (tmp_path / "copy").read_bytes() == (tmp_path / "first").read_bytes()
