@@ -38,6 +38,8 @@ class Compiled:
 
     Attributes
     ----------
+    shapes : tuple of shapes
+        As given.
     scratch : array
         Room for the values of a matrix, as the function fills them.
     """
@@ -47,7 +49,7 @@ class Compiled:
     ) -> None:
         self.native = native
         self._where = (native.address, native.user_data)
-        self._shapes = shapes
+        self.shapes = shapes
         self._returns = returns
         shape: tuple[int, ...] = shapes[0] if shapes else ()
         self._pattern = None if native.pattern is None else _Pattern(native, name, shape)
@@ -68,7 +70,7 @@ class Compiled:
             values = np.empty(self._pattern.columns.size)
             call_into(*self._where, t, inputs, (values,))
             return self._pattern.matrix(values)
-        outputs = tuple(np.empty(shape) for shape in self._shapes)
+        outputs = tuple(np.empty(shape) for shape in self.shapes)
         if not self._returns:
             call_into(*self._where, t, inputs, outputs)
             (first, *others) = outputs
@@ -85,7 +87,7 @@ class Compiled:
             Some value is not finite: the solution has left the domain of the callback.
         """
         if not call_into(*self._where, t, inputs, (out,)):
-            check_output(read(out), name, self._shapes[0], t)
+            check_output(read(out), name, self.shapes[0], t)
 
     @property
     def places(self) -> npt.NDArray[np.int32] | None:
@@ -147,24 +149,29 @@ class Roles:
                 expected="a Python callback: the problem is given by PETSc vectors",
                 remedy="size=n in place of state=",
             )
-        point = self.states + 1
-        each = ((self.n,),) * self.states + ((self.m,),)
-        shapes: dict[str, tuple[tuple[int, ...], ...]] = {
-            "vector": ((self.n,),),
-            "by_u": ((self.n, self.n),),
-            "by_p": ((self.n, self.m),),
-            "number": (),
-            "slope_u": ((self.n,),),
-            "slope_p": ((self.m,),),
-            "hessian": each,
-            "hessian_t": each,
-        }
+        point, shapes = self.states + 1, self._shapes(role)
         returns = role in ("number", "hessian_t")
         inputs = point
         if role in ("hessian", "hessian_t"):
             inputs += self.weighted + (point if role == "hessian" else 0)
-        check_signature(native, name, inputs + len(shapes[role]), returns=returns)
-        return Compiled(native, name, shapes[role], returns=returns)
+        check_signature(native, name, inputs + len(shapes), returns=returns)
+        return Compiled(native, name, shapes, returns=returns)
+
+    def _shapes(self, role: Role) -> tuple[tuple[int, ...], ...]:
+        """Return the shapes of the arrays that a function fills."""
+        match role:
+            case "number":
+                return ()
+            case "vector" | "slope_u":
+                return ((self.n,),)
+            case "slope_p":
+                return ((self.m,),)
+            case "by_u":
+                return ((self.n, self.n),)
+            case "by_p":
+                return ((self.n, self.m),)
+            case "hessian" | "hessian_t":
+                return ((self.n,),) * self.states + ((self.m,),)
 
 
 class _Pattern:
@@ -222,6 +229,8 @@ def _checked_pattern(
 
 
 def _plain(values: Any) -> Array:
+    if type(values) is np.ndarray and values.dtype == np.float64 and values.flags.c_contiguous:
+        return values
     array = np.ascontiguousarray(values)
     if array.dtype.kind not in "biuf":
         raise TypeError("a C function takes real numbers only")

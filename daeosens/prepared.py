@@ -150,8 +150,10 @@ def prepared_ts(
         except BaseException:
             ts.destroy()
             raise
-    if keep and len(problem.idle) < IDLE:
+    if keep:
         problem.idle.append(ready)
+        if len(problem.idle) > IDLE:
+            problem.idle.pop(0).ts.destroy()  # the one that has been idle longest
     elif checkpoint not in ("memory", "disk"):  # a trajectory keeps those
         ready.ts.destroy()
 
