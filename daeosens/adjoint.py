@@ -9,7 +9,7 @@ from typing import overload
 from petsc4py import PETSc
 
 from daeosens.arrays import QUIET, Array, gather, unwrapped, write
-from daeosens.block_adjoint import block_sweep
+from daeosens.block_pieces import block_sweep
 from daeosens.cost import Cost, points_by_step
 from daeosens.engines import Engine, check_engine, choose_engine
 from daeosens.errors import InputError
@@ -92,10 +92,9 @@ def adjoint(
         Several costs share the evaluations of Jacobians.
     engine : "auto", "steps", "block" or "tsadjoint"
         "steps": this package's step linearisations, for every method and form, in C where all
-        functions of a smooth run are.  "block": the same
-        for many steps and all costs at once, on one processor and without events.  "auto": "block"
-        for small problems where it can be, else "steps".  "tsadjoint": PETSc's TSAdjoint, refused
-        where PETSc 3.26 is known to be wrong; uses what
+        functions of a smooth run are.  "block": the same for many steps and all costs at once,
+        on one processor.  "auto": "block" for small problems where it can be, else "steps".
+        "tsadjoint": PETSc's TSAdjoint, refused where PETSc 3.26 is known to be wrong; uses what
         ``solve(..., checkpoint="memory" or "disk")`` recorded, or repeats the run.
 
     Returns
