@@ -97,8 +97,8 @@ def sensitivities(
     last = trajectory.n_steps if t is None else trajectory.index(t)
     n, m = problem.size, problem.n_parameters
     columns = n * ("u0" in wanted) + m * ("p" in wanted)
-    chosen = choose_sweep(trajectory, engine)
     sweep = "adjoint" if n < columns and problem.comm.size == 1 else "tangent"
+    chosen = choose_sweep(trajectory, engine, first_adjoints=sweep == "adjoint")
     by_u0 = by_p = None
     if sweep == "adjoint" and chosen == "block":
         by_u0 = np.eye(n)
