@@ -92,7 +92,7 @@ def adjoint(
         Several costs share the evaluations of Jacobians.
     engine : "auto", "steps", "block" or "tsadjoint"
         "steps": this package's step linearisations, for every method and form, in C where all
-        functions of an explicit run are.  "block": the same for many steps and all costs at once,
+        functions of a smooth run are.  "block": the same for many steps and all costs at once,
         on one processor.  "auto": "block" for small problems where it can be, else "steps".
         "tsadjoint": PETSc's TSAdjoint, refused where PETSc 3.26 is known to be wrong; uses what
         ``solve(..., checkpoint="memory" or "disk")`` recorded, or repeats the run.

@@ -30,10 +30,11 @@ def block_steps(trajectory: Trajectory) -> BlockSteps:
     if method.explicit:
         assert problem.batch is not None
         return BlockRungeKutta(problem.batch, tableau(method.runge_kutta).of_step(), inside)
-    return BlockTheta(_mass(problem), method.theta, inside, endpoint=method.endpoint)
+    return BlockTheta(dense_mass(problem), method.theta, inside, endpoint=method.endpoint)
 
 
-def _mass(problem: Problem) -> Array | None:
+def dense_mass(problem: Problem) -> Array | None:
+    """Return M [n, n] of M u' = f, constant and serial; None is the identity."""
     if problem.residual_udot is None:
         return None
     zero = problem.create_state()

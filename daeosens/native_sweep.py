@@ -10,7 +10,9 @@ from petsc4py import PETSc
 
 from daeosens._petsc import carry_back
 from daeosens.arrays import Array
+from daeosens.blocks import dense_mass
 from daeosens.cost import Cost, points_by_step
+from daeosens.methods import Method
 from daeosens.problem import Problem
 from daeosens.steps import tableau
 from daeosens.trajectory import Trajectory
@@ -42,25 +44,25 @@ def native_sweep(
     """Return the adjoints lam_0 [n] and mu [m] of each cost, or None.
 
     The numbers of the sweep by steps, by the same operations.  For few costs without densities, and
-    explicit steps without events or breakpoints of a problem whose functions are in C: f and its
-    derivatives without patterns, or the products of traced models.  Values that are not finite give
-    None too: the sweep in Python finds them again, and names the function.
+    explicit or theta steps without events or breakpoints of a problem whose functions are in C: f
+    and its derivatives without patterns, or the products of traced models.  Values that are not
+    finite give None too: the sweep in Python finds them again, and names the function.
 
     Source
     ------
     docs/mathematics.md, section 1.
     """
     problem, p, states = trajectory.problem, trajectory.p, trajectory.states
-    functions = _functions(problem)
+    method = trajectory.stepping.resolved_method
+    functions = _functions(problem, method)
     smooth = not (trajectory.crossings or problem.modes or problem.breakpoints)
     few = len(costs) <= FEW and not any(cost.densities for cost in costs)
-    method = trajectory.stepping.resolved_method
-    if not (functions and smooth and few and method.explicit):
+    if not (functions and smooth and few):
         return None
     lam = [problem.create_state() for _ in costs]
     mu = [problem.create_parameters() for _ in costs]
     points = points_by_step(trajectory.index, costs)
-    model = (functions, "pull" in problem.native, _coefficients(method.runge_kutta), p)
+    model = (functions, _coefficients(problem, method), p)
     steps = (trajectory.times, trajectory.step_sizes, states, trajectory.stages)
     last = trajectory.n_steps
     for number in sorted({0, *points}, reverse=True):
@@ -74,21 +76,32 @@ def native_sweep(
     return lam, mu
 
 
-def _functions(problem: Problem) -> tuple[tuple[int, int], ...]:
-    """Return addresses and user data of f, and of its products or of f_u and f_p; () if none."""
+def _functions(problem: Problem, method: Method) -> dict[str, tuple[int, int]]:
+    """Return addresses and user data of what the sweep calls; nothing if one is not in C."""
     native = problem.native
-    names = ["rhs", "pull"] if "pull" in native else ["rhs", "jacobian", "jacobian_p"]
-    if problem.n_parameters == 0:
-        names = names[:2]
-    found = [native[name] for name in names if name in native]
-    if len(found) < len(names) or any(each.pattern is not None for each in found):
-        return ()
-    return tuple([(each.address, each.user_data) for each in found])
+    needed = {"rhs"} if method.explicit else {"rhs", "jacobian"}
+    if "pull" in native:
+        needed.add("pull")
+    else:
+        needed |= {"jacobian", "jacobian_p"} if problem.n_parameters else {"jacobian"}
+    found = {name: native[name] for name in needed if name in native}
+    patterns = any(each.pattern is not None for each in found.values())
+    if len(found) < len(needed) or patterns or method.esdirk or not problem.constant_mass:
+        return {}
+    return {name: (each.address, each.user_data) for name, each in found.items()}
+
+
+def _coefficients(
+    problem: Problem, method: Method
+) -> tuple[Array, Array, Array] | tuple[float, bool, Array | None]:
+    """Return what ``carry_back`` wants to know of a method."""
+    if not method.explicit:
+        return method.theta, method.endpoint, dense_mass(problem)
+    return _contiguous(method.runge_kutta)
 
 
 @cache
-def _coefficients(runge_kutta: str) -> tuple[Array, Array, Array]:
-    """Return a [s, s], b [s] and c [s] of a method, contiguous."""
+def _contiguous(runge_kutta: str) -> tuple[Array, Array, Array]:
     of_step = tableau(runge_kutta).of_step()
     a, b, c = (np.ascontiguousarray(each) for each in (of_step.a, of_step.b, of_step.c))
     return a, b, c

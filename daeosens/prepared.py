@@ -168,6 +168,7 @@ def _can_be_kept(problem: Problem, stepping: Stepping, checkpoint: Checkpoint) -
         and not stepping.options
         and problem.size <= SMALL
         and problem.comm.size == 1
+        and problem.stencil is None
         and runs_in_c(problem, stepping.resolved_method)
         and nothing_for_ts()
     )

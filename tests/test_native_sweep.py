@@ -31,6 +31,11 @@ STEPPINGS = [
     Stepping(SPAN, "rk3bs", dt=0.1),
     Stepping(SPAN, "rk8vr", dt=0.25),
     Stepping(SPAN, "rk5dp", rtol=1e-7, atol=1e-9),
+    Stepping(SPAN, "beuler", dt=0.1),
+    Stepping(SPAN, "cn", dt=0.1),
+    Stepping(SPAN, "theta:0.7", dt=0.1),
+    Stepping(SPAN, "midpoint", dt=0.1),
+    Stepping(SPAN, "cn", rtol=1e-5, atol=1e-6),
 ]
 DOUBLES = ctypes.POINTER(ctypes.c_double)
 TIMES = (0.0, 0.35, 1.0, 2.0)
@@ -58,7 +63,7 @@ def in_python(run, costs):
 
 @pytest.mark.parametrize("checkpoint", ["states", "stages"])
 @pytest.mark.parametrize("products", [False, True])
-@pytest.mark.parametrize("stepping", STEPPINGS, ids=lambda each: each.method)
+@pytest.mark.parametrize("stepping", STEPPINGS, ids=lambda each: f"{each.method}-{each.adaptive}")
 def test_same_numbers_as_in_python(c, traced, stepping, products, checkpoint):
     problem = traced if products else compiled_ode(c)
     run = solve(problem, U0, P, stepping, t_eval=TIMES, checkpoint=checkpoint)
@@ -70,8 +75,19 @@ def test_same_numbers_as_in_python(c, traced, stepping, products, checkpoint):
         np.testing.assert_allclose(gradient.p, mu.array, rtol=1e-14, atol=1e-14)
 
 
-def test_adjoint_and_tangent_agree(traced):
-    run = solve(traced, U0, P, STEPPINGS[-1], t_eval=TIMES)
+@pytest.mark.parametrize("method", ["beuler", "cn", "midpoint"])
+@pytest.mark.parametrize("mass", [[[2.0, 1.0], [0.5, 3.0]], [[2.0, 1.0], [0.0, 0.0]]])
+def test_same_numbers_with_a_mass_matrix(c, mass, method):
+    run = solve(compiled_ode(c, mass=mass), U0, P, Stepping(SPAN, method, dt=0.1), t_eval=TIMES)
+    (gradient,) = adjoint(run, [observed()])
+    ((lam,), (mu,)) = in_python(run, [observed()])
+    np.testing.assert_allclose(gradient.u0, lam.array, rtol=1e-13, atol=1e-13)
+    np.testing.assert_allclose(gradient.p, mu.array, rtol=1e-13, atol=1e-13)
+
+
+@pytest.mark.parametrize("stepping", STEPPINGS[4:], ids=lambda each: each.method)
+def test_adjoint_and_tangent_agree(traced, stepping):
+    run = solve(traced, U0, P, stepping, t_eval=TIMES)
     gradient = adjoint(run, observed())
     du, dp = np.array([0.3, -0.8]), np.array([0.5, 0.2])
     expected = tangent(run, du, dp).derivative(observed())
@@ -128,7 +144,7 @@ def observed_end():
 
 
 def test_other_sweeps_serve_what_it_does_not(c, traced):
-    explicit, implicit = STEPPINGS[1], Stepping(SPAN, "cn", dt=0.1)
+    explicit, implicit = STEPPINGS[1], Stepping(SPAN, "esdirk4", dt=0.1)
     several = [Terminal(cost)] * (FEW + 1)
     cases = [
         (solve(traced, U0, P, implicit), [Terminal(cost)]),

@@ -1,15 +1,18 @@
 """Types of sweeps.pyx, whose docstrings tell the rest."""
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from petsc4py import PETSc
 
+Tableau: TypeAlias = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
+Theta: TypeAlias = tuple[float, bool, NDArray[np.float64] | None]
+
 def carry_back(
-    functions: tuple[tuple[int, int], ...],
-    products: bool,
-    tableau: tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]],
+    functions: dict[str, tuple[int, int]],
+    method: Tableau | Theta,
     p: NDArray[np.float64],
     times: NDArray[np.float64],
     sizes: NDArray[np.float64],

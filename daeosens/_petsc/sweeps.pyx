@@ -1,15 +1,18 @@
 # cython: language_level=3
-"""Transposed Runge-Kutta steps of C functions; signatures and types in sweeps.pyi."""
+"""Transposed steps of C functions; signatures and types in sweeps.pyi."""
 
 from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport uintptr_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
+import numpy as np
+
 from daeosens._petsc.filling cimport (
     PetscScalar, VecGetArrayRead, VecRestoreArrayRead, all_finite
 )
 from petsc4py.PETSc cimport CHKERR, PetscErrorCode, PetscVec, Vec
+from scipy.linalg.cython_lapack cimport dgetrf, dgetrs
 
 
 cdef extern from "petscvec.h" nogil:
@@ -51,28 +54,35 @@ cdef struct Sweep:
     void *rhs_data
     void *data
     void *data_p
+    void *pull_data
     const double *p
     long n, m, s, rows
-    const double *a             # [s, s]
+    const double *a             # [s, s]; NULL: a theta method
     const double *b
     const double *c
+    double theta, rest          # rest: weight of the start over that of the end
+    bint endpoint
+    const double *mass          # [n, n]; NULL: the identity
     double *memory              # of all that follows
     double *stages              # [s, n]
     double *rates               # [s, n]
     double *parts               # [rows, s, n]: f_u^T w_j
     double *w                   # [n]
-    double *matrix              # [n, n], or [m] for f_p^T w
-    double *matrix_p            # [n, m]
+    double *matrix              # [n, n]
+    double *matrix_p            # [n, m], or [m] for f_p^T w
+    double *factors             # [n, n]
+    int *pivots                 # [n]
     double **lam                # [rows]
     double **mu
 
 
 cdef int prepare(Sweep *sweep) except -1:
     cdef long n = sweep.n, m = sweep.m, s = sweep.s, rows = sweep.rows
-    cdef long matrices = m if sweep.pull != NULL else n * (n + m)
-    sweep.memory = <double *>malloc(<size_t>((2 + rows) * s * n + n + matrices + 1) * sizeof(double))
+    cdef long count = (2 + rows) * s * n + n + 2 * n * n + (n + 1) * m
+    sweep.memory = <double *>malloc(<size_t>count * sizeof(double))
     sweep.lam = <double **>malloc(<size_t>(2 * rows) * sizeof(double *))
-    if sweep.memory == NULL or sweep.lam == NULL:
+    sweep.pivots = <int *>malloc(<size_t>n * sizeof(int))
+    if sweep.memory == NULL or sweep.lam == NULL or sweep.pivots == NULL:
         raise MemoryError
     sweep.mu = sweep.lam + rows
     sweep.stages = sweep.memory
@@ -80,7 +90,8 @@ cdef int prepare(Sweep *sweep) except -1:
     sweep.parts = sweep.rates + s * n
     sweep.w = sweep.parts + rows * s * n
     sweep.matrix = sweep.w + n
-    sweep.matrix_p = sweep.matrix + n * n
+    sweep.factors = sweep.matrix + n * n
+    sweep.matrix_p = sweep.factors + n * n
     return 0
 
 
@@ -98,28 +109,101 @@ cdef bint transpose_step(Sweep *sweep, double t, double h, long known) noexcept:
             add(sweep.stages + i * n, h * sweep.a[i * s + k], sweep.rates + k * n, n)
     for i in range(s - 1, -1, -1):
         stage = sweep.stages + i * n
-        if sweep.pull == NULL:
-            sweep.jacobian(t + sweep.c[i] * h, stage, sweep.p, sweep.matrix, sweep.data)
-            if m:
-                sweep.jacobian_p(t + sweep.c[i] * h, stage, sweep.p, sweep.matrix_p, sweep.data_p)
+        linearise(sweep, t + sweep.c[i] * h, stage)
         for k in range(sweep.rows):
             parts = sweep.parts + k * s * n
             # w_i = h (b_i lam + sum_{j>i} a_ji l_j), l_i = f_u^T w_i
             weigh(sweep, i, h, sweep.lam[k], parts)
             memset(parts + i * n, 0, <size_t>n * sizeof(double))
-            if sweep.pull == NULL:
-                add_product(parts + i * n, sweep.w, sweep.matrix, n, n)
-                add_product(sweep.mu[k], sweep.w, sweep.matrix_p, n, m)
-            else:
-                sweep.pull(t + sweep.c[i] * h, stage, sweep.p, sweep.w, parts + i * n, sweep.matrix,
-                           sweep.data)
-                add(sweep.mu[k], 1.0, sweep.matrix, m)
+            pull_back(sweep, t + sweep.c[i] * h, stage, parts + i * n, sweep.mu[k])
     for k in range(sweep.rows):
         for i in range(s):
             add(sweep.lam[k], 1.0, sweep.parts + (k * s + i) * n, n)
-        if not (all_finite(sweep.lam[k], n) and all_finite(sweep.mu[k], m)):
+    return finite(sweep)
+
+
+cdef void linearise(Sweep *sweep, double t, const double *u) noexcept:
+    """Fill the matrices at a point, where there are no products."""
+    if sweep.pull == NULL:
+        sweep.jacobian(t, u, sweep.p, sweep.matrix, sweep.data)
+        if sweep.m:
+            sweep.jacobian_p(t, u, sweep.p, sweep.matrix_p, sweep.data_p)
+
+
+cdef void pull_back(Sweep *sweep, double t, const double *u, double *by_u, double *mu) noexcept:
+    """Fill by_u [n], zeros, with f_u^T w; add f_p^T w to mu [m]."""
+    if sweep.pull == NULL:
+        add_product(by_u, sweep.w, sweep.matrix, sweep.n, sweep.n)
+        add_product(mu, sweep.w, sweep.matrix_p, sweep.n, sweep.m)
+    else:
+        sweep.pull(t, u, sweep.p, sweep.w, by_u, sweep.matrix_p, sweep.pull_data)
+        add(mu, 1.0, sweep.matrix_p, sweep.m)
+
+
+cdef bint finite(Sweep *sweep) noexcept:
+    cdef long k
+    for k in range(sweep.rows):
+        if not (all_finite(sweep.lam[k], sweep.n) and all_finite(sweep.mu[k], sweep.m)):
             return False
     return True
+
+
+cdef bint transpose_theta(Sweep *sweep, double t, double h) noexcept:
+    """Carry all rows back over one step between the first two stages, which are its ends.
+
+    With s = 1/(theta h): endpoint form (s M - f_u(end))^T nu = lam,
+    lam0 = s M^T nu + rest f_u(start)^T nu; one-stage form (s M - f_u)^T nu = lam/theta,
+    lam0 = (1 - 1/theta) lam + s M^T nu.
+    """
+    cdef long n = sweep.n, i, k
+    cdef int size = <int>n, one = 1, fault = 0
+    cdef double shift = 1.0 / (sweep.theta * h), time = t + h
+    cdef double *start = sweep.stages
+    cdef double *stage = start + n
+    cdef double *nu
+    if not sweep.endpoint:
+        time = t + sweep.theta * h
+        for i in range(n):
+            stage[i] = start[i] + sweep.theta * (stage[i] - start[i])
+    linearise(sweep, time, stage)
+    if sweep.pull != NULL:
+        sweep.jacobian(time, stage, sweep.p, sweep.matrix, sweep.data)
+    for i in range(n * n):
+        sweep.factors[i] = -sweep.matrix[i]
+        if sweep.mass != NULL:
+            sweep.factors[i] += shift * sweep.mass[i]
+    if sweep.mass == NULL:
+        for i in range(n):
+            sweep.factors[i * (n + 1)] += shift
+    if not all_finite(sweep.factors, n * n):
+        return False
+    dgetrf(&size, &size, sweep.factors, &size, sweep.pivots, &fault)  # of the transpose: by rows
+    if fault:
+        return False
+    for k in range(sweep.rows):
+        nu = sweep.rates + k * n
+        memset(nu, 0, <size_t>n * sizeof(double))
+        add(nu, 1.0 if sweep.endpoint else 1.0 / sweep.theta, sweep.lam[k], n)
+        dgetrs(b"N", &size, &one, sweep.factors, &size, sweep.pivots, nu, &size, &fault)
+        memcpy(sweep.w, nu, <size_t>n * sizeof(double))
+        memset(sweep.parts, 0, <size_t>n * sizeof(double))
+        pull_back(sweep, time, stage, sweep.parts, sweep.mu[k])
+        for i in range(n):
+            sweep.lam[k][i] *= 0.0 if sweep.endpoint else 1.0 - 1.0 / sweep.theta
+            sweep.w[i] *= shift
+        if sweep.mass == NULL:
+            add(sweep.lam[k], 1.0, sweep.w, n)
+        else:
+            add_product(sweep.lam[k], sweep.w, sweep.mass, n, n)
+    if sweep.rest:
+        linearise(sweep, t, start)
+        for k in range(sweep.rows):
+            memset(sweep.w, 0, <size_t>n * sizeof(double))
+            add(sweep.w, sweep.rest, sweep.rates + k * n, n)
+            memset(sweep.parts, 0, <size_t>n * sizeof(double))
+            pull_back(sweep, t, start, sweep.parts, sweep.mu[k])
+            add(sweep.lam[k], 1.0, sweep.parts, n)
+    return finite(sweep)
 
 
 cdef void weigh(Sweep *sweep, long i, double h, const double *lam, const double *parts) noexcept:
@@ -130,24 +214,44 @@ cdef void weigh(Sweep *sweep, long i, double h, const double *lam, const double 
         add(sweep.w, h * sweep.a[j * s + i], parts + j * n, n)
 
 
+cdef int read_state(Sweep *sweep, Vec vec, long i) except -1:
+    """Take a state as stage number i."""
+    cdef const PetscScalar *values = NULL
+    CHKERR(VecGetArrayRead(vec.vec, &values))
+    memcpy(sweep.stages + i * sweep.n, values, <size_t>sweep.n * sizeof(double))
+    CHKERR(VecRestoreArrayRead(vec.vec, &values))
+    return 0
+
+
 cdef long read_stages(Sweep *sweep, Vec start, dict stages, double h) except -1:
     """Take the state before a step, or its stages if they were kept; return how many there are."""
-    cdef const PetscScalar *values = NULL
-    cdef long i = 0
-    cdef Vec vec
+    cdef long i
     kept = stages.get((start.handle, h)) if stages else None
-    for vec in (start,) if kept is None else kept[: sweep.s]:
-        CHKERR(VecGetArrayRead(vec.vec, &values))
-        memcpy(sweep.stages + i * sweep.n, values, <size_t>sweep.n * sizeof(double))
-        CHKERR(VecRestoreArrayRead(vec.vec, &values))
-        i += 1
-    return i
+    if kept is None:
+        read_state(sweep, start, 0)
+        return 1
+    for i in range(sweep.s):
+        read_state(sweep, kept[i], i)
+    return sweep.s
+
+
+cdef int read_functions(Sweep *sweep, dict functions) except -1:
+    cdef uintptr_t address, data
+    for name, (address, data) in functions.items():
+        if name == "rhs":
+            sweep.rhs, sweep.rhs_data = <Function>address, <void *>data
+        elif name == "pull":
+            sweep.pull, sweep.pull_data = <Pull>address, <void *>data
+        elif name == "jacobian":
+            sweep.jacobian, sweep.data = <Function>address, <void *>data
+        else:
+            sweep.jacobian_p, sweep.data_p = <Function>address, <void *>data
+    return 0
 
 
 def carry_back(
-    tuple functions,
-    bint products,
-    tuple tableau,
+    dict functions,
+    tuple method,
     const double[::1] p,
     const double[::1] times,
     const double[::1] sizes,
@@ -158,15 +262,16 @@ def carry_back(
     list lam,
     list mu,
 ):
-    """Carry adjoints back over steps of an explicit Runge-Kutta method without Python.
+    """Carry adjoints back over steps of M u' = f(t, u, p) without Python.
 
     Parameters
     ----------
-    functions : tuple of (int, int)
-                            addresses of C functions and of their user data: f; then f_u and f_p,
-                            or their products (t, u, p, w, f_u^T w, f_p^T w, data)
-    products : bool         which of both
-    tableau : (a, b, c)     ndarrays [s, s], [s], [s]
+    functions : dict of str to (int, int)
+                            addresses of C functions and of their user data: "rhs", f; "pull", the
+                            products (t, u, p, w, f_u^T w, f_p^T w, data), or in its place
+                            "jacobian" and "jacobian_p"; theta methods need "jacobian" anyway
+    method : tuple          a [s, s], b [s], c [s] of an explicit Runge-Kutta method, or theta,
+                            whether in endpoint form, and M [n, n] or None for the identity
     p : ndarray [m]
     times, sizes : ndarray [N+1], ndarray [N]
     states : sequence of Vec [n]
@@ -178,30 +283,26 @@ def carry_back(
 
     Returns
     -------
-    bool                    all values are finite
+    bool                    all values are finite, all matrices regular
     """
     cdef Sweep sweep
-    cdef const double[:, ::1] a = tableau[0]
-    cdef const double[::1] b = tableau[1], c = tableau[2]
-    cdef uintptr_t address, data
+    cdef const double[:, ::1] matrix
+    cdef const double[::1] b, c
     cdef long k, got = 0
-    cdef bint finite = True
+    cdef bint sound = True
     if first == last:
         return True
     memset(&sweep, 0, sizeof(Sweep))
-    address, data = functions[0]
-    sweep.rhs, sweep.rhs_data = <Function>address, <void *>data
-    address, data = functions[1]
-    sweep.data = <void *>data
-    if products:
-        sweep.pull = <Pull>address
+    read_functions(&sweep, functions)
+    if isinstance(method[0], np.ndarray):
+        matrix, b, c = method
+        sweep.a, sweep.b, sweep.c, sweep.s = &matrix[0, 0], &b[0], &c[0], b.shape[0]
     else:
-        sweep.jacobian = <Function>address
-        if p.shape[0]:
-            address, data = functions[2]
-        sweep.jacobian_p, sweep.data_p = <Function>address, <void *>data
-    sweep.a, sweep.b, sweep.c = &a[0, 0], &b[0], &c[0]
-    sweep.s, sweep.rows, sweep.m = b.shape[0], len(lam), p.shape[0]
+        sweep.theta, sweep.endpoint, matrix = method
+        sweep.rest = (1.0 - sweep.theta) / sweep.theta if sweep.endpoint else 0.0
+        sweep.mass = &matrix[0, 0] if matrix is not None else NULL
+        sweep.s = max(2, len(lam))
+    sweep.rows, sweep.m = len(lam), p.shape[0]
     if sweep.m:
         sweep.p = &p[0]
     sweep.n = (<Vec>lam[0]).getLocalSize()
@@ -212,10 +313,15 @@ def carry_back(
             CHKERR(VecGetArray((<Vec>mu[got]).vec, &sweep.mu[got]))
         got = sweep.rows
         for k in range(last - 1, first - 1, -1):
-            finite = transpose_step(
-                &sweep, times[k], sizes[k], read_stages(&sweep, states[k], stages, sizes[k])
-            )
-            if not finite:
+            if sweep.a != NULL:
+                sound = transpose_step(
+                    &sweep, times[k], sizes[k], read_stages(&sweep, states[k], stages, sizes[k])
+                )
+            else:
+                read_state(&sweep, states[k], 0)
+                read_state(&sweep, states[k + 1], 1)
+                sound = transpose_theta(&sweep, times[k], sizes[k])
+            if not sound:
                 break
             if k % SIGNALS == 0:
                 PyErr_CheckSignals()
@@ -225,4 +331,5 @@ def carry_back(
             CHKERR(VecRestoreArray((<Vec>mu[k]).vec, &sweep.mu[k]))
         free(sweep.memory)
         free(sweep.lam)
-    return finite
+        free(sweep.pivots)
+    return sound
