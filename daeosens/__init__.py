@@ -52,14 +52,11 @@ from daeosens.optimize.scipy_bridge import scipy_functions
 from daeosens.parameters import FieldParameter, InitialState, Parameter, Parameters
 from daeosens.problem import AUTONOMOUS, COLORING, Problem
 from daeosens.reduced import Reduced
-from daeosens.second_order import (
-    HessianProduct,
-    gauss_newton_product,
-    hessian_product,
-    hessian_products,
-)
+from daeosens.residuals import gauss_newton_product
+from daeosens.second_order import HessianProduct, hessian_product, hessian_products
+from daeosens.sensitivity import Sensitivities, sensitivities
 from daeosens.stepping import Stepping
-from daeosens.tangent import Sensitivities, Tangent, sensitivities, tangent
+from daeosens.tangent import Tangent, tangent, tangents
 from daeosens.tracing import Model, trace
 from daeosens.trajectory import Trajectory
 from daeosens.verify import Taylor, duality, taylor
@@ -150,6 +147,7 @@ __all__ = [
     "solve_batch",
     "starting_points",
     "tangent",
+    "tangents",
     "taylor",
     "trace",
     "with_events",

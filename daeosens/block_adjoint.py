@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TypeAlias
 
 import numpy as np
+from petsc4py import PETSc
 
-from daeosens.arrays import Array, read, write
-from daeosens.cost import Cost, Densities, points_by_step
-from daeosens.problem import Problem
-from daeosens.steps import tableau
-from daeosens.steps.block import Block, BlockSteps, Points, Seed
-from daeosens.steps.block_rk import BlockRungeKutta
-from daeosens.steps.block_theta import BlockTheta
+from daeosens.arrays import Array, read
+from daeosens.blocks import block_spans, block_steps, linear_block, running_slopes
+from daeosens.cost import Cost, Densities, Point, Scalar, points_by_step
+from daeosens.steps.block import Seed
 from daeosens.trajectory import Trajectory
 
-BLOCK_MEMORY = 2**27
-"""Bytes that the Jacobians and weights of a block of steps may take, unless one step needs more."""
+Adder: TypeAlias = "Callable[[Point, tuple[PETSc.Vec, PETSc.Vec]], None]"
+"""Adds what a cost says about a state, at (t, u, p), to its adjoint [n] and to that of p [m]."""
 
 
 def block_sweep(trajectory: Trajectory, costs: Sequence[Cost]) -> tuple[Array, Array]:
@@ -25,26 +24,69 @@ def block_sweep(trajectory: Trajectory, costs: Sequence[Cost]) -> tuple[Array, A
 
     As ``adjoint`` by steps, of the same numbers in another order of operations.
     """
-    problem = trajectory.problem
-    lam = np.zeros((len(costs), problem.size))
-    mu = np.zeros((len(costs), problem.n_parameters))
-    observed = points_by_step(trajectory.index, costs)
-    by_u, by_p = problem.create_state(), problem.create_parameters()
-
-    def seed(number: int, lam: Array) -> None:
-        for k, weight, scalar in observed.get(number, ()):
-            point = (float(trajectory.times[number]), trajectory.states[number], trajectory.p)
-            for vec in (by_u, by_p):
-                vec.zeroEntries()
-            scalar.add_u(weight, *point, by_u)
-            scalar.add_p(weight, *point, by_p)
-            lam[k] += read(by_u)
-            mu[k] += read(by_p)
-
     densities = [cost.densities for cost in costs]
+    return sweep_points(trajectory, gradients_by_step(trajectory, costs), densities)
+
+
+def sweep_points(
+    trajectory: Trajectory,
+    observed: Mapping[int, Sequence[tuple[int, Adder]]],
+    densities: Sequence[Densities],
+) -> tuple[Array, Array]:
+    """Return the adjoints lam_0 [M, n] and mu [M, m] of what is said about states and points.
+
+    Parameters
+    ----------
+    trajectory : Trajectory
+        A run that can be swept in blocks (``no_block``).
+    observed : mapping of int to sequence of (int, callable)
+        By the number of the state, for which row something is added.
+    densities : sequence of sequences of (float, Scalar)
+        Running costs with their weights, for each of the M rows.
+    """
+    problem = trajectory.problem
+    lam = np.zeros((len(densities), problem.size))
+    mu = np.zeros((len(densities), problem.n_parameters))
+    seed = seed_of(trajectory, observed, mu)
     seed(trajectory.n_steps, lam)
     mu += sweep_rows(trajectory, lam, trajectory.n_steps, seed, densities)
     return lam, mu
+
+
+def gradients_by_step(
+    trajectory: Trajectory, costs: Sequence[Cost]
+) -> dict[int, list[tuple[int, Adder]]]:
+    """Sort the gradients of costs at single states by the number of the state."""
+    points = points_by_step(trajectory.index, costs)
+    return {
+        number: [(k, partial(_add_gradient, weight, scalar)) for k, weight, scalar in found]
+        for number, found in points.items()
+    }
+
+
+def _add_gradient(
+    weight: float, scalar: Scalar, point: Point, out: tuple[PETSc.Vec, PETSc.Vec]
+) -> None:
+    scalar.add_u(weight, *point, out[0])
+    scalar.add_p(weight, *point, out[1])
+
+
+def seed_of(
+    trajectory: Trajectory, observed: Mapping[int, Sequence[tuple[int, Adder]]], mu: Array
+) -> Seed:
+    """Return what adds to the adjoints lam [M, n] of a state, and to ``mu`` [M, m]."""
+    problem = trajectory.problem
+    out = problem.create_state(), problem.create_parameters()
+
+    def seed(number: int, lam: Array) -> None:
+        for k, add in observed.get(number, ()):
+            for vec in out:
+                vec.zeroEntries()
+            add((float(trajectory.times[number]), trajectory.states[number], trajectory.p), out)
+            lam[k] += read(out[0])
+            mu[k] += read(out[1])
+
+    return seed
 
 
 def sweep_rows(
@@ -79,97 +121,20 @@ def sweep_rows(
     assert batch is not None
     steps = block_steps(trajectory)
     mu: Array | None = None
-    for block in _blocks(trajectory, steps, len(lam), last):
-        points = steps.points(block)
-        points.u.flags.writeable = False
-        jacobians = batch.jacobian(points.t, points.u, block.p)
-        slopes = by_p = None
-        if any(densities):
-            slopes, by_p = _slopes(problem, points, block.p, densities)
-        weights = steps.carry(block, jacobians, lam, slopes, seed or _nothing)
+    for span in reversed(block_spans(trajectory, steps, 2 * len(lam), last)):
+        linear = linear_block(trajectory, steps, span)
+        points, p = linear.points, linear.block.p
+        slopes, by_p = running_slopes(problem, points, p, densities)
+        weights = steps.carry(linear, lam, slopes, seed or _nothing)
         if seed is not None:
-            seed(block.first, lam)
+            seed(span[0], lam)
         if problem.n_parameters == 0:
             continue
-        part = batch.pull_parameters(points.t, points.u, block.p, weights.swapaxes(0, 1))
-        if by_p is not None:
+        part = batch.pull_parameters(points.t, points.u, p, weights.swapaxes(0, 1))
+        if slopes is not None:
             part = part + by_p
         mu = part if mu is None else np.add(mu, part, out=mu)
     return np.zeros((len(lam), problem.n_parameters)) if mu is None else mu
-
-
-def block_steps(trajectory: Trajectory) -> BlockSteps:
-    """Return the transposed steps of a trajectory's method."""
-    problem, method = trajectory.problem, trajectory.stepping.resolved_method
-    inside = problem.inside if problem.breakpoints else None
-    if method.explicit:
-        assert problem.batch is not None
-        return BlockRungeKutta(problem.batch, tableau(method.runge_kutta).of_step(), inside)
-    return BlockTheta(_mass(problem), method.theta, inside, endpoint=method.endpoint)
-
-
-def _mass(problem: Problem) -> Array | None:
-    if problem.residual_udot is None:
-        return None
-    zero = problem.create_state()
-    matrix = problem.residual_udot.create(0.0, zero, zero, np.zeros(problem.n_parameters))
-    mass: Any = matrix.convert("dense").getDenseArray()
-    return mass.copy()
-
-
-def _blocks(trajectory: Trajectory, steps: BlockSteps, rows: int, last: int) -> Iterator[Block]:
-    """Yield blocks of steps from the last one back, of as many steps as fit into the memory."""
-    n = trajectory.problem.size
-    each = 8 * steps.points_per_step * n * (n + 2 * rows + 4)
-    several = max(1, BLOCK_MEMORY // each)
-    for end in range(last, 0, -several):
-        first = max(0, end - several)
-        part = slice(first, end)
-        yield Block(
-            first,
-            trajectory.times[part],
-            trajectory.step_sizes[part],
-            trajectory.u[first : end + 1],
-            trajectory.p,
-            _kept(trajectory, steps.points_per_step, range(first, end)),
-        )
-
-
-def _kept(trajectory: Trajectory, count: int, steps: Collection[int]) -> Array | None:
-    """Return the stages [S, s, n] that the run kept, where that is cheaper than evaluations."""
-    batch = trajectory.problem.batch
-    if batch is None or batch.at_once or not trajectory.stages:
-        return None
-    keys = ((trajectory.states[k].handle, float(trajectory.step_sizes[k])) for k in steps)
-    found = [trajectory.stages.get(key) for key in keys]
-    if any(stages is None for stages in found):
-        return None
-    return np.array([[read(vec) for vec in stages[:count]] for stages in found if stages])
-
-
-def _slopes(
-    problem: Problem, points: Points, p: Array, densities: Sequence[Densities]
-) -> tuple[Array, Array]:
-    """Return the gradients of the running costs at the points, and their part of mu [M, m].
-
-    The first [K, M, n] are those in the state, without the weights of the quadrature.
-    """
-    state, by_u, by_p = problem.create_state(), problem.create_state(), problem.create_parameters()
-    slopes = np.zeros((len(points.t), len(densities), problem.size))
-    mu = np.zeros((len(densities), problem.n_parameters))
-    for point, (t, u) in enumerate(zip(points.t.tolist(), points.u, strict=True)):
-        write(state, u)
-        for k, running in enumerate(densities):
-            if not running:
-                continue
-            by_u.zeroEntries()
-            by_p.zeroEntries()
-            for weight, density in running:
-                density.add_u(weight, t, state, p, by_u)
-                density.add_p(weight, t, state, p, by_p)
-            slopes[point, k] = read(by_u)
-            mu[k] += points.share[point] * read(by_p)
-    return slopes, mu
 
 
 def _nothing(_number: int, _lam: Array) -> None:

@@ -30,8 +30,8 @@ from daeosens.errors import InputError
 from daeosens.forward import solve
 from daeosens.functional import Functional
 from daeosens.problem import Problem
+from daeosens.sensitivity import Sensitivities
 from daeosens.stepping import Stepping
-from daeosens.tangent import Sensitivities
 from daeosens.trajectory import Trajectory
 
 Scheme = Literal["forward", "central"]

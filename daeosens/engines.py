@@ -9,6 +9,9 @@ from daeosens.trajectory import Trajectory
 
 Engine = Literal["auto", "steps", "block", "tsadjoint"]
 
+Sweep = Literal["auto", "steps", "block"]
+"""Of tangents and second-order sweeps, in which PETSc 3.26 is wrong."""
+
 SMALL, LARGE = 100, 1000
 """Up to how many unknowns "auto" sweeps in blocks; the latter with batched callbacks."""
 
@@ -62,10 +65,26 @@ def choose_engine(trajectory: Trajectory, engine: Engine) -> Engine:
     return "block" if engine == "block" or trajectory.problem.size <= limit else "steps"
 
 
+def choose_sweep(trajectory: Trajectory, engine: Sweep) -> Sweep:
+    """Return the engine for tangents and second order, like ``choose_engine``.
+
+    Raises
+    ------
+    InputError
+        An unknown engine, or "tsadjoint".
+    UnsupportedError
+        "block" where it cannot be; names the reason.
+    """
+    if engine not in ("auto", "steps", "block"):
+        raise InputError(f"engine = {engine!r}", expected='"auto", "steps" or "block"')
+    return "block" if choose_engine(trajectory, engine) == "block" else "steps"
+
+
 def no_block(trajectory: Trajectory) -> str:
     """Return why a trajectory cannot be swept in blocks; empty if it can."""
     problem = trajectory.problem
     reasons = {
+        "an ESDIRK method": trajectory.stepping.resolved_method.esdirk,
         "a run through events": bool(trajectory.crossings),
         "equations with modes": bool(problem.modes),
         "PETSc-style callbacks": problem.style == "petsc",

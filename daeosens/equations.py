@@ -32,9 +32,11 @@ from daeosens.lowering import (
 from daeosens.matrices import Derivative, negative, refused
 from daeosens.problem import COLORING, Problem, VecFunction
 from daeosens.second_derivatives import (
+    array_products,
     lower_hessian,
     lower_mass_hessian,
     lower_time_hessian,
+    on_vectors,
     residual_hessian,
     residual_time_hessian,
 )
@@ -98,10 +100,11 @@ def ODE(  # noqa: N802 (a noun of the public interface)
     jacobian_matrix : Mat, optional
         PETSc style: template (type and pattern) of f_u; by default the DM's matrix or a dense one.
     batched : bool
-        NumPy style: ``rhs``, ``jacobian`` and ``jacobian_p`` also take many points in one call,
-        t [K] and u [K, n], and return [K, ...]; of ``Products``, ``apply_transpose`` takes weights
-        [M, K, n] and returns [M, m], summed over the points.  Compared with single points at the
-        first use; makes adjoints of small problems several times faster (``engine="block"``).
+        NumPy style: ``rhs``, ``jacobian``, ``jacobian_p`` and ``hessian_product`` also take many
+        points in one call, t [K], u [K, n] (and w, du [K, n]), and return [K, ...]; sums over the
+        points are what ``hessian_product`` returns for the parameters [m], and ``apply_transpose``
+        of ``Products`` [M, m] for weights [M, K, n].  Compared with single points at the first use;
+        makes sweeps of small problems several times faster (``engine="block"``).
     events : sequence of Event, optional
         What may happen along a run: events, or any objects with their attributes (``EventLike``).
     breakpoints : array_like [K], optional
@@ -150,7 +153,9 @@ def ODE(  # noqa: N802 (a noun of the public interface)
     residual_udot, mass_u = mass_derivative(mass, frame)
     residual_p = negative(rhs_p)
     first = {1: jacobian, 2: jacobian_p}
-    rhs_hessian = lower_hessian(frame, rhs, first, hessian_product, "rhs", "hessian_product")
+    of_rhs = (frame, rhs, first, hessian_product, "rhs", "hessian_product")
+    products = array_products(*of_rhs) if frame.style == "numpy" else None
+    rhs_hessian = lower_hessian(*of_rhs) if products is None else on_vectors(products, len(first))
     first = {0: rhs_t, **first}
     rhs_time_hessian = lower_time_hessian(frame, rhs, first, hessian_t, "rhs", "hessian_t")
     of_mass: VecFunction | None = None
@@ -162,9 +167,10 @@ def ODE(  # noqa: N802 (a noun of the public interface)
 
     batch: Batch | None = None
     known = steps_complex(frame, rhs) or None not in (jacobian, jacobian_p)
-    if frame.style == "numpy" and not frame.field_parameter and known:
+    if products is not None and not frame.field_parameter and known:
         sizes = (frame.state.size, frame.parameter.size)
-        batch = make_batch(rhs, jacobian, jacobian_p, sizes, batched=batched)
+        callbacks = rhs, jacobian, jacobian_p, hessian_product, products
+        batch = make_batch(*callbacks, sizes, batched=batched)
 
     def residual_t(t: float, u: PETSc.Vec, _udot: PETSc.Vec, p: Any, out: PETSc.Vec) -> None:
         rhs_t_function(t, u, p, out)

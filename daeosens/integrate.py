@@ -11,24 +11,23 @@ from typing import Any
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens._petsc import add_monitor
 from daeosens.arrays import Array
 from daeosens.errors import (
     DaeosensError,
     InputError,
     SolveError,
 )
-from daeosens.options import Scope, scoped_options
+from daeosens.options import scoped_options
 from daeosens.petsc_ts import (
     Held,
     default_options,
     make_ts,
     raise_fault,
-    runs_in_c,
     search_lines,
     set_up,
     tiny_step,
 )
+from daeosens.prepared import Prepared, cannot_set_up, prepared_ts
 from daeosens.problem import Problem
 from daeosens.refusals import refuse_unsound_steps
 from daeosens.step_log import StepLog, Watch, fault
@@ -81,7 +80,7 @@ def integrate(
     InputError, SolveError
         As ``solve``.
     """
-    with made_runner(problem, state, p, stepping, checkpoint) as runner:
+    with made_runner(problem, state, p, stepping, checkpoint, keep=True) as runner:
         return runner.run(state, stepping.t_span, pinned.tolist())
 
 
@@ -93,29 +92,17 @@ class Runner:
     """
 
     def __init__(
-        self,
-        problem: Problem,
-        held: Held,
-        stepping: Stepping,
-        checkpoint: Checkpoint,
-        ts: PETSc.TS,
-        scope: Scope,
+        self, problem: Problem, stepping: Stepping, checkpoint: Checkpoint, ready: Prepared
     ) -> None:
         self._problem = problem
-        self._held = held
         self._stepping = stepping
         self._checkpoint: Checkpoint = checkpoint
-        self._ts = ts
-        self._solution = ts.getSolution()
+        self._ready = ready
+        self._ts = ready.ts
+        self._solution = ready.ts.getSolution()
         self._spare_ts: PETSc.TS | None = None
-        self.first_step = ts.getTimeStep()  # after PETSc's options
-        self._tiny = tiny_step(ts, stepping, self.first_step)
-        self._hooks = _Hooks(scope, self._tiny)
-        self._in_c = runs_in_c(problem, stepping.resolved_method)
         self._listening = False
-        self._max_time, self._max_steps = ts.getMaxTime(), ts.getMaxSteps()
-        if self._in_c:
-            add_monitor(ts)
+        self.first_step = ready.first_step
 
     def run(
         self,
@@ -150,25 +137,25 @@ class Runner:
             As ``solve``.
         """
         refuse_unsound_steps(self._problem, self._stepping, span, start, self.p)
-        ts, first = self._ts, span[0]
+        ts, first, method = self._ts, span[0], self._stepping.resolved_method
         log = StepLog(
             self._problem,
             start,
             [*(time for time in pinned if first < time < span[1]), span[1]],
-            self._fixed_size,
-            restarts=self._stepping.resolved_method.explicit,
-            keep_stages=self._checkpoint == "stages" and self._stepping.resolved_method.explicit,
+            self._ready.fixed_size,
+            restarts=method.explicit or method.esdirk,
+            keep_stages=self._checkpoint == "stages" and (method.explicit or method.esdirk),
             watch=watch,
         )
         start.copy(self._solution)
         ts.setStepNumber(0)
         ts.setTime(first)
-        ts.setMaxTime(min(span[1], self._max_time))
-        ts.setMaxSteps(self._max_steps - taken)
+        ts.setMaxTime(min(span[1], self._ready.max_time))
+        ts.setMaxSteps(self._ready.max_steps - taken)
         ts.setTimeStep(self.first_step if first_step is None else first_step)
         ts.setPostStep(None if watch is None else log.consider_stopping)
         try:
-            with self._logging(log, in_c=self._in_c and watch is None):
+            with self._logging(log, in_c=self._ready.in_c and watch is None):
                 ts.solve(self._solution)
         except PETSc.Error as error:
             if error.__cause__ is not None:  # a callback's exception: ``unwrapped`` takes it out
@@ -190,7 +177,7 @@ class Runner:
     @contextmanager
     def _logging(self, log: StepLog, *, in_c: bool) -> Generator[None]:
         """Let a log see the steps of TS, without Python if it can be."""
-        ts, hooks = self._ts, self._hooks
+        ts, hooks = self._ts, self._ready.hooks
         if not in_c:
             if not self._listening:
                 ts.setMonitor(hooks.after_step)
@@ -200,7 +187,7 @@ class Runner:
             yield
             hooks.log = None
             return
-        log.attach(ts, hooks.after_first_step, search_lines, self._tiny)
+        log.attach(ts, hooks.after_first_step, search_lines, self._ready.tiny)
         try:
             yield
         finally:
@@ -218,27 +205,25 @@ class Runner:
         """
         if self._stepping.resolved_method.explicit:
             self._explicit_step.advance(t, h, u, self.p, out)
-        elif self._hooks.log is None:  # between two runs: nothing of the step is remembered
-            _single_step(self._ts, t, h, u, out, self._tiny)
+        elif self._ready.hooks.log is None:  # between two runs: nothing of the step is remembered
+            _single_step(self._ts, t, h, u, out, self._ready.tiny)
         else:
             self._spare_ts = self._spare_ts or self._make_spare(t, u)
-            _single_step(self._spare_ts, t, h, u, out, self._tiny)
+            _single_step(self._spare_ts, t, h, u, out, self._ready.tiny)
 
     def close(self) -> None:
-        """Free what no trajectory keeps."""
+        """Free the TS for single steps."""
         if self._spare_ts is not None:
             self._spare_ts.destroy()
-        if self._checkpoint not in ("memory", "disk"):
-            self._ts.destroy()
 
     @property
     def p(self) -> Any:
         """Parameters as callbacks see them; other ones hold from the next step on."""
-        return self._held.p
+        return self._ready.held.p
 
     @p.setter
     def p(self, values: Any) -> None:
-        self._held.p = values
+        self._ready.held.p = values
 
     @cached_property
     def _explicit_step(self) -> RungeKuttaStep:
@@ -247,18 +232,11 @@ class Runner:
     def _make_spare(self, t: float, u: PETSc.Vec) -> PETSc.TS:
         """Return a TS for single implicit steps while the other one is in the middle of a run."""
         problem, stepping = self._problem, self._stepping
-        ts = make_ts(problem, stepping.resolved_method, t, u, self._held, record="states")
+        ts = make_ts(problem, stepping.resolved_method, t, u, self._ready.held, record="states")
         defaults = default_options(problem, stepping, ts, "states")
         with scoped_options(defaults=defaults, code=stepping.options):
             set_up(ts, u, stepping)
         return ts
-
-    @cached_property
-    def _fixed_size(self) -> float | None:
-        """Size of steps that no error estimate chooses; None if one does."""
-        kind = PETSc.Options().getString("ts_adapt_type", "none")
-        fixed = kind == "none" and not self._stepping.adaptive
-        return self.first_step if fixed else None
 
     def _check_finished(self, log: StepLog, span: tuple[float, float], taken: int) -> None:
         ts = self._ts
@@ -280,33 +258,6 @@ class Runner:
         )
 
 
-class _Hooks:
-    """What TS calls.  It knows neither TS nor Runner: TS would hold itself, and never be freed."""
-
-    def __init__(self, scope: Scope, tiny: float) -> None:
-        self._scope: Scope | None = scope
-        self._tiny = tiny
-        self.log: StepLog | None = None
-
-    def before_step(self, ts: PETSc.TS) -> None:
-        assert self.log is not None
-        self.log.before_step(ts)
-        if self._tiny:
-            search_lines(ts, wanted=ts.getTimeStep() >= self._tiny)
-
-    def after_step(self, ts: PETSc.TS, step: int, t: float, u: PETSc.Vec) -> None:
-        if self.log is None:  # a run that is logged in C
-            return
-        if step == 1:
-            self.after_first_step()
-        self.log.after_step(ts, step, t, u)
-
-    def after_first_step(self) -> None:
-        if self._scope is not None:
-            self._scope.check_used(final=True)
-            self._scope = None
-
-
 @contextmanager
 def made_runner(
     problem: Problem,
@@ -314,6 +265,8 @@ def made_runner(
     p: Any,
     stepping: Stepping,
     checkpoint: Checkpoint = "states",
+    *,
+    keep: bool = False,
 ) -> Generator[Runner]:
     """Make a TS for runs of a problem; its PETSc options are there for the extent of the block.
 
@@ -323,34 +276,19 @@ def made_runner(
         As for ``integrate``.
     u : Vec [n]
         A state near which derivatives can be evaluated.
+    keep : bool
+        The TS may come from an earlier run, and be left to a later one (``prepared_ts``).
 
     Raises
     ------
     InputError, UnsupportedError
         What PETSc cannot step, options that nothing reads.
     """
-    method = stepping.resolved_method
-    held = Held(p)
-    ts = make_ts(problem, method, stepping.t_span[0], u, held, record=checkpoint)
-    runner: Runner | None = None
-    try:
-        with scoped_options(
-            defaults=default_options(problem, stepping, ts, checkpoint), code=stepping.options
-        ) as scope:
-            try:
-                set_up(ts, u, stepping)
-            except PETSc.Error as error:
-                if error.__cause__ is not None:
-                    raise
-                raise _failure(error, stepping, None) from error
-            scope.check_used()
-            runner = Runner(problem, held, stepping, checkpoint, ts, scope)
+    with prepared_ts(problem, u, p, stepping, checkpoint, keep=keep) as ready:
+        runner = Runner(problem, stepping, checkpoint, ready)
+        try:
             yield runner
-    except BaseException:
-        ts.destroy()
-        raise
-    finally:
-        if runner is not None:
+        finally:
             runner.close()
 
 
@@ -439,16 +377,12 @@ def replay(trajectory: Trajectory, prepare: Callable[[PETSc.TS], None]) -> PETSc
     return ts
 
 
-def _failure(error: PETSc.Error, stepping: Stepping, log: StepLog | None) -> DaeosensError:
+def _failure(error: PETSc.Error, stepping: Stepping, log: StepLog) -> DaeosensError:
     """Return what an error of PETSc means: bad input before the first step, then a failed solve."""
-    reason = str(error).splitlines()[-1]
-    if log is None or not log.times:
-        return InputError(
-            f"PETSc cannot be set up: {reason}",
-            expected="values of PETSc options, and folders, that it can use",
-        )
+    if not log.times:
+        return cannot_set_up(error)
     return SolveError(
-        f"TS failed after t = {log.times[-1]:.9g}: {reason}",
+        f"TS failed after t = {log.times[-1]:.9g}: {str(error).splitlines()[-1]}",
         expected=f"t = {stepping.t_span[1]:g}",
         remedy='options={"ts_monitor": None, "snes_monitor": None} to watch it',
     )

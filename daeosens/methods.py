@@ -23,6 +23,10 @@ RUNGE_KUTTA = {
 """PETSc's TSRK types: order, and whether there is an embedded error estimate."""
 
 
+ESDIRK = {"esdirk3": 3, "esdirk4": 4, "esdirk5": 5, "esdirk6": 6}
+"""Orders of the diagonally implicit methods, all with an embedded error estimate."""
+
+
 @dataclass(frozen=True)
 class Method:
     """A one-step method.
@@ -32,9 +36,11 @@ class Method:
     name : str
         As in ``Stepping(method=...)``.
     runge_kutta : str
-        PETSc's TSRK type; empty for theta methods.
+        PETSc's TSRK type; empty for implicit methods.
+    esdirk : bool
+        Diagonally implicit Runge-Kutta, of the coefficients in ``steps/esdirk.py``.
     theta : float
-        Weight of the end of the step; 0 for Runge-Kutta methods.
+        Weight of the end of the step; 0 for other than theta methods.
     endpoint : bool
         Theta methods: the rate is averaged over both ends (Crank-Nicolson), not taken inside.
     order : int
@@ -45,6 +51,7 @@ class Method:
 
     name: str
     runge_kutta: str = ""
+    esdirk: bool = False
     theta: float = 0.0
     endpoint: bool = False
     order: int = 1
@@ -61,6 +68,7 @@ METHODS = {
         f"rk{kind}": Method(f"rk{kind}", runge_kutta=kind, order=order, adaptive=adaptive)
         for kind, (order, adaptive) in RUNGE_KUTTA.items()
     },
+    **{name: Method(name, esdirk=True, order=order) for name, order in ESDIRK.items()},
     "beuler": Method("beuler", theta=1.0),
     "cn": Method("cn", theta=0.5, endpoint=True, order=2),
     "midpoint": Method("midpoint", theta=0.5, order=2),

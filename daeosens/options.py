@@ -170,6 +170,11 @@ def check_command_line(*, prefixes: Sequence[str] = (), final: bool = False) -> 
     _refuse("command-line options that nothing reads", lines)
 
 
+def nothing_for_ts() -> bool:
+    """Whether the database holds nothing that a TS could read: no options, or TAO's only."""
+    return all(name.lower().startswith("tao_") for name in PETSc.Options().getAll())
+
+
 def validate_names(options: Options, where: str, *, prefixes: Sequence[str] = ()) -> None:
     """Check names and values before anything expensive, all in one go.
 

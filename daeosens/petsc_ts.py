@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import tempfile
 import uuid
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from petsc4py import PETSc
 
-from daeosens._petsc import Registered
+from daeosens._petsc import Registered, time_of_stage
 from daeosens.arrays import check_output
 from daeosens.compiled import Compiled
 from daeosens.errors import InputError, UnsupportedError
@@ -19,11 +18,10 @@ from daeosens.methods import Method
 from daeosens.problem import Problem
 from daeosens.refusals import refuse_other_method
 from daeosens.stepping import Stepping
+from daeosens.steps import refuse_esdirk, registered_type
 from daeosens.steps.linear import linear_defaults
+from daeosens.steps.stages import NEWTON_DEFAULTS
 from daeosens.trajectory import Checkpoint
-
-NEWTON_DEFAULTS: Mapping[str, Any] = {"snes_rtol": 1e-11, "snes_stol": 1e-14, "snes_max_it": 50}
-"""Tight, because the derivative of a step is that of the converged step."""
 
 SHORT, SHORTER = 1e-3, 1e-5
 """Steps are tiny below the first part of a fixed step, or the second one of the span."""
@@ -82,12 +80,16 @@ def make_ts(
             expected="u' = f(t, u, p) without a mass matrix",
             remedy='"cn", "beuler", "midpoint" or "theta:<value>"',
         )
+    if method.esdirk:
+        refuse_esdirk(problem, method.name)
     ts = PETSc.TS().create(comm=problem.comm)
     ts.setProblemType(_TS.ProblemType.NONLINEAR)
     ts.setErrorIfStepFails(False)
     work = problem.create_state()
 
     def inside(ts: PETSc.TS, t: float) -> float:
+        if method.esdirk:
+            t = time_of_stage(ts, t)
         return problem.inside(t, ts.getTime(), ts.getTimeStep()) if problem.breakpoints else t
 
     if method.explicit:
@@ -104,14 +106,12 @@ def make_ts(
         if record in ("memory", "disk"):
             _set_rhs_derivatives(ts, problem, t, u, held.p)
         return ts
-    ts.setType(PETSc.TS.Type.THETA)
-    ts.setTheta(method.theta)
-    ts.setThetaEndpoint(method.endpoint)
-    if method.name in ("cn", "beuler"):
-        ts.setType(method.name)
-    ts.setIFunction(
-        lambda ts, t, u, udot, out: problem.residual(inside(ts, t), u, udot, held.p, out), work
-    )
+    _set_implicit(ts, method)
+    in_c = runs_in_c(problem, method)
+    if not in_c:
+        ts.setIFunction(
+            lambda ts, t, u, udot, out: problem.residual(inside(ts, t), u, udot, held.p, out), work
+        )
     if problem.coloring:
         _set_coloring(ts, problem, record)
         return ts
@@ -130,9 +130,10 @@ def make_ts(
     ) -> None:
         system.fill(inside(ts, t), u, udot, held.p, shift)
 
-    ts.setIJacobian(jacobian, system.matrix, system.matrix)
-    if runs_in_c(problem, method):
-        _set_compiled_residual(ts, problem, held, system, work)
+    if in_c:
+        _set_compiled_residual(ts, problem, held, system, work, begins=method.esdirk)
+    else:
+        ts.setIJacobian(jacobian, system.matrix, system.matrix)
     if record in ("memory", "disk") and problem.n_parameters:
         matrix_p = problem.residual_p.create(t, u, udot, p)
 
@@ -150,6 +151,18 @@ def make_ts(
     return ts
 
 
+def _set_implicit(ts: PETSc.TS, method: Method) -> None:
+    if method.esdirk:
+        ts.setType(PETSc.TS.Type.DIRK)
+        ts.setDIRKType(registered_type(method.name))
+        return
+    ts.setType(PETSc.TS.Type.THETA)
+    ts.setTheta(method.theta)
+    ts.setThetaEndpoint(method.endpoint)
+    if method.name in ("cn", "beuler"):
+        ts.setType(method.name)
+
+
 def runs_in_c(problem: Problem, method: Method) -> bool:
     """Whether TS calls the C functions of a problem itself, so that no Python runs in a step."""
     needed = {"rhs"} if method.explicit else {"rhs", "jacobian"}
@@ -158,7 +171,13 @@ def runs_in_c(problem: Problem, method: Method) -> bool:
 
 
 def _set_compiled_residual(
-    ts: PETSc.TS, problem: Problem, held: Held, system: SystemMatrix, work: PETSc.Vec
+    ts: PETSc.TS,
+    problem: Problem,
+    held: Held,
+    system: SystemMatrix,
+    work: PETSc.Vec,
+    *,
+    begins: bool,
 ) -> None:
     registered = held.register(problem)
     given = problem.native["jacobian"]
@@ -172,6 +191,7 @@ def _set_compiled_residual(
         *system.parts,
         system.matrix,
         problem.create_state(),
+        begins,
     )
     ts.setAttr(_REGISTERED, registered)
 

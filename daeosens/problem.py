@@ -291,6 +291,11 @@ class Problem:
         zero, point = self.create_state(), self.create_state()
         return self.residual_udot.create(0.0, point, zero, self._any_p()), self.create_state()
 
+    @cached_property
+    def idle(self) -> list[Any]:
+        """What runs have left for the next ones (``prepared_ts``); a changed copy has its own."""
+        return []
+
     def _any_p(self) -> Any:
         return self.parameter if self.field_parameter else np.ones(self.n_parameters)
 
@@ -353,12 +358,14 @@ def _admit(
                 expected=f"{template.getSizes()}",
             )
         values.copy(vec)
-    else:
-        if ranks > 1:
+        if not math.isfinite(largest(vec)):
             raise InputError(
-                f"{name} is {type(values).__name__}", expected="a distributed Vec on several ranks"
+                f"{name} contains values that are not finite", expected="finite numbers"
             )
-        write(vec, finite_array(values, name, (template.size,)))
-    if not np.isfinite(largest(vec)):
-        raise InputError(f"{name} contains values that are not finite", expected="finite numbers")
+        return vec
+    if ranks > 1:
+        raise InputError(
+            f"{name} is {type(values).__name__}", expected="a distributed Vec on several ranks"
+        )
+    write(vec, finite_array(values, name, (template.size,)))
     return vec

@@ -13,7 +13,7 @@ from petsc4py import PETSc
 
 from daeosens.adjoint import Gradient, adjoint, evaluate
 from daeosens.arrays import QUIET, Array, finite_array, gather, largest, scatter
-from daeosens.engines import Engine, check_engine
+from daeosens.engines import Engine, Sweep, check_engine
 from daeosens.errors import InputError, SolveError
 from daeosens.forward import solve
 from daeosens.matrices import dense
@@ -21,16 +21,16 @@ from daeosens.objective import Objective
 from daeosens.parameters import Control, Parameters
 from daeosens.problem import Problem
 from daeosens.readiness import evaluate_second_derivatives
-from daeosens.residuals import residual, residual_adjoint, residual_tangent
-from daeosens.second_order import (
-    HessianProduct,
-    Memory,
+from daeosens.residuals import (
     gauss_newton_product,
-    hessian_products,
+    residual,
+    residual_adjoint,
+    residual_tangent,
     squares_of,
 )
+from daeosens.second_order import HessianProduct, Memory, hessian_products
 from daeosens.stepping import Stepping
-from daeosens.tangent import Tangent, tangent
+from daeosens.tangent import Tangent, tangents
 from daeosens.trajectory import Trajectory
 
 Vector: TypeAlias = "PETSc.Vec | npt.ArrayLike"
@@ -67,7 +67,7 @@ class Reduced:
     control : Parameters, InitialState or FieldParameter
         What x means.
     engine : "auto", "steps", "block" or "tsadjoint"
-        Which adjoint; see ``adjoint``.
+        Which adjoint; see ``adjoint``.  Tangents and second order by "steps" for the last one.
 
     Raises
     ------
@@ -101,6 +101,7 @@ class Reduced:
         self.stepping = stepping
         self.control = control
         self.engine: Engine = engine
+        self._sweep: Sweep = "steps" if engine == "tsadjoint" else engine
         self.count = Count()
         check_engine(engine)
         first, last = stepping.t_span
@@ -207,7 +208,7 @@ class Reduced:
 
     def derivative(self, x: Vector, dx: Vector) -> float:
         """Return the directional derivative of J at x by the tangent-linear sweep."""
-        return self._tangent(x, dx).derivative(self.objective)
+        return self._tangents(x, [dx])[0].derivative(self.objective)
 
     def hessian_product(self, x: Vector, dx: Vector) -> PETSc.Vec:
         """Return the Hessian of J at x times dx as a new vector.
@@ -224,7 +225,7 @@ class Reduced:
         x, along = self.point(x), [self.point(dx) for dx in directions]
         pushed = [self.control.push_forward(self.problem, x, dx) for dx in along]
         run = self.trajectory(x)
-        products = hessian_products(run, self.objective, pushed, self._memory)
+        products = hessian_products(run, self.objective, pushed, self._memory, self._sweep)
         self.count.tangent += len(directions)
         self.count.second_order += len(directions)
         return [
@@ -242,7 +243,7 @@ class Reduced:
         """
         x, dx = self.point(x), self.point(dx)
         pushed = self.control.push_forward(self.problem, x, dx)
-        product = gauss_newton_product(self.trajectory(x), self.objective, *pushed)
+        product = gauss_newton_product(self.trajectory(x), self.objective, *pushed, self._sweep)
         self.count.tangent += 1
         self.count.adjoint += 1
         return self.control.pull_back_second(self.problem, x, dx, product)
@@ -279,15 +280,18 @@ class Reduced:
         self._n_residuals = rows.size
         matrix = dense(rows, x)
         if self.sweep_for(rows.size, x.size) == "tangent":
-            for j, unit in enumerate(_units(x)):
-                column = residual_tangent(self._tangent(x, unit), self.objective)
-                matrix.getDenseArray()[:, j] = column
+            units = _units(x)
+            for start in range(0, x.size, BLOCK):
+                several = self._tangents(x, units[start : start + BLOCK])
+                for j, along in enumerate(several, start=start):
+                    matrix.getDenseArray()[:, j] = residual_tangent(along, self.objective)
         else:
             first, last = rows.getOwnershipRange()
             for start in range(0, rows.size, BLOCK):
                 block = range(start, min(start + BLOCK, rows.size))
                 weights = [np.eye(1, last - first, k - first).ravel() for k in block]
-                products = residual_adjoint(self.trajectory(x), self.objective, weights)
+                run = self.trajectory(x)
+                products = residual_adjoint(run, self.objective, weights, self._sweep)
                 self.count.adjoint += len(block)
                 for k, (lam, mu) in zip(block, products, strict=True):
                     row = gather(self.control.pull_back(self.problem, x, Gradient(0.0, lam, mu)))
@@ -354,11 +358,11 @@ class Reduced:
         self.control.push_forward(problem, x, x)
         self.control.pull_back_second(problem, x, x, product)
 
-    def _tangent(self, x: Vector, dx: Vector) -> Tangent:
-        x, dx = self.point(x), self.point(dx)
-        du0, dp = self.control.push_forward(self.problem, x, dx)
-        self.count.tangent += 1
-        return tangent(self.trajectory(x), du0, dp)
+    def _tangents(self, x: Vector, directions: Sequence[Vector]) -> list[Tangent]:
+        x, along = self.point(x), [self.point(dx) for dx in directions]
+        pushed = [self.control.push_forward(self.problem, x, dx) for dx in along]
+        self.count.tangent += len(directions)
+        return tangents(self.trajectory(x), pushed, self._sweep)
 
 
 def _units(x: PETSc.Vec) -> list[PETSc.Vec]:

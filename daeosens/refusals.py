@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,8 @@ from daeosens.errors import OptionError, UnsupportedError
 from daeosens.methods import Method
 from daeosens.problem import Problem
 from daeosens.stepping import Stepping
+from daeosens.steps.algebraic import algebraic_parts
+from daeosens.steps.linear import block_solver
 
 
 def refuse_unsound_steps(
@@ -25,7 +28,9 @@ def refuse_unsound_steps(
     error estimate does not fall with the step size, which shrinks until it divides by zero.  The
     endpoint form of F(t, u, u', p) = 0 where F is not linear in u': it adds F(t, u, 0, p), and
     converges to a wrong solution.  Algebraic equations that jump at a breakpoint, with a method
-    that carries their variables over: the error of the jump stays.  Collective.
+    that carries their variables over: the error of the jump stays.  ESDIRK methods for a mass whose
+    null space is not that of single variables: the rates of the first stage do not exist.
+    Collective.
 
     Parameters
     ----------
@@ -42,6 +47,8 @@ def refuse_unsound_steps(
         Any of them; names the methods that are sound.
     """
     method = stepping.resolved_method
+    if method.esdirk and problem.form == "mass":
+        algebraic_parts(problem, span[0], u, p, partial(block_solver, options=stepping.options))
     shrinking = stepping.adaptive and method.theta == 0.5 and not method.endpoint
     averaging = problem.udot_nonlinear and method.endpoint and method.theta < 1.0
     jumping = bool(problem.breakpoints) and problem.form != "rhs" and method.theta < 1.0
@@ -75,6 +82,8 @@ def refuse_other_method(ts: PETSc.TS, method: Method) -> None:
     kind = ts.getType()
     if kind == PETSc.TS.Type.RK:
         kind += ts.getRKType()
+    elif kind == PETSc.TS.Type.DIRK:
+        kind = ts.getDIRKType()
     elif kind == PETSc.TS.Type.THETA:
         form = "endpoint" if ts.getThetaEndpoint() else "one-stage"
         same = ts.getTheta() == method.theta and ts.getThetaEndpoint() == method.endpoint
@@ -82,7 +91,7 @@ def refuse_other_method(ts: PETSc.TS, method: Method) -> None:
     if kind != method.name:
         raise OptionError(
             f'PETSc options choose the method "{kind}" where Stepping has "{method.name}"',
-            expected="no -ts_type, -ts_rk_type, -ts_theta_theta or -ts_theta_endpoint",
+            expected="no -ts_type, -ts_rk_type, -ts_dirk_type or -ts_theta_...",
             remedy="Stepping(method=...)",
         )
 

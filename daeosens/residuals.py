@@ -1,19 +1,24 @@
-"""The residual vector of a sum of squares, and its Jacobian by tangents or adjoints."""
+"""The residual vector of a sum of squares: its Jacobian, and Gauss-Newton products."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from petsc4py import PETSc
 
-from daeosens.arrays import QUIET, Array, gather, unwrapped
-from daeosens.cost import At, Direction, Point, Squares
+from daeosens.arrays import QUIET, Array, gather, scatter, unwrapped
+from daeosens.block_adjoint import Adder, sweep_points
+from daeosens.cost import At, Cost, Direction, Point, Squares, When
+from daeosens.engines import Sweep, choose_sweep
+from daeosens.errors import UnsupportedError
 from daeosens.objective import Objective
-from daeosens.second_order import squares_of
-from daeosens.tangent import Tangent
+from daeosens.second_order import HessianProduct
+from daeosens.tangent import Tangent, tangent
 from daeosens.trajectory import Trajectory, steps_of
 
 
@@ -73,7 +78,7 @@ def residual_tangent(tangent: Tangent, objective: Objective) -> Array:
 @QUIET
 @unwrapped
 def residual_adjoint(
-    trajectory: Trajectory, objective: Objective, weights: Sequence[Array]
+    trajectory: Trajectory, objective: Objective, weights: Sequence[Array], engine: Sweep = "auto"
 ) -> list[tuple[PETSc.Vec, PETSc.Vec]]:
     """Return the products J^T w in u0 [n] and p [m] for several w, in one sweep.
 
@@ -83,16 +88,34 @@ def residual_adjoint(
         As for ``residual``.
     weights : sequence of array [q_local]
         Each w, the rank's own rows.
+    engine : "auto", "steps" or "block"
+        As for ``adjoint``.
     """
     problem, p, states = trajectory.problem, trajectory.p, trajectory.states
-    lam = [problem.create_state() for _ in weights]
-    mu = [problem.create_parameters() for _ in weights]
+    in_blocks = choose_sweep(trajectory, engine) == "block"
     seeds: dict[int, list[tuple[float, Squares, Point, slice]]] = {}
     start = 0
     for weight, scalar, point, n in _terms(trajectory, objective):
         count = scalar.residual(point).size
         seeds.setdefault(n, []).append((weight, scalar, point, slice(start, start + count)))
         start += count
+    nothing = [()] * len(weights)
+    if in_blocks:
+        observed: dict[int, list[tuple[int, Adder]]] = {
+            n: [
+                (k, partial(_add_products, math.sqrt(weight), scalar, w[rows]))
+                for weight, scalar, _, rows in found
+                for k, w in enumerate(weights)
+            ]
+            for n, found in seeds.items()
+        }
+        found = zip(*sweep_points(trajectory, observed, nothing), strict=True)
+        return [
+            (scatter(lam, problem.create_state()), scatter(mu, problem.create_parameters()))
+            for lam, mu in found
+        ]
+    lam = [problem.create_state() for _ in weights]
+    mu = [problem.create_parameters() for _ in weights]
     steps = steps_of(trajectory)
     for n in range(trajectory.n_steps, -1, -1):
         for weight, scalar, point, rows in seeds.get(n, ()):
@@ -103,9 +126,90 @@ def residual_adjoint(
                     steps.add_time(k, factor * scalar.time_adjoint(point, w[rows]))
         if n:
             t, h = float(trajectory.times[n - 1]), float(trajectory.step_sizes[n - 1])
-            nothing = [()] * len(lam)
             steps.adjoint(t, h, states[n - 1], states[n], p, lam, mu, nothing)
     return list(zip(lam, mu, strict=True))
+
+
+def _add_products(
+    factor: float, scalar: Squares, w: Array, point: Point, out: tuple[PETSc.Vec, PETSc.Vec]
+) -> None:
+    scalar.add_residual_adjoint(factor, point, w, out)
+
+
+@QUIET
+@unwrapped
+def gauss_newton_product(
+    trajectory: Trajectory,
+    objective: Objective,
+    du0: npt.ArrayLike | PETSc.Vec | None = None,
+    dp: npt.ArrayLike | PETSc.Vec | None = None,
+    engine: Sweep = "auto",
+) -> HessianProduct:
+    """Return J^T J (du0, dp) for a sum of squares 1/2 |r|^2, J the Jacobian of r.
+
+    One tangent and one adjoint; no second derivatives are needed.  Collective.
+
+    Parameters
+    ----------
+    trajectory, du0, dp, engine
+        As for ``hessian_product``.
+    objective : Objective
+        ``LeastSquares``, ``EventData``, ``Prior`` and sums of them.
+
+    Returns
+    -------
+    HessianProduct
+        Without the gradient.
+
+    Raises
+    ------
+    UnsupportedError
+        A term that is no sum of squares.
+
+    Source
+    ------
+    Nocedal and Wright, Numerical Optimization, 2006, equation 10.23.
+
+    Examples
+    --------
+    >>> from daeosens import ODE, LeastSquares, Stepping, solve
+    >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
+    >>> run = solve(decay, [1.0], [0.5], Stepping((0.0, 2.0), "rk4", dt=0.1))
+    >>> gauss_newton_product(run, LeastSquares([2.0], [0.4]), dp=[1.0]).p.round(5)
+    array([0.54134])
+    """
+    along = tangent(trajectory, du0, dp, engine)
+    change = residual_tangent(along, objective)
+    for vec in along.states:
+        vec.destroy()
+    ((by_u0, by_p),) = residual_adjoint(trajectory, objective, [change], engine)
+    return HessianProduct(None, by_u0, by_p, along.engine)
+
+
+def squares_of(cost: Cost) -> list[tuple[When, float, Squares]]:
+    """Return the terms of a cost that is a sum of squares.
+
+    Raises
+    ------
+    UnsupportedError
+        A term that is no sum of squares, or has a negative weight.
+    """
+    result: list[tuple[When, float, Squares]] = []
+    for time, weight, scalar in cost.points:
+        if not isinstance(scalar, Squares) or weight < 0:
+            raise _no_square("a Terminal cost" if weight >= 0 else "a negative weight")
+        result.append((time, weight, scalar))
+    if cost.densities:
+        raise _no_square("a Running cost")
+    return result
+
+
+def _no_square(what: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"{what} in a sum of squares",
+        expected="LeastSquares, EventData, Prior and sums of them with weights >= 0",
+        remedy="the exact Hessian instead of Gauss-Newton",
+    )
 
 
 def _terms(trajectory: Trajectory, objective: Objective) -> list[tuple[float, Squares, Point, int]]:

@@ -21,15 +21,15 @@ from daeosens.lowering import Frame
 from daeosens.problem import AUTONOMOUS, TimeHessian, VecFunction
 
 
-def lower_hessian(
+def array_products(
     frame: Frame,
     function: Callable[..., Any],
     first: Mapping[int, Any],
     given: Callable[..., Any] | None,
     name: str,
     called: str,
-) -> VecFunction:
-    """Lower the products of the Hessian of w^T f, f a callback of either style, with a direction.
+) -> Callable[..., tuple[Array, ...]]:
+    """Return the products of the Hessian of w^T f with a direction, f of NumPy style, on arrays.
 
     Parameters
     ----------
@@ -40,28 +40,29 @@ def lower_hessian(
     first : mapping of int to callable, Products, str or None
         Positions of the arguments x, in order and the parameters last, with the first derivatives.
     given : callable or None
-        The user's own ``(*point, w, *directions) -> (array, ...)``; PETSc style see ``ODE``.
+        The user's own ``(*point, w, *directions) -> (array, ...)``.
     name, called : str
         The names of f and of ``given`` in messages.
 
     Returns
     -------
     callable
-        ``(*point, w, *directions, *outs)``: fills one vector for each argument x.
+        ``(*point, w, *directions) -> (array, ...)``, one for each argument x; it refuses where
+        second derivatives are neither given nor to be had.
     """
     positions = tuple(first)
     sizes = [frame.state.size] * (len(positions) - 1) + [frame.parameter.size]
     parts = ["array [n]"] * (len(positions) - 1) + ["array [m]"]
+    if given is None and not _steps_complex(frame, function, first):
+        return _refusing(called)
     if given is not None:
         call = guarded(given, called, frame.state.comm)
-        if frame.style == "petsc":
-            return _petsc_hessian(call, called, frame)
-    elif not _steps_complex(frame, function, first):
-        return _refusing(called)
     else:
-        known = _python(first)
         product = HessianByComplexStep(
-            guarded(function, name, frame.state.comm), known, name, f"{keyword(called)}=callback"
+            guarded(function, name, frame.state.comm),
+            _python(first),
+            name,
+            f"{keyword(called)}=callback",
         )
 
         def call(*arguments: Any) -> tuple[Array, ...]:
@@ -69,14 +70,48 @@ def lower_hessian(
             result = product(point, w, dict(zip(positions, directions, strict=True)))
             return tuple(result[position] for position in positions)
 
+    def checked(*arguments: Any) -> tuple[Array, ...]:
+        t = arguments[0] if isinstance(arguments[0], float) else 0.0
+        results = check_tuple(call(*arguments), called, *parts)
+        return tuple(
+            check_output(value, called, (size,), t) if size else np.empty(0)
+            for value, size in zip(results, sizes, strict=True)
+        )
+
+    return checked
+
+
+def lower_hessian(
+    frame: Frame,
+    function: Callable[..., Any],
+    first: Mapping[int, Any],
+    given: Callable[..., Any] | None,
+    name: str,
+    called: str,
+) -> VecFunction:
+    """Lower the products of the Hessian of w^T f, f a callback of either style, with a direction.
+
+    Parameters as for ``array_products``; the user's own products in PETSc style see ``ODE``.
+
+    Returns
+    -------
+    callable
+        ``(*point, w, *directions, *outs)``: fills one vector for each argument x.
+    """
+    if given is not None and frame.style == "petsc":
+        return _petsc_hessian(guarded(given, called, frame.state.comm), called, frame)
+    return on_vectors(array_products(frame, function, first, given, name, called), len(first))
+
+
+def on_vectors(products: Callable[..., tuple[Array, ...]], count: int) -> VecFunction:
+    """Return a function of arrays that returns ``count`` of them as one that fills vectors."""
+
     def fill(*arguments: Any) -> None:
-        inputs, outs = arguments[: -len(positions)], arguments[-len(positions) :]
-        t = inputs[0] if isinstance(inputs[0], float) else 0.0
-        values: Any = call(*[read(a) if isinstance(a, PETSc.Vec) else a for a in inputs])
-        results = check_tuple(values, called, *parts)
-        for value, size, out in zip(results, sizes, outs, strict=True):
-            if size:
-                write(out, check_output(value, called, (size,), t))
+        inputs, outs = arguments[:-count], arguments[-count:]
+        results = products(*[read(a) if isinstance(a, PETSc.Vec) else a for a in inputs])
+        for value, out in zip(results, outs, strict=True):
+            if value.size:
+                write(out, value)
 
     return fill
 

@@ -6,20 +6,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+import numpy as np
 import numpy.typing as npt
 from petsc4py import PETSc
 
 from daeosens.adjoint import Gradient, evaluate_cost
-from daeosens.arrays import QUIET, Array, gather, unwrapped
-from daeosens.cost import Cost, Squares, When, add_curvature, points_by_step
-from daeosens.errors import InputError, UnsupportedError
+from daeosens.arrays import QUIET, Array, gather, read, scatter, unwrapped
+from daeosens.block_second_order import FirstOrder, block_second_sweep
+from daeosens.cost import Cost, add_curvature, points_by_step
+from daeosens.engines import Sweep, choose_sweep
+from daeosens.errors import InputError
 from daeosens.objective import Objective
 from daeosens.steps import Adjoint, SecondOrder
-from daeosens.tangent import Tangent, parameter_direction, tangent
+from daeosens.tangent import Direction, Tangent, admit_direction, tangents
 from daeosens.trajectory import STAGE_MEMORY, Trajectory, steps_of
-
-Direction: TypeAlias = "tuple[npt.ArrayLike | PETSc.Vec | None, npt.ArrayLike | PETSc.Vec | None]"
-"""(du0 [n], dp [m]); None is zero."""
 
 Weights: TypeAlias = "dict[tuple[int, float], list[PETSc.Vec]]"
 """Adjoints of stages by (handle of the state before the step, step size)."""
@@ -37,6 +37,8 @@ class HessianProduct:
         Rows of the initial state.
     p_vec : Vec [m]
         Rows of the parameters.
+    engine : str
+        What swept: "steps" or "block"; empty for other methods.
 
     Examples
     --------
@@ -51,6 +53,7 @@ class HessianProduct:
     gradient: Gradient | None
     u0_vec: PETSc.Vec
     p_vec: PETSc.Vec
+    engine: str = ""
 
     def __repr__(self) -> str:
         """Return the sizes; not collective."""
@@ -71,11 +74,13 @@ class HessianProduct:
 class Memory:
     """What products with one Hessian have in common: value, gradient, adjoints of all stages.
 
-    One vector for each stage of each step, if they take no more than ``STAGE_MEMORY``.
+    One vector for each stage of each step, if they take no more than ``STAGE_MEMORY``; for sweeps
+    in blocks the Jacobians as well, if the run fits into one block.
     """
 
     gradient: Gradient | None = None
     weights: Weights | None = None
+    block: FirstOrder | None = None
     multipliers: dict[int, float] = field(default_factory=dict[int, float])
 
     @property
@@ -109,6 +114,7 @@ def hessian_product(
     objective: Objective,
     du0: npt.ArrayLike | PETSc.Vec | None = None,
     dp: npt.ArrayLike | PETSc.Vec | None = None,
+    engine: Sweep = "auto",
 ) -> HessianProduct:
     """Return the Hessian of a cost in (u0, p) times the direction (du0, dp).
 
@@ -126,6 +132,8 @@ def hessian_product(
         Direction in the initial state; zero by default.
     dp : array or Vec [m], optional
         Direction in the parameters; zero by default.
+    engine : "auto", "steps" or "block"
+        As for ``adjoint``.
 
     Returns
     -------
@@ -134,9 +142,10 @@ def hessian_product(
     Raises
     ------
     InputError
-        An observation time that no step hits; shapes that do not match.
+        An observation time that no step hits; shapes that do not match; an unknown engine.
     UnsupportedError
-        Second derivatives that are neither supplied nor to be had; names them.
+        Second derivatives that are neither supplied nor to be had; names them.  "block" where it
+        cannot be; names the reason.
 
     Source
     ------
@@ -150,7 +159,7 @@ def hessian_product(
     >>> hessian_product(run, Terminal(lambda t, u, p: u[0]), dp=[1.0]).p.round(5)
     array([1.47152])
     """
-    return hessian_products(trajectory, objective, [(du0, dp)])[0]
+    return hessian_products(trajectory, objective, [(du0, dp)], engine=engine)[0]
 
 
 @QUIET
@@ -160,12 +169,14 @@ def hessian_products(
     objective: Objective,
     directions: Sequence[Direction],
     memory: Memory | None = None,
+    engine: Sweep = "auto",
 ) -> list[HessianProduct]:
     """Return the Hessian of a cost times several directions (du0, dp), in one sweep.
 
-    They share the evaluations of Jacobians and, for theta methods, one factorisation per step.
-    Parameters, errors and source as for ``hessian_product``; ``memory`` keeps what later calls with
-    the same trajectory and cost need not compute again.
+    They share the evaluations of Jacobians and, for theta methods, one factorisation per step; in
+    blocks all of them are carried at once, as products of dense matrices.  Parameters, errors and
+    source as for ``hessian_product``; ``memory`` keeps what later calls with the same trajectory
+    and cost need not compute again.
 
     Examples
     --------
@@ -179,12 +190,52 @@ def hessian_products(
     """
     if not directions:
         raise InputError("no direction given", expected="at least one (du0, dp)")
+    sweep = _in_blocks if choose_sweep(trajectory, engine) == "block" else _by_steps
+    cost = objective.lower(trajectory.problem, float(trajectory.times[-1]))
+    nothing = trajectory.problem.create_parameters()
+    admitted = [admit_direction(trajectory, *direction) for direction in directions]
+    complete = [(du, nothing if dp is None else dp) for du, dp in admitted]
+    return sweep(trajectory, cost, complete, Memory() if memory is None else memory)
+
+
+def _in_blocks(
+    trajectory: Trajectory,
+    cost: Cost,
+    directions: Sequence[tuple[PETSc.Vec, PETSc.Vec]],
+    memory: Memory,
+) -> list[HessianProduct]:
+    problem = trajectory.problem
+    du, dp = (np.array([read(vec) for vec in vecs]) for vecs in zip(*directions, strict=True))
+    found = block_second_sweep(trajectory, cost, du, dp, memory.block)
+    memory.block = found.first
+    value = memory.value
+    if value is None:
+        steps = steps_of(trajectory) if cost.densities else None
+        value = evaluate_cost(trajectory, cost, steps)
+    lam = scatter(found.lam, problem.create_state())
+    mu = scatter(found.mu, problem.create_parameters())
+    memory.gradient = gradient = Gradient(value, lam, mu, "block")
+    return [
+        HessianProduct(
+            gradient,
+            scatter(by_u0, problem.create_state()),
+            scatter(by_p, problem.create_parameters()),
+            "block",
+        )
+        for by_u0, by_p in zip(found.lam_dot, found.mu_dot, strict=True)
+    ]
+
+
+def _by_steps(
+    trajectory: Trajectory,
+    cost: Cost,
+    directions: Sequence[tuple[PETSc.Vec, PETSc.Vec]],
+    memory: Memory,
+) -> list[HessianProduct]:
     problem, states = trajectory.problem, trajectory.states
-    cost = objective.lower(problem, float(trajectory.times[-1]))
     steps = steps_of(trajectory)
     points = points_by_step(trajectory.index, [cost])
-    tangents = [tangent(trajectory, du0, _direction(trajectory, dp)) for du0, dp in directions]
-    memory = Memory() if memory is None else memory
+    along = tangents(trajectory, directions, "steps")
     first = memory.adjoint(trajectory)
     dots = [(problem.create_state(), problem.create_parameters()) for _ in directions]
     value = memory.value
@@ -200,129 +251,25 @@ def hessian_products(
                 scalar.add_p(weight, *point, first.mu)
                 if n in trajectory.moving:
                     steps.add_time(0, weight * scalar.value_t(*point))
-            for k, (along, out) in enumerate(zip(tangents, dots, strict=True), start=1):
-                dp_vec = along.parameters[n]
+            for k, (each, out) in enumerate(zip(along, dots, strict=True), start=1):
+                dp_vec = each.parameters[n]
                 if n in trajectory.moving:
-                    direction = (along.states[n], seen(dp_vec), dp_vec, float(along.times[n]))
+                    direction = (each.states[n], seen(dp_vec), dp_vec, float(each.times[n]))
                     steps.add_time(k, add_curvature(scalar, weight, point, direction, out))
                 else:
-                    scalar.add_hessian(weight, point, (along.states[n], seen(dp_vec)), out)
+                    scalar.add_hessian(weight, point, (each.states[n], seen(dp_vec)), out)
         if n:
             t, h = float(trajectory.times[n - 1]), float(trajectory.step_sizes[n - 1])
             steps.second_order(
                 *(t, h, states[n - 1], states[n], trajectory.p, first),
-                [_on_step(each, n, seen, out) for each, out in zip(tangents, dots, strict=True)],
+                [_on_step(each, n, seen, out) for each, out in zip(along, dots, strict=True)],
                 cost.densities,
             )
-    for vec in (vec for each in tangents for vec in each.states):
+    for vec in (vec for each in along for vec in each.states):
         vec.destroy()
-    gradient = Gradient(value, first.lam, first.mu)
+    gradient = Gradient(value, first.lam, first.mu, "steps")
     memory.complete(gradient, first)
-    return [HessianProduct(gradient, *dot) for dot in dots]
-
-
-@QUIET
-@unwrapped
-def gauss_newton_product(
-    trajectory: Trajectory,
-    objective: Objective,
-    du0: npt.ArrayLike | PETSc.Vec | None = None,
-    dp: npt.ArrayLike | PETSc.Vec | None = None,
-) -> HessianProduct:
-    """Return J^T J (du0, dp) for a sum of squares 1/2 |r|^2, J the Jacobian of r.
-
-    One tangent and one adjoint; no second derivatives are needed.  Collective.
-
-    Parameters
-    ----------
-    trajectory, du0, dp
-        As for ``hessian_product``.
-    objective : Objective
-        ``LeastSquares``, ``EventData``, ``Prior`` and sums of them.
-
-    Returns
-    -------
-    HessianProduct
-        Without the gradient.
-
-    Raises
-    ------
-    UnsupportedError
-        A term that is no sum of squares.
-
-    Source
-    ------
-    Nocedal and Wright, Numerical Optimization, 2006, equation 10.23.
-
-    Examples
-    --------
-    >>> from daeosens import ODE, LeastSquares, Stepping, solve
-    >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
-    >>> run = solve(decay, [1.0], [0.5], Stepping((0.0, 2.0), "rk4", dt=0.1))
-    >>> gauss_newton_product(run, LeastSquares([2.0], [0.4]), dp=[1.0]).p.round(5)
-    array([0.54134])
-    """
-    problem, states = trajectory.problem, trajectory.states
-    cost = objective.lower(problem, float(trajectory.times[-1]))
-    squares = squares_by_step(trajectory, cost)
-    steps = steps_of(trajectory)
-    along = tangent(trajectory, du0, _direction(trajectory, dp))
-    seen = _Seen(trajectory)
-    lam, mu = problem.create_state(), problem.create_parameters()
-    for n in range(trajectory.n_steps, -1, -1):
-        for weight, scalar in squares.get(n, ()):
-            point = (float(trajectory.times[n]), states[n], trajectory.parameters(n))
-            direction = (along.states[n], seen(along.parameters[n]))
-            change = scalar.residual_tangent(point, direction, along.moved(n))
-            scalar.add_residual_adjoint(weight, point, change, (lam, mu))
-            if n in trajectory.moving:
-                steps.add_time(0, weight * scalar.time_adjoint(point, change))
-        if n:
-            t, h = float(trajectory.times[n - 1]), float(trajectory.step_sizes[n - 1])
-            steps.adjoint(t, h, states[n - 1], states[n], trajectory.p, [lam], [mu], [()])
-    for vec in along.states:
-        vec.destroy()
-    return HessianProduct(None, lam, mu)
-
-
-def squares_by_step(trajectory: Trajectory, cost: Cost) -> dict[int, list[tuple[float, Squares]]]:
-    """Sort a cost that is a sum of squares by steps: {step: [(weight, scalar)]}.
-
-    Raises
-    ------
-    UnsupportedError
-        A term that is no sum of squares, or has a negative weight.
-    """
-    result: dict[int, list[tuple[float, Squares]]] = {}
-    for time, weight, scalar in squares_of(cost):
-        result.setdefault(trajectory.index(time), []).append((weight, scalar))
-    return result
-
-
-def squares_of(cost: Cost) -> list[tuple[When, float, Squares]]:
-    """Return the terms of a cost that is a sum of squares.
-
-    Raises
-    ------
-    UnsupportedError
-        A term that is no sum of squares, or has a negative weight.
-    """
-    result: list[tuple[When, float, Squares]] = []
-    for time, weight, scalar in cost.points:
-        if not isinstance(scalar, Squares) or weight < 0:
-            raise _no_square("a Terminal cost" if weight >= 0 else "a negative weight")
-        result.append((time, weight, scalar))
-    if cost.densities:
-        raise _no_square("a Running cost")
-    return result
-
-
-def _no_square(what: str) -> UnsupportedError:
-    return UnsupportedError(
-        f"{what} in a sum of squares",
-        expected="LeastSquares, EventData, Prior and sums of them with weights >= 0",
-        remedy="the exact Hessian instead of Gauss-Newton",
-    )
+    return [HessianProduct(gradient, *dot, "steps") for dot in dots]
 
 
 class _Seen:
@@ -345,10 +292,3 @@ def _on_step(along: Tangent, n: int, seen: _Seen, out: tuple[PETSc.Vec, PETSc.Ve
     dp, (dt, dt_next) = along.parameters[n - 1], along.times[n - 1 : n + 1].tolist()
     du, du_next = along.states[n - 1], along.states[n]
     return SecondOrder(du, du_next, seen(dp), dp, *out, dt, dt_next - dt)
-
-
-def _direction(trajectory: Trajectory, dp: npt.ArrayLike | PETSc.Vec | None) -> PETSc.Vec:
-    """Return a direction in the parameters as a vector [m]; None is zero."""
-    if dp is None:
-        return trajectory.problem.create_parameters()
-    return parameter_direction(trajectory, dp)

@@ -52,8 +52,8 @@ class Stepping:
         First and last time [time unit].
     method : str
         "rk1fe", "rk2a", "rk2b", "rk3", "rk3bs", "rk4", "rk5f", "rk5dp", "rk5bs", "rk6vr", "rk7vr",
-        "rk8vr" (PETSc's TSRK types, also without "rk"), "beuler", "cn", "theta:<value>" or
-        "midpoint".
+        "rk8vr" (PETSc's TSRK types, also without "rk"), "esdirk3" ... "esdirk6", "beuler", "cn",
+        "theta:<value>" or "midpoint".
     dt : float
         Step size, or the first one if steps are adaptive (by default then a
         thousandth of the span, a millionth for implicit methods).
@@ -156,6 +156,8 @@ def pinned_times(
     InputError
         Not increasing, or outside the span.
     """
+    if isinstance(t_eval, tuple) and not (t_eval or breakpoints):
+        return np.empty(0)
     times = finite_array(t_eval, "t_eval")
     if times.ndim != 1:
         raise InputError(f"t_eval has shape {times.shape}", expected="shape (K,)")

@@ -1,24 +1,27 @@
-"""Tangent-linear sweeps: directional derivatives and the full sensitivity matrix."""
+"""Tangent-linear sweeps: derivatives of every state along directions."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 from petsc4py import PETSc
 
 from daeosens.arrays import QUIET, Array, finite_array, read, scatter, unwrapped, write
-from daeosens.block_adjoint import sweep_rows
+from daeosens.block_tangent import push_columns
 from daeosens.cost import Densities, change
-from daeosens.engines import choose_engine
+from daeosens.engines import Sweep, choose_sweep
 from daeosens.errors import InputError
 from daeosens.objective import Objective
 from daeosens.steps import StepMap
 from daeosens.trajectory import Trajectory, steps_of
+
+Direction: TypeAlias = "tuple[npt.ArrayLike | PETSc.Vec | None, npt.ArrayLike | PETSc.Vec | None]"
+"""(du0 [n], dp [m]); None is zero."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -37,6 +40,8 @@ class Tangent:
         Derivative of the times of the states: zero but at, and shortly after, events.
     parameters : sequence of Vec [m]
         Derivative of the parameters at each of the states: ``dp`` until an event changes them.
+    engine : str
+        What swept: "steps" or "block".
 
     Examples
     --------
@@ -52,6 +57,7 @@ class Tangent:
     dp: PETSc.Vec | None
     times: Array
     parameters: Sequence[PETSc.Vec]
+    engine: str = "steps"
 
     def __repr__(self) -> str:
         """Return what was differentiated."""
@@ -91,17 +97,16 @@ class Tangent:
         if cost.densities:
             steps = steps_of(trajectory)
             du = self.states[0].copy()
-            for _, running in _march(trajectory, steps, du, self.dp, cost.densities):
+            for _, running in march(trajectory, steps, du, self.dp, cost.densities):
                 result += running
         return result
 
 
-@QUIET
-@unwrapped
 def tangent(
     trajectory: Trajectory,
     du0: npt.ArrayLike | PETSc.Vec | None = None,
     dp: npt.ArrayLike | PETSc.Vec | None = None,
+    engine: Sweep = "auto",
 ) -> Tangent:
     """Return the derivative of every state along the direction (du0, dp).
 
@@ -117,10 +122,19 @@ def tangent(
         Direction in the initial state; zero by default.
     dp : array or Vec [m], optional
         Direction in the parameters; zero by default.
+    engine : "auto", "steps" or "block"
+        As for ``adjoint``.
 
     Returns
     -------
     Tangent
+
+    Raises
+    ------
+    InputError
+        Shapes that do not match, or an unknown engine.
+    UnsupportedError
+        "block" where it cannot be; names the reason.
 
     Examples
     --------
@@ -130,18 +144,77 @@ def tangent(
     >>> tangent(run, dp=[1.0]).u[-1].round(6)
     array([-0.735759])
     """
+    return tangents(trajectory, [(du0, dp)], engine)[0]
+
+
+@QUIET
+@unwrapped
+def tangents(
+    trajectory: Trajectory, directions: Sequence[Direction], engine: Sweep = "auto"
+) -> list[Tangent]:
+    """Return the derivatives along several directions (du0, dp); in blocks they share a sweep.
+
+    Parameters, errors and results as for ``tangent``.
+
+    Examples
+    --------
+    >>> from daeosens import ODE, Stepping, solve
+    >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
+    >>> run = solve(decay, [1.0], [0.5], Stepping((0.0, 2.0), "rk4", dt=0.1))
+    >>> [each.u[-1].round(5) for each in tangents(run, [([1.0], None), (None, [1.0])])]
+    [array([0.36788]), array([-0.73576])]
+    """
+    if not directions:
+        raise InputError("no direction given", expected="at least one (du0, dp)")
+    in_blocks = choose_sweep(trajectory, engine) == "block"
+    admitted = [admit_direction(trajectory, *direction) for direction in directions]
+    if in_blocks:
+        return _in_blocks(trajectory, admitted)
+    return [_by_steps(trajectory, *direction) for direction in admitted]
+
+
+def admit_direction(
+    trajectory: Trajectory,
+    du0: npt.ArrayLike | PETSc.Vec | None,
+    dp: npt.ArrayLike | PETSc.Vec | None,
+) -> tuple[PETSc.Vec, PETSc.Vec | None]:
+    """Return the user's direction as vectors [n] and [m], checked; the first one is a copy."""
     problem = trajectory.problem
     du = problem.create_state() if du0 is None else problem.admit_state(du0, "du0")
-    direction = None if dp is None else parameter_direction(trajectory, dp)
-    start = problem.create_parameters() if direction is None else direction
+    return du, None if dp is None else parameter_direction(trajectory, dp)
+
+
+def _by_steps(trajectory: Trajectory, du: PETSc.Vec, dp: PETSc.Vec | None) -> Tangent:
+    start = trajectory.problem.create_parameters() if dp is None else dp
     states, times, parameters = [du.copy()], [0.0], [start]
     steps = steps_of(trajectory)
-    for state, _ in _march(trajectory, steps, du, direction, ()):
+    for state, _ in march(trajectory, steps, du, dp, ()):
         states.append(state.copy())
         times.append(steps.dt)
         changed = steps.dp
-        parameters.append(start if changed is None or changed is direction else changed)
-    return Tangent(trajectory, tuple(states), direction, np.array(times), tuple(parameters))
+        parameters.append(start if changed is None or changed is dp else changed)
+    return Tangent(trajectory, tuple(states), dp, np.array(times), tuple(parameters))
+
+
+def _in_blocks(
+    trajectory: Trajectory, directions: Sequence[tuple[PETSc.Vec, PETSc.Vec | None]]
+) -> list[Tangent]:
+    problem, count = trajectory.problem, trajectory.n_steps
+    states = [[du] for du, _ in directions]
+    starts = [problem.create_parameters() if dp is None else dp for _, dp in directions]
+    du, dp = (
+        np.array([read(vec) for vec in vecs]) for vecs in ([du for du, _ in directions], starts)
+    )
+    for block in push_columns(trajectory, du, dp, count):
+        for several, values in zip(states, block.swapaxes(0, 1), strict=True):
+            for value in values:
+                several.append(problem.create_state())
+                write(several[-1], value)
+    times = np.zeros(count + 1)
+    return [
+        Tangent(trajectory, tuple(several), along, times, (start,) * (count + 1), "block")
+        for several, (_, along), start in zip(states, directions, starts, strict=True)
+    ]
 
 
 def parameter_direction(trajectory: Trajectory, dp: npt.ArrayLike | PETSc.Vec) -> PETSc.Vec:
@@ -160,136 +233,7 @@ def parameter_direction(trajectory: Trajectory, dp: npt.ArrayLike | PETSc.Vec) -
     return scatter(values, problem.create_parameters())
 
 
-@dataclass(frozen=True, eq=False)
-class Sensitivities:
-    """Full derivative matrices of the state at one time.
-
-    Attributes
-    ----------
-    u0 : array [n_local, n] or None
-        d u(t) / d u(0); the rank's own rows.
-    p : array [n_local, m] or None
-        d u(t) / d p; the rank's own rows.
-    sweep : str
-        "tangent" (one column at a time) or "adjoint" (all rows in one sweep).
-    engine : str
-        What swept: "steps" or "block"; empty for other methods.
-
-    Examples
-    --------
-    >>> from daeosens import ODE, Stepping, sensitivities, solve
-    >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
-    >>> found = sensitivities(solve(decay, [1.0], [0.5], Stepping((0.0, 2.0), "rk4", dt=0.1)))
-    >>> found.p.round(5), found.sweep
-    (array([[-0.73576]]), 'adjoint')
-    """
-
-    u0: Array | None
-    p: Array | None
-    sweep: str
-    engine: str = ""
-
-
-@QUIET
-@unwrapped
-def sensitivities(
-    trajectory: Trajectory,
-    t: float | None = None,
-    with_respect_to: Sequence[str] = ("u0", "p"),
-    engine: Literal["auto", "steps", "block"] = "auto",
-) -> Sensitivities:
-    """Return the full matrices d u(t) / d u(0) and d u(t) / d p.
-
-    By tangents or adjoints, whichever are fewer; the same numbers to rounding.  Adjoints are swept
-    in blocks where that is faster (``adjoint``).  Collective.
-
-    Parameters
-    ----------
-    trajectory : Trajectory
-        From ``solve``.
-    t : float, optional
-        A step time; the final one by default.
-    with_respect_to : sequence of "u0", "p"
-        Which matrices are wanted.
-    engine : "auto", "steps" or "block"
-        "block": always by adjoints in blocks.
-
-    Returns
-    -------
-    Sensitivities
-
-    Raises
-    ------
-    InputError
-        A time that no step hits, or an unknown engine or matrix.
-    UnsupportedError
-        "block" where it cannot be; names the reason.
-
-    Examples
-    --------
-    >>> from daeosens import ODE, Stepping, solve
-    >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
-    >>> run = solve(decay, [1.0], [0.5], Stepping((0.0, 2.0), "rk4", dt=0.1))
-    >>> sensitivities(run).u0.round(6)
-    array([[0.367879]])
-    """
-    wanted = tuple(with_respect_to)
-    if not wanted or any(name not in ("u0", "p") for name in wanted):
-        raise InputError(f"with_respect_to = {with_respect_to!r}", expected='"u0", "p" or both')
-    if engine not in ("auto", "steps", "block"):
-        raise InputError(f"engine = {engine!r}", expected='"auto", "steps" or "block"')
-    problem = trajectory.problem
-    last = trajectory.n_steps if t is None else trajectory.index(t)
-    n, m = problem.size, problem.n_parameters
-    columns = n * ("u0" in wanted) + m * ("p" in wanted)
-    sweep, chosen = "adjoint", choose_engine(trajectory, engine)
-    if engine == "block" or (chosen == "block" and n < columns):
-        by_u0 = np.eye(n)
-        by_p = sweep_rows(trajectory, by_u0, last)
-    elif problem.comm.size == 1 and n < columns:
-        by_u0, by_p = _rows(trajectory, last)
-    else:
-        sweep, chosen = "tangent", "steps"
-        by_u0 = _columns(trajectory, last, "u0") if "u0" in wanted else None
-        by_p = _columns(trajectory, last, "p") if "p" in wanted else None
-    return Sensitivities(
-        by_u0 if "u0" in wanted else None, by_p if "p" in wanted else None, sweep, chosen
-    )
-
-
-def _columns(trajectory: Trajectory, last: int, name: str) -> Array:
-    problem = trajectory.problem
-    steps = steps_of(trajectory)
-    unit = problem.create_state() if name == "u0" else problem.create_parameters()
-    result = np.empty((problem.state.local_size, unit.size))
-    for j in range(unit.size):
-        unit.zeroEntries()
-        unit.setValue(j, 1.0)
-        unit.assemble()
-        du = unit.copy() if name == "u0" else problem.create_state()
-        dp = None if name == "u0" else unit
-        for _ in _march(trajectory, steps, du, dp, (), last):
-            pass
-        result[:, j] = read(du)
-        du.destroy()
-    return result
-
-
-def _rows(trajectory: Trajectory, last: int) -> tuple[Array, Array]:
-    problem, states = trajectory.problem, trajectory.states
-    steps = steps_of(trajectory)
-    lam = [problem.create_state() for _ in range(problem.size)]
-    mu = [problem.create_parameters() for _ in lam]
-    for unit, row in zip(np.eye(problem.size), lam, strict=True):
-        write(row, unit)
-    nothing: list[Densities] = [()] * len(lam)
-    for n in reversed(range(last)):
-        t, h = float(trajectory.times[n]), float(trajectory.step_sizes[n])
-        steps.adjoint(t, h, states[n], states[n + 1], trajectory.p, lam, mu, nothing)
-    return np.array([read(row) for row in lam]), np.array([read(row) for row in mu])
-
-
-def _march(
+def march(
     trajectory: Trajectory,
     steps: StepMap,
     du: PETSc.Vec,

@@ -15,7 +15,7 @@ from daeosens.cost import At, Instant, Start, When
 from daeosens.errors import InputError, SolveError, UnsupportedError
 from daeosens.problem import Problem
 from daeosens.stepping import Stepping
-from daeosens.steps import StepMap, instant_map, step_map, tableau
+from daeosens.steps import StepMap, instant_map, n_stages, step_map
 from daeosens.steps.hybrid import HybridStep, Record
 
 Checkpoint = Literal["states", "stages", "memory", "disk"]
@@ -141,8 +141,7 @@ class Trajectory:
     @property
     def n_stages(self) -> int:
         """Number of stages of all steps together."""
-        method = self.stepping.resolved_method
-        return self.n_steps * (len(tableau(method.runge_kutta).b) if method.explicit else 1)
+        return self.n_steps * n_stages(self.stepping.resolved_method)
 
     @property
     def final(self) -> PETSc.Vec:

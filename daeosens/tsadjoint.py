@@ -111,7 +111,7 @@ def refuse_wrong_combinations(trajectory: Trajectory) -> None:
     Raises
     ------
     UnsupportedError
-        Implicit events, breakpoints, a rate-dependent Jacobian (stale rate in
+        Implicit events, ESDIRK methods, breakpoints, a rate-dependent Jacobian (stale rate in
         TSAdjointStep_Theta), or parameters in the mass matrix with a one-stage method (the memory
         trajectory does not restore the state).
     """
@@ -125,6 +125,12 @@ def refuse_wrong_combinations(trajectory: Trajectory) -> None:
                 remedy='adjoint(..., engine="steps")',
             )
     remedy = 'adjoint(..., engine="steps")'
+    if method.esdirk:
+        raise UnsupportedError(
+            f'engine = "tsadjoint" with "{method.name}"',
+            expected="Runge-Kutta types of TSRK, or theta methods",
+            remedy=remedy,
+        )
     if problem.breakpoints:
         raise UnsupportedError(
             'engine = "tsadjoint" for a problem with breakpoints',

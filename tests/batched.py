@@ -54,10 +54,19 @@ def pull_p(t, u, p, w):
     return np.einsum("...i,...ij->...j" if u.ndim == 1 else "...ki,kij->...j", w, rhs_p(t, u, p))
 
 
+def hessian(t, u, p, w, du, dp):
+    """The products of ``zoo.rhs_hessian``, those in the parameters summed over the points."""
+    with_points = [np.moveaxis(each, -1, 0) for each in (u, w, du)]
+    by_u, by_p = zoo.rhs_hessian(t, with_points[0], p, with_points[1], with_points[2], dp)
+    by_p = np.stack(np.broadcast_arrays(*by_p), axis=-1)
+    return np.moveaxis(by_u, 0, -1), by_p.reshape(-1, 3).sum(axis=0)
+
+
 GIVEN = {
     "complex step": {},
     "matrices": {"jacobian": rhs_u, "jacobian_p": rhs_p},
     "products": {"jacobian": rhs_u, "jacobian_p": Products(apply_p, pull_p)},
+    "second derivatives": {"jacobian": rhs_u, "jacobian_p": rhs_p, "hessian_product": hessian},
 }
 """What is supplied beside the right-hand side."""
 

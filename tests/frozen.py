@@ -17,6 +17,7 @@ from zoo import CostCase, Form
 
 from daeosens.methods import find_method
 from daeosens.steps import tableau
+from daeosens.steps.esdirk import ESDIRK, Esdirk
 
 Values = npt.NDArray[Any]
 STEP = 1e-30
@@ -35,6 +36,8 @@ def step(form: Form, method: str, t: Any, h: Any, u: Values, p: Values) -> Step:
     chosen = find_method(method)
     if chosen.explicit:
         return _runge_kutta(form, chosen.runge_kutta, t, h, u, p)
+    if chosen.esdirk:
+        return _diagonal(form, ESDIRK[method], t, h, u, p)
     return (_endpoint if chosen.endpoint else _one_stage)(form, chosen.theta, t, h, u, p)
 
 
@@ -73,6 +76,29 @@ def _one_stage(form: Form, theta: float, t: Any, h: Any, u: Values, p: Values) -
 
     stage = _newton(equation, u, h, p, t)
     return Step(u + (stage - u) / theta, [(1.0, t + theta * h, stage)])
+
+
+def _diagonal(form: Form, scheme: Esdirk, t: Any, h: Any, u: Values, p: Values) -> Step:
+    """Solve F(t + c_i h, U_i, k_i) = 0 for each stage, the first one for its rate in u' alone."""
+    mass = form.residual_udot(t, u, np.zeros(len(u)), p)
+    regular = mass.any(axis=1)
+    rates = [np.zeros(len(u), np.result_type(t, h, u, p))]
+    start = -form.residual(t, u, np.zeros(len(u)), p)
+    rates[0][regular] = np.linalg.solve(mass[np.ix_(regular, regular)], start[regular])
+    nodes = [(scheme.a[-1, 0], t, u)]
+    for a, c in zip(scheme.a[1:], scheme.c[1:], strict=True):
+        base = u + h * sum(a_ij * k for a_ij, k in zip(a, rates, strict=False))
+        scale = h * scheme.gamma
+
+        def equation(stage, time=t + c * h, base=base, scale=scale):
+            point = (time, stage, (stage - base) / scale, p)
+            matrix = scale * form.residual_u(*point) + form.residual_udot(*point)
+            return scale * form.residual(*point), matrix
+
+        stage = _newton(equation, nodes[-1][2], h, p, t)
+        rates.append((stage - base) / scale)
+        nodes.append((scheme.a[-1, len(nodes)], t + c * h, stage))
+    return Step(nodes[-1][2], nodes)
 
 
 def _newton(equation, start: Values, *inputs: Any) -> Values:

@@ -77,7 +77,7 @@ def products(
     form: zoo.Form, run: Trajectory, costs: Sequence[zoo.CostCase], du0: Any, dp: Any
 ) -> list[npt.NDArray[np.float64]]:
     """Return for each cost its Hessian times (du0, dp) [6], by the steps of a run."""
-    tangents = tangent(run, du0, dp).states
+    tangents = tangent(run, du0, dp, "steps").states
     states = []
     for u, w in zip(run.states, tangents, strict=True):
         z = PETSc.Vec().createSeq(2 * N, comm=PETSc.COMM_SELF)

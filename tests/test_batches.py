@@ -9,7 +9,11 @@ from scipy import sparse
 from daeosens import ODE, InputError, Products, SolveError
 from daeosens.batches import make_batch
 
-K, M = 5, 2
+K, M, D = 5, 2, 4
+
+
+def PRODUCTS(t, u, p, w, du, dp):  # noqa: N802 (stands for what ODE makes of its callbacks)
+    return zoo.rhs_hessian(t, u, p, w, du, dp)
 
 
 @pytest.fixture
@@ -33,6 +37,7 @@ def evaluations(batch, t, u, w):
 
 def one_by_one():
     loops = {"complex step": {}, "matrices": {"jacobian": zoo.rhs_u, "jacobian_p": zoo.rhs_p}}
+    loops["second derivatives"] = zoo.ANALYTIC
     loops["products"] = {
         "jacobian": lambda t, u, p: sparse.csr_array(zoo.rhs_u(t, u, p)),
         "jacobian_p": Products(
@@ -58,6 +63,23 @@ def test_many_points_give_what_each_of_them_gives(name, points, rng):
     assert BATCHES[name].at_once == name.startswith("at once")
 
 
+@pytest.mark.parametrize("name", BATCHES)
+def test_products_along_many_directions_are_those_at_each_point(name, points, rng):
+    t, u = points
+    w, du, dp = rng.normal(size=(K, 3)), rng.normal(size=(D, K, 3)), rng.normal(size=(D, 3))
+    rates = BATCHES[name].push_parameters(t, u, zoo.P0, dp)
+    by_u, by_p = BATCHES[name].hessian_product(t, u, zoo.P0, w, du, dp)
+    assert (rates.shape, by_u.shape, by_p.shape) == ((D, K, 3), (D, K, 3), (D, 3))
+    sums = np.zeros((D, 3))
+    for k, d in np.ndindex(K, D):
+        push = zoo.rhs_p(t[k], u[k], zoo.P0) @ dp[d]
+        assert abs(rates[d, k] - push).max() < 1e-14
+        expected_u, expected_p = zoo.rhs_hessian(t[k], u[k], zoo.P0, w[k], du[d, k], dp[d])
+        assert abs(by_u[d, k] - expected_u).max() < 1e-13
+        sums[d] += expected_p
+    assert abs(by_p - sums).max() < 1e-13 * abs(sums).max()
+
+
 def test_batched_callbacks_are_called_once_for_all_points(points, rng):
     calls = []
 
@@ -69,7 +91,7 @@ def test_batched_callbacks_are_called_once_for_all_points(points, rng):
         return call
 
     by_p = Products(counted("apply_p"), counted("pull_p"))
-    batch = make_batch(counted("rhs"), counted("rhs_u"), by_p, (3, 3), batched=True)
+    batch = make_batch(counted("rhs"), counted("rhs_u"), by_p, None, PRODUCTS, (3, 3), batched=True)
     w = rng.normal(size=(M, K, 3))
     evaluations(batch, *points, w)  # compared with single points here
     calls.clear()
@@ -86,11 +108,11 @@ def test_jacobians_in_the_parameters_are_evaluated_for_as_many_points_as_memory_
         seen.append(len(np.atleast_1d(t)) if np.ndim(t) else 0)
         return batched.rhs_p(t, u, p)
 
-    batch = make_batch(batched.rhs, batched.rhs_u, by_p, (3, 3), batched=True)
+    batch = make_batch(batched.rhs, batched.rhs_u, by_p, None, PRODUCTS, (3, 3), batched=True)
     w = rng.normal(size=(M, K, 3))
     whole = batch.pull_parameters(*points, zoo.P0, w)
     seen.clear()
-    monkeypatch.setattr("daeosens.batches.TEMPORARY", 2 * 9 * 8)
+    monkeypatch.setattr("daeosens.many_hessians.TEMPORARY", 2 * 9 * 8)
     assert abs(batch.pull_parameters(*points, zoo.P0, w) - whole).max() < 1e-14
     assert seen == [2, 2, 1]
 
@@ -103,14 +125,14 @@ def test_parameters_that_are_never_read_cost_nothing(points):
         return -u
 
     for many in (False, True):
-        batch = make_batch(rhs, None, None, (3, 2), batched=many)
+        batch = make_batch(rhs, None, None, None, PRODUCTS, (3, 2), batched=many)
         assert (batch.pull_parameters(*points, np.ones(2), np.ones((M, K, 3))) == 0.0).all()
     assert not calls
 
 
 def test_there_is_no_batch_of_a_jacobian_that_is_given_by_products():
     by_u = Products(lambda t, u, p, v: -v, lambda t, u, p, w: -w)
-    assert make_batch(lambda t, u, p: -u, by_u, None, (3, 0), batched=False) is None
+    assert make_batch(lambda t, u, p: -u, by_u, None, None, PRODUCTS, (3, 0), batched=False) is None
 
 
 # ---- faults --------------------------------------------------------------------------------------
@@ -121,7 +143,7 @@ MATRIX = np.array([[-1.0, 0.5, 0.0], [0.0, -2.0, 0.3], [0.1, 0.0, -1.0]])
 def wrong(**given):
     callbacks = {"rhs": batched.rhs, "jacobian": batched.rhs_u, "jacobian_p": batched.rhs_p}
     callbacks |= given
-    return make_batch(*callbacks.values(), (3, 3), batched=True)
+    return make_batch(*callbacks.values(), None, PRODUCTS, (3, 3), batched=True)
 
 
 def test_points_that_are_mixed_up_are_named_with_both_values():
@@ -191,3 +213,39 @@ def test_batched_is_for_callbacks_that_return_arrays():
     template = PETSc.Vec().createSeq(2, comm=PETSc.COMM_SELF)
     with pytest.raises(InputError, match="batched = True for PETSc-style or C callbacks"):
         ODE(lambda t, u, p, out: u.copy(out), state=template, batched=True)
+
+
+def test_a_wrong_batched_product_is_named(points, rng):
+    def once_too_often(t, u, p, w, du, dp):
+        by_u, by_p = batched.hessian(t, u, p, w, du, dp)
+        return by_u, (by_p if u.ndim == 1 else 2.0 * by_p)
+
+    given = {"jacobian": batched.rhs_u, "jacobian_p": batched.rhs_p}
+    batch = ODE(batched.rhs, 3, 3, batched=True, hessian_product=once_too_often, **given).batch
+    du = rng.normal(size=(1, K, 3))
+    match = r"callback 'hessian_product' gives .* of a sum over 3 points, and"
+    with pytest.raises(InputError, match=match):
+        batch.hessian_product(*points, zoo.P0, du[0], du, np.ones((1, 3)))
+
+
+def test_a_wrong_batched_action_is_named(points):
+    by_p = Products(lambda t, u, p, v: (1.0 + np.ndim(t)) * batched.apply_p(t, u, p, v), None)
+    batch = wrong(jacobian_p=Products(by_p.apply, batched.pull_p))
+    with pytest.raises(InputError, match=r"callback 'jacobian_p.apply' gives .* of 3 points, and"):
+        batch.push_parameters(*points, zoo.P0, np.ones((1, 3)))
+
+
+def test_jacobians_that_take_no_complex_numbers_are_not_stepped(points, rng):
+    """``np.abs`` loses the derivative in silence: then each point is evaluated on its own."""
+
+    def rhs_u(t, u, p):
+        return batched.rhs_u(t, np.abs(u), p)
+
+    problem = ODE(batched.rhs, 3, 3, jacobian=rhs_u, jacobian_p=batched.rhs_p, batched=True)
+    t, u = points
+    w, du, dp = rng.normal(size=(K, 3)), rng.normal(size=(D, K, 3)), rng.normal(size=(D, 3))
+    u = np.abs(u)
+    by_u, by_p = problem.batch.hessian_product(t, u, zoo.P0, w, du, dp)
+    reference = BATCHES["at once, matrices"].hessian_product(t, u, zoo.P0, w, du, dp)
+    assert abs(by_u - reference[0]).max() < 1e-13
+    assert abs(by_p - reference[1]).max() < 1e-12

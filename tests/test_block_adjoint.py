@@ -31,9 +31,10 @@ from daeosens import (
     solve,
     tangent,
 )
-from daeosens.block_adjoint import block_steps
+from daeosens.blocks import block_steps, bytes_of_a_step
+from daeosens.methods import ESDIRK
 
-BLOCK_RUNS = [run for run in RUNS if run[0] in batched.MASSES]
+BLOCK_RUNS = [run for run in RUNS if run[0] in batched.MASSES and run[1] not in ESDIRK]
 each_run = pytest.mark.parametrize(
     ("name", "method", "adaptive"),
     BLOCK_RUNS,
@@ -222,9 +223,8 @@ def test_memory_is_bounded_by_flushing(method, steps_at_once, monkeypatch):
     object.__setattr__(problem, "batch", counting)
     run = trajectory(problem, method)
     each = block_steps(run).points_per_step
-    bytes_of_a_step = 8 * each * 3 * (3 + 2 * len(ALL_OBJECTIVES) + 4)
-    memory = steps_at_once * bytes_of_a_step + 1
-    monkeypatch.setattr("daeosens.block_adjoint.BLOCK_MEMORY", memory)
+    memory = steps_at_once * bytes_of_a_step(run, block_steps(run), 2 * len(ALL_OBJECTIVES)) + 1
+    monkeypatch.setattr("daeosens.blocks.BLOCK_MEMORY", memory)
     gradients = adjoint(run, ALL_OBJECTIVES, "block")
     assert len(counting.seen) == -(-run.n_steps // steps_at_once)
     shared = 1 if method == "cn" else 0  # neighbouring steps share a point
@@ -241,7 +241,7 @@ def test_a_singular_step_is_named():
     run = solve(problem, [1.0], [0.5], Stepping((0.0, 0.5), "beuler", dt=0.25))
     object.__setattr__(run, "p", np.array([4.0]))
     cost = Terminal(lambda t, u, p: u[0])
-    match = r"the matrix of the step from t = 0.25 is singular\n  expected: a regular"
+    match = r"the matrix of the step from t = 0 is singular\n  expected: a regular"
     with pytest.raises(SolveError, match=match):
         adjoint(run, cost, "block")
 

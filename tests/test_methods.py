@@ -21,7 +21,7 @@ def test_methods_know_what_they_can_do():
         method = find_method(name)
         assert method.explicit == name.startswith("rk")
         assert method.adaptive == (name not in NO_ESTIMATE)
-        assert (method.theta > 0) != method.explicit
+        assert (method.theta > 0) + method.explicit + method.esdirk == 1
     assert find_method("cn").endpoint
     assert not find_method("midpoint").endpoint
     assert find_method("beuler").theta == 1.0

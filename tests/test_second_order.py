@@ -1,4 +1,4 @@
-"""Second-order sweeps: blocks, Gauss-Newton, sources of second derivatives, refusals.
+"""Second-order sweeps: several directions, Gauss-Newton, sources of second derivatives, refusals.
 
 That each cell is right is the subject of ``test_support.py``, several ranks of
 ``test_distributed.py``.
@@ -48,12 +48,13 @@ def flat(product):
 @pytest.mark.parametrize(
     ("form", "method"), [("rhs", "rk5dp"), ("rhs", "rk8vr"), ("F", "cn"), ("M(p)", "midpoint")]
 )
-def test_a_block_of_directions_is_the_directions_one_by_one(form, method):
+@pytest.mark.parametrize("engine", ["auto", "steps"])
+def test_several_directions_are_the_directions_one_by_one(form, method, engine):
     trajectory = run(form, method)
-    block = hessian_products(trajectory, zoo.ANALYTIC_COST, DIRECTIONS)
-    for product, (du0, dp) in zip(block, DIRECTIONS, strict=True):
-        alone = hessian_product(trajectory, zoo.ANALYTIC_COST, du0, dp)
-        np.testing.assert_allclose(flat(product), flat(alone), rtol=1e-14)
+    together = hessian_products(trajectory, zoo.ANALYTIC_COST, DIRECTIONS, engine=engine)
+    for product, (du0, dp) in zip(together, DIRECTIONS, strict=True):
+        alone = hessian_product(trajectory, zoo.ANALYTIC_COST, du0, dp, engine)
+        np.testing.assert_allclose(flat(product), flat(alone), rtol=1e-13)
 
 
 @pytest.mark.parametrize(("form", "method"), [("rhs", "rk4"), ("F", "cn"), ("M singular", "cn")])
@@ -153,11 +154,11 @@ def test_sweeps_over_kept_stages_are_those_over_recomputed_ones(method, adaptive
     kept, plain = solve(*arguments, checkpoint="stages"), solve(*arguments)
     assert len(kept.stages) == kept.n_steps
     assert not plain.stages
-    ours, reference = adjoint(kept, objective), adjoint(plain, objective)
+    ours, reference = adjoint(kept, objective, "steps"), adjoint(plain, objective, "steps")
     np.testing.assert_allclose(ours.u0, reference.u0, rtol=1e-14)
     np.testing.assert_allclose(ours.p, reference.p, rtol=1e-14)
-    product = hessian_product(kept, objective, *DIRECTIONS[0])
-    expected = hessian_product(plain, objective, *DIRECTIONS[0])
+    product = hessian_product(kept, objective, *DIRECTIONS[0], "steps")
+    expected = hessian_product(plain, objective, *DIRECTIONS[0], "steps")
     np.testing.assert_allclose(flat(product), flat(expected), rtol=1e-13)
 
 
@@ -177,8 +178,8 @@ def test_products_at_the_same_point_share_the_first_order_adjoint(monkeypatch, f
     trajectory = run(form, method)
     memory = second_order.Memory()
     for du0, dp in DIRECTIONS[:3]:
-        products = hessian_products(trajectory, zoo.ANALYTIC_COST, [(du0, dp)], memory)
-        expected = hessian_product(trajectory, zoo.ANALYTIC_COST, du0, dp)
+        products = hessian_products(trajectory, zoo.ANALYTIC_COST, [(du0, dp)], memory, "steps")
+        expected = hessian_product(trajectory, zoo.ANALYTIC_COST, du0, dp, "steps")
         np.testing.assert_allclose(flat(products[0]), flat(expected), rtol=1e-13)
         gradient = products[0].gradient
         assert gradient.value == expected.gradient.value

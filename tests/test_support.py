@@ -75,7 +75,7 @@ def reference(form, method, run):
 def duality(run, case, gradient):
     rng = np.random.default_rng(7)
     du0, dp = rng.normal(size=3), rng.normal(size=3)
-    forward = tangent(run, du0, dp).derivative(case.objective)
+    forward = tangent(run, du0, dp, "steps").derivative(case.objective)
     backward = gradient.u0 @ du0 + gradient.p @ dp
     scale = np.linalg.norm(gradient.u0) * np.linalg.norm(du0) + np.linalg.norm(
         gradient.p
@@ -126,7 +126,7 @@ def pulled_back(problem, gradient):
 def second_derivatives(form, run, case, k, directions, oracle_products):
     """Return d.H d in x, or None where symmetry or the oracle fails."""
     unit = [(direction[:3], direction[3:]) for direction in directions]
-    products = hessian_products(run, case.objective, unit)
+    products = hessian_products(run, case.objective, unit, engine="steps")
     rows = np.array([np.concatenate([each.u0, each.p]) for each in products])
     for j, row in enumerate(rows):
         if error(row, oracle_products[j][k]) > 1e-10:
@@ -138,7 +138,7 @@ def second_derivatives(form, run, case, k, directions, oracle_products):
     dx = x.duplicate()
     dx.setArray(DIRECTION)
     pushed = FOLLOWING.push_forward(form.analytic, x, dx)
-    product = hessian_products(run, case.objective, [pushed])[0]
+    product = hessian_products(run, case.objective, [pushed], engine="steps")[0]
     return FOLLOWING.pull_back_second(form.analytic, x, dx, product).dot(dx)
 
 

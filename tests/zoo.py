@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 
 from daeosens import DAE, ODE, LeastSquares, Prior, Problem, Running, Stepping, Terminal
-from daeosens.methods import RUNGE_KUTTA, find_method
+from daeosens.methods import ESDIRK, RUNGE_KUTTA, find_method
 from daeosens.objective import Objective
 
 EXPLICIT = tuple(f"rk{kind}" for kind in RUNGE_KUTTA)
 IMPLICIT = ("beuler", "cn", "theta:0.7", "theta:1", "midpoint")
-METHODS = EXPLICIT + IMPLICIT
+DIAGONAL = tuple(ESDIRK)
+METHODS = EXPLICIT + IMPLICIT + DIAGONAL
 NO_ESTIMATE = ("rk1fe", "rk2b", "rk3", "rk4")
 
 # ---- three states, three parameters --------------------------------------------------------------
@@ -263,8 +264,10 @@ FORMS: Mapping[str, Form] = {
     form.name: form
     for form in (
         _linear_form("rhs", "u' = f", {}, lambda p: np.eye(3), METHODS),
-        _linear_form("M", "M u' = f", {"mass": MASS}, lambda p: MASS),
-        _linear_form("M singular", "singular M", {"mass": SINGULAR}, lambda p: SINGULAR),
+        _linear_form("M", "M u' = f", {"mass": MASS}, lambda p: MASS, IMPLICIT + DIAGONAL),
+        _linear_form(
+            "M singular", "singular M", {"mass": SINGULAR}, lambda p: SINGULAR, IMPLICIT + DIAGONAL
+        ),
         _linear_form("M(p)", "M(p) u' = f", {"mass": mass}, mass, matrix_p=mass_p),
         _general(),
         _linear_residual(),

@@ -4,9 +4,9 @@
 # which holds for every way of installing PETSc.
 from petsc4py import PETSc as _PETSc  # noqa: F401  # pyright: ignore[reportUnusedImport]
 
-from daeosens._petsc.bindings import multipliers, rk_tableau, stages
+from daeosens._petsc.bindings import multipliers, register_dirk, rk_tableau, stages
 from daeosens._petsc.natives import call_into, call_number, fill_matrix
-from daeosens._petsc.registered import Registered
+from daeosens._petsc.registered import Registered, time_of_stage
 from daeosens._petsc.steps import Steps, add_monitor, next_step
 
 __all__ = [
@@ -18,6 +18,8 @@ __all__ = [
     "fill_matrix",
     "multipliers",
     "next_step",
+    "register_dirk",
     "rk_tableau",
     "stages",
+    "time_of_stage",
 ]

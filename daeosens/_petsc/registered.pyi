@@ -6,6 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 from petsc4py import PETSc
 
+def time_of_stage(ts: PETSc.TS, t: float) -> float: ...
+
 class Registered:
     def __init__(self, n: int, rhs: tuple[int, int], p: NDArray[np.float64]) -> None: ...
     def hold(self, p: NDArray[np.float64]) -> None: ...
@@ -21,6 +23,7 @@ class Registered:
         mass: PETSc.Mat | None,
         matrix: PETSc.Mat,
         work: PETSc.Vec,
+        begins: bool,
     ) -> None: ...
     def fault(
         self,

@@ -17,7 +17,8 @@ from daeosens._petsc.filling cimport (
     put_values,
 )
 from petsc4py.PETSc cimport (
-    CHKERR, Mat, PETSC_ERR_USER, PETSC_SUCCESS, PetscErrorCode, PetscMat, PetscTS, PetscVec, TS, Vec
+    CHKERR, Mat, PETSC_ERR_USER, PETSC_SUCCESS, PetscErrorCode, PetscMat, PetscSNES, PetscTS,
+    PetscVec, TS, Vec
 )
 
 
@@ -35,6 +36,10 @@ cdef extern from "petscts.h" nogil:
     PetscErrorCode TSSetRHSFunction(PetscTS, PetscVec, RHSFunction, void *)
     PetscErrorCode TSSetIFunction(PetscTS, PetscVec, IFunction, void *)
     PetscErrorCode TSSetIJacobian(PetscTS, PetscMat, PetscMat, IJacobian, void *)
+    PetscErrorCode TSGetTime(PetscTS, PetscReal *)
+    PetscErrorCode TSGetStages(PetscTS, PetscInt *, PetscVec **)
+    PetscErrorCode TSGetSNES(PetscTS, PetscSNES *)
+    PetscErrorCode SNESGetSolution(PetscSNES, PetscVec *)
     PetscErrorCode VecScale(PetscVec, PetscScalar)
     PetscErrorCode VecAXPY(PetscVec, PetscScalar, PetscVec)
     PetscErrorCode MatMult(PetscMat, PetscVec, PetscVec)
@@ -59,6 +64,7 @@ cdef struct Context:
     PetscMat part               # -f_u; the matrix itself where the mass is the identity
     PetscMat mass               # NULL: the identity
     PetscVec work
+    bint begins                 # with the rate at the start: see stage_time
     int fault                   # 1: rhs, 2: jacobian
     double fault_t
     double *fault_values
@@ -100,12 +106,46 @@ cdef PetscErrorCode rhs_function(
     return evaluate(<Context *>context, t, u, out)
 
 
+cdef PetscErrorCode stage_time(PetscTS ts, double *t) noexcept nogil:
+    """Correct the time of the rate at the start of a step, which TSDIRK solves for when it restarts.
+
+    PETSc 3.26 passes the time of the last stage that it has solved, or 0.  The unknown of a stage is
+    one of the vectors of stages; that of the rate is not.
+    """
+    cdef PetscInt count = 0, k
+    cdef PetscVec *stages = NULL
+    cdef PetscVec unknown = NULL
+    cdef PetscSNES snes = NULL
+    cdef PetscErrorCode code = TSGetSNES(ts, &snes)
+    if code == PETSC_SUCCESS:
+        code = SNESGetSolution(snes, &unknown)
+    if code == PETSC_SUCCESS:
+        code = TSGetStages(ts, &count, &stages)
+    if code != PETSC_SUCCESS:
+        return code
+    for k in range(count):
+        if stages[k] == unknown:
+            return PETSC_SUCCESS
+    return TSGetTime(ts, t)
+
+
+def time_of_stage(TS ts, double t):
+    """Return the time at which a TS of type "dirk" means to evaluate the equations.
+
+    It is ``t``, which TS passes, unless TS is about to find the rate at the start of a step.
+    """
+    CHKERR(stage_time(ts.ts, &t))
+    return t
+
+
 cdef PetscErrorCode i_function(
     PetscTS ts, PetscReal t, PetscVec u, PetscVec udot, PetscVec out, void *context
 ) noexcept nogil:
     """M udot - f, in the order of ``Problem.residual``."""
     cdef Context *c = <Context *>context
-    cdef PetscErrorCode code = evaluate(c, t, u, out)
+    cdef PetscErrorCode code = stage_time(ts, &t) if c.begins else PETSC_SUCCESS
+    if code == PETSC_SUCCESS:
+        code = evaluate(c, t, u, out)
     if code == PETSC_SUCCESS:
         code = VecScale(out, -1.0)
     if c.mass == NULL:
@@ -122,7 +162,9 @@ cdef PetscErrorCode i_jacobian(
     """-f_u + shift M, in the order of ``SystemMatrix.fill``."""
     cdef Context *c = <Context *>context
     cdef const PetscScalar *given = NULL
-    cdef PetscErrorCode code = VecGetArrayRead(u, &given)
+    cdef PetscErrorCode code = stage_time(ts, &t) if c.begins else PETSC_SUCCESS
+    if code == PETSC_SUCCESS:
+        code = VecGetArrayRead(u, &given)
     if code != PETSC_SUCCESS:
         return code
     c.jacobian(t, given, c.p, c.entries, c.jacobian_data)
@@ -192,6 +234,7 @@ cdef class Registered:
         Mat mass,
         Mat matrix,
         Vec work,
+        bint begins,
     ):
         """Let a TS take M u' - f as its residual, with its Jacobian.
 
@@ -208,6 +251,7 @@ cdef class Registered:
                                 None is the identity
         matrix : Mat [n, n]     for shift M - f_u; ``part`` where the mass is the identity
         work : Vec [n]          for M u'
+        begins : bool           whether TS is of type "dirk", which begins with a rate
         """
         cdef double[::1] view = entries.ravel()
         cdef uintptr_t address = jacobian[0], data = jacobian[1]
@@ -215,7 +259,7 @@ cdef class Registered:
         self.c.entries, self.c.n_entries = &view[0], view.shape[0]
         if places is not None and places.shape[0]:
             self.c.places = &places[0]
-        self.c.part, self.c.work = part.mat, work.vec
+        self.c.part, self.c.work, self.c.begins = part.mat, work.vec, begins
         if mass is not None:
             self.c.mass = mass.mat
         self.kept = (entries, places, part, mass, work)

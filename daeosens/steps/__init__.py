@@ -9,15 +9,29 @@ from typing import Any, Protocol
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens._petsc import rk_tableau
+from daeosens._petsc import register_dirk, rk_tableau
 from daeosens.cost import Densities
 from daeosens.errors import UnsupportedError
 from daeosens.methods import Method
 from daeosens.problem import Problem
 from daeosens.steps.directions import Adjoint, SecondOrder
+from daeosens.steps.dirk import DirkStep, refuse_esdirk
+from daeosens.steps.esdirk import ESDIRK
 from daeosens.steps.linear import linear_solver
 from daeosens.steps.rk import Kept, RungeKuttaStep, Tableau
+from daeosens.steps.stages import StageSolver
 from daeosens.steps.theta import ThetaStep
+
+__all__ = [
+    "RungeKuttaStep",
+    "StepMap",
+    "instant_map",
+    "n_stages",
+    "refuse_esdirk",
+    "registered_type",
+    "step_map",
+    "tableau",
+]
 
 
 class StepMap(Protocol):
@@ -110,7 +124,8 @@ def step_map(
     method : Method
         How.
     options : mapping
-        PETSc options; those of the linear solver (``ksp_...``, ``pc_...``) are used.
+        PETSc options; those of the linear solver (``ksp_...``, ``pc_...``) are used, and of
+        Newton's method where stages are solved for again.
     kept : mapping, optional
         Stage states of Runge-Kutta steps by (handle of the state before the step, step size).
 
@@ -122,6 +137,9 @@ def step_map(
     if method.explicit:
         return RungeKuttaStep(problem, tableau(method.runge_kutta), kept)
     make_solver = partial(linear_solver, options=options)
+    if method.esdirk:
+        scheme = ESDIRK[method.name]
+        return DirkStep(problem, scheme, make_solver, StageSolver(problem, scheme, options, kept))
     return ThetaStep(problem, method.theta, make_solver, endpoint=method.endpoint)
 
 
@@ -129,7 +147,8 @@ def instant_map(problem: Problem, method: Method) -> StepMap:
     """Return the map of a step of size 0, with the first two derivatives of the method in its size.
 
     That of a theta method is an explicit one whose stages are those that theta has for h -> 0: in
-    endpoint form the start and its Euler step, else the Euler step to t + theta h.
+    endpoint form the start and its Euler step, else the Euler step to t + theta h.  An ESDIRK
+    method, of order three at least, has the first two derivatives of Heun's method.
 
     Raises
     ------
@@ -145,11 +164,36 @@ def instant_map(problem: Problem, method: Method) -> StepMap:
     if method.explicit:
         return RungeKuttaStep(problem, tableau(method.runge_kutta))
     theta = method.theta
-    a = 1.0 if method.endpoint else theta
-    b = [1.0 - theta, theta] if method.endpoint else [0.0, 1.0]
+    if method.esdirk:
+        theta = 0.5
+    endpoint = method.endpoint or method.esdirk
+    a = 1.0 if endpoint else theta
+    b = [1.0 - theta, theta] if endpoint else [0.0, 1.0]
     return RungeKuttaStep(
         problem, Tableau(np.array([[0.0, 0.0], [a, 0.0]]), np.array(b), np.array([0.0, a]))
     )
+
+
+@cache
+def registered_type(name: str) -> str:
+    """Register an ESDIRK method with PETSc, and return its TSDIRK type."""
+    scheme = ESDIRK[name]
+    register_dirk(name, scheme.order, scheme.a, scheme.c, scheme.b_embedded)
+    return name
+
+
+def n_stages(method: Method) -> int:
+    """Return at how many points of a step the equations are evaluated.
+
+    Examples
+    --------
+    >>> from daeosens.methods import find_method
+    >>> n_stages(find_method("rk4")), n_stages(find_method("esdirk4")), n_stages(find_method("cn"))
+    (4, 6, 1)
+    """
+    if method.esdirk:
+        return len(ESDIRK[method.name].c)
+    return len(tableau(method.runge_kutta).b) if method.explicit else 1
 
 
 @cache

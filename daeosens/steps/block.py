@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol, TypeAlias
 
 from daeosens.arrays import Array
+from daeosens.batches import Batch
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,12 +55,52 @@ class Points:
     share: Array
 
 
+Factors: TypeAlias = "tuple[tuple[Any, Any], ...]"
+"""LAPACK's factors and pivots of the transposed matrix of each step; none of explicit steps."""
+
+
+@dataclass(frozen=True, eq=False)
+class LinearBlock:
+    """A block of steps and its equations linearised: all that sweeps in either direction need.
+
+    Attributes
+    ----------
+    block : Block
+        The steps.
+    points : Points
+        Where they evaluate the equations.
+    jacobians : array [K, n, n]
+        f_u there.
+    factors : tuple of (array [n, n], array [n])
+        One for each implicit step, which serves all solves.
+    """
+
+    block: Block
+    points: Points
+    jacobians: Array
+    factors: Factors
+
+
+@dataclass(frozen=True, eq=False)
+class BlockTangent:
+    """Derivatives of a block along D directions: of its S+1 states, and of the states at K points.
+
+    Attributes
+    ----------
+    states : array [S+1, D, n]
+    points : array [K, D, n]
+    """
+
+    states: Array
+    points: Array
+
+
 Seed = Callable[[int, Array], None]
 """``seed(number of a state, lam [M, n])`` adds what costs say about that state."""
 
 
 class BlockSteps(Protocol):
-    """The transposed steps of one method, for a block of steps and M costs at once."""
+    """The linearised steps of one method, for a block of steps and many vectors at once."""
 
     @property
     def points_per_step(self) -> int:
@@ -70,21 +111,36 @@ class BlockSteps(Protocol):
         """Return the points of a block's steps."""
         ...
 
-    def carry(
-        self, block: Block, jacobians: Array, lam: Array, slopes: Array | None, seed: Seed
-    ) -> Array:
+    def factors(self, block: Block, jacobians: Array) -> Factors:
+        """Return the factors of the matrices that the steps solve with."""
+        ...
+
+    def push(self, linear: LinearBlock, du: Array, sources: Array | None) -> BlockTangent:
+        """Carry tangents from before the first step to after the last one.
+
+        Parameters
+        ----------
+        linear : LinearBlock
+            The steps.
+        du : array [D, n]
+            Tangents of the state before the first step; kept.
+        sources : array [K, D, n], optional
+            What is added to f_u du at the points: f_p dp.
+        """
+        ...
+
+    def carry(self, linear: LinearBlock, lam: Array, sources: Array | None, seed: Seed) -> Array:
         """Carry ``lam`` [M, n] from after the last step to before the first one, in place.
 
         Parameters
         ----------
-        block : Block
+        linear : LinearBlock
             The steps.
-        jacobians : array [K, n, n]
-            f_u at the points.
         lam : array [M, n]
             Adjoints of the state after the last step; what costs say there is in it already.
-        slopes : array [K, M, n], optional
-            Gradients of the running costs at the points.
+        sources : array [K, M, n], optional
+            What is added to f_u^T w at the points: the gradients of running costs, with the shares
+            of the points, or second derivatives.
         seed : callable
             Called with the number of every other state and its adjoints, going back.
 
@@ -94,3 +150,11 @@ class BlockSteps(Protocol):
             Weights w of the points: the adjoints of the parameters grow by the sum of f_p^T w.
         """
         ...
+
+
+def linearised(steps: BlockSteps, block: Block, batch: Batch) -> LinearBlock:
+    """Return a block of steps with its Jacobians evaluated and, for implicit ones, factorised."""
+    points = steps.points(block)
+    points.u.flags.writeable = False
+    jacobians = batch.jacobian(points.t, points.u, block.p)
+    return LinearBlock(block, points, jacobians, steps.factors(block, jacobians))

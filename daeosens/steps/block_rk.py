@@ -1,4 +1,4 @@
-"""Explicit Runge-Kutta steps transposed in blocks: many steps, stage points and costs at once."""
+"""Explicit Runge-Kutta steps linearised in blocks: many steps, points and vectors at once."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from daeosens.arrays import Array
 from daeosens.batches import Batch
-from daeosens.steps.block import Block, Points, Seed
+from daeosens.steps.block import Block, BlockTangent, Factors, LinearBlock, Points, Seed
 from daeosens.steps.rk import Tableau
 
 Inside = Callable[[float, float, float], float]
@@ -16,11 +16,12 @@ Inside = Callable[[float, float, float], float]
 
 
 class BlockRungeKutta:
-    """The transposed steps of an explicit Runge-Kutta method on arrays.
+    """The linearised steps of an explicit Runge-Kutta method on arrays.
 
     The states of one stage of all steps come from one evaluation, as every step's start is known.
     Going back, w_i = h (b_i lam + sum_{j>i} a_ji l_j) is the product of one row of coefficients
-    with the rows lam, l_s, ..., l_{i+1}, and l_i = w_i J_i a product of matrices.
+    with the rows lam, l_s, ..., l_{i+1}, and l_i = w_i J_i a product of matrices.  Going forward,
+    dU_i = du + h sum_j a_ij dk_j likewise.
 
     Parameters
     ----------
@@ -46,6 +47,8 @@ class BlockRungeKutta:
         for i in range(s):
             self._rows[i, 0] = tableau.b[i]
             self._rows[i, 1 : s - i] = tableau.a[:i:-1, i]
+        # row i, the last one for the end of the step: of dk_0, ..., dk_{i-1}
+        self._ahead = np.vstack([tableau.a, tableau.b])
 
     @property
     def points_per_step(self) -> int:
@@ -76,18 +79,41 @@ class BlockRungeKutta:
             stages[:, i] = start + h * (a[i, :i] @ flat[:i]).reshape(start.shape)
         return stages
 
-    def carry(
-        self, block: Block, jacobians: Array, lam: Array, slopes: Array | None, seed: Seed
-    ) -> Array:
+    def factors(self, block: Block, jacobians: Array) -> Factors:
+        """Return none: explicit steps solve nothing."""
+        return ()
+
+    def push(self, linear: LinearBlock, du: Array, sources: Array | None) -> BlockTangent:
+        """Carry ``du`` [D, n] forward over the block; see ``BlockSteps``."""
+        sizes, s, (rows, n) = linear.block.sizes, len(self._tableau.b), du.shape
+        count = len(sizes)
+        matrices = linear.jacobians.reshape(count, s, n, n).swapaxes(-1, -2)
+        added = None if sources is None else sources.reshape(count, s, rows, n)
+        states, stages = np.empty((count + 1, rows, n)), np.empty((count, s, rows, n))
+        parts = np.empty((s + 1, rows, n))  # du, and dk_i from the first stage to the last
+        flat = parts.reshape(s + 1, rows * n)
+        states[0] = du
+        row = np.ones(s + 1)
+        for k, h in enumerate(sizes.tolist()):
+            parts[0] = states[k]
+            for i in range(s):
+                np.multiply(self._ahead[i, :i], h, out=row[1 : i + 1])
+                np.dot(row[: i + 1], flat[: i + 1], out=stages[k, i].reshape(-1))
+                np.dot(stages[k, i], matrices[k, i], out=parts[i + 1])
+                if added is not None:
+                    parts[i + 1] += added[k, i]
+            np.multiply(self._ahead[s], h, out=row[1:])
+            np.dot(row, flat, out=states[k + 1].reshape(-1))
+        return BlockTangent(states, stages.reshape(count * s, rows, n))
+
+    def carry(self, linear: LinearBlock, lam: Array, sources: Array | None, seed: Seed) -> Array:
         """Carry ``lam`` [M, n] back over the block; see ``BlockSteps``."""
-        count, s, (rows, n) = len(block.sizes), len(self._tableau.b), lam.shape
+        block, s, (rows, n) = linear.block, len(self._tableau.b), lam.shape
+        count = len(block.sizes)
         coefficients = block.sizes[:, None, None] * self._rows
-        matrices = jacobians.reshape(count, s, n, n)
+        matrices = linear.jacobians.reshape(count, s, n, n)
         weights = np.empty((count, s, rows * n))
-        running = None
-        if slopes is not None:
-            shares = (block.sizes[:, None] * self._tableau.b)[:, :, None, None]
-            running = shares * slopes.reshape(count, s, rows, n)
+        added = None if sources is None else sources.reshape(count, s, rows, n)
         parts = np.empty((s + 1, rows, n))  # lam, and l_i from the last stage to the first
         flat = parts.reshape(s + 1, rows * n)
         parts[0] = lam
@@ -96,8 +122,8 @@ class BlockRungeKutta:
                 w = weights[k, i]
                 np.dot(coefficients[k, i, : s - i], flat[: s - i], out=w)
                 np.dot(w.reshape(rows, n), matrices[k, i], out=parts[s - i])
-                if running is not None:
-                    parts[s - i] += running[k, i]
+                if added is not None:
+                    parts[s - i] += added[k, i]
             parts[0] = parts.sum(axis=0)
             if k:
                 seed(block.first + k, parts[0])

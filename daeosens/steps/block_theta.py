@@ -1,4 +1,4 @@
-"""Theta steps transposed in blocks: one factorisation a step for all costs, points together."""
+"""Theta steps linearised in blocks: one factorisation a step for all vectors, points together."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from scipy.linalg import lapack
 
 from daeosens.arrays import Array
 from daeosens.errors import SolveError
-from daeosens.steps.block import Block, Points, Seed
+from daeosens.steps.block import Block, BlockTangent, Factors, LinearBlock, Points, Seed
 from daeosens.steps.block_rk import Inside
 
 _LAPACK: Any = lapack  # its stubs leave the routines untyped
 
 
 class BlockTheta:
-    """The transposed steps of a theta method for M u' = f(t, u, p), M constant, on arrays.
+    """The linearised steps of a theta method for M u' = f(t, u, p), M constant, on arrays.
 
     With s = 1/(theta h): endpoint form (s M - f_u(end))^T nu = lam,
     lam0 = s M^T nu + (1-theta)/theta f_u(start)^T nu; one-stage form (s M - f_u)^T nu = lam/theta,
-    lam0 = (1 - 1/theta) lam + s M^T nu.
+    lam0 = (1 - 1/theta) lam + s M^T nu.  The tangents solve with the same matrices, transposed.
 
     Parameters
     ----------
@@ -81,30 +81,58 @@ class BlockTheta:
         steps = zip(times.tolist(), block.times.tolist(), block.sizes.tolist(), strict=True)
         return np.array([self._inside(*step) for step in steps])
 
-    def carry(
-        self, block: Block, jacobians: Array, lam: Array, slopes: Array | None, seed: Seed
-    ) -> Array:
-        """Carry ``lam`` [M, n] back over the block; see ``BlockSteps``.
+    def factors(self, block: Block, jacobians: Array) -> Factors:
+        """Return the factors of (M/(theta h) - f_u)^T of each step.
 
         Raises
         ------
         SolveError
-            The matrix of a step is singular.
+            One is singular.
         """
-        theta, rest, count, (rows, n) = self._theta, self._rest, len(block.sizes), lam.shape
-        weights = np.zeros((len(jacobians), rows, n))
+        mass = np.eye(jacobians.shape[1]) if self._mass is None else self._mass
+        steps = zip(block.times.tolist(), block.sizes.tolist(), strict=True)
+        ends = jacobians[-len(block.sizes) :]
+        return tuple(
+            _factorised(mass / (self._theta * h) - matrix, t)
+            for (t, h), matrix in zip(steps, ends, strict=True)
+        )
+
+    def push(self, linear: LinearBlock, du: Array, sources: Array | None) -> BlockTangent:
+        """Carry ``du`` [D, n] forward over the block; see ``BlockSteps``."""
+        theta, rest, sizes = self._theta, self._rest, linear.block.sizes
+        jacobians, (rows, n) = linear.jacobians, du.shape
+        ends = len(jacobians) - len(sizes)  # the point at the end of the first step
+        states = np.empty((len(sizes) + 1, rows, n))
+        stages = np.empty((len(jacobians), rows, n))
+        states[0] = du
+        for k, h in enumerate(sizes.tolist()):
+            start = states[k]
+            right = (start if self._mass is None else start @ self._mass.T) / (theta * h)
+            if rest:
+                stages[k] = start
+                rate = start @ jacobians[k].T
+                right += rest * (rate if sources is None else rate + sources[k])
+            if sources is not None:
+                right += sources[ends + k]
+            stage = _solved(linear.factors[k], right, transposed=True)
+            stages[ends + k] = stage
+            states[k + 1] = stage if self._endpoint else start + (stage - start) / theta
+        return BlockTangent(states, stages)
+
+    def carry(self, linear: LinearBlock, lam: Array, sources: Array | None, seed: Seed) -> Array:
+        """Carry ``lam`` [M, n] back over the block; see ``BlockSteps``."""
+        theta, rest, block, jacobians = self._theta, self._rest, linear.block, linear.jacobians
+        count = len(block.sizes)
+        weights = np.zeros((len(jacobians), *lam.shape))
         ends = len(jacobians) - count  # the point at the end of the first step
-        mass = np.eye(n) if self._mass is None else self._mass
-        share = theta if self._endpoint else 1.0
         for k in reversed(range(count)):
-            h = float(block.sizes[k])
-            shift = 1.0 / (theta * h)
+            shift = 1.0 / (theta * float(block.sizes[k]))
             right = lam.copy() if self._endpoint else lam / theta
-            if slopes is not None:
-                right += share * h * slopes[ends + k]
-            nu = _solved(shift * mass - jacobians[ends + k], right, float(block.times[k]))
+            if sources is not None:
+                right += sources[ends + k]
+            nu = _solved(linear.factors[k], right)
             weights[ends + k] += nu
-            by_rate = nu if self._mass is None else nu @ mass
+            by_rate = nu if self._mass is None else nu @ self._mass
             if self._endpoint:
                 np.multiply(by_rate, shift, out=lam)
             else:
@@ -114,16 +142,16 @@ class BlockTheta:
                 at_start = rest * nu
                 weights[k] += at_start
                 lam += at_start @ jacobians[k]
-                if slopes is not None:
-                    lam += (1.0 - theta) * h * slopes[k]
+                # a point that is the end of the step before as well is added there
+                if sources is not None and (k == 0 or ends > 1):
+                    lam += sources[k]
             if k:
                 seed(block.first + k, lam)
         return weights
 
 
-def _solved(matrix: Array, right: Array, t: float) -> Array:
-    """Return the rows nu [M, n] with nu A = right."""
-    # A in row order is A^T in LAPACK's order, and the rows of the right-hand side are its columns
+def _factorised(matrix: Array, t: float) -> tuple[Any, Any]:
+    # a matrix in row order is its transpose in LAPACK's order
     factors, pivots, fault = _LAPACK.dgetrf(matrix.T, overwrite_a=1)
     if fault:
         raise SolveError(
@@ -131,5 +159,11 @@ def _solved(matrix: Array, right: Array, t: float) -> Array:
             expected="a regular matrix M - theta h f_u",
             remedy="another step size; a DAE must be of index at most one",
         )
-    solution: Array = _LAPACK.dgetrs(factors, pivots, right.T, overwrite_b=1)[0].T
+    return factors, pivots
+
+
+def _solved(factors: tuple[Any, Any], right: Array, *, transposed: bool = False) -> Array:
+    """Return the rows x [M, n] with x A = right or, transposed, A x^T = right^T."""
+    # the rows of the right-hand side are LAPACK's columns, and what is factorised is A^T
+    solution: Array = _LAPACK.dgetrs(*factors, right.T, trans=int(transposed), overwrite_b=1)[0].T
     return solution

@@ -320,7 +320,8 @@ class RungeKuttaStep:
                 for factor, density in densities:
                     density.add_hessian(factor * share, point, direction, out)
                 if clock is not None:
-                    clock.add_direction(k, each, stage, weight_dot, slopes[i], out)
+                    clock.bend(k, each, stage, slopes[i], out)
+                    clock.turn(k, weight_dot)
         if known is None:
             first.lam.maxpy([1.0] * s, self._adjoints[0])
         for each, adjoints in zip(directions, self._adjoints[1:], strict=False):

@@ -56,23 +56,26 @@ class StageClock:
             rest += factor * b * density.value(*point)
         self._add(0, slope, rest)
 
-    def add_direction(
+    def turn(self, k: int, weight_dot: PETSc.Vec) -> None:
+        """Add what the derivative of the weight along direction number k changes."""
+        self._add(k, self._h * dot(self._rate_t, weight_dot), dot(self._rate, weight_dot))
+
+    def bend(
         self,
         k: int,
         along: SecondOrder,
         stage: StageTangent,
-        weight_dot: PETSc.Vec,
         slopes: tuple[PETSc.Mat, PETSc.Mat | None],
         out: tuple[PETSc.Vec, PETSc.Vec],
     ) -> None:
-        """Add the stage's part of the derivatives along direction number k.
+        """Add the rest of the stage's part of the derivatives along direction number k.
 
         ``out`` [n], [m] gets what the times change in the adjoints of the stage and of p.
         """
         h, b, point, dh, dt = self._h, self._b, self._point, along.dh, stage.dt
-        slope = h * dot(self._rate_t, weight_dot) + dh * dot(self._rate_t, self._weight)
+        slope = dh * dot(self._rate_t, self._weight)
         slope += h * self._column(1.0, stage, along, (self._by_u, self._by_p), self._by_t, out)
-        rest = dot(self._rate, weight_dot) + dot(stage.rate, self._weight)
+        rest = dot(stage.rate, self._weight)
         if dh:
             matrix_u, matrix_p = slopes
             matrix_u.multTranspose(self._weight, self._work_u)

@@ -9,20 +9,18 @@ With F = M u' - f these are the formulas of docs/mathematics.md, section 1.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from petsc4py import PETSc
 
 from daeosens.arrays import dot
 from daeosens.cost import Densities, change
-from daeosens.errors import SolveError
 from daeosens.matrices import SystemMatrix
 from daeosens.problem import Problem
 from daeosens.steps.directions import Adjoint, SecondOrder
+from daeosens.steps.slot import MakeSolver, Slot
 from daeosens.steps.theta_clock import EndTangent, Point, ThetaClock
-
-MakeSolver = Callable[[PETSc.Mat], PETSc.KSP]
 
 
 class ThetaStep:
@@ -49,7 +47,7 @@ class ThetaStep:
         self._make_solver = make_solver
         # Where F_u does not depend on udot one matrix serves both neighbouring steps.
         self._reusable = problem.form == "rhs" or (problem.form == "mass" and problem.constant_mass)
-        self._slots: list[_Slot] = []
+        self._slots: list[Slot] = []
         self._stage = problem.create_state()
         self._udot = problem.create_state()
         self._zero = problem.create_state()
@@ -270,7 +268,7 @@ class ThetaStep:
         u: PETSc.Vec,
         end: Point,
         factors: tuple[float, float, float],
-        slot: _Slot,
+        slot: Slot,
         first: Adjoint,
         shares: Densities,
     ) -> PETSc.Vec:
@@ -294,7 +292,7 @@ class ThetaStep:
         pair: tuple[SecondOrder, EndTangent],
         end: Point,
         factors: tuple[float, float, float],
-        slot: _Slot,
+        slot: Slot,
         nu: PETSc.Vec,
         shares: Densities,
         clock: ThetaClock | None,
@@ -512,7 +510,7 @@ class ThetaStep:
         """Return F_u at the start of the step, where the endpoint form takes udot = 0."""
         return self._slot(t, u, self._zero, p, 0.0).matrix
 
-    def _slot(self, t: float, u: PETSc.Vec, udot: PETSc.Vec, p: Any, shift: float) -> _Slot:
+    def _slot(self, t: float, u: PETSc.Vec, udot: PETSc.Vec, p: Any, shift: float) -> Slot:
         """Return F_u + shift F_udot, refilled only if neither slot holds the point already."""
         reusable = self._reusable and u is not self._stage
         for slot in self._slots:
@@ -522,7 +520,7 @@ class ThetaStep:
                 self._slots.append(slot)
                 return slot
         if len(self._slots) < (2 if self._endpoint else 1):
-            slot = _Slot(
+            slot = Slot(
                 SystemMatrix(self._problem.residual_u, self._problem.residual_udot, t, u, udot, p),
                 self._make_solver,
             )
@@ -531,46 +529,3 @@ class ThetaStep:
         self._slots.append(slot)
         slot.fill(t, u, udot, p, shift)
         return slot
-
-
-class _Slot:
-    """One system matrix, the point it was filled at, and its solver (made at the first solve)."""
-
-    def __init__(self, system: SystemMatrix, make_solver: MakeSolver) -> None:
-        self._system = system
-        self._make_solver = make_solver
-        self._solver: PETSc.KSP | None = None
-        self._point: tuple[float, int] | None = None
-        self._shift = 0.0
-
-    @property
-    def matrix(self) -> PETSc.Mat:
-        return self._system.matrix
-
-    def holds(self, t: float, u: PETSc.Vec) -> bool:
-        return self._point == (t, u.handle)
-
-    def fill(self, t: float, u: PETSc.Vec, udot: PETSc.Vec, p: Any, shift: float) -> None:
-        self._system.fill(t, u, udot, p, shift)
-        self._point = (t, u.handle)
-        self._shift = shift
-
-    def reshift(self, shift: float) -> None:
-        if shift != self._shift:
-            self._system.reshift(self._shift, shift)
-            self._shift = shift
-
-    def solve(self, right: PETSc.Vec, solution: PETSc.Vec, *, transpose: bool) -> None:
-        if self._solver is None:
-            self._solver = self._make_solver(self._system.matrix)
-        solver = self._solver
-        (solver.solveTranspose if transpose else solver.solve)(right, solution)
-        reason: Any = solver.getConvergedReason()
-        if reason < 0:
-            raise SolveError(
-                f"the linear solver of the sweep stopped: reason {reason} "
-                f"after {solver.getIterationNumber()} iterations, "
-                f"residual {solver.getResidualNorm():.3g}",
-                expected="convergence",
-                remedy='options={"ksp_type": ..., "pc_type": ..., "ksp_rtol": ...}',
-            )

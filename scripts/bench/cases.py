@@ -170,6 +170,11 @@ CASES: dict[str, Case | Script] = {
         GRAY_SCOTT,
         MEMORY,
         Script(
+            "compiled_steps",
+            "Steps and calls of compiled models",
+            "Microseconds of a step, and of whole calls of ten steps, over those of C on PETSc.",
+        ),
+        Script(
             "events",
             "Events",
             "What an event costs, in steps: forward, watching its function, and in the sweep.",

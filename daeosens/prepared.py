@@ -1,0 +1,218 @@
+"""TS that are set up for a problem and a stepping, made anew or left behind by an earlier run."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from petsc4py import PETSc
+
+from daeosens._petsc import add_monitor
+from daeosens.errors import InputError
+from daeosens.options import Scope, nothing_for_ts, scoped_options
+from daeosens.petsc_ts import (
+    Held,
+    default_options,
+    make_ts,
+    runs_in_c,
+    search_lines,
+    set_up,
+    tiny_step,
+)
+from daeosens.problem import Problem
+from daeosens.step_log import StepLog
+from daeosens.stepping import Stepping
+from daeosens.trajectory import Checkpoint
+
+IDLE = 4
+"""How many TS a problem keeps for its next runs, at most."""
+
+SMALL = 1000
+"""Up to how many unknowns it does: the runs of larger ones take far longer than the making."""
+
+
+class Hooks:
+    """What TS calls.  It knows neither TS nor Runner: TS would hold itself, and never be freed."""
+
+    def __init__(self, scope: Scope, tiny: float) -> None:
+        self._scope: Scope | None = scope
+        self._tiny = tiny
+        self.log: StepLog | None = None
+
+    def before_step(self, ts: PETSc.TS) -> None:
+        """Let the log choose the size of the step, and Newton's method search along lines."""
+        assert self.log is not None
+        self.log.before_step(ts)
+        if self._tiny:
+            search_lines(ts, wanted=ts.getTimeStep() >= self._tiny)
+
+    def after_step(self, ts: PETSc.TS, step: int, t: float, u: PETSc.Vec) -> None:
+        """Let the log note the step."""
+        if self.log is None:  # a run that is logged in C
+            return
+        if step == 1:
+            self.after_first_step()
+        self.log.after_step(ts, step, t, u)
+
+    def after_first_step(self) -> None:
+        """Refuse options that nothing has read by now."""
+        if self._scope is not None:
+            self._scope.check_used(final=True)
+            self._scope = None
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """A TS that is set up, with what its runs change and need again.
+
+    Attributes
+    ----------
+    stepping : Stepping
+        What it was set up for.
+    ts : TS
+    held : Held
+        Its parameters.
+    hooks : Hooks
+        What it calls.
+    in_c : bool
+        Whether it runs, and logs its steps, without Python.
+    first_step : float
+        Size of the first step after PETSc's options [time unit].
+    tiny : float
+        See ``tiny_step``.
+    fixed_size : float or None
+        Size of steps that no error estimate chooses; None if one does.
+    max_time, max_steps : float, int
+        Its limits after PETSc's options.
+    """
+
+    stepping: Stepping
+    ts: PETSc.TS
+    held: Held
+    hooks: Hooks
+    in_c: bool
+    first_step: float
+    tiny: float
+    fixed_size: float | None
+    max_time: float
+    max_steps: int
+
+
+@contextmanager
+def prepared_ts(
+    problem: Problem,
+    u: PETSc.Vec,
+    p: Any,
+    stepping: Stepping,
+    checkpoint: Checkpoint,
+    *,
+    keep: bool = False,
+) -> Generator[Prepared]:
+    """Set up a TS for runs of a problem; its PETSc options are there for the extent of the block.
+
+    Parameters
+    ----------
+    problem, p, stepping, checkpoint
+        As for ``integrate``.
+    u : Vec [n]
+        A state near which derivatives can be evaluated.
+    keep : bool
+        The TS may be one that an earlier run has left, and is left to the next one: for small
+        problems without Python in their steps, and as long as there are no options that it could
+        read.  A run that fails leaves nothing; one inside another run gets a TS of its own.
+
+    Raises
+    ------
+    InputError, UnsupportedError
+        What PETSc cannot step, options that nothing reads.
+    """
+    keep = keep and _can_be_kept(problem, stepping, checkpoint)
+    ready = _taken(problem, stepping) if keep else None
+    if ready is not None:
+        try:
+            ready.held.p = p
+            yield ready
+        except BaseException:
+            ready.ts.destroy()
+            raise
+    else:
+        held = Held(p)
+        ts = make_ts(
+            problem, stepping.resolved_method, stepping.t_span[0], u, held, record=checkpoint
+        )
+        defaults = default_options(problem, stepping, ts, checkpoint)
+        try:
+            with scoped_options(defaults=defaults, code=stepping.options) as scope:
+                ready = _prepared(problem, u, stepping, ts, held, scope)
+                yield ready
+        except BaseException:
+            ts.destroy()
+            raise
+    if keep and len(problem.idle) < IDLE:
+        problem.idle.append(ready)
+    elif checkpoint not in ("memory", "disk"):  # a trajectory keeps those
+        ready.ts.destroy()
+
+
+def _can_be_kept(problem: Problem, stepping: Stepping, checkpoint: Checkpoint) -> bool:
+    """Whether a TS depends on nothing but the problem and the stepping, and holds neither.
+
+    A TS with Python callbacks holds the problem that would hold it: both would live for ever.
+    """
+    return (
+        checkpoint in ("states", "stages")
+        and not stepping.options
+        and problem.size <= SMALL
+        and problem.comm.size == 1
+        and runs_in_c(problem, stepping.resolved_method)
+        and nothing_for_ts()
+    )
+
+
+def _taken(problem: Problem, stepping: Stepping) -> Prepared | None:
+    """Take a TS that was set up for an equal stepping; nobody else has it until it is put back."""
+    for k, each in enumerate(problem.idle):
+        if each.stepping is stepping or each.stepping == stepping:
+            return problem.idle.pop(k)
+    return None
+
+
+def _prepared(
+    problem: Problem, u: PETSc.Vec, stepping: Stepping, ts: PETSc.TS, held: Held, scope: Scope
+) -> Prepared:
+    """Set up a TS inside the scope of its options."""
+    try:
+        set_up(ts, u, stepping)
+    except PETSc.Error as error:
+        if error.__cause__ is not None:  # a callback's exception: ``unwrapped`` takes it out
+            raise
+        raise cannot_set_up(error) from error
+    scope.check_used()
+    first_step = ts.getTimeStep()
+    tiny = tiny_step(ts, stepping, first_step)
+    fixed = not stepping.adaptive and PETSc.Options().getString("ts_adapt_type", "none") == "none"
+    in_c = runs_in_c(problem, stepping.resolved_method)
+    if in_c:
+        add_monitor(ts)
+    return Prepared(
+        stepping,
+        ts,
+        held,
+        Hooks(scope, tiny),
+        in_c,
+        first_step,
+        tiny,
+        first_step if fixed else None,
+        ts.getMaxTime(),
+        ts.getMaxSteps(),
+    )
+
+
+def cannot_set_up(error: PETSc.Error) -> InputError:
+    """Return what an error of PETSc before the first step means."""
+    return InputError(
+        f"PETSc cannot be set up: {str(error).splitlines()[-1]}",
+        expected="values of PETSc options, and folders, that it can use",
+    )

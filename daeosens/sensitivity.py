@@ -1,0 +1,162 @@
+"""The full derivative matrices of a state, by tangents or adjoints."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from daeosens.arrays import QUIET, Array, read, unwrapped, write
+from daeosens.block_adjoint import sweep_rows
+from daeosens.block_tangent import push_columns
+from daeosens.cost import Densities
+from daeosens.engines import Sweep, choose_sweep
+from daeosens.errors import InputError
+from daeosens.tangent import march
+from daeosens.trajectory import Trajectory, steps_of
+
+
+@dataclass(frozen=True, eq=False)
+class Sensitivities:
+    """Full derivative matrices of the state at one time.
+
+    Attributes
+    ----------
+    u0 : array [n_local, n] or None
+        d u(t) / d u(0); the rank's own rows.
+    p : array [n_local, m] or None
+        d u(t) / d p; the rank's own rows.
+    sweep : str
+        "tangent" (by columns) or "adjoint" (by rows).
+    engine : str
+        What swept: "steps" or "block"; empty for other methods.
+
+    Examples
+    --------
+    >>> from daeosens import ODE, Stepping, sensitivities, solve
+    >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
+    >>> found = sensitivities(solve(decay, [1.0], [0.5], Stepping((0.0, 2.0), "rk4", dt=0.1)))
+    >>> found.p.round(5), found.sweep
+    (array([[-0.73576]]), 'adjoint')
+    """
+
+    u0: Array | None
+    p: Array | None
+    sweep: str
+    engine: str = ""
+
+
+@QUIET
+@unwrapped
+def sensitivities(
+    trajectory: Trajectory,
+    t: float | None = None,
+    with_respect_to: Sequence[str] = ("u0", "p"),
+    engine: Sweep = "auto",
+) -> Sensitivities:
+    """Return the full matrices d u(t) / d u(0) and d u(t) / d p.
+
+    By tangents or adjoints, whichever are fewer; the same numbers to rounding.  In blocks where
+    that is faster (``adjoint``): then all of them share one sweep.  Collective.
+
+    Parameters
+    ----------
+    trajectory : Trajectory
+        From ``solve``.
+    t : float, optional
+        A step time; the final one by default.
+    with_respect_to : sequence of "u0", "p"
+        Which matrices are wanted.
+    engine : "auto", "steps" or "block"
+        As for ``adjoint``.
+
+    Returns
+    -------
+    Sensitivities
+
+    Raises
+    ------
+    InputError
+        A time that no step hits, or an unknown engine or matrix.
+    UnsupportedError
+        "block" where it cannot be; names the reason.
+
+    Examples
+    --------
+    >>> from daeosens import ODE, Stepping, solve
+    >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
+    >>> run = solve(decay, [1.0], [0.5], Stepping((0.0, 2.0), "rk4", dt=0.1))
+    >>> sensitivities(run).u0.round(6)
+    array([[0.367879]])
+    """
+    wanted = tuple(with_respect_to)
+    if not wanted or any(name not in ("u0", "p") for name in wanted):
+        raise InputError(f"with_respect_to = {with_respect_to!r}", expected='"u0", "p" or both')
+    problem = trajectory.problem
+    last = trajectory.n_steps if t is None else trajectory.index(t)
+    n, m = problem.size, problem.n_parameters
+    columns = n * ("u0" in wanted) + m * ("p" in wanted)
+    chosen = choose_sweep(trajectory, engine)
+    sweep = "adjoint" if n < columns and problem.comm.size == 1 else "tangent"
+    by_u0 = by_p = None
+    if sweep == "adjoint" and chosen == "block":
+        by_u0 = np.eye(n)
+        by_p = sweep_rows(trajectory, by_u0, last)
+    elif sweep == "adjoint":
+        by_u0, by_p = _rows(trajectory, last)
+    elif chosen == "block":
+        by_u0, by_p = _columns_at_once(trajectory, last, wanted)
+    else:
+        by_u0 = _columns(trajectory, last, "u0") if "u0" in wanted else None
+        by_p = _columns(trajectory, last, "p") if "p" in wanted else None
+    return Sensitivities(
+        by_u0 if "u0" in wanted else None, by_p if "p" in wanted else None, sweep, chosen
+    )
+
+
+def _columns_at_once(
+    trajectory: Trajectory, last: int, wanted: Sequence[str]
+) -> tuple[Array, Array]:
+    """Return the matrices by u0 and by p, of no columns if they are not wanted."""
+    n, m = trajectory.problem.size, trajectory.problem.n_parameters
+    du = np.eye(n if "u0" in wanted else 0, n)
+    dp = np.eye(m if "p" in wanted else 0, m)
+    count = len(du)
+    columns = np.concatenate([du, np.zeros((len(dp), n))])
+    directions = np.concatenate([np.zeros((count, m)), dp])
+    for states in push_columns(trajectory, columns, directions, last):
+        columns = states[-1]
+    return columns[:count].T.copy(), columns[count:].T.copy()
+
+
+def _columns(trajectory: Trajectory, last: int, name: str) -> Array:
+    problem = trajectory.problem
+    steps = steps_of(trajectory)
+    unit = problem.create_state() if name == "u0" else problem.create_parameters()
+    result = np.empty((problem.state.local_size, unit.size))
+    for j in range(unit.size):
+        unit.zeroEntries()
+        unit.setValue(j, 1.0)
+        unit.assemble()
+        du = unit.copy() if name == "u0" else problem.create_state()
+        dp = None if name == "u0" else unit
+        for _ in march(trajectory, steps, du, dp, (), last):
+            pass
+        result[:, j] = read(du)
+        du.destroy()
+    return result
+
+
+def _rows(trajectory: Trajectory, last: int) -> tuple[Array, Array]:
+    problem, states = trajectory.problem, trajectory.states
+    steps = steps_of(trajectory)
+    lam = [problem.create_state() for _ in range(problem.size)]
+    mu = [problem.create_parameters() for _ in lam]
+    for unit, row in zip(np.eye(problem.size), lam, strict=True):
+        write(row, unit)
+    nothing: list[Densities] = [()] * len(lam)
+    for n in reversed(range(last)):
+        t, h = float(trajectory.times[n]), float(trajectory.step_sizes[n])
+        steps.adjoint(t, h, states[n], states[n + 1], trajectory.p, lam, mu, nothing)
+    return np.array([read(row) for row in lam]), np.array([read(row) for row in mu])

@@ -1,0 +1,67 @@
+"""A matrix of an implicit step with its factors, and what it was filled at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from petsc4py import PETSc
+
+from daeosens.errors import SolveError
+from daeosens.matrices import SystemMatrix
+
+MakeSolver = Callable[[PETSc.Mat], PETSc.KSP]
+
+
+class Slot:
+    """One system matrix, the point it was filled at, and its solver (made at the first solve)."""
+
+    def __init__(self, system: SystemMatrix, make_solver: MakeSolver) -> None:
+        self._system = system
+        self._make_solver = make_solver
+        self._solver: PETSc.KSP | None = None
+        self._point: tuple[float, int] | None = None
+        self._shift = 0.0
+
+    @property
+    def matrix(self) -> PETSc.Mat:
+        """The matrix as it was filled last."""
+        return self._system.matrix
+
+    def holds(self, t: float, u: PETSc.Vec) -> bool:
+        """Whether it was filled at this time and at this state [n]."""
+        return self._point == (t, u.handle)
+
+    def fill(self, t: float, u: PETSc.Vec, udot: PETSc.Vec, p: Any, shift: float) -> None:
+        """Fill F_u + shift F_udot at the point."""
+        self._system.fill(t, u, udot, p, shift)
+        self._point = (t, u.handle)
+        self._shift = shift
+
+    def reshift(self, shift: float) -> None:
+        """Change the shift only; for F_u and F_udot that do not depend on udot."""
+        if shift != self._shift:
+            self._system.reshift(self._shift, shift)
+            self._shift = shift
+
+    def solve(self, right: PETSc.Vec, solution: PETSc.Vec, *, transpose: bool) -> None:
+        """Solve with the matrix or its transpose; vectors [n].
+
+        Raises
+        ------
+        SolveError
+            The linear solver does not converge.
+        """
+        if self._solver is None:
+            self._solver = self._make_solver(self._system.matrix)
+        solver = self._solver
+        (solver.solveTranspose if transpose else solver.solve)(right, solution)
+        reason: Any = solver.getConvergedReason()
+        if reason < 0:
+            raise SolveError(
+                f"the linear solver of the sweep stopped: reason {reason} "
+                f"after {solver.getIterationNumber()} iterations, "
+                f"residual {solver.getResidualNorm():.3g}",
+                expected="convergence",
+                remedy='options={"ksp_type": ..., "pc_type": ..., "ksp_rtol": ...}',
+            )

@@ -1,0 +1,171 @@
+"""The stages of diagonally implicit steps: those that the run kept, or found again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from petsc4py import PETSc
+
+from daeosens.arrays import read, write
+from daeosens.errors import SolveError
+from daeosens.matrices import SystemMatrix
+from daeosens.options import scoped_options
+from daeosens.problem import Problem
+from daeosens.steps.esdirk import Esdirk
+from daeosens.steps.linear import PREFIXES, linear_defaults
+from daeosens.steps.rk import Kept
+
+NEWTON_DEFAULTS: Mapping[str, Any] = {"snes_rtol": 1e-11, "snes_stol": 1e-14, "snes_max_it": 50}
+"""Tight, because the derivative of a step is that of the converged step."""
+
+
+class StageSolver:
+    """The states at the stages of steps of M u' = f, M constant.
+
+    Stage i solves M U_i = M u + h sum_j a_ij f_j, where algebraic rows, which M has not, ask for
+    f_i = 0 alone.
+
+    Parameters
+    ----------
+    problem : Problem
+        In the form u' = f or M u' = f.
+    scheme : Esdirk
+        Coefficients.
+    options : mapping
+        PETSc's, of Newton's method and its linear solver.
+    kept : mapping, optional
+        Stages by (handle of the state before the step, step size).
+    """
+
+    def __init__(
+        self, problem: Problem, scheme: Esdirk, options: Mapping[str, Any], kept: Kept | None = None
+    ) -> None:
+        self._problem = problem
+        self._scheme = scheme
+        self._options = options
+        self._kept: Kept = {} if kept is None else kept
+        self._equation = _StageEquation(problem)
+        self._snes: PETSc.SNES | None = None
+        self._own: list[PETSc.Vec] = []
+        self._rates: list[PETSc.Vec] = []
+        self._differential: PETSc.Vec | None = None
+        self._masked = problem.residual_udot is None
+
+    def find(self, t: float, h: float, u: PETSc.Vec, u_next: PETSc.Vec, p: Any) -> list[PETSc.Vec]:
+        """Return the states at the stages of the step of size ``h`` from ``u`` [n] at ``t``.
+
+        The first one is ``u``, the last one the state after the step, ``u_next`` [n].
+
+        Raises
+        ------
+        SolveError
+            Newton's method fails, although it did not in the run.
+        """
+        kept = self._kept.get((u.handle, h))
+        if kept is not None:
+            return [u, *kept[1:-1], u_next]
+        a, c, problem = self._scheme.a, self._scheme.c, self._problem
+        if not self._own:
+            self._own = [problem.create_state() for _ in c[1:-1]]
+            self._rates = [problem.create_state() for _ in c[1:]]
+        states, gamma = [u], self._scheme.gamma
+        for i, state in enumerate(self._own, start=1):
+            before = states[-1]
+            rate = self._rates[i - 1]
+            problem.rhs(problem.inside(t + float(c[i - 1]) * h, t, h), before, p, rate)
+            self.mask(rate)
+            before.copy(state)
+            self._equation.pose(problem.inside(t + float(c[i]) * h, t, h), 1.0 / (gamma * h), u, p)
+            self._equation.given.maxpy((a[i, :i] / gamma).tolist(), self._rates[:i])
+            self._solve(state, before)
+            states.append(state)
+        return [*states, u_next]
+
+    def mask(self, rate: PETSc.Vec) -> None:
+        """Set the rows [n] without u' to zero."""
+        if not self._masked:
+            self._masked = True
+            self._differential = self._find_rows()
+        if self._differential is not None:
+            rate.pointwiseMult(rate, self._differential)
+
+    def _find_rows(self) -> PETSc.Vec | None:
+        """Return 1 in the rows that M has and 0 in the others; None where it has all."""
+        problem = self._problem
+        probe, image = problem.create_state(), problem.create_state()
+        start, end = probe.getOwnershipRange()
+        write(probe, np.cos(1.0 + np.arange(start, end)))
+        problem.add_udot_product(1.0, 0.0, probe, probe, self._equation.p, probe, image)
+        write(image, (read(image) != 0.0).astype(float))
+        least: Any = image.min()
+        return None if least[1] else image
+
+    def _solve(self, state: PETSc.Vec, guess: PETSc.Vec) -> None:
+        """Solve as TS does, and without search where rounding is all that is left to search in."""
+        if self._snes is None:
+            self._snes = self._make_solver(state)
+        snes = self._snes
+        for search in ("bt", "basic"):
+            snes.getLineSearch().setType(search)
+            snes.solve(None, state)
+            reason: Any = snes.getConvergedReason()
+            if reason > 0:
+                return
+            guess.copy(state)
+        raise SolveError(
+            f"a stage of the step to t = {self._equation.time:.9g} was not found again: "
+            f"reason {reason} after {snes.getIterationNumber()} Newton iterations",
+            expected="convergence, as in the run",
+            remedy='solve(..., checkpoint="stages"), which keeps all stages',
+        )
+
+    def _make_solver(self, state: PETSc.Vec) -> PETSc.SNES:
+        equation = self._equation
+        matrix = equation.make_matrix(state)
+        snes = PETSc.SNES().create(comm=self._problem.comm)
+        snes.setFunction(equation.residual, self._problem.create_state())
+        snes.setJacobian(equation.jacobian, matrix, matrix)
+        prefixes = ("snes_", *PREFIXES)
+        chosen = {key: value for key, value in self._options.items() if key.startswith(prefixes)}
+        defaults = {**NEWTON_DEFAULTS, **linear_defaults(matrix)}
+        with scoped_options(defaults=defaults, code=chosen):
+            snes.setFromOptions()
+        return snes
+
+
+class _StageEquation:
+    """s M (U - u) - f(U) - given = 0.  It does not know its solver, which would hold itself."""
+
+    def __init__(self, problem: Problem) -> None:
+        self._problem = problem
+        self.given = problem.create_state()
+        self._udot, self._zero = problem.create_state(), problem.create_state()
+        self.time, self._shift, self._u, self.p = 0.0, 1.0, self._zero, None
+        self._system: SystemMatrix | None = None
+
+    def pose(self, time: float, shift: float, u: PETSc.Vec, p: Any) -> None:
+        """Take another stage, with nothing given."""
+        self.time, self._shift, self._u, self.p = time, shift, u, p
+        self.given.zeroEntries()
+
+    def make_matrix(self, state: PETSc.Vec) -> PETSc.Mat:
+        """Return the matrix that ``jacobian`` fills."""
+        problem, point = self._problem, (self.time, state, self._zero, self.p)
+        self._system = SystemMatrix(problem.residual_u, problem.residual_udot, *point)
+        return self._system.matrix
+
+    def residual(self, _snes: PETSc.SNES, state: PETSc.Vec, out: PETSc.Vec) -> None:
+        """Fill ``out`` [n]."""
+        self._udot.waxpy(-1.0, self._u, state)
+        self._udot.scale(self._shift)
+        self._problem.residual(self.time, state, self._udot, self.p, out)
+        out.axpy(-1.0, self.given)
+
+    def jacobian(
+        self, _snes: PETSc.SNES, state: PETSc.Vec, _matrix: PETSc.Mat, _same: PETSc.Mat
+    ) -> None:
+        """Fill s M - f_u."""
+        assert self._system is not None
+        self._system.fill(self.time, state, self._zero, self.p, self._shift)
