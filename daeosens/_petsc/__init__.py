@@ -5,11 +5,13 @@
 from petsc4py import PETSc as _PETSc  # noqa: F401  # pyright: ignore[reportUnusedImport]
 
 from daeosens._petsc.bindings import multipliers, register_dirk, rk_tableau, stages
+from daeosens._petsc.dense import DenseSteps
 from daeosens._petsc.natives import call_into, call_number, fill_matrix
 from daeosens._petsc.registered import Registered, time_of_stage
 from daeosens._petsc.steps import Steps, add_monitor, next_step
 
 __all__ = [
+    "DenseSteps",
     "Registered",
     "Steps",
     "add_monitor",
