@@ -11,8 +11,9 @@ from petsc4py import PETSc
 from daeosens.arrays import QUIET, Array, gather, unwrapped, write
 from daeosens.block_adjoint import block_sweep
 from daeosens.cost import Cost, points_by_step
-from daeosens.engines import Engine, choose_engine
+from daeosens.engines import Engine, check_engine, choose_engine
 from daeosens.errors import InputError
+from daeosens.native_sweep import native_sweep
 from daeosens.objective import Objective
 from daeosens.steps import StepMap
 from daeosens.trajectory import Trajectory, steps_of
@@ -90,7 +91,8 @@ def adjoint(
     objective : Objective or sequence of Objective
         Several costs share the evaluations of Jacobians.
     engine : "auto", "steps", "block" or "tsadjoint"
-        "steps": this package's step linearisations, for every method and form.  "block": the same
+        "steps": this package's step linearisations, for every method and form, in C where all
+        functions of an explicit run are.  "block": the same
         for many steps and all costs at once, on one processor and without events.  "auto": "block"
         for small problems where it can be, else "steps".  "tsadjoint": PETSc's TSAdjoint, refused
         where PETSc 3.26 is known to be wrong; uses what
@@ -122,15 +124,19 @@ def adjoint(
     """
     several = not hasattr(objective, "lower")
     objectives: Sequence[Objective] = objective if several else (objective,)  # type: ignore[assignment]
-    chosen = choose_engine(trajectory, engine)
+    check_engine(engine)
     if not objectives:
         raise InputError("no objective given", expected="at least one")
     problem = trajectory.problem
     final_time = float(trajectory.times[-1])
     costs = [one.lower(problem, final_time) for one in objectives]
-    steps = _steps_if_needed(trajectory, costs, chosen)
+    found = native_sweep(trajectory, costs) if engine in ("auto", "steps") else None
+    chosen = "steps" if found else choose_engine(trajectory, engine)
+    steps = None if found else _steps_if_needed(trajectory, costs, chosen)
     values = [evaluate_cost(trajectory, cost, steps) for cost in costs]
-    if chosen == "block":
+    if found:
+        lam, mu = found
+    elif chosen == "block":
         by_u0, by_p = block_sweep(trajectory, costs)
         lam = [_vec(row, problem.create_state()) for row in by_u0]
         mu = [_vec(row, problem.create_parameters()) for row in by_p]

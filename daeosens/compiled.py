@@ -147,24 +147,29 @@ class Roles:
                 expected="a Python callback: the problem is given by PETSc vectors",
                 remedy="size=n in place of state=",
             )
-        point = self.states + 1
-        each = ((self.n,),) * self.states + ((self.m,),)
-        shapes: dict[str, tuple[tuple[int, ...], ...]] = {
-            "vector": ((self.n,),),
-            "by_u": ((self.n, self.n),),
-            "by_p": ((self.n, self.m),),
-            "number": (),
-            "slope_u": ((self.n,),),
-            "slope_p": ((self.m,),),
-            "hessian": each,
-            "hessian_t": each,
-        }
+        point, shapes = self.states + 1, self._shapes(role)
         returns = role in ("number", "hessian_t")
         inputs = point
         if role in ("hessian", "hessian_t"):
             inputs += self.weighted + (point if role == "hessian" else 0)
-        check_signature(native, name, inputs + len(shapes[role]), returns=returns)
-        return Compiled(native, name, shapes[role], returns=returns)
+        check_signature(native, name, inputs + len(shapes), returns=returns)
+        return Compiled(native, name, shapes, returns=returns)
+
+    def _shapes(self, role: Role) -> tuple[tuple[int, ...], ...]:
+        """Return the shapes of the arrays that a function fills."""
+        match role:
+            case "number":
+                return ()
+            case "vector" | "slope_u":
+                return ((self.n,),)
+            case "slope_p":
+                return ((self.m,),)
+            case "by_u":
+                return ((self.n, self.n),)
+            case "by_p":
+                return ((self.n, self.m),)
+            case "hessian" | "hessian_t":
+                return ((self.n,),) * self.states + ((self.m,),)
 
 
 class _Pattern:
@@ -222,6 +227,8 @@ def _checked_pattern(
 
 
 def _plain(values: Any) -> Array:
+    if type(values) is np.ndarray and values.dtype == np.float64 and values.flags.c_contiguous:
+        return values
     array = np.ascontiguousarray(values)
     if array.dtype.kind not in "biuf":
         raise TypeError("a C function takes real numbers only")

@@ -439,19 +439,18 @@ def _with_natives(
     roles = Roles(
         problem.size, problem.n_parameters, weighted=False, numpy=problem.style == "numpy"
     )
-    named: dict[str, Role] = {
-        "u": "slope_u",
-        "p": "slope_p",
-        "t": "number",
-        "hessian": "hessian",
-        "hessian_t": "hessian_t",
-    }
-    admitted = {
-        key: roles.admit(role, getattr(given, key), f"{title} {getattr(keywords, key)}")
-        for key, role in named.items()
-    }
-    return roles.admit("number", value, f"{title} {keywords.value}".strip()), Derivatives(
-        **admitted
+
+    def admit(role: Role, callback: Any, keyword: str) -> Any:
+        if callback is None or isinstance(callback, str):
+            return callback
+        return roles.admit(role, callback, f"{title} {keyword}".strip())
+
+    return admit("number", value, keywords.value), Derivatives(
+        admit("slope_u", given.u, keywords.u),
+        admit("slope_p", given.p, keywords.p),
+        admit("number", given.t, keywords.t),
+        admit("hessian", given.hessian, keywords.hessian),
+        admit("hessian_t", given.hessian_t, keywords.hessian_t),
     )
 
 

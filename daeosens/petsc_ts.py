@@ -9,9 +9,10 @@ from typing import Any
 
 from petsc4py import PETSc
 
-from daeosens._petsc import Registered, time_of_stage
+from daeosens._petsc import DenseSteps, Registered, time_of_stage
 from daeosens.arrays import check_output
 from daeosens.compiled import Compiled
+from daeosens.dense import DENSE, dense_steps
 from daeosens.errors import InputError, UnsupportedError
 from daeosens.matrices import SystemMatrix
 from daeosens.methods import Method
@@ -37,7 +38,7 @@ class Held:
 
     def __init__(self, p: Any) -> None:
         self._p = p
-        self._registered: list[Registered] = []
+        self._registered: list[Registered | DenseSteps] = []
 
     @property
     def p(self) -> Any:
@@ -54,8 +55,12 @@ class Held:
         """Return the C functions of a problem, which see these parameters."""
         rhs = problem.native["rhs"]
         registered = Registered(problem.size, (rhs.address, rhs.user_data), self._p)
-        self._registered.append(registered)
+        self.keep(registered)
         return registered
+
+    def keep(self, registered: Registered | DenseSteps) -> None:
+        """Let C functions see these parameters from now on."""
+        self._registered.append(registered)
 
 
 def make_ts(
@@ -66,8 +71,11 @@ def make_ts(
     held: Held,
     *,
     record: Checkpoint,
+    plain: bool = False,
 ) -> PETSc.TS:
     """Return a TS of the method for the problem, without options and times.  Collective.
+
+    ``plain`` says that there will be no options: then small dense systems need no SNES and KSP.
 
     Raises
     ------
@@ -85,6 +93,13 @@ def make_ts(
     ts = PETSc.TS().create(comm=problem.comm)
     ts.setProblemType(_TS.ProblemType.NONLINEAR)
     ts.setErrorIfStepFails(False)
+    dense = dense_steps(problem, method, held.p) if plain else None
+    if dense is not None:
+        ts.setType(DENSE)
+        held.keep(dense)
+        dense.attach(ts)
+        ts.setAttr(_REGISTERED, dense)
+        return ts
     work = problem.create_state()
 
     def inside(ts: PETSc.TS, t: float) -> float:
@@ -252,7 +267,7 @@ def default_options(
     defaults: dict[str, Any] = {"ts_adapt_type": "basic" if stepping.adaptive else "none"}
     if stepping.max_step is not None:
         defaults["ts_adapt_dt_max"] = stepping.max_step
-    if not stepping.resolved_method.explicit:
+    if not stepping.resolved_method.explicit and ts.getType() != DENSE:
         defaults |= NEWTON_DEFAULTS
         if problem.coloring:
             defaults["snes_fd_color"] = None
@@ -305,7 +320,8 @@ def tiny_step(ts: PETSc.TS, stepping: Stepping, size: float) -> float:
 
     ``size`` is that of fixed steps.
     """
-    if stepping.resolved_method.explicit or ts.getSNES().getLineSearch().getType() != "bt":
+    solved = ts.getType() != DENSE and not stepping.resolved_method.explicit
+    if not solved or ts.getSNES().getLineSearch().getType() != "bt":
         return 0.0
     if not stepping.adaptive:
         return SHORT * size

@@ -140,7 +140,13 @@ def prepared_ts(
     else:
         held = Held(p)
         ts = make_ts(
-            problem, stepping.resolved_method, stepping.t_span[0], u, held, record=checkpoint
+            problem,
+            stepping.resolved_method,
+            stepping.t_span[0],
+            u,
+            held,
+            record=checkpoint,
+            plain=not stepping.options and nothing_for_ts(),
         )
         defaults = default_options(problem, stepping, ts, checkpoint)
         try:
@@ -150,8 +156,10 @@ def prepared_ts(
         except BaseException:
             ts.destroy()
             raise
-    if keep and len(problem.idle) < IDLE:
+    if keep:
         problem.idle.append(ready)
+        if len(problem.idle) > IDLE:
+            problem.idle.pop(0).ts.destroy()  # the one that has been idle longest
     elif checkpoint not in ("memory", "disk"):  # a trajectory keeps those
         ready.ts.destroy()
 

@@ -68,7 +68,8 @@ class Problem:
         Where each derivative comes from: "callback", "compiled", "products", "complex step",
         "autonomous", "coloring", or empty if it was not supplied.
     native : mapping of str to Native
-        Those of the equations' callbacks that are C functions, by the keywords of ODE and DAE.
+        Those of the equations' callbacks that are C functions, by the keywords of ODE and DAE; of
+        traced models also "pull": (t, u, p, w) -> (f_u^T w, f_p^T w).
 
     Examples
     --------

@@ -19,6 +19,7 @@ from daeosens.forward import solve
 from daeosens.matrices import dense
 from daeosens.objective import Objective
 from daeosens.parameters import Control, Parameters
+from daeosens.petsc_ts import runs_in_c
 from daeosens.problem import Problem
 from daeosens.readiness import evaluate_second_derivatives
 from daeosens.residuals import (
@@ -31,13 +32,16 @@ from daeosens.residuals import (
 from daeosens.second_order import HessianProduct, Memory, hessian_products
 from daeosens.stepping import Stepping
 from daeosens.tangent import Tangent, tangents
-from daeosens.trajectory import Trajectory
+from daeosens.trajectory import Checkpoint, Trajectory
 
 Vector: TypeAlias = "PETSc.Vec | npt.ArrayLike"
 """A point or a direction: a vector laid out like ``start()``, or an array of all its numbers."""
 
 BLOCK = 16
 """How many directions or rows share a sweep: bounds its memory."""
+
+CHEAP = 50
+"""Up to how many unknowns stages of steps in C are sooner computed again than kept."""
 
 
 @dataclass
@@ -119,6 +123,16 @@ class Reduced:
         self._memory = Memory()
         self._n_residuals: int | None = None
 
+    @property
+    def _checkpoint(self) -> Checkpoint:
+        """What runs keep."""
+        problem = self.problem
+        if self.engine == "tsadjoint":
+            # PETSc's own trajectory has no jumps: smooth pieces are repeated
+            return "memory" if problem.smooth else "states"
+        cheap = problem.size <= CHEAP and runs_in_c(problem, self.stepping.resolved_method)
+        return "states" if cheap else "stages"
+
     @QUIET
     def _check_start(self, t: float) -> None:
         """Refuse a start at which the equations have no value: later it would be a failed solve."""
@@ -182,11 +196,8 @@ class Reduced:
             self._cached = None
             cached.destroy()
         u0, p = self.control.unpack(self.problem, x)
-        checkpoint = "memory" if self.engine == "tsadjoint" else "stages"
-        if checkpoint == "memory" and not self.problem.smooth:
-            checkpoint = "states"  # PETSc's own trajectory has no jumps: smooth pieces are repeated
         self.count.forward += 1
-        run = solve(self.problem, u0, p, self.stepping, self.objective.times, checkpoint=checkpoint)
+        run = solve(self.problem, u0, p, self.stepping, self.objective.times, self._checkpoint)
         self._cached = (x.copy(), run)
         self._memory = Memory()
         return run

@@ -193,6 +193,8 @@ class Trajectory:
                     remedy="a longer run, or another start",
                 )
             return steps[t.number] + t.after
+        if not self.crossings and t == self.times[-1]:
+            return self.n_steps
         k = int(np.argmin(np.abs(self.times - t)))
         step = self.step_sizes[min(max(k - 1, 0), self.n_steps - 1)]
         if abs(self.times[k] - t) > 1e-14 * abs(t) + HIT * step:

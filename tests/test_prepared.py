@@ -66,11 +66,12 @@ def test_equal_steppings_share_a_ts_and_others_do_not(c):
     assert [each.stepping.method for each in problem.idle] == ["rk4", "5dp", "cn"]
 
 
-def test_a_problem_keeps_a_few_only(c):
+def test_a_problem_keeps_a_few_only_the_last_ones(c):
     problem = compiled_ode(c)
-    for dt in 0.1 / np.arange(1, 2 * IDLE):
-        solve(problem, U0, P, replace(FIXED, dt=float(dt)))
-    assert len(problem.idle) == IDLE
+    steppings = [replace(FIXED, dt=0.1 / k) for k in range(1, 2 * IDLE)]
+    for stepping in (*steppings, *steppings[-IDLE:]):
+        solve(problem, U0, P, stepping)
+    assert [each.stepping for each in problem.idle] == steppings[-IDLE:]
 
 
 def test_options_given_in_between_hold(c, options):

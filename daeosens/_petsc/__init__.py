@@ -9,6 +9,7 @@ from daeosens._petsc.dense import DenseSteps
 from daeosens._petsc.natives import call_into, call_number, fill_matrix
 from daeosens._petsc.registered import Registered, time_of_stage
 from daeosens._petsc.steps import Steps, add_monitor, next_step
+from daeosens._petsc.sweeps import carry_back
 
 __all__ = [
     "DenseSteps",
@@ -17,6 +18,7 @@ __all__ = [
     "add_monitor",
     "call_into",
     "call_number",
+    "carry_back",
     "fill_matrix",
     "multipliers",
     "next_step",

@@ -1,9 +1,9 @@
 """Types of dense.pyx, whose docstrings tell the rest."""
 
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
-from collections.abc import Sequence
 from numpy.typing import NDArray
 from petsc4py import PETSc
 
@@ -29,6 +29,8 @@ class DenseSteps:
         lam: list[PETSc.Vec],
         mu: list[PETSc.Vec],
     ) -> bool: ...
+    @property
+    def transposes(self) -> bool: ...
     def fault(
         self,
     ) -> tuple[Literal["rhs", "jacobian"], float, NDArray[np.float64]] | None: ...

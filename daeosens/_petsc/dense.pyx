@@ -179,6 +179,11 @@ cdef class DenseSteps:
             DenseWorkDestroy(&work)
             free(adjoints)
 
+    @property
+    def transposes(self):
+        """Whether the functions suffice for ``carry_back``."""
+        return not self.system.m or self.system.pull != NULL or self.system.jacobian_p != NULL
+
     def fault(self):
         """Return which function gave values that are not finite, at which t, and the values.
 

@@ -13,6 +13,7 @@ from mpi4py import MPI
 from daeosens.equations import ODE
 from daeosens.errors import InputError
 from daeosens.events import Event, EventLike, admit_events
+from daeosens.native import Native
 from daeosens.objective import Terminal
 from daeosens.problem import AUTONOMOUS
 from daeosens.tracing import parts
@@ -69,8 +70,11 @@ def build(
         made = tracer.compiled(parts.event_graphs(tracer, event, "event"))
         return parts.traced_event(tracer, event, "event", made)
 
+    given: dict[str, Any] = {each.name: getattr(problem, each.name) for each in fields(problem)}
+    if isinstance(ready["rhs_pull"], Native):
+        given["native"] = {**problem.native, "pull": ready["rhs_pull"]}
     return Model(
-        **{each.name: getattr(problem, each.name) for each in fields(problem)},
+        **given,
         shapes=tracer.shapes,
         running=None if running is None else parts.running("running", ready),
         trace_terminal=trace_terminal,

@@ -26,7 +26,7 @@ from daeosens import ODE, Native, Reduced, Stepping, Terminal, adjoint, solve
 from daeosens.parameters import Parameter, Parameters
 
 FOLDER = Path(__file__).parent
-ENOUGH = 2e-3  # seconds of one measurement
+ENOUGH = 1e-3  # seconds of one measurement
 
 
 @dataclass(frozen=True)
@@ -110,20 +110,19 @@ class Model:
 
 def least(calls: Sequence[Callable[[], Any]], repeat: int) -> list[float]:
     """Return the least seconds of each call, measured in turn."""
-    counts: list[int] = []
-    for call in calls:
-        call()
-        begin = time.perf_counter()
-        call()
-        counts.append(max(1, int(ENOUGH / (time.perf_counter() - begin))))
-    found = [np.inf] * len(calls)
-    for _ in range(20 * repeat):
+    found = [min(_seconds(call, 1) for _ in range(10)) for call in calls]
+    counts = [max(1, int(ENOUGH / each)) for each in found]
+    for _ in range(40 * repeat):
         for k, (call, count) in enumerate(zip(calls, counts, strict=True)):
-            begin = time.perf_counter()
-            for _ in range(count):
-                call()
-            found[k] = min(found[k], (time.perf_counter() - begin) / count)
+            found[k] = min(found[k], _seconds(call, count))
     return found
+
+
+def _seconds(call: Callable[[], Any], count: int) -> float:
+    begin = time.perf_counter()
+    for _ in range(count):
+        call()
+    return (time.perf_counter() - begin) / count
 
 
 def steps_of(model: Model, stepping: Stepping, repeat: int) -> Row:

@@ -1,0 +1,93 @@
+"""Adjoint sweeps of C functions: no Python between the states that costs look at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+
+import numpy as np
+from petsc4py import PETSc
+
+from daeosens._petsc import carry_back
+from daeosens.arrays import Array
+from daeosens.cost import Cost, points_by_step
+from daeosens.dense import dense_steps
+from daeosens.problem import Problem
+from daeosens.steps import tableau
+from daeosens.trajectory import Trajectory
+
+FEW = 2
+"""Up to so many costs are swept one beside the other; blocks do more at once."""
+
+
+def native_sweep(
+    trajectory: Trajectory, costs: Sequence[Cost]
+) -> tuple[list[PETSc.Vec], list[PETSc.Vec]] | None:
+    """Return the adjoints lam_0 [n] and mu [m] of each cost, or None.
+
+    The numbers of the sweep by steps, by the same operations.  For costs without densities, and
+    runs without events or breakpoints of a problem whose functions are in C: f and its derivatives,
+    or the products of traced models.  Few costs for explicit steps; ESDIRK steps of small dense
+    systems.  Values that are not finite give None too: the sweep in Python finds them again, and
+    names the function.
+
+    Source
+    ------
+    docs/mathematics.md, section 1.
+    """
+    problem, p, states = trajectory.problem, trajectory.p, trajectory.states
+    smooth = not (trajectory.crossings or problem.modes or problem.breakpoints)
+    if not smooth or any(cost.densities for cost in costs):
+        return None
+    carry = _carrier(trajectory, len(costs))
+    if carry is None:
+        return None
+    lam = [problem.create_state() for _ in costs]
+    mu = [problem.create_parameters() for _ in costs]
+    points = points_by_step(trajectory.index, costs)
+    last = trajectory.n_steps
+    for number in sorted({0, *points}, reverse=True):
+        if not carry(number, last, lam, mu):
+            return None
+        last = number
+        for k, weight, scalar in points.get(number, ()):
+            point = (float(trajectory.times[number]), states[number], p)
+            scalar.add_u(weight, *point, lam[k])
+            scalar.add_p(weight, *point, mu[k])
+    return lam, mu
+
+
+def _carrier(trajectory: Trajectory, rows: int) -> Callable[..., bool] | None:
+    """Return what carries rows back between two states by (first, last, lam, mu), or None."""
+    problem, p = trajectory.problem, trajectory.p
+    method = trajectory.stepping.resolved_method
+    steps = (trajectory.times, trajectory.step_sizes, trajectory.states)
+    if method.explicit:
+        functions = _functions(problem)
+        if not functions or rows > FEW:
+            return None
+        coefficients = _coefficients(method.runge_kutta)
+        model = (functions, "pull" in problem.native, coefficients, p)
+        return partial(carry_back, *model, *steps, trajectory.stages)
+    dense = dense_steps(problem, method, p)
+    return None if dense is None or not dense.transposes else partial(dense.carry_back, *steps)
+
+
+def _functions(problem: Problem) -> tuple[tuple[int, int], ...]:
+    """Return addresses and user data of f, and of its products or of f_u and f_p; () if none."""
+    native = problem.native
+    names = ["rhs", "pull"] if "pull" in native else ["rhs", "jacobian", "jacobian_p"]
+    if problem.n_parameters == 0:
+        names = names[:2]
+    found = [native[name] for name in names if name in native]
+    if len(found) < len(names) or any(each.pattern is not None for each in found):
+        return ()
+    return tuple([(each.address, each.user_data) for each in found])
+
+
+@cache
+def _coefficients(runge_kutta: str) -> tuple[Array, Array, Array]:
+    """Return a [s, s], b [s] and c [s] of a method, contiguous."""
+    of_step = tableau(runge_kutta).of_step()
+    a, b, c = (np.ascontiguousarray(each) for each in (of_step.a, of_step.b, of_step.c))
+    return a, b, c

@@ -1,0 +1,147 @@
+"""Sweeps of C functions: the numbers of the sweep by steps in Python."""
+
+import ctypes
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from native_model import U0, P, compiled_costs, compiled_event, compiled_ode, cost
+
+import daeosens as ds
+from daeosens import (
+    ODE,
+    LeastSquares,
+    Reduced,
+    SolveError,
+    Stepping,
+    Terminal,
+    adjoint,
+    solve,
+    tangent,
+)
+from daeosens.adjoint import steps_sweep
+from daeosens.native_sweep import FEW, native_sweep
+from daeosens.parameters import Parameter, Parameters
+from daeosens.trajectory import steps_of
+
+SPAN = (0.0, 2.0)
+STEPPINGS = [
+    Stepping(SPAN, "rk1fe", dt=0.1),
+    Stepping(SPAN, "rk4", dt=0.1),
+    Stepping(SPAN, "rk3bs", dt=0.1),
+    Stepping(SPAN, "rk8vr", dt=0.25),
+    Stepping(SPAN, "rk5dp", rtol=1e-7, atol=1e-9),
+]
+DOUBLES = ctypes.POINTER(ctypes.c_double)
+TIMES = (0.0, 0.35, 1.0, 2.0)
+
+
+@pytest.fixture(scope="module")
+def traced():
+    """Return the oscillator of native_model with products of its derivatives."""
+    return ds.trace(
+        lambda t, u, p: [u[1], p[0] * (1.0 - u[0] * u[0]) * u[1] - u[0] + p[1] * t], 2, 2
+    )
+
+
+def observed():
+    """Return the cost of observations at several times, the first and last ones among them."""
+    return LeastSquares(TIMES, [[0.5, 0.1 * k] for k in range(4)], sigma=0.3)
+
+
+def in_python(run, costs):
+    """Return lam_0 and mu of the sweep by steps in Python."""
+    lowered = [each.lower(run.problem, run.times[-1]) for each in costs]
+    assert native_sweep(run, lowered) is not None
+    return steps_sweep(run, lowered, steps_of(run))
+
+
+@pytest.mark.parametrize("checkpoint", ["states", "stages"])
+@pytest.mark.parametrize("products", [False, True])
+@pytest.mark.parametrize("stepping", STEPPINGS, ids=lambda each: each.method)
+def test_same_numbers_as_in_python(c, traced, stepping, products, checkpoint):
+    problem = traced if products else compiled_ode(c)
+    run = solve(problem, U0, P, stepping, t_eval=TIMES, checkpoint=checkpoint)
+    costs = [observed(), Terminal(cost)]
+    found = adjoint(run, costs)
+    for gradient, lam, mu in zip(found, *in_python(run, costs), strict=True):
+        assert gradient.engine == "steps"
+        np.testing.assert_allclose(gradient.u0, lam.array, rtol=1e-14, atol=1e-14)
+        np.testing.assert_allclose(gradient.p, mu.array, rtol=1e-14, atol=1e-14)
+
+
+def test_adjoint_and_tangent_agree(traced):
+    run = solve(traced, U0, P, STEPPINGS[-1], t_eval=TIMES)
+    gradient = adjoint(run, observed())
+    du, dp = np.array([0.3, -0.8]), np.array([0.5, 0.2])
+    expected = tangent(run, du, dp).derivative(observed())
+    assert gradient.u0 @ du + gradient.p @ dp == pytest.approx(expected, rel=1e-12)
+
+
+def test_gradient_has_taylor_order_two(traced):
+    names = traced.parameter_names
+    control = Parameters(
+        {name: Parameter(value) for name, value in zip(names, P, strict=True)}, initial_state=U0
+    )
+    reduced = Reduced(traced, observed(), STEPPINGS[1], control)
+    value, gradient = reduced.value_and_gradient(P)
+    dx = np.array([0.4, -0.3])
+    sizes = [0.1 / 2**k for k in range(4)]
+    rest = [abs(reduced.value(P + h * dx) - value - h * float(gradient.array @ dx)) for h in sizes]
+    assert np.min(np.log2(np.divide(rest[:-1], rest[1:]))) > 1.9
+
+
+def test_a_problem_without_parameters(c):
+    @ctypes.CFUNCTYPE(None, ctypes.c_double, DOUBLES, DOUBLES, DOUBLES, ctypes.c_void_p)
+    def rate(_t, u, _p, out, _data):
+        out[0] = -2.0 * u[0]
+
+    @ctypes.CFUNCTYPE(None, ctypes.c_double, DOUBLES, DOUBLES, DOUBLES, ctypes.c_void_p)
+    def slope(_t, _u, _p, out, _data):
+        out[0] = -2.0
+
+    problem = ODE(rate, 1, 0, jacobian=slope, rhs_t="autonomous")
+    run = solve(problem, [1.0], None, Stepping((0.0, 1.0), "rk1fe", dt=0.1))
+    gradient = adjoint(run, Terminal(lambda t, u, p: 3.0 * u[0]))
+    assert gradient.u0[0] == pytest.approx(3.0 * 0.8**10, rel=1e-14)
+    assert gradient.p.size == 0
+
+
+def test_slopes_that_are_not_finite_are_named(c):
+    @ctypes.CFUNCTYPE(None, ctypes.c_double, DOUBLES, DOUBLES, DOUBLES, ctypes.c_void_p)
+    def jacobian(t, _u, _p, out, _data):
+        for k in range(4):
+            out[k] = np.nan if t > 1.0 else 1.0
+
+    problem = compiled_ode(c)
+    broken = ODE(c.rhs, 2, 2, jacobian=jacobian, jacobian_p=c.jacobian_p, rhs_t=c.rhs_t)
+    run = solve(broken, U0, P, STEPPINGS[1])
+    for engine in ("auto", "steps"):
+        with pytest.raises(SolveError, match=r"callback 'jacobian' returned nan in entry \[0, 0\]"):
+            adjoint(run, observed_end(), engine)
+    assert adjoint(solve(problem, U0, P, STEPPINGS[1]), observed_end()).engine == "steps"
+
+
+def observed_end():
+    """Return a cost of the final state."""
+    return Terminal(cost, lambda t, u, p: np.array([u[0] + t, p[1] * u[1]]))
+
+
+def test_other_sweeps_serve_what_it_does_not(c, traced):
+    explicit, implicit = STEPPINGS[1], Stepping(SPAN, "cn", dt=0.1)
+    several = [Terminal(cost)] * (FEW + 1)
+    cases = [
+        (solve(traced, U0, P, implicit), [Terminal(cost)]),
+        (solve(traced, U0, P, explicit), [compiled_costs(c)]),  # with a running cost
+        (solve(traced, U0, P, explicit), several),
+        (solve(compiled_ode(c, pattern=True), U0, P, explicit), [Terminal(cost)]),
+        (solve(compiled_ode(c, breakpoints=[0.7]), U0, P, explicit), [Terminal(cost)]),
+        (solve(compiled_ode(c, events=[compiled_event(c)]), U0, P, explicit), [Terminal(cost)]),
+        (solve(replace(traced, native={}), U0, P, explicit), [Terminal(cost)]),
+    ]
+    for run, costs in cases:
+        lowered = [each.lower(run.problem, run.times[-1]) for each in costs]
+        assert native_sweep(run, lowered) is None
+        expected = adjoint(run, costs, "steps")
+        for gradient, other in zip(adjoint(run, costs), expected, strict=True):
+            np.testing.assert_allclose(gradient.u0, other.u0, rtol=1e-12)
