@@ -310,7 +310,8 @@ def set_up(ts: PETSc.TS, u: PETSc.Vec, stepping: Stepping) -> None:
         atol = 1e-9 if stepping.atol is None else stepping.atol
         ts.setTolerances(rtol=rtol, atol=atol)
     ts.setFromOptions()
-    refuse_other_method(ts, stepping.resolved_method)
+    if ts.getType() != DENSE:  # that one has no options
+        refuse_other_method(ts, stepping.resolved_method)
     ts.setSolution(u.copy())
     ts.setUp()
 

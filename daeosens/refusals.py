@@ -84,8 +84,6 @@ def refuse_other_method(ts: PETSc.TS, method: Method) -> None:
         kind += ts.getRKType()
     elif kind == PETSc.TS.Type.DIRK:
         kind = ts.getDIRKType()
-    elif kind == DENSE:
-        kind = method.name
     elif kind == PETSc.TS.Type.THETA:
         form = "endpoint" if ts.getThetaEndpoint() else "one-stage"
         same = ts.getTheta() == method.theta and ts.getThetaEndpoint() == method.endpoint
