@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from daeosens._petsc import DenseSteps
-from daeosens.compiled import Compiled
 from daeosens.methods import Method
 from daeosens.problem import Problem
 from daeosens.steps.esdirk import ESDIRK

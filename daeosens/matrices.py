@@ -95,6 +95,11 @@ class SumMatrix:
         self.second.multTranspose(x, out)
         self._add(x, out, transpose=True)
 
+    def scale(self, _matrix: PETSc.Mat, factor: float) -> None:
+        """Multiply the matrix by a factor."""
+        self.a *= factor
+        self.b *= factor
+
     def _add(self, x: PETSc.Vec, out: PETSc.Vec, *, transpose: bool) -> None:
         out.scale(self.b)
         if self.first is None:
@@ -289,7 +294,7 @@ class SystemMatrix:
             assert self._part_udot is not None
             self._udot.fill(t, u, udot, p, self._part_udot)
         if self._sum is not None:
-            self._sum.a = shift
+            self._sum.a, self._sum.b = shift, 1.0
             self.matrix.stateIncrease()
         elif self._part_udot is None:
             self.matrix.shift(shift)

@@ -9,7 +9,7 @@ import numpy as np
 from petsc4py import PETSc
 
 from daeosens._petsc import carry_back
-from daeosens.arrays import Array
+from daeosens.arrays import Array, read, write
 from daeosens.cost import Cost, points_by_step
 from daeosens.dense import dense_steps
 from daeosens.problem import Problem
@@ -36,11 +36,8 @@ def native_sweep(
     docs/mathematics.md, section 1.
     """
     problem, p, states = trajectory.problem, trajectory.p, trajectory.states
-    smooth = not (trajectory.crossings or problem.modes or problem.breakpoints)
-    if not smooth or any(cost.densities for cost in costs):
-        return None
     carry = _carrier(trajectory, len(costs))
-    if carry is None:
+    if carry is None or any(cost.densities for cost in costs):
         return None
     lam = [problem.create_state() for _ in costs]
     mu = [problem.create_parameters() for _ in costs]
@@ -57,9 +54,29 @@ def native_sweep(
     return lam, mu
 
 
+def native_rows(trajectory: Trajectory, last: int) -> tuple[Array, Array] | None:
+    """Return d u / d u(0) [n, n] and d u / d p [n, m] of the state number ``last``, or None.
+
+    As ``native_sweep``, with all rows at once.
+    """
+    problem = trajectory.problem
+    carry = _carrier(trajectory, problem.size)
+    if carry is None:
+        return None
+    lam = [problem.create_state() for _ in range(problem.size)]
+    mu = [problem.create_parameters() for _ in lam]
+    for unit, row in zip(np.eye(problem.size), lam, strict=True):
+        write(row, unit)
+    if not carry(0, last, lam, mu):
+        return None
+    return np.array([read(row) for row in lam]), np.array([read(row) for row in mu])
+
+
 def _carrier(trajectory: Trajectory, rows: int) -> Callable[..., bool] | None:
     """Return what carries rows back between two states by (first, last, lam, mu), or None."""
     problem, p = trajectory.problem, trajectory.p
+    if trajectory.crossings or problem.modes or problem.breakpoints:
+        return None
     method = trajectory.stepping.resolved_method
     steps = (trajectory.times, trajectory.step_sizes, trajectory.states)
     if method.explicit:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,11 @@ from daeosens.refusals import refuse_other_method
 from daeosens.stepping import Stepping
 from daeosens.steps import refuse_esdirk, registered_type
 from daeosens.steps.linear import linear_defaults
-from daeosens.steps.stages import NEWTON_DEFAULTS
+from daeosens.steps.stages import NEWTON_DEFAULTS, STAGE_DEFAULTS
 from daeosens.trajectory import Checkpoint
+
+SMALLER_STEPS: Mapping[str, Any] = {"snes_max_it": 10, "ts_max_snes_failures": -1}
+"""Where Newton's method fails, or takes long, an adaptive step is tried again with another size."""
 
 SHORT, SHORTER = 1e-3, 1e-5
 """Steps are tiny below the first part of a fixed step, or the second one of the span."""
@@ -267,11 +271,14 @@ def default_options(
     defaults: dict[str, Any] = {"ts_adapt_type": "basic" if stepping.adaptive else "none"}
     if stepping.max_step is not None:
         defaults["ts_adapt_dt_max"] = stepping.max_step
-    if not stepping.resolved_method.explicit and ts.getType() != DENSE:
-        defaults |= NEWTON_DEFAULTS
+    method = stepping.resolved_method
+    if not method.explicit:
+        defaults |= STAGE_DEFAULTS if method.esdirk else NEWTON_DEFAULTS
+        if method.esdirk and stepping.adaptive:
+            defaults |= SMALLER_STEPS
         if problem.coloring:
             defaults["snes_fd_color"] = None
-        else:
+        elif ts.getType() != DENSE:
             defaults |= linear_defaults(ts.getIJacobian()[0])
     if checkpoint in ("memory", "disk"):
         ts.setSaveTrajectory()

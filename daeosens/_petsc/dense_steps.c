@@ -309,6 +309,7 @@ static PetscErrorCode step(TS ts)
   Dense     *d          = (Dense *)ts->data;
   DenseWork  w          = d->work;
   PetscInt   rejections = 0;
+  PetscBool  accept     = PETSC_TRUE; /* TSAdapt asks for that of the attempt before */
   PetscReal *u;
 
   PetscFunctionBegin;
@@ -318,7 +319,7 @@ static PetscErrorCode step(TS ts)
   while (!ts->reason) {
     TSAdapt   adapt;
     PetscReal next   = ts->time_step;
-    PetscBool accept = PETSC_FALSE, solved;
+    PetscBool solved;
     PetscCall(TSGetAdapt(ts, &adapt));
     w->iterations = 0;
     PetscCall(take_stages(w, ts->ptime, ts->time_step, &solved));
@@ -328,10 +329,10 @@ static PetscErrorCode step(TS ts)
       PetscCall(TSAdaptCandidatesClear(adapt));
       PetscCall(TSAdaptCandidateAdd(adapt, NULL, d->system->order, 1, 1.0, (PetscReal)d->system->s, PETSC_TRUE));
       PetscCall(TSAdaptChoose(adapt, ts, ts->time_step, NULL, &next, &accept));
-    } else if (++ts->num_snes_failures >= ts->max_snes_failures && ts->max_snes_failures != PETSC_UNLIMITED) {
-      ts->reason = TS_DIVERGED_NONLINEAR_SOLVE;
     } else {
+      accept = PETSC_FALSE;
       next *= adapt->scale_solve_failed;
+      if (++ts->num_snes_failures >= ts->max_snes_failures && ts->max_snes_failures != PETSC_UNLIMITED) ts->reason = TS_DIVERGED_NONLINEAR_SOLVE;
     }
     if (accept) {
       ts->ptime += ts->time_step;

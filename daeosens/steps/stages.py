@@ -20,6 +20,9 @@ from daeosens.steps.rk import Kept
 NEWTON_DEFAULTS: Mapping[str, Any] = {"snes_rtol": 1e-11, "snes_stol": 1e-14, "snes_max_it": 50}
 """Tight, because the derivative of a step is that of the converged step."""
 
+STAGE_DEFAULTS: Mapping[str, Any] = {**NEWTON_DEFAULTS, "snes_linesearch_type": "basic"}
+"""Whole Newton steps for the stages: searching for a smaller residual creeps along stiff modes."""
+
 
 class StageSolver:
     """The states at the stages of steps of M u' = f, M constant.
@@ -79,7 +82,7 @@ class StageSolver:
             before.copy(state)
             self._equation.pose(problem.inside(t + float(c[i]) * h, t, h), 1.0 / (gamma * h), u, p)
             self._equation.given.maxpy((a[i, :i] / gamma).tolist(), self._rates[:i])
-            self._solve(state, before)
+            self._solve(state)
             states.append(state)
         return [*states, u_next]
 
@@ -102,24 +105,20 @@ class StageSolver:
         least: Any = image.min()
         return None if least[1] else image
 
-    def _solve(self, state: PETSc.Vec, guess: PETSc.Vec) -> None:
-        """Solve as TS does, and without search where rounding is all that is left to search in."""
+    def _solve(self, state: PETSc.Vec) -> None:
+        """Replace the guess ``state`` [n] by the solution, as TS does."""
         if self._snes is None:
             self._snes = self._make_solver(state)
         snes = self._snes
-        for search in ("bt", "basic"):
-            snes.getLineSearch().setType(search)
-            snes.solve(None, state)
-            reason: Any = snes.getConvergedReason()
-            if reason > 0:
-                return
-            guess.copy(state)
-        raise SolveError(
-            f"a stage of the step to t = {self._equation.time:.9g} was not found again: "
-            f"reason {reason} after {snes.getIterationNumber()} Newton iterations",
-            expected="convergence, as in the run",
-            remedy='solve(..., checkpoint="stages"), which keeps all stages',
-        )
+        snes.solve(None, state)
+        reason: Any = snes.getConvergedReason()
+        if reason < 0:
+            raise SolveError(
+                f"the stage at t = {self._equation.time:.9g} was not found again: "
+                f"reason {reason} after {snes.getIterationNumber()} Newton iterations",
+                expected="convergence, as in the run",
+                remedy='solve(..., checkpoint="stages"), which keeps all stages',
+            )
 
     def _make_solver(self, state: PETSc.Vec) -> PETSc.SNES:
         equation = self._equation
@@ -129,7 +128,7 @@ class StageSolver:
         snes.setJacobian(equation.jacobian, matrix, matrix)
         prefixes = ("snes_", *PREFIXES)
         chosen = {key: value for key, value in self._options.items() if key.startswith(prefixes)}
-        defaults = {**NEWTON_DEFAULTS, **linear_defaults(matrix)}
+        defaults = {**STAGE_DEFAULTS, **linear_defaults(matrix)}
         with scoped_options(defaults=defaults, code=chosen):
             snes.setFromOptions()
         return snes
