@@ -9,11 +9,11 @@ from typing import overload
 from petsc4py import PETSc
 
 from daeosens.arrays import QUIET, Array, gather, unwrapped, write
-from daeosens.block_adjoint import block_sweep
+from daeosens.block_pieces import block_sweep
 from daeosens.cost import Cost, points_by_step
 from daeosens.engines import Engine, check_engine, choose_engine
 from daeosens.errors import InputError
-from daeosens.native_sweep import native_sweep
+from daeosens.native_sweep import native_sweep, pays
 from daeosens.objective import Objective
 from daeosens.steps import StepMap
 from daeosens.trajectory import Trajectory, steps_of
@@ -92,10 +92,9 @@ def adjoint(
         Several costs share the evaluations of Jacobians.
     engine : "auto", "steps", "block" or "tsadjoint"
         "steps": this package's step linearisations, for every method and form, in C where all
-        functions of an explicit run are.  "block": the same
-        for many steps and all costs at once, on one processor and without events.  "auto": "block"
-        for small problems where it can be, else "steps".  "tsadjoint": PETSc's TSAdjoint, refused
-        where PETSc 3.26 is known to be wrong; uses what
+        functions of an explicit run are.  "block": the same for many steps and all costs at once,
+        on one processor.  "auto": "block" for small problems where it can be, else "steps".
+        "tsadjoint": PETSc's TSAdjoint, refused where PETSc 3.26 is known to be wrong; uses what
         ``solve(..., checkpoint="memory" or "disk")`` recorded, or repeats the run.
 
     Returns
@@ -130,7 +129,7 @@ def adjoint(
     problem = trajectory.problem
     final_time = float(trajectory.times[-1])
     costs = [one.lower(problem, final_time) for one in objectives]
-    found = native_sweep(trajectory, costs) if engine in ("auto", "steps") else None
+    found = native_sweep(trajectory, costs) if pays(problem, engine) else None
     chosen = "steps" if found else choose_engine(trajectory, engine)
     steps = None if found else _steps_if_needed(trajectory, costs, chosen)
     values = [evaluate_cost(trajectory, cost, steps) for cost in costs]

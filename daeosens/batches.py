@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 
 from daeosens.arrays import Array
+from daeosens.linearization import Linearization, by_matrices
 from daeosens.many_hessians import one_by_one
 from daeosens.many_points import TakesMany
 from daeosens.matrices import Products
@@ -32,6 +34,10 @@ class Batch(Protocol):
 
     def pull_parameters(self, t: Array, u: Array, p: Array, w: Array) -> Array:
         """Return the sum over the points of f_p^T w [M, m], for M rows of weights w [M, K, n]."""
+        ...
+
+    def linearize(self, t: Array, u: Array, p: Array, rows: int) -> Linearization:
+        """Return f_u and f_p at the points, for M rows of weights."""
         ...
 
     def push_parameters(self, t: Array, u: Array, p: Array, dp: Array) -> Array:
@@ -123,6 +129,11 @@ class OneByOne:
             for k, point in enumerate(zip(t.tolist(), u, strict=True)):
                 result += self._single.pull(*point, p, w[:, k])
         return result
+
+    def linearize(self, t: Array, u: Array, p: Array, rows: int) -> Linearization:
+        """Return f_u and f_p at the points, for M rows."""
+        pull = partial(self.pull_parameters, t, u, p)
+        return by_matrices(self.jacobian(t, u, p), pull, rows)
 
     def push_parameters(self, t: Array, u: Array, p: Array, dp: Array) -> Array:
         """Return f_p dp at every point [D, K, n]."""

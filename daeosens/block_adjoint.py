@@ -10,47 +10,24 @@ import numpy as np
 from petsc4py import PETSc
 
 from daeosens.arrays import Array, read
-from daeosens.blocks import block_spans, block_steps, linear_block, running_slopes
+from daeosens.blocks import (
+    Span,
+    block_of,
+    block_spans,
+    block_steps,
+    linear_block,
+    running_slopes,
+)
 from daeosens.cost import Cost, Densities, Point, Scalar, points_by_step
-from daeosens.steps.block import Seed
+from daeosens.linearization import added
+from daeosens.steps.block import BlockSteps, Seed
+from daeosens.steps.block_rk import BlockRungeKutta
 from daeosens.trajectory import Trajectory
 
-Adder: TypeAlias = "Callable[[Point, tuple[PETSc.Vec, PETSc.Vec]], None]"
-"""Adds what a cost says about a state, at (t, u, p), to its adjoint [n] and to that of p [m]."""
+Adder: TypeAlias = "Callable[[Point, tuple[PETSc.Vec, PETSc.Vec], bool], float]"
+"""Adds what a cost says about a state, at (t, u, p), to its adjoint [n] and to that of p [m].
 
-
-def block_sweep(trajectory: Trajectory, costs: Sequence[Cost]) -> tuple[Array, Array]:
-    """Return the adjoints lam_0 [M, n] and mu [M, m] of M costs.
-
-    As ``adjoint`` by steps, of the same numbers in another order of operations.
-    """
-    densities = [cost.densities for cost in costs]
-    return sweep_points(trajectory, gradients_by_step(trajectory, costs), densities)
-
-
-def sweep_points(
-    trajectory: Trajectory,
-    observed: Mapping[int, Sequence[tuple[int, Adder]]],
-    densities: Sequence[Densities],
-) -> tuple[Array, Array]:
-    """Return the adjoints lam_0 [M, n] and mu [M, m] of what is said about states and points.
-
-    Parameters
-    ----------
-    trajectory : Trajectory
-        A run that can be swept in blocks (``no_block``).
-    observed : mapping of int to sequence of (int, callable)
-        By the number of the state, for which row something is added.
-    densities : sequence of sequences of (float, Scalar)
-        Running costs with their weights, for each of the M rows.
-    """
-    problem = trajectory.problem
-    lam = np.zeros((len(densities), problem.size))
-    mu = np.zeros((len(densities), problem.n_parameters))
-    seed = seed_of(trajectory, observed, mu)
-    seed(trajectory.n_steps, lam)
-    mu += sweep_rows(trajectory, lam, trajectory.n_steps, seed, densities)
-    return lam, mu
+Returns what it says about the time, if that moves."""
 
 
 def gradients_by_step(
@@ -65,26 +42,44 @@ def gradients_by_step(
 
 
 def _add_gradient(
-    weight: float, scalar: Scalar, point: Point, out: tuple[PETSc.Vec, PETSc.Vec]
-) -> None:
+    weight: float, scalar: Scalar, point: Point, out: tuple[PETSc.Vec, PETSc.Vec], moves: bool
+) -> float:
     scalar.add_u(weight, *point, out[0])
     scalar.add_p(weight, *point, out[1])
+    return weight * scalar.value_t(*point) if moves else 0.0
+
+
+def _no_time(_row: int, _slope: float) -> None:
+    """Add nothing: the times of smooth runs are fixed."""
 
 
 def seed_of(
-    trajectory: Trajectory, observed: Mapping[int, Sequence[tuple[int, Adder]]], mu: Array
+    trajectory: Trajectory,
+    observed: Mapping[int, Sequence[tuple[int, Adder]]],
+    mu: Array,
+    add_time: Callable[[int, float], None] = _no_time,
 ) -> Seed:
-    """Return what adds to the adjoints lam [M, n] of a state, and to ``mu`` [M, m]."""
-    problem = trajectory.problem
+    """Return what adds to the adjoints lam [M, n] of a state, to ``mu`` [M, m], and to the time's.
+
+    ``add_time(row, slope)`` is called for states whose times are those of implicit events.
+    """
+    problem, moving = trajectory.problem, trajectory.moving
     out = problem.create_state(), problem.create_parameters()
 
     def seed(number: int, lam: Array) -> None:
-        for k, add in observed.get(number, ()):
+        found = observed.get(number, ())
+        if not found:
+            return
+        p = trajectory.parameters(number)
+        point = (float(trajectory.times[number]), trajectory.states[number], p)
+        for k, add in found:
             for vec in out:
                 vec.zeroEntries()
-            add((float(trajectory.times[number]), trajectory.states[number], trajectory.p), out)
+            slope = add(point, out, number in moving)
             lam[k] += read(out[0])
             mu[k] += read(out[1])
+            if number in moving:
+                add_time(k, slope)
 
     return seed
 
@@ -117,24 +112,63 @@ def sweep_rows(
         Adjoints of the parameters.
     """
     problem = trajectory.problem
-    batch = problem.batch
-    assert batch is not None
     steps = block_steps(trajectory)
+    carry = _carry_explicit if isinstance(steps, BlockRungeKutta) else _carry_implicit
     mu: Array | None = None
     for span in reversed(block_spans(trajectory, steps, 2 * len(lam), last)):
-        linear = linear_block(trajectory, steps, span)
-        points, p = linear.points, linear.block.p
-        slopes, by_p = running_slopes(problem, points, p, densities)
-        weights = steps.carry(linear, lam, slopes, seed or _nothing)
+        collect, by_p = carry(trajectory, steps, span, lam, seed, densities)
         if seed is not None:
             seed(span[0], lam)
-        if problem.n_parameters == 0:
-            continue
-        part = batch.pull_parameters(points.t, points.u, p, weights.swapaxes(0, 1))
-        if slopes is not None:
-            part = part + by_p
-        mu = part if mu is None else np.add(mu, part, out=mu)
+        if problem.n_parameters:
+            mu = collect(mu)
+            if any(densities):
+                mu += by_p
     return np.zeros((len(lam), problem.n_parameters)) if mu is None else mu
+
+
+Collect: TypeAlias = "Callable[[Array | None], Array]"
+"""Adds the derivatives in the parameters that a block has to those of the blocks after it."""
+
+
+def _carry_explicit(
+    trajectory: Trajectory,
+    steps: BlockRungeKutta,
+    span: Span,
+    lam: Array,
+    seed: Seed | None,
+    densities: Sequence[Densities],
+) -> tuple[Collect, Array]:
+    """Carry ``lam`` over a block by products with f_u, which need not be a matrix."""
+    problem = trajectory.problem
+    assert problem.batch is not None
+    block = block_of(trajectory, steps, span)
+    points = steps.points(block)
+    linear = problem.batch.linearize(points.t, points.u, block.p, len(lam))
+    sources, by_p = running_slopes(problem, points, block.p, densities)
+    steps.carry_by(linear.pulls, block, lam, sources, seed, linear.weights)
+    return linear.collect, by_p
+
+
+def _carry_implicit(
+    trajectory: Trajectory,
+    steps: BlockSteps,
+    span: Span,
+    lam: Array,
+    seed: Seed | None,
+    densities: Sequence[Densities],
+) -> tuple[Collect, Array]:
+    """Carry ``lam`` over a block by the factors of its matrices."""
+    problem = trajectory.problem
+    linear = linear_block(trajectory, steps, span)
+    points, p = linear.points, linear.block.p
+    sources, by_p = running_slopes(problem, points, p, densities)
+    weights = steps.carry(linear, lam, sources, seed or _nothing).swapaxes(0, 1)
+
+    def collect(mu: Array | None) -> Array:
+        assert problem.batch is not None
+        return added(problem.batch.pull_parameters(points.t, points.u, p, weights), mu)
+
+    return collect, by_p
 
 
 def _nothing(_number: int, _lam: Array) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,9 +10,9 @@ import numpy as np
 from daeosens.arrays import Array, read, write
 from daeosens.block_adjoint import gradients_by_step, seed_of
 from daeosens.block_tangent import parameter_part
-from daeosens.blocks import block_spans, block_steps, linear_block, running_slopes
+from daeosens.blocks import Span, block_spans, block_steps, linear_block, running_slopes
 from daeosens.cost import Cost, Scalar, points_by_step
-from daeosens.steps.block import BlockTangent, LinearBlock
+from daeosens.steps.block import BlockSteps, BlockTangent, LinearBlock, Seed
 from daeosens.trajectory import Trajectory
 
 DIRECTIONS = 64
@@ -98,49 +98,52 @@ def _sweep(
     known = first if len(spans) == 1 else None
     lam, mu = np.zeros((1, problem.size)), np.zeros((1, problem.n_parameters))
     lam_dot, mu_dot = np.zeros(du.shape), np.zeros(dp.shape)
-
-    def pushed(span: tuple[int, int], du: Array) -> tuple[LinearBlock, BlockTangent]:
-        linear = linear_block(trajectory, steps, span) if known is None else known.linear
-        return linear, steps.push(linear, du, parameter_part(problem, linear, dp))
-
-    starts: list[Array] = []
-    ahead: tuple[LinearBlock, BlockTangent] | None = None
-    for span in spans:
-        starts.append(du)
-        ahead = pushed(span, du)
-        du = ahead[1].states[-1]
-    seed = seed_of(trajectory, gradients_by_step(trajectory, [cost]), mu)
+    observed = gradients_by_step(trajectory, [cost]) if known is None else {}
+    seed = seed_of(trajectory, observed, mu)
     bend = _Bending(trajectory, cost, dp, mu_dot)
-    if known is None:
-        seed(trajectory.n_steps, lam)
-    bend(trajectory.n_steps, du, lam_dot)
-    for span, start in zip(reversed(spans), reversed(starts), strict=True):
-        linear, along = pushed(span, start) if ahead is None else ahead
-        ahead = None
-        points, p = linear.points, linear.block.p
+    for linear, along in _tangents_back(trajectory, steps, spans, du, dp, known):
+        points, start = linear.points, linear.block.first
+        at = points.t, points.u, linear.block.p
+        if start == spans[-1][0]:
+            seed(trajectory.n_steps, lam)
+            bend(trajectory.n_steps, along.states[-1], lam_dot)
         if known is None:
-            slopes, by_p = running_slopes(problem, points, p, [cost.densities])
+            slopes, by_p = running_slopes(problem, points, linear.block.p, [cost.densities])
             weights = steps.carry(linear, lam, slopes, seed)
-            seed(span[0], lam)
-            mu += batch.pull_parameters(points.t, points.u, p, weights.swapaxes(0, 1)) + by_p
+            mu += batch.pull_parameters(*at, weights.swapaxes(0, 1)) + by_p
         else:
             weights = known.weights
-        by_u, by_p = batch.hessian_product(
-            points.t, points.u, p, weights[:, 0], along.points.swapaxes(0, 1), dp
-        )
-        sources = np.ascontiguousarray(by_u.swapaxes(0, 1))
-        mu_dot += by_p
-        for k, share in enumerate(points.share.tolist()):
-            scaled = [(share * weight, density) for weight, density in cost.densities]
-            bend.add(scaled, float(points.t[k]), points.u[k], along.points[k], sources[k])
-        weights_dot = steps.carry(linear, lam_dot, sources, bend.within(span[0], along.states))
-        bend(span[0], along.states[0], lam_dot)
-        mu_dot += batch.pull_parameters(points.t, points.u, p, weights_dot.swapaxes(0, 1))
-        if known is None and len(spans) == 1:
+        sources = bend.points(linear, along, weights)
+        weights_dot = steps.carry(linear, lam_dot, sources, bend.within(start, along))
+        mu_dot += batch.pull_parameters(*at, weights_dot.swapaxes(0, 1))
+        seed(start, lam)
+        bend(start, along.states[0], lam_dot)
+        if len(spans) == 1 and known is None:
             known = FirstOrder(linear, weights, lam[0], mu[0])
     if known is not None:
-        return SecondSweep(known.lam, known.mu, lam_dot, mu_dot, known)
-    return SecondSweep(lam[0], mu[0], lam_dot, mu_dot, None)
+        lam[0], mu[0] = known.lam, known.mu
+    return SecondSweep(lam[0], mu[0], lam_dot, mu_dot, known)
+
+
+def _tangents_back(
+    trajectory: Trajectory,
+    steps: BlockSteps,
+    spans: Sequence[Span],
+    du: Array,
+    dp: Array,
+    known: FirstOrder | None,
+) -> Iterator[tuple[LinearBlock, BlockTangent]]:
+    """Push tangents through all blocks; yield these with them, from the last one back."""
+
+    def pushed(span: Span, du: Array) -> tuple[LinearBlock, BlockTangent]:
+        linear = linear_block(trajectory, steps, span) if known is None else known.linear
+        return linear, steps.push(linear, du, parameter_part(trajectory.problem, linear, dp))
+
+    starts = [du]
+    for span in spans[:-1]:
+        starts.append(pushed(span, starts[-1])[1].states[-1])
+    for span, start in zip(reversed(spans), reversed(starts), strict=True):
+        yield pushed(span, start)
 
 
 class _Bending:
@@ -150,6 +153,7 @@ class _Bending:
         problem = trajectory.problem
         self._trajectory = trajectory
         self._observed = points_by_step(trajectory.index, [cost])
+        self._densities = cost.densities
         self._dp, self._mu_dot = dp, mu_dot
         self._state, self._du = problem.create_state(), problem.create_state()
         self._by_u, self._by_p = problem.create_state(), problem.create_parameters()
@@ -160,9 +164,24 @@ class _Bending:
         run = self._trajectory
         self.add(scalars, float(run.times[number]), run.u[number], du, lam_dot)
 
-    def within(self, first: int, du: Array) -> Callable[[int, Array], None]:
-        """Return the same for the states of a block, whose tangents are du [S+1, D, n]."""
-        return lambda number, lam_dot: self(number, du[number - first], lam_dot)
+    def within(self, first: int, along: BlockTangent) -> Seed:
+        """Return the same for the states of a block, of which ``first`` is the first one."""
+        return lambda number, lam_dot: self(number, along.states[number - first], lam_dot)
+
+    def points(self, linear: LinearBlock, along: BlockTangent, weights: Array) -> Array:
+        """Return what second derivatives add at the points [K, D, n]; add to mu_dot."""
+        points, p, batch = linear.points, linear.block.p, self._trajectory.problem.batch
+        assert batch is not None
+        directions = along.points.swapaxes(0, 1)
+        by_u, by_p = batch.hessian_product(
+            points.t, points.u, p, weights[:, 0], directions, self._dp
+        )
+        self._mu_dot += by_p
+        sources = np.ascontiguousarray(by_u.swapaxes(0, 1))
+        for k, share in enumerate(points.share.tolist()):
+            scaled = [(share * weight, density) for weight, density in self._densities]
+            self.add(scaled, float(points.t[k]), points.u[k], along.points[k], sources[k])
+        return sources
 
     def add(
         self, scalars: Sequence[tuple[float, Scalar]], t: float, u: Array, du: Array, out: Array

@@ -61,10 +61,15 @@ def bytes_of_a_step(trajectory: Trajectory, steps: BlockSteps, rows: int) -> int
 
 def linear_block(trajectory: Trajectory, steps: BlockSteps, span: Span) -> LinearBlock:
     """Return the steps of a block with the equations linearised."""
-    first, end = span
     batch = trajectory.problem.batch
     assert batch is not None
-    block = Block(
+    return linearised(steps, block_of(trajectory, steps, span), batch)
+
+
+def block_of(trajectory: Trajectory, steps: BlockSteps, span: Span) -> Block:
+    """Return the steps of a block."""
+    first, end = span
+    return Block(
         first,
         trajectory.times[first:end],
         trajectory.step_sizes[first:end],
@@ -72,7 +77,6 @@ def linear_block(trajectory: Trajectory, steps: BlockSteps, span: Span) -> Linea
         trajectory.p,
         _kept(trajectory, steps.points_per_step, range(first, end)),
     )
-    return linearised(steps, block, batch)
 
 
 def _kept(trajectory: Trajectory, count: int, steps: range) -> Array | None:

@@ -38,6 +38,8 @@ class Compiled:
 
     Attributes
     ----------
+    shapes : tuple of shapes
+        As given.
     scratch : array
         Room for the values of a matrix, as the function fills them.
     """
@@ -47,7 +49,7 @@ class Compiled:
     ) -> None:
         self.native = native
         self._where = (native.address, native.user_data)
-        self._shapes = shapes
+        self.shapes = shapes
         self._returns = returns
         shape: tuple[int, ...] = shapes[0] if shapes else ()
         self._pattern = None if native.pattern is None else _Pattern(native, name, shape)
@@ -68,7 +70,7 @@ class Compiled:
             values = np.empty(self._pattern.columns.size)
             call_into(*self._where, t, inputs, (values,))
             return self._pattern.matrix(values)
-        outputs = tuple(np.empty(shape) for shape in self._shapes)
+        outputs = tuple(np.empty(shape) for shape in self.shapes)
         if not self._returns:
             call_into(*self._where, t, inputs, outputs)
             (first, *others) = outputs
@@ -85,7 +87,7 @@ class Compiled:
             Some value is not finite: the solution has left the domain of the callback.
         """
         if not call_into(*self._where, t, inputs, (out,)):
-            check_output(read(out), name, self._shapes[0], t)
+            check_output(read(out), name, self.shapes[0], t)
 
     @property
     def places(self) -> npt.NDArray[np.int32] | None:

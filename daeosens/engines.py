@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Literal
 
 from daeosens.errors import InputError, UnsupportedError
+from daeosens.methods import Method
+from daeosens.problem import Problem
 from daeosens.trajectory import Trajectory
 
 Engine = Literal["auto", "steps", "block", "tsadjoint"]
@@ -13,7 +15,8 @@ Sweep = Literal["auto", "steps", "block"]
 """Of tangents and second-order sweeps, in which PETSc 3.26 is wrong."""
 
 SMALL, LARGE = 100, 1000
-"""Up to how many unknowns "auto" sweeps in blocks; the latter with batched callbacks."""
+"""Up to how many unknowns "auto" sweeps in blocks; the latter where one call serves all points,
+unless a step solves with a sparse matrix."""
 
 
 def check_engine(engine: str) -> None:
@@ -31,8 +34,8 @@ def check_engine(engine: str) -> None:
 def choose_engine(trajectory: Trajectory, engine: Engine) -> Engine:
     """Return the engine for a trajectory: the one asked for, or for "auto" the faster one.
 
-    Blocks need dense Jacobians, one processor and no events; they pay for small problems, above
-    all for many costs and for batched callbacks.
+    Blocks need dense Jacobians and one processor; they pay for small problems, above all for many
+    costs and for batched callbacks.
 
     Raises
     ------
@@ -51,18 +54,8 @@ def choose_engine(trajectory: Trajectory, engine: Engine) -> Engine:
     check_engine(engine)
     if engine in ("steps", "tsadjoint"):
         return engine
-    reason = no_block(trajectory)
-    if engine == "block" and reason:
-        raise UnsupportedError(
-            f'engine = "block" for {reason}',
-            expected="M u' = f(t, u, p) with NumPy-style callbacks, M constant, and no events",
-            remedy='engine="steps"',
-        )
-    batch = trajectory.problem.batch
-    if reason or batch is None:
-        return "steps"
-    limit = LARGE if batch.at_once else SMALL
-    return "block" if engine == "block" or trajectory.problem.size <= limit else "steps"
+    method = trajectory.stepping.resolved_method
+    return _chosen(trajectory, engine, no_block(trajectory.problem, method))
 
 
 def choose_sweep(trajectory: Trajectory, engine: Sweep) -> Sweep:
@@ -77,19 +70,47 @@ def choose_sweep(trajectory: Trajectory, engine: Sweep) -> Sweep:
     """
     if engine not in ("auto", "steps", "block"):
         raise InputError(f"engine = {engine!r}", expected='"auto", "steps" or "block"')
-    return "block" if choose_engine(trajectory, engine) == "block" else "steps"
-
-
-def no_block(trajectory: Trajectory) -> str:
-    """Return why a trajectory cannot be swept in blocks; empty if it can."""
     problem = trajectory.problem
-    reasons = {
-        "an ESDIRK method": trajectory.stepping.resolved_method.esdirk,
-        "a run through events": bool(trajectory.crossings),
-        "equations with modes": bool(problem.modes),
-        "PETSc-style callbacks": problem.style == "petsc",
-        "F(t, u, u', p) = 0": problem.form == "residual",
-        "a mass that depends on the parameters": not problem.constant_mass,
-        "a jacobian that is given by products": problem.batch is None,
-    }
-    return next((reason for reason, holds in reasons.items() if holds), "")
+    if engine == "steps" or (engine == "auto" and problem.native and problem.size > SMALL):
+        return "steps"  # blocks call second derivatives in C point by point
+    events = "a run through events" if trajectory.crossings else ""
+    modes = "equations with modes" if problem.modes else ""
+    method = trajectory.stepping.resolved_method
+    return _chosen(trajectory, engine, events or modes or no_block(problem, method))
+
+
+def _chosen(
+    trajectory: Trajectory, engine: Literal["auto", "block"], reason: str
+) -> Literal["block", "steps"]:
+    if engine == "block" and reason:
+        raise UnsupportedError(
+            f'engine = "block" for {reason}',
+            expected="M u' = f(t, u, p) with NumPy-style callbacks and M constant; events in first "
+            "order only",
+            remedy='engine="steps"',
+        )
+    batch = trajectory.problem.batch
+    if reason or batch is None:
+        return "steps"
+    jacobian = trajectory.problem.native.get("jacobian")
+    sparse = jacobian is not None and jacobian.pattern is not None
+    implicit = not trajectory.stepping.resolved_method.explicit
+    limit = LARGE if batch.at_once and not (sparse and implicit) else SMALL
+    return "block" if engine == "block" or trajectory.problem.size <= limit else "steps"
+
+
+def no_block(problem: Problem, method: Method) -> str:
+    """Return why runs of a problem by a method cannot be swept in blocks; empty if they can."""
+    if method.esdirk:
+        return "an ESDIRK method"
+    for each in (problem, *problem.modes.values()):
+        reasons = {
+            "PETSc-style callbacks": each.style == "petsc",
+            "F(t, u, u', p) = 0": each.form == "residual",
+            "a mass that depends on the parameters": not each.constant_mass,
+            "a jacobian that is given by products": each.batch is None,
+        }
+        for reason, holds in reasons.items():
+            if holds:
+                return reason
+    return ""

@@ -10,6 +10,8 @@ import numpy.typing as npt
 from petsc4py import PETSc
 
 from daeosens.batches import Batch, make_batch
+from daeosens.compiled import Compiled
+from daeosens.compiled_batches import CompiledBatch
 from daeosens.derivatives import ComplexStep
 from daeosens.errors import InputError, nearest, together
 from daeosens.events import Event, EventLike, admit_events, unknown_modes
@@ -166,11 +168,14 @@ def ODE(  # noqa: N802 (a noun of the public interface)
         residual_p = with_mass_p(residual_p, mass_by_p, frame)
 
     batch: Batch | None = None
-    known = steps_complex(frame, rhs) or None not in (jacobian, jacobian_p)
+    needed = (jacobian, jacobian_p) if frame.parameter.size else (jacobian,)
+    known = steps_complex(frame, rhs) or None not in needed
     if products is not None and not frame.field_parameter and known:
         sizes = (frame.state.size, frame.parameter.size)
         callbacks = rhs, jacobian, jacobian_p, hessian_product, products
         batch = make_batch(*callbacks, sizes, batched=batched)
+        if batch is not None and any(isinstance(each, Compiled) for each in (rhs, jacobian)):
+            batch = CompiledBatch(batch, rhs, jacobian, jacobian_p, hessian_product)
 
     def residual_t(t: float, u: PETSc.Vec, _udot: PETSc.Vec, p: Any, out: PETSc.Vec) -> None:
         rhs_t_function(t, u, p, out)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy.typing as npt
 from daeosens.arrays import Array, check_output
 from daeosens.derivatives import STEP
 from daeosens.errors import InputError
+from daeosens.linearization import Linearization, by_matrices
 from daeosens.many_hessians import ManyHessians, parts, some_of
 from daeosens.matrices import Products
 from daeosens.single_point import SinglePoint
@@ -57,6 +59,11 @@ class TakesMany:
         if "jacobian_p" not in self._trusted:
             self._compare_sum(t, u, p)
         return self._pull(t, u, p, w)
+
+    def linearize(self, t: Array, u: Array, p: Array, rows: int) -> Linearization:
+        """Return f_u and f_p at the points, for M rows."""
+        pull = partial(self.pull_parameters, t, u, p)
+        return by_matrices(self.jacobian(t, u, p), pull, rows)
 
     def push_parameters(self, t: Array, u: Array, p: Array, dp: Array) -> Array:
         """Return f_p dp at every point [D, K, n]."""

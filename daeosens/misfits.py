@@ -135,8 +135,8 @@ class SumOfSquares:
 class ArrayResidual:
     """(observe(t, u, p) - data) / sigma of a serial problem.
 
-    ``curvature`` is None where ``observe`` is linear.  Where the time moves, ``observe_t`` and the
-    second derivatives with the time are there too.
+    ``observe_p`` and ``curvature`` are None where they are zero.  Where the time moves,
+    ``observe_t`` and the second derivatives with the time are there too.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class ArrayResidual:
         n_parameters: int,
         observe: Callable[..., Any],
         observe_u: Callable[..., Any],
-        observe_p: Callable[..., Any],
+        observe_p: Callable[..., Any] | None,
         curvature: HessianByComplexStep | None,
         data: Array,
         sigma: Array,
@@ -166,13 +166,15 @@ class ArrayResidual:
     def tangent(self, point: Point, direction: Direction) -> Array:
         """Return the derivative of r along the direction [q]."""
         du, dp = direction
-        by_u, by_p = self._matrix(point, 0), self._matrix(point, 1)
-        return (by_u @ read(du) + by_p @ dp) / self._sigma
+        change = self._matrix(point, 0) @ read(du)
+        if self._p is not None:
+            change = change + self._matrix(point, 1) @ dp
+        return change / self._sigma
 
     def add_adjoint(self, weight: float, point: Point, w: Array, out: Out) -> None:
         """Add ``weight`` times r_u^T w and r_p^T w."""
         for k, vec in enumerate(out):
-            if vec is not None and vec.size:
+            if vec is not None and vec.size and (k == 0 or self._p is not None):
                 vec.getArray()[...] += weight * (w / self._sigma) @ self._matrix(point, k)
 
     def add_curvature(
@@ -207,7 +209,8 @@ class ArrayResidual:
 
     def _matrix(self, point: Point, k: int) -> Any:
         t, u, p = point
-        matrix = (self._u, self._p)[k](t, read(u), p)
+        observe: Any = (self._u, self._p)[k]
+        matrix = observe(t, read(u), p)
         return check_output(matrix, ("observe_u", "observe_p")[k], self._shapes[k], t)
 
 

@@ -19,6 +19,23 @@ from daeosens.trajectory import Trajectory
 FEW = 2
 """Up to so many costs are swept one beside the other; blocks do more at once."""
 
+SMALL = 30
+"""Up to how many unknowns it is quicker than blocks of functions that take many points."""
+
+
+def pays(problem: Problem, engine: str) -> bool:
+    """Whether ``native_sweep`` is to be tried: asked for, or the quickest where it can be.
+
+    Examples
+    --------
+    >>> from daeosens import ODE
+    >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
+    >>> pays(decay, "steps"), pays(decay, "block")
+    (True, False)
+    """
+    quick = problem.size <= SMALL or problem.batch is None or not problem.batch.at_once
+    return engine == "steps" or (engine == "auto" and quick)
+
 
 def native_sweep(
     trajectory: Trajectory, costs: Sequence[Cost]

@@ -39,10 +39,13 @@ from daeosens.misfits import (
 )
 from daeosens.problem import Problem
 
-Observation: TypeAlias = (
-    "tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any], HessianByComplexStep | None]"
-)
-"""observe, observe_u, observe_p and second derivatives, which are None where it is linear."""
+Observation: TypeAlias = tuple[
+    Callable[..., Any],
+    Callable[..., Any],
+    Callable[..., Any] | None,
+    HessianByComplexStep | None,
+]
+"""observe, observe_u, observe_p and second derivatives; None where they are zero."""
 
 
 class Objective(Protocol):
@@ -424,7 +427,7 @@ class LeastSquares:
                 "data given as arrays for a PETSc-style problem",
                 expected="data as a sequence of Vec, and observe=None or a Mat [q, n]",
             )
-        n, m, q = problem.size, problem.n_parameters, self.data.shape[1]
+        n, q = problem.size, self.data.shape[1]
         if callable(self.observe):
             return lower_observe(problem, self.observe, self.observe_u, self.observe_p, q)
         indices = np.arange(n) if self.observe is None else np.asarray(self.observe)
@@ -445,10 +448,7 @@ class LeastSquares:
         def select_u(_t: float, _u: Array, _p: Any) -> Array:
             return selection
 
-        def select_p(_t: float, _u: Array, _p: Any) -> Array:
-            return np.zeros((q, m))
-
-        return select, select_u, select_p, None
+        return select, select_u, None, None
 
     __add__ = plus
     __mul__ = __rmul__ = multiple

@@ -160,7 +160,7 @@ class Parameters:
             raise together(complaints, heading="Parameters")
         object.__setattr__(self, "entries", entries)
 
-    @property
+    @cached_property
     def free_names(self) -> tuple[str, ...]:
         """Names of the parameters that the optimiser moves, in the order of x."""
         return tuple(name for name, entry in self.entries.items() if entry.free)
@@ -306,17 +306,20 @@ class Parameters:
 
     def _p(self, problem: Problem, x: PETSc.Vec) -> Array:
         p = self._start_values(problem)
-        values = gather(x)
-        for value, name in zip(values, self.free_names, strict=True):
-            scale = self.entries[name].scale
-            p[problem.parameter_names.index(name)] = (
-                math.exp(min(value, 700.0)) if scale == "log" else value
-            )
+        named = zip(gather(x).tolist(), self.free_names, self._positions(problem), strict=True)
+        for value, name, position in named:
+            log = self.entries[name].scale == "log"
+            p[position] = math.exp(min(value, 700.0)) if log else value
         return p
+
+    def _positions(self, problem: Problem) -> list[int]:
+        """Return the positions of the free parameters in p."""
+        places = {name: k for k, name in enumerate(problem.parameter_names)}
+        return [places[name] for name in self.free_names]
 
     def _chain(self, problem: Problem, p: Array) -> tuple[list[int], Array]:
         """Return the positions of the free parameters in p and dp/dx."""
-        positions = [problem.parameter_names.index(name) for name in self.free_names]
+        positions = self._positions(problem)
         logs = np.array([self.entries[name].scale == "log" for name in self.free_names])
         return positions, np.where(logs, p[positions], 1.0)
 

@@ -13,7 +13,8 @@ from petsc4py import PETSc
 
 from daeosens.adjoint import Gradient, adjoint, evaluate
 from daeosens.arrays import QUIET, Array, finite_array, gather, largest, scatter
-from daeosens.engines import Engine, Sweep, check_engine
+from daeosens.block_second_order import DIRECTIONS
+from daeosens.engines import Engine, Sweep, check_engine, choose_sweep
 from daeosens.errors import InputError, SolveError
 from daeosens.forward import solve
 from daeosens.matrices import dense
@@ -37,8 +38,8 @@ from daeosens.trajectory import Checkpoint, Trajectory
 Vector: TypeAlias = "PETSc.Vec | npt.ArrayLike"
 """A point or a direction: a vector laid out like ``start()``, or an array of all its numbers."""
 
-BLOCK = 16
-"""How many directions or rows share a sweep: bounds its memory."""
+TOGETHER = 16
+"""How many directions or rows share a sweep by steps: bounds its memory."""
 
 CHEAP = 50
 """Up to how many unknowns stages of steps in C are sooner computed again than kept."""
@@ -263,10 +264,11 @@ class Reduced:
         """Return the dense Hessian of J at x [k, k], the same on every rank; for small k."""
         x = self.point(x)
         units = _units(x)
+        count = self._together(x)
         columns = [
             gather(product)
-            for start in range(0, len(units), BLOCK)
-            for product in self.hessian_products(x, units[start : start + BLOCK])
+            for start in range(0, len(units), count)
+            for product in self.hessian_products(x, units[start : start + count])
         ]
         matrix = np.array(columns)
         return 0.5 * (matrix + matrix.T)
@@ -289,17 +291,17 @@ class Reduced:
         x = self.point(x)
         rows = self.residual(x)
         self._n_residuals = rows.size
-        matrix = dense(rows, x)
+        matrix, count = dense(rows, x), self._together(x)
         if self.sweep_for(rows.size, x.size) == "tangent":
             units = _units(x)
-            for start in range(0, x.size, BLOCK):
-                several = self._tangents(x, units[start : start + BLOCK])
+            for start in range(0, x.size, count):
+                several = self._tangents(x, units[start : start + count])
                 for j, along in enumerate(several, start=start):
                     matrix.getDenseArray()[:, j] = residual_tangent(along, self.objective)
         else:
             first, last = rows.getOwnershipRange()
-            for start in range(0, rows.size, BLOCK):
-                block = range(start, min(start + BLOCK, rows.size))
+            for start in range(0, rows.size, count):
+                block = range(start, min(start + count, rows.size))
                 weights = [np.eye(1, last - first, k - first).ravel() for k in block]
                 run = self.trajectory(x)
                 products = residual_adjoint(run, self.objective, weights, self._sweep)
@@ -368,6 +370,11 @@ class Reduced:
         product = HessianProduct(Gradient(0.0, ones, by_p), ones, by_p)
         self.control.push_forward(problem, x, x)
         self.control.pull_back_second(problem, x, x, product)
+
+    def _together(self, x: PETSc.Vec) -> int:
+        """Return how many directions or rows share a sweep."""
+        in_blocks = choose_sweep(self.trajectory(x), self._sweep) == "block"
+        return DIRECTIONS if in_blocks else TOGETHER
 
     def _tangents(self, x: Vector, directions: Sequence[Vector]) -> list[Tangent]:
         x, along = self.point(x), [self.point(dx) for dx in directions]

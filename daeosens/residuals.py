@@ -12,9 +12,10 @@ import numpy.typing as npt
 from petsc4py import PETSc
 
 from daeosens.arrays import QUIET, Array, gather, scatter, unwrapped
-from daeosens.block_adjoint import Adder, sweep_points
+from daeosens.block_adjoint import Adder
+from daeosens.block_pieces import sweep_points
 from daeosens.cost import At, Cost, Direction, Point, Squares, When
-from daeosens.engines import Sweep, choose_sweep
+from daeosens.engines import Sweep, choose_engine
 from daeosens.errors import UnsupportedError
 from daeosens.objective import Objective
 from daeosens.second_order import HessianProduct
@@ -92,7 +93,7 @@ def residual_adjoint(
         As for ``adjoint``.
     """
     problem, p, states = trajectory.problem, trajectory.p, trajectory.states
-    in_blocks = choose_sweep(trajectory, engine) == "block"
+    in_blocks = choose_engine(trajectory, engine) == "block"
     seeds: dict[int, list[tuple[float, Squares, Point, slice]]] = {}
     start = 0
     for weight, scalar, point, n in _terms(trajectory, objective):
@@ -131,9 +132,15 @@ def residual_adjoint(
 
 
 def _add_products(
-    factor: float, scalar: Squares, w: Array, point: Point, out: tuple[PETSc.Vec, PETSc.Vec]
-) -> None:
+    factor: float,
+    scalar: Squares,
+    w: Array,
+    point: Point,
+    out: tuple[PETSc.Vec, PETSc.Vec],
+    moves: bool,
+) -> float:
     scalar.add_residual_adjoint(factor, point, w, out)
+    return factor * scalar.time_adjoint(point, w) if moves else 0.0
 
 
 @QUIET

@@ -193,8 +193,10 @@ class Trajectory:
                     remedy="a longer run, or another start",
                 )
             return steps[t.number] + t.after
-        if not self.crossings and t == self.times[-1]:
-            return self.n_steps
+        if not self.crossings:
+            k = int(self.times.searchsorted(t))
+            if k <= self.n_steps and self.times[k] == t:
+                return k
         k = int(np.argmin(np.abs(self.times - t)))
         step = self.step_sizes[min(max(k - 1, 0), self.n_steps - 1)]
         if abs(self.times[k] - t) > 1e-14 * abs(t) + HIT * step:

@@ -34,7 +34,7 @@ from daeosens import (
     duality,
     hybrid,
 )
-from daeosens.methods import find_method
+from daeosens.methods import ESDIRK, find_method
 
 NAMES = ("drive", "stiffness", "bend", "moment")
 P0 = np.array([1.1, 4.0, 0.9, 1.3])
@@ -85,6 +85,7 @@ def possible(cell: Cell) -> bool:
     unsound = cell.method in NO_ESTIMATE or (cell.method, cell.form) == ("midpoint", "M singular")
     return not (
         (explicit and cell.form not in ("rhs", "two modes"))
+        or (cell.method in ESDIRK and cell.form in ("M(p)", "F"))
         or (cell.steps == "adaptive" and unsound)
     )
 
@@ -227,7 +228,8 @@ def hybrid_of(cell):
     two = cell.form == "two modes"
     forms = (cell.form, cell.form)
     if two:
-        forms = ("rhs", "rhs") if find_method(cell.method).explicit else ("M(p)", "F")
+        forms = ("M", "rhs") if cell.method in ESDIRK else ("M(p)", "F")
+        forms = ("rhs", "rhs") if find_method(cell.method).explicit else forms
     after_first = {"mode": "two"} if two else {}
     after = {"mode": "one" if two else "two"} if switch else {}
     given = {

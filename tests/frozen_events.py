@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from daeosens.methods import find_method
 from daeosens.steps import tableau
+from daeosens.steps.esdirk import ESDIRK, Esdirk
 
 Values = npt.NDArray[Any]
 STEP = 1e-30
@@ -145,6 +146,8 @@ def step(
             rates.append(-residual(t + c * h, stage, 0 * u, p))
             nodes.append((b * h, t + c * h, stage))
         return u + h * sum(b * k for b, k in zip(table.b, rates, strict=True)), nodes
+    if chosen.esdirk:
+        return _diagonal(residual, ESDIRK[method], start, near)
     theta = chosen.theta
     if chosen.endpoint:
         rest = (1 - theta) / theta
@@ -161,6 +164,31 @@ def step(
 
     stage = _solve(equation, u + theta * (near[1] - near[0]) + 0 * (t + h + p[0]))
     return u + (stage - u) / theta, [(h, t + theta * h, stage)]
+
+
+def _diagonal(
+    residual: Any, scheme: Esdirk, start: tuple[Any, Any, Values, Values], near: Values
+) -> tuple[Values, list]:
+    """Solve F(t + c_i h, U_i, k_i) = 0 for each stage, the first one for its rate in u' alone."""
+    t, h, u, p = start
+    at_rest = residual(t, u, 0 * u, p)
+    units = np.eye(len(u))[..., None]
+    mass = np.stack([(residual(t, u, unit + 0 * u, p) - at_rest)[:, 0] for unit in units], axis=1)
+    carried = np.flatnonzero(abs(mass).max(axis=1) > 1e-12)
+    rates = [0 * at_rest]
+    rates[0][carried] = -np.linalg.solve(mass[np.ix_(carried, carried)].real, at_rest[carried])
+    nodes = [(scheme.a[-1, 0] * h, t, u)]
+    for a, b, c in zip(scheme.a[1:], scheme.a[-1, 1:], scheme.c[1:], strict=True):
+        base = u + h * sum(a_ij * k for a_ij, k in zip(a, rates, strict=False))
+        scale = h * scheme.gamma
+
+        def equation(x: Values, time: Any = t + c * h, base: Any = base, scale: Any = scale) -> Any:
+            return residual(time, x, (x - base) / scale, p)
+
+        stage = _solve(equation, u + c * (near[1] - near[0]) + 0 * (t + h + p[0]))
+        rates.append((stage - base) / scale)
+        nodes.append((b * h, t + c * h, stage))
+    return stage, nodes
 
 
 LARGER, INNER = 1e-20, 1e-10

@@ -1,7 +1,7 @@
 """Sweeps in blocks: the numbers of the sweep by steps, for every method, form and cost."""
 
 import itertools
-from functools import cache
+from functools import cache, partial
 
 import batched
 import numpy as np
@@ -33,6 +33,7 @@ from daeosens import (
     tangent,
 )
 from daeosens.blocks import block_steps, bytes_of_a_step
+from daeosens.linearization import by_matrices
 
 BLOCK_RUNS = [run for run in RUNS if run[0] in batched.MASSES and run[1] not in DIAGONAL]
 each_run = pytest.mark.parametrize(
@@ -213,6 +214,9 @@ class Counting:
     def pull_parameters(self, t, u, p, w):
         self.seen.append(w.shape)
         return self.batch.pull_parameters(t, u, p, w)
+
+    def linearize(self, t, u, p, rows):
+        return by_matrices(self.jacobian(t, u, p), partial(self.pull_parameters, t, u, p), rows)
 
 
 @pytest.mark.parametrize("method", ["rk4", "rk5dp", "cn", "midpoint", "beuler"])

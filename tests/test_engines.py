@@ -19,6 +19,7 @@ from daeosens import (
     Terminal,
     UnsupportedError,
     adjoint,
+    hessian_product,
     hybrid,
     sensitivities,
     solve,
@@ -28,6 +29,10 @@ from daeosens.engines import LARGE, SMALL, choose_engine
 STEPPING = Stepping((0.0, 0.2), "cn", dt=0.1)
 COST = Terminal(lambda t, u, p: u[0], lambda t, u, p: np.eye(len(u))[0], "independent")
 DECAY = ODE(lambda t, u, p: -p[0] * u, 1, 1)
+
+
+def hessian_product_of_cost(run, engine):
+    return hessian_product(run, COST, [1.0], engine=engine)
 
 
 def run_of(problem, n=1, m=1):
@@ -49,9 +54,11 @@ def with_modes():
     return hybrid({"on": DECAY, "off": DECAY}, "off", [hot])
 
 
-IMPOSSIBLE = {
+SECOND_ORDER_ONLY = {
     "a run through events": with_event,
     "equations with modes": with_modes,
+}
+IMPOSSIBLE = {
     r"F\(t, u, u', p\) = 0": lambda: DAE(lambda t, u, udot, p: udot + p[0] * u, 1, 1),
     "a mass that depends on the parameters": lambda: ODE(
         lambda t, u, p: -u, 1, 1, mass=lambda p: np.array([[p[0]]])
@@ -69,6 +76,16 @@ def test_blocks_are_refused_with_the_reason_and_auto_takes_steps(reason):
     with pytest.raises(UnsupportedError, match=match):
         sensitivities(run, engine="block")
     assert adjoint(run, COST).engine == "steps"
+
+
+@pytest.mark.parametrize("reason", SECOND_ORDER_ONLY)
+def test_events_are_for_adjoints_in_blocks_only(reason):
+    run = run_of(SECOND_ORDER_ONLY[reason]())
+    assert adjoint(run, COST).engine == adjoint(run, COST, "block").engine == "block"
+    for function in (sensitivities, hessian_product_of_cost):
+        with pytest.raises(UnsupportedError, match=rf'engine = "block" for {reason}\n'):
+            function(run, engine="block")
+    assert hessian_product_of_cost(run, engine="auto").engine == "steps"
 
 
 def test_blocks_are_refused_for_petsc_style_callbacks():

@@ -21,6 +21,8 @@ METHODS = [
     Stepping((0.0, 1.0), "cn", dt=0.1),
     Stepping((0.0, 1.0), "cn", rtol=1e-5, atol=1e-7),
     Stepping((0.0, 1.0), "beuler", rtol=1e-4, atol=1e-6),
+    Stepping((0.0, 1.0), "esdirk4", dt=0.1),
+    Stepping((0.0, 1.0), "esdirk5", rtol=1e-5, atol=1e-7),
 ]
 RUNS = [(U0, P, ()), ([0.3, -2.0], [3.0, 0.1], (0.33, 0.5)), (U0, P, ())]
 DOUBLES = ctypes.POINTER(ctypes.c_double)
@@ -170,3 +172,15 @@ def test_problems_in_python_and_recordings_keep_none(c):
     recorded = compiled_ode(c)
     solve(recorded, U0, P, FIXED, checkpoint="memory").destroy()
     assert recorded.idle == []
+
+
+@pytest.mark.mpi
+def test_ranks_may_run_and_drop_their_own_problems(c):
+    rank = PETSc.COMM_WORLD.rank
+    expected = record(solve(compiled_ode(c), U0, P, FIXED))
+    problem = compiled_ode(c)
+    for stepping in METHODS[: 1 + rank]:
+        solve(problem, U0, P, stepping)
+    assert record(solve(problem, U0, P, FIXED)) == expected
+    del problem
+    assert PETSc.COMM_WORLD.tompi4py().allgather(expected) == [expected] * PETSc.COMM_WORLD.size

@@ -5,19 +5,25 @@
 from petsc4py import PETSc as _PETSc  # noqa: F401  # pyright: ignore[reportUnusedImport]
 
 from daeosens._petsc.bindings import multipliers, register_dirk, rk_tableau, stages
+from daeosens._petsc.blocks import FactorPulls, MatrixPulls, Pulls, carry
 from daeosens._petsc.dense import DenseSteps
-from daeosens._petsc.natives import call_into, call_number, fill_matrix
+from daeosens._petsc.natives import call_into, call_number, call_points, fill_matrix
 from daeosens._petsc.registered import Registered, time_of_stage
 from daeosens._petsc.steps import Steps, add_monitor, next_step
 from daeosens._petsc.sweeps import carry_back
 
 __all__ = [
     "DenseSteps",
+    "FactorPulls",
+    "MatrixPulls",
+    "Pulls",
     "Registered",
     "Steps",
     "add_monitor",
     "call_into",
     "call_number",
+    "call_points",
+    "carry",
     "carry_back",
     "fill_matrix",
     "multipliers",

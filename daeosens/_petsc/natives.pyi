@@ -22,6 +22,13 @@ def call_number(
     inputs: tuple[Values, ...],
     outputs: tuple[Values, ...],
 ) -> float: ...
+def call_points(
+    address: int,
+    user_data: int,
+    t: NDArray[np.float64],
+    inputs: tuple[NDArray[np.float64], ...],
+    outputs: tuple[NDArray[np.float64], ...],
+) -> bool: ...
 def fill_matrix(
     address: int,
     user_data: int,

@@ -170,6 +170,54 @@ def call_number(uintptr_t address, uintptr_t user_data, double t, tuple inputs, 
         release(&all)
 
 
+def call_points(
+    uintptr_t address, uintptr_t user_data, const double[::1] t, tuple inputs, tuple outputs
+):
+    """Call ``void f(double t, const double *..., double *..., void *user_data)`` at K points.
+
+    Parameters
+    ----------
+    address, user_data : int
+    t : ndarray [K]
+    inputs : tuple of contiguous ndarray
+                            [K, ...] of the points, or one [...] for all, which has one axis
+    outputs : tuple of contiguous ndarray [K, ...]
+                            filled; with the inputs ten at most
+
+    Returns
+    -------
+    bool                    all values of the outputs are finite
+
+    Raises
+    ------
+    TypeError               arrays of other numbers than doubles
+    """
+    cdef Arguments all
+    cdef PetscInt strides[LIMIT]
+    cdef bint finite = True
+    cdef int j, first = <int>len(inputs)
+    cdef Py_ssize_t k, count = t.shape[0]
+    if not count:
+        return True
+    all.count = 0
+    try:
+        add_all(&all, inputs, outputs)
+        for j in range(all.count):
+            strides[j] = 0
+            if j >= first or all.buffers[j].ndim > 1:
+                strides[j] = all.sizes[j] // <PetscInt>count
+        for k in range(count):
+            call_function(<void *>address, <void *>user_data, False, t[k], all.count, all.values)
+            for j in range(all.count):
+                all.values[j] += strides[j]
+        for j in range(first, all.count):
+            all.values[j] -= count * strides[j]
+            finite = finite and all_finite(all.values[j], all.sizes[j])
+    finally:
+        release(&all)
+    return finite
+
+
 def fill_matrix(
     uintptr_t address,
     uintptr_t user_data,

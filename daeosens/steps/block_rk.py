@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from daeosens._petsc import MatrixPulls, Pulls, carry
 from daeosens.arrays import Array
 from daeosens.batches import Batch
 from daeosens.steps.block import Block, BlockTangent, Factors, LinearBlock, Points, Seed
@@ -69,14 +70,16 @@ class BlockRungeKutta:
     def _stages(self, block: Block, t: Array) -> Array:
         """Return the stage states [S, s, n], computed again."""
         start, h, a = block.states[:-1], block.sizes[:, None], self._tableau.a
-        s = len(a)
+        s, moments = len(a), np.ascontiguousarray(t.T)
         stages = np.empty((len(start), s, start.shape[1]))
+        state = start
         rates = np.empty((s, *start.shape))
         flat = rates.reshape(s, start.size)
         stages[:, 0] = start
         for i in range(1, s):
-            rates[i - 1] = self._batch.rhs(t[:, i - 1], stages[:, i - 1], block.p)
-            stages[:, i] = start + h * (a[i, :i] @ flat[:i]).reshape(start.shape)
+            rates[i - 1] = self._batch.rhs(moments[i - 1], state, block.p)
+            state = start + h * (a[i, :i] @ flat[:i]).reshape(start.shape)
+            stages[:, i] = state
         return stages
 
     def factors(self, block: Block, jacobians: Array) -> Factors:
@@ -108,24 +111,34 @@ class BlockRungeKutta:
 
     def carry(self, linear: LinearBlock, lam: Array, sources: Array | None, seed: Seed) -> Array:
         """Carry ``lam`` [M, n] back over the block; see ``BlockSteps``."""
-        block, s, (rows, n) = linear.block, len(self._tableau.b), lam.shape
-        count = len(block.sizes)
+        matrices = np.ascontiguousarray(linear.jacobians, dtype=float)
+        weights = np.empty((len(matrices), *lam.shape))
+        pulls = MatrixPulls(matrices, len(lam))
+        self.carry_by(pulls, linear.block, lam, sources, seed, weights)
+        return weights
+
+    def carry_by(
+        self,
+        pulls: Pulls,
+        block: Block,
+        lam: Array,
+        sources: Array | None,
+        seed: Seed | None,
+        weights: Array | None,
+    ) -> None:
+        """Carry ``lam`` [M, n] back over the block by products with f_u at the points.
+
+        As ``carry``; ``weights`` [K, M, n] are filled if they are wanted.
+        """
+        count, s = len(block.sizes), len(self._tableau.b)
+        observed = np.full(count, seed is not None, dtype=np.uint8)
+        observed[0] = False
+
+        def seed_step(k: int) -> None:
+            if seed is not None:
+                seed(block.first + k, lam)
+
         coefficients = block.sizes[:, None, None] * self._rows
-        matrices = linear.jacobians.reshape(count, s, n, n)
-        weights = np.empty((count, s, rows * n))
-        added = None if sources is None else sources.reshape(count, s, rows, n)
-        parts = np.empty((s + 1, rows, n))  # lam, and l_i from the last stage to the first
-        flat = parts.reshape(s + 1, rows * n)
-        parts[0] = lam
-        for k in reversed(range(count)):
-            for i in reversed(range(s)):
-                w = weights[k, i]
-                np.dot(coefficients[k, i, : s - i], flat[: s - i], out=w)
-                np.dot(w.reshape(rows, n), matrices[k, i], out=parts[s - i])
-                if added is not None:
-                    parts[s - i] += added[k, i]
-            parts[0] = parts.sum(axis=0)
-            if k:
-                seed(block.first + k, parts[0])
-        lam[...] = parts[0]
-        return weights.reshape(count * s, rows, n)
+        if sources is not None:
+            sources = sources.reshape(count, s, *lam.shape)
+        carry(pulls, coefficients, lam, weights, sources, observed, seed_step)

@@ -208,6 +208,24 @@ class HybridStep:
             self._omega.append(0.0)
         self._omega[k] += slope
 
+    def smooth(self, u: PETSc.Vec, h: float, densities: Sequence[Densities]) -> Record | None:
+        """Return the record of the step from ``u`` if its adjoint is that of a run without events.
+
+        Then its size is fixed, and so is its time, or else nothing depends on that.
+        """
+        record = self._records[u.handle]
+        if h == 0.0 or record.jump is not None or record.ends_at is not None:
+            return None
+        return record if not record.timed or self._time_invariant(record, densities) else None
+
+    def pass_by(self, u: PETSc.Vec) -> None:
+        """Note that others carry the smooth steps of one record, from ``u`` on.
+
+        They leave the adjoint of the time as it is, or it begins anew.
+        """
+        if not self._records[u.handle].timed:
+            self._omega = [0.0] * len(self._omega)
+
     @property
     def dt(self) -> float:
         """The derivative of the time of the state that a tangent has reached."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,8 @@ from daeosens.native import Native
 from daeosens.objective import Terminal
 from daeosens.problem import AUTONOMOUS
 from daeosens.tracing import parts
+from daeosens.tracing.batch import FactoredBatch
+from daeosens.tracing.factors import factored
 from daeosens.tracing.model import Model
 from daeosens.tracing.named import admit_shapes
 from daeosens.tracing.tracer import Tracer, constant_matrix
@@ -45,7 +47,9 @@ def build(
     of_mass = tracer.mass_graph(mass) if callable(mass) else None
     if of_mass is not None and of_mass.ignores("p"):
         mass, of_mass = constant_matrix(of_mass), None
-    ready = tracer.compiled([*graphs, *([] if of_mass is None else [of_mass])])
+    inside = factored(graphs[0])
+    more = () if inside is None else inside.functions
+    ready = tracer.compiled([*graphs, *([] if of_mass is None else [of_mass])], more)
     masses: dict[str, Any] = {"mass": mass}
     if of_mass is not None:
         masses = parts.mass_callbacks(tracer, ready)
@@ -62,6 +66,9 @@ def build(
         breakpoints=breakpoints,
         events=[parts.traced_event(tracer, event, name, ready) for name, event in named.items()],
     )
+
+    if inside is not None and problem.batch is not None and problem.native:
+        problem = replace(problem, batch=FactoredBatch(problem.batch, inside, ready))
 
     def trace_terminal(value: Callable[..., Any]) -> Terminal:
         return parts.terminal("value", tracer.compiled([tracer.graph(value, "value", ())]))

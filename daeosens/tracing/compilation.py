@@ -24,7 +24,16 @@ from mpi4py import MPI
 
 from daeosens.errors import DaeosensError
 
-FLAGS = ("-O3", "-march=native", "-fno-math-errno", "-fPIC", "-shared", "-std=c11", "-w")
+FLAGS = (
+    "-O3",
+    "-march=native",
+    "-fno-math-errno",
+    "-fopenmp-simd",
+    "-fPIC",
+    "-shared",
+    "-std=c11",
+    "-w",
+)
 
 
 class CompilerError(DaeosensError):

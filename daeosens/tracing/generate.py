@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from daeosens.tracing.derivatives import Generated
 from daeosens.tracing.library import casadi
+from daeosens.tracing.products import with_fast_products
 
 STACK = 4096
 """Up to so many numbers the workspace is on the stack; more are kept, one set for each thread."""
@@ -25,6 +26,7 @@ def source(functions: Sequence[Generated]) -> str:
     # the wrappers never pass NULL for an input; without the question compiling takes half the time
     code = re.sub(r"arg\[(\d+)\]\? arg\[\1\]\[(\d+)\] : 0", r"arg[\1][\2]", generator.dump())
     code = re.sub(r"arg\[(\d+)\] \? arg\[\1\] : casadi_zeros", r"arg[\1]", code)
+    code = with_fast_products(code)
     return "\n".join([code, *(_wrapper(each) for each in functions)])
 
 

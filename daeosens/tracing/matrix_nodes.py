@@ -25,7 +25,7 @@ def block_jacobian(value: Any, x: Any) -> Any:
     (30, 30)
     """
     known: dict[int, Any] = {x.__hash__(): casadi.DM.eye(x.numel())}
-    for node in _ordered(value):
+    for node in ordered(value):
         if node.__hash__() in known:
             continue
         inputs = [node.dep(k) for k in range(node.n_dep())]
@@ -42,7 +42,7 @@ def block_jacobian(value: Any, x: Any) -> Any:
     return casadi.MX(value.numel(), x.numel()) if jacobian is None else casadi.MX(jacobian)
 
 
-def _ordered(value: Any) -> list[Any]:
+def ordered(value: Any) -> list[Any]:
     """Return all nodes, each after those that it depends on."""
     order: list[Any] = []
     seen: set[int] = set()

@@ -72,9 +72,11 @@ class Tracer:
 
         return self.graph(product, "mass", (self.size,))
 
-    def compiled(self, graphs: Iterable[Graph]) -> Mapping[str, Any]:
-        """Return all derivatives of the graphs as callbacks, by name."""
-        functions: list[Generated] = []
+    def compiled(
+        self, graphs: Iterable[Graph], more: Iterable[Generated] = ()
+    ) -> Mapping[str, Any]:
+        """Return all derivatives of the graphs, and more functions, as callbacks, by name."""
+        functions = list(more)
         for graph in graphs:
             functions += derive(graph).values()
         return executable(functions, self.comm)

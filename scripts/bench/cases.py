@@ -61,9 +61,10 @@ LOTKA_VOLTERRA = Case(
     "lotka_volterra",
     "Generalised Lotka-Volterra",
     "x_i' = x_i (r_i + sum_j A_ij x_j), x_i(0) = r_i = 0.1, t in [0, 10], A normal with deviation "
-    "0.5 / sqrt(N) and seed N, its diagonal -1; rtol = atol = tolerance.  The N parameters are r.  "
-    '"full" is d x(T) / d r, "scalar" the gradient of sum_i x_i(T).  Each time is that of a run '
-    "and its derivatives.  Errors are relative to the variational equations at 1e-13.",
+    "0.5 / sqrt(N) and seed N, its diagonal -1; rtol = atol = tolerance.  The parameters are all "
+    'N + N^2 numbers p = (r, A).  "full" is d x(T) / d p, "scalar" the gradient of sum_i x_i(T).  '
+    "Each time is that of a run and its derivatives.  Errors are relative to the variational "
+    "equations at 1e-13.",
     (
         Contestant("daeosens", "lotka_volterra.ours"),
         Contestant("C on PETSc TSAdjoint", "lotka_volterra.petsc_c"),

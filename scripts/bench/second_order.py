@@ -1,9 +1,13 @@
 """Cost of one Hessian product, as a multiple of a first-order adjoint and a tangent.
 
-    python scripts/bench/second_order.py [--output results.json] [--repeat 7]
+    python scripts/bench/second_order.py [--output results.json] [--repeat 7] [--full]
 
-The three sweeps are timed in turn, on the same run; the table has the medians and their ratios.
-Bounds that users may expect: 2.5 for explicit methods, 1.5 for implicit ones with direct solves.
+The three sweeps are timed in turn, on the same run, by steps; the table has the medians and their
+ratios.  Bounds that users may expect: 2.5 for explicit methods, 1.5 for implicit ones with direct
+solves.
+
+With --full it compares engines instead: the whole Hessian of |x(10)|^2 / 2 in the 2 n starting
+values and rates of generalised Lotka-Volterra, by steps and in blocks.
 """
 
 from __future__ import annotations
@@ -20,7 +24,7 @@ from typing import Any
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens import ODE, Stepping, Terminal, adjoint, hessian_products, solve, tangent
+from daeosens import ODE, Products, Stepping, Terminal, adjoint, hessian_products, solve, tangent
 from daeosens.grids import Grid, gray_scott
 from daeosens.grids.gray_scott import spots
 from daeosens.problem import Problem
@@ -146,9 +150,9 @@ def measure(
         directions.append((du, 0.01 * np.cos(k + np.arange(problem.n_parameters))))
     sweeps: list[Callable[[], object]] = [
         lambda: adjoint(run, cost, "steps"),
-        lambda: tangent(run, *directions[0]),
-        lambda: hessian_products(run, cost, directions[:1]),
-        lambda: hessian_products(run, cost, directions),
+        lambda: tangent(run, *directions[0], "steps"),
+        lambda: hessian_products(run, cost, directions[:1], engine="steps"),
+        lambda: hessian_products(run, cost, directions, engine="steps"),
     ]
     times: list[list[float]] = [[] for _ in sweeps]
     for _ in range(repeat + 1):
@@ -159,12 +163,99 @@ def measure(
     return Row(case, method, *(statistics.median(log[1:]) for log in times))
 
 
+@dataclass(frozen=True)
+class FullHessian:
+    """The whole Hessian by both engines; processor times in milliseconds."""
+
+    n: int
+    method: str
+    steps_of_the_run: int
+    steps: float
+    block: float
+    difference: float
+
+
+def lotka_volterra(n: int) -> Problem:
+    """Return x_i' = x_i (r_i + sum_j A_ij x_j), parameters r; callbacks take many points."""
+    a = np.random.default_rng(n).normal(0.0, 0.5 / np.sqrt(n), (n, n))
+    np.fill_diagonal(a, -1.0)
+
+    def jacobian(_t: Any, u: Any, p: Any) -> Any:
+        matrix = u[..., :, None] * a
+        matrix[..., range(n), range(n)] += p + u @ a.T
+        return matrix
+
+    def hessian(_t: Any, _u: Any, _p: Any, w: Any, du: Any, dp: Any) -> Any:
+        by_p = w * du
+        return w * (dp + du @ a.T) + by_p @ a, by_p.reshape(-1, n).sum(0)
+
+    def pull(_t: Any, u: Any, _p: Any, w: Any) -> Any:
+        return (w * u).sum(-2) if u.ndim > 1 else w * u
+
+    return ODE(
+        lambda _t, u, p: u * (p + u @ a.T),
+        n,
+        n,
+        jacobian=jacobian,
+        jacobian_p=Products(lambda _t, u, _p, v: u * v, pull),
+        hessian_product=hessian,
+        batched=True,
+    )
+
+
+def compare_engines(n: int, method: str, repeat: int) -> FullHessian:
+    """Time the whole Hessian by both engines in turn."""
+    problem = lotka_volterra(n)
+    stepping = Stepping((0.0, 10.0), method, dt=0.1, rtol=1e-7, atol=1e-7)
+    if method == "cn":
+        stepping = Stepping((0.0, 10.0), method, dt=0.25)
+    run = solve(problem, np.full(n, 0.1), np.full(n, 0.1), stepping)
+    cost = half_square(problem)
+    units = [(row, None) for row in np.eye(n)] + [(None, row) for row in np.eye(n)]
+    times: dict[str, list[float]] = {"steps": [], "block": []}
+    found: dict[str, Any] = {}
+    for _ in range(repeat):
+        for engine, log in times.items():
+            begin = time.process_time()
+            products = hessian_products(run, cost, units, engine=engine)  # type: ignore[arg-type]
+            log.append(1e3 * (time.process_time() - begin))
+            found[engine] = np.array([np.append(each.u0, each.p) for each in products])
+    steps, block = (statistics.median(log) for log in times.values())
+    difference = abs(found["block"] - found["steps"]).max() / abs(found["steps"]).max()
+    return FullHessian(n, method, run.n_steps, steps, block, float(difference))
+
+
+def print_engines(repeat: int) -> list[FullHessian]:
+    """Print the table of both engines."""
+    print(
+        f"{'n':>5}{'method':>8}{'taken':>7}{'steps':>10}{'block':>9}{'ratio':>7}{'difference':>12}"
+    )
+    rows: list[FullHessian] = []
+    for n in (10, 55, 100):
+        for method in ("rk5dp", "cn"):
+            row = compare_engines(n, method, repeat)
+            rows.append(row)
+            print(
+                f"{n:>5}{method:>8}{row.steps_of_the_run:>7}{row.steps:>10.1f}{row.block:>9.1f}"
+                f"{row.steps / row.block:>7.0f}{row.difference:>12.1e}",
+                flush=True,
+            )
+    return rows
+
+
 def main() -> None:
     """Print the table and write the numbers."""
     parser = argparse.ArgumentParser(description="Cost of one Hessian product.")
     parser.add_argument("--output", type=Path, help="JSON file")
     parser.add_argument("--repeat", type=int, default=7)
+    parser.add_argument("--full", action="store_true", help="the whole Hessian by both engines")
     arguments = parser.parse_args()
+    if arguments.full:
+        compared = print_engines(arguments.repeat)
+        if arguments.output is not None:
+            numbers = [asdict(row) for row in compared]
+            arguments.output.write_text(json.dumps(numbers, indent=1) + "\n")
+        return
     print(
         f"{'case':<31}{'method':<10}{'adjoint':>9}{'tangent':>9}{'Hessian':>9}{'ratio':>7}"
         f"{'4 at once, each':>17}"

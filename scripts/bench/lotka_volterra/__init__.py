@@ -1,7 +1,7 @@
 """Generalised Lotka-Volterra: x_i' = x_i (r_i + sum_j A_ij x_j), t in [0, 10].
 
-Parameters are the N growth rates r.  Tasks: "full", d x(T) / d r [N, N]; "scalar", the gradient of
-sum_i x_i(T) in r [N].
+The parameters are p = (r, A by rows) [N + N^2].  Tasks: "full", d x(T) / d p [N, N + N^2];
+"scalar", the gradient of sum_i x_i(T) in p [N + N^2].
 """
 
 from __future__ import annotations
@@ -20,6 +20,16 @@ def interactions(n: int) -> Any:
     return a
 
 
-def start(n: int) -> tuple[Any, Any]:
-    """Return x(0) [n] and r [n]."""
-    return np.full(n, 0.1), np.full(n, 0.1)
+def rates(n: int) -> Any:
+    """Return r [n]."""
+    return np.full(n, 0.1)
+
+
+def parameters(n: int) -> Any:
+    """Return p [n + n^2]."""
+    return np.concatenate([rates(n), interactions(n).ravel()])
+
+
+def start(n: int) -> Any:
+    """Return x(0) [n]."""
+    return np.full(n, 0.1)

@@ -8,22 +8,22 @@ from typing import Any
 import casadi as ca
 import numpy as np
 
-from lotka_volterra import start
+from lotka_volterra import parameters
 from lotka_volterra.casadi_cvodes import final_state
 
 
 def prepare(setting: dict[str, Any]) -> dict[str, Callable[[], Any]]:
     """Return both tasks."""
     n = setting["N"]
-    final, r = final_state(setting)
-    rates = start(n)[1]
+    final, p = final_state(setting)
+    values = parameters(n)
 
     def pulled(count: int) -> Any:
         seeds = ca.MX.sym("seeds", n, count)
-        return ca.Function("pulled", [r, seeds], [ca.jtimes(final, r, seeds, True)])
+        return ca.Function("pulled", [p, seeds], [ca.jtimes(final, p, seeds, True)])
 
     one, every = pulled(1), pulled(n)
     return {
-        "full": lambda: np.asarray(every(rates, np.eye(n))).T,
-        "scalar": lambda: np.asarray(one(rates, np.ones(n))).ravel(),
+        "full": lambda: np.asarray(every(values, np.eye(n))).T,
+        "scalar": lambda: np.asarray(one(values, np.ones(n))).ravel(),
     }

@@ -8,14 +8,18 @@ from typing import Any
 import casadi as ca
 import numpy as np
 
-from lotka_volterra import start
+from lotka_volterra import parameters
 from lotka_volterra.casadi_cvodes import final_state
+
+LARGEST = 10
 
 
 def prepare(setting: dict[str, Any]) -> dict[str, Callable[[], Any]]:
     """Return the full matrix."""
     n = setting["N"]
-    final, r = final_state(setting)
-    rates = start(n)[1]
-    pushed = ca.Function("pushed", [r], [ca.jtimes(final, r, ca.DM.eye(n))])
-    return {"full": lambda: np.asarray(pushed(rates))}
+    if n > LARGEST:
+        raise NotImplementedError(f"{n + n * n} forward sensitivities at once take minutes")
+    final, p = final_state(setting)
+    values = parameters(n)
+    pushed = ca.Function("pushed", [p], [ca.jtimes(final, p, ca.DM.eye(len(values)))])
+    return {"full": lambda: np.asarray(pushed(values))}

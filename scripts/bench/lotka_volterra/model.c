@@ -3,8 +3,8 @@
 
 typedef struct {
   PetscInt n;
-  const double *interactions; /* A [n, n] */
   const double *rates;        /* r [n] */
+  const double *interactions; /* A [n, n] */
   double *state, *growth;     /* x and r + A x at the point of linearisation [n] */
 } Model;
 
@@ -48,7 +48,7 @@ static PetscErrorCode linearise(TS ts, PetscReal t, Vec in, Mat matrix, Mat prec
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* f_r depends on the state alone, which linearise has kept at the same point */
+/* f_p depends on the state alone, which linearise has kept at the same point */
 static PetscErrorCode linearise_p(TS ts, PetscReal t, Vec in, Mat matrix, void *context)
 {
   PetscFunctionBeginUser;
@@ -87,7 +87,14 @@ static PetscErrorCode pull_parameters(Mat matrix, Vec in, Vec out)
   PetscCall(MatShellGetContext(matrix, &model));
   PetscCall(VecGetArrayRead(in, &w));
   PetscCall(VecGetArrayWrite(out, &product));
-  for (PetscInt i = 0; i < model->n; i++) product[i] = model->state[i] * w[i];
+  const PetscInt n = model->n;
+  const double *x = model->state;
+  for (PetscInt i = 0; i < n; i++) {
+    const double weight = x[i] * w[i];
+    double *row = product + n + i * n;
+    product[i] = weight;
+    for (PetscInt j = 0; j < n; j++) row[j] = weight * x[j];
+  }
   PetscCall(VecRestoreArrayWrite(out, &product));
   PetscCall(VecRestoreArrayRead(in, &w));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -103,10 +110,12 @@ typedef struct {
 } Program;
 
 /* made once, run many times; the arrays have to stay alive */
-PetscErrorCode create(PetscInt n, const double *interactions, const double *rates, const double *start, double end,
-                      double tolerance, PetscInt costs, Program **out)
+PetscErrorCode create(PetscInt n, const double *parameters, const double *start, double end, double tolerance,
+                      PetscInt costs, Program **out)
 {
   Program *program;
+  Vec mu;
+  const PetscInt m = n + n * n;
   Mat jacobian, jacobian_p;
   TSAdapt adapt;
   TSTrajectory trajectory;
@@ -116,18 +125,20 @@ PetscErrorCode create(PetscInt n, const double *interactions, const double *rate
   *out = program;
   Model *model = &program->model;
   model->n = n;
-  model->interactions = interactions;
-  model->rates = rates;
+  model->rates = parameters;
+  model->interactions = parameters + n;
   program->start = start;
   program->end = end;
   program->costs = costs;
   PetscCall(PetscMalloc2(n, &model->state, n, &model->growth));
   PetscCall(VecCreateSeq(PETSC_COMM_SELF, n, &program->solution));
   PetscCall(VecDuplicateVecs(program->solution, costs, &program->lambda));
-  PetscCall(VecDuplicateVecs(program->solution, costs, &program->mu));
+  PetscCall(VecCreateSeq(PETSC_COMM_SELF, m, &mu));
+  PetscCall(VecDuplicateVecs(mu, costs, &program->mu));
+  PetscCall(VecDestroy(&mu));
   PetscCall(MatCreateShell(PETSC_COMM_SELF, n, n, n, n, model, &jacobian));
   PetscCall(MatShellSetOperation(jacobian, MATOP_MULT_TRANSPOSE, (void (*)(void))pull_state));
-  PetscCall(MatCreateShell(PETSC_COMM_SELF, n, n, n, n, model, &jacobian_p));
+  PetscCall(MatCreateShell(PETSC_COMM_SELF, n, m, n, m, model, &jacobian_p));
   PetscCall(MatShellSetOperation(jacobian_p, MATOP_MULT_TRANSPOSE, (void (*)(void))pull_parameters));
 
   PetscCall(TSCreate(PETSC_COMM_SELF, &program->ts));
@@ -162,10 +173,10 @@ static PetscErrorCode put(Vec vec, const double *from)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* weights [costs, n]: gradients of the costs in x(T); out [costs, n]: their gradients in r */
+/* weights [costs, n]: gradients of the costs in x(T); out [costs, n + n^2]: their gradients in p */
 PetscErrorCode gradients(Program *program, const double *weights, double *out)
 {
-  const PetscInt n = program->model.n;
+  const PetscInt n = program->model.n, m = n + n * n;
 
   PetscFunctionBeginUser;
   PetscCall(put(program->solution, program->start));
@@ -182,7 +193,7 @@ PetscErrorCode gradients(Program *program, const double *weights, double *out)
   for (PetscInt k = 0; k < program->costs; k++) {
     const double *found;
     PetscCall(VecGetArrayRead(program->mu[k], &found));
-    PetscCall(PetscArraycpy(out + k * n, found, n));
+    PetscCall(PetscArraycpy(out + k * m, found, m));
     PetscCall(VecRestoreArrayRead(program->mu[k], &found));
   }
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -1,42 +1,30 @@
-"""daeosens: rk5dp, discrete adjoint, NumPy callbacks."""
+"""daeosens: rk5dp, discrete adjoint, a traced model."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
-from daeosens import ODE, Stepping, Terminal, adjoint, sensitivities, solve
-from daeosens.problem import Problem
-from lotka_volterra import T, interactions, start
+import daeosens as ds
+from lotka_volterra import T, interactions, rates, start
 
 
-def ours(n: int) -> Problem:
-    """Describe the equations.  Extend here: other ways of giving them are further contestants."""
-    a = interactions(n)
-
-    def jacobian(_t: float, x: Any, r: Any) -> Any:
-        return np.diag(r + a @ x) + x[:, None] * a
-
-    return ODE(
-        lambda _t, x, r: x * (r + a @ x),
-        n,
-        n,
-        jacobian=jacobian,
-        jacobian_p=lambda _t, x, _r: np.diag(x),
-        rhs_t="autonomous",
-    )
+def ours(n: int) -> tuple[ds.Model, Any]:
+    """Return the model and its parameters."""
+    model = ds.trace(lambda _t, x, p: x * (p.r + p.A @ x), n, {"r": (n,), "A": (n, n)})
+    return model, model.pack(r=rates(n), A=interactions(n))
 
 
 def prepare(setting: dict[str, Any]) -> dict[str, Callable[[], Any]]:
     """Return both tasks."""
     n, tolerance = setting["N"], setting["tolerance"]
-    problem = ours(n)
-    x0, r = start(n)
-    stepping = Stepping((0.0, T), "rk5dp", rtol=tolerance, atol=tolerance)
-    total = Terminal(lambda _t, x, _r: x.sum(), lambda _t, x, _r: np.ones_like(x), "independent")
+    model, p = ours(n)
+    x0 = start(n)
+    stepping = ds.Stepping((0.0, T), "rk5dp", rtol=tolerance, atol=tolerance)
+    total = model.terminal(lambda _t, x, _p: x.sum())
     return {
-        "full": lambda: sensitivities(solve(problem, x0, r, stepping), with_respect_to=("p",)).p,
-        "scalar": lambda: adjoint(solve(problem, x0, r, stepping), total).p,
+        "full": lambda: (
+            ds.sensitivities(ds.solve(model, x0, p, stepping), with_respect_to=("p",)).p
+        ),
+        "scalar": lambda: ds.adjoint(ds.solve(model, x0, p, stepping), total).p,
     }

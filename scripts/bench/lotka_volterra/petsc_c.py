@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from c_library import build, check, pointer
-from lotka_volterra import T, interactions, start
+from lotka_volterra import T, parameters, start
 
 LIBRARY = build(Path(__file__).with_name("model.c"))
 NUMBER = ctypes.c_double
@@ -21,18 +21,18 @@ class Program:
     """The program for a number of costs: made once, run many times."""
 
     def __init__(self, n: int, tolerance: float, costs: int) -> None:
-        self._costs, self._n = costs, n
-        self._arrays = (interactions(n), *start(n))
-        a, x0, r = (pointer(each) for each in self._arrays)
+        self._arrays = parameters(n), start(n)
+        self._shape = costs, len(self._arrays[0])
+        p, x0 = (pointer(each) for each in self._arrays)
         made = ctypes.c_void_p()
         limits = NUMBER(T), NUMBER(tolerance)
-        check(LIBRARY.create(n, a, r, x0, *limits, costs, ctypes.byref(made)))
+        check(LIBRARY.create(n, p, x0, *limits, costs, ctypes.byref(made)))
         self._made = made
         weakref.finalize(self, LIBRARY.destroy, made)
 
     def gradients(self, weights: Any) -> Any:
-        """Return the gradients in r [costs, n] of costs with gradients ``weights`` in x(T)."""
-        out = np.empty((self._costs, self._n))
+        """Return the gradients in p [costs, m] of costs with gradients ``weights`` in x(T)."""
+        out = np.empty(self._shape)
         check(LIBRARY.gradients(self._made, pointer(weights), pointer(out)))
         return out
 

@@ -1,0 +1,128 @@
+"""Adjoint sweeps in blocks through events: smooth pieces in blocks, what is between by steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from daeosens.arrays import Array, read, write
+from daeosens.block_adjoint import Adder, gradients_by_step, seed_of, sweep_rows
+from daeosens.cost import Cost, Densities
+from daeosens.steps.hybrid import HybridStep
+from daeosens.trajectory import Trajectory, steps_of
+
+
+def block_sweep(trajectory: Trajectory, costs: Sequence[Cost]) -> tuple[Array, Array]:
+    """Return the adjoints lam_0 [M, n] and mu [M, m] of M costs.
+
+    As ``adjoint`` by steps, of the same numbers in another order of operations.
+    """
+    densities = [cost.densities for cost in costs]
+    return sweep_points(trajectory, gradients_by_step(trajectory, costs), densities)
+
+
+def sweep_points(
+    trajectory: Trajectory,
+    observed: Mapping[int, Sequence[tuple[int, Adder]]],
+    densities: Sequence[Densities],
+) -> tuple[Array, Array]:
+    """Return the adjoints lam_0 [M, n] and mu [M, m] of what is said about states and points.
+
+    Steps of fixed size that are not at events make up pieces, each a run of its own.  Those whose
+    time depends on parameters count only where nothing depends on the time.
+
+    Parameters
+    ----------
+    trajectory : Trajectory
+        A run that can be swept in blocks (``no_block``).
+    observed : mapping of int to sequence of (int, callable)
+        By the number of the state, for which row something is added.
+    densities : sequence of sequences of (float, Scalar)
+        Running costs with their weights, for each of the M rows.
+    """
+    lam = np.zeros((len(densities), trajectory.problem.size))
+    mu = np.zeros((len(densities), trajectory.problem.n_parameters))
+    if trajectory.crossings:
+        _through_events(trajectory, observed, densities, lam, mu)
+    else:
+        seed, last = seed_of(trajectory, observed, mu), trajectory.n_steps
+        seed(last, lam)
+        mu += sweep_rows(_piece(trajectory, 0, last), lam, last, seed, densities)
+    return lam, mu
+
+
+def _through_events(
+    trajectory: Trajectory,
+    observed: Mapping[int, Sequence[tuple[int, Adder]]],
+    densities: Sequence[Densities],
+    lam: Array,
+    mu: Array,
+) -> None:
+    """Fill ``lam`` [M, n] and ``mu`` [M, m], which are zero."""
+    problem = trajectory.problem
+    steps = steps_of(trajectory)
+    assert isinstance(steps, HybridStep)
+    seed = seed_of(trajectory, observed, mu, steps.add_time)
+    seed(trajectory.n_steps, lam)
+    lam_vecs = [problem.create_state() for _ in densities]
+    mu_vecs = [problem.create_parameters() for _ in densities]
+    both = [*zip(lam_vecs, lam, strict=True), *zip(mu_vecs, mu, strict=True)]
+    for first, last, smooth in reversed(list(_pieces(trajectory, steps, densities))):
+        if smooth:
+            steps.pass_by(trajectory.states[first])
+            piece = _piece(trajectory, first, last)
+
+            def within(number: int, lam: Array, first: int = first) -> None:
+                seed(first + number, lam)
+
+            mu += sweep_rows(piece, lam, last - first, within, densities)
+            continue
+        for vec, row in both:
+            write(vec, row)
+        t, h = float(trajectory.times[first]), float(trajectory.step_sizes[first])
+        u, u_next = trajectory.states[first], trajectory.states[last]
+        steps.adjoint(t, h, u, u_next, trajectory.p, lam_vecs, mu_vecs, densities)
+        for vec, row in both:
+            row[...] = read(vec)
+        seed(first, lam)
+
+
+def _piece(trajectory: Trajectory, first: int, last: int) -> Trajectory:
+    """Return smooth steps in one mode as a run of their own."""
+    problem, p, mode = trajectory.problem, trajectory.p, ""
+    if trajectory.crossings:
+        record = trajectory.records[trajectory.states[first].handle]
+        p, mode = record.p, record.mode
+    elif problem.modes:
+        mode = trajectory.first_mode
+    else:
+        return trajectory
+    return replace(
+        trajectory,
+        problem=problem.modes.get(mode, problem),
+        p=p,
+        times=trajectory.times[first : last + 1],
+        step_sizes=trajectory.step_sizes[first:last],
+        states=trajectory.states[first : last + 1],
+        crossings=(),
+    )
+
+
+def _pieces(
+    trajectory: Trajectory, steps: HybridStep, densities: Sequence[Densities]
+) -> Iterator[tuple[int, int, bool]]:
+    """Yield the numbers of the first and the last state of smooth pieces, and of single steps."""
+    first, previous = 0, None
+    for k, (state, h) in enumerate(zip(trajectory.states, trajectory.step_sizes, strict=False)):
+        record = steps.smooth(state, float(h), densities)
+        if record is not previous and previous is not None:
+            yield first, k, True
+        if record is None:
+            yield k, k + 1, False
+        elif record is not previous:
+            first = k
+        previous = record
+    if previous is not None:
+        yield first, trajectory.n_steps, True

@@ -1,0 +1,74 @@
+"""A right-hand side at many points, linearised for many rows of weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from daeosens._petsc import FactorPulls, MatrixPulls, Pulls
+from daeosens.arrays import Array
+from daeosens.runs import Runs
+
+
+@dataclass(frozen=True, eq=False)
+class Linearization:
+    """f_u and f_p at K points, for M rows of weights w.
+
+    Attributes
+    ----------
+    pulls : Pulls
+        Products w f_u at each point.
+    collect : callable
+        ``collect(mu)`` returns ``mu`` [M, m], None for zero, with the sum of f_p^T w over points
+        added: for the w that each point was visited with, or those in ``weights``.
+    weights : array [K, M, n] or None
+        Where the w belong; None if ``pulls`` keep what they need.
+    """
+
+    pulls: Pulls
+    collect: Callable[[Array | None], Array]
+    weights: Array | None = None
+
+
+def by_matrices(
+    matrices: Array, pull_parameters: Callable[[Array], Array], rows: int
+) -> Linearization:
+    """Return a linearisation by the matrices f_u [K, n, n].
+
+    ``pull_parameters(w)`` returns the sum over the points of f_p^T w for w [M, K, n].
+
+    Examples
+    --------
+    >>> point = by_matrices(np.full((1, 2, 2), 3.0), lambda w: w.sum(axis=1), rows=1)
+    >>> point.weights[0] = 5.0
+    >>> point.collect(None)
+    array([[5., 5.]])
+    """
+    contiguous = np.ascontiguousarray(matrices, dtype=float)
+    return with_weights(MatrixPulls(contiguous, rows), pull_parameters)
+
+
+def with_weights(pulls: Pulls, pull_parameters: Callable[[Array], Array]) -> Linearization:
+    """Return a linearisation that keeps the weights for the derivative in the parameters."""
+    weights = np.empty((pulls.count, pulls.rows, pulls.n))
+
+    def collect(mu: Array | None) -> Array:
+        return added(pull_parameters(weights.swapaxes(0, 1)), mu)
+
+    return Linearization(pulls, collect, weights)
+
+
+def sparse_pulls(values: Array, runs: Runs, n: int, rows: int) -> Pulls:
+    """Return the products with matrices f_u [n, n] by their values [K, entries] in runs."""
+    nothing = np.empty((len(values), 0))
+    none = np.empty((0, 5), dtype=np.int32)
+    table = np.empty((0, 6), dtype=np.int32)
+    parts = values, nothing, nothing
+    return FactorPulls(n, rows, (), table, (runs.runs, none, none, 0), parts, nothing)
+
+
+def added(part: Array, total: Array | None) -> Array:
+    """Return a sum that begins with None; ``total`` is overwritten."""
+    return part if total is None else np.add(total, part, out=total)

@@ -1,0 +1,110 @@
+"""Traced models at many points: their large matrices multiply all points and rows at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from daeosens._petsc import FactorPulls, call_points
+from daeosens.arrays import Array, check_output
+from daeosens.batches import Batch
+from daeosens.linearization import Linearization
+from daeosens.native import Native
+from daeosens.tracing.factors import Factored
+
+
+class FactoredBatch:
+    """A right-hand side in C that was taken apart into products with matrices.
+
+    Parameters
+    ----------
+    plain : Batch
+        The same as a whole.
+    parts : Factored
+        Its factors.
+    ready : mapping of str to Native
+        The functions between them.
+    """
+
+    at_once = True
+
+    def __init__(self, plain: Batch, parts: Factored, ready: Mapping[str, Native]) -> None:
+        self._plain, self._parts = plain, parts
+        *self._inner, self._of_y, self._slopes = (ready[each.name] for each in parts.functions)
+
+    def rhs(self, t: Array, u: Array, p: Array) -> Array:
+        """Return f at every point [K, n]."""
+        out = np.empty(u.shape)
+        _fill(self._of_y, "rhs", t, (u, p, self._products(t, u, p)[1]), (out,))
+        return out
+
+    def jacobian(self, t: Array, u: Array, p: Array) -> Array:
+        """Return f_u at every point [K, n, n]."""
+        return self._plain.jacobian(t, u, p)
+
+    def pull_parameters(self, t: Array, u: Array, p: Array, w: Array) -> Array:
+        """Return the sum over the points of f_p^T w [M, m]."""
+        pulls = self._pulls(t, u, p, len(w))
+        pulls.pull_all(np.ascontiguousarray(w.swapaxes(0, 1)))
+        return self._collect(pulls, p.size, None)
+
+    def linearize(self, t: Array, u: Array, p: Array, rows: int) -> Linearization:
+        """Return f_u and f_p at the points, for M rows."""
+        pulls = self._pulls(t, u, p, rows)
+        return Linearization(pulls, lambda mu: self._collect(pulls, p.size, mu))
+
+    def push_parameters(self, t: Array, u: Array, p: Array, dp: Array) -> Array:
+        """Return f_p dp at every point [D, K, n]."""
+        return self._plain.push_parameters(t, u, p, dp)
+
+    def hessian_product(
+        self, t: Array, u: Array, p: Array, w: Array, du: Array, dp: Array
+    ) -> tuple[Array, Array]:
+        """Return the derivatives of f_u^T w [D, K, n] and, summed over the points, f_p^T w."""
+        return self._plain.hessian_product(t, u, p, w, du, dp)
+
+    def _products(self, t: Array, u: Array, p: Array) -> tuple[Array, Array]:
+        """Return all v [K, columns] and y [K, rows] of the factors, side by side."""
+        v = np.empty((len(t), self._parts.sizes[0]))
+        y = np.zeros((len(t), self._parts.sizes[1]))
+        first, start = 0, 0
+        for factor, inner in zip(self._parts.factors, self._inner, strict=True):
+            values = np.empty((len(t), factor.columns))
+            call_points(inner.address, inner.user_data, t, (u, p, y), (values,))
+            matrix = factor.matrix(p)
+            y[:, first : first + factor.rows] = values @ (matrix if factor.transposed else matrix.T)
+            v[:, start : start + factor.columns] = values
+            first, start = first + factor.rows, start + factor.columns
+        return v, y
+
+    def _pulls(self, t: Array, u: Array, p: Array, rows: int) -> FactorPulls:
+        parts = self._parts
+        v, y = self._products(t, u, p)
+        runs = parts.by_u.runs, parts.by_y.runs, parts.by_p.runs, len(parts.used)
+        by_u, by_y, by_p = (np.empty((len(t), entries)) for entries in parts.entries)
+        _fill(self._slopes, "jacobian", t, (u, p, y), (by_u, by_y, by_p))
+        matrices = tuple(factor.matrix(p) for factor in parts.factors)
+        values = by_u, by_y, by_p
+        return FactorPulls(u.shape[1], rows, matrices, parts.table, runs, values, v)
+
+    def _collect(self, pulls: FactorPulls, m: int, mu: Array | None) -> Array:
+        """Return ``mu`` [M, m] with what the pulls have collected."""
+        parts = self._parts
+        fresh = mu is None and parts.disjoint
+        mu = np.zeros((pulls.rows, m)) if mu is None else mu
+        for a, factor in enumerate(parts.factors):
+            if factor.start is not None:
+                pulls.add_outer(a, mu, factor.start, fresh)
+        mu[:, parts.used] += pulls.local
+        return mu
+
+
+def _fill(
+    function: Native, name: str, t: Array, inputs: tuple[Array, ...], outputs: tuple[Array, ...]
+) -> None:
+    if call_points(function.address, function.user_data, t, inputs, outputs):
+        return
+    for out in outputs:
+        for time, values in zip(t.tolist(), out, strict=True):
+            check_output(values, name, values.shape, time)
