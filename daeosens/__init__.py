@@ -57,7 +57,7 @@ from daeosens.second_order import HessianProduct, hessian_product, hessian_produ
 from daeosens.sensitivity import Sensitivities, sensitivities
 from daeosens.stepping import Stepping
 from daeosens.tangent import Tangent, tangent, tangents
-from daeosens.tracing import Model, trace
+from daeosens.tracing import Model, Parametrized, trace, trace_stencil
 from daeosens.trajectory import Trajectory
 from daeosens.verify import Taylor, duality, taylor
 
@@ -96,6 +96,7 @@ __all__ = [
     "OptionError",
     "Parameter",
     "Parameters",
+    "Parametrized",
     "PiecewiseConstant",
     "PiecewiseLinear",
     "Posterior",
@@ -150,5 +151,6 @@ __all__ = [
     "tangents",
     "taylor",
     "trace",
+    "trace_stencil",
     "with_events",
 ]

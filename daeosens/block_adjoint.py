@@ -113,10 +113,12 @@ def sweep_rows(
     """
     problem = trajectory.problem
     steps = block_steps(trajectory)
-    carry = _carry_explicit if isinstance(steps, BlockRungeKutta) else _carry_implicit
     mu: Array | None = None
     for span in reversed(block_spans(trajectory, steps, 2 * len(lam), last)):
-        collect, by_p = carry(trajectory, steps, span, lam, seed, densities)
+        if isinstance(steps, BlockRungeKutta):
+            collect, by_p = _carry_explicit(trajectory, steps, span, lam, seed, densities)
+        else:
+            collect, by_p = _carry_implicit(trajectory, steps, span, lam, seed, densities)
         if seed is not None:
             seed(span[0], lam)
         if problem.n_parameters:

@@ -58,8 +58,10 @@ def choose_engine(trajectory: Trajectory, engine: Engine) -> Engine:
     return _chosen(trajectory, engine, no_block(trajectory.problem, method))
 
 
-def choose_sweep(trajectory: Trajectory, engine: Sweep) -> Sweep:
+def choose_sweep(trajectory: Trajectory, engine: Sweep, *, first_adjoints: bool = False) -> Sweep:
     """Return the engine for tangents and second order, like ``choose_engine``.
+
+    ``first_adjoints`` is for sweeps of adjoints alone.
 
     Raises
     ------
@@ -71,8 +73,9 @@ def choose_sweep(trajectory: Trajectory, engine: Sweep) -> Sweep:
     if engine not in ("auto", "steps", "block"):
         raise InputError(f"engine = {engine!r}", expected='"auto", "steps" or "block"')
     problem = trajectory.problem
-    if engine == "steps" or (engine == "auto" and problem.native and problem.size > SMALL):
-        return "steps"  # blocks call second derivatives in C point by point
+    wide = engine == "auto" and problem.native and problem.size > SMALL
+    if engine == "steps" or (wide and not first_adjoints):
+        return "steps"  # only adjoints do without the matrices of C functions
     events = "a run through events" if trajectory.crossings else ""
     modes = "equations with modes" if problem.modes else ""
     method = trajectory.stepping.resolved_method

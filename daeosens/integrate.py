@@ -235,7 +235,7 @@ class Runner:
         ts = make_ts(problem, stepping.resolved_method, t, u, self._ready.held, record="states")
         defaults = default_options(problem, stepping, ts, "states")
         with scoped_options(defaults=defaults, code=stepping.options):
-            set_up(ts, u, stepping)
+            set_up(ts, u, stepping, "states")
         return ts
 
     def _check_finished(self, log: StepLog, span: tuple[float, float], taken: int) -> None:

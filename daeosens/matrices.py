@@ -43,13 +43,15 @@ class Derivative:
     """How the matrix of one partial derivative is made and filled.
 
     ``create(*point)`` returns a matrix of the right type, ``fill(*point, out)`` puts the values at
-    the point into it; ``assembled`` is false for products, whose matrix can only be applied.
-    The point is ``(t, u, p)`` or, for a residual, ``(t, u, udot, p)``.
+    the point into it; ``assembled`` is false for products, whose matrix can only be applied, or,
+    with ``shifts``, take multiples of the identity too.  The point is ``(t, u, p)`` or, for a
+    residual, ``(t, u, udot, p)``.
     """
 
     create: Callable[..., PETSc.Mat]
     fill: Callable[..., None]
     assembled: bool = True
+    shifts: bool = False
 
 
 class ProductsMatrix:
@@ -242,7 +244,12 @@ def negative(derivative: Derivative) -> Derivative:
         derivative.fill(t, u, p, out)
         out.scale(-1.0)
 
-    return Derivative(lambda t, u, _udot, p: derivative.create(t, u, p), fill, derivative.assembled)
+    return Derivative(
+        lambda t, u, _udot, p: derivative.create(t, u, p),
+        fill,
+        derivative.assembled,
+        derivative.shifts,
+    )
 
 
 class SystemMatrix:
@@ -261,6 +268,8 @@ class SystemMatrix:
     ----------
     matrix : PETSc.Mat
         Assembled where both parts are, otherwise a shell.
+    assembled : bool
+        Whether the entries are available, to factorise for instance.
     """
 
     def __init__(
@@ -272,7 +281,8 @@ class SystemMatrix:
         self._part_udot = None if residual_udot is None else residual_udot.create(*point)
         assembled = residual_u.assembled and (residual_udot is None or residual_udot.assembled)
         self._sum: SumMatrix | None = None
-        if not assembled:
+        self.assembled = assembled
+        if not assembled and not (residual_u.shifts and residual_udot is None):
             self._sum = SumMatrix(self._part_udot, self._part_u)
             vecs: Any = self._part_u.createVecs()
             columns, rows = vecs
@@ -320,11 +330,6 @@ class SystemMatrix:
     def parts(self) -> tuple[PETSc.Mat, PETSc.Mat | None]:
         """F_u, and F_udot or None for the identity; F_u is the matrix itself beside the latter."""
         return self._part_u, self._part_udot
-
-    @property
-    def assembled(self) -> bool:
-        """Whether the entries are available, to factorise for instance."""
-        return self._sum is None
 
 
 def mass_matrix(mass: Any, state: PETSc.Vec) -> PETSc.Mat:

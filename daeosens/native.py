@@ -31,8 +31,6 @@ class Native:
         What has to stay alive as long as the function is used.
     pattern : (array [rows + 1], array [nnz]), optional
         Row starts and columns of a sparse matrix (CSR), whose values the function fills.
-    batch : int
-        Address of the version for many points at once, or 0.
     signature : str
         Its C signature where it is known, to be compared with what is called.
 
@@ -54,7 +52,6 @@ class Native:
     user_data: int = 0
     keeps: Any = None
     pattern: tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]] | None = None
-    batch: int = 0
     signature: str = ""
 
     def __post_init__(self) -> None:

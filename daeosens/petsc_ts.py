@@ -10,7 +10,7 @@ from typing import Any
 
 from petsc4py import PETSc
 
-from daeosens._petsc import DenseSteps, Registered, time_of_stage
+from daeosens._petsc import DenseSteps, Registered, RegisteredStencil, set_chained, time_of_stage
 from daeosens.arrays import check_output
 from daeosens.compiled import Compiled
 from daeosens.dense import DENSE, dense_steps
@@ -20,7 +20,7 @@ from daeosens.methods import Method
 from daeosens.problem import Problem
 from daeosens.refusals import refuse_other_method
 from daeosens.stepping import Stepping
-from daeosens.steps import refuse_esdirk, registered_type
+from daeosens.steps import refuse_esdirk, registered_type, tableau
 from daeosens.steps.linear import linear_defaults
 from daeosens.steps.stages import NEWTON_DEFAULTS, STAGE_DEFAULTS
 from daeosens.trajectory import Checkpoint
@@ -42,7 +42,7 @@ class Held:
 
     def __init__(self, p: Any) -> None:
         self._p = p
-        self._registered: list[Registered | DenseSteps] = []
+        self._registered: list[Registered | RegisteredStencil | DenseSteps] = []
 
     @property
     def p(self) -> Any:
@@ -55,14 +55,17 @@ class Held:
         for each in self._registered:
             each.hold(values)
 
-    def register(self, problem: Problem) -> Registered:
+    def register(self, problem: Problem) -> Registered | RegisteredStencil:
         """Return the C functions of a problem, which see these parameters."""
-        rhs = problem.native["rhs"]
-        registered = Registered(problem.size, (rhs.address, rhs.user_data), self._p)
+        if problem.stencil is not None:
+            registered = RegisteredStencil(problem.stencil, self._p)
+        else:
+            rhs = problem.native["rhs"]
+            registered = Registered(problem.size, (rhs.address, rhs.user_data), self._p)
         self.keep(registered)
         return registered
 
-    def keep(self, registered: Registered | DenseSteps) -> None:
+    def keep(self, registered: Registered | RegisteredStencil | DenseSteps) -> None:
         """Let C functions see these parameters from now on."""
         self._registered.append(registered)
 
@@ -186,6 +189,8 @@ def runs_in_c(problem: Problem, method: Method) -> bool:
     """Whether TS calls the C functions of a problem itself, so that no Python runs in a step."""
     needed = {"rhs"} if method.explicit else {"rhs", "jacobian"}
     python = problem.breakpoints or problem.field_parameter or not problem.constant_mass
+    if problem.stencil is not None:
+        return not (python or method.esdirk)
     return needed <= problem.native.keys() and not python
 
 
@@ -199,6 +204,10 @@ def _set_compiled_residual(
     begins: bool,
 ) -> None:
     registered = held.register(problem)
+    ts.setAttr(_REGISTERED, registered)
+    if isinstance(registered, RegisteredStencil):
+        registered.set_residual(ts, work, system.matrix)
+        return
     given = problem.native["jacobian"]
     compiled = Compiled(given, "jacobian", ((problem.size, problem.size),), returns=False)
     registered.set_residual(
@@ -212,7 +221,6 @@ def _set_compiled_residual(
         problem.create_state(),
         begins,
     )
-    ts.setAttr(_REGISTERED, registered)
 
 
 def raise_fault(ts: PETSc.TS) -> None:
@@ -299,7 +307,7 @@ def _shared_folder(comm: PETSc.Comm) -> str:
     return str(Path(tempfile.gettempdir()) / comm.tompi4py().bcast(name))
 
 
-def set_up(ts: PETSc.TS, u: PETSc.Vec, stepping: Stepping) -> None:
+def set_up(ts: PETSc.TS, u: PETSc.Vec, stepping: Stepping, checkpoint: Checkpoint) -> None:
     """Give a TS times, steps, PETSc's options and a copy of the state [n], and set it up.
 
     Raises
@@ -319,8 +327,21 @@ def set_up(ts: PETSc.TS, u: PETSc.Vec, stepping: Stepping) -> None:
     ts.setFromOptions()
     if ts.getType() != DENSE:  # that one has no options
         refuse_other_method(ts, stepping.resolved_method)
+    if checkpoint in ("states", "stages") and not stepping.adaptive:
+        _step_in_passes(ts, stepping.resolved_method)
     ts.setSolution(u.copy())
     ts.setUp()
+
+
+def _step_in_passes(ts: PETSc.TS, method: Method) -> None:
+    """Replace TSRK where each stage can be one pass over the vectors of compiled points."""
+    registered: Any = ts.getAttr(_REGISTERED)
+    controlled = PETSc.Options().getString("ts_adapt_type", "none") != "none"
+    if controlled or not method.explicit or not isinstance(registered, RegisteredStencil):
+        return
+    steps = tableau(method.runge_kutta).of_step()
+    if steps.chained:
+        set_chained(ts, registered, steps.below, steps.b, steps.c)
 
 
 def tiny_step(ts: PETSc.TS, stepping: Stepping, size: float) -> float:

@@ -151,7 +151,7 @@ def prepared_ts(
         defaults = default_options(problem, stepping, ts, checkpoint)
         try:
             with scoped_options(defaults=defaults, code=stepping.options) as scope:
-                ready = _prepared(problem, u, stepping, ts, held, scope)
+                ready = _prepared(problem, u, stepping, checkpoint, ts, held, scope)
                 yield ready
         except BaseException:
             ts.destroy()
@@ -188,11 +188,17 @@ def _taken(problem: Problem, stepping: Stepping) -> Prepared | None:
 
 
 def _prepared(
-    problem: Problem, u: PETSc.Vec, stepping: Stepping, ts: PETSc.TS, held: Held, scope: Scope
+    problem: Problem,
+    u: PETSc.Vec,
+    stepping: Stepping,
+    checkpoint: Checkpoint,
+    ts: PETSc.TS,
+    held: Held,
+    scope: Scope,
 ) -> Prepared:
     """Set up a TS inside the scope of its options."""
     try:
-        set_up(ts, u, stepping)
+        set_up(ts, u, stepping, checkpoint)
     except PETSc.Error as error:
         if error.__cause__ is not None:  # a callback's exception: ``unwrapped`` takes it out
             raise

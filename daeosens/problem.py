@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from petsc4py import PETSc
 
+from daeosens._petsc import Stencil
 from daeosens.arrays import finite_array, largest, read, write
 from daeosens.batches import Batch
 from daeosens.errors import InputError, nearest
@@ -70,6 +71,8 @@ class Problem:
     native : mapping of str to Native
         Those of the equations' callbacks that are C functions, by the keywords of ODE and DAE; of
         traced models also "pull": (t, u, p, w) -> (f_u^T w, f_p^T w).
+    stencil : Stencil or None
+        The functions of a grid's points, which TS and sweeps call without Python.
 
     Examples
     --------
@@ -107,6 +110,7 @@ class Problem:
     batch: Batch | None = None
     sources: Mapping[str, str] = field(default_factory=dict[str, str])
     native: Mapping[str, Native] = field(default_factory=dict[str, Native])
+    stencil: Stencil | None = None
     breakpoints: tuple[float, ...] = ()
     events: tuple[Event, ...] = ()
     modes: Mapping[str, Problem] = field(default_factory=dict[str, "Problem"])

@@ -99,9 +99,8 @@ def sensitivities(
     n, m = problem.size, problem.n_parameters
     columns = n * ("u0" in wanted) + m * ("p" in wanted)
     found = native_rows(trajectory, last) if engine in ("auto", "steps") else None
-    chosen = "steps" if found else choose_sweep(trajectory, engine)
-    rows = n < columns and problem.comm.size == 1
-    sweep = "adjoint" if rows or found else "tangent"
+    sweep = "adjoint" if found or (n < columns and problem.comm.size == 1) else "tangent"
+    chosen = "steps" if found else choose_sweep(trajectory, engine, first_adjoints=sweep == "adjoint")
     by_u0 = by_p = None
     if found:
         by_u0, by_p = found

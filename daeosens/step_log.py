@@ -94,9 +94,9 @@ class StepLog:
             return
         self.states.append(u.copy())
         if self._keep_stages:
-            given = stages(ts)
+            given = stages(ts)[1:]  # the first one is the state before the step
             if (len(self._stages) + 1) * len(given) <= self._room_for_stages():
-                self._stages.append([stage.copy() for stage in given])
+                self._stages.append([self.states[-2], *(stage.copy() for stage in given)])
 
     def consider_stopping(self, ts: PETSc.TS) -> None:
         """End the run if it was asked for (PETSc 3.26: a monitor's reason is forgotten)."""
@@ -135,7 +135,8 @@ class StepLog:
         steps.detach(ts)
         self.times = steps.times
         self.states += steps.take_states()
-        self._stages = steps.take_stages()
+        later = steps.take_stages()
+        self._stages = [[first, *rest] for first, rest in zip(self.states, later, strict=False)]
         if steps.error is not None:
             raise steps.error
         if steps.shrunk is not None:

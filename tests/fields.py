@@ -10,15 +10,16 @@ from daeosens.grids import Grid
 
 def own_part(grid: Grid, everything):
     """Return the rank's part of an array [ny, nx, dof] of the whole grid."""
-    (x, y), (nx, ny) = grid.dm.getCorners()
-    return everything[y : y + ny, x : x + nx]
+    corner, sizes = grid.dm.getCorners()
+    along = [slice(first, first + n) for first, n in zip(corner, sizes, strict=True)]
+    return everything[tuple(reversed(along))]
 
 
 def random_field(grid: Grid, seed: int) -> PETSc.Vec:
     """Return a vector of numbers between 0.1 and 1."""
-    nx, ny = grid.shape
     vec = grid.create_vec()
-    values = np.random.default_rng(seed).uniform(0.1, 1.0, (ny, nx, grid.dof))
+    shape = (*reversed(grid.shape), grid.dof)
+    values = np.random.default_rng(seed).uniform(0.1, 1.0, shape)
     grid.writable(vec)[...] = own_part(grid, values)
     return vec
 

@@ -23,8 +23,9 @@ from daeosens import (
     hybrid,
     sensitivities,
     solve,
+    trace,
 )
-from daeosens.engines import LARGE, SMALL, choose_engine
+from daeosens.engines import LARGE, SMALL, choose_engine, choose_sweep
 
 STEPPING = Stepping((0.0, 0.2), "cn", dt=0.1)
 COST = Terminal(lambda t, u, p: u[0], lambda t, u, p: np.eye(len(u))[0], "independent")
@@ -123,6 +124,26 @@ def test_auto_chooses_by_size_and_blocks_can_be_forced(many, n, expected):
     assert choose_engine(run, "auto") == expected
     assert choose_engine(run, "block") == "block"
     assert choose_engine(run, "steps") == "steps"
+
+
+@pytest.mark.parametrize(
+    ("function", "method", "expected"),
+    [
+        (lambda t, u, p: p.A @ u, "rk4", ("block", "steps")),
+        (lambda t, u, p: p.A @ u, "cn", ("block", "steps")),
+        (lambda t, u, p: np.roll(u, 1) - u**3 + p.A[0, 0], "rk4", ("block", "steps")),
+        (lambda t, u, p: np.roll(u, 1) - u**3 + p.A[0, 0], "cn", ("steps", "steps")),
+    ],
+)
+def test_large_traced_models_sweep_adjoints_in_blocks_unless_steps_solve_with_sparse_matrices(
+    function, method, expected
+):
+    n = SMALL + 1
+    model = trace(function, n, {"A": (n, n)})
+    run = solve(model, np.ones(n), np.zeros(n * n), Stepping((0.0, 0.2), method, dt=0.1))
+    assert (choose_engine(run, "auto"), choose_sweep(run, "auto")) == expected
+    assert choose_sweep(run, "auto", first_adjoints=True) == expected[0]
+    assert choose_sweep(run, "block") == "block"
 
 
 @pytest.mark.parametrize("engine", ["auto", "steps", "block", "tsadjoint"])

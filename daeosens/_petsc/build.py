@@ -41,7 +41,7 @@ class BuildExtension(build_ext):
         """Compile one extension."""
         folders = petsc_folders()
         ext.include_dirs += [str(folder / "include") for folder in folders]
-        ext.include_dirs += [petsc4py.get_include(), np.get_include()]
+        ext.include_dirs += [petsc4py.get_include(), np.get_include(), str(Path(__file__).parent)]
         ext.library_dirs += [str(folder / "lib") for folder in folders]
         ext.define_macros.append(("NPY_NO_DEPRECATED_API", "NPY_1_7_API_VERSION"))
         super().build_extension(ext)

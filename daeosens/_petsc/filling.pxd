@@ -21,9 +21,30 @@ cdef extern from *:
     """
     static inline int all_finite(const double *values, long count)
     {
-        double sum = 0.0;
-        for (long i = 0; i < count; i++) sum += 0.0 * values[i];  /* NaN unless all are finite */
-        return sum == 0.0;
+        double sums[8] = {0.0}, sum = 0.0;  /* several: an addition need not wait for another */
+        long i = 0;
+        for (; i + 8 <= count; i += 8)
+            for (int k = 0; k < 8; k++) sums[k] += 0.0 * values[i + k];
+        for (; i < count; i++) sum += 0.0 * values[i];
+        for (int k = 0; k < 8; k++) sum += sums[k];
+        return sum == 0.0;  /* NaN unless all are finite */
+    }
+    /* the same on every rank */
+    static inline PetscErrorCode finite_everywhere(Vec vec, int *finite)
+    {
+        const PetscScalar *values;
+        PetscInt count;
+        PetscMPIInt ranks;
+        PetscFunctionBegin;
+        PetscCall(VecGetLocalSize(vec, &count));
+        PetscCall(VecGetArrayRead(vec, &values));
+        *finite = all_finite(values, count);
+        PetscCall(VecRestoreArrayRead(vec, &values));
+        PetscCallMPI(MPI_Comm_size(PetscObjectComm((PetscObject)vec), &ranks));
+        if (ranks > 1)
+            PetscCallMPI(MPI_Allreduce(
+                MPI_IN_PLACE, finite, 1, MPI_INT, MPI_MIN, PetscObjectComm((PetscObject)vec)));
+        PetscFunctionReturn(PETSC_SUCCESS);
     }
     /* by rows into a serial dense matrix, or, where places are given, into the values of an AIJ
        matrix, whose other values become zero */
@@ -53,5 +74,6 @@ cdef extern from *:
     }
     """
     bint all_finite(const double *values, long count) noexcept nogil
+    PetscErrorCode finite_everywhere(PetscVec vec, int *finite) noexcept nogil
     PetscErrorCode put_values(
         PetscMat matrix, const double *given, const int *places, long count) noexcept nogil

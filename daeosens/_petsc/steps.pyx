@@ -5,9 +5,8 @@ from cpython.exc cimport PyErr_CheckSignals
 from libc.math cimport INFINITY, nextafter
 from libc.stdlib cimport free, realloc
 
-from daeosens._petsc.filling cimport (
-    PetscInt, PetscScalar, VecGetArrayRead, VecGetLocalSize, VecRestoreArrayRead, all_finite
-)
+from daeosens._petsc.filling cimport PetscInt, finite_everywhere
+from daeosens._petsc.chained import CHAINED
 from petsc4py.PETSc cimport (
     CHKERR, PETSC_ERR_MEM, PETSC_ERR_USER, PETSC_SUCCESS, PetscErrorCode, PetscTS, PetscVec, TS, Vec
 )
@@ -54,6 +53,7 @@ cdef struct Log:
     int stalled, patience, searching
     Vectors states, stages
     long n_stages, most_stages
+    bint taking                 # the stages of TS need not be copied
     int shrunk, not_finite
     double t
     long step
@@ -79,15 +79,19 @@ cdef int push(Numbers *all, double value) noexcept nogil:
     return 0
 
 
-cdef PetscErrorCode push_copy(Vectors *all, PetscVec vec) noexcept nogil:
+cdef PetscErrorCode push_new(Vectors *all, PetscVec like) noexcept nogil:
     cdef PetscErrorCode code
     if room_for_one(<void **>&all.values, all.count, &all.room, sizeof(PetscVec)):
         return PETSC_ERR_MEM
-    code = VecDuplicate(vec, &all.values[all.count])
-    if code != PETSC_SUCCESS:
-        return code
-    all.count += 1
-    return VecCopy(vec, all.values[all.count - 1])
+    code = VecDuplicate(like, &all.values[all.count])
+    if code == PETSC_SUCCESS:
+        all.count += 1
+    return code
+
+
+cdef PetscErrorCode push_copy(Vectors *all, PetscVec vec) noexcept nogil:
+    cdef PetscErrorCode code = push_new(all, vec)
+    return VecCopy(vec, all.values[all.count - 1]) if code == PETSC_SUCCESS else code
 
 
 cdef double cut(double t, double dt, const double *ends, long n_ends) noexcept nogil:
@@ -163,9 +167,7 @@ cdef PetscErrorCode after_step(
 ) noexcept nogil:
     cdef Log *log = NULL
     cdef TSConvergedReason reason = 0
-    cdef const PetscScalar *values = NULL
-    cdef PetscInt n = 0
-    cdef bint finite
+    cdef int finite = True
     cdef PetscErrorCode code = TSGetApplicationContext(ts, <void *>&log)
     if code != PETSC_SUCCESS or log == NULL:
         return code
@@ -180,13 +182,7 @@ cdef PetscErrorCode after_step(
         if t == log.times.values[log.times.count - 1] and reason >= 0:  # a failed step comes by too
             log.shrunk, log.t = True, t
             return PETSC_ERR_USER
-    code = VecGetLocalSize(u, &n)
-    if code == PETSC_SUCCESS:
-        code = VecGetArrayRead(u, &values)
-    if code != PETSC_SUCCESS:
-        return code
-    finite = all_finite(values, n)
-    code = VecRestoreArrayRead(u, &values)
+    code = finite_everywhere(u, &finite)
     if not finite:
         log.not_finite, log.t, log.step = True, t, step
         return PETSC_ERR_USER
@@ -201,14 +197,22 @@ cdef PetscErrorCode after_step(
 
 
 cdef PetscErrorCode keep_stages(Log *log, PetscTS ts) noexcept nogil:
+    """Keep all stages but the first one, which is the state before the step."""
     cdef PetscInt count = 0, k
     cdef PetscVec *stages = NULL
     cdef PetscErrorCode code = TSGetStages(ts, &count, &stages)
-    if log.stages.count + count > log.most_stages:
+    cdef PetscVec filled
+    if log.stages.count + count - 1 > log.most_stages:
         return code
-    log.n_stages = count
-    for k in range(count):
-        if code == PETSC_SUCCESS:
+    log.n_stages = count - 1
+    for k in range(1, count):
+        if code == PETSC_SUCCESS and log.taking:
+            filled = stages[k]
+            code = push_new(&log.stages, filled)
+            if code == PETSC_SUCCESS:  # TS goes on with the new vector
+                stages[k] = log.stages.values[log.stages.count - 1]
+                log.stages.values[log.stages.count - 1] = filled
+        elif code == PETSC_SUCCESS:
             code = push_copy(&log.stages, stages[k])
     return code
 
@@ -362,6 +366,7 @@ cdef class Steps:
         """
         self.on_first_step, self.on_search = on_first_step, on_search
         self.log.tiny, self.log.most_stages = tiny, stages
+        self.log.taking = ts.getType() == CHAINED
         CHKERR(TSSetApplicationContext(ts.ts, <void *>&self.log))
         CHKERR(TSSetPreStep(ts.ts, before_step))
 
@@ -376,7 +381,7 @@ cdef class Steps:
         return taken(&self.log.states)
 
     def take_stages(self):
-        """List the stages of each step [n], and hand them over."""
+        """List the stages of each step [n] without the first one, and hand them over."""
         vecs = taken(&self.log.stages)
         count = self.log.n_stages
         return [vecs[k : k + count] for k in range(0, len(vecs), count)] if count else []

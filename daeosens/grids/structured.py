@@ -1,7 +1,8 @@
 """Uniform rectangular grids, distributed by a DMDA: coordinates, ghosted arrays, stencils.
 
-Everything works on whole arrays [ny, nx, dof] of the rank's own points; y, the slow axis, comes
-first.  The value at a point does not depend on how many ranks share the grid, to the last bit.
+Everything works on whole arrays [ny, nx, dof] of the rank's own points, [nx, dof] in one dimension
+and [nz, ny, nx, dof] in three; the slowest axis comes first.  The value at a point does not depend
+on how many ranks share the grid, to the last bit.
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ NEIGHBOURS: tuple[tuple[int, int], ...] = ((-1, 0), (1, 0), (0, -1), (0, 1))
 
 @dataclass(frozen=True, eq=False)
 class Grid:
-    """A uniform grid on a rectangle, distributed over the ranks.
+    """A uniform grid on an interval, a rectangle or a box, distributed over the ranks.
 
     Parameters
     ----------
-    box : ((float, float), (float, float))
-        First and last coordinate along x and along y.
-    shape : (int, int)
-        Number of points along x and along y: unknowns, so for "zero" those inside only.
+    box : sequence of (float, float)
+        First and last coordinate along x, along y, along z.
+    shape : sequence of int
+        Number of points along each: unknowns, so for "zero" those inside only.
     boundary : "periodic" or "zero"
         Periodic: the last point lies one spacing before the end.  Zero: the values on the edge of
         the box are 0 and no unknowns.
@@ -64,8 +65,8 @@ class Grid:
     (0.1, 0.2)
     """
 
-    box: tuple[Interval, Interval]
-    shape: tuple[int, int]
+    box: tuple[Interval, ...]
+    shape: tuple[int, ...]
     boundary: Boundary = "periodic"
     dof: int = 1
     comm: PETSc.Comm = field(default_factory=lambda: PETSc.COMM_WORLD)
@@ -82,7 +83,7 @@ class Grid:
             dm = PETSc.DMDA().create(
                 shape,
                 dof=self.dof,
-                boundary_type=(kind, kind),
+                boundary_type=(kind,) * len(self.shape),
                 stencil_type=star,
                 stencil_width=1,
                 comm=self.comm,
@@ -96,30 +97,30 @@ class Grid:
         object.__setattr__(self, "dm", dm)
 
     @property
-    def spacing(self) -> tuple[float, float]:
-        """Distance of neighbouring points along x and along y."""
+    def spacing(self) -> tuple[float, ...]:
+        """Distance of neighbouring points along each dimension."""
         extra = 1 if self.boundary == "zero" else 0
-        (west, east), (south, north) = self.box
-        nx, ny = self.shape
-        return (east - west) / (nx + extra), (north - south) / (ny + extra)
+        return tuple(
+            (last - first) / (n + extra)
+            for (first, last), n in zip(self.box, self.shape, strict=True)
+        )
 
     @property
-    def origin(self) -> tuple[float, float]:
+    def origin(self) -> tuple[float, ...]:
         """Coordinates of the first point."""
-        x, y = self._axis(0, 0, 1), self._axis(1, 0, 1)
-        return float(x[0]), float(y[0])
+        return tuple(float(self._axis(k, 0, 1)[0]) for k in range(len(self.shape)))
 
     @property
-    def owned_shape(self) -> tuple[int, int, int]:
-        """Shape (ny, nx, dof) of the rank's own part."""
-        _, (nx, ny) = self.dm.getCorners()
-        return ny, nx, self.dof
+    def owned_shape(self) -> tuple[int, ...]:
+        """Shape of the rank's own part: (ny, nx, dof), and as many numbers as dimensions."""
+        _, sizes = self.dm.getCorners()
+        return (*reversed(sizes), self.dof)
 
-    def coordinates(self) -> tuple[Array, Array]:
-        """Return x and y of the rank's own points, each [ny, nx]."""
-        (first_x, first_y), (nx, ny) = self.dm.getCorners()
-        x, y = np.meshgrid(self._axis(0, first_x, nx), self._axis(1, first_y, ny))
-        return x, y
+    def coordinates(self) -> tuple[Array, ...]:
+        """Return x, y, z of the rank's own points, each of the shape [nz, ny, nx]."""
+        corner, sizes = self.dm.getCorners()
+        axes = [self._axis(k, *part) for k, part in enumerate(zip(corner, sizes, strict=True))]
+        return tuple(reversed(np.meshgrid(*reversed(axes), indexing="ij")))
 
     def create_vec(self) -> PETSc.Vec:
         """Return a new vector of zeros [n], n = nx ny dof."""
@@ -153,6 +154,12 @@ class FivePoint:
     """
 
     def __init__(self, grid: Grid) -> None:
+        if len(grid.shape) != 2:
+            raise InputError(
+                f"a grid of shape {grid.shape}",
+                expected="two dimensions",
+                remedy="trace_stencil for one and three",
+            )
         self.grid = grid
         self._local = grid.dm.createLocalVec()
         self._local.zeroEntries()
@@ -270,10 +277,12 @@ def fill_stencil_matrix(planes: Array, out: PETSc.Mat) -> None:
 def _complaints(box: Any, shape: Any, boundary: Any, dof: Any) -> list[str]:
     complaints: list[str] = []
     ends = np.array(box, dtype=float)
-    if ends.shape != (2, 2) or not np.isfinite(ends).all() or not (ends[:, 0] < ends[:, 1]).all():
-        complaints.append(f"box = {box!r}; expected: ((x first, x last), (y first, y last))")
-    if len(shape) != 2 or any(not isinstance(n, (int, np.integer)) or n < 3 for n in shape):
-        complaints.append(f"shape = {shape!r}; expected: two integers of at least 3")
+    several = ends.ndim == 2 and ends.shape[1] == 2 and 1 <= len(ends) <= 3
+    if not several or not np.isfinite(ends).all() or not (ends[:, 0] < ends[:, 1]).all():
+        complaints.append(f"box = {box!r}; expected: ((x first, x last), (y first, y last), ...)")
+    whole = all(isinstance(n, (int, np.integer)) and n >= 3 for n in shape)
+    if len(shape) != len(box) or not whole:
+        complaints.append(f"shape = {shape!r}; expected: {len(box)} integers of at least 3")
     if boundary not in _DM_BOUNDARY:
         near = nearest(str(boundary), _DM_BOUNDARY)
         complaints.append(

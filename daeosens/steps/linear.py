@@ -15,6 +15,9 @@ PREFIXES = ("ksp_", "pc_", "sub_", "mg_", "fieldsplit_", "mat_")
 WHOLE = frozenset({"fieldsplit", "mg", "composite", "shell", "bddc", "patch"})
 """Preconditioners that are set up for the unknowns of the whole system."""
 
+PRODUCTS = frozenset({"python", "shell", "submatrix"})
+"""Types of matrices that can only be applied."""
+
 FEW = 500
 """Up to how many unknowns a block of the system is factorised as a dense matrix on one rank."""
 
@@ -26,7 +29,7 @@ def linear_defaults(matrix: PETSc.Mat) -> dict[str, Any]:
     Jacobi and incomplete LU (PETSc from PyPI has no parallel LU).  Products only: GMRES alone.
     The tolerance is tight because it bounds the error of gradients.
     """
-    if matrix.getType() in (PETSc.Mat.Type.PYTHON, PETSc.Mat.Type.SUBMATRIX):
+    if matrix.getType() in PRODUCTS:
         return {"ksp_type": "gmres", "pc_type": "none", "ksp_rtol": 1e-12}
     if matrix.comm.size == 1:
         return {"ksp_type": "preonly", "pc_type": "lu"}

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens.arrays import Array, dot
+from daeosens.arrays import Array, dot, scatter
 from daeosens.cost import Densities, change
 from daeosens.errors import UnsupportedError
 from daeosens.problem import Problem
@@ -39,6 +40,16 @@ class Tableau:
             s -= 1
         return Tableau(self.a[:s, :s], self.b[:s], self.c[:s])
 
+    @property
+    def below(self) -> Array:
+        """What is below the diagonal [s]: a_{i,i-1}, and first 0."""
+        return np.append(0.0, np.diag(self.a, -1))
+
+    @property
+    def chained(self) -> bool:
+        """Whether there are several stages, and each reads the rate of the one before only."""
+        return len(self.b) > 1 and bool((self.a == np.diag(self.below[1:], -1)).all())
+
 
 class RungeKuttaStep:
     """The step map of an explicit Runge-Kutta method, with work space for one sweep.
@@ -61,17 +72,36 @@ class RungeKuttaStep:
             )
         self._problem = problem
         self._tableau = tableau.of_step()
-        self._own = [problem.create_state() for _ in self._tableau.b]
-        self._states = self._own
+        self._states: Sequence[PETSc.Vec] = ()
         self._kept: Kept = {} if kept is None else kept
-        self._rates = [problem.create_state() for _ in self._own]
         self._work = problem.create_state()
-        self._second_work, self._by_u = problem.create_state(), problem.create_state()
         self._by_p = problem.create_parameters()
         self._matrices: list[tuple[PETSc.Mat, PETSc.Mat | None]] = []
         self._matrix_u: PETSc.Mat | None = None
         self._matrix_p: PETSc.Mat | None = None
         self._adjoints: list[list[PETSc.Vec]] = []
+        compiled = problem.stencil is not None and not problem.breakpoints
+        self._in_passes = compiled and self._tableau.chained
+
+    @cached_property
+    def _own(self) -> list[PETSc.Vec]:
+        return [self._problem.create_state() for _ in self._tableau.b]
+
+    @cached_property
+    def _rates(self) -> list[PETSc.Vec]:
+        return [self._problem.create_state() for _ in self._tableau.b]
+
+    @cached_property
+    def _second_work(self) -> PETSc.Vec:
+        return self._problem.create_state()
+
+    @cached_property
+    def _by_u(self) -> PETSc.Vec:
+        return self._problem.create_state()
+
+    @cached_property
+    def _weights(self) -> tuple[PETSc.Vec, PETSc.Vec]:
+        return self._problem.create_state(), self._problem.create_state()
 
     def advance(self, t: float, h: float, u: PETSc.Vec, p: Any, out: PETSc.Vec) -> None:
         """Fill ``out`` [n] with the state after one step of size ``h`` from ``u`` [n] at ``t``."""
@@ -200,6 +230,10 @@ class RungeKuttaStep:
             For each cost the derivatives with respect to t and to h; empty without ``times``.
         """
         self._recompute(t, h, u, p, rates=times)
+        if self._in_passes and not times and not any(densities):
+            for lam_k, mu_k in zip(lam, mu, strict=True):
+                self._pull_in_passes(t, h, p, lam_k, mu_k)
+            return []
         tableau = self._tableau
         s = len(tableau.b)
         self._allocate(len(lam))
@@ -331,6 +365,19 @@ class RungeKuttaStep:
         ):
             vec.destroy()
         return [] if clock is None else clock.slopes
+
+    def _pull_in_passes(self, t: float, h: float, p: Any, lam: PETSc.Vec, mu: PETSc.Vec) -> None:
+        """Carry one adjoint back by one pass over the vectors for each stage."""
+        stencil, tableau = self._problem.stencil, self._tableau
+        assert stencil is not None
+        sums = np.zeros(self._problem.n_parameters)
+        work = (*self._weights, self._work)
+        weights = (tableau.below, tableau.b, tableau.c)
+        stencil.pull_step(t, h, p, tuple(self._states), lam, work, *weights, sums)
+        if sums.size:
+            if mu.comm.size > 1:
+                sums = mu.comm.tompi4py().allreduce(sums)
+            mu.axpy(1.0, scatter(sums, self._by_p))
 
     def _weigh(self, i: int, lam: PETSc.Vec, adjoints: list[PETSc.Vec], out: PETSc.Vec) -> None:
         """Fill ``out`` with w_i = b_i lam + sum_{j>i} a_ji l_j."""

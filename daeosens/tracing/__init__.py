@@ -11,7 +11,8 @@ from mpi4py import MPI
 
 from daeosens.errors import InputError
 from daeosens.events import EventLike
-from daeosens.tracing.model import Model
+from daeosens.grids import Grid
+from daeosens.tracing.model import Model, Parametrized
 
 
 def trace(
@@ -82,6 +83,72 @@ def trace(
     >>> np.round(model.unpack(gradient.p).rate, 6)
     array([1.804891, 0.154527])
     """
+    build = _needed("build").build
+    model: Model = build(rhs, size, parameters, mass, events, running, breakpoints, comm)
+    return model
+
+
+def trace_stencil(
+    rhs: Callable[..., Any],
+    grid: Grid,
+    parameters: int | Sequence[str] | Mapping[str, Any] = (),
+) -> Parametrized:
+    """Make u' = f on a grid of one function of a point and its neighbours, compiled.
+
+    The function is called once with symbols (docs/tracing.md).  From it come f, products with f_u
+    and its transpose, derivatives in parameters and time, and second derivatives, as loops in C
+    over the points that a rank has.  They read vectors of the grid's DM, exchange the values at
+    the borders of ranks, and are called by TS, linear solvers and sweeps without Python.
+    Collective on the grid's ranks.
+
+    Parameters
+    ----------
+    rhs : callable
+        ``rhs(t, u, p) -> array [dof]``, f at a point.  ``u.center`` is [dof] the unknowns there,
+        ``u[dx, dy]`` at the point so many points away (one number for each dimension),
+        ``u.laplacian()`` the sum of second differences [dof], ``u.gradient()`` central differences
+        [dof] along each dimension, ``u.x`` the coordinates, ``u.spacing`` the distances.
+    grid : Grid
+        Points, unknowns at each, boundary and ranks.
+    parameters : mapping of str to shape, int or sequence of str
+        As for ``trace``.
+
+    Returns
+    -------
+    Parametrized
+        A ``Problem``, with ``pack`` and ``unpack``.
+
+    Raises
+    ------
+    InputError
+        CasADi is not installed; the function cannot be traced or returns another shape; the grid
+        is cut into parts that are too narrow.
+    CompilerError
+        There is no C compiler.
+
+    Examples
+    --------
+    >>> import daeosens as ds
+    >>> from daeosens.grids import Grid, first_mode
+    >>> from petsc4py import PETSc
+    >>> def rhs(t, u, p):
+    ...     return p.rate * u.laplacian() - u.center**3
+    >>> grid = Grid(((0.0, 1.0), (0.0, 1.0)), (9, 9), "zero", comm=PETSc.COMM_SELF)
+    >>> model = ds.trace_stencil(rhs, grid, ["rate"])
+    >>> run = ds.solve(model, first_mode(grid), [0.1], ds.Stepping((0.0, 0.1), "rk4", dt=0.01))
+    >>> total = ds.Terminal(
+    ...     lambda t, u, p: u.sum(), lambda t, u, p, out: out.set(1.0), "independent"
+    ... )
+    >>> ds.adjoint(run, total).p.round(4)
+    array([-60.4057])
+    """
+    build = _needed("stencils").build_stencil
+    model: Parametrized = build(rhs, grid, parameters)
+    return model
+
+
+def _needed(module: str) -> Any:
+    """Import a module of tracing: the rest of the package neither needs CasADi nor waits for it."""
     try:
         for needed in ("casadi", "filelock", "platformdirs"):
             importlib.import_module(needed)
@@ -91,10 +158,7 @@ def trace(
             remedy='pip install --no-build-isolation "daeosens[trace]", or pip install casadi '
             "filelock platformdirs",
         ) from error
-    # imported here, so that the rest of the package neither needs CasADi nor waits for it
-    build = importlib.import_module("daeosens.tracing.build")
-    model: Model = build.build(rhs, size, parameters, mass, events, running, breakpoints, comm)
-    return model
+    return importlib.import_module(f"daeosens.tracing.{module}")
 
 
-__all__ = ["Model", "trace"]
+__all__ = ["Model", "Parametrized", "trace", "trace_stencil"]

@@ -55,13 +55,7 @@ def _native(each: Generated, library: ctypes.CDLL) -> Native:
     def address(symbol: str) -> int:
         return ctypes.cast(getattr(library, symbol), ctypes.c_void_p).value or 0
 
-    batch = f"{entry(each.name)}_batch"
-    return Native(
-        address(entry(each.name)),
-        keeps=library,
-        pattern=each.pattern,
-        batch=address(batch) if hasattr(library, batch) else 0,
-    )
+    return Native(address(entry(each.name)), keeps=library, pattern=each.pattern)
 
 
 def _interpreted(each: Generated) -> Callable[..., Any]:

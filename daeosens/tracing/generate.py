@@ -18,7 +18,7 @@ def source(functions: Sequence[Generated]) -> str:
 
     A function ``name`` with the inputs t, u, p, ... becomes ``void name(double t, const double *u,
     const double *p, ..., double *out, ...)``; it is a ``double`` where its last output is called
-    "returned".  Its version for many points is ``name_batch`` (right-hand sides and Jacobians).
+    "returned".
     """
     generator = casadi.CodeGenerator("model.c", {"with_header": False, "verbose": False})
     for each in functions:
@@ -72,22 +72,7 @@ def _wrapper(each: Generated) -> str:
     else:
         lines += [f"  {line}" for line in call]
     lines += ["  return returned_;"] if returned else []
-    return "\n".join([*lines, "}", *_batch(each, inputs, outputs)])
-
-
-def _batch(each: Generated, inputs: list[str], outputs: list[str]) -> list[str]:
-    """Return the version for many states and times, of functions of (t, u, p) that fill ``out``."""
-    if inputs[:3] != ["t", "u", "p"] or len(inputs) > 3 + each.by_rows or outputs != ["out"]:
-        return []
-    n = each.function.numel_in(1)
-    count = each.shape[0] * each.shape[1] if each.by_rows else each.function.numel_out(0)
-    arguments = "long count, const double *t, const double *u, const double *p, double *out"
-    return [
-        f"void {entry(each.name)}_batch({arguments}) {{",
-        "  for (long k = 0; k < count; ++k)",
-        f"    {entry(each.name)}(t[k], u + {n} * k, p, out + {count} * k);",
-        "}",
-    ]
+    return "\n".join([*lines, "}"])
 
 
 def _row(each: Generated) -> str:

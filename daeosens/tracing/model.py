@@ -16,41 +16,25 @@ from daeosens.tracing.named import Named, Shapes
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Model(Problem):
-    """A ``Problem`` from one traced function, accepted wherever a problem is.
+class Parametrized(Problem):
+    """A ``Problem`` whose parameters have names and shapes.
 
     Attributes
     ----------
     shapes : Shapes
-        Names and shapes of the parameters.
-    running : Running or None
-        The cost of the traced density.
-    trace_terminal, trace_event : callable
-        What ``terminal`` and ``event`` do.
+        Those of the parameters.
 
     Examples
     --------
     >>> import daeosens as ds
-    >>> model = ds.trace(lambda t, u, p: p.A @ u, size=2, parameters={"A": (2, 2)})
-    >>> model.pack(A=[[0.0, 1.0], [-1.0, 0.0]])
-    array([ 0.,  1., -1.,  0.])
-    >>> energy = model.terminal(lambda t, u, p: 0.5 * u @ u)
+    >>> from petsc4py import PETSc
+    >>> line = ds.grids.Grid(((0.0, 1.0),), (8,), comm=PETSc.COMM_SELF)
+    >>> heat = ds.trace_stencil(lambda t, u, p: p.alpha * u.laplacian(), line, ["alpha"])
+    >>> heat.pack(alpha=0.1)
+    array([0.1])
     """
 
     shapes: Shapes = field(default_factory=lambda: Shapes({}))
-    running: Running | None = None
-    trace_terminal: Callable[[Callable[..., Any]], Terminal] | None = None
-    trace_event: Callable[[Event], Event] | None = None
-
-    def terminal(self, value: Callable[..., Any]) -> Terminal:
-        """Return the terminal cost of a traced function (t, u, p) -> number.  Collective."""
-        assert self.trace_terminal is not None
-        return self.trace_terminal(value)
-
-    def event(self, event: Event) -> Event:
-        """Return an event with traced functions, for ``hybrid`` and ``add_events``.  Collective."""
-        assert self.trace_event is not None
-        return self.trace_event(event)
 
     def pack(self, values: Mapping[str, npt.ArrayLike] | None = None, **more: Any) -> Array:
         """Return the vector [m] of parameters given by name, row by row.
@@ -65,3 +49,38 @@ class Model(Problem):
     def unpack(self, p: Array) -> Named:
         """Return the parameters by name from a vector [m] of them, or of their gradient."""
         return self.shapes.split(p)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Model(Parametrized):
+    """A ``Problem`` from one traced function, accepted wherever a problem is.
+
+    Attributes
+    ----------
+    running : Running or None
+        The cost of the traced density.
+    trace_terminal, trace_event : callable
+        What ``terminal`` and ``event`` do.
+
+    Examples
+    --------
+    >>> import daeosens as ds
+    >>> model = ds.trace(lambda t, u, p: p.A @ u, size=2, parameters={"A": (2, 2)})
+    >>> model.pack(A=[[0.0, 1.0], [-1.0, 0.0]])
+    array([ 0.,  1., -1.,  0.])
+    >>> energy = model.terminal(lambda t, u, p: 0.5 * u @ u)
+    """
+
+    running: Running | None = None
+    trace_terminal: Callable[[Callable[..., Any]], Terminal] | None = None
+    trace_event: Callable[[Event], Event] | None = None
+
+    def terminal(self, value: Callable[..., Any]) -> Terminal:
+        """Return the terminal cost of a traced function (t, u, p) -> number.  Collective."""
+        assert self.trace_terminal is not None
+        return self.trace_terminal(value)
+
+    def event(self, event: Event) -> Event:
+        """Return an event with traced functions, for ``hybrid`` and ``add_events``.  Collective."""
+        assert self.trace_event is not None
+        return self.trace_event(event)

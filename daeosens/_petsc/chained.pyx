@@ -1,0 +1,159 @@
+# cython: language_level=3
+"""Explicit Runge-Kutta steps in one pass over the vectors for each stage, as a type of TS.
+
+For methods whose stages each read the rate of the one before only.  A stage computes the next one
+and adds its rate to the sum that becomes the solution, where TSRK copies, evaluates and adds up.
+"""
+
+from libc.stdlib cimport calloc, free
+
+from daeosens._petsc.stencil_ts cimport Equations, RegisteredStencil
+from daeosens._petsc.stencils cimport Outcome, evaluate, inputs_of, into
+from petsc4py.PETSc cimport CHKERR, PETSC_SUCCESS, PetscErrorCode, PetscTS, PetscVec, TS
+
+
+cdef enum:
+    MOST = 16
+
+
+cdef struct Chain:
+    Equations *equations
+    int s
+    double a[MOST]              # below the diagonal: a[i] = a_{i,i-1}
+    double b[MOST]
+    double c[MOST]
+    PetscVec stages[MOST]
+    PetscVec total
+
+
+cdef extern from *:
+    """
+    #include <petsc/private/tsimpl.h>
+    static PetscErrorCode type_of(
+        TS ts, void *data, PetscErrorCode (*set_up)(TS), PetscErrorCode (*step)(TS),
+        PetscErrorCode (*stages)(TS, PetscInt *, Vec **), PetscErrorCode (*reset)(TS),
+        PetscErrorCode (*destroy)(TS))
+    {
+        PetscFunctionBegin;
+        ts->data = data;
+        ts->usessnes = PETSC_FALSE;
+        ts->default_adapt_type = TSADAPTNONE;
+        ts->ops->setup = set_up;
+        ts->ops->step = step;
+        ts->ops->getstages = stages;
+        ts->ops->reset = reset;
+        ts->ops->destroy = destroy;
+        PetscFunctionReturn(PETSC_SUCCESS);
+    }
+    static void *data_of(TS ts) { return ts->data; }
+    static void advance(TS ts) { ts->ptime += ts->time_step; }
+    """
+    ctypedef double PetscReal
+    ctypedef int PetscInt
+    ctypedef PetscErrorCode (*OfTS)(PetscTS) noexcept nogil
+    ctypedef PetscErrorCode (*Stages)(PetscTS, PetscInt *, PetscVec **) noexcept nogil
+    PetscErrorCode type_of(PetscTS, void *, OfTS, OfTS, Stages, OfTS, OfTS) noexcept nogil
+    void *data_of(PetscTS) noexcept nogil
+    void advance(PetscTS) noexcept nogil
+    PetscErrorCode TSRegister(const char *, OfTS)
+    PetscErrorCode TSGetTime(PetscTS, PetscReal *) noexcept nogil
+    PetscErrorCode TSGetTimeStep(PetscTS, PetscReal *) noexcept nogil
+    PetscErrorCode TSGetSolution(PetscTS, PetscVec *) noexcept nogil
+    PetscErrorCode VecDuplicate(PetscVec, PetscVec *) noexcept nogil
+    PetscErrorCode VecDestroy(PetscVec *) noexcept nogil
+    int PETSC_ERR_MEM
+
+
+cdef PetscErrorCode set_up(PetscTS ts) noexcept nogil:
+    cdef Chain *chain = <Chain *>data_of(ts)
+    cdef PetscErrorCode code = TSGetSolution(ts, &chain.stages[0])
+    cdef int i
+    for i in range(1, chain.s):
+        if code == PETSC_SUCCESS:
+            code = VecDuplicate(chain.stages[0], &chain.stages[i])
+    return VecDuplicate(chain.stages[0], &chain.total) if code == PETSC_SUCCESS else code
+
+
+cdef PetscErrorCode step(PetscTS ts) noexcept nogil:
+    cdef Chain *chain = <Chain *>data_of(ts)
+    cdef PetscVec u = NULL
+    cdef PetscReal t = 0.0, h = 0.0
+    cdef Outcome result
+    cdef bint last
+    cdef int i
+    cdef PetscErrorCode code = TSGetSolution(ts, &u)
+    if code == PETSC_SUCCESS:
+        code = TSGetTime(ts, &t)
+    if code == PETSC_SUCCESS:
+        code = TSGetTimeStep(ts, &h)
+    for i in range(chain.s):
+        if code != PETSC_SUCCESS:
+            return code
+        last = i == chain.s - 1
+        result = into(NULL, 0.0, NULL, 0.0) if last else into(
+            chain.stages[i + 1], h * chain.a[i + 1], u, 1.0)
+        result.total = u if last else chain.total
+        result.base = chain.total if i else u
+        result.gamma = h * chain.b[i]
+        code = evaluate(
+            chain.equations.points, chain.equations.rhs, t + chain.c[i] * h, chain.equations.p,
+            NULL, inputs_of(chain.stages[i] if i else u, NULL), result)
+    advance(ts)
+    return code
+
+
+cdef PetscErrorCode get_stages(PetscTS ts, PetscInt *count, PetscVec **stages) noexcept nogil:
+    cdef Chain *chain = <Chain *>data_of(ts)
+    if count != NULL:
+        count[0] = chain.s
+    if stages != NULL:
+        stages[0] = chain.stages
+    return PETSC_SUCCESS
+
+
+cdef PetscErrorCode reset(PetscTS ts) noexcept nogil:
+    cdef Chain *chain = <Chain *>data_of(ts)
+    cdef PetscErrorCode code = PETSC_SUCCESS
+    cdef int i
+    for i in range(1, chain.s):
+        if code == PETSC_SUCCESS:
+            code = VecDestroy(&chain.stages[i])
+    return VecDestroy(&chain.total) if code == PETSC_SUCCESS else code
+
+
+cdef PetscErrorCode destroy(PetscTS ts) noexcept nogil:
+    cdef PetscErrorCode code = reset(ts)
+    free(data_of(ts))
+    return code
+
+
+cdef PetscErrorCode create(PetscTS ts) noexcept nogil:
+    cdef Chain *chain = <Chain *>calloc(1, sizeof(Chain))
+    if chain == NULL:
+        return <PetscErrorCode>PETSC_ERR_MEM
+    return type_of(ts, chain, set_up, step, get_stages, reset, destroy)
+
+
+CHAINED = "daeosens-chained"
+
+
+def set_chained(TS ts, RegisteredStencil registered, a, b, c):
+    """Let a TS take the steps of a Runge-Kutta method by passes.
+
+    Its first stage among ``stages`` is not filled: it is the state before the step.
+
+    Parameters
+    ----------
+    ts : TS                 before ``setUp``
+    registered : RegisteredStencil
+                            whose right-hand side it has; must live as long
+    a : ndarray [s]         below the diagonal: a[i] = a_{i,i-1}, a[0] is not read; 2 <= s <= 16
+    b, c : ndarray [s]      of the tableau
+    """
+    cdef Chain *chain
+    CHKERR(TSRegister(CHAINED.encode(), create))
+    ts.setType(CHAINED)
+    chain = <Chain *>data_of(ts.ts)
+    chain.equations, chain.s = &registered.c, len(b)
+    for i in range(len(b)):
+        chain.a[i], chain.b[i], chain.c[i] = a[i], b[i], c[i]

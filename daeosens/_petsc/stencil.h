@@ -1,0 +1,94 @@
+/* What functions of a grid's points are called with, and how they read the points around each.
+
+   The generated functions and the extension that calls them share this file. */
+#ifndef DAEOSENS_STENCIL_H
+#define DAEOSENS_STENCIL_H
+
+#include <math.h>
+#include <string.h>
+
+/* Dimensions: the fastest, the one in the middle (of three), the slowest (of two or three);
+   those that a grid does not have are of one point. */
+typedef struct {
+  long n[3];                   /* points of the box */
+  double first[3], spacing[3]; /* coordinates of its first point */
+  int periodic;                /* or zero beyond the edge */
+  double t;
+  const double *p, *dp;
+  const double *in[3]; /* values at the points, the unknowns of one side by side */
+  long ghosts[3];      /* so many points lie around the box there; 0: the edge decides */
+  double *out;         /* alpha f + beta add, or NULL */
+  const double *add;   /* or NULL; may be out */
+  double *total;       /* base + gamma f, or NULL */
+  const double *base;  /* may be total */
+  double alpha, beta, gamma;
+  double *sums; /* over the box: added to */
+  double *work;
+} Box;
+
+typedef void (*PointFunction)(const Box *);
+
+/* The rest is for generated functions, which say how many DIMENSIONS and unknowns a point (DOF) there
+   are. */
+#ifdef DOF
+
+#if defined(__clang__)
+#define INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define INDEPENDENT _Pragma("GCC ivdep")
+#endif
+
+/* The number of a point, or -1 where there is none. */
+static inline long inside(long i, long n, int periodic)
+{
+  if (i >= 0 && i < n) return i;
+  return periodic ? (i % n + n) % n : -1;
+}
+
+/* The values of one row, unknown by unknown, with ``more`` of them on both sides. */
+static void read_row(const Box *b, const double *restrict from, long ghosts, long more, long skip, double *restrict to)
+{
+  const long n = b->n[0];
+  INDEPENDENT
+  for (long i = 0; i < n; i++)
+    for (int c = 0; c < DOF; c++) to[c * skip + i] = from[i * DOF + c];
+  for (long k = 1; k <= more; k++) {
+    const long left = ghosts ? -k : inside(-k, n, b->periodic);
+    const long right = ghosts ? n - 1 + k : inside(n - 1 + k, n, b->periodic);
+    for (int c = 0; c < DOF; c++) {
+      to[c * skip - k] = ghosts || left >= 0 ? from[left * DOF + c] : 0.0;
+      to[c * skip + n - 1 + k] = ghosts || right >= 0 ? from[right * DOF + c] : 0.0;
+    }
+  }
+}
+
+/* The rows at one place along the slowest dimension, with ``wm`` more of them on both sides. */
+static void read_slab(const Box *b, int k, long wx, long wm, long slow, double *to)
+{
+  const long g = b->ghosts[k], gm = DIMENSIONS > 2 ? g : 0, gs = DIMENSIONS > 1 ? g : 0;
+  const long length = b->n[0] + 2 * wx, skip = (b->n[1] + 2 * wm) * length;
+  const long s = g ? slow : inside(slow, b->n[2], b->periodic);
+  for (long middle = -wm; middle < b->n[1] + wm; middle++) {
+    const long m = g ? middle : inside(middle, b->n[1], b->periodic);
+    const long row = ((s + gs) * (b->n[1] + 2 * gm) + m + gm) * (b->n[0] + 2 * g) + g;
+    double *to_row = to + (middle + wm) * length + wx;
+    if (g || (s >= 0 && m >= 0)) read_row(b, b->in[k] + row * DOF, g, wx, skip, to_row);
+    else
+      for (int c = 0; c < DOF; c++) memset(to_row + c * skip - wx, 0, (size_t)length * sizeof(double));
+  }
+}
+
+static double sum_of(const double *values, long n)
+{
+  double sums[8] = {0.0}, sum = 0.0;
+  long i = 0;
+  for (; i + 8 <= n; i += 8)
+    for (int k = 0; k < 8; k++) sums[k] += values[i + k];
+  for (; i < n; i++) sum += values[i];
+  for (int k = 0; k < 8; k++) sum += sums[k];
+  return sum;
+}
+
+#endif
+
+#endif

@@ -1,0 +1,28 @@
+# cython: language_level=3
+"""What a TS knows of the functions of a grid's points."""
+
+from daeosens._petsc.stencils cimport Kernel, Points
+from petsc4py.PETSc cimport PetscVec
+
+
+cdef struct Shell:
+    Points *points
+    const Kernel *push
+    const Kernel *pull
+    double t, factor, shift
+    const double *p
+    PetscVec u
+    PetscVec local              # of u with the points of other ranks, where f_u needs them
+
+
+cdef struct Equations:
+    Points *points
+    const Kernel *rhs
+    Shell *shell
+    const double *p
+
+
+cdef class RegisteredStencil:
+    cdef Equations c
+    cdef object stencil, p, matrix
+    cdef double[::1] values

@@ -1,0 +1,72 @@
+# cython: language_level=3
+"""How functions of a grid's points are called from C; shared by the extensions."""
+
+from petsc4py.PETSc cimport PetscDM, PetscErrorCode, PetscVec
+
+
+cdef extern from "stencil.h" nogil:
+    ctypedef struct Box:
+        long n[3]
+        double first[3]
+        double spacing[3]
+        int periodic
+        double t
+        const double *p
+        const double *dp
+        const double *input "in"[3]
+        long ghosts[3]
+        double *out
+        const double *add
+        double *total
+        const double *base
+        double alpha, beta, gamma
+        double *sums
+        double *work
+    ctypedef void (*PointFunction)(const Box *) noexcept nogil
+
+
+cdef struct Kernel:
+    PointFunction call
+    int vectors
+    int around[3]               # whether the neighbours of the points are read
+
+
+cdef struct Points:
+    Box box
+    PetscDM dm                  # NULL: one rank, which has all points
+    long ghosts
+
+
+cdef struct Outcome:
+    PetscVec out, add, total, base
+    double alpha, beta, gamma
+    double *sums
+
+
+cdef struct Inputs:
+    PetscVec vecs[3]
+    PetscVec locals[3]          # with the points of other ranks, where that is known; or NULL
+
+
+cdef PetscErrorCode with_ghosts(Points *points, PetscVec vec, PetscVec *local) noexcept nogil
+cdef PetscErrorCode evaluate(
+    Points *points, const Kernel *kernel, double t, const double *p, const double *dp,
+    Inputs inputs, Outcome result
+) noexcept nogil
+cdef Inputs inputs_of(PetscVec first, PetscVec second) noexcept nogil
+cdef Outcome into(PetscVec out, double alpha, PetscVec add, double beta) noexcept nogil
+
+
+cdef enum:
+    RHS = 0
+    PUSH = 1
+    PULL = 2
+    PULL_ALL = 3
+    KERNELS = 10
+
+
+cdef class Stencil:
+    cdef Points points
+    cdef Kernel kernels[KERNELS]
+    cdef object kept, work
+    cdef dict numbers

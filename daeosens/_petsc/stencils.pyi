@@ -1,0 +1,47 @@
+"""Types of stencils.pyx, whose docstrings tell the rest."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from petsc4py import PETSc
+
+class Stencil:
+    def __init__(
+        self,
+        dm: PETSc.DM | None,
+        ghosts: int,
+        n: Sequence[int],
+        first: Sequence[float],
+        spacing: Sequence[float],
+        periodic: bool,
+        work: NDArray[np.float64],
+    ) -> None: ...
+    def add(self, name: str, address: int, around: Sequence[bool], keeps: Any) -> None: ...
+    def apply(
+        self,
+        name: str,
+        t: float,
+        p: NDArray[np.float64],
+        inputs: tuple[PETSc.Vec, ...],
+        out: PETSc.Vec | None = None,
+        alpha: float = 1.0,
+        add: PETSc.Vec | None = None,
+        beta: float = 1.0,
+        dp: NDArray[np.float64] | None = None,
+        sums: int | None = None,
+    ) -> NDArray[np.float64]: ...
+    def pull_step(
+        self,
+        t: float,
+        h: float,
+        p: NDArray[np.float64],
+        stages: tuple[PETSc.Vec, ...],
+        lam: PETSc.Vec,
+        work: tuple[PETSc.Vec, ...],
+        a: NDArray[np.float64],
+        b: NDArray[np.float64],
+        c: NDArray[np.float64],
+        sums: NDArray[np.float64],
+    ) -> None: ...
