@@ -100,7 +100,9 @@ def sensitivities(
     columns = n * ("u0" in wanted) + m * ("p" in wanted)
     found = native_rows(trajectory, last) if engine in ("auto", "steps") else None
     sweep = "adjoint" if found or (n < columns and problem.comm.size == 1) else "tangent"
-    chosen = "steps" if found else choose_sweep(trajectory, engine, first_adjoints=sweep == "adjoint")
+    chosen = (
+        "steps" if found else choose_sweep(trajectory, engine, first_adjoints=sweep == "adjoint")
+    )
     by_u0 = by_p = None
     if found:
         by_u0, by_p = found
