@@ -205,8 +205,9 @@ class _Passage:
             )
             runner = self._runners.enter_context(maker)
             active = [each for each in self._surfaces if each.event.active(self.mode)]
-            explicit = self.stepping.resolved_method.explicit
-            self._flows[self.mode] = Flow(problem, runner, active, explicit)
+            method = self.stepping.resolved_method
+            checked = self.stepping.adaptive and (method.explicit or method.esdirk)
+            self._flows[self.mode] = Flow(problem, runner, active, checked)
         flow = self._flows[self.mode]
         flow.runner.p = self.p
         return flow
@@ -230,7 +231,7 @@ class _Passage:
             taken=parts.effort.steps,
         )
         parts.add(run, self.mode, self.p, [*hits, end])
-        if flow.explicit and self.stepping.adaptive:  # a first step that is checked may be bold
+        if flow.checked:  # and may therefore be bold
             self._size = self._next_start(run)
         if not flow.hits:
             return []

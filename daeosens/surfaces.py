@@ -152,6 +152,8 @@ class Flow:
         What runs.
     surfaces : sequence of Surface
         Those that can be crossed in the mode.
+    checked : bool
+        Whether the first step of a run has an error estimate.
     hits : list of Hit
         Crossings in the last step.
     """
@@ -159,7 +161,7 @@ class Flow:
     problem: Problem
     runner: Runner
     surfaces: Sequence[Surface]
-    explicit: bool
+    checked: bool
     hits: list[Hit] = field(default_factory=list[Hit])
 
     def __post_init__(self) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from petsc4py import PETSc
 from scipy.integrate import solve_ivp
-from zoo import COSTS, DIAGONAL, FORMS, MASS, NAMES, P0, TIGHT, U0, rhs, rhs_p
+from zoo import COSTS, DIAGONAL, FORMS, MASS, NAMES, P0, SINGULAR, TIGHT, U0, rhs, rhs_p, rhs_u
 
 from daeosens import (
     ODE,
@@ -192,19 +192,41 @@ def test_errors_follow_the_tolerance_for_van_der_pol(method, exact):
 # ---- other ways of giving the equations ----------------------------------------------------------
 
 
-def test_jacobian_products_give_the_same_derivatives(rng):
+@pytest.mark.parametrize(("name", "mass"), [("rhs", None), ("M", MASS), ("M singular", SINGULAR)])
+def test_jacobian_products_give_the_same_derivatives(name, mass):
     """Without entries: TS solves for the rate at the start with a scaled shell matrix."""
-    form = FORMS["M"]
+    form = FORMS[name]
     products = Products(
-        lambda t, u, p, v: form.residual_u(t, u, None, p) @ -v,
-        lambda t, u, p, v: form.residual_u(t, u, None, p).T @ -v,
+        lambda t, u, p, v: rhs_u(t, u, p) @ v, lambda t, u, p, v: rhs_u(t, u, p).T @ v
     )
-    problem = ODE(rhs, 3, NAMES, mass=MASS, jacobian=products, jacobian_p=rhs_p)
+    problem = ODE(rhs, 3, NAMES, mass=mass, jacobian=products, jacobian_p=rhs_p)
     stepping = late("esdirk4")
-    ours, theirs = (solve(each, U0, P0, stepping) for each in (problem, form.analytic))
+    u0 = consistent_state(form.analytic, U0, P0, t=LATE[0]).array
+    ours, theirs = (solve(each, u0, P0, stepping) for each in (problem, form.analytic))
+    assert ours.effort.linear_iterations > theirs.effort.linear_iterations
     np.testing.assert_allclose(ours.u, theirs.u, rtol=1e-11)
     one, other = (adjoint(run, SUM) for run in (ours, theirs))
     np.testing.assert_allclose(one.p, other.p, rtol=1e-10)
+    np.testing.assert_allclose(one.u0, other.u0, rtol=1e-10, atol=1e-12)
+
+
+def test_a_coloured_jacobian_gives_the_same_steps():
+    """PETSc differences its own equation for the rate at the start."""
+    dm = PETSc.DMDA().create([8], dof=1, stencil_width=1, comm=PETSC_SELF)
+    ring = np.eye(8, k=1) + np.eye(8, k=-1) - 2 * np.eye(8)
+
+    def heat(t, u, p, out):
+        out.setArray(30 * ring @ read(u) + np.cos(3 * t))
+
+    u0 = dm.createGlobalVec()
+    u0.setArray(np.sin(np.arange(8)))
+    stepping = Stepping(LATE, "esdirk4", dt=0.1)
+    coloured = solve(ODE(heat, state=dm, jacobian="coloring"), u0, None, stepping)
+    plain = ODE(
+        lambda t, u, p: 30 * ring @ u + np.cos(3 * t), 8, jacobian=lambda t, u, p: 30 * ring
+    )
+    expected = solve(plain, np.sin(np.arange(8)), None, stepping)
+    np.testing.assert_allclose(coloured.u, expected.u, rtol=1e-10, atol=1e-12)
 
 
 # ---- what is refused -----------------------------------------------------------------------------
