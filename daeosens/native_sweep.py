@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import cache
+from collections.abc import Callable, Sequence
+from functools import cache, partial
 
 import numpy as np
 from petsc4py import PETSc
 
 from daeosens._petsc import carry_back
-from daeosens.arrays import Array
+from daeosens.arrays import Array, read, write
 from daeosens.blocks import dense_mass
 from daeosens.cost import Cost, points_by_step
+from daeosens.dense import dense_steps
 from daeosens.methods import Method
 from daeosens.problem import Problem
 from daeosens.steps import tableau
@@ -43,30 +44,26 @@ def native_sweep(
 ) -> tuple[list[PETSc.Vec], list[PETSc.Vec]] | None:
     """Return the adjoints lam_0 [n] and mu [m] of each cost, or None.
 
-    The numbers of the sweep by steps, by the same operations.  For few costs without densities, and
-    explicit or theta steps without events or breakpoints of a problem whose functions are in C: f
-    and its derivatives without patterns, or the products of traced models.  Values that are not
-    finite give None too: the sweep in Python finds them again, and names the function.
+    The numbers of the sweep by steps, by the same operations.  For costs without densities, and
+    runs without events or breakpoints of a problem whose functions are in C: f and its derivatives,
+    or the products of traced models.  Few costs for explicit and theta steps; ESDIRK steps of small
+    dense systems.  Values that are not finite give None too: the sweep in Python finds them again,
+    and names the function.
 
     Source
     ------
     docs/mathematics.md, section 1.
     """
     problem, p, states = trajectory.problem, trajectory.p, trajectory.states
-    method = trajectory.stepping.resolved_method
-    functions = _functions(problem, method)
-    smooth = not (trajectory.crossings or problem.modes or problem.breakpoints)
-    few = len(costs) <= FEW and not any(cost.densities for cost in costs)
-    if not (functions and smooth and few):
+    carry = _carrier(trajectory, len(costs))
+    if carry is None or any(cost.densities for cost in costs):
         return None
     lam = [problem.create_state() for _ in costs]
     mu = [problem.create_parameters() for _ in costs]
     points = points_by_step(trajectory.index, costs)
-    model = (functions, _coefficients(problem, method), p)
-    steps = (trajectory.times, trajectory.step_sizes, states, trajectory.stages)
     last = trajectory.n_steps
     for number in sorted({0, *points}, reverse=True):
-        if not carry_back(*model, *steps, number, last, lam, mu):
+        if not carry(number, last, lam, mu):
             return None
         last = number
         for k, weight, scalar in points.get(number, ()):
@@ -74,6 +71,41 @@ def native_sweep(
             scalar.add_u(weight, *point, lam[k])
             scalar.add_p(weight, *point, mu[k])
     return lam, mu
+
+
+def native_rows(trajectory: Trajectory, last: int) -> tuple[Array, Array] | None:
+    """Return d u / d u(0) [n, n] and d u / d p [n, m] of the state number ``last``, or None.
+
+    As ``native_sweep``, with all rows at once.
+    """
+    problem = trajectory.problem
+    carry = _carrier(trajectory, problem.size)
+    if carry is None:
+        return None
+    lam = [problem.create_state() for _ in range(problem.size)]
+    mu = [problem.create_parameters() for _ in lam]
+    for unit, row in zip(np.eye(problem.size), lam, strict=True):
+        write(row, unit)
+    if not carry(0, last, lam, mu):
+        return None
+    return np.array([read(row) for row in lam]), np.array([read(row) for row in mu])
+
+
+def _carrier(trajectory: Trajectory, rows: int) -> Callable[..., bool] | None:
+    """Return what carries rows back between two states by (first, last, lam, mu), or None."""
+    problem, p = trajectory.problem, trajectory.p
+    if trajectory.crossings or problem.modes or problem.breakpoints:
+        return None
+    method = trajectory.stepping.resolved_method
+    steps = (trajectory.times, trajectory.step_sizes, trajectory.states)
+    if method.esdirk:
+        dense = dense_steps(problem, method, p)
+        return None if dense is None or not dense.transposes else partial(dense.carry_back, *steps)
+    functions = _functions(problem, method)
+    if not functions or rows > FEW:
+        return None
+    model = (functions, _coefficients(problem, method), p)
+    return partial(carry_back, *model, *steps, trajectory.stages)
 
 
 def _functions(problem: Problem, method: Method) -> dict[str, tuple[int, int]]:

@@ -10,9 +10,10 @@ from typing import Any
 
 from petsc4py import PETSc
 
-from daeosens._petsc import Registered, RegisteredStencil, set_chained, time_of_stage
+from daeosens._petsc import DenseSteps, Registered, RegisteredStencil, set_chained, time_of_stage
 from daeosens.arrays import check_output
 from daeosens.compiled import Compiled
+from daeosens.dense import DENSE, dense_steps
 from daeosens.errors import InputError, UnsupportedError
 from daeosens.matrices import SystemMatrix
 from daeosens.methods import Method
@@ -41,7 +42,7 @@ class Held:
 
     def __init__(self, p: Any) -> None:
         self._p = p
-        self._registered: list[Registered | RegisteredStencil] = []
+        self._registered: list[Registered | RegisteredStencil | DenseSteps] = []
 
     @property
     def p(self) -> Any:
@@ -61,8 +62,12 @@ class Held:
         else:
             rhs = problem.native["rhs"]
             registered = Registered(problem.size, (rhs.address, rhs.user_data), self._p)
-        self._registered.append(registered)
+        self.keep(registered)
         return registered
+
+    def keep(self, registered: Registered | RegisteredStencil | DenseSteps) -> None:
+        """Let C functions see these parameters from now on."""
+        self._registered.append(registered)
 
 
 def make_ts(
@@ -73,8 +78,11 @@ def make_ts(
     held: Held,
     *,
     record: Checkpoint,
+    plain: bool = False,
 ) -> PETSc.TS:
     """Return a TS of the method for the problem, without options and times.  Collective.
+
+    ``plain`` says that there will be no options: then small dense systems need no SNES and KSP.
 
     Raises
     ------
@@ -92,6 +100,13 @@ def make_ts(
     ts = PETSc.TS().create(comm=problem.comm)
     ts.setProblemType(_TS.ProblemType.NONLINEAR)
     ts.setErrorIfStepFails(False)
+    dense = dense_steps(problem, method, held.p) if plain else None
+    if dense is not None:
+        ts.setType(DENSE)
+        held.keep(dense)
+        dense.attach(ts)
+        ts.setAttr(_REGISTERED, dense)
+        return ts
     work = problem.create_state()
 
     def inside(ts: PETSc.TS, t: float) -> float:
@@ -271,7 +286,7 @@ def default_options(
             defaults |= SMALLER_STEPS
         if problem.coloring:
             defaults["snes_fd_color"] = None
-        else:
+        elif ts.getType() != DENSE:
             defaults |= linear_defaults(ts.getIJacobian()[0])
     if checkpoint in ("memory", "disk"):
         ts.setSaveTrajectory()
@@ -310,7 +325,8 @@ def set_up(ts: PETSc.TS, u: PETSc.Vec, stepping: Stepping, checkpoint: Checkpoin
         atol = 1e-9 if stepping.atol is None else stepping.atol
         ts.setTolerances(rtol=rtol, atol=atol)
     ts.setFromOptions()
-    refuse_other_method(ts, stepping.resolved_method)
+    if ts.getType() != DENSE:  # that one has no options
+        refuse_other_method(ts, stepping.resolved_method)
     if checkpoint in ("states", "stages") and not stepping.adaptive:
         _step_in_passes(ts, stepping.resolved_method)
     ts.setSolution(u.copy())
@@ -333,7 +349,8 @@ def tiny_step(ts: PETSc.TS, stepping: Stepping, size: float) -> float:
 
     ``size`` is that of fixed steps.
     """
-    if stepping.resolved_method.explicit or ts.getSNES().getLineSearch().getType() != "bt":
+    solved = ts.getType() != DENSE and not stepping.resolved_method.explicit
+    if not solved or ts.getSNES().getLineSearch().getType() != "bt":
         return 0.0
     if not stepping.adaptive:
         return SHORT * size

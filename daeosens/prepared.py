@@ -140,7 +140,13 @@ def prepared_ts(
     else:
         held = Held(p)
         ts = make_ts(
-            problem, stepping.resolved_method, stepping.t_span[0], u, held, record=checkpoint
+            problem,
+            stepping.resolved_method,
+            stepping.t_span[0],
+            u,
+            held,
+            record=checkpoint,
+            plain=not stepping.options and nothing_for_ts(),
         )
         defaults = default_options(problem, stepping, ts, checkpoint)
         try:

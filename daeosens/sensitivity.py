@@ -13,6 +13,7 @@ from daeosens.block_tangent import push_columns
 from daeosens.cost import Densities
 from daeosens.engines import Sweep, choose_sweep
 from daeosens.errors import InputError
+from daeosens.native_sweep import native_rows
 from daeosens.tangent import march
 from daeosens.trajectory import Trajectory, steps_of
 
@@ -97,10 +98,15 @@ def sensitivities(
     last = trajectory.n_steps if t is None else trajectory.index(t)
     n, m = problem.size, problem.n_parameters
     columns = n * ("u0" in wanted) + m * ("p" in wanted)
-    sweep = "adjoint" if n < columns and problem.comm.size == 1 else "tangent"
-    chosen = choose_sweep(trajectory, engine, first_adjoints=sweep == "adjoint")
+    found = native_rows(trajectory, last) if engine in ("auto", "steps") else None
+    sweep = "adjoint" if found or (n < columns and problem.comm.size == 1) else "tangent"
+    chosen = (
+        "steps" if found else choose_sweep(trajectory, engine, first_adjoints=sweep == "adjoint")
+    )
     by_u0 = by_p = None
-    if sweep == "adjoint" and chosen == "block":
+    if found:
+        by_u0, by_p = found
+    elif sweep == "adjoint" and chosen == "block":
         by_u0 = np.eye(n)
         by_p = sweep_rows(trajectory, by_u0, last)
     elif sweep == "adjoint":

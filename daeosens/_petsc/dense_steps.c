@@ -1,0 +1,458 @@
+/* Diagonally implicit Runge-Kutta steps of small dense systems, whose equations are C functions: a
+   TS type, and the transposed steps.  The steps are those of TSDIRK with the same tableau, solved
+   until rounding decides; without SNES, KSP and Mat, whose calls take a hundred times as long as
+   the work for a few unknowns. */
+#include "dense_steps.h"
+
+#include <math.h>
+#include <petsc/private/tsimpl.h>
+#include <petscblaslapack.h>
+#include <string.h>
+
+#define SMALL     24    /* unknowns up to which loops here are faster than LAPACK */
+#define CHEAP     8     /* unknowns up to which every iteration has its own factors */
+#define SLOW      0.05  /* a rate of convergence that asks for new factors */
+#define CONVERGED 1e-14 /* error of a stage, relative */
+#define ROUNDING  1e-11 /* changes below this one that do not shrink any more are rounding */
+#define MOST      25    /* iterations */
+
+struct _n_DenseWork {
+  DenseSystem  *system;
+  double       *start;    /* [n] */
+  double       *known;    /* [n] */
+  double       *change;   /* [n] */
+  double       *rates;    /* [s, n] */
+  double      **states;   /* [s] of [n] */
+  double       *own;      /* [s, n] of states, or NULL */
+  double       *entries;  /* of f_u */
+  double       *entries_p;
+  double       *factors;  /* [n, n] */
+  PetscBLASInt *pivots;
+  double       *parts;    /* [rows, s, n] of a transposed step */
+  long          rows;
+  double        scale;    /* h a_ii of the factors; 0: there are none */
+  long          iterations;
+};
+
+static int all_finite(const double *values, long count)
+{
+  double sum = 0.0;
+  for (long i = 0; i < count; i++) sum += 0.0 * values[i]; /* NaN unless all are finite */
+  return sum == 0.0;
+}
+
+static PetscErrorCode blame(DenseSystem *system, int which, double t, const double *values, long count)
+{
+  system->fault   = which;
+  system->fault_t = t;
+  memcpy(system->fault_values, values, (size_t)count * sizeof(double));
+  return PETSC_ERR_USER;
+}
+
+/* ---- linear systems ------------------------------------------------------------------------- */
+
+/* P A = L U by rows, in place; false where A is singular */
+static PetscBool factorise(PetscBLASInt n, double *a, PetscBLASInt *pivots)
+{
+  if (n > SMALL) {
+    PetscBLASInt info = 0;
+    LAPACKgetrf_(&n, &n, a, &n, pivots, &info); /* of the transpose, which is as good */
+    return info ? PETSC_FALSE : PETSC_TRUE;
+  }
+  for (PetscBLASInt k = 0; k < n; k++) {
+    PetscBLASInt pivot = k;
+    for (PetscBLASInt i = k + 1; i < n; i++)
+      if (fabs(a[i * n + k]) > fabs(a[pivot * n + k])) pivot = i;
+    pivots[k] = pivot;
+    if (a[pivot * n + k] == 0.0) return PETSC_FALSE;
+    if (pivot != k)
+      for (PetscBLASInt j = 0; j < n; j++) {
+        const double other = a[k * n + j];
+        a[k * n + j]       = a[pivot * n + j];
+        a[pivot * n + j]   = other;
+      }
+    for (PetscBLASInt i = k + 1; i < n; i++) {
+      const double factor = a[i * n + k] /= a[k * n + k];
+      if (factor != 0.0)
+        for (PetscBLASInt j = k + 1; j < n; j++) a[i * n + j] -= factor * a[k * n + j];
+    }
+  }
+  return PETSC_TRUE;
+}
+
+static void swap(double *x, PetscBLASInt k, PetscBLASInt pivot)
+{
+  const double other = x[pivot];
+  x[pivot]           = x[k];
+  x[k]               = other;
+}
+
+static void substitute(PetscBLASInt n, double *a, PetscBLASInt *pivots, double *x, PetscBool transposed)
+{
+  if (n > SMALL) {
+    PetscBLASInt one = 1, info = 0;
+    LAPACKgetrs_(transposed ? "N" : "T", &n, &one, a, &n, pivots, x, &n, &info);
+  } else if (transposed) {
+    for (PetscBLASInt i = 0; i < n; i++) {
+      x[i] /= a[i * n + i];
+      for (PetscBLASInt j = i + 1; j < n; j++) x[j] -= a[i * n + j] * x[i];
+    }
+    for (PetscBLASInt i = n - 1; i > 0; i--)
+      for (PetscBLASInt j = 0; j < i; j++) x[j] -= a[i * n + j] * x[i];
+    for (PetscBLASInt k = n - 1; k >= 0; k--) swap(x, k, pivots[k]);
+  } else {
+    for (PetscBLASInt k = 0; k < n; k++) swap(x, k, pivots[k]);
+    for (PetscBLASInt i = 1; i < n; i++)
+      for (PetscBLASInt j = 0; j < i; j++) x[i] -= a[i * n + j] * x[j];
+    for (PetscBLASInt i = n - 1; i >= 0; i--) {
+      for (PetscBLASInt j = i + 1; j < n; j++) x[i] -= a[i * n + j] * x[j];
+      x[i] /= a[i * n + i];
+    }
+  }
+}
+
+/* the factors of I - scale f_u(t, u) */
+static PetscErrorCode renew_factors(DenseWork w, double t, const double *u, double scale, PetscBool *found)
+{
+  DenseSystem *system = w->system;
+  const long   n      = system->n;
+
+  PetscFunctionBegin;
+  system->jacobian(t, u, system->p, w->entries, system->jacobian_data);
+  if (!all_finite(w->entries, system->entries)) PetscFunctionReturn(blame(system, 2, t, w->entries, system->entries));
+  if (system->places) {
+    memset(w->factors, 0, (size_t)(n * n) * sizeof(double));
+    for (long k = 0; k < system->entries; k++) w->factors[system->places[k]] = -scale * w->entries[k];
+  } else {
+    for (long k = 0; k < n * n; k++) w->factors[k] = -scale * w->entries[k];
+  }
+  for (long k = 0; k < n; k++) w->factors[k * (n + 1)] += 1.0;
+  *found   = factorise((PetscBLASInt)n, w->factors, w->pivots);
+  w->scale = *found ? scale : 0.0;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* ---- steps ---------------------------------------------------------------------------------- */
+
+/* Newton's method for y = known + scale f(t, y), until rounding decides */
+static PetscErrorCode solve_stage(DenseWork w, double t, double scale, double *y, PetscBool *solved)
+{
+  DenseSystem *system = w->system;
+  const long   n      = system->n;
+  double       last = 0.0, *change = w->change;
+  PetscBool    renew = n <= CHEAP ? PETSC_TRUE : PETSC_FALSE;
+
+  PetscFunctionBegin;
+  *solved = PETSC_FALSE;
+  for (int k = 0; k < MOST; k++) {
+    double largest = 0.0, size = 0.0, rate;
+    if (renew || w->scale != scale) {
+      PetscBool found;
+      PetscCall(renew_factors(w, t, y, scale, &found));
+      if (!found) break;
+    }
+    system->rhs(t, y, system->p, change, system->rhs_data);
+    if (!all_finite(change, n)) PetscFunctionReturn(blame(system, 1, t, change, n));
+    for (long i = 0; i < n; i++) change[i] = w->known[i] + scale * change[i] - y[i];
+    substitute((PetscBLASInt)n, w->factors, w->pivots, change, PETSC_FALSE);
+    w->iterations++;
+    for (long i = 0; i < n; i++) {
+      y[i] += change[i];
+      largest = PetscMax(largest, fabs(y[i]));
+    }
+    /* small components count too, down to a thousandth of the largest one */
+    for (long i = 0; i < n; i++)
+      if (change[i] != 0.0) size = PetscMax(size, fabs(change[i]) / (fabs(y[i]) + 1e-3 * largest));
+    if (!(size < PETSC_INFINITY)) break;
+    rate = k ? size / last : 1.0;
+    if (size <= CONVERGED || (rate < 1.0 && size * rate / (1.0 - rate) <= CONVERGED) || (k && rate >= 0.5 && size <= ROUNDING)) {
+      *solved = PETSC_TRUE;
+      break;
+    }
+    if (rate > 2.0 && size > ROUNDING) break;
+    renew = n <= CHEAP || (k && rate > SLOW) ? PETSC_TRUE : PETSC_FALSE;
+    last  = size;
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* all stages of a step from ``start`` */
+static PetscErrorCode take_stages(DenseWork w, double t, double h, PetscBool *solved)
+{
+  DenseSystem *system = w->system;
+  const long   n = system->n, s = system->s;
+
+  PetscFunctionBegin;
+  *solved = PETSC_TRUE;
+  memcpy(w->states[0], w->start, (size_t)n * sizeof(double));
+  system->rhs(t, w->start, system->p, w->rates, system->rhs_data);
+  if (!all_finite(w->rates, n)) PetscFunctionReturn(blame(system, 1, t, w->rates, n));
+  for (long i = 1; i < s; i++) {
+    const double *a = system->a + i * s, scale = h * a[i];
+    double       *y = w->states[i], *rate = w->rates + i * n;
+    memcpy(w->known, w->start, (size_t)n * sizeof(double));
+    for (long j = 0; j < i; j++)
+      if (a[j] != 0.0)
+        for (long k = 0; k < n; k++) w->known[k] += h * a[j] * w->rates[j * n + k];
+    for (long k = 0; k < n; k++) y[k] = w->known[k] + scale * rate[k - n]; /* with the rate of the stage before */
+    PetscCall(solve_stage(w, t + system->c[i] * h, scale, y, solved));
+    if (!*solved) break;
+    for (long k = 0; k < n; k++) rate[k] = (y[k] - w->known[k]) / scale;
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* Carry rows lam [n] and mu [m] back over one step (docs/mathematics.md).
+
+   w_i (I - h a_ii f_u) = h (b_i lam + sum_{j>i} a_ji l_j),  l_i = w_i f_u,
+   lam += sum_i l_i,  mu += sum_i w_i f_p */
+PetscErrorCode DenseTransposeStep(DenseWork work, double t, double h, const double *start, double **lam, double **mu)
+{
+  DenseSystem  *system = work->system;
+  const long    n = system->n, m = system->m, s = system->s;
+  const double *b = system->a + (s - 1) * s;
+  PetscBool     solved;
+
+  PetscFunctionBegin;
+  memcpy(work->start, start, (size_t)n * sizeof(double));
+  PetscCall(take_stages(work, t, h, &solved));
+  PetscCheck(solved, PETSC_COMM_SELF, PETSC_ERR_CONV_FAILED, "the stages of a step that was taken");
+  for (long i = s - 1; i >= 0; i--) {
+    const double ti = t + system->c[i] * h, scale = h * system->a[i * s + i], *y = work->states[i];
+    if (scale != 0.0) {
+      PetscBool found;
+      PetscCall(renew_factors(work, ti, y, scale, &found));
+      PetscCheck(found, PETSC_COMM_SELF, PETSC_ERR_MAT_LU_ZRPVT, "the matrix of a stage");
+    } else {
+      system->jacobian(ti, y, system->p, work->entries, system->jacobian_data);
+      if (!all_finite(work->entries, system->entries)) PetscFunctionReturn(blame(system, 2, ti, work->entries, system->entries));
+    }
+    if (m && !system->pull) system->jacobian_p(ti, y, system->p, work->entries_p, system->jacobian_p_data);
+    for (long r = 0; r < work->rows; r++) {
+      double *l = work->parts + (r * s + i) * n, *w = work->change, *right = work->known;
+      for (long k = 0; k < n; k++) right[k] = h * b[i] * lam[r][k];
+      for (long j = i + 1; j < s; j++) {
+        const double factor = h * system->a[j * s + i], *later = l + (j - i) * n;
+        if (factor != 0.0)
+          for (long k = 0; k < n; k++) right[k] += factor * later[k];
+      }
+      memcpy(w, right, (size_t)n * sizeof(double));
+      if (scale != 0.0) {
+        substitute((PetscBLASInt)n, work->factors, work->pivots, w, PETSC_TRUE);
+        for (long k = 0; k < n; k++) l[k] = (w[k] - right[k]) / scale;
+      } else {
+        memset(l, 0, (size_t)n * sizeof(double));
+        if (system->places)
+          for (long k = 0; k < system->entries; k++) l[system->places[k] % n] += w[system->places[k] / n] * work->entries[k];
+        else
+          for (long k = 0; k < n * n; k++) l[k % n] += w[k / n] * work->entries[k];
+      }
+      if (!m) continue;
+      if (system->pull) {
+        system->pull(ti, y, system->p, w, work->rates, work->entries_p, system->pull_data);
+        for (long k = 0; k < m; k++) mu[r][k] += work->entries_p[k];
+      } else {
+        for (long k = 0; k < n; k++)
+          for (long q = 0; q < m; q++) mu[r][q] += w[k] * work->entries_p[k * m + q];
+      }
+    }
+  }
+  for (long r = 0; r < work->rows; r++)
+    for (long i = 0; i < s; i++)
+      for (long k = 0; k < n; k++) lam[r][k] += work->parts[(r * s + i) * n + k];
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* ---- memory --------------------------------------------------------------------------------- */
+
+PetscErrorCode DenseWorkCreate(DenseSystem *system, long rows, DenseWork *out)
+{
+  const long n = system->n, m = system->m, s = system->s;
+  DenseWork  w;
+
+  PetscFunctionBegin;
+  PetscCall(PetscNew(&w));
+  w->system = system;
+  w->rows   = rows;
+  PetscCall(PetscMalloc5(n, &w->start, n, &w->known, n, &w->change, s * n, &w->rates, s, &w->states));
+  PetscCall(PetscMalloc5(system->entries, &w->entries, n * n, &w->factors, n, &w->pivots, rows * s * n, &w->parts, rows ? s * n : 0, &w->own));
+  PetscCall(PetscMalloc1(system->pull ? m : n * m, &w->entries_p));
+  if (rows)
+    for (long i = 0; i < s; i++) w->states[i] = w->own + i * n;
+  *out = w;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode DenseWorkDestroy(DenseWork *work)
+{
+  DenseWork w = *work;
+
+  PetscFunctionBegin;
+  if (!w) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(PetscFree5(w->start, w->known, w->change, w->rates, w->states));
+  PetscCall(PetscFree5(w->entries, w->factors, w->pivots, w->parts, w->own));
+  PetscCall(PetscFree(w->entries_p));
+  PetscCall(PetscFree(*work));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* ---- the TS type ---------------------------------------------------------------------------- */
+
+typedef struct {
+  DenseSystem *system;
+  DenseWork    work;
+  Vec         *stages;
+} Dense;
+
+static PetscErrorCode step(TS ts)
+{
+  Dense     *d          = (Dense *)ts->data;
+  DenseWork  w          = d->work;
+  PetscInt   rejections = 0;
+  PetscBool  accept     = PETSC_TRUE; /* TSAdapt asks for that of the attempt before */
+  PetscReal *u;
+
+  PetscFunctionBegin;
+  PetscCall(VecGetArray(ts->vec_sol, &u));
+  memcpy(w->start, u, (size_t)d->system->n * sizeof(double));
+  PetscCall(VecRestoreArray(ts->vec_sol, &u));
+  while (!ts->reason) {
+    TSAdapt   adapt;
+    PetscReal next   = ts->time_step;
+    PetscBool solved;
+    PetscCall(TSGetAdapt(ts, &adapt));
+    w->iterations = 0;
+    PetscCall(take_stages(w, ts->ptime, ts->time_step, &solved));
+    ts->snes_its += (PetscInt)w->iterations;
+    if (solved) {
+      PetscCall(VecCopy(d->stages[d->system->s - 1], ts->vec_sol));
+      PetscCall(TSAdaptCandidatesClear(adapt));
+      PetscCall(TSAdaptCandidateAdd(adapt, NULL, d->system->order, 1, 1.0, (PetscReal)d->system->s, PETSC_TRUE));
+      PetscCall(TSAdaptChoose(adapt, ts, ts->time_step, NULL, &next, &accept));
+    } else {
+      accept = PETSC_FALSE;
+      next *= adapt->scale_solve_failed;
+      if (++ts->num_snes_failures >= ts->max_snes_failures && ts->max_snes_failures != PETSC_UNLIMITED) ts->reason = TS_DIVERGED_NONLINEAR_SOLVE;
+    }
+    if (accept) {
+      ts->ptime += ts->time_step;
+      ts->time_step = next;
+      break;
+    }
+    PetscUseTypeMethod(ts, rollback);
+    ts->time_step = next;
+    ts->reject++;
+    if (!ts->reason && ++rejections > ts->max_reject && ts->max_reject != PETSC_UNLIMITED) ts->reason = TS_DIVERGED_STEP_REJECTED;
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode roll_back(TS ts)
+{
+  Dense     *d = (Dense *)ts->data;
+  PetscReal *u;
+
+  PetscFunctionBegin;
+  PetscCall(VecGetArrayWrite(ts->vec_sol, &u));
+  memcpy(u, d->work->start, (size_t)d->system->n * sizeof(double));
+  PetscCall(VecRestoreArrayWrite(ts->vec_sol, &u));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode evaluate_step(TS ts, PetscInt order, Vec out, PetscBool *done)
+{
+  Dense       *d      = (Dense *)ts->data;
+  DenseSystem *system = d->system;
+  PetscReal   *u;
+
+  PetscFunctionBegin;
+  if (done) *done = PETSC_TRUE;
+  if (order == system->order) {
+    PetscCall(VecCopy(d->stages[system->s - 1], out));
+  } else if (order == system->order - 1) {
+    PetscCall(VecGetArrayWrite(out, &u));
+    for (long k = 0; k < system->n; k++) {
+      double rate = 0.0;
+      for (long i = 0; i < system->s; i++) rate += system->b_embedded[i] * d->work->rates[i * system->n + k];
+      u[k] = d->work->start[k] + ts->time_step * rate;
+    }
+    PetscCall(VecRestoreArrayWrite(out, &u));
+  } else {
+    PetscCheck(done, PetscObjectComm((PetscObject)ts), PETSC_ERR_SUP, "no solution of order %" PetscInt_FMT, order);
+    *done = PETSC_FALSE;
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode get_stages(TS ts, PetscInt *count, Vec **stages)
+{
+  Dense *d = (Dense *)ts->data;
+
+  PetscFunctionBegin;
+  if (count) *count = (PetscInt)d->system->s;
+  if (stages) *stages = d->stages;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode reset(TS ts)
+{
+  Dense *d = (Dense *)ts->data;
+
+  PetscFunctionBegin;
+  if (d->stages) {
+    for (long i = 0; i < d->system->s; i++) PetscCall(VecRestoreArray(d->stages[i], &d->work->states[i]));
+    PetscCall(VecDestroyVecs((PetscInt)d->system->s, &d->stages));
+  }
+  PetscCall(DenseWorkDestroy(&d->work));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode set_up(TS ts)
+{
+  Dense *d = (Dense *)ts->data;
+
+  PetscFunctionBegin;
+  PetscCheck(d->system, PetscObjectComm((PetscObject)ts), PETSC_ERR_ORDER, "DenseStepsAttach comes first");
+  PetscCall(DenseWorkCreate(d->system, 0, &d->work));
+  PetscCall(VecDuplicateVecs(ts->vec_sol, (PetscInt)d->system->s, &d->stages));
+  for (long i = 0; i < d->system->s; i++) PetscCall(VecGetArray(d->stages[i], &d->work->states[i]));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode destroy(TS ts)
+{
+  PetscFunctionBegin;
+  PetscCall(reset(ts));
+  PetscCall(PetscFree(ts->data));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode create(TS ts)
+{
+  Dense *d;
+
+  PetscFunctionBegin;
+  PetscCall(PetscNew(&d));
+  ts->data               = d;
+  ts->ops->setup         = set_up;
+  ts->ops->step          = step;
+  ts->ops->rollback      = roll_back;
+  ts->ops->evaluatestep  = evaluate_step;
+  ts->ops->getstages     = get_stages;
+  ts->ops->reset         = reset;
+  ts->ops->destroy       = destroy;
+  ts->usessnes           = PETSC_FALSE;
+  ts->default_adapt_type = TSADAPTBASIC;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode DenseStepsRegister(void)
+{
+  return TSRegister("dense", create);
+}
+
+PetscErrorCode DenseStepsAttach(TS ts, DenseSystem *system)
+{
+  ((Dense *)ts->data)->system = system;
+  return PETSC_SUCCESS;
+}

@@ -1,0 +1,181 @@
+"""ESDIRK steps of small dense systems in C: TSDIRK's, without its solvers."""
+
+import numpy as np
+import pytest
+from petsc4py import PETSc
+
+from daeosens import (
+    ODE,
+    InitialState,
+    LeastSquares,
+    Native,
+    Parameter,
+    Parameters,
+    Reduced,
+    SolveError,
+    Stepping,
+    adjoint,
+    duality,
+    sensitivities,
+    solve,
+    taylor,
+    trace,
+)
+from daeosens import adjoint as adjoint_function
+from daeosens import sensitivity as sensitivity_module
+from daeosens.dense import LARGEST, dense_steps
+from daeosens.methods import find_method
+from daeosens.steps.esdirk import ESDIRK
+
+adjoint_module = __import__("sys").modules[adjoint_function.__module__]
+
+TSDIRK = {"snes_max_it": 40}
+"""Options of PETSc, which only its own steps read."""
+
+
+def van_der_pol():
+    model = trace(
+        lambda t, u, p: np.array([u[1], p.mu * ((1 - u[0] ** 2) * u[1] - u[0]) + 0.1 * np.sin(t)]),
+        size=2,
+        parameters={"mu": ()},
+    )
+    return model, np.array([2.0, -0.66]), np.array([100.0]), (0.0, 0.5)
+
+
+def chain(n):
+    """Return a stiff chain of reactions with diffusion; its Jacobian has a pattern for large n."""
+
+    def rhs(t, u, p):
+        flow = p.rate[0] * u[:-1] * u[1:] - p.rate[1] * (u[:-1] - u[1:])
+        out = np.zeros_like(u)
+        out[:-1] -= flow
+        out[1:] += flow
+        return out + p.source * np.cos(t)
+
+    model = trace(rhs, size=n, parameters={"rate": (2,), "source": ()})
+    u0 = 1.0 + 0.5 * np.sin(np.arange(n))
+    return model, u0, np.array([3.0, -200.0, 0.3]), (0.0, 1.0)
+
+
+CASES = {
+    "2 unknowns": van_der_pol,
+    "12 unknowns": lambda: chain(12),
+    "20 with a pattern": lambda: chain(20),
+    "40 by LAPACK": lambda: chain(40),
+}
+
+
+@pytest.fixture(scope="module", params=CASES)
+def case(request):
+    return CASES[request.param]()
+
+
+def by_python(monkeypatch):
+    """Let the sweeps in Python have their turn."""
+    for module, name in ((adjoint_module, "native_sweep"), (sensitivity_module, "native_rows")):
+        monkeypatch.setattr(module, name, lambda *_arguments: None)
+
+
+@pytest.mark.parametrize("method", ESDIRK)
+def test_steps_are_those_of_tsdirk(case, method):
+    model, u0, p, span = case
+    for sizes in ({"dt": 0.05}, {"rtol": 1e-6, "atol": 1e-8, "dt": 1e-3}):
+        here = solve(model, u0, p, Stepping(span, method, **sizes))
+        there = solve(model, u0, p, Stepping(span, method, **sizes, options=TSDIRK))
+        assert here.effort.linear_iterations == 0 < there.effort.linear_iterations
+        assert here.effort.rejected == there.effort.rejected
+        np.testing.assert_allclose(here.times, there.times, rtol=1e-6)
+        np.testing.assert_allclose(here.u, there.u, rtol=1e-6 if "rtol" in sizes else 1e-9)
+
+
+@pytest.mark.parametrize("method", ESDIRK)
+def test_gradients_are_those_of_the_sweep_by_steps(case, method, monkeypatch):
+    model, u0, p, span = case
+    run = solve(model, u0, p, Stepping(span, method, dt=0.05))
+    end = model.terminal(lambda t, u, p: 0.5 * u @ u + u[0] * p[0])
+    times = run.times[[0, 3, 5, -1]]
+    data = LeastSquares(times, np.ones((4, model.size)), 0.1)
+    others = [end, data]
+    gradients = adjoint(run, others)
+    matrices = sensitivities(run)
+    by_python(monkeypatch)
+    for fast, slow in zip(gradients, adjoint(run, others), strict=True):
+        np.testing.assert_allclose(fast.u0, slow.u0, rtol=1e-11, atol=1e-12)
+        np.testing.assert_allclose(fast.p, slow.p, rtol=1e-11, atol=1e-12)
+    expected = sensitivities(run)
+    np.testing.assert_allclose(matrices.u0, expected.u0, rtol=1e-10, atol=1e-11)
+    np.testing.assert_allclose(matrices.p, expected.p, rtol=1e-10, atol=1e-11)
+
+
+@pytest.mark.parametrize("method", ESDIRK)
+def test_taylor_and_duality(method):
+    model, u0, p, span = van_der_pol()
+    cost = model.terminal(lambda t, u, p: u @ u)
+    stepping = Stepping(span, method, dt=0.05)
+    for control, x in (
+        (InitialState(u0, p), u0),
+        (Parameters({"mu": Parameter(float(p[0]))}, u0), p),
+    ):
+        assert taylor(Reduced(model, cost, stepping, control), x).order > 1.9
+    assert duality(solve(model, u0, p, stepping), cost) < 1e-12
+
+
+def test_gradient_against_differences_of_the_program():
+    model, u0, p, span = chain(12)
+    cost = model.terminal(lambda t, u, p: u[0] * u[1])
+    stepping = Stepping(span, "esdirk4", dt=0.1)
+    gradient = adjoint(solve(model, u0, p, stepping), cost)
+    for k, step in enumerate((1e-5, 1e-4, 1e-5)):
+        move = step * np.eye(3)[k]
+        high, low = (solve(model, u0, each, stepping).u[-1] for each in (p + move, p - move))
+        slope = (high[0] * high[1] - low[0] * low[1]) / (2 * step)
+        assert gradient.p[k] == pytest.approx(slope, rel=1e-7)
+
+
+def test_adaptive_steps_recover_from_failing_newton_iterations():
+    model, u0, p, _ = van_der_pol()
+    run = solve(model, u0, p, Stepping((0.0, 200.0), "esdirk4", rtol=1e-5, atol=1e-5, dt=50.0))
+    assert run.effort.rejected > 0
+    assert np.abs(run.u[:, 0]).max() < 2.1
+
+
+def test_fixed_steps_that_cannot_be_solved_are_an_error():
+    model = trace(lambda t, u, p: 1.0 + u**2, size=1)
+    with pytest.raises(SolveError, match=r"Newton|TS stopped|NONLINEAR"):
+        solve(model, [1.0], [], Stepping((0.0, 10.0), "esdirk4", dt=2.0))
+
+
+@pytest.mark.parametrize("name", ["rhs", "jacobian"])
+def test_what_is_not_finite_is_named(name):
+    ctypes = pytest.importorskip("ctypes")
+    values = {"rhs": 1.0, "jacobian": 0.0}
+
+    def function(kind):
+        signature = ctypes.CFUNCTYPE(
+            None, ctypes.c_double, *(3 * [ctypes.POINTER(ctypes.c_double)]), ctypes.c_void_p
+        )
+
+        def call(t, u, p, out, data):
+            out[0] = float("nan") if kind == name and t > 0.5 else values[kind]
+
+        made = signature(call)
+        return Native(ctypes.cast(made, ctypes.c_void_p).value, keeps=made)
+
+    problem = ODE(function("rhs"), 1, 0, jacobian=function("jacobian"), rhs_t="autonomous")
+    with pytest.raises(SolveError, match=rf"'{name}'"):
+        solve(problem, [1.0], [], Stepping((0.0, 1.0), "esdirk4", dt=0.1))
+
+
+def test_where_petsc_takes_the_steps():
+    model, u0, p, span = van_der_pol()
+    assert dense_steps(model, find_method("esdirk4"), p) is not None
+    assert dense_steps(model, find_method("cn"), p) is None
+    large, *_ = chain(LARGEST + 1)
+    assert dense_steps(large, find_method("esdirk4"), np.zeros(3)) is None
+    database = PETSc.Options()
+    database["snes_max_it"] = 40
+    try:
+        run = solve(model, u0, p, Stepping(span, "esdirk4", dt=0.05))
+    finally:
+        database.delValue("snes_max_it")
+    assert run.effort.linear_iterations > 0
