@@ -42,13 +42,16 @@ from daeosens import (
 from daeosens.native import admit_native
 
 DOUBLES = ctypes.POINTER(ctypes.c_double)
+BY_PETSC = {"snes_max_it": 50}
+"""An option, so that PETSc takes the steps of small dense systems too (test_dense.py)."""
+
 METHODS = [
     Stepping(t_span=(0.0, 1.0), dt=0.1, method="rk4"),
     Stepping(t_span=(0.0, 1.0), rtol=1e-7, atol=1e-9, method="5dp"),
     Stepping(t_span=(0.0, 1.0), dt=0.1, method="cn"),
     Stepping(t_span=(0.0, 1.0), dt=0.1, method="beuler"),
-    Stepping(t_span=(0.4, 1.4), dt=0.2, method="esdirk4"),
-    Stepping(t_span=(0.4, 1.4), rtol=1e-5, atol=1e-7, method="esdirk3"),
+    Stepping(t_span=(0.4, 1.4), dt=0.2, method="esdirk4", options=BY_PETSC),
+    Stepping(t_span=(0.4, 1.4), rtol=1e-5, atol=1e-7, method="esdirk3", options=BY_PETSC),
 ]
 
 
@@ -116,6 +119,7 @@ def test_compiled_events_give_the_numbers_of_numpy_ones(c, stepping):
         rtol=stepping.rtol,
         atol=stepping.atol,
         method=stepping.method,
+        options=stepping.options,
     )
     expected = derivatives(numpy_ode(events=[event]), numpy_costs(), longer)
     problem = compiled_ode(c, events=[compiled_event(c)])

@@ -144,10 +144,9 @@ def observed_end():
 
 
 def test_other_sweeps_serve_what_it_does_not(c, traced):
-    explicit, implicit = STEPPINGS[1], Stepping(SPAN, "esdirk4", dt=0.1)
+    explicit = STEPPINGS[1]
     several = [Terminal(cost)] * (FEW + 1)
     cases = [
-        (solve(traced, U0, P, implicit), [Terminal(cost)]),
         (solve(traced, U0, P, explicit), [compiled_costs(c)]),  # with a running cost
         (solve(traced, U0, P, explicit), several),
         (solve(compiled_ode(c, pattern=True), U0, P, explicit), [Terminal(cost)]),
