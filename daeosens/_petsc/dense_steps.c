@@ -1,7 +1,7 @@
 /* Diagonally implicit Runge-Kutta steps of small dense systems, whose equations are C functions: a
    TS type, and the transposed steps.  The steps are those of TSDIRK with the same tableau, solved
-   until rounding decides; without SNES, KSP and Mat, whose calls take a hundred times as long as
-   the work for a few unknowns. */
+   until rounding decides; without SNES, KSP and Mat, whose calls take far longer than the work for
+   a few unknowns. */
 #include "dense_steps.h"
 
 #include <math.h>

@@ -65,15 +65,6 @@ class PointFunction:
         return tuple(max(map(abs, along)) for along in axes)
 
 
-@dataclass(frozen=True, eq=False)
-class Entry:
-    """One entry of f_u at each point: unknown of f, unknown of u, offset to the latter."""
-
-    row: int
-    column: int
-    offset: Offset
-
-
 class StencilDerivatives:
     """The functions that a problem needs, from f at a point.
 
@@ -121,26 +112,12 @@ class StencilDerivatives:
         result.append(self._function("hessian", _total(bent), self._change(by_p), vectors=3))
         if not self.autonomous:
             result += self._in_time(f)
-        values = casadi.vertcat(*(self._value(each) for each in self.entries))
-        return [*result, self._function("jacobian", values)]
+        return result
 
     @property
     def autonomous(self) -> bool:
         """Whether f does not depend on t."""
         return not casadi.depends_on(self._graph.value, self._graph.t)
-
-    @cached_property
-    def entries(self) -> list[Entry]:
-        """The entries of f_u that are not zero everywhere; on the diagonal all."""
-        dof = self._graph.value.numel()
-        found: list[Entry] = []
-        for offset, unknowns in self._graph.u.items():
-            pattern = casadi.jacobian_sparsity(self._graph.value, unknowns)
-            pairs = {(int(i), int(j)) for i, j in zip(*pattern.get_triplet(), strict=True)}
-            found += [Entry(*pair, offset) for pair in sorted(pairs)]
-        diagonal = [Entry(c, c, self._centre) for c in range(dof)]
-        known = {(each.row, each.column, each.offset) for each in found}
-        return found + [e for e in diagonal if (e.row, e.column, e.offset) not in known]
 
     @cached_property
     def _dp(self) -> Any:
@@ -209,12 +186,6 @@ class StencilDerivatives:
                 x -= casadi.if_else(x > last - 0.5 * h, length, 0.0)
             moved.append(x)
         return casadi.vertcat(*moved)
-
-    def _value(self, entry: Entry) -> Any:
-        unknown = self._graph.u.get(entry.offset)
-        if unknown is None:
-            return casadi.SX(0)
-        return casadi.jacobian(self._graph.value[entry.row], unknown[entry.column])
 
     def _in_time(self, f: Any) -> list[PointFunction]:
         graph = self._graph
