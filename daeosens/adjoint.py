@@ -13,7 +13,7 @@ from daeosens.block_pieces import block_sweep
 from daeosens.cost import Cost, points_by_step
 from daeosens.engines import Engine, check_engine, choose_engine
 from daeosens.errors import InputError
-from daeosens.native_sweep import native_sweep, pays
+from daeosens.native_sweep import native_sweep, wants_native_sweep
 from daeosens.objective import Objective
 from daeosens.steps import StepMap
 from daeosens.trajectory import Trajectory, steps_of
@@ -129,7 +129,7 @@ def adjoint(
     problem = trajectory.problem
     final_time = float(trajectory.times[-1])
     costs = [one.lower(problem, final_time) for one in objectives]
-    found = native_sweep(trajectory, costs) if pays(problem, engine) else None
+    found = native_sweep(trajectory, costs) if wants_native_sweep(problem, engine) else None
     chosen = "steps" if found else choose_engine(trajectory, engine)
     steps = None if found else _steps_if_needed(trajectory, costs, chosen)
     values = [evaluate_cost(trajectory, cost, steps) for cost in costs]

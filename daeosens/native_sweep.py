@@ -25,14 +25,14 @@ SMALL = 30
 """Up to how many unknowns it is quicker than blocks of functions that take many points."""
 
 
-def pays(problem: Problem, engine: str) -> bool:
+def wants_native_sweep(problem: Problem, engine: str) -> bool:
     """Whether ``native_sweep`` is to be tried: asked for, or the quickest where it can be.
 
     Examples
     --------
     >>> from daeosens import ODE
     >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
-    >>> pays(decay, "steps"), pays(decay, "block")
+    >>> wants_native_sweep(decay, "steps"), wants_native_sweep(decay, "block")
     (True, False)
     """
     quick = problem.size <= SMALL or problem.batch is None or not problem.batch.at_once
