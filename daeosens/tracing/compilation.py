@@ -39,6 +39,9 @@ FLAGS = (
 class CompilerError(DaeosensError):
     """There is no C compiler, or it fails."""
 
+    def __init__(self, what: str) -> None:
+        super().__init__(what, remedy="a C compiler, such as gcc, on the PATH or named by CC")
+
 
 def load(source: str, comm: MPI.Comm) -> ctypes.CDLL:
     """Return the library of a C source; compiled by the first rank, where no process did before.

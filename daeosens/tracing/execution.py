@@ -44,8 +44,7 @@ def called(callback: Any, *shapes: tuple[int, ...]) -> Callable[..., Any]:
 def _warn(message: str) -> None:
     """Warn once of what is slow."""
     warnings.warn(
-        f"traced models run without being compiled, some 20 times slower: {message}\n"
-        "  try: a C compiler, such as gcc, on the PATH or named by CC",
+        f"traced models run without being compiled, some 20 times slower: {message}",
         RuntimeWarning,
         stacklevel=2,
     )
