@@ -21,21 +21,27 @@ from daeosens.trajectory import Trajectory
 FEW = 2
 """Up to so many costs are swept one beside the other; blocks do more at once."""
 
+NONE = np.empty((0, 1, 1))
+"""The stages of no steps."""
+
 SMALL = 30
 """Up to how many unknowns it is quicker than blocks of functions that take many points."""
 
 
-def wants_native_sweep(problem: Problem, engine: str) -> bool:
+def wants_native_sweep(trajectory: Trajectory, engine: str) -> bool:
     """Whether ``native_sweep`` is to be tried: asked for, or the quickest where it can be.
 
     Examples
     --------
-    >>> from daeosens import ODE
+    >>> from daeosens import ODE, Stepping, solve
     >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
-    >>> wants_native_sweep(decay, "steps"), wants_native_sweep(decay, "block")
+    >>> run = solve(decay, [1.0], [0.5], Stepping((0.0, 2.0), "rk4", dt=0.1))
+    >>> wants_native_sweep(run, "steps"), wants_native_sweep(run, "block")
     (True, False)
     """
-    quick = problem.size <= SMALL or problem.batch is None or not problem.batch.at_once
+    problem, method = trajectory.problem, trajectory.stepping.resolved_method
+    blocks = problem.batch is not None and problem.batch.at_once and not method.esdirk
+    quick = problem.size <= SMALL or not blocks
     return engine == "steps" or (engine == "auto" and quick)
 
 
@@ -98,14 +104,17 @@ def _carrier(trajectory: Trajectory, rows: int) -> Callable[..., bool] | None:
         return None
     method = trajectory.stepping.resolved_method
     steps = (trajectory.times, trajectory.step_sizes, trajectory.states)
+    kept = trajectory.kept if isinstance(trajectory.kept, np.ndarray) else NONE
     if method.esdirk:
         dense = dense_steps(problem, method, p)
-        return None if dense is None or not dense.transposes else partial(dense.carry_back, *steps)
+        if dense is None or not dense.transposes:
+            return None
+        return partial(dense.carry_back, *steps, kept)
     functions = _functions(problem, method)
     if not functions or rows > FEW:
         return None
     model = (functions, _coefficients(problem, method), p)
-    return partial(carry_back, *model, *steps, trajectory.stages)
+    return partial(carry_back, *model, *steps, kept)
 
 
 def _functions(problem: Problem, method: Method) -> dict[str, tuple[int, int]]:

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from petsc4py import PETSc
 
 from daeosens._petsc import Steps, stages
-from daeosens.arrays import largest
+from daeosens.arrays import Array, largest
 from daeosens.errors import SolveError
 from daeosens.problem import Problem
 from daeosens.trajectory import STAGE_MEMORY, Stages
@@ -19,6 +19,9 @@ Watch: TypeAlias = "Callable[[float, PETSc.Vec, float, PETSc.Vec], bool]"
 
 STALL, PATIENCE = 1e-12, 100
 """So many steps in a row below such a part of the span lead nowhere."""
+
+FLAT = 1000
+"""Up to how many unknowns a vector for each stage costs more than the stage."""
 
 
 class StepLog:
@@ -63,6 +66,7 @@ class StepLog:
         self._keep_stages = keep_stages
         self._watch = watch
         self._stages: list[list[PETSc.Vec]] = []
+        self._dense_stages: Array | None = None
         self._piece: tuple[float, float] | None = None
         self.times: list[float] = []
         self.states: list[PETSc.Vec] = [start]
@@ -121,7 +125,8 @@ class StepLog:
         See ``Steps.attach``.
         """
         room = self._room_for_stages() if self._keep_stages else 0
-        self._steps.attach(ts, on_first_step, on_search, tiny, room)
+        flat = self._problem.comm.size == 1 and self._problem.size <= FLAT
+        self._steps.attach(ts, on_first_step, on_search, tiny, room, flat)
 
     def detach(self, ts: PETSc.TS) -> None:
         """Take over what TS has logged since ``attach``.
@@ -135,6 +140,8 @@ class StepLog:
         steps.detach(ts)
         self.times = steps.times
         self.states += steps.take_states()
+        if self._keep_stages:
+            self._dense_stages = steps.dense_stages(self._problem.size)
         later = steps.take_stages()
         self._stages = [[first, *rest] for first, rest in zip(self.states, later, strict=False)]
         if steps.error is not None:
@@ -149,8 +156,10 @@ class StepLog:
         """Return how many stages are kept; the same on every rank."""
         return STAGE_MEMORY * self._problem.comm.size // (8 * self._problem.size)
 
-    def stages(self) -> Stages:
+    def stages(self) -> Stages | Array:
         """Return what was kept, by step; the first ones only if memory did not suffice."""
+        if self._dense_stages is not None and self._dense_stages.size:
+            return self._dense_stages
         if not self._stages:
             return {}
         keys = zip(self.states, self.step_sizes(), strict=False)

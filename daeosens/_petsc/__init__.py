@@ -7,17 +7,18 @@ from petsc4py import PETSc as _PETSc  # noqa: F401  # pyright: ignore[reportUnus
 from daeosens._petsc.bindings import multipliers, register_dirk, rk_tableau, stages
 from daeosens._petsc.blocks import FactorPulls, MatrixPulls, Pulls, carry
 from daeosens._petsc.chained import CHAINED, set_chained
-from daeosens._petsc.dense import DenseSteps
+from daeosens._petsc.dense import DENSE, DenseSteps
 from daeosens._petsc.natives import call_into, call_number, call_points, fill_matrix
 from daeosens._petsc.pooled import pool_memory
 from daeosens._petsc.registered import Registered, time_of_stage
 from daeosens._petsc.stencil_ts import RegisteredStencil, create_matrix, linearise_matrix
 from daeosens._petsc.stencils import Stencil
-from daeosens._petsc.steps import Steps, add_monitor, next_step, read_stages
+from daeosens._petsc.steps import Steps, add_monitor, next_step
 from daeosens._petsc.sweeps import carry_back
 
 __all__ = [
     "CHAINED",
+    "DENSE",
     "DenseSteps",
     "FactorPulls",
     "MatrixPulls",
@@ -38,7 +39,6 @@ __all__ = [
     "multipliers",
     "next_step",
     "pool_memory",
-    "read_stages",
     "register_dirk",
     "rk_tableau",
     "set_chained",

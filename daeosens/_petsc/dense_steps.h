@@ -35,4 +35,4 @@ PetscErrorCode DenseStepsAttach(TS, DenseSystem *);
 
 PetscErrorCode DenseWorkCreate(DenseSystem *, long rows, DenseWork *);
 PetscErrorCode DenseWorkDestroy(DenseWork *);
-PetscErrorCode DenseTransposeStep(DenseWork, double t, double h, const double *start, double **lam, double **mu);
+PetscErrorCode DenseTransposeStep(DenseWork, double t, double h, const double *start, const double *stages, double **lam, double **mu);

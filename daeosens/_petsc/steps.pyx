@@ -1,6 +1,7 @@
 # cython: language_level=3
 """The log of TS's steps without Python; signatures and types in steps.pyi."""
 
+from cython.view cimport array
 from cpython.exc cimport PyErr_CheckSignals
 from libc.math cimport INFINITY, nextafter
 from libc.stdlib cimport free, realloc
@@ -9,7 +10,7 @@ from libc.string cimport memcpy
 import numpy as np
 
 from daeosens._petsc.filling cimport (
-    PetscInt, PetscScalar, VecGetArrayRead, VecRestoreArrayRead, finite_everywhere
+    PetscInt, PetscScalar, VecGetArrayRead, VecGetLocalSize, VecRestoreArrayRead, finite_everywhere
 )
 from daeosens._petsc.pooled cimport duplicate_to_fill
 from daeosens._petsc.chained import CHAINED
@@ -57,36 +58,56 @@ cdef struct Log:
     double dt, uncut, stall, tiny
     int stalled, patience, searching
     Vectors states, stages
-    long n_stages, most_stages
+    Numbers dense               # the stages instead, of steps of small systems
+    long n_stages, kept_stages, most_stages
     bint taking                 # the stages of TS need not be copied
+    bint flat                   # stages are numbers: a vector for each would cost more than they do
     int shrunk, not_finite
     double t
     long step
     void *owner
 
 
-cdef int room_for_one(void **values, long count, long *room, size_t size) noexcept nogil:
+cdef int make_room(void **values, long count, long *room, size_t size) noexcept nogil:
     cdef void *larger
-    if count < room[0]:
+    cdef long wanted = 2 * room[0] + 64
+    if count <= room[0]:
         return 0
-    larger = realloc(values[0], <size_t>(2 * room[0] + 64) * size)
+    if wanted < count:
+        wanted = count
+    larger = realloc(values[0], <size_t>wanted * size)
     if larger == NULL:
         return -1
-    values[0], room[0] = larger, 2 * room[0] + 64
+    values[0], room[0] = larger, wanted
     return 0
 
 
 cdef int push(Numbers *all, double value) noexcept nogil:
-    if room_for_one(<void **>&all.values, all.count, &all.room, sizeof(double)):
+    if make_room(<void **>&all.values, all.count + 1, &all.room, sizeof(double)):
         return -1
     all.values[all.count] = value
     all.count += 1
     return 0
 
 
+cdef PetscErrorCode push_numbers(Numbers *all, PetscVec vec) noexcept nogil:
+    cdef const PetscScalar *numbers = NULL
+    cdef PetscInt count = 0
+    cdef PetscErrorCode code = VecGetLocalSize(vec, &count)
+    if make_room(<void **>&all.values, all.count + count, &all.room, sizeof(double)):
+        return PETSC_ERR_MEM
+    if code == PETSC_SUCCESS:
+        code = VecGetArrayRead(vec, &numbers)
+    if code != PETSC_SUCCESS:
+        return code
+    memcpy(all.values + all.count, numbers, <size_t>count * sizeof(double))
+    all.count += count
+    return VecRestoreArrayRead(vec, &numbers)
+
+
 cdef PetscErrorCode push_new(Vectors *all, PetscVec like) noexcept nogil:
     cdef PetscErrorCode code
-    if room_for_one(<void **>&all.values, all.count, &all.room, sizeof(PetscVec)):
+    if make_room(<void **>&all.values, all.count + 1, &all.room, sizeof(PetscVec)):
         return PETSC_ERR_MEM
     code = duplicate_to_fill(like, &all.values[all.count])
     if code == PETSC_SUCCESS:
@@ -207,11 +228,14 @@ cdef PetscErrorCode keep_stages(Log *log, PetscTS ts) noexcept nogil:
     cdef PetscVec *stages = NULL
     cdef PetscErrorCode code = TSGetStages(ts, &count, &stages)
     cdef PetscVec filled
-    if log.stages.count + count - 1 > log.most_stages:
+    if log.kept_stages + count - 1 > log.most_stages:
         return code
     log.n_stages = count - 1
+    log.kept_stages += count - 1
     for k in range(1, count):
-        if code == PETSC_SUCCESS and log.taking:
+        if code == PETSC_SUCCESS and log.flat:
+            code = push_numbers(&log.dense, stages[k])
+        elif code == PETSC_SUCCESS and log.taking:
             filled = stages[k]
             code = push_new(&log.stages, filled)
             if code == PETSC_SUCCESS:  # TS goes on with the new vector
@@ -307,6 +331,7 @@ cdef class Steps:
             VecDestroy(&self.log.stages.values[k])
         free(self.log.states.values)
         free(self.log.stages.values)
+        free(self.log.dense.values)
         free(self.log.ends.values)
         free(self.log.times.values)
         free(self.log.sizes.values)
@@ -355,7 +380,7 @@ cdef class Steps:
         """Return time and number of a step to a state that is not finite, or None."""
         return (self.log.t, self.log.step) if self.log.not_finite else None
 
-    def attach(self, TS ts, on_first_step, on_search, double tiny, long stages):
+    def attach(self, TS ts, on_first_step, on_search, double tiny, long stages, bint flat):
         """Let TS log its steps without Python.
 
         Parameters
@@ -368,10 +393,11 @@ cdef class Steps:
                             called before a step where that changes
         tiny : float        the size of steps below which it is not; 0: never asked
         stages : int        how many stages are kept at most
+        flat : bool         as numbers (``dense_stages``), not as vectors
         """
         self.on_first_step, self.on_search = on_first_step, on_search
         self.log.tiny, self.log.most_stages = tiny, stages
-        self.log.taking = ts.getType() == CHAINED
+        self.log.taking, self.log.flat = ts.getType() == CHAINED, flat
         CHKERR(TSSetApplicationContext(ts.ts, <void *>&self.log))
         CHKERR(TSSetPreStep(ts.ts, before_step))
 
@@ -391,6 +417,17 @@ cdef class Steps:
         count = self.log.n_stages
         return [vecs[k : k + count] for k in range(0, len(vecs), count)] if count else []
 
+    def dense_stages(self, long size):
+        """Hand over the stages [K, s-1, n] of the first steps, without the first one, as numbers."""
+        cdef long count = self.log.dense.count
+        cdef array found
+        if not count:
+            return np.empty((0, 1, size))
+        found = <double[:count]>self.log.dense.values
+        found.callback_free_data = free
+        self.log.dense.values, self.log.dense.count = NULL, 0
+        return np.asarray(found).reshape(-1, self.log.n_stages, size)
+
 
 cdef list taken(Vectors *all):
     cdef long k
@@ -407,28 +444,3 @@ cdef list taken(Vectors *all):
 def add_monitor(TS ts):
     """Let a TS log its steps wherever ``Steps`` are attached to it; once for each TS."""
     CHKERR(TSMonitorSet(ts.ts, after_step, NULL, NULL))
-
-
-def read_stages(states, const double[::1] sizes, dict stages, long count, long n):
-    """Return stages [S, s, n] of all S steps, where they were kept, or None.
-
-    Parameters
-    ----------
-    states : sequence of Vec [n]
-                            those before the steps
-    sizes : ndarray [S]
-    stages : dict           those of a step by (handle of the state before, size)
-    count, n : int          numbers s of stages that are wanted, and of unknowns
-    """
-    cdef long k, i
-    cdef const PetscScalar *values = NULL
-    cdef double[:, :, ::1] out = np.empty((len(states), count, n))
-    for k in range(len(states)):
-        kept = stages.get((states[k].handle, sizes[k]))
-        if kept is None:
-            return None
-        for i in range(count):
-            CHKERR(VecGetArrayRead((<Vec>kept[i]).vec, &values))
-            memcpy(&out[k, i, 0], values, <size_t>n * sizeof(double))
-            CHKERR(VecRestoreArrayRead((<Vec>kept[i]).vec, &values))
-    return np.asarray(out)
