@@ -289,7 +289,7 @@ def draw(config, results, spacing, switches, shown, thresholds) -> None:
         results.path("sensor.png"),
         [
             Row(
-                "sensor, above outdoors [K]",
+                "sensor\n[K above outdoors]",
                 [Course("", times, read_array(results.hdf5, "sensor"))],
                 levels,
             ),
@@ -305,7 +305,7 @@ def draw(config, results, spacing, switches, shown, thresholds) -> None:
     extent = (west + hx, east - hx, south + hy, north - hy)
     fields_figure(
         results.path("fields.png"),
-        {"u, above outdoors [K]": fields},
+        {"u [K above outdoors]": fields},
         list(shown.values()),
         extent=extent,
         axis_labels=("x [m]", "y [m]"),
