@@ -165,7 +165,7 @@ def _translated(body: list[str], inputs: list[str]) -> tuple[list[str], dict[str
 
     That is where much of the work is in functions of the C library, or a statement is unknown.
     """
-    if len(body) > MOST:
+    if not 0 < len(body) <= MOST:
         return None
     lines: list[str] = []
     helpers: dict[str, str] = {}
