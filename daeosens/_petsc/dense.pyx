@@ -10,6 +10,7 @@ import numpy as np
 from daeosens._petsc.filling cimport (
     PetscScalar, VecGetArrayRead, VecRestoreArrayRead, all_finite
 )
+from daeosens._petsc.running_costs cimport RunningCosts, running_costs
 from petsc4py.PETSc cimport CHKERR, PETSC_SUCCESS, PetscErrorCode, PetscTS, PetscVec, TS, Vec
 
 
@@ -46,7 +47,7 @@ cdef extern from "dense_steps.h" nogil:
     PetscErrorCode DenseWorkCreate(DenseSystem *, long, DenseWork *)
     PetscErrorCode DenseWorkDestroy(DenseWork *)
     PetscErrorCode DenseTransposeStep(
-        DenseWork, double, double, const double *, double **, double **)
+        DenseWork, double, double, const double *, double **, double **, const RunningCosts *)
 
 
 cdef enum:
@@ -126,6 +127,7 @@ cdef class DenseSteps:
         long last,
         list lam,
         list mu,
+        tuple costs,
     ):
         """Carry adjoints back over steps, whose stages are found again.
 
@@ -137,6 +139,7 @@ cdef class DenseSteps:
         lam, mu : list of Vec [n], list of Vec [m]
                                 adjoints after the last step, overwritten with those before the first
                                 one; those of the parameters, added to
+        costs : tuple or None   the running costs of each row (``compiled_costs.running_costs``)
 
         Returns
         -------
@@ -145,6 +148,7 @@ cdef class DenseSteps:
         cdef long rows = len(lam), k, got = 0
         cdef const PetscScalar *start = NULL
         cdef DenseWork work = NULL
+        cdef RunningCosts densities = running_costs(costs)
         cdef PetscErrorCode code = PETSC_SUCCESS
         cdef PetscVec state
         cdef bint finite = True
@@ -161,7 +165,7 @@ cdef class DenseSteps:
                 state = (<Vec>states[k]).vec
                 CHKERR(VecGetArrayRead(state, &start))
                 code = DenseTransposeStep(
-                    work, times[k], sizes[k], start, adjoints, adjoints + rows)
+                    work, times[k], sizes[k], start, adjoints, adjoints + rows, &densities)
                 CHKERR(VecRestoreArrayRead(state, &start))
                 if self.system.fault:
                     return False
