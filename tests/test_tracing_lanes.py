@@ -1,5 +1,7 @@
 """Several points at once: what lanes compute is what the functions themselves do, bit by bit."""
 
+import platform
+
 import numpy as np
 import pytest
 
@@ -97,6 +99,20 @@ def test_large_functions_are_compiled_once(monkeypatch):
     monkeypatch.setattr(lanes, "MOST", 10)
     model = ds.trace(lambda t, u, p: u**3 - p.a * u**2, 5, {"a": ()})
     assert not model.native["rhs"].points
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="flags of x86-64")
+@pytest.mark.parametrize("flag", ["-mno-avx512f", "-mno-avx"])
+def test_narrow_vectors_give_the_same(flag, monkeypatch, rng):
+    monkeypatch.setenv("CC", f"cc {flag}")
+    native = ds.trace(every_operation, 12, {"A": (12, 12), "b": ()}).native["hessian_product"]
+    assert native.points
+    values, t, p = rng.normal(size=(11, 36)), rng.uniform(size=11), rng.normal(size=(2, 145))
+    u, w, du = (values[:, k : k + 12].copy() for k in (0, 12, 24))
+    ours, alone = ((np.empty((11, 12)), np.empty((11, 145))) for _ in range(2))
+    assert call_points(*native.at_points, t, (u, p[0].copy(), w, du, p[1].copy()), ours)
+    assert call_points(native.address, 0, 0, t, (u, p[0].copy(), w, du, p[1].copy()), alone)
+    assert all(map(np.array_equal, ours, alone))
 
 
 def test_another_compiler_has_the_loop(model, monkeypatch, rng):
