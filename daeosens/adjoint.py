@@ -129,23 +129,30 @@ def adjoint(
     problem = trajectory.problem
     final_time = float(trajectory.times[-1])
     costs = [one.lower(problem, final_time) for one in objectives]
-    found = native_sweep(trajectory, costs) if wants_native_sweep(trajectory, engine) else None
+    found = _swept_in_c(trajectory, costs, engine)
     chosen = "steps" if found else choose_engine(trajectory, engine)
-    steps = None if found else _steps_if_needed(trajectory, costs, chosen)
-    values = [evaluate_cost(trajectory, cost, steps) for cost in costs]
     if found:
-        lam, mu = found
-    elif chosen == "block":
-        by_u0, by_p = block_sweep(trajectory, costs)
-        lam = [_vec(row, problem.create_state()) for row in by_u0]
-        mu = [_vec(row, problem.create_parameters()) for row in by_p]
-    elif chosen == "tsadjoint":
-        lam, mu = tsadjoint_sweep(trajectory, costs)
+        values, lam, mu = found
     else:
-        assert steps is not None
-        lam, mu = steps_sweep(trajectory, costs, steps)
+        steps = _steps_if_needed(trajectory, costs, chosen)
+        values = [evaluate_cost(trajectory, cost, steps) for cost in costs]
+        lam, mu = _sweep(trajectory, costs, chosen, steps)
     gradients = [Gradient(*each, chosen) for each in zip(values, lam, mu, strict=True)]
     return gradients if several else gradients[0]
+
+
+def _swept_in_c(
+    trajectory: Trajectory, costs: Sequence[Cost], engine: str
+) -> tuple[list[float], list[PETSc.Vec], list[PETSc.Vec]] | None:
+    """Return the values, lam_0 and mu of the costs; None if not all of it is in C."""
+    if not wants_native_sweep(trajectory, engine):
+        return None
+    found = native_sweep(trajectory, costs)
+    if found is None:
+        return None
+    lam, mu, integrals = found
+    pairs = zip(costs, integrals, strict=True)
+    return [_at_points(trajectory, cost) + integral for cost, integral in pairs], lam, mu
 
 
 def _steps_if_needed(
@@ -154,6 +161,21 @@ def _steps_if_needed(
     """Return the step map for a sweep by steps, and for running costs."""
     needed = engine == "steps" or any(cost.densities for cost in costs)
     return steps_of(trajectory) if needed else None
+
+
+def _sweep(
+    trajectory: Trajectory, costs: Sequence[Cost], engine: Engine, steps: StepMap | None
+) -> tuple[list[PETSc.Vec], list[PETSc.Vec]]:
+    """Return lam_0 and mu for each cost."""
+    if engine == "block":
+        problem = trajectory.problem
+        by_u0, by_p = block_sweep(trajectory, costs)
+        lam = [_vec(row, problem.create_state()) for row in by_u0]
+        return lam, [_vec(row, problem.create_parameters()) for row in by_p]
+    if engine == "tsadjoint":
+        return tsadjoint_sweep(trajectory, costs)
+    assert steps is not None
+    return steps_sweep(trajectory, costs, steps)
 
 
 def _vec(values: Array, out: PETSc.Vec) -> PETSc.Vec:
@@ -181,17 +203,18 @@ def evaluate(trajectory: Trajectory, objective: Objective) -> float:
     """
     problem = trajectory.problem
     cost = objective.lower(problem, float(trajectory.times[-1]))
-    return evaluate_cost(trajectory, cost, steps_of(trajectory) if cost.densities else None)
+    if not cost.densities:
+        return _at_points(trajectory, cost)
+    found = _swept_in_c(
+        trajectory, [cost], "auto"
+    )  # the whole sweep is sooner done than a sum here
+    return found[0][0] if found else evaluate_cost(trajectory, cost, steps_of(trajectory))
 
 
 def evaluate_cost(trajectory: Trajectory, cost: Cost, steps: StepMap | None) -> float:
     """Return the value of a lowered cost; only running costs need the step map."""
     p, states = trajectory.p, trajectory.states
-    value = 0.0
-    for time, weight, scalar in cost.points:
-        n = trajectory.index(time)
-        point = (float(trajectory.times[n]), states[n], trajectory.parameters(n))
-        value += weight * scalar.value(*point)
+    value = _at_points(trajectory, cost)
     if cost.densities:
         assert steps is not None
         pairs = zip(trajectory.times[:-1], trajectory.step_sizes, strict=True)
@@ -200,6 +223,15 @@ def evaluate_cost(trajectory: Trajectory, cost: Cost, steps: StepMap | None) -> 
                 float(t), float(h), states[n], states[n + 1], p, cost.densities
             )
     return float(value)
+
+
+def _at_points(trajectory: Trajectory, cost: Cost) -> float:
+    value = 0.0
+    for time, weight, scalar in cost.points:
+        n = trajectory.index(time)
+        point = (float(trajectory.times[n]), trajectory.states[n], trajectory.parameters(n))
+        value += weight * scalar.value(*point)
+    return value
 
 
 def steps_sweep(

@@ -11,6 +11,7 @@ from petsc4py import PETSc
 from daeosens._petsc import carry_back
 from daeosens.arrays import Array, read, write
 from daeosens.blocks import dense_mass
+from daeosens.compiled_costs import running_costs
 from daeosens.cost import Cost, points_by_step
 from daeosens.dense import dense_steps
 from daeosens.methods import Method
@@ -47,14 +48,14 @@ def wants_native_sweep(trajectory: Trajectory, engine: str) -> bool:
 
 def native_sweep(
     trajectory: Trajectory, costs: Sequence[Cost]
-) -> tuple[list[PETSc.Vec], list[PETSc.Vec]] | None:
-    """Return the adjoints lam_0 [n] and mu [m] of each cost, or None.
+) -> tuple[list[PETSc.Vec], list[PETSc.Vec], list[float]] | None:
+    """Return the adjoints lam_0 [n] and mu [m] and the running costs of each cost, or None.
 
-    The numbers of the sweep by steps, by the same operations.  For costs without densities, and
-    runs without events or breakpoints of a problem whose functions are in C: f and its derivatives,
-    or the products of traced models.  Few costs for explicit and theta steps; ESDIRK steps of small
-    dense systems.  Values that are not finite give None too: the sweep in Python finds them again,
-    and names the function.
+    The numbers of the sweep by steps, by the same operations.  For runs without events or
+    breakpoints of a problem whose functions are in C: f and its derivatives, or the products of
+    traced models; densities are in C too.  Few costs for explicit and theta steps; ESDIRK steps of
+    small dense systems.  Values that are not finite give None too: the sweep in Python finds them
+    again, and names the function.
 
     Source
     ------
@@ -62,21 +63,29 @@ def native_sweep(
     """
     problem, p, states = trajectory.problem, trajectory.p, trajectory.states
     carry = _carrier(trajectory, len(costs))
-    if carry is None or any(cost.densities for cost in costs):
+    if carry is None:
         return None
+    running = None
+    if any(cost.densities for cost in costs):
+        running = running_costs(problem, costs)
+        if running is None:
+            return None
     lam = [problem.create_state() for _ in costs]
     mu = [problem.create_parameters() for _ in costs]
     points = points_by_step(trajectory.index, costs)
     last = trajectory.n_steps
     for number in sorted({0, *points}, reverse=True):
-        if not carry(number, last, lam, mu):
+        if not carry(number, last, lam, mu, running):
             return None
         last = number
         for k, weight, scalar in points.get(number, ()):
             point = (float(trajectory.times[number]), states[number], p)
             scalar.add_u(weight, *point, lam[k])
             scalar.add_p(weight, *point, mu[k])
-    return lam, mu
+    if running is None:
+        return lam, mu, [0.0] * len(costs)
+    integrals = running[3].tolist()
+    return (lam, mu, integrals) if np.isfinite(integrals).all() else None
 
 
 def native_rows(trajectory: Trajectory, last: int) -> tuple[Array, Array] | None:
@@ -92,13 +101,13 @@ def native_rows(trajectory: Trajectory, last: int) -> tuple[Array, Array] | None
     mu = [problem.create_parameters() for _ in lam]
     for unit, row in zip(np.eye(problem.size), lam, strict=True):
         write(row, unit)
-    if not carry(0, last, lam, mu):
+    if not carry(0, last, lam, mu, None):
         return None
     return np.array([read(row) for row in lam]), np.array([read(row) for row in mu])
 
 
 def _carrier(trajectory: Trajectory, rows: int) -> Callable[..., bool] | None:
-    """Return what carries rows back between two states by (first, last, lam, mu), or None."""
+    """Return what carries rows back by (first, last, lam, mu, running costs), or None."""
     problem, p = trajectory.problem, trajectory.p
     if trajectory.crossings or problem.modes or problem.breakpoints:
         return None

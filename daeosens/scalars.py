@@ -63,6 +63,8 @@ class Callback:
         What he calls it.
     problem : Problem
         Whose states it sees.
+    function : callable
+        The scalar itself.
     """
 
     def __init__(
@@ -75,6 +77,7 @@ class Callback:
     ) -> None:
         self.title = title
         value, self.given = _with_natives(problem, title, value, given, keywords)
+        self.function = value
         given = _with_known(self.given, value)
         self.keywords = keywords
         self.problem = problem

@@ -8,7 +8,7 @@ from daeosens import SolveError
 from daeosens.compiled_batches import CompiledBatch
 from daeosens.tracing.batch import FactoredBatch
 
-K, M = 5, 3
+K, M = 11, 3
 
 
 def chain(_t, u, p):

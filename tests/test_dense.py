@@ -26,6 +26,7 @@ from daeosens import adjoint as adjoint_function
 from daeosens import sensitivity as sensitivity_module
 from daeosens.dense import LARGEST, dense_steps
 from daeosens.methods import find_method
+from daeosens.native_sweep import native_sweep
 from daeosens.steps.esdirk import ESDIRK
 
 adjoint_module = __import__("sys").modules[adjoint_function.__module__]
@@ -39,6 +40,7 @@ def van_der_pol():
         lambda t, u, p: np.array([u[1], p.mu * ((1 - u[0] ** 2) * u[1] - u[0]) + 0.1 * np.sin(t)]),
         size=2,
         parameters={"mu": ()},
+        running=lambda t, u, p: u[0] ** 2 * u[1] + p.mu * np.cos(t) * u[1],
     )
     return model, np.array([2.0, -0.66]), np.array([100.0]), (0.0, 0.5)
 
@@ -53,7 +55,12 @@ def chain(n):
         out[1:] += flow
         return out + p.source * np.cos(t)
 
-    model = trace(rhs, size=n, parameters={"rate": (2,), "source": ()})
+    model = trace(
+        rhs,
+        size=n,
+        parameters={"rate": (2,), "source": ()},
+        running=lambda t, u, p: np.sin(t) * u @ u + p.rate[0] * u[1],
+    )
     u0 = 1.0 + 0.5 * np.sin(np.arange(n))
     return model, u0, np.array([3.0, -200.0, 0.3]), (0.0, 1.0)
 
@@ -96,12 +103,14 @@ def test_gradients_are_those_of_the_sweep_by_steps(case, method, monkeypatch):
     end = model.terminal(lambda t, u, p: 0.5 * u @ u + u[0] * p[0])
     times = run.times[[0, 3, 5, -1]]
     data = LeastSquares(times, np.ones((4, model.size)), 0.1)
-    others = [end, data]
+    others = [end, data, 0.3 * data + model.running]
+    assert native_sweep(run, [each.lower(model, run.times[-1]) for each in others]) is not None
     gradients = adjoint(run, others)
     matrices = sensitivities(run)
     earlier = sensitivities(run, float(run.times[5]))
     by_python(monkeypatch)
     for fast, slow in zip(gradients, adjoint(run, others), strict=True):
+        assert fast.value == pytest.approx(slow.value, rel=1e-11)
         np.testing.assert_allclose(fast.u0, slow.u0, rtol=1e-11, atol=1e-12)
         np.testing.assert_allclose(fast.p, slow.p, rtol=1e-11, atol=1e-12)
     expected = sensitivities(run)
@@ -138,7 +147,7 @@ def test_sweeps_use_the_stages_that_were_kept(case, method, monkeypatch):
 @pytest.mark.parametrize("method", ESDIRK)
 def test_taylor_and_duality(method):
     model, u0, p, span = van_der_pol()
-    cost = model.terminal(lambda t, u, p: u @ u)
+    cost = model.terminal(lambda t, u, p: u @ u) + model.running
     stepping = Stepping(span, method, dt=0.03)
     for control, x in (
         (InitialState(u0, p), u0),

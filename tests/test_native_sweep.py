@@ -12,6 +12,7 @@ from daeosens import (
     ODE,
     LeastSquares,
     Reduced,
+    Running,
     SolveError,
     Stepping,
     Terminal,
@@ -19,7 +20,7 @@ from daeosens import (
     solve,
     tangent,
 )
-from daeosens.adjoint import steps_sweep
+from daeosens.adjoint import evaluate_cost, steps_sweep
 from daeosens.native_sweep import FEW, native_sweep
 from daeosens.parameters import Parameter, Parameters
 from daeosens.trajectory import steps_of
@@ -45,8 +46,21 @@ TIMES = (0.0, 0.35, 1.0, 2.0)
 def traced():
     """Return the oscillator of native_model with products of its derivatives."""
     return ds.trace(
-        lambda t, u, p: [u[1], p[0] * (1.0 - u[0] * u[0]) * u[1] - u[0] + p[1] * t], 2, 2
+        lambda t, u, p: [u[1], p[0] * (1.0 - u[0] * u[0]) * u[1] - u[0] + p[1] * t],
+        2,
+        2,
+        running=lambda t, u, p: np.exp(-t) * u[0] ** 2 * p[1] + u[1],
     )
+
+
+def integrals(problem, c):
+    """Return costs with compiled densities, some of them with points."""
+    of_oscillator = compiled_costs(c)
+    running = getattr(problem, "running", None)
+    return [
+        observed() + 2.0 * (running or of_oscillator),
+        Terminal(cost) if running is None else running + (-0.5) * of_oscillator,
+    ]
 
 
 def observed():
@@ -75,6 +89,21 @@ def test_same_numbers_as_in_python(c, traced, stepping, products, checkpoint):
         np.testing.assert_allclose(gradient.p, mu.array, rtol=1e-14, atol=1e-14)
 
 
+@pytest.mark.parametrize("products", [False, True])
+@pytest.mark.parametrize("stepping", STEPPINGS, ids=lambda each: f"{each.method}-{each.adaptive}")
+def test_integrals_are_those_of_python(c, traced, stepping, products):
+    problem = traced if products else compiled_ode(c)
+    run = solve(problem, U0, P, stepping, t_eval=TIMES)
+    costs = integrals(problem, c)
+    found = adjoint(run, costs)
+    for each, gradient, lam, mu in zip(costs, found, *in_python(run, costs), strict=True):
+        value = evaluate_cost(run, each.lower(problem, run.times[-1]), steps_of(run))
+        assert gradient.value == pytest.approx(value, rel=1e-13)
+        assert ds.evaluate(run, each) == gradient.value
+        np.testing.assert_allclose(gradient.u0, lam.array, rtol=1e-13, atol=1e-13)
+        np.testing.assert_allclose(gradient.p, mu.array, rtol=1e-13, atol=1e-13)
+
+
 @pytest.mark.parametrize("method", ["beuler", "cn", "midpoint"])
 @pytest.mark.parametrize("mass", [[[2.0, 1.0], [0.5, 3.0]], [[2.0, 1.0], [0.0, 0.0]]])
 def test_same_numbers_with_a_mass_matrix(c, mass, method):
@@ -88,18 +117,20 @@ def test_same_numbers_with_a_mass_matrix(c, mass, method):
 @pytest.mark.parametrize("stepping", STEPPINGS[4:], ids=lambda each: each.method)
 def test_adjoint_and_tangent_agree(traced, stepping):
     run = solve(traced, U0, P, stepping, t_eval=TIMES)
-    gradient = adjoint(run, observed())
+    total = observed() + traced.running
+    gradient = adjoint(run, total)
     du, dp = np.array([0.3, -0.8]), np.array([0.5, 0.2])
-    expected = tangent(run, du, dp).derivative(observed())
+    expected = tangent(run, du, dp).derivative(total)
     assert gradient.u0 @ du + gradient.p @ dp == pytest.approx(expected, rel=1e-12)
 
 
-def test_gradient_has_taylor_order_two(traced):
+@pytest.mark.parametrize("stepping", [STEPPINGS[1], STEPPINGS[6]], ids=lambda each: each.method)
+def test_gradient_has_taylor_order_two(traced, stepping):
     names = traced.parameter_names
     control = Parameters(
         {name: Parameter(value) for name, value in zip(names, P, strict=True)}, initial_state=U0
     )
-    reduced = Reduced(traced, observed(), STEPPINGS[1], control)
+    reduced = Reduced(traced, observed() + traced.running, stepping, control)
     value, gradient = reduced.value_and_gradient(P)
     dx = np.array([0.4, -0.3])
     sizes = [0.1 / 2**k for k in range(4)]
@@ -138,6 +169,13 @@ def test_slopes_that_are_not_finite_are_named(c):
     assert adjoint(solve(problem, U0, P, STEPPINGS[1]), observed_end()).engine == "steps"
 
 
+def test_densities_that_are_not_finite_are_named():
+    model = ds.trace(lambda t, u, p: -p.a * u, 1, {"a": ()}, running=lambda t, u, p: np.log(u[0]))
+    run = solve(model, [-1.0], [1.0], STEPPINGS[1])
+    with pytest.raises(SolveError, match=r"'running' returned nan"):
+        adjoint(run, model.running)
+
+
 def observed_end():
     """Return a cost of the final state."""
     return Terminal(cost, lambda t, u, p: np.array([u[0] + t, p[1] * u[1]]))
@@ -147,7 +185,7 @@ def test_other_sweeps_serve_what_it_does_not(c, traced):
     explicit = STEPPINGS[1]
     several = [Terminal(cost)] * (FEW + 1)
     cases = [
-        (solve(traced, U0, P, explicit), [compiled_costs(c)]),  # with a running cost
+        (solve(traced, U0, P, explicit), [Running(lambda t, u, p: u[0] * p[1])]),
         (solve(traced, U0, P, explicit), several),
         (solve(compiled_ode(c, pattern=True), U0, P, explicit), [Terminal(cost)]),
         (solve(compiled_ode(c, breakpoints=[0.7]), U0, P, explicit), [Terminal(cost)]),

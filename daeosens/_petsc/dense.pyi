@@ -7,6 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 from petsc4py import PETSc
 
+from daeosens._petsc.sweeps import RunningCosts
+
 DENSE: str
 
 class DenseSteps:
@@ -31,6 +33,7 @@ class DenseSteps:
         last: int,
         lam: list[PETSc.Vec],
         mu: list[PETSc.Vec],
+        costs: RunningCosts | None,
     ) -> bool: ...
     @property
     def transposes(self) -> bool: ...

@@ -10,6 +10,7 @@ import numpy as np
 from daeosens._petsc.filling cimport (
     PetscScalar, VecGetArrayRead, VecRestoreArrayRead, all_finite
 )
+from daeosens._petsc.running_costs cimport RunningCosts, running_costs
 from petsc4py.PETSc cimport CHKERR, PETSC_SUCCESS, PetscErrorCode, PetscTS, PetscVec, TS, Vec
 
 
@@ -46,7 +47,8 @@ cdef extern from "dense_steps.h" nogil:
     PetscErrorCode DenseWorkCreate(DenseSystem *, long, DenseWork *)
     PetscErrorCode DenseWorkDestroy(DenseWork *)
     PetscErrorCode DenseTransposeStep(
-        DenseWork, double, double, const double *, const double *, double **, double **)
+        DenseWork, double, double, const double *, const double *, double **, double **,
+        const RunningCosts *)
 
 
 DENSE = "dense"
@@ -129,6 +131,7 @@ cdef class DenseSteps:
         long last,
         list lam,
         list mu,
+        tuple costs,
     ):
         """Carry adjoints back over steps; stages that were not kept are found again.
 
@@ -142,6 +145,7 @@ cdef class DenseSteps:
         lam, mu : list of Vec [n], list of Vec [m]
                                 adjoints after the last step, overwritten with those before the first
                                 one; those of the parameters, added to
+        costs : tuple or None   the running costs of each row (``compiled_costs.running_costs``)
 
         Returns
         -------
@@ -150,6 +154,7 @@ cdef class DenseSteps:
         cdef long rows = len(lam), k, got = 0
         cdef const PetscScalar *start = NULL
         cdef DenseWork work = NULL
+        cdef RunningCosts densities = running_costs(costs)
         cdef PetscErrorCode code = PETSC_SUCCESS
         cdef PetscVec state
         cdef bint finite = True
@@ -167,7 +172,8 @@ cdef class DenseSteps:
                 CHKERR(VecGetArrayRead(state, &start))
                 code = DenseTransposeStep(
                     work, times[k], sizes[k], start,
-                    &stages[k, 0, 0] if k < stages.shape[0] else NULL, adjoints, adjoints + rows)
+                    &stages[k, 0, 0] if k < stages.shape[0] else NULL, adjoints, adjoints + rows,
+                    &densities)
                 CHKERR(VecRestoreArrayRead(state, &start))
                 if self.system.fault:
                     return False

@@ -204,11 +204,11 @@ static PetscErrorCode take_stages(DenseWork w, double t, double h, PetscBool *so
 
 /* Carry rows lam [n] and mu [m] back over one step (docs/mathematics.md).
 
-   w_i (I - h a_ii f_u) = h (b_i lam + sum_{j>i} a_ji l_j),  l_i = w_i f_u,
-   lam += sum_i l_i,  mu += sum_i w_i f_p
+   w_i (I - h a_ii f_u) = h (b_i lam + sum_{j>i} a_ji l_j + a_ii b_i r_u),  l_i = w_i f_u + h b_i r_u,
+   lam += sum_i l_i,  mu += sum_i w_i f_p + h b_i r_p, with the density r of a running cost
 
    ``stages`` [s-1, n] are those after the first one, or NULL: they are found again. */
-PetscErrorCode DenseTransposeStep(DenseWork work, double t, double h, const double *start, const double *stages, double **lam, double **mu)
+PetscErrorCode DenseTransposeStep(DenseWork work, double t, double h, const double *start, const double *stages, double **lam, double **mu, const RunningCosts *costs)
 {
   DenseSystem  *system = work->system;
   const long    n = system->n, m = system->m, s = system->s;
@@ -243,16 +243,16 @@ PetscErrorCode DenseTransposeStep(DenseWork work, double t, double h, const doub
         if (factor != 0.0)
           for (long k = 0; k < n; k++) right[k] += factor * later[k];
       }
-      memcpy(w, right, (size_t)n * sizeof(double));
+      memset(l, 0, (size_t)n * sizeof(double));
+      add_running_costs(costs, r, h * b[i], ti, y, system->p, n, m, l, mu[r]);
+      for (long k = 0; k < n; k++) w[k] = right[k] + scale * l[k];
       if (scale != 0.0) {
         substitute((PetscBLASInt)n, work->factors, work->pivots, w, PETSC_TRUE);
         for (long k = 0; k < n; k++) l[k] = (w[k] - right[k]) / scale;
+      } else if (system->places) {
+        for (long k = 0; k < system->entries; k++) l[system->places[k] % n] += w[system->places[k] / n] * work->entries[k];
       } else {
-        memset(l, 0, (size_t)n * sizeof(double));
-        if (system->places)
-          for (long k = 0; k < system->entries; k++) l[system->places[k] % n] += w[system->places[k] / n] * work->entries[k];
-        else
-          for (long k = 0; k < n * n; k++) l[k % n] += w[k / n] * work->entries[k];
+        for (long k = 0; k < n * n; k++) l[k % n] += w[k / n] * work->entries[k];
       }
       if (!m) continue;
       if (system->pull) {

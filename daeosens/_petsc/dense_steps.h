@@ -3,6 +3,8 @@
 
 #include <petscts.h>
 
+#include "running_costs.h"
+
 typedef void (*DenseFunction)(
   double t, const double *u, const double *p, double *out, void *user_data);
 typedef void (*DenseProduct)(
@@ -35,4 +37,4 @@ PetscErrorCode DenseStepsAttach(TS, DenseSystem *);
 
 PetscErrorCode DenseWorkCreate(DenseSystem *, long rows, DenseWork *);
 PetscErrorCode DenseWorkDestroy(DenseWork *);
-PetscErrorCode DenseTransposeStep(DenseWork, double t, double h, const double *start, const double *stages, double **lam, double **mu);
+PetscErrorCode DenseTransposeStep(DenseWork, double t, double h, const double *start, const double *stages, double **lam, double **mu, const RunningCosts *costs);

@@ -9,6 +9,13 @@ from petsc4py import PETSc
 
 Tableau: TypeAlias = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
 Theta: TypeAlias = tuple[float, bool, NDArray[np.float64] | None]
+RunningCosts: TypeAlias = tuple[
+    NDArray[np.int64],
+    NDArray[np.float64],
+    NDArray[np.uintp],
+    NDArray[np.float64],
+    NDArray[np.float64],
+]
 
 def carry_back(
     functions: dict[str, tuple[int, int]],
@@ -22,4 +29,5 @@ def carry_back(
     last: int,
     lam: list[PETSc.Vec],
     mu: list[PETSc.Vec],
+    costs: RunningCosts | None,
 ) -> bool: ...

@@ -11,6 +11,7 @@ import numpy as np
 from daeosens._petsc.filling cimport (
     PetscScalar, VecGetArrayRead, VecRestoreArrayRead, all_finite
 )
+from daeosens._petsc.running_costs cimport RunningCosts, add_running_costs, running_costs
 from petsc4py.PETSc cimport CHKERR, PetscErrorCode, PetscVec, Vec
 from scipy.linalg.cython_lapack cimport dgetrf, dgetrs
 
@@ -63,6 +64,7 @@ cdef struct Sweep:
     double theta, rest          # rest: weight of the start over that of the end
     bint endpoint
     const double *mass          # [n, n]; NULL: the identity
+    RunningCosts costs
     double *memory              # of all that follows
     double *stages              # [s, n]
     double *rates               # [s, n]
@@ -116,6 +118,8 @@ cdef bint transpose_step(Sweep *sweep, double t, double h, long known) noexcept:
             weigh(sweep, i, h, sweep.lam[k], parts)
             memset(parts + i * n, 0, <size_t>n * sizeof(double))
             pull_back(sweep, t + sweep.c[i] * h, stage, parts + i * n, sweep.mu[k])
+            add_running_costs(&sweep.costs, k, h * sweep.b[i], t + sweep.c[i] * h, stage, sweep.p,
+                              n, m, parts + i * n, sweep.mu[k])
     for k in range(sweep.rows):
         for i in range(s):
             add(sweep.lam[k], 1.0, sweep.parts + (k * s + i) * n, n)
@@ -151,11 +155,12 @@ cdef bint finite(Sweep *sweep) noexcept:
 cdef bint transpose_theta(Sweep *sweep, double t, double h) noexcept:
     """Carry all rows back over one step between the first two stages, which are its ends.
 
-    With s = 1/(theta h): endpoint form (s M - f_u(end))^T nu = lam,
-    lam0 = s M^T nu + rest f_u(start)^T nu; one-stage form (s M - f_u)^T nu = lam/theta,
-    lam0 = (1 - 1/theta) lam + s M^T nu.
+    With s = 1/(theta h) and a density r: endpoint form (s M - f_u(end))^T nu = lam + theta h r_u,
+    lam0 = s M^T nu + rest f_u(start)^T nu + (1 - theta) h r_u(start); one-stage form
+    (s M - f_u)^T nu = lam/theta + h r_u, lam0 = (1 - 1/theta) lam + s M^T nu.
     """
-    cdef long n = sweep.n, i, k
+    cdef long n = sweep.n, m = sweep.m, i, k
+    cdef double share = h * (sweep.theta if sweep.endpoint else 1.0)
     cdef int size = <int>n, one = 1, fault = 0
     cdef double shift = 1.0 / (sweep.theta * h), time = t + h
     cdef double *start = sweep.stages
@@ -184,6 +189,7 @@ cdef bint transpose_theta(Sweep *sweep, double t, double h) noexcept:
         nu = sweep.rates + k * n
         memset(nu, 0, <size_t>n * sizeof(double))
         add(nu, 1.0 if sweep.endpoint else 1.0 / sweep.theta, sweep.lam[k], n)
+        add_running_costs(&sweep.costs, k, share, time, stage, sweep.p, n, m, nu, sweep.mu[k])
         dgetrs(b"N", &size, &one, sweep.factors, &size, sweep.pivots, nu, &size, &fault)
         memcpy(sweep.w, nu, <size_t>n * sizeof(double))
         memset(sweep.parts, 0, <size_t>n * sizeof(double))
@@ -203,6 +209,8 @@ cdef bint transpose_theta(Sweep *sweep, double t, double h) noexcept:
             memset(sweep.parts, 0, <size_t>n * sizeof(double))
             pull_back(sweep, t, start, sweep.parts, sweep.mu[k])
             add(sweep.lam[k], 1.0, sweep.parts, n)
+            add_running_costs(&sweep.costs, k, h - share, t, start, sweep.p, n, m, sweep.lam[k],
+                              sweep.mu[k])
     return finite(sweep)
 
 
@@ -260,6 +268,7 @@ def carry_back(
     long last,
     list lam,
     list mu,
+    tuple costs,
 ):
     """Carry adjoints back over steps of M u' = f(t, u, p) without Python.
 
@@ -280,6 +289,7 @@ def carry_back(
     lam, mu : list of Vec [n], list of Vec [m]
                             adjoints after the last step, overwritten with those before the first
                             one; those of the parameters, added to
+    costs : tuple or None   the running costs of each row (``compiled_costs.running_costs``)
 
     Returns
     -------
@@ -294,6 +304,7 @@ def carry_back(
         return True
     memset(&sweep, 0, sizeof(Sweep))
     read_functions(&sweep, functions)
+    sweep.costs = running_costs(costs)
     if isinstance(method[0], np.ndarray):
         matrix, b, c = method
         sweep.a, sweep.b, sweep.c, sweep.s = &matrix[0, 0], &b[0], &c[0], b.shape[0]

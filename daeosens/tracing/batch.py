@@ -77,7 +77,7 @@ class FactoredBatch:
         first, start = 0, 0
         for factor, inner in zip(self._parts.factors, self._inner, strict=True):
             values = np.empty((len(t), factor.columns))
-            call_points(inner.address, inner.user_data, t, (u, p, y), (values,))
+            call_points(*inner.at_points, t, (u, p, y), (values,))
             matrix = factor.matrix(p)
             y[:, first : first + factor.rows] = values @ (matrix if factor.transposed else matrix.T)
             v[:, start : start + factor.columns] = values
@@ -109,7 +109,7 @@ class FactoredBatch:
 def _fill(
     function: Native, name: str, t: Array, inputs: tuple[Array, ...], outputs: tuple[Array, ...]
 ) -> None:
-    if call_points(function.address, function.user_data, t, inputs, outputs):
+    if call_points(*function.at_points, t, inputs, outputs):
         return
     for out in outputs:
         for time, values in zip(t.tolist(), out, strict=True):

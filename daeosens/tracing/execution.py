@@ -17,6 +17,7 @@ from daeosens.native import Native
 from daeosens.tracing.compilation import CompilerError, load
 from daeosens.tracing.derivatives import Generated
 from daeosens.tracing.generate import entry, source
+from daeosens.tracing.lanes import points_symbol
 
 
 def executable(functions: Sequence[Generated], comm: MPI.Comm) -> Mapping[str, Any]:
@@ -52,9 +53,11 @@ def _warn(message: str) -> None:
 
 def _native(each: Generated, library: ctypes.CDLL) -> Native:
     def address(symbol: str) -> int:
-        return ctypes.cast(getattr(library, symbol), ctypes.c_void_p).value or 0
+        found: Any = getattr(library, symbol, None)
+        return ctypes.cast(found, ctypes.c_void_p).value or 0
 
-    return Native(address(entry(each.name)), keeps=library, pattern=each.pattern)
+    name, points = each.name, address(points_symbol(each.name))
+    return Native(address(entry(name)), keeps=library, pattern=each.pattern, points=points)
 
 
 def _interpreted(each: Generated) -> Callable[..., Any]:

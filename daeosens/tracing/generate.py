@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from daeosens.tracing.derivatives import Generated
+from daeosens.tracing.lanes import with_lanes
 from daeosens.tracing.library import casadi
 from daeosens.tracing.products import with_fast_products
 
@@ -26,7 +27,7 @@ def source(functions: Sequence[Generated]) -> str:
     # the wrappers never pass NULL for an input; without the question compiling takes half the time
     code = re.sub(r"arg\[(\d+)\]\? arg\[\1\]\[(\d+)\] : 0", r"arg[\1][\2]", generator.dump())
     code = re.sub(r"arg\[(\d+)\] \? arg\[\1\] : casadi_zeros", r"arg[\1]", code)
-    code = with_fast_products(code)
+    code = with_lanes(with_fast_products(code), functions)
     return "\n".join([code, *(_wrapper(each) for each in functions)])
 
 
