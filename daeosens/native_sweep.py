@@ -15,7 +15,7 @@ from daeosens.cost import Cost, points_by_step
 from daeosens.dense import dense_steps
 from daeosens.methods import Method
 from daeosens.problem import Problem
-from daeosens.steps import tableau
+from daeosens.steps import Passes, tableau
 from daeosens.trajectory import Trajectory
 
 FEW = 2
@@ -46,8 +46,8 @@ def native_sweep(
 
     The numbers of the sweep by steps, by the same operations.  For costs without densities, and
     runs without events or breakpoints of a problem whose functions are in C: f and its derivatives,
-    or the products of traced models.  Few costs for explicit and theta steps; ESDIRK steps of small
-    dense systems.  Values that are not finite give None too: the sweep in Python finds them again,
+    or the products of traced models.  Few costs for explicit and theta steps; explicit steps on
+    grids whose stages were kept; ESDIRK steps of small dense systems.  Values that are not finite give None too: the sweep in Python finds them again,
     and names the function.
 
     Source
@@ -101,11 +101,36 @@ def _carrier(trajectory: Trajectory, rows: int) -> Callable[..., bool] | None:
     if method.esdirk:
         dense = dense_steps(problem, method, p)
         return None if dense is None or not dense.transposes else partial(dense.carry_back, *steps)
+    if problem.stencil is not None:
+        return _in_passes(trajectory, problem, method)
     functions = _functions(problem, method)
     if not functions or rows > FEW:
         return None
     model = (functions, _coefficients(problem, method), p)
     return partial(carry_back, *model, *steps, trajectory.stages)
+
+
+def _in_passes(
+    trajectory: Trajectory, problem: Problem, method: Method
+) -> Callable[..., bool] | None:
+    """Return what carries rows back over steps of a grid whose stages were kept, or None."""
+    kept = trajectory.stages
+    if not method.explicit or len(kept) < trajectory.n_steps:
+        return None
+    of_step = tableau(method.runge_kutta).of_step()
+    if not of_step.chained:
+        return None
+    passes = Passes(problem, *of_step.of_passes)
+    times, sizes = trajectory.times.tolist(), trajectory.step_sizes.tolist()
+    stages = [kept[u.handle, h] for u, h in zip(trajectory.states, sizes, strict=False)]
+
+    def carry(first: int, last: int, lam: Sequence[PETSc.Vec], mu: Sequence[PETSc.Vec]) -> bool:
+        steps = [each[first:last] for each in (times, sizes, stages)]
+        for lam_k, mu_k in zip(lam, mu, strict=True):
+            passes.pull(*steps, trajectory.p, lam_k, mu_k)
+        return True
+
+    return carry
 
 
 def _functions(problem: Problem, method: Method) -> dict[str, tuple[int, int]]:
