@@ -47,8 +47,8 @@ def native_sweep(
     The numbers of the sweep by steps, by the same operations.  For costs without densities, and
     runs without events or breakpoints of a problem whose functions are in C: f and its derivatives,
     or the products of traced models.  Few costs for explicit and theta steps; explicit steps on
-    grids whose stages were kept; ESDIRK steps of small dense systems.  Values that are not finite give None too: the sweep in Python finds them again,
-    and names the function.
+    grids whose stages were kept; ESDIRK steps of small dense systems.  Values that are not finite
+    give None too: the sweep in Python finds them again, and names the function.
 
     Source
     ------
@@ -125,9 +125,9 @@ def _in_passes(
     stages = [kept[u.handle, h] for u, h in zip(trajectory.states, sizes, strict=False)]
 
     def carry(first: int, last: int, lam: Sequence[PETSc.Vec], mu: Sequence[PETSc.Vec]) -> bool:
-        steps = [each[first:last] for each in (times, sizes, stages)]
+        part = slice(first, last)
         for lam_k, mu_k in zip(lam, mu, strict=True):
-            passes.pull(*steps, trajectory.p, lam_k, mu_k)
+            passes.pull(times[part], sizes[part], stages[part], trajectory.p, lam_k, mu_k)
         return True
 
     return carry
