@@ -117,10 +117,10 @@ def _in_passes(
     kept = trajectory.stages
     if not method.explicit or len(kept) < trajectory.n_steps:
         return None
-    of_step = tableau(method.runge_kutta).of_step()
-    if not of_step.chained:
+    coefficients = _of_passes(method.runge_kutta)
+    if coefficients is None:
         return None
-    passes = Passes(problem, *of_step.of_passes)
+    passes = Passes(problem, *coefficients)
     times, sizes = trajectory.times.tolist(), trajectory.step_sizes.tolist()
     stages = [kept[u.handle, h] for u, h in zip(trajectory.states, sizes, strict=False)]
 
@@ -155,6 +155,12 @@ def _coefficients(
     if not method.explicit:
         return method.theta, method.endpoint, dense_mass(problem)
     return _contiguous(method.runge_kutta)
+
+
+@cache
+def _of_passes(runge_kutta: str) -> tuple[Array, Array, Array] | None:
+    of_step = tableau(runge_kutta).of_step()
+    return of_step.of_passes if of_step.chained else None
 
 
 @cache
