@@ -117,10 +117,10 @@ def _in_passes(
     kept = trajectory.stages
     if not method.explicit or len(kept) < trajectory.n_steps:
         return None
-    coefficients = _of_passes(method.runge_kutta)
-    if coefficients is None:
+    of_step = tableau(method.runge_kutta).of_step
+    if not of_step.chained:
         return None
-    passes = Passes(problem, *coefficients)
+    passes = Passes(problem, *of_step.of_passes)
     times, sizes = trajectory.times.tolist(), trajectory.step_sizes.tolist()
     stages = [kept[u.handle, h] for u, h in zip(trajectory.states, sizes, strict=False)]
 
@@ -158,13 +158,7 @@ def _coefficients(
 
 
 @cache
-def _of_passes(runge_kutta: str) -> tuple[Array, Array, Array] | None:
-    of_step = tableau(runge_kutta).of_step()
-    return of_step.of_passes if of_step.chained else None
-
-
-@cache
 def _contiguous(runge_kutta: str) -> tuple[Array, Array, Array]:
-    of_step = tableau(runge_kutta).of_step()
+    of_step = tableau(runge_kutta).of_step
     a, b, c = (np.ascontiguousarray(each) for each in (of_step.a, of_step.b, of_step.c))
     return a, b, c
