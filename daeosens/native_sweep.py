@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache, partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 from petsc4py import PETSc
@@ -16,8 +17,11 @@ from daeosens.cost import Cost, points_by_step
 from daeosens.dense import dense_steps
 from daeosens.methods import Method
 from daeosens.problem import Problem
-from daeosens.steps import tableau
+from daeosens.steps import Passes, tableau
 from daeosens.trajectory import Trajectory
+
+if TYPE_CHECKING:
+    from daeosens._petsc.sweeps import RunningCosts
 
 FEW = 2
 """Up to so many costs are swept one beside the other; blocks do more at once."""
@@ -53,9 +57,9 @@ def native_sweep(
 
     The numbers of the sweep by steps, by the same operations.  For runs without events or
     breakpoints of a problem whose functions are in C: f and its derivatives, or the products of
-    traced models; densities are in C too.  Few costs for explicit and theta steps; ESDIRK steps of
-    small dense systems.  Values that are not finite give None too: the sweep in Python finds them
-    again, and names the function.
+    traced models; densities are in C too.  Few costs for explicit and theta steps; explicit steps
+    on grids whose stages were kept, without densities; ESDIRK steps of small dense systems.  Values
+    that are not finite give None too: the sweep in Python finds them again, and names the function.
 
     Source
     ------
@@ -119,11 +123,44 @@ def _carrier(trajectory: Trajectory, rows: int) -> Callable[..., bool] | None:
         if dense is None or not dense.transposes:
             return None
         return partial(dense.carry_back, *steps, kept)
+    if problem.stencil is not None:
+        return _in_passes(trajectory, problem, method)
     functions = _functions(problem, method)
     if not functions or rows > FEW:
         return None
     model = (functions, _coefficients(problem, method), p)
     return partial(carry_back, *model, *steps, kept)
+
+
+def _in_passes(
+    trajectory: Trajectory, problem: Problem, method: Method
+) -> Callable[..., bool] | None:
+    """Return what carries rows back over steps of a grid whose stages were kept, or None."""
+    kept = trajectory.stages
+    if not method.explicit or len(kept) < trajectory.n_steps:
+        return None
+    of_step = tableau(method.runge_kutta).of_step
+    if not of_step.chained:
+        return None
+    passes = Passes(problem, *of_step.of_passes)
+    times, sizes = trajectory.times.tolist(), trajectory.step_sizes.tolist()
+    stages = [kept[u.handle, h] for u, h in zip(trajectory.states, sizes, strict=False)]
+
+    def carry(
+        first: int,
+        last: int,
+        lam: Sequence[PETSc.Vec],
+        mu: Sequence[PETSc.Vec],
+        running: RunningCosts | None,
+    ) -> bool:
+        if running is not None:
+            return False
+        part = slice(first, last)
+        for lam_k, mu_k in zip(lam, mu, strict=True):
+            passes.pull(times[part], sizes[part], stages[part], trajectory.p, lam_k, mu_k)
+        return True
+
+    return carry
 
 
 def _functions(problem: Problem, method: Method) -> dict[str, tuple[int, int]]:

@@ -348,7 +348,7 @@ def _step_in_passes(ts: PETSc.TS, method: Method) -> None:
         return
     steps = tableau(method.runge_kutta).of_step
     if steps.chained:
-        set_chained(ts, registered, steps.below, steps.b, steps.c)
+        set_chained(ts, registered, *steps.of_passes)
 
 
 def tiny_step(ts: PETSc.TS, stepping: Stepping, size: float) -> float:

@@ -29,8 +29,11 @@ from daeosens.trajectory import Checkpoint
 IDLE = 4
 """How many TS a problem keeps for its next runs, at most."""
 
-SMALL = 1000
-"""Up to how many unknowns it does: the runs of larger ones take far longer than the making."""
+SMALL, SMALL_GRID = 1000, 200_000
+"""Up to how many unknowns it does: the runs of larger ones take far longer than the making.
+
+A step on a grid takes some nanoseconds for each unknown.
+"""
 
 
 class Hooks:
@@ -172,9 +175,10 @@ def _can_be_kept(problem: Problem, stepping: Stepping, checkpoint: Checkpoint) -
     return (
         checkpoint in ("states", "stages")
         and not stepping.options
-        and problem.size <= SMALL
+        and problem.size <= (SMALL if problem.stencil is None else SMALL_GRID)
         and problem.comm.size == 1
-        and problem.stencil is None
+        # matrices of products hold more than C functions
+        and (problem.stencil is None or stepping.resolved_method.explicit)
         and runs_in_c(problem, stepping.resolved_method)
         and nothing_for_ts()
     )

@@ -125,7 +125,8 @@ class StepLog:
         See ``Steps.attach``.
         """
         room = self._room_for_stages() if self._keep_stages else 0
-        flat = self._problem.comm.size == 1 and self._problem.size <= FLAT
+        problem = self._problem
+        flat = problem.comm.size == 1 and problem.size <= FLAT and problem.stencil is None
         self._steps.attach(ts, on_first_step, on_search, tiny, room, flat)
 
     def detach(self, ts: PETSc.TS) -> None:

@@ -151,6 +151,28 @@ def test_steps_in_passes_are_those_of_runge_kutta(method, kept):
     assert close(gradients[0].p_vec, gradients[1].p_vec) < 1e-11
 
 
+def far_reaching(t, u, p):
+    """Nonlinear in neighbours two points away along y."""
+    a, b = u.center
+    return [a * u[0, 2][1] - p.k * a, u[1, -1][0] * b - np.sin(b) + 1e-7 * u.laplacian()[1]]
+
+
+@pytest.mark.parametrize("boundary", BOUNDARIES)
+@pytest.mark.parametrize("shape", [(300, 450), (45000, 3)])
+def test_stages_of_large_grids_follow_each_other_by_rows(shape, boundary):
+    grid = Grid((UNIT, UNIT), shape, boundary, dof=2, comm=SELF)
+    model = trace_stencil(far_reaching, grid, ["k"])
+    start, stepping, p = random_field(grid, 3), Stepping((0.0, 0.2), "rk4", dt=0.1), [0.7]
+    theirs = solve(model, start, p, stepping, checkpoint="memory")
+    expected = adjoint(theirs, energy(1), engine="tsadjoint")
+    for kept in ("states", "stages"):
+        run = solve(model, start, p, stepping, checkpoint=kept)
+        assert close(run.final, theirs.final) < 1e-14
+        gradient = adjoint(run, energy(1))
+        assert close(gradient.u0_vec, expected.u0_vec) < 1e-13
+        assert close(gradient.p_vec, expected.p_vec) < 1e-12
+
+
 # ---- derivatives of any function -----------------------------------------------------------------
 
 

@@ -8,12 +8,10 @@ and adds its rate to the sum that becomes the solution, where TSRK copies, evalu
 from libc.stdlib cimport calloc, free
 
 from daeosens._petsc.stencil_ts cimport Equations, RegisteredStencil
-from daeosens._petsc.stencils cimport Outcome, evaluate, inputs_of, into
+from daeosens._petsc.stencils cimport (
+    MOST, Call, Outcome, call_of, evaluate_chain, inputs_of, into
+)
 from petsc4py.PETSc cimport CHKERR, PETSC_SUCCESS, PetscErrorCode, PetscTS, PetscVec, TS
-
-
-cdef enum:
-    MOST = 16
 
 
 cdef struct Chain:
@@ -78,6 +76,8 @@ cdef PetscErrorCode step(PetscTS ts) noexcept nogil:
     cdef Chain *chain = <Chain *>data_of(ts)
     cdef PetscVec u = NULL
     cdef PetscReal t = 0.0, h = 0.0
+    cdef Equations *equations = chain.equations
+    cdef Call calls[MOST]
     cdef Outcome result
     cdef bint last
     cdef int i
@@ -86,18 +86,19 @@ cdef PetscErrorCode step(PetscTS ts) noexcept nogil:
         code = TSGetTime(ts, &t)
     if code == PETSC_SUCCESS:
         code = TSGetTimeStep(ts, &h)
+    if code != PETSC_SUCCESS:
+        return code
     for i in range(chain.s):
-        if code != PETSC_SUCCESS:
-            return code
         last = i == chain.s - 1
         result = into(NULL, 0.0, NULL, 0.0) if last else into(
             chain.stages[i + 1], h * chain.a[i + 1], u, 1.0)
         result.total = u if last else chain.total
         result.base = chain.total if i else u
         result.gamma = h * chain.b[i]
-        code = evaluate(
-            chain.equations.points, chain.equations.rhs, t + chain.c[i] * h, chain.equations.p,
-            NULL, inputs_of(chain.stages[i] if i else u, NULL), result)
+        calls[i] = call_of(
+            equations.points, t + chain.c[i] * h, equations.p, NULL,
+            inputs_of(chain.stages[i] if i else u, NULL), result)
+    code = evaluate_chain(equations.points, equations.rhs, calls, chain.s)
     advance(ts)
     return code
 

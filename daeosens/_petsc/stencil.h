@@ -23,7 +23,8 @@ typedef struct {
   const double *base;  /* may be total */
   double alpha, beta, gamma;
   double *sums; /* over the box: added to */
-  double *work;
+  double *work; /* kept from one call to the next that goes on */
+  long begin, from, to; /* places along the slowest dimension, counted from ``begin`` and around */
 } Box;
 
 typedef void (*PointFunction)(const Box *);

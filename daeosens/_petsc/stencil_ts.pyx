@@ -5,7 +5,8 @@ import numpy as np
 
 from daeosens._petsc.filling cimport PetscScalar
 from daeosens._petsc.stencils cimport (
-    PULL, PUSH, RHS, Inputs, Kernel, Points, Stencil, evaluate, inputs_of, into, with_ghosts
+    PULL, PUSH, RHS, Inputs, Kernel, Outcome, Points, Stencil, call_of, evaluate, inputs_of, into,
+    with_ghosts
 )
 from petsc4py.PETSc cimport (
     CHKERR, Mat, PETSC_SUCCESS, PetscDM, PetscErrorCode, PetscMat, PetscTS, PetscVec, TS, Vec
@@ -76,9 +77,10 @@ cdef PetscErrorCode product(
         return code
     cdef Inputs inputs = inputs_of(shell.u, x)
     inputs.locals[0] = shell.local
+    cdef Outcome result = into(out, shell.factor, x if shell.shift else NULL, shell.shift)
     return evaluate(
-        shell.points, shell.pull if transpose else shell.push, shell.t, shell.p, NULL, inputs,
-        into(out, shell.factor, x if shell.shift else NULL, shell.shift))
+        shell.points, shell.pull if transpose else shell.push,
+        call_of(shell.points, shell.t, shell.p, NULL, inputs, result))
 
 
 cdef PetscErrorCode push(PetscMat matrix, PetscVec x, PetscVec out) noexcept nogil:
@@ -169,8 +171,9 @@ cdef PetscErrorCode rhs_function(
     PetscTS ts, PetscReal t, PetscVec u, PetscVec out, void *context
 ) noexcept nogil:
     cdef Equations *c = <Equations *>context
+    cdef Outcome result = into(out, 1.0, NULL, 0.0)
     return evaluate(
-        c.points, c.rhs, t, c.p, NULL, inputs_of(u, NULL), into(out, 1.0, NULL, 0.0))
+        c.points, c.rhs, call_of(c.points, t, c.p, NULL, inputs_of(u, NULL), result))
 
 
 cdef PetscErrorCode i_function(
@@ -178,8 +181,9 @@ cdef PetscErrorCode i_function(
 ) noexcept nogil:
     """udot - f."""
     cdef Equations *c = <Equations *>context
+    cdef Outcome result = into(out, -1.0, udot, 1.0)
     return evaluate(
-        c.points, c.rhs, t, c.p, NULL, inputs_of(u, NULL), into(out, -1.0, udot, 1.0))
+        c.points, c.rhs, call_of(c.points, t, c.p, NULL, inputs_of(u, NULL), result))
 
 
 cdef PetscErrorCode i_jacobian(

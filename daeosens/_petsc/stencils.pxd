@@ -22,6 +22,9 @@ cdef extern from "stencil.h" nogil:
         double alpha, beta, gamma
         double *sums
         double *work
+        long begin
+        long first_place "from"
+        long end_place "to"
     ctypedef void (*PointFunction)(const Box *) noexcept nogil
 
 
@@ -29,12 +32,14 @@ cdef struct Kernel:
     PointFunction call
     int vectors
     int around[3]               # whether the neighbours of the points are read
+    long reach                  # how far, along the slowest dimension
 
 
 cdef struct Points:
     Box box
     PetscDM dm                  # NULL: one rank, which has all points
     long ghosts
+    long work                   # how many numbers of the work space one call needs
 
 
 cdef struct Outcome:
@@ -48,11 +53,24 @@ cdef struct Inputs:
     PetscVec locals[3]          # with the points of other ranks, where that is known; or NULL
 
 
+cdef struct Call:
+    Box box
+    Inputs inputs
+    Outcome result
+    PetscVec locals[3]          # that were made for this call
+
+
+cdef enum:
+    MOST = 16                   # calls of a chain
+
+
 cdef PetscErrorCode with_ghosts(Points *points, PetscVec vec, PetscVec *local) noexcept nogil
-cdef PetscErrorCode evaluate(
-    Points *points, const Kernel *kernel, double t, const double *p, const double *dp,
-    Inputs inputs, Outcome result
+cdef Call call_of(
+    const Points *points, double t, const double *p, const double *dp, Inputs inputs, Outcome result
 ) noexcept nogil
+cdef PetscErrorCode evaluate(Points *points, const Kernel *kernel, Call call) noexcept nogil
+cdef PetscErrorCode evaluate_chain(
+    Points *points, const Kernel *kernel, Call *calls, int count) noexcept nogil
 cdef Inputs inputs_of(PetscVec first, PetscVec second) noexcept nogil
 cdef Outcome into(PetscVec out, double alpha, PetscVec add, double beta) noexcept nogil
 

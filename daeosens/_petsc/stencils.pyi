@@ -18,7 +18,9 @@ class Stencil:
         periodic: bool,
         work: NDArray[np.float64],
     ) -> None: ...
-    def add(self, name: str, address: int, around: Sequence[bool], keeps: Any) -> None: ...
+    def add(
+        self, name: str, address: int, around: Sequence[bool], reach: int, keeps: Any
+    ) -> None: ...
     def apply(
         self,
         name: str,
@@ -32,14 +34,14 @@ class Stencil:
         dp: NDArray[np.float64] | None = None,
         sums: int | None = None,
     ) -> NDArray[np.float64]: ...
-    def pull_step(
+    def pull_steps(
         self,
-        t: float,
-        h: float,
+        times: Sequence[float],
+        sizes: Sequence[float],
         p: NDArray[np.float64],
-        stages: tuple[PETSc.Vec, ...],
+        stages: Sequence[Sequence[PETSc.Vec]],
         lam: PETSc.Vec,
-        work: tuple[PETSc.Vec, ...],
+        work: Sequence[PETSc.Vec],
         a: NDArray[np.float64],
         b: NDArray[np.float64],
         c: NDArray[np.float64],

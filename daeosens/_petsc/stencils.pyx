@@ -19,6 +19,11 @@ cdef extern from "petscdm.h" nogil:
     PetscErrorCode DMGlobalToLocal(PetscDM, PetscVec, InsertMode, PetscVec)
 
 
+cdef enum:
+    SMALL = 1 << 17             # points whose vectors a cache holds
+    AT_ONCE = 1 << 13           # points that a call of several takes before the next one
+
+
 cdef PetscErrorCode with_ghosts(Points *points, PetscVec vec, PetscVec *local) noexcept nogil:
     cdef PetscErrorCode code = DMGetLocalVector(points.dm, local)
     return DMGlobalToLocal(points.dm, vec, INSERT_VALUES, local[0]) if code == PETSC_SUCCESS else code
@@ -29,63 +34,134 @@ cdef PetscErrorCode readable(PetscVec vec, const PetscScalar **values) noexcept 
     return VecGetArrayRead(vec, values) if vec != NULL else PETSC_SUCCESS
 
 
-cdef PetscErrorCode evaluate(
-    Points *points, const Kernel *kernel, double t, const double *p, const double *dp,
-    Inputs inputs, Outcome result
+cdef Call call_of(
+    const Points *points, double t, const double *p, const double *dp, Inputs inputs, Outcome result
 ) noexcept nogil:
-    """Call a function at all points of the rank.  Collective."""
-    cdef Box box = points.box
-    cdef PetscVec locals[3]
-    cdef PetscVec used[3]
+    """Return a call for all points of the rank."""
+    cdef Call call
+    cdef int k
+    call.box, call.inputs, call.result = points.box, inputs, result
+    call.box.t, call.box.p, call.box.dp, call.box.sums = t, p, dp, result.sums
+    call.box.alpha, call.box.beta, call.box.gamma = result.alpha, result.beta, result.gamma
+    call.box.begin, call.box.first_place, call.box.end_place = 0, 0, points.box.n[2]
+    for k in range(3):
+        call.locals[k] = NULL
+    return call
+
+
+cdef PetscErrorCode begin(Points *points, const Kernel *kernel, Call *call) noexcept nogil:
+    """Give a call the arrays of its vectors.  Collective."""
+    cdef PetscErrorCode code = PETSC_SUCCESS
     cdef PetscScalar *out = NULL
     cdef PetscScalar *total = NULL
-    cdef const PetscScalar *add = NULL
-    cdef const PetscScalar *base = NULL
-    cdef PetscErrorCode code = PETSC_SUCCESS
     cdef int k
-    box.t, box.p, box.dp, box.sums = t, p, dp, result.sums
-    box.alpha, box.beta, box.gamma = result.alpha, result.beta, result.gamma
     for k in range(kernel.vectors):
-        locals[k], used[k], box.ghosts[k] = NULL, inputs.vecs[k], 0
+        call.box.ghosts[k] = 0
         if points.dm != NULL and kernel.around[k]:
-            box.ghosts[k] = points.ghosts
-            used[k] = inputs.locals[k]
-            if used[k] == NULL:
-                code = with_ghosts(points, inputs.vecs[k], &locals[k])
-                used[k] = locals[k]
-            if code != PETSC_SUCCESS:
-                return code
-        code = VecGetArrayRead(used[k], &box.input[k])
+            call.box.ghosts[k] = points.ghosts
+            if call.inputs.locals[k] == NULL:
+                code = with_ghosts(points, call.inputs.vecs[k], &call.locals[k])
+                call.inputs.locals[k] = call.locals[k]
+            call.inputs.vecs[k] = call.inputs.locals[k]
+        if code == PETSC_SUCCESS:
+            code = VecGetArrayRead(call.inputs.vecs[k], &call.box.input[k])
         if code != PETSC_SUCCESS:
             return code
-    if result.out != NULL:
-        code = VecGetArrayWrite(result.out, &out)
-    if code == PETSC_SUCCESS and result.total != NULL:
-        code = VecGetArrayWrite(result.total, &total)
-    if code == PETSC_SUCCESS and result.add != result.out:
-        code = readable(result.add, &add)
-    if code == PETSC_SUCCESS and result.base != result.total:
-        code = readable(result.base, &base)
-    if code != PETSC_SUCCESS:
-        return code
-    box.out, box.total = out, total
-    box.add = add if result.add != result.out else out
-    box.base = base if result.base != result.total else total
-    kernel.call(&box)
-    if base != NULL:
-        code = VecRestoreArrayRead(result.base, &base)
-    if code == PETSC_SUCCESS and add != NULL:
-        code = VecRestoreArrayRead(result.add, &add)
-    if code == PETSC_SUCCESS and total != NULL:
-        code = VecRestoreArrayWrite(result.total, &total)
-    if code == PETSC_SUCCESS and out != NULL:
-        code = VecRestoreArrayWrite(result.out, &out)
+    if call.result.out != NULL:
+        code = VecGetArrayWrite(call.result.out, &out)
+    if code == PETSC_SUCCESS and call.result.total != NULL:
+        code = VecGetArrayWrite(call.result.total, &total)
+    call.box.out, call.box.total, call.box.add, call.box.base = out, total, out, total
+    if code == PETSC_SUCCESS and call.result.add != call.result.out:
+        code = readable(call.result.add, &call.box.add)
+    if code == PETSC_SUCCESS and call.result.base != call.result.total:
+        code = readable(call.result.base, &call.box.base)
+    return code
+
+
+cdef PetscErrorCode finish(Points *points, const Kernel *kernel, Call *call) noexcept nogil:
+    """Give the arrays back."""
+    cdef PetscErrorCode code = PETSC_SUCCESS
+    cdef int k
+    if call.result.base != NULL and call.result.base != call.result.total:
+        code = VecRestoreArrayRead(call.result.base, &call.box.base)
+    if code == PETSC_SUCCESS and call.result.add != NULL and call.result.add != call.result.out:
+        code = VecRestoreArrayRead(call.result.add, &call.box.add)
+    if code == PETSC_SUCCESS and call.result.total != NULL:
+        code = VecRestoreArrayWrite(call.result.total, &call.box.total)
+    if code == PETSC_SUCCESS and call.result.out != NULL:
+        code = VecRestoreArrayWrite(call.result.out, &call.box.out)
     for k in range(kernel.vectors):
         if code == PETSC_SUCCESS:
-            code = VecRestoreArrayRead(used[k], &box.input[k])
-        if code == PETSC_SUCCESS and locals[k] != NULL:
-            code = DMRestoreLocalVector(points.dm, &locals[k])
+            code = VecRestoreArrayRead(call.inputs.vecs[k], &call.box.input[k])
+        if code == PETSC_SUCCESS and call.locals[k] != NULL:
+            code = DMRestoreLocalVector(points.dm, &call.locals[k])
     return code
+
+
+cdef PetscErrorCode evaluate(Points *points, const Kernel *kernel, Call call) noexcept nogil:
+    """Call a function at all points of the rank.  Collective."""
+    cdef PetscErrorCode code = begin(points, kernel, &call)
+    if code != PETSC_SUCCESS:
+        return code
+    kernel.call(&call.box)
+    return finish(points, kernel, &call)
+
+
+cdef bint interleaved(const Points *points) noexcept nogil:
+    """Whether the calls of a chain are: on one rank, for vectors that caches do not hold."""
+    cdef const long *n = points.box.n
+    return points.dm == NULL and n[0] * n[1] * n[2] > SMALL
+
+
+cdef PetscErrorCode evaluate_chain(
+    Points *points, const Kernel *kernel, Call *calls, int count
+) noexcept nogil:
+    """Call a function several times, where each call reads what the one before it fills.
+
+    Interleaved calls follow each other a few rows apart, so that large vectors pass through the
+    memory once for all calls.  They must not overwrite what earlier ones read, but the last one may.
+    Collective.
+    """
+    cdef PetscErrorCode code = PETSC_SUCCESS
+    cdef int k
+    if not interleaved(points):
+        for k in range(count):
+            if code == PETSC_SUCCESS:
+                code = evaluate(points, kernel, calls[k])
+        return code
+    for k in range(count):
+        if code == PETSC_SUCCESS:
+            code = begin(points, kernel, &calls[k])
+    if code != PETSC_SUCCESS:
+        return code
+    follow(points, kernel, calls, count)
+    for k in range(count):
+        if code == PETSC_SUCCESS:
+            code = finish(points, kernel, &calls[k])
+    return code
+
+
+cdef void follow(
+    const Points *points, const Kernel *kernel, Call *calls, int count
+) noexcept nogil:
+    """Call k begins k reach places later, and goes around: there its neighbours are known first."""
+    cdef long slows = points.box.n[2], done = 0, row = points.box.n[0] * points.box.n[1]
+    cdef long several = max(1, AT_ONCE // row)
+    cdef Box *box
+    cdef int k
+    for k in range(count):
+        box = &calls[k].box
+        box.work += k * points.work
+        box.begin, box.end_place = k * kernel.reach % slows, 0
+    while calls[count - 1].box.end_place < slows:
+        done += several
+        for k in range(count):
+            box = &calls[k].box
+            box.first_place = box.end_place
+            box.end_place = max(box.end_place, min(slows, done - 2 * kernel.reach * k))
+            if box.first_place < box.end_place:
+                kernel.call(box)
 
 
 cdef Inputs inputs_of(PetscVec first, PetscVec second) noexcept nogil:
@@ -118,10 +194,11 @@ cdef class Stencil:
     first, spacing : (float, float, float)
                             coordinates of the first point, distance of neighbours
     periodic : bool         otherwise values beyond the edge are 0
-    work : ndarray          what the functions need
+    work : ndarray [calls, numbers]
+                            what the functions need, for each call of a chain
     """
 
-    def __cinit__(self, DM dm, long ghosts, n, first, spacing, bint periodic, double[::1] work):
+    def __cinit__(self, DM dm, long ghosts, n, first, spacing, bint periodic, double[:, ::1] work):
         cdef int k
         self.kept, self.work, self.numbers = [dm], work, {}
         self.points.dm = dm.dm if dm is not None else NULL
@@ -131,9 +208,9 @@ cdef class Stencil:
             self.points.box.first[k] = first[k]
             self.points.box.spacing[k] = spacing[k]
         self.points.box.periodic = periodic
-        self.points.box.work = &work[0]
+        self.points.box.work, self.points.work = &work[0, 0], work.shape[1]
 
-    def add(self, str name, uintptr_t address, around, keeps):
+    def add(self, str name, uintptr_t address, around, long reach, keeps):
         """Add a function.
 
         Parameters
@@ -142,10 +219,12 @@ cdef class Stencil:
         address : int       of a function of ``stencil.h``
         around : sequence of bool
                             for each vector whether values around the points are read
+        reach : int         how far they are, along the slowest dimension
         keeps : object      what has to stay alive
         """
         cdef Kernel *kernel = &self.kernels[NAMES.index(name)]
         kernel.call, kernel.vectors = <PointFunction>address, len(around)
+        kernel.reach = reach
         for k, each in enumerate(around):
             kernel.around[k] = each
         self.numbers[name] = NAMES.index(name)
@@ -181,49 +260,62 @@ cdef class Stencil:
         result.sums = &summed[0]
         for k, each in enumerate(inputs):
             all.vecs[k] = (<Vec?>each).vec
-        CHKERR(evaluate(&self.points, &self.kernels[self.numbers[name]], t, at, along, all, result))
+        cdef Call call = call_of(&self.points, t, at, along, all, result)
+        CHKERR(evaluate(&self.points, &self.kernels[self.numbers[name]], call))
         return np.asarray(summed)[: sums or 0]
 
-    def pull_step(
-        self, double t, double h, const double[::1] p, tuple stages, Vec lam, tuple work,
+    def pull_steps(
+        self, times, sizes, const double[::1] p, stages, Vec lam, work,
         const double[::1] a, const double[::1] b, const double[::1] c, double[::1] sums,
     ):
-        """Carry lam back over a Runge-Kutta step whose stages each read the one before only.
+        """Carry lam back over Runge-Kutta steps whose stages each read the one before only.
 
         w_i = b_i lam + a_{i+1} l_{i+1},  l_i = h f_u^T w_i,  lam += sum_i l_i; each stage is one
         pass over the vectors.  Collective.
 
         Parameters
         ----------
-        t, h : float        start and size of the step
+        times, sizes : sequence of float
+                            starts and sizes of the steps
         p : ndarray [m]
-        stages : tuple of Vec [n]
+        stages : sequence of sequences of s Vec [n]
+                            of each step; s is at most 16
         lam : Vec [n]       overwritten
-        work : tuple of Vec [n]
-                            three of them
+        work : sequence of Vec [n]
+                            s of them, at least 3
         a : ndarray [s]     below the diagonal: a[i] = a_{i,i-1}, a[0] is not read
         b, c : ndarray [s]
         sums : ndarray [m] or [0]
-                            h f_p^T w_i of the rank's own points is added
+                            h f_p^T w_i of the rank's own points is added, step by step
         """
-        cdef int s = b.shape[0], i
-        cdef double nothing = 0.0, factor
+        cdef int s = b.shape[0], i, k
+        cdef double nothing = 0.0, t, h, factor, of_step
         cdef const double *at = &p[0] if p.shape[0] else &nothing
         cdef Kernel *kernel = &self.kernels[PULL_ALL if sums.shape[0] else PULL]
-        cdef double[::1] summed = np.zeros(max(1, sums.shape[0]))
-        cdef PetscVec w = lam.vec, total = (<Vec?>work[2]).vec, base = lam.vec
+        cdef double[:, ::1] summed = np.empty((s, max(1, sums.shape[0])))
+        cdef PetscVec w, base, total = (<Vec?>work[0]).vec
+        cdef Call calls[MOST]
         cdef Outcome result
-        for i in range(s - 1, -1, -1):
-            # of the last stage w is b lam: the factor is taken out
-            factor = h * b[i] if i == s - 1 else h
-            result = into(
-                (<Vec?>work[i % 2]).vec if i else NULL, factor * a[i], lam.vec, b[i - 1] if i else 0.0)
-            result.total = total if i else lam.vec
-            result.base, result.gamma, result.sums = base, factor, &summed[0]
+        for t, h, of_stages in zip(reversed(times), reversed(sizes), reversed(stages)):
+            w = base = lam.vec
             summed[:] = 0.0
-            CHKERR(evaluate(
-                &self.points, kernel, t + c[i] * h, at, NULL,
-                inputs_of((<Vec?>stages[i]).vec, w), result))
+            for i in range(s - 1, -1, -1):
+                # of the last stage w is b lam: the factor is taken out
+                factor = h * b[i] if i == s - 1 else h
+                # two vectors are enough, and quicker, where no call begins before another has ended
+                k = i if interleaved(&self.points) else 1 + i % 2
+                result = into(
+                    (<Vec?>work[k]).vec if i else NULL, factor * a[i], lam.vec,
+                    b[i - 1] if i else 0.0)
+                result.total = total if i else lam.vec
+                result.base, result.gamma, result.sums = base, factor, &summed[i, 0]
+                calls[s - 1 - i] = call_of(
+                    &self.points, t + c[i] * h, at, NULL,
+                    inputs_of((<Vec?>of_stages[i]).vec, w), result)
+                w, base = result.out, total
+            CHKERR(evaluate_chain(&self.points, kernel, calls, s))
             for k in range(sums.shape[0]):
-                sums[k] += factor * summed[k]
-            w, base = result.out, total
+                of_step = h * b[s - 1] * summed[s - 1, k]
+                for i in range(s - 2, -1, -1):
+                    of_step += h * summed[i, k]
+                sums[k] += of_step

@@ -18,11 +18,13 @@ from daeosens.steps.directions import Adjoint, SecondOrder
 from daeosens.steps.dirk import DirkStep, refuse_esdirk
 from daeosens.steps.esdirk import ESDIRK
 from daeosens.steps.linear import linear_solver
+from daeosens.steps.passes import Passes
 from daeosens.steps.rk import Kept, RungeKuttaStep, Tableau
 from daeosens.steps.stages import StageSolver
 from daeosens.steps.theta import ThetaStep
 
 __all__ = [
+    "Passes",
     "RungeKuttaStep",
     "StepMap",
     "instant_map",

@@ -14,11 +14,12 @@ from typing import Any, TypeAlias
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens.arrays import Array, dot, scatter
+from daeosens.arrays import Array, dot
 from daeosens.cost import Densities, change
 from daeosens.errors import UnsupportedError
 from daeosens.problem import Problem
 from daeosens.steps.directions import Adjoint, SecondOrder
+from daeosens.steps.passes import Passes
 from daeosens.steps.stage_clock import StageClock, StageTangent
 
 Kept: TypeAlias = "Mapping[tuple[int, float], Sequence[PETSc.Vec]]"
@@ -56,12 +57,17 @@ class Tableau:
         """Row i [s+1, s], the last one for the end of the step: of dk_0, ..., dk_{i-1}."""
         return np.vstack([self.a, self.b])
 
-    @property
+    @cached_property
     def below(self) -> Array:
         """What is below the diagonal [s]: a_{i,i-1}, and first 0."""
         return np.append(0.0, np.diag(self.a, -1))
 
     @property
+    def of_passes(self) -> tuple[Array, Array, Array]:
+        """What steps in passes read: ``below``, b and c."""
+        return self.below, self.b, self.c
+
+    @cached_property
     def chained(self) -> bool:
         """Whether there are several stages, and each reads the rate of the one before only."""
         return len(self.b) > 1 and bool((self.a == np.diag(self.below[1:], -1)).all())
@@ -97,7 +103,9 @@ class RungeKuttaStep:
         self._matrix_p: PETSc.Mat | None = None
         self._adjoints: list[list[PETSc.Vec]] = []
         compiled = problem.stencil is not None and not problem.breakpoints
-        self._in_passes = compiled and self._tableau.chained
+        self._passes: Passes | None = None
+        if compiled and self._tableau.chained:
+            self._passes = Passes(problem, *self._tableau.of_passes)
 
     @cached_property
     def _own(self) -> list[PETSc.Vec]:
@@ -114,10 +122,6 @@ class RungeKuttaStep:
     @cached_property
     def _by_u(self) -> PETSc.Vec:
         return self._problem.create_state()
-
-    @cached_property
-    def _weights(self) -> tuple[PETSc.Vec, PETSc.Vec]:
-        return self._problem.create_state(), self._problem.create_state()
 
     def advance(self, t: float, h: float, u: PETSc.Vec, p: Any, out: PETSc.Vec) -> None:
         """Fill ``out`` [n] with the state after one step of size ``h`` from ``u`` [n] at ``t``."""
@@ -246,9 +250,9 @@ class RungeKuttaStep:
             For each cost the derivatives with respect to t and to h; empty without ``times``.
         """
         self._recompute(t, h, u, p, rates=times)
-        if self._in_passes and not times and not any(densities):
+        if self._passes is not None and not times and not any(densities):
             for lam_k, mu_k in zip(lam, mu, strict=True):
-                self._pull_in_passes(t, h, p, lam_k, mu_k)
+                self._passes.pull([t], [h], [self._states], p, lam_k, mu_k)
             return []
         tableau = self._tableau
         s = len(tableau.b)
@@ -381,19 +385,6 @@ class RungeKuttaStep:
         ):
             vec.destroy()
         return [] if clock is None else clock.slopes
-
-    def _pull_in_passes(self, t: float, h: float, p: Any, lam: PETSc.Vec, mu: PETSc.Vec) -> None:
-        """Carry one adjoint back by one pass over the vectors for each stage."""
-        stencil, tableau = self._problem.stencil, self._tableau
-        assert stencil is not None
-        sums = np.zeros(self._problem.n_parameters)
-        work = (*self._weights, self._work)
-        weights = (tableau.below, tableau.b, tableau.c)
-        stencil.pull_step(t, h, p, tuple(self._states), lam, work, *weights, sums)
-        if sums.size:
-            if mu.comm.size > 1:
-                sums = mu.comm.tompi4py().allreduce(sums)
-            mu.axpy(1.0, scatter(sums, self._by_p))
 
     def _weigh(self, i: int, lam: PETSc.Vec, adjoints: list[PETSc.Vec], out: PETSc.Vec) -> None:
         """Fill ``out`` with w_i = b_i lam + sum_{j>i} a_ji l_j."""

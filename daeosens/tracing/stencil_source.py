@@ -124,13 +124,19 @@ def _loops(each: PointFunction, rows: _Rows, dof: int, dimensions: int) -> list[
             f"  const long slab{k} = {dof} * skip{k};",
             f"  double *kept{k} = work;",
             f"  work += {count} * slab{k};",
-            f"  for (long s = {-s}; s < {s}; s++)",
-            f"    {read}, s, kept{k} + (s + {s}) % {count} * slab{k});",
         ]
-    lines += ["  for (long s = 0; s < slows; s++) {"]
+    lines += [
+        "  for (long i = b->from; i < b->to; i++) {",
+        "    const long s = (b->begin + i) % slows;",
+    ]
     for k, (x, m, s) in rows.kept.items():
         read = f"read_slab(b, {k}, {x}, {m}"
-        lines += [f"    {read}, s + {s}, kept{k} + (s + {2 * s}) % {2 * s + 1} * slab{k});"]
+        lines += [
+            "    if (i == 0 || s == 0)",
+            f"      for (long k = {-s}; k < {s}; k++)",
+            f"        {read}, s + k, kept{k} + (s + k + {s}) % {2 * s + 1} * slab{k});",
+            f"    {read}, s + {s}, kept{k} + (s + {2 * s}) % {2 * s + 1} * slab{k});",
+        ]
     lines += [
         "    for (long m = 0; m < middles; m++) {",
         "      const long at = (s * middles + m) * n;",

@@ -24,6 +24,9 @@ from daeosens.tracing.stencil_derivatives import PointFunction, StencilDerivativ
 from daeosens.tracing.stencil_point import point_graph
 from daeosens.tracing.stencil_source import axes, stencil_source, work_size
 
+MOST_CALLS = 16
+"""Calls of a chain: no explicit method has more stages."""
+
 
 def build_stencil(
     rhs: Callable[..., Any],
@@ -78,12 +81,13 @@ def _make_stencil(functions: Sequence[PointFunction], grid: Grid, *, periodic: b
         axes(tuple(first)),
         axes(tuple(grid.spacing)),
         periodic,
-        np.zeros(work_size(functions, grid.dof, tuple(points))),
+        np.zeros((MOST_CALLS, work_size(functions, grid.dof, tuple(points)))),
     )
     for each in functions:
         address = ctypes.cast(getattr(library, f"daeosens_{each.name}"), ctypes.c_void_p).value
         around = [any(each.widths(k)) for k in range(each.vectors)]
-        stencil.add(each.name, address or 0, around, library)
+        reach = max((axes(each.widths(k))[2] for k in range(each.vectors)), default=0)
+        stencil.add(each.name, address or 0, around, reach, library)
     return stencil
 
 

@@ -153,7 +153,7 @@ static PetscErrorCode create_ts(Program *program, double theta, PetscBool save, 
     PetscCall(TSGetSNES(ts, &snes));
     PetscCall(SNESSetTolerances(snes, PETSC_CURRENT, 1e-10, PETSC_CURRENT, PETSC_CURRENT, PETSC_CURRENT));
     PetscCall(SNESGetKSP(snes, &ksp));
-    PetscCall(KSPSetType(ksp, KSPGMRES));
+    PetscCall(KSPSetType(ksp, KSPBCGS));
     PetscCall(KSPSetTolerances(ksp, 1e-10, PETSC_CURRENT, PETSC_CURRENT, PETSC_CURRENT));
     PetscCall(KSPGetPC(ksp, &pc));
     PetscCall(PCSetType(pc, PCNONE));

@@ -8,6 +8,7 @@ from typing import Any
 from petsc4py import PETSc
 
 from daeosens import Problem, Stepping, Terminal, adjoint, solve, trace_stencil
+from daeosens.engines import Engine
 from daeosens.grids import Grid
 from daeosens.trajectory import Checkpoint
 from gray_scott import D1, D2, GAMMA, KAPPA, SIDE, spots
@@ -29,8 +30,10 @@ def ours(grid: Grid) -> Problem:
     return trace_stencil(reaction, grid)
 
 
-def tasks(setting: dict[str, Any], checkpoint: Checkpoint) -> dict[str, Callable[[], Any]]:
-    """Return both tasks; ``checkpoint`` says what the run keeps."""
+def tasks(
+    setting: dict[str, Any], checkpoint: Checkpoint, engine: Engine = "auto"
+) -> dict[str, Callable[[], Any]]:
+    """Return both tasks; ``checkpoint`` says what the run keeps, ``engine`` what sweeps."""
     points, method, dt = setting["points"], setting["method"], setting["dt"]
     box = ((0.0, SIDE), (0.0, SIDE))
     grid = Grid(box, (points, points), dof=2, comm=PETSc.COMM_SELF)
@@ -46,7 +49,7 @@ def tasks(setting: dict[str, Any], checkpoint: Checkpoint) -> dict[str, Callable
 
     def gradient() -> Any:
         run = solve(problem, start, None, stepping, checkpoint=checkpoint)
-        return adjoint(run, cost).u0_vec.getArray().reshape(shape)
+        return adjoint(run, cost, engine).u0_vec.getArray().reshape(shape)
 
     def forward() -> Any:
         return solve(problem, start, None, stepping).states[-1].getArray().reshape(shape)
