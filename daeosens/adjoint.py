@@ -129,7 +129,7 @@ def adjoint(
     problem = trajectory.problem
     final_time = float(trajectory.times[-1])
     costs = [one.lower(problem, final_time) for one in objectives]
-    found = native_sweep(trajectory, costs) if wants_native_sweep(problem, engine) else None
+    found = native_sweep(trajectory, costs) if wants_native_sweep(trajectory, engine) else None
     chosen = "steps" if found else choose_engine(trajectory, engine)
     steps = None if found else _steps_if_needed(trajectory, costs, chosen)
     values = [evaluate_cost(trajectory, cost, steps) for cost in costs]

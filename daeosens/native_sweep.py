@@ -25,17 +25,20 @@ SMALL = 30
 """Up to how many unknowns it is quicker than blocks of functions that take many points."""
 
 
-def wants_native_sweep(problem: Problem, engine: str) -> bool:
+def wants_native_sweep(trajectory: Trajectory, engine: str) -> bool:
     """Whether ``native_sweep`` is to be tried: asked for, or the quickest where it can be.
 
     Examples
     --------
-    >>> from daeosens import ODE
+    >>> from daeosens import ODE, Stepping, solve
     >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
-    >>> wants_native_sweep(decay, "steps"), wants_native_sweep(decay, "block")
+    >>> run = solve(decay, [1.0], [0.5], Stepping((0.0, 2.0), "rk4", dt=0.1))
+    >>> wants_native_sweep(run, "steps"), wants_native_sweep(run, "block")
     (True, False)
     """
-    quick = problem.size <= SMALL or problem.batch is None or not problem.batch.at_once
+    problem, method = trajectory.problem, trajectory.stepping.resolved_method
+    blocks = problem.batch is not None and problem.batch.at_once and not method.esdirk
+    quick = problem.size <= SMALL or not blocks
     return engine == "steps" or (engine == "auto" and quick)
 
 
