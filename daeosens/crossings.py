@@ -27,7 +27,15 @@ from daeosens.steps.hybrid import Record
 from daeosens.steps.jumps import Jump
 from daeosens.steps.switches import Switch, lower_event
 from daeosens.surfaces import ROUNDING, Flow, Hit, Surface
-from daeosens.trajectory import HIT, Checkpoint, Crossing, Effort, Stages, Trajectory
+from daeosens.trajectory import (
+    HIT,
+    Checkpoint,
+    Crossing,
+    Effort,
+    Stages,
+    Trajectory,
+    by_step,
+)
 
 CROWD, MOMENT = 30, 1e-8
 """So many events within such a part of the span are an accumulation."""
@@ -78,7 +86,7 @@ class _Parts:
         self.times += run.times[1:]
         self.sizes += run.sizes
         self.states += run.states[1:]
-        self.stages |= run.stages
+        self.stages |= by_step(run.kept, run.states, run.sizes)
         self.effort += run.effort
 
     def end_at(self, switch: Switch, h: float, state: PETSc.Vec) -> None:

@@ -14,9 +14,6 @@ from daeosens.problem import Problem
 from daeosens.steps import tableau
 from daeosens.steps.esdirk import ESDIRK
 
-DENSE = "dense"
-"""The type of TS that takes them."""
-
 LARGEST = 64
 """Up to how many unknowns matrices are dense, and factorised for each stage."""
 

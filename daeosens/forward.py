@@ -94,6 +94,6 @@ def solve(
         tuple(run.states),
         run.effort,
         checkpoint,
-        run.stages,
+        run.kept,
         recording=run.recording,
     )

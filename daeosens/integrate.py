@@ -45,7 +45,7 @@ class Run:
     times: list[float]
     sizes: list[float]
     states: list[PETSc.Vec]
-    stages: Stages
+    kept: Stages | Array
     effort: Effort
     recording: list[PETSc.TS]
 

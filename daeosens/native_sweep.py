@@ -21,6 +21,9 @@ from daeosens.trajectory import Trajectory
 FEW = 2
 """Up to so many costs are swept one beside the other; blocks do more at once."""
 
+NONE = np.empty((0, 1, 1))
+"""The stages of no steps."""
+
 SMALL = 30
 """Up to how many unknowns it is quicker than blocks of functions that take many points."""
 
@@ -103,7 +106,10 @@ def _carrier(trajectory: Trajectory, rows: int) -> Callable[..., bool] | None:
     steps = (trajectory.times, trajectory.step_sizes, trajectory.states)
     if method.esdirk:
         dense = dense_steps(problem, method, p)
-        return None if dense is None or not dense.transposes else partial(dense.carry_back, *steps)
+        if dense is None or not dense.transposes:
+            return None
+        kept = trajectory.kept if isinstance(trajectory.kept, np.ndarray) else NONE
+        return partial(dense.carry_back, *steps, kept)
     functions = _functions(problem, method)
     if not functions or rows > FEW:
         return None

@@ -10,10 +10,17 @@ from typing import Any
 
 from petsc4py import PETSc
 
-from daeosens._petsc import DenseSteps, Registered, RegisteredStencil, set_chained, time_of_stage
+from daeosens._petsc import (
+    DENSE,
+    DenseSteps,
+    Registered,
+    RegisteredStencil,
+    set_chained,
+    time_of_stage,
+)
 from daeosens.arrays import check_output
 from daeosens.compiled import Compiled
-from daeosens.dense import DENSE, dense_steps
+from daeosens.dense import dense_steps
 from daeosens.errors import InputError, UnsupportedError
 from daeosens.matrices import SystemMatrix
 from daeosens.methods import Method

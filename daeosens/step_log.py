@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from petsc4py import PETSc
 
 from daeosens._petsc import Steps, stages
-from daeosens.arrays import largest
+from daeosens.arrays import Array, largest
 from daeosens.errors import SolveError
 from daeosens.problem import Problem
 from daeosens.trajectory import STAGE_MEMORY, Stages
@@ -63,6 +63,7 @@ class StepLog:
         self._keep_stages = keep_stages
         self._watch = watch
         self._stages: list[list[PETSc.Vec]] = []
+        self._dense_stages: Array | None = None
         self._piece: tuple[float, float] | None = None
         self.times: list[float] = []
         self.states: list[PETSc.Vec] = [start]
@@ -135,6 +136,8 @@ class StepLog:
         steps.detach(ts)
         self.times = steps.times
         self.states += steps.take_states()
+        if self._keep_stages:
+            self._dense_stages = steps.dense_stages(self._problem.size)
         later = steps.take_stages()
         self._stages = [[first, *rest] for first, rest in zip(self.states, later, strict=False)]
         if steps.error is not None:
@@ -149,8 +152,10 @@ class StepLog:
         """Return how many stages are kept; the same on every rank."""
         return STAGE_MEMORY * self._problem.comm.size // (8 * self._problem.size)
 
-    def stages(self) -> Stages:
+    def stages(self) -> Stages | Array:
         """Return what was kept, by step; the first ones only if memory did not suffice."""
+        if self._dense_stages is not None and self._dense_stages.size:
+            return self._dense_stages
         if not self._stages:
             return {}
         keys = zip(self.states, self.step_sizes(), strict=False)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens.arrays import Array, read
+from daeosens.arrays import Array, read, write
 from daeosens.cost import At, Instant, Start, When
 from daeosens.errors import InputError, SolveError, UnsupportedError
 from daeosens.problem import Problem
@@ -22,6 +22,24 @@ Checkpoint = Literal["states", "stages", "memory", "disk"]
 
 Stages: TypeAlias = "dict[tuple[int, float], list[PETSc.Vec]]"
 """Stage states of a step, by the handle of the state before it and the size of the step."""
+
+
+def by_step(kept: Stages | Array, states: Sequence[PETSc.Vec], sizes: Iterable[float]) -> Stages:
+    """Return the stages of steps from ``states`` as vectors.
+
+    ``kept`` may be an array [K, s-1, n], those of the first K steps without their first one: what
+    small systems leave, for which a vector costs more than a stage.
+    """
+    if not isinstance(kept, np.ndarray):
+        return kept
+    found: Stages = {}
+    for state, h, rows in zip(states, sizes, kept, strict=False):
+        vectors = [state.duplicate() for _ in rows]
+        for vector, row in zip(vectors, rows, strict=True):
+            write(vector, row)
+        found[state.handle, h] = [state, *vectors]
+    return found
+
 
 STAGE_MEMORY = 2**28
 """Bytes a rank gives, at most, to the stages of a run, and to the adjoints of a sweep's stages."""
@@ -106,8 +124,8 @@ class Trajectory:
         The events, in order; each is a step of size 0.
     records : mapping
         What each step was, by the handle of the state before it; empty without events.
-    stages : mapping
-        Stage states of Runge-Kutta steps, where they were kept: sweeps need not compute them again.
+    kept : mapping or array
+        Stage states of Runge-Kutta steps, where they were kept, as the run left them (``by_step``).
 
     Examples
     --------
@@ -128,7 +146,9 @@ class Trajectory:
     states: Sequence[PETSc.Vec]
     effort: Effort
     checkpoint: Checkpoint = "states"
-    stages: Stages = field(default_factory=dict[tuple[int, float], list[PETSc.Vec]], repr=False)
+    kept: Stages | Array = field(
+        default_factory=dict[tuple[int, float], list[PETSc.Vec]], repr=False
+    )
     crossings: tuple[Crossing, ...] = ()
     records: Mapping[int, Record] = field(default_factory=dict[int, Record], repr=False)
     recording: list[PETSc.TS] = field(default_factory=list[PETSc.TS], repr=False)
@@ -147,6 +167,11 @@ class Trajectory:
     def final(self) -> PETSc.Vec:
         """State [n] at the last time; not to be changed."""
         return self.states[-1]
+
+    @cached_property
+    def stages(self) -> Stages:
+        """Stage states of Runge-Kutta steps, where they were kept: sweeps need not find them."""
+        return by_step(self.kept, self.states, self.step_sizes.tolist())
 
     @cached_property
     def u(self) -> Array:
@@ -249,9 +274,10 @@ class Trajectory:
 
     def destroy(self) -> None:
         """Free the vectors now.  Collective; otherwise done when the object is dropped."""
-        for state in (*self.states, *(vec for kept in self.stages.values() for vec in kept)):
+        stages: Stages = {} if isinstance(self.kept, np.ndarray) else self.kept
+        for state in (*self.states, *(vec for kept in stages.values() for vec in kept)):
             state.destroy()
-        self.stages.clear()
+        stages.clear()
         while self.recording:
             self.recording.pop().destroy()
 

@@ -126,3 +126,30 @@ def test_pollution_mechanism_ends_at_the_published_state(monkeypatch):
     # Mazzia, Magherini, Test Set for Initial Value Problem Solvers, 2008: POLLU
     published = [0.5646255480022769e-1, 0.1342484130422339, 0.4139734331099427e-8]
     np.testing.assert_allclose(found.y[:3, -1], published, rtol=1e-7)
+
+
+def test_gri_mech_has_the_published_rates_and_keeps_atoms(monkeypatch):
+    monkeypatch.syspath_prepend(str(RUN.parent))
+    from stiff import gri_mech  # noqa: PLC0415
+
+    known, made = gri_mech.mechanism(), gri_mech.isothermal()
+    assert (len(known.species), len(known.reactions)) == (53, 325)
+    u = np.random.default_rng(0).random(53)
+    rates = np.array(made.rhs(u, made.parameters))
+    assert np.abs(rates @ known.atoms).max() < 1e-14 * np.abs(rates).max()
+    left, right, backward, net = made.tables()
+    more = np.append(u, 1.0)
+    speeds = more[left].prod(axis=1) - backward * more[right].prod(axis=1)
+    np.testing.assert_allclose(net @ (speeds * made.parameters), rates, atol=1e-9)
+    # Cantera 3.2.0 with its own file of the mechanism, at 1500 K and 1 atm [mol / cm^3, s]
+    mixture = np.array(made.start) * 101325.0 / (gri_mech.GAS_CONSTANT * 1500.0) * 1e-6
+    published = {
+        2: (1.7827657581e12, 1.1537823156),  # O + H2 = H + OH
+        11: (2.5182247685e9, 6.2051462158e15),  # O + CO (+M) = CO2 (+M): Lindemann
+        51: (6.0332811541e12, 1.9634905015e13),  # H + CH3 (+M) = CH4 (+M): Troe
+        82: (1.7203393393e-1, 5.4827075501e-2),  # H2 + CO (+M) = CH2O (+M): Troe
+    }
+    for number, (rate, equilibrium) in published.items():
+        reaction = known.reactions[number]
+        assert gri_mech.forward_rate(reaction, 1500.0, mixture) == pytest.approx(rate, rel=1e-9)
+        assert gri_mech.equilibrium(reaction, 1500.0) == pytest.approx(equilibrium, rel=1e-8)

@@ -18,6 +18,7 @@ from daeosens import (
     duality,
     sensitivities,
     solve,
+    step_log,
     taylor,
     trace,
 )
@@ -109,6 +110,29 @@ def test_gradients_are_those_of_the_sweep_by_steps(case, method, monkeypatch):
     expected = sensitivities(run, float(run.times[5]))
     np.testing.assert_allclose(earlier.u0, expected.u0, rtol=1e-10, atol=1e-11)
     np.testing.assert_allclose(earlier.p, expected.p, rtol=1e-10, atol=1e-11)
+
+
+@pytest.mark.parametrize("method", ["esdirk3", "esdirk6"])
+def test_sweeps_use_the_stages_that_were_kept(case, method, monkeypatch):
+    model, u0, p, span = case
+    stepping = Stepping(span, method, dt=0.05)
+    plain, kept = (solve(model, u0, p, stepping, checkpoint=name) for name in ("states", "stages"))
+    monkeypatch.setattr(
+        step_log, "STAGE_MEMORY", 8 * model.size * 5 * plain.n_stages // plain.n_steps
+    )
+    some = solve(model, u0, p, stepping, checkpoint="stages")
+    assert 0 < len(some.kept) < len(kept.kept) == kept.n_steps
+    cost = model.terminal(lambda t, u, p: 0.5 * u @ u + u[0] * p[0])
+    expected = adjoint(plain, cost)
+    for run in (kept, some):
+        found = adjoint(run, cost)
+        np.testing.assert_allclose(found.u0, expected.u0, rtol=1e-12, atol=1e-13)
+        np.testing.assert_allclose(found.p, expected.p, rtol=1e-12, atol=1e-13)
+    by_python(monkeypatch)
+    assert len(kept.stages) == kept.n_steps
+    found = adjoint(kept, cost)
+    np.testing.assert_allclose(found.u0, expected.u0, rtol=1e-11, atol=1e-12)
+    np.testing.assert_allclose(found.p, expected.p, rtol=1e-11, atol=1e-12)
 
 
 @pytest.mark.parametrize("method", ESDIRK)

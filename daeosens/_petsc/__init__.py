@@ -7,7 +7,7 @@ from petsc4py import PETSc as _PETSc  # noqa: F401  # pyright: ignore[reportUnus
 from daeosens._petsc.bindings import multipliers, register_dirk, rk_tableau, stages
 from daeosens._petsc.blocks import FactorPulls, MatrixPulls, Pulls, carry
 from daeosens._petsc.chained import CHAINED, set_chained
-from daeosens._petsc.dense import DenseSteps
+from daeosens._petsc.dense import DENSE, DenseSteps
 from daeosens._petsc.linear_steps import LinearSteps
 from daeosens._petsc.natives import call_into, call_number, call_points, fill_matrix
 from daeosens._petsc.pooled import pool_memory
@@ -19,6 +19,7 @@ from daeosens._petsc.sweeps import carry_back
 
 __all__ = [
     "CHAINED",
+    "DENSE",
     "DenseSteps",
     "FactorPulls",
     "LinearSteps",

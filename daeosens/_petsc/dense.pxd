@@ -49,7 +49,7 @@ cdef extern from "dense_steps.h" nogil:
     PetscErrorCode DenseWorkCreate(DenseSystem *, long, DenseWork *)
     PetscErrorCode DenseWorkDestroy(DenseWork *)
     PetscErrorCode DenseTransposeStep(
-        DenseWork, double, double, const double *, double **, double **)
+        DenseWork, double, double, const double *, const double *, double **, double **)
     PetscErrorCode DenseLinearise(
         DenseWork, double, double, const double *, PetscBool, DenseLinear *)
 

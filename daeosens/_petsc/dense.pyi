@@ -7,6 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 from petsc4py import PETSc
 
+DENSE: str
+
 class DenseSteps:
     def __init__(
         self,
@@ -26,6 +28,7 @@ class DenseSteps:
         times: NDArray[np.float64],
         sizes: NDArray[np.float64],
         states: Sequence[PETSc.Vec],
+        stages: NDArray[np.float64],
         first: int,
         last: int,
         lam: list[PETSc.Vec],

@@ -18,6 +18,8 @@ cdef extern from "petscvec.h" nogil:
     PetscErrorCode VecRestoreArray(PetscVec, PetscScalar **)
 
 
+DENSE = "dense"
+
 cdef enum:
     SIGNALS = 1024  # so many steps between two looks whether the user wants to interrupt
 
@@ -96,17 +98,20 @@ cdef class DenseSteps:
         const double[::1] times,
         const double[::1] sizes,
         states,
+        const double[:, :, ::1] stages,
         long first,
         long last,
         list lam,
         list mu,
     ):
-        """Carry adjoints back over steps, whose stages are found again.
+        """Carry adjoints back over steps; stages that were not kept are found again.
 
         Parameters
         ----------
         times, sizes : ndarray [N+1], ndarray [N]
         states : sequence of Vec [n]
+        stages : ndarray [K, s-1, n]
+                                those of the first K steps, without their first one
         first, last : int       numbers of the states between which the steps lie
         lam, mu : list of Vec [n], list of Vec [m]
                                 adjoints after the last step, overwritten with those before the first
@@ -135,7 +140,8 @@ cdef class DenseSteps:
                 state = (<Vec>states[k]).vec
                 CHKERR(VecGetArrayRead(state, &start))
                 code = DenseTransposeStep(
-                    work, times[k], sizes[k], start, adjoints, adjoints + rows)
+                    work, times[k], sizes[k], start,
+                    &stages[k, 0, 0] if k < stages.shape[0] else NULL, adjoints, adjoints + rows)
                 CHKERR(VecRestoreArrayRead(state, &start))
                 if self.system.fault:
                     return False

@@ -211,8 +211,10 @@ static PetscErrorCode take_stages(DenseWork w, double t, double h, PetscBool *so
 /* Carry rows lam [n] and mu [m] back over one step (docs/mathematics.md).
 
    w_i (I - h a_ii f_u) = h (b_i lam + sum_{j>i} a_ji l_j),  l_i = w_i f_u,
-   lam += sum_i l_i,  mu += sum_i w_i f_p */
-PetscErrorCode DenseTransposeStep(DenseWork work, double t, double h, const double *start, double **lam, double **mu)
+   lam += sum_i l_i,  mu += sum_i w_i f_p
+
+   ``stages`` [s-1, n] are those after the first one, or NULL: they are found again. */
+PetscErrorCode DenseTransposeStep(DenseWork work, double t, double h, const double *start, const double *stages, double **lam, double **mu)
 {
   DenseSystem  *system = work->system;
   const long    n = system->n, m = system->m, s = system->s;
@@ -220,9 +222,14 @@ PetscErrorCode DenseTransposeStep(DenseWork work, double t, double h, const doub
   PetscBool     solved;
 
   PetscFunctionBegin;
-  memcpy(work->start, start, (size_t)n * sizeof(double));
-  PetscCall(take_stages(work, t, h, &solved));
-  PetscCheck(solved, PETSC_COMM_SELF, PETSC_ERR_CONV_FAILED, "the stages of a step that was taken");
+  if (stages) {
+    memcpy(work->own, start, (size_t)n * sizeof(double));
+    memcpy(work->own + n, stages, (size_t)((s - 1) * n) * sizeof(double));
+  } else {
+    memcpy(work->start, start, (size_t)n * sizeof(double));
+    PetscCall(take_stages(work, t, h, &solved));
+    PetscCheck(solved, PETSC_COMM_SELF, PETSC_ERR_CONV_FAILED, "the stages of a step that was taken");
+  }
   for (long i = s - 1; i >= 0; i--) {
     const double ti = t + system->c[i] * h, scale = h * system->a[i * s + i], *y = work->states[i];
     if (scale != 0.0) {

@@ -50,7 +50,7 @@ PetscErrorCode DenseStepsAttach(TS, DenseSystem *);
 
 PetscErrorCode DenseWorkCreate(DenseSystem *, long rows, DenseWork *);
 PetscErrorCode DenseWorkDestroy(DenseWork *);
-PetscErrorCode DenseTransposeStep(DenseWork, double t, double h, const double *start, double **lam, double **mu);
+PetscErrorCode DenseTransposeStep(DenseWork, double t, double h, const double *start, const double *stages, double **lam, double **mu);
 
 /* ``known``: the stages are there */
 PetscErrorCode DenseLinearise(DenseWork, double t, double h, const double *start, PetscBool known, DenseLinear *);

@@ -15,7 +15,7 @@ class LinearSteps:
         times: NDArray[np.float64],
         sizes: NDArray[np.float64],
         states: Sequence[PETSc.Vec],
-        stages: dict[tuple[int, float], list[PETSc.Vec]],
+        kept: dict[tuple[int, float], list[PETSc.Vec]] | NDArray[np.float64],
         keep: bool,
     ) -> None: ...
     @property

@@ -45,7 +45,8 @@ cdef class LinearSteps:
     steps : DenseSteps      the method, and the functions: "push", "pull" and "hessian_product" too
     times, sizes : ndarray [N+1], ndarray [N]
     states : sequence of Vec [n]
-    stages : dict           those of a step by (handle of the state before, size), if they were kept
+    kept : dict or ndarray  stages of steps, where they were kept: by (handle of the state before,
+                            size), or [K, s-1, n], those of the first K steps without their first one
     keep : bool             stages and factors of all steps are kept, once found; otherwise those of
                             the last step that was looked at
     """
@@ -55,21 +56,24 @@ cdef class LinearSteps:
     cdef DenseLinear linear
     cdef const double[::1] times
     cdef const double[::1] sizes
-    cdef object states, factors, pivots, scratch
-    cdef dict stages
+    cdef object states, factors, pivots
+    cdef dict by_step           # kept stages
+    cdef const double[:, :, ::1] in_order
     cdef double[:, :, ::1] at
     cdef unsigned char[::1] found
     cdef bint keep
     cdef long current
     cdef double[::1] room
 
-    def __cinit__(self, DenseSteps steps, times, sizes, states, dict stages, bint keep):
+    def __cinit__(self, DenseSteps steps, times, sizes, states, kept, bint keep):
         cdef DenseSystem *system = &steps.system
         cdef long count = len(sizes) if keep else 1
         cdef long n = system.n, s = system.s
         cdef bint implicit = system.jacobian != NULL
         self.steps, self.times, self.sizes = steps, times, sizes
-        self.states, self.stages, self.keep, self.current = states, stages, keep, -1
+        self.states, self.keep, self.current = states, keep, -1
+        self.by_step = kept if isinstance(kept, dict) else {}
+        self.in_order = np.empty((0, 1, 1)) if isinstance(kept, dict) else kept
         self.at = np.empty((count, s, n))
         self.factors = np.empty((count, s if implicit else 0, n, n))
         self.pivots = np.empty(count * s * n * sizeof(PetscBLASInt), dtype=np.uint8)
@@ -99,14 +103,17 @@ cdef class LinearSteps:
             self.linear.pivots = <PetscBLASInt *>&pivots[0] + place * system.s * n
         if self.found[place] and (self.keep or self.current == k):
             return True
-        state = self.states[k]
-        kept = self.stages.get((state.handle, self.sizes[k])) if self.stages else None
-        known = kept is not None
+        read_state(self.states[k], self.linear.states, n)
+        known = k < self.in_order.shape[0]
         if known:
-            for i in range(system.s):
-                read_state(kept[i], &self.at[place, i, 0], n)
-        else:
-            read_state(state, self.linear.states, n)
+            memcpy(
+                self.linear.states + n, &self.in_order[k, 0, 0],
+                <size_t>((system.s - 1) * n) * sizeof(double))
+        elif self.by_step:
+            stages = self.by_step.get((self.states[k].handle, self.sizes[k]))
+            known = stages is not None
+            for i in range(1, system.s if known else 0):
+                read_state(stages[i], self.linear.states + i * n, n)
         code = DenseLinearise(
             self.work, self.times[k], self.sizes[k], self.linear.states, known, &self.linear)
         if system.fault:

@@ -4,10 +4,16 @@
 from cpython.exc cimport PyErr_CheckSignals
 from libc.math cimport INFINITY, nextafter
 from libc.stdlib cimport free, realloc
+from libc.string cimport memcpy
 
-from daeosens._petsc.filling cimport PetscInt, finite_everywhere
+import numpy as np
+
+from daeosens._petsc.filling cimport (
+    PetscInt, PetscScalar, VecGetArrayRead, VecGetLocalSize, VecRestoreArrayRead, finite_everywhere
+)
 from daeosens._petsc.pooled cimport duplicate_to_fill
 from daeosens._petsc.chained import CHAINED
+from daeosens._petsc.dense import DENSE
 from petsc4py.PETSc cimport (
     CHKERR, PETSC_ERR_MEM, PETSC_ERR_USER, PETSC_SUCCESS, PetscErrorCode, PetscTS, PetscVec, TS, Vec
 )
@@ -52,36 +58,56 @@ cdef struct Log:
     double dt, uncut, stall, tiny
     int stalled, patience, searching
     Vectors states, stages
-    long n_stages, most_stages
+    Numbers dense               # the stages instead, of steps of small systems
+    long n_stages, kept_stages, most_stages
     bint taking                 # the stages of TS need not be copied
+    bint flat                   # stages are numbers: a vector for each would cost more than they do
     int shrunk, not_finite
     double t
     long step
     void *owner
 
 
-cdef int room_for_one(void **values, long count, long *room, size_t size) noexcept nogil:
+cdef int make_room(void **values, long count, long *room, size_t size) noexcept nogil:
     cdef void *larger
-    if count < room[0]:
+    cdef long wanted = 2 * room[0] + 64
+    if count <= room[0]:
         return 0
-    larger = realloc(values[0], <size_t>(2 * room[0] + 64) * size)
+    if wanted < count:
+        wanted = count
+    larger = realloc(values[0], <size_t>wanted * size)
     if larger == NULL:
         return -1
-    values[0], room[0] = larger, 2 * room[0] + 64
+    values[0], room[0] = larger, wanted
     return 0
 
 
 cdef int push(Numbers *all, double value) noexcept nogil:
-    if room_for_one(<void **>&all.values, all.count, &all.room, sizeof(double)):
+    if make_room(<void **>&all.values, all.count + 1, &all.room, sizeof(double)):
         return -1
     all.values[all.count] = value
     all.count += 1
     return 0
 
 
+cdef PetscErrorCode push_numbers(Numbers *all, PetscVec vec) noexcept nogil:
+    cdef const PetscScalar *numbers = NULL
+    cdef PetscInt count = 0
+    cdef PetscErrorCode code = VecGetLocalSize(vec, &count)
+    if make_room(<void **>&all.values, all.count + count, &all.room, sizeof(double)):
+        return PETSC_ERR_MEM
+    if code == PETSC_SUCCESS:
+        code = VecGetArrayRead(vec, &numbers)
+    if code != PETSC_SUCCESS:
+        return code
+    memcpy(all.values + all.count, numbers, <size_t>count * sizeof(double))
+    all.count += count
+    return VecRestoreArrayRead(vec, &numbers)
+
+
 cdef PetscErrorCode push_new(Vectors *all, PetscVec like) noexcept nogil:
     cdef PetscErrorCode code
-    if room_for_one(<void **>&all.values, all.count, &all.room, sizeof(PetscVec)):
+    if make_room(<void **>&all.values, all.count + 1, &all.room, sizeof(PetscVec)):
         return PETSC_ERR_MEM
     code = duplicate_to_fill(like, &all.values[all.count])
     if code == PETSC_SUCCESS:
@@ -202,11 +228,14 @@ cdef PetscErrorCode keep_stages(Log *log, PetscTS ts) noexcept nogil:
     cdef PetscVec *stages = NULL
     cdef PetscErrorCode code = TSGetStages(ts, &count, &stages)
     cdef PetscVec filled
-    if log.stages.count + count - 1 > log.most_stages:
+    if log.kept_stages + count - 1 > log.most_stages:
         return code
     log.n_stages = count - 1
+    log.kept_stages += count - 1
     for k in range(1, count):
-        if code == PETSC_SUCCESS and log.taking:
+        if code == PETSC_SUCCESS and log.flat:
+            code = push_numbers(&log.dense, stages[k])
+        elif code == PETSC_SUCCESS and log.taking:
             filled = stages[k]
             code = push_new(&log.stages, filled)
             if code == PETSC_SUCCESS:  # TS goes on with the new vector
@@ -302,6 +331,7 @@ cdef class Steps:
             VecDestroy(&self.log.stages.values[k])
         free(self.log.states.values)
         free(self.log.stages.values)
+        free(self.log.dense.values)
         free(self.log.ends.values)
         free(self.log.times.values)
         free(self.log.sizes.values)
@@ -366,7 +396,7 @@ cdef class Steps:
         """
         self.on_first_step, self.on_search = on_first_step, on_search
         self.log.tiny, self.log.most_stages = tiny, stages
-        self.log.taking = ts.getType() == CHAINED
+        self.log.taking, self.log.flat = ts.getType() == CHAINED, ts.getType() == DENSE
         CHKERR(TSSetApplicationContext(ts.ts, <void *>&self.log))
         CHKERR(TSSetPreStep(ts.ts, before_step))
 
@@ -385,6 +415,15 @@ cdef class Steps:
         vecs = taken(&self.log.stages)
         count = self.log.n_stages
         return [vecs[k : k + count] for k in range(0, len(vecs), count)] if count else []
+
+    def dense_stages(self, long size):
+        """Return the stages [K, s-1, n] of the first steps of small systems, without the first one."""
+        cdef long count = self.log.dense.count
+        found = np.empty(count)
+        cdef double[::1] view = found
+        if count:
+            memcpy(&view[0], self.log.dense.values, <size_t>count * sizeof(double))
+        return found.reshape(-1, max(self.log.n_stages, 1), size)
 
 
 cdef list taken(Vectors *all):

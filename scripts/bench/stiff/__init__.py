@@ -9,12 +9,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from stiff.gri_mech import isothermal
+
 
 @dataclass(frozen=True, eq=False)
 class System:
     """u' = rhs(u, p), t in [0, end], with rtol = tolerance and atol = tolerance * scale.
 
     ``conserved``: the sum of all unknowns is 1, which may replace the last equation.
+    ``tables``: the same equations for arrays (``gri_mech``), where scalars are too many to compile.
     """
 
     rhs: Callable[[Any, Any], list[Any]]
@@ -24,6 +27,7 @@ class System:
     scale: float = 1.0
     stiff: bool = True
     conserved: bool = False
+    tables: tuple[Any, Any, Any, Any] | None = None
 
 
 def van_der_pol(u: Any, p: Any) -> list[Any]:
@@ -89,5 +93,13 @@ SYSTEMS = {
         POLLUTION_RATES,
         60.0,
         scale=1e-4,
+    ),
+    "methane and air": System(
+        isothermal().rhs,
+        isothermal().start,
+        isothermal().parameters,
+        2.0,
+        scale=1e-4,
+        tables=isothermal().tables(),
     ),
 }

@@ -1,4 +1,4 @@
-"""CasADi: CVODES (BDF) and IDAS; "full" by forward sensitivities, "scalar" by the adjoint."""
+"""CasADi: CVODES (BDF; Adams where not stiff) and IDAS; "full" forward, "scalar" by the adjoint."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ def tasks(setting: dict[str, Any], solver: str) -> dict[str, Callable[[], Any]]:
         "abstol": tolerance * system.scale,
         "max_num_steps": 1000000,
     }
+    if solver == "cvodes" and not system.stiff:
+        options |= {"linear_multistep_method": "adams", "nonlinear_solver_iteration": "functional"}
     start: dict[str, Any] = {"x0": list(system.start)}
     if solver == "idas" and system.conserved:
         equations = {

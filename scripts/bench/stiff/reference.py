@@ -20,15 +20,15 @@ def matrix(name: str) -> Any:
     p = np.array(system.parameters)
     n, m = len(system.start), p.size
 
-    def derivative(move: Callable[[int, complex], list[Any]], columns: int) -> Any:
-        return np.array([np.imag(move(k, 1e-100j)) for k in range(columns)]).T * 1e100
+    def derivative(rates: list[Any], columns: int) -> Any:
+        return np.array([np.imag(each) * np.ones(columns) for each in rates]) * 1e100
 
     def jacobian(u: Any) -> Any:
-        return derivative(lambda k, h: system.rhs(u + h * np.eye(n)[k], p), n)
+        return derivative(system.rhs(u[:, None] + 1e-100j * np.eye(n), p), n)
 
     def rhs(_t: float, y: Any) -> Any:
         u, s = y[:n], y[n:].reshape(m, n)
-        by_p = derivative(lambda k, h: system.rhs(u, p + h * np.eye(m)[k]), m)
+        by_p = derivative(system.rhs(u, p[:, None] + 1e-100j * np.eye(m)), m)
         change = s @ jacobian(u).T + by_p.T
         return np.concatenate([np.array(system.rhs(u, p)), change.ravel()])
 
