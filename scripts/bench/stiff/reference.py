@@ -11,6 +11,7 @@ from scipy import sparse
 from scipy.integrate import solve_ivp
 
 from stiff import SYSTEMS
+from stiff.second_reference import product
 
 
 @cache
@@ -44,8 +45,10 @@ def matrix(name: str) -> Any:
 
 
 def prepare(setting: dict[str, Any]) -> dict[str, Callable[[], Any]]:
-    """Return both tasks."""
+    """Return all tasks."""
+    name = setting["problem"]
     return {
-        "full": lambda: matrix(setting["problem"]),
-        "scalar": lambda: matrix(setting["problem"])[0],
+        "full": lambda: matrix(name),
+        "scalar": lambda: matrix(name)[0],
+        "hessian": lambda: product(name),
     }
