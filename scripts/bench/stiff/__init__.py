@@ -1,7 +1,8 @@
 """Stiff systems as arithmetic that NumPy, JAX and CasADi understand.
 
 Tasks: "full", d u(T) / d p [n, m]; "scalar", the gradient of the first unknown at T in p [m];
-"hessian", its Hessian in p times ``direction`` [m]; all in units of each parameter.
+"hessian", its Hessian in p times ``direction`` [m], but for the largest system, which its reference
+cannot solve; all in units of each parameter.
 """
 
 from __future__ import annotations
@@ -105,6 +106,11 @@ SYSTEMS = {
         tables=isothermal().tables(),
     ),
 }
+
+
+def second_order(system: System) -> bool:
+    """Whether there is the task "hessian"."""
+    return len(system.start) * len(system.parameters) <= 1000
 
 
 def direction(system: System) -> list[float]:

@@ -17,7 +17,7 @@ from daeosens import (
     solve,
     trace,
 )
-from stiff import SYSTEMS, System, direction
+from stiff import SYSTEMS, System, direction, second_order
 
 
 def ours(system: System) -> Problem:
@@ -60,8 +60,10 @@ def prepare(setting: dict[str, Any]) -> dict[str, Callable[[], Any]]:
     def run() -> Any:
         return solve(problem, system.start, p, stepping, checkpoint=kept)
 
-    return {
+    tasks = {
         "full": lambda: sensitivities(run(), with_respect_to=("p",)).p * p,
         "scalar": lambda: adjoint(run(), cost).p * p,
-        "hessian": lambda: hessian_product(run(), cost, dp=along).p * p,
     }
+    if second_order(system):
+        tasks["hessian"] = lambda: hessian_product(run(), cost, dp=along).p * p
+    return tasks

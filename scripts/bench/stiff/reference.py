@@ -10,7 +10,7 @@ import numpy as np
 from scipy import sparse
 from scipy.integrate import solve_ivp
 
-from stiff import SYSTEMS
+from stiff import SYSTEMS, second_order
 from stiff.second_reference import product
 
 
@@ -47,8 +47,5 @@ def matrix(name: str) -> Any:
 def prepare(setting: dict[str, Any]) -> dict[str, Callable[[], Any]]:
     """Return all tasks."""
     name = setting["problem"]
-    return {
-        "full": lambda: matrix(name),
-        "scalar": lambda: matrix(name)[0],
-        "hessian": lambda: product(name),
-    }
+    tasks = {"full": lambda: matrix(name), "scalar": lambda: matrix(name)[0]}
+    return tasks | ({"hessian": lambda: product(name)} if second_order(SYSTEMS[name]) else {})
