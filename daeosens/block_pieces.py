@@ -49,7 +49,8 @@ def sweep_points(
     else:
         seed, last = seed_of(trajectory, observed, mu), trajectory.n_steps
         seed(last, lam)
-        mu += sweep_rows(_piece(trajectory, 0, last), lam, last, seed, densities)
+        earlier = seed if any(number < last for number in observed) else None
+        mu += sweep_rows(_piece(trajectory, 0, last), lam, last, earlier, densities)
     return lam, mu
 
 

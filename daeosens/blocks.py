@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from daeosens._petsc import read_stages
 from daeosens.arrays import Array, read, write
 from daeosens.cost import Densities
 from daeosens.problem import Problem
@@ -29,7 +30,7 @@ def block_steps(trajectory: Trajectory) -> BlockSteps:
     inside = problem.inside if problem.breakpoints else None
     if method.explicit:
         assert problem.batch is not None
-        return BlockRungeKutta(problem.batch, tableau(method.runge_kutta).of_step(), inside)
+        return BlockRungeKutta(problem.batch, tableau(method.runge_kutta).of_step, inside)
     return BlockTheta(dense_mass(problem), method.theta, inside, endpoint=method.endpoint)
 
 
@@ -70,26 +71,19 @@ def linear_block(trajectory: Trajectory, steps: BlockSteps, span: Span) -> Linea
 def block_of(trajectory: Trajectory, steps: BlockSteps, span: Span) -> Block:
     """Return the steps of a block."""
     first, end = span
+    stages = None
+    if trajectory.stages:
+        states, sizes = trajectory.states[first:end], trajectory.step_sizes[first:end]
+        count, n = steps.points_per_step, trajectory.problem.size
+        stages = read_stages(states, sizes, trajectory.stages, count, n)
     return Block(
         first,
         trajectory.times[first:end],
         trajectory.step_sizes[first:end],
         trajectory.u[first : end + 1],
         trajectory.p,
-        _kept(trajectory, steps.points_per_step, range(first, end)),
+        stages,
     )
-
-
-def _kept(trajectory: Trajectory, count: int, steps: range) -> Array | None:
-    """Return the stages [S, s, n] that the run kept, where that is cheaper than evaluations."""
-    batch = trajectory.problem.batch
-    if batch is None or batch.at_once or not trajectory.stages:
-        return None
-    keys = ((trajectory.states[k].handle, float(trajectory.step_sizes[k])) for k in steps)
-    found = [trajectory.stages.get(key) for key in keys]
-    if any(stages is None for stages in found):
-        return None
-    return np.array([[read(vec) for vec in stages[:count]] for stages in found if stages])
 
 
 def running_slopes(

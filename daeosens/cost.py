@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol, TypeAlias, TypeGuard, runtime_checkable
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from petsc4py import PETSc
@@ -219,6 +220,8 @@ class Callback:
         What the user supplied.
     keywords : Keywords
         What he calls it.
+    problem : Problem
+        Whose states it sees.
     """
 
     def __init__(
@@ -233,7 +236,7 @@ class Callback:
         value, self.given = _with_natives(problem, title, value, given, keywords)
         given = _with_known(self.given, value)
         self.keywords = keywords
-        self._problem = problem
+        self.problem = problem
         self._name = self.name(keywords.value)
         self._numpy = problem.style == "numpy"
         self._complex = self._numpy and not isinstance(value, Compiled)
@@ -266,7 +269,7 @@ class Callback:
             out.getArray()[...] += weight * check_output(values, name, (out.size,), t)
             return
         if self._work is None:
-            self._work = self._problem.create_state()
+            self._work = self.problem.create_state()
         self._u(t, u, p, self._work)
         out.axpy(weight, self._work)
 
@@ -275,7 +278,7 @@ class Callback:
         if self._p is None or out.size == 0:
             return
         work = out.duplicate()
-        if self._problem.field_parameter:
+        if self.problem.field_parameter:
             self._p(t, self._see(u), p, work)
         else:
             values = self._p(t, self._see(u), p)
@@ -313,7 +316,7 @@ class Callback:
             write(work_u, check_output(by_u, name, (out_u.size,), t))
             if m:
                 write(work_p, check_output(by_p, name, (m,), t))
-        elif self._problem.field_parameter:
+        elif self.problem.field_parameter:
             self._hessian(t, u, p, du, dp, work_u, work_p)
         else:
             by_p = self._hessian(t, u, p, du, dp, work_u)
@@ -334,7 +337,7 @@ class Callback:
         if self._hessian_t is None:
             return 0.0
         name, m = self.name(self.keywords.hessian_t), out_p.size
-        if not self._numpy and self._problem.field_parameter:
+        if not self._numpy and self.problem.field_parameter:
             return float(self._hessian_t(t, u, p, out_u, out_p))
         if self._numpy:
             values = self._hessian_t(t, read(u), p)
@@ -361,7 +364,7 @@ class Callback:
         if given in (INDEPENDENT, AUTONOMOUS):
             return None
         if callable(given):
-            return guarded(given, name, self._problem.comm)
+            return guarded(given, name, self.problem.comm)
         word = INDEPENDENT if position else AUTONOMOUS
         if given is not None:
             raise InputError(f"{name} = {given!r}", expected=f'a callback or "{word}"')
@@ -377,7 +380,7 @@ class Callback:
         keyword = self.keywords.hessian
         name = self.name(keyword)
         if given.hessian is not None:
-            return guarded(given.hessian, name, self._problem.comm)
+            return guarded(given.hessian, name, self.problem.comm)
         gradients = {1: given.u, 2: given.p}
         wanted = {k: each for k, each in gradients.items() if each != INDEPENDENT}
         if not wanted:
@@ -386,7 +389,7 @@ class Callback:
         if not self._complex and (not self._numpy or None in first.values()):
             return _refusing(name, f"{keyword}=callback{_NO_COMPLEX}", "gradients only")
         product = HessianByComplexStep(self._value, first, self._name, f"{keyword}=callback")
-        nothing = (np.zeros(self._problem.size), np.zeros(self._problem.n_parameters))
+        nothing = (np.zeros(self.problem.size), np.zeros(self.problem.n_parameters))
 
         def call(t: float, u: Array, p: Any, du: Array, dp: Any) -> tuple[Array, Array]:
             directions = {1: du, 2: dp}
@@ -406,7 +409,7 @@ class Callback:
         if self._t is None or given.hessian_t == INDEPENDENT:
             return None
         if given.hessian_t is not None:
-            return guarded(given.hessian_t, name, self._problem.comm)
+            return guarded(given.hessian_t, name, self.problem.comm)
         gradients: dict[int, Any] = {0: given.t, 1: given.u, 2: given.p}
         wanted = {k: each for k, each in gradients.items() if each != INDEPENDENT}
         first: dict[int, Any] = {
@@ -417,7 +420,7 @@ class Callback:
             other = f' or {self.keywords.t}="{AUTONOMOUS}"'
             return _refusing(name, f"{keyword}=callback{other}{_NO_COMPLEX}", "gradients only")
         product = in_time(self._value, first, self._name, f"{keyword}=callback")
-        nothing = (np.zeros(self._problem.size), np.zeros(self._problem.n_parameters))
+        nothing = (np.zeros(self.problem.size), np.zeros(self.problem.n_parameters))
 
         def call(t: float, u: Array, p: Any) -> tuple[Array, Array, float]:
             result = product((np.array([t]), u, p), np.ones(1), {0: np.ones(1)})
@@ -425,6 +428,27 @@ class Callback:
             return by_u, by_p, float(result[0][0])
 
         return call
+
+
+_LAST: WeakKeyDictionary[object, Callback] = WeakKeyDictionary()
+
+
+def callback_of(
+    owner: object,
+    problem: Problem,
+    title: str,
+    value: Callable[..., Any],
+    given: Derivatives,
+    keywords: Keywords = Keywords(),
+) -> Callback:
+    """Return the scalar of an objective; that of the last call again, if the problem is the same.
+
+    Small problems would notice what it takes to look at all callbacks.
+    """
+    last = _LAST.get(owner)
+    if last is None or last.problem is not problem:
+        last = _LAST[owner] = Callback(problem, title, value, given, keywords)
+    return last
 
 
 _NO_COMPLEX = (

@@ -143,6 +143,6 @@ def _coefficients(
 
 @cache
 def _contiguous(runge_kutta: str) -> tuple[Array, Array, Array]:
-    of_step = tableau(runge_kutta).of_step()
+    of_step = tableau(runge_kutta).of_step
     a, b, c = (np.ascontiguousarray(each) for each in (of_step.a, of_step.b, of_step.c))
     return a, b, c

@@ -20,13 +20,13 @@ from daeosens.cost import (
     INDEPENDENT,
     START,
     At,
-    Callback,
     Cost,
     Derivatives,
     Instant,
     Keywords,
     Scalar,
     When,
+    callback_of,
 )
 from daeosens.derivatives import ComplexStep
 from daeosens.errors import InputError, UnsupportedError, nearest
@@ -149,7 +149,7 @@ class Terminal:
         given = Derivatives(
             self.gradient_u, self.gradient_p, self.value_t, self.hessian_product, self.hessian_t
         )
-        scalar = Callback(problem, "terminal", self.value, given)
+        scalar = callback_of(self, problem, "terminal", self.value, given)
         return Cost(points=((final_time, 1.0, scalar),))
 
     __add__ = plus
@@ -209,7 +209,7 @@ class AtEvent:
         given = Derivatives(
             self.gradient_u, self.gradient_p, self.value_t, self.hessian_product, self.hessian_t
         )
-        scalar = Callback(problem, f'at event "{self.event}"', self.value, given)
+        scalar = callback_of(self, problem, f'at event "{self.event}"', self.value, given)
         return Cost(points=((At(self.event, self.number, self.side == "after"), 1.0, scalar),))
 
     __add__ = plus
@@ -294,7 +294,7 @@ class Running:
         given = Derivatives(
             self.gradient_u, self.gradient_p, self.density_t, self.hessian_product, self.hessian_t
         )
-        scalar = Callback(problem, "running", self.density, given, Keywords(t="density_t"))
+        scalar = callback_of(self, problem, "running", self.density, given, Keywords(t="density_t"))
         return Cost(densities=((1.0, scalar),))
 
     __add__ = plus

@@ -346,7 +346,7 @@ def _step_in_passes(ts: PETSc.TS, method: Method) -> None:
     controlled = PETSc.Options().getString("ts_adapt_type", "none") != "none"
     if controlled or not method.explicit or not isinstance(registered, RegisteredStencil):
         return
-    steps = tableau(method.runge_kutta).of_step()
+    steps = tableau(method.runge_kutta).of_step
     if steps.chained:
         set_chained(ts, registered, steps.below, steps.b, steps.c)
 

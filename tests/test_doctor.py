@@ -87,3 +87,29 @@ def test_without_petsc4py_the_remedy_is_named():
     assert done.returncode == 1
     assert "needs petsc4py 3.26" in done.stderr
     assert "try: scripts/setup" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("kernels", "flags", "advised"),
+    [
+        ("Haswell", ["sse2", "avx512f"], True),
+        ("Haswell", ["sse2"], False),
+        ("SkylakeX", ["sse2", "avx512f"], False),
+    ],
+)
+def test_openblas_that_does_not_know_the_processor_gets_advice(
+    monkeypatch, kernels, flags, advised
+):
+    library = {
+        "user_api": "blas",
+        "internal_api": "openblas",
+        "filepath": "lib/libscipy_openblas.so",
+        "version": "0.3.30",
+        "architecture": kernels,
+    }
+    monkeypatch.setattr(doctor, "threadpool_info", lambda: [library])
+    monkeypatch.setattr(doctor, "_processor_flags", lambda: flags)
+    text, healthy = doctor.report()
+    assert healthy
+    assert f"openblas 0.3.30, {kernels} kernels" in text
+    assert ("OPENBLAS_CORETYPE=SkylakeX" in text) == advised

@@ -3,6 +3,7 @@
 
 import numpy as np
 
+from libc.stdint cimport intptr_t
 from libc.string cimport memcpy, memset
 from scipy.linalg.cython_blas cimport daxpy, dgemm, dgemv
 
@@ -83,12 +84,15 @@ cdef class FactorPulls(Pulls):
     cdef const int[:, ::1] _products
     cdef tuple _matrices
     cdef list _adjoints
+    cdef intptr_t[:, ::1] _addresses  # of each matrix and its adjoints
     cdef double[::1] _v_bar
     cdef double[:, ::1] _local
 
     def __init__(self, long n, long rows, tuple matrices, const int[:, ::1] products, tuple runs,
                  tuple values, const double[:, ::1] v):
         cdef long a
+        cdef const double[:, ::1] matrix
+        cdef double[:, :, ::1] adjoints
         self._v = v
         self.n, self.count, self.rows = n, v.shape[0], rows
         self._matrices, self._products = matrices, products
@@ -96,7 +100,12 @@ cdef class FactorPulls(Pulls):
         self._by_u, self._by_y, self._by_p = values
         self._v_bar = np.empty(rows * v.shape[1] + 1)
         self._local = np.zeros((rows, columns))
-        self._adjoints = [np.empty((self.count, rows, product[1])) for product in products]
+        self._adjoints = [np.empty((self.count, rows, size)) for size in np.asarray(products)[:, 1]]
+        self._addresses = np.empty((len(matrices), 2), dtype=np.intp)
+        for a in range(len(matrices)):
+            matrix, adjoints = matrices[a], self._adjoints[a]
+            self._addresses[a, 0] = <intptr_t>&matrix[0, 0]
+            self._addresses[a, 1] = <intptr_t>&adjoints[0, 0, 0]
 
     cdef const double *_values(self, const double[:, ::1] values, long k) noexcept:
         return &values[k, 0] if values.shape[1] else NULL
@@ -109,19 +118,17 @@ cdef class FactorPulls(Pulls):
 
     cdef void pull(self, long k, const double *w, double *out) noexcept:
         cdef long a, size
-        cdef const int[:, ::1] products = self._products
-        cdef const double[:, ::1] matrix
-        cdef double[:, :, ::1] adjoints
-        for a in range(products.shape[0] - 1, -1, -1):
-            # {start in v, rows, columns, transposed, first run, last run}
-            size = products[a, 1]
-            adjoints = self._adjoints[a]
-            matrix = self._matrices[a]
-            memset(&adjoints[k, 0, 0], 0, self.rows * size * sizeof(double))
-            self._add(self._runs_y, products[a, 4], products[a, 5], self._values(self._by_y, k), w,
-                      &adjoints[k, 0, 0], size)
-            times(&adjoints[k, 0, 0], <int>self.rows, <int>size, &matrix[0, 0], products[a, 2],
-                  products[a, 3], &self._v_bar[products[a, 0]], <int>self._v.shape[1])
+        cdef const int *product
+        cdef double *adjoints
+        for a in range(self._products.shape[0] - 1, -1, -1):
+            product = &self._products[a, 0]  # {start in v, rows, columns, transposed, runs: 2}
+            size = self.rows * product[1]
+            adjoints = <double *>self._addresses[a, 1] + k * size
+            memset(adjoints, 0, size * sizeof(double))
+            self._add(self._runs_y, product[4], product[5], self._values(self._by_y, k), w,
+                      adjoints, product[1])
+            times(adjoints, <int>self.rows, product[1], <double *>self._addresses[a, 0],
+                  product[2], product[3], &self._v_bar[product[0]], <int>self._v.shape[1])
         memset(out, 0, self.rows * self.n * sizeof(double))
         self._add(self._runs_u, 0, self._runs_u.shape[0], self._values(self._by_u, k), w, out,
                   self.n)

@@ -441,3 +441,28 @@ cdef list taken(Vectors *all):
 def add_monitor(TS ts):
     """Let a TS log its steps wherever ``Steps`` are attached to it; once for each TS."""
     CHKERR(TSMonitorSet(ts.ts, after_step, NULL, NULL))
+
+
+def read_stages(states, const double[::1] sizes, dict stages, long count, long n):
+    """Return stages [S, s, n] of all S steps, where they were kept, or None.
+
+    Parameters
+    ----------
+    states : sequence of Vec [n]
+                            those before the steps
+    sizes : ndarray [S]
+    stages : dict           those of a step by (handle of the state before, size)
+    count, n : int          numbers s of stages that are wanted, and of unknowns
+    """
+    cdef long k, i
+    cdef const PetscScalar *values = NULL
+    cdef double[:, :, ::1] out = np.empty((len(states), count, n))
+    for k in range(len(states)):
+        kept = stages.get((states[k].handle, sizes[k]))
+        if kept is None:
+            return None
+        for i in range(count):
+            CHKERR(VecGetArrayRead((<Vec>kept[i]).vec, &values))
+            memcpy(&out[k, i, 0], values, <size_t>n * sizeof(double))
+            CHKERR(VecRestoreArrayRead((<Vec>kept[i]).vec, &values))
+    return np.asarray(out)

@@ -42,14 +42,6 @@ class BlockRungeKutta:
         self._batch = batch
         self._tableau = tableau
         self._inside = inside
-        s = len(tableau.b)
-        # row i: of lam, l_{s-1}, ..., l_{i+1}
-        self._rows = np.zeros((s, s + 1))
-        for i in range(s):
-            self._rows[i, 0] = tableau.b[i]
-            self._rows[i, 1 : s - i] = tableau.a[:i:-1, i]
-        # row i, the last one for the end of the step: of dk_0, ..., dk_{i-1}
-        self._ahead = np.vstack([tableau.a, tableau.b])
 
     @property
     def points_per_step(self) -> int:
@@ -100,12 +92,12 @@ class BlockRungeKutta:
         for k, h in enumerate(sizes.tolist()):
             parts[0] = states[k]
             for i in range(s):
-                np.multiply(self._ahead[i, :i], h, out=row[1 : i + 1])
+                np.multiply(self._tableau.ahead[i, :i], h, out=row[1 : i + 1])
                 np.dot(row[: i + 1], flat[: i + 1], out=stages[k, i].reshape(-1))
                 np.dot(stages[k, i], matrices[k, i], out=parts[i + 1])
                 if added is not None:
                     parts[i + 1] += added[k, i]
-            np.multiply(self._ahead[s], h, out=row[1:])
+            np.multiply(self._tableau.ahead[s], h, out=row[1:])
             np.dot(row, flat, out=states[k + 1].reshape(-1))
         return BlockTangent(states, stages.reshape(count * s, rows, n))
 
@@ -138,7 +130,7 @@ class BlockRungeKutta:
             if seed is not None:
                 seed(block.first + k, lam)
 
-        coefficients = block.sizes[:, None, None] * self._rows
+        coefficients = block.sizes[:, None, None] * self._tableau.behind
         if sources is not None:
             sources = sources.reshape(count, s, *lam.shape)
         carry(pulls, coefficients, lam, weights, sources, observed, seed_step)

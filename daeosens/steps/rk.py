@@ -33,12 +33,28 @@ class Tableau:
     b: Array
     c: Array
 
+    @cached_property
     def of_step(self) -> Tableau:
         """Return the tableau without the last stage of a first-same-as-last method."""
         s = len(self.b)
         while self.b[s - 1] == 0.0:
             s -= 1
         return Tableau(self.a[:s, :s], self.b[:s], self.c[:s])
+
+    @cached_property
+    def behind(self) -> Array:
+        """Row i [s, s+1]: of lam, l_{s-1}, ..., l_{i+1} in w_i / h."""
+        s = len(self.b)
+        rows = np.zeros((s, s + 1))
+        for i in range(s):
+            rows[i, 0] = self.b[i]
+            rows[i, 1 : s - i] = self.a[:i:-1, i]
+        return rows
+
+    @cached_property
+    def ahead(self) -> Array:
+        """Row i [s+1, s], the last one for the end of the step: of dk_0, ..., dk_{i-1}."""
+        return np.vstack([self.a, self.b])
 
     @property
     def below(self) -> Array:
@@ -71,7 +87,7 @@ class RungeKuttaStep:
                 remedy="cn, beuler, midpoint or theta:<value>",
             )
         self._problem = problem
-        self._tableau = tableau.of_step()
+        self._tableau = tableau.of_step
         self._states: Sequence[PETSc.Vec] = ()
         self._kept: Kept = {} if kept is None else kept
         self._work = problem.create_state()

@@ -61,5 +61,5 @@ def _section(title: str, about: str, results: dict[str, Any]) -> str:
         f"## {title}\n\n{about}\n\n"
         f"`{results['command']}`, {machine['date']}: {machine['processor']}, {machine['cores']} "
         f"cores, {machine['memory']} GiB, {machine['system']}, load {machine['load']} at the "
-        f"start; {packages}.\n"
+        f"start; {machine['blas']}; {packages}.\n"
     )

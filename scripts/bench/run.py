@@ -23,6 +23,7 @@ from typing import Any
 
 from cases import CASES, Case, Script
 from contest import Limits, Row, hold
+from daeosens.doctor import blas
 from machine import ONE_THREAD, describe, versions
 from page import write_page
 from tables import heading, line
@@ -94,7 +95,7 @@ def main() -> None:
                     *(["--where", *arguments.where] if arguments.where else []),
                 ]
             ),
-            "machine": describe(),
+            "machine": describe() | {"blas": blas()},
             "versions": versions(sys.executable, arguments.peers),
         }
         if isinstance(case, Case):

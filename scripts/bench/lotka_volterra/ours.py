@@ -22,9 +22,11 @@ def prepare(setting: dict[str, Any]) -> dict[str, Callable[[], Any]]:
     x0 = start(n)
     stepping = ds.Stepping((0.0, T), "rk5dp", rtol=tolerance, atol=tolerance)
     total = model.terminal(lambda _t, x, _p: x.sum())
+
+    def run() -> ds.Trajectory:
+        return ds.solve(model, x0, p, stepping, checkpoint="stages")
+
     return {
-        "full": lambda: (
-            ds.sensitivities(ds.solve(model, x0, p, stepping), with_respect_to=("p",)).p
-        ),
-        "scalar": lambda: ds.adjoint(ds.solve(model, x0, p, stepping), total).p,
+        "full": lambda: ds.sensitivities(run(), with_respect_to=("p",)).p,
+        "scalar": lambda: ds.adjoint(run(), total).p,
     }
