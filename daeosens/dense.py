@@ -45,7 +45,7 @@ def directed_steps(problem: Problem, method: Method, p: Any) -> DenseSteps | Non
         scheme = ESDIRK[method.name]
         coefficients = (scheme.a, scheme.a[-1], scheme.c, scheme.b_embedded)
     elif method.explicit:
-        of_step = tableau(method.runge_kutta).of_step()
+        of_step = tableau(method.runge_kutta).of_step
         coefficients = (of_step.a, of_step.b, of_step.c, of_step.b)
     else:
         return None

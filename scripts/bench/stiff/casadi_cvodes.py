@@ -1,7 +1,6 @@
 """CasADi: CVODES (BDF; Adams where not stiff) and IDAS; "full" forward, "scalar" by the adjoint.
 
-"hessian" is the adjoint of the forward sensitivity along the direction: other orders take longer, or
-fail.
+"hessian" is the adjoint of the forward sensitivity along the direction: other orders take longer.
 """
 
 from __future__ import annotations

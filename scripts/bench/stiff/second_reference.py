@@ -1,6 +1,6 @@
 """The second-order variational equations by SciPy's Radau, derivatives by CasADi.
 
-At tolerance 1e-11 the results are right to 1e-10: so far runs of esdirk6 and Kvaerno5 agree with them.
+At tolerance 1e-11 the results are right to 1e-10: so far esdirk6 and Kvaerno5 agree with them.
 """
 
 from __future__ import annotations
