@@ -100,7 +100,7 @@ def _sweep(
     lam_dot, mu_dot = np.zeros(du.shape), np.zeros(dp.shape)
     observed = gradients_by_step(trajectory, [cost]) if known is None else {}
     seed = seed_of(trajectory, observed, mu)
-    bend = _Bending(trajectory, cost, dp, mu_dot)
+    bend = Bending(trajectory, cost, dp, mu_dot)
     for linear, along in _tangents_back(trajectory, steps, spans, du, dp, known):
         points, start = linear.points, linear.block.first
         at = points.t, points.u, linear.block.p
@@ -146,7 +146,7 @@ def _tangents_back(
         yield pushed(span, start)
 
 
-class _Bending:
+class Bending:
     """Adds the second derivatives of a cost along directions dp [D, m] and what goes with them."""
 
     def __init__(self, trajectory: Trajectory, cost: Cost, dp: Array, mu_dot: Array) -> None:

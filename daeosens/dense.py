@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from daeosens._petsc import DenseSteps
+from daeosens.arrays import Array
 from daeosens.methods import Method
 from daeosens.problem import Problem
+from daeosens.steps import tableau
 from daeosens.steps.esdirk import ESDIRK
 
 LARGEST = 64
@@ -21,27 +24,55 @@ def dense_steps(problem: Problem, method: Method, p: Any) -> DenseSteps | None:
     They are the steps that TSDIRK takes, to rounding.  For u' = f on one processor with f and f_u
     in C and up to ``LARGEST`` unknowns; PETSc's options do not reach them.
     """
-    native = problem.native
-    in_c = {"rhs", "jacobian"} <= native.keys()
-    python = problem.breakpoints or problem.field_parameter or problem.form != "rhs"
-    small = problem.size <= LARGEST and problem.comm.size == 1
-    if not (method.esdirk and in_c and small) or python:
+    if not (method.esdirk and {"rhs", "jacobian"} <= problem.native.keys() and _small(problem)):
         return None
     scheme = ESDIRK[method.name]
     names = ("rhs", "jacobian", "jacobian_p", "pull")
+    coefficients = (scheme.a, scheme.a[-1], scheme.c, scheme.b_embedded)
+    return _steps(problem, names, coefficients, scheme.order, p)
+
+
+def directed_steps(problem: Problem, method: Method, p: Any) -> DenseSteps | None:
+    """Return the steps of an ESDIRK or explicit method for products along directions, or None.
+
+    As ``dense_steps``, of problems whose products of first and second derivatives are in C as well:
+    traced models.
+    """
+    names = ["rhs", "push", "pull", "hessian_product", *["jacobian"] * method.esdirk]
+    if not (problem.native.keys() >= set(names) and _small(problem)):
+        return None
+    if method.esdirk:
+        scheme = ESDIRK[method.name]
+        coefficients = (scheme.a, scheme.a[-1], scheme.c, scheme.b_embedded)
+    elif method.explicit:
+        of_step = tableau(method.runge_kutta).of_step
+        coefficients = (of_step.a, of_step.b, of_step.c, of_step.b)
+    else:
+        return None
+    return _steps(problem, names, coefficients, method.order, p)
+
+
+def _small(problem: Problem) -> bool:
+    """Whether dense matrices in C can be all there is to a problem."""
+    python = problem.breakpoints or problem.field_parameter or problem.form != "rhs"
+    return problem.size <= LARGEST and problem.comm.size == 1 and not python
+
+
+def _steps(
+    problem: Problem,
+    names: Sequence[str],
+    coefficients: tuple[Array, Array, Array, Array],
+    order: int,
+    p: Any,
+) -> DenseSteps:
+    native = problem.native
     functions = {
         name: (native[name].address, native[name].user_data)
         for name in names
         if name in native and (name != "jacobian_p" or native[name].pattern is None)
     }
-    return DenseSteps(
-        problem.size,
-        (scheme.a, scheme.c, scheme.b_embedded),
-        scheme.order,
-        functions,
-        _places(problem),
-        p,
-    )
+    places = _places(problem) if "jacobian" in functions else None
+    return DenseSteps(problem.size, coefficients, order, functions, places, p)
 
 
 def _places(problem: Problem) -> Any:

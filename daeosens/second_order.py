@@ -12,10 +12,12 @@ from petsc4py import PETSc
 
 from daeosens.adjoint import Gradient, evaluate_cost
 from daeosens.arrays import QUIET, Array, gather, read, scatter, unwrapped
-from daeosens.block_second_order import FirstOrder, block_second_sweep
+from daeosens.block_second_order import FirstOrder, SecondSweep, block_second_sweep
 from daeosens.cost import Cost, add_curvature, points_by_step
 from daeosens.engines import Sweep, choose_sweep
 from daeosens.errors import InputError
+from daeosens.native_second_order import NativeFirst, NativeSecond, native_second_sweep
+from daeosens.native_sweep import wants_native_sweep
 from daeosens.objective import Objective
 from daeosens.steps import Adjoint, SecondOrder
 from daeosens.tangent import Direction, Tangent, admit_direction, tangents
@@ -75,12 +77,13 @@ class Memory:
     """What products with one Hessian have in common: value, gradient, adjoints of all stages.
 
     One vector for each stage of each step, if they take no more than ``STAGE_MEMORY``; for sweeps
-    in blocks the Jacobians as well, if the run fits into one block.
+    in blocks the Jacobians as well, if the run fits into one block, and factors for those in C.
     """
 
     gradient: Gradient | None = None
     weights: Weights | None = None
     block: FirstOrder | None = None
+    native: NativeFirst | None = None
     multipliers: dict[int, float] = field(default_factory=dict[int, float])
 
     @property
@@ -190,12 +193,29 @@ def hessian_products(
     """
     if not directions:
         raise InputError("no direction given", expected="at least one (du0, dp)")
-    sweep = _in_blocks if choose_sweep(trajectory, engine) == "block" else _by_steps
     cost = objective.lower(trajectory.problem, float(trajectory.times[-1]))
     nothing = trajectory.problem.create_parameters()
     admitted = [admit_direction(trajectory, *direction) for direction in directions]
     complete = [(du, nothing if dp is None else dp) for du, dp in admitted]
-    return sweep(trajectory, cost, complete, Memory() if memory is None else memory)
+    run = (trajectory, cost, complete, Memory() if memory is None else memory)
+    found = _in_c(*run) if wants_native_sweep(trajectory, engine) else None
+    if found is not None:
+        return found
+    return _in_blocks(*run) if choose_sweep(trajectory, engine) == "block" else _by_steps(*run)
+
+
+def _in_c(
+    trajectory: Trajectory,
+    cost: Cost,
+    directions: Sequence[tuple[PETSc.Vec, PETSc.Vec]],
+    memory: Memory,
+) -> list[HessianProduct] | None:
+    found = native_second_sweep(trajectory, cost, *_rows(directions), memory.native)
+    if found is None:
+        return None
+    memory.native = found.first
+    gradient = found.first.lam, found.first.mu
+    return _products(trajectory, cost, memory, gradient, found, "steps")
 
 
 def _in_blocks(
@@ -204,25 +224,37 @@ def _in_blocks(
     directions: Sequence[tuple[PETSc.Vec, PETSc.Vec]],
     memory: Memory,
 ) -> list[HessianProduct]:
-    problem = trajectory.problem
-    du, dp = (np.array([read(vec) for vec in vecs]) for vecs in zip(*directions, strict=True))
-    found = block_second_sweep(trajectory, cost, du, dp, memory.block)
+    found = block_second_sweep(trajectory, cost, *_rows(directions), memory.block)
     memory.block = found.first
-    value = memory.value
+    return _products(trajectory, cost, memory, (found.lam, found.mu), found, "block")
+
+
+def _rows(directions: Sequence[tuple[PETSc.Vec, PETSc.Vec]]) -> tuple[Array, Array]:
+    """Return du [D, n] and dp [D, m]."""
+    du, dp = zip(*directions, strict=True)
+    return np.array([read(vec) for vec in du]), np.array([read(vec) for vec in dp])
+
+
+def _products(
+    trajectory: Trajectory,
+    cost: Cost,
+    memory: Memory,
+    gradient: tuple[Array, Array],
+    found: SecondSweep | NativeSecond,
+    engine: str,
+) -> list[HessianProduct]:
+    problem, value = trajectory.problem, memory.value
     if value is None:
-        steps = steps_of(trajectory) if cost.densities else None
-        value = evaluate_cost(trajectory, cost, steps)
-    lam = scatter(found.lam, problem.create_state())
-    mu = scatter(found.mu, problem.create_parameters())
-    memory.gradient = gradient = Gradient(value, lam, mu, "block")
+        value = evaluate_cost(trajectory, cost, steps_of(trajectory) if cost.densities else None)
+
+    def vectors(by_u0: Array, by_p: Array) -> tuple[PETSc.Vec, PETSc.Vec]:
+        of_parameters = problem.create_parameters()
+        return scatter(by_u0, problem.create_state()), scatter(by_p, of_parameters)
+
+    memory.gradient = known = Gradient(value, *vectors(*gradient), engine)
     return [
-        HessianProduct(
-            gradient,
-            scatter(by_u0, problem.create_state()),
-            scatter(by_p, problem.create_parameters()),
-            "block",
-        )
-        for by_u0, by_p in zip(found.lam_dot, found.mu_dot, strict=True)
+        HessianProduct(known, *vectors(*dots), engine)
+        for dots in zip(found.lam_dot, found.mu_dot, strict=True)
     ]
 
 

@@ -13,7 +13,8 @@ from daeosens.block_tangent import push_columns
 from daeosens.cost import Densities
 from daeosens.engines import Sweep, choose_sweep
 from daeosens.errors import InputError
-from daeosens.native_sweep import native_rows
+from daeosens.native_sweep import native_rows, wants_native_sweep
+from daeosens.native_tangent import push_directions
 from daeosens.tangent import march
 from daeosens.trajectory import Trajectory, steps_of
 
@@ -98,8 +99,13 @@ def sensitivities(
     last = trajectory.n_steps if t is None else trajectory.index(t)
     n, m = problem.size, problem.n_parameters
     columns = n * ("u0" in wanted) + m * ("p" in wanted)
-    found = native_rows(trajectory, last) if engine in ("auto", "steps") else None
-    sweep = "adjoint" if found or (n < columns and problem.comm.size == 1) else "tangent"
+    sweep = "adjoint" if n < columns and problem.comm.size == 1 else "tangent"
+    found = None
+    if sweep == "tangent" and wants_native_sweep(trajectory, engine):
+        found = _columns_in_c(trajectory, last, wanted)
+    if found is None and engine in ("auto", "steps"):
+        found = native_rows(trajectory, last)
+        sweep = "adjoint" if found else sweep
     chosen = (
         "steps" if found else choose_sweep(trajectory, engine, first_adjoints=sweep == "adjoint")
     )
@@ -121,18 +127,36 @@ def sensitivities(
     )
 
 
+def _columns_in_c(
+    trajectory: Trajectory, last: int, wanted: Sequence[str]
+) -> tuple[Array, Array] | None:
+    du, dp = _units(trajectory, wanted)
+    along = push_directions(trajectory, du, dp, last)
+    return None if along is None else _matrices(trajectory, along[-1], wanted)
+
+
 def _columns_at_once(
     trajectory: Trajectory, last: int, wanted: Sequence[str]
 ) -> tuple[Array, Array]:
-    """Return the matrices by u0 and by p, of no columns if they are not wanted."""
-    n, m = trajectory.problem.size, trajectory.problem.n_parameters
-    du = np.eye(n if "u0" in wanted else 0, n)
-    dp = np.eye(m if "p" in wanted else 0, m)
-    count = len(du)
-    columns = np.concatenate([du, np.zeros((len(dp), n))])
-    directions = np.concatenate([np.zeros((count, m)), dp])
+    columns, directions = _units(trajectory, wanted)
     for states in push_columns(trajectory, columns, directions, last):
         columns = states[-1]
+    return _matrices(trajectory, columns, wanted)
+
+
+def _units(trajectory: Trajectory, wanted: Sequence[str]) -> tuple[Array, Array]:
+    """Return the directions du [D, n] and dp [D, m] of all columns that are wanted."""
+    n, m = trajectory.problem.size, trajectory.problem.n_parameters
+    of_states, of_parameters = n if "u0" in wanted else 0, m if "p" in wanted else 0
+    du, dp = np.zeros((of_states + of_parameters, n)), np.zeros((of_states + of_parameters, m))
+    du[:of_states] = np.eye(of_states, n)
+    dp[of_states:] = np.eye(of_parameters, m)
+    return du, dp
+
+
+def _matrices(trajectory: Trajectory, columns: Array, wanted: Sequence[str]) -> tuple[Array, Array]:
+    """Return the matrices by u0 and by p, of no columns if they are not wanted."""
+    count = trajectory.problem.size if "u0" in wanted else 0
     return columns[:count].T.copy(), columns[count:].T.copy()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
@@ -16,6 +16,8 @@ from daeosens.block_tangent import push_columns
 from daeosens.cost import Densities, change
 from daeosens.engines import Sweep, choose_sweep
 from daeosens.errors import InputError
+from daeosens.native_sweep import wants_native_sweep
+from daeosens.native_tangent import push_directions
 from daeosens.objective import Objective
 from daeosens.steps import StepMap
 from daeosens.trajectory import Trajectory, steps_of
@@ -166,9 +168,11 @@ def tangents(
     """
     if not directions:
         raise InputError("no direction given", expected="at least one (du0, dp)")
-    in_blocks = choose_sweep(trajectory, engine) == "block"
     admitted = [admit_direction(trajectory, *direction) for direction in directions]
-    if in_blocks:
+    found = _in_c(trajectory, admitted) if wants_native_sweep(trajectory, engine) else None
+    if found is not None:
+        return found
+    if choose_sweep(trajectory, engine) == "block":
         return _in_blocks(trajectory, admitted)
     return [_by_steps(trajectory, *direction) for direction in admitted]
 
@@ -196,23 +200,47 @@ def _by_steps(trajectory: Trajectory, du: PETSc.Vec, dp: PETSc.Vec | None) -> Ta
     return Tangent(trajectory, tuple(states), dp, np.array(times), tuple(parameters))
 
 
+def _in_c(
+    trajectory: Trajectory, directions: Sequence[tuple[PETSc.Vec, PETSc.Vec | None]]
+) -> list[Tangent] | None:
+    along = push_directions(trajectory, *_rows(trajectory, directions))
+    return None if along is None else _of_blocks(trajectory, directions, [along[1:]], "steps")
+
+
 def _in_blocks(
     trajectory: Trajectory, directions: Sequence[tuple[PETSc.Vec, PETSc.Vec | None]]
 ) -> list[Tangent]:
+    blocks = push_columns(trajectory, *_rows(trajectory, directions), trajectory.n_steps)
+    return _of_blocks(trajectory, directions, blocks, "block")
+
+
+def _rows(
+    trajectory: Trajectory, directions: Sequence[tuple[PETSc.Vec, PETSc.Vec | None]]
+) -> tuple[Array, Array]:
+    """Return du [D, n] and dp [D, m]."""
+    nothing = np.zeros(trajectory.problem.parameter.local_size)
+    by_p = [nothing if dp is None else read(dp) for _, dp in directions]
+    return np.array([read(du) for du, _ in directions]), np.array(by_p)
+
+
+def _of_blocks(
+    trajectory: Trajectory,
+    directions: Sequence[tuple[PETSc.Vec, PETSc.Vec | None]],
+    blocks: Iterable[Array],
+    engine: str,
+) -> list[Tangent]:
+    """Return tangents of arrays [S, D, n] for the states after the first one."""
     problem, count = trajectory.problem, trajectory.n_steps
     states = [[du] for du, _ in directions]
-    starts = [problem.create_parameters() if dp is None else dp for _, dp in directions]
-    du, dp = (
-        np.array([read(vec) for vec in vecs]) for vecs in ([du for du, _ in directions], starts)
-    )
-    for block in push_columns(trajectory, du, dp, count):
+    for block in blocks:
         for several, values in zip(states, block.swapaxes(0, 1), strict=True):
             for value in values:
                 several.append(problem.create_state())
                 write(several[-1], value)
     times = np.zeros(count + 1)
+    starts = [problem.create_parameters() if dp is None else dp for _, dp in directions]
     return [
-        Tangent(trajectory, tuple(several), along, times, (start,) * (count + 1), "block")
+        Tangent(trajectory, tuple(several), along, times, (start,) * (count + 1), engine)
         for several, (_, along), start in zip(states, directions, starts, strict=True)
     ]
 

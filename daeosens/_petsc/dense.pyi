@@ -15,7 +15,9 @@ class DenseSteps:
     def __init__(
         self,
         size: int,
-        tableau: tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]],
+        tableau: tuple[
+            NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]
+        ],
         order: int,
         functions: dict[str, tuple[int, int]],
         places: NDArray[np.int32] | None,

@@ -11,44 +11,12 @@ from daeosens._petsc.filling cimport (
     PetscScalar, VecGetArrayRead, VecRestoreArrayRead, all_finite
 )
 from daeosens._petsc.running_costs cimport RunningCosts, running_costs
-from petsc4py.PETSc cimport CHKERR, PETSC_SUCCESS, PetscErrorCode, PetscTS, PetscVec, TS, Vec
+from petsc4py.PETSc cimport CHKERR, PETSC_SUCCESS, PetscErrorCode, PetscVec, TS, Vec
 
 
 cdef extern from "petscvec.h" nogil:
     PetscErrorCode VecGetArray(PetscVec, PetscScalar **)
     PetscErrorCode VecRestoreArray(PetscVec, PetscScalar **)
-
-
-cdef extern from "dense_steps.h" nogil:
-    ctypedef void (*DenseFunction)(double, const double *, const double *, double *, void *)
-    ctypedef void (*DenseProduct)(
-        double, const double *, const double *, const double *, double *, double *, void *)
-    ctypedef struct DenseSystem:
-        long n, m, s
-        int order
-        const double *a
-        const double *c
-        const double *b_embedded
-        DenseFunction rhs, jacobian, jacobian_p
-        DenseProduct pull
-        void *rhs_data
-        void *jacobian_data
-        void *jacobian_p_data
-        void *pull_data
-        const double *p
-        const int *places
-        long entries
-        int fault
-        double fault_t
-        double *fault_values
-    ctypedef void *DenseWork
-    PetscErrorCode DenseStepsRegister()
-    PetscErrorCode DenseStepsAttach(PetscTS, DenseSystem *)
-    PetscErrorCode DenseWorkCreate(DenseSystem *, long, DenseWork *)
-    PetscErrorCode DenseWorkDestroy(DenseWork *)
-    PetscErrorCode DenseTransposeStep(
-        DenseWork, double, double, const double *, const double *, double **, double **,
-        const RunningCosts *)
 
 
 DENSE = "dense"
@@ -63,41 +31,46 @@ cdef class DenseSteps:
     Parameters
     ----------
     size : int              number n of unknowns
-    tableau : (a, c, b_embedded)
-                            ndarrays [s, s], [s], [s]: the first stage is explicit, the last one the
-                            solution
+    tableau : (a, b, c, b_embedded)
+                            ndarrays [s, s], [s], [s], [s]; for a TS the first stage is explicit,
+                            the others are not, and the last one is the solution
     order : int             of the solution; that of the embedded one is one less
     functions : dict of str to (int, int)
                             addresses and user data of "rhs" and "jacobian", and for ``carry_back``
-                            of "pull" (both products), or of "jacobian_p" [n, m]
+                            of "pull" (both products), or of "jacobian_p" [n, m]; for
+                            ``LinearSteps`` "push", "pull" and "hessian_product", and "jacobian"
+                            where stages are implicit
     places : ndarray or None
                             where the entries of the jacobian belong in [n, n] by rows; None: it
                             fills all
     p : ndarray [m]         parameters; copied
     """
 
-    cdef DenseSystem system
-    cdef object kept, p, fault_values
-
     def __cinit__(self, long size, tuple tableau, int order, dict functions, places, p):
         cdef double[:, ::1] a = np.ascontiguousarray(tableau[0])
-        cdef double[::1] c = np.ascontiguousarray(tableau[1])
-        cdef double[::1] b_embedded = np.ascontiguousarray(tableau[2])
+        cdef double[::1] b = np.ascontiguousarray(tableau[1])
+        cdef double[::1] c = np.ascontiguousarray(tableau[2])
+        cdef double[::1] b_embedded = np.ascontiguousarray(tableau[3])
         cdef double[::1] view
         cdef int[::1] where
         cdef uintptr_t address, data
         self.system.n, self.system.m, self.system.s = size, len(p), c.shape[0]
         self.system.order = order
-        self.system.a, self.system.c, self.system.b_embedded = &a[0, 0], &c[0], &b_embedded[0]
-        self.kept = [a, c, b_embedded]
+        self.system.a, self.system.b, self.system.c = &a[0, 0], &b[0], &c[0]
+        self.system.b_embedded = &b_embedded[0]
+        self.kept = [a, b, c, b_embedded]
         address, data = functions["rhs"]
         self.system.rhs, self.system.rhs_data = <DenseFunction>address, <void *>data
-        address, data = functions["jacobian"]
+        address, data = functions.get("jacobian", (0, 0))
         self.system.jacobian, self.system.jacobian_data = <DenseFunction>address, <void *>data
         address, data = functions.get("jacobian_p", (0, 0))
         self.system.jacobian_p, self.system.jacobian_p_data = <DenseFunction>address, <void *>data
         address, data = functions.get("pull", (0, 0))
         self.system.pull, self.system.pull_data = <DenseProduct>address, <void *>data
+        address, data = functions.get("push", (0, 0))
+        self.system.push, self.system.push_data = <DenseSlope>address, <void *>data
+        address, data = functions.get("hessian_product", (0, 0))
+        self.system.hessian, self.system.hessian_data = <DenseCurvature>address, <void *>data
         self.system.entries = size * size
         if places is not None:
             self.system.entries = len(places)

@@ -194,6 +194,12 @@ static PetscErrorCode take_stages(DenseWork w, double t, double h, PetscBool *so
     for (long j = 0; j < i; j++)
       if (a[j] != 0.0)
         for (long k = 0; k < n; k++) w->known[k] += h * a[j] * w->rates[j * n + k];
+    if (scale == 0.0) {
+      memcpy(y, w->known, (size_t)n * sizeof(double));
+      system->rhs(t + system->c[i] * h, y, system->p, rate, system->rhs_data);
+      if (!all_finite(rate, n)) PetscFunctionReturn(blame(system, 1, t + system->c[i] * h, rate, n));
+      continue;
+    }
     for (long k = 0; k < n; k++) y[k] = w->known[k] + scale * rate[k - n]; /* with the rate of the stage before */
     PetscCall(solve_stage(w, t + system->c[i] * h, scale, y, solved));
     if (!*solved) break;
@@ -212,7 +218,7 @@ PetscErrorCode DenseTransposeStep(DenseWork work, double t, double h, const doub
 {
   DenseSystem  *system = work->system;
   const long    n = system->n, m = system->m, s = system->s;
-  const double *b = system->a + (s - 1) * s;
+  const double *b = system->b;
   PetscBool     solved;
 
   PetscFunctionBegin;
@@ -268,6 +274,37 @@ PetscErrorCode DenseTransposeStep(DenseWork work, double t, double h, const doub
     for (long i = 0; i < s; i++)
       for (long k = 0; k < n; k++) lam[r][k] += work->parts[(r * s + i) * n + k];
   PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode DenseLinearise(DenseWork w, double t, double h, const double *start, PetscBool known, DenseLinear *at)
+{
+  DenseSystem *system = w->system;
+  const long   n = system->n, s = system->s;
+  PetscBool    solved;
+
+  PetscFunctionBegin;
+  if (!known) {
+    memcpy(w->start, start, (size_t)n * sizeof(double));
+    PetscCall(take_stages(w, t, h, &solved));
+    PetscCheck(solved, PETSC_COMM_SELF, PETSC_ERR_CONV_FAILED, "the stages of a step that was taken");
+    for (long i = 0; i < s; i++) memcpy(at->states + i * n, w->states[i], (size_t)n * sizeof(double));
+  }
+  for (long i = 0; i < s; i++) {
+    const double scale = h * system->a[i * s + i];
+    if (scale == 0.0) continue;
+    PetscCall(renew_factors(w, t + system->c[i] * h, at->states + i * n, scale, &solved));
+    PetscCheck(solved, PETSC_COMM_SELF, PETSC_ERR_MAT_LU_ZRPVT, "the matrix of a stage");
+    memcpy(at->factors + i * n * n, w->factors, (size_t)(n * n) * sizeof(double));
+    memcpy(at->pivots + i * n, w->pivots, (size_t)n * sizeof(PetscBLASInt));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+void DenseSolve(const DenseSystem *system, const DenseLinear *at, long stage, double *x, PetscBool transposed)
+{
+  const long n = system->n;
+
+  substitute((PetscBLASInt)n, at->factors + stage * n * n, at->pivots + stage * n, x, transposed);
 }
 
 /* ---- memory --------------------------------------------------------------------------------- */

@@ -1,6 +1,7 @@
 /* Diagonally implicit Runge-Kutta steps of small dense systems; see dense_steps.c. */
 #pragma once
 
+#include <petscblaslapack.h>
 #include <petscts.h>
 
 #include "running_costs.h"
@@ -9,18 +10,25 @@ typedef void (*DenseFunction)(
   double t, const double *u, const double *p, double *out, void *user_data);
 typedef void (*DenseProduct)(
   double t, const double *u, const double *p, const double *w, double *by_u, double *by_p, void *user_data);
+typedef void (*DenseSlope)(
+  double t, const double *u, const double *p, const double *du, const double *dp, double *out, void *user_data);
+typedef void (*DenseCurvature)(
+  double t, const double *u, const double *p, const double *w, const double *du, const double *dp, double *by_u, double *by_p, void *user_data);
 
-/* u' = f(t, u, p) in n unknowns and a tableau of s stages: the first one explicit, the last one the
-   solution.  Everything is borrowed. */
+/* u' = f(t, u, p) in n unknowns and a tableau of s stages.  Those of a TS: the first one explicit, the
+   others not, the last one the solution.  Everything is borrowed. */
 typedef struct {
   long          n, m, s;
   int           order;
   const double *a;            /* [s, s] by rows */
+  const double *b;            /* [s] */
   const double *c;            /* [s] */
   const double *b_embedded;   /* [s], of one order less; NULL: none */
   DenseFunction rhs, jacobian, jacobian_p; /* f_p [n, m] by rows; not used where there is a pull */
   DenseProduct  pull;                      /* f_u^T w, f_p^T w; may be NULL */
-  void         *rhs_data, *jacobian_data, *jacobian_p_data, *pull_data;
+  DenseSlope    push;                      /* f_u du + f_p dp; may be NULL */
+  DenseCurvature hessian;                  /* of w^T f along (du, dp); may be NULL */
+  void         *rhs_data, *jacobian_data, *jacobian_p_data, *pull_data, *push_data, *hessian_data;
   const double *p;
   const int    *places;       /* where in [n, n] the entries of the jacobian belong; NULL: all, by rows */
   long          entries;
@@ -32,9 +40,20 @@ typedef struct {
 
 typedef struct _n_DenseWork *DenseWork;
 
+/* A step's stages [s, n], and the factors [s, n, n] with pivots [s, n] of I - h a_ii f_u at those that
+   are implicit. */
+typedef struct {
+  double       *states, *factors;
+  PetscBLASInt *pivots;
+} DenseLinear;
+
 PetscErrorCode DenseStepsRegister(void);
 PetscErrorCode DenseStepsAttach(TS, DenseSystem *);
 
 PetscErrorCode DenseWorkCreate(DenseSystem *, long rows, DenseWork *);
 PetscErrorCode DenseWorkDestroy(DenseWork *);
 PetscErrorCode DenseTransposeStep(DenseWork, double t, double h, const double *start, const double *stages, double **lam, double **mu, const RunningCosts *costs);
+
+/* ``known``: the stages are there */
+PetscErrorCode DenseLinearise(DenseWork, double t, double h, const double *start, PetscBool known, DenseLinear *);
+void           DenseSolve(const DenseSystem *, const DenseLinear *, long stage, double *x, PetscBool transposed);

@@ -78,8 +78,9 @@ def build(
         return parts.traced_event(tracer, event, "event", made)
 
     given: dict[str, Any] = {each.name: getattr(problem, each.name) for each in fields(problem)}
-    if isinstance(ready["rhs_pull"], Native):
-        given["native"] = {**problem.native, "pull": ready["rhs_pull"]}
+    products = {name: ready[f"rhs_{name}"] for name in ("pull", "push")}
+    if all(isinstance(each, Native) for each in products.values()):
+        given["native"] = {**problem.native, **products}
     return Model(
         **given,
         shapes=tracer.shapes,

@@ -133,6 +133,8 @@ def _of_vector(graph: Graph) -> dict[str, Generated]:
             graph, "_pull", point | {"w": w}, dict(zip(("by_u", "by_p"), pulled, strict=True)), (n,)
         ),
     }
+    pushed = casadi.jtimes(value, u, du) + casadi.jtimes(value, p, dp)
+    result["_push"] = _function(graph, "_push", point | along, {"out": pushed}, (k,))
     by_u, by_p = casadi.forward(pulled, [u, p], [[du, dp]])[0]
     result["_hessian"] = _function(
         graph, "_hessian", point | {"w": w} | along, {"by_u": by_u, "by_p": by_p}, (n,)

@@ -125,8 +125,10 @@ STIFF = Case(
     "reactions, t in [0, 40]; Verwer's air pollution mechanism, 20 species and 25 reactions with "
     "the published rates, t in [0, 60]; methane and air by GRI-Mech 3.0, 53 species and 325 "
     "reactions, at 1500 K over ignition, t in [0, 2 ms].  rtol = tolerance; atol the same, for the "
-    'last three 1e-4 of it.  "full" is p d u(T) / d p, "scalar" its first row.  Errors are '
-    "relative to the variational equations at 1e-10.",
+    'last three 1e-4 of it.  "full" is p d u(T) / d p, "scalar" its first row, '
+    '"hessian" (but for the last) p times the Hessian of the first unknown in p times '
+    "p cos(k), k the number of the parameter.  Errors are relative to the "
+    "variational equations at 1e-10, of second order at 1e-11.",
     (
         Contestant("daeosens", "stiff.ours"),
         Contestant("diffrax Kvaerno5", "stiff.diffrax_kvaerno5", peer=True),
@@ -143,6 +145,7 @@ STIFF = Case(
     (
         Figure("precision", "full", "error", panels="problem"),
         Figure("precision_scalar", "scalar", "error", panels="problem"),
+        Figure("precision_hessian", "hessian", "error", panels="problem"),
     ),
 )
 

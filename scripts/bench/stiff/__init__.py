@@ -1,12 +1,15 @@
 """Stiff systems as arithmetic that NumPy, JAX and CasADi understand.
 
-Tasks: "full", d u(T) / d p [n, m]; "scalar", the gradient of the first unknown at T in p [m].
+Tasks: "full", d u(T) / d p [n, m]; "scalar", the gradient of the first unknown at T in p [m];
+"hessian", its Hessian in p times ``direction`` [m], but for the largest system, which its reference
+cannot solve; all in units of each parameter.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import cos
 from typing import Any
 
 from stiff.gri_mech import isothermal
@@ -103,3 +106,13 @@ SYSTEMS = {
         tables=isothermal().tables(),
     ),
 }
+
+
+def second_order(system: System) -> bool:
+    """Whether there is the task "hessian"."""
+    return len(system.start) * len(system.parameters) <= 1000
+
+
+def direction(system: System) -> list[float]:
+    """Return a direction in factors of all parameters, none of them zero."""
+    return [cos(k) for k in range(len(system.parameters))]

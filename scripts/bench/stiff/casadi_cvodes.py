@@ -1,4 +1,7 @@
-"""CasADi: CVODES (BDF; Adams where not stiff) and IDAS; "full" forward, "scalar" by the adjoint."""
+"""CasADi: CVODES (BDF; Adams where not stiff) and IDAS; "full" forward, "scalar" by the adjoint.
+
+"hessian" is the adjoint of the forward sensitivity along the direction: other orders take longer.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,11 @@ from typing import Any
 import casadi as ca
 import numpy as np
 
-from stiff import SYSTEMS
+from stiff import SYSTEMS, direction, second_order
 
 
 def tasks(setting: dict[str, Any], solver: str) -> dict[str, Callable[[], Any]]:
-    """Return both tasks by CVODES or IDAS."""
+    """Return all tasks by CVODES or IDAS."""
     system, tolerance = SYSTEMS[setting["problem"]], setting["tolerance"]
     n, m = len(system.start), len(system.parameters)
     u, p = ca.SX.sym("u", n), ca.SX.sym("p", m)
@@ -46,12 +49,17 @@ def tasks(setting: dict[str, Any], solver: str) -> dict[str, Callable[[], Any]]:
     scaled = ca.DM(system.parameters)
     full = ca.Function("full", [symbol], [ca.jtimes(final, symbol, ca.diag(scaled))])
     scalar = ca.Function("scalar", [symbol], [ca.jtimes(final[0], symbol, ca.DM(1), True)])
-    return {
+    found_tasks = {
         "full": lambda: np.asarray(full(scaled)),
         "scalar": lambda: np.asarray(scalar(scaled) * scaled).ravel(),
     }
+    if second_order(system):
+        along = ca.jtimes(final[0], symbol, scaled * ca.DM(direction(system)))
+        hessian = ca.Function("hessian", [symbol], [ca.jtimes(along, symbol, ca.DM(1), True)])
+        found_tasks["hessian"] = lambda: np.asarray(hessian(scaled) * scaled).ravel()
+    return found_tasks
 
 
 def prepare(setting: dict[str, Any]) -> dict[str, Callable[[], Any]]:
-    """Return both tasks by CVODES."""
+    """Return all tasks by CVODES."""
     return tasks(setting, "cvodes")

@@ -9,5 +9,5 @@ from stiff.casadi_cvodes import tasks
 
 
 def prepare(setting: dict[str, Any]) -> dict[str, Callable[[], Any]]:
-    """Return both tasks by IDAS."""
+    """Return all tasks by IDAS."""
     return tasks(setting, "idas")

@@ -10,9 +10,12 @@ import diffrax
 import jax
 import jax.numpy as jnp
 
-from stiff import SYSTEMS, System
+from stiff import SYSTEMS, System, direction, second_order
 
 jax.config.update("jax_enable_x64", val=True)
+
+
+REVERSE, FORWARD = diffrax.RecursiveCheckpointAdjoint(), diffrax.ForwardMode()
 
 
 def rates(system: System, u: Any, p: Any) -> Any:
@@ -26,15 +29,15 @@ def rates(system: System, u: Any, p: Any) -> Any:
 
 
 @cache
-def compiled(name: str, *, tight: bool) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Return both tasks as functions of p and the tolerance."""
+def compiled(name: str, *, tight: bool) -> tuple[Callable[..., Any], ...]:
+    """Return all tasks as functions of p and the tolerance."""
     system = SYSTEMS[name]
     start, scaled = jnp.array(system.start), jnp.array(system.parameters)
     explicit = diffrax.Dopri8() if tight else diffrax.Tsit5()
     solver = diffrax.Kvaerno5() if system.stiff else explicit
     term = diffrax.ODETerm(lambda _t, u, p: rates(system, u, p))
 
-    def final(factors: Any, tolerance: Any) -> Any:
+    def final(factors: Any, tolerance: Any, derivatives: Any = REVERSE) -> Any:
         controller = diffrax.PIDController(rtol=tolerance, atol=tolerance * system.scale)
         found = diffrax.diffeqsolve(
             term,
@@ -45,7 +48,7 @@ def compiled(name: str, *, tight: bool) -> tuple[Callable[..., Any], Callable[..
             start,
             args=scaled * factors,
             stepsize_controller=controller,
-            adjoint=diffrax.RecursiveCheckpointAdjoint(),
+            adjoint=derivatives,
             max_steps=4096,
         )
         return found.ys[0]
@@ -53,15 +56,25 @@ def compiled(name: str, *, tight: bool) -> tuple[Callable[..., Any], Callable[..
     def first(factors: Any, tolerance: Any) -> Any:
         return final(factors, tolerance)[0]
 
-    return jax.jit(jax.jacrev(final)), jax.jit(jax.grad(first))
+    def along(factors: Any, tolerance: Any) -> Any:
+        # forward twice: reverse over forward takes several times as long, for 25 parameters too
+        moved = jnp.array(direction(system))
+        return jax.jvp(lambda q: final(q, tolerance, FORWARD)[0], (factors,), (moved,))[1]
+
+    return jax.jit(jax.jacrev(final)), jax.jit(jax.grad(first)), jax.jit(jax.jacfwd(along))
 
 
 def prepare(setting: dict[str, Any]) -> dict[str, Callable[[], Any]]:
-    """Return both tasks."""
+    """Return all tasks."""
     system, tolerance = SYSTEMS[setting["problem"]], setting["tolerance"]
-    full, scalar = compiled(setting["problem"], tight=not system.stiff and tolerance < 1e-7)
+    full, scalar, hessian = compiled(
+        setting["problem"], tight=not system.stiff and tolerance < 1e-7
+    )
     factors = jnp.ones(len(system.parameters))
-    return {
+    found = {
         "full": lambda: full(factors, tolerance).block_until_ready(),
         "scalar": lambda: scalar(factors, tolerance).block_until_ready(),
     }
+    if second_order(system):
+        found["hessian"] = lambda: hessian(factors, tolerance).block_until_ready()
+    return found

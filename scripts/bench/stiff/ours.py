@@ -7,8 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from daeosens import Problem, Stepping, Terminal, adjoint, sensitivities, solve, trace
-from stiff import SYSTEMS, System
+from daeosens import (
+    Problem,
+    Stepping,
+    Terminal,
+    adjoint,
+    hessian_product,
+    sensitivities,
+    solve,
+    trace,
+)
+from stiff import SYSTEMS, System, direction, second_order
 
 
 def ours(system: System) -> Problem:
@@ -30,14 +39,20 @@ def method(system: System, tolerance: float) -> str:
 
 
 def prepare(setting: dict[str, Any]) -> dict[str, Callable[[], Any]]:
-    """Return both tasks."""
+    """Return all tasks."""
     system, tolerance = SYSTEMS[setting["problem"]], setting["tolerance"]
     problem = ours(system)
     p = np.array(system.parameters)
     tolerances = {"rtol": tolerance, "atol": tolerance * system.scale}
     stepping = Stepping((0.0, system.end), method(system, tolerance), **tolerances)
     first = np.eye(len(system.start))[0]
-    cost = Terminal(lambda _t, u, _p: u[0], lambda _t, _u, _p: first, "independent")
+    cost = Terminal(
+        lambda _t, u, _p: u[0],
+        lambda _t, _u, _p: first,
+        "independent",
+        hessian_product=lambda _t, _u, _p, du, dp: (0.0 * du, 0.0 * dp),
+    )
+    along = np.array(direction(system)) * p
 
     # explicit stages of so few unknowns are sooner computed again than kept
     kept = "stages" if system.stiff else "states"
@@ -45,7 +60,10 @@ def prepare(setting: dict[str, Any]) -> dict[str, Callable[[], Any]]:
     def run() -> Any:
         return solve(problem, system.start, p, stepping, checkpoint=kept)
 
-    return {
+    tasks = {
         "full": lambda: sensitivities(run(), with_respect_to=("p",)).p * p,
         "scalar": lambda: adjoint(run(), cost).p * p,
     }
+    if second_order(system):
+        tasks["hessian"] = lambda: hessian_product(run(), cost, dp=along).p * p
+    return tasks

@@ -10,7 +10,8 @@ import numpy as np
 from scipy import sparse
 from scipy.integrate import solve_ivp
 
-from stiff import SYSTEMS
+from stiff import SYSTEMS, second_order
+from stiff.second_reference import product
 
 
 @cache
@@ -44,8 +45,7 @@ def matrix(name: str) -> Any:
 
 
 def prepare(setting: dict[str, Any]) -> dict[str, Callable[[], Any]]:
-    """Return both tasks."""
-    return {
-        "full": lambda: matrix(setting["problem"]),
-        "scalar": lambda: matrix(setting["problem"])[0],
-    }
+    """Return all tasks."""
+    name = setting["problem"]
+    tasks = {"full": lambda: matrix(name), "scalar": lambda: matrix(name)[0]}
+    return tasks | ({"hessian": lambda: product(name)} if second_order(SYSTEMS[name]) else {})

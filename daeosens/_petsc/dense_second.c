@@ -1,0 +1,106 @@
+/* Derivatives of Runge-Kutta steps along directions, and of their adjoints, for steps that were
+   linearised: stages are explicit, or implicit with factors of I - h a_ii f_u at hand
+   (docs/mathematics.md, section 1). */
+#include "dense_second.h"
+
+#include <string.h>
+
+static int moves(const double *dp, long m)
+{
+  for (long k = 0; k < m; k++)
+    if (dp[k] != 0.0) return 1;
+  return 0;
+}
+
+/* (I - h a_ii f_u) dU_i = du + h sum_{j<i} a_ij g_j + h a_ii f_p dp,  g_i = f_u dU_i + f_p dp */
+static void push_one(const DenseSystem *system, double t, double h, const DenseLinear *at, const double *dp, const double *du, double *du_next, double *moved, double *work)
+{
+  const long n = system->n, s = system->s;
+  const int  by_p = moves(dp, system->m);
+  double    *known = work, *zero = work + n, *along_p = work + 2 * n, *rates = work + 3 * n;
+
+  memset(zero, 0, (size_t)n * sizeof(double));
+  for (long i = 0; i < s; i++) {
+    const double *a = system->a + i * s, *y = at->states + i * n;
+    const double  ti = t + system->c[i] * h, scale = h * a[i];
+    double       *stage = moved + i * n, *rate = rates + i * n;
+    memcpy(known, du, (size_t)n * sizeof(double));
+    for (long j = 0; j < i; j++)
+      if (a[j] != 0.0)
+        for (long k = 0; k < n; k++) known[k] += h * a[j] * rates[j * n + k];
+    memcpy(stage, known, (size_t)n * sizeof(double));
+    if (scale == 0.0) {
+      system->push(ti, y, system->p, stage, dp, rate, system->push_data);
+      continue;
+    }
+    if (by_p) {
+      system->push(ti, y, system->p, zero, dp, along_p, system->push_data);
+      for (long k = 0; k < n; k++) stage[k] += scale * along_p[k];
+    }
+    DenseSolve(system, at, i, stage, PETSC_FALSE);
+    for (long k = 0; k < n; k++) rate[k] = (stage[k] - known[k]) / scale;
+  }
+  memcpy(du_next, du, (size_t)n * sizeof(double));
+  for (long i = 0; i < s; i++)
+    for (long k = 0; k < n; k++) du_next[k] += h * system->b[i] * rates[i * n + k];
+}
+
+void DensePush(const DenseSystem *system, double t, double h, const DenseLinear *at, long count, const double *dp, const double *du, double *du_next, double *moved, double *work)
+{
+  const long n = system->n, s = system->s;
+
+  for (long d = 0; d < count; d++) push_one(system, t, h, at, dp + d * system->m, du + d * n, du_next + d * n, moved + d * s * n, work);
+}
+
+/* w_i = h (b_i lam + sum_{j>=i} a_ji l_j),  l_i = f_u^T w_i + source_i,
+   lam += sum_i l_i,  mu += sum_i f_p^T w_i;  w [s, n] is filled, l [s, n] is work */
+static void carry(const DenseSystem *system, double t, double h, const DenseLinear *at, const double *sources, double *lam, double *mu, double *weights, double *l, double *work)
+{
+  const long n = system->n, m = system->m, s = system->s;
+  double    *right = work, *by_p = work + n;
+
+  for (long i = s - 1; i >= 0; i--) {
+    const double *y = at->states + i * n, *source = sources ? sources + i * n : NULL;
+    const double  ti = t + system->c[i] * h, scale = h * system->a[i * s + i];
+    double       *w = weights + i * n, *part = l + i * n;
+    for (long k = 0; k < n; k++) right[k] = h * system->b[i] * lam[k];
+    for (long j = i + 1; j < s; j++) {
+      const double factor = h * system->a[j * s + i];
+      if (factor != 0.0)
+        for (long k = 0; k < n; k++) right[k] += factor * l[j * n + k];
+    }
+    memcpy(w, right, (size_t)n * sizeof(double));
+    if (scale == 0.0) {
+      system->pull(ti, y, system->p, w, part, by_p, system->pull_data);
+      if (source)
+        for (long k = 0; k < n; k++) part[k] += source[k];
+    } else {
+      if (source)
+        for (long k = 0; k < n; k++) w[k] += scale * source[k];
+      DenseSolve(system, at, i, w, PETSC_TRUE);
+      for (long k = 0; k < n; k++) right[k] = (w[k] - right[k]) / scale;
+      if (m) system->pull(ti, y, system->p, w, part, by_p, system->pull_data);
+      memcpy(part, right, (size_t)n * sizeof(double));
+    }
+    for (long k = 0; k < m; k++) mu[k] += by_p[k];
+  }
+  for (long i = 0; i < s; i++)
+    for (long k = 0; k < n; k++) lam[k] += l[i * n + k];
+}
+
+void DenseBend(const DenseSystem *system, double t, double h, const DenseLinear *at, long count, const double *dp, const double *moved, double *weights, int known, double *lam, double *mu, double *lam_dot, double *mu_dot, double *work)
+{
+  const long n = system->n, m = system->m, s = system->s;
+  double    *l = work, *sources = work + s * n, *weights_dot = work + 2 * s * n, *rest = work + 3 * s * n;
+
+  if (!known) carry(system, t, h, at, NULL, lam, mu, weights, l, rest);
+  for (long d = 0; d < count; d++) {
+    double *by_p = rest; /* the Hessian's part */
+    for (long i = 0; i < s; i++) {
+      const double *stage = moved + (d * s + i) * n;
+      system->hessian(t + system->c[i] * h, at->states + i * n, system->p, weights + i * n, stage, dp + d * m, sources + i * n, by_p, system->hessian_data);
+      for (long k = 0; k < m; k++) mu_dot[d * m + k] += by_p[k];
+    }
+    carry(system, t, h, at, sources, lam_dot + d * n, mu_dot + d * m, weights_dot, l, rest);
+  }
+}

@@ -1,0 +1,19 @@
+/* Derivatives of Runge-Kutta steps along directions, and of their adjoints; see dense_second.c. */
+#pragma once
+
+#include "dense_steps.h"
+
+/* Tangents of a step along ``count`` directions.
+
+   du, du_next [count, n]  before and after the step
+   dp [count, m]
+   moved [count, s, n]     of the stages
+   work [(s + 3) n] */
+void DensePush(const DenseSystem *, double t, double h, const DenseLinear *, long count, const double *dp, const double *du, double *du_next, double *moved, double *work);
+
+/* Carry one adjoint, lam [n] and mu [m], and its derivatives along directions, lam_dot [count, n]
+   and mu_dot [count, m], back over a step.
+
+   weights [s, n]          adjoints of the stages; ``known``: they are there, lam and mu stay
+   work [(3 s + 1) n + m] */
+void DenseBend(const DenseSystem *, double t, double h, const DenseLinear *, long count, const double *dp, const double *moved, double *weights, int known, double *lam, double *mu, double *lam_dot, double *mu_dot, double *work);

@@ -1,0 +1,69 @@
+"""Tangent sweeps of C functions: steps that are linearised once, without Python."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from daeosens._petsc import LinearSteps
+from daeosens.arrays import Array
+from daeosens.dense import directed_steps
+from daeosens.trajectory import STAGE_MEMORY, Trajectory
+
+
+def linear_steps(trajectory: Trajectory, *, keep: bool) -> LinearSteps | None:
+    """Return the steps of a run, to be linearised in C; None where they cannot be.
+
+    For u' = f(t, u, p) of few unknowns on one processor, whose products are C functions (traced
+    models), by explicit Runge-Kutta and ESDIRK methods, without events or breakpoints.  ``keep``
+    asks for stages and factors to be kept, which is done if memory suffices.
+    """
+    if trajectory.crossings or trajectory.problem.modes:
+        return None
+    steps = directed_steps(trajectory.problem, trajectory.stepping.resolved_method, trajectory.p)
+    if steps is None:
+        return None
+    n = trajectory.problem.size
+    fits = fitting(trajectory, n * (n + 2)) > 1
+    run = (trajectory.times, trajectory.step_sizes, trajectory.states, trajectory.kept)
+    return LinearSteps(steps, *run, keep=keep and fits)
+
+
+def fitting(trajectory: Trajectory, count: int) -> int:
+    """Return for how many steps ``count`` numbers a stage are kept: for all of them, or for one."""
+    bytes_needed = 8 * count * trajectory.n_stages
+    return trajectory.n_steps if bytes_needed <= STAGE_MEMORY else 1
+
+
+def push_directions(
+    trajectory: Trajectory, du: Array, dp: Array, last: int | None = None
+) -> Array | None:
+    """Return the tangents of the states up to number ``last`` along D directions, or None.
+
+    The numbers of the sweep by steps, to rounding.  Values that are not finite give None too: the
+    sweep in Python finds them again, and names the function.
+
+    Parameters
+    ----------
+    trajectory : Trajectory
+        From ``solve``.
+    du, dp : array [D, n], [D, m]
+        The directions.
+    last : int, optional
+        The final state by default.
+
+    Returns
+    -------
+    array [last+1, D, n] or None
+
+    Source
+    ------
+    docs/mathematics.md, section 1.
+    """
+    steps = linear_steps(trajectory, keep=False)
+    if steps is None:
+        return None
+    last = trajectory.n_steps if last is None else last
+    along = np.empty((last + 1, *du.shape))
+    along[0] = du
+    moved = np.empty((1, len(du), steps.n_stages, du.shape[1]))
+    return along if steps.push(last, dp, along, moved) else None

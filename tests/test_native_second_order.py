@@ -1,0 +1,310 @@
+"""Tangents and second-order sweeps of C functions: the numbers of the sweeps by steps in Python."""
+
+import numpy as np
+import pytest
+
+from daeosens import (
+    ODE,
+    InitialState,
+    LeastSquares,
+    Parameter,
+    Parameters,
+    Reduced,
+    SolveError,
+    Stepping,
+    adjoint,
+    hessian_product,
+    hessian_products,
+    native_second_order,
+    native_tangent,
+    sensitivities,
+    solve,
+    tangent,
+    tangents,
+    taylor,
+    trace,
+)
+from daeosens.dense import LARGEST, directed_steps
+from daeosens.methods import find_method
+from daeosens.native_tangent import linear_steps
+from daeosens.steps.esdirk import ESDIRK
+
+RNG = np.random.default_rng(7)
+EXPLICIT = ("rk1fe", "rk4", "rk3bs", "rk5dp", "rk8vr")
+
+
+def van_der_pol(mu=100.0):
+    model = trace(
+        lambda t, u, p: np.array([u[1], p.mu * ((1 - u[0] ** 2) * u[1] - u[0]) + 0.1 * np.sin(t)]),
+        size=2,
+        parameters={"mu": ()},
+    )
+    return model, np.array([2.0, -0.66]), np.array([mu]), (0.0, 0.5)
+
+
+def chain(n, stiff=-200.0):
+    """Return a chain of reactions with diffusion; its Jacobian has a pattern for large n."""
+
+    def rhs(t, u, p):
+        flow = p.rate[0] * u[:-1] * u[1:] - p.rate[1] * (u[:-1] - u[1:])
+        out = np.zeros_like(u)
+        out[:-1] -= flow
+        out[1:] += flow
+        return out + p.source**2 * np.cos(t)
+
+    model = trace(rhs, size=n, parameters={"rate": (2,), "source": ()})
+    u0 = 1.0 + 0.5 * np.sin(np.arange(n))
+    return model, u0, np.array([3.0, stiff, 0.3]), (0.0, 1.0)
+
+
+def robertson():
+    model = trace(
+        lambda t, u, p: np.array(
+            [
+                p[2] * u[1] * u[2] - p[0] * u[0],
+                p[0] * u[0] - p[2] * u[1] * u[2] - p[1] * u[1] ** 2,
+                p[1] * u[1] ** 2,
+            ]
+        ),
+        size=3,
+        parameters=3,
+    )
+    return model, np.array([1.0, 0.0, 0.0]), np.array([0.04, 3e7, 1e4]), (0.0, 40.0)
+
+
+STIFF = {
+    "2 unknowns": van_der_pol,
+    "20 with a pattern": lambda: chain(20),
+    "40 by LAPACK": lambda: chain(40),
+}
+SMOOTH = {
+    "2 unknowns": lambda: van_der_pol(1.0),
+    "12 unknowns": lambda: chain(12, -5.0),
+}
+
+
+@pytest.fixture(scope="module", params=STIFF)
+def stiff(request):
+    return STIFF[request.param]()
+
+
+@pytest.fixture(scope="module", params=SMOOTH)
+def smooth(request):
+    return SMOOTH[request.param]()
+
+
+def by_python(monkeypatch):
+    """Let the sweeps in Python have their turn."""
+    monkeypatch.setattr(native_tangent, "directed_steps", lambda *_arguments: None)
+
+
+def costs(model, run):
+    """Return a cost of the final state, and one of several observations, the first among them."""
+    times = run.times[[0, 3, 5, -1]]
+    data = LeastSquares(times, np.ones((4, model.size)), 0.1)
+    end = model.terminal(lambda t, u, p: 0.5 * u @ u + u[0] ** 3 * p[0] + p[-1] ** 2 * t)
+    return [end, data, 2.0 * end + data]
+
+
+def directions(u0, p, count):
+    """Return directions in units of the state and of each parameter."""
+    return [
+        (RNG.normal(size=u0.size) * u0.max(), RNG.normal(size=p.size) * p) for _ in range(count)
+    ]
+
+
+def scaled(product, u0, p):
+    return np.concatenate([product.u0 * u0.max(), product.p * p])
+
+
+def close(fast, slow, tolerance=1e-12):
+    """Compare to a part of the largest number."""
+    np.testing.assert_allclose(fast, slow, rtol=0.0, atol=tolerance * np.abs(slow).max())
+
+
+def compare(case, stepping, monkeypatch, checkpoint="states"):
+    model, u0, p, _ = case
+    # stages that are found again have the last digits of another Newton iteration
+    tolerance = 1e-12 if checkpoint == "stages" else 1e-11
+    run = solve(model, u0, p, stepping, checkpoint=checkpoint)
+    along = [*directions(u0, p, 2), (u0, None), (None, p)]
+    fast = [hessian_products(run, each, along, engine="steps") for each in costs(model, run)]
+    pushed = tangents(run, along, engine="steps")
+    assert linear_steps(run, keep=True) is not None
+    by_python(monkeypatch)
+    assert linear_steps(run, keep=True) is None
+    for each, cost in zip(fast, costs(model, run), strict=True):
+        slow = hessian_products(run, cost, along, engine="steps")
+        assert each[0].engine == each[0].gradient.engine == "steps"
+        assert each[0].gradient.value == slow[0].gradient.value
+        close(scaled(each[0].gradient, u0, p), scaled(slow[0].gradient, u0, p), tolerance)
+        for ours, theirs in zip(each, slow, strict=True):
+            close(scaled(ours, u0, p), scaled(theirs, u0, p), tolerance)
+    for ours, theirs in zip(pushed, tangents(run, along, engine="steps"), strict=True):
+        close(ours.u, theirs.u, tolerance)
+
+
+@pytest.mark.parametrize("checkpoint", ["states", "stages"])
+@pytest.mark.parametrize("method", ESDIRK)
+def test_same_numbers_as_in_python(stiff, method, checkpoint, monkeypatch):
+    *_, (start, end) = stiff
+    stepping = Stepping((start, end), method, dt=0.07 * end)  # the last step is cut short
+    compare(stiff, stepping, monkeypatch, checkpoint)
+
+
+@pytest.mark.parametrize("checkpoint", ["states", "stages"])
+@pytest.mark.parametrize("method", EXPLICIT)
+def test_same_numbers_as_in_python_by_explicit_methods(smooth, method, checkpoint, monkeypatch):
+    *_, (start, end) = smooth
+    compare(smooth, Stepping((start, end), method, dt=0.07 * end), monkeypatch, checkpoint)
+
+
+def test_same_numbers_with_adaptive_steps(monkeypatch):
+    stepping = Stepping((0.0, 40.0), "esdirk4", rtol=1e-6, atol=1e-10)
+    compare(robertson(), stepping, monkeypatch)
+
+
+def test_same_numbers_if_memory_does_not_suffice(monkeypatch):
+    case = van_der_pol()
+    model, u0, p, span = case
+    run = solve(model, u0, p, Stepping(span, "esdirk5", dt=0.03))
+    along = directions(u0, p, 3)
+    cost = costs(model, run)[2]
+    kept = hessian_products(run, cost, along)
+    monkeypatch.setattr(native_tangent, "STAGE_MEMORY", 0)
+    memory = __import__("daeosens").second_order.Memory()
+    for _ in range(2):
+        again = hessian_products(run, cost, along, memory)
+        assert len(memory.native.weights) == 1
+        for ours, theirs in zip(again, kept, strict=True):
+            np.testing.assert_array_equal(ours.u0, theirs.u0)
+            np.testing.assert_array_equal(ours.p, theirs.p)
+
+
+def test_later_products_use_what_the_first_one_found(monkeypatch):
+    model, u0, p, span = chain(12)
+    variables = zip(model.parameter_names, p.tolist(), strict=True)
+    control = Parameters({name: Parameter(value) for name, value in variables}, u0)
+    cost = model.terminal(lambda t, u, p: u @ u)
+    reduced = Reduced(model, cost, Stepping(span, "esdirk4", dt=0.1), control)
+    whole = reduced.hessian(p)
+    np.testing.assert_allclose(whole @ p, reduced.hessian_product(p, p).array, rtol=1e-11)
+    kept = reduced._memory.native
+    reduced.hessian_product(p, 2.0 * p)
+    assert reduced._memory.native is kept
+    value, gradient = reduced.value_and_gradient(p)
+    run = reduced.trajectory(p)
+    assert hessian_product(run, cost, u0).gradient.value == value
+    np.testing.assert_allclose(kept.mu, gradient.array, rtol=1e-12)
+
+
+@pytest.mark.parametrize("method", [*ESDIRK, "rk4", "rk5dp"])
+def test_the_hessian_is_symmetric(method):
+    model, u0, p, span = chain(12, -20.0)
+    run = solve(model, u0, p, Stepping(span, method, dt=0.03))
+    (du, dp), (eu, ep) = directions(u0, p, 2)
+    one, other = hessian_products(run, costs(model, run)[2], [(du, dp), (eu, ep)])
+    forth, back = one.u0 @ eu + one.p @ ep, other.u0 @ du + other.p @ dp
+    assert forth == pytest.approx(back, rel=1e-12)
+
+
+@pytest.mark.parametrize("method", [*ESDIRK, "rk4", "rk5dp"])
+def test_tangent_and_adjoint_agree(method):
+    model, u0, p, span = chain(12, -20.0)
+    run = solve(model, u0, p, Stepping(span, method, dt=0.03))
+    cost = costs(model, run)[2]
+    ((du, dp),) = directions(u0, p, 1)
+    gradient = adjoint(run, cost)
+    expected = tangent(run, du, dp).derivative(cost)
+    assert gradient.u0 @ du + gradient.p @ dp == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("method", [*ESDIRK, "rk4", "rk5dp"])
+def test_remainders_are_of_third_order(method):
+    model, u0, p, span = van_der_pol(10.0)
+    cost = model.terminal(lambda t, u, p: u @ u + p.mu * u[0])
+    stepping = Stepping(span, method, dt=0.03)
+    for control, x in (
+        (InitialState(u0, p), u0),
+        (Parameters({"mu": Parameter(float(p[0]))}, u0), p),
+    ):
+        reduced = Reduced(model, cost, stepping, control)
+        assert taylor(reduced, x, hessian=True).hessian_order > 2.9
+
+
+def test_against_differences_of_the_gradient():
+    model, u0, p, span = van_der_pol()
+    cost = model.terminal(lambda t, u, p: u[0] ** 2 + u[1])
+    stepping = Stepping(span, "esdirk5", dt=0.03)
+
+    def gradient(mu):
+        return adjoint(solve(model, u0, [mu], stepping), cost).p[0]
+
+    step = 1e-2
+    far, near = (
+        (gradient(p[0] + k * step) - gradient(p[0] - k * step)) / (2 * k * step) for k in (2, 1)
+    )
+    product = hessian_product(solve(model, u0, p, stepping), cost, dp=[1.0])
+    assert product.p[0] == pytest.approx((4 * near - far) / 3, rel=1e-7)
+
+
+@pytest.mark.parametrize("wanted", [("p",), ("u0",), ("u0", "p")])
+@pytest.mark.parametrize("method", ["esdirk4", "rk4"])
+def test_sensitivities_by_columns(method, wanted, monkeypatch):
+    model, u0, p, span = chain(12, -20.0)
+    run = solve(model, u0, p, Stepping(span, method, dt=0.03))
+    found = sensitivities(run, with_respect_to=wanted)
+    earlier = sensitivities(run, float(run.times[7]), with_respect_to=wanted)
+    assert found.sweep == ("adjoint" if len(wanted) == 2 else "tangent")
+    by_python(monkeypatch)
+    for ours, t in ((found, None), (earlier, float(run.times[7]))):
+        theirs = sensitivities(run, t, with_respect_to=wanted, engine="steps")
+        for name in wanted:
+            close(getattr(ours, name), getattr(theirs, name))
+
+
+def test_a_problem_without_parameters():
+    """The closed form of u' = -u^2: u(T) = u0 / (1 + u0 T), d2u/du0^2 = -2 T / (1 + u0 T)^3."""
+    model = trace(lambda t, u, p: -(u**2), size=1)
+    for method in ("esdirk6", "rk8vr"):
+        run = solve(model, [0.8], None, Stepping((0.0, 1.0), method, dt=0.02))
+        assert linear_steps(run, keep=True) is not None
+        product = hessian_product(run, model.terminal(lambda t, u, p: u[0]), [1.0])
+        assert product.u0[0] == pytest.approx(-2 / 1.8**3, rel=1e-10)
+        assert product.p.size == 0
+
+
+def test_running_costs_are_left_to_python(monkeypatch):
+    model = trace(
+        lambda t, u, p: -p[0] * u**2, size=1, parameters=1, running=lambda t, u, p: p[0] * u[0] ** 2
+    )
+    run = solve(model, [0.8], [0.5], Stepping((0.0, 1.0), "esdirk4", dt=0.1))
+    product = hessian_product(run, model.running, [1.0], [0.5])
+    by_python(monkeypatch)
+    again = hessian_product(run, model.running, [1.0], [0.5])
+    np.testing.assert_allclose(product.p, again.p, rtol=1e-12)
+    lowered = model.running.lower(model, 1.0)
+    assert (
+        native_second_order.native_second_sweep(run, lowered, np.ones((1, 1)), np.ones((1, 1)))
+        is None
+    )
+
+
+def test_what_is_left_to_python():
+    model, u0, p, span = van_der_pol()
+    assert directed_steps(model, find_method("cn"), p) is None
+    large, *_ = chain(LARGEST + 1)
+    assert directed_steps(large, find_method("esdirk4"), np.zeros(3)) is None
+    by_hand = ODE(model.native["rhs"], 2, 1, jacobian=model.native["jacobian"], rhs_t="autonomous")
+    assert directed_steps(by_hand, find_method("esdirk4"), p) is None
+    run = solve(model, u0, p, Stepping(span, "rk4", dt=0.001))
+    assert tangents(run, [(u0, p)], "block")[0].engine == "block"
+    assert tangents(run, [(u0, p)])[0].engine == "steps"
+
+
+def test_values_that_are_not_finite_are_named():
+    """A root has no derivative at 0, where this solution stays."""
+    model = trace(lambda t, u, p: np.array([-u[0], p[0] * np.sqrt(u[1])]), size=2, parameters=1)
+    run = solve(model, [1.0, 0.0], [0.5], Stepping((0.0, 1.0), "rk4", dt=0.1))
+    with pytest.raises(SolveError, match=r"'jacobian'|'hessian_product'|nan|inf"):
+        hessian_product(run, model.terminal(lambda t, u, p: u[1]), [1.0, 1.0], engine="steps")
