@@ -28,6 +28,7 @@ from daeosens.errors import (
 from daeosens.event_data import EventData
 from daeosens.event_kinds import NamedEvent, System, events_named, saturated, with_events
 from daeosens.events import Event
+from daeosens.fields import FieldParameter, InitialState
 from daeosens.fixed_times import at_fixed_times
 from daeosens.forward import solve
 from daeosens.inverse import fit, likelihood
@@ -42,14 +43,15 @@ from daeosens.inverse.profiles import Profile, Profiles, profile
 from daeosens.inverse.regularized import Regularized
 from daeosens.inverse.start_points import starting_points
 from daeosens.inverse.uncertainty import Covariance, covariance
+from daeosens.least_squares import LeastSquares, Prior
 from daeosens.matrices import Products
 from daeosens.native import Native
-from daeosens.objective import AtEvent, EventTime, LeastSquares, Prior, Running, Terminal
+from daeosens.objective import AtEvent, EventTime, Running, Terminal
 from daeosens.optimize import Result, minimize
 from daeosens.optimize.constrained_result import ConstrainedResult
 from daeosens.optimize.constraints import Constraint
 from daeosens.optimize.scipy_bridge import scipy_functions
-from daeosens.parameters import FieldParameter, InitialState, Parameter, Parameters
+from daeosens.parameters import Parameter, Parameters
 from daeosens.problem import AUTONOMOUS, COLORING, Problem
 from daeosens.reduced import Reduced
 from daeosens.residuals import gauss_newton_product

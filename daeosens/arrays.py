@@ -210,7 +210,9 @@ def guarded(callback: Callable[..., Any], name: str, comm: PETSc.Comm) -> Callab
         except Exception as error:
             time = arguments[0] if arguments and np.isscalar(arguments[0]) else None
             at = "" if time is None else f" at t = {_number(time)}"
-            error.add_note(f"in callback '{name}'{at} ({_rank()})")
+            note = f"in callback '{name}'{at} ({_rank()})"
+            if note not in getattr(error, "__notes__", ()):  # as of a callback within a callback
+                error.add_note(note)
             if aborts and not isinstance(error, SolveError):
                 abort(error)
             raise

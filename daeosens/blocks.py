@@ -7,7 +7,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from daeosens._petsc import read_stages
 from daeosens.arrays import Array, read, write
 from daeosens.cost import Densities
 from daeosens.problem import Problem
@@ -71,19 +70,31 @@ def linear_block(trajectory: Trajectory, steps: BlockSteps, span: Span) -> Linea
 def block_of(trajectory: Trajectory, steps: BlockSteps, span: Span) -> Block:
     """Return the steps of a block."""
     first, end = span
-    stages = None
-    if trajectory.stages:
-        states, sizes = trajectory.states[first:end], trajectory.step_sizes[first:end]
-        count, n = steps.points_per_step, trajectory.problem.size
-        stages = read_stages(states, sizes, trajectory.stages, count, n)
     return Block(
         first,
         trajectory.times[first:end],
         trajectory.step_sizes[first:end],
         trajectory.u[first : end + 1],
         trajectory.p,
-        stages,
+        _kept(trajectory, steps.points_per_step, first, end),
     )
+
+
+def _kept(trajectory: Trajectory, count: int, first: int, end: int) -> Array | None:
+    """Return the stages [S, s, n] that the run kept, or None."""
+    kept = trajectory.kept
+    if isinstance(kept, np.ndarray):
+        if len(kept) < end:
+            return None
+        later = kept[first:end, : count - 1]
+        return np.concatenate([trajectory.u[first:end, None], later], axis=1)
+    if not kept:
+        return None
+    keys = zip(trajectory.states[first:end], trajectory.step_sizes[first:end].tolist(), strict=True)
+    found = [kept.get((state.handle, h)) for state, h in keys]
+    if any(stages is None for stages in found):
+        return None
+    return np.array([[read(vec) for vec in stages[:count]] for stages in found if stages])
 
 
 def running_slopes(

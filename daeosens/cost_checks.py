@@ -10,11 +10,13 @@ from petsc4py import PETSc
 
 from daeosens.arrays import Array, check_output, dot, gather, guarded, read
 from daeosens.bench import TIME_LEVELS, Bench, number
-from daeosens.cost import Callback, Scalar
+from daeosens.cost import Scalar
 from daeosens.derivatives import ComplexStep
 from daeosens.deviations import components
 from daeosens.event_data import EventData
-from daeosens.objective import LeastSquares, Objective, Prior, Sum
+from daeosens.least_squares import LeastSquares, Prior
+from daeosens.objective import Objective, Sum
+from daeosens.scalars import Callback
 from daeosens.second_checks import check_scalar_hessians
 
 

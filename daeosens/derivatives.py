@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from petsc4py import PETSc
 
-from daeosens.arrays import Array
+from daeosens.arrays import Array, guarded
 from daeosens.errors import InputError
 
 STEP = 1e-40
@@ -94,7 +95,8 @@ class ComplexStep:
     """
 
     def __init__(self, function: Callable[..., Any], position: int, name: str, remedy: str) -> None:
-        self._function = function
+        # its own communicator: one that refuses complex numbers does so on every rank
+        self._function = guarded(function, name, PETSc.COMM_SELF)
         self._position = position
         self._name = name
         self._remedy = remedy

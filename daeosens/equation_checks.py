@@ -9,8 +9,8 @@ from petsc4py import PETSc
 
 from daeosens.arrays import Array
 from daeosens.bench import TIME_LEVELS, Bench, Function, number
-from daeosens.cost import Keywords
 from daeosens.matrices import Derivative
+from daeosens.scalars import Keywords
 from daeosens.second_checks import check_equation_hessians
 
 RHS = Keywords("callback", "rhs", "jacobian", "jacobian_p", "rhs_t", "hessian_product", "hessian_t")

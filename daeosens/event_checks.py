@@ -6,11 +6,11 @@ import math
 from collections.abc import Callable
 
 from daeosens.bench import Bench
-from daeosens.cost import Callback
 from daeosens.cost_checks import check_callback
 from daeosens.equation_checks import check_equations
 from daeosens.errors import SolveError
 from daeosens.events import Event
+from daeosens.scalars import Callback
 from daeosens.steps.switches import RESET, lower_changes, lower_event, lower_reset
 
 

@@ -14,8 +14,9 @@ from daeosens.complex_hessian import in_time
 from daeosens.cost import At, Cost
 from daeosens.derivatives import ComplexStep
 from daeosens.errors import InputError, UnsupportedError
+from daeosens.least_squares import lower_observe
 from daeosens.misfits import ArrayResidual, SumOfSquares, TimeResidual
-from daeosens.objective import check_event, lower_observe, multiple, plus
+from daeosens.objective import check_event, multiple, plus
 from daeosens.problem import Problem
 
 

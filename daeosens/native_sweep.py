@@ -104,17 +104,17 @@ def _carrier(trajectory: Trajectory, rows: int) -> Callable[..., bool] | None:
         return None
     method = trajectory.stepping.resolved_method
     steps = (trajectory.times, trajectory.step_sizes, trajectory.states)
+    kept = trajectory.kept if isinstance(trajectory.kept, np.ndarray) else NONE
     if method.esdirk:
         dense = dense_steps(problem, method, p)
         if dense is None or not dense.transposes:
             return None
-        kept = trajectory.kept if isinstance(trajectory.kept, np.ndarray) else NONE
         return partial(dense.carry_back, *steps, kept)
     functions = _functions(problem, method)
     if not functions or rows > FEW:
         return None
     model = (functions, _coefficients(problem, method), p)
-    return partial(carry_back, *model, *steps, trajectory.stages)
+    return partial(carry_back, *model, *steps, kept)
 
 
 def _functions(problem: Problem, method: Method) -> dict[str, tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""What an optimiser moves: named parameters, the initial state, or a distributed field.
+"""What an optimiser moves: named parameters, and an initial state that may follow them.
 
 Each control is one differentiable map from the optimisation variables x to (u0, p).
 """
@@ -12,11 +12,10 @@ from functools import cached_property
 from typing import Any, Literal, Protocol
 
 import numpy as np
-import numpy.typing as npt
 from petsc4py import PETSc
 
 from daeosens.adjoint import Gradient
-from daeosens.arrays import Array, check_output, finite_array, gather, guarded, scatter
+from daeosens.arrays import Array, check_output, gather, guarded, scatter
 from daeosens.complex_hessian import HessianByComplexStep
 from daeosens.derivatives import ComplexStep
 from daeosens.errors import InputError, UnsupportedError, nearest, together
@@ -364,165 +363,7 @@ class Parameters:
         return vec
 
 
-@dataclass(frozen=True, eq=False)
-class InitialState:
-    """The whole initial state is optimised; the parameters are fixed.
-
-    Parameters
-    ----------
-    start_value : array or Vec [n]
-        First guess.
-    p : array or Vec [m]
-        Parameters.
-    lower, upper : float
-        Bounds, the same for every component.
-
-    Examples
-    --------
-    >>> from daeosens import ODE, LeastSquares, Reduced, Stepping, minimize
-    >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
-    >>> stepping, misfit = Stepping((0.0, 2.0), "rk4", dt=0.1), LeastSquares([2.0], [0.5])
-    >>> found = minimize(Reduced(decay, misfit, stepping, InitialState([1.0], [0.5])))
-    >>> found.x.array.round(4)
-    array([1.3591])
-    """
-
-    start_value: npt.ArrayLike | PETSc.Vec
-    p: Any = None
-    lower: float = -math.inf
-    upper: float = math.inf
-
-    def check(self, problem: Problem) -> None:
-        """Check sizes, values and bounds."""
-        vec = problem.admit_state(self.start_value, "the initial guess")
-        _check_bounds(vec, self.lower, self.upper)
-        problem.admit_parameters(self.p)
-
-    def start(self, problem: Problem) -> PETSc.Vec:
-        """Return the first guess [n]."""
-        return problem.admit_state(self.start_value, "the initial guess")
-
-    def bounds(self, problem: Problem) -> tuple[PETSc.Vec, PETSc.Vec] | None:
-        """Return the bounds [n], or None."""
-        return _uniform_bounds(problem.create_state, self.lower, self.upper)
-
-    def unpack(self, problem: Problem, x: PETSc.Vec) -> tuple[Any, Any]:
-        """Return (x, p)."""
-        return x, self.p
-
-    def pull_back(self, problem: Problem, x: PETSc.Vec, gradient: Gradient) -> PETSc.Vec:
-        """Return dJ/du0."""
-        return gradient.u0_vec
-
-    def push_forward(
-        self, problem: Problem, x: PETSc.Vec, dx: PETSc.Vec
-    ) -> tuple[PETSc.Vec | None, PETSc.Vec | None]:
-        """Return (dx, None)."""
-        return dx, None
-
-    def pull_back_second(
-        self, problem: Problem, x: PETSc.Vec, dx: PETSc.Vec, product: HessianProduct
-    ) -> PETSc.Vec:
-        """Return the product itself: the map is linear."""
-        return product.u0_vec
-
-
-@dataclass(frozen=True, eq=False)
-class FieldParameter:
-    """A distributed parameter field is optimised; the initial state is fixed.
-
-    Parameters
-    ----------
-    start_value : Vec [m]
-        First guess.
-    initial_state : Vec or array [n]
-        Initial state.
-    lower, upper : float
-        Bounds, the same for every component.
-
-    Examples
-    --------
-    >>> from petsc4py import PETSc
-    >>> from daeosens import ODE
-    >>> field = PETSc.Vec().createSeq(3, comm=PETSc.COMM_SELF)
-    >>> field.set(0.5)
-    >>> decay = ODE(
-    ...     lambda t, u, p, out: out.pointwiseMult(-p, u), state=field, parameters=field
-    ... )
-    >>> FieldParameter(field, initial_state=[1.0, 2.0, 3.0], lower=0.0).start(decay).array
-    array([0.5, 0.5, 0.5])
-    """
-
-    start_value: PETSc.Vec
-    initial_state: Any
-    lower: float = -math.inf
-    upper: float = math.inf
-
-    def check(self, problem: Problem) -> None:
-        """Check sizes, values and bounds."""
-        if not problem.field_parameter:
-            raise InputError(
-                "FieldParameter for a problem whose parameters are numbers",
-                expected="Parameters({...})",
-                remedy="ODE(..., parameters=template_vec) for a field",
-            )
-        _check_bounds(problem.admit_parameters(self.start_value), self.lower, self.upper)
-        problem.admit_state(self.initial_state, "initial_state").destroy()
-
-    def start(self, problem: Problem) -> PETSc.Vec:
-        """Return the first guess [m]."""
-        return problem.admit_parameters(self.start_value)
-
-    def bounds(self, problem: Problem) -> tuple[PETSc.Vec, PETSc.Vec] | None:
-        """Return the bounds [m], or None."""
-        return _uniform_bounds(problem.create_parameters, self.lower, self.upper)
-
-    def unpack(self, problem: Problem, x: PETSc.Vec) -> tuple[Any, Any]:
-        """Return (u0, x)."""
-        return self.initial_state, x
-
-    def pull_back(self, problem: Problem, x: PETSc.Vec, gradient: Gradient) -> PETSc.Vec:
-        """Return dJ/dp."""
-        return gradient.p_vec
-
-    def push_forward(
-        self, problem: Problem, x: PETSc.Vec, dx: PETSc.Vec
-    ) -> tuple[PETSc.Vec | None, PETSc.Vec | None]:
-        """Return (None, dx)."""
-        return None, dx
-
-    def pull_back_second(
-        self, problem: Problem, x: PETSc.Vec, dx: PETSc.Vec, product: HessianProduct
-    ) -> PETSc.Vec:
-        """Return the product itself: the map is linear."""
-        return product.p_vec
-
-
 def _to_scale(scale: str, value: float) -> float:
     if scale == "linear":
         return value
     return math.log(value) if value > 0 else -math.inf
-
-
-def _uniform_bounds(
-    create: Callable[[], PETSc.Vec], lower: float, upper: float
-) -> tuple[PETSc.Vec, PETSc.Vec] | None:
-    if math.isinf(lower) and math.isinf(upper):
-        return None
-    low, high = create(), create()
-    low.set(lower)
-    high.set(upper)
-    return low, high
-
-
-def _check_bounds(vec: PETSc.Vec, lower: float, upper: float) -> None:
-    least, greatest = vec.min()[1], vec.max()[1]
-    if not lower <= upper:
-        raise InputError(f"bounds [{lower:g}, {upper:g}]", expected="lower <= upper")
-    if least < lower or greatest > upper:
-        raise InputError(
-            f"the start has values in [{least:g}, {greatest:g}]",
-            expected=f"values within the bounds [{lower:g}, {upper:g}]",
-        )
-    finite_array([least, greatest], "start")
-    vec.destroy()

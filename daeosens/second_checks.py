@@ -10,11 +10,11 @@ from petsc4py import PETSc
 
 from daeosens.arrays import Array, dot, gather, guarded, read, scatter
 from daeosens.bench import LEVELS, TIME_LEVELS, Bench, number
-from daeosens.cost import Callback, Keywords
 from daeosens.differences import random_numbers
 from daeosens.matrices import Derivative
 from daeosens.parameters import Parameters
 from daeosens.problem import AUTONOMOUS
+from daeosens.scalars import Callback, Keywords
 
 Variables: TypeAlias = "Mapping[str, PETSc.Vec]"
 """What is moved: "du", "dudot", "dp", "dt", with the point to move it from."""

@@ -20,6 +20,9 @@ Watch: TypeAlias = "Callable[[float, PETSc.Vec, float, PETSc.Vec], bool]"
 STALL, PATIENCE = 1e-12, 100
 """So many steps in a row below such a part of the span lead nowhere."""
 
+FLAT = 1000
+"""Up to how many unknowns a vector for each stage costs more than the stage."""
+
 
 class StepLog:
     """Collects accepted steps, sets the size of the next one, and asks whether to stop.
@@ -122,7 +125,8 @@ class StepLog:
         See ``Steps.attach``.
         """
         room = self._room_for_stages() if self._keep_stages else 0
-        self._steps.attach(ts, on_first_step, on_search, tiny, room)
+        flat = self._problem.comm.size == 1 and self._problem.size <= FLAT
+        self._steps.attach(ts, on_first_step, on_search, tiny, room, flat)
 
     def detach(self, ts: PETSc.TS) -> None:
         """Take over what TS has logged since ``attach``.

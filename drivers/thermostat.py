@@ -288,7 +288,11 @@ def draw(config, results, spacing, switches, shown, thresholds) -> None:
     switching_figure(
         results.path("sensor.png"),
         [
-            Row("sensor [K]", [Course("", times, read_array(results.hdf5, "sensor"))], levels),
+            Row(
+                "sensor\n[K above outdoors]",
+                [Course("", times, read_array(results.hdf5, "sensor"))],
+                levels,
+            ),
             Row("d sensor / d high", [Course("", times, read_array(results.hdf5, "sensitivity"))]),
         ],
         list(zip(ends[::2], ends[1::2], strict=False)),
@@ -301,7 +305,7 @@ def draw(config, results, spacing, switches, shown, thresholds) -> None:
     extent = (west + hx, east - hx, south + hy, north - hy)
     fields_figure(
         results.path("fields.png"),
-        {"u [K]": fields},
+        {"u [K above outdoors]": fields},
         list(shown.values()),
         extent=extent,
         axis_labels=("x [m]", "y [m]"),

@@ -6,6 +6,8 @@ import importlib.util
 from pathlib import Path
 from typing import Any
 
+from daeosens.study import drive
+
 
 def driver(name: str) -> Any:
     """Return drivers/NAME.py as a module."""
@@ -16,3 +18,10 @@ def driver(name: str) -> Any:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def driven(name: str, *words: str | Path) -> int:
+    """Run a driver on all ranks of this program, as its last lines do; return its exit code."""
+    module = driver(name)
+    argv = [f"drivers/{name}.py", *map(str, words)]
+    return drive(module.__doc__, module.Config, module.study, module.check, argv=argv)

@@ -9,6 +9,7 @@ same programs in NumPy (``frozen_events.py``).
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
@@ -474,8 +475,8 @@ errors.
 """
 
 
-def section() -> str:
-    """Return what docs/support.md says of events."""
+def section(prove: Callable[[Cell], Proof]) -> str:
+    """Return what docs/support.md says of events, with what ``prove`` measures."""
     lines = HEAD.format(
         cells=len(design()),
         forms=", ".join(AXES["form"]),

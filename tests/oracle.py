@@ -17,7 +17,8 @@ import zoo
 from petsc4py import PETSc
 
 from daeosens import DAE, ODE, Problem, Trajectory, UnsupportedError, adjoint, tangent
-from daeosens.cost import Callback, Cost, Derivatives
+from daeosens.cost import Cost
+from daeosens.scalars import Callback, Derivatives
 
 N = 3
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import subprocess
@@ -18,12 +19,14 @@ RUN = ROOT / "scripts" / "bench" / "run.py"
 
 def bench(*arguments):
     """Run the command; return what it printed."""
+    # numbers, not times, are asked for: nothing is compiled by numba, and no line is counted
+    inherited = {key: os.environ[key] for key in os.environ if not key.startswith("COVERAGE")}
     done = subprocess.run(
         [sys.executable, str(RUN), *map(str, arguments)],
         capture_output=True,
         text=True,
         check=False,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        env=inherited | {"PYTHONPATH": str(ROOT), "NUMBA_DISABLE_JIT": "1"},
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -64,6 +67,37 @@ def test_case_has_right_derivatives_or_names_what_is_missing(tmp_path, case, tol
 def test_unknown_case_is_refused():
     with pytest.raises(AssertionError, match=r"no case lotka; there are: lotka_volterra"):
         bench("lotka")
+
+
+def rows_of(program, output, monkeypatch, *words):
+    """Run a program of its own in this process; return what it writes."""
+    monkeypatch.syspath_prepend(str(RUN.parent))
+    monkeypatch.setattr(sys, "argv", [program, "--output", str(output), *words])
+    importlib.import_module(program).main()
+    return json.loads(output.read_text())
+
+
+def test_compiled_steps_are_those_of_the_program_in_c(tmp_path, monkeypatch):
+    """The program compares numbers of steps and gradients itself."""
+    rows = rows_of("compiled_steps", tmp_path / "rows.json", monkeypatch, "--repeat", "0")
+    assert [
+        (row["model"], row["method"], row["steps"]) for row in rows if row["task"] == "step"
+    ] == [
+        ("oscillator", "rk4", 1000),
+        ("oscillator", "rk5dp", 264),
+        ("species", "rk4", 1000),
+        ("species", "rk5dp", 106),
+    ]
+    calls = [row for row in rows if row["task"] != "step"]
+    assert [row["task"] for row in calls] == ["run", "run and gradient", "Reduced"] * 2
+    assert all(row["ratio"] == row["daeosens"] / row["c"] > 0 for row in calls)
+
+
+def test_sweeps_in_blocks_are_those_by_steps(tmp_path, monkeypatch):
+    words = ("--repeat", "1", "--sizes", "4")
+    (row,) = rows_of("block_adjoint", tmp_path / "rows.json", monkeypatch, *words)
+    assert row["n"] == 4
+    assert row["difference"] < 1e-12
 
 
 CONTESTANT = """

@@ -4,9 +4,11 @@ import math
 
 import numpy as np
 import pytest
+from petsc4py import PETSc
 from zoo import P0, U0, rhs, rhs_p, rhs_t, rhs_u
 
 from daeosens import ODE, InputError
+from daeosens.arrays import guarded
 from daeosens.derivatives import ComplexStep, ignores
 
 T = 0.3
@@ -47,6 +49,19 @@ def test_product_with_a_direction_costs_one_evaluation(rng):
 def test_scalar_functions_have_one_row():
     gradient = step(lambda t, u, p: u[0] ** 2 * u[1], name="terminal")(T, U0, P0)
     np.testing.assert_allclose(gradient, [[2 * U0[0] * U0[1], U0[0] ** 2, 0.0]], rtol=1e-15)
+
+
+def test_errors_at_complex_numbers_name_the_callback_once():
+    def overflowing(t, u, p):
+        if np.iscomplexobj(u):
+            raise OverflowError("math range error")
+        return u[0]
+
+    for callback in (overflowing, guarded(overflowing, "terminal", PETSc.COMM_SELF)):
+        with pytest.raises(OverflowError, match="math range error") as raised:
+            step(callback, name="terminal")(T, U0, P0)
+        rank = PETSc.COMM_WORLD.rank
+        assert raised.value.__notes__ == [f"in callback 'terminal' at t = {T:g} (rank {rank})"]
 
 
 def test_nothing_to_differentiate_gives_an_empty_matrix():

@@ -26,7 +26,7 @@ from daeosens.inverse import fit, likelihood
 from daeosens.inverse.estimated_noise import EstimatedNoise
 from daeosens.inverse.noise import LogNormal, Normal, measurements
 from daeosens.io.tables import read_table
-from daeosens.objective import LeastSquares
+from daeosens.least_squares import LeastSquares
 
 TIMES = np.array([0.1, 0.3, 0.5, 0.9, 1.2, 1.7, 2.0])
 RATE, AMOUNT, SIGMA = 0.7, 3.0, 0.15

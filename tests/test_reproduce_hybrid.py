@@ -10,8 +10,13 @@ from daeosens import AtEvent, EventTime, Terminal, adjoint, hessian_products, so
 START = BALL.Config(BALL.ds.Stepping((0.0, 1.9), "rk4", dt=0.4))
 
 
-@pytest.mark.parametrize("method", ["rk4", "rk8vr", "cn", "midpoint"])
-@pytest.mark.parametrize(("end", "bounces"), [(1.9, 1), (4.3, 3), (6.2, 5), (8.885, 20)])
+@pytest.mark.parametrize(
+    ("method", "end", "bounces"),
+    [
+        *(("rk4", end, bounces) for end, bounces in [(1.9, 1), (4.3, 3), (6.2, 5)]),
+        *((method, 8.885, 20) for method in ("rk4", "rk8vr", "cn", "midpoint")),
+    ],
+)
 def test_ball_has_the_derivatives_of_the_closed_form(method, end, bounces):
     exact, second = BALL.closed_form(START, end)
     for output, row, matrix in zip(("height", "speed"), exact, second, strict=True):

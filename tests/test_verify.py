@@ -56,8 +56,9 @@ from daeosens import (
     solve,
 )
 from daeosens.arrays import gather, read, write
-from daeosens.cost import Callback, Cost, Derivatives
+from daeosens.cost import Cost
 from daeosens.differences import random_direction, random_numbers, typical_sizes
+from daeosens.scalars import Callback, Derivatives
 from daeosens.verify import check, duality, taylor
 
 FOLLOWING = Parameters(

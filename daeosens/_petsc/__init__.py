@@ -13,7 +13,7 @@ from daeosens._petsc.pooled import pool_memory
 from daeosens._petsc.registered import Registered, time_of_stage
 from daeosens._petsc.stencil_ts import RegisteredStencil, create_matrix, linearise_matrix
 from daeosens._petsc.stencils import Stencil
-from daeosens._petsc.steps import Steps, add_monitor, next_step, read_stages
+from daeosens._petsc.steps import Steps, add_monitor, next_step
 from daeosens._petsc.sweeps import carry_back
 
 __all__ = [
@@ -39,7 +39,6 @@ __all__ = [
     "multipliers",
     "next_step",
     "pool_memory",
-    "read_stages",
     "register_dirk",
     "rk_tableau",
     "set_chained",

@@ -1,13 +1,11 @@
 """Types of steps.pyx, whose docstrings tell the rest."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from petsc4py import PETSc
-
-Array = NDArray[np.float64]
 
 def next_step(t: float, dt: float, ends: Sequence[float]) -> float: ...
 def add_monitor(ts: PETSc.TS) -> None: ...
@@ -38,16 +36,9 @@ class Steps:
         on_search: Callable[..., Any],
         tiny: float,
         stages: int,
+        flat: bool,
     ) -> None: ...
     def detach(self, ts: PETSc.TS) -> None: ...
     def take_states(self) -> list[PETSc.Vec]: ...
     def take_stages(self) -> list[list[PETSc.Vec]]: ...
-    def dense_stages(self, size: int) -> Array: ...
-
-def read_stages(
-    states: Sequence[PETSc.Vec],
-    sizes: Array,
-    stages: Mapping[tuple[int, float], Sequence[PETSc.Vec]],
-    count: int,
-    n: int,
-) -> Array | None: ...
+    def dense_stages(self, size: int) -> NDArray[np.float64]: ...

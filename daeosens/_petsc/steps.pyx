@@ -1,6 +1,7 @@
 # cython: language_level=3
 """The log of TS's steps without Python; signatures and types in steps.pyi."""
 
+from cython.view cimport array
 from cpython.exc cimport PyErr_CheckSignals
 from libc.math cimport INFINITY, nextafter
 from libc.stdlib cimport free, realloc
@@ -13,7 +14,6 @@ from daeosens._petsc.filling cimport (
 )
 from daeosens._petsc.pooled cimport duplicate_to_fill
 from daeosens._petsc.chained import CHAINED
-from daeosens._petsc.dense import DENSE
 from petsc4py.PETSc cimport (
     CHKERR, PETSC_ERR_MEM, PETSC_ERR_USER, PETSC_SUCCESS, PetscErrorCode, PetscTS, PetscVec, TS, Vec
 )
@@ -380,7 +380,7 @@ cdef class Steps:
         """Return time and number of a step to a state that is not finite, or None."""
         return (self.log.t, self.log.step) if self.log.not_finite else None
 
-    def attach(self, TS ts, on_first_step, on_search, double tiny, long stages):
+    def attach(self, TS ts, on_first_step, on_search, double tiny, long stages, bint flat):
         """Let TS log its steps without Python.
 
         Parameters
@@ -393,10 +393,11 @@ cdef class Steps:
                             called before a step where that changes
         tiny : float        the size of steps below which it is not; 0: never asked
         stages : int        how many stages are kept at most
+        flat : bool         as numbers (``dense_stages``), not as vectors
         """
         self.on_first_step, self.on_search = on_first_step, on_search
         self.log.tiny, self.log.most_stages = tiny, stages
-        self.log.taking, self.log.flat = ts.getType() == CHAINED, ts.getType() == DENSE
+        self.log.taking, self.log.flat = ts.getType() == CHAINED, flat
         CHKERR(TSSetApplicationContext(ts.ts, <void *>&self.log))
         CHKERR(TSSetPreStep(ts.ts, before_step))
 
@@ -417,13 +418,15 @@ cdef class Steps:
         return [vecs[k : k + count] for k in range(0, len(vecs), count)] if count else []
 
     def dense_stages(self, long size):
-        """Return the stages [K, s-1, n] of the first steps of small systems, without the first one."""
+        """Hand over the stages [K, s-1, n] of the first steps, without the first one, as numbers."""
         cdef long count = self.log.dense.count
-        found = np.empty(count)
-        cdef double[::1] view = found
-        if count:
-            memcpy(&view[0], self.log.dense.values, <size_t>count * sizeof(double))
-        return found.reshape(-1, max(self.log.n_stages, 1), size)
+        cdef array found
+        if not count:
+            return np.empty((0, 1, size))
+        found = <double[:count]>self.log.dense.values
+        found.callback_free_data = free
+        self.log.dense.values, self.log.dense.count = NULL, 0
+        return np.asarray(found).reshape(-1, self.log.n_stages, size)
 
 
 cdef list taken(Vectors *all):
@@ -441,28 +444,3 @@ cdef list taken(Vectors *all):
 def add_monitor(TS ts):
     """Let a TS log its steps wherever ``Steps`` are attached to it; once for each TS."""
     CHKERR(TSMonitorSet(ts.ts, after_step, NULL, NULL))
-
-
-def read_stages(states, const double[::1] sizes, dict stages, long count, long n):
-    """Return stages [S, s, n] of all S steps, where they were kept, or None.
-
-    Parameters
-    ----------
-    states : sequence of Vec [n]
-                            those before the steps
-    sizes : ndarray [S]
-    stages : dict           those of a step by (handle of the state before, size)
-    count, n : int          numbers s of stages that are wanted, and of unknowns
-    """
-    cdef long k, i
-    cdef const PetscScalar *values = NULL
-    cdef double[:, :, ::1] out = np.empty((len(states), count, n))
-    for k in range(len(states)):
-        kept = stages.get((states[k].handle, sizes[k]))
-        if kept is None:
-            return None
-        for i in range(count):
-            CHKERR(VecGetArrayRead((<Vec>kept[i]).vec, &values))
-            memcpy(&out[k, i, 0], values, <size_t>n * sizeof(double))
-            CHKERR(VecRestoreArrayRead((<Vec>kept[i]).vec, &values))
-    return np.asarray(out)

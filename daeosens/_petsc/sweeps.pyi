@@ -17,7 +17,7 @@ def carry_back(
     times: NDArray[np.float64],
     sizes: NDArray[np.float64],
     states: Sequence[PETSc.Vec],
-    stages: dict[tuple[int, float], list[PETSc.Vec]],
+    stages: NDArray[np.float64],
     first: int,
     last: int,
     lam: list[PETSc.Vec],

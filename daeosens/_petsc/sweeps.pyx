@@ -223,15 +223,14 @@ cdef int read_state(Sweep *sweep, Vec vec, long i) except -1:
     return 0
 
 
-cdef long read_stages(Sweep *sweep, Vec start, dict stages, double h) except -1:
-    """Take the state before a step, or its stages if they were kept; return how many there are."""
-    cdef long i
-    kept = stages.get((start.handle, h)) if stages else None
-    if kept is None:
-        read_state(sweep, start, 0)
+cdef long read_stages(Sweep *sweep, Vec start, const double[:, :, ::1] stages, long k) except -1:
+    """Take the state before step k, and its stages if they were kept; return how many there are."""
+    read_state(sweep, start, 0)
+    if k >= stages.shape[0]:
         return 1
-    for i in range(sweep.s):
-        read_state(sweep, kept[i], i)
+    if sweep.s > 1:
+        memcpy(sweep.stages + sweep.n, &stages[k, 0, 0],
+               <size_t>((sweep.s - 1) * sweep.n) * sizeof(double))
     return sweep.s
 
 
@@ -256,7 +255,7 @@ def carry_back(
     const double[::1] times,
     const double[::1] sizes,
     states,
-    dict stages,
+    const double[:, :, ::1] stages,
     long first,
     long last,
     list lam,
@@ -275,7 +274,8 @@ def carry_back(
     p : ndarray [m]
     times, sizes : ndarray [N+1], ndarray [N]
     states : sequence of Vec [n]
-    stages : dict           those of a step by (handle of the state before, size), if they were kept
+    stages : ndarray [K, s', n]
+                            those of the first K steps without the first one
     first, last : int       numbers of the states between which the steps lie
     lam, mu : list of Vec [n], list of Vec [m]
                             adjoints after the last step, overwritten with those before the first
@@ -315,7 +315,7 @@ def carry_back(
         for k in range(last - 1, first - 1, -1):
             if sweep.a != NULL:
                 sound = transpose_step(
-                    &sweep, times[k], sizes[k], read_stages(&sweep, states[k], stages, sizes[k])
+                    &sweep, times[k], sizes[k], read_stages(&sweep, states[k], stages, k)
                 )
             else:
                 read_state(&sweep, states[k], 0)

@@ -17,7 +17,8 @@ from petsc4py import PETSc
 from daeosens.adjoint import Gradient, adjoint
 from daeosens.arrays import QUIET, Array, dot, gather
 from daeosens.errors import SolveError
-from daeosens.objective import LeastSquares, Objective
+from daeosens.least_squares import LeastSquares
+from daeosens.objective import Objective
 from daeosens.parameters import Control
 from daeosens.problem import Problem
 from daeosens.reduced import Reduced

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
+from scipy.special import chdtrc
 
 from daeosens.arrays import Array
 from daeosens.errors import DaeosensError, InputError
@@ -123,8 +123,7 @@ class Fit:
         """
         if is_estimated(self.noise) or self.degrees_of_freedom <= 0:
             return math.nan
-        probability: Any = stats.chi2.sf(self.chi_square, self.degrees_of_freedom)
-        return float(probability)
+        return float(chdtrc(self.degrees_of_freedom, self.chi_square))
 
     def prediction(
         self,

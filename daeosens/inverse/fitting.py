@@ -29,7 +29,8 @@ from daeosens.inverse.noise import (
     observed_in_scale,
 )
 from daeosens.inverse.start_points import starting_points
-from daeosens.objective import LeastSquares, Objective, Prior, Sum
+from daeosens.least_squares import LeastSquares, Prior
+from daeosens.objective import Objective, Sum
 from daeosens.optimize import minimize
 from daeosens.optimize.optimizers import NEWTON
 from daeosens.options import Options

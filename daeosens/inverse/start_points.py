@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Literal, TypeAlias
 
 import numpy as np
+import scipy
 from scipy.special import ndtr, ndtri
-from scipy.stats import qmc
 
 from daeosens.arrays import Array, gather
 from daeosens.errors import InputError, together
@@ -96,6 +96,7 @@ def starting_points(
 
 def _unit_points(count: int, size: int, sampling: Sampling, seed: int) -> Array:
     """Return points [count, size] in the unit cube."""
+    qmc = scipy.stats.qmc  # imported here: it takes longer than all the rest of SciPy together
     if sampling == "latin_hypercube":
         return np.asarray(qmc.LatinHypercube(size, rng=seed).random(count), dtype=float)
     # Sobol points are balanced in powers of two only

@@ -10,12 +10,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from petsc4py import PETSc
-from scipy import stats
+from scipy.special import ndtri, stdtrit
 
 from daeosens.arrays import Array, finite_array, gather
 from daeosens.errors import InputError, nearest
@@ -157,8 +156,7 @@ class Covariance:
             raise InputError(f"level = {level:g}", expected="a probability between 0 and 1")
         half = 0.5 * (1.0 + level)
         degrees = self.degrees_of_freedom
-        quantile: Any = stats.norm.ppf(half) if math.isinf(degrees) else stats.t.ppf(half, degrees)
-        return float(quantile)
+        return float(ndtri(half) if math.isinf(degrees) else stdtrit(degrees, half))
 
     def intervals(self, level: float = 0.95) -> Intervals:
         """Return intervals: symmetric, or for log-scale parameters log-normal.

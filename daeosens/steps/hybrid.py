@@ -16,9 +16,10 @@ from typing import Any, TypeAlias
 from petsc4py import PETSc
 
 from daeosens.arrays import dot, norm
-from daeosens.cost import Callback, Densities, add_curvature, change
+from daeosens.cost import Densities, add_curvature, change
 from daeosens.errors import GrazingError
 from daeosens.problem import Problem
+from daeosens.scalars import Callback
 from daeosens.steps.directions import Adjoint, SecondOrder
 from daeosens.steps.jumps import Jump
 from daeosens.steps.switches import Switch

@@ -10,7 +10,7 @@ import numpy as np
 from petsc4py import PETSc
 
 from daeosens.compiled import Role, Roles
-from daeosens.cost import INDEPENDENT, Callback, Derivatives, Keywords
+from daeosens.cost import INDEPENDENT
 from daeosens.errors import InputError, UnsupportedError, nearest
 from daeosens.events import Event
 from daeosens.lowering import (
@@ -24,6 +24,7 @@ from daeosens.lowering import (
 from daeosens.matrices import dense, refused
 from daeosens.native import admit_native
 from daeosens.problem import Problem
+from daeosens.scalars import Callback, Derivatives, Keywords
 from daeosens.second_derivatives import lower_hessian, lower_time_hessian
 from daeosens.steps.jumps import Reset
 

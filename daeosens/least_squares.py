@@ -1,0 +1,301 @@
+"""Costs that are sums of squares: the misfit to observations, and the prior of parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from petsc4py import PETSc
+
+from daeosens.arrays import Array, check_output, finite_array, guarded
+from daeosens.complex_hessian import HessianByComplexStep
+from daeosens.cost import (
+    START,
+    Cost,
+    Instant,
+)
+from daeosens.derivatives import ComplexStep
+from daeosens.errors import InputError, UnsupportedError, nearest
+from daeosens.misfits import (
+    ArrayResidual,
+    FieldPriorResidual,
+    NumbersPriorResidual,
+    SumOfSquares,
+    VectorResidual,
+)
+from daeosens.objective import multiple, plus
+from daeosens.problem import Problem
+
+Observation: TypeAlias = tuple[
+    Callable[..., Any],
+    Callable[..., Any],
+    Callable[..., Any] | None,
+    HessianByComplexStep | None,
+]
+"""observe, observe_u, observe_p and second derivatives; None where they are zero."""
+
+
+@dataclass(frozen=True, eq=False)
+class LeastSquares:
+    """1/2 sum_k | (observe(t_k, u(t_k), p) - data_k) / sigma |^2.
+
+    Parameters
+    ----------
+    times : array_like [K]
+        Observation times, increasing, inside the time span (both ends allowed) [time unit].
+    data : array_like [K, q] or sequence of Vec
+        Measurements; [K] is taken as [K, 1].  Vectors where the whole distributed state, or the
+        product with a Mat, is observed.
+    sigma : float or array_like [q] or [K, q]
+        Noise level, in the data's unit.
+    observe : None, sequence of int, callable or Mat
+        None: the whole state.  Indices of components.  NumPy style ``(t, u, p) -> array [q]``.
+        A Mat [q, n] for linear observation of a distributed state.
+    observe_u, observe_p : callable, optional
+        Jacobians [q, n], [q, m] of a callable ``observe``; by complex step where missing.
+    side : "before" or "after", optional
+        Which state is observed where an event happens at an observation time.
+
+    Raises
+    ------
+    InputError
+        Shapes that do not match (both named), NaN in data, times not increasing, sigma <= 0,
+        another side.
+
+    Examples
+    --------
+    >>> misfit = LeastSquares([0.5, 1.0], [[0.6], [0.4]], sigma=0.1, observe=[0])
+    >>> misfit.times
+    (0.5, 1.0)
+    """
+
+    times: Any
+    data: Any
+    sigma: npt.ArrayLike = 1.0
+    observe: Any = None
+    observe_u: Callable[..., Any] | None = None
+    observe_p: Callable[..., Any] | None = None
+    side: Literal["before", "after"] | None = None
+    vectors: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        if self.side not in (None, "before", "after"):
+            raise InputError(f"side = {self.side!r}", expected='"before" or "after"')
+        times = finite_array(self.times, "observation times")
+        if times.ndim != 1 or times.size == 0:
+            raise InputError(f"observation times have shape {times.shape}", expected="shape (K,)")
+        if (np.diff(times) <= 0).any():
+            k = int(np.argmax(np.diff(times) <= 0))
+            raise InputError(
+                f"observation times are not increasing: {times[k]:g} is followed by "
+                f"{times[k + 1]:g} at index {k + 1}",
+                expected="strictly increasing times",
+                remedy="sort times and data together, and merge repeated times",
+            )
+        vectors = isinstance(self.data, (list, tuple)) and _any_vec(self.data)
+        object.__setattr__(self, "times", tuple(times.tolist()))
+        object.__setattr__(self, "vectors", vectors)
+        rows = len(self.data) if hasattr(self.data, "__len__") else 0
+        if rows != times.size:
+            raise InputError(
+                f"{times.size} observation times but {rows} rows of data",
+                expected="as many rows as times",
+            )
+        shape = (times.size,)
+        if not vectors:
+            data = finite_array(self.data, "data")
+            data = data[:, None] if data.ndim == 1 else data
+            if data.ndim != 2:
+                raise InputError(f"data has shape {data.shape}", expected="shape (K, q)")
+            shape = data.shape
+            object.__setattr__(self, "data", data)
+        sigma = finite_array(self.sigma, "sigma")
+        if (sigma <= 0).any():
+            raise InputError(f"sigma = {sigma.min():g}", expected="sigma > 0")
+        if vectors and sigma.ndim:
+            raise InputError(f"sigma has shape {sigma.shape}", expected="one number for vectors")
+        try:
+            object.__setattr__(self, "sigma", np.broadcast_to(sigma, shape))
+        except ValueError as error:
+            raise InputError(
+                f"sigma has shape {sigma.shape}",
+                expected=f"a number, or shape {shape[1:]} or {shape}",
+            ) from error
+
+    def lower(self, problem: Problem, final_time: float) -> Cost:
+        """Return one scalar for each observation time."""
+        sigma: Any = self.sigma
+        if self.vectors:
+            matrix = self.observe if isinstance(self.observe, PETSc.Mat) else None
+            if self.observe is not None and matrix is None:
+                raise UnsupportedError(
+                    "data given as vectors with an observe that is not a Mat",
+                    expected="observe=None or a Mat [q, n]",
+                    remedy="arrays as data for observe callbacks and indices",
+                )
+            for k, row in enumerate(self.data):
+                expected = problem.state.size if matrix is None else matrix.getSize()[0]
+                if row.size != expected:
+                    raise InputError(f"data[{k}] has size {row.size}", expected=str(expected))
+            residuals: list[Any] = [
+                VectorResidual(row, float(s), matrix)
+                for row, s in zip(self.data, sigma, strict=True)
+            ]
+        else:
+            sizes = (problem.size, problem.n_parameters)
+            observation = self._observation(problem)
+            residuals = [
+                ArrayResidual(*sizes, *observation, row, s)
+                for row, s in zip(self.data, sigma, strict=True)
+            ]
+        moments = [time if self.side is None else Instant(time, self.side) for time in self.times]
+        pairs = zip(moments, residuals, strict=True)
+        return Cost(
+            points=tuple((time, 1.0, SumOfSquares(each, problem.comm)) for time, each in pairs)
+        )
+
+    def _observation(self, problem: Problem) -> Observation:
+        """Return observe, its Jacobians in u and p, and its second derivatives."""
+        if problem.comm.size > 1 or problem.style == "petsc":
+            raise UnsupportedError(
+                "data given as arrays for a PETSc-style problem",
+                expected="data as a sequence of Vec, and observe=None or a Mat [q, n]",
+            )
+        n, q = problem.size, self.data.shape[1]
+        if callable(self.observe):
+            return lower_observe(problem, self.observe, self.observe_u, self.observe_p, q)
+        indices = np.arange(n) if self.observe is None else np.asarray(self.observe)
+        if indices.shape != (q,):
+            raise InputError(
+                f"data has {q} columns but {indices.size} components are observed",
+                expected="one column for each observed component",
+                remedy="observe=[indices] for a partial observation",
+            )
+        if not np.issubdtype(indices.dtype, np.integer) or ((indices < 0) | (indices >= n)).any():
+            raise InputError(f"observe = {indices.tolist()}", expected=f"indices from 0 to {n - 1}")
+        selection = np.zeros((q, n))
+        selection[np.arange(q), indices] = 1.0
+
+        def select(_t: float, u: Array, _p: Any) -> Array:
+            return u[indices]
+
+        def select_u(_t: float, _u: Array, _p: Any) -> Array:
+            return selection
+
+        return select, select_u, None, None
+
+    __add__ = plus
+    __mul__ = __rmul__ = multiple
+
+
+def lower_observe(
+    problem: Problem,
+    observe: Callable[..., Any],
+    observe_u: Callable[..., Any] | None,
+    observe_p: Callable[..., Any] | None,
+    size: int,
+) -> Observation:
+    """Return a NumPy-style observation [q], checked, and its derivatives."""
+    call = guarded(observe, "observe", problem.comm)
+
+    def checked(t: float, u: Array, p: Any) -> Any:
+        return check_output(call(t, u, p), "observe", (size,), t, real=False)
+
+    remedy = "observe_u=, observe_p=callbacks"
+    curvature = HessianByComplexStep(call, {1: observe_u, 2: observe_p}, "observe", "Gauss-Newton")
+    return (
+        checked,
+        observe_u or ComplexStep(checked, 1, "observe", remedy),
+        observe_p or ComplexStep(checked, 2, "observe", remedy),
+        curvature,
+    )
+
+
+def _any_vec(rows: Sequence[Any]) -> bool:
+    return any(isinstance(row, PETSc.Vec) for row in rows)
+
+
+def _each(values: Array, count: int, name: str) -> Array:
+    """Return the values [count], one for each; a single one stands for all."""
+    if values.shape not in ((), (count,)):
+        raise InputError(
+            f"{name} has shape {values.shape}", expected=f"a number, or shape ({count},)"
+        )
+    return np.broadcast_to(values, (count,))
+
+
+@dataclass(frozen=True, eq=False)
+class Prior:
+    """1/2 sum_i ((s(p_i) - mean_i) / sigma_i)^2, with s the identity or the logarithm.
+
+    Parameters
+    ----------
+    mean : array_like [k] or Vec [m]
+        Expected values (of the logarithm if ``scale="log"``); a Vec for a field parameter.
+    sigma : float or array_like [k]
+        Standard deviations.
+    names : sequence of str, optional
+        The k parameters meant; all of them by default.
+    scale : "linear" or "log"
+        Normal or log-normal prior.
+
+    Examples
+    --------
+    >>> Prior([0.5], 0.1, names=["rate"]).times
+    ()
+    """
+
+    mean: Any
+    sigma: npt.ArrayLike = 1.0
+    names: Sequence[str] | None = None
+    scale: Literal["linear", "log"] = "linear"
+
+    @property
+    def times(self) -> tuple[float, ...]:
+        """None."""
+        return ()
+
+    def lower(self, problem: Problem, final_time: float) -> Cost:
+        """Return a scalar of the parameters alone."""
+        sigma = finite_array(self.sigma, "prior sigma")
+        if (sigma <= 0).any():
+            raise InputError(f"prior sigma = {sigma.min():g}", expected="sigma > 0")
+        if self.scale not in ("linear", "log"):
+            raise InputError(f"prior scale = {self.scale!r}", expected='"linear" or "log"')
+        if problem.field_parameter:
+            if not isinstance(self.mean, PETSc.Vec) or sigma.ndim or self.scale == "log":
+                raise UnsupportedError(
+                    "this prior for a field parameter",
+                    expected='mean as a Vec, one number as sigma, scale="linear"',
+                )
+            residual: Any = FieldPriorResidual(self.mean, float(sigma))
+        else:
+            residual = self._of_numbers(problem, sigma)
+        return Cost(points=((START, 1.0, SumOfSquares(residual, problem.comm)),))
+
+    def _of_numbers(self, problem: Problem, sigma: Array) -> NumbersPriorResidual:
+        known = problem.parameter_names
+        names = known if self.names is None else tuple(self.names)
+        for name in names:
+            if name not in known:
+                raise InputError(
+                    f'prior names parameter "{name}"',
+                    expected=", ".join(known),
+                    remedy=nearest(name, known),
+                )
+        mean = _each(finite_array(self.mean, "prior mean"), len(names), "prior mean")
+        sigma = _each(sigma, len(names), "prior sigma")
+        return NumbersPriorResidual(
+            names,
+            [known.index(name) for name in names],
+            mean,
+            sigma,
+            problem.comm,
+            logarithmic=self.scale == "log",
+        )
+
+    __add__ = plus
+    __mul__ = __rmul__ = multiple

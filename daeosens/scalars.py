@@ -1,0 +1,350 @@
+"""Scalar functions of (t, u, p) given by callbacks: of costs, observations and events.
+
+What is missing among their derivatives is found by complex step, or refused where it is needed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, TypeGuard
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from petsc4py import PETSc
+
+from daeosens.arrays import Array, check_output, check_tuple, guarded, read, scatter, write
+from daeosens.compiled import Compiled, Role, Roles
+from daeosens.complex_hessian import HessianByComplexStep, in_time
+from daeosens.cost import INDEPENDENT, Direction, Point
+from daeosens.derivatives import ComplexStep, ignores
+from daeosens.errors import InputError, UnsupportedError
+from daeosens.problem import AUTONOMOUS, Problem
+
+
+@dataclass(frozen=True)
+class Keywords:
+    """What a scalar is to the user, and what its derivatives are called where they are given.
+
+    ``value`` is empty where the scalar goes by its title alone.
+    """
+
+    kind: str = "cost"
+    value: str = ""
+    u: str = "gradient_u"
+    p: str = "gradient_p"
+    t: str = "value_t"
+    hessian: str = "hessian_product"
+    hessian_t: str = "hessian_t"
+
+
+@dataclass(frozen=True)
+class Derivatives:
+    """Derivatives of a scalar as the user gave them: callbacks, words, or None."""
+
+    u: Callable[..., Any] | str | None = None
+    p: Callable[..., Any] | str | None = None
+    t: Callable[..., Any] | str | None = None
+    hessian: Callable[..., Any] | None = None
+    hessian_t: Callable[..., Any] | str | None = None
+
+
+class Callback:
+    """A scalar given by user callbacks of either style; complex step fills what is missing.
+
+    Attributes
+    ----------
+    title : str
+        Whose callbacks these are: the name of each is this and its keyword.
+    given : Derivatives
+        What the user supplied.
+    keywords : Keywords
+        What he calls it.
+    problem : Problem
+        Whose states it sees.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        title: str,
+        value: Callable[..., Any],
+        given: Derivatives,
+        keywords: Keywords = Keywords(),
+    ) -> None:
+        self.title = title
+        value, self.given = _with_natives(problem, title, value, given, keywords)
+        given = _with_known(self.given, value)
+        self.keywords = keywords
+        self.problem = problem
+        self._name = self.name(keywords.value)
+        self._numpy = problem.style == "numpy"
+        self._complex = self._numpy and not isinstance(value, Compiled)
+        self._value = guarded(value, self._name, problem.comm)
+        self._u = self._derivative(value, given.u, 1, keywords.u)
+        self._p = self._derivative(value, given.p, 2, keywords.p)
+        self._t = self._derivative(value, given.t, 0, keywords.t)
+        self._hessian = self._second(given)
+        self._hessian_t = self._second_in_time(given)
+        self._work: PETSc.Vec | None = None
+
+    def name(self, keyword: str) -> str:
+        """Return what a callback is called in messages."""
+        return f"{self.title} {keyword}" if keyword else self.title
+
+    def value(self, t: float, u: PETSc.Vec, p: Any) -> float:
+        """Return the value."""
+        value = self._value(t, self._see(u), p)
+        if isinstance(value, float) and math.isfinite(value):
+            return float(value)
+        return float(check_output(value, self._name, (), t, self.keywords.kind))
+
+    def add_u(self, weight: float, t: float, u: PETSc.Vec, p: Any, out: PETSc.Vec) -> None:
+        """Add ``weight`` times the gradient in u."""
+        if self._u is None:
+            return
+        if self._numpy:
+            values = self._u(t, self._see(u), p)
+            name = self.name(self.keywords.u)
+            out.getArray()[...] += weight * check_output(values, name, (out.size,), t)
+            return
+        if self._work is None:
+            self._work = self.problem.create_state()
+        self._u(t, u, p, self._work)
+        out.axpy(weight, self._work)
+
+    def add_p(self, weight: float, t: float, u: PETSc.Vec, p: Any, out: PETSc.Vec) -> None:
+        """Add ``weight`` times the gradient in p."""
+        if self._p is None or out.size == 0:
+            return
+        work = out.duplicate()
+        if self.problem.field_parameter:
+            self._p(t, self._see(u), p, work)
+        else:
+            values = self._p(t, self._see(u), p)
+            name = self.name(self.keywords.p)
+            scatter(check_output(values, name, (out.size,), t), work)
+        out.axpy(weight, work)
+        work.destroy()
+
+    def value_t(self, t: float, u: PETSc.Vec, p: Any) -> float:
+        """Return the partial derivative in t."""
+        if self._t is None:
+            return 0.0
+        name = self.name(self.keywords.t)
+        return float(check_output(self._t(t, self._see(u), p), name, (), t))
+
+    def add_hessian(
+        self,
+        weight: float,
+        point: Point,
+        direction: Direction,
+        out: tuple[PETSc.Vec, PETSc.Vec],
+    ) -> None:
+        """Add ``weight`` times the derivative of the gradient along a direction."""
+        if self._hessian is None:
+            return
+        name = self.name(self.keywords.hessian)
+        t, u, p = point
+        du, dp = direction
+        out_u, out_p = out
+        work_u, work_p = out_u.duplicate(), out_p.duplicate()
+        m = out_p.size
+        if self._numpy:
+            values = self._hessian(t, read(u), p, read(du), dp)
+            by_u, by_p = check_tuple(values, name, "array [n]", "array [m]")
+            write(work_u, check_output(by_u, name, (out_u.size,), t))
+            if m:
+                write(work_p, check_output(by_p, name, (m,), t))
+        elif self.problem.field_parameter:
+            self._hessian(t, u, p, du, dp, work_u, work_p)
+        else:
+            by_p = self._hessian(t, u, p, du, dp, work_u)
+            if m:
+                scatter(check_output(by_p, name, (m,), t), work_p)
+        out_u.axpy(weight, work_u)
+        if m:
+            out_p.axpy(weight, work_p)
+        work_u.destroy()
+        work_p.destroy()
+
+    def time_hessian(self, point: Point, out: tuple[PETSc.Vec, PETSc.Vec]) -> float:
+        """Fill ``out`` with the derivatives of ``value_t`` in u and p; return that in t."""
+        t, u, p = point
+        out_u, out_p = out
+        out_u.zeroEntries()
+        out_p.zeroEntries()
+        if self._hessian_t is None:
+            return 0.0
+        name, m = self.name(self.keywords.hessian_t), out_p.size
+        if not self._numpy and self.problem.field_parameter:
+            return float(self._hessian_t(t, u, p, out_u, out_p))
+        if self._numpy:
+            values = self._hessian_t(t, read(u), p)
+            by_u, by_p, by_t = check_tuple(values, name, "array [n]", "array [m]", "number")
+            write(out_u, check_output(by_u, name, (out_u.size,), t))
+        else:
+            values = self._hessian_t(t, u, p, out_u)
+            by_p, by_t = check_tuple(values, name, "array [m]", "number")
+        if m:
+            scatter(check_output(by_p, name, (m,), t), out_p)
+        return float(check_output(by_t, name, (), t))
+
+    def _see(self, u: PETSc.Vec) -> Any:
+        return read(u) if self._numpy else u
+
+    def _derivative(
+        self,
+        value: Callable[..., Any],
+        given: Callable[..., Any] | str | None,
+        position: int,
+        keyword: str,
+    ) -> Callable[..., Any] | None:
+        name = self.name(keyword)
+        if given in (INDEPENDENT, AUTONOMOUS):
+            return None
+        if callable(given):
+            return guarded(given, name, self.problem.comm)
+        word = INDEPENDENT if position else AUTONOMOUS
+        if given is not None:
+            raise InputError(f"{name} = {given!r}", expected=f'a callback or "{word}"')
+        if self._complex:
+            step = ComplexStep(value, position, self._name, f"{keyword}=callback")
+            if position:
+                return lambda *point: step(*point)[0]
+            return lambda *point: step(*point)[0, 0]
+        return _refusing(name, f'{keyword}=callback, or "{word}"')
+
+    def _second(self, given: Derivatives) -> Callable[..., Any] | None:
+        """Return the user's second derivatives, those by complex step, or their refusal."""
+        keyword = self.keywords.hessian
+        name = self.name(keyword)
+        if given.hessian is not None:
+            return guarded(given.hessian, name, self.problem.comm)
+        gradients = {1: given.u, 2: given.p}
+        wanted = {k: each for k, each in gradients.items() if each != INDEPENDENT}
+        if not wanted:
+            return None
+        first = {k: _row(each) if _in_python(each) else None for k, each in wanted.items()}
+        if not self._complex and (not self._numpy or None in first.values()):
+            return _refusing(name, f"{keyword}=callback{_NO_COMPLEX}", "gradients only")
+        product = HessianByComplexStep(self._value, first, self._name, f"{keyword}=callback")
+        nothing = (np.zeros(self.problem.size), np.zeros(self.problem.n_parameters))
+
+        def call(t: float, u: Array, p: Any, du: Array, dp: Any) -> tuple[Array, Array]:
+            directions = {1: du, 2: dp}
+            result = product((t, u, p), np.ones(1), {k: directions[k] for k in wanted})
+            return result.get(1, nothing[0]), result.get(2, nothing[1])
+
+        return call
+
+    def _second_in_time(self, given: Derivatives) -> Callable[..., Any] | None:
+        """Return the derivatives of ``value_t``, like ``_second``."""
+        keyword = self.keywords.hessian_t
+        name = self.name(keyword)
+        if isinstance(given.hessian_t, str) and given.hessian_t != INDEPENDENT:
+            raise InputError(
+                f"{name} = {given.hessian_t!r}", expected=f'a callback or "{INDEPENDENT}"'
+            )
+        if self._t is None or given.hessian_t == INDEPENDENT:
+            return None
+        if given.hessian_t is not None:
+            return guarded(given.hessian_t, name, self.problem.comm)
+        gradients: dict[int, Any] = {0: given.t, 1: given.u, 2: given.p}
+        wanted = {k: each for k, each in gradients.items() if each != INDEPENDENT}
+        first: dict[int, Any] = {
+            k: (_row(each) if k else each) if _in_python(each) else None
+            for k, each in wanted.items()
+        }
+        if not self._complex and (not self._numpy or None in first.values()):
+            other = f' or {self.keywords.t}="{AUTONOMOUS}"'
+            return _refusing(name, f"{keyword}=callback{other}{_NO_COMPLEX}", "gradients only")
+        product = in_time(self._value, first, self._name, f"{keyword}=callback")
+        nothing = (np.zeros(self.problem.size), np.zeros(self.problem.n_parameters))
+
+        def call(t: float, u: Array, p: Any) -> tuple[Array, Array, float]:
+            result = product((np.array([t]), u, p), np.ones(1), {0: np.ones(1)})
+            by_u, by_p = result.get(1, nothing[0]), result.get(2, nothing[1])
+            return by_u, by_p, float(result[0][0])
+
+        return call
+
+
+_LAST: WeakKeyDictionary[object, Callback] = WeakKeyDictionary()
+
+
+def callback_of(
+    owner: object,
+    problem: Problem,
+    title: str,
+    value: Callable[..., Any],
+    given: Derivatives,
+    keywords: Keywords = Keywords(),
+) -> Callback:
+    """Return the scalar of an objective; that of the last call again, if the problem is the same.
+
+    Small problems would notice what it takes to look at all callbacks.
+    """
+    last = _LAST.get(owner)
+    if last is None or last.problem is not problem:
+        last = _LAST[owner] = Callback(problem, title, value, given, keywords)
+    return last
+
+
+_NO_COMPLEX = (
+    ": second derivatives of PETSc-style and compiled callbacks cannot be found by complex step"
+)
+
+
+def _with_natives(
+    problem: Problem, title: str, value: Any, given: Derivatives, keywords: Keywords
+) -> tuple[Any, Derivatives]:
+    """Return the callbacks with C functions made callable."""
+    roles = Roles(
+        problem.size, problem.n_parameters, weighted=False, numpy=problem.style == "numpy"
+    )
+
+    def admit(role: Role, callback: Any, keyword: str) -> Any:
+        if callback is None or isinstance(callback, str):
+            return callback
+        return roles.admit(role, callback, f"{title} {keyword}".strip())
+
+    return admit("number", value, keywords.value), Derivatives(
+        admit("slope_u", given.u, keywords.u),
+        admit("slope_p", given.p, keywords.p),
+        admit("number", given.t, keywords.t),
+        admit("hessian", given.hessian, keywords.hessian),
+        admit("hessian_t", given.hessian_t, keywords.hessian_t),
+    )
+
+
+def _in_python(derivative: object) -> TypeGuard[Callable[..., Any]]:
+    """Whether a derivative is a callback that may take complex numbers."""
+    return callable(derivative) and not isinstance(derivative, Compiled)
+
+
+def _with_known(given: Derivatives, value: Callable[..., Any]) -> Derivatives:
+    """Say of missing derivatives which are zero, because the function never reads the argument."""
+    words = {"t": AUTONOMOUS, "u": INDEPENDENT, "p": INDEPENDENT}
+    known = {
+        name: word
+        for position, (name, word) in enumerate(words.items())
+        if getattr(given, name) is None and ignores(value, position)
+    }
+    return replace(given, **known) if known else given
+
+
+def _row(gradient: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *point: np.asarray(gradient(*point))[None, :]
+
+
+def _refusing(name: str, expected: str, enough: str = "") -> Callable[..., Any]:
+    def refuse(*_arguments: Any) -> Any:
+        raise UnsupportedError(
+            f"'{name}' is needed and was not supplied",
+            expected=expected,
+            remedy=f"a method that needs {enough}" if enough else "",
+        )
+
+    return refuse
