@@ -7,11 +7,31 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from scipy import sparse
-from scipy.integrate import solve_ivp
+from scipy.integrate import Radau, solve_ivp
+from scipy.linalg import lu_factor, lu_solve
+from scipy.sparse import csc_matrix
 
 from stiff import SYSTEMS, second_order
 from stiff.second_reference import product
+
+
+class BlockRadau(Radau):
+    """SciPy's Radau for m+1 groups of n equations that share one Jacobian [n, n] for Newton.
+
+    ``block(y)`` is that of the first group; the others are linear with the same matrix but for the
+    derivative of f_u itself, which Newton's method can do without.
+    """
+
+    def __init__(self, *arguments: Any, block: Callable[[Any], Any], **options: Any) -> None:
+        """Put the small matrix in the place of the large one, which is never made."""
+        size = len(arguments[2])
+        super().__init__(*arguments, jac=csc_matrix((size, size)), **options)
+        self.J = block(self.y)
+        n = len(self.J)
+        self.I = np.eye(n)
+        self.jac = lambda _t, y, _rates: block(y)
+        self.lu = lu_factor
+        self.solve_lu = lambda factors, right: lu_solve(factors, right.reshape(-1, n).T).T.ravel()
 
 
 @cache
@@ -33,14 +53,18 @@ def matrix(name: str) -> Any:
         change = s @ jacobian(u).T + by_p.T
         return np.concatenate([np.array(system.rhs(u, p)), change.ravel()])
 
-    def blocks(_t: float, y: Any) -> Any:
-        # without the derivative of f_u itself: good enough for Newton
-        return sparse.block_diag([jacobian(y[:n])] * (m + 1), format="csc")
-
     y0 = np.concatenate([system.start, np.zeros(n * m)])
     # each parameter's column in the units of that parameter
     atol = 1e-10 * system.scale * np.concatenate([np.ones(n), np.repeat(1.0 / p, n)])
-    found = solve_ivp(rhs, (0.0, system.end), y0, "Radau", rtol=1e-10, atol=atol, jac=blocks)
+    found = solve_ivp(
+        rhs,
+        (0.0, system.end),
+        y0,
+        BlockRadau,
+        rtol=1e-10,
+        atol=atol,
+        block=lambda y: jacobian(y[:n]),
+    )
     return found.y[n:, -1].reshape(m, n).T * p
 
 
