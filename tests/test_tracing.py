@@ -347,7 +347,7 @@ def test_the_code_of_ten_states_compiles_in_moments():
     """The time is measured by scripts/bench/tracing.py; it grows with the code."""
     made = tracer.Tracer(10, admit_shapes({"rate": (10,), "A": (10, 10)}), COMM)
     functions = derivatives.derive(made.graph(lotka_volterra, "rhs", (10,)))
-    assert len(source(list(functions.values()))) < 150_000
+    assert len(source(list(functions.values()))) < 180_000
 
 
 N = 40

@@ -128,7 +128,8 @@ STIFF = Case(
     'last three 1e-4 of it.  "full" is p d u(T) / d p, "scalar" its first row, '
     '"hessian" (but for the last) p times the Hessian of the first unknown in p times '
     "p cos(k), k the number of the parameter.  Errors are relative to the "
-    "variational equations at 1e-10, of second order at 1e-11.",
+    "variational equations at 1e-10, of second order at 1e-11; for methane, where that takes too "
+    "long, to esdirk6 at 3e-12 (CVODES at its tightest agrees to 4e-7).",
     (
         Contestant("daeosens", "stiff.ours"),
         Contestant("diffrax Kvaerno5", "stiff.diffrax_kvaerno5", peer=True),
@@ -137,8 +138,10 @@ STIFF = Case(
     ),
     tuple(
         {"problem": problem, "tolerance": tolerance}
-        for problem in SYSTEMS
+        for problem, system in SYSTEMS.items()
         for tolerance in (1e-3, 1e-4, 1e-6, 1e-8, 1e-10, 1e-11)
+        # hundreds of parameters at tighter tolerances are a matter of minutes for some
+        if len(system.parameters) < 100 or tolerance in (1e-4, 1e-6, 1e-8)
     ),
     ({"problem": "van der Pol, mu = 1e3", "tolerance": 1e-4},),
     Contestant("reference", "stiff.reference"),

@@ -172,8 +172,10 @@ def hold(
             if exact is not None:
                 for task in exact.ask(ask="prepare", setting=setting).get("tasks", ()):
                     known[task] = _result(exact, task, Path(folder))[0]
-                if not known:
-                    raise RuntimeError(f"the reference has nothing for {setting}: {exact.note}")
+                if not known:  # what has no error has no place in a comparison
+                    rows.append(Row(dict(setting), exact.contestant.name, "", note=exact.note))
+                    report(rows[-1])
+                    continue
             found = _measure(dict(setting), processes, limits, known, tasks, Path(folder))
             for row in found:
                 report(row)
