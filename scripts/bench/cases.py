@@ -14,8 +14,8 @@ from stiff import SYSTEMS
 class Figure:
     """One panel for each value of ``panels``, one line for each contestant, both axes logarithmic.
 
-    ``x`` is "error" or the name of a setting, ``y`` "milliseconds" or "megabytes"; ``where`` are
-    settings that are held.
+    ``x`` is "error", "parameters" (how many) or the name of a setting, ``y`` "milliseconds" or
+    "megabytes"; ``where`` are settings that are held.
     """
 
     name: str
@@ -84,8 +84,8 @@ LOTKA_VOLTERRA = Case(
     (
         Figure("precision", "full", "error", panels="N"),
         Figure("precision_scalar", "scalar", "error", panels="N"),
-        Figure("scaling", "full", "N", where=(("tolerance", 1e-7),)),
-        Figure("scaling_scalar", "scalar", "N", where=(("tolerance", 1e-7),)),
+        Figure("scaling", "full", "parameters", where=(("tolerance", 1e-7),)),
+        Figure("scaling_scalar", "scalar", "parameters", where=(("tolerance", 1e-7),)),
     ),
 )
 

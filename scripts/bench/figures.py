@@ -17,7 +17,7 @@ LABELS = {
     "error": "relative error",
     "milliseconds": "time [ms]",
     "megabytes": "memory [MB]",
-    "N": "number of parameters",
+    "parameters": "number of parameters",
 }
 
 
@@ -46,7 +46,8 @@ def draw(figure: Figure, rows: Sequence[Row], path: Path) -> bool:
             if figure.x != "error":
                 points.sort()
             marker = "osv^D<>ph"[k % 9]
-            axis.loglog(*zip(*points, strict=True), f"{marker}-", color=f"C{k}", label=name, ms=4)
+            x, y = zip(*points, strict=True) if points else ((), ())
+            axis.loglog(x, y, f"{marker}-", color=f"C{k}", label=name, ms=4)
         axis.set_xlabel(LABELS.get(figure.x, figure.x))
         axis.grid(alpha=0.3)
         if figure.panels:
@@ -62,4 +63,6 @@ def draw(figure: Figure, rows: Sequence[Row], path: Path) -> bool:
 
 
 def _x(row: Row, figure: Figure) -> float | None:
+    if figure.x == "parameters":  # of N populations: their rates and interactions
+        return row.setting["N"] + row.setting["N"] ** 2
     return row.error if figure.x == "error" else row.setting.get(figure.x)

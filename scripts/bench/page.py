@@ -20,6 +20,9 @@ of milliseconds, then the ratio to the first contestant, then the relative error
 the first call are not counted.  `python scripts/bench/run.py CASE` measures one case,
 `--quick` tries it in seconds; other packages are installed by hand
 (`scripts/bench/requirements.txt`), and what is missing is named below its table.
+
+Most of the time of dense models is that of OpenBLAS, whose kernels each case names: for AMD's Zen 5
+the fast ones have to be asked for, by `OPENBLAS_CORETYPE=SkylakeX` (`daeosens doctor`).
 """
 
 

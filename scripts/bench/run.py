@@ -93,6 +93,7 @@ def main() -> None:
                     f"python scripts/bench/run.py {name}",
                     *(["--quick"] if arguments.quick else []),
                     *(["--where", *arguments.where] if arguments.where else []),
+                    *([f"--turns {arguments.turns}"] if arguments.turns != Limits.turns else []),
                 ]
             ),
             "machine": describe() | {"blas": blas()},

@@ -49,7 +49,7 @@ def compiled(name: str, *, tight: bool) -> tuple[Callable[..., Any], ...]:
             args=scaled * factors,
             stepsize_controller=controller,
             adjoint=derivatives,
-            max_steps=4096,
+            max_steps=2**16,
         )
         return found.ys[0]
 
