@@ -97,14 +97,17 @@ def blas() -> str:
     True
     """
     libraries: list[dict[str, Any]] = threadpool_info()  # pyright: ignore[reportUnknownVariableType]
-    for library in libraries:
-        if library["user_api"] == "blas" and "scipy" in library["filepath"]:
-            kernels = str(library.get("architecture", "unknown"))
-            name = f"{library['internal_api']} {library['version']}, {kernels} kernels"
-            narrow = kernels in ("Haswell", "Zen") and "avx512f" in _processor_flags()
-            advice = "; OPENBLAS_CORETYPE=SkylakeX makes products of matrices twice as fast here"
-            return name + advice * narrow
-    return "unknown"
+    found = [library for library in libraries if library["user_api"] == "blas"]
+    if not found:
+        return "unknown"
+    # wheels of NumPy and SciPy bring one each, in folders of their own
+    own = (library for library in found if "scipy" in Path(library["filepath"]).parent.name)
+    library = next(own, found[0])
+    kernels = str(library.get("architecture", "unknown"))
+    name = f"{library['internal_api']} {library['version']}, {kernels} kernels"
+    narrow = kernels in ("Haswell", "Zen") and "avx512f" in _processor_flags()
+    advice = "; OPENBLAS_CORETYPE=SkylakeX makes products of matrices twice as fast here"
+    return name + advice * narrow
 
 
 def _processor_flags() -> list[str]:

@@ -103,11 +103,12 @@ def test_openblas_that_does_not_know_the_processor_gets_advice(
     library = {
         "user_api": "blas",
         "internal_api": "openblas",
-        "filepath": "lib/libscipy_openblas.so",
+        "filepath": "scipy.libs/libscipy_openblas.so",
         "version": "0.3.30",
         "architecture": kernels,
     }
-    monkeypatch.setattr(doctor, "threadpool_info", lambda: [library])
+    numpys = library | {"filepath": "numpy.libs/libscipy_openblas64.so", "version": "0.3.31"}
+    monkeypatch.setattr(doctor, "threadpool_info", lambda: [numpys, library])
     monkeypatch.setattr(doctor, "_processor_flags", lambda: flags)
     text, healthy = doctor.report()
     assert healthy
