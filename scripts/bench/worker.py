@@ -62,9 +62,16 @@ class Worker:
         return {"seconds": timed(self._task(task))}
 
     def clock(self, task: str, least: float) -> dict[str, Any]:
-        """Return the seconds of one call, the mean of as many as take ``least`` seconds."""
+        """Return the seconds of one call, the mean of as many as take ``least`` seconds.
+
+        Neither the other contestants' turns nor the collection of garbage shall count, which empty
+        the caches: the first call is not timed where there are several.
+        """
         call, total, count = self._task(task), 0.0, 0
         gc.collect()
+        first = timed(call)
+        if first >= least:
+            return {"seconds": first}
         while total < least or not count:
             total += timed(call)
             count += 1
