@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import overload
 
@@ -14,7 +14,7 @@ from daeosens.cost import Cost, points_by_step
 from daeosens.engines import Engine, check_engine, choose_engine
 from daeosens.errors import InputError
 from daeosens.native_sweep import native_sweep, wants_native_sweep
-from daeosens.objective import Objective
+from daeosens.objective import Objective, check_objective
 from daeosens.steps import StepMap
 from daeosens.trajectory import Trajectory, steps_of
 from daeosens.tsadjoint import sweep as tsadjoint_sweep
@@ -121,11 +121,13 @@ def adjoint(
     >>> adjoint(run, Terminal(lambda t, u, p: u[0])).p.round(6)
     array([-0.735759])
     """
-    several = not hasattr(objective, "lower")
-    objectives: Sequence[Objective] = objective if several else (objective,)  # type: ignore[assignment]
+    several = isinstance(objective, Iterable)
+    objectives = tuple(objective) if several else (objective,)
     check_engine(engine)
     if not objectives:
         raise InputError("no objective given", expected="at least one")
+    for one in objectives:
+        check_objective(one)
     problem = trajectory.problem
     final_time = float(trajectory.times[-1])
     costs = [one.lower(problem, final_time) for one in objectives]

@@ -156,7 +156,7 @@ def check_output(
         raise InputError(
             f"{kind} '{name}' returned shape {array.shape} {_where(t)}",
             expected=f"shape {shape}",
-            remedy=f"return an array of shape {shape} from '{name}'",
+            remedy=f"return {f'an array of shape {shape}' if shape else 'a number'} from '{name}'",
         )
     if not np.isfinite(array).all():
         entry = [int(i) for i in np.argwhere(~np.isfinite(array))[0]]

@@ -71,11 +71,13 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
     Examples
     --------
-    >>> nearest("beular", ["beuler", "cn"])
+    >>> nearest("Beular", ["beuler", "cn"])
     '"beuler"'
     """
-    matches = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
-    return f'"{matches[0]}"' if matches else ""
+    folded = {each.casefold(): each for each in known}
+    cutoff = 0.5 if len(word) < 4 else 0.55  # of a short word one letter is much
+    matches = difflib.get_close_matches(word.casefold(), folded, n=1, cutoff=cutoff)
+    return f'"{folded[matches[0]]}"' if matches else ""
 
 
 def together(problems: Iterable[str], *, heading: str) -> InputError:

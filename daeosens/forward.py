@@ -70,6 +70,12 @@ def solve(
     if checkpoint not in ("states", "stages", "memory", "disk"):
         expected = '"states", "stages", "memory" or "disk"'
         raise InputError(f"checkpoint = {checkpoint!r}", expected=expected)
+    if not isinstance(stepping, Stepping):
+        raise InputError(
+            f"stepping is {type(stepping).__name__}",
+            expected="a Stepping",
+            remedy='Stepping((0.0, 1.0), "rk5dp", rtol=1e-6)',
+        )
     problem.faults.clear()
     refuse_reserved(PETSc.Options().getAll(), "command line")
     state = problem.admit_state(u0)

@@ -100,7 +100,7 @@ def find_method(name: str) -> Method:
     raise InputError(
         f'method = "{name}" is unknown',
         expected=", ".join(known),
-        remedy=nearest(name, known),
+        remedy=nearest(name, known) or '"rk5dp", or "esdirk5" for stiff problems, with rtol=...',
     )
 
 

@@ -96,15 +96,15 @@ def admit_native(callback: object) -> Native | None:
     if isinstance(callback, Native):
         return callback
     if isinstance(callback, _FUNCTION_POINTER):
-        return Native(_address_of(callback), keeps=callback)
+        return Native(_address_of(callback), keeps=callback, signature=_signature(callback))
     kind = type(callback)
     if kind.__module__.partition(".")[0] == "scipy" and kind.__name__ == "LowLevelCallable":
         return _from_scipy(callback)
     if kind.__module__ == "_cffi_backend":
         return _from_cffi(callback)
     address: Any = getattr(callback, "address", None)
-    if isinstance(address, int) and hasattr(callback, "native_name"):  # numba.cfunc
-        return Native(address, keeps=callback)
+    if isinstance(address, int) and hasattr(callback, "native_name"):
+        return Native(address, keeps=callback, signature=_signature_by_numba(callback))
     return None
 
 
@@ -183,4 +183,31 @@ def _from_cffi(callback: Any) -> Native | None:
     kind = ffi.typeof(callback) if isinstance(callback, ffi.CData) else None
     if kind is None or kind.kind != "function":
         return None
-    return Native(int(ffi.cast("uintptr_t", callback)), keeps=callback)
+    signature = f"{kind.result.cname} ({', '.join(each.cname for each in kind.args)})"
+    return Native(int(ffi.cast("uintptr_t", callback)), keeps=callback, signature=signature)
+
+
+def _signature_by_numba(callback: Any) -> str:
+    try:
+        return _signature(callback.ctypes)
+    except TypeError:  # types that ctypes has not
+        return ""
+
+
+def _signature(pointer: Any) -> str:
+    """Return the C signature of a ctypes pointer, empty where it does not know its arguments."""
+    if pointer.argtypes is None:
+        return ""
+    # int is what ctypes takes functions to return about which nothing was said
+    returns = None if pointer.restype is ctypes.c_int else pointer.restype
+    return f"{_c_type(returns)} ({', '.join(map(_c_type, pointer.argtypes))})"
+
+
+def _c_type(kind: Any) -> str:
+    if kind is None:
+        return "void"
+    if issubclass(kind, ctypes.c_void_p):
+        return "void *"
+    if hasattr(kind, "contents"):
+        return f"{_c_type(kind._type_)} *"
+    return str(kind.__name__).removeprefix("c_")

@@ -41,6 +41,22 @@ def multiple(self: Any, weight: float) -> Sum:
     return Sum(((float(weight), self),))
 
 
+def check_objective(objective: object) -> None:
+    """Refuse what is no objective: a bare function, for instance.
+
+    Raises
+    ------
+    InputError
+        Names its type.
+    """
+    if not hasattr(objective, "lower"):
+        raise InputError(
+            f"the objective is {type(objective).__name__}",
+            expected="Terminal, Running, LeastSquares and the like, or a sum of them",
+            remedy="Terminal(function), or model.terminal(function) of a traced model",
+        )
+
+
 @dataclass(frozen=True, eq=False)
 class Sum:
     """A weighted sum of objectives; written ``2.0 * first + second``."""

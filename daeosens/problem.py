@@ -340,6 +340,12 @@ class Problem:
                     f"{name} is {type(p).__name__}", expected="a Vec: the parameter is a field"
                 )
             return _admit(p, name, self.parameter, ranks=self.comm.size)
+        if isinstance(p, Mapping):
+            raise InputError(
+                f"{name} is {type(p).__name__}",
+                expected="an array [m]: " + ", ".join(self.parameter_names[:8]),
+                remedy="model.pack(...) of a traced model, or the numbers in this order",
+            )
         values: Any = () if p is None else p
         array = finite_array(values, name, (self.n_parameters,))
         array.flags.writeable = False

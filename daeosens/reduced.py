@@ -18,7 +18,7 @@ from daeosens.engines import Engine, Sweep, check_engine, choose_sweep
 from daeosens.errors import InputError, SolveError
 from daeosens.forward import solve
 from daeosens.matrices import dense
-from daeosens.objective import Objective
+from daeosens.objective import Objective, check_objective
 from daeosens.parameters import Control, Parameters
 from daeosens.petsc_ts import runs_in_c
 from daeosens.problem import Problem
@@ -109,6 +109,7 @@ class Reduced:
         self._sweep: Sweep = "steps" if engine == "tsadjoint" else engine
         self.count = Count()
         check_engine(engine)
+        check_objective(objective)
         first, last = stepping.t_span
         outside = [time for time in objective.times if not first <= time <= last]
         if outside:

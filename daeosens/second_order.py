@@ -18,7 +18,7 @@ from daeosens.engines import Sweep, choose_sweep
 from daeosens.errors import InputError
 from daeosens.native_second_order import NativeFirst, NativeSecond, native_second_sweep
 from daeosens.native_sweep import wants_native_sweep
-from daeosens.objective import Objective
+from daeosens.objective import Objective, check_objective
 from daeosens.steps import Adjoint, SecondOrder
 from daeosens.tangent import Direction, Tangent, admit_direction, tangents
 from daeosens.trajectory import STAGE_MEMORY, Trajectory, steps_of
@@ -193,6 +193,7 @@ def hessian_products(
     """
     if not directions:
         raise InputError("no direction given", expected="at least one (du0, dp)")
+    check_objective(objective)
     cost = objective.lower(trajectory.problem, float(trajectory.times[-1]))
     nothing = trajectory.problem.create_parameters()
     admitted = [admit_direction(trajectory, *direction) for direction in directions]

@@ -106,7 +106,7 @@ class Crossing:
         return f"{self.name} at t = {self.t:.9g} (step {self.step}{mode})"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Trajectory:
     """The log of accepted steps, which every derivative sweep follows.
 
@@ -134,7 +134,7 @@ class Trajectory:
     >>> run = solve(decay, [1.0], [0.5], Stepping((0.0, 2.0), "rk4", dt=0.1), t_eval=[0.75])
     >>> run.at(0.75).array.round(5), run.u.shape
     (array([0.68729]), (22, 1))
-    >>> print(run)
+    >>> run
     Trajectory from t = 0 to 2: 21 steps of rk4 (0 rejected), h = 0.075 ... 0.1
     """
 
@@ -146,12 +146,10 @@ class Trajectory:
     states: Sequence[PETSc.Vec]
     effort: Effort
     checkpoint: Checkpoint = "states"
-    kept: Stages | Array = field(
-        default_factory=dict[tuple[int, float], list[PETSc.Vec]], repr=False
-    )
+    kept: Stages | Array = field(default_factory=dict[tuple[int, float], list[PETSc.Vec]])
     crossings: tuple[Crossing, ...] = ()
-    records: Mapping[int, Record] = field(default_factory=dict[int, Record], repr=False)
-    recording: list[PETSc.TS] = field(default_factory=list[PETSc.TS], repr=False)
+    records: Mapping[int, Record] = field(default_factory=dict[int, Record])
+    recording: list[PETSc.TS] = field(default_factory=list[PETSc.TS])
 
     @property
     def n_steps(self) -> int:
@@ -281,7 +279,8 @@ class Trajectory:
         while self.recording:
             self.recording.pop().destroy()
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
+        """Return what was run, with a table of its events; not collective."""
         first, last = self.times[0], self.times[-1]
         sizes = self.step_sizes[self.step_sizes > 0.0]
         return (

@@ -143,8 +143,8 @@ def draw(results: Results, steer: ds.Spline, run: ds.Trajectory, p: np.ndarray) 
     times = np.array(steer.knots) if constant else np.linspace(*run.times[[0, -1]], 201)
     values = np.array([steer(t, p) for t in (times[:-1] if constant else times)])
     controls = [
-        ControlSeries(label, times, values[:, k], BOUNDS[label[0]])
-        for k, label in enumerate(("v", "w [rad]"))
+        ControlSeries(label, times, values[:, k], BOUNDS[name])
+        for k, (name, label) in enumerate((("v", "speed v"), ("w", "heading w [rad]")))
     ]
     return motion_figure(results.path("aircraft.png"), [Route("follower", run.u), leader], controls)
 

@@ -321,6 +321,17 @@ def test_no_objective_is_an_error():
         adjoint(trajectory("rhs", "rk4", False), [])
 
 
+@pytest.mark.parametrize("objective", [sum, [sum]])
+def test_a_bare_function_is_no_objective(objective):
+    message = r"the objective is builtin_\w+\n  expected: Terminal.*\n  try: Terminal\(function\)"
+    with pytest.raises(InputError, match=message):
+        adjoint(trajectory("rhs", "rk4", False), objective)
+    if callable(objective):
+        control = Parameters({"p0": Parameter(1.0)}, initial_state=U0)
+        with pytest.raises(InputError, match=message):
+            Reduced(FORMS["rhs"].analytic, objective, make_stepping("rk4", adaptive=False), control)
+
+
 @pytest.mark.parametrize("engine", ["steps", "block", "tsadjoint"])
 def test_observation_time_that_no_step_hits_is_named_with_the_remedy(engine):
     run = solve(DECAY.problem, DECAY.u0, DECAY.p, Stepping((0.0, 1.0), "rk4", dt=0.1))

@@ -69,6 +69,25 @@ def test_unknown_case_is_refused():
         bench("lotka")
 
 
+def test_numbers_are_written_without_needless_exponents(monkeypatch):
+    monkeypatch.syspath_prepend(str(RUN.parent))
+    number = importlib.import_module("tables").number
+    cases = [(16612.0, ".3g"), (190.0, ".2g"), (0.0788, ".3g"), (1e-4, ".4g"), (1.23e-3, ".3g")]
+    assert [number(*case) for case in cases] == ["16600", "190", "0.0788", "1e-4", "1.23e-3"]
+    assert [number(value, ".0e") for value in (0.0, 4e-12, 1.0, None)] == ["0", "4e-12", "1", ""]
+
+
+def test_reasons_name_what_their_settings_share(monkeypatch):
+    monkeypatch.syspath_prepend(str(RUN.parent))
+    notes = importlib.import_module("tables").notes
+    row = importlib.import_module("contest").Row
+    settings = [{"N": n, "tolerance": tol} for n in (3, 9) for tol in (1e-4, 1e-6)]
+    slow = [row(each, "other", "full", note="slow" * (each["N"] == 9)) for each in settings]
+    wrong = [row(each, "other", "full", note="wrong" * (each == settings[0])) for each in settings]
+    assert notes(slow) == ["other: slow (N 9)"]
+    assert notes(wrong) == ["other: wrong (N 3, tolerance 1e-4)"]
+
+
 def rows_of(program, output, monkeypatch, *words):
     """Run a program of its own in this process; return what it writes."""
     monkeypatch.syspath_prepend(str(RUN.parent))

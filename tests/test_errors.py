@@ -27,7 +27,15 @@ def test_kinds_can_be_caught_together_and_apart():
 
 @pytest.mark.parametrize(
     ("word", "expected"),
-    [("beular", '"beuler"'), ("c", '"cn"'), ("BEULER", ""), ("", ""), ("xyz", "")],
+    [
+        ("beular", '"beuler"'),
+        ("c", '"cn"'),
+        ("BEULER", '"beuler"'),
+        ("cm", '"cn"'),
+        ("bfgs", ""),
+        ("", ""),
+        ("xyz", ""),
+    ],
 )
 def test_nearest_names_what_was_meant(word, expected):
     assert nearest(word, ("beuler", "cn")) == expected

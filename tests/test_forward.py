@@ -419,6 +419,17 @@ def test_vector_as_initial_state_is_checked():
         solve(DECAY.problem, longer, DECAY.p, stepping)
 
 
+def test_a_span_in_place_of_a_stepping_is_named():
+    with pytest.raises(InputError, match="stepping is tuple\n  expected: a Stepping\n  try: Stepp"):
+        solve(DECAY.problem, DECAY.u0, DECAY.p, (0.0, 1.0))
+
+
+def test_parameters_by_name_are_told_their_order():
+    problem = ODE(lambda t, u, p: -p[0] * u + p[1], size=1, parameters=["rate", "feed"])
+    with pytest.raises(InputError, match=r"p is dict\n  expected: an array \[m\]: rate, feed\n"):
+        solve(problem, [1.0], {"rate": 1.0, "feed": 0.0}, Stepping(SPAN, "rk4", dt=0.1))
+
+
 def test_unknown_checkpoint_names_the_known_ones():
     message = r"checkpoint = 'ram'\n  expected: \"states\", \"stages\", \"memory\" or \"disk\""
     with pytest.raises(InputError, match=message):

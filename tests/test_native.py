@@ -284,6 +284,22 @@ def test_a_signature_that_differs_is_refused(c):
         ODE(LowLevelCallable(kind(("decay", c))), 1)
 
 
+def test_signatures_are_known_by_all_who_make_c_functions():
+    numba, cffi = import_module("numba"), import_module("cffi")
+    double, doubles = numba.types.double, numba.types.CPointer(numba.types.double)
+    ours = numba.types.void(double, doubles, doubles, doubles)
+    another = numba.types.void(doubles, doubles, doubles)
+    assert ODE(numba.cfunc(ours)(lambda t, u, p, out: None), 1).size == 1
+    refused = [
+        numba.cfunc(another)(lambda u, p, out: None),
+        ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_double, DOUBLES)(lambda _t, _u: 0.0),
+        cffi.FFI().callback("double(double, double *, double *)", lambda _t, _u, _p: 0.0),
+    ]
+    for function in refused:
+        with pytest.raises(InputError, match=r"rhs is a C function of signature '(void|double) \("):
+            ODE(function, 1)
+
+
 def test_functions_that_take_no_user_data_need_not(c):
     kind = ctypes.CFUNCTYPE(None, ctypes.c_double, DOUBLES, DOUBLES, DOUBLES)
 

@@ -25,11 +25,8 @@ def argument_complaints(
     """Say what is wrong with the arguments that every method has."""
     complaints: list[str] = []
     if method not in METHODS:
-        near = nearest(str(method), METHODS)
-        complaints.append(
-            f"unknown method {method!r}; expected: {listed(METHODS)}"
-            + (f"; try: {near}" if near else "")
-        )
+        near = nearest(str(method), METHODS) or '"lmvm", or "blmvm" with bounds'
+        complaints.append(f"unknown method {method!r}; expected: {listed(METHODS)}; try: {near}")
     for name, value in tolerances.items():
         if (
             isinstance(value, bool)

@@ -162,8 +162,9 @@ def history_figure(path: Path, histories: Sequence[History], *, value_label: str
         left, right = figure.subplots(1, 2)
         for k, entry in enumerate(histories):
             color = COLORS[k % len(COLORS)]
-            left.plot(entry.values, color=color, label=entry.name)
-            right.plot(entry.gradient_norms, color=color, label=entry.name)
+            style = ("-", "--", ":", "-.")[k % 4]  # histories may lie on one another
+            left.plot(entry.values, style, color=color, label=entry.name)
+            right.plot(entry.gradient_norms, style, color=color, label=entry.name)
         left.set(xlabel="iteration", ylabel=value_label)
         right.set(xlabel="iteration", ylabel="gradient norm")
         for axes in (left, right):

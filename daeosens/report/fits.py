@@ -208,7 +208,8 @@ def waterfall_figure(path: Path, starts: Multistart, *, floor: float = 1e-8) -> 
         failed = len(starts.attempts) - len(finite)
         axes.set(
             xlabel="start, best first" + (f" ({failed} more failed)" if failed else ""),
-            ylabel="value above the best",
+            ylabel="value above the best"
+            + f", at least {floor:g}" * bool((heights == floor).any()),
             yscale="log",
             xlim=(0.3, len(finite) + 0.7),
         )
@@ -245,7 +246,8 @@ def _draw_profile(axes: Any, entry: Profile) -> None:
             axes.plot([end, end], [0.0, height], ":", color=color, linewidth=1.0)
     center = math.exp(entry.estimate) if entry.scale == "log" else entry.estimate
     axes.plot([center], [0.0], "v", color="black", markersize=4.5, clip_on=False, label="estimate")
-    axes.set(xlim=(left, right), ylim=(0.0, 1.6 * height))
+    margin = 0.03 * (right - left)  # the outermost points are whole
+    axes.set(xlim=(left - margin, right + margin), ylim=(0.0, 1.6 * height))
     axes.xaxis.set_major_locator(MaxNLocator(4))
     axes.grid(visible=True)
 

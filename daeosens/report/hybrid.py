@@ -150,6 +150,10 @@ def jumps_figure(
     size = (0.4 + 3.4 * len(columns), 0.6 + 1.7 * heights[0])
     with canvas(path, size) as figure:
         grid: Any = figure.subplots(heights[0], len(columns), sharex=True, squeeze=False)
+        for axes, panels in zip(grid, zip(*columns, strict=True), strict=True):
+            if len({panel.label for panel in panels}) == 1:  # to be compared
+                for other in axes[1:]:
+                    other.sharey(axes[0])
         for j, column in enumerate(columns):
             for axes, panel in zip(grid[:, j], column, strict=True):
                 for moment in moments:

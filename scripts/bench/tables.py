@@ -17,13 +17,18 @@ def words(setting: dict[str, Any]) -> str:
 
 
 def number(value: Any, form: str = ".4g") -> str:
-    """Return a number, or nothing."""
+    """Return a number, with an exponent only if it is small, or nothing."""
     if value is None:
         return ""
-    if isinstance(value, float):
-        text = f"{value:{form}}"
-        return text.replace("e-0", "e-").replace("e+0", "e+")
-    return str(value)
+    if value == 0:
+        return "0"
+    if not isinstance(value, float):
+        return str(value)
+    if form.endswith("g"):
+        value = float(f"{value:{form}}")
+        form = "e" if abs(value) < 0.01 else ".10g"
+    mantissa, _, exponent = f"{value:{form}}".partition("e")
+    return f"{float(mantissa):g}e{int(exponent)}" if int(exponent or 0) else mantissa
 
 
 def heading() -> str:
@@ -87,14 +92,27 @@ def quotient_table(rows: Sequence[Row], above: str, below: str) -> str:
 
 def notes(rows: Sequence[Row]) -> list[str]:
     """Return what could not be measured, each reason once."""
-    where: dict[tuple[str, str], list[str]] = {}
+    where: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in rows:
         if row.note:
-            where.setdefault((row.contestant, row.note), []).append(words(row.setting))
+            where.setdefault((row.contestant, row.note), []).append(row.setting)
     return [
-        f"{name}: {note}" + ("" if note.startswith("missing") else f" ({'; '.join(settings)})")
+        f"{name}: {note}" + ("" if note.startswith("missing") else f" ({_summary(rows, settings)})")
         for (name, note), settings in where.items()
     ]
+
+
+def _summary(rows: Sequence[Row], settings: list[dict[str, Any]]) -> str:
+    """Return settings in words: by what they share, where nothing else does."""
+    shared = {
+        name: value
+        for name, value in settings[0].items()
+        if all(each.get(name) == value for each in settings)
+    }
+    like = [row.setting for row in rows if shared.items() <= row.setting.items()]
+    if shared and all(each in settings for each in like):
+        return words(shared)
+    return "; ".join(dict.fromkeys(map(words, settings)))
 
 
 def plain_table(rows: Sequence[dict[str, Any]]) -> str:
