@@ -8,6 +8,7 @@ starts at that folder.
 from __future__ import annotations
 
 import argparse
+import importlib.metadata
 import os
 import shutil
 import subprocess
@@ -166,6 +167,8 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
+    version = f"%(prog)s {importlib.metadata.version('daeosens')}"
+    parser.add_argument("--version", action="version", version=version)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, text, usage in (
         ("run", RUN, "%(prog)s [-n N] CONFIG [--output DIR] [-petsc_option [value] ...]"),

@@ -23,7 +23,9 @@ REQUIRED = (3, 26)
 """The series of PETSc that events, evaluation times and the sweeps were tested with."""
 
 PARALLEL_SOLVERS = ("mumps", "superlu_dist", "strumpack", "mkl_cpardiso")
+COMPILER = "needed to install, and to compile traced models"
 OPTIONAL = {
+    "casadi": ("trace, trace_stencil", 'pip install --no-build-isolation "daeosens[trace]"'),
     "matplotlib": ("figures", 'pip install --no-build-isolation "daeosens[plot]"'),
     "pytest": ("tests", "scripts/setup"),
 }
@@ -66,7 +68,7 @@ def report() -> tuple[str, bool]:
         ("MPI", MPI.Get_library_version().splitlines()[0].rstrip("\0").split(", package")[0]),
         ("mpi4py", importlib.metadata.version("mpi4py")),
         ("mpiexec", launcher or "MISSING"),
-        ("compiler", shutil.which("mpicc") or shutil.which("cc") or "none (only to install)"),
+        ("compiler", shutil.which("mpicc") or shutil.which("cc") or f"none: {COMPILER}"),
         ("numpy", importlib.metadata.version("numpy")),
         ("scipy", importlib.metadata.version("scipy")),
         ("BLAS", blas()),

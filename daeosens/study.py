@@ -92,7 +92,7 @@ def drive(
     Returns
     -------
     int
-        0 converged, 1 not converged or failed, 2 bad input.
+        0 converged, 1 not converged or failed, 2 bad input, 130 interrupted from the keyboard.
     """
     program, *words = sys.argv if argv is None else argv
     install_abort_hook()
@@ -131,6 +131,12 @@ def _run(
         converged = bool(study(config, results))
     except DaeosensError as failure:
         error = failure
+    except KeyboardInterrupt:
+        write_summary(results, "interrupted", "")
+        if results.comm.size > 1:
+            raise  # mpiexec ends the job
+        results.say(f"interrupted; results so far in {results.folder}")
+        return 130  # as a shell says it
     except BaseException as failure:
         write_summary(results, "crashed", f"{type(failure).__name__}: {failure}")
         raise  # with several ranks the hook ends the job

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from daeosens import cli, doctor
+from daeosens import __version__, cli, doctor
 from daeosens.errors import InputError
 
 ECHO = """
@@ -88,6 +88,11 @@ def test_usage_errors_exit_with_2(words, capsys):
 def test_help_exits_with_0(words, capsys):
     assert cli.main(words) == 0
     assert "usage: daeosens" in capsys.readouterr().out
+
+
+def test_version_is_told(capsys):
+    assert cli.main(["--version"]) == 0
+    assert capsys.readouterr().out == f"daeosens {__version__}\n"
 
 
 def test_driver_ended_by_a_signal_has_the_exit_code_of_a_shell(config):

@@ -35,6 +35,7 @@ def test_missing_launcher_is_named_with_the_remedy(monkeypatch):
     text, healthy = doctor.report()
     assert not healthy
     assert "no mpiexec on PATH: apt install openmpi-bin" in text
+    assert "none: needed to install, and to compile traced models" in text
 
 
 @pytest.mark.parametrize(
@@ -42,6 +43,7 @@ def test_missing_launcher_is_named_with_the_remedy(monkeypatch):
     [
         ("daeosens._petsc.bindings", False, "pip install --no-build-isolation ."),
         ("matplotlib", True, "missing (figures): pip install"),
+        ("casadi", True, 'missing (trace, trace_stencil): pip install --no-build-isolation "daeo'),
     ],
 )
 def test_missing_module_is_named_with_the_remedy(monkeypatch, module, healthy, told):

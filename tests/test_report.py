@@ -90,6 +90,13 @@ def test_work_and_precision_are_drawn_with_slopes(tmp_path):
     assert all(f"<!-- {word} -->" in text for word in ("RK4", "CN", "slope 2", "slope 4", "error"))
 
 
+def test_short_log_axes_have_few_and_plain_labels(tmp_path):
+    curves = [Curve("CN", [2e-3, 4e-3], [1e-4, 4e-4])]
+    path = work_precision_figure(tmp_path / "work.svg", curves, x_label="step", y_label="error")
+    text = path.read_text(encoding="utf-8")
+    assert [f"<!-- {x} -->" in text for x in ("0.002", "0.003", "0.0025")] == [True, True, False]
+
+
 def test_value_without_logarithm_is_refused(tmp_path):
     with pytest.raises(InputError, match='curve "CN" holds 0'):
         work_precision_figure(

@@ -19,13 +19,13 @@ from daeosens.io.schema import positive
 from daeosens.study import drive
 
 WORLD = MPI.COMM_WORLD
-ERRORS = {"solve": SolveError, "input": InputError, "value": ValueError}
+ERRORS = {"solve": SolveError, "input": InputError, "value": ValueError, "stop": KeyboardInterrupt}
 DOC = "Do what the configuration says."
 
 
 @dataclass(frozen=True)
 class Config:
-    error: Literal["none", "solve", "input", "value"] = "none"
+    error: Literal["none", "solve", "input", "value", "stop"] = "none"
     alone: bool = False  # only the last rank fails
     waits: bool = False  # the others wait for it
     converges: bool = True
@@ -132,6 +132,13 @@ def test_error_of_one_rank_that_nobody_waits_for_is_raised_on_all(execute):
     last = WORLD.size - 1
     told = f"SolveError: trouble on rank {last}\n  on rank {last} of {WORLD.size}\n"
     assert (code, complaints) == (1, told if WORLD.rank == 0 else "")
+
+
+def test_interrupted_study_ends_quietly(execute, shared_tmp_path):
+    code, printed, complaints = execute('error = "stop"')
+    assert (code, complaints) == (130, "")
+    assert printed.endswith(f"interrupted; results so far in {shared_tmp_path / 'run'}\n")
+    assert summary(shared_tmp_path)["status"] == "interrupted"
 
 
 @pytest.mark.mpi

@@ -6,6 +6,7 @@ call them by ``results.once``.  Labels carry the units, "pelts [thousands]".
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from matplotlib.ticker import LogFormatterSciNotation, LogLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 from daeosens.errors import InputError
 from daeosens.report.canvas import COLORS, MARKERS, canvas
@@ -206,12 +207,20 @@ def work_precision_figure(
             _slope(axes, order, np.log10(np.asarray(limits, dtype=float)))
         axes.axis(limits)
         if limits[1] < 30.0 * limits[0]:  # matplotlib 3.10 would crowd the labels of a decade
-            axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-            axes.xaxis.set_major_formatter(LogFormatterSciNotation(minor_thresholds=(9.0, 9.0)))
+            ticks = _round_numbers(limits[0], limits[1])
+            axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
             axes.xaxis.set_minor_locator(NullLocator())
         axes.grid(visible=True)
         axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
     return path
+
+
+def _round_numbers(low: float, high: float) -> list[float]:
+    """Return a few numbers for the labels of a log axis that spans little more than a decade."""
+    leading = (1.0, 2.0, 5.0) if high > 6.0 * low else (1.0, 1.5, 2.0, 3.0, 5.0, 7.0)
+    exponents = range(math.floor(math.log10(low)), math.ceil(math.log10(high)))
+    numbers = [digits * 10.0**exponent for exponent in exponents for digits in leading]
+    return [number for number in numbers if low <= number <= high]
 
 
 def _slope(axes: Any, order: float, logs: Array) -> None:

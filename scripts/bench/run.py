@@ -70,7 +70,7 @@ def main() -> None:
     """Measure what was asked for."""
     parser = argparse.ArgumentParser(description="Measure daeosens and others.")
     parser.add_argument("cases", nargs="*", metavar="CASE", help=", ".join(CASES))
-    parser.add_argument("--quick", action="store_true", help="tiny settings, one turn: seconds")
+    parser.add_argument("--quick", action="store_true", help="tiny settings, one turn")
     parser.add_argument(
         "--where", nargs="+", default=[], metavar="NAME=VALUE", help="only these settings: N=10"
     )

@@ -1,0 +1,44 @@
+"""The pages: their Python runs from the top, their links lead somewhere."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+NEEDS_MORE = ("./model.so", "dmda_or_vec")
+"""What blocks that show an argument name, and only the reader has."""
+
+
+def blocks(page):
+    found = [code for language, code in BLOCK.findall(page.read_text()) if language == "python"]
+    return [code for code in found if not any(name in code for name in NEEDS_MORE)]
+
+
+def anchors(page):
+    """Return what GitHub calls the headings of a page."""
+    headings = re.findall(r"^#+ (.*)$", BLOCK.sub("", page.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", each.lower()).replace(" ", "-") for each in headings}
+
+
+@pytest.mark.parametrize(
+    "page", [each for each in PAGES if blocks(each)], ids=lambda each: each.stem
+)
+def test_code_runs_as_it_stands(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    reader = {"__name__": page.stem}
+    for code in blocks(page):
+        exec(compile(code, page.name, "exec"), reader)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda each: each.stem)
+def test_links_lead_somewhere(page):
+    for link in re.findall(r"\]\(([^)]+)\)", BLOCK.sub("", page.read_text())):
+        if link.startswith("https://"):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path) if path else page
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
