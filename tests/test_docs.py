@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+import daeosens
+
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -31,6 +33,11 @@ def test_code_runs_as_it_stands(page, tmp_path, monkeypatch):
     reader = {"__name__": page.stem}
     for code in blocks(page):
         exec(compile(code, page.name, "exec"), reader)
+
+
+def test_every_public_name_is_listed():
+    table = (ROOT / "docs" / "reference.md").read_text()
+    assert sorted(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == sorted(daeosens.__all__)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda each: each.stem)
