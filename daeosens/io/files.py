@@ -21,7 +21,7 @@ def file_hint(path: Path) -> str:
     if not folder.is_dir():
         return f"there is no folder {folder}"
     names = sorted(entry.name for entry in folder.iterdir() if entry.is_file())
-    match = nearest(path.name, names)
+    match = nearest(path.name, (name for name in names if Path(name).suffix == path.suffix))
     if match:
         return f"did you mean {match} in {folder}?"
     if not names:
