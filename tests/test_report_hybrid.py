@@ -69,6 +69,14 @@ def test_jumps_are_drawn_with_labels_titles_and_legend(tmp_path):
         assert word in found
 
 
+def test_columns_that_show_the_same_quantity_have_the_same_scale(tmp_path):
+    high = JumpSeries("", TIMES, 30.0 + TIMES)
+    for label, count in (("height [m]", 2), ("other height [m]", 1)):
+        columns = [[Panel("height [m]", [series()])], [Panel(label, [high])]]
+        found = words(jumps_figure(tmp_path / "jumps.svg", columns, time_label="t [s]"))
+        assert found.count("30") == count
+
+
 def test_line_is_broken_at_jumps_and_marked_on_both_sides(tmp_path):
     """Counted in the picture's paths: as many lines as pieces, as many marks as jumps."""
     path = jumps_figure(tmp_path / "j.svg", [[Panel("z", [series("")])]], time_label="t")

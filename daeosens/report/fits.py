@@ -209,7 +209,7 @@ def waterfall_figure(path: Path, starts: Multistart, *, floor: float = 1e-8) -> 
         axes.set(
             xlabel="start, best first" + (f" ({failed} more failed)" if failed else ""),
             ylabel="value above the best"
-            + f", at least {floor:g}" * bool((heights == floor).any()),
+            + f", cut off at {floor:g}" * bool((heights == floor).any()),
             yscale="log",
             xlim=(0.3, len(finite) + 0.7),
         )
