@@ -80,7 +80,8 @@ def integrate(
     InputError, SolveError
         As ``solve``.
     """
-    with made_runner(problem, state, p, stepping, checkpoint, keep=True) as runner:
+    with prepared_ts(problem, state, p, stepping, checkpoint, keep=True) as ready:
+        runner = Runner(problem, stepping, checkpoint, ready)
         return runner.run(state, stepping.t_span, pinned.tolist())
 
 
@@ -265,8 +266,6 @@ def made_runner(
     p: Any,
     stepping: Stepping,
     checkpoint: Checkpoint = "states",
-    *,
-    keep: bool = False,
 ) -> Generator[Runner]:
     """Make a TS for runs of a problem; its PETSc options are there for the extent of the block.
 
@@ -276,15 +275,13 @@ def made_runner(
         As for ``integrate``.
     u : Vec [n]
         A state near which derivatives can be evaluated.
-    keep : bool
-        The TS may come from an earlier run, and be left to a later one (``prepared_ts``).
 
     Raises
     ------
     InputError, UnsupportedError
         What PETSc cannot step, options that nothing reads.
     """
-    with prepared_ts(problem, u, p, stepping, checkpoint, keep=keep) as ready:
+    with prepared_ts(problem, u, p, stepping, checkpoint) as ready:
         runner = Runner(problem, stepping, checkpoint, ready)
         try:
             yield runner

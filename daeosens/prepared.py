@@ -131,8 +131,9 @@ def prepared_ts(
     InputError, UnsupportedError
         What PETSc cannot step, options that nothing reads.
     """
-    keep = keep and _can_be_kept(problem, stepping, checkpoint)
+    keep = keep and checkpoint in ("states", "stages") and nothing_for_ts()
     ready = _taken(problem, stepping) if keep else None
+    keep = ready is not None or (keep and _can_be_kept(problem, stepping))
     if ready is not None:
         try:
             ready.held.p = p
@@ -167,20 +168,18 @@ def prepared_ts(
         ready.ts.destroy()
 
 
-def _can_be_kept(problem: Problem, stepping: Stepping, checkpoint: Checkpoint) -> bool:
+def _can_be_kept(problem: Problem, stepping: Stepping) -> bool:
     """Whether a TS depends on nothing but the problem and the stepping, and holds neither.
 
     A TS with Python callbacks holds the problem that would hold it: both would live for ever.
     """
     return (
-        checkpoint in ("states", "stages")
-        and not stepping.options
+        not stepping.options
         and problem.size <= (SMALL if problem.stencil is None else SMALL_GRID)
         and problem.comm.size == 1
         # matrices of products hold more than C functions
         and (problem.stencil is None or stepping.resolved_method.explicit)
         and runs_in_c(problem, stepping.resolved_method)
-        and nothing_for_ts()
     )
 
 
