@@ -15,7 +15,7 @@ typedef struct {
   double         *rates;  /* [s, n] */
 } Explicit;
 
-/* out = from + h sum of weights[j] rates[j], in the order of VecMAXPY: to the last digit as TSRK */
+/* out = from + h sum of weights[j] rates[j], in the order of VecMAXPY: the digits of TSRK */
 static void combine(
   const Explicit *e, double h, const double *weights, long count, const double *from, double *restrict out)
 {
