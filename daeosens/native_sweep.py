@@ -57,7 +57,7 @@ def wants_native_sweep(trajectory: Trajectory, engine: str, rows: int = 0) -> bo
     return (
         not blocks
         or problem.size <= SMALL
-        or (rows > 0 and _factor_steps(problem, method, rows) is not None)
+        or (0 < rows <= FEW and _factor_steps(problem, method) is not None)
     )
 
 
@@ -137,20 +137,28 @@ def _carrier(trajectory: Trajectory, rows: int) -> Callable[..., bool] | None:
         return partial(dense.carry_back, *steps, kept)
     if problem.stencil is not None:
         return _in_passes(trajectory, problem, method)
-    factors = _factor_steps(problem, method, rows)
+    if method.name not in problem.sweeps:
+        problem.sweeps[method.name] = _few_rows(problem, method)
+    carry = problem.sweeps[method.name]
+    return None if rows > FEW or carry is None else partial(carry, p, *steps, kept)
+
+
+def _few_rows(problem: Problem, method: Method) -> Callable[..., bool] | None:
+    """Return what carries few rows back over steps of a method, or None."""
+    factors = _factor_steps(problem, method)
     functions = {} if factors else _functions(problem, method)
-    if rows > FEW or not (factors or functions):
+    if not (factors or functions):
         return None
     carry = factors.carry_back if factors else partial(carry_back, functions)
-    return partial(carry, _coefficients(problem, method), p, *steps, kept)
+    return partial(carry, _coefficients(problem, method))
 
 
-def _factor_steps(problem: Problem, method: Method, rows: int) -> FactorSteps | None:
+def _factor_steps(problem: Problem, method: Method) -> FactorSteps | None:
     """Return the steps of a model with large matrices; None where whole functions are quicker."""
     batch = problem.batch
     if not isinstance(batch, FactoredBatch) or "rhs" not in problem.native:
         return None
-    return batch.steps if method.explicit and rows <= FEW and problem.size > TINY else None
+    return batch.steps if method.explicit and problem.size > TINY else None
 
 
 def _in_passes(

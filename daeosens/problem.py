@@ -298,8 +298,13 @@ class Problem:
 
     @cached_property
     def idle(self) -> list[Any]:
-        """What runs have left for the next ones (``prepared_ts``); a changed copy has its own."""
+        """What runs have left for the next ones (``taken_ts``); a changed copy has its own."""
         return []
+
+    @cached_property
+    def sweeps(self) -> dict[str, Any]:
+        """What sweeps in C call, by the name of the method, once they have looked."""
+        return {}
 
     def _any_p(self) -> Any:
         return self.parameter if self.field_parameter else np.ones(self.n_parameters)
