@@ -61,15 +61,19 @@ static PetscErrorCode take_stages(Explicit *e, double t, double h, PetscBool fir
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* by subtraction, as TSRK does, whose digits would differ otherwise */
 static PetscErrorCode roll_back(TS ts)
 {
-  Explicit *e = (Explicit *)ts->data;
-  double   *u;
+  Explicit    *e     = (Explicit *)ts->data;
+  const size_t bytes = (size_t)e->system->n * sizeof(double);
+  double      *u;
 
   PetscFunctionBegin;
-  PetscCall(VecGetArrayWrite(ts->vec_sol, &u));
-  memcpy(u, e->start, (size_t)e->system->n * sizeof(double));
-  PetscCall(VecRestoreArrayWrite(ts->vec_sol, &u));
+  PetscCall(VecGetArray(ts->vec_sol, &u));
+  memcpy(e->start, u, bytes);
+  combine(e, -ts->time_step, e->system->b, e->system->s, e->start, u);
+  memcpy(e->start, u, bytes);
+  PetscCall(VecRestoreArray(ts->vec_sol, &u));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -78,7 +82,7 @@ static PetscErrorCode step(TS ts)
   Explicit       *e          = (Explicit *)ts->data;
   ExplicitSystem *system     = e->system;
   const size_t    bytes      = (size_t)system->n * sizeof(double);
-  PetscBool       first      = (PetscBool)(e->known && !ts->steprestart && !ts->steprollback);
+  const PetscBool first      = (PetscBool)(e->known && !ts->steprestart && !ts->steprollback);
   PetscBool       accept     = PETSC_TRUE; /* TSAdapt asks for that of the attempt before */
   PetscInt        rejections = 0;
   PetscReal       next       = ts->time_step;
@@ -93,7 +97,6 @@ static PetscErrorCode step(TS ts)
   while (!ts->reason) {
     TSAdapt adapt;
     PetscCall(take_stages(e, ts->ptime, ts->time_step, first, ts->vec_sol));
-    first = PETSC_TRUE; /* of another attempt too */
     PetscCall(TSGetAdapt(ts, &adapt));
     PetscCall(TSAdaptCandidatesClear(adapt));
     PetscCall(TSAdaptCandidateAdd(adapt, NULL, (PetscInt)system->order, 1, 1.0, (PetscReal)system->s, PETSC_TRUE));
