@@ -91,7 +91,7 @@ def native_sweep(
     points = points_by_step(trajectory.index, costs)
     last = trajectory.n_steps
     for number in sorted({0, *points}, reverse=True):
-        if not carry(number, last, lam, mu, running):
+        if number < last and not carry(number, last, lam, mu, running):
             return None
         last = number
         for k, weight, scalar in points.get(number, ()):

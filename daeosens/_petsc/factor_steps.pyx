@@ -4,7 +4,7 @@
 from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport uintptr_t
 from libc.string cimport memcpy, memset
-from scipy.linalg.cython_blas cimport daxpy, dgemm, dgemv
+from scipy.linalg.cython_blas cimport dgemm, dgemv
 
 import numpy as np
 
@@ -25,6 +25,17 @@ cdef extern from "runs.h" nogil:
         const int *runs, long count, const double *values, long rows,
         const double *w, long n, const double *v, long v_size, double *target, long size
     ) noexcept
+
+
+cdef extern from *:
+    """
+    /* for few unknowns quicker than a call of BLAS */
+    static inline void add(double *restrict out, double factor, const double *restrict row, long n)
+    {
+        if (factor != 0.0) for (long i = 0; i < n; i++) out[i] += factor * row[i];
+    }
+    """
+    void add(double *out, double factor, const double *row, long n) noexcept nogil
 
 
 ctypedef void (*Function)(double, const double *, const double *, double *, void *) noexcept
@@ -208,16 +219,14 @@ cdef class FactorSteps:
     cdef void find_stages(self, const Run *run, long k, double *u, double *rates) noexcept:
         """Fill the stages [s, n] of a step, of which the first one is there."""
         cdef long s = run.s, i, j
-        cdef int n = <int>self.n, step = 1
-        cdef double h = run.sizes[k], factor
+        cdef long n = self.n
+        cdef double h = run.sizes[k]
         for i in range(1, s):
             self.rhs(run.times[k] + run.c[i - 1] * h, u + (i - 1) * n, run.p, rates + (i - 1) * n,
                      self.rhs_data)
             memcpy(u + i * n, u, <size_t>n * sizeof(double))
             for j in range(i):
-                factor = h * run.a[i * s + j]
-                if factor != 0.0:
-                    daxpy(&n, &factor, rates + j * n, &step, u + i * n, &step)
+                add(u + i * n, h * run.a[i * s + j], rates + j * n, n)
 
     cdef void evaluate(self, const Run *run, Block *block) noexcept:
         """Find v, y and the derivatives between them at all points."""
@@ -274,8 +283,8 @@ cdef class FactorSteps:
                         const RunningCosts *costs, double *lam, double *mu) noexcept:
         """Carry one row back over the steps of a block; all but the factors' part of mu."""
         cdef long s = run.s, k, i, j, point
-        cdef int n = <int>self.n, step = 1
-        cdef double h, factor, one = 1.0
+        cdef long n = self.n
+        cdef double h
         cdef double *part
         memset(block.local, 0, <size_t>self.used.shape[0] * sizeof(double))
         for k in range(last - 1, first - 1, -1):
@@ -284,18 +293,14 @@ cdef class FactorSteps:
             for i in range(s - 1, -1, -1):
                 point, part = (k - first) * s + i, block.parts + i * n
                 memset(block.w, 0, <size_t>n * sizeof(double))
-                factor = h * run.b[i]
-                if factor != 0.0:
-                    daxpy(&n, &factor, lam, &step, block.w, &step)
+                add(block.w, h * run.b[i], lam, n)
                 for j in range(i + 1, s):
-                    factor = h * run.a[j * s + i]
-                    if factor != 0.0:
-                        daxpy(&n, &factor, block.parts + j * n, &step, block.w, &step)
+                    add(block.w, h * run.a[j * s + i], block.parts + j * n, n)
                 self.pull(run, block, point, part)
                 add_running_costs(costs, row, h * run.b[i], block.t[point], block.u + point * n,
                                   run.p, n, run.m, part, mu)
             for i in range(s):
-                daxpy(&n, &one, block.parts + i * n, &step, lam, &step)
+                add(lam, 1.0, block.parts + i * n, n)
 
     cdef void collect(self, Block *block, double *mu) noexcept:
         """Add the derivatives in the entries of the factors, and the others, to mu [m]."""
