@@ -6,7 +6,7 @@ from daeosens._petsc.registered cimport Context, Registered, fail
 from petsc4py.PETSc cimport CHKERR, PetscErrorCode, PetscTS, TS
 
 
-cdef extern from "explicit_steps.h" nogil:
+cdef extern from "runge_kutta.h" nogil:
     ctypedef struct ExplicitSystem:
         bint (*rate)(void *, double, const double *, double *) noexcept nogil
         void *context

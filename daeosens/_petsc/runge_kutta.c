@@ -1,7 +1,7 @@
 /* Explicit Runge-Kutta steps of small serial problems whose equations are a C function: a TS type.
    The steps are those of TSRK with the same tableau and error estimate, on plain numbers: what TSRK
    spends on vectors, locks and logs takes far longer than the work for a few unknowns. */
-#include "explicit_steps.h"
+#include "runge_kutta.h"
 
 #include <petsc/private/tsimpl.h>
 #include <string.h>
