@@ -147,7 +147,7 @@ def _swept_in_c(
     trajectory: Trajectory, costs: Sequence[Cost], engine: str
 ) -> tuple[list[float], list[PETSc.Vec], list[PETSc.Vec]] | None:
     """Return the values, lam_0 and mu of the costs; None if not all of it is in C."""
-    if not wants_native_sweep(trajectory, engine):
+    if not wants_native_sweep(trajectory, engine, len(costs)):
         return None
     found = native_sweep(trajectory, costs)
     if found is None:

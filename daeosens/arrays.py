@@ -104,11 +104,17 @@ def finite_array(values: npt.ArrayLike, name: str, shape: tuple[int, ...] | None
         ) from error
     if shape is not None and array.shape != shape:
         raise InputError(f"{name} has shape {array.shape}", expected=f"shape {shape}")
-    if not np.isfinite(array).all():
+    if not _all_finite(array):
         where = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
         at = f" at index {list(where)}" if where else ""
         raise InputError(f"{name} is {array[where]}{at}", expected="finite numbers")
     return array
+
+
+def _all_finite(array: Array) -> bool:
+    flat = array.ravel()
+    # the sum of squares is at hand, where it is finite; else they may only be large
+    return math.isfinite(flat.dot(flat)) or bool(np.isfinite(array).all())
 
 
 def _is_sound(values: object, shape: tuple[int, ...]) -> TypeGuard[Array]:
@@ -117,7 +123,7 @@ def _is_sound(values: object, shape: tuple[int, ...]) -> TypeGuard[Array]:
         type(values) is np.ndarray
         and values.dtype == np.float64
         and values.shape == shape
-        and bool(np.isfinite(values).all())
+        and _all_finite(values)
     )
 
 

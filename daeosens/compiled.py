@@ -78,6 +78,10 @@ class Compiled:
         number = call_number(*self._where, t, inputs, outputs)
         return (*outputs, number) if outputs else number
 
+    def number(self, t: float, u: PETSc.Vec, p: Any) -> float:
+        """Return what a function that fills nothing returns, without a copy."""
+        return call_number(*self._where, t, (u, _plain(p)), ())
+
     def fill(self, name: str, t: float, inputs: tuple[Any, ...], out: PETSc.Vec) -> None:
         """Fill ``out`` [n] without a copy.
 

@@ -27,7 +27,7 @@ from daeosens.petsc_ts import (
     set_up,
     tiny_step,
 )
-from daeosens.prepared import Prepared, cannot_set_up, prepared_ts
+from daeosens.prepared import Prepared, cannot_set_up, leave_ts, prepared_ts, taken_ts
 from daeosens.problem import Problem
 from daeosens.refusals import refuse_unsound_steps
 from daeosens.step_log import StepLog, Watch, fault
@@ -80,8 +80,19 @@ def integrate(
     InputError, SolveError
         As ``solve``.
     """
-    with made_runner(problem, state, p, stepping, checkpoint, keep=True) as runner:
-        return runner.run(state, stepping.t_span, pinned.tolist())
+    ready = taken_ts(problem, p, stepping, checkpoint)
+    if ready is None:
+        with prepared_ts(problem, state, p, stepping, checkpoint, keep=True) as ready:
+            runner = Runner(problem, stepping, checkpoint, ready)
+            return runner.run(state, stepping.t_span, pinned.tolist())
+    try:
+        runner = Runner(problem, stepping, checkpoint, ready)
+        run = runner.run(state, stepping.t_span, pinned.tolist())
+    except BaseException:
+        ready.ts.destroy()
+        raise
+    leave_ts(problem, ready)
+    return run
 
 
 class Runner:
@@ -155,8 +166,7 @@ class Runner:
         ts.setTimeStep(self.first_step if first_step is None else first_step)
         ts.setPostStep(None if watch is None else log.consider_stopping)
         try:
-            with self._logging(log, in_c=self._ready.in_c and watch is None):
-                ts.solve(self._solution)
+            self._solve(log, in_c=self._ready.in_c and watch is None)
         except PETSc.Error as error:
             if error.__cause__ is not None:  # a callback's exception: ``unwrapped`` takes it out
                 raise
@@ -174,9 +184,8 @@ class Runner:
         recording = [ts] if self._checkpoint in ("memory", "disk") else []
         return Run(log.times, log.step_sizes(), log.states, log.stages(), effort, recording)
 
-    @contextmanager
-    def _logging(self, log: StepLog, *, in_c: bool) -> Generator[None]:
-        """Let a log see the steps of TS, without Python if it can be."""
+    def _solve(self, log: StepLog, *, in_c: bool) -> None:
+        """Let a log see the steps that TS takes, without Python if it can be."""
         ts, hooks = self._ts, self._ready.hooks
         if not in_c:
             if not self._listening:
@@ -184,12 +193,12 @@ class Runner:
                 self._listening = True
             ts.setPreStep(hooks.before_step)
             hooks.log = log
-            yield
+            ts.solve(self._solution)
             hooks.log = None
             return
         log.attach(ts, hooks.after_first_step, search_lines, self._ready.tiny)
         try:
-            yield
+            ts.solve(self._solution)
         finally:
             log.detach(ts)
 
@@ -265,8 +274,6 @@ def made_runner(
     p: Any,
     stepping: Stepping,
     checkpoint: Checkpoint = "states",
-    *,
-    keep: bool = False,
 ) -> Generator[Runner]:
     """Make a TS for runs of a problem; its PETSc options are there for the extent of the block.
 
@@ -276,15 +283,13 @@ def made_runner(
         As for ``integrate``.
     u : Vec [n]
         A state near which derivatives can be evaluated.
-    keep : bool
-        The TS may come from an earlier run, and be left to a later one (``prepared_ts``).
 
     Raises
     ------
     InputError, UnsupportedError
         What PETSc cannot step, options that nothing reads.
     """
-    with prepared_ts(problem, u, p, stepping, checkpoint, keep=keep) as ready:
+    with prepared_ts(problem, u, p, stepping, checkpoint) as ready:
         runner = Runner(problem, stepping, checkpoint, ready)
         try:
             yield runner

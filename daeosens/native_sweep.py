@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens._petsc import carry_back
+from daeosens._petsc import FactorSteps, carry_back
 from daeosens.arrays import Array, read, write
 from daeosens.blocks import dense_mass
 from daeosens.compiled_costs import running_costs
@@ -18,6 +18,7 @@ from daeosens.dense import dense_steps
 from daeosens.methods import Method
 from daeosens.problem import Problem
 from daeosens.steps import Passes, tableau
+from daeosens.tracing.batch import FactoredBatch
 from daeosens.trajectory import Trajectory
 
 if TYPE_CHECKING:
@@ -32,9 +33,14 @@ NONE = np.empty((0, 1, 1))
 SMALL = 30
 """Up to how many unknowns it is quicker than blocks of functions that take many points."""
 
+TINY = 12
+"""Up to how many unknowns whole functions are quicker than their products with matrices."""
 
-def wants_native_sweep(trajectory: Trajectory, engine: str) -> bool:
-    """Whether ``native_sweep`` is to be tried: asked for, or the quickest where it can be.
+
+def wants_native_sweep(trajectory: Trajectory, engine: str, rows: int = 0) -> bool:
+    """Whether a sweep in C is to be tried: asked for, or the quickest where it can be.
+
+    ``rows`` is the number of adjoints that ``native_sweep`` is to carry; 0 for other sweeps.
 
     Examples
     --------
@@ -44,10 +50,15 @@ def wants_native_sweep(trajectory: Trajectory, engine: str) -> bool:
     >>> wants_native_sweep(run, "steps"), wants_native_sweep(run, "block")
     (True, False)
     """
+    if engine != "auto":
+        return engine == "steps"
     problem, method = trajectory.problem, trajectory.stepping.resolved_method
     blocks = problem.batch is not None and problem.batch.at_once and not method.esdirk
-    quick = problem.size <= SMALL or not blocks
-    return engine == "steps" or (engine == "auto" and quick)
+    return (
+        not blocks
+        or problem.size <= SMALL
+        or (0 < rows <= FEW and _factor_steps(problem, method) is not None)
+    )
 
 
 def native_sweep(
@@ -55,11 +66,12 @@ def native_sweep(
 ) -> tuple[list[PETSc.Vec], list[PETSc.Vec], list[float]] | None:
     """Return the adjoints lam_0 [n] and mu [m] and the running costs of each cost, or None.
 
-    The numbers of the sweep by steps, by the same operations.  For runs without events or
-    breakpoints of a problem whose functions are in C: f and its derivatives, or the products of
-    traced models; densities are in C too.  Few costs for explicit and theta steps; explicit steps
-    on grids whose stages were kept, without densities; ESDIRK steps of small dense systems.  Values
-    that are not finite give None too: the sweep in Python finds them again, and names the function.
+    The numbers of the sweep by steps.  For runs without events or breakpoints of a problem whose
+    functions are in C: f and its derivatives, or the products of traced models, those with large
+    matrices for many points at once; densities are in C too.  Few costs for explicit and theta
+    steps; explicit steps on grids whose stages were kept, without densities; ESDIRK steps of small
+    dense systems.  Values that are not finite give None too: the sweep in Python finds them again,
+    and names the function.
 
     Source
     ------
@@ -79,7 +91,7 @@ def native_sweep(
     points = points_by_step(trajectory.index, costs)
     last = trajectory.n_steps
     for number in sorted({0, *points}, reverse=True):
-        if not carry(number, last, lam, mu, running):
+        if number < last and not carry(number, last, lam, mu, running):
             return None
         last = number
         for k, weight, scalar in points.get(number, ()):
@@ -125,11 +137,28 @@ def _carrier(trajectory: Trajectory, rows: int) -> Callable[..., bool] | None:
         return partial(dense.carry_back, *steps, kept)
     if problem.stencil is not None:
         return _in_passes(trajectory, problem, method)
-    functions = _functions(problem, method)
-    if not functions or rows > FEW:
+    if method.name not in problem.sweeps:
+        problem.sweeps[method.name] = _few_rows(problem, method)
+    carry = problem.sweeps[method.name]
+    return None if rows > FEW or carry is None else partial(carry, p, *steps, kept)
+
+
+def _few_rows(problem: Problem, method: Method) -> Callable[..., bool] | None:
+    """Return what carries few rows back over steps of a method, or None."""
+    factors = _factor_steps(problem, method)
+    functions = {} if factors else _functions(problem, method)
+    if not (factors or functions):
         return None
-    model = (functions, _coefficients(problem, method), p)
-    return partial(carry_back, *model, *steps, kept)
+    carry = factors.carry_back if factors else partial(carry_back, functions)
+    return partial(carry, _coefficients(problem, method))
+
+
+def _factor_steps(problem: Problem, method: Method) -> FactorSteps | None:
+    """Return the steps of a model with large matrices; None where whole functions are quicker."""
+    batch = problem.batch
+    if not isinstance(batch, FactoredBatch) or "rhs" not in problem.native:
+        return None
+    return batch.steps if method.explicit and problem.size > TINY else None
 
 
 def _in_passes(

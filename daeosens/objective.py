@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal, Protocol
 
 from daeosens.cost import INDEPENDENT, At, Cost, Scalar, When
@@ -126,11 +127,14 @@ class Terminal:
 
     def lower(self, problem: Problem, final_time: float) -> Cost:
         """Return one scalar at the final time."""
-        given = Derivatives(
+        scalar = callback_of(self, problem, "terminal", self.value, self._given)
+        return Cost(points=((final_time, 1.0, scalar),))
+
+    @cached_property
+    def _given(self) -> Derivatives:
+        return Derivatives(
             self.gradient_u, self.gradient_p, self.value_t, self.hessian_product, self.hessian_t
         )
-        scalar = callback_of(self, problem, "terminal", self.value, given)
-        return Cost(points=((final_time, 1.0, scalar),))
 
     __add__ = plus
     __mul__ = __rmul__ = multiple

@@ -10,8 +10,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, Protocol
+from weakref import WeakKeyDictionary
 
 import numpy as np
+import numpy.typing as npt
 from petsc4py import PETSc
 
 from daeosens.adjoint import Gradient
@@ -116,6 +118,24 @@ class Parameter:
 
 
 @dataclass(frozen=True, eq=False)
+class _Layout:
+    """Where the k free parameters are among the m of a problem.
+
+    Attributes
+    ----------
+    values : array [m]
+        All parameters at the start.
+    positions : array [k] of int
+    logs : array [k] of bool
+        Which are on a log scale.
+    """
+
+    values: Array
+    positions: npt.NDArray[np.intp]
+    logs: npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
 class Parameters:
     """Named numbers, some of them free, and the initial state as a function of them.
 
@@ -192,14 +212,17 @@ class Parameters:
         if complaints:
             raise together(complaints, heading="Parameters")
         if callable(self.initial_state):
-            self._initial(problem, self._start_values(problem))
+            self._initial(problem, self._layout(problem).values.copy())
         else:
             problem.admit_state(self.initial_state, "initial_state").destroy()
 
     def start(self, problem: Problem) -> PETSc.Vec:
         """Return the starting values of the free parameters, scaled [k]."""
-        values = [_to_scale(e.scale, e.value) for e in self.entries.values() if e.free]
-        return scatter(values, self._new_vec(problem))
+        return scatter(self._scaled_start, self._new_vec(problem))
+
+    @cached_property
+    def _scaled_start(self) -> Array:
+        return np.array([_to_scale(e.scale, e.value) for e in self.entries.values() if e.free])
 
     def bounds(self, problem: Problem) -> tuple[PETSc.Vec, PETSc.Vec] | None:
         """Return the scaled bounds [k], or None if there are none."""
@@ -226,17 +249,17 @@ class Parameters:
         by_p = gradient.p
         if callable(self.initial_state):
             by_p = by_p + self.transposed_initial(problem, p, gradient.u0_vec)
-        positions, slopes = self._chain(problem, p)
-        return scatter(by_p[positions] * slopes, self._new_vec(problem))
+        layout, slopes = self._chain(problem, p)
+        return scatter(by_p[layout.positions] * slopes, self._new_vec(problem))
 
     def push_forward(
         self, problem: Problem, x: PETSc.Vec, dx: PETSc.Vec
     ) -> tuple[PETSc.Vec | None, PETSc.Vec | None]:
         """Return (eta_p dp, dp)."""
         p = self._p(problem, x)
-        positions, slopes = self._chain(problem, p)
+        layout, slopes = self._chain(problem, p)
         dp = np.zeros(problem.n_parameters)
-        dp[positions] = gather(dx) * slopes
+        dp[layout.positions] = gather(dx) * slopes
         direction = scatter(dp, problem.create_parameters())
         if not callable(self.initial_state):
             return None, direction
@@ -258,23 +281,23 @@ class Parameters:
     ) -> PETSc.Vec:
         """Return the Hessian product in the free parameters, scaled [k]."""
         p = self._p(problem, x)
-        positions, slopes = self._chain(problem, p)
+        layout, slopes = self._chain(problem, p)
         by_p = product.p
         follows = callable(self.initial_state)
         if follows:
             by_p = by_p + self.transposed_initial(problem, p, product.u0_vec)
         if product.gradient is None:
-            return scatter(by_p[positions] * slopes, self._new_vec(problem))
+            return scatter(by_p[layout.positions] * slopes, self._new_vec(problem))
         gradient = product.gradient.p
         if follows:
             dp = np.zeros(problem.n_parameters)
-            dp[positions] = gather(dx) * slopes
+            dp[layout.positions] = gather(dx) * slopes
             lam = product.gradient.u0_vec
             by_p = by_p + self._curvature(problem, p, lam, dp)
             gradient = gradient + self.transposed_initial(problem, p, lam)
-        result = by_p[positions] * slopes
-        logs = [self.entries[name].scale == "log" for name in self.free_names]
-        result += np.where(logs, gradient[positions] * p[positions] * gather(dx), 0.0)
+        result = by_p[layout.positions] * slopes
+        bends = gradient[layout.positions] * p[layout.positions] * gather(dx)
+        result += np.where(layout.logs, bends, 0.0)
         return scatter(result, self._new_vec(problem))
 
     def _curvature(self, problem: Problem, p: Array, lam: PETSc.Vec, dp: Array) -> Array:
@@ -300,27 +323,34 @@ class Parameters:
             self.initial_state, {0: self.initial_state_p}, "initial_state", remedy
         )
 
-    def _start_values(self, problem: Problem) -> Array:
-        return np.array([self.entries[name].value for name in problem.parameter_names])
-
     def _p(self, problem: Problem, x: PETSc.Vec) -> Array:
-        p = self._start_values(problem)
-        named = zip(gather(x).tolist(), self.free_names, self._positions(problem), strict=True)
-        for value, name, position in named:
-            log = self.entries[name].scale == "log"
-            p[position] = math.exp(min(value, 700.0)) if log else value
+        layout, values = self._layout(problem), gather(x)
+        for k in np.flatnonzero(layout.logs):
+            values[k] = math.exp(min(values[k], 700.0))
+        p = layout.values.copy()
+        p[layout.positions] = values
         return p
 
-    def _positions(self, problem: Problem) -> list[int]:
-        """Return the positions of the free parameters in p."""
-        places = {name: k for k, name in enumerate(problem.parameter_names)}
-        return [places[name] for name in self.free_names]
+    def _layout(self, problem: Problem) -> _Layout:
+        """Return the layout for a problem: many parameters are looked up once only."""
+        if problem not in self._layouts:
+            names = problem.parameter_names
+            places = {name: k for k, name in enumerate(names)}
+            self._layouts[problem] = _Layout(
+                np.array([self.entries[name].value for name in names]),
+                np.array([places[name] for name in self.free_names], dtype=int),
+                np.array([self.entries[name].scale == "log" for name in self.free_names], bool),
+            )
+        return self._layouts[problem]
 
-    def _chain(self, problem: Problem, p: Array) -> tuple[list[int], Array]:
-        """Return the positions of the free parameters in p and dp/dx."""
-        positions = self._positions(problem)
-        logs = np.array([self.entries[name].scale == "log" for name in self.free_names])
-        return positions, np.where(logs, p[positions], 1.0)
+    @cached_property
+    def _layouts(self) -> WeakKeyDictionary[Problem, _Layout]:
+        return WeakKeyDictionary()
+
+    def _chain(self, problem: Problem, p: Array) -> tuple[_Layout, Array]:
+        """Return where the free parameters are, and dp/dx."""
+        layout = self._layout(problem)
+        return layout, np.where(layout.logs, p[layout.positions], 1.0)
 
     def _initial(self, problem: Problem, p: Array) -> Any:
         if not callable(self.initial_state):

@@ -12,9 +12,12 @@ from petsc4py import PETSc
 
 from daeosens._petsc import (
     DENSE,
+    EXPLICIT,
     DenseSteps,
+    ExplicitSteps,
     Registered,
     RegisteredStencil,
+    rk_tableau,
     set_chained,
     time_of_stage,
 )
@@ -40,6 +43,12 @@ SHORT, SHORTER = 1e-3, 1e-5
 
 _REGISTERED = "daeosens registered"
 """Name under which a TS keeps the C functions that it calls alive."""
+
+_STEPS = "daeosens steps"
+"""Name under which it keeps what takes its steps alive."""
+
+FEW = 1000
+"""Up to how many unknowns explicit steps are taken on plain numbers."""
 
 _TS: Any = PETSc.TS  # the stubs of petsc4py 3.26 give enumerations the wrong type
 
@@ -89,7 +98,8 @@ def make_ts(
 ) -> PETSc.TS:
     """Return a TS of the method for the problem, without options and times.  Collective.
 
-    ``plain`` says that there will be no options: then small dense systems need no SNES and KSP.
+    ``plain`` says that there will be no options: then small dense systems need no SNES and KSP, and
+    explicit steps of small problems no TSRK.
 
     Raises
     ------
@@ -128,6 +138,8 @@ def make_ts(
             registered = held.register(problem)
             registered.set_rhs(ts, work)
             ts.setAttr(_REGISTERED, registered)
+            if plain and record in ("states", "stages"):
+                _step_on_numbers(ts, problem, registered)
         else:
             ts.setRHSFunction(
                 lambda ts, t, u, out: problem.rhs(inside(ts, t), u, held.p, out), work
@@ -178,6 +190,16 @@ def make_ts(
 
         ts.setIJacobianP(jacobian_p, matrix_p)
     return ts
+
+
+def _step_on_numbers(
+    ts: PETSc.TS, problem: Problem, registered: Registered | RegisteredStencil
+) -> None:
+    """Replace TSRK where the overhead of its vectors would show."""
+    if isinstance(registered, Registered) and problem.comm.size == 1 and problem.size <= FEW:
+        steps = ExplicitSteps(registered, rk_tableau(ts))
+        steps.attach(ts)
+        ts.setAttr(_STEPS, steps)
 
 
 def _set_implicit(ts: PETSc.TS, method: Method) -> None:
@@ -332,7 +354,7 @@ def set_up(ts: PETSc.TS, u: PETSc.Vec, stepping: Stepping, checkpoint: Checkpoin
         atol = 1e-9 if stepping.atol is None else stepping.atol
         ts.setTolerances(rtol=rtol, atol=atol)
     ts.setFromOptions()
-    if ts.getType() != DENSE:  # that one has no options
+    if ts.getType() not in (DENSE, EXPLICIT):  # those have no options
         refuse_other_method(ts, stepping.resolved_method)
     if checkpoint in ("states", "stages") and not stepping.adaptive:
         _step_in_passes(ts, stepping.resolved_method)

@@ -122,49 +122,63 @@ def prepared_ts(
     u : Vec [n]
         A state near which derivatives can be evaluated.
     keep : bool
-        The TS may be one that an earlier run has left, and is left to the next one: for small
-        problems without Python in their steps, and as long as there are no options that it could
-        read.  A run that fails leaves nothing; one inside another run gets a TS of its own.
+        The TS is left to the next run (``taken_ts``): of small problems without Python in their
+        steps, and as long as there are no options that it could read.  A run that fails leaves
+        nothing.
 
     Raises
     ------
     InputError, UnsupportedError
         What PETSc cannot step, options that nothing reads.
     """
-    keep = keep and _can_be_kept(problem, stepping, checkpoint)
-    ready = _taken(problem, stepping) if keep else None
-    if ready is not None:
-        try:
-            ready.held.p = p
+    plain = not stepping.options and nothing_for_ts()
+    keep = keep and plain and _can_be_kept(problem, stepping, checkpoint)
+    held = Held(p)
+    ts = make_ts(
+        problem,
+        stepping.resolved_method,
+        stepping.t_span[0],
+        u,
+        held,
+        record=checkpoint,
+        plain=plain,
+    )
+    defaults = default_options(problem, stepping, ts, checkpoint)
+    try:
+        with scoped_options(defaults=defaults, code=stepping.options) as scope:
+            ready = _prepared(problem, u, stepping, checkpoint, ts, held, scope)
             yield ready
-        except BaseException:
-            ready.ts.destroy()
-            raise
-    else:
-        held = Held(p)
-        ts = make_ts(
-            problem,
-            stepping.resolved_method,
-            stepping.t_span[0],
-            u,
-            held,
-            record=checkpoint,
-            plain=not stepping.options and nothing_for_ts(),
-        )
-        defaults = default_options(problem, stepping, ts, checkpoint)
-        try:
-            with scoped_options(defaults=defaults, code=stepping.options) as scope:
-                ready = _prepared(problem, u, stepping, checkpoint, ts, held, scope)
-                yield ready
-        except BaseException:
-            ts.destroy()
-            raise
+    except BaseException:
+        ts.destroy()
+        raise
     if keep:
-        problem.idle.append(ready)
-        if len(problem.idle) > IDLE:
-            problem.idle.pop(0).ts.destroy()  # the one that has been idle longest
+        leave_ts(problem, ready)
     elif checkpoint not in ("memory", "disk"):  # a trajectory keeps those
         ready.ts.destroy()
+
+
+def leave_ts(problem: Problem, ready: Prepared) -> None:
+    """Leave a TS to the next runs of a problem."""
+    problem.idle.append(ready)
+    if len(problem.idle) > IDLE:
+        problem.idle.pop(0).ts.destroy()  # the one that has been idle longest
+
+
+def taken_ts(
+    problem: Problem, p: Any, stepping: Stepping, checkpoint: Checkpoint
+) -> Prepared | None:
+    """Take a TS that a run with an equal stepping has left, or None.
+
+    Nobody else has it until it is left again: a run inside another one gets a TS of its own.
+    """
+    if checkpoint not in ("states", "stages") or not problem.idle or not nothing_for_ts():
+        return None
+    for k, each in enumerate(problem.idle):
+        if each.stepping is stepping or each.stepping == stepping:
+            each.held.p = p
+            ready: Prepared = problem.idle.pop(k)
+            return ready
+    return None
 
 
 def _can_be_kept(problem: Problem, stepping: Stepping, checkpoint: Checkpoint) -> bool:
@@ -174,22 +188,12 @@ def _can_be_kept(problem: Problem, stepping: Stepping, checkpoint: Checkpoint) -
     """
     return (
         checkpoint in ("states", "stages")
-        and not stepping.options
         and problem.size <= (SMALL if problem.stencil is None else SMALL_GRID)
         and problem.comm.size == 1
         # matrices of products hold more than C functions
         and (problem.stencil is None or stepping.resolved_method.explicit)
         and runs_in_c(problem, stepping.resolved_method)
-        and nothing_for_ts()
     )
-
-
-def _taken(problem: Problem, stepping: Stepping) -> Prepared | None:
-    """Take a TS that was set up for an equal stepping; nobody else has it until it is put back."""
-    for k, each in enumerate(problem.idle):
-        if each.stepping is stepping or each.stepping == stepping:
-            return problem.idle.pop(k)
-    return None
 
 
 def _prepared(

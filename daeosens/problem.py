@@ -133,12 +133,12 @@ class Problem:
         """Whether F_udot may change with the state or the parameters."""
         return self.form == "residual" or not self.constant_mass
 
-    @property
+    @cached_property
     def comm(self) -> PETSc.Comm:
         """The communicator every function of the problem is collective on."""
         return self.state.comm
 
-    @property
+    @cached_property
     def size(self) -> int:
         """Number n of unknowns."""
         return self.state.size
@@ -148,7 +148,7 @@ class Problem:
         """Whether the equations are known not to depend on the time."""
         return AUTONOMOUS in (self.sources.get("rhs_t"), self.sources.get("residual_t"))
 
-    @property
+    @cached_property
     def n_parameters(self) -> int:
         """Number m of parameters."""
         return self.parameter.size
@@ -298,8 +298,13 @@ class Problem:
 
     @cached_property
     def idle(self) -> list[Any]:
-        """What runs have left for the next ones (``prepared_ts``); a changed copy has its own."""
+        """What runs have left for the next ones (``taken_ts``); a changed copy has its own."""
         return []
+
+    @cached_property
+    def sweeps(self) -> dict[str, Any]:
+        """What sweeps in C call, by the name of the method, once they have looked."""
+        return {}
 
     def _any_p(self) -> Any:
         return self.parameter if self.field_parameter else np.ones(self.n_parameters)

@@ -41,7 +41,7 @@ Vector: TypeAlias = "PETSc.Vec | npt.ArrayLike"
 TOGETHER = 16
 """How many directions or rows share a sweep by steps: bounds its memory."""
 
-CHEAP = 50
+CHEAP = 12
 """Up to how many unknowns stages of steps in C are sooner computed again than kept."""
 
 

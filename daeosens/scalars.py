@@ -98,7 +98,9 @@ class Callback:
 
     def value(self, t: float, u: PETSc.Vec, p: Any) -> float:
         """Return the value."""
-        value = self._value(t, self._see(u), p)
+        function = self.function
+        in_c = isinstance(function, Compiled)
+        value = function.number(t, u, p) if in_c else self._value(t, self._see(u), p)
         if isinstance(value, float) and math.isfinite(value):
             return float(value)
         return float(check_output(value, self._name, (), t, self.keywords.kind))
@@ -107,14 +109,17 @@ class Callback:
         """Add ``weight`` times the gradient in u."""
         if self._u is None:
             return
-        if self._numpy:
+        compiled, name = self.given.u, self.name(self.keywords.u)
+        if self._numpy and not isinstance(compiled, Compiled):
             values = self._u(t, self._see(u), p)
-            name = self.name(self.keywords.u)
             out.getArray()[...] += weight * check_output(values, name, (out.size,), t)
             return
         if self._work is None:
             self._work = self.problem.create_state()
-        self._u(t, u, p, self._work)
+        if isinstance(compiled, Compiled):
+            compiled.fill(name, t, (u, p), self._work)
+        else:
+            self._u(t, u, p, self._work)
         out.axpy(weight, self._work)
 
     def add_p(self, weight: float, t: float, u: PETSc.Vec, p: Any, out: PETSc.Vec) -> None:

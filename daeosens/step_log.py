@@ -143,8 +143,8 @@ class StepLog:
         self.states += steps.take_states()
         if self._keep_stages:
             self._dense_stages = steps.dense_stages(self._problem.size)
-        later = steps.take_stages()
-        self._stages = [[first, *rest] for first, rest in zip(self.states, later, strict=False)]
+            later = steps.take_stages()
+            self._stages = [[first, *rest] for first, rest in zip(self.states, later, strict=False)]
         if steps.error is not None:
             raise steps.error
         if steps.shrunk is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -131,7 +132,7 @@ class Stepping:
         """Whether an error estimate chooses the steps."""
         return self.rtol is not None or self.atol is not None
 
-    @property
+    @cached_property
     def resolved_method(self) -> Method:
         """What the name of the method stands for."""
         return find_method(self.method)

@@ -223,6 +223,8 @@ class Trajectory:
                 )
             return steps[t.number] + t.after
         if not self.crossings:
+            if t == self.times[-1]:
+                return self.n_steps
             k = int(self.times.searchsorted(t))
             if k <= self.n_steps and self.times[k] == t:
                 return k

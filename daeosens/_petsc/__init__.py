@@ -8,6 +8,8 @@ from daeosens._petsc.bindings import multipliers, register_dirk, rk_tableau, sta
 from daeosens._petsc.blocks import FactorPulls, MatrixPulls, Pulls, carry
 from daeosens._petsc.chained import CHAINED, set_chained
 from daeosens._petsc.dense import DENSE, DenseSteps
+from daeosens._petsc.explicit_steps import EXPLICIT, ExplicitSteps
+from daeosens._petsc.factor_steps import FactorSteps
 from daeosens._petsc.linear_steps import LinearSteps
 from daeosens._petsc.natives import call_into, call_number, call_points, fill_matrix
 from daeosens._petsc.pooled import pool_memory
@@ -20,8 +22,11 @@ from daeosens._petsc.sweeps import carry_back
 __all__ = [
     "CHAINED",
     "DENSE",
+    "EXPLICIT",
     "DenseSteps",
+    "ExplicitSteps",
     "FactorPulls",
+    "FactorSteps",
     "LinearSteps",
     "MatrixPulls",
     "Pulls",

@@ -49,27 +49,6 @@ cdef extern from "petscts.h" nogil:
     PetscErrorCode MatAXPY(PetscMat, PetscScalar, PetscMat, MatStructure)
 
 
-ctypedef void (*Function)(double, const double *, const double *, double *, void *) noexcept nogil
-
-
-cdef struct Context:
-    Function rhs, jacobian
-    void *rhs_data
-    void *jacobian_data
-    double *p
-    long n
-    double *entries             # what the jacobian fills
-    long n_entries
-    const int *places           # NULL: dense
-    PetscMat part               # -f_u; the matrix itself where the mass is the identity
-    PetscMat mass               # NULL: the identity
-    PetscVec work
-    bint begins                 # with the rate at the start: see stage_time
-    int fault                   # 1: rhs, 2: jacobian
-    double fault_t
-    double *fault_values
-
-
 cdef PetscErrorCode fail(Context *c, int which, double t, const double *values) noexcept nogil:
     if not c.fault:
         c.fault, c.fault_t = which, t
@@ -197,9 +176,6 @@ cdef class Registered:
     rhs : (int, int)        addresses of the function and its user data
     p : ndarray [m]         parameters; copied
     """
-
-    cdef Context c
-    cdef object p, kept, fault_values, entries
 
     def __cinit__(self, long n, tuple rhs, object p):
         cdef double[::1] view

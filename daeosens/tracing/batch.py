@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 
 import numpy as np
 
-from daeosens._petsc import FactorPulls, call_points
+from daeosens._petsc import FactorPulls, FactorSteps, call_points
 from daeosens.arrays import Array, check_output
 from daeosens.batches import Batch
 from daeosens.linearization import Linearization
@@ -34,6 +35,7 @@ class FactoredBatch:
 
     def __init__(self, plain: Batch, parts: Factored, ready: Mapping[str, Native]) -> None:
         self._plain, self._parts = plain, parts
+        self._whole = ready["rhs"]
         *self._inner, self._of_y, self._slopes = (ready[each.name] for each in parts.functions)
         self._small = sum(each.rows * each.columns for each in parts.factors) <= SMALL
 
@@ -70,6 +72,28 @@ class FactoredBatch:
         """Return the derivatives of f_u^T w [D, K, n] and, summed over the points, f_p^T w."""
         return self._plain.hessian_product(t, u, p, w, du, dp)
 
+    @cached_property
+    def steps(self) -> FactorSteps:
+        """Adjoint steps of explicit methods by the same parts, for few rows."""
+        parts = self._parts
+        inner, slopes = [_place(each) for each in self._inner], _place(self._slopes)
+        matrices = [
+            factor.start if factor.start is not None else np.ascontiguousarray(factor.constant)
+            for factor in parts.factors
+        ]
+        runs = parts.by_u.runs, parts.by_y.runs, parts.by_p.runs
+        return FactorSteps(
+            parts.size,
+            _place(self._whole),
+            inner,
+            slopes,
+            parts.entries,
+            parts.table,
+            matrices,
+            runs,
+            parts.used,
+        )
+
     def _products(self, t: Array, u: Array, p: Array) -> tuple[Array, Array]:
         """Return all v [K, columns] and y [K, rows] of the factors, side by side."""
         v = np.empty((len(t), self._parts.sizes[0]))
@@ -104,6 +128,10 @@ class FactoredBatch:
                 pulls.add_outer(a, mu, factor.start, fresh)
         mu[:, parts.used] += pulls.local
         return mu
+
+
+def _place(function: Native) -> tuple[int, int]:
+    return function.address, function.user_data
 
 
 def _fill(

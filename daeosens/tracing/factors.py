@@ -83,6 +83,11 @@ class Factored:
     by_p: Runs
     used: npt.NDArray[np.intp]
 
+    @property
+    def size(self) -> int:
+        """Number of unknowns."""
+        return int(self.functions[-1].function.numel_in("u"))
+
     @cached_property
     def sizes(self) -> tuple[int, int]:
         """Numbers of entries of all v and of all y."""

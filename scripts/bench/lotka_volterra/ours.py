@@ -25,7 +25,7 @@ def prepare(setting: dict[str, Any]) -> dict[str, Callable[[], Any]]:
 
     def run() -> ds.Trajectory:
         # a stage of few unknowns takes longer to keep than to compute
-        return ds.solve(model, x0, p, stepping, checkpoint="stages" if n > 30 else "states")
+        return ds.solve(model, x0, p, stepping, checkpoint="stages" if n > 12 else "states")
 
     return {
         "full": lambda: ds.sensitivities(run(), with_respect_to=("p",)).p,

@@ -1,0 +1,211 @@
+/* Explicit Runge-Kutta steps of small serial problems whose equations are a C function: a TS type.
+   The steps are those of TSRK with the same tableau and error estimate, on plain numbers: what TSRK
+   spends on vectors, locks and logs takes far longer than the work for a few unknowns. */
+#include "runge_kutta.h"
+
+#include <petsc/private/tsimpl.h>
+#include <string.h>
+
+typedef struct {
+  ExplicitSystem *system;
+  PetscBool       known;  /* the rate of the last stage belongs to the start of the next step */
+  Vec            *stages;
+  double        **states; /* [s] of [n]: of the stages */
+  double         *start;  /* [n] */
+  double         *rates;  /* [s, n] */
+} Explicit;
+
+/* out = from + h sum of weights[j] rates[j], in the order of VecMAXPY: the digits of TSRK */
+static void combine(
+  const Explicit *e, double h, const double *weights, long count, const double *from, double *restrict out)
+{
+  const long n = e->system->n, rest = count % 4;
+  const double *restrict p = e->rates, *restrict q = p + n, *restrict r = q + n, *restrict s;
+  const double w0 = rest > 0 ? h * weights[0] : 0.0, w1 = rest > 1 ? h * weights[1] : 0.0;
+  const double w2 = rest > 2 ? h * weights[2] : 0.0;
+
+  memcpy(out, from, (size_t)n * sizeof(double));
+  if (rest == 1)
+    for (long k = 0; k < n; k++) out[k] += w0 * p[k];
+  else if (rest == 2)
+    for (long k = 0; k < n; k++) out[k] += w0 * p[k] + w1 * q[k];
+  else if (rest == 3)
+    for (long k = 0; k < n; k++) out[k] += w0 * p[k] + w1 * q[k] + w2 * r[k];
+  for (long j = rest; j < count; j += 4) {
+    const double a = h * weights[j], b = h * weights[j + 1], c = h * weights[j + 2], d = h * weights[j + 3];
+    p = e->rates + j * n;
+    q = p + n;
+    r = q + n;
+    s = r + n;
+    for (long k = 0; k < n; k++) out[k] += a * p[k] + b * q[k] + c * r[k] + d * s[k];
+  }
+}
+
+/* all stages from the start, of which the first rate may be there, and the solution */
+static PetscErrorCode take_stages(Explicit *e, double t, double h, PetscBool first_known, Vec solution)
+{
+  ExplicitSystem *system = e->system;
+  const long      n = system->n, s = system->s;
+  double         *u;
+
+  PetscFunctionBegin;
+  for (long i = 0; i < s; i++) {
+    double *rate = e->rates + i * n;
+    combine(e, h, system->a + i * s, i, e->start, e->states[i]);
+    if (!i && first_known) continue;
+    if (!system->rate(system->context, t + system->c[i] * h, e->states[i], rate)) PetscFunctionReturn(PETSC_ERR_USER);
+  }
+  PetscCall(VecGetArrayWrite(solution, &u));
+  combine(e, h, system->b, s, e->start, u);
+  PetscCall(VecRestoreArrayWrite(solution, &u));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* by subtraction, as TSRK does, whose digits would differ otherwise */
+static PetscErrorCode roll_back(TS ts)
+{
+  Explicit    *e     = (Explicit *)ts->data;
+  const size_t bytes = (size_t)e->system->n * sizeof(double);
+  double      *u;
+
+  PetscFunctionBegin;
+  PetscCall(VecGetArray(ts->vec_sol, &u));
+  memcpy(e->start, u, bytes);
+  combine(e, -ts->time_step, e->system->b, e->system->s, e->start, u);
+  memcpy(e->start, u, bytes);
+  PetscCall(VecRestoreArray(ts->vec_sol, &u));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode step(TS ts)
+{
+  Explicit       *e          = (Explicit *)ts->data;
+  ExplicitSystem *system     = e->system;
+  const size_t    bytes      = (size_t)system->n * sizeof(double);
+  const PetscBool first      = (PetscBool)(e->known && !ts->steprestart && !ts->steprollback);
+  PetscBool       accept     = PETSC_TRUE; /* TSAdapt asks for that of the attempt before */
+  PetscInt        rejections = 0;
+  PetscReal       next       = ts->time_step;
+  const double   *u;
+
+  PetscFunctionBegin;
+  PetscCall(VecGetArrayRead(ts->vec_sol, &u));
+  memcpy(e->start, u, bytes);
+  PetscCall(VecRestoreArrayRead(ts->vec_sol, &u));
+  if (first) memcpy(e->rates, e->rates + (system->s - 1) * system->n, bytes);
+  e->known = PETSC_FALSE;
+  while (!ts->reason) {
+    TSAdapt adapt;
+    PetscCall(take_stages(e, ts->ptime, ts->time_step, first, ts->vec_sol));
+    PetscCall(TSGetAdapt(ts, &adapt));
+    PetscCall(TSAdaptCandidatesClear(adapt));
+    PetscCall(TSAdaptCandidateAdd(adapt, NULL, (PetscInt)system->order, 1, 1.0, (PetscReal)system->s, PETSC_TRUE));
+    PetscCall(TSAdaptChoose(adapt, ts, ts->time_step, NULL, &next, &accept));
+    if (accept) {
+      ts->ptime += ts->time_step;
+      ts->time_step = next;
+      e->known      = system->fsal ? PETSC_TRUE : PETSC_FALSE;
+      break;
+    }
+    PetscCall(roll_back(ts));
+    ts->time_step = next;
+    ts->reject++;
+    if (!ts->reason && ++rejections > ts->max_reject && ts->max_reject != PETSC_UNLIMITED) ts->reason = TS_DIVERGED_STEP_REJECTED;
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode evaluate_step(TS ts, PetscInt order, Vec out, PetscBool *done)
+{
+  Explicit     *e = (Explicit *)ts->data;
+  const double *u;
+  double       *values;
+
+  PetscFunctionBegin;
+  if (done) *done = PETSC_TRUE;
+  if (order == e->system->order) {
+    PetscCall(VecCopy(ts->vec_sol, out));
+  } else if (order == e->system->order - 1 && e->system->difference) {
+    PetscCall(VecGetArrayRead(ts->vec_sol, &u));
+    PetscCall(VecGetArrayWrite(out, &values));
+    combine(e, ts->time_step, e->system->difference, e->system->s, u, values);
+    PetscCall(VecRestoreArrayWrite(out, &values));
+    PetscCall(VecRestoreArrayRead(ts->vec_sol, &u));
+  } else {
+    PetscCheck(done, PetscObjectComm((PetscObject)ts), PETSC_ERR_SUP, "no solution of order %" PetscInt_FMT, order);
+    *done = PETSC_FALSE;
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode get_stages(TS ts, PetscInt *count, Vec **stages)
+{
+  Explicit *e = (Explicit *)ts->data;
+
+  PetscFunctionBegin;
+  if (count) *count = (PetscInt)e->system->s;
+  if (stages) *stages = e->stages;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode reset(TS ts)
+{
+  Explicit *e = (Explicit *)ts->data;
+
+  PetscFunctionBegin;
+  if (e->stages) {
+    for (long i = 0; i < e->system->s; i++) PetscCall(VecRestoreArray(e->stages[i], &e->states[i]));
+    PetscCall(VecDestroyVecs((PetscInt)e->system->s, &e->stages));
+  }
+  PetscCall(PetscFree3(e->states, e->start, e->rates));
+  e->known = PETSC_FALSE;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode set_up(TS ts)
+{
+  Explicit  *e = (Explicit *)ts->data;
+  const long n = e->system->n, s = e->system->s;
+
+  PetscFunctionBegin;
+  PetscCall(PetscMalloc3(s, &e->states, n, &e->start, s * n, &e->rates));
+  PetscCall(VecDuplicateVecs(ts->vec_sol, (PetscInt)s, &e->stages));
+  for (long i = 0; i < s; i++) PetscCall(VecGetArray(e->stages[i], &e->states[i]));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode destroy(TS ts)
+{
+  PetscFunctionBegin;
+  PetscCall(reset(ts));
+  PetscCall(PetscFree(ts->data));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode create(TS ts)
+{
+  Explicit *e;
+
+  PetscFunctionBegin;
+  PetscCall(PetscNew(&e));
+  ts->data               = e;
+  ts->ops->setup         = set_up;
+  ts->ops->step          = step;
+  ts->ops->rollback      = roll_back;
+  ts->ops->evaluatestep  = evaluate_step;
+  ts->ops->getstages     = get_stages;
+  ts->ops->reset         = reset;
+  ts->ops->destroy       = destroy;
+  ts->usessnes           = PETSC_FALSE;
+  ts->default_adapt_type = TSADAPTBASIC;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode ExplicitStepsSet(TS ts, const char *type, ExplicitSystem *system)
+{
+  PetscFunctionBegin;
+  PetscCall(TSRegister(type, create));
+  PetscCall(TSSetType(ts, type));
+  ((Explicit *)ts->data)->system = system;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
