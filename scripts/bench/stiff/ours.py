@@ -32,7 +32,7 @@ def ours(system: System) -> Problem:
 def method(system: System, tolerance: float) -> str:
     """Name the cheapest method for a tolerance, as measured."""
     if not system.stiff:
-        return "rk8vr"
+        return "rk6vr" if tolerance > 3e-9 else "rk8vr"
     if tolerance > 3e-4:
         return "esdirk4"
     return "esdirk6" if tolerance > 3e-10 else "esdirk5"
