@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, TypeGuard
 from weakref import WeakKeyDictionary
 
@@ -152,6 +153,13 @@ class Callback:
         du, dp = direction
         out_u, out_p = out
         m = out_p.size
+        compiled = self.given.hessian
+        if isinstance(compiled, Compiled):
+            work = self._work_of_hessian
+            compiled.fill_all(name, t, (u, p, du, dp), work)
+            out_u.axpy(weight, work[0])
+            out_p.axpy(weight, work[1])
+            return
         if self._numpy:
             values = self._hessian(t, read(u), p, read(du), dp)
             by_u, by_p = check_tuple(values, name, "array [n]", "array [m]")
@@ -171,6 +179,10 @@ class Callback:
             out_p.axpy(weight, work_p)
         work_u.destroy()
         work_p.destroy()
+
+    @cached_property
+    def _work_of_hessian(self) -> tuple[PETSc.Vec, PETSc.Vec]:
+        return self.problem.create_state(), self.problem.create_parameters()
 
     def time_hessian(self, point: Point, out: tuple[PETSc.Vec, PETSc.Vec]) -> float:
         """Fill ``out`` with the derivatives of ``value_t`` in u and p; return that in t."""
