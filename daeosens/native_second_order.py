@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from petsc4py import PETSc
@@ -84,10 +85,11 @@ def native_second_sweep(
     known = first is not None and len(weights) == last
     lam, mu = problem.create_state(), problem.create_parameters()
     dots = lam_dot, mu_dot = np.zeros(du.shape), np.zeros(dp.shape)
-    adjoints = lam.getArray(), mu.getArray(), *dots
+    adjoints: tuple[Any, ...] = (lam.getArray(), mu.getArray(), *dots)
     points, bend = points_by_step(trajectory.index, [cost]), Bending(trajectory, cost, dp, mu_dot)
     for number in sorted({0, *points}, reverse=True):
-        if not steps.bend(number, last, dp, along, moved, weights, known, *adjoints):
+        sweep = (number, last, dp, along, moved, weights, known)
+        if number < last and not steps.bend(*sweep, *adjoints):
             return None
         last = number
         scalars = [(weight, scalar) for _, weight, scalar in points.get(number, ())]

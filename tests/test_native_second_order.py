@@ -317,3 +317,13 @@ def test_values_that_are_not_finite_are_named():
     run = solve(model, [1.0, 0.0], [0.5], Stepping((0.0, 1.0), "rk4", dt=0.1))
     with pytest.raises(SolveError, match=r"'jacobian'|'hessian_product'|nan|inf"):
         hessian_product(run, model.terminal(lambda t, u, p: u[1]), [1.0, 1.0], engine="steps")
+
+
+def test_a_compiled_cost_that_is_not_finite_is_named():
+    """The slope of u^1.5 has no derivative at 0, where this solution stays."""
+    model = trace(lambda t, u, p: -u, size=2)
+    run = solve(model, [1.0, 0.0], None, Stepping((0.0, 1.0), "rk4", dt=0.1))
+    cost = model.terminal(lambda t, u, p: u[1] ** 1.5)
+    assert adjoint(run, cost).u0.tolist() == [0.0, 0.0]
+    with pytest.raises(SolveError, match=r"'terminal hessian_product' returned (nan|inf)"):
+        hessian_product(run, cost, [1.0, 1.0])

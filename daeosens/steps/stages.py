@@ -151,12 +151,10 @@ class _UntilRounding:
     def __init__(self) -> None:
         self._first = self._last = 0.0
 
-    def __call__(
-        self, snes: PETSc.SNES, iteration: int, norms: tuple[float, float, float]
-    ) -> PETSc.SNES.ConvergedReason | None:
-        """Return why the iteration ends; None where it does not."""
+    def __call__(self, snes: PETSc.SNES, iteration: int, norms: tuple[float, float, float]) -> Any:
+        """Return why the iteration ends, a ``ConvergedReason``; None where it does not."""
         size, change, residual = norms
-        reasons = PETSc.SNES.ConvergedReason
+        reasons: Any = PETSc.SNES.ConvergedReason
         if not math.isfinite(residual):
             return reasons.DIVERGED_FNORM_NAN
         if iteration == 0:
