@@ -57,6 +57,12 @@ def scatter(values: npt.ArrayLike, vec: PETSc.Vec) -> PETSc.Vec:
     return vec
 
 
+def add_to(vec: PETSc.Vec, weight: float, values: Array) -> None:
+    """Add ``weight`` times each rank's part of the replicated ``values`` [n] to ``vec``."""
+    start, end = vec.getOwnershipRange()
+    vec.getArray()[...] += weight * values[start:end]
+
+
 def largest(vec: PETSc.Vec) -> float:
     """Return the largest absolute value; infinity if any value is NaN.  Collective.
 

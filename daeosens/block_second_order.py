@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from daeosens.arrays import Array, read, write
 from daeosens.block_adjoint import gradients_by_step, seed_of
 from daeosens.block_tangent import parameter_part
 from daeosens.blocks import Span, block_spans, block_steps, linear_block, running_slopes
-from daeosens.cost import Cost, Scalar, points_by_step
+from daeosens.cost import Cost, Point, Scalar, points_by_step
 from daeosens.steps.block import BlockSteps, BlockTangent, LinearBlock, Seed
 from daeosens.trajectory import Trajectory
 
@@ -151,18 +152,20 @@ class Bending:
 
     def __init__(self, trajectory: Trajectory, cost: Cost, dp: Array, mu_dot: Array) -> None:
         problem = trajectory.problem
-        self._trajectory = trajectory
-        self._observed = points_by_step(trajectory.index, [cost])
-        self._densities = cost.densities
+        self._trajectory, self._cost = trajectory, cost
         self._dp, self._mu_dot = dp, mu_dot
-        self._state, self._du = problem.create_state(), problem.create_state()
+        self._du = problem.create_state()
         self._by_u, self._by_p = problem.create_state(), problem.create_parameters()
+
+    @cached_property
+    def _observed(self) -> dict[int, list[tuple[int, float, Scalar]]]:
+        return points_by_step(self._trajectory.index, [self._cost])
 
     def __call__(self, number: int, du: Array, lam_dot: Array) -> None:
         """Add what is said about a state, whose tangents are du [D, n], to lam_dot [D, n]."""
         scalars = [(weight, scalar) for _, weight, scalar in self._observed.get(number, ())]
         run = self._trajectory
-        self.add(scalars, float(run.times[number]), run.u[number], du, lam_dot)
+        self.add(scalars, (float(run.times[number]), run.states[number], run.p), du, lam_dot)
 
     def within(self, first: int, along: BlockTangent) -> Seed:
         """Return the same for the states of a block, of which ``first`` is the first one."""
@@ -178,19 +181,22 @@ class Bending:
         )
         self._mu_dot += by_p
         sources = np.ascontiguousarray(by_u.swapaxes(0, 1))
+        if not self._cost.densities:
+            return sources
+        state = self._trajectory.problem.create_state()
         for k, share in enumerate(points.share.tolist()):
-            scaled = [(share * weight, density) for weight, density in self._densities]
-            self.add(scaled, float(points.t[k]), points.u[k], along.points[k], sources[k])
+            scaled = [(share * weight, density) for weight, density in self._cost.densities]
+            write(state, points.u[k])
+            point = (float(points.t[k]), state, self._trajectory.p)
+            self.add(scaled, point, along.points[k], sources[k])
         return sources
 
     def add(
-        self, scalars: Sequence[tuple[float, Scalar]], t: float, u: Array, du: Array, out: Array
+        self, scalars: Sequence[tuple[float, Scalar]], point: Point, du: Array, out: Array
     ) -> None:
-        """Add weighted Hessians at the state u [n] along du [D, n] to ``out`` [D, n] and mu_dot."""
+        """Add weighted Hessians at a point along du [D, n] to ``out`` [D, n] and mu_dot."""
         if not scalars:
             return
-        write(self._state, u)
-        point = (t, self._state, self._trajectory.p)
         for k, direction in enumerate(zip(du, self._dp, strict=True)):
             write(self._du, direction[0])
             self._by_u.zeroEntries()

@@ -93,6 +93,15 @@ class Compiled:
         if not call_into(*self._where, t, inputs, (out,)):
             check_output(read(out), name, self.shapes[0], t)
 
+    def fill_all(
+        self, name: str, t: float, inputs: tuple[Any, ...], outs: tuple[PETSc.Vec, ...]
+    ) -> None:
+        """Fill several vectors, as ``fill``; arrays among the inputs may be of any layout."""
+        plain = tuple(each if isinstance(each, PETSc.Vec) else _plain(each) for each in inputs)
+        if not call_into(*self._where, t, plain, outs):
+            for out, shape in zip(outs, self.shapes, strict=True):
+                check_output(read(out), name, shape, t)
+
     @property
     def places(self) -> npt.NDArray[np.int32] | None:
         """Where in the values of a sparse matrix each entry belongs; None if it is dense."""

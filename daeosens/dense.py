@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -26,10 +27,8 @@ def dense_steps(problem: Problem, method: Method, p: Any) -> DenseSteps | None:
     """
     if not (method.esdirk and {"rhs", "jacobian"} <= problem.native.keys() and _small(problem)):
         return None
-    scheme = ESDIRK[method.name]
     names = ("rhs", "jacobian", "jacobian_p", "pull")
-    coefficients = (scheme.a, scheme.a[-1], scheme.c, scheme.b_embedded)
-    return _steps(problem, names, coefficients, scheme.order, p)
+    return _steps(problem, names, _coefficients(method), method.order, p)
 
 
 def directed_steps(problem: Problem, method: Method, p: Any) -> DenseSteps | None:
@@ -41,15 +40,20 @@ def directed_steps(problem: Problem, method: Method, p: Any) -> DenseSteps | Non
     names = ["rhs", "push", "pull", "hessian_product", *["jacobian"] * method.esdirk]
     if not (problem.native.keys() >= set(names) and _small(problem)):
         return None
+    if not (method.esdirk or method.explicit):
+        return None
+    return _steps(problem, names, _coefficients(method), method.order, p)
+
+
+@cache
+def _coefficients(method: Method) -> tuple[Array, Array, Array, Array]:
+    """Return a, b and c, and the weights of the embedded solution, where implicit steps need it."""
     if method.esdirk:
         scheme = ESDIRK[method.name]
-        coefficients = (scheme.a, scheme.a[-1], scheme.c, scheme.b_embedded)
-    elif method.explicit:
-        of_step = tableau(method.runge_kutta).of_step
-        coefficients = (of_step.a, of_step.b, of_step.c, of_step.b)
-    else:
-        return None
-    return _steps(problem, names, coefficients, method.order, p)
+        return scheme.a, scheme.a[-1], scheme.c, scheme.b_embedded
+    of_step = tableau(method.runge_kutta).of_step
+    a, b, c = (np.ascontiguousarray(each) for each in (of_step.a, of_step.b, of_step.c))
+    return a, b, c, b
 
 
 def _small(problem: Problem) -> bool:

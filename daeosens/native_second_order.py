@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from petsc4py import PETSc
 
 from daeosens._petsc import LinearSteps
 from daeosens.arrays import Array
-from daeosens.block_adjoint import gradients_by_step, seed_of
 from daeosens.block_second_order import Bending
-from daeosens.cost import Cost
+from daeosens.cost import Cost, points_by_step
 from daeosens.native_tangent import fitting, linear_steps
 from daeosens.trajectory import Trajectory
 
@@ -25,14 +26,14 @@ class NativeFirst:
         Stages and factors.
     weights : array [N, s, n] or [1, s, n]
         Adjoints of the stages of all steps, or of one only where memory does not suffice.
-    lam, mu : array [n], [m]
+    lam, mu : Vec [n], Vec [m]
         The gradient.
     """
 
     steps: LinearSteps
     weights: Array
-    lam: Array
-    mu: Array
+    lam: PETSc.Vec
+    mu: PETSc.Vec
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +75,7 @@ def native_second_sweep(
     steps = linear_steps(trajectory, keep=True) if first is None else first.steps
     if steps is None:
         return None
-    (count, n), m, s, last = du.shape, dp.shape[1], steps.n_stages, trajectory.n_steps
+    problem, (count, n), s, last = trajectory.problem, du.shape, steps.n_stages, trajectory.n_steps
     along = np.empty((last + 1, count, n))
     along[0] = du
     moved = np.empty((fitting(trajectory, count * n), count, s, n))
@@ -82,19 +83,22 @@ def native_second_sweep(
         return None
     weights = np.empty((fitting(trajectory, n), s, n)) if first is None else first.weights
     known = first is not None and len(weights) == last
-    lam, mu = np.zeros((1, n)), np.zeros((1, m))
-    lam_dot, mu_dot = np.zeros(du.shape), np.zeros(dp.shape)
-    observed = gradients_by_step(trajectory, [cost])
-    seed, bend = seed_of(trajectory, observed, mu), Bending(trajectory, cost, dp, mu_dot)
-    for number in sorted({0, *observed}, reverse=True):
+    lam, mu = problem.create_state(), problem.create_parameters()
+    dots = lam_dot, mu_dot = np.zeros(du.shape), np.zeros(dp.shape)
+    adjoints: tuple[Any, ...] = (lam.getArray(), mu.getArray(), *dots)
+    points, bend = points_by_step(trajectory.index, [cost]), Bending(trajectory, cost, dp, mu_dot)
+    for number in sorted({0, *points}, reverse=True):
         sweep = (number, last, dp, along, moved, weights, known)
-        if not steps.bend(*sweep, lam[0], mu[0], lam_dot, mu_dot):
+        if number < last and not steps.bend(*sweep, *adjoints):
             return None
         last = number
-        if not known:
-            seed(number, lam)
-        bend(number, along[number], lam_dot)
+        scalars = [(weight, scalar) for _, weight, scalar in points.get(number, ())]
+        point = (float(trajectory.times[number]), trajectory.states[number], trajectory.p)
+        for weight, scalar in () if known else scalars:
+            scalar.add_u(weight, *point, lam)
+            scalar.add_p(weight, *point, mu)
+        bend.add(scalars, point, along[number], lam_dot)
     if not known:
-        first = NativeFirst(steps, weights, lam[0], mu[0])
+        first = NativeFirst(steps, weights, lam, mu)
     assert first is not None
-    return NativeSecond(lam_dot, mu_dot, first)
+    return NativeSecond(*dots, first)

@@ -8,13 +8,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, TypeGuard
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens.arrays import Array, check_output, check_tuple, guarded, read, scatter, write
+from daeosens.arrays import Array, add_to, check_output, check_tuple, guarded, read, scatter, write
 from daeosens.compiled import Compiled, Role, Roles
 from daeosens.complex_hessian import HessianByComplexStep, in_time
 from daeosens.cost import INDEPENDENT, Direction, Point
@@ -126,13 +127,12 @@ class Callback:
         """Add ``weight`` times the gradient in p."""
         if self._p is None or out.size == 0:
             return
-        work = out.duplicate()
-        if self.problem.field_parameter:
-            self._p(t, self._see(u), p, work)
-        else:
+        if not self.problem.field_parameter:
             values = self._p(t, self._see(u), p)
-            name = self.name(self.keywords.p)
-            scatter(check_output(values, name, (out.size,), t), work)
+            add_to(out, weight, check_output(values, self.name(self.keywords.p), (out.size,), t))
+            return
+        work = out.duplicate()
+        self._p(t, self._see(u), p, work)
         out.axpy(weight, work)
         work.destroy()
 
@@ -157,15 +157,23 @@ class Callback:
         t, u, p = point
         du, dp = direction
         out_u, out_p = out
-        work_u, work_p = out_u.duplicate(), out_p.duplicate()
         m = out_p.size
+        compiled = self.given.hessian
+        if isinstance(compiled, Compiled):
+            work = self._work_of_hessian
+            compiled.fill_all(name, t, (u, p, du, dp), work)
+            out_u.axpy(weight, work[0])
+            out_p.axpy(weight, work[1])
+            return
         if self._numpy:
             values = self._hessian(t, read(u), p, read(du), dp)
             by_u, by_p = check_tuple(values, name, "array [n]", "array [m]")
-            write(work_u, check_output(by_u, name, (out_u.size,), t))
+            add_to(out_u, weight, check_output(by_u, name, (out_u.size,), t))
             if m:
-                write(work_p, check_output(by_p, name, (m,), t))
-        elif self.problem.field_parameter:
+                add_to(out_p, weight, check_output(by_p, name, (m,), t))
+            return
+        work_u, work_p = out_u.duplicate(), out_p.duplicate()
+        if self.problem.field_parameter:
             self._hessian(t, u, p, du, dp, work_u, work_p)
         else:
             by_p = self._hessian(t, u, p, du, dp, work_u)
@@ -176,6 +184,10 @@ class Callback:
             out_p.axpy(weight, work_p)
         work_u.destroy()
         work_p.destroy()
+
+    @cached_property
+    def _work_of_hessian(self) -> tuple[PETSc.Vec, PETSc.Vec]:
+        return self.problem.create_state(), self.problem.create_parameters()
 
     def time_hessian(self, point: Point, out: tuple[PETSc.Vec, PETSc.Vec]) -> float:
         """Fill ``out`` with the derivatives of ``value_t`` in u and p; return that in t."""

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from petsc4py import PETSc
 
 from daeosens.adjoint import Gradient, evaluate_cost
-from daeosens.arrays import QUIET, Array, gather, read, scatter, unwrapped
+from daeosens.arrays import QUIET, Array, gather, read, unwrapped, write
 from daeosens.block_second_order import FirstOrder, SecondSweep, block_second_sweep
 from daeosens.cost import Cost, add_curvature, points_by_step
 from daeosens.engines import Sweep, choose_sweep
@@ -195,9 +195,9 @@ def hessian_products(
         raise InputError("no direction given", expected="at least one (du0, dp)")
     check_objective(objective)
     cost = objective.lower(trajectory.problem, float(trajectory.times[-1]))
-    nothing = trajectory.problem.create_parameters()
+    nothing = trajectory.problem.create_parameters
     admitted = [admit_direction(trajectory, *direction) for direction in directions]
-    complete = [(du, nothing if dp is None else dp) for du, dp in admitted]
+    complete = [(du, nothing() if dp is None else dp) for du, dp in admitted]
     run = (trajectory, cost, complete, Memory() if memory is None else memory)
     found = _in_c(*run) if wants_native_sweep(trajectory, engine) else None
     if found is not None:
@@ -227,7 +227,8 @@ def _in_blocks(
 ) -> list[HessianProduct]:
     found = block_second_sweep(trajectory, cost, *_rows(directions), memory.block)
     memory.block = found.first
-    return _products(trajectory, cost, memory, (found.lam, found.mu), found, "block")
+    gradient = _vectors(trajectory, found.lam, found.mu)
+    return _products(trajectory, cost, memory, gradient, found, "block")
 
 
 def _rows(directions: Sequence[tuple[PETSc.Vec, PETSc.Vec]]) -> tuple[Array, Array]:
@@ -240,23 +241,27 @@ def _products(
     trajectory: Trajectory,
     cost: Cost,
     memory: Memory,
-    gradient: tuple[Array, Array],
+    gradient: tuple[PETSc.Vec, PETSc.Vec],
     found: SecondSweep | NativeSecond,
     engine: str,
 ) -> list[HessianProduct]:
-    problem, value = trajectory.problem, memory.value
+    value = memory.value
     if value is None:
         value = evaluate_cost(trajectory, cost, steps_of(trajectory) if cost.densities else None)
-
-    def vectors(by_u0: Array, by_p: Array) -> tuple[PETSc.Vec, PETSc.Vec]:
-        of_parameters = problem.create_parameters()
-        return scatter(by_u0, problem.create_state()), scatter(by_p, of_parameters)
-
-    memory.gradient = known = Gradient(value, *vectors(*gradient), engine)
+    memory.gradient = known = Gradient(value, *gradient, engine)
     return [
-        HessianProduct(known, *vectors(*dots), engine)
+        HessianProduct(known, *_vectors(trajectory, *dots), engine)
         for dots in zip(found.lam_dot, found.mu_dot, strict=True)
     ]
+
+
+def _vectors(trajectory: Trajectory, by_u0: Array, by_p: Array) -> tuple[PETSc.Vec, PETSc.Vec]:
+    """Return the numbers [n] and [m] of a sweep as vectors; those sweeps are serial."""
+    problem = trajectory.problem
+    vectors = problem.create_state(), problem.create_parameters()
+    for vec, values in zip(vectors, (by_u0, by_p), strict=True):
+        write(vec, values)
+    return vectors
 
 
 def _by_steps(

@@ -27,6 +27,8 @@ from daeosens import (
 from daeosens.arrays import read
 from daeosens.methods import find_method
 from daeosens.steps import registered_type, step_map
+from daeosens.steps.esdirk import ESDIRK
+from daeosens.steps.stages import StageSolver
 
 PETSC_SELF = PETSc.COMM_SELF
 each_method = pytest.mark.parametrize("method", DIAGONAL)
@@ -126,6 +128,21 @@ def test_stages_that_are_not_found_again_name_the_remedy():
 def prothero_robinson(stiffness):
     """U = sin t; the exact solution on both sides of any stiffness."""
     return ODE(lambda t, u, p: -p * (u - np.sin(t)) + np.cos(t), 1, ["stiffness"]), [stiffness]
+
+
+@each_method
+def test_stages_found_again_are_right_to_rounding_unless_told_otherwise(method):
+    """They err less than 1e-11 of the first residual, where Newton's method of a run ends."""
+    form, step = FORMS["rhs"].analytic, 0.2
+    run = solve(form, U0, P0, late(method, dt=step), checkpoint="stages")
+    kept = run.stages[run.states[0].handle, float(run.step_sizes[0])]
+    errors = []
+    for options in ({}, {"snes_rtol": 1e-3}):
+        finder = StageSolver(form, ESDIRK[method], options)
+        found = finder.find(run.step(0))
+        pairs = zip(found[1:-1], kept[1:-1], strict=True)
+        errors.append(max(np.abs(read(ours) / read(theirs) - 1).max() for ours, theirs in pairs))
+    assert errors[0] < 1e-13 < 1e-9 < errors[1]
 
 
 @each_method

@@ -41,6 +41,7 @@ from daeosens import (
     tangent,
 )
 from daeosens.native import admit_native
+from daeosens.steps.esdirk import ESDIRK
 
 DOUBLES = ctypes.POINTER(ctypes.c_double)
 BY_PETSC = {"snes_max_it": 50}
@@ -78,11 +79,21 @@ def derivatives(problem, costs, stepping):
 @pytest.mark.parametrize("pattern", [False, True])
 @pytest.mark.parametrize("stepping", METHODS, ids=lambda each: each.method)
 def test_compiled_callbacks_give_the_numbers_of_numpy_ones(c, stepping, pattern, monkeypatch):
-    if stepping.options == BY_PETSC:  # sweeps in C have Newton iterations of their own
+    if stepping.options == BY_PETSC:  # both by the same operations: the others have a test below
         monkeypatch.setattr(import_module("daeosens.adjoint"), "native_sweep", lambda *_: None)
     expected = derivatives(numpy_ode(), numpy_costs(), stepping)
     found = derivatives(compiled_ode(c, pattern=pattern), compiled_costs(c), stepping)
     np.testing.assert_allclose(found, expected, rtol=1e-14, atol=1e-14)
+
+
+@pytest.mark.parametrize("method", ESDIRK)
+def test_esdirk_steps_in_c_give_the_numbers_of_numpy_ones(c, method):
+    """PETSc ends Newton's method at 1e-11 of the first residual, unless told otherwise."""
+    span, dt = (0.4, 1.4), 0.2
+    exact = Stepping(span, method, dt=dt, options={"snes_rtol": 1e-13})
+    expected = derivatives(numpy_ode(), numpy_costs(), exact)
+    found = derivatives(compiled_ode(c), compiled_costs(c), Stepping(span, method, dt=dt))
+    np.testing.assert_allclose(found, expected, rtol=1e-13)
 
 
 @pytest.mark.parametrize("stepping", METHODS[2:4], ids=lambda each: each.method)

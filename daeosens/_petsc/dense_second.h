@@ -15,5 +15,5 @@ void DensePush(const DenseSystem *, double t, double h, const DenseLinear *, lon
    and mu_dot [count, m], back over a step.
 
    weights [s, n]          adjoints of the stages; ``known``: they are there, lam and mu stay
-   work [(3 s + 1) n + m] */
+   work [((1 + count) s + 3) n + m] */
 void DenseBend(const DenseSystem *, double t, double h, const DenseLinear *, long count, const double *dp, const double *moved, double *weights, int known, double *lam, double *mu, double *lam_dot, double *mu_dot, double *work);

@@ -183,7 +183,8 @@ static PetscErrorCode take_stages(DenseWork w, double t, double h, PetscBool *so
   const long   n = system->n, s = system->s;
 
   PetscFunctionBegin;
-  *solved = PETSC_TRUE;
+  *solved  = PETSC_TRUE;
+  w->scale = 0.0; /* a step that is taken again must not depend on the one before */
   memcpy(w->states[0], w->start, (size_t)n * sizeof(double));
   system->rhs(t, w->start, system->p, w->rates, system->rhs_data);
   if (!all_finite(w->rates, n)) PetscFunctionReturn(blame(system, 1, t, w->rates, n));

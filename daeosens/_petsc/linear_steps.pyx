@@ -78,7 +78,7 @@ cdef class LinearSteps:
         self.factors = np.empty((count, s if implicit else 0, n, n))
         self.pivots = np.empty(count * s * n * sizeof(PetscBLASInt), dtype=np.uint8)
         self.found = np.zeros(count, dtype=np.uint8)
-        self.room = np.empty(max((s + 3) * n, (3 * s + 1) * n + system.m))
+        self.room = np.empty((s + 3) * n)
         CHKERR(DenseWorkCreate(system, 1, &self.work))
 
     def __dealloc__(self):
@@ -195,7 +195,10 @@ cdef class LinearSteps:
         """
         cdef long m = mu.shape[0], k, count = along.shape[1]
         cdef const double *direction = &dp[0, 0] if m else NULL
+        cdef long room = ((1 + count) * self.steps.system.s + 3) * lam.shape[0] + m
         cdef double *stages
+        if self.room.shape[0] < room:
+            self.room = np.empty(room)
         for k in range(last - 1, first - 1, -1):
             if not self.linearise(k):
                 return False

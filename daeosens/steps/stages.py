@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,6 +24,9 @@ NEWTON_DEFAULTS: Mapping[str, Any] = {"snes_rtol": 1e-11, "snes_stol": 1e-14, "s
 
 STAGE_DEFAULTS: Mapping[str, Any] = {**NEWTON_DEFAULTS, "snes_linesearch_type": "basic"}
 """Whole Newton steps for the stages: searching for a smaller residual creeps along stiff modes."""
+
+ROUNDING = 1e-11
+"""Changes below this part of the state that do not shrink any more are rounding."""
 
 
 class StageSolver:
@@ -130,10 +134,43 @@ class StageSolver:
         snes.setJacobian(equation.jacobian, matrix, matrix)
         prefixes = ("snes_", *PREFIXES)
         chosen = {key: value for key, value in self._options.items() if key.startswith(prefixes)}
-        defaults = {**STAGE_DEFAULTS, **linear_defaults(matrix)}
+        defaults = {**STAGE_DEFAULTS, "snes_rtol": 0.0, **linear_defaults(matrix)}
         with scoped_options(defaults=defaults, code=chosen):
             snes.setFromOptions()
+        snes.setConvergenceTest(_UntilRounding())
         return snes
+
+
+class _UntilRounding:
+    """Newton's method ends where rounding is all that is left, or where the user said.
+
+    What is linearised about a stage errs as the stage does.  The residual cannot tell when to end:
+    in stiff systems its rounding is large, and some have a large one in their first guess.
+    """
+
+    def __init__(self) -> None:
+        self._first = self._last = 0.0
+
+    def __call__(self, snes: PETSc.SNES, iteration: int, norms: tuple[float, float, float]) -> Any:
+        """Return why the iteration ends, a ``ConvergedReason``; None where it does not."""
+        size, change, residual = norms
+        reasons: Any = PETSc.SNES.ConvergedReason
+        if not math.isfinite(residual):
+            return reasons.DIVERGED_FNORM_NAN
+        if iteration == 0:
+            self._first = residual
+        rtol, atol, stol, _ = snes.getTolerances()
+        if residual <= max(atol, rtol * self._first):
+            return reasons.CONVERGED_FNORM_RELATIVE
+        if iteration == 0:
+            return None
+        rate = change / self._last if iteration > 1 else 1.0
+        self._last = change
+        following = change * rate / (1.0 - rate) if rate < 1.0 else math.inf
+        stalls = rate >= 0.5 and change <= ROUNDING * size
+        if stalls or min(change, following) <= stol * size:
+            return reasons.CONVERGED_SNORM_RELATIVE
+        return None
 
 
 class _StageEquation:
