@@ -98,8 +98,8 @@ def trace_stencil(
     The function is called once with symbols (docs/tracing.md).  From it come f, products with f_u
     and its transpose, derivatives in parameters and time, and second derivatives, as loops in C
     over the points that a rank has.  They read vectors of the grid's DM, exchange the values at
-    the borders of ranks, and are called by TS, linear solvers and sweeps without Python.
-    Collective on the grid's ranks.
+    the borders of ranks, and are called by TS, linear solvers and sweeps without Python.  Without a
+    compiler CasADi evaluates them, after one warning.  Collective on the grid's ranks.
 
     Parameters
     ----------
@@ -123,8 +123,6 @@ def trace_stencil(
     InputError
         CasADi is not installed; the function cannot be traced or returns another shape; the grid
         is cut into parts that are too narrow.
-    CompilerError
-        There is no C compiler.
 
     Examples
     --------

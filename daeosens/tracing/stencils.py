@@ -17,10 +17,11 @@ from daeosens.errors import InputError
 from daeosens.grids import Grid
 from daeosens.matrices import Derivative, Products, negative
 from daeosens.problem import AUTONOMOUS, Problem
-from daeosens.tracing.compilation import load
+from daeosens.tracing.execution import compiled_library
 from daeosens.tracing.model import Parametrized
 from daeosens.tracing.named import admit_shapes
 from daeosens.tracing.stencil_derivatives import PointFunction, StencilDerivatives
+from daeosens.tracing.stencil_interpreted import interpreted
 from daeosens.tracing.stencil_point import point_graph
 from daeosens.tracing.stencil_source import axes, stencil_source, work_size
 
@@ -67,10 +68,11 @@ def build_stencil(
 
 
 def _make_stencil(functions: Sequence[PointFunction], grid: Grid, *, periodic: bool) -> Stencil:
-    """Compile the functions, and bind them to the rank's box.  Collective."""
+    """Compile the functions if that can be, and bind them to the rank's box.  Collective."""
     corner, points = grid.dm.getCorners()
     dimensions = len(points)
-    library = load(stencil_source(functions, grid.dof, dimensions), grid.dm.comm.tompi4py())
+    source = stencil_source(functions, grid.dof, dimensions)
+    library = compiled_library(source, grid.dm.comm.tompi4py())
     width = max(max(each.widths(k), default=0) for each in functions for k in range(each.vectors))
     wide = None if grid.dm.comm.size == 1 else _wide(grid, width)
     first = [x + h * k for x, h, k in zip(grid.origin, grid.spacing, corner, strict=True)]
@@ -81,13 +83,18 @@ def _make_stencil(functions: Sequence[PointFunction], grid: Grid, *, periodic: b
         axes(tuple(first)),
         axes(tuple(grid.spacing)),
         periodic,
-        np.zeros((MOST_CALLS, work_size(functions, grid.dof, tuple(points)))),
+        np.zeros((MOST_CALLS, max(1, work_size(functions, grid.dof, tuple(points))))),
     )
     for each in functions:
-        address = ctypes.cast(getattr(library, f"daeosens_{each.name}"), ctypes.c_void_p).value
+        call: Any = (
+            interpreted(each, grid.dof, dimensions)
+            if library is None
+            else getattr(library, f"daeosens_{each.name}")
+        )
+        address = ctypes.cast(call, ctypes.c_void_p).value
         around = [any(each.widths(k)) for k in range(each.vectors)]
         reach = max((axes(each.widths(k))[2] for k in range(each.vectors)), default=0)
-        stencil.add(each.name, address or 0, around, reach, library)
+        stencil.add(each.name, address or 0, around, reach, call)
     return stencil
 
 
