@@ -26,12 +26,12 @@ from daeosens.tracing.compilation import CompilerError
 SELF = PETSc.COMM_SELF
 
 
-def pair(rhs, grid, parameters):
+def pair(rhs, grid, parameters, **options):
     """Return a compiled model and an interpreted one."""
-    compiled = trace_stencil(rhs, grid, parameters)
+    compiled = trace_stencil(rhs, grid, parameters, **options)
     missing = patch.object(execution, "load", side_effect=CompilerError("there is no C compiler"))
     with missing, patch.object(execution, "_warn"):
-        return compiled, trace_stencil(rhs, grid, parameters)
+        return compiled, trace_stencil(rhs, grid, parameters, **options)
 
 
 @pytest.mark.mpi
@@ -92,6 +92,17 @@ def test_stages_of_large_grids_follow_each_other_by_rows(boundary):
         found.append([run.final, gradient.u0_vec, gradient.p_vec])
     for compiled, interpreted in zip(*found, strict=True):
         assert close(interpreted, compiled) < 1e-13
+
+
+def test_the_assembled_matrix_is_the_compiled_one():
+    grid = box(2, comm=SELF)
+    u, v = random_field(grid, 0), random_field(grid, 1)
+    found = []
+    for model in pair(curved, grid, CURVED, jacobian="assembled"):
+        matrix = model.rhs_u.create(0.4, u, POINT)
+        model.rhs_u.fill(0.4, u, POINT, matrix)
+        found.append(matrix * v)
+    assert close(*found) < 1e-14
 
 
 def test_a_model_without_parameters():

@@ -92,6 +92,8 @@ def trace_stencil(
     rhs: Callable[..., Any],
     grid: Grid,
     parameters: int | Sequence[str] | Mapping[str, Any] = (),
+    *,
+    jacobian: str = "products",
 ) -> Parametrized:
     """Make u' = f on a grid of one function of a point and its neighbours, compiled.
 
@@ -112,6 +114,8 @@ def trace_stencil(
         Points, unknowns at each, boundary and ranks.
     parameters : mapping of str to shape, int or sequence of str
         As for ``trace``.
+    jacobian : "products" or "assembled"
+        f_u by its products with vectors, or as a sparse matrix, which preconditioners need.
 
     Returns
     -------
@@ -122,7 +126,7 @@ def trace_stencil(
     ------
     InputError
         CasADi is not installed; the function cannot be traced or returns another shape; the grid
-        is cut into parts that are too narrow.
+        is cut into parts that are too narrow; another word for ``jacobian``.
 
     Examples
     --------
@@ -141,7 +145,7 @@ def trace_stencil(
     array([-60.4057])
     """
     build = _needed("stencils").build_stencil
-    model: Parametrized = build(rhs, grid, parameters)
+    model: Parametrized = build(rhs, grid, parameters, jacobian)
     return model
 
 
