@@ -418,9 +418,7 @@ def _failure(error: PETSc.Error, stepping: Stepping, log: StepLog) -> DaeosensEr
     if not log.times:
         return cannot_set_up(error)
     code: int = getattr(error, "ierr", 0)
-    fault = (
-        log.fault() if code == NOT_FINITE else ""
-    )  # every rank knows of it: norms are collective
+    fault = log.fault() if code == NOT_FINITE else ""  # norms are collective, as this is
     return SolveError(
         f"TS failed after t = {log.times[-1]:.9g}: {str(error).splitlines()[-1]}{fault}",
         expected=f"t = {stepping.t_span[1]:g}",

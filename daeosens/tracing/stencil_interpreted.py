@@ -98,8 +98,9 @@ class _Evaluation:
             x[..., k] = along.reshape(-1, *(1,) * axis)
         parameters = [_at(address, m) if address else np.zeros(m) for address in (b.p, b.dp)]
         values, sums = np.empty((*shape, each.n_out)), np.empty(each.n_sums)
+        inputs = [np.array([b.t]), *parameters, x, reads]  # CasADi does not keep them alive
         buffer, run = self._at_points(count).buffer()
-        for k, given in enumerate([np.array([b.t]), *parameters, x, reads]):
+        for k, given in enumerate(inputs):
             buffer.set_arg(k, _bytes(given))
         for k, filled in enumerate((values, sums)):
             buffer.set_res(k, _bytes(filled))
