@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -17,6 +17,7 @@ from daeosens.errors import (
     InputError,
     SolveError,
 )
+from daeosens.faults import note_fault
 from daeosens.options import scoped_options
 from daeosens.petsc_ts import (
     Held,
@@ -30,12 +31,15 @@ from daeosens.petsc_ts import (
 from daeosens.prepared import Prepared, cannot_set_up, leave_ts, prepared_ts, taken_ts
 from daeosens.problem import Problem
 from daeosens.refusals import refuse_unsound_steps
-from daeosens.step_log import StepLog, Watch, fault
+from daeosens.step_log import StepLog, Watch
 from daeosens.stepping import Stepping
 from daeosens.steps import RungeKuttaStep, tableau
 from daeosens.trajectory import Checkpoint, Effort, Stages, Trajectory
 
 _TS: Any = PETSc.TS  # the stubs of petsc4py 3.26 give enumerations the wrong type
+
+NOT_FINITE = 72
+"""PETSc's error code of norms that are not."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,6 +161,7 @@ class Runner:
             restarts=method.explicit or method.esdirk,
             keep_stages=self._checkpoint == "stages" and (method.explicit or method.esdirk),
             watch=watch,
+            take_again=self._take_again if self._unwatched else None,
         )
         start.copy(self._solution)
         ts.setStepNumber(0)
@@ -217,7 +222,7 @@ class Runner:
         elif self._ready.hooks.log is None:  # between two runs: nothing of the step is remembered
             _single_step(self._ts, t, h, u, out, self._ready.tiny)
         else:
-            self._spare_ts = self._spare_ts or self._make_spare(t, u)
+            self._spare_ts = self._spare_ts or self._make_spare(self._problem, t, u)
             _single_step(self._spare_ts, t, h, u, out, self._ready.tiny)
 
     def close(self) -> None:
@@ -238,9 +243,29 @@ class Runner:
     def _explicit_step(self) -> RungeKuttaStep:
         return RungeKuttaStep(self._problem, tableau(self._stepping.resolved_method.runge_kutta))
 
-    def _make_spare(self, t: float, u: PETSc.Vec) -> PETSc.TS:
+    @property
+    def _unwatched(self) -> bool:
+        """Whether TS calls functions of a grid's points, which do not look at what they give."""
+        return self._ready.in_c and self._problem.stencil is not None
+
+    def _take_again(self, t: float, h: float, u: PETSc.Vec) -> None:
+        """Take a step that failed by callbacks in Python: those note what is not finite."""
+        out = u.duplicate()
+        if self._stepping.resolved_method.explicit:
+            self._explicit_step.advance(t, h, u, self.p, out)
+            self._problem.rhs(t + h, out, self.p, u.duplicate())  # as error estimates do
+        else:
+            problem = replace(self._problem, stencil=None)
+            ts = self._make_spare(problem, t, u)
+            with suppress(SolveError, PETSc.Error):  # as it did before
+                _single_step(ts, t, h, u, out, self._ready.tiny)
+            _try_jacobian(problem, t + h, ts.getSNES().getSolution(), self.p)
+            ts.destroy()
+        out.destroy()
+
+    def _make_spare(self, problem: Problem, t: float, u: PETSc.Vec) -> PETSc.TS:
         """Return a TS for single implicit steps while the other one is in the middle of a run."""
-        problem, stepping = self._problem, self._stepping
+        stepping = self._stepping
         ts = make_ts(problem, stepping.resolved_method, t, u, self._ready.held, record="states")
         defaults = default_options(problem, stepping, ts, "states")
         with scoped_options(defaults=defaults, code=stepping.options):
@@ -259,7 +284,7 @@ class Runner:
         }
         raise SolveError(
             f"TS stopped at t = {log.times[-1]:.9g} after {steps} steps "
-            f"({names.get(reason, reason)}){fault(self._problem)}",
+            f"({names.get(reason, reason)}){log.fault()}",
             expected=f"t = {self._stepping.t_span[1]:g}",
             remedy=f"max_steps > {self._stepping.max_steps}"
             if steps >= self._stepping.max_steps
@@ -321,6 +346,17 @@ def _single_step(
             remedy='a smaller dt, or options={"snes_monitor": None} to watch it',
         )
     solution.copy(out)
+
+
+def _try_jacobian(problem: Problem, t: float, u: PETSc.Vec, p: Any) -> None:
+    matrix = problem.rhs_u.create(t, u, p)
+    problem.rhs_u.fill(t, u, p, matrix)
+    ones, out = u.duplicate(), u.duplicate()
+    ones.set(1.0)
+    matrix.mult(ones, out)
+    note_fault(problem.faults, "jacobian", t, out, problem.dm)
+    for each in (matrix, ones, out):
+        each.destroy()
 
 
 def agree(problem: Problem, stepping: Stepping, p: Any, pinned: Array) -> None:
@@ -386,8 +422,10 @@ def _failure(error: PETSc.Error, stepping: Stepping, log: StepLog) -> DaeosensEr
     """Return what an error of PETSc means: bad input before the first step, then a failed solve."""
     if not log.times:
         return cannot_set_up(error)
+    code: int = getattr(error, "ierr", 0)
+    fault = log.fault() if code == NOT_FINITE else ""  # norms are collective, as this is
     return SolveError(
-        f"TS failed after t = {log.times[-1]:.9g}: {str(error).splitlines()[-1]}",
+        f"TS failed after t = {log.times[-1]:.9g}: {str(error).splitlines()[-1]}{fault}",
         expected=f"t = {stepping.t_span[1]:g}",
         remedy='options={"ts_monitor": None, "snes_monitor": None} to watch it',
     )

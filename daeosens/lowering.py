@@ -23,6 +23,7 @@ from daeosens.arrays import (
 from daeosens.compiled import Compiled, Role, Roles
 from daeosens.derivatives import ComplexStep, ignores
 from daeosens.errors import InputError, UnsupportedError, keyword
+from daeosens.faults import note_fault
 from daeosens.matrices import (
     Derivative,
     Products,
@@ -80,7 +81,7 @@ class Lowering:
             return _compiled_function(callback, self.name)
         call = guarded(callback, self.name, self.frame.state.comm)
         if self.frame.style == "petsc":
-            return _watched(call, self.name, self.frame.faults)
+            return _watched(call, self.name, self.frame)
         return _numpy_function(call, self.name, self.frame.state.size)
 
     def square(self, spec: Matrix | None, name: str) -> Derivative:
@@ -221,18 +222,12 @@ def parameter_derivative(
     return lower.rectangular(given, name)
 
 
-def _watched(call: Callable[..., Any], name: str, faults: list[str]) -> VecFunction:
-    """Note the first value that is not finite; to raise on one rank alone would hang the others."""
+def _watched(call: Callable[..., Any], name: str, frame: Frame) -> VecFunction:
+    """Note the first value that is not finite."""
 
     def fill(*arguments: Any) -> None:
         call(*arguments)
-        values = read(arguments[-1])
-        if not faults and not np.isfinite(values).all():
-            entry = int(np.argmin(np.isfinite(values)))
-            faults.append(
-                f"callback '{name}' gave {values[entry]} in local entry {entry} "
-                f"at t = {arguments[0]:.9g} (rank {arguments[-1].comm.rank})"
-            )
+        note_fault(frame.faults, name, arguments[0], arguments[-1], frame.dm)
 
     return fill
 

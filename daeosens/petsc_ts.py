@@ -173,7 +173,7 @@ def make_ts(
 
     if in_c:
         _set_compiled_residual(ts, problem, held, system, work, begins=method.esdirk)
-    else:
+    if not in_c or (problem.stencil is not None and system.assembled):
         ts.setIJacobian(jacobian, system.matrix, system.matrix)
     if record in ("memory", "disk") and problem.n_parameters:
         matrix_p = problem.residual_p.create(t, u, udot, p)
@@ -235,7 +235,7 @@ def _set_compiled_residual(
     registered = held.register(problem)
     ts.setAttr(_REGISTERED, registered)
     if isinstance(registered, RegisteredStencil):
-        registered.set_residual(ts, work, system.matrix)
+        registered.set_residual(ts, work, None if system.assembled else system.matrix)
         return
     given = problem.native["jacobian"]
     compiled = Compiled(given, "jacobian", ((problem.size, problem.size),), returns=False)
@@ -316,7 +316,7 @@ def default_options(
         if problem.coloring:
             defaults["snes_fd_color"] = None
         elif ts.getType() != DENSE:
-            defaults |= linear_defaults(ts.getIJacobian()[0])
+            defaults |= linear_defaults(ts.getIJacobian()[0], stepping.options)
     if checkpoint in ("memory", "disk"):
         ts.setSaveTrajectory()
         defaults["ts_trajectory_type"] = "memory" if checkpoint == "memory" else "basic"

@@ -17,6 +17,9 @@ from daeosens.trajectory import STAGE_MEMORY, Stages
 Watch: TypeAlias = "Callable[[float, PETSc.Vec, float, PETSc.Vec], bool]"
 """``watch(t, u, t_next, u_next)`` after each accepted step: whether the run is to end there."""
 
+TakeAgain: TypeAlias = "Callable[[float, float, PETSc.Vec], None]"
+"""``take_again(t, h, u)``: a failed step again, by callbacks that note what is not finite."""
+
 STALL, PATIENCE = 1e-12, 100
 """So many steps in a row below such a part of the span lead nowhere."""
 
@@ -46,6 +49,8 @@ class StepLog:
         Whether the stages of each step are copied.
     watch : callable, optional
         See ``Watch``.
+    take_again : callable, optional
+        See ``TakeAgain``; for functions in C that note nothing.
     """
 
     def __init__(
@@ -58,6 +63,7 @@ class StepLog:
         restarts: bool,
         keep_stages: bool,
         watch: Watch | None = None,
+        take_again: TakeAgain | None = None,
     ) -> None:
         self._problem = problem
         self._ends = ends
@@ -65,6 +71,7 @@ class StepLog:
         self._restarts = restarts
         self._keep_stages = keep_stages
         self._watch = watch
+        self._take_again = take_again
         self._stages: list[list[PETSc.Vec]] = []
         self._dense_stages: Array | None = None
         self._piece: tuple[float, float] | None = None
@@ -108,6 +115,9 @@ class StepLog:
         t, u = ts.getTime(), ts.getSolution()
         self._check_finite(len(self.times), t, u)
         self._check_progress(ts, t)
+        reason: Any = ts.getConvergedReason()
+        if reason < 0:  # a failed step comes by too
+            return
         if self._watch(self.times[-1], self.states[-1], t, u):
             self.stopped = True
             reasons = PETSc.TS.ConvergedReason
@@ -177,6 +187,14 @@ class StepLog:
             )
         ]
 
+    def fault(self) -> str:
+        """Return what callbacks on any rank gave that is not finite, for a message.  Collective."""
+        if self._take_again is not None and self.times:
+            self._take_again(self.times[-1], self._steps.last_size, self.states[-1])
+        mine = self._problem.faults[0] if self._problem.faults else ""
+        found = [text for text in self._problem.comm.tompi4py().allgather(mine) if text]
+        return f": {found[0]}" if found else ""
+
     def _check_progress(self, ts: PETSc.TS, t: float) -> None:
         reason: Any = ts.getConvergedReason()
         if t == self.times[-1] and reason >= 0:  # a failed step comes by too
@@ -189,7 +207,7 @@ class StepLog:
 
     def _not_finite(self, step: int, t: float) -> SolveError:
         return SolveError(
-            f"the state is not finite at t = {t:.9g} (step {step}){fault(self._problem)}",
+            f"the state is not finite at t = {t:.9g} (step {step}){self.fault()}",
             expected=f"a finite state up to t = {self._ends[-1]:g}",
             remedy="a smaller dt, or an implicit method (cn, beuler) if the problem is stiff",
         )
@@ -203,10 +221,3 @@ def _shrunk(t: float, h: float) -> SolveError:
         remedy="larger rtol and atol, breakpoints where the equations jump, or, with algebraic "
         "variables, a start from consistent_state",
     )
-
-
-def fault(problem: Problem) -> str:
-    """Return what callbacks on any rank gave that is not finite, for a message.  Collective."""
-    mine = problem.faults[0] if problem.faults else ""
-    found = [text for text in problem.comm.tompi4py().allgather(mine) if text]
-    return f": {found[0]}" if found else ""

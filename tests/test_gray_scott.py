@@ -139,6 +139,19 @@ def test_products_and_matrix_give_one_answer(method):
     assert close(*gradients) < 1e-11
 
 
+@pytest.mark.parametrize("name", ["jacobi", "ilu"])
+@pytest.mark.parametrize("method", ["cn", "esdirk3"])
+def test_a_preconditioner_that_does_not_solve_the_system_is_iterated_with(method, name):
+    grid = grid_of(9, 8, SELF)
+    problem = gray_scott(grid, *STRONG)
+    gradients = []
+    for options in ({}, {"pc_type": name}):
+        stepping = Stepping((0.0, 1.0), method, dt=0.2, options=options)
+        run = solve(problem, random_field(grid, 4), None, stepping)
+        gradients.append(adjoint(run, LeastSquares([1.0], [random_field(grid, 5)])).u0_vec)
+    assert close(*gradients) < 1e-10
+
+
 @pytest.mark.parametrize(("method", "order"), [("rk4", 4.0), ("cn", 2.0), ("beuler", 1.0)])
 def test_steps_have_their_order(method, order):
     grid = grid_of(12, comm=SELF)

@@ -6,7 +6,6 @@ from fields import alone, close, own_part, random_field
 from petsc4py import PETSc
 
 from daeosens import (
-    DaeosensError,
     InputError,
     Parameter,
     Parameters,
@@ -301,10 +300,3 @@ def test_wrong_functions_are_named():
         trace_stencil(lambda t, u, p: u[1], grid)
     with pytest.raises(InputError, match=r"branch depends on the data"):
         trace_stencil(lambda t, u, p: u.center if u.center[0] > 0 else u[1, 0], grid)
-
-
-def test_without_a_compiler_the_remedy_is_named(monkeypatch):
-    monkeypatch.setenv("CC", "no-such-compiler")
-    grid = Grid((UNIT, UNIT), (8, 8), dof=2, comm=SELF)
-    with pytest.raises(DaeosensError, match=r"no C compiler no-such-compiler\n  try: a C compiler"):
-        trace_stencil(reaction, grid, NAMES)

@@ -1,6 +1,7 @@
 /* What functions of a grid's points are called with, and how they read the points around each.
 
-   The generated functions and the extension that calls them share this file. */
+   The generated functions and the extension that calls them share this file;
+   tracing/stencil_interpreted.py has the same Box. */
 #ifndef DAEOSENS_STENCIL_H
 #define DAEOSENS_STENCIL_H
 

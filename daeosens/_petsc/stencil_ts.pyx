@@ -224,12 +224,14 @@ cdef class RegisteredStencil:
         """Let a TS take f as its right-hand side."""
         CHKERR(TSSetRHSFunction(ts.ts, work.vec, rhs_function, <void *>&self.c))
 
-    def set_residual(self, TS ts, Vec residual, Mat matrix):
-        """Let a TS take u' - f as its residual, with a matrix of ``create_matrix``."""
+    def set_residual(self, TS ts, Vec residual, Mat matrix=None):
+        """Let a TS take u' - f as its residual, with a matrix of ``create_matrix`` or its own."""
+        CHKERR(TSSetIFunction(ts.ts, residual.vec, i_function, <void *>&self.c))
+        if matrix is None:
+            return
         self.matrix = matrix.getAttr(ATTRIBUTE)
         self.c.shell = &(<Jacobian>self.matrix).shell
         self.hold(self.p)
-        CHKERR(TSSetIFunction(ts.ts, residual.vec, i_function, <void *>&self.c))
         CHKERR(TSSetIJacobian(ts.ts, matrix.mat, matrix.mat, i_jacobian, <void *>&self.c))
 
     def fault(self):

@@ -2,13 +2,12 @@
 
 from daeosens.grids.gray_scott import RATES, gray_scott, spots
 from daeosens.grids.heat import first_mode, heat
+from daeosens.grids.stencil_matrix import fill_stencil_matrix, stencil_matrix
 from daeosens.grids.structured import (
     NEIGHBOURS,
     FivePoint,
     Grid,
-    fill_stencil_matrix,
     laplacian_weights,
-    stencil_matrix,
 )
 
 __all__ = [

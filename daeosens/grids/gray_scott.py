@@ -16,14 +16,12 @@ from petsc4py import PETSc
 from daeosens.arrays import Array
 from daeosens.equations import ODE
 from daeosens.errors import InputError, nearest, together
+from daeosens.grids.stencil_matrix import Entry, fill_stencil_matrix, stencil_matrix
 from daeosens.grids.structured import (
     NEIGHBOURS,
-    Entry,
     FivePoint,
     Grid,
-    fill_stencil_matrix,
     laplacian_weights,
-    stencil_matrix,
 )
 from daeosens.matrices import Products
 from daeosens.problem import AUTONOMOUS, Problem

@@ -10,14 +10,8 @@ from petsc4py import PETSc
 from daeosens.arrays import Array
 from daeosens.equations import ODE
 from daeosens.errors import InputError
-from daeosens.grids.structured import (
-    NEIGHBOURS,
-    FivePoint,
-    Grid,
-    fill_stencil_matrix,
-    laplacian_weights,
-    stencil_matrix,
-)
+from daeosens.grids.stencil_matrix import fill_stencil_matrix, stencil_matrix
+from daeosens.grids.structured import NEIGHBOURS, FivePoint, Grid, laplacian_weights
 from daeosens.matrices import Products
 from daeosens.problem import AUTONOMOUS, Problem
 

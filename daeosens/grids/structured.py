@@ -7,12 +7,10 @@ on how many ranks share the grid, to the last bit.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 from petsc4py import PETSc
 
 from daeosens.arrays import Array, read
@@ -214,64 +212,6 @@ def laplacian_weights(grid: Grid) -> tuple[float, float]:
     """Return 1/hx^2 and 1/hy^2."""
     hx, hy = grid.spacing
     return 1.0 / hx**2, 1.0 / hy**2
-
-
-Entry: TypeAlias = tuple[int, int, tuple[int, int]]
-"""A matrix entry at each point: component of the row, of the column, offset to the column."""
-
-
-def stencil_matrix(grid: Grid, entries: Sequence[Entry]) -> PETSc.Mat:
-    """Make a sparse matrix with the same entries in the rows of each point.
-
-    To be filled by ``fill_stencil_matrix``.  Entries of the same place add up; those whose column
-    lies beyond a zero boundary are dropped.  Collective.
-
-    Parameters
-    ----------
-    grid : Grid
-        The rows' and the columns' points.
-    entries : sequence of (row component, column component, (offset x, offset y))
-        Offsets of at most one point, along one axis.
-
-    Returns
-    -------
-    Mat [n, n]
-        Its duplicates keep the pattern.
-    """
-    (first_x, first_y), (nx, ny) = grid.dm.getCorners()
-    (ghost_x, ghost_y), (ghost_nx, ghost_ny) = grid.dm.getGhostCorners()
-    numbers = grid.dm.getLGMap().getIndices().reshape(ghost_ny, ghost_nx, grid.dof)
-    left, below = first_x - ghost_x, first_y - ghost_y
-
-    def plane(component: int, offset: tuple[int, int]) -> npt.NDArray[Any]:
-        x, y = left + offset[0], below + offset[1]
-        return numbers[y : y + ny, x : x + nx, component]
-
-    rows = np.array([plane(row, (0, 0)) for row, _, _ in entries], dtype=PETSc.IntType)
-    columns = np.array([plane(column, offset) for _, column, offset in entries], PETSc.IntType)
-    template = grid.dm.createGlobalVec()
-    sizes: Any = template.getSizes()
-    template.destroy()
-    matrix: Any = PETSc.Mat().create(comm=grid.comm)
-    matrix.setSizes((sizes, sizes))
-    matrix.setBlockSize(grid.dof)
-    matrix.setType(PETSc.Mat.Type.AIJ)
-    matrix.setPreallocationCOO(rows.ravel(), columns.ravel())
-    return matrix
-
-
-def fill_stencil_matrix(planes: Array, out: PETSc.Mat) -> None:
-    """Overwrite the entries of a matrix from ``stencil_matrix``, and assemble it.  Collective.
-
-    Parameters
-    ----------
-    planes : array [len(entries), ny, nx]
-        For each entry its values at the rank's own points.
-    out : Mat [n, n]
-        Overwritten.
-    """
-    values: Any = planes.ravel()
-    out.setValuesCOO(values)
 
 
 def _complaints(box: Any, shape: Any, boundary: Any, dof: Any) -> list[str]:

@@ -19,14 +19,8 @@ from scipy.special import ndtri
 from daeosens.arrays import dot, read, write
 from daeosens.differences import random_numbers, unit
 from daeosens.errors import InputError, SolveError
-from daeosens.grids.structured import (
-    NEIGHBOURS,
-    Entry,
-    Grid,
-    fill_stencil_matrix,
-    laplacian_weights,
-    stencil_matrix,
-)
+from daeosens.grids.stencil_matrix import Entry, fill_stencil_matrix, stencil_matrix
+from daeosens.grids.structured import NEIGHBOURS, Grid, laplacian_weights
 from daeosens.steps.linear import linear_solver
 
 

@@ -18,20 +18,27 @@ WHOLE = frozenset({"fieldsplit", "mg", "composite", "shell", "bddc", "patch"})
 PRODUCTS = frozenset({"python", "shell", "submatrix"})
 """Types of matrices that can only be applied."""
 
+DIRECT = frozenset({"lu", "cholesky", "qr", "svd"})
+"""Preconditioners that solve the system."""
+
 FEW = 500
 """Up to how many unknowns a block of the system is factorised as a dense matrix on one rank."""
 
 
-def linear_defaults(matrix: PETSc.Mat) -> dict[str, Any]:
-    """Return the library's choice of linear solver for a matrix.
+def linear_defaults(
+    matrix: PETSc.Mat, options: Mapping[str, Any], prefix: str = ""
+) -> dict[str, Any]:
+    """Return the library's choice of linear solver for a matrix, beside the user's options.
 
-    One rank and a matrix with entries: LU, exact to rounding.  Several ranks: GMRES with block
-    Jacobi and incomplete LU (PETSc from PyPI has no parallel LU).  Products only: GMRES alone.
-    The tolerance is tight because it bounds the error of gradients.
+    One rank and a matrix with entries: LU, exact to rounding; GMRES where another preconditioner is
+    asked for.  Several ranks: GMRES with block Jacobi and incomplete LU (PETSc from PyPI has no
+    parallel LU).  Products only: GMRES alone.  The tolerance is tight because it bounds the error
+    of gradients.
     """
     if matrix.getType() in PRODUCTS:
         return {"ksp_type": "gmres", "pc_type": "none", "ksp_rtol": 1e-12}
-    if matrix.comm.size == 1:
+    chosen = PETSc.Options(prefix).getString("pc_type", options.get("pc_type", "lu"))
+    if matrix.comm.size == 1 and chosen in DIRECT:
         return {"ksp_type": "preonly", "pc_type": "lu"}
     return {"ksp_type": "gmres", "ksp_rtol": 1e-12, "ksp_max_it": 10000}
 
@@ -44,7 +51,7 @@ def linear_solver(matrix: PETSc.Mat, options: Mapping[str, Any]) -> PETSc.KSP:
     solver = PETSc.KSP().create(comm=matrix.comm)
     solver.setOperators(matrix)
     chosen = {key: value for key, value in options.items() if key.startswith(PREFIXES)}
-    with scoped_options(defaults=linear_defaults(matrix), code=chosen):
+    with scoped_options(defaults=linear_defaults(matrix, chosen), code=chosen):
         solver.setFromOptions()
         solver.setUp()
     return solver
@@ -58,7 +65,6 @@ def block_solver(matrix: PETSc.Mat, options: Mapping[str, Any]) -> PETSc.KSP:
     ones on one rank are factorised with pivoting, as the order of rows and columns need not make
     a diagonal; the user's options hold for the others.  Collective.
     """
-    defaults = linear_defaults(matrix)
     chosen = {key: value for key, value in options.items() if key.startswith(("ksp_", "pc_"))}
     if chosen.get("pc_type") in WHOLE:
         chosen = {}
@@ -74,6 +80,7 @@ def block_solver(matrix: PETSc.Mat, options: Mapping[str, Any]) -> PETSc.KSP:
     solver = PETSc.KSP().create(comm=matrix.comm)
     solver.setOperators(matrix)
     solver.setOptionsPrefix("block_")
+    defaults = linear_defaults(matrix, chosen, "block_")
     with scoped_options(defaults=defaults, code=chosen, prefix="block_"):
         solver.setFromOptions()
         solver.setUp()

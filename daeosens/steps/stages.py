@@ -134,7 +134,7 @@ class StageSolver:
         snes.setJacobian(equation.jacobian, matrix, matrix)
         prefixes = ("snes_", *PREFIXES)
         chosen = {key: value for key, value in self._options.items() if key.startswith(prefixes)}
-        defaults = {**STAGE_DEFAULTS, "snes_rtol": 0.0, **linear_defaults(matrix)}
+        defaults = {**STAGE_DEFAULTS, "snes_rtol": 0.0, **linear_defaults(matrix, chosen)}
         with scoped_options(defaults=defaults, code=chosen):
             snes.setFromOptions()
         snes.setConvergenceTest(_UntilRounding())

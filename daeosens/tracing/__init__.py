@@ -92,14 +92,16 @@ def trace_stencil(
     rhs: Callable[..., Any],
     grid: Grid,
     parameters: int | Sequence[str] | Mapping[str, Any] = (),
+    *,
+    jacobian: str = "products",
 ) -> Parametrized:
     """Make u' = f on a grid of one function of a point and its neighbours, compiled.
 
     The function is called once with symbols (docs/tracing.md).  From it come f, products with f_u
     and its transpose, derivatives in parameters and time, and second derivatives, as loops in C
     over the points that a rank has.  They read vectors of the grid's DM, exchange the values at
-    the borders of ranks, and are called by TS, linear solvers and sweeps without Python.
-    Collective on the grid's ranks.
+    the borders of ranks, and are called by TS, linear solvers and sweeps without Python.  Without a
+    compiler CasADi evaluates them, after one warning.  Collective on the grid's ranks.
 
     Parameters
     ----------
@@ -112,6 +114,8 @@ def trace_stencil(
         Points, unknowns at each, boundary and ranks.
     parameters : mapping of str to shape, int or sequence of str
         As for ``trace``.
+    jacobian : "products" or "assembled"
+        f_u by its products with vectors, or as a sparse matrix, which preconditioners need.
 
     Returns
     -------
@@ -122,9 +126,7 @@ def trace_stencil(
     ------
     InputError
         CasADi is not installed; the function cannot be traced or returns another shape; the grid
-        is cut into parts that are too narrow.
-    CompilerError
-        There is no C compiler.
+        is cut into parts that are too narrow; another word for ``jacobian``.
 
     Examples
     --------
@@ -143,7 +145,7 @@ def trace_stencil(
     array([-60.4057])
     """
     build = _needed("stencils").build_stencil
-    model: Parametrized = build(rhs, grid, parameters)
+    model: Parametrized = build(rhs, grid, parameters, jacobian)
     return model
 
 

@@ -26,12 +26,19 @@ def executable(functions: Sequence[Generated], comm: MPI.Comm) -> Mapping[str, A
     They are C functions; without a compiler Python ones with the same results.  Collective on
     ``comm``.
     """
-    try:
-        library = load(source(functions), comm)
-    except CompilerError as error:
-        _warn(str(error))
+    library = compiled_library(source(functions), comm)
+    if library is None:
         return {each.name: _interpreted(each) for each in functions}
     return {each.name: _native(each, library) for each in functions}
+
+
+def compiled_library(code: str, comm: MPI.Comm) -> ctypes.CDLL | None:
+    """Return the library of a C source; None without a compiler, after one warning.  Collective."""
+    try:
+        return load(code, comm)
+    except CompilerError as error:
+        _warn(str(error))
+        return None
 
 
 def called(callback: Any, *shapes: tuple[int, ...]) -> Callable[..., Any]:

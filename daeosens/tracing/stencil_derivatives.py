@@ -12,6 +12,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
+from daeosens.grids.stencil_matrix import Entry
 from daeosens.tracing.library import casadi
 from daeosens.tracing.stencil_point import Offset, PointGraph
 
@@ -113,6 +116,20 @@ class StencilDerivatives:
         if not self.autonomous:
             result += self._in_time(f)
         return result
+
+    def jacobian(self) -> tuple[PointFunction, list[Entry]]:
+        """Return the entries of f_u in the rows of a point, its diagonal among them, and places."""
+        graph = self._graph
+        entries: list[Entry] = []
+        values: list[Any] = []
+        for offset in dict.fromkeys([self._centre, *graph.u]):
+            block = casadi.jacobian(graph.value, self._symbol(0, offset))
+            for row, column in np.ndindex(*block.shape):
+                # an implicit step adds to the diagonal
+                if block.has_nz(row, column) or (row == column and offset == self._centre):
+                    entries.append((row, column, offset))
+                    values.append(block[row, column])
+        return self._function("jacobian", casadi.vertcat(*values)), entries
 
     @property
     def autonomous(self) -> bool:

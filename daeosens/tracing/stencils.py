@@ -5,22 +5,25 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
+from math import prod
 from typing import Any
 
 import numpy as np
 from petsc4py import PETSc
 
 from daeosens._petsc import Stencil, create_matrix, linearise_matrix, pool_memory
-from daeosens.arrays import Array, gather, scatter
+from daeosens.arrays import Array, gather, read, scatter
 from daeosens.equations import ODE
 from daeosens.errors import InputError
-from daeosens.grids import Grid
+from daeosens.grids import Grid, fill_stencil_matrix, stencil_matrix
+from daeosens.grids.stencil_matrix import Entry, wide_dm
 from daeosens.matrices import Derivative, Products, negative
 from daeosens.problem import AUTONOMOUS, Problem
-from daeosens.tracing.compilation import load
+from daeosens.tracing.execution import compiled_library
 from daeosens.tracing.model import Parametrized
 from daeosens.tracing.named import admit_shapes
 from daeosens.tracing.stencil_derivatives import PointFunction, StencilDerivatives
+from daeosens.tracing.stencil_interpreted import interpreted
 from daeosens.tracing.stencil_point import point_graph
 from daeosens.tracing.stencil_source import axes, stencil_source, work_size
 
@@ -32,47 +35,59 @@ def build_stencil(
     rhs: Callable[..., Any],
     grid: Grid,
     parameters: int | Sequence[str] | Mapping[str, Any],
+    jacobian: str,
 ) -> Parametrized:
     """Return the problem of ``daeosens.trace_stencil``, whose arguments these are."""
+    if jacobian not in ("assembled", "products"):
+        raise InputError(f"jacobian = {jacobian!r}", expected='"assembled" or "products"')
     shapes = admit_shapes(parameters)
     periodic = grid.boundary == "periodic"
     graph = point_graph(rhs, shapes, grid.dof, grid.spacing)
     derivatives = StencilDerivatives(graph, grid.spacing, grid.box, periodic=periodic)
     functions = derivatives.functions()
+    entries: list[Entry] = []
+    if jacobian == "assembled":
+        function, entries = derivatives.jacobian()
+        functions.append(function)
     stencil = _make_stencil(functions, grid, periodic=periodic)
     calls = _Calls(stencil, shapes.size)
-    in_time: dict[str, Any] = {"rhs_t": AUTONOMOUS}
+    given: dict[str, Any] = {"jacobian": Products(calls.push, calls.pull), "rhs_t": AUTONOMOUS}
+    if entries:
+        given["jacobian"] = _filled(stencil, grid, len(entries))
+        given["jacobian_matrix"] = stencil_matrix(grid, entries, by_points=True)
     if not derivatives.autonomous:
-        in_time = {"rhs_t": calls.rhs_t, "hessian_t": calls.hessian_t}
+        given |= {"rhs_t": calls.rhs_t, "hessian_t": calls.hessian_t}
     problem = ODE(
         calls.rhs,
         state=grid.dm,
         parameters=shapes.names,
-        jacobian=Products(calls.push, calls.pull),
         jacobian_p=Products(calls.push_p, calls.pull_p) if shapes.size else None,
         hessian_product=calls.hessian,
-        **in_time,
+        **given,
     )
     state = problem.state
     pool_memory(state)
-    rhs_u = Derivative(
-        lambda *_point: create_matrix(stencil, state, shapes.size),
-        linearise_matrix,
-        assembled=False,
-        shifts=True,
-    )
-    problem = replace(problem, rhs_u=rhs_u, residual_u=negative(rhs_u), stencil=stencil)
-    given = {each.name: getattr(problem, each.name) for each in fields(Problem)}
-    return Parametrized(**given, shapes=shapes)
+    problem = replace(problem, stencil=stencil)
+    if not entries:
+        rhs_u = Derivative(
+            lambda *_point: create_matrix(stencil, state, shapes.size),
+            linearise_matrix,
+            assembled=False,
+            shifts=True,
+        )
+        problem = replace(problem, rhs_u=rhs_u, residual_u=negative(rhs_u))
+    lowered = {each.name: getattr(problem, each.name) for each in fields(Problem)}
+    return Parametrized(**lowered, shapes=shapes)
 
 
 def _make_stencil(functions: Sequence[PointFunction], grid: Grid, *, periodic: bool) -> Stencil:
-    """Compile the functions, and bind them to the rank's box.  Collective."""
+    """Compile the functions if that can be, and bind them to the rank's box.  Collective."""
     corner, points = grid.dm.getCorners()
     dimensions = len(points)
-    library = load(stencil_source(functions, grid.dof, dimensions), grid.dm.comm.tompi4py())
+    source = stencil_source(functions, grid.dof, dimensions)
+    library = compiled_library(source, grid.dm.comm.tompi4py())
     width = max(max(each.widths(k), default=0) for each in functions for k in range(each.vectors))
-    wide = None if grid.dm.comm.size == 1 else _wide(grid, width)
+    wide = None if grid.dm.comm.size == 1 else wide_dm(grid, width)
     first = [x + h * k for x, h, k in zip(grid.origin, grid.spacing, corner, strict=True)]
     stencil = Stencil(
         wide,
@@ -81,37 +96,31 @@ def _make_stencil(functions: Sequence[PointFunction], grid: Grid, *, periodic: b
         axes(tuple(first)),
         axes(tuple(grid.spacing)),
         periodic,
-        np.zeros((MOST_CALLS, work_size(functions, grid.dof, tuple(points)))),
+        np.zeros((MOST_CALLS, max(1, work_size(functions, grid.dof, tuple(points))))),
     )
     for each in functions:
-        address = ctypes.cast(getattr(library, f"daeosens_{each.name}"), ctypes.c_void_p).value
+        call: Any = (
+            interpreted(each, grid.dof, dimensions)
+            if library is None
+            else getattr(library, f"daeosens_{each.name}")
+        )
+        address = ctypes.cast(call, ctypes.c_void_p).value
         around = [any(each.widths(k)) for k in range(each.vectors)]
         reach = max((axes(each.widths(k))[2] for k in range(each.vectors)), default=0)
-        stencil.add(each.name, address or 0, around, reach, library)
+        stencil.add(each.name, address or 0, around, reach, call)
     return stencil
 
 
-def _wide(grid: Grid, width: int) -> PETSc.DMDA:
-    """Return a DM of the same layout that exchanges all points a function reads."""
-    dm: Any = grid.dm
-    box: Any = PETSc.DMDA.StencilType.BOX
-    try:
-        return PETSc.DMDA().create(
-            dm.getSizes(),
-            dof=grid.dof,
-            proc_sizes=dm.getProcSizes(),
-            boundary_type=dm.getBoundaryType(),
-            stencil_type=box,
-            stencil_width=width,
-            ownership_ranges=dm.getOwnershipRanges(),
-            comm=dm.comm,
-        )
-    except PETSc.Error as error:
-        raise InputError(
-            f"derivatives read points {width} away, and some rank has fewer along one dimension",
-            expected=f"at least {width} rows or columns of points for each rank",
-            remedy="fewer ranks, or more points",
-        ) from error
+def _filled(stencil: Stencil, grid: Grid, count: int) -> Callable[..., None]:
+    """Return what fills the matrix f_u, of so many entries that a function gives at each point."""
+    size = prod(grid.owned_shape[:-1]) * count
+    values = PETSc.Vec().createSeq(size, comm=PETSc.COMM_SELF)
+
+    def jacobian(t: float, u: PETSc.Vec, p: Array, out: PETSc.Mat) -> None:
+        stencil.apply("jacobian", t, p, (u,), values)
+        fill_stencil_matrix(read(values), out)
+
+    return jacobian
 
 
 class _Calls:

@@ -1,0 +1,148 @@
+"""Sparse Jacobians of functions of a grid's points: equal to products, with preconditioners."""
+
+import numpy as np
+import pytest
+from fields import close, random_field
+from petsc4py import PETSc
+from test_stencils import CURVED, NAMES, POINT, VALUES, curved, energy, reaction
+
+from daeosens import (
+    InputError,
+    Parameter,
+    Parameters,
+    Reduced,
+    Stepping,
+    adjoint,
+    duality,
+    hessian_product,
+    solve,
+    taylor,
+    trace_stencil,
+)
+from daeosens.grids import Grid, spots
+
+SELF = PETSc.COMM_SELF
+BOX = ((0.0, 2.5), (0.0, 2.5))
+BOUNDARIES = ["periodic", "zero"]
+
+
+def models(rhs, grid, parameters):
+    return [
+        trace_stencil(rhs, grid, parameters, jacobian=kind) for kind in ("assembled", "products")
+    ]
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("boundary", BOUNDARIES)
+@pytest.mark.parametrize("dimensions", [1, 2, 3])
+def test_the_matrix_multiplies_as_the_products_do(dimensions, boundary):
+    grid = Grid(((0.0, 1.0),) * dimensions, (26, 17, 14)[:dimensions], boundary, dof=2)
+    u, w, v = (random_field(grid, seed) for seed in range(3))
+    found = []
+    for model in models(curved, grid, CURVED):
+        matrix = model.rhs_u.create(0.4, u, POINT)
+        for state in (w, u):  # filled anew
+            model.rhs_u.fill(0.4, state, POINT, matrix)
+        matrix.scale(-0.3)
+        matrix.shift(2.0)
+        outs = [grid.create_vec(), grid.create_vec()]
+        matrix.mult(v, outs[0])
+        matrix.multTranspose(w, outs[1])
+        found.append(outs)
+    for assembled, products in zip(*found, strict=True):
+        assert close(assembled, products) < 1e-14
+
+
+@pytest.mark.parametrize("boundary", BOUNDARIES)
+def test_entries_of_a_small_grid_are_differences(boundary):
+    """Periodic, both neighbours two points away are the same one."""
+    grid = Grid(((0.0, 1.0),), (4,), boundary, dof=2, comm=SELF)
+
+    def rhs(t, u, p):
+        a, b = u.center
+        return [a * u[2][1] + u[-2][0] ** 2, np.sin(b * u[1][0]) + p.k * u[-5][0]]
+
+    model = trace_stencil(rhs, grid, ["k"], jacobian="assembled")
+    u, eps = random_field(grid, 3), 1e-6
+    matrix = model.rhs_u.create(0.0, u, [0.7])
+    model.rhs_u.fill(0.0, u, np.array([0.7]), matrix)
+    columns = []
+    for k in range(8):
+        outs = [grid.create_vec(), grid.create_vec()]
+        for sign, out in zip((1.0, -1.0), outs, strict=True):
+            moved = u.copy()
+            moved.getArray()[k] += sign * eps
+            model.rhs(0.0, moved, np.array([0.7]), out)
+        columns.append((outs[0].array - outs[1].array) / (2 * eps))
+    entries = matrix.convert("dense").getDenseArray()
+    np.testing.assert_allclose(entries, np.transpose(columns), atol=1e-9)
+
+
+SOLVERS = {
+    "default": {},
+    "ilu": {"ksp_type": "gmres", "pc_type": "bjacobi", "sub_pc_type": "ilu", "ksp_rtol": 1e-13},
+    "gamg": {"ksp_type": "gmres", "pc_type": "gamg", "ksp_rtol": 1e-13},
+}
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("method", ["cn", "beuler"])
+def test_runs_and_sweeps_are_those_of_products(method, solver):
+    grid = Grid(BOX, (16, 15), dof=2)
+    found = []
+    for model, options in zip(
+        models(reaction, grid, NAMES), (SOLVERS[solver], {"ksp_rtol": 1e-13}), strict=True
+    ):
+        stepping = Stepping((0.0, 2.0), method, dt=0.5, options=options)
+        run = solve(model, spots(grid), VALUES, stepping)
+        gradient = adjoint(run, energy(4))
+        curvature = hessian_product(run, energy(4), random_field(grid, 4), np.full(4, 1e-3))
+        vecs = [gradient.u0_vec, gradient.p_vec, curvature.u0_vec, curvature.p_vec]
+        found.append([run.final, *vecs])
+        assert duality(run, energy(4)) < 1e-12
+    for assembled, products in zip(*found, strict=True):
+        assert close(assembled, products) < 1e-10
+
+
+@pytest.mark.parametrize("name", ["lu", "ilu", "gamg"])
+def test_the_name_of_a_preconditioner_is_enough(name):
+    """One that does not solve the system is iterated with."""
+    grid = Grid(BOX, (16, 15), dof=2, comm=SELF)
+    model = trace_stencil(reaction, grid, NAMES, jacobian="assembled")
+    rates = dict.fromkeys(NAMES, Parameter(0.0))
+    stepping = Stepping((0.0, 1.0), "cn", dt=0.25, options={"pc_type": name})
+    reduced = Reduced(model, energy(4), stepping, Parameters(rates, random_field(grid, 7)))
+    orders = taylor(reduced, np.array([0.01, 0.02, 0.5, 0.8]), hessian=True)
+    assert orders.order > 1.95
+    assert orders.hessian_order > 2.9
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("method", ["rk4", "3bs", "esdirk3"])
+def test_other_methods_take_the_matrix_too(method):
+    grid = Grid(BOX, (13, 11), dof=2)
+    stepping = Stepping((0.0, 2.0), method, dt=0.5)
+    gradients = [
+        adjoint(solve(model, spots(grid), VALUES, stepping), energy(4))
+        for model in models(reaction, grid, NAMES)
+    ]
+    assert close(gradients[0].u0_vec, gradients[1].u0_vec) < 1e-10
+    assert close(gradients[0].p_vec, gradients[1].p_vec) < 1e-10
+
+
+def test_a_preconditioner_saves_iterations():
+    grid = Grid(((0.0, 1.0), (0.0, 1.0)), (48, 48), "zero", comm=SELF)
+    effort = {}
+    for jacobian, name in (("products", "none"), ("assembled", "ilu"), ("assembled", "gamg")):
+        model = trace_stencil(lambda t, u, p: u.laplacian(), grid, jacobian=jacobian)
+        options = {"ksp_type": "gmres", "pc_type": name, "ksp_rtol": 1e-10}
+        stepping = Stepping((0.0, 0.1), "beuler", dt=0.05, options=options)
+        effort[name] = solve(model, random_field(grid, 1), [], stepping).effort.linear_iterations
+    assert effort["none"] > 2 * effort["ilu"] > 4 * effort["gamg"]
+
+
+def test_other_words_are_refused():
+    grid = Grid(BOX, (8, 8), dof=2, comm=SELF)
+    with pytest.raises(InputError, match=r"jacobian = 'dense'\n.*\"assembled\" or \"products\""):
+        trace_stencil(reaction, grid, NAMES, jacobian="dense")
