@@ -6,12 +6,16 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from daeosens._petsc import FactorPulls, call_points
+from daeosens._petsc import FactorPulls, add_outer, call_points
 from daeosens.arrays import Array, check_output
 from daeosens.batches import Batch
 from daeosens.linearization import Linearization
 from daeosens.native import Native
 from daeosens.tracing.factors import Factored
+
+UNPACKED, PACKED = 10**6, 64
+"""Products of three sizes up to the first one are fastest (OpenBLAS 0.3.30 does not pack them); of
+larger matrices so many rows at once: what a step works on stays in the cache."""
 
 SMALL = 4096
 """Up to so many entries of all matrices one call for f is faster than its parts."""
@@ -35,7 +39,10 @@ class FactoredBatch:
     def __init__(self, plain: Batch, parts: Factored, ready: Mapping[str, Native]) -> None:
         self._plain, self._parts = plain, parts
         *self._inner, self._of_y, self._slopes = (ready[each.name] for each in parts.functions)
-        self._small = sum(each.rows * each.columns for each in parts.factors) <= SMALL
+        entries = [each.rows * each.columns for each in parts.factors]
+        self._small = sum(entries) <= SMALL
+        few = UNPACKED // max(entries) // 8 * 8
+        self.rows_at_once = few if few >= 16 else PACKED
 
     def rhs(self, t: Array, u: Array, p: Array) -> Array:
         """Return f at every point [K, n]."""
@@ -51,14 +58,15 @@ class FactoredBatch:
 
     def pull_parameters(self, t: Array, u: Array, p: Array, w: Array) -> Array:
         """Return the sum over the points of f_p^T w [M, m]."""
-        pulls = self._pulls(t, u, p, len(w))
+        (pulls, v), mu = self._pulls(t, u, p), np.zeros((len(w), p.size))
         pulls.pull_all(np.ascontiguousarray(w.swapaxes(0, 1)))
-        return self._collect(pulls, p.size, None)
+        self._collect(pulls, v, mu, zero=True)
+        return mu
 
     def linearize(self, t: Array, u: Array, p: Array, rows: int) -> Linearization:
         """Return f_u and f_p at the points, for M rows."""
-        pulls = self._pulls(t, u, p, rows)
-        return Linearization(pulls, lambda mu: self._collect(pulls, p.size, mu))
+        pulls, v = self._pulls(t, u, p)
+        return Linearization(pulls, lambda mu, zero: self._collect(pulls, v, mu, zero=zero))
 
     def push_parameters(self, t: Array, u: Array, p: Array, dp: Array) -> Array:
         """Return f_p dp at every point [D, K, n]."""
@@ -84,7 +92,8 @@ class FactoredBatch:
             first, start = first + factor.rows, start + factor.columns
         return v, y
 
-    def _pulls(self, t: Array, u: Array, p: Array, rows: int) -> FactorPulls:
+    def _pulls(self, t: Array, u: Array, p: Array) -> tuple[FactorPulls, Array]:
+        """Return the products with f_u at the points, and all v [K, columns]."""
         parts = self._parts
         v, y = self._products(t, u, p)
         runs = parts.by_u.runs, parts.by_y.runs, parts.by_p.runs, len(parts.used)
@@ -92,18 +101,19 @@ class FactoredBatch:
         _fill(self._slopes, "jacobian", t, (u, p, y), (by_u, by_y, by_p))
         matrices = tuple(factor.matrix(p) for factor in parts.factors)
         values = by_u, by_y, by_p
-        return FactorPulls(u.shape[1], rows, matrices, parts.table, runs, values, v)
+        return FactorPulls(u.shape[1], matrices, parts.table, runs, values, v), v
 
-    def _collect(self, pulls: FactorPulls, m: int, mu: Array | None) -> Array:
-        """Return ``mu`` [M, m] with what the pulls have collected."""
+    def _collect(self, pulls: FactorPulls, v: Array, mu: Array, *, zero: bool) -> None:
+        """Add what the pulls have collected to ``mu`` [M, m]."""
         parts = self._parts
-        fresh = mu is None and parts.disjoint
-        mu = np.zeros((pulls.rows, m)) if mu is None else mu
+        fresh = zero and parts.disjoint
         for a, factor in enumerate(parts.factors):
             if factor.start is not None:
-                pulls.add_outer(a, mu, factor.start, fresh)
+                first = parts.table[a, 0]
+                inner = v[:, first : first + factor.columns]
+                adjoints = pulls.adjoints(a)
+                add_outer(adjoints, inner, factor.transposed, mu, factor.start, fresh)
         mu[:, parts.used] += pulls.local
-        return mu
 
 
 def _fill(
