@@ -154,7 +154,7 @@ def _carry_explicit(
     assert problem.batch is not None
     block = block_of(trajectory, steps, span)
     points = steps.points(block)
-    linear = problem.batch.linearize(points.t, points.u, block.p, parts[0].stop)
+    linear = problem.batch.linearize(points.t, points.u, block.p, len(lam))
     sources, by_p = running_slopes(problem, points, block.p, densities)
     for part in parts:
         steps.carry_by(linear.pulls, block, lam[part], sources, seed, linear.weights)

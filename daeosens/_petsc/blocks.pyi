@@ -33,7 +33,6 @@ class FactorPulls(Pulls):
 def add_outer(
     adjoints: Array, v: Array, transposed: bool, mu: Array, start: int, fresh: bool
 ) -> None: ...
-
 def carry(
     pulls: Pulls,
     coefficients: Array,

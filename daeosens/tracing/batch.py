@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 
 import numpy as np
 
 from daeosens._petsc import FactorPulls, add_outer, call_points
 from daeosens.arrays import Array, check_output
 from daeosens.batches import Batch
+from daeosens.few_rows import FewRows, few_rows
 from daeosens.linearization import Linearization
 from daeosens.native import Native
 from daeosens.tracing.factors import Factored
@@ -58,15 +60,16 @@ class FactoredBatch:
 
     def pull_parameters(self, t: Array, u: Array, p: Array, w: Array) -> Array:
         """Return the sum over the points of f_p^T w [M, m]."""
-        (pulls, v), mu = self._pulls(t, u, p), np.zeros((len(w), p.size))
+        pulls, v = self._pulls(t, u, p)
         pulls.pull_all(np.ascontiguousarray(w.swapaxes(0, 1)))
-        self._collect(pulls, v, mu, zero=True)
+        mu = np.zeros((len(w), p.size))
+        self._collect(pulls, self._few_rows(v, len(w)), mu, zero=True)
         return mu
 
     def linearize(self, t: Array, u: Array, p: Array, rows: int) -> Linearization:
         """Return f_u and f_p at the points, for M rows."""
         pulls, v = self._pulls(t, u, p)
-        return Linearization(pulls, lambda mu, zero: self._collect(pulls, v, mu, zero=zero))
+        return Linearization(pulls, partial(self._collect, pulls, self._few_rows(v, rows)))
 
     def push_parameters(self, t: Array, u: Array, p: Array, dp: Array) -> Array:
         """Return f_p dp at every point [D, K, n]."""
@@ -103,16 +106,26 @@ class FactoredBatch:
         values = by_u, by_y, by_p
         return FactorPulls(u.shape[1], matrices, parts.table, runs, values, v), v
 
-    def _collect(self, pulls: FactorPulls, v: Array, mu: Array, *, zero: bool) -> None:
+    def _few_rows(self, v: Array, rows: int) -> list[FewRows | None]:
+        """Return v of the factors whose entries are parameters, for products with M rows."""
+        starts = self._parts.table[:, 0].tolist()
+        return [
+            None
+            if factor.start is None
+            else few_rows(v[:, start : start + factor.columns], rows * factor.rows)
+            for start, factor in zip(starts, self._parts.factors, strict=True)
+        ]
+
+    def _collect(
+        self, pulls: FactorPulls, inner: Sequence[FewRows | None], mu: Array, zero: bool
+    ) -> None:
         """Add what the pulls have collected to ``mu`` [M, m]."""
         parts = self._parts
-        fresh = zero and parts.disjoint
-        for a, factor in enumerate(parts.factors):
-            if factor.start is not None:
-                first = parts.table[a, 0]
-                inner = v[:, first : first + factor.columns]
-                adjoints = pulls.adjoints(a)
-                add_outer(adjoints, inner, factor.transposed, mu, factor.start, fresh)
+        for a, (factor, few) in enumerate(zip(parts.factors, inner, strict=True)):
+            if factor.start is not None and few is not None:
+                adjoints = few.gather(pulls.adjoints(a))
+                fresh = zero and parts.disjoint
+                add_outer(adjoints, few.rows, factor.transposed, mu, factor.start, fresh)
         mu[:, parts.used] += pulls.local
 
 
