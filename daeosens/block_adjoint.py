@@ -19,6 +19,7 @@ from daeosens.blocks import (
     running_slopes,
 )
 from daeosens.cost import Cost, Densities, Point, Scalar, points_by_step
+from daeosens.linearization import add_part
 from daeosens.problem import Problem
 from daeosens.steps.block import BlockSteps, Seed
 from daeosens.steps.block_rk import BlockRungeKutta
@@ -112,15 +113,16 @@ def sweep_rows(
         Adjoints of the parameters.
     """
     problem, steps = trajectory.problem, block_steps(trajectory)
-    mu = np.zeros((len(lam), problem.n_parameters))
+    # fresh memory takes longer to fill with zeros than with the first block's sums
+    mu = (np.empty if last else np.zeros)((len(lam), problem.n_parameters))
     apart = seed is None and not any(densities)
     parts = _parts_of_rows(problem, len(lam)) if apart else [slice(len(lam))]
     for span in reversed(block_spans(trajectory, steps, 2 * parts[0].stop, last)):
-        given = span, (lam, mu), seed, densities
+        given, fresh = (span, (lam, mu), seed, densities), span[1] == last
         if isinstance(steps, BlockRungeKutta):
-            by_p = _carry_explicit(trajectory, steps, *given, parts, zero=span[1] == last)
+            by_p = _carry_explicit(trajectory, steps, *given, parts, fresh=fresh)
         else:
-            by_p = _carry_implicit(trajectory, steps, *given)
+            by_p = _carry_implicit(trajectory, steps, *given, fresh=fresh)
         if any(densities):
             mu += by_p
         if seed is not None:
@@ -144,11 +146,11 @@ def _carry_explicit(
     densities: Sequence[Densities],
     parts: Sequence[slice],
     *,
-    zero: bool,
+    fresh: bool,
 ) -> Array:
     """Carry ``sums`` (lam, mu) over a block by products with f_u, which need not be a matrix.
 
-    Part by part of the rows; ``zero``: mu is zero so far.  Returns what running costs add to mu.
+    Some rows at a time; ``fresh``: mu holds nothing yet.  Returns what running costs add to mu.
     """
     problem, (lam, mu) = trajectory.problem, sums
     assert problem.batch is not None
@@ -159,7 +161,7 @@ def _carry_explicit(
     for part in parts:
         steps.carry_by(linear.pulls, block, lam[part], sources, seed, linear.weights)
         if problem.n_parameters:
-            linear.collect(mu[part], zero)
+            linear.collect(mu[part], fresh)
     return by_p
 
 
@@ -170,6 +172,8 @@ def _carry_implicit(
     sums: tuple[Array, Array],
     seed: Seed | None,
     densities: Sequence[Densities],
+    *,
+    fresh: bool,
 ) -> Array:
     """Carry ``sums`` (lam, mu) over a block by the factors of its matrices.
 
@@ -182,7 +186,7 @@ def _carry_implicit(
     sources, by_p = running_slopes(problem, points, p, densities)
     weights = steps.carry(linear, lam, sources, seed or _nothing).swapaxes(0, 1)
     if problem.n_parameters:
-        mu += problem.batch.pull_parameters(points.t, points.u, p, weights)
+        add_part(mu, problem.batch.pull_parameters(points.t, points.u, p, weights), fresh=fresh)
     return by_p
 
 

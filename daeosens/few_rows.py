@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from math import isqrt
 
 import numpy as np
 from scipy.linalg import qr, solve_triangular
 
 from daeosens.arrays import Array
 
-LEAST, MOST = 16, 96
+LEAST, MOST = 32, 96
 """How many rows are sought: where less than the first number would pay, all remain."""
 
 SKETCH = 104
@@ -19,8 +20,8 @@ SKETCH = 104
 PAYS = 0.75
 """Such a part of the products may remain."""
 
-WORTH = 400.0
-"""Products of one row must take so many times the square of the rank, or it is not sought."""
+WORTH = 1000
+"""Products with one row take at least so many times the square of the rank that is sought."""
 
 RANK = 1e-15
 """Pivots below such a part of the first one are rounding."""
@@ -81,8 +82,8 @@ def few_rows(values: Array, columns: int) -> FewRows:
     2011, section 5.2.
     """
     count, n = values.shape
-    most = min(int(PAYS * count * n / (count + n)), MOST)
-    if most < LEAST or columns * n < WORTH * most**2:
+    most = min(int(PAYS * count * n / (count + n)), isqrt(columns * n // WORTH), MOST)
+    if most < LEAST:
         return FewRows(values)
     size = np.abs(values)
     largest = size.max(axis=0)

@@ -21,8 +21,8 @@ class Linearization:
     pulls : Pulls
         Products w f_u at each point.
     collect : callable
-        ``collect(mu, zero)`` adds the sum of f_p^T w over the points to ``mu`` [M, m], for the w
-        that each point was visited with, or those in ``weights``.  ``zero``: mu is zero so far.
+        ``collect(mu, fresh)`` adds the sum of f_p^T w over the points to ``mu`` [M, m], for the w
+        that each point was visited with, or those in ``weights``.  ``fresh``: mu holds nothing yet.
     weights : array [K, M, n] or None
         Where the w belong; None if ``pulls`` keep what they need.
     """
@@ -43,7 +43,7 @@ def by_matrices(
     --------
     >>> point = by_matrices(np.full((1, 2, 2), 3.0), lambda w: w.sum(axis=1), rows=1)
     >>> point.weights[0] = 5.0
-    >>> mu = np.zeros((1, 2))
+    >>> mu = np.empty((1, 2))
     >>> point.collect(mu, True)
     >>> mu
     array([[5., 5.]])
@@ -58,10 +58,18 @@ def with_weights(
     """Return a linearisation that keeps the weights for the derivative in the parameters."""
     weights = np.empty((pulls.count, rows, pulls.n))
 
-    def collect(mu: Array, _zero: bool) -> None:
-        mu += pull_parameters(weights.swapaxes(0, 1))
+    def collect(mu: Array, fresh: bool) -> None:
+        add_part(mu, pull_parameters(weights.swapaxes(0, 1)), fresh=fresh)
 
     return Linearization(pulls, collect, weights)
+
+
+def add_part(total: Array, part: Array, *, fresh: bool) -> None:
+    """Add to a total, or begin with it where it is fresh."""
+    if fresh:
+        total[...] = part
+    else:
+        total += part
 
 
 def sparse_pulls(values: Array, runs: Runs, n: int) -> Pulls:

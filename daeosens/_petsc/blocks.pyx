@@ -4,7 +4,7 @@
 import numpy as np
 
 from libc.stdint cimport intptr_t
-from libc.string cimport memcpy, memset
+from libc.string cimport memcpy
 from scipy.linalg.cython_blas cimport daxpy, dgemm, dgemv
 
 cdef long MANY = 1000000
@@ -13,30 +13,41 @@ cdef long MANY = 1000000
 
 cdef extern from *:
     """
-    #if defined(__x86_64__) && defined(__linux__) && defined(__GNUC__) && !defined(__clang__)
+    #include <string.h>
+
+    #if defined(__x86_64__) && defined(__GLIBC__) && __GNUC__ >= 12 && !defined(__clang__)
     #define WIDEST __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
     #else
     #define WIDEST
     #endif
 
     /* target += source .* values along the runs {from w, row, column, length, place} of a pattern,
-       for each row of w [rows, n] and v [rows, v_size]; rows of target are ``leading`` apart */
+       for each row of w [rows, n] and v [rows, v_size]; rows of target are ``leading`` apart, and
+       their first ``fresh`` entries count as zero */
     WIDEST static void add_runs(
         const int *runs, long count, const double *values, long rows,
-        const double *w, long n, const double *v, long v_size, double *target, long leading)
+        const double *w, long n, const double *v, long v_size, double *target, long leading,
+        long fresh)
     {
-        for (long r = 0; r < rows; r++, w += n, v += v_size, target += leading)
+        const int all = fresh && count && !runs[2] && runs[3] == fresh; /* by the first run */
+        for (long r = 0; r < rows; r++, w += n, v += v_size, target += leading) {
+            if (fresh && !all) memset(target, 0, fresh * sizeof(double));
             for (const int *run = runs; run < runs + 5 * count; run += 5) {
                 const double *restrict source = (run[0] ? w : v) + run[1];
                 const double *restrict value = values + run[4];
                 double *restrict sum = target + run[2];
-                for (int i = 0; i < run[3]; i++) sum[i] += source[i] * value[i];
+                if (all && run == runs)
+                    for (int i = 0; i < run[3]; i++) sum[i] = source[i] * value[i];
+                else
+                    for (int i = 0; i < run[3]; i++) sum[i] += source[i] * value[i];
             }
+        }
     }
     """
     void add_runs(
         const int *runs, long count, const double *values, long rows,
-        const double *w, long n, const double *v, long v_size, double *target, long leading
+        const double *w, long n, const double *v, long v_size, double *target, long leading,
+        long fresh
     ) noexcept nogil
 
 
@@ -137,32 +148,29 @@ cdef class FactorPulls(Pulls):
         return &values[k, 0] if values.shape[1] else NULL
 
     cdef void _add(self, const int[:, ::1] runs, long first, long last, const double *values,
-                   const double *w, double *target, long leading) noexcept:
-        if last > first:
-            add_runs(&runs[first, 0], last - first, values, self.rows, w, self.n,
-                     &self._v_bar[0], self._v.shape[1], target, leading)
+                   const double *w, double *target, long leading, long fresh) noexcept:
+        cdef const int *begin = &runs[first, 0] if last > first else NULL
+        add_runs(begin, last - first, values, self.rows, w, self.n,
+                 &self._v_bar[0], self._v.shape[1], target, leading, fresh)
 
     cdef void pull(self, long k, const double *w, double *out) noexcept:
-        cdef long a, r, leading
+        cdef long a, leading
         cdef const int *product
         cdef double *adjoints
         for a in range(self._products.shape[0] - 1, -1, -1):
             product = &self._products[a, 0]  # {start in v, rows, columns, transposed, runs: 2}
             leading = self.count * product[1]
             adjoints = <double *>self._addresses[a, 1] + k * product[1]
-            for r in range(self.rows):
-                memset(adjoints + r * leading, 0, product[1] * sizeof(double))
             self._add(self._runs_y, product[4], product[5], self._values(self._by_y, k), w,
-                      adjoints, leading)
+                      adjoints, leading, product[1])
             times(adjoints, <int>self.rows, product[1], <int>leading,
                   <double *>self._addresses[a, 0], product[2], product[3],
                   &self._v_bar[product[0]], <int>self._v.shape[1])
-        memset(out, 0, self.rows * self.n * sizeof(double))
         self._add(self._runs_u, 0, self._runs_u.shape[0], self._values(self._by_u, k), w, out,
-                  self.n)
+                  self.n, self.n)
         if self._local.shape[1]:
             self._add(self._runs_p, 0, self._runs_p.shape[0], self._values(self._by_p, k), w,
-                      &self._local[0, 0], self._local.shape[1])
+                      &self._local[0, 0], self._local.shape[1], 0)
 
     def pull_all(self, const double[:, :, ::1] w):
         """Visit all points with weights w [K, M, n]."""

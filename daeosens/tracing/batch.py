@@ -62,8 +62,8 @@ class FactoredBatch:
         """Return the sum over the points of f_p^T w [M, m]."""
         pulls, v = self._pulls(t, u, p)
         pulls.pull_all(np.ascontiguousarray(w.swapaxes(0, 1)))
-        mu = np.zeros((len(w), p.size))
-        self._collect(pulls, self._few_rows(v, len(w)), mu, zero=True)
+        mu = np.empty((len(w), p.size))
+        self._collect(pulls, self._few_rows(v, len(w)), mu, fresh=True)
         return mu
 
     def linearize(self, t: Array, u: Array, p: Array, rows: int) -> Linearization:
@@ -117,14 +117,16 @@ class FactoredBatch:
         ]
 
     def _collect(
-        self, pulls: FactorPulls, inner: Sequence[FewRows | None], mu: Array, zero: bool
+        self, pulls: FactorPulls, inner: Sequence[FewRows | None], mu: Array, fresh: bool
     ) -> None:
-        """Add what the pulls have collected to ``mu`` [M, m]."""
+        """Add what the pulls have collected to ``mu`` [M, m], which is empty if ``fresh``."""
         parts = self._parts
+        if fresh:
+            mu[:, parts.outside if parts.disjoint else ...] = 0.0
+            fresh = parts.disjoint
         for a, (factor, few) in enumerate(zip(parts.factors, inner, strict=True)):
             if factor.start is not None and few is not None:
                 adjoints = few.gather(pulls.adjoints(a))
-                fresh = zero and parts.disjoint
                 add_outer(adjoints, few.rows, factor.transposed, mu, factor.start, fresh)
         mu[:, parts.used] += pulls.local
 
