@@ -24,6 +24,11 @@ class Batch(Protocol):
         """Whether one call serves all points; otherwise they are evaluated one by one."""
         ...
 
+    @property
+    def rows_at_once(self) -> int | None:
+        """How many rows of weights a sweep had better carry together; None: all it has."""
+        ...
+
     def rhs(self, t: Array, u: Array, p: Array) -> Array:
         """Return f at every point [K, n]."""
         ...
@@ -37,7 +42,7 @@ class Batch(Protocol):
         ...
 
     def linearize(self, t: Array, u: Array, p: Array, rows: int) -> Linearization:
-        """Return f_u and f_p at the points, for M rows of weights."""
+        """Return f_u and f_p at the points, for at most M rows of weights."""
         ...
 
     def push_parameters(self, t: Array, u: Array, p: Array, dp: Array) -> Array:
@@ -109,6 +114,7 @@ class OneByOne:
     """Evaluations at many points by calling back for each of them."""
 
     at_once = False
+    rows_at_once = None
 
     def __init__(self, single: SinglePoint) -> None:
         self._single = single

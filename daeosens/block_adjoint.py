@@ -19,7 +19,8 @@ from daeosens.blocks import (
     running_slopes,
 )
 from daeosens.cost import Cost, Densities, Point, Scalar, points_by_step
-from daeosens.linearization import added
+from daeosens.linearization import add_part
+from daeosens.problem import Problem
 from daeosens.steps.block import BlockSteps, Seed
 from daeosens.steps.block_rk import BlockRungeKutta
 from daeosens.trajectory import Trajectory
@@ -111,66 +112,82 @@ def sweep_rows(
     array [M, m]
         Adjoints of the parameters.
     """
-    problem = trajectory.problem
-    steps = block_steps(trajectory)
-    mu: Array | None = None
-    for span in reversed(block_spans(trajectory, steps, 2 * len(lam), last)):
+    problem, steps = trajectory.problem, block_steps(trajectory)
+    # fresh memory takes longer to fill with zeros than with the first block's sums
+    mu = (np.empty if last else np.zeros)((len(lam), problem.n_parameters))
+    apart = seed is None and not any(densities)
+    parts = _parts_of_rows(problem, len(lam)) if apart else [slice(len(lam))]
+    for span in reversed(block_spans(trajectory, steps, 2 * parts[0].stop, last)):
+        given, fresh = (span, (lam, mu), seed, densities), span[1] == last
         if isinstance(steps, BlockRungeKutta):
-            collect, by_p = _carry_explicit(trajectory, steps, span, lam, seed, densities)
+            by_p = _carry_explicit(trajectory, steps, *given, parts, fresh=fresh)
         else:
-            collect, by_p = _carry_implicit(trajectory, steps, span, lam, seed, densities)
+            by_p = _carry_implicit(trajectory, steps, *given, fresh=fresh)
+        if any(densities):
+            mu += by_p
         if seed is not None:
             seed(span[0], lam)
-        if problem.n_parameters:
-            mu = collect(mu)
-            if any(densities):
-                mu += by_p
-    return np.zeros((len(lam), problem.n_parameters)) if mu is None else mu
+    return mu
 
 
-Collect: TypeAlias = "Callable[[Array | None], Array]"
-"""Adds the derivatives in the parameters that a block has to those of the blocks after it."""
+def _parts_of_rows(problem: Problem, rows: int) -> list[slice]:
+    """Return which rows are carried together: not all where fewer are faster."""
+    assert problem.batch is not None
+    several = problem.batch.rows_at_once or rows
+    return [slice(k, min(k + several, rows)) for k in range(0, rows, several)]
 
 
 def _carry_explicit(
     trajectory: Trajectory,
     steps: BlockRungeKutta,
     span: Span,
-    lam: Array,
+    sums: tuple[Array, Array],
     seed: Seed | None,
     densities: Sequence[Densities],
-) -> tuple[Collect, Array]:
-    """Carry ``lam`` over a block by products with f_u, which need not be a matrix."""
-    problem = trajectory.problem
+    parts: Sequence[slice],
+    *,
+    fresh: bool,
+) -> Array:
+    """Carry ``sums`` (lam, mu) over a block by products with f_u, which need not be a matrix.
+
+    Some rows at a time; ``fresh``: mu holds nothing yet.  Returns what running costs add to mu.
+    """
+    problem, (lam, mu) = trajectory.problem, sums
     assert problem.batch is not None
     block = block_of(trajectory, steps, span)
     points = steps.points(block)
     linear = problem.batch.linearize(points.t, points.u, block.p, len(lam))
     sources, by_p = running_slopes(problem, points, block.p, densities)
-    steps.carry_by(linear.pulls, block, lam, sources, seed, linear.weights)
-    return linear.collect, by_p
+    for part in parts:
+        steps.carry_by(linear.pulls, block, lam[part], sources, seed, linear.weights)
+        if problem.n_parameters:
+            linear.collect(mu[part], fresh)
+    return by_p
 
 
 def _carry_implicit(
     trajectory: Trajectory,
     steps: BlockSteps,
     span: Span,
-    lam: Array,
+    sums: tuple[Array, Array],
     seed: Seed | None,
     densities: Sequence[Densities],
-) -> tuple[Collect, Array]:
-    """Carry ``lam`` over a block by the factors of its matrices."""
-    problem = trajectory.problem
+    *,
+    fresh: bool,
+) -> Array:
+    """Carry ``sums`` (lam, mu) over a block by the factors of its matrices.
+
+    Returns what running costs add to mu.
+    """
+    problem, (lam, mu) = trajectory.problem, sums
+    assert problem.batch is not None
     linear = linear_block(trajectory, steps, span)
     points, p = linear.points, linear.block.p
     sources, by_p = running_slopes(problem, points, p, densities)
     weights = steps.carry(linear, lam, sources, seed or _nothing).swapaxes(0, 1)
-
-    def collect(mu: Array | None) -> Array:
-        assert problem.batch is not None
-        return added(problem.batch.pull_parameters(points.t, points.u, p, weights), mu)
-
-    return collect, by_p
+    if problem.n_parameters:
+        add_part(mu, problem.batch.pull_parameters(points.t, points.u, p, weights), fresh=fresh)
+    return by_p
 
 
 def _nothing(_number: int, _lam: Array) -> None:

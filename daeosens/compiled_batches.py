@@ -31,6 +31,7 @@ class CompiledBatch:
     """
 
     at_once = True
+    rows_at_once = None
 
     def __init__(
         self, plain: Batch, rhs: Any, jacobian: Any, jacobian_p: Any, hessian_product: Any
@@ -98,7 +99,7 @@ class CompiledBatch:
             return by_matrices(self.jacobian(t, u, p), pull, rows)
         order, runs = self._runs
         values = evaluated(self._by_u, "jacobian", t, (u, p)).take(order, axis=1)
-        return with_weights(sparse_pulls(values, runs, u.shape[1], rows), pull)
+        return with_weights(sparse_pulls(values, runs, u.shape[1]), pull, rows)
 
     def push_parameters(self, t: Array, u: Array, p: Array, dp: Array) -> Array:
         """Return f_p dp at every point [D, K, n]."""

@@ -204,6 +204,7 @@ class Counting:
     """A batch that notes how many points it sees."""
 
     at_once = True
+    rows_at_once = None
 
     def __init__(self, batch):
         self.batch, self.rhs, self.seen = batch, batch.rhs, []

@@ -6,6 +6,7 @@ import pytest
 import daeosens as ds
 from daeosens import SolveError
 from daeosens.compiled_batches import CompiledBatch
+from daeosens.few_rows import FewRows, few_rows
 from daeosens.tracing.batch import FactoredBatch
 
 K, M = 11, 3
@@ -236,3 +237,46 @@ def test_values_that_are_not_finite_are_named(name):
     u[1, 1] = np.inf
     with pytest.raises(SolveError, match=r"callback 'rhs' returned (inf|nan) in entry"):
         model.batch.rhs(t, u, np.ones(model.n_parameters))
+
+
+# ---- full matrices -------------------------------------------------------------------------------
+
+WIDE = 150
+
+
+@pytest.fixture(scope="module")
+def wide():
+    """A model of so many unknowns that few rows go together, and few points stand for all."""
+    return ds.trace(lambda _t, u, p: u * (p.r + p.A @ u), WIDE, {"r": (WIDE,), "A": (WIDE, WIDE)})
+
+
+def wide_run(model, scales, rng):
+    a = rng.normal(size=(WIDE, WIDE)) / WIDE - np.eye(WIDE)
+    p = model.pack(r=np.full(WIDE, 0.1), A=a)
+    return ds.solve(model, 0.1 * scales, p, ds.Stepping((0.0, 4.0), "rk4", dt=0.04))
+
+
+@pytest.mark.parametrize("smallest", [0.0, -100.0])
+@pytest.mark.parametrize("memory", [2**27, 2**25])
+def test_few_points_stand_for_all_of_a_full_matrix(wide, rng, monkeypatch, smallest, memory):
+    """Column by column: derivatives in what multiplies a small unknown are small."""
+    run = wide_run(wide, 10.0 ** np.linspace(0.0, smallest, WIDE), rng)
+    found = []
+
+    def noted(values, columns):
+        found.append(few_rows(values, columns))
+        return found[-1]
+
+    monkeypatch.setattr("daeosens.blocks.BLOCK_MEMORY", memory)
+    monkeypatch.setattr("daeosens.tracing.batch.few_rows", noted)
+    ours = ds.sensitivities(run, engine="block")
+    assert found[0].weights is not None
+    assert len(found) == 1 if memory == 2**27 else len(found) > 1
+    monkeypatch.setattr("daeosens.tracing.batch.few_rows", lambda values, _columns: FewRows(values))
+    plain = ds.sensitivities(run, engine="block")
+    assert np.array_equal(ours.u0, plain.u0)
+    by_a, plain_by_a = (each.p[:, WIDE:].reshape(WIDE, WIDE, WIDE) for each in (ours, plain))
+    assert (abs(by_a - plain_by_a) <= 1e-13 * abs(plain_by_a).max(axis=1, keepdims=True)).all()
+    du0, dp = rng.normal(size=WIDE) * run.u[0], rng.normal(size=run.p.size)
+    along = ds.tangent(run, du0, dp).final.array
+    assert abs(ours.u0 @ du0 + ours.p @ dp - along).max() < 1e-12 * abs(along).max()

@@ -5,7 +5,7 @@
 from petsc4py import PETSc as _PETSc  # noqa: F401  # pyright: ignore[reportUnusedImport]
 
 from daeosens._petsc.bindings import multipliers, register_dirk, rk_tableau, stages
-from daeosens._petsc.blocks import FactorPulls, MatrixPulls, Pulls, carry
+from daeosens._petsc.blocks import FactorPulls, MatrixPulls, Pulls, add_outer, carry
 from daeosens._petsc.chained import CHAINED, set_chained
 from daeosens._petsc.dense import DENSE, DenseSteps
 from daeosens._petsc.explicit_steps import EXPLICIT, ExplicitSteps
@@ -35,6 +35,7 @@ __all__ = [
     "Stencil",
     "Steps",
     "add_monitor",
+    "add_outer",
     "call_into",
     "call_number",
     "call_points",

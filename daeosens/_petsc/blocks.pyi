@@ -13,13 +13,12 @@ class Pulls:
     rows: int
 
 class MatrixPulls(Pulls):
-    def __init__(self, matrices: Array, rows: int) -> None: ...
+    def __init__(self, matrices: Array) -> None: ...
 
 class FactorPulls(Pulls):
     def __init__(
         self,
         n: int,
-        rows: int,
         matrices: tuple[Array, ...],
         products: NDArray[np.int32],
         runs: tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32], int],
@@ -29,8 +28,11 @@ class FactorPulls(Pulls):
     @property
     def local(self) -> Array: ...
     def pull_all(self, w: Array) -> None: ...
-    def add_outer(self, a: int, mu: Array, start: int, fresh: bool) -> None: ...
+    def adjoints(self, a: int) -> Array: ...
 
+def add_outer(
+    adjoints: Array, v: Array, transposed: bool, mu: Array, start: int, fresh: bool
+) -> None: ...
 def carry(
     pulls: Pulls,
     coefficients: Array,

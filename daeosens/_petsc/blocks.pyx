@@ -4,22 +4,28 @@
 import numpy as np
 
 from libc.stdint cimport intptr_t
-from libc.string cimport memcpy, memset
+from libc.string cimport memcpy
 from scipy.linalg.cython_blas cimport daxpy, dgemm, dgemv
+
+cdef long MANY = 1000000
+"""Products of three sizes below it are fastest: OpenBLAS 0.3.30 does not copy their factors."""
 
 
 cdef extern from "runs.h" nogil:
     void add_runs(
-        const int *runs, long count, const double *values, long rows,
-        const double *w, long n, const double *v, long v_size, double *target, long size
+        const int *runs, long count, const double *values, long rows, const double *w, long n,
+        const double *v, long v_size, double *target, long leading, long fresh
     ) noexcept
 
 
 cdef void times(
-    const double *left, int rows, int inner, const double *matrix, int columns, bint transposed,
-    double *out, int leading
+    const double *left, int rows, int inner, int leading_left, const double *matrix, int columns,
+    bint transposed, double *out, int leading
 ) noexcept nogil:
-    """Fill out [rows, columns of leading] with left [rows, inner] times a matrix by rows."""
+    """Fill out [rows, columns] with left [rows, inner] times a matrix by rows.
+
+    The rows of left and out are ``leading_left`` and ``leading`` apart.
+    """
     cdef double one = 1.0, zero = 0.0
     cdef int step = 1
     cdef int first = inner if transposed else columns, second = columns if transposed else inner
@@ -30,13 +36,17 @@ cdef void times(
               out, &step)
     else:
         dgemm(b"T" if transposed else b"N", b"N", &columns, &rows, &inner, &one, a, &first, x,
-              &inner, &zero, out, &leading)
+              &leading_left, &zero, out, &leading)
 
 
 cdef class Pulls:
     """Products of rows w [M, n] with f_u at K points."""
 
     cdef readonly long count, n, rows
+
+    cdef void begin(self, long rows) except *:
+        """Take ``rows`` rows from now on."""
+        self.rows = rows
 
     cdef void pull(self, long k, const double *w, double *out) noexcept:
         """Fill out [M, n] with w f_u at point k."""
@@ -47,13 +57,13 @@ cdef class MatrixPulls(Pulls):
 
     cdef const double[:, :, ::1] _matrices
 
-    def __init__(self, const double[:, :, ::1] matrices, long rows):
+    def __init__(self, const double[:, :, ::1] matrices):
         self._matrices = matrices
-        self.count, self.n, self.rows = matrices.shape[0], matrices.shape[1], rows
+        self.count, self.n = matrices.shape[0], matrices.shape[1]
 
     cdef void pull(self, long k, const double *w, double *out) noexcept:
         cdef int n = <int>self.n
-        times(w, <int>self.rows, n, &self._matrices[k, 0, 0], n, False, out, n)
+        times(w, <int>self.rows, n, n, &self._matrices[k, 0, 0], n, False, out, n)
 
 
 cdef class FactorPulls(Pulls):
@@ -71,59 +81,69 @@ cdef class FactorPulls(Pulls):
     cdef intptr_t[:, ::1] _addresses  # of each matrix and its adjoints
     cdef double[::1] _v_bar
     cdef double[:, ::1] _local
+    cdef long _columns
 
-    def __init__(self, long n, long rows, tuple matrices, const int[:, ::1] products, tuple runs,
+    def __init__(self, long n, tuple matrices, const int[:, ::1] products, tuple runs,
                  tuple values, const double[:, ::1] v):
         cdef long a
         cdef const double[:, ::1] matrix
-        cdef double[:, :, ::1] adjoints
         self._v = v
-        self.n, self.count, self.rows = n, v.shape[0], rows
+        self.n, self.count = n, v.shape[0]
         self._matrices, self._products = matrices, products
-        self._runs_u, self._runs_y, self._runs_p, columns = runs
+        self._runs_u, self._runs_y, self._runs_p, self._columns = runs
         self._by_u, self._by_y, self._by_p = values
-        self._v_bar = np.empty(rows * v.shape[1] + 1)
-        self._local = np.zeros((rows, columns))
-        self._adjoints = [np.empty((self.count, rows, size)) for size in np.asarray(products)[:, 1]]
         self._addresses = np.empty((len(matrices), 2), dtype=np.intp)
         for a in range(len(matrices)):
-            matrix, adjoints = matrices[a], self._adjoints[a]
+            matrix = matrices[a]
             self._addresses[a, 0] = <intptr_t>&matrix[0, 0]
+
+    cdef void begin(self, long rows) except *:
+        cdef long a
+        cdef double[:, :, ::1] adjoints
+        self._local = np.zeros((rows, self._columns))
+        if rows == self.rows:
+            return
+        self.rows = rows
+        self._v_bar = np.empty(rows * self._v.shape[1] + 1)
+        sizes = np.asarray(self._products)[:, 1]
+        self._adjoints = [np.empty((rows, self.count, size)) for size in sizes]
+        for a in range(len(self._adjoints)):
+            adjoints = self._adjoints[a]
             self._addresses[a, 1] = <intptr_t>&adjoints[0, 0, 0]
 
     cdef const double *_values(self, const double[:, ::1] values, long k) noexcept:
         return &values[k, 0] if values.shape[1] else NULL
 
     cdef void _add(self, const int[:, ::1] runs, long first, long last, const double *values,
-                   const double *w, double *target, long size) noexcept:
-        if last > first:
-            add_runs(&runs[first, 0], last - first, values, self.rows, w, self.n,
-                     &self._v_bar[0], self._v.shape[1], target, size)
+                   const double *w, double *target, long leading, long fresh) noexcept:
+        cdef const int *begin = &runs[first, 0] if last > first else NULL
+        add_runs(begin, last - first, values, self.rows, w, self.n,
+                 &self._v_bar[0], self._v.shape[1], target, leading, fresh)
 
     cdef void pull(self, long k, const double *w, double *out) noexcept:
-        cdef long a, size
+        cdef long a, leading
         cdef const int *product
         cdef double *adjoints
         for a in range(self._products.shape[0] - 1, -1, -1):
             product = &self._products[a, 0]  # {start in v, rows, columns, transposed, runs: 2}
-            size = self.rows * product[1]
-            adjoints = <double *>self._addresses[a, 1] + k * size
-            memset(adjoints, 0, size * sizeof(double))
+            leading = self.count * product[1]
+            adjoints = <double *>self._addresses[a, 1] + k * product[1]
             self._add(self._runs_y, product[4], product[5], self._values(self._by_y, k), w,
-                      adjoints, product[1])
-            times(adjoints, <int>self.rows, product[1], <double *>self._addresses[a, 0],
-                  product[2], product[3], &self._v_bar[product[0]], <int>self._v.shape[1])
-        memset(out, 0, self.rows * self.n * sizeof(double))
+                      adjoints, leading, product[1])
+            times(adjoints, <int>self.rows, product[1], <int>leading,
+                  <double *>self._addresses[a, 0], product[2], product[3],
+                  &self._v_bar[product[0]], <int>self._v.shape[1])
         self._add(self._runs_u, 0, self._runs_u.shape[0], self._values(self._by_u, k), w, out,
-                  self.n)
+                  self.n, self.n)
         if self._local.shape[1]:
             self._add(self._runs_p, 0, self._runs_p.shape[0], self._values(self._by_p, k), w,
-                      &self._local[0, 0], self._local.shape[1])
+                      &self._local[0, 0], self._local.shape[1], 0)
 
     def pull_all(self, const double[:, :, ::1] w):
         """Visit all points with weights w [K, M, n]."""
         cdef long k
-        cdef double[:, ::1] out = np.empty((self.rows, self.n))
+        cdef double[:, ::1] out = np.empty((w.shape[1], self.n))
+        self.begin(w.shape[1])
         for k in range(self.count):
             self.pull(k, &w[k, 0, 0], &out[0, 0])
 
@@ -132,22 +152,41 @@ cdef class FactorPulls(Pulls):
         """The sum over the points that were visited of the derivatives outside of matrices."""
         return np.asarray(self._local)
 
-    def add_outer(self, long a, double[:, ::1] mu, long start, bint fresh):
-        """Add the derivatives in the entries of A_a, by rows from ``start`` on, to mu [M, m]."""
-        cdef double one = 1.0, beta = 0.0 if fresh else 1.0
-        cdef int count = <int>self.count, v_size = <int>self._v.shape[1]
-        cdef int rows = self._products[a, 1], columns = self._products[a, 2]
-        cdef int leading = <int>self.rows * rows
-        cdef double[:, :, ::1] adjoints = self._adjoints[a]
-        cdef double *v = <double *>&self._v[0, self._products[a, 0]]
-        cdef long r
-        for r in range(self.rows):
-            if self._products[a, 3]:
-                dgemm(b"N", b"T", &rows, &columns, &count, &one, &adjoints[0, r, 0], &leading,
-                      v, &v_size, &beta, &mu[r, start], &rows)
+    def adjoints(self, long a):
+        """The adjoints [M, K, rows] of y_a at the points that were visited."""
+        return self._adjoints[a]
+
+
+def add_outer(
+    const double[:, :, ::1] adjoints,
+    const double[:, :] v,
+    bint transposed,
+    double[:, ::1] mu,
+    long start,
+    bint fresh,
+):
+    """Add to mu [M, m], from ``start`` on, the sums over K points of adjoints times v^T.
+
+    The adjoints are [M, K, rows], v [K, columns] with its rows contiguous; what they add has
+    [rows, columns] entries, transposed [columns, rows].  ``fresh``: what is there is overwritten.
+    """
+    cdef double one = 1.0, beta
+    cdef int rows = <int>adjoints.shape[2], columns = <int>v.shape[1]
+    cdef int leading = <int>(v.strides[0] // sizeof(double)), piece
+    cdef long several = max(MANY // (<long>rows * columns), 16), count = adjoints.shape[1], r, k
+    cdef double *left
+    cdef double *right
+    for r in range(adjoints.shape[0]):
+        for k in range(0, count, several):
+            beta = 0.0 if fresh and not k else 1.0
+            piece = <int>min(several, count - k)
+            left, right = <double *>&adjoints[r, k, 0], <double *>&v[k, 0]
+            if transposed:
+                dgemm(b"N", b"T", &rows, &columns, &piece, &one, left, &rows, right, &leading,
+                      &beta, &mu[r, start], &rows)
             else:
-                dgemm(b"N", b"T", &columns, &rows, &count, &one, v, &v_size,
-                      &adjoints[0, r, 0], &leading, &beta, &mu[r, start], &columns)
+                dgemm(b"N", b"T", &columns, &rows, &piece, &one, right, &leading, left, &rows,
+                      &beta, &mu[r, start], &columns)
 
 
 def carry(
@@ -190,6 +229,7 @@ def carry(
         w = &scratch[0]
     if running is not None:
         slopes = running
+    pulls.begin(lam.shape[0])
     memcpy(&parts[0, 0], &lam[0, 0], size * sizeof(double))
     for k in range(steps - 1, -1, -1):
         for i in range(s - 1, -1, -1):

@@ -22,8 +22,8 @@ cdef extern from "petscvec.h" nogil:
 
 cdef extern from "runs.h" nogil:
     void add_runs(
-        const int *runs, long count, const double *values, long rows,
-        const double *w, long n, const double *v, long v_size, double *target, long size
+        const int *runs, long count, const double *values, long rows, const double *w, long n,
+        const double *v, long v_size, double *target, long leading, long fresh
     ) noexcept
 
 
@@ -265,19 +265,18 @@ cdef class FactorSteps:
             factor = &self.factors[a]
             matrix = factor.constant if factor.constant != NULL else run.p + factor.place
             adjoints = block.adjoints + k * self.y_size + factor.first
-            memset(adjoints, 0, <size_t>factor.rows * sizeof(double))
             add_runs(factor.runs, factor.n_runs, block.by_y + k * self.by_y.entries, 1, block.w,
-                     self.n, block.v_bar, self.v_size, adjoints, factor.rows)
+                     self.n, block.v_bar, self.v_size, adjoints, factor.rows,
+                     factor.rows)
             first, second = factor.columns, factor.rows
             if factor.transposed:
                 first, second = second, first
             dgemv(b"T" if factor.transposed else b"N", &first, &second, &one, <double *>matrix,
                   &first, adjoints, &step, &zero, block.v_bar + factor.start, &step)
-        memset(out, 0, <size_t>self.n * sizeof(double))
         add_runs(self.by_u.runs, self.by_u.count, block.by_u + k * self.by_u.entries, 1, block.w,
-                 self.n, block.v_bar, self.v_size, out, self.n)
+                 self.n, block.v_bar, self.v_size, out, self.n, self.n)
         add_runs(self.by_p.runs, self.by_p.count, block.by_p + k * self.by_p.entries, 1, block.w,
-                 self.n, block.v_bar, self.v_size, block.local, self.used.shape[0])
+                 self.n, block.v_bar, self.v_size, block.local, self.used.shape[0], 0)
 
     cdef void carry_row(self, const Run *run, Block *block, long first, long last, long row,
                         const RunningCosts *costs, double *lam, double *mu) noexcept:

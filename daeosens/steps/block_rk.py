@@ -105,7 +105,7 @@ class BlockRungeKutta:
         """Carry ``lam`` [M, n] back over the block; see ``BlockSteps``."""
         matrices = np.ascontiguousarray(linear.jacobians, dtype=float)
         weights = np.empty((len(matrices), *lam.shape))
-        pulls = MatrixPulls(matrices, len(lam))
+        pulls = MatrixPulls(matrices)
         self.carry_by(pulls, linear.block, lam, sources, seed, weights)
         return weights
 

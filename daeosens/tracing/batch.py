@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import cached_property
+from collections.abc import Mapping, Sequence
+from functools import cached_property, partial
 
 import numpy as np
 
-from daeosens._petsc import FactorPulls, FactorSteps, call_points
+from daeosens._petsc import FactorPulls, FactorSteps, add_outer, call_points
 from daeosens.arrays import Array, check_output
 from daeosens.batches import Batch
+from daeosens.few_rows import FewRows, few_rows
 from daeosens.linearization import Linearization
 from daeosens.native import Native
 from daeosens.tracing.factors import Factored
+
+UNPACKED, PACKED = 10**6, 64
+"""Products of three sizes up to the first one are fastest (OpenBLAS 0.3.30 does not pack them); of
+larger matrices so many rows at once: what a step works on stays in the cache."""
 
 SMALL = 4096
 """Up to so many entries of all matrices one call for f is faster than its parts."""
@@ -37,7 +42,10 @@ class FactoredBatch:
         self._plain, self._parts = plain, parts
         self._whole = ready["rhs"]
         *self._inner, self._of_y, self._slopes = (ready[each.name] for each in parts.functions)
-        self._small = sum(each.rows * each.columns for each in parts.factors) <= SMALL
+        entries = [each.rows * each.columns for each in parts.factors]
+        self._small = sum(entries) <= SMALL
+        few = UNPACKED // max(entries) // 8 * 8
+        self.rows_at_once = few if few >= 16 else PACKED
 
     def rhs(self, t: Array, u: Array, p: Array) -> Array:
         """Return f at every point [K, n]."""
@@ -53,14 +61,16 @@ class FactoredBatch:
 
     def pull_parameters(self, t: Array, u: Array, p: Array, w: Array) -> Array:
         """Return the sum over the points of f_p^T w [M, m]."""
-        pulls = self._pulls(t, u, p, len(w))
+        pulls, v = self._pulls(t, u, p)
         pulls.pull_all(np.ascontiguousarray(w.swapaxes(0, 1)))
-        return self._collect(pulls, p.size, None)
+        mu = np.empty((len(w), p.size))
+        self._collect(pulls, self._few_rows(v, len(w)), mu, fresh=True)
+        return mu
 
     def linearize(self, t: Array, u: Array, p: Array, rows: int) -> Linearization:
         """Return f_u and f_p at the points, for M rows."""
-        pulls = self._pulls(t, u, p, rows)
-        return Linearization(pulls, lambda mu: self._collect(pulls, p.size, mu))
+        pulls, v = self._pulls(t, u, p)
+        return Linearization(pulls, partial(self._collect, pulls, self._few_rows(v, rows)))
 
     def push_parameters(self, t: Array, u: Array, p: Array, dp: Array) -> Array:
         """Return f_p dp at every point [D, K, n]."""
@@ -108,7 +118,8 @@ class FactoredBatch:
             first, start = first + factor.rows, start + factor.columns
         return v, y
 
-    def _pulls(self, t: Array, u: Array, p: Array, rows: int) -> FactorPulls:
+    def _pulls(self, t: Array, u: Array, p: Array) -> tuple[FactorPulls, Array]:
+        """Return the products with f_u at the points, and all v [K, columns]."""
         parts = self._parts
         v, y = self._products(t, u, p)
         runs = parts.by_u.runs, parts.by_y.runs, parts.by_p.runs, len(parts.used)
@@ -116,18 +127,31 @@ class FactoredBatch:
         _fill(self._slopes, "jacobian", t, (u, p, y), (by_u, by_y, by_p))
         matrices = tuple(factor.matrix(p) for factor in parts.factors)
         values = by_u, by_y, by_p
-        return FactorPulls(u.shape[1], rows, matrices, parts.table, runs, values, v)
+        return FactorPulls(u.shape[1], matrices, parts.table, runs, values, v), v
 
-    def _collect(self, pulls: FactorPulls, m: int, mu: Array | None) -> Array:
-        """Return ``mu`` [M, m] with what the pulls have collected."""
+    def _few_rows(self, v: Array, rows: int) -> list[FewRows | None]:
+        """Return v of the factors whose entries are parameters, for products with M rows."""
+        starts = self._parts.table[:, 0].tolist()
+        return [
+            None
+            if factor.start is None
+            else few_rows(v[:, start : start + factor.columns], rows * factor.rows)
+            for start, factor in zip(starts, self._parts.factors, strict=True)
+        ]
+
+    def _collect(
+        self, pulls: FactorPulls, inner: Sequence[FewRows | None], mu: Array, fresh: bool
+    ) -> None:
+        """Add what the pulls have collected to ``mu`` [M, m], which is empty if ``fresh``."""
         parts = self._parts
-        fresh = mu is None and parts.disjoint
-        mu = np.zeros((pulls.rows, m)) if mu is None else mu
-        for a, factor in enumerate(parts.factors):
-            if factor.start is not None:
-                pulls.add_outer(a, mu, factor.start, fresh)
+        if fresh:
+            mu[:, parts.outside if parts.disjoint else ...] = 0.0
+            fresh = parts.disjoint
+        for a, (factor, few) in enumerate(zip(parts.factors, inner, strict=True)):
+            if factor.start is not None and few is not None:
+                adjoints = few.gather(pulls.adjoints(a))
+                add_outer(adjoints, few.rows, factor.transposed, mu, factor.start, fresh)
         mu[:, parts.used] += pulls.local
-        return mu
 
 
 def _place(function: Native) -> tuple[int, int]:

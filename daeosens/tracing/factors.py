@@ -112,6 +112,17 @@ class Factored:
         return np.array(rows, dtype=np.int32)
 
     @cached_property
+    def outside(self) -> npt.NDArray[np.intp] | slice:
+        """The parameters that are no factor's entries."""
+        inside = np.zeros(int(self.functions[-1].function.numel_in("p")), dtype=bool)
+        for each in self.factors:
+            if each.start is not None:
+                inside[each.start : each.start + each.rows * each.columns] = True
+        found = np.flatnonzero(~inside)
+        in_a_row = found.size > 0 and found[-1] - found[0] + 1 == found.size
+        return slice(int(found[0]), int(found[-1]) + 1) if in_a_row else found
+
+    @cached_property
     def disjoint(self) -> bool:
         """Whether no parameter is an entry of two factors."""
         spans = sorted(
