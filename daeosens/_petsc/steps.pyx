@@ -254,17 +254,25 @@ cdef PetscErrorCode take_state(Log *log, PetscTS ts, bint first) noexcept nogil:
 
 
 cdef PetscErrorCode take_last_state(Log *log, PetscTS ts) noexcept nogil:
-    """Take the solution, and give TS the one back that it had."""
+    """Take the last state of the log, and give TS the solution back that it had."""
+    cdef PetscInt count = 0
+    cdef PetscVec *stages = NULL
     cdef PetscVec u = NULL
     cdef PetscErrorCode code = TSGetSolution(ts, &u)
-    if code != PETSC_SUCCESS or log.times.count < 2 or u == log.solution:
+    if code == PETSC_SUCCESS:
+        code = TSGetStages(ts, &count, &stages)
+    if code != PETSC_SUCCESS or u == log.solution:
         return code
-    if make_room(
+    if log.not_finite:
+        if log.times.count > 1:
+            code = push_exchanged(&log.states, &stages[0])
+    elif make_room(
             <void **>&log.states.values, log.states.count + 1, &log.states.room, sizeof(PetscVec)):
-        return PETSC_ERR_MEM
-    code = PetscObjectReference(<void *>u)
-    log.states.values[log.states.count] = u
-    log.states.count += 1
+        code = PETSC_ERR_MEM
+    else:
+        code = PetscObjectReference(<void *>u)
+        log.states.values[log.states.count] = u
+        log.states.count += 1
     return TSSetSolution(ts, log.solution) if code == PETSC_SUCCESS else code
 
 
