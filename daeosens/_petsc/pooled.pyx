@@ -18,7 +18,7 @@ cdef extern from *:
     #define LINE 64               /* bytes: of a cache line, and the widest registers */
     #define MOST_BYTES (1 << 29)  /* that a pool keeps while they are not in use */
     #define HUGE_PAGE (1 << 21)   /* bytes: where there are such pages, looking them up is quicker */
-    #define TOGETHER 16           /* blocks that are taken from the system at once */
+    #define TOGETHER 64           /* blocks, at most, that are taken from the system at once */
 
     typedef struct {
         long users;
@@ -63,8 +63,9 @@ cdef extern from *:
 
     static void *new_slab(Pool *pool)
     {
-        const int huge = pool->bytes * TOGETHER >= HUGE_PAGE;
-        const size_t bytes = multiple(pool->bytes * TOGETHER, huge ? HUGE_PAGE : LINE);
+        const int huge = 16 * pool->bytes >= HUGE_PAGE; /* less than that may be all that is used */
+        const size_t blocks = (size_t)(pool->room < TOGETHER ? pool->room : TOGETHER);
+        const size_t bytes = multiple(pool->bytes * blocks, huge ? HUGE_PAGE : LINE);
         char *slab = (char *)aligned_alloc(huge ? HUGE_PAGE : LINE, bytes);
         if (!slab) return NULL;
     #if defined(MADV_HUGEPAGE)
