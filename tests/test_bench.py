@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -127,6 +128,16 @@ def prepare(setting):
         raise NotImplementedError("not for me")
     return {{"task": lambda: {call}}}
 """
+
+
+def test_what_comes_before_a_task_is_not_timed(monkeypatch):
+    monkeypatch.syspath_prepend(str(RUN.parent))
+    from worker import ready, timed  # noqa: PLC0415
+
+    task = (lambda: time.sleep(0.2) or 3, lambda given: given + 1)
+    assert ready(task)() == 4
+    assert ready(lambda: 5)() == 5
+    assert timed(task) < 0.2
 
 
 def test_contestants_take_turns_and_failures_are_lines(tmp_path, monkeypatch):

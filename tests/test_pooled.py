@@ -32,6 +32,16 @@ def test_memory_is_used_again_and_by_one_vector_at_a_time():
     assert {address(each) for each in [vec.duplicate() for _ in range(2)]} == places
 
 
+def test_blocks_lie_apart():
+    vec = pooled(PETSc.COMM_SELF)
+    vecs = [vec.duplicate() for _ in range(40)]
+    places = sorted(map(address, vecs))
+    assert min(np.diff(places)) >= 8 * vec.size
+    for each in vecs:
+        each.destroy()
+    assert sorted(address(each) for each in [vec.duplicate() for _ in places]) == places
+
+
 @pytest.mark.mpi
 def test_duplicates_are_vectors_of_the_same_layout():
     vec = pooled()

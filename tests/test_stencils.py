@@ -10,6 +10,7 @@ from daeosens import (
     Parameter,
     Parameters,
     Reduced,
+    SolveError,
     Stepping,
     Terminal,
     adjoint,
@@ -148,6 +149,31 @@ def test_steps_in_passes_are_those_of_runge_kutta(method, kept):
     gradients = [adjoint(run, energy(4)), adjoint(theirs, energy(4), engine="tsadjoint")]
     assert close(gradients[0].u0_vec, gradients[1].u0_vec) < 1e-13
     assert close(gradients[0].p_vec, gradients[1].p_vec) < 1e-11
+
+
+@pytest.mark.parametrize("kept", ["states", "stages"])
+def test_runs_change_nothing_of_earlier_ones(kept):
+    """TS hands its vectors over, and is used again."""
+    grid = Grid(((0.0, 2.5), (0.0, 2.5)), (9, 8), dof=2, comm=SELF)
+    model = trace_stencil(reaction, grid, NAMES)
+    start = spots(grid)
+    start.shift(0.1)
+
+    def run(end, scale=1.0):
+        stepping = Stepping((0.0, end), "rk4", dt=0.5)
+        return solve(model, scale * start, VALUES, stepping, checkpoint=kept)
+
+    first = run(2.0)
+    known = first.u.copy()
+    gradient = adjoint(first, energy(4)).u0
+    for end, scale in ((2.0, 0.5), (2.0, 1.5), (0.5, 1.0), (1.0, 1.0)):
+        np.testing.assert_array_equal(run(end, scale).u[0], scale * start.getArray())
+    for scale, step in ((1e5, 1), (100.0, 2), (5.0, 3)):
+        with pytest.raises(SolveError, match=rf"not finite at t = {step / 2:g} \(step {step}\)"):
+            run(2.0, scale)
+    np.testing.assert_array_equal(first.u, known)
+    np.testing.assert_array_equal(adjoint(first, energy(4)).u0, gradient)
+    np.testing.assert_array_equal(run(2.0).u, known)
 
 
 def far_reaching(t, u, p):

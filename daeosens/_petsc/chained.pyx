@@ -1,15 +1,16 @@
 # cython: language_level=3
 """Explicit Runge-Kutta steps in one pass over the vectors for each stage, as a type of TS.
 
-For methods whose stages each read the rate of the one before only.  A stage computes the next one
-and adds its rate to the sum that becomes the solution, where TSRK copies, evaluates and adds up.
+For methods whose stages each read the rate of the one before only.  A stage computes the next one,
+where TSRK copies, evaluates and adds up; the last one needs no rates of the others to compute the
+solution, U_i - u being a_i h k_{i-1}.
 """
 
 from libc.stdlib cimport calloc, free
 
 from daeosens._petsc.stencil_ts cimport Equations, RegisteredStencil
 from daeosens._petsc.stencils cimport (
-    MOST, Call, Outcome, call_of, evaluate_chain, inputs_of, into
+    MOST, Call, Outcome, also_add, call_of, evaluate_chain, inputs_of, into
 )
 from petsc4py.PETSc cimport CHKERR, PETSC_SUCCESS, PetscErrorCode, PetscTS, PetscVec, TS
 
@@ -20,8 +21,7 @@ cdef struct Chain:
     double a[MOST]              # below the diagonal: a[i] = a_{i,i-1}
     double b[MOST]
     double c[MOST]
-    PetscVec stages[MOST]
-    PetscVec total
+    PetscVec stages[MOST]       # the first one is the state before the step
 
 
 cdef extern from *:
@@ -44,7 +44,14 @@ cdef extern from *:
         PetscFunctionReturn(PETSC_SUCCESS);
     }
     static void *data_of(TS ts) { return ts->data; }
-    static void advance(TS ts) { ts->ptime += ts->time_step; }
+    /* the end of a step: the solution and the vector that holds the new one change places */
+    static void advance(TS ts, Vec *found)
+    {
+        Vec before = ts->vec_sol;
+        ts->vec_sol = *found;
+        *found = before;
+        ts->ptime += ts->time_step;
+    }
     """
     ctypedef double PetscReal
     ctypedef int PetscInt
@@ -52,7 +59,7 @@ cdef extern from *:
     ctypedef PetscErrorCode (*Stages)(PetscTS, PetscInt *, PetscVec **) noexcept nogil
     PetscErrorCode type_of(PetscTS, void *, OfTS, OfTS, Stages, OfTS, OfTS) noexcept nogil
     void *data_of(PetscTS) noexcept nogil
-    void advance(PetscTS) noexcept nogil
+    void advance(PetscTS, PetscVec *) noexcept nogil
     PetscErrorCode TSRegister(const char *, OfTS)
     PetscErrorCode TSGetTime(PetscTS, PetscReal *) noexcept nogil
     PetscErrorCode TSGetTimeStep(PetscTS, PetscReal *) noexcept nogil
@@ -64,12 +71,13 @@ cdef extern from *:
 
 cdef PetscErrorCode set_up(PetscTS ts) noexcept nogil:
     cdef Chain *chain = <Chain *>data_of(ts)
-    cdef PetscErrorCode code = TSGetSolution(ts, &chain.stages[0])
+    cdef PetscVec u = NULL
+    cdef PetscErrorCode code = TSGetSolution(ts, &u)
     cdef int i
-    for i in range(1, chain.s):
+    for i in range(chain.s):
         if code == PETSC_SUCCESS:
-            code = VecDuplicate(chain.stages[0], &chain.stages[i])
-    return VecDuplicate(chain.stages[0], &chain.total) if code == PETSC_SUCCESS else code
+            code = VecDuplicate(u, &chain.stages[i])
+    return code
 
 
 cdef PetscErrorCode step(PetscTS ts) noexcept nogil:
@@ -79,8 +87,8 @@ cdef PetscErrorCode step(PetscTS ts) noexcept nogil:
     cdef Equations *equations = chain.equations
     cdef Call calls[MOST]
     cdef Outcome result
-    cdef bint last
-    cdef int i
+    cdef double rest = 1.0
+    cdef int i, k
     cdef PetscErrorCode code = TSGetSolution(ts, &u)
     if code == PETSC_SUCCESS:
         code = TSGetTime(ts, &t)
@@ -89,17 +97,18 @@ cdef PetscErrorCode step(PetscTS ts) noexcept nogil:
     if code != PETSC_SUCCESS:
         return code
     for i in range(chain.s):
-        last = i == chain.s - 1
-        result = into(NULL, 0.0, NULL, 0.0) if last else into(
-            chain.stages[i + 1], h * chain.a[i + 1], u, 1.0)
-        result.total = u if last else chain.total
-        result.base = chain.total if i else u
-        result.gamma = h * chain.b[i]
+        if i < chain.s - 1:
+            result = into(chain.stages[i + 1], h * chain.a[i + 1], u, 1.0)
+            rest -= chain.b[i] / chain.a[i + 1]
+        else:
+            result = into(chain.stages[0], h * chain.b[i], u, rest)
+            for k in range(i):
+                also_add(&result, chain.stages[k + 1], chain.b[k] / chain.a[k + 1])
         calls[i] = call_of(
             equations.points, t + chain.c[i] * h, equations.p, NULL,
             inputs_of(chain.stages[i] if i else u, NULL), result)
     code = evaluate_chain(equations.points, equations.rhs, calls, chain.s)
-    advance(ts)
+    advance(ts, &chain.stages[0])
     return code
 
 
@@ -116,10 +125,10 @@ cdef PetscErrorCode reset(PetscTS ts) noexcept nogil:
     cdef Chain *chain = <Chain *>data_of(ts)
     cdef PetscErrorCode code = PETSC_SUCCESS
     cdef int i
-    for i in range(1, chain.s):
+    for i in range(chain.s):
         if code == PETSC_SUCCESS:
             code = VecDestroy(&chain.stages[i])
-    return VecDestroy(&chain.total) if code == PETSC_SUCCESS else code
+    return code
 
 
 cdef PetscErrorCode destroy(PetscTS ts) noexcept nogil:
@@ -141,14 +150,14 @@ CHAINED = "daeosens-chained"
 def set_chained(TS ts, RegisteredStencil registered, a, b, c):
     """Let a TS take the steps of a Runge-Kutta method by passes.
 
-    Its first stage among ``stages`` is not filled: it is the state before the step.
+    The vector of its solution is another one after each step.
 
     Parameters
     ----------
     ts : TS                 before ``setUp``
     registered : RegisteredStencil
                             whose right-hand side it has; must live as long
-    a : ndarray [s]         below the diagonal: a[i] = a_{i,i-1}, a[0] is not read; 2 <= s <= 16
+    a : ndarray [s]         below the diagonal: a[i] = a_{i,i-1}, not 0; a[0] is not read; s is 2 or 4
     b, c : ndarray [s]      of the tableau
     """
     cdef Chain *chain

@@ -10,28 +10,38 @@ cdef extern from *:
     #include <petsc/private/vecimpl.h>
     #include <stdlib.h>
     #include <string.h>
+    #if defined(__linux__)
+    #include <sys/mman.h>
+    #endif
 
     #define POOL "daeosens pool"
     #define LINE 64               /* bytes: of a cache line, and the widest registers */
     #define MOST_BYTES (1 << 29)  /* that a pool keeps while they are not in use */
+    #define HUGE_PAGE (1 << 21)   /* bytes: where there are such pages, looking them up is quicker */
+    #define TOGETHER 64           /* blocks, at most, that are taken from the system at once */
 
     typedef struct {
         long users;
         int filled; /* whoever duplicates fills every number: they need not be zeros */
         size_t bytes;
-        long count, room;
+        long count, made, room; /* blocks: not in use, taken from slabs, most of those */
         void **free;
+        long n_slabs;
+        char **slabs;
+        size_t left; /* bytes of the last slab */
     } Pool;
 
     typedef struct {
         Pool *pool;
         void *block; /* NULL: of the first vector, which has memory of its own */
+        int kept;    /* by the pool, afterwards */
     } Lease;
 
     static void leave(Pool *pool)
     {
         if (--pool->users) return;
-        while (pool->count) free(pool->free[--pool->count]);
+        while (pool->n_slabs) free(pool->slabs[--pool->n_slabs]);
+        free(pool->slabs);
         free(pool->free);
         free(pool);
     }
@@ -40,7 +50,7 @@ cdef extern from *:
     {
         Lease *lease = *(Lease **)context;
         Pool *pool = lease->pool;
-        if (lease->block && pool->count < pool->room) pool->free[pool->count++] = lease->block;
+        if (lease->kept) pool->free[pool->count++] = lease->block;
         else free(lease->block);
         free(lease);
         leave(pool);
@@ -49,7 +59,33 @@ cdef extern from *:
 
     static PetscErrorCode duplicate_pooled(Vec vec, Vec *out);
 
-    static PetscErrorCode join(Vec vec, Pool *pool, void *block)
+    static size_t multiple(size_t bytes, size_t of) { return (bytes + of - 1) / of * of; }
+
+    static void *new_slab(Pool *pool)
+    {
+        const int huge = 16 * pool->bytes >= HUGE_PAGE; /* less than that may be all that is used */
+        const size_t blocks = (size_t)(pool->room < TOGETHER ? pool->room : TOGETHER);
+        const size_t bytes = multiple(pool->bytes * blocks, huge ? HUGE_PAGE : LINE);
+        char *slab = (char *)aligned_alloc(huge ? HUGE_PAGE : LINE, bytes);
+        if (!slab) return NULL;
+    #if defined(MADV_HUGEPAGE)
+        if (huge) madvise(slab, bytes, MADV_HUGEPAGE);
+    #endif
+        pool->left = bytes;
+        return pool->slabs[pool->n_slabs++] = slab;
+    }
+
+    static void *new_block(Pool *pool)
+    {
+        if (pool->count) return pool->free[--pool->count];
+        if (pool->made == pool->room) return aligned_alloc(LINE, pool->bytes);
+        if (pool->left < pool->bytes && !new_slab(pool)) return NULL;
+        pool->made++;
+        pool->left -= pool->bytes;
+        return pool->slabs[pool->n_slabs - 1] + pool->left;
+    }
+
+    static PetscErrorCode join(Vec vec, Pool *pool, void *block, int kept)
     {
         PetscContainer container;
         Lease *lease = (Lease *)malloc(sizeof(Lease));
@@ -57,6 +93,7 @@ cdef extern from *:
         PetscCheck(lease, PETSC_COMM_SELF, PETSC_ERR_MEM, "no memory");
         lease->pool = pool;
         lease->block = block;
+        lease->kept = kept;
         pool->users++;
         PetscCall(PetscContainerCreate(PetscObjectComm((PetscObject)vec), &container));
         PetscCall(PetscContainerSetPointer(container, lease));
@@ -77,12 +114,14 @@ cdef extern from *:
         Lease *lease;
         Pool *pool;
         void *block;
+        int kept;
         DM dm;
         PetscFunctionBegin;
         PetscCall(PetscObjectQuery((PetscObject)vec, POOL, (PetscObject *)&container));
         PetscCall(PetscContainerGetPointer(container, (void **)&lease));
         pool = lease->pool;
-        block = pool->count ? pool->free[--pool->count] : aligned_alloc(LINE, pool->bytes);
+        kept = pool->count || pool->made < pool->room;
+        block = new_block(pool);
         PetscCheck(block, PETSC_COMM_SELF, PETSC_ERR_MEM, "no memory for a vector");
         if (!pool->filled) memset(block, 0, pool->bytes); /* PETSc 3.26 scales what it never set */
         PetscCall(VecGetBlockSize(vec, &block_size));
@@ -97,7 +136,7 @@ cdef extern from *:
         (*out)->ops->load = vec->ops->load;
         PetscCall(VecGetDM(vec, &dm));
         if (dm) PetscCall(VecSetDM(*out, dm));
-        PetscCall(join(*out, pool, block));
+        PetscCall(join(*out, pool, block, kept));
         PetscFunctionReturn(PETSC_SUCCESS);
     }
 
@@ -128,8 +167,9 @@ cdef extern from *:
         pool->bytes = ((size_t)n * sizeof(PetscScalar) / LINE + 1) * LINE;
         pool->room = (long)(MOST_BYTES / pool->bytes);
         pool->free = (void **)calloc((size_t)pool->room + 1, sizeof(void *));
-        PetscCheck(pool->free, PETSC_COMM_SELF, PETSC_ERR_MEM, "no memory");
-        PetscCall(join(vec, pool, NULL));
+        pool->slabs = (char **)calloc((size_t)pool->room / TOGETHER + 1, sizeof(char *));
+        PetscCheck(pool->free && pool->slabs, PETSC_COMM_SELF, PETSC_ERR_MEM, "no memory");
+        PetscCall(join(vec, pool, NULL, 0));
         PetscFunctionReturn(PETSC_SUCCESS);
     }
     """
@@ -145,8 +185,8 @@ cdef PetscErrorCode duplicate_to_fill(PetscVec vec, PetscVec *out) noexcept nogi
 def pool_memory(Vec vec):
     """Let vectors that are duplicated from this one, and from those, use memory again.
 
-    Large ones would take it from the system, page by page, and give it back with every run.  What
-    is not in use is kept, up to half a gigabyte, until the last of the vectors is gone.  Does
-    nothing for vectors whose memory is not the processor's own.
+    Large ones would take it from the system, page by page, and give it back with every run.  Up to
+    half a gigabyte is kept, in use or not, until the last of the vectors is gone.  Does nothing for
+    vectors whose memory is not the processor's own.
     """
     CHKERR(found_pool(vec.vec))

@@ -8,6 +8,8 @@
 #include <math.h>
 #include <string.h>
 
+#define ADDENDS 4
+
 /* Dimensions: the fastest, the one in the middle (of three), the slowest (of two or three);
    those that a grid does not have are of one point. */
 typedef struct {
@@ -18,11 +20,10 @@ typedef struct {
   const double *p, *dp;
   const double *in[3]; /* values at the points, the unknowns of one side by side */
   long ghosts[3];      /* so many points lie around the box there; 0: the edge decides */
-  double *out;         /* alpha f + beta add, or NULL */
-  const double *add;   /* or NULL; may be out */
-  double *total;       /* base + gamma f, or NULL */
-  const double *base;  /* may be total */
-  double alpha, beta, gamma;
+  double *out;               /* alpha f + sum_k beta[k] add[k] */
+  const double *add[ADDENDS]; /* none, one, two or all of them; the first may be out */
+  double alpha, beta[ADDENDS];
+  int addends;
   double *sums; /* over the box: added to */
   double *work; /* kept from one call to the next that goes on */
   long begin, from, to; /* places along the slowest dimension, counted from ``begin`` and around */

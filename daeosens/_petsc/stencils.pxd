@@ -16,10 +16,10 @@ cdef extern from "stencil.h" nogil:
         const double *input "in"[3]
         long ghosts[3]
         double *out
-        const double *add
-        double *total
-        const double *base
-        double alpha, beta, gamma
+        const double *add[4]
+        double alpha
+        double beta[4]
+        int addends
         double *sums
         double *work
         long begin
@@ -43,8 +43,11 @@ cdef struct Points:
 
 
 cdef struct Outcome:
-    PetscVec out, add, total, base
-    double alpha, beta, gamma
+    PetscVec out
+    PetscVec add[4]
+    double alpha
+    double beta[4]
+    int addends
     double *sums
 
 
@@ -73,6 +76,7 @@ cdef PetscErrorCode evaluate_chain(
     Points *points, const Kernel *kernel, Call *calls, int count) noexcept nogil
 cdef Inputs inputs_of(PetscVec first, PetscVec second) noexcept nogil
 cdef Outcome into(PetscVec out, double alpha, PetscVec add, double beta) noexcept nogil
+cdef void also_add(Outcome *result, PetscVec add, double beta) noexcept nogil
 
 
 cdef enum:

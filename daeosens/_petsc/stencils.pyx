@@ -29,11 +29,6 @@ cdef PetscErrorCode with_ghosts(Points *points, PetscVec vec, PetscVec *local) n
     return DMGlobalToLocal(points.dm, vec, INSERT_VALUES, local[0]) if code == PETSC_SUCCESS else code
 
 
-cdef PetscErrorCode readable(PetscVec vec, const PetscScalar **values) noexcept nogil:
-    values[0] = NULL
-    return VecGetArrayRead(vec, values) if vec != NULL else PETSC_SUCCESS
-
-
 cdef Call call_of(
     const Points *points, double t, const double *p, const double *dp, Inputs inputs, Outcome result
 ) noexcept nogil:
@@ -42,7 +37,9 @@ cdef Call call_of(
     cdef int k
     call.box, call.inputs, call.result = points.box, inputs, result
     call.box.t, call.box.p, call.box.dp, call.box.sums = t, p, dp, result.sums
-    call.box.alpha, call.box.beta, call.box.gamma = result.alpha, result.beta, result.gamma
+    call.box.alpha, call.box.addends = result.alpha, result.addends
+    for k in range(result.addends):
+        call.box.beta[k] = result.beta[k]
     call.box.begin, call.box.first_place, call.box.end_place = 0, 0, points.box.n[2]
     for k in range(3):
         call.locals[k] = NULL
@@ -53,7 +50,6 @@ cdef PetscErrorCode begin(Points *points, const Kernel *kernel, Call *call) noex
     """Give a call the arrays of its vectors.  Collective."""
     cdef PetscErrorCode code = PETSC_SUCCESS
     cdef PetscScalar *out = NULL
-    cdef PetscScalar *total = NULL
     cdef int k
     for k in range(kernel.vectors):
         call.box.ghosts[k] = 0
@@ -69,13 +65,11 @@ cdef PetscErrorCode begin(Points *points, const Kernel *kernel, Call *call) noex
             return code
     if call.result.out != NULL:
         code = VecGetArrayWrite(call.result.out, &out)
-    if code == PETSC_SUCCESS and call.result.total != NULL:
-        code = VecGetArrayWrite(call.result.total, &total)
-    call.box.out, call.box.total, call.box.add, call.box.base = out, total, out, total
-    if code == PETSC_SUCCESS and call.result.add != call.result.out:
-        code = readable(call.result.add, &call.box.add)
-    if code == PETSC_SUCCESS and call.result.base != call.result.total:
-        code = readable(call.result.base, &call.box.base)
+    call.box.out = out
+    for k in range(call.result.addends):
+        call.box.add[k] = out
+        if code == PETSC_SUCCESS and call.result.add[k] != call.result.out:
+            code = VecGetArrayRead(call.result.add[k], &call.box.add[k])
     return code
 
 
@@ -83,12 +77,9 @@ cdef PetscErrorCode finish(Points *points, const Kernel *kernel, Call *call) noe
     """Give the arrays back."""
     cdef PetscErrorCode code = PETSC_SUCCESS
     cdef int k
-    if call.result.base != NULL and call.result.base != call.result.total:
-        code = VecRestoreArrayRead(call.result.base, &call.box.base)
-    if code == PETSC_SUCCESS and call.result.add != NULL and call.result.add != call.result.out:
-        code = VecRestoreArrayRead(call.result.add, &call.box.add)
-    if code == PETSC_SUCCESS and call.result.total != NULL:
-        code = VecRestoreArrayWrite(call.result.total, &call.box.total)
+    for k in range(call.result.addends):
+        if code == PETSC_SUCCESS and call.result.add[k] != call.result.out:
+            code = VecRestoreArrayRead(call.result.add[k], &call.box.add[k])
     if code == PETSC_SUCCESS and call.result.out != NULL:
         code = VecRestoreArrayWrite(call.result.out, &call.box.out)
     for k in range(kernel.vectors):
@@ -172,10 +163,18 @@ cdef Inputs inputs_of(PetscVec first, PetscVec second) noexcept nogil:
 
 
 cdef Outcome into(PetscVec out, double alpha, PetscVec add, double beta) noexcept nogil:
+    """Return what fills ``out`` with alpha f + beta add; without ``add`` if that is NULL."""
     cdef Outcome result
-    result.out, result.alpha, result.add, result.beta = out, alpha, add, beta
-    result.total, result.base, result.gamma, result.sums = NULL, NULL, 0.0, NULL
+    result.out, result.alpha, result.addends, result.sums = out, alpha, 0, NULL
+    if add != NULL:
+        also_add(&result, add, beta)
     return result
+
+
+cdef void also_add(Outcome *result, PetscVec add, double beta) noexcept nogil:
+    """Add one more vector; there are functions for none, one, two and four of them."""
+    result.add[result.addends], result.beta[result.addends] = add, beta
+    result.addends += 1
 
 
 NAMES = (
@@ -271,7 +270,8 @@ cdef class Stencil:
         """Carry lam back over Runge-Kutta steps whose stages each read the one before only.
 
         w_i = b_i lam + a_{i+1} l_{i+1},  l_i = h f_u^T w_i,  lam += sum_i l_i; each stage is one
-        pass over the vectors.  Collective.
+        pass over the vectors.  The sum is not kept beside them: the last pass knows all other l_i
+        from the w_i.  Collective.
 
         Parameters
         ----------
@@ -279,40 +279,44 @@ cdef class Stencil:
                             starts and sizes of the steps
         p : ndarray [m]
         stages : sequence of sequences of s Vec [n]
-                            of each step; s is at most 16
+                            of each step; s is 2 or 4
         lam : Vec [n]       overwritten
         work : sequence of Vec [n]
-                            s of them, at least 3
-        a : ndarray [s]     below the diagonal: a[i] = a_{i,i-1}, a[0] is not read
+                            s - 1 of them
+        a : ndarray [s]     below the diagonal: a[i] = a_{i,i-1}, not 0; a[0] is not read
         b, c : ndarray [s]
         sums : ndarray [m] or [0]
                             h f_p^T w_i of the rank's own points is added, step by step
         """
         cdef int s = b.shape[0], i, k
-        cdef double nothing = 0.0, t, h, factor, of_step
+        cdef double nothing = 0.0, t, h, factor, of_step, rest = 1.0
         cdef const double *at = &p[0] if p.shape[0] else &nothing
         cdef Kernel *kernel = &self.kernels[PULL_ALL if sums.shape[0] else PULL]
         cdef double[:, ::1] summed = np.empty((s, max(1, sums.shape[0])))
-        cdef PetscVec w, base, total = (<Vec?>work[0]).vec
+        cdef PetscVec w
+        cdef PetscVec weights[MOST]
         cdef Call calls[MOST]
         cdef Outcome result
+        for i in range(s - 1):
+            weights[i] = (<Vec?>work[i]).vec
+            rest -= b[i] / a[i + 1]
         for t, h, of_stages in zip(reversed(times), reversed(sizes), reversed(stages)):
-            w = base = lam.vec
+            w = lam.vec
             summed[:] = 0.0
             for i in range(s - 1, -1, -1):
                 # of the last stage w is b lam: the factor is taken out
                 factor = h * b[i] if i == s - 1 else h
-                # two vectors are enough, and quicker, where no call begins before another has ended
-                k = i if interleaved(&self.points) else 1 + i % 2
-                result = into(
-                    (<Vec?>work[k]).vec if i else NULL, factor * a[i], lam.vec,
-                    b[i - 1] if i else 0.0)
-                result.total = total if i else lam.vec
-                result.base, result.gamma, result.sums = base, factor, &summed[i, 0]
+                if i:
+                    result = into(weights[i - 1], factor * a[i], lam.vec, b[i - 1])
+                else:
+                    result = into(lam.vec, factor, lam.vec, rest)
+                    for k in range(s - 1):
+                        also_add(&result, weights[k], 1.0 / a[k + 1])
+                result.sums = &summed[i, 0]
                 calls[s - 1 - i] = call_of(
                     &self.points, t + c[i] * h, at, NULL,
                     inputs_of((<Vec?>of_stages[i]).vec, w), result)
-                w, base = result.out, total
+                w = result.out
             CHKERR(evaluate_chain(&self.points, kernel, calls, s))
             for k in range(sums.shape[0]):
                 of_step = h * b[s - 1] * summed[s - 1, k]

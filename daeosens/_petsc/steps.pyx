@@ -33,6 +33,8 @@ cdef extern from "petscts.h" nogil:
     PetscErrorCode TSSetTimeStep(PetscTS, PetscReal)
     PetscErrorCode TSGetConvergedReason(PetscTS, TSConvergedReason *)
     PetscErrorCode TSGetStages(PetscTS, PetscInt *, PetscVec **)
+    PetscErrorCode TSGetSolution(PetscTS, PetscVec *)
+    PetscErrorCode TSSetSolution(PetscTS, PetscVec)
     PetscErrorCode VecCopy(PetscVec, PetscVec)
     PetscErrorCode VecDestroy(PetscVec *)
     PetscErrorCode PetscObjectReference(void *)
@@ -60,7 +62,8 @@ cdef struct Log:
     Vectors states, stages
     Numbers dense               # the stages instead, of steps of small systems
     long n_stages, kept_stages, most_stages
-    bint taking                 # the stages of TS need not be copied
+    bint taking                 # the vectors of TS need not be copied
+    PetscVec solution           # that TS had before it changed vectors
     bint flat                   # stages are numbers: a vector for each would cost more than they do
     int shrunk, not_finite
     double t
@@ -118,6 +121,16 @@ cdef PetscErrorCode push_new(Vectors *all, PetscVec like) noexcept nogil:
 cdef PetscErrorCode push_copy(Vectors *all, PetscVec vec) noexcept nogil:
     cdef PetscErrorCode code = push_new(all, vec)
     return VecCopy(vec, all.values[all.count - 1]) if code == PETSC_SUCCESS else code
+
+
+cdef PetscErrorCode push_exchanged(Vectors *all, PetscVec *vec) noexcept nogil:
+    """Push a vector itself; whoever had it goes on with a new one."""
+    cdef PetscVec filled = vec[0]
+    cdef PetscErrorCode code = push_new(all, filled)
+    if code == PETSC_SUCCESS:
+        vec[0] = all.values[all.count - 1]
+        all.values[all.count - 1] = filled
+    return code
 
 
 cdef double cut(double t, double dt, const double *ends, long n_ends) noexcept nogil:
@@ -216,10 +229,51 @@ cdef PetscErrorCode after_step(
         return PETSC_ERR_MEM
     if code != PETSC_SUCCESS or not step:
         return code
-    code = push_copy(&log.states, u)
+    code = take_state(log, ts, step == 1) if log.taking else push_copy(&log.states, u)
     if code == PETSC_SUCCESS and log.most_stages:
         code = keep_stages(log, ts)
     return code
+
+
+cdef PetscErrorCode take_state(Log *log, PetscTS ts, bint first) noexcept nogil:
+    """Take the state before the step: TS goes on with a new vector.
+
+    Before the first step it is the solution that TS was given, a copy of the start.
+    """
+    cdef PetscInt count = 0
+    cdef PetscVec *stages = NULL
+    cdef PetscErrorCode code = TSGetStages(ts, &count, &stages)
+    cdef PetscVec state
+    if code != PETSC_SUCCESS:
+        return code
+    if not first:
+        return push_exchanged(&log.states, &stages[0])
+    state = stages[0]
+    code = duplicate_to_fill(state, &stages[0])
+    return VecDestroy(&state) if code == PETSC_SUCCESS else code
+
+
+cdef PetscErrorCode take_last_state(Log *log, PetscTS ts) noexcept nogil:
+    """Take the last state of the log, and give TS the solution back that it had."""
+    cdef PetscInt count = 0
+    cdef PetscVec *stages = NULL
+    cdef PetscVec u = NULL
+    cdef PetscErrorCode code = TSGetSolution(ts, &u)
+    if code == PETSC_SUCCESS:
+        code = TSGetStages(ts, &count, &stages)
+    if code != PETSC_SUCCESS or u == log.solution:
+        return code
+    if log.not_finite:
+        if log.times.count > 1:
+            code = push_exchanged(&log.states, &stages[0])
+    elif make_room(
+            <void **>&log.states.values, log.states.count + 1, &log.states.room, sizeof(PetscVec)):
+        code = PETSC_ERR_MEM
+    else:
+        code = PetscObjectReference(<void *>u)
+        log.states.values[log.states.count] = u
+        log.states.count += 1
+    return TSSetSolution(ts, log.solution) if code == PETSC_SUCCESS else code
 
 
 cdef PetscErrorCode keep_stages(Log *log, PetscTS ts) noexcept nogil:
@@ -227,7 +281,6 @@ cdef PetscErrorCode keep_stages(Log *log, PetscTS ts) noexcept nogil:
     cdef PetscInt count = 0, k
     cdef PetscVec *stages = NULL
     cdef PetscErrorCode code = TSGetStages(ts, &count, &stages)
-    cdef PetscVec filled
     if log.kept_stages + count - 1 > log.most_stages:
         return code
     log.n_stages = count - 1
@@ -236,11 +289,7 @@ cdef PetscErrorCode keep_stages(Log *log, PetscTS ts) noexcept nogil:
         if code == PETSC_SUCCESS and log.flat:
             code = push_numbers(&log.dense, stages[k])
         elif code == PETSC_SUCCESS and log.taking:
-            filled = stages[k]
-            code = push_new(&log.stages, filled)
-            if code == PETSC_SUCCESS:  # TS goes on with the new vector
-                stages[k] = log.stages.values[log.stages.count - 1]
-                log.stages.values[log.stages.count - 1] = filled
+            code = push_exchanged(&log.stages, &stages[k])
         elif code == PETSC_SUCCESS:
             code = push_copy(&log.stages, stages[k])
     return code
@@ -398,12 +447,15 @@ cdef class Steps:
         self.on_first_step, self.on_search = on_first_step, on_search
         self.log.tiny, self.log.most_stages = tiny, stages
         self.log.taking, self.log.flat = ts.getType() == CHAINED, flat
+        CHKERR(TSGetSolution(ts.ts, &self.log.solution))
         CHKERR(TSSetApplicationContext(ts.ts, <void *>&self.log))
         CHKERR(TSSetPreStep(ts.ts, before_step))
 
     def detach(self, TS ts):
         """End what ``attach`` began."""
         self.on_first_step = self.on_search = None
+        if self.log.taking:
+            CHKERR(take_last_state(&self.log, ts.ts))
         CHKERR(TSSetApplicationContext(ts.ts, NULL))
         CHKERR(TSSetPreStep(ts.ts, NULL))
 

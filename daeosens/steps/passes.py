@@ -33,7 +33,7 @@ class Passes:
 
     @cached_property
     def _work(self) -> list[PETSc.Vec]:
-        return [self.problem.create_state() for _ in range(max(3, len(self.b)))]
+        return [self.problem.create_state() for _ in self.b[1:]]
 
     def pull(
         self,

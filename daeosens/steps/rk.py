@@ -69,8 +69,9 @@ class Tableau:
 
     @cached_property
     def chained(self) -> bool:
-        """Whether there are several stages, and each reads the rate of the one before only."""
-        return len(self.b) > 1 and bool((self.a == np.diag(self.below[1:], -1)).all())
+        """Whether there are two or four stages, and each reads the rate of the one before only."""
+        known = len(self.b) in (2, 4) and bool(self.below[1:].all())
+        return known and bool((self.a == np.diag(self.below[1:], -1)).all())
 
 
 class RungeKuttaStep:

@@ -38,12 +38,10 @@ class Box(ctypes.Structure):
         ("inputs", _ADDRESS * 3),
         ("ghosts", _LONG * 3),
         ("out", _ADDRESS),
-        ("add", _ADDRESS),
-        ("total", _ADDRESS),
-        ("base", _ADDRESS),
+        ("add", _ADDRESS * 4),
         ("alpha", _DOUBLE),
-        ("beta", _DOUBLE),
-        ("gamma", _DOUBLE),
+        ("beta", _DOUBLE * 4),
+        ("addends", ctypes.c_int),
         ("sums", _ADDRESS),
         ("work", _ADDRESS),
         ("begin", _LONG),
@@ -134,10 +132,10 @@ def _store(b: Box, rows: npt.NDArray[np.intp], values: Array, sums: Array) -> No
         return _at(address, prod(size)).reshape(size)
 
     if b.out:
-        rest = b.beta * vector(b.add)[rows] if b.add else 0.0
-        vector(b.out)[rows] = b.alpha * values + rest
-    if b.total:
-        vector(b.total)[rows] = vector(b.base)[rows] + b.gamma * values
+        found = b.alpha * values
+        for k in range(b.addends):
+            found += b.beta[k] * vector(b.add[k])[rows]
+        vector(b.out)[rows] = found
     if sums.size:
         _at(b.sums, sums.size)[:] += sums
 

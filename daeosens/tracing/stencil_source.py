@@ -44,6 +44,9 @@ def work_size(functions: Sequence[PointFunction], dof: int, points: tuple[int, .
     return max(_kept_rows(each, dof, points) + each.n_sums * points[0] for each in functions)
 
 
+ADDENDS = (0, 1, 2, 4)
+"""Of one call: none, those of a stage, or those of a step of two or four stages."""
+
 _INLINE = "static inline __attribute__((always_inline))"
 
 
@@ -71,21 +74,21 @@ def _kept_rows(each: PointFunction, dof: int, points: tuple[int, ...]) -> int:
 def _function(each: PointFunction, dof: int, dimensions: int) -> str:
     rows = _Rows(each, dof, dimensions)
     sums, values = each.n_sums, each.n_out
+    most = max(_addends(each))
     parameters = [f"const double *restrict q{k}" for k in range(len(rows.pointers))]
     lines = [
         f"{_INLINE} void row_{each.name}(",
         "  const Box *restrict b, const double *restrict p, const double *restrict dp,",
         f"  const double *place, {', '.join(parameters)}{', ' if parameters else ''}",
-        "  long at, double *sums, const int outs, const int added, const int totals) {",
+        "  long at, double *sums, const int addends) {",
         "  const long n = b->n[0];",
-        "  const double t = b->t, first = b->first[0], spacing = b->spacing[0];",
-        "  const double alpha = b->alpha, beta = b->beta, gamma = b->gamma;",
+        "  const double t = b->t, first = b->first[0], spacing = b->spacing[0], alpha = b->alpha;",
     ]
     if values:
-        lines += [f"  double *out = outs ? b->out + {values} * at : 0;"]
-        lines += [f"  const double *add = added ? b->add + {values} * at : 0;"]
-        lines += [f"  double *total = totals ? b->total + {values} * at : 0;"]
-        lines += [f"  const double *base = totals ? b->base + {values} * at : 0;"]
+        lines += [f"  double *out = b->out + {values} * at;"]
+    for k in range(most):
+        lines += [f"  const double *add{k} = addends > {k} ? b->add[{k}] + {values} * at : 0;"]
+        lines += [f"  const double beta{k} = addends > {k} ? b->beta[{k}] : 0.0;"]
     reads = ", ".join(rows.value(read) for read in each.reads) or "0.0"
     others = "".join(f", place[{k}]" for k in range(1, dimensions))
     lines += [
@@ -99,11 +102,10 @@ def _function(each: PointFunction, dof: int, dimensions: int) -> str:
     ]
     for c in range(values):
         place = f"[{values} * i + {c}]"
-        lines += [
-            f"    const double added{c} = added ? alpha * value[{c}] + beta * add{place} : 0.0;",
-            f"    if (outs) out{place} = added ? added{c} : alpha * value[{c}];",
-            f"    if (totals) total{place} = base{place} + gamma * value[{c}];",
-        ]
+        lines += [f"    double value{c} = alpha * value[{c}];"]
+        for k in range(most):
+            lines += [f"    if (addends > {k}) value{c} += beta{k} * add{k}{place};"]
+    lines += [f"    out[{values} * i + {c}] = value{c};" for c in range(values)]
     lines += [f"    sums[{k} * n + i] = sum[{k}];" for k in range(sums)]
     lines += ["  }", "}", *_loops(each, rows, dof, dimensions)]
     return "\n".join(lines)
@@ -111,8 +113,7 @@ def _function(each: PointFunction, dof: int, dimensions: int) -> str:
 
 def _loops(each: PointFunction, rows: _Rows, dof: int, dimensions: int) -> list[str]:
     lines = [
-        f"{_INLINE} void box_{each.name}(",
-        "  const Box *b, const int outs, const int added, const int totals) {",
+        f"{_INLINE} void box_{each.name}(const Box *b, const int addends) {{",
         "  const long n = b->n[0], middles = b->n[1], slows = b->n[2];",
         "  double *work = b->work;",
     ]
@@ -143,21 +144,21 @@ def _loops(each: PointFunction, rows: _Rows, dof: int, dimensions: int) -> list[
         f"      const double place[] = {{0.0, {_places(dimensions)}}};",
         f"      row_{each.name}(b, b->p, b->dp, place,",
         *(f"        {pointer}," for pointer in rows.pointers),
-        "        at, work, outs, added, totals);",
+        "        at, work, addends);",
         *(f"      b->sums[{k}] += sum_of(work + {k} * n, n);" for k in range(each.n_sums)),
         "    }",
         "  }",
         "}",
         f"void daeosens_{each.name}(const Box *b) {{",
     ]
-    if each.added:
-        lines += [
-            f"  if (b->total && !b->out) box_{each.name}(b, 0, 0, 1);",
-            f"  else if (b->total) box_{each.name}(b, 1, 1, 1);",
-            f"  else if (b->add) box_{each.name}(b, 1, 1, 0);",
-            "  else",
-        ]
-    return [*lines, f"  box_{each.name}(b, {int(each.n_out > 0)}, 0, 0);", "}"]
+    *others, last = sorted(_addends(each))
+    lines += [f"  if (b->addends == {k}) box_{each.name}(b, {k});\n  else" for k in others]
+    return [*lines, f"  box_{each.name}(b, {last});", "}"]
+
+
+def _addends(each: PointFunction) -> Sequence[int]:
+    """Return how many vectors the values may be added to: those of a stage, and of a step."""
+    return ADDENDS if each.added else (0,)
 
 
 def _places(dimensions: int) -> str:

@@ -44,8 +44,7 @@ def write_page(folder: Path) -> None:
 def _contest(case: Case, entries: list[dict[str, Any]], folder: Path) -> list[str]:
     rows = [Row(**entry) for entry in entries]
     parts = [contest_table(rows, case.quantity)]
-    if case.quotient:
-        parts.append(quotient_table(rows, *case.quotient))
+    parts += [quotient_table(rows, *quotient) for quotient in case.quotients]
     for figure in case.figures:
         image = Path("images") / f"benchmark_{case.name}_{figure.name}.png"
         if draw(figure, rows, folder / image):

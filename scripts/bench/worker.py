@@ -2,7 +2,9 @@
 
     python scripts/bench/worker.py lotka_volterra.ours
 
-A contestant is a module with ``prepare(setting) -> {task: call}``; each call returns an array.
+A contestant is a module with ``prepare(setting) -> {task: call}``; each call returns an array.  In
+the place of a call there may be a pair: what is done before, and the call with what that gave; only
+the second one is timed.
 """
 
 from __future__ import annotations
@@ -14,12 +16,14 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-Tasks = dict[str, Callable[[], Any]]
+Task = Callable[[], Any] | tuple[Callable[[], Any], Callable[[Any], Any]]
+Tasks = dict[str, Task]
 STATUS = Path("/proc/self/status")
 
 
@@ -35,8 +39,17 @@ def forget_peak() -> None:
     Path("/proc/self/clear_refs").write_text("5")
 
 
-def timed(call: Callable[[], Any]) -> float:
+def ready(task: Task) -> Callable[[], Any]:
+    """Do what comes before, and return the call."""
+    if isinstance(task, tuple):
+        before, call = task
+        return partial(call, before())
+    return task
+
+
+def timed(task: Task) -> float:
     """Return the seconds of one call."""
+    call = ready(task)
     begin = time.perf_counter()
     call()
     return time.perf_counter() - begin
@@ -67,25 +80,25 @@ class Worker:
         Neither the other contestants' turns nor the collection of garbage shall count, which empty
         the caches: the first call is not timed where there are several.
         """
-        call, total, count = self._task(task), 0.0, 0
+        chosen, total, count = self._task(task), 0.0, 0
         gc.collect()
-        first = timed(call)
+        first = timed(chosen)
         if first >= least:
             return {"seconds": first}
         while total < least or not count:
-            total += timed(call)
+            total += timed(chosen)
             count += 1
         return {"seconds": total / count}
 
     def result(self, task: str, path: str) -> dict[str, Any]:
         """Save what a task returns, and tell the most memory it took beyond the idle process."""
         forget_peak()
-        found = np.asarray(self._task(task)())
+        found = np.asarray(ready(self._task(task))())
         peak = memory("VmHWM") - self._idle
         np.save(path, found)
         return {"megabytes": peak}
 
-    def _task(self, name: str) -> Callable[[], Any]:
+    def _task(self, name: str) -> Task:
         if name not in self._tasks:
             raise NotImplementedError("not tried: the process of the setting has ended")
         return self._tasks[name]

@@ -230,11 +230,19 @@ PetscErrorCode forward(Program *program, double *out)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* out: the gradient of |final|^2 / 2 in the initial state */
-PetscErrorCode gradient(Program *program, double *out)
+/* out: the final state; what the gradient needs is kept */
+PetscErrorCode forward_sweep(Program *program, double *out)
 {
   PetscFunctionBeginUser;
   PetscCall(run(program, program->ts));
+  PetscCall(take(program, program->solution, out));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* out: the gradient of |final|^2 / 2 in the initial state, after a forward sweep */
+PetscErrorCode adjoint_sweep(Program *program, double *out)
+{
+  PetscFunctionBeginUser;
   PetscCall(VecCopy(program->solution, program->lambda));
   PetscCall(TSSetCostGradients(program->ts, 1, &program->lambda, NULL));
   PetscCall(TSAdjointSolve(program->ts));

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from petsc4py import PETSc
@@ -10,8 +9,8 @@ from petsc4py import PETSc
 from daeosens import Problem, Stepping, Terminal, adjoint, solve, trace_stencil
 from daeosens.engines import Engine
 from daeosens.grids import Grid
-from daeosens.trajectory import Checkpoint
-from gray_scott import D1, D2, GAMMA, KAPPA, SIDE, spots
+from daeosens.trajectory import Checkpoint, Trajectory
+from gray_scott import D1, D2, GAMMA, KAPPA, SIDE, parts, spots
 
 # a product costs less than what GMRES does with all vectors before
 KRYLOV = {"ksp_type": "bcgs", "pc_type": "none", "ksp_rtol": 1e-10, "snes_rtol": 1e-10}
@@ -32,8 +31,8 @@ def ours(grid: Grid) -> Problem:
 
 def tasks(
     setting: dict[str, Any], checkpoint: Checkpoint, engine: Engine = "auto"
-) -> dict[str, Callable[[], Any]]:
-    """Return both tasks; ``checkpoint`` says what the run keeps, ``engine`` what sweeps."""
+) -> dict[str, Any]:
+    """Return all tasks; ``checkpoint`` says what the run keeps, ``engine`` what sweeps."""
     points, method, dt = setting["points"], setting["method"], setting["dt"]
     box = ((0.0, SIDE), (0.0, SIDE))
     grid = Grid(box, (points, points), dof=2, comm=PETSc.COMM_SELF)
@@ -47,16 +46,18 @@ def tasks(
     )
     shape = (points, points, 2)
 
-    def gradient() -> Any:
-        run = solve(problem, start, None, stepping, checkpoint=checkpoint)
-        return adjoint(run, cost, engine).u0_vec.getArray().reshape(shape)
+    def run(kept: Checkpoint = checkpoint) -> Trajectory:
+        return solve(problem, start, None, stepping, checkpoint=kept)
 
-    def forward() -> Any:
-        return solve(problem, start, None, stepping).states[-1].getArray().reshape(shape)
+    def final(trajectory: Trajectory) -> Any:
+        return trajectory.final.getArray().reshape(shape)
 
-    return {"forward": forward, "gradient": gradient}
+    def back(trajectory: Trajectory) -> Any:
+        return adjoint(trajectory, cost, engine).u0_vec.getArray().reshape(shape)
+
+    return {"forward": lambda: final(run("states")), **parts(run, final, back)}
 
 
-def prepare(setting: dict[str, Any]) -> dict[str, Callable[[], Any]]:
-    """Return both tasks, with the stages kept."""
+def prepare(setting: dict[str, Any]) -> dict[str, Any]:
+    """Return all tasks, with the stages kept."""
     return tasks(setting, "stages")

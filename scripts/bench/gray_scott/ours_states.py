@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from gray_scott.ours import tasks
 
 
-def prepare(setting: dict[str, Any]) -> dict[str, Callable[[], Any]]:
-    """Return both tasks, with the states kept."""
+def prepare(setting: dict[str, Any]) -> dict[str, Any]:
+    """Return all tasks, with the states kept."""
     return tasks(setting, "states")

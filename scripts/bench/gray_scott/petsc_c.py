@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import weakref
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,16 +27,38 @@ class Program:
         start = pointer(self._start)
         check(LIBRARY.create(points, start, theta, NUMBER(dt), steps, ctypes.byref(made)))
         self._made = made
+        self._kept = False
         weakref.finalize(self, LIBRARY.destroy, made)
 
     def run(self, task: str) -> Any:
-        """Return what a task gives [points, points, 2]."""
+        """Return what one of the program's functions gives [points, points, 2]."""
         out = np.empty_like(self._start)
         check(getattr(LIBRARY, task)(self._made, pointer(out)))
+        self._kept = task == "forward_sweep"
         return out
 
+    def forget(self) -> None:
+        """Sweep back if that was not done: PETSc 3.26 has no room for a second trajectory."""
+        if self._kept:
+            self.run("adjoint_sweep")
 
-def prepare(setting: dict[str, Any]) -> dict[str, Callable[[], Any]]:
-    """Return both tasks."""
+    def gradient(self) -> Any:
+        """Return the gradient [points, points, 2], by both sweeps."""
+        self.run("forward_sweep")
+        return self.run("adjoint_sweep")
+
+    def ahead(self) -> None:
+        """Do what comes before an adjoint sweep."""
+        self.forget()
+        self.run("forward_sweep")
+
+
+def prepare(setting: dict[str, Any]) -> dict[str, Any]:
+    """Return all tasks."""
     program = Program(*(setting[name] for name in ("points", "method", "dt", "steps")))
-    return {name: lambda name=name: program.run(name) for name in ("forward", "gradient")}
+    return {
+        "forward": (program.forget, lambda _: program.run("forward")),
+        "gradient": (program.forget, lambda _: program.gradient()),
+        "forward sweep": (program.forget, lambda _: program.run("forward_sweep")),
+        "adjoint sweep": (program.ahead, lambda _: program.run("adjoint_sweep")),
+    }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -10,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.sparse.linalg import bicgstab
 
-from gray_scott import D1, D2, GAMMA, KAPPA, SIDE, spots
+from gray_scott import D1, D2, GAMMA, KAPPA, SIDE, parts, spots
 
 jax.config.update("jax_enable_x64", val=True)
 
@@ -73,8 +72,8 @@ def theta_back(dt: float, theta: float, states: tuple[Any, Any], w: Any) -> tupl
 theta_step.defvjp(theta_ahead, theta_back)
 
 
-def prepare(setting: dict[str, Any]) -> dict[str, Callable[[], Any]]:
-    """Return both tasks."""
+def prepare(setting: dict[str, Any]) -> dict[str, Any]:
+    """Return all tasks; the gradient as a whole is compiled as a whole."""
     method, dt = setting["method"], setting["dt"]
 
     def step(y: Any, _: None) -> tuple[Any, None]:
@@ -86,11 +85,19 @@ def prepare(setting: dict[str, Any]) -> dict[str, Callable[[], Any]]:
         return jax.lax.scan(step, y, length=setting["steps"])[0]
 
     start = jnp.moveaxis(jnp.asarray(spots(setting["points"])), 2, 0)
-    tasks = {
+    whole = {
         "forward": jax.jit(final),
         "gradient": jax.jit(jax.grad(lambda y: 0.5 * jnp.sum(final(y) ** 2))),
     }
-    return {
-        name: lambda task=task: jnp.moveaxis(task(start).block_until_ready(), 0, 2)
-        for name, task in tasks.items()
-    }
+    kept = jax.jit(lambda y: jax.vjp(final, y))
+    pulled = jax.jit(lambda state, pull: pull(state)[0])
+
+    def done(state: Any) -> Any:
+        return jnp.moveaxis(state.block_until_ready(), 0, 2)
+
+    split = parts(
+        lambda: jax.block_until_ready(kept(start)),
+        lambda found: done(found[0]),
+        lambda found: done(pulled(*found)),
+    )
+    return split | {name: lambda task=task: done(task(start)) for name, task in whole.items()}

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numba import njit
 
-from gray_scott import D1, D2, GAMMA, KAPPA, SIDE, explicit_only, spots
+from gray_scott import D1, D2, GAMMA, KAPPA, SIDE, explicit_only, parts, spots
 
 FAST = {"fastmath": True, "error_model": "numpy"}
 
@@ -114,21 +113,23 @@ def steps_back(stages: Any, dt: float, lam: Any) -> None:
         lam[:] = total
 
 
-def prepare(setting: dict[str, Any]) -> dict[str, Callable[[], Any]]:
-    """Return both tasks by RK4."""
+def prepare(setting: dict[str, Any]) -> dict[str, Any]:
+    """Return all tasks by RK4; "forward" keeps the stages too."""
     explicit_only(setting["method"])
     dt, points = setting["dt"], setting["points"]
     stages = np.zeros((setting["steps"] + 1, 4, 2, points, points))
     stages[0, 0] = np.moveaxis(spots(points), 2, 0)
 
-    def forward() -> Any:
+    def run() -> Any:
         steps_forward(stages, dt)
-        return np.moveaxis(stages[-1, 0], 0, 2)
+        return stages[-1, 0]
 
-    def gradient() -> Any:
-        steps_forward(stages, dt)
-        lam = stages[-1, 0].copy()
+    def final(state: Any) -> Any:
+        return np.moveaxis(state, 0, 2)
+
+    def back(state: Any) -> Any:
+        lam = state.copy()
         steps_back(stages, dt, lam)
         return np.moveaxis(lam, 0, 2)
 
-    return {"forward": forward, "gradient": gradient}
+    return {"forward": lambda: final(run()), **parts(run, final, back)}
