@@ -16,6 +16,7 @@ from daeosens._petsc import (
     Registered,
     RegisteredStencil,
     set_chained,
+    take_passes,
     time_of_stage,
 )
 from daeosens.arrays import check_output
@@ -334,10 +335,19 @@ def set_up(ts: PETSc.TS, u: PETSc.Vec, stepping: Stepping, checkpoint: Checkpoin
     ts.setFromOptions()
     if ts.getType() != DENSE:  # that one has no options
         refuse_other_method(ts, stepping.resolved_method)
+        _solve_in_passes(ts, stepping.resolved_method)
     if checkpoint in ("states", "stages") and not stepping.adaptive:
         _step_in_passes(ts, stepping.resolved_method)
     ts.setSolution(u.copy())
     ts.setUp()
+
+
+def _solve_in_passes(ts: PETSc.TS, method: Method) -> None:
+    """Replace KSPBCGS where an iteration can be a few passes over the vectors."""
+    if not method.explicit:
+        matrix = ts.getIJacobian()[0]
+        if matrix:  # there is none yet where PETSc colors
+            take_passes(ts.getSNES().getKSP(), matrix)
 
 
 def _step_in_passes(ts: PETSc.TS, method: Method) -> None:

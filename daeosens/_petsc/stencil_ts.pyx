@@ -131,10 +131,6 @@ cdef PetscErrorCode linearise(Shell *shell, PetscMat matrix, double t, PetscVec 
 cdef class Jacobian:
     """What a matrix of products needs while it is there: the point."""
 
-    cdef Shell shell
-    cdef object stencil, p
-    cdef double[::1] values
-
     def __cinit__(self, Stencil stencil, long n_parameters):
         self.stencil = stencil
         self.p = np.zeros(max(1, n_parameters))

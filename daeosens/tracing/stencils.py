@@ -27,6 +27,9 @@ from daeosens.tracing.stencil_source import axes, stencil_source, work_size
 MOST_CALLS = 16
 """Calls of a chain: no explicit method has more stages."""
 
+LOOPS = ("turn", "weigh", "reduce", "compare", "advance")
+"""Of BiCGStab, in ``_petsc/bicgstab.h``."""
+
 
 def build_stencil(
     rhs: Callable[..., Any],
@@ -84,11 +87,15 @@ def _make_stencil(functions: Sequence[PointFunction], grid: Grid, *, periodic: b
         np.zeros((MOST_CALLS, work_size(functions, grid.dof, tuple(points)))),
     )
     for each in functions:
-        address = ctypes.cast(getattr(library, f"daeosens_{each.name}"), ctypes.c_void_p).value
         around = [any(each.widths(k)) for k in range(each.vectors)]
         reach = max((axes(each.widths(k))[2] for k in range(each.vectors)), default=0)
-        stencil.add(each.name, address or 0, around, reach, library)
+        stencil.add(each.name, _address(library, each.name), around, reach, library)
+    stencil.add_loops(*(_address(library, name) for name in LOOPS))
     return stencil
+
+
+def _address(library: ctypes.CDLL, name: str) -> int:
+    return ctypes.cast(getattr(library, f"daeosens_{name}"), ctypes.c_void_p).value or 0
 
 
 def _wide(grid: Grid, width: int) -> PETSc.DMDA:
