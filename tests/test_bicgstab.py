@@ -160,3 +160,20 @@ def test_adjoint_is_transpose_of_tangent(method):
     gradient = adjoint(run, energy())
     along = tangent(run, du, dp).final.dot(run.final)
     assert gradient.u0_vec.dot(du) + gradient.p @ dp == pytest.approx(along, rel=1e-12)
+
+
+def test_another_operator_may_follow():
+    grid, _, matrix = make((20, 30))
+    right, x, residual = random_field(grid, 1), grid.create_vec(), grid.create_vec()
+    ksp = solver(matrix)
+    ksp.solve(right, x)
+    _, _, other = make((20, 30), "zero")
+    for each in (other, matrix):
+        ksp.setOperators(each)
+        ksp.solve(right, x)
+        each.mult(x, residual)
+        assert close(residual, right) < 1e-9
+    diagonal = PETSc.Mat().createConstantDiagonal([right.getSizes()] * 2, 1.0, comm=SELF)
+    ksp.setOperators(diagonal)
+    with pytest.raises(PETSc.Error):
+        ksp.solve(right, x)

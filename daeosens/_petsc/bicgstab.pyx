@@ -17,7 +17,9 @@ from daeosens._petsc.stencil_ts cimport Jacobian, Shell
 from daeosens._petsc.stencils cimport (
     Box, Call, Iterate, IterateLoop, Kernel, Loops, Points, begin, call_of, finish, inputs_of, into
 )
-from petsc4py.PETSc cimport CHKERR, KSP, Mat, PETSC_SUCCESS, PetscErrorCode, PetscKSP, PetscVec
+from petsc4py.PETSc cimport (
+    CHKERR, KSP, Mat, PETSC_SUCCESS, PetscErrorCode, PetscKSP, PetscMat, PetscVec
+)
 
 from petsc4py.PETSc import PC
 
@@ -28,9 +30,12 @@ cdef enum:
     AT_ONCE = 1 << 11           # points that stay in a cache, with what an iteration knows of them
 
 
+ctypedef void (*Operation)() noexcept nogil
+
+
 cdef struct Solver:
-    Shell *shell
     const Loops *loops
+    Operation product           # of the matrices that it knows
 
 
 cdef extern from *:
@@ -58,6 +63,25 @@ cdef extern from *:
     }
     static void *data_of(KSP ksp) { return ksp->data; }
     static Vec *work_of(KSP ksp) { return ksp->work; }
+    static PetscErrorCode product_of(Mat matrix, void (**product)(void))
+    {
+        PetscFunctionBegin;
+        PetscCall(MatShellGetOperation(matrix, MATOP_MULT, product));
+        PetscFunctionReturn(PETSC_SUCCESS);
+    }
+    /* what the operator multiplies with: it may be another matrix than that of the last solve */
+    static PetscErrorCode context_of(KSP ksp, void (*known)(void), void *context)
+    {
+        Mat matrix;
+        void (*product)(void) = NULL;
+        PetscFunctionBegin;
+        PetscCall(KSPGetOperators(ksp, &matrix, NULL));
+        PetscCall(product_of(matrix, &product));
+        PetscCheck(product == known, PetscObjectComm((PetscObject)ksp), PETSC_ERR_ARG_WRONG,
+            "the operator is not a matrix of compiled points");
+        PetscCall(MatShellGetContext(matrix, context));
+        PetscFunctionReturn(PETSC_SUCCESS);
+    }
     static int transposed(KSP ksp) { return ksp->transpose_solve; }
     /* the first residual, which is the first direction, and its norm; ``shadow``: a copy that stays */
     static PetscErrorCode start(KSP ksp, Vec r, Vec p, Vec *shadow, double *norm)
@@ -93,6 +117,8 @@ cdef extern from *:
     PetscErrorCode type_of(PetscKSP, OfKSP, size_t) noexcept nogil
     void *data_of(PetscKSP) noexcept nogil
     PetscVec *work_of(PetscKSP) noexcept nogil
+    PetscErrorCode product_of(PetscMat, Operation *) noexcept nogil
+    PetscErrorCode context_of(PetscKSP, Operation, void *) noexcept nogil
     int transposed(PetscKSP) noexcept nogil
     PetscErrorCode start(PetscKSP, PetscVec, PetscVec, PetscVec *, double *) noexcept nogil
     PetscErrorCode report(PetscKSP, PetscInt, double, int *) noexcept nogil
@@ -153,9 +179,9 @@ cdef PetscErrorCode iterate(
 
 cdef PetscErrorCode solve(PetscKSP ksp) noexcept nogil:
     cdef Solver *solver = <Solver *>data_of(ksp)
-    cdef Shell *shell = solver.shell
-    cdef Points *points = shell.points
-    cdef const Kernel *kernel = shell.pull if transposed(ksp) else shell.push
+    cdef Shell *shell = NULL
+    cdef Points *points
+    cdef const Kernel *kernel
     cdef PetscVec *work = work_of(ksp)
     cdef PetscVec x = NULL, shadow = work[4]
     cdef PetscVec r = work[0], p = work[1], v = work[2], t = work[3]
@@ -163,7 +189,11 @@ cdef PetscErrorCode solve(PetscKSP ksp) noexcept nogil:
     cdef Iterate it
     cdef double norm = 0.0
     cdef PetscInt count = 0
-    cdef PetscErrorCode code = start(ksp, r, p, &shadow, &norm)
+    cdef PetscErrorCode code = context_of(ksp, solver.product, &shell)
+    if code != PETSC_SUCCESS:
+        return code
+    points, kernel = shell.points, shell.pull if transposed(ksp) else shell.push
+    code = start(ksp, r, p, &shadow, &norm)
     if code == PETSC_SUCCESS:
         code = KSPGetSolution(ksp, &x)
     if code == PETSC_SUCCESS:
@@ -217,7 +247,7 @@ def take_passes(KSP ksp, Mat matrix):
     Parameters
     ----------
     ksp : KSP               with its options, before it is set up
-    matrix : Mat            its operator
+    matrix : Mat            its operator; another one of the same problem may follow
     """
     cdef Jacobian jacobian = matrix.getAttr(ATTRIBUTE)
     cdef Solver *solver
@@ -228,4 +258,5 @@ def take_passes(KSP ksp, Mat matrix):
     CHKERR(KSPRegister(BICGSTAB.encode(), create))
     ksp.setType(BICGSTAB)
     solver = <Solver *>data_of(ksp.ksp)
-    solver.shell, solver.loops = &jacobian.shell, &jacobian.stencil.loops
+    solver.loops = &jacobian.stencil.loops
+    CHKERR(product_of(matrix.mat, &solver.product))

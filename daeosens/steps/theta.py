@@ -19,7 +19,7 @@ from daeosens.cost import Densities, change
 from daeosens.matrices import SystemMatrix
 from daeosens.problem import Problem
 from daeosens.steps.directions import Adjoint, SecondOrder, Step
-from daeosens.steps.slot import MakeSolver, Slot
+from daeosens.steps.slot import MakeSolver, Slot, shared
 from daeosens.steps.theta_clock import EndTangent, Point, ThetaClock
 
 
@@ -44,7 +44,7 @@ class ThetaStep:
         self._problem = problem
         self._theta = theta
         self._endpoint = endpoint
-        self._make_solver = make_solver
+        self._make_solver = shared(make_solver)
         # Where F_u does not depend on udot one matrix serves both neighbouring steps.
         self._reusable = problem.form == "rhs" or (problem.form == "mass" and problem.constant_mass)
         self._slots: list[Slot] = []
