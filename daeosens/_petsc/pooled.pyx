@@ -10,9 +10,11 @@ cdef extern from *:
     #include <petsc/private/vecimpl.h>
     #include <stdlib.h>
     #include <string.h>
+    #include <sys/mman.h>
 
     #define POOL "daeosens pool"
     #define LINE 64               /* bytes: of a cache line, and the widest registers */
+    #define LARGE_PAGE (1 << 21)  /* bytes */
     #define MOST_BYTES (1 << 29)  /* that a pool keeps while they are not in use */
 
     typedef struct {
@@ -47,7 +49,20 @@ cdef extern from *:
         return PETSC_SUCCESS;
     }
 
+    /* large pages take fewer faults, and fewer searches for where addresses are */
+    static void *new_block(size_t bytes)
+    {
+        const int large = bytes >= LARGE_PAGE;
+        void *block = NULL;
+        if (posix_memalign(&block, large ? LARGE_PAGE : LINE, bytes)) return NULL;
+    #ifdef MADV_HUGEPAGE
+        if (large) madvise(block, bytes, MADV_HUGEPAGE);
+    #endif
+        return block;
+    }
+
     static PetscErrorCode duplicate_pooled(Vec vec, Vec *out);
+    static PetscErrorCode duplicate_several(Vec vec, PetscInt count, Vec **out);
 
     static PetscErrorCode join(Vec vec, Pool *pool, void *block)
     {
@@ -64,6 +79,7 @@ cdef extern from *:
         PetscCall(PetscObjectCompose((PetscObject)vec, POOL, (PetscObject)container));
         PetscCall(PetscContainerDestroy(&container));
         PetscCall(VecSetOperation(vec, VECOP_DUPLICATE, (PetscErrorCodeFn *)duplicate_pooled));
+        vec->ops->duplicatevecs = duplicate_several;
         PetscFunctionReturn(PETSC_SUCCESS);
     }
 
@@ -82,7 +98,7 @@ cdef extern from *:
         PetscCall(PetscObjectQuery((PetscObject)vec, POOL, (PetscObject *)&container));
         PetscCall(PetscContainerGetPointer(container, (void **)&lease));
         pool = lease->pool;
-        block = pool->count ? pool->free[--pool->count] : aligned_alloc(LINE, pool->bytes);
+        block = pool->count ? pool->free[--pool->count] : new_block(pool->bytes);
         PetscCheck(block, PETSC_COMM_SELF, PETSC_ERR_MEM, "no memory for a vector");
         if (!pool->filled) memset(block, 0, pool->bytes); /* PETSc 3.26 scales what it never set */
         PetscCall(VecGetBlockSize(vec, &block_size));
@@ -98,6 +114,15 @@ cdef extern from *:
         PetscCall(VecGetDM(vec, &dm));
         if (dm) PetscCall(VecSetDM(*out, dm));
         PetscCall(join(*out, pool, block));
+        PetscFunctionReturn(PETSC_SUCCESS);
+    }
+
+    /* PETSc 3.26 would take the memory of all together from the system */
+    static PetscErrorCode duplicate_several(Vec vec, PetscInt count, Vec **out)
+    {
+        PetscFunctionBegin;
+        PetscCall(PetscMalloc1(count, out));
+        for (PetscInt k = 0; k < count; k++) PetscCall(VecDuplicate(vec, *out + k));
         PetscFunctionReturn(PETSC_SUCCESS);
     }
 
@@ -125,7 +150,7 @@ cdef extern from *:
         PetscCall(VecGetLocalSize(vec, &n));
         pool = (Pool *)calloc(1, sizeof(Pool));
         PetscCheck(pool, PETSC_COMM_SELF, PETSC_ERR_MEM, "no memory");
-        pool->bytes = ((size_t)n * sizeof(PetscScalar) / LINE + 1) * LINE;
+        pool->bytes = ((size_t)PetscMax(n, 1) * sizeof(PetscScalar) + LINE - 1) / LINE * LINE;
         pool->room = (long)(MOST_BYTES / pool->bytes);
         pool->free = (void **)calloc((size_t)pool->room + 1, sizeof(void *));
         PetscCheck(pool->free, PETSC_COMM_SELF, PETSC_ERR_MEM, "no memory");
