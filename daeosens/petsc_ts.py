@@ -19,6 +19,7 @@ from daeosens._petsc import (
     RegisteredStencil,
     rk_tableau,
     set_chained,
+    take_passes,
     time_of_stage,
 )
 from daeosens.arrays import check_output
@@ -356,10 +357,19 @@ def set_up(ts: PETSc.TS, u: PETSc.Vec, stepping: Stepping, checkpoint: Checkpoin
     ts.setFromOptions()
     if ts.getType() not in (DENSE, EXPLICIT):  # those have no options
         refuse_other_method(ts, stepping.resolved_method)
+        _solve_in_passes(ts, stepping.resolved_method)
     if checkpoint in ("states", "stages") and not stepping.adaptive:
         _step_in_passes(ts, stepping.resolved_method)
     ts.setSolution(u.copy())
     ts.setUp()
+
+
+def _solve_in_passes(ts: PETSc.TS, method: Method) -> None:
+    """Replace KSPBCGS where an iteration can be a few passes over the vectors."""
+    if not method.explicit:
+        matrix = ts.getIJacobian()[0]
+        if matrix:  # there is none yet where PETSc colors
+            take_passes(ts.getSNES().getKSP(), matrix)
 
 
 def _step_in_passes(ts: PETSc.TS, method: Method) -> None:

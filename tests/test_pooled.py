@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from petsc4py import PETSc
 
+from daeosens import trace_stencil
 from daeosens._petsc import pool_memory
 from daeosens.grids import Grid
 
@@ -40,6 +41,20 @@ def test_blocks_lie_apart():
     for each in vecs:
         each.destroy()
     assert sorted(address(each) for each in [vec.duplicate() for _ in places]) == places
+def test_vectors_of_solvers_use_memory_again():
+    grid = Grid(((0.0, 1.0), (0.0, 1.0)), (9, 7), dof=2, comm=PETSc.COMM_SELF)
+    model = trace_stencil(lambda t, u, p: u.laplacian(), grid)
+    matrix = model.rhs_u.create(0.0, model.create_state(), np.zeros(0))
+    places = []
+    for _ in range(2):
+        ksp = PETSc.KSP().create(comm=PETSc.COMM_SELF)
+        ksp.setOperators(matrix)
+        vecs = ksp.getWorkVecs(right=3)
+        places.append({address(each) for each in vecs})
+        for each in vecs:
+            each.destroy()
+    assert len(places[0]) == 3
+    assert len(places[0] | places[1]) <= 4  # one more is made to duplicate it
 
 
 @pytest.mark.mpi

@@ -4,6 +4,7 @@
 # which holds for every way of installing PETSc.
 from petsc4py import PETSc as _PETSc  # noqa: F401  # pyright: ignore[reportUnusedImport]
 
+from daeosens._petsc.bicgstab import BICGSTAB, take_passes
 from daeosens._petsc.bindings import multipliers, register_dirk, rk_tableau, stages
 from daeosens._petsc.blocks import FactorPulls, MatrixPulls, Pulls, add_outer, carry
 from daeosens._petsc.chained import CHAINED, set_chained
@@ -20,6 +21,7 @@ from daeosens._petsc.steps import Steps, add_monitor, next_step
 from daeosens._petsc.sweeps import carry_back
 
 __all__ = [
+    "BICGSTAB",
     "CHAINED",
     "DENSE",
     "EXPLICIT",
@@ -51,5 +53,6 @@ __all__ = [
     "rk_tableau",
     "set_chained",
     "stages",
+    "take_passes",
     "time_of_stage",
 ]

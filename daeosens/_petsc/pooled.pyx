@@ -58,6 +58,7 @@ cdef extern from *:
     }
 
     static PetscErrorCode duplicate_pooled(Vec vec, Vec *out);
+    static PetscErrorCode duplicate_several(Vec vec, PetscInt count, Vec **out);
 
     static size_t multiple(size_t bytes, size_t of) { return (bytes + of - 1) / of * of; }
 
@@ -101,6 +102,7 @@ cdef extern from *:
         PetscCall(PetscObjectCompose((PetscObject)vec, POOL, (PetscObject)container));
         PetscCall(PetscContainerDestroy(&container));
         PetscCall(VecSetOperation(vec, VECOP_DUPLICATE, (PetscErrorCodeFn *)duplicate_pooled));
+        vec->ops->duplicatevecs = duplicate_several;
         PetscFunctionReturn(PETSC_SUCCESS);
     }
 
@@ -137,6 +139,15 @@ cdef extern from *:
         PetscCall(VecGetDM(vec, &dm));
         if (dm) PetscCall(VecSetDM(*out, dm));
         PetscCall(join(*out, pool, block, kept));
+        PetscFunctionReturn(PETSC_SUCCESS);
+    }
+
+    /* PETSc 3.26 would take the memory of all together from the system */
+    static PetscErrorCode duplicate_several(Vec vec, PetscInt count, Vec **out)
+    {
+        PetscFunctionBegin;
+        PetscCall(PetscMalloc1(count, out));
+        for (PetscInt k = 0; k < count; k++) PetscCall(VecDuplicate(vec, *out + k));
         PetscFunctionReturn(PETSC_SUCCESS);
     }
 

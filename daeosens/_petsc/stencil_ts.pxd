@@ -1,7 +1,7 @@
 # cython: language_level=3
 """What a TS knows of the functions of a grid's points."""
 
-from daeosens._petsc.stencils cimport Kernel, Points
+from daeosens._petsc.stencils cimport Kernel, Points, Stencil
 from petsc4py.PETSc cimport PetscVec
 
 
@@ -20,6 +20,13 @@ cdef struct Equations:
     const Kernel *rhs
     Shell *shell
     const double *p
+
+
+cdef class Jacobian:
+    cdef Shell shell
+    cdef Stencil stencil
+    cdef object p
+    cdef double[::1] values
 
 
 cdef class RegisteredStencil:

@@ -37,6 +37,17 @@ cdef extern from "petscts.h" nogil:
 cdef extern from *:
     """
     #include <petscmat.h>
+    #define ROWS "daeosens rows"
+    /* vectors of solvers, which use memory again as states do */
+    static PetscErrorCode create_vecs(Mat matrix, Vec *right, Vec *left)
+    {
+        Vec rows;
+        PetscFunctionBegin;
+        PetscCall(PetscObjectQuery((PetscObject)matrix, ROWS, (PetscObject *)&rows));
+        if (right) PetscCall(VecDuplicate(rows, right));
+        if (left) PetscCall(VecDuplicate(rows, left));
+        PetscFunctionReturn(PETSC_SUCCESS);
+    }
     /* the scaling that PETSc 3.26 manages by itself costs a pass over the vectors for each product */
     static PetscErrorCode shell_of(
         Vec rows, void *context, PetscErrorCode (*mult)(Mat, Vec, Vec),
@@ -52,6 +63,8 @@ cdef extern from *:
         PetscCall(MatCreateShell(PetscObjectComm((PetscObject)rows), n, n, all, all, context, out));
         PetscCall(MatShellSetVecType(*out, type));
         PetscCall(MatShellSetManageScalingShifts(*out));
+        PetscCall(PetscObjectCompose((PetscObject)*out, ROWS, (PetscObject)rows));
+        PetscCall(MatShellSetOperation(*out, MATOP_CREATE_VECS, (void (*)(void))create_vecs));
         PetscCall(MatShellSetOperation(*out, MATOP_MULT, (void (*)(void))mult));
         PetscCall(MatShellSetOperation(*out, MATOP_MULT_TRANSPOSE, (void (*)(void))transpose));
         PetscCall(MatShellSetOperation(*out, MATOP_SCALE, (void (*)(void))scale));
@@ -130,10 +143,6 @@ cdef PetscErrorCode linearise(Shell *shell, PetscMat matrix, double t, PetscVec 
 
 cdef class Jacobian:
     """What a matrix of products needs while it is there: the point."""
-
-    cdef Shell shell
-    cdef object stencil, p
-    cdef double[::1] values
 
     def __cinit__(self, Stencil stencil, long n_parameters):
         self.stencil = stencil

@@ -28,6 +28,23 @@ cdef extern from "stencil.h" nogil:
     ctypedef void (*PointFunction)(const Box *) noexcept nogil
 
 
+cdef extern from "bicgstab.h" nogil:
+    ctypedef struct Iterate:
+        double *x
+        double *r
+        double *p
+        double *v
+        double *t
+        const double *shadow
+        double alpha, beta, omega
+        double sums[2]
+    ctypedef void (*IterateLoop)(Iterate *, long, long) noexcept nogil
+
+
+cdef struct Loops:
+    IterateLoop turn, weigh, reduce, compare, advance
+
+
 cdef struct Kernel:
     PointFunction call
     int vectors
@@ -71,6 +88,8 @@ cdef PetscErrorCode with_ghosts(Points *points, PetscVec vec, PetscVec *local) n
 cdef Call call_of(
     const Points *points, double t, const double *p, const double *dp, Inputs inputs, Outcome result
 ) noexcept nogil
+cdef PetscErrorCode begin(Points *points, const Kernel *kernel, Call *call) noexcept nogil
+cdef PetscErrorCode finish(Points *points, const Kernel *kernel, Call *call) noexcept nogil
 cdef PetscErrorCode evaluate(Points *points, const Kernel *kernel, Call call) noexcept nogil
 cdef PetscErrorCode evaluate_chain(
     Points *points, const Kernel *kernel, Call *calls, int count) noexcept nogil
@@ -90,5 +109,6 @@ cdef enum:
 cdef class Stencil:
     cdef Points points
     cdef Kernel kernels[KERNELS]
+    cdef Loops loops
     cdef object kept, work
     cdef dict numbers

@@ -21,6 +21,7 @@ class Stencil:
     def add(
         self, name: str, address: int, around: Sequence[bool], reach: int, keeps: Any
     ) -> None: ...
+    def add_loops(self, turn: int, weigh: int, reduce: int, compare: int, advance: int) -> None: ...
     def apply(
         self,
         name: str,

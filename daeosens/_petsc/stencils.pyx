@@ -229,6 +229,15 @@ cdef class Stencil:
         self.numbers[name] = NAMES.index(name)
         self.kept.append(keeps)
 
+    def add_loops(
+        self, uintptr_t turn, uintptr_t weigh, uintptr_t reduce, uintptr_t compare,
+        uintptr_t advance,
+    ):
+        """Add the loops of ``bicgstab.h`` by their addresses."""
+        self.loops.turn, self.loops.weigh = <IterateLoop>turn, <IterateLoop>weigh
+        self.loops.reduce, self.loops.compare = <IterateLoop>reduce, <IterateLoop>compare
+        self.loops.advance = <IterateLoop>advance
+
     def apply(
         self, str name, double t, const double[::1] p, tuple inputs, Vec out=None,
         double alpha=1.0, Vec add=None, double beta=1.0, const double[::1] dp=None, sums=None,

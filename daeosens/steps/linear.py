@@ -7,6 +7,7 @@ from typing import Any
 
 from petsc4py import PETSc
 
+from daeosens._petsc import take_passes
 from daeosens.options import scoped_options
 
 PREFIXES = ("ksp_", "pc_", "sub_", "mg_", "fieldsplit_", "mat_")
@@ -53,6 +54,7 @@ def linear_solver(matrix: PETSc.Mat, options: Mapping[str, Any]) -> PETSc.KSP:
     chosen = {key: value for key, value in options.items() if key.startswith(PREFIXES)}
     with scoped_options(defaults=linear_defaults(matrix, chosen), code=chosen):
         solver.setFromOptions()
+        take_passes(solver, matrix)
         solver.setUp()
     return solver
 

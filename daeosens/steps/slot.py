@@ -9,8 +9,23 @@ from petsc4py import PETSc
 
 from daeosens.errors import SolveError
 from daeosens.matrices import SystemMatrix
+from daeosens.steps.linear import PRODUCTS
 
 MakeSolver = Callable[[PETSc.Mat], PETSc.KSP]
+
+
+def shared(make_solver: MakeSolver) -> MakeSolver:
+    """Return what makes one solver for all matrices that can only be applied."""
+    made: list[PETSc.KSP] = []
+
+    def solver_of(matrix: PETSc.Mat) -> PETSc.KSP:
+        if matrix.getType() not in PRODUCTS:
+            return make_solver(matrix)
+        if not made:
+            made.append(make_solver(matrix))
+        return made[0]
+
+    return solver_of
 
 
 class Slot:
@@ -55,6 +70,7 @@ class Slot:
         if self._solver is None:
             self._solver = self._make_solver(self._system.matrix)
         solver = self._solver
+        solver.setOperators(self._system.matrix)  # it may have solved for another slot since
         (solver.solveTranspose if transpose else solver.solve)(right, solution)
         reason: Any = solver.getConvergedReason()
         if reason < 0:

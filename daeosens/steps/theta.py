@@ -19,7 +19,7 @@ from daeosens.cost import Densities, change
 from daeosens.matrices import SystemMatrix
 from daeosens.problem import Problem
 from daeosens.steps.directions import Adjoint, SecondOrder, Step
-from daeosens.steps.slot import MakeSolver, Slot
+from daeosens.steps.slot import MakeSolver, Slot, shared
 from daeosens.steps.theta_clock import EndTangent, Point, ThetaClock
 
 
@@ -44,7 +44,8 @@ class ThetaStep:
         self._problem = problem
         self._theta = theta
         self._endpoint = endpoint
-        self._make_solver = make_solver
+        self._at_end = endpoint or theta == 1.0  # F is linearised at the state after the step
+        self._make_solver = shared(make_solver)
         # Where F_u does not depend on udot one matrix serves both neighbouring steps.
         self._reusable = problem.form == "rhs" or (problem.form == "mass" and problem.constant_mass)
         self._slots: list[Slot] = []
@@ -125,37 +126,33 @@ class ThetaStep:
         """
         theta, problem = self._theta, self._problem
         t, h, u, _, p = step
-        shift, end, udot = self._linearisation_point(step)
+        rate = times or problem.form != "rhs"  # otherwise nothing depends on it
+        shift, end, udot = self._linearisation_point(step, rate=rate)
         start, time = self._times(t, h)
         rest = (1.0 - theta) / theta if self._endpoint else 0.0
         ends = (time, end, udot, p), (start, u, self._zero, p)
         slot = self._slot(time, end, udot, p, shift)
         solutions: list[PETSc.Vec] = []
         for lam_k, densities_k in zip(lam, densities, strict=True):
-            lam_k.copy(self._right)
-            if not self._endpoint:
-                self._right.scale(1.0 / theta)
+            right = lam_k
+            if densities_k or not self._at_end:
+                right = self._right
+                lam_k.copy(right)
+                right.scale(1.0 if self._endpoint else 1.0 / theta)
             share = theta if self._endpoint else 1.0
             for weight, density in densities_k:
-                density.add_u(weight * share * h, time, end, p, self._right)
-            solution = self._right.duplicate()
-            slot.solve(self._right, solution, transpose=True)
+                density.add_u(weight * share * h, time, end, p, right)
+            solution = right.duplicate()
+            slot.solve(right, solution, transpose=True)
             solutions.append(solution)
         self._add_parameter_part(1.0, ends[0], solutions, mu)
         result = self._time_part(h, rest, ends, solutions, densities) if times else []
-        for lam_k, solution in zip(lam, solutions, strict=True):
-            if self._endpoint:
-                lam_k.zeroEntries()
-            else:
-                lam_k.scale(1.0 - 1.0 / theta)
-            problem.add_udot_product(shift, time, end, udot, p, solution, lam_k, transpose=True)
+        self._pull_to_start(shift, rest, ends, solutions, lam)
         if rest:
-            left = self._left_matrix(start, u, p)
-            for lam_k, solution in zip(lam, solutions, strict=True):
-                left.multTranspose(solution, self._work)
-                lam_k.axpy(-rest, self._work)
             self._add_parameter_part(rest, ends[1], solutions, mu)
         for lam_k, mu_k, densities_k in zip(lam, mu, densities, strict=True):
+            if not densities_k:
+                continue
             for share, at, state in self._quadrature_points(step):
                 for weight, density in densities_k:
                     density.add_p(weight * share * h, at, state, p, mu_k)
@@ -165,6 +162,30 @@ class ThetaStep:
         for solution in solutions:
             solution.destroy()
         return result
+
+    def _pull_to_start(
+        self,
+        shift: float,
+        rest: float,
+        ends: tuple[Point, Point],
+        solutions: Sequence[PETSc.Vec],
+        lam: Sequence[PETSc.Vec],
+    ) -> None:
+        """Replace each adjoint after the step by the one before it, without that of the costs."""
+        if rest and self._problem.form == "rhs":  # one matrix, and one pass over the vectors
+            both = self._slot(*ends[1], -shift / rest).matrix
+            for lam_k, solution in zip(lam, solutions, strict=True):
+                both.multTranspose(solution, lam_k)
+                lam_k.scale(-rest)
+            return
+        for lam_k, solution in zip(lam, solutions, strict=True):
+            lam_k.scale(0.0 if self._endpoint else 1.0 - 1.0 / self._theta)
+            self._problem.add_udot_product(shift, *ends[0], solution, lam_k, transpose=True)
+        if rest:
+            left = self._slot(*ends[1], 0.0).matrix
+            for lam_k, solution in zip(lam, solutions, strict=True):
+                left.multTranspose(solution, self._work)
+                lam_k.axpy(-rest, self._work)
 
     dt, dp = 0.0, None  # the times and parameters of smooth steps are fixed
 
@@ -345,12 +366,19 @@ class ThetaStep:
         while len(self._along) < n_directions:
             self._along.append(EndTangent(create(), create(), create(), create()))
 
-    def _linearisation_point(self, step: Step) -> tuple[float, PETSc.Vec, PETSc.Vec]:
-        """Return the shift 1/(theta h), the state and the rate at which F is linearised."""
+    def _linearisation_point(
+        self, step: Step, *, rate: bool = True
+    ) -> tuple[float, PETSc.Vec, PETSc.Vec]:
+        """Return the shift 1/(theta h), the state and the rate at which F is linearised.
+
+        The rate may be any without ``rate``.
+        """
         _, h, u, u_next, _ = step
         shift = 1.0 / (self._theta * h)
+        if self._at_end and not rate:
+            return shift, u_next, self._zero
         self._udot.waxpy(-1.0, u, u_next)
-        if self._endpoint or self._theta == 1.0:
+        if self._at_end:
             self._udot.scale(shift)
             return shift, u_next, self._udot
         u.copy(self._stage)

@@ -20,9 +20,10 @@ Number = TypeVar("Number", int, float)
 def stencil_source(functions: Sequence[PointFunction], dof: int, dimensions: int) -> str:
     """Return the C source: each function ``name`` becomes ``void daeosens_name(const Box *)``.
 
-    The type Box is that of ``_petsc/stencil.h``.
+    The type Box is that of ``_petsc/stencil.h``; beside them are the loops of ``bicgstab.h``.
     """
-    header = resources.files("daeosens._petsc").joinpath("stencil.h").read_text()
+    folder = resources.files("daeosens._petsc")
+    headers = [folder.joinpath(name).read_text() for name in ("stencil.h", "bicgstab.h")]
     generator = casadi.CodeGenerator("points.c", {"with_header": False, "verbose": False})
     for each in functions:
         generator.add(each.function)
@@ -36,7 +37,7 @@ def stencil_source(functions: Sequence[PointFunction], dof: int, dimensions: int
     ]
     sizes = [f"#define DOF {dof}", f"#define DIMENSIONS {dimensions}"]
     loops = [_function(each, dof, dimensions) for each in functions]
-    return "\n".join([*sizes, header, *hidden, *loops])
+    return "\n".join([*sizes, *headers, *hidden, *loops])
 
 
 def work_size(functions: Sequence[PointFunction], dof: int, points: tuple[int, ...]) -> int:

@@ -30,6 +30,9 @@ from daeosens.tracing.stencil_source import axes, stencil_source, work_size
 MOST_CALLS = 16
 """Calls of a chain: no explicit method has more stages."""
 
+LOOPS = ("turn", "weigh", "reduce", "compare", "advance")
+"""Of BiCGStab, in ``_petsc/bicgstab.h``."""
+
 
 def build_stencil(
     rhs: Callable[..., Any],
@@ -108,6 +111,9 @@ def _make_stencil(functions: Sequence[PointFunction], grid: Grid, *, periodic: b
         around = [any(each.widths(k)) for k in range(each.vectors)]
         reach = max((axes(each.widths(k))[2] for k in range(each.vectors)), default=0)
         stencil.add(each.name, address or 0, around, reach, call)
+    if library is not None:
+        loops = (getattr(library, f"daeosens_{name}") for name in LOOPS)
+        stencil.add_loops(*(ctypes.cast(loop, ctypes.c_void_p).value or 0 for loop in loops))
     return stencil
 
 
