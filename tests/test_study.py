@@ -67,7 +67,7 @@ def check(config: Config) -> Report:
 def execute(shared_tmp_path, capfd):
     """Drive the study in this process; return the exit code and what this rank printed."""
 
-    def run(text: str = "", *words: str, output: str = "run", check=check):
+    def run(text: str = "", *words: str, output: str = "run", study=study, check=check):
         config = shared_tmp_path / "tiny.toml"
         if WORLD.rank == 0:
             config.write_text(text, encoding="utf-8")
@@ -132,6 +132,19 @@ def test_error_of_one_rank_that_nobody_waits_for_is_raised_on_all(execute):
     last = WORLD.size - 1
     told = f"SolveError: trouble on rank {last}\n  on rank {last} of {WORLD.size}\n"
     assert (code, complaints) == (1, told if WORLD.rank == 0 else "")
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("error", ["none", "solve"])
+def test_communicator_of_a_run_is_freed(execute, error):
+    seen = []
+
+    def remembered(config: Config, results: Results) -> bool:
+        seen.append(results.comm)
+        return study(config, results)
+
+    execute(f'error = "{error}"', study=remembered)
+    assert seen == [MPI.COMM_NULL]
 
 
 @pytest.mark.mpi
