@@ -182,7 +182,7 @@ def admit_direction(
     du0: npt.ArrayLike | PETSc.Vec | None,
     dp: npt.ArrayLike | PETSc.Vec | None,
 ) -> tuple[PETSc.Vec, PETSc.Vec | None]:
-    """Return the user's direction as vectors [n] and [m], checked; the first one is a copy."""
+    """Return the user's direction as vectors [n] and [m]: copies, checked."""
     problem = trajectory.problem
     du = problem.create_state() if du0 is None else problem.admit_state(du0, "du0")
     return du, None if dp is None else parameter_direction(trajectory, dp)
@@ -246,15 +246,10 @@ def _of_blocks(
 
 
 def parameter_direction(trajectory: Trajectory, dp: npt.ArrayLike | PETSc.Vec) -> PETSc.Vec:
-    """Return the user's parameter direction as a vector [m], checked."""
+    """Return the user's parameter direction as a vector [m]: a copy, checked."""
     problem = trajectory.problem
     if isinstance(dp, PETSc.Vec):
-        if dp.getSizes() != problem.parameter.getSizes():
-            raise InputError(
-                f"dp has (local, global) sizes {dp.getSizes()}",
-                expected=f"{problem.parameter.getSizes()}",
-            )
-        return dp
+        return problem.admit_parameter_vec(dp, "dp")
     if problem.field_parameter:
         raise InputError(f"dp is {type(dp).__name__}", expected="a Vec: the parameter is a field")
     values = finite_array(dp, "dp", (problem.n_parameters,))
