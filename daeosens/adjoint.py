@@ -213,15 +213,11 @@ def evaluate(trajectory: Trajectory, objective: Objective) -> float:
 
 def evaluate_cost(trajectory: Trajectory, cost: Cost, steps: StepMap | None) -> float:
     """Return the value of a lowered cost; only running costs need the step map."""
-    p, states = trajectory.p, trajectory.states
     value = _at_points(trajectory, cost)
     if cost.densities:
         assert steps is not None
-        pairs = zip(trajectory.times[:-1], trajectory.step_sizes, strict=True)
-        for n, (t, h) in enumerate(pairs):
-            value += steps.quadrature(
-                float(t), float(h), states[n], states[n + 1], p, cost.densities
-            )
+        for n in range(trajectory.n_steps):
+            value += steps.quadrature(trajectory.step(n), cost.densities)
     return float(value)
 
 
@@ -238,7 +234,7 @@ def steps_sweep(
     trajectory: Trajectory, costs: Sequence[Cost], steps: StepMap
 ) -> tuple[list[PETSc.Vec], list[PETSc.Vec]]:
     """Sweep back with the step linearisations; return lam_0 and mu for each cost."""
-    problem, p, states = trajectory.problem, trajectory.p, trajectory.states
+    problem, states = trajectory.problem, trajectory.states
     lam = [problem.create_state() for _ in costs]
     mu = [problem.create_parameters() for _ in costs]
     points = points_by_step(trajectory.index, costs)
@@ -251,6 +247,5 @@ def steps_sweep(
             if n in trajectory.moving:
                 steps.add_time(k, weight * scalar.value_t(*point))
         if n:
-            t, h = float(trajectory.times[n - 1]), float(trajectory.step_sizes[n - 1])
-            steps.adjoint(t, h, states[n - 1], states[n], p, lam, mu, densities)
+            steps.adjoint(trajectory.step(n - 1), lam, mu, densities)
     return lam, mu

@@ -82,9 +82,7 @@ def _through_events(
             continue
         for vec, row in both:
             write(vec, row)
-        t, h = float(trajectory.times[first]), float(trajectory.step_sizes[first])
-        u, u_next = trajectory.states[first], trajectory.states[last]
-        steps.adjoint(t, h, u, u_next, trajectory.p, lam_vecs, mu_vecs, densities)
+        steps.adjoint(trajectory.step(first), lam_vecs, mu_vecs, densities)
         for vec, row in both:
             row[...] = read(vec)
         seed(first, lam)

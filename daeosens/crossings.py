@@ -23,6 +23,7 @@ from daeosens.simultaneous import Happening, Meeting, check_order
 from daeosens.stepping import Stepping
 from daeosens.steps import step_map
 from daeosens.steps.completed import Consistency
+from daeosens.steps.directions import Step
 from daeosens.steps.hybrid import Record
 from daeosens.steps.jumps import Jump
 from daeosens.steps.switches import Switch, lower_event
@@ -308,9 +309,9 @@ class _Passage:
             if left > 1e-8 * way:  # afterwards the other one does not happen
                 raise _at_one_instant(parts.times[-1], surfaces)
         method = self.stepping.resolved_method
-        step = step_map(self._smooth[self.mode], method, self.stepping.options)
-        arguments = (t, h, u, end, self.p, self.mode)
-        meeting = Meeting(self.problem, self._smooth, method, step, *arguments)
+        steps = step_map(self._smooth[self.mode], method, self.stepping.options)
+        step = Step(t, h, u, end, self.p)
+        meeting = Meeting(self.problem, self._smooth, method, steps, step, self.mode)
         check_order(meeting, *(Happening(each.switch, each.event.mode) for each in surfaces))
 
     def _at_once(self, surface: Surface) -> None:

@@ -92,7 +92,7 @@ def residual_adjoint(
     engine : "auto", "steps" or "block"
         As for ``adjoint``.
     """
-    problem, p, states = trajectory.problem, trajectory.p, trajectory.states
+    problem = trajectory.problem
     in_blocks = choose_engine(trajectory, engine) == "block"
     seeds: dict[int, list[tuple[float, Squares, Point, slice]]] = {}
     start = 0
@@ -126,8 +126,7 @@ def residual_adjoint(
                 if n in trajectory.moving:
                     steps.add_time(k, factor * scalar.time_adjoint(point, w[rows]))
         if n:
-            t, h = float(trajectory.times[n - 1]), float(trajectory.step_sizes[n - 1])
-            steps.adjoint(t, h, states[n - 1], states[n], p, lam, mu, nothing)
+            steps.adjoint(trajectory.step(n - 1), lam, mu, nothing)
     return list(zip(lam, mu, strict=True))
 
 

@@ -291,9 +291,9 @@ def _by_steps(
                 else:
                     scalar.add_hessian(weight, point, (each.states[n], seen(dp_vec)), out)
         if n:
-            t, h = float(trajectory.times[n - 1]), float(trajectory.step_sizes[n - 1])
             steps.second_order(
-                *(t, h, states[n - 1], states[n], trajectory.p, first),
+                trajectory.step(n - 1),
+                first,
                 [_on_step(each, n, seen, out) for each, out in zip(along, dots, strict=True)],
                 cost.densities,
             )

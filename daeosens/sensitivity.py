@@ -179,14 +179,12 @@ def _columns(trajectory: Trajectory, last: int, name: str) -> Array:
 
 
 def _rows(trajectory: Trajectory, last: int) -> tuple[Array, Array]:
-    problem, states = trajectory.problem, trajectory.states
-    steps = steps_of(trajectory)
+    problem, steps = trajectory.problem, steps_of(trajectory)
     lam = [problem.create_state() for _ in range(problem.size)]
     mu = [problem.create_parameters() for _ in lam]
     for unit, row in zip(np.eye(problem.size), lam, strict=True):
         write(row, unit)
     nothing: list[Densities] = [()] * len(lam)
     for n in reversed(range(last)):
-        t, h = float(trajectory.times[n]), float(trajectory.step_sizes[n])
-        steps.adjoint(t, h, states[n], states[n + 1], trajectory.p, lam, mu, nothing)
+        steps.adjoint(trajectory.step(n), lam, mu, nothing)
     return np.array([read(row) for row in lam]), np.array([read(row) for row in mu])

@@ -14,6 +14,7 @@ from daeosens.errors import GrazingError, UnsupportedError
 from daeosens.methods import Method
 from daeosens.problem import Problem
 from daeosens.steps import StepMap, instant_map
+from daeosens.steps.directions import Step
 from daeosens.steps.hybrid import HybridStep, Record
 from daeosens.steps.switches import Switch
 
@@ -41,22 +42,25 @@ class Meeting:
         The equations.
     method : Method
         Of the steps.
-    step : StepMap
-        Of the step that ends there.
-    t, h, u, u_next, p, mode
-        That step.
+    steps : StepMap
+        That of the step.
+    step : Step
+        The one that ends there.
+    mode : str
+        Of the equations, in it.
     """
 
     problem: Problem
     modes: dict[str, Problem]
     method: Method
-    step: StepMap
-    t: float
-    h: float
-    u: PETSc.Vec
-    u_next: PETSc.Vec
-    p: Any
+    steps: StepMap
+    step: Step
     mode: str
+
+    @property
+    def t(self) -> float:
+        """When they happen."""
+        return self.step.t + self.step.h
 
 
 def check_order(meeting: Meeting, first: Happening, second: Happening) -> None:
@@ -88,8 +92,7 @@ def check_order(meeting: Meeting, first: Happening, second: Happening) -> None:
     if what:
         names = f'"{first.switch.name}" and "{second.switch.name}"'
         raise UnsupportedError(
-            f"events {names} at one instant, t = {meeting.t + meeting.h:.9g}, "
-            f"and their order matters: {what}",
+            f"events {names} at one instant, t = {meeting.t:.9g}, and their order matters: {what}",
             expected="events that commute",
             remedy="one event whose reset does both",
         )
@@ -106,11 +109,11 @@ class _Taken:
 
 
 def _taken(meeting: Meeting, order: Sequence[Happening]) -> _Taken:
-    t = meeting.t + meeting.h
-    state, p, mode, h = meeting.u, meeting.p, meeting.mode, meeting.h
+    t, mode = meeting.t, meeting.mode
+    _, h, state, state_next, p = meeting.step
     states, sizes, records = [state], list[float](), dict[int, Record]()
     for number, event in enumerate(order):
-        end = state.copy() if number else meeting.u_next.copy()
+        end = state.copy() if number else state_next.copy()
         timed = number > 0
         records[state.handle] = Record(mode, p, timed=timed, changed=timed, ends_at=event.switch)
         after = end.duplicate()
@@ -128,14 +131,16 @@ def _taken(meeting: Meeting, order: Sequence[Happening]) -> _Taken:
 def _derivative(meeting: Meeting, taken: _Taken, seed: int) -> PETSc.Vec | None:
     """Return the derivative of the state at a fixed time along a direction, or None."""
     problem = meeting.problem
-    maps = {meeting.mode: meeting.step}
+    maps = {meeting.mode: meeting.steps}
     instants = {name: instant_map(mode, meeting.method) for name, mode in meeting.modes.items()}
     sweep = HybridStep(problem, taken.records, maps, instants)
     du, dp = _spread(problem.create_state(), seed), _spread(problem.create_parameters(), seed)
-    moments = [meeting.t] + [meeting.t + meeting.h] * len(taken.sizes)
+    moments = [meeting.step.t] + [meeting.t] * len(taken.sizes)
     try:
-        for n, (t, h) in enumerate(zip(moments, taken.sizes, strict=False)):
-            sweep.tangent(t, h, taken.states[n], taken.states[n + 1], meeting.p, du, dp)
+        for t, h, u, u_next in zip(
+            moments, taken.sizes, taken.states, taken.states[1:], strict=False
+        ):
+            sweep.tangent(Step(t, h, u, u_next, meeting.step.p), du, dp)
     except (UnsupportedError, GrazingError):
         return None
     return du

@@ -265,8 +265,5 @@ def march(
     last: int | None = None,
 ) -> Iterator[tuple[PETSc.Vec, float]]:
     """Carry ``du`` forward in place; yield it and the running change after each step."""
-    states, p = trajectory.states, trajectory.p
     for n in range(trajectory.n_steps if last is None else last):
-        t, h = float(trajectory.times[n]), float(trajectory.step_sizes[n])
-        running = steps.tangent(t, h, states[n], states[n + 1], p, du, dp, densities=densities)
-        yield du, running
+        yield du, steps.tangent(trajectory.step(n), du, dp, densities=densities)

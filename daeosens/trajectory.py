@@ -16,6 +16,7 @@ from daeosens.errors import InputError, SolveError, UnsupportedError
 from daeosens.problem import Problem
 from daeosens.stepping import Stepping
 from daeosens.steps import StepMap, instant_map, n_stages, step_map
+from daeosens.steps.directions import Step
 from daeosens.steps.hybrid import HybridStep, Record
 
 Checkpoint = Literal["states", "stages", "memory", "disk"]
@@ -188,6 +189,11 @@ class Trajectory:
             and self.records[self.states[crossing.step - 1].handle].ends_at is not None
         ]
         return frozenset([*steps, *(step + 1 for step in steps)])
+
+    def step(self, n: int) -> Step:
+        """Return step number n as sweeps take it: the one from the n-th state to the next."""
+        t, h = float(self.times[n]), float(self.step_sizes[n])
+        return Step(t, h, self.states[n], self.states[n + 1], self.p)
 
     def index(self, t: When, side: Side | None = None) -> int:
         """Return the number of the step time that equals ``t``, or of the state at an event.

@@ -14,6 +14,7 @@ from daeosens.errors import UnsupportedError
 from daeosens.integrate import replay
 from daeosens.matrices import dense
 from daeosens.problem import Problem
+from daeosens.steps.directions import Step
 from daeosens.trajectory import Trajectory
 
 
@@ -39,7 +40,8 @@ def sweep(trajectory: Trajectory, costs: Sequence[Cost]) -> tuple[list[PETSc.Vec
         _sweep_smooth(trajectory, (crossing.step + 1, end), costs, points, lam, mu)
         record = trajectory.records[crossing.before.handle]
         assert record.jump is not None
-        record.jump.adjoint(crossing.t, crossing.before, crossing.after, record.p, lam, mu)
+        jump = Step(crossing.t, 0.0, crossing.before, crossing.after, record.p)
+        record.jump.adjoint(jump, lam, mu)
         end = crossing.step
     _sweep_smooth(trajectory, (0, end), costs, points, lam, mu)
     return lam, mu

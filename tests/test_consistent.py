@@ -32,6 +32,7 @@ from daeosens import (
 )
 from daeosens.arrays import gather, scatter, write
 from daeosens.steps.completed import consistent_map
+from daeosens.steps.directions import Step
 
 # ---- the map alone -------------------------------------------------------------------------------
 # z, x, y with x' = ..., in an order in which neither algebraic row has its variable on the diagonal
@@ -96,13 +97,14 @@ def test_map_and_its_transpose_are_differentiated_in_state_parameters_and_time(f
     consistent.apply(t, state, p, after)
     du, dp, dt, w = rng.normal(size=3), rng.normal(size=2), 0.7, rng.normal(size=3)
     dp_vec, along = scatter(dp, problem.create_parameters()), problem.admit_state(du)
-    consistent.tangent(t, state, after, p, along, dp_vec, dt)
+    jump = Step(t, 0.0, state, after, p)
+    consistent.tangent(jump, along, dp_vec, dt)
     h = 1e-3
     samples = [follow(problem, t + e * dt, u + e * du, p + e * dp) for e in h * DIFFERENCE[0]]
     expected = DIFFERENCE[1] @ samples / h
     np.testing.assert_allclose(along.array, expected, rtol=1e-10)
     lam, mu = problem.admit_state(w), problem.create_parameters()
-    (omega,) = consistent.adjoint(t, state, after, p, [lam], [mu])
+    (omega,) = consistent.adjoint(jump, [lam], [mu])
     backward = np.array([lam.array @ du, mu.array @ dp, omega * dt])
     assert along.array @ w == pytest.approx(backward.sum(), rel=0, abs=1e-14 * abs(backward).sum())
 

@@ -117,7 +117,7 @@ def test_stages_that_are_not_found_again_name_the_remedy():
     density = RUNNING.lower(problem, 1.0).densities
     steps = step_map(problem, find_method("esdirk4"), {"snes_max_it": 0})
     with pytest.raises(SolveError, match=r'not found again(.|\n)*checkpoint="stages"'):
-        steps.quadrature(0.0, 0.1, run.states[0], run.states[1], P0, density)
+        steps.quadrature(run.step(0), density)
 
 
 # ---- stiff problems ------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ from daeosens._petsc import rk_tableau
 from daeosens.arrays import read, write
 from daeosens.methods import METHODS, RUNGE_KUTTA, find_method
 from daeosens.steps import step_map, tableau
+from daeosens.steps.directions import Step
 from daeosens.steps.rk import RungeKuttaStep, Tableau
 
 T, H = 0.35, 0.13
@@ -38,7 +39,7 @@ class LinearisedStep:
         self.form, self.method = form, method
         self.map = step_map(self.problem, find_method(method), {})
         self.end = self.independent(T, H, U0, P0).end
-        self.u, self.u_next = self.vec(U0), self.vec(self.end)
+        self.step = Step(T, H, self.vec(U0), self.vec(self.end), P0)
         (self.density,) = ANALYTIC_COST.lower(self.problem, 1.0).densities
 
     def independent(self, t, h, u, p):
@@ -63,15 +64,13 @@ class LinearisedStep:
         after = self.vec(np.zeros(3) if du is None else du)
         direction = None if dp is None else self.p_vec(dp)
         densities = (self.density,) if densities is None else densities
-        running = self.map.tangent(
-            T, H, self.u, self.u_next, P0, after, direction, dt, dh, densities=densities
-        )
+        running = self.map.tangent(self.step, after, direction, dt, dh, densities=densities)
         return read(after).copy(), running
 
     def adjoint(self, lams, densities, *, times=True):
         lam = [self.vec(row) for row in lams]
         mu = [self.problem.create_parameters() for _ in lams]
-        slopes = self.map.adjoint(T, H, self.u, self.u_next, P0, lam, mu, densities, times=times)
+        slopes = self.map.adjoint(self.step, lam, mu, densities, times=times)
         return [read(row).copy() for row in lam], [read(row).copy() for row in mu], slopes
 
 
@@ -146,9 +145,9 @@ def test_derivatives_by_complex_step_give_the_same_linearisation(linearised, rng
 
 def test_quadrature_is_that_of_the_independent_step(linearised):
     cost = (linearised.density,)
-    value = linearised.map.quadrature(T, H, linearised.u, linearised.u_next, P0, cost)
+    value = linearised.map.quadrature(linearised.step, cost)
     assert value == pytest.approx(linearised.running(T, H, U0, P0), rel=1e-13)
-    assert linearised.map.quadrature(T, H, linearised.u, linearised.u_next, P0, ()) == 0.0
+    assert linearised.map.quadrature(linearised.step, ()) == 0.0
 
 
 @pytest.mark.parametrize("kind", RUNGE_KUTTA)
@@ -186,7 +185,7 @@ def test_tangent_agrees_with_richardson_differences_of_advance(kind, rng):
     write(u, U0)
     write(after, du)
     write(direction, dp)
-    step.tangent(T, H, u, u, P0, after, direction, dt, dh)
+    step.tangent(Step(T, H, u, u, P0), after, direction, dt, dh)
     assert abs(read(after) - expected).max() < 1e-11 * abs(expected).max()
 
 
@@ -201,8 +200,9 @@ def test_step_of_a_problem_without_parameters(rng):
         before, weight = rng.normal(size=2), rng.normal(size=2)
         write(du, before)
         write(lam, weight)
-        steps.tangent(0.1, 0.2, u, u_next, np.empty(0), du, None)
-        steps.adjoint(0.1, 0.2, u, u_next, np.empty(0), [lam], [problem.create_parameters()], [()])
+        step = Step(0.1, 0.2, u, u_next, np.empty(0))
+        steps.tangent(step, du, None)
+        steps.adjoint(step, [lam], [problem.create_parameters()], [()])
         assert weight @ read(du) == pytest.approx(before @ read(lam), rel=1e-13)
 
 
@@ -250,7 +250,7 @@ def test_failure_of_the_linear_solver_is_a_solve_error_with_its_numbers():
         write(vec, values)
     message = r"reason -3 after 1 iterations, residual [0-9.e-]+\n.*\n.*ksp_rtol"
     with pytest.raises(SolveError, match=message):
-        steps.tangent(T, H, u, u_next, P0, du, None)
+        steps.tangent(Step(T, H, u, u_next, P0), du, None)
 
 
 def test_products_are_solved_for_by_gmres_as_tightly_as_by_factors(rng):

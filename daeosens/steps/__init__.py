@@ -14,7 +14,7 @@ from daeosens.cost import Densities
 from daeosens.errors import UnsupportedError
 from daeosens.methods import Method
 from daeosens.problem import Problem
-from daeosens.steps.directions import Adjoint, SecondOrder
+from daeosens.steps.directions import Adjoint, SecondOrder, Step
 from daeosens.steps.dirk import DirkStep, refuse_esdirk
 from daeosens.steps.esdirk import ESDIRK
 from daeosens.steps.linear import linear_solver
@@ -49,25 +49,13 @@ class StepMap(Protocol):
         """The derivative of the parameters there, if events have changed it."""
         ...
 
-    def quadrature(
-        self,
-        t: float,
-        h: float,
-        u: PETSc.Vec,
-        u_next: PETSc.Vec,
-        p: Any,
-        densities: Densities,
-    ) -> float:
+    def quadrature(self, step: Step, densities: Densities) -> float:
         """Return the step's part of the running costs."""
         ...
 
     def tangent(
         self,
-        t: float,
-        h: float,
-        u: PETSc.Vec,
-        u_next: PETSc.Vec,
-        p: Any,
+        step: Step,
         du: PETSc.Vec,
         dp: PETSc.Vec | None,
         dt: float = 0.0,
@@ -79,11 +67,7 @@ class StepMap(Protocol):
 
     def adjoint(
         self,
-        t: float,
-        h: float,
-        u: PETSc.Vec,
-        u_next: PETSc.Vec,
-        p: Any,
+        step: Step,
         lam: Sequence[PETSc.Vec],
         mu: Sequence[PETSc.Vec],
         densities: Sequence[Densities],
@@ -99,11 +83,7 @@ class StepMap(Protocol):
 
     def second_order(
         self,
-        t: float,
-        h: float,
-        u: PETSc.Vec,
-        u_next: PETSc.Vec,
-        p: Any,
+        step: Step,
         first: Adjoint,
         directions: Sequence[SecondOrder],
         densities: Densities,

@@ -13,7 +13,7 @@ from daeosens.arrays import gather
 from daeosens.problem import Problem
 from daeosens.steps.algebraic import algebraic_parts
 from daeosens.steps.consistent import ConsistentState
-from daeosens.steps.directions import Adjoint, SecondOrder
+from daeosens.steps.directions import Adjoint, SecondOrder, Step
 from daeosens.steps.jumps import Jump
 from daeosens.steps.linear import block_solver
 
@@ -59,55 +59,36 @@ class ConsistentJump:
         return self._consistent.apply(t, guess, after, out)
 
     def tangent(
-        self,
-        t: float,
-        u: PETSc.Vec,
-        u_after: PETSc.Vec,
-        p: Any,
-        du: PETSc.Vec,
-        dp: PETSc.Vec | None,
-        dt: float,
+        self, step: Step, du: PETSc.Vec, dp: PETSc.Vec | None, dt: float
     ) -> PETSc.Vec | None:
         """Overwrite ``du`` [n] by the direction after the jump; return that in the parameters."""
-        dp = self._jump.tangent(t, u, u_after, p, du, dp, dt)
-        return self._consistent.tangent(t, u_after, u_after, self._p, du, dp, dt)
+        dp = self._jump.tangent(step, du, dp, dt)
+        return self._consistent.tangent(self._second(step), du, dp, dt)
 
-    def adjoint(
-        self,
-        t: float,
-        u: PETSc.Vec,
-        u_after: PETSc.Vec,
-        p: Any,
-        lam: Sequence[PETSc.Vec],
-        mu: Sequence[PETSc.Vec],
-    ) -> list[float]:
+    def adjoint(self, step: Step, lam: Sequence[PETSc.Vec], mu: Sequence[PETSc.Vec]) -> list[float]:
         """Overwrite ``lam`` [n] and ``mu`` [m] by those before; return the adjoints of t."""
-        later = self._consistent.adjoint(t, u_after, u_after, self._p, lam, mu)
-        own = self._jump.adjoint(t, u, u_after, p, lam, mu)
+        later = self._consistent.adjoint(self._second(step), lam, mu)
+        own = self._jump.adjoint(step, lam, mu)
         return [a + b for a, b in zip(own, later, strict=True)]
 
     def second_order(
-        self,
-        t: float,
-        u: PETSc.Vec,
-        u_after: PETSc.Vec,
-        p: Any,
-        first: Adjoint,
-        directions: Sequence[SecondOrder],
+        self, step: Step, first: Adjoint, directions: Sequence[SecondOrder]
     ) -> list[float]:
         """Carry one adjoint, unless it is known, and its derivatives along directions back."""
         after = directions
         if self._changes:
-            after = [self._with_changed(t, u, u_after, p, each) for each in directions]
-        later = self._consistent.second_order(t, u_after, u_after, self._p, first, after)
-        own = self._jump.second_order(t, u, u_after, p, first, directions)
+            after = [self._with_changed(step, each) for each in directions]
+        later = self._consistent.second_order(self._second(step), first, after)
+        own = self._jump.second_order(step, first, directions)
         return [a + b for a, b in zip(own, later, strict=True)]
 
-    def _with_changed(
-        self, t: float, u: PETSc.Vec, u_after: PETSc.Vec, p: Any, along: SecondOrder
-    ) -> SecondOrder:
+    def _second(self, step: Step) -> Step:
+        """Return what follows the jump itself: it ends in the state that the whole leads to."""
+        return step._replace(u=step.u_next, p=self._p)
+
+    def _with_changed(self, step: Step, along: SecondOrder) -> SecondOrder:
         """Return a direction with that of the parameters after the jump."""
-        dp = self._jump.tangent(t, u, u_after, p, along.du.copy(), along.dp_vec, along.dt)
+        dp = self._jump.tangent(step, along.du.copy(), along.dp_vec, along.dt)
         assert dp is not None
         return replace(along, dp=gather(dp), dp_vec=dp)
 

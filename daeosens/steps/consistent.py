@@ -20,7 +20,7 @@ from daeosens.arrays import dot, largest, read, write
 from daeosens.errors import SolveError
 from daeosens.problem import Problem
 from daeosens.steps.algebraic import MakeSolver, Parts, block_of, recovers
-from daeosens.steps.directions import Adjoint, SecondOrder
+from daeosens.steps.directions import Adjoint, SecondOrder, Step
 
 _SCATTER: Any = PETSc.Scatter
 _REVERSE: Any = PETSc.ScatterMode.REVERSE
@@ -112,16 +112,10 @@ class ConsistentState:
         raise self._failure(time, out, p, length)
 
     def tangent(
-        self,
-        t: float,
-        u: PETSc.Vec,
-        u_after: PETSc.Vec,
-        p: Any,
-        du: PETSc.Vec,
-        dp: PETSc.Vec | None,
-        dt: float,
+        self, step: Step, du: PETSc.Vec, dp: PETSc.Vec | None, dt: float
     ) -> PETSc.Vec | None:
         """Overwrite ``du`` [n]: G_y dy = -(G_x dx + G_p dp + G_t dt); return ``dp``."""
+        t, _, _, u_after, p = step
         time, work = self._time(t), self._full
         linear = self._linearise(time, u_after, p)
         self._clear_columns(du)
@@ -135,35 +129,22 @@ class ConsistentState:
         linear.close()
         return dp
 
-    def adjoint(
-        self,
-        t: float,
-        u: PETSc.Vec,
-        u_after: PETSc.Vec,
-        p: Any,
-        lam: Sequence[PETSc.Vec],
-        mu: Sequence[PETSc.Vec],
-    ) -> list[float]:
+    def adjoint(self, step: Step, lam: Sequence[PETSc.Vec], mu: Sequence[PETSc.Vec]) -> list[float]:
         """Overwrite ``lam`` [n] by those before, add to ``mu`` [m]; return the adjoints of t."""
-        time = self._time(t)
+        time, u_after, p = self._time(step.t), step.u_next, step.p
         with closing(self._linearise(time, u_after, p)) as linear:
             multipliers = [self._multiplier(linear, each) for each in lam]
             return self._pull_back(linear, (time, u_after, self._zero, p), multipliers, lam, mu)
 
     def second_order(
-        self,
-        t: float,
-        u: PETSc.Vec,
-        u_after: PETSc.Vec,
-        p: Any,
-        first: Adjoint,
-        directions: Sequence[SecondOrder],
+        self, step: Step, first: Adjoint, directions: Sequence[SecondOrder]
     ) -> list[float]:
         """Carry one adjoint, unless it is known, and its derivatives along directions back.
 
         The multiplier is differentiated: G_y^T nu_dot = lam_dot - (nu^T G)_y along the direction
         after the jump, in t too.
         """
+        t, _, u, u_after, p = step
         time, problem = self._time(t), self._problem
         point = (time, u_after, self._zero, p)
         linear = self._linearise(time, u_after, p)

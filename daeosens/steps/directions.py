@@ -1,11 +1,24 @@
-"""What a second-order sweep carries: one adjoint, and its derivative along each direction."""
+"""A step, and what a second-order sweep carries over it: one adjoint, and its derivatives."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from petsc4py import PETSc
+
+
+class Step(NamedTuple):
+    """From the state u [n] at time t to u_next [n] at t + h, with parameters p; a jump has h = 0.
+
+    The parameters are as callbacks see them.
+    """
+
+    t: float
+    h: float
+    u: PETSc.Vec
+    u_next: PETSc.Vec
+    p: Any
 
 
 @dataclass(frozen=True, eq=False)

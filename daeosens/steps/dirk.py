@@ -7,7 +7,6 @@ M U_i = M u_n + h sum_{j<=i} a_ij f_j,  f_i = f(t_n + c_i h, U_i, p),  u_{n+1} =
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 from petsc4py import PETSc
@@ -17,7 +16,7 @@ from daeosens.cost import Densities, Point, change
 from daeosens.errors import UnsupportedError
 from daeosens.matrices import SystemMatrix
 from daeosens.problem import Problem
-from daeosens.steps.directions import Adjoint, SecondOrder
+from daeosens.steps.directions import Adjoint, SecondOrder, Step
 from daeosens.steps.esdirk import Esdirk
 from daeosens.steps.slot import MakeSolver, Slot
 from daeosens.steps.stage_clock import StageClock, StageTangent
@@ -86,20 +85,12 @@ class DirkStep:
         self._rates: list[PETSc.Vec] = []
         self._adjoints: list[list[PETSc.Vec]] = []
 
-    def quadrature(
-        self,
-        t: float,
-        h: float,
-        u: PETSc.Vec,
-        u_next: PETSc.Vec,
-        p: Any,
-        densities: Densities,
-    ) -> float:
+    def quadrature(self, step: Step, densities: Densities) -> float:
         """Return h sum_i b_i r_i, summed over the weighted densities."""
         if not densities:
             return 0.0
-        points = self._points(t, h, u, u_next, p)
-        return h * sum(
+        points = self._points(step)
+        return step.h * sum(
             b * weight * density.value(*point)
             for b, point in zip(self._scheme.a[-1].tolist(), points, strict=True)
             if b
@@ -108,11 +99,7 @@ class DirkStep:
 
     def tangent(
         self,
-        t: float,
-        h: float,
-        u: PETSc.Vec,
-        u_next: PETSc.Vec,
-        p: Any,
+        step: Step,
         du: PETSc.Vec,
         dp: PETSc.Vec | None,
         dt: float = 0.0,
@@ -121,10 +108,9 @@ class DirkStep:
     ) -> float:
         """Overwrite ``du`` [n] before the step with the one after it.
 
-        Parameters and result as for ``RungeKuttaStep.tangent``; ``u_next`` [n] is the state after
-        the step.
+        Parameters and result as for ``RungeKuttaStep.tangent``.
         """
-        points = self._points(t, h, u, u_next, p)
+        h, points = step.h, self._points(step)
         rates = self._fill_rates(points) if dh else []
         stages = self._stage_tangents(
             h, points, lambda i: self._fill_slot(0, points[i], h), (du, None), dp, (dt, dh), rates
@@ -142,11 +128,7 @@ class DirkStep:
 
     def adjoint(
         self,
-        t: float,
-        h: float,
-        u: PETSc.Vec,
-        u_next: PETSc.Vec,
-        p: Any,
+        step: Step,
         lam: Sequence[PETSc.Vec],
         mu: Sequence[PETSc.Vec],
         densities: Sequence[Densities],
@@ -155,10 +137,9 @@ class DirkStep:
     ) -> list[tuple[float, float]]:
         """Carry the adjoints of several costs back over one step.
 
-        Parameters and result as for ``RungeKuttaStep.adjoint``; ``u_next`` [n] is the state after
-        the step.
+        Parameters and result as for ``RungeKuttaStep.adjoint``.
         """
-        points = self._points(t, h, u, u_next, p)
+        h, points = step.h, self._points(step)
         rates = self._fill_rates(points) if times else []
         self._allocate(len(lam))
         by_t, by_h = np.zeros(len(lam)), np.zeros(len(lam))
@@ -191,11 +172,7 @@ class DirkStep:
 
     def second_order(
         self,
-        t: float,
-        h: float,
-        u: PETSc.Vec,
-        u_next: PETSc.Vec,
-        p: Any,
+        step: Step,
         first: Adjoint,
         directions: Sequence[SecondOrder],
         densities: Densities,
@@ -204,15 +181,16 @@ class DirkStep:
     ) -> list[tuple[float, float]]:
         """Carry one adjoint and its derivatives along several directions back over one step.
 
-        Parameters and result as for ``RungeKuttaStep.second_order``; ``u_next`` [n] is the state
-        after the step.  One factorisation of each stage serves all solves.
+        Parameters and result as for ``RungeKuttaStep.second_order``.  One factorisation of each
+        stage serves all solves.
 
         Source
         ------
         Forward-over-adjoint differentiation of ``adjoint``.
         """
         problem, scheme = self._problem, self._scheme
-        points = self._points(t, h, u, u_next, p)
+        _, h, u, _, p = step
+        points = self._points(step)
         rates = self._fill_rates(points) if times else []
         slots = [None, *(self._fill_slot(i, point, h) for i, point in enumerate(points[1:]))]
         tangents = [
@@ -383,9 +361,10 @@ class DirkStep:
         self._later.maxpy([1.0] * (len(adjoints) - 1), adjoints[1:])
         self._add_mass(1.0, point, self._later, lam, transpose=True)
 
-    def _points(self, t: float, h: float, u: PETSc.Vec, u_next: PETSc.Vec, p: Any) -> list[Point]:
+    def _points(self, step: Step) -> list[Point]:
         """Return where the equations are evaluated, with times as callbacks see them."""
-        states = self._stages.find(t, h, u, u_next, p)
+        t, h, _, _, p = step
+        states = self._stages.find(step)
         times = [self._problem.inside(t + c * h, t, h) for c in self._scheme.c.tolist()]
         return [(time, state, p) for time, state in zip(times, states, strict=True)]
 

@@ -11,16 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 from petsc4py import PETSc
 
 from daeosens.arrays import dot, norm
-from daeosens.cost import Densities, add_curvature, change
+from daeosens.cost import Densities, Point, add_curvature, change
 from daeosens.errors import GrazingError
 from daeosens.problem import Problem
 from daeosens.scalars import Callback
-from daeosens.steps.directions import Adjoint, SecondOrder
+from daeosens.steps.directions import Adjoint, SecondOrder, Step
 from daeosens.steps.jumps import Jump
 from daeosens.steps.switches import Switch
 
@@ -29,9 +29,6 @@ GRAZING = 1e-10
 
 TOUCHING = 1e-6
 """or h |dg/dt| below this part of |g| at the start of the step."""
-
-Step: TypeAlias = "tuple[float, float, PETSc.Vec, PETSc.Vec, Any]"
-"""(t, h, u, u_next, p)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,28 +96,16 @@ class HybridStep:
         self._dp: PETSc.Vec | None = None
         self._omega: list[float] = []
 
-    def quadrature(
-        self,
-        t: float,
-        h: float,
-        u: PETSc.Vec,
-        u_next: PETSc.Vec,
-        p: Any,
-        densities: Densities,
-    ) -> float:
+    def quadrature(self, step: Step, densities: Densities) -> float:
         """Return the step's part of the running costs."""
-        record = self._records[u.handle]
+        record, step = self._recorded(step)
         if record.jump is not None:
             return 0.0
-        return self._map(record, h).quadrature(t, h, u, u_next, record.p, densities)
+        return self._map(record, step).quadrature(step, densities)
 
     def tangent(
         self,
-        t: float,
-        h: float,
-        u: PETSc.Vec,
-        u_next: PETSc.Vec,
-        p: Any,
+        step: Step,
         du: PETSc.Vec,
         dp: PETSc.Vec | None,
         dt: float = 0.0,
@@ -128,29 +113,28 @@ class HybridStep:
         densities: Densities = (),
     ) -> float:
         """Overwrite ``du`` [n] before the step with the one after it; carry dt and dp along."""
-        record = self._records[u.handle]
+        record, step = self._recorded(step)
         if not record.timed:
             self._dt = 0.0
         dp = self._dp if record.changed else dp
         self._dp = dp
         if record.jump is not None:
-            self._dp = record.jump.tangent(t, u, u_next, record.p, du, dp, self._dt)
+            self._dp = record.jump.tangent(step, du, dp, self._dt)
             return 0.0
-        step = self._map(record, h)
-        arguments = (t, h, u, u_next, record.p)
+        smooth = self._map(record, step)
         dt, dh = self._dt, record.slope * self._dt
         self._dt += dh
-        running = step.tangent(*arguments, du, dp, dt, dh, densities)
+        running = smooth.tangent(step, du, dp, dt, dh, densities)
         if record.ends_at is None:
             return running
         when = _when(record)
         rate = self._problem.create_state()
-        faster = step.tangent(*arguments, rate, None, 0.0, 1.0, densities)
+        faster = smooth.tangent(step, rate, None, 0.0, 1.0, densities)
         by_u = self._problem.create_state()
-        point = (t + h, u_next, record.p)
+        point = _end(step)
         when.add_u(1.0, *point, by_u)
         slope = when.value_t(*point) + dot(by_u, rate)
-        self._check_grazing(record, arguments, slope, norm(by_u) * norm(rate))
+        self._check_grazing(record, step, slope, norm(by_u) * norm(rate))
         dtau = -change(when, self._problem, point, du, dp, dt) / slope
         du.axpy(dtau, rate)
         self._dt += dtau
@@ -160,11 +144,7 @@ class HybridStep:
 
     def adjoint(
         self,
-        t: float,
-        h: float,
-        u: PETSc.Vec,
-        u_next: PETSc.Vec,
-        p: Any,
+        step: Step,
         lam: Sequence[PETSc.Vec],
         mu: Sequence[PETSc.Vec],
         densities: Sequence[Densities],
@@ -172,32 +152,31 @@ class HybridStep:
         times: bool = False,
     ) -> list[tuple[float, float]]:
         """Carry the adjoints of several costs, and of the time, back over one step or jump."""
-        record = self._records[u.handle]
+        record, step = self._recorded(step)
         self._omega += [0.0] * (len(lam) - len(self._omega))
         if not (record.timed or record.ends_at or record.jump):
             self._omega = [0.0] * len(lam)
         if record.jump is not None:
-            slopes = record.jump.adjoint(t, u, u_next, record.p, lam, mu)
+            slopes = record.jump.adjoint(step, lam, mu)
             self._omega = [a + b for a, b in zip(self._omega, slopes, strict=True)]
             return []
-        step = self._map(record, h)
-        arguments = (t, h, u, u_next, record.p)
+        smooth = self._map(record, step)
         if record.ends_at is not None:
-            surface = self._surface(record, arguments, lam, mu, densities)
+            surface = self._surface(record, step, lam, mu, densities)
             for k, (by_t, by_h) in enumerate(surface.slopes):
                 beta = (by_h + self._omega[k]) / surface.slope
                 lam[k].axpy(-beta, surface.lam)
                 mu[k].axpy(-beta, surface.mu)
                 self._omega[k] += by_t - beta * surface.by_t
         elif record.timed and not self._time_invariant(record, densities):
-            slopes = step.adjoint(*arguments, lam, mu, densities, times=True)
+            slopes = smooth.adjoint(step, lam, mu, densities, times=True)
             s = record.slope
             self._omega = [
                 (1.0 + s) * omega + by_t + s * by_h
                 for omega, (by_t, by_h) in zip(self._omega, slopes, strict=True)
             ]
         else:
-            step.adjoint(*arguments, lam, mu, densities)
+            smooth.adjoint(step, lam, mu, densities)
         return []
 
     def add_time(self, k: int, slope: float) -> None:
@@ -239,11 +218,7 @@ class HybridStep:
 
     def second_order(
         self,
-        t: float,
-        h: float,
-        u: PETSc.Vec,
-        u_next: PETSc.Vec,
-        p: Any,
+        step: Step,
         first: Adjoint,
         directions: Sequence[SecondOrder],
         densities: Densities,
@@ -255,50 +230,47 @@ class HybridStep:
         The step before an event g = 0 is swept with the adjoint lam - beta g_u, where beta makes
         the derivative in h vanish; differentiated, so that beta_dot does it for the derivatives.
         """
-        record = self._records[u.handle]
+        record, step = self._recorded(step)
         self._omega += [0.0] * (1 + len(directions) - len(self._omega))
         if not (record.timed or record.ends_at or record.jump):
             self._omega = [0.0] * (1 + len(directions))
         if record.jump is not None:
-            slopes = record.jump.second_order(t, u, u_next, record.p, first, directions)
+            slopes = record.jump.second_order(step, first, directions)
             self._omega = [a + b for a, b in zip(self._omega, slopes, strict=True)]
             return []
-        step = self._map(record, h)
-        arguments = (t, h, u, u_next, record.p)
+        smooth = self._map(record, step)
         if record.ends_at is not None:
-            self._second_order_before_event(record, arguments, first, directions, densities)
+            self._second_order_before_event(record, step, first, directions, densities)
         elif record.timed and not self._time_invariant(record, [densities]):
-            slopes = step.second_order(*arguments, first, directions, densities, times=True)
+            slopes = smooth.second_order(step, first, directions, densities, times=True)
             s = record.slope
             self._omega = [
                 (1.0 + s) * omega + by_t + s * by_h
                 for omega, (by_t, by_h) in zip(self._omega, slopes, strict=True)
             ]
         else:
-            step.second_order(*arguments, first, directions, densities)
+            smooth.second_order(step, first, directions, densities)
         return []
 
     def _second_order_before_event(
         self,
         record: Record,
-        arguments: Step,
+        step: Step,
         first: Adjoint,
         directions: Sequence[SecondOrder],
         densities: Densities,
     ) -> None:
-        t, h, u, u_next, p = arguments
-        when, step = _when(record), self._map(record, h)
-        point = (t + h, u_next, p)
+        when, smooth, point = _when(record), self._map(record, step), _end(step)
         if first.known:
-            surface = self._surface(record, arguments, [], [], [])
-            beta = first.multipliers[u.handle]
+            surface = self._surface(record, step, [], [], [])
+            beta = first.multipliers[step.u.handle]
         else:
             trial = (first.lam.copy(), first.mu.copy())
-            surface = self._surface(record, arguments, [trial[0]], [trial[1]], [densities])
+            surface = self._surface(record, step, [trial[0]], [trial[1]], [densities])
             beta = (surface.slopes[0][1] + self._omega[0]) / surface.slope
             for vec in trial:
                 vec.destroy()
-            first.multipliers[u.handle] = beta
+            first.multipliers[step.u.handle] = beta
             when.add_u(-beta, *point, first.lam)
             when.add_p(-beta, *point, first.mu)
             self._omega[0] -= beta * when.value_t(*point)
@@ -306,7 +278,7 @@ class HybridStep:
             along = (each.du_next, each.dp, each.dp_vec, each.dt + each.dh)
             out = (each.lam_dot, each.mu_dot)
             self._omega[k] += add_curvature(when, -beta, point, along, out)
-        slopes = step.second_order(*arguments, first, directions, densities, times=True)
+        slopes = smooth.second_order(step, first, directions, densities, times=True)
         self._omega[0] += slopes[0][0]
         for k, (each, (by_t, by_h)) in enumerate(zip(directions, slopes[1:], strict=True), 1):
             beta_dot = (by_h + self._omega[k]) / surface.slope
@@ -317,7 +289,7 @@ class HybridStep:
     def _surface(
         self,
         record: Record,
-        arguments: Step,
+        step: Step,
         lam: Sequence[PETSc.Vec],
         mu: Sequence[PETSc.Vec],
         densities: Sequence[Densities],
@@ -326,21 +298,19 @@ class HybridStep:
 
         Its derivative in h is dg/dtau.
         """
-        t, h, u, u_next, p = arguments
-        problem, when, step = self._problem, _when(record), self._map(record, h)
-        point = (t + h, u_next, p)
+        problem, when, point = self._problem, _when(record), _end(step)
         lam_g, mu_g = problem.create_state(), problem.create_parameters()
         when.add_u(1.0, *point, lam_g)
         steepness = norm(lam_g)
         when.add_p(1.0, *point, mu_g)
         partial = when.value_t(*point)
-        *slopes, (g_t, g_h) = step.adjoint(
-            *arguments, [*lam, lam_g], [*mu, mu_g], [*densities, ()], times=True
+        *slopes, (g_t, g_h) = self._map(record, step).adjoint(
+            step, [*lam, lam_g], [*mu, mu_g], [*densities, ()], times=True
         )
         slope = partial + g_h
-        way = u_next.copy()
-        way.axpy(-1.0, u)
-        self._check_grazing(record, arguments, slope, steepness * norm(way) / h if h else 0.0)
+        way, h = step.u_next.copy(), step.h
+        way.axpy(-1.0, step.u)
+        self._check_grazing(record, step, slope, steepness * norm(way) / h if h else 0.0)
         way.destroy()
         return _Surface(lam_g, mu_g, partial + g_t, slope, slopes)
 
@@ -349,8 +319,13 @@ class HybridStep:
         equations = self._problem.modes.get(record.mode, self._problem)
         return not record.slope and equations.autonomous and not any(densities)
 
-    def _map(self, record: Record, h: float) -> Any:
-        return (self._maps if h else self._instants)[record.mode]
+    def _recorded(self, step: Step) -> tuple[Record, Step]:
+        """Return what the step was, and it with the parameters that it had."""
+        record = self._records[step.u.handle]
+        return record, step._replace(p=record.p)
+
+    def _map(self, record: Record, step: Step) -> Any:
+        return (self._maps if step.h else self._instants)[record.mode]
 
     def _check_grazing(self, record: Record, step: Step, slope: float, size: float) -> None:
         """Raise where the state only touches the surface: the time is not differentiable.
@@ -382,6 +357,10 @@ class _Surface:
     by_t: float
     slope: float
     slopes: list[tuple[float, float]]
+
+
+def _end(step: Step) -> Point:
+    return step.t + step.h, step.u_next, step.p
 
 
 def _when(record: Record) -> Callback:

@@ -14,13 +14,13 @@ from petsc4py import PETSc
 from daeosens.arrays import Array, dot, gather, scatter
 from daeosens.cost import Scalar, add_curvature, change
 from daeosens.problem import Problem
-from daeosens.steps.directions import Adjoint, SecondOrder
+from daeosens.steps.directions import Adjoint, SecondOrder, Step
 
 
 class Jump(Protocol):
     """A map (t, u, p) -> (u+, p+) and its derivatives.
 
-    ``u_after`` [n] is the state after the jump.  Directions and adjoints are overwritten.
+    A jump is a step of size 0.  Directions and adjoints are overwritten.
     """
 
     def apply(self, t: float, u: PETSc.Vec, p: Any, out: PETSc.Vec) -> Any:
@@ -28,38 +28,17 @@ class Jump(Protocol):
         ...
 
     def tangent(
-        self,
-        t: float,
-        u: PETSc.Vec,
-        u_after: PETSc.Vec,
-        p: Any,
-        du: PETSc.Vec,
-        dp: PETSc.Vec | None,
-        dt: float,
+        self, step: Step, du: PETSc.Vec, dp: PETSc.Vec | None, dt: float
     ) -> PETSc.Vec | None:
         """Overwrite ``du`` [n] by the direction after the jump; return that in the parameters."""
         ...
 
-    def adjoint(
-        self,
-        t: float,
-        u: PETSc.Vec,
-        u_after: PETSc.Vec,
-        p: Any,
-        lam: Sequence[PETSc.Vec],
-        mu: Sequence[PETSc.Vec],
-    ) -> list[float]:
+    def adjoint(self, step: Step, lam: Sequence[PETSc.Vec], mu: Sequence[PETSc.Vec]) -> list[float]:
         """Overwrite ``lam`` [n] and ``mu`` [m] by those before; return the adjoints of t."""
         ...
 
     def second_order(
-        self,
-        t: float,
-        u: PETSc.Vec,
-        u_after: PETSc.Vec,
-        p: Any,
-        first: Adjoint,
-        directions: Sequence[SecondOrder],
+        self, step: Step, first: Adjoint, directions: Sequence[SecondOrder]
     ) -> list[float]:
         """Carry one adjoint, unless it is known, and its derivatives along directions back.
 
@@ -105,16 +84,10 @@ class Reset:
         return after
 
     def tangent(
-        self,
-        t: float,
-        u: PETSc.Vec,
-        u_after: PETSc.Vec,
-        p: Any,
-        du: PETSc.Vec,
-        dp: PETSc.Vec | None,
-        dt: float,
+        self, step: Step, du: PETSc.Vec, dp: PETSc.Vec | None, dt: float
     ) -> PETSc.Vec | None:
         """Overwrite ``du`` [n] by the direction after the jump; return that in the parameters."""
+        t, _, u, _, p = step
         after = self._changed_direction((t, u, p), du, dp, dt) if self._changes else dp
         reset = self._reset
         if reset is None:
@@ -130,16 +103,9 @@ class Reset:
         before.destroy()
         return after
 
-    def adjoint(
-        self,
-        t: float,
-        u: PETSc.Vec,
-        u_after: PETSc.Vec,
-        p: Any,
-        lam: Sequence[PETSc.Vec],
-        mu: Sequence[PETSc.Vec],
-    ) -> list[float]:
+    def adjoint(self, step: Step, lam: Sequence[PETSc.Vec], mu: Sequence[PETSc.Vec]) -> list[float]:
         """Overwrite ``lam`` [n] and ``mu`` [m] by those before; return the adjoints of t."""
+        t, _, u, _, p = step
         weights = [self._take_changed(mu_k) for mu_k in mu]
         omega = self._pull_back(t, u, p, [each.copy() for each in lam], lam, mu)
         for k, w in enumerate(weights):
@@ -150,17 +116,12 @@ class Reset:
         return omega
 
     def second_order(
-        self,
-        t: float,
-        u: PETSc.Vec,
-        u_after: PETSc.Vec,
-        p: Any,
-        first: Adjoint,
-        directions: Sequence[SecondOrder],
+        self, step: Step, first: Adjoint, directions: Sequence[SecondOrder]
     ) -> list[float]:
         """Carry one adjoint, unless it is known, and its derivatives along directions back."""
         if self._reset is None and not self._changes:
             return [0.0] * (1 + len(directions))
+        t, _, u, _, p = step
         if first.known:
             assert first.weights is not None
             w, mu_after = first.weights[u.handle, 0.0]
@@ -168,9 +129,9 @@ class Reset:
             w, mu_after = first.lam.copy(), first.mu.copy()
             first.keep(u, 0.0, w)
             first.keep(u, 0.0, mu_after)
-        omega = [0.0] if first.known else self.adjoint(t, u, u_after, p, [first.lam], [first.mu])
+        omega = [0.0] if first.known else self.adjoint(step, [first.lam], [first.mu])
         lams, mus = [each.lam_dot for each in directions], [each.mu_dot for each in directions]
-        omega += self.adjoint(t, u, u_after, p, lams, mus)
+        omega += self.adjoint(step, lams, mus)
         for k, each in enumerate(directions, start=1):
             omega[k] += self._bend((t, u, p), w, mu_after, each)
         return omega

@@ -18,7 +18,7 @@ from daeosens.arrays import Array, dot
 from daeosens.cost import Densities, change
 from daeosens.errors import UnsupportedError
 from daeosens.problem import Problem
-from daeosens.steps.directions import Adjoint, SecondOrder
+from daeosens.steps.directions import Adjoint, SecondOrder, Step
 from daeosens.steps.passes import Passes
 from daeosens.steps.stage_clock import StageClock, StageTangent
 
@@ -125,23 +125,16 @@ class RungeKuttaStep:
 
     def advance(self, t: float, h: float, u: PETSc.Vec, p: Any, out: PETSc.Vec) -> None:
         """Fill ``out`` [n] with the state after one step of size ``h`` from ``u`` [n] at ``t``."""
-        self._recompute(t, h, u, p, rates=True)
+        self._recompute(Step(t, h, u, out, p), rates=True)
         u.copy(out)
         out.maxpy((h * self._tableau.b).tolist(), self._rates)
 
-    def quadrature(
-        self,
-        t: float,
-        h: float,
-        u: PETSc.Vec,
-        u_next: PETSc.Vec,
-        p: Any,
-        densities: Densities,
-    ) -> float:
+    def quadrature(self, step: Step, densities: Densities) -> float:
         """Return h sum_i b_i r_i, summed over the weighted densities."""
         if not densities:
             return 0.0
-        self._recompute(t, h, u, p)
+        t, h, _, _, p = step
+        self._recompute(step)
         tableau = self._tableau
         return h * sum(
             float(tableau.b[i]) * weight * density.value(self._time(i, t, h), stage, p)
@@ -152,11 +145,7 @@ class RungeKuttaStep:
 
     def tangent(
         self,
-        t: float,
-        h: float,
-        u: PETSc.Vec,
-        u_next: PETSc.Vec,
-        p: Any,
+        step: Step,
         du: PETSc.Vec,
         dp: PETSc.Vec | None,
         dt: float = 0.0,
@@ -167,12 +156,8 @@ class RungeKuttaStep:
 
         Parameters
         ----------
-        t, h : float
-            Start and size of the step.
-        u : Vec [n]
-            State before the step.
-        p : array or Vec [m]
-            Parameters.
+        step : Step
+            From which state, with which size and parameters.
         du, dp : Vec [n], Vec [m] or None
             Direction in the state (overwritten) and in the parameters.
         dt, dh : float
@@ -185,7 +170,8 @@ class RungeKuttaStep:
         float
             Directional derivative of the step's part of the running costs.
         """
-        self._recompute(t, h, u, p, rates=bool(dh))
+        t, h, _, _, p = step
+        self._recompute(step, rates=bool(dh))
         tableau = self._tableau
         running = 0.0
         d_rates: list[PETSc.Vec] = []
@@ -215,11 +201,7 @@ class RungeKuttaStep:
 
     def adjoint(
         self,
-        t: float,
-        h: float,
-        u: PETSc.Vec,
-        u_next: PETSc.Vec,
-        p: Any,
+        step: Step,
         lam: Sequence[PETSc.Vec],
         mu: Sequence[PETSc.Vec],
         densities: Sequence[Densities],
@@ -230,12 +212,8 @@ class RungeKuttaStep:
 
         Parameters
         ----------
-        t, h : float
-            Start and size of the step.
-        u : Vec [n]
-            State before the step.
-        p : array or Vec [m]
-            Parameters.
+        step : Step
+            From which state, with which size and parameters.
         lam, mu : sequences of Vec [n], Vec [m]
             Adjoints of the state after the step (overwritten by those before it) and of the
             parameters (added to), one for each cost.
@@ -249,7 +227,8 @@ class RungeKuttaStep:
         list of (float, float)
             For each cost the derivatives with respect to t and to h; empty without ``times``.
         """
-        self._recompute(t, h, u, p, rates=times)
+        t, h, _, _, p = step
+        self._recompute(step, rates=times)
         if self._passes is not None and not times and not any(densities):
             for lam_k, mu_k in zip(lam, mu, strict=True):
                 self._passes.pull([t], [h], [self._states], p, lam_k, mu_k)
@@ -295,11 +274,7 @@ class RungeKuttaStep:
 
     def second_order(
         self,
-        t: float,
-        h: float,
-        u: PETSc.Vec,
-        u_next: PETSc.Vec,
-        p: Any,
+        step: Step,
         first: Adjoint,
         directions: Sequence[SecondOrder],
         densities: Densities,
@@ -310,12 +285,8 @@ class RungeKuttaStep:
 
         Parameters
         ----------
-        t, h : float
-            Start and size of the step.
-        u : Vec [n]
-            State before the step.
-        p : array or Vec [m]
-            Parameters.
+        step : Step
+            From which state, with which size and parameters.
         first : Adjoint
             lam [n], overwritten, and mu [m], added to.
         directions : sequence of SecondOrder
@@ -336,7 +307,8 @@ class RungeKuttaStep:
         Forward-over-adjoint differentiation of ``adjoint``; Hager, Numerische Mathematik 87, 2000,
         for the discrete adjoint.
         """
-        self._recompute(t, h, u, p, rates=times)
+        t, h, u, _, p = step
+        self._recompute(step, rates=times)
         tableau = self._tableau
         s = len(tableau.b)
         moments = [self._time(i, t, h) for i in range(s)]
@@ -461,11 +433,12 @@ class RungeKuttaStep:
     def _time(self, i: int, t: float, h: float) -> float:
         return self._problem.inside(t + self._tableau.c[i] * h, t, h)
 
-    def _recompute(self, t: float, h: float, u: PETSc.Vec, p: Any, *, rates: bool = False) -> None:
+    def _recompute(self, step: Step, *, rates: bool = False) -> None:
         """Make the stages available: kept ones if there are any, else computed again.
 
         Rates of kept stages are evaluated only where they are wanted.
         """
+        t, h, u, _, p = step
         tableau = self._tableau
         kept = self._kept.get((u.handle, h))
         if kept is not None:

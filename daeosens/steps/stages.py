@@ -13,6 +13,7 @@ from daeosens.errors import SolveError
 from daeosens.matrices import SystemMatrix
 from daeosens.options import scoped_options
 from daeosens.problem import Problem
+from daeosens.steps.directions import Step
 from daeosens.steps.esdirk import Esdirk
 from daeosens.steps.linear import PREFIXES, linear_defaults
 from daeosens.steps.rk import Kept
@@ -56,16 +57,17 @@ class StageSolver:
         self._differential: PETSc.Vec | None = None
         self._masked = problem.residual_udot is None
 
-    def find(self, t: float, h: float, u: PETSc.Vec, u_next: PETSc.Vec, p: Any) -> list[PETSc.Vec]:
-        """Return the states at the stages of the step of size ``h`` from ``u`` [n] at ``t``.
+    def find(self, step: Step) -> list[PETSc.Vec]:
+        """Return the states at the stages of a step.
 
-        The first one is ``u``, the last one the state after the step, ``u_next`` [n].
+        The first one is that before the step, the last one that after it.
 
         Raises
         ------
         SolveError
             Newton's method fails, although it did not in the run.
         """
+        t, h, u, u_next, p = step
         kept = self._kept.get((u.handle, h))
         if kept is not None:
             return [u, *kept[1:-1], u_next]

@@ -18,7 +18,7 @@ from daeosens.arrays import dot
 from daeosens.cost import Densities, change
 from daeosens.matrices import SystemMatrix
 from daeosens.problem import Problem
-from daeosens.steps.directions import Adjoint, SecondOrder
+from daeosens.steps.directions import Adjoint, SecondOrder, Step
 from daeosens.steps.slot import MakeSolver, Slot
 from daeosens.steps.theta_clock import EndTangent, Point, ThetaClock
 
@@ -59,31 +59,19 @@ class ThetaStep:
         self._by_p = problem.create_parameters()
         self._along: list[EndTangent] = []
 
-    def quadrature(
-        self,
-        t: float,
-        h: float,
-        u: PETSc.Vec,
-        u_next: PETSc.Vec,
-        p: Any,
-        densities: Densities,
-    ) -> float:
+    def quadrature(self, step: Step, densities: Densities) -> float:
         """Return the step's part of the running costs, with the method's own quadrature."""
         if not densities:
             return 0.0
         result = 0.0
-        for share, time, state in self._quadrature_points(t, h, u, u_next):
+        for share, time, state in self._quadrature_points(step):
             for weight, density in densities:
-                result += share * h * weight * density.value(time, state, p)
+                result += share * step.h * weight * density.value(time, state, step.p)
         return result
 
     def tangent(
         self,
-        t: float,
-        h: float,
-        u: PETSc.Vec,
-        u_next: PETSc.Vec,
-        p: Any,
+        step: Step,
         du: PETSc.Vec,
         dp: PETSc.Vec | None,
         dt: float = 0.0,
@@ -92,11 +80,11 @@ class ThetaStep:
     ) -> float:
         """Overwrite ``du`` [n] before the step with the one after it.
 
-        Parameters and result as for ``RungeKuttaStep.tangent``; ``u_next`` [n] is the state after
-        the step.
+        Parameters and result as for ``RungeKuttaStep.tangent``.
         """
         theta, problem = self._theta, self._problem
-        shift, end, udot = self._linearisation_point(t, h, u, u_next)
+        t, h, u, _, p = step
+        shift, end, udot = self._linearisation_point(step)
         start, time = self._times(t, h)
         d_end_time = dt + (dh if self._endpoint else theta * dh)
         rest = (1.0 - theta) / theta if self._endpoint else 0.0
@@ -106,16 +94,15 @@ class ThetaStep:
             left = self._left_matrix(start, u, p)
             left.mult(du, right)
             right.scale(-rest)
-            self._add_partials(-rest, start, u, self._zero, p, dp, dt, right)
-        problem.add_udot_product(shift, time, end, udot, p, du, right)
-        self._add_partials(-1.0, time, end, udot, p, dp, d_end_time, right)
+            self._add_partials(-rest, (start, u, self._zero, p), dp, dt, right)
+        point = (time, end, udot, p)
+        problem.add_udot_product(shift, *point, du, right)
+        self._add_partials(-1.0, point, dp, d_end_time, right)
         if dh:
-            problem.add_udot_product(dh / h, time, end, udot, p, udot, right)
+            problem.add_udot_product(dh / h, *point, udot, right)
         slot = self._slot(time, end, udot, p, shift)
         slot.solve(right, self._solution, transpose=False)
-        running = self._quadrature_change(
-            t, h, u, u_next, p, du, self._solution, dp, dt, dh, densities
-        )
+        running = self._quadrature_change(step, (du, self._solution), dp, dt, dh, densities)
         if self._endpoint:
             self._solution.copy(du)
         else:  # du1 = du0 + (dX - du0) / theta
@@ -125,11 +112,7 @@ class ThetaStep:
 
     def adjoint(
         self,
-        t: float,
-        h: float,
-        u: PETSc.Vec,
-        u_next: PETSc.Vec,
-        p: Any,
+        step: Step,
         lam: Sequence[PETSc.Vec],
         mu: Sequence[PETSc.Vec],
         densities: Sequence[Densities],
@@ -138,13 +121,14 @@ class ThetaStep:
     ) -> list[tuple[float, float]]:
         """Carry the adjoints of several costs back over one step.
 
-        Parameters and result as for ``RungeKuttaStep.adjoint``; ``u_next`` [n] is the state after
-        the step.
+        Parameters and result as for ``RungeKuttaStep.adjoint``.
         """
         theta, problem = self._theta, self._problem
-        shift, end, udot = self._linearisation_point(t, h, u, u_next)
+        t, h, u, _, p = step
+        shift, end, udot = self._linearisation_point(step)
         start, time = self._times(t, h)
         rest = (1.0 - theta) / theta if self._endpoint else 0.0
+        ends = (time, end, udot, p), (start, u, self._zero, p)
         slot = self._slot(time, end, udot, p, shift)
         solutions: list[PETSc.Vec] = []
         for lam_k, densities_k in zip(lam, densities, strict=True):
@@ -157,12 +141,8 @@ class ThetaStep:
             solution = self._right.duplicate()
             slot.solve(self._right, solution, transpose=True)
             solutions.append(solution)
-        self._add_parameter_part(1.0, time, end, udot, p, solutions, mu)
-        result = (
-            self._time_part(start, h, time, u, end, udot, p, rest, solutions, densities)
-            if times
-            else []
-        )
+        self._add_parameter_part(1.0, ends[0], solutions, mu)
+        result = self._time_part(h, rest, ends, solutions, densities) if times else []
         for lam_k, solution in zip(lam, solutions, strict=True):
             if self._endpoint:
                 lam_k.zeroEntries()
@@ -174,9 +154,9 @@ class ThetaStep:
             for lam_k, solution in zip(lam, solutions, strict=True):
                 left.multTranspose(solution, self._work)
                 lam_k.axpy(-rest, self._work)
-            self._add_parameter_part(rest, start, u, self._zero, p, solutions, mu)
+            self._add_parameter_part(rest, ends[1], solutions, mu)
         for lam_k, mu_k, densities_k in zip(lam, mu, densities, strict=True):
-            for share, at, state in self._quadrature_points(t, h, u, u_next):
+            for share, at, state in self._quadrature_points(step):
                 for weight, density in densities_k:
                     density.add_p(weight * share * h, at, state, p, mu_k)
             if self._endpoint:
@@ -193,11 +173,7 @@ class ThetaStep:
 
     def second_order(
         self,
-        t: float,
-        h: float,
-        u: PETSc.Vec,
-        u_next: PETSc.Vec,
-        p: Any,
+        step: Step,
         first: Adjoint,
         directions: Sequence[SecondOrder],
         densities: Densities,
@@ -206,11 +182,12 @@ class ThetaStep:
     ) -> list[tuple[float, float]]:
         """Carry one adjoint and its derivatives along several directions back over one step.
 
-        Parameters and result as for ``RungeKuttaStep.second_order``; ``u_next`` [n] is the state
-        after the step.  One factorisation serves all solves.
+        Parameters and result as for ``RungeKuttaStep.second_order``.  One factorisation serves all
+        solves.
         """
         theta, problem = self._theta, self._problem
-        shift, end, udot = self._linearisation_point(t, h, u, u_next)
+        t, h, u, _, p = step
+        shift, end, udot = self._linearisation_point(step)
         start, time = self._times(t, h)
         rest = (1.0 - theta) / theta if self._endpoint else 0.0
         share = theta if self._endpoint else 1.0  # of the quadrature at the end
@@ -239,7 +216,7 @@ class ThetaStep:
         lams = [each.lam_dot for each in directions]
         if not first.known:
             solutions, mus, lams = [nu, *solutions], [first.mu, *mus], [first.lam, *lams]
-        self._add_parameter_part(1.0, *ends[0], solutions, mus)
+        self._add_parameter_part(1.0, ends[0], solutions, mus)
         for lam, solution in zip(lams, solutions, strict=True):
             lam.scale(keep)
             problem.add_udot_product(shift, *ends[0], solution, lam, transpose=True)
@@ -259,8 +236,7 @@ class ThetaStep:
             return []
         own = (0.0, 0.0)
         if not first.known:
-            args = (start, h, time, u, end, udot, p, rest, [nu], [densities])
-            own = self._time_part(*args)[0]
+            own = self._time_part(h, rest, ends, [nu], [densities])[0]
         return [own, *(clock.slopes(k, each, along) for k, (each, along) in enumerate(pairs))]
 
     def _known_or_solved(
@@ -338,7 +314,7 @@ class ThetaStep:
         for lam, solution in zip(lams, solutions, strict=True):
             left.multTranspose(solution, self._work)
             lam.axpy(-rest, self._work)
-        self._add_parameter_part(rest, *start, solutions, mus)
+        self._add_parameter_part(rest, start, solutions, mus)
         for k, each in enumerate(directions):
             out = (each.lam_dot, each.mu_dot)
             direction = (each.du, self._zero, each.dp)
@@ -369,10 +345,9 @@ class ThetaStep:
         while len(self._along) < n_directions:
             self._along.append(EndTangent(create(), create(), create(), create()))
 
-    def _linearisation_point(
-        self, t: float, h: float, u: PETSc.Vec, u_next: PETSc.Vec
-    ) -> tuple[float, PETSc.Vec, PETSc.Vec]:
+    def _linearisation_point(self, step: Step) -> tuple[float, PETSc.Vec, PETSc.Vec]:
         """Return the shift 1/(theta h), the state and the rate at which F is linearised."""
+        _, h, u, u_next, _ = step
         shift = 1.0 / (self._theta * h)
         self._udot.waxpy(-1.0, u, u_next)
         if self._endpoint or self._theta == 1.0:
@@ -388,34 +363,30 @@ class ThetaStep:
         stage = t + (h if self._endpoint else self._theta * h)
         return self._problem.inside(t, t, h), self._problem.inside(stage, t, h)
 
-    def _quadrature_points(
-        self, t: float, h: float, u: PETSc.Vec, u_next: PETSc.Vec
-    ) -> list[tuple[float, float, PETSc.Vec]]:
-        start, time = self._times(t, h)
+    def _quadrature_points(self, step: Step) -> list[tuple[float, float, PETSc.Vec]]:
+        start, time = self._times(step.t, step.h)
         if self._endpoint:
-            points = [(1.0 - self._theta, start, u), (self._theta, time, u_next)]
+            points = [(1.0 - self._theta, start, step.u), (self._theta, time, step.u_next)]
             return [point for point in points if point[0]]
-        _, stage, _ = self._linearisation_point(t, h, u, u_next)
+        _, stage, _ = self._linearisation_point(step)
         return [(1.0, time, stage)]
 
     def _quadrature_change(
         self,
-        t: float,
-        h: float,
-        u: PETSc.Vec,
-        u_next: PETSc.Vec,
-        p: Any,
-        du: PETSc.Vec,
-        d_end: PETSc.Vec,
+        step: Step,
+        ends: tuple[PETSc.Vec, PETSc.Vec],
         dp: PETSc.Vec | None,
         dt: float,
         dh: float,
         densities: Densities,
     ) -> float:
+        """Return the change of the step's running cost; ``ends`` are the directions there."""
         result = 0.0
         if not densities:
             return result
-        for share, time, state in self._quadrature_points(t, h, u, u_next):
+        t, h, u, _, p = step
+        du, d_end = ends
+        for share, time, state in self._quadrature_points(step):
             at_start = self._endpoint and state is u
             d_time = dt + dh * (time - t) / h
             for weight, density in densities:
@@ -426,84 +397,74 @@ class ThetaStep:
 
     def _time_part(
         self,
-        t: float,
         h: float,
-        time: float,
-        u: PETSc.Vec,
-        end: PETSc.Vec,
-        udot: PETSc.Vec,
-        p: Any,
         rest: float,
+        ends: tuple[Point, Point],
         solutions: Sequence[PETSc.Vec],
         densities: Sequence[Densities],
     ) -> list[tuple[float, float]]:
         """Return the derivatives with respect to t and h for each cost."""
         problem, work = self._problem, self._work
+        end, start = ends
         reach = 1.0 if self._endpoint else self._theta
-        problem.residual_t(time, end, udot, p, work)
+        problem.residual_t(*end, work)
         by_t = [-dot(work, solution) for solution in solutions]
         by_h = [reach * slope for slope in by_t]
         if rest:
-            problem.residual_t(t, u, self._zero, p, work)
+            problem.residual_t(*start, work)
             by_t = [a - rest * dot(work, s) for a, s in zip(by_t, solutions, strict=True)]
         work.zeroEntries()
-        problem.add_udot_product(1.0 / h, time, end, udot, p, udot, work)
+        problem.add_udot_product(1.0 / h, *end, end[2], work)
         by_h = [a + dot(work, s) for a, s in zip(by_h, solutions, strict=True)]
         points = (
-            [(1.0 - self._theta, t, u, 0.0), (self._theta, time, end, 1.0)]
+            [(1.0 - self._theta, start, 0.0), (self._theta, end, 1.0)]
             if self._endpoint
-            else [(1.0, time, end, self._theta)]
+            else [(1.0, end, self._theta)]
         )
         for k, densities_k in enumerate(densities):
             for weight, density in densities_k:
-                for share, at, state, along in points:
-                    slope = weight * share * h * density.value_t(at, state, p)
+                for share, (time, state, _, p), along in points:
+                    slope = weight * share * h * density.value_t(time, state, p)
                     by_t[k] += slope
-                    by_h[k] += along * slope + weight * share * density.value(at, state, p)
+                    by_h[k] += along * slope + weight * share * density.value(time, state, p)
         return list(zip(by_t, by_h, strict=True))
 
     def _add_partials(
         self,
         factor: float,
-        t: float,
-        u: PETSc.Vec,
-        udot: PETSc.Vec,
-        p: Any,
+        point: Point,
         dp: PETSc.Vec | None,
         dt: float,
         out: PETSc.Vec,
     ) -> None:
         if dp is not None and self._problem.n_parameters:
-            self._fill_p(t, u, udot, p).mult(dp, self._work)
+            self._fill_p(point).mult(dp, self._work)
             out.axpy(factor, self._work)
         if dt:
-            self._problem.residual_t(t, u, udot, p, self._work)
+            self._problem.residual_t(*point, self._work)
             out.axpy(factor * dt, self._work)
 
     def _add_parameter_part(
         self,
         factor: float,
-        t: float,
-        u: PETSc.Vec,
-        udot: PETSc.Vec,
-        p: Any,
+        point: Point,
         solutions: Sequence[PETSc.Vec],
         mu: Sequence[PETSc.Vec],
     ) -> None:
         """Subtract ``factor`` F_p^T nu from each mu."""
         if self._problem.n_parameters == 0:
             return
-        matrix = self._fill_p(t, u, udot, p)
+        matrix = self._fill_p(point)
         work = mu[0].duplicate()
         for solution, mu_k in zip(solutions, mu, strict=True):
             matrix.multTranspose(solution, work)
             mu_k.axpy(-factor, work)
         work.destroy()
 
-    def _fill_p(self, t: float, u: PETSc.Vec, udot: PETSc.Vec, p: Any) -> PETSc.Mat:
+    def _fill_p(self, point: Point) -> PETSc.Mat:
         if self._matrix_p is None:
-            self._matrix_p = self._problem.residual_p.create(t, u, udot, p)
-        self._problem.residual_p.fill(t, u, udot, p, self._matrix_p)
+            self._matrix_p = self._problem.residual_p.create(*point)
+        self._problem.residual_p.fill(*point, self._matrix_p)
         return self._matrix_p
 
     def _left_matrix(self, t: float, u: PETSc.Vec, p: Any) -> PETSc.Mat:
