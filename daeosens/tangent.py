@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from petsc4py import PETSc
 
-from daeosens.arrays import QUIET, Array, finite_array, read, scatter, unwrapped, write
+from daeosens.arrays import QUIET, Array, finite_array, finite_vec, read, scatter, unwrapped, write
 from daeosens.block_tangent import push_columns
 from daeosens.cost import Densities, change
 from daeosens.engines import Sweep, choose_sweep
@@ -137,6 +137,8 @@ def tangent(
         Shapes that do not match, or an unknown engine.
     UnsupportedError
         "block" where it cannot be; names the reason.
+    SolveError
+        The tangent, or a value on the way to it, is not finite.
 
     Examples
     --------
@@ -197,6 +199,7 @@ def _by_steps(trajectory: Trajectory, du: PETSc.Vec, dp: PETSc.Vec | None) -> Ta
         times.append(steps.dt)
         changed = steps.dp
         parameters.append(start if changed is None or changed is dp else changed)
+    finite_vec(states[-1], "the tangent of the final state")
     return Tangent(trajectory, tuple(states), dp, np.array(times), tuple(parameters))
 
 
