@@ -59,7 +59,8 @@ def native_sweep(
     breakpoints of a problem whose functions are in C: f and its derivatives, or the products of
     traced models; densities are in C too.  Few costs for explicit and theta steps; explicit steps
     on grids whose stages were kept, without densities; ESDIRK steps of small dense systems.  Values
-    that are not finite give None too: the sweep in Python finds them again, and names the function.
+    that are not finite, and stages that are not found again, give None too: the sweep in Python
+    comes upon them as well, and names the function.
 
     Source
     ------
