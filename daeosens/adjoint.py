@@ -8,7 +8,7 @@ from typing import overload
 
 from petsc4py import PETSc
 
-from daeosens.arrays import QUIET, Array, gather, unwrapped, write
+from daeosens.arrays import QUIET, Array, finite_vec, gather, unwrapped, write
 from daeosens.block_pieces import block_sweep
 from daeosens.cost import Cost, points_by_step
 from daeosens.engines import Engine, check_engine, choose_engine
@@ -107,6 +107,8 @@ def adjoint(
         An observation time that no step hits; shapes that do not match.
     UnsupportedError
         The engine cannot be exact here; names the alternative.
+    SolveError
+        The gradient, or a value on the way to it, is not finite.
 
     Source
     ------
@@ -175,9 +177,14 @@ def _sweep(
         lam = [_vec(row, problem.create_state()) for row in by_u0]
         return lam, [_vec(row, problem.create_parameters()) for row in by_p]
     if engine == "tsadjoint":
-        return tsadjoint_sweep(trajectory, costs)
-    assert steps is not None
-    return steps_sweep(trajectory, costs, steps)
+        lam, mu = tsadjoint_sweep(trajectory, costs)
+    else:
+        assert steps is not None
+        lam, mu = steps_sweep(trajectory, costs, steps)
+    for name, vecs in (("u0", lam), ("p", mu)):
+        for vec in vecs:
+            finite_vec(vec, f"the gradient in {name}")
+    return lam, mu
 
 
 def _vec(values: Array, out: PETSc.Vec) -> PETSc.Vec:

@@ -73,6 +73,23 @@ def largest(vec: PETSc.Vec) -> float:
     return local if vec.comm.size == 1 else vec.comm.tompi4py().allreduce(local, MPI.MAX)
 
 
+def finite_vec(vec: PETSc.Vec, name: str) -> PETSc.Vec:
+    """Return what a sweep has found.  Collective.
+
+    Raises
+    ------
+    SolveError
+        Some value is not finite: a derivative of the equations is none.
+    """
+    if math.isfinite(largest(vec)):
+        return vec
+    raise SolveError(
+        f"{name} is not finite",
+        expected="equations with finite derivatives all along the run",
+        remedy="smaller steps, bounds on the parameters, or another starting point",
+    )
+
+
 def norm(vec: PETSc.Vec) -> float:
     """Return the Euclidean norm.  Collective."""
     value: Any = vec.norm()

@@ -10,7 +10,7 @@ import numpy as np
 from petsc4py import PETSc
 
 from daeosens._petsc import FactorSteps, carry_back
-from daeosens.arrays import Array, read, write
+from daeosens.arrays import Array, largest, read, write
 from daeosens.blocks import dense_mass
 from daeosens.compiled_costs import running_costs
 from daeosens.cost import Cost, points_by_step
@@ -70,8 +70,8 @@ def native_sweep(
     functions are in C: f and its derivatives, or the products of traced models, those with large
     matrices for many points at once; densities are in C too.  Few costs for explicit and theta
     steps; explicit steps on grids whose stages were kept, without densities; ESDIRK steps of small
-    dense systems.  Values that are not finite give None too: the sweep in Python finds them again,
-    and names the function.
+    dense systems.  Values that are not finite, and stages that are not found again, give None too:
+    the sweep in Python comes upon them as well, and names the function.
 
     Source
     ------
@@ -107,10 +107,10 @@ def native_sweep(
 def native_rows(trajectory: Trajectory, last: int) -> tuple[Array, Array] | None:
     """Return d u / d u(0) [n, n] and d u / d p [n, m] of the state number ``last``, or None.
 
-    As ``native_sweep``, with all rows at once.
+    As ``native_sweep``, with all rows at once, which are too many for grids.
     """
     problem = trajectory.problem
-    carry = _carrier(trajectory, problem.size)
+    carry = None if problem.stencil is not None else _carrier(trajectory, problem.size)
     if carry is None:
         return None
     lam = [problem.create_state() for _ in range(problem.size)]
@@ -187,7 +187,7 @@ def _in_passes(
         part = slice(first, last)
         for lam_k, mu_k in zip(lam, mu, strict=True):
             passes.pull(times[part], sizes[part], stages[part], trajectory.p, lam_k, mu_k)
-        return True
+        return all(np.isfinite(largest(vec)) for vec in (*lam, *mu))
 
     return carry
 

@@ -331,6 +331,16 @@ class Problem:
         """
         return _admit(u, name, self.state, ranks=self.comm.size)
 
+    def admit_parameter_vec(self, p: PETSc.Vec, name: str) -> PETSc.Vec:
+        """Return a copy of the user's vector [m] of parameters or of a direction in them, checked.
+
+        Raises
+        ------
+        InputError
+            As for states.
+        """
+        return _admit(p, name, self.parameter, ranks=self.comm.size)
+
     def admit_parameters(self, p: npt.ArrayLike | PETSc.Vec | None, name: str = "p") -> Any:
         """Return the user's parameters as callbacks want them: an array [m] or a vector [m].
 
@@ -344,7 +354,7 @@ class Problem:
                 raise InputError(
                     f"{name} is {type(p).__name__}", expected="a Vec: the parameter is a field"
                 )
-            return _admit(p, name, self.parameter, ranks=self.comm.size)
+            return self.admit_parameter_vec(p, name)
         if isinstance(p, Mapping):
             raise InputError(
                 f"{name} is {type(p).__name__}",

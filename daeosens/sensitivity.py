@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from daeosens.arrays import QUIET, Array, read, unwrapped, write
+from daeosens.arrays import QUIET, Array, finite_vec, read, unwrapped, write
 from daeosens.block_adjoint import sweep_rows
 from daeosens.block_tangent import push_columns
 from daeosens.cost import Densities
@@ -83,6 +83,8 @@ def sensitivities(
         A time that no step hits, or an unknown engine or matrix.
     UnsupportedError
         "block" where it cannot be; names the reason.
+    SolveError
+        The matrices, or values on the way to them, are not finite.
 
     Examples
     --------
@@ -173,7 +175,7 @@ def _columns(trajectory: Trajectory, last: int, name: str) -> Array:
         dp = None if name == "u0" else unit
         for _ in march(trajectory, steps, du, dp, (), last):
             pass
-        result[:, j] = read(du)
+        result[:, j] = read(finite_vec(du, f"the derivative in {name}"))
         du.destroy()
     return result
 
@@ -187,4 +189,8 @@ def _rows(trajectory: Trajectory, last: int) -> tuple[Array, Array]:
     nothing: list[Densities] = [()] * len(lam)
     for n in reversed(range(last)):
         steps.adjoint(trajectory.step(n), lam, mu, nothing)
-    return np.array([read(row) for row in lam]), np.array([read(row) for row in mu])
+    by_u0, by_p = (
+        np.array([read(finite_vec(row, f"the derivative in {name}")) for row in rows])
+        for name, rows in (("u0", lam), ("p", mu))
+    )
+    return by_u0, by_p

@@ -98,22 +98,36 @@ def drive(
     install_abort_hook()
     comm = MPI.COMM_WORLD.Dup()  # ours alone: never mixed up with the study's messages
     try:
-        arguments = on_first_rank(
-            comm, lambda: parse_arguments(doc, config_class, Path(program).name, words)
-        )
-        if isinstance(arguments, int):
-            return arguments
-        _insert_petsc(arguments.petsc, prefixes)
-        text = on_first_rank(comm, lambda: read_text(arguments.config, "configuration"))
-        table = parse_toml(arguments.config, text)
-        config = on_every_rank(comm, lambda: build_config(table, config_class, arguments.config))
-        if arguments.check:
-            return _check(comm, check, config, arguments)
-        run = {"driver": Path(program).stem, "arguments": words}
-        results = open_results(arguments.output, comm, config_text=text, run=run)
-        return _run(results, study, config, prefixes)
+        code = _driven(comm, doc, config_class, study, check, prefixes, Path(program), words)
     except DaeosensError as error:
-        return _report(comm, error)
+        code = _report(comm, error)
+    comm.Free()  # not where another exception ends the job: the other ranks may be elsewhere
+    return code
+
+
+def _driven(
+    comm: MPI.Intracomm,
+    doc: str | None,
+    config_class: type[C],
+    study: Callable[[C, Results], bool],
+    check: Callable[[C], Report] | None,
+    prefixes: Sequence[str],
+    program: Path,
+    words: list[str],
+) -> int:
+    """Read arguments and configuration, run the driver, and return its exit code."""
+    arguments = on_first_rank(comm, lambda: parse_arguments(doc, config_class, program.name, words))
+    if isinstance(arguments, int):
+        return arguments
+    _insert_petsc(arguments.petsc, prefixes)
+    text = on_first_rank(comm, lambda: read_text(arguments.config, "configuration"))
+    table = parse_toml(arguments.config, text)
+    config = on_every_rank(comm, lambda: build_config(table, config_class, arguments.config))
+    if arguments.check:
+        return _check(comm, check, config, arguments)
+    run = {"driver": program.stem, "arguments": words}
+    results = open_results(arguments.output, comm, config_text=text, run=run)
+    return _run(results, study, config, prefixes)
 
 
 def _run(

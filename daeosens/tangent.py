@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from petsc4py import PETSc
 
-from daeosens.arrays import QUIET, Array, finite_array, read, scatter, unwrapped, write
+from daeosens.arrays import QUIET, Array, finite_array, finite_vec, read, scatter, unwrapped, write
 from daeosens.block_tangent import push_columns
 from daeosens.cost import Densities, change
 from daeosens.engines import Sweep, choose_sweep
@@ -137,6 +137,8 @@ def tangent(
         Shapes that do not match, or an unknown engine.
     UnsupportedError
         "block" where it cannot be; names the reason.
+    SolveError
+        The tangent, or a value on the way to it, is not finite.
 
     Examples
     --------
@@ -182,7 +184,7 @@ def admit_direction(
     du0: npt.ArrayLike | PETSc.Vec | None,
     dp: npt.ArrayLike | PETSc.Vec | None,
 ) -> tuple[PETSc.Vec, PETSc.Vec | None]:
-    """Return the user's direction as vectors [n] and [m], checked; the first one is a copy."""
+    """Return the user's direction as vectors [n] and [m]: copies, checked."""
     problem = trajectory.problem
     du = problem.create_state() if du0 is None else problem.admit_state(du0, "du0")
     return du, None if dp is None else parameter_direction(trajectory, dp)
@@ -197,6 +199,7 @@ def _by_steps(trajectory: Trajectory, du: PETSc.Vec, dp: PETSc.Vec | None) -> Ta
         times.append(steps.dt)
         changed = steps.dp
         parameters.append(start if changed is None or changed is dp else changed)
+    finite_vec(states[-1], "the tangent of the final state")
     return Tangent(trajectory, tuple(states), dp, np.array(times), tuple(parameters))
 
 
@@ -246,15 +249,10 @@ def _of_blocks(
 
 
 def parameter_direction(trajectory: Trajectory, dp: npt.ArrayLike | PETSc.Vec) -> PETSc.Vec:
-    """Return the user's parameter direction as a vector [m], checked."""
+    """Return the user's parameter direction as a vector [m]: a copy, checked."""
     problem = trajectory.problem
     if isinstance(dp, PETSc.Vec):
-        if dp.getSizes() != problem.parameter.getSizes():
-            raise InputError(
-                f"dp has (local, global) sizes {dp.getSizes()}",
-                expected=f"{problem.parameter.getSizes()}",
-            )
-        return dp
+        return problem.admit_parameter_vec(dp, "dp")
     if problem.field_parameter:
         raise InputError(f"dp is {type(dp).__name__}", expected="a Vec: the parameter is a field")
     values = finite_array(dp, "dp", (problem.n_parameters,))

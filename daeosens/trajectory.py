@@ -280,7 +280,8 @@ class Trajectory:
 
     def destroy(self) -> None:
         """Free the vectors now.  Collective; otherwise done when the object is dropped."""
-        stages: Stages = {} if isinstance(self.kept, np.ndarray) else self.kept
+        made: Stages = vars(self).get("stages", {})
+        stages = made if isinstance(self.kept, np.ndarray) else self.kept
         for state in (*self.states, *(vec for kept in stages.values() for vec in kept)):
             state.destroy()
         stages.clear()

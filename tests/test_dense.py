@@ -1,5 +1,7 @@
 """ESDIRK steps of small dense systems in C: TSDIRK's, without its solvers."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from petsc4py import PETSc
@@ -14,11 +16,14 @@ from daeosens import (
     Reduced,
     SolveError,
     Stepping,
+    Terminal,
     adjoint,
     duality,
+    hessian_product,
     sensitivities,
     solve,
     step_log,
+    tangent,
     taylor,
     trace,
 )
@@ -220,3 +225,36 @@ def test_where_petsc_takes_the_steps():
     finally:
         database.delValue("snes_max_it")
     assert run.effort.linear_iterations > 0
+
+
+def ring(t, u, p):
+    """Robertson's reactions three times over, around three species."""
+    after, third = u[[1, 2, 0]], u[[2, 0, 1]]
+    slow, fast, back = p[0] * u, p[1] * after**2, p[2] * after * third
+    return -slow + back + (slow - fast - back)[[2, 0, 1]] + fast[[1, 2, 0]]
+
+
+def test_rounding_in_very_stiff_systems_rejects_few_steps():
+    """Stages are not known better; steps were made smaller until they were, a thousand times."""
+    p, u0 = np.array([0.04, 3e7, 1e4]), np.array([0.7, 0.04, 0.75])
+    model = trace(ring, 3, 3)
+    stepping = Stepping((0.0, 170.0), "esdirk5", rtol=0.03, atol=3e-5)
+    runs = [solve(model, u0, p, stepping, checkpoint=kept) for kept in ("states", "stages")]
+    assert runs[0].effort.steps < 100
+    assert 0 < runs[0].effort.rejected < 100
+    cost = Terminal(lambda t, u, p: u @ u)
+    again, kept = (adjoint(run, cost) for run in runs)
+    np.testing.assert_array_equal(again.u0, kept.u0)  # found again to the bit, after rejected steps
+    np.testing.assert_array_equal(again.p, kept.p)
+    forth = tangent(runs[0], u0, p).derivative(cost)
+    assert again.u0 @ u0 + again.p @ p == pytest.approx(forth, rel=1e-6)  # the condition is 1e9
+
+
+def test_stages_that_are_not_found_again_name_the_remedy():
+    model = trace(lambda t, u, p: p[0] * u**2, 1, 1)
+    run = solve(model, [1.0], [1.0], Stepping((0.0, 0.5), "esdirk4", dt=0.1))
+    other = replace(run, step_sizes=1e3 * run.step_sizes)  # for which the stages have no solution
+    cost = Terminal(lambda t, u, p: u[0])
+    for call in (adjoint, lambda *given: hessian_product(*given, [1.0])):
+        with pytest.raises(SolveError, match=r'was not found again(.*\n)*.*checkpoint="stages"'):
+            call(other, cost)

@@ -128,3 +128,38 @@ def test_a_type_that_is_not_rk_is_refused_by_name():
     ts.setType("beuler")
     with pytest.raises(InputError, match="of type 'beuler'"):
         rk_tableau(ts)
+
+
+COLLECTED = """
+import faulthandler, gc
+from mpi4py import MPI
+from petsc4py import PETSc
+import daeosens._petsc
+
+class Cycle:
+    def __init__(self, vec):
+        self.own, self.vec = self, vec
+
+faulthandler.dump_traceback_later(20, exit=True)
+comms = [MPI.{name}.Dup() for _ in range(60)]
+gc.disable()
+for count, comm in enumerate(comms):  # the collector comes by at each of the first allocations
+    vec = PETSc.Vec().createMPI(1, comm=MPI.{name})
+    vec.comm.tompi4py().allgather(0)
+    Cycle(vec)
+    del vec
+    gc.set_threshold(gc.get_count()[0] + count // 3)
+    gc.enable()
+    comm.allgather(0)
+    gc.disable()
+    gc.collect()
+"""
+
+
+@pytest.mark.parametrize("name", ["COMM_SELF", "COMM_WORLD"])
+def test_garbage_collected_inside_mpi4py_frees_no_communicator(run_mpi, tmp_path, name):
+    """Else mpi4py 4.1 waits for its own lock."""
+    script = tmp_path / "collected.py"
+    script.write_text(COLLECTED.format(name=name), encoding="utf-8")
+    done = run_mpi(1, [script])
+    assert done.returncode == 0, done.stderr

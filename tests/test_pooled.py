@@ -41,6 +41,8 @@ def test_blocks_lie_apart():
     for each in vecs:
         each.destroy()
     assert sorted(address(each) for each in [vec.duplicate() for _ in places]) == places
+
+
 def test_vectors_of_solvers_use_memory_again():
     grid = Grid(((0.0, 1.0), (0.0, 1.0)), (9, 7), dof=2, comm=PETSc.COMM_SELF)
     model = trace_stencil(lambda t, u, p: u.laplacian(), grid)

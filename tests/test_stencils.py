@@ -16,6 +16,7 @@ from daeosens import (
     adjoint,
     duality,
     hessian_product,
+    sensitivities,
     solve,
     tangent,
     taylor,
@@ -326,3 +327,35 @@ def test_wrong_functions_are_named():
         trace_stencil(lambda t, u, p: u[1], grid)
     with pytest.raises(InputError, match=r"branch depends on the data"):
         trace_stencil(lambda t, u, p: u.center if u.center[0] > 0 else u[1, 0], grid)
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("checkpoint", ["states", "stages"])
+def test_matrices_are_found_by_the_shorter_sweep(checkpoint):
+    """Four columns of parameters, not as many rows as there are unknowns."""
+    model = trace_stencil(reaction, box(1), NAMES)
+    stepping = Stepping((0.0, 0.3), "rk4", dt=0.1)
+    run = solve(model, random_field(box(1), 1), VALUES, stepping, checkpoint=checkpoint)
+    found = sensitivities(run, with_respect_to=["p"])
+    assert found.sweep == "tangent"
+    for unit, column in zip(np.eye(4), found.p.T, strict=True):
+        np.testing.assert_allclose(column, tangent(run, dp=unit).u[-1], rtol=0, atol=1e-14)
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("checkpoint", ["states", "stages"])
+@pytest.mark.parametrize("method", ["rk4", "3bs"])
+def test_derivatives_that_are_not_finite_are_refused(method, checkpoint):
+    """The root has none at 0, where this solution stays."""
+    grid = Grid((UNIT,), (9,), "zero", dof=1)
+    model = trace_stencil(lambda t, u, p: p[0] * np.sqrt(u.center) + 0.0 * u.laplacian(), grid, 1)
+    start = grid.create_vec()
+    run = solve(model, start, [1.0], Stepping((0.0, 0.5), method, dt=0.1), checkpoint=checkpoint)
+    for engine in ("auto", "steps"):
+        with pytest.raises(SolveError, match="the gradient in u0 is not finite"):
+            adjoint(run, energy(1), engine)
+    with pytest.raises(SolveError, match="the tangent of the final state is not finite"):
+        tangent(run, dp=[1.0])
+    for wanted in ("u0", "p"):
+        with pytest.raises(SolveError, match=f"the derivative in {wanted} is not finite"):
+            sensitivities(run, with_respect_to=[wanted])

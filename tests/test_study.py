@@ -67,7 +67,7 @@ def check(config: Config) -> Report:
 def execute(shared_tmp_path, capfd):
     """Drive the study in this process; return the exit code and what this rank printed."""
 
-    def run(text: str = "", *words: str, output: str = "run", check=check):
+    def run(text: str = "", *words: str, output: str = "run", study=study, check=check):
         config = shared_tmp_path / "tiny.toml"
         if WORLD.rank == 0:
             config.write_text(text, encoding="utf-8")
@@ -139,6 +139,19 @@ def test_interrupted_study_ends_quietly(execute, shared_tmp_path):
     assert (code, complaints) == (130, "")
     assert printed.endswith(f"interrupted; results so far in {shared_tmp_path / 'run'}\n")
     assert summary(shared_tmp_path)["status"] == "interrupted"
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("error", ["none", "solve"])
+def test_communicator_of_a_run_is_freed(execute, error):
+    seen = []
+
+    def remembered(config: Config, results: Results) -> bool:
+        seen.append(results.comm)
+        return study(config, results)
+
+    execute(f'error = "{error}"', study=remembered)
+    assert seen == [MPI.COMM_NULL]
 
 
 @pytest.mark.mpi

@@ -92,6 +92,21 @@ def test_vectors_are_directions_too():
     assert du0.getArray().tolist() == [1.0, 2.0, 3.0]
 
 
+def test_a_tangent_keeps_its_direction():
+    """The vectors that gave it may be used for something else."""
+    run = trajectory("rhs", "rk4", False)
+    du0, dp = run.problem.create_state(), run.problem.create_parameters()
+    du0.set(1.0)
+    dp.set(0.3)
+    moved = tangent(run, du0, dp)
+    slope = moved.derivative(COSTS["sum"].objective)
+    du0.set(7.0)
+    dp.set(9.0)
+    assert moved.derivative(COSTS["sum"].objective) == slope
+    gradient = adjoint(run, COSTS["sum"].objective)
+    assert slope == pytest.approx(gradient.u0.sum() + 0.3 * gradient.p.sum(), rel=1e-12)
+
+
 # ---- full matrices -------------------------------------------------------------------------------
 
 
@@ -137,6 +152,13 @@ def test_rows_of_the_matrices_are_the_gradients_of_components():
 
 # ---- wrong input ---------------------------------------------------------------------------------
 
+
+def not_finite():
+    vec = PETSc.Vec().createSeq(3, comm=PETSc.COMM_SELF)
+    vec.setArray([0.0, np.nan, 0.0])
+    return vec
+
+
 WRONG = {
     "du0": ({"du0": [1.0]}, r"du0 has shape \(1,\)\n  expected: shape \(3,\)"),
     "du0 NaN": ({"du0": [1.0, np.nan, 0.0]}, r"du0 is nan at index \[1\]"),
@@ -146,6 +168,7 @@ WRONG = {
         {"dp": PETSc.Vec().createSeq(2, comm=PETSc.COMM_SELF)},
         r"dp has \(local, global\) sizes \(2, 2\)\n  expected: \(3, 3\)",
     ),
+    "dp vec NaN": ({"dp": not_finite()}, r"dp contains values that are not finite"),
 }
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from zoo import DECAY
 
-from daeosens import InputError, Stepping, solve
+from daeosens import InputError, Stepping, solve, trace
 
 
 @pytest.fixture
@@ -48,6 +48,16 @@ def test_it_prints_what_matters(run):
 def test_destroy_frees_the_vectors(run):
     run.destroy()
     assert all(state.handle == 0 for state in run.states)
+
+
+def test_destroy_frees_stages_that_were_made_of_numbers():
+    model = trace(lambda t, u, p: -p[0] * u, 1, 1)
+    run = solve(model, [1.0], [0.5], Stepping((0.0, 1.0), "rk4", dt=0.1), checkpoint="stages")
+    assert isinstance(run.kept, np.ndarray)
+    stages = [vec for vecs in run.stages.values() for vec in vecs]
+    assert len(stages) == 40
+    run.destroy()
+    assert all(vec.handle == 0 for vec in stages)
 
 
 def test_destroy_frees_the_recording():

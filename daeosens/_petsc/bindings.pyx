@@ -28,6 +28,13 @@ cdef extern from "petscts.h" nogil:
     PetscErrorCode PetscObjectReference(void *)
 
 
+cdef extern from "petscsys.h" nogil:
+    ctypedef void *MPI_Comm
+    MPI_Comm PETSC_COMM_SELF, PETSC_COMM_WORLD
+    int MPI_Comm_size(MPI_Comm, int *)
+    PetscErrorCode PetscCommDuplicate(MPI_Comm, MPI_Comm *, void *)
+
+
 cdef extern from "petsctao.h" nogil:
     PetscErrorCode TaoGetDualVariables(PetscTAO, PetscVec *, PetscVec *)
 
@@ -170,3 +177,22 @@ def multipliers(TAO tao):
         )
     CHKERR(TaoGetDualVariables(tao.tao, &first, &second))
     return [view for view in (view_of(first), view_of(second)) if view is not None]
+
+
+cdef int keep_communicators() except -1:
+    """Never let go of PETSc's duplicates of the communicators of one rank.
+
+    Otherwise each goes with its last object, also where Python collects garbage inside mpi4py 4.1,
+    which then waits for ever for a lock of its own: the one that guards its tables of communicators
+    is held while it makes a new one, and asked for when a communicator is freed.
+    """
+    cdef MPI_Comm kept
+    cdef int size = 0
+    CHKERR(PetscCommDuplicate(PETSC_COMM_SELF, &kept, NULL))
+    MPI_Comm_size(PETSC_COMM_WORLD, &size)
+    if size == 1:  # objects of several ranks are never destroyed by the garbage collector
+        CHKERR(PetscCommDuplicate(PETSC_COMM_WORLD, &kept, NULL))
+    return 0
+
+
+keep_communicators()

@@ -122,7 +122,7 @@ cdef class DenseSteps:
 
         Returns
         -------
-        bool                    all values are finite
+        bool                    all values are finite, all stages are found
         """
         cdef long rows = len(lam), k, got = 0
         cdef const PetscScalar *start = NULL

@@ -14,6 +14,7 @@
 #define SLOW      0.05  /* a rate of convergence that asks for new factors */
 #define CONVERGED 1e-14 /* error of a stage, relative */
 #define ROUNDING  1e-11 /* changes below this one that do not shrink any more are rounding */
+#define STIFF     1e-8  /* likewise where the factors are those of the iteration: rounding grows with stiffness */
 #define MOST      25    /* iterations */
 
 struct _n_DenseWork {
@@ -46,6 +47,12 @@ static PetscErrorCode blame(DenseSystem *system, int which, double t, const doub
   system->fault   = which;
   system->fault_t = t;
   memcpy(system->fault_values, values, (size_t)count * sizeof(double));
+  return PETSC_ERR_USER;
+}
+
+static PetscErrorCode not_found(DenseSystem *system)
+{
+  system->fault = 3;
   return PETSC_ERR_USER;
 }
 
@@ -145,8 +152,10 @@ static PetscErrorCode solve_stage(DenseWork w, double t, double scale, double *y
   PetscFunctionBegin;
   *solved = PETSC_FALSE;
   for (int k = 0; k < MOST; k++) {
-    double largest = 0.0, size = 0.0, rate;
-    if (renew || w->scale != scale) {
+    const PetscBool fresh    = renew || w->scale != scale ? PETSC_TRUE : PETSC_FALSE;
+    const double    rounding = fresh ? STIFF : ROUNDING;
+    double          largest = 0.0, size = 0.0, rate;
+    if (fresh) {
       PetscBool found;
       PetscCall(renew_factors(w, t, y, scale, &found));
       if (!found) break;
@@ -165,11 +174,11 @@ static PetscErrorCode solve_stage(DenseWork w, double t, double scale, double *y
       if (change[i] != 0.0) size = PetscMax(size, fabs(change[i]) / (fabs(y[i]) + 1e-3 * largest));
     if (!(size < PETSC_INFINITY)) break;
     rate = k ? size / last : 1.0;
-    if (size <= CONVERGED || (rate < 1.0 && size * rate / (1.0 - rate) <= CONVERGED) || (k && rate >= 0.5 && size <= ROUNDING)) {
+    if (size <= CONVERGED || (rate < 1.0 && size * rate / (1.0 - rate) <= CONVERGED) || (k && rate >= 0.5 && size <= rounding)) {
       *solved = PETSC_TRUE;
       break;
     }
-    if (rate > 2.0 && size > ROUNDING) break;
+    if (rate > 2.0 && size > rounding) break;
     renew = n <= CHEAP || (k && rate > SLOW) ? PETSC_TRUE : PETSC_FALSE;
     last  = size;
   }
@@ -229,14 +238,14 @@ PetscErrorCode DenseTransposeStep(DenseWork work, double t, double h, const doub
   } else {
     memcpy(work->start, start, (size_t)n * sizeof(double));
     PetscCall(take_stages(work, t, h, &solved));
-    PetscCheck(solved, PETSC_COMM_SELF, PETSC_ERR_CONV_FAILED, "the stages of a step that was taken");
+    if (!solved) PetscFunctionReturn(not_found(system));
   }
   for (long i = s - 1; i >= 0; i--) {
     const double ti = t + system->c[i] * h, scale = h * system->a[i * s + i], *y = work->states[i];
     if (scale != 0.0) {
       PetscBool found;
       PetscCall(renew_factors(work, ti, y, scale, &found));
-      PetscCheck(found, PETSC_COMM_SELF, PETSC_ERR_MAT_LU_ZRPVT, "the matrix of a stage");
+      if (!found) PetscFunctionReturn(not_found(system));
     } else {
       system->jacobian(ti, y, system->p, work->entries, system->jacobian_data);
       if (!all_finite(work->entries, system->entries)) PetscFunctionReturn(blame(system, 2, ti, work->entries, system->entries));
@@ -287,14 +296,14 @@ PetscErrorCode DenseLinearise(DenseWork w, double t, double h, const double *sta
   if (!known) {
     memcpy(w->start, start, (size_t)n * sizeof(double));
     PetscCall(take_stages(w, t, h, &solved));
-    PetscCheck(solved, PETSC_COMM_SELF, PETSC_ERR_CONV_FAILED, "the stages of a step that was taken");
+    if (!solved) PetscFunctionReturn(not_found(system));
     for (long i = 0; i < s; i++) memcpy(at->states + i * n, w->states[i], (size_t)n * sizeof(double));
   }
   for (long i = 0; i < s; i++) {
     const double scale = h * system->a[i * s + i];
     if (scale == 0.0) continue;
     PetscCall(renew_factors(w, t + system->c[i] * h, at->states + i * n, scale, &solved));
-    PetscCheck(solved, PETSC_COMM_SELF, PETSC_ERR_MAT_LU_ZRPVT, "the matrix of a stage");
+    if (!solved) PetscFunctionReturn(not_found(system));
     memcpy(at->factors + i * n * n, w->factors, (size_t)(n * n) * sizeof(double));
     memcpy(at->pivots + i * n, w->pivots, (size_t)n * sizeof(PetscBLASInt));
   }
@@ -385,7 +394,7 @@ static PetscErrorCode step(TS ts)
       break;
     }
     PetscUseTypeMethod(ts, rollback);
-    ts->time_step = next;
+    ts->time_step = ts->ptime + next - ts->ptime; /* the difference of two times, which the log keeps */
     ts->reject++;
     if (!ts->reason && ++rejections > ts->max_reject && ts->max_reject != PETSC_UNLIMITED) ts->reason = TS_DIVERGED_STEP_REJECTED;
   }

@@ -32,7 +32,8 @@ typedef struct {
   const double *p;
   const int    *places;       /* where in [n, n] the entries of the jacobian belong; NULL: all, by rows */
   long          entries;
-  /* what was not finite: 1 the rhs, 2 the jacobian; when, and its values [n] or [entries] */
+  /* what was not finite: 1 the rhs, 2 the jacobian; when, and its values [n] or [entries];
+     3: stages of a step that was taken, or their factors, are not found again */
   int           fault;
   double        fault_t;
   double       *fault_values;
