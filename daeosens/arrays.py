@@ -14,12 +14,15 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 from petsc4py import PETSc
+from scipy.linalg import blas
 
 from daeosens.errors import InputError, SolveError
 
 Array: TypeAlias = npt.NDArray[np.float64]
 Parameters: TypeAlias = "Array | PETSc.Vec"
 """Parameter values as callbacks see them: a few numbers [m], or one distributed field."""
+
+_DOT: Any = blas.ddot
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -136,8 +139,9 @@ def finite_array(values: npt.ArrayLike, name: str, shape: tuple[int, ...] | None
 
 def _all_finite(array: Array) -> bool:
     flat = array.ravel()
-    # the sum of squares is at hand, where it is finite; else they may only be large
-    return math.isfinite(flat.dot(flat)) or bool(np.isfinite(array).all())
+    if flat.size and math.isfinite(_DOT(flat, flat)):  # without a warning where it is too large
+        return True
+    return bool(np.isfinite(array).all())
 
 
 def _is_sound(values: object, shape: tuple[int, ...]) -> TypeGuard[Array]:

@@ -99,6 +99,7 @@ def test_user_input_becomes_a_new_float_array():
     assert given.tolist() == [1, 2]
     assert finite_array(3, "sigma").shape == ()
     assert finite_array(range(3), "times", (3,)).tolist() == [0.0, 1.0, 2.0]
+    assert finite_array([1e300], "data").tolist() == [1e300]
 
 
 @pytest.mark.parametrize(
