@@ -96,7 +96,8 @@ GRAY_SCOTT = Case(
     '"forward" is the run alone, which keeps nothing for a gradient; "gradient" is the run and the '
     "gradient of |final|^2 / 2 in the initial state.  Its two parts, timed apart: "
     '"forward sweep", the run with all that it keeps for the gradient, and "adjoint sweep", the '
-    "rest.  Implicit steps solve to 1e-10 by BiCGStab without preconditioner.  Errors are "
+    "rest.  Implicit steps solve to 1e-10 by BiCGStab without preconditioner.  daeosens asks for "
+    "large pages of memory; `GLIBC_TUNABLES=glibc.malloc.hugetlb=1` gives them to all.  Errors are "
     "differences from daeosens: all take the same steps.",
     (
         Contestant("daeosens", "gray_scott.ours"),
