@@ -72,7 +72,12 @@ def main() -> None:
     parser.add_argument("cases", nargs="*", metavar="CASE", help=", ".join(CASES))
     parser.add_argument("--quick", action="store_true", help="tiny settings, one turn")
     parser.add_argument(
-        "--where", nargs="+", default=[], metavar="NAME=VALUE", help="only these settings: N=10"
+        "--where",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="NAME=VALUE",
+        help="only settings with all these values: N=10",
     )
     parser.add_argument("--turns", type=int, default=Limits.turns, help="of each contestant")
     parser.add_argument("--peers", default=sys.executable, help="interpreter that has the peers")
