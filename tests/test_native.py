@@ -41,6 +41,7 @@ from daeosens import (
     solve,
     tangent,
 )
+from daeosens._petsc import call_points
 from daeosens.native import admit_native
 from daeosens.steps.esdirk import ESDIRK
 
@@ -351,3 +352,18 @@ def test_cffi_functions_are_admitted():
 
     assert decays(halves, 0.5)
     assert admit_native(ffi.new("double *")) is None
+
+
+def test_points_with_more_numbers_than_petscint_counts(tmp_path):
+    n = 2**30 + 4
+    u = np.memmap(tmp_path / "u", mode="w+", shape=(2, n), dtype=float)  # a file of holes
+    u[:, 0] = 3.0, 4.0
+
+    @ctypes.CFUNCTYPE(None, ctypes.c_double, *[DOUBLES] * 3, ctypes.c_void_p)
+    def first(_t, u, _p, out, _data):
+        out[0] = u[0]
+
+    out = np.empty((2, 1))
+    address = ctypes.cast(first, ctypes.c_void_p).value
+    assert call_points(address, 0, 0, np.zeros(2), (u, np.zeros(1)), (out,))
+    np.testing.assert_array_equal(out, [[3.0], [4.0]])

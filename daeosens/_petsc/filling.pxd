@@ -63,8 +63,8 @@ cdef extern from *:
             PetscCall(MatGetSize(matrix, &rows, &columns));
             PetscCall(MatDenseGetLDA(matrix, &leading));
             PetscCall(MatDenseGetArrayWrite(matrix, &values));
-            for (PetscInt j = 0; j < columns; j++)
-                for (PetscInt i = 0; i < rows; i++)
+            for (long j = 0; j < columns; j++)
+                for (long i = 0; i < rows; i++)
                     values[j * leading + i] = given[i * columns + j];
             PetscCall(MatDenseRestoreArrayWrite(matrix, &values));
         }

@@ -65,7 +65,7 @@ cdef enum:
 cdef struct Arguments:
     int count
     double *values[LIMIT]
-    PetscInt sizes[LIMIT]
+    long sizes[LIMIT]           # PetscInt would be too short for matrices at many points
     PetscVec vectors[LIMIT]
     Py_buffer buffers[LIMIT]
     bint written[LIMIT]
@@ -73,6 +73,7 @@ cdef struct Arguments:
 
 cdef int add(Arguments *all, object given, bint written) except -1:
     cdef int k = all.count
+    cdef PetscInt size = 0
     if k == LIMIT:
         raise TypeError("a C function with more than 10 arrays")
     all.written[k] = written
@@ -82,7 +83,8 @@ cdef int add(Arguments *all, object given, bint written) except -1:
             CHKERR(VecGetArrayWrite(all.vectors[k], &all.values[k]))
         else:
             CHKERR(VecGetArrayRead(all.vectors[k], <const PetscScalar **>&all.values[k]))
-        CHKERR(VecGetLocalSize(all.vectors[k], &all.sizes[k]))
+        CHKERR(VecGetLocalSize(all.vectors[k], &size))
+        all.sizes[k] = size
     else:
         PyObject_GetBuffer(
             given,
@@ -216,7 +218,7 @@ def call_points(
         for j in range(all.count):
             arrays[j + 1], strides[j + 1] = all.values[j], 0
             if j >= first or all.buffers[j].ndim > 1:
-                strides[j + 1] = all.sizes[j] // <PetscInt>count
+                strides[j + 1] = all.sizes[j] // count
         if points:
             done = (<AtPoints>points)(count, arrays, strides, <void *>user_data)
         finite = done != 2
