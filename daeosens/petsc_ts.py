@@ -167,10 +167,12 @@ def make_ts(
         u: PETSc.Vec,
         udot: PETSc.Vec,
         shift: float,
-        _matrix: PETSc.Mat,
+        matrix: PETSc.Mat,
         _preconditioner: PETSc.Mat,
     ) -> None:
         system.fill(inside(ts, t), u, udot, held.p, shift)
+        if matrix != system.matrix:  # of -snes_mf_operator, which takes the point then
+            matrix.assemble()
 
     if in_c:
         _set_compiled_residual(ts, problem, held, system, work, begins=method.esdirk)

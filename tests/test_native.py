@@ -193,6 +193,19 @@ def test_no_python_evaluates_the_equations_in_a_step(c, method, mass, pattern):
     assert found.effort == expected.effort
 
 
+@pytest.mark.parametrize("mass", [None, MASS], ids=["identity", "mass"])
+@pytest.mark.parametrize("method", ["cn", "beuler"])
+@pytest.mark.parametrize("compiled", [True, False])
+def test_petsc_may_difference_the_products_of_newtons_matrix(c, compiled, method, mass):
+    problem = compiled_ode(c, mass=mass) if compiled else numpy_ode(mass=mass)
+    newton = {"snes_rtol": 1e-9, "ksp_type": "gmres"}
+    exact, differenced = (
+        solve(problem, U0, P, Stepping((0.0, 1.0), method, dt=0.1, options=newton | more))
+        for more in ({}, {"snes_mf_operator": None})
+    )
+    np.testing.assert_allclose(differenced.u, exact.u, rtol=1e-7)
+
+
 def test_parameters_that_an_event_changes_reach_the_c_function(c):
     event = Event(0.5, changes={"p0": lambda t, u, p: p[0] + 1.0})
     for stepping in METHODS:

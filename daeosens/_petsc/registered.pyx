@@ -7,6 +7,8 @@ from libc.string cimport memcpy
 import numpy as np
 
 from daeosens._petsc.filling cimport (
+    MAT_FINAL_ASSEMBLY,
+    MatAssemblyType,
     PetscInt,
     PetscScalar,
     VecGetArrayRead,
@@ -47,6 +49,8 @@ cdef extern from "petscts.h" nogil:
     PetscErrorCode MatShift(PetscMat, PetscScalar)
     PetscErrorCode MatZeroEntries(PetscMat)
     PetscErrorCode MatAXPY(PetscMat, PetscScalar, PetscMat, MatStructure)
+    PetscErrorCode MatAssemblyBegin(PetscMat, MatAssemblyType)
+    PetscErrorCode MatAssemblyEnd(PetscMat, MatAssemblyType)
 
 
 cdef PetscErrorCode fail(Context *c, int which, double t, const double *values) noexcept nogil:
@@ -154,14 +158,19 @@ cdef PetscErrorCode i_jacobian(
         code = put_values(c.part, c.entries, c.places, c.n_entries)
     if code == PETSC_SUCCESS:
         code = MatScale(c.part, -1.0)
+    if code == PETSC_SUCCESS and matrix != preconditioner:
+        # of -snes_mf_operator, which takes the point then
+        code = MatAssemblyBegin(matrix, MAT_FINAL_ASSEMBLY)
+        if code == PETSC_SUCCESS:
+            code = MatAssemblyEnd(matrix, MAT_FINAL_ASSEMBLY)
     if c.mass == NULL:
         return MatShift(c.part, shift) if code == PETSC_SUCCESS else code
     if code == PETSC_SUCCESS:
-        code = MatZeroEntries(matrix)
+        code = MatZeroEntries(preconditioner)
     if code == PETSC_SUCCESS:
-        code = MatAXPY(matrix, 1.0, c.part, SUBSET_NONZERO_PATTERN)
+        code = MatAXPY(preconditioner, 1.0, c.part, SUBSET_NONZERO_PATTERN)
     if code == PETSC_SUCCESS:
-        code = MatAXPY(matrix, shift, c.mass, SUBSET_NONZERO_PATTERN)
+        code = MatAXPY(preconditioner, shift, c.mass, SUBSET_NONZERO_PATTERN)
     return code
 
 
