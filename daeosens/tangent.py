@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -17,13 +16,10 @@ from daeosens.cost import Densities, change
 from daeosens.engines import Sweep, choose_sweep
 from daeosens.errors import InputError
 from daeosens.native_sweep import wants_native_sweep
-from daeosens.native_tangent import push_directions
+from daeosens.native_tangent import Direction, push_directions
 from daeosens.objective import Objective
 from daeosens.steps import StepMap
 from daeosens.trajectory import Trajectory, steps_of
-
-Direction: TypeAlias = "tuple[npt.ArrayLike | PETSc.Vec | None, npt.ArrayLike | PETSc.Vec | None]"
-"""(du0 [n], dp [m]); None is zero."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -11,7 +11,7 @@ from daeosens._petsc.chained import CHAINED, set_chained
 from daeosens._petsc.dense import DENSE, DenseSteps
 from daeosens._petsc.explicit_steps import EXPLICIT, ExplicitSteps
 from daeosens._petsc.factor_steps import FactorSteps
-from daeosens._petsc.linear_steps import LinearSteps
+from daeosens._petsc.linear_steps import LinearSteps, SecondSweep
 from daeosens._petsc.natives import call_into, call_number, call_points, fill_matrix
 from daeosens._petsc.pooled import pool_memory
 from daeosens._petsc.registered import Registered, time_of_stage
@@ -34,6 +34,7 @@ __all__ = [
     "Pulls",
     "Registered",
     "RegisteredStencil",
+    "SecondSweep",
     "Stencil",
     "Steps",
     "add_monitor",
