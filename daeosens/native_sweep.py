@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache, partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from petsc4py import PETSc
@@ -79,7 +79,10 @@ def native_sweep(
     docs/mathematics.md, section 1.
     """
     problem, p, states = trajectory.problem, trajectory.p, trajectory.states
-    carry = _carrier(trajectory, len(costs))
+    if trajectory.crossings:
+        return None
+    equations = problem.modes[trajectory.first_mode] if problem.modes else problem
+    carry = carrier(trajectory, equations, p, len(costs))
     if carry is None:
         return None
     running = None
@@ -111,7 +114,9 @@ def native_rows(trajectory: Trajectory, last: int) -> tuple[Array, Array] | None
     As ``native_sweep``, with all rows at once, which are too many for grids.
     """
     problem = trajectory.problem
-    carry = None if problem.stencil is not None else _carrier(trajectory, problem.size)
+    if trajectory.crossings or problem.stencil is not None:
+        return None
+    carry = carrier(trajectory, problem, trajectory.p, problem.size)
     if carry is None:
         return None
     lam = [problem.create_state() for _ in range(problem.size)]
@@ -123,10 +128,14 @@ def native_rows(trajectory: Trajectory, last: int) -> tuple[Array, Array] | None
     return np.array([read(row) for row in lam]), np.array([read(row) for row in mu])
 
 
-def _carrier(trajectory: Trajectory, rows: int) -> Callable[..., bool] | None:
-    """Return what carries rows back by (first, last, lam, mu, running costs), or None."""
-    problem, p = trajectory.problem, trajectory.p
-    if trajectory.crossings or problem.modes or problem.breakpoints:
+def carrier(
+    trajectory: Trajectory, problem: Problem, p: Any, rows: int
+) -> Callable[..., bool] | None:
+    """Return what carries rows back by (first, last, lam, mu, running costs), or None.
+
+    Over smooth steps of the trajectory that were taken with these equations and parameters.
+    """
+    if problem.modes or problem.breakpoints:
         return None
     method = trajectory.stepping.resolved_method
     if method.esdirk:
