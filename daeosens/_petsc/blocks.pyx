@@ -16,6 +16,9 @@ cdef extern from "runs.h" nogil:
         const int *runs, long count, const double *values, long rows, const double *w, long n,
         const double *v, long v_size, double *target, long leading, long fresh
     ) noexcept
+    void combine(
+        const double *vectors, long size, long count, const double *factors, double *out
+    ) noexcept
 
 
 cdef void times(
@@ -216,10 +219,10 @@ def carry(
     seed : callable
     """
     cdef long steps = coefficients.shape[0], s = coefficients.shape[1], k, i
-    cdef int size = <int>(lam.shape[0] * lam.shape[1]), length, step = 1
-    cdef double one = 1.0, zero = 0.0
+    cdef int size = <int>(lam.shape[0] * lam.shape[1]), step = 1
+    cdef double one = 1.0
     cdef double[:, ::1] parts = np.empty((s + 1, size))
-    cdef double[::1] ones = np.ones(s), scratch = np.empty(0 if weights is not None else size)
+    cdef double[::1] ones = np.ones(s + 1), scratch = np.empty(0 if weights is not None else size)
     cdef double[:, :, ::1] all_weights
     cdef const double[:, :, :, ::1] slopes
     cdef double *w = NULL
@@ -235,15 +238,11 @@ def carry(
         for i in range(s - 1, -1, -1):
             if weights is not None:
                 w = &all_weights[k * s + i, 0, 0]
-            length = <int>(s - i)
-            dgemv(b"N", &size, &length, &one, &parts[0, 0], &size,
-                  <double *>&coefficients[k, i, 0], &step, &zero, w, &step)
+            combine(&parts[0, 0], size, s - i, &coefficients[k, i, 0], w)
             pulls.pull(k * s + i, w, &parts[s - i, 0])
             if running is not None:
                 daxpy(&size, &one, <double *>&slopes[k, i, 0, 0], &step, &parts[s - i, 0], &step)
-        length = <int>s
-        dgemv(b"N", &size, &length, &one, &parts[1, 0], &size, &ones[0], &step, &one,
-              &parts[0, 0], &step)
+        combine(&parts[0, 0], size, s + 1, &ones[0], &parts[0, 0])
         if observed[k]:
             memcpy(&lam[0, 0], &parts[0, 0], size * sizeof(double))
             seed(k)
