@@ -160,7 +160,8 @@ def _carry_explicit(
 ) -> Array:
     """Carry ``sums`` (lam, mu) over a block by products with f_u, which need not be a matrix.
 
-    ``apart``: some rows at a time, if that is faster; ``fresh``: mu holds nothing yet.  Returns what running costs add to mu.
+    ``apart``: some rows at a time, if that is faster; ``fresh``: mu holds nothing yet.  Returns
+    what running costs add to mu.
     """
     problem, (lam, mu) = trajectory.problem, sums
     assert problem.batch is not None

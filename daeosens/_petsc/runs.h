@@ -53,6 +53,11 @@ WIDEST static inline void combine(
         Lane *sum = (Lane *)(out + k);
         sum[0] = a, sum[1] = b, sum[2] = c, sum[3] = d;
     }
+    for (; k + WIDTH <= size; k += WIDTH) {
+        Lane sum = *(const Lane *)(vectors + k) * factors[0];
+        for (long j = 1; j < count; j++) sum += *(const Lane *)(vectors + j * size + k) * factors[j];
+        *(Lane *)(out + k) = sum;
+    }
     for (; k < size; k++) {
         double sum = 0.0;
         for (long j = 0; j < count; j++) sum += vectors[j * size + k] * factors[j];
