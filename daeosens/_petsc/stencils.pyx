@@ -1,6 +1,7 @@
 # cython: language_level=3
 """Functions of a grid's points on distributed vectors; signatures and types in stencils.pyi."""
 
+from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport uintptr_t
 
 import numpy as np
@@ -310,6 +311,7 @@ cdef class Stencil:
             weights[i] = (<Vec?>work[i]).vec
             rest -= b[i] / a[i + 1]
         for t, h, of_stages in zip(reversed(times), reversed(sizes), reversed(stages)):
+            PyErr_CheckSignals()
             w = lam.vec
             summed[:] = 0.0
             for i in range(s - 1, -1, -1):

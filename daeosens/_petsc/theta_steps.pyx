@@ -1,6 +1,8 @@
 # cython: language_level=3
 """Theta steps on grids carried back without Python; signatures and types in theta_steps.pyi."""
 
+from cpython.exc cimport PyErr_CheckSignals
+
 import numpy as np
 
 from daeosens._petsc.stencil_ts cimport Jacobian, Shell, linearise
@@ -74,6 +76,7 @@ def pull_theta_steps(
     cdef int k
     jacobian.p[: len(p)] = p
     for n in range(len(sizes) - 1, -1, -1):
+        PyErr_CheckSignals()
         t, h, start, end = times[n], sizes[n], states[n], states[n + 1]
         shift = 1.0 / (theta * h)
         CHKERR(linearise(shell, matrix.mat, t + h, end.vec))
