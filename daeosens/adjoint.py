@@ -151,12 +151,7 @@ def _swept_in_c(
     """Return the values, lam_0 and mu of the costs; None if not all of it is in C."""
     if not wants_native_sweep(trajectory, engine, len(costs)):
         return None
-    found = native_sweep(trajectory, costs)
-    if found is None:
-        return None
-    lam, mu, integrals = found
-    pairs = zip(costs, integrals, strict=True)
-    return [_at_points(trajectory, cost) + integral for cost, integral in pairs], lam, mu
+    return native_sweep(trajectory, costs)
 
 
 def _steps_if_needed(

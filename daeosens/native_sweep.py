@@ -60,8 +60,8 @@ def wants_native_sweep(trajectory: Trajectory, engine: str, rows: int = 0) -> bo
 
 def native_sweep(
     trajectory: Trajectory, costs: Sequence[Cost]
-) -> tuple[list[PETSc.Vec], list[PETSc.Vec], list[float]] | None:
-    """Return the adjoints lam_0 [n] and mu [m] and the running costs of each cost, or None.
+) -> tuple[list[float], list[PETSc.Vec], list[PETSc.Vec]] | None:
+    """Return the value and the adjoints lam_0 [n] and mu [m] of each cost, or None.
 
     The numbers of the sweep by steps.  For runs without events or breakpoints of a problem whose
     functions are in C: f and its derivatives, or the products of traced models, those with large
@@ -74,7 +74,7 @@ def native_sweep(
     ------
     docs/mathematics.md, section 1.
     """
-    problem, p, states = trajectory.problem, trajectory.p, trajectory.states
+    problem = trajectory.problem
     carry = _carrier(trajectory, len(costs))
     if carry is None:
         return None
@@ -86,19 +86,28 @@ def native_sweep(
     lam = [problem.create_state() for _ in costs]
     mu = [problem.create_parameters() for _ in costs]
     points = points_by_step(trajectory.index, costs)
+    where = {
+        number: (float(trajectory.times[number]), trajectory.states[number], trajectory.p)
+        for number in points
+    }
+    values = [0.0] * len(costs)
+    for number, there in points.items():
+        for k, weight, scalar in there:
+            values[k] += weight * scalar.value(*where[number])
     last = trajectory.n_steps
     for number in sorted({0, *points}, reverse=True):
         if number < last and not carry(number, last, lam, mu, running):
             return None
         last = number
         for k, weight, scalar in points.get(number, ()):
-            point = (float(trajectory.times[number]), states[number], p)
-            scalar.add_u(weight, *point, lam[k])
-            scalar.add_p(weight, *point, mu[k])
-    if running is None:
-        return lam, mu, [0.0] * len(costs)
-    integrals = running[3].tolist()
-    return (lam, mu, integrals) if np.isfinite(integrals).all() else None
+            scalar.add_u(weight, *where[number], lam[k])
+            scalar.add_p(weight, *where[number], mu[k])
+    if running is not None:
+        integrals = running[3]
+        if not np.isfinite(integrals).all():
+            return None
+        values = (values + integrals).tolist()
+    return values, lam, mu
 
 
 def native_rows(trajectory: Trajectory, last: int) -> tuple[Array, Array] | None:
