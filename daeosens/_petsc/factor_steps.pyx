@@ -318,8 +318,10 @@ cdef class FactorSteps:
         for j in range(self.used.shape[0]):
             mu[self.used[j]] += block.local[j]
 
-    cdef bint finite(self, Block *block, const double *lam) noexcept:
-        return (all_finite(lam, self.n) and all_finite(block.local, self.used.shape[0])
+    cdef bint finite(
+        self, Block *block, const double *lam, const double *mu, long m
+    ) noexcept:
+        return (all_finite(lam, self.n) and all_finite(mu, m)
                 and all_finite(block.v, block.count * self.v_size)
                 and all_finite(block.adjoints, block.count * self.y_size))
 
@@ -365,7 +367,7 @@ cdef class FactorSteps:
                 CHKERR(VecGetArray((<Vec>mu[row]).vec, &mu_row))
                 self.carry_row(&run, &block, begin, last, row, &running, lam_row, mu_row)
                 self.collect(&block, mu_row)
-                sound = sound and self.finite(&block, lam_row)
+                sound = sound and self.finite(&block, lam_row, mu_row, run.m)
                 CHKERR(VecRestoreArray((<Vec>mu[row]).vec, &mu_row))
                 CHKERR(VecRestoreArray((<Vec>lam[row]).vec, &lam_row))
             last = begin
