@@ -120,15 +120,16 @@ class Callback:
         """Add ``weight`` times the gradient in u."""
         if self._u is None:
             return
-        compiled, name = self.given.u, self.name(self.keywords.u)
+        compiled = self.given.u
         if self._numpy and not isinstance(compiled, Compiled):
             values = self._u(t, self._see(u), p)
+            name = self.name(self.keywords.u)
             out.getArray()[...] += weight * check_output(values, name, (out.size,), t)
             return
         if self._work is None:
             self._work = self.problem.create_state()
         if isinstance(compiled, Compiled):
-            compiled.fill(name, t, (u, p), self._work)
+            compiled.fill(self.name(self.keywords.u), t, (u, p), self._work)
         else:
             self._u(t, u, p, self._work)
         out.axpy(weight, self._work)

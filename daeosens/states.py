@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, overload
+from typing import overload
 
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens.arrays import Array, read
+from daeosens.arrays import Array, read, write
 
 
 class States(Sequence[PETSc.Vec]):
@@ -19,7 +19,7 @@ class States(Sequence[PETSc.Vec]):
     Parameters
     ----------
     rows : array [N+1, n]
-        The states; a vector shares the memory of its row.
+        The states.
     first : Vec [n]
         The first one, which is there already.
 
@@ -50,8 +50,8 @@ class States(Sequence[PETSc.Vec]):
             return [self[k] for k in places]
         vec = self._made.get(places)
         if vec is None:
-            row: Any = self.rows[places]
-            vec = self._made[places] = PETSc.Vec().createWithArray(row, comm=PETSc.COMM_SELF)
+            vec = self._made[places] = self._made[0].duplicate()
+            write(vec, self.rows[places])
         return vec
 
 

@@ -7,6 +7,7 @@ from libc.math cimport INFINITY, nextafter
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
 
+cimport numpy as np
 import numpy as np
 
 from daeosens._petsc.filling cimport (
@@ -17,6 +18,9 @@ from daeosens._petsc.chained import CHAINED
 from petsc4py.PETSc cimport (
     CHKERR, PETSC_ERR_MEM, PETSC_ERR_USER, PETSC_SUCCESS, PetscErrorCode, PetscTS, PetscVec, TS, Vec
 )
+
+
+np.import_array()
 
 
 cdef extern from "petscts.h" nogil:
@@ -427,12 +431,13 @@ cdef class Steps:
         """Return the sizes [N]: h with t + h the next time, that tried or else the difference."""
         cdef long k, count = max(0, self.log.times.count - 1)
         cdef double t, following
-        cdef double[::1] found = copied(self.log.sizes.values, count)
+        cdef np.ndarray found = copied(self.log.sizes.values, count)
+        cdef double *sizes = <double *>np.PyArray_DATA(found)
         for k in range(count):
             t, following = self.log.times.values[k], self.log.times.values[k + 1]
-            if t + found[k] != following:
-                found[k] = following - t
-        return found.base
+            if t + sizes[k] != following:
+                sizes[k] = following - t
+        return found
 
     @property
     def shrunk(self):
@@ -501,12 +506,12 @@ cdef class Steps:
         return np.asarray(found).reshape(-1, self.log.n_stages, size)
 
 
-cdef object copied(const double *values, long count):
+cdef np.ndarray copied(const double *values, np.npy_intp count):
     """Return numbers as an array."""
-    cdef double[::1] found = np.empty(count)
+    cdef np.ndarray found = np.PyArray_EMPTY(1, &count, np.NPY_DOUBLE, 0)
     if count:
-        memcpy(&found[0], values, <size_t>count * sizeof(double))
-    return found.base
+        memcpy(np.PyArray_DATA(found), values, <size_t>count * sizeof(double))
+    return found
 
 
 cdef list taken(Vectors *all):
