@@ -13,9 +13,14 @@ from daeosens._petsc.dense cimport (
     DenseWorkDestroy, PetscBLASInt
 )
 from daeosens._petsc.filling cimport (
-    PetscScalar, VecGetArrayRead, VecRestoreArrayRead, all_finite
+    PetscInt, PetscScalar, VecGetArrayRead, VecGetArrayWrite, VecGetLocalSize,
+    VecRestoreArrayRead, VecRestoreArrayWrite, all_finite
 )
-from petsc4py.PETSc cimport CHKERR, PETSC_SUCCESS, PetscErrorCode, Vec
+from petsc4py.PETSc cimport CHKERR, PETSC_SUCCESS, PetscErrorCode, PetscVec, Vec
+
+
+cdef extern from "petscvec.h" nogil:
+    PetscErrorCode VecDuplicate(PetscVec, PetscVec *)
 
 
 cdef extern from "dense_second.h" nogil:
@@ -47,6 +52,19 @@ cdef int read_state(Vec vec, double *out, long n) except -1:
     memcpy(out, values, <size_t>n * sizeof(double))
     CHKERR(VecRestoreArrayRead(vec.vec, &values))
     return 0
+
+
+cdef Vec filled(Vec like, const double *values):
+    """Return a new vector with these values."""
+    cdef Vec vec = Vec()
+    cdef PetscScalar *entries = NULL
+    cdef PetscInt count = 0
+    CHKERR(VecDuplicate(like.vec, &vec.vec))
+    CHKERR(VecGetLocalSize(vec.vec, &count))
+    CHKERR(VecGetArrayWrite(vec.vec, &entries))
+    memcpy(entries, values, <size_t>count * sizeof(double))
+    CHKERR(VecRestoreArrayWrite(vec.vec, &entries))
+    return vec
 
 
 cdef class LinearSteps:
@@ -305,6 +323,11 @@ cdef class SecondSweep:
             for k in range(m):
                 self.mu[1 + d, k] += weight * by_p[k]
         CHKERR(VecRestoreArrayRead(state.vec, &u))
+
+    def vectors(self, long k, Vec u, Vec p):
+        """Return a row of ``by_u`` and of ``by_p`` as new vectors, made like ``u`` and ``p``."""
+        cdef bint some = self.mu.shape[1] > 0
+        return filled(u, &self.lam[k, 0]), filled(p, &self.mu[k, 0] if some else &self.lam[k, 0])
 
     @property
     def finite(self):
