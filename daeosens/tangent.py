@@ -130,7 +130,7 @@ def tangent(
     Raises
     ------
     InputError
-        Shapes that do not match, or an unknown engine.
+        No direction, shapes that do not match, or an unknown engine.
     UnsupportedError
         "block" where it cannot be; names the reason.
     SolveError
@@ -181,6 +181,12 @@ def admit_direction(
     dp: npt.ArrayLike | PETSc.Vec | None,
 ) -> tuple[PETSc.Vec, PETSc.Vec | None]:
     """Return the user's direction as vectors [n] and [m]: copies, checked."""
+    if du0 is None and dp is None:
+        raise InputError(
+            "neither du0 nor dp was given",
+            expected="a direction in the initial state [n], in the parameters [m], or both",
+            remedy="du0=array or dp=array; sensitivities(trajectory) for all directions at once",
+        )
     problem = trajectory.problem
     du = problem.create_state() if du0 is None else problem.admit_state(du0, "du0")
     return du, None if dp is None else parameter_direction(trajectory, dp)

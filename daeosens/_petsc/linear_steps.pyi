@@ -1,7 +1,5 @@
 """Types of linear_steps.pyx, whose docstrings tell the rest."""
 
-from collections.abc import Sequence
-
 import numpy as np
 from numpy.typing import NDArray
 from petsc4py import PETSc
@@ -15,8 +13,8 @@ class LinearSteps:
         p: NDArray[np.float64],
         times: NDArray[np.float64],
         sizes: NDArray[np.float64],
-        states: Sequence[PETSc.Vec],
-        kept: dict[tuple[int, float], list[PETSc.Vec]] | NDArray[np.float64],
+        states: NDArray[np.float64],
+        kept: NDArray[np.float64],
         keep: bool,
     ) -> None: ...
     @property

@@ -13,8 +13,7 @@ from daeosens._petsc.dense cimport (
     DenseWorkDestroy, PetscBLASInt
 )
 from daeosens._petsc.filling cimport (
-    PetscInt, PetscScalar, VecGetArrayRead, VecGetArrayWrite, VecGetLocalSize,
-    VecRestoreArrayRead, VecRestoreArrayWrite, all_finite
+    PetscInt, PetscScalar, VecGetArrayWrite, VecGetLocalSize, VecRestoreArrayWrite, all_finite
 )
 from petsc4py.PETSc cimport CHKERR, PETSC_SUCCESS, PetscErrorCode, PetscVec, Vec
 
@@ -46,14 +45,6 @@ cdef enum:
     SIGNALS = 1024  # so many steps between two looks whether the user wants to interrupt
 
 
-cdef int read_state(Vec vec, double *out, long n) except -1:
-    cdef const PetscScalar *values = NULL
-    CHKERR(VecGetArrayRead(vec.vec, &values))
-    memcpy(out, values, <size_t>n * sizeof(double))
-    CHKERR(VecRestoreArrayRead(vec.vec, &values))
-    return 0
-
-
 cdef Vec filled(Vec like, const double *values):
     """Return a new vector with these values."""
     cdef Vec vec = Vec()
@@ -75,9 +66,9 @@ cdef class LinearSteps:
     steps : DenseSteps      the method, and the functions: "push", "pull" and "hessian_product" too
     p : ndarray [m]         parameters of the run
     times, sizes : ndarray [N+1], ndarray [N]
-    states : sequence of Vec [n]
-    kept : dict or ndarray  stages of steps, where they were kept: by (handle of the state before,
-                            size), or [K, s-1, n], those of the first K steps without their first one
+    states : ndarray [N+1, n]
+    kept : ndarray [K, s-1, n]
+                            stages of the first K steps, without their first one
     keep : bool             stages and factors of all steps are kept, once found; otherwise those of
                             the last step that was looked at
     """
@@ -86,9 +77,9 @@ cdef class LinearSteps:
     cdef DenseWork work
     cdef DenseLinear linear
     cdef const double[::1] p, times, sizes
-    cdef object steps, states
-    cdef dict by_step           # kept stages
-    cdef const double[:, :, ::1] in_order
+    cdef const double[:, ::1] states
+    cdef const double[:, :, ::1] kept
+    cdef object steps
     cdef double *at             # [count, s, n]
     cdef double *factors        # [count, s, n, n], where stages are implicit
     cdef double *room           # [(s + 3) n]
@@ -107,11 +98,7 @@ cdef class LinearSteps:
         self.p, self.times, self.sizes = p, times, sizes
         if self.system.m:
             self.system.p = &self.p[0]
-        self.states, self.keep, self.current = states, keep, -1
-        if isinstance(kept, dict):
-            self.by_step = kept
-        else:
-            self.in_order = kept
+        self.states, self.kept, self.keep, self.current = states, kept, keep, -1
         self.at = <double *>malloc((count * (s * n + entries) + (s + 3) * n) * sizeof(double))
         self.pivots = <PetscBLASInt *>malloc((count * s * n + 1) * sizeof(PetscBLASInt))
         self.found = <unsigned char *>calloc(count + 1, 1)
@@ -135,25 +122,19 @@ cdef class LinearSteps:
     cdef bint linearise(self, long k) except -1:
         """Find stages and factors of a step; return whether that went well."""
         cdef DenseSystem *system = &self.system
-        cdef long n = system.n, s = system.s, place = k if self.keep else 0, i
-        cdef bint known
+        cdef long n = system.n, s = system.s, place = k if self.keep else 0
+        cdef bint known = k < self.kept.shape[0]
         cdef PetscErrorCode code
         self.linear.states = self.at + place * s * n
         self.linear.factors = self.factors + place * s * n * n
         self.linear.pivots = self.pivots + place * s * n
         if self.found[place] and (self.keep or self.current == k):
             return True
-        read_state(self.states[k], self.linear.states, n)
-        known = k < self.in_order.shape[0] if self.by_step is None else False
+        memcpy(self.linear.states, &self.states[k, 0], <size_t>n * sizeof(double))
         if known:
             memcpy(
-                self.linear.states + n, &self.in_order[k, 0, 0],
+                self.linear.states + n, &self.kept[k, 0, 0],
                 <size_t>((s - 1) * n) * sizeof(double))
-        elif self.by_step:
-            stages = self.by_step.get((self.states[k].handle, self.sizes[k]))
-            known = stages is not None
-            for i in range(1, s if known else 0):
-                read_state(stages[i], self.linear.states + i * n, n)
         code = DenseLinearise(
             self.work, self.times[k], self.sizes[k], self.linear.states, known, &self.linear)
         if system.fault:
@@ -300,7 +281,7 @@ cdef class SecondSweep:
                                 products with the Hessian; 0: it is zero
         """
         cdef LinearSteps steps = self.steps
-        cdef const PetscScalar *u = NULL
+        cdef const double *u = &steps.states[self.last, 0]
         cdef const double *p = steps.system.p
         cdef long n = steps.system.n, m = steps.system.m, d, k
         cdef double t = steps.times[self.last]
@@ -308,8 +289,6 @@ cdef class SecondSweep:
         cdef double *by_p = self.room + n
         cdef uintptr_t[6] f
         (f[0], f[1]), (f[2], f[3]), (f[4], f[5]) = functions
-        cdef Vec state = steps.states[self.last]
-        CHKERR(VecGetArrayRead(state.vec, &u))
         if not self.known:
             add_gradient(f, weight, t, u, p, by_u, n, &self.lam[0, 0])
             if m:
@@ -322,7 +301,6 @@ cdef class SecondSweep:
                 self.lam[1 + d, k] += weight * by_u[k]
             for k in range(m):
                 self.mu[1 + d, k] += weight * by_p[k]
-        CHKERR(VecRestoreArrayRead(state.vec, &u))
 
     def vectors(self, long k, Vec u, Vec p):
         """Return a row of ``by_u`` and of ``by_p`` as new vectors, made like ``u`` and ``p``."""
