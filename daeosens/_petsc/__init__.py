@@ -19,6 +19,7 @@ from daeosens._petsc.stencil_ts import RegisteredStencil, create_matrix, lineari
 from daeosens._petsc.stencils import Stencil
 from daeosens._petsc.steps import Steps, add_monitor, next_step
 from daeosens._petsc.sweeps import carry_back
+from daeosens._petsc.theta_steps import pull_theta_steps
 
 __all__ = [
     "BICGSTAB",
@@ -50,6 +51,7 @@ __all__ = [
     "multipliers",
     "next_step",
     "pool_memory",
+    "pull_theta_steps",
     "register_dirk",
     "rk_tableau",
     "set_chained",
