@@ -12,6 +12,7 @@ from petsc4py import PETSc
 from daeosens._petsc import LinearSteps
 from daeosens.arrays import Array, finite_array, read
 from daeosens.dense import directed_steps
+from daeosens.errors import InputError
 from daeosens.problem import Problem
 from daeosens.trajectory import STAGE_MEMORY, Trajectory
 
@@ -42,14 +43,25 @@ def admit_rows(problem: Problem, directions: Sequence[Direction]) -> tuple[Array
     Raises
     ------
     InputError
-        Shapes that do not match, or values that are not finite.
+        Shapes that do not match, values that are not finite, or nothing at all.
     """
     count = len(directions)
     rows = np.zeros((count, problem.size)), np.zeros((count, problem.n_parameters))
     for k, (du, dp) in enumerate(directions):
+        refuse_nothing(du, dp)
         _admit(du, "du0", problem.admit_state, rows[0][k])
         _admit(dp, "dp", problem.admit_parameter_vec, rows[1][k])
     return rows
+
+
+def refuse_nothing(du0: object, dp: object) -> None:
+    """Raise ``InputError`` for a direction of which neither part was given."""
+    if du0 is None and dp is None:
+        raise InputError(
+            "neither du0 nor dp was given",
+            expected="a direction in the initial state [n], in the parameters [m], or both",
+            remedy="du0=array or dp=array; sensitivities(trajectory) for all directions at once",
+        )
 
 
 def _admit(

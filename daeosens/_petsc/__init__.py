@@ -6,7 +6,7 @@ from petsc4py import PETSc as _PETSc  # noqa: F401  # pyright: ignore[reportUnus
 
 from daeosens._petsc.bicgstab import BICGSTAB, take_passes
 from daeosens._petsc.bindings import multipliers, register_dirk, rk_tableau, stages
-from daeosens._petsc.blocks import FactorPulls, MatrixPulls, Pulls, add_outer, carry
+from daeosens._petsc.blocks import FactorPulls, MatrixPulls, Pulls, add_outer, carry, fill_stages
 from daeosens._petsc.chained import CHAINED, set_chained
 from daeosens._petsc.dense import DENSE, DenseSteps
 from daeosens._petsc.explicit_steps import EXPLICIT, ExplicitSteps
@@ -47,6 +47,7 @@ __all__ = [
     "carry_back",
     "create_matrix",
     "fill_matrix",
+    "fill_stages",
     "linearise_matrix",
     "multipliers",
     "next_step",
