@@ -67,9 +67,8 @@ def test_the_sweep_gives_the_gradient_as_well(form, method):
     np.testing.assert_allclose(product.gradient.p, gradient.p, rtol=1e-13)
 
 
-def test_no_direction_is_zero():
+def test_directions_that_are_left_out_are_zero():
     trajectory = run("rhs", "rk4")
-    np.testing.assert_array_equal(flat(hessian_product(trajectory, zoo.ANALYTIC_COST)), 0.0)
     along_u = hessian_product(trajectory, zoo.ANALYTIC_COST, du0=[1.0, 0.0, 0.0])
     along_p = hessian_product(trajectory, zoo.ANALYTIC_COST, dp=[0.0, 1.0, 0.0])
     assert along_u.p[1] == pytest.approx(along_p.u0[0], rel=1e-12)
