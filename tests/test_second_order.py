@@ -126,7 +126,7 @@ def test_gauss_newton_is_exact_where_nothing_is_left_to_fit():
 )
 def test_gauss_newton_refuses_what_is_no_sum_of_squares(objective, message):
     with pytest.raises(UnsupportedError, match=f"{message}(?s:.*)exact Hessian"):
-        gauss_newton_product(run("rhs", "rk4", objective), objective)
+        gauss_newton_product(run("rhs", "rk4", objective), objective, *DIRECTIONS[0])
 
 
 def test_wrong_directions_are_named():
