@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from petsc4py import PETSc
 
 from daeosens._petsc import LinearSteps, SecondSweep
 from daeosens.arrays import Array, read
@@ -27,23 +28,14 @@ class NativeFirst:
         Stages and factors.
     weights : array [N, s, n] or [1, s, n]
         Adjoints of the stages of all steps, or of one only where memory does not suffice.
-    lam, mu : array [n], [m]
+    lam, mu : Vec [n], Vec [m]
         The gradient.
     """
 
     steps: LinearSteps
     weights: Array
-    lam: Array
-    mu: Array
-
-
-@dataclass(frozen=True, eq=False)
-class NativeSecond:
-    """The derivatives lam_dot [D, n], mu_dot [D, m] of a gradient; ``first`` serves other ones."""
-
-    lam_dot: Array
-    mu_dot: Array
-    first: NativeFirst
+    lam: PETSc.Vec
+    mu: PETSc.Vec
 
 
 def native_second_sweep(
@@ -51,9 +43,10 @@ def native_second_sweep(
     cost: Cost,
     directions: Sequence[Direction],
     first: NativeFirst | None = None,
-) -> NativeSecond | None:
+) -> tuple[SecondSweep, NativeFirst] | None:
     """Return the Hessian of a cost times D directions, and its gradient, or None.
 
+    They are the rows of the sweep after the first one; what comes with it serves other directions.
     The numbers of the sweep by steps, to rounding.  For costs without densities, and the runs that
     ``linear_steps`` takes.  Stages, factors and adjoints of all stages are kept for later products.
     Values that are not finite give None too: the sweep in Python finds them again, and names the
@@ -104,8 +97,9 @@ def native_second_sweep(
     if not sweep.finite:
         return None
     if first is None or not known:
-        first = NativeFirst(steps, weights, by_u[0], by_p[0])
-    return NativeSecond(by_u[1:], by_p[1:], first)
+        problem = trajectory.problem
+        first = NativeFirst(steps, weights, *sweep.vectors(0, problem.state, problem.parameter))
+    return sweep, first
 
 
 def _add_gradient(

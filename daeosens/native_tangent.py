@@ -12,6 +12,7 @@ from petsc4py import PETSc
 from daeosens._petsc import LinearSteps
 from daeosens.arrays import Array, finite_array, read
 from daeosens.dense import directed_steps
+from daeosens.errors import InputError
 from daeosens.problem import Problem
 from daeosens.trajectory import STAGE_MEMORY, Trajectory
 
@@ -42,21 +43,37 @@ def admit_rows(problem: Problem, directions: Sequence[Direction]) -> tuple[Array
     Raises
     ------
     InputError
-        Shapes that do not match, or values that are not finite.
+        Shapes that do not match, values that are not finite, or nothing at all.
     """
-    du = [_row(each, "du0", problem.size, problem.admit_state) for each, _ in directions]
-    count, admit = problem.n_parameters, problem.admit_parameter_vec
-    return np.array(du), np.array([_row(each, "dp", count, admit) for _, each in directions])
+    count = len(directions)
+    rows = np.zeros((count, problem.size)), np.zeros((count, problem.n_parameters))
+    for k, (du, dp) in enumerate(directions):
+        refuse_nothing(du, dp)
+        _admit(du, "du0", problem.admit_state, rows[0][k])
+        _admit(dp, "dp", problem.admit_parameter_vec, rows[1][k])
+    return rows
 
 
-def _row(
-    values: npt.ArrayLike | PETSc.Vec | None, name: str, size: int, admit: Callable[..., PETSc.Vec]
-) -> Array:
-    if values is None:
-        return np.zeros(size)
+def refuse_nothing(du0: object, dp: object) -> None:
+    """Raise ``InputError`` for a direction of which neither part was given."""
+    if du0 is None and dp is None:
+        raise InputError(
+            "neither du0 nor dp was given",
+            expected="a direction in the initial state [n], in the parameters [m], or both",
+            remedy="du0=array or dp=array; sensitivities(trajectory) for all directions at once",
+        )
+
+
+def _admit(
+    values: npt.ArrayLike | PETSc.Vec | None,
+    name: str,
+    admit: Callable[[PETSc.Vec, str], PETSc.Vec],
+    out: Array,
+) -> None:
     if isinstance(values, PETSc.Vec):
-        return read(admit(values, name))
-    return finite_array(values, name, (size,))
+        out[:] = read(admit(values, name))
+    elif values is not None:
+        out[:] = finite_array(values, name, out.shape)
 
 
 def fitting(trajectory: Trajectory, count: int) -> int:

@@ -12,11 +12,11 @@ from petsc4py import PETSc
 
 from daeosens.adjoint import Gradient, evaluate_cost
 from daeosens.arrays import QUIET, Array, gather, read, unwrapped, write
-from daeosens.block_second_order import FirstOrder, SecondSweep, block_second_sweep
+from daeosens.block_second_order import FirstOrder, block_second_sweep
 from daeosens.cost import Cost, add_curvature, points_by_step
 from daeosens.engines import Sweep, choose_sweep
 from daeosens.errors import InputError
-from daeosens.native_second_order import NativeFirst, NativeSecond, native_second_sweep
+from daeosens.native_second_order import NativeFirst, native_second_sweep
 from daeosens.native_sweep import wants_native_sweep
 from daeosens.native_tangent import Direction
 from daeosens.objective import Objective, check_objective
@@ -214,9 +214,12 @@ def _in_c(
     found = native_second_sweep(trajectory, cost, directions, memory.native)
     if found is None:
         return None
-    memory.native = found.first
-    gradient = _vectors(trajectory, found.first.lam, found.first.mu)
-    return _products(trajectory, cost, memory, gradient, found, "steps")
+    sweep, memory.native = found
+    gradient, problem = (memory.native.lam, memory.native.mu), trajectory.problem
+    rows = [
+        sweep.vectors(k, problem.state, problem.parameter) for k in range(1, 1 + len(directions))
+    ]
+    return _products(trajectory, cost, memory, gradient, rows, "steps")
 
 
 def _in_blocks(
@@ -228,7 +231,9 @@ def _in_blocks(
     found = block_second_sweep(trajectory, cost, *_rows(directions), memory.block)
     memory.block = found.first
     gradient = _vectors(trajectory, found.lam, found.mu)
-    return _products(trajectory, cost, memory, gradient, found, "block")
+    dots = zip(found.lam_dot, found.mu_dot, strict=True)
+    rows = [_vectors(trajectory, *each) for each in dots]
+    return _products(trajectory, cost, memory, gradient, rows, "block")
 
 
 def _rows(directions: Sequence[tuple[PETSc.Vec, PETSc.Vec]]) -> tuple[Array, Array]:
@@ -242,17 +247,14 @@ def _products(
     cost: Cost,
     memory: Memory,
     gradient: tuple[PETSc.Vec, PETSc.Vec],
-    found: SecondSweep | NativeSecond,
+    rows: Sequence[tuple[PETSc.Vec, PETSc.Vec]],
     engine: str,
 ) -> list[HessianProduct]:
     value = memory.value
     if value is None:
         value = evaluate_cost(trajectory, cost, steps_of(trajectory) if cost.densities else None)
     memory.gradient = known = Gradient(value, *gradient, engine)
-    return [
-        HessianProduct(known, *_vectors(trajectory, *dots), engine)
-        for dots in zip(found.lam_dot, found.mu_dot, strict=True)
-    ]
+    return [HessianProduct(known, *each, engine) for each in rows]
 
 
 def _vectors(trajectory: Trajectory, by_u0: Array, by_p: Array) -> tuple[PETSc.Vec, PETSc.Vec]:

@@ -16,7 +16,7 @@ from daeosens.cost import Densities, change
 from daeosens.engines import Sweep, choose_sweep
 from daeosens.errors import InputError
 from daeosens.native_sweep import wants_native_sweep
-from daeosens.native_tangent import Direction, push_directions
+from daeosens.native_tangent import Direction, push_directions, refuse_nothing
 from daeosens.objective import Objective
 from daeosens.steps import StepMap
 from daeosens.trajectory import Trajectory, steps_of
@@ -181,12 +181,7 @@ def admit_direction(
     dp: npt.ArrayLike | PETSc.Vec | None,
 ) -> tuple[PETSc.Vec, PETSc.Vec | None]:
     """Return the user's direction as vectors [n] and [m]: copies, checked."""
-    if du0 is None and dp is None:
-        raise InputError(
-            "neither du0 nor dp was given",
-            expected="a direction in the initial state [n], in the parameters [m], or both",
-            remedy="du0=array or dp=array; sensitivities(trajectory) for all directions at once",
-        )
+    refuse_nothing(du0, dp)
     problem = trajectory.problem
     du = problem.create_state() if du0 is None else problem.admit_state(du0, "du0")
     return du, None if dp is None else parameter_direction(trajectory, dp)

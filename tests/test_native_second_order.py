@@ -353,6 +353,8 @@ def test_directions_are_arrays_or_vectors_and_checked():
         hessian_product(run, cost, dp=[1.0, 2.0])
     with pytest.raises(InputError, match=r"du0 has shape \(1,\)"):
         hessian_product(run, cost, [1.0])
+    with pytest.raises(InputError, match="neither du0 nor dp was given"):
+        hessian_product(run, cost)
 
 
 def test_values_that_are_not_finite_are_named():

@@ -12,8 +12,14 @@ from daeosens._petsc.dense cimport (
     DenseLinear, DenseLinearise, DenseSteps, DenseSystem, DenseWork, DenseWorkCreate,
     DenseWorkDestroy, PetscBLASInt
 )
-from daeosens._petsc.filling cimport all_finite
-from petsc4py.PETSc cimport CHKERR, PETSC_SUCCESS, PetscErrorCode
+from daeosens._petsc.filling cimport (
+    PetscInt, PetscScalar, VecGetArrayWrite, VecGetLocalSize, VecRestoreArrayWrite, all_finite
+)
+from petsc4py.PETSc cimport CHKERR, PETSC_SUCCESS, PetscErrorCode, PetscVec, Vec
+
+
+cdef extern from "petscvec.h" nogil:
+    PetscErrorCode VecDuplicate(PetscVec, PetscVec *)
 
 
 cdef extern from "dense_second.h" nogil:
@@ -37,6 +43,19 @@ ctypedef void (*Curvature)(
 
 cdef enum:
     SIGNALS = 1024  # so many steps between two looks whether the user wants to interrupt
+
+
+cdef Vec filled(Vec like, const double *values):
+    """Return a new vector with these values."""
+    cdef Vec vec = Vec()
+    cdef PetscScalar *entries = NULL
+    cdef PetscInt count = 0
+    CHKERR(VecDuplicate(like.vec, &vec.vec))
+    CHKERR(VecGetLocalSize(vec.vec, &count))
+    CHKERR(VecGetArrayWrite(vec.vec, &entries))
+    memcpy(entries, values, <size_t>count * sizeof(double))
+    CHKERR(VecRestoreArrayWrite(vec.vec, &entries))
+    return vec
 
 
 cdef class LinearSteps:
@@ -282,6 +301,11 @@ cdef class SecondSweep:
                 self.lam[1 + d, k] += weight * by_u[k]
             for k in range(m):
                 self.mu[1 + d, k] += weight * by_p[k]
+
+    def vectors(self, long k, Vec u, Vec p):
+        """Return a row of ``by_u`` and of ``by_p`` as new vectors, made like ``u`` and ``p``."""
+        cdef bint some = self.mu.shape[1] > 0
+        return filled(u, &self.lam[k, 0]), filled(p, &self.mu[k, 0] if some else &self.lam[k, 0])
 
     @property
     def finite(self):

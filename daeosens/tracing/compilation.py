@@ -28,6 +28,7 @@ FLAGS = (
     "-O3",
     "-march=native",
     "-fno-math-errno",
+    "-fno-semantic-interposition",
     "-fopenmp-simd",
     "-fPIC",
     "-shared",
