@@ -10,7 +10,7 @@ import numpy as np
 from petsc4py import PETSc
 
 from daeosens._petsc import FactorSteps, carry_back
-from daeosens.arrays import Array, largest, read, write
+from daeosens.arrays import Array, is_finite, read, write
 from daeosens.blocks import dense_mass
 from daeosens.compiled_costs import running_costs
 from daeosens.cost import Cost, points_by_step
@@ -187,7 +187,7 @@ def _in_passes(
         part = slice(first, last)
         for lam_k, mu_k in zip(lam, mu, strict=True):
             passes.pull(times[part], sizes[part], stages[part], trajectory.p, lam_k, mu_k)
-        return all(np.isfinite(largest(vec)) for vec in (*lam, *mu))
+        return all(is_finite(vec) for vec in (*lam, *mu))
 
     return carry
 
