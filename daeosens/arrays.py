@@ -76,6 +76,12 @@ def largest(vec: PETSc.Vec) -> float:
     return local if vec.comm.size == 1 else vec.comm.tompi4py().allreduce(local, MPI.MAX)
 
 
+def is_finite(vec: PETSc.Vec) -> bool:
+    """Return whether all values are finite.  Collective."""
+    local = _all_finite(read(vec))
+    return local if vec.comm.size == 1 else vec.comm.tompi4py().allreduce(local, MPI.LAND)
+
+
 def finite_vec(vec: PETSc.Vec, name: str) -> PETSc.Vec:
     """Return what a sweep has found.  Collective.
 
@@ -84,7 +90,7 @@ def finite_vec(vec: PETSc.Vec, name: str) -> PETSc.Vec:
     SolveError
         Some value is not finite: a derivative of the equations is none.
     """
-    if math.isfinite(largest(vec)):
+    if is_finite(vec):
         return vec
     raise SolveError(
         f"{name} is not finite",

@@ -10,7 +10,7 @@ import numpy as np
 from petsc4py import PETSc
 
 from daeosens._petsc import FactorSteps, carry_back
-from daeosens.arrays import Array, largest, read, write
+from daeosens.arrays import Array, is_finite, read, write
 from daeosens.blocks import dense_mass
 from daeosens.compiled_costs import running_costs
 from daeosens.cost import Cost, points_by_step
@@ -187,7 +187,7 @@ def _in_passes(trajectory: Trajectory, method: Method) -> Callable[..., bool] | 
             return False
         pairs = zip(lam, mu, strict=True)
         found = all(pull(first, last, lam_k, mu_k) for lam_k, mu_k in pairs)
-        return found and all(np.isfinite(largest(vec)) for vec in (*lam, *mu))
+        return found and all(is_finite(vec) for vec in (*lam, *mu))
 
     return carry
 

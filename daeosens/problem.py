@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 from petsc4py import PETSc
 
-from daeosens._petsc import Stencil
-from daeosens.arrays import finite_array, largest, read, write
+from daeosens._petsc import Stencil, vec_to_fill
+from daeosens.arrays import finite_array, is_finite, read, write
 from daeosens.batches import Batch
 from daeosens.errors import InputError, nearest
 from daeosens.events import Event
@@ -311,7 +311,7 @@ class Problem:
 
     def create_state(self) -> PETSc.Vec:
         """Return a new vector of zeros [n]."""
-        vec = self.state.duplicate()
+        vec = vec_to_fill(self.state)
         vec.zeroEntries()
         return vec
 
@@ -376,7 +376,7 @@ def _no_time(outs: tuple[PETSc.Vec, ...]) -> float:
 def _admit(
     values: npt.ArrayLike | PETSc.Vec, name: str, template: PETSc.Vec, *, ranks: int
 ) -> PETSc.Vec:
-    vec = template.duplicate()
+    vec = vec_to_fill(template)
     if isinstance(values, PETSc.Vec):
         if values.getSizes() != template.getSizes():
             raise InputError(
@@ -384,7 +384,7 @@ def _admit(
                 expected=f"{template.getSizes()}",
             )
         values.copy(vec)
-        if not math.isfinite(largest(vec)):
+        if not is_finite(vec):
             raise InputError(
                 f"{name} contains values that are not finite", expected="finite numbers"
             )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -12,7 +11,7 @@ import numpy.typing as npt
 from petsc4py import PETSc
 
 from daeosens.adjoint import Gradient, adjoint, evaluate
-from daeosens.arrays import QUIET, Array, finite_array, gather, largest, scatter
+from daeosens.arrays import QUIET, Array, finite_array, gather, is_finite, scatter
 from daeosens.block_second_order import DIRECTIONS
 from daeosens.engines import Engine, Sweep, check_engine, choose_sweep
 from daeosens.errors import InputError, SolveError
@@ -146,7 +145,7 @@ class Reduced:
             problem.residual(t, state, zero, parameters, out)
         except SolveError as error:
             raise InputError(f"at the start: {error}") from error
-        if not math.isfinite(largest(out)):
+        if not is_finite(out):
             name = "rhs" if problem.rhs_function is not None else "residual"
             raise InputError(
                 f"at the start: callback '{name}' gives values that are not finite at t = {t:.9g}",

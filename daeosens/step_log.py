@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from petsc4py import PETSc
 
 from daeosens._petsc import Steps, stages
-from daeosens.arrays import Array, largest
+from daeosens.arrays import Array, is_finite
 from daeosens.errors import SolveError
 from daeosens.problem import Problem
 from daeosens.states import States
@@ -215,7 +214,7 @@ class StepLog:
             raise _shrunk(t, self._steps.last_size)
 
     def _check_finite(self, step: int, t: float, u: PETSc.Vec) -> None:
-        if math.isfinite(largest(u)):
+        if is_finite(u):
             return
         raise self._not_finite(step, t)
 

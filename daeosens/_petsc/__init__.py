@@ -13,7 +13,7 @@ from daeosens._petsc.explicit_steps import EXPLICIT, ExplicitSteps
 from daeosens._petsc.factor_steps import FactorSteps
 from daeosens._petsc.linear_steps import LinearSteps, SecondSweep
 from daeosens._petsc.natives import call_into, call_number, call_points, fill_matrix
-from daeosens._petsc.pooled import pool_memory
+from daeosens._petsc.pooled import pool_memory, vec_to_fill
 from daeosens._petsc.registered import Registered, time_of_stage
 from daeosens._petsc.stencil_ts import RegisteredStencil, create_matrix, linearise_matrix
 from daeosens._petsc.stencils import Stencil
@@ -59,4 +59,5 @@ __all__ = [
     "stages",
     "take_passes",
     "time_of_stage",
+    "vec_to_fill",
 ]

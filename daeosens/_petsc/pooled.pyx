@@ -193,6 +193,13 @@ cdef PetscErrorCode duplicate_to_fill(PetscVec vec, PetscVec *out) noexcept nogi
     return duplicate_filled(vec, out)
 
 
+def vec_to_fill(Vec vec):
+    """Duplicate a vector, pooled or not, for one whose every number is set before it is read."""
+    cdef Vec filled = Vec()
+    CHKERR(duplicate_filled(vec.vec, &filled.vec))
+    return filled
+
+
 def pool_memory(Vec vec):
     """Let vectors that are duplicated from this one, and from those, use memory again.
 

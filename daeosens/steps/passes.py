@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from petsc4py import PETSc
 
+from daeosens._petsc import vec_to_fill
 from daeosens.arrays import Array, scatter
 from daeosens.problem import Problem
 
@@ -33,7 +34,7 @@ class Passes:
 
     @cached_property
     def _work(self) -> list[PETSc.Vec]:
-        return [self.problem.create_state() for _ in self.b[1:]]
+        return [vec_to_fill(self.problem.state) for _ in self.b[1:]]
 
     def pull(
         self,
