@@ -20,7 +20,7 @@ from daeosens.native_sweep import wants_native_sweep
 from daeosens.native_tangent import push_directions
 from daeosens.objective import Objective
 from daeosens.steps import StepMap
-from daeosens.trajectory import Trajectory, steps_of
+from daeosens.trajectory import Trajectory, check_trajectory, steps_of
 
 Direction: TypeAlias = "tuple[npt.ArrayLike | PETSc.Vec | None, npt.ArrayLike | PETSc.Vec | None]"
 """(du0 [n], dp [m]); None is zero."""
@@ -168,9 +168,8 @@ def tangents(
     >>> [each.u[-1].round(5) for each in tangents(run, [([1.0], None), (None, [1.0])])]
     [array([0.36788]), array([-0.73576])]
     """
-    if not directions:
-        raise InputError("no direction given", expected="at least one (du0, dp)")
-    admitted = [admit_direction(trajectory, *direction) for direction in directions]
+    check_trajectory(trajectory)
+    admitted = admit_directions(trajectory, directions)
     found = _in_c(trajectory, admitted) if wants_native_sweep(trajectory, engine) else None
     if found is not None:
         return found
@@ -179,12 +178,27 @@ def tangents(
     return [_by_steps(trajectory, *direction) for direction in admitted]
 
 
-def admit_direction(
+def admit_directions(
+    trajectory: Trajectory, directions: Sequence[Direction]
+) -> list[tuple[PETSc.Vec, PETSc.Vec | None]]:
+    """Return the user's directions as vectors [n] and [m]: copies, checked."""
+    if not directions:
+        raise InputError("no direction given", expected="at least one (du0, dp)")
+    for k, pair in enumerate(directions):
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            raise InputError(
+                f"direction {k} is {type(pair).__name__}",
+                expected="a pair (du0, dp), None in the place of one that is zero",
+                remedy="[(row, None) for row in rows]",
+            )
+    return [_admitted(trajectory, *direction) for direction in directions]
+
+
+def _admitted(
     trajectory: Trajectory,
     du0: npt.ArrayLike | PETSc.Vec | None,
     dp: npt.ArrayLike | PETSc.Vec | None,
 ) -> tuple[PETSc.Vec, PETSc.Vec | None]:
-    """Return the user's direction as vectors [n] and [m]: copies, checked."""
     if du0 is None and dp is None:
         raise InputError(
             "neither du0 nor dp was given",

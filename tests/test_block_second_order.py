@@ -354,15 +354,15 @@ def test_jacobians_of_a_reduced_functional(sweep):
 
 def test_the_engine_is_chosen_and_reported_and_can_be_forced():
     run = trajectory(zoo.FORMS["rhs"].analytic, "rk4")
-    assert hessian_product(run, zoo.ANALYTIC_COST).engine == "block"
-    assert hessian_product(run, zoo.ANALYTIC_COST, engine="steps").engine == "steps"
+    assert hessian_product(run, zoo.ANALYTIC_COST, zoo.U0).engine == "block"
+    assert hessian_product(run, zoo.ANALYTIC_COST, zoo.U0, engine="steps").engine == "steps"
     general = trajectory(zoo.FORMS["F"].analytic, "cn")
-    assert hessian_product(general, zoo.ANALYTIC_COST).engine == "steps"
+    assert hessian_product(general, zoo.ANALYTIC_COST, zoo.U0).engine == "steps"
     for function in (hessian_product, gauss_newton_product):
         with pytest.raises(UnsupportedError, match=r'engine = "block" for F\(t, u, u'):
-            function(general, LeastSquares([0.3], [[0.0] * 3]), engine="block")
+            function(general, LeastSquares([0.3], [[0.0] * 3]), zoo.U0, engine="block")
         with pytest.raises(InputError, match=r"engine = .tsadjoint.\n  expected: .auto., .steps."):
-            function(run, zoo.ANALYTIC_COST, engine="tsadjoint")
+            function(run, zoo.ANALYTIC_COST, zoo.U0, engine="tsadjoint")
 
 
 def test_a_functional_with_petsc_s_adjoint_has_second_order_by_steps():
