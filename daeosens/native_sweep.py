@@ -27,9 +27,6 @@ if TYPE_CHECKING:
 FEW = 2
 """Up to so many costs are swept one beside the other; blocks do more at once."""
 
-NONE = np.empty((0, 1, 1))
-"""The stages of no steps."""
-
 SMALL = 30
 """Up to how many unknowns it is quicker than blocks of functions that take many points."""
 
@@ -128,19 +125,17 @@ def _carrier(trajectory: Trajectory, rows: int) -> Callable[..., bool] | None:
     if trajectory.crossings or problem.modes or problem.breakpoints:
         return None
     method = trajectory.stepping.resolved_method
-    steps = (trajectory.times, trajectory.step_sizes, trajectory.states)
-    kept = trajectory.kept if isinstance(trajectory.kept, np.ndarray) else NONE
     if method.esdirk:
         dense = dense_steps(problem, method, p)
         if dense is None or not dense.transposes:
             return None
-        return partial(dense.carry_back, *steps, kept)
+        return partial(dense.carry_back, *trajectory.arrays)
     if problem.stencil is not None:
         return _in_passes(trajectory, problem, method)
     if method.name not in problem.sweeps:
         problem.sweeps[method.name] = _few_rows(problem, method)
     carry = problem.sweeps[method.name]
-    return None if rows > FEW or carry is None else partial(carry, p, *steps, kept)
+    return None if rows > FEW or carry is None else partial(carry, p, *trajectory.arrays)
 
 
 def _few_rows(problem: Problem, method: Method) -> Callable[..., bool] | None:

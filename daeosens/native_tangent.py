@@ -24,8 +24,7 @@ def linear_steps(trajectory: Trajectory, *, keep: bool) -> LinearSteps | None:
         return None
     n = trajectory.problem.size
     fits = fitting(trajectory, n * (n + 2)) > 1
-    run = (trajectory.times, trajectory.step_sizes, trajectory.states, trajectory.kept)
-    return LinearSteps(steps, *run, keep=keep and fits)
+    return LinearSteps(steps, *trajectory.arrays, keep=keep and fits)
 
 
 def fitting(trajectory: Trajectory, count: int) -> int:

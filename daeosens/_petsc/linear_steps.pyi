@@ -1,10 +1,7 @@
 """Types of linear_steps.pyx, whose docstrings tell the rest."""
 
-from collections.abc import Sequence
-
 import numpy as np
 from numpy.typing import NDArray
-from petsc4py import PETSc
 
 from daeosens._petsc.dense import DenseSteps
 
@@ -14,8 +11,8 @@ class LinearSteps:
         steps: DenseSteps,
         times: NDArray[np.float64],
         sizes: NDArray[np.float64],
-        states: Sequence[PETSc.Vec],
-        kept: dict[tuple[int, float], list[PETSc.Vec]] | NDArray[np.float64],
+        states: NDArray[np.float64],
+        kept: NDArray[np.float64],
         keep: bool,
     ) -> None: ...
     @property

@@ -10,10 +10,8 @@ from daeosens._petsc.dense cimport (
     DenseLinear, DenseLinearise, DenseSteps, DenseSystem, DenseWork, DenseWorkCreate,
     DenseWorkDestroy, PetscBLASInt
 )
-from daeosens._petsc.filling cimport (
-    PetscScalar, VecGetArrayRead, VecRestoreArrayRead, all_finite
-)
-from petsc4py.PETSc cimport CHKERR, PETSC_SUCCESS, PetscErrorCode, Vec
+from daeosens._petsc.filling cimport all_finite
+from petsc4py.PETSc cimport CHKERR, PETSC_SUCCESS, PetscErrorCode
 
 
 cdef extern from "dense_second.h" nogil:
@@ -29,14 +27,6 @@ cdef enum:
     SIGNALS = 1024  # so many steps between two looks whether the user wants to interrupt
 
 
-cdef int read_state(Vec vec, double *out, long n) except -1:
-    cdef const PetscScalar *values = NULL
-    CHKERR(VecGetArrayRead(vec.vec, &values))
-    memcpy(out, values, <size_t>n * sizeof(double))
-    CHKERR(VecRestoreArrayRead(vec.vec, &values))
-    return 0
-
-
 cdef class LinearSteps:
     """The steps of a run with their stages and factors.
 
@@ -44,9 +34,9 @@ cdef class LinearSteps:
     ----------
     steps : DenseSteps      the method, and the functions: "push", "pull" and "hessian_product" too
     times, sizes : ndarray [N+1], ndarray [N]
-    states : sequence of Vec [n]
-    kept : dict or ndarray  stages of steps, where they were kept: by (handle of the state before,
-                            size), or [K, s-1, n], those of the first K steps without their first one
+    states : ndarray [N+1, n]
+    kept : ndarray [K, s-1, n]
+                            stages of the first K steps, without their first one
     keep : bool             stages and factors of all steps are kept, once found; otherwise those of
                             the last step that was looked at
     """
@@ -56,9 +46,9 @@ cdef class LinearSteps:
     cdef DenseLinear linear
     cdef const double[::1] times
     cdef const double[::1] sizes
-    cdef object states, factors, pivots
-    cdef dict by_step           # kept stages
-    cdef const double[:, :, ::1] in_order
+    cdef const double[:, ::1] states
+    cdef const double[:, :, ::1] kept
+    cdef object factors, pivots
     cdef double[:, :, ::1] at
     cdef unsigned char[::1] found
     cdef bint keep
@@ -71,9 +61,7 @@ cdef class LinearSteps:
         cdef long n = system.n, s = system.s
         cdef bint implicit = system.jacobian != NULL
         self.steps, self.times, self.sizes = steps, times, sizes
-        self.states, self.keep, self.current = states, keep, -1
-        self.by_step = kept if isinstance(kept, dict) else {}
-        self.in_order = np.empty((0, 1, 1)) if isinstance(kept, dict) else kept
+        self.states, self.kept, self.keep, self.current = states, kept, keep, -1
         self.at = np.empty((count, s, n))
         self.factors = np.empty((count, s if implicit else 0, n, n))
         self.pivots = np.empty(count * s * n * sizeof(PetscBLASInt), dtype=np.uint8)
@@ -92,10 +80,10 @@ cdef class LinearSteps:
     cdef bint linearise(self, long k) except -1:
         """Find stages and factors of a step; return whether that went well."""
         cdef DenseSystem *system = &self.steps.system
-        cdef long n = system.n, place = k if self.keep else 0, i
+        cdef long n = system.n, place = k if self.keep else 0
         cdef double[:, :, :, ::1] factors = self.factors
         cdef unsigned char[::1] pivots = self.pivots
-        cdef bint known
+        cdef bint known = k < self.kept.shape[0]
         cdef PetscErrorCode code
         self.linear.states = &self.at[place, 0, 0]
         if factors.shape[1]:
@@ -103,17 +91,11 @@ cdef class LinearSteps:
             self.linear.pivots = <PetscBLASInt *>&pivots[0] + place * system.s * n
         if self.found[place] and (self.keep or self.current == k):
             return True
-        read_state(self.states[k], self.linear.states, n)
-        known = k < self.in_order.shape[0]
+        memcpy(self.linear.states, &self.states[k, 0], <size_t>n * sizeof(double))
         if known:
             memcpy(
-                self.linear.states + n, &self.in_order[k, 0, 0],
+                self.linear.states + n, &self.kept[k, 0, 0],
                 <size_t>((system.s - 1) * n) * sizeof(double))
-        elif self.by_step:
-            stages = self.by_step.get((self.states[k].handle, self.sizes[k]))
-            known = stages is not None
-            for i in range(1, system.s if known else 0):
-                read_state(stages[i], self.linear.states + i * n, n)
         code = DenseLinearise(
             self.work, self.times[k], self.sizes[k], self.linear.states, known, &self.linear)
         if system.fault:
