@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -17,13 +16,10 @@ from daeosens.cost import Densities, change
 from daeosens.engines import Sweep, choose_sweep
 from daeosens.errors import InputError
 from daeosens.native_sweep import wants_native_sweep
-from daeosens.native_tangent import push_directions
+from daeosens.native_tangent import Direction, check_directions, push_directions
 from daeosens.objective import Objective
 from daeosens.steps import StepMap
 from daeosens.trajectory import Trajectory, check_trajectory, steps_of
-
-Direction: TypeAlias = "tuple[npt.ArrayLike | PETSc.Vec | None, npt.ArrayLike | PETSc.Vec | None]"
-"""(du0 [n], dp [m]); None is zero."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -169,7 +165,8 @@ def tangents(
     [array([0.36788]), array([-0.73576])]
     """
     check_trajectory(trajectory)
-    admitted = admit_directions(trajectory, directions)
+    check_directions(directions)
+    admitted = [admit_direction(trajectory, *direction) for direction in directions]
     found = _in_c(trajectory, admitted) if wants_native_sweep(trajectory, engine) else None
     if found is not None:
         return found
@@ -178,33 +175,12 @@ def tangents(
     return [_by_steps(trajectory, *direction) for direction in admitted]
 
 
-def admit_directions(
-    trajectory: Trajectory, directions: Sequence[Direction]
-) -> list[tuple[PETSc.Vec, PETSc.Vec | None]]:
-    """Return the user's directions as vectors [n] and [m]: copies, checked."""
-    if not directions:
-        raise InputError("no direction given", expected="at least one (du0, dp)")
-    for k, pair in enumerate(directions):
-        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
-            raise InputError(
-                f"direction {k} is {type(pair).__name__}",
-                expected="a pair (du0, dp), None in the place of one that is zero",
-                remedy="[(row, None) for row in rows]",
-            )
-    return [_admitted(trajectory, *direction) for direction in directions]
-
-
-def _admitted(
+def admit_direction(
     trajectory: Trajectory,
     du0: npt.ArrayLike | PETSc.Vec | None,
     dp: npt.ArrayLike | PETSc.Vec | None,
 ) -> tuple[PETSc.Vec, PETSc.Vec | None]:
-    if du0 is None and dp is None:
-        raise InputError(
-            "neither du0 nor dp was given",
-            expected="a direction in the initial state [n], in the parameters [m], or both",
-            remedy="du0=array or dp=array; sensitivities(trajectory) for all directions at once",
-        )
+    """Return the user's direction as vectors [n] and [m]: copies, checked."""
     problem = trajectory.problem
     du = problem.create_state() if du0 is None else problem.admit_state(du0, "du0")
     return du, None if dp is None else parameter_direction(trajectory, dp)

@@ -176,7 +176,7 @@ class Trajectory:
         """Stage states of Runge-Kutta steps, where they were kept: sweeps need not find them."""
         return by_step(self.kept, self.states, self.step_sizes.tolist())
 
-    @property
+    @cached_property
     def arrays(self) -> tuple[Array, Array, Array, Array]:
         """Times, sizes, states and the stages kept [K, s-1, n], as sweeps in C take them."""
         kept = self.kept if isinstance(self.kept, np.ndarray) else NO_STAGES
