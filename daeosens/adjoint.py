@@ -17,7 +17,7 @@ from daeosens.native_pieces import sweep_pieces_in_c
 from daeosens.native_sweep import native_sweep, wants_native_sweep
 from daeosens.objective import Objective, check_objective
 from daeosens.steps import StepMap
-from daeosens.trajectory import Trajectory, steps_of
+from daeosens.trajectory import Trajectory, check_trajectory, steps_of
 from daeosens.tsadjoint import sweep as tsadjoint_sweep
 
 
@@ -124,6 +124,7 @@ def adjoint(
     >>> adjoint(run, Terminal(lambda t, u, p: u[0])).p.round(6)
     array([-0.735759])
     """
+    check_trajectory(trajectory)
     several = isinstance(objective, Iterable)
     objectives = tuple(objective) if several else (objective,)
     check_engine(engine)
@@ -211,6 +212,8 @@ def evaluate(trajectory: Trajectory, objective: Objective) -> float:
     >>> round(evaluate(run, Terminal(lambda t, u, p: u[0] ** 2)), 6)
     0.135335
     """
+    check_trajectory(trajectory)
+    check_objective(objective)
     problem = trajectory.problem
     cost = objective.lower(problem, float(trajectory.times[-1]))
     if not cost.densities:

@@ -144,6 +144,7 @@ class ComplexStep:
                     warnings.simplefilter("error", np.exceptions.ComplexWarning)
                     values = self._evaluate(arguments, point)
         except (TypeError, np.exceptions.ComplexWarning) as error:
+            self._evaluate(arguments, x)  # what real numbers fail with too is its own error
             raise self._refusal(str(error)) from error
         return np.imag(values) / STEP
 

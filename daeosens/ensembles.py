@@ -11,7 +11,7 @@ from mpi4py import MPI
 
 from daeosens.adjoint import adjoint, evaluate
 from daeosens.arrays import Array, finite_array, gather
-from daeosens.errors import GrazingError, InputError, SolveError
+from daeosens.errors import GrazingError, InputError, SolveError, require
 from daeosens.forward import solve
 from daeosens.io.agreement import on_every_rank
 from daeosens.objective import Objective
@@ -113,6 +113,8 @@ def solve_batch(
     >>> found.values.round(5), found.gradients_p[:, 0].round(5)
     (array([0.36788, 0.13534]), array([-0.73576, -0.27067]))
     """
+    require(problem, Problem, "problem", "ODE(f, size, parameters), or trace(f, ...) compiled")
+    require(stepping, Stepping, "stepping", 'Stepping((0.0, 1.0), "rk5dp", rtol=1e-6)')
     comm = MPI.COMM_SELF if comm is None else comm
     starts, sets = _members(problem, u0, p)
     times = np.append(np.asarray(t_eval, dtype=float), stepping.t_span[1])

@@ -148,7 +148,7 @@ def ODE(  # noqa: N802 (a noun of the public interface)
         )
     lower = Lowering(frame, "rhs", 3)
     rhs_t = known_in_time(rhs, rhs_t)
-    coloring = jacobian == COLORING
+    coloring = isinstance(jacobian, str) and jacobian == COLORING
     rhs_u = state_derivative(lower, rhs, jacobian, "jacobian", 1, frame)
     rhs_p = parameter_derivative(lower, rhs, jacobian_p, frame)
     rhs_t_function = lower.time_derivative(rhs, rhs_t, "rhs_t")
@@ -316,7 +316,7 @@ def DAE(  # noqa: N802 (a noun of the public interface)
         ),
         constant_mass=linear_in_udot,
         udot_nonlinear=not linear_in_udot,
-        coloring=jacobian == COLORING,
+        coloring=isinstance(jacobian, str) and jacobian == COLORING,
         sources=sources(
             frame,
             residual,

@@ -55,6 +55,29 @@ class GrazingError(DaeosensError):
     """An event whose time is not differentiable: the state only touches the surface."""
 
 
+def require(value: object, kind: type, name: str, remedy: str) -> None:
+    """Refuse an argument of another type.
+
+    Raises
+    ------
+    InputError
+        Names both types.
+
+    Examples
+    --------
+    >>> require(3, str, "name", 'name="x"')
+    Traceback (most recent call last):
+        ...
+    daeosens.errors.InputError: name is int
+      expected: a str
+      try: name="x"
+    """
+    if not isinstance(value, kind):
+        raise InputError(
+            f"{name} is {type(value).__name__}", expected=f"a {kind.__name__}", remedy=remedy
+        )
+
+
 def keyword(name: str) -> str:
     """Return what the user writes before "=" to supply the callback of this name.
 

@@ -7,7 +7,7 @@ from petsc4py import PETSc
 
 from daeosens.arrays import QUIET, unwrapped
 from daeosens.crossings import run_through_events
-from daeosens.errors import InputError, UnsupportedError
+from daeosens.errors import InputError, UnsupportedError, require
 from daeosens.integrate import agree, integrate
 from daeosens.problem import Problem
 from daeosens.stepping import Stepping, pinned_times, refuse_reserved
@@ -64,17 +64,13 @@ def solve(
     >>> float(run.u[-1, 0].round(6))
     0.367879
     """
+    require(problem, Problem, "problem", "ODE(f, size, parameters), or trace(f, ...) compiled")
     if problem.comm.size > 1:
         PETSc.garbage_cleanup(problem.comm)  # petsc4py delays the destruction of parallel objects
     if checkpoint not in ("states", "stages", "memory", "disk"):
         expected = '"states", "stages", "memory" or "disk"'
         raise InputError(f"checkpoint = {checkpoint!r}", expected=expected)
-    if not isinstance(stepping, Stepping):
-        raise InputError(
-            f"stepping is {type(stepping).__name__}",
-            expected="a Stepping",
-            remedy='Stepping((0.0, 1.0), "rk5dp", rtol=1e-6)',
-        )
+    require(stepping, Stepping, "stepping", 'Stepping((0.0, 1.0), "rk5dp", rtol=1e-6)')
     problem.faults.clear()
     refuse_reserved(PETSc.Options().getAll(), "command line")
     state = problem.admit_state(u0)

@@ -195,7 +195,7 @@ def state_derivative(
     frame: Frame,
 ) -> Derivative:
     """Lower the derivative in u [n, n]; by complex step where missing, if NumPy style."""
-    if given == COLORING:
+    if isinstance(given, str) and given == COLORING:
         remedy = "an analytic jacobian: a coloured difference has no exact transpose"
         return refused(name, remedy)
     if isinstance(given, str):

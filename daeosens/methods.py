@@ -74,6 +74,12 @@ METHODS = {
     "midpoint": Method("midpoint", theta=0.5, order=2),
 }
 
+_ELSEWHERE = {
+    **dict.fromkeys(("rk45", "dopri5", "tsit5", "ode45"), "rk5dp"),
+    **dict.fromkeys(("dop853", "dopri8"), "rk8vr"),
+}
+"""Names of other packages whose nearest one here is not the method most alike."""
+
 
 def find_method(name: str) -> Method:
     """Return the method of that name; PETSc's bare TSRK types ("5dp") are understood too.
@@ -97,10 +103,12 @@ def find_method(name: str) -> Method:
     if name.startswith("theta:"):
         return _theta(name)
     known = [*METHODS, "theta:<value>"]
+    here = _ELSEWHERE.get(name.casefold())
+    alike = f'"{here}"' if here else nearest(name, known)
     raise InputError(
         f'method = "{name}" is unknown',
         expected=", ".join(known),
-        remedy=nearest(name, known) or '"rk5dp", or "esdirk5" for stiff problems, with rtol=...',
+        remedy=alike or '"rk5dp", or "esdirk5" for stiff problems, with rtol=...',
     )
 
 

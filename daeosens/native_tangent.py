@@ -37,31 +37,45 @@ def linear_steps(trajectory: Trajectory, *, keep: bool) -> LinearSteps | None:
     return LinearSteps(steps, trajectory.p, *trajectory.arrays, keep=keep and fits)
 
 
+def check_directions(directions: Sequence[Direction]) -> None:
+    """Refuse what are no directions, or a direction that was forgotten: its result would be zero.
+
+    Raises
+    ------
+    InputError
+        None at all, no pair, or a pair of nothing.
+    """
+    if not directions:
+        raise InputError("no direction given", expected="at least one (du0, dp)")
+    for k, pair in enumerate(directions):
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            raise InputError(
+                f"direction {k} is {type(pair).__name__}",
+                expected="a pair (du0, dp), None in the place of one that is zero",
+                remedy="[(row, None) for row in rows]",
+            )
+        if pair[0] is None and pair[1] is None:
+            raise InputError(
+                "neither du0 nor dp was given",
+                expected="a direction in the initial state [n], in the parameters [m], or both",
+                remedy="du0=array or dp=array; sensitivities(trajectory) for all at once",
+            )
+
+
 def admit_rows(problem: Problem, directions: Sequence[Direction]) -> tuple[Array, Array]:
     """Return the user's directions, checked, as arrays [D, n] and [D, m]; for serial problems.
 
     Raises
     ------
     InputError
-        Shapes that do not match, values that are not finite, or nothing at all.
+        Shapes that do not match, or values that are not finite.
     """
     count = len(directions)
     rows = np.zeros((count, problem.size)), np.zeros((count, problem.n_parameters))
     for k, (du, dp) in enumerate(directions):
-        refuse_nothing(du, dp)
         _admit(du, "du0", problem.admit_state, rows[0][k])
         _admit(dp, "dp", problem.admit_parameter_vec, rows[1][k])
     return rows
-
-
-def refuse_nothing(du0: object, dp: object) -> None:
-    """Raise ``InputError`` for a direction of which neither part was given."""
-    if du0 is None and dp is None:
-        raise InputError(
-            "neither du0 nor dp was given",
-            expected="a direction in the initial state [n], in the parameters [m], or both",
-            remedy="du0=array or dp=array; sensitivities(trajectory) for all directions at once",
-        )
 
 
 def _admit(

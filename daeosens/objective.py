@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any, Literal, Protocol
 
 from daeosens.cost import INDEPENDENT, At, Cost, Scalar, When
-from daeosens.errors import InputError, nearest
+from daeosens.errors import InputError, nearest, require
 from daeosens.problem import Problem
 from daeosens.scalars import Derivatives, Keywords, callback_of
 
@@ -179,6 +179,7 @@ class AtEvent:
     hessian_t: Callable[..., Any] | str | None = None
 
     def __post_init__(self) -> None:
+        require(self.event, str, "event", 'AtEvent(function, "name of the event")')
         if self.side not in ("before", "after"):
             raise InputError(f"side = {self.side!r}", expected='"before" or "after"')
 

@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from numbers import Real
 from typing import Any, Literal, Protocol
 from weakref import WeakKeyDictionary
 
@@ -95,8 +96,8 @@ class Parameter:
     def complaints(self, name: str) -> list[str]:
         """Return all that is wrong, one line each."""
         found: list[str] = []
-        if not math.isfinite(self.value):
-            return [f'parameter "{name}": value = {self.value}; expected: a finite number']
+        if not isinstance(self.value, Real) or not math.isfinite(self.value):
+            return [f'parameter "{name}": value = {self.value!r}; expected: a finite number']
         if math.isnan(self.lower) or math.isnan(self.upper) or self.lower > self.upper:
             found.append(
                 f'parameter "{name}": bounds [{self.lower:g}, {self.upper:g}]; '
@@ -193,7 +194,8 @@ class Parameters:
             )
         known = problem.parameter_names
         complaints = [
-            f'parameter "{name}" is not one of the problem\'s; try: {nearest(name, known)}'
+            f'parameter "{name}" is not one of the problem\'s; '
+            f"try: {nearest(name, known) or ', '.join(known)}"
             for name in self.entries
             if name not in known
         ]

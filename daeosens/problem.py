@@ -362,7 +362,13 @@ class Problem:
                 remedy="model.pack(...) of a traced model, or the numbers in this order",
             )
         values: Any = () if p is None else p
-        array = finite_array(values, name, (self.n_parameters,))
+        array = finite_array(values, name)
+        if array.shape != (self.n_parameters,):
+            names = self.parameter_names
+            listed = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
+            raise InputError(
+                f"{name} has shape {array.shape}", expected=f"shape ({len(names)},): {listed}"
+            )
         array.flags.writeable = False
         return array
 

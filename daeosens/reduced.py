@@ -14,7 +14,7 @@ from daeosens.adjoint import Gradient, adjoint, evaluate
 from daeosens.arrays import QUIET, Array, finite_array, gather, is_finite, scatter
 from daeosens.block_second_order import DIRECTIONS
 from daeosens.engines import Engine, Sweep, check_engine, choose_sweep
-from daeosens.errors import InputError, SolveError
+from daeosens.errors import InputError, SolveError, require
 from daeosens.forward import solve
 from daeosens.matrices import dense
 from daeosens.objective import Objective, check_objective
@@ -109,6 +109,13 @@ class Reduced:
         self.count = Count()
         check_engine(engine)
         check_objective(objective)
+        require(stepping, Stepping, "stepping", 'Stepping((0.0, 1.0), "rk5dp", rtol=1e-6)')
+        if not hasattr(control, "unpack"):
+            raise InputError(
+                f"control is {type(control).__name__}",
+                expected="Parameters, InitialState or FieldParameter",
+                remedy='Parameters({"rate": Parameter(1.0)}, initial_state=u0)',
+            )
         first, last = stepping.t_span
         outside = [time for time in objective.times if not first <= time <= last]
         if outside:

@@ -15,14 +15,13 @@ from daeosens.arrays import QUIET, Array, gather, read, unwrapped, write
 from daeosens.block_second_order import FirstOrder, block_second_sweep
 from daeosens.cost import Cost, add_curvature, points_by_step
 from daeosens.engines import Sweep, choose_sweep
-from daeosens.errors import InputError
 from daeosens.native_second_order import NativeFirst, native_second_sweep
 from daeosens.native_sweep import wants_native_sweep
-from daeosens.native_tangent import Direction
+from daeosens.native_tangent import Direction, check_directions
 from daeosens.objective import Objective, check_objective
 from daeosens.steps import Adjoint, SecondOrder
 from daeosens.tangent import Tangent, admit_direction, tangents
-from daeosens.trajectory import STAGE_MEMORY, Trajectory, steps_of
+from daeosens.trajectory import STAGE_MEMORY, Trajectory, check_trajectory, steps_of
 
 Weights: TypeAlias = "dict[tuple[int, float], list[PETSc.Vec]]"
 """Adjoints of stages by (handle of the state before the step, step size)."""
@@ -192,8 +191,8 @@ def hessian_products(
     >>> [each.p.round(5).tolist() for each in products]
     [[-0.73576], [1.47152]]
     """
-    if not directions:
-        raise InputError("no direction given", expected="at least one (du0, dp)")
+    check_trajectory(trajectory)
+    check_directions(directions)
     check_objective(objective)
     cost = objective.lower(trajectory.problem, float(trajectory.times[-1]))
     memory = Memory() if memory is None else memory

@@ -16,7 +16,7 @@ from daeosens.errors import InputError
 from daeosens.native_sweep import native_rows, wants_native_sweep
 from daeosens.native_tangent import push_directions
 from daeosens.tangent import march
-from daeosens.trajectory import Trajectory, steps_of
+from daeosens.trajectory import Trajectory, check_trajectory, steps_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,6 +94,7 @@ def sensitivities(
     >>> sensitivities(run).u0.round(6)
     array([[0.367879]])
     """
+    check_trajectory(trajectory)
     wanted = tuple(with_respect_to)
     if not wanted or any(name not in ("u0", "p") for name in wanted):
         raise InputError(f"with_respect_to = {with_respect_to!r}", expected='"u0", "p" or both')

@@ -230,7 +230,7 @@ def _shrunk(t: float, h: float) -> SolveError:
     """Return what is wrong where an error estimate makes steps smaller and smaller."""
     return SolveError(
         f"steps have shrunk to {h:.3g} at t = {t:.9g}: the estimated error does not fall with them",
-        expected="an error that steps can control",
+        expected="an error that steps can control, a solution that does not blow up before the end",
         remedy="larger rtol and atol, breakpoints where the equations jump, or, with algebraic "
         "variables, a start from consistent_state",
     )

@@ -16,10 +16,10 @@ from daeosens.cost import Densities, change
 from daeosens.engines import Sweep, choose_sweep
 from daeosens.errors import InputError
 from daeosens.native_sweep import wants_native_sweep
-from daeosens.native_tangent import Direction, push_directions, refuse_nothing
+from daeosens.native_tangent import Direction, check_directions, push_directions
 from daeosens.objective import Objective
 from daeosens.steps import StepMap
-from daeosens.trajectory import Trajectory, steps_of
+from daeosens.trajectory import Trajectory, check_trajectory, steps_of
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -164,8 +164,8 @@ def tangents(
     >>> [each.u[-1].round(5) for each in tangents(run, [([1.0], None), (None, [1.0])])]
     [array([0.36788]), array([-0.73576])]
     """
-    if not directions:
-        raise InputError("no direction given", expected="at least one (du0, dp)")
+    check_trajectory(trajectory)
+    check_directions(directions)
     admitted = [admit_direction(trajectory, *direction) for direction in directions]
     found = _in_c(trajectory, admitted) if wants_native_sweep(trajectory, engine) else None
     if found is not None:
@@ -181,7 +181,6 @@ def admit_direction(
     dp: npt.ArrayLike | PETSc.Vec | None,
 ) -> tuple[PETSc.Vec, PETSc.Vec | None]:
     """Return the user's direction as vectors [n] and [m]: copies, checked."""
-    refuse_nothing(du0, dp)
     problem = trajectory.problem
     du = problem.create_state() if du0 is None else problem.admit_state(du0, "du0")
     return du, None if dp is None else parameter_direction(trajectory, dp)

@@ -12,7 +12,7 @@ from petsc4py import PETSc
 
 from daeosens.arrays import Array, read, write
 from daeosens.cost import At, Instant, Start, When
-from daeosens.errors import InputError, SolveError, UnsupportedError
+from daeosens.errors import InputError, SolveError, UnsupportedError, require
 from daeosens.problem import Problem
 from daeosens.states import States, rows_of
 from daeosens.stepping import Stepping
@@ -354,3 +354,14 @@ def steps_of(trajectory: Trajectory) -> StepMap:
     method = stepping.resolved_method
     at_once = {name: instant_map(modes[name], method) for name in instants}
     return HybridStep(problem, trajectory.records, maps, at_once)
+
+
+def check_trajectory(trajectory: object) -> None:
+    """Refuse what is no run: a problem, for instance.
+
+    Raises
+    ------
+    InputError
+        Names its type.
+    """
+    require(trajectory, Trajectory, "trajectory", "solve(problem, u0, p, stepping), which makes it")

@@ -38,6 +38,7 @@ from daeosens import (
     UnsupportedError,
     adjoint,
     evaluate,
+    sensitivities,
     solve,
     tangent,
 )
@@ -319,6 +320,15 @@ def test_unknown_engine_is_named_with_the_known_ones():
 def test_no_objective_is_an_error():
     with pytest.raises(InputError, match=r"no objective given\n  expected: at least one"):
         adjoint(trajectory("rhs", "rk4", False), [])
+
+
+@pytest.mark.parametrize(
+    "use", [adjoint, evaluate, lambda run, _: sensitivities(run), lambda run, _: tangent(run, U0)]
+)
+def test_a_problem_is_no_trajectory(use):
+    message = r"trajectory is Problem\n  expected: a Trajectory\n  try: solve\(problem, u0"
+    with pytest.raises(InputError, match=message):
+        use(FORMS["rhs"].analytic, Terminal(lambda t, u, p: u[0]))
 
 
 @pytest.mark.parametrize("objective", [sum, [sum]])

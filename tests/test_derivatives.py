@@ -139,6 +139,11 @@ def test_functions_that_lose_the_derivative_are_refused(function, reason):
     assert any(part in text for part in reason.split("|"))
 
 
+def test_what_real_numbers_fail_with_too_is_told_as_it_is():
+    with pytest.raises(TypeError, match="takes 2 positional arguments but 3 were given"):
+        step(lambda t, u: u)(T, U0, P0)
+
+
 def test_a_refusal_concerns_the_argument_it_is_about():
     """Non-analytic in u, analytic in p."""
     function = lambda t, u, p: np.abs(u) * p  # noqa: E731

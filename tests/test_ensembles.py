@@ -114,6 +114,8 @@ def test_members_have_their_own_events(comm):
 def test_shapes_that_do_not_fit_are_named(u0, p, message):
     with pytest.raises(InputError, match=message):
         solve_batch(POPULATIONS, u0, p, STEPPING)
+    with pytest.raises(InputError, match="stepping is str"):
+        solve_batch(POPULATIONS, [1.0, 2.0], [1.0, 1.0], "rk4")
 
 
 @pytest.mark.mpi(min_size=2)

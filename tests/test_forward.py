@@ -419,6 +419,16 @@ def test_vector_as_initial_state_is_checked():
         solve(DECAY.problem, longer, DECAY.p, stepping)
 
 
+def test_a_function_in_place_of_a_problem_is_named():
+    with pytest.raises(InputError, match="problem is function\n  expected: a Problem\n  try: ODE"):
+        solve(lambda t, u, p: u, [1.0], [], Stepping((0.0, 1.0), "rk4", dt=0.1))
+
+
+def test_parameters_of_another_number_are_named():
+    with pytest.raises(InputError, match=r"p has shape \(1,\)\n  expected: shape \(2,\): p0, p1"):
+        solve(ODE(lambda t, u, p: u, 1, 2), [1.0], [1.0], Stepping((0.0, 1.0), "rk4", dt=0.1))
+
+
 def test_a_span_in_place_of_a_stepping_is_named():
     with pytest.raises(InputError, match="stepping is tuple\n  expected: a Stepping\n  try: Stepp"):
         solve(DECAY.problem, DECAY.u0, DECAY.p, (0.0, 1.0))

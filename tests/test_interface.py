@@ -1,6 +1,9 @@
 """What ``import daeosens`` offers."""
 
 import inspect
+import subprocess
+import sys
+import textwrap
 
 import pytest
 
@@ -22,3 +25,21 @@ def test_names_are_sorted_and_there():
 def test_every_public_name_has_an_example(name):
     """They are run by scripts/check."""
     assert "\n>>> " in inspect.getdoc(getattr(daeosens, name))
+
+
+def test_what_is_optional_is_not_needed():
+    """Sweeps of traced models know their products, but not CasADi."""
+    code = """
+    import sys
+
+    for name in ("casadi", "filelock", "matplotlib", "platformdirs"):
+        sys.modules[name] = None  # as if it were not installed
+    import daeosens as ds
+
+    decay = ds.ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
+    run = ds.solve(decay, [1.0], [0.5], ds.Stepping((0.0, 2.0), "rk4", dt=0.1))
+    print(ds.adjoint(run, ds.Terminal(lambda t, u, p: u[0])).p.round(4))
+    """
+    command = [sys.executable, "-c", textwrap.dedent(code)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("[-0.7358]\n", "")

@@ -44,7 +44,10 @@ def test_theta_outside_its_range_is_refused(value):
 
 @pytest.mark.parametrize(
     ("name", "meant"),
-    [("beular", "beuler"), ("rk5pd", "rk5dp"), ("midpont", "midpoint"), ("theta", "theta:<value>")],
+    [
+        *(("beular", "beuler"), ("rk5pd", "rk5dp"), ("midpont", "midpoint")),
+        *(("theta", "theta:<value>"), ("RK45", "rk5dp"), ("DOP853", "rk8vr")),
+    ],
 )
 def test_unknown_method_names_the_nearest_one(name, meant):
     with pytest.raises(InputError, match=rf'method = "{name}" is unknown(.|\n)*try: "{meant}'):

@@ -24,6 +24,7 @@ from zoo import (
 )
 
 from daeosens import (
+    AtEvent,
     InputError,
     LeastSquares,
     Prior,
@@ -302,3 +303,8 @@ def test_log_normal_prior_of_a_number_that_is_not_positive_is_a_failed_solve():
     scalar = prior.points[0][-1]
     with pytest.raises(SolveError, match='parameter "b" = -2 with a log-normal prior'):
         scalar.value(0.0, PROBLEM.create_state(), np.array([1.0, -2.0, 3.0]))
+
+
+def test_name_of_an_event_in_the_place_of_the_function_is_named():
+    with pytest.raises(InputError, match=r'event is function\n.*\n  try: AtEvent\(function, "name'):
+        AtEvent("bounce", lambda t, u, p: u[0])

@@ -517,6 +517,11 @@ def test_bad_input_is_named_before_the_first_evaluation(arguments, message):
     assert functional.points == []
 
 
+def test_a_function_is_no_functional():
+    with pytest.raises(InputError, match=r"functional is function\n  expected: Reduced"):
+        minimize(lambda x: x @ x, [1.0])
+
+
 def test_vector_of_another_size_is_refused():
     with pytest.raises(InputError, match=r"x0 has size 3(.|\n)*size 2"):
         minimize(far_rosenbrock(), PETSc.Vec().createSeq(3, comm=PETSc.COMM_SELF))

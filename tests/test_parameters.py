@@ -248,6 +248,7 @@ FITS = {
         Parameters({**MIXED, "aa": 1.0}, U0),
         r'parameter "aa" is not one of the problem\'s; try: "a"',
     ),
+    "far": (Parameters({**MIXED, "growth": 1.0}, U0), "of the problem's; try: a, b, c"),
     "missing": (
         Parameters({"a": Parameter(1.0), "b": 1.0}, U0),
         r'parameter "c" has no value; expected: an entry for it',

@@ -241,6 +241,10 @@ WRONG = {
         lambda: ODE(rhs, 3, jacobian="colouring"),
         r"jacobian = 'colouring'\n  expected: a callback, Products or \"coloring\"",
     ),
+    "jacobian matrix": (
+        lambda: ODE(rhs, 3, jacobian=np.eye(3)),
+        r"jacobian = array\(\[\[1.*\n.*\n.*\n  expected: a callback",
+    ),
     "mass shape": (
         lambda: ODE(rhs, 3, mass=np.eye(2)),
         r"mass has shape \(2, 2\)\n  expected: shape \(3, 3\)",

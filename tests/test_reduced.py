@@ -193,6 +193,11 @@ def test_a_description_that_fits_is_accepted_without_a_run():
             {"control": Parameters({"a": Parameter(0.6), "b": 1.0}, [1.0, 2.0])},
             r"initial_state has",
         ),
+        (
+            {"control": {"a": 0.6}},
+            r"control is dict\n  expected: Parameters, Initial",
+        ),
+        ({"stepping": (0.0, 1.0)}, r"stepping is tuple\n  expected: a Stepping"),
     ],
 )
 def test_what_does_not_fit_together_is_found_before_the_first_run(changes, message):

@@ -67,11 +67,16 @@ def test_the_sweep_gives_the_gradient_as_well(form, method):
     np.testing.assert_allclose(product.gradient.p, gradient.p, rtol=1e-13)
 
 
-def test_directions_that_are_left_out_are_zero():
+def test_products_along_the_state_and_along_a_parameter_are_symmetric():
     trajectory = run("rhs", "rk4")
     along_u = hessian_product(trajectory, zoo.ANALYTIC_COST, du0=[1.0, 0.0, 0.0])
     along_p = hessian_product(trajectory, zoo.ANALYTIC_COST, dp=[0.0, 1.0, 0.0])
     assert along_u.p[1] == pytest.approx(along_p.u0[0], rel=1e-12)
+
+
+def test_direction_that_was_forgotten_is_an_error():
+    with pytest.raises(InputError, match="neither du0 nor dp was given"):
+        hessian_product(run("rhs", "rk4"), zoo.ANALYTIC_COST)
 
 
 def test_a_problem_without_parameters():

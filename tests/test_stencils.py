@@ -359,3 +359,8 @@ def test_derivatives_that_are_not_finite_are_refused(method, checkpoint):
     for wanted in ("u0", "p"):
         with pytest.raises(SolveError, match=f"the derivative in {wanted} is not finite"):
             sensitivities(run, with_respect_to=[wanted])
+
+
+def test_a_shape_in_the_place_of_a_grid_is_named():
+    with pytest.raises(InputError, match="grid is tuple\n  expected: a Grid\n  try: Grid"):
+        trace_stencil(lambda t, u, p: u.laplacian(), (8, 8))

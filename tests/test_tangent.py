@@ -18,6 +18,7 @@ from daeosens import (
     sensitivities,
     solve,
     tangent,
+    tangents,
 )
 
 CASES = list(COSTS.values())
@@ -52,6 +53,8 @@ def test_direction_that_was_forgotten_is_an_error_instead_of_zeros():
     run = solve(DECAY.problem, DECAY.u0, DECAY.p, Stepping((0.0, 1.0), "rk4", dt=0.5))
     with pytest.raises(InputError, match=r"neither du0 nor dp was given\n.*\n  try: du0=array"):
         tangent(run)
+    with pytest.raises(InputError, match=r"direction 1 is list\n  expected: a pair \(du0, dp\)"):
+        tangents(run, [([1.0], None), [1.0]])
 
 
 @pytest.mark.parametrize(

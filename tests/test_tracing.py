@@ -242,6 +242,14 @@ def reduced(name):
     return model, objective, Reduced(model, objective, stepping, control)
 
 
+def test_parameters_packed_or_taken_apart_wrongly_are_named():
+    model = ds.trace(lambda t, u, p: -p.rate * u, 1, {"rate": ()})
+    with pytest.raises(ds.InputError, match=r"pack\(\[0.5\]\)\n  expected: parameters by name"):
+        model.pack([0.5])
+    with pytest.raises(ds.InputError, match=r"p has shape \(2,\)\n  expected: shape \(1,\)"):
+        model.unpack([0.5, 0.5])
+
+
 def test_model_without_running_cost_says_how_to_trace_one():
     model = ds.trace(lambda t, u, p: -p.rate * u, 1, {"rate": ()})
     with pytest.raises(ds.InputError, match=r"no running cost\n.*trace\(\.\.\., running=density\)"):

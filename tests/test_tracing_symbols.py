@@ -171,7 +171,7 @@ UNTRACEABLE = {
     "symbolic index": (lambda t, u, p: u * u[u[0]], "an index depends on the data"),
     "range": (lambda t, u, p: list(range(u[0])), "an index depends on the data"),
     "ufunc": (lambda t, u, p: np.nextafter(u, 0.0), r"np.nextafter is not known here\n  try: "),
-    "scipy": (lambda t, u, p: special.gamma(u), "gamma is not known here"),
+    "scipy": (lambda t, u, p: special.gamma(u), "`.*: gamma is not known here"),
     "accumulate": (lambda t, u, p: np.add.accumulate(u), r"np.add.accumulate is not known"),
     "function": (lambda t, u, p: np.linalg.inv(p.A) @ u, r"np.linalg.inv is not known here"),
     "argument": (lambda t, u, p: u.__setitem__(0, 1.0), "writes to its argument"),
@@ -185,7 +185,12 @@ UNTRACEABLE = {
     "product": (lambda t, u, p: p.B @ u[:3], r"test_tracing_symbols.py:\d+ .*shapes \(3, 4\)"),
     "unknown": (lambda t, u, p: p.c * u, r"no parameter 'c'"),
     "near": (lambda t, u, p: p["AA"] @ u, r"no parameter 'AA'\n.*\n  try: \"A\""),
-    "nothing": (lambda t, u, p: None, "None is no array of numbers"),
+    "nothing": (lambda t, u, p: None, "what 'f' returned: None is no array of numbers"),
+    "words": (lambda t, u, p: ["a"] * 4, "what 'f' returned: 'a' is no array of real numbers"),
+    "complex": (lambda t, u, p: 1j * u, "`.*: 1j is no array of real numbers"),
+    "complex result": (lambda t, u, p: [1j] * 4, "what 'f' returned: 1j is no array of real"),
+    "arguments": (lambda t, u: u, r"cannot trace 'f': TypeError: .*takes 2 positional arguments"),
+    "no function": ("u", "cannot trace 'f': TypeError: 'str' object is not callable"),
     "ragged": (lambda t, u, p: [u, u[0], 1.0, 2.0], "rows of shapes"),
     "method": (lambda t, u, p: u.argsort(), "have no 'argsort'"),
 }
@@ -204,6 +209,11 @@ def test_errors_name_the_line_of_the_file():
         value(branching)
 
 
+def test_unknown_parameter_of_a_function_without_any_names_where_they_are_given():
+    with pytest.raises(InputError, match=r"'rate'\n  expected: parameters=\{\"rate\": \(\)\}"):
+        _ = admit_shapes(0).split(np.empty(0)).rate
+
+
 def test_parameters_have_any_name():
     shapes = admit_shapes({"T": (2,), "shape": (), "sum": (1, 2)})
     named = shapes.split(np.arange(5.0))
@@ -212,6 +222,7 @@ def test_parameters_have_any_name():
     np.testing.assert_array_equal(named.sum, [[3.0, 4.0]])
     np.testing.assert_array_equal(2.0 * named, 2.0 * np.arange(5.0))
     assert list(named) == list(range(5))
+    assert repr(named) == "Named(T=[0. 1.], shape=2.0, sum=[[3. 4.]])"
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,9 @@ from daeosens._petsc.filling cimport (
     all_finite,
     put_values,
 )
+from daeosens._petsc.ts_functions cimport (
+    PetscReal, TSSetIFunction, TSSetIJacobian, TSSetRHSFunction
+)
 from petsc4py.PETSc cimport (
     CHKERR, Mat, PETSC_ERR_USER, PETSC_SUCCESS, PetscErrorCode, PetscMat, PetscSNES, PetscTS,
     PetscVec, TS, Vec
@@ -25,19 +28,8 @@ from petsc4py.PETSc cimport (
 
 
 cdef extern from "petscts.h" nogil:
-    ctypedef double PetscReal
     ctypedef enum MatStructure:
         SUBSET_NONZERO_PATTERN
-    ctypedef PetscErrorCode (*RHSFunction)(
-        PetscTS, PetscReal, PetscVec, PetscVec, void *) noexcept nogil
-    ctypedef PetscErrorCode (*IFunction)(
-        PetscTS, PetscReal, PetscVec, PetscVec, PetscVec, void *) noexcept nogil
-    ctypedef PetscErrorCode (*IJacobian)(
-        PetscTS, PetscReal, PetscVec, PetscVec, PetscReal, PetscMat, PetscMat, void *
-    ) noexcept nogil
-    PetscErrorCode TSSetRHSFunction(PetscTS, PetscVec, RHSFunction, void *)
-    PetscErrorCode TSSetIFunction(PetscTS, PetscVec, IFunction, void *)
-    PetscErrorCode TSSetIJacobian(PetscTS, PetscMat, PetscMat, IJacobian, void *)
     PetscErrorCode TSGetTime(PetscTS, PetscReal *)
     PetscErrorCode TSGetStages(PetscTS, PetscInt *, PetscVec **)
     PetscErrorCode TSGetSNES(PetscTS, PetscSNES *)

@@ -8,25 +8,17 @@ from daeosens._petsc.stencils cimport (
     PULL, PUSH, RHS, Inputs, Kernel, Outcome, Points, Stencil, call_of, evaluate, inputs_of, into,
     with_ghosts
 )
+from daeosens._petsc.ts_functions cimport (
+    PetscReal, TSSetIFunction, TSSetIJacobian, TSSetRHSFunction
+)
 from petsc4py.PETSc cimport (
     CHKERR, Mat, PETSC_SUCCESS, PetscDM, PetscErrorCode, PetscMat, PetscTS, PetscVec, TS, Vec
 )
 
 
 cdef extern from "petscts.h" nogil:
-    ctypedef double PetscReal
-    ctypedef PetscErrorCode (*RHSFunction)(
-        PetscTS, PetscReal, PetscVec, PetscVec, void *) noexcept nogil
-    ctypedef PetscErrorCode (*IFunction)(
-        PetscTS, PetscReal, PetscVec, PetscVec, PetscVec, void *) noexcept nogil
-    ctypedef PetscErrorCode (*IJacobian)(
-        PetscTS, PetscReal, PetscVec, PetscVec, PetscReal, PetscMat, PetscMat, void *
-    ) noexcept nogil
     ctypedef struct _p_PetscObject
     ctypedef _p_PetscObject *PetscObject
-    PetscErrorCode TSSetRHSFunction(PetscTS, PetscVec, RHSFunction, void *)
-    PetscErrorCode TSSetIFunction(PetscTS, PetscVec, IFunction, void *)
-    PetscErrorCode TSSetIJacobian(PetscTS, PetscMat, PetscMat, IJacobian, void *)
     PetscErrorCode DMRestoreLocalVector(PetscDM, PetscVec *)
     PetscErrorCode PetscObjectReference(PetscObject)
     PetscErrorCode PetscObjectStateIncrease(PetscObject)

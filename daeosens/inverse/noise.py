@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeAlias, cast
+from typing import Any, Literal, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -21,33 +21,33 @@ Level: TypeAlias = "npt.ArrayLike | Literal['estimated']"
 """A noise level: a number, an array, or "estimated"."""
 
 
-class Noise(Protocol):
-    """``Normal`` or ``LogNormal``."""
-
-    @property
-    def sigma(self) -> Any:
-        """Noise level or "estimated"."""
-        ...
-
-    @property
-    def each_column(self) -> bool:
-        """Whether every column has an estimated level of its own."""
-        ...
-
-    @property
-    def prior(self) -> tuple[float, float] | None:
-        """Mean and standard deviation of the logarithm of an estimated level."""
-        ...
-
-    @property
-    def scale(self) -> Scale:
-        """In which scale the noise adds up."""
-        ...
-
-
 @dataclass(frozen=True, eq=False)
-class Normal:
-    """data = model + sigma * standard normal.
+class Noise:
+    """What ``Normal`` and ``LogNormal`` make.
+
+    Attributes
+    ----------
+    scale : "linear" or "log"
+        In which scale the noise adds up.
+    sigma, each_column, prior
+        As for ``Normal``.
+    """
+
+    scale: Scale
+    sigma: Level
+    each_column: bool
+    prior: tuple[float, float] | None
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+
+def Normal(  # noqa: N802 (a noun of the public interface)
+    sigma: Level = ESTIMATED,
+    each_column: bool = False,
+    prior: tuple[float, float] | None = None,
+) -> Noise:
+    """Return the noise of data = model + sigma * standard normal.
 
     Parameters
     ----------
@@ -68,23 +68,15 @@ class Normal:
     >>> Normal(0.1).scale
     'linear'
     """
-
-    sigma: Level = ESTIMATED
-    each_column: bool = False
-    prior: tuple[float, float] | None = None
-
-    def __post_init__(self) -> None:
-        _check(self)
-
-    @property
-    def scale(self) -> Scale:
-        """In which scale the noise adds up."""
-        return "linear"
+    return Noise("linear", sigma, each_column, prior)
 
 
-@dataclass(frozen=True, eq=False)
-class LogNormal:
-    """log(data) = log(model) + sigma * standard normal, for positive data.
+def LogNormal(  # noqa: N802
+    sigma: Level = ESTIMATED,
+    each_column: bool = False,
+    prior: tuple[float, float] | None = None,
+) -> Noise:
+    """Return the noise of log(data) = log(model) + sigma * standard normal, for positive data.
 
     Parameters
     ----------
@@ -96,18 +88,7 @@ class LogNormal:
     >>> LogNormal("estimated", each_column=True).scale
     'log'
     """
-
-    sigma: Level = ESTIMATED
-    each_column: bool = False
-    prior: tuple[float, float] | None = None
-
-    def __post_init__(self) -> None:
-        _check(self)
-
-    @property
-    def scale(self) -> Scale:
-        """In which scale the noise adds up."""
-        return "log"
+    return Noise("log", sigma, each_column, prior)
 
 
 def is_estimated(noise: Noise) -> bool:

@@ -21,7 +21,19 @@ Bounds: TypeAlias = tuple[PETSc.Vec, PETSc.Vec]
 
 
 def start_of(functional: Functional, x0: PETSc.Vec | npt.ArrayLike | None) -> PETSc.Vec:
-    """Return a new vector with the start."""
+    """Return a new vector with the start.
+
+    Raises
+    ------
+    InputError
+        No functional, or a start of another size.
+    """
+    if not hasattr(functional, "value_and_gradient"):
+        raise InputError(
+            f"functional is {type(functional).__name__}",
+            expected="Reduced(problem, objective, stepping, control), or what has its methods",
+            remedy="scipy.optimize.minimize for a plain function",
+        )
     anchor(functional.comm)
     start = functional.start()
     if x0 is None:

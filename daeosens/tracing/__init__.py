@@ -9,7 +9,7 @@ from typing import Any
 import numpy.typing as npt
 from mpi4py import MPI
 
-from daeosens.errors import InputError
+from daeosens.errors import InputError, require
 from daeosens.events import EventLike
 from daeosens.grids import Grid
 from daeosens.tracing.model import Model, Parametrized
@@ -144,6 +144,7 @@ def trace_stencil(
     >>> ds.adjoint(run, total).p.round(4)
     array([-60.4057])
     """
+    require(grid, Grid, "grid", "Grid(((0.0, 1.0), (0.0, 1.0)), (64, 64))")
     build = _needed("stencils").build_stencil
     model: Parametrized = build(rhs, grid, parameters, jacobian)
     return model

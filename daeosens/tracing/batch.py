@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,7 +14,9 @@ from daeosens.batches import Batch
 from daeosens.few_rows import FewRows, few_rows
 from daeosens.linearization import Linearization
 from daeosens.native import Native
-from daeosens.tracing.factors import Factored
+
+if TYPE_CHECKING:  # sweeps import this module, and have to do without CasADi
+    from daeosens.tracing.factors import Factored
 
 UNPACKED, PACKED = 10**6, 64
 """Products of three sizes up to the first one are fastest (OpenBLAS 0.3.30 does not pack them); of

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from daeosens.arrays import Array
@@ -45,11 +46,26 @@ class Parametrized(Problem):
         InputError
             A name that is missing or unknown, another shape, or a value that is not finite.
         """
+        if values is not None and not isinstance(values, Mapping):  # type: ignore[redundant-expr]
+            raise InputError(
+                f"pack({values!r})",
+                expected=f"parameters by name: {', '.join(self.shapes.shapes)}",
+                remedy="pack(name=value, ...); an array [m] of all of them is p already",
+            )
         return self.shapes.pack({**(values or {}), **more})
 
     def unpack(self, p: Array) -> Named:
-        """Return the parameters by name from a vector [m] of them, or of their gradient."""
-        return self.shapes.split(p)
+        """Return the parameters by name from a vector [m] of them, or of their gradient.
+
+        Raises
+        ------
+        InputError
+            Another shape.
+        """
+        flat = np.asarray(p)
+        if flat.shape != (self.shapes.size,):
+            raise InputError(f"p has shape {flat.shape}", expected=f"shape ({self.shapes.size},)")
+        return self.shapes.split(flat)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

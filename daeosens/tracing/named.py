@@ -35,6 +35,9 @@ class Named(NDArrayOperatorsMixin):
             return self.__parts[name]
         raise _unknown_error(name, self.__parts)
 
+    def __repr__(self) -> str:
+        return f"Named({', '.join(f'{name}={part}' for name, part in self.__parts.items())})"
+
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, str):
             if key not in self.__parts:
@@ -168,5 +171,8 @@ def _unknown(name: str, known: Mapping[str, Any]) -> str:
 
 
 def _unknown_error(name: str, known: Mapping[str, Any]) -> InputError:
-    expected = ", ".join(known)
-    return InputError(_unknown(name, {}), expected=expected, remedy=nearest(name, known))
+    return InputError(
+        _unknown(name, {}),
+        expected=", ".join(known) or f'parameters={{"{name}": ()}} where the model is described',
+        remedy=nearest(name, known),
+    )

@@ -7,6 +7,7 @@ import linecache
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,10 @@ def untraceable(what: str, remedy: str) -> InputError:
     frame = inspect.currentframe()
     assert frame is not None
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_OURS):
+        if frame.f_code is traced_call.__code__:
+            return InputError(
+                f"cannot trace what '{frame.f_locals['name']}' returned: {what}", remedy=remedy
+            )
         frame = frame.f_back
     return InputError(
         f"cannot trace {_line(frame.f_code.co_filename, frame.f_lineno)}: {what}", remedy=remedy
@@ -53,14 +58,14 @@ def traced_call(function: Callable[..., Any], name: str, *arguments: Any) -> Any
             first = first.__cause__ or first.__context__
         summary = traceback.extract_tb(error.__traceback__)
         theirs = [each for each in summary if not each.filename.startswith(_OURS)]
-        place = _line(theirs[-1].filename, theirs[-1].lineno or 0)
+        place = f", {_line(theirs[-1].filename, theirs[-1].lineno or 0)}" if theirs else ""
         raise InputError(
-            f"cannot trace '{name}', {place}: {type(error).__name__}: {error}",
+            f"cannot trace '{name}'{place}: {type(error).__name__}: {error}",
             expected="a function of NumPy operations on its arguments",
             remedy="the operations listed in docs/tracing.md, or ODE(...) with callbacks",
         ) from error
 
 
 def _line(filename: str, number: int) -> str:
-    source = linecache.getline(filename, number).strip()
+    source = shorten(linecache.getline(filename, number), 80)
     return f"{Path(filename).name}:{number}" + (f" `{source}`" if source else "")

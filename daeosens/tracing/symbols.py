@@ -190,8 +190,9 @@ class Symbol(NDArrayOperatorsMixin):
             result = elementwise(UFUNCS[ufunc], *inputs)
         else:
             detail = f".{method}" if method != "__call__" else ""
+            package = "np." if getattr(np, ufunc.__name__, None) is ufunc else ""
             raise untraceable(
-                f"np.{ufunc.__name__}{detail} is not known here"
+                f"{package}{ufunc.__name__}{detail} is not known here"
                 + (f" with {', '.join(options)}" if options else ""),
                 "the functions listed in docs/tracing.md, or ODE(...) with callbacks",
             )
@@ -251,6 +252,8 @@ def as_symbol(value: Any) -> Symbol:
         several: list[Any] = list(value)
         return _joined([as_symbol(each) for each in several], (len(several),))
     array = np.asarray(value)
+    if array.dtype.kind not in "biufO":
+        raise untraceable(f"{value!r} is no array of real numbers", "real numbers and arrays")
     if array.dtype != object:
         values = np.atleast_1d(array.astype(float))
         graph = casadi.MX(casadi.DM(values.T if array.ndim > 1 else values))

@@ -67,8 +67,9 @@ def draw(figure: Figure, rows: Sequence[Row], path: Path) -> bool:
                 points.sort()
             marker = "osv^D<>ph"[k % 9]
             x, y = zip(*points, strict=True) if points else ((), ())
-            # the first one is what the others are compared with
-            axis.loglog(x, y, f"{marker}-", color=f"C{k}", label=name, ms=4, lw=1.5 + (k == 0))
+            # the first one is what the others are compared with: seen where lines coincide
+            emphasis = {"lw": 2.5, "zorder": 2.5} if k == 0 else {"lw": 1.5}
+            axis.loglog(x, y, f"{marker}-", color=f"C{k}", label=name, ms=4, **emphasis)
         axis.set_xlabel(LABELS[figure.x])
         axis.grid(alpha=0.3)
         if figure.x != "error":
@@ -92,7 +93,7 @@ def draw(figure: Figure, rows: Sequence[Row], path: Path) -> bool:
 
 def _tick_values(axis: Any, values: Sequence[float]) -> None:
     """Mark the values that were measured, in plain numbers."""
-    axis.set_xticks(values, [f"{value:g}" for value in values])
+    axis.set_xticks(values, [f"{value:g}" for value in values], fontsize="small")
     axis.xaxis.set_minor_locator(NullLocator())
 
 
