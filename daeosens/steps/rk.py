@@ -455,11 +455,11 @@ class RungeKuttaStep:
                     self._problem.rhs(self._time(i, t, h), stage, p, rate)
             return
         self._states = self._own
-        rates, (rows, _, _) = self._rates, tableau.numbers
-        for i, (stage, rate) in enumerate(zip(self._states, rates, strict=True)):
+        found, (rows, _, _) = self._rates, tableau.numbers
+        for i, (stage, rate) in enumerate(zip(self._states, found, strict=True)):
             u.copy(stage)
             if i:
-                stage.maxpy([h * weight for weight in rows[i]], rates[:i])
+                stage.maxpy([h * weight for weight in rows[i]], found[:i])
             self._problem.rhs(self._time(i, t, h), stage, p, rate)
 
     def _rate_change(
