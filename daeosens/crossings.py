@@ -68,15 +68,16 @@ class _Parts:
         After an implicit event the size of a step follows the moving time if it ends at one of
         them, or halfway to it; from there on times are fixed again.
         """
-        steps = zip(run.times[:-1], run.sizes, run.states[:-1], strict=True)
+        times, sizes = run.times.tolist(), run.sizes.tolist()
+        steps = zip(times[:-1], sizes, run.states[:-1], strict=True)
         if self.moving:
             self._add_moving(steps, mode, p, ends)
         handles = [state.handle for _, _, state in steps]
         self.records |= dict.fromkeys(handles, Record(mode, p, changed=self.changed))
-        self.times += run.times[1:]
-        self.sizes += run.sizes
+        self.times += times[1:]
+        self.sizes += sizes
         self.states += run.states[1:]
-        self.stages |= by_step(run.kept, run.states, run.sizes)
+        self.stages |= by_step(run.kept, run.states, sizes)
         self.effort += run.effort
 
     def _add_moving(
@@ -272,9 +273,10 @@ class _Passage:
 
         That of the last steps, as far as the first step of a piece was not refused lately.
         """
-        refused = run.effort.rejected > 0 and self._size is not None and run.sizes[0] < self._size
-        self._largest_start = run.sizes[0] if refused else 1.05 * self._largest_start
-        return min(max(run.sizes[-2:]), self._largest_start)
+        first = float(run.sizes[0])
+        refused = run.effort.rejected > 0 and self._size is not None and first < self._size
+        self._largest_start = first if refused else 1.05 * self._largest_start
+        return min(float(run.sizes[-2:].max()), self._largest_start)
 
     def _next_of_grid(self, t: float, flow: Flow) -> float | None:
         """Return where the step that an event has cut would have ended.
