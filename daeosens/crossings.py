@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right, insort
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -68,28 +68,39 @@ class _Parts:
         After an implicit event the size of a step follows the moving time if it ends at one of
         them, or halfway to it; from there on times are fixed again.
         """
-        changed = self.changed
-        fixed = Record(mode, p, changed=changed)
-        timed = Record(mode, p, timed=True, changed=changed)
         times, sizes = run.times.tolist(), run.sizes.tolist()
-        for t, h, state in zip(times[:-1], sizes, run.states[:-1], strict=True):
-            if not self.moving:
-                self.records[state.handle] = fixed
-                continue
-            k = bisect_right(ends, t)
-            rest = ends[k] - t if k < len(ends) else math.inf
-            if abs(h - rest) <= 1e-12 * rest:
-                self.records[state.handle] = Record(mode, p, -1.0, timed=True, changed=changed)
-                self.moving = False
-            elif abs(2.0 * h - rest) <= 1e-12 * rest:
-                self.records[state.handle] = Record(mode, p, -0.5, timed=True, changed=changed)
-            else:
-                self.records[state.handle] = timed
+        steps = zip(times[:-1], sizes, run.states[:-1], strict=True)
+        if self.moving:
+            self._add_moving(steps, mode, p, ends)
+        handles = [state.handle for _, _, state in steps]
+        self.records |= dict.fromkeys(handles, Record(mode, p, changed=self.changed))
         self.times += times[1:]
         self.sizes += sizes
         self.states += run.states[1:]
         self.stages |= by_step(run.kept, run.states, sizes)
         self.effort += run.effort
+
+    def _add_moving(
+        self,
+        steps: Iterator[tuple[float, float, PETSc.Vec]],
+        mode: str,
+        p: Any,
+        ends: Sequence[float],
+    ) -> None:
+        """Take the steps (t, h, state) up to the first time that is fixed again."""
+        changed = self.changed
+        timed = Record(mode, p, timed=True, changed=changed)
+        for t, h, state in steps:
+            k = bisect_right(ends, t)
+            rest = ends[k] - t if k < len(ends) else math.inf
+            if abs(h - rest) <= 1e-12 * rest:
+                self.records[state.handle] = Record(mode, p, -1.0, timed=True, changed=changed)
+                self.moving = False
+                return
+            if abs(2.0 * h - rest) <= 1e-12 * rest:
+                self.records[state.handle] = Record(mode, p, -0.5, timed=True, changed=changed)
+            else:
+                self.records[state.handle] = timed
 
     def end_at(self, switch: Switch, h: float, state: PETSc.Vec) -> None:
         """Cut the last step: it has the size ``h``, and ends on the surface of an event."""

@@ -116,7 +116,7 @@ class Runner:
         self._ts = ready.ts
         self._solution = ready.ts.getSolution()
         self._spare_ts: PETSc.TS | None = None
-        self._listening = False
+        self._listening = self._watched = False
         self.first_step = ready.first_step
 
     def run(
@@ -169,7 +169,9 @@ class Runner:
         ts.setMaxTime(min(span[1], self._ready.max_time))
         ts.setMaxSteps(self._ready.max_steps - taken)
         ts.setTimeStep(self.first_step if first_step is None else first_step)
-        ts.setPostStep(None if watch is None else log.consider_stopping)
+        if self._watched != (watch is not None):
+            self._watched = watch is not None
+            ts.setPostStep(self._ready.hooks.consider_stopping if self._watched else None)
         try:
             self._solve(log, in_c=self._ready.in_c and watch is None)
         except PETSc.Error as error:
@@ -177,7 +179,6 @@ class Runner:
                 raise
             raise_fault(ts)
             raise _failure(error, self._stepping, log) from error
-        ts.setPostStep(None)
         if not log.stopped:
             self._check_finished(log, span, taken)
         effort = Effort(

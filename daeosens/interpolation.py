@@ -31,10 +31,10 @@ class Interpolant:
     def at(self, x: float) -> tuple[float, float]:
         """Return the value and the derivative at x."""
         value = slope = 0.0
-        for k in range(len(self.nodes) - 1, -1, -1):
-            difference = x - self.nodes[k]
+        for node, coefficient in zip(self.nodes[::-1], self.coefficients[::-1], strict=True):
+            difference = x - node
             slope = slope * difference + value
-            value = value * difference + self.coefficients[k]
+            value = value * difference + coefficient
         return value, slope
 
     def extrema(self) -> list[float]:
@@ -84,7 +84,9 @@ class Interpolant:
             following = x - value / slope if slope else low
             if not low <= following <= high:
                 following = 0.5 * (low + high)
-            if abs(following - x) <= 1e-12 * abs(x) or value == 0.0:
+            if (
+                abs(following - x) <= 1e-8 * abs(x) or value == 0.0
+            ):  # an error of its square is left
                 return following
             x = following
         return x

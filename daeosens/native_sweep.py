@@ -144,7 +144,7 @@ def carrier(
             return None
         return partial(dense.carry_back, *trajectory.arrays)
     if problem.stencil is not None:
-        return _in_passes(trajectory, method)
+        return _in_passes(trajectory, method) if problem is trajectory.problem else None
     if method.name not in problem.sweeps:
         problem.sweeps[method.name] = _few_rows(problem, method)
     carry = problem.sweeps[method.name]

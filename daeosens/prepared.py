@@ -59,6 +59,11 @@ class Hooks:
             self.after_first_step()
         self.log.after_step(ts, step, t, u)
 
+    def consider_stopping(self, ts: PETSc.TS) -> None:
+        """Let the log end a run that is watched."""
+        assert self.log is not None
+        self.log.consider_stopping(ts)
+
     def after_first_step(self) -> None:
         """Refuse options that nothing has read by now."""
         if self._scope is not None:

@@ -143,7 +143,7 @@ class Problem:
         """Number n of unknowns."""
         return self.state.size
 
-    @property
+    @cached_property
     def autonomous(self) -> bool:
         """Whether the equations are known not to depend on the time."""
         return AUTONOMOUS in (self.sources.get("rhs_t"), self.sources.get("residual_t"))

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens.arrays import read, write
+from daeosens.arrays import read
 from daeosens.errors import SolveError
 from daeosens.events import Event
 from daeosens.integrate import Runner
@@ -106,7 +106,10 @@ class Surface:
             size, before = self.earlier
             ratio, past = size / h, last - before
             first = (change * ratio + past / ratio) / (1.0 + ratio)
-            if first * side >= 0.5 * abs(change):  # on its way off, at a steady speed
+            steady = 0.5 * abs(change)
+            if first * side >= steady:  # on its way off, at a steady speed
+                return True
+            if (first - change - change) * side >= steady:  # on its way towards it, likewise
                 return True
             lowest, scale = min(abs(last), abs(value)), max(abs(last), abs(value), abs(before))
         if first * side < 0.0 < (change + change - first) * side:  # a minimum inside
@@ -218,7 +221,7 @@ class Flow:
 
     def _noise(self, surface: Surface, t: float, u: PETSc.Vec, value: float) -> float:
         """Return what rounding may make of the event function, from a change of all components."""
-        write(self._changed, read(u) * self._factors)
+        np.multiply(read(u), self._factors, out=self._changed.getArray())
         changed = surface.at(t, self._changed, self.runner.p)
         return 8.0 * ROUNDING * (abs(changed - value) / 1e-6 + abs(value))
 
@@ -253,10 +256,10 @@ class Flow:
 
     def watch(self, t: float, u: PETSc.Vec, t_next: float, u_next: PETSc.Vec) -> bool:
         """Look at a step; return whether a crossing that counts lies inside."""
-        h = t_next - t
+        h, p = t_next - t, self.runner.p
         self._around_of = None
         for surface in self.surfaces:
-            value = surface.at(t_next, u_next, self.runner.p)
+            value = surface.at(t_next, u_next, p)
             if surface.far(value, h):
                 surface.move(value, h)
                 continue

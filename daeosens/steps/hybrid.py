@@ -322,7 +322,7 @@ class HybridStep:
     def _recorded(self, step: Step) -> tuple[Record, Step]:
         """Return what the step was, and it with the parameters that it had."""
         record = self._records[step.u.handle]
-        return record, step._replace(p=record.p)
+        return record, step if step.p is record.p else step._replace(p=record.p)
 
     def _map(self, record: Record, step: Step) -> Any:
         return (self._maps if step.h else self._instants)[record.mode]

@@ -107,7 +107,7 @@ class Reset:
         """Overwrite ``lam`` [n] and ``mu`` [m] by those before; return the adjoints of t."""
         t, _, u, _, p = step
         weights = [self._take_changed(mu_k) for mu_k in mu]
-        omega = self._pull_back(t, u, p, [each.copy() for each in lam], lam, mu)
+        omega = self._pull_back(t, u, p, lam, mu)
         for k, w in enumerate(weights):
             for weight, (_, value) in zip(w, self._changes, strict=True):
                 value.add_u(weight, t, u, p, lam[k])
@@ -178,23 +178,23 @@ class Reset:
         t: float,
         u: PETSc.Vec,
         p: Any,
-        after: Sequence[PETSc.Vec],
         lam: Sequence[PETSc.Vec],
         mu: Sequence[PETSc.Vec],
     ) -> list[float]:
-        """Carry adjoints ``after`` back over the map of states; return those of the time."""
+        """Carry adjoints back over the map of states; return those of the time."""
         reset = self._reset
         if reset is None:
             return [0.0] * len(lam)
         matrix, matrix_p = self._fill(t, u, p)
-        by_t = reset.create_state()
-        reset.rhs_t(t, u, p, by_t)
-        omega = [dot(by_t, w) for w in after]
-        by_t.destroy()
-        for w, lam_k, mu_k in zip(after, lam, mu, strict=True):
-            matrix.multTranspose(w, lam_k)
+        work = reset.create_state()
+        reset.rhs_t(t, u, p, work)
+        omega = [dot(work, lam_k) for lam_k in lam]
+        for lam_k, mu_k in zip(lam, mu, strict=True):
+            lam_k.copy(work)
+            matrix.multTranspose(work, lam_k)
             if matrix_p is not None:
-                matrix_p.multTransposeAdd(w, mu_k, mu_k)
+                matrix_p.multTransposeAdd(work, mu_k, mu_k)
+        work.destroy()
         return omega
 
     def _of_changes(self, mu: PETSc.Vec) -> Array:
