@@ -16,7 +16,7 @@ from daeosens.options import scoped_options
 from daeosens.problem import Problem
 from daeosens.steps.directions import Step
 from daeosens.steps.esdirk import Esdirk
-from daeosens.steps.linear import PREFIXES, linear_defaults
+from daeosens.steps.linear import PREFIXES, coarsen_points, linear_defaults
 from daeosens.steps.rk import Kept
 
 NEWTON_DEFAULTS: Mapping[str, Any] = {"snes_rtol": 1e-11, "snes_stol": 1e-14, "snes_max_it": 50}
@@ -137,6 +137,7 @@ class StageSolver:
         defaults = {**STAGE_DEFAULTS, "snes_rtol": 0.0, **linear_defaults(matrix, chosen)}
         with scoped_options(defaults=defaults, code=chosen):
             snes.setFromOptions()
+        coarsen_points(snes.getKSP(), self._problem.dm)
         snes.setConvergenceTest(_UntilRounding())
         return snes
 
