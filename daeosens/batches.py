@@ -29,6 +29,11 @@ class Batch(Protocol):
         """How many rows of weights a sweep had better carry together; None: all it has."""
         ...
 
+    @property
+    def rhs_in_c(self) -> tuple[int, int] | None:
+        """Addresses of f at one point and of its user data, where that is quick; None: not in C."""
+        ...
+
     def rhs(self, t: Array, u: Array, p: Array) -> Array:
         """Return f at every point [K, n]."""
         ...
@@ -115,6 +120,7 @@ class OneByOne:
 
     at_once = False
     rows_at_once = None
+    rhs_in_c = None
 
     def __init__(self, single: SinglePoint) -> None:
         self._single = single

@@ -30,6 +30,10 @@ Adder: TypeAlias = "Callable[[Point, tuple[PETSc.Vec, PETSc.Vec], bool], float]"
 
 Returns what it says about the time, if that moves."""
 
+CACHED, FEWEST = 2**20, 8
+"""Bytes that rows may keep at all points, beside which what a sweep works on stays in the cache;
+but not fewer rows than the latter."""
+
 
 def gradients_by_step(
     trajectory: Trajectory, costs: Sequence[Cost]
@@ -116,11 +120,12 @@ def sweep_rows(
     # fresh memory takes longer to fill with zeros than with the first block's sums
     mu = (np.empty if last else np.zeros)((len(lam), problem.n_parameters))
     apart = seed is None and not any(densities)
-    parts = _parts_of_rows(problem, len(lam)) if apart else [slice(len(lam))]
-    for span in reversed(block_spans(trajectory, steps, 2 * parts[0].stop, last)):
+    assert problem.batch is not None
+    together = (problem.batch.rows_at_once if apart else None) or len(lam)
+    for span in reversed(block_spans(trajectory, steps, 2 * min(together, len(lam)), last)):
         given, fresh = (span, (lam, mu), seed, densities), span[1] == last
         if isinstance(steps, BlockRungeKutta):
-            by_p = _carry_explicit(trajectory, steps, *given, parts, fresh=fresh)
+            by_p = _carry_explicit(trajectory, steps, *given, apart=apart, fresh=fresh)
         else:
             by_p = _carry_implicit(trajectory, steps, *given, fresh=fresh)
         if any(densities):
@@ -130,10 +135,15 @@ def sweep_rows(
     return mu
 
 
-def _parts_of_rows(problem: Problem, rows: int) -> list[slice]:
+def _parts_of_rows(problem: Problem, rows: int, points: int) -> list[slice]:
     """Return which rows are carried together: not all where fewer are faster."""
     assert problem.batch is not None
-    several = problem.batch.rows_at_once or rows
+    together = problem.batch.rows_at_once
+    if together is None:
+        return [slice(rows)]
+    memory = 8 * rows * points * problem.size
+    parts = max(-(-rows // together), min(memory // CACHED, rows // FEWEST))
+    several = -(-rows // max(parts, 1))
     return [slice(k, min(k + several, rows)) for k in range(0, rows, several)]
 
 
@@ -144,13 +154,14 @@ def _carry_explicit(
     sums: tuple[Array, Array],
     seed: Seed | None,
     densities: Sequence[Densities],
-    parts: Sequence[slice],
     *,
+    apart: bool,
     fresh: bool,
 ) -> Array:
     """Carry ``sums`` (lam, mu) over a block by products with f_u, which need not be a matrix.
 
-    Some rows at a time; ``fresh``: mu holds nothing yet.  Returns what running costs add to mu.
+    ``apart``: some rows at a time, if that is faster; ``fresh``: mu holds nothing yet.  Returns
+    what running costs add to mu.
     """
     problem, (lam, mu) = trajectory.problem, sums
     assert problem.batch is not None
@@ -158,7 +169,8 @@ def _carry_explicit(
     points = steps.points(block)
     linear = problem.batch.linearize(points.t, points.u, block.p, len(lam))
     sources, by_p = running_slopes(problem, points, block.p, densities)
-    for part in parts:
+    rows = len(lam)
+    for part in _parts_of_rows(problem, rows, len(points.t)) if apart else [slice(rows)]:
         steps.carry_by(linear.pulls, block, lam[part], sources, seed, linear.weights)
         if problem.n_parameters:
             linear.collect(mu[part], fresh)

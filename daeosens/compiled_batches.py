@@ -45,6 +45,13 @@ class CompiledBatch:
             rows = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
             self._runs = diagonal_runs(rows, np.asarray(columns, dtype=int))
 
+    @property
+    def rhs_in_c(self) -> tuple[int, int] | None:
+        """Return the addresses of f and of its user data, if it is in C."""
+        if not isinstance(self._rhs, Compiled):
+            return None
+        return self._rhs.native.address, self._rhs.native.user_data
+
     def rhs(self, t: Array, u: Array, p: Array) -> Array:
         """Return f at every point [K, n]."""
         if not isinstance(self._rhs, Compiled):

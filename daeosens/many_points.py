@@ -29,6 +29,7 @@ class TakesMany:
 
     at_once = True
     rows_at_once = None
+    rhs_in_c = None
 
     def __init__(self, single: SinglePoint, hessian_product: Callable[..., Any] | None) -> None:
         self._single = single

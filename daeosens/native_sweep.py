@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache, partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from petsc4py import PETSc
@@ -29,9 +29,6 @@ Pull: TypeAlias = Callable[[int, int, PETSc.Vec, PETSc.Vec], bool]
 
 FEW = 2
 """Up to so many costs are swept one beside the other; blocks do more at once."""
-
-NONE = np.empty((0, 1, 1))
-"""The stages of no steps."""
 
 SMALL = 30
 """Up to how many unknowns it is quicker than blocks of functions that take many points."""
@@ -82,7 +79,10 @@ def native_sweep(
     docs/mathematics.md, section 1.
     """
     problem, p, states = trajectory.problem, trajectory.p, trajectory.states
-    carry = _carrier(trajectory, len(costs))
+    if trajectory.crossings:
+        return None
+    equations = problem.modes[trajectory.first_mode] if problem.modes else problem
+    carry = carrier(trajectory, equations, p, len(costs))
     if carry is None:
         return None
     running = None
@@ -114,7 +114,9 @@ def native_rows(trajectory: Trajectory, last: int) -> tuple[Array, Array] | None
     As ``native_sweep``, with all rows at once, which are too many for grids.
     """
     problem = trajectory.problem
-    carry = None if problem.stencil is not None else _carrier(trajectory, problem.size)
+    if trajectory.crossings or problem.stencil is not None:
+        return None
+    carry = carrier(trajectory, problem, trajectory.p, problem.size)
     if carry is None:
         return None
     lam = [problem.create_state() for _ in range(problem.size)]
@@ -126,25 +128,27 @@ def native_rows(trajectory: Trajectory, last: int) -> tuple[Array, Array] | None
     return np.array([read(row) for row in lam]), np.array([read(row) for row in mu])
 
 
-def _carrier(trajectory: Trajectory, rows: int) -> Callable[..., bool] | None:
-    """Return what carries rows back by (first, last, lam, mu, running costs), or None."""
-    problem, p = trajectory.problem, trajectory.p
-    if trajectory.crossings or problem.modes or problem.breakpoints:
+def carrier(
+    trajectory: Trajectory, problem: Problem, p: Any, rows: int
+) -> Callable[..., bool] | None:
+    """Return what carries rows back by (first, last, lam, mu, running costs), or None.
+
+    Over smooth steps of the trajectory that were taken with these equations and parameters.
+    """
+    if problem.modes or problem.breakpoints:
         return None
     method = trajectory.stepping.resolved_method
-    steps = (trajectory.times, trajectory.step_sizes, trajectory.states)
-    kept = trajectory.kept if isinstance(trajectory.kept, np.ndarray) else NONE
     if method.esdirk:
         dense = dense_steps(problem, method, p)
         if dense is None or not dense.transposes:
             return None
-        return partial(dense.carry_back, *steps, kept)
+        return partial(dense.carry_back, *trajectory.arrays)
     if problem.stencil is not None:
         return _in_passes(trajectory, method)
     if method.name not in problem.sweeps:
         problem.sweeps[method.name] = _few_rows(problem, method)
     carry = problem.sweeps[method.name]
-    return None if rows > FEW or carry is None else partial(carry, p, *steps, kept)
+    return None if rows > FEW or carry is None else partial(carry, p, *trajectory.arrays)
 
 
 def _few_rows(problem: Problem, method: Method) -> Callable[..., bool] | None:

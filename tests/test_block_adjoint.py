@@ -205,6 +205,7 @@ class Counting:
 
     at_once = True
     rows_at_once = None
+    rhs_in_c = None
 
     def __init__(self, batch):
         self.batch, self.rhs, self.seen = batch, batch.rhs, []

@@ -7,6 +7,9 @@ import daeosens as ds
 from daeosens import SolveError
 from daeosens.compiled_batches import CompiledBatch
 from daeosens.few_rows import FewRows, few_rows
+from daeosens.steps import tableau
+from daeosens.steps.block import Block
+from daeosens.steps.block_rk import BlockRungeKutta
 from daeosens.tracing.batch import FactoredBatch
 
 K, M = 11, 3
@@ -167,6 +170,26 @@ def test_blocks_that_are_flushed_add_up(traced, values, monkeypatch):
     assert near(flushed.p, whole.p)
 
 
+def test_rows_that_are_carried_in_parts_are_those_of_one_sweep(traced, values, monkeypatch):
+    _, u, p = values
+    run = ds.solve(traced, u[0], p, ds.Stepping((0.0, 0.2), "rk5dp", dt=0.05))
+    whole = ds.sensitivities(run, engine="block")
+    monkeypatch.setattr("daeosens.block_adjoint.CACHED", 1)
+    parts = ds.sensitivities(run, engine="block")
+    assert near(parts.u0, whole.u0)
+    assert near(parts.p, whole.p)
+
+
+def test_stages_of_few_steps_are_those_of_many(traced, values, monkeypatch):
+    _, u, p = values
+    run = ds.solve(traced, u[0], p, ds.Stepping((0.0, 0.2), "rk5dp", dt=0.05))
+    few = ds.sensitivities(run, engine="block")
+    monkeypatch.setattr("daeosens.steps.block_rk.FEW_STEPS", 0)
+    many = ds.sensitivities(run, engine="block")
+    assert near(few.u0, many.u0)
+    assert near(few.p, many.p)
+
+
 def test_the_block_adjoint_of_products_is_the_transpose_of_the_tangent(rng):
     model = ds.trace(layers, 12, MODELS["layers"][2])
     p, u0 = 0.3 * rng.normal(size=model.n_parameters), rng.uniform(0.3, 1.0, 12)
@@ -237,6 +260,9 @@ def test_values_that_are_not_finite_are_named(name):
     u[1, 1] = np.inf
     with pytest.raises(SolveError, match=r"callback 'rhs' returned (inf|nan) in entry"):
         model.batch.rhs(t, u, np.ones(model.n_parameters))
+    steps = BlockRungeKutta(model.batch, tableau("4"), None)
+    with pytest.raises(SolveError, match=r"callback 'rhs' returned (inf|nan) in entry"):
+        steps.points(Block(0, t, t + 0.1, u[[0, 1, 1]], np.ones(model.n_parameters)))
 
 
 # ---- full matrices -------------------------------------------------------------------------------

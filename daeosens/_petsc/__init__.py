@@ -6,12 +6,12 @@ from petsc4py import PETSc as _PETSc  # noqa: F401  # pyright: ignore[reportUnus
 
 from daeosens._petsc.bicgstab import BICGSTAB, take_passes
 from daeosens._petsc.bindings import multipliers, register_dirk, rk_tableau, stages
-from daeosens._petsc.blocks import FactorPulls, MatrixPulls, Pulls, add_outer, carry
+from daeosens._petsc.blocks import FactorPulls, MatrixPulls, Pulls, add_outer, carry, fill_stages
 from daeosens._petsc.chained import CHAINED, set_chained
 from daeosens._petsc.dense import DENSE, DenseSteps
 from daeosens._petsc.explicit_steps import EXPLICIT, ExplicitSteps
 from daeosens._petsc.factor_steps import FactorSteps
-from daeosens._petsc.linear_steps import LinearSteps
+from daeosens._petsc.linear_steps import LinearSteps, SecondSweep
 from daeosens._petsc.natives import call_into, call_number, call_points, fill_matrix
 from daeosens._petsc.pooled import pool_memory
 from daeosens._petsc.registered import Registered, time_of_stage
@@ -35,6 +35,7 @@ __all__ = [
     "Pulls",
     "Registered",
     "RegisteredStencil",
+    "SecondSweep",
     "Stencil",
     "Steps",
     "add_monitor",
@@ -46,6 +47,7 @@ __all__ = [
     "carry_back",
     "create_matrix",
     "fill_matrix",
+    "fill_stages",
     "linearise_matrix",
     "multipliers",
     "next_step",

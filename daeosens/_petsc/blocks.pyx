@@ -3,9 +3,11 @@
 
 import numpy as np
 
-from libc.stdint cimport intptr_t
+from libc.stdint cimport intptr_t, uintptr_t
 from libc.string cimport memcpy
 from scipy.linalg.cython_blas cimport daxpy, dgemm, dgemv
+
+from daeosens._petsc.filling cimport all_finite
 
 cdef long MANY = 1000000
 """Products of three sizes below it are fastest: OpenBLAS 0.3.30 does not copy their factors."""
@@ -16,6 +18,45 @@ cdef extern from "runs.h" nogil:
         const int *runs, long count, const double *values, long rows, const double *w, long n,
         const double *v, long v_size, double *target, long leading, long fresh
     ) noexcept
+    void combine(
+        const double *vectors, long size, long count, const double *factors, double *out
+    ) noexcept
+
+
+ctypedef void (*Function)(double, const double *, const double *, double *, void *) noexcept
+
+
+def fill_stages(tuple rhs, const double[:, ::1] a, const double[:, ::1] t,
+                const double[::1] sizes, const double[::1] p, double[:, :, ::1] stages):
+    """Fill the stages of explicit Runge-Kutta steps, of which the first ones are there.
+
+    Parameters
+    ----------
+    rhs : (int, int)        addresses of f and of its user data
+    a : ndarray [s, s]      coefficients
+    t : ndarray [S, s]      when the stages are
+    sizes : ndarray [S]
+    p : ndarray [m]
+    stages : ndarray [S, s, n]
+
+    Returns
+    -------
+    bool                    all stages are finite
+    """
+    cdef uintptr_t address = rhs[0], data = rhs[1]
+    cdef Function function = <Function>address
+    cdef long s = a.shape[0], n = stages.shape[2], k, i, j
+    cdef double[:, ::1] parts = np.empty((s, n))  # a step's start and its rates
+    cdef double[::1] factors = np.ones(s)
+    cdef const double *parameters = &p[0] if p.shape[0] else NULL
+    for k in range(stages.shape[0]):
+        memcpy(&parts[0, 0], &stages[k, 0, 0], n * sizeof(double))
+        for i in range(1, s):
+            function(t[k, i - 1], &stages[k, i - 1, 0], parameters, &parts[i, 0], <void *>data)
+            for j in range(i):
+                factors[j + 1] = sizes[k] * a[i, j]
+            combine(&parts[0, 0], n, i + 1, &factors[0], &stages[k, i, 0])
+    return all_finite(&stages[0, 0, 0], stages.size) if stages.size else True
 
 
 cdef void times(
@@ -216,10 +257,10 @@ def carry(
     seed : callable
     """
     cdef long steps = coefficients.shape[0], s = coefficients.shape[1], k, i
-    cdef int size = <int>(lam.shape[0] * lam.shape[1]), length, step = 1
-    cdef double one = 1.0, zero = 0.0
+    cdef int size = <int>(lam.shape[0] * lam.shape[1]), step = 1
+    cdef double one = 1.0
     cdef double[:, ::1] parts = np.empty((s + 1, size))
-    cdef double[::1] ones = np.ones(s), scratch = np.empty(0 if weights is not None else size)
+    cdef double[::1] ones = np.ones(s + 1), scratch = np.empty(0 if weights is not None else size)
     cdef double[:, :, ::1] all_weights
     cdef const double[:, :, :, ::1] slopes
     cdef double *w = NULL
@@ -235,15 +276,11 @@ def carry(
         for i in range(s - 1, -1, -1):
             if weights is not None:
                 w = &all_weights[k * s + i, 0, 0]
-            length = <int>(s - i)
-            dgemv(b"N", &size, &length, &one, &parts[0, 0], &size,
-                  <double *>&coefficients[k, i, 0], &step, &zero, w, &step)
+            combine(&parts[0, 0], size, s - i, &coefficients[k, i, 0], w)
             pulls.pull(k * s + i, w, &parts[s - i, 0])
             if running is not None:
                 daxpy(&size, &one, <double *>&slopes[k, i, 0, 0], &step, &parts[s - i, 0], &step)
-        length = <int>s
-        dgemv(b"N", &size, &length, &one, &parts[1, 0], &size, &ones[0], &step, &one,
-              &parts[0, 0], &step)
+        combine(&parts[0, 0], size, s + 1, &ones[0], &parts[0, 0])
         if observed[k]:
             memcpy(&lam[0, 0], &parts[0, 0], size * sizeof(double))
             seed(k)

@@ -1,4 +1,5 @@
-/* Products with the entries of sparse matrices in runs along the diagonals (daeosens.runs). */
+/* Sums of vectors, and products with the entries of sparse matrices in runs along the diagonals
+   (daeosens.runs). */
 #pragma once
 
 #include <string.h>
@@ -29,5 +30,37 @@ WIDEST static void add_runs(
             else
                 for (int i = 0; i < run[3]; i++) sum[i] += source[i] * value[i];
         }
+    }
+}
+
+typedef double Lane __attribute__((vector_size(64), aligned(8), may_alias));
+
+/* out [size] = the sum of vectors [count, size] times factors; it may be the first of them */
+WIDEST static inline void combine(
+    const double *vectors, long size, long count, const double *factors, double *out)
+{
+    enum { WIDTH = sizeof(Lane) / sizeof(double), SEVERAL = 4 };
+    long k = 0;
+    for (; k + SEVERAL * WIDTH <= size; k += SEVERAL * WIDTH) {
+        const Lane *vector = (const Lane *)(vectors + k);
+        Lane a = vector[0] * factors[0], b = vector[1] * factors[0];
+        Lane c = vector[2] * factors[0], d = vector[3] * factors[0];
+        for (long j = 1; j < count; j++) {
+            vector = (const Lane *)(vectors + j * size + k);
+            a += vector[0] * factors[j], b += vector[1] * factors[j];
+            c += vector[2] * factors[j], d += vector[3] * factors[j];
+        }
+        Lane *sum = (Lane *)(out + k);
+        sum[0] = a, sum[1] = b, sum[2] = c, sum[3] = d;
+    }
+    for (; k + WIDTH <= size; k += WIDTH) {
+        Lane sum = *(const Lane *)(vectors + k) * factors[0];
+        for (long j = 1; j < count; j++) sum += *(const Lane *)(vectors + j * size + k) * factors[j];
+        *(Lane *)(out + k) = sum;
+    }
+    for (; k < size; k++) {
+        double sum = 0.0;
+        for (long j = 0; j < count; j++) sum += vectors[j * size + k] * factors[j];
+        out[k] = sum;
     }
 }

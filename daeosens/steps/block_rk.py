@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from daeosens._petsc import MatrixPulls, Pulls, carry
+from daeosens._petsc import MatrixPulls, Pulls, carry, fill_stages
 from daeosens.arrays import Array
 from daeosens.batches import Batch
 from daeosens.steps.block import Block, BlockTangent, Factors, LinearBlock, Points, Seed
@@ -14,6 +14,9 @@ from daeosens.steps.rk import Tableau
 
 Inside = Callable[[float, float, float], float]
 """``inside(time, t, h)``: a stage time as callbacks see it (``Problem.inside``)."""
+
+FEW_STEPS = 100
+"""Up to so many steps the calls of a function in C take less time than those from Python."""
 
 
 class BlockRungeKutta:
@@ -62,12 +65,17 @@ class BlockRungeKutta:
     def _stages(self, block: Block, t: Array) -> Array:
         """Return the stage states [S, s, n], computed again."""
         start, h, a = block.states[:-1], block.sizes[:, None], self._tableau.a
-        s, moments = len(a), np.ascontiguousarray(t.T)
+        s = len(a)
         stages = np.empty((len(start), s, start.shape[1]))
         state = start
         rates = np.empty((s, *start.shape))
         flat = rates.reshape(s, start.size)
         stages[:, 0] = start
+        in_c = self._batch.rhs_in_c if len(start) <= FEW_STEPS else None
+        given = np.ascontiguousarray(a), t, block.sizes, block.p, stages
+        if in_c is not None and fill_stages(in_c, *given):
+            return stages
+        moments = np.ascontiguousarray(t.T)
         for i in range(1, s):
             rates[i - 1] = self._batch.rhs(moments[i - 1], state, block.p)
             state = start + h * (a[i, :i] @ flat[:i]).reshape(start.shape)

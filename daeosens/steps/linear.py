@@ -23,7 +23,7 @@ DIRECT = frozenset({"lu", "cholesky", "qr", "svd"})
 """Preconditioners that solve the system."""
 
 MULTIGRID: Mapping[str, Any] = {"pc_mg_galerkin": "both", "mg_levels_pc_type": "jacobi"}
-"""Coarse matrices are products of the fine one; PETSc 3.26 has no transpose of SOR, its smoother."""
+"""Coarse matrices are products of the fine one; SOR has no transpose in PETSc 3.26."""
 
 FEW = 500
 """Up to how many unknowns a block of the system is factorised as a dense matrix on one rank."""
@@ -35,17 +35,17 @@ def linear_defaults(
     """Return the library's choice of linear solver for a matrix, beside the user's options.
 
     One rank and a matrix with entries: LU, exact to rounding; GMRES where another preconditioner is
-    asked for, and Jacobi's smoother for multigrid.  Several ranks: GMRES with block Jacobi and incomplete LU (PETSc from PyPI has no
-    parallel LU).  Products only: GMRES alone.  The tolerance is tight because it bounds the error
-    of gradients.
+    asked for, and Jacobi's smoother for multigrid.  Several ranks: GMRES with block Jacobi and
+    incomplete LU (PETSc from PyPI has no parallel LU).  Products only: GMRES alone.  The tolerance
+    is tight because it bounds the error of gradients.
     """
     if matrix.getType() in PRODUCTS:
         return {"ksp_type": "gmres", "pc_type": "none", "ksp_rtol": 1e-12}
     chosen = PETSc.Options(prefix).getString("pc_type", options.get("pc_type", "lu"))
     if matrix.comm.size == 1 and chosen in DIRECT:
         return {"ksp_type": "preonly", "pc_type": "lu"}
-    iterative = {"ksp_type": "gmres", "ksp_rtol": 1e-12, "ksp_max_it": 10000}
-    return iterative | MULTIGRID if chosen == "mg" else iterative
+    iterative: dict[str, Any] = {"ksp_type": "gmres", "ksp_rtol": 1e-12, "ksp_max_it": 10000}
+    return {**iterative, **MULTIGRID} if chosen == "mg" else iterative
 
 
 def coarsen_points(solver: PETSc.KSP, dm: PETSc.DM | None) -> None:
@@ -55,7 +55,8 @@ def coarsen_points(solver: PETSc.KSP, dm: PETSc.DM | None) -> None:
     """
     if dm is not None and solver.getPC().getType() == PETSc.PC.Type.MG:
         solver.setDM(dm.clone())
-        solver.setDMActive(PETSc.KSP.DMActive.ALL, False)
+        every: Any = PETSc.KSP.DMActive.ALL
+        solver.setDMActive(every, False)
 
 
 def linear_solver(

@@ -46,6 +46,7 @@ class FactoredBatch:
         self._small = sum(entries) <= SMALL
         few = UNPACKED // max(entries) // 8 * 8
         self.rows_at_once = few if few >= 16 else PACKED
+        self.rhs_in_c = _place(self._whole) if self._small else None
 
     def rhs(self, t: Array, u: Array, p: Array) -> Array:
         """Return f at every point [K, n]."""
@@ -144,14 +145,18 @@ class FactoredBatch:
     ) -> None:
         """Add what the pulls have collected to ``mu`` [M, m], which is empty if ``fresh``."""
         parts = self._parts
-        if fresh:
+        apart = fresh and parts.disjoint and parts.covered
+        if fresh and not apart:
             mu[:, parts.outside if parts.disjoint else ...] = 0.0
             fresh = parts.disjoint
         for a, (factor, few) in enumerate(zip(parts.factors, inner, strict=True)):
             if factor.start is not None and few is not None:
                 adjoints = few.gather(pulls.adjoints(a))
                 add_outer(adjoints, few.rows, factor.transposed, mu, factor.start, fresh)
-        mu[:, parts.used] += pulls.local
+        if apart:
+            mu[:, parts.outside] = pulls.local
+        else:
+            mu[:, parts.used] += pulls.local
 
 
 def _place(function: Native) -> tuple[int, int]:

@@ -114,13 +114,23 @@ class Factored:
     @cached_property
     def outside(self) -> npt.NDArray[np.intp] | slice:
         """The parameters that are no factor's entries."""
-        inside = np.zeros(int(self.functions[-1].function.numel_in("p")), dtype=bool)
+        inside = np.zeros(self.n_parameters, dtype=bool)
         for each in self.factors:
             if each.start is not None:
                 inside[each.start : each.start + each.rows * each.columns] = True
         found = np.flatnonzero(~inside)
         in_a_row = found.size > 0 and found[-1] - found[0] + 1 == found.size
         return slice(int(found[0]), int(found[-1]) + 1) if in_a_row else found
+
+    @cached_property
+    def covered(self) -> bool:
+        """Whether the parameters that ``by_p`` counts are those that are no factor's entries."""
+        return np.array_equal(np.arange(self.n_parameters)[self.outside], self.used)
+
+    @cached_property
+    def n_parameters(self) -> int:
+        """Number of parameters."""
+        return int(self.functions[-1].function.numel_in("p"))
 
     @cached_property
     def disjoint(self) -> bool:
