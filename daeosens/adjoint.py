@@ -17,6 +17,7 @@ from daeosens.native_pieces import sweep_pieces_in_c
 from daeosens.native_sweep import native_sweep, wants_native_sweep
 from daeosens.objective import Objective, check_objective
 from daeosens.steps import StepMap
+from daeosens.sweep_faults import named_faults
 from daeosens.trajectory import Trajectory, check_trajectory, steps_of
 from daeosens.tsadjoint import sweep as tsadjoint_sweep
 
@@ -178,14 +179,15 @@ def _sweep(
         by_u0, by_p = block_sweep(trajectory, costs)
         lam = [_vec(row, problem.create_state()) for row in by_u0]
         return lam, [_vec(row, problem.create_parameters()) for row in by_p]
-    if engine == "tsadjoint":
-        lam, mu = tsadjoint_sweep(trajectory, costs)
-    else:
-        assert steps is not None
-        lam, mu = steps_sweep(trajectory, costs, steps)
-    for name, vecs in (("u0", lam), ("p", mu)):
-        for vec in vecs:
-            finite_vec(vec, f"the gradient in {name}")
+    with named_faults(trajectory, back=True):
+        if engine == "tsadjoint":
+            lam, mu = tsadjoint_sweep(trajectory, costs)
+        else:
+            assert steps is not None
+            lam, mu = steps_sweep(trajectory, costs, steps)
+        for name, vecs in (("u0", lam), ("p", mu)):
+            for vec in vecs:
+                finite_vec(vec, f"the gradient in {name}")
     return lam, mu
 
 

@@ -31,7 +31,7 @@ from daeosens.problem import Problem
 from daeosens.refusals import refuse_other_method
 from daeosens.stepping import Stepping
 from daeosens.steps import refuse_esdirk, registered_type, tableau
-from daeosens.steps.linear import linear_defaults
+from daeosens.steps.linear import coarsen_points, linear_defaults
 from daeosens.steps.stages import NEWTON_DEFAULTS, STAGE_DEFAULTS
 from daeosens.system_matrix import SystemMatrix
 from daeosens.trajectory import Checkpoint
@@ -364,6 +364,8 @@ def set_up(ts: PETSc.TS, u: PETSc.Vec, stepping: Stepping, checkpoint: Checkpoin
         _step_in_passes(ts, stepping.resolved_method)
     ts.setSolution(u.copy())
     ts.setUp()
+    if not stepping.resolved_method.explicit and ts.getType() != DENSE:
+        coarsen_points(ts.getSNES().getKSP(), u.getDM())  # TSDIRK has set another DM by now
 
 
 def _solve_in_passes(ts: PETSc.TS, method: Method) -> None:

@@ -15,6 +15,7 @@ from daeosens.engines import Sweep, choose_sweep
 from daeosens.errors import InputError
 from daeosens.native_sweep import native_rows, wants_native_sweep
 from daeosens.native_tangent import push_directions
+from daeosens.sweep_faults import named_faults
 from daeosens.tangent import march
 from daeosens.trajectory import Trajectory, check_trajectory, steps_of
 
@@ -174,9 +175,10 @@ def _columns(trajectory: Trajectory, last: int, name: str) -> Array:
         unit.assemble()
         du = unit.copy() if name == "u0" else problem.create_state()
         dp = None if name == "u0" else unit
-        for _ in march(trajectory, steps, du, dp, (), last):
-            pass
-        result[:, j] = read(finite_vec(du, f"the derivative in {name}"))
+        with named_faults(trajectory, back=False):
+            for _ in march(trajectory, steps, du, dp, (), last):
+                pass
+            result[:, j] = read(finite_vec(du, f"the derivative in {name}"))
         du.destroy()
     return result
 
@@ -188,10 +190,11 @@ def _rows(trajectory: Trajectory, last: int) -> tuple[Array, Array]:
     for unit, row in zip(np.eye(problem.size), lam, strict=True):
         write(row, unit)
     nothing: list[Densities] = [()] * len(lam)
-    for n in reversed(range(last)):
-        steps.adjoint(trajectory.step(n), lam, mu, nothing)
-    by_u0, by_p = (
-        np.array([read(finite_vec(row, f"the derivative in {name}")) for row in rows])
-        for name, rows in (("u0", lam), ("p", mu))
-    )
+    with named_faults(trajectory, back=True):
+        for n in reversed(range(last)):
+            steps.adjoint(trajectory.step(n), lam, mu, nothing)
+        by_u0, by_p = (
+            np.array([read(finite_vec(row, f"the derivative in {name}")) for row in rows])
+            for name, rows in (("u0", lam), ("p", mu))
+        )
     return by_u0, by_p

@@ -19,6 +19,7 @@ from daeosens.native_sweep import wants_native_sweep
 from daeosens.native_tangent import Direction, check_directions, push_directions
 from daeosens.objective import Objective
 from daeosens.steps import StepMap
+from daeosens.sweep_faults import named_faults
 from daeosens.trajectory import Trajectory, check_trajectory, steps_of
 
 
@@ -190,12 +191,13 @@ def _by_steps(trajectory: Trajectory, du: PETSc.Vec, dp: PETSc.Vec | None) -> Ta
     start = trajectory.problem.create_parameters() if dp is None else dp
     states, times, parameters = [du.copy()], [0.0], [start]
     steps = steps_of(trajectory)
-    for state, _ in march(trajectory, steps, du, dp, ()):
-        states.append(state.copy())
-        times.append(steps.dt)
-        changed = steps.dp
-        parameters.append(start if changed is None or changed is dp else changed)
-    finite_vec(states[-1], "the tangent of the final state")
+    with named_faults(trajectory, back=False):
+        for state, _ in march(trajectory, steps, du, dp, ()):
+            states.append(state.copy())
+            times.append(steps.dt)
+            changed = steps.dp
+            parameters.append(start if changed is None or changed is dp else changed)
+        finite_vec(states[-1], "the tangent of the final state")
     return Tangent(trajectory, tuple(states), dp, np.array(times), tuple(parameters))
 
 

@@ -4,7 +4,18 @@ import numpy as np
 import pytest
 from petsc4py import PETSc
 
-from daeosens import ODE, Event, SolveError, Stepping, solve, trace_stencil
+from daeosens import (
+    ODE,
+    Event,
+    SolveError,
+    Stepping,
+    Terminal,
+    adjoint,
+    sensitivities,
+    solve,
+    tangent,
+    trace_stencil,
+)
 from daeosens.equations import add_events
 from daeosens.grids import Grid
 
@@ -32,9 +43,9 @@ def flattened(t, u, p):
     return [-p.rate * a, np.sqrt(a) - b + u.laplacian()[1]]
 
 
-def run(rhs, stepping, a=0.5, events=()):
+def run(rhs, stepping, a=0.5, events=(), jacobian="products"):
     grid = Grid((UNIT, UNIT), (8, 8), dof=2)
-    model = add_events(trace_stencil(rhs, grid, ["rate"]), events)
+    model = add_events(trace_stencil(rhs, grid, ["rate"], jacobian=jacobian), events)
     start = grid.create_vec()
     grid.writable(start)[...] = a, 0.5
     return solve(model, start, [1.0], stepping)
@@ -63,6 +74,44 @@ def test_derivatives_of_a_compiled_point_are_named():
     )
     with pytest.raises(SolveError, match=message):
         run(flattened, Stepping(UNIT, "beuler", dt=0.25), a=0.0)
+
+
+def put_zero(vec):
+    """Put 0 for the first unknown of the point [4, 6]."""
+    dm = vec.getDM()
+    (x, y), (width, height) = dm.getCorners()
+    if x <= 4 < x + width and y <= 6 < y + height:
+        vec.getArray().reshape(height, width, 2)[6 - y, 4 - x, 0] = 0.0
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("jacobian", ["products", "assembled"])
+@pytest.mark.parametrize("method", ["rk4", "3bs", "cn", "beuler", "midpoint"])
+def test_sweeps_name_derivatives_that_are_not_finite(method, jacobian):
+    swept = run(flattened, Stepping(UNIT, method, dt=0.25), jacobian=jacobian)
+    first = 1 if method == "midpoint" else 2  # its stage is 0 where both ends of a step are
+    for state in swept.states[first:3]:
+        put_zero(state)
+    energy = Terminal(lambda t, u, p: u.dot(u), lambda t, u, p, out: u.copy(out), "independent")
+    place = r"callback 'jacobian' gave inf for unknown 1 of point \[4, 6\] at t = {} \(rank \d\)"
+    with pytest.raises(SolveError, match=place.format(r"0\.5")):
+        adjoint(swept, energy, "steps")
+    with pytest.raises(SolveError, match=place.format(0.25 * first)):
+        tangent(swept, dp=[1.0])
+    if swept.problem.comm.size == 1:
+        with pytest.raises(SolveError, match=place.format(0.25 * first)):
+            sensitivities(swept, with_respect_to=["p"])
+
+
+@pytest.mark.mpi
+def test_derivatives_in_parameters_are_named():
+    grid = Grid((UNIT,), (9,), "zero", dof=1)
+    model = trace_stencil(lambda t, u, p: np.sqrt(p[0]) * u.center, grid, 1)
+    start = grid.create_vec()
+    start.set(1.0)
+    swept = solve(model, start, [0.0], Stepping(UNIT, "rk4", dt=0.25))
+    with pytest.raises(SolveError, match=r"'jacobian_p' gave inf for unknown 0 of point \[0\]"):
+        tangent(swept, dp=[1.0])
 
 
 def test_callbacks_are_named_where_the_error_estimate_is_what_fails():

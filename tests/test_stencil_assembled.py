@@ -146,3 +146,39 @@ def test_other_words_are_refused():
     grid = Grid(BOX, (8, 8), dof=2, comm=SELF)
     with pytest.raises(InputError, match=r"jacobian = 'dense'\n.*\"assembled\" or \"products\""):
         trace_stencil(reaction, grid, NAMES, jacobian="dense")
+
+
+RIGHT = {"ksp_pc_side": "right", "ksp_rtol": 1e-14}
+
+
+def diffusing(t, u, p):
+    a, b = u.center
+    of_a, of_b = u.laplacian()
+    return [of_a - a * b * b + p.k * (1.0 - a), 0.5 * of_b + a * b * b + 0.1 * u[1, 0][0]]
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("method", ["cn", "beuler", "midpoint", "esdirk3"])
+@pytest.mark.parametrize("boundary", BOUNDARIES)
+def test_multigrid_takes_as_many_iterations_on_any_grid(boundary, method):
+    effort = []
+    for levels, n in ((2, 16), (3, 32)):
+        shape = (n, n) if boundary == "periodic" else (n + 1, n + 1)
+        grid = Grid(((0.0, 1.0),) * 2, shape, boundary, dof=2)
+        model = trace_stencil(diffusing, grid, ["k"], jacobian="assembled")
+        u0, p = random_field(grid, 3), np.array([0.3])
+        stepping = Stepping(
+            (0.0, 0.06), method, dt=0.02, options=RIGHT | {"pc_type": "mg", "pc_mg_levels": levels}
+        )
+        run = solve(model, u0, p, stepping)
+        effort.append(run.effort.linear_iterations / run.effort.newton_iterations)
+        assert duality(run, energy(1)) < 1e-12
+    assert max(effort) < 14
+    assert effort[1] < 1.2 * effort[0]
+    plain = solve(model, u0, p, Stepping((0.0, 0.06), method, dt=0.02))
+    assert close(run.final, plain.final) < 1e-9
+    for mine, other in zip(
+        *((each.u0_vec, each.p_vec) for each in (adjoint(k, energy(1)) for k in (run, plain))),
+        strict=True,
+    ):
+        assert close(mine, other) < 1e-9

@@ -22,6 +22,9 @@ PRODUCTS = frozenset({"python", "shell", "submatrix"})
 DIRECT = frozenset({"lu", "cholesky", "qr", "svd"})
 """Preconditioners that solve the system."""
 
+MULTIGRID: Mapping[str, Any] = {"pc_mg_galerkin": "both", "mg_levels_pc_type": "jacobi"}
+"""Coarse matrices are products of the fine one; SOR has no transpose in PETSc 3.26."""
+
 FEW = 500
 """Up to how many unknowns a block of the system is factorised as a dense matrix on one rank."""
 
@@ -32,20 +35,34 @@ def linear_defaults(
     """Return the library's choice of linear solver for a matrix, beside the user's options.
 
     One rank and a matrix with entries: LU, exact to rounding; GMRES where another preconditioner is
-    asked for.  Several ranks: GMRES with block Jacobi and incomplete LU (PETSc from PyPI has no
-    parallel LU).  Products only: GMRES alone.  The tolerance is tight because it bounds the error
-    of gradients.
+    asked for, and Jacobi's smoother for multigrid.  Several ranks: GMRES with block Jacobi and
+    incomplete LU (PETSc from PyPI has no parallel LU).  Products only: GMRES alone.  The tolerance
+    is tight because it bounds the error of gradients.
     """
     if matrix.getType() in PRODUCTS:
         return {"ksp_type": "gmres", "pc_type": "none", "ksp_rtol": 1e-12}
     chosen = PETSc.Options(prefix).getString("pc_type", options.get("pc_type", "lu"))
     if matrix.comm.size == 1 and chosen in DIRECT:
         return {"ksp_type": "preonly", "pc_type": "lu"}
-    return {"ksp_type": "gmres", "ksp_rtol": 1e-12, "ksp_max_it": 10000}
+    iterative: dict[str, Any] = {"ksp_type": "gmres", "ksp_rtol": 1e-12, "ksp_max_it": 10000}
+    return {**iterative, **MULTIGRID} if chosen == "mg" else iterative
 
 
-def linear_solver(matrix: PETSc.Mat, options: Mapping[str, Any]) -> PETSc.KSP:
-    """Return the solver of a matrix for a sweep, with the user's options.
+def coarsen_points(solver: PETSc.KSP, dm: PETSc.DM | None) -> None:
+    """Let multigrid (PCMG) interpolate between the points of a DM; it never fills its matrices.
+
+    Without a DM, and for other preconditioners, nothing is done.
+    """
+    if dm is not None and solver.getPC().getType() == PETSc.PC.Type.MG:
+        solver.setDM(dm.clone())
+        every: Any = PETSc.KSP.DMActive.ALL
+        solver.setDMActive(every, False)
+
+
+def linear_solver(
+    matrix: PETSc.Mat, options: Mapping[str, Any], dm: PETSc.DM | None = None
+) -> PETSc.KSP:
+    """Return the solver of a matrix for a sweep, with the user's options; ``dm`` for multigrid.
 
     Collective on the matrix's communicator.
     """
@@ -55,6 +72,7 @@ def linear_solver(matrix: PETSc.Mat, options: Mapping[str, Any]) -> PETSc.KSP:
     with scoped_options(defaults=linear_defaults(matrix, chosen), code=chosen):
         solver.setFromOptions()
         take_passes(solver, matrix)
+        coarsen_points(solver, dm)
         solver.setUp()
     return solver
 

@@ -15,7 +15,7 @@ from daeosens.options import scoped_options
 from daeosens.problem import Problem
 from daeosens.steps.directions import Step
 from daeosens.steps.esdirk import Esdirk
-from daeosens.steps.linear import PREFIXES, linear_defaults
+from daeosens.steps.linear import PREFIXES, coarsen_points, linear_defaults
 from daeosens.steps.rk import Kept
 from daeosens.system_matrix import SystemMatrix
 
@@ -137,6 +137,7 @@ class StageSolver:
         defaults = {**STAGE_DEFAULTS, "snes_rtol": 0.0, **linear_defaults(matrix, chosen)}
         with scoped_options(defaults=defaults, code=chosen):
             snes.setFromOptions()
+        coarsen_points(snes.getKSP(), self._problem.dm)
         snes.setConvergenceTest(_UntilRounding())
         return snes
 
