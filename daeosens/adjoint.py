@@ -13,6 +13,7 @@ from daeosens.block_pieces import block_sweep
 from daeosens.cost import Cost, points_by_step
 from daeosens.engines import Engine, check_engine, choose_engine
 from daeosens.errors import InputError
+from daeosens.native_pieces import sweep_pieces_in_c
 from daeosens.native_sweep import native_sweep, wants_native_sweep
 from daeosens.objective import Objective, check_objective
 from daeosens.steps import StepMap
@@ -151,7 +152,7 @@ def _swept_in_c(
     """Return the values, lam_0 and mu of the costs; None if not all of it is in C."""
     if not wants_native_sweep(trajectory, engine, len(costs)):
         return None
-    found = native_sweep(trajectory, costs)
+    found = (sweep_pieces_in_c if trajectory.crossings else native_sweep)(trajectory, costs)
     if found is None:
         return None
     lam, mu, integrals = found

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from daeosens.arrays import Array, read, write
 from daeosens.block_adjoint import Adder, gradients_by_step, seed_of, sweep_rows
 from daeosens.cost import Cost, Densities
+from daeosens.pieces import piece_of, pieces
 from daeosens.steps.hybrid import HybridStep
 from daeosens.trajectory import Trajectory, steps_of
 
@@ -50,7 +50,7 @@ def sweep_points(
         seed, last = seed_of(trajectory, observed, mu), trajectory.n_steps
         seed(last, lam)
         earlier = seed if any(number < last for number in observed) else None
-        mu += sweep_rows(_piece(trajectory, 0, last), lam, last, earlier, densities)
+        mu += sweep_rows(piece_of(trajectory, 0, last), lam, last, earlier, densities)
     return lam, mu
 
 
@@ -70,10 +70,10 @@ def _through_events(
     lam_vecs = [problem.create_state() for _ in densities]
     mu_vecs = [problem.create_parameters() for _ in densities]
     both = [*zip(lam_vecs, lam, strict=True), *zip(mu_vecs, mu, strict=True)]
-    for first, last, smooth in reversed(list(_pieces(trajectory, steps, densities))):
+    for first, last, smooth in reversed(list(pieces(trajectory, steps, densities))):
         if smooth:
             steps.pass_by(trajectory.states[first])
-            piece = _piece(trajectory, first, last)
+            piece = piece_of(trajectory, first, last)
 
             def within(number: int, lam: Array, first: int = first) -> None:
                 seed(first + number, lam)
@@ -86,42 +86,3 @@ def _through_events(
         for vec, row in both:
             row[...] = read(vec)
         seed(first, lam)
-
-
-def _piece(trajectory: Trajectory, first: int, last: int) -> Trajectory:
-    """Return smooth steps in one mode as a run of their own."""
-    problem, p, mode = trajectory.problem, trajectory.p, ""
-    if trajectory.crossings:
-        record = trajectory.records[trajectory.states[first].handle]
-        p, mode = record.p, record.mode
-    elif problem.modes:
-        mode = trajectory.first_mode
-    else:
-        return trajectory
-    return replace(
-        trajectory,
-        problem=problem.modes.get(mode, problem),
-        p=p,
-        times=trajectory.times[first : last + 1],
-        step_sizes=trajectory.step_sizes[first:last],
-        states=trajectory.states[first : last + 1],
-        crossings=(),
-    )
-
-
-def _pieces(
-    trajectory: Trajectory, steps: HybridStep, densities: Sequence[Densities]
-) -> Iterator[tuple[int, int, bool]]:
-    """Yield the numbers of the first and the last state of smooth pieces, and of single steps."""
-    first, previous = 0, None
-    for k, (state, h) in enumerate(zip(trajectory.states, trajectory.step_sizes, strict=False)):
-        record = steps.smooth(state, float(h), densities)
-        if record is not previous and previous is not None:
-            yield first, k, True
-        if record is None:
-            yield k, k + 1, False
-        elif record is not previous:
-            first = k
-        previous = record
-    if previous is not None:
-        yield first, trajectory.n_steps, True

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from petsc4py import PETSc
 
 from daeosens.arrays import Array, read, write
 from daeosens.block_adjoint import gradients_by_step, seed_of
@@ -151,11 +152,13 @@ class Bending:
     """Adds the second derivatives of a cost along directions dp [D, m] and what goes with them."""
 
     def __init__(self, trajectory: Trajectory, cost: Cost, dp: Array, mu_dot: Array) -> None:
-        problem = trajectory.problem
         self._trajectory, self._cost = trajectory, cost
         self._dp, self._mu_dot = dp, mu_dot
-        self._du = problem.create_state()
-        self._by_u, self._by_p = problem.create_state(), problem.create_parameters()
+
+    @cached_property
+    def _work(self) -> tuple[PETSc.Vec, PETSc.Vec, PETSc.Vec]:
+        problem = self._trajectory.problem
+        return problem.create_state(), problem.create_state(), problem.create_parameters()
 
     @cached_property
     def _observed(self) -> dict[int, list[tuple[int, float, Scalar]]]:
@@ -197,12 +200,12 @@ class Bending:
         """Add weighted Hessians at a point along du [D, n] to ``out`` [D, n] and mu_dot."""
         if not scalars:
             return
+        du_vec, by_u, by_p = self._work
         for k, direction in enumerate(zip(du, self._dp, strict=True)):
-            write(self._du, direction[0])
-            self._by_u.zeroEntries()
-            self._by_p.zeroEntries()
+            write(du_vec, direction[0])
+            by_u.zeroEntries()
+            by_p.zeroEntries()
             for weight, scalar in scalars:
-                along = (self._du, direction[1])
-                scalar.add_hessian(weight, point, along, (self._by_u, self._by_p))
-            out[k] += read(self._by_u)
-            self._mu_dot[k] += read(self._by_p)
+                scalar.add_hessian(weight, point, (du_vec, direction[1]), (by_u, by_p))
+            out[k] += read(by_u)
+            self._mu_dot[k] += read(by_p)

@@ -1,4 +1,4 @@
-"""Running costs that are C functions with their gradients, as the sweeps in C take them."""
+"""Costs that are C functions with their derivatives, as the sweeps in C take them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from daeosens.compiled import Compiled
-from daeosens.cost import INDEPENDENT, Cost, Scalar
+from daeosens.cost import Cost, Scalar
 from daeosens.problem import Problem
 from daeosens.scalars import Callback
 
@@ -35,15 +34,21 @@ def running_costs(problem: Problem, costs: Sequence[Cost]) -> RunningCosts | Non
     )
 
 
+def point_functions(scalar: Scalar) -> tuple[tuple[int, int], ...] | None:
+    """Return where a cost's gradients in u and p and its Hessian product are in C.
+
+    As ``SecondSweep.add`` takes them; None if one of them is no C function.
+    """
+    return _all_in_c(scalar, 1, 4)
+
+
 def _functions(density: Scalar) -> tuple[int, ...] | None:
-    if not isinstance(density, Callback) or not isinstance(density.function, Compiled):
+    found = _all_in_c(density, 0, 3)
+    return None if found is None else tuple(number for each in found for number in each)
+
+
+def _all_in_c(scalar: Scalar, first: int, last: int) -> tuple[tuple[int, int], ...] | None:
+    if not isinstance(scalar, Callback):
         return None
-    addresses: list[int] = []
-    for each in (density.function, density.given.u, density.given.p):
-        if isinstance(each, Compiled):
-            addresses += each.native.address, each.native.user_data
-        elif each == INDEPENDENT:
-            addresses += 0, 0
-        else:
-            return None
-    return tuple(addresses)
+    found = tuple(each for each in scalar.in_c[first:last] if each is not None)
+    return found if len(found) == last - first else None

@@ -71,7 +71,8 @@ class _Parts:
         changed = self.changed
         fixed = Record(mode, p, changed=changed)
         timed = Record(mode, p, timed=True, changed=changed)
-        for t, h, state in zip(run.times[:-1], run.sizes, run.states[:-1], strict=True):
+        times, sizes = run.times.tolist(), run.sizes.tolist()
+        for t, h, state in zip(times[:-1], sizes, run.states[:-1], strict=True):
             if not self.moving:
                 self.records[state.handle] = fixed
                 continue
@@ -84,10 +85,10 @@ class _Parts:
                 self.records[state.handle] = Record(mode, p, -0.5, timed=True, changed=changed)
             else:
                 self.records[state.handle] = timed
-        self.times += run.times[1:]
-        self.sizes += run.sizes
+        self.times += times[1:]
+        self.sizes += sizes
         self.states += run.states[1:]
-        self.stages |= by_step(run.kept, run.states, run.sizes)
+        self.stages |= by_step(run.kept, run.states, sizes)
         self.effort += run.effort
 
     def end_at(self, switch: Switch, h: float, state: PETSc.Vec) -> None:
@@ -261,9 +262,10 @@ class _Passage:
 
         That of the last steps, as far as the first step of a piece was not refused lately.
         """
-        refused = run.effort.rejected > 0 and self._size is not None and run.sizes[0] < self._size
-        self._largest_start = run.sizes[0] if refused else 1.05 * self._largest_start
-        return min(max(run.sizes[-2:]), self._largest_start)
+        first = float(run.sizes[0])
+        refused = run.effort.rejected > 0 and self._size is not None and first < self._size
+        self._largest_start = first if refused else 1.05 * self._largest_start
+        return min(float(run.sizes[-2:].max()), self._largest_start)
 
     def _next_of_grid(self, t: float, flow: Flow) -> float | None:
         """Return where the step that an event has cut would have ended.

@@ -31,17 +31,26 @@ def dense_steps(problem: Problem, method: Method, p: Any) -> DenseSteps | None:
     return _steps(problem, names, _coefficients(method), method.order, p)
 
 
-def directed_steps(problem: Problem, method: Method, p: Any) -> DenseSteps | None:
+def directed_steps(problem: Problem, method: Method) -> DenseSteps | None:
     """Return the steps of an ESDIRK or explicit method for products along directions, or None.
 
     As ``dense_steps``, of problems whose products of first and second derivatives are in C as well:
-    traced models.
+    traced models.  Made once for all runs, whose parameters ``LinearSteps`` puts in.
     """
+    key = f"along directions: {method.name}"
+    if key not in problem.sweeps:
+        problem.sweeps[key] = _directed(problem, method)
+    steps: DenseSteps | None = problem.sweeps[key]
+    return steps
+
+
+def _directed(problem: Problem, method: Method) -> DenseSteps | None:
     names = ["rhs", "push", "pull", "hessian_product", *["jacobian"] * method.esdirk]
     if not (problem.native.keys() >= set(names) and _small(problem)):
         return None
     if not (method.esdirk or method.explicit):
         return None
+    p = np.zeros(problem.n_parameters)
     return _steps(problem, names, _coefficients(method), method.order, p)
 
 

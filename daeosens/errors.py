@@ -80,7 +80,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
     return f'"{folded[matches[0]]}"' if matches else ""
 
 
-def together(problems: Iterable[str], *, heading: str) -> InputError:
+def together(problems: Iterable[str], *, heading: str, remedy: str = "") -> InputError:
     """Make one error of several complaints, so that they can be mended in one go.
 
     Examples
@@ -92,4 +92,5 @@ def together(problems: Iterable[str], *, heading: str) -> InputError:
     """
     listed = list(problems)
     count = f"{len(listed)} problem{'s' if len(listed) != 1 else ''}"
-    return InputError("\n".join([f"{heading}: {count}", *(f"  - {line}" for line in listed)]))
+    what = "\n".join([f"{heading}: {count}", *(f"  - {line}" for line in listed)])
+    return InputError(what, remedy=remedy)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import numpy.typing as npt
 from petsc4py import PETSc
 
@@ -95,9 +94,9 @@ def solve(
         problem,
         parameters,
         stepping,
-        np.array(run.times),
-        np.array(run.sizes),
-        tuple(run.states),
+        run.times,
+        run.sizes,
+        run.states,
         run.effort,
         checkpoint,
         run.kept,

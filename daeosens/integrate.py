@@ -46,9 +46,9 @@ NOT_FINITE = 72
 class Run:
     """What TS gave: the log of one smooth run."""
 
-    times: list[float]
-    sizes: list[float]
-    states: list[PETSc.Vec]
+    times: Array
+    sizes: Array
+    states: Sequence[PETSc.Vec]
     kept: Stages | Array
     effort: Effort
     recording: list[PETSc.TS]
@@ -187,7 +187,7 @@ class Runner:
             ts.getKSPIterations(),
         )
         recording = [ts] if self._checkpoint in ("memory", "disk") else []
-        return Run(log.times, log.step_sizes(), log.states, log.stages(), effort, recording)
+        return Run(log.times(), log.step_sizes(), log.states, log.stages(), effort, recording)
 
     def _solve(self, log: StepLog, *, in_c: bool) -> None:
         """Let a log see the steps that TS takes, without Python if it can be."""
@@ -276,14 +276,14 @@ class Runner:
         ts = self._ts
         reason: Any = ts.getConvergedReason()
         end = span[1]
-        if reason > 0 and abs(log.times[-1] - end) <= 1e-9 * (end - self._stepping.t_span[0]):
+        if reason > 0 and abs(log.last_time - end) <= 1e-9 * (end - self._stepping.t_span[0]):
             return
         steps = taken + ts.getStepNumber()
         names = {
             value: name for name, value in vars(PETSc.TS.ConvergedReason).items() if name.isupper()
         }
         raise SolveError(
-            f"TS stopped at t = {log.times[-1]:.9g} after {steps} steps "
+            f"TS stopped at t = {log.last_time:.9g} after {steps} steps "
             f"({names.get(reason, reason)}){log.fault()}",
             expected=f"t = {self._stepping.t_span[1]:g}",
             remedy=f"max_steps > {self._stepping.max_steps}"
@@ -420,12 +420,12 @@ def replay(trajectory: Trajectory, prepare: Callable[[PETSc.TS], None]) -> PETSc
 
 def _failure(error: PETSc.Error, stepping: Stepping, log: StepLog) -> DaeosensError:
     """Return what an error of PETSc means: bad input before the first step, then a failed solve."""
-    if not log.times:
+    if not log.begun:
         return cannot_set_up(error)
     code: int = getattr(error, "ierr", 0)
     fault = log.fault() if code == NOT_FINITE else ""  # norms are collective, as this is
     return SolveError(
-        f"TS failed after t = {log.times[-1]:.9g}: {str(error).splitlines()[-1]}{fault}",
+        f"TS failed after t = {log.last_time:.9g}: {str(error).splitlines()[-1]}{fault}",
         expected=f"t = {stepping.t_span[1]:g}",
         remedy='options={"ts_monitor": None, "snes_monitor": None} to watch it',
     )

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from petsc4py import PETSc
 
-from daeosens._petsc import LinearSteps
-from daeosens.arrays import Array
+from daeosens._petsc import LinearSteps, SecondSweep
+from daeosens.arrays import Array, read
 from daeosens.block_second_order import Bending
-from daeosens.cost import Cost, points_by_step
-from daeosens.native_tangent import fitting, linear_steps
+from daeosens.compiled_costs import point_functions
+from daeosens.cost import Cost, Point, Scalar, points_by_step
+from daeosens.native_tangent import Direction, admit_rows, fitting, linear_steps
+from daeosens.problem import Problem
 from daeosens.trajectory import Trajectory
 
 
@@ -26,14 +27,14 @@ class NativeFirst:
         Stages and factors.
     weights : array [N, s, n] or [1, s, n]
         Adjoints of the stages of all steps, or of one only where memory does not suffice.
-    lam, mu : Vec [n], Vec [m]
+    lam, mu : array [n], [m]
         The gradient.
     """
 
     steps: LinearSteps
     weights: Array
-    lam: PETSc.Vec
-    mu: PETSc.Vec
+    lam: Array
+    mu: Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +47,10 @@ class NativeSecond:
 
 
 def native_second_sweep(
-    trajectory: Trajectory, cost: Cost, du: Array, dp: Array, first: NativeFirst | None = None
+    trajectory: Trajectory,
+    cost: Cost,
+    directions: Sequence[Direction],
+    first: NativeFirst | None = None,
 ) -> NativeSecond | None:
     """Return the Hessian of a cost times D directions, and its gradient, or None.
 
@@ -61,8 +65,8 @@ def native_second_sweep(
         From ``solve``.
     cost : Cost
         What is differentiated.
-    du, dp : array [D, n], [D, m]
-        The directions.
+    directions : sequence of (du [n], dp [m])
+        The user's: what ``admit_rows`` takes.
     first : NativeFirst, optional
         From an earlier sweep of the same run and cost.
 
@@ -75,30 +79,40 @@ def native_second_sweep(
     steps = linear_steps(trajectory, keep=True) if first is None else first.steps
     if steps is None:
         return None
-    problem, (count, n), s, last = trajectory.problem, du.shape, steps.n_stages, trajectory.n_steps
-    along = np.empty((last + 1, count, n))
-    along[0] = du
-    moved = np.empty((fitting(trajectory, count * n), count, s, n))
-    if not steps.push(last, dp, along, moved):
-        return None
+    du, dp = admit_rows(trajectory.problem, directions)
+    s, (count, n), last = steps.n_stages, du.shape, trajectory.n_steps
     weights = np.empty((fitting(trajectory, n), s, n)) if first is None else first.weights
     known = first is not None and len(weights) == last
-    lam, mu = problem.create_state(), problem.create_parameters()
-    dots = lam_dot, mu_dot = np.zeros(du.shape), np.zeros(dp.shape)
-    adjoints: tuple[Any, ...] = (lam.getArray(), mu.getArray(), *dots)
-    points, bend = points_by_step(trajectory.index, [cost]), Bending(trajectory, cost, dp, mu_dot)
+    keep = fitting(trajectory, count * n) == last
+    sweep = SecondSweep(steps, du, dp, weights, known, keep)
+    by_u, by_p = sweep.by_u, sweep.by_p
+    if not sweep.push():
+        return None
+    points, bend = points_by_step(trajectory.index, [cost]), Bending(trajectory, cost, dp, by_p[1:])
     for number in sorted({0, *points}, reverse=True):
-        sweep = (number, last, dp, along, moved, weights, known)
-        if number < last and not steps.bend(*sweep, *adjoints):
+        if not sweep.bend(number):
             return None
-        last = number
-        scalars = [(weight, scalar) for _, weight, scalar in points.get(number, ())]
-        point = (float(trajectory.times[number]), trajectory.states[number], trajectory.p)
-        for weight, scalar in () if known else scalars:
-            scalar.add_u(weight, *point, lam)
-            scalar.add_p(weight, *point, mu)
-        bend.add(scalars, point, along[number], lam_dot)
-    if not known:
-        first = NativeFirst(steps, weights, lam, mu)
-    assert first is not None
-    return NativeSecond(*dots, first)
+        for _, weight, scalar in points.get(number, ()):
+            functions = point_functions(scalar)
+            if functions is not None:
+                sweep.add(weight, functions)
+                continue
+            point = (float(trajectory.times[number]), trajectory.states[number], trajectory.p)
+            if not known:
+                _add_gradient(trajectory.problem, weight, scalar, point, by_u[0], by_p[0])
+            bend.add([(weight, scalar)], point, sweep.along[number], by_u[1:])
+    if not sweep.finite:
+        return None
+    if first is None or not known:
+        first = NativeFirst(steps, weights, by_u[0], by_p[0])
+    return NativeSecond(by_u[1:], by_p[1:], first)
+
+
+def _add_gradient(
+    problem: Problem, weight: float, scalar: Scalar, point: Point, lam: Array, mu: Array
+) -> None:
+    by_u, by_p = problem.create_state(), problem.create_parameters()
+    scalar.add_u(weight, *point, by_u)
+    scalar.add_p(weight, *point, by_p)
+    lam += read(by_u)
+    mu += read(by_p)

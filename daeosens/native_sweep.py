@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache, partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from petsc4py import PETSc
@@ -17,18 +17,18 @@ from daeosens.cost import Cost, points_by_step
 from daeosens.dense import dense_steps
 from daeosens.methods import Method
 from daeosens.problem import Problem
-from daeosens.steps import Passes, tableau
+from daeosens.steps import Passes, tableau, theta_passes
 from daeosens.tracing.batch import FactoredBatch
 from daeosens.trajectory import Trajectory
 
 if TYPE_CHECKING:
     from daeosens._petsc.sweeps import RunningCosts
 
+Pull: TypeAlias = Callable[[int, int, PETSc.Vec, PETSc.Vec], bool]
+"""Carries lam and mu back from the state of the second number to that of the first."""
+
 FEW = 2
 """Up to so many costs are swept one beside the other; blocks do more at once."""
-
-NONE = np.empty((0, 1, 1))
-"""The stages of no steps."""
 
 SMALL = 30
 """Up to how many unknowns it is quicker than blocks of functions that take many points."""
@@ -69,16 +69,20 @@ def native_sweep(
     The numbers of the sweep by steps.  For runs without events or breakpoints of a problem whose
     functions are in C: f and its derivatives, or the products of traced models, those with large
     matrices for many points at once; densities are in C too.  Few costs for explicit and theta
-    steps; explicit steps on grids whose stages were kept, without densities; ESDIRK steps of small
-    dense systems.  Values that are not finite, and stages that are not found again, give None too:
-    the sweep in Python comes upon them as well, and names the function.
+    steps; on grids, without densities, explicit steps whose stages were kept, and theta steps by
+    products; ESDIRK steps of small dense systems.  Values that are not finite, linear solvers that
+    fail, and stages that are not found again give None too: the sweep in Python comes upon them as
+    well, and names the function.
 
     Source
     ------
     docs/mathematics.md, section 1.
     """
     problem, p, states = trajectory.problem, trajectory.p, trajectory.states
-    carry = _carrier(trajectory, len(costs))
+    if trajectory.crossings:
+        return None
+    equations = problem.modes[trajectory.first_mode] if problem.modes else problem
+    carry = carrier(trajectory, equations, p, len(costs))
     if carry is None:
         return None
     running = None
@@ -110,7 +114,9 @@ def native_rows(trajectory: Trajectory, last: int) -> tuple[Array, Array] | None
     As ``native_sweep``, with all rows at once, which are too many for grids.
     """
     problem = trajectory.problem
-    carry = None if problem.stencil is not None else _carrier(trajectory, problem.size)
+    if trajectory.crossings or problem.stencil is not None:
+        return None
+    carry = carrier(trajectory, problem, trajectory.p, problem.size)
     if carry is None:
         return None
     lam = [problem.create_state() for _ in range(problem.size)]
@@ -122,25 +128,27 @@ def native_rows(trajectory: Trajectory, last: int) -> tuple[Array, Array] | None
     return np.array([read(row) for row in lam]), np.array([read(row) for row in mu])
 
 
-def _carrier(trajectory: Trajectory, rows: int) -> Callable[..., bool] | None:
-    """Return what carries rows back by (first, last, lam, mu, running costs), or None."""
-    problem, p = trajectory.problem, trajectory.p
-    if trajectory.crossings or problem.modes or problem.breakpoints:
+def carrier(
+    trajectory: Trajectory, problem: Problem, p: Any, rows: int
+) -> Callable[..., bool] | None:
+    """Return what carries rows back by (first, last, lam, mu, running costs), or None.
+
+    Over smooth steps of the trajectory that were taken with these equations and parameters.
+    """
+    if problem.modes or problem.breakpoints:
         return None
     method = trajectory.stepping.resolved_method
-    steps = (trajectory.times, trajectory.step_sizes, trajectory.states)
-    kept = trajectory.kept if isinstance(trajectory.kept, np.ndarray) else NONE
     if method.esdirk:
         dense = dense_steps(problem, method, p)
         if dense is None or not dense.transposes:
             return None
-        return partial(dense.carry_back, *steps, kept)
+        return partial(dense.carry_back, *trajectory.arrays)
     if problem.stencil is not None:
-        return _in_passes(trajectory, problem, method)
+        return _in_passes(trajectory, method)
     if method.name not in problem.sweeps:
         problem.sweeps[method.name] = _few_rows(problem, method)
     carry = problem.sweeps[method.name]
-    return None if rows > FEW or carry is None else partial(carry, p, *steps, kept)
+    return None if rows > FEW or carry is None else partial(carry, p, *trajectory.arrays)
 
 
 def _few_rows(problem: Problem, method: Method) -> Callable[..., bool] | None:
@@ -161,19 +169,12 @@ def _factor_steps(problem: Problem, method: Method) -> FactorSteps | None:
     return batch.steps if method.explicit and problem.size > TINY else None
 
 
-def _in_passes(
-    trajectory: Trajectory, problem: Problem, method: Method
-) -> Callable[..., bool] | None:
-    """Return what carries rows back over steps of a grid whose stages were kept, or None."""
-    kept = trajectory.stages
-    if not method.explicit or len(kept) < trajectory.n_steps:
+def _in_passes(trajectory: Trajectory, method: Method) -> Callable[..., bool] | None:
+    """Return what carries rows back over steps of a grid by passes over its vectors, or None."""
+    of_method = _of_stages if method.explicit else _of_ends
+    pull = of_method(trajectory, method)
+    if pull is None:
         return None
-    of_step = tableau(method.runge_kutta).of_step
-    if not of_step.chained:
-        return None
-    passes = Passes(problem, *of_step.of_passes)
-    times, sizes = trajectory.times.tolist(), trajectory.step_sizes.tolist()
-    stages = [kept[u.handle, h] for u, h in zip(trajectory.states, sizes, strict=False)]
 
     def carry(
         first: int,
@@ -184,12 +185,45 @@ def _in_passes(
     ) -> bool:
         if running is not None:
             return False
-        part = slice(first, last)
-        for lam_k, mu_k in zip(lam, mu, strict=True):
-            passes.pull(times[part], sizes[part], stages[part], trajectory.p, lam_k, mu_k)
-        return all(np.isfinite(largest(vec)) for vec in (*lam, *mu))
+        pairs = zip(lam, mu, strict=True)
+        found = all(pull(first, last, lam_k, mu_k) for lam_k, mu_k in pairs)
+        return found and all(np.isfinite(largest(vec)) for vec in (*lam, *mu))
 
     return carry
+
+
+def _of_stages(trajectory: Trajectory, method: Method) -> Pull | None:
+    """Return the passes of explicit steps whose stages were kept, or None."""
+    kept = trajectory.stages
+    if len(kept) < trajectory.n_steps:
+        return None
+    of_step = tableau(method.runge_kutta).of_step
+    if not of_step.chained:
+        return None
+    passes = Passes(trajectory.problem, *of_step.of_passes)
+    times, sizes = trajectory.times.tolist(), trajectory.step_sizes.tolist()
+    stages = [kept[u.handle, h] for u, h in zip(trajectory.states, sizes, strict=False)]
+
+    def pull(first: int, last: int, lam: PETSc.Vec, mu: PETSc.Vec) -> bool:
+        part = slice(first, last)
+        passes.pull(times[part], sizes[part], stages[part], trajectory.p, lam, mu)
+        return True
+
+    return pull
+
+
+def _of_ends(trajectory: Trajectory, method: Method) -> Pull | None:
+    """Return the passes of theta steps, or None."""
+    passes = theta_passes(trajectory.problem, method, trajectory.stepping.options)
+    if passes is None:
+        return None
+    times, sizes = trajectory.times.tolist(), trajectory.step_sizes.tolist()
+
+    def pull(first: int, last: int, lam: PETSc.Vec, mu: PETSc.Vec) -> bool:
+        part, states = slice(first, last), trajectory.states[first : last + 1]
+        return passes.pull(times[part], sizes[part], states, trajectory.p, lam, mu)
+
+    return pull
 
 
 def _functions(problem: Problem, method: Method) -> dict[str, tuple[int, int]]:

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
 import numpy as np
+import numpy.typing as npt
+from petsc4py import PETSc
 
 from daeosens._petsc import LinearSteps
-from daeosens.arrays import Array
+from daeosens.arrays import Array, finite_array, read
 from daeosens.dense import directed_steps
+from daeosens.problem import Problem
 from daeosens.trajectory import STAGE_MEMORY, Trajectory
+
+Direction: TypeAlias = "tuple[npt.ArrayLike | PETSc.Vec | None, npt.ArrayLike | PETSc.Vec | None]"
+"""(du0 [n], dp [m]); None is zero."""
 
 
 def linear_steps(trajectory: Trajectory, *, keep: bool) -> LinearSteps | None:
@@ -19,13 +28,35 @@ def linear_steps(trajectory: Trajectory, *, keep: bool) -> LinearSteps | None:
     """
     if trajectory.crossings or trajectory.problem.modes:
         return None
-    steps = directed_steps(trajectory.problem, trajectory.stepping.resolved_method, trajectory.p)
+    steps = directed_steps(trajectory.problem, trajectory.stepping.resolved_method)
     if steps is None:
         return None
     n = trajectory.problem.size
     fits = fitting(trajectory, n * (n + 2)) > 1
-    run = (trajectory.times, trajectory.step_sizes, trajectory.states, trajectory.kept)
-    return LinearSteps(steps, *run, keep=keep and fits)
+    return LinearSteps(steps, trajectory.p, *trajectory.arrays, keep=keep and fits)
+
+
+def admit_rows(problem: Problem, directions: Sequence[Direction]) -> tuple[Array, Array]:
+    """Return the user's directions, checked, as arrays [D, n] and [D, m]; for serial problems.
+
+    Raises
+    ------
+    InputError
+        Shapes that do not match, or values that are not finite.
+    """
+    du = [_row(each, "du0", problem.size, problem.admit_state) for each, _ in directions]
+    count, admit = problem.n_parameters, problem.admit_parameter_vec
+    return np.array(du), np.array([_row(each, "dp", count, admit) for _, each in directions])
+
+
+def _row(
+    values: npt.ArrayLike | PETSc.Vec | None, name: str, size: int, admit: Callable[..., PETSc.Vec]
+) -> Array:
+    if values is None:
+        return np.zeros(size)
+    if isinstance(values, PETSc.Vec):
+        return read(admit(values, name))
+    return finite_array(values, name, (size,))
 
 
 def fitting(trajectory: Trajectory, count: int) -> int:
@@ -65,5 +96,4 @@ def push_directions(
     last = trajectory.n_steps if last is None else last
     along = np.empty((last + 1, *du.shape))
     along[0] = du
-    moved = np.empty((1, len(du), steps.n_stages, du.shape[1]))
-    return along if steps.push(last, dp, along, moved) else None
+    return along if steps.push(last, dp, along) else None

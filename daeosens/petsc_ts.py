@@ -26,7 +26,6 @@ from daeosens.arrays import check_output
 from daeosens.compiled import Compiled
 from daeosens.dense import dense_steps
 from daeosens.errors import InputError, UnsupportedError
-from daeosens.matrices import SystemMatrix
 from daeosens.methods import Method
 from daeosens.problem import Problem
 from daeosens.refusals import refuse_other_method
@@ -34,6 +33,7 @@ from daeosens.stepping import Stepping
 from daeosens.steps import refuse_esdirk, registered_type, tableau
 from daeosens.steps.linear import linear_defaults
 from daeosens.steps.stages import NEWTON_DEFAULTS, STAGE_DEFAULTS
+from daeosens.system_matrix import SystemMatrix
 from daeosens.trajectory import Checkpoint
 
 SMALLER_STEPS: Mapping[str, Any] = {"snes_max_it": 10, "ts_max_snes_failures": -1}

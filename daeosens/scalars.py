@@ -93,6 +93,16 @@ class Callback:
         self._hessian_t = self._second_in_time(given)
         self._work: PETSc.Vec | None = None
 
+    @cached_property
+    def in_c(self) -> tuple[tuple[int, int] | None, ...]:
+        """Return where the function, its gradients in u and p and its Hessian product are in C.
+
+        Each is an address with that of its user data; both are 0 for a gradient that is zero.  None
+        for what is in Python.
+        """
+        given = self.given
+        return tuple(map(_address, (self.function, given.u, given.p, given.hessian)))
+
     def name(self, keyword: str) -> str:
         """Return what a callback is called in messages."""
         return f"{self.title} {keyword}" if keyword else self.title
@@ -337,6 +347,12 @@ def _with_natives(
         admit("hessian", given.hessian, keywords.hessian),
         admit("hessian_t", given.hessian_t, keywords.hessian_t),
     )
+
+
+def _address(function: object) -> tuple[int, int] | None:
+    if isinstance(function, Compiled):
+        return function.native.address, function.native.user_data
+    return (0, 0) if function == INDEPENDENT else None
 
 
 def _in_python(derivative: object) -> TypeGuard[Callable[..., Any]]:

@@ -18,9 +18,10 @@ from daeosens.engines import Sweep, choose_sweep
 from daeosens.errors import InputError
 from daeosens.native_second_order import NativeFirst, NativeSecond, native_second_sweep
 from daeosens.native_sweep import wants_native_sweep
+from daeosens.native_tangent import Direction
 from daeosens.objective import Objective, check_objective
 from daeosens.steps import Adjoint, SecondOrder
-from daeosens.tangent import Direction, Tangent, admit_direction, tangents
+from daeosens.tangent import Tangent, admit_direction, tangents
 from daeosens.trajectory import STAGE_MEMORY, Trajectory, steps_of
 
 Weights: TypeAlias = "dict[tuple[int, float], list[PETSc.Vec]]"
@@ -195,27 +196,26 @@ def hessian_products(
         raise InputError("no direction given", expected="at least one (du0, dp)")
     check_objective(objective)
     cost = objective.lower(trajectory.problem, float(trajectory.times[-1]))
+    memory = Memory() if memory is None else memory
+    if wants_native_sweep(trajectory, engine):
+        found = _in_c(trajectory, cost, directions, memory)
+        if found is not None:
+            return found
     nothing = trajectory.problem.create_parameters
     admitted = [admit_direction(trajectory, *direction) for direction in directions]
     complete = [(du, nothing() if dp is None else dp) for du, dp in admitted]
-    run = (trajectory, cost, complete, Memory() if memory is None else memory)
-    found = _in_c(*run) if wants_native_sweep(trajectory, engine) else None
-    if found is not None:
-        return found
+    run = (trajectory, cost, complete, memory)
     return _in_blocks(*run) if choose_sweep(trajectory, engine) == "block" else _by_steps(*run)
 
 
 def _in_c(
-    trajectory: Trajectory,
-    cost: Cost,
-    directions: Sequence[tuple[PETSc.Vec, PETSc.Vec]],
-    memory: Memory,
+    trajectory: Trajectory, cost: Cost, directions: Sequence[Direction], memory: Memory
 ) -> list[HessianProduct] | None:
-    found = native_second_sweep(trajectory, cost, *_rows(directions), memory.native)
+    found = native_second_sweep(trajectory, cost, directions, memory.native)
     if found is None:
         return None
     memory.native = found.first
-    gradient = found.first.lam, found.first.mu
+    gradient = _vectors(trajectory, found.first.lam, found.first.mu)
     return _products(trajectory, cost, memory, gradient, found, "steps")
 
 

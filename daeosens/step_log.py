@@ -12,6 +12,7 @@ from daeosens._petsc import Steps, stages
 from daeosens.arrays import Array, largest
 from daeosens.errors import SolveError
 from daeosens.problem import Problem
+from daeosens.states import States
 from daeosens.trajectory import STAGE_MEMORY, Stages
 
 Watch: TypeAlias = "Callable[[float, PETSc.Vec, float, PETSc.Vec], bool]"
@@ -24,7 +25,7 @@ STALL, PATIENCE = 1e-12, 100
 """So many steps in a row below such a part of the span lead nowhere."""
 
 FLAT = 1000
-"""Up to how many unknowns a vector for each stage costs more than the stage."""
+"""Up to how many unknowns a vector for each state and stage costs more than they do."""
 
 
 class StepLog:
@@ -73,10 +74,10 @@ class StepLog:
         self._watch = watch
         self._take_again = take_again
         self._stages: list[list[PETSc.Vec]] = []
-        self._dense_stages: Array | None = None
+        self._flat_stages: Array | None = None
         self._piece: tuple[float, float] | None = None
-        self.times: list[float] = []
-        self.states: list[PETSc.Vec] = [start]
+        self._states: list[PETSc.Vec] = [start]
+        self.states: Sequence[PETSc.Vec] = self._states
         self.stopped = False
 
     def before_step(self, ts: PETSc.TS) -> None:
@@ -100,10 +101,9 @@ class StepLog:
         if self._watch is None or not step:
             self._check_finite(step, t, u)
         self._steps.note(t)
-        self.times.append(t)
         if not step:
             return
-        self.states.append(u.copy())
+        self._states.append(u.copy())
         if self._keep_stages:
             given = stages(ts)[1:]  # the first one is the state before the step
             if (len(self._stages) + 1) * len(given) <= self._room_for_stages():
@@ -113,12 +113,12 @@ class StepLog:
         """End the run if it was asked for (PETSc 3.26: a monitor's reason is forgotten)."""
         assert self._watch is not None
         t, u = ts.getTime(), ts.getSolution()
-        self._check_finite(len(self.times), t, u)
+        self._check_finite(len(self.states), t, u)
         self._check_progress(ts, t)
         reason: Any = ts.getConvergedReason()
         if reason < 0:  # a failed step comes by too
             return
-        if self._watch(self.times[-1], self.states[-1], t, u):
+        if self._watch(self.last_time, self.states[-1], t, u):
             self.stopped = True
             reasons = PETSc.TS.ConvergedReason
             ts.setConvergedReason(reasons.CONVERGED_USER)  # type: ignore[arg-type]
@@ -136,8 +136,8 @@ class StepLog:
         """
         room = self._room_for_stages() if self._keep_stages else 0
         problem = self._problem
-        flat = problem.comm.size == 1 and problem.size <= FLAT and problem.stencil is None
-        self._steps.attach(ts, on_first_step, on_search, tiny, room, flat)
+        self._flat = problem.comm.size == 1 and problem.size <= FLAT and problem.stencil is None
+        self._steps.attach(ts, on_first_step, on_search, tiny, room, self._flat)
 
     def detach(self, ts: PETSc.TS) -> None:
         """Take over what TS has logged since ``attach``.
@@ -149,10 +149,14 @@ class StepLog:
         """
         steps = self._steps
         steps.detach(ts)
-        self.times = steps.times
-        self.states += steps.take_states()
-        if self._keep_stages:
-            self._dense_stages = steps.dense_stages(self._problem.size)
+        size = self._problem.size
+        if self._flat:
+            self.states = States(steps.flat_states(size), self._states[0])
+        else:
+            self._states += steps.take_states()
+        if self._keep_stages and self._flat:
+            self._flat_stages = steps.flat_stages(size)
+        elif self._keep_stages:
             later = steps.take_stages()
             self._stages = [[first, *rest] for first, rest in zip(self.states, later, strict=False)]
         if steps.error is not None:
@@ -169,35 +173,45 @@ class StepLog:
 
     def stages(self) -> Stages | Array:
         """Return what was kept, by step; the first ones only if memory did not suffice."""
-        if self._dense_stages is not None and self._dense_stages.size:
-            return self._dense_stages
+        if self._flat_stages is not None and self._flat_stages.size:
+            return self._flat_stages
         if not self._stages:
             return {}
-        keys = zip(self.states, self.step_sizes(), strict=False)
+        keys = zip(self.states, self._steps.sizes().tolist(), strict=False)
         return {
             (state.handle, h): kept for (state, h), kept in zip(keys, self._stages, strict=False)
         }
 
-    def step_sizes(self) -> list[float]:
-        """Return h with t + h the next time: the size tried, or else the difference."""
-        return [
-            h if t + h == following else following - t
-            for h, t, following in zip(
-                self._steps.sizes, self.times[:-1], self.times[1:], strict=False
-            )
-        ]
+    @property
+    def begun(self) -> bool:
+        """Whether TS has come as far as its first step."""
+        return self._steps.last_time is not None
+
+    @property
+    def last_time(self) -> float:
+        """Time of the last state."""
+        assert self._steps.last_time is not None
+        return self._steps.last_time
+
+    def times(self) -> Array:
+        """Return the times [N+1]."""
+        return self._steps.times()
+
+    def step_sizes(self) -> Array:
+        """Return the sizes [N]: h with t + h the next time, that tried or else the difference."""
+        return self._steps.sizes()
 
     def fault(self) -> str:
         """Return what callbacks on any rank gave that is not finite, for a message.  Collective."""
-        if self._take_again is not None and self.times:
-            self._take_again(self.times[-1], self._steps.last_size, self.states[-1])
+        if self._take_again is not None and self.begun:
+            self._take_again(self.last_time, self._steps.last_size, self.states[-1])
         mine = self._problem.faults[0] if self._problem.faults else ""
         found = [text for text in self._problem.comm.tompi4py().allgather(mine) if text]
         return f": {found[0]}" if found else ""
 
     def _check_progress(self, ts: PETSc.TS, t: float) -> None:
         reason: Any = ts.getConvergedReason()
-        if t == self.times[-1] and reason >= 0:  # a failed step comes by too
+        if t == self.last_time and reason >= 0:  # a failed step comes by too
             raise _shrunk(t, self._steps.last_size)
 
     def _check_finite(self, step: int, t: float, u: PETSc.Vec) -> None:

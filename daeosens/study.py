@@ -122,7 +122,9 @@ def _driven(
     _insert_petsc(arguments.petsc, prefixes)
     text = on_first_rank(comm, lambda: read_text(arguments.config, "configuration"))
     table = parse_toml(arguments.config, text)
-    config = on_every_rank(comm, lambda: build_config(table, config_class, arguments.config))
+    config = on_every_rank(
+        comm, lambda: build_config(table, config_class, arguments.config, program.stem)
+    )
     if arguments.check:
         return _check(comm, check, config, arguments)
     run = {"driver": program.stem, "arguments": words}

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -17,13 +16,10 @@ from daeosens.cost import Densities, change
 from daeosens.engines import Sweep, choose_sweep
 from daeosens.errors import InputError
 from daeosens.native_sweep import wants_native_sweep
-from daeosens.native_tangent import push_directions
+from daeosens.native_tangent import Direction, push_directions
 from daeosens.objective import Objective
 from daeosens.steps import StepMap
 from daeosens.trajectory import Trajectory, steps_of
-
-Direction: TypeAlias = "tuple[npt.ArrayLike | PETSc.Vec | None, npt.ArrayLike | PETSc.Vec | None]"
-"""(du0 [n], dp [m]); None is zero."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -134,7 +130,7 @@ def tangent(
     Raises
     ------
     InputError
-        Shapes that do not match, or an unknown engine.
+        No direction, shapes that do not match, or an unknown engine.
     UnsupportedError
         "block" where it cannot be; names the reason.
     SolveError
@@ -185,6 +181,12 @@ def admit_direction(
     dp: npt.ArrayLike | PETSc.Vec | None,
 ) -> tuple[PETSc.Vec, PETSc.Vec | None]:
     """Return the user's direction as vectors [n] and [m]: copies, checked."""
+    if du0 is None and dp is None:
+        raise InputError(
+            "neither du0 nor dp was given",
+            expected="a direction in the initial state [n], in the parameters [m], or both",
+            remedy="du0=array or dp=array; sensitivities(trajectory) for all directions at once",
+        )
     problem = trajectory.problem
     du = problem.create_state() if du0 is None else problem.admit_state(du0, "du0")
     return du, None if dp is None else parameter_direction(trajectory, dp)

@@ -14,6 +14,7 @@ from daeosens.arrays import Array, read, write
 from daeosens.cost import At, Instant, Start, When
 from daeosens.errors import InputError, SolveError, UnsupportedError
 from daeosens.problem import Problem
+from daeosens.states import States, rows_of
 from daeosens.stepping import Stepping
 from daeosens.steps import StepMap, instant_map, n_stages, step_map
 from daeosens.steps.directions import Step
@@ -44,6 +45,9 @@ def by_step(kept: Stages | Array, states: Sequence[PETSc.Vec], sizes: Iterable[f
 
 STAGE_MEMORY = 2**28
 """Bytes a rank gives, at most, to the stages of a run, and to the adjoints of a sweep's stages."""
+
+NO_STAGES = np.empty((0, 1, 1))
+"""Those kept of no steps."""
 
 Side = Literal["before", "after"]
 
@@ -173,9 +177,16 @@ class Trajectory:
         return by_step(self.kept, self.states, self.step_sizes.tolist())
 
     @cached_property
+    def arrays(self) -> tuple[Array, Array, Array, Array]:
+        """Times, sizes, states and the stages kept [K, s-1, n], as sweeps in C take them."""
+        kept = self.kept if isinstance(self.kept, np.ndarray) else NO_STAGES
+        return self.times, self.step_sizes, rows_of(self.states), kept
+
+    @cached_property
     def u(self) -> Array:
         """States as an array [N+1, n_local]: the rank's own rows of a distributed problem."""
-        return np.array([read(state) for state in self.states])
+        rows = rows_of(self.states)
+        return rows.copy() if isinstance(self.states, States) else rows
 
     @cached_property
     def moving(self) -> frozenset[int]:

@@ -217,3 +217,13 @@ def test_gri_mech_has_the_published_rates_and_keeps_atoms(monkeypatch):
         reaction = known.reactions[number]
         assert gri_mech.forward_rate(reaction, 1500.0, mixture) == pytest.approx(rate, rel=1e-9)
         assert gri_mech.equilibrium(reaction, 1500.0) == pytest.approx(equilibrium, rel=1e-8)
+
+
+def test_time_to_an_accuracy_lies_on_lines_between_measured_points(monkeypatch):
+    monkeypatch.syspath_prepend(str(RUN.parent))
+    time_to = importlib.import_module("tables").time_to
+    points = [(1e-2, 1.0), (1e-4, 4.0), (2e-4, 5.0), (1e-8, 100.0)]  # one is worse and later
+    assert time_to(1e-1, points) == 1.0  # the loosest tolerance is better than asked for
+    assert np.isclose(time_to(1e-3, points), 2.0)
+    assert time_to(1e-4, points) == 4.0
+    assert time_to(1e-9, points) is None

@@ -109,3 +109,10 @@ def test_events_see_the_same_steps():
 def test_options_are_read_by_tsrk(oscillator):
     stepping = Stepping(SPAN, "rk4", dt=0.1, options={"ts_rk_type": "4"})
     assert ds.solve(oscillator, U0, P, stepping).n_steps == 60
+
+
+def test_the_type_alone_is_an_error(oscillator):
+    ds.solve(oscillator, U0, P, STEPPINGS[1])  # PETSc knows the type from now on
+    alone = Stepping(SPAN, "rk4", dt=0.11, options={"ts_type": EXPLICIT})
+    with pytest.raises(ds.InputError, match="ExplicitStepsSet comes first"):
+        ds.solve(oscillator, U0, P, alone)

@@ -128,3 +128,16 @@ def test_values_that_are_not_finite_are_named(rng):
     total = model.terminal(lambda _t, u, _p: u.sum())
     with pytest.raises(SolveError, match=r"not finite|returned -?(nan|inf)"):
         ds.adjoint(run, total)
+
+
+def test_a_gradient_of_a_running_cost_that_is_not_finite_is_named(rng):
+    n = 16
+    shapes = {"A": (n, n), "k": ()}
+    model = ds.trace(
+        lambda _t, u, p: p.A @ np.tanh(u), n, shapes, running=lambda _t, u, p: np.sqrt(p.k) * u[0]
+    )
+    p = np.append(rng.normal(size=n * n) / n, 0.0)  # the slope of the root is infinite
+    run = ds.solve(model, np.full(n, 0.4), p, STEPPINGS[0])
+    assert native_sweep(run, [model.running.lower(model, 1.0)]) is None
+    with pytest.raises(SolveError, match=r"gradient_p' returned inf"):
+        ds.adjoint(run, model.running)

@@ -1,15 +1,26 @@
-"""Derivatives as matrices: filled, sparse, by products, and sums of them."""
+"""Derivatives as matrices: filled, sparse, by products."""
 
 import numpy as np
 import pytest
 from distributed import make
+from matrix_kinds import (
+    POINT,
+    PRODUCTS,
+    RESIDUAL_POINT,
+    ROWS,
+    A,
+    M,
+    entries,
+    scaled,
+    transposed_entries,
+    vec,
+)
 from petsc4py import PETSc
 from scipy import sparse
 
 from daeosens import InputError, Products, UnsupportedError
-from daeosens.arrays import gather, read, scatter, write
+from daeosens.arrays import gather, scatter
 from daeosens.matrices import (
-    SystemMatrix,
     constant,
     dense,
     from_numpy,
@@ -19,49 +30,6 @@ from daeosens.matrices import (
     refused,
 )
 
-A = np.array([[2.0, 1.0, 0.0], [0.5, -1.0, 3.0], [0.0, 0.2, 1.0]])
-M = np.array([[1.0, 0.0, 0.3], [0.0, 2.0, 0.0], [0.1, 0.0, 0.0]])
-SELF = PETSc.COMM_SELF
-
-
-def vec(values):
-    new = PETSc.Vec().createSeq(len(values), comm=SELF)
-    write(new, values)
-    return new
-
-
-ROWS = vec(np.zeros(3))
-POINT = (0.5, vec([1.0, 2.0, 3.0]), np.array([2.0]))
-RESIDUAL_POINT = (POINT[0], POINT[1], vec([0.1, 0.2, 0.3]), POINT[2])
-
-
-def entries(matrix):
-    """The matrix as an array, by its products."""
-    columns, rows = matrix.createVecs()
-    result = np.empty((rows.size, columns.size))
-    for j, unit in enumerate(np.eye(columns.size)):
-        write(columns, unit)
-        matrix.mult(columns, rows)
-        result[:, j] = read(rows)
-    return result
-
-
-def transposed_entries(matrix):
-    columns, rows = matrix.createVecs()
-    result = np.empty((rows.size, columns.size))
-    for i, unit in enumerate(np.eye(rows.size)):
-        write(rows, unit)
-        matrix.multTranspose(rows, columns)
-        result[i] = read(columns)
-    return result
-
-
-def scaled(matrix):
-    """A derivative that depends on the point: t p A."""
-    return lambda t, u, p: t * p[0] * matrix
-
-
-PRODUCTS = Products(lambda t, u, p, v: t * p[0] * A @ v, lambda t, u, p, w: t * p[0] * A.T @ w)
 KINDS = {
     "dense": scaled(A),
     "csr": scaled(sparse.csr_array(A)),
@@ -98,62 +66,6 @@ def test_rectangular_derivatives_of_both_kinds():
         derivative.fill(*POINT, matrix)
         np.testing.assert_array_equal(entries(matrix), A[:, :2])
         np.testing.assert_array_equal(transposed_entries(matrix), A[:, :2])
-
-
-SYSTEMS = {
-    "A and identity": (scaled(A), None, np.eye(3)),
-    "A and M": (scaled(A), lambda t, u, p: M, M),
-    "sparse and sparse": (scaled(sparse.csr_array(A)), lambda t, u, p: sparse.csr_array(M), M),
-    "sparse and dense": (scaled(sparse.csr_array(A)), lambda t, u, p: M, M),
-    "dense and sparse": (scaled(A), lambda t, u, p: sparse.csr_array(M), M),
-    "products and identity": (PRODUCTS, None, np.eye(3)),
-    "products and M": (PRODUCTS, lambda t, u, p: M, M),
-    "A and products": (
-        scaled(A),
-        Products(lambda t, u, p, v: M @ v, lambda t, u, p, w: M.T @ w),
-        M,
-    ),
-}
-
-
-def without_udot(derivative):
-    """The same derivative for a residual, whose point has the rate in it."""
-    if isinstance(derivative, Products):
-        return Products(
-            lambda t, u, udot, p, v: derivative.apply(t, u, p, v),
-            lambda t, u, udot, p, w: derivative.apply_transpose(t, u, p, w),
-        )
-    return lambda t, u, udot, p: derivative(t, u, p)
-
-
-@pytest.mark.parametrize(("by_u", "by_udot", "exact"), SYSTEMS.values(), ids=SYSTEMS)
-def test_system_matrix_is_the_sum(by_u, by_udot, exact):
-    lower = [
-        None if given is None else from_numpy(without_udot(given), "jacobian", ROWS, ROWS)
-        for given in (by_u, by_udot)
-    ]
-    system = SystemMatrix(*lower, *RESIDUAL_POINT)
-    assert system.assembled == all(part is None or part.assembled for part in lower)
-    for shift in (4.0, -1.5, 0.0):
-        matrix = system.fill(*RESIDUAL_POINT, shift)
-        assert matrix is system.matrix
-        np.testing.assert_allclose(entries(matrix), A + shift * exact, rtol=0, atol=1e-14)
-        np.testing.assert_allclose(
-            transposed_entries(matrix), A + shift * exact, rtol=0, atol=1e-14
-        )
-        system.reshift(shift, 2.5)
-        np.testing.assert_allclose(entries(matrix), A + 2.5 * exact, rtol=0, atol=1e-14)
-
-
-def test_sparse_system_keeps_the_diagonal_for_the_shift():
-    """Although f_u has none."""
-    off = sparse.csr_array(np.array([[0.0, 1.0], [1.0, 0.0]]))
-    rows = vec(np.zeros(2))
-    derivative = from_numpy(lambda t, u, udot, p: off, "jacobian", rows, rows)
-    point = (0.0, rows, rows, np.empty(0))
-    matrix = SystemMatrix(derivative, None, *point).fill(*point, 3.0)
-    assert matrix.getType() == "seqaij"
-    np.testing.assert_array_equal(entries(matrix), [[3.0, 1.0], [1.0, 3.0]])
 
 
 def test_petsc_derivative_is_assembled_if_the_callback_forgot():

@@ -6,6 +6,7 @@ import pytest
 from daeosens import (
     ODE,
     InitialState,
+    InputError,
     LeastSquares,
     Parameter,
     Parameters,
@@ -27,6 +28,7 @@ from daeosens import (
 from daeosens.dense import LARGEST, directed_steps
 from daeosens.methods import find_method
 from daeosens.native_tangent import linear_steps
+from daeosens.second_order import Memory
 from daeosens.steps.esdirk import ESDIRK
 
 RNG = np.random.default_rng(7)
@@ -181,7 +183,7 @@ def test_same_numbers_if_memory_does_not_suffice(monkeypatch):
     cost = costs(model, run)[2]
     kept = hessian_products(run, cost, along)
     monkeypatch.setattr(native_tangent, "STAGE_MEMORY", 0)
-    memory = __import__("daeosens").second_order.Memory()
+    memory = Memory()
     for _ in range(2):
         again = hessian_products(run, cost, along, memory)
         assert len(memory.native.weights) == 1
@@ -293,22 +295,64 @@ def test_running_costs_are_left_to_python(monkeypatch):
     again = hessian_product(run, model.running, [1.0], [0.5])
     np.testing.assert_allclose(product.p, again.p, rtol=1e-12)
     lowered = model.running.lower(model, 1.0)
-    assert (
-        native_second_order.native_second_sweep(run, lowered, np.ones((1, 1)), np.ones((1, 1)))
-        is None
-    )
+    assert native_second_order.native_second_sweep(run, lowered, [([1.0], [1.0])]) is None
 
 
 def test_what_is_left_to_python():
     model, u0, p, span = van_der_pol()
-    assert directed_steps(model, find_method("cn"), p) is None
+    assert directed_steps(model, find_method("cn")) is None
     large, *_ = chain(LARGEST + 1)
-    assert directed_steps(large, find_method("esdirk4"), np.zeros(3)) is None
+    assert directed_steps(large, find_method("esdirk4")) is None
     by_hand = ODE(model.native["rhs"], 2, 1, jacobian=model.native["jacobian"], rhs_t="autonomous")
-    assert directed_steps(by_hand, find_method("esdirk4"), p) is None
+    assert directed_steps(by_hand, find_method("esdirk4")) is None
     run = solve(model, u0, p, Stepping(span, "rk4", dt=0.001))
     assert tangents(run, [(u0, p)], "block")[0].engine == "block"
     assert tangents(run, [(u0, p)])[0].engine == "steps"
+
+
+def test_a_product_with_what_is_known_is_that_of_a_sweep_of_its_own():
+    model, u0, p, span = van_der_pol()
+    run = solve(model, u0, p, Stepping(span, "esdirk4", dt=0.03))
+    one, other = directions(u0, p, 2)
+    for cost in costs(model, run):
+        memory = Memory()
+        hessian_products(run, cost, [one], memory)
+        (later,) = hessian_products(run, cost, [other], memory)
+        alone = hessian_product(run, cost, *other)
+        for ours, theirs in ((later, alone), (later.gradient, alone.gradient)):
+            np.testing.assert_array_equal(ours.u0, theirs.u0)
+            np.testing.assert_array_equal(ours.p, theirs.p)
+
+
+def test_runs_with_other_parameters_share_nothing():
+    """The steps are kept with the model; each run puts its own parameters in."""
+    model, u0, p, span = van_der_pol()
+    stepping = Stepping(span, "esdirk4", dt=0.03)
+    runs = [solve(model, u0, factor * p, stepping) for factor in (1.0, 1.5)]
+    cost = costs(model, runs[0])[0]
+    memories = [Memory(), Memory()]
+    alone = [hessian_product(run, cost, u0, p) for run in runs]
+    for _ in range(2):
+        for run, memory, expected in zip(runs, memories, alone, strict=True):
+            (product,) = hessian_products(run, cost, [(u0, p)], memory)
+            np.testing.assert_array_equal(product.p, expected.p)
+    assert alone[0].p != alone[1].p
+
+
+def test_directions_are_arrays_or_vectors_and_checked():
+    model, u0, p, span = van_der_pol()
+    run = solve(model, u0, p, Stepping(span, "rk4", dt=0.01))
+    cost = costs(model, run)[0]
+    du, dp = model.create_state(), model.create_parameters()
+    du.setArray(u0)
+    dp.setArray(p)
+    np.testing.assert_array_equal(
+        hessian_product(run, cost, du, dp).u0, hessian_product(run, cost, u0, p).u0
+    )
+    with pytest.raises(InputError, match=r"dp has shape \(2,\)"):
+        hessian_product(run, cost, dp=[1.0, 2.0])
+    with pytest.raises(InputError, match=r"du0 has shape \(1,\)"):
+        hessian_product(run, cost, [1.0])
 
 
 def test_values_that_are_not_finite_are_named():

@@ -171,6 +171,11 @@ def test_bug_is_not_hidden(execute, shared_tmp_path):
     [
         ("dt = -1\nerorr = 3", [], "2 problems\n  - dt = -1: expected a number > 0"),
         ("dt = ", [], "not TOML"),
+        (
+            'driver = "../lynx_hare.py"\nrates = 1',
+            [],
+            '"waits"?\n  try: "lynx_hare", the driver it names, in the place of "tiny"',
+        ),
         ("", ["-ts_montor"], "ts_monitor"),
         ("", ["-info"], 'PETSC_OPTIONS="-info"'),
         ("", ["--outptu", "x"], "unrecognized arguments: --outptu x"),

@@ -48,6 +48,12 @@ def test_tangent_of_every_state_is_that_of_an_independent_program(name, method, 
         )
 
 
+def test_direction_that_was_forgotten_is_an_error_instead_of_zeros():
+    run = solve(DECAY.problem, DECAY.u0, DECAY.p, Stepping((0.0, 1.0), "rk4", dt=0.5))
+    with pytest.raises(InputError, match=r"neither du0 nor dp was given\n.*\n  try: du0=array"):
+        tangent(run)
+
+
 @pytest.mark.parametrize(
     ("method", "order"), [("rk1fe", 1), ("rk4", 4), ("rk3bs", 3), ("cn", 2), ("midpoint", 2)]
 )

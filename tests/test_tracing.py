@@ -242,6 +242,12 @@ def reduced(name):
     return model, objective, Reduced(model, objective, stepping, control)
 
 
+def test_model_without_running_cost_says_how_to_trace_one():
+    model = ds.trace(lambda t, u, p: -p.rate * u, 1, {"rate": ()})
+    with pytest.raises(ds.InputError, match=r"no running cost\n.*trace\(\.\.\., running=density\)"):
+        _ = model.running + model.terminal(lambda t, u, p: u[0])
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_gradients_and_hessians_pass_their_taylor_tests(name, engine):
     model, objective, functional = reduced(name)

@@ -11,7 +11,7 @@ from daeosens._petsc.chained import CHAINED, set_chained
 from daeosens._petsc.dense import DENSE, DenseSteps
 from daeosens._petsc.explicit_steps import EXPLICIT, ExplicitSteps
 from daeosens._petsc.factor_steps import FactorSteps
-from daeosens._petsc.linear_steps import LinearSteps
+from daeosens._petsc.linear_steps import LinearSteps, SecondSweep
 from daeosens._petsc.natives import call_into, call_number, call_points, fill_matrix
 from daeosens._petsc.pooled import pool_memory
 from daeosens._petsc.registered import Registered, time_of_stage
@@ -19,6 +19,7 @@ from daeosens._petsc.stencil_ts import RegisteredStencil, create_matrix, lineari
 from daeosens._petsc.stencils import Stencil
 from daeosens._petsc.steps import Steps, add_monitor, next_step
 from daeosens._petsc.sweeps import carry_back
+from daeosens._petsc.theta_steps import pull_theta_steps
 
 __all__ = [
     "BICGSTAB",
@@ -34,6 +35,7 @@ __all__ = [
     "Pulls",
     "Registered",
     "RegisteredStencil",
+    "SecondSweep",
     "Stencil",
     "Steps",
     "add_monitor",
@@ -50,6 +52,7 @@ __all__ = [
     "multipliers",
     "next_step",
     "pool_memory",
+    "pull_theta_steps",
     "register_dirk",
     "rk_tableau",
     "set_chained",

@@ -1,6 +1,5 @@
 """Types of dense.pyx, whose docstrings tell the rest."""
 
-from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
@@ -29,7 +28,7 @@ class DenseSteps:
         self,
         times: NDArray[np.float64],
         sizes: NDArray[np.float64],
-        states: Sequence[PETSc.Vec],
+        states: NDArray[np.float64],
         stages: NDArray[np.float64],
         first: int,
         last: int,

@@ -7,9 +7,7 @@ from libc.stdlib cimport free, malloc
 
 import numpy as np
 
-from daeosens._petsc.filling cimport (
-    PetscScalar, VecGetArrayRead, VecRestoreArrayRead, all_finite
-)
+from daeosens._petsc.filling cimport PetscScalar, all_finite
 from daeosens._petsc.running_costs cimport RunningCosts, running_costs
 from petsc4py.PETSc cimport CHKERR, PETSC_SUCCESS, PetscErrorCode, PetscVec, TS, Vec
 
@@ -98,7 +96,7 @@ cdef class DenseSteps:
         self,
         const double[::1] times,
         const double[::1] sizes,
-        states,
+        const double[:, ::1] states,
         const double[:, :, ::1] stages,
         long first,
         long last,
@@ -111,7 +109,7 @@ cdef class DenseSteps:
         Parameters
         ----------
         times, sizes : ndarray [N+1], ndarray [N]
-        states : sequence of Vec [n]
+        states : ndarray [N+1, n]
         stages : ndarray [K, s-1, n]
                                 those of the first K steps, without their first one
         first, last : int       numbers of the states between which the steps lie
@@ -125,11 +123,9 @@ cdef class DenseSteps:
         bool                    all values are finite, all stages are found
         """
         cdef long rows = len(lam), k, got = 0
-        cdef const PetscScalar *start = NULL
         cdef DenseWork work = NULL
         cdef RunningCosts densities = running_costs(costs)
         cdef PetscErrorCode code = PETSC_SUCCESS
-        cdef PetscVec state
         cdef bint finite = True
         cdef double **adjoints = <double **>malloc(<size_t>(2 * rows + 1) * sizeof(double *))
         if adjoints == NULL:
@@ -141,13 +137,10 @@ cdef class DenseSteps:
                 CHKERR(VecGetArray((<Vec>mu[got]).vec, &adjoints[rows + got]))
             got = rows
             for k in range(last - 1, first - 1, -1):
-                state = (<Vec>states[k]).vec
-                CHKERR(VecGetArrayRead(state, &start))
                 code = DenseTransposeStep(
-                    work, times[k], sizes[k], start,
+                    work, times[k], sizes[k], &states[k, 0],
                     &stages[k, 0, 0] if k < stages.shape[0] else NULL, adjoints, adjoints + rows,
                     &densities)
-                CHKERR(VecRestoreArrayRead(state, &start))
                 if self.system.fault:
                     return False
                 CHKERR(code)

@@ -1,7 +1,5 @@
 """Types of factor_steps.pyx, whose docstrings tell the rest."""
 
-from collections.abc import Sequence
-
 import numpy as np
 from numpy.typing import NDArray
 from petsc4py import PETSc
@@ -27,7 +25,7 @@ class FactorSteps:
         p: NDArray[np.float64],
         times: NDArray[np.float64],
         sizes: NDArray[np.float64],
-        states: Sequence[PETSc.Vec],
+        states: NDArray[np.float64],
         stages: NDArray[np.float64],
         first: int,
         last: int,

@@ -8,9 +8,7 @@ from scipy.linalg.cython_blas cimport dgemm, dgemv
 
 import numpy as np
 
-from daeosens._petsc.filling cimport (
-    PetscScalar, VecGetArrayRead, VecRestoreArrayRead, all_finite
-)
+from daeosens._petsc.filling cimport PetscScalar, all_finite
 from daeosens._petsc.running_costs cimport RunningCosts, add_running_costs, running_costs
 from petsc4py.PETSc cimport CHKERR, PetscErrorCode, PetscVec, Vec
 
@@ -196,17 +194,14 @@ cdef class FactorSteps:
         block.local = block.v_bar + self.v_size
         return block
 
-    cdef int gather(self, const Run *run, Block *block, long first, long last, states,
-                    const double[:, :, ::1] stages) except -1:
+    cdef int gather(self, const Run *run, Block *block, long first, long last,
+                    const double[:, ::1] states, const double[:, :, ::1] stages) except -1:
         """Take the points of steps, and find the stages that were not kept."""
         cdef long n = self.n, s = run.s, k, i
-        cdef const PetscScalar *values = NULL
         cdef double *u = block.u
         cdef double *t = block.t
         for k in range(first, last):
-            CHKERR(VecGetArrayRead((<Vec>states[k]).vec, &values))
-            memcpy(u, values, <size_t>n * sizeof(double))
-            CHKERR(VecRestoreArrayRead((<Vec>states[k]).vec, &values))
+            memcpy(u, &states[k, 0], <size_t>n * sizeof(double))
             if k >= stages.shape[0]:
                 self.find_stages(run, k, u, block.parts)
             elif s > 1:
@@ -323,8 +318,10 @@ cdef class FactorSteps:
         for j in range(self.used.shape[0]):
             mu[self.used[j]] += block.local[j]
 
-    cdef bint finite(self, Block *block, const double *lam) noexcept:
-        return (all_finite(lam, self.n) and all_finite(block.local, self.used.shape[0])
+    cdef bint finite(
+        self, Block *block, const double *lam, const double *mu, long m
+    ) noexcept:
+        return (all_finite(lam, self.n) and all_finite(mu, m)
                 and all_finite(block.v, block.count * self.v_size)
                 and all_finite(block.adjoints, block.count * self.y_size))
 
@@ -334,7 +331,7 @@ cdef class FactorSteps:
         const double[::1] p,
         const double[::1] times,
         const double[::1] sizes,
-        states,
+        const double[:, ::1] states,
         const double[:, :, ::1] stages,
         long first,
         long last,
@@ -370,7 +367,7 @@ cdef class FactorSteps:
                 CHKERR(VecGetArray((<Vec>mu[row]).vec, &mu_row))
                 self.carry_row(&run, &block, begin, last, row, &running, lam_row, mu_row)
                 self.collect(&block, mu_row)
-                sound = sound and self.finite(&block, lam_row)
+                sound = sound and self.finite(&block, lam_row, mu_row, run.m)
                 CHKERR(VecRestoreArray((<Vec>mu[row]).vec, &mu_row))
                 CHKERR(VecRestoreArray((<Vec>lam[row]).vec, &lam_row))
             last = begin

@@ -1,10 +1,7 @@
 """Types of linear_steps.pyx, whose docstrings tell the rest."""
 
-from collections.abc import Sequence
-
 import numpy as np
 from numpy.typing import NDArray
-from petsc4py import PETSc
 
 from daeosens._petsc.dense import DenseSteps
 
@@ -12,32 +9,32 @@ class LinearSteps:
     def __init__(
         self,
         steps: DenseSteps,
+        p: NDArray[np.float64],
         times: NDArray[np.float64],
         sizes: NDArray[np.float64],
-        states: Sequence[PETSc.Vec],
-        kept: dict[tuple[int, float], list[PETSc.Vec]] | NDArray[np.float64],
+        states: NDArray[np.float64],
+        kept: NDArray[np.float64],
         keep: bool,
     ) -> None: ...
     @property
     def n_stages(self) -> int: ...
-    def push(
+    def push(self, last: int, dp: NDArray[np.float64], along: NDArray[np.float64]) -> bool: ...
+
+class SecondSweep:
+    along: NDArray[np.float64]
+    by_u: NDArray[np.float64]
+    by_p: NDArray[np.float64]
+    def __init__(
         self,
-        last: int,
+        steps: LinearSteps,
+        du: NDArray[np.float64],
         dp: NDArray[np.float64],
-        along: NDArray[np.float64],
-        moved: NDArray[np.float64],
-    ) -> bool: ...
-    def bend(
-        self,
-        first: int,
-        last: int,
-        dp: NDArray[np.float64],
-        along: NDArray[np.float64],
-        moved: NDArray[np.float64],
         weights: NDArray[np.float64],
         known: bool,
-        lam: NDArray[np.float64],
-        mu: NDArray[np.float64],
-        lam_dot: NDArray[np.float64],
-        mu_dot: NDArray[np.float64],
-    ) -> bool: ...
+        keep: bool,
+    ) -> None: ...
+    def push(self) -> bool: ...
+    def bend(self, first: int) -> bool: ...
+    def add(self, weight: float, functions: tuple[tuple[int, int], ...]) -> None: ...
+    @property
+    def finite(self) -> bool: ...

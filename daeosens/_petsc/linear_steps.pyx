@@ -2,6 +2,8 @@
 """Steps linearised once for many products, in C (dense_second.c); types in linear_steps.pyi."""
 
 from cpython.exc cimport PyErr_CheckSignals
+from libc.stdint cimport uintptr_t
+from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy
 
 import numpy as np
@@ -10,10 +12,8 @@ from daeosens._petsc.dense cimport (
     DenseLinear, DenseLinearise, DenseSteps, DenseSystem, DenseWork, DenseWorkCreate,
     DenseWorkDestroy, PetscBLASInt
 )
-from daeosens._petsc.filling cimport (
-    PetscScalar, VecGetArrayRead, VecRestoreArrayRead, all_finite
-)
-from petsc4py.PETSc cimport CHKERR, PETSC_SUCCESS, PetscErrorCode, Vec
+from daeosens._petsc.filling cimport all_finite
+from petsc4py.PETSc cimport CHKERR, PETSC_SUCCESS, PetscErrorCode
 
 
 cdef extern from "dense_second.h" nogil:
@@ -25,16 +25,18 @@ cdef extern from "dense_second.h" nogil:
         const double *, double *, bint, double *, double *, double *, double *, double *)
 
 
+cdef extern from "running_costs.h" nogil:
+    void add_gradient(
+        const uintptr_t *, double, double, const double *, const double *, double *, long, double *)
+
+
+ctypedef void (*Curvature)(
+    double, const double *, const double *, const double *, const double *, double *, double *,
+    void *) noexcept nogil
+
+
 cdef enum:
     SIGNALS = 1024  # so many steps between two looks whether the user wants to interrupt
-
-
-cdef int read_state(Vec vec, double *out, long n) except -1:
-    cdef const PetscScalar *values = NULL
-    CHKERR(VecGetArrayRead(vec.vec, &values))
-    memcpy(out, values, <size_t>n * sizeof(double))
-    CHKERR(VecRestoreArrayRead(vec.vec, &values))
-    return 0
 
 
 cdef class LinearSteps:
@@ -43,77 +45,77 @@ cdef class LinearSteps:
     Parameters
     ----------
     steps : DenseSteps      the method, and the functions: "push", "pull" and "hessian_product" too
+    p : ndarray [m]         parameters of the run
     times, sizes : ndarray [N+1], ndarray [N]
-    states : sequence of Vec [n]
-    kept : dict or ndarray  stages of steps, where they were kept: by (handle of the state before,
-                            size), or [K, s-1, n], those of the first K steps without their first one
+    states : ndarray [N+1, n]
+    kept : ndarray [K, s-1, n]
+                            stages of the first K steps, without their first one
     keep : bool             stages and factors of all steps are kept, once found; otherwise those of
                             the last step that was looked at
     """
 
-    cdef DenseSteps steps
+    cdef DenseSystem system     # a copy, with the parameters of this run
     cdef DenseWork work
     cdef DenseLinear linear
-    cdef const double[::1] times
-    cdef const double[::1] sizes
-    cdef object states, factors, pivots
-    cdef dict by_step           # kept stages
-    cdef const double[:, :, ::1] in_order
-    cdef double[:, :, ::1] at
-    cdef unsigned char[::1] found
+    cdef const double[::1] p, times, sizes
+    cdef const double[:, ::1] states
+    cdef const double[:, :, ::1] kept
+    cdef object steps
+    cdef double *at             # [count, s, n]
+    cdef double *factors        # [count, s, n, n], where stages are implicit
+    cdef double *room           # [(s + 3) n]
+    cdef PetscBLASInt *pivots
+    cdef unsigned char *found
     cdef bint keep
     cdef long current
-    cdef double[::1] room
 
-    def __cinit__(self, DenseSteps steps, times, sizes, states, kept, bint keep):
-        cdef DenseSystem *system = &steps.system
-        cdef long count = len(sizes) if keep else 1
-        cdef long n = system.n, s = system.s
-        cdef bint implicit = system.jacobian != NULL
-        self.steps, self.times, self.sizes = steps, times, sizes
-        self.states, self.keep, self.current = states, keep, -1
-        self.by_step = kept if isinstance(kept, dict) else {}
-        self.in_order = np.empty((0, 1, 1)) if isinstance(kept, dict) else kept
-        self.at = np.empty((count, s, n))
-        self.factors = np.empty((count, s if implicit else 0, n, n))
-        self.pivots = np.empty(count * s * n * sizeof(PetscBLASInt), dtype=np.uint8)
-        self.found = np.zeros(count, dtype=np.uint8)
-        self.room = np.empty((s + 3) * n)
-        CHKERR(DenseWorkCreate(system, 1, &self.work))
+    def __cinit__(
+        self, DenseSteps steps, const double[::1] p, times, sizes, states, kept, bint keep
+    ):
+        cdef size_t count = len(sizes) if keep else 1
+        cdef size_t n = steps.system.n, s = steps.system.s
+        cdef size_t entries = s * n * n if steps.system.jacobian != NULL else 0
+        self.system, self.steps = steps.system, steps
+        self.p, self.times, self.sizes = p, times, sizes
+        if self.system.m:
+            self.system.p = &self.p[0]
+        self.states, self.kept, self.keep, self.current = states, kept, keep, -1
+        self.at = <double *>malloc((count * (s * n + entries) + (s + 3) * n) * sizeof(double))
+        self.pivots = <PetscBLASInt *>malloc((count * s * n + 1) * sizeof(PetscBLASInt))
+        self.found = <unsigned char *>calloc(count + 1, 1)
+        if self.at == NULL or self.pivots == NULL or self.found == NULL:
+            raise MemoryError
+        self.factors = self.at + count * s * n
+        self.room = self.factors + count * entries
+        CHKERR(DenseWorkCreate(&self.system, 1, &self.work))
 
     def __dealloc__(self):
         DenseWorkDestroy(&self.work)
+        free(self.at)
+        free(self.pivots)
+        free(self.found)
 
     @property
     def n_stages(self):
         """Number of stages of a step."""
-        return self.steps.system.s
+        return self.system.s
 
     cdef bint linearise(self, long k) except -1:
         """Find stages and factors of a step; return whether that went well."""
-        cdef DenseSystem *system = &self.steps.system
-        cdef long n = system.n, place = k if self.keep else 0, i
-        cdef double[:, :, :, ::1] factors = self.factors
-        cdef unsigned char[::1] pivots = self.pivots
-        cdef bint known
+        cdef DenseSystem *system = &self.system
+        cdef long n = system.n, s = system.s, place = k if self.keep else 0
+        cdef bint known = k < self.kept.shape[0]
         cdef PetscErrorCode code
-        self.linear.states = &self.at[place, 0, 0]
-        if factors.shape[1]:
-            self.linear.factors = &factors[place, 0, 0, 0]
-            self.linear.pivots = <PetscBLASInt *>&pivots[0] + place * system.s * n
+        self.linear.states = self.at + place * s * n
+        self.linear.factors = self.factors + place * s * n * n
+        self.linear.pivots = self.pivots + place * s * n
         if self.found[place] and (self.keep or self.current == k):
             return True
-        read_state(self.states[k], self.linear.states, n)
-        known = k < self.in_order.shape[0]
+        memcpy(self.linear.states, &self.states[k, 0], <size_t>n * sizeof(double))
         if known:
             memcpy(
-                self.linear.states + n, &self.in_order[k, 0, 0],
-                <size_t>((system.s - 1) * n) * sizeof(double))
-        elif self.by_step:
-            stages = self.by_step.get((self.states[k].handle, self.sizes[k]))
-            known = stages is not None
-            for i in range(1, system.s if known else 0):
-                read_state(stages[i], self.linear.states + i * n, n)
+                self.linear.states + n, &self.kept[k, 0, 0],
+                <size_t>((s - 1) * n) * sizeof(double))
         code = DenseLinearise(
             self.work, self.times[k], self.sizes[k], self.linear.states, known, &self.linear)
         if system.fault:
@@ -122,13 +124,7 @@ cdef class LinearSteps:
         self.found[place], self.current = True, k
         return True
 
-    def push(
-        self,
-        long last,
-        const double[:, ::1] dp,
-        double[:, :, ::1] along,
-        double[:, :, :, ::1] moved,
-    ):
+    def push(self, long last, const double[:, ::1] dp, double[:, :, ::1] along):
         """Carry tangents forward to the state number ``last``.
 
         Parameters
@@ -137,83 +133,162 @@ cdef class LinearSteps:
         dp : ndarray [D, m]
         along : ndarray [last+1, D, n]
                                 of the states; given for the first one, filled for the others
-        moved : ndarray [last, D, s, n] or [1, D, s, n]
-                                of the stages of each step, or of the last one; filled
 
         Returns
         -------
         bool                    the run could be linearised, and all values are finite
         """
-        cdef const double *direction = &dp[0, 0] if dp.shape[1] else NULL
-        cdef long k
+        cdef double[:, :, ::1] moved = np.empty((len(dp), self.system.s, self.system.n))
+        return self.push_all(
+            last, along.shape[1], &dp[0, 0] if dp.shape[1] else NULL, &along[0, 0, 0],
+            &moved[0, 0, 0], 0)
+
+    cdef bint push_all(
+        self, long last, long count, const double *dp, double *along, double *moved, long stride
+    ) except -1:
+        """Fill the tangents [last+1, count, n] of the states, and of the stages of each step."""
+        cdef long size = count * self.system.n, k
         for k in range(last):
             if not self.linearise(k):
                 return False
-            self.push_step(k, direction, along, &moved[k if moved.shape[0] > 1 else 0, 0, 0, 0])
+            self.push_step(k, count, dp, along + k * size, moved + k * stride)
             if k % SIGNALS == 0:
                 PyErr_CheckSignals()
-        return all_finite(&along[last, 0, 0], along.shape[1] * along.shape[2])
+        return all_finite(along + last * size, size)
 
-    cdef void push_step(
-        self, long k, const double *dp, double[:, :, ::1] along, double *moved
-    ):
+    cdef void push_step(self, long k, long count, const double *dp, double *along, double *moved):
         # the tangent after the step is overwritten with itself where it is known
         DensePush(
-            &self.steps.system, self.times[k], self.sizes[k], &self.linear, along.shape[1], dp,
-            &along[k, 0, 0], &along[k + 1, 0, 0], moved, &self.room[0])
+            &self.system, self.times[k], self.sizes[k], &self.linear, count, dp, along,
+            along + count * self.system.n, moved, self.room)
 
-    def bend(
+
+cdef class SecondSweep:
+    """One adjoint and its derivatives along D directions, from the end of a run backwards.
+
+    Parameters
+    ----------
+    steps : LinearSteps
+    du, dp : ndarray [D, n], ndarray [D, m]
+                            the directions
+    weights : ndarray [N, s, n] or [1, s, n]
+                            adjoints of the stages of each step, or of the last one
+    known : bool            they are there: the adjoint is not carried
+    keep : bool             tangents of the stages of all steps are kept
+
+    Attributes
+    ----------
+    along : ndarray [N+1, D, n]
+                            tangents of the states
+    by_u, by_p : ndarray [1+D, n], ndarray [1+D, m]
+                            the adjoint, and its derivatives
+    """
+
+    cdef LinearSteps steps
+    cdef readonly object along, by_u, by_p
+    cdef const double[:, ::1] dp
+    cdef double[:, :, ::1] tangents, weights
+    cdef double[:, ::1] lam, mu
+    cdef double *moved          # [N, D, s, n] or [D, s, n]
+    cdef double *room
+    cdef long last, count, stride
+    cdef bint known
+
+    def __cinit__(
         self,
-        long first,
-        long last,
+        LinearSteps steps,
+        du,
         const double[:, ::1] dp,
-        double[:, :, ::1] along,
-        double[:, :, :, ::1] moved,
         double[:, :, ::1] weights,
         bint known,
-        double[::1] lam,
-        double[::1] mu,
-        double[:, ::1] lam_dot,
-        double[:, ::1] mu_dot,
+        bint keep,
     ):
-        """Carry an adjoint and its derivatives along directions back between two states.
+        cdef long n = steps.system.n, s = steps.system.s, m = steps.system.m
+        cdef long count = len(du), size = count * s * n
+        self.steps, self.dp, self.weights, self.known = steps, dp, weights, known
+        self.last, self.count, self.stride = steps.sizes.shape[0], count, size if keep else 0
+        self.along = np.empty((self.last + 1, count, n))
+        self.along[0] = du
+        self.by_u, self.by_p = np.zeros((1 + count, n)), np.zeros((1 + count, m))
+        self.tangents, self.lam, self.mu = self.along, self.by_u, self.by_p
+        self.moved = <double *>malloc(
+            <size_t>((self.last if keep else 1) * size) * sizeof(double))
+        self.room = <double *>malloc(<size_t>(((1 + count) * s + 3) * n + m) * sizeof(double))
+        if self.moved == NULL or self.room == NULL:
+            raise MemoryError
+
+    def __dealloc__(self):
+        free(self.moved)
+        free(self.room)
+
+    cdef const double *direction(self):
+        return &self.dp[0, 0] if self.dp.shape[1] else NULL
+
+    def push(self):
+        """Carry the tangents forward; return whether all is well, as ``LinearSteps.push``."""
+        return self.steps.push_all(
+            self.last, self.count, self.direction(), &self.tangents[0, 0, 0], self.moved,
+            self.stride)
+
+    def bend(self, long first):
+        """Carry what there is back to the state number ``first``; return whether steps are found."""
+        cdef LinearSteps steps = self.steps
+        cdef long m = steps.system.m, k
+        cdef double *moved
+        for k in range(self.last - 1, first - 1, -1):
+            if not steps.linearise(k):
+                return False
+            moved = self.moved + k * self.stride
+            if not self.stride:
+                steps.push_step(k, self.count, self.direction(), &self.tangents[k, 0, 0], moved)
+            DenseBend(
+                &steps.system, steps.times[k], steps.sizes[k], &steps.linear, self.count,
+                self.direction(), moved, &self.weights[k if self.weights.shape[0] > 1 else 0, 0, 0],
+                self.known, &self.lam[0, 0], &self.mu[0, 0] if m else NULL, &self.lam[1, 0],
+                &self.mu[1, 0] if m else NULL, self.room)
+            if k % SIGNALS == 0:
+                PyErr_CheckSignals()
+        self.last = first
+        return True
+
+    def add(self, double weight, tuple functions):
+        """Add a cost of the state that ``bend`` came to, and its second derivatives.
 
         Parameters
         ----------
-        first, last : int       numbers of the states
-        dp, along, moved : as for ``push``, which comes first
-        weights : ndarray [N, s, n] or [1, s, n]
-                                adjoints of the stages of each step, or of the last one
-        known : bool            they are there: lam and mu stay as they are
-        lam, mu : ndarray [n], ndarray [m]
-        lam_dot, mu_dot : ndarray [D, n], ndarray [D, m]
-                                overwritten; mu and mu_dot are added to
-
-        Returns
-        -------
-        bool                    all values are finite
+        weight : float
+        functions : tuple of 3 (int, int)
+                                addresses and user data of the gradients in u and p and of the
+                                products with the Hessian; 0: it is zero
         """
-        cdef long m = mu.shape[0], k, count = along.shape[1]
-        cdef const double *direction = &dp[0, 0] if m else NULL
-        cdef long room = ((1 + count) * self.steps.system.s + 3) * lam.shape[0] + m
-        cdef double *stages
-        if self.room.shape[0] < room:
-            self.room = np.empty(room)
-        for k in range(last - 1, first - 1, -1):
-            if not self.linearise(k):
-                return False
-            stages = &moved[k if moved.shape[0] > 1 else 0, 0, 0, 0]
-            if moved.shape[0] == 1:
-                self.push_step(k, direction, along, stages)
-            DenseBend(
-                &self.steps.system, self.times[k], self.sizes[k], &self.linear, count, direction,
-                stages, &weights[k if weights.shape[0] > 1 else 0, 0, 0], known, &lam[0],
-                &mu[0] if m else NULL, &lam_dot[0, 0], &mu_dot[0, 0] if m else NULL,
-                &self.room[0])
-            if k % SIGNALS == 0:
-                PyErr_CheckSignals()
-        return (
-            all_finite(&lam[0], lam.shape[0])
-            and all_finite(&lam_dot[0, 0], count * lam.shape[0])
-            and (not m or all_finite(&mu[0], m) and all_finite(&mu_dot[0, 0], count * m))
-        )
+        cdef LinearSteps steps = self.steps
+        cdef const PetscScalar *u = NULL
+        cdef const double *p = steps.system.p
+        cdef long n = steps.system.n, m = steps.system.m, d, k
+        cdef double t = steps.times[self.last]
+        cdef double *by_u = self.room
+        cdef double *by_p = self.room + n
+        cdef uintptr_t[6] f
+        (f[0], f[1]), (f[2], f[3]), (f[4], f[5]) = functions
+        cdef Vec state = steps.states[self.last]
+        CHKERR(VecGetArrayRead(state.vec, &u))
+        if not self.known:
+            add_gradient(f, weight, t, u, p, by_u, n, &self.lam[0, 0])
+            if m:
+                add_gradient(f + 2, weight, t, u, p, by_p, m, &self.mu[0, 0])
+        for d in range(self.count):
+            (<Curvature>f[4])(
+                t, u, p, &self.tangents[self.last, d, 0], self.direction() + d * m, by_u, by_p,
+                <void *>f[5])
+            for k in range(n):
+                self.lam[1 + d, k] += weight * by_u[k]
+            for k in range(m):
+                self.mu[1 + d, k] += weight * by_p[k]
+        CHKERR(VecRestoreArrayRead(state.vec, &u))
+
+    @property
+    def finite(self):
+        """Whether all values are."""
+        cdef long rows = 1 + self.count, n = self.steps.system.n, m = self.steps.system.m
+        return all_finite(&self.lam[0, 0], rows * n) and (
+            not m or all_finite(&self.mu[0, 0], rows * m))

@@ -164,10 +164,13 @@ static PetscErrorCode reset(TS ts)
 
 static PetscErrorCode set_up(TS ts)
 {
-  Explicit  *e = (Explicit *)ts->data;
-  const long n = e->system->n, s = e->system->s;
+  Explicit *e = (Explicit *)ts->data;
+  long      n, s;
 
   PetscFunctionBegin;
+  PetscCheck(e->system, PetscObjectComm((PetscObject)ts), PETSC_ERR_ORDER, "ExplicitStepsSet comes first");
+  n = e->system->n;
+  s = e->system->s;
   PetscCall(PetscMalloc3(s, &e->states, n, &e->start, s * n, &e->rates));
   PetscCall(VecDuplicateVecs(ts->vec_sol, (PetscInt)s, &e->stages));
   for (long i = 0; i < s; i++) PetscCall(VecGetArray(e->stages[i], &e->states[i]));

@@ -41,6 +41,11 @@ typedef void (*PointFunction)(const Box *);
 #define INDEPENDENT _Pragma("GCC ivdep")
 #endif
 
+/* Kept rows begin on cache lines, with so many numbers before the first point. */
+#define LINE 8
+#define MARGIN(more) (((more) + LINE - 1) / LINE * LINE)
+#define LENGTH(n, more) (MARGIN(more) + MARGIN((n) + (more)))
+
 /* The number of a point, or -1 where there is none. */
 static inline long inside(long i, long n, int periodic)
 {
@@ -69,15 +74,15 @@ static void read_row(const Box *b, const double *restrict from, long ghosts, lon
 static void read_slab(const Box *b, int k, long wx, long wm, long slow, double *to)
 {
   const long g = b->ghosts[k], gm = DIMENSIONS > 2 ? g : 0, gs = DIMENSIONS > 1 ? g : 0;
-  const long length = b->n[0] + 2 * wx, skip = (b->n[1] + 2 * wm) * length;
+  const long length = LENGTH(b->n[0], wx), skip = (b->n[1] + 2 * wm) * length;
   const long s = g ? slow : inside(slow, b->n[2], b->periodic);
   for (long middle = -wm; middle < b->n[1] + wm; middle++) {
     const long m = g ? middle : inside(middle, b->n[1], b->periodic);
     const long row = ((s + gs) * (b->n[1] + 2 * gm) + m + gm) * (b->n[0] + 2 * g) + g;
-    double *to_row = to + (middle + wm) * length + wx;
+    double *to_row = to + (middle + wm) * length + MARGIN(wx);
     if (g || (s >= 0 && m >= 0)) read_row(b, b->in[k] + row * DOF, g, wx, skip, to_row);
     else
-      for (int c = 0; c < DOF; c++) memset(to_row + c * skip - wx, 0, (size_t)length * sizeof(double));
+      for (int c = 0; c < DOF; c++) memset(to_row + c * skip - wx, 0, (b->n[0] + 2 * wx) * sizeof(double));
   }
 }
 

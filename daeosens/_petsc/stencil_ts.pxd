@@ -2,7 +2,7 @@
 """What a TS knows of the functions of a grid's points."""
 
 from daeosens._petsc.stencils cimport Kernel, Points, Stencil
-from petsc4py.PETSc cimport PetscVec
+from petsc4py.PETSc cimport PetscErrorCode, PetscMat, PetscVec
 
 
 cdef struct Shell:
@@ -20,6 +20,9 @@ cdef struct Equations:
     const Kernel *rhs
     Shell *shell
     const double *p
+
+
+cdef PetscErrorCode linearise(Shell *shell, PetscMat matrix, double t, PetscVec u) noexcept nogil
 
 
 cdef class Jacobian:

@@ -103,6 +103,7 @@ cdef enum:
     PUSH = 1
     PULL = 2
     PULL_ALL = 3
+    PULL_P = 5
     KERNELS = 10
 
 

@@ -60,11 +60,11 @@ cdef struct Log:
     double dt, uncut, stall, tiny
     int stalled, patience, searching
     Vectors states, stages
-    Numbers dense               # the stages instead, of steps of small systems
+    Numbers flat_states, flat_stages
     long n_stages, kept_stages, most_stages
     bint taking                 # the vectors of TS need not be copied
     PetscVec solution           # that TS had before it changed vectors
-    bint flat                   # stages are numbers: a vector for each would cost more than they do
+    bint flat                   # those: a vector for each would cost more than they do
     int shrunk, not_finite
     double t
     long step
@@ -227,9 +227,14 @@ cdef PetscErrorCode after_step(
         return PETSC_ERR_USER
     if code == PETSC_SUCCESS and push(&log.times, t):
         return PETSC_ERR_MEM
+    if code == PETSC_SUCCESS and log.flat:
+        code = push_numbers(&log.flat_states, u)
     if code != PETSC_SUCCESS or not step:
         return code
-    code = take_state(log, ts, step == 1) if log.taking else push_copy(&log.states, u)
+    if log.taking:
+        code = take_state(log, ts, step == 1)
+    elif not log.flat:
+        code = push_copy(&log.states, u)
     if code == PETSC_SUCCESS and log.most_stages:
         code = keep_stages(log, ts)
     return code
@@ -287,7 +292,7 @@ cdef PetscErrorCode keep_stages(Log *log, PetscTS ts) noexcept nogil:
     log.kept_stages += count - 1
     for k in range(1, count):
         if code == PETSC_SUCCESS and log.flat:
-            code = push_numbers(&log.dense, stages[k])
+            code = push_numbers(&log.flat_stages, stages[k])
         elif code == PETSC_SUCCESS and log.taking:
             code = push_exchanged(&log.stages, &stages[k])
         elif code == PETSC_SUCCESS:
@@ -380,7 +385,8 @@ cdef class Steps:
             VecDestroy(&self.log.stages.values[k])
         free(self.log.states.values)
         free(self.log.stages.values)
-        free(self.log.dense.values)
+        free(self.log.flat_states.values)
+        free(self.log.flat_stages.values)
         free(self.log.ends.values)
         free(self.log.times.values)
         free(self.log.sizes.values)
@@ -408,16 +414,25 @@ cdef class Steps:
         return self.log.sizes.values[self.log.sizes.count - 1]
 
     @property
-    def times(self):
-        """List the times."""
-        cdef long k
-        return [self.log.times.values[k] for k in range(self.log.times.count)]
+    def last_time(self):
+        """The time after the step logged last, or the first one; None before."""
+        cdef long count = self.log.times.count
+        return self.log.times.values[count - 1] if count else None
 
-    @property
+    def times(self):
+        """Return the times [N+1]."""
+        return copied(self.log.times.values, self.log.times.count)
+
     def sizes(self):
-        """List the sizes chosen, one for each step."""
-        cdef long k
-        return [self.log.sizes.values[k] for k in range(self.log.sizes.count)]
+        """Return the sizes [N]: h with t + h the next time, that tried or else the difference."""
+        cdef long k, count = max(0, self.log.times.count - 1)
+        cdef double t, following
+        cdef double[::1] found = copied(self.log.sizes.values, count)
+        for k in range(count):
+            t, following = self.log.times.values[k], self.log.times.values[k + 1]
+            if t + found[k] != following:
+                found[k] = following - t
+        return found.base
 
     @property
     def shrunk(self):
@@ -442,7 +457,7 @@ cdef class Steps:
                             called before a step where that changes
         tiny : float        the size of steps below which it is not; 0: never asked
         stages : int        how many stages are kept at most
-        flat : bool         as numbers (``dense_stages``), not as vectors
+        flat : bool         states and stages are logged as numbers, not as vectors
         """
         self.on_first_step, self.on_search = on_first_step, on_search
         self.log.tiny, self.log.most_stages = tiny, stages
@@ -469,16 +484,29 @@ cdef class Steps:
         count = self.log.n_stages
         return [vecs[k : k + count] for k in range(0, len(vecs), count)] if count else []
 
-    def dense_stages(self, long size):
+    def flat_states(self, long size):
+        """Return the states [N+1, n], the first one too, where they are numbers."""
+        cdef Numbers *all = &self.log.flat_states
+        return copied(all.values, all.count).reshape(-1, size)
+
+    def flat_stages(self, long size):
         """Hand over the stages [K, s-1, n] of the first steps, without the first one, as numbers."""
-        cdef long count = self.log.dense.count
+        cdef long count = self.log.flat_stages.count
         cdef array found
         if not count:
             return np.empty((0, 1, size))
-        found = <double[:count]>self.log.dense.values
+        found = <double[:count]>self.log.flat_stages.values
         found.callback_free_data = free
-        self.log.dense.values, self.log.dense.count = NULL, 0
+        self.log.flat_stages.values, self.log.flat_stages.count = NULL, 0
         return np.asarray(found).reshape(-1, self.log.n_stages, size)
+
+
+cdef object copied(const double *values, long count):
+    """Return numbers as an array."""
+    cdef double[::1] found = np.empty(count)
+    if count:
+        memcpy(&found[0], values, <size_t>count * sizeof(double))
+    return found.base
 
 
 cdef list taken(Vectors *all):

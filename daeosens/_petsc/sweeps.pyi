@@ -1,6 +1,5 @@
 """Types of sweeps.pyx, whose docstrings tell the rest."""
 
-from collections.abc import Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -23,7 +22,7 @@ def carry_back(
     p: NDArray[np.float64],
     times: NDArray[np.float64],
     sizes: NDArray[np.float64],
-    states: Sequence[PETSc.Vec],
+    states: NDArray[np.float64],
     stages: NDArray[np.float64],
     first: int,
     last: int,

@@ -8,9 +8,7 @@ from libc.string cimport memcpy, memset
 
 import numpy as np
 
-from daeosens._petsc.filling cimport (
-    PetscScalar, VecGetArrayRead, VecRestoreArrayRead, all_finite
-)
+from daeosens._petsc.filling cimport PetscScalar, all_finite
 from daeosens._petsc.running_costs cimport RunningCosts, add_running_costs, running_costs
 from petsc4py.PETSc cimport CHKERR, PetscErrorCode, PetscVec, Vec
 from scipy.linalg.cython_lapack cimport dgetrf, dgetrs
@@ -222,18 +220,11 @@ cdef void weigh(Sweep *sweep, long i, double h, const double *lam, const double 
         add(sweep.w, h * sweep.a[j * s + i], parts + j * n, n)
 
 
-cdef int read_state(Sweep *sweep, Vec vec, long i) except -1:
-    """Take a state as stage number i."""
-    cdef const PetscScalar *values = NULL
-    CHKERR(VecGetArrayRead(vec.vec, &values))
-    memcpy(sweep.stages + i * sweep.n, values, <size_t>sweep.n * sizeof(double))
-    CHKERR(VecRestoreArrayRead(vec.vec, &values))
-    return 0
-
-
-cdef long read_stages(Sweep *sweep, Vec start, const double[:, :, ::1] stages, long k) except -1:
+cdef long read_stages(
+    Sweep *sweep, const double[:, ::1] states, const double[:, :, ::1] stages, long k
+) noexcept:
     """Take the state before step k, and its stages if they were kept; return how many there are."""
-    read_state(sweep, start, 0)
+    memcpy(sweep.stages, &states[k, 0], <size_t>sweep.n * sizeof(double))
     if k >= stages.shape[0]:
         return 1
     if sweep.s > 1:
@@ -262,7 +253,7 @@ def carry_back(
     const double[::1] p,
     const double[::1] times,
     const double[::1] sizes,
-    states,
+    const double[:, ::1] states,
     const double[:, :, ::1] stages,
     long first,
     long last,
@@ -282,7 +273,7 @@ def carry_back(
                             whether in endpoint form, and M [n, n] or None for the identity
     p : ndarray [m]
     times, sizes : ndarray [N+1], ndarray [N]
-    states : sequence of Vec [n]
+    states : ndarray [N+1, n]
     stages : ndarray [K, s', n]
                             those of the first K steps without the first one
     first, last : int       numbers of the states between which the steps lie
@@ -326,11 +317,10 @@ def carry_back(
         for k in range(last - 1, first - 1, -1):
             if sweep.a != NULL:
                 sound = transpose_step(
-                    &sweep, times[k], sizes[k], read_stages(&sweep, states[k], stages, k)
+                    &sweep, times[k], sizes[k], read_stages(&sweep, states, stages, k)
                 )
             else:
-                read_state(&sweep, states[k], 0)
-                read_state(&sweep, states[k + 1], 1)
+                memcpy(sweep.stages, &states[k, 0], <size_t>(2 * sweep.n) * sizeof(double))
                 sound = transpose_theta(&sweep, times[k], sizes[k])
             if not sound:
                 break

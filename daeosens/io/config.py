@@ -58,8 +58,10 @@ def read_config(path: str | Path, config_class: type[C]) -> C:
     return build_config(parse_toml(path, read_text(path, "configuration")), config_class, path)
 
 
-def build_config(table: dict[str, Any], config_class: type[C], path: Path) -> C:
+def build_config(table: dict[str, Any], config_class: type[C], path: Path, reader: str = "") -> C:
     """Build ``config_class`` from a parsed table; ``path`` heads errors and anchors relative paths.
+
+    Where the table names another driver than ``reader``, the one it is built for, errors say so.
 
     Raises
     ------
@@ -71,7 +73,10 @@ def build_config(table: dict[str, Any], config_class: type[C], path: Path) -> C:
     reading = Reading(path.parent)
     config = read_table(reading, "", given, config_class)
     if reading.problems:
-        raise together(reading.problems, heading=str(path))
+        named = Path(str(table.get("driver", reader))).stem
+        other = bool(reader) and named != reader
+        remedy = f'"{named}", the driver it names, in the place of "{reader}"' if other else ""
+        raise together(reading.problems, heading=str(path), remedy=remedy)
     return config
 
 

@@ -22,17 +22,20 @@ from daeosens.steps.passes import Passes
 from daeosens.steps.rk import Kept, RungeKuttaStep, Tableau
 from daeosens.steps.stages import StageSolver
 from daeosens.steps.theta import ThetaStep
+from daeosens.steps.theta_passes import ThetaPasses
 
 __all__ = [
     "Passes",
     "RungeKuttaStep",
     "StepMap",
+    "ThetaPasses",
     "instant_map",
     "n_stages",
     "refuse_esdirk",
     "registered_type",
     "step_map",
     "tableau",
+    "theta_passes",
 ]
 
 
@@ -125,6 +128,21 @@ def step_map(
         make_solver = partial(linear_solver, options={"ksp_rtol": 1e-13, **options})
         return DirkStep(problem, scheme, make_solver, StageSolver(problem, scheme, options, kept))
     return ThetaStep(problem, method.theta, make_solver, endpoint=method.endpoint)
+
+
+def theta_passes(
+    problem: Problem, method: Method, options: Mapping[str, Any]
+) -> ThetaPasses | None:
+    """Return the transposed theta steps on a grid; None where Python has a part in them.
+
+    Parameters as for ``step_map``.
+    """
+    theta = not (method.explicit or method.esdirk)
+    at_end = theta and (method.endpoint or method.theta == 1.0)
+    if problem.stencil is None or problem.residual_u.assembled or not at_end:
+        return None
+    make_solver = partial(linear_solver, options=options)
+    return ThetaPasses(problem, method.theta, method.endpoint, make_solver)
 
 
 def instant_map(problem: Problem, method: Method) -> StepMap:

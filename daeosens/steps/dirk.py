@@ -14,13 +14,13 @@ from petsc4py import PETSc
 from daeosens.arrays import dot
 from daeosens.cost import Densities, Point, change
 from daeosens.errors import UnsupportedError
-from daeosens.matrices import SystemMatrix
 from daeosens.problem import Problem
 from daeosens.steps.directions import Adjoint, SecondOrder, Step
 from daeosens.steps.esdirk import Esdirk
 from daeosens.steps.slot import MakeSolver, Slot
 from daeosens.steps.stage_clock import StageClock, StageTangent
 from daeosens.steps.stages import StageSolver
+from daeosens.system_matrix import SystemMatrix
 
 
 def refuse_esdirk(problem: Problem, method: str) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 from petsc4py import PETSc
 
 from daeosens.errors import SolveError
-from daeosens.matrices import SystemMatrix
 from daeosens.steps.linear import PRODUCTS
+from daeosens.system_matrix import SystemMatrix
 
 MakeSolver = Callable[[PETSc.Mat], PETSc.KSP]
 

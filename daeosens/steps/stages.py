@@ -11,13 +11,13 @@ from petsc4py import PETSc
 
 from daeosens.arrays import read, write
 from daeosens.errors import SolveError
-from daeosens.matrices import SystemMatrix
 from daeosens.options import scoped_options
 from daeosens.problem import Problem
 from daeosens.steps.directions import Step
 from daeosens.steps.esdirk import Esdirk
 from daeosens.steps.linear import PREFIXES, linear_defaults
 from daeosens.steps.rk import Kept
+from daeosens.system_matrix import SystemMatrix
 
 NEWTON_DEFAULTS: Mapping[str, Any] = {"snes_rtol": 1e-11, "snes_stol": 1e-14, "snes_max_it": 50}
 """Tight, because the derivative of a step is that of the converged step."""

@@ -16,11 +16,11 @@ from petsc4py import PETSc
 
 from daeosens.arrays import dot
 from daeosens.cost import Densities, change
-from daeosens.matrices import SystemMatrix
 from daeosens.problem import Problem
 from daeosens.steps.directions import Adjoint, SecondOrder, Step
 from daeosens.steps.slot import MakeSolver, Slot, shared
 from daeosens.steps.theta_clock import EndTangent, Point, ThetaClock
+from daeosens.system_matrix import SystemMatrix
 
 
 class ThetaStep:

@@ -84,7 +84,7 @@ def build(
     return Model(
         **given,
         shapes=tracer.shapes,
-        running=None if running is None else parts.running("running", ready),
+        traced_running=None if running is None else parts.running("running", ready),
         trace_terminal=trace_terminal,
         trace_event=trace_event,
     )

@@ -9,6 +9,7 @@ from typing import Any
 import numpy.typing as npt
 
 from daeosens.arrays import Array
+from daeosens.errors import InputError
 from daeosens.events import Event
 from daeosens.objective import Running, Terminal
 from daeosens.problem import Problem
@@ -57,8 +58,8 @@ class Model(Parametrized):
 
     Attributes
     ----------
-    running : Running or None
-        The cost of the traced density.
+    traced_running : Running or None
+        What ``running`` returns.
     trace_terminal, trace_event : callable
         What ``terminal`` and ``event`` do.
 
@@ -71,9 +72,26 @@ class Model(Parametrized):
     >>> energy = model.terminal(lambda t, u, p: 0.5 * u @ u)
     """
 
-    running: Running | None = None
+    traced_running: Running | None = None
     trace_terminal: Callable[[Callable[..., Any]], Terminal] | None = None
     trace_event: Callable[[Event], Event] | None = None
+
+    @property
+    def running(self) -> Running:
+        """The cost of the density that was traced as ``running``.
+
+        Raises
+        ------
+        InputError
+            The model was traced without one.
+        """
+        if self.traced_running is None:
+            raise InputError(
+                "the model has no running cost",
+                expected="trace(..., running=density) with density(t, u, p) -> number",
+                remedy="that, or daeosens.Running(density), whose derivatives are not compiled",
+            )
+        return self.traced_running
 
     def terminal(self, value: Callable[..., Any]) -> Terminal:
         """Return the terminal cost of a traced function (t, u, p) -> number.  Collective."""

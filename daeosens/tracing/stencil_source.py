@@ -41,12 +41,19 @@ def stencil_source(functions: Sequence[PointFunction], dof: int, dimensions: int
 
 
 def work_size(functions: Sequence[PointFunction], dof: int, points: tuple[int, ...]) -> int:
-    """Return how many numbers the functions need as work space for a box of points."""
-    return max(_kept_rows(each, dof, points) + each.n_sums * points[0] for each in functions)
+    """Return how many numbers the functions need as work space for a box of points.
+
+    It is to begin on a cache line, and ends on one.
+    """
+    most = max(_kept_rows(each, dof, points) + each.n_sums * points[0] for each in functions)
+    return _lines(most)
 
 
 ADDENDS = (0, 1, 2, 4)
 """Of one call: none, those of a stage, or those of a step of two or four stages."""
+
+LINE = 8
+"""Numbers of a cache line, as in ``_petsc/stencil.h``."""
 
 _INLINE = "static inline __attribute__((always_inline))"
 
@@ -62,13 +69,18 @@ def axes(along: Sequence[Number]) -> tuple[Number, Number, Number]:
     return (along[0], none, along[1] if len(along) == 2 else none) if along else (none,) * 3
 
 
+def _lines(count: int) -> int:
+    """Return how many numbers the cache lines of ``count`` have."""
+    return -(-count // LINE) * LINE
+
+
 def _kept_rows(each: PointFunction, dof: int, points: tuple[int, ...]) -> int:
     n, m, _ = axes(points)
     size = 0
     for k in range(each.vectors):
         x, middle, slow = axes(each.widths(k))
         if x or middle or slow:
-            size += (2 * slow + 1) * dof * (max(m, 1) + 2 * middle) * (n + 2 * x)
+            size += (2 * slow + 1) * dof * (max(m, 1) + 2 * middle) * (_lines(x) + _lines(n + x))
     return size
 
 
@@ -122,7 +134,7 @@ def _loops(each: PointFunction, rows: _Rows, dof: int, dimensions: int) -> list[
         count = 2 * s + 1
         read = f"read_slab(b, {k}, {x}, {m}"
         lines += [
-            f"  const long length{k} = n + {2 * x}, skip{k} = (middles + {2 * m}) * length{k};",
+            f"  const long length{k} = LENGTH(n, {x}), skip{k} = (middles + {2 * m}) * length{k};",
             f"  const long slab{k} = {dof} * skip{k};",
             f"  double *kept{k} = work;",
             f"  work += {count} * slab{k};",
@@ -191,7 +203,8 @@ class _Rows:
             if k in self.kept:
                 wx, wm, ws = self.kept[k]
                 slab = f"(s + {slow + ws}) % {2 * ws + 1} * slab{k}"
-                row = f"kept{k} + {slab} + {c} * skip{k} + (m + {middle + wm}) * length{k} + {wx}"
+                line = f"(m + {middle + wm}) * length{k} + {_lines(wx)}"
+                row = f"kept{k} + {slab} + {c} * skip{k} + {line}"
                 self._places[read] = f"q{self._number(row)}[i + {x}]"
             else:
                 row = f"b->in[{k}] + {dof} * at"

@@ -25,7 +25,7 @@ from daeosens.tracing.named import admit_shapes
 from daeosens.tracing.stencil_derivatives import PointFunction, StencilDerivatives
 from daeosens.tracing.stencil_interpreted import interpreted
 from daeosens.tracing.stencil_point import point_graph
-from daeosens.tracing.stencil_source import axes, stencil_source, work_size
+from daeosens.tracing.stencil_source import LINE, axes, stencil_source, work_size
 
 MOST_CALLS = 16
 """Calls of a chain: no explicit method has more stages."""
@@ -99,7 +99,7 @@ def _make_stencil(functions: Sequence[PointFunction], grid: Grid, *, periodic: b
         axes(tuple(first)),
         axes(tuple(grid.spacing)),
         periodic,
-        np.zeros((MOST_CALLS, max(1, work_size(functions, grid.dof, tuple(points))))),
+        _aligned(MOST_CALLS, max(LINE, work_size(functions, grid.dof, tuple(points)))),
     )
     for each in functions:
         call: Any = (
@@ -115,6 +115,13 @@ def _make_stencil(functions: Sequence[PointFunction], grid: Grid, *, periodic: b
         loops = (getattr(library, f"daeosens_{name}") for name in LOOPS)
         stencil.add_loops(*(ctypes.cast(loop, ctypes.c_void_p).value or 0 for loop in loops))
     return stencil
+
+
+def _aligned(count: int, size: int) -> Array:
+    """Return zeros [count, size] that begin on a cache line."""
+    numbers = np.zeros(count * size + LINE)
+    start = -numbers.ctypes.data // numbers.itemsize % LINE
+    return numbers[start : start + count * size].reshape(count, size)
 
 
 def _filled(stencil: Stencil, grid: Grid, count: int) -> Callable[..., None]:

@@ -9,7 +9,7 @@ from typing import Any
 from cases import CASES, Case
 from contest import Row
 from figures import draw
-from tables import contest_table, notes, plain_table, quotient_table
+from tables import accuracy_table, contest_table, notes, plain_table, quotient_table
 
 HEAD = """# Benchmarks
 
@@ -23,6 +23,11 @@ the first call are not counted.  `python scripts/bench/run.py CASE` measures one
 
 Most of the time of dense models is that of OpenBLAS, whose kernels each case names: for AMD's Zen 5
 the fast ones have to be asked for, by `OPENBLAS_CORETYPE=SkylakeX` (`daeosens doctor`).
+"""
+
+EQUAL = """At equal accuracy: the least milliseconds to an error or a smaller one, with lines
+between measured points as in the figures, and the ratio to the first contestant.  Blank: no
+tolerance gave that accuracy.
 """
 
 
@@ -45,6 +50,9 @@ def _contest(case: Case, entries: list[dict[str, Any]], folder: Path) -> list[st
     rows = [Row(**entry) for entry in entries]
     parts = [contest_table(rows, case.quantity)]
     parts += [quotient_table(rows, *quotient) for quotient in case.quotients]
+    panels = dict.fromkeys(figure.panels for figure in case.figures if figure.x == "error")
+    for panel in panels:
+        parts += [EQUAL, accuracy_table(rows, panel)]
     for figure in case.figures:
         image = Path("images") / f"benchmark_{case.name}_{figure.name}.png"
         if draw(figure, rows, folder / image):

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from math import log
 from typing import Any
 
 from contest import Row
 
 HEADINGS = ("setting", "contestant", "task", "ms", "ratio", "error", "MB", "first, s")
 WIDTHS = (40, 24, 16, 10, 8, 9, 8, 9)
+ACCURACIES = tuple(10.0**-k for k in range(3, 10))
 
 
 def words(setting: dict[str, Any]) -> str:
@@ -88,6 +91,41 @@ def quotient_table(rows: Sequence[Row], above: str, below: str) -> str:
         pairs = [[times.get((setting, name, task)) for task in (above, below)] for name in names]
         lines.append([setting, *(number(a / b, ".2f") if a and b else "" for a, b in pairs)])
     return markdown([f"{above} / {below}", *names], lines)
+
+
+def accuracy_table(rows: Sequence[Row], panel: str) -> str:
+    """Return a line for each value of ``panel``, task and accuracy: the times that it takes."""
+    names = list(dict.fromkeys(row.contestant for row in rows))
+    measured: dict[tuple[str, str], dict[str, list[tuple[float, float]]]] = {}
+    for row in rows:
+        if row.error and row.milliseconds:
+            found = measured.setdefault((number(row.setting[panel]), row.task), {})
+            found.setdefault(row.contestant, []).append((row.error, row.milliseconds))
+    lines: list[list[str]] = []
+    for key, found in measured.items():
+        for error in ACCURACIES:
+            times = [time_to(error, found.get(name, ())) for name in names]
+            ratios = [a / times[0] if a and times[0] else None for a in times]
+            cells = (
+                f"{number(a, '.3g')} ({number(b, '.2g')}x)" if b else number(a, ".3g")
+                for a, b in zip(times, ratios, strict=True)
+            )
+            lines.append([*key, number(error), *cells])
+    return markdown([panel, "task", "error", *names], lines)
+
+
+def time_to(error: float, points: Sequence[tuple[float, float]]) -> float | None:
+    """Return the least time to an error or a smaller one; None if no point has it.
+
+    ``points`` (error, time) are those of falling tolerances, joined by lines in logarithms.
+    """
+    times = [time for found, time in points if found <= error]
+    for one, other in pairwise(points):
+        (least, there), (most, elsewhere) = sorted((one, other))
+        if least < error < most:
+            part = log(error / least) / log(most / least)
+            times.append(there * (elsewhere / there) ** part)
+    return min(times, default=None)
 
 
 def notes(rows: Sequence[Row]) -> list[str]:

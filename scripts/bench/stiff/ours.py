@@ -29,12 +29,10 @@ def ours(system: System) -> Model:
 
 
 def method(system: System, tolerance: float) -> str:
-    """Name the cheapest method for a tolerance, as measured."""
+    """Name the cheapest method for the accuracy of a tolerance, as measured."""
     if not system.stiff:
         return "rk6vr" if tolerance > 3e-9 else "rk8vr"
-    if tolerance > 3e-4:
-        return "esdirk4"
-    return "esdirk6" if tolerance > 3e-10 else "esdirk5"
+    return "esdirk4" if tolerance > 3e-4 else "esdirk6"
 
 
 def prepare(setting: dict[str, Any]) -> dict[str, Callable[[], Any]]:
