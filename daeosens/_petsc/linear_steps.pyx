@@ -262,7 +262,7 @@ cdef class SecondSweep:
                                 products with the Hessian; 0: it is zero
         """
         cdef LinearSteps steps = self.steps
-        cdef const PetscScalar *u = NULL
+        cdef const double *u = &steps.states[self.last, 0]
         cdef const double *p = steps.system.p
         cdef long n = steps.system.n, m = steps.system.m, d, k
         cdef double t = steps.times[self.last]
@@ -270,8 +270,6 @@ cdef class SecondSweep:
         cdef double *by_p = self.room + n
         cdef uintptr_t[6] f
         (f[0], f[1]), (f[2], f[3]), (f[4], f[5]) = functions
-        cdef Vec state = steps.states[self.last]
-        CHKERR(VecGetArrayRead(state.vec, &u))
         if not self.known:
             add_gradient(f, weight, t, u, p, by_u, n, &self.lam[0, 0])
             if m:
@@ -284,7 +282,6 @@ cdef class SecondSweep:
                 self.lam[1 + d, k] += weight * by_u[k]
             for k in range(m):
                 self.mu[1 + d, k] += weight * by_p[k]
-        CHKERR(VecRestoreArrayRead(state.vec, &u))
 
     @property
     def finite(self):
