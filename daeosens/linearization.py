@@ -78,4 +78,4 @@ def sparse_pulls(values: Array, runs: Runs, n: int) -> Pulls:
     none = np.empty((0, 5), dtype=np.int32)
     table = np.empty((0, 6), dtype=np.int32)
     parts = values, nothing, nothing
-    return FactorPulls(n, (), table, (runs.runs, none, none, 0), parts, nothing)
+    return FactorPulls(n, (), table, (runs.runs, none, none, 0), parts, nothing, only_u=False)

@@ -24,6 +24,7 @@ class FactorPulls(Pulls):
         runs: tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32], int],
         values: tuple[Array, Array, Array],
         v: Array,
+        only_u: bool,
     ) -> None: ...
     @property
     def local(self) -> Array: ...

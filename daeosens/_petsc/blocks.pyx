@@ -11,6 +11,8 @@ from daeosens._petsc.filling cimport all_finite
 
 cdef long MANY = 1000000
 """Products of three sizes below it are fastest: OpenBLAS 0.3.30 does not copy their factors."""
+cdef long LINE = 8
+"""Numbers in a line of the cache."""
 
 
 cdef extern from "runs.h" nogil:
@@ -61,23 +63,23 @@ def fill_stages(tuple rhs, const double[:, ::1] a, const double[:, ::1] t,
 
 cdef void times(
     const double *left, int rows, int inner, int leading_left, const double *matrix, int columns,
-    bint transposed, double *out, int leading
+    bint transposed, double *out, int leading, double beta
 ) noexcept nogil:
-    """Fill out [rows, columns] with left [rows, inner] times a matrix by rows.
+    """Fill out [rows, columns] with beta out + left [rows, inner] times a matrix by rows.
 
     The rows of left and out are ``leading_left`` and ``leading`` apart.
     """
-    cdef double one = 1.0, zero = 0.0
+    cdef double one = 1.0
     cdef int step = 1
     cdef int first = inner if transposed else columns, second = columns if transposed else inner
     cdef double *a = <double *>matrix
     cdef double *x = <double *>left
     if rows == 1:
-        dgemv(b"T" if transposed else b"N", &first, &second, &one, a, &first, x, &step, &zero,
+        dgemv(b"T" if transposed else b"N", &first, &second, &one, a, &first, x, &step, &beta,
               out, &step)
     else:
         dgemm(b"T" if transposed else b"N", b"N", &columns, &rows, &inner, &one, a, &first, x,
-              &leading_left, &zero, out, &leading)
+              &leading_left, &beta, out, &leading)
 
 
 cdef class Pulls:
@@ -89,8 +91,8 @@ cdef class Pulls:
         """Take ``rows`` rows from now on."""
         self.rows = rows
 
-    cdef void pull(self, long k, const double *w, double *out) noexcept:
-        """Fill out [M, n] with w f_u at point k."""
+    cdef void pull(self, long k, const double *w, double *out, long leading) noexcept:
+        """Fill out [M, n] with w f_u at point k; the rows of both are ``leading`` apart."""
 
 
 cdef class MatrixPulls(Pulls):
@@ -102,9 +104,9 @@ cdef class MatrixPulls(Pulls):
         self._matrices = matrices
         self.count, self.n = matrices.shape[0], matrices.shape[1]
 
-    cdef void pull(self, long k, const double *w, double *out) noexcept:
-        cdef int n = <int>self.n
-        times(w, <int>self.rows, n, n, &self._matrices[k, 0, 0], n, False, out, n)
+    cdef void pull(self, long k, const double *w, double *out, long leading) noexcept:
+        cdef int n = <int>self.n, apart = <int>leading
+        times(w, <int>self.rows, n, apart, &self._matrices[k, 0, 0], n, False, out, apart, 0.0)
 
 
 cdef class FactorPulls(Pulls):
@@ -112,6 +114,8 @@ cdef class FactorPulls(Pulls):
 
     What v and f are differentiated in has few entries, of which those in a row along a diagonal
     make a run.  The derivative in A_a is a sum of products of the adjoints of y_a with v_a.
+
+    Where the only v is u itself, ``runs`` leave its derivative out: its adjoints are those of u.
     """
 
     cdef const double[:, ::1] _v, _by_u, _by_y, _by_p
@@ -123,12 +127,13 @@ cdef class FactorPulls(Pulls):
     cdef double[::1] _v_bar
     cdef double[:, ::1] _local
     cdef long _columns
+    cdef bint _only_u
 
     def __init__(self, long n, tuple matrices, const int[:, ::1] products, tuple runs,
-                 tuple values, const double[:, ::1] v):
+                 tuple values, const double[:, ::1] v, bint only_u):
         cdef long a
         cdef const double[:, ::1] matrix
-        self._v = v
+        self._v, self._only_u = v, only_u
         self.n, self.count = n, v.shape[0]
         self._matrices, self._products = matrices, products
         self._runs_u, self._runs_y, self._runs_p, self._columns = runs
@@ -156,29 +161,38 @@ cdef class FactorPulls(Pulls):
         return &values[k, 0] if values.shape[1] else NULL
 
     cdef void _add(self, const int[:, ::1] runs, long first, long last, const double *values,
-                   const double *w, double *target, long leading, long fresh) noexcept:
+                   const double *w, long apart, double *target, long leading, long fresh) noexcept:
         cdef const int *begin = &runs[first, 0] if last > first else NULL
-        add_runs(begin, last - first, values, self.rows, w, self.n,
+        add_runs(begin, last - first, values, self.rows, w, apart,
                  &self._v_bar[0], self._v.shape[1], target, leading, fresh)
 
-    cdef void pull(self, long k, const double *w, double *out) noexcept:
-        cdef long a, leading
+    cdef void pull(self, long k, const double *w, double *out, long leading) noexcept:
+        cdef long a, apart
         cdef const int *product
         cdef double *adjoints
+        cdef double *v_bar
+        if self._only_u:
+            self._pull_u(k, w, out, leading)
         for a in range(self._products.shape[0] - 1, -1, -1):
             product = &self._products[a, 0]  # {start in v, rows, columns, transposed, runs: 2}
-            leading = self.count * product[1]
+            apart = self.count * product[1]
             adjoints = <double *>self._addresses[a, 1] + k * product[1]
-            self._add(self._runs_y, product[4], product[5], self._values(self._by_y, k), w,
-                      adjoints, leading, product[1])
-            times(adjoints, <int>self.rows, product[1], <int>leading,
-                  <double *>self._addresses[a, 0], product[2], product[3],
-                  &self._v_bar[product[0]], <int>self._v.shape[1])
-        self._add(self._runs_u, 0, self._runs_u.shape[0], self._values(self._by_u, k), w, out,
-                  self.n, self.n)
+            self._add(self._runs_y, product[4], product[5], self._values(self._by_y, k), w, leading,
+                      adjoints, apart, product[1])
+            v_bar = out if self._only_u else &self._v_bar[product[0]]
+            times(adjoints, <int>self.rows, product[1], <int>apart,
+                  <double *>self._addresses[a, 0], product[2], product[3], v_bar,
+                  <int>(leading if self._only_u else self._v.shape[1]),
+                  1.0 if self._only_u else 0.0)
+        if not self._only_u:
+            self._pull_u(k, w, out, leading)
         if self._local.shape[1]:
             self._add(self._runs_p, 0, self._runs_p.shape[0], self._values(self._by_p, k), w,
-                      &self._local[0, 0], self._local.shape[1], 0)
+                      leading, &self._local[0, 0], self._local.shape[1], 0)
+
+    cdef void _pull_u(self, long k, const double *w, double *out, long leading) noexcept:
+        self._add(self._runs_u, 0, self._runs_u.shape[0], self._values(self._by_u, k), w, leading,
+                  out, leading, self.n)
 
     def pull_all(self, const double[:, :, ::1] w):
         """Visit all points with weights w [K, M, n]."""
@@ -186,7 +200,7 @@ cdef class FactorPulls(Pulls):
         cdef double[:, ::1] out = np.empty((w.shape[1], self.n))
         self.begin(w.shape[1])
         for k in range(self.count):
-            self.pull(k, &w[k, 0, 0], &out[0, 0])
+            self.pull(k, &w[k, 0, 0], &out[0, 0], self.n)
 
     @property
     def local(self):
@@ -230,6 +244,14 @@ def add_outer(
                       &beta, &mu[r, start], &columns)
 
 
+cdef void copy_rows(
+    long rows, long n, const double *given, long apart, double *out, long leading
+) noexcept:
+    cdef long r
+    for r in range(rows):
+        memcpy(out + r * leading, given + r * apart, n * sizeof(double))
+
+
 def carry(
     Pulls pulls,
     const double[:, :, ::1] coefficients,
@@ -257,32 +279,35 @@ def carry(
     seed : callable
     """
     cdef long steps = coefficients.shape[0], s = coefficients.shape[1], k, i
-    cdef int size = <int>(lam.shape[0] * lam.shape[1]), step = 1
+    cdef long rows = lam.shape[0], n = lam.shape[1]
+    # products are faster with rows that begin where lines of the cache do
+    cdef bint apart = weights is None and running is None
+    cdef long leading = (n + LINE - 1) // LINE * LINE if apart else n
+    cdef int size = <int>(rows * leading), step = 1
     cdef double one = 1.0
-    cdef double[:, ::1] parts = np.empty((s + 1, size))
-    cdef double[::1] ones = np.ones(s + 1), scratch = np.empty(0 if weights is not None else size)
+    cdef double[::1] memory = np.zeros((s + 2) * size + LINE), ones = np.ones(s + 1)
+    cdef double *parts = &memory[-(<intptr_t>&memory[0] // <intptr_t>sizeof(double)) % LINE]
+    cdef double *w = parts + (s + 1) * size
     cdef double[:, :, ::1] all_weights
     cdef const double[:, :, :, ::1] slopes
-    cdef double *w = NULL
     if weights is not None:
         all_weights = weights
-    else:
-        w = &scratch[0]
     if running is not None:
         slopes = running
-    pulls.begin(lam.shape[0])
-    memcpy(&parts[0, 0], &lam[0, 0], size * sizeof(double))
+    pulls.begin(rows)
+    copy_rows(rows, n, &lam[0, 0], n, parts, leading)
     for k in range(steps - 1, -1, -1):
         for i in range(s - 1, -1, -1):
             if weights is not None:
                 w = &all_weights[k * s + i, 0, 0]
-            combine(&parts[0, 0], size, s - i, &coefficients[k, i, 0], w)
-            pulls.pull(k * s + i, w, &parts[s - i, 0])
+            combine(parts, size, s - i, &coefficients[k, i, 0], w)
+            pulls.pull(k * s + i, w, parts + (s - i) * size, leading)
             if running is not None:
-                daxpy(&size, &one, <double *>&slopes[k, i, 0, 0], &step, &parts[s - i, 0], &step)
-        combine(&parts[0, 0], size, s + 1, &ones[0], &parts[0, 0])
+                daxpy(&size, &one, <double *>&slopes[k, i, 0, 0], &step, parts + (s - i) * size,
+                      &step)
+        combine(parts, size, s + 1, &ones[0], parts)
         if observed[k]:
-            memcpy(&lam[0, 0], &parts[0, 0], size * sizeof(double))
+            copy_rows(rows, n, parts, leading, &lam[0, 0], n)
             seed(k)
-            memcpy(&parts[0, 0], &lam[0, 0], size * sizeof(double))
-    memcpy(&lam[0, 0], &parts[0, 0], size * sizeof(double))
+            copy_rows(rows, n, &lam[0, 0], n, parts, leading)
+    copy_rows(rows, n, parts, leading, &lam[0, 0], n)

@@ -45,6 +45,8 @@ class FactoredBatch:
         self._plain, self._parts = plain, parts
         self._whole = ready["rhs"]
         *self._inner, self._of_y, self._slopes = (ready[each.name] for each in parts.functions)
+        of_u = parts.by_u.runs
+        self._of_u = of_u[of_u[:, 0] != 0] if parts.only_u else of_u
         entries = [each.rows * each.columns for each in parts.factors]
         self._small = sum(entries) <= SMALL
         few = UNPACKED // max(entries) // 8 * 8
@@ -126,12 +128,12 @@ class FactoredBatch:
         """Return the products with f_u at the points, and all v [K, columns]."""
         parts = self._parts
         v, y = self._products(t, u, p)
-        runs = parts.by_u.runs, parts.by_y.runs, parts.by_p.runs, len(parts.used)
+        runs = self._of_u, parts.by_y.runs, parts.by_p.runs, len(parts.used)
         by_u, by_y, by_p = (np.empty((len(t), entries)) for entries in parts.entries)
         _fill(self._slopes, "jacobian", t, (u, p, y), (by_u, by_y, by_p))
         matrices = tuple(factor.matrix(p) for factor in parts.factors)
         values = by_u, by_y, by_p
-        return FactorPulls(u.shape[1], matrices, parts.table, runs, values, v), v
+        return FactorPulls(u.shape[1], matrices, parts.table, runs, values, v, parts.only_u), v
 
     def _few_rows(self, v: Array, rows: int) -> list[FewRows | None]:
         """Return v of the factors whose entries are parameters, for products with M rows."""

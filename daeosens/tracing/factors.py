@@ -74,6 +74,8 @@ class Factored:
         Where these values belong: in rows of all v, one after the other, and f.
     used : array of int
         The parameters that ``by_p`` counts as its columns.
+    only_u : bool
+        There is one factor, and its v is u.
     """
 
     factors: Sequence[Factor]
@@ -82,6 +84,7 @@ class Factored:
     by_y: Runs
     by_p: Runs
     used: npt.NDArray[np.intp]
+    only_u: bool
 
     @property
     def size(self) -> int:
@@ -202,7 +205,8 @@ def _between(graph: Graph, factors: list[Factor], y: Any, values: list[Any]) -> 
     outputs: dict[str, Any] = dict(zip(("by_u", "by_y", "by_p"), slopes, strict=True))
     functions.append(_function(f"{graph.name}_slopes", symbols, outputs))
     by_u, by_y, by_p = runs
-    return Factored(factors, functions, by_u, by_y, by_p, np.flatnonzero(used))
+    only_u = len(factors) == 1 and values[0].shape == u.shape and casadi.is_equal(values[0], u)
+    return Factored(factors, functions, by_u, by_y, by_p, np.flatnonzero(used), only_u)
 
 
 def _function(name: str, symbols: list[Any], outputs: dict[str, Any]) -> Generated:
