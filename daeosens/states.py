@@ -54,6 +54,11 @@ class States(Sequence[PETSc.Vec]):
             write(vec, self.rows[places])
         return vec
 
+    @property
+    def made(self) -> list[PETSc.Vec]:
+        """The vectors that are there."""
+        return list(self._made.values())
+
 
 def rows_of(states: Sequence[PETSc.Vec]) -> Array:
     """Return states as an array [N+1, n_local], which is not to be changed."""

@@ -293,8 +293,9 @@ class Trajectory:
         """Free the vectors now.  Collective; otherwise done when the object is dropped."""
         made: Stages = vars(self).get("stages", {})
         stages = made if isinstance(self.kept, np.ndarray) else self.kept
-        for state in (*self.states, *(vec for kept in stages.values() for vec in kept)):
-            state.destroy()
+        states = self.states.made if isinstance(self.states, States) else self.states
+        for vec in (*states, *(vec for kept in stages.values() for vec in kept)):
+            vec.destroy()
         stages.clear()
         while self.recording:
             self.recording.pop().destroy()

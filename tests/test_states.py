@@ -40,6 +40,15 @@ def test_vectors_are_made_once(run: Trajectory) -> None:
         states[5]
 
 
+def test_only_vectors_that_are_there_are_freed(model: ds.Model) -> None:
+    run = solve(model, [1.0, 0.5], [2.0], STEPPING)
+    assert isinstance(run.states, States)
+    first, final = run.states[0], run.final
+    run.destroy()
+    assert run.states.made == [first, final]
+    assert not any(vec.handle for vec in run.states.made)
+
+
 def test_what_a_user_changes_is_a_copy(run: Trajectory) -> None:
     run.u[...] = 0.0
     assert run.final.array.any()
