@@ -70,6 +70,19 @@ def test_unknown_case_is_refused():
         bench("lotka")
 
 
+def test_settings_that_there_are_not_are_refused_before_anything_is_written(tmp_path):
+    with pytest.raises(AssertionError, match=r"no setting of stiff has tolerance=1e-5"):
+        bench("stiff", "--where", "tolerance=1e-5", "--output", tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_settings_are_chosen_as_tables_write_them(monkeypatch):
+    monkeypatch.syspath_prepend(str(RUN.parent))
+    case = importlib.import_module("cases").LOTKA_VOLTERRA
+    found = importlib.import_module("run").chosen(case, ["N=10", "tolerance=1e-4"], quick=False)
+    assert found == ({"N": 10, "tolerance": 1e-4},)
+
+
 def test_numbers_are_written_without_needless_exponents(monkeypatch):
     monkeypatch.syspath_prepend(str(RUN.parent))
     number = importlib.import_module("tables").number

@@ -26,7 +26,7 @@ from contest import Limits, Row, hold
 from daeosens.doctor import blas
 from machine import ONE_THREAD, describe, versions
 from page import write_page
-from tables import heading, line
+from tables import heading, line, number
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -34,12 +34,14 @@ QUICK = Limits(turns=1, budget=0.1)
 
 
 def chosen(case: Case, where: Sequence[str], *, quick: bool) -> tuple[Mapping[str, Any], ...]:
-    """Return the settings that have all the values of ``where`` ("N=10")."""
+    """Return the settings that have all the values of ``where`` ("N=10"), as tables write them."""
     pairs = [each.partition("=") for each in where]
     return tuple(
         setting
         for setting in (case.quick if quick else case.settings)
-        if all(str(setting.get(name)) == value for name, _, value in pairs)
+        if all(
+            value in (str(setting.get(name)), number(setting.get(name))) for name, _, value in pairs
+        )
     )
 
 
@@ -86,6 +88,10 @@ def main() -> None:
     unknown = [name for name in arguments.cases if name not in CASES]
     if unknown:
         parser.error(f"no case {', '.join(unknown)}; there are: {', '.join(CASES)}")
+    for name in arguments.cases or CASES:
+        case = CASES[name]
+        if isinstance(case, Case) and not chosen(case, arguments.where, quick=arguments.quick):
+            parser.error(f"no setting of {name} has {' '.join(arguments.where)}")
     folder: Path = arguments.output or ROOT / ("results/quick" if arguments.quick else "docs")
     (folder / "benchmarks").mkdir(parents=True, exist_ok=True)
     limits = QUICK if arguments.quick else Limits(turns=arguments.turns)
