@@ -53,7 +53,8 @@ cdef Vec filled(Vec like, const double *values):
     CHKERR(VecDuplicate(like.vec, &vec.vec))
     CHKERR(VecGetLocalSize(vec.vec, &count))
     CHKERR(VecGetArrayWrite(vec.vec, &entries))
-    memcpy(entries, values, <size_t>count * sizeof(double))
+    if count:  # a vector of nothing has no array
+        memcpy(entries, values, <size_t>count * sizeof(double))
     CHKERR(VecRestoreArrayWrite(vec.vec, &entries))
     return vec
 
