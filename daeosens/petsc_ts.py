@@ -20,6 +20,7 @@ from daeosens._petsc import (
     rk_tableau,
     set_chained,
     take_passes,
+    take_point,
     time_of_stage,
 )
 from daeosens.arrays import check_output
@@ -171,8 +172,8 @@ def make_ts(
         _preconditioner: PETSc.Mat,
     ) -> None:
         system.fill(inside(ts, t), u, udot, held.p, shift)
-        if matrix != system.matrix:  # of -snes_mf_operator, which takes the point then
-            matrix.assemble()
+        if matrix != system.matrix:
+            take_point(matrix, shift)
 
     if in_c:
         _set_compiled_residual(ts, problem, held, system, work, begins=method.esdirk)
@@ -372,7 +373,8 @@ def _solve_in_passes(ts: PETSc.TS, method: Method) -> None:
     """Replace KSPBCGS where an iteration can be a few passes over the vectors."""
     if not method.explicit:
         matrix = ts.getIJacobian()[0]
-        if matrix:  # there is none yet where PETSc colors
+        differenced = PETSc.Options().getBool("snes_mf_operator", False)
+        if matrix and not differenced:  # there is none yet where PETSc colors
             take_passes(ts.getSNES().getKSP(), matrix)
 
 

@@ -152,6 +152,22 @@ def test_steps_in_passes_are_those_of_runge_kutta(method, kept):
     assert close(gradients[0].p_vec, gradients[1].p_vec) < 1e-11
 
 
+@pytest.mark.mpi
+@pytest.mark.parametrize("solver", ["gmres", "bcgs"])
+@pytest.mark.parametrize("method", ["cn", "beuler", "esdirk3"])
+@pytest.mark.parametrize("jacobian", ["products", "assembled"])
+def test_petsc_may_difference_the_products_of_newtons_matrix(jacobian, method, solver):
+    grid = Grid(((0.0, 2.5), (0.0, 2.5)), (13, 11), dof=2)
+    model = trace_stencil(reaction, grid, NAMES, jacobian=jacobian)
+    newton = {"snes_rtol": 1e-9, "ksp_type": solver, "ksp_rtol": 1e-14}
+    runs = [
+        solve(model, spots(grid), VALUES, Stepping((0.0, 2.0), method, dt=0.7, options=options))
+        for options in (newton, newton | {"snes_mf_operator": None})
+    ]
+    assert close(runs[1].final, runs[0].final) < 1e-9
+    assert duality(runs[1], energy(4)) < 1e-12
+
+
 @pytest.mark.parametrize("kept", ["states", "stages"])
 def test_runs_change_nothing_of_earlier_ones(kept):
     """TS hands its vectors over, and is used again."""

@@ -14,7 +14,7 @@ from daeosens._petsc.factor_steps import FactorSteps
 from daeosens._petsc.linear_steps import LinearSteps, SecondSweep
 from daeosens._petsc.natives import call_into, call_number, call_points, fill_matrix
 from daeosens._petsc.pooled import pool_memory, vec_to_fill
-from daeosens._petsc.registered import Registered, time_of_stage
+from daeosens._petsc.registered import Registered, take_point, time_of_stage
 from daeosens._petsc.stencil_ts import RegisteredStencil, create_matrix, linearise_matrix
 from daeosens._petsc.stencils import Stencil
 from daeosens._petsc.steps import Steps, add_monitor, next_step
@@ -58,6 +58,7 @@ __all__ = [
     "set_chained",
     "stages",
     "take_passes",
+    "take_point",
     "time_of_stage",
     "vec_to_fill",
 ]

@@ -27,6 +27,9 @@ cdef struct Context:
 cdef PetscErrorCode fail(Context *c, int which, double t, const double *values) noexcept nogil
 
 
+cdef PetscErrorCode point_taken(PetscMat matrix, double shift) noexcept nogil
+
+
 cdef class Registered:
     cdef Context c
     cdef object p, kept, fault_values, entries

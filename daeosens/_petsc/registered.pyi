@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from petsc4py import PETSc
 
+def take_point(matrix: PETSc.Mat, shift: float) -> None: ...
 def time_of_stage(ts: PETSc.TS, t: float) -> float: ...
 
 class Registered:

@@ -113,6 +113,26 @@ def time_of_stage(TS ts, double t):
     return t
 
 
+cdef double RATE = 2.0**52  # TSDIRK's shift where it solves for the rate at the start of a step
+
+
+cdef PetscErrorCode point_taken(PetscMat matrix, double shift) noexcept nogil:
+    """Let the matrix of -snes_mf_operator take the point.
+
+    PETSc 3.26 divides it by the shift where it solves for a rate, as it does the one that was given,
+    although it knows none; and it would stay scaled.
+    """
+    cdef PetscErrorCode code = MatAssemblyBegin(matrix, MAT_FINAL_ASSEMBLY)
+    if code == PETSC_SUCCESS:
+        code = MatAssemblyEnd(matrix, MAT_FINAL_ASSEMBLY)
+    return MatScale(matrix, shift) if code == PETSC_SUCCESS and shift == RATE else code
+
+
+def take_point(Mat matrix, double shift):
+    """Let the matrix of -snes_mf_operator take the point at which a Jacobian was filled."""
+    CHKERR(point_taken(matrix.mat, shift))
+
+
 cdef PetscErrorCode i_function(
     PetscTS ts, PetscReal t, PetscVec u, PetscVec udot, PetscVec out, void *context
 ) noexcept nogil:
@@ -151,10 +171,7 @@ cdef PetscErrorCode i_jacobian(
     if code == PETSC_SUCCESS:
         code = MatScale(c.part, -1.0)
     if code == PETSC_SUCCESS and matrix != preconditioner:
-        # of -snes_mf_operator, which takes the point then
-        code = MatAssemblyBegin(matrix, MAT_FINAL_ASSEMBLY)
-        if code == PETSC_SUCCESS:
-            code = MatAssemblyEnd(matrix, MAT_FINAL_ASSEMBLY)
+        code = point_taken(matrix, shift)
     if c.mass == NULL:
         return MatShift(c.part, shift) if code == PETSC_SUCCESS else code
     if code == PETSC_SUCCESS:

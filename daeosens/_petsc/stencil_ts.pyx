@@ -4,6 +4,7 @@
 import numpy as np
 
 from daeosens._petsc.filling cimport PetscScalar
+from daeosens._petsc.registered cimport point_taken
 from daeosens._petsc.stencils cimport (
     PULL, PUSH, RHS, Inputs, Kernel, Outcome, Points, Stencil, call_of, evaluate, inputs_of, into,
     with_ghosts
@@ -193,8 +194,10 @@ cdef PetscErrorCode i_jacobian(
 ) noexcept nogil:
     """shift - f_u."""
     cdef Equations *c = <Equations *>context
-    cdef PetscErrorCode code = linearise(c.shell, matrix, t, u)
+    cdef PetscErrorCode code = linearise(c.shell, preconditioner, t, u)
     c.shell.factor, c.shell.shift = -1.0, shift
+    if matrix != preconditioner and code == PETSC_SUCCESS:
+        code = point_taken(matrix, shift)
     return code
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from petsc4py import PETSc
 
+from daeosens._petsc import take_point
 from daeosens.arrays import read, write
 from daeosens.errors import SolveError
 from daeosens.options import scoped_options
@@ -203,8 +204,10 @@ class _StageEquation:
         out.axpy(-1.0, self.given)
 
     def jacobian(
-        self, _snes: PETSc.SNES, state: PETSc.Vec, _matrix: PETSc.Mat, _same: PETSc.Mat
+        self, _snes: PETSc.SNES, state: PETSc.Vec, matrix: PETSc.Mat, _given: PETSc.Mat
     ) -> None:
         """Fill s M - f_u."""
         assert self._system is not None
         self._system.fill(self.time, state, self._zero, self.p, self._shift)
+        if matrix != self._system.matrix:
+            take_point(matrix, self._shift)
