@@ -34,6 +34,7 @@ from daeosens.refusals import refuse_unsound_steps
 from daeosens.step_log import StepLog, Watch
 from daeosens.stepping import Stepping
 from daeosens.steps import RungeKuttaStep, tableau
+from daeosens.steps.linear import coarsen_points
 from daeosens.trajectory import Checkpoint, Effort, Stages, Trajectory
 
 _TS: Any = PETSc.TS  # the stubs of petsc4py 3.26 give enumerations the wrong type
@@ -415,6 +416,10 @@ def replay(trajectory: Trajectory, prepare: Callable[[PETSc.TS], None]) -> PETSc
         ts.setMaxTime(beyond)
         ts.setExactFinalTime(_TS.ExactFinalTime.STEPOVER)
         tiny = tiny_step(ts, stepping, float(sizes.max()))
+        ts.setSolution(state)
+        ts.setUp()
+        if not stepping.resolved_method.explicit:
+            coarsen_points(ts.getSNES().getKSP(), problem.dm)
         ts.solve(state)
     return ts
 

@@ -15,6 +15,7 @@ from daeosens.integrate import replay
 from daeosens.matrices import dense
 from daeosens.problem import Problem
 from daeosens.steps.directions import Step
+from daeosens.steps.linear import refuse_without_transpose
 from daeosens.trajectory import Trajectory
 
 
@@ -71,6 +72,8 @@ def _sweep_smooth(
         prepare(ts)
     elif last > first:
         ts = replay(_piece(trajectory, first, last), prepare)
+    if ts is not None and not trajectory.stepping.resolved_method.explicit:
+        refuse_without_transpose(ts.getSNES().getKSP())
     position = last
     for step in sorted({*(n for n in points if first <= n <= last), first}, reverse=True):
         if step < position and ts is not None:  # TSAdjointSetSteps(0) would mean all steps

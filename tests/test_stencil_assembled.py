@@ -12,10 +12,12 @@ from daeosens import (
     Parameters,
     Reduced,
     Stepping,
+    UnsupportedError,
     adjoint,
     duality,
     hessian_product,
     solve,
+    tangent,
     taylor,
     trace_stencil,
 )
@@ -182,3 +184,45 @@ def test_multigrid_takes_as_many_iterations_on_any_grid(boundary, method):
         strict=True,
     ):
         assert close(mine, other) < 1e-9
+    if method != "esdirk3":
+        repeated, again = adjoint(run, energy(1), "tsadjoint"), adjoint(run, energy(1))
+        assert close(repeated.u0_vec, again.u0_vec) < 1e-10
+        assert close(repeated.p_vec, again.p_vec) < 1e-10
+
+
+NO_TRANSPOSE = {
+    "sor": {"pc_type": "sor"},
+    "smoother": {"pc_type": "mg", "pc_mg_levels": 2, "mg_levels_pc_type": "sor"},
+    "algebraic smoother": {"pc_type": "gamg", "mg_levels_pc_type": "sor"},
+    "block": {"pc_type": "bjacobi", "sub_pc_type": "sor"},
+    "subdomain": {"pc_type": "asm", "sub_pc_type": "sor"},
+    "inner solver": {"pc_type": "ksp", "ksp_pc_type": "sor"},
+    "part": {"pc_type": "composite", "pc_composite_pcs": "jacobi,sor"},
+    "by projections": {"pc_type": "kaczmarz"},
+}
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("name", NO_TRANSPOSE)
+@pytest.mark.parametrize("method", ["cn", "esdirk3"])
+def test_adjoints_are_refused_where_the_preconditioner_has_no_transpose(method, name):
+    """PETSc would not recover from trying.  Runs and tangents need none."""
+    grid = Grid(BOX, (16, 16), dof=2)
+    model = trace_stencil(reaction, grid, NAMES, jacobian="assembled")
+    u0, dp, options = spots(grid), np.full(4, 0.1), {"ksp_type": "gmres", "ksp_rtol": 1e-13}
+    chosen, plain = (
+        solve(model, u0, VALUES, Stepping((0.0, 1.0), method, dt=0.3, options=each))
+        for each in (options | NO_TRANSPOSE[name], options)
+    )
+    assert close(tangent(chosen, dp=dp).final, tangent(plain, dp=dp).final) < 1e-9
+    match = (
+        r'an adjoint with pc_type "(sor|kaczmarz|composite)"\n.*\n  try: options=\{"pc_type": "lu"'
+    )
+    with pytest.raises(UnsupportedError, match=match):
+        adjoint(chosen, energy(4))
+    with pytest.raises(UnsupportedError, match=match):
+        hessian_product(chosen, energy(4), u0)
+    if method == "cn":
+        with pytest.raises(UnsupportedError, match=match):
+            adjoint(chosen, energy(4), "tsadjoint")
+    assert duality(plain, energy(4)) < 1e-12

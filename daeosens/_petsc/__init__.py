@@ -5,7 +5,7 @@
 from petsc4py import PETSc as _PETSc  # noqa: F401  # pyright: ignore[reportUnusedImport]
 
 from daeosens._petsc.bicgstab import BICGSTAB, take_passes
-from daeosens._petsc.bindings import multipliers, register_dirk, rk_tableau, stages
+from daeosens._petsc.bindings import has_transpose, multipliers, register_dirk, rk_tableau, stages
 from daeosens._petsc.blocks import FactorPulls, MatrixPulls, Pulls, add_outer, carry, fill_stages
 from daeosens._petsc.chained import CHAINED, set_chained
 from daeosens._petsc.dense import DENSE, DenseSteps
@@ -48,6 +48,7 @@ __all__ = [
     "create_matrix",
     "fill_matrix",
     "fill_stages",
+    "has_transpose",
     "linearise_matrix",
     "multipliers",
     "next_step",

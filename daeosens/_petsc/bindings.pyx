@@ -4,7 +4,7 @@
 import numpy as np
 
 from petsc4py.PETSc cimport (
-    CHKERR, TAO, TS, PetscErrorCode, PetscTAO, PetscTS, PetscVec, Vec
+    CHKERR, PC, TAO, TS, PetscErrorCode, PetscPC, PetscTAO, PetscTS, PetscVec, Vec
 )
 
 from petsc4py import PETSc
@@ -33,6 +33,11 @@ cdef extern from "petscsys.h" nogil:
     MPI_Comm PETSC_COMM_SELF, PETSC_COMM_WORLD
     int MPI_Comm_size(MPI_Comm, int *)
     PetscErrorCode PetscCommDuplicate(MPI_Comm, MPI_Comm *, void *)
+
+
+cdef extern from "petscpc.h" nogil:
+    PetscErrorCode PCApplyTransposeExists(PetscPC, PetscBool *)
+    PetscErrorCode PCCompositeGetNumberPC(PetscPC, PetscInt *)
 
 
 cdef extern from "petsctao.h" nogil:
@@ -196,3 +201,19 @@ cdef int keep_communicators() except -1:
 
 
 keep_communicators()
+
+
+def has_transpose(PC pc):
+    """Whether a preconditioner can be applied transposed, apart from solvers in it; not collective.
+
+    SOR can for symmetric matrices alone, which does not count here.
+    """
+    cdef PetscBool found = False
+    cdef PetscInt count = 0
+    kind = pc.getType()
+    if kind == PETSc.PC.Type.COMPOSITE:
+        CHKERR(PCCompositeGetNumberPC(pc.pc, &count))
+        if not all(has_transpose(pc.getCompositePC(k)) for k in range(count)):
+            return False
+    CHKERR(PCApplyTransposeExists(pc.pc, &found))
+    return bool(found) and kind not in (PETSc.PC.Type.SOR, PETSc.PC.Type.EISENSTAT)

@@ -21,6 +21,7 @@ from daeosens.errors import SolveError
 from daeosens.problem import Problem
 from daeosens.steps.algebraic import MakeSolver, Parts, block_of, recovers
 from daeosens.steps.directions import Adjoint, SecondOrder, Step
+from daeosens.steps.linear import refuse_without_transpose
 
 _SCATTER: Any = PETSc.Scatter
 _REVERSE: Any = PETSc.ScatterMode.REVERSE
@@ -290,6 +291,8 @@ class _Linear:
 
     def solve(self, right: PETSc.Vec, *, transpose: bool = False) -> PETSc.Vec:
         solution = right.duplicate()
+        if transpose:
+            refuse_without_transpose(self.solver)
         (self.solver.solveTranspose if transpose else self.solver.solve)(right, solution)
         reason: Any = self.solver.getConvergedReason()
         if reason < 0:

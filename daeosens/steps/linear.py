@@ -7,7 +7,8 @@ from typing import Any
 
 from petsc4py import PETSc
 
-from daeosens._petsc import take_passes
+from daeosens._petsc import has_transpose, take_passes
+from daeosens.errors import UnsupportedError
 from daeosens.options import scoped_options
 
 PREFIXES = ("ksp_", "pc_", "sub_", "mg_", "fieldsplit_", "mat_")
@@ -24,6 +25,9 @@ DIRECT = frozenset({"lu", "cholesky", "qr", "svd"})
 
 MULTIGRID: Mapping[str, Any] = {"pc_mg_galerkin": "both", "mg_levels_pc_type": "jacobi"}
 """Coarse matrices are products of the fine one; SOR has no transpose in PETSc 3.26."""
+
+MULTILEVEL = frozenset({"mg", "gamg", "hmg", "ml"})
+"""Preconditioners with a solver on each level."""
 
 FEW = 500
 """Up to how many unknowns a block of the system is factorised as a dense matrix on one rank."""
@@ -105,3 +109,44 @@ def block_solver(matrix: PETSc.Mat, options: Mapping[str, Any]) -> PETSc.KSP:
         solver.setFromOptions()
         solver.setUp()
     return solver
+
+
+def refuse_without_transpose(solver: PETSc.KSP) -> None:
+    """Refuse a preconditioner, or one inside it, that PETSc 3.26 cannot apply transposed.
+
+    Trying would end in an error that PETSc does not recover from.
+
+    Parameters
+    ----------
+    solver : KSP
+        Set up, as only then it has what is inside.
+
+    Raises
+    ------
+    UnsupportedError
+        Names it.
+    """
+    preconditioner = solver.getPC()
+    if not has_transpose(preconditioner):
+        raise UnsupportedError(
+            f'an adjoint with pc_type "{preconditioner.getType()}"',
+            expected="preconditioners, and smoothers of multigrid, that PETSc can apply transposed",
+            remedy='options={"pc_type": "lu"} ("ilu", "jacobi", "asm", "gamg"); smoothers: '
+            '{"mg_levels_pc_type": "jacobi"}',
+        )
+    for inner in _solvers_inside(preconditioner):
+        refuse_without_transpose(inner)
+
+
+def _solvers_inside(preconditioner: PETSc.PC) -> list[PETSc.KSP]:
+    """Return the solvers of levels, blocks, fields and parts."""
+    kind = preconditioner.getType()
+    if kind in MULTILEVEL:
+        return [preconditioner.getMGSmoother(k) for k in range(preconditioner.getMGLevels())]
+    inside: Mapping[str, Any] = {
+        "bjacobi": preconditioner.getBJacobiSubKSP,
+        "asm": preconditioner.getASMSubKSP,
+        "fieldsplit": preconditioner.getFieldSplitSubKSP,
+        "ksp": lambda: [preconditioner.getKSP()],
+    }
+    return list(inside[kind]()) if kind in inside else []

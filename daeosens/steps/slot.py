@@ -8,7 +8,7 @@ from typing import Any
 from petsc4py import PETSc
 
 from daeosens.errors import SolveError
-from daeosens.steps.linear import PRODUCTS
+from daeosens.steps.linear import PRODUCTS, refuse_without_transpose
 from daeosens.system_matrix import SystemMatrix
 
 MakeSolver = Callable[[PETSc.Mat], PETSc.KSP]
@@ -35,6 +35,7 @@ class Slot:
         self._system = system
         self._make_solver = make_solver
         self._solver: PETSc.KSP | None = None
+        self._transposes = False
         self._point: tuple[float, int] | None = None
         self._shift = 0.0
 
@@ -66,10 +67,15 @@ class Slot:
         ------
         SolveError
             The linear solver does not converge.
+        UnsupportedError
+            It cannot solve with the transpose.
         """
         if self._solver is None:
             self._solver = self._make_solver(self._system.matrix)
         solver = self._solver
+        if transpose and not self._transposes:
+            refuse_without_transpose(solver)
+            self._transposes = True
         solver.setOperators(self._system.matrix)  # it may have solved for another slot since
         (solver.solveTranspose if transpose else solver.solve)(right, solution)
         reason: Any = solver.getConvergedReason()

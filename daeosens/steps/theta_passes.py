@@ -13,6 +13,7 @@ from petsc4py import PETSc
 from daeosens._petsc import pull_theta_steps
 from daeosens.arrays import scatter
 from daeosens.problem import Problem
+from daeosens.steps.linear import refuse_without_transpose
 from daeosens.steps.slot import MakeSolver
 
 
@@ -44,7 +45,9 @@ class ThetaPasses:
     @cached_property
     def _solver(self) -> PETSc.KSP:
         point = (0.0, self._work, self._work, None)  # the matrix of products is the same for all
-        return self.make_solver(self.problem.residual_u.create(*point))
+        solver = self.make_solver(self.problem.residual_u.create(*point))
+        refuse_without_transpose(solver)
+        return solver
 
     def pull(
         self,
