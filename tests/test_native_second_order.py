@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from interrupted import part_done
 
 from daeosens import (
     ODE,
@@ -373,3 +374,16 @@ def test_a_compiled_cost_that_is_not_finite_is_named():
     assert adjoint(run, cost).u0.tolist() == [0.0, 0.0]
     with pytest.raises(SolveError, match=r"'terminal hessian_product' returned (nan|inf)"):
         hessian_product(run, cost, [1.0, 1.0])
+
+
+@pytest.mark.parametrize(("method", "dt"), [("rk4", 2e-6), ("esdirk4", 4e-6)])
+@pytest.mark.parametrize("sweep", ["adjoint", "hessian_product"])
+def test_sweeps_can_be_interrupted(sweep, method, dt):
+    model, u0, p, span = van_der_pol(1.0)
+    run = solve(model, u0, p, Stepping(span, method, dt=dt), checkpoint="stages")
+    cost = model.terminal(lambda t, u, p: u @ u)
+    sweeps = {
+        "adjoint": lambda: adjoint(run, cost, "steps"),
+        "hessian_product": lambda: hessian_product(run, cost, u0, p, "steps"),
+    }
+    assert part_done(sweeps[sweep]) < 0.5

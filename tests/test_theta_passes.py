@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from fields import close, random_field
+from interrupted import part_done
 
 from daeosens import LeastSquares, SolveError, Stepping, Terminal, adjoint, solve, trace_stencil
 from daeosens.adjoint import steps_sweep
@@ -90,3 +91,16 @@ def test_a_solver_that_fails_is_named():
     assert native_sweep(run, costs) is None
     with pytest.raises(SolveError, match="the linear solver of the sweep stopped: reason -3"):
         adjoint(run, final_energy())
+
+
+@pytest.mark.parametrize("method", ["cn", "beuler", "rk4"])
+def test_sweeps_can_be_interrupted_and_taken_again(method):
+    grid, model = make((32, 32))
+    stepping = Stepping((0.2, 0.8), method, dt=0.002)
+    run = solve(model, random_field(grid, 3), P, stepping, checkpoint="stages")
+    assert native_sweep(run, lowered(run, [final_energy()])) is not None
+    before = adjoint(run, final_energy())
+    assert part_done(lambda: adjoint(run, final_energy())) < 0.5
+    after = adjoint(run, final_energy())
+    np.testing.assert_array_equal(after.u0, before.u0)
+    np.testing.assert_array_equal(after.p, before.p)
