@@ -1,7 +1,9 @@
 """Tangents and second-order sweeps of C functions: the numbers of the sweeps by steps in Python."""
 
+import frozen
 import numpy as np
 import pytest
+import zoo
 from interrupted import part_done
 
 from daeosens import (
@@ -242,6 +244,45 @@ def test_remainders_are_of_third_order(method):
     ):
         reduced = Reduced(model, cost, stepping, control)
         assert taylor(reduced, x, hessian=True).hessian_order > 2.9
+
+
+@pytest.mark.parametrize("method", [*ESDIRK, *zoo.EXPLICIT])
+def test_products_are_differences_of_an_independent_program(method):
+    """Non-autonomous, with observations on the way, and a last step that is cut."""
+    model, case = trace(zoo.rhs, 3, list(zoo.NAMES)), zoo.COSTS["observations"]
+    stepping = Stepping((0.0, zoo.T_END), method, dt=zoo.DT)
+    run = solve(model, zoo.U0, zoo.P0, stepping, zoo.OBSERVATION_TIMES)
+    assert linear_steps(run, keep=True) is not None
+    log, du, dp = (
+        (run.times, run.step_sizes),
+        np.array([0.3, -0.5, 0.2]),
+        np.array([0.4, 0.1, -0.6]),
+    )
+
+    def gradient(eps):
+        point = (zoo.U0 + eps * du, zoo.P0 + eps * dp)
+        found = frozen.gradients(zoo.FORMS["rhs"], method, log, [case], *point)
+        return np.concatenate([each[0] for each in found])
+
+    product = hessian_product(run, case.objective, du, dp)
+    eps = 2e-3
+    weights = {1: 45 / 60, 2: -9 / 60, 3: 1 / 60}
+    expected = sum(w * (gradient(k * eps) - gradient(-k * eps)) / eps for k, w in weights.items())
+    found = np.concatenate([product.u0, product.p])
+    np.testing.assert_allclose(found, expected, rtol=0.0, atol=1e-10 * abs(expected).max())
+
+
+@pytest.mark.parametrize("method", [*ESDIRK, "rk4", "rk5dp"])
+def test_remainders_are_of_third_order_where_the_start_follows_the_parameters(method):
+    """With residuals that are not zero."""
+    model = trace(zoo.rhs, 3, list(zoo.NAMES))
+    values = dict(zip(zoo.NAMES, map(Parameter, zoo.P0.tolist()), strict=True))
+    control = Parameters(values, zoo.initial_state)
+    stepping = Stepping((0.0, zoo.T_END), method, dt=zoo.DT)
+    reduced = Reduced(model, zoo.COSTS["observations"].objective, stepping, control)
+    reduced.hessian_product(zoo.P0, zoo.P0)
+    assert reduced._memory.native is not None
+    assert min(taylor(reduced, zoo.P0, hessian=True)) > 2.9
 
 
 def test_against_differences_of_the_gradient():

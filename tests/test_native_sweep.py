@@ -3,8 +3,10 @@
 import ctypes
 from dataclasses import replace
 
+import frozen
 import numpy as np
 import pytest
+import zoo
 from native_model import U0, P, compiled_costs, compiled_event, compiled_ode, cost
 
 import daeosens as ds
@@ -112,6 +114,33 @@ def test_same_numbers_with_a_mass_matrix(c, mass, method):
     ((lam,), (mu,)) = in_python(run, [observed()])
     np.testing.assert_allclose(gradient.u0, lam.array, rtol=1e-13, atol=1e-13)
     np.testing.assert_allclose(gradient.p, mu.array, rtol=1e-13, atol=1e-13)
+
+
+@pytest.fixture(scope="module")
+def three_states():
+    return ds.trace(zoo.rhs, 3, list(zoo.NAMES), running=zoo.density)
+
+
+@pytest.mark.parametrize(
+    ("method", "adaptive"), [each[1:] for each in zoo.RUNS if each[0] == "rhs"]
+)
+def test_gradients_are_those_of_an_independent_program(three_states, method, adaptive):
+    """Non-autonomous, with observations on the way, integrals, and a last step that is cut."""
+    stepping = zoo.make_stepping(method, adaptive=adaptive)
+    if method in zoo.DIAGONAL:  # in C, to rounding without options
+        stepping = replace(stepping, options={})
+    run = solve(three_states, zoo.U0, zoo.P0, stepping, zoo.OBSERVATION_TIMES)
+    cases = [zoo.COSTS[name] for name in ("observations", "running")]
+    costs = [cases[0].objective, three_states.running]
+    lowered = [each.lower(run.problem, run.times[-1]) for each in costs]
+    assert native_sweep(run, lowered) is not None
+    log = (run.times, run.step_sizes)
+    expected = frozen.gradients(zoo.FORMS["rhs"], method, log, cases, zoo.U0, zoo.P0)
+    for gradient, by_u0, by_p in zip(adjoint(run, costs), *expected, strict=True):
+        assert gradient.engine == "steps"
+        size = max(abs(by_u0).max(), abs(by_p).max())
+        np.testing.assert_allclose(gradient.u0, by_u0, rtol=0.0, atol=1e-12 * size)
+        np.testing.assert_allclose(gradient.p, by_p, rtol=0.0, atol=1e-12 * size)
 
 
 @pytest.mark.parametrize("stepping", STEPPINGS[4:], ids=lambda each: each.method)
