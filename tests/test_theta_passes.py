@@ -1,13 +1,31 @@
 """Theta steps on grids carried back without Python: the numbers of the step map in Python."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
+import frozen
 import numpy as np
 import pytest
+import zoo
 from fields import close, random_field
 from interrupted import part_done
+from petsc4py import PETSc
 
-from daeosens import LeastSquares, SolveError, Stepping, Terminal, adjoint, solve, trace_stencil
+from daeosens import (
+    InitialState,
+    LeastSquares,
+    Parameter,
+    Parameters,
+    Reduced,
+    SolveError,
+    Stepping,
+    Terminal,
+    adjoint,
+    duality,
+    solve,
+    taylor,
+    trace_stencil,
+)
 from daeosens.adjoint import steps_sweep
 from daeosens.grids import Grid
 from daeosens.native_sweep import native_sweep
@@ -15,11 +33,12 @@ from daeosens.trajectory import steps_of
 
 UNIT = (0.0, 1.0)
 P = np.array([0.7, 0.4])
+OBSERVED = (0.2, 0.45, 0.83)
 STEPPINGS = [
-    Stepping((0.2, 0.8), "cn", dt=0.1),
-    Stepping((0.2, 0.8), "beuler", dt=0.1),
-    Stepping((0.2, 0.8), "theta:0.7", dt=0.1),
-    Stepping((0.2, 0.8), "cn", rtol=1e-4),
+    Stepping((0.2, 0.83), "cn", dt=0.1),
+    Stepping((0.2, 0.83), "beuler", dt=0.1),
+    Stepping((0.2, 0.83), "theta:0.7", dt=0.1),
+    Stepping((0.2, 0.83), "cn", rtol=1e-4),
 ]
 
 
@@ -62,15 +81,103 @@ def test_numbers_are_those_of_the_step_map(shape, stepping):
             assert close(vec, same) < 1e-13
 
 
+def misfit(grid):
+    return LeastSquares(OBSERVED, [random_field(grid, seed) for seed in range(3)], sigma=0.3)
+
+
+@pytest.mark.mpi
 def test_states_on_the_way_are_seen():
     grid, model = make((8, 6))
-    run = solve(model, random_field(grid, 3), P, STEPPINGS[0], t_eval=[0.5])
-    data = [random_field(grid, seed) for seed in range(3)]
-    costs = lowered(run, [LeastSquares((0.2, 0.5, 0.8), data, sigma=0.3)])
+    run = solve(model, random_field(grid, 3), P, STEPPINGS[0], t_eval=[0.45])
+    costs = lowered(run, [misfit(grid)])
     (lam,), (mu,), _ = native_sweep(run, costs)
     (same,), (also,) = steps_sweep(run, costs, steps_of(run))
     assert close(lam, same) < 1e-13
     assert close(mu, also) < 1e-13
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("stepping", STEPPINGS, ids=lambda each: f"{each.method}-{each.adaptive}")
+@pytest.mark.parametrize("start", ["parameters", "state"])
+def test_remainders_are_of_second_order_and_adjoints_dual_to_tangents(start, stepping):
+    """Of parameters that the initial state follows too, and of the initial state."""
+    grid, model = make((11, 7))
+    field = random_field(grid, 3)
+    exact = replace(stepping, options={"ksp_rtol": 1e-14, "snes_rtol": 1e-13})
+
+    def begin(p, out):
+        field.copy(out)
+        out.scale(1.0 + p[0] ** 2)
+
+    def begin_p(p, w):
+        return np.array([2.0 * p[0] * field.dot(w), 0.0])
+
+    control = Parameters({"k": Parameter(P[0]), "r": Parameter(P[1])}, begin, begin_p)
+    if start == "state":
+        control = InitialState(field, P)
+    reduced = Reduced(model, misfit(grid), exact, control)
+    run = reduced.trajectory(reduced.start())
+    assert native_sweep(run, lowered(run, [misfit(grid)])) is not None
+    assert duality(run, misfit(grid)) < 1e-12
+    if not stepping.adaptive:  # other steps would be chosen
+        assert min(taylor(reduced)) > 1.9
+
+
+@pytest.mark.parametrize("method", ["beuler", "cn", "theta:0.7"])
+def test_gradients_are_those_of_an_independent_program(method):
+    grid = Grid((UNIT,), (6,), "periodic", comm=PETSc.COMM_SELF)
+    width = grid.spacing[0]
+
+    def on_grid(t, u, p):
+        return p.k * np.sin(t) * u.center * u[1] + p.r**2 * u.laplacian()
+
+    def rhs(t, u, p):
+        around = np.roll(u, -1) - 2.0 * u + np.roll(u, 1)
+        return p[0] * np.sin(t) * u * np.roll(u, -1) + p[1] ** 2 * around / width**2
+
+    def rhs_u(t, u, p):
+        unit, after = np.eye(6), np.roll(np.eye(6), 1, axis=1)
+        product = np.diag(np.roll(u, -1)) + np.diag(u) @ after
+        return p[0] * np.sin(t) * product + p[1] ** 2 * (after + after.T - 2.0 * unit) / width**2
+
+    form = SimpleNamespace(
+        residual=lambda t, u, udot, p: udot - rhs(t, u, p),
+        residual_u=lambda t, u, udot, p: -rhs_u(t, u, p),
+        residual_udot=lambda t, u, udot, p: np.eye(6),
+    )
+    model = trace_stencil(on_grid, grid, ["k", "r"])
+    u0 = random_field(grid, 3)
+    options = {"ksp_rtol": 1e-14, "snes_rtol": 1e-14, "snes_stol": 1e-15}
+    run = solve(model, u0, P, Stepping((0.2, 0.83), method, dt=0.1, options=options), [0.45])
+    found = adjoint(run, misfit(grid))
+    data = [random_field(grid, seed).array for seed in range(3)]
+    observed = {
+        t: lambda t, u, p, d=d: 0.5 * (((u - d) / 0.3) ** 2).sum()
+        for t, d in zip(OBSERVED, data, strict=True)
+    }
+    case = zoo.CostCase("misfit", misfit(grid), observed=observed)
+    log = (run.times, run.step_sizes)
+    by_u0, by_p = frozen.gradients(form, method, log, [case], u0.array.copy(), P)
+    np.testing.assert_allclose(found.u0, by_u0[0], rtol=0.0, atol=1e-12 * abs(by_u0).max())
+    np.testing.assert_allclose(found.p, by_p[0], rtol=0.0, atol=1e-12 * abs(by_p).max())
+
+
+@pytest.mark.parametrize("method", ["beuler", "cn", "theta:0.7"])
+def test_one_unknown_at_a_point_without_parameters(method):
+    """U' = -cos(t) u: each step multiplies u by a number."""
+    grid = Grid((UNIT,), (3,), "zero", comm=PETSc.COMM_SELF)
+    model = trace_stencil(lambda t, u, p: -np.cos(t) * u.center, grid)
+    start = grid.create_vec()
+    start.set(0.7)
+    run = solve(model, start, None, Stepping((0.2, 0.83), method, dt=0.1))
+    cost = Terminal(lambda t, u, p: u.sum(), lambda t, u, p, out: out.set(1.0), "independent")
+    assert native_sweep(run, lowered(run, [cost])) is not None
+    theta = run.stepping.resolved_method.theta
+    t, h = run.times, run.step_sizes
+    factors = 1.0 - (1.0 - theta) * h * np.cos(t[:-1]), 1.0 + theta * h * np.cos(t[1:])
+    gradient = adjoint(run, cost)
+    assert gradient.u0 == pytest.approx(np.prod(factors[0] / factors[1]), rel=1e-13)
+    assert gradient.p.size == 0
 
 
 @pytest.mark.parametrize(
