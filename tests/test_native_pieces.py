@@ -1,5 +1,7 @@
 """Sweeps in C through events: the numbers of the sweep by steps in Python."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -17,6 +19,7 @@ from daeosens import (
     native_sweep,
     solve,
     tangent,
+    taylor,
 )
 from daeosens.adjoint import steps_sweep
 from daeosens.parameters import Parameter, Parameters
@@ -135,6 +138,55 @@ def test_gradient_has_taylor_order_two(name):
     sizes = [2e-3 / 2**k for k in range(4)]
     rest = [abs(reduced.value(p + h * dx) - value - h * float(gradient.array @ dx)) for h in sizes]
     assert np.min(np.log2(np.divide(rest[:-1], rest[1:]))) > 1.9
+
+
+@pytest.mark.parametrize("stepping", STEPPINGS, ids=lambda each: each.method)
+def test_gradients_are_those_of_the_closed_form(stepping):
+    """A ball without drag, which all these methods follow exactly, after its first bounce."""
+    bounce = Event(
+        lambda t, u, p: u[0], lambda t, u, p: [0.0 * u[0], -p[1] * u[1]], direction=-1, name="b"
+    )
+    model = ds.trace(lambda t, u, p: [u[1], -p[0]], 2, ["gravity", "restitution"], events=[bounce])
+
+    def height(z, v, g, r, t=1.9):
+        fast = np.sqrt(v * v + 2.0 * g * z)
+        after = t - (v + fast) / g
+        return r * fast * after - 0.5 * g * after**2
+
+    point = np.array([5.0, -0.1, 10.0, 0.8])
+    chosen = replace(stepping, t_span=(0.0, 1.9), dt=0.03)
+    run = solve(model, point[:2], point[2:], chosen)
+    cost = Terminal(lambda t, u, p: u[0])
+    assert native_pieces.sweep_pieces_in_c(run, [cost.lower(model, 1.9)]) is not None
+    gradient = adjoint(run, cost)
+    expected = [height(*(point + step)).imag / 1e-30 for step in 1e-30j * np.eye(4)]
+    assert expected[0] == pytest.approx(0.83782811, abs=1e-8)
+    assert gradient.value == pytest.approx(height(*point), rel=1e-9)
+    np.testing.assert_allclose([*gradient.u0, *gradient.p], expected, rtol=1e-9)
+
+
+def test_one_unknown_without_parameters():
+    """Of u' = -u, which begins anew with 3 u as it falls to 1/2: du/du0 = 3 exp(-t)."""
+    half = Event(lambda t, u, p: u[0] - 0.5, lambda t, u, p: 3.0 * u, direction=-1, name="half")
+    model = ds.trace(lambda t, u, p: -u, 1, events=[half])
+    run = solve(model, [0.8], None, Stepping((0.0, 1.0), "rk8vr", dt=0.03))
+    cost = Terminal(lambda t, u, p: u[0])
+    assert native_pieces.sweep_pieces_in_c(run, [cost.lower(model, 1.0)]) is not None
+    gradient = adjoint(run, cost)
+    assert gradient.u0[0] == pytest.approx(3.0 * np.exp(-1.0), rel=1e-11)
+    assert gradient.p.size == 0
+
+
+@pytest.mark.parametrize("stepping", STEPPINGS[:3], ids=lambda each: each.method)
+def test_remainders_are_of_second_order_where_the_start_follows_the_parameters(stepping):
+    problem, u0, p = MODELS["ball"]
+    control = Parameters(
+        dict(zip(problem.parameter_names, map(Parameter, p.tolist()), strict=True)),
+        lambda p: [u0[0] * p[1] / 0.8, 0.1 * np.sin(p[2])],
+    )
+    fixed = Stepping(stepping.t_span, stepping.method, dt=stepping.dt)
+    reduced = Reduced(problem, COST, fixed, control)
+    assert min(taylor(reduced, p, direction=[0.4, -0.03, 0.02])) > 1.9
 
 
 def test_modes_without_an_event_are_swept_in_c():

@@ -164,7 +164,7 @@ def test_gradients_are_those_of_an_independent_program(method):
 
 @pytest.mark.parametrize("method", ["beuler", "cn", "theta:0.7"])
 def test_one_unknown_at_a_point_without_parameters(method):
-    """U' = -cos(t) u: each step multiplies u by a number."""
+    """Of u' = -cos(t) u: each step multiplies u by a number."""
     grid = Grid((UNIT,), (3,), "zero", comm=PETSc.COMM_SELF)
     model = trace_stencil(lambda t, u, p: -np.cos(t) * u.center, grid)
     start = grid.create_vec()
