@@ -7,7 +7,9 @@ from petsc4py import PETSc
 from test_stencils import CURVED, NAMES, POINT, VALUES, curved, energy, reaction
 
 from daeosens import (
+    InitialState,
     InputError,
+    LeastSquares,
     Parameter,
     Parameters,
     Reduced,
@@ -188,6 +190,33 @@ def test_multigrid_takes_as_many_iterations_on_any_grid(boundary, method):
         repeated, again = adjoint(run, energy(1), "tsadjoint"), adjoint(run, energy(1))
         assert close(repeated.u0_vec, again.u0_vec) < 1e-10
         assert close(repeated.p_vec, again.p_vec) < 1e-10
+
+
+@pytest.mark.parametrize("dimensions", [1, 2, 3])
+@pytest.mark.parametrize("method", ["cn", "esdirk3"])
+def test_remainders_by_multigrid_are_of_third_order(method, dimensions):
+    """Observed on the way, with a last step that is cut, and with and without parameters."""
+    grid = Grid(((0.0, 1.0),) * dimensions, (9,) * dimensions, "zero", dof=2, comm=SELF)
+    data = [random_field(grid, seed) for seed in (5, 6)]
+    misfit = LeastSquares((0.04, 0.07), data, sigma=0.3)
+    options = RIGHT | {"pc_type": "mg", "pc_mg_levels": 2, "snes_rtol": 1e-13}
+    stepping = Stepping((0.0, 0.07), method, dt=0.02, options=options)
+
+    def reacting(t, u, p):
+        a, b = u.center
+        along = u.laplacian()
+        more = p.k * (1.0 - a) if len(p) else 0.3
+        return [0.1 * along[0] - a * b * b * np.cos(t) + more, 0.05 * along[1] + a * b * b]
+
+    u0 = random_field(grid, 3)
+    rate = Parameters({"k": Parameter(0.3)}, u0)
+    for names, control in ((["k"], rate), ([], InitialState(u0, []))):
+        model = trace_stencil(reacting, grid, names, jacobian="assembled")
+        reduced = Reduced(model, misfit, stepping, control)
+        assert duality(reduced.trajectory(reduced.start()), misfit) < 1e-12
+        found = taylor(reduced, hessian=True)
+        assert found.order > 1.9
+        assert found.hessian_order > 2.9
 
 
 NO_TRANSPOSE = {
