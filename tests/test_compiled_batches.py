@@ -296,8 +296,9 @@ def test_few_points_stand_for_all_of_a_full_matrix(wide, rng, monkeypatch, small
     monkeypatch.setattr("daeosens.blocks.BLOCK_MEMORY", memory)
     monkeypatch.setattr("daeosens.tracing.batch.few_rows", noted)
     ours = ds.sensitivities(run, engine="block")
-    assert found[0].weights is not None
     assert len(found) == 1 if memory == 2**27 else len(found) > 1
+    *whole, short = found  # what is left after whole blocks may be too short to pay
+    assert all(each.weights is not None for each in (whole or [short]))
     monkeypatch.setattr("daeosens.tracing.batch.few_rows", lambda values, _columns: FewRows(values))
     plain = ds.sensitivities(run, engine="block")
     assert np.array_equal(ours.u0, plain.u0)
