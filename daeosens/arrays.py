@@ -8,6 +8,7 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from functools import wraps
+from threading import RLock
 from typing import Any, ParamSpec, TypeAlias, TypeGuard, TypeVar, cast
 
 import numpy as np
@@ -16,7 +17,7 @@ from mpi4py import MPI
 from petsc4py import PETSc
 from scipy.linalg import blas
 
-from daeosens.errors import InputError, SolveError
+from daeosens.errors import InputError, SolveError, UnsupportedError
 
 Array: TypeAlias = npt.NDArray[np.float64]
 Parameters: TypeAlias = "Array | PETSc.Vec"
@@ -277,20 +278,35 @@ def anchor(comm: Any) -> None:
         _ANCHORS[handle] = PETSc.Vec().createMPI((0, 0), comm=comm)
 
 
+_AT_WORK = RLock()
+"""Held by the thread that runs or sweeps: PETSc has one database of options for all of them."""
+
+_begin, _end = _AT_WORK.acquire, _AT_WORK.release
+
+
 def unwrapped(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
     """Decorate a function that calls PETSc: exceptions of callbacks leave it as they were raised.
 
     petsc4py 3.26 wraps an exception each time it passes through PETSc: a PETSc.Error caused by it.
+    What another thread does at the same time would disturb it, and is refused.
     """
 
     @wraps(function)
     def call(*arguments: Arguments.args, **keywords: Arguments.kwargs) -> Result:
+        if not _begin(False):
+            raise UnsupportedError(
+                f"{function.__name__} while another thread runs or sweeps",
+                expected="one thread at a time: PETSc's options belong to the process",
+                remedy="solve_batch(..., comm=MPI.COMM_WORLD) under mpiexec, or processes",
+            )
         try:
             return function(*arguments, **keywords)
         except PETSc.Error as error:
             original: BaseException = error
             while isinstance(original, PETSc.Error) and original.__cause__ is not None:
                 original = original.__cause__
+        finally:
+            _end()
         try:
             raise original
         finally:

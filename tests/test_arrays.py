@@ -1,13 +1,14 @@
 """Arrays, vectors and callbacks: the door between NumPy and PETSc."""
 
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 from mpi4py import MPI
 from petsc4py import PETSc
 
-from daeosens import InputError, SolveError
+from daeosens import InputError, SolveError, UnsupportedError
 from daeosens.arrays import (
     check_output,
     dot,
@@ -247,3 +248,23 @@ def test_no_hook_is_installed_on_one_rank():
         before = sys.excepthook
         install_abort_hook()
         assert sys.excepthook is before
+
+
+@unwrapped
+def at_work(work):
+    return work()
+
+
+def in_another_thread(work):
+    with ThreadPoolExecutor(1) as other:
+        return other.submit(work).result()
+
+
+def test_one_thread_at_a_time_calls_petsc():
+    """One after the other they may; and what a callback of the same thread begins is part of it."""
+    assert in_another_thread(lambda: at_work(lambda: 1)) == 1
+    assert at_work(lambda: at_work(lambda: 2)) == 2
+    message = r"at_work while another thread runs or sweeps\n  expected: one thread at a time"
+    with pytest.raises(UnsupportedError, match=message):
+        at_work(lambda: in_another_thread(lambda: at_work(lambda: 3)))
+    assert in_another_thread(lambda: at_work(lambda: 4)) == 4
