@@ -327,6 +327,37 @@ def test_a_problem_without_parameters():
         assert product.p.size == 0
 
 
+SMALLEST = {
+    "one unknown": (lambda t, u, p: -np.cos(t) * u**2, [0.8], {}),
+    "one parameter": (lambda t, u, p: -p.a * np.cos(t) * u**2, [0.8], {"a": ()}),
+    "no parameters": (lambda t, u, p: [t * u[1], -np.sin(u[0])], [0.8, 0.1], {}),
+    "a matrix of one entry": (lambda t, u, p: u * (p.r + p.A @ u), [0.5], {"r": (1,), "A": (1, 1)}),
+}
+
+
+@pytest.mark.parametrize("engine", ["auto", "steps", "block"])
+@pytest.mark.parametrize("method", ["rk4", "rk5dp", "beuler", "cn", "midpoint", "esdirk4"])
+@pytest.mark.parametrize("name", SMALLEST)
+def test_smallest_models_have_dual_gradients_and_symmetric_hessians(name, method, engine):
+    """Observed at the start, on the way and at the end; the last step is cut."""
+    rhs, u0, shapes = SMALLEST[name]
+    model = trace(rhs, len(u0), shapes)
+    if engine == "block" and method == "esdirk4":
+        engine = "steps"
+    p, rng = np.full(model.n_parameters, 0.7), np.random.default_rng(5)
+    times = [0.0, 0.33, 0.97]
+    cost = LeastSquares(times, rng.normal(size=(3, model.size)), 0.5)
+    run = solve(model, u0, p, Stepping((0.0, 0.97), method, dt=0.1), times[1:2])
+    (du, dp), (eu, ep) = directions(np.array(u0), p, 2)
+    gradient = adjoint(run, cost, engine)
+    along = tangent(run, du, dp, engine=engine).derivative(cost)
+    assert gradient.u0 @ du + gradient.p @ dp == pytest.approx(along, rel=1e-12)
+    one, other = hessian_products(run, cost, [(du, dp), (eu, ep)], engine=engine)
+    assert one.u0 @ eu + one.p @ ep == pytest.approx(other.u0 @ du + other.p @ dp, rel=1e-11)
+    np.testing.assert_allclose(one.gradient.u0, gradient.u0, rtol=1e-12)
+    np.testing.assert_allclose(one.gradient.p, gradient.p, rtol=1e-12)
+
+
 def test_running_costs_are_left_to_python(monkeypatch):
     model = trace(
         lambda t, u, p: -p[0] * u**2, size=1, parameters=1, running=lambda t, u, p: p[0] * u[0] ** 2
