@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from petsc4py import PETSc
 from test_events import BALL, PROBLEM, exact_gradient, fall, flight, rebound, tight
 
 from daeosens import (
@@ -473,25 +472,6 @@ def test_location_ends_where_newton_leaves_noise():
 def test_wrong_answer_to_double_crossings_is_named():
     with pytest.raises(InputError, match="event \"event\": twice = 'ignore'"):
         Event(lambda t, u, p: u[0], twice="ignore")
-
-
-def test_step_in_search_of_an_event_that_fails_is_named():
-    """The equations have no values inside a step whose ends are sound."""
-
-    def rhs(t, u, p, out):
-        out.set(np.nan if 0.301 < t < 0.3999 else -1.0)
-
-    event = Event(lambda t, u, p: u.sum() - 0.5, name="level")
-    problem = ODE(
-        rhs,
-        state=PETSc.Vec().createSeq(1),
-        events=[event],
-        jacobian=lambda t, u, p, out: out.zeroEntries() or out.assemble(),
-    )
-    with pytest.raises(
-        SolveError, match=r"a step of size 0\.05 from t = 0\.3 failed, in search of"
-    ):
-        solve(problem, [0.85], None, Stepping((0.0, 1.0), "beuler", dt=0.1))
 
 
 def test_first_steps_after_events_learn_from_refusals():
