@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from petsc4py import PETSc
 
-from daeosens.arrays import Array, check_output, finite_array, guarded
+from daeosens.arrays import Array, finite_array
 from daeosens.complex_hessian import HessianByComplexStep
 from daeosens.cost import (
     START,
@@ -19,6 +19,7 @@ from daeosens.cost import (
 )
 from daeosens.derivatives import ComplexStep
 from daeosens.errors import InputError, UnsupportedError, nearest
+from daeosens.guards import check_output, guarded
 from daeosens.misfits import (
     ArrayResidual,
     FieldPriorResidual,

@@ -8,10 +8,11 @@ from typing import Any, Protocol
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens.arrays import Array, check_output, read, scatter
+from daeosens.arrays import Array, read, scatter
 from daeosens.complex_hessian import HessianByComplexStep
 from daeosens.cost import Direction, Point
 from daeosens.errors import SolveError
+from daeosens.guards import check_output
 
 Out = tuple[PETSc.Vec | None, PETSc.Vec | None]
 """Where products [n] and [m] are added; None where they are not wanted."""
