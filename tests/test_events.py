@@ -246,16 +246,6 @@ def test_switched_oscillator_by_coarse_steps_has_the_derivative_of_the_discrete_
     np.testing.assert_allclose(by_p[:, 0], [-0.10152497, 0.07041081], rtol=0, atol=6e-9)
 
 
-def test_wrong_modes_are_named():
-    one = ODE(lambda t, u, p: -u, 1, ["a"])
-    other = ODE(lambda t, u, p: -u, 2, ["a"])
-    event = Event(lambda t, u, p: u[0], mode="of", name="off")
-    with pytest.raises(InputError, match=r'unknown mode "of"; expected: on, off; try: "off"'):
-        hybrid({"on": one, "off": one}, "on", [event])
-    with pytest.raises(InputError, match='mode "off" is'):
-        hybrid({"on": one, "off": other}, "on", [])
-
-
 # ---- single features -----------------------------------------------------------------------------
 
 
