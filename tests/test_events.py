@@ -32,7 +32,8 @@ from daeosens import (
     tangent,
     taylor,
 )
-from daeosens.compare import continuous_adjoint, continuous_forward
+from daeosens.continuous_adjoint import continuous_adjoint
+from daeosens.continuous_forward import continuous_forward
 
 METHODS = ("rk2a", "rk4", "rk5dp", "rk8vr", "cn", "midpoint", "theta:0.6")
 BALL = np.array([5.0, -0.1, 10.0, 0.8])  # height, speed, gravity, restitution
