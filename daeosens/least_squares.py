@@ -20,14 +20,9 @@ from daeosens.cost import (
 from daeosens.derivatives import ComplexStep
 from daeosens.errors import InputError, UnsupportedError, nearest
 from daeosens.guards import check_output, guarded
-from daeosens.misfits import (
-    ArrayResidual,
-    FieldPriorResidual,
-    NumbersPriorResidual,
-    SumOfSquares,
-    VectorResidual,
-)
+from daeosens.misfits import ArrayResidual, SumOfSquares, VectorResidual
 from daeosens.objective import multiple, plus
+from daeosens.prior_residuals import FieldPriorResidual, NumbersPriorResidual
 from daeosens.problem import Problem
 
 Observation: TypeAlias = tuple[
