@@ -14,15 +14,13 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 from petsc4py import PETSc
-from scipy.linalg import blas
 
+from daeosens._petsc import finite_numbers, numbers_of, put_numbers
 from daeosens.errors import InputError, SolveError
 
 Array: TypeAlias = npt.NDArray[np.float64]
 Parameters: TypeAlias = "Array | PETSc.Vec"
 """Parameter values as callbacks see them: a few numbers [m], or one distributed field."""
-
-_DOT: Any = blas.ddot
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -43,13 +41,14 @@ def read(vec: PETSc.Vec) -> Array:
 
 def write(vec: PETSc.Vec, values: npt.ArrayLike) -> None:
     """Overwrite the local values [n_local]."""
-    vec.getArray()[...] = values
+    if not (isinstance(values, np.ndarray) and put_numbers(vec, values)):
+        vec.getArray()[...] = values
 
 
 def gather(vec: PETSc.Vec) -> Array:
     """Return all values [n] on every rank.  Collective on ``vec.comm``; for small vectors."""
     if vec.comm.size == 1:
-        return read(vec).copy()
+        return numbers_of(vec)
     return np.concatenate(vec.comm.tompi4py().allgather(read(vec)))
 
 
@@ -78,7 +77,7 @@ def largest(vec: PETSc.Vec) -> float:
 
 def is_finite(vec: PETSc.Vec) -> bool:
     """Return whether all values are finite.  Collective."""
-    local = _all_finite(read(vec))
+    local = finite_numbers(read(vec))
     return local if vec.comm.size == 1 else vec.comm.tompi4py().allreduce(local, MPI.LAND)
 
 
@@ -136,18 +135,11 @@ def finite_array(values: npt.ArrayLike, name: str, shape: tuple[int, ...] | None
         ) from error
     if shape is not None and array.shape != shape:
         raise InputError(f"{name} has shape {array.shape}", expected=f"shape {shape}")
-    if not _all_finite(array):
+    if not finite_numbers(array):
         where = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
         at = f" at index {list(where)}" if where else ""
         raise InputError(f"{name} is {array[where]}{at}", expected="finite numbers")
     return array
-
-
-def _all_finite(array: Array) -> bool:
-    flat = array.ravel()
-    if flat.size and math.isfinite(_DOT(flat, flat)):  # without a warning where it is too large
-        return True
-    return bool(np.isfinite(array).all())
 
 
 def _is_sound(values: object, shape: tuple[int, ...]) -> TypeGuard[Array]:
@@ -156,7 +148,7 @@ def _is_sound(values: object, shape: tuple[int, ...]) -> TypeGuard[Array]:
         type(values) is np.ndarray
         and values.dtype == np.float64
         and values.shape == shape
-        and _all_finite(values)
+        and finite_numbers(values)
     )
 
 

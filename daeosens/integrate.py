@@ -18,6 +18,7 @@ from daeosens.errors import (
     SolveError,
 )
 from daeosens.faults import note_fault
+from daeosens.frozen import quickly_made
 from daeosens.options import scoped_options
 from daeosens.petsc_ts import (
     Held,
@@ -42,6 +43,7 @@ NOT_FINITE = 72
 """PETSc's error code of norms that are not."""
 
 
+@quickly_made
 @dataclass(frozen=True, eq=False)
 class Run:
     """What TS gave: the log of one smooth run."""
