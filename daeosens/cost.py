@@ -132,8 +132,9 @@ def points_by_step(
 
 
 def value_at_points(cost: Cost, point: Callable[[When], Point]) -> float:
-    """Return the value of a cost without its densities."""
-    return sum((weight * scalar.value(*point(time)) for time, weight, scalar in cost.points), 0.0)
+    """Return the value of a cost without its densities; added up from the end, as sweeps do."""
+    backwards = reversed(cost.points)
+    return sum((weight * scalar.value(*point(time)) for time, weight, scalar in backwards), 0.0)
 
 
 def change(

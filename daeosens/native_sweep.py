@@ -84,17 +84,14 @@ def native_sweep(
         return None
     equations = problem.modes[trajectory.first_mode] if problem.modes else problem
     carry = carrier(trajectory, equations, p, len(costs))
-    if carry is None:
+    continuous = any(cost.densities for cost in costs)
+    running = running_costs(problem, costs) if continuous else None
+    if carry is None or (continuous and running is None):
         return None
-    running = None
-    if any(cost.densities for cost in costs):
-        running = running_costs(problem, costs)
-        if running is None:
-            return None
     lam = [problem.create_state() for _ in costs]
     mu = [problem.create_parameters() for _ in costs]
     points = points_by_step(trajectory.index, costs)
-    values: list[list[float]] = [[] for _ in costs]
+    values = [0.0] * len(costs)
     last = trajectory.n_steps
     for number in sorted({0, *points}, reverse=True):
         if number < last and not carry(number, last, lam, mu, running):
@@ -104,13 +101,11 @@ def native_sweep(
             value = _add_at(trajectory, number, weight, scalar, lam[k], mu[k])
             if value is None:
                 return None
-            values[k].append(value)
-    integrals = [0.0] * len(costs) if running is None else running[3].tolist()
-    # in the order of ``value_at_points``, for costs whose points are
-    totals = [
-        sum(reversed(each)) + integral for each, integral in zip(values, integrals, strict=True)
-    ]
-    return (lam, mu, totals) if all(map(math.isfinite, totals)) else None
+            values[k] += value
+    if running is None:
+        return lam, mu, values
+    values = [value + integral for value, integral in zip(values, running[3].tolist(), strict=True)]
+    return (lam, mu, values) if all(map(math.isfinite, values)) else None
 
 
 def _add_at(
