@@ -10,9 +10,10 @@ from petsc4py import PETSc
 
 from daeosens.arrays import Array, finite_vec, gather, write
 from daeosens.block_pieces import block_sweep
-from daeosens.cost import Cost, points_by_step
+from daeosens.cost import Cost, points_by_step, value_at_points
 from daeosens.engines import Engine, check_engine, choose_engine
 from daeosens.errors import InputError
+from daeosens.frozen import quickly_made
 from daeosens.guards import QUIET, unwrapped
 from daeosens.native_pieces import sweep_pieces_in_c
 from daeosens.native_sweep import native_sweep, wants_native_sweep
@@ -23,6 +24,7 @@ from daeosens.trajectory import Trajectory, check_trajectory, steps_of
 from daeosens.tsadjoint import sweep as tsadjoint_sweep
 
 
+@quickly_made
 @dataclass(frozen=True, eq=False, repr=False)
 class Gradient:
     """Value and gradient of one cost.
@@ -158,9 +160,8 @@ def _swept_in_c(
     found = (sweep_pieces_in_c if trajectory.crossings else native_sweep)(trajectory, costs)
     if found is None:
         return None
-    lam, mu, integrals = found
-    pairs = zip(costs, integrals, strict=True)
-    return [_at_points(trajectory, cost) + integral for cost, integral in pairs], lam, mu
+    lam, mu, values = found
+    return values, lam, mu
 
 
 def _steps_if_needed(
@@ -220,7 +221,7 @@ def evaluate(trajectory: Trajectory, objective: Objective) -> float:
     problem = trajectory.problem
     cost = objective.lower(problem, float(trajectory.times[-1]))
     if not cost.densities:
-        return _at_points(trajectory, cost)
+        return value_at_points(cost, trajectory.point)
     found = _swept_in_c(
         trajectory, [cost], "auto"
     )  # the whole sweep is sooner done than a sum here
@@ -229,21 +230,12 @@ def evaluate(trajectory: Trajectory, objective: Objective) -> float:
 
 def evaluate_cost(trajectory: Trajectory, cost: Cost, steps: StepMap | None) -> float:
     """Return the value of a lowered cost; only running costs need the step map."""
-    value = _at_points(trajectory, cost)
+    value = value_at_points(cost, trajectory.point)
     if cost.densities:
         assert steps is not None
         for n in range(trajectory.n_steps):
             value += steps.quadrature(trajectory.step(n), cost.densities)
     return float(value)
-
-
-def _at_points(trajectory: Trajectory, cost: Cost) -> float:
-    value = 0.0
-    for time, weight, scalar in cost.points:
-        n = trajectory.index(time)
-        point = (float(trajectory.times[n]), trajectory.states[n], trajectory.parameters(n))
-        value += weight * scalar.value(*point)
-    return value
 
 
 def steps_sweep(

@@ -9,15 +9,13 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 from petsc4py import PETSc
-from scipy.linalg import blas
 
+from daeosens._petsc import finite_numbers, numbers_of, put_numbers
 from daeosens.errors import InputError, SolveError
 
 Array: TypeAlias = npt.NDArray[np.float64]
 Parameters: TypeAlias = "Array | PETSc.Vec"
 """Parameter values as callbacks see them: a few numbers [m], or one distributed field."""
-
-_DOT: Any = blas.ddot
 
 
 def read(vec: PETSc.Vec) -> Array:
@@ -32,13 +30,14 @@ def read(vec: PETSc.Vec) -> Array:
 
 def write(vec: PETSc.Vec, values: npt.ArrayLike) -> None:
     """Overwrite the local values [n_local]."""
-    vec.getArray()[...] = values
+    if not (isinstance(values, np.ndarray) and put_numbers(vec, values)):
+        vec.getArray()[...] = values
 
 
 def gather(vec: PETSc.Vec) -> Array:
     """Return all values [n] on every rank.  Collective on ``vec.comm``; for small vectors."""
     if vec.comm.size == 1:
-        return read(vec).copy()
+        return numbers_of(vec)
     return np.concatenate(vec.comm.tompi4py().allgather(read(vec)))
 
 
@@ -67,7 +66,7 @@ def largest(vec: PETSc.Vec) -> float:
 
 def is_finite(vec: PETSc.Vec) -> bool:
     """Return whether all values are finite.  Collective."""
-    local = all_finite(read(vec))
+    local = finite_numbers(read(vec))
     return local if vec.comm.size == 1 else vec.comm.tompi4py().allreduce(local, MPI.LAND)
 
 
@@ -125,16 +124,8 @@ def finite_array(values: npt.ArrayLike, name: str, shape: tuple[int, ...] | None
         ) from error
     if shape is not None and array.shape != shape:
         raise InputError(f"{name} has shape {array.shape}", expected=f"shape {shape}")
-    if not all_finite(array):
+    if not finite_numbers(array):
         where = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
         at = f" at index {list(where)}" if where else ""
         raise InputError(f"{name} is {array[where]}{at}", expected="finite numbers")
     return array
-
-
-def all_finite(array: Array) -> bool:
-    """Return whether all values of an array of any shape are finite."""
-    flat = array.ravel()
-    if flat.size and math.isfinite(_DOT(flat, flat)):  # without a warning where it is too large
-        return True
-    return bool(np.isfinite(array).all())

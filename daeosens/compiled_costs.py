@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
 from daeosens.cost import Cost, Scalar
 from daeosens.problem import Problem
 from daeosens.scalars import Callback
+
+Address: TypeAlias = tuple[int, int]
+"""Of a function, and of its user data; both 0 for a gradient that is zero."""
 
 if TYPE_CHECKING:
     from daeosens._petsc.sweeps import RunningCosts
@@ -32,6 +35,17 @@ def running_costs(problem: Problem, costs: Sequence[Cost]) -> RunningCosts | Non
         np.zeros(len(costs)),
         np.empty(max(problem.size, problem.n_parameters)),
     )
+
+
+def first_order(scalar: Scalar) -> tuple[Address, Address, Address] | None:
+    """Return where a cost and its gradients in u and p are in C, as ``add_point`` takes them.
+
+    None if one of them is no C function.
+    """
+    if not isinstance(scalar, Callback):
+        return None
+    value, by_u, by_p, _ = scalar.in_c
+    return None if value is None or by_u is None or by_p is None else (value, by_u, by_p)
 
 
 def point_functions(scalar: Scalar) -> tuple[tuple[int, int], ...] | None:

@@ -9,6 +9,7 @@ from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 from petsc4py import PETSc
 
 from daeosens.arrays import Array, dot
+from daeosens.frozen import quickly_made
 from daeosens.problem import Problem
 
 INDEPENDENT = "independent"
@@ -110,6 +111,7 @@ When: TypeAlias = "float | At | Instant | Start"
 """Where along a run a scalar is evaluated."""
 
 
+@quickly_made
 @dataclass(frozen=True, eq=False)
 class Cost:
     """A lowered objective: scalars at times or events, and densities integrated over time."""
@@ -127,6 +129,12 @@ def points_by_step(
         for time, weight, scalar in cost.points:
             points.setdefault(index(time), []).append((k, weight, scalar))
     return points
+
+
+def value_at_points(cost: Cost, point: Callable[[When], Point]) -> float:
+    """Return the value of a cost without its densities; added up from the end, as sweeps do."""
+    backwards = reversed(cost.points)
+    return sum((weight * scalar.value(*point(time)) for time, weight, scalar in backwards), 0.0)
 
 
 def change(

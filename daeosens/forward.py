@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy.typing as npt
 from petsc4py import PETSc
 
+from daeosens._petsc import no_options
 from daeosens.crossings import run_through_events
 from daeosens.errors import InputError, UnsupportedError, require
 from daeosens.guards import QUIET, unwrapped
@@ -72,7 +73,8 @@ def solve(
         raise InputError(f"checkpoint = {checkpoint!r}", expected=expected)
     require(stepping, Stepping, "stepping", 'Stepping((0.0, 1.0), "rk5dp", rtol=1e-6)')
     problem.faults.clear()
-    refuse_reserved(PETSc.Options().getAll(), "command line")
+    if not no_options():
+        refuse_reserved(PETSc.Options().getAll(), "command line")
     state = problem.admit_state(u0)
     parameters = problem.admit_parameters(p)
     pinned = pinned_times(stepping, t_eval, problem.breakpoints)

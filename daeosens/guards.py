@@ -12,7 +12,8 @@ import numpy.typing as npt
 from mpi4py import MPI
 from petsc4py import PETSc
 
-from daeosens.arrays import Array, all_finite
+from daeosens._petsc import finite_numbers
+from daeosens.arrays import Array
 from daeosens.errors import InputError, SolveError, UnsupportedError
 from daeosens.ranks import abort
 
@@ -29,7 +30,7 @@ def _is_sound(values: object, shape: tuple[int, ...]) -> TypeGuard[Array]:
         type(values) is np.ndarray
         and values.dtype == np.float64
         and values.shape == shape
-        and all_finite(values)
+        and finite_numbers(values)
     )
 
 

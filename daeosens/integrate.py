@@ -12,6 +12,7 @@ from petsc4py import PETSc
 
 from daeosens.arrays import Array
 from daeosens.errors import DaeosensError, InputError, SolveError
+from daeosens.frozen import quickly_made
 from daeosens.petsc_ts import raise_fault, search_lines
 from daeosens.prepared import Prepared, cannot_set_up, leave_ts, prepared_ts, taken_ts
 from daeosens.problem import Problem
@@ -25,6 +26,7 @@ NOT_FINITE = 72
 """PETSc's error code of norms that are not."""
 
 
+@quickly_made
 @dataclass(frozen=True, eq=False)
 class Run:
     """What TS gave: the log of one smooth run."""

@@ -8,7 +8,7 @@ import numpy as np
 from petsc4py import PETSc
 
 from daeosens.arrays import largest
-from daeosens.cost import Cost, points_by_step
+from daeosens.cost import Cost, points_by_step, value_at_points
 from daeosens.native_sweep import carrier
 from daeosens.pieces import pieces
 from daeosens.steps.hybrid import HybridStep, Record
@@ -20,7 +20,7 @@ Carry = Callable[..., bool]
 def sweep_pieces_in_c(
     trajectory: Trajectory, costs: Sequence[Cost]
 ) -> tuple[list[PETSc.Vec], list[PETSc.Vec], list[float]] | None:
-    """Return the adjoints lam_0 [n] and mu [m] and the running costs of each cost, or None.
+    """Return the adjoints lam_0 [n] and mu [m] and the value of each cost, or None.
 
     As ``native_sweep``, for runs through events and costs without densities, if the functions of
     all modes are in C.  Pieces are those of ``sweep_points``.
@@ -68,7 +68,9 @@ def sweep_pieces_in_c(
             end = number
             seed(number)
     finite = all(np.isfinite(largest(vec)) for vec in (*lam, *mu))
-    return (lam, mu, [0.0] * len(costs)) if finite else None
+    if not finite:
+        return None
+    return lam, mu, [value_at_points(cost, trajectory.point) for cost in costs]
 
 
 def _all_in_c(trajectory: Trajectory, rows: int) -> bool:

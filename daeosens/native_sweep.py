@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -9,11 +10,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens._petsc import FactorSteps, carry_back
+from daeosens._petsc import FactorSteps, add_point, carry_back
 from daeosens.arrays import Array, is_finite, read, write
 from daeosens.blocks import dense_mass
-from daeosens.compiled_costs import running_costs
-from daeosens.cost import Cost, points_by_step
+from daeosens.compiled_costs import first_order, running_costs
+from daeosens.cost import Cost, Scalar, points_by_step
 from daeosens.dense import dense_steps
 from daeosens.methods import Method
 from daeosens.problem import Problem
@@ -64,7 +65,7 @@ def wants_native_sweep(trajectory: Trajectory, engine: str, rows: int = 0) -> bo
 def native_sweep(
     trajectory: Trajectory, costs: Sequence[Cost]
 ) -> tuple[list[PETSc.Vec], list[PETSc.Vec], list[float]] | None:
-    """Return the adjoints lam_0 [n] and mu [m] and the running costs of each cost, or None.
+    """Return the adjoints lam_0 [n] and mu [m] and the value of each cost, or None.
 
     The numbers of the sweep by steps.  For runs without events or breakpoints of a problem whose
     functions are in C: f and its derivatives, or the products of traced models, those with large
@@ -78,34 +79,52 @@ def native_sweep(
     ------
     docs/mathematics.md, section 1.
     """
-    problem, p, states = trajectory.problem, trajectory.p, trajectory.states
+    problem, p = trajectory.problem, trajectory.p
     if trajectory.crossings:
         return None
     equations = problem.modes[trajectory.first_mode] if problem.modes else problem
     carry = carrier(trajectory, equations, p, len(costs))
-    if carry is None:
+    continuous = any(cost.densities for cost in costs)
+    running = running_costs(problem, costs) if continuous else None
+    if carry is None or (continuous and running is None):
         return None
-    running = None
-    if any(cost.densities for cost in costs):
-        running = running_costs(problem, costs)
-        if running is None:
-            return None
     lam = [problem.create_state() for _ in costs]
     mu = [problem.create_parameters() for _ in costs]
     points = points_by_step(trajectory.index, costs)
+    values = [0.0] * len(costs)
     last = trajectory.n_steps
     for number in sorted({0, *points}, reverse=True):
         if number < last and not carry(number, last, lam, mu, running):
             return None
         last = number
         for k, weight, scalar in points.get(number, ()):
-            point = (float(trajectory.times[number]), states[number], p)
-            scalar.add_u(weight, *point, lam[k])
-            scalar.add_p(weight, *point, mu[k])
+            value = _add_at(trajectory, number, weight, scalar, lam[k], mu[k])
+            if value is None:
+                return None
+            values[k] += value
     if running is None:
-        return lam, mu, [0.0] * len(costs)
-    integrals = running[3].tolist()
-    return (lam, mu, integrals) if np.isfinite(integrals).all() else None
+        return lam, mu, values
+    values = [value + integral for value, integral in zip(values, running[3].tolist(), strict=True)]
+    return (lam, mu, values) if all(map(math.isfinite, values)) else None
+
+
+def _add_at(
+    trajectory: Trajectory,
+    number: int,
+    weight: float,
+    scalar: Scalar,
+    lam: PETSc.Vec,
+    mu: PETSc.Vec,
+) -> float | None:
+    """Add the gradients of a cost of one state; return its value, or None as ``native_sweep``."""
+    functions = first_order(scalar)
+    if functions is not None and trajectory.problem.stencil is None:
+        times, _, states, _ = trajectory.arrays
+        return add_point(functions, weight, trajectory.p, times, states, number, lam, mu)
+    point = float(trajectory.times[number]), trajectory.states[number], trajectory.p
+    scalar.add_u(weight, *point, lam)
+    scalar.add_p(weight, *point, mu)
+    return weight * scalar.value(*point)
 
 
 def native_rows(trajectory: Trajectory, last: int) -> tuple[Array, Array] | None:
@@ -252,6 +271,8 @@ def _coefficients(
 
 @cache
 def _contiguous(runge_kutta: str) -> tuple[Array, Array, Array]:
+    """Return a, b and c without last stages that have no weight: their adjoints are zero."""
     of_step = tableau(runge_kutta).of_step
-    a, b, c = (np.ascontiguousarray(each) for each in (of_step.a, of_step.b, of_step.c))
-    return a, b, c
+    s = int(np.flatnonzero(of_step.b)[-1]) + 1
+    a, b, c = of_step.a[:s, :s], of_step.b[:s], of_step.c[:s]
+    return np.ascontiguousarray(a), np.ascontiguousarray(b), np.ascontiguousarray(c)

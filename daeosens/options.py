@@ -19,6 +19,7 @@ from typing import TypeAlias, cast
 import numpy as np
 from petsc4py import PETSc
 
+from daeosens._petsc import no_options
 from daeosens.errors import OptionError, nearest
 from daeosens.option_names import advice, is_known, is_late, known_options, split_prefix
 
@@ -172,7 +173,7 @@ def check_command_line(*, prefixes: Sequence[str] = (), final: bool = False) -> 
 
 def nothing_for_ts() -> bool:
     """Whether the database holds nothing that a TS could read: no options, or TAO's only."""
-    return all(name.lower().startswith("tao_") for name in PETSc.Options().getAll())
+    return no_options() or all(name.lower().startswith("tao_") for name in PETSc.Options().getAll())
 
 
 def validate_names(options: Options, where: str, *, prefixes: Sequence[str] = ()) -> None:

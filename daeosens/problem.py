@@ -369,7 +369,7 @@ class Problem:
             raise InputError(
                 f"{name} has shape {array.shape}", expected=f"shape ({len(names)},): {listed}"
             )
-        array.flags.writeable = False
+        array.setflags(write=False)
         return array
 
 

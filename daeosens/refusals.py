@@ -46,13 +46,15 @@ def refuse_unsound_steps(
     UnsupportedError
         Any of them; names the methods that are sound.
     """
+    if problem.form == "rhs":  # every variable has its rate, by itself
+        return
     method = stepping.resolved_method
     if method.esdirk and problem.form == "mass":
         algebraic_parts(problem, span[0], u, p, partial(block_solver, options=stepping.options))
     shrinking = stepping.adaptive and method.theta == 0.5 and not method.endpoint
     averaging = problem.udot_nonlinear and method.endpoint and method.theta < 1.0
-    jumping = bool(problem.breakpoints) and problem.form != "rhs" and method.theta < 1.0
-    if not (averaging or jumping or (shrinking and problem.form != "rhs")):
+    jumping = bool(problem.breakpoints) and method.theta < 1.0
+    if not (averaging or jumping or shrinking):
         return
     algebraic, linear, without_rate = _probe_udot(problem, span[0], u, p)
     if jumping and algebraic:

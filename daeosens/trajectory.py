@@ -11,8 +11,9 @@ import numpy as np
 from petsc4py import PETSc
 
 from daeosens.arrays import Array, read, write
-from daeosens.cost import At, Instant, Start, When
+from daeosens.cost import At, Instant, Point, Start, When
 from daeosens.errors import InputError, SolveError, UnsupportedError, require
+from daeosens.frozen import quickly_made
 from daeosens.problem import Problem
 from daeosens.states import States, rows_of
 from daeosens.stepping import Stepping
@@ -58,6 +59,7 @@ HIT = 1e-6
 """A time within this part of a step from its end counts as reached."""
 
 
+@quickly_made
 @dataclass(frozen=True)
 class Effort:
     """What a run cost: accepted and rejected steps, Newton and linear iterations."""
@@ -111,6 +113,7 @@ class Crossing:
         return f"{self.name} at t = {self.t:.9g} (step {self.step}{mode})"
 
 
+@quickly_made
 @dataclass(frozen=True, eq=False, repr=False)
 class Trajectory:
     """The log of accepted steps, which every derivative sweep follows.
@@ -199,6 +202,11 @@ class Trajectory:
         ]
         return frozenset([*steps, *(step + 1 for step in steps)])
 
+    def point(self, t: When) -> Point:
+        """Return (t, u, p) at a step time or event, as scalars of costs take them."""
+        n = self.index(t)
+        return float(self.times[n]), self.states[n], self.parameters(n)
+
     def step(self, n: int) -> Step:
         """Return step number n as sweeps take it: the one from the n-th state to the next."""
         t, h = float(self.times[n]), float(self.step_sizes[n])
@@ -220,6 +228,8 @@ class Trajectory:
         UnsupportedError
             An implicit event happens just there: its time moves, and ``t`` does not.
         """
+        if not self.crossings and t == self.times.item(-1):
+            return self.n_steps
         if isinstance(t, Start):
             return 0
         if isinstance(t, Instant):
@@ -234,8 +244,6 @@ class Trajectory:
                 )
             return steps[t.number] + t.after
         if not self.crossings:
-            if t == self.times[-1]:
-                return self.n_steps
             k = int(self.times.searchsorted(t))
             if k <= self.n_steps and self.times[k] == t:
                 return k

@@ -4,7 +4,7 @@ import numpy as np
 
 import daeosens as ds
 from daeosens import Running, Terminal
-from daeosens.compiled_costs import point_functions, running_costs
+from daeosens.compiled_costs import first_order, point_functions, running_costs
 
 
 def lowered(model, *objectives):
@@ -40,6 +40,10 @@ def test_second_derivatives_of_a_cost_are_in_c_with_its_gradients():
     assert product[0]
     assert by_p == (0, 0)  # it ignores p
     assert point_functions(by_hand) is None
+    value, *gradients = first_order(traced)
+    assert value[0]
+    assert gradients == [by_u, by_p]
+    assert first_order(by_hand) is None
 
 
 def test_a_density_in_python_is_left_to_python():

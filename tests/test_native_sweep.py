@@ -183,6 +183,64 @@ def test_a_problem_without_parameters(c):
     assert gradient.p.size == 0
 
 
+def points_in_c(model):
+    """Return costs of the last state, compiled as a whole, in part and not at all."""
+    compiled = model.terminal(lambda t, u, p: t * u[0] * u[1] + p[0] * u[1] ** 2)
+    other = model.terminal(lambda t, u, p: u[0])  # ignores p
+    return [compiled, other, 2.0 * compiled + observed() + (-3.0) * other, Terminal(cost)]
+
+
+def test_costs_of_a_state_are_called_by_address(traced, monkeypatch):
+    costs = points_in_c(traced)
+    run = solve(traced, U0, P, STEPPINGS[4], t_eval=TIMES)
+    for one in costs[:3]:
+        lowered = one.lower(traced, run.times[-1])
+        lam, mu = steps_sweep(run, [lowered], steps_of(run))
+        gradient = adjoint(run, one)
+        assert gradient.value == pytest.approx(ds.evaluate(run, one), rel=1e-15)
+        np.testing.assert_allclose(gradient.u0, lam[0].array, rtol=1e-13, atol=1e-13)
+        np.testing.assert_allclose(gradient.p, mu[0].array, rtol=1e-13, atol=1e-13)
+    for scalar in (scalar for _, _, scalar in costs[0].lower(traced, run.times[-1]).points):
+        monkeypatch.setattr(scalar, "add_u", None)
+        monkeypatch.setattr(scalar, "value", None)
+    assert adjoint(run, costs[0]).engine == "steps"
+
+
+def test_what_changes_between_gradients_is_seen(traced):
+    first, second, *_ = points_in_c(traced)
+    stepping = STEPPINGS[4]
+    other = Stepping(SPAN, "rk5dp", rtol=1e-5, atol=1e-6)
+    # in turn, so that whatever a problem keeps belongs to something else each time
+    cases = [
+        (objective, u0, p, each)
+        for objective in (first, second)
+        for u0 in (U0, [0.3, -0.7])
+        for p in (P, [0.2, 0.9])
+        for each in (stepping, other)
+    ]
+    for objective, u0, p, each in cases + cases[::-1]:
+        run = solve(traced, u0, p, each)
+        fresh = solve(replace(traced), u0, p, each)
+        lam, mu = steps_sweep(fresh, [objective.lower(fresh.problem, 2.0)], steps_of(fresh))
+        gradient = adjoint(run, objective)
+        assert gradient.value == ds.evaluate(fresh, objective)
+        np.testing.assert_allclose(gradient.u0, lam[0].array, rtol=1e-13, atol=1e-13)
+        np.testing.assert_allclose(gradient.p, mu[0].array, rtol=1e-13, atol=1e-13)
+
+
+@pytest.mark.parametrize(
+    ("function", "named"),
+    [
+        (lambda t, u, p: np.log(u[0] - 5.0), r"'terminal' returned nan"),
+        (lambda t, u, p: np.sqrt((t - 2.0) * u[0]), r"'terminal gradient_u' returned"),
+    ],
+)
+def test_costs_of_a_state_that_are_not_finite_are_named(traced, function, named):
+    run = solve(traced, U0, P, STEPPINGS[1])
+    with pytest.raises(SolveError, match=named):
+        adjoint(run, traced.terminal(function))
+
+
 def test_slopes_that_are_not_finite_are_named(c):
     @ctypes.CFUNCTYPE(None, ctypes.c_double, DOUBLES, DOUBLES, DOUBLES, ctypes.c_void_p)
     def jacobian(t, _u, _p, out, _data):

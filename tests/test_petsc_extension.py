@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from petsc4py import PETSc
 
-from daeosens._petsc import rk_tableau, stages
+from daeosens._petsc import Registered, rk_tableau, stages
 from daeosens.errors import InputError
 
 # type, order, first same as last, error estimate
@@ -163,3 +163,10 @@ def test_garbage_collected_inside_mpi4py_frees_no_communicator(run_mpi, tmp_path
     script.write_text(COLLECTED.format(name=name), encoding="utf-8")
     done = run_mpi(1, [script])
     assert done.returncode == 0, done.stderr
+
+
+def test_no_more_parameters_are_held_than_there_were():
+    registered = Registered(2, (1, 0), np.zeros(3))  # nothing calls the function
+    registered.hold(np.array([1, 2, 3]))  # integers are numbers too
+    with pytest.raises(ValueError, match="4 parameters where there were 3"):
+        registered.hold(np.zeros(4))

@@ -5,7 +5,14 @@
 from petsc4py import PETSc as _PETSc  # noqa: F401  # pyright: ignore[reportUnusedImport]
 
 from daeosens._petsc.bicgstab import BICGSTAB, take_passes
-from daeosens._petsc.bindings import has_transpose, multipliers, register_dirk, rk_tableau, stages
+from daeosens._petsc.bindings import (
+    has_transpose,
+    multipliers,
+    no_options,
+    register_dirk,
+    rk_tableau,
+    stages,
+)
 from daeosens._petsc.blocks import FactorPulls, MatrixPulls, Pulls, add_outer, carry, fill_stages
 from daeosens._petsc.chained import CHAINED, set_chained
 from daeosens._petsc.dense import DENSE, DenseSteps
@@ -13,12 +20,13 @@ from daeosens._petsc.explicit_steps import EXPLICIT, ExplicitSteps
 from daeosens._petsc.factor_steps import FactorSteps
 from daeosens._petsc.linear_steps import LinearSteps, SecondSweep
 from daeosens._petsc.natives import call_into, call_number, call_points, fill_matrix
+from daeosens._petsc.numbers import finite_numbers, numbers_of, put_numbers
 from daeosens._petsc.pooled import pool_memory, vec_to_fill
 from daeosens._petsc.registered import Registered, take_point, time_of_stage
 from daeosens._petsc.stencil_ts import RegisteredStencil, create_matrix, linearise_matrix
 from daeosens._petsc.stencils import Stencil
 from daeosens._petsc.steps import Steps, add_monitor, next_step
-from daeosens._petsc.sweeps import carry_back
+from daeosens._petsc.sweeps import add_point, carry_back
 from daeosens._petsc.theta_steps import pull_theta_steps
 
 __all__ = [
@@ -40,6 +48,7 @@ __all__ = [
     "Steps",
     "add_monitor",
     "add_outer",
+    "add_point",
     "call_into",
     "call_number",
     "call_points",
@@ -48,12 +57,16 @@ __all__ = [
     "create_matrix",
     "fill_matrix",
     "fill_stages",
+    "finite_numbers",
     "has_transpose",
     "linearise_matrix",
     "multipliers",
     "next_step",
+    "no_options",
+    "numbers_of",
     "pool_memory",
     "pull_theta_steps",
+    "put_numbers",
     "register_dirk",
     "rk_tableau",
     "set_chained",

@@ -4,6 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 from petsc4py import PETSc
 
+def no_options() -> bool: ...
 def rk_tableau(
     ts: PETSc.TS,
 ) -> tuple[

@@ -33,6 +33,8 @@ cdef extern from "petscsys.h" nogil:
     MPI_Comm PETSC_COMM_SELF, PETSC_COMM_WORLD
     int MPI_Comm_size(MPI_Comm, int *)
     PetscErrorCode PetscCommDuplicate(MPI_Comm, MPI_Comm *, void *)
+    PetscErrorCode PetscOptionsGetAll(void *, char **)
+    PetscErrorCode PetscFree(void *)
 
 
 cdef extern from "petscpc.h" nogil:
@@ -42,6 +44,18 @@ cdef extern from "petscpc.h" nogil:
 
 cdef extern from "petsctao.h" nogil:
     PetscErrorCode TaoGetDualVariables(PetscTAO, PetscVec *, PetscVec *)
+
+
+def no_options():
+    """Return whether PETSc's options database is empty; quicker than asking for all of it.
+
+    Not collective.
+    """
+    cdef char *text = NULL
+    CHKERR(PetscOptionsGetAll(NULL, &text))
+    cdef bint empty = text[0] == 0
+    CHKERR(PetscFree(text))
+    return empty
 
 
 cdef object copy_of(const PetscReal *values, Py_ssize_t count):

@@ -4,6 +4,7 @@
 from libc.stdint cimport uintptr_t
 from libc.string cimport memcpy
 
+cimport numpy as np
 import numpy as np
 
 from daeosens._petsc.filling cimport (
@@ -25,6 +26,9 @@ from petsc4py.PETSc cimport (
     CHKERR, Mat, PETSC_ERR_USER, PETSC_SUCCESS, PetscErrorCode, PetscMat, PetscSNES, PetscTS,
     PetscVec, TS, Vec
 )
+
+
+np.import_array()
 
 
 cdef extern from "petscts.h" nogil:
@@ -211,7 +215,10 @@ cdef class Registered:
 
     def hold(self, p):
         """Give the functions other parameters [m]."""
-        self.p[: len(p)] = p
+        cdef np.ndarray values = np.PyArray_ContiguousFromAny(p, np.NPY_DOUBLE, 1, 1)
+        if np.PyArray_SIZE(values) > len(self.p):
+            raise ValueError(f"{np.PyArray_SIZE(values)} parameters where there were {len(self.p)}")
+        memcpy(self.c.p, np.PyArray_DATA(values), <size_t>np.PyArray_SIZE(values) * sizeof(double))
 
     def set_rhs(self, TS ts, Vec work):
         """Let a TS take f as its right-hand side."""

@@ -11,6 +11,9 @@ cdef extern from "running_costs.h" nogil:
         const uintptr_t *functions
         double *values
         double *out
+    void add_gradient(
+        const uintptr_t *, double, double, const double *, const double *, double *, long, double *
+    ) noexcept
     void add_running_costs(
         const RunningCosts *, long, double, double, const double *, const double *, long, long,
         double *, double *) noexcept

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from petsc4py import PETSc
 
+Function: TypeAlias = tuple[int, int]
 Tableau: TypeAlias = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
 Theta: TypeAlias = tuple[float, bool, NDArray[np.float64] | None]
 RunningCosts: TypeAlias = tuple[
@@ -17,7 +18,7 @@ RunningCosts: TypeAlias = tuple[
 ]
 
 def carry_back(
-    functions: dict[str, tuple[int, int]],
+    functions: dict[str, Function],
     method: Tableau | Theta,
     p: NDArray[np.float64],
     times: NDArray[np.float64],
@@ -30,3 +31,13 @@ def carry_back(
     mu: list[PETSc.Vec],
     costs: RunningCosts | None,
 ) -> bool: ...
+def add_point(
+    functions: tuple[Function, Function, Function],
+    weight: float,
+    p: NDArray[np.float64],
+    times: NDArray[np.float64],
+    states: NDArray[np.float64],
+    number: int,
+    lam: PETSc.Vec,
+    mu: PETSc.Vec,
+) -> float | None: ...

@@ -6,10 +6,14 @@ from libc.stdint cimport uintptr_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
+cimport numpy as np
 import numpy as np
 
+from daeosens._petsc.contiguous cimport doubles
 from daeosens._petsc.filling cimport PetscScalar, all_finite
-from daeosens._petsc.running_costs cimport RunningCosts, add_running_costs, running_costs
+from daeosens._petsc.running_costs cimport (
+    RunningCosts, add_gradient, add_running_costs, running_costs
+)
 from petsc4py.PETSc cimport CHKERR, PetscErrorCode, PetscVec, Vec
 from scipy.linalg.cython_lapack cimport dgetrf, dgetrs
 
@@ -17,6 +21,9 @@ from scipy.linalg.cython_lapack cimport dgetrf, dgetrs
 cdef extern from "petscvec.h" nogil:
     PetscErrorCode VecGetArray(PetscVec, PetscScalar **)
     PetscErrorCode VecRestoreArray(PetscVec, PetscScalar **)
+
+
+np.import_array()
 
 
 cdef extern from *:
@@ -40,6 +47,7 @@ cdef extern from *:
 
 
 ctypedef void (*Function)(double, const double *, const double *, double *, void *)
+ctypedef double (*Value)(double, const double *, const double *, void *)
 ctypedef void (*Pull)(
     double, const double *, const double *, const double *, double *, double *, void *)
 
@@ -55,7 +63,9 @@ cdef struct Sweep:
     void *data_p
     void *pull_data
     const double *p
-    long n, m, s, rows
+    const double *states        # [N+1, n]
+    const double *kept          # [n_kept, stride]: stages without the first one
+    long n, m, s, rows, n_kept, stride
     const double *a             # [s, s]; NULL: a theta method
     const double *b
     const double *c
@@ -220,16 +230,13 @@ cdef void weigh(Sweep *sweep, long i, double h, const double *lam, const double 
         add(sweep.w, h * sweep.a[j * s + i], parts + j * n, n)
 
 
-cdef long read_stages(
-    Sweep *sweep, const double[:, ::1] states, const double[:, :, ::1] stages, long k
-) noexcept:
+cdef long read_stages(Sweep *sweep, long k) noexcept:
     """Take the state before step k, and its stages if they were kept; return how many there are."""
-    memcpy(sweep.stages, &states[k, 0], <size_t>sweep.n * sizeof(double))
-    if k >= stages.shape[0]:
+    memcpy(sweep.stages, sweep.states + k * sweep.n, <size_t>sweep.n * sizeof(double))
+    if k >= sweep.n_kept:
         return 1
-    if sweep.s > 1:
-        memcpy(sweep.stages + sweep.n, &stages[k, 0, 0],
-               <size_t>((sweep.s - 1) * sweep.n) * sizeof(double))
+    memcpy(sweep.stages + sweep.n, sweep.kept + k * sweep.stride,
+           <size_t>((sweep.s - 1) * sweep.n) * sizeof(double))
     return sweep.s
 
 
@@ -250,11 +257,11 @@ cdef int read_functions(Sweep *sweep, dict functions) except -1:
 def carry_back(
     dict functions,
     tuple method,
-    const double[::1] p,
-    const double[::1] times,
-    const double[::1] sizes,
-    const double[:, ::1] states,
-    const double[:, :, ::1] stages,
+    np.ndarray p,
+    np.ndarray times,
+    np.ndarray sizes,
+    np.ndarray states,
+    np.ndarray stages,
     long first,
     long last,
     list lam,
@@ -287,8 +294,8 @@ def carry_back(
     bool                    all values are finite, all matrices regular
     """
     cdef Sweep sweep
-    cdef const double[:, ::1] matrix
-    cdef const double[::1] b, c
+    cdef const double *t = doubles(times)
+    cdef const double *h = doubles(sizes)
     cdef long k, got = 0
     cdef bint sound = True
     if first == last:
@@ -297,17 +304,16 @@ def carry_back(
     read_functions(&sweep, functions)
     sweep.costs = running_costs(costs)
     if isinstance(method[0], np.ndarray):
-        matrix, b, c = method
-        sweep.a, sweep.b, sweep.c, sweep.s = &matrix[0, 0], &b[0], &c[0], b.shape[0]
+        a, b, c = method
+        sweep.a, sweep.b, sweep.c, sweep.s = doubles(a), doubles(b), doubles(c), len(b)
     else:
-        sweep.theta, sweep.endpoint, matrix = method
+        sweep.theta, sweep.endpoint, mass = method
         sweep.rest = (1.0 - sweep.theta) / sweep.theta if sweep.endpoint else 0.0
-        sweep.mass = &matrix[0, 0] if matrix is not None else NULL
+        sweep.mass = doubles(mass) if mass is not None else NULL
         sweep.s = max(2, len(lam))
-    sweep.rows, sweep.m = len(lam), p.shape[0]
-    if sweep.m:
-        sweep.p = &p[0]
-    sweep.n = (<Vec>lam[0]).getLocalSize()
+    sweep.rows, sweep.m, sweep.n = len(lam), p.shape[0], states.shape[1]
+    sweep.p, sweep.states, sweep.kept = doubles(p), doubles(states), doubles(stages)
+    sweep.n_kept, sweep.stride = stages.shape[0], stages.shape[1] * stages.shape[2]
     try:
         prepare(&sweep)
         for got in range(sweep.rows):
@@ -316,12 +322,11 @@ def carry_back(
         got = sweep.rows
         for k in range(last - 1, first - 1, -1):
             if sweep.a != NULL:
-                sound = transpose_step(
-                    &sweep, times[k], sizes[k], read_stages(&sweep, states, stages, k)
-                )
+                sound = transpose_step(&sweep, t[k], h[k], read_stages(&sweep, k))
             else:
-                memcpy(sweep.stages, &states[k, 0], <size_t>(2 * sweep.n) * sizeof(double))
-                sound = transpose_theta(&sweep, times[k], sizes[k])
+                memcpy(sweep.stages, sweep.states + k * sweep.n,
+                       <size_t>(2 * sweep.n) * sizeof(double))
+                sound = transpose_theta(&sweep, t[k], h[k])
             if not sound:
                 break
             if k % SIGNALS == 0:
@@ -334,3 +339,56 @@ def carry_back(
         free(sweep.lam)
         free(sweep.pivots)
     return sound
+
+
+def add_point(
+    tuple functions,
+    double weight,
+    np.ndarray p,
+    np.ndarray times,
+    np.ndarray states,
+    long number,
+    Vec lam,
+    Vec mu,
+):
+    """Add the gradients of a cost of one state to adjoints, and return its value.
+
+    Parameters
+    ----------
+    functions : tuple of 3 (int, int)
+                            addresses and user data of the cost and of its gradients in u and p; 0:
+                            a gradient is zero
+    weight : float
+    p : ndarray [m]
+    times, states : ndarray [N+1], ndarray [N+1, n]
+    number : int            of the state
+    lam, mu : Vec [n], Vec [m]
+                            added to
+
+    Returns
+    -------
+    float or None           None if the value or an adjoint is not finite
+    """
+    cdef long n = states.shape[1], m = p.shape[0]
+    cdef const double *u = doubles(states) + number * n
+    cdef double t = doubles(times)[number], value
+    cdef uintptr_t[6] f
+    cdef bint finite
+    cdef double *by_u = NULL
+    cdef double *by_p = NULL
+    cdef double *room = <double *>malloc(<size_t>max(n, m) * sizeof(double))
+    if room == NULL:
+        raise MemoryError
+    (f[0], f[1]), (f[2], f[3]), (f[4], f[5]) = functions
+    try:
+        CHKERR(VecGetArray(lam.vec, &by_u))
+        CHKERR(VecGetArray(mu.vec, &by_p))
+        value = weight * (<Value>f[0])(t, u, doubles(p), <void *>f[1])
+        add_gradient(f + 2, weight, t, u, doubles(p), room, n, by_u)
+        add_gradient(f + 4, weight, t, u, doubles(p), room, m, by_p)
+        finite = all_finite(&value, 1) and all_finite(by_u, n) and all_finite(by_p, m)
+        CHKERR(VecRestoreArray(mu.vec, &by_p))
+        CHKERR(VecRestoreArray(lam.vec, &by_u))
+    finally:
+        free(room)
+    return value if finite else None
