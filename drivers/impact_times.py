@@ -49,6 +49,10 @@ class Config:
     speed_sigma: Annotated[float | None, positive(), "noise of the speeds [m/s], if used"] = None
     guess: Guess = field(default_factory=Guess)
 
+    def __post_init__(self) -> None:
+        if len(set(self.estimate)) < len(self.estimate):
+            raise ds.InputError(f"estimate = {list(self.estimate)}", expected="each name once")
+
 
 BALL = ds.ODE(
     lambda t, u, p: np.array([u[1], -p[0] + 0 * u[0]]),
