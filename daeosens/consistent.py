@@ -6,6 +6,7 @@ import numpy.typing as npt
 from petsc4py import PETSc
 
 from daeosens.arrays import QUIET, unwrapped
+from daeosens.errors import require
 from daeosens.options import Options
 from daeosens.problem import Problem
 from daeosens.steps.completed import consistent_map
@@ -67,6 +68,7 @@ def consistent_state(
     >>> consistent_state(circuit, [-3.0, 0.0], [2.0]).array
     array([-3.,  1.])
     """
+    require(problem, Problem, "problem", "ODE(f, size, parameters), or trace(f, ...) compiled")
     state, parameters = problem.admit_state(u0), problem.admit_parameters(p)
     maps = consistent_map(problem, t, state, parameters, options or {})
     if maps is None:

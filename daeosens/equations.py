@@ -13,7 +13,7 @@ from daeosens.batches import Batch, make_batch
 from daeosens.compiled import Compiled
 from daeosens.compiled_batches import CompiledBatch
 from daeosens.derivatives import ComplexStep
-from daeosens.errors import InputError, nearest, together
+from daeosens.errors import InputError, suggestion, together
 from daeosens.events import Event, EventLike, admit_events, unknown_modes
 from daeosens.lowering import (
     Lowering,
@@ -371,7 +371,7 @@ def hybrid(
     events = admit_events(events)
     complaints = unknown_modes(events, modes)
     if isinstance(start, str) and start not in modes:
-        expected = f"expected: {', '.join(modes)}; try: {nearest(start, modes)}"
+        expected = f"expected: {', '.join(modes)}{suggestion(start, modes)}"
         complaints.append(f'it starts in the unknown mode "{start}"; {expected}')
     first = next(iter(modes.values()), None)
     for name, problem in modes.items():

@@ -26,7 +26,7 @@ from daeosens.misfits import (
     SumOfSquares,
     VectorResidual,
 )
-from daeosens.objective import multiple, plus
+from daeosens.objective import minus, multiple, negative, plus
 from daeosens.problem import Problem
 
 Observation: TypeAlias = tuple[
@@ -168,13 +168,18 @@ class LeastSquares:
         if callable(self.observe):
             return lower_observe(problem, self.observe, self.observe_u, self.observe_p, q)
         indices = np.arange(n) if self.observe is None else np.asarray(self.observe)
+        if self.observe is not None and indices.dtype.kind != "i":
+            raise InputError(
+                f"observe = {self.observe!r}",
+                expected=f"indices from 0 to {n - 1}, or a function (t, u, p) -> array [{q}]",
+            )
         if indices.shape != (q,):
             raise InputError(
                 f"data has {q} columns but {indices.size} components are observed",
                 expected="one column for each observed component",
                 remedy="observe=[indices] for a partial observation",
             )
-        if not np.issubdtype(indices.dtype, np.integer) or ((indices < 0) | (indices >= n)).any():
+        if ((indices < 0) | (indices >= n)).any():
             raise InputError(f"observe = {indices.tolist()}", expected=f"indices from 0 to {n - 1}")
         selection = np.zeros((q, n))
         selection[np.arange(q), indices] = 1.0
@@ -188,6 +193,8 @@ class LeastSquares:
         return select, select_u, None, None
 
     __add__ = plus
+    __sub__ = minus
+    __neg__ = negative
     __mul__ = __rmul__ = multiple
 
 
@@ -298,4 +305,6 @@ class Prior:
         )
 
     __add__ = plus
+    __sub__ = minus
+    __neg__ = negative
     __mul__ = __rmul__ = multiple
