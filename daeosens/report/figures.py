@@ -132,8 +132,8 @@ def fields_figure(
                 expected=f"{len(titles)} fields [ny, nx], one for each title",
             )
     aspect = (extent[3] - extent[2]) / (extent[1] - extent[0])
-    words = max(map(len, rows)) + len(axis_labels[1])  # these labels are upright
-    size = (0.8 + 0.06 * words + 1.75 * len(titles), 0.6 + 1.75 * aspect * len(rows))
+    letters = max(len(line) for name in rows for line in name.splitlines()) + len(axis_labels[1])
+    size = (0.8 + 0.06 * letters + 1.75 * len(titles), 0.6 + 1.75 * aspect * len(rows))
     with canvas(path, size, boxed=True, layout="compressed") as figure:
         layout: Any = figure.get_layout_engine()
         layout.set(w_pad=0.06)  # so that numbers at the ends of two axes keep apart
