@@ -149,7 +149,7 @@ def fields_figure(
             ]
             bar = figure.colorbar(images[-1], ax=list(line), aspect=15, pad=0.01)
             bar.outline.set_linewidth(0.5)
-            bar.formatter.set_useOffset(False)  # whole numbers beside the ticks
+            bar.ax.ticklabel_format(axis="y", useOffset=False)  # whole numbers beside the ticks
             bar.set_label(name, rotation=0, ha="left", va="center")
             line[0].set_ylabel(axis_labels[1], rotation=0, ha="right", va="center")
         for axes, title in zip(grid[0], titles, strict=True):
