@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy.typing as npt
 from petsc4py import PETSc
 
+from daeosens.errors import require
 from daeosens.guards import QUIET, unwrapped
 from daeosens.options import Options
 from daeosens.problem import Problem
@@ -67,6 +68,7 @@ def consistent_state(
     >>> consistent_state(circuit, [-3.0, 0.0], [2.0]).array
     array([-3.,  1.])
     """
+    require(problem, Problem, "problem", "ODE(f, size, parameters), or trace(f, ...) compiled")
     state, parameters = problem.admit_state(u0), problem.admit_parameters(p)
     maps = consistent_map(problem, t, state, parameters, options or {})
     if maps is None:

@@ -17,12 +17,14 @@ from daeosens.event_data import EventData
 from daeosens.guards import check_output, guarded
 from daeosens.least_squares import LeastSquares, Prior
 from daeosens.objective import Objective, Sum
+from daeosens.objective import check_objective as require_objective
 from daeosens.scalars import Callback
 from daeosens.second_checks import check_scalar_hessians
 
 
 def check_objective(bench: Bench, objective: Objective) -> None:
     """Check the derivatives of a cost, of every term of a sum."""
+    require_objective(objective)
     if isinstance(objective, Sum):
         for _, term in objective.terms:
             check_objective(bench, term)

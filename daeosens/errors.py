@@ -103,6 +103,18 @@ def nearest(word: str, known: Iterable[str]) -> str:
     return f'"{folded[matches[0]]}"' if matches else ""
 
 
+def suggestion(word: str, known: Iterable[str]) -> str:
+    """Return what a complaint ends with: the known word most like ``word``, or nothing.
+
+    Examples
+    --------
+    >>> suggestion("beular", ["beuler", "cn"])
+    '; try: "beuler"'
+    """
+    near = nearest(word, known)
+    return f"; try: {near}" if near else ""
+
+
 def together(problems: Iterable[str], *, heading: str, remedy: str = "") -> InputError:
     """Make one error of several complaints, so that they can be mended in one go.
 

@@ -13,11 +13,11 @@ from daeosens.arrays import Array, finite_array
 from daeosens.complex_hessian import in_time
 from daeosens.cost import At, Cost
 from daeosens.derivatives import ComplexStep
-from daeosens.errors import InputError, UnsupportedError
+from daeosens.errors import InputError, UnsupportedError, require
 from daeosens.guards import guarded
 from daeosens.least_squares import lower_observe
 from daeosens.misfits import ArrayResidual, SumOfSquares, TimeResidual
-from daeosens.objective import check_event, multiple, plus
+from daeosens.objective import check_event, minus, multiple, negative, plus
 from daeosens.problem import Problem
 
 
@@ -71,6 +71,7 @@ class EventData:
     observe_p: Callable[..., Any] | None = None
 
     def __post_init__(self) -> None:
+        require(self.event, str, "event", 'EventData("name of the event", times)')
         if self.side not in ("before", "after"):
             raise InputError(f"side = {self.side!r}", expected='"before" or "after"')
         data = finite_array(self.data, "data")
@@ -146,4 +147,6 @@ class EventData:
         return [ArrayResidual(*sizes, *observation, row, s, *timed) for row, s in rows]
 
     __add__ = plus
+    __sub__ = minus
+    __neg__ = negative
     __mul__ = __rmul__ = multiple

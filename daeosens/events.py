@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, Protocol
 
-from daeosens.errors import InputError, nearest, together
+from daeosens.errors import InputError, suggestion, together
 from daeosens.native import admit_native
 
 
@@ -128,6 +128,11 @@ class Event:
                 f'event "{self.name}": reset = {self.reset!r}',
                 expected="a function (t, u, p) -> array [n]",
             )
+        if not isinstance(self.changes, Mapping):
+            raise InputError(
+                f'event "{self.name}": changes = {self.changes!r}',
+                expected='a mapping: {"rate": lambda t, u, p: 2.0}',
+            )
         if isinstance(self.within, str):  # which would be a sequence of letters
             raise InputError(
                 f'event "{self.name}": within = {self.within!r}',
@@ -198,7 +203,7 @@ def unknown_modes(events: Iterable[Event], modes: Collection[str]) -> list[str]:
         for name in dict.fromkeys(named):
             if name in modes:
                 continue
-            there = f"expected: {', '.join(modes)}; try: {nearest(name, modes)}"
+            there = f"expected: {', '.join(modes)}{suggestion(name, modes)}"
             if not modes:
                 there = "there are none; try: hybrid({...}, start, events)"
             complaints.append(f'event "{event.name}" names the unknown mode "{name}"; {there}')

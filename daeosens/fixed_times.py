@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from daeosens.arrays import Array, read
-from daeosens.errors import UnsupportedError
+from daeosens.errors import UnsupportedError, require
 from daeosens.problem import Problem
 from daeosens.tangent import Tangent
 from daeosens.trajectory import Trajectory
@@ -53,6 +53,7 @@ def at_fixed_times(tangent: Tangent) -> Array:
     >>> at_fixed_times(along)[step : step + 2, 0].round(12)
     array([ 1. , -0.8])
     """
+    require(tangent, Tangent, "tangent", "tangent(trajectory, du0, dp), which makes it")
     trajectory = tangent.trajectory
     rows = tangent.u.copy()
     rate = trajectory.problem.create_state()

@@ -7,6 +7,7 @@ from typing import Protocol, runtime_checkable
 from petsc4py import PETSc
 
 from daeosens.arrays import Array
+from daeosens.errors import InputError
 
 
 class Functional(Protocol):
@@ -63,6 +64,21 @@ class Functional(Protocol):
     def value_and_gradient(self, x: PETSc.Vec) -> tuple[float, PETSc.Vec]:
         """Return J(x) and dJ/dx [n] from one forward and one adjoint sweep."""
         ...
+
+
+def require_functional(functional: object) -> None:
+    """Refuse what is no functional: a cost, or a plain function, for instance.
+
+    Raises
+    ------
+    InputError
+        Names its type.
+    """
+    if not hasattr(functional, "start"):
+        raise InputError(
+            f"functional is {type(functional).__name__}",
+            expected="Reduced(problem, objective, stepping, control), or what has its methods",
+        )
 
 
 @runtime_checkable

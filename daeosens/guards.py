@@ -34,6 +34,11 @@ def _is_sound(values: object, shape: tuple[int, ...]) -> TypeGuard[Array]:
     )
 
 
+INSTEAD_OF_COMPARISON = (
+    "the difference a - b for an event at a = b, np.where(a > b, 1.0, 0.0) for a value"
+)
+
+
 def check_output(
     values: object,
     name: str,
@@ -59,11 +64,12 @@ def check_output(
         array = np.asarray(values)
     except ValueError as error:
         raise InputError(f"{kind} '{name}' returned no array {_where(t)}: {error}") from error
-    if array.dtype.kind not in ("biuf" if real else "biufc"):
+    if array.dtype.kind not in ("iuf" if real else "iufc"):
         returned = type(values).__name__ if array.dtype.kind == "O" else f"{array.dtype} values"
         raise InputError(
             f"{kind} '{name}' returned {returned} {_where(t)}",
             expected=f"{'real numbers' if real else 'numbers'} of shape {shape}",
+            remedy=INSTEAD_OF_COMPARISON if array.dtype.kind == "b" else "",
         )
     if array.shape != shape:
         raise InputError(

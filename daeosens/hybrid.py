@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-from daeosens.errors import nearest, together
+from daeosens.errors import suggestion, together
 from daeosens.events import EventLike, admit_events, admit_known_events, unknown_modes
 from daeosens.problem import Problem
 
@@ -48,7 +48,7 @@ def hybrid(
     events = admit_events(events)
     complaints = unknown_modes(events, modes)
     if isinstance(start, str) and start not in modes:
-        expected = f"expected: {', '.join(modes)}; try: {nearest(start, modes)}"
+        expected = f"expected: {', '.join(modes)}{suggestion(start, modes)}"
         complaints.append(f'it starts in the unknown mode "{start}"; {expected}')
     first = next(iter(modes.values()), None)
     for name, problem in modes.items():

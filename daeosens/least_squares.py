@@ -21,7 +21,7 @@ from daeosens.derivatives import ComplexStep
 from daeosens.errors import InputError, UnsupportedError, nearest
 from daeosens.guards import check_output, guarded
 from daeosens.misfits import ArrayResidual, SumOfSquares, VectorResidual
-from daeosens.objective import multiple, plus
+from daeosens.objective import minus, multiple, negative, plus
 from daeosens.prior_residuals import FieldPriorResidual, NumbersPriorResidual
 from daeosens.problem import Problem
 
@@ -164,13 +164,18 @@ class LeastSquares:
         if callable(self.observe):
             return lower_observe(problem, self.observe, self.observe_u, self.observe_p, q)
         indices = np.arange(n) if self.observe is None else np.asarray(self.observe)
+        if self.observe is not None and indices.dtype.kind != "i":
+            raise InputError(
+                f"observe = {self.observe!r}",
+                expected=f"indices from 0 to {n - 1}, or a function (t, u, p) -> array [{q}]",
+            )
         if indices.shape != (q,):
             raise InputError(
                 f"data has {q} columns but {indices.size} components are observed",
                 expected="one column for each observed component",
                 remedy="observe=[indices] for a partial observation",
             )
-        if not np.issubdtype(indices.dtype, np.integer) or ((indices < 0) | (indices >= n)).any():
+        if ((indices < 0) | (indices >= n)).any():
             raise InputError(f"observe = {indices.tolist()}", expected=f"indices from 0 to {n - 1}")
         selection = np.zeros((q, n))
         selection[np.arange(q), indices] = 1.0
@@ -184,6 +189,8 @@ class LeastSquares:
         return select, select_u, None, None
 
     __add__ = plus
+    __sub__ = minus
+    __neg__ = negative
     __mul__ = __rmul__ = multiple
 
 
@@ -294,4 +301,6 @@ class Prior:
         )
 
     __add__ = plus
+    __sub__ = minus
+    __neg__ = negative
     __mul__ = __rmul__ = multiple

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -393,11 +393,13 @@ def _parameter_layout(
 ) -> tuple[PETSc.Vec, tuple[str, ...]]:
     if isinstance(parameters, PETSc.Vec):
         return parameters.duplicate(), ()
-    if isinstance(parameters, (int, np.integer)):
+    names: tuple[str, ...] | None = None
+    if isinstance(parameters, (int, np.integer)) and parameters >= 0:
         names = tuple(f"p{i}" for i in range(int(parameters)))
-    else:
+    # of a mapping the values, or shapes, would be lost
+    elif isinstance(parameters, Iterable) and not isinstance(parameters, (str, Mapping)):
         names = tuple(parameters)
-    if isinstance(parameters, str) or not all(isinstance(name, str) for name in names):
+    if names is None or not all(isinstance(name, str) for name in names):
         raise InputError(
             f"parameters = {parameters!r}", expected='a number, or names such as ["rate", "size"]'
         )

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from numbers import Integral, Real
 from typing import Any, Literal, Protocol
 
 from daeosens.cost import INDEPENDENT, At, Cost, Scalar, When
@@ -39,7 +40,21 @@ def plus(self: Any, other: Any) -> Sum:
 
 def multiple(self: Any, weight: float) -> Sum:
     """Return a multiple of an objective: its ``*``."""
+    if not isinstance(weight, Real):
+        return NotImplemented
     return Sum(((float(weight), self),))
+
+
+def minus(self: Any, other: Any) -> Sum:
+    """Return the difference of two objectives: their ``-``."""
+    if not hasattr(other, "lower"):
+        return NotImplemented
+    return Sum(((1.0, self), (-1.0, other)))
+
+
+def negative(self: Any) -> Sum:
+    """Return an objective with the other sign, to be maximised: its unary ``-``."""
+    return Sum(((-1.0, self),))
 
 
 def check_objective(objective: object) -> None:
@@ -80,6 +95,8 @@ class Sum:
         return Cost(tuple(points), tuple(densities))
 
     __add__ = plus
+    __sub__ = minus
+    __neg__ = negative
     __mul__ = __rmul__ = multiple
 
 
@@ -137,6 +154,8 @@ class Terminal:
         )
 
     __add__ = plus
+    __sub__ = minus
+    __neg__ = negative
     __mul__ = __rmul__ = multiple
 
 
@@ -180,6 +199,8 @@ class AtEvent:
 
     def __post_init__(self) -> None:
         require(self.event, str, "event", 'AtEvent(function, "name of the event")')
+        if isinstance(self.number, bool) or not isinstance(self.number, Integral):
+            raise InputError(f"number = {self.number!r}", expected="an integer: 0, 1, ..., or -1")
         if self.side not in ("before", "after"):
             raise InputError(f"side = {self.side!r}", expected='"before" or "after"')
 
@@ -198,6 +219,8 @@ class AtEvent:
         return Cost(points=((At(self.event, self.number, self.side == "after"), 1.0, scalar),))
 
     __add__ = plus
+    __sub__ = minus
+    __neg__ = negative
     __mul__ = __rmul__ = multiple
 
 
@@ -283,4 +306,6 @@ class Running:
         return Cost(densities=((1.0, scalar),))
 
     __add__ = plus
+    __sub__ = minus
+    __neg__ = negative
     __mul__ = __rmul__ = multiple

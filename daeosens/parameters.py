@@ -21,7 +21,7 @@ from daeosens.adjoint import Gradient
 from daeosens.arrays import Array, gather, scatter
 from daeosens.complex_hessian import HessianByComplexStep
 from daeosens.derivatives import ComplexStep
-from daeosens.errors import InputError, UnsupportedError, nearest, together
+from daeosens.errors import InputError, UnsupportedError, nearest, require, together
 from daeosens.guards import check_output, guarded
 from daeosens.matrices import Products
 from daeosens.problem import Problem
@@ -99,6 +99,12 @@ class Parameter:
         found: list[str] = []
         if not isinstance(self.value, Real) or not math.isfinite(self.value):
             return [f'parameter "{name}": value = {self.value!r}; expected: a finite number']
+        for word, bound in (("lower", self.lower), ("upper", self.upper)):
+            if not isinstance(bound, Real):
+                return [f'parameter "{name}": {word} = {bound!r}; expected: a number']
+        if not isinstance(self.free, (bool, np.bool_)):
+            expected = "expected: True or False; try: lower=..., upper=... for bounds"
+            return [f'parameter "{name}": free = {self.free!r}; {expected}']
         if math.isnan(self.lower) or math.isnan(self.upper) or self.lower > self.upper:
             found.append(
                 f'parameter "{name}": bounds [{self.lower:g}, {self.upper:g}]; '
@@ -172,8 +178,9 @@ class Parameters:
     entries: dict[str, Parameter] = field(init=False)
 
     def __post_init__(self) -> None:
+        require(self.values, Mapping, "values", 'Parameters({"rate": Parameter(1.0)}, ...)')
         entries = {
-            name: entry if isinstance(entry, Parameter) else Parameter(float(entry), free=False)
+            name: entry if isinstance(entry, Parameter) else Parameter(entry, free=False)
             for name, entry in self.values.items()
         }
         complaints = [line for name, entry in entries.items() for line in entry.complaints(name)]

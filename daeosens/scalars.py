@@ -342,7 +342,10 @@ def _with_natives(
             return callback
         return roles.admit(role, callback, f"{title} {keyword}".strip())
 
-    return admit("number", value, keywords.value), Derivatives(
+    function = admit("number", value, keywords.value)
+    if not callable(function):
+        raise InputError(f"{title} = {value!r}", expected="a function (t, u, p) -> float")
+    return function, Derivatives(
         admit("slope_u", given.u, keywords.u),
         admit("slope_p", given.p, keywords.p),
         admit("number", given.t, keywords.t),

@@ -20,9 +20,12 @@ A driver is a file of 25 to 60 lines::
 from __future__ import annotations
 
 import math
+import signal
 import sys
+import threading
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn, Protocol, TypeVar
 
@@ -98,11 +101,25 @@ def drive(
     install_abort_hook()
     comm = MPI.COMM_WORLD.Dup()  # ours alone: never mixed up with the study's messages
     try:
-        code = _driven(comm, doc, config_class, study, check, prefixes, Path(program), words)
+        with _ended_by_closed_pipe():
+            code = _driven(comm, doc, config_class, study, check, prefixes, Path(program), words)
     except DaeosensError as error:
         code = _report(comm, error)
     comm.Free()  # not where another exception ends the job: the other ranks may be elsewhere
     return code
+
+
+@contextmanager
+def _ended_by_closed_pipe() -> Generator[None]:
+    """Let ``driver | head`` end in silence, as other programs do: to PETSc it would be a crash."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGPIPE, before)
 
 
 def _driven(

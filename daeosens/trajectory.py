@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from numbers import Real
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -243,6 +245,8 @@ class Trajectory:
                     remedy="a longer run, or another start",
                 )
             return steps[t.number] + t.after
+        if not isinstance(t, Real) or math.isnan(t):
+            raise InputError(f"t = {t!r}", expected="a time")
         if not self.crossings:
             k = int(self.times.searchsorted(t))
             if k <= self.n_steps and self.times[k] == t:

@@ -15,7 +15,7 @@ from daeosens.arrays import Array, dot, finite_array, scatter
 from daeosens.callbacks import Check, CheckedCallback, check
 from daeosens.differences import move, random_direction
 from daeosens.errors import InputError
-from daeosens.functional import Functional
+from daeosens.functional import Functional, require_functional
 from daeosens.objective import Objective
 from daeosens.tangent import tangent
 from daeosens.trajectory import Trajectory
@@ -206,6 +206,7 @@ def taylor(
     >>> min(taylor(functional)) > 1.9, min(taylor(functional, hessian=True)) > 2.9
     (True, True)
     """
+    require_functional(functional)
     default = HESSIAN_EPSILONS if hessian else EPSILONS
     steps = finite_array(default if epsilons is None else epsilons, "epsilons")
     if steps.ndim != 1 or steps.size < 2 or (steps <= 0).any() or (np.diff(steps) >= 0).any():
@@ -262,8 +263,8 @@ def duality(trajectory: Trajectory, objective: Objective, seed: int = 0) -> floa
     >>> duality(run, Terminal(lambda t, u, p: u[0])) < 1e-14
     True
     """
-    problem = trajectory.problem
     gradient = adjoint(trajectory, objective)
+    problem = trajectory.problem
     du0 = random_direction(trajectory.states[0], seed)
     parts = [dot(gradient.u0_vec, du0)]
     dp = None

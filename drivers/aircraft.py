@@ -57,7 +57,9 @@ class Config:
     stepping: ds.Stepping
     basis: Annotated[Literal["constant", "linear", "cubic"], "of the controls in time"] = "constant"
     intervals: Annotated[int, between(1), "equal intervals of the basis"] = 10
-    refinements: Annotated[tuple[int, ...], "solved again with the step divided by these"] = ()
+    refinements: Annotated[
+        tuple[Annotated[int, positive()], ...], "solved again with the step divided by these"
+    ] = ()
     optimizer: Optimizer = Optimizer()
 
 

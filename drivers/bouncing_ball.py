@@ -41,7 +41,7 @@ class Config:
     stepping: ds.Stepping
     height: Annotated[float, positive(), "at the start [m]"] = 5.0
     speed: Annotated[float, "at the start, upwards [m/s]"] = -0.1
-    gravity: Annotated[float, positive(), "[m/s^2]"] = 10.0
+    gravity: Annotated[float, positive(), "[m/s²]"] = 10.0
     restitution: Annotated[float, between(0.0, 1.0), "speed after over speed before"] = 0.8
     longer: Annotated[tuple[float, ...], "ends of longer runs, with more bounces [s]"] = ()
     shown: Annotated[float, positive(), "end of the figure [s]"] = 4.3

@@ -29,12 +29,12 @@ from daeosens.study import drive
 
 Name = Literal["gravity", "restitution", "height", "speed"]
 TRUTH = {"gravity": 9.81, "restitution": 0.82, "height": 1.5, "speed": 0.4}
-UNITS = {"gravity": "[m/s^2]", "restitution": "", "height": "[m]", "speed": "[m/s]"}
+UNITS = {"gravity": "[m/s²]", "restitution": "", "height": "[m]", "speed": "[m/s]"}
 
 
 @dataclass(frozen=True)
 class Guess:
-    gravity: Annotated[float, positive(), "[m/s^2]"] = 9.0
+    gravity: Annotated[float, positive(), "[m/s²]"] = 9.0
     restitution: Annotated[float, positive(), "speed after over speed before"] = 0.8
     height: Annotated[float, positive(), "at the start [m]"] = 1.5
     speed: Annotated[float, "at the start, upwards [m/s]"] = 0.4
@@ -48,6 +48,10 @@ class Config:
     time_sigma: Annotated[float, positive(), "noise of the times [s]"]
     speed_sigma: Annotated[float | None, positive(), "noise of the speeds [m/s], if used"] = None
     guess: Guess = field(default_factory=Guess)
+
+    def __post_init__(self) -> None:
+        if len(set(self.estimate)) < len(self.estimate):
+            raise ds.InputError(f"estimate = {list(self.estimate)}", expected="each name once")
 
 
 BALL = ds.ODE(

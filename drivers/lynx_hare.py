@@ -52,6 +52,14 @@ class Config:
     forecast: Annotated[float, positive(), "last year of the prediction"] = 1925.0
     optimizer: Optimizer = Optimizer()
 
+    def __post_init__(self) -> None:
+        first = self.stepping.t_span[0]
+        if not self.forecast > first:
+            raise ds.InputError(
+                f"forecast = {self.forecast:g}",
+                expected=f"a year after the first of stepping.t_span, {first:g}",
+            )
+
 
 def rhs(t, u, p):
     growth, predation, death, conversion = p[:4]

@@ -26,7 +26,7 @@ import numpy as np
 
 import daeosens as ds
 from daeosens.arrays import scatter
-from daeosens.io import Results, between, positive
+from daeosens.io import Results, between, increasing, length, positive
 from daeosens.objective import Objective
 from daeosens.study import drive
 
@@ -177,6 +177,12 @@ class Fault:
     clearing: Annotated[float, positive(), "s"] = 1.2
     resistance: Annotated[float, positive(), "to ground, per unit"] = 1e-4
 
+    def __post_init__(self) -> None:
+        if not self.start < self.clearing:
+            raise ds.InputError(
+                f"start = {self.start:g}, clearing = {self.clearing:g}", expected="start < clearing"
+            )
+
 
 @dataclass(frozen=True)
 class Optimizer:
@@ -188,14 +194,26 @@ class Optimizer:
 @dataclass(frozen=True)
 class Config:
     stepping: ds.Stepping
-    powers: Annotated[tuple[float, ...], "of machines 2 and 3, or all three, at the start"]
-    bounds: Annotated[tuple[float, float], "of the powers"] = (0.5, 2.0)
+    powers: Annotated[
+        tuple[float, ...], length(2, 3), "of machines 2 and 3, or all three, at the start"
+    ]
+    bounds: Annotated[tuple[float, float], increasing(), "of the powers"] = (0.5, 2.0)
     fault: Fault = Fault()
-    ceilings: Annotated[tuple[int, ...], "machines whose regulators may reach theirs"] = (3,)
-    limits: Annotated[tuple[float, float], "of the frequencies [Hz]"] = (59.0, 61.0)
+    ceilings: Annotated[
+        tuple[Annotated[int, between(1, 3)], ...], "machines whose regulators may reach theirs"
+    ] = (3,)
+    limits: Annotated[tuple[float, float], increasing(), "of the frequencies [Hz]"] = (59.0, 61.0)
     dispatch: Annotated[float, "cost of a unit of power moved, squared"] = 0.0
     losses: Annotated[tuple[float, float], "transformers: resistance, charging"] = (0.0, 0.0)
     optimizer: Optimizer = Optimizer()
+
+    def __post_init__(self) -> None:
+        end = self.stepping.t_span[1]
+        if not self.fault.clearing < end:
+            raise ds.InputError(
+                f"fault.clearing = {self.fault.clearing:g}",
+                expected=f"a time before the end of stepping.t_span, {end:g}",
+            )
 
 
 @dataclass(frozen=True, eq=False)

@@ -56,7 +56,9 @@ class Config:
     weight: Annotated[float, positive(), "c"] = 1e4
     exponent: Annotated[int, between(2), "of the overshoot"] = 2
     damping: Annotated[float, between(0.0), "D [per unit]"] = 5.0
-    refinements: Annotated[tuple[int, ...], "solved again with the step divided by these"] = ()
+    refinements: Annotated[
+        tuple[Annotated[int, positive()], ...], "solved again with the step divided by these"
+    ] = ()
     optimizer: Optimizer = Optimizer()
 
     def __post_init__(self) -> None:
@@ -66,6 +68,12 @@ class Config:
                 f"limit = {self.limit:g}",
                 expected=f"an angle in ({highest:.4g}, {np.pi - highest:.4g}), between the "
                 "equilibria at the largest power",
+            )
+        end = self.stepping.t_span[1]
+        if not self.fault[1] < end:
+            raise ds.InputError(
+                f"fault = {self.fault}",
+                expected=f"clearing before the end of stepping.t_span, {end:g}",
             )
 
 

@@ -53,7 +53,7 @@ MATRICES = {
 @dataclass(frozen=True)
 class Config:
     stepping: Annotated[tuple[ds.Stepping, ...], length(1), "first steps of each method"]
-    refinements: Annotated[int, between(1), "how often the steps are halved"] = 4
+    refinements: Annotated[int, between(1, 12), "how often the steps are halved"] = 4
 
     def __post_init__(self) -> None:
         spans = [stepping.t_span for stepping in self.stepping if stepping.t_span != (0.0, END)]

@@ -305,7 +305,7 @@ def draw(config, results, spacing, switches, shown, thresholds) -> None:
     extent = (west + hx, east - hx, south + hy, north - hy)
     fields_figure(
         results.path("fields.png"),
-        {"u [K above outdoors]": fields},
+        {"u [K above\noutdoors]": fields},
         list(shown.values()),
         extent=extent,
         axis_labels=("x [m]", "y [m]"),

@@ -178,6 +178,59 @@ def test_times_alone_do_not_tell_the_height_from_gravity(tmp_path):
         studied("impact_times", tmp_path, speed_sigma=None)
 
 
+REFUSED = {
+    "forecast before the data": (
+        "lynx_hare",
+        ("forecast = 1922.0", "forecast = 1850.0"),
+        "forecast = 1850\n.*a year after the first of stepping.t_span, 1900",
+    ),
+    "a parameter twice": (
+        "impact_times",
+        ('"restitution"]', '"gravity"]'),
+        r"estimate = \['gravity', 'gravity'\]\n.*each name once",
+    ),
+    "cleared after the end": (
+        "swing_equation",
+        ("[0.1, 0.2]", "[0.1, 2.0]"),
+        r"fault = \(0.1, 2.0\)\n.*before the end of stepping.t_span, 1",
+    ),
+    "steps of no size": (
+        "swing_equation",
+        ("refinements = [2]", "refinements = [0]"),
+        r"refinements\[0\] = 0: expected an integer > 0",
+    ),
+    "four powers": (
+        "nine_bus",
+        ("[0.69, 1.59, 0.69]", "[0.69, 1.59, 0.69, 1.0]"),
+        "powers = .*: expected an array of length 2 to 3",
+    ),
+    "no such machine": (
+        "nine_bus",
+        ("ceilings = []", "ceilings = [7]"),
+        r"ceilings\[0\] = 7: expected an integer in \[1, 3\]",
+    ),
+    "cleared before it begins": (
+        "nine_bus",
+        ("[optimizer]", "[fault]\nclearing = 0.5\n[optimizer]"),
+        "fault.start = 1, clearing = 0.5\n.*start < clearing",
+    ),
+    "fault after the end": (
+        "nine_bus",
+        ("[optimizer]", "[fault]\nclearing = 1.5\n[optimizer]"),
+        "fault.clearing = 1.5\n.*before the end of stepping.t_span, 1.3",
+    ),
+}
+
+
+@pytest.mark.parametrize(("driver", "change", "message"), REFUSED.values(), ids=REFUSED)
+def test_what_makes_no_sense_is_refused_before_the_run(driver, change, message):
+    text = small(driver).read_text()
+    assert change[0] in text
+    table = parse_toml(small(driver), text.replace(*change))
+    with pytest.raises(InputError, match=message):
+        build_config(table, module_of(driver).Config, small(driver))
+
+
 def test_switched_oscillator_with_another_span_is_refused(tmp_path):
     steps = (Stepping((0.0, 0.25), "cn", dt=0.01),)
     with pytest.raises(InputError, match=r"t_span = \(0\.0, 0\.25\)(.|\n)*solution is known"):

@@ -65,6 +65,20 @@ def test_bad_grid_is_reported_all_at_once():
         assert words in message
 
 
+@pytest.mark.parametrize("shape", [8, (8,), (8.0, 8.0), None, ("a", 8), (8, 8, 8)])
+def test_shape_of_another_dimension_or_type_is_named(shape):
+    with pytest.raises(InputError) as caught:
+        Grid(((0.0, 1.0), (0.0, 1.0)), shape, comm=SELF)
+    assert f"shape = {shape!r}; expected: 2 integers of at least 3" in str(caught.value)
+
+
+@pytest.mark.parametrize("box", ["ab", ((0.0, 1.0), 2.0), (0.0, 1.0), None])
+def test_box_that_is_none_is_named(box):
+    with pytest.raises(InputError) as caught:
+        Grid(box, (8, 8), comm=SELF)
+    assert f"box = {box!r}; expected: ((x first, x last)" in str(caught.value)
+
+
 def test_more_ranks_than_the_grid_can_be_cut_for_is_an_error_on_all(run_mpi):
     code = f"from daeosens.grids import Grid; Grid({UNIT}, (3, 3))"
     done = run_mpi(5, ["-c", code], timeout=120.0)

@@ -33,6 +33,7 @@ def test_right_output_is_passed_on():
         (None, r"callback 'f' returned NoneType at t = 0\.25 \(rank 0\)\n  expected: real numbers"),
         (["a", "b"], r"callback 'f' returned <U1 values"),
         ([1j, 2.0], r"callback 'f' returned complex128 values"),
+        ([True, False], r"callback 'f' returned bool values(.|\n)*try: the difference a - b"),
         (
             [[1.0], [1.0, 2.0]],
             r"callback 'f' returned no array at t = 0\.25 \(rank 0\): setting an",

@@ -485,6 +485,7 @@ def test_data_come_from_files_tables_mappings_and_arrays(tmp_path):
         ({"time": [1.0]}, {}, "no column of data beside the times"),
         ({"time": [1.0], "mass": [1.0]}, {"times": "tme"}, r'no column "tme"(.|\n)*try: "time"'),
         ({"time": [1.0], "mass": [1.0]}, {"columns": ["mas"]}, 'no column "mas".*try: "mass"'),
+        ({"time": [1.0], "mass": [1.0]}, {"columns": ["b"]}, 'no column "b"; .*of time, mass$'),
         ({"time": [1.0, 2.0], "mass": [1.0]}, {}, r'column "mass" has shape \(1,\)'),
         ({"time": [1.0], "mass": [math.nan]}, {}, 'column "mass" is nan'),
         ([1.0], {}, "data is an array without times"),

@@ -121,11 +121,11 @@ def test_all_problems_come_at_once(read):
         ("fraction = -2", "fraction = -2: expected a number >= -1"),
         (
             "times = 1",
-            "times = 1: expected an array strictly increasing of length 2 to 4, each",
+            "times = 1: expected an array strictly increasing and of length 2 to 4, each",
         ),
         (
             "times = [0]",
-            "times = [0]: expected an array strictly increasing of length 2 to 4, each",
+            "times = [0]: expected an array strictly increasing and of length 2 to 4, each",
         ),
         ("times = [0, 1, 1]", "; entry 2 is 1, the one before it 1"),
         ('times = [0, "x"]', 'times[1] = "x": expected a number'),

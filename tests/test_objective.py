@@ -24,7 +24,9 @@ from zoo import (
 )
 
 from daeosens import (
+    ODE,
     AtEvent,
+    Event,
     InputError,
     LeastSquares,
     Prior,
@@ -128,6 +130,20 @@ def test_sums_and_multiples_of_sums(run):
     both = 2.0 * (a + 3.0 * b) + b * 0.5 + Prior(P0)
     assert evaluate(run, both) == pytest.approx(2 * value_a + 6.5 * value_b, rel=1e-14)
     assert evaluate(run, -1.0 * a + a) == pytest.approx(0.0, abs=1e-15)
+    assert evaluate(run, a - 2.0 * b) == pytest.approx(value_a - 2 * value_b, rel=1e-14)
+    assert evaluate(run, -both) == -evaluate(run, both)
+    assert evaluate(run, -Prior(P0) - a) == pytest.approx(-value_a, rel=1e-14)
+    for wrong in ("2", a):
+        with pytest.raises(TypeError):
+            a * wrong
+
+
+@pytest.mark.parametrize("objective", [Terminal(3.0), Running("x"), AtEvent(None, "bounce")])
+def test_what_is_no_function_is_named(objective):
+    bounce = Event(lambda t, u, p: u[0], name="bounce")
+    problem = ODE(lambda t, u, p: -u, 1, events=[bounce])
+    with pytest.raises(InputError, match=r"= .*\n  expected: a function \(t, u, p\) -> float"):
+        objective.lower(problem, T_END)
 
 
 def test_times_are_those_of_all_terms_sorted_and_once():

@@ -227,6 +227,15 @@ ENTRIES = {
         Parameter(0.0, scale="log"),
         r'parameter "a": value = 0 on a log scale; expected: value > 0',
     ),
+    "words": ("1.0", r'parameter "a": value = \'1.0\'; expected: a finite number'),
+    "word as bound": (
+        Parameter(1.0, lower="0"),
+        r'parameter "a": lower = \'0\'; expected: a number',
+    ),
+    "bounds by position": (
+        Parameter(1.0, 0.0, 2.0),
+        r'parameter "a": free = 0.0; expected: True or False; try: lower=',
+    ),
     "fixed NaN": (math.nan, r'parameter "a": value = nan; expected: a finite number'),
 }
 
@@ -235,6 +244,11 @@ ENTRIES = {
 def test_wrong_entries_are_named(entry, message):
     with pytest.raises(InputError, match=message):
         Parameters({"a": entry, "b": 1.0}, U0)
+
+
+def test_values_without_names_are_named():
+    with pytest.raises(InputError, match=r"values is list\n.*Mapping\n  try: Parameters"):
+        Parameters([1.0, 2.0], U0)
 
 
 def test_all_wrong_entries_are_said_at_once():

@@ -63,6 +63,19 @@ def test_rows_of_fields_are_drawn(tmp_path):
     assert is_drawn(path)
 
 
+def test_labels_of_fields_are_upright(tmp_path):
+    path = fields_figure(
+        tmp_path / "fields.svg",
+        {"temperature [K]": [300.0 + 1e-4 * np.arange(20.0).reshape(4, 5)]},
+        ["recovered"],
+        extent=(0, 5, 0, 4),
+        axis_labels=("x [m]", "y [m]"),
+    )
+    text = path.read_text(encoding="utf-8")
+    assert all(f"<!-- {word} -->" in text for word in ("temperature [K]", "y [m]", "300.001"))
+    assert "rotate(" not in text
+
+
 @pytest.mark.parametrize("fields", [[np.zeros((2, 2))], [np.zeros((2, 2)), np.zeros(4)]])
 def test_fields_that_do_not_match_the_titles_are_refused(tmp_path, fields):
     with pytest.raises(InputError, match=f'row "u" has {len(fields)} fields of shapes'):

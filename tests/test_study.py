@@ -1,9 +1,12 @@
 """Drivers run by ``drive``: exit codes, messages, what they leave, on one rank and on several."""
 
 import json
+import signal
+import sys
 import textwrap
 from dataclasses import dataclass, replace
 from pathlib import Path
+from subprocess import PIPE, Popen
 from types import SimpleNamespace
 from typing import Annotated, Literal
 
@@ -18,6 +21,7 @@ from daeosens.io.results import Results, open_results
 from daeosens.io.schema import positive
 from daeosens.study import drive
 
+ROOT = Path(__file__).parents[1]
 WORLD = MPI.COMM_WORLD
 ERRORS = {"solve": SolveError, "input": InputError, "value": ValueError, "stop": KeyboardInterrupt}
 DOC = "Do what the configuration says."
@@ -334,3 +338,15 @@ def test_options_reach_petsc(start):
     run = start(2, "reads_options = true", "-ts_max_steps", "3", "-log_view")
     assert (run.returncode, run.stderr) == (0, "")
     assert "PETSc Performance Summary" in run.stdout
+
+
+def test_closed_pipe_ends_a_driver_in_silence(tmp_path):
+    words = ["bouncing_ball.py", "../configs/bouncing_ball.small.toml", "--output", tmp_path]
+    command = [sys.executable, *map(str, words)]
+    with Popen(command, cwd=ROOT / "drivers", stdout=PIPE, stderr=PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline().startswith(b"bouncing_ball: 1 rank")
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == -signal.SIGPIPE

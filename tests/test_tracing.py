@@ -425,6 +425,9 @@ def test_bad_input_is_named():
         ds.trace(van_der_pol, 2, ["mu"], running=lambda t, u, p: u)
     with pytest.raises(InputError, match=r"mass has shape \(2,\)"):
         ds.trace(van_der_pol, 2, ["mu"], mass=lambda p: np.ones(2))
+    above = Event(lambda t, u, p: u[0] > 1.0, name="above")
+    with pytest.raises(InputError, match=r"returned a comparison, \(1<u\[0\]\)(.|\n)*try: the"):
+        ds.trace(van_der_pol, 2, ["mu"], events=[above])
     given = Event(lambda t, u, p: u[0], when_u=lambda t, u, p: [1.0, 0.0], name="given")
     with pytest.raises(InputError, match='event "given" of a traced model has when_u'):
         ds.trace(van_der_pol, 2, ["mu"], events=[given])

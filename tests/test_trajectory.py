@@ -1,5 +1,8 @@
 """The log of accepted steps."""
 
+import math
+import re
+
 import numpy as np
 import pytest
 from zoo import DECAY
@@ -37,6 +40,12 @@ def test_a_time_that_is_no_step_time_is_an_error_that_names_the_nearest(run, t, 
     with pytest.raises(InputError, match=message) as raised:
         run.at(t)
     assert "try: solve(..., t_eval=[...]) with this time" in str(raised.value)
+
+
+@pytest.mark.parametrize("t", ["end", [0.25, 0.5], math.nan])
+def test_what_is_no_time_is_named(run, t):
+    with pytest.raises(InputError, match=f"t = {re.escape(repr(t))}\n  expected: a time"):
+        run.at(t)
 
 
 def test_it_prints_what_matters(run):

@@ -7,7 +7,7 @@ from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Any, cast
 
-from daeosens.errors import InputError, nearest, together
+from daeosens.errors import InputError, suggestion, together
 from daeosens.event_kinds.options import misnamed
 from daeosens.event_kinds.registry import Kind, broken, find_kind, known_kinds, said
 from daeosens.event_kinds.system import System
@@ -167,12 +167,18 @@ def _built(
     entries: Iterable[NamedEvent | Mapping[str, Any]], system: System
 ) -> tuple[tuple[Event, ...], list[Callable[[Problem], Problem]]]:
     """Return events, and what adds modes with theirs to a problem."""
+    listed: list[Any] = [entries] if isinstance(entries, str) else list(entries)
+    for entry in listed:
+        if not isinstance(entry, (NamedEvent, Mapping)):
+            raise InputError(
+                f"events holds {entry!r}", expected='tables: [{"kind": "threshold", ...}, ...]'
+            )
     reading = Reading(Path())
     named = [
         entry
         if isinstance(entry, NamedEvent)
         else NamedEvent.read_table(reading, f"events[{k}]", _as_read(entry))
-        for k, entry in enumerate(entries)
+        for k, entry in enumerate(listed)
     ]
     if not reading.problems:
         right = [entry for entry in named if entry is not None]
@@ -197,7 +203,7 @@ def _wrong(entries: Sequence[NamedEvent], system: System) -> Iterator[str]:
         kind = find_kind(entry.kind)
         types = hints(kind.options)
         complaints = [
-            f"[{k}].{option}: there is no such option; {nearest(option, types)}"
+            f"[{k}].{option}: there is no such option{suggestion(option, types)}"
             for option in entry.options.keys() - types
         ]
         for option, value in entry.options.items():

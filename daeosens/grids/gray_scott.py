@@ -15,7 +15,7 @@ from petsc4py import PETSc
 
 from daeosens.arrays import Array
 from daeosens.equations import ODE
-from daeosens.errors import InputError, nearest, together
+from daeosens.errors import InputError, suggestion, together
 from daeosens.grids.stencil_matrix import Entry, fill_stencil_matrix, stencil_matrix
 from daeosens.grids.structured import (
     NEIGHBOURS,
@@ -82,7 +82,7 @@ def gray_scott(
     ('gamma', 'kappa')
     """
     complaints = [
-        f'unknown parameter "{name}"; expected: {", ".join(RATES)}; try: {nearest(name, RATES)}'
+        f'unknown parameter "{name}"; expected: {", ".join(RATES)}{suggestion(name, RATES)}'
         for name in parameters
         if name not in RATES
     ]

@@ -14,7 +14,7 @@ import numpy as np
 from petsc4py import PETSc
 
 from daeosens.arrays import Array, read
-from daeosens.errors import InputError, nearest, together
+from daeosens.errors import InputError, suggestion, together
 
 Boundary = Literal["periodic", "zero"]
 Interval: TypeAlias = tuple[float, float]
@@ -216,19 +216,20 @@ def laplacian_weights(grid: Grid) -> tuple[float, float]:
 
 def _complaints(box: Any, shape: Any, boundary: Any, dof: Any) -> list[str]:
     complaints: list[str] = []
-    ends = np.array(box, dtype=float)
+    try:
+        ends = np.array(box, dtype=float)
+    except (TypeError, ValueError):
+        ends = np.empty((0, 2))
     several = ends.ndim == 2 and ends.shape[1] == 2 and 1 <= len(ends) <= 3
     if not several or not np.isfinite(ends).all() or not (ends[:, 0] < ends[:, 1]).all():
         complaints.append(f"box = {box!r}; expected: ((x first, x last), (y first, y last), ...)")
-    whole = all(isinstance(n, (int, np.integer)) and n >= 3 for n in shape)
-    if len(shape) != len(box) or not whole:
-        complaints.append(f"shape = {shape!r}; expected: {len(box)} integers of at least 3")
+    points = np.asarray(shape)
+    count = len(ends) if several else points.size
+    if points.shape != (count,) or points.dtype.kind != "i" or (points < 3).any():
+        complaints.append(f"shape = {shape!r}; expected: {count} integers of at least 3")
     if boundary not in _DM_BOUNDARY:
-        near = nearest(str(boundary), _DM_BOUNDARY)
-        complaints.append(
-            f'boundary = {boundary!r}; expected: "periodic" or "zero"'
-            + (f"; try: {near}" if near else "")
-        )
+        near = suggestion(str(boundary), _DM_BOUNDARY)
+        complaints.append(f'boundary = {boundary!r}; expected: "periodic" or "zero"{near}')
     if not isinstance(dof, (int, np.integer)) or dof < 1:
         complaints.append(f"dof = {dof!r}; expected: an integer of at least 1")
     return complaints

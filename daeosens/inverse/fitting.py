@@ -12,7 +12,7 @@ import numpy.typing as npt
 from mpi4py import MPI
 
 from daeosens.arrays import gather
-from daeosens.errors import InputError, UnsupportedError
+from daeosens.errors import InputError, UnsupportedError, require
 from daeosens.inverse.curvature import HessianKind
 from daeosens.inverse.estimated_noise import EstimatedNoise
 from daeosens.inverse.fit_uncertainty import estimated_uncertainty
@@ -244,6 +244,8 @@ def _functional(
     priors: Sequence[Prior],
 ) -> tuple[Reduced | EstimatedNoise, LeastSquares]:
     """Return the negative log-likelihood and the misfit without sigma, after checking the input."""
+    require(problem, Problem, "problem", "ODE(f, size, parameters)")
+    require(noise, Noise, "noise", "Normal() or LogNormal()")
     if problem.comm.size > 1 or problem.style == "petsc":
         raise UnsupportedError(
             "fit for a PETSc-style problem",

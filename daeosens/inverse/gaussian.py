@@ -18,7 +18,7 @@ from scipy.special import ndtri
 
 from daeosens.arrays import dot, read, write
 from daeosens.differences import random_numbers, unit
-from daeosens.errors import InputError, SolveError
+from daeosens.errors import InputError, SolveError, require
 from daeosens.grids.stencil_matrix import Entry, fill_stencil_matrix, stencil_matrix
 from daeosens.grids.structured import NEIGHBOURS, Grid, laplacian_weights
 from daeosens.steps.linear import linear_solver
@@ -60,6 +60,7 @@ class GaussianPrior:
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def __post_init__(self) -> None:
+        require(self.mean, PETSc.Vec, "prior mean", "functional.start(), or grid.create_vec()")
         if not (self.weight > 0 and math.isfinite(self.weight)):
             raise InputError(
                 f"prior weight = {self.weight:g}",

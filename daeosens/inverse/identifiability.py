@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from daeosens.arrays import Array, finite_array
-from daeosens.errors import UnsupportedError
+from daeosens.errors import InputError, UnsupportedError
 
 Scale: TypeAlias = Literal["linear", "log"]
 
@@ -125,8 +125,11 @@ def identifiability(
     >>> identifiability([[2.0, 2.0], [2.0, 2.0]], ["a", "b"]).unidentifiable
     ('0.71 a - 0.71 b',)
     """
+    matrix = finite_array(hessian, "the Hessian")
+    if isinstance(names, str) or not isinstance(names, Sequence):
+        raise InputError(f"names is {type(names).__name__}", expected='names such as ["a", "b"]')
     size = len(names)
-    matrix = symmetric(finite_array(hessian, "the Hessian", (size, size)))
+    matrix = symmetric(finite_array(matrix, "the Hessian", (size, size)))
     diagonal = np.diag(matrix)
     sizes = np.sqrt(np.abs(diagonal))
     kinds: tuple[Scale, ...] = ("linear",) * size if scales is None else tuple(scales)

@@ -18,8 +18,8 @@ import numpy.typing as npt
 from petsc4py import PETSc
 
 from daeosens.arrays import Array, dot, read, write
-from daeosens.errors import InputError, UnsupportedError
-from daeosens.functional import Functional
+from daeosens.errors import InputError, UnsupportedError, require
+from daeosens.functional import Functional, require_functional
 from daeosens.inverse.curvature import HessianKind
 from daeosens.inverse.gaussian import GaussianPrior, white_noise
 from daeosens.optimize.starting import vector_like
@@ -196,8 +196,8 @@ def laplace(
     >>> laplace(functional, best, prior).variance().getArray().round(5)
     array([0.01087])
     """
-    if not isinstance(prior, GaussianPrior):
-        raise InputError(f"prior is {type(prior).__name__}", expected="GaussianPrior(mean, ...)")
+    require_functional(misfit)
+    require(prior, GaussianPrior, "prior", "GaussianPrior(mean, ...), or matern(grid, ...)")
     if rank is not None and rank < 1:
         raise InputError(f"rank = {rank}", expected="at least 1")
     if not cutoff > 0:

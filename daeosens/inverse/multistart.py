@@ -156,6 +156,12 @@ def multistart(
     ([0.5108], 3)
     """
     comm = MPI.COMM_WORLD if comm is None else comm
+    if not callable(build):
+        raise InputError(
+            f"build is {type(build).__name__}",
+            expected="a function comm -> functional",
+            remedy="lambda comm: functional",
+        )
     points = finite_array(starts, "starts")
     if points.ndim != 2 or not points.size:
         raise InputError(f"starts have shape {points.shape}", expected="shape (count, n)")

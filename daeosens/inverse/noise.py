@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from daeosens.arrays import Array, finite_array
-from daeosens.errors import InputError, SolveError, nearest, together
+from daeosens.errors import InputError, SolveError, suggestion, together
 from daeosens.inverse.identifiability import Scale
 from daeosens.io.tables import read_table
 
@@ -192,7 +192,7 @@ def _by_name(
     wanted = [clock] if isinstance(clock, str) else []
     chosen = [name for name in table if name not in wanted] if columns is None else list(columns)
     complaints = [
-        f'no column "{name}"; expected: one of {", ".join(table)}; try: {nearest(name, table)}'
+        f'no column "{name}"; expected: one of {", ".join(table)}{suggestion(name, table)}'
         for name in [*wanted, *chosen]
         if name not in table
     ]

@@ -47,7 +47,7 @@ class Model(Protocol):
         ...
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Prediction:
     """Outputs at given times, with bands.
 
@@ -75,6 +75,8 @@ class Prediction:
     >>> rates = Parameters({"rate": Parameter(1.0, scale="log")}, initial_state=[1.0])
     >>> data = {"time": [1.0, 2.0, 3.0], "mass": [0.62, 0.35, 0.23]}
     >>> found = fit(decay, data, rates, Stepping((0.0, 3.0), "rk4", dt=0.1))
+    >>> found.prediction([4.0, 5.0])
+    Prediction(1 outputs at 2 times, 4 ... 5, 95 %)
     >>> found.prediction([4.0]).value.round(3)
     array([[0.135]])
     """
@@ -86,6 +88,12 @@ class Prediction:
     noise: Array
     level: float
     quantile: float
+
+    def __repr__(self) -> str:
+        """Return sizes, times and level."""
+        first, last = self.times[0], self.times[-1]
+        shape = f"{self.value.shape[1]} outputs at {self.times.size} times, {first:g} ... {last:g}"
+        return f"Prediction({shape}, {100 * self.level:g} %)"
 
     @property
     def confidence(self) -> tuple[Array, Array]:

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from daeosens.arrays import Array, gather, scatter
-from daeosens.errors import InputError, nearest, together
-from daeosens.functional import Functional
+from daeosens.errors import InputError, nearest, require, suggestion, together
+from daeosens.functional import Functional, require_functional
 from daeosens.inverse.identifiability import Scale
 from daeosens.inverse.profile_trace import End, Tracer
 from daeosens.inverse.slices import Slice
@@ -260,9 +260,12 @@ def profile(
     >>> profile(functional, estimate)["rate"]
     rate: 0.51083 in [0.33067, 0.7638]; by the curvature [0.3017, 0.71995]: quadratic ... POOR
     """
+    require_functional(functional)
+    require(estimate, Covariance, "estimate", "covariance(functional, x)")
     chosen = estimate.names if names is None else tuple(names)
     complaints = [
-        f'"{name}" is not a free parameter; try: {nearest(name, estimate.names)}'
+        f'"{name}" is not a free parameter; expected: one of {", ".join(estimate.names)}'
+        + suggestion(name, estimate.names)
         for name in chosen
         if name not in estimate.names
     ]

@@ -6,7 +6,8 @@ from typing import Any
 
 from petsc4py import PETSc
 
-from daeosens.functional import Functional
+from daeosens.errors import require
+from daeosens.functional import Functional, require_functional
 from daeosens.inverse.gaussian import GaussianPrior
 
 
@@ -34,6 +35,8 @@ class Regularized:
     """
 
     def __init__(self, misfit: Functional, prior: GaussianPrior) -> None:
+        require_functional(misfit)
+        require(prior, GaussianPrior, "prior", "GaussianPrior(mean, ...), or matern(grid, ...)")
         self.misfit, self.prior, self.comm = misfit, prior, misfit.comm
         if hasattr(misfit, "hessian_product"):
             self.hessian_product = self._hessian_product

@@ -18,7 +18,7 @@ from scipy.special import ndtri, stdtrit
 
 from daeosens.arrays import Array, finite_array, gather
 from daeosens.errors import InputError, nearest
-from daeosens.functional import Functional
+from daeosens.functional import Functional, require_functional
 from daeosens.inverse.curvature import HessianKind, curvature, labels, on_bound
 from daeosens.inverse.identifiability import (
     TOLERANCE,
@@ -250,6 +250,7 @@ def covariance(
     >>> round(estimate.error("rate"), 4)
     0.1067
     """
+    require_functional(functional)
     if not (variance > 0 and math.isfinite(variance)):
         raise InputError(f"variance = {variance:g}", expected="a positive number")
     point = vector_like(x, functional.start(), "x")

@@ -192,7 +192,8 @@ def noun(annotation: Any) -> str:
     """
     hint = take_apart(annotation)
     head, *tail = _bare_noun(hint.bare)
-    return " ".join([head, *(c.words for c in hint.constraints)]) + "".join(tail)
+    words = " and ".join(constraint.words for constraint in hint.constraints)
+    return f"{head} {words}".rstrip() + "".join(tail)
 
 
 def _bare_noun(bare: Any) -> tuple[str, ...]:

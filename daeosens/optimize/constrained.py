@@ -9,7 +9,7 @@ from typing import Any
 from petsc4py import PETSc
 
 from daeosens.arrays import read
-from daeosens.errors import InputError, OptionError, UnsupportedError, nearest
+from daeosens.errors import InputError, OptionError, UnsupportedError, suggestion
 from daeosens.functional import Functional
 from daeosens.optimize import augmented_lagrangian, interior_point
 from daeosens.optimize.augmented_lagrangian import AugmentedLagrangian
@@ -42,10 +42,8 @@ def check_constrained_method(
         able = ", ".join(f'"{name}"' for name in CONSTRAINED_METHODS)
         if method in others:
             return [f'method "{method}" takes no constraints; try: {able}']
-        near = nearest(str(method), CONSTRAINED_METHODS)
-        return [
-            f"unknown method {method!r}; with constraints: {able}" + f"; try: {near}" * bool(near)
-        ]
+        near = suggestion(str(method), CONSTRAINED_METHODS)
+        return [f"unknown method {method!r}; with constraints: {able}{near}"]
     return []
 
 

@@ -11,7 +11,7 @@ from petsc4py import PETSc
 
 from daeosens.arrays import Array, read, scatter
 from daeosens.errors import InputError
-from daeosens.functional import Functional
+from daeosens.functional import Functional, require_functional
 from daeosens.ranks import anchor
 
 Bound: TypeAlias = "PETSc.Vec | npt.ArrayLike | None"
@@ -29,12 +29,7 @@ def start_of(functional: Functional, x0: PETSc.Vec | npt.ArrayLike | None) -> PE
     InputError
         No functional, or a start of another size.
     """
-    if not hasattr(functional, "value_and_gradient"):
-        raise InputError(
-            f"functional is {type(functional).__name__}",
-            expected="Reduced(problem, objective, stepping, control), or what has its methods",
-            remedy="scipy.optimize.minimize for a plain function",
-        )
+    require_functional(functional)
     anchor(functional.comm)
     start = functional.start()
     if x0 is None:

@@ -159,4 +159,4 @@ def _draw_region(
     axes.autoscale_view()
     axes.set(xlabel=labels[0], ylabel=labels[1])
     axes.grid(visible=True)
-    axes.legend(loc="lower center", bbox_to_anchor=(0.45, 1.0), ncols=3, columnspacing=1.0)
+    axes.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=3, columnspacing=1.0)

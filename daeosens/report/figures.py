@@ -132,8 +132,11 @@ def fields_figure(
                 expected=f"{len(titles)} fields [ny, nx], one for each title",
             )
     aspect = (extent[3] - extent[2]) / (extent[1] - extent[0])
-    size = (0.9 + 1.75 * len(titles), 0.6 + 1.75 * aspect * len(rows))
+    letters = max(len(line) for name in rows for line in name.splitlines()) + len(axis_labels[1])
+    size = (0.8 + 0.06 * letters + 1.75 * len(titles), 0.6 + 1.75 * aspect * len(rows))
     with canvas(path, size, boxed=True, layout="compressed") as figure:
+        layout: Any = figure.get_layout_engine()
+        layout.set(w_pad=0.06)  # so that numbers at the ends of two axes keep apart
         grid = figure.subplots(len(rows), len(titles), sharex=True, sharey=True, squeeze=False)
         for line, (name, fields) in zip(grid, rows.items(), strict=True):
             arrays = [np.asarray(entry, dtype=float) for entry in fields]
@@ -144,9 +147,11 @@ def fields_figure(
                 )
                 for axes, values in zip(line, arrays, strict=True)
             ]
-            bar = figure.colorbar(images[-1], ax=list(line), label=name, aspect=15)
+            bar = figure.colorbar(images[-1], ax=list(line), aspect=15, pad=0.01)
             bar.outline.set_linewidth(0.5)
-            line[0].set_ylabel(axis_labels[1])
+            bar.ax.ticklabel_format(axis="y", useOffset=False)  # whole numbers beside the ticks
+            bar.set_label(name, rotation=0, ha="left", va="center")
+            line[0].set_ylabel(axis_labels[1], rotation=0, ha="right", va="center")
         for axes, title in zip(grid[0], titles, strict=True):
             axes.set_title(title)
         for axes in grid.flat:

@@ -11,6 +11,7 @@ from mpi4py import MPI
 from scipy import sparse
 
 from daeosens.errors import InputError
+from daeosens.guards import INSTEAD_OF_COMPARISON
 from daeosens.tracing import numpy_functions  # noqa: F401 (fills the tables)  # type: ignore
 from daeosens.tracing.derivatives import Generated, Graph, derive
 from daeosens.tracing.execution import executable
@@ -18,6 +19,10 @@ from daeosens.tracing.library import casadi
 from daeosens.tracing.named import Shapes
 from daeosens.tracing.places import traced_call
 from daeosens.tracing.symbols import Symbol, as_symbol
+
+_COMPARISONS = frozenset(
+    getattr(casadi, f"OP_{name}") for name in ("LT", "LE", "EQ", "NE", "NOT", "AND", "OR")
+)
 
 
 @dataclass(frozen=True)
@@ -56,6 +61,12 @@ class Tracer:
             raise InputError(
                 f"'{name}' returned shape {result.shape}",
                 expected=f"shape {shape}" if shape else "a number",
+            )
+        if not shape and result.graph.op() in _COMPARISONS:
+            raise InputError(
+                f"'{name}' returned a comparison, {result.graph}",
+                expected="a real number",
+                remedy=INSTEAD_OF_COMPARISON,
             )
         return Graph(name, *inputs, value=casadi.densify(result.graph), number=not shape)
 
