@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from petsc4py import PETSc
 
-from daeosens.interpolation import Interpolant
 from daeosens.surfaces import ROUNDING, Flow, Hit
 
 NEIGHBOURS = 1e-5
@@ -50,7 +49,8 @@ def locate(flow: Flow, hit: Hit, t: float, h: float, u: PETSc.Vec) -> tuple[floa
             high = x
         if high - low <= resolution:
             break
-        curve = _improved(curve, x, value)
+        if curve.nearest(x) >= NEIGHBOURS:
+            curve = curve.add(x, value)
         slow = slow + 1 if stalled or high - low > 0.5 * last_width else 0
         last_width = high - low
         following = x + change
@@ -61,9 +61,3 @@ def locate(flow: Flow, hit: Hit, t: float, h: float, u: PETSc.Vec) -> tuple[floa
     surface.value = best[2]
     state.destroy()
     return best[1] * h, spare
-
-
-def _improved(curve: Interpolant, x: float, value: float) -> Interpolant:
-    if min(abs(x - node) for node in curve.nodes) < NEIGHBOURS:
-        return curve
-    return curve.add(x, value)

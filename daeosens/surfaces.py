@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from petsc4py import PETSc
 
+from daeosens._petsc import Interpolant, interpolate
 from daeosens.arrays import read
 from daeosens.errors import SolveError
 from daeosens.events import Event
 from daeosens.integrate import Runner
-from daeosens.interpolation import Interpolant, interpolate
 from daeosens.problem import Problem
 from daeosens.steps.switches import Switch
 

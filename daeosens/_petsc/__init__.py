@@ -11,6 +11,7 @@ from daeosens._petsc.chained import CHAINED, set_chained
 from daeosens._petsc.dense import DENSE, DenseSteps
 from daeosens._petsc.explicit_steps import EXPLICIT, ExplicitSteps
 from daeosens._petsc.factor_steps import FactorSteps
+from daeosens._petsc.interpolants import Interpolant, interpolate
 from daeosens._petsc.linear_steps import LinearSteps, SecondSweep
 from daeosens._petsc.natives import call_into, call_number, call_points, fill_matrix
 from daeosens._petsc.pooled import pool_memory, vec_to_fill
@@ -30,6 +31,7 @@ __all__ = [
     "ExplicitSteps",
     "FactorPulls",
     "FactorSteps",
+    "Interpolant",
     "LinearSteps",
     "MatrixPulls",
     "Pulls",
@@ -48,6 +50,7 @@ __all__ = [
     "create_matrix",
     "fill_matrix",
     "fill_stages",
+    "interpolate",
     "linearise_matrix",
     "multipliers",
     "next_step",
