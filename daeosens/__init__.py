@@ -16,7 +16,7 @@ from daeosens.consistent import consistent_state
 from daeosens.controls import PiecewiseConstant, PiecewiseLinear, Spline
 from daeosens.cost import INDEPENDENT
 from daeosens.ensembles import Ensemble, solve_batch
-from daeosens.equations import DAE, ODE, hybrid
+from daeosens.equations import DAE, ODE
 from daeosens.errors import (
     DaeosensError,
     GrazingError,
@@ -31,6 +31,7 @@ from daeosens.events import Event
 from daeosens.fields import FieldParameter, InitialState
 from daeosens.fixed_times import at_fixed_times
 from daeosens.forward import solve
+from daeosens.hybrid import hybrid
 from daeosens.inverse import fit, likelihood
 from daeosens.inverse.fitted import Fit
 from daeosens.inverse.gaussian import GaussianPrior, matern

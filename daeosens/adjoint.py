@@ -8,11 +8,12 @@ from typing import overload
 
 from petsc4py import PETSc
 
-from daeosens.arrays import QUIET, Array, finite_vec, gather, unwrapped, write
+from daeosens.arrays import Array, finite_vec, gather, write
 from daeosens.block_pieces import block_sweep
 from daeosens.cost import Cost, points_by_step
 from daeosens.engines import Engine, check_engine, choose_engine
 from daeosens.errors import InputError
+from daeosens.guards import QUIET, unwrapped
 from daeosens.native_pieces import sweep_pieces_in_c
 from daeosens.native_sweep import native_sweep, wants_native_sweep
 from daeosens.objective import Objective, check_objective

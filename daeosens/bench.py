@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from petsc4py import PETSc
 
-from daeosens.arrays import Array, check_output, dot, gather, read, scatter, write
+from daeosens.arrays import Array, dot, gather, read, scatter, write
 from daeosens.compiled import Compiled
 from daeosens.cost import INDEPENDENT
 from daeosens.deviations import Words, components, entries, transposes
@@ -29,6 +29,7 @@ from daeosens.differences import (
     unit,
 )
 from daeosens.errors import DaeosensError, UnsupportedError
+from daeosens.guards import check_output
 from daeosens.problem import AUTONOMOUS, Problem
 from daeosens.verdicts import CheckedCallback, Verdict
 

@@ -9,12 +9,13 @@ import numpy as np
 import numpy.typing as npt
 from petsc4py import PETSc
 
-from daeosens.arrays import QUIET, Array, check_output, gather, guarded, scatter
+from daeosens.arrays import Array, gather, scatter
 from daeosens.bench import Bench
 from daeosens.cost_checks import check_objective
 from daeosens.derivatives import ComplexStep
 from daeosens.equation_checks import check_equations
 from daeosens.event_checks import check_event
+from daeosens.guards import QUIET, check_output, guarded
 from daeosens.matrices import Products
 from daeosens.objective import Objective
 from daeosens.parameters import Control, Parameters

@@ -11,8 +11,9 @@ from petsc4py import PETSc
 from scipy import sparse
 
 from daeosens._petsc import call_into, call_number, fill_matrix
-from daeosens.arrays import Array, check_output, finite_array, read
+from daeosens.arrays import Array, finite_array, read
 from daeosens.errors import InputError
+from daeosens.guards import check_output
 from daeosens.native import Native, admit_native, check_signature
 
 Role = Literal["vector", "by_u", "by_p", "number", "slope_u", "slope_p", "hessian", "hessian_t"]

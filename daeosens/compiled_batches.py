@@ -10,9 +10,10 @@ import numpy.typing as npt
 from scipy import sparse
 
 from daeosens._petsc import call_points
-from daeosens.arrays import Array, check_output
+from daeosens.arrays import Array
 from daeosens.batches import Batch
 from daeosens.compiled import Compiled
+from daeosens.guards import check_output
 from daeosens.linearization import Linearization, by_matrices, sparse_pulls, with_weights
 from daeosens.many_hessians import TEMPORARY
 from daeosens.matrices import Products

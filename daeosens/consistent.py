@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy.typing as npt
 from petsc4py import PETSc
 
-from daeosens.arrays import QUIET, unwrapped
+from daeosens.guards import QUIET, unwrapped
 from daeosens.options import Options
 from daeosens.problem import Problem
 from daeosens.steps.completed import consistent_map

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens.arrays import Array, check_output, dot, gather, guarded, read
+from daeosens.arrays import Array, dot, gather, read
 from daeosens.bench import TIME_LEVELS, Bench, number
 from daeosens.cost import Scalar
 from daeosens.derivatives import ComplexStep
 from daeosens.deviations import components
 from daeosens.event_data import EventData
+from daeosens.guards import check_output, guarded
 from daeosens.least_squares import LeastSquares, Prior
 from daeosens.objective import Objective, Sum
 from daeosens.scalars import Callback

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_right, insort
+from bisect import insort
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
 from petsc4py import PETSc
 
+from daeosens.accumulation import refuse_crowd, refuse_passing
 from daeosens.arrays import Array
 from daeosens.crossing_times import locate
-from daeosens.errors import InputError, SolveError, UnsupportedError
+from daeosens.errors import InputError, UnsupportedError
 from daeosens.events import Event
+from daeosens.hybrid_log import HybridLog
 from daeosens.integrate import Run, made_runner
 from daeosens.problem import Problem
 from daeosens.simultaneous import Happening, Meeting, check_order
@@ -24,117 +25,10 @@ from daeosens.stepping import Stepping
 from daeosens.steps import step_map
 from daeosens.steps.completed import Consistency
 from daeosens.steps.directions import Step
-from daeosens.steps.hybrid import Record
 from daeosens.steps.jumps import Jump
 from daeosens.steps.switches import Switch, lower_events
 from daeosens.surfaces import ROUNDING, Flow, Hit, Surface
-from daeosens.trajectory import (
-    HIT,
-    Checkpoint,
-    Crossing,
-    Effort,
-    Stages,
-    Trajectory,
-    by_step,
-)
-
-CROWD, MOMENT = 30, 1e-8
-"""So many events within such a part of the span are an accumulation."""
-
-
-@dataclass
-class _Parts:
-    """What the pieces of a run have given so far."""
-
-    times: list[float]
-    states: list[PETSc.Vec]
-    sizes: list[float] = field(default_factory=list[float])
-    stages: Stages = field(default_factory=dict[tuple[int, float], list[PETSc.Vec]])
-    effort: Effort = field(default_factory=lambda: Effort(0, 0, 0, 0))
-    crossings: list[Crossing] = field(default_factory=list[Crossing])
-    records: dict[int, Record] = field(default_factory=dict[int, Record])
-    moving: bool = False
-    """Whether the last time depends on that of an implicit event."""
-    changed: bool = False
-    """Whether an event has changed parameters."""
-
-    @property
-    def last(self) -> tuple[float, PETSc.Vec]:
-        return self.times[-1], self.states[-1]
-
-    def add(self, run: Run, mode: str, p: Any, ends: Sequence[float]) -> None:
-        """Append a piece whose steps ended at ``ends`` where they came by.
-
-        After an implicit event the size of a step follows the moving time if it ends at one of
-        them, or halfway to it; from there on times are fixed again.
-        """
-        times, sizes = run.times.tolist(), run.sizes.tolist()
-        steps = zip(times[:-1], sizes, run.states[:-1], strict=True)
-        if self.moving:
-            self._add_moving(steps, mode, p, ends)
-        handles = [state.handle for _, _, state in steps]
-        self.records |= dict.fromkeys(handles, Record(mode, p, changed=self.changed))
-        self.times += times[1:]
-        self.sizes += sizes
-        self.states += run.states[1:]
-        self.stages |= by_step(run.kept, run.states, sizes)
-        self.effort += run.effort
-
-    def _add_moving(
-        self,
-        steps: Iterator[tuple[float, float, PETSc.Vec]],
-        mode: str,
-        p: Any,
-        ends: Sequence[float],
-    ) -> None:
-        """Take the steps (t, h, state) up to the first time that is fixed again."""
-        changed = self.changed
-        timed = Record(mode, p, timed=True, changed=changed)
-        for t, h, state in steps:
-            k = bisect_right(ends, t)
-            rest = ends[k] - t if k < len(ends) else math.inf
-            if abs(h - rest) <= 1e-12 * rest:
-                self.records[state.handle] = Record(mode, p, -1.0, timed=True, changed=changed)
-                self.moving = False
-                return
-            if abs(2.0 * h - rest) <= 1e-12 * rest:
-                self.records[state.handle] = Record(mode, p, -0.5, timed=True, changed=changed)
-            else:
-                self.records[state.handle] = timed
-
-    def end_at(self, switch: Switch, h: float, state: PETSc.Vec) -> None:
-        """Cut the last step: it has the size ``h``, and ends on the surface of an event."""
-        before = self.states[-2].handle
-        self.sizes[-1], self.times[-1], self.states[-1] = h, self.times[-2] + h, state
-        was = self.records[before]
-        self.records[before] = Record(
-            was.mode, was.p, timed=was.timed, changed=was.changed, ends_at=switch
-        )
-        self.moving = True
-
-    def stay(self, mode: str, p: Any) -> None:
-        """Append a step of size 0, which an event at the same instant can end."""
-        t, state = self.last
-        self.records[state.handle] = Record(mode, p, timed=self.moving, changed=self.changed)
-        self.times.append(t)
-        self.sizes.append(0.0)
-        self.states.append(state.copy())
-
-    def jump(
-        self, switch: Switch, jump: Jump, after: PETSc.Vec, p: tuple[Any, Any], mode: str, now: str
-    ) -> None:
-        """Append a jump as a step of size 0, from parameters and mode to others."""
-        t, before = self.last
-        self.records[before.handle] = Record(
-            now, p[0], timed=self.moving, changed=self.changed, jump=jump
-        )
-        self.changed = self.changed or switch.changes
-        self.crossings.append(
-            Crossing(switch.name, t, len(self.sizes), before, after, now, p[1], mode)
-        )
-        self.times.append(t)
-        self.sizes.append(0.0)
-        self.states.append(after)
+from daeosens.trajectory import HIT, Checkpoint, Trajectory
 
 
 class _Passage:
@@ -177,7 +71,7 @@ class _Passage:
         self._size: float | None = None
         self._largest_start = math.inf
         self.mode = problem.entered_mode(problem.mode, self.first, state, p)
-        self.parts = _Parts([self.first], [state])
+        self.log = HybridLog([self.first], [state])
         self.finished = False
 
     def go(self) -> None:
@@ -185,14 +79,12 @@ class _Passage:
         fired: list[Surface] = []
         while not self.finished:
             self._explicit_events(fired)
-            t, state = self.parts.last
+            t, state = self.log.last
             if self.finished or t >= self.last:
                 return
             flow = self._flow()
             entered = flow.settle(t, state, fired)
-            for surface in fired:
-                if surface.on and surface.event.reset is not None:
-                    self._check_side(surface)
+            refuse_passing(fired, self.log.crossings)
             if entered:
                 if fired or len(entered) > 1:
                     raise _at_one_instant(t, [*fired, *entered])
@@ -200,11 +92,11 @@ class _Passage:
                 fired = entered
                 continue
             fired = self._piece(flow)
-            self._check_crowd()
+            refuse_crowd(self.log.crossings, self.last - self.first)
 
     def _explicit_events(self, fired: Sequence[Surface]) -> None:
         """Let the events happen whose time has come, in the order of the list."""
-        t, _ = self.parts.last
+        t, _ = self.log.last
         while self._due and self._due[0][0] <= t + self._rounding:
             _, event, switch = self._due.popleft()
             if not event.active(self.mode):
@@ -221,7 +113,7 @@ class _Passage:
         if self.mode not in self._flows:
             problem = self._smooth[self.mode]
             maker = made_runner(
-                problem, self.parts.states[-1], self.p, self.stepping, self._checkpoint
+                problem, self.log.states[-1], self.p, self.stepping, self._checkpoint
             )
             runner = self._runners.enter_context(maker)
             active = [each for each in self._surfaces if each.event.active(self.mode)]
@@ -234,8 +126,8 @@ class _Passage:
 
     def _piece(self, flow: Flow) -> list[Surface]:
         """Run to the next event or to the end; return the surfaces that were crossed there."""
-        parts = self.parts
-        t, state = parts.last
+        log = self.log
+        t, state = log.last
         end = self._due[0][0] if self._due else self.last
         hits = [time for time in self._pinned if t < time < end]
         grid = self._next_of_grid(t, flow)
@@ -248,15 +140,15 @@ class _Passage:
             hits,
             self._size,
             flow.watch if flow.surfaces else None,
-            taken=parts.effort.steps,
+            taken=log.effort.steps,
         )
-        parts.add(run, self.mode, self.p, [*hits, end])
+        log.add(run, self.mode, self.p, [*hits, end])
         if flow.checked:  # and may therefore be bold
             self._size = self._next_start(run)
         if not flow.hits:
             return []
         if self.stepping.dt is not None and not self.stepping.adaptive:
-            self._grid_end = parts.times[-1]
+            self._grid_end = log.times[-1]
         crossed = self._first_hits(flow)
         for number, surface in enumerate(crossed):
             if number:
@@ -290,18 +182,18 @@ class _Passage:
 
     def _first_hits(self, flow: Flow) -> list[Surface]:
         """End the last step at the first crossing; return its surface, or two that are one."""
-        parts = self.parts
-        t, h, u = parts.times[-2], parts.sizes[-1], parts.states[-2]
+        log = self.log
+        t, h, u = log.times[-2], log.sizes[-1], log.states[-2]
         found: list[tuple[float, PETSc.Vec, Hit]] = []
         for hit in flow.hits:
             if hit.low < hit.high:
                 size, end = locate(flow, hit, t, h, u)
             else:
-                size, end = (h, parts.states[-1]) if hit.low else (0.0, u.copy())
+                size, end = (h, log.states[-1]) if hit.low else (0.0, u.copy())
             found.append((size, end, hit))
         found.sort(key=lambda each: each[0])
         size, end, hit = found[0]
-        parts.end_at(hit.surface.switch, size, end)
+        log.end_at(hit.surface.switch, size, end)
         together = [each.surface for each_size, _, each in found if each_size - size <= 1e-9 * h]
         if len(together) > 1:
             self._check_order(together, [each for _, _, each in found])
@@ -309,17 +201,17 @@ class _Passage:
 
     def _check_order(self, surfaces: Sequence[Surface], hits: Sequence[Hit]) -> None:
         """Refuse events at one instant unless their order makes no difference."""
-        parts = self.parts
-        t, h, u, end = parts.times[-2], parts.sizes[-1], parts.states[-2], parts.states[-1]
+        log = self.log
+        t, h, u, end = log.times[-2], log.sizes[-1], log.states[-2], log.states[-1]
         if len(surfaces) > 2:
-            raise _at_one_instant(parts.times[-1], surfaces)
+            raise _at_one_instant(log.times[-1], surfaces)
         for one, other, hit in zip(surfaces, surfaces[::-1], hits[1::-1], strict=True):
             after = end.duplicate()
-            p = one.switch.jump.apply(parts.times[-1], end, self.p, after)
-            left = abs(other.at(parts.times[-1], after, p))
+            p = one.switch.jump.apply(log.times[-1], end, self.p, after)
+            left = abs(other.at(log.times[-1], after, p))
             way = abs(hit.curve.at(0.0)[0]) + abs(hit.curve.at(1.0)[0])
             if left > 1e-8 * way:  # afterwards the other one does not happen
-                raise _at_one_instant(parts.times[-1], surfaces)
+                raise _at_one_instant(log.times[-1], surfaces)
         method = self.stepping.resolved_method
         steps = step_map(self._smooth[self.mode], method, self.stepping.options)
         step = Step(t, h, u, end, self.p)
@@ -328,14 +220,14 @@ class _Passage:
 
     def _at_once(self, surface: Surface) -> None:
         """Let an event happen on whose surface the state is already."""
-        parts = self.parts
-        parts.stay(self.mode, self.p)
-        parts.end_at(surface.switch, 0.0, parts.states[-1])
+        log = self.log
+        log.stay(self.mode, self.p)
+        log.end_at(surface.switch, 0.0, log.states[-1])
         self._happen(surface.event, surface.switch)
 
     def _happen(self, event: Event, switch: Switch, *, last: bool = True) -> None:
         """Jump; after the last jump of an instant algebraic variables are made consistent."""
-        t, before = self.parts.last
+        t, before = self.log.last
         after, p, mode = before.duplicate(), self.p, self.mode
         jump: Jump = switch.jump
         self.p = jump.apply(t, before, p, after)
@@ -347,28 +239,8 @@ class _Passage:
         if (last or event.terminal) and not only_ends:
             complete = self._consistency.complete
             jump = complete(jump, self.mode, t, after, self.p, changes=switch.changes)
-        self.parts.jump(switch, jump, after, (p, self.p), mode, self.mode)
+        self.log.jump(switch, jump, after, (p, self.p), mode, self.mode)
         self.finished = event.terminal
-
-    def _check_crowd(self) -> None:
-        crossings = self.parts.crossings
-        if len(crossings) < CROWD:
-            return
-        recent = crossings[-CROWD:]
-        if recent[-1].t - recent[0].t <= MOMENT * (self.last - self.first):
-            raise _accumulation(crossings, "they follow each other ever faster")
-
-    def _check_side(self, surface: Surface) -> None:
-        """Refuse a reset that leaves the state on its surface, from where it goes on through it.
-
-        One that leaves it at a finite speed is meant so: a threshold that does something else.
-        """
-        direction = surface.event.direction
-        if direction and surface.touching and surface.side == direction:
-            why = (
-                f'"{surface.event.name}" stops the state on its surface, and it goes on through it'
-            )
-            raise _accumulation(self.parts.crossings, why)
 
 
 def run_through_events(
@@ -397,20 +269,7 @@ def run_through_events(
     with ExitStack() as runners:
         passage = _Passage(problem, state, p, stepping, pinned, checkpoint, runners)
         passage.go()
-    parts = passage.parts
-    return Trajectory(
-        problem,
-        p,
-        stepping,
-        np.array(parts.times),
-        np.array(parts.sizes),
-        tuple(parts.states),
-        parts.effort,
-        checkpoint,
-        parts.stages,
-        tuple(parts.crossings),
-        parts.records,
-    )
+    return passage.log.trajectory(problem, p, stepping, checkpoint)
 
 
 def _check_times(timed: list[tuple[float, Event, Switch]], first: float, last: float) -> None:
@@ -429,15 +288,4 @@ def _at_one_instant(t: float, surfaces: Sequence[Surface], *events: Event) -> Un
         f"t = {t:.9g}",
         expected="one event at a time: their order would decide the derivative",
         remedy="one event whose reset does both",
-    )
-
-
-def _accumulation(crossings: Sequence[Crossing], why: str) -> SolveError:
-    recent = crossings[-CROWD:]
-    last = recent[-1].t
-    return SolveError(
-        f"events accumulate: {len(recent)} within {last - recent[0].t:.3g} before "
-        f"t = {last:.9g} ({why})",
-        expected="finitely many events",
-        remedy="an event that ends the motion (terminal=True, or a reset to rest)",
     )

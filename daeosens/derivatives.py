@@ -14,8 +14,9 @@ import numpy as np
 import numpy.typing as npt
 from petsc4py import PETSc
 
-from daeosens.arrays import Array, guarded
+from daeosens.arrays import Array
 from daeosens.errors import InputError
+from daeosens.guards import guarded
 
 STEP = 1e-40
 """Imaginary perturbation; so small that the truncation error of the complex step underflows."""

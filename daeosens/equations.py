@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy.typing as npt
@@ -13,8 +12,8 @@ from daeosens.batches import Batch, make_batch
 from daeosens.compiled import Compiled
 from daeosens.compiled_batches import CompiledBatch
 from daeosens.derivatives import ComplexStep
-from daeosens.errors import InputError, nearest, together
-from daeosens.events import Event, EventLike, admit_events, unknown_modes
+from daeosens.errors import InputError
+from daeosens.events import EventLike, admit_known_events
 from daeosens.lowering import (
     Lowering,
     Matrix,
@@ -213,7 +212,7 @@ def ODE(  # noqa: N802 (a noun of the public interface)
         | sources(frame, mass, mass_p=mass_p, mass_hessian=mass_hessian),
         native=natives(admitted),
         breakpoints=admit_breakpoints(breakpoints),
-        events=_without_modes(events),
+        events=admit_known_events(events, ()),
         **frame.fields(),
     )
 
@@ -329,93 +328,6 @@ def DAE(  # noqa: N802 (a noun of the public interface)
         ),
         native=natives(admitted),
         breakpoints=admit_breakpoints(breakpoints),
-        events=_without_modes(events),
+        events=admit_known_events(events, ()),
         **frame.fields(),
     )
-
-
-def hybrid(
-    modes: Mapping[str, Problem],
-    start: str | Callable[..., str],
-    events: Iterable[EventLike] = (),
-) -> Problem:
-    """Describe equations that change at events: one problem for each mode.
-
-    Parameters
-    ----------
-    modes : mapping of str to Problem
-        The equations; unknowns, parameters, style and communicator are those of all.
-    start : str or callable
-        The first mode, or ``start(t, u, p) -> str``, the same on every rank.
-    events : sequence of Event
-        Those with ``mode="..."`` switch.
-
-    Returns
-    -------
-    Problem
-
-    Raises
-    ------
-    InputError
-        An unknown mode, or modes that do not fit together.
-
-    Examples
-    --------
-    >>> heating = ODE(lambda t, u, p: p[0] - u, size=1, parameters=["power"])
-    >>> cooling = ODE(lambda t, u, p: -u, size=1, parameters=["power"])
-    >>> hot = Event(lambda t, u, p: u[0] - 0.8, direction=1, mode="off", name="hot")
-    >>> cold = Event(lambda t, u, p: u[0] - 0.4, direction=-1, mode="on", name="cold")
-    >>> hybrid({"on": heating, "off": cooling}, "on", [hot, cold]).mode
-    'on'
-    """
-    events = admit_events(events)
-    complaints = unknown_modes(events, modes)
-    if isinstance(start, str) and start not in modes:
-        expected = f"expected: {', '.join(modes)}; try: {nearest(start, modes)}"
-        complaints.append(f'it starts in the unknown mode "{start}"; {expected}')
-    first = next(iter(modes.values()), None)
-    for name, problem in modes.items():
-        assert first is not None
-        if (problem.size, problem.parameter_names, problem.style) != (
-            first.size,
-            first.parameter_names,
-            first.style,
-        ):
-            complaints.append(f'mode "{name}" is {problem}; expected: the shape of {first}')
-        if problem.events or problem.modes:
-            complaints.append(f'mode "{name}" has events of its own; expected: all in one list')
-    if complaints:
-        raise together(complaints, heading="hybrid")
-    times = tuple(sorted({time for problem in modes.values() for time in problem.breakpoints}))
-    alike = {name: replace(problem, breakpoints=times) for name, problem in modes.items()}
-    shape = alike[start] if isinstance(start, str) else next(iter(alike.values()))
-    return replace(shape, events=events, modes=alike, mode=start)
-
-
-def add_events(problem: Problem, events: Iterable[EventLike]) -> Problem:
-    """Return the problem with more events.
-
-    Raises
-    ------
-    InputError
-        A mode that the problem has not.
-
-    Examples
-    --------
-    >>> decay = ODE(lambda t, u, p: -u, size=1)
-    >>> len(add_events(decay, [Event(0.5, lambda t, u, p: u + 1.0)]).events)
-    1
-    """
-    more = admit_events(events)
-    complaints = unknown_modes(more, problem.modes)
-    if complaints:
-        raise together(complaints, heading="events")
-    return replace(problem, events=(*problem.events, *more))
-
-
-def _without_modes(events: Iterable[EventLike]) -> tuple[Event, ...]:
-    admitted = admit_events(events)
-    complaints = unknown_modes(admitted, ())
-    if complaints:
-        raise together(complaints, heading="events")
-    return admitted

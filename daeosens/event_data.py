@@ -9,11 +9,12 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from daeosens.arrays import Array, finite_array, guarded
+from daeosens.arrays import Array, finite_array
 from daeosens.complex_hessian import in_time
 from daeosens.cost import At, Cost
 from daeosens.derivatives import ComplexStep
 from daeosens.errors import InputError, UnsupportedError
+from daeosens.guards import guarded
 from daeosens.least_squares import lower_observe
 from daeosens.misfits import ArrayResidual, SumOfSquares, TimeResidual
 from daeosens.objective import check_event, multiple, plus

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, Protocol
 
-from daeosens.errors import InputError, nearest
+from daeosens.errors import InputError, nearest, together
 from daeosens.native import admit_native
 
 
@@ -203,3 +203,18 @@ def unknown_modes(events: Iterable[Event], modes: Collection[str]) -> list[str]:
                 there = "there are none; try: hybrid({...}, start, events)"
             complaints.append(f'event "{event.name}" names the unknown mode "{name}"; {there}')
     return complaints
+
+
+def admit_known_events(things: Iterable[EventLike], modes: Collection[str]) -> tuple[Event, ...]:
+    """Return objects with the attributes of events as a tuple of ``Event`` of a problem's modes.
+
+    Raises
+    ------
+    InputError
+        A mode that there is not, or as :func:`admit_events`.
+    """
+    events = admit_events(things)
+    complaints = unknown_modes(events, modes)
+    if complaints:
+        raise together(complaints, heading="events")
+    return events

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy.typing as npt
 from petsc4py import PETSc
 
-from daeosens.arrays import QUIET, unwrapped
 from daeosens.crossings import run_through_events
 from daeosens.errors import InputError, UnsupportedError, require
+from daeosens.guards import QUIET, unwrapped
 from daeosens.integrate import agree, integrate
 from daeosens.problem import Problem
 from daeosens.stepping import Stepping, pinned_times, refuse_reserved

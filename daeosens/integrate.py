@@ -2,41 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from petsc4py import PETSc
 
 from daeosens.arrays import Array
-from daeosens.errors import (
-    DaeosensError,
-    InputError,
-    SolveError,
-)
-from daeosens.faults import note_fault
-from daeosens.options import scoped_options
-from daeosens.petsc_ts import (
-    Held,
-    default_options,
-    make_ts,
-    raise_fault,
-    search_lines,
-    set_up,
-    tiny_step,
-)
+from daeosens.errors import DaeosensError, InputError, SolveError
+from daeosens.petsc_ts import raise_fault, search_lines
 from daeosens.prepared import Prepared, cannot_set_up, leave_ts, prepared_ts, taken_ts
 from daeosens.problem import Problem
 from daeosens.refusals import refuse_unsound_steps
+from daeosens.single_steps import SingleSteps
 from daeosens.step_log import StepLog, Watch
 from daeosens.stepping import Stepping
-from daeosens.steps import RungeKuttaStep, tableau
-from daeosens.trajectory import Checkpoint, Effort, Stages, Trajectory
-
-_TS: Any = PETSc.TS  # the stubs of petsc4py 3.26 give enumerations the wrong type
+from daeosens.trajectory import Checkpoint, Effort, Stages
 
 NOT_FINITE = 72
 """PETSc's error code of norms that are not."""
@@ -115,7 +98,7 @@ class Runner:
         self._ready = ready
         self._ts = ready.ts
         self._solution = ready.ts.getSolution()
-        self._spare_ts: PETSc.TS | None = None
+        self._single_steps = SingleSteps(problem, stepping, ready)
         self._listening = self._watched = False
         self.first_step = ready.first_step
 
@@ -161,7 +144,7 @@ class Runner:
             restarts=method.explicit or method.esdirk,
             keep_stages=self._checkpoint == "stages" and (method.explicit or method.esdirk),
             watch=watch,
-            take_again=self._take_again if self._unwatched else None,
+            take_again=self._single_steps.take_again if self._unwatched else None,
         )
         start.copy(self._solution)
         ts.setStepNumber(0)
@@ -209,27 +192,12 @@ class Runner:
             log.detach(ts)
 
     def step(self, t: float, h: float, u: PETSc.Vec, out: PETSc.Vec) -> None:
-        """Fill ``out`` [n] with the state after one step of size ``h`` from ``u`` [n] at ``t``.
-
-        It has nothing to do with the run that may be under way.
-
-        Raises
-        ------
-        SolveError
-            The step failed.
-        """
-        if self._stepping.resolved_method.explicit:
-            self._explicit_step.advance(t, h, u, self.p, out)
-        elif self._ready.hooks.log is None:  # between two runs: nothing of the step is remembered
-            _single_step(self._ts, t, h, u, out, self._ready.tiny)
-        else:
-            self._spare_ts = self._spare_ts or self._make_spare(self._problem, t, u)
-            _single_step(self._spare_ts, t, h, u, out, self._ready.tiny)
+        """Take a step that has nothing to do with the run under way: ``SingleSteps.step``."""
+        self._single_steps.step(t, h, u, out)
 
     def close(self) -> None:
         """Free the TS for single steps."""
-        if self._spare_ts is not None:
-            self._spare_ts.destroy()
+        self._single_steps.close()
 
     @property
     def p(self) -> Any:
@@ -240,38 +208,10 @@ class Runner:
     def p(self, values: Any) -> None:
         self._ready.held.p = values
 
-    @cached_property
-    def _explicit_step(self) -> RungeKuttaStep:
-        return RungeKuttaStep(self._problem, tableau(self._stepping.resolved_method.runge_kutta))
-
     @property
     def _unwatched(self) -> bool:
         """Whether TS calls functions of a grid's points, which do not look at what they give."""
         return self._ready.in_c and self._problem.stencil is not None
-
-    def _take_again(self, t: float, h: float, u: PETSc.Vec) -> None:
-        """Take a step that failed by callbacks in Python: those note what is not finite."""
-        out = u.duplicate()
-        if self._stepping.resolved_method.explicit:
-            self._explicit_step.advance(t, h, u, self.p, out)
-            self._problem.rhs(t + h, out, self.p, u.duplicate())  # as error estimates do
-        else:
-            problem = replace(self._problem, stencil=None)
-            ts = self._make_spare(problem, t, u)
-            with suppress(SolveError, PETSc.Error):  # as it did before
-                _single_step(ts, t, h, u, out, self._ready.tiny)
-            _try_jacobian(problem, t + h, ts.getSNES().getSolution(), self.p)
-            ts.destroy()
-        out.destroy()
-
-    def _make_spare(self, problem: Problem, t: float, u: PETSc.Vec) -> PETSc.TS:
-        """Return a TS for single implicit steps while the other one is in the middle of a run."""
-        stepping = self._stepping
-        ts = make_ts(problem, stepping.resolved_method, t, u, self._ready.held, record="states")
-        defaults = default_options(problem, stepping, ts, "states")
-        with scoped_options(defaults=defaults, code=stepping.options):
-            set_up(ts, u, stepping, "states")
-        return ts
 
     def _check_finished(self, log: StepLog, span: tuple[float, float], taken: int) -> None:
         ts = self._ts
@@ -323,43 +263,6 @@ def made_runner(
             runner.close()
 
 
-def _single_step(
-    ts: PETSc.TS, t: float, h: float, u: PETSc.Vec, out: PETSc.Vec, tiny: float
-) -> None:
-    if tiny:
-        search_lines(ts, wanted=h >= tiny)
-    solution = ts.getSolution()
-    u.copy(solution)
-    ts.setStepNumber(0)
-    ts.setTime(t)
-    ts.setTimeStep(h)
-    ts.restartStep()  # without an error estimate: the size is the caller's
-    try:
-        ts.step()
-    except PETSc.Error:
-        raise_fault(ts)
-        raise
-    reason: Any = ts.getConvergedReason()
-    if reason < 0 or ts.getTime() != t + h:
-        raise SolveError(
-            f"a step of size {h:.3g} from t = {t:.9g} failed, in search of an event",
-            expected="convergence of Newton's method",
-            remedy='a smaller dt, or options={"snes_monitor": None} to watch it',
-        )
-    solution.copy(out)
-
-
-def _try_jacobian(problem: Problem, t: float, u: PETSc.Vec, p: Any) -> None:
-    matrix = problem.rhs_u.create(t, u, p)
-    problem.rhs_u.fill(t, u, p, matrix)
-    ones, out = u.duplicate(), u.duplicate()
-    ones.set(1.0)
-    matrix.mult(ones, out)
-    note_fault(problem.faults, "jacobian", t, out, problem.dm)
-    for each in (matrix, ones, out):
-        each.destroy()
-
-
 def agree(problem: Problem, stepping: Stepping, p: Any, pinned: Array) -> None:
     """Raise on every rank if the ranks want different runs, which would wait for each other."""
     if problem.comm.size == 1:
@@ -374,49 +277,6 @@ def agree(problem: Problem, stepping: Stepping, p: Any, pinned: Array) -> None:
             f"{' and '.join(different)} differ between the ranks",
             expected="the same on every rank of the problem's communicator",
         )
-
-
-def replay(trajectory: Trajectory, prepare: Callable[[PETSc.TS], None]) -> PETSc.TS:
-    """Repeat a run step by step with PETSc's own trajectory switched on, and return its TS.
-
-    The accepted steps are taken from the log, never decided again.  ``prepare`` is called on the TS
-    before it is set up.
-    """
-    checkpoint = "disk" if trajectory.checkpoint == "disk" else "memory"
-    problem, stepping = trajectory.problem, trajectory.stepping
-    sizes = trajectory.step_sizes
-    state = trajectory.states[0].copy()
-    beyond = 2 * stepping.t_span[1] - stepping.t_span[0] + 1.0  # never reached: the steps decide
-    ts = make_ts(
-        problem,
-        stepping.resolved_method,
-        stepping.t_span[0],
-        state,
-        Held(trajectory.p),
-        record=checkpoint,
-    )
-    ts.setTime(stepping.t_span[0])
-    ts.setTimeStep(float(sizes[0]))
-
-    tiny = 0.0
-
-    def before_step(ts: PETSc.TS) -> None:
-        h = float(sizes[ts.getStepNumber()])
-        ts.setTimeStep(h)
-        if tiny:
-            search_lines(ts, wanted=h >= tiny)
-
-    ts.setPreStep(before_step)
-    prepare(ts)
-    defaults = default_options(problem, stepping, ts, checkpoint) | {"ts_adapt_type": "none"}
-    with scoped_options(defaults=defaults, code=stepping.options):
-        ts.setFromOptions()
-        ts.setMaxSteps(len(sizes))
-        ts.setMaxTime(beyond)
-        ts.setExactFinalTime(_TS.ExactFinalTime.STEPOVER)
-        tiny = tiny_step(ts, stepping, float(sizes.max()))
-        ts.solve(state)
-    return ts
 
 
 def _failure(error: PETSc.Error, stepping: Stepping, log: StepLog) -> DaeosensError:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from petsc4py import PETSc
 
-from daeosens.arrays import Array, check_output, finite_array, guarded
+from daeosens.arrays import Array, finite_array
 from daeosens.complex_hessian import HessianByComplexStep
 from daeosens.cost import (
     START,
@@ -19,14 +19,10 @@ from daeosens.cost import (
 )
 from daeosens.derivatives import ComplexStep
 from daeosens.errors import InputError, UnsupportedError, nearest
-from daeosens.misfits import (
-    ArrayResidual,
-    FieldPriorResidual,
-    NumbersPriorResidual,
-    SumOfSquares,
-    VectorResidual,
-)
+from daeosens.guards import check_output, guarded
+from daeosens.misfits import ArrayResidual, SumOfSquares, VectorResidual
 from daeosens.objective import multiple, plus
+from daeosens.prior_residuals import FieldPriorResidual, NumbersPriorResidual
 from daeosens.problem import Problem
 
 Observation: TypeAlias = tuple[

@@ -11,19 +11,12 @@ import numpy as np
 import numpy.typing as npt
 from petsc4py import PETSc
 
-from daeosens.arrays import (
-    anchor,
-    check_output,
-    finite_array,
-    guarded,
-    install_abort_hook,
-    read,
-    write,
-)
+from daeosens.arrays import finite_array, read, write
 from daeosens.compiled import Compiled, Role, Roles
 from daeosens.derivatives import ComplexStep, ignores
 from daeosens.errors import InputError, UnsupportedError, keyword
 from daeosens.faults import note_fault
+from daeosens.guards import check_output, guarded
 from daeosens.matrices import (
     Derivative,
     Products,
@@ -36,6 +29,7 @@ from daeosens.matrices import (
 )
 from daeosens.native import Native, admit_native
 from daeosens.problem import AUTONOMOUS, COLORING, Style, VecFunction
+from daeosens.ranks import anchor, install_abort_hook
 
 Matrix = Callable[..., Any] | Products
 

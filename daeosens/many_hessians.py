@@ -9,9 +9,10 @@ from typing import Any, TypeAlias
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens.arrays import Array, check_output, check_tuple, guarded
+from daeosens.arrays import Array
 from daeosens.derivatives import STEP
 from daeosens.errors import InputError
+from daeosens.guards import check_output, check_tuple, guarded
 from daeosens.matrices import Products
 from daeosens.single_point import SinglePoint
 

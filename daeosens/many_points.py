@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from daeosens.arrays import Array, check_output
+from daeosens.arrays import Array
 from daeosens.derivatives import STEP
 from daeosens.errors import InputError
+from daeosens.guards import check_output
 from daeosens.linearization import Linearization, by_matrices
 from daeosens.many_hessians import ManyHessians, parts, some_of
 from daeosens.matrices import Products

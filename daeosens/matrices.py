@@ -10,9 +10,10 @@ import numpy as np
 from petsc4py import PETSc
 from scipy import sparse
 
-from daeosens.arrays import check_output, finite_array, guarded, read, write
+from daeosens.arrays import finite_array, read, write
 from daeosens.compiled import Compiled
 from daeosens.errors import InputError, UnsupportedError, keyword
+from daeosens.guards import check_output, guarded
 
 _MAT: Any = PETSc.Mat  # the stubs of petsc4py 3.26 give enumerations the wrong type
 

@@ -18,10 +18,11 @@ import numpy.typing as npt
 from petsc4py import PETSc
 
 from daeosens.adjoint import Gradient
-from daeosens.arrays import Array, check_output, gather, guarded, scatter
+from daeosens.arrays import Array, gather, scatter
 from daeosens.complex_hessian import HessianByComplexStep
 from daeosens.derivatives import ComplexStep
 from daeosens.errors import InputError, UnsupportedError, nearest, together
+from daeosens.guards import check_output, guarded
 from daeosens.matrices import Products
 from daeosens.problem import Problem
 from daeosens.second_order import HessianProduct

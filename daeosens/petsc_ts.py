@@ -22,10 +22,10 @@ from daeosens._petsc import (
     take_passes,
     time_of_stage,
 )
-from daeosens.arrays import check_output
 from daeosens.compiled import Compiled
 from daeosens.dense import dense_steps
 from daeosens.errors import InputError, UnsupportedError
+from daeosens.guards import check_output
 from daeosens.methods import Method
 from daeosens.problem import Problem
 from daeosens.refusals import refuse_other_method

@@ -8,9 +8,10 @@ from typing import Any
 
 from petsc4py import PETSc
 
-from daeosens.arrays import QUIET, gather
+from daeosens.arrays import gather
 from daeosens.cost import At, Cost, Scalar
 from daeosens.errors import DaeosensError, SolveError, UnsupportedError
+from daeosens.guards import QUIET
 from daeosens.problem import Problem
 from daeosens.stepping import Stepping
 from daeosens.steps.completed import consistent_map

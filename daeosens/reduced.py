@@ -11,11 +11,12 @@ import numpy.typing as npt
 from petsc4py import PETSc
 
 from daeosens.adjoint import Gradient, adjoint, evaluate
-from daeosens.arrays import QUIET, Array, finite_array, gather, is_finite, scatter
+from daeosens.arrays import Array, finite_array, gather, is_finite, scatter
 from daeosens.block_second_order import DIRECTIONS
 from daeosens.engines import Engine, Sweep, check_engine, choose_sweep
 from daeosens.errors import InputError, SolveError, require
 from daeosens.forward import solve
+from daeosens.guards import QUIET
 from daeosens.matrices import dense
 from daeosens.objective import Objective, check_objective
 from daeosens.parameters import Control, Parameters

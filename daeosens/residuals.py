@@ -11,12 +11,13 @@ import numpy as np
 import numpy.typing as npt
 from petsc4py import PETSc
 
-from daeosens.arrays import QUIET, Array, gather, scatter, unwrapped
+from daeosens.arrays import Array, gather, scatter
 from daeosens.block_adjoint import Adder
 from daeosens.block_pieces import sweep_points
 from daeosens.cost import At, Cost, Direction, Point, Squares, When
 from daeosens.engines import Sweep, choose_engine
 from daeosens.errors import UnsupportedError
+from daeosens.guards import QUIET, unwrapped
 from daeosens.objective import Objective
 from daeosens.second_order import HessianProduct
 from daeosens.tangent import Tangent, tangent

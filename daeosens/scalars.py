@@ -15,12 +15,13 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens.arrays import Array, add_to, check_output, check_tuple, guarded, read, scatter, write
+from daeosens.arrays import Array, add_to, read, scatter, write
 from daeosens.compiled import Compiled, Role, Roles
 from daeosens.complex_hessian import HessianByComplexStep, in_time
 from daeosens.cost import INDEPENDENT, Direction, Point
 from daeosens.derivatives import ComplexStep, ignores
 from daeosens.errors import InputError, UnsupportedError
+from daeosens.guards import check_output, check_tuple, guarded
 from daeosens.problem import AUTONOMOUS, Problem
 
 

@@ -8,9 +8,10 @@ from typing import Any, TypeAlias
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens.arrays import Array, dot, gather, guarded, read, scatter
+from daeosens.arrays import Array, dot, gather, read, scatter
 from daeosens.bench import LEVELS, TIME_LEVELS, Bench, number
 from daeosens.differences import random_numbers
+from daeosens.guards import guarded
 from daeosens.matrices import Derivative
 from daeosens.parameters import Parameters
 from daeosens.problem import AUTONOMOUS

@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens.arrays import Array, check_output, check_tuple, guarded, read, scatter, write
+from daeosens.arrays import Array, read, scatter, write
 from daeosens.compiled import Compiled
 from daeosens.complex_hessian import HessianByComplexStep, in_time
 from daeosens.errors import UnsupportedError, keyword
+from daeosens.guards import check_output, check_tuple, guarded
 from daeosens.lowering import Frame
 from daeosens.problem import AUTONOMOUS, TimeHessian, VecFunction
 

@@ -11,10 +11,11 @@ import numpy.typing as npt
 from petsc4py import PETSc
 
 from daeosens.adjoint import Gradient, evaluate_cost
-from daeosens.arrays import QUIET, Array, gather, read, unwrapped, write
+from daeosens.arrays import Array, gather, read, write
 from daeosens.block_second_order import FirstOrder, block_second_sweep
 from daeosens.cost import Cost, add_curvature, points_by_step
 from daeosens.engines import Sweep, choose_sweep
+from daeosens.guards import QUIET, unwrapped
 from daeosens.native_second_order import NativeFirst, native_second_sweep
 from daeosens.native_sweep import wants_native_sweep
 from daeosens.native_tangent import Direction, check_directions

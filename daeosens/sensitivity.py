@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from daeosens.arrays import QUIET, Array, finite_vec, read, unwrapped, write
+from daeosens.arrays import Array, finite_vec, read, write
 from daeosens.block_adjoint import sweep_rows
 from daeosens.block_tangent import push_columns
 from daeosens.cost import Densities
 from daeosens.engines import Sweep, choose_sweep
 from daeosens.errors import InputError
+from daeosens.guards import QUIET, unwrapped
 from daeosens.native_sweep import native_rows, wants_native_sweep
 from daeosens.native_tangent import push_directions
 from daeosens.sweep_faults import named_faults

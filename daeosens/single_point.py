@@ -8,8 +8,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens.arrays import Array, check_output, guarded
+from daeosens.arrays import Array
 from daeosens.derivatives import ComplexStep, ignores
+from daeosens.guards import check_output, guarded
 from daeosens.matrices import Products
 
 ArrayProducts: TypeAlias = "Callable[..., tuple[Array, ...]]"

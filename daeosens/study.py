@@ -29,7 +29,6 @@ from typing import NoReturn, Protocol, TypeVar
 from mpi4py import MPI
 from petsc4py import PETSc
 
-from daeosens.arrays import install_abort_hook
 from daeosens.errors import DaeosensError, InputError, OptionError
 from daeosens.io.agreement import all_arrive, on_every_rank, on_first_rank
 from daeosens.io.arguments import Arguments, parse_arguments
@@ -37,6 +36,7 @@ from daeosens.io.config import build_config, parse_toml
 from daeosens.io.files import read_text
 from daeosens.io.results import Results, close_results, open_results, write_summary
 from daeosens.options import check_command_line, validate_names
+from daeosens.ranks import install_abort_hook
 
 C = TypeVar("C")
 PATIENCE = 5.0

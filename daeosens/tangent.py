@@ -10,11 +10,12 @@ import numpy as np
 import numpy.typing as npt
 from petsc4py import PETSc
 
-from daeosens.arrays import QUIET, Array, finite_array, finite_vec, read, scatter, unwrapped, write
+from daeosens.arrays import Array, finite_array, finite_vec, read, scatter, write
 from daeosens.block_tangent import push_columns
 from daeosens.cost import Densities, change
 from daeosens.engines import Sweep, choose_sweep
 from daeosens.errors import InputError
+from daeosens.guards import QUIET, unwrapped
 from daeosens.native_sweep import wants_native_sweep
 from daeosens.native_tangent import Direction, check_directions, push_directions
 from daeosens.objective import Objective

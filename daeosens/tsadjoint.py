@@ -11,9 +11,9 @@ from petsc4py import PETSc
 from daeosens.arrays import write
 from daeosens.cost import Cost, Scalar, points_by_step
 from daeosens.errors import UnsupportedError
-from daeosens.integrate import replay
 from daeosens.matrices import dense
 from daeosens.problem import Problem
+from daeosens.replay import replay
 from daeosens.steps.directions import Step
 from daeosens.trajectory import Trajectory
 

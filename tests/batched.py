@@ -4,6 +4,7 @@ import numpy as np
 import zoo
 
 from daeosens import ODE, Products
+from daeosens.residuals import residual, residual_adjoint
 
 
 def rhs(t, u, p):
@@ -108,3 +109,10 @@ def lotka_volterra_parameters(n):
     a = np.random.default_rng(n).normal(0.0, 0.5 / np.sqrt(n), (n, n))
     np.fill_diagonal(a, -1.0)
     return np.concatenate([np.full(n, 0.1), a.ravel()])
+
+
+def residual_rows(run, objective, engine):
+    """The Jacobian of the residuals in (u0, p), row by row."""
+    weights = list(np.eye(residual(run, objective).size))
+    rows = residual_adjoint(run, objective, weights, engine)
+    return np.array([np.concatenate([lam.array, mu.array]) for lam, mu in rows])

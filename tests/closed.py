@@ -6,6 +6,14 @@ from petsc4py import PETSc
 from daeosens.arrays import gather, scatter
 from daeosens.errors import SolveError
 
+DOMAINS = {
+    "half plane": lambda x: x[0] > -1.25 and x[0] < 1.05,
+    "disc": lambda x: np.hypot(*x) < 1.6,
+    "narrow box": lambda x: np.all(np.abs(x) < 1.21),
+    "outside a disc": lambda x: np.hypot(x[0] + 0.2, x[1] - 0.75) > 0.3,
+}
+"""Where solves succeed, about the way of Rosenbrock's function."""
+
 
 class Closed:
     """A functional from a formula on the whole of x, distributed over ``comm``."""

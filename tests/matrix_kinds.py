@@ -34,13 +34,8 @@ def entries(matrix):
 
 
 def transposed_entries(matrix):
-    columns, rows = matrix.createVecs()
-    result = np.empty((rows.size, columns.size))
-    for i, unit in enumerate(np.eye(rows.size)):
-        write(rows, unit)
-        matrix.multTranspose(rows, columns)
-        result[i] = read(columns)
-    return result
+    """The matrix as an array, by its transposed products."""
+    return entries(PETSc.Mat().createTranspose(matrix)).T
 
 
 def scaled(matrix):

@@ -34,7 +34,8 @@ from daeosens import (
     solve,
     taylor,
 )
-from daeosens.compare import continuous_adjoint, continuous_forward
+from daeosens.continuous_adjoint import continuous_adjoint
+from daeosens.continuous_forward import continuous_forward
 from daeosens.methods import find_method
 
 SPAN = (0.0, 1.0)

@@ -160,34 +160,22 @@ def test_sweeps_in_blocks_are_those_by_steps(traced, values):
         assert near(ours.p, theirs.p)
 
 
-def test_blocks_that_are_flushed_add_up(traced, values, monkeypatch):
+@pytest.mark.parametrize(
+    ("limit", "value", "method", "dt"),
+    [
+        ("blocks.BLOCK_MEMORY", 1, "rk4", 0.02),  # blocks that are flushed add up
+        ("block_adjoint.CACHED", 1, "rk5dp", 0.05),  # rows that are carried in parts
+        ("steps.block_rk.FEW_STEPS", 0, "rk5dp", 0.05),  # stages of few steps as of many
+    ],
+)
+def test_limits_of_blocks_change_nothing(traced, values, monkeypatch, limit, value, method, dt):
     _, u, p = values
-    run = ds.solve(traced, u[0], p, ds.Stepping((0.0, 0.2), "rk4", dt=0.02))
+    run = ds.solve(traced, u[0], p, ds.Stepping((0.0, 0.2), method, dt=dt))
     whole = ds.sensitivities(run, engine="block")
-    monkeypatch.setattr("daeosens.blocks.BLOCK_MEMORY", 1)
-    flushed = ds.sensitivities(run, engine="block")
-    assert near(flushed.u0, whole.u0)
-    assert near(flushed.p, whole.p)
-
-
-def test_rows_that_are_carried_in_parts_are_those_of_one_sweep(traced, values, monkeypatch):
-    _, u, p = values
-    run = ds.solve(traced, u[0], p, ds.Stepping((0.0, 0.2), "rk5dp", dt=0.05))
-    whole = ds.sensitivities(run, engine="block")
-    monkeypatch.setattr("daeosens.block_adjoint.CACHED", 1)
-    parts = ds.sensitivities(run, engine="block")
-    assert near(parts.u0, whole.u0)
-    assert near(parts.p, whole.p)
-
-
-def test_stages_of_few_steps_are_those_of_many(traced, values, monkeypatch):
-    _, u, p = values
-    run = ds.solve(traced, u[0], p, ds.Stepping((0.0, 0.2), "rk5dp", dt=0.05))
-    few = ds.sensitivities(run, engine="block")
-    monkeypatch.setattr("daeosens.steps.block_rk.FEW_STEPS", 0)
-    many = ds.sensitivities(run, engine="block")
-    assert near(few.u0, many.u0)
-    assert near(few.p, many.p)
+    monkeypatch.setattr(f"daeosens.{limit}", value)
+    again = ds.sensitivities(run, engine="block")
+    assert near(again.u0, whole.u0)
+    assert near(again.p, whole.p)
 
 
 def test_the_block_adjoint_of_products_is_the_transpose_of_the_tangent(rng):

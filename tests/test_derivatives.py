@@ -8,8 +8,8 @@ from petsc4py import PETSc
 from zoo import P0, U0, rhs, rhs_p, rhs_t, rhs_u
 
 from daeosens import ODE, InputError
-from daeosens.arrays import guarded
 from daeosens.derivatives import ComplexStep, ignores
+from daeosens.guards import guarded
 
 T = 0.3
 

@@ -32,7 +32,8 @@ from daeosens import (
     tangent,
     taylor,
 )
-from daeosens.compare import continuous_adjoint, continuous_forward
+from daeosens.continuous_adjoint import continuous_adjoint
+from daeosens.continuous_forward import continuous_forward
 
 METHODS = ("rk2a", "rk4", "rk5dp", "rk8vr", "cn", "midpoint", "theta:0.6")
 BALL = np.array([5.0, -0.1, 10.0, 0.8])  # height, speed, gravity, restitution
@@ -244,16 +245,6 @@ def test_switched_oscillator_by_coarse_steps_has_the_derivative_of_the_discrete_
     stepping = Stepping((0.0, 0.125), "cn", dt=1 / 256, options=tight("cn"))
     by_p = sensitivities(solve(OSCILLATOR, [0.0, 1.0], SLOPES, stepping)).p
     np.testing.assert_allclose(by_p[:, 0], [-0.10152497, 0.07041081], rtol=0, atol=6e-9)
-
-
-def test_wrong_modes_are_named():
-    one = ODE(lambda t, u, p: -u, 1, ["a"])
-    other = ODE(lambda t, u, p: -u, 2, ["a"])
-    event = Event(lambda t, u, p: u[0], mode="of", name="off")
-    with pytest.raises(InputError, match=r'unknown mode "of"; expected: on, off; try: "off"'):
-        hybrid({"on": one, "off": one}, "on", [event])
-    with pytest.raises(InputError, match='mode "off" is'):
-        hybrid({"on": one, "off": other}, "on", [])
 
 
 # ---- single features -----------------------------------------------------------------------------

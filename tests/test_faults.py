@@ -16,8 +16,8 @@ from daeosens import (
     tangent,
     trace_stencil,
 )
-from daeosens.equations import add_events
 from daeosens.grids import Grid
+from daeosens.hybrid import add_events
 
 UNIT = (0.0, 1.0)
 STEPPINGS = {

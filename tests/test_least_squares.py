@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from closed import Closed, Residual, rosenbrock
+from closed import DOMAINS, Closed, Residual, rosenbrock
 from mpi4py import MPI
 from petsc4py import PETSc
 
@@ -188,13 +188,6 @@ def test_preconditioner_of_the_user_is_not_for_regularised_brgn():
 
 
 # ---- failed solves, exceptions -------------------------------------------------------------------
-
-DOMAINS = {
-    "half plane": lambda x: x[0] > -1.25 and x[0] < 1.05,
-    "disc": lambda x: np.hypot(*x) < 1.6,
-    "narrow box": lambda x: np.all(np.abs(x) < 1.21),
-    "outside a disc": lambda x: np.hypot(x[0] + 0.2, x[1] - 0.75) > 0.3,
-}
 
 
 @pytest.mark.parametrize("method", LEAST_SQUARES)

@@ -310,7 +310,7 @@ class Tick:
 
 def holds(system, *, value: float):
     def add(problem):
-        from daeosens.equations import add_events
+        from daeosens.hybrid import add_events
         return add_events(problem, [Event(value, name="held")])
     return add
 """

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from closed import TARGET, Closed, N, mixed, quadratic, rosenbrock
+from closed import DOMAINS, TARGET, Closed, N, mixed, quadratic, rosenbrock
 from mpi4py import MPI
 from petsc4py import PETSc
 
@@ -298,13 +298,6 @@ def test_option_cannot_smuggle_in_another_type():
 
 
 # ---- failed solves -------------------------------------------------------------------------------
-
-DOMAINS = {
-    "half plane": lambda x: x[0] > -1.25 and x[0] < 1.05,
-    "disc": lambda x: np.hypot(*x) < 1.6,
-    "narrow box": lambda x: np.all(np.abs(x) < 1.21),
-    "outside a disc": lambda x: np.hypot(x[0] + 0.2, x[1] - 0.75) > 0.3,
-}
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -26,7 +26,8 @@ from daeosens.arrays import read, write
 from daeosens.methods import METHODS, RUNGE_KUTTA, find_method
 from daeosens.steps import step_map, tableau
 from daeosens.steps.directions import Step
-from daeosens.steps.rk import RungeKuttaStep, Tableau
+from daeosens.steps.rk import RungeKuttaStep
+from daeosens.steps.tableaux import Tableau
 
 T, H = 0.35, 0.13
 
@@ -204,15 +205,6 @@ def test_step_of_a_problem_without_parameters(rng):
         steps.tangent(step, du, None)
         steps.adjoint(step, [lam], [problem.create_parameters()], [()])
         assert weight @ read(du) == pytest.approx(before @ read(lam), rel=1e-13)
-
-
-def test_tableau_is_petscs_and_consistent():
-    for kind in RUNGE_KUTTA:
-        table = tableau(kind)
-        assert table is tableau(kind)
-        np.testing.assert_allclose(table.a.sum(axis=1), table.c, rtol=0, atol=2e-14)
-        assert table.b.sum() == pytest.approx(1.0, abs=1e-14)
-        assert (np.triu(table.a) == 0).all()
 
 
 def test_orders_and_error_estimates_are_petscs():

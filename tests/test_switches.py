@@ -7,7 +7,7 @@ from petsc4py import PETSc
 
 from daeosens import ODE, Event, InputError, Products, SolveError, Terminal, UnsupportedError
 from daeosens.arrays import write
-from daeosens.equations import add_events
+from daeosens.hybrid import add_events
 from daeosens.steps.switches import lower_changes, lower_event, lower_events, lower_reset
 
 T = 0.3

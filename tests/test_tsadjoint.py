@@ -20,12 +20,12 @@ from daeosens import (
     hybrid,
     solve,
 )
-from daeosens.integrate import replay
+from daeosens.replay import replay
 from daeosens.tsadjoint import refuse_wrong_combinations
 
 
-def run_of(name, method, *, adaptive=False, **keywords):
-    stepping = make_stepping(method, adaptive=adaptive)
+def run_of(name, method, **keywords):
+    stepping = make_stepping(method)
     return solve(FORMS[name].analytic, U0, P0, stepping, OBSERVATION_TIMES, **keywords)
 
 
@@ -63,24 +63,6 @@ def test_refusal_is_justified():
         error = abs(mu[0].getArray() - exact.p).max() / abs(exact.p).max()
         ts.destroy()
         assert error > 1e-3, (name, method)
-
-
-@pytest.mark.parametrize(("name", "method"), [("rhs", "rk5dp"), ("M", "cn"), ("rhs", "midpoint")])
-@pytest.mark.parametrize("adaptive", [False, True])
-def test_replay_repeats_the_steps_exactly(name, method, adaptive):
-    """Rejected steps are not tried again."""
-    run = run_of(name, method, adaptive=adaptive)
-    assert run.effort.rejected > 0 or not adaptive
-    seen = []
-    ts = replay(
-        run,
-        lambda ts: ts.setMonitor(lambda _ts, n, t, u: seen.append((t, *u.getArray(readonly=True)))),
-    )
-    assert ts.getStepNumber() == run.n_steps
-    assert ts.getStepRejections() == 0
-    ts.destroy()
-    np.testing.assert_allclose([row[0] for row in seen], run.times, rtol=1e-15)
-    np.testing.assert_allclose([row[1:] for row in seen], run.u, rtol=0, atol=1e-13)
 
 
 def test_observations_of_several_costs_at_the_same_and_at_different_times():

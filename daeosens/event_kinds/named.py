@@ -7,12 +7,12 @@ from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Any, cast
 
-from daeosens.equations import add_events
 from daeosens.errors import InputError, nearest, together
 from daeosens.event_kinds.options import misnamed
 from daeosens.event_kinds.registry import Kind, broken, find_kind, known_kinds, said
 from daeosens.event_kinds.system import System
 from daeosens.events import Event, admit_event
+from daeosens.hybrid import add_events
 from daeosens.io.reading import Reading, read_table
 from daeosens.io.schema import Constraint, hints
 from daeosens.problem import Problem

@@ -8,13 +8,13 @@ from typing import Annotated, Any
 
 from petsc4py import PETSc
 
-from daeosens.equations import hybrid
 from daeosens.errors import InputError, SolveError, UnsupportedError
 from daeosens.event_kinds.held import Rate, held
 from daeosens.event_kinds.options import Component, Number
 from daeosens.event_kinds.parts import entry, surface
 from daeosens.event_kinds.system import Quantity, System, system_of
 from daeosens.events import Event
+from daeosens.hybrid import hybrid
 from daeosens.problem import Problem
 
 AT_LIMIT = 1e-10

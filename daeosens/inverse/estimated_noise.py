@@ -15,8 +15,9 @@ import numpy as np
 from petsc4py import PETSc
 
 from daeosens.adjoint import Gradient, adjoint
-from daeosens.arrays import QUIET, Array, dot, gather
+from daeosens.arrays import Array, dot, gather
 from daeosens.errors import SolveError
+from daeosens.guards import QUIET
 from daeosens.least_squares import LeastSquares
 from daeosens.objective import Objective
 from daeosens.parameters import Control

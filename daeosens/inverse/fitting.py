@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from daeosens.arrays import gather, install_abort_hook
+from daeosens.arrays import gather
 from daeosens.errors import InputError, UnsupportedError
 from daeosens.inverse.curvature import HessianKind
 from daeosens.inverse.estimated_noise import EstimatedNoise
@@ -36,6 +36,7 @@ from daeosens.optimize.optimizers import NEWTON
 from daeosens.options import Options
 from daeosens.parameters import Parameters
 from daeosens.problem import Problem
+from daeosens.ranks import install_abort_hook
 from daeosens.reduced import Reduced
 from daeosens.residuals import residual
 from daeosens.stepping import Stepping

@@ -15,10 +15,11 @@ import numpy as np
 import numpy.typing as npt
 from petsc4py import PETSc
 
-from daeosens.arrays import QUIET, Array, check_output, finite_array, gather, guarded, read, scatter
+from daeosens.arrays import Array, finite_array, gather, read, scatter
 from daeosens.derivatives import ComplexStep
 from daeosens.errors import InputError, UnsupportedError
 from daeosens.forward import solve
+from daeosens.guards import QUIET, check_output, guarded
 from daeosens.inverse.identifiability import Scale
 from daeosens.inverse.uncertainty import Covariance
 from daeosens.parameters import Control

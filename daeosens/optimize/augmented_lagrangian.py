@@ -10,8 +10,9 @@ import numpy as np
 from mpi4py import MPI
 from petsc4py import PETSc
 
-from daeosens.arrays import Array, gather, read, unwrapped, write
+from daeosens.arrays import Array, gather, read, write
 from daeosens.errors import SolveError
+from daeosens.guards import unwrapped
 from daeosens.optimize.kkt import Search, StandardForm
 from daeosens.optimize.lagrangian import Point
 from daeosens.optimize.walls import ARMIJO, MORE_THUENTE, steepness

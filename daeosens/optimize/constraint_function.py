@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from daeosens.arrays import Array, guarded
+from daeosens.arrays import Array
 from daeosens.derivatives import ComplexStep
 from daeosens.errors import InputError, SolveError
 from daeosens.functional import Functional
+from daeosens.guards import guarded
 from daeosens.optimize.constraints import Constraint, unknown_parameter
 from daeosens.parameters import Parameters
 

@@ -10,9 +10,10 @@ from typing import Any
 
 from petsc4py import PETSc
 
-from daeosens.arrays import dot, norm, unwrapped
+from daeosens.arrays import dot, norm
 from daeosens.errors import InputError, SolveError
 from daeosens.functional import Functional
+from daeosens.guards import unwrapped
 from daeosens.optimize.iterate import Iterate, Progress
 from daeosens.optimize.newton import HessianOperator, forcing
 from daeosens.optimize.optimizers import NEWTON, TRUST_REGION

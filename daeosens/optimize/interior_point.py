@@ -8,8 +8,9 @@ import numpy as np
 from petsc4py import PETSc
 
 from daeosens._petsc import multipliers
-from daeosens.arrays import Array, gather, read, scatter, unwrapped, write
+from daeosens.arrays import Array, gather, read, scatter, write
 from daeosens.errors import SolveError
+from daeosens.guards import unwrapped
 from daeosens.optimize.interior_step import Barrier, DampedStep, KktFactor
 from daeosens.optimize.kkt import Search, StandardForm
 from daeosens.optimize.lagrangian import Point

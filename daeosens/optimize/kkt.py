@@ -12,8 +12,9 @@ import numpy as np
 import numpy.typing as npt
 from petsc4py import PETSc
 
-from daeosens.arrays import Array, guarded, read, write
+from daeosens.arrays import Array, read, write
 from daeosens.errors import SolveError
+from daeosens.guards import guarded
 from daeosens.optimize.lagrangian import Lagrangian, Point
 from daeosens.optimize.optimality import Optimality, optimality, scales
 

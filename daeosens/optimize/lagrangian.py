@@ -17,9 +17,10 @@ from mpi4py import MPI
 from petsc4py import PETSc
 
 from daeosens.adjoint import adjoint
-from daeosens.arrays import QUIET, Array, gather, read
+from daeosens.arrays import Array, gather, read
 from daeosens.errors import InputError, SolveError, UnsupportedError
 from daeosens.functional import Functional
+from daeosens.guards import QUIET
 from daeosens.objective import Objective, Sum
 from daeosens.optimize.constraint_function import ConstraintFunction
 from daeosens.optimize.constraints import Constraint, named, sides

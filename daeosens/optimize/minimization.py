@@ -13,9 +13,9 @@ from typing import Any, overload
 import numpy.typing as npt
 from petsc4py import PETSc
 
-from daeosens.arrays import guarded
 from daeosens.errors import together
 from daeosens.functional import Functional
+from daeosens.guards import guarded
 from daeosens.optimize.arguments import argument_complaints, newton_complaints, scales_of
 from daeosens.optimize.constrained import check_constrained_method, minimize_constrained
 from daeosens.optimize.constrained_result import CONSTRAINED_METHODS, ConstrainedResult

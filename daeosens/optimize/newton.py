@@ -9,8 +9,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens.arrays import Array, gather, guarded, norm, scatter
+from daeosens.arrays import Array, gather, norm, scatter
 from daeosens.errors import InputError, SolveError
+from daeosens.guards import guarded
 
 Product: TypeAlias = Callable[[PETSc.Vec, PETSc.Vec], PETSc.Vec]
 """(x, dx) -> a linear map at x applied to dx, in a new vector [n]."""

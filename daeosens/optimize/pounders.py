@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens.arrays import Array, gather, norm, read, scatter, unwrapped, write
+from daeosens.arrays import Array, gather, norm, read, scatter, write
 from daeosens.errors import InputError, SolveError, UnsupportedError
 from daeosens.functional import HasResidual
+from daeosens.guards import unwrapped
 from daeosens.optimize.descent import Descent
 from daeosens.optimize.iterate import Iterate
 from daeosens.optimize.least_squares import residual_at_start

@@ -9,9 +9,10 @@ import numpy.typing as npt
 from mpi4py import MPI
 from petsc4py import PETSc
 
-from daeosens.arrays import Array, anchor, read, scatter
+from daeosens.arrays import Array, read, scatter
 from daeosens.errors import InputError
 from daeosens.functional import Functional
+from daeosens.ranks import anchor
 
 Bound: TypeAlias = "PETSc.Vec | npt.ArrayLike | None"
 """One side of the bounds: a vector like x, all n numbers, one number for all, or None."""

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens._petsc import register_dirk, rk_tableau
+from daeosens._petsc import register_dirk
 from daeosens.cost import Densities
 from daeosens.errors import UnsupportedError
 from daeosens.methods import Method
@@ -19,8 +19,9 @@ from daeosens.steps.dirk import DirkStep, refuse_esdirk
 from daeosens.steps.esdirk import ESDIRK
 from daeosens.steps.linear import linear_solver
 from daeosens.steps.passes import Passes
-from daeosens.steps.rk import Kept, RungeKuttaStep, Tableau
+from daeosens.steps.rk import Kept, RungeKuttaStep
 from daeosens.steps.stages import StageSolver
+from daeosens.steps.tableaux import Tableau, tableau
 from daeosens.steps.theta import ThetaStep
 from daeosens.steps.theta_passes import ThetaPasses
 
@@ -196,14 +197,3 @@ def n_stages(method: Method) -> int:
     if method.esdirk:
         return len(ESDIRK[method.name].c)
     return len(tableau(method.runge_kutta).b) if method.explicit else 1
-
-
-@cache
-def tableau(runge_kutta: str) -> Tableau:
-    """Return PETSc's own Butcher tableau of a TSRK type."""
-    ts = PETSc.TS().create(comm=PETSc.COMM_SELF)  # never steps: asked for its coefficients only
-    ts.setType(PETSc.TS.Type.RK)
-    ts.setRKType(runge_kutta)
-    a, b, c = rk_tableau(ts)[:3]
-    ts.destroy()
-    return Tableau(a, b, c)

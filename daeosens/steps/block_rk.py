@@ -10,7 +10,7 @@ from daeosens._petsc import MatrixPulls, Pulls, carry, fill_stages
 from daeosens.arrays import Array
 from daeosens.batches import Batch
 from daeosens.steps.block import Block, BlockTangent, Factors, LinearBlock, Points, Seed
-from daeosens.steps.rk import Tableau
+from daeosens.steps.tableaux import Tableau
 
 Inside = Callable[[float, float, float], float]
 """``inside(time, t, h)``: a stage time as callbacks see it (``Problem.inside``)."""

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from daeosens._petsc import FactorPulls, FactorSteps, add_outer, call_points
-from daeosens.arrays import Array, check_output
+from daeosens.arrays import Array
 from daeosens.batches import Batch
 from daeosens.few_rows import FewRows, few_rows
+from daeosens.guards import check_output
 from daeosens.linearization import Linearization
 from daeosens.native import Native
 

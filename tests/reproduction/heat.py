@@ -33,7 +33,9 @@ from daeosens import (
     solve,
     tangent,
 )
-from daeosens.compare import continuous_adjoint, continuous_forward, finite_differences
+from daeosens.continuous_adjoint import continuous_adjoint
+from daeosens.continuous_forward import continuous_forward
+from daeosens.finite_differences import finite_differences
 from daeosens.grids import Grid, first_mode, heat
 
 ALPHA = 1.0

@@ -1,22 +1,17 @@
-"""Other ways to the same derivatives, to compare with; each says when it fails.
-
-Differences, forward sensitivities by the variational equations, and adjoints by the continuous
-adjoint equations.  For work, use ``adjoint`` and ``tangent``: they are exact for the steps taken.
-"""
+"""The variational equations, integrated with the state: to compare the discrete tangent with."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from petsc4py import PETSc
 
-from daeosens.arrays import Array, gather, read, write
+from daeosens.arrays import Array, read, write
 from daeosens.augmented import (
     Augmented,
     Block,
@@ -24,134 +19,13 @@ from daeosens.augmented import (
     augmented_equations,
     refuse_other_forms,
 )
-from daeosens.continuous import ContinuousAdjoint, continuous_adjoint
-from daeosens.differences import typical_sizes, unit
+from daeosens.differences import unit
 from daeosens.errors import InputError
 from daeosens.forward import solve
-from daeosens.functional import Functional
 from daeosens.problem import Problem
 from daeosens.sensitivity import Sensitivities
 from daeosens.stepping import Stepping
 from daeosens.trajectory import Trajectory
-
-Scheme = Literal["forward", "central"]
-
-ORDERS: dict[str, int] = {"forward": 1, "central": 2}
-"""Difference schemes and their orders."""
-
-# ---- finite differences --------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, eq=False)
-class Differences:
-    """A gradient by differences.
-
-    Attributes
-    ----------
-    gradient : Vec [n]
-        dJ/dx.
-    step : Vec [n]
-        The step that was taken in each component.
-    evaluations : int
-        How often J was evaluated.
-    scheme : str
-        "forward" or "central".
-    """
-
-    gradient: PETSc.Vec
-    step: PETSc.Vec
-    evaluations: int
-    scheme: Scheme
-
-    def __str__(self) -> str:
-        least, most = (float(bound[1]) for bound in _ends(self.step))
-        return (
-            f"{self.scheme} differences: {self.evaluations} evaluations, "
-            f"steps {least:.3g} ... {most:.3g}"
-        )
-
-
-def finite_differences(
-    functional: Functional,
-    x: PETSc.Vec | None = None,
-    scheme: Scheme = "forward",
-    step: float | None = None,
-) -> Differences:
-    """Return the gradient of a functional by differences, one component at a time.  Collective.
-
-    Fails by design: n (central: 2n) evaluations, and at best half (central: two thirds) of the
-    digits of J, which themselves are no more than the solver's tolerances leave.  A step that suits
-    one component may be too large or too small for another; with adaptive steps J jumps by about
-    their tolerance, and small steps see only that.
-
-    Parameters
-    ----------
-    functional : Functional
-        Anything with ``start`` and ``value``.
-    x : Vec [n], optional
-        The point; ``functional.start()`` by default.
-    scheme : "forward" or "central"
-        (J(x + h) - J(x)) / h, or (J(x + h) - J(x - h)) / 2h.
-    step : float, optional
-        The same step h for every component.  By default sqrt(eps) or eps^(1/3) times the size of
-        each component, which balances truncation and rounding where the scale of J is that of x.
-
-    Returns
-    -------
-    Differences
-
-    Raises
-    ------
-    InputError
-        Unknown scheme, or a step that is not positive.
-    SolveError
-        J does not exist at one of the points.
-
-    Source
-    ------
-    Gill, Murray, Saunders, Wright, SIAM J. Sci. Stat. Comput. 4(2), 1983 (choice of the step).
-    """
-    if scheme not in ORDERS:
-        raise InputError(f"scheme = {scheme!r}", expected='"forward" or "central"')
-    if step is not None and not (math.isfinite(step) and step > 0):
-        raise InputError(f"step = {step!r}", expected="a positive number")
-    x = functional.start() if x is None else x
-    steps = typical_sizes(x)
-    if step is None:
-        steps.scale(float(np.finfo(float).eps) ** (1.0 / (1 + ORDERS[scheme])))
-    else:
-        steps.set(step)
-    gradient = x.duplicate()
-    here = functional.value(x) if scheme == "forward" else 0.0
-    evaluations = 1 if scheme == "forward" else 0
-    sizes = gather(steps)
-    slopes = np.empty(x.size)
-    for j in range(x.size):
-        h = float(sizes[j])
-        ahead = _moved(functional, x, j, h)
-        if scheme == "forward":
-            slopes[j] = (ahead - here) / h
-        else:
-            slopes[j] = (ahead - _moved(functional, x, j, -h)) / (2 * h)
-        evaluations += ORDERS[scheme]
-    start, end = gradient.getOwnershipRange()
-    write(gradient, slopes[start:end])
-    return Differences(gradient, steps, evaluations, scheme)
-
-
-def _moved(functional: Functional, x: PETSc.Vec, component: int, h: float) -> float:
-    moved = unit(x, component, h)
-    moved.axpy(1.0, x)
-    value = functional.value(moved)
-    moved.destroy()
-    return value
-
-
-def _ends(vec: PETSc.Vec) -> tuple[Any, Any]:
-    return vec.min(), vec.max()
-
-
-# ---- forward sensitivities -----------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -308,13 +182,3 @@ def continuous_forward(
     return ContinuousForward(
         problem, solve(equations, begin, None, stepping, t_eval), augmented, wanted
     )
-
-
-__all__ = [
-    "ContinuousAdjoint",
-    "ContinuousForward",
-    "Differences",
-    "continuous_adjoint",
-    "continuous_forward",
-    "finite_differences",
-]

@@ -1,0 +1,88 @@
+"""Hybrid systems: equations that change at events, and problems with more events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+
+from daeosens.errors import nearest, together
+from daeosens.events import EventLike, admit_events, admit_known_events, unknown_modes
+from daeosens.problem import Problem
+
+
+def hybrid(
+    modes: Mapping[str, Problem],
+    start: str | Callable[..., str],
+    events: Iterable[EventLike] = (),
+) -> Problem:
+    """Describe equations that change at events: one problem for each mode.
+
+    Parameters
+    ----------
+    modes : mapping of str to Problem
+        The equations; unknowns, parameters, style and communicator are those of all.
+    start : str or callable
+        The first mode, or ``start(t, u, p) -> str``, the same on every rank.
+    events : sequence of Event
+        Those with ``mode="..."`` switch.
+
+    Returns
+    -------
+    Problem
+
+    Raises
+    ------
+    InputError
+        An unknown mode, or modes that do not fit together.
+
+    Examples
+    --------
+    >>> from daeosens import ODE, Event
+    >>> heating = ODE(lambda t, u, p: p[0] - u, size=1, parameters=["power"])
+    >>> cooling = ODE(lambda t, u, p: -u, size=1, parameters=["power"])
+    >>> hot = Event(lambda t, u, p: u[0] - 0.8, direction=1, mode="off", name="hot")
+    >>> cold = Event(lambda t, u, p: u[0] - 0.4, direction=-1, mode="on", name="cold")
+    >>> hybrid({"on": heating, "off": cooling}, "on", [hot, cold]).mode
+    'on'
+    """
+    events = admit_events(events)
+    complaints = unknown_modes(events, modes)
+    if isinstance(start, str) and start not in modes:
+        expected = f"expected: {', '.join(modes)}; try: {nearest(start, modes)}"
+        complaints.append(f'it starts in the unknown mode "{start}"; {expected}')
+    first = next(iter(modes.values()), None)
+    for name, problem in modes.items():
+        assert first is not None
+        if (problem.size, problem.parameter_names, problem.style) != (
+            first.size,
+            first.parameter_names,
+            first.style,
+        ):
+            complaints.append(f'mode "{name}" is {problem}; expected: the shape of {first}')
+        if problem.events or problem.modes:
+            complaints.append(f'mode "{name}" has events of its own; expected: all in one list')
+    if complaints:
+        raise together(complaints, heading="hybrid")
+    times = tuple(sorted({time for problem in modes.values() for time in problem.breakpoints}))
+    alike = {name: replace(problem, breakpoints=times) for name, problem in modes.items()}
+    shape = alike[start] if isinstance(start, str) else next(iter(alike.values()))
+    return replace(shape, events=events, modes=alike, mode=start)
+
+
+def add_events(problem: Problem, events: Iterable[EventLike]) -> Problem:
+    """Return the problem with more events.
+
+    Raises
+    ------
+    InputError
+        A mode that the problem has not.
+
+    Examples
+    --------
+    >>> from daeosens import ODE, Event
+    >>> decay = ODE(lambda t, u, p: -u, size=1)
+    >>> len(add_events(decay, [Event(0.5, lambda t, u, p: u + 1.0)]).events)
+    1
+    """
+    more = admit_known_events(events, problem.modes)
+    return replace(problem, events=(*problem.events, *more))

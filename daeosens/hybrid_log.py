@@ -1,0 +1,134 @@
+"""The log of a run through events: smooth pieces, cut and joined by jumps."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from petsc4py import PETSc
+
+from daeosens.integrate import Run
+from daeosens.problem import Problem
+from daeosens.stepping import Stepping
+from daeosens.steps.hybrid import Record
+from daeosens.steps.jumps import Jump
+from daeosens.steps.switches import Switch
+from daeosens.trajectory import Checkpoint, Crossing, Effort, Stages, Trajectory, by_step
+
+
+@dataclass
+class HybridLog:
+    """What the pieces of a run have given so far, joined by its events."""
+
+    times: list[float]
+    states: list[PETSc.Vec]
+    sizes: list[float] = field(default_factory=list[float])
+    stages: Stages = field(default_factory=dict[tuple[int, float], list[PETSc.Vec]])
+    effort: Effort = field(default_factory=lambda: Effort(0, 0, 0, 0))
+    crossings: list[Crossing] = field(default_factory=list[Crossing])
+    records: dict[int, Record] = field(default_factory=dict[int, Record])
+    moving: bool = False
+    """Whether the last time depends on that of an implicit event."""
+    changed: bool = False
+    """Whether an event has changed parameters."""
+
+    @property
+    def last(self) -> tuple[float, PETSc.Vec]:
+        """Time and state [n] that the run has come to."""
+        return self.times[-1], self.states[-1]
+
+    def add(self, run: Run, mode: str, p: Any, ends: Sequence[float]) -> None:
+        """Append a piece whose steps ended at ``ends`` where they came by.
+
+        After an implicit event the size of a step follows the moving time if it ends at one of
+        them, or halfway to it; from there on times are fixed again.
+        """
+        times, sizes = run.times.tolist(), run.sizes.tolist()
+        steps = zip(times[:-1], sizes, run.states[:-1], strict=True)
+        if self.moving:
+            self._add_moving(steps, mode, p, ends)
+        handles = [state.handle for _, _, state in steps]
+        self.records |= dict.fromkeys(handles, Record(mode, p, changed=self.changed))
+        self.times += times[1:]
+        self.sizes += sizes
+        self.states += run.states[1:]
+        self.stages |= by_step(run.kept, run.states, sizes)
+        self.effort += run.effort
+
+    def _add_moving(
+        self,
+        steps: Iterator[tuple[float, float, PETSc.Vec]],
+        mode: str,
+        p: Any,
+        ends: Sequence[float],
+    ) -> None:
+        """Take the steps (t, h, state) up to the first time that is fixed again."""
+        changed = self.changed
+        timed = Record(mode, p, timed=True, changed=changed)
+        for t, h, state in steps:
+            k = bisect_right(ends, t)
+            rest = ends[k] - t if k < len(ends) else math.inf
+            if abs(h - rest) <= 1e-12 * rest:
+                self.records[state.handle] = Record(mode, p, -1.0, timed=True, changed=changed)
+                self.moving = False
+                return
+            if abs(2.0 * h - rest) <= 1e-12 * rest:
+                self.records[state.handle] = Record(mode, p, -0.5, timed=True, changed=changed)
+            else:
+                self.records[state.handle] = timed
+
+    def end_at(self, switch: Switch, h: float, state: PETSc.Vec) -> None:
+        """Cut the last step: it has the size ``h``, and ends on the surface of an event."""
+        before = self.states[-2].handle
+        self.sizes[-1], self.times[-1], self.states[-1] = h, self.times[-2] + h, state
+        was = self.records[before]
+        self.records[before] = Record(
+            was.mode, was.p, timed=was.timed, changed=was.changed, ends_at=switch
+        )
+        self.moving = True
+
+    def stay(self, mode: str, p: Any) -> None:
+        """Append a step of size 0, which an event at the same instant can end."""
+        t, state = self.last
+        self.records[state.handle] = Record(mode, p, timed=self.moving, changed=self.changed)
+        self.times.append(t)
+        self.sizes.append(0.0)
+        self.states.append(state.copy())
+
+    def jump(
+        self, switch: Switch, jump: Jump, after: PETSc.Vec, p: tuple[Any, Any], mode: str, now: str
+    ) -> None:
+        """Append a jump as a step of size 0, from parameters and mode to others."""
+        t, before = self.last
+        self.records[before.handle] = Record(
+            now, p[0], timed=self.moving, changed=self.changed, jump=jump
+        )
+        self.changed = self.changed or switch.changes
+        self.crossings.append(
+            Crossing(switch.name, t, len(self.sizes), before, after, now, p[1], mode)
+        )
+        self.times.append(t)
+        self.sizes.append(0.0)
+        self.states.append(after)
+
+    def trajectory(
+        self, problem: Problem, p: Any, stepping: Stepping, checkpoint: Checkpoint
+    ) -> Trajectory:
+        """Return the run as a whole; ``p`` are the parameters that it began with."""
+        return Trajectory(
+            problem,
+            p,
+            stepping,
+            np.array(self.times),
+            np.array(self.sizes),
+            tuple(self.states),
+            self.effort,
+            checkpoint,
+            self.stages,
+            tuple(self.crossings),
+            self.records,
+        )
