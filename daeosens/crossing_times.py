@@ -32,7 +32,7 @@ def locate(flow: Flow, hit: Hit, t: float, h: float, u: PETSc.Vec) -> tuple[floa
     best: tuple[float, float, float] | None = None  # |value|, part of the step, value of g
     last_width, slow = high - low, 0
     for _ in range(ATTEMPTS):
-        flow.runner.step(t, x * h, u, state)
+        flow.runner.step(t, x * h, u, state, again=best is not None)
         found = surface.at(t + x * h, state, flow.runner.p)
         value = found / x if on else found
         slope = curve.at(x)[1]

@@ -354,7 +354,7 @@ class Flow:
             if not x:
                 break
             state = state or u.duplicate()
-            self.runner.step(t, x * h, u, state)
+            self.runner.step(t, x * h, u, state, again=bool(looked))
             found = surface.at(t + x * h, state, self.runner.p)
             looked.append((x, found))
             curve = curve.add(x, found)
