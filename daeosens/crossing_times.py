@@ -25,7 +25,7 @@ def locate(flow: Flow, hit: Hit, t: float, h: float, u: PETSc.Vec) -> tuple[floa
     on = surface.on and hit.low == 0.0
     curve = hit.curve.deflated() if on else hit.curve
     low, high, side = hit.low, hit.high, hit.side
-    state, spare = u.duplicate(), u.duplicate()
+    state, spare, p = u.duplicate(), u.duplicate(), flow.runner.p
     x = curve.root(low, high)
     if not low < x < high:
         x = 0.5 * (low + high)
@@ -33,7 +33,7 @@ def locate(flow: Flow, hit: Hit, t: float, h: float, u: PETSc.Vec) -> tuple[floa
     last_width, slow = high - low, 0
     for _ in range(ATTEMPTS):
         flow.runner.step(t, x * h, u, state, again=best is not None)
-        found = surface.at(t + x * h, state, flow.runner.p)
+        found = surface.at(t + x * h, state, p)
         value = found / x if on else found
         slope = curve.at(x)[1]
         change = -value / slope if slope * side < 0.0 else 2.0 * (high - low)

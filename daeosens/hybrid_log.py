@@ -80,10 +80,7 @@ class HybridLog:
         """Cut the last step: it has the size ``h``, and ends on the surface of an event."""
         before = self.states[-2].handle
         self.sizes[-1], self.times[-1], self.states[-1] = h, self.times[-2] + h, state
-        was = self.records[before]
-        self.records[before] = Record(
-            was.mode, was.p, timed=was.timed, changed=was.changed, ends_at=switch
-        )
+        self.records[before] = self.records[before]._replace(slope=0.0, ends_at=switch)
         self.moving = True
 
     def stay(self, mode: str, p: Any) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from petsc4py import PETSc
 
@@ -31,8 +31,7 @@ TOUCHING = 1e-6
 """or h |dg/dt| below this part of |g| at the start of the step."""
 
 
-@dataclass(frozen=True, eq=False)
-class Record:
+class Record(NamedTuple):
     """What a smooth step, or a jump, of a run with events was.
 
     Attributes
