@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from petsc4py import PETSc
 
-from daeosens.interpolation import Interpolant
 from daeosens.surfaces import ROUNDING, Flow, Hit
 
 NEIGHBOURS = 1e-5
@@ -26,15 +25,15 @@ def locate(flow: Flow, hit: Hit, t: float, h: float, u: PETSc.Vec) -> tuple[floa
     on = surface.on and hit.low == 0.0
     curve = hit.curve.deflated() if on else hit.curve
     low, high, side = hit.low, hit.high, hit.side
-    state, spare = u.duplicate(), u.duplicate()
+    state, spare, p = u.duplicate(), u.duplicate(), flow.runner.p
     x = curve.root(low, high)
     if not low < x < high:
         x = 0.5 * (low + high)
     best: tuple[float, float, float] | None = None  # |value|, part of the step, value of g
     last_width, slow = high - low, 0
     for _ in range(ATTEMPTS):
-        flow.runner.step(t, x * h, u, state)
-        found = surface.at(t + x * h, state, flow.runner.p)
+        flow.runner.step(t, x * h, u, state, again=best is not None)
+        found = surface.at(t + x * h, state, p)
         value = found / x if on else found
         slope = curve.at(x)[1]
         change = -value / slope if slope * side < 0.0 else 2.0 * (high - low)
@@ -50,7 +49,8 @@ def locate(flow: Flow, hit: Hit, t: float, h: float, u: PETSc.Vec) -> tuple[floa
             high = x
         if high - low <= resolution:
             break
-        curve = _improved(curve, x, value)
+        if curve.nearest(x) >= NEIGHBOURS:
+            curve = curve.add(x, value)
         slow = slow + 1 if stalled or high - low > 0.5 * last_width else 0
         last_width = high - low
         following = x + change
@@ -61,9 +61,3 @@ def locate(flow: Flow, hit: Hit, t: float, h: float, u: PETSc.Vec) -> tuple[floa
     surface.value = best[2]
     state.destroy()
     return best[1] * h, spare
-
-
-def _improved(curve: Interpolant, x: float, value: float) -> Interpolant:
-    if min(abs(x - node) for node in curve.nodes) < NEIGHBOURS:
-        return curve
-    return curve.add(x, value)

@@ -26,7 +26,7 @@ from daeosens.steps import step_map
 from daeosens.steps.completed import Consistency
 from daeosens.steps.directions import Step
 from daeosens.steps.jumps import Jump
-from daeosens.steps.switches import Switch, lower_event
+from daeosens.steps.switches import Switch, lower_events
 from daeosens.surfaces import ROUNDING, Flow, Hit, Surface
 from daeosens.trajectory import HIT, Checkpoint, Trajectory
 
@@ -48,8 +48,7 @@ class _Passage:
         self.first, self.last = stepping.t_span
         self._checkpoint: Checkpoint = checkpoint
         self._runners = runners
-        switches = [lower_event(problem, event) for event in problem.events]
-        pairs = list(zip(problem.events, switches, strict=True))
+        pairs = list(zip(problem.events, lower_events(problem), strict=True))
         self._surfaces = [Surface(event, switch) for event, switch in pairs if not event.explicit]
         timed: list[tuple[float, Event, Switch]] = [
             (float(event.when), event, switch)  # type: ignore[arg-type]

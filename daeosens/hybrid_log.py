@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -48,11 +48,10 @@ class HybridLog:
         them, or halfway to it; from there on times are fixed again.
         """
         times, sizes = run.times.tolist(), run.sizes.tolist()
-        steps = zip(times[:-1], sizes, run.states[:-1], strict=True)
-        if self.moving:
-            self._add_moving(steps, mode, p, ends)
-        handles = [state.handle for _, _, state in steps]
+        handles = [state.handle for state in run.states[:-1]]
         self.records |= dict.fromkeys(handles, Record(mode, p, changed=self.changed))
+        if self.moving:
+            self._add_moving(zip(times, sizes, handles, strict=False), mode, p, ends)
         self.times += times[1:]
         self.sizes += sizes
         self.states += run.states[1:]
@@ -61,34 +60,27 @@ class HybridLog:
 
     def _add_moving(
         self,
-        steps: Iterator[tuple[float, float, PETSc.Vec]],
+        steps: Iterable[tuple[float, float, int]],
         mode: str,
         p: Any,
         ends: Sequence[float],
     ) -> None:
-        """Take the steps (t, h, state) up to the first time that is fixed again."""
-        changed = self.changed
-        timed = Record(mode, p, timed=True, changed=changed)
-        for t, h, state in steps:
+        """Note of steps (t, h, handle) that they move, up to the first time that is fixed again."""
+        for t, h, handle in steps:
             k = bisect_right(ends, t)
             rest = ends[k] - t if k < len(ends) else math.inf
-            if abs(h - rest) <= 1e-12 * rest:
-                self.records[state.handle] = Record(mode, p, -1.0, timed=True, changed=changed)
-                self.moving = False
+            self.moving = abs(h - rest) > 1e-12 * rest
+            halved = abs(2.0 * h - rest) <= 1e-12 * rest
+            slope = -1.0 if not self.moving else -0.5 if halved else 0.0
+            self.records[handle] = Record(mode, p, slope, timed=True, changed=self.changed)
+            if not self.moving:
                 return
-            if abs(2.0 * h - rest) <= 1e-12 * rest:
-                self.records[state.handle] = Record(mode, p, -0.5, timed=True, changed=changed)
-            else:
-                self.records[state.handle] = timed
 
     def end_at(self, switch: Switch, h: float, state: PETSc.Vec) -> None:
         """Cut the last step: it has the size ``h``, and ends on the surface of an event."""
         before = self.states[-2].handle
         self.sizes[-1], self.times[-1], self.states[-1] = h, self.times[-2] + h, state
-        was = self.records[before]
-        self.records[before] = Record(
-            was.mode, was.p, timed=was.timed, changed=was.changed, ends_at=switch
-        )
+        self.records[before] = self.records[before]._replace(slope=0.0, ends_at=switch)
         self.moving = True
 
     def stay(self, mode: str, p: Any) -> None:

@@ -193,9 +193,11 @@ class Runner:
         finally:
             log.detach(ts)
 
-    def step(self, t: float, h: float, u: PETSc.Vec, out: PETSc.Vec) -> None:
+    def step(
+        self, t: float, h: float, u: PETSc.Vec, out: PETSc.Vec, *, again: bool = False
+    ) -> None:
         """Take a step that has nothing to do with the run under way: ``SingleSteps.step``."""
-        self._single_steps.step(t, h, u, out)
+        self._single_steps.step(t, h, u, out, again=again)
 
     def close(self) -> None:
         """Free the TS for single steps."""

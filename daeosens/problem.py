@@ -306,6 +306,11 @@ class Problem:
         """What sweeps in C call, by the name of the method, once they have looked."""
         return {}
 
+    @cached_property
+    def switches(self) -> list[Any]:
+        """Its events as sweeps see them, once a run has looked (``lower_events``)."""
+        return []
+
     def _any_p(self) -> Any:
         return self.parameter if self.field_parameter else np.ones(self.n_parameters)
 

@@ -85,7 +85,8 @@ class Callback:
         self.problem = problem
         self._name = self.name(keywords.value)
         self._numpy = problem.style == "numpy"
-        self._complex = self._numpy and not isinstance(value, Compiled)
+        self._compiled = value if isinstance(value, Compiled) else None
+        self._complex = self._numpy and self._compiled is None
         self._value = guarded(value, self._name, problem.comm)
         self._u = self._derivative(value, given.u, 1, keywords.u)
         self._p = self._derivative(value, given.p, 2, keywords.p)
@@ -110,9 +111,10 @@ class Callback:
 
     def value(self, t: float, u: PETSc.Vec, p: Any) -> float:
         """Return the value."""
-        function = self.function
-        in_c = isinstance(function, Compiled)
-        value = function.number(t, u, p) if in_c else self._value(t, self._see(u), p)
+        if self._compiled is not None:
+            value = self._compiled.number(t, u, p)
+        else:
+            value = self._value(t, read(u) if self._numpy else u, p)
         if isinstance(value, float) and math.isfinite(value):
             return float(value)
         return float(check_output(value, self._name, (), t, self.keywords.kind))

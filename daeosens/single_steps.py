@@ -38,8 +38,12 @@ class SingleSteps:
         self._ready = ready
         self._spare_ts: PETSc.TS | None = None
 
-    def step(self, t: float, h: float, u: PETSc.Vec, out: PETSc.Vec) -> None:
+    def step(
+        self, t: float, h: float, u: PETSc.Vec, out: PETSc.Vec, *, again: bool = False
+    ) -> None:
         """Fill ``out`` [n] with the state after one step of size ``h`` from ``u`` [n] at ``t``.
+
+        ``again`` says that the last step began just there.
 
         Raises
         ------
@@ -48,7 +52,7 @@ class SingleSteps:
         """
         ready = self._ready
         if self._stepping.resolved_method.explicit:
-            self._explicit_step.advance(t, h, u, ready.held.p, out)
+            self._explicit_step.advance(t, h, u, ready.held.p, out, again=again)
         elif ready.hooks.log is None:  # between two runs: nothing of the step is remembered
             _step(ready.ts, t, h, u, out, ready.tiny)
         else:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 from petsc4py import PETSc
 
+from daeosens._petsc import Interpolant, interpolate
 from daeosens.arrays import read
 from daeosens.errors import SolveError
 from daeosens.events import Event
 from daeosens.integrate import Runner
-from daeosens.interpolation import Interpolant, interpolate
 from daeosens.problem import Problem
 from daeosens.steps.switches import Switch
 
@@ -76,7 +77,7 @@ class Surface:
         assert self.switch.when is not None
         return self.switch.when.value(t, u, p)
 
-    @property
+    @cached_property
     def direction(self) -> int:
         """Of the crossings that count: a time that is a parameter is passed in one only."""
         return 1 if isinstance(self.event.when, str) else self.event.direction
@@ -130,8 +131,7 @@ class Surface:
         self.value, self.on = value, False
 
 
-@dataclass(frozen=True, eq=False)
-class Hit:
+class Hit(NamedTuple):
     """A crossing that counts inside a step: between two parts of it, with a guess of the curve.
 
     ``side`` is the sign at ``low``; ``low`` = ``high`` = 1 where the step ends on the surface, 0
@@ -232,24 +232,21 @@ class Flow:
 
         With u' = f where there is an f, else by a real step.
         """
-        around = self._around
+        around, p, first_step = self._around, self.runner.p, self.runner.first_step
         known = self._around_of == (t, u.handle, step)
         self._around_of = (t, u.handle, step)
         if self.problem.form != "rhs":
-            soon = SOON * self.runner.first_step
+            soon = SOON * first_step
             if not known:
                 self.runner.step(t, soon, u, around[0])
-            return (surface.at(t + soon, around[0], self.runner.p) - value) / soon
-        part = SHARE * self.runner.first_step
+            return (surface.at(t + soon, around[0], p) - value) / soon
+        part = SHARE * first_step
         if not known:
             problem, rate = self.problem, self._rate
-            problem.rhs(problem.inside(t, t - step, step), u, self.runner.p, rate)
+            problem.rhs(problem.inside(t, t - step, step), u, p, rate)
             around[0].waxpy(part, rate, u)
             around[1].waxpy(-part, rate, u)
-        above, below = (
-            surface.at(t + part, around[0], self.runner.p),
-            surface.at(t - part, around[1], self.runner.p),
-        )
+        above, below = surface.at(t + part, around[0], p), surface.at(t - part, around[1], p)
         return (above - below) / (2.0 * part)
 
     # ---- along a piece ---------------------------------------------------------------------------
@@ -354,7 +351,7 @@ class Flow:
             if not x:
                 break
             state = state or u.duplicate()
-            self.runner.step(t, x * h, u, state)
+            self.runner.step(t, x * h, u, state, again=bool(looked))
             found = surface.at(t + x * h, state, self.runner.p)
             looked.append((x, found))
             curve = curve.add(x, found)

@@ -359,11 +359,9 @@ def steps_of(trajectory: Trajectory) -> StepMap:
     }
     if not trajectory.crossings:
         return maps[trajectory.first_mode]
-    instants = {
-        trajectory.records[state.handle].mode
-        for state, h in zip(trajectory.states, trajectory.step_sizes, strict=False)
-        if h == 0.0 and trajectory.records[state.handle].jump is None
-    }
+    still = np.flatnonzero(trajectory.step_sizes == 0.0).tolist()
+    records = [trajectory.records[trajectory.states[k].handle] for k in still]
+    instants = {record.mode for record in records if record.jump is None}
     method = stepping.resolved_method
     at_once = {name: instant_map(modes[name], method) for name in instants}
     return HybridStep(problem, trajectory.records, maps, at_once)

@@ -159,6 +159,23 @@ def test_advance_takes_the_independent_step(kind):
     step.advance(T, H, u, P0, out)
     expected = frozen.step(FORMS["rhs"], f"rk{kind}", T, H, U0, P0).end
     np.testing.assert_allclose(read(out), expected, rtol=0, atol=1e-15)
+    step.advance(T, 0.3 * H, u, P0, out, again=True)
+    expected = frozen.step(FORMS["rhs"], f"rk{kind}", T, 0.3 * H, U0, P0).end
+    np.testing.assert_allclose(read(out), expected, rtol=0, atol=1e-15)
+
+
+def test_a_step_taken_again_knows_its_first_rate():
+    times = []
+
+    def rhs(t, u, p):
+        times.append(t)
+        return -t * u
+
+    problem = ODE(rhs, 1)
+    step, u, out = RungeKuttaStep(problem, tableau("4")), *(problem.create_state() for _ in "uo")
+    step.advance(0.5, 0.1, u, np.empty(0), out)
+    step.advance(0.5, 0.2, u, np.empty(0), out, again=True)
+    np.testing.assert_allclose(times, [0.5, 0.55, 0.55, 0.6, 0.6, 0.6, 0.7], rtol=1e-15)
 
 
 @pytest.mark.parametrize("kind", RUNGE_KUTTA)

@@ -7,7 +7,8 @@ from petsc4py import PETSc
 
 from daeosens import ODE, Event, InputError, Products, SolveError, Terminal, UnsupportedError
 from daeosens.arrays import write
-from daeosens.steps.switches import lower_changes, lower_event, lower_reset
+from daeosens.hybrid import add_events
+from daeosens.steps.switches import lower_changes, lower_event, lower_events, lower_reset
 
 T = 0.3
 PROBLEM = ODE(zoo.rhs, 3, zoo.NAMES)
@@ -171,3 +172,25 @@ def test_a_state_that_is_not_finite_is_noted_with_the_reset():
     problem = ODE(zoo.rhs, state=U, parameters=zoo.NAMES)
     lower_reset(problem, Event(0.5, reset, name="kick")).rhs(*POINT, OUT[0])
     assert "callback 'event \"kick\" reset' gave nan in local entry 0" in problem.faults[0]
+
+
+def test_runs_of_one_problem_share_its_lowered_events():
+    """Only the first gradient compares complex steps with differences."""
+    calls = 0
+
+    def when(t, u, p):
+        nonlocal calls
+        calls += 1
+        return u[0] - p[0]
+
+    problem = ODE(lambda t, u, p: np.ones(1), 1, ["level"], events=[Event(when)])
+    first, second = (lower_events(problem)[0].when for _ in range(2))
+    point, out = (0.0, problem.admit_state([1.0]), np.ones(1)), problem.create_state()
+    counts = []
+    for scalar in (first, second):
+        scalar.add_u(1.0, *point, out)
+        counts.append(calls)
+    assert out.array == 2.0
+    assert counts[1] - counts[0] == 1 < counts[0]
+    more = add_events(problem, [Event(0.5)])
+    assert len(lower_events(more)) == 2 > len(lower_events(problem))

@@ -18,6 +18,7 @@ from daeosens._petsc.chained import CHAINED, set_chained
 from daeosens._petsc.dense import DENSE, DenseSteps
 from daeosens._petsc.explicit_steps import EXPLICIT, ExplicitSteps
 from daeosens._petsc.factor_steps import FactorSteps
+from daeosens._petsc.interpolants import Interpolant, interpolate
 from daeosens._petsc.linear_steps import LinearSteps, SecondSweep
 from daeosens._petsc.natives import call_into, call_number, call_points, fill_matrix
 from daeosens._petsc.numbers import finite_numbers, numbers_of, put_numbers
@@ -38,6 +39,7 @@ __all__ = [
     "ExplicitSteps",
     "FactorPulls",
     "FactorSteps",
+    "Interpolant",
     "LinearSteps",
     "MatrixPulls",
     "Pulls",
@@ -59,6 +61,7 @@ __all__ = [
     "fill_stages",
     "finite_numbers",
     "has_transpose",
+    "interpolate",
     "linearise_matrix",
     "multipliers",
     "next_step",

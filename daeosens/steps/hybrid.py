@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from petsc4py import PETSc
 
@@ -31,8 +31,7 @@ TOUCHING = 1e-6
 """or h |dg/dt| below this part of |g| at the start of the step."""
 
 
-@dataclass(frozen=True, eq=False)
-class Record:
+class Record(NamedTuple):
     """What a smooth step, or a jump, of a run with events was.
 
     Attributes
@@ -60,6 +59,11 @@ class Record:
     changed: bool = False
     ends_at: Switch | None = None
     jump: Jump | None = None
+
+    @property
+    def plain(self) -> bool:
+        """Whether it is a step as of a run without events: its time is fixed, and its end."""
+        return not (self.timed or self.ends_at or self.jump)
 
 
 class HybridStep:
@@ -153,9 +157,11 @@ class HybridStep:
     ) -> list[tuple[float, float]]:
         """Carry the adjoints of several costs, and of the time, back over one step or jump."""
         record, step = self._recorded(step)
-        self._omega += [0.0] * (len(lam) - len(self._omega))
-        if not (record.timed or record.ends_at or record.jump):
+        if record.plain:
             self._omega = [0.0] * len(lam)
+            self._maps[record.mode].adjoint(step, lam, mu, densities)
+            return []
+        self._omega += [0.0] * (len(lam) - len(self._omega))
         if record.jump is not None:
             slopes = record.jump.adjoint(step, lam, mu)
             self._omega = [a + b for a, b in zip(self._omega, slopes, strict=True)]
@@ -232,7 +238,7 @@ class HybridStep:
         """
         record, step = self._recorded(step)
         self._omega += [0.0] * (1 + len(directions) - len(self._omega))
-        if not (record.timed or record.ends_at or record.jump):
+        if record.plain:
             self._omega = [0.0] * (1 + len(directions))
         if record.jump is not None:
             slopes = record.jump.second_order(step, first, directions)

@@ -76,9 +76,14 @@ class RungeKuttaStep:
     def _by_u(self) -> PETSc.Vec:
         return self._problem.create_state()
 
-    def advance(self, t: float, h: float, u: PETSc.Vec, p: Any, out: PETSc.Vec) -> None:
-        """Fill ``out`` [n] with the state after one step of size ``h`` from ``u`` [n] at ``t``."""
-        self._recompute(Step(t, h, u, out, p), rates=True)
+    def advance(
+        self, t: float, h: float, u: PETSc.Vec, p: Any, out: PETSc.Vec, *, again: bool = False
+    ) -> None:
+        """Fill ``out`` [n] with the state after one step of size ``h`` from ``u`` [n] at ``t``.
+
+        ``again`` says that the last step began just there: its first rate is known.
+        """
+        self._advance_stages(t, h, u, p, first=int(again))
         u.copy(out)
         out.maxpy([h * weight for weight in self._tableau.numbers[1]], self._rates)
 
@@ -400,13 +405,21 @@ class RungeKuttaStep:
                 for i, (stage, rate) in enumerate(zip(self._states, self._rates, strict=True)):
                     self._problem.rhs(self._time(i, t, h), stage, p, rate)
             return
-        self._states = self._own
-        found, (rows, _, _) = self._rates, tableau.numbers
-        for i, (stage, rate) in enumerate(zip(self._states, found, strict=True)):
-            u.copy(stage)
-            if i:
-                stage.maxpy([h * weight for weight in rows[i]], found[:i])
-            self._problem.rhs(self._time(i, t, h), stage, p, rate)
+        self._advance_stages(t, h, u, p)
+
+    def _advance_stages(self, t: float, h: float, u: PETSc.Vec, p: Any, first: int = 0) -> None:
+        """Compute the stages and their rates, from number ``first`` on."""
+        self._states = stages = self._own
+        rates, rows = self._rates, self._tableau.numbers[0]
+        for i in range(first, len(rows)):
+            stage, (numbers, weights) = stages[i], rows[i]
+            if len(numbers) == 1:
+                stage.waxpy(h * weights[0], rates[numbers[0]], u)
+            else:
+                u.copy(stage)
+                if i:
+                    stage.maxpy([h * weight for weight in weights], [rates[j] for j in numbers])
+            self._problem.rhs(self._time(i, t, h), stage, p, rates[i])
 
     def _rate_change(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,6 +77,21 @@ def lower_event(problem: Problem, event: Event) -> Switch:
     changes = lower_changes(problem, event)
     jump = Reset(problem, lower_reset(problem, event), changes)
     return Switch(event.name, when, jump, bool(changes))
+
+
+def lower_events(problem: Problem) -> Sequence[Switch]:
+    """Return the events of a problem on PETSc vectors: the same ones for all its runs.
+
+    Complex steps, compared with differences at their first use, are not compared again.
+
+    Raises
+    ------
+    InputError, UnsupportedError
+        As ``lower_event``.
+    """
+    if not problem.switches:
+        problem.switches.extend([lower_event(problem, event) for event in problem.events])
+    return problem.switches
 
 
 def lower_reset(problem: Problem, event: Event) -> Problem | None:

@@ -44,10 +44,14 @@ class Tableau:
         return np.vstack([self.a, self.b])
 
     @cached_property
-    def numbers(self) -> tuple[list[list[float]], list[float], list[float]]:
-        """The rows of ``a`` as far as they count, b and c: quicker than arrays, stage by stage."""
-        rows = [row[:i] for i, row in enumerate(self.a.tolist())]
-        return rows, self.b.tolist(), self.c.tolist()
+    def numbers(self) -> tuple[list[tuple[list[int], list[float]]], list[float], list[float]]:
+        """Where the rows of ``a`` are not zero and what is there, b and c.
+
+        Quicker than arrays, stage by stage.
+        """
+        rows = [[int(j) for j in np.flatnonzero(row)] for row in self.a]
+        values = [row[numbers].tolist() for row, numbers in zip(self.a, rows, strict=True)]
+        return list(zip(rows, values, strict=True)), self.b.tolist(), self.c.tolist()
 
     @cached_property
     def below(self) -> Array:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from daeosens.interpolation import interpolate
+from daeosens._petsc import interpolate
 
 CUBIC = np.polynomial.Polynomial([0.3, -2.0, 1.0, 1.5])
 SLOPE = CUBIC.deriv()
@@ -57,3 +57,9 @@ def test_root_without_a_change_of_sign_is_the_end_nearer_to_zero():
     line = interpolate([(0.0, 1.0, None), (1.0, 1e-17, None)])
     assert line.root(0.0, 1.0) == 1.0
     assert line.root(-1.0, 0.0) == 0.0
+
+
+def test_distance_to_the_nearest_node():
+    curve = interpolate([(-0.5, 1.0, None), (0.0, 2.0, None), (1.0, 0.0, 1.0)])
+    found = [curve.nearest(x) for x in (-1.0, -0.1, 0.25, 1.0 + 1e-5)]
+    np.testing.assert_allclose(found, [0.5, 0.1, 0.25, 1e-5], rtol=1e-10)
