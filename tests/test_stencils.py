@@ -194,25 +194,49 @@ def test_runs_change_nothing_of_earlier_ones(kept):
 
 
 def far_reaching(t, u, p):
-    """Nonlinear in neighbours two points away along y."""
+    """Nonlinear in neighbours two points away along the slowest dimension."""
     a, b = u.center
-    return [a * u[0, 2][1] - p.k * a, u[1, -1][0] * b - np.sin(b) + 1e-7 * u.laplacian()[1]]
+    before = (0,) * (len(u.spacing) - 1)
+    aside = u[-1, -1] if len(u.spacing) == 2 else u[(1, *before)]
+    far = 1e-7 * u.laplacian()[1]
+    return [a * u[*before, 2][1] - p.k * a, aside[0] * b - np.sin(b) * np.cos(t) + far]
 
 
 @pytest.mark.parametrize("boundary", BOUNDARIES)
-@pytest.mark.parametrize("shape", [(300, 450), (45000, 3)])
-def test_stages_of_large_grids_follow_each_other_by_rows(shape, boundary):
-    grid = Grid((UNIT, UNIT), shape, boundary, dof=2, comm=SELF)
-    model = trace_stencil(far_reaching, grid, ["k"])
-    start, stepping, p = random_field(grid, 3), Stepping((0.0, 0.2), "rk4", dt=0.1), [0.7]
-    theirs = solve(model, start, p, stepping, checkpoint="memory")
-    expected = adjoint(theirs, energy(1), engine="tsadjoint")
-    for kept in ("states", "stages"):
-        run = solve(model, start, p, stepping, checkpoint=kept)
-        assert close(run.final, theirs.final) < 1e-14
-        gradient = adjoint(run, energy(1))
-        assert close(gradient.u0_vec, expected.u0_vec) < 1e-13
-        assert close(gradient.p_vec, expected.p_vec) < 1e-12
+@pytest.mark.parametrize(
+    ("shape", "at_once"),
+    [
+        ((7,), True),
+        ((300, 450), True),
+        ((5, 9), True),
+        ((6, 8), True),
+        ((5, 7), False),  # what each stage begins with reaches to where it ends
+        ((45000, 3), False),
+        ((4, 3, 9), True),
+        ((4, 5, 7), False),
+    ],
+)
+def test_stages_at_once_are_those_of_runge_kutta(shape, at_once, boundary):
+    """PETSc's own steps and TSAdjoint go from stage to stage."""
+    grid = Grid((UNIT,) * len(shape), shape, boundary, dof=2, comm=SELF)
+    model, p = trace_stencil(far_reaching, grid, ["k"]), [0.7]
+    assert model.stencil.chains == at_once
+    start = random_field(grid, 3)
+    for method in ("rk4", "2a"):
+        stepping = Stepping((0.0, 0.01), method, dt=0.004)  # the last step is cut
+        theirs = solve(model, start, p, stepping, checkpoint="memory")
+        expected = adjoint(theirs, energy(1), engine="tsadjoint")
+        for kept in ("states", "stages"):
+            run = solve(model, start, p, stepping, checkpoint=kept)
+            assert close(run.final, theirs.final) < 1e-14
+            gradient = adjoint(run, energy(1))
+            assert close(gradient.u0_vec, expected.u0_vec) < 1e-13
+            assert close(gradient.p_vec, expected.p_vec) < 1e-12
+
+
+def test_slabs_that_caches_do_not_hold_go_from_stage_to_stage():
+    grid = Grid((UNIT,) * 3, (200, 200, 9), dof=2, comm=SELF)
+    assert not trace_stencil(reaction, grid, NAMES).stencil.chains
 
 
 # ---- derivatives of any function -----------------------------------------------------------------

@@ -10,7 +10,7 @@ from libc.stdlib cimport calloc, free
 
 from daeosens._petsc.stencil_ts cimport Equations, RegisteredStencil
 from daeosens._petsc.stencils cimport (
-    MOST, Call, Outcome, also_add, call_of, evaluate_chain, inputs_of, into
+    MOST_STAGES, Call, Outcome, also_add, call_of, evaluate_chain, inputs_of, into
 )
 from petsc4py.PETSc cimport CHKERR, PETSC_SUCCESS, PetscErrorCode, PetscTS, PetscVec, TS
 
@@ -18,10 +18,10 @@ from petsc4py.PETSc cimport CHKERR, PETSC_SUCCESS, PetscErrorCode, PetscTS, Pets
 cdef struct Chain:
     Equations *equations
     int s
-    double a[MOST]              # below the diagonal: a[i] = a_{i,i-1}
-    double b[MOST]
-    double c[MOST]
-    PetscVec stages[MOST]       # the first one is the state before the step
+    double a[MOST_STAGES]       # below the diagonal: a[i] = a_{i,i-1}
+    double b[MOST_STAGES]
+    double c[MOST_STAGES]
+    PetscVec stages[MOST_STAGES] # the first one is the state before the step
 
 
 cdef extern from *:
@@ -85,7 +85,7 @@ cdef PetscErrorCode step(PetscTS ts) noexcept nogil:
     cdef PetscVec u = NULL
     cdef PetscReal t = 0.0, h = 0.0
     cdef Equations *equations = chain.equations
-    cdef Call calls[MOST]
+    cdef Call calls[MOST_STAGES]
     cdef Outcome result
     cdef double rest = 1.0
     cdef int i, k

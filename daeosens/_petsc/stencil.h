@@ -25,7 +25,7 @@ typedef struct {
   double alpha, beta[ADDENDS];
   int addends;
   double *sums; /* over the box: added to */
-  double *work; /* kept from one call to the next that goes on */
+  double *work; /* kept from one call to the next that goes on; of several calls: for all of them */
   long begin, from, to; /* places along the slowest dimension, counted from ``begin`` and around */
 } Box;
 
@@ -41,16 +41,50 @@ typedef void (*PointFunction)(const Box *);
 #define INDEPENDENT _Pragma("GCC ivdep")
 #endif
 
+/* Those that are not there are the first one again, without weight. */
+static inline Box with_all_addends(const Box *b)
+{
+  Box all = *b;
+  for (; all.addends < ADDENDS; all.addends++) {
+    all.add[all.addends] = all.add[0];
+    all.beta[all.addends] = 0.0;
+  }
+  return all;
+}
+
+/* Points along the dimension in the middle: compilers know it where there is none. */
+#define MIDDLES(b) (DIMENSIONS > 2 ? (b)->n[1] : 1)
+
 /* Kept rows begin on cache lines, with so many numbers before the first point. */
 #define LINE 8
 #define MARGIN(more) (((more) + LINE - 1) / LINE * LINE)
 #define LENGTH(n, more) (MARGIN(more) + MARGIN((n) + (more)))
 
+/* The number of a place, counted around; a division takes longer than a row's loop needs to begin. */
+static inline long around(long i, long n)
+{
+  while (i < 0) i += n;
+  while (i >= n) i -= n;
+  return i;
+}
+
 /* The number of a point, or -1 where there is none. */
 static inline long inside(long i, long n, int periodic)
 {
-  if (i >= 0 && i < n) return i;
-  return periodic ? (i % n + n) % n : -1;
+  return (i >= 0 && i < n) || periodic ? around(i, n) : -1;
+}
+
+/* What is beyond both ends of a row that is there unknown by unknown. */
+static inline void extend_row(const Box *b, long more, long skip, double *row)
+{
+  const long n = b->n[0];
+  for (long k = 1; k <= more; k++) {
+    const long left = inside(-k, n, b->periodic), right = inside(n - 1 + k, n, b->periodic);
+    for (int c = 0; c < DOF; c++) {
+      row[c * skip - k] = left >= 0 ? row[c * skip + left] : 0.0;
+      row[c * skip + n - 1 + k] = right >= 0 ? row[c * skip + right] : 0.0;
+    }
+  }
 }
 
 /* The values of one row, unknown by unknown, with ``more`` of them on both sides. */
@@ -60,25 +94,24 @@ static void read_row(const Box *b, const double *restrict from, long ghosts, lon
   INDEPENDENT
   for (long i = 0; i < n; i++)
     for (int c = 0; c < DOF; c++) to[c * skip + i] = from[i * DOF + c];
-  for (long k = 1; k <= more; k++) {
-    const long left = ghosts ? -k : inside(-k, n, b->periodic);
-    const long right = ghosts ? n - 1 + k : inside(n - 1 + k, n, b->periodic);
-    for (int c = 0; c < DOF; c++) {
-      to[c * skip - k] = ghosts || left >= 0 ? from[left * DOF + c] : 0.0;
-      to[c * skip + n - 1 + k] = ghosts || right >= 0 ? from[right * DOF + c] : 0.0;
-    }
-  }
+  if (!ghosts) extend_row(b, more, skip, to);
+  else
+    for (long k = 1; k <= more; k++)
+      for (int c = 0; c < DOF; c++) {
+        to[c * skip - k] = from[-k * DOF + c];
+        to[c * skip + n - 1 + k] = from[(n - 1 + k) * DOF + c];
+      }
 }
 
 /* The rows at one place along the slowest dimension, with ``wm`` more of them on both sides. */
 static void read_slab(const Box *b, int k, long wx, long wm, long slow, double *to)
 {
   const long g = b->ghosts[k], gm = DIMENSIONS > 2 ? g : 0, gs = DIMENSIONS > 1 ? g : 0;
-  const long length = LENGTH(b->n[0], wx), skip = (b->n[1] + 2 * wm) * length;
+  const long middles = MIDDLES(b), length = LENGTH(b->n[0], wx), skip = (middles + 2 * wm) * length;
   const long s = g ? slow : inside(slow, b->n[2], b->periodic);
-  for (long middle = -wm; middle < b->n[1] + wm; middle++) {
-    const long m = g ? middle : inside(middle, b->n[1], b->periodic);
-    const long row = ((s + gs) * (b->n[1] + 2 * gm) + m + gm) * (b->n[0] + 2 * g) + g;
+  for (long middle = -wm; middle < middles + wm; middle++) {
+    const long m = g ? middle : inside(middle, middles, b->periodic);
+    const long row = ((s + gs) * (middles + 2 * gm) + m + gm) * (b->n[0] + 2 * g) + g;
     double *to_row = to + (middle + wm) * length + MARGIN(wx);
     if (g || (s >= 0 && m >= 0)) read_row(b, b->in[k] + row * DOF, g, wx, skip, to_row);
     else

@@ -28,6 +28,11 @@ cdef extern from "stencil.h" nogil:
     ctypedef void (*PointFunction)(const Box *) noexcept nogil
 
 
+cdef extern from "stencil_chain.h" nogil:
+    ctypedef void (*ChainFunction)(const Box *, int) noexcept nogil
+    enum: MOST_STAGES
+
+
 cdef extern from "bicgstab.h" nogil:
     ctypedef struct Iterate:
         double *x
@@ -47,6 +52,8 @@ cdef struct Loops:
 
 cdef struct Kernel:
     PointFunction call
+    ChainFunction chain         # NULL: there is none
+    int chained                 # the vector that each call of a chain fills for the next one
     int vectors
     int around[3]               # whether the neighbours of the points are read
     long reach                  # how far, along the slowest dimension
@@ -55,8 +62,8 @@ cdef struct Kernel:
 cdef struct Points:
     Box box
     PetscDM dm                  # NULL: one rank, which has all points
+    double *chain_work
     long ghosts
-    long work                   # how many numbers of the work space one call needs
 
 
 cdef struct Outcome:
@@ -78,10 +85,6 @@ cdef struct Call:
     Inputs inputs
     Outcome result
     PetscVec locals[3]          # that were made for this call
-
-
-cdef enum:
-    MOST = 16                   # calls of a chain
 
 
 cdef PetscErrorCode with_ghosts(Points *points, PetscVec vec, PetscVec *local) noexcept nogil
@@ -111,5 +114,5 @@ cdef class Stencil:
     cdef Points points
     cdef Kernel kernels[KERNELS]
     cdef Loops loops
-    cdef object kept, work
+    cdef object kept
     cdef dict numbers

@@ -20,11 +20,6 @@ cdef extern from "petscdm.h" nogil:
     PetscErrorCode DMGlobalToLocal(PetscDM, PetscVec, InsertMode, PetscVec)
 
 
-cdef enum:
-    SMALL = 1 << 17             # points whose vectors a cache holds
-    AT_ONCE = 1 << 13           # points that a call of several takes before the next one
-
-
 cdef PetscErrorCode with_ghosts(Points *points, PetscVec vec, PetscVec *local) noexcept nogil:
     cdef PetscErrorCode code = DMGetLocalVector(points.dm, local)
     return DMGlobalToLocal(points.dm, vec, INSERT_VALUES, local[0]) if code == PETSC_SUCCESS else code
@@ -100,60 +95,45 @@ cdef PetscErrorCode evaluate(Points *points, const Kernel *kernel, Call call) no
     return finish(points, kernel, &call)
 
 
-cdef bint interleaved(const Points *points) noexcept nogil:
-    """Whether the calls of a chain are: on one rank, for vectors that caches do not hold."""
-    cdef const long *n = points.box.n
-    return points.dm == NULL and n[0] * n[1] * n[2] > SMALL
-
-
 cdef PetscErrorCode evaluate_chain(
     Points *points, const Kernel *kernel, Call *calls, int count
 ) noexcept nogil:
-    """Call a function several times, where each call reads what the one before it fills.
+    """Call a function for the stages of a step, each of which reads what the one before it fills.
 
-    Interleaved calls follow each other a few rows apart, so that large vectors pass through the
-    memory once for all calls.  They must not overwrite what earlier ones read, but the last one may.
-    Collective.
+    All add what the first one reads, and the last one what the others fill, in their order.  Where
+    the function of a chain is there, vectors need not be: NULL is filled, and read again, without
+    memory for all points.  What the first call reads may be what the last one fills.  Collective.
     """
     cdef PetscErrorCode code = PETSC_SUCCESS
-    cdef int k
-    if not interleaved(points):
+    cdef Box boxes[MOST_STAGES]
+    cdef PetscScalar *out
+    cdef int k, j
+    if kernel.chain == NULL:
         for k in range(count):
             if code == PETSC_SUCCESS:
                 code = evaluate(points, kernel, calls[k])
         return code
     for k in range(count):
-        if code == PETSC_SUCCESS:
-            code = begin(points, kernel, &calls[k])
+        boxes[k] = calls[k].box
+        for j in range(kernel.vectors):
+            boxes[k].ghosts[j] = 0
+            if code == PETSC_SUCCESS and (k == 0 or j != kernel.chained):
+                code = VecGetArrayRead(calls[k].inputs.vecs[j], &boxes[k].input[j])
+        out = NULL
+        if code == PETSC_SUCCESS and calls[k].result.out != NULL:
+            code = VecGetArrayWrite(calls[k].result.out, &out)
+        boxes[k].out = out
     if code != PETSC_SUCCESS:
         return code
-    follow(points, kernel, calls, count)
+    boxes[0].work = points.chain_work
+    kernel.chain(boxes, count)
     for k in range(count):
-        if code == PETSC_SUCCESS:
-            code = finish(points, kernel, &calls[k])
+        if code == PETSC_SUCCESS and calls[k].result.out != NULL:
+            code = VecRestoreArrayWrite(calls[k].result.out, &boxes[k].out)
+        for j in range(kernel.vectors):
+            if code == PETSC_SUCCESS and (k == 0 or j != kernel.chained):
+                code = VecRestoreArrayRead(calls[k].inputs.vecs[j], &boxes[k].input[j])
     return code
-
-
-cdef void follow(
-    const Points *points, const Kernel *kernel, Call *calls, int count
-) noexcept nogil:
-    """Call k begins k reach places later, and goes around: there its neighbours are known first."""
-    cdef long slows = points.box.n[2], done = 0, row = points.box.n[0] * points.box.n[1]
-    cdef long several = max(1, AT_ONCE // row)
-    cdef Box *box
-    cdef int k
-    for k in range(count):
-        box = &calls[k].box
-        box.work += k * points.work
-        box.begin, box.end_place = k * kernel.reach % slows, 0
-    while calls[count - 1].box.end_place < slows:
-        done += several
-        for k in range(count):
-            box = &calls[k].box
-            box.first_place = box.end_place
-            box.end_place = max(box.end_place, min(slows, done - 2 * kernel.reach * k))
-            if box.first_place < box.end_place:
-                kernel.call(box)
 
 
 cdef Inputs inputs_of(PetscVec first, PetscVec second) noexcept nogil:
@@ -194,13 +174,13 @@ cdef class Stencil:
     first, spacing : (float, float, float)
                             coordinates of the first point, distance of neighbours
     periodic : bool         otherwise values beyond the edge are 0
-    work : ndarray [calls, numbers]
-                            what the functions need, for each call of a chain
+    work : ndarray [numbers]
+                            what the functions need
     """
 
-    def __cinit__(self, DM dm, long ghosts, n, first, spacing, bint periodic, double[:, ::1] work):
+    def __cinit__(self, DM dm, long ghosts, n, first, spacing, bint periodic, double[::1] work):
         cdef int k
-        self.kept, self.work, self.numbers = [dm], work, {}
+        self.kept, self.numbers = [dm, work], {}
         self.points.dm = dm.dm if dm is not None else NULL
         self.points.ghosts = ghosts
         for k in range(3):
@@ -208,7 +188,7 @@ cdef class Stencil:
             self.points.box.first[k] = first[k]
             self.points.box.spacing[k] = spacing[k]
         self.points.box.periodic = periodic
-        self.points.box.work, self.points.work = &work[0, 0], work.shape[1]
+        self.points.box.work = &work[0]
 
     def add(self, str name, uintptr_t address, around, long reach, keeps):
         """Add a function.
@@ -229,6 +209,27 @@ cdef class Stencil:
             kernel.around[k] = each
         self.numbers[name] = NAMES.index(name)
         self.kept.append(keeps)
+
+    def add_chain(self, str name, uintptr_t address, int vector, double[::1] work):
+        """Let the stages of a step be calls of a function of ``stencil_chain.h``.
+
+        Parameters
+        ----------
+        name : str          of the function for one stage, added before
+        address : int
+        vector : int        which one each stage fills for the next one
+        work : ndarray [numbers]
+                            what it needs; all chains may share it
+        """
+        cdef Kernel *kernel = &self.kernels[self.numbers[name]]
+        kernel.chain, kernel.chained = <ChainFunction>address, vector
+        self.points.chain_work = &work[0]
+        self.kept.append(work)
+
+    @property
+    def chains(self):
+        """Whether transposed stages need no vectors between them."""
+        return self.kernels[PULL].chain != NULL
 
     def add_loops(
         self, uintptr_t turn, uintptr_t weigh, uintptr_t reduce, uintptr_t compare,
@@ -292,7 +293,7 @@ cdef class Stencil:
                             of each step; s is 2 or 4
         lam : Vec [n]       overwritten
         work : sequence of Vec [n]
-                            s - 1 of them
+                            s - 1 of them; none if ``chains``
         a : ndarray [s]     below the diagonal: a[i] = a_{i,i-1}, not 0; a[0] is not read
         b, c : ndarray [s]
         sums : ndarray [m] or [0]
@@ -304,11 +305,11 @@ cdef class Stencil:
         cdef Kernel *kernel = &self.kernels[PULL_ALL if sums.shape[0] else PULL]
         cdef double[:, ::1] summed = np.empty((s, max(1, sums.shape[0])))
         cdef PetscVec w
-        cdef PetscVec weights[MOST]
-        cdef Call calls[MOST]
+        cdef PetscVec weights[MOST_STAGES]
+        cdef Call calls[MOST_STAGES]
         cdef Outcome result
         for i in range(s - 1):
-            weights[i] = (<Vec?>work[i]).vec
+            weights[i] = (<Vec?>work[i]).vec if kernel.chain == NULL else NULL
             rest -= b[i] / a[i + 1]
         for t, h, of_stages in zip(reversed(times), reversed(sizes), reversed(stages)):
             PyErr_CheckSignals()
@@ -321,7 +322,7 @@ cdef class Stencil:
                     result = into(weights[i - 1], factor * a[i], lam.vec, b[i - 1])
                 else:
                     result = into(lam.vec, factor, lam.vec, rest)
-                    for k in range(s - 1):
+                    for k in range(s - 2, -1, -1):
                         also_add(&result, weights[k], 1.0 / a[k + 1])
                 result.sums = &summed[i, 0]
                 calls[s - 1 - i] = call_of(

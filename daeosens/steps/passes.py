@@ -34,6 +34,8 @@ class Passes:
 
     @cached_property
     def _work(self) -> list[PETSc.Vec]:
+        if self.problem.stencil is not None and self.problem.stencil.chains:
+            return []
         return [vec_to_fill(self.problem.state) for _ in self.b[1:]]
 
     def pull(

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from daeosens.arrays import Array
 from daeosens.tracing.stencil_derivatives import PointFunction, Read
-from daeosens.tracing.stencil_source import axes
+from daeosens.tracing.stencil_rows import axes
 
 Places: TypeAlias = "tuple[npt.NDArray[np.intp], ...]"
 """Numbers of points along the slowest, the middle and the fastest dimension."""

@@ -22,13 +22,12 @@ from daeosens.problem import AUTONOMOUS, Problem
 from daeosens.tracing.execution import compiled_library
 from daeosens.tracing.model import Parametrized
 from daeosens.tracing.named import admit_shapes
+from daeosens.tracing.stencil_chain import chain_size, chained
 from daeosens.tracing.stencil_derivatives import PointFunction, StencilDerivatives
 from daeosens.tracing.stencil_interpreted import interpreted
 from daeosens.tracing.stencil_point import point_graph
-from daeosens.tracing.stencil_source import LINE, axes, stencil_source, work_size
-
-MOST_CALLS = 16
-"""Calls of a chain: no explicit method has more stages."""
+from daeosens.tracing.stencil_rows import LINE, axes
+from daeosens.tracing.stencil_source import stencil_source, work_size
 
 LOOPS = ("turn", "weigh", "reduce", "compare", "advance")
 """Of BiCGStab, in ``_petsc/bicgstab.h``."""
@@ -99,7 +98,7 @@ def _make_stencil(functions: Sequence[PointFunction], grid: Grid, *, periodic: b
         axes(tuple(first)),
         axes(tuple(grid.spacing)),
         periodic,
-        _aligned(MOST_CALLS, max(LINE, work_size(functions, grid.dof, tuple(points)))),
+        _aligned(max(LINE, work_size(functions, grid.dof, tuple(points)))),
     )
     for each in functions:
         call: Any = (
@@ -112,16 +111,36 @@ def _make_stencil(functions: Sequence[PointFunction], grid: Grid, *, periodic: b
         reach = max((axes(each.widths(k))[2] for k in range(each.vectors)), default=0)
         stencil.add(each.name, address or 0, around, reach, call)
     if library is not None:
+        if wide is None:
+            _add_chains(stencil, library, functions, grid.dof, tuple(points))
         loops = (getattr(library, f"daeosens_{name}") for name in LOOPS)
         stencil.add_loops(*(ctypes.cast(loop, ctypes.c_void_p).value or 0 for loop in loops))
     return stencil
 
 
-def _aligned(count: int, size: int) -> Array:
-    """Return zeros [count, size] that begin on a cache line."""
-    numbers = np.zeros(count * size + LINE)
+def _add_chains(
+    stencil: Stencil,
+    library: Any,
+    functions: Sequence[PointFunction],
+    dof: int,
+    points: tuple[int, ...],
+) -> None:
+    """Let the stages of a step follow each other by rows, where a rank has all points."""
+    sizes = {each.name: chain_size(each, dof, points) for each in functions}
+    work = _aligned(max(sizes.values()))
+    for each in functions:
+        vector = chained(each)
+        if vector is not None and sizes[each.name]:
+            call = getattr(library, f"daeosens_chain_{each.name}")
+            address = ctypes.cast(call, ctypes.c_void_p).value
+            stencil.add_chain(each.name, address or 0, vector, work)
+
+
+def _aligned(size: int) -> Array:
+    """Return zeros [size] that begin on a cache line."""
+    numbers = np.zeros(size + LINE)
     start = -numbers.ctypes.data // numbers.itemsize % LINE
-    return numbers[start : start + count * size].reshape(count, size)
+    return numbers[start : start + size]
 
 
 def _filled(stencil: Stencil, grid: Grid, count: int) -> Callable[..., None]:
