@@ -103,7 +103,7 @@ def test_time_and_state_at_the_ceiling_are_differentiated():
     for cost in costs:
         assert duality(run, cost) < 1e-12
     setting = nine_bus.config(1.6, (1.63, 0.85), ceilings=(3,))
-    h = 1e-6
+    h = 1e-2  # of a small resistance: rounding would hide smaller changes
     for k in range(2):
         values = []
         for side in (1.0, -1.0):
@@ -112,7 +112,7 @@ def test_time_and_state_at_the_ceiling_are_differentiated():
             other = reduced.trajectory(reduced.start())
             values.append((other.crossings[1].t, other.crossings[2].after.array[44])[k])
         difference = (values[0] - values[1]) / (2e-4 * h)
-        assert gradients[k].p[2] == pytest.approx(difference, rel=1e-5)
+        assert gradients[k].p[2] == pytest.approx(difference, rel=1e-8)
 
 
 # ---- ex9busadj -----------------------------------------------------------------------------------
