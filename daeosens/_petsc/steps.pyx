@@ -44,6 +44,27 @@ cdef extern from "petscts.h" nogil:
     PetscErrorCode PetscObjectReference(void *)
 
 
+cdef extern from *:
+    """
+    #include <petsc/private/tsimpl.h>
+    /* TS copies its solution before each step, to come back to it; steps that do not overwrite it
+       need none (VecCopy of a vector to itself does nothing) */
+    static void spare_copy(TS ts, Vec *place)
+    {
+        if (*place || !ts->vec_sol0) return;
+        *place = ts->vec_sol0;
+        ts->vec_sol0 = ts->vec_sol;
+    }
+    static void end_sparing(TS ts, Vec *place)
+    {
+        if (*place) ts->vec_sol0 = *place;
+        *place = NULL;
+    }
+    """
+    void spare_copy(PetscTS, PetscVec *) noexcept nogil
+    void end_sparing(PetscTS, PetscVec *) noexcept nogil
+
+
 cdef enum:
     SIGNALS = 1024  # so many steps between two looks whether the user wants to interrupt
 
@@ -68,6 +89,7 @@ cdef struct Log:
     long n_stages, kept_stages, most_stages
     bint taking                 # the vectors of TS need not be copied
     PetscVec solution           # that TS had before it changed vectors
+    PetscVec place              # of the copy that is spared while TS takes a step
     bint flat                   # those: a vector for each would cost more than they do
     int shrunk, not_finite
     double t
@@ -199,6 +221,8 @@ cdef PetscErrorCode before_step(PetscTS ts) noexcept nogil:
     if log.stalled >= log.patience:
         log.shrunk, log.t = True, t
         return PETSC_ERR_USER
+    if log.taking:
+        spare_copy(ts, &log.place)
     if log.tiny and log.searching != (h >= log.tiny):
         log.searching = h >= log.tiny
         return search_lines(log, ts)
@@ -214,6 +238,7 @@ cdef PetscErrorCode after_step(
     cdef PetscErrorCode code = TSGetApplicationContext(ts, <void *>&log)
     if code != PETSC_SUCCESS or log == NULL:
         return code
+    end_sparing(ts, &log.place)
     if step == 1 or step % SIGNALS == 0:
         code = ask_python(log, step == 1)
         if code != PETSC_SUCCESS:
@@ -474,6 +499,7 @@ cdef class Steps:
     def detach(self, TS ts):
         """End what ``attach`` began."""
         self.on_first_step = self.on_search = None
+        end_sparing(ts.ts, &self.log.place)
         if self.log.taking:
             CHKERR(take_last_state(&self.log, ts.ts))
         CHKERR(TSSetApplicationContext(ts.ts, NULL))
