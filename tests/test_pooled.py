@@ -5,7 +5,7 @@ import pytest
 from petsc4py import PETSc
 
 from daeosens import trace_stencil
-from daeosens._petsc import pool_memory
+from daeosens._petsc import pool_memory, vec_to_fill
 from daeosens.grids import Grid
 
 
@@ -97,3 +97,68 @@ def test_viewing_keeps_the_order_of_the_grid(tmp_path):
         each.view(viewer)
         viewer.destroy()
     assert (tmp_path / "copy").read_bytes() == (tmp_path / "first").read_bytes()
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("comm", [PETSc.COMM_SELF, PETSc.COMM_WORLD])
+def test_vectors_wait_for_their_next_use_on_one_rank_only(comm):
+    """Others might not do the same, and all have to make vectors together."""
+    vec = pooled(comm)
+    first = vec_to_fill(vec)
+    handle, place = first.handle, address(first)
+    first.set(np.nan)
+    waiting = vec.getDM().refcount
+    del first
+    PETSc.garbage_cleanup(comm)
+    assert vec.getDM().refcount == waiting - (comm.size > 1)
+    again = vec.duplicate()
+    assert again.norm() == 0.0
+    if comm.size == 1:
+        assert (again.handle, address(again)) == (handle, place)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda vec: vec.setName("u"),
+        lambda vec: vec.setOptionsPrefix("u_"),
+        lambda vec: vec.setAttr("of", "a user"),
+    ],
+)
+def test_changed_vectors_do_not_come_back(change):
+    vec = pooled(PETSc.COMM_SELF)
+    other = vec_to_fill(vec)  # takes the handle that is freed first
+    changed = vec_to_fill(vec)
+    change(changed)
+    del changed
+    found = vec_to_fill(vec)
+    del other
+    assert found.getName() != "u"
+    assert found.getOptionsPrefix() is None
+    assert found.getAttr("of") is None
+    found.set(1.0)
+
+
+def test_vectors_that_are_held_elsewhere_do_not_come_back():
+    vec = pooled(PETSc.COMM_SELF)
+    first = vec_to_fill(vec)
+    nest = PETSc.Vec().createNest([first], comm=PETSc.COMM_SELF)
+    first.set(3.0)
+    del first
+    vec_to_fill(vec).set(5.0)
+    assert nest.max()[1] == 3.0
+
+
+def test_waiting_vectors_go_with_the_first_one():
+    vec = pooled(PETSc.COMM_SELF)
+    dm = vec.getDM()
+    before = dm.refcount
+    waiting = [vec_to_fill(vec) for _ in range(3)]
+    late = vec_to_fill(vec)
+    del waiting
+    assert dm.refcount > before
+    vec.destroy()
+    late.set(2.0)
+    assert dm.refcount == before  # less the first one, more the last one
+    del late
+    assert dm.refcount == before - 1

@@ -1,7 +1,7 @@
 # cython: language_level=3
 """Vectors whose memory is used again; signatures and types in pooled.pyi."""
 
-from petsc4py.PETSc cimport CHKERR, PetscErrorCode, PetscVec, Vec
+from petsc4py.PETSc cimport CHKERR, PETSC_SUCCESS, PetscErrorCode, PetscVec, Vec
 
 
 cdef extern from *:
@@ -19,6 +19,7 @@ cdef extern from *:
     #define MOST_BYTES (1 << 29)  /* that a pool keeps while they are not in use */
     #define HUGE_PAGE (1 << 21)   /* bytes: where there are such pages, looking them up is quicker */
     #define TOGETHER 64           /* blocks, at most, that are taken from the system at once */
+    #define SPARE 512             /* vectors, at most, that wait for their next use */
 
     typedef struct {
         long users;
@@ -29,6 +30,9 @@ cdef extern from *:
         long n_slabs;
         char **slabs;
         size_t left; /* bytes of the last slab */
+        int open;    /* the first vector is there */
+        long n_spare;
+        Vec spare[SPARE];
     } Pool;
 
     typedef struct {
@@ -50,6 +54,10 @@ cdef extern from *:
     {
         Lease *lease = *(Lease **)context;
         Pool *pool = lease->pool;
+        if (!lease->block) { /* the first vector */
+            pool->open = 0;
+            while (pool->n_spare) PetscCall(VecDestroy(&pool->spare[--pool->n_spare]));
+        }
         if (lease->kept) pool->free[pool->count++] = lease->block;
         else free(lease->block);
         free(lease);
@@ -106,6 +114,25 @@ cdef extern from *:
         PetscFunctionReturn(PETSC_SUCCESS);
     }
 
+    /* Let a vector wait for its next use, if it is as it was made; NULL then.  To make one and to
+       destroy it reads and writes thousands of bytes that the numbers of a grid have driven out of
+       the caches.  On one rank: others might not do the same. */
+    static void set_aside(Vec *vec)
+    {
+        const PetscObject object = (PetscObject)*vec;
+        PetscContainer container = NULL;
+        Lease *lease = NULL;
+        PetscMPIInt ranks = 0;
+        if (object->refct != 1 || object->name || object->prefix || object->python_context) return;
+        if ((*vec)->lock) return;
+        if (MPI_Comm_size(object->comm, &ranks) || ranks > 1) return;
+        if (PetscObjectQuery(object, POOL, (PetscObject *)&container) || !container) return;
+        if (PetscContainerGetPointer(container, (void **)&lease)) return;
+        if (!lease->kept || !lease->pool->open || lease->pool->n_spare == SPARE) return;
+        lease->pool->spare[lease->pool->n_spare++] = *vec;
+        *vec = NULL;
+    }
+
     static PetscErrorCode duplicate_pooled(Vec vec, Vec *out)
     {
         MPI_Comm comm = PetscObjectComm((PetscObject)vec);
@@ -122,6 +149,11 @@ cdef extern from *:
         PetscCall(PetscObjectQuery((PetscObject)vec, POOL, (PetscObject *)&container));
         PetscCall(PetscContainerGetPointer(container, (void **)&lease));
         pool = lease->pool;
+        if (pool->n_spare) {
+            *out = pool->spare[--pool->n_spare];
+            if (!pool->filled) PetscCall(VecSet(*out, 0.0));
+            PetscFunctionReturn(PETSC_SUCCESS);
+        }
         kept = pool->count || pool->made < pool->room;
         block = new_block(pool);
         PetscCheck(block, PETSC_COMM_SELF, PETSC_ERR_MEM, "no memory for a vector");
@@ -176,6 +208,7 @@ cdef extern from *:
         pool = (Pool *)calloc(1, sizeof(Pool));
         PetscCheck(pool, PETSC_COMM_SELF, PETSC_ERR_MEM, "no memory");
         pool->bytes = ((size_t)n * sizeof(PetscScalar) / LINE + 1) * LINE;
+        pool->open = 1;
         pool->room = (long)(MOST_BYTES / pool->bytes);
         pool->free = (void **)calloc((size_t)pool->room + 1, sizeof(void *));
         pool->slabs = (char **)calloc((size_t)pool->room / TOGETHER + 1, sizeof(char *));
@@ -186,6 +219,8 @@ cdef extern from *:
     """
     PetscErrorCode found_pool(PetscVec)
     PetscErrorCode duplicate_filled(PetscVec, PetscVec *) noexcept nogil
+    void set_aside(PetscVec *) noexcept nogil
+    PetscErrorCode PetscFinalized(int *) noexcept nogil
 
 
 cdef PetscErrorCode duplicate_to_fill(PetscVec vec, PetscVec *out) noexcept nogil:
@@ -193,9 +228,24 @@ cdef PetscErrorCode duplicate_to_fill(PetscVec vec, PetscVec *out) noexcept nogi
     return duplicate_filled(vec, out)
 
 
+cdef class ReusedVec(Vec):
+    """A vector that goes back to its pool as it is, where there is one."""
+
+    def __dealloc__(self):
+        cdef int ended = True
+        if self.vec != NULL and PetscFinalized(&ended) == PETSC_SUCCESS and not ended:
+            set_aside(&self.vec)
+
+
+cdef Vec owner_of(PetscVec vec):
+    cdef ReusedVec owner = ReusedVec()
+    owner.vec = vec
+    return owner
+
+
 def vec_to_fill(Vec vec):
     """Duplicate a vector, pooled or not, for one whose every number is set before it is read."""
-    cdef Vec filled = Vec()
+    cdef Vec filled = ReusedVec()
     CHKERR(duplicate_filled(vec.vec, &filled.vec))
     return filled
 

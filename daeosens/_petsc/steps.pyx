@@ -13,7 +13,7 @@ import numpy as np
 from daeosens._petsc.filling cimport (
     PetscInt, PetscScalar, VecGetArrayRead, VecGetLocalSize, VecRestoreArrayRead, finite_everywhere
 )
-from daeosens._petsc.pooled cimport duplicate_to_fill
+from daeosens._petsc.pooled cimport duplicate_to_fill, owner_of
 from daeosens._petsc.chained import CHAINED
 from petsc4py.PETSc cimport (
     CHKERR, PETSC_ERR_MEM, PETSC_ERR_USER, PETSC_SUCCESS, PetscErrorCode, PetscTS, PetscVec, TS, Vec
@@ -542,12 +542,7 @@ cdef np.ndarray copied(const double *values, np.npy_intp count):
 
 cdef list taken(Vectors *all):
     cdef long k
-    cdef Vec view
-    vecs = []
-    for k in range(all.count):
-        view = Vec()
-        view.vec = all.values[k]
-        vecs.append(view)
+    vecs = [owner_of(all.values[k]) for k in range(all.count)]
     all.count = 0
     return vecs
 
