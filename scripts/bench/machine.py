@@ -24,13 +24,14 @@ ONE_THREAD = {
 
 
 def processor() -> str:
-    """Return the model of the CPU, or the architecture where the system does not tell."""
+    """Return the CPU, with the family and model that tell those of one name apart."""
     information = Path("/proc/cpuinfo")
-    if information.exists():
-        for line in information.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    return platform.machine()
+    if not information.exists():
+        return platform.machine()
+    lines = (line.partition(":") for line in information.read_text().splitlines())
+    known = {name.strip(): value.strip() for name, _, value in lines}
+    numbers = [f"{name} {known[name]}" for name in ("cpu family", "model") if name in known]
+    return " ".join([known.get("model name", platform.machine()), f"({', '.join(numbers)})"])
 
 
 def describe() -> dict[str, Any]:
