@@ -30,6 +30,13 @@ GRACE = float(os.environ.get("DAEOSENS_TEST_GRACE", "20"))
 # the same for a rank whose test passed; a test that hangs is ended before (pyproject.toml)
 PATIENCE = 600.0
 
+if MPI.COMM_WORLD.size > 1:
+    # ranks that tidy up after earlier runs in one folder would meet there, and end the job
+    name = f"daeosens-pytest-{os.getuid()}-rank-{MPI.COMM_WORLD.rank}"
+    own = Path(tempfile.gettempdir(), name)
+    own.mkdir(exist_ok=True)
+    os.environ["PYTEST_DEBUG_TEMPROOT"] = str(own)
+
 
 def mpi_environment() -> dict[str, str]:
     """Read the settings for mpiexec that scripts/test uses too."""
