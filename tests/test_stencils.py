@@ -232,6 +232,7 @@ def test_stages_at_once_are_those_of_runge_kutta(shape, at_once, boundary):
             gradient = adjoint(run, energy(1))
             assert close(gradient.u0_vec, expected.u0_vec) < 1e-13
             assert close(gradient.p_vec, expected.p_vec) < 1e-12
+            assert duality(run, energy(1)) < 1e-12
 
 
 def test_slabs_that_caches_do_not_hold_go_from_stage_to_stage():
