@@ -193,6 +193,20 @@ def test_runs_change_nothing_of_earlier_ones(kept):
     np.testing.assert_array_equal(run(2.0).u, known)
 
 
+@pytest.mark.mpi
+@pytest.mark.parametrize("end", [12.5, 40.0])
+@pytest.mark.parametrize("step", [1, 2, 15, 16, 17, 18, 24])
+def test_the_first_state_that_is_not_finite_is_told(comm, end, step):
+    """Not all of them are looked at: later ones are not finite either."""
+    model = trace_stencil(lambda t, u, p: p.k * u.center + u.laplacian(), box(1, comm=comm), ["k"])
+    u = model.create_state()
+    growth = 1 + 50 + 50**2 / 2 + 50**3 / 6 + 50**4 / 24  # of u' = 50 u in a step of RK4
+    u.set(np.finfo(float).max / growth ** (step - 0.5))
+    stepping = Stepping((0.0, end), "rk4", dt=0.5)
+    with pytest.raises(SolveError, match=rf"at t = {step / 2:g} \(step {step}\)"):
+        solve(model, u, [100.0], stepping)
+
+
 def far_reaching(t, u, p):
     """Nonlinear in neighbours two points away along the slowest dimension."""
     a, b = u.center

@@ -67,6 +67,7 @@ cdef extern from *:
 
 cdef enum:
     SIGNALS = 1024  # so many steps between two looks whether the user wants to interrupt
+    APART = 16      # so many between two looks at states that stay what they are, not finite
 
 
 cdef struct Numbers:
@@ -250,7 +251,8 @@ cdef PetscErrorCode after_step(
         if t == log.times.values[log.times.count - 1] and reason >= 0:  # a failed step comes by too
             log.shrunk, log.t = True, t
             return PETSC_ERR_USER
-    code = finite_everywhere(u, &finite)
+    if not log.taking or step % APART == 0 or t >= log.ends.values[log.ends.count - 1]:
+        code = finite_everywhere(u, &finite)
     if not finite:
         log.not_finite, log.t, log.step = True, t, step
         return PETSC_ERR_USER
@@ -300,6 +302,8 @@ cdef PetscErrorCode take_last_state(Log *log, PetscTS ts) noexcept nogil:
     if log.not_finite:
         if log.times.count > 1:
             code = push_exchanged(&log.states, &stages[0])
+        if code == PETSC_SUCCESS:
+            code = forget_since_not_finite(log)
     elif make_room(
             <void **>&log.states.values, log.states.count + 1, &log.states.room, sizeof(PetscVec)):
         code = PETSC_ERR_MEM
@@ -308,6 +312,23 @@ cdef PetscErrorCode take_last_state(Log *log, PetscTS ts) noexcept nogil:
         log.states.values[log.states.count] = u
         log.states.count += 1
     return TSSetSolution(ts, log.solution) if code == PETSC_SUCCESS else code
+
+
+cdef PetscErrorCode forget_since_not_finite(Log *log) noexcept nogil:
+    """Go back to the first step to a state that is not finite, all of which but the last are taken."""
+    cdef PetscErrorCode code = PETSC_SUCCESS
+    cdef int finite = True
+    cdef long k
+    for k in range(max(0, log.states.count - APART), log.states.count):
+        if code == PETSC_SUCCESS and finite:
+            code = finite_everywhere(log.states.values[k], &finite)
+            if not finite:
+                log.step, log.t = k + 1, log.times.values[k + 1]
+                log.times.count = log.sizes.count = k + 1
+    while code == PETSC_SUCCESS and log.states.count >= log.times.count:
+        log.states.count -= 1
+        code = VecDestroy(&log.states.values[log.states.count])
+    return code
 
 
 cdef PetscErrorCode keep_stages(Log *log, PetscTS ts) noexcept nogil:
