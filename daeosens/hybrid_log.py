@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -66,13 +65,16 @@ class HybridLog:
         ends: Sequence[float],
     ) -> None:
         """Note of steps (t, h, handle) that they move, up to the first time that is fixed again."""
+        carried = Record(mode, p, timed=True, changed=self.changed)
         for t, h, handle in steps:
-            k = bisect_right(ends, t)
-            rest = ends[k] - t if k < len(ends) else math.inf
+            self.records[handle] = carried
+            rest = ends[bisect_right(ends, t)] - t
+            if 2.0 * h < (1.0 - 1e-12) * rest:
+                continue
             self.moving = abs(h - rest) > 1e-12 * rest
             halved = abs(2.0 * h - rest) <= 1e-12 * rest
-            slope = -1.0 if not self.moving else -0.5 if halved else 0.0
-            self.records[handle] = Record(mode, p, slope, timed=True, changed=self.changed)
+            if halved or not self.moving:
+                self.records[handle] = carried._replace(slope=-0.5 if self.moving else -1.0)
             if not self.moving:
                 return
 

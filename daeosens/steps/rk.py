@@ -69,6 +69,12 @@ class RungeKuttaStep:
         return [self._problem.create_state() for _ in self._tableau.b]
 
     @cached_property
+    def _rows(self) -> list[tuple[list[float], list[PETSc.Vec]]]:
+        """What is added up for each stage: weights, and the rates that they belong to."""
+        rows = self._tableau.numbers[0]
+        return [(weights, [self._rates[j] for j in numbers]) for numbers, weights in rows]
+
+    @cached_property
     def _second_work(self) -> PETSc.Vec:
         return self._problem.create_state()
 
@@ -410,15 +416,15 @@ class RungeKuttaStep:
     def _advance_stages(self, t: float, h: float, u: PETSc.Vec, p: Any, first: int = 0) -> None:
         """Compute the stages and their rates, from number ``first`` on."""
         self._states = stages = self._own
-        rates, rows = self._rates, self._tableau.numbers[0]
-        for i in range(first, len(rows)):
-            stage, (numbers, weights) = stages[i], rows[i]
-            if len(numbers) == 1:
-                stage.waxpy(h * weights[0], rates[numbers[0]], u)
+        rates = self._rates
+        for i, (weights, earlier) in enumerate(self._rows[first:], first):
+            stage = stages[i]
+            if len(weights) == 1:
+                stage.waxpy(h * weights[0], earlier[0], u)
             else:
                 u.copy(stage)
                 if i:
-                    stage.maxpy([h * weight for weight in weights], [rates[j] for j in numbers])
+                    stage.maxpy([h * weight for weight in weights], earlier)
             self._problem.rhs(self._time(i, t, h), stage, p, rates[i])
 
     def _rate_change(
