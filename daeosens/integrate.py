@@ -13,10 +13,11 @@ from petsc4py import PETSc
 from daeosens.arrays import Array
 from daeosens.errors import DaeosensError, InputError, SolveError
 from daeosens.frozen import quickly_made
-from daeosens.petsc_ts import raise_fault, search_lines
+from daeosens.line_search import search_lines
 from daeosens.prepared import Prepared, cannot_set_up, leave_ts, prepared_ts, taken_ts
 from daeosens.problem import Problem
 from daeosens.refusals import refuse_unsound_steps
+from daeosens.registered import raise_fault
 from daeosens.single_steps import SingleSteps
 from daeosens.step_log import StepLog, Watch
 from daeosens.stepping import Stepping

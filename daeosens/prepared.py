@@ -11,20 +11,15 @@ from petsc4py import PETSc
 
 from daeosens._petsc import add_monitor
 from daeosens.errors import InputError
+from daeosens.line_search import search_lines, tiny_step
 from daeosens.options import Scope, nothing_for_ts, scoped_options
-from daeosens.petsc_ts import (
-    Held,
-    default_options,
-    make_ts,
-    runs_in_c,
-    search_lines,
-    set_up,
-    tiny_step,
-)
+from daeosens.petsc_ts import make_ts
 from daeosens.problem import Problem
+from daeosens.registered import Held, runs_in_c
 from daeosens.step_log import StepLog
 from daeosens.stepping import Stepping
 from daeosens.trajectory import Checkpoint
+from daeosens.ts_setup import default_options, set_up
 
 IDLE = 4
 """How many TS a problem keeps for its next runs, at most."""

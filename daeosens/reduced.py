@@ -20,9 +20,9 @@ from daeosens.guards import QUIET
 from daeosens.matrices import dense
 from daeosens.objective import Objective, check_objective
 from daeosens.parameters import Control, Parameters
-from daeosens.petsc_ts import runs_in_c
 from daeosens.problem import Problem
 from daeosens.readiness import evaluate_second_derivatives
+from daeosens.registered import runs_in_c
 from daeosens.residuals import (
     gauss_newton_product,
     residual,

@@ -7,10 +7,13 @@ from typing import Any
 
 from petsc4py import PETSc
 
+from daeosens.line_search import search_lines, tiny_step
 from daeosens.options import scoped_options
-from daeosens.petsc_ts import Held, default_options, make_ts, search_lines, tiny_step
+from daeosens.petsc_ts import make_ts
+from daeosens.registered import Held
 from daeosens.steps.linear import coarsen_points
 from daeosens.trajectory import Trajectory
+from daeosens.ts_setup import default_options
 
 _TS: Any = PETSc.TS  # the stubs of petsc4py 3.26 give enumerations the wrong type
 

@@ -11,12 +11,15 @@ from petsc4py import PETSc
 
 from daeosens.errors import SolveError
 from daeosens.faults import note_fault
+from daeosens.line_search import search_lines
 from daeosens.options import scoped_options
-from daeosens.petsc_ts import default_options, make_ts, raise_fault, search_lines, set_up
+from daeosens.petsc_ts import make_ts
 from daeosens.prepared import Prepared
 from daeosens.problem import Problem
+from daeosens.registered import raise_fault
 from daeosens.stepping import Stepping
 from daeosens.steps import RungeKuttaStep, tableau
+from daeosens.ts_setup import default_options, set_up
 
 
 class SingleSteps:

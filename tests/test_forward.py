@@ -6,6 +6,7 @@ import pytest
 from petsc4py import PETSc
 from scipy import sparse
 from scipy.integrate import solve_ivp
+from test_line_search import bound
 from zoo import (
     DECAY,
     DT,
@@ -22,7 +23,6 @@ from zoo import (
 )
 
 from daeosens import (
-    COLORING,
     ODE,
     Event,
     InputError,
@@ -30,10 +30,6 @@ from daeosens import (
     Products,
     SolveError,
     Stepping,
-    Terminal,
-    UnsupportedError,
-    adjoint,
-    consistent_state,
     solve,
 )
 from daeosens.methods import find_method
@@ -207,42 +203,6 @@ def test_run_without_wanted_times_takes_the_steps_of_dt():
     np.testing.assert_allclose(decay("rk4").times, np.linspace(0, 1, 11), rtol=0, atol=1e-15)
 
 
-def bound(t, u, p):
-    """A rate, and an algebraic equation that is nonlinear in its variable."""
-    return np.array(
-        [-u[0] + np.cos(3 * t) + 0.3 * u[1], u[0] ** 2 + 0.1 * t * u[0] - u[1] - p[0] * u[1] ** 3]
-    )
-
-
-BOUND = ODE(bound, 2, ["a"], mass=np.diag([1.0, 0.0]))
-
-
-@pytest.mark.parametrize("start", [0.5, 0.8641])
-@pytest.mark.parametrize("method", ["beuler", "cn", "midpoint", "theta:0.7"])
-def test_tiny_steps_of_differential_algebraic_equations(method, start):
-    """The rounding of u' = (u1 - u0)/h hides from a line search what algebraic equations gain."""
-    grid = np.arange(0.05, 0.95, 0.1)
-    wanted = np.sort(np.concatenate([grid, grid + 3e-6, grid + 3.4e-6]))
-    stepping = Stepping(SPAN, method, dt=0.1)
-    run = solve(BOUND, [1.0, start], [0.2], stepping, wanted)
-    assert run.step_sizes.min() < 1e-6
-    coarse = solve(BOUND, [1.0, start], [0.2], stepping, grid)
-    if method == "beuler":  # the others carry a wrong start along
-        np.testing.assert_allclose(run.final.array, coarse.final.array, rtol=1e-4)
-        gaps = [bound(t, u, [0.2])[1] for t, u in zip(run.times[1:], run.u[1:], strict=True)]
-        assert np.abs(gaps).max() < 1e-10
-    cost = Terminal(lambda t, u, p: u[0] * u[1])
-    recorded = adjoint(run, cost, engine="tsadjoint").p
-    np.testing.assert_allclose(recorded, adjoint(run, cost).p, rtol=1e-7)
-
-
-@pytest.mark.parametrize("method", ["beuler", "cn"])
-def test_tiny_first_steps_of_differential_algebraic_equations(method):
-    start = consistent_state(BOUND, [1.0, 0.5], [0.2])
-    run = solve(BOUND, start, [0.2], Stepping(SPAN, method, rtol=1e-3, atol=1e-3))
-    assert run.step_sizes[0] == pytest.approx(1e-6)
-
-
 @pytest.mark.parametrize("dt", [0.2, None])
 @pytest.mark.parametrize("events", [(), (Event(lambda t, u, p: u[0] - 0.1),)])
 def test_steps_that_shrink_to_nothing_are_an_error(events, dt):
@@ -295,20 +255,6 @@ def test_sparse_jacobians_give_the_same_run():
     )
     free = solve(ODE(coupled, 2, 1, jacobian=products), [1.0, 0.0], [2.0], stepping)
     np.testing.assert_allclose(free.u, dense.u, rtol=0, atol=1e-11)
-
-
-def test_coloured_jacobian_runs_forward_on_a_dm():
-    """By name only; PETSc differences the right-hand side with the pattern of the DM."""
-
-    def stretch(t, u, p, out):
-        out.array = -p[0] * u.getArray(readonly=True) ** 2
-
-    dm = PETSc.DMDA().create([4], dof=1, stencil_width=1, comm=PETSc.COMM_SELF)
-    problem = ODE(stretch, state=dm, parameters=1, jacobian=COLORING)
-    u0 = problem.create_state()
-    u0.set(1.0)
-    run = solve(problem, u0, [0.5], Stepping(SPAN, "cn", dt=0.01))
-    np.testing.assert_allclose(run.u[-1], 1 / 1.5, rtol=1e-5)
 
 
 # ---- failures ------------------------------------------------------------------------------------
@@ -451,37 +397,8 @@ def test_wanted_time_outside_the_span_is_refused_before_the_first_step():
         solve(DECAY.problem, DECAY.u0, DECAY.p, Stepping(SPAN, "rk4", dt=0.1), [1.5])
 
 
-@pytest.mark.parametrize(("name", "form"), [("M", "mass"), ("M(p)", "mass"), ("F", "residual")])
-def test_explicit_methods_are_refused_for_other_forms(name, form):
-    message = rf'method = "rk4" for a problem in {form} form(.|\n)*try: "cn", "beuler"'
-    with pytest.raises(UnsupportedError, match=message):
-        solve(FORMS[name].analytic, U0, P0, Stepping(SPAN, "rk4", dt=0.1))
-
-
-def test_colouring_needs_a_dm_and_has_no_recording():
-    vec = PETSc.Vec().createSeq(2, comm=PETSc.COMM_SELF)
-    stepping = Stepping(SPAN, "cn", dt=0.1)
-
-    def idle(t, u, p, out):
-        out.zeroEntries()
-
-    problem = ODE(idle, state=vec, jacobian=COLORING)
-    with pytest.raises(InputError, match=r'"coloring" without a DM\n  expected: state=DMDA'):
-        solve(problem, vec, None, stepping)
-    dm = PETSc.DMDA().create([2], dof=1, stencil_width=1, comm=PETSc.COMM_SELF)
-    problem = ODE(idle, state=dm, jacobian=COLORING)
-    with pytest.raises(UnsupportedError, match=r'trajectory with jacobian = "coloring"'):
-        solve(problem, dm.createGlobalVec(), None, stepping, checkpoint="memory")
-
-
 def test_linear_solver_that_does_not_converge_is_a_solve_error():
     problem = FORMS["M"].analytic
     options = {"ksp_type": "richardson", "pc_type": "none", "ksp_max_it": 2}
     with pytest.raises(SolveError, match=r"TS stopped at t = 0 after 0 steps \(DIVERGED_NONLINEAR"):
         solve(problem, U0, P0, Stepping(SPAN, "cn", dt=0.1, options=options))
-
-
-def test_disk_checkpoint_into_a_folder_that_cannot_be_made_is_an_error(monkeypatch):
-    monkeypatch.setattr("tempfile.tempdir", "/proc/nowhere")
-    with pytest.raises(InputError, match=r"PETSc cannot be set up: .*/proc/nowhere"):
-        solve(DECAY.problem, DECAY.u0, DECAY.p, Stepping(SPAN, "rk4", dt=0.1), checkpoint="disk")
