@@ -14,22 +14,19 @@ from daeosens.compiled_batches import CompiledBatch
 from daeosens.derivatives import ComplexStep
 from daeosens.errors import InputError
 from daeosens.events import EventLike, admit_known_events
+from daeosens.frame import admit_breakpoints, make_frame
 from daeosens.lowering import (
     Lowering,
     Matrix,
-    admit_breakpoints,
     admit_natives,
     known_in_time,
-    make_frame,
-    mass_derivative,
-    mass_p_derivative,
     natives,
     parameter_derivative,
     sources,
     state_derivative,
     steps_complex,
-    with_mass_p,
 )
+from daeosens.mass import mass_derivative, mass_p_derivative, with_mass_p
 from daeosens.matrices import Derivative, negative, refused
 from daeosens.problem import COLORING, Problem, VecFunction
 from daeosens.second_derivatives import (
@@ -148,8 +145,8 @@ def ODE(  # noqa: N802 (a noun of the public interface)
     lower = Lowering(frame, "rhs", 3)
     rhs_t = known_in_time(rhs, rhs_t)
     coloring = isinstance(jacobian, str) and jacobian == COLORING
-    rhs_u = state_derivative(lower, rhs, jacobian, "jacobian", 1, frame)
-    rhs_p = parameter_derivative(lower, rhs, jacobian_p, frame)
+    rhs_u = state_derivative(lower, rhs, jacobian, "jacobian", 1)
+    rhs_p = parameter_derivative(lower, rhs, jacobian_p)
     rhs_t_function = lower.time_derivative(rhs, rhs_t, "rhs_t")
     residual_udot, mass_u = mass_derivative(mass, frame)
     residual_p = negative(rhs_p)
@@ -287,7 +284,7 @@ def DAE(  # noqa: N802 (a noun of the public interface)
     udot_spec = jacobian_udot
     if udot_spec is None and steps_complex(frame, residual):
         udot_spec = ComplexStep(residual, 2, "residual", "jacobian_udot=callback")
-    p_derivative = parameter_derivative(lower, residual, jacobian_p, frame)
+    p_derivative = parameter_derivative(lower, residual, jacobian_p)
     first = {1: jacobian, 2: jacobian_udot, 3: jacobian_p}
     never = refused("rhs", "an implicit method: beuler, cn, theta:<value> or midpoint")
     return Problem(
@@ -297,7 +294,7 @@ def DAE(  # noqa: N802 (a noun of the public interface)
         rhs_u=never,
         rhs_p=never,
         rhs_t_function=never.fill,
-        residual_u=state_derivative(lower, residual, jacobian, "jacobian", 1, frame),
+        residual_u=state_derivative(lower, residual, jacobian, "jacobian", 1),
         residual_udot=lower.square(udot_spec, "jacobian_udot"),
         residual_p=p_derivative,
         residual_t_function=lower.time_derivative(residual, residual_t, "residual_t"),

@@ -10,9 +10,9 @@ import numpy as np
 from petsc4py import PETSc
 from scipy import sparse
 
-from daeosens.arrays import finite_array, read, write
+from daeosens.arrays import read, write
 from daeosens.compiled import Compiled
-from daeosens.errors import InputError, UnsupportedError, keyword
+from daeosens.errors import UnsupportedError, keyword
 from daeosens.guards import check_output, guarded
 
 _MAT: Any = PETSc.Mat  # the stubs of petsc4py 3.26 give enumerations the wrong type
@@ -113,7 +113,7 @@ def from_numpy(
 
     def evaluate(point: tuple[Any, ...]) -> Any:
         values: Any = call(*(_plain(argument) for argument in point))
-        if not _is_sparse(values):
+        if not is_sparse(values):
             return check_output(values, name, shape, point[0])
         if values.shape != shape:
             check_output(np.empty(values.shape), name, shape, point[0])
@@ -122,7 +122,7 @@ def from_numpy(
 
     def create(*point: Any) -> PETSc.Mat:
         values: Any = evaluate(point)
-        if not _is_sparse(values):
+        if not is_sparse(values):
             return dense(rows, columns)
         pattern: Any = abs(values)
         if shape[0] == shape[1]:  # the diagonal, so that a shift finds its place
@@ -140,7 +140,7 @@ def from_numpy(
     def fill(*point_and_out: Any) -> None:
         *point, out = point_and_out
         values: Any = evaluate(tuple(point))
-        if _is_sparse(values):
+        if is_sparse(values):
             out.zeroEntries()
             out.setValuesCSR(
                 values.indptr.astype(PETSc.IntType),
@@ -218,26 +218,8 @@ def negative(derivative: Derivative) -> Derivative:
     )
 
 
-def mass_matrix(mass: Any, state: PETSc.Vec) -> PETSc.Mat:
-    """Turn a constant mass matrix (array, SciPy sparse or Mat [n, n]) into a Mat."""
-    n = state.size
-    if isinstance(mass, PETSc.Mat):
-        if tuple(mass.getSize()) != (n, n):
-            raise InputError(f"mass has shape {tuple(mass.getSize())}", expected=f"({n}, {n})")
-        return mass
-    if _is_sparse(mass):
-        if mass.shape != (n, n):
-            raise InputError(f"mass has shape {mass.shape}", expected=f"({n}, {n})")
-        finite_array(mass.data, "the data of the sparse mass")
-    else:
-        mass = finite_array(mass, "mass", (n, n))
-    derivative = from_numpy(lambda _t, _u: mass, "mass", state, state)
-    matrix = derivative.create(0.0, state)
-    derivative.fill(0.0, state, matrix)
-    return matrix
-
-
-def _is_sparse(values: Any) -> bool:
+def is_sparse(values: Any) -> bool:
+    """Whether values are a SciPy sparse matrix or array."""
     return bool(sparse.issparse(values))
 
 

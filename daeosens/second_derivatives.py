@@ -17,8 +17,8 @@ from daeosens.arrays import Array, read, scatter, write
 from daeosens.compiled import Compiled
 from daeosens.complex_hessian import HessianByComplexStep, in_time
 from daeosens.errors import UnsupportedError, keyword
+from daeosens.frame import Frame
 from daeosens.guards import check_output, check_tuple, guarded
-from daeosens.lowering import Frame
 from daeosens.problem import AUTONOMOUS, TimeHessian, VecFunction
 
 

@@ -18,7 +18,6 @@ from zoo import EXPLICIT, IMPLICIT, METHODS, NO_ESTIMATE, TIGHT
 from daeosens import (
     DAE,
     ODE,
-    InputError,
     LeastSquares,
     Parameter,
     Parameters,
@@ -323,22 +322,6 @@ def test_forward_sensitivities_by_the_variational_equations_see_the_breakpoints(
 
 
 # ---- refusals ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("breakpoints", "message"),
-    [
-        ([0.5, 0.5], "not increasing: 0.5 is followed by 0.5"),
-        ([0.5, 0.2], "not increasing: 0.5 is followed by 0.2"),
-        ([0.5, np.nan], "breakpoints"),
-        ([[0.5]], r"shape \(1, 1\)"),
-    ],
-)
-def test_wrong_breakpoints_are_refused(breakpoints, message):
-    with pytest.raises(InputError, match=message):
-        ODE(rhs, 2, NAMES, breakpoints=breakpoints)
-    with pytest.raises(InputError, match=message):
-        DAE(lambda t, u, udot, p: udot, 2, NAMES, breakpoints=breakpoints)
 
 
 def test_petscs_adjoint_is_refused():

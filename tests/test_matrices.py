@@ -18,14 +18,13 @@ from matrix_kinds import (
 from petsc4py import PETSc
 from scipy import sparse
 
-from daeosens import InputError, Products, UnsupportedError
+from daeosens import Products, UnsupportedError
 from daeosens.arrays import gather, scatter
 from daeosens.matrices import (
     constant,
     dense,
     from_numpy,
     from_petsc,
-    mass_matrix,
     negative,
     refused,
 )
@@ -79,20 +78,13 @@ def test_petsc_derivative_is_assembled_if_the_callback_forgot():
 
 
 def test_constant_derivative_is_the_matrix_itself():
-    matrix = mass_matrix(M, ROWS)
+    matrix = dense(ROWS, ROWS)
+    matrix.getDenseArray()[...] = M
+    matrix.assemble()
     derivative = constant(matrix)
     assert derivative.create() is matrix
     derivative.fill(1.0, None, matrix)
     np.testing.assert_array_equal(entries(matrix), M)
-
-
-def test_mass_matrices_of_any_kind():
-    for kind in (np.asarray, sparse.csr_array, sparse.coo_array, lambda m: m.tolist()):
-        np.testing.assert_array_equal(entries(mass_matrix(kind(M), ROWS)), M)
-    given = mass_matrix(M, ROWS)
-    assert mass_matrix(given, ROWS) is given
-    with pytest.raises(InputError, match=r"mass has shape \(3, 3\)\n  expected: \(2, 2\)"):
-        mass_matrix(given, vec(np.zeros(2)))
 
 
 def test_missing_derivative_is_named_when_it_is_used():

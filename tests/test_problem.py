@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
+from matrix_kinds import entries, vec
 from petsc4py import PETSc
 from scipy import sparse
-from zoo import FORMS, MASS, NAMES, P0, U0, mass, mass_p, rhs, rhs_p, rhs_u
+from zoo import FORMS, NAMES, P0, U0, mass, rhs, rhs_p, rhs_u
 
 from daeosens import (
     AUTONOMOUS,
@@ -36,19 +37,6 @@ def state(problem, values):
     vec = problem.create_state()
     write(vec, values)
     return vec
-
-
-def entries(matrix):
-    """The matrix as an array, column by column."""
-    columns, rows = matrix.createVecs()
-    result = []
-    for j in range(columns.size):
-        columns.zeroEntries()
-        columns.setValue(j, 1.0)
-        columns.assemble()
-        matrix.mult(columns, rows)
-        result.append(read(rows).copy())
-    return np.array(result).T
 
 
 def filled(problem, derivative, *point):
@@ -121,60 +109,7 @@ def test_an_autonomous_problem_says_so():
         assert read(out) == [0.0]
 
 
-@pytest.mark.parametrize(
-    "kind", [np.asarray, sparse.csr_array, sparse.coo_matrix, sparse.dia_array, PETSc.Mat]
-)
-def test_mass_matrices_of_any_kind(kind):
-    given = kind(MASS) if kind is not PETSc.Mat else petsc_matrix(MASS)
-    problem = ODE(rhs, 3, NAMES, mass=given)
-    assert problem.form == "mass"
-    out = problem.create_state()
-    problem.residual(T, state(problem, U0), state(problem, UDOT), P0, out)
-    np.testing.assert_allclose(read(out), MASS @ UDOT - rhs(T, U0, P0), rtol=1e-14)
-
-
-def petsc_matrix(values):
-    matrix = PETSc.Mat().createDense(values.shape, array=values, comm=PETSc.COMM_SELF)
-    matrix.assemble()
-    return matrix
-
-
-def test_sparse_mass_that_depends_on_the_parameters():
-    problem = ODE(rhs, 3, NAMES, mass=lambda p: sparse.csr_array(mass(p)), mass_p=mass_p)
-    dense_problem = FORMS["M(p)"].analytic
-    cost = Final(lambda t, u, p: u @ u)
-    stepping = Stepping((0.0, 0.5), "cn", dt=0.1)
-    ours, theirs = (
-        adjoint(solve(problem, U0, P0, stepping), cost) for problem in (problem, dense_problem)
-    )
-    np.testing.assert_allclose(ours.p, theirs.p, rtol=1e-12)
-
-
-def test_petsc_style_mass_is_assembled_if_the_callback_forgot():
-    def decay(t, u, p, out):
-        u.copy(out)
-        out.scale(-1.0)
-
-    def fill_mass(p, out):
-        for i in range(2):
-            out.setValue(i, i, p[0])
-
-    problem = ODE(decay, state=vec(), parameters=1, mass=fill_mass)
-    out, rate = problem.create_state(), problem.create_state()
-    rate.set(3.0)
-    problem.residual(0.0, problem.create_state(), rate, np.array([2.0]), out)
-    assert read(out).tolist() == [6.0, 6.0]
-
-
 # ---- layouts, names ------------------------------------------------------------------------------
-
-
-def test_parameters_have_names():
-    assert ODE(rhs, 3, NAMES).parameter_names == NAMES
-    assert ODE(rhs, 3, list(NAMES)).parameter_names == NAMES
-    assert ODE(rhs, 3, 2).parameter_names == ("p0", "p1")
-    assert ODE(rhs, 3).parameter_names == ()
-    assert ODE(rhs, np.int64(3), np.int64(2)).n_parameters == 2
 
 
 def test_what_a_problem_says_about_itself(form):
@@ -196,43 +131,10 @@ def test_new_vectors_are_zero_and_of_the_right_size():
     assert read(problem.create_parameters()).tolist() == [0.0, 0.0, 0.0]
 
 
-def test_template_of_a_petsc_style_problem_is_copied():
-    template = PETSc.Vec().createSeq(2, comm=PETSc.COMM_SELF)
-    problem = ODE(lambda t, u, p, out: u.copy(out), state=template, parameters=template)
-    assert problem.field_parameter
-    assert problem.style == "petsc"
-    template.destroy()
-    assert problem.create_state().size == problem.create_parameters().size == 2
-
-
 # ---- wrong descriptions --------------------------------------------------------------------------
 
 
-def vec(n=2):
-    return PETSc.Vec().createSeq(n, comm=PETSc.COMM_SELF)
-
-
 WRONG = {
-    "no size": (lambda: ODE(rhs), r"neither size nor state given\n  expected: size=n for NumPy"),
-    "both": (lambda: ODE(rhs, 3, state=vec()), r"both size and state are given"),
-    "not callable": (lambda: ODE(MASS, 3), r"rhs is ndarray\n  expected: a function"),
-    "residual not callable": (
-        lambda: DAE(None, 3),
-        r"residual is NoneType\n  expected: a function",
-    ),
-    "size 0": (lambda: ODE(rhs, 0), r"size = 0\n  expected: an integer of at least 1"),
-    "size 1.5": (lambda: ODE(rhs, 1.5), r"size = 1\.5\n  expected: an integer"),
-    "size True": (lambda: ODE(rhs, True), r"size = True\n  expected: an integer"),
-    "state": (lambda: ODE(rhs, state=[1.0]), r"state is list\n  expected: a PETSc Vec or DM"),
-    "repeated": (lambda: ODE(rhs, 3, ["a", "b", "a"]), r"parameter names \['a'\] appear more than"),
-    "one string": (
-        lambda: ODE(rhs, 3, "abc"),
-        r"parameters = 'abc'\n  expected: a number, or names",
-    ),
-    "names": (
-        lambda: ODE(rhs, 3, [1, 2]),
-        r"parameters = \[1, 2\]\n  expected: a number, or names",
-    ),
     "rhs_t": (
         lambda: ODE(rhs, 3, rhs_t="none"),
         r"rhs_t = 'none'\n  expected: a callback or \"auto",
@@ -245,19 +147,6 @@ WRONG = {
         lambda: ODE(rhs, 3, jacobian=np.eye(3)),
         r"jacobian = array\(\[\[1.*\n.*\n.*\n  expected: a callback",
     ),
-    "mass shape": (
-        lambda: ODE(rhs, 3, mass=np.eye(2)),
-        r"mass has shape \(2, 2\)\n  expected: shape \(3, 3\)",
-    ),
-    "mass Mat": (
-        lambda: ODE(rhs, 3, mass=petsc_matrix(np.eye(2))),
-        r"mass has shape \(2, 2\)\n  expected: \(3, 3\)",
-    ),
-    "mass vector": (lambda: ODE(rhs, 3, mass=np.ones(3)), r"mass has shape \(3,\)\n  expected"),
-    "sparse mass": (
-        lambda: ODE(rhs, 3, mass=sparse.eye_array(2)),
-        r"mass has shape \(2, 2\)\n  expected: \(3, 3\)",
-    ),
 }
 
 
@@ -265,20 +154,6 @@ WRONG = {
 def test_wrong_descriptions_are_named(describe, message):
     with pytest.raises(InputError, match=message):
         describe()
-
-
-def test_mass_that_is_not_finite_is_an_error():
-    broken = np.diag([1.0, np.nan, 1.0])
-    with pytest.raises(InputError, match=r"mass is nan at index \[1, 1\]"):
-        ODE(rhs, 3, mass=broken)
-    with pytest.raises(InputError, match=r"data of the sparse mass is nan at index \[1\]"):
-        ODE(rhs, 3, mass=sparse.csr_array(broken))
-
-
-def test_products_for_parameters_cannot_go_with_a_mass_that_depends_on_them():
-    products = Products(lambda t, u, p, v: v, lambda t, u, p, w: w)
-    with pytest.raises(UnsupportedError, match=r"jacobian_p is given by products(.|\n)*try: DAE"):
-        ODE(rhs, 3, NAMES, mass=mass, jacobian_p=products)
 
 
 # ---- wrong callbacks -----------------------------------------------------------------------------
@@ -388,7 +263,7 @@ def petsc_style(**derivatives):
         u.copy(out)
         out.scale(-p[0] * (1.0 + 0.0 * t))
 
-    return ODE(decay, state=vec(), parameters=["rate"], **derivatives)
+    return ODE(decay, state=vec(np.zeros(2)), parameters=["rate"], **derivatives)
 
 
 def fill(value):
@@ -413,16 +288,14 @@ GRADIENT = Final(lambda t, u, p: u.sum(), lambda t, u, p, out: out.set(1.0), "in
 )
 def test_a_derivative_that_is_needed_and_missing_is_named(given, method, name):
     """In PETSc style nothing is differenced silently."""
-    problem, u0 = petsc_style(**given), vec()
-    u0.set(1.0)
+    problem, u0 = petsc_style(**given), vec(np.ones(2))
     message = rf"'{name}' is needed and was not supplied\n  expected: {name}=callback, or Products"
     with pytest.raises(UnsupportedError, match=message):
         adjoint(solve(problem, u0, [0.5], Stepping((0.0, 0.2), method, dt=0.1)), GRADIENT)
 
 
 def test_explicit_forward_runs_need_no_derivative():
-    u0 = vec()
-    u0.set(1.0)
+    u0 = vec(np.ones(2))
     run = solve(petsc_style(), u0, [0.5], Stepping((0.0, 1.0), "rk4", dt=0.1))
     np.testing.assert_allclose(run.u[-1], np.exp(-0.5), rtol=1e-6)
 

@@ -13,8 +13,8 @@ from daeosens.compiled import Role, Roles
 from daeosens.cost import INDEPENDENT
 from daeosens.errors import InputError, UnsupportedError, nearest
 from daeosens.events import Event
+from daeosens.frame import Frame
 from daeosens.lowering import (
-    Frame,
     Lowering,
     known_in_time,
     parameter_derivative,
@@ -132,8 +132,8 @@ def lower_reset(problem: Problem, event: Event) -> Problem | None:
         form="rhs",
         rhs_function=lower.function(call),
         residual_function=None,
-        rhs_u=state_derivative(lower, call, by_u, named["u"], 1, frame),
-        rhs_p=parameter_derivative(lower, call, by_p, frame, named["p"]),
+        rhs_u=state_derivative(lower, call, by_u, named["u"], 1),
+        rhs_p=parameter_derivative(lower, call, by_p, named["p"]),
         rhs_t_function=lower.time_derivative(call, by_t, named["t"]),
         residual_u=never,
         residual_udot=None,

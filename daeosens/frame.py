@@ -1,0 +1,145 @@
+"""What all equations have in common: the style of their callbacks, layouts, names, breakpoints."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from petsc4py import PETSc
+
+from daeosens.arrays import finite_array
+from daeosens.errors import InputError
+from daeosens.matrices import dense
+from daeosens.native import admit_native
+from daeosens.problem import Style
+from daeosens.ranks import anchor, install_abort_hook
+
+
+@dataclass(frozen=True, eq=False)
+class Frame:
+    """What ODE and DAE have in common: style, layouts and names."""
+
+    style: Style
+    state: PETSc.Vec
+    parameter: PETSc.Vec
+    parameter_names: tuple[str, ...]
+    field_parameter: bool
+    dm: PETSc.DM | None
+    template: Callable[[], PETSc.Mat]
+    faults: list[str] = field(default_factory=list[str])
+
+    def fields(self) -> dict[str, Any]:
+        """Return what goes into a ``Problem`` as it is."""
+        names = (
+            "style",
+            "state",
+            "parameter",
+            "parameter_names",
+            "field_parameter",
+            "dm",
+            "faults",
+        )
+        return {name: getattr(self, name) for name in names}
+
+
+def make_frame(
+    callback: Callable[..., Any],
+    size: int | None,
+    state: PETSc.Vec | PETSc.DM | None,
+    parameters: int | Sequence[str] | PETSc.Vec,
+    jacobian_matrix: PETSc.Mat | None,
+    name: str,
+) -> Frame:
+    """Check what ODE and DAE have in common and return the layouts.
+
+    Raises
+    ------
+    InputError
+        Neither or both of ``size`` and ``state``, wrong types, repeated names.
+    """
+    if not callable(callback) and admit_native(callback) is None:
+        raise InputError(f"{name} is {type(callback).__name__}", expected="a function")
+    if (size is None) == (state is None):
+        raise InputError(
+            "both size and state are given" if size is not None else "neither size nor state given",
+            expected="size=n for NumPy-style callbacks, or state=template for PETSc-style ones",
+        )
+    dm: PETSc.DM | None = None
+    if size is not None:
+        if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or size < 1:
+            raise InputError(f"size = {size!r}", expected="an integer of at least 1")
+        template = PETSc.Vec().createSeq(int(size), comm=PETSc.COMM_SELF)
+    elif isinstance(state, PETSc.DM):
+        dm = state
+        template = state.createGlobalVec()
+    elif isinstance(state, PETSc.Vec):
+        template = state.duplicate()
+    else:
+        raise InputError(f"state is {type(state).__name__}", expected="a PETSc Vec or DM")
+    anchor(template.comm)
+    if template.comm.size > 1:
+        install_abort_hook()
+    parameter, names = _parameter_layout(parameters, template.comm)
+
+    def matrix() -> PETSc.Mat:
+        if jacobian_matrix is not None:
+            return jacobian_matrix.duplicate()
+        return dense(template, template) if dm is None else dm.createMat()
+
+    return Frame(
+        style="numpy" if size is not None else "petsc",
+        state=template,
+        parameter=parameter,
+        parameter_names=names,
+        field_parameter=isinstance(parameters, PETSc.Vec),
+        dm=dm,
+        template=matrix,
+    )
+
+
+def admit_breakpoints(breakpoints: npt.ArrayLike) -> tuple[float, ...]:
+    """Return the times at which the equations may jump, checked.
+
+    Raises
+    ------
+    InputError
+        Not finite, not a list of numbers, or not increasing.
+    """
+    times = finite_array(breakpoints, "breakpoints")
+    if times.ndim != 1:
+        raise InputError(f"breakpoints have shape {times.shape}", expected="shape (K,)")
+    if (np.diff(times) <= 0).any():
+        k = int(np.argmax(np.diff(times) <= 0))
+        raise InputError(
+            f"breakpoints are not increasing: {times[k]:g} is followed by {times[k + 1]:g}",
+            expected="strictly increasing times",
+        )
+    return tuple(times.tolist())
+
+
+def _parameter_layout(
+    parameters: int | Sequence[str] | PETSc.Vec, comm: PETSc.Comm
+) -> tuple[PETSc.Vec, tuple[str, ...]]:
+    if isinstance(parameters, PETSc.Vec):
+        return parameters.duplicate(), ()
+    names: tuple[str, ...] | None = None
+    if isinstance(parameters, (int, np.integer)) and parameters >= 0:
+        names = tuple(f"p{i}" for i in range(int(parameters)))
+    # of a mapping the values, or shapes, would be lost
+    elif isinstance(parameters, Iterable) and not isinstance(parameters, (str, Mapping)):
+        names = tuple(parameters)
+    if names is None or not all(isinstance(name, str) for name in names):
+        raise InputError(
+            f"parameters = {parameters!r}", expected='a number, or names such as ["rate", "size"]'
+        )
+    repeated = sorted(name for name, count in Counter(names).items() if count > 1)
+    if repeated:
+        raise InputError(f"parameter names {repeated} appear more than once")
+    vec = PETSc.Vec().create(comm=comm)
+    vec.setSizes(len(names))
+    vec.setType(PETSc.Vec.Type.STANDARD)
+    return vec, names
