@@ -31,7 +31,6 @@ from daeosens import (
     LeastSquares,
     Prior,
     Running,
-    SolveError,
     Stepping,
     Terminal,
     UnsupportedError,
@@ -312,13 +311,6 @@ def test_observe_that_takes_no_complex_numbers_names_what_to_supply(run):
     message = r"'observe' cannot take complex numbers(.|\n)*try: observe_u=, observe_p=callbacks"
     with pytest.raises(InputError, match=message):
         adjoint(run, misfit)
-
-
-def test_log_normal_prior_of_a_number_that_is_not_positive_is_a_failed_solve():
-    prior = Prior([0.0, 0.0], names=["a", "b"], scale="log").lower(PROBLEM, 1.0)
-    scalar = prior.points[0][-1]
-    with pytest.raises(SolveError, match='parameter "b" = -2 with a log-normal prior'):
-        scalar.value(0.0, PROBLEM.create_state(), np.array([1.0, -2.0, 3.0]))
 
 
 def test_name_of_an_event_in_the_place_of_the_function_is_named():
