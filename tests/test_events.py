@@ -371,19 +371,6 @@ def test_continuous_sensitivities_refuse_events():
         continuous_forward(PROBLEM, BALL[:2], BALL[2:], stepping)
 
 
-def test_kept_stages_belong_to_the_states_of_the_run():
-    """Explicit events on the grid: each piece begins with a step of the same size."""
-    kicks = [Event(t, lambda t, u, p: 1.1 * u, name="kick") for t in (0.5, 1.0, 1.5, 2.0, 2.5)]
-    problem = ODE(swing, 2, ["drive", "stiffness", "reset"], events=kicks)
-    arguments = (problem, START, P, Stepping((0.0, 3.0), "rk4", dt=0.1))
-    kept, plain = solve(*arguments, checkpoint="stages"), solve(*arguments)
-    handles = {state.handle for state in kept.states}
-    assert {handle for handle, _ in kept.stages} <= handles
-    assert len(kept.stages) == kept.n_steps - len(kicks)
-    cost = Terminal(lambda t, u, p: u[0])
-    np.testing.assert_allclose(adjoint(kept, cost).p, adjoint(plain, cost).p, rtol=1e-13)
-
-
 def test_breakpoints_of_every_mode_are_hit():
     modes = {
         "one": ODE(lambda t, u, p: 0 * u + 1.0, 1),
