@@ -41,23 +41,26 @@ class Lowering:
 
     def square(self, spec: Matrix | None, name: str) -> Derivative:
         """Lower a derivative [n, n]."""
-        frame = self.frame
-        if spec is None:
-            return refused(name, f"{keyword(name)}=callback")
-        if frame.style == "numpy":
-            return from_numpy(spec, name, frame.state, frame.state)
-        return from_petsc(spec, name, frame.state, frame.state, frame.template)
+        return self._derivative(spec, name, self.frame.state, self.frame.template)
 
     def rectangular(self, spec: Matrix | None, name: str) -> Derivative:
         """Lower a derivative [n, m]."""
-        frame = self.frame
+        state, parameter = self.frame.state, self.frame.parameter
+        return self._derivative(spec, name, parameter, lambda: dense(state, parameter))
+
+    def _derivative(
+        self,
+        spec: Matrix | None,
+        name: str,
+        columns: PETSc.Vec,
+        template: Callable[[], PETSc.Mat],
+    ) -> Derivative:
+        rows = self.frame.state
         if spec is None:
             return refused(name, f"{keyword(name)}=callback")
-        if frame.style == "numpy":
-            return from_numpy(spec, name, frame.state, frame.parameter)
-        return from_petsc(
-            spec, name, frame.state, frame.parameter, lambda: dense(frame.state, frame.parameter)
-        )
+        if self.frame.style == "numpy":
+            return from_numpy(spec, name, rows, columns)
+        return from_petsc(spec, name, rows, columns, template)
 
     def time_derivative(
         self, callback: Callable[..., Any], given: Callable[..., Any] | str | None, name: str

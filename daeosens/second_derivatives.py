@@ -52,8 +52,7 @@ def array_products(
         second derivatives are neither given nor to be had.
     """
     positions = tuple(first)
-    sizes = [frame.state.size] * (len(positions) - 1) + [frame.parameter.size]
-    parts = ["array [n]"] * (len(positions) - 1) + ["array [m]"]
+    sizes, parts = _results(frame, len(positions))
     if given is None and not _steps_complex(frame, function, first):
         return _refusing(called)
     if given is not None:
@@ -145,8 +144,7 @@ def lower_time_hessian(
     if first[0] == AUTONOMOUS:
         return None
     positions = tuple(first)[1:]
-    sizes = [frame.state.size] * (len(positions) - 1) + [frame.parameter.size]
-    parts = ["array [n]"] * (len(positions) - 1) + ["array [m]"]
+    sizes, parts = _results(frame, len(positions))
     if given is not None:
         call = guarded(given, called, frame.state.comm)
         if frame.style == "petsc":
@@ -252,6 +250,13 @@ def residual_time_hessian(rhs_time_hessian: TimeHessian | None) -> TimeHessian |
         return -by_t
 
     return fill
+
+
+def _results(frame: Frame, count: int) -> tuple[list[int], list[str]]:
+    """Return sizes and descriptions of derivatives in ``count`` arguments, the parameters last."""
+    states = count - 1
+    sizes = [frame.state.size] * states + [frame.parameter.size]
+    return sizes, ["array [n]"] * states + ["array [m]"]
 
 
 def _python(first: Mapping[int, Any]) -> dict[int, Any]:

@@ -176,14 +176,17 @@ class HybridStep:
                 self._omega[k] += by_t - beta * surface.by_t
         elif record.timed and not self._time_invariant(record, densities):
             slopes = smooth.adjoint(step, lam, mu, densities, times=True)
-            s = record.slope
-            self._omega = [
-                (1.0 + s) * omega + by_t + s * by_h
-                for omega, (by_t, by_h) in zip(self._omega, slopes, strict=True)
-            ]
+            self._carry_time(record.slope, slopes)
         else:
             smooth.adjoint(step, lam, mu, densities)
         return []
+
+    def _carry_time(self, slope: float, slopes: Sequence[tuple[float, float]]) -> None:
+        """Carry the adjoints of the time back over a step with dh/dt; slopes in t and h."""
+        self._omega = [
+            (1.0 + slope) * omega + by_t + slope * by_h
+            for omega, (by_t, by_h) in zip(self._omega, slopes, strict=True)
+        ]
 
     def add_time(self, k: int, slope: float) -> None:
         """Add to the adjoint of the time of the event that the sweep has reached.
@@ -249,11 +252,7 @@ class HybridStep:
             self._second_order_before_event(record, step, first, directions, densities)
         elif record.timed and not self._time_invariant(record, [densities]):
             slopes = smooth.second_order(step, first, directions, densities, times=True)
-            s = record.slope
-            self._omega = [
-                (1.0 + s) * omega + by_t + s * by_h
-                for omega, (by_t, by_h) in zip(self._omega, slopes, strict=True)
-            ]
+            self._carry_time(record.slope, slopes)
         else:
             smooth.second_order(step, first, directions, densities)
         return []

@@ -25,26 +25,23 @@ _OF_RESET = ("reset_u", "reset_p", "reset_t", "reset_hessian", "reset_hessian_t"
 
 def terminal(name: str, ready: Mapping[str, Any]) -> Terminal:
     """Return a terminal cost, or the value of a parameter that changes."""
-    return Terminal(
-        ready[name],
-        gradient_u=ready.get(f"{name}_u", INDEPENDENT),
-        gradient_p=ready.get(f"{name}_p", INDEPENDENT),
-        hessian_product=ready[f"{name}_hessian"],
-        value_t=ready.get(f"{name}_t", AUTONOMOUS),
-        hessian_t=ready.get(f"{name}_hessian_t", INDEPENDENT),
-    )
+    by_t = ready.get(f"{name}_t", AUTONOMOUS)
+    return Terminal(ready[name], value_t=by_t, **_derivatives(name, ready))
 
 
 def running(name: str, ready: Mapping[str, Any]) -> Running:
     """Return a running cost."""
-    return Running(
-        ready[name],
-        gradient_u=ready.get(f"{name}_u", INDEPENDENT),
-        gradient_p=ready.get(f"{name}_p", INDEPENDENT),
-        hessian_product=ready[f"{name}_hessian"],
-        density_t=ready.get(f"{name}_t", AUTONOMOUS),
-        hessian_t=ready.get(f"{name}_hessian_t", INDEPENDENT),
-    )
+    by_t = ready.get(f"{name}_t", AUTONOMOUS)
+    return Running(ready[name], density_t=by_t, **_derivatives(name, ready))
+
+
+def _derivatives(name: str, ready: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "gradient_u": ready.get(f"{name}_u", INDEPENDENT),
+        "gradient_p": ready.get(f"{name}_p", INDEPENDENT),
+        "hessian_product": ready[f"{name}_hessian"],
+        "hessian_t": ready.get(f"{name}_hessian_t", INDEPENDENT),
+    }
 
 
 def by_parameters(tracer: Tracer, name: str, ready: Mapping[str, Any]) -> Any:
