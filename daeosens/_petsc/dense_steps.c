@@ -1,12 +1,9 @@
-/* Diagonally implicit Runge-Kutta steps of small dense systems, whose equations are C functions: a
-   TS type, and the transposed steps.  The steps are those of TSDIRK with the same tableau, solved
-   until rounding decides; without SNES, KSP and Mat, whose calls take far longer than the work for
-   a few unknowns. */
+/* Diagonally implicit Runge-Kutta steps of small dense systems, whose equations are C functions, and
+   the transposed steps.  The steps are those of TSDIRK with the same tableau, solved until rounding
+   decides; without SNES, KSP and Mat, whose calls take far longer than the work for a few unknowns. */
 #include "dense_steps.h"
 
 #include <math.h>
-#include <petsc/private/tsimpl.h>
-#include <petscblaslapack.h>
 #include <string.h>
 
 #define SMALL     24    /* unknowns up to which loops here are faster than LAPACK */
@@ -16,24 +13,6 @@
 #define ROUNDING  1e-11 /* changes below this one that do not shrink any more are rounding */
 #define STIFF     1e-8  /* likewise where the factors are those of the iteration: rounding grows with stiffness */
 #define MOST      25    /* iterations */
-
-struct _n_DenseWork {
-  DenseSystem  *system;
-  double       *start;    /* [n] */
-  double       *known;    /* [n] */
-  double       *change;   /* [n] */
-  double       *rates;    /* [s, n] */
-  double      **states;   /* [s] of [n] */
-  double       *own;      /* [s, n] of states, or NULL */
-  double       *entries;  /* of f_u */
-  double       *entries_p;
-  double       *factors;  /* [n, n] */
-  PetscBLASInt *pivots;
-  double       *parts;    /* [rows, s, n] of a transposed step */
-  long          rows;
-  double        scale;    /* h a_ii of the factors; 0: there are none */
-  long          iterations;
-};
 
 static int all_finite(const double *values, long count)
 {
@@ -185,8 +164,7 @@ static PetscErrorCode solve_stage(DenseWork w, double t, double scale, double *y
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* all stages of a step from ``start`` */
-static PetscErrorCode take_stages(DenseWork w, double t, double h, PetscBool *solved)
+PetscErrorCode DenseTakeStages(DenseWork w, double t, double h, PetscBool *solved)
 {
   DenseSystem *system = w->system;
   const long   n = system->n, s = system->s;
@@ -237,7 +215,7 @@ PetscErrorCode DenseTransposeStep(DenseWork work, double t, double h, const doub
     memcpy(work->own + n, stages, (size_t)((s - 1) * n) * sizeof(double));
   } else {
     memcpy(work->start, start, (size_t)n * sizeof(double));
-    PetscCall(take_stages(work, t, h, &solved));
+    PetscCall(DenseTakeStages(work, t, h, &solved));
     if (!solved) PetscFunctionReturn(not_found(system));
   }
   for (long i = s - 1; i >= 0; i--) {
@@ -295,7 +273,7 @@ PetscErrorCode DenseLinearise(DenseWork w, double t, double h, const double *sta
   PetscFunctionBegin;
   if (!known) {
     memcpy(w->start, start, (size_t)n * sizeof(double));
-    PetscCall(take_stages(w, t, h, &solved));
+    PetscCall(DenseTakeStages(w, t, h, &solved));
     if (!solved) PetscFunctionReturn(not_found(system));
     for (long i = 0; i < s; i++) memcpy(at->states + i * n, w->states[i], (size_t)n * sizeof(double));
   }
@@ -348,165 +326,4 @@ PetscErrorCode DenseWorkDestroy(DenseWork *work)
   PetscCall(PetscFree(w->entries_p));
   PetscCall(PetscFree(*work));
   PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-/* ---- the TS type ---------------------------------------------------------------------------- */
-
-typedef struct {
-  DenseSystem *system;
-  DenseWork    work;
-  Vec         *stages;
-} Dense;
-
-static PetscErrorCode step(TS ts)
-{
-  Dense     *d          = (Dense *)ts->data;
-  DenseWork  w          = d->work;
-  PetscInt   rejections = 0;
-  PetscBool  accept     = PETSC_TRUE; /* TSAdapt asks for that of the attempt before */
-  PetscReal *u;
-
-  PetscFunctionBegin;
-  PetscCall(VecGetArray(ts->vec_sol, &u));
-  memcpy(w->start, u, (size_t)d->system->n * sizeof(double));
-  PetscCall(VecRestoreArray(ts->vec_sol, &u));
-  while (!ts->reason) {
-    TSAdapt   adapt;
-    PetscReal next   = ts->time_step;
-    PetscBool solved;
-    PetscCall(TSGetAdapt(ts, &adapt));
-    w->iterations = 0;
-    PetscCall(take_stages(w, ts->ptime, ts->time_step, &solved));
-    ts->snes_its += (PetscInt)w->iterations;
-    if (solved) {
-      PetscCall(VecCopy(d->stages[d->system->s - 1], ts->vec_sol));
-      PetscCall(TSAdaptCandidatesClear(adapt));
-      PetscCall(TSAdaptCandidateAdd(adapt, NULL, d->system->order, 1, 1.0, (PetscReal)d->system->s, PETSC_TRUE));
-      PetscCall(TSAdaptChoose(adapt, ts, ts->time_step, NULL, &next, &accept));
-    } else {
-      accept = PETSC_FALSE;
-      next *= adapt->scale_solve_failed;
-      if (++ts->num_snes_failures >= ts->max_snes_failures && ts->max_snes_failures != PETSC_UNLIMITED) ts->reason = TS_DIVERGED_NONLINEAR_SOLVE;
-    }
-    if (accept) {
-      ts->ptime += ts->time_step;
-      ts->time_step = next;
-      break;
-    }
-    PetscUseTypeMethod(ts, rollback);
-    ts->time_step = ts->ptime + next - ts->ptime; /* the difference of two times, which the log keeps */
-    ts->reject++;
-    if (!ts->reason && ++rejections > ts->max_reject && ts->max_reject != PETSC_UNLIMITED) ts->reason = TS_DIVERGED_STEP_REJECTED;
-  }
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-static PetscErrorCode roll_back(TS ts)
-{
-  Dense     *d = (Dense *)ts->data;
-  PetscReal *u;
-
-  PetscFunctionBegin;
-  PetscCall(VecGetArrayWrite(ts->vec_sol, &u));
-  memcpy(u, d->work->start, (size_t)d->system->n * sizeof(double));
-  PetscCall(VecRestoreArrayWrite(ts->vec_sol, &u));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-static PetscErrorCode evaluate_step(TS ts, PetscInt order, Vec out, PetscBool *done)
-{
-  Dense       *d      = (Dense *)ts->data;
-  DenseSystem *system = d->system;
-  PetscReal   *u;
-
-  PetscFunctionBegin;
-  if (done) *done = PETSC_TRUE;
-  if (order == system->order) {
-    PetscCall(VecCopy(d->stages[system->s - 1], out));
-  } else if (order == system->order - 1) {
-    PetscCall(VecGetArrayWrite(out, &u));
-    for (long k = 0; k < system->n; k++) {
-      double rate = 0.0;
-      for (long i = 0; i < system->s; i++) rate += system->b_embedded[i] * d->work->rates[i * system->n + k];
-      u[k] = d->work->start[k] + ts->time_step * rate;
-    }
-    PetscCall(VecRestoreArrayWrite(out, &u));
-  } else {
-    PetscCheck(done, PetscObjectComm((PetscObject)ts), PETSC_ERR_SUP, "no solution of order %" PetscInt_FMT, order);
-    *done = PETSC_FALSE;
-  }
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-static PetscErrorCode get_stages(TS ts, PetscInt *count, Vec **stages)
-{
-  Dense *d = (Dense *)ts->data;
-
-  PetscFunctionBegin;
-  if (count) *count = (PetscInt)d->system->s;
-  if (stages) *stages = d->stages;
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-static PetscErrorCode reset(TS ts)
-{
-  Dense *d = (Dense *)ts->data;
-
-  PetscFunctionBegin;
-  if (d->stages) {
-    for (long i = 0; i < d->system->s; i++) PetscCall(VecRestoreArray(d->stages[i], &d->work->states[i]));
-    PetscCall(VecDestroyVecs((PetscInt)d->system->s, &d->stages));
-  }
-  PetscCall(DenseWorkDestroy(&d->work));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-static PetscErrorCode set_up(TS ts)
-{
-  Dense *d = (Dense *)ts->data;
-
-  PetscFunctionBegin;
-  PetscCheck(d->system, PetscObjectComm((PetscObject)ts), PETSC_ERR_ORDER, "DenseStepsAttach comes first");
-  PetscCall(DenseWorkCreate(d->system, 0, &d->work));
-  PetscCall(VecDuplicateVecs(ts->vec_sol, (PetscInt)d->system->s, &d->stages));
-  for (long i = 0; i < d->system->s; i++) PetscCall(VecGetArray(d->stages[i], &d->work->states[i]));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-static PetscErrorCode destroy(TS ts)
-{
-  PetscFunctionBegin;
-  PetscCall(reset(ts));
-  PetscCall(PetscFree(ts->data));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-static PetscErrorCode create(TS ts)
-{
-  Dense *d;
-
-  PetscFunctionBegin;
-  PetscCall(PetscNew(&d));
-  ts->data               = d;
-  ts->ops->setup         = set_up;
-  ts->ops->step          = step;
-  ts->ops->rollback      = roll_back;
-  ts->ops->evaluatestep  = evaluate_step;
-  ts->ops->getstages     = get_stages;
-  ts->ops->reset         = reset;
-  ts->ops->destroy       = destroy;
-  ts->usessnes           = PETSC_FALSE;
-  ts->default_adapt_type = TSADAPTBASIC;
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-PetscErrorCode DenseStepsRegister(void)
-{
-  return TSRegister("dense", create);
-}
-
-PetscErrorCode DenseStepsAttach(TS ts, DenseSystem *system)
-{
-  ((Dense *)ts->data)->system = system;
-  return PETSC_SUCCESS;
 }

@@ -39,7 +39,24 @@ typedef struct {
   double       *fault_values;
 } DenseSystem;
 
-typedef struct _n_DenseWork *DenseWork;
+/* Work space for steps of a system, and for transposed ones of some rows. */
+typedef struct {
+  DenseSystem  *system;
+  double       *start;    /* [n] */
+  double       *known;    /* [n] */
+  double       *change;   /* [n] */
+  double       *rates;    /* [s, n] */
+  double      **states;   /* [s] of [n] */
+  double       *own;      /* [s, n] of states, or NULL */
+  double       *entries;  /* of f_u */
+  double       *entries_p;
+  double       *factors;  /* [n, n] */
+  PetscBLASInt *pivots;
+  double       *parts;    /* [rows, s, n] of a transposed step */
+  long          rows;
+  double        scale;    /* h a_ii of the factors; 0: there are none */
+  long          iterations;
+} *DenseWork;
 
 /* A step's stages [s, n], and the factors [s, n, n] with pivots [s, n] of I - h a_ii f_u at those that
    are implicit. */
@@ -48,11 +65,14 @@ typedef struct {
   PetscBLASInt *pivots;
 } DenseLinear;
 
+/* dense_ts.c: the type of TS, and the equations of one */
 PetscErrorCode DenseStepsRegister(void);
 PetscErrorCode DenseStepsAttach(TS, DenseSystem *);
 
 PetscErrorCode DenseWorkCreate(DenseSystem *, long rows, DenseWork *);
 PetscErrorCode DenseWorkDestroy(DenseWork *);
+/* all stages of a step from ``start``, the first member of the work space */
+PetscErrorCode DenseTakeStages(DenseWork, double t, double h, PetscBool *solved);
 PetscErrorCode DenseTransposeStep(DenseWork, double t, double h, const double *start, const double *stages, double **lam, double **mu, const RunningCosts *costs);
 
 /* ``known``: the stages are there */

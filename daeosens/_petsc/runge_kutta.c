@@ -2,17 +2,16 @@
    The steps are those of TSRK with the same tableau and error estimate, on plain numbers: what TSRK
    spends on vectors, locks and logs takes far longer than the work for a few unknowns. */
 #include "runge_kutta.h"
+#include "plain_ts.h"
 
-#include <petsc/private/tsimpl.h>
 #include <string.h>
 
 typedef struct {
+  Stages          stages;
   ExplicitSystem *system;
-  PetscBool       known;  /* the rate of the last stage belongs to the start of the next step */
-  Vec            *stages;
-  double        **states; /* [s] of [n]: of the stages */
-  double         *start;  /* [n] */
-  double         *rates;  /* [s, n] */
+  PetscBool       known; /* the rate of the last stage belongs to the start of the next step */
+  double         *start; /* [n] */
+  double         *rates; /* [s, n] */
 } Explicit;
 
 /* out = from + h sum of weights[j] rates[j], in the order of VecMAXPY: the digits of TSRK */
@@ -50,10 +49,10 @@ static PetscErrorCode take_stages(Explicit *e, double t, double h, PetscBool fir
 
   PetscFunctionBegin;
   for (long i = 0; i < s; i++) {
-    double *rate = e->rates + i * n;
-    combine(e, h, system->a + i * s, i, e->start, e->states[i]);
+    double *state = e->stages.values[i], *rate = e->rates + i * n;
+    combine(e, h, system->a + i * s, i, e->start, state);
     if (!i && first_known) continue;
-    if (!system->rate(system->context, t + system->c[i] * h, e->states[i], rate)) PetscFunctionReturn(PETSC_ERR_USER);
+    if (!system->rate(system->context, t + system->c[i] * h, state, rate)) PetscFunctionReturn(PETSC_ERR_USER);
   }
   PetscCall(VecGetArrayWrite(solution, &u));
   combine(e, h, system->b, s, e->start, u);
@@ -138,26 +137,13 @@ static PetscErrorCode evaluate_step(TS ts, PetscInt order, Vec out, PetscBool *d
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-static PetscErrorCode get_stages(TS ts, PetscInt *count, Vec **stages)
-{
-  Explicit *e = (Explicit *)ts->data;
-
-  PetscFunctionBegin;
-  if (count) *count = (PetscInt)e->system->s;
-  if (stages) *stages = e->stages;
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
 static PetscErrorCode reset(TS ts)
 {
   Explicit *e = (Explicit *)ts->data;
 
   PetscFunctionBegin;
-  if (e->stages) {
-    for (long i = 0; i < e->system->s; i++) PetscCall(VecRestoreArray(e->stages[i], &e->states[i]));
-    PetscCall(VecDestroyVecs((PetscInt)e->system->s, &e->stages));
-  }
-  PetscCall(PetscFree3(e->states, e->start, e->rates));
+  PetscCall(PlainStagesDestroy(ts));
+  PetscCall(PetscFree2(e->start, e->rates));
   e->known = PETSC_FALSE;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -165,43 +151,17 @@ static PetscErrorCode reset(TS ts)
 static PetscErrorCode set_up(TS ts)
 {
   Explicit *e = (Explicit *)ts->data;
-  long      n, s;
 
   PetscFunctionBegin;
   PetscCheck(e->system, PetscObjectComm((PetscObject)ts), PETSC_ERR_ORDER, "ExplicitStepsSet comes first");
-  n = e->system->n;
-  s = e->system->s;
-  PetscCall(PetscMalloc3(s, &e->states, n, &e->start, s * n, &e->rates));
-  PetscCall(VecDuplicateVecs(ts->vec_sol, (PetscInt)s, &e->stages));
-  for (long i = 0; i < s; i++) PetscCall(VecGetArray(e->stages[i], &e->states[i]));
-  PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-static PetscErrorCode destroy(TS ts)
-{
-  PetscFunctionBegin;
-  PetscCall(reset(ts));
-  PetscCall(PetscFree(ts->data));
+  PetscCall(PetscMalloc2(e->system->n, &e->start, e->system->s * e->system->n, &e->rates));
+  PetscCall(PlainStagesCreate(ts, e->system->s));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 static PetscErrorCode create(TS ts)
 {
-  Explicit *e;
-
-  PetscFunctionBegin;
-  PetscCall(PetscNew(&e));
-  ts->data               = e;
-  ts->ops->setup         = set_up;
-  ts->ops->step          = step;
-  ts->ops->rollback      = roll_back;
-  ts->ops->evaluatestep  = evaluate_step;
-  ts->ops->getstages     = get_stages;
-  ts->ops->reset         = reset;
-  ts->ops->destroy       = destroy;
-  ts->usessnes           = PETSC_FALSE;
-  ts->default_adapt_type = TSADAPTBASIC;
-  PetscFunctionReturn(PETSC_SUCCESS);
+  return PlainCreate(ts, sizeof(Explicit), set_up, step, roll_back, evaluate_step, reset);
 }
 
 PetscErrorCode ExplicitStepsSet(TS ts, const char *type, ExplicitSystem *system)
