@@ -18,6 +18,7 @@ from petsc4py import PETSc
 
 from daeosens.arrays import dot, largest, read, write
 from daeosens.errors import SolveError
+from daeosens.point_matrix import PointMatrix
 from daeosens.problem import Problem
 from daeosens.steps.algebraic import MakeSolver, Parts, block_of, recovers
 from daeosens.steps.directions import Adjoint, SecondOrder, Step
@@ -69,8 +70,8 @@ class ConsistentState:
         self._columns: Any = _SCATTER().create(template, parts.columns, self._part, None)
         self._zero, self._full = problem.create_state(), problem.create_state()
         self._by_t = problem.create_state()
-        self._matrix: PETSc.Mat | None = None
-        self._matrix_p: PETSc.Mat | None = None
+        self._residual_u = PointMatrix(problem.residual_u)
+        self._residual_p = PointMatrix(problem.residual_p)
 
     def apply(self, t: float, u: PETSc.Vec, p: Any, out: PETSc.Vec) -> Any:
         """Fill ``out`` [n] with u, its algebraic variables replaced by the solution of G = 0.
@@ -122,7 +123,7 @@ class ConsistentState:
         self._clear_columns(du)
         linear.whole.mult(du, work)
         if dp is not None and self._problem.n_parameters:
-            self._fill_p(time, u_after, p).multAdd(dp, work, work)
+            self._residual_p.at(time, u_after, self._zero, p).multAdd(dp, work, work)
         if dt:
             self._problem.residual_t(time, u_after, self._zero, p, self._by_t)
             work.axpy(dt, self._by_t)
@@ -192,7 +193,7 @@ class ConsistentState:
             lam_k.axpy(-1.0, work)
             self._clear_columns(lam_k)
         if problem.n_parameters:
-            by_p, matrix = mu[0].duplicate(), self._fill_p(point[0], point[1], point[3])
+            by_p, matrix = mu[0].duplicate(), self._residual_p.at(*point)
             for nu, mu_k in zip(multipliers, mu, strict=True):
                 matrix.multTranspose(nu, by_p)
                 mu_k.axpy(-1.0, by_p)
@@ -211,13 +212,10 @@ class ConsistentState:
         return self._take(self._rows, self._full)
 
     def _linearise(self, t: float, u: PETSc.Vec, p: Any) -> _Linear:
-        problem, point = self._problem, (t, u, self._zero, p)
-        if self._matrix is None:
-            self._matrix = problem.residual_u.create(*point)
-        problem.residual_u.fill(*point, self._matrix)
-        block = block_of(self._matrix, self._parts)
+        matrix = self._residual_u.at(t, u, self._zero, p)
+        block = block_of(matrix, self._parts)
         try:
-            return _Linear(t, self._matrix, block, self._make_solver(block))
+            return _Linear(t, matrix, block, self._make_solver(block))
         except PETSc.Error as error:  # a pivot that is zero
             raise _singular(t) from error
 
@@ -246,13 +244,6 @@ class ConsistentState:
             expected="algebraic equations with a solution near the values before",
             remedy="a reset that gives the algebraic variables values near the new ones",
         )
-
-    def _fill_p(self, t: float, u: PETSc.Vec, p: Any) -> PETSc.Mat:
-        point = (t, u, self._zero, p)
-        if self._matrix_p is None:
-            self._matrix_p = self._problem.residual_p.create(*point)
-        self._problem.residual_p.fill(*point, self._matrix_p)
-        return self._matrix_p
 
     def _take(self, scatter: Any, full: PETSc.Vec) -> PETSc.Vec:
         """Return the algebraic part of a vector."""

@@ -14,6 +14,7 @@ from petsc4py import PETSc
 from daeosens.arrays import dot
 from daeosens.cost import Densities, Point, change
 from daeosens.errors import UnsupportedError
+from daeosens.point_matrix import PointMatrix
 from daeosens.problem import Problem
 from daeosens.steps.directions import Adjoint, SecondOrder, Step
 from daeosens.steps.esdirk import Esdirk
@@ -80,8 +81,7 @@ class DirkStep:
         self._weight, self._weight_dot, self._rate_t = create(), create(), create()
         self._by_p = problem.create_parameters()
         self._slots: list[Slot] = []
-        self._matrix_u: PETSc.Mat | None = None
-        self._matrix_p: PETSc.Mat | None = None
+        self._rhs_u, self._rhs_p = PointMatrix(problem.rhs_u), PointMatrix(problem.rhs_p)
         self._rates: list[PETSc.Vec] = []
         self._adjoints: list[list[PETSc.Vec]] = []
 
@@ -147,7 +147,7 @@ class DirkStep:
         for i in reversed(range(len(points))):
             point, b = points[i], float(self._scheme.a[-1, i])
             slot = self._fill_slot(0, point, h) if i else None
-            slopes = (None if i else self._fill_u(point), self._fill_p(point))
+            slopes = (None if i else self._rhs_u.at(*point), self._fill_p(point))
             if times:
                 self._problem.rhs_t(*point, self._rate_t)
             for k, (lam_k, mu_k) in enumerate(zip(lam, mu, strict=True)):
@@ -212,7 +212,7 @@ class DirkStep:
         for i in reversed(range(len(points))):
             point, slot, b = points[i], slots[i], float(scheme.a[-1, i])
             matrix_p = self._fill_p(point)
-            matrix_u = self._fill_u(point) if clock is not None or not i else None
+            matrix_u = self._rhs_u.at(*point) if clock is not None or not i else None
             slopes = (None if i else matrix_u, matrix_p)
             if known is not None:
                 weight = known[len(points) - 1 - i]
@@ -275,7 +275,7 @@ class DirkStep:
             d_time = dt + float(self._scheme.c[i]) * dh
             rate = du.duplicate()
             if i == 0:
-                self._fill_u(point).mult(du, rate)
+                self._rhs_u.at(*point).mult(du, rate)
                 self._add_partials(1.0, point, dp, d_time, rate)
                 self._stages.mask(rate)
                 found.append(StageTangent(moved, rate, d_time))
@@ -387,9 +387,7 @@ class DirkStep:
     ) -> None:
         """Add factor (f_p dp + f_t dt)."""
         if dp is not None and self._problem.n_parameters:
-            matrix_p = self._fill_p(point)
-            assert matrix_p is not None
-            matrix_p.mult(dp, self._by_u)
+            self._rhs_p.at(*point).mult(dp, self._by_u)
             out.axpy(factor, self._by_u)
         if dt:
             self._problem.rhs_t(*point, self._rate_t)
@@ -404,19 +402,8 @@ class DirkStep:
         self._slots[number].fill(t, u, self._zero, p, 1.0 / (h * self._scheme.gamma))
         return self._slots[number]
 
-    def _fill_u(self, point: Point) -> PETSc.Mat:
-        if self._matrix_u is None:
-            self._matrix_u = self._problem.rhs_u.create(*point)
-        self._problem.rhs_u.fill(*point, self._matrix_u)
-        return self._matrix_u
-
     def _fill_p(self, point: Point) -> PETSc.Mat | None:
-        if self._problem.n_parameters == 0:
-            return None
-        if self._matrix_p is None:
-            self._matrix_p = self._problem.rhs_p.create(*point)
-        self._problem.rhs_p.fill(*point, self._matrix_p)
-        return self._matrix_p
+        return self._rhs_p.at(*point) if self._problem.n_parameters else None
 
     def _allocate(self, n_costs: int) -> None:
         while len(self._adjoints) < n_costs:

@@ -16,6 +16,7 @@ from petsc4py import PETSc
 from daeosens.arrays import dot
 from daeosens.cost import Densities, change
 from daeosens.errors import UnsupportedError
+from daeosens.point_matrix import PointMatrix
 from daeosens.problem import Problem
 from daeosens.steps.directions import Adjoint, SecondOrder, Step
 from daeosens.steps.passes import Passes
@@ -51,9 +52,8 @@ class RungeKuttaStep:
         self._kept: Kept = {} if kept is None else kept
         self._work = problem.create_state()
         self._by_p = problem.create_parameters()
-        self._matrices: list[tuple[PETSc.Mat, PETSc.Mat | None]] = []
-        self._matrix_u: PETSc.Mat | None = None
-        self._matrix_p: PETSc.Mat | None = None
+        self._matrices: list[tuple[PointMatrix, PointMatrix]] = []
+        self._rhs_u, self._rhs_p = PointMatrix(problem.rhs_u), PointMatrix(problem.rhs_p)
         self._adjoints: list[list[PETSc.Vec]] = []
         compiled = problem.stencil is not None and not problem.breakpoints
         self._passes: Passes | None = None
@@ -205,7 +205,7 @@ class RungeKuttaStep:
         weight = self._work
         for i in reversed(range(s)):
             time, stage = self._time(i, t, h), self._states[i]
-            matrix_u = self._fill_u(time, stage, p)
+            matrix_u = self._rhs_u.at(time, stage, p)
             matrix_p = self._fill_p(time, stage, p)
             rate_t = self._rate_t(time, stage, p) if times else None
             for k, (lam_k, mu_k) in enumerate(zip(lam, mu, strict=True)):
@@ -349,19 +349,13 @@ class RungeKuttaStep:
     def _fill_stages(self, times: list[float], p: Any) -> list[tuple[PETSc.Mat, PETSc.Mat | None]]:
         """Return f_u and f_p at every stage: the second-order sweep needs each of them twice."""
         problem = self._problem
-        parametric = problem.n_parameters > 0
-        if not self._matrices:
-            for stage in self._states:
-                point = (times[0], stage, p)
-                matrix_p = problem.rhs_p.create(*point) if parametric else None
-                self._matrices.append((problem.rhs_u.create(*point), matrix_p))
-        for time, stage, (matrix_u, matrix_p) in zip(
-            times, self._states, self._matrices, strict=True
-        ):
-            problem.rhs_u.fill(time, stage, p, matrix_u)
-            if matrix_p is not None:
-                problem.rhs_p.fill(time, stage, p, matrix_p)
-        return self._matrices
+        points = [(time, stage, p) for time, stage in zip(times, self._states, strict=True)]
+        while len(self._matrices) < len(points):
+            self._matrices.append((PointMatrix(problem.rhs_u), PointMatrix(problem.rhs_p)))
+        return [
+            (matrix_u.at(*point), matrix_p.at(*point) if problem.n_parameters else None)
+            for point, (matrix_u, matrix_p) in zip(points, self._matrices, strict=True)
+        ]
 
     def _stage_tangents(
         self,
@@ -437,7 +431,7 @@ class RungeKuttaStep:
         dt: float,
     ) -> PETSc.Vec:
         out = self._problem.create_state()
-        self._fill_u(t, u, p).mult(du, out)
+        self._rhs_u.at(t, u, p).mult(du, out)
         if dp is not None:
             matrix_p = self._fill_p(t, u, p)
             if matrix_p is not None:
@@ -453,19 +447,8 @@ class RungeKuttaStep:
         self._problem.rhs_t(t, u, p, out)
         return out
 
-    def _fill_u(self, t: float, u: PETSc.Vec, p: Any) -> PETSc.Mat:
-        if self._matrix_u is None:
-            self._matrix_u = self._problem.rhs_u.create(t, u, p)
-        self._problem.rhs_u.fill(t, u, p, self._matrix_u)
-        return self._matrix_u
-
     def _fill_p(self, t: float, u: PETSc.Vec, p: Any) -> PETSc.Mat | None:
-        if self._problem.n_parameters == 0:
-            return None
-        if self._matrix_p is None:
-            self._matrix_p = self._problem.rhs_p.create(t, u, p)
-        self._problem.rhs_p.fill(t, u, p, self._matrix_p)
-        return self._matrix_p
+        return self._rhs_p.at(t, u, p) if self._problem.n_parameters else None
 
     def _allocate(self, n_costs: int) -> None:
         while len(self._adjoints) < n_costs:

@@ -16,6 +16,7 @@ from petsc4py import PETSc
 
 from daeosens.arrays import dot
 from daeosens.cost import Densities, change
+from daeosens.point_matrix import PointMatrix
 from daeosens.problem import Problem
 from daeosens.steps.directions import Adjoint, SecondOrder, Step
 from daeosens.steps.slot import MakeSolver, Slot, shared
@@ -55,7 +56,7 @@ class ThetaStep:
         self._solution = problem.create_state()
         self._right = problem.create_state()
         self._work = problem.create_state()
-        self._matrix_p: PETSc.Mat | None = None
+        self._residual_p = PointMatrix(problem.residual_p)
         self._nu, self._by_u = problem.create_state(), problem.create_state()
         self._by_p = problem.create_parameters()
         self._along: list[EndTangent] = []
@@ -466,7 +467,7 @@ class ThetaStep:
         out: PETSc.Vec,
     ) -> None:
         if dp is not None and self._problem.n_parameters:
-            self._fill_p(point).mult(dp, self._work)
+            self._residual_p.at(*point).mult(dp, self._work)
             out.axpy(factor, self._work)
         if dt:
             self._problem.residual_t(*point, self._work)
@@ -482,18 +483,12 @@ class ThetaStep:
         """Subtract ``factor`` F_p^T nu from each mu."""
         if self._problem.n_parameters == 0:
             return
-        matrix = self._fill_p(point)
+        matrix = self._residual_p.at(*point)
         work = mu[0].duplicate()
         for solution, mu_k in zip(solutions, mu, strict=True):
             matrix.multTranspose(solution, work)
             mu_k.axpy(-factor, work)
         work.destroy()
-
-    def _fill_p(self, point: Point) -> PETSc.Mat:
-        if self._matrix_p is None:
-            self._matrix_p = self._problem.residual_p.create(*point)
-        self._problem.residual_p.fill(*point, self._matrix_p)
-        return self._matrix_p
 
     def _left_matrix(self, t: float, u: PETSc.Vec, p: Any) -> PETSc.Mat:
         """Return F_u at the start of the step, where the endpoint form takes udot = 0."""
