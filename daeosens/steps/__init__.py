@@ -17,9 +17,10 @@ from daeosens.problem import Problem
 from daeosens.steps.directions import Adjoint, SecondOrder, Step
 from daeosens.steps.dirk import DirkStep, refuse_esdirk
 from daeosens.steps.esdirk import ESDIRK
+from daeosens.steps.explicit_stages import Kept
 from daeosens.steps.linear import linear_solver
 from daeosens.steps.passes import Passes
-from daeosens.steps.rk import Kept, RungeKuttaStep
+from daeosens.steps.rk import RungeKuttaStep
 from daeosens.steps.stages import StageSolver
 from daeosens.steps.tableaux import Tableau, tableau
 from daeosens.steps.theta import ThetaStep

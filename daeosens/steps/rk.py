@@ -6,9 +6,9 @@ U_i = u_n + h sum_j a_ij k_j,  k_i = f(t_n + c_i h, U_i, p),  u_{n+1} = u_n + h 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from petsc4py import PETSc
@@ -19,12 +19,10 @@ from daeosens.errors import UnsupportedError
 from daeosens.point_matrix import PointMatrix
 from daeosens.problem import Problem
 from daeosens.steps.directions import Adjoint, SecondOrder, Step
+from daeosens.steps.explicit_stages import ExplicitStages, Kept, pull_back, weigh
 from daeosens.steps.passes import Passes
-from daeosens.steps.stage_clock import StageClock, StageTangent
+from daeosens.steps.rk_second_order import RungeKuttaSecondOrder
 from daeosens.steps.tableaux import Tableau
-
-Kept: TypeAlias = "Mapping[tuple[int, float], Sequence[PETSc.Vec]]"
-"""Stage states by (handle of the state before the step, step size)."""
 
 
 class RungeKuttaStep:
@@ -48,39 +46,15 @@ class RungeKuttaStep:
             )
         self._problem = problem
         self._tableau = tableau.of_step
-        self._states: Sequence[PETSc.Vec] = ()
-        self._kept: Kept = {} if kept is None else kept
+        self._stages = ExplicitStages(problem, self._tableau, {} if kept is None else kept)
         self._work = problem.create_state()
         self._by_p = problem.create_parameters()
-        self._matrices: list[tuple[PointMatrix, PointMatrix]] = []
         self._rhs_u, self._rhs_p = PointMatrix(problem.rhs_u), PointMatrix(problem.rhs_p)
         self._adjoints: list[list[PETSc.Vec]] = []
         compiled = problem.stencil is not None and not problem.breakpoints
         self._passes: Passes | None = None
         if compiled and self._tableau.chained:
             self._passes = Passes(problem, *self._tableau.of_passes)
-
-    @cached_property
-    def _own(self) -> list[PETSc.Vec]:
-        return [self._problem.create_state() for _ in self._tableau.b]
-
-    @cached_property
-    def _rates(self) -> list[PETSc.Vec]:
-        return [self._problem.create_state() for _ in self._tableau.b]
-
-    @cached_property
-    def _rows(self) -> list[tuple[list[float], list[PETSc.Vec]]]:
-        """What is added up for each stage: weights, and the rates that they belong to."""
-        rows = self._tableau.numbers[0]
-        return [(weights, [self._rates[j] for j in numbers]) for numbers, weights in rows]
-
-    @cached_property
-    def _second_work(self) -> PETSc.Vec:
-        return self._problem.create_state()
-
-    @cached_property
-    def _by_u(self) -> PETSc.Vec:
-        return self._problem.create_state()
 
     def advance(
         self, t: float, h: float, u: PETSc.Vec, p: Any, out: PETSc.Vec, *, again: bool = False
@@ -89,20 +63,20 @@ class RungeKuttaStep:
 
         ``again`` says that the last step began just there: its first rate is known.
         """
-        self._advance_stages(t, h, u, p, first=int(again))
+        self._stages.advance(t, h, u, p, first=int(again))
         u.copy(out)
-        out.maxpy([h * weight for weight in self._tableau.numbers[1]], self._rates)
+        out.maxpy([h * weight for weight in self._tableau.numbers[1]], self._stages.rates)
 
     def quadrature(self, step: Step, densities: Densities) -> float:
         """Return h sum_i b_i r_i, summed over the weighted densities."""
         if not densities:
             return 0.0
         t, h, _, _, p = step
-        self._recompute(step)
+        self._stages.recompute(step)
         tableau = self._tableau
         return h * sum(
-            float(tableau.b[i]) * weight * density.value(self._time(i, t, h), stage, p)
-            for i, stage in enumerate(self._states)
+            float(tableau.b[i]) * weight * density.value(self._stages.time(i, t, h), stage, p)
+            for i, stage in enumerate(self._stages.states)
             if tableau.b[i]
             for weight, density in densities
         )
@@ -135,19 +109,19 @@ class RungeKuttaStep:
             Directional derivative of the step's part of the running costs.
         """
         t, h, _, _, p = step
-        self._recompute(step, rates=bool(dh))
+        self._stages.recompute(step, rates=bool(dh))
         tableau = self._tableau
         running = 0.0
         d_rates: list[PETSc.Vec] = []
         d_state = self._work
-        for i, stage in enumerate(self._states):
+        for i, stage in enumerate(self._stages.states):
             du.copy(d_state)
             row = tableau.a[i, :i]
             if i:
                 d_state.maxpy((h * row).tolist(), d_rates)
                 if dh:
-                    d_state.maxpy((dh * row).tolist(), self._rates[:i])
-            time = self._time(i, t, h)
+                    d_state.maxpy((dh * row).tolist(), self._stages.rates[:i])
+            time = self._stages.time(i, t, h)
             d_time = dt + tableau.c[i] * dh
             d_rates.append(self._rate_change(time, stage, p, d_state, dp, d_time))
             for weight, density in densities:
@@ -158,7 +132,7 @@ class RungeKuttaStep:
                     running += weight * tableau.b[i] * dh * density.value(*point)
         du.maxpy((h * tableau.b).tolist(), d_rates)
         if dh:
-            du.maxpy((dh * tableau.b).tolist(), self._rates)
+            du.maxpy((dh * tableau.b).tolist(), self._stages.rates)
         for vec in d_rates:
             vec.destroy()
         return running
@@ -192,10 +166,10 @@ class RungeKuttaStep:
             For each cost the derivatives with respect to t and to h; empty without ``times``.
         """
         t, h, _, _, p = step
-        self._recompute(step, rates=times)
+        self._stages.recompute(step, rates=times)
         if self._passes is not None and not times and not any(densities):
             for lam_k, mu_k in zip(lam, mu, strict=True):
-                self._passes.pull([t], [h], [self._states], p, lam_k, mu_k)
+                self._passes.pull([t], [h], [self._stages.states], p, lam_k, mu_k)
             return []
         tableau = self._tableau
         s = len(tableau.b)
@@ -204,21 +178,21 @@ class RungeKuttaStep:
         by_h = np.zeros(len(lam))
         weight = self._work
         for i in reversed(range(s)):
-            time, stage = self._time(i, t, h), self._states[i]
+            time, stage = self._stages.time(i, t, h), self._stages.states[i]
             matrix_u = self._rhs_u.at(time, stage, p)
             matrix_p = self._fill_p(time, stage, p)
             rate_t = self._rate_t(time, stage, p) if times else None
             for k, (lam_k, mu_k) in enumerate(zip(lam, mu, strict=True)):
                 adjoints = self._adjoints[k]
-                self._weigh(i, lam_k, adjoints, weight)
-                self._pull_back(h, (matrix_u, matrix_p), weight, adjoints[i], mu_k)
+                weigh(tableau, i, lam_k, adjoints, weight)
+                pull_back(h, (matrix_u, matrix_p), weight, adjoints[i], mu_k, self._by_p)
                 for factor, density in densities[k]:
                     scale = factor * h * tableau.b[i]
                     density.add_u(scale, time, stage, p, adjoints[i])
                     density.add_p(scale, time, stage, p, mu_k)
                 if rate_t is not None:
                     slope = h * dot(rate_t, weight)
-                    by_h[k] += dot(self._rates[i], weight)
+                    by_h[k] += dot(self._stages.rates[i], weight)
                     for factor, density in densities[k]:
                         scale = factor * tableau.b[i]
                         slope += h * scale * density.value_t(time, stage, p)
@@ -265,161 +239,12 @@ class RungeKuttaStep:
         list of (float, float)
             The adjoints of t and of h (zeros if they are known), and their derivative along each
             direction; empty without ``times``.
-
-        Source
-        ------
-        Forward-over-adjoint differentiation of ``adjoint``; Hager, Numerische Mathematik 87, 2000,
-        for the discrete adjoint.
         """
-        t, h, u, _, p = step
-        self._recompute(step, rates=times)
-        tableau = self._tableau
-        s = len(tableau.b)
-        moments = [self._time(i, t, h) for i in range(s)]
-        slopes = self._fill_stages(moments, p)
-        tangents = [self._stage_tangents(h, each, slopes, moments, p) for each in directions]
-        self._allocate(1 + len(directions))
-        weight, weight_dot = self._work, self._second_work
-        clock = StageClock(self._problem, p, h, densities, len(directions)) if times else None
-        known = first.weights[u.handle, h] if first.known and first.weights else None
-        for i in reversed(range(s)):
-            point, share = (moments[i], self._states[i], p), h * float(tableau.b[i])
-            if known is not None:
-                weight = known[s - 1 - i]
-            else:
-                self._weigh(i, first.lam, self._adjoints[0], weight)
-                first.keep(u, h, weight)
-                out = (self._adjoints[0][i], first.mu)
-                self._pull_back(h, slopes[i], weight, *out)
-                for factor, density in densities:
-                    density.add_u(factor * share, *point, out[0])
-                    density.add_p(factor * share, *point, out[1])
-            if clock is not None:
-                clock.read(point, float(tableau.b[i]), float(tableau.c[i]), weight, self._rates[i])
-                if known is None:
-                    clock.add_first()
-            for k, each in enumerate(directions, start=1):
-                stage = tangents[k - 1][i]
-                self._weigh(i, each.lam_dot, self._adjoints[k], weight_dot)
-                out = (self._adjoints[k][i], each.mu_dot)
-                self._pull_back(h, slopes[i], weight_dot, *out)
-                direction = (stage.state, each.dp)
-                self._problem.rhs_hessian(point, weight, direction, (self._by_u, self._by_p))
-                out[0].axpy(h, self._by_u)
-                out[1].axpy(h, self._by_p)
-                for factor, density in densities:
-                    density.add_hessian(factor * share, point, direction, out)
-                if clock is not None:
-                    clock.bend(k, each, stage, slopes[i], out)
-                    clock.turn(k, weight_dot)
-        if known is None:
-            first.lam.maxpy([1.0] * s, self._adjoints[0])
-        for each, adjoints in zip(directions, self._adjoints[1:], strict=False):
-            each.lam_dot.maxpy([1.0] * s, adjoints)
-        for vec in (
-            vec for stages in tangents for each in stages for vec in (each.state, each.rate)
-        ):
-            vec.destroy()
-        return [] if clock is None else clock.slopes
+        return self._second_order.carry_back(step, first, directions, densities, times=times)
 
-    def _weigh(self, i: int, lam: PETSc.Vec, adjoints: list[PETSc.Vec], out: PETSc.Vec) -> None:
-        """Fill ``out`` with w_i = b_i lam + sum_{j>i} a_ji l_j."""
-        tableau = self._tableau
-        lam.copy(out)
-        out.scale(tableau.b[i])
-        if i + 1 < len(tableau.b):
-            out.maxpy(tableau.a[i + 1 :, i].tolist(), adjoints[i + 1 :])
-
-    def _pull_back(
-        self,
-        factor: float,
-        slopes: tuple[PETSc.Mat, PETSc.Mat | None],
-        weight: PETSc.Vec,
-        adjoint: PETSc.Vec,
-        mu: PETSc.Vec,
-    ) -> None:
-        """Fill ``adjoint`` [n] with factor f_u^T w, and add factor f_p^T w to ``mu`` [m]."""
-        matrix_u, matrix_p = slopes
-        matrix_u.multTranspose(weight, adjoint)
-        adjoint.scale(factor)
-        if matrix_p is not None:
-            matrix_p.multTranspose(weight, self._by_p)
-            mu.axpy(factor, self._by_p)
-
-    def _fill_stages(self, times: list[float], p: Any) -> list[tuple[PETSc.Mat, PETSc.Mat | None]]:
-        """Return f_u and f_p at every stage: the second-order sweep needs each of them twice."""
-        problem = self._problem
-        points = [(time, stage, p) for time, stage in zip(times, self._states, strict=True)]
-        while len(self._matrices) < len(points):
-            self._matrices.append((PointMatrix(problem.rhs_u), PointMatrix(problem.rhs_p)))
-        return [
-            (matrix_u.at(*point), matrix_p.at(*point) if problem.n_parameters else None)
-            for point, (matrix_u, matrix_p) in zip(points, self._matrices, strict=True)
-        ]
-
-    def _stage_tangents(
-        self,
-        h: float,
-        direction: SecondOrder,
-        slopes: list[tuple[PETSc.Mat, PETSc.Mat | None]],
-        moments: list[float],
-        p: Any,
-    ) -> list[StageTangent]:
-        """Return the derivatives of the stages along a direction."""
-        tableau, dh = self._tableau, direction.dh
-        stages: list[StageTangent] = []
-        rates: list[PETSc.Vec] = []
-        for i, (matrix_u, matrix_p) in enumerate(slopes):
-            state = direction.du.copy()
-            if i:
-                state.maxpy((h * tableau.a[i, :i]).tolist(), rates)
-                if dh:
-                    state.maxpy((dh * tableau.a[i, :i]).tolist(), self._rates[:i])
-            rate = state.duplicate()
-            matrix_u.mult(state, rate)
-            if matrix_p is not None:
-                matrix_p.multAdd(direction.dp_vec, rate, rate)
-            dt = direction.dt + float(tableau.c[i]) * dh
-            if dt:
-                rate_t = self._rate_t(moments[i], self._states[i], p)
-                rate.axpy(dt, rate_t)
-                rate_t.destroy()
-            rates.append(rate)
-            stages.append(StageTangent(state, rate, dt))
-        return stages
-
-    def _time(self, i: int, t: float, h: float) -> float:
-        return self._problem.inside(t + self._tableau.numbers[2][i] * h, t, h)
-
-    def _recompute(self, step: Step, *, rates: bool = False) -> None:
-        """Make the stages available: kept ones if there are any, else computed again.
-
-        Rates of kept stages are evaluated only where they are wanted.
-        """
-        t, h, u, _, p = step
-        tableau = self._tableau
-        kept = self._kept.get((u.handle, h))
-        if kept is not None:
-            self._states = kept[: len(tableau.b)]
-            if rates:
-                for i, (stage, rate) in enumerate(zip(self._states, self._rates, strict=True)):
-                    self._problem.rhs(self._time(i, t, h), stage, p, rate)
-            return
-        self._advance_stages(t, h, u, p)
-
-    def _advance_stages(self, t: float, h: float, u: PETSc.Vec, p: Any, first: int = 0) -> None:
-        """Compute the stages and their rates, from number ``first`` on."""
-        self._states = stages = self._own
-        rates = self._rates
-        for i, (weights, earlier) in enumerate(self._rows[first:], first):
-            stage = stages[i]
-            if len(weights) == 1:
-                stage.waxpy(h * weights[0], earlier[0], u)
-            else:
-                u.copy(stage)
-                if i:
-                    stage.maxpy([h * weight for weight in weights], earlier)
-            self._problem.rhs(self._time(i, t, h), stage, p, rates[i])
+    @cached_property
+    def _second_order(self) -> RungeKuttaSecondOrder:
+        return RungeKuttaSecondOrder(self._problem, self._tableau, self._stages)
 
     def _rate_change(
         self,
@@ -452,4 +277,4 @@ class RungeKuttaStep:
 
     def _allocate(self, n_costs: int) -> None:
         while len(self._adjoints) < n_costs:
-            self._adjoints.append([self._problem.create_state() for _ in self._states])
+            self._adjoints.append([self._problem.create_state() for _ in self._stages.states])

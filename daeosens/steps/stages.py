@@ -16,8 +16,8 @@ from daeosens.options import scoped_options
 from daeosens.problem import Problem
 from daeosens.steps.directions import Step
 from daeosens.steps.esdirk import Esdirk
+from daeosens.steps.explicit_stages import Kept
 from daeosens.steps.linear import PREFIXES, coarsen_points, linear_defaults
-from daeosens.steps.rk import Kept
 from daeosens.system_matrix import SystemMatrix
 
 NEWTON_DEFAULTS: Mapping[str, Any] = {"snes_rtol": 1e-11, "snes_stol": 1e-14, "snes_max_it": 50}
