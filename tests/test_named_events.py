@@ -256,7 +256,7 @@ def test_what_is_no_event_is_named(thing, message):
 def test_events_are_a_sequence():
     with pytest.raises(InputError, match=r"events is Bounce\n.*\n  try: events=\[event\]"):
         ODE(lambda t, u, p: -u, 1, events=Bounce())
-    with pytest.raises(InputError, match=r"within = 'on'\n.*\n  try: within=\['on'\]"):
+    with pytest.raises(InputError, match=r"within = 'on'\n.*: within=\[\"on\"\]"):
         Event(1.0, within="on")
 
 
