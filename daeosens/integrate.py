@@ -13,6 +13,7 @@ from petsc4py import PETSc
 from daeosens.arrays import Array
 from daeosens.errors import DaeosensError, InputError, SolveError
 from daeosens.frozen import quickly_made
+from daeosens.options import refused_value
 from daeosens.petsc_ts import raise_fault, search_lines
 from daeosens.prepared import Prepared, cannot_set_up, leave_ts, prepared_ts, taken_ts
 from daeosens.problem import Problem
@@ -287,6 +288,9 @@ def _failure(error: PETSc.Error, stepping: Stepping, log: StepLog) -> DaeosensEr
     """Return what an error of PETSc means: bad input before the first step, then a failed solve."""
     if not log.begun:
         return cannot_set_up(error)
+    refused = refused_value(error)  # what PETSc reads as late as in the first solve
+    if refused is not None:
+        return refused
     code: int = getattr(error, "ierr", 0)
     fault = log.fault() if code == NOT_FINITE else ""  # norms are collective, as this is
     return SolveError(
