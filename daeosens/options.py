@@ -248,7 +248,8 @@ def validate_names(options: Options, where: str, *, prefixes: Sequence[str] = ()
         Names that PETSc does not know, also behind the prefix of an inner solver (``sub_``,
         ``mg_levels_1_``, ``fieldsplit_u_``), with the nearest known ones; values of a wrong type.
     """
-    split = [split_prefix(name, prefixes) for name in options if NAME.fullmatch(name)]
+    names = (name for name in options if isinstance(name, str) and NAME.fullmatch(name))
+    split = [split_prefix(name, prefixes) for name in names]
     unknown = (f'"{own}{name}": {advice(own, name)}' for own, name in split if not is_known(name))
     _refuse(f"{where}: PETSc options", [*_faults(options, where), *unknown])
 
@@ -309,7 +310,9 @@ def _shown(name: str, text: str | None) -> str:
 def _faults(options: Options, where: str) -> Iterator[str]:
     """Yield a line for each name that PETSc could not take, and for each such value."""
     for name, value in options.items():
-        if not NAME.fullmatch(name):
+        if not isinstance(name, str):
+            yield f"{name!r} ({where}): a name is a str, such as 'snes_rtol'"
+        elif not NAME.fullmatch(name):
             bare = name.lstrip("-")
             guess = nearest(bare, known_options().values()) or f'"{bare}"'
             yield f'"{name}" ({where}): write {guess}, without dash or spaces'

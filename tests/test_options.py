@@ -302,6 +302,15 @@ def test_petsc_reads_the_numbers_we_write(text: str):
 # ---- names ---------------------------------------------------------------------------------------
 
 
+def test_names_are_words():
+    for check in (
+        lambda: validate_names({1: 2}, "code"),
+        lambda: scoped_options(code={1: 2}).__enter__(),
+    ):
+        with pytest.raises(OptionError, match=r"1 \(code\): a name is a str, such as 'snes_rtol'"):
+            check()
+
+
 @pytest.mark.parametrize("name", ["-ts_rtol", "--ts_rtol", "ts_rtol ", "ts rtol"])
 def test_names_with_dash_or_spaces_are_refused(name: str):
     expected = f'"{name}" \\(config\\): write "ts_rtol", without dash or spaces'
