@@ -99,6 +99,36 @@ def dot(x: PETSc.Vec, y: PETSc.Vec) -> float:
     return float(value)
 
 
+def real_array(values: npt.ArrayLike, name: str) -> Array:
+    """Turn user input into a new float array, of any shape; NaN and infinities included.
+
+    Raises
+    ------
+    InputError
+        No real numbers, or some that are masked: those under the mask would be taken.
+
+    Examples
+    --------
+    >>> real_array([1, 2], "bounds")
+    array([1., 2.])
+    """
+    if getattr(getattr(values, "dtype", None), "kind", "") == "c":
+        raise InputError(f"{name} has complex numbers", expected="real numbers")
+    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+        where = np.argwhere(np.ma.getmaskarray(values))[0].tolist()
+        raise InputError(
+            f"{name} is masked at index {where}",
+            expected="numbers everywhere",
+            remedy=f"no entries that are missing, or {name}.filled(...)",
+        )
+    try:
+        return np.array(values, dtype=float)
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"{name} is not an array of real numbers ({error})", expected="real numbers"
+        ) from error
+
+
 def finite_array(values: npt.ArrayLike, name: str, shape: tuple[int, ...] | None = None) -> Array:
     """Turn user input into a float array, or say what is wrong with it.
 
@@ -114,14 +144,9 @@ def finite_array(values: npt.ArrayLike, name: str, shape: tuple[int, ...] | None
     Raises
     ------
     InputError
-        Not numbers, NaN or infinite (first position named), or another shape (both named).
+        Not numbers, NaN, infinite or masked (first position named), or another shape (both named).
     """
-    try:
-        array = np.array(values, dtype=float)
-    except (TypeError, ValueError) as error:
-        raise InputError(
-            f"{name} is not an array of real numbers ({error})", expected="real numbers"
-        ) from error
+    array = real_array(values, name)
     if shape is not None and array.shape != shape:
         raise InputError(f"{name} has shape {array.shape}", expected=f"shape {shape}")
     if not finite_numbers(array):

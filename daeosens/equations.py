@@ -12,7 +12,7 @@ from daeosens.batches import Batch, make_batch
 from daeosens.compiled import Compiled
 from daeosens.compiled_batches import CompiledBatch
 from daeosens.derivatives import ComplexStep
-from daeosens.errors import InputError
+from daeosens.errors import InputError, require
 from daeosens.events import EventLike, admit_known_events
 from daeosens.frame import admit_breakpoints, make_frame
 from daeosens.lowering import (
@@ -138,6 +138,8 @@ def ODE(  # noqa: N802 (a noun of the public interface)
         hessian_t=hessian_t,
     )
     rhs, jacobian, jacobian_p, rhs_t, hessian_product, hessian_t = admitted.values()
+    require(batched, bool, "batched", "batched=True")
+    _check_of_mass(mass, mass_p=mass_p, mass_hessian=mass_hessian)
     if batched and not steps_complex(frame, rhs):
         raise InputError(
             "batched = True for PETSc-style or C callbacks", expected="callbacks that return arrays"
@@ -212,6 +214,21 @@ def ODE(  # noqa: N802 (a noun of the public interface)
         events=admit_known_events(events, ()),
         **frame.fields(),
     )
+
+
+def _check_of_mass(mass: object, **given: object) -> None:
+    """Refuse derivatives of the mass that are none, or that nothing would read."""
+    for name, callback in given.items():
+        if callback is None:
+            continue
+        if not callable(callback):
+            raise InputError(f"{name} = {callback!r}", expected="a callback")
+        if not callable(mass) or isinstance(mass, PETSc.Mat):
+            raise InputError(
+                f"{name} is given, and the mass does not depend on the parameters",
+                expected="mass=callback",
+                remedy=f"no {name}",
+            )
 
 
 def DAE(  # noqa: N802 (a noun of the public interface)

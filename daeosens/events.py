@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+import numbers
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeGuard
+
+import numpy as np
 
 from daeosens.errors import InputError, suggestion, together
 from daeosens.native import admit_native
@@ -35,6 +38,12 @@ class EventLike(Protocol):
     def when(self) -> Any:
         """The function (t, u, p) -> float whose zero is the event, or its time."""
         ...
+
+
+_OF_CROSSINGS = frozenset(
+    {"direction", "twice", "when_u", "when_p", "when_t", "when_hessian", "when_hessian_t"}
+)
+_OF_RESETS = frozenset({"reset_u", "reset_p", "reset_t", "reset_hessian", "reset_hessian_t"})
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +85,8 @@ class Event:
     ------
     InputError
         A direction that is none, a time that is not finite, a callback that cannot be called,
-        another word for ``twice``.
+        another word for ``twice``.  At a given time, which no function crosses: a direction,
+        ``twice``, a derivative of ``when``.  Derivatives of a ``reset`` that there is not.
 
     Examples
     --------
@@ -106,39 +116,52 @@ class Event:
     twice: Literal["resolve", "refuse"] = "resolve"
 
     def __post_init__(self) -> None:
-        if self.direction not in (-1, 0, 1):
-            raise InputError(
-                f'event "{self.name}": direction = {self.direction!r}',
-                expected="-1 (falling), 0 (both) or 1 (rising)",
+        for name, sound, expected in self._expectations():
+            if not sound:
+                raise InputError(
+                    f'event "{self.name}": {name} = {getattr(self, name)!r}', expected=expected
+                )
+        if not _is_function(self.when):
+            self._refuse(
+                _OF_CROSSINGS, f"with the time when = {self.when!r}", "when=lambda t, u, p: ..."
             )
-        if self.twice not in ("resolve", "refuse"):
-            raise InputError(
-                f'event "{self.name}": twice = {self.twice!r}', expected='"resolve" or "refuse"'
-            )
-        if not _is_function(self.when) and not (
-            isinstance(self.when, str)
-            or (isinstance(self.when, (int, float)) and math.isfinite(self.when))
-        ):
-            raise InputError(
-                f'event "{self.name}": when = {self.when!r}',
-                expected="a function (t, u, p) -> float, a finite time, or a parameter's name",
-            )
-        if self.reset is not None and not _is_function(self.reset):
-            raise InputError(
-                f'event "{self.name}": reset = {self.reset!r}',
-                expected="a function (t, u, p) -> array [n]",
-            )
-        if not isinstance(self.changes, Mapping):
-            raise InputError(
-                f'event "{self.name}": changes = {self.changes!r}',
-                expected='a mapping: {"rate": lambda t, u, p: 2.0}',
-            )
-        if isinstance(self.within, str):  # which would be a sequence of letters
-            raise InputError(
-                f'event "{self.name}": within = {self.within!r}',
-                expected="a sequence of names of modes",
-                remedy=f"within=[{self.within!r}]",
-            )
+        if self.reset is None:
+            self._refuse(_OF_RESETS, "without reset", "reset=lambda t, u, p: ...")
+
+    def _expectations(self) -> Iterator[tuple[str, bool, str]]:
+        """Yield names of arguments, whether each is sound, and what it should be."""
+        yield "name", isinstance(self.name, str), "a str"
+        time = _is_number(self.when) and math.isfinite(self.when)
+        yield (
+            "when",
+            time or isinstance(self.when, str) or _is_function(self.when),
+            "a function (t, u, p) -> float, a finite time, or a parameter's name",
+        )
+        known = _is_number(self.direction) and self.direction in (-1, 0, 1)
+        yield "direction", known, "-1 (falling), 0 (both) or 1 (rising)"
+        yield "twice", self.twice in ("resolve", "refuse"), '"resolve" or "refuse"'
+        is_map = self.reset is None or _is_function(self.reset)
+        yield "reset", is_map, "a function (t, u, p) -> array [n]"
+        yield "terminal", isinstance(self.terminal, (bool, np.bool_)), "True or False"
+        mode = self.mode is None or isinstance(self.mode, str) or callable(self.mode)
+        yield "mode", mode, "the name of a mode, or a function (t, u, p) -> name"
+        # a word would be a sequence of letters
+        several = isinstance(self.within, Collection) and not isinstance(self.within, str)
+        yield "within", several, 'a sequence of names of modes: within=["on"]'
+        mapping = isinstance(self.changes, Mapping)
+        yield "changes", mapping, 'a mapping: {"rate": lambda t, u, p: 2.0}'
+
+    def _refuse(self, names: Collection[str], beside: str, remedy: str) -> None:
+        """Refuse arguments that nothing would read: a time is passed once, and forwards."""
+        for each in fields(self):
+            value = getattr(self, each.name)
+            given = value is not None if each.default is None else value != each.default
+            if each.name in names and given:
+                raise InputError(
+                    f'event "{self.name}": {each.name} = {value!r} {beside}',
+                    expected="arguments that have a meaning together",
+                    remedy=f"no {each.name}, or {remedy}",
+                )
 
     def active(self, mode: str) -> bool:
         """Whether it can happen in a mode."""
@@ -147,7 +170,11 @@ class Event:
     @property
     def explicit(self) -> bool:
         """Whether it happens at a time that does not depend on the parameters."""
-        return isinstance(self.when, (int, float))
+        return _is_number(self.when)
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
 def _is_function(callback: object) -> bool:

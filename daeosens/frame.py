@@ -83,6 +83,15 @@ def make_frame(
     anchor(template.comm)
     if template.comm.size > 1:
         install_abort_hook()
+    if jacobian_matrix is not None and (
+        size is not None or not isinstance(jacobian_matrix, PETSc.Mat)
+    ):
+        raise InputError(
+            f"jacobian_matrix is {type(jacobian_matrix).__name__}"
+            f"{' beside size' * (size is not None)}",
+            expected="a PETSc Mat, for PETSc-style callbacks",
+            remedy="state=template, or no jacobian_matrix",
+        )
     parameter, names = _parameter_layout(parameters, template.comm)
 
     def matrix() -> PETSc.Mat:
@@ -132,7 +141,7 @@ def _parameter_layout(
     # of a mapping the values, or shapes, would be lost
     elif isinstance(parameters, Iterable) and not isinstance(parameters, (str, Mapping)):
         names = tuple(parameters)
-    if names is None or not all(isinstance(name, str) for name in names):
+    if names is None or not all(isinstance(name, str) and name for name in names):
         raise InputError(
             f"parameters = {parameters!r}", expected='a number, or names such as ["rate", "size"]'
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-from daeosens.errors import suggestion, together
+from daeosens.errors import InputError, require, suggestion, together
 from daeosens.events import EventLike, admit_events, admit_known_events, unknown_modes
 from daeosens.problem import Problem
 
@@ -45,6 +45,16 @@ def hybrid(
     >>> hybrid({"on": heating, "off": cooling}, "on", [hot, cold]).mode
     'on'
     """
+    require(modes, Mapping, "modes", 'hybrid({"on": problem, "off": problem}, "on", events)')
+    for name, problem in modes.items():
+        require(name, str, f"mode {name!r}", "names of modes")
+        require(problem, Problem, f'mode "{name}"', "ODE(f, size, parameters) for each mode")
+    if not modes:
+        raise InputError(
+            "there are no modes", expected="at least one", remedy="ODE(..., events=events)"
+        )
+    if not isinstance(start, str) and not callable(start):
+        raise InputError(f"start = {start!r}", expected="a name, or a function (t, u, p) -> name")
     events = admit_events(events)
     complaints = unknown_modes(events, modes)
     if isinstance(start, str) and start not in modes:

@@ -14,6 +14,7 @@ from daeosens.arrays import Array
 from daeosens.errors import DaeosensError, InputError, SolveError
 from daeosens.frozen import quickly_made
 from daeosens.line_search import search_lines
+from daeosens.options import refused_value
 from daeosens.prepared import Prepared, cannot_set_up, leave_ts, prepared_ts, taken_ts
 from daeosens.problem import Problem
 from daeosens.refusals import refuse_unsound_steps
@@ -288,6 +289,9 @@ def _failure(error: PETSc.Error, stepping: Stepping, log: StepLog) -> DaeosensEr
     """Return what an error of PETSc means: bad input before the first step, then a failed solve."""
     if not log.begun:
         return cannot_set_up(error)
+    refused = refused_value(error)  # what PETSc reads as late as in the first solve
+    if refused is not None:
+        return refused
     code: int = getattr(error, "ierr", 0)
     fault = log.fault() if code == NOT_FINITE else ""  # norms are collective, as this is
     return SolveError(

@@ -66,9 +66,9 @@ class Lowering:
         self, callback: Callable[..., Any], given: Callable[..., Any] | str | None, name: str
     ) -> VecFunction:
         """Lower a partial derivative in time [n]."""
-        if given == AUTONOMOUS:
-            return lambda *arguments: arguments[-1].zeroEntries()
         if isinstance(given, str):
+            if given == AUTONOMOUS:
+                return lambda *arguments: arguments[-1].zeroEntries()
             raise InputError(f"{name} = {given!r}", expected=f'a callback or "{AUTONOMOUS}"')
         n = self.frame.state.size
         if isinstance(given, Compiled):

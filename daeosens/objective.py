@@ -6,6 +6,7 @@ with the quadrature of the method.  The sweeps know nothing else (docs/mathemati
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -31,9 +32,14 @@ class Objective(Protocol):
         ...
 
 
+def is_objective(thing: object) -> bool:
+    """Whether something lowers itself to a cost; words have a method of that name."""
+    return hasattr(thing, "lower") and not isinstance(thing, (str, bytes, type))
+
+
 def plus(self: Any, other: Any) -> Sum:
     """Return the sum of two objectives: their ``+``."""
-    if not hasattr(other, "lower"):
+    if not is_objective(other):
         return NotImplemented
     return Sum(((1.0, self), (1.0, other)))
 
@@ -42,12 +48,14 @@ def multiple(self: Any, weight: float) -> Sum:
     """Return a multiple of an objective: its ``*``."""
     if not isinstance(weight, Real):
         return NotImplemented
+    if not math.isfinite(weight):
+        raise InputError(f"an objective times {weight}", expected="a finite weight")
     return Sum(((float(weight), self),))
 
 
 def minus(self: Any, other: Any) -> Sum:
     """Return the difference of two objectives: their ``-``."""
-    if not hasattr(other, "lower"):
+    if not is_objective(other):
         return NotImplemented
     return Sum(((1.0, self), (-1.0, other)))
 
@@ -65,9 +73,10 @@ def check_objective(objective: object) -> None:
     InputError
         Names its type.
     """
-    if not hasattr(objective, "lower"):
+    if not is_objective(objective):
+        given = "the class " * isinstance(objective, type)
         raise InputError(
-            f"the objective is {type(objective).__name__}",
+            f"the objective is {given}{getattr(objective, '__name__', type(objective).__name__)}",
             expected="Terminal, Running, LeastSquares and the like, or a sum of them",
             remedy="Terminal(function), or model.terminal(function) of a traced model",
         )

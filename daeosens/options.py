@@ -35,6 +35,10 @@ AT_EXIT = frozenset(
 """Command-line options that PETSc 3.26 reads when the program ends."""
 
 
+_REFUSALS = frozenset({56, 62, 63, 83, 86, 92, 95})
+"""PETSc's error codes of values: not supported, wrong, out of range, no type, no package, input."""
+
+
 @dataclass(frozen=True)
 class _Entry:
     """An option as PETSc takes it (None: a flag), and the index in LAYERS of where it came from."""
@@ -104,7 +108,8 @@ def scoped_options(
     Raises
     ------
     OptionError
-        A name or prefix with a dash or other impossible characters, or a value of a wrong type.
+        A name or prefix with a dash or other impossible characters, or a value of a wrong type; a
+        value that PETSc refuses inside the block, see ``refused_value``.
 
     Examples
     --------
@@ -135,6 +140,11 @@ def scoped_options(
         for name in placed:
             _insert(name, named[name])
         yield Scope(prefix, entries)
+    except PETSc.Error as error:
+        refused = refused_value(error)
+        if refused is None:
+            raise
+        raise refused from error
     finally:
         after = {name.lower() for name in database.getAll()}
         if not after.issuperset(placed):  # PETSc has put new names in the place of old ones
@@ -148,6 +158,50 @@ def scoped_options(
                 _insert(name, entry)
                 if was_used:
                     database.hasName(name)
+
+
+def refused_value(error: PETSc.Error) -> OptionError | None:
+    """Return what names the option whose value PETSc has refused; None for other errors.
+
+    PETSc 3.26 tells the value, at the most: options that have it are named, or all that are not the
+    library's own if none has.  Call it while they are in the database; not collective.
+
+    Parameters
+    ----------
+    error : PETSc.Error
+        What PETSc has raised, also because of another exception (which is no refusal).
+
+    Examples
+    --------
+    >>> with scoped_options(code={"snes_max_it": "many"}):
+    ...     PETSc.SNES().create().setFromOptions()
+    Traceback (most recent call last):
+        ...
+    daeosens.errors.OptionError: PETSc option snes_max_it = many: Input string many has no integer \
+value (do not include . in it)
+      expected: a value that PETSc takes here
+      try: another value, or -help on the command line, which lists what PETSc takes
+    """
+    if error.__cause__ is not None or getattr(error, "ierr", 0) not in _REFUSALS:
+        return None
+    message = str(error).splitlines()[-1].partition("] ")[2].strip()
+    defaults = {name for name, entry in _inserted.items() if entry.layer == 0}
+    options = [
+        (name, text)
+        for name, text in PETSc.Options().getAll().items()
+        if name.lower() not in defaults
+    ]
+    words = [word.strip("\"'-.,") for word in message.split()]
+    named = [each for each in options if each[0] in words]
+    named = named or [each for each in options if any(_same(each[1], word) for word in words)]
+    listed = " or ".join(_shown(*each) for each in named or options)
+    if not listed:
+        return None
+    return OptionError(
+        f"PETSc option {listed}: {message}",
+        expected="a value that PETSc takes here",
+        remedy="another value, or -help on the command line, which lists what PETSc takes",
+    )
 
 
 def unused_command_line(*, prefixes: Sequence[str] = (), final: bool = False) -> list[str]:
@@ -194,7 +248,8 @@ def validate_names(options: Options, where: str, *, prefixes: Sequence[str] = ()
         Names that PETSc does not know, also behind the prefix of an inner solver (``sub_``,
         ``mg_levels_1_``, ``fieldsplit_u_``), with the nearest known ones; values of a wrong type.
     """
-    split = [split_prefix(name, prefixes) for name in options if NAME.fullmatch(name)]
+    names = (name for name in options if isinstance(name, str) and NAME.fullmatch(name))
+    split = [split_prefix(name, prefixes) for name in names]
     unknown = (f'"{own}{name}": {advice(own, name)}' for own, name in split if not is_known(name))
     _refuse(f"{where}: PETSc options", [*_faults(options, where), *unknown])
 
@@ -238,6 +293,16 @@ def _text(value: object) -> str | None:
     return _word(plain)
 
 
+def _same(text: str | None, word: str) -> bool:
+    """Whether a word of a message is an option's value, or one of several."""
+    if word in (text or "").split(","):
+        return True
+    try:
+        return abs(float(word)) == abs(float(text or ""))
+    except ValueError:
+        return False
+
+
 def _shown(name: str, text: str | None) -> str:
     return name if text is None else f"{name} = {text}"
 
@@ -245,7 +310,9 @@ def _shown(name: str, text: str | None) -> str:
 def _faults(options: Options, where: str) -> Iterator[str]:
     """Yield a line for each name that PETSc could not take, and for each such value."""
     for name, value in options.items():
-        if not NAME.fullmatch(name):
+        if not isinstance(name, str):
+            yield f"{name!r} ({where}): a name is a str, such as 'snes_rtol'"
+        elif not NAME.fullmatch(name):
             bare = name.lstrip("-")
             guess = nearest(bare, known_options().values()) or f'"{bare}"'
             yield f'"{name}" ({where}): write {guess}, without dash or spaces'

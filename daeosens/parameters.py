@@ -183,7 +183,10 @@ class Parameters:
             name: entry if isinstance(entry, Parameter) else Parameter(entry, free=False)
             for name, entry in self.values.items()
         }
-        complaints = [line for name, entry in entries.items() for line in entry.complaints(name)]
+        complaints = [
+            f"the name {name!r} is no str" for name in entries if not isinstance(name, str)
+        ]
+        complaints += [line for name, entry in entries.items() for line in entry.complaints(name)]
         if complaints:
             raise together(complaints, heading="Parameters")
         object.__setattr__(self, "entries", entries)

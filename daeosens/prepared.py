@@ -12,7 +12,7 @@ from petsc4py import PETSc
 from daeosens._petsc import add_monitor
 from daeosens.errors import InputError
 from daeosens.line_search import search_lines, tiny_step
-from daeosens.options import Scope, nothing_for_ts, scoped_options
+from daeosens.options import Scope, nothing_for_ts, refused_value, scoped_options
 from daeosens.petsc_ts import make_ts
 from daeosens.problem import Problem
 from daeosens.registered import Held, runs_in_c
@@ -235,7 +235,7 @@ def _prepared(
 
 def cannot_set_up(error: PETSc.Error) -> InputError:
     """Return what an error of PETSc before the first step means."""
-    return InputError(
+    return refused_value(error) or InputError(
         f"PETSc cannot be set up: {str(error).splitlines()[-1]}",
         expected="values of PETSc options, and folders, that it can use",
     )

@@ -311,6 +311,11 @@ class Problem:
         """Its events as sweeps see them, once a run has looked (``lower_events``)."""
         return []
 
+    @cached_property
+    def probed(self) -> dict[str, Any]:
+        """What a run has found out about the equations, by the name of what was asked."""
+        return {}
+
     def _any_p(self) -> Any:
         return self.parameter if self.field_parameter else np.ones(self.n_parameters)
 

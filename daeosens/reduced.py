@@ -109,6 +109,7 @@ class Reduced:
         self._sweep: Sweep = "steps" if engine == "tsadjoint" else engine
         self.count = Count()
         check_engine(engine)
+        require(problem, Problem, "problem", "ODE(f, size, parameters), or trace(f, ...) compiled")
         check_objective(objective)
         require(stepping, Stepping, "stepping", 'Stepping((0.0, 1.0), "rk5dp", rtol=1e-6)')
         if not hasattr(control, "unpack"):

@@ -16,6 +16,7 @@ from daeosens.methods import Method
 from daeosens.problem import Problem
 from daeosens.stepping import Stepping
 from daeosens.steps.algebraic import algebraic_parts
+from daeosens.steps.hidden import structural_index
 from daeosens.steps.linear import block_solver
 
 
@@ -30,7 +31,9 @@ def refuse_unsound_steps(
     converges to a wrong solution.  Algebraic equations that jump at a breakpoint, with a method
     that carries their variables over: the error of the jump stays.  ESDIRK methods for a mass whose
     null space is not that of single variables: the rates of the first stage do not exist.
-    Collective.
+    Algebraic variables of index two (``structural_index``) by the midpoint rule, or of index three
+    by that, "cn" and ESDIRK methods: they do not converge.  Theta below 1/2 for algebraic
+    equations: each step multiplies their error by (1 - theta)/theta.  Collective.
 
     Parameters
     ----------
@@ -51,6 +54,7 @@ def refuse_unsound_steps(
     method = stepping.resolved_method
     if method.esdirk and problem.form == "mass":
         algebraic_parts(problem, span[0], u, p, partial(block_solver, options=stepping.options))
+    _refuse_algebraic_variables(problem, method, span[0], u, p)
     shrinking = stepping.adaptive and method.theta == 0.5 and not method.endpoint
     averaging = problem.udot_nonlinear and method.endpoint and method.theta < 1.0
     jumping = bool(problem.breakpoints) and method.theta < 1.0
@@ -70,6 +74,31 @@ def refuse_unsound_steps(
             f"method = \"{method.name}\" for F(t, u, u', p) = 0 that is not linear in u'",
             expected="F = M(t, u, p) u' - f(t, u, p)",
             remedy='"midpoint" or "beuler"',
+        )
+
+
+def _refuse_algebraic_variables(
+    problem: Problem, method: Method, t: float, u: PETSc.Vec, p: Any
+) -> None:
+    """Refuse what makes algebraic variables wrong with any steps; the equations are probed once."""
+    if method.theta > 0.5:
+        return
+    if "index" not in problem.probed:
+        problem.probed["index"] = structural_index(problem, t, u, p)
+    index = problem.probed["index"]
+    if index and 0.0 < method.theta < 0.5:
+        raise UnsupportedError(
+            f'method = "{method.name}" for algebraic equations',
+            expected="theta >= 0.5: with less their errors grow in each step",
+            remedy='"cn", "beuler" or "theta:0.6"',
+        )
+    if index >= (2 if method.name == "midpoint" else 3):
+        deeper = ", nor do their derivatives in time" if index > 2 else ""
+        raise UnsupportedError(
+            f'method = "{method.name}" for a DAE of index {index}: some algebraic equations hold '
+            f"no algebraic variable{deeper}",
+            expected="algebraic equations that give the algebraic variables (index 1)",
+            remedy='the derivatives of these equations in their place, or fixed steps of "beuler"',
         )
 
 

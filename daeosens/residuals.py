@@ -18,10 +18,11 @@ from daeosens.cost import At, Cost, Direction, Point, Squares, When
 from daeosens.engines import Sweep, choose_engine
 from daeosens.errors import UnsupportedError
 from daeosens.guards import QUIET, unwrapped
-from daeosens.objective import Objective
+from daeosens.objective import Objective, check_objective
 from daeosens.second_order import HessianProduct
 from daeosens.tangent import Tangent, tangent
-from daeosens.trajectory import Trajectory, steps_of
+from daeosens.trajectory import Trajectory, check_trajectory, steps_of
+from daeosens.transposes import refuse_one_way_solver
 
 
 @QUIET
@@ -185,6 +186,11 @@ def gauss_newton_product(
     >>> gauss_newton_product(run, LeastSquares([2.0], [0.4]), dp=[1.0]).p.round(5)
     array([0.54134])
     """
+    check_trajectory(trajectory)
+    check_objective(objective)
+    _terms(trajectory, objective)  # what is no sum of squares is refused before the sweeps
+    if choose_engine(trajectory, engine) == "steps":
+        refuse_one_way_solver(trajectory)
     along = tangent(trajectory, du0, dp, engine)
     change = residual_tangent(along, objective)
     for vec in along.states:

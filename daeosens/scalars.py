@@ -236,7 +236,7 @@ class Callback:
         keyword: str,
     ) -> Callable[..., Any] | None:
         name = self.name(keyword)
-        if given in (INDEPENDENT, AUTONOMOUS):
+        if isinstance(given, str) and given in (INDEPENDENT, AUTONOMOUS):
             return None
         if callable(given):
             return guarded(given, name, self.problem.comm)
@@ -277,14 +277,15 @@ class Callback:
         """Return the derivatives of ``value_t``, like ``_second``."""
         keyword = self.keywords.hessian_t
         name = self.name(keyword)
-        if isinstance(given.hessian_t, str) and given.hessian_t != INDEPENDENT:
-            raise InputError(
-                f"{name} = {given.hessian_t!r}", expected=f'a callback or "{INDEPENDENT}"'
-            )
-        if self._t is None or given.hessian_t == INDEPENDENT:
+        user = given.hessian_t
+        if isinstance(user, str) and user != INDEPENDENT:
+            raise InputError(f"{name} = {user!r}", expected=f'a callback or "{INDEPENDENT}"')
+        if user is not None and not isinstance(user, str):
+            user = guarded(user, name, self.problem.comm)
+        if self._t is None or isinstance(user, str):
             return None
-        if given.hessian_t is not None:
-            return guarded(given.hessian_t, name, self.problem.comm)
+        if user is not None:
+            return user
         gradients: dict[int, Any] = {0: given.t, 1: given.u, 2: given.p}
         wanted = {k: each for k, each in gradients.items() if each != INDEPENDENT}
         first: dict[int, Any] = {

@@ -141,12 +141,13 @@ def lower_time_hessian(
         ``(*point, w, *outs) -> float``: fills one vector for each argument but the time, and
         returns the second derivative in time; None if f does not depend on the time.
     """
+    user = None if given is None else guarded(given, called, frame.state.comm)
     if first[0] == AUTONOMOUS:
         return None
     positions = tuple(first)[1:]
     sizes, parts = _results(frame, len(positions))
-    if given is not None:
-        call = guarded(given, called, frame.state.comm)
+    if user is not None:
+        call = user
         if frame.style == "petsc":
             return _petsc_time_hessian(call, called, frame)
     elif not _steps_complex(frame, function, first):

@@ -23,6 +23,7 @@ from daeosens.objective import Objective, check_objective
 from daeosens.steps import Adjoint, SecondOrder
 from daeosens.tangent import Tangent, admit_direction, tangents
 from daeosens.trajectory import STAGE_MEMORY, Trajectory, check_trajectory, steps_of
+from daeosens.transposes import refuse_one_way_solver
 
 Weights: TypeAlias = "dict[tuple[int, float], list[PETSc.Vec]]"
 """Adjoints of stages by (handle of the state before the step, step size)."""
@@ -275,6 +276,7 @@ def _by_steps(
     problem, states = trajectory.problem, trajectory.states
     steps = steps_of(trajectory)
     points = points_by_step(trajectory.index, [cost])
+    refuse_one_way_solver(trajectory)
     along = tangents(trajectory, directions, "steps")
     first = memory.adjoint(trajectory)
     dots = [(problem.create_state(), problem.create_parameters()) for _ in directions]

@@ -34,7 +34,7 @@ def refuse_reserved(names: Iterable[str], where: str) -> None:
     OptionError
         Names each option and the field.
     """
-    found = [name for name in names if name.lower() in RESERVED]
+    found = [name for name in names if isinstance(name, str) and name.lower() in RESERVED]
     if found:
         raise OptionError(
             f"{where}: {', '.join(found)} would contradict the Stepping",
@@ -111,7 +111,7 @@ class Stepping:
                 f"max_step = {self.max_step!r} without rtol or atol; expected: adaptive steps; "
                 "try: dt"
             )
-        if isinstance(self.max_steps, bool) or not isinstance(self.max_steps, int):
+        if isinstance(self.max_steps, bool) or not isinstance(self.max_steps, (int, np.integer)):
             complaints.append(f"max_steps = {self.max_steps!r}; expected: an integer")
         elif self.max_steps < 1:
             complaints.append(f"max_steps = {self.max_steps}; expected: at least 1")

@@ -18,7 +18,7 @@ from daeosens.errors import InputError
 from daeosens.guards import QUIET, unwrapped
 from daeosens.native_sweep import wants_native_sweep
 from daeosens.native_tangent import Direction, check_directions, push_directions
-from daeosens.objective import Objective
+from daeosens.objective import Objective, check_objective
 from daeosens.steps import StepMap
 from daeosens.sweep_faults import named_faults
 from daeosens.trajectory import Trajectory, check_trajectory, steps_of
@@ -85,6 +85,7 @@ class Tangent:
     @unwrapped
     def derivative(self, objective: Objective) -> float:
         """Return the directional derivative of a cost.  Collective."""
+        check_objective(objective)
         trajectory = self.trajectory
         problem = trajectory.problem
         cost = objective.lower(problem, float(trajectory.times[-1]))

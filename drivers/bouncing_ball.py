@@ -70,7 +70,10 @@ def ball(*impacts) -> ds.Problem:
         lambda t, u, p: np.array([u[1], -p[2] + 0 * u[0]]),
         size=2,
         parameters=NAMES,
-        events=[ds.Event(when, rebound, direction=-1, name="bounce") for when in impacts],
+        events=[
+            ds.Event(when, rebound, direction=-1 if callable(when) else 0, name="bounce")
+            for when in impacts
+        ],
     )
 
 

@@ -75,6 +75,10 @@ def test_largest_of_few_values_on_many_ranks():
 # ---- what users give -----------------------------------------------------------------------------
 
 
+def test_a_mask_of_nothing_masks_nothing():
+    assert finite_array(np.ma.array([1.0, 2.0]), "data").tolist() == [1.0, 2.0]
+
+
 def test_user_input_becomes_a_new_float_array():
     given = np.array([1, 2])
     array = finite_array(given, "data")
@@ -99,6 +103,12 @@ def test_user_input_becomes_a_new_float_array():
         ([1j], None, r"data is not an array of real numbers"),
         (None, None, r"data is (nan|not an array)"),
         ({"a": 1}, None, r"data is not an array of real numbers"),
+        (np.array([1j]), None, r"data has complex numbers\n  expected: real numbers"),
+        (
+            np.ma.array([[1.0, 2.0]], mask=[[False, True]]),
+            None,
+            r"data is masked at index \[0, 1\]\n  expected: numbers everywhere\n  try: no entries",
+        ),
     ],
 )
 def test_wrong_user_input_is_named(values, shape, message):

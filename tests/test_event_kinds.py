@@ -561,6 +561,8 @@ def relay(**options):
         ({"unknowns": 0}, "unknowns = 0"),
         ({"unknowns": []}, r"unknowns = \[\]"),
         ({"unknowns": "xy"}, "unknowns = 'xy'"),
+        ({"unknowns": None}, "unknowns = None"),
+        ({"unknowns": 1, "parameters": 2.5}, r"parameters = 2\.5"),
         ({"unknowns": ["x", "x"]}, "names that differ"),
         ({"unknowns": 1, "parameters": [1]}, r"parameters = \[1\]"),
         ({"unknowns": 1, "modes": ["a", "a"]}, "modes = "),

@@ -386,12 +386,34 @@ def test_breakpoints_of_every_mode_are_hit():
     [
         ({"when": np.nan}, r'event "event": when = nan\n  expected: a function'),
         ({"when": 1.0, "direction": 2}, "direction = 2"),
+        ({"when": True}, r'event "event": when = True\n  expected: a function'),
         ({"when": 1.0, "reset": 3.0}, "reset = 3.0"),
+        ({"when": 1.0, "terminal": "no"}, "terminal = 'no'\n  expected: True or False"),
+        ({"when": 1.0, "mode": 3}, "mode = 3\n  expected: the name of a mode"),
+        ({"when": 1.0, "within": 3}, "within = 3\n  expected: a sequence of names"),
+        ({"when": 1.0, "name": 3}, 'event "3": name = 3\n  expected: a str'),
+        ({"when": 1.0, "direction": np.zeros(2)}, "direction = array"),
     ],
 )
 def test_wrong_events_are_named(arguments, message):
     with pytest.raises(InputError, match=message):
         Event(**arguments)
+
+
+@pytest.mark.parametrize("when", [1.0, np.int64(1), "clearing"])
+@pytest.mark.parametrize(
+    ("keyword", "value"), [("direction", 1), ("twice", "refuse"), ("when_t", "autonomous")]
+)
+def test_a_given_time_is_not_crossed_in_a_direction(when, keyword, value):
+    """Nothing would read it: the event would happen all the same."""
+    message = rf'event "kick": {keyword} = .* with the time when = .*\n.*\n  try: no {keyword}, or'
+    with pytest.raises(InputError, match=message):
+        Event(when, name="kick", **{keyword: value})
+
+
+def test_derivatives_of_no_reset_are_refused():
+    with pytest.raises(InputError, match=r"reset_u = .* without reset\n.*\n  try: no reset_u, or"):
+        Event(1.0, reset_u=lambda t, u, p: np.eye(1))
 
 
 def test_time_outside_the_span_is_named():

@@ -284,9 +284,17 @@ def test_too_few_steps_is_a_solve_error_with_the_remedy():
         decay("rk4", max_steps=3)
 
 
-def test_value_of_an_option_that_petsc_refuses_is_named():
-    with pytest.raises(InputError, match=r"PETSc cannot be set up: .*KSP type nothing\n  expected"):
-        decay("cn", options={"ksp_type": "nothing"})
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"ksp_type": "nothing"}, "ksp_type = nothing: Unable to find requested KSP type nothing"),
+        ({"pc_type": "bjacobi", "sub_pc_type": "no"}, "sub_pc_type = no: Unable to find requested"),
+    ],
+)
+def test_value_of_an_option_that_petsc_refuses_is_named(options, named):
+    """Also one that is read as late as in the first solve."""
+    with pytest.raises(OptionError, match=f"PETSc option {named}"):
+        decay("cn", options=options)
 
 
 def test_singular_iteration_matrix_is_a_solve_error():

@@ -28,6 +28,21 @@ def test_wrong_modes_are_named(modes, start, events, message):
         hybrid(dict(zip(("on", "off"), modes, strict=True)), start, events)
 
 
+@pytest.mark.parametrize(
+    ("modes", "start", "message"),
+    [
+        ([ONE], "on", r"modes is list\n  expected: a Mapping"),
+        ({}, "on", "there are no modes"),
+        ({"on": lambda t, u, p: -u}, "on", r'mode "on" is function\n  expected: a Problem'),
+        ({1: ONE}, "on", r"mode 1 is int\n  expected: a str"),
+        ({"on": ONE}, 3, r"start = 3\n  expected: a name, or a function"),
+    ],
+)
+def test_what_are_no_modes_is_named(modes, start, message):
+    with pytest.raises(InputError, match=message):
+        hybrid(modes, start, [])
+
+
 def test_events_are_added_to_those_there_are():
     both = hybrid({"on": ONE, "off": ONE}, "on", [switch("off")])
     assert [event.name for event in add_events(both, [KICK]).events] == ["off", "kick"]

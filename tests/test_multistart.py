@@ -283,3 +283,8 @@ def test_an_exception_on_one_group_is_raised_on_all(comm):
     kind = ValueError if comm.rank == 1 else DaeosensError
     with pytest.raises(kind, match="no such model"):
         multistart(build, STARTS, comm=comm, **SETTINGS)
+
+
+def test_starting_points_of_no_functional_are_refused():
+    with pytest.raises(InputError, match=r"functional is NoneType(.|\n)*try: Reduced\("):
+        starting_points(None, 3)

@@ -190,6 +190,12 @@ def test_limits_are_no_events_alone():
 def test_system_has_to_be_that_of_the_problem():
     fall = ODE(lambda t, u, p: np.array([u[1], -p[0]]), 2, ["gravity", "restitution"])
     assert len(with_events(fall, [NamedEvent("impulse", {"at": 1.0, "add": {0: 1}})], BALL).events)
+    with pytest.raises(InputError, match=r"problem is str\n  expected: a Problem"):
+        with_events("fall", [], BALL)
+    with pytest.raises(InputError, match=r"system is list\n  expected: a System"):
+        with_events(fall, [], ["height", "speed"])
+    with pytest.raises(InputError, match=r"events is int\n  expected: a sequence of tables"):
+        with_events(fall, 3, BALL)
     with pytest.raises(InputError, match=r"\(3, \(\), 'numpy', False\)"):
         with_events(fall, [], System(3))
     with pytest.raises(InputError, match='names the unknown mode "off"; there are none'):
@@ -256,7 +262,7 @@ def test_what_is_no_event_is_named(thing, message):
 def test_events_are_a_sequence():
     with pytest.raises(InputError, match=r"events is Bounce\n.*\n  try: events=\[event\]"):
         ODE(lambda t, u, p: -u, 1, events=Bounce())
-    with pytest.raises(InputError, match=r"within = 'on'\n.*\n  try: within=\['on'\]"):
+    with pytest.raises(InputError, match=r"within = 'on'\n.*: within=\[\"on\"\]"):
         Event(1.0, within="on")
 
 

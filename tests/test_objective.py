@@ -36,7 +36,10 @@ from daeosens import (
     UnsupportedError,
     adjoint,
     evaluate,
+    gauss_newton_product,
+    hessian_product,
     solve,
+    tangent,
 )
 
 PROBLEM = FORMS["rhs"].analytic
@@ -290,6 +293,38 @@ WRONG = {
 def test_wrong_descriptions_are_named(describe, message):
     with pytest.raises(InputError, match=message):
         describe()
+
+
+@pytest.mark.parametrize("weight", [np.nan, np.inf])
+def test_weights_are_finite(weight):
+    with pytest.raises(
+        InputError, match=f"an objective times {weight}\n  expected: a finite weight"
+    ):
+        weight * LeastSquares([0.1], [1.0])
+
+
+@pytest.mark.parametrize(
+    ("thing", "named"), [("cost", "str"), (Terminal, "the class Terminal"), (3, "int")]
+)
+def test_what_is_no_objective_is_named(run, thing, named):
+    """Words have a method "lower", and so has the class."""
+    message = f"the objective is {named}\n  expected: Terminal, Running"
+    for call in (
+        lambda: adjoint(run, thing),
+        lambda: evaluate(run, thing),
+        lambda: hessian_product(run, thing, dp=np.ones(3)),
+        lambda: gauss_newton_product(run, thing, dp=np.ones(3)),
+        lambda: tangent(run, dp=np.ones(3)).derivative(thing),
+    ):
+        with pytest.raises(InputError, match=message):
+            call()
+
+
+@pytest.mark.parametrize("keyword", ["gradient_u", "gradient_p", "value_t", "hessian_t"])
+def test_derivatives_of_costs_that_are_arrays_are_named(run, keyword):
+    cost = Terminal(lambda t, u, p: u[0], **{keyword: np.zeros(3)})
+    with pytest.raises(InputError, match=rf"terminal {keyword} = array(.|\n)*expected: a callback"):
+        adjoint(run, cost)
 
 
 def test_observe_of_the_wrong_size_is_named(run):

@@ -268,7 +268,7 @@ def test_option_for_something_else_is_an_error_after_one_iteration_at_most():
 @pytest.mark.parametrize("name", ["tao_type", "tao_ls_type", "tao_lmvm_mat_lmvm_J0_pc_type"])
 def test_option_value_that_petsc_refuses(name):
     functional = far_rosenbrock()
-    with pytest.raises(OptionError, match=r"TAO refuses an option: Unable to find .* nonsense"):
+    with pytest.raises(OptionError, match=rf"{name.lower()} = nonsense: Unable to find"):
         minimize(functional, options={name: "nonsense"})
     assert functional.points == []
     assert minimize(functional).converged
@@ -462,7 +462,7 @@ def test_errors_of_petsc_itself_come_out():
     )
     with pytest.raises(PETSc.Error):
         minimize(functional)
-    with pytest.raises(PETSc.Error, match="nonsense"):
+    with pytest.raises(OptionError, match="tao_view = nonsense: Unsupported viewer nonsense"):
         minimize(far_rosenbrock(), options={"tao_view": "nonsense"})
 
 

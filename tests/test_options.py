@@ -18,6 +18,7 @@ from daeosens.option_names import is_known, is_late, known_options, split_prefix
 from daeosens.options import (
     Scope,
     check_command_line,
+    refused_value,
     scoped_options,
     unused_command_line,
     validate_names,
@@ -299,6 +300,15 @@ def test_petsc_reads_the_numbers_we_write(text: str):
 
 
 # ---- names ---------------------------------------------------------------------------------------
+
+
+def test_names_are_words():
+    for check in (
+        lambda: validate_names({1: 2}, "code"),
+        lambda: scoped_options(code={1: 2}).__enter__(),
+    ):
+        with pytest.raises(OptionError, match=r"1 \(code\): a name is a str, such as 'snes_rtol'"):
+            check()
 
 
 @pytest.mark.parametrize("name", ["-ts_rtol", "--ts_rtol", "ts_rtol ", "ts rtol"])
@@ -622,6 +632,68 @@ def test_a_real_command_line_and_petsc_options_variable(
         timeout=60,
     )
     assert run.stdout.splitlines()[0] == "['snes_rtoll'] ['snes_rtoll', 'sub_pc_type'] (0.5, 8)"
+
+
+# ---- values that PETSc refuses -------------------------------------------------------------------
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize(
+    ("options", "named", "message"),
+    [
+        ({"snes_max_it": "many"}, "snes_max_it = many", "Input string many has no integer value"),
+        ({"snes_rtol": 2.0, "snes_max_it": 9}, "snes_rtol = 2.0", "Relative tolerance 2. must be"),
+        ({"SNES_rtol": -0.5}, "snes_rtol = -0.5", "Relative tolerance"),
+        ({"ksp_type": "nope"}, "ksp_type = nope", "Unable to find requested KSP type nope"),
+        ({"snes_monitor": "word"}, "snes_monitor = word", "Unsupported viewer word"),
+        (
+            {"snes_linesearch_type": "nope", "ksp_type": "gmres"},
+            "snes_linesearch_type = nope",
+            "Unable to find",
+        ),
+        (
+            {"ksp_pc_side": "above", "ksp_type": "gmres"},
+            "ksp_pc_side = above",
+            'Unknown option "above" for -ksp_pc_side',
+        ),
+        (
+            {"ksp_type": "gmres", "ksp_gmres_restart": 0},
+            "ksp_gmres_restart = 0 or ksp_type = gmres",
+            "Restart must be positive",
+        ),
+    ],
+)
+def test_a_refused_value_is_named_with_its_option(comm, options, named, message):
+    found = ""
+    try:
+        with scoped_options(defaults={"snes_atol": 0.5}, code=options):
+            PETSc.SNES().create(comm).setFromOptions()
+    except OptionError as error:
+        found = str(error)
+    assert f"PETSc option {named}: {message}" in found
+    assert "\n  expected: a value that PETSc takes here\n  try: another value" in found
+    assert comm.allgather(found) == [found] * comm.size
+    assert database() == {}
+
+
+def test_a_value_of_the_command_line_is_named_too(command_line: CommandLine):
+    command_line("-slow_ksp_type nope")
+    snes = PETSc.SNES().create()
+    snes.setOptionsPrefix("slow_")
+    with pytest.raises(OptionError, match="PETSc option slow_ksp_type = nope: "), scoped_options():
+        snes.setFromOptions()
+
+
+def test_other_errors_of_petsc_are_no_refusals():
+    singular = PETSc.Mat().createDense((1, 1), array=[0.0], comm=PETSc.COMM_SELF)
+    solver = PETSc.KSP().create(PETSc.COMM_SELF)
+    solver.setOperators(singular)
+    solver.getPC().setType("lu")
+    with pytest.raises(PETSc.Error) as caught, scoped_options(code={"ksp_max_it": 0}):
+        solver.setUp()
+    assert refused_value(caught.value) is None
+    with pytest.raises(PETSc.Error), scoped_options():  # of the library's own defaults
+        PETSc.SNES().create().setType("nope")
 
 
 # ---- ranks ---------------------------------------------------------------------------------------

@@ -246,6 +246,11 @@ def test_wrong_entries_are_named(entry, message):
         Parameters({"a": entry, "b": 1.0}, U0)
 
 
+def test_names_are_words():
+    with pytest.raises(InputError, match="Parameters: 1 problem\n  - the name 1 is no str"):
+        Parameters({1: Parameter(1.0), "b": 1.0}, U0)
+
+
 def test_values_without_names_are_named():
     with pytest.raises(InputError, match=r"values is list\n.*Mapping\n  try: Parameters"):
         Parameters([1.0, 2.0], U0)

@@ -114,3 +114,10 @@ def test_bands_of_a_distributed_state(comm):
 def test_bad_questions_are_refused(model, estimate, times, change, message):
     with pytest.raises(InputError, match=message):
         predict(model, estimate, times, **change)
+
+
+def test_what_is_no_model_or_no_estimate_is_named(model, estimate):
+    with pytest.raises(InputError, match=r"model is NoneType(.|\n)*try: Reduced\("):
+        predict(None, estimate, [1.0])
+    with pytest.raises(InputError, match=r"estimate is list\n  expected: a Covariance"):
+        predict(model, [1.0], [1.0])

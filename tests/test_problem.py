@@ -5,7 +5,7 @@ import pytest
 from matrix_kinds import entries, vec
 from petsc4py import PETSc
 from scipy import sparse
-from zoo import FORMS, NAMES, P0, U0, mass, rhs, rhs_p, rhs_u
+from zoo import FORMS, MASS, NAMES, P0, U0, mass, rhs, rhs_p, rhs_u
 
 from daeosens import (
     AUTONOMOUS,
@@ -138,6 +138,38 @@ WRONG = {
     "rhs_t": (
         lambda: ODE(rhs, 3, rhs_t="none"),
         r"rhs_t = 'none'\n  expected: a callback or \"auto",
+    ),
+    "rhs_t array": (
+        lambda: ODE(rhs, 3, rhs_t=np.zeros(3)),
+        r"rhs_t = array\(\[0., 0., 0.\]\)\n  expected: a callback",
+    ),
+    "hessian_t": (lambda: ODE(rhs, 3, hessian_t=3), r"hessian_t = 3\n  expected: a callback"),
+    "hessian_t that nothing would read": (
+        lambda: ODE(rhs, 3, rhs_t="autonomous", hessian_t=3),
+        r"hessian_t = 3\n  expected: a callback",
+    ),
+    "empty name": (lambda: ODE(rhs, 3, ["a", ""]), r"parameters = \['a', ''\]\n  expected: a num"),
+    "batched": (lambda: ODE(rhs, 3, batched="yes"), r"batched is str\n  expected: a bool"),
+    "mass_p": (
+        lambda: ODE(rhs, 3, ["a"], mass=lambda p: MASS * p[0], mass_p=MASS),
+        r"mass_p = array(.|\n)*expected: a callback",
+    ),
+    "mass_p of a constant": (
+        lambda: ODE(rhs, 3, ["a"], mass=MASS, mass_p=lambda p, v: v[:, None]),
+        r"mass_p is given, and the mass does not depend(.|\n)*try: no mass_p",
+    ),
+    "mass_hessian without mass": (
+        lambda: ODE(rhs, 3, ["a"], mass_hessian=lambda *_: None),
+        r"mass_hessian is given, and the mass does not depend",
+    ),
+    "complex mass": (lambda: ODE(rhs, 3, mass=1j * MASS), "mass has complex numbers"),
+    "jacobian_matrix beside size": (
+        lambda: ODE(rhs, 3, jacobian_matrix=PETSc.Mat().createDense(3)),
+        r"jacobian_matrix is Mat beside size\n  expected: a PETSc Mat, for PETSc-style",
+    ),
+    "jacobian_matrix": (
+        lambda: ODE(rhs, state=vec(np.ones(2)), jacobian_matrix=np.eye(2)),
+        r"jacobian_matrix is ndarray\n  expected: a PETSc Mat",
     ),
     "jacobian": (
         lambda: ODE(rhs, 3, jacobian="colouring"),

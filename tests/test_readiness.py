@@ -42,7 +42,7 @@ def functional_without(missing, terminal_event=False, explicit=False):
         name="kick",
         terminal=terminal_event,
         changes={"b": Terminal(**left("changes ", whole))},
-        **left("", {f"when_{part}": scalars[part] for part in PARTS}),
+        **({} if explicit else left("", {f"when_{part}": scalars[part] for part in PARTS})),
         **left("", {f"reset_{part}": getattr(flow, part) for part in PARTS}),
     )
     equations = {"jacobian": flow.u, "jacobian_p": flow.p, "rhs_t": flow.t}

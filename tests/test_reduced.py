@@ -198,6 +198,8 @@ def test_a_description_that_fits_is_accepted_without_a_run():
             r"control is dict\n  expected: Parameters, Initial",
         ),
         ({"stepping": (0.0, 1.0)}, r"stepping is tuple\n  expected: a Stepping"),
+        ({"problem": np.sin}, r"problem is ufunc\n  expected: a Problem"),
+        ({"objective": "misfit"}, r"the objective is str\n  expected: Terminal"),
     ],
 )
 def test_what_does_not_fit_together_is_found_before_the_first_run(changes, message):

@@ -142,6 +142,10 @@ def test_wrong_directions_are_named():
         hessian_product(trajectory, zoo.ANALYTIC_COST, dp=[1.0])
     with pytest.raises(InputError, match="no direction given"):
         hessian_products(trajectory, zoo.ANALYTIC_COST, [])
+    with pytest.raises(
+        InputError, match=r"directions is int\n  expected: at least one \(du0, dp\)"
+    ):
+        hessian_products(trajectory, zoo.ANALYTIC_COST, 3)
 
 
 # ---- what is kept -------------------------------------------------------------------------------

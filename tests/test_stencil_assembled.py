@@ -17,6 +17,7 @@ from daeosens import (
     UnsupportedError,
     adjoint,
     duality,
+    gauss_newton_product,
     hessian_product,
     solve,
     tangent,
@@ -234,7 +235,7 @@ NO_TRANSPOSE = {
 @pytest.mark.mpi
 @pytest.mark.parametrize("name", NO_TRANSPOSE)
 @pytest.mark.parametrize("method", ["cn", "esdirk3"])
-def test_adjoints_are_refused_where_the_preconditioner_has_no_transpose(method, name):
+def test_adjoints_are_refused_where_the_preconditioner_has_no_transpose(method, name, monkeypatch):
     """PETSc would not recover from trying.  Runs and tangents need none."""
     grid = Grid(BOX, (16, 16), dof=2)
     model = trace_stencil(reaction, grid, NAMES, jacobian="assembled")
@@ -249,8 +250,14 @@ def test_adjoints_are_refused_where_the_preconditioner_has_no_transpose(method, 
     )
     with pytest.raises(UnsupportedError, match=match):
         adjoint(chosen, energy(4))
-    with pytest.raises(UnsupportedError, match=match):
-        hessian_product(chosen, energy(4), u0)
+    misfit = LeastSquares([1.0], [plain.final], sigma=0.3)
+    with monkeypatch.context() as patch:
+        for module in ("second_order.tangents", "residuals.tangent"):
+            patch.setattr(f"daeosens.{module}", None)  # before any sweep
+        with pytest.raises(UnsupportedError, match=match):
+            hessian_product(chosen, energy(4), u0)
+        with pytest.raises(UnsupportedError, match=match):
+            gauss_newton_product(chosen, misfit, u0)
     if method == "cn":
         with pytest.raises(UnsupportedError, match=match):
             adjoint(chosen, energy(4), "tsadjoint")

@@ -7,7 +7,7 @@ from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import Any, cast
 
-from daeosens.errors import InputError, suggestion, together
+from daeosens.errors import InputError, require, suggestion, together
 from daeosens.event_kinds.options import misnamed
 from daeosens.event_kinds.registry import Kind, broken, find_kind, known_kinds, said
 from daeosens.event_kinds.system import System
@@ -148,6 +148,8 @@ def with_events(
     >>> with_events(fall, [entry], System(["height", "speed"])).events[0].direction
     -1
     """
+    require(problem, Problem, "problem", "ODE(f, size, parameters, ...)")
+    require(system, System, "system", 'System(["height", "speed"], ["gravity"])')
     theirs = (problem.size, problem.parameter_names, problem.style, problem.field_parameter)
     ours = (system.size, tuple(system.parameters), system.style, system.field_parameter)
     if ours != theirs:
@@ -167,12 +169,15 @@ def _built(
     entries: Iterable[NamedEvent | Mapping[str, Any]], system: System
 ) -> tuple[tuple[Event, ...], list[Callable[[Problem], Problem]]]:
     """Return events, and what adds modes with theirs to a problem."""
-    listed: list[Any] = [entries] if isinstance(entries, str) else list(entries)
+    if not isinstance(entries, Iterable):
+        raise InputError(f"events is {type(entries).__name__}", expected="a sequence of tables")
+    listed: list[Any] = [entries] if isinstance(entries, (str, Mapping)) else list(entries)
     for entry in listed:
         if not isinstance(entry, (NamedEvent, Mapping)):
             raise InputError(
                 f"events holds {entry!r}", expected='tables: [{"kind": "threshold", ...}, ...]'
             )
+    require(system, System, "system", 'System(["height", "speed"], ["gravity"])')
     reading = Reading(Path())
     named = [
         entry

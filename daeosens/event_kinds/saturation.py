@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from petsc4py import PETSc
 
-from daeosens.errors import InputError, SolveError, UnsupportedError
+from daeosens.errors import InputError, SolveError, UnsupportedError, require
 from daeosens.event_kinds.held import Rate, held
 from daeosens.event_kinds.options import Component, Number
 from daeosens.event_kinds.parts import entry, surface
@@ -121,6 +121,7 @@ def saturated(
     >>> [crossing.name for crossing in run.crossings]
     ['unknown 0 reaches upper', 'unknown 0 leaves upper']
     """
+    require(problem, Problem, "problem", "ODE(f, size, parameters)")
     names = system_of(problem) if system is None else system
     return saturation(names, component=component, lower=lower, upper=upper)(problem)
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from daeosens.errors import InputError, nearest
 from daeosens.problem import Problem, Style
@@ -67,11 +67,12 @@ class System:
             given: Any = getattr(self, name)
             if name == "unknowns" and isinstance(given, int) and given > 0:
                 continue
-            if isinstance(given, (str, int)) or not all(isinstance(each, str) for each in given):
+            names = _several(given)
+            if names is None or not all(isinstance(each, str) for each in names):
                 raise InputError(f"{name} = {given!r}", expected='names, such as ["a", "b"]')
-            if len(set(given)) < len(given) or (name == "unknowns" and not given):
+            if len(set(names)) < len(names) or (name == "unknowns" and not names):
                 raise InputError(f"{name} = {given!r}", expected="names that differ, at least one")
-            object.__setattr__(self, name, tuple(given))
+            object.__setattr__(self, name, names)
         if self.style not in ("numpy", "petsc"):
             raise InputError(f"style = {self.style!r}", expected='"numpy" or "petsc"')
 
@@ -168,6 +169,13 @@ def system_of(problem: Problem, unknowns: Sequence[str] | None = None) -> System
         problem.style,
         problem.field_parameter,
     )
+
+
+def _several(given: object) -> tuple[object, ...] | None:
+    """Return what is in a sequence that is no word."""
+    if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
+        return None
+    return tuple(cast("Iterable[object]", given))
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -17,7 +17,7 @@ from petsc4py import PETSc
 
 from daeosens.arrays import Array, finite_array, gather, read, scatter
 from daeosens.derivatives import ComplexStep
-from daeosens.errors import InputError, UnsupportedError
+from daeosens.errors import InputError, UnsupportedError, require
 from daeosens.forward import solve
 from daeosens.guards import QUIET, check_output, guarded
 from daeosens.inverse.identifiability import Scale
@@ -172,6 +172,13 @@ def predict(
     >>> predict(functional, estimate, [1.0, 2.0]).standard_error.round(4).tolist()
     [[0.064], [0.0768]]
     """
+    if not all(hasattr(model, name) for name in ("problem", "stepping", "control")):
+        raise InputError(
+            f"model is {type(model).__name__}",
+            expected="what has problem, stepping and control",
+            remedy="Reduced(problem, objective, stepping, control)",
+        )
+    require(estimate, Covariance, "estimate", "covariance(functional, x)")
     problem, control = model.problem, model.control
     if scale not in ("linear", "log"):
         raise InputError(f"scale = {scale!r}", expected='"linear" or "log"')

@@ -64,6 +64,12 @@ def starting_points(
         raise InputError(f"number of starts = {count!r}", expected="an integer >= 1")
     if sampling not in ("sobol", "latin_hypercube"):
         raise InputError(f"sampling = {sampling!r}", expected='"sobol" or "latin_hypercube"')
+    if not hasattr(functional, "start") or not hasattr(functional, "bounds"):
+        raise InputError(
+            f"functional is {type(functional).__name__}",
+            expected="a functional",
+            remedy="Reduced(problem, objective, stepping, control)",
+        )
     start = gather(functional.start())
     size = len(start)
     bounds = functional.bounds()

@@ -9,7 +9,7 @@ from typing import Any
 from petsc4py import PETSc
 
 from daeosens.arrays import read
-from daeosens.errors import InputError, OptionError, UnsupportedError, suggestion
+from daeosens.errors import InputError, UnsupportedError, suggestion
 from daeosens.functional import Functional
 from daeosens.optimize import augmented_lagrangian, interior_point
 from daeosens.optimize.augmented_lagrangian import AugmentedLagrangian
@@ -196,11 +196,7 @@ def _run(
 
 
 def _read_options(tao: PETSc.TAO, method: str) -> None:
-    try:
-        tao.setFromOptions()
-    except PETSc.Error as error:
-        cause = str(error).splitlines()[-1].partition("] ")[2]
-        raise OptionError(f"TAO refuses an option: {cause}") from error
+    tao.setFromOptions()
     if tao.getType() != method:
         raise InputError(
             f'option tao_type = {tao.getType()} with method "{method}" and constraints',

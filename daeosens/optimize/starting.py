@@ -9,7 +9,7 @@ import numpy.typing as npt
 from mpi4py import MPI
 from petsc4py import PETSc
 
-from daeosens.arrays import Array, read, scatter
+from daeosens.arrays import Array, read, real_array, scatter
 from daeosens.errors import InputError
 from daeosens.functional import Functional, require_functional
 from daeosens.ranks import anchor
@@ -57,12 +57,7 @@ def vector_like(given: PETSc.Vec | npt.ArrayLike, like: PETSc.Vec, name: str) ->
         _check_layout(given, like, name)
         return given
     size = like.getSize()
-    try:
-        array = np.asarray(given, dtype=float)
-    except (TypeError, ValueError) as error:
-        raise InputError(
-            f"{name} is not an array of real numbers ({error})", expected="real numbers"
-        ) from error
+    array = real_array(given, name)
     if array.shape not in ((), (size,)):
         raise InputError(f"{name} has shape {array.shape}", expected=f"shape ({size},)")
     return scatter(np.broadcast_to(array, (size,)), like.duplicate())

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Literal, TypeAlias
@@ -11,7 +10,7 @@ from typing import Literal, TypeAlias
 from petsc4py import PETSc
 
 from daeosens.arrays import Array
-from daeosens.errors import OptionError, together
+from daeosens.errors import together
 from daeosens.functional import HasDenseHessian
 from daeosens.optimize import least_squares, pounders
 from daeosens.optimize.arguments import argument_complaints
@@ -166,8 +165,7 @@ def chosen_method(method: str, limits: Bounds | None) -> str:
     """Return the method, which an option may have changed, if it is one of ours."""
     name = PETSc.Options().getString("tao_type", method)
     if name not in METHODS:
-        with _refusals():
-            PETSc.TAO().create(PETSc.COMM_SELF).setType(name)  # nonsense is told by TAO
+        PETSc.TAO().create(PETSc.COMM_SELF).setType(name)  # nonsense is told by TAO
     complaints = argument_complaints(name, {}, 0, None)
     if not complaints and limits is not None:
         complaints = bounds_complaints(name)
@@ -176,20 +174,9 @@ def chosen_method(method: str, limits: Bounds | None) -> str:
     return name
 
 
-@contextmanager
-def _refusals() -> Generator[None]:
-    """Turn what PETSc says about an option's value into an OptionError."""
-    try:
-        yield
-    except PETSc.Error as error:
-        cause = str(error).splitlines()[-1].partition("] ")[2]
-        raise OptionError(f"TAO refuses an option: {cause}") from error
-
-
 def _read_options(tao: PETSc.TAO, descent: Descent) -> None:
     """Let TAO read its options, and put what they say of stopping into the descent's rules."""
-    with _refusals():
-        tao.setFromOptions()
+    tao.setFromOptions()
     absolute, by_value, by_first = tao.getTolerances()
     most = descent.stopping.max_iterations
     if PETSc.Options().hasName("tao_max_it"):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from petsc4py import PETSc
 
 from daeosens.arrays import largest, read, write
@@ -14,6 +15,7 @@ from daeosens.errors import UnsupportedError
 from daeosens.problem import Problem
 
 MakeSolver = Callable[[PETSc.Mat], PETSc.KSP]
+Mask = npt.NDArray[np.bool_]
 
 LOST = 1e-3
 """A matrix whose solves lose all but this part of a vector has no inverse."""
@@ -48,6 +50,29 @@ def algebraic_parts(
     """
     if problem.residual_udot is None:
         return None
+    matrix, _, *zero = probed_rate(problem, t, u, p)
+    start, _ = u.getOwnershipRange()
+    parts = _same_layout(problem, *(start + np.flatnonzero(each) for each in zero))
+    kept = _same_layout(problem, *(start + np.flatnonzero(~each) for each in zero))
+    if parts is None or kept is None or not _regular(matrix, kept, make_solver):
+        raise UnsupportedError(
+            "a singular mass matrix (F_udot) whose null space is not that of single variables: "
+            f"{count(u, zero[0])} rows and {count(u, zero[1])} columns are zero, and the rest is "
+            "singular or not square",
+            expected="algebraic equations without any u', in as many variables without rate",
+            remedy="new unknowns, in which M is diagonal",
+        )
+    return parts if parts.rows.getSize() else None
+
+
+def probed_rate(
+    problem: Problem, t: float, u: PETSc.Vec, p: Any
+) -> tuple[PETSc.Mat, PETSc.Vec, Mask, Mask]:
+    """Return F_udot, the rate that it is taken at, and which of the rank's rows and columns are 0.
+
+    Parameters as for ``algebraic_parts``, of a problem that is not u' = f.
+    """
+    assert problem.residual_udot is not None
     start, end = u.getOwnershipRange()
     probe, rate = u.duplicate(), u.duplicate()
     write(probe, np.cos(1.0 + np.arange(start, end)))
@@ -59,23 +84,12 @@ def algebraic_parts(
     by_row, by_column = u.duplicate(), u.duplicate()
     matrix.mult(probe, by_row)
     matrix.multTranspose(probe, by_column)
-    zero = [read(vec) == 0.0 for vec in (by_row, by_column)]
-    parts = _same_layout(problem, *(start + np.flatnonzero(each) for each in zero))
-    kept = _same_layout(problem, *(start + np.flatnonzero(~each) for each in zero))
-    if parts is None or kept is None or not _regular(matrix, kept, make_solver):
-        raise UnsupportedError(
-            "a singular mass matrix (F_udot) whose null space is not that of single variables: "
-            f"{_count(by_row)} rows and {_count(by_column)} columns are zero, and the rest is "
-            "singular or not square",
-            expected="algebraic equations without any u', in as many variables without rate",
-            remedy="new unknowns, in which M is diagonal",
-        )
-    return parts if parts.rows.getSize() else None
+    return matrix, rate, read(by_row) == 0.0, read(by_column) == 0.0
 
 
-def _count(vec: PETSc.Vec) -> int:
-    """Return how many entries are zero.  Collective."""
-    return int(vec.comm.tompi4py().allreduce(int((read(vec) == 0.0).sum())))
+def count(like: PETSc.Vec, mask: Mask) -> int:
+    """Return how many rows are meant on all ranks.  Collective."""
+    return int(like.comm.tompi4py().allreduce(int(mask.sum())))
 
 
 def _same_layout(problem: Problem, rows: Any, columns: Any) -> Parts | None:
