@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from petsc4py import PETSc
 
-from daeosens.arrays import Array, dot, gather, read, scatter, write
+from daeosens.arrays import Array, dot, finite_array, gather, read, scatter, write
 from daeosens.compiled import Compiled
 from daeosens.cost import INDEPENDENT
 from daeosens.deviations import Words, components, entries, transposes
@@ -71,7 +71,7 @@ class Bench:
         require(problem, Problem, "problem", "ODE(f, size, parameters), or trace(f, ...) compiled")
         self.problem = problem
         self.comm = problem.comm
-        self.t = float(t)
+        self.t = float(finite_array(t, "t", ()))
         self.u = problem.admit_state(u)
         self.p = problem.admit_parameters(p)
         self.p_vec = self.p

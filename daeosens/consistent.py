@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy.typing as npt
 from petsc4py import PETSc
 
+from daeosens.arrays import finite_array
 from daeosens.errors import require
 from daeosens.guards import QUIET, unwrapped
-from daeosens.options import Options
+from daeosens.options import Options, validate_names
 from daeosens.problem import Problem
 from daeosens.steps.completed import consistent_map
 
@@ -69,6 +70,8 @@ def consistent_state(
     array([-3.,  1.])
     """
     require(problem, Problem, "problem", "ODE(f, size, parameters), or trace(f, ...) compiled")
+    validate_names(options or {}, "options")
+    finite_array(t, "t", ())
     state, parameters = problem.admit_state(u0), problem.admit_parameters(p)
     maps = consistent_map(problem, t, state, parameters, options or {})
     if maps is None:

@@ -163,8 +163,7 @@ def _members(problem: Problem, u0: npt.ArrayLike, p: npt.ArrayLike | None) -> tu
         )
     given = {"u0": (u0, problem.size), "p": (() if p is None else p, problem.n_parameters)}
     arrays = {
-        name: finite_array(np.atleast_2d(np.asarray(values, dtype=float)), name)
-        for name, (values, _) in given.items()
+        name: np.atleast_2d(finite_array(values, name)) for name, (values, _) in given.items()
     }
     for name, (_, width) in given.items():
         if arrays[name].ndim != 2 or arrays[name].shape[1] != width:

@@ -148,7 +148,9 @@ class Event:
         # a word would be a sequence of letters
         several = isinstance(self.within, Collection) and not isinstance(self.within, str)
         yield "within", several, 'a sequence of names of modes: within=["on"]'
-        mapping = isinstance(self.changes, Mapping)
+        mapping = isinstance(self.changes, Mapping) and all(
+            isinstance(k, str) for k in self.changes
+        )
         yield "changes", mapping, 'a mapping: {"rate": lambda t, u, p: 2.0}'
 
     def _refuse(self, names: Collection[str], beside: str, remedy: str) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from functools import wraps
 from threading import RLock
 from typing import Any, ParamSpec, TypeGuard, TypeVar, cast
@@ -14,7 +15,7 @@ from petsc4py import PETSc
 
 from daeosens._petsc import finite_numbers
 from daeosens.arrays import Array
-from daeosens.errors import InputError, SolveError, UnsupportedError
+from daeosens.errors import DaeosensError, InputError, SolveError, UnsupportedError
 from daeosens.ranks import abort
 
 Arguments = ParamSpec("Arguments")
@@ -137,6 +138,34 @@ def guarded(callback: Callable[..., Any], name: str, comm: PETSc.Comm) -> Callab
             raise
 
     return call
+
+
+@contextmanager
+def on_every_rank(comm: PETSc.Comm) -> Generator[None]:
+    """Raise the errors of a block on all ranks: those without would wait for ever.  Collective.
+
+    For blocks in which ranks do not communicate.
+    """
+    mine: DaeosensError | None = None
+    try:
+        yield
+    except DaeosensError as error:
+        mine = error
+    raise_together(comm, mine)
+
+
+def raise_together(comm: PETSc.Comm, mine: DaeosensError | None) -> None:
+    """Raise an error on all ranks if there is one on any: its own, or that of the first.
+
+    Collective.
+    """
+    every = comm.tompi4py().allgather(None if mine is None else (type(mine), str(mine)))
+    if mine is not None:
+        raise mine
+    for found in every:
+        if found is not None:
+            kind, text = found
+            raise kind(text)
 
 
 _AT_WORK = RLock()

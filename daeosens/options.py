@@ -20,7 +20,7 @@ import numpy as np
 from petsc4py import PETSc
 
 from daeosens._petsc import no_options
-from daeosens.errors import OptionError, nearest
+from daeosens.errors import OptionError, nearest, require
 from daeosens.option_names import advice, is_known, is_late, known_options, split_prefix
 
 Options: TypeAlias = Mapping[str, object]
@@ -248,6 +248,7 @@ def validate_names(options: Options, where: str, *, prefixes: Sequence[str] = ()
         Names that PETSc does not know, also behind the prefix of an inner solver (``sub_``,
         ``mg_levels_1_``, ``fieldsplit_u_``), with the nearest known ones; values of a wrong type.
     """
+    require(options, Mapping, where, 'options={"snes_rtol": 1e-10}')
     names = (name for name in options if isinstance(name, str) and NAME.fullmatch(name))
     split = [split_prefix(name, prefixes) for name in names]
     unknown = (f'"{own}{name}": {advice(own, name)}' for own, name in split if not is_known(name))

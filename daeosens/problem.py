@@ -14,10 +14,11 @@ import numpy.typing as npt
 from petsc4py import PETSc
 
 from daeosens._petsc import Stencil, vec_to_fill
-from daeosens.arrays import finite_array, is_finite, read, write
+from daeosens.arrays import Array, finite_array, is_finite, read, write
 from daeosens.batches import Batch
 from daeosens.errors import InputError, nearest
 from daeosens.events import Event
+from daeosens.guards import guarded, on_every_rank
 from daeosens.matrices import Derivative
 from daeosens.native import Native
 
@@ -163,12 +164,19 @@ class Problem:
         """
         if isinstance(mode, str):
             return mode
-        named = mode(t, read(u) if self.style == "numpy" else u, p)
-        if named not in self.modes:
+        named = guarded(mode, "mode", self.comm)(t, read(u) if self.style == "numpy" else u, p)
+        every = [named] if self.comm.size == 1 else self.comm.tompi4py().allgather(named)
+        wrong = [name for name in every if not isinstance(name, str) or name not in self.modes]
+        if wrong:
             raise InputError(
-                f"the mode at t = {t:.9g} is {named!r}",
+                f"the mode at t = {t:.9g} is {wrong[0]!r}",
                 expected=f"one of {', '.join(self.modes)}",
-                remedy=nearest(str(named), self.modes),
+                remedy=nearest(str(wrong[0]), self.modes),
+            )
+        if len(set(every)) > 1:
+            raise InputError(
+                f"the mode at t = {t:.9g} is {' and '.join(dict.fromkeys(every))}, by rank",
+                expected="the same on every rank",
             )
         return named
 
@@ -359,12 +367,20 @@ class Problem:
         InputError
             Wrong size (both named) or values that are not finite, on every rank.
         """
-        if self.field_parameter:
+        if not self.field_parameter:
+            if self.comm.size == 1:
+                return self._numbers(p, name)
+            with on_every_rank(self.comm):
+                return self._numbers(p, name)
+        with on_every_rank(self.comm):
             if not isinstance(p, PETSc.Vec):
                 raise InputError(
                     f"{name} is {type(p).__name__}", expected="a Vec: the parameter is a field"
                 )
-            return self.admit_parameter_vec(p, name)
+        return self.admit_parameter_vec(p, name)
+
+    def _numbers(self, p: npt.ArrayLike | PETSc.Vec | None, name: str) -> Array:
+        """Return the user's parameters as an array [m] that cannot be written."""
         if isinstance(p, Mapping):
             raise InputError(
                 f"{name} is {type(p).__name__}",
@@ -393,21 +409,32 @@ def _admit(
     values: npt.ArrayLike | PETSc.Vec, name: str, template: PETSc.Vec, *, ranks: int
 ) -> PETSc.Vec:
     vec = vec_to_fill(template)
+    if ranks == 1:
+        _check_kind(values, name, template, ranks=1)
+    else:
+        with on_every_rank(template.comm):
+            _check_kind(values, name, template, ranks=ranks)
     if isinstance(values, PETSc.Vec):
-        if values.getSizes() != template.getSizes():
-            raise InputError(
-                f"{name} has (local, global) sizes {values.getSizes()}",
-                expected=f"{template.getSizes()}",
-            )
         values.copy(vec)
         if not is_finite(vec):
             raise InputError(
                 f"{name} contains values that are not finite", expected="finite numbers"
             )
         return vec
-    if ranks > 1:
-        raise InputError(
-            f"{name} is {type(values).__name__}", expected="a distributed Vec on several ranks"
-        )
     write(vec, finite_array(values, name, (template.size,)))
     return vec
+
+
+def _check_kind(
+    values: npt.ArrayLike | PETSc.Vec, name: str, template: PETSc.Vec, *, ranks: int
+) -> None:
+    if not isinstance(values, PETSc.Vec):
+        if ranks > 1:
+            raise InputError(
+                f"{name} is {type(values).__name__}", expected="a distributed Vec on several ranks"
+            )
+    elif values.getSizes() != template.getSizes():
+        raise InputError(
+            f"{name} has (local, global) sizes {values.getSizes()}",
+            expected=f"{template.getSizes()}",
+        )

@@ -13,6 +13,7 @@ from typing import Any, TypeGuard
 from weakref import WeakKeyDictionary
 
 import numpy as np
+from mpi4py import MPI
 from petsc4py import PETSc
 
 from daeosens.arrays import Array, add_to, read, scatter, write
@@ -20,9 +21,12 @@ from daeosens.compiled import Compiled, Role, Roles
 from daeosens.complex_hessian import HessianByComplexStep, in_time
 from daeosens.cost import INDEPENDENT, Direction, Point
 from daeosens.derivatives import ComplexStep, ignores
-from daeosens.errors import InputError, UnsupportedError
-from daeosens.guards import check_output, check_tuple, guarded
+from daeosens.errors import DaeosensError, InputError, UnsupportedError
+from daeosens.guards import check_output, check_tuple, guarded, raise_together
 from daeosens.problem import AUTONOMOUS, Problem
+
+SAME = 1e-9
+"""Values of two ranks that differ by more than this part of them are two values."""
 
 
 @dataclass(frozen=True)
@@ -115,9 +119,33 @@ class Callback:
             value = self._compiled.number(t, u, p)
         else:
             value = self._value(t, read(u) if self._numpy else u, p)
+        if self.problem.comm.size > 1:
+            return self._common(value, t)
         if isinstance(value, float) and math.isfinite(value):
             return float(value)
         return float(check_output(value, self._name, (), t, self.keywords.kind))
+
+    def _common(self, value: object, t: float) -> float:
+        """Return the value that all ranks have: those with another would go another way."""
+        error: DaeosensError | None = None
+        ends = np.zeros(3)
+        try:
+            number = float(check_output(value, self._name, (), t, self.keywords.kind))
+            ends[:2] = number, -number
+        except DaeosensError as found:
+            error, ends[2] = found, 1.0
+        self.problem.comm.tompi4py().Allreduce(MPI.IN_PLACE, ends, MPI.MAX)
+        if ends[2]:
+            raise_together(self.problem.comm, error)
+        highest, lowest = float(ends[0]), -float(ends[1])
+        if highest - lowest > SAME * max(abs(highest), abs(lowest)):
+            raise InputError(
+                f"{self.keywords.kind} '{self._name}' returned {lowest:.9g} on one rank and "
+                f"{highest:.9g} on another at t = {t:.9g}",
+                expected="the same on every rank",
+                remedy="comm.allreduce(...) of what the ranks have",
+            )
+        return highest
 
     def add_u(self, weight: float, t: float, u: PETSc.Vec, p: Any, out: PETSc.Vec) -> None:
         """Add ``weight`` times the gradient in u."""

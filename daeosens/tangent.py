@@ -185,6 +185,14 @@ def admit_direction(
 ) -> tuple[PETSc.Vec, PETSc.Vec | None]:
     """Return the user's direction as vectors [n] and [m]: copies, checked."""
     problem = trajectory.problem
+    if problem.comm.size > 1:
+        numbers = b"" if dp is None or isinstance(dp, PETSc.Vec) else np.asarray(dp).tobytes()
+        mine = (du0 is None, dp is None, numbers)
+        if len(set(problem.comm.tompi4py().allgather(mine))) > 1:
+            raise InputError(
+                "du0 and dp differ between the ranks",
+                expected="on every rank the same dp, and a du0 on all or none",
+            )
     du = problem.create_state() if du0 is None else problem.admit_state(du0, "du0")
     return du, None if dp is None else parameter_direction(trajectory, dp)
 

@@ -14,6 +14,7 @@ from daeosens import (
     Event,
     EventTime,
     InputError,
+    OptionError,
     Parameter,
     Parameters,
     Products,
@@ -537,3 +538,16 @@ def test_refusals_are_the_same_on_every_rank():
     problem = ODE(rhs, parameters=["a", "b"], state=template, mass=mass, **given)
     with pytest.raises(UnsupportedError, match="0 rows and 0 columns are zero"):
         consistent_state(problem, template, [1.0, 1.0])
+
+
+def test_wrong_options_and_times_are_named():
+    start = ([1.0, 1.0], None)
+    with pytest.raises(InputError, match=r"options is int\n  expected: a Mapping"):
+        consistent_state(ROOT, *start, options=3)
+    with pytest.raises(InputError, match="t is not an array of real numbers"):
+        consistent_state(ROOT, *start, "now")
+    with pytest.raises(OptionError, match='"pc_tpye": did you mean "pc_type"'):
+        consistent_state(ROOT, *start, options={"pc_tpye": "lu"})
+
+
+ROOT = ODE(lambda t, u, p: np.array([u[1], u[0] - u[1] ** 2]), 2, mass=np.diag([1.0, 0.0]))

@@ -108,6 +108,7 @@ def test_members_have_their_own_events(comm):
         ([[1.0, 2.0, 3.0]], [1.0, 1.0], r"u0 has shape \(1, 3\)\n  expected: \[2\], or \[B, 2\]"),
         ([1.0, 2.0], [1.0], r"p has shape \(1,\)\n  expected: \[2\], or \[B, 2\]"),
         (np.ones((2, 2)), np.ones((3, 2)), r"2 u0 for 3 members\n  expected: as many initial"),
+        ([["a", "b"]], [1.0, 1.0], "u0 is not an array of real numbers"),
         ([[1.0, 2.0], [1.0, np.nan]], [1.0, 1.0], r"u0 is nan at index \[1, 1\]"),
     ],
 )

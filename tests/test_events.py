@@ -391,6 +391,7 @@ def test_breakpoints_of_every_mode_are_hit():
         ({"when": 1.0, "terminal": "no"}, "terminal = 'no'\n  expected: True or False"),
         ({"when": 1.0, "mode": 3}, "mode = 3\n  expected: the name of a mode"),
         ({"when": 1.0, "within": 3}, "within = 3\n  expected: a sequence of names"),
+        ({"when": 1.0, "changes": {1: abs}}, r"changes = \{1: .*\n  expected: a mapping"),
         ({"when": 1.0, "name": 3}, 'event "3": name = 3\n  expected: a str'),
         ({"when": 1.0, "direction": np.zeros(2)}, "direction = array"),
     ],

@@ -7,7 +7,20 @@ import pytest
 from mpi4py import MPI
 from petsc4py import PETSc
 
-from daeosens import InputError, SolveError, UnsupportedError
+from daeosens import (
+    ODE,
+    Event,
+    InputError,
+    Products,
+    SolveError,
+    Stepping,
+    Terminal,
+    UnsupportedError,
+    evaluate,
+    hybrid,
+    solve,
+    tangent,
+)
 from daeosens.guards import check_output, guarded, unwrapped
 
 # ---- what callbacks return -----------------------------------------------------------------------
@@ -149,3 +162,109 @@ def test_one_thread_at_a_time_calls_petsc():
     with pytest.raises(UnsupportedError, match=message):
         at_work(lambda: in_another_thread(lambda: at_work(lambda: 3)))
     assert in_another_thread(lambda: at_work(lambda: 4)) == 4
+
+
+# ---- ranks that do not agree ---------------------------------------------------------------------
+
+
+def grid_problem(comm, **keywords):
+    """Return a decay on several ranks, PETSc style, and its start."""
+    state = PETSc.Vec().createMPI(6, comm=comm)
+    state.set(1.0)
+
+    def rhs(t, u, p, out):
+        u.copy(out)
+        out.scale(-p[0])
+
+    def times(t, u, p, du, out):
+        du.copy(out)
+        out.scale(-p[0])
+
+    keywords["jacobian"] = Products(times, times)
+    return ODE(rhs, state=state, parameters=["k"], **keywords), state
+
+
+def run_of(problem, u0, p=(1.0,)):
+    return solve(problem, u0, p, Stepping((0.0, 1.0), "rk4", dt=0.1))
+
+
+def without_start(problem, u0):
+    return run_of(problem, None if problem.comm.rank else u0)
+
+
+def differing_mode(comm, name):
+    plain, _ = grid_problem(comm)
+    modes = {"a": plain, "b": plain}
+    return hybrid(modes, "a", [Event(0.5, mode=lambda t, u, p: name if comm.rank else "a")])
+
+
+APART = {
+    "a parameter is NaN": (
+        lambda comm: run_of(*grid_problem(comm), [np.nan if comm.rank else 1.0]),
+        InputError,
+        r"p is nan at index \[0\]",
+    ),
+    "more parameters": (
+        lambda comm: run_of(*grid_problem(comm), [1.0] * (1 + (comm.rank > 0))),
+        InputError,
+        r"p has shape \(2,\)",
+    ),
+    "no start": (
+        lambda comm: without_start(*grid_problem(comm)),
+        InputError,
+        "u0 is NoneType",
+    ),
+    "times of an event": (
+        lambda comm: run_of(
+            *grid_problem(comm, events=[Event(lambda t, u, p: t - 0.3 - 0.2 * comm.rank)])
+        ),
+        InputError,
+        r"'event \"event\" when' returned .* on one rank and -0\.3 on another at t = 0\n",
+    ),
+    "an event function is NaN": (
+        lambda comm: run_of(
+            *grid_problem(
+                comm, events=[Event(lambda t, u, p: np.nan if comm.rank and t > 0.2 else t - 0.5)]
+            )
+        ),
+        SolveError,
+        r"'event \"event\" when' returned nan in entry \[\] at t = 0\.3 \(rank [12]\)",
+    ),
+    "a cost": (
+        lambda comm: evaluate(
+            run_of(*grid_problem(comm)), Terminal(lambda t, u, p: float(comm.rank > 0))
+        ),
+        InputError,
+        "cost 'terminal' returned 0 on one rank and 1 on another at t = 1\n",
+    ),
+    "modes": (
+        lambda comm: run_of(differing_mode(comm, "b"), grid_problem(comm)[1]),
+        InputError,
+        "the mode at t = 0.5 is a and b, by rank",
+    ),
+    "an unknown mode": (
+        lambda comm: run_of(differing_mode(comm, "c"), grid_problem(comm)[1]),
+        InputError,
+        "the mode at t = 0.5 is 'c'\n  expected: one of a, b",
+    ),
+    "directions": (
+        lambda comm: tangent(run_of(*grid_problem(comm)), dp=[1.0 + comm.rank]),
+        InputError,
+        "du0 and dp differ between the ranks",
+    ),
+}
+
+
+@pytest.mark.mpi(min_size=2)
+@pytest.mark.parametrize(("call", "kind", "message"), APART.values(), ids=APART)
+def test_what_is_wrong_or_different_on_one_rank_is_an_error_on_all(comm, call, kind, message):
+    """Otherwise the others would wait for ever, or all go on with different numbers."""
+    with pytest.raises(kind, match=message):
+        call(comm)
+
+
+@pytest.mark.mpi
+def test_values_that_differ_by_rounding_are_the_same(comm):
+    cost = Terminal(lambda t, u, p: 0.5 * (1.0 + 1e-14 * comm.rank))
+    value = evaluate(run_of(*grid_problem(comm)), cost)
+    assert comm.allgather(value) == [value] * comm.size

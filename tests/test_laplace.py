@@ -180,6 +180,8 @@ def test_bad_priors_are_refused(change, message):
     grid = Grid(((0.0, 1.0), (0.0, 1.0)), (5, 5), comm=WORLD)
     with pytest.raises(InputError, match="prior length = -1"):
         matern(grid, grid.create_vec(), 1.0, -1.0)
+    with pytest.raises(InputError, match="prior sigma = 'small'"):
+        matern(grid, grid.create_vec(), "small", 1.0)
 
 
 def test_a_solver_that_fails_is_an_error():

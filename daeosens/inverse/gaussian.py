@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -219,8 +220,8 @@ def matern(grid: Grid, mean: PETSc.Vec, sigma: float, length: float) -> Gaussian
     64
     """
     for name, value in (("sigma", sigma), ("length", length)):
-        if not (value > 0 and math.isfinite(value)):
-            raise InputError(f"prior {name} = {value:g}", expected="a positive number")
+        if not (isinstance(value, Real) and value > 0 and math.isfinite(value)):
+            raise InputError(f"prior {name} = {value!r}", expected="a positive number")
     hx, hy = grid.spacing
     along_x, along_y = laplacian_weights(grid)
     squared = 8.0 / length**2  # kappa^2
