@@ -394,6 +394,8 @@ def test_distributed_variables(field):
         functional, constraints = state_on_the_ring(comm, field=field)
         result = minimize(functional, method="almm", constraints=constraints)
         assert result.converged
+        # no subproblem goes on where rounding hides the rest of its gradient
+        assert functional.count.forward < 400
         assert result.constraints["end"].value[0] == pytest.approx(0.55, abs=1e-6)
         assert result.multipliers["end"][0] < -0.01
         found.append((gather(result.x), result.value, result.multipliers))

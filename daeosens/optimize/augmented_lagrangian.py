@@ -43,6 +43,10 @@ WEIGHT = 10.0
 INNER = 0.1
 """How much smaller than the violation the gradient of a subproblem has to be."""
 
+VAIN = 3
+"""Inner iterations in a row that change nothing: rounding hides the rest of the gradient.  TAO's
+own subsolvers go on to their last iteration, each time with a line search."""
+
 
 class _Rows:
     """The Jacobian of constraints [m, k] for TAO: a Python matrix whose rows are gradients.
@@ -114,6 +118,8 @@ class AugmentedLagrangian:
         self._rows = (_Rows(), _Rows())
         self._owned: list[Any] = []
         self._inner_tolerance = 0.0
+        self._inner: tuple[float, float] | None = None  # value and gradient of the last iterate
+        self._vain = 0
         self._target = 0.0
         self._shift = 0.0
 
@@ -276,16 +282,22 @@ class AugmentedLagrangian:
         return self.form.multipliers(size, *(rows.multipliers for rows in self._rows))
 
     def _inner_converged(self, sub: PETSc.TAO) -> Any:
-        """End a subproblem once the violation, not its gradient, is far from the tolerance."""
+        """End a subproblem once the violation, not its gradient, is far from the tolerance.
+
+        Or where nothing moves any more.
+        """
         status: Any = sub.getSolutionStatus()
-        _its, value, residual, _cnorm, _step, reason = status
+        its, value, residual, _cnorm, _step, reason = status
         self._remember(sub, value)
+        same = its > 0 and self._failed is None and self._inner == (value, residual)
+        self._inner, self._vain = (value, residual), self._vain + 1 if same else 0
         if reason > 0:
             return _Reason.CONVERGED_GATOL
         if reason < 0:
             return reason
-        small = residual <= self._inner_tolerance
-        return _Reason.CONVERGED_GATOL if small else _Reason.CONTINUE_ITERATING
+        if residual <= self._inner_tolerance:
+            return _Reason.CONVERGED_GATOL
+        return _Reason.CONVERGED_STEPTOL if self._vain == VAIN else _Reason.CONTINUE_ITERATING
 
     def _remember(self, sub: PETSc.TAO, value: float) -> None:
         """Keep an inner iterate, unless it is an old one shown again after a vain search."""
