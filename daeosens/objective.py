@@ -74,9 +74,11 @@ def check_objective(objective: object) -> None:
         Names its type.
     """
     if not is_objective(objective):
-        given = "the class " * isinstance(objective, type)
+        given = type(objective).__name__
+        if isinstance(objective, type):
+            given = f"the class {objective.__name__}"
         raise InputError(
-            f"the objective is {given}{getattr(objective, '__name__', type(objective).__name__)}",
+            f"the objective is {given}",
             expected="Terminal, Running, LeastSquares and the like, or a sum of them",
             remedy="Terminal(function), or model.terminal(function) of a traced model",
         )

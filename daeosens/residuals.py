@@ -15,7 +15,7 @@ from daeosens.arrays import Array, gather, scatter
 from daeosens.block_adjoint import Adder
 from daeosens.block_pieces import sweep_points
 from daeosens.cost import At, Cost, Direction, Point, Squares, When
-from daeosens.engines import Sweep, choose_engine
+from daeosens.engines import Sweep, choose_engine, choose_sweep
 from daeosens.errors import UnsupportedError
 from daeosens.guards import QUIET, unwrapped
 from daeosens.objective import Objective, check_objective
@@ -188,9 +188,9 @@ def gauss_newton_product(
     """
     check_trajectory(trajectory)
     check_objective(objective)
-    _terms(trajectory, objective)  # what is no sum of squares is refused before the sweeps
-    if choose_engine(trajectory, engine) == "steps":
+    if choose_sweep(trajectory, engine) == "steps":
         refuse_one_way_solver(trajectory)
+    _terms(trajectory, objective)  # what is no sum of squares is refused before the sweeps
     along = tangent(trajectory, du0, dp, engine)
     change = residual_tangent(along, objective)
     for vec in along.states:
