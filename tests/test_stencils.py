@@ -222,6 +222,9 @@ def far_reaching(t, u, p):
     [
         ((7,), True),
         ((300, 450), True),
+        ((261, 127), True),  # large: rows by segments, the last one shorter, past the caches
+        ((40001,), True),
+        ((35, 7, 141), True),
         ((5, 9), True),
         ((6, 8), True),
         ((5, 7), False),  # what each stage begins with reaches to where it ends

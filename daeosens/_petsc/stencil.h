@@ -32,7 +32,7 @@ typedef struct {
 typedef void (*PointFunction)(const Box *);
 
 /* The rest is for generated functions, which say how many DIMENSIONS and unknowns a point (DOF) there
-   are. */
+   are, and whether the grid is LARGE: caches may not hold what a run keeps. */
 #ifdef DOF
 
 #if defined(__clang__)
@@ -59,6 +59,15 @@ static inline Box with_all_addends(const Box *b)
 #define LINE 8
 #define MARGIN(more) (((more) + LINE - 1) / LINE * LINE)
 #define LENGTH(n, more) (MARGIN(more) + MARGIN((n) + (more)))
+
+/* On LARGE grids: points of a row at once, of which those of the next row are fetched meanwhile.
+   Processors lose sight of streams that take turns, and cannot wait for a whole row at once. */
+#define SEGMENT 64
+
+static inline void fetch(const double *from, long count)
+{
+  for (long i = 0; i < count; i += LINE) __builtin_prefetch(from + i, 0, 2);
+}
 
 /* The number of a place, counted around; a division takes longer than a row's loop needs to begin. */
 static inline long around(long i, long n)

@@ -63,14 +63,49 @@ static inline void extend_slab(const Chain *chain, double *slab)
   }
 }
 
-static inline void write_slab(const Chain *chain, const double *slab, double *restrict out)
+typedef double Lanes __attribute__((vector_size(32)));
+
+#if defined(__clang__)
+#define STREAM(lanes, to) __builtin_nontemporal_store(lanes, (Lanes *)(to))
+#elif defined(__AVX__)
+#define STREAM(lanes, to) __builtin_ia32_movntpd256(to, lanes)
+#else
+#define STREAM(lanes, to) memcpy(to, &lanes, sizeof(lanes))
+#endif
+
+/* Past the caches: this step does not read it again, and memory need not be read before. */
+static inline void stream(const double *from, double *to, long count)
 {
-  const long n = chain->first->n[0], skip = chain->skip;
-  for (long m = 0; m < MIDDLES(chain->first); m++) {
-    const double *restrict row = slab + corner(chain) + m * chain->length;
-    INDEPENDENT
-    for (long i = 0; i < n; i++)
-      for (int c = 0; c < DOF; c++) out[(m * n + i) * DOF + c] = row[c * skip + i];
+  long i = 0;
+  for (; i < count && (size_t)(to + i) % sizeof(Lanes); i++) to[i] = from[i];
+  for (; i + 4 <= count; i += 4) {
+    Lanes lanes;
+    memcpy(&lanes, from + i, sizeof(lanes));
+    STREAM(lanes, to + i);
+  }
+  for (; i < count; i++) to[i] = from[i];
+}
+
+static inline void interleave(const double *restrict row, long skip, long n, double *restrict to)
+{
+  INDEPENDENT
+  for (long i = 0; i < n; i++)
+    for (int c = 0; c < DOF; c++) to[i * DOF + c] = row[c * skip + i];
+}
+
+static inline void write_slab(const Chain *chain, const double *slab, double *out)
+{
+  const long n = chain->first->n[0];
+  double some[SEGMENT * DOF];
+  for (long m = 0; m < MIDDLES(chain->first); m++, out += n * DOF) {
+    const double *row = slab + corner(chain) + m * chain->length;
+    if (!LARGE) interleave(row, chain->skip, n, out);
+    else
+      for (long begin = 0; begin < n; begin += SEGMENT) {
+        const long points = n - begin < SEGMENT ? n - begin : SEGMENT;
+        interleave(row + begin, chain->skip, points, some);
+        stream(some, out + begin * DOF, points * DOF);
+      }
   }
 }
 

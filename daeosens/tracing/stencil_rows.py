@@ -95,7 +95,7 @@ class Rows:
         next unknown a skip.
         """
         each = self.each
-        values, sums, most = each.n_out, each.n_sums, max(addends(each))
+        dof, values, sums, most = self.dof, each.n_out, each.n_sums, max(addends(each))
         rows = "".join(f"const double *restrict q{k}, " for k in self._keys.values())
         reads = ", ".join(self._places[read] for read in each.reads) or "0.0"
         others = "".join(f", place[{k}]" for k in range(1, self.dimensions))
@@ -103,7 +103,8 @@ class Rows:
             f"{INLINE} void row_{each.name}(",
             f"  const Box *restrict b, const double *place, {rows}",
             "  const double *const *add, const int add_step, const long add_skip,",
-            "  double *out, const int step, const long skip, double *sums, const int addends) {",
+            "  double *out, const int step, const long skip, double *sums, const int addends,",
+            "  const int large) {",
             "  const long n = b->n[0];",
             "  const double *restrict p = b->p, *restrict dp = b->dp;",
             "  const double t = b->t, first = b->first[0], spacing = b->spacing[0];",
@@ -113,8 +114,16 @@ class Rows:
             lines += [f"  const double *add{k} = addends > {k} ? add[{k}] : 0;"]
             lines += [f"  const double beta{k} = addends > {k} ? b->beta[{k}] : 0.0;"]
         lines += [
+            "  long begin = 0;",
+            "  do {",
+            "  const long end = large && begin + SEGMENT < n ? begin + SEGMENT : n;",
+            *(
+                f"  if (large) fetch(q{k} + {dof} * (n + begin), {dof} * (end - begin));"
+                for key, k in self._keys.items()
+                if len(key) == 1
+            ),
             "  INDEPENDENT",
-            "  for (long i = 0; i < n; i++) {",
+            "  for (long i = begin; i < end; i++) {",
             f"    const double x[] = {{first + i * spacing{others}}}, read[] = {{{reads}}};",
             f"    double value[{values + 1}], sum[{sums + 1}];",
             "    const double *arg[] = {&t, p, dp, x, read};",
@@ -128,7 +137,7 @@ class Rows:
                 lines += [f"    if (addends > {k}) {more};"]
         lines += [f"    out[step * i + {c} * skip] = value{c};" for c in range(values)]
         lines += [f"    sums[{k} * n + i] = sum[{k}];" for k in range(sums)]
-        return [*lines, "  }", "}"]
+        return [*lines, "  }", "  begin = end;", "  } while (large && begin < n);", "}"]
 
     def declarations(self, vectors: Iterable[int]) -> list[str]:
         """Return how the rows of some vectors share the memory that begins at ``work``."""
@@ -175,7 +184,7 @@ class Rows:
             f"      const double place[] = {{0.0, {places}}};",
             f"      row_{each.name}(b, place,",
             *(f"        {self._pointer(key, chained)}," for key in self._keys),
-            f"        {add}, {out}, work, addends);",
+            f"        {add}, {out}, work, addends, {'0' if chained is None else 'LARGE'});",
             *(f"      b->sums[{k}] += sum_of(work + {k} * n, n);" for k in range(each.n_sums)),
         ]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib import resources
+from math import prod
 
 from daeosens.tracing.library import casadi
 from daeosens.tracing.stencil_chain import chain_function, chained
@@ -13,14 +14,19 @@ from daeosens.tracing.stencil_rows import INLINE, Rows, addends
 HEADERS = ("stencil.h", "stencil_chain.h", "bicgstab.h")
 """Of ``_petsc``, which the source begins with."""
 
+LARGE = 1 << 16
+"""Numbers of a state above which caches may not hold what a run keeps."""
 
-def stencil_source(functions: Sequence[PointFunction], dof: int, dimensions: int) -> str:
+
+def stencil_source(functions: Sequence[PointFunction], dof: int, shape: tuple[int, ...]) -> str:
     """Return the C source: each function ``name`` becomes ``void daeosens_name(const Box *)``.
 
     The type Box is that of ``_petsc/stencil.h``.  What can be the stages of a step becomes
     ``daeosens_chain_name`` too, see ``_petsc/stencil_chain.h``; beside them are the loops of
-    ``bicgstab.h``.
+    ``bicgstab.h``.  Of the shape of the whole grid it depends on how many dimensions there are, and
+    whether it is large.
     """
+    dimensions = len(shape)
     folder = resources.files("daeosens._petsc")
     headers = [folder.joinpath(name).read_text() for name in HEADERS]
     headers = [header.replace('#include "stencil.h"', "") for header in headers]
@@ -35,7 +41,8 @@ def stencil_source(functions: Sequence[PointFunction], dof: int, dimensions: int
         scalars,
         "#pragma GCC visibility pop",
     ]
-    sizes = [f"#define DOF {dof}", f"#define DIMENSIONS {dimensions}"]
+    known = {"DOF": dof, "DIMENSIONS": dimensions, "LARGE": dof * prod(shape) > LARGE}
+    sizes = [f"#define {name} {value:d}" for name, value in known.items()]
     loops = [_loops(Rows(each, dof, dimensions)) for each in functions]
     return "\n".join([*sizes, *headers, *hidden, *loops])
 

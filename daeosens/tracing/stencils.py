@@ -86,7 +86,7 @@ def _make_stencil(functions: Sequence[PointFunction], grid: Grid, *, periodic: b
     """Compile the functions if that can be, and bind them to the rank's box.  Collective."""
     corner, points = grid.dm.getCorners()
     dimensions = len(points)
-    source = stencil_source(functions, grid.dof, dimensions)
+    source = stencil_source(functions, grid.dof, grid.shape)
     library = compiled_library(source, grid.dm.comm.tompi4py())
     width = max(max(each.widths(k), default=0) for each in functions for k in range(each.vectors))
     wide = None if grid.dm.comm.size == 1 else wide_dm(grid, width)
