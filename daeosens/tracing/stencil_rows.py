@@ -78,6 +78,11 @@ class Rows:
     def _number(self, *key: int) -> int:
         return self._keys.setdefault(key, len(self._keys))
 
+    @property
+    def _read_directly(self) -> list[int]:
+        """Numbers of the pointers to rows that are not kept."""
+        return [number for key, number in self._keys.items() if len(key) == 1]
+
     def size(self, vectors: Iterable[int], points: tuple[int, ...]) -> int:
         """Return how many numbers a call needs for rows that it keeps, and to sum up."""
         n, m, _ = axes(points)
@@ -119,8 +124,7 @@ class Rows:
             "  const long end = large && begin + SEGMENT < n ? begin + SEGMENT : n;",
             *(
                 f"  if (large) fetch(q{k} + {dof} * (n + begin), {dof} * (end - begin));"
-                for key, k in self._keys.items()
-                if len(key) == 1
+                for k in self._read_directly
             ),
             "  INDEPENDENT",
             "  for (long i = begin; i < end; i++) {",
@@ -178,13 +182,14 @@ class Rows:
             The vector whose slabs are in a ring.
         """
         each = self.each
+        large = "LARGE" if chained is not None and self._read_directly else "0"
         middle, slow = (f"b->first[{k}] + {of} * b->spacing[{k}]" for k, of in ((1, "m"), (2, "s")))
         places = f"{slow}, 0.0" if self.dimensions < 3 else f"{middle}, {slow}"
         return [
             f"      const double place[] = {{0.0, {places}}};",
             f"      row_{each.name}(b, place,",
             *(f"        {self._pointer(key, chained)}," for key in self._keys),
-            f"        {add}, {out}, work, addends, {'0' if chained is None else 'LARGE'});",
+            f"        {add}, {out}, work, addends, {large});",
             *(f"      b->sums[{k}] += sum_of(work + {k} * n, n);" for k in range(each.n_sums)),
         ]
 
