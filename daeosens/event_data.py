@@ -17,7 +17,7 @@ from daeosens.errors import InputError, UnsupportedError, require
 from daeosens.guards import guarded
 from daeosens.least_squares import lower_observe
 from daeosens.misfits import ArrayResidual, SumOfSquares, TimeResidual
-from daeosens.objective import check_event, minus, multiple, negative, plus
+from daeosens.objective import after_zero, check_event, minus, multiple, negative, plus
 from daeosens.problem import Problem
 
 
@@ -147,6 +147,7 @@ class EventData:
         return [ArrayResidual(*sizes, *observation, row, s, *timed) for row, s in rows]
 
     __add__ = plus
+    __radd__ = after_zero
     __sub__ = minus
     __neg__ = negative
     __mul__ = __rmul__ = multiple

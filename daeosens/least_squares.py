@@ -21,7 +21,7 @@ from daeosens.derivatives import ComplexStep
 from daeosens.errors import InputError, UnsupportedError, nearest
 from daeosens.guards import check_output, guarded
 from daeosens.misfits import ArrayResidual, SumOfSquares, VectorResidual
-from daeosens.objective import minus, multiple, negative, plus
+from daeosens.objective import after_zero, minus, multiple, negative, plus
 from daeosens.prior_residuals import FieldPriorResidual, NumbersPriorResidual
 from daeosens.problem import Problem
 
@@ -189,6 +189,7 @@ class LeastSquares:
         return select, select_u, None, None
 
     __add__ = plus
+    __radd__ = after_zero
     __sub__ = minus
     __neg__ = negative
     __mul__ = __rmul__ = multiple
@@ -301,6 +302,7 @@ class Prior:
         )
 
     __add__ = plus
+    __radd__ = after_zero
     __sub__ = minus
     __neg__ = negative
     __mul__ = __rmul__ = multiple

@@ -44,6 +44,11 @@ def plus(self: Any, other: Any) -> Sum:
     return Sum(((1.0, self), (1.0, other)))
 
 
+def after_zero(self: Any, zero: object) -> Any:
+    """Return an objective after the 0 that Python's ``sum`` begins with."""
+    return self if isinstance(zero, int) and zero == 0 else NotImplemented
+
+
 def multiple(self: Any, weight: float) -> Sum:
     """Return a multiple of an objective: its ``*``."""
     if not isinstance(weight, Real):
@@ -106,6 +111,7 @@ class Sum:
         return Cost(tuple(points), tuple(densities))
 
     __add__ = plus
+    __radd__ = after_zero
     __sub__ = minus
     __neg__ = negative
     __mul__ = __rmul__ = multiple
@@ -165,6 +171,7 @@ class Terminal:
         )
 
     __add__ = plus
+    __radd__ = after_zero
     __sub__ = minus
     __neg__ = negative
     __mul__ = __rmul__ = multiple
@@ -230,6 +237,7 @@ class AtEvent:
         return Cost(points=((At(self.event, self.number, self.side == "after"), 1.0, scalar),))
 
     __add__ = plus
+    __radd__ = after_zero
     __sub__ = minus
     __neg__ = negative
     __mul__ = __rmul__ = multiple
@@ -317,6 +325,7 @@ class Running:
         return Cost(densities=((1.0, scalar),))
 
     __add__ = plus
+    __radd__ = after_zero
     __sub__ = minus
     __neg__ = negative
     __mul__ = __rmul__ = multiple

@@ -295,6 +295,25 @@ def test_wrong_descriptions_are_named(describe, message):
         describe()
 
 
+def test_python_sums_objectives():
+    run = solve(
+        ODE(lambda t, u, p: -p[0] * u, 1, 1), [2.0], [0.5], Stepping((0.0, 1.0), "rk4", dt=0.1)
+    )
+    parts = [
+        LeastSquares([0.5, 1.0], [1.0, 1.0]),
+        Terminal(lambda t, u, p: u[0] ** 2),
+        Running(lambda t, u, p: p[0] * u[0]),
+        Prior(0.1),
+    ]
+    parts += [2.0 * parts[0], parts[1] + parts[2]]
+    for whole in (sum(parts), sum(reversed(parts))):
+        assert adjoint(run, whole).value == pytest.approx(
+            sum(adjoint(run, each).value for each in parts)
+        )
+    with pytest.raises(TypeError):
+        1 + parts[0]
+
+
 @pytest.mark.parametrize("weight", [np.nan, np.inf])
 def test_weights_are_finite(weight):
     with pytest.raises(

@@ -499,6 +499,7 @@ BAD = {
     "bool": ({"relative_gradient_tolerance": True}, "relative_gradient_tolerance = True"),
     "iterations": ({"max_iterations": 1.5}, "max_iterations = 1.5; expected: an integer"),
     "progress": ({"progress": 3}, "progress = 3; expected"),
+    "restart": ({"restart": 3}, "restart = 3; expected: the path of a file"),
 }
 
 

@@ -220,6 +220,8 @@ def minimize(
     }
     complaints = argument_complaints(method, tolerances, max_iterations, progress)
     complaints += newton_complaints(method, hessian, preconditioner, predicted_decrease_tolerance)
+    if restart is not None and not isinstance(restart, (str, os.PathLike)):
+        complaints.append(f"restart = {restart!r}; expected: the path of a file")
     chosen: Options = {} if options is None else options
     validate_names(chosen, "minimize options")
     x = start_of(functional, x0)
