@@ -19,10 +19,11 @@ from daeosens.blocks import (
     running_slopes,
 )
 from daeosens.cost import Cost, Densities, Point, Scalar, points_by_step
-from daeosens.linearization import add_part
+from daeosens.linearization import Linearization, add_part
 from daeosens.problem import Problem
 from daeosens.steps.block import BlockSteps, Seed
 from daeosens.steps.block_rk import BlockRungeKutta
+from daeosens.threads import share, thread_count
 from daeosens.trajectory import Trajectory
 
 Adder: TypeAlias = "Callable[[Point, tuple[PETSc.Vec, PETSc.Vec], bool], float]"
@@ -33,6 +34,9 @@ Returns what it says about the time, if that moves."""
 CACHED, FEWEST = 2**20, 8
 """Bytes that rows may keep at all points, beside which what a sweep works on stays in the cache;
 but not fewer rows than the latter."""
+
+WORTH = 10**6
+"""Multiplications that take longer than to wake a thread."""
 
 
 def gradients_by_step(
@@ -121,11 +125,14 @@ def sweep_rows(
     mu = (np.empty if last else np.zeros)((len(lam), problem.n_parameters))
     apart = seed is None and not any(densities)
     assert problem.batch is not None
-    together = (problem.batch.rows_at_once if apart else None) or len(lam)
-    for span in reversed(block_spans(trajectory, steps, 2 * min(together, len(lam)), last)):
+    together = problem.batch.rows_at_once if apart else None
+    threads = _threads(problem, len(lam), last * steps.points_per_step) if together else 1
+    at_once = min(threads * (together or len(lam)), len(lam))
+    for span in reversed(block_spans(trajectory, steps, 2 * at_once, last)):
         given, fresh = (span, (lam, mu), seed, densities), span[1] == last
         if isinstance(steps, BlockRungeKutta):
-            by_p = _carry_explicit(trajectory, steps, *given, apart=apart, fresh=fresh)
+            ways = threads if apart else 0
+            by_p = _carry_explicit(trajectory, steps, *given, threads=ways, fresh=fresh)
         else:
             by_p = _carry_implicit(trajectory, steps, *given, fresh=fresh)
         if any(densities):
@@ -135,15 +142,24 @@ def sweep_rows(
     return mu
 
 
-def _parts_of_rows(problem: Problem, rows: int, points: int) -> list[slice]:
-    """Return which rows are carried together: not all where fewer are faster."""
+def _threads(problem: Problem, rows: int, points: int) -> int:
+    """Return how many threads carry rows: one where more would wait for work."""
+    few = rows * points * problem.size**2 < WORTH
+    return 1 if few else min(thread_count(), max(rows // FEWEST, 1))
+
+
+def _parts_of_rows(problem: Problem, rows: int, points: int, threads: int) -> list[slice]:
+    """Return which rows are carried together, as many parts for each thread.
+
+    Not all where fewer are faster.
+    """
     assert problem.batch is not None
     together = problem.batch.rows_at_once
     if together is None:
         return [slice(rows)]
     memory = 8 * rows * points * problem.size
-    parts = max(-(-rows // together), min(memory // CACHED, rows // FEWEST))
-    several = -(-rows // max(parts, 1))
+    parts = max(-(-rows // together), min(memory // CACHED, rows // FEWEST), 1)
+    several = -(-rows // (-(-parts // threads) * threads))
     return [slice(k, min(k + several, rows)) for k in range(0, rows, several)]
 
 
@@ -155,13 +171,13 @@ def _carry_explicit(
     seed: Seed | None,
     densities: Sequence[Densities],
     *,
-    apart: bool,
+    threads: int,
     fresh: bool,
 ) -> Array:
     """Carry ``sums`` (lam, mu) over a block by products with f_u, which need not be a matrix.
 
-    ``apart``: some rows at a time, if that is faster; ``fresh``: mu holds nothing yet.  Returns
-    what running costs add to mu.
+    ``threads``: so many carry some rows each, at a time as many as is fastest; 0: all rows at once.
+    ``fresh``: mu holds nothing yet.  Returns what running costs add to mu.
     """
     problem, (lam, mu) = trajectory.problem, sums
     assert problem.batch is not None
@@ -169,11 +185,16 @@ def _carry_explicit(
     points = steps.points(block)
     linear = problem.batch.linearize(points.t, points.u, block.p, len(lam))
     sources, by_p = running_slopes(problem, points, block.p, densities)
-    rows = len(lam)
-    for part in _parts_of_rows(problem, rows, len(points.t)) if apart else [slice(rows)]:
+
+    def carry(linear: Linearization, part: slice) -> None:
         steps.carry_by(linear.pulls, block, lam[part], sources, seed, linear.weights)
         if problem.n_parameters:
             linear.collect(mu[part], fresh)
+
+    rows = len(lam)
+    parts = _parts_of_rows(problem, rows, len(points.t), threads) if threads else [slice(rows)]
+    twins = [linear.twin() for _ in parts[1:threads]] if linear.twin else []
+    share(parts, [partial(carry, each) for each in (linear, *twins)])
     return by_p
 
 

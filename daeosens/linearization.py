@@ -25,11 +25,14 @@ class Linearization:
         that each point was visited with, or those in ``weights``.  ``fresh``: mu holds nothing yet.
     weights : array [K, M, n] or None
         Where the w belong; None if ``pulls`` keep what they need.
+    twin : callable or None
+        Returns the same points for another thread; None where there is one for all rows.
     """
 
     pulls: Pulls
     collect: Callable[[Array, bool], None]
     weights: Array | None = None
+    twin: Callable[[], Linearization] | None = None
 
 
 def by_matrices(

@@ -28,12 +28,15 @@ from daeosens import (
     Stepping,
     Terminal,
     adjoint,
+    block_adjoint,
     sensitivities,
     solve,
     tangent,
+    trace,
 )
 from daeosens.blocks import block_steps, bytes_of_a_step
 from daeosens.linearization import by_matrices
+from daeosens.threads import share
 
 BLOCK_RUNS = [run for run in RUNS if run[0] in batched.MASSES and run[1] not in DIAGONAL]
 each_run = pytest.mark.parametrize(
@@ -158,6 +161,43 @@ def test_all_outputs_of_lotka_volterra_in_one_sweep(method):
     assert block.p.shape == (n, n * n + n)
     assert difference(block.p, steps.p) < 1e-13
     assert difference(block.u0, steps.u0) < 1e-13
+
+
+@pytest.mark.parametrize("steps_at_once", [5, 1000])
+def test_threads_share_the_rows_and_change_nothing(steps_at_once, monkeypatch):
+    """Two matrices and parameters outside of them; more rows than are carried together."""
+    n = 40
+    model = trace(
+        lambda t, x, p: x * (p.r + p.A @ x) + np.tanh(p.B @ x),
+        n,
+        {"r": (n,), "A": (n, n), "B": (n, n)},
+    )
+    random = np.random.default_rng(7)
+    matrices = random.normal(0.0, 0.5 / n**0.5, (2, n, n)) - np.eye(n)
+    p = model.pack(r=np.full(n, 0.1), A=matrices[0], B=matrices[1])
+    run = solve(model, np.full(n, 0.1), p, Stepping((0.0, 5.0), "rk5dp", rtol=1e-6, atol=1e-6))
+    monkeypatch.setattr(block_adjoint, "WORTH", 0)
+    monkeypatch.setattr(block_adjoint, "FEWEST", 3)
+    taken, found = [], {}
+
+    def noted(parts, workers):
+        taken.append((len(parts), len(workers)))
+        share(parts, workers)
+
+    monkeypatch.setattr(block_adjoint, "share", noted)
+    for threads in (1, 2, 3):
+        monkeypatch.setattr(block_adjoint, "thread_count", lambda count=threads: count)
+        rows = 2 * threads * run.problem.batch.rows_at_once
+        memory = steps_at_once * bytes_of_a_step(run, block_steps(run), min(rows, 2 * n)) + 1
+        monkeypatch.setattr("daeosens.blocks.BLOCK_MEMORY", memory)
+        taken.clear()
+        found[threads] = sensitivities(run, engine="block")
+        assert len(taken) == -(-run.n_steps // steps_at_once)
+        assert all(workers == threads <= parts for parts, workers in taken)
+    steps = sensitivities(run, engine="steps")
+    for each in found.values():
+        assert difference(each.p, steps.p) < 1e-13
+        assert difference(each.u0, steps.u0) < 1e-13
 
 
 # ---- independent evidence ------------------------------------------------------------------------

@@ -91,7 +91,7 @@ cdef class Pulls:
         """Take ``rows`` rows from now on."""
         self.rows = rows
 
-    cdef void pull(self, long k, const double *w, double *out, long leading) noexcept:
+    cdef void pull(self, long k, const double *w, double *out, long leading) noexcept nogil:
         """Fill out [M, n] with w f_u at point k; the rows of both are ``leading`` apart."""
 
 
@@ -104,7 +104,7 @@ cdef class MatrixPulls(Pulls):
         self._matrices = matrices
         self.count, self.n = matrices.shape[0], matrices.shape[1]
 
-    cdef void pull(self, long k, const double *w, double *out, long leading) noexcept:
+    cdef void pull(self, long k, const double *w, double *out, long leading) noexcept nogil:
         cdef int n = <int>self.n, apart = <int>leading
         times(w, <int>self.rows, n, apart, &self._matrices[k, 0, 0], n, False, out, apart, 0.0)
 
@@ -157,16 +157,17 @@ cdef class FactorPulls(Pulls):
             adjoints = self._adjoints[a]
             self._addresses[a, 1] = <intptr_t>&adjoints[0, 0, 0]
 
-    cdef const double *_values(self, const double[:, ::1] values, long k) noexcept:
+    cdef const double *_values(self, const double[:, ::1] values, long k) noexcept nogil:
         return &values[k, 0] if values.shape[1] else NULL
 
     cdef void _add(self, const int[:, ::1] runs, long first, long last, const double *values,
-                   const double *w, long apart, double *target, long leading, long fresh) noexcept:
+                   const double *w, long apart, double *target, long leading,
+                   long fresh) noexcept nogil:
         cdef const int *begin = &runs[first, 0] if last > first else NULL
         add_runs(begin, last - first, values, self.rows, w, apart,
                  &self._v_bar[0], self._v.shape[1], target, leading, fresh)
 
-    cdef void pull(self, long k, const double *w, double *out, long leading) noexcept:
+    cdef void pull(self, long k, const double *w, double *out, long leading) noexcept nogil:
         cdef long a, apart
         cdef const int *product
         cdef double *adjoints
@@ -190,7 +191,7 @@ cdef class FactorPulls(Pulls):
             self._add(self._runs_p, 0, self._runs_p.shape[0], self._values(self._by_p, k), w,
                       leading, &self._local[0, 0], self._local.shape[1], 0)
 
-    cdef void _pull_u(self, long k, const double *w, double *out, long leading) noexcept:
+    cdef void _pull_u(self, long k, const double *w, double *out, long leading) noexcept nogil:
         self._add(self._runs_u, 0, self._runs_u.shape[0], self._values(self._by_u, k), w, leading,
                   out, leading, self.n)
 
@@ -231,22 +232,25 @@ def add_outer(
     cdef long several = max(MANY // (<long>rows * columns), 16), count = adjoints.shape[1], r, k
     cdef double *left
     cdef double *right
-    for r in range(adjoints.shape[0]):
-        for k in range(0, count, several):
-            beta = 0.0 if fresh and not k else 1.0
-            piece = <int>min(several, count - k)
-            left, right = <double *>&adjoints[r, k, 0], <double *>&v[k, 0]
-            if transposed:
-                dgemm(b"N", b"T", &rows, &columns, &piece, &one, left, &rows, right, &leading,
-                      &beta, &mu[r, start], &rows)
-            else:
-                dgemm(b"N", b"T", &columns, &rows, &piece, &one, right, &leading, left, &rows,
-                      &beta, &mu[r, start], &columns)
+    with nogil:
+        for r in range(adjoints.shape[0]):
+            k = 0
+            while k < count:
+                beta = 0.0 if fresh and not k else 1.0
+                piece = <int>min(several, count - k)
+                left, right = <double *>&adjoints[r, k, 0], <double *>&v[k, 0]
+                if transposed:
+                    dgemm(b"N", b"T", &rows, &columns, &piece, &one, left, &rows, right, &leading,
+                          &beta, &mu[r, start], &rows)
+                else:
+                    dgemm(b"N", b"T", &columns, &rows, &piece, &one, right, &leading, left, &rows,
+                          &beta, &mu[r, start], &columns)
+                k += several
 
 
 cdef void copy_rows(
     long rows, long n, const double *given, long apart, double *out, long leading
-) noexcept:
+) noexcept nogil:
     cdef long r
     for r in range(rows):
         memcpy(out + r * leading, given + r * apart, n * sizeof(double))
@@ -281,7 +285,8 @@ def carry(
     cdef long steps = coefficients.shape[0], s = coefficients.shape[1], k, i
     cdef long rows = lam.shape[0], n = lam.shape[1]
     # products are faster with rows that begin where lines of the cache do
-    cdef bint apart = weights is None and running is None
+    cdef bint weighted = weights is not None, sloped = running is not None
+    cdef bint apart = not (weighted or sloped)
     cdef long leading = (n + LINE - 1) // LINE * LINE if apart else n
     cdef int size = <int>(rows * leading), step = 1
     cdef double one = 1.0
@@ -290,24 +295,26 @@ def carry(
     cdef double *w = parts + (s + 1) * size
     cdef double[:, :, ::1] all_weights
     cdef const double[:, :, :, ::1] slopes
-    if weights is not None:
+    if weighted:
         all_weights = weights
-    if running is not None:
+    if sloped:
         slopes = running
     pulls.begin(rows)
-    copy_rows(rows, n, &lam[0, 0], n, parts, leading)
-    for k in range(steps - 1, -1, -1):
-        for i in range(s - 1, -1, -1):
-            if weights is not None:
-                w = &all_weights[k * s + i, 0, 0]
-            combine(parts, size, s - i, &coefficients[k, i, 0], w)
-            pulls.pull(k * s + i, w, parts + (s - i) * size, leading)
-            if running is not None:
-                daxpy(&size, &one, <double *>&slopes[k, i, 0, 0], &step, parts + (s - i) * size,
-                      &step)
-        combine(parts, size, s + 1, &ones[0], parts)
-        if observed[k]:
-            copy_rows(rows, n, parts, leading, &lam[0, 0], n)
-            seed(k)
-            copy_rows(rows, n, &lam[0, 0], n, parts, leading)
-    copy_rows(rows, n, parts, leading, &lam[0, 0], n)
+    with nogil:
+        copy_rows(rows, n, &lam[0, 0], n, parts, leading)
+        for k in range(steps - 1, -1, -1):
+            for i in range(s - 1, -1, -1):
+                if weighted:
+                    w = &all_weights[k * s + i, 0, 0]
+                combine(parts, size, s - i, &coefficients[k, i, 0], w)
+                pulls.pull(k * s + i, w, parts + (s - i) * size, leading)
+                if sloped:
+                    daxpy(&size, &one, <double *>&slopes[k, i, 0, 0], &step,
+                          parts + (s - i) * size, &step)
+            combine(parts, size, s + 1, &ones[0], parts)
+            if observed[k]:
+                copy_rows(rows, n, parts, leading, &lam[0, 0], n)
+                with gil:
+                    seed(k)
+                copy_rows(rows, n, &lam[0, 0], n, parts, leading)
+        copy_rows(rows, n, parts, leading, &lam[0, 0], n)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
@@ -68,7 +68,8 @@ class FactoredBatch:
 
     def pull_parameters(self, t: Array, u: Array, p: Array, w: Array) -> Array:
         """Return the sum over the points of f_p^T w [M, m]."""
-        pulls, v = self._pulls(t, u, p)
+        make, v = self._pulls(t, u, p)
+        pulls = make()
         pulls.pull_all(np.ascontiguousarray(w.swapaxes(0, 1)))
         mu = np.empty((len(w), p.size))
         self._collect(pulls, self._few_rows(v, len(w)), mu, fresh=True)
@@ -76,8 +77,14 @@ class FactoredBatch:
 
     def linearize(self, t: Array, u: Array, p: Array, rows: int) -> Linearization:
         """Return f_u and f_p at the points, for M rows."""
-        pulls, v = self._pulls(t, u, p)
-        return Linearization(pulls, partial(self._collect, pulls, self._few_rows(v, rows)))
+        make, v = self._pulls(t, u, p)
+        few = self._few_rows(v, rows)
+
+        def twin() -> Linearization:
+            pulls = make()
+            return Linearization(pulls, partial(self._collect, pulls, few), twin=twin)
+
+        return twin()
 
     def push_parameters(self, t: Array, u: Array, p: Array, dp: Array) -> Array:
         """Return f_p dp at every point [D, K, n]."""
@@ -125,8 +132,8 @@ class FactoredBatch:
             first, start = first + factor.rows, start + factor.columns
         return v, y
 
-    def _pulls(self, t: Array, u: Array, p: Array) -> tuple[FactorPulls, Array]:
-        """Return the products with f_u at the points, and all v [K, columns]."""
+    def _pulls(self, t: Array, u: Array, p: Array) -> tuple[Callable[[], FactorPulls], Array]:
+        """Return what makes products with f_u at the points, and all v [K, columns]."""
         parts = self._parts
         v, y = self._products(t, u, p)
         runs = self._of_u, parts.by_y.runs, parts.by_p.runs, len(parts.used)
@@ -134,7 +141,8 @@ class FactoredBatch:
         _fill(self._slopes, "jacobian", t, (u, p, y), (by_u, by_y, by_p))
         matrices = tuple(factor.matrix(p) for factor in parts.factors)
         values = by_u, by_y, by_p
-        return FactorPulls(u.shape[1], matrices, parts.table, runs, values, v, parts.only_u), v
+        given = u.shape[1], matrices, parts.table, runs, values, v, parts.only_u
+        return partial(FactorPulls, *given), v
 
     def _few_rows(self, v: Array, rows: int) -> list[FewRows | None]:
         """Return v of the factors whose entries are parameters, for products with M rows."""

@@ -32,7 +32,7 @@ class Case:
 
     ``quotients`` name two tasks each; the page shows the time of the first in those of the second.
     ``quantity`` is what the page's table shows; ``tasks`` are those that are measured, by default
-    all.
+    all.  Contestants compute on one core, or on ``all_cores``.
     """
 
     name: str
@@ -46,6 +46,7 @@ class Case:
     quotients: tuple[tuple[str, str], ...] = ()
     quantity: str = "milliseconds"
     tasks: tuple[str, ...] = ()
+    all_cores: bool = False
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ LOTKA_VOLTERRA = Case(
     "0.5 / sqrt(N) and seed N, its diagonal -1; rtol = atol = tolerance.  The parameters are all "
     'N + N^2 numbers p = (r, A).  "full" is d x(T) / d p, "scalar" the gradient of sum_i x_i(T).  '
     "Each time is that of a run and its derivatives.  Errors are relative to the variational "
-    "equations at 1e-13.",
+    "equations at 1e-13.  All contestants may compute on all cores.",
     (
         Contestant("daeosens", "lotka_volterra.ours"),
         Contestant("C on PETSc TSAdjoint", "lotka_volterra.petsc_c"),
@@ -87,6 +88,7 @@ LOTKA_VOLTERRA = Case(
         Figure("scaling", "full", "parameters", where=(("tolerance", 1e-7),)),
         Figure("scaling_scalar", "scalar", "parameters", where=(("tolerance", 1e-7),)),
     ),
+    all_cores=True,
 )
 
 GRAY_SCOTT = Case(

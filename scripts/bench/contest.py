@@ -17,8 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from machine import ONE_THREAD
-
 HERE = Path(__file__).resolve().parent
 LEAST = 0.01
 """Seconds of one turn: shorter tasks are called several times."""
@@ -66,6 +64,7 @@ class Process:
     python: str
     patience: float
     words: Path  # what it prints
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     note: str = ""
     process: subprocess.Popen[str] | None = field(default=None, repr=False)
 
@@ -98,7 +97,7 @@ class Process:
                 stdout=subprocess.PIPE,
                 stderr=words,
                 text=True,
-                env=os.environ | ONE_THREAD | {"PYTHONPATH": os.pathsep.join(paths)},
+                env=os.environ | self.environment | {"PYTHONPATH": os.pathsep.join(paths)},
             )
         missing = self._answer().get("missing")
         if missing:
@@ -136,6 +135,7 @@ def hold(
     reference: Contestant | None = None,
     tasks: Sequence[str] = (),
     peers: str = sys.executable,
+    environment: Mapping[str, str] | None = None,
     report: Callable[[Row], None] = lambda _row: None,
 ) -> list[Row]:
     """Measure all contestants at all settings.
@@ -154,6 +154,8 @@ def hold(
         Which tasks; all of them by default.
     peers : str
         The interpreter that has the peers.
+    environment : mapping of str to str, optional
+        Variables of all contestants beside those of this process.
     report : callable
         Called with each row as soon as it is known.
     """
@@ -163,7 +165,8 @@ def hold(
         def started(one: Contestant) -> Process:
             python = peers if one.peer else sys.executable
             words = Path(folder) / f"{one.module}.txt"
-            return stack.enter_context(Process(one, python, limits.patience, words))
+            given = one, python, limits.patience, words, environment or {}
+            return stack.enter_context(Process(*given))
 
         exact = started(reference) if reference else None
         processes = [started(one) for one in contestants]

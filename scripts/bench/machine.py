@@ -12,15 +12,15 @@ from typing import Any
 
 PACKAGES = ("daeosens", "petsc4py", "numpy", "scipy", "casadi", "jax", "jaxlib", "diffrax", "numba")
 
-ONE_THREAD = {
-    "OMP_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
-    "MKL_NUM_THREADS": "1",
-    "NUMBA_NUM_THREADS": "1",
-    "JAX_PLATFORMS": "cpu",
-    "XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1",
-}
-"""Every contestant computes on one core."""
+LIBRARIES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+ONE_FOR_XLA = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+
+
+def threads(*, all_cores: bool) -> dict[str, str]:
+    """Return the environment in which programs compute on one core, or on all that there are."""
+    count = len(os.sched_getaffinity(0)) if all_cores else 1
+    xla = {} if all_cores else {"XLA_FLAGS": ONE_FOR_XLA}
+    return dict.fromkeys(LIBRARIES, str(count)) | {"JAX_PLATFORMS": "cpu"} | xla
 
 
 def processor() -> str:
@@ -42,7 +42,6 @@ def describe() -> dict[str, Any]:
         "cores": os.cpu_count(),
         "memory": round(pages * size / 2**30),
         "system": f"{platform.system()} {platform.machine()}, Python {platform.python_version()}",
-        "threads": "one for each contestant",
         "load": round(os.getloadavg()[0], 2),
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
     }

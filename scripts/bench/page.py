@@ -15,11 +15,12 @@ HEAD = """# Benchmarks
 
 Written by `python scripts/bench/run.py` from the files in [benchmarks](benchmarks); do not edit.
 
-All contestants of a case run in turn, each in a process of its own on one core; numbers are medians
-of milliseconds, then the ratio to the first contestant, then the relative error.  Compilation and
-the first call are not counted.  `python scripts/bench/run.py CASE` measures one case,
-`--quick` tries it on tiny problems; other packages are installed by hand
-(`scripts/bench/requirements.txt`), and what is missing is named below its table.
+All contestants of a case run in turn, each in a process of its own, on one core unless the case
+says otherwise; numbers are medians of milliseconds, then the ratio to the first contestant, then
+the relative error.  Compilation and the first call are not counted.
+`python scripts/bench/run.py CASE` measures one case, `--quick` tries it on tiny problems; other
+packages are installed by hand (`scripts/bench/requirements.txt`), and what is missing is named
+below its table.
 
 Most of the time of dense models is that of OpenBLAS, whose kernels each case names: for AMD's Zen 5
 the fast ones have to be asked for, by `OPENBLAS_CORETYPE=SkylakeX` (`daeosens doctor`).

@@ -2,10 +2,11 @@
 
     python scripts/bench/run.py [CASE ...] [--quick] [--where NAME=VALUE] [--peers PYTHON]
 
-Without a name all cases.  Contestants run in turn, each in a process of its own on one core.  Other
-packages (requirements.txt) are used where the interpreter given by --peers has them; what is
-missing is named in the table.  Writes FOLDER/benchmarks/CASE.json, FOLDER/images and
-FOLDER/benchmarks.md; FOLDER (--output) is docs, or results/quick with --quick.
+Without a name all cases.  Contestants run in turn, each in a process of its own, on one core or
+on all of them, as the case says.  Other packages (requirements.txt) are used where the interpreter
+given by --peers has them; what is missing is named in the table.  Writes
+FOLDER/benchmarks/CASE.json, FOLDER/images and FOLDER/benchmarks.md; FOLDER (--output) is docs, or
+results/quick with --quick.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from typing import Any
 from cases import CASES, Case, Script
 from contest import Limits, Row, hold
 from daeosens.doctor import blas
-from machine import ONE_THREAD, describe, versions
+from machine import describe, threads, versions
 from page import write_page
 from tables import heading, line, number
 
@@ -54,7 +55,17 @@ def measure(
         print(line(row), flush=True)
 
     print(heading())
-    rows = hold(case.contestants, settings, limits, case.reference, case.tasks, peers, report)
+    environment = threads(all_cores=case.all_cores)
+    rows = hold(
+        case.contestants,
+        settings,
+        limits,
+        case.reference,
+        case.tasks,
+        peers,
+        environment,
+        report,
+    )
     return [asdict(row) for row in rows]
 
 
@@ -64,7 +75,7 @@ def run_script(script: Script, turns: int) -> list[dict[str, Any]]:
         output = Path(folder) / "rows.json"
         program = str(HERE / f"{script.name}.py")
         command = [sys.executable, program, "--output", str(output), "--repeat", str(turns)]
-        subprocess.run(command, check=True, env=os.environ | ONE_THREAD)
+        subprocess.run(command, check=True, env=os.environ | threads(all_cores=False))
         return json.loads(output.read_text())
 
 

@@ -1,0 +1,122 @@
+"""Threads for what BLAS alone would not divide: many small products that wait for one another."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from functools import lru_cache
+from typing import Any, TypeVar
+
+from mpi4py import MPI
+from threadpoolctl import ThreadpoolController
+
+Piece = TypeVar("Piece")
+
+SAID = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
+"""Where users say how many threads BLAS may take."""
+
+
+def thread_count() -> int:
+    """Return how many threads may share work: as many as BLAS takes for large products.
+
+    ``OMP_NUM_THREADS`` and ``threadpoolctl.threadpool_limits`` say how many; otherwise there is one
+    for each core, but a single one in each of several ranks.
+
+    Examples
+    --------
+    >>> thread_count() >= 1
+    True
+    """
+    if MPI.COMM_WORLD.size > 1 and not any(name in os.environ for name in SAID):
+        return 1
+    libraries: list[dict[str, Any]] = _blas().info()  # pyright: ignore[reportUnknownVariableType]
+    return max((library["num_threads"] for library in libraries), default=1)
+
+
+def share(pieces: Iterable[Piece], workers: Sequence[Callable[[Piece], None]]) -> None:
+    """Do all pieces of some work, each by the worker that is free first.
+
+    Parameters
+    ----------
+    pieces : iterable
+    workers : sequence of callables
+        ``worker(piece)``, each in a thread of its own; the first one in that of the caller.  BLAS
+        takes a single thread meanwhile where there are several.
+
+    Raises
+    ------
+    Exception
+        What a worker raised; no piece is begun after that.
+
+    Examples
+    --------
+    >>> total = []
+    >>> share(range(4), [total.append, total.append])
+    >>> sorted(total)
+    [0, 1, 2, 3]
+    """
+    if len(workers) == 1:
+        for piece in pieces:
+            workers[0](piece)
+        return
+    left, core = deque(pieces), _core()
+
+    def work(worker: Callable[[Piece], None]) -> None:
+        try:
+            while left:
+                try:
+                    piece = left.popleft()
+                except IndexError:  # another one took the last
+                    return
+                worker(piece)
+        finally:
+            left.clear()
+
+    def work_elsewhere(worker: Callable[[Piece], None]) -> None:
+        _leave(core)
+        work(worker)
+
+    with _blas().limit(limits=1):
+        others = [_pool(len(workers) - 1).submit(work_elsewhere, each) for each in workers[1:]]
+        try:
+            work(workers[0])
+        finally:
+            wait(others)
+        for other in others:
+            other.result()
+
+
+@lru_cache(maxsize=1)
+def _blas() -> ThreadpoolController:
+    """Return what limits the threads of the BLAS libraries; to find them takes milliseconds."""
+    return ThreadpoolController().select(user_api="blas")
+
+
+@lru_cache(maxsize=1)
+def _pool(size: int) -> ThreadPoolExecutor:
+    """Return threads that wait for work: to start one takes longer than many a sweep."""
+    return ThreadPoolExecutor(size, thread_name_prefix="daeosens")
+
+
+_core: Callable[[], int] = getattr(ctypes.CDLL(None), "sched_getcpu", lambda: -1)
+"""Returns the core that this thread runs on, where the system tells."""
+
+
+def _leave(core: int) -> None:
+    """Move this thread off a core that another one keeps busy.
+
+    Linux takes idle cores of virtual machines for busy ones, lets a thread wake on the core of the
+    one that woke it, and parts them after milliseconds only.
+    """
+    if core >= 0 and _core() == core:
+        allowed = os.sched_getaffinity(0)
+        if len(allowed) > 1:
+            os.sched_setaffinity(0, allowed - {core})
+            os.sched_setaffinity(0, allowed)
+
+
+if hasattr(os, "register_at_fork"):  # a fork has the pool, and none of its threads
+    os.register_at_fork(after_in_child=_pool.cache_clear)
