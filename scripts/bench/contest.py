@@ -36,7 +36,7 @@ class Limits:
     """How long to measure: turns, seconds of all turns of one task, seconds of one answer."""
 
     turns: int = 15
-    budget: float = 3.0
+    budget: float = 1.0
     patience: float = 300.0
 
 
