@@ -25,6 +25,7 @@ from daeosens.errors import InputError, UnsupportedError, nearest, require, toge
 from daeosens.guards import check_output, guarded
 from daeosens.matrices import Products
 from daeosens.problem import Problem
+from daeosens.ranks import agree
 from daeosens.second_order import HessianProduct
 
 
@@ -198,6 +199,7 @@ class Parameters:
 
     def check(self, problem: Problem) -> None:
         """Compare the names with the problem's."""
+        agree(problem.comm, "Parameters", entries=self.entries, initial_state=self.initial_state)
         if problem.field_parameter:
             raise InputError(
                 "named parameters for a problem whose parameter is a field",
