@@ -14,12 +14,14 @@ from daeosens.bench import Bench
 from daeosens.cost_checks import check_objective
 from daeosens.derivatives import ComplexStep
 from daeosens.equation_checks import check_equations
+from daeosens.errors import require
 from daeosens.event_checks import check_event
 from daeosens.guards import QUIET, check_output, guarded
 from daeosens.matrices import Products
 from daeosens.objective import Objective
 from daeosens.parameters import Control, Parameters
 from daeosens.problem import Problem
+from daeosens.ranks import agree
 from daeosens.second_checks import check_initial_state_hessian
 from daeosens.verdicts import Check, CheckedCallback
 
@@ -93,6 +95,17 @@ def check(
     >>> check(decay, [1.0], [0.5]).wrong
     ('jacobian_p',)
     """
+    require(problem, Problem, "problem", "ODE(f, size, parameters), or trace(f, ...) compiled")
+    agree(
+        problem.comm,
+        "check",
+        t=t,
+        udot=udot,
+        objective=objective,
+        control=type(control).__name__,
+        seed=seed,
+        tolerance=tolerance,
+    )
     bench = Bench(problem, t, u0, p, udot, seed=seed, tolerance=tolerance)
     if problem.modes:
         for name, mode in problem.modes.items():

@@ -199,7 +199,13 @@ class Parameters:
 
     def check(self, problem: Problem) -> None:
         """Compare the names with the problem's."""
-        agree(problem.comm, "Parameters", entries=self.entries, initial_state=self.initial_state)
+        agree(
+            problem.comm,
+            "Parameters",
+            names=list(self.entries),
+            entries=self.entries,
+            initial_state=self.initial_state,
+        )
         if problem.field_parameter:
             raise InputError(
                 "named parameters for a problem whose parameter is a field",

@@ -20,12 +20,31 @@ from daeosens import (
     Stepping,
     Terminal,
     adjoint,
+    check,
     consistent_state,
+    covariance,
+    duality,
+    fit,
     gauss_newton_product,
     hessian_product,
+    laplace,
+    matern,
+    minimize,
+    multistart,
+    predict,
+    profile,
     solve,
+    solve_batch,
+    starting_points,
     tangent,
+    taylor,
+    trace,
+    trace_stencil,
 )
+from daeosens.continuous_adjoint import continuous_adjoint
+from daeosens.continuous_forward import continuous_forward
+from daeosens.finite_differences import finite_differences
+from daeosens.grids import Grid
 from daeosens.ranks import agree, install_abort_hook
 
 
@@ -64,6 +83,7 @@ def test_the_same_options_are_agreed_on(comm):
             ranks,
             "adjoint",
             several=several,
+            many=np.linspace(0.0, 1.0, 99),
             one=1.0 if comm.rank else np.float64(1.0),
             options=dict.fromkeys(names),
             numbers=Numbers(1.0, lambda: comm.rank),
@@ -104,6 +124,10 @@ def test_ranks_that_are_alone_agree_on_anything(comm):
             "call: a is 0 on rank 0 .*; c is 0 on rank 0 and",
         ),
         (lambda r: {"a": [r] * 99}, r"a is \[(0, ){26}0\.\.\. on rank 0 and \[(1, ){26}1\.\.\. on"),
+        (
+            lambda r: {"data": np.arange(99.0) + r},
+            "data is 99 numbers of checksum [0-9a-f]{8} on rank 0 and 99 numbers of checksum",
+        ),
     ],
 )
 def test_other_options_on_some_rank_are_an_error_on_all(comm, options, message):
@@ -151,6 +175,11 @@ def reduced_of(comm, *, cost=COST, stepping=STEPPING, control=None, **keywords):
     problem, state = decay(comm)
     control = Parameters({"k": Parameter(1.0)}, state) if control is None else control(state)
     return Reduced(problem, cost, stepping, control, **keywords)
+
+
+def grid_and_mean(comm):
+    grid = Grid(((0.0, 1.0), (0.0, 1.0)), (6, 6), comm=PETSc.Comm(comm))
+    return grid, grid.create_vec()
 
 
 APART = {
@@ -232,6 +261,12 @@ APART = {
         ),
         r"Parameters: entries\['k'\]\.free is True on rank 0 and False on rank 1",
     ),
+    "Parameters: order": (
+        lambda comm, odd: Parameters(dict.fromkeys("ba" if odd else "ab", 1.0), [1.0]).check(
+            decay(comm)[0]
+        ),
+        r"Parameters: names is \['a', 'b'\] on rank 0 and \['b', 'a'\] on rank 1",
+    ),
     "InitialState: bounds": (
         lambda comm, odd: reduced_of(
             comm, control=lambda u: InitialState(u, [1.0], lower=0.0 if odd else -np.inf)
@@ -245,6 +280,116 @@ APART = {
     "consistent_state: p": (
         lambda comm, odd: consistent_state(*decay(comm), [1.0 + odd]),
         r"consistent_state: p is \[1\.0\] on rank 0 and \[2\.0\] on rank 1",
+    ),
+    "minimize: method": (
+        lambda comm, odd: minimize(reduced_of(comm), method="lmbfgs" if odd else "lmvm"),
+        "minimize: method is 'lmvm' on rank 0 and 'lmbfgs' on rank 1",
+    ),
+    "minimize: a tolerance": (
+        lambda comm, odd: minimize(reduced_of(comm), gradient_tolerance=-1.0 if odd else 1e-8),
+        r"minimize: gradient_tolerance is 1e-08 on rank 0 and -1\.0 on rank 1",
+    ),
+    "minimize: bounds": (
+        lambda comm, odd: minimize(reduced_of(comm), bounds=(0.0, 2.0) if odd else None),
+        r"minimize: bounds is None on rank 0 and \[0\.0, 2\.0\] on rank 1",
+    ),
+    "minimize: restart": (
+        lambda comm, odd: minimize(reduced_of(comm), restart="file.h5" if odd else None),
+        "minimize: restart is False on rank 0 and True on rank 1",
+    ),
+    "minimize: options": (
+        lambda comm, odd: minimize(reduced_of(comm), options={"tao_ls_max_funcs": 5 + odd}),
+        r"minimize: options\['tao_ls_max_funcs'\] is 5 on rank 0 and 6 on rank 1",
+    ),
+    "check: t": (
+        lambda comm, odd: check(*decay(comm), [1.0], t=np.nan if odd else 0.0),
+        r"check: t is 0\.0 on rank 0 and nan on rank 1",
+    ),
+    "check: objective": (
+        lambda comm, odd: check(*decay(comm), [1.0], objective=COST if odd else None),
+        "check: objective is None on rank 0 and Terminal on rank 1",
+    ),
+    "taylor: hessian": (
+        lambda comm, odd: taylor(reduced_of(comm), hessian=odd),
+        "taylor: hessian is False on rank 0 and True on rank 1",
+    ),
+    "duality: seed": (
+        lambda comm, odd: duality(run_of(comm), COST, seed=int(odd)),
+        "duality: seed is 0 on rank 0 and 1 on rank 1",
+    ),
+    "finite_differences: scheme": (
+        lambda comm, odd: finite_differences(
+            reduced_of(comm), scheme="central" if odd else "forward"
+        ),
+        "finite_differences: scheme is 'forward' on rank 0 and 'central' on rank 1",
+    ),
+    "continuous_adjoint: mode": (
+        lambda comm, odd: continuous_adjoint(
+            *decay(comm), [1.0], STEPPING, COST, mode="interpolating" if odd else "backsolve"
+        ),
+        "continuous_adjoint: mode is 'backsolve' on rank 0 and 'interpolating' on rank 1",
+    ),
+    "continuous_forward: with_respect_to": (
+        lambda comm, odd: continuous_forward(
+            *decay(comm), [1.0], STEPPING, with_respect_to=("p", "u0")[: 1 + odd]
+        ),
+        r"with_respect_to is \['p'\] on rank 0 and \['p', 'u0'\] on rank 1",
+    ),
+    "covariance: hessian": (
+        lambda comm, odd: covariance(
+            reduced_of(comm), [1.0], hessian="gauss_newton" if odd else "exact"
+        ),
+        "covariance: hessian is 'exact' on rank 0 and 'gauss_newton' on rank 1",
+    ),
+    "laplace: rank": (
+        lambda comm, odd: laplace(reduced_of(comm), [1.0], None, rank=1 if odd else None),
+        "laplace: rank is None on rank 0 and 1 on rank 1",
+    ),
+    "predict: times": (
+        lambda comm, odd: predict(reduced_of(comm), None, [1.0 + odd]),
+        r"predict: times is \[1\.0\] on rank 0 and \[2\.0\] on rank 1",
+    ),
+    "profile: names": (
+        lambda comm, odd: profile(reduced_of(comm), None, ["k"] if odd else None),
+        r"profile: names is None on rank 0 and \['k'\] on rank 1",
+    ),
+    "starting_points: count": (
+        lambda comm, odd: starting_points(reduced_of(comm), 3 + odd),
+        "starting_points: count is 3 on rank 0 and 4 on rank 1",
+    ),
+    "multistart: starts": (
+        lambda comm, odd: multistart(lambda _: None, [[1.0]] * (1 + odd), comm=comm),
+        r"multistart: starts is \[\[1\.0\]\] on rank 0 and \[\[1\.0\], \[1\.0\]\] on rank 1",
+    ),
+    "fit: starts": (
+        lambda comm, odd: fit(None, None, None, STEPPING, comm=comm, starts=1 + odd),
+        "fit: starts is 1 on rank 0 and 2 on rank 1",
+    ),
+    "solve_batch: gradients": (
+        lambda comm, odd: solve_batch(
+            decay(PETSc.COMM_SELF)[0], [1.0], None, STEPPING, COST, gradients=not odd, comm=comm
+        ),
+        "solve_batch: gradients is True on rank 0 and False on rank 1",
+    ),
+    "matern: length": (
+        lambda comm, odd: matern(*grid_and_mean(comm), 1.0, -1.0 if odd else 0.5),
+        r"matern: length is 0\.5 on rank 0 and -1\.0 on rank 1",
+    ),
+    "trace: size": (
+        lambda comm, odd: trace(lambda t, u, p: -u, size=1 + odd, comm=comm),
+        "trace: size is 1 on rank 0 and 2 on rank 1",
+    ),
+    "trace_stencil: jacobian": (
+        lambda comm, odd: trace_stencil(
+            lambda t, u, p: u.laplacian(),
+            grid_and_mean(comm)[0],
+            jacobian="assembled" if odd else "products",
+        ),
+        "trace_stencil: jacobian is 'products' on rank 0 and 'assembled' on rank 1",
+    ),
+    "variance of a prior: samples": (
+        lambda comm, odd: matern(*grid_and_mean(comm), 1.0, 0.5).variance(3 if odd else None),
+        "variance: samples is None on rank 0 and 3 on rank 1",
     ),
 }
 
