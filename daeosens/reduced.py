@@ -33,6 +33,7 @@ from daeosens.residuals import (
 )
 from daeosens.second_order import HessianProduct, Memory, hessian_products
 from daeosens.stepping import Stepping
+from daeosens.steps.switches import lower_events
 from daeosens.tangent import Tangent, tangents
 from daeosens.trajectory import Checkpoint, Trajectory
 
@@ -138,6 +139,7 @@ class Reduced:
             )
         control.check(problem)
         objective.lower(problem, last)
+        lower_events(problem)
         self._check_start(first)
         self._cached: tuple[PETSc.Vec, Trajectory] | None = None
         self._memory = Memory()
