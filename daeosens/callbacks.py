@@ -126,6 +126,8 @@ def check(
 def _check_initial_state(bench: Bench, control: Parameters) -> None:
     """Check the Jacobian of the initial state in the parameters, or its transposed product."""
     name, problem, by_p = "initial_state_p", bench.problem, control.initial_state_p
+    start = control.start_map
+    assert start is not None
     call = guarded(control.initial_state, "initial_state", bench.comm)
     if problem.style == "numpy":
 
@@ -145,7 +147,7 @@ def _check_initial_state(bench: Bench, control: Parameters) -> None:
         return
 
     def product(w: PETSc.Vec, out: PETSc.Vec) -> None:
-        scatter(control.transposed_initial(problem, bench.p, w), out)
+        scatter(start.transposed(problem, bench.p, w), out)
 
     moves, expected = bench.expected(bench.p_vec, lambda x: bench.fill(call, gather(x)))
     bench.judge_transpose(name, "callback", moves, expected, product)
