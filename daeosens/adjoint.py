@@ -18,6 +18,7 @@ from daeosens.guards import QUIET, unwrapped
 from daeosens.native_pieces import sweep_pieces_in_c
 from daeosens.native_sweep import native_sweep, wants_native_sweep
 from daeosens.objective import Objective, check_objective
+from daeosens.ranks import agree
 from daeosens.steps import StepMap
 from daeosens.sweep_faults import named_faults
 from daeosens.trajectory import Trajectory, check_trajectory, steps_of
@@ -131,6 +132,7 @@ def adjoint(
     check_trajectory(trajectory)
     several = isinstance(objective, Iterable)
     objectives = tuple(objective) if several else (objective,)
+    agree(trajectory.problem.comm, "adjoint", objective=objectives, engine=engine)
     check_engine(engine)
     if not objectives:
         raise InputError("no objective given", expected="at least one")

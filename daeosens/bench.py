@@ -28,7 +28,7 @@ from daeosens.differences import (
     random_numbers,
     unit,
 )
-from daeosens.errors import DaeosensError, UnsupportedError, require
+from daeosens.errors import DaeosensError, UnsupportedError
 from daeosens.guards import check_output
 from daeosens.problem import AUTONOMOUS, Problem
 from daeosens.verdicts import CheckedCallback, Verdict
@@ -68,7 +68,6 @@ class Bench:
         seed: int,
         tolerance: float,
     ) -> None:
-        require(problem, Problem, "problem", "ODE(f, size, parameters), or trace(f, ...) compiled")
         self.problem = problem
         self.comm = problem.comm
         self.t = float(finite_array(t, "t", ()))

@@ -14,12 +14,14 @@ from daeosens.bench import Bench
 from daeosens.cost_checks import check_objective
 from daeosens.derivatives import ComplexStep
 from daeosens.equation_checks import check_equations
+from daeosens.errors import require
 from daeosens.event_checks import check_event
 from daeosens.guards import QUIET, check_output, guarded
 from daeosens.matrices import Products
 from daeosens.objective import Objective
 from daeosens.parameters import Control, Parameters
 from daeosens.problem import Problem
+from daeosens.ranks import agree
 from daeosens.second_checks import check_initial_state_hessian
 from daeosens.verdicts import Check, CheckedCallback
 
@@ -93,6 +95,17 @@ def check(
     >>> check(decay, [1.0], [0.5]).wrong
     ('jacobian_p',)
     """
+    require(problem, Problem, "problem", "ODE(f, size, parameters), or trace(f, ...) compiled")
+    agree(
+        problem.comm,
+        "check",
+        t=t,
+        udot=udot,
+        objective=objective,
+        control=type(control).__name__,
+        seed=seed,
+        tolerance=tolerance,
+    )
     bench = Bench(problem, t, u0, p, udot, seed=seed, tolerance=tolerance)
     if problem.modes:
         for name, mode in problem.modes.items():
@@ -113,6 +126,8 @@ def check(
 def _check_initial_state(bench: Bench, control: Parameters) -> None:
     """Check the Jacobian of the initial state in the parameters, or its transposed product."""
     name, problem, by_p = "initial_state_p", bench.problem, control.initial_state_p
+    start = control.start_map
+    assert start is not None
     call = guarded(control.initial_state, "initial_state", bench.comm)
     if problem.style == "numpy":
 
@@ -132,7 +147,7 @@ def _check_initial_state(bench: Bench, control: Parameters) -> None:
         return
 
     def product(w: PETSc.Vec, out: PETSc.Vec) -> None:
-        scatter(control.transposed_initial(problem, bench.p, w), out)
+        scatter(start.transposed(problem, bench.p, w), out)
 
     moves, expected = bench.expected(bench.p_vec, lambda x: bench.fill(call, gather(x)))
     bench.judge_transpose(name, "callback", moves, expected, product)

@@ -10,6 +10,7 @@ from daeosens.errors import require
 from daeosens.guards import QUIET, unwrapped
 from daeosens.options import Options, validate_names
 from daeosens.problem import Problem
+from daeosens.ranks import agree
 from daeosens.steps.completed import consistent_map
 
 
@@ -70,9 +71,11 @@ def consistent_state(
     array([-3.,  1.])
     """
     require(problem, Problem, "problem", "ODE(f, size, parameters), or trace(f, ...) compiled")
+    agree(problem.comm, "consistent_state", t=t, options=options or {})
     validate_names(options or {}, "options")
     finite_array(t, "t", ())
     state, parameters = problem.admit_state(u0), problem.admit_parameters(p)
+    agree(problem.comm, "consistent_state", p=parameters)
     maps = consistent_map(problem, t, state, parameters, options or {})
     if maps is None:
         return state

@@ -24,6 +24,7 @@ from daeosens.errors import InputError, UnsupportedError
 from daeosens.forward import solve
 from daeosens.objective import Objective
 from daeosens.problem import Problem
+from daeosens.ranks import agree
 from daeosens.stepping import Stepping
 from daeosens.trajectory import Trajectory
 
@@ -135,6 +136,7 @@ def continuous_adjoint(
     >>> continuous_adjoint(decay, [1.0], [0.5], stepping, final).p.round(5)
     array([-0.73576])
     """
+    agree(problem.comm, "continuous_adjoint", mode=mode, backward=backward)
     refuse_other_forms(problem, "continuous_adjoint", "adjoint(trajectory, objective)")
     if problem.breakpoints:
         raise UnsupportedError(

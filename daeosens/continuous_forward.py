@@ -23,6 +23,7 @@ from daeosens.differences import unit
 from daeosens.errors import InputError
 from daeosens.forward import solve
 from daeosens.problem import Problem
+from daeosens.ranks import agree
 from daeosens.sensitivity import Sensitivities
 from daeosens.stepping import Stepping
 from daeosens.trajectory import Trajectory
@@ -135,6 +136,7 @@ def continuous_forward(
     >>> continuous_forward(decay, [1.0], [0.5], Stepping((0.0, 2.0), "rk4", dt=0.1)).p.round(6)
     array([[-0.735759]])
     """
+    agree(problem.comm, "continuous_forward", with_respect_to=sorted(map(str, with_respect_to)))
     refuse_other_forms(problem, "continuous_forward", "tangent or sensitivities")
     wanted = tuple(name for name in ("p", "u0") if name in with_respect_to)
     if not wanted or len(wanted) != len(set(with_respect_to)):

@@ -16,6 +16,7 @@ from daeosens.forward import solve
 from daeosens.io.agreement import on_every_rank
 from daeosens.objective import Objective
 from daeosens.problem import Problem
+from daeosens.ranks import agree
 from daeosens.stepping import Stepping
 
 
@@ -116,6 +117,16 @@ def solve_batch(
     require(problem, Problem, "problem", "ODE(f, size, parameters), or trace(f, ...) compiled")
     require(stepping, Stepping, "stepping", 'Stepping((0.0, 1.0), "rk5dp", rtol=1e-6)')
     comm = MPI.COMM_SELF if comm is None else comm
+    agree(
+        comm,
+        "solve_batch",
+        u0=u0,
+        p=p,
+        stepping=stepping,
+        objective=objective,
+        t_eval=t_eval,
+        gradients=gradients,
+    )
     starts, sets = _members(problem, u0, p)
     times = np.append(np.asarray(t_eval, dtype=float), stepping.t_span[1])
     members = len(starts)

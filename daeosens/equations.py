@@ -26,7 +26,7 @@ from daeosens.lowering import (
     state_derivative,
     steps_complex,
 )
-from daeosens.mass import mass_derivative, mass_p_derivative, with_mass_p
+from daeosens.mass import check_of_mass, mass_derivative, mass_p_derivative, with_mass_p
 from daeosens.matrices import Derivative, negative, refused
 from daeosens.problem import COLORING, Problem, VecFunction
 from daeosens.second_derivatives import (
@@ -139,7 +139,7 @@ def ODE(  # noqa: N802 (a noun of the public interface)
     )
     rhs, jacobian, jacobian_p, rhs_t, hessian_product, hessian_t = admitted.values()
     require(batched, bool, "batched", "batched=True")
-    _check_of_mass(mass, mass_p=mass_p, mass_hessian=mass_hessian)
+    check_of_mass(mass, mass_p=mass_p, mass_hessian=mass_hessian)
     if batched and not steps_complex(frame, rhs):
         raise InputError(
             "batched = True for PETSc-style or C callbacks", expected="callbacks that return arrays"
@@ -214,21 +214,6 @@ def ODE(  # noqa: N802 (a noun of the public interface)
         events=admit_known_events(events, ()),
         **frame.fields(),
     )
-
-
-def _check_of_mass(mass: object, **given: object) -> None:
-    """Refuse derivatives of the mass that are none, or that nothing would read."""
-    for name, callback in given.items():
-        if callback is None:
-            continue
-        if not callable(callback):
-            raise InputError(f"{name} = {callback!r}", expected="a callback")
-        if not callable(mass) or isinstance(mass, PETSc.Mat):
-            raise InputError(
-                f"{name} is given, and the mass does not depend on the parameters",
-                expected="mass=callback",
-                remedy=f"no {name}",
-            )
 
 
 def DAE(  # noqa: N802 (a noun of the public interface)

@@ -14,6 +14,7 @@ from daeosens.adjoint import Gradient
 from daeosens.arrays import finite_array
 from daeosens.errors import InputError
 from daeosens.problem import Problem
+from daeosens.ranks import agree
 from daeosens.second_order import HessianProduct
 
 
@@ -47,6 +48,7 @@ class InitialState:
 
     def check(self, problem: Problem) -> None:
         """Check sizes, values and bounds."""
+        agree(problem.comm, "InitialState", p=self.p, lower=self.lower, upper=self.upper)
         vec = problem.admit_state(self.start_value, "the initial guess")
         _check_bounds(vec, self.lower, self.upper)
         problem.admit_parameters(self.p)
@@ -113,6 +115,7 @@ class FieldParameter:
 
     def check(self, problem: Problem) -> None:
         """Check sizes, values and bounds."""
+        agree(problem.comm, "FieldParameter", lower=self.lower, upper=self.upper)
         if not problem.field_parameter:
             raise InputError(
                 "FieldParameter for a problem whose parameters are numbers",

@@ -13,6 +13,7 @@ from daeosens.arrays import gather, write
 from daeosens.differences import typical_sizes, unit
 from daeosens.errors import InputError
 from daeosens.functional import Functional
+from daeosens.ranks import agree
 
 Scheme = Literal["forward", "central"]
 
@@ -89,6 +90,7 @@ def finite_differences(
     ------
     Gill, Murray, Saunders, Wright, SIAM J. Sci. Stat. Comput. 4(2), 1983 (choice of the step).
     """
+    agree(functional.comm, "finite_differences", scheme=scheme, step=step)
     if scheme not in ORDERS:
         raise InputError(f"scheme = {scheme!r}", expected='"forward" or "central"')
     if step is not None and not (math.isfinite(step) and step > 0):

@@ -9,8 +9,9 @@ from daeosens._petsc import no_options
 from daeosens.crossings import run_through_events
 from daeosens.errors import InputError, UnsupportedError, require
 from daeosens.guards import QUIET, unwrapped
-from daeosens.integrate import agree, integrate
+from daeosens.integrate import integrate
 from daeosens.problem import Problem
+from daeosens.ranks import agree
 from daeosens.stepping import Stepping, pinned_times, refuse_reserved
 from daeosens.trajectory import Checkpoint, Trajectory
 
@@ -67,6 +68,18 @@ def solve(
     """
     require(problem, Problem, "problem", "ODE(f, size, parameters), or trace(f, ...) compiled")
     if problem.comm.size > 1:
+        agree(
+            problem.comm,
+            "solve",
+            stepping=stepping,
+            t_eval=t_eval,
+            checkpoint=checkpoint,
+            form=problem.form,
+            coloring=problem.coloring,
+            breakpoints=problem.breakpoints,
+            events=[event.name for event in problem.events],
+            modes=list(problem.modes),
+        )
         PETSc.garbage_cleanup(problem.comm)  # petsc4py delays the destruction of parallel objects
     if checkpoint not in ("states", "stages", "memory", "disk"):
         expected = '"states", "stages", "memory" or "disk"'
@@ -78,7 +91,7 @@ def solve(
     state = problem.admit_state(u0)
     parameters = problem.admit_parameters(p)
     pinned = pinned_times(stepping, t_eval, problem.breakpoints)
-    agree(problem, stepping, parameters, pinned)
+    agree(problem.comm, "solve", p=parameters)
     if not problem.smooth:
         if checkpoint in ("memory", "disk"):
             raise UnsupportedError(

@@ -7,11 +7,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from petsc4py import PETSc
 
 from daeosens.arrays import Array
-from daeosens.errors import DaeosensError, InputError, SolveError
+from daeosens.errors import DaeosensError, SolveError
 from daeosens.frozen import quickly_made
 from daeosens.line_search import search_lines
 from daeosens.options import refused_value
@@ -267,22 +266,6 @@ def made_runner(
             yield runner
         finally:
             runner.close()
-
-
-def agree(problem: Problem, stepping: Stepping, p: Any, pinned: Array) -> None:
-    """Raise on every rank if the ranks want different runs, which would wait for each other."""
-    if problem.comm.size == 1:
-        return
-    numbers = p.tobytes() if isinstance(p, np.ndarray) else b""
-    mine = (repr(stepping), numbers, repr(problem.breakpoints), pinned.tobytes())
-    every = problem.comm.tompi4py().allgather(mine)
-    names = ("stepping", "p", "breakpoints", "t_eval")
-    different = [name for k, name in enumerate(names) if len({each[k] for each in every}) > 1]
-    if different:
-        raise InputError(
-            f"{' and '.join(different)} differ between the ranks",
-            expected="the same on every rank of the problem's communicator",
-        )
 
 
 def _failure(error: PETSc.Error, stepping: Stepping, log: StepLog) -> DaeosensError:

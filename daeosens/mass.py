@@ -24,6 +24,27 @@ from daeosens.matrices import (
 from daeosens.native import admit_native
 
 
+def check_of_mass(mass: object, **given: object) -> None:
+    """Refuse derivatives of the mass that are none, or that nothing would read.
+
+    Raises
+    ------
+    InputError
+        Names the derivative.
+    """
+    for name, callback in given.items():
+        if callback is None:
+            continue
+        if not callable(callback):
+            raise InputError(f"{name} = {callback!r}", expected="a callback")
+        if not callable(mass) or isinstance(mass, PETSc.Mat):
+            raise InputError(
+                f"{name} is given, and the mass does not depend on the parameters",
+                expected="mass=callback",
+                remedy=f"no {name}",
+            )
+
+
 def mass_matrix(mass: Any, state: PETSc.Vec) -> PETSc.Mat:
     """Turn a constant mass matrix (array, SciPy sparse or Mat [n, n]) into a Mat."""
     n = state.size

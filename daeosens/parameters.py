@@ -19,12 +19,11 @@ from petsc4py import PETSc
 
 from daeosens.adjoint import Gradient
 from daeosens.arrays import Array, gather, scatter
-from daeosens.complex_hessian import HessianByComplexStep
-from daeosens.derivatives import ComplexStep
-from daeosens.errors import InputError, UnsupportedError, nearest, require, together
-from daeosens.guards import check_output, guarded
+from daeosens.errors import InputError, nearest, require, together
+from daeosens.initial_state import StartMap
 from daeosens.matrices import Products
 from daeosens.problem import Problem
+from daeosens.ranks import agree
 from daeosens.second_order import HessianProduct
 
 
@@ -196,8 +195,22 @@ class Parameters:
         """Names of the parameters that the optimiser moves, in the order of x."""
         return tuple(name for name, entry in self.entries.items() if entry.free)
 
+    @cached_property
+    def start_map(self) -> StartMap | None:
+        """The initial state as a function of the parameters; None where it is fixed."""
+        if not callable(self.initial_state):
+            return None
+        return StartMap(self.initial_state, self.initial_state_p, self.initial_state_hessian)
+
     def check(self, problem: Problem) -> None:
         """Compare the names with the problem's."""
+        agree(
+            problem.comm,
+            "Parameters",
+            names=list(self.entries),
+            entries=self.entries,
+            initial_state=self.initial_state,
+        )
         if problem.field_parameter:
             raise InputError(
                 "named parameters for a problem whose parameter is a field",
@@ -224,8 +237,8 @@ class Parameters:
             )
         if complaints:
             raise together(complaints, heading="Parameters")
-        if callable(self.initial_state):
-            self._initial(problem, self._layout(problem).values.copy())
+        if self.start_map is not None:
+            self.start_map.at(problem, self._layout(problem).values.copy())
         else:
             problem.admit_state(self.initial_state, "initial_state").destroy()
 
@@ -254,14 +267,15 @@ class Parameters:
     def unpack(self, problem: Problem, x: PETSc.Vec) -> tuple[Any, Any]:
         """Return (u0, p)."""
         p = self._p(problem, x)
-        return self._initial(problem, p), p
+        start = self.start_map
+        return self.initial_state if start is None else start.at(problem, p), p
 
     def pull_back(self, problem: Problem, x: PETSc.Vec, gradient: Gradient) -> PETSc.Vec:
         """Return (eta_p^T dJ/du0 + dJ/dp) restricted to the free parameters and scaled [k]."""
         p = self._p(problem, x)
         by_p = gradient.p
-        if callable(self.initial_state):
-            by_p = by_p + self.transposed_initial(problem, p, gradient.u0_vec)
+        if self.start_map is not None:
+            by_p = by_p + self.start_map.transposed(problem, p, gradient.u0_vec)
         layout, slopes = self._chain(problem, p)
         return scatter(by_p[layout.positions] * slopes, self._new_vec(problem))
 
@@ -274,19 +288,7 @@ class Parameters:
         dp = np.zeros(problem.n_parameters)
         dp[layout.positions] = gather(dx) * slopes
         direction = scatter(dp, problem.create_parameters())
-        if not callable(self.initial_state):
-            return None, direction
-        if problem.style == "petsc":
-            if not isinstance(self.initial_state_p, Products):
-                raise UnsupportedError(
-                    "a tangent through a PETSc-style initial_state",
-                    expected="initial_state_p=Products(apply, apply_transpose)",
-                    remedy="Reduced.gradient, which needs only the transposed product",
-                )
-            du0 = problem.create_state()
-            guarded(self.initial_state_p.apply, "initial_state_p.apply", problem.comm)(p, dp, du0)
-            return du0, direction
-        du0 = scatter(self._jacobian(problem)(p) @ dp, problem.create_state())
+        du0 = None if self.start_map is None else self.start_map.tangent(problem, p, dp)
         return du0, direction
 
     def pull_back_second(
@@ -296,45 +298,22 @@ class Parameters:
         p = self._p(problem, x)
         layout, slopes = self._chain(problem, p)
         by_p = product.p
-        follows = callable(self.initial_state)
-        if follows:
-            by_p = by_p + self.transposed_initial(problem, p, product.u0_vec)
+        start = self.start_map
+        if start is not None:
+            by_p = by_p + start.transposed(problem, p, product.u0_vec)
         if product.gradient is None:
             return scatter(by_p[layout.positions] * slopes, self._new_vec(problem))
         gradient = product.gradient.p
-        if follows:
+        if start is not None:
             dp = np.zeros(problem.n_parameters)
             dp[layout.positions] = gather(dx) * slopes
             lam = product.gradient.u0_vec
-            by_p = by_p + self._curvature(problem, p, lam, dp)
-            gradient = gradient + self.transposed_initial(problem, p, lam)
+            by_p = by_p + start.curvature(problem, p, lam, dp)
+            gradient = gradient + start.transposed(problem, p, lam)
         result = by_p[layout.positions] * slopes
         bends = gradient[layout.positions] * p[layout.positions] * gather(dx)
         result += np.where(layout.logs, bends, 0.0)
         return scatter(result, self._new_vec(problem))
-
-    def _curvature(self, problem: Problem, p: Array, lam: PETSc.Vec, dp: Array) -> Array:
-        """Return the derivative of eta_p^T lam along dp [m]."""
-        m = problem.n_parameters
-        if self.initial_state_hessian is not None:
-            w = gather(lam) if problem.style == "numpy" else lam
-            call = guarded(self.initial_state_hessian, "initial_state_hessian", problem.comm)
-            values = check_output(call(p, w, dp), "initial_state_hessian", (m,), 0.0)
-            return np.asarray(values, dtype=float)
-        if problem.style == "petsc":
-            raise UnsupportedError(
-                "'initial_state_hessian' is needed and was not supplied",
-                expected="initial_state_hessian=callback",
-            )
-        return self._bend((p,), gather(lam), {0: dp})[0]
-
-    @cached_property
-    def _bend(self) -> HessianByComplexStep:
-        """Second derivatives of the initial state, kept because their first use is compared."""
-        remedy = "initial_state_hessian=callback"
-        return HessianByComplexStep(
-            self.initial_state, {0: self.initial_state_p}, "initial_state", remedy
-        )
 
     def _p(self, problem: Problem, x: PETSc.Vec) -> Array:
         layout, values = self._layout(problem), gather(x)
@@ -364,40 +343,6 @@ class Parameters:
         """Return where the free parameters are, and dp/dx."""
         layout = self._layout(problem)
         return layout, np.where(layout.logs, p[layout.positions], 1.0)
-
-    def _initial(self, problem: Problem, p: Array) -> Any:
-        if not callable(self.initial_state):
-            return self.initial_state
-        call = guarded(self.initial_state, "initial_state", problem.comm)
-        if problem.style == "petsc":
-            u0 = problem.create_state()
-            call(p, u0)
-            return u0
-        return check_output(call(p), "initial_state", (problem.size,), 0.0)
-
-    def transposed_initial(self, problem: Problem, p: Array, lam: PETSc.Vec) -> Array:
-        """Return eta_p^T lam [m], eta the initial state as a function of p."""
-        if problem.style == "numpy":
-            return gather(lam) @ self._jacobian(problem)(p)
-        if self.initial_state_p is None:
-            raise UnsupportedError(
-                "'initial_state_p' is needed and was not supplied",
-                expected="initial_state_p=callback(p, w) -> array [m]",
-            )
-        given = self.initial_state_p
-        transposed = given.apply_transpose if isinstance(given, Products) else given
-        values = guarded(transposed, "initial_state_p", problem.comm)(p, lam)
-        return np.asarray(
-            check_output(values, "initial_state_p", (problem.n_parameters,), 0.0), dtype=float
-        )
-
-    def _jacobian(self, problem: Problem) -> Callable[[Array], Array]:
-        assert not isinstance(self.initial_state_p, Products)  # refused by ``check``
-        step = self.initial_state_p or ComplexStep(
-            self.initial_state, 0, "initial_state", "initial_state_p=callback"
-        )
-        shape = (problem.size, problem.n_parameters)
-        return lambda p: check_output(step(p), "initial_state_p", shape, 0.0)
 
     def _new_vec(self, problem: Problem) -> PETSc.Vec:
         vec = PETSc.Vec().create(comm=problem.comm)

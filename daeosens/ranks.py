@@ -5,10 +5,22 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from hashlib import blake2b
+from typing import Any, cast
 
+import numpy as np
 from mpi4py import MPI
 from petsc4py import PETSc
+
+from daeosens.errors import InputError
+
+SHOWN = 80
+"""How much of a value that differs between the ranks an error shows."""
+
+LARGE = 16
+"""Arrays of more numbers are compared by a checksum, which takes less time than to write them."""
 
 _ANCHORS: dict[int, PETSc.Vec] = {}
 
@@ -26,6 +38,90 @@ def anchor(comm: Any) -> None:
     handle = MPI._handleof(ranks)  # type: ignore[attr-defined]
     if handle not in _ANCHORS:
         _ANCHORS[handle] = PETSc.Vec().createMPI((0, 0), comm=comm)
+
+
+def agree(comm: Any, call: str, **options: object) -> None:
+    """Refuse a call with other options on some ranks, which would wait for each other.  Collective.
+
+    Takes one reduction of 16 bytes; nothing on one rank.
+
+    Parameters
+    ----------
+    comm : PETSc.Comm or MPI.Intracomm
+        Whose ranks make the call.
+    call : str
+        Which call: another one on another rank is refused too.
+    options
+        What has to be the same: numbers, texts and arrays of them by value; mappings and
+        dataclasses that are compared by value by what they hold; all else (callbacks, vectors,
+        objectives) by its type.
+
+    Raises
+    ------
+    InputError
+        On every rank: names each option that differs, and its values.
+
+    Examples
+    --------
+    >>> agree(PETSc.COMM_SELF, "adjoint", engine="block")
+    """
+    if comm.size == 1:
+        return
+    ranks = comm.tompi4py() if isinstance(comm, PETSc.Comm) else comm
+    mine = {"the call": call, **dict(_parts(options))}
+    digest = int.from_bytes(blake2b(repr(mine).encode(), digest_size=7).digest())
+    ends = np.array([digest, -digest])
+    ranks.Allreduce(MPI.IN_PLACE, ends, MPI.MAX)
+    if ends[0] == -ends[1]:
+        return
+    every = ranks.allgather(mine)
+    names = dict.fromkeys(name for each in every for name in each)
+    found = {name: [each.get(name, "nothing") for each in every] for name in names}
+    different = [_told(name, texts) for name, texts in found.items() if len(set(texts)) > 1]
+    raise InputError(
+        f"{call}: {'; '.join(different)}",
+        expected="the same on every rank of the communicator",
+        remedy="comm.bcast(...) of what one rank has",
+    )
+
+
+def _parts(options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield what options consist of: names, and values as they are written."""
+    for name, value in options.items():
+        if isinstance(value, Mapping):
+            entries = cast("Mapping[Any, Any]", value).items()
+            held = {f"{name}[{key!r}]": entry for key, entry in sorted(entries, key=str)}
+            yield from _parts(held)
+        elif is_dataclass(value) and type(value).__eq__ is not object.__eq__:
+            held = {f"{name}.{each.name}": getattr(value, each.name) for each in fields(value)}
+            yield from _parts(held)
+        else:
+            yield name, _text(value)
+
+
+def _text(value: Any) -> str:
+    """Write a value without its address, which no other rank has."""
+    if _is_large(value):
+        checksum = blake2b(value.tobytes(), digest_size=4).hexdigest()
+        return f"{value.size} numbers of checksum {checksum}"
+    plain: Any = value.tolist() if hasattr(value, "tolist") else value  # as arrays of any library
+    if isinstance(plain, (list, tuple)):
+        return f"[{', '.join(map(_text, plain))}]"
+    known = plain is None or isinstance(plain, (bool, int, float, complex, str))
+    return repr(plain) if known else type(plain).__name__
+
+
+def _is_large(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.size > LARGE and value.dtype.kind in "iufcb"
+
+
+def _told(name: str, texts: Sequence[str]) -> str:
+    """Say which values an option has, each with the first rank that has it."""
+    values = [
+        f"{text if len(text) <= SHOWN else text[:SHOWN] + '...'} on rank {texts.index(text)}"
+        for text in dict.fromkeys(texts)
+    ]
+    return f"{name} is {' and '.join(values)}"
 
 
 def abort(error: BaseException) -> None:

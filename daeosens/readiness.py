@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
 
 from petsc4py import PETSc
 
 from daeosens.arrays import gather
-from daeosens.cost import At, Cost, Scalar
-from daeosens.errors import DaeosensError, SolveError, UnsupportedError
+from daeosens.cost import At, Cost, Densities, Scalar, change
+from daeosens.errors import DaeosensError, InputError, SolveError, UnsupportedError
 from daeosens.guards import QUIET
 from daeosens.problem import Problem
 from daeosens.stepping import Stepping
+from daeosens.steps import Adjoint, SecondOrder
 from daeosens.steps.completed import consistent_map
 from daeosens.steps.switches import lower_changes, lower_event, lower_reset
+from daeosens.trajectory import Trajectory
 
 
 @QUIET
@@ -73,6 +76,56 @@ def evaluate_second_derivatives(
                 inside.equations(reset, in_time=True)
 
 
+@QUIET
+def evaluate_at_events(
+    trajectory: Trajectory,
+    costs: Mapping[int, Sequence[tuple[int, float, Scalar]]],
+    densities: Densities,
+) -> None:
+    """Evaluate the second derivatives that only events ask for once.  Collective.
+
+    Those of each event, where it first happened in the run, and of costs there; and those in time
+    of the equations and densities, if the time of an event moves.  A sweep back would come to them
+    late.
+
+    Parameters
+    ----------
+    trajectory : Trajectory
+        The run.
+    costs : mapping
+        The scalars of costs by the number of the state, from ``points_by_step``.
+    densities : sequence of (float, Scalar)
+        Running costs with their weights.
+
+    Raises
+    ------
+    InputError, UnsupportedError
+        Names the one that is missing, or has a wrong shape.
+    """
+    problem, states = trajectory.problem, trajectory.states
+    zero, nothing = problem.create_state(), problem.create_parameters()
+    dp = nothing if problem.field_parameter else gather(nothing)
+    out = (problem.create_state(), problem.create_parameters())
+    first = {each.name: each.step for each in reversed(trajectory.crossings)}
+    for n in first.values():
+        step, record = trajectory.step(n), trajectory.records[states[n].handle]
+        before = trajectory.records[states[n - 1].handle] if n else record
+        probe = _Probe(problem, step.t, step.u, record.p)
+        if before.ends_at is not None and before.ends_at.when is not None:
+            probe.scalar(before.ends_at.when, in_time=True)
+            with suppress(SolveError):  # the sweep sees other points
+                probe.equations(problem.modes.get(before.mode, problem), in_time=True)
+                for _, density in densities:
+                    probe.scalar(density, in_time=True)
+        if record.jump is not None:
+            direction = SecondOrder(zero, zero, dp, nothing, *out)
+            record.jump.second_order(step._replace(p=record.p), Adjoint(zero, nothing), [direction])
+    for n in trajectory.moving.intersection(costs):
+        probe = _Probe(problem, float(trajectory.times[n]), states[n], trajectory.parameters(n))
+        for _, _, scalar in costs[n]:
+            probe.scalar(scalar, in_time=True)
+
+
 def _equations(name: str, mode: Problem, start: _Probe, *, in_time: bool) -> None:
     try:
         with suppress(SolveError) if name else nullcontext():  # a mode may begin elsewhere
@@ -92,6 +145,16 @@ def _is_algebraic(mode: Problem, start: _Probe, stepping: Stepping) -> bool:
         return False
 
 
+@contextmanager
+def _by_its_name(first: Callable[[], object]) -> Generator[None]:
+    """Let a first derivative of a wrong shape be told of as such, not as a second one."""
+    try:
+        yield
+    except (InputError, ValueError):
+        first()
+        raise
+
+
 @dataclass(frozen=True, eq=False)
 class _Probe:
     """A point at which second derivatives are evaluated, along the vector of ones."""
@@ -108,20 +171,23 @@ class _Probe:
             point = (self.t, self.u, self.p)
             equations.rhs_hessian(point, w, (w, self._no_dp()), outs)
             if in_time:
-                equations.rhs_time_hessian(point, w, outs)
+                with _by_its_name(lambda: equations.rhs_t(*point, zero)):
+                    equations.rhs_time_hessian(point, w, outs)
             return
         point = (self.t, self.u, zero, self.p)
         three = (outs[0], self.problem.create_state(), outs[1])
         equations.residual_hessian(point, w, (w, zero, self._no_dp()), three)
         if in_time:
-            equations.residual_time_hessian(point, w, three)
+            with _by_its_name(lambda: equations.residual_t(*point, three[1])):
+                equations.residual_time_hessian(point, w, three)
 
     def scalar(self, scalar: Scalar, *, in_time: bool) -> None:
         outs = (self.problem.create_state(), self.problem.create_parameters())
         point = (self.t, self.u, self.p)
-        scalar.add_hessian(1.0, point, (self._ones(), self._no_dp()), outs)
-        if in_time:
-            scalar.time_hessian(point, outs)
+        with _by_its_name(lambda: change(scalar, self.problem, point, *outs, float(in_time))):
+            scalar.add_hessian(1.0, point, (self._ones(), self._no_dp()), outs)
+            if in_time:
+                scalar.time_hessian(point, outs)
 
     def _ones(self) -> PETSc.Vec:
         w = self.problem.create_state()

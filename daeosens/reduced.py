@@ -21,6 +21,7 @@ from daeosens.matrices import dense
 from daeosens.objective import Objective, check_objective
 from daeosens.parameters import Control, Parameters
 from daeosens.problem import Problem
+from daeosens.ranks import agree
 from daeosens.readiness import evaluate_second_derivatives
 from daeosens.registered import runs_in_c
 from daeosens.residuals import (
@@ -32,6 +33,7 @@ from daeosens.residuals import (
 )
 from daeosens.second_order import HessianProduct, Memory, hessian_products
 from daeosens.stepping import Stepping
+from daeosens.steps.switches import lower_events
 from daeosens.tangent import Tangent, tangents
 from daeosens.trajectory import Checkpoint, Trajectory
 
@@ -108,8 +110,17 @@ class Reduced:
         self.engine: Engine = engine
         self._sweep: Sweep = "steps" if engine == "tsadjoint" else engine
         self.count = Count()
-        check_engine(engine)
         require(problem, Problem, "problem", "ODE(f, size, parameters), or trace(f, ...) compiled")
+        agree(
+            problem.comm,
+            "Reduced",
+            objective=objective,
+            times=getattr(objective, "times", ()),
+            stepping=stepping,
+            control=type(control).__name__,
+            engine=engine,
+        )
+        check_engine(engine)
         check_objective(objective)
         require(stepping, Stepping, "stepping", 'Stepping((0.0, 1.0), "rk5dp", rtol=1e-6)')
         if not hasattr(control, "unpack"):
@@ -128,6 +139,7 @@ class Reduced:
             )
         control.check(problem)
         objective.lower(problem, last)
+        lower_events(problem)
         self._check_start(first)
         self._cached: tuple[PETSc.Vec, Trajectory] | None = None
         self._memory = Memory()

@@ -19,6 +19,7 @@ from daeosens.engines import Sweep, choose_engine, choose_sweep
 from daeosens.errors import UnsupportedError
 from daeosens.guards import QUIET, unwrapped
 from daeosens.objective import Objective, check_objective
+from daeosens.ranks import agree
 from daeosens.second_order import HessianProduct
 from daeosens.tangent import Tangent, tangent
 from daeosens.trajectory import Trajectory, check_trajectory, steps_of
@@ -187,6 +188,14 @@ def gauss_newton_product(
     array([0.54134])
     """
     check_trajectory(trajectory)
+    agree(
+        trajectory.problem.comm,
+        "gauss_newton_product",
+        objective=objective,
+        du0=du0,
+        dp=dp,
+        engine=engine,
+    )
     check_objective(objective)
     if choose_sweep(trajectory, engine) == "steps":
         refuse_one_way_solver(trajectory)

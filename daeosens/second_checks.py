@@ -69,6 +69,8 @@ def check_initial_state_hessian(bench: Bench, control: Parameters) -> None:
     """Check the second derivative of the initial state against the transposed Jacobian's."""
     problem = bench.problem
     w = random_numbers(problem.state, seed=WEIGHTS)
+    start = control.start_map
+    assert start is not None
     assert control.initial_state_hessian is not None
     call = guarded(control.initial_state_hessian, "initial_state_hessian", problem.comm)
     lam: Any = gather(w) if problem.style == "numpy" else w
@@ -80,7 +82,7 @@ def check_initial_state_hessian(bench: Bench, control: Parameters) -> None:
         "initial_state_hessian",
         "callback",
         bench.p_vec,
-        lambda x: own(control.transposed_initial(problem, gather(x), w)),
+        lambda x: own(start.transposed(problem, gather(x), w)),
         lambda move: own(np.asarray(call(bench.p, lam, gather(move)))),
     )
 

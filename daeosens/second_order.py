@@ -20,6 +20,8 @@ from daeosens.native_second_order import NativeFirst, native_second_sweep
 from daeosens.native_sweep import wants_native_sweep
 from daeosens.native_tangent import Direction, check_directions
 from daeosens.objective import Objective, check_objective
+from daeosens.ranks import agree
+from daeosens.readiness import evaluate_at_events
 from daeosens.steps import Adjoint, SecondOrder
 from daeosens.tangent import Tangent, admit_direction, tangents
 from daeosens.trajectory import STAGE_MEMORY, Trajectory, check_trajectory, steps_of
@@ -194,6 +196,13 @@ def hessian_products(
     [[-0.73576], [1.47152]]
     """
     check_trajectory(trajectory)
+    agree(
+        trajectory.problem.comm,
+        "hessian_products",
+        objective=objective,
+        directions=directions,
+        engine=engine,
+    )
     check_directions(directions)
     check_objective(objective)
     cost = objective.lower(trajectory.problem, float(trajectory.times[-1]))
@@ -277,6 +286,8 @@ def _by_steps(
     steps = steps_of(trajectory)
     points = points_by_step(trajectory.index, [cost])
     refuse_one_way_solver(trajectory)
+    if trajectory.crossings and memory.gradient is None:
+        evaluate_at_events(trajectory, points, cost.densities)
     along = tangents(trajectory, directions, "steps")
     first = memory.adjoint(trajectory)
     dots = [(problem.create_state(), problem.create_parameters()) for _ in directions]

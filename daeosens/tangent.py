@@ -19,6 +19,7 @@ from daeosens.guards import QUIET, unwrapped
 from daeosens.native_sweep import wants_native_sweep
 from daeosens.native_tangent import Direction, check_directions, push_directions
 from daeosens.objective import Objective, check_objective
+from daeosens.ranks import agree
 from daeosens.steps import StepMap
 from daeosens.sweep_faults import named_faults
 from daeosens.trajectory import Trajectory, check_trajectory, steps_of
@@ -168,6 +169,7 @@ def tangents(
     [array([0.36788]), array([-0.73576])]
     """
     check_trajectory(trajectory)
+    agree(trajectory.problem.comm, "tangents", directions=directions, engine=engine)
     check_directions(directions)
     admitted = [admit_direction(trajectory, *direction) for direction in directions]
     found = _in_c(trajectory, admitted) if wants_native_sweep(trajectory, engine) else None
@@ -185,14 +187,6 @@ def admit_direction(
 ) -> tuple[PETSc.Vec, PETSc.Vec | None]:
     """Return the user's direction as vectors [n] and [m]: copies, checked."""
     problem = trajectory.problem
-    if problem.comm.size > 1:
-        numbers = b"" if dp is None or isinstance(dp, PETSc.Vec) else np.asarray(dp).tobytes()
-        mine = (du0 is None, dp is None, numbers)
-        if len(set(problem.comm.tompi4py().allgather(mine))) > 1:
-            raise InputError(
-                "du0 and dp differ between the ranks",
-                expected="on every rank the same dp, and a du0 on all or none",
-            )
     du = problem.create_state() if du0 is None else problem.admit_state(du0, "du0")
     return du, None if dp is None else parameter_direction(trajectory, dp)
 

@@ -17,8 +17,9 @@ from daeosens.differences import move, random_direction
 from daeosens.errors import InputError
 from daeosens.functional import Functional, require_functional
 from daeosens.objective import Objective
+from daeosens.ranks import agree
 from daeosens.tangent import tangent
-from daeosens.trajectory import Trajectory
+from daeosens.trajectory import Trajectory, check_trajectory
 
 EPSILONS = tuple(1e-3 * 0.25**k for k in range(6))
 """Step sizes of a Taylor test by default, relative to the size of each component."""
@@ -207,6 +208,7 @@ def taylor(
     (True, True)
     """
     require_functional(functional)
+    agree(functional.comm, "taylor", epsilons=epsilons, seed=seed, hessian=hessian)
     default = HESSIAN_EPSILONS if hessian else EPSILONS
     steps = finite_array(default if epsilons is None else epsilons, "epsilons")
     if steps.ndim != 1 or steps.size < 2 or (steps <= 0).any() or (np.diff(steps) >= 0).any():
@@ -263,8 +265,10 @@ def duality(trajectory: Trajectory, objective: Objective, seed: int = 0) -> floa
     >>> duality(run, Terminal(lambda t, u, p: u[0])) < 1e-14
     True
     """
-    gradient = adjoint(trajectory, objective)
+    check_trajectory(trajectory)
     problem = trajectory.problem
+    agree(problem.comm, "duality", seed=seed)
+    gradient = adjoint(trajectory, objective)
     du0 = random_direction(trajectory.states[0], seed)
     parts = [dot(gradient.u0_vec, du0)]
     dp = None

@@ -250,7 +250,7 @@ APART = {
     "directions": (
         lambda comm: tangent(run_of(*grid_problem(comm)), dp=[1.0 + comm.rank]),
         InputError,
-        "du0 and dp differ between the ranks",
+        r"directions is \[\[None, \[1\.0\]\]\] on rank 0 and \[\[None, \[2\.0\]\]\] on rank 1",
     ),
 }
 

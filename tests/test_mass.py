@@ -108,6 +108,19 @@ WRONG = {
         lambda: ODE(rhs, 3, mass=sparse.eye_array(2)),
         r"mass has shape \(2, 2\)\n  expected: \(3, 3\)",
     ),
+    "mass_p": (
+        lambda: ODE(rhs, 3, ["a"], mass=lambda p: MASS * p[0], mass_p=MASS),
+        r"mass_p = array(.|\n)*expected: a callback",
+    ),
+    "mass_p of a constant": (
+        lambda: ODE(rhs, 3, ["a"], mass=MASS, mass_p=lambda p, v: v[:, None]),
+        r"mass_p is given, and the mass does not depend(.|\n)*try: no mass_p",
+    ),
+    "mass_hessian without mass": (
+        lambda: ODE(rhs, 3, ["a"], mass_hessian=lambda *_: None),
+        r"mass_hessian is given, and the mass does not depend",
+    ),
+    "complex mass": (lambda: ODE(rhs, 3, mass=1j * MASS), "mass has complex numbers"),
 }
 
 
@@ -115,6 +128,39 @@ WRONG = {
 def test_wrong_masses_are_named(describe, message):
     with pytest.raises(InputError, match=message):
         describe()
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "got", "expected"),
+    [
+        ("mass", {"mass": lambda p: np.eye(2)}, r"\(2, 2\)", r"\(3, 3\)"),
+        ("mass_p", {"mass": mass, "mass_p": lambda p, v: v}, r"\(3,\)", r"\(3, 3\)"),
+    ],
+)
+def test_callbacks_of_wrong_shape_are_named_with_both_shapes(name, given, got, expected):
+    problem = ODE(rhs, 3, NAMES, **given)
+    message = (
+        rf"callback '{name}' returned shape {got} at t = .*\(rank 0\)\n  expected: shape {expected}"
+    )
+    with pytest.raises(InputError, match=message):
+        adjoint(
+            solve(problem, U0, P0, Stepping((0.0, 0.2), "cn", dt=0.1)),
+            Terminal(lambda t, u, p: u[0]),
+        )
+
+
+def test_a_missing_derivative_of_a_petsc_style_mass_is_named():
+    problem = ODE(
+        lambda t, u, p, out: u.copy(out),
+        state=vec(np.zeros(2)),
+        parameters=1,
+        jacobian_p=lambda t, u, p, out: out.assemble(),
+        mass=lambda p, out: out.assemble(),
+    )
+    u = problem.create_state()
+    matrix = problem.residual_p.create(0.0, u, u, np.ones(1))
+    with pytest.raises(UnsupportedError, match=r"'mass_p' is needed and was not supplied"):
+        problem.residual_p.fill(0.0, u, u, np.ones(1), matrix)
 
 
 def test_mass_that_is_not_finite_is_an_error():

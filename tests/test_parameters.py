@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from distributed import make, make_cost
+from distributed import make
 from petsc4py import PETSc
 from zoo import FORMS, NAMES, P0, U0, initial_state, initial_state_p, make_stepping
 
@@ -15,9 +15,6 @@ from daeosens import (
     Parameter,
     Parameters,
     Reduced,
-    SolveError,
-    Stepping,
-    UnsupportedError,
     adjoint,
     solve,
 )
@@ -153,58 +150,6 @@ def test_field_parameter_on_all_ranks():
     assert dp is x
 
 
-# ---- PETSc-style initial states ------------------------------------------------------------------
-
-
-def scaled_state(case):
-    """u0 = p_1 times a profile."""
-
-    def initial(p, out):
-        case.u0.copy(out)
-        out.scale(p[1])
-
-    return initial
-
-
-@pytest.mark.mpi
-def test_distributed_initial_state_that_follows_the_parameters():
-    case = make(PETSc.COMM_WORLD)
-    cost, stepping = make_cost(case), Stepping((0.0, 0.2), "rk4", dt=0.03)
-    values = {"a": 0.02, "r": Parameter(1.5)}
-    control = Parameters(values, scaled_state(case), lambda p, w: np.array([0.0, case.u0.dot(w)]))
-    functional = Reduced(case.problem, cost, stepping, control)
-    x = functional.start()
-    gradient = gather(functional.gradient(x))[0]
-
-    def value(eps):
-        moved = x.copy()
-        moved.shift(eps)
-        return functional.value(moved)
-
-    difference = (8 * (value(1e-3) - value(-1e-3)) - value(2e-3) + value(-2e-3)) / 12e-3
-    assert gradient == pytest.approx(difference, rel=1e-9)
-    with pytest.raises(
-        UnsupportedError, match=r"tangent through a PETSc-style(.|\n)*try: Reduced.gr"
-    ):
-        functional.derivative(x, x)
-
-
-@pytest.mark.mpi
-def test_missing_or_wrong_derivative_of_a_distributed_initial_state_is_named():
-    case = make(PETSc.COMM_WORLD)
-    cost, stepping = make_cost(case), Stepping((0.0, 0.2), "rk4", dt=0.03)
-    values = {"a": 0.02, "r": Parameter(1.5)}
-    missing = Reduced(case.problem, cost, stepping, Parameters(values, scaled_state(case)))
-    with pytest.raises(
-        UnsupportedError, match=r"'initial_state_p' is needed(.|\n)*callback\(p, w\)"
-    ):
-        missing.gradient(missing.start())
-    wrong = Parameters(values, scaled_state(case), lambda p, w: np.zeros(3))
-    functional = Reduced(case.problem, cost, stepping, wrong)
-    with pytest.raises(InputError, match=r"'initial_state_p' returned shape \(3,\)(.|\n)*\(2,\)"):
-        functional.gradient(functional.start())
-
-
 # ---- wrong descriptions --------------------------------------------------------------------------
 
 ENTRIES = {
@@ -324,23 +269,3 @@ def test_what_does_not_fit_a_field_is_named():
         FieldParameter(case.p, case.u0, lower=0.0, upper=1.2).check(case.problem)
     with pytest.raises(InputError, match=r"bounds \[1, 0\]\n  expected: lower <= upper"):
         FieldParameter(case.p, case.u0, lower=1.0, upper=0.0).check(case.problem)
-
-
-def test_initial_state_that_does_not_exist_is_a_failed_solve():
-    control = Parameters(MIXED, lambda p: U0 * np.nan)
-    with pytest.raises(SolveError, match=r"'initial_state' returned nan in entry \[0\]"):
-        control.check(PROBLEM)
-
-
-def test_wrong_or_impossible_jacobian_of_the_initial_state_is_named():
-    cost, stepping = Final(lambda t, u, p: u[0]), make_stepping("rk4")
-    wrong = Reduced(PROBLEM, cost, stepping, Parameters(MIXED, initial_state, lambda p: np.eye(2)))
-    with pytest.raises(
-        InputError, match=r"'initial_state_p' returned shape \(2, 2\)(.|\n)*\(3, 3\)"
-    ):
-        wrong.gradient(wrong.start())
-    kinked = Reduced(PROBLEM, cost, stepping, Parameters(MIXED, np.abs))
-    with pytest.raises(
-        InputError, match=r"'initial_state' cannot take(.|\n)*try: initial_state_p="
-    ):
-        kinked.gradient(kinked.start())

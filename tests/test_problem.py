@@ -5,7 +5,7 @@ import pytest
 from matrix_kinds import entries, vec
 from petsc4py import PETSc
 from scipy import sparse
-from zoo import FORMS, MASS, NAMES, P0, U0, mass, rhs, rhs_p, rhs_u
+from zoo import FORMS, NAMES, P0, U0, rhs, rhs_p, rhs_u
 
 from daeosens import (
     AUTONOMOUS,
@@ -150,19 +150,6 @@ WRONG = {
     ),
     "empty name": (lambda: ODE(rhs, 3, ["a", ""]), r"parameters = \['a', ''\]\n  expected: a num"),
     "batched": (lambda: ODE(rhs, 3, batched="yes"), r"batched is str\n  expected: a bool"),
-    "mass_p": (
-        lambda: ODE(rhs, 3, ["a"], mass=lambda p: MASS * p[0], mass_p=MASS),
-        r"mass_p = array(.|\n)*expected: a callback",
-    ),
-    "mass_p of a constant": (
-        lambda: ODE(rhs, 3, ["a"], mass=MASS, mass_p=lambda p, v: v[:, None]),
-        r"mass_p is given, and the mass does not depend(.|\n)*try: no mass_p",
-    ),
-    "mass_hessian without mass": (
-        lambda: ODE(rhs, 3, ["a"], mass_hessian=lambda *_: None),
-        r"mass_hessian is given, and the mass does not depend",
-    ),
-    "complex mass": (lambda: ODE(rhs, 3, mass=1j * MASS), "mass has complex numbers"),
     "jacobian_matrix beside size": (
         lambda: ODE(rhs, 3, jacobian_matrix=PETSc.Mat().createDense(3)),
         r"jacobian_matrix is Mat beside size\n  expected: a PETSc Mat, for PETSc-style",
@@ -222,18 +209,6 @@ SHAPES = {
             lambda t, u, udot, p: udot + u, 3, NAMES, jacobian_udot=lambda t, u, udot, p: np.ones(3)
         ),
         "jacobian_udot",
-        r"\(3,\)",
-        r"\(3, 3\)",
-    ),
-    "mass": (
-        lambda: ODE(rhs, 3, NAMES, mass=lambda p: np.eye(2)),
-        "mass",
-        r"\(2, 2\)",
-        r"\(3, 3\)",
-    ),
-    "mass_p": (
-        lambda: ODE(rhs, 3, NAMES, mass=mass, mass_p=lambda p, v: v),
-        "mass_p",
         r"\(3,\)",
         r"\(3, 3\)",
     ),
@@ -332,14 +307,11 @@ def test_explicit_forward_runs_need_no_derivative():
     np.testing.assert_allclose(run.u[-1], np.exp(-0.5), rtol=1e-6)
 
 
-def test_missing_time_derivative_and_mass_derivative_are_named():
+def test_a_missing_time_derivative_is_named():
     problem = petsc_style()
     out = problem.create_state()
     with pytest.raises(UnsupportedError, match=r"'rhs_t' is needed(.|\n)*or rhs_t=\"autonomous\""):
         problem.rhs_t(0.0, out, np.ones(1), out)
-    depending = petsc_style(mass=lambda p, out: out.assemble(), jacobian_p=fill(None))
-    with pytest.raises(UnsupportedError, match=r"'mass_p' is needed and was not supplied"):
-        filled(depending, depending.residual_p, 0.0, out, out, np.ones(1))
 
 
 def test_right_hand_side_of_a_residual_does_not_exist():

@@ -1,5 +1,7 @@
 """Second derivatives that a run with events will need are asked for before the first run."""
 
+import re
+
 import numpy as np
 import pytest
 import zoo
@@ -12,6 +14,7 @@ from daeosens import (
     AtEvent,
     Event,
     EventTime,
+    InputError,
     Parameter,
     Parameters,
     Reduced,
@@ -19,6 +22,7 @@ from daeosens import (
     Stepping,
     Terminal,
     UnsupportedError,
+    hessian_product,
     hybrid,
     minimize,
 )
@@ -26,8 +30,8 @@ from daeosens import (
 SPAN = Stepping((0.0, 0.4), "rk4", dt=0.1)
 
 
-def functional_without(missing, terminal_event=False, explicit=False):
-    """Return a PETSc-style functional with one derivative left out."""
+def functional_without(missing, terminal_event=False, explicit=False, early=False):
+    """Return a PETSc-style functional with one derivative left out; its event may happen early."""
     swarm = Swarm()
     scalar, flow = swarm.scalar(""), swarm.map("")
     scalars = {part: getattr(scalar, part) for part in ("value", *PARTS)}
@@ -36,8 +40,9 @@ def functional_without(missing, terminal_event=False, explicit=False):
     def left(prefix, keywords):
         return {name: each for name, each in keywords.items() if prefix + name != missing}
 
+    level = 0.9 * scalar.value(0.0, swarm.u, swarm.p) if early else 0.0
     event = Event(
-        0.2 if explicit else scalar.value,
+        0.2 if explicit else lambda t, u, p: scalar.value(t, u, p) - level,
         flow.value,
         name="kick",
         terminal=terminal_event,
@@ -80,6 +85,64 @@ def test_what_is_missing_is_named_before_the_first_run(missing, named):
     assert f"{named} is needed and was not supplied" in str(raised.value)
     assert f"expected: {missing.split()[-1]}=callback" in str(raised.value)
     assert functional.count.forward == 0
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize(
+    ("missing", "named"), [each for each in NEEDED if each[0] != "terminal hessian_product"]
+)
+def test_what_is_missing_at_events_is_named_before_the_sweeps(missing, named, monkeypatch):
+    functional = functional_without(missing, early=True)
+    run = functional.trajectory(functional.start())
+    assert run.moving
+    monkeypatch.setattr("daeosens.second_order.tangents", None)  # no sweep has begun
+    with pytest.raises(UnsupportedError, match=f"{re.escape(named)} is needed and was not"):
+        hessian_product(run, functional.objective, dp=[1.0, 0.0])
+
+
+@pytest.mark.mpi
+def test_second_derivatives_at_events_are_evaluated_once_for_a_hessian(monkeypatch):
+    functional = functional_without("", early=True)
+    seen = []
+    monkeypatch.setattr("daeosens.second_order.evaluate_at_events", lambda *_: seen.append(1))
+    for _ in range(2):
+        functional.hessian_product(functional.start(), functional.start())
+    assert seen == [1]
+
+
+WIDE = np.zeros(4)
+SHAPES = [
+    ({"when_t": lambda t, u, p: WIDE}, {}, 'event "kick" when_t'),
+    ({"when_u": lambda t, u, p: WIDE}, {}, 'event "kick" when_u'),
+    ({"when_hessian_t": lambda t, u, p: (WIDE, WIDE, 0.0)}, {}, 'event "kick" when_hessian_t'),
+    ({"reset_t": lambda t, u, p: WIDE}, {}, 'event "kick" reset_t'),
+    ({"reset_hessian_t": lambda t, u, p, w: (WIDE, WIDE, 0.0)}, {}, 'event "kick" reset_hessian_t'),
+    ({}, {"value_t": lambda t, u, p: WIDE}, 'at event "kick" value_t'),
+    ({}, {"hessian_t": lambda t, u, p: (WIDE, WIDE, 0.0)}, 'at event "kick" hessian_t'),
+]
+
+
+@pytest.mark.parametrize(("of_event", "of_cost", "named"), SHAPES)
+def test_wrong_shapes_are_told_by_the_name_of_the_callback(of_event, of_cost, named, monkeypatch):
+    """Before the first run by methods that need second derivatives; else before the sweeps."""
+    event = Event(
+        lambda t, u, p: t + 0.01 * u[0] - 0.2,
+        lambda t, u, p: u * (1.0 + 0.1 * t),
+        name="kick",
+        **of_event,
+    )
+    problem = ODE(zoo.rhs, 3, zoo.NAMES, events=[event])
+    functional = Reduced(
+        problem, AtEvent(lambda t, u, p: t * u[0], "kick", **of_cost), SPAN, CONTROL
+    )
+    message = rf"callback '{named}' returned shape \(4,\)"
+    with pytest.raises(InputError, match=message):
+        functional.check_second_order()
+    assert functional.count.forward == 0
+    run = functional.trajectory(functional.start())
+    monkeypatch.setattr("daeosens.second_order.tangents", None)
+    with pytest.raises(InputError, match=message):
+        hessian_product(run, functional.objective, dp=[1.0, 0.0, 0.0])
 
 
 @pytest.mark.mpi

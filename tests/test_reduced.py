@@ -1,5 +1,7 @@
 """Reduced functionals: value, gradient and derivative of a cost in optimisation variables."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from zoo import (
@@ -16,6 +18,7 @@ from zoo import (
 
 from daeosens import (
     ODE,
+    Event,
     InitialState,
     InputError,
     LeastSquares,
@@ -41,6 +44,10 @@ CONTROLS = {
         {name: Parameter(value) for name, value in zip(NAMES, P0, strict=True)}, initial_state
     ),
 }
+
+
+def falls(t, u, p):
+    return u[0] - 0.1
 
 
 def functional(control="p", method="rk4", **keywords):
@@ -200,6 +207,14 @@ def test_a_description_that_fits_is_accepted_without_a_run():
         ({"stepping": (0.0, 1.0)}, r"stepping is tuple\n  expected: a Stepping"),
         ({"problem": np.sin}, r"problem is ufunc\n  expected: a Problem"),
         ({"objective": "misfit"}, r"the objective is str\n  expected: Terminal"),
+        (
+            {"problem": replace(DECAY.problem, events=(Event(falls, when_hessian_t=3),))},
+            r"event \"event\" when_hessian_t = 3\n  expected: a callback",
+        ),
+        (
+            {"problem": replace(DECAY.problem, events=(Event(falls, changes={"A": falls}),))},
+            r"event \"event\" names an unknown parameter \"A\"",
+        ),
     ],
 )
 def test_what_does_not_fit_together_is_found_before_the_first_run(changes, message):

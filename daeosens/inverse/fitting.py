@@ -36,7 +36,7 @@ from daeosens.optimize.optimizers import NEWTON
 from daeosens.options import Options
 from daeosens.parameters import Parameters
 from daeosens.problem import Problem
-from daeosens.ranks import install_abort_hook
+from daeosens.ranks import agree, install_abort_hook
 from daeosens.reduced import Reduced
 from daeosens.residuals import residual
 from daeosens.stepping import Stepping
@@ -132,6 +132,7 @@ def fit(
     """
     if comm is not None and comm.size > 1:
         install_abort_hook()  # what is wrong on one rank only would leave the others waiting
+        agree(comm, "fit", starts=starts, seed=seed, method=method, hessian=hessian)
     model = Normal() if noise is None else noise
     table = measurements(data, times, columns)
     observation = Observation(observe, observe_u, observe_p)

@@ -22,6 +22,7 @@ from daeosens.differences import random_numbers, unit
 from daeosens.errors import InputError, SolveError, require
 from daeosens.grids.stencil_matrix import Entry, fill_stencil_matrix, stencil_matrix
 from daeosens.grids.structured import NEIGHBOURS, Grid, laplacian_weights
+from daeosens.ranks import agree
 from daeosens.steps.linear import linear_solver
 
 
@@ -142,6 +143,7 @@ class GaussianPrior:
         seed : int
             Of the samples.
         """
+        agree(self.mean.comm, "variance", samples=samples, seed=seed)
         out = self.mean.duplicate()
         if self.operator is None:
             out.set(1.0 / self.weight)
@@ -219,6 +221,7 @@ def matern(grid: Grid, mean: PETSc.Vec, sigma: float, length: float) -> Gaussian
     >>> sample.size
     64
     """
+    agree(grid.comm, "matern", sigma=sigma, length=length)
     for name, value in (("sigma", sigma), ("length", length)):
         if not (isinstance(value, Real) and value > 0 and math.isfinite(value)):
             raise InputError(f"prior {name} = {value!r}", expected="a positive number")

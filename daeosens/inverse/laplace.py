@@ -23,6 +23,7 @@ from daeosens.functional import Functional, require_functional
 from daeosens.inverse.curvature import HessianKind
 from daeosens.inverse.gaussian import GaussianPrior, white_noise
 from daeosens.optimize.starting import vector_like
+from daeosens.ranks import agree
 
 CUTOFF = 0.1
 """Directions in which the data reduce the variance by less than a tenth are left out by default."""
@@ -197,6 +198,15 @@ def laplace(
     array([0.01087])
     """
     require_functional(misfit)
+    agree(
+        misfit.comm,
+        "laplace",
+        rank=rank,
+        hessian=hessian,
+        cutoff=cutoff,
+        oversampling=oversampling,
+        seed=seed,
+    )
     require(prior, GaussianPrior, "prior", "GaussianPrior(mean, ...), or matern(grid, ...)")
     if rank is not None and rank < 1:
         raise InputError(f"rank = {rank}", expected="at least 1")

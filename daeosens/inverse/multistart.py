@@ -21,6 +21,7 @@ from daeosens.inverse.curvature import HessianKind
 from daeosens.io.agreement import on_every_rank, on_first_rank
 from daeosens.optimize import Result, minimize
 from daeosens.options import Options
+from daeosens.ranks import agree
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -156,6 +157,23 @@ def multistart(
     ([0.5108], 3)
     """
     comm = MPI.COMM_WORLD if comm is None else comm
+    settings: dict[str, Any] = {
+        "method": method,
+        "hessian": hessian,
+        "gradient_tolerance": gradient_tolerance,
+        "relative_gradient_tolerance": relative_gradient_tolerance,
+        "value_tolerance": value_tolerance,
+        "max_iterations": max_iterations,
+        "options": dict(options or {}),
+    }
+    agree(
+        comm,
+        "multistart",
+        starts=starts,
+        ranks_per_start=ranks_per_start,
+        folder=folder is not None,
+        **settings,
+    )
     if not callable(build):
         raise InputError(
             f"build is {type(build).__name__}",
@@ -170,15 +188,6 @@ def multistart(
             f"ranks_per_start = {ranks_per_start} on {comm.size} ranks",
             expected="a divisor of the number of ranks",
         )
-    settings: dict[str, Any] = {
-        "method": method,
-        "hessian": hessian,
-        "gradient_tolerance": gradient_tolerance,
-        "relative_gradient_tolerance": relative_gradient_tolerance,
-        "value_tolerance": value_tolerance,
-        "max_iterations": max_iterations,
-        "options": dict(options or {}),
-    }
     place = None if folder is None else Path(folder)
     done = on_first_rank(comm, lambda: finished(place, points, settings))
     group = cast("MPI.Intracomm", comm.Split(comm.rank // ranks_per_start, comm.rank))

@@ -24,6 +24,7 @@ from daeosens.inverse.identifiability import Scale
 from daeosens.inverse.uncertainty import Covariance
 from daeosens.parameters import Control
 from daeosens.problem import Problem
+from daeosens.ranks import agree
 from daeosens.stepping import Stepping
 from daeosens.tangent import tangent
 
@@ -178,8 +179,17 @@ def predict(
             expected="what has problem, stepping and control",
             remedy="Reduced(problem, objective, stepping, control)",
         )
-    require(estimate, Covariance, "estimate", "covariance(functional, x)")
     problem, control = model.problem, model.control
+    agree(
+        problem.comm,
+        "predict",
+        times=times,
+        observe=observe,
+        noise=noise,
+        scale=scale,
+        level=level,
+    )
+    require(estimate, Covariance, "estimate", "covariance(functional, x)")
     if scale not in ("linear", "log"):
         raise InputError(f"scale = {scale!r}", expected='"linear" or "log"')
     quantile = estimate.quantile(level)

@@ -21,6 +21,7 @@ from daeosens.inverse.identifiability import Scale
 from daeosens.inverse.profile_trace import End, Tracer
 from daeosens.inverse.slices import Slice
 from daeosens.inverse.uncertainty import Covariance
+from daeosens.ranks import agree
 
 POOR = 0.1
 """The quadratic approximation is poor if it misses an end by more than this part of its reach."""
@@ -261,6 +262,18 @@ def profile(
     rate: 0.51083 in [0.33067, 0.7638]; by the curvature [0.3017, 0.71995]: quadratic ... POOR
     """
     require_functional(functional)
+    agree(
+        functional.comm,
+        "profile",
+        names=names,
+        level=level,
+        threshold=threshold,
+        points=points,
+        reach=reach,
+        tolerance=tolerance,
+        method=method,
+        max_iterations=max_iterations,
+    )
     require(estimate, Covariance, "estimate", "covariance(functional, x)")
     chosen = estimate.names if names is None else tuple(names)
     complaints = [

@@ -13,6 +13,7 @@ from scipy.special import ndtr, ndtri
 from daeosens.arrays import Array, gather
 from daeosens.errors import InputError, together
 from daeosens.functional import Functional
+from daeosens.ranks import agree
 
 Sampling: TypeAlias = Literal["sobol", "latin_hypercube"]
 
@@ -60,16 +61,24 @@ def starting_points(
     >>> starting_points(functional, 3).round(3).tolist()
     [[0.5], [0.879], [1.532]]
     """
-    if isinstance(count, bool) or not isinstance(count, (int, np.integer)) or count < 1:
-        raise InputError(f"number of starts = {count!r}", expected="an integer >= 1")
-    if sampling not in ("sobol", "latin_hypercube"):
-        raise InputError(f"sampling = {sampling!r}", expected='"sobol" or "latin_hypercube"')
     if not hasattr(functional, "start") or not hasattr(functional, "bounds"):
         raise InputError(
             f"functional is {type(functional).__name__}",
             expected="a functional",
             remedy="Reduced(problem, objective, stepping, control)",
         )
+    agree(
+        functional.comm,
+        "starting_points",
+        count=count,
+        normal=normal,
+        sampling=sampling,
+        seed=seed,
+    )
+    if isinstance(count, bool) or not isinstance(count, (int, np.integer)) or count < 1:
+        raise InputError(f"number of starts = {count!r}", expected="an integer >= 1")
+    if sampling not in ("sobol", "latin_hypercube"):
+        raise InputError(f"sampling = {sampling!r}", expected='"sobol" or "latin_hypercube"')
     start = gather(functional.start())
     size = len(start)
     bounds = functional.bounds()

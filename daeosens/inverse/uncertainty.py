@@ -29,6 +29,7 @@ from daeosens.inverse.identifiability import (
     symmetric,
 )
 from daeosens.optimize.starting import vector_like
+from daeosens.ranks import agree
 
 _FAR = 0.1
 """Standard errors between the estimate and the minimum above which a summary mentions them."""
@@ -251,6 +252,14 @@ def covariance(
     0.1067
     """
     require_functional(functional)
+    agree(
+        functional.comm,
+        "covariance",
+        hessian=hessian,
+        variance=variance,
+        degrees_of_freedom=degrees_of_freedom,
+        tolerance=tolerance,
+    )
     if not (variance > 0 and math.isfinite(variance)):
         raise InputError(f"variance = {variance:g}", expected="a positive number")
     point = vector_like(x, functional.start(), "x")

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from petsc4py import PETSc
 
 from daeosens.errors import together
-from daeosens.functional import Functional
+from daeosens.functional import Functional, require_functional
 from daeosens.guards import guarded
 from daeosens.optimize.arguments import argument_complaints, newton_complaints, scales_of
 from daeosens.optimize.constrained import check_constrained_method, minimize_constrained
@@ -36,6 +36,7 @@ from daeosens.optimize.starting import Bound, limits_of, point_complaints, start
 from daeosens.optimize.stopping import Stopping
 from daeosens.optimize.tao_run import Kind, chosen_method, prepare, run_tao
 from daeosens.options import Options, scoped_options, validate_names
+from daeosens.ranks import agree
 
 __all__ = ["HEADING", "METHODS", "REASONS", "UNBOUNDED", "Bound", "Iterate", "Result", "minimize"]
 
@@ -183,6 +184,27 @@ def minimize(
     >>> print(f"{found.converged}, rate {found.x[0]:.3f}")
     True, rate 0.511
     """
+    require_functional(functional)
+    agree(
+        functional.comm,
+        "minimize",
+        x0=x0,
+        method=method,
+        bounds=bounds,
+        constraints=constraints,
+        gradient_tolerance=gradient_tolerance,
+        relative_gradient_tolerance=relative_gradient_tolerance,
+        value_tolerance=value_tolerance,
+        constraint_tolerance=constraint_tolerance,
+        scaled_gradient_tolerance=scaled_gradient_tolerance,
+        predicted_decrease_tolerance=predicted_decrease_tolerance,
+        typical=typical,
+        hessian=hessian,
+        preconditioner=preconditioner,
+        max_iterations=max_iterations,
+        restart=restart is not None,
+        options=options or {},
+    )
     if constraints is not None or method in CONSTRAINED_METHODS:
         unused = {
             "relative_gradient_tolerance": relative_gradient_tolerance,

@@ -104,10 +104,8 @@ class RungeKuttaSecondOrder:
             first.lam.maxpy([1.0] * s, self._adjoints[0])
         for each, adjoints in zip(directions, self._adjoints[1:], strict=False):
             each.lam_dot.maxpy([1.0] * s, adjoints)
-        for vec in (
-            vec for stages in tangents for each in stages for vec in (each.state, each.rate)
-        ):
-            vec.destroy()
+        for stage in (stage for stages in tangents for stage in stages):
+            stage.destroy()
         return [] if clock is None else clock.slopes
 
     def _fill_stages(self, times: list[float], p: Any) -> list[tuple[PETSc.Mat, PETSc.Mat | None]]:

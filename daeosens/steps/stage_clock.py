@@ -21,6 +21,11 @@ class StageTangent:
     rate: PETSc.Vec
     dt: float
 
+    def destroy(self) -> None:
+        """Free the vectors now."""
+        self.state.destroy()
+        self.rate.destroy()
+
 
 class StageClock:
     """The adjoints by_t = sum s_i and by_h = sum (c_i s_i + k_i.w_i + b_i r_i), differentiated.

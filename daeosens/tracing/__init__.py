@@ -12,6 +12,7 @@ from mpi4py import MPI
 from daeosens.errors import InputError, require
 from daeosens.events import EventLike
 from daeosens.grids import Grid
+from daeosens.ranks import agree
 from daeosens.tracing.model import Model, Parametrized
 
 
@@ -83,6 +84,16 @@ def trace(
     >>> np.round(model.unpack(gradient.p).rate, 6)
     array([1.804891, 0.154527])
     """
+    agree(
+        comm,
+        "trace",
+        size=size,
+        parameters=parameters,
+        mass=mass,
+        events=events,
+        running=running,
+        breakpoints=breakpoints,
+    )
     build = _needed("build").build
     model: Model = build(rhs, size, parameters, mass, events, running, breakpoints, comm)
     return model
@@ -145,6 +156,7 @@ def trace_stencil(
     array([-60.4057])
     """
     require(grid, Grid, "grid", "Grid(((0.0, 1.0), (0.0, 1.0)), (64, 64))")
+    agree(grid.comm, "trace_stencil", parameters=parameters, jacobian=jacobian)
     build = _needed("stencils").build_stencil
     model: Parametrized = build(rhs, grid, parameters, jacobian)
     return model
