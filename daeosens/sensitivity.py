@@ -16,6 +16,7 @@ from daeosens.errors import InputError
 from daeosens.guards import QUIET, unwrapped
 from daeosens.native_sweep import native_rows, wants_native_sweep
 from daeosens.native_tangent import push_directions
+from daeosens.ranks import agree
 from daeosens.sweep_faults import named_faults
 from daeosens.tangent import march
 from daeosens.trajectory import Trajectory, check_trajectory, steps_of
@@ -98,6 +99,13 @@ def sensitivities(
     """
     check_trajectory(trajectory)
     wanted = tuple(with_respect_to)
+    agree(
+        trajectory.problem.comm,
+        "sensitivities",
+        t=t,
+        with_respect_to=sorted(map(str, wanted)),
+        engine=engine,
+    )
     if not wanted or any(name not in ("u0", "p") for name in wanted):
         raise InputError(f"with_respect_to = {with_respect_to!r}", expected='"u0", "p" or both')
     problem = trajectory.problem

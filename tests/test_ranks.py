@@ -33,6 +33,7 @@ from daeosens import (
     multistart,
     predict,
     profile,
+    sensitivities,
     solve,
     solve_batch,
     starting_points,
@@ -240,6 +241,18 @@ APART = {
             run_of(comm), COST, dp=[1.0], engine="block" if odd else "steps"
         ),
         "gauss_newton_product: engine is 'steps' on rank 0 and 'block' on rank 1",
+    ),
+    "sensitivities: t": (
+        lambda comm, odd: sensitivities(run_of(comm), t=0.3 if odd else 0.5),
+        r"sensitivities: t is 0\.5 on rank 0 and 0\.3 on rank 1",
+    ),
+    "sensitivities: with_respect_to": (
+        lambda comm, odd: sensitivities(run_of(comm), with_respect_to=("p", "u0")[: 1 + odd]),
+        r"sensitivities: with_respect_to is \['p'\] on rank 0 and \['p', 'u0'\] on rank 1",
+    ),
+    "sensitivities: engine": (
+        lambda comm, odd: sensitivities(run_of(comm), engine="block" if odd else "steps"),
+        "sensitivities: engine is 'steps' on rank 0 and 'block' on rank 1",
     ),
     "Reduced: engine": (
         lambda comm, odd: reduced_of(comm, engine="tsadjoint" if odd else "steps"),
