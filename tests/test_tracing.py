@@ -449,3 +449,19 @@ def test_a_constant_mass_is_found_to_be_constant():
     model = ds.trace(van_der_pol, 2, ["mu"], mass=mass)
     assert model.constant_mass
     assert model.form == "mass"
+
+
+def test_costs_and_events_of_another_model_are_refused_before_they_read_beyond_the_arrays():
+    decay, wide = (ds.trace(lambda t, u, p: -u, size, 1) for size in (1, 3))
+    run = ds.solve(decay, [1.0], [2.0], Stepping((0.0, 1.0), "rk4", dt=0.5))
+    cost = wide.terminal(lambda t, u, p: u.sum())
+    message = "terminal is a C function of 3 unknowns and 1 parameters"
+    for use in (ds.evaluate, ds.adjoint):
+        with pytest.raises(InputError, match=message):
+            use(run, cost)
+    many = ds.trace(lambda t, u, p: -u, 1, 500, running=lambda t, u, p: p[499])
+    with pytest.raises(InputError, match="running is a C function of 1 unknowns and 500 param"):
+        ds.adjoint(run, many.running)
+    event = wide.event(Event(lambda t, u, p: u[0] - 0.5))
+    with pytest.raises(InputError, match=r'event "event" when .* of 3 unknowns'):
+        ds.solve(ds.hybrid({"only": decay}, "only", [event]), [1.0], [2.0], run.stepping)

@@ -63,8 +63,15 @@ def _native(each: Generated, library: ctypes.CDLL) -> Native:
         found: Any = getattr(library, symbol, None)
         return ctypes.cast(found, ctypes.c_void_p).value or 0
 
-    name, points = each.name, address(points_symbol(each.name))
-    return Native(address(entry(name)), keeps=library, pattern=each.pattern, points=points)
+    name, reads = each.name, each.function
+    sizes = (reads.numel_in("u"), reads.numel_in("p")) if {"u", "p"} <= {*reads.name_in()} else None
+    return Native(
+        address(entry(name)),
+        keeps=library,
+        pattern=each.pattern,
+        points=address(points_symbol(name)),
+        sizes=sizes,
+    )
 
 
 def _interpreted(each: Generated) -> Callable[..., Any]:
