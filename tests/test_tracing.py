@@ -250,6 +250,14 @@ def test_parameters_packed_or_taken_apart_wrongly_are_named():
         model.unpack([0.5, 0.5])
 
 
+def test_unpacked_parameters_are_parameters_again():
+    model = ds.trace(lambda t, u, p: -p.rate * u, 1, {"rate": (1,)})
+    stepping = Stepping((0.0, 1.0), "rk4", dt=0.5)
+    p = model.pack(rate=[2.0])
+    first, again = (ds.solve(model, [1.0], each, stepping) for each in (p, model.unpack(p)))
+    np.testing.assert_array_equal(again.at(1.0).array, first.at(1.0).array)
+
+
 def test_model_without_running_cost_says_how_to_trace_one():
     model = ds.trace(lambda t, u, p: -p.rate * u, 1, {"rate": ()})
     with pytest.raises(ds.InputError, match=r"no running cost\n.*trace\(\.\.\., running=density\)"):

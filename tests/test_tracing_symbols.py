@@ -234,6 +234,12 @@ def test_unknown_parameter_of_a_function_without_any_names_where_they_are_given(
         _ = admit_shapes(0).split(np.empty(0)).rate
 
 
+def test_parameters_that_are_missing_have_a_default():
+    named = admit_shapes(["rate"]).split(np.array([2.0]))
+    assert not hasattr(named, "mass")
+    assert getattr(named, "mass", 1.0) == 1.0
+
+
 def test_parameters_have_any_name():
     shapes = admit_shapes({"T": (2,), "shape": (), "sum": (1, 2)})
     named = shapes.split(np.arange(5.0))
