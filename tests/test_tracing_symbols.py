@@ -107,6 +107,16 @@ FUNCTIONS = {
     "rolled": lambda t, u, p: np.roll(u, 1) - 2.0 * u + np.roll(u, -1) + np.flip(p.b),
     "padded": lambda t, u, p: np.diff(np.pad(u, (1, 0))) + np.pad(u, 1, mode="edge")[2:],
     "differences": lambda t, u, p: np.append(np.diff(u), 0.0) + np.diff(p.A, axis=0)[0],
+    "differences with ends": lambda t, u, p: np.diff(u, prepend=p.a) + np.diff(u, append=[t]),
+    "spread": lambda t, u, p: (
+        (u - u.mean()) / u.std() + np.var(p.A, axis=1, ddof=1) + np.std(p.B, axis=0)
+    ),
+    "polynomials": lambda t, u, p: np.polyval([2.0, t, 1.0], u) + np.polyval(p.b, 0.5),
+    "selected": lambda t, u, p: np.select([u > 0.5, u > 0.0], [u, p.b], default=t),
+    "interpolated": lambda t, u, p: (
+        np.interp(u, [-0.5, 0.0, 0.2, 0.9], p.b) + np.interp(t, [0.0, 1.3, 2.0], [1.0, 4.0, 5.0])
+    ),
+    "interpolated beyond": lambda t, u, p: np.interp(9 * u, [-1.0, 1.0], [p.a, 2.0]),
     "running sums": lambda t, u, p: np.cumsum(u),
     "repeated": lambda t, u, p: (
         np.tile(u[:2], 2) + np.repeat(p.b[:2], 2) + np.take(u, [0, 0, 1, 1])
@@ -189,7 +199,14 @@ UNTRACEABLE = {
     "ufunc": (lambda t, u, p: np.nextafter(u, 0.0), r"np.nextafter is not known here\n  try: "),
     "scipy": (lambda t, u, p: special.gamma(u), "`.*: gamma is not known here"),
     "accumulate": (lambda t, u, p: np.add.accumulate(u), r"np.add.accumulate is not known"),
-    "function": (lambda t, u, p: np.linalg.inv(p.A) @ u, r"np.linalg.inv is not known here"),
+    "function": (
+        lambda t, u, p: np.linalg.inv(p.A) @ u,
+        r"linalg.inv is not .*\n.*singular mass",
+    ),
+    "contraction": (lambda t, u, p: np.einsum("ij,j", p.A, u), r"np.einsum is not .*\n  try: @"),
+    "sorted": (lambda t, u, p: np.sort(u), r"np.sort is not known here\n  try: np.maximum"),
+    "rounded": (lambda t, u, p: np.rint(u), r"np.rint is not known here\n  try: np.floor"),
+    "knots": (lambda t, u, p: np.interp(u, [0.0, 0.0], [1.0, 2.0]), "knots that do not increase"),
     "argument": (lambda t, u, p: u.__setitem__(0, 1.0), "writes to its argument"),
     "dimensions": (lambda t, u, p: np.reshape(u, (2, 2, 1)), r"array of shape \(2, 2, 1\)"),
     "one where": (lambda t, u, p: np.where(u > 0), "np.where without values"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from scipy import sparse
@@ -145,8 +145,9 @@ def _folded(function: Callable[[Any, Any], Any], neutral: float) -> Callable[...
 def _sum(a: Any, axis: Any = None, *, keepdims: bool = False) -> Symbol:
     symbol = as_symbol(a)
     np.sum(symbol.positions, axis=axis)  # complains where the axis is none
-    axes: Any = axis if isinstance(axis, tuple) else (axis,)
-    axis = axes[0] if len(axes) == 1 else None
+    if isinstance(axis, tuple):
+        axes = cast("tuple[int, ...]", axis)
+        axis = axes[0] if len(axes) == 1 else None
     if axis is None or symbol.ndim < 2:
         result = Symbol(casadi.sum1(flat(symbol.graph)), ())
     else:
@@ -183,8 +184,9 @@ def _running_sums(symbol: Symbol) -> list[Symbol]:
     return sums
 
 
-def _diff(a: Any, n: int = 1, axis: int = -1) -> Any:
-    moved = _axis_first(as_symbol(a), axis)
+def _diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Any:
+    ends = [np.atleast_1d(each) for each in (prepend, a, append) if each is not None]
+    moved = _axis_first(as_symbol(a if len(ends) == 1 else np.concatenate(ends, axis)), axis)
     for _ in range(n):
         moved = moved[1:] - moved[:-1]
     return ARRAY_FUNCTIONS[np.moveaxis](moved, 0, axis)

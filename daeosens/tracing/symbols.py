@@ -18,7 +18,7 @@ from daeosens.tracing.library import casadi
 from daeosens.tracing.places import called_from, untraceable
 from daeosens.tracing.storage import flat, pick, stored
 from daeosens.tracing.ufuncs import LOGICAL, UFUNCS, of_kinds
-from daeosens.tracing.unknown import ARRAY_FUNCTIONS, REDUCTIONS, Unknown
+from daeosens.tracing.unknown import ARRAY_FUNCTIONS, REDUCTIONS, Unknown, unknown
 
 
 class Symbol(Unknown, NDArrayOperatorsMixin):
@@ -174,11 +174,8 @@ class Symbol(Unknown, NDArrayOperatorsMixin):
         else:
             detail = f".{method}" if method != "__call__" else ""
             package = "np." if getattr(np, ufunc.__name__, None) is ufunc else ""
-            raise untraceable(
-                f"{package}{ufunc.__name__}{detail} is not known here"
-                + (f" with {', '.join(options)}" if options else ""),
-                "the functions listed in docs/tracing.md, or ODE(...) with callbacks",
-            )
+            with_options = f" with {', '.join(options)}" if options else ""
+            raise unknown(f"{package}{ufunc.__name__}{detail}{with_options}", ufunc.__name__)
         if out is None or (out[0] is not None and not np.shape(out[0])):
             return result  # numbers are new in Python where arrays are changed
         if not isinstance(out[0], Symbol):

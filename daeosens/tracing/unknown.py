@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from daeosens.errors import InputError
 from daeosens.tracing.places import untraceable
 from daeosens.tracing.ufuncs import UFUNCS
 
@@ -16,6 +17,26 @@ ARRAY_FUNCTIONS: dict[Any, Callable[..., Any]] = {}
 
 REDUCTIONS: dict[Any, Any] = {}
 """NumPy functions by the ufunc whose ``reduce`` they are."""
+
+_LISTED = "the functions listed in docs/tracing.md, or ODE(...) with callbacks"
+_ORDER = "np.maximum, np.minimum and np.where: an order depends on the data"
+_SOLVE = "inverses of constants, made outside; a singular mass, to solve in each step"
+_INSTEAD = {
+    **dict.fromkeys(("einsum", "tensordot", "kron"), "@, np.outer and sums over rows or columns"),
+    **dict.fromkeys(("solve", "inv", "det", "lstsq"), _SOLVE),
+    **dict.fromkeys(("sort", "argsort", "argmax", "argmin", "median"), _ORDER),
+    **dict.fromkeys(("round", "around", "rint"), "np.floor(x + 0.5)"),
+    **dict.fromkeys(("any", "all"), "np.max or np.min of 1.0 * condition; | and & of two of them"),
+    **dict.fromkeys(("gradient", "convolve", "split", "insert"), "slices and np.concatenate"),
+    "piecewise": "np.where, or np.select",
+    "nan_to_num": "np.where(np.isnan(x), 0.0, x)",
+}
+
+
+def unknown(function: str, name: str) -> InputError:
+    """Make the error for a function that has no graph, with what to write in its place."""
+    return untraceable(f"{function} is not known here", _INSTEAD.get(name, _LISTED))
+
 
 _BRANCH = "np.where(condition, first, second), or np.maximum and np.minimum"
 
@@ -39,12 +60,8 @@ class Unknown:
 
     def __array_function__(self, function: Any, _types: Any, arguments: Any, options: Any) -> Any:
         if function not in ARRAY_FUNCTIONS:
-            raise untraceable(
-                f"{function.__module__}.{function.__name__} is not known here".replace(
-                    "numpy", "np"
-                ),
-                "the functions listed in docs/tracing.md, or ODE(...) with callbacks",
-            )
+            module = function.__module__.replace("numpy", "np")
+            raise unknown(f"{module}.{function.__name__}", function.__name__)
         return ARRAY_FUNCTIONS[function](*arguments, **options)
 
     def __getattr__(self, name: str) -> Any:
