@@ -27,12 +27,16 @@ def root(x: Any) -> Any:
 
 def larger(x: Any, y: Any) -> Any:
     """Return the maximum; NaN if either is, as in NumPy."""
+    if x.is_constant():
+        return casadi.if_else(y <= x, x, y)
+    if y.is_constant():
+        return casadi.if_else(x < y, y, x)
     return casadi.if_else(x < y, y, casadi.if_else(y <= x, x, x + y))
 
 
 def smaller(x: Any, y: Any) -> Any:
     """Return the minimum; NaN if either is, as in NumPy."""
-    return casadi.if_else(y < x, y, casadi.if_else(x <= y, x, x + y))
+    return -larger(-x, -y)
 
 
 def _remainder(x: Any, y: Any) -> Any:
