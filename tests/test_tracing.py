@@ -459,6 +459,15 @@ def test_a_constant_mass_is_found_to_be_constant():
     assert model.form == "mass"
 
 
+def test_costs_of_another_model_are_refused_without_a_compiler(monkeypatch):
+    monkeypatch.setattr("daeosens.tracing.execution.load", no_compiler)
+    monkeypatch.setattr("daeosens.tracing.execution._warn", lambda _message: None)
+    decay, wide = (ds.trace(lambda t, u, p: -u, size, 1) for size in (1, 3))
+    run = ds.solve(decay, [1.0], [2.0], Stepping((0.0, 1.0), "rk4", dt=0.5))
+    with pytest.raises(InputError, match=r"'value' is a traced function .* sizes \[1, 3, 1\]"):
+        ds.evaluate(run, wide.terminal(lambda t, u, p: u.sum()))
+
+
 def test_costs_and_events_of_another_model_are_refused_before_they_read_beyond_the_arrays():
     decay, wide = (ds.trace(lambda t, u, p: -u, size, 1) for size in (1, 3))
     run = ds.solve(decay, [1.0], [2.0], Stepping((0.0, 1.0), "rk4", dt=0.5))
