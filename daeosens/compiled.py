@@ -152,7 +152,7 @@ class Roles:
         Raises
         ------
         InputError
-            A C function for a problem of PETSc style, or one of another signature.
+            A C function for a problem of PETSc style, or one of another signature or other sizes.
         """
         native = admit_native(callback)
         if native is None:
@@ -162,6 +162,13 @@ class Roles:
                 f"{name} is a C function",
                 expected="a Python callback: the problem is given by PETSc vectors",
                 remedy="size=n in place of state=",
+            )
+        if native.sizes not in (None, (self.n, self.m)):
+            unknowns, parameters = native.sizes
+            raise InputError(
+                f"{name} is a C function of {unknowns} unknowns and {parameters} parameters",
+                expected=f"{self.n} unknowns and {self.m} parameters, as the problem has",
+                remedy="terminal, event or running of the model that is solved",
             )
         point, shapes = self.states + 1, self._shapes(role)
         returns = role in ("number", "hessian_t")

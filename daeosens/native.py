@@ -39,6 +39,8 @@ class Native:
         [K, ...] among the arrays, and for times and inputs how far two points are apart: 0 where
         all share one.  It returns 1 if all it has filled is finite, 2 if not, and 0, having done
         nothing, where the points are to be taken one by one.
+    sizes : (int, int), optional
+        Numbers n of unknowns and m of parameters, where they are known: another problem is refused.
 
     Raises
     ------
@@ -60,6 +62,7 @@ class Native:
     pattern: tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]] | None = None
     signature: str = ""
     points: int = 0
+    sizes: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.address, int) or self.address <= 0:

@@ -250,6 +250,14 @@ def test_parameters_packed_or_taken_apart_wrongly_are_named():
         model.unpack([0.5, 0.5])
 
 
+def test_unpacked_parameters_are_parameters_again():
+    model = ds.trace(lambda t, u, p: -p.rate * u, 1, {"rate": (1,)})
+    stepping = Stepping((0.0, 1.0), "rk4", dt=0.5)
+    p = model.pack(rate=[2.0])
+    first, again = (ds.solve(model, [1.0], each, stepping) for each in (p, model.unpack(p)))
+    np.testing.assert_array_equal(again.at(1.0).array, first.at(1.0).array)
+
+
 def test_model_without_running_cost_says_how_to_trace_one():
     model = ds.trace(lambda t, u, p: -p.rate * u, 1, {"rate": ()})
     with pytest.raises(ds.InputError, match=r"no running cost\n.*trace\(\.\.\., running=density\)"):
@@ -449,3 +457,28 @@ def test_a_constant_mass_is_found_to_be_constant():
     model = ds.trace(van_der_pol, 2, ["mu"], mass=mass)
     assert model.constant_mass
     assert model.form == "mass"
+
+
+def test_costs_of_another_model_are_refused_without_a_compiler(monkeypatch):
+    monkeypatch.setattr("daeosens.tracing.execution.load", no_compiler)
+    monkeypatch.setattr("daeosens.tracing.execution._warn", lambda _message: None)
+    decay, wide = (ds.trace(lambda t, u, p: -u, size, 1) for size in (1, 3))
+    run = ds.solve(decay, [1.0], [2.0], Stepping((0.0, 1.0), "rk4", dt=0.5))
+    with pytest.raises(InputError, match=r"'value' is a traced function .* sizes \[1, 3, 1\]"):
+        ds.evaluate(run, wide.terminal(lambda t, u, p: u.sum()))
+
+
+def test_costs_and_events_of_another_model_are_refused_before_they_read_beyond_the_arrays():
+    decay, wide = (ds.trace(lambda t, u, p: -u, size, 1) for size in (1, 3))
+    run = ds.solve(decay, [1.0], [2.0], Stepping((0.0, 1.0), "rk4", dt=0.5))
+    cost = wide.terminal(lambda t, u, p: u.sum())
+    message = "terminal is a C function of 3 unknowns and 1 parameters"
+    for use in (ds.evaluate, ds.adjoint):
+        with pytest.raises(InputError, match=message):
+            use(run, cost)
+    many = ds.trace(lambda t, u, p: -u, 1, 500, running=lambda t, u, p: p[499])
+    with pytest.raises(InputError, match="running is a C function of 1 unknowns and 500 param"):
+        ds.adjoint(run, many.running)
+    event = wide.event(Event(lambda t, u, p: u[0] - 0.5))
+    with pytest.raises(InputError, match=r'event "event" when .* of 3 unknowns'):
+        ds.solve(ds.hybrid({"only": decay}, "only", [event]), [1.0], [2.0], run.stepping)

@@ -107,6 +107,16 @@ FUNCTIONS = {
     "rolled": lambda t, u, p: np.roll(u, 1) - 2.0 * u + np.roll(u, -1) + np.flip(p.b),
     "padded": lambda t, u, p: np.diff(np.pad(u, (1, 0))) + np.pad(u, 1, mode="edge")[2:],
     "differences": lambda t, u, p: np.append(np.diff(u), 0.0) + np.diff(p.A, axis=0)[0],
+    "differences with ends": lambda t, u, p: np.diff(u, prepend=p.a) + np.diff(u, append=[t]),
+    "spread": lambda t, u, p: (
+        (u - u.mean()) / u.std() + np.var(p.A, axis=1, ddof=1) + np.std(p.B, axis=0)
+    ),
+    "polynomials": lambda t, u, p: np.polyval([2.0, t, 1.0], u) + np.polyval(p.b, 0.5),
+    "selected": lambda t, u, p: np.select([u > 0.5, u > 0.0], [u, p.b], default=t),
+    "interpolated": lambda t, u, p: (
+        np.interp(u, [-0.5, 0.0, 0.2, 0.9], p.b) + np.interp(t, [0.0, 1.3, 2.0], [1.0, 4.0, 5.0])
+    ),
+    "interpolated beyond": lambda t, u, p: np.interp(9 * u, [-1.0, 1.0], [p.a, 2.0]),
     "running sums": lambda t, u, p: np.cumsum(u),
     "repeated": lambda t, u, p: (
         np.tile(u[:2], 2) + np.repeat(p.b[:2], 2) + np.take(u, [0, 0, 1, 1])
@@ -120,6 +130,22 @@ FUNCTIONS = {
     ),
     "likes": lambda t, u, p: np.ones_like(u) * np.full_like(u, 2.0) + np.zeros_like(u),
     "norm": lambda t, u, p: u / np.linalg.norm(u) + np.append(np.cross(u[:3], p.b[1:]), 0.0),
+    "norms": lambda t, u, p: (
+        np.linalg.norm(p.A, axis=1)
+        + np.linalg.norm(p.A)
+        + np.linalg.norm(u, np.inf)
+        - np.linalg.norm(p.A, 1, axis=0, keepdims=True)[0] * np.linalg.norm(p.B, "fro")
+    ),
+    "types": lambda t, u, p: (3 * u).astype(int) + u.astype(bool) + (u > 0).astype(float) + u.real,
+    "truths": lambda t, u, p: ((u > 0) + (u < 9)) * (1.0 + ((u > 0) * (u < 9) ^ (p.b > 0))) + u,
+    "counted": lambda t, u, p: u * np.sum(u > 0) + (2 * (u > 0) + (p.b > 0)),
+    "exact remainder": lambda t, u, p: np.mod(0 * u + [0.9, -0.9, 0.7, 1.1], 0.1) + u // 0.1,
+    "exact quotient": lambda t, u, p: (0 * u + [0.9, -0.9, 0.3, -0.3]) // [0.1, 0.1, -0.1, 1],
+    "far tails": lambda t, u, p: 1e13 * special.expit(u - 30.0) + np.logaddexp(u, p.b),
+    "more special": lambda t, u, p: special.log1p(u**2) + special.expm1(u) + special.exp10(u),
+    "cut off": lambda t, u, p: np.trunc(3 * u) + np.isnan(u) + special.logit(u**2 / 9),
+    "sums over axes": lambda t, u, p: p.B.sum(axis=(0, 1)) + p.B.sum(axis=(0,)) + p.A.sum(-1),
+    "by columns": lambda t, u, p: p.B.flatten("F")[3:7] + p.B.reshape(12, order="F")[:4],
     "broadcast to": lambda t, u, p: np.broadcast_to(u, (3, 4))[2] + np.broadcast_to(p.a, (4,)),
     "properties": lambda t, u, p: u * u.size + len(u) + u.shape[0] + u.ndim + np.shape(p.B)[0],
     "by number": lambda t, u, p: p[0] * p[1:5] + p[-1] + (2.0 * p)[1:5] + np.exp(p)[:4] + len(p),
@@ -173,12 +199,23 @@ UNTRACEABLE = {
     "ufunc": (lambda t, u, p: np.nextafter(u, 0.0), r"np.nextafter is not known here\n  try: "),
     "scipy": (lambda t, u, p: special.gamma(u), "`.*: gamma is not known here"),
     "accumulate": (lambda t, u, p: np.add.accumulate(u), r"np.add.accumulate is not known"),
-    "function": (lambda t, u, p: np.linalg.inv(p.A) @ u, r"np.linalg.inv is not known here"),
+    "function": (
+        lambda t, u, p: np.linalg.inv(p.A) @ u,
+        r"linalg.inv is not .*\n.*singular mass",
+    ),
+    "contraction": (lambda t, u, p: np.einsum("ij,j", p.A, u), r"np.einsum is not .*\n  try: @"),
+    "sorted": (lambda t, u, p: np.sort(u), r"np.sort is not known here\n  try: np.maximum"),
+    "rounded": (lambda t, u, p: np.rint(u), r"np.rint is not known here\n  try: np.floor"),
+    "knots": (lambda t, u, p: np.interp(u, [0.0, 0.0], [1.0, 2.0]), "knots that do not increase"),
     "argument": (lambda t, u, p: u.__setitem__(0, 1.0), "writes to its argument"),
     "dimensions": (lambda t, u, p: np.reshape(u, (2, 2, 1)), r"array of shape \(2, 2, 1\)"),
     "one where": (lambda t, u, p: np.where(u > 0), "np.where without values"),
     "padding": (lambda t, u, p: np.pad(u, 1, constant_values=2.0), "np.pad"),
-    "norm": (lambda t, u, p: u * np.linalg.norm(u, 1), "np.linalg.norm with ord=1"),
+    "norm": (lambda t, u, p: u * np.linalg.norm(u, 3), "np.linalg.norm with ord=3"),
+    "axis": (lambda t, u, p: u.sum(axis=1), "axis 1 is out of bounds"),
+    "bits": (lambda t, u, p: u & 1, "np.bitwise_and of float64 and float64"),
+    "difference of truths": (lambda t, u, p: (u > 0) - (u > 1), "np.subtract of bool and bool"),
+    "type": (lambda t, u, p: u.astype("M8[s]"), "array of type datetime64"),
     "cross": (lambda t, u, p: np.cross(u, u), "np.cross of anything but"),
     "cumsum": (lambda t, u, p: np.cumsum(p.A), "np.cumsum of a matrix"),
     "shape": (lambda t, u, p: u[:3], r"'f' returned shape \(3,\)\n  expected: shape \(4,\)"),
@@ -212,6 +249,12 @@ def test_errors_name_the_line_of_the_file():
 def test_unknown_parameter_of_a_function_without_any_names_where_they_are_given():
     with pytest.raises(InputError, match=r"'rate'\n  expected: parameters=\{\"rate\": \(\)\}"):
         _ = admit_shapes(0).split(np.empty(0)).rate
+
+
+def test_parameters_that_are_missing_have_a_default():
+    named = admit_shapes(["rate"]).split(np.array([2.0]))
+    assert not hasattr(named, "mass")
+    assert getattr(named, "mass", 1.0) == 1.0
 
 
 def test_parameters_have_any_name():
@@ -248,3 +291,57 @@ def test_pack_names_what_is_missing_unknown_or_misshapen():
         shapes.pack({"A": np.eye(2), "B": 1.0})
     with pytest.raises(InputError, match=r"A has shape \(4,\)\n  expected: shape \(2, 2\)"):
         shapes.pack({"A": np.ones(4), "b": np.ones(3)})
+
+
+def derivatives_of(function, u, p):
+    """Return value, derivative in u and derivative in p [k, n] and [k, m]."""
+    graph = Tracer(len(u), admit_shapes(len(p)), comm=None).graph(function, "f", (len(u),))
+    by = [casadi.jacobian(graph.value, x) for x in (graph.u, graph.p)]
+    evaluate = casadi.Function("f", [graph.t, graph.u, graph.p], [graph.value, *by])
+    return [np.array(each) for each in evaluate(0.0, u, p)]
+
+
+def test_a_power_of_nothing_has_a_derivative_in_its_exponent():
+    value, by_u, by_p = derivatives_of(lambda t, u, p: u ** p[0], [0.0, 0.5], [2.0])
+    np.testing.assert_array_equal(value[:, 0], [0.0, 0.25])
+    np.testing.assert_allclose(by_u, np.diag([0.0, 1.0]), atol=1e-300)
+    np.testing.assert_allclose(by_p[:, 0], [0.0, 0.25 * np.log(0.5)], atol=1e-300)
+
+
+@pytest.mark.parametrize("exponent", [1.0, 2.0, 1.5, 0.3, 0.0, -1.0])
+def test_powers_of_nothing_are_those_of_numpy(exponent):
+    with np.errstate(divide="ignore"):
+        expected = np.zeros(1) ** exponent
+    value, *_ = derivatives_of(lambda t, u, p: u ** p[0], [0.0], [exponent])
+    np.testing.assert_allclose(value[:, 0], expected, atol=1e-90)
+
+
+@pytest.mark.parametrize("length", [np.linalg.norm, lambda v: np.hypot(v[0], v[1])])
+def test_drag_at_rest_has_a_derivative(length):
+    value, by_u, _ = derivatives_of(lambda t, u, p: u * length(u), [0.0, 0.0], [])
+    np.testing.assert_array_equal(value, np.zeros((2, 1)))
+    np.testing.assert_array_equal(by_u, np.zeros((2, 2)))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda t, u, p: np.maximum(np.log(u), 0.0),
+        lambda t, u, p: np.minimum(0.0, np.log(u)),
+        lambda t, u, p: np.clip(np.log(u), -1.0, 1.0),
+        lambda t, u, p: np.log(u).max() * u,
+        lambda t, u, p: np.heaviside(np.log(u), 0.5),
+    ],
+)
+def test_what_is_no_number_is_not_lost(function):
+    value, *_ = derivatives_of(function, [-1.0, 2.0], [])
+    assert np.isnan(value[0, 0])
+
+
+def test_derivatives_at_ties():
+    _, by_u, _ = derivatives_of(
+        lambda t, u, p: np.array([np.logaddexp(u[0], u[1]), special.expit(0.0 * u[1] + u[0])]),
+        [0.0, 0.0],
+        [],
+    )
+    np.testing.assert_allclose(by_u, [[0.5, 0.5], [0.25, 0.0]], rtol=1e-15)

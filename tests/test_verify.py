@@ -125,6 +125,25 @@ def test_wrong_gradient_has_order_one(size):
     assert "WRONG" in str(found)
 
 
+def test_gradient_with_a_right_hessian_is_right_before_its_own_order_shows():
+    class Bent(Plain):
+        def hessian_product(self, x, dx):
+            return PETSc.Vec().createWithArray((2 - 120 * read(x)) * read(dx), comm=self.comm)
+
+    bent = Bent(
+        lambda x: (x + x**2 - 20 * x**3).sum(), lambda x: 1 + 2 * x - 60 * x**2, np.zeros(1)
+    )
+    found = taylor(bent, direction=[1.0], hessian=True)
+    assert found.order < 1.9
+    assert min(found) > 2.99
+    assert found.passed
+    assert "WRONG" not in str(found)
+    bent.slope = lambda x: 1 + 2 * x - 60 * x**2 + 1e-6
+    wrong = taylor(bent, direction=[1.0], hessian=True)
+    assert not wrong.passed
+    assert "the gradient is WRONG" in str(wrong)
+
+
 def test_order_of_a_linear_functional_is_infinite():
     weights = np.array([1.0, 2.0, 3.0])
     found = taylor(Plain(lambda x: weights @ x, lambda x: weights.copy()))

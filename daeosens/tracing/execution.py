@@ -13,6 +13,7 @@ from mpi4py import MPI
 from scipy import sparse
 
 from daeosens.compiled import Compiled
+from daeosens.errors import InputError
 from daeosens.native import Native
 from daeosens.tracing.compilation import CompilerError, load
 from daeosens.tracing.derivatives import Generated
@@ -63,8 +64,15 @@ def _native(each: Generated, library: ctypes.CDLL) -> Native:
         found: Any = getattr(library, symbol, None)
         return ctypes.cast(found, ctypes.c_void_p).value or 0
 
-    name, points = each.name, address(points_symbol(each.name))
-    return Native(address(entry(name)), keeps=library, pattern=each.pattern, points=points)
+    name, reads = each.name, each.function
+    sizes = (reads.numel_in("u"), reads.numel_in("p")) if {"u", "p"} <= {*reads.name_in()} else None
+    return Native(
+        address(entry(name)),
+        keeps=library,
+        pattern=each.pattern,
+        points=address(points_symbol(name)),
+        sizes=sizes,
+    )
 
 
 def _interpreted(each: Generated) -> Callable[..., Any]:
@@ -72,6 +80,13 @@ def _interpreted(each: Generated) -> Callable[..., Any]:
     shape: Any = each.shape
 
     def call(*arguments: Any) -> Any:
+        sizes = [function.numel_in(k) for k in range(function.n_in())]
+        if [np.size(argument) for argument in arguments] != sizes:
+            raise InputError(  # CasADi would repeat a number where it expects several
+                f"'{each.name}' is a traced function of arguments of sizes {sizes}",
+                expected=f"sizes {[np.size(argument) for argument in arguments]}",
+                remedy="terminal, event or running of the model that is solved",
+            )
         outputs = function.call([np.asarray(argument) for argument in arguments])
         arrays = [np.array(output, dtype=float) for output in outputs]
         results: list[Any] = [array[:, 0] for array in arrays]

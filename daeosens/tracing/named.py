@@ -16,6 +16,10 @@ from daeosens.arrays import Array, finite_array
 from daeosens.errors import InputError, nearest, together
 
 
+class UnknownParameterError(InputError, AttributeError):
+    """There is no parameter of that name: as attributes that are missing, for ``hasattr``."""
+
+
 class Named(NDArrayOperatorsMixin):
     """The parameters as a function sees them: ``p.A``, ``p["A"]``, or by number as one vector.
 
@@ -170,8 +174,8 @@ def _unknown(name: str, known: Mapping[str, Any]) -> str:
     return f"there is no parameter {name!r}" + (f"; try {near}" if near else "")
 
 
-def _unknown_error(name: str, known: Mapping[str, Any]) -> InputError:
-    return InputError(
+def _unknown_error(name: str, known: Mapping[str, Any]) -> UnknownParameterError:
+    return UnknownParameterError(
         _unknown(name, {}),
         expected=", ".join(known) or f'parameters={{"{name}": ()}} where the model is described',
         remedy=nearest(name, known),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from scipy import sparse
@@ -12,14 +12,14 @@ from daeosens.tracing.library import casadi
 from daeosens.tracing.places import untraceable
 from daeosens.tracing.storage import flat, stored
 from daeosens.tracing.symbols import (
-    ARRAY_FUNCTIONS,
-    REDUCTIONS,
     Symbol,
     as_symbol,
     broadcast,
     elementwise,
     is_sparse,
 )
+from daeosens.tracing.ufuncs import larger, root, smaller
+from daeosens.tracing.unknown import ARRAY_FUNCTIONS, REDUCTIONS
 
 REDUCTIONS.update({np.add: np.sum, np.multiply: np.prod, np.maximum: np.max, np.minimum: np.min})
 
@@ -142,8 +142,12 @@ def _folded(function: Callable[[Any, Any], Any], neutral: float) -> Callable[...
     return fold
 
 
-def _sum(a: Any, axis: int | None = None, *, keepdims: bool = False) -> Symbol:
+def _sum(a: Any, axis: Any = None, *, keepdims: bool = False) -> Symbol:
     symbol = as_symbol(a)
+    np.sum(symbol.positions, axis=axis)  # complains where the axis is none
+    if isinstance(axis, tuple):
+        axes = cast("tuple[int, ...]", axis)
+        axis = axes[0] if len(axes) == 1 else None
     if axis is None or symbol.ndim < 2:
         result = Symbol(casadi.sum1(flat(symbol.graph)), ())
     else:
@@ -180,8 +184,9 @@ def _running_sums(symbol: Symbol) -> list[Symbol]:
     return sums
 
 
-def _diff(a: Any, n: int = 1, axis: int = -1) -> Any:
-    moved = _axis_first(as_symbol(a), axis)
+def _diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Any:
+    ends = [np.atleast_1d(each) for each in (prepend, a, append) if each is not None]
+    moved = _axis_first(as_symbol(a if len(ends) == 1 else np.concatenate(ends, axis)), axis)
     for _ in range(n):
         moved = moved[1:] - moved[:-1]
     return ARRAY_FUNCTIONS[np.moveaxis](moved, 0, axis)
@@ -191,10 +196,18 @@ def _axis_first(symbol: Symbol, axis: int) -> Any:
     return symbol.view(np.moveaxis(symbol.positions, axis, 0))
 
 
-def _norm(x: Any, ord: Any = None) -> Any:  # noqa: A002 (NumPy's name)
-    if ord not in (None, 2) or np.ndim(x) != 1:
+def _norm(x: Any, ord: Any = None, axis: Any = None, **kept: Any) -> Any:  # noqa: A002 (NumPy's)
+    symbol = as_symbol(x)
+    vectors = symbol.ndim == 1 or isinstance(axis, int)
+    if ord is None or ord == (2 if vectors else "fro"):
+        whole = axis is None and not kept
+        entries = np.ravel(symbol)
+        return elementwise(
+            root, _dot(entries, entries) if whole else _sum(symbol * symbol, axis, **kept)
+        )
+    if not vectors or ord not in (1, np.inf):
         raise untraceable(f"np.linalg.norm with ord={ord!r}", "sums, np.abs and np.sqrt")
-    return np.sqrt(_dot(x, x))
+    return (np.sum if ord == 1 else np.max)(np.abs(symbol), axis, **kept)
 
 
 def _cross(a: Any, b: Any) -> Symbol:
@@ -217,7 +230,7 @@ def _trace(a: Any) -> Symbol:
     return _sum(np.diagonal(as_symbol(a)))
 
 
-_LARGEST, _SMALLEST = _folded(casadi.fmax, -np.inf), _folded(casadi.fmin, np.inf)
+_LARGEST, _SMALLEST = _folded(larger, -np.inf), _folded(smaller, np.inf)
 
 ARRAY_FUNCTIONS.update({each: _moving(each, view=True) for each in _VIEWS})
 ARRAY_FUNCTIONS.update({each: _moving(each, view=False) for each in _COPIES})

@@ -7,7 +7,6 @@ CasADi graph.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -18,18 +17,11 @@ from scipy import sparse
 from daeosens.tracing.library import casadi
 from daeosens.tracing.places import called_from, untraceable
 from daeosens.tracing.storage import flat, pick, stored
-from daeosens.tracing.ufuncs import UFUNCS
-
-ARRAY_FUNCTIONS: dict[Any, Callable[..., Any]] = {}
-"""What NumPy's functions do with symbols; filled by ``numpy_functions``."""
-
-REDUCTIONS: dict[Any, Any] = {}
-"""NumPy functions by the ufunc whose ``reduce`` they are."""
-
-_BRANCH = "np.where(condition, first, second), or np.maximum and np.minimum"
+from daeosens.tracing.ufuncs import LOGICAL, UFUNCS, of_kinds
+from daeosens.tracing.unknown import ARRAY_FUNCTIONS, REDUCTIONS, Unknown, unknown
 
 
-class Symbol(NDArrayOperatorsMixin):
+class Symbol(Unknown, NDArrayOperatorsMixin):
     """An array whose values are not known yet.
 
     Assignments to entries and slices do what they do in NumPy: a slice is a view, and what is
@@ -43,14 +35,24 @@ class Symbol(NDArrayOperatorsMixin):
         At most two numbers.
     constant : bool
         Whether it is an argument, which a function must not write to.
+    logical : bool
+        Whether the entries are true or false.
     """
 
     __array_priority__ = 1000.0
 
-    def __init__(self, graph: Any, shape: tuple[int, ...], *, constant: bool = False) -> None:
+    def __init__(
+        self,
+        graph: Any,
+        shape: tuple[int, ...],
+        *,
+        constant: bool = False,
+        logical: bool = False,
+    ) -> None:
         self._graph = graph
         self.shape = shape
         self._constant = constant
+        self.dtype = np.dtype(bool if logical else float)
         self._source: tuple[Symbol, npt.NDArray[np.intp]] | None = None
         self._version = 0
         self._seen = 0
@@ -78,11 +80,6 @@ class Symbol(NDArrayOperatorsMixin):
         return int(np.prod(self.shape, dtype=int))
 
     @property
-    def dtype(self) -> np.dtype[Any]:
-        """The type of the entries."""
-        return np.dtype(float)
-
-    @property
     def positions(self) -> npt.NDArray[np.intp]:
         """The number of each entry in row-major order, counted from 1; 0 will stand for zero."""
         return np.arange(1, self.size + 1).reshape(self.shape)
@@ -95,7 +92,7 @@ class Symbol(NDArrayOperatorsMixin):
     def rearranged(self, positions: npt.NDArray[np.intp]) -> Symbol:
         """Return an array of the entries at ``positions``."""
         stored(positions.shape)
-        return Symbol(pick(self.graph, positions), positions.shape)
+        return Symbol(pick(self.graph, positions), positions.shape, logical=self.dtype == bool)
 
     def view(self, positions: npt.NDArray[np.intp]) -> Symbol:
         """Return the same entries in another place: what is written there is written here."""
@@ -150,20 +147,6 @@ class Symbol(NDArrayOperatorsMixin):
     def __iter__(self) -> Iterator[Symbol]:
         return (self[k] for k in range(len(self)))
 
-    def __bool__(self) -> bool:
-        raise untraceable("a branch depends on the data", _BRANCH)
-
-    def __float__(self) -> float:
-        raise untraceable(
-            "a number is wanted where a symbol stands: math.* and arrays of floats take none",
-            "np.* for math.*, np.array([...]) or np.zeros_like(u) for np.zeros(n)",
-        )
-
-    __int__ = __complex__ = __float__
-
-    def __index__(self) -> int:
-        raise untraceable("an index depends on the data", "np.where instead of an index")
-
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
         if dtype is not None and np.dtype(dtype) != object:
             self.__float__()
@@ -187,15 +170,12 @@ class Symbol(NDArrayOperatorsMixin):
         if ufunc is np.matmul and method == "__call__" and not options:
             result = ARRAY_FUNCTIONS[np.matmul](*inputs)
         elif ufunc in UFUNCS and method == "__call__" and not options:
-            result = elementwise(UFUNCS[ufunc], *inputs)
+            result = _calculated(ufunc, inputs)
         else:
             detail = f".{method}" if method != "__call__" else ""
             package = "np." if getattr(np, ufunc.__name__, None) is ufunc else ""
-            raise untraceable(
-                f"{package}{ufunc.__name__}{detail} is not known here"
-                + (f" with {', '.join(options)}" if options else ""),
-                "the functions listed in docs/tracing.md, or ODE(...) with callbacks",
-            )
+            with_options = f" with {', '.join(options)}" if options else ""
+            raise unknown(f"{package}{ufunc.__name__}{detail}{with_options}", ufunc.__name__)
         if out is None or (out[0] is not None and not np.shape(out[0])):
             return result  # numbers are new in Python where arrays are changed
         if not isinstance(out[0], Symbol):
@@ -203,34 +183,30 @@ class Symbol(NDArrayOperatorsMixin):
         out[0][...] = result
         return out[0]
 
-    def __array_function__(self, function: Any, _types: Any, arguments: Any, options: Any) -> Any:
-        if function not in ARRAY_FUNCTIONS:
-            raise untraceable(
-                f"{function.__module__}.{function.__name__} is not known here".replace(
-                    "numpy", "np"
-                ),
-                "the functions listed in docs/tracing.md, or ODE(...) with callbacks",
-            )
-        return ARRAY_FUNCTIONS[function](*arguments, **options)
+    @property
+    def real(self) -> Symbol:
+        """The array itself: all numbers are real here."""
+        return self
 
-    def __getattr__(self, name: str) -> Any:
-        """Return a NumPy function as a method, as arrays have many of them."""
-        function: Any = getattr(np, name, None)
-        if function in ARRAY_FUNCTIONS or function in UFUNCS:
-            return partial(function, self)
-        raise AttributeError(f"arrays of symbols have no {name!r}")
-
-    def reshape(self, *shape: Any) -> Symbol:
+    def reshape(self, *shape: Any, **options: Any) -> Symbol:
         """Return the same entries in another shape."""
-        return self.view(self.positions.reshape(*shape))
+        return self.view(self.positions.reshape(*shape, **options))
 
-    def flatten(self) -> Symbol:
+    def flatten(self, order: Any = "C") -> Symbol:
         """Return a copy in one dimension."""
-        return self.rearranged(self.positions.ravel())
+        return self.rearranged(self.positions.ravel(order))
 
-    def astype(self, _dtype: Any) -> Symbol:
-        """Return a copy: all numbers are real here."""
-        return self.rearranged(self.positions)
+    def astype(self, dtype: Any, **_options: Any) -> Symbol:
+        """Return a copy: cut off to whole numbers, or true where not zero, if that is the type."""
+        match np.dtype(dtype).kind:
+            case "b":
+                return _calculated(np.not_equal, (self, 0))
+            case "i" | "u":
+                return _calculated(np.trunc, (self,))
+            case "f":
+                return Symbol(self.rearranged(self.positions).graph, self.shape)
+            case _:
+                raise untraceable(f"an array of type {np.dtype(dtype)}", "real numbers")
 
 
 def _parts(key: Any) -> tuple[Any, ...]:
@@ -257,7 +233,8 @@ def as_symbol(value: Any) -> Symbol:
     if array.dtype != object:
         values = np.atleast_1d(array.astype(float))
         graph = casadi.MX(casadi.DM(values.T if array.ndim > 1 else values))
-        return Symbol(casadi.reshape(graph, *stored(array.shape)), array.shape)
+        graph = casadi.reshape(graph, *stored(array.shape))
+        return Symbol(graph, array.shape, logical=array.dtype == bool)
     entries: list[Any] = list(array.ravel())
     parts = [as_symbol(each) if each is not value else each for each in entries]
     if not all(isinstance(each, Symbol) for each in parts):
@@ -286,6 +263,19 @@ def broadcast(symbol: Symbol, shape: tuple[int, ...]) -> Any:
     if graph.shape[0] != columns:  # a product with ones is one node, whatever the size
         graph = casadi.mtimes(casadi.DM.ones(columns, 1), casadi.densify(graph))
     return graph if graph.shape[1] == rows else casadi.repmat(graph, 1, rows)
+
+
+def _calculated(ufunc: Any, inputs: Sequence[Any]) -> Symbol:
+    """Return what a ufunc gives, of arguments that are true or false too."""
+    symbols = [as_symbol(each) for each in inputs]
+    chosen = of_kinds(ufunc, [each.dtype == bool for each in symbols])
+    if chosen is None:
+        raise untraceable(
+            f"np.{ufunc.__name__} of {' and '.join(str(each.dtype) for each in symbols)}",
+            "comparisons for &, | and ~; 1.0 * (a > b) for a number",
+        )
+    result = elementwise(UFUNCS[chosen], *symbols)
+    return Symbol(result.graph, result.shape, logical=chosen in LOGICAL)
 
 
 def elementwise(function: Callable[..., Any], *inputs: Any) -> Symbol:

@@ -12,7 +12,7 @@ from scipy import sparse
 
 from daeosens.errors import InputError
 from daeosens.guards import INSTEAD_OF_COMPARISON
-from daeosens.tracing import numpy_functions  # noqa: F401 (fills the tables)  # type: ignore
+from daeosens.tracing import formulas  # noqa: F401 (fills the tables)  # type: ignore
 from daeosens.tracing.derivatives import Generated, Graph, derive
 from daeosens.tracing.execution import executable
 from daeosens.tracing.library import casadi

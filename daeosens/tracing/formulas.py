@@ -1,0 +1,64 @@
+"""NumPy functions of symbols that are formulas of others, written in NumPy itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from daeosens.tracing import numpy_functions  # noqa: F401 (fills the tables)  # type: ignore
+from daeosens.tracing.places import untraceable
+from daeosens.tracing.symbols import as_symbol, elementwise
+from daeosens.tracing.ufuncs import root
+from daeosens.tracing.unknown import ARRAY_FUNCTIONS
+
+
+def _var(a: Any, axis: int | None = None, *, ddof: int = 0, keepdims: bool = False) -> Any:
+    symbol = as_symbol(a)
+    deviations = symbol - np.mean(symbol, axis, keepdims=True)
+    count = symbol.size if axis is None else symbol.shape[axis]
+    return np.sum(deviations * deviations, axis, keepdims=keepdims) / (count - ddof)
+
+
+def _std(a: Any, axis: int | None = None, **options: Any) -> Any:
+    return elementwise(root, _var(a, axis, **options))
+
+
+def _polyval(p: Any, x: Any) -> Any:
+    value: Any = 0.0
+    for coefficient in p:
+        value = value * x + coefficient
+    return as_symbol(value)
+
+
+def _select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0.0) -> Any:
+    where: Any = np.where
+    value = default
+    for condition, choice in reversed(list(zip(condlist, choicelist, strict=True))):
+        value = where(as_symbol(condition), choice, value)
+    return value
+
+
+def _interp(x: Any, xp: Any, fp: Any) -> Any:
+    knots, values = np.asarray(xp, dtype=float), as_symbol(fp)
+    if not (np.diff(knots) > 0).all() or values.shape != knots.shape:
+        raise untraceable("np.interp with knots that do not increase", "as many values, in order")
+    where: Any = np.where
+    x = as_symbol(x)
+    result = where(np.isnan(x), x, values[-1])
+    for k in reversed(range(len(knots) - 1)):
+        slope = (values[k + 1] - values[k]) / (knots[k + 1] - knots[k])
+        result = where(x < knots[k + 1], values[k] + slope * (x - knots[k]), result)
+    return where(x < knots[0], values[0], result)
+
+
+ARRAY_FUNCTIONS.update(
+    {
+        np.var: _var,
+        np.std: _std,
+        np.polyval: _polyval,
+        np.select: _select,
+        np.interp: _interp,
+    }
+)
