@@ -130,11 +130,6 @@ def pytest_configure(config: pytest.Config) -> None:
     if MPI.COMM_WORLD.size == 1:
         return
     config.pluginmanager.register(Ranks(), "daeosens-ranks")
-    if config.option.basetemp is None:  # ranks that clean up one folder get in each other's way
-        made = tempfile.mkdtemp(prefix="daeosens-pytest-") if MPI.COMM_WORLD.rank == 0 else ""
-        config.option.basetemp = str(
-            Path(MPI.COMM_WORLD.bcast(made)) / f"rank{MPI.COMM_WORLD.rank}"
-        )
     if MPI.COMM_WORLD.rank > 0:
         config.pluginmanager.unregister(name="terminalreporter")
         silent = pytest.TerminalReporter(config, io.StringIO())
