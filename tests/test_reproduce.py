@@ -258,9 +258,9 @@ def test_gradient_in_a_parameter_that_changes_with_time(method):
 
 
 def test_newton_cg_needs_less_work_than_lbfgs():
-    """On a coarser grid for half the time; sweeps with typical costs in forward solves."""
+    """On a coarser grid for a third of the time; sweeps with typical costs in forward solves."""
     runs = newton_cg.compared(
-        newton_cg.Costs(gradient=2.0, hessian=5.0, gauss_newton=4.0), t_end=2.5, points=24
+        newton_cg.Costs(gradient=2.0, hessian=5.0, gauss_newton=4.0), t_end=1.5, points=16
     )
     first_order, *second_order = runs
     for run in runs:
