@@ -5,9 +5,11 @@ from __future__ import annotations
 import ctypes
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from functools import lru_cache
+from threading import get_native_id
 from typing import Any, TypeVar
 
 from mpi4py import MPI
@@ -62,7 +64,7 @@ def share(pieces: Iterable[Piece], workers: Sequence[Callable[[Piece], None]]) -
         for piece in pieces:
             workers[0](piece)
         return
-    left, core = deque(pieces), _core()
+    left = deque(pieces)
 
     def work(worker: Callable[[Piece], None]) -> None:
         try:
@@ -75,12 +77,9 @@ def share(pieces: Iterable[Piece], workers: Sequence[Callable[[Piece], None]]) -
         finally:
             left.clear()
 
-    def work_elsewhere(worker: Callable[[Piece], None]) -> None:
-        _leave(core)
-        work(worker)
-
-    with _blas().limit(limits=1):
-        others = [_pool(len(workers) - 1).submit(work_elsewhere, each) for each in workers[1:]]
+    pool = _pool(len(workers) - 1)
+    with _blas().limit(limits=1), _cores_apart(pool.numbers):
+        others = [pool.submit(work, each) for each in workers[1:]]
         try:
             work(workers[0])
         finally:
@@ -95,28 +94,38 @@ def _blas() -> ThreadpoolController:
     return ThreadpoolController().select(user_api="blas")
 
 
-@lru_cache(maxsize=1)
-def _pool(size: int) -> ThreadPoolExecutor:
-    """Return threads that wait for work: to start one takes longer than many a sweep."""
-    return ThreadPoolExecutor(size, thread_name_prefix="daeosens")
+class _Pool(ThreadPoolExecutor):
+    """Threads that wait for work: to start one takes longer than many a sweep."""
 
+    def __init__(self, size: int) -> None:
+        self.numbers: list[int] = []  # by which the system knows the threads
+        super().__init__(size, "daeosens", lambda: self.numbers.append(get_native_id()))
+
+
+@contextmanager
+def _cores_apart(others: Sequence[int]) -> Generator[None]:
+    """Keep this thread on its core, and others off it.
+
+    Linux takes idle cores of virtual machines for busy ones: a thread would wake on the core of the
+    one that woke it, and wait there for milliseconds.
+    """
+    core, allowed = _core(), os.sched_getaffinity(0) if others else set[int]()
+    if core < 0 or not allowed - {core}:
+        yield
+        return
+    for number in others:
+        os.sched_setaffinity(number, allowed - {core})
+    os.sched_setaffinity(0, {core})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, allowed)
+
+
+_pool = lru_cache(maxsize=1)(_Pool)
 
 _core: Callable[[], int] = getattr(ctypes.CDLL(None), "sched_getcpu", lambda: -1)
 """Returns the core that this thread runs on, where the system tells."""
-
-
-def _leave(core: int) -> None:
-    """Move this thread off a core that another one keeps busy.
-
-    Linux takes idle cores of virtual machines for busy ones, lets a thread wake on the core of the
-    one that woke it, and parts them after milliseconds only.
-    """
-    if core >= 0 and _core() == core:
-        allowed = os.sched_getaffinity(0)
-        if len(allowed) > 1:
-            os.sched_setaffinity(0, allowed - {core})
-            os.sched_setaffinity(0, allowed)
-
 
 if hasattr(os, "register_at_fork"):  # a fork has the pool, and none of its threads
     os.register_at_fork(after_in_child=_pool.cache_clear)

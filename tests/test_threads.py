@@ -90,13 +90,25 @@ def test_ranks_are_the_threads_unless_the_environment_says_so(
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="the system tells no cores")
-def test_a_thread_leaves_a_core_and_may_come_back() -> None:
+def test_threads_keep_to_cores_of_their_own() -> None:
     allowed = os.sched_getaffinity(0)
     if len(allowed) < 2:
         pytest.skip("one core")
-    core = threads._core()
-    threads._leave(core)
-    assert os.sched_getaffinity(0) == allowed
+    found = {}
+    for core in allowed:
+        meeting = threading.Barrier(2, timeout=60)
+
+        def note(name: str, meeting: threading.Barrier = meeting) -> None:
+            meeting.wait()
+            found[name] = os.sched_getaffinity(0)
+
+        share(range(2), [lambda _piece: None] * 2)  # the thread is there
+        os.sched_setaffinity(0, {core})  # now this one is on that core
+        os.sched_setaffinity(0, allowed)
+        workers = [lambda _piece, name=name: note(name) for name in ("first", "second")]
+        share(range(2), workers)
+        assert found == {"first": {core}, "second": allowed - {core}}
+        assert os.sched_getaffinity(0) == allowed
 
 
 def _product(out: "multiprocessing.SimpleQueue[float]") -> None:
