@@ -77,8 +77,8 @@ def share(pieces: Iterable[Piece], workers: Sequence[Callable[[Piece], None]]) -
         finally:
             left.clear()
 
-    pool = _pool(len(workers) - 1)
-    with _blas().limit(limits=1), _cores_apart(pool.numbers):
+    pool, numbers = _pool(len(workers) - 1)
+    with _blas().limit(limits=1), _cores_apart(numbers):
         others = [pool.submit(work, each) for each in workers[1:]]
         try:
             work(workers[0])
@@ -94,12 +94,16 @@ def _blas() -> ThreadpoolController:
     return ThreadpoolController().select(user_api="blas")
 
 
-class _Pool(ThreadPoolExecutor):
-    """Threads that wait for work: to start one takes longer than many a sweep."""
+@lru_cache(maxsize=1)
+def _pool(size: int) -> tuple[ThreadPoolExecutor, list[int]]:
+    """Return threads that wait for work, and by which numbers the system knows those that began.
 
-    def __init__(self, size: int) -> None:
-        self.numbers: list[int] = []  # by which the system knows the threads
-        super().__init__(size, "daeosens", lambda: self.numbers.append(get_native_id()))
+    To start one takes longer than many a sweep.  They end with the pool, when another size is asked
+    for: what they begin with must not refer to it.
+    """
+    numbers: list[int] = []
+    pool = ThreadPoolExecutor(size, "daeosens", lambda: numbers.append(get_native_id()))
+    return pool, numbers
 
 
 @contextmanager
@@ -121,8 +125,6 @@ def _cores_apart(others: Sequence[int]) -> Generator[None]:
     finally:
         os.sched_setaffinity(0, allowed)
 
-
-_pool = lru_cache(maxsize=1)(_Pool)
 
 _core: Callable[[], int] = getattr(ctypes.CDLL(None), "sched_getcpu", lambda: -1)
 """Returns the core that this thread runs on, where the system tells."""

@@ -1,5 +1,6 @@
 """Work that several threads share."""
 
+import gc
 import multiprocessing
 import os
 import threading
@@ -68,6 +69,17 @@ def test_a_fault_ends_the_work_and_reaches_the_caller() -> None:
 def test_a_lack_of_an_index_in_a_worker_is_a_fault() -> None:
     with pytest.raises(IndexError):
         share([5], [[].__getitem__, [].__getitem__])
+
+
+def test_threads_end_with_their_pool() -> None:
+    """Another number of workers takes other threads; those of before would wait for ever."""
+    for count in (3, 2, 3, 2):
+        share(range(count), [lambda _piece: None] * count)
+    gc.collect()  # the error of another test may hold a pool
+    end = time.monotonic() + 60
+    while sum(each.name.startswith("daeosens") for each in threading.enumerate()) > 1:
+        assert time.monotonic() < end
+        time.sleep(0.01)
 
 
 @pytest.mark.parametrize("count", [1, 3])
