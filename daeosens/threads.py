@@ -7,7 +7,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from threading import get_native_id
 from typing import Any, TypeVar
@@ -113,17 +113,20 @@ def _cores_apart(others: Sequence[int]) -> Generator[None]:
     Linux takes idle cores of virtual machines for busy ones: a thread would wake on the core of the
     one that woke it, and wait there for milliseconds.
     """
-    core, allowed = _core(), os.sched_getaffinity(0) if others else set[int]()
-    if core < 0 or not allowed - {core}:
+    core = _core() if others else -1
+    allowed = os.sched_getaffinity(0) if core >= 0 else set[int]()
+    if not allowed - {core}:
         yield
         return
-    for number in others:
-        os.sched_setaffinity(number, allowed - {core})
-    os.sched_setaffinity(0, {core})
     try:
+        with suppress(OSError):  # containers may forbid it: then there are only longer waits
+            for number in others:
+                os.sched_setaffinity(number, allowed - {core})
+            os.sched_setaffinity(0, {core})
         yield
     finally:
-        os.sched_setaffinity(0, allowed)
+        with suppress(OSError):
+            os.sched_setaffinity(0, allowed)
 
 
 _core: Callable[[], int] = getattr(ctypes.CDLL(None), "sched_getcpu", lambda: -1)

@@ -102,11 +102,13 @@ def test_ranks_are_the_threads_unless_the_environment_says_so(
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="the system tells no cores")
-def test_threads_keep_to_cores_of_their_own() -> None:
+def test_threads_keep_to_cores_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     allowed = os.sched_getaffinity(0)
     if len(allowed) < 2:
         pytest.skip("one core")
+    assert threads._core() in allowed
     found = {}
+    share(range(2), [lambda _piece: None] * 2)  # the thread is there
     for core in allowed:
         meeting = threading.Barrier(2, timeout=60)
 
@@ -114,13 +116,31 @@ def test_threads_keep_to_cores_of_their_own() -> None:
             meeting.wait()
             found[name] = os.sched_getaffinity(0)
 
-        share(range(2), [lambda _piece: None] * 2)  # the thread is there
-        os.sched_setaffinity(0, {core})  # now this one is on that core
-        os.sched_setaffinity(0, allowed)
+        monkeypatch.setattr(threads, "_core", lambda core=core: core)
         workers = [lambda _piece, name=name: note(name) for name in ("first", "second")]
         share(range(2), workers)
         assert found == {"first": {core}, "second": allowed - {core}}
         assert os.sched_getaffinity(0) == allowed
+
+
+def _forbid(_number: int, _cores: set[int]) -> None:
+    raise PermissionError("not in this container")
+
+
+@pytest.mark.parametrize("tells", [True, False])
+def test_work_is_shared_where_cores_cannot_be_chosen(
+    tells: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A container forbids it, or the system does not even tell which ones there are."""
+    if tells:
+        monkeypatch.setattr(os, "sched_setaffinity", _forbid, raising=False)
+    else:
+        monkeypatch.setattr(threads, "_core", lambda: -1)
+        monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    done: list[int] = []
+    for _ in range(2):  # the second time the thread is there
+        share(range(4), [done.append] * 2)
+    assert sorted(done) == [0, 0, 1, 1, 2, 2, 3, 3]
 
 
 def _product(out: "multiprocessing.SimpleQueue[float]") -> None:
