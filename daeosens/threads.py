@@ -17,8 +17,8 @@ from threadpoolctl import ThreadpoolController
 
 Piece = TypeVar("Piece")
 
-SAID = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
-"""Where users say how many threads BLAS may take."""
+VARIABLES = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
+"""Environment variables that say how many threads BLAS may take."""
 
 
 def thread_count() -> int:
@@ -32,7 +32,7 @@ def thread_count() -> int:
     >>> thread_count() >= 1
     True
     """
-    if MPI.COMM_WORLD.size > 1 and not any(name in os.environ for name in SAID):
+    if MPI.COMM_WORLD.size > 1 and not any(name in os.environ for name in VARIABLES):
         return 1
     libraries: list[dict[str, Any]] = _blas().info()  # pyright: ignore[reportUnknownVariableType]
     return max((library["num_threads"] for library in libraries), default=1)

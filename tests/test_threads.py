@@ -93,7 +93,7 @@ def test_the_count_is_that_of_blas(count: int, monkeypatch: pytest.MonkeyPatch) 
 def test_ranks_are_the_threads_unless_the_environment_says_so(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for name in threads.SAID:
+    for name in threads.VARIABLES:
         monkeypatch.delenv(name, raising=False)
     with threadpool_limits(2, user_api="blas"):
         assert thread_count() == (2 if MPI.COMM_WORLD.size == 1 else 1)
