@@ -53,6 +53,14 @@ def _expit(x: Any) -> Any:
     return casadi.if_else(positive, 1, fall) / (1 + fall)
 
 
+def _cube_root(x: Any) -> Any:
+    return casadi.sign(x) * casadi.fabs(x) ** (1.0 / 3.0)
+
+
+def _exclusive_or(x: Any, y: Any) -> Any:
+    return casadi.logic_and(x, y) != casadi.logic_or(x, y)
+
+
 def _logaddexp(x: Any, y: Any) -> Any:
     first = x >= y
     return casadi.if_else(first, x, y) + casadi.log1p(
@@ -72,7 +80,7 @@ _TABLE: dict[Any, Any] = {
     np.square: lambda x: x * x,
     np.reciprocal: lambda x: 1.0 / x,
     np.sqrt: casadi.sqrt,
-    np.cbrt: lambda x: casadi.sign(x) * casadi.fabs(x) ** (1.0 / 3.0),
+    np.cbrt: _cube_root,
     np.exp: casadi.exp,
     np.exp2: lambda x: casadi.exp(np.log(2.0) * x),
     np.expm1: casadi.expm1,
@@ -121,15 +129,15 @@ _TABLE: dict[Any, Any] = {
     np.bitwise_and: casadi.logic_and,
     np.bitwise_or: casadi.logic_or,
     np.invert: casadi.logic_not,
-    np.logical_xor: lambda x, y: casadi.logic_and(x, y) != casadi.logic_or(x, y),
-    np.bitwise_xor: lambda x, y: casadi.logic_and(x, y) != casadi.logic_or(x, y),
+    np.logical_xor: _exclusive_or,
+    np.bitwise_xor: _exclusive_or,
     np.trunc: lambda x: casadi.sign(x) * casadi.floor(casadi.fabs(x)),
     np.isnan: lambda x: casadi.logic_not(x <= np.inf),
     np.logaddexp: _logaddexp,
     special.log1p: casadi.log1p,
     special.expm1: casadi.expm1,
     special.exp10: lambda x: casadi.power(10.0, x),
-    special.cbrt: lambda x: casadi.sign(x) * casadi.fabs(x) ** (1.0 / 3.0),
+    special.cbrt: _cube_root,
     special.logit: lambda x: casadi.log(x) - casadi.log1p(-x),
     special.erf: casadi.erf,
     special.expit: _expit,
