@@ -111,7 +111,9 @@ FUNCTIONS = {
     "spread": lambda t, u, p: (
         (u - u.mean()) / u.std() + np.var(p.A, axis=1, ddof=1) + np.std(p.B, axis=0)
     ),
-    "polynomials": lambda t, u, p: np.polyval([2.0, t, 1.0], u) + np.polyval(p.b, 0.5),
+    "polynomials": lambda t, u, p: (
+        np.polyval([2.0, t, 1.0], u) + np.polyval(p.b, 0.5) + np.polyval(p.b, [0.5, 1.0, t, 2.0])
+    ),
     "selected": lambda t, u, p: np.select([u > 0.5, u > 0.0], [u, p.b], default=t),
     "interpolated": lambda t, u, p: (
         np.interp(u, [-0.5, 0.0, 0.2, 0.9], p.b) + np.interp(t, [0.0, 1.3, 2.0], [1.0, 4.0, 5.0])
