@@ -45,8 +45,8 @@ def share(pieces: Iterable[Piece], workers: Sequence[Callable[[Piece], None]]) -
     ----------
     pieces : iterable
     workers : sequence of callables
-        ``worker(piece)``, each in a thread of its own; the first one in that of the caller.  BLAS
-        takes a single thread meanwhile where there are several.
+        ``worker(piece)``, each in a thread of its own; the first one in that of the caller, which
+        keeps to its core meanwhile, and BLAS to a single thread, where there are several.
 
     Raises
     ------
