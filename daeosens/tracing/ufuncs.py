@@ -10,14 +10,18 @@ from scipy import special
 
 from daeosens.tracing.library import casadi
 
-TINY = float(np.finfo(float).tiny)
+STEP = 2.0**40
+"""Exponents in so many parts of one are cut off where their own derivative is not wanted."""
 
 
 def _power(x: Any, y: Any) -> Any:
-    """Return x^y, whose derivative in an exponent above 0.1 is 0 at x = 0, where log(x) is not."""
-    if not y.is_constant():
-        x = x + casadi.if_else(casadi.logic_and(x == 0, y > 0.1), TINY, 0)
-    return casadi.power(x, y)
+    """Return x^y, whose derivative in y is 0 at x = 0, where log(x) is not finite."""
+    if y.is_constant():
+        return casadi.power(x, y)
+    nothing = x == 0
+    held = casadi.floor(y * STEP) / STEP  # its derivative is zero
+    at_zero = casadi.power(casadi.if_else(nothing, x, 1), held)
+    return casadi.if_else(nothing, at_zero, casadi.power(casadi.if_else(nothing, 1, x), y))
 
 
 def root(x: Any) -> Any:
