@@ -131,8 +131,9 @@ def sweep_rows(
     for span in reversed(block_spans(trajectory, steps, 2 * at_once, last)):
         given, fresh = (span, (lam, mu), seed, densities), span[1] == last
         if isinstance(steps, BlockRungeKutta):
-            ways = threads if apart else 0
-            by_p = _carry_explicit(trajectory, steps, *given, threads=ways, fresh=fresh)
+            by_p = _carry_explicit(
+                trajectory, steps, *given, together=together, threads=threads, fresh=fresh
+            )
         else:
             by_p = _carry_implicit(trajectory, steps, *given, fresh=fresh)
         if any(densities):
@@ -148,16 +149,18 @@ def _threads(problem: Problem, rows: int, points: int) -> int:
     return 1 if few else min(thread_count(), max(rows // FEWEST, 1))
 
 
-def _parts_of_rows(problem: Problem, rows: int, points: int, threads: int) -> list[slice]:
-    """Return which rows are carried together, as many parts for each thread.
+def _parts_of_rows(rows: int, memory: int, together: int, threads: int) -> list[slice]:
+    """Return which rows are carried together: as many parts for each of the threads.
 
-    Not all where fewer are faster.
+    Parameters
+    ----------
+    rows : int
+    memory : int
+        Bytes that all of them keep at all points.
+    together : int
+        How many are carried together at most.
+    threads : int
     """
-    assert problem.batch is not None
-    together = problem.batch.rows_at_once
-    if together is None:
-        return [slice(rows)]
-    memory = 8 * rows * points * problem.size
     parts = max(-(-rows // together), min(memory // CACHED, rows // FEWEST), 1)
     several = -(-rows // (-(-parts // threads) * threads))
     return [slice(k, min(k + several, rows)) for k in range(0, rows, several)]
@@ -171,12 +174,13 @@ def _carry_explicit(
     seed: Seed | None,
     densities: Sequence[Densities],
     *,
+    together: int | None,
     threads: int,
     fresh: bool,
 ) -> Array:
     """Carry ``sums`` (lam, mu) over a block by products with f_u, which need not be a matrix.
 
-    ``threads``: so many carry some rows each, at a time as many as is fastest; 0: all rows at once.
+    ``threads`` share the rows, each carrying at most ``together`` at a time; all at once if None.
     ``fresh``: mu holds nothing yet.  Returns what running costs add to mu.
     """
     problem, (lam, mu) = trajectory.problem, sums
@@ -192,7 +196,10 @@ def _carry_explicit(
             linear.collect(mu[part], fresh)
 
     rows = len(lam)
-    parts = _parts_of_rows(problem, rows, len(points.t), threads) if threads else [slice(rows)]
+    parts = [slice(rows)]
+    if together is not None:
+        memory = 8 * rows * len(points.t) * problem.size
+        parts = _parts_of_rows(rows, memory, together, threads)
     twins = [linear.twin() for _ in parts[1:threads]] if linear.twin else []
     share(parts, [partial(carry, each) for each in (linear, *twins)])
     return by_p

@@ -105,7 +105,7 @@ def _text(value: Any) -> str:
         checksum = blake2b(value.tobytes(), digest_size=4).hexdigest()
         return f"{value.size} numbers of checksum {checksum}"
     plain: Any = value.tolist() if hasattr(value, "tolist") else value  # as arrays of any library
-    if isinstance(plain, (list, tuple)):
+    if isinstance(plain, (list, tuple, range)):
         return f"[{', '.join(map(_text, plain))}]"
     known = plain is None or isinstance(plain, (bool, int, float, complex, str))
     return repr(plain) if known else type(plain).__name__

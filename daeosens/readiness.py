@@ -120,10 +120,13 @@ def evaluate_at_events(
         if record.jump is not None:
             direction = SecondOrder(zero, zero, dp, nothing, *out)
             record.jump.second_order(step._replace(p=record.p), Adjoint(zero, nothing), [direction])
-    for n in trajectory.moving.intersection(costs):
+    seen: set[int] = set()
+    for n in sorted(trajectory.moving.intersection(costs)):
         probe = _Probe(problem, float(trajectory.times[n]), states[n], trajectory.parameters(n))
         for _, _, scalar in costs[n]:
-            probe.scalar(scalar, in_time=True)
+            if id(scalar) not in seen:
+                seen.add(id(scalar))
+                probe.scalar(scalar, in_time=True)
 
 
 def _equations(name: str, mode: Problem, start: _Probe, *, in_time: bool) -> None:

@@ -7,7 +7,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from threading import get_native_id
 from typing import Any, TypeVar
@@ -17,8 +17,8 @@ from threadpoolctl import ThreadpoolController
 
 Piece = TypeVar("Piece")
 
-SAID = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
-"""Where users say how many threads BLAS may take."""
+VARIABLES = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
+"""Environment variables that say how many threads BLAS may take."""
 
 
 def thread_count() -> int:
@@ -32,7 +32,7 @@ def thread_count() -> int:
     >>> thread_count() >= 1
     True
     """
-    if MPI.COMM_WORLD.size > 1 and not any(name in os.environ for name in SAID):
+    if MPI.COMM_WORLD.size > 1 and not any(name in os.environ for name in VARIABLES):
         return 1
     libraries: list[dict[str, Any]] = _blas().info()  # pyright: ignore[reportUnknownVariableType]
     return max((library["num_threads"] for library in libraries), default=1)
@@ -45,8 +45,8 @@ def share(pieces: Iterable[Piece], workers: Sequence[Callable[[Piece], None]]) -
     ----------
     pieces : iterable
     workers : sequence of callables
-        ``worker(piece)``, each in a thread of its own; the first one in that of the caller.  BLAS
-        takes a single thread meanwhile where there are several.
+        ``worker(piece)``, each in a thread of its own; the first one in that of the caller, which
+        keeps to its core meanwhile, and BLAS to a single thread, where there are several.
 
     Raises
     ------
@@ -77,8 +77,8 @@ def share(pieces: Iterable[Piece], workers: Sequence[Callable[[Piece], None]]) -
         finally:
             left.clear()
 
-    pool = _pool(len(workers) - 1)
-    with _blas().limit(limits=1), _cores_apart(pool.numbers):
+    pool, numbers = _pool(len(workers) - 1)
+    with _blas().limit(limits=1), _cores_apart(numbers):
         others = [pool.submit(work, each) for each in workers[1:]]
         try:
             work(workers[0])
@@ -94,12 +94,16 @@ def _blas() -> ThreadpoolController:
     return ThreadpoolController().select(user_api="blas")
 
 
-class _Pool(ThreadPoolExecutor):
-    """Threads that wait for work: to start one takes longer than many a sweep."""
+@lru_cache(maxsize=1)
+def _pool(size: int) -> tuple[ThreadPoolExecutor, list[int]]:
+    """Return threads that wait for work, and by which numbers the system knows those that began.
 
-    def __init__(self, size: int) -> None:
-        self.numbers: list[int] = []  # by which the system knows the threads
-        super().__init__(size, "daeosens", lambda: self.numbers.append(get_native_id()))
+    To start one takes longer than many a sweep.  They end with the pool, when another size is asked
+    for: what they begin with must not refer to it.
+    """
+    numbers: list[int] = []
+    pool = ThreadPoolExecutor(size, "daeosens", lambda: numbers.append(get_native_id()))
+    return pool, numbers
 
 
 @contextmanager
@@ -109,20 +113,21 @@ def _cores_apart(others: Sequence[int]) -> Generator[None]:
     Linux takes idle cores of virtual machines for busy ones: a thread would wake on the core of the
     one that woke it, and wait there for milliseconds.
     """
-    core, allowed = _core(), os.sched_getaffinity(0) if others else set[int]()
-    if core < 0 or not allowed - {core}:
+    core = _core() if others else -1
+    allowed = os.sched_getaffinity(0) if core >= 0 else set[int]()
+    if not allowed - {core}:
         yield
         return
-    for number in others:
-        os.sched_setaffinity(number, allowed - {core})
-    os.sched_setaffinity(0, {core})
     try:
+        with suppress(OSError):  # containers may forbid it: then there are only longer waits
+            for number in others:
+                os.sched_setaffinity(number, allowed - {core})
+            os.sched_setaffinity(0, {core})
         yield
     finally:
-        os.sched_setaffinity(0, allowed)
+        with suppress(OSError):
+            os.sched_setaffinity(0, allowed)
 
-
-_pool = lru_cache(maxsize=1)(_Pool)
 
 _core: Callable[[], int] = getattr(ctypes.CDLL(None), "sched_getcpu", lambda: -1)
 """Returns the core that this thread runs on, where the system tells."""

@@ -129,6 +129,7 @@ def test_ranks_that_are_alone_agree_on_anything(comm):
             lambda r: {"data": np.arange(99.0) + r},
             "data is 99 numbers of checksum [0-9a-f]{8} on rank 0 and 99 numbers of checksum",
         ),
+        (lambda r: {"t": range(r + 1)}, r"t is \[0\] on rank 0 and \[0, 1\] on rank 1"),
     ],
 )
 def test_other_options_on_some_rank_are_an_error_on_all(comm, options, message):
@@ -391,6 +392,12 @@ APART = {
     "trace: size": (
         lambda comm, odd: trace(lambda t, u, p: -u, size=1 + odd, comm=comm),
         "trace: size is 1 on rank 0 and 2 on rank 1",
+    ),
+    "trace: order of parameters": (
+        lambda comm, odd: trace(
+            lambda t, u, p: -u, 1, dict.fromkeys("ba" if odd else "ab", ()), comm=comm
+        ),
+        r"parameters is \[\['a', \[\]\], \['b', \[\]\]\] on rank 0 and \[\['b', \[\]\], \['a'",
     ),
     "trace_stencil: jacobian": (
         lambda comm, odd: trace_stencil(

@@ -1,5 +1,6 @@
 """Work that several threads share."""
 
+import gc
 import multiprocessing
 import os
 import threading
@@ -70,6 +71,17 @@ def test_a_lack_of_an_index_in_a_worker_is_a_fault() -> None:
         share([5], [[].__getitem__, [].__getitem__])
 
 
+def test_threads_end_with_their_pool() -> None:
+    """Another number of workers takes other threads; those of before would wait for ever."""
+    for count in (3, 2, 3, 2):
+        share(range(count), [lambda _piece: None] * count)
+    gc.collect()  # the error of another test may hold a pool
+    end = time.monotonic() + 60
+    while sum(each.name.startswith("daeosens") for each in threading.enumerate()) > 1:
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
 @pytest.mark.parametrize("count", [1, 3])
 def test_the_count_is_that_of_blas(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", str(count))  # ranks beside others have to say so
@@ -81,7 +93,7 @@ def test_the_count_is_that_of_blas(count: int, monkeypatch: pytest.MonkeyPatch) 
 def test_ranks_are_the_threads_unless_the_environment_says_so(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for name in threads.SAID:
+    for name in threads.VARIABLES:
         monkeypatch.delenv(name, raising=False)
     with threadpool_limits(2, user_api="blas"):
         assert thread_count() == (2 if MPI.COMM_WORLD.size == 1 else 1)
@@ -90,11 +102,13 @@ def test_ranks_are_the_threads_unless_the_environment_says_so(
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="the system tells no cores")
-def test_threads_keep_to_cores_of_their_own() -> None:
+def test_threads_keep_to_cores_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     allowed = os.sched_getaffinity(0)
     if len(allowed) < 2:
         pytest.skip("one core")
+    assert threads._core() in allowed
     found = {}
+    share(range(2), [lambda _piece: None] * 2)  # the thread is there
     for core in allowed:
         meeting = threading.Barrier(2, timeout=60)
 
@@ -102,13 +116,31 @@ def test_threads_keep_to_cores_of_their_own() -> None:
             meeting.wait()
             found[name] = os.sched_getaffinity(0)
 
-        share(range(2), [lambda _piece: None] * 2)  # the thread is there
-        os.sched_setaffinity(0, {core})  # now this one is on that core
-        os.sched_setaffinity(0, allowed)
+        monkeypatch.setattr(threads, "_core", lambda core=core: core)
         workers = [lambda _piece, name=name: note(name) for name in ("first", "second")]
         share(range(2), workers)
         assert found == {"first": {core}, "second": allowed - {core}}
         assert os.sched_getaffinity(0) == allowed
+
+
+def _forbid(_number: int, _cores: set[int]) -> None:
+    raise PermissionError("not in this container")
+
+
+@pytest.mark.parametrize("tells", [True, False])
+def test_work_is_shared_where_cores_cannot_be_chosen(
+    tells: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A container forbids it, or the system does not even tell which ones there are."""
+    if tells:
+        monkeypatch.setattr(os, "sched_setaffinity", _forbid, raising=False)
+    else:
+        monkeypatch.setattr(threads, "_core", lambda: -1)
+        monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    done: list[int] = []
+    for _ in range(2):  # the second time the thread is there
+        share(range(4), [done.append] * 2)
+    assert sorted(done) == [0, 0, 1, 1, 2, 2, 3, 3]
 
 
 def _product(out: "multiprocessing.SimpleQueue[float]") -> None:

@@ -111,7 +111,9 @@ FUNCTIONS = {
     "spread": lambda t, u, p: (
         (u - u.mean()) / u.std() + np.var(p.A, axis=1, ddof=1) + np.std(p.B, axis=0)
     ),
-    "polynomials": lambda t, u, p: np.polyval([2.0, t, 1.0], u) + np.polyval(p.b, 0.5),
+    "polynomials": lambda t, u, p: (
+        np.polyval([2.0, t, 1.0], u) + np.polyval(p.b, 0.5) + np.polyval(p.b, [0.5, 1.0, t, 2.0])
+    ),
     "selected": lambda t, u, p: np.select([u > 0.5, u > 0.0], [u, p.b], default=t),
     "interpolated": lambda t, u, p: (
         np.interp(u, [-0.5, 0.0, 0.2, 0.9], p.b) + np.interp(t, [0.0, 1.3, 2.0], [1.0, 4.0, 5.0])
@@ -308,12 +310,29 @@ def test_a_power_of_nothing_has_a_derivative_in_its_exponent():
     np.testing.assert_allclose(by_p[:, 0], [0.0, 0.25 * np.log(0.5)], atol=1e-300)
 
 
-@pytest.mark.parametrize("exponent", [1.0, 2.0, 1.5, 0.3, 0.0, -1.0])
+@pytest.mark.parametrize("exponent", [3.0, 2.0, 1.5, 1.0, 0.5, 0.11, 0.05, 0.0, -1.0])
 def test_powers_of_nothing_are_those_of_numpy(exponent):
     with np.errstate(divide="ignore"):
         expected = np.zeros(1) ** exponent
-    value, *_ = derivatives_of(lambda t, u, p: u ** p[0], [0.0], [exponent])
-    np.testing.assert_allclose(value[:, 0], expected, atol=1e-90)
+        slope = exponent * np.zeros(1) ** (exponent - 1.0) if exponent else np.zeros(1)
+    value, by_u, by_p = derivatives_of(lambda t, u, p: u ** p[0], [0.0], [exponent])
+    np.testing.assert_array_equal(value[:, 0], expected)
+    if exponent:
+        np.testing.assert_array_equal(by_u[:, 0], slope)
+    np.testing.assert_array_equal(by_p[:, 0], 0.0)
+
+
+@pytest.mark.parametrize("exponent", [3.0, 2.0, 2.5])
+def test_hill_functions_have_second_derivatives_where_there_is_nothing(exponent):
+    """d^2 / du^2 of u^n / (1 + u^n) at 0, beside that of a constant exponent."""
+    graph = Tracer(1, admit_shapes(1), comm=None).graph(
+        lambda t, u, p: u ** p[0] / (1.0 + u ** p[0]), "f", (1,)
+    )
+    x = casadi.vertcat(graph.u, graph.p)
+    first = casadi.jacobian(graph.value, x)
+    second = casadi.Function("f", [graph.t, graph.u, graph.p], [casadi.jacobian(first, x)])
+    found = np.array(second(0.0, [0.0], [exponent]))[0, 0]
+    assert found == (2.0 if exponent == 2.0 else 0.0)
 
 
 @pytest.mark.parametrize("length", [np.linalg.norm, lambda v: np.hypot(v[0], v[1])])

@@ -88,7 +88,7 @@ def trace(
         comm,
         "trace",
         size=size,
-        parameters=parameters,
+        parameters=_in_order(parameters),
         mass=mass,
         events=events,
         running=running,
@@ -156,10 +156,15 @@ def trace_stencil(
     array([-60.4057])
     """
     require(grid, Grid, "grid", "Grid(((0.0, 1.0), (0.0, 1.0)), (64, 64))")
-    agree(grid.comm, "trace_stencil", parameters=parameters, jacobian=jacobian)
+    agree(grid.comm, "trace_stencil", parameters=_in_order(parameters), jacobian=jacobian)
     build = _needed("stencils").build_stencil
     model: Parametrized = build(rhs, grid, parameters, jacobian)
     return model
+
+
+def _in_order(parameters: int | Sequence[str] | Mapping[str, Any]) -> object:
+    """Return what ranks have to agree on: the order of names is that of the vector [m]."""
+    return list(parameters.items()) if isinstance(parameters, Mapping) else parameters
 
 
 def _needed(module: str) -> Any:

@@ -78,9 +78,9 @@ def _native(each: Generated, library: ctypes.CDLL) -> Native:
 def _interpreted(each: Generated) -> Callable[..., Any]:
     function, pattern = each.function, each.pattern
     shape: Any = each.shape
+    sizes = [function.numel_in(k) for k in range(function.n_in())]
 
     def call(*arguments: Any) -> Any:
-        sizes = [function.numel_in(k) for k in range(function.n_in())]
         if [np.size(argument) for argument in arguments] != sizes:
             raise InputError(  # CasADi would repeat a number where it expects several
                 f"'{each.name}' is a traced function of arguments of sizes {sizes}",

@@ -26,10 +26,10 @@ def _std(a: Any, axis: int | None = None, **options: Any) -> Any:
 
 
 def _polyval(p: Any, x: Any) -> Any:
-    value: Any = 0.0
+    x, value = as_symbol(x), as_symbol(0.0)
     for coefficient in p:
         value = value * x + coefficient
-    return as_symbol(value)
+    return value
 
 
 def _select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0.0) -> Any:

@@ -10,14 +10,18 @@ from scipy import special
 
 from daeosens.tracing.library import casadi
 
-TINY = float(np.finfo(float).tiny)
+STEP = 2.0**40
+"""Exponents in so many parts of one are cut off where their own derivative is not wanted."""
 
 
 def _power(x: Any, y: Any) -> Any:
-    """Return x^y, whose derivative in an exponent above 0.1 is 0 at x = 0, where log(x) is not."""
-    if not y.is_constant():
-        x = x + casadi.if_else(casadi.logic_and(x == 0, y > 0.1), TINY, 0)
-    return casadi.power(x, y)
+    """Return x^y, whose derivative in y is 0 at x = 0, where log(x) is not finite."""
+    if y.is_constant():
+        return casadi.power(x, y)
+    nothing = x == 0
+    held = casadi.floor(y * STEP) / STEP  # its derivative is zero
+    at_zero = casadi.power(casadi.if_else(nothing, x, 1), held)
+    return casadi.if_else(nothing, at_zero, casadi.power(casadi.if_else(nothing, 1, x), y))
 
 
 def root(x: Any) -> Any:
@@ -53,6 +57,14 @@ def _expit(x: Any) -> Any:
     return casadi.if_else(positive, 1, fall) / (1 + fall)
 
 
+def _cube_root(x: Any) -> Any:
+    return casadi.sign(x) * casadi.fabs(x) ** (1.0 / 3.0)
+
+
+def _exclusive_or(x: Any, y: Any) -> Any:
+    return casadi.logic_and(x, y) != casadi.logic_or(x, y)
+
+
 def _logaddexp(x: Any, y: Any) -> Any:
     first = x >= y
     return casadi.if_else(first, x, y) + casadi.log1p(
@@ -72,7 +84,7 @@ _TABLE: dict[Any, Any] = {
     np.square: lambda x: x * x,
     np.reciprocal: lambda x: 1.0 / x,
     np.sqrt: casadi.sqrt,
-    np.cbrt: lambda x: casadi.sign(x) * casadi.fabs(x) ** (1.0 / 3.0),
+    np.cbrt: _cube_root,
     np.exp: casadi.exp,
     np.exp2: lambda x: casadi.exp(np.log(2.0) * x),
     np.expm1: casadi.expm1,
@@ -121,15 +133,15 @@ _TABLE: dict[Any, Any] = {
     np.bitwise_and: casadi.logic_and,
     np.bitwise_or: casadi.logic_or,
     np.invert: casadi.logic_not,
-    np.logical_xor: lambda x, y: casadi.logic_and(x, y) != casadi.logic_or(x, y),
-    np.bitwise_xor: lambda x, y: casadi.logic_and(x, y) != casadi.logic_or(x, y),
+    np.logical_xor: _exclusive_or,
+    np.bitwise_xor: _exclusive_or,
     np.trunc: lambda x: casadi.sign(x) * casadi.floor(casadi.fabs(x)),
     np.isnan: lambda x: casadi.logic_not(x <= np.inf),
     np.logaddexp: _logaddexp,
     special.log1p: casadi.log1p,
     special.expm1: casadi.expm1,
     special.exp10: lambda x: casadi.power(10.0, x),
-    special.cbrt: lambda x: casadi.sign(x) * casadi.fabs(x) ** (1.0 / 3.0),
+    special.cbrt: _cube_root,
     special.logit: lambda x: casadi.log(x) - casadi.log1p(-x),
     special.erf: casadi.erf,
     special.expit: _expit,

@@ -13,7 +13,7 @@ from daeosens.tracing.places import untraceable
 from daeosens.tracing.ufuncs import UFUNCS
 
 ARRAY_FUNCTIONS: dict[Any, Callable[..., Any]] = {}
-"""What NumPy's functions do with symbols; filled by ``numpy_functions``."""
+"""What NumPy's functions do with symbols; filled by ``numpy_functions`` and ``formulas``."""
 
 REDUCTIONS: dict[Any, Any] = {}
 """NumPy functions by the ufunc whose ``reduce`` they are."""
