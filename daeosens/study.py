@@ -1,6 +1,6 @@
 """What every driver does around its study: arguments, configuration, results folder, exit code.
 
-A driver is a file of 25 to 60 lines::
+A driver is a file like this::
 
     '''Fit the rates of ... (this text is the driver's --help).'''
 
