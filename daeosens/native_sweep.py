@@ -19,6 +19,7 @@ from daeosens.dense import dense_steps
 from daeosens.methods import Method
 from daeosens.problem import Problem
 from daeosens.steps import Passes, tableau, theta_passes
+from daeosens.threads import one_blas_thread
 from daeosens.tracing.batch import FactoredBatch
 from daeosens.trajectory import Trajectory
 
@@ -33,6 +34,9 @@ FEW = 2
 
 SMALL = 30
 """Up to how many unknowns it is quicker than blocks of functions that take many points."""
+
+DIVIDED = 96
+"""From so many unknowns on OpenBLAS 0.3.30 divides products of a matrix and a vector."""
 
 TINY = 12
 """Up to how many unknowns whole functions are quicker than their products with matrices."""
@@ -177,7 +181,14 @@ def _few_rows(problem: Problem, method: Method) -> Callable[..., bool] | None:
     if not (factors or functions):
         return None
     carry = factors.carry_back if factors else partial(carry_back, functions)
+    if factors and problem.size >= DIVIDED:
+        carry = partial(_by_one_thread, carry)
     return partial(carry, _coefficients(problem, method))
+
+
+def _by_one_thread(carry: Callable[..., bool], *given: Any) -> bool:
+    with one_blas_thread():
+        return carry(*given)
 
 
 def _factor_steps(problem: Problem, method: Method) -> FactorSteps | None:

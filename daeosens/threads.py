@@ -78,7 +78,7 @@ def share(pieces: Iterable[Piece], workers: Sequence[Callable[[Piece], None]]) -
             left.clear()
 
     pool, numbers = _pool(len(workers) - 1)
-    with _blas().limit(limits=1), _cores_apart(numbers):
+    with one_blas_thread(), _cores_apart(numbers):
         others = [pool.submit(work, each) for each in workers[1:]]
         try:
             work(workers[0])
@@ -86,6 +86,27 @@ def share(pieces: Iterable[Piece], workers: Sequence[Callable[[Piece], None]]) -
             wait(others)
         for other in others:
             other.result()
+
+
+@contextmanager
+def one_blas_thread() -> Generator[None]:
+    """Let BLAS take a single thread: where products are small it waits longer than it computes.
+
+    Examples
+    --------
+    >>> with one_blas_thread():
+    ...     thread_count()
+    1
+    """
+    libraries: list[Any] = _blas().lib_controllers  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
+    before = [library.get_num_threads() for library in libraries]
+    for library in libraries:
+        library.set_num_threads(1)
+    try:
+        yield
+    finally:
+        for library, count in zip(libraries, before, strict=True):
+            library.set_num_threads(count)
 
 
 @lru_cache(maxsize=1)

@@ -1,13 +1,17 @@
 """Adjoint steps of models with large matrices, in C: the numbers of other ways."""
 
+from contextlib import contextmanager
+
 import numpy as np
 import pytest
 from test_compiled_batches import competition, layers
+from threadpoolctl import threadpool_info, threadpool_limits
 
 import daeosens as ds
 from daeosens import SolveError, Stepping
 from daeosens.adjoint import evaluate_cost, steps_sweep
-from daeosens.native_sweep import FEW, TINY, native_sweep, wants_native_sweep
+from daeosens.native_sweep import DIVIDED, FEW, TINY, native_sweep, wants_native_sweep
+from daeosens.threads import one_blas_thread
 from daeosens.trajectory import steps_of
 
 SPAN = (0.0, 1.0)
@@ -141,3 +145,25 @@ def test_a_gradient_of_a_running_cost_that_is_not_finite_is_named(rng):
     assert native_sweep(run, [model.running.lower(model, 1.0)]) is None
     with pytest.raises(SolveError, match=r"gradient_p' returned inf"):
         ds.adjoint(run, model.running)
+
+
+def test_products_that_blas_would_divide_take_one_of_its_threads(monkeypatch):
+    n = DIVIDED
+    large = ds.trace(competition, n, {"r": (n,), "A": (n, n)})
+    p = large.pack(r=np.full(n, 0.1), A=-np.eye(n))
+    run = ds.solve(large, np.full(n, 0.2), p, Stepping((0.0, 1.0), "rk4", dt=0.25))
+    total, seen = large.terminal(lambda t, u, p: u.sum()), []
+
+    @contextmanager
+    def noted():
+        with one_blas_thread():
+            seen.append({each["num_threads"] for each in threadpool_info()})
+            yield
+
+    monkeypatch.setattr("daeosens.native_sweep.one_blas_thread", noted)
+    with threadpool_limits(2, user_api="blas"):
+        found = ds.adjoint(run, total, "steps")
+    assert seen == [{1}]
+    block = ds.adjoint(run, total, "block")
+    np.testing.assert_allclose(found.u0, block.u0, rtol=1e-13)
+    np.testing.assert_allclose(found.p, block.p, rtol=1e-12, atol=1e-16)

@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import threading
 import time
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from mpi4py import MPI
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from daeosens import threads
-from daeosens.threads import share, thread_count
+from daeosens.threads import one_blas_thread, share, thread_count
 
 
 def _blas_threads() -> set[int]:
@@ -49,6 +50,17 @@ def test_blas_takes_one_thread_beside_others() -> None:
         share(range(2), [lambda _piece: seen.append(_blas_threads())] * 2)
         assert _blas_threads() == {2}
     assert seen == [{1}, {1}]
+
+
+def test_blas_takes_one_thread_and_as_many_as_before() -> None:
+    with threadpool_limits(3, user_api="blas"):
+        with one_blas_thread(), suppress(ValueError):
+            assert _blas_threads() == {1}
+            raise ValueError
+        assert _blas_threads() == {3}
+        with pytest.raises(ZeroDivisionError), one_blas_thread():
+            print(1 / 0)
+        assert _blas_threads() == {3}
 
 
 def test_a_fault_ends_the_work_and_reaches_the_caller() -> None:
