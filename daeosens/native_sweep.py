@@ -35,9 +35,6 @@ FEW = 2
 SMALL = 30
 """Up to how many unknowns it is quicker than blocks of functions that take many points."""
 
-DIVIDED = 96
-"""From so many unknowns on OpenBLAS 0.3.30 divides products of a matrix and a vector."""
-
 TINY = 12
 """Up to how many unknowns whole functions are quicker than their products with matrices."""
 
@@ -180,15 +177,14 @@ def _few_rows(problem: Problem, method: Method) -> Callable[..., bool] | None:
     functions = {} if factors else _functions(problem, method)
     if not (factors or functions):
         return None
-    carry = factors.carry_back if factors else partial(carry_back, functions)
-    if factors and problem.size >= DIVIDED:
-        carry = partial(_by_one_thread, carry)
+    carry = partial(_carry_factors, factors) if factors else partial(carry_back, functions)
     return partial(carry, _coefficients(problem, method))
 
 
-def _by_one_thread(carry: Callable[..., bool], *given: Any) -> bool:
+def _carry_factors(factors: FactorSteps, *given: Any) -> bool:
+    """Carry few rows back; OpenBLAS would divide products that take less time than its threads."""
     with one_blas_thread():
-        return carry(*given)
+        return factors.carry_back(*given)
 
 
 def _factor_steps(problem: Problem, method: Method) -> FactorSteps | None:

@@ -10,7 +10,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 import daeosens as ds
 from daeosens import SolveError, Stepping
 from daeosens.adjoint import evaluate_cost, steps_sweep
-from daeosens.native_sweep import DIVIDED, FEW, TINY, native_sweep, wants_native_sweep
+from daeosens.native_sweep import FEW, TINY, native_sweep, wants_native_sweep
 from daeosens.threads import one_blas_thread
 from daeosens.trajectory import steps_of
 
@@ -148,7 +148,7 @@ def test_a_gradient_of_a_running_cost_that_is_not_finite_is_named(rng):
 
 
 def test_products_that_blas_would_divide_take_one_of_its_threads(monkeypatch):
-    n = DIVIDED
+    n = 96
     large = ds.trace(competition, n, {"r": (n,), "A": (n, n)})
     p = large.pack(r=np.full(n, 0.1), A=-np.eye(n))
     run = ds.solve(large, np.full(n, 0.2), p, Stepping((0.0, 1.0), "rk4", dt=0.25))
