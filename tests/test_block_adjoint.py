@@ -168,7 +168,7 @@ def test_threads_share_the_rows_and_change_nothing(steps_at_once, monkeypatch):
     """Two matrices and parameters outside of them; more rows than are carried together."""
     n = 40
     model = trace(
-        lambda t, x, p: x * (p.r + p.A @ x) + np.tanh(p.B @ x),
+        lambda t, x, p: x * (np.cos(t) * p.r + p.A @ x) + np.tanh(p.B @ x),
         n,
         {"r": (n,), "A": (n, n), "B": (n, n)},
     )
@@ -195,9 +195,12 @@ def test_threads_share_the_rows_and_change_nothing(steps_at_once, monkeypatch):
         assert len(taken) == -(-run.n_steps // steps_at_once)
         assert all(workers == threads <= parts for parts, workers in taken)
     steps = sensitivities(run, engine="steps")
+    du0, dp = random.normal(size=n), random.normal(size=p.size)
+    along = tangent(run, du0, dp).u[-1]
     for each in found.values():
         assert difference(each.p, steps.p) < 1e-13
         assert difference(each.u0, steps.u0) < 1e-13
+        assert difference(each.u0 @ du0 + each.p @ dp, along) < 1e-12
 
 
 # ---- independent evidence ------------------------------------------------------------------------

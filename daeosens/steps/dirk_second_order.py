@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 
 from daeosens.cost import Densities
 from daeosens.problem import Problem
@@ -110,6 +111,6 @@ class DirkSecondOrder:
                 equations.pull_back(h, point, slopes, weight_dot, right, both, adjoints[k])
                 if clock is not None:
                     clock.turn(k, weight_dot)
-        for stage in (stage for stages in tangents for stage in stages):
+        for stage in chain.from_iterable(tangents):
             stage.destroy()
         return [] if clock is None else clock.slopes

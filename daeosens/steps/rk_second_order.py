@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 from petsc4py import PETSc
@@ -104,7 +105,7 @@ class RungeKuttaSecondOrder:
             first.lam.maxpy([1.0] * s, self._adjoints[0])
         for each, adjoints in zip(directions, self._adjoints[1:], strict=False):
             each.lam_dot.maxpy([1.0] * s, adjoints)
-        for stage in (stage for stages in tangents for stage in stages):
+        for stage in chain.from_iterable(tangents):
             stage.destroy()
         return [] if clock is None else clock.slopes
 
