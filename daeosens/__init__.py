@@ -44,7 +44,7 @@ from daeosens.inverse.profiles import Profile, Profiles, profile
 from daeosens.inverse.regularized import Regularized
 from daeosens.inverse.start_points import starting_points
 from daeosens.inverse.uncertainty import Covariance, covariance
-from daeosens.least_squares import LeastSquares, Prior
+from daeosens.least_squares import LeastSquares
 from daeosens.matrices import Products
 from daeosens.native import Native
 from daeosens.objective import AtEvent, EventTime, Running, Terminal
@@ -53,6 +53,7 @@ from daeosens.optimize.constrained_result import ConstrainedResult
 from daeosens.optimize.constraints import Constraint
 from daeosens.optimize.scipy_bridge import scipy_functions
 from daeosens.parameters import Parameter, Parameters
+from daeosens.prior import Prior
 from daeosens.problem import AUTONOMOUS, COLORING, Problem
 from daeosens.reduced import Reduced
 from daeosens.residuals import gauss_newton_product

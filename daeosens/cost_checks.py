@@ -15,9 +15,10 @@ from daeosens.derivatives import ComplexStep
 from daeosens.deviations import components
 from daeosens.event_data import EventData
 from daeosens.guards import check_output, guarded
-from daeosens.least_squares import LeastSquares, Prior
+from daeosens.least_squares import LeastSquares
 from daeosens.objective import Objective, Sum
 from daeosens.objective import check_objective as require_objective
+from daeosens.prior import Prior
 from daeosens.scalars import Callback
 from daeosens.second_checks import check_scalar_hessians
 

@@ -9,11 +9,8 @@ from zoo import (
     DATA,
     DECAY,
     FORMS,
-    NAMES,
     OBSERVATION_TIMES,
     P0,
-    PRIOR_MEAN,
-    PRIOR_SIGMA,
     SIGMA,
     T_END,
     U0,
@@ -107,25 +104,6 @@ def test_whole_state_and_single_components_can_be_observed(run):
     np.testing.assert_allclose(gradient, [0.0, U0[1] - whole[0, 1], 0.0], rtol=1e-14)
 
 
-@pytest.mark.parametrize("scale", ["linear", "log"])
-def test_prior_of_named_parameters(run, scale):
-    prior = Prior(PRIOR_MEAN, PRIOR_SIGMA, names=["c", "a"], scale=scale)
-    s = np.log(P0[[2, 0]]) if scale == "log" else P0[[2, 0]]
-    residual = (s - PRIOR_MEAN) / PRIOR_SIGMA
-    gradient = adjoint(run, prior)
-    assert gradient.value == pytest.approx(0.5 * residual @ residual, rel=1e-14)
-    inner = 1 / P0[[2, 0]] if scale == "log" else 1.0
-    expected = np.zeros(3)
-    expected[[2, 0]] = residual / PRIOR_SIGMA * inner
-    np.testing.assert_allclose(gradient.p, expected, rtol=1e-14)
-    np.testing.assert_array_equal(gradient.u0, np.zeros(3))
-
-
-def test_prior_of_all_parameters_with_one_mean_and_one_sigma(run):
-    prior = Prior(1.0, 0.5)
-    assert evaluate(run, prior) == pytest.approx(0.5 * (((P0 - 1) / 0.5) ** 2).sum(), rel=1e-14)
-
-
 def test_sums_and_multiples_of_sums(run):
     a, b = Terminal(terminal), Running(density)
     value_a, value_b = evaluate(run, a), evaluate(run, b)
@@ -172,17 +150,6 @@ def test_misfit_of_vectors_and_of_a_linear_observation():
 
 
 @pytest.mark.mpi
-def test_prior_of_a_field():
-    case = make(PETSc.COMM_WORLD, field=True)
-    run = solve(case.problem, case.u0, case.p, Stepping((0.0, 0.1), "rk4", dt=0.02))
-    mean = case.p.copy()
-    mean.shift(-0.3)
-    gradient = adjoint(run, Prior(mean, 0.5))
-    assert gradient.value == pytest.approx(0.5 * 24 * 0.36, rel=1e-12)
-    np.testing.assert_allclose(gradient.p, 0.3 / 0.25, rtol=1e-12)
-
-
-@pytest.mark.mpi
 def test_what_a_distributed_problem_cannot_observe_is_refused():
     case = make(PETSc.COMM_WORLD)
     with pytest.raises(
@@ -197,20 +164,6 @@ def test_what_a_distributed_problem_cannot_observe_is_refused():
     short = averages(case.ring, case.u0)
     with pytest.raises(InputError, match=r"data\[1\] has size 12\n  expected: 24"):
         LeastSquares([0.1, 0.2], [case.u0, short]).lower(case.problem, 0.1)
-
-
-@pytest.mark.mpi
-@pytest.mark.parametrize(
-    ("mean", "sigma", "scale"),
-    [(1.0, 1.0, "linear"), ("vec", [1.0, 2.0], "linear"), ("vec", 1.0, "log")],
-)
-def test_priors_that_a_field_cannot_have_are_refused(mean, sigma, scale):
-    case = make(PETSc.COMM_WORLD, field=True)
-    prior = Prior(case.p if mean == "vec" else mean, sigma, scale=scale)
-    with pytest.raises(
-        UnsupportedError, match=r"this prior for a field parameter\n  expected: mean as"
-    ):
-        prior.lower(case.problem, 0.1)
 
 
 # ---- wrong descriptions --------------------------------------------------------------------------
@@ -264,27 +217,6 @@ WRONG = {
     "no index": (
         lambda: LeastSquares([0.1], [[1]], observe=[0.5]).lower(PROBLEM, 1.0),
         r"observe = \[0\.5\]\n  expected: indices",
-    ),
-    "prior sigma": (
-        lambda: Prior(0.0, [1.0, 0.0, 1.0]).lower(PROBLEM, 1.0),
-        r"prior sigma = 0\n  expected: sigma > 0",
-    ),
-    "prior sigma shape": (
-        lambda: Prior(0.0, [1.0, 2.0]).lower(PROBLEM, 1.0),
-        r"prior sigma has shape \(2,\)\n  expected: a number, or shape \(3,\)",
-    ),
-    "prior mean shape": (
-        lambda: Prior([0.0, 1.0], names=["a"]).lower(PROBLEM, 1.0),
-        r"prior mean has shape \(2,\)\n  expected: a number, or shape \(1,\)",
-    ),
-    "prior mean NaN": (lambda: Prior(np.nan).lower(PROBLEM, 1.0), r"prior mean is nan"),
-    "prior scale": (
-        lambda: Prior(0.0, scale="log10").lower(PROBLEM, 1.0),
-        r"prior scale = 'log10'\n  expected: \"linear\" or \"log\"",
-    ),
-    "prior name": (
-        lambda: Prior(0.0, names=["A"]).lower(PROBLEM, 1.0),
-        rf"prior names parameter \"A\"\n  expected: {', '.join(NAMES)}",
     ),
 }
 

@@ -29,12 +29,13 @@ from daeosens.inverse.noise import (
     observed_in_scale,
 )
 from daeosens.inverse.start_points import starting_points
-from daeosens.least_squares import LeastSquares, Prior
+from daeosens.least_squares import LeastSquares
 from daeosens.objective import Objective, Sum
 from daeosens.optimize import minimize
 from daeosens.optimize.optimizers import NEWTON
 from daeosens.options import Options
 from daeosens.parameters import Parameters
+from daeosens.prior import Prior
 from daeosens.problem import Problem
 from daeosens.ranks import agree, install_abort_hook
 from daeosens.reduced import Reduced

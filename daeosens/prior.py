@@ -1,0 +1,105 @@
+"""What was known of parameters before, as a cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from petsc4py import PETSc
+
+from daeosens.arrays import Array, finite_array
+from daeosens.cost import START, Cost
+from daeosens.errors import InputError, UnsupportedError, nearest
+from daeosens.misfits import SumOfSquares
+from daeosens.objective import after_zero, minus, multiple, negative, plus
+from daeosens.prior_residuals import FieldPriorResidual, NumbersPriorResidual
+from daeosens.problem import Problem
+
+
+@dataclass(frozen=True, eq=False)
+class Prior:
+    """1/2 sum_i ((s(p_i) - mean_i) / sigma_i)^2, with s the identity or the logarithm.
+
+    Parameters
+    ----------
+    mean : array_like [k] or Vec [m]
+        Expected values (of the logarithm if ``scale="log"``); a Vec for a field parameter.
+    sigma : float or array_like [k]
+        Standard deviations.
+    names : sequence of str, optional
+        The k parameters meant; all of them by default.
+    scale : "linear" or "log"
+        Normal or log-normal prior.
+
+    Examples
+    --------
+    >>> Prior([0.5], 0.1, names=["rate"]).times
+    ()
+    """
+
+    mean: Any
+    sigma: npt.ArrayLike = 1.0
+    names: Sequence[str] | None = None
+    scale: Literal["linear", "log"] = "linear"
+
+    @property
+    def times(self) -> tuple[float, ...]:
+        """None."""
+        return ()
+
+    def lower(self, problem: Problem, final_time: float) -> Cost:
+        """Return a scalar of the parameters alone."""
+        sigma = finite_array(self.sigma, "prior sigma")
+        if (sigma <= 0).any():
+            raise InputError(f"prior sigma = {sigma.min():g}", expected="sigma > 0")
+        if self.scale not in ("linear", "log"):
+            raise InputError(f"prior scale = {self.scale!r}", expected='"linear" or "log"')
+        if problem.field_parameter:
+            if not isinstance(self.mean, PETSc.Vec) or sigma.ndim or self.scale == "log":
+                raise UnsupportedError(
+                    "this prior for a field parameter",
+                    expected='mean as a Vec, one number as sigma, scale="linear"',
+                )
+            residual: Any = FieldPriorResidual(self.mean, float(sigma))
+        else:
+            residual = self._of_numbers(problem, sigma)
+        return Cost(points=((START, 1.0, SumOfSquares(residual, problem.comm)),))
+
+    def _of_numbers(self, problem: Problem, sigma: Array) -> NumbersPriorResidual:
+        known = problem.parameter_names
+        names = known if self.names is None else tuple(self.names)
+        for name in names:
+            if name not in known:
+                raise InputError(
+                    f'prior names parameter "{name}"',
+                    expected=", ".join(known),
+                    remedy=nearest(name, known),
+                )
+        mean = _each(finite_array(self.mean, "prior mean"), len(names), "prior mean")
+        sigma = _each(sigma, len(names), "prior sigma")
+        return NumbersPriorResidual(
+            names,
+            [known.index(name) for name in names],
+            mean,
+            sigma,
+            problem.comm,
+            logarithmic=self.scale == "log",
+        )
+
+    __add__ = plus
+    __radd__ = after_zero
+    __sub__ = minus
+    __neg__ = negative
+    __mul__ = __rmul__ = multiple
+
+
+def _each(values: Array, count: int, name: str) -> Array:
+    """Return the values [count], one for each; a single one stands for all."""
+    if values.shape not in ((), (count,)):
+        raise InputError(
+            f"{name} has shape {values.shape}", expected=f"a number, or shape ({count},)"
+        )
+    return np.broadcast_to(values, (count,))
