@@ -22,13 +22,14 @@ typedef struct {
   int count, vector;              /* which of those that are read goes from call to call */
   long along, middle, reach;      /* how far it is read, along each dimension */
   long length, skip, slab, depth; /* numbers of a row, of an unknown, of a slab; slabs of a ring */
-  double *rings, *zeros;
+  double *rings, *zeros, *spare;
 } Chain;
 
-/* values at one place along the slowest dimension, counted from where a call begins */
+/* Fills one place along the slowest dimension, counted from where a call begins: ``to`` in a ring, and
+   what is wanted beyond it to ``values``, unless that goes past the caches. */
 typedef void (*SlabFunction)(
   const Box *b, const Chain *chain, double *work, long place, long s, const double *const *near,
-  const double *const *add, double *to);
+  const double *const *add, double *to, double *values);
 
 /* The slabs of a ring beside those in turn: its first ones, which are needed at the end again. */
 #define AGAIN(count, reach) (((count) > 3 ? (count) - 1 : 2) * (reach))
@@ -99,13 +100,11 @@ static inline void write_slab(const Chain *chain, const double *slab, double *ou
   double some[SEGMENT * DOF];
   for (long m = 0; m < MIDDLES(chain->first); m++, out += n * DOF) {
     const double *row = slab + corner(chain) + m * chain->length;
-    if (!LARGE) interleave(row, chain->skip, n, out);
-    else
-      for (long begin = 0; begin < n; begin += SEGMENT) {
-        const long points = n - begin < SEGMENT ? n - begin : SEGMENT;
-        interleave(row + begin, chain->skip, points, some);
-        stream(some, out + begin * DOF, points * DOF);
-      }
+    for (long begin = 0; begin < n; begin += SEGMENT) {
+      const long points = n - begin < SEGMENT ? n - begin : SEGMENT;
+      interleave(row + begin, chain->skip, points, some);
+      stream(some, out + begin * DOF, points * DOF);
+    }
   }
 }
 
@@ -134,13 +133,14 @@ static inline __attribute__((always_inline)) void follow(
       if (k == count - 1) {
         for (int j = 1; j < MOST_STAGES; j++)
           add[j] = j < count ? slab_at(chain, j, place + (count - j) * reach) + corner(chain) : add[0];
-        last(&end, chain, work + k * size, place, s, near, add, NULL);
+        last(&end, chain, work + k * size, place, s, near, add, NULL, NULL);
         continue;
       }
       double *to = slab_at(chain, k + 1, place);
-      inner(b + k, chain, work + k * size, place, s, near, add, to + corner(chain));
+      double *values = b[k].out ? b[k].out + s * points * DOF : chain->spare;
+      inner(b + k, chain, work + k * size, place, s, near, add, to + corner(chain), values);
       extend_slab(chain, to);
-      if (b[k].out) write_slab(chain, to, b[k].out + s * points * DOF);
+      if (LARGE && b[k].out) write_slab(chain, to, b[k].out + s * points * DOF);
       if (place < AGAIN(count, reach)) memcpy(slab_at(chain, k + 1, slows + place), to, chain->slab * sizeof(double));
     }
   }
@@ -158,7 +158,8 @@ static inline __attribute__((always_inline)) void call_chain(
   for (chain.depth = 1; chain.depth < (count > 2 ? count : 2) * reach + 1;) chain.depth *= 2;
   chain.zeros = calls->work;
   if (!calls->periodic) memset(chain.zeros, 0, chain.slab * sizeof(double));
-  chain.rings = chain.zeros + chain.slab;
+  chain.spare = chain.zeros + chain.slab;
+  chain.rings = chain.spare + chain.slab;
   follow(&chain, chain.rings + count * (chain.depth + AGAIN(count, reach)) * chain.slab, own, inner, last);
 }
 

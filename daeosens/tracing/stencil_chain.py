@@ -30,7 +30,7 @@ def chain_size(each: PointFunction, dof: int, points: tuple[int, ...]) -> int:
     if points[-1] < MOST_STAGES * reach or rings > MOST_NUMBERS:
         return 0
     others = [k for k in rows.kept if k != vector]
-    return slab + rings + MOST_STAGES * line_numbers(rows.size(others, points))
+    return 2 * slab + rings + MOST_STAGES * line_numbers(rows.size(others, points))
 
 
 def chain_function(rows: Rows) -> list[str]:
@@ -38,9 +38,10 @@ def chain_function(rows: Rows) -> list[str]:
     name, dof, vector = rows.each.name, rows.dof, chained(rows.each)
     assert vector is not None
     others = [k for k in rows.kept if k != vector]
+    twice = "!LARGE" if name == "rhs" else "0"  # only stages of a run are kept
     place = (
         "const Box *b, const Chain *chain, double *work, long i, long s,\n"
-        "  const double *const *near, const double *const *add, double *to"
+        "  const double *const *near, const double *const *add, double *to, double *values"
     )
     lines = [
         f"{INLINE} void slab_{name}({place}, const int apart, const int addends) {{",
@@ -56,6 +57,8 @@ def chain_function(rows: Rows) -> list[str]:
             "add_row, 1, chain->skip",
             f"out, apart ? 1 : {dof}, apart ? chain->skip : 1",
             vector,
+            f"values + (b->out ? {dof} * m * n : 0)",
+            f"apart && {twice}",
         ),
         "  }",
         "}",
@@ -63,7 +66,7 @@ def chain_function(rows: Rows) -> list[str]:
     for kind, apart, addends in (("inner", 1, "1"), ("last", 0, "ADDENDS")):
         lines += [
             f"static void {kind}_{name}({place}) {{",
-            f"  slab_{name}(b, chain, work, i, s, near, add, to, {apart}, {addends});",
+            f"  slab_{name}(b, chain, work, i, s, near, add, to, values, {apart}, {addends});",
             "}",
         ]
     widths = ", ".join(map(str, (vector, *rows.kept[vector])))

@@ -108,8 +108,8 @@ class Rows:
             f"{INLINE} void row_{each.name}(",
             f"  const Box *restrict b, const double *place, {rows}",
             "  const double *const *add, const int add_step, const long add_skip,",
-            "  double *out, const int step, const long skip, double *sums, const int addends,",
-            "  const int large) {",
+            "  double *out, const int step, const long skip, double *restrict also, double *sums,",
+            "  const int addends, const int large, const int twice) {",
             "  const long n = b->n[0];",
             "  const double *restrict p = b->p, *restrict dp = b->dp;",
             "  const double t = b->t, first = b->first[0], spacing = b->spacing[0];",
@@ -140,6 +140,7 @@ class Rows:
                 more = f"value{c} += beta{k} * add{k}[add_step * i + {c} * add_skip]"
                 lines += [f"    if (addends > {k}) {more};"]
         lines += [f"    out[step * i + {c} * skip] = value{c};" for c in range(values)]
+        lines += [f"    if (twice) also[{values} * i + {c}] = value{c};" for c in range(values)]
         lines += [f"    sums[{k} * n + i] = sum[{k}];" for k in range(sums)]
         return [*lines, "  }", "  begin = end;", "  } while (large && begin < n);", "}"]
 
@@ -171,7 +172,9 @@ class Rows:
             ]
         return lines
 
-    def call(self, add: str, out: str, chained: int | None = None) -> list[str]:
+    def call(
+        self, add: str, out: str, chained: int | None = None, also: str = "NULL", twice: str = "0"
+    ) -> list[str]:
         """Return the call for row m of slab s, which begins at point ``at``, and the sums over it.
 
         Parameters
@@ -180,6 +183,9 @@ class Rows:
             Arguments: what is added, and what is filled; each with step and skip.
         chained : int, optional
             The vector whose slabs are in a ring.
+        also, twice : str
+            Where what is filled is written once more, the unknowns of a point side by side, if
+            the latter is not 0.
         """
         each = self.each
         large = "LARGE" if chained is not None and self._read_directly else "0"
@@ -189,7 +195,7 @@ class Rows:
             f"      const double place[] = {{0.0, {places}}};",
             f"      row_{each.name}(b, place,",
             *(f"        {self._pointer(key, chained)}," for key in self._keys),
-            f"        {add}, {out}, work, addends, {large});",
+            f"        {add}, {out}, {also}, work, addends, {large}, {twice});",
             *(f"      b->sums[{k}] += sum_of(work + {k} * n, n);" for k in range(each.n_sums)),
         ]
 
