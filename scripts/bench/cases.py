@@ -65,12 +65,14 @@ LOTKA_VOLTERRA = Case(
     "0.5 / sqrt(N) and seed N, its diagonal -1; rtol = atol = tolerance.  The parameters are all "
     'N + N^2 numbers p = (r, A).  "full" is d x(T) / d p, "scalar" the gradient of sum_i x_i(T).  '
     "Each time is that of a run and its derivatives.  Errors are relative to the variational "
-    "equations at 1e-13.  All contestants may compute on all cores.",
+    "equations at 1e-13.  daeosens and the C program take the 5(4) pair of Bogacki and Shampine.  "
+    "All contestants may compute on all cores.",
     (
         Contestant("daeosens", "lotka_volterra.ours"),
         Contestant("C on PETSc TSAdjoint", "lotka_volterra.petsc_c"),
         Contestant("diffrax Dopri5", "lotka_volterra.diffrax_dopri5", peer=True),
         Contestant("diffrax Tsit5", "lotka_volterra.diffrax_tsit5", peer=True),
+        Contestant("diffrax Dopri8", "lotka_volterra.diffrax_dopri8", peer=True),
         Contestant("CasADi CVODES adjoint", "lotka_volterra.casadi_adjoint", peer=True),
         Contestant("CasADi CVODES forward", "lotka_volterra.casadi_forward", peer=True),
         Contestant("finite differences", "lotka_volterra.differences"),

@@ -1,4 +1,4 @@
-"""diffrax: Dopri5 or Tsit5, reverse mode through the recorded steps, compiled."""
+"""diffrax: several methods, reverse mode through the recorded steps, compiled."""
 
 from __future__ import annotations
 

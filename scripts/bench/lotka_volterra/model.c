@@ -1,4 +1,4 @@
-/* Generalised Lotka-Volterra on PETSc: TSRK 5dp and TSAdjoint, all products without matrices. */
+/* Generalised Lotka-Volterra on PETSc: TSRK 5bs and TSAdjoint, all products without matrices. */
 #include <petscts.h>
 
 typedef struct {
@@ -143,7 +143,7 @@ PetscErrorCode create(PetscInt n, const double *parameters, const double *start,
 
   PetscCall(TSCreate(PETSC_COMM_SELF, &program->ts));
   PetscCall(TSSetType(program->ts, TSRK));
-  PetscCall(TSRKSetType(program->ts, TSRK5DP));
+  PetscCall(TSRKSetType(program->ts, TSRK5BS));
   PetscCall(TSSetRHSFunction(program->ts, NULL, rhs, model));
   PetscCall(TSSetRHSJacobian(program->ts, jacobian, jacobian, linearise, model));
   PetscCall(TSSetRHSJacobianP(program->ts, jacobian_p, linearise_p, model));

@@ -1,4 +1,4 @@
-"""daeosens: rk5dp, discrete adjoint, a traced model."""
+"""daeosens: rk5bs, discrete adjoint, a traced model."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def prepare(setting: dict[str, Any]) -> dict[str, Callable[[], Any]]:
     n, tolerance = setting["N"], setting["tolerance"]
     model, p = ours(n)
     x0 = start(n)
-    stepping = ds.Stepping((0.0, T), "rk5dp", rtol=tolerance, atol=tolerance)
+    stepping = ds.Stepping((0.0, T), "rk5bs", rtol=tolerance, atol=tolerance)
     total = model.terminal(lambda _t, x, _p: x.sum())
 
     def run() -> ds.Trajectory:
