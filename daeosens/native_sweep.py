@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens._petsc import FactorSteps, add_point, carry_back
+from daeosens._petsc import add_point, carry_back
 from daeosens.arrays import Array, is_finite, read, write
 from daeosens.blocks import dense_mass
 from daeosens.compiled_costs import first_order, running_costs
@@ -24,7 +25,7 @@ from daeosens.tracing.batch import FactoredBatch
 from daeosens.trajectory import Trajectory
 
 if TYPE_CHECKING:
-    from daeosens._petsc.sweeps import RunningCosts
+    from daeosens._petsc.sweeps import RunningCosts, Tableau
 
 Pull: TypeAlias = Callable[[int, int, PETSc.Vec, PETSc.Vec], bool]
 """Carries lam and mu back from the state of the second number to that of the first."""
@@ -37,6 +38,10 @@ SMALL = 30
 
 TINY = 12
 """Up to how many unknowns whole functions are quicker than their products with matrices."""
+
+UNDIVIDED = 9216, 2**18
+"""Below so many multiplications OpenBLAS leaves a product with a vector, and with a matrix, to one
+thread: to say so takes longer than the product."""
 
 
 def wants_native_sweep(trajectory: Trajectory, engine: str, rows: int = 0) -> bool:
@@ -59,7 +64,7 @@ def wants_native_sweep(trajectory: Trajectory, engine: str, rows: int = 0) -> bo
     return (
         not blocks
         or problem.size <= SMALL
-        or (0 < rows <= FEW and _factor_steps(problem, method) is not None)
+        or (0 < rows <= FEW and _factored(problem, method) is not None)
     )
 
 
@@ -173,26 +178,39 @@ def carrier(
 
 def _few_rows(problem: Problem, method: Method) -> Callable[..., bool] | None:
     """Return what carries few rows back over steps of a method, or None."""
-    factors = _factor_steps(problem, method)
-    functions = {} if factors else _functions(problem, method)
-    if not (factors or functions):
-        return None
-    carry = partial(_carry_factors, factors) if factors else partial(carry_back, functions)
-    return partial(carry, _coefficients(problem, method))
+    batch = _factored(problem, method)
+    if batch is not None:
+        return partial(_carry_factors, batch, _contiguous(method.runge_kutta))
+    functions = _functions(problem, method)
+    return partial(carry_back, functions, _coefficients(problem, method)) if functions else None
 
 
-def _carry_factors(factors: FactorSteps, *given: Any) -> bool:
+def _carry_factors(
+    batch: FactoredBatch,
+    method: Tableau,
+    p: Array,
+    times: Array,
+    sizes: Array,
+    states: Array,
+    stages: Array,
+    first: int,
+    last: int,
+    *rows: Any,
+) -> bool:
     """Carry few rows back; OpenBLAS would divide products that take less time than its threads."""
-    with one_blas_thread():
-        return factors.carry_back(*given)
+    by_vector, by_matrix = UNDIVIDED
+    points = (last - first) * len(method[1])
+    divided = batch.largest >= by_vector or batch.largest * points > by_matrix
+    with one_blas_thread() if divided else nullcontext():
+        return batch.steps.carry_back(method, p, times, sizes, states, stages, first, last, *rows)
 
 
-def _factor_steps(problem: Problem, method: Method) -> FactorSteps | None:
-    """Return the steps of a model with large matrices; None where whole functions are quicker."""
+def _factored(problem: Problem, method: Method) -> FactoredBatch | None:
+    """Return a model of large matrices by its factors; None where whole functions are quicker."""
     batch = problem.batch
     if not isinstance(batch, FactoredBatch) or "rhs" not in problem.native:
         return None
-    return batch.steps if method.explicit and problem.size > TINY else None
+    return batch if method.explicit and problem.size > TINY else None
 
 
 def _in_passes(trajectory: Trajectory, method: Method) -> Callable[..., bool] | None:

@@ -38,6 +38,11 @@ class FactoredBatch:
         Its factors.
     ready : mapping of str to Native
         The functions between them.
+
+    Attributes
+    ----------
+    largest : int
+        Entries of the largest matrix.
     """
 
     at_once = True
@@ -49,8 +54,8 @@ class FactoredBatch:
         of_u = parts.by_u.runs
         self._of_u = of_u[of_u[:, 0] != 0] if parts.only_u else of_u
         entries = [each.rows * each.columns for each in parts.factors]
-        self._small = sum(entries) <= SMALL
-        few = UNPACKED // max(entries) // 8 * 8
+        self._small, self.largest = sum(entries) <= SMALL, max(entries)
+        few = UNPACKED // self.largest // 8 * 8
         self.rows_at_once = few if few >= 16 else PACKED
         self.rhs_in_c = _place(self._whole) if self._small else None
 
