@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from typing import ClassVar
 
 import casadi
 import numpy as np
@@ -268,6 +269,21 @@ def test_parameters_have_any_name():
     np.testing.assert_array_equal(2.0 * named, 2.0 * np.arange(5.0))
     assert list(named) == list(range(5))
     assert repr(named) == "Named(T=[0. 1.], shape=2.0, sum=[[3. 4.]])"
+
+
+def test_of_very_many_parameters_only_those_that_are_used_are_taken_apart():
+    class Noted(np.ndarray):
+        taken: ClassVar[list] = []
+
+        def __getitem__(self, key):
+            self.taken.append(key)
+            return np.asarray(self)[key]
+
+    named = admit_shapes(100000).split(np.arange(1e5).view(Noted))
+    assert named.p7 == named["p7"] == 7.0
+    assert Noted.taken == [7]
+    with pytest.raises(InputError, match=r"p18, p19, \.\.\. \(100000\)"):
+        _ = named.rate
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,10 @@ import operator
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from itertools import accumulate
+from math import prod
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +17,12 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from daeosens.arrays import Array, finite_array
 from daeosens.errors import InputError, nearest, together
+
+Place: TypeAlias = tuple[int, int, tuple[int, ...]]
+"""Number of the first entry, number of entries, and shape."""
+
+LISTED = 20
+"""So many names are listed at most."""
 
 
 class UnknownParameterError(InputError, AttributeError):
@@ -23,31 +32,37 @@ class UnknownParameterError(InputError, AttributeError):
 class Named(NDArrayOperatorsMixin):
     """The parameters as a function sees them: ``p.A``, ``p["A"]``, or by number as one vector.
 
-    Has no attributes but the parameters', so these may have any name.
+    Has no attributes but the parameters', so these may have any name.  Each is taken out of the
+    vector when it is first asked for: there may be very many.
     """
 
-    __slots__ = ("__flat", "__parts")
+    __slots__ = ("__flat", "__parts", "__places")
 
-    def __init__(self, flat: Any, parts: Mapping[str, Any]) -> None:
+    def __init__(self, flat: Any, places: Mapping[str, Place]) -> None:
         self.__flat = flat
-        self.__parts = parts
+        self.__places = places
+        self.__parts: dict[str, Any] = {}
 
     def __getattribute__(self, name: str) -> Any:
         if name.startswith(("__", "_Named__")):
             return object.__getattribute__(self, name)
-        if name in self.__parts:
-            return self.__parts[name]
-        raise _unknown_error(name, self.__parts)
+        return self.__part(name)
 
     def __repr__(self) -> str:
-        return f"Named({', '.join(f'{name}={part}' for name, part in self.__parts.items())})"
+        return f"Named({', '.join(f'{name}={self.__part(name)}' for name in self.__places)})"
 
     def __getitem__(self, key: Any) -> Any:
-        if isinstance(key, str):
-            if key not in self.__parts:
-                raise _unknown_error(key, self.__parts)
-            return self.__parts[key]
-        return self.__flat[key]
+        return self.__part(key) if isinstance(key, str) else self.__flat[key]
+
+    def __part(self, name: str) -> Any:
+        if name not in self.__parts:
+            if name not in self.__places:
+                raise _unknown_error(name, self.__places)
+            start, size, shape = self.__places[name]
+            flat = self.__flat
+            part = flat[start : start + size].reshape(shape) if shape else flat[start]
+            self.__parts[name] = part
+        return self.__parts[name]
 
     def __len__(self) -> int:
         return len(self.__flat)
@@ -83,7 +98,7 @@ class Shapes:
     @property
     def size(self) -> int:
         """Number m of all entries."""
-        return sum(int(np.prod(shape, dtype=int)) for shape in self.shapes.values())
+        return sum(prod(shape) for shape in self.shapes.values())
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -94,15 +109,17 @@ class Shapes:
             for index in np.ndindex(shape)
         )
 
+    @cached_property
+    def places(self) -> Mapping[str, Place]:
+        """Where the entries of each parameter begin, how many there are, and its shape."""
+        sizes = [prod(shape) for shape in self.shapes.values()]
+        starts = accumulate(sizes, initial=0)
+        each = zip(self.shapes.items(), starts, sizes, strict=False)
+        return {name: (start, size, shape) for (name, shape), start, size in each}
+
     def split(self, flat: Any) -> Named:
         """Return the parameters by name from a flat vector [m]; views where NumPy gives views."""
-        parts: dict[str, Any] = {}
-        start = 0
-        for name, shape in self.shapes.items():
-            size = int(np.prod(shape, dtype=int))
-            parts[name] = flat[start : start + size].reshape(shape) if shape else flat[start]
-            start += size
-        return Named(flat, parts)
+        return Named(flat, self.places)
 
     def pack(self, values: Mapping[str, npt.ArrayLike]) -> Array:
         """Return the flat vector [m].
@@ -175,8 +192,11 @@ def _unknown(name: str, known: Mapping[str, Any]) -> str:
 
 
 def _unknown_error(name: str, known: Mapping[str, Any]) -> UnknownParameterError:
+    names = [*known][:LISTED]
+    if len(known) > LISTED:
+        names.append(f"... ({len(known)})")
     return UnknownParameterError(
         _unknown(name, {}),
-        expected=", ".join(known) or f'parameters={{"{name}": ()}} where the model is described',
+        expected=", ".join(names) or f'parameters={{"{name}": ()}} where the model is described',
         remedy=nearest(name, known),
     )
