@@ -9,6 +9,7 @@ from daeosens.tracing.derivatives import Generated
 from daeosens.tracing.lanes import with_lanes
 from daeosens.tracing.library import casadi
 from daeosens.tracing.products import with_fast_products
+from daeosens.tracing.rolled import rolled
 
 STACK = 4096
 """Up to so many numbers the workspace is on the stack; more are kept, one set for each thread."""
@@ -29,7 +30,7 @@ def source(functions: Sequence[Generated]) -> str:
     # the wrappers never pass NULL for an input; without the question compiling takes half the time
     code = re.sub(r"arg\[(\d+)\]\? arg\[\1\]\[(\d+)\] : 0", r"arg[\1][\2]", code)
     code = re.sub(r"arg\[(\d+)\] \? arg\[\1\] : casadi_zeros", r"arg[\1]", code)
-    code = with_lanes(with_fast_products(code), functions)
+    code = rolled(with_lanes(with_fast_products(code), functions))
     return "\n".join([code, *(_wrapper(each) for each in functions)])
 
 
