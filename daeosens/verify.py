@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from math import comb
+import math
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
 from petsc4py import PETSc
 
 from daeosens.adjoint import adjoint
-from daeosens.arrays import Array, dot, finite_array, scatter
+from daeosens.arrays import dot, finite_array, scatter
 from daeosens.callbacks import Check, CheckedCallback, check
 from daeosens.differences import move, random_direction
 from daeosens.errors import InputError
@@ -20,133 +19,14 @@ from daeosens.objective import Objective
 from daeosens.ranks import agree
 from daeosens.tangent import tangent
 from daeosens.trajectory import Trajectory, check_trajectory
+from daeosens.verdicts import NOISY, Taylor
 
-EPSILONS = tuple(1e-3 * 0.25**k for k in range(6))
-"""Step sizes of a Taylor test by default, relative to the size of each component."""
+EPSILONS = tuple(1e-3 * 0.25**k for k in range(12))
+"""Step sizes of a Taylor test by default, relative to the size of each component: those down to
+where two remainders one after the other are noise."""
 
-SECOND_ORDER, THIRD_ORDER = 1.9, 2.9
-"""What the order of the remainder has to reach: with the gradient, with the Hessian too."""
-
-HESSIAN_EPSILONS = tuple(8e-3 * 0.5**k for k in range(6))
-"""Step sizes where the Hessian is tested: its remainder sinks into the rounding early."""
-
-_SAFETY = 50.0
-"""A remainder below so many times the noise of J says nothing about an order."""
-
-
-@dataclass(frozen=True, eq=False)
-class Taylor:
-    """The result of ``taylor``; prints itself as a table.
-
-    Iterating gives the credible observed orders of the remainder with the highest derivative, so
-    that a test reads ``assert min(taylor(functional)) > 1.9``, or with ``hessian=True`` > 2.9.
-
-    Attributes
-    ----------
-    value, derivative : float
-        J(x) and dJ.d.
-    epsilons : array [K]
-        Decreasing step sizes.
-    remainders : array [2 or 3, K]
-        |J(x + eps d) - J(x)|, the same minus eps dJ.d, and minus eps^2/2 d.H d if asked for.
-    noise : float
-        Estimated rounding of J.
-    curvature : float
-        d.H d; NaN if not asked for.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> epsilons = np.array([0.2, 0.1, 0.05])
-    >>> remainders = np.array([epsilons + epsilons**2, epsilons**2])
-    >>> found = Taylor(1.0, 1.0, epsilons, remainders, noise=1e-16)
-    >>> list(found), found.passed
-    ([2.0, 2.0], True)
-    """
-
-    value: float
-    derivative: float
-    epsilons: Array
-    remainders: Array
-    noise: float
-    curvature: float = np.nan
-
-    @property
-    def orders(self) -> Array:
-        """Observed orders [2 or 3, K-1]; NaN where noise dominates a remainder of the pair."""
-        credible = self.remainders > _SAFETY * self.noise
-        with np.errstate(divide="ignore", invalid="ignore"):
-            slopes = np.log2(self.remainders[:, :-1] / self.remainders[:, 1:])
-        slopes = slopes / np.log2(self.epsilons[:-1] / self.epsilons[1:])
-        return np.where(credible[:, :-1] & credible[:, 1:], slopes, np.nan)
-
-    @property
-    def order(self) -> float:
-        """Smallest credible order of the remainder with the gradient: 2 if the gradient is right.
-
-        Infinite where the whole remainder is noise, while the change of J is not (J is linear along
-        the direction, as far as can be seen); NaN where nothing can be seen.
-        """
-        return self._order(1)
-
-    @property
-    def hessian_order(self) -> float:
-        """Smallest credible order of the remainder with the Hessian: 3 if it is right.
-
-        Infinite and NaN as for ``order``; NaN also where the Hessian was not asked for.
-        """
-        return self._order(2) if len(self.remainders) > 2 else np.nan
-
-    def _order(self, row: int) -> float:
-        orders = self.orders[row]
-        if np.isfinite(orders).any():
-            return float(np.nanmin(orders))
-        largest_change, largest_remainder = self.remainders[row - 1 : row + 1, 0]
-        if largest_remainder <= 1e-4 * largest_change or largest_remainder == 0.0:
-            return np.inf
-        return np.nan
-
-    @property
-    def passed(self) -> bool:
-        """Whether the remainder with the gradient (and the Hessian) falls as fast as it should.
-
-        If that with the Hessian does, both are right, however slowly the other one gets there.
-        """
-        if len(self.remainders) > 2:
-            return self.hessian_order > THIRD_ORDER
-        return self.order > SECOND_ORDER
-
-    def __iter__(self) -> Iterator[float]:
-        """Iterate over the credible orders of the last remainder; at least one."""
-        last = len(self.remainders) - 1
-        orders = self.orders[last]
-        orders = orders[np.isfinite(orders)]
-        return iter(orders.tolist() if orders.size else [self._order(last)])
-
-    def __str__(self) -> str:
-        headings = ["|J(x+eps d)-J|", "|... - eps dJ.d|", "|... - eps^2/2 d.Hd|"]
-        lines = [f"Taylor test: J = {self.value:.9g}, dJ.d = {self.derivative:.9g}"]
-        if len(self.remainders) > 2:
-            lines[0] += f", d.Hd = {self.curvature:.9g}"
-        columns = [f"{heading:<21}order " for heading in headings[: len(self.remainders)]]
-        lines.append(("eps        " + " ".join(columns)).rstrip())
-        orders = np.column_stack([np.full(len(self.remainders), np.nan), self.orders])
-        for k, eps in enumerate(self.epsilons):
-            cells = [
-                f"{remainder:<21.6e}{_words(order):6}"
-                for remainder, order in zip(self.remainders[:, k], orders[:, k], strict=True)
-            ]
-            lines.append((f"{eps:<11.3e}" + " ".join(cells)).rstrip())
-        lines.append(
-            f"order {self.order:.3f}, rounding of J {self.noise:.1e}: "
-            f"the gradient {_verdict(self.order, SECOND_ORDER, known=self.passed)}"
-        )
-        if len(self.remainders) > 2:
-            lines.append(
-                f"order {self.hessian_order:.3f}: "
-                f"the Hessian {_verdict(self.hessian_order, THIRD_ORDER)}"
-            )
-        return "\n".join(lines)
+HESSIAN_EPSILONS = tuple(8e-3 * 0.5**k for k in range(20))
+"""The same where the Hessian is tested: its remainder sinks into the rounding early."""
 
 
 def taylor(
@@ -177,8 +57,8 @@ def taylor(
         The direction d; random by default, in proportion to each component of x, and the same on
         any number of ranks.
     epsilons : array_like [K], optional
-        Decreasing step sizes, K > 1; 1e-3 and five quarterings by default, 8e-3 and five halvings
-        where the Hessian is tested.
+        Decreasing step sizes, K > 1.  By default those of ``EPSILONS``, or ``HESSIAN_EPSILONS``,
+        down to where the remainder is noise.
     seed : int
         Of the random direction.
     hessian : bool
@@ -226,6 +106,9 @@ def taylor(
         direction = _vector(functional, direction, "direction")
     value, gradient = functional.value_and_gradient(x)
     derivative = dot(gradient, direction)
+    curvature = np.nan
+    if hessian:
+        curvature = dot(_hessian_product(functional)(x, direction), direction)
 
     def along(eps: float) -> float:
         moved = move(x, direction, eps)
@@ -233,16 +116,19 @@ def taylor(
         moved.destroy()
         return result
 
-    curvature = np.nan
-    if hessian:
-        curvature = dot(_hessian_product(functional)(x, direction), direction)
-    changes = np.array([along(float(eps)) for eps in steps]) - value
-    rows = [changes, changes - steps * derivative]
-    if hessian:
-        rows.append(rows[1] - 0.5 * steps**2 * curvature)
-    remainders = np.abs(rows)
-    noise = _noise([value, *(along(1e-6 * float(steps[-1]) * k) for k in range(1, 5))])
-    return Taylor(value, derivative, steps, remainders, noise, curvature)
+    spacing = 1e-6 * float(steps[:6][-1])
+    noise = _noise([value, *(along(spacing * k) for k in range(1, 5))])
+    noise = max(noise, _rounding(x, gradient))
+    columns: list[list[float]] = []
+    for eps in map(float, steps):
+        change = along(eps) - value
+        rest = change - eps * derivative
+        columns.append([change, rest, rest - 0.5 * eps**2 * curvature][: 3 if hessian else 2])
+        sunk = [abs(column[-1]) <= NOISY * noise for column in columns[-2:]]
+        if epsilons is None and sunk == [True, True]:
+            break
+    remainders = np.abs(np.transpose(columns))
+    return Taylor(value, derivative, steps[: len(columns)], remainders, noise, curvature)
 
 
 def duality(trajectory: Trajectory, objective: Objective, seed: int = 0) -> float:
@@ -298,8 +184,17 @@ def _noise(values: list[float]) -> float:
     for k in range(1, len(values)):
         table = np.diff(table)
         if k > 1:  # first differences still see the slope
-            deviations.append(float(np.sqrt((table**2).mean() / comb(2 * k, k))))
+            deviations.append(float(np.sqrt((table**2).mean() / math.comb(2 * k, k))))
     return max(*deviations, float(np.finfo(float).eps * np.abs(values).max()))
+
+
+def _rounding(x: PETSc.Vec, gradient: PETSc.Vec) -> float:
+    """Return what the rounding of the components of x changes in J: few values may not show it."""
+    products = x.duplicate()
+    products.pointwiseMult(gradient, x)
+    size = math.sqrt(dot(products, products))
+    products.destroy()
+    return float(np.finfo(float).eps) / 2 * size
 
 
 def _vector(functional: Functional, given: PETSc.Vec | npt.ArrayLike, name: str) -> PETSc.Vec:
@@ -317,16 +212,6 @@ def _hessian_product(functional: Functional) -> Callable[[PETSc.Vec, PETSc.Vec],
             expected="a functional with hessian_product(x, dx) -> Vec, such as Reduced",
         )
     return product
-
-
-def _words(order: float) -> str:
-    return "-" if np.isnan(order) else f"{order:.3f}"
-
-
-def _verdict(order: float, wanted: float, *, known: bool = False) -> str:
-    if np.isnan(order) and not known:
-        return "cannot be judged: the remainder is noise"
-    return "is right" if known or order > wanted else "is WRONG"
 
 
 __all__ = ["Check", "CheckedCallback", "Taylor", "check", "duality", "taylor"]

@@ -47,8 +47,7 @@ def test_aircraft_cost_and_gradient_are_those_of_the_closed_form(method, n_steps
 
 def test_aircraft_gradient_check_has_order_two():
     for basis in ("constant", "linear", "cubic"):
-        orders = list(taylor(aircraft.functional(basis)))
-        assert min(orders) > 1.99
+        assert min(taylor(aircraft.functional(basis)).orders[1][:5]) > 1.99
 
 
 def test_published_aircraft_is_the_optimum_to_the_tolerance_it_was_stopped_at():

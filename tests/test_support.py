@@ -286,9 +286,12 @@ def words(result, notes):
         text = text.replace(part, "" if part.startswith("Stepping") else "; needs ")
     text = text.replace(" try: ", "; use ").replace(" ;", ";").replace(";;", ";")
     for method in METHODS:
-        text = text.replace(f'method = "{method}"', "the method").replace(
-            f'"{method}" has', "it has"
-        )
+        for known, short in (
+            (f'method = "{method}"', "the method"),
+            (f'"{method}" has', "it has"),
+            (f'"tsadjoint" with "{method}"', '"tsadjoint" with the method'),
+        ):
+            text = text.replace(known, short)
     if text not in notes:
         notes.append(text)
     return f"no ({notes.index(text) + 1})"

@@ -148,6 +148,16 @@ FUNCTIONS = {
     "more special": lambda t, u, p: special.log1p(u**2) + special.expm1(u) + special.exp10(u),
     "cut off": lambda t, u, p: np.trunc(3 * u) + np.isnan(u) + special.logit(u**2 / 9),
     "sums over axes": lambda t, u, p: p.B.sum(axis=(0, 1)) + p.B.sum(axis=(0,)) + p.A.sum(-1),
+    "sums over no axis": lambda t, u, p: np.sum(u, axis=()) + u.mean(axis=()) * p.A.sum(axis=())[2],
+    "extremes over no axis": lambda t, u, p: u.max(()) * np.amin(p.B, axis=(), keepdims=True)[0],
+    "spreads over no axis": lambda t, u, p: np.prod(u, ()) + u.var(axis=()) + np.std(p.A, ())[0],
+    "entry over no axis": lambda t, u, p: u * np.sum(u[0], axis=()) + np.add.reduce(p.b, axis=()),
+    "extremes over axes": lambda t, u, p: (
+        p.B.max((0, 1)) + p.B.min((-2,)) + p.A.prod((1, 0), keepdims=True)[0] + p.A.var((1,))
+    ),
+    "reductions of ufuncs": lambda t, u, p: (
+        np.add.reduce(p.B) + np.maximum.reduce(p.A, 1) + np.multiply.reduce(p.A, axis=None)
+    ),
     "by columns": lambda t, u, p: p.B.flatten("F")[3:7] + p.B.reshape(12, order="F")[:4],
     "broadcast to": lambda t, u, p: np.broadcast_to(u, (3, 4))[2] + np.broadcast_to(p.a, (4,)),
     "properties": lambda t, u, p: u * u.size + len(u) + u.shape[0] + u.ndim + np.shape(p.B)[0],
@@ -216,6 +226,7 @@ UNTRACEABLE = {
     "padding": (lambda t, u, p: np.pad(u, 1, constant_values=2.0), "np.pad"),
     "norm": (lambda t, u, p: u * np.linalg.norm(u, 3), "np.linalg.norm with ord=3"),
     "axis": (lambda t, u, p: u.sum(axis=1), "axis 1 is out of bounds"),
+    "axes": (lambda t, u, p: u * p.B.max(axis=(0, 0)), "duplicate value in 'axis'"),
     "bits": (lambda t, u, p: u & 1, "np.bitwise_and of float64 and float64"),
     "difference of truths": (lambda t, u, p: (u > 0) - (u > 1), "np.subtract of bool and bool"),
     "type": (lambda t, u, p: u.astype("M8[s]"), "array of type datetime64"),

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from daeosens.tracing import numpy_functions  # noqa: F401 (fills the tables)  # type: ignore
+from daeosens.tracing.numpy_functions import along_axes
 from daeosens.tracing.places import untraceable
 from daeosens.tracing.symbols import as_symbol, elementwise
 from daeosens.tracing.ufuncs import root
@@ -55,8 +55,8 @@ def _interp(x: Any, xp: Any, fp: Any) -> Any:
 
 ARRAY_FUNCTIONS.update(
     {
-        np.var: _var,
-        np.std: _std,
+        np.var: along_axes(_var),
+        np.std: along_axes(_std),
         np.polyval: _polyval,
         np.select: _select,
         np.interp: _interp,

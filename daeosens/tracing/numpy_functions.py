@@ -125,6 +125,23 @@ def _dot(x: Any, y: Any) -> Symbol:
     return _matmul(x, y) if np.shape(x) and np.shape(y) else as_symbol(x) * y
 
 
+def along_axes(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a reduction along one axis, or all, take a tuple of axes: also the empty one."""
+
+    def reduce(a: Any, axis: Any = None, **options: Any) -> Any:
+        symbol = as_symbol(a)
+        if not isinstance(axis, tuple):
+            return function(symbol, axis, **options)
+        axes = cast("tuple[int, ...]", axis)
+        np.sum(symbol.positions, axis=axes)  # complains where they are none
+        if not axes:  # each entry by itself
+            options.pop("keepdims", None)
+            return function(symbol.reshape(-1, 1), 1, **options).reshape(symbol.shape)
+        return function(symbol, axes[0] if len(axes) < symbol.ndim else None, **options)
+
+    return reduce
+
+
 def _folded(function: Callable[[Any, Any], Any], neutral: float) -> Callable[..., Any]:
     """Return a reduction along an axis by one operation on pairs of halves."""
 
@@ -139,15 +156,12 @@ def _folded(function: Callable[[Any, Any], Any], neutral: float) -> Callable[...
             moved = result if len(moved) % 2 == 0 else np.concatenate([result, moved[-1:]])
         return _with_kept(moved[0], symbol, axis, keepdims=keepdims)
 
-    return fold
+    return along_axes(fold)
 
 
-def _sum(a: Any, axis: Any = None, *, keepdims: bool = False) -> Symbol:
+def _sum(a: Any, axis: int | None = None, *, keepdims: bool = False) -> Symbol:
     symbol = as_symbol(a)
     np.sum(symbol.positions, axis=axis)  # complains where the axis is none
-    if isinstance(axis, tuple):
-        axes = cast("tuple[int, ...]", axis)
-        axis = axes[0] if len(axes) == 1 else None
     if axis is None or symbol.ndim < 2:
         result = Symbol(casadi.sum1(flat(symbol.graph)), ())
     else:
@@ -203,7 +217,7 @@ def _norm(x: Any, ord: Any = None, axis: Any = None, **kept: Any) -> Any:  # noq
         whole = axis is None and not kept
         entries = np.ravel(symbol)
         return elementwise(
-            root, _dot(entries, entries) if whole else _sum(symbol * symbol, axis, **kept)
+            root, _dot(entries, entries) if whole else np.sum(symbol * symbol, axis, **kept)
         )
     if not vectors or ord not in (1, np.inf):
         raise untraceable(f"np.linalg.norm with ord={ord!r}", "sums, np.abs and np.sqrt")
@@ -246,8 +260,8 @@ ARRAY_FUNCTIONS.update(
         np.inner: lambda a, b: _dot(a, as_symbol(b).T),
         np.outer: lambda a, b: np.ravel(as_symbol(a))[:, None] * np.ravel(as_symbol(b)),
         np.cross: _cross,
-        np.sum: _sum,
-        np.mean: _mean,
+        np.sum: along_axes(_sum),
+        np.mean: along_axes(_mean),
         np.prod: _folded(lambda x, y: x * y, 1.0),
         np.max: _LARGEST,
         np.amax: _LARGEST,

@@ -163,7 +163,7 @@ class Symbol(Unknown, NDArrayOperatorsMixin):
         out = options.pop("out", None)
         if method == "reduce" and ufunc in REDUCTIONS:
             options.pop("dtype", None)
-            return ARRAY_FUNCTIONS[REDUCTIONS[ufunc]](*inputs, **options)
+            return ARRAY_FUNCTIONS[REDUCTIONS[ufunc]](*inputs, **{"axis": 0} | options)
         if method == "outer" and ufunc in UFUNCS:
             first, second = (as_symbol(each) for each in inputs)
             return ufunc(first.reshape((*first.shape, 1)), second)
