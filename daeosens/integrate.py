@@ -239,9 +239,10 @@ class Runner:
             value: name for name, value in vars(PETSc.TS.ConvergedReason).items() if name.isupper()
         }
         self._note_fault()
+        fault = f"{log.fault()}{trials(ts)}" if reason < 0 else ""  # else trials were survived
         raise SolveError(
             f"TS stopped at t = {log.last_time:.9g} after {steps} steps "
-            f"({names.get(reason, reason)}){log.fault()}{trials(ts)}",
+            f"({names.get(reason, reason)}){fault}",
             expected=f"t = {self._stepping.t_span[1]:g}",
             remedy=f"max_steps > {self._stepping.max_steps}"
             if steps >= self._stepping.max_steps

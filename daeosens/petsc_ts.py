@@ -17,6 +17,7 @@ from daeosens._petsc import (
     take_point,
     time_of_stage,
 )
+from daeosens.arrays import is_finite
 from daeosens.compiled import Compiled
 from daeosens.dense import dense_steps
 from daeosens.errors import InputError, NotFiniteError, UnsupportedError
@@ -26,7 +27,7 @@ from daeosens.registered import Held, runs_in_c
 from daeosens.steps import refuse_esdirk, registered_type
 from daeosens.system_matrix import SystemMatrix
 from daeosens.trajectory import Checkpoint
-from daeosens.trials import retry
+from daeosens.trials import not_finite, retry
 
 FEW = 1000
 """Up to how many unknowns explicit steps are taken on plain numbers."""
@@ -178,6 +179,8 @@ def _set_residual(
         return
     udot, p = problem.create_state(), held.p
     problem.residual(t, u, udot, p, work)  # wrong callbacks are named before their derivatives are
+    if not is_finite(work):
+        raise not_finite(problem.faults, problem.comm)
     system = SystemMatrix(problem.residual_u, problem.residual_udot, t, u, udot, p)
 
     def jacobian(

@@ -38,6 +38,16 @@ def retry(
     faults[:] = [first_line(error)]
 
 
+def not_finite(faults: list[str], comm: PETSc.Comm) -> NotFiniteError:
+    """Return the error for a start outside the domain, with the fault of any rank.  Collective."""
+    found = [text for each in comm.tompi4py().allgather(faults) for text in each]
+    return NotFiniteError(
+        found[0] if found else "the residual at the start is not finite",
+        expected="finite values",
+        remedy="another starting point, or bounds on the parameters",
+    )
+
+
 def with_trials(error: NotFiniteError, ts: PETSc.TS) -> NotFiniteError:
     """Return an error that says how small the steps were that a TS has tried."""
     what, *rest = str(error).split("\n")

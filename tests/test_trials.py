@@ -338,7 +338,7 @@ def test_all_ranks_reject_what_one_of_them_finds(roots, method):
 
 @pytest.mark.mpi
 @pytest.mark.parametrize("roots", [roots_in_python, roots_in_c])
-@pytest.mark.parametrize("method", ["rk5dp", "cn"])
+@pytest.mark.parametrize("method", ["rk5dp", "cn", "beuler"])
 def test_a_start_outside_the_domain_is_named_on_every_rank(roots, method):
     problem, state, seen = roots(WORLD)
     low, high = state.getOwnershipRange()
@@ -347,7 +347,7 @@ def test_a_start_outside_the_domain_is_named_on_every_rank(roots, method):
     state.assemble()
     with pytest.raises(SolveError, match=r"'rhs' gave nan .* at t = \S+ \(rank \d\)"):
         solve(problem, state, [1.0], Stepping((0.0, 1.0), method, **MILD))
-    assert seen is None or len(seen) < 250
+    assert seen is None or len(seen) < 10  # none is tried again
 
 
 # ---- what no smaller step mends ------------------------------------------------------------------
@@ -371,6 +371,36 @@ def test_a_wall_ends_the_run_with_the_fault_and_the_size_of_steps(method, python
     with pytest.raises(SolveError, match=named) as caught:
         solve(problem, [1.0], None, stepping)
     assert caught.match(sizes)
+
+
+@pytest.mark.parametrize("python", [False, True])
+@pytest.mark.parametrize("options", [{}, {"ts_adapt_safety": 0.9}])
+def test_stages_that_run_into_nan_are_not_taken_for_solved(traced, python, options):
+    """PETSc 3.26 did so where an earlier solve had converged, and stepped over the end at t = 2."""
+    problem = in_python(ROOT)[0] if python else traced[ROOT]
+    with pytest.raises(SolveError, match=r"returned (nan|-?inf) in entry \S+ at t = (2|1\.999)"):
+        solve(problem, ROOT.start, ROOT.p, Stepping((0.0, 3.0), "esdirk4", **MILD, options=options))
+
+
+@pytest.mark.parametrize("python", [False, True])
+def test_trials_that_were_survived_are_not_named_by_other_errors(traced, python):
+    problem = in_python(ROOT)[0] if python else traced[ROOT]
+    stepping = Stepping((0.0, ROOT.end), "rk5dp", **LOOSE, dt=ROOT.end)
+    for steps in range(1, solve(problem, ROOT.start, ROOT.p, stepping).n_steps):
+        with pytest.raises(SolveError, match=rf"after {steps} steps \(CONVERGED_ITS\)\n"):
+            solve(problem, ROOT.start, ROOT.p, replace(stepping, max_steps=steps))
+
+
+def test_adaptive_steps_are_tried_a_hundred_times():
+    def rhs(t, u, p, out):
+        out.set(1.0 if t == 0.0 else np.nan)
+
+    state = PETSc.Vec().createSeq(1)
+    problem = ODE(rhs, state=state, jacobian=lambda t, u, p, out: out.zeroEntries())
+    with pytest.raises(
+        SolveError, match=r"REJECTED\): callback 'rhs' gave nan .* h = \S+e-\d+ were"
+    ):
+        solve(problem, state, None, Stepping((0.0, 1.0), "beuler", **MILD, dt=0.1))
 
 
 @pytest.mark.parametrize("method", ["rk3bs", "rk5dp", "esdirk4", "cn", "beuler"])
