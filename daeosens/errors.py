@@ -47,6 +47,10 @@ class SolveError(DaeosensError):
     """The time integration failed: same on every rank, so an optimiser may treat it as infinity."""
 
 
+class NotFiniteError(SolveError):
+    """A callback gave infinity or NaN: the solution, or a trial step, has left its domain."""
+
+
 class UnsupportedError(DaeosensError):
     """A combination that is refused because its result would be wrong; names the alternative."""
 

@@ -15,7 +15,13 @@ from petsc4py import PETSc
 
 from daeosens._petsc import finite_numbers
 from daeosens.arrays import Array
-from daeosens.errors import DaeosensError, InputError, SolveError, UnsupportedError
+from daeosens.errors import (
+    DaeosensError,
+    InputError,
+    NotFiniteError,
+    SolveError,
+    UnsupportedError,
+)
 from daeosens.ranks import abort
 
 Arguments = ParamSpec("Arguments")
@@ -56,7 +62,7 @@ def check_output(
     InputError
         The shape is not ``shape``, or the values are not numbers (real ones, unless ``real`` is
         false, for complex steps).
-    SolveError
+    NotFiniteError
         Some value is not finite: the solution has left the domain of the callback.
     """
     if _is_sound(values, shape):
@@ -80,7 +86,7 @@ def check_output(
         )
     if not np.isfinite(array).all():
         entry = [int(i) for i in np.argwhere(~np.isfinite(array))[0]]
-        raise SolveError(
+        raise NotFiniteError(
             f"{kind} '{name}' returned {array[tuple(entry)]} in entry {entry} {_where(t)}",
             expected="finite values",
             remedy="smaller steps, bounds on the parameters, or another starting point",

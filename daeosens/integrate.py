@@ -17,11 +17,12 @@ from daeosens.options import refused_value
 from daeosens.prepared import Prepared, cannot_set_up, leave_ts, prepared_ts, taken_ts
 from daeosens.problem import Problem
 from daeosens.refusals import refuse_unsound_steps
-from daeosens.registered import raise_fault
+from daeosens.registered import compiled_fault, raise_fault
 from daeosens.single_steps import SingleSteps
 from daeosens.step_log import StepLog, Watch
 from daeosens.stepping import Stepping
 from daeosens.trajectory import Checkpoint, Effort, Stages
+from daeosens.trials import first_line, trials
 
 NOT_FINITE = 72
 """PETSc's error code of norms that are not."""
@@ -164,7 +165,7 @@ class Runner:
             if error.__cause__ is not None:  # a callback's exception: ``unwrapped`` takes it out
                 raise
             raise_fault(ts)
-            raise _failure(error, self._stepping, log) from error
+            raise self._failure(error, log) from error
         if not log.stopped:
             self._check_finished(log, span, taken)
         effort = Effort(
@@ -191,8 +192,17 @@ class Runner:
         log.attach(ts, hooks.after_first_step, search_lines, self._ready.tiny)
         try:
             ts.solve(self._solution)
+        except PETSc.Error:
+            self._note_fault()
+            raise
         finally:
             log.detach(ts)
+
+    def _note_fault(self) -> None:
+        """Note what C functions gave that is not finite with what callbacks in Python did."""
+        error = compiled_fault(self._ts)
+        if error is not None:
+            self._problem.faults[:] = [first_line(error)]
 
     def step(
         self, t: float, h: float, u: PETSc.Vec, out: PETSc.Vec, *, again: bool = False
@@ -228,13 +238,31 @@ class Runner:
         names = {
             value: name for name, value in vars(PETSc.TS.ConvergedReason).items() if name.isupper()
         }
+        self._note_fault()
+        fault = f"{log.fault()}{trials(ts)}" if reason < 0 else ""  # else trials were survived
         raise SolveError(
             f"TS stopped at t = {log.last_time:.9g} after {steps} steps "
-            f"({names.get(reason, reason)}){log.fault()}",
+            f"({names.get(reason, reason)}){fault}",
             expected=f"t = {self._stepping.t_span[1]:g}",
             remedy=f"max_steps > {self._stepping.max_steps}"
             if steps >= self._stepping.max_steps
             else 'a smaller dt, or options={"snes_monitor": None} to watch the Newton residual',
+        )
+
+    def _failure(self, error: PETSc.Error, log: StepLog) -> DaeosensError:
+        """Return what an error of PETSc means: bad input before a step, then a failed solve."""
+        if not log.begun:
+            return cannot_set_up(error)
+        refused = refused_value(error)  # what PETSc reads as late as in the first solve
+        if refused is not None:
+            return refused
+        code: int = getattr(error, "ierr", 0)
+        # norms are collective, as this is
+        fault = f"{log.fault()}{trials(self._ts)}" if code == NOT_FINITE else ""
+        return SolveError(
+            f"TS failed after t = {log.last_time:.9g}: {str(error).splitlines()[-1]}{fault}",
+            expected=f"t = {self._stepping.t_span[1]:g}",
+            remedy='options={"ts_monitor": None, "snes_monitor": None} to watch it',
         )
 
 
@@ -266,19 +294,3 @@ def made_runner(
             yield runner
         finally:
             runner.close()
-
-
-def _failure(error: PETSc.Error, stepping: Stepping, log: StepLog) -> DaeosensError:
-    """Return what an error of PETSc means: bad input before the first step, then a failed solve."""
-    if not log.begun:
-        return cannot_set_up(error)
-    refused = refused_value(error)  # what PETSc reads as late as in the first solve
-    if refused is not None:
-        return refused
-    code: int = getattr(error, "ierr", 0)
-    fault = log.fault() if code == NOT_FINITE else ""  # norms are collective, as this is
-    return SolveError(
-        f"TS failed after t = {log.last_time:.9g}: {str(error).splitlines()[-1]}{fault}",
-        expected=f"t = {stepping.t_span[1]:g}",
-        remedy='options={"ts_monitor": None, "snes_monitor": None} to watch it',
-    )

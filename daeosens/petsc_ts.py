@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -16,15 +17,17 @@ from daeosens._petsc import (
     take_point,
     time_of_stage,
 )
+from daeosens.arrays import is_finite
 from daeosens.compiled import Compiled
 from daeosens.dense import dense_steps
-from daeosens.errors import InputError, UnsupportedError
+from daeosens.errors import InputError, NotFiniteError, UnsupportedError
 from daeosens.methods import Method
 from daeosens.problem import Problem
 from daeosens.registered import Held, runs_in_c
 from daeosens.steps import refuse_esdirk, registered_type
 from daeosens.system_matrix import SystemMatrix
 from daeosens.trajectory import Checkpoint
+from daeosens.trials import not_finite, retry
 
 FEW = 1000
 """Up to how many unknowns explicit steps are taken on plain numbers."""
@@ -111,7 +114,16 @@ def _set_rhs(ts: PETSc.TS, problem: Problem, method: Method, held: Held, *, plai
     work = problem.create_state()
     if not runs_in_c(problem, method):
         inside = _inside(problem, method)
-        ts.setRHSFunction(lambda ts, t, u, out: problem.rhs(inside(ts, t), u, held.p, out), work)
+
+        def rhs(ts: PETSc.TS, t: float, u: PETSc.Vec, out: PETSc.Vec) -> None:
+            t = inside(ts, t)
+            try:
+                problem.rhs(t, u, held.p, out)
+            except NotFiniteError as error:
+                retry(ts, t, error, problem.faults)
+                out.set(math.nan)
+
+        ts.setRHSFunction(rhs, work)
         return
     registered = held.register(ts, problem)
     registered.set_rhs(ts, work)
@@ -151,15 +163,24 @@ def _set_residual(
     """Set F(t, u, u', p) and its derivatives."""
     (t, u), work, inside = start, problem.create_state(), _inside(problem, method)
     in_c = runs_in_c(problem, method)
+
+    def residual(ts: PETSc.TS, t: float, u: PETSc.Vec, udot: PETSc.Vec, out: PETSc.Vec) -> None:
+        t = inside(ts, t)
+        try:
+            problem.residual(t, u, udot, held.p, out)
+        except NotFiniteError as error:
+            retry(ts, t, error, problem.faults)
+            out.set(math.nan)
+
     if not in_c:
-        ts.setIFunction(
-            lambda ts, t, u, udot, out: problem.residual(inside(ts, t), u, udot, held.p, out), work
-        )
+        ts.setIFunction(residual, work)
     if problem.coloring:
         _set_coloring(ts, problem, record)
         return
     udot, p = problem.create_state(), held.p
     problem.residual(t, u, udot, p, work)  # wrong callbacks are named before their derivatives are
+    if not is_finite(work):
+        raise not_finite(problem.faults, problem.comm)
     system = SystemMatrix(problem.residual_u, problem.residual_udot, t, u, udot, p)
 
     def jacobian(
@@ -171,7 +192,11 @@ def _set_residual(
         matrix: PETSc.Mat,
         _preconditioner: PETSc.Mat,
     ) -> None:
-        system.fill(inside(ts, t), u, udot, held.p, shift)
+        t = inside(ts, t)
+        try:
+            system.fill(t, u, udot, held.p, shift)
+        except NotFiniteError as error:
+            retry(ts, t, error, problem.faults, jacobian=True)
         if matrix != system.matrix:
             take_point(matrix, shift)
 

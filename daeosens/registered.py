@@ -7,9 +7,11 @@ from typing import Any
 from petsc4py import PETSc
 
 from daeosens._petsc import DenseSteps, Registered, RegisteredStencil
+from daeosens.errors import NotFiniteError
 from daeosens.guards import check_output
 from daeosens.methods import Method
 from daeosens.problem import Problem
+from daeosens.trials import with_trials
 
 _REGISTERED = "daeosens registered"
 """Name under which a TS keeps the C functions that it calls alive."""
@@ -64,16 +66,30 @@ def registered_with(ts: PETSc.TS) -> Registered | RegisteredStencil | DenseSteps
     return registered
 
 
+def compiled_fault(ts: PETSc.TS) -> NotFiniteError | None:
+    """Return what C functions gave that is not finite in the step under way, if they did."""
+    registered = registered_with(ts)
+    fault = None if registered is None else registered.fault()
+    if fault is None:
+        return None
+    name, t, values = fault
+    if t < ts.getTime():  # of a trial that was survived
+        return None
+    try:
+        check_output(values, name, values.shape, t)
+    except NotFiniteError as error:
+        return error
+    return None
+
+
 def raise_fault(ts: PETSc.TS) -> None:
     """Raise what C functions gave that is not finite, if that is why a TS failed.
 
     Raises
     ------
-    SolveError
+    NotFiniteError
         As for the callbacks of other problems.
     """
-    registered = registered_with(ts)
-    fault = None if registered is None else registered.fault()
+    fault = compiled_fault(ts)
     if fault is not None:
-        name, t, values = fault
-        check_output(values, name, values.shape, t)
+        raise with_trials(fault, ts)

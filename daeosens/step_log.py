@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
@@ -86,7 +87,9 @@ class StepLog:
         if h != proposed:
             ts.setTimeStep(h)
         if self._steps.stalled:
-            raise _shrunk(t, h)
+            raise self._shrunk(t)
+        if self._problem.faults and not self._steps.stalling:
+            self._problem.faults.clear()  # of trials before
         if self._problem.breakpoints:
             piece = self._problem.piece(t, h)
             if self._piece not in (None, piece) and self._restarts:
@@ -161,7 +164,7 @@ class StepLog:
         if steps.error is not None:
             raise steps.error
         if steps.shrunk is not None:
-            raise _shrunk(steps.shrunk, steps.last_size)
+            raise self._shrunk(steps.shrunk)
         if steps.not_finite is not None:
             t, step = steps.not_finite
             raise self._not_finite(step, t)
@@ -211,7 +214,7 @@ class StepLog:
     def _check_progress(self, ts: PETSc.TS, t: float) -> None:
         reason: Any = ts.getConvergedReason()
         if t == self.last_time and reason >= 0:  # a failed step comes by too
-            raise _shrunk(t, self._steps.last_size)
+            raise self._shrunk(t)
 
     def _check_finite(self, step: int, t: float, u: PETSc.Vec) -> None:
         if is_finite(u):
@@ -225,12 +228,15 @@ class StepLog:
             remedy="a smaller dt, or an implicit method (cn, beuler) if the problem is stiff",
         )
 
-
-def _shrunk(t: float, h: float) -> SolveError:
-    """Return what is wrong where an error estimate makes steps smaller and smaller."""
-    return SolveError(
-        f"steps have shrunk to {h:.3g} at t = {t:.9g}: the estimated error does not fall with them",
-        expected="an error that steps can control, a solution that does not blow up before the end",
-        remedy="larger rtol and atol, breakpoints where the equations jump, or, with algebraic "
-        "variables, a start from consistent_state",
-    )
+    def _shrunk(self, t: float) -> SolveError:
+        """Return what is wrong where steps become smaller and smaller."""
+        tried = self._steps.last_size
+        h = tried if self._steps.stalled else min(tried, math.ulp(t))  # too small to change t
+        reason = self.fault() or ": the estimated error does not fall with them"
+        return SolveError(
+            f"steps have shrunk to {h:.3g} at t = {t:.9g}{reason}",
+            expected="an error that steps can control, a solution that does not blow up, or leave "
+            "the domain of the equations, before the end",
+            remedy="larger rtol and atol, breakpoints where the equations jump, or, with algebraic "
+            "variables, a start from consistent_state",
+        )

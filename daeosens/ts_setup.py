@@ -10,7 +10,14 @@ from typing import Any
 
 from petsc4py import PETSc
 
-from daeosens._petsc import DENSE, EXPLICIT, RegisteredStencil, set_chained, take_passes
+from daeosens._petsc import (
+    DENSE,
+    EXPLICIT,
+    RegisteredStencil,
+    set_chained,
+    survive_trials,
+    take_passes,
+)
 from daeosens.methods import Method
 from daeosens.problem import Problem
 from daeosens.refusals import refuse_other_method
@@ -21,8 +28,11 @@ from daeosens.steps.linear import coarsen_points, linear_defaults
 from daeosens.steps.stages import NEWTON_DEFAULTS, STAGE_DEFAULTS
 from daeosens.trajectory import Checkpoint
 
-SMALLER_STEPS: Mapping[str, Any] = {"snes_max_it": 10, "ts_max_snes_failures": -1}
-"""Where Newton's method fails, or takes long, an adaptive step is tried again with another size."""
+SMALLER_STEPS: Mapping[str, Any] = {"ts_max_snes_failures": -1, "ts_max_step_rejections": 100}
+"""Where a trial step fails, an adaptive one is tried again with another size; so often in a row."""
+
+FEW_ITERATIONS: Mapping[str, Any] = {"snes_max_it": 10}
+"""A trial step fails too where the Newton iterations of a stage are more."""
 
 _TS: Any = PETSc.TS  # the stubs of petsc4py 3.26 give enumerations the wrong type
 
@@ -32,13 +42,15 @@ def default_options(
 ) -> dict[str, Any]:
     """Return the library's PETSc options for a TS."""
     defaults: dict[str, Any] = {"ts_adapt_type": "basic" if stepping.adaptive else "none"}
+    if stepping.adaptive:
+        defaults |= SMALLER_STEPS
     if stepping.max_step is not None:
         defaults["ts_adapt_dt_max"] = stepping.max_step
     method = stepping.resolved_method
     if not method.explicit:
         defaults |= STAGE_DEFAULTS if method.esdirk else NEWTON_DEFAULTS
         if method.esdirk and stepping.adaptive:
-            defaults |= SMALLER_STEPS
+            defaults |= FEW_ITERATIONS
         if problem.coloring:
             defaults["snes_fd_color"] = None
         elif ts.getType() != DENSE:
@@ -86,6 +98,8 @@ def set_up(ts: PETSc.TS, u: PETSc.Vec, stepping: Stepping, checkpoint: Checkpoin
     if checkpoint in ("states", "stages") and not stepping.adaptive:
         _step_in_passes(ts, stepping.resolved_method)
     ts.setSolution(u.copy())
+    if ts.getType() != DENSE:  # that one survives by itself
+        survive_trials(ts)
     ts.setUp()
     if not stepping.resolved_method.explicit and ts.getType() != DENSE:
         coarsen_points(ts.getSNES().getKSP(), u.getDM())  # TSDIRK has set another DM by now

@@ -53,6 +53,31 @@ def test_the_steps_of_tsrk(oscillator, stepping, t_eval, monkeypatch):
             np.testing.assert_array_equal(stage.array, expected.array)
 
 
+@pytest.mark.parametrize("tolerance", [1e-1, 1e-3])
+@pytest.mark.parametrize("method", ["rk2a", "rk3bs", "rk5f", "rk5dp", "rk8vr"])
+def test_the_steps_of_tsrk_after_trials_outside_the_domain(method, tolerance, monkeypatch):
+    models = {
+        (1.0, 0.2): (lambda t, u, p: [-np.sqrt(u[0]), u[0] - u[1]], 1.9),
+        (1.5, 3.0): (
+            lambda t, u, p: [1.0 + u[0] ** 2 * u[1] - 4.0 * u[0], 3.0 * u[0] - u[0] ** 2 * u[1]],
+            10.0,
+        ),
+    }
+    for start, (rhs, end) in models.items():
+        model = ds.trace(rhs, 2, 0)
+        runs = []
+        for few in (FEW, 0):
+            monkeypatch.setattr(petsc_ts, "FEW", few)
+            model.idle.clear()
+            stepping = Stepping((0.0, end), method, rtol=tolerance, atol=tolerance, dt=0.5)
+            runs.append(ds.solve(model, start, None, stepping))
+        ours, petsc = runs
+        assert ours.effort == petsc.effort
+        assert ours.effort.rejected
+        np.testing.assert_array_equal(ours.times, petsc.times)
+        np.testing.assert_array_equal(ours.u, petsc.u)
+
+
 def test_rejected_steps_are_among_them(oscillator):
     run = ds.solve(oscillator, U0, P, STEPPINGS[-1])
     assert run.effort.rejected > 0

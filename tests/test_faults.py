@@ -120,5 +120,5 @@ def test_callbacks_are_named_where_the_error_estimate_is_what_fails():
 
     state = PETSc.Vec().createSeq(3)
     problem = ODE(rhs, state=state, jacobian=lambda t, u, p, out: out.zeroEntries())
-    with pytest.raises(SolveError, match=r"callback 'rhs' gave nan in local entry 0 at t = 0\.5"):
+    with pytest.raises(SolveError, match=r"callback 'rhs' gave nan in local entry 0 at t = 0\.3"):
         solve(problem, state, None, Stepping(UNIT, "3bs", rtol=1e-6))

@@ -31,7 +31,7 @@ def test_fixed_explicit_steps_need_one_option():
 
 def test_adaptive_steps_are_bounded_where_asked():
     chosen = options(Stepping(SPAN, "rk5dp", max_step=0.2, **TOLERANCES))
-    assert chosen == {"ts_adapt_type": "basic", "ts_adapt_dt_max": 0.2}
+    assert chosen == {"ts_adapt_type": "basic", "ts_adapt_dt_max": 0.2, **SMALLER_STEPS}
 
 
 @pytest.mark.parametrize("method", ["cn", "midpoint", "esdirk4"])
@@ -42,10 +42,12 @@ def test_stages_are_solved_far_below_the_error_of_steps(method):
     assert ("snes_linesearch_type" in chosen) == (method == "esdirk4")
 
 
-def test_adaptive_stages_that_do_not_converge_are_tried_with_smaller_steps():
-    chosen = options(Stepping(SPAN, "esdirk4", **TOLERANCES))
+@pytest.mark.parametrize(("method", "iterations"), [("esdirk4", 10), ("cn", 50)])
+def test_adaptive_stages_that_do_not_converge_are_tried_with_smaller_steps(method, iterations):
+    chosen = options(Stepping(SPAN, method, **TOLERANCES))
     assert chosen.items() >= SMALLER_STEPS.items()
-    assert "ts_max_snes_failures" not in options(Stepping(SPAN, "cn", **TOLERANCES))
+    assert chosen["snes_max_it"] == iterations
+    assert not options(Stepping(SPAN, method, dt=0.1)).keys() & SMALLER_STEPS.keys()
 
 
 def test_steps_in_c_have_no_linear_solver_to_choose(c):

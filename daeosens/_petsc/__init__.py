@@ -29,6 +29,7 @@ from daeosens._petsc.stencils import Stencil
 from daeosens._petsc.steps import Steps, add_monitor, next_step
 from daeosens._petsc.sweeps import add_point, carry_back
 from daeosens._petsc.theta_steps import pull_theta_steps
+from daeosens._petsc.trials import reject_trial, smallest_trial, survive_trials
 
 __all__ = [
     "BICGSTAB",
@@ -71,9 +72,12 @@ __all__ = [
     "pull_theta_steps",
     "put_numbers",
     "register_dirk",
+    "reject_trial",
     "rk_tableau",
     "set_chained",
+    "smallest_trial",
     "stages",
+    "survive_trials",
     "take_passes",
     "take_point",
     "time_of_stage",

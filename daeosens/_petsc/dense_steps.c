@@ -21,17 +21,19 @@ static int all_finite(const double *values, long count)
   return sum == 0.0;
 }
 
-static PetscErrorCode blame(DenseSystem *system, int which, double t, const double *values, long count)
+/* whether values are finite; the system notes those that are not */
+static PetscBool are_sound(DenseSystem *system, int which, double t, const double *values, long count)
 {
+  if (all_finite(values, count)) return PETSC_TRUE;
   system->fault   = which;
   system->fault_t = t;
   memcpy(system->fault_values, values, (size_t)count * sizeof(double));
-  return PETSC_ERR_USER;
+  return PETSC_FALSE;
 }
 
 static PetscErrorCode not_found(DenseSystem *system)
 {
-  system->fault = 3;
+  if (!system->fault) system->fault = 3;
   return PETSC_ERR_USER;
 }
 
@@ -97,15 +99,15 @@ static void substitute(PetscBLASInt n, double *a, PetscBLASInt *pivots, double *
   }
 }
 
-/* the factors of I - scale f_u(t, u) */
-static PetscErrorCode renew_factors(DenseWork w, double t, const double *u, double scale, PetscBool *found)
+/* the factors of I - scale f_u(t, u); false where there are none */
+static PetscBool renew_factors(DenseWork w, double t, const double *u, double scale)
 {
   DenseSystem *system = w->system;
   const long   n      = system->n;
 
-  PetscFunctionBegin;
   system->jacobian(t, u, system->p, w->entries, system->jacobian_data);
-  if (!all_finite(w->entries, system->entries)) PetscFunctionReturn(blame(system, 2, t, w->entries, system->entries));
+  w->scale = 0.0;
+  if (!are_sound(system, 2, t, w->entries, system->entries)) return PETSC_FALSE;
   if (system->places) {
     memset(w->factors, 0, (size_t)(n * n) * sizeof(double));
     for (long k = 0; k < system->entries; k++) w->factors[system->places[k]] = -scale * w->entries[k];
@@ -113,34 +115,28 @@ static PetscErrorCode renew_factors(DenseWork w, double t, const double *u, doub
     for (long k = 0; k < n * n; k++) w->factors[k] = -scale * w->entries[k];
   }
   for (long k = 0; k < n; k++) w->factors[k * (n + 1)] += 1.0;
-  *found   = factorise((PetscBLASInt)n, w->factors, w->pivots);
-  w->scale = *found ? scale : 0.0;
-  PetscFunctionReturn(PETSC_SUCCESS);
+  if (!factorise((PetscBLASInt)n, w->factors, w->pivots)) return PETSC_FALSE;
+  w->scale = scale;
+  return PETSC_TRUE;
 }
 
 /* ---- steps ---------------------------------------------------------------------------------- */
 
-/* Newton's method for y = known + scale f(t, y), until rounding decides */
-static PetscErrorCode solve_stage(DenseWork w, double t, double scale, double *y, PetscBool *solved)
+/* Newton's method for y = known + scale f(t, y), until rounding decides; false where it fails */
+static PetscBool solve_stage(DenseWork w, double t, double scale, double *y)
 {
   DenseSystem *system = w->system;
   const long   n      = system->n;
   double       last = 0.0, *change = w->change;
   PetscBool    renew = n <= CHEAP ? PETSC_TRUE : PETSC_FALSE;
 
-  PetscFunctionBegin;
-  *solved = PETSC_FALSE;
   for (int k = 0; k < MOST; k++) {
     const PetscBool fresh    = renew || w->scale != scale ? PETSC_TRUE : PETSC_FALSE;
     const double    rounding = fresh ? STIFF : ROUNDING;
     double          largest = 0.0, size = 0.0, rate;
-    if (fresh) {
-      PetscBool found;
-      PetscCall(renew_factors(w, t, y, scale, &found));
-      if (!found) break;
-    }
+    if (fresh && !renew_factors(w, t, y, scale)) break;
     system->rhs(t, y, system->p, change, system->rhs_data);
-    if (!all_finite(change, n)) PetscFunctionReturn(blame(system, 1, t, change, n));
+    if (!are_sound(system, 1, t, change, n)) break;
     for (long i = 0; i < n; i++) change[i] = w->known[i] + scale * change[i] - y[i];
     substitute((PetscBLASInt)n, w->factors, w->pivots, change, PETSC_FALSE);
     w->iterations++;
@@ -153,28 +149,23 @@ static PetscErrorCode solve_stage(DenseWork w, double t, double scale, double *y
       if (change[i] != 0.0) size = PetscMax(size, fabs(change[i]) / (fabs(y[i]) + 1e-3 * largest));
     if (!(size < PETSC_INFINITY)) break;
     rate = k ? size / last : 1.0;
-    if (size <= CONVERGED || (rate < 1.0 && size * rate / (1.0 - rate) <= CONVERGED) || (k && rate >= 0.5 && size <= rounding)) {
-      *solved = PETSC_TRUE;
-      break;
-    }
+    if (size <= CONVERGED || (rate < 1.0 && size * rate / (1.0 - rate) <= CONVERGED) || (k && rate >= 0.5 && size <= rounding)) return PETSC_TRUE;
     if (rate > 2.0 && size > rounding) break;
     renew = n <= CHEAP || (k && rate > SLOW) ? PETSC_TRUE : PETSC_FALSE;
     last  = size;
   }
-  PetscFunctionReturn(PETSC_SUCCESS);
+  return PETSC_FALSE;
 }
 
-PetscErrorCode DenseTakeStages(DenseWork w, double t, double h, PetscBool *solved)
+PetscBool DenseTakeStages(DenseWork w, double t, double h)
 {
   DenseSystem *system = w->system;
   const long   n = system->n, s = system->s;
 
-  PetscFunctionBegin;
-  *solved  = PETSC_TRUE;
   w->scale = 0.0; /* a step that is taken again must not depend on the one before */
   memcpy(w->states[0], w->start, (size_t)n * sizeof(double));
   system->rhs(t, w->start, system->p, w->rates, system->rhs_data);
-  if (!all_finite(w->rates, n)) PetscFunctionReturn(blame(system, 1, t, w->rates, n));
+  if (!are_sound(system, 1, t, w->rates, n)) return PETSC_FALSE;
   for (long i = 1; i < s; i++) {
     const double *a = system->a + i * s, scale = h * a[i];
     double       *y = w->states[i], *rate = w->rates + i * n;
@@ -185,15 +176,14 @@ PetscErrorCode DenseTakeStages(DenseWork w, double t, double h, PetscBool *solve
     if (scale == 0.0) {
       memcpy(y, w->known, (size_t)n * sizeof(double));
       system->rhs(t + system->c[i] * h, y, system->p, rate, system->rhs_data);
-      if (!all_finite(rate, n)) PetscFunctionReturn(blame(system, 1, t + system->c[i] * h, rate, n));
+      if (!are_sound(system, 1, t + system->c[i] * h, rate, n)) return PETSC_FALSE;
       continue;
     }
     for (long k = 0; k < n; k++) y[k] = w->known[k] + scale * rate[k - n]; /* with the rate of the stage before */
-    PetscCall(solve_stage(w, t + system->c[i] * h, scale, y, solved));
-    if (!*solved) break;
+    if (!solve_stage(w, t + system->c[i] * h, scale, y)) return PETSC_FALSE;
     for (long k = 0; k < n; k++) rate[k] = (y[k] - w->known[k]) / scale;
   }
-  PetscFunctionReturn(PETSC_SUCCESS);
+  return PETSC_TRUE;
 }
 
 /* Carry rows lam [n] and mu [m] back over one step (docs/mathematics.md).
@@ -207,7 +197,6 @@ PetscErrorCode DenseTransposeStep(DenseWork work, double t, double h, const doub
   DenseSystem  *system = work->system;
   const long    n = system->n, m = system->m, s = system->s;
   const double *b = system->b;
-  PetscBool     solved;
 
   PetscFunctionBegin;
   if (stages) {
@@ -215,18 +204,15 @@ PetscErrorCode DenseTransposeStep(DenseWork work, double t, double h, const doub
     memcpy(work->own + n, stages, (size_t)((s - 1) * n) * sizeof(double));
   } else {
     memcpy(work->start, start, (size_t)n * sizeof(double));
-    PetscCall(DenseTakeStages(work, t, h, &solved));
-    if (!solved) PetscFunctionReturn(not_found(system));
+    if (!DenseTakeStages(work, t, h)) PetscFunctionReturn(not_found(system));
   }
   for (long i = s - 1; i >= 0; i--) {
     const double ti = t + system->c[i] * h, scale = h * system->a[i * s + i], *y = work->states[i];
     if (scale != 0.0) {
-      PetscBool found;
-      PetscCall(renew_factors(work, ti, y, scale, &found));
-      if (!found) PetscFunctionReturn(not_found(system));
+      if (!renew_factors(work, ti, y, scale)) PetscFunctionReturn(not_found(system));
     } else {
       system->jacobian(ti, y, system->p, work->entries, system->jacobian_data);
-      if (!all_finite(work->entries, system->entries)) PetscFunctionReturn(blame(system, 2, ti, work->entries, system->entries));
+      if (!are_sound(system, 2, ti, work->entries, system->entries)) PetscFunctionReturn(PETSC_ERR_USER);
     }
     if (m && !system->pull) system->jacobian_p(ti, y, system->p, work->entries_p, system->jacobian_p_data);
     for (long r = 0; r < work->rows; r++) {
@@ -268,20 +254,17 @@ PetscErrorCode DenseLinearise(DenseWork w, double t, double h, const double *sta
 {
   DenseSystem *system = w->system;
   const long   n = system->n, s = system->s;
-  PetscBool    solved;
 
   PetscFunctionBegin;
   if (!known) {
     memcpy(w->start, start, (size_t)n * sizeof(double));
-    PetscCall(DenseTakeStages(w, t, h, &solved));
-    if (!solved) PetscFunctionReturn(not_found(system));
+    if (!DenseTakeStages(w, t, h)) PetscFunctionReturn(not_found(system));
     for (long i = 0; i < s; i++) memcpy(at->states + i * n, w->states[i], (size_t)n * sizeof(double));
   }
   for (long i = 0; i < s; i++) {
     const double scale = h * system->a[i * s + i];
     if (scale == 0.0) continue;
-    PetscCall(renew_factors(w, t + system->c[i] * h, at->states + i * n, scale, &solved));
-    if (!solved) PetscFunctionReturn(not_found(system));
+    if (!renew_factors(w, t + system->c[i] * h, at->states + i * n, scale)) PetscFunctionReturn(not_found(system));
     memcpy(at->factors + i * n * n, w->factors, (size_t)(n * n) * sizeof(double));
     memcpy(at->pivots + i * n, w->pivots, (size_t)n * sizeof(PetscBLASInt));
   }

@@ -71,8 +71,8 @@ PetscErrorCode DenseStepsAttach(TS, DenseSystem *);
 
 PetscErrorCode DenseWorkCreate(DenseSystem *, long rows, DenseWork *);
 PetscErrorCode DenseWorkDestroy(DenseWork *);
-/* all stages of a step from ``start``, the first member of the work space */
-PetscErrorCode DenseTakeStages(DenseWork, double t, double h, PetscBool *solved);
+/* all stages of a step from ``start`` in the work space; false where one is not found, or not finite */
+PetscBool DenseTakeStages(DenseWork, double t, double h);
 PetscErrorCode DenseTransposeStep(DenseWork, double t, double h, const double *start, const double *stages, double **lam, double **mu, const RunningCosts *costs);
 
 /* ``known``: the stages are there */

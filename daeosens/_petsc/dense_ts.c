@@ -25,16 +25,23 @@ static PetscErrorCode step(TS ts)
   while (!ts->reason) {
     TSAdapt   adapt;
     PetscReal next   = ts->time_step;
-    PetscBool solved;
+    const int before = d->system->fault; /* of a trial that was survived */
+    PetscBool solved, finite;
     PetscCall(TSGetAdapt(ts, &adapt));
-    w->iterations = 0;
-    PetscCall(DenseTakeStages(w, ts->ptime, ts->time_step, &solved));
+    w->iterations    = 0;
+    d->system->fault = 0;
+    solved           = DenseTakeStages(w, ts->ptime, ts->time_step);
+    finite           = d->system->fault ? PETSC_FALSE : PETSC_TRUE;
+    if (finite) d->system->fault = before;
     ts->snes_its += (PetscInt)w->iterations;
     if (solved) {
       PetscCall(VecCopy(d->stages.vecs[d->system->s - 1], ts->vec_sol));
       PetscCall(TSAdaptCandidatesClear(adapt));
       PetscCall(TSAdaptCandidateAdd(adapt, NULL, d->system->order, 1, 1.0, (PetscReal)d->system->s, PETSC_TRUE));
       PetscCall(TSAdaptChoose(adapt, ts, ts->time_step, NULL, &next, &accept));
+    } else if (!finite) {
+      accept = PETSC_FALSE;
+      PetscCall(PlainRetry(ts, d->system->fault_t, &next));
     } else {
       accept = PETSC_FALSE;
       next *= adapt->scale_solve_failed;

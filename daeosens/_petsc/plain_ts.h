@@ -50,6 +50,19 @@ static inline PetscErrorCode PlainDestroy(TS ts)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* The size of the next trial after one to a value that is not finite at ``t``: an error where steps are
+   fixed, and where that value is at the start of them all. */
+static inline PetscErrorCode PlainRetry(TS ts, PetscReal t, PetscReal *next)
+{
+  PetscBool fixed;
+
+  PetscFunctionBegin;
+  PetscCall(PetscObjectTypeCompare((PetscObject)ts->adapt, TSADAPTNONE, &fixed));
+  if (fixed || t == ts->ptime) PetscFunctionReturn(PETSC_ERR_USER);
+  *next = ts->time_step * ts->adapt->scale_solve_failed;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 /* ``size`` is that of what the TS keeps, which is zero at first */
 static inline PetscErrorCode PlainCreate(
   TS ts,

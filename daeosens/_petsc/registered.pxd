@@ -24,7 +24,7 @@ cdef struct Context:
     double *fault_values
 
 
-cdef PetscErrorCode fail(Context *c, int which, double t, const double *values) noexcept nogil
+cdef void fail(Context *c, int which, double t, const double *values) noexcept nogil
 
 
 cdef PetscErrorCode point_taken(PetscMat matrix, double shift) noexcept nogil

@@ -22,8 +22,9 @@ from daeosens._petsc.filling cimport (
 from daeosens._petsc.ts_functions cimport (
     PetscReal, TSSetIFunction, TSSetIJacobian, TSSetRHSFunction
 )
+from daeosens._petsc.trials cimport leave, leave_jacobian
 from petsc4py.PETSc cimport (
-    CHKERR, Mat, PETSC_ERR_USER, PETSC_SUCCESS, PetscErrorCode, PetscMat, PetscSNES, PetscTS,
+    CHKERR, Mat, PETSC_SUCCESS, PetscErrorCode, PetscMat, PetscSNES, PetscTS,
     PetscVec, TS, Vec
 )
 
@@ -49,16 +50,14 @@ cdef extern from "petscts.h" nogil:
     PetscErrorCode MatAssemblyEnd(PetscMat, MatAssemblyType)
 
 
-cdef PetscErrorCode fail(Context *c, int which, double t, const double *values) noexcept nogil:
-    if not c.fault:
-        c.fault, c.fault_t = which, t
-        if which == 1:
-            memcpy(c.fault_values, values, <size_t>c.n * sizeof(double))
-    return PETSC_ERR_USER
+cdef void fail(Context *c, int which, double t, const double *values) noexcept nogil:
+    c.fault, c.fault_t = which, t
+    if which == 1:
+        memcpy(c.fault_values, values, <size_t>c.n * sizeof(double))
 
 
 cdef PetscErrorCode evaluate(
-    Context *c, double t, PetscVec u, PetscVec out
+    Context *c, PetscTS ts, double t, PetscVec u, PetscVec out
 ) noexcept nogil:
     cdef const PetscScalar *given = NULL
     cdef PetscScalar *values = NULL
@@ -71,7 +70,8 @@ cdef PetscErrorCode evaluate(
     c.rhs(t, given, c.p, values, c.rhs_data)
     cdef PetscErrorCode found = PETSC_SUCCESS
     if not all_finite(values, c.n):
-        found = fail(c, 1, t, values)
+        fail(c, 1, t, values)
+        found = leave(ts, t)
     code = VecRestoreArrayWrite(out, &values)
     if code != PETSC_SUCCESS:
         return code
@@ -82,7 +82,7 @@ cdef PetscErrorCode evaluate(
 cdef PetscErrorCode rhs_function(
     PetscTS ts, PetscReal t, PetscVec u, PetscVec out, void *context
 ) noexcept nogil:
-    return evaluate(<Context *>context, t, u, out)
+    return evaluate(<Context *>context, ts, t, u, out)
 
 
 cdef PetscErrorCode stage_time(PetscTS ts, double *t) noexcept nogil:
@@ -144,7 +144,7 @@ cdef PetscErrorCode i_function(
     cdef Context *c = <Context *>context
     cdef PetscErrorCode code = stage_time(ts, &t) if c.begins else PETSC_SUCCESS
     if code == PETSC_SUCCESS:
-        code = evaluate(c, t, u, out)
+        code = evaluate(c, ts, t, u, out)
     if code == PETSC_SUCCESS:
         code = VecScale(out, -1.0)
     if c.mass == NULL:
@@ -169,7 +169,8 @@ cdef PetscErrorCode i_jacobian(
     c.jacobian(t, given, c.p, c.entries, c.jacobian_data)
     code = VecRestoreArrayRead(u, &given)
     if code == PETSC_SUCCESS and not all_finite(c.entries, c.n_entries):
-        return fail(c, 2, t, c.entries)
+        fail(c, 2, t, c.entries)
+        return leave_jacobian(ts, t)
     if code == PETSC_SUCCESS:
         code = put_values(c.part, c.entries, c.places, c.n_entries)
     if code == PETSC_SUCCESS:
@@ -268,7 +269,7 @@ cdef class Registered:
         CHKERR(TSSetIJacobian(ts.ts, matrix.mat, matrix.mat, i_jacobian, <void *>&self.c))
 
     def fault(self):
-        """Return which function gave values that are not finite, at which t, and the values.
+        """Return which function gave values that are not finite last, at which t, and the values.
 
         Returns
         -------

@@ -40,8 +40,9 @@ static void combine(
   }
 }
 
-/* all stages from the start, of which the first rate may be there, and the solution */
-static PetscErrorCode take_stages(Explicit *e, double t, double h, PetscBool first_known, Vec solution)
+/* all stages from the start, of which the first rate may be there, and the solution; ``left`` is the
+   time of a rate that is not finite, after which there is nothing more */
+static PetscErrorCode take_stages(Explicit *e, double t, double h, PetscBool first_known, Vec solution, PetscBool *found, double *left)
 {
   ExplicitSystem *system = e->system;
   const long      n = system->n, s = system->s;
@@ -52,7 +53,9 @@ static PetscErrorCode take_stages(Explicit *e, double t, double h, PetscBool fir
     double *state = e->stages.values[i], *rate = e->rates + i * n;
     combine(e, h, system->a + i * s, i, e->start, state);
     if (!i && first_known) continue;
-    if (!system->rate(system->context, t + system->c[i] * h, state, rate)) PetscFunctionReturn(PETSC_ERR_USER);
+    *left  = t + system->c[i] * h;
+    *found = system->rate(system->context, *left, state, rate) ? PETSC_TRUE : PETSC_FALSE;
+    if (!*found) PetscFunctionReturn(PETSC_SUCCESS);
   }
   PetscCall(VecGetArrayWrite(solution, &u));
   combine(e, h, system->b, s, e->start, u);
@@ -60,19 +63,15 @@ static PetscErrorCode take_stages(Explicit *e, double t, double h, PetscBool fir
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
-/* by subtraction, as TSRK does, whose digits would differ otherwise */
 static PetscErrorCode roll_back(TS ts)
 {
-  Explicit    *e     = (Explicit *)ts->data;
-  const size_t bytes = (size_t)e->system->n * sizeof(double);
-  double      *u;
+  Explicit *e = (Explicit *)ts->data;
+  double   *u;
 
   PetscFunctionBegin;
-  PetscCall(VecGetArray(ts->vec_sol, &u));
-  memcpy(e->start, u, bytes);
-  combine(e, -ts->time_step, e->system->b, e->system->s, e->start, u);
-  memcpy(e->start, u, bytes);
-  PetscCall(VecRestoreArray(ts->vec_sol, &u));
+  PetscCall(VecGetArrayWrite(ts->vec_sol, &u));
+  memcpy(u, e->start, (size_t)e->system->n * sizeof(double));
+  PetscCall(VecRestoreArrayWrite(ts->vec_sol, &u));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -94,12 +93,19 @@ static PetscErrorCode step(TS ts)
   if (first) memcpy(e->rates, e->rates + (system->s - 1) * system->n, bytes);
   e->known = PETSC_FALSE;
   while (!ts->reason) {
-    TSAdapt adapt;
-    PetscCall(take_stages(e, ts->ptime, ts->time_step, first, ts->vec_sol));
-    PetscCall(TSGetAdapt(ts, &adapt));
-    PetscCall(TSAdaptCandidatesClear(adapt));
-    PetscCall(TSAdaptCandidateAdd(adapt, NULL, (PetscInt)system->order, 1, 1.0, (PetscReal)system->s, PETSC_TRUE));
-    PetscCall(TSAdaptChoose(adapt, ts, ts->time_step, NULL, &next, &accept));
+    TSAdapt   adapt;
+    PetscBool found;
+    double    left;
+    PetscCall(take_stages(e, ts->ptime, ts->time_step, first, ts->vec_sol, &found, &left));
+    if (found) {
+      PetscCall(TSGetAdapt(ts, &adapt));
+      PetscCall(TSAdaptCandidatesClear(adapt));
+      PetscCall(TSAdaptCandidateAdd(adapt, NULL, (PetscInt)system->order, 1, 1.0, (PetscReal)system->s, PETSC_TRUE));
+      PetscCall(TSAdaptChoose(adapt, ts, ts->time_step, NULL, &next, &accept));
+    } else {
+      accept = PETSC_FALSE;
+      PetscCall(PlainRetry(ts, left, &next));
+    }
     if (accept) {
       ts->ptime += ts->time_step;
       ts->time_step = next;

@@ -459,6 +459,11 @@ cdef class Steps:
         return self.log.stalled >= self.log.patience
 
     @property
+    def stalling(self):
+        """Whether the last step was too small."""
+        return self.log.stalled > 0
+
+    @property
     def last_size(self):
         """Size of the step tried last."""
         return self.log.sizes.values[self.log.sizes.count - 1]
