@@ -144,9 +144,10 @@ def load(path: Path, identity: Mapping[str, str], comm: PETSc.Comm) -> Saved | N
     Raises
     ------
     InputError
-        On every rank: not a restart file, or one of another problem.
+        On every rank: not a restart file, or one of another problem; a folder that is not there, or
+        that cannot be written to.
     """
-    saved = _on_first_rank(comm, lambda: _read(path) if path.exists() else None)
+    saved = _on_first_rank(comm, lambda: _found(path))
     if saved is None:
         return None
     names = {*identity, *saved.identity}
@@ -208,6 +209,14 @@ def _write(path: Path, saved: Saved) -> None:
     with beside.open("rb") as file:
         os.fsync(file.fileno())
     beside.replace(path)
+
+
+def _found(path: Path) -> Saved | None:
+    folder = path.absolute().parent
+    if not os.access(folder, os.W_OK):
+        problem = "cannot be written to" if folder.is_dir() else "is not there"
+        raise InputError(f"restart = {path}: the folder {folder} {problem}", remedy="another one")
+    return _read(path) if path.exists() else None
 
 
 def _read(path: Path) -> Saved:
