@@ -80,7 +80,10 @@ class _Passage:
         while not self.finished:
             self._explicit_events(fired)
             t, state = self.log.last
-            if self.finished or t >= self.last:
+            if self.finished:
+                return
+            if t >= self.last:
+                self.log.settle(self.mode, self.p)
                 return
             flow = self._flow()
             entered = flow.settle(t, state, fired)
@@ -88,6 +91,7 @@ class _Passage:
             if entered:
                 if fired or len(entered) > 1:
                     raise _at_one_instant(t, [*fired, *entered])
+                self._keep_grid(t)
                 self._at_once(entered[0])
                 fired = entered
                 continue
@@ -147,8 +151,7 @@ class _Passage:
             self._size = self._next_start(run)
         if not flow.hits:
             return []
-        if self.stepping.dt is not None and not self.stepping.adaptive:
-            self._grid_end = log.times[-1]
+        self._keep_grid(log.times[-1])
         crossed = self._first_hits(flow)
         for number, surface in enumerate(crossed):
             if number:
@@ -169,13 +172,18 @@ class _Passage:
         self._largest_start = first if refused else 1.05 * self._largest_start
         return min(float(run.sizes[-2:].max()), self._largest_start)
 
+    def _keep_grid(self, t: float) -> None:
+        """Note where the step that an event cuts, or begins, would have ended."""
+        if self.stepping.dt is not None and not self.stepping.adaptive:
+            self._grid_end = t
+
     def _next_of_grid(self, t: float, flow: Flow) -> float | None:
         """Return where the step that an event has cut would have ended.
 
         Later times then do not depend on that of the event.  It is the end of the next step where
         the rest is tiny: a larger part left out would show as a jump of costs, as the event moves.
         """
-        if self._grid_end is None or self._grid_end <= t:
+        if self._grid_end is None or self._grid_end < t:
             return None
         dt = flow.runner.first_step
         return self._grid_end + dt if self._grid_end - t < HIT * dt else self._grid_end

@@ -133,7 +133,7 @@ def _derivative(meeting: Meeting, taken: _Taken, seed: int) -> PETSc.Vec | None:
     problem = meeting.problem
     maps = {meeting.mode: meeting.steps}
     instants = {name: instant_map(mode, meeting.method) for name, mode in meeting.modes.items()}
-    sweep = HybridStep(problem, taken.records, maps, instants)
+    sweep = HybridStep(problem, taken.records, maps, instants.__getitem__)
     du, dp = _spread(problem.create_state(), seed), _spread(problem.create_parameters(), seed)
     moments = [meeting.step.t] + [meeting.t] * len(taken.sizes)
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from numbers import Real
 from typing import Any, Literal, TypeAlias
 
@@ -359,11 +359,7 @@ def steps_of(trajectory: Trajectory) -> StepMap:
     }
     if not trajectory.crossings:
         return maps[trajectory.first_mode]
-    still = np.flatnonzero(trajectory.step_sizes == 0.0).tolist()
-    records = [trajectory.records[trajectory.states[k].handle] for k in still]
-    instants = {record.mode for record in records if record.jump is None}
-    method = stepping.resolved_method
-    at_once = {name: instant_map(modes[name], method) for name in instants}
+    at_once = cache(lambda name: instant_map(modes[name], stepping.resolved_method))
     return HybridStep(problem, trajectory.records, maps, at_once)
 
 
