@@ -63,6 +63,10 @@ class _Passage:
             for time in pinned.tolist()
             if all(abs(time - each) > self._rounding for each, _, _ in timed)
         ]
+        apart = problem.form == "rhs"  # else no step of size 0 has derivatives
+        self._observed = {
+            time for time in self._pinned if apart and time not in problem.breakpoints
+        } - {self.first, self.last}
         modes = problem.modes or {"": problem}
         self._smooth = {name: replace(each, events=(), modes={}) for name, each in modes.items()}
         self._consistency = Consistency(self._smooth, stepping.options)
@@ -82,8 +86,9 @@ class _Passage:
             t, state = self.log.last
             if self.finished:
                 return
-            if t >= self.last:
+            if t >= self.last or t in self._observed:
                 self.log.settle(self.mode, self.p)
+            if t >= self.last:
                 return
             flow = self._flow()
             entered = flow.settle(t, state, fired)
@@ -201,8 +206,11 @@ class _Passage:
             found.append((size, end, hit))
         found.sort(key=lambda each: each[0])
         size, end, hit = found[0]
-        log.end_at(hit.surface.switch, size, end)
         together = [each.surface for each_size, _, each in found if each_size - size <= 1e-9 * h]
+        if log.times[-1] in self._observed and h - size <= self._rounding:
+            log.stay(self.mode, self.p)  # what is observed before the event is so at a fixed time
+            size, end = 0.0, log.states[-1]
+        log.end_at(hit.surface.switch, size, end)
         if len(together) > 1:
             self._check_order(together, [each for _, _, each in found])
         return together

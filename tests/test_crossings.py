@@ -13,6 +13,9 @@ from daeosens import (
     GrazingError,
     InputError,
     LeastSquares,
+    Parameter,
+    Parameters,
+    Reduced,
     Running,
     SolveError,
     Stepping,
@@ -23,6 +26,7 @@ from daeosens import (
     evaluate,
     hessian_product,
     hybrid,
+    minimize,
     sensitivities,
     solve,
     tangent,
@@ -575,6 +579,61 @@ def test_the_last_time_moves_with_an_event_that_ends_the_run():
         near = dosed("named", "rk4", 4.0 - 1e-9, terminal=ends)
         assert adjoint(run, time).p.tolist() == [0.0, 1.0]
         np.testing.assert_allclose(slopes(near, after), slopes(run, after), rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["named", "implicit"])
+@pytest.mark.parametrize(("side", "outwards"), [("before", 1.0), ("after", -1.0)])
+@pytest.mark.parametrize("seen", [1.0, 1.2345, 3 * 0.1])
+def test_observations_on_one_side_of_an_event_that_moves(kind, side, outwards, seen):
+    """Derivatives are those of the side, to the error of a step, and sweeps agree to rounding."""
+    cost = LeastSquares(
+        [0.25, seen, 2.2],
+        [[0.2], [0.3], [0.5]],
+        observe=lambda t, u, p: u[:1] * (1 + 0.2 * t + p[1]),
+        side=side,
+    )
+
+    def at(away):
+        return dosed(kind, "rk4", seen + outwards * away, cost.times)
+
+    run = at(0.0)
+    jump = run.at(seen, "after").array[0] - run.at(seen, "before").array[0]
+    assert jump > 0.6
+    assert duality(run, cost) < 1e-12
+    assert evaluate(at(1e-9), cost) == pytest.approx(evaluate(run, cost), rel=1e-7)
+    eps = 1e-4
+    values = [evaluate(at(k * eps), cost) for k in range(3)]
+    difference = outwards * (-3 * values[0] + 4 * values[1] - values[2]) / (2 * eps)
+    found = slopes(run, cost)
+    assert difference == pytest.approx(found[0, 2], rel=3e-5)
+    np.testing.assert_allclose(slopes(at(1e-9), cost), found, rtol=1e-4)
+    steps = adjoint(run, cost, engine="steps")
+    np.testing.assert_allclose(found[0], [*steps.u0, *steps.p], rtol=1e-12)
+    before = tangent(run, [0.0], [0.0, 1.0]).u[run.index(seen, "before"), 0]
+    assert before == 0.0  # what is observed before the dose knows nothing of its time
+
+
+def test_observations_at_the_ends_see_what_an_event_inside_would_leave():
+    """At the first time the state before the event, at the last one that after it."""
+    for lag, side, other in ((0.0, "before", "after"), (4.0, "after", "before")):
+        run = dosed("named", "rk4", lag, [0.0, 4.0])
+        assert run.index(lag) == run.index(lag, side) == (run.n_steps if lag else 0)
+        with pytest.raises(SolveError, match=f'"dose", which moves.* no step ends {other} it'):
+            run.at(lag, other)
+
+
+def test_optimisers_get_past_an_evaluation_at_the_time_of_an_observation():
+    """From a start at which the dose falls on a measurement; the side is said, so it is one."""
+    dose = Event("lag", lambda t, u, p: u + 2.0, name="dose")
+    problem = ODE(lambda t, u, p: -p[0] * u, 1, ["rate", "lag"], events=[dose])
+    times, stepping = [0.5, 1.0, 1.5, 2.0, 3.0], Stepping((0.0, 4.0), "rk4", dt=0.1)
+    truth = solve(problem, [1.0], [0.5, 1.2], stepping, times)
+    data = [truth.at(t).array[0] for t in times]
+    cost = LeastSquares(times, data, observe=lambda t, u, p: u, side="after")
+    lag = Parameter(1.5, lower=1.05, upper=1.5)
+    start = Parameters({"rate": Parameter(0.5), "lag": lag}, [1.0])
+    found = minimize(Reduced(problem, cost, stepping, start), method="blmvm")
+    assert found.x[1] == pytest.approx(1.2, rel=1e-5)
 
 
 def test_event_at_the_last_time_of_a_problem_with_a_mass_has_a_value_and_no_derivatives():
