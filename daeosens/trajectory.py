@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from numbers import Real
@@ -334,7 +334,21 @@ class Trajectory:
             f"{self.stepping.method} ({self.effort.rejected} rejected), "
             f"h = {sizes.min():.3g} ... {sizes.max():.3g}"
             + (f"\n{self._events()}" if self.crossings else "")
+            + "".join(f"\n{line}" for line in self._outside())
         )
+
+    def _outside(self) -> Iterator[str]:
+        """Yield what to know of events at times that are parameters, but not of the span."""
+        names, (first, last) = self.problem.parameter_names, self.stepping.t_span
+        happened = {each.name for each in self.crossings}
+        for event in self.problem.events:
+            if isinstance(event.when, str) and event.name not in happened:
+                t = float(self.p[names.index(event.when)])
+                if not first <= t <= last:
+                    yield (
+                        f'event "{event.name}" did not happen: {event.when} = {t:g} lies outside '
+                        f"[{first:g}, {last:g}], and nothing depends on it"
+                    )
 
     def _events(self) -> str:
         """Return a table of the events; with the states if they are few numbers on one rank."""
