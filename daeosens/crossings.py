@@ -15,12 +15,12 @@ from petsc4py import PETSc
 from daeosens.accumulation import refuse_crowd, refuse_passing
 from daeosens.arrays import Array
 from daeosens.crossing_times import locate
-from daeosens.errors import InputError, UnsupportedError
+from daeosens.errors import InputError
 from daeosens.events import Event
 from daeosens.hybrid_log import HybridLog
 from daeosens.integrate import Run, made_runner
 from daeosens.problem import Problem
-from daeosens.simultaneous import Happening, Meeting, check_order
+from daeosens.simultaneous import Happening, Meeting, at_one_instant, check_order
 from daeosens.stepping import Stepping
 from daeosens.steps import step_map
 from daeosens.steps.completed import Consistency
@@ -63,6 +63,10 @@ class _Passage:
             for time in pinned.tolist()
             if all(abs(time - each) > self._rounding for each, _, _ in timed)
         ]
+        apart = problem.form == "rhs"  # else no step of size 0 has derivatives
+        self._observed = {
+            time for time in self._pinned if apart and time not in problem.breakpoints
+        } - {self.first, self.last}
         modes = problem.modes or {"": problem}
         self._smooth = {name: replace(each, events=(), modes={}) for name, each in modes.items()}
         self._consistency = Consistency(self._smooth, stepping.options)
@@ -80,15 +84,22 @@ class _Passage:
         while not self.finished:
             self._explicit_events(fired)
             t, state = self.log.last
-            if self.finished or t >= self.last:
+            if self.finished:
+                return
+            if t >= self.last or t in self._observed:
+                self.log.settle(self.mode, self.p)
+            if t >= self.last:
                 return
             flow = self._flow()
             entered = flow.settle(t, state, fired)
             refuse_passing(fired, self.log.crossings)
             if entered:
-                if fired or len(entered) > 1:
-                    raise _at_one_instant(t, [*fired, *entered])
-                self._at_once(entered[0])
+                if fired:
+                    raise at_one_instant(t, [each.event for each in (*fired, *entered)])
+                self._keep_grid(t)
+                self._reach(entered[0])
+                self._check_order(entered, [flow.change(each) for each in entered])
+                self._all_happen(entered)
                 fired = entered
                 continue
             fired = self._piece(flow)
@@ -102,7 +113,7 @@ class _Passage:
             if not event.active(self.mode):
                 continue
             if fired:
-                raise _at_one_instant(t, fired, event)
+                raise at_one_instant(t, [*(each.event for each in fired), event])
             more = any(time <= t + self._rounding for time, _, _ in self._due)
             self._happen(event, switch, last=not more)
             if self.finished:
@@ -147,16 +158,9 @@ class _Passage:
             self._size = self._next_start(run)
         if not flow.hits:
             return []
-        if self.stepping.dt is not None and not self.stepping.adaptive:
-            self._grid_end = log.times[-1]
+        self._keep_grid(log.times[-1])
         crossed = self._first_hits(flow)
-        for number, surface in enumerate(crossed):
-            if number:
-                self._at_once(surface)
-            else:
-                self._happen(surface.event, surface.switch)
-            if self.finished:
-                break
+        self._all_happen(crossed)
         return crossed
 
     def _next_start(self, run: Run) -> float:
@@ -169,13 +173,18 @@ class _Passage:
         self._largest_start = first if refused else 1.05 * self._largest_start
         return min(float(run.sizes[-2:].max()), self._largest_start)
 
+    def _keep_grid(self, t: float) -> None:
+        """Note where the step that an event cuts, or begins, would have ended."""
+        if self.stepping.dt is not None and not self.stepping.adaptive:
+            self._grid_end = t
+
     def _next_of_grid(self, t: float, flow: Flow) -> float | None:
         """Return where the step that an event has cut would have ended.
 
         Later times then do not depend on that of the event.  It is the end of the next step where
         the rest is tiny: a larger part left out would show as a jump of costs, as the event moves.
         """
-        if self._grid_end is None or self._grid_end <= t:
+        if self._grid_end is None or self._grid_end < t:
             return None
         dt = flow.runner.first_step
         return self._grid_end + dt if self._grid_end - t < HIT * dt else self._grid_end
@@ -193,37 +202,51 @@ class _Passage:
             found.append((size, end, hit))
         found.sort(key=lambda each: each[0])
         size, end, hit = found[0]
-        log.end_at(hit.surface.switch, size, end)
         together = [each.surface for each_size, _, each in found if each_size - size <= 1e-9 * h]
-        if len(together) > 1:
-            self._check_order(together, [each for _, _, each in found])
+        if log.times[-1] in self._observed and h - size <= self._rounding:
+            log.stay(self.mode, self.p)  # what is observed before the event is so at a fixed time
+            size, end = 0.0, log.states[-1]
+        log.end_at(hit.surface.switch, size, end)
+        ways = [abs(each.curve.at(0.0)[0]) + abs(each.curve.at(1.0)[0]) for _, _, each in found]
+        self._check_order(together, ways)
         return together
 
-    def _check_order(self, surfaces: Sequence[Surface], hits: Sequence[Hit]) -> None:
-        """Refuse events at one instant unless their order makes no difference."""
+    def _check_order(self, surfaces: Sequence[Surface], ways: Sequence[float]) -> None:
+        """Refuse events at one instant unless their order makes no difference.
+
+        ``ways`` say how far their functions go in a step.
+        """
+        if len(surfaces) == 1:
+            return
         log = self.log
         t, h, u, end = log.times[-2], log.sizes[-1], log.states[-2], log.states[-1]
         if len(surfaces) > 2:
-            raise _at_one_instant(log.times[-1], surfaces)
-        for one, other, hit in zip(surfaces, surfaces[::-1], hits[1::-1], strict=True):
+            raise at_one_instant(log.times[-1], [each.event for each in surfaces])
+        for one, other, way in zip(surfaces, surfaces[::-1], ways[1::-1], strict=True):
             after = end.duplicate()
             p = one.switch.jump.apply(log.times[-1], end, self.p, after)
             left = abs(other.at(log.times[-1], after, p))
-            way = abs(hit.curve.at(0.0)[0]) + abs(hit.curve.at(1.0)[0])
             if left > 1e-8 * way:  # afterwards the other one does not happen
-                raise _at_one_instant(log.times[-1], surfaces)
+                raise at_one_instant(log.times[-1], [each.event for each in surfaces])
         method = self.stepping.resolved_method
         steps = step_map(self._smooth[self.mode], method, self.stepping.options)
         step = Step(t, h, u, end, self.p)
         meeting = Meeting(self.problem, self._smooth, method, steps, step, self.mode)
         check_order(meeting, *(Happening(each.switch, each.event.mode) for each in surfaces))
 
-    def _at_once(self, surface: Surface) -> None:
-        """Let an event happen on whose surface the state is already."""
-        log = self.log
-        log.stay(self.mode, self.p)
-        log.end_at(surface.switch, 0.0, log.states[-1])
-        self._happen(surface.event, surface.switch)
+    def _reach(self, surface: Surface) -> None:
+        """Note that the state is on the surface of an event already."""
+        self.log.stay(self.mode, self.p)
+        self.log.end_at(surface.switch, 0.0, self.log.states[-1])
+
+    def _all_happen(self, surfaces: Sequence[Surface]) -> None:
+        """Let the events of one instant happen, of which the first one's surface is reached."""
+        for number, surface in enumerate(surfaces):
+            if number:
+                self._reach(surface)
+            self._happen(surface.event, surface.switch)
+            if self.finished:
+                return
 
     def _happen(self, event: Event, switch: Switch, *, last: bool = True) -> None:
         """Jump; after the last jump of an instant algebraic variables are made consistent."""
@@ -262,9 +285,8 @@ def run_through_events(
     Raises
     ------
     SolveError
-        Events accumulate, or a surface is crossed twice where that is to be refused.
-    UnsupportedError
-        Two events at one instant, one of them implicit.
+        Events accumulate, or a surface is crossed twice where that is to be refused.  Two events at
+        one instant whose order matters, one of them implicit.
     """
     with ExitStack() as runners:
         passage = _Passage(problem, state, p, stepping, pinned, checkpoint, runners)
@@ -279,13 +301,3 @@ def _check_times(timed: list[tuple[float, Event, Switch]], first: float, last: f
                 f'event "{event.name}" at t = {time:g} lies outside the time span',
                 expected=f"a time in [{first:g}, {last:g}]",
             )
-
-
-def _at_one_instant(t: float, surfaces: Sequence[Surface], *events: Event) -> UnsupportedError:
-    names = [*(surface.event.name for surface in surfaces), *(event.name for event in events)]
-    return UnsupportedError(
-        f"events {' and '.join(f'{chr(34)}{name}{chr(34)}' for name in names)} at one instant, "
-        f"t = {t:.9g}",
-        expected="one event at a time: their order would decide the derivative",
-        remedy="one event whose reset does both",
-    )

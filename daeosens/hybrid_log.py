@@ -85,13 +85,19 @@ class HybridLog:
         self.records[before] = self.records[before]._replace(slope=0.0, ends_at=switch)
         self.moving = True
 
-    def stay(self, mode: str, p: Any) -> None:
+    def stay(self, mode: str, p: Any, slope: float = 0.0) -> None:
         """Append a step of size 0, which an event at the same instant can end."""
         t, state = self.last
-        self.records[state.handle] = Record(mode, p, timed=self.moving, changed=self.changed)
+        self.records[state.handle] = Record(mode, p, slope, self.moving, self.changed)
         self.times.append(t)
         self.sizes.append(0.0)
         self.states.append(state.copy())
+
+    def settle(self, mode: str, p: Any) -> None:
+        """Return from an event to the fixed time at which it happens to be, by a step of size 0."""
+        if self.moving:
+            self.stay(mode, p, slope=-1.0)
+            self.moving = False
 
     def jump(
         self, switch: Switch, jump: Jump, after: PETSc.Vec, p: tuple[Any, Any], mode: str, now: str

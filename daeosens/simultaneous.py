@@ -10,7 +10,8 @@ import numpy as np
 from petsc4py import PETSc
 
 from daeosens.arrays import largest, read, write
-from daeosens.errors import GrazingError, UnsupportedError
+from daeosens.errors import GrazingError, SolveError, UnsupportedError
+from daeosens.events import Event
 from daeosens.methods import Method
 from daeosens.problem import Problem
 from daeosens.steps import StepMap, instant_map
@@ -72,7 +73,7 @@ def check_order(meeting: Meeting, first: Happening, second: Happening) -> None:
 
     Raises
     ------
-    UnsupportedError
+    SolveError
         States, modes, parameters or derivatives differ; names the events.
     """
     ends = [_taken(meeting, order) for order in ((first, second), (second, first))]
@@ -91,11 +92,21 @@ def check_order(meeting: Meeting, first: Happening, second: Happening) -> None:
                 what = "the derivatives differ"
     if what:
         names = f'"{first.switch.name}" and "{second.switch.name}"'
-        raise UnsupportedError(
+        raise SolveError(
             f"events {names} at one instant, t = {meeting.t:.9g}, and their order matters: {what}",
             expected="events that commute",
             remedy="one event whose reset does both",
         )
+
+
+def at_one_instant(t: float, events: Sequence[Event]) -> SolveError:
+    """Return what refuses events that happen together: other parameters move them apart."""
+    names = " and ".join(f'"{event.name}"' for event in events)
+    return SolveError(
+        f"events {names} at one instant, t = {t:.9g}",
+        expected="one event at a time: their order would decide the derivative",
+        remedy="one event whose reset does both",
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,7 +144,7 @@ def _derivative(meeting: Meeting, taken: _Taken, seed: int) -> PETSc.Vec | None:
     problem = meeting.problem
     maps = {meeting.mode: meeting.steps}
     instants = {name: instant_map(mode, meeting.method) for name, mode in meeting.modes.items()}
-    sweep = HybridStep(problem, taken.records, maps, instants)
+    sweep = HybridStep(problem, taken.records, maps, instants.__getitem__)
     du, dp = _spread(problem.create_state(), seed), _spread(problem.create_parameters(), seed)
     moments = [meeting.step.t] + [meeting.t] * len(taken.sizes)
     try:

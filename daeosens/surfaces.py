@@ -191,6 +191,10 @@ class Flow:
                 entered.append(surface)
         return entered
 
+    def change(self, surface: Surface) -> float:
+        """Return how far the event function goes in a step from where the piece begins."""
+        return abs(surface.slope) * self.runner.first_step
+
     def _settle(self, surface: Surface, t: float, u: PETSc.Vec, residual: float) -> None:
         first_step = self.runner.first_step
         value = surface.at(t, u, self.runner.p)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from numbers import Real
 from typing import Any, Literal, TypeAlias
 
@@ -14,7 +14,7 @@ from petsc4py import PETSc
 
 from daeosens.arrays import Array, read, write
 from daeosens.cost import At, Instant, Point, Start, When
-from daeosens.errors import InputError, SolveError, UnsupportedError, require
+from daeosens.errors import InputError, SolveError, require
 from daeosens.frozen import quickly_made
 from daeosens.problem import Problem
 from daeosens.states import States, rows_of
@@ -218,7 +218,8 @@ class Trajectory:
         """Return the number of the step time that equals ``t``, or of the state at an event.
 
         Where an event happens at ``t`` the side says which state is meant; at the final time it is
-        the one after it, unless said otherwise.
+        the one after it, unless said otherwise, and at the first time the one before an event that
+        moves with the parameters.
 
         Raises
         ------
@@ -226,9 +227,8 @@ class Trajectory:
             No step ended there: the nearest times and the remedy are named.  An event happens there
             and no side is given.
         SolveError
-            The event did not happen so often.
-        UnsupportedError
-            An implicit event happens just there: its time moves, and ``t`` does not.
+            The event did not happen so often.  One happens just at ``t``, but moves with the
+            parameters, and no side is given, or none that steps ended at.
         """
         if not self.crossings and t == self.times.item(-1):
             return self.n_steps
@@ -259,28 +259,41 @@ class Trajectory:
                 expected="a time that a step ended at",
                 remedy="solve(..., t_eval=[...]) with this time, or t_eval=objective.times",
             )
-        rounding = 1e-14 * max(abs(self.times[0]), abs(self.times[-1]))
-        there = [each for each in self.crossings if abs(each.t - t) <= rounding]
+        there = [each for each in self.crossings if abs(each.t - t) <= self._rounding]
         return self._at_events(there, t, side) if there else k
+
+    @property
+    def _rounding(self) -> float:
+        """Times that differ by less are one."""
+        return 1e-14 * max(abs(self.times[0]), abs(self.times[-1]))
 
     def _at_events(self, there: Sequence[Crossing], t: float, side: Side | None) -> int:
         """Return the number of the state before or after the events that happen at ``t``."""
         names = " and ".join(f'"{each.name}"' for each in there)
-        if side is None and t >= self.times[-1]:
-            return self.n_steps
-        if any(each.step in self.moving for each in there):
-            raise UnsupportedError(
-                f"t = {t:.9g} is the time of the implicit event {names}, which moves",
-                expected="another time: on which side of the event it lies would change",
-                remedy="AtEvent, EventData or At for what happens at the event",
-            )
-        if side is None:
+        moves = any(each.step in self.moving for each in there)
+        if side is None and (t >= self.times[-1] or (moves and t <= self.times[0])):
+            return self.n_steps if t >= self.times[-1] else 0
+        if side is None and not moves:
             raise InputError(
                 f"t = {t:.9g} is the time of event {names}, where the state jumps",
                 expected='side="before" or side="after"',
                 remedy="LeastSquares(..., side=...), or at(t, side=...)",
             )
-        return there[0].step if side == "before" else there[-1].step + 1
+        n = there[0].step if side == "before" else there[-1].step + 1
+        if moves and side is not None:  # the state beside, at the time that does not move
+            n += -1 if side == "before" else 1
+            within = 0 <= n <= self.n_steps and n not in self.moving
+            if within and abs(self.times[n] - t) <= self._rounding:
+                return n
+        if moves:
+            given = "" if side is None else f', and no step ends {side} it: side="{side}"'
+            raise SolveError(
+                f"t = {t:.9g} is the time of event {names}, which moves with the parameters{given}",
+                expected="a state of which one can say whether the event has happened",
+                remedy='LeastSquares(..., side="before") or "after", with u\' = f(t, u, p) and the '
+                "time in t_eval; AtEvent or EventData for what happens at the event",
+            )
+        return n
 
     def at(self, t: When, side: Side | None = None) -> PETSc.Vec:
         """Return the state [n] at a step time; not to be changed."""
@@ -321,7 +334,21 @@ class Trajectory:
             f"{self.stepping.method} ({self.effort.rejected} rejected), "
             f"h = {sizes.min():.3g} ... {sizes.max():.3g}"
             + (f"\n{self._events()}" if self.crossings else "")
+            + "".join(f"\n{line}" for line in self._outside())
         )
+
+    def _outside(self) -> Iterator[str]:
+        """Yield what to know of events at times that are parameters, but not of the span."""
+        names, (first, last) = self.problem.parameter_names, self.stepping.t_span
+        happened = {each.name for each in self.crossings}
+        for event in self.problem.events:
+            if isinstance(event.when, str) and event.name not in happened:
+                t = float(self.p[names.index(event.when)])
+                if not first <= t <= last:
+                    yield (
+                        f'event "{event.name}" did not happen: {event.when} = {t:g} lies outside '
+                        f"[{first:g}, {last:g}], and nothing depends on it"
+                    )
 
     def _events(self) -> str:
         """Return a table of the events; with the states if they are few numbers on one rank."""
@@ -359,11 +386,7 @@ def steps_of(trajectory: Trajectory) -> StepMap:
     }
     if not trajectory.crossings:
         return maps[trajectory.first_mode]
-    still = np.flatnonzero(trajectory.step_sizes == 0.0).tolist()
-    records = [trajectory.records[trajectory.states[k].handle] for k in still]
-    instants = {record.mode for record in records if record.jump is None}
-    method = stepping.resolved_method
-    at_once = {name: instant_map(modes[name], method) for name in instants}
+    at_once = cache(lambda name: instant_map(modes[name], stepping.resolved_method))
     return HybridStep(problem, trajectory.records, maps, at_once)
 
 

@@ -7,21 +7,32 @@ from test_events import BALL, PROBLEM, exact_gradient, fall, flight, rebound, ti
 from daeosens import (
     DAE,
     ODE,
+    AtEvent,
     Event,
+    EventTime,
     GrazingError,
     InputError,
+    LeastSquares,
+    Parameter,
+    Parameters,
+    Reduced,
+    Running,
     SolveError,
     Stepping,
     Terminal,
-    UnsupportedError,
     adjoint,
     duality,
     evaluate,
+    hessian_product,
     hybrid,
+    minimize,
     sensitivities,
     solve,
+    tangent,
 )
 from daeosens import crossings as crossings_module
+from daeosens.arrays import read
+from daeosens.residuals import residual, residual_tangent
 
 STAGES = {"rk2a": 2, "rk4": 4, "rk8vr": 13}
 
@@ -299,7 +310,7 @@ def test_explicit_and_implicit_event_at_one_instant_are_refused():
     level = Event(lambda t, u, p: u[0] - 0.5, lambda t, u, p: u + 1, name="level")
     fixed = Event(0.5, lambda t, u, p: 2 * u, name="fixed")
     problem = ODE(lambda t, u, p: 0 * u + 1, 1, events=[level, fixed])
-    with pytest.raises(UnsupportedError, match=r'"level" and "fixed" at one instant, t = 0\.5'):
+    with pytest.raises(SolveError, match=r'"level" and "fixed" at one instant, t = 0\.5'):
         solve(problem, [0.0], None, Stepping((0.0, 1.0), "rk4", dt=0.25))
 
 
@@ -477,3 +488,159 @@ def test_first_steps_after_events_learn_from_refusals():
     run = solve(hybrid(modes, "on", events), np.zeros(n), [], stepping)
     assert len(run.crossings) > 40
     assert 1 <= run.effort.rejected < len(run.crossings) / 2
+
+
+# ---- events that move, at the first and the last time -------------------------------------------
+
+
+def dosed(kind, method, lag, times=(), **keywords):
+    """Run a decay over [0, 4] with a dose at a parameter's time, in either of its ways."""
+    when, direction = ("lag", 0) if kind == "named" else ((lambda t, u, p: t - p[1]), 1)
+    dose = Event(
+        when, lambda t, u, p: u * u / 3 + 2 * p[0] + t, direction=direction, name="dose", **keywords
+    )
+    problem = ODE(
+        lambda t, u, p: -p[0] * u * (1 + 0.3 * np.sin(t)), 1, ["rate", "lag"], events=[dose]
+    )
+    return solve(problem, [1.0], [0.5, lag], Stepping((0.0, 4.0), method, dt=0.1), times)
+
+
+AT_END = Terminal(lambda t, u, p: u[0] ** 2 * (1 + 0.1 * t * p[1]))
+MEASURED = LeastSquares(
+    [1.0, 4.0], [[0.3], [0.5]], observe=lambda t, u, p: u[:1] * (1 + 0.2 * t + p[1])
+)
+ALONG = np.array([0.3, 0.2, 1.0])
+
+
+def slopes(run, cost):
+    """Return the gradient in (u0, p) and the Hessian's product with a direction."""
+    gradient = adjoint(run, cost)
+    product = hessian_product(run, cost, ALONG[:1], ALONG[1:])
+    return np.array([[*gradient.u0, *gradient.p], [*product.u0, *product.p]])
+
+
+@pytest.mark.parametrize("kind", ["named", "implicit"])
+@pytest.mark.parametrize("method", ["rk4", "cn", "beuler", "midpoint"])
+@pytest.mark.parametrize("cost", [AT_END, Running(lambda t, u, p: u[0] ** 2), MEASURED])
+@pytest.mark.parametrize(("lag", "inwards"), [(0.0, 1.0), (4.0, -1.0)])
+def test_derivatives_of_events_at_the_ends_are_those_from_the_inside(
+    kind, method, cost, lag, inwards
+):
+    """The final time is fixed though the event moves: the limit, one-sided differences, Taylor."""
+
+    def value(away):
+        return evaluate(dosed(kind, method, lag + inwards * away, cost.times), cost)
+
+    run = dosed(kind, method, lag, cost.times)
+    assert run.n_steps not in run.moving
+    assert duality(run, cost) < 1e-12
+    found = slopes(run, cost)
+    near = slopes(dosed(kind, method, lag + inwards * 1e-9, cost.times), cost)
+    np.testing.assert_allclose(near[0], found[0], rtol=1e-6)
+    np.testing.assert_allclose(near[1], found[1], rtol=1e-5)
+    beside = slopes(dosed(kind, method, lag + inwards * 1e-17, cost.times), cost)
+    np.testing.assert_allclose(beside, found, rtol=1e-12)
+    eps = 1e-4
+    difference = (-3 * value(0.0) + 4 * value(eps) - value(2 * eps)) / (2 * eps)
+    assert inwards * difference == pytest.approx(found[0, 2], rel=1e-5)
+    unit = hessian_product(run, cost, [0.0], [0.0, 1.0]).p[1]
+    rests = [
+        abs(value(e) - value(0.0) - inwards * e * found[0, 2] - e * e / 2 * unit)
+        for e in (2e-2, 1e-2)
+    ]
+    assert np.log2(rests[0] / rests[1]) > 2.85
+
+
+def test_all_sweeps_agree_on_an_event_at_the_last_time():
+    run = dosed("named", "rk4", 4.0, MEASURED.times)
+    steps, block = (adjoint(run, MEASURED, engine=engine) for engine in ("steps", "block"))
+    np.testing.assert_allclose(block.p, steps.p, rtol=1e-12)
+    along = tangent(run, ALONG[:1], ALONG[1:])
+    assert along.times[-1] == 0.0
+    assert along.times[run.crossings[0].step] == 1.0
+    rows = residual_tangent(along, MEASURED)
+    weights = residual(run, MEASURED)
+    expected = read(weights) @ rows
+    assert steps.u0 @ ALONG[:1] + steps.p @ ALONG[1:] == pytest.approx(expected, rel=1e-12)
+    matrices = sensitivities(run)
+    np.testing.assert_allclose(along.u[-1], matrices.u0 @ ALONG[:1] + matrices.p @ ALONG[1:])
+
+
+def test_the_last_time_moves_with_an_event_that_ends_the_run():
+    run = dosed("named", "rk4", 4.0, terminal=True)
+    near = dosed("named", "rk4", 4.0 - 1e-9, terminal=True)
+    assert run.n_steps in run.moving
+    assert run.n_steps == near.n_steps
+    np.testing.assert_allclose(slopes(near, AT_END), slopes(run, AT_END), rtol=1e-6)
+    after, time = AtEvent(lambda t, u, p: u[0], "dose", side="after"), EventTime("dose")
+    for ends in (True, False):  # what is seen at the event itself moves in any case
+        run = dosed("named", "rk4", 4.0, terminal=ends)
+        near = dosed("named", "rk4", 4.0 - 1e-9, terminal=ends)
+        assert adjoint(run, time).p.tolist() == [0.0, 1.0]
+        np.testing.assert_allclose(slopes(near, after), slopes(run, after), rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["named", "implicit"])
+@pytest.mark.parametrize(("side", "outwards"), [("before", 1.0), ("after", -1.0)])
+@pytest.mark.parametrize("seen", [1.0, 1.2345, 3 * 0.1])
+def test_observations_on_one_side_of_an_event_that_moves(kind, side, outwards, seen):
+    """Derivatives are those of the side, to the error of a step, and sweeps agree to rounding."""
+    cost = LeastSquares(
+        [0.25, seen, 2.2],
+        [[0.2], [0.3], [0.5]],
+        observe=lambda t, u, p: u[:1] * (1 + 0.2 * t + p[1]),
+        side=side,
+    )
+
+    def at(away):
+        return dosed(kind, "rk4", seen + outwards * away, cost.times)
+
+    run = at(0.0)
+    jump = run.at(seen, "after").array[0] - run.at(seen, "before").array[0]
+    assert jump > 0.6
+    assert duality(run, cost) < 1e-12
+    assert evaluate(at(1e-9), cost) == pytest.approx(evaluate(run, cost), rel=1e-7)
+    eps = 1e-4
+    values = [evaluate(at(k * eps), cost) for k in range(3)]
+    difference = outwards * (-3 * values[0] + 4 * values[1] - values[2]) / (2 * eps)
+    found = slopes(run, cost)
+    assert difference == pytest.approx(found[0, 2], rel=3e-5)
+    np.testing.assert_allclose(slopes(at(1e-9), cost), found, rtol=1e-4)
+    steps = adjoint(run, cost, engine="steps")
+    np.testing.assert_allclose(found[0], [*steps.u0, *steps.p], rtol=1e-12)
+    before = tangent(run, [0.0], [0.0, 1.0]).u[run.index(seen, "before"), 0]
+    assert before == 0.0  # what is observed before the dose knows nothing of its time
+
+
+def test_observations_at_the_ends_see_what_an_event_inside_would_leave():
+    """At the first time the state before the event, at the last one that after it."""
+    for lag, side, other in ((0.0, "before", "after"), (4.0, "after", "before")):
+        run = dosed("named", "rk4", lag, [0.0, 4.0])
+        assert run.index(lag) == run.index(lag, side) == (run.n_steps if lag else 0)
+        with pytest.raises(SolveError, match=f'"dose", which moves.* no step ends {other} it'):
+            run.at(lag, other)
+
+
+def test_optimisers_get_past_an_evaluation_at_the_time_of_an_observation():
+    """From a start at which the dose falls on a measurement; the side is said, so it is one."""
+    dose = Event("lag", lambda t, u, p: u + 2.0, name="dose")
+    problem = ODE(lambda t, u, p: -p[0] * u, 1, ["rate", "lag"], events=[dose])
+    times, stepping = [0.5, 1.0, 1.5, 2.0, 3.0], Stepping((0.0, 4.0), "rk4", dt=0.1)
+    truth = solve(problem, [1.0], [0.5, 1.2], stepping, times)
+    data = [truth.at(t).array[0] for t in times]
+    cost = LeastSquares(times, data, observe=lambda t, u, p: u, side="after")
+    lag = Parameter(1.5, lower=1.05, upper=1.5)
+    start = Parameters({"rate": Parameter(0.5), "lag": lag}, [1.0])
+    found = minimize(Reduced(problem, cost, stepping, start), method="blmvm")
+    assert found.x[1] == pytest.approx(1.2, rel=1e-5)
+
+
+def test_event_at_the_last_time_of_a_problem_with_a_mass_has_a_value_and_no_derivatives():
+    dose = Event("lag", lambda t, u, p: u + 2.0, name="dose")
+    problem = ODE(lambda t, u, p: -u, 1, ["lag"], mass=np.array([[2.0]]), events=[dose])
+    stepping = Stepping((0.0, 1.0), "cn", dt=0.1)
+    cost = Terminal(lambda t, u, p: u[0]) + Running(lambda t, u, p: u[0])
+    run, near = (solve(problem, [1.0], [lag], stepping) for lag in (1.0, 1.0 - 1e-9))
+    assert evaluate(run, cost) == pytest.approx(evaluate(near, cost), rel=1e-8)
+    with pytest.raises(SolveError, match="one at the last time, for a problem in mass form"):
+        adjoint(run, cost)

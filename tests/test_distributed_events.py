@@ -95,3 +95,23 @@ def test_taylor_of_third_order_on_all_ranks(method, field):
     found = taylor(functional, epsilons=[4e-3 * 0.5**k for k in range(4)], hessian=True)
     assert found.order > 1.9, found
     assert found.hessian_order > 2.9, found
+
+
+@pytest.mark.parametrize(("method", "options"), [("rk4", {}), ("cn", DIRECT)])
+def test_an_event_that_moves_may_be_the_last_moment(method, options):
+    """The window opens just at the end: derivatives are the limit of those shortly before."""
+    found = {}
+    for comm, early in ((PETSc.COMM_WORLD, 0.0), (PETSc.COMM_SELF, 0.0), (PETSc.COMM_WORLD, 1e-9)):
+        room, problem, u0, _ = make_thermostat(comm, field=False)
+        p = [*P0[:4], 2.05 - early]
+        run = solve(problem, u0, p, stepping_of(method, options), OBSERVED)
+        assert run.crossings[-1].name == "window"
+        cost = make_cost(room)
+        assert duality(run, cost) < 1e-12
+        along = [(room.vec(0.1 * np.cos(1 + 5 * room.x)), np.cos(1 + np.arange(5)))]
+        rows = [adjoint(run, cost), *hessian_products(run, cost, along)]
+        found[comm is PETSc.COMM_SELF, early] = [np.concatenate([each.u0, each.p]) for each in rows]
+    here, alone, near = found.values()
+    for k in (0, 1):
+        assert difference(here[k], alone[k]) < 1e-8
+        assert difference(near[k], here[k]) < 1e-6

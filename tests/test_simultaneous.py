@@ -8,9 +8,9 @@ from test_events import flight
 from daeosens import (
     ODE,
     Event,
+    SolveError,
     Stepping,
     Terminal,
-    UnsupportedError,
     adjoint,
     duality,
     hybrid,
@@ -102,7 +102,7 @@ def test_resets_that_do_not_commute_are_refused():
         lambda t, u, p: u[0] ** 3 + u[0], lambda t, u, p: u + np.array([0.0, 1.0]), name="b"
     )
     problem = ODE(lambda t, u, p: np.array([-1.0 + 0 * u[0], 0 * u[1]]), 2, events=[first, second])
-    with pytest.raises(UnsupportedError, match=r'"a" and "b" at one instant.*the states differ'):
+    with pytest.raises(SolveError, match=r'"a" and "b" at one instant.*the states differ'):
         solve(problem, [0.55, 1.0], None, Stepping((0.0, 1.0), "rk4", dt=0.1))
 
 
@@ -112,7 +112,7 @@ def test_modes_that_depend_on_the_order_are_refused():
         Event(lambda t, u, p: u[0], mode="y", within=["x"], name="a"),
         Event(lambda t, u, p: 2 * u[0], mode="z", name="b"),
     ]
-    with pytest.raises(UnsupportedError, match=r'"a" and "b" at one instant.*lead to the modes'):
+    with pytest.raises(SolveError, match=r'"a" and "b" at one instant.*lead to the modes'):
         solve(hybrid(modes, "x", events), [0.55], None, Stepping((0.0, 1.0), "rk4", dt=0.1))
 
 
@@ -142,12 +142,39 @@ def test_derivatives_that_depend_on_the_order_are_refused():
     problem = hybrid(modes, "slow", events)
     ok = solve(problem, [0.55, 0.56, 0.0], None, Stepping((0.0, 1.0), "rk4", dt=0.1))
     assert [each.name for each in ok.crossings] == ["a", "b"]
-    with pytest.raises(UnsupportedError, match=r'"a" and "b" at one instant.*derivatives differ'):
+    with pytest.raises(SolveError, match=r'"a" and "b" at one instant.*derivatives differ'):
         solve(problem, [0.55, 0.55, 0.0], None, Stepping((0.0, 1.0), "rk4", dt=0.1))
 
 
 def test_a_mass_matrix_is_refused():
     events = [Event(lambda t, u, p: u[0], name="a"), Event(lambda t, u, p: 2 * u[0], name="b")]
     problem = ODE(lambda t, u, p: -1.0 + 0 * u, 1, mass=np.array([[2.0]]), events=events)
-    with pytest.raises(UnsupportedError, match="two events at one instant for a problem in mass"):
+    with pytest.raises(SolveError, match=r"two events at one instant.* for a problem in mass form"):
         solve(problem, [0.3], None, Stepping((0.0, 1.0), "cn", dt=0.1))
+
+
+def doses(first, second):
+    """Return a decay with two events at times that are parameters."""
+    events = [Event("one", first, name="one"), Event("two", second, name="two")]
+    return ODE(lambda t, u, p: -p[0] * u * (1 + t), 1, ["rate", "one", "two"], events=events)
+
+
+@pytest.mark.parametrize("method", ["rk4", "cn"])
+def test_two_doses_that_commute_may_be_given_at_the_start(method):
+    """As anywhere else; derivatives are the limit of those of doses a moment later."""
+    problem = doses(lambda t, u, p: u + 2.0, lambda t, u, p: u + 0.7)
+    stepping, cost = Stepping((0.0, 2.0), method, dt=0.1), Terminal(lambda t, u, p: u[0] ** 2)
+    run = solve(problem, [1.0], [0.5, 0.0, 0.0], stepping)
+    assert [(each.name, each.t) for each in run.crossings] == [("one", 0.0), ("two", 0.0)]
+    assert run.at(0.0, "before").array[0] == 1.0
+    near = solve(problem, [1.0], [0.5, 1e-7, 2e-7], stepping)
+    assert duality(run, cost) < 1e-12
+    np.testing.assert_allclose(adjoint(near, cost).p, adjoint(run, cost).p, rtol=1e-6)
+    np.testing.assert_allclose(hessian(near, cost), hessian(run, cost), rtol=1e-5)
+
+
+def test_two_doses_at_the_start_whose_order_matters_are_a_failed_evaluation():
+    problem = doses(lambda t, u, p: u + 2.0, lambda t, u, p: 3.0 * u)
+    for at in (0.0, 1.0):
+        with pytest.raises(SolveError, match=f'"one" and "two" at one instant, t = {at:g}'):
+            solve(problem, [1.0], [0.5, at, at], Stepping((0.0, 2.0), "rk4", dt=0.1))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from zoo import DECAY
 
-from daeosens import InputError, Stepping, solve, trace
+from daeosens import ODE, Event, InputError, Stepping, solve, trace
 
 
 @pytest.fixture
@@ -80,3 +80,16 @@ def test_destroy_frees_the_recording():
 def test_states_are_those_of_the_exact_solution_to_the_order_of_the_method(run):
     exact = [DECAY.solution(t) for t in run.times]
     np.testing.assert_allclose(run.u[:, 0], exact, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("lag", "outside"), [(-0.5, True), (7.0, True), (0.0, False), (4.0, False)]
+)
+def test_an_event_at_a_parameter_outside_the_span_is_told_of(lag, outside):
+    """It is no error, since optimisers may come by."""
+    dose = Event("lag", lambda t, u, p: u + 2.0, name="dose")
+    problem = ODE(lambda t, u, p: -u, 1, ["lag"], events=[dose])
+    run = solve(problem, [1.0], [lag], Stepping((0.0, 4.0), "rk4", dt=0.1))
+    told = f'event "dose" did not happen: lag = {lag:g} lies outside [0, 4]'
+    assert (told in str(run)) == outside
+    assert (not run.crossings) == outside

@@ -11,7 +11,7 @@ from petsc4py import PETSc
 
 from daeosens._petsc import register_dirk
 from daeosens.cost import Densities
-from daeosens.errors import UnsupportedError
+from daeosens.errors import SolveError
 from daeosens.methods import Method
 from daeosens.problem import Problem
 from daeosens.steps.directions import Adjoint, SecondOrder, Step
@@ -156,14 +156,15 @@ def instant_map(problem: Problem, method: Method) -> StepMap:
 
     Raises
     ------
-    UnsupportedError
-        A problem with a mass matrix or in residual form.
+    SolveError
+        A problem with a mass matrix or in residual form: other parameters move the event.
     """
     if problem.form != "rhs":
-        raise UnsupportedError(
-            f"two events at one instant for a problem in {problem.form} form",
+        raise SolveError(
+            f"two events at one instant, or one at the last time, for a problem in {problem.form} "
+            "form",
             expected="u' = f(t, u, p)",
-            remedy="one event whose reset does both",
+            remedy="one event whose reset does both, or another time span",
         )
     if method.explicit:
         return RungeKuttaStep(problem, tableau(method.runge_kutta))

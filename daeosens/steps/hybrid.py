@@ -9,7 +9,7 @@ g(t + h, Phi(u, p, t, h), p) = 0.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -77,8 +77,9 @@ class HybridStep:
         By the handle of the state before the step or the jump.
     maps : mapping of str to StepMap
         Of the smooth steps in each mode.
-    instants : mapping of str to StepMap
-        Of steps of size 0, between events at one instant.
+    instants : callable
+        From the mode to the StepMap of steps of size 0: between events at one instant, or from one
+        to a fixed time.
 
     Source
     ------
@@ -90,7 +91,7 @@ class HybridStep:
         problem: Problem,
         records: Mapping[int, Record],
         maps: Mapping[str, Any],
-        instants: Mapping[str, Any],
+        instants: Callable[[str], Any],
     ) -> None:
         self._problem = problem
         self._records = records
@@ -103,7 +104,7 @@ class HybridStep:
     def quadrature(self, step: Step, densities: Densities) -> float:
         """Return the step's part of the running costs."""
         record, step = self._recorded(step)
-        if record.jump is not None:
+        if record.jump is not None or step.h == 0.0:
             return 0.0
         return self._map(record, step).quadrature(step, densities)
 
@@ -330,7 +331,7 @@ class HybridStep:
         return record, step if step.p is record.p else step._replace(p=record.p)
 
     def _map(self, record: Record, step: Step) -> Any:
-        return (self._maps if step.h else self._instants)[record.mode]
+        return self._maps[record.mode] if step.h else self._instants(record.mode)
 
     def _check_grazing(self, record: Record, step: Step, slope: float, size: float) -> None:
         """Raise where the state only touches the surface: the time is not differentiable.
