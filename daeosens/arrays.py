@@ -99,6 +99,31 @@ def dot(x: PETSc.Vec, y: PETSc.Vec) -> float:
     return float(value)
 
 
+def unshared(values: Any) -> Any:
+    """Return a copy of numbers that a caller may change later: an array, a list, a vector.
+
+    All else (numbers, texts, tuples, callables) is returned itself.  Collective for a distributed
+    vector.
+
+    Examples
+    --------
+    >>> given = [1.0, 2.0]
+    >>> kept = unshared(given)
+    >>> given[0] = 5.0
+    >>> kept
+    [1.0, 2.0]
+    """
+    if isinstance(values, (np.ndarray, PETSc.Vec)):
+        return values.copy()
+    return [unshared(each) for each in values] if isinstance(values, list) else values
+
+
+def keep_unshared(description: Any, *names: str) -> None:
+    """Replace fields of a frozen dataclass, while it is made, by their ``unshared`` copies."""
+    for name in names:
+        object.__setattr__(description, name, unshared(getattr(description, name)))
+
+
 def real_array(values: npt.ArrayLike, name: str) -> Array:
     """Turn user input into a new float array, of any shape; NaN and infinities included.
 

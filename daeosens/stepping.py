@@ -126,6 +126,7 @@ class Stepping:
             complaints.append(_one_line(error))
         if complaints:
             raise together(complaints, heading="Stepping")
+        object.__setattr__(self, "options", dict(self.options))
 
     @property
     def adaptive(self) -> bool:
