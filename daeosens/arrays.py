@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -113,9 +113,9 @@ def unshared(values: Any) -> Any:
     >>> kept
     [1.0, 2.0]
     """
-    if isinstance(values, (np.ndarray, PETSc.Vec)):
-        return values.copy()
-    return [unshared(each) for each in values] if isinstance(values, list) else values
+    if isinstance(values, list):
+        return [unshared(each) for each in cast("list[Any]", values)]
+    return cast("Any", values).copy() if isinstance(values, (np.ndarray, PETSc.Vec)) else values
 
 
 def keep_unshared(description: Any, *names: str) -> None:
