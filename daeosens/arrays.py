@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -97,6 +97,31 @@ def dot(x: PETSc.Vec, y: PETSc.Vec) -> float:
     """Return the inner product.  Collective."""
     value: Any = x.dot(y)
     return float(value)
+
+
+def unshared(values: Any) -> Any:
+    """Return a copy of numbers that a caller may change later: an array, a list, a vector.
+
+    All else (numbers, texts, tuples, callables) is returned itself.  Collective for a distributed
+    vector.
+
+    Examples
+    --------
+    >>> given = [1.0, 2.0]
+    >>> kept = unshared(given)
+    >>> given[0] = 5.0
+    >>> kept
+    [1.0, 2.0]
+    """
+    if isinstance(values, list):
+        return [unshared(each) for each in cast("list[Any]", values)]
+    return cast("Any", values).copy() if isinstance(values, (np.ndarray, PETSc.Vec)) else values
+
+
+def keep_unshared(description: Any, *names: str) -> None:
+    """Replace fields of a frozen dataclass, while it is made, by their ``unshared`` copies."""
+    for name in names:
+        object.__setattr__(description, name, unshared(getattr(description, name)))
 
 
 def real_array(values: npt.ArrayLike, name: str) -> Array:

@@ -16,7 +16,7 @@ from daeosens.forward import solve
 from daeosens.io.agreement import on_every_rank
 from daeosens.objective import Objective
 from daeosens.problem import Problem
-from daeosens.ranks import agree
+from daeosens.ranks import agree, contents
 from daeosens.stepping import Stepping
 
 
@@ -123,7 +123,7 @@ def solve_batch(
         u0=u0,
         p=p,
         stepping=stepping,
-        objective=objective,
+        objective=contents(objective),
         t_eval=t_eval,
         gradients=gradients,
     )

@@ -107,8 +107,9 @@ def ODE(  # noqa: N802 (a noun of the public interface)
         What may happen along a run: events, or any objects with their attributes (``EventLike``).
     breakpoints : array_like [K], optional
         Increasing times at which f may jump or have a kink in t: steps end there, and take f (and
-        running costs) from their inside.  Left of a breakpoint callbacks see the largest number
-        before it, so ``t < breakpoint`` tells the sides apart.
+        running costs) from their inside.  On either side of a breakpoint callbacks see a time some
+        1e-12 of it away, so ``t < breakpoint`` tells the sides apart, also if they know its time
+        by a number that rounding made another one.
 
     Returns
     -------

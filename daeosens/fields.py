@@ -11,7 +11,7 @@ import numpy.typing as npt
 from petsc4py import PETSc
 
 from daeosens.adjoint import Gradient
-from daeosens.arrays import finite_array
+from daeosens.arrays import finite_array, keep_unshared
 from daeosens.errors import InputError
 from daeosens.problem import Problem
 from daeosens.ranks import agree
@@ -21,6 +21,8 @@ from daeosens.second_order import HessianProduct
 @dataclass(frozen=True, eq=False)
 class InitialState:
     """The whole initial state is optimised; the parameters are fixed.
+
+    Arrays and vectors are copied: collective if one is distributed.
 
     Parameters
     ----------
@@ -45,6 +47,9 @@ class InitialState:
     p: Any = None
     lower: float = -math.inf
     upper: float = math.inf
+
+    def __post_init__(self) -> None:
+        keep_unshared(self, "start_value", "p")
 
     def check(self, problem: Problem) -> None:
         """Check sizes, values and bounds."""
@@ -86,6 +91,8 @@ class InitialState:
 class FieldParameter:
     """A distributed parameter field is optimised; the initial state is fixed.
 
+    Arrays and vectors are copied: collective if one is distributed.
+
     Parameters
     ----------
     start_value : Vec [m]
@@ -112,6 +119,9 @@ class FieldParameter:
     initial_state: Any
     lower: float = -math.inf
     upper: float = math.inf
+
+    def __post_init__(self) -> None:
+        keep_unshared(self, "start_value", "initial_state")
 
     def check(self, problem: Problem) -> None:
         """Check sizes, values and bounds."""

@@ -113,6 +113,8 @@ def make_frame(
 def admit_breakpoints(breakpoints: npt.ArrayLike) -> tuple[float, ...]:
     """Return the times at which the equations may jump, checked.
 
+    Of those that rounding alone may have made two the first one is kept.
+
     Raises
     ------
     InputError
@@ -124,10 +126,14 @@ def admit_breakpoints(breakpoints: npt.ArrayLike) -> tuple[float, ...]:
     if (np.diff(times) <= 0).any():
         k = int(np.argmax(np.diff(times) <= 0))
         raise InputError(
-            f"breakpoints are not increasing: {times[k]:g} is followed by {times[k + 1]:g}",
+            f"breakpoints are not increasing: {times[k]} is followed by {times[k + 1]}",
             expected="strictly increasing times",
         )
-    return tuple(times.tolist())
+    kept: list[float] = []
+    for time in times.tolist():
+        if not kept or time - kept[-1] > 4.0 * np.finfo(float).eps * max(abs(time), abs(kept[-1])):
+            kept.append(time)
+    return tuple(kept)
 
 
 def _parameter_layout(

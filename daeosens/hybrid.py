@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from daeosens.errors import InputError, require, suggestion, together
 from daeosens.events import EventLike, admit_events, admit_known_events, unknown_modes
+from daeosens.frame import admit_breakpoints
 from daeosens.problem import Problem
 
 
@@ -73,7 +74,7 @@ def hybrid(
             complaints.append(f'mode "{name}" has events of its own; expected: all in one list')
     if complaints:
         raise together(complaints, heading="hybrid")
-    times = tuple(sorted({time for problem in modes.values() for time in problem.breakpoints}))
+    times = admit_breakpoints(sorted({t for each in modes.values() for t in each.breakpoints}))
     alike = {name: replace(problem, breakpoints=times) for name, problem in modes.items()}
     shape = alike[start] if isinstance(start, str) else next(iter(alike.values()))
     return replace(shape, events=events, modes=alike, mode=start)

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from petsc4py import PETSc
 
-from daeosens.arrays import Array, finite_array
+from daeosens.arrays import Array, finite_array, keep_unshared
 from daeosens.complex_hessian import HessianByComplexStep
 from daeosens.cost import Cost, Instant
 from daeosens.derivatives import ComplexStep
@@ -39,7 +39,7 @@ class LeastSquares:
         Observation times, increasing, inside the time span (both ends allowed) [time unit].
     data : array_like [K, q] or sequence of Vec
         Measurements; [K] is taken as [K, 1].  Vectors where the whole distributed state, or the
-        product with a Mat, is observed.
+        product with a Mat, is observed; these are not copied, so they must not change later.
     sigma : float or array_like [q] or [K, q]
         Noise level, in the data's unit.
     observe : None, sequence of int, callable or Mat
@@ -89,6 +89,7 @@ class LeastSquares:
         vectors = isinstance(self.data, (list, tuple)) and _any_vec(self.data)
         object.__setattr__(self, "times", tuple(times.tolist()))
         object.__setattr__(self, "vectors", vectors)
+        keep_unshared(self, "observe")
         rows = len(self.data) if hasattr(self.data, "__len__") else 0
         if rows != times.size:
             raise InputError(

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from petsc4py import PETSc
 
 from daeosens.adjoint import Gradient
-from daeosens.arrays import Array, gather, scatter
+from daeosens.arrays import Array, gather, keep_unshared, scatter
 from daeosens.errors import InputError, nearest, require, together
 from daeosens.initial_state import StartMap
 from daeosens.matrices import Products
@@ -151,7 +151,9 @@ class Parameters:
     values : mapping of str to Parameter or float
         One entry for each of ``problem.parameter_names``; a plain number is a fixed parameter.
     initial_state : array or Vec [n], or callable
-        The initial state, or ``p -> array [n]`` (PETSc style ``(p, out)``), differentiated.
+        The initial state, of which a copy is kept (collective if it is distributed: gradients and
+        values that are remembered would belong to another one), or ``p -> array [n]`` (PETSc style
+        ``(p, out)``), differentiated.
     initial_state_p : callable or Products, optional
         Its Jacobian, ``p -> array [n, m]``; by complex step where missing.  PETSc style:
         ``(p, w) -> array [m]``, the transposed Jacobian times a Vec ``w`` [n], on every rank; where
@@ -189,6 +191,7 @@ class Parameters:
         if complaints:
             raise together(complaints, heading="Parameters")
         object.__setattr__(self, "entries", entries)
+        keep_unshared(self, "initial_state")
 
     @cached_property
     def free_names(self) -> tuple[str, ...]:

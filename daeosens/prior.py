@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from petsc4py import PETSc
 
-from daeosens.arrays import Array, finite_array
+from daeosens.arrays import Array, finite_array, keep_unshared
 from daeosens.cost import START, Cost
 from daeosens.errors import InputError, UnsupportedError, nearest
 from daeosens.misfits import SumOfSquares
@@ -26,7 +26,8 @@ class Prior:
     Parameters
     ----------
     mean : array_like [k] or Vec [m]
-        Expected values (of the logarithm if ``scale="log"``); a Vec for a field parameter.
+        Expected values (of the logarithm if ``scale="log"``); a Vec for a field parameter, of which
+        a copy is kept (collective).
     sigma : float or array_like [k]
         Standard deviations.
     names : sequence of str, optional
@@ -44,6 +45,9 @@ class Prior:
     sigma: npt.ArrayLike = 1.0
     names: Sequence[str] | None = None
     scale: Literal["linear", "log"] = "linear"
+
+    def __post_init__(self) -> None:
+        keep_unshared(self, "mean", "sigma", "names")
 
     @property
     def times(self) -> tuple[float, ...]:

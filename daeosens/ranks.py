@@ -6,7 +6,7 @@ import os
 import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import Field, fields, is_dataclass
 from hashlib import blake2b
 from typing import Any, cast
 
@@ -83,6 +83,29 @@ def agree(comm: Any, call: str, **options: object) -> None:
         expected="the same on every rank of the communicator",
         remedy="comm.bcast(...) of what one rank has",
     )
+
+
+def contents(description: Any) -> Any:
+    """Return what a dataclass holds as a mapping, for ``agree``; so for those in sequences too.
+
+    For descriptions that are compared by their address: priors, noise, costs.
+
+    Examples
+    --------
+    >>> from daeosens import Prior
+    >>> contents([Prior(0.5, 0.1)])[0]["sigma"]
+    0.1
+    """
+    if isinstance(description, (list, tuple)):
+        held = [contents(each) for each in cast("Sequence[Any]", description)]
+        return dict(enumerate(held)) if any(isinstance(each, dict) for each in held) else held
+    if not is_dataclass(description) or isinstance(description, type):
+        return description
+    return {each.name: contents(getattr(description, each.name)) for each in _given(description)}
+
+
+def _given(description: Any) -> list[Field[Any]]:
+    return [each for each in fields(description) if each.init]
 
 
 def _parts(options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

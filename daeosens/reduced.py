@@ -116,6 +116,7 @@ class Reduced:
             "Reduced",
             objective=objective,
             times=getattr(objective, "times", ()),
+            sigma=getattr(objective, "sigma", None),
             stepping=stepping,
             control=type(control).__name__,
             engine=engine,

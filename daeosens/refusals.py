@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from functools import partial
 from typing import Any
 
@@ -137,19 +136,23 @@ def _refuse_algebraic_jumps(
 ) -> None:
     """Compare both sides of each breakpoint, at the start and near it."""
     first, last = span
+    ends = [first, *(time for time in problem.breakpoints if first < time < last), last]
     start, end = u.getOwnershipRange()
     near, zero = u.copy(), problem.create_state()
-    left, right = problem.create_state(), problem.create_state()
+    before, left, right = (problem.create_state() for _ in range(3))
     size = max(1.0, largest(u))
     write(near, read(u) + 1e-3 * size * np.cos(1.0 + np.arange(start, end)))
-    for time in problem.breakpoints:
-        if not first < time < last:
-            continue
+    for previous, time, following in zip(ends, ends[1:], ends[2:], strict=False):
+        on_left = problem.inside(time, previous, time - previous)
+        on_right = problem.inside(time, time, following - time)
         for state in (u, near):
-            problem.residual(math.nextafter(time, -math.inf), state, zero, p, left)
-            problem.residual(time, state, zero, p, right)
+            problem.residual(2.0 * on_left - on_right, state, zero, p, before)
+            problem.residual(on_left, state, zero, p, left)
+            problem.residual(on_right, state, zero, p, right)
             noise = 1e-10 * max(largest(left), largest(right))
-            write(right, np.where(without_rate, read(right) - read(left), 0.0))
+            drift = 2.0 * np.abs(read(left) - read(before))
+            jump = np.maximum(np.abs(read(right) - read(left)) - drift, 0.0)
+            write(right, np.where(without_rate, jump, 0.0))
             if largest(right) > noise:
                 raise UnsupportedError(
                     f'method = "{stepping.method}" for algebraic equations that jump at the '
@@ -157,7 +160,7 @@ def _refuse_algebraic_jumps(
                     expected="a method whose steps do not carry algebraic variables over",
                     remedy='"beuler", or an Event at this time: they are solved for after events',
                 )
-    for vec in (near, zero, left, right):
+    for vec in (near, zero, before, left, right):
         vec.destroy()
 
 

@@ -126,6 +126,7 @@ class Stepping:
             complaints.append(_one_line(error))
         if complaints:
             raise together(complaints, heading="Stepping")
+        object.__setattr__(self, "options", dict(self.options))
 
     @property
     def adaptive(self) -> bool:
@@ -176,10 +177,10 @@ def pinned_times(
             expected=f"times in [{first:g}, {last:g}]",
             remedy="a longer t_span, or fewer times",
         )
-    inside = np.array([time for time in breakpoints if first < time < last])
+    rounding = 4 * np.finfo(float).eps * max(abs(first), abs(last))
+    inside = np.array([t for t in breakpoints if first + rounding < t < last - rounding])
     if not inside.size:
         return times
-    rounding = 4 * np.finfo(float).eps * max(abs(first), abs(last))
     apart = np.abs(times[:, None] - inside).min(axis=1) > rounding  # 3 * 0.1 is 0.3
     return np.union1d(times[apart], inside)
 

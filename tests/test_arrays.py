@@ -5,7 +5,17 @@ import pytest
 from petsc4py import PETSc
 
 from daeosens import InputError
-from daeosens.arrays import dot, finite_array, gather, largest, norm, read, scatter, write
+from daeosens.arrays import (
+    dot,
+    finite_array,
+    gather,
+    largest,
+    norm,
+    read,
+    scatter,
+    unshared,
+    write,
+)
 
 
 def ramp(comm, n=7):
@@ -28,6 +38,19 @@ def test_reading_does_not_mark_a_vector_as_changed():
     write(vec, [1.0, 2.0, 3.0])
     assert vec.stateGet() > before
     assert values.tolist() == [1.0, 2.0, 3.0]
+
+
+@pytest.mark.mpi
+def test_numbers_that_are_kept_are_not_shared():
+    vec = ramp(PETSc.COMM_WORLD)
+    given = [np.zeros(2), [vec, 1.0]]
+    kept = unshared(given)
+    given[0][:], given[1][1] = 3.0, 2.0
+    vec.set(4.0)
+    assert kept[0].tolist() == [0.0, 0.0]
+    assert gather(kept[1][0]).tolist() == list(range(7))
+    assert kept[1][1] == 1.0
+    assert unshared(len) is len
 
 
 @pytest.mark.mpi

@@ -21,6 +21,7 @@ from daeosens import (
     LeastSquares,
     Parameter,
     Parameters,
+    PiecewiseConstant,
     Reduced,
     Running,
     Stepping,
@@ -243,9 +244,9 @@ def test_both_sides_of_a_breakpoint_are_seen_by_the_steps_that_end_there():
 
     problem = ODE(recorded, 1, jacobian=lambda t, u, p: [[-1.0]], breakpoints=[0.5])
     solve(problem, [1.0], None, Stepping(SPAN, "cn", dt=0.5))
-    before = np.nextafter(0.5, 0.0)
-    assert {0.0, before, 0.5, 1.0} == set(seen)
-    assert seen.index(before) < seen.index(0.5)
+    before, after = 0.5 - 5e-13, 0.5 + 5e-13
+    assert {0.0, before, after, 1.0} == set(seen)
+    assert seen.index(before) < seen.index(after)
 
 
 def test_end_of_the_span_is_seen_from_the_inside_too():
@@ -257,17 +258,75 @@ def test_end_of_the_span_is_seen_from_the_inside_too():
 
     problem = ODE(recorded, 1, jacobian=lambda t, u, p: [[-1.0]], breakpoints=[0.0, 1.0, 2.0])
     run = solve(problem, [1.0], None, Stepping(SPAN, "beuler", dt=0.5))
-    assert max(seen) == np.nextafter(1.0, 0.0)
+    assert max(seen) == 1.0 - 1e-12 * 0.5
     assert run.times.tolist() == [0.0, 0.5, 1.0]
 
 
 def test_a_step_that_misses_a_breakpoint_by_rounding_sees_its_own_piece():
     problem = ODE(lambda t, u, p: -u, 1, breakpoints=BREAKS)
-    before, after = np.nextafter(0.3, 0.0), np.nextafter(0.3, 1.0)
-    assert problem.inside(before, before, 0.1) == 0.3
-    assert problem.inside(after, 0.2, after - 0.2) == before
+    before, after = float(np.nextafter(0.3, 0.0)), float(np.nextafter(0.3, 1.0))
+    assert problem.inside(before, before, 0.1) == 0.3 + 1e-12 * before
+    assert problem.inside(after, 0.2, after - 0.2) == 0.3 - 1e-12 * 0.2
     assert problem.inside(0.4, 0.35, 0.1) == 0.4
     assert ODE(lambda t, u, p: -u, 1).inside(0.3, 0.2, 0.1) == 0.3
+
+
+def test_margins_at_a_breakpoint_are_small_beside_a_step_and_more_than_rounding():
+    late = ODE(lambda t, u, p: -u, 1, breakpoints=[0.0, 2.4e6])
+    assert late.inside(0.0, 0.0, 1e-3) == 1e-15
+    assert late.inside(2.4e6, 2.4e6, 1e-3) - 2.4e6 == pytest.approx(4.26e-9, rel=0.15)
+    assert late.inside(2.4e6, 2.4e6, 1e-1) - 2.4e6 == pytest.approx(1e-7, rel=0.01)
+    assert late.inside(2.4e6, 2.4e6, 1e3) - 2.4e6 == pytest.approx(2.4e-6, rel=0.001)
+    assert 2.4e6 - late.inside(2.4e6, 2.3e6, 1e5) == pytest.approx(2.3e-6, rel=0.001)
+
+
+def stairs(breaks):
+    """Return f that is k times the parameter behind the k-th of the times."""
+    return lambda t, u, p: np.array([p[0] * np.searchsorted(breaks, np.real(t), side="right")])
+
+
+@pytest.mark.parametrize("dt", [0.1, 0.07])
+@pytest.mark.parametrize("method", METHODS)
+def test_callbacks_may_know_breakpoints_by_numbers_that_rounding_made_others(method, dt):
+    literal = np.array([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9])
+    lists = (literal, np.arange(0.1, 0.95, 0.1), np.cumsum(np.full(9, 0.1)), literal * (1 + 2e-13))
+    for known, breaks in zip(lists, (*lists[1:], literal), strict=True):
+        climb = stairs(known)
+        problem = ODE(climb, 1, ["height"], breakpoints=breaks)
+        cost = Terminal(lambda t, u, p: u[0]) + Running(lambda *point, f=climb: f(*point)[0])
+        log = solve(problem, [0.0], [1.0], Stepping(SPAN, method, dt=dt), [0.3, 0.1 * 7])
+        assert evaluate(log, cost) == pytest.approx(9.0, rel=0, abs=1e-11)
+        assert adjoint(log, cost).p[0] == pytest.approx(9.0, rel=0, abs=1e-11)
+        assert duality(log, cost) < 1e-12
+
+
+def test_jump_known_by_another_number_than_the_breakpoint():
+    """The values of the right-hand sides 10 [t >= 0.3] and 10 [t >= 0.1 * 3] are both 7."""
+    for known, given in ((0.3, 0.1 * 3), (0.1 * 3, 0.3)):
+        problem = ODE(
+            lambda t, u, p, at=known: np.array([10.0 * (t >= at)]), 1, breakpoints=[given]
+        )
+        for span in (SPAN, (0.3, 1.0), (0.1 * 3, 1.0)):
+            log = solve(problem, [0.0], None, Stepping(span, "rk4", dt=0.1))
+            assert log.u[-1, 0] == pytest.approx(7.0, rel=0, abs=1e-11)
+            assert np.diff(log.times).min() > 0.09
+        before = solve(problem, [0.0], None, Stepping((0.0, known), "rk4", dt=0.1))
+        assert before.u[-1, 0] == 0.0
+        assert before.n_steps == 3
+
+
+def test_control_whose_knots_are_known_by_other_numbers():
+    """A control on cumulative times, with the breakpoints as literals, and the other way round."""
+    control = PiecewiseConstant(np.cumsum([0.0, *[0.1] * 10]))
+    literal = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]
+    problem = ODE(
+        lambda t, u, p: np.array([control(t, p)]), 1, control.names("v"), breakpoints=literal
+    )
+    cost = Terminal(lambda t, u, p: u[0])
+    for method in ("rk4", "cn", "esdirk4"):
+        log = solve(problem, [0.0], np.arange(10.0), Stepping(SPAN, method, dt=0.1))
+        assert log.u[-1, 0] == pytest.approx(4.5, rel=0, abs=1e-11)
+        np.testing.assert_allclose(adjoint(log, cost).p, np.full(10, 0.1), rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("shift", [0.0, 5e-17, -5e-17])
@@ -351,6 +410,12 @@ def test_jumping_algebraic_equations_are_refused_where_their_error_stays(method)
     with pytest.raises(UnsupportedError, match=r"equations that jump at the breakpoint 0\.5") as no:
         solve(with_algebraic(0.2), [0.0, 1.0], None, stepping)
     assert '"beuler"' in str(no.value)
+
+    def swinging(t, u, p):
+        return np.array([u[1], np.sin(3e4 * t) - u[1]])
+
+    swing = ODE(swinging, 2, mass=np.diag([1.0, 0.0]), breakpoints=[0.5])
+    assert solve(swing, [0.0, 0.0], None, stepping).n_steps == 10  # no jump, if steep
     log = solve(with_algebraic(0.0), [0.0, 1.0], None, stepping)
     exact = 2.0 + (0.02 if method == "theta:0.7" else 0.0)  # (theta - 1/2) dt y'
     assert log.u[-1, 0] == pytest.approx(exact, rel=1e-12)

@@ -83,11 +83,18 @@ def test_breakpoints_are_numbers():
     assert admit_breakpoints(()) == ()
 
 
+def test_breakpoints_that_differ_by_rounding_are_one():
+    assert admit_breakpoints([0.3, 0.1 * 3, 0.5]) == (0.3, 0.5)
+    assert admit_breakpoints([-0.1 * 3, -0.3, 0.0, 1e-20]) == (-0.1 * 3, 0.0, 1e-20)
+    assert admit_breakpoints([0.3, 0.3 + 1e-15]) == (0.3, 0.3 + 1e-15)
+
+
 @pytest.mark.parametrize(
     ("breakpoints", "message"),
     [
         ([0.5, 0.5], "not increasing: 0.5 is followed by 0.5"),
         ([0.5, 0.2], "not increasing: 0.5 is followed by 0.2"),
+        ([0.1 * 3, 0.3], r"not increasing: 0\.30000000000000004 is followed by 0\.3"),
         ([0.5, np.nan], "breakpoints"),
         ([[0.5]], r"shape \(1, 1\)"),
     ],

@@ -54,3 +54,5 @@ def test_breakpoints_are_those_of_all_modes():
     late = ODE(lambda t, u, p: -u, 1, ["a"], breakpoints=[0.7])
     early = ODE(lambda t, u, p: -u, 1, ["a"], breakpoints=[0.3, 0.7])
     assert hybrid({"on": late, "off": early}, "on").breakpoints == (0.3, 0.7)
+    rounded = ODE(lambda t, u, p: -u, 1, ["a"], breakpoints=[0.1 * 3])
+    assert hybrid({"on": rounded, "off": early}, "on").breakpoints == (0.3, 0.7)

@@ -104,6 +104,15 @@ def test_whole_state_and_single_components_can_be_observed(run):
     np.testing.assert_allclose(gradient, [0.0, U0[1] - whole[0, 1], 0.0], rtol=1e-14)
 
 
+def test_misfit_keeps_its_numbers_when_the_caller_changes_his(run):
+    given = [np.array(OBSERVATION_TIMES), np.array(DATA), np.full(2, 0.3), np.array([2, 0])]
+    misfit = LeastSquares(*given[:3], observe=given[3])
+    expected = evaluate(run, LeastSquares(OBSERVATION_TIMES, DATA, 0.3, observe=[2, 0]))
+    for each in given:
+        each[:] = 1
+    assert evaluate(run, misfit) == expected
+
+
 def test_sums_and_multiples_of_sums(run):
     a, b = Terminal(terminal), Running(density)
     value_a, value_b = evaluate(run, a), evaluate(run, b)

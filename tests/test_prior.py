@@ -35,13 +35,23 @@ def test_prior_of_all_parameters_with_one_mean_and_one_sigma(run):
     assert evaluate(run, prior) == pytest.approx(0.5 * (((P0 - 1) / 0.5) ** 2).sum(), rel=1e-14)
 
 
+def test_prior_keeps_its_numbers_when_the_caller_changes_his(run):
+    mean, sigma, names = np.array(PRIOR_MEAN), np.array(PRIOR_SIGMA), ["c", "a"]
+    prior = Prior(mean, sigma, names)
+    mean[:], sigma[:], names[0] = 5.0, 0.1, "b"
+    expected = evaluate(run, Prior(PRIOR_MEAN, PRIOR_SIGMA, ["c", "a"]))
+    assert evaluate(run, prior) == expected
+
+
 @pytest.mark.mpi
 def test_prior_of_a_field():
     case = make(PETSc.COMM_WORLD, field=True)
     run = solve(case.problem, case.u0, case.p, Stepping((0.0, 0.1), "rk4", dt=0.02))
     mean = case.p.copy()
     mean.shift(-0.3)
-    gradient = adjoint(run, Prior(mean, 0.5))
+    prior = Prior(mean, 0.5)
+    mean.set(9.0)
+    gradient = adjoint(run, prior)
     assert gradient.value == pytest.approx(0.5 * 24 * 0.36, rel=1e-12)
     np.testing.assert_allclose(gradient.p, 0.3 / 0.25, rtol=1e-12)
 

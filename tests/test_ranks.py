@@ -13,8 +13,10 @@ from daeosens import (
     InitialState,
     InputError,
     LeastSquares,
+    Normal,
     Parameter,
     Parameters,
+    Prior,
     Products,
     Reduced,
     Stepping,
@@ -177,6 +179,15 @@ def reduced_of(comm, *, cost=COST, stepping=STEPPING, control=None, **keywords):
     problem, state = decay(comm)
     control = Parameters({"k": Parameter(1.0)}, state) if control is None else control(state)
     return Reduced(problem, cost, stepping, control, **keywords)
+
+
+def measured(odd=0, count=2, *, control=None, stepping=0.25):
+    """Return what ``fit`` takes: other data where it is ``odd``."""
+    problem = ODE(lambda t, u, p: -p[0] * u, 1, ["k"])
+    moments = np.linspace(0.5, 1.0, count)
+    data = {"t": moments, "u": np.linspace(0.6, 0.4 + 0.1 * odd, count)}
+    control = Parameters({"k": Parameter(1.0) if control is None else control}, [1.0])
+    return problem, data, control, Stepping((0.0, 1.0), "rk4", dt=stepping)
 
 
 def grid_and_mean(comm):
@@ -384,6 +395,49 @@ APART = {
             decay(PETSc.COMM_SELF)[0], [1.0], None, STEPPING, COST, gradients=not odd, comm=comm
         ),
         "solve_batch: gradients is True on rank 0 and False on rank 1",
+    ),
+    "Reduced: noise": (
+        lambda comm, odd: reduced_of(comm, cost=LeastSquares([1.0], [0.5], sigma=1.0 + odd)),
+        r"Reduced: sigma is \[\[1\.0\]\] on rank 0 and \[\[2\.0\]\] on rank 1",
+    ),
+    "fit: data": (
+        lambda comm, odd: fit(*measured(odd), comm=comm),
+        r"fit: data is \[\[0\.6\], \[0\.4\]\] on rank 0 and \[\[0\.6\], \[0\.5\]\] on rank 1",
+    ),
+    "fit: many data": (
+        lambda comm, odd: fit(*measured(odd, 40), comm=comm),
+        "fit: data is 40 numbers of checksum [0-9a-f]{8} on rank 0 and 40 numbers of checksum",
+    ),
+    "fit: times": (
+        lambda comm, odd: fit(*measured(), times=[0.5, 1.0 - odd / 4], comm=comm),
+        r"fit: times is \[0\.5, 1\.0\] on rank 0 and \[0\.5, 0\.75\] on rank 1",
+    ),
+    "fit: noise": (
+        lambda comm, odd: fit(*measured(), noise=Normal(0.1 + odd), comm=comm),
+        r"fit: noise\['sigma'\] is 0\.1 on rank 0 and 1\.1 on rank 1",
+    ),
+    "fit: priors": (
+        lambda comm, odd: fit(*measured(), priors=Prior([1.0 + odd]), comm=comm),
+        r"fit: priors\[0\]\['mean'\] is \[1\.0\] on rank 0 and \[2\.0\] on rank 1",
+    ),
+    "fit: bounds": (
+        lambda comm, odd: fit(*measured(control=Parameter(0.5, lower=-odd)), comm=comm),
+        r"fit: parameters\['values'\]\['k'\]\.lower is 0 on rank 0 and -1 on rank 1",
+    ),
+    "fit: stepping": (
+        lambda comm, odd: fit(*measured(stepping=0.25 + odd / 4), comm=comm),
+        r"fit: stepping\.dt is 0\.25 on rank 0 and 0\.5 on rank 1",
+    ),
+    "solve_batch: data": (
+        lambda comm, odd: solve_batch(
+            decay(PETSc.COMM_SELF)[0],
+            [1.0],
+            None,
+            STEPPING,
+            LeastSquares([1.0], [0.5 + odd]),
+            comm=comm,
+        ),
+        r"solve_batch: objective\['data'\] is \[\[0\.5\]\] on rank 0 and \[\[1\.5\]\] on rank 1",
     ),
     "matern: length": (
         lambda comm, odd: matern(*grid_and_mean(comm), 1.0, -1.0 if odd else 0.5),

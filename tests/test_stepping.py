@@ -176,3 +176,10 @@ def test_options_and_method_of_a_wrong_type_are_named():
 
 def test_time_span_may_be_an_array():
     assert Stepping(np.array([0.0, 1.0]), "rk4", dt=0.1).t_span == (0.0, 1.0)
+
+
+def test_options_are_those_that_were_given():
+    options = {"snes_rtol": 1e-9}
+    stepping = Stepping((0.0, 1.0), "cn", dt=0.1, options=options)
+    options["snes_rtol"] = 1.0
+    assert stepping.options == {"snes_rtol": 1e-9}

@@ -37,7 +37,7 @@ from daeosens.options import Options
 from daeosens.parameters import Parameters
 from daeosens.prior import Prior
 from daeosens.problem import Problem
-from daeosens.ranks import agree, install_abort_hook
+from daeosens.ranks import agree, contents, install_abort_hook
 from daeosens.reduced import Reduced
 from daeosens.residuals import residual
 from daeosens.stepping import Stepping
@@ -103,7 +103,8 @@ def fit(
     seed : int
         Of the starts.
     comm : MPI.Intracomm, optional
-        Ranks that share the starts; every rank of it must call.  By default the problem's.
+        Ranks that share the starts; every rank of it must call, with the same measurements, priors
+        and parameters.  By default the problem's.
     folder : path, optional
         Where finished starts are kept.
 
@@ -115,6 +116,7 @@ def fit(
     ------
     InputError
         Fewer observations than parameters, bad noise levels, data, names, starts, bounds.
+        Measurements or anything else that differs between the ranks of ``comm``.
     UnsupportedError
         A second derivative is missing (try ``hessian="gauss_newton"``), or the problem is
         distributed.
@@ -139,6 +141,24 @@ def fit(
     observation = Observation(observe, observe_u, observe_p)
     laws = _listed(priors)
     prior = _together(laws)
+    if comm is not None and comm.size > 1:
+        # in the order in which an error names them
+        agree(
+            comm,
+            "fit",
+            columns=table.names,
+            times=table.times,
+            data=table.values,
+            observe=observe,
+            noise=contents(model),
+            priors=contents(laws),
+            parameters=contents(parameters),
+            stepping=stepping,
+            breakpoints=getattr(problem, "breakpoints", ()),
+            gradient_tolerance=gradient_tolerance,
+            max_iterations=max_iterations,
+            options=options or {},
+        )
     functional, misfit = _functional(problem, table, parameters, stepping, observation, model, laws)
     if hessian not in ("exact", "gauss_newton"):
         raise InputError(f"hessian = {hessian!r}", expected='"exact" or "gauss_newton"')

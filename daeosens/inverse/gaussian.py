@@ -17,7 +17,7 @@ import numpy as np
 from petsc4py import PETSc
 from scipy.special import ndtri
 
-from daeosens.arrays import dot, read, write
+from daeosens.arrays import dot, keep_unshared, read, write
 from daeosens.differences import random_numbers, unit
 from daeosens.errors import InputError, SolveError, require
 from daeosens.grids.stencil_matrix import Entry, fill_stencil_matrix, stencil_matrix
@@ -33,7 +33,7 @@ class GaussianPrior:
     Parameters
     ----------
     mean : Vec [n]
-        Expected field.
+        Expected field, of which a copy is kept (collective).
     operator : Mat [n, n], optional
         A, symmetric positive definite; the identity by default.
     weight : float
@@ -74,6 +74,7 @@ class GaussianPrior:
                 f"prior operator has size {self.operator.getSize()}",
                 expected=f"{(self.mean.size,) * 2}, as the mean",
             )
+        keep_unshared(self, "mean")
 
     @cached_property
     def _solver(self) -> PETSc.KSP:

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias, cast
 import numpy as np
 import numpy.typing as npt
 
-from daeosens.arrays import Array, finite_array
+from daeosens.arrays import Array, finite_array, keep_unshared
 from daeosens.errors import InputError, SolveError, suggestion, together
 from daeosens.inverse.identifiability import Scale
 from daeosens.io.tables import read_table
@@ -40,6 +40,7 @@ class Noise:
 
     def __post_init__(self) -> None:
         _check(self)
+        keep_unshared(self, "sigma", "prior")
 
 
 def Normal(  # noqa: N802 (a noun of the public interface)
