@@ -225,6 +225,31 @@ def test_x_is_the_last_iterate_after_a_failed_line_search(method):
     assert result.evaluations == len(functional.points) > result.history.evaluations.sum()
 
 
+def pole(x):
+    """Return log |x - 1|, whose line searches fail near the minimum, and its gradient."""
+    away = x - 1.0
+    return math.log(max(np.linalg.norm(away), 1e-300)), away / max(away @ away, 1e-300)
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("comm", [PETSc.COMM_SELF, PETSc.COMM_WORLD])
+@pytest.mark.parametrize("start", [0.3, 0.5, 3.0])
+def test_the_lowest_point_of_a_failed_line_search_is_kept(start, comm):
+    functional = Closed(pole, [start] * 3, comm=comm)
+    result = minimize(functional, max_iterations=50)
+    seen = [pole(point)[0] for point in functional.points]
+    assert result.value == min(seen) < pole(functional.start_values)[0] - 5.0
+    assert pole(gather(result.x))[0] == result.value == result.history.value[-1]
+    assert (np.diff(result.history.value) < 0.0).all()
+
+
+def test_the_point_that_is_kept_lies_within_its_bounds():
+    functional = Closed(pole, [0.3, 0.3], bounds=([0.0, 0.0], [0.9, 2.0]))
+    result = minimize(functional, method="bqnls")
+    assert gather(result.x)[0] <= 0.9
+    assert result.value <= pole(np.array([0.9, 0.99]))[0]
+
+
 # ---- options -------------------------------------------------------------------------------------
 
 
