@@ -12,7 +12,7 @@ from petsc4py import PETSc
 
 from daeosens.arrays import Array, finite_array
 from daeosens.cost import START, Cost
-from daeosens.errors import InputError, UnsupportedError, nearest
+from daeosens.errors import InputError, UnsupportedError, name_list, nearest
 from daeosens.misfits import SumOfSquares
 from daeosens.objective import after_zero, minus, multiple, negative, plus
 from daeosens.prior_residuals import FieldPriorResidual, NumbersPriorResidual
@@ -44,6 +44,10 @@ class Prior:
     sigma: npt.ArrayLike = 1.0
     names: Sequence[str] | None = None
     scale: Literal["linear", "log"] = "linear"
+
+    def __post_init__(self) -> None:
+        if self.names is not None:
+            name_list(self.names, "prior names")
 
     @property
     def times(self) -> tuple[float, ...]:

@@ -707,3 +707,10 @@ def test_a_fit_that_stopped_early_says_so():
     assert not found.converged
     assert "NOT converged (max_iterations reached)" in repr(found)
     assert "NOT at a minimum" in repr(found)
+
+
+def test_names_and_data_in_the_wrong_place_are_named():
+    with pytest.raises(InputError, match="data is Parameters without times"):
+        fit(decay(), decay_control(), DATA, DECAY_STEPPING)
+    with pytest.raises(InputError, match='profile names = "rate", a string'):
+        fitted().profile("rate")

@@ -541,6 +541,15 @@ def test_a_function_is_no_functional():
         minimize(lambda x: x @ x, [1.0])
 
 
+@pytest.mark.parametrize("method", ["start", "value_and_gradient"])
+def test_a_functional_that_returns_numpy_arrays_is_named(method):
+    functional = far_rosenbrock()
+    array = np.zeros(2)
+    setattr(functional, method, lambda *_: array if method == "start" else (1.0, array))
+    with pytest.raises(InputError, match=rf"Closed.{method}\(\) returned ndarray"):
+        minimize(functional)
+
+
 def test_vector_of_another_size_is_refused():
     with pytest.raises(InputError, match=r"x0 has size 3(.|\n)*size 2"):
         minimize(far_rosenbrock(), PETSc.Vec().createSeq(3, comm=PETSc.COMM_SELF))

@@ -12,7 +12,7 @@ from petsc4py import PETSc
 
 from daeosens.arrays import dot, norm
 from daeosens.errors import InputError, SolveError
-from daeosens.functional import Functional
+from daeosens.functional import Functional, require_vec
 from daeosens.guards import unwrapped
 from daeosens.optimize.iterate import Iterate, Progress
 from daeosens.optimize.newton import HessianOperator, forcing
@@ -192,7 +192,9 @@ class Descent:
             self.evaluations += 1
         elif self.trial is not None and self.trial.gradient is not None:
             return self.trial
-        value, gradient = _finite(*self.functional.value_and_gradient(x))
+        value, gradient = self.functional.value_and_gradient(x)
+        require_vec(gradient, self.functional, "value_and_gradient")
+        value, gradient = _finite(value, gradient)
         self.trial = Trial(x.copy(), value, gradient)
         if self.best is None or value < self.best.value:
             self.best = self.trial
