@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from daeosens.arrays import Array, finite_array
 from daeosens.errors import InputError
@@ -108,16 +109,17 @@ class Spline:
     def __call__(self, t: complex, coefficients: npt.ArrayLike) -> Any:
         """Return the control at ``t``: a number, or an array [components] if there are several.
 
-        Coefficients [size] may be complex, and so may ``t``.
+        Coefficients [size] may be complex, and so may ``t``; functions that call it can be traced.
 
         Raises
         ------
         InputError
             Coefficients of another number.
         """
+        if isinstance(t, NDArrayOperatorsMixin):
+            return self._recorded(t, coefficients)
         values = np.asarray(coefficients)
-        if values.shape != (self.size,):
-            raise InputError(f"coefficients have shape {values.shape}", expected=f"({self.size},)")
+        self._check(values.shape)
         first, weights = self._weights(t)
         used = values.reshape(self.components, -1)[:, first : first + len(weights)] @ weights
         return used[0] if self.components == 1 else used
@@ -150,17 +152,44 @@ class Spline:
     def _weights(self, t: complex) -> tuple[int, list[Any]]:
         """Return the number of the first B-spline that is not zero at ``t``, and their values."""
         piece = min(max(bisect_right(self.knots, t.real) - 1, 0), len(self.knots) - 2)
-        knots, last = self._repeated, piece + self.degree
+        return piece, self._recurrence(t, self._repeated[piece + 1 : piece + 1 + 2 * self.degree])
+
+    def _recurrence(self, t: Any, near: Any) -> list[Any]:
+        """Return the B-splines that are not zero at ``t`` from the 2 degree knots around it."""
         weights: list[Any] = [1.0]
         for degree in range(1, self.degree + 1):
             raised: list[Any] = [0.0] * (degree + 1)
             for k, weight in enumerate(weights):
-                left, right = knots[last - degree + 1 + k], knots[last + 1 + k]
+                left, right = near[self.degree - degree + k], near[self.degree + k]
                 share = weight / (right - left)
                 raised[k] += (right - t) * share
                 raised[k + 1] += (t - left) * share
             weights = raised
-        return piece, weights
+        return weights
+
+    def _recorded(self, t: Any, coefficients: Any) -> Any:
+        """Return the control at a time that is not known yet: the piece is chosen by comparisons.
+
+        ``here`` [K] is 1 for the piece that t is in, and 0 for the others.
+        """
+        flat: Any = coefficients[:]  # of parameters by name their vector
+        if isinstance(flat, (list, tuple)):
+            flat = np.asarray(coefficients)
+        self._check(np.shape(flat))
+        passed = np.where(t >= np.array(self.breakpoints), 1.0, 0.0)
+        here: Any = np.concatenate([[1.0], passed]) - np.concatenate([passed, [0.0]])
+        pieces = np.arange(len(self.knots) - 1)[:, None]
+        around = np.array(self._repeated)[pieces + 1 + np.arange(2 * self.degree)]
+        weights: Any = np.ones(1)
+        if self.degree:
+            weights = np.stack(self._recurrence(t, here @ around))
+        places = pieces + np.arange(self.degree + 1)
+        used = [(here @ flat[k * self._count + places]) @ weights for k in range(self.components)]
+        return used[0] if self.components == 1 else np.stack(used)
+
+    def _check(self, shape: tuple[int, ...]) -> None:
+        if shape != (self.size,):
+            raise InputError(f"coefficients have shape {shape}", expected=f"({self.size},)")
 
 
 def PiecewiseConstant(breaks: npt.ArrayLike, components: int = 1) -> Spline:  # noqa: N802

@@ -14,7 +14,7 @@ from daeosens.arrays import Array, finite_array, gather
 from daeosens.errors import GrazingError, InputError, SolveError, require
 from daeosens.forward import solve
 from daeosens.io.agreement import on_every_rank
-from daeosens.objective import Objective
+from daeosens.objective import Objective, check_objective
 from daeosens.problem import Problem
 from daeosens.ranks import agree, contents
 from daeosens.stepping import Stepping
@@ -116,6 +116,8 @@ def solve_batch(
     """
     require(problem, Problem, "problem", "ODE(f, size, parameters), or trace(f, ...) compiled")
     require(stepping, Stepping, "stepping", 'Stepping((0.0, 1.0), "rk5dp", rtol=1e-6)')
+    if objective is not None:
+        check_objective(objective)
     comm = MPI.COMM_SELF if comm is None else comm
     agree(
         comm,

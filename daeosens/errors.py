@@ -82,6 +82,21 @@ def require(value: object, kind: type, name: str, remedy: str) -> None:
         )
 
 
+def name_list(names: Iterable[str], argument: str) -> tuple[str, ...]:
+    """Return names, and refuse a string, whose letters would be taken for them.
+
+    Examples
+    --------
+    >>> name_list(["rate", "feed"], "names")
+    ('rate', 'feed')
+    """
+    if isinstance(names, str):
+        raise InputError(
+            f'{argument} = "{names}", a string', expected="a list of names", remedy=f'["{names}"]'
+        )
+    return tuple(names)
+
+
 def keyword(name: str) -> str:
     """Return what the user writes before "=" to supply the callback of this name.
 

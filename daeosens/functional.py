@@ -15,7 +15,8 @@ class Functional(Protocol):
 
     ``Reduced`` is one; anything else with these names will do.  Every method is collective on
     ``comm`` and gives the same number on every rank.  A returned vector belongs to the caller: the
-    functional neither keeps nor changes it afterwards.  An argument is only read.
+    functional neither keeps nor changes it afterwards.  An argument is only read, numbers of it by
+    ``x.getArray(readonly=True)``: it may be locked, and ``x.array`` is for writing.
 
     Where J does not exist (the forward solve fails), ``value``, ``gradient`` and
     ``value_and_gradient`` raise ``SolveError``, on every rank or on none.
@@ -78,6 +79,22 @@ def require_functional(functional: object) -> None:
         raise InputError(
             f"functional is {type(functional).__name__}",
             expected="Reduced(problem, objective, stepping, control), or what has its methods",
+        )
+
+
+def require_vec(given: object, functional: object, method: str) -> None:
+    """Refuse a result that is no vector.
+
+    Raises
+    ------
+    InputError
+        Names the functional, its method and what that returned.
+    """
+    if not isinstance(given, PETSc.Vec):
+        raise InputError(
+            f"{type(functional).__name__}.{method}() returned {type(given).__name__}",
+            expected="a PETSc.Vec",
+            remedy="PETSc.Vec().createWithArray(array, comm=PETSc.COMM_SELF)",
         )
 
 

@@ -113,6 +113,12 @@ def check_tuple(values: object, name: str, *parts: str) -> tuple[Any, ...]:
     )
 
 
+BY_NAME = (
+    "only functions of a traced model see parameters by name: model.terminal(function), "
+    "model.event(event), trace(..., running=density)"
+)
+
+
 def guarded(callback: Callable[..., Any], name: str, comm: PETSc.Comm) -> Callable[..., Any]:
     """Wrap a user callback so that its exceptions carry its name, the time and the rank.
 
@@ -139,6 +145,8 @@ def guarded(callback: Callable[..., Any], name: str, comm: PETSc.Comm) -> Callab
             note = f"in callback '{name}'{at} ({_rank()})"
             if note not in getattr(error, "__notes__", ()):  # as of a callback within a callback
                 error.add_note(note)
+                if isinstance(error, AttributeError) and isinstance(error.obj, np.ndarray):
+                    error.add_note(BY_NAME)
             if aborts and not isinstance(error, SolveError):
                 abort(error)
             raise

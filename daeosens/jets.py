@@ -117,7 +117,10 @@ class Jet:
         raise TypeError("abs is not analytic")
 
     def __float__(self) -> float:
-        raise TypeError("float() or math.* of a number that carries derivatives")
+        raise TypeError(
+            "float(), math.* or an entry of an array of a number that carries derivatives; "
+            'np.array([...]) in place of assignments, daeosens.trace or hessian="gauss_newton" help'
+        )
 
     # Comparisons decide branches, as for the values themselves.
 

@@ -12,7 +12,7 @@ from petsc4py import PETSc
 
 from daeosens.arrays import Array, finite_array, keep_unshared
 from daeosens.cost import START, Cost
-from daeosens.errors import InputError, UnsupportedError, nearest
+from daeosens.errors import InputError, UnsupportedError, name_list, nearest
 from daeosens.misfits import SumOfSquares
 from daeosens.objective import after_zero, minus, multiple, negative, plus
 from daeosens.prior_residuals import FieldPriorResidual, NumbersPriorResidual
@@ -47,6 +47,8 @@ class Prior:
     scale: Literal["linear", "log"] = "linear"
 
     def __post_init__(self) -> None:
+        if self.names is not None:
+            name_list(self.names, "prior names")
         keep_unshared(self, "mean", "sigma", "names")
 
     @property

@@ -149,3 +149,9 @@ def test_module_runs_as_a_program():
     )
     assert run.returncode == 0
     assert "daeosens run -n 2" in run.stdout
+
+
+def test_the_package_runs_as_a_module():
+    command = [sys.executable, "-m", "daeosens", "--version"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert __version__ in done.stdout

@@ -13,8 +13,11 @@ from daeosens import (
     Stepping,
     Terminal,
     adjoint,
+    hessian_product,
     solve,
+    trace,
 )
+from daeosens.arrays import gather, scatter
 
 KNOTS = np.array([0.0, 0.3, 0.45, 0.8, 1.1])
 RANDOM = np.random.default_rng(7)
@@ -118,3 +121,38 @@ def test_a_control_does_not_depend_on_the_steps(basis):
 def test_wrong_controls_are_refused(make, message):
     with pytest.raises(InputError, match=message):
         make()
+
+
+@pytest.mark.parametrize("components", [1, 2])
+@pytest.mark.parametrize("degree", [0, 1, 2, 3])
+@pytest.mark.parametrize("knots", [KNOTS, KNOTS[[0, -1]]])
+def test_traced_controls_give_the_same_numbers_and_derivatives(knots, degree, components):
+    control = Spline(knots, degree, components)
+
+    def rhs(t, u, p):
+        speed = control(t, p) if components == 1 else control(t, p) @ np.array([1.0, -0.5])
+        return np.array([speed * u[0], speed * speed - np.sin(u[1])])
+
+    names = control.names(*"vw"[:components])
+    plain = ODE(rhs, size=2, parameters=names, breakpoints=control.breakpoints)
+    traced = trace(rhs, size=2, parameters=names, breakpoints=control.breakpoints)
+    p, u = RANDOM.normal(size=control.size), np.array([0.7, 0.2])
+    state, rate = scatter(u, traced.create_state()), traced.create_state()
+    for t in [*INSIDE, 1.1, -0.05, 1.2, *np.nextafter(KNOTS, -1.0)]:
+        traced.rhs(t, state, p, rate)
+        np.testing.assert_allclose(gather(rate), rhs(t, u, p), rtol=1e-12, atol=1e-14)
+    cost = Terminal(lambda t, u, p: u[0] * u[1])
+    stepping = Stepping((0.0, 1.1), "rk4", dt=0.1)
+    found = []
+    for problem in (plain, traced):
+        run = solve(problem, u, p, stepping)
+        gradient = adjoint(run, cost)
+        second = hessian_product(run, cost, dp=np.cos(np.arange(control.size)))
+        found.append(np.r_[gradient.value, gradient.u0, gradient.p, second.p])
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-11, atol=1e-12)
+
+
+def test_a_traced_control_refuses_coefficients_of_another_number():
+    control = PiecewiseConstant(KNOTS)
+    with pytest.raises(InputError, match=r"coefficients have shape \(3,\)"):
+        trace(lambda t, u, p: np.array([control(t, p)]), size=1, parameters=3)

@@ -124,3 +124,10 @@ def test_a_distributed_problem_is_refused(comm):
     case = make(comm)
     with pytest.raises(InputError, match=f"distributed over {comm.size} ranks"):
         solve_batch(case.problem, [1.0], case.p, STEPPING)
+
+
+def test_costs_that_are_none_are_named():
+    decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
+    cost = Terminal(lambda t, u, p: u[0])
+    with pytest.raises(InputError, match="the objective is list"):
+        solve_batch(decay, [1.0], [1.0], Stepping((0.0, 1.0), "rk4", dt=0.5), [cost, cost])

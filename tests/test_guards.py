@@ -20,6 +20,7 @@ from daeosens import (
     hybrid,
     solve,
     tangent,
+    trace,
 )
 from daeosens.guards import check_output, guarded, unwrapped
 
@@ -268,3 +269,11 @@ def test_values_that_differ_by_rounding_are_the_same(comm):
     cost = Terminal(lambda t, u, p: 0.5 * (1.0 + 1e-14 * comm.rank))
     value = evaluate(run_of(*grid_problem(comm)), cost)
     assert comm.allgather(value) == [value] * comm.size
+
+
+def test_parameters_by_name_outside_a_traced_model_say_where_they_are():
+    decay = trace(lambda t, u, p: -p.rate * u, size=1, parameters=["rate"])
+    run = solve(decay, [1.0], [0.5], Stepping((0.0, 1.0), "rk4", dt=0.5))
+    with pytest.raises(AttributeError) as caught:
+        evaluate(run, Terminal(lambda t, u, p: p.rate * u[0]))
+    assert "model.terminal(function)" in caught.value.__notes__[-1]

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from daeosens import ODE, DaeosensError, Parameter, Parameters, Stepping, fit
 from daeosens.jets import Jet, slopes_of, variables
 
 FUNCTIONS = [
@@ -111,3 +112,15 @@ def test_a_number_goes_with_every_entry_of_an_array(function):
         above, below = point + h * unit, point - h * unit
         by_differences = (function(above[0], above[1:]) - function(below[0], below[1:])) / (2 * h)
         np.testing.assert_allclose(slopes[:, j], by_differences, rtol=1e-8, atol=1e-9)
+
+
+def test_assignment_to_an_array_of_numbers_says_what_to_write():
+    def rhs(t, u, p):
+        out = np.zeros(1)
+        out[0] = -p[0] * u[0]
+        return out
+
+    data, rates = [0.6, 0.4, 0.2], Parameters({"rate": Parameter(1.0)}, [1.0])
+    stepping = Stepping((0.0, 3.0), "rk4", dt=0.5)
+    with pytest.raises(DaeosensError, match=r"np\.array\(\[\.\.\.\]\).*gauss_newton"):
+        fit(ODE(rhs, 1, ["rate"]), data, rates, stepping, times=[1.0, 2.0, 3.0])

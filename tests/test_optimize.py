@@ -225,6 +225,31 @@ def test_x_is_the_last_iterate_after_a_failed_line_search(method):
     assert result.evaluations == len(functional.points) > result.history.evaluations.sum()
 
 
+def pole(x):
+    """Return log |x - 1|, whose line searches fail near the minimum, and its gradient."""
+    away = x - 1.0
+    return math.log(max(np.linalg.norm(away), 1e-300)), away / max(away @ away, 1e-300)
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("comm", [PETSc.COMM_SELF, PETSc.COMM_WORLD])
+@pytest.mark.parametrize("start", [0.3, 0.5, 3.0])
+def test_the_lowest_point_of_a_failed_line_search_is_kept(start, comm):
+    functional = Closed(pole, [start] * 3, comm=comm)
+    result = minimize(functional, max_iterations=50)
+    seen = [pole(point)[0] for point in functional.points]
+    assert result.value == min(seen) < pole(functional.start_values)[0] - 5.0
+    assert pole(gather(result.x))[0] == result.value == result.history.value[-1]
+    assert (np.diff(result.history.value) < 0.0).all()
+
+
+def test_the_point_that_is_kept_lies_within_its_bounds():
+    functional = Closed(pole, [0.3, 0.3], bounds=([0.0, 0.0], [0.9, 2.0]))
+    result = minimize(functional, method="bqnls")
+    assert gather(result.x)[0] <= 0.9
+    assert result.value <= pole(np.array([0.9, 0.99]))[0]
+
+
 # ---- options -------------------------------------------------------------------------------------
 
 
@@ -514,6 +539,15 @@ def test_bad_input_is_named_before_the_first_evaluation(arguments, message):
 def test_a_function_is_no_functional():
     with pytest.raises(InputError, match=r"functional is function\n  expected: Reduced"):
         minimize(lambda x: x @ x, [1.0])
+
+
+@pytest.mark.parametrize("method", ["start", "value_and_gradient"])
+def test_a_functional_that_returns_numpy_arrays_is_named(method):
+    functional = far_rosenbrock()
+    array = np.zeros(2)
+    setattr(functional, method, lambda *_: array if method == "start" else (1.0, array))
+    with pytest.raises(InputError, match=rf"Closed.{method}\(\) returned ndarray"):
+        minimize(functional)
 
 
 def test_vector_of_another_size_is_refused():

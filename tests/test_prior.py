@@ -99,3 +99,8 @@ WRONG = {
 def test_wrong_descriptions_are_named(describe, message):
     with pytest.raises(InputError, match=message):
         describe()
+
+
+def test_one_name_in_the_place_of_a_list_is_refused():
+    with pytest.raises(InputError, match='prior names = "km", a string'):
+        Prior([0.5], 0.1, names="km")

@@ -108,6 +108,10 @@ class EstimatedNoise:
         """Return whether a residual is zero to rounding, so that there is no level to estimate."""
         return bool((self.levels(x) <= self._least).any())
 
+    def weighted(self, x: PETSc.Vec) -> Reduced:
+        """Return the least squares (with priors) whose noise levels are those at x."""
+        return self._second(x)[0]
+
     def value(self, x: PETSc.Vec) -> float:
         """Return L(x)."""
         run = self.trajectory(x)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from daeosens.inverse.estimated_noise import EstimatedNoise
 from daeosens.inverse.fit_uncertainty import estimated_uncertainty
 from daeosens.inverse.fitted import Fit
 from daeosens.inverse.multistart import multistart
+from daeosens.inverse.nearly_exact import finished
 from daeosens.inverse.noise import (
     Measurements,
     Noise,
@@ -188,15 +190,17 @@ def fit(
             options=options,
         )
         x0 = attempts.best.x
-    result = minimize(
-        functional,
-        x0,
+    minimized = partial(
+        minimize,
         method=chosen,
         hessian=newton,
         gradient_tolerance=gradient_tolerance,
         max_iterations=max_iterations,
         options=options,
     )
+    result = minimized(functional, x0)
+    if isinstance(functional, EstimatedNoise) and not result.converged:
+        result = finished(functional, result, minimized)
     sigma, degrees, uncertainty = estimated_uncertainty(
         functional, prior, result.x, hessian, table.values.shape, model
     )

@@ -167,7 +167,12 @@ def measurements(
     if isinstance(table, Mapping):
         return _by_name(dict(cast("Mapping[str, Any]", table)), times, columns)
     if times is None or isinstance(times, str):
-        raise InputError("data is an array without times", expected="times=array [K]")
+        kind = "an array" if isinstance(data, (np.ndarray, list, tuple)) else type(data).__name__
+        raise InputError(
+            f"data is {kind} without times",
+            expected="times=array [K]",
+            remedy="fit(problem, data, parameters, stepping): in this order",
+        )
     values = finite_array(cast("npt.ArrayLike", table), "data")
     values = values[:, None] if values.ndim == 1 else values
     moments = finite_array(times, "times")

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from daeosens.arrays import Array, gather, scatter
-from daeosens.errors import InputError, nearest, require, suggestion, together
+from daeosens.errors import InputError, name_list, nearest, require, suggestion, together
 from daeosens.functional import Functional, require_functional
 from daeosens.inverse.identifiability import Scale
 from daeosens.inverse.profile_trace import End, Tracer
@@ -275,7 +275,7 @@ def profile(
         max_iterations=max_iterations,
     )
     require(estimate, Covariance, "estimate", "covariance(functional, x)")
-    chosen = estimate.names if names is None else tuple(names)
+    chosen = estimate.names if names is None else name_list(names, "profile names")
     complaints = [
         f'"{name}" is not a free parameter; expected: one of {", ".join(estimate.names)}'
         + suggestion(name, estimate.names)

@@ -11,7 +11,7 @@ import scipy
 from scipy.special import ndtr, ndtri
 
 from daeosens.arrays import Array, gather
-from daeosens.errors import InputError, together
+from daeosens.errors import InputError, name_list, together
 from daeosens.functional import Functional
 from daeosens.ranks import agree
 
@@ -85,7 +85,7 @@ def starting_points(
     lower = np.full(size, -math.inf) if bounds is None else gather(bounds[0])
     upper = np.full(size, math.inf) if bounds is None else gather(bounds[1])
     laws: Mapping[int, tuple[float, float]] = {} if normal is None else normal
-    labels = tuple(names) or tuple(f"x[{i}]" for i in range(size))
+    labels = name_list(names, "names") or tuple(f"x[{i}]" for i in range(size))
     complaints = [
         f'"{labels[i]}" lies in [{lower[i]:g}, {upper[i]:g}] in the optimiser\'s scale; expected: '
         "two finite bounds (positive ones on a log scale), or a prior"

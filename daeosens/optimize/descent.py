@@ -12,17 +12,20 @@ from petsc4py import PETSc
 
 from daeosens.arrays import dot, norm
 from daeosens.errors import InputError, SolveError
-from daeosens.functional import Functional
+from daeosens.functional import Functional, require_vec
 from daeosens.guards import unwrapped
 from daeosens.optimize.iterate import Iterate, Progress
 from daeosens.optimize.newton import HessianOperator, forcing
 from daeosens.optimize.optimizers import NEWTON, TRUST_REGION
-from daeosens.optimize.starting import Bounds
+from daeosens.optimize.starting import Bounds, point_complaints
 from daeosens.optimize.stopping import Stopping, projected_norm
 from daeosens.optimize.walls import ARMIJO, CLIFF, MORE_THUENTE, relax, wall
 from daeosens.options import Scope
 
 _Reason = PETSc.TAO.ConvergedReason
+
+PROGRESS = 1e-10
+"""A relative decrease of J that is worth another search."""
 
 FALLING = "(stp-stx)"
 """In the error that PETSc 3.26 raises from More-Thuente's search where J has no lower bound."""
@@ -66,7 +69,8 @@ class Descent:
 
     Notes
     -----
-    ``gradient`` [n] belongs to ``x``; ``trial`` is the last evaluation that succeeded.
+    ``gradient`` [n] belongs to ``x``; ``trial`` is the last evaluation that succeeded, ``best`` the
+    lowest one with a gradient since the last accepted iterate.
 
     TAO's Newton methods are given J / ``unit``, a power of 2 near the first |J|: PETSc 3.26, NTR
     accepts any step that changes J by less than 1e-6, the BNK family by less than 4e-11 max(1,
@@ -87,6 +91,7 @@ class Descent:
     restarts: int = 0
     iterates: list[Iterate] = field(default_factory=list[Iterate])
     trial: Trial | None = None
+    best: Trial | None = None
     gradient: PETSc.Vec | None = None
     why: tuple[str, str] | None = None
     monotone: bool = True
@@ -129,7 +134,8 @@ class Descent:
         """Run TAO from ``x`` [n] and return its reason to stop.
 
         Where failed solves defeat a line search, TAO is run again from the last iterate, which
-        begins with the gradient direction.  TAO itself means to do that, but, PETSc 3.26, LMVM's
+        begins with the gradient direction, and so it is from the best point of a search that failed
+        although it came lower.  TAO itself means to do the former, but, PETSc 3.26, LMVM's
         second search takes the first direction reversed (its MatSolve writes into the gradient)
         and BNCG's third one begins at a rejected point.  The Newton methods' own second search,
         along the gradient, is sound, and a second run would only repeat the first.
@@ -144,8 +150,11 @@ class Descent:
                 self.why = ("DIVERGED_LS_FAILURE", "J seems to fall without end along the search")
                 return _Reason.DIVERGED_LS_FAILURE
             reason: Any = tao.getConvergedReason()
+            if reason != _Reason.DIVERGED_LS_FAILURE:
+                return reason
             stuck = self.resumed_at == len(self.iterates) or self.algorithm in NEWTON
-            if reason != _Reason.DIVERGED_LS_FAILURE or not self.failed_in_search or stuck:
+            again = self.failed_in_search and not stuck
+            if not self._lowered(tao) and not again:
                 return reason
             assert self.gradient is not None
             self.x.copy(x)
@@ -153,6 +162,23 @@ class Descent:
             self.resuming = True
             self.resumed_at = len(self.iterates)
             self.restarts += 1
+
+    def _lowered(self, tao: PETSc.TAO) -> bool:
+        """Make the best point the last iterate if it is lower; say whether that is progress.
+
+        More-Thuente's search comes lower and fails where J has a kink or falls to a pole.
+        """
+        best, last = self.best, self.iterates[-1]
+        if best is None or best.value >= last.value or best.gradient is None:
+            return False
+        if point_complaints(best.x, self.limits, "x"):
+            return False
+        self.x.axpy(-1.0, best.x)
+        step = norm(self.x)
+        best.x.copy(self.x)
+        self.gradient = best.gradient
+        self._record(tao, best, step)
+        return last.value - best.value > PROGRESS * max(abs(last.value), abs(best.value))
 
     # ---- evaluations -----------------------------------------------------------------------------
 
@@ -166,8 +192,12 @@ class Descent:
             self.evaluations += 1
         elif self.trial is not None and self.trial.gradient is not None:
             return self.trial
-        value, gradient = _finite(*self.functional.value_and_gradient(x))
+        value, gradient = self.functional.value_and_gradient(x)
+        require_vec(gradient, self.functional, "value_and_gradient")
+        value, gradient = _finite(value, gradient)
         self.trial = Trial(x.copy(), value, gradient)
+        if self.best is None or value < self.best.value:
+            self.best = self.trial
         if self.unit == 0.0:
             self._measure(abs(self.iterates[0].value if self.iterates else value))
         return self.trial
@@ -284,8 +314,7 @@ class Descent:
             self.check_continued(trial.value)
             self.decide(tao, math.nan)
             return
-        gradient_norm = projected_norm(x, trial.gradient, self.limits)
-        if self.iterates and self._worthless(tao, trial.value, gradient_norm):
+        if self.iterates and self._worthless(tao, trial):
             reason = _Reason.DIVERGED_LS_FAILURE
             tao.setConvergedReason(reason)
             return
@@ -294,13 +323,19 @@ class Descent:
         promised = self._promised(tao, trial.value)
         self.gradient = trial.gradient
         x.copy(self.x)
+        self._record(tao, trial, step)
+        self.decide(tao, promised)
+
+    def _record(self, tao: PETSc.TAO, trial: Trial, step: float) -> None:
+        """Add a trial to the iterates and tell of it."""
+        assert trial.gradient is not None
+        gradient_norm = projected_norm(trial.x, trial.gradient, self.limits)
         counts = (self.evaluations, self.failed_solves)
         products = 0 if self.hessian is None else self.hessian.count
         number = len(self.iterates)
-        iterate = Iterate(number, trial.value, gradient_norm, step, *counts, products)
-        self.iterates.append(iterate)
+        self.iterates.append(Iterate(number, trial.value, gradient_norm, step, *counts, products))
+        self.best = None
         self.tell(tao)
-        self.decide(tao, promised)
 
     def check_continued(self, value: float) -> None:
         """Refuse to continue from a file in which J was another one."""
@@ -366,7 +401,7 @@ class Descent:
         size = self.stopping.size_of(value, self.iterates[0].value)
         return 0.5 * dot(self.x, self.gradient) / max(size, sys.float_info.min)
 
-    def _worthless(self, tao: PETSc.TAO, value: float, gradient_norm: float) -> bool:
+    def _worthless(self, tao: PETSc.TAO, trial: Trial) -> bool:
         """Say whether the new iterate is one that its line search should not have accepted.
 
         PETSc 3.26: when two searches in a row fail, BNCG starts the third one from the last trial
@@ -379,9 +414,11 @@ class Descent:
         if line_search != MORE_THUENTE and not (line_search == ARMIJO and self.monotone):
             return False
         last = self.iterates[-1]
-        if self.failed_in_search and value >= last.value:
-            return gradient_norm > 0.9 * last.gradient_norm
-        return value > last.value + 1e-9 * abs(last.value)
+        if self.failed_in_search and trial.value >= last.value:
+            assert trial.gradient is not None
+            size = projected_norm(trial.x, trial.gradient, self.limits)
+            return size > 0.9 * last.gradient_norm
+        return trial.value > last.value + 1e-9 * abs(last.value)
 
 
 def tune(tao: PETSc.TAO, descent: Descent) -> None:

@@ -63,7 +63,7 @@ REASONS: Mapping[int, tuple[str, str]] = {
     _Reason.DIVERGED_MAXFCN: ("DIVERGED_MAXFCN", "more than tao_max_funcs evaluations"),
     _Reason.DIVERGED_LS_FAILURE: (
         "DIVERGED_LS_FAILURE",
-        "the line search found no lower value (rounding reached, or a wrong gradient)",
+        "the line search found no acceptable step (rounding, a kink or pole, or a wrong gradient)",
     ),
     _Reason.DIVERGED_TR_REDUCTION: (
         "DIVERGED_TR_REDUCTION",

@@ -11,7 +11,7 @@ from petsc4py import PETSc
 
 from daeosens.arrays import Array, read, real_array, scatter
 from daeosens.errors import InputError
-from daeosens.functional import Functional, require_functional
+from daeosens.functional import Functional, require_functional, require_vec
 from daeosens.ranks import anchor
 
 Bound: TypeAlias = "PETSc.Vec | npt.ArrayLike | None"
@@ -32,6 +32,7 @@ def start_of(functional: Functional, x0: PETSc.Vec | npt.ArrayLike | None) -> PE
     require_functional(functional)
     anchor(functional.comm)
     start = functional.start()
+    require_vec(start, functional, "start")
     if x0 is None:
         return start
     vec = vector_like(x0, start, "x0")

@@ -1,0 +1,8 @@
+"""``python -m daeosens``: the command ``daeosens``."""
+
+import sys
+
+from daeosens.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())
