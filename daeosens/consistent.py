@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import numpy.typing as npt
 from petsc4py import PETSc
 
 from daeosens.arrays import finite_array
-from daeosens.errors import require
+from daeosens.errors import InputError, require
 from daeosens.guards import QUIET, unwrapped
 from daeosens.options import Options, validate_names
 from daeosens.problem import Problem
@@ -25,8 +26,9 @@ def consistent_state(
 ) -> PETSc.Vec:
     """Solve for the algebraic variables of a start.
 
-    Methods that average over a step ("cn", "theta:<value>", "midpoint") carry the error of an
-    inconsistent start along as an undamped or slowly damped oscillation.  Collective on
+    Methods that average over a step ("cn", "theta:<value>", "midpoint") would carry the error of an
+    inconsistent start along as an undamped or slowly damped oscillation; they refuse it.  For a
+    start that follows parameters: ``Parameters(..., consistent=True)``.  Collective on
     ``problem.comm``.
 
     Parameters
@@ -48,10 +50,12 @@ def consistent_state(
     Vec [n]
         The start; u0 where there are no algebraic variables.  The derivatives of sweeps in u0 are
         those in its differential variables only if the algebraic ones follow them: that part of a
-        chain rule is the caller's.
+        chain rule is the caller's, or that of ``Parameters(..., consistent=True)``.
 
     Raises
     ------
+    InputError
+        Complex numbers: inside an ``initial_state``, ``Parameters(..., consistent=True)`` serves.
     SolveError
         No solution near the guess, or an index above one.
     UnsupportedError
@@ -74,6 +78,14 @@ def consistent_state(
     agree(problem.comm, "consistent_state", t=t, options=options or {})
     validate_names(options or {}, "options")
     finite_array(t, "t", ())
+    if any(np.iscomplexobj(each) for each in (u0, p) if isinstance(each, np.ndarray)):
+        raise InputError(
+            "consistent_state is called with complex numbers: derivatives of an initial_state are "
+            "by complex step",
+            expected="real numbers",
+            remedy="Parameters(..., initial_state=u0, consistent=True), which solves for the "
+            "algebraic variables at each p and differentiates them",
+        )
     state, parameters = problem.admit_state(u0), problem.admit_parameters(p)
     agree(problem.comm, "consistent_state", p=parameters)
     maps = consistent_map(problem, t, state, parameters, options or {})

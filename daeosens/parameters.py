@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from numbers import Real
 from typing import Any, Literal, Protocol
@@ -19,12 +19,14 @@ from petsc4py import PETSc
 
 from daeosens.adjoint import Gradient
 from daeosens.arrays import Array, gather, keep_unshared, scatter
+from daeosens.consistent_start import ConsistentStart
 from daeosens.errors import InputError, nearest, require, together
 from daeosens.initial_state import StartMap
 from daeosens.matrices import Products
 from daeosens.problem import Problem
 from daeosens.ranks import agree
 from daeosens.second_order import HessianProduct
+from daeosens.stepping import Stepping
 
 
 class Control(Protocol):
@@ -161,6 +163,13 @@ class Parameters:
     initial_state_hessian : callable, optional
         ``(p, w, dp) -> array [m]``, the derivative of the transposed Jacobian times ``w`` along
         ``dp``; NumPy style: by complex step where missing.
+    consistent : bool
+        Whether the algebraic variables of the initial state are solved for at each p, as
+        ``consistent_state`` does at one, and differentiated; ``initial_state`` gives the
+        differential ones, and guesses.
+    stepping : Stepping, optional
+        Of the runs, for the time of their start and the options of the linear solver; ``Reduced``
+        fills it in.  Without it the time is 0.
 
     Raises
     ------
@@ -176,6 +185,8 @@ class Parameters:
     initial_state: Any
     initial_state_p: Callable[..., Any] | Products | None = None
     initial_state_hessian: Callable[..., Any] | None = None
+    consistent: bool = False
+    stepping: Stepping | None = field(default=None, repr=False)
     entries: dict[str, Parameter] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -187,6 +198,8 @@ class Parameters:
         complaints = [
             f"the name {name!r} is no str" for name in entries if not isinstance(name, str)
         ]
+        if not isinstance(self.consistent, (bool, np.bool_)):
+            complaints.append(f"consistent = {self.consistent!r}; expected: True or False")
         complaints += [line for name, entry in entries.items() for line in entry.complaints(name)]
         if complaints:
             raise together(complaints, heading="Parameters")
@@ -205,6 +218,20 @@ class Parameters:
             return None
         return StartMap(self.initial_state, self.initial_state_p, self.initial_state_hessian)
 
+    @cached_property
+    def _start(self) -> StartMap | ConsistentStart | None:
+        """The start of runs as a function of the parameters; None where it is fixed."""
+        if not self.consistent:
+            return self.start_map
+        given = self.initial_state if self.start_map is None else self.start_map
+        if self.stepping is None:
+            return ConsistentStart(given, 0.0, {})
+        return ConsistentStart(given, self.stepping.t_span[0], self.stepping.options)
+
+    def of_runs(self, stepping: Stepping) -> Parameters:
+        """Return the same, with the start made consistent for runs with a Stepping."""
+        return replace(self, stepping=stepping) if self.consistent else self
+
     def check(self, problem: Problem) -> None:
         """Compare the names with the problem's."""
         agree(
@@ -213,6 +240,7 @@ class Parameters:
             names=list(self.entries),
             entries=self.entries,
             initial_state=self.initial_state,
+            consistent=self.consistent,
         )
         if problem.field_parameter:
             raise InputError(
@@ -270,15 +298,14 @@ class Parameters:
     def unpack(self, problem: Problem, x: PETSc.Vec) -> tuple[Any, Any]:
         """Return (u0, p)."""
         p = self._p(problem, x)
-        start = self.start_map
-        return self.initial_state if start is None else start.at(problem, p), p
+        return self.initial_state if self._start is None else self._start.at(problem, p), p
 
     def pull_back(self, problem: Problem, x: PETSc.Vec, gradient: Gradient) -> PETSc.Vec:
         """Return (eta_p^T dJ/du0 + dJ/dp) restricted to the free parameters and scaled [k]."""
         p = self._p(problem, x)
         by_p = gradient.p
-        if self.start_map is not None:
-            by_p = by_p + self.start_map.transposed(problem, p, gradient.u0_vec)
+        if self._start is not None:
+            by_p = by_p + self._start.transposed(problem, p, gradient.u0_vec)
         layout, slopes = self._chain(problem, p)
         return scatter(by_p[layout.positions] * slopes, self._new_vec(problem))
 
@@ -291,7 +318,7 @@ class Parameters:
         dp = np.zeros(problem.n_parameters)
         dp[layout.positions] = gather(dx) * slopes
         direction = scatter(dp, problem.create_parameters())
-        du0 = None if self.start_map is None else self.start_map.tangent(problem, p, dp)
+        du0 = None if self._start is None else self._start.tangent(problem, p, dp)
         return du0, direction
 
     def pull_back_second(
@@ -301,7 +328,7 @@ class Parameters:
         p = self._p(problem, x)
         layout, slopes = self._chain(problem, p)
         by_p = product.p
-        start = self.start_map
+        start = self._start
         if start is not None:
             by_p = by_p + start.transposed(problem, p, product.u0_vec)
         if product.gradient is None:

@@ -24,7 +24,7 @@ from daeosens.errors import InputError, NotFiniteError, UnsupportedError
 from daeosens.methods import Method
 from daeosens.problem import Problem
 from daeosens.registered import Held, runs_in_c
-from daeosens.steps import refuse_esdirk, registered_type
+from daeosens.steps import refuse_esdirk, registered_type, takes_esdirk
 from daeosens.system_matrix import SystemMatrix
 from daeosens.trajectory import Checkpoint
 from daeosens.trials import not_finite, retry
@@ -62,7 +62,8 @@ def make_ts(
         raise UnsupportedError(
             f'method = "{method.name}" for a problem in {problem.form} form',
             expected="u' = f(t, u, p) without a mass matrix",
-            remedy='"cn", "beuler", "midpoint" or "theta:<value>"',
+            remedy=('"esdirk4", ' if takes_esdirk(problem) else "")
+            + '"cn", "beuler", "midpoint" or "theta:<value>"',
         )
     if method.esdirk:
         refuse_esdirk(problem, method.name)

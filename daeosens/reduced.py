@@ -130,6 +130,8 @@ class Reduced:
                 expected="Parameters, InitialState or FieldParameter",
                 remedy='Parameters({"rate": Parameter(1.0)}, initial_state=u0)',
             )
+        if isinstance(control, Parameters):
+            self.control = control.of_runs(stepping)
         first, last = stepping.t_span
         outside = [time for time in objective.times if not first <= time <= last]
         if outside:

@@ -13,6 +13,7 @@ from daeosens.arrays import largest, read, write
 from daeosens.errors import OptionError, UnsupportedError
 from daeosens.methods import Method
 from daeosens.problem import Problem
+from daeosens.start_residual import refuse_inconsistent_start
 from daeosens.stepping import Stepping
 from daeosens.steps.algebraic import algebraic_parts
 from daeosens.steps.hidden import structural_index
@@ -32,7 +33,9 @@ def refuse_unsound_steps(
     null space is not that of single variables: the rates of the first stage do not exist.
     Algebraic variables of index two (``structural_index``) by the midpoint rule, or of index three
     by that, "cn" and ESDIRK methods: they do not converge.  Theta below 1/2 for algebraic
-    equations: each step multiplies their error by (1 - theta)/theta.  Collective.
+    equations: each step multiplies their error by (1 - theta)/theta.  Starts that do not
+    satisfy the algebraic equations, where they are not forgotten (``refuse_inconsistent_start``).
+    Collective.
 
     Parameters
     ----------
@@ -45,8 +48,10 @@ def refuse_unsound_steps(
 
     Raises
     ------
+    InputError
+        An inconsistent start.
     UnsupportedError
-        Any of them; names the methods that are sound.
+        Any other of them; names the methods that are sound.
     """
     if problem.form == "rhs":  # every variable has its rate, by itself
         return
@@ -54,6 +59,7 @@ def refuse_unsound_steps(
     if method.esdirk and problem.form == "mass":
         algebraic_parts(problem, span[0], u, p, partial(block_solver, options=stepping.options))
     _refuse_algebraic_variables(problem, method, span[0], u, p)
+    refuse_inconsistent_start(problem, method, span[0], u, p)
     shrinking = stepping.adaptive and method.theta == 0.5 and not method.endpoint
     averaging = problem.udot_nonlinear and method.endpoint and method.theta < 1.0
     jumping = bool(problem.breakpoints) and method.theta < 1.0

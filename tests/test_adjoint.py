@@ -120,9 +120,14 @@ def test_gradient_through_the_initial_state_is_that_of_an_independent_program(
 def test_gradient_agrees_with_richardson_differences_of_the_whole_program(name, method, rng):
     problem, stepping = FORMS[name].analytic, make_stepping(method)
     du0, dp = rng.normal(size=3), rng.normal(size=3)
+    algebraic = name == "M singular"  # other starts than that of p do not satisfy the equations
+    if algebraic:
+        du0 = initial_state_p(P0) @ dp
 
     def values(eps):
-        run = solve(problem, U0 + eps * du0, P0 + eps * dp, stepping, OBSERVATION_TIMES)
+        p = P0 + eps * dp
+        u0 = initial_state(p) if algebraic else U0 + eps * du0
+        run = solve(problem, u0, p, stepping, OBSERVATION_TIMES)
         return np.array([evaluate(run, objective) for objective in ALL_OBJECTIVES])
 
     def central(eps):

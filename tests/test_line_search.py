@@ -60,10 +60,13 @@ def test_tiny_steps_of_differential_algebraic_equations(method, start):
     grid = np.arange(0.05, 0.95, 0.1)
     wanted = np.sort(np.concatenate([grid, grid + 3e-6, grid + 3.4e-6]))
     stepping = Stepping(SPAN, method, dt=0.1)
-    run = solve(BOUND, [1.0, start], [0.2], stepping, wanted)
+    first = [1.0, start]
+    if method != "beuler":  # the others carry a wrong start along, and refuse it
+        first = consistent_state(BOUND, first, [0.2])
+    run = solve(BOUND, first, [0.2], stepping, wanted)
     assert run.step_sizes.min() < 1e-6
-    coarse = solve(BOUND, [1.0, start], [0.2], stepping, grid)
-    if method == "beuler":  # the others carry a wrong start along
+    coarse = solve(BOUND, first, [0.2], stepping, grid)
+    if method == "beuler":
         np.testing.assert_allclose(run.final.array, coarse.final.array, rtol=1e-4)
         gaps = [bound(t, u, [0.2])[1] for t, u in zip(run.times[1:], run.u[1:], strict=True)]
         assert np.abs(gaps).max() < 1e-10

@@ -1,6 +1,7 @@
 """Second derivatives that a run with events will need are asked for before the first run."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -179,7 +180,8 @@ def kinked_in_time(mass):
         rhs_t=lambda t, u, p: zoo.rhs_t(t, u, p) - 0.01 * u,
         events=[Event(0.2, lambda t, u, p: u * p[0])],
     )
-    return Reduced(problem, Terminal(zoo.terminal), Stepping((0.0, 0.4), "cn", dt=0.1), CONTROL)
+    control = replace(CONTROL, consistent=True)
+    return Reduced(problem, Terminal(zoo.terminal), Stepping((0.0, 0.4), "cn", dt=0.1), control)
 
 
 def test_events_at_fixed_times_solve_for_algebraic_variables():

@@ -59,10 +59,11 @@ class EstimatedNoise:
         each_column: bool = False,
         level_prior: tuple[float, float] | None = None,
     ) -> None:
-        self.problem, self.misfit, self.stepping, self.control = problem, misfit, stepping, control
+        self.problem, self.misfit, self.stepping = problem, misfit, stepping
         self.prior = prior
         self._level_prior = level_prior
         self._unit = Reduced(problem, self._objective(np.ones(1)), stepping, control)
+        self.control = self._unit.control
         size = misfit.data.shape[1]
         self.groups = np.arange(size) if each_column else np.zeros(size, dtype=int)
         self.counts = np.bincount(self.groups) * misfit.data.shape[0]

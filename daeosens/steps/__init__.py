@@ -15,7 +15,7 @@ from daeosens.errors import SolveError
 from daeosens.methods import Method
 from daeosens.problem import Problem
 from daeosens.steps.directions import Adjoint, SecondOrder, Step
-from daeosens.steps.dirk import DirkStep, refuse_esdirk
+from daeosens.steps.dirk import DirkStep, refuse_esdirk, takes_esdirk
 from daeosens.steps.esdirk import ESDIRK
 from daeosens.steps.explicit_stages import Kept
 from daeosens.steps.linear import linear_solver
@@ -37,6 +37,7 @@ __all__ = [
     "registered_type",
     "step_map",
     "tableau",
+    "takes_esdirk",
     "theta_passes",
 ]
 

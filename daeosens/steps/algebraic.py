@@ -65,6 +65,11 @@ def algebraic_parts(
     return parts if parts.rows.getSize() else None
 
 
+def later_side(problem: Problem, t: float) -> float:
+    """Return t as callbacks are to see it where equations begin to hold, as at a breakpoint."""
+    return problem.inside(t, t, 1e-12 * max(1.0, abs(t)))
+
+
 def probed_rate(
     problem: Problem, t: float, u: PETSc.Vec, p: Any
 ) -> tuple[PETSc.Mat, PETSc.Vec, Mask, Mask]:

@@ -20,7 +20,7 @@ from daeosens.arrays import dot, largest, read, write
 from daeosens.errors import SolveError
 from daeosens.point_matrix import PointMatrix
 from daeosens.problem import Problem
-from daeosens.steps.algebraic import MakeSolver, Parts, block_of, recovers
+from daeosens.steps.algebraic import MakeSolver, Parts, block_of, later_side, recovers
 from daeosens.steps.directions import Adjoint, SecondOrder, Step
 from daeosens.steps.linear import refuse_without_transpose
 
@@ -85,7 +85,7 @@ class ConsistentState:
             No solution found; G_y singular, as it is for an index above one.
         """
         u.copy(out)
-        time, trial = self._time(t), out.duplicate()
+        time, trial = later_side(self._problem, t), out.duplicate()
         self._problem.residual(time, out, self._zero, p, self._full)
         right, length = self._take(self._rows, self._full), math.inf
         for _ in range(ITERATIONS):
@@ -118,7 +118,7 @@ class ConsistentState:
     ) -> PETSc.Vec | None:
         """Overwrite ``du`` [n]: G_y dy = -(G_x dx + G_p dp + G_t dt); return ``dp``."""
         t, _, _, u_after, p = step
-        time, work = self._time(t), self._full
+        time, work = later_side(self._problem, t), self._full
         linear = self._linearise(time, u_after, p)
         self._clear_columns(du)
         linear.whole.mult(du, work)
@@ -133,7 +133,7 @@ class ConsistentState:
 
     def adjoint(self, step: Step, lam: Sequence[PETSc.Vec], mu: Sequence[PETSc.Vec]) -> list[float]:
         """Overwrite ``lam`` [n] by those before, add to ``mu`` [m]; return the adjoints of t."""
-        time, u_after, p = self._time(step.t), step.u_next, step.p
+        time, u_after, p = later_side(self._problem, step.t), step.u_next, step.p
         with closing(self._linearise(time, u_after, p)) as linear:
             multipliers = [self._multiplier(linear, each) for each in lam]
             return self._pull_back(linear, (time, u_after, self._zero, p), multipliers, lam, mu)
@@ -147,7 +147,7 @@ class ConsistentState:
         after the jump, in t too.
         """
         t, _, u, u_after, p = step
-        time, problem = self._time(t), self._problem
+        time, problem = later_side(self._problem, t), self._problem
         point = (time, u_after, self._zero, p)
         linear = self._linearise(time, u_after, p)
         omega = [0.0]
@@ -198,10 +198,6 @@ class ConsistentState:
                 matrix.multTranspose(nu, by_p)
                 mu_k.axpy(-1.0, by_p)
         return [-dot(self._by_t, nu) for nu in multipliers]
-
-    def _time(self, t: float) -> float:
-        """Return t as callbacks are to see it: on the later side of a breakpoint."""
-        return self._problem.inside(t, t, 1e-12 * max(1.0, abs(t)))
 
     def _residual(self, t: float, u: PETSc.Vec, p: Any) -> PETSc.Vec:
         """Return G(t, u, p), or infinities where it cannot be evaluated."""

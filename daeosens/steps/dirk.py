@@ -20,6 +20,11 @@ from daeosens.steps.slot import MakeSolver
 from daeosens.steps.stages import StageSolver
 
 
+def takes_esdirk(problem: Problem) -> bool:
+    """Return whether ESDIRK methods take the form of the equations."""
+    return problem.form != "residual" and problem.constant_mass
+
+
 def refuse_esdirk(problem: Problem, method: str) -> None:
     """Refuse the forms of equations that ESDIRK methods do not take.
 
@@ -28,7 +33,7 @@ def refuse_esdirk(problem: Problem, method: str) -> None:
     UnsupportedError
         F(t, u, u', p) = 0, or parameters in the mass.
     """
-    if problem.form == "residual" or not problem.constant_mass:
+    if not takes_esdirk(problem):
         form = "residual form" if problem.form == "residual" else "the form M(p) u' = f"
         raise UnsupportedError(
             f'method = "{method}" for a problem in {form}',

@@ -19,6 +19,7 @@ from daeosens.errors import UnsupportedError
 from daeosens.point_matrix import PointMatrix
 from daeosens.problem import Problem
 from daeosens.steps.directions import Adjoint, SecondOrder, Step
+from daeosens.steps.dirk import takes_esdirk
 from daeosens.steps.explicit_stages import ExplicitStages, Kept, pull_back, weigh
 from daeosens.steps.passes import Passes
 from daeosens.steps.rk_second_order import RungeKuttaSecondOrder
@@ -42,7 +43,8 @@ class RungeKuttaStep:
             raise UnsupportedError(
                 f"an explicit Runge-Kutta method for a problem in {problem.form} form",
                 expected="u' = f(t, u, p)",
-                remedy="cn, beuler, midpoint or theta:<value>",
+                remedy=("esdirk4, " if takes_esdirk(problem) else "")
+                + "cn, beuler, midpoint or theta:<value>",
             )
         self._problem = problem
         self._tableau = tableau.of_step

@@ -1,0 +1,130 @@
+"""Initial states whose algebraic variables follow from the equations at each p, differentiated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from petsc4py import PETSc
+
+from daeosens.arrays import Array, gather, scatter
+from daeosens.initial_state import StartMap
+from daeosens.problem import Problem
+from daeosens.steps.completed import consistent_map
+from daeosens.steps.consistent import ConsistentState
+from daeosens.steps.directions import Adjoint, SecondOrder, Step
+
+
+@dataclass(frozen=True, eq=False)
+class ConsistentStart:
+    """The map p -> u0 = c(t, eta(p), p) with G(t, c, p) = 0 that keeps differential variables.
+
+    Its derivatives are those of the implicit function theorem, chained with those of eta.  Newton's
+    method starts from eta(p) at each p, so that u0 does not depend on the points before.
+
+    Parameters
+    ----------
+    given : StartMap, array or Vec [n]
+        eta, or a constant state: differential variables, and guesses of the algebraic ones.
+    t : float
+        Time of the start.
+    options : mapping
+        PETSc's, of the linear solver.
+
+    Source
+    ------
+    docs/mathematics.md, section 4.
+    """
+
+    given: Any
+    t: float
+    options: Mapping[str, Any]
+    _maps: dict[Problem, ConsistentState | None] = field(
+        default_factory=dict[Problem, "ConsistentState | None"], init=False
+    )
+    _last: list[_Solved] = field(default_factory=list["_Solved"], init=False)
+
+    def at(self, problem: Problem, p: Array) -> PETSc.Vec:
+        """Return u0(p) [n] as a new vector.
+
+        Raises
+        ------
+        SolveError, UnsupportedError
+            As ``consistent_state``.
+        """
+        return self._solved(problem, p).step.u_next.copy()
+
+    def tangent(self, problem: Problem, p: Array, dp: Array) -> PETSc.Vec:
+        """Return du0/dp dp [n] as a new vector."""
+        if isinstance(self.given, StartMap):
+            du0 = self.given.tangent(problem, p, dp)
+        else:
+            du0 = problem.create_state()
+        _, step, consistent = self._solved(problem, p)
+        if consistent is not None:
+            consistent.tangent(step, du0, scatter(dp, problem.create_parameters()), 0.0)
+        return du0
+
+    def transposed(self, problem: Problem, p: Array, lam: PETSc.Vec) -> Array:
+        """Return (du0/dp)^T lam [m] on every rank."""
+        _, step, consistent = self._solved(problem, p)
+        before, mu = lam.copy(), problem.create_parameters()
+        if consistent is not None:
+            consistent.adjoint(step, [before], [mu])
+        return self._pulled(problem, p, before, mu)
+
+    def curvature(self, problem: Problem, p: Array, lam: PETSc.Vec, dp: Array) -> Array:
+        """Return the derivative of (du0/dp)^T lam along dp [m] on every rank."""
+        _, step, consistent = self._solved(problem, p)
+        create, own = problem.create_state, problem.create_parameters
+        first = Adjoint(lam.copy(), own())
+        along = SecondOrder(
+            create(),
+            self.tangent(problem, p, dp),
+            dp,
+            scatter(dp, own()),
+            create(),
+            own(),
+        )
+        if consistent is not None:
+            consistent.second_order(step, first, [along])
+        bend = self._pulled(problem, p, along.lam_dot, along.mu_dot)
+        if isinstance(self.given, StartMap):
+            bend = bend + self.given.curvature(problem, p, first.lam, dp)
+        return bend
+
+    def _solved(self, problem: Problem, p: Array) -> _Solved:
+        """Return the way from the guess at p to the solution; the last one is kept."""
+        for kept in self._last:
+            if kept.problem is problem and np.array_equal(kept.step.p, p):
+                return kept
+        given, t = self.given, self.t
+        moves = isinstance(given, StartMap)
+        guess = problem.admit_state(given.at(problem, p) if moves else given, "initial_state")
+        seen = problem.admit_parameters(p.copy())
+        mode = problem.entered_mode(problem.mode, t, guess, seen)
+        equations = problem.modes.get(mode, problem)
+        if equations not in self._maps:
+            self._maps[equations] = consistent_map(equations, t, guess, seen, self.options)
+        consistent, after = self._maps[equations], guess.copy()
+        if consistent is not None:
+            consistent.apply(t, guess, seen, after)
+        self._last[:] = [_Solved(problem, Step(t, 0.0, guess, after, seen), consistent)]
+        return self._last[0]
+
+    def _pulled(self, problem: Problem, p: Array, lam: PETSc.Vec, mu: PETSc.Vec) -> Array:
+        """Return mu + eta_p^T lam [m]."""
+        total = gather(mu)
+        if isinstance(self.given, StartMap):
+            total = total + self.given.transposed(problem, p, lam)
+        return total
+
+
+class _Solved(NamedTuple):
+    """A step of no size from the guess to the consistent state, and the map that takes it."""
+
+    problem: Problem
+    step: Step
+    consistent: ConsistentState | None
