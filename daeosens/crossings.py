@@ -10,24 +10,24 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 from petsc4py import PETSc
 
 from daeosens.accumulation import refuse_crowd, refuse_passing
 from daeosens.arrays import Array
 from daeosens.crossing_times import locate
-from daeosens.errors import InputError
 from daeosens.events import Event
 from daeosens.hybrid_log import HybridLog
 from daeosens.integrate import Run, made_runner
 from daeosens.problem import Problem
 from daeosens.simultaneous import Happening, Meeting, at_one_instant, check_order
-from daeosens.stepping import Stepping
+from daeosens.stepping import Stepping, inside_span, span_rounding
 from daeosens.steps import step_map
 from daeosens.steps.completed import Consistency
 from daeosens.steps.directions import Step
 from daeosens.steps.jumps import Jump
 from daeosens.steps.switches import Switch, lower_events
-from daeosens.surfaces import ROUNDING, Flow, Hit, Surface
+from daeosens.surfaces import Flow, Hit, Surface
 from daeosens.trajectory import HIT, Checkpoint, Trajectory
 
 
@@ -56,8 +56,9 @@ class _Passage:
             if event.explicit
         ]
         self._due = deque(sorted(timed, key=lambda each: each[0]))
-        _check_times(timed, self.first, self.last)
-        self._rounding = 4.0 * ROUNDING * max(abs(self.first), abs(self.last))
+        self._rounding = span_rounding(stepping.t_span)
+        for time, event, _ in timed:
+            inside_span(stepping.t_span, np.array([time]), f'event "{event.name}" at t =')
         self._pinned = [
             time
             for time in pinned.tolist()
@@ -292,12 +293,3 @@ def run_through_events(
         passage = _Passage(problem, state, p, stepping, pinned, checkpoint, runners)
         passage.go()
     return passage.log.trajectory(problem, p, stepping, checkpoint)
-
-
-def _check_times(timed: list[tuple[float, Event, Switch]], first: float, last: float) -> None:
-    for time, event, _ in timed:
-        if not first <= time <= last:
-            raise InputError(
-                f'event "{event.name}" at t = {time:g} lies outside the time span',
-                expected=f"a time in [{first:g}, {last:g}]",
-            )

@@ -50,7 +50,8 @@ class EventData:
     Raises
     ------
     InputError
-        Shapes that do not match (both named), NaN in data, sigma <= 0, another side.
+        Shapes that do not match (both named), NaN in data, sigma <= 0, another side, times that
+        decrease while the numbers of the events increase.
 
     Examples
     --------
@@ -101,6 +102,8 @@ class EventData:
             raise InputError(
                 f"numbers = {given!r}", expected=f"{len(data)} integers, one for each row of data"
             )
+        if self.observe is None:
+            _check_order(self.event, data[:, 0], numbers)
         object.__setattr__(self, "data", data)
         object.__setattr__(self, "numbers", tuple(numbers.tolist()))
 
@@ -151,3 +154,19 @@ class EventData:
     __sub__ = minus
     __neg__ = negative
     __mul__ = __rmul__ = multiple
+
+
+def _check_order(event: str, times: Array, numbers: npt.NDArray[np.integer[Any]]) -> None:
+    """Refuse times that decrease; numbers from the end are compared among themselves."""
+    for chosen in (numbers >= 0, numbers < 0):
+        rows = np.flatnonzero(chosen)
+        rows = rows[np.argsort(numbers[rows], kind="stable")]
+        for before, after in zip(rows[:-1].tolist(), rows[1:].tolist(), strict=True):
+            if numbers[before] < numbers[after] and times[before] > times[after]:
+                raise InputError(
+                    f'times of event "{event}" decrease: data[{before}] = '
+                    f"{times[before]:.16g} for number {numbers[before]}, data[{after}] = "
+                    f"{times[after]:.16g} for number {numbers[after]}",
+                    expected="later times for later events of one name",
+                    remedy="sorted times, or numbers=... where some were missed",
+                )

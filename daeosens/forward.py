@@ -41,7 +41,8 @@ def solve(
     stepping : Stepping
         Method and step sizes.
     t_eval : array_like [K]
-        Increasing times inside the span that steps must hit exactly.
+        Increasing times inside the span that steps must hit exactly; a time that rounding alone
+        tells from an end of the span is that end.
     checkpoint : {"states", "stages", "memory", "disk"}
         What is kept: every state (for the "steps" engine); "stages": also the stages of Runge-Kutta
         steps, up to 256 MiB a rank, which saves sweeps their recomputation; "memory" or "disk":

@@ -32,7 +32,7 @@ from daeosens.residuals import (
     squares_of,
 )
 from daeosens.second_order import HessianProduct, Memory, hessian_products
-from daeosens.stepping import Stepping
+from daeosens.stepping import Stepping, inside_span
 from daeosens.steps.switches import lower_events
 from daeosens.tangent import Tangent, tangents
 from daeosens.trajectory import Checkpoint, Trajectory
@@ -133,13 +133,7 @@ class Reduced:
         if isinstance(control, Parameters):
             self.control = control.of_runs(stepping)
         first, last = stepping.t_span
-        outside = [time for time in objective.times if not first <= time <= last]
-        if outside:
-            raise InputError(
-                f"observation time {outside[0]:g} lies outside the time span",
-                expected=f"times in [{first:g}, {last:g}]",
-                remedy="a longer t_span, or fewer observations",
-            )
+        inside_span((first, last), np.array(objective.times, dtype=float), "observation time")
         control.check(problem)
         objective.lower(problem, last)
         lower_events(problem)

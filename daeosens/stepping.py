@@ -148,6 +148,36 @@ class Stepping:
         return step if self.max_step is None else min(step, self.max_step)
 
 
+def inside_span(span: tuple[float, float], times: Array, name: str) -> Array:
+    """Return times [K], where those that rounding alone tells from an end of the span are that end.
+
+    Raises
+    ------
+    InputError
+        One lies outside.
+
+    Examples
+    --------
+    >>> inside_span((0.0, 0.3), np.array([0.1, 0.1 * 3]), "observation time")
+    array([0.1, 0.3])
+    """
+    for end in span:
+        times = np.where(np.abs(times - end) <= span_rounding(span), end, times)
+    outside = times[(times < span[0]) | (times > span[1])]
+    if outside.size:
+        raise InputError(
+            f"{name} {outside[0]:.16g} lies outside the time span",
+            expected=f"times in [{span[0]:.16g}, {span[1]:.16g}]",
+            remedy="a longer t_span, or fewer times",
+        )
+    return times
+
+
+def span_rounding(span: tuple[float, float]) -> float:
+    """Return how far apart times of a span are the same up to rounding."""
+    return 4.0 * float(np.finfo(float).eps) * max(abs(span[0]), abs(span[1]))
+
+
 def pinned_times(
     stepping: Stepping, t_eval: npt.ArrayLike, breakpoints: Sequence[float] = ()
 ) -> Array:
@@ -170,14 +200,8 @@ def pinned_times(
             f"t_eval is not increasing: {times[k]:g} is followed by {times[k + 1]:g}",
             expected="strictly increasing times",
         )
-    outside = times[(times < first) | (times > last)]
-    if outside.size:
-        raise InputError(
-            f"t_eval or observation time {outside[0]:g} lies outside the time span",
-            expected=f"times in [{first:g}, {last:g}]",
-            remedy="a longer t_span, or fewer times",
-        )
-    rounding = 4 * np.finfo(float).eps * max(abs(first), abs(last))
+    times = np.unique(inside_span(stepping.t_span, times, "t_eval or observation time"))
+    rounding = span_rounding(stepping.t_span)
     inside = np.array([t for t in breakpoints if first + rounding < t < last - rounding])
     if not inside.size:
         return times

@@ -292,12 +292,28 @@ def test_wrong_derivative_in_time_is_named():
             r"numbers = \[0, 1\](.|\n)*1 integers",
         ),
         (lambda: EventData("bounce", [1.0], numbers=[0.5]), r"numbers = \[0\.5\]"),
+        (
+            lambda: EventData("bounce", [1.0, 0.5]),
+            r'times of event "bounce" decrease: data\[0\] = 1 for number 0, data\[1\] = 0\.5 for',
+        ),
+        (
+            lambda: EventData("bounce", [2.0, 3.0, 1.0], numbers=[-1, 0, -2][::-1]),
+            r"data\[0\] = 2 for number -2, data\[2\] = 1 for number -1",
+        ),
         (lambda: EventData("bonce", [1.0]).lower(BALL, 1.0), r'no event is named "bonce"'),
     ],
 )
 def test_wrong_descriptions_are_named(describe, message):
     with pytest.raises(InputError, match=message):
         describe()
+
+
+def test_times_of_events_go_with_their_numbers():
+    """In any order of the rows; from the end and from the start they cannot be compared."""
+    assert EventData("bounce", [3.0, 1.0, 2.0], numbers=[2, 0, 1]).numbers == (2, 0, 1)
+    assert EventData("bounce", [3.0, 1.0], numbers=[0, -1]).numbers == (0, -1)
+    assert EventData("bounce", [1.0, 1.0]).numbers == (0, 1)
+    assert EventData("bounce", [[2.0], [1.0]], observe=lambda t, u, p: u[:1]).numbers == (0, 1)
 
 
 # ---- several ranks -------------------------------------------------------------------------------

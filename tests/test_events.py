@@ -417,6 +417,18 @@ def test_derivatives_of_no_reset_are_refused():
         Event(1.0, reset_u=lambda t, u, p: np.eye(1))
 
 
+def test_event_at_the_end_of_the_span_up_to_rounding_happens_there():
+    kick = Event(0.1 * 3, lambda t, u, p: u + 1.0, name="kick")
+    run = solve(
+        ODE(lambda t, u, p: 0 * u, 1, events=[kick]),
+        [1.0],
+        None,
+        Stepping((0.0, 0.3), "rk4", dt=0.1),
+    )
+    assert run.crossings[0].t == pytest.approx(0.3, rel=1e-15)
+    assert run.u[-1, 0] == 2.0
+
+
 def test_time_outside_the_span_is_named():
     problem = ODE(lambda t, u, p: -u, 1, events=[Event(3.0, name="late")])
     with pytest.raises(InputError, match=r'event "late" at t = 3 lies outside the time span'):

@@ -176,6 +176,19 @@ def test_a_description_that_fits_is_accepted_without_a_run():
     assert described().count.forward == 0
 
 
+@pytest.mark.parametrize("method", ["rk4", "cn", "esdirk3"])
+def test_observations_at_the_end_up_to_rounding_are_at_the_end(method):
+    """arange(0.1, 0.31, 0.1) ends with 0.1 * 3, which is more than 0.3."""
+    times, data = np.arange(0.1, 0.31, 0.1), [0.9, 0.8, 0.7]
+    assert times[-1] > 0.3
+    stepping = Stepping((0.0, 0.3), method, dt=0.1)
+    found = described(objective=LeastSquares(times, data), stepping=stepping)
+    exact = described(objective=LeastSquares([0.1, 0.2, 0.3], data), stepping=stepping)
+    assert found.trajectory([0.6]).n_steps == 3
+    assert found.value([0.6]) == pytest.approx(exact.value([0.6]), rel=1e-14)
+    np.testing.assert_allclose(found.gradient([0.6]).array, exact.gradient([0.6]).array, rtol=1e-13)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

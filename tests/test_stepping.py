@@ -119,6 +119,20 @@ def test_pinned_times_are_returned_as_given():
     assert pinned_times(Stepping(SPAN, dt=0.1), ()).shape == (0,)
 
 
+def test_times_at_an_end_of_the_span_up_to_rounding_are_that_end():
+    ends = Stepping((0.1, 0.3), "rk4", dt=0.1)
+    after, before = 0.1 * 3, 0.1 * (1 - 2e-16)
+    assert after > 0.3
+    assert before < 0.1
+    assert pinned_times(ends, [before, 0.2, after]).tolist() == [0.1, 0.2, 0.3]
+    assert pinned_times(ends, [0.3, after]).tolist() == [0.3]
+    assert pinned_times(ends, (), [0.1, 0.2, after]).tolist() == [0.2]
+    with pytest.raises(
+        InputError, match=r"0\.300000000001 lies outside the time span\n.*in \[0\.1, 0\.3\]"
+    ):
+        pinned_times(ends, [0.3 + 1e-12])
+
+
 @pytest.mark.parametrize(
     ("times", "message"),
     [

@@ -25,7 +25,7 @@ from daeosens.inverse.uncertainty import Covariance
 from daeosens.parameters import Control
 from daeosens.problem import Problem
 from daeosens.ranks import agree
-from daeosens.stepping import Stepping
+from daeosens.stepping import Stepping, span_rounding
 from daeosens.tangent import tangent
 
 
@@ -237,7 +237,7 @@ def _stretched(stepping: Stepping, times: Array) -> Stepping:
     first, last = stepping.t_span
     if times.ndim != 1 or times.size == 0:
         raise InputError(f"times have shape {times.shape}", expected="shape (K,)")
-    if times.min() < first:
+    if times.min() < first - span_rounding((first, last)):
         raise InputError(
             f"time {times.min():g} lies before the start {first:g}", expected="later times"
         )
