@@ -117,7 +117,8 @@ def test_scipy_finds_the_same_aircraft_optimum():
 def test_aircraft_optimum_does_not_depend_on_the_steps():
     for n_steps in (10, 40):
         found = solved(n_steps=n_steps)
-        assert found.value == pytest.approx(optimum().value, abs=1e-14)
+        # the cost depends on t, which a step sees 1e-12 inside its piece
+        assert found.value == pytest.approx(optimum().value, abs=1e-13)
         np.testing.assert_allclose(found.x.array, optimum().controls, rtol=0, atol=1e-6)
 
 
