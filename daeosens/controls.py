@@ -116,7 +116,7 @@ class Spline:
         InputError
             Coefficients of another number.
         """
-        if isinstance(t, NDArrayOperatorsMixin):
+        if isinstance(t, NDArrayOperatorsMixin):  # a symbol of trace, which lies in a higher layer
             return self._recorded(t, coefficients)
         values = np.asarray(coefficients)
         self._check(values.shape)

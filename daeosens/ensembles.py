@@ -115,7 +115,7 @@ def solve_batch(
     (array([0.36788, 0.13534]), array([-0.73576, -0.27067]))
     """
     require(problem, Problem, "problem", "ODE(f, size, parameters), or trace(f, ...) compiled")
-    require(stepping, Stepping, "stepping", 'Stepping((0.0, 1.0), "rk5dp", rtol=1e-6)')
+    require(stepping, Stepping, "stepping", 'Stepping((0.0, 1.0), "rk6vr", rtol=1e-6)')
     if objective is not None:
         check_objective(objective)
     comm = MPI.COMM_SELF if comm is None else comm

@@ -85,7 +85,7 @@ def solve(
     if checkpoint not in ("states", "stages", "memory", "disk"):
         expected = '"states", "stages", "memory" or "disk"'
         raise InputError(f"checkpoint = {checkpoint!r}", expected=expected)
-    require(stepping, Stepping, "stepping", 'Stepping((0.0, 1.0), "rk5dp", rtol=1e-6)')
+    require(stepping, Stepping, "stepping", 'Stepping((0.0, 1.0), "rk6vr", rtol=1e-6)')
     problem.faults.clear()
     if not no_options():
         refuse_reserved(PETSc.Options().getAll(), "command line")

@@ -75,10 +75,10 @@ METHODS = {
 }
 
 _ELSEWHERE = {
-    **dict.fromkeys(("rk45", "dopri5", "tsit5", "ode45"), "rk5dp"),
+    **dict.fromkeys(("rk45", "dopri5", "tsit5", "ode45"), "rk6vr"),
     **dict.fromkeys(("dop853", "dopri8"), "rk8vr"),
 }
-"""Names of other packages whose nearest one here is not the method most alike."""
+"""What to take for names of other packages: docs/stepping.md."""
 
 
 def find_method(name: str) -> Method:
@@ -108,7 +108,7 @@ def find_method(name: str) -> Method:
     raise InputError(
         f'method = "{name}" is unknown',
         expected=", ".join(known),
-        remedy=alike or '"rk5dp", or "esdirk5" for stiff problems, with rtol=...',
+        remedy=alike or '"rk6vr", or "esdirk5" for stiff problems, with rtol=...',
     )
 
 

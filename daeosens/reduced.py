@@ -123,7 +123,7 @@ class Reduced:
         )
         check_engine(engine)
         check_objective(objective)
-        require(stepping, Stepping, "stepping", 'Stepping((0.0, 1.0), "rk5dp", rtol=1e-6)')
+        require(stepping, Stepping, "stepping", 'Stepping((0.0, 1.0), "rk6vr", rtol=1e-6)')
         if not hasattr(control, "unpack"):
             raise InputError(
                 f"control is {type(control).__name__}",

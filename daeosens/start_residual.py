@@ -31,7 +31,8 @@ def refuse_inconsistent_start(
     becomes -(1 - theta)/theta y in each step, which for "cn" and "midpoint" is -y.  "beuler" and
     ESDIRK methods forget it in the first one.  The residual may be as large as relative changes of
     the state, or of the parameters, by ``RELATIVE`` make it, whatever the units of a row.  One
-    evaluation of the equations where they hold.  Collective.
+    evaluation of the equations where they hold, and a product with F_udot where that may change.
+    Collective.
 
     Parameters
     ----------
@@ -47,7 +48,7 @@ def refuse_inconsistent_start(
     """
     if problem.form == "rhs" or method.theta in (0.0, 1.0):
         return
-    if "algebraic rows" not in problem.probed:
+    if problem.curved_mass or "algebraic rows" not in problem.probed:
         problem.probed["algebraic rows"] = _algebraic_rows(problem, t, u, p)
     rows = problem.probed["algebraic rows"]
     if rows is None:
@@ -56,10 +57,6 @@ def refuse_inconsistent_start(
     size = largest(_only(rows, residual))
     if not ROUNDING < size < math.inf:  # what is not finite is for the run to say
         return
-    if problem.curved_mass:  # a row may have had no rate elsewhere
-        rows = _algebraic_rows(problem, t, u, p)
-        if rows is None:
-            return
     excess = _only(rows, residual)
     admitted = ROUNDING + _changes(problem, t, u, p, residual)
     values = np.abs(read(excess))

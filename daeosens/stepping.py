@@ -97,7 +97,7 @@ class Stepping:
             if self.adaptive and not method.adaptive:
                 complaints.append(
                     f'method = "{self.method}" has no error estimate, so rtol and atol mean '
-                    'nothing; try: dt alone, or "rk3bs", "rk5dp", "cn"'
+                    'nothing; try: dt alone, or "rk3bs", "rk6vr", "cn"'
                 )
         except InputError as error:
             complaints.append(_one_line(error))

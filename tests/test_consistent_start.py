@@ -150,8 +150,6 @@ def test_a_fit_with_crank_nicolson_finds_the_truth():
     for noise in (Normal(0.01), Normal()):
         found = fitted(control(u0, consistent=True), noise)
         assert found.estimate["k"] == pytest.approx(1.3, abs=5e-4)  # what is left is of the steps
-    with pytest.raises(InputError, match="consistent=True"):
-        fitted(control(u0), Normal(0.01))
 
 
 # ---- refusals ------------------------------------------------------------------------------------

@@ -46,7 +46,7 @@ def test_theta_outside_its_range_is_refused(value):
     ("name", "meant"),
     [
         *(("beular", "beuler"), ("rk5pd", "rk5dp"), ("midpont", "midpoint")),
-        *(("theta", "theta:<value>"), ("RK45", "rk5dp"), ("DOP853", "rk8vr")),
+        *(("theta", "theta:<value>"), ("RK45", "rk6vr"), ("DOP853", "rk8vr")),
     ],
 )
 def test_unknown_method_names_the_nearest_one(name, meant):
@@ -58,5 +58,5 @@ def test_unknown_method_with_nothing_near_lists_them_all():
     with pytest.raises(InputError) as raised:
         find_method("zzz")
     assert all(name in str(raised.value) for name in NAMED)
-    assert 'try: "rk5dp", or "esdirk5"' in str(raised.value)
+    assert 'try: "rk6vr", or "esdirk5"' in str(raised.value)
     assert nearest("zzz", NAMED) == ""

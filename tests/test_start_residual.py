@@ -108,6 +108,8 @@ def test_a_row_may_lose_its_rate_with_the_parameters():
     with pytest.raises(InputError, match="row 1"):
         solve(problem, [1.0, 0.8], [1.0], stepping("cn"))
     solve(problem, [1.0, 0.8], K, stepping("cn"))
+    with pytest.raises(InputError, match="row 1"):
+        solve(problem, [1.0, 0.8], [1.0], stepping("cn"))
 
 
 def test_the_later_side_of_a_breakpoint_and_the_time_of_the_start_count():

@@ -26,7 +26,7 @@ def test_tolerances_make_steps_adaptive_where_there_is_an_error_estimate(method,
             InputError, match=f'method = "{method}" has no error estimate'
         ) as raised:
             Stepping(SPAN, method, **keywords)
-        assert 'try: dt alone, or "rk3bs", "rk5dp", "cn"' in str(raised.value)
+        assert 'try: dt alone, or "rk3bs", "rk6vr", "cn"' in str(raised.value)
     else:
         assert Stepping(SPAN, method, **keywords).adaptive
 

@@ -15,7 +15,6 @@ from daeosens import ODE, Event, SolveError, Stepping, Terminal, adjoint, solve,
 from daeosens.errors import NotFiniteError
 from daeosens.grids import Grid
 from daeosens.registered import registered_with
-from daeosens.trials import first_line, with_trials
 
 LOOSE, MILD = {"rtol": 1e-1, "atol": 1e-1}, {"rtol": 1e-3, "atol": 1e-3}
 PLAIN = {"snes_linesearch_type": "basic", "snes_rtol": 1e-13}  # others come back from NaN
@@ -432,11 +431,3 @@ def test_exceptions_of_callbacks_stop_a_run_at_once(method, kind):
     with pytest.raises(kind, match="mine"):
         solve(problem, [1.0], None, Stepping((0.0, 1.0), method, **MILD))
     assert len(raised) == 1
-
-
-def test_an_error_of_steps_that_were_never_tried_again_is_left_as_it_is():
-    ts = PETSc.TS().create(comm=PETSc.COMM_SELF)
-    ts.setTimeStep(0.1)
-    error = NotFiniteError("it is nan", remedy="another one")
-    assert first_line(error) == "it is nan"
-    assert first_line(with_trials(error, ts)).startswith("it is nan")
