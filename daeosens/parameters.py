@@ -168,8 +168,8 @@ class Parameters:
         ``consistent_state`` does at one, and differentiated; ``initial_state`` gives the
         differential ones, and guesses.
     stepping : Stepping, optional
-        Of the runs, for the time of their start and the options of the linear solver; ``Reduced``
-        fills it in.  Without it the time is 0.
+        Of the runs, for the time of their start and the options of the linear solver, where that is
+        to be consistent; ``Reduced`` fills it in.
 
     Raises
     ------
@@ -225,7 +225,11 @@ class Parameters:
             return self.start_map
         given = self.initial_state if self.start_map is None else self.start_map
         if self.stepping is None:
-            return ConsistentStart(given, 0.0, {})
+            raise InputError(
+                "consistent=True without the time of the start",
+                expected="the Stepping of the runs",
+                remedy="Reduced(...), which tells it, or Parameters(..., stepping=stepping)",
+            )
         return ConsistentStart(given, self.stepping.t_span[0], self.stepping.options)
 
     def of_runs(self, stepping: Stepping) -> Parameters:

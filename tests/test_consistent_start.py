@@ -216,3 +216,9 @@ def test_answers_do_not_depend_on_the_number_of_ranks():
         assert derivative == pytest.approx(gradient.dot(x), rel=1e-11)
         found.append([functional.value(x), *gather(gradient), *state])
     np.testing.assert_allclose(found[0], found[1], rtol=1e-10)
+
+
+def test_a_start_by_itself_does_not_know_its_time():
+    parameters = control([1.0, 0.0], consistent=True)
+    with pytest.raises(InputError, match=r"without the time of the start(.|\n)*Reduced"):
+        parameters.unpack(CUBIC, parameters.start(CUBIC))
