@@ -106,7 +106,7 @@ class ConsistentStart:
         seen = problem.admit_parameters(p.copy())
         mode = problem.entered_mode(problem.mode, t, guess, seen)
         equations = problem.modes.get(mode, problem)
-        if equations not in self._maps:
+        if equations.curved_mass or equations not in self._maps:  # rows may be others elsewhere
             self._maps[equations] = consistent_map(equations, t, guess, seen, self.options)
         consistent, after = self._maps[equations], guess.copy()
         if consistent is not None:

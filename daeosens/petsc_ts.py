@@ -110,6 +110,15 @@ def _inside(problem: Problem, method: Method) -> Callable[[PETSc.TS, float], flo
     return inside
 
 
+def _retry(
+    ts: PETSc.TS, t: float, error: NotFiniteError, problem: Problem, *, jacobian: bool = False
+) -> None:
+    """Let TS try a smaller step; right of a breakpoint callbacks see its start at another time."""
+    start = ts.getTime()
+    at_start = problem.breakpoints and t == problem.inside(start, start, ts.getTimeStep())
+    retry(ts, start if at_start else t, error, problem.faults, jacobian=jacobian)
+
+
 def _set_rhs(ts: PETSc.TS, problem: Problem, method: Method, held: Held, *, plain: bool) -> None:
     """Set f(t, u, p); ``plain`` steps of few unknowns are taken without TSRK."""
     work = problem.create_state()
@@ -121,7 +130,7 @@ def _set_rhs(ts: PETSc.TS, problem: Problem, method: Method, held: Held, *, plai
             try:
                 problem.rhs(t, u, held.p, out)
             except NotFiniteError as error:
-                retry(ts, t, error, problem.faults)
+                _retry(ts, t, error, problem)
                 out.set(math.nan)
 
         ts.setRHSFunction(rhs, work)
@@ -170,7 +179,7 @@ def _set_residual(
         try:
             problem.residual(t, u, udot, held.p, out)
         except NotFiniteError as error:
-            retry(ts, t, error, problem.faults)
+            _retry(ts, t, error, problem)
             out.set(math.nan)
 
     if not in_c:
@@ -197,7 +206,7 @@ def _set_residual(
         try:
             system.fill(t, u, udot, held.p, shift)
         except NotFiniteError as error:
-            retry(ts, t, error, problem.faults, jacobian=True)
+            _retry(ts, t, error, problem, jacobian=True)
         if matrix != system.matrix:
             take_point(matrix, shift)
 

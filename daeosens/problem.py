@@ -206,7 +206,7 @@ class Problem:
         if not self.breakpoints:
             return time
         first, last = self.piece(t, h)
-        margin = _margin(max(abs(t), h), h)
+        margin = min(_margin(max(abs(t), h), h), 0.25 * (last - first))
         return min(max(time, first + margin), last - margin)
 
     def rhs(self, t: float, u: PETSc.Vec, p: Any, out: PETSc.Vec) -> None:

@@ -19,7 +19,8 @@ RELATIVE = 1e-6
 """Relative error of state and parameters that a start may have."""
 
 ROUNDING = 1e-12
-"""A residual that is taken for rounding where everything is zero."""
+"""A residual that is taken for rounding where everything is zero; relative errors of the time, and
+of small unknowns beside the largest."""
 
 
 def refuse_inconsistent_start(
@@ -104,17 +105,18 @@ def _residual(problem: Problem, t: float, u: PETSc.Vec, p: Any) -> PETSc.Vec:
 def _changes(problem: Problem, t: float, u: PETSc.Vec, p: Any, residual: PETSc.Vec) -> Array:
     """Return how far small changes of the state and of the parameters move the rank's rows."""
     start, end = u.getOwnershipRange()
-    moved = u.copy()
-    write(moved, read(u) * (1.0 + RELATIVE * np.cos(1.0 + np.arange(start, end))))
+    moved, wave = u.copy(), np.cos(1.0 + np.arange(start, end))
+    rounding = ROUNDING * max(1.0, largest(u))
+    write(moved, read(u) * (1.0 + RELATIVE * wave) + rounding * wave)
     if isinstance(p, PETSc.Vec):
         other = p.copy()
         other.scale(1.0 + RELATIVE)
     else:
         other = p * (1.0 + RELATIVE)
     total = np.zeros(end - start)
-    for state, parameters in ((moved, p), (u, other)):
+    for time, state, parameters in ((t * (1.0 + ROUNDING), moved, p), (t, u, other)):
         try:
-            near = _residual(problem, t, state, parameters)
+            near = _residual(problem, time, state, parameters)
         except SolveError:  # beyond the domain of the callbacks, on every rank
             continue
         total += np.abs(read(near) - read(residual))

@@ -222,3 +222,15 @@ def test_a_start_by_itself_does_not_know_its_time():
     parameters = control([1.0, 0.0], consistent=True)
     with pytest.raises(InputError, match=r"without the time of the start(.|\n)*Reduced"):
         parameters.unpack(CUBIC, parameters.start(CUBIC))
+
+
+def test_rows_that_become_algebraic_with_the_parameters_are_looked_for_at_each_point():
+    problem = ODE(
+        lambda t, u, p: np.array([-u[0], u[0] - u[1]]),
+        2,
+        ["tau"],
+        mass=lambda p: np.diag([1.0, p[0]]),
+    )
+    start = ConsistentStart([1.0, 3.0], 0.0, {})
+    for tau, found in ((1.0, [1.0, 3.0]), (0.0, [1.0, 1.0]), (1.0, [1.0, 3.0])):
+        np.testing.assert_allclose(start.at(problem, np.array([tau])).array, found, rtol=1e-14)

@@ -178,3 +178,18 @@ def test_every_rank_names_the_same_row():
     template.assemble()
     with pytest.raises(InputError, match=f"row {template.getSize() - 1} has the residual 0.2,"):
         solve(problem, template, K, stepping("cn"))
+
+
+@pytest.mark.parametrize(
+    ("row", "start"),
+    [
+        (lambda t, u: 1e6 * (0.1 + 0.2 - 0.3 - u[1]), [0.0, 0.0]),
+        (lambda t, u: 1e5 * np.sin(np.pi * t) - u[1], [0.0, 0.0]),
+        (lambda t, u: 1e6 * (u[0] - u[1]), [0.0, 1e-17]),
+    ],
+)
+def test_rounding_in_rows_of_large_numbers_is_no_error(row, start):
+    problem = ODE(lambda t, u, p: np.array([-u[0], row(t, u)]), 2, mass=MASS)
+    solve(problem, start, None, Stepping((1.0, 2.0), "cn", dt=0.5))
+    with pytest.raises(InputError, match="row 1"):
+        solve(problem, [start[0], 1.0], None, Stepping((1.0, 2.0), "cn", dt=0.5))

@@ -108,3 +108,26 @@ def test_code_does_not_grow_with_the_width_of_a_layer(monkeypatch):
         ds.trace(layers, 20, {"W": (h, 20), "b": (h,), "low": (), "V": (20, h)})
     few, many = (code.count(";") for code in codes)
     assert many == few
+
+
+def test_negative_constants_may_be_subtracted():
+    """With warnings as errors: what does not compile is interpreted, after one."""
+    model = ds.trace(lambda t, u, p: -p.g * (u - (-65.0)), 16, {"g": ()})
+    run = ds.solve(model, np.zeros(16), [0.5], ds.Stepping((0.0, 1.0), "rk4", dt=0.05))
+    np.testing.assert_allclose(run.final.array, 65.0 * np.expm1(-0.5), rtol=1e-6)
+
+
+def test_what_neighbours_share_is_not_computed_again_where_that_takes_long():
+    def shared(t, u, p):
+        y = np.exp(u)
+        return sum(np.roll(y, k) for k in range(-3, 4)) - 9.0 * u
+
+    codes = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            "daeosens.tracing.generate.rolled",
+            lambda code: codes.append((code, rolled(code))) or codes[-1][1],
+        )
+        ds.trace(shared, 120, {"k": ()})
+    before, after = (re.search(r"/\* rhs:(.|\n)*?\n}", code)[0] for code in codes[0])
+    assert after.count("exp(") == before.count("exp(") == 120

@@ -431,3 +431,11 @@ def test_exceptions_of_callbacks_stop_a_run_at_once(method, kind):
     with pytest.raises(kind, match="mine"):
         solve(problem, [1.0], None, Stepping((0.0, 1.0), method, **MILD))
     assert len(raised) == 1
+
+
+@pytest.mark.parametrize("method", ["rk5dp", "rk3bs", "esdirk4", "cn"])
+def test_what_is_not_finite_right_of_a_breakpoint_ends_a_run_at_once(method):
+    problem = ODE(lambda t, u, p: -u if t < 0.5 else u * np.nan, 1, breakpoints=[0.5])
+    with pytest.raises(NotFiniteError, match="returned nan") as caught:
+        solve(problem, [1.0], None, Stepping((0.0, 1.0), method, rtol=1e-4))
+    assert "were tried" not in str(caught.value)

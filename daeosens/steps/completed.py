@@ -116,7 +116,7 @@ class Consistency:
 
         ``p`` are the parameters after it, which it may have changed.  Collective.
         """
-        if mode not in self._maps:
+        if self._modes[mode].curved_mass or mode not in self._maps:  # rows may be others elsewhere
             self._maps[mode] = consistent_map(self._modes[mode], t, after, p, self._options)
         consistent = self._maps[mode]
         if consistent is None:

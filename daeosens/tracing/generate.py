@@ -9,10 +9,7 @@ from daeosens.tracing.derivatives import Generated
 from daeosens.tracing.lanes import with_lanes
 from daeosens.tracing.library import casadi
 from daeosens.tracing.products import with_fast_products
-from daeosens.tracing.rolled import rolled
-
-STACK = 4096
-"""Up to so many numbers the workspace is on the stack; more are kept, one set for each thread."""
+from daeosens.tracing.rolled import STACK, rolled
 
 
 def source(functions: Sequence[Generated]) -> str:

@@ -6,7 +6,7 @@ did, so the results are the same to the last digit; what takes compilers half a 
 takes them no time as loops, which they also vectorise.
 
 What many entries share is computed before the loops, and what depends on many, as sums do, after
-them.  Neighbours that share a few results compute them twice.
+them.  Neighbours that share a few results compute them twice, if that takes hardly longer.
 """
 
 from __future__ import annotations
@@ -28,6 +28,12 @@ LEAST = 8
 MOST = 100
 """So many statements may stand in a loop."""
 
+AGAIN, CALL = 1.3, 20
+"""Loops may take so many times as long as statements, and a call as long as so many of these."""
+
+STACK = 4096
+"""Up to so many numbers are on the stack; more are kept, one set for each thread."""
+
 _FUNCTION = re.compile(
     r"(static int casadi_f\d+\(.*\) \{\n)(?:  casadi_real(?: a\d+,?)+;\n)+"
     r"((?:  .*;\n)+)(  return 0;\n)"
@@ -36,6 +42,7 @@ _STATEMENT = re.compile(r"  (?:(a\d+)|if \(res\[(\d+)\]!=0\) res\[\d+\]\[(\d+)\]
 _ENTRY = re.compile(r"(arg\[\d+\])\[(\d+)\]")
 _CONSTANT = re.compile(r"-?(?:\d+\.\d*(?:e[+-]\d+)?|casadi_inf|casadi_nan)")
 _VARIABLE = re.compile(r"\ba\d+\b")
+_CALL = re.compile(r"(?!casadi_sq|fabs|fmin|fmax)[a-z]\w*\(")
 
 
 @dataclass(frozen=True)
@@ -130,7 +137,7 @@ def _read(lines: Sequence[str]) -> _Body | None:
         elif entry:
             now[variable] = _Entry(entry[1], int(entry[2]))
         elif _CONSTANT.fullmatch(right):
-            now[variable] = right
+            now[variable] = f"({right})" if right[0] == "-" else right
         else:
             now[variable] = len(body.values)
             body.values.append((_VARIABLE.sub("%s", right), operands))
@@ -152,7 +159,8 @@ def _written(body: _Body) -> list[str]:
         return []
     names = {k: f"s{k}" for k in (*shared, *late)} | {k: f"kept[{kept[k]}]" for k in kept}
     lines = [_statement(body, k, names) for k in sorted(shared)]
-    lines += [f"double kept[{len(kept)}];"] if kept else []
+    storage = "static _Thread_local " if len(kept) > STACK else ""
+    lines += [f"{storage}double kept[{len(kept)}];"] if kept else []
     lines += [line for text, alike in kinds.items() for line in _loops(text, alike)]
     lines += [_statement(body, k, names) for k in sorted(late)]
     return lines + [
@@ -235,10 +243,13 @@ def _parts(body: _Body, outputs: Sequence[tuple[_Entry, Operand]], shared: set[i
     groups: dict[int, list[int]] = defaultdict(list)
     for number, cone in enumerate(cones):
         groups[root(cone[-1]) if cone else -1 - number].append(number)
+    weights = [CALL if _CALL.match(right) else 1 for right, _ in body.values]
     parts: list[_Part] = []
     for group in groups.values():
-        together = sorted({k for number in group for k in cones[number]})
-        several = [group] if len(together) <= MOST else [[number] for number in group]
+        together = {k for number in group for k in cones[number]}
+        apart = sum(weights[k] for number in group for k in cones[number])
+        split = len(together) > MOST and apart <= AGAIN * sum(weights[k] for k in together)
+        several = [[number] for number in group] if split else [group]
         parts += [_part(body, [outputs[k] for k in some], shared) for some in several]
     return parts
 
