@@ -96,7 +96,7 @@ class _Passage:
             refuse_passing(fired, self.log.crossings)
             if entered:
                 if fired:
-                    raise at_one_instant(t, [each.event for each in (*fired, *entered)])
+                    raise at_one_instant(t, [each.event.name for each in (*fired, *entered)])
                 self._keep_grid(t)
                 self._reach(entered[0])
                 self._check_order(entered, [flow.change(each) for each in entered])
@@ -114,7 +114,7 @@ class _Passage:
             if not event.active(self.mode):
                 continue
             if fired:
-                raise at_one_instant(t, [*(each.event for each in fired), event])
+                raise at_one_instant(t, [*(each.event.name for each in fired), event.name])
             more = any(time <= t + self._rounding for time, _, _ in self._due)
             self._happen(event, switch, last=not more)
             if self.finished:
@@ -222,13 +222,13 @@ class _Passage:
         log = self.log
         t, h, u, end = log.times[-2], log.sizes[-1], log.states[-2], log.states[-1]
         if len(surfaces) > 2:
-            raise at_one_instant(log.times[-1], [each.event for each in surfaces])
+            raise at_one_instant(log.times[-1], [each.event.name for each in surfaces])
         for one, other, way in zip(surfaces, surfaces[::-1], ways[1::-1], strict=True):
             after = end.duplicate()
             p = one.switch.jump.apply(log.times[-1], end, self.p, after)
             left = abs(other.at(log.times[-1], after, p))
             if left > 1e-8 * way:  # afterwards the other one does not happen
-                raise at_one_instant(log.times[-1], [each.event for each in surfaces])
+                raise at_one_instant(log.times[-1], [each.event.name for each in surfaces])
         method = self.stepping.resolved_method
         steps = step_map(self._smooth[self.mode], method, self.stepping.options)
         step = Step(t, h, u, end, self.p)

@@ -113,7 +113,7 @@ def check_tuple(values: object, name: str, *parts: str) -> tuple[Any, ...]:
     )
 
 
-BY_NAME = (
+_BY_NAME = (
     "only functions of a traced model see parameters by name: model.terminal(function), "
     "model.event(event), trace(..., running=density)"
 )
@@ -146,7 +146,7 @@ def guarded(callback: Callable[..., Any], name: str, comm: PETSc.Comm) -> Callab
             if note not in getattr(error, "__notes__", ()):  # as of a callback within a callback
                 error.add_note(note)
                 if isinstance(error, AttributeError) and isinstance(error.obj, np.ndarray):
-                    error.add_note(BY_NAME)
+                    error.add_note(_BY_NAME)
             if aborts and not isinstance(error, SolveError):
                 abort(error)
             raise

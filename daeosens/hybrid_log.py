@@ -88,7 +88,9 @@ class HybridLog:
     def stay(self, mode: str, p: Any, slope: float = 0.0) -> None:
         """Append a step of size 0, which an event at the same instant can end."""
         t, state = self.last
-        self.records[state.handle] = Record(mode, p, slope, self.moving, self.changed)
+        self.records[state.handle] = Record(
+            mode, p, slope=slope, timed=self.moving, changed=self.changed
+        )
         self.times.append(t)
         self.sizes.append(0.0)
         self.states.append(state.copy())

@@ -239,7 +239,7 @@ class Runner:
             value: name for name, value in vars(PETSc.TS.ConvergedReason).items() if name.isupper()
         }
         self._note_fault()
-        fault = f"{log.fault()}{trials(ts)}" if reason < 0 else ""  # else trials were survived
+        fault = self._told(log) if reason < 0 else ""  # else trials were survived
         raise SolveError(
             f"TS stopped at t = {log.last_time:.9g} after {steps} steps "
             f"({names.get(reason, reason)}){fault}",
@@ -248,6 +248,10 @@ class Runner:
             if steps >= self._stepping.max_steps
             else 'a smaller dt, or options={"snes_monitor": None} to watch the Newton residual',
         )
+
+    def _told(self, log: StepLog) -> str:
+        """Return what was not finite, and the steps that were tried, for a message.  Collective."""
+        return f"{log.fault()}{trials(self._ts)}"
 
     def _failure(self, error: PETSc.Error, log: StepLog) -> DaeosensError:
         """Return what an error of PETSc means: bad input before a step, then a failed solve."""
@@ -258,7 +262,7 @@ class Runner:
             return refused
         code: int = getattr(error, "ierr", 0)
         # norms are collective, as this is
-        fault = f"{log.fault()}{trials(self._ts)}" if code == NOT_FINITE else ""
+        fault = self._told(log) if code == NOT_FINITE else ""
         return SolveError(
             f"TS failed after t = {log.last_time:.9g}: {str(error).splitlines()[-1]}{fault}",
             expected=f"t = {self._stepping.t_span[1]:g}",

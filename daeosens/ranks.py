@@ -6,7 +6,7 @@ import os
 import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import Field, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from hashlib import blake2b
 from typing import Any, cast
 
@@ -101,11 +101,8 @@ def contents(description: Any) -> Any:
         return dict(enumerate(held)) if any(isinstance(each, dict) for each in held) else held
     if not is_dataclass(description) or isinstance(description, type):
         return description
-    return {each.name: contents(getattr(description, each.name)) for each in _given(description)}
-
-
-def _given(description: Any) -> list[Field[Any]]:
-    return [each for each in fields(description) if each.init]
+    names = [each.name for each in fields(description) if each.init]
+    return {name: contents(getattr(description, name)) for name in names}
 
 
 def _parts(options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

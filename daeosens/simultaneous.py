@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,6 @@ from petsc4py import PETSc
 
 from daeosens.arrays import largest, read, write
 from daeosens.errors import GrazingError, SolveError, UnsupportedError
-from daeosens.events import Event
 from daeosens.methods import Method
 from daeosens.problem import Problem
 from daeosens.steps import StepMap, instant_map
@@ -91,20 +90,16 @@ def check_order(meeting: Meeting, first: Happening, second: Happening) -> None:
             if not _alike(one, two):
                 what = "the derivatives differ"
     if what:
-        names = f'"{first.switch.name}" and "{second.switch.name}"'
-        raise SolveError(
-            f"events {names} at one instant, t = {meeting.t:.9g}, and their order matters: {what}",
-            expected="events that commute",
-            remedy="one event whose reset does both",
-        )
+        names = first.switch.name, second.switch.name
+        raise at_one_instant(meeting.t, names, f", and their order matters: {what}")
 
 
-def at_one_instant(t: float, events: Sequence[Event]) -> SolveError:
+def at_one_instant(t: float, names: Iterable[str], why: str = "") -> SolveError:
     """Return what refuses events that happen together: other parameters move them apart."""
-    names = " and ".join(f'"{event.name}"' for event in events)
+    together = " and ".join(f'"{name}"' for name in names)
     return SolveError(
-        f"events {names} at one instant, t = {t:.9g}",
-        expected="one event at a time: their order would decide the derivative",
+        f"events {together} at one instant, t = {t:.9g}{why}",
+        expected="one event at a time, or events that commute: their order decides the derivative",
         remedy="one event whose reset does both",
     )
 

@@ -354,7 +354,7 @@ def test_a_start_outside_the_domain_is_named_on_every_rank(roots, method):
 
 @pytest.mark.parametrize("method", ["rk2a", "rk3bs", "rk5dp", "esdirk4", "cn", "midpoint"])
 @pytest.mark.parametrize("python", [False, True])
-@pytest.mark.parametrize("options", [{}, {"ts_adapt_safety": 0.9}])
+@pytest.mark.parametrize("options", [{}, SAFETY])
 def test_a_wall_ends_the_run_with_the_fault_and_the_size_of_steps(method, python, options):
     def wall(t, u, p):
         return [np.sqrt(0.3 - t) - u[0]]
@@ -373,7 +373,7 @@ def test_a_wall_ends_the_run_with_the_fault_and_the_size_of_steps(method, python
 
 
 @pytest.mark.parametrize("python", [False, True])
-@pytest.mark.parametrize("options", [{}, {"ts_adapt_safety": 0.9}])
+@pytest.mark.parametrize("options", [{}, SAFETY])
 def test_stages_that_run_into_nan_are_not_taken_for_solved(traced, python, options):
     """PETSc 3.26 did so where an earlier solve had converged, and stepped over the end at t = 2."""
     problem = in_python(ROOT)[0] if python else traced[ROOT]
