@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import TypeAlias
 
 import numpy as np
 from petsc4py import PETSc
 
+from daeosens._petsc import FactorPulls, wake
 from daeosens.arrays import Array, read
 from daeosens.blocks import (
     Span,
@@ -19,11 +21,11 @@ from daeosens.blocks import (
     running_slopes,
 )
 from daeosens.cost import Cost, Densities, Point, Scalar, points_by_step
-from daeosens.linearization import Linearization, add_part
+from daeosens.linearization import add_part
 from daeosens.problem import Problem
 from daeosens.steps.block import BlockSteps, Seed
 from daeosens.steps.block_rk import BlockRungeKutta
-from daeosens.threads import share, thread_count
+from daeosens.threads import one_blas_thread, thread_count
 from daeosens.trajectory import Trajectory
 
 Adder: TypeAlias = "Callable[[Point, tuple[PETSc.Vec, PETSc.Vec], bool], float]"
@@ -123,23 +125,24 @@ def sweep_rows(
     problem, steps = trajectory.problem, block_steps(trajectory)
     # fresh memory takes longer to fill with zeros than with the first block's sums
     mu = (np.empty if last else np.zeros)((len(lam), problem.n_parameters))
-    apart = seed is None and not any(densities)
     assert problem.batch is not None
-    together = problem.batch.rows_at_once if apart else None
+    together = None if seed or any(densities) else problem.batch.rows_at_once
     threads = _threads(problem, len(lam), last * steps.points_per_step) if together else 1
     at_once = min(threads * (together or len(lam)), len(lam))
-    for span in reversed(block_spans(trajectory, steps, 2 * at_once, last)):
-        given, fresh = (span, (lam, mu), seed, densities), span[1] == last
-        if isinstance(steps, BlockRungeKutta):
-            by_p = _carry_explicit(
-                trajectory, steps, *given, together=together, threads=threads, fresh=fresh
-            )
-        else:
-            by_p = _carry_implicit(trajectory, steps, *given, fresh=fresh)
-        if any(densities):
-            mu += by_p
-        if seed is not None:
-            seed(span[0], lam)
+    with one_blas_thread() if threads > 1 else nullcontext():
+        for span in reversed(block_spans(trajectory, steps, 2 * at_once, last)):
+            given, fresh = (span, (lam, mu)), span[1] == last
+            if not isinstance(steps, BlockRungeKutta):
+                by_p = _carry_implicit(trajectory, steps, *given, seed, densities, fresh=fresh)
+            elif together is None:
+                by_p = _carry_explicit(trajectory, steps, *given, seed, densities, fresh=fresh)
+            else:
+                _carry_together(trajectory, steps, *given, together, threads, fresh=fresh)
+                continue
+            if any(densities):
+                mu += by_p
+            if seed is not None:
+                seed(span[0], lam)
     return mu
 
 
@@ -149,8 +152,8 @@ def _threads(problem: Problem, rows: int, points: int) -> int:
     return 1 if few else min(thread_count(), max(rows // FEWEST, 1))
 
 
-def _parts_of_rows(rows: int, memory: int, together: int, threads: int) -> list[slice]:
-    """Return which rows are carried together: as many parts for each of the threads.
+def _rows_of_a_thread(rows: int, memory: int, together: int, threads: int) -> int:
+    """Return how many rows a thread carries together: as many times for each of them.
 
     Parameters
     ----------
@@ -162,8 +165,35 @@ def _parts_of_rows(rows: int, memory: int, together: int, threads: int) -> list[
     threads : int
     """
     parts = max(-(-rows // together), min(memory // CACHED, rows // FEWEST), 1)
-    several = -(-rows // (-(-parts // threads) * threads))
-    return [slice(k, min(k + several, rows)) for k in range(0, rows, several)]
+    return -(-rows // (-(-parts // threads) * threads))
+
+
+def _carry_together(
+    trajectory: Trajectory,
+    steps: BlockRungeKutta,
+    span: Span,
+    sums: tuple[Array, Array],
+    together: int,
+    threads: int,
+    *,
+    fresh: bool,
+) -> None:
+    """Carry ``sums`` (lam, mu) over a block by factors of f_u, which threads share by rows.
+
+    Each carries at most ``together`` at a time.  ``fresh``: mu holds nothing yet.
+    """
+    if threads > 1:
+        wake(threads - 1)  # they are there once the points are evaluated
+    problem, rows = trajectory.problem, len(sums[0])
+    assert problem.batch is not None
+    block = block_of(trajectory, steps, span)
+    points = steps.points(block)
+    pulls = problem.batch.linearize(points.t, points.u, block.p, rows).pulls
+    assert isinstance(pulls, FactorPulls)
+    several = [pulls, *(pulls.twin() for _ in range(1, threads))]
+    memory = 8 * rows * len(points.t) * problem.size
+    at_once = _rows_of_a_thread(rows, memory, together, threads)
+    steps.carry_together(several, block, sums, at_once, fresh)
 
 
 def _carry_explicit(
@@ -174,13 +204,10 @@ def _carry_explicit(
     seed: Seed | None,
     densities: Sequence[Densities],
     *,
-    together: int | None,
-    threads: int,
     fresh: bool,
 ) -> Array:
     """Carry ``sums`` (lam, mu) over a block by products with f_u, which need not be a matrix.
 
-    ``threads`` share the rows, each carrying at most ``together`` at a time; all at once if None.
     ``fresh``: mu holds nothing yet.  Returns what running costs add to mu.
     """
     problem, (lam, mu) = trajectory.problem, sums
@@ -189,19 +216,9 @@ def _carry_explicit(
     points = steps.points(block)
     linear = problem.batch.linearize(points.t, points.u, block.p, len(lam))
     sources, by_p = running_slopes(problem, points, block.p, densities)
-
-    def carry(linear: Linearization, part: slice) -> None:
-        steps.carry_by(linear.pulls, block, lam[part], sources, seed, linear.weights)
-        if problem.n_parameters:
-            linear.collect(mu[part], fresh)
-
-    rows = len(lam)
-    parts = [slice(rows)]
-    if together is not None:
-        memory = 8 * rows * len(points.t) * problem.size
-        parts = _parts_of_rows(rows, memory, together, threads)
-    twins = [linear.twin() for _ in parts[1:threads]] if linear.twin else []
-    share(parts, [partial(carry, each) for each in (linear, *twins)])
+    steps.carry_by(linear.pulls, block, lam, sources, seed, linear.weights)
+    if problem.n_parameters:
+        linear.collect(mu, fresh)
     return by_p
 
 

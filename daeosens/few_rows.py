@@ -45,10 +45,6 @@ class FewRows:
     rows: Array
     weights: Array | None = None
 
-    def gather(self, left: Array) -> Array:
-        """Return what the rows multiply in place of ``left`` [..., K, c]: [..., r, c]."""
-        return left if self.weights is None else self.weights.T @ left
-
 
 def few_rows(values: Array, columns: int) -> FewRows:
     """Return a matrix by few of its rows, or by all where that costs less.

@@ -25,14 +25,11 @@ class Linearization:
         that each point was visited with, or those in ``weights``.  ``fresh``: mu holds nothing yet.
     weights : array [K, M, n] or None
         Where the w belong; None if ``pulls`` keep what they need.
-    twin : callable or None
-        Returns the same points for another thread; None where there is one for all rows.
     """
 
     pulls: Pulls
     collect: Callable[[Array, bool], None]
     weights: Array | None = None
-    twin: Callable[[], Linearization] | None = None
 
 
 def by_matrices(
@@ -81,4 +78,4 @@ def sparse_pulls(values: Array, runs: Runs, n: int) -> Pulls:
     none = np.empty((0, 5), dtype=np.int32)
     table = np.empty((0, 6), dtype=np.int32)
     parts = values, nothing, nothing
-    return FactorPulls(n, (), table, (runs.runs, none, none, 0), parts, nothing, only_u=False)
+    return FactorPulls(n, (), table, (runs.runs, none, none, 0), parts, nothing, False, None)

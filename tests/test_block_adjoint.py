@@ -34,9 +34,10 @@ from daeosens import (
     tangent,
     trace,
 )
+from daeosens._petsc import carry_together
 from daeosens.blocks import block_steps, bytes_of_a_step
 from daeosens.linearization import by_matrices
-from daeosens.threads import share
+from daeosens.steps import block_rk
 
 BLOCK_RUNS = [run for run in RUNS if run[0] in batched.MASSES and run[1] not in DIAGONAL]
 each_run = pytest.mark.parametrize(
@@ -180,11 +181,11 @@ def test_threads_share_the_rows_and_change_nothing(steps_at_once, monkeypatch):
     monkeypatch.setattr(block_adjoint, "FEWEST", 3)
     taken, found = [], {}
 
-    def noted(parts, workers):
-        taken.append((len(parts), len(workers)))
-        share(parts, workers)
+    def noted(pulls, coefficients, lam, mu, at_once, fresh):
+        taken.append((-(-len(lam) // at_once), len(pulls)))
+        return carry_together(pulls, coefficients, lam, mu, at_once, fresh)
 
-    monkeypatch.setattr(block_adjoint, "share", noted)
+    monkeypatch.setattr(block_rk, "carry_together", noted)
     for threads in (1, 2, 3):
         monkeypatch.setattr(block_adjoint, "thread_count", lambda count=threads: count)
         rows = 2 * threads * run.problem.batch.rows_at_once

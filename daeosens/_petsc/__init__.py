@@ -13,7 +13,16 @@ from daeosens._petsc.bindings import (
     rk_tableau,
     stages,
 )
-from daeosens._petsc.blocks import FactorPulls, MatrixPulls, Pulls, add_outer, carry, fill_stages
+from daeosens._petsc.blocks import (
+    FactorPulls,
+    MatrixPulls,
+    Pulls,
+    Sums,
+    carry,
+    carry_together,
+    fill_stages,
+    wake,
+)
 from daeosens._petsc.chained import CHAINED, set_chained
 from daeosens._petsc.dense import DENSE, DenseSteps
 from daeosens._petsc.explicit_steps import EXPLICIT, ExplicitSteps
@@ -49,14 +58,15 @@ __all__ = [
     "SecondSweep",
     "Stencil",
     "Steps",
+    "Sums",
     "add_monitor",
-    "add_outer",
     "add_point",
     "call_into",
     "call_number",
     "call_points",
     "carry",
     "carry_back",
+    "carry_together",
     "create_matrix",
     "fill_matrix",
     "fill_stages",
@@ -82,4 +92,5 @@ __all__ = [
     "take_point",
     "time_of_stage",
     "vec_to_fill",
+    "wake",
 ]

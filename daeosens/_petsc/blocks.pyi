@@ -1,11 +1,18 @@
 """Types of blocks.pyx, whose docstrings tell the rest."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
+
+class FewRows(Protocol):  # of daeosens.few_rows, which is above
+    @property
+    def rows(self) -> Array: ...
+    @property
+    def weights(self) -> Array | None: ...
 
 class Pulls:
     count: int
@@ -14,6 +21,16 @@ class Pulls:
 
 class MatrixPulls(Pulls):
     def __init__(self, matrices: Array) -> None: ...
+
+class Sums:
+    def __init__(
+        self,
+        starts: NDArray[np.intp],
+        inner: Sequence[FewRows | None],
+        used: NDArray[np.intp],
+        outside: NDArray[np.intp],
+        alone: bool,
+    ) -> None: ...
 
 class FactorPulls(Pulls):
     def __init__(
@@ -25,18 +42,15 @@ class FactorPulls(Pulls):
         values: tuple[Array, Array, Array],
         v: Array,
         only_u: bool,
+        sums: Sums | None,
     ) -> None: ...
-    @property
-    def local(self) -> Array: ...
+    def twin(self) -> FactorPulls: ...
     def pull_all(self, w: Array) -> None: ...
-    def adjoints(self, a: int) -> Array: ...
+    def add_to(self, mu: Array, fresh: bool) -> None: ...
 
 def fill_stages(
     rhs: tuple[int, int], a: Array, t: Array, sizes: Array, p: Array, stages: Array
 ) -> bool: ...
-def add_outer(
-    adjoints: Array, v: Array, transposed: bool, mu: Array, start: int, fresh: bool
-) -> None: ...
 def carry(
     pulls: Pulls,
     coefficients: Array,
@@ -46,3 +60,12 @@ def carry(
     observed: NDArray[np.uint8],
     seed: Callable[[int], None],
 ) -> None: ...
+def carry_together(
+    pulls: list[FactorPulls],
+    coefficients: Array,
+    lam: Array,
+    mu: Array,
+    at_once: int,
+    fresh: bool,
+) -> int: ...
+def wake(threads: int) -> None: ...

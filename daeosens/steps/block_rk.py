@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from daeosens._petsc import MatrixPulls, Pulls, carry, fill_stages
+from daeosens._petsc import FactorPulls, MatrixPulls, Pulls, carry, carry_together, fill_stages
 from daeosens.arrays import Array
 from daeosens.batches import Batch
 from daeosens.steps.block import Block, BlockTangent, Factors, LinearBlock, Points, Seed
@@ -138,7 +138,35 @@ class BlockRungeKutta:
             if seed is not None:
                 seed(block.first + k, lam)
 
-        coefficients = block.sizes[:, None, None] * self._tableau.behind
         if sources is not None:
             sources = sources.reshape(count, s, *lam.shape)
-        carry(pulls, coefficients, lam, weights, sources, observed, seed_step)
+        carry(pulls, self._coefficients(block), lam, weights, sources, observed, seed_step)
+
+    def carry_together(
+        self,
+        pulls: Sequence[FactorPulls],
+        block: Block,
+        sums: tuple[Array, Array],
+        at_once: int,
+        fresh: bool,
+    ) -> None:
+        """Carry rows back by several threads, with the derivative in the parameters.
+
+        Parameters
+        ----------
+        pulls : sequence of FactorPulls
+            Products with f_u at the points: twins, one for each thread.
+        block : Block
+            The steps.
+        sums : (array [M, n], array [M, m])
+            lam, which is carried back, and mu, to which is added.
+        at_once : int
+            Rows that a thread carries together, at most.
+        fresh : bool
+            mu holds nothing yet.
+        """
+        carry_together(list(pulls), self._coefficients(block), *sums, at_once, fresh)
+
+    def _coefficients(self, block: Block) -> Array:
+        """Return those of lam and l_s, ..., l_{i+1} in w_i, for each step [S, s, s+1]."""
+        return block.sizes[:, None, None] * self._tableau.behind

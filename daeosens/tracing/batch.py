@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property, partial
+from collections.abc import Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from daeosens._petsc import FactorPulls, FactorSteps, add_outer, call_points
+from daeosens._petsc import FactorPulls, FactorSteps, Sums, call_points
 from daeosens.arrays import Array
 from daeosens.batches import Batch
-from daeosens.few_rows import FewRows, few_rows
+from daeosens.few_rows import few_rows
 from daeosens.guards import check_output
 from daeosens.linearization import Linearization
 from daeosens.native import Native
@@ -73,23 +73,16 @@ class FactoredBatch:
 
     def pull_parameters(self, t: Array, u: Array, p: Array, w: Array) -> Array:
         """Return the sum over the points of f_p^T w [M, m]."""
-        make, v = self._pulls(t, u, p)
-        pulls = make()
+        pulls = self._pulls(t, u, p, len(w))
         pulls.pull_all(np.ascontiguousarray(w.swapaxes(0, 1)))
         mu = np.empty((len(w), p.size))
-        self._collect(pulls, self._few_rows(v, len(w)), mu, fresh=True)
+        pulls.add_to(mu, True)
         return mu
 
     def linearize(self, t: Array, u: Array, p: Array, rows: int) -> Linearization:
         """Return f_u and f_p at the points, for M rows."""
-        make, v = self._pulls(t, u, p)
-        few = self._few_rows(v, rows)
-
-        def twin() -> Linearization:
-            pulls = make()
-            return Linearization(pulls, partial(self._collect, pulls, few), twin=twin)
-
-        return twin()
+        pulls = self._pulls(t, u, p, rows)
+        return Linearization(pulls, pulls.add_to)
 
     def push_parameters(self, t: Array, u: Array, p: Array, dp: Array) -> Array:
         """Return f_p dp at every point [D, K, n]."""
@@ -137,45 +130,24 @@ class FactoredBatch:
             first, start = first + factor.rows, start + factor.columns
         return v, y
 
-    def _pulls(self, t: Array, u: Array, p: Array) -> tuple[Callable[[], FactorPulls], Array]:
-        """Return what makes products with f_u at the points, and all v [K, columns]."""
+    def _pulls(self, t: Array, u: Array, p: Array, rows: int) -> FactorPulls:
+        """Return products of M rows with f_u at the points, and what they add to those of p."""
         parts = self._parts
         v, y = self._products(t, u, p)
         runs = self._of_u, parts.by_y.runs, parts.by_p.runs, len(parts.used)
         by_u, by_y, by_p = (np.empty((len(t), entries)) for entries in parts.entries)
         _fill(self._slopes, "jacobian", t, (u, p, y), (by_u, by_y, by_p))
         matrices = tuple(factor.matrix(p) for factor in parts.factors)
-        values = by_u, by_y, by_p
-        given = u.shape[1], matrices, parts.table, runs, values, v, parts.only_u
-        return partial(FactorPulls, *given), v
-
-    def _few_rows(self, v: Array, rows: int) -> list[FewRows | None]:
-        """Return v of the factors whose entries are parameters, for products with M rows."""
-        starts = self._parts.table[:, 0].tolist()
-        return [
+        starts = parts.table[:, 0].tolist()
+        inner = [
             None
             if factor.start is None
-            else few_rows(v[:, start : start + factor.columns], rows * factor.rows)
-            for start, factor in zip(starts, self._parts.factors, strict=True)
+            else few_rows(v[:, k : k + factor.columns], rows * factor.rows)
+            for k, factor in zip(starts, parts.factors, strict=True)
         ]
-
-    def _collect(
-        self, pulls: FactorPulls, inner: Sequence[FewRows | None], mu: Array, fresh: bool
-    ) -> None:
-        """Add what the pulls have collected to ``mu`` [M, m], which is empty if ``fresh``."""
-        parts = self._parts
-        apart = fresh and parts.disjoint and parts.covered
-        if fresh and not apart:
-            mu[:, parts.outside if parts.disjoint else ...] = 0.0
-            fresh = parts.disjoint
-        for a, (factor, few) in enumerate(zip(parts.factors, inner, strict=True)):
-            if factor.start is not None and few is not None:
-                adjoints = few.gather(pulls.adjoints(a))
-                add_outer(adjoints, few.rows, factor.transposed, mu, factor.start, fresh)
-        if apart:
-            mu[:, parts.outside] = pulls.local
-        else:
-            mu[:, parts.used] += pulls.local
+        sums = Sums(parts.starts, inner, parts.used, parts.outside, parts.disjoint)
+        values = by_u, by_y, by_p
+        return FactorPulls(u.shape[1], matrices, parts.table, runs, values, v, parts.only_u, sums)
 
 
 def _place(function: Native) -> tuple[int, int]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
@@ -115,35 +115,35 @@ class Factored:
         return np.array(rows, dtype=np.int32)
 
     @cached_property
-    def outside(self) -> npt.NDArray[np.intp] | slice:
-        """The parameters that are no factor's entries."""
-        inside = np.zeros(self.n_parameters, dtype=bool)
-        for each in self.factors:
-            if each.start is not None:
-                inside[each.start : each.start + each.rows * each.columns] = True
-        found = np.flatnonzero(~inside)
-        in_a_row = found.size > 0 and found[-1] - found[0] + 1 == found.size
-        return slice(int(found[0]), int(found[-1]) + 1) if in_a_row else found
-
-    @cached_property
-    def covered(self) -> bool:
-        """Whether the parameters that ``by_p`` counts are those that are no factor's entries."""
-        return np.array_equal(np.arange(self.n_parameters)[self.outside], self.used)
-
-    @cached_property
     def n_parameters(self) -> int:
         """Number of parameters."""
         return int(self.functions[-1].function.numel_in("p"))
 
     @cached_property
+    def starts(self) -> npt.NDArray[np.intp]:
+        """The place of each factor's first entry among the parameters; -1 of constant ones."""
+        return np.array([-1 if each.start is None else each.start for each in self.factors])
+
+    @cached_property
     def disjoint(self) -> bool:
         """Whether no parameter is an entry of two factors."""
-        spans = sorted(
+        return all(end <= start for (_, end), (start, _) in pairwise(self._spans))
+
+    @cached_property
+    def outside(self) -> npt.NDArray[np.intp]:
+        """From which parameter to which one none is an entry of a single factor [., 2]."""
+        spans = self._spans if self.disjoint else []
+        edges = np.array([0, *chain.from_iterable(spans), self.n_parameters]).reshape(-1, 2)
+        return edges[edges[:, 0] < edges[:, 1]]
+
+    @cached_property
+    def _spans(self) -> list[tuple[int, int]]:
+        """Where the entries of factors begin and end among the parameters."""
+        return sorted(
             (each.start, each.start + each.rows * each.columns)
             for each in self.factors
             if each.start is not None
         )
-        return all(end <= start for (_, end), (start, _) in pairwise(spans))
 
 
 def factored(graph: Graph) -> Factored | None:
