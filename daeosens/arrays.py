@@ -137,6 +137,8 @@ def real_array(values: npt.ArrayLike, name: str) -> Array:
     >>> real_array([1, 2], "bounds")
     array([1., 2.])
     """
+    if type(values) is np.ndarray and values.dtype == np.float64:  # as nearly always
+        return values.copy()
     if getattr(getattr(values, "dtype", None), "kind", "") == "c":
         raise InputError(f"{name} has complex numbers", expected="real numbers")
     if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):

@@ -1,8 +1,8 @@
 # cython: language_level=3
 """The log of TS's steps without Python; signatures and types in steps.pyi."""
 
-from cython.view cimport array
 from cpython.exc cimport PyErr_CheckSignals
+from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_New
 from libc.math cimport INFINITY, nextafter
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
@@ -548,14 +548,19 @@ cdef class Steps:
 
     def flat_stages(self, long size):
         """Hand over the stages [K, s-1, n] of the first steps, without the first one, as numbers."""
-        cdef long count = self.log.flat_stages.count
-        cdef array found
+        cdef np.npy_intp count = self.log.flat_stages.count
+        cdef double *values = self.log.flat_stages.values
+        cdef np.ndarray found
         if not count:
             return np.empty((0, 1, size))
-        found = <double[:count]>self.log.flat_stages.values
-        found.callback_free_data = free
+        found = np.PyArray_SimpleNewFromData(1, &count, np.NPY_DOUBLE, values)
+        np.set_array_base(found, PyCapsule_New(values, NULL, free_numbers))
         self.log.flat_stages.values, self.log.flat_stages.count = NULL, 0
-        return np.asarray(found).reshape(-1, self.log.n_stages, size)
+        return found.reshape(-1, self.log.n_stages, size)
+
+
+cdef void free_numbers(object capsule) noexcept:
+    free(PyCapsule_GetPointer(capsule, NULL))
 
 
 cdef np.ndarray copied(const double *values, np.npy_intp count):
