@@ -13,16 +13,7 @@ from daeosens._petsc.bindings import (
     rk_tableau,
     stages,
 )
-from daeosens._petsc.blocks import (
-    FactorPulls,
-    MatrixPulls,
-    Pulls,
-    Sums,
-    carry,
-    carry_together,
-    fill_stages,
-    wake,
-)
+from daeosens._petsc.blocks import carry, carry_together, fill_stages, wake
 from daeosens._petsc.chained import CHAINED, set_chained
 from daeosens._petsc.dense import DENSE, DenseSteps
 from daeosens._petsc.explicit_steps import EXPLICIT, ExplicitSteps
@@ -32,6 +23,7 @@ from daeosens._petsc.linear_steps import LinearSteps, SecondSweep
 from daeosens._petsc.natives import call_into, call_number, call_points, fill_matrix
 from daeosens._petsc.numbers import finite_numbers, numbers_of, put_numbers
 from daeosens._petsc.pooled import pool_memory, vec_to_fill
+from daeosens._petsc.pulls import FactorPulls, MatrixPulls, Pulls, Sums
 from daeosens._petsc.registered import Registered, take_point, time_of_stage
 from daeosens._petsc.stencil_ts import RegisteredStencil, create_matrix, linearise_matrix
 from daeosens._petsc.stencils import Stencil
