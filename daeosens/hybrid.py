@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
+from daeosens.breakpoints import admit_breakpoints
 from daeosens.errors import InputError, require, suggestion, together
 from daeosens.events import EventLike, admit_events, admit_known_events, unknown_modes
-from daeosens.frame import admit_breakpoints
 from daeosens.problem import Problem
 
 

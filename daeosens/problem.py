@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,6 +14,7 @@ from petsc4py import PETSc
 from daeosens._petsc import Stencil, vec_to_fill
 from daeosens.arrays import Array, finite_array, is_finite, read, write
 from daeosens.batches import Batch
+from daeosens.breakpoints import inside_of_step
 from daeosens.errors import InputError, nearest
 from daeosens.events import Event
 from daeosens.guards import guarded, on_every_rank
@@ -29,7 +28,6 @@ TimeHessian = Callable[..., float]
 
 AUTONOMOUS = "autonomous"
 COLORING = "coloring"
-EPSILON = float(np.finfo(float).eps)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -181,15 +179,6 @@ class Problem:
             )
         return named
 
-    def piece(self, t: float, h: float) -> tuple[float, float]:
-        """Return the neighbouring breakpoints between which the step of size ``h`` from ``t`` lies.
-
-        The middle of the step decides, so that ends need to meet breakpoints to rounding only.
-        """
-        k = bisect_right(self.breakpoints, t + 0.5 * h)
-        first = self.breakpoints[k - 1] if k else -math.inf
-        return first, self.breakpoints[k] if k < len(self.breakpoints) else math.inf
-
     def inside(self, time: float, t: float, h: float) -> float:
         """Return a stage time of the step of size ``h`` from ``t``, as callbacks are to see it.
 
@@ -205,9 +194,7 @@ class Problem:
         """
         if not self.breakpoints:
             return time
-        first, last = self.piece(t, h)
-        margin = min(_margin(max(abs(t), h), h), 0.25 * (last - first))
-        return min(max(time, first + margin), last - margin)
+        return inside_of_step(self.breakpoints, time, t, h)
 
     def rhs(self, t: float, u: PETSc.Vec, p: Any, out: PETSc.Vec) -> None:
         """Fill ``out`` [n] with f(t, u, p)."""
@@ -399,15 +386,6 @@ class Problem:
             )
         array.setflags(write=False)
         return array
-
-
-def _margin(size: float, h: float) -> float:
-    """Return how far from a breakpoint callbacks see a step of size ``h`` at times of ``size``.
-
-    As much as sums of some thousand numbers err (``np.cumsum`` of lengths), unless that is more
-    than a millionth of the step; never less than what a few operations round.
-    """
-    return max(8.0 * EPSILON * size, min(1e-12 * size, 1e-6 * h))
 
 
 def _no_time(outs: tuple[PETSc.Vec, ...]) -> float:
