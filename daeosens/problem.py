@@ -12,12 +12,12 @@ import numpy.typing as npt
 from petsc4py import PETSc
 
 from daeosens._petsc import Stencil, vec_to_fill
-from daeosens.arrays import Array, finite_array, is_finite, read, write
+from daeosens.arrays import Array, finite_array, is_finite, write
 from daeosens.batches import Batch
 from daeosens.breakpoints import inside_of_step
-from daeosens.errors import InputError, nearest
+from daeosens.errors import InputError
 from daeosens.events import Event
-from daeosens.guards import guarded, on_every_rank
+from daeosens.guards import on_every_rank
 from daeosens.matrices import Derivative
 from daeosens.native import Native
 
@@ -152,32 +152,6 @@ class Problem:
     def n_parameters(self) -> int:
         """Number m of parameters."""
         return self.parameter.size
-
-    def entered_mode(self, mode: str | Callable[..., str], t: float, u: PETSc.Vec, p: Any) -> str:
-        """Return the mode that is entered with a state [n].
-
-        Raises
-        ------
-        InputError
-            A function names a mode that there is not.
-        """
-        if isinstance(mode, str):
-            return mode
-        named = guarded(mode, "mode", self.comm)(t, read(u) if self.style == "numpy" else u, p)
-        every = [named] if self.comm.size == 1 else self.comm.tompi4py().allgather(named)
-        wrong = [name for name in every if not isinstance(name, str) or name not in self.modes]
-        if wrong:
-            raise InputError(
-                f"the mode at t = {t:.9g} is {wrong[0]!r}",
-                expected=f"one of {', '.join(self.modes)}",
-                remedy=nearest(str(wrong[0]), self.modes),
-            )
-        if len(set(every)) > 1:
-            raise InputError(
-                f"the mode at t = {t:.9g} is {' and '.join(dict.fromkeys(every))}, by rank",
-                expected="the same on every rank",
-            )
-        return named
 
     def inside(self, time: float, t: float, h: float) -> float:
         """Return a stage time of the step of size ``h`` from ``t``, as callbacks are to see it.
