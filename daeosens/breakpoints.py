@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from bisect import bisect_right
 
 import numpy as np
@@ -10,8 +11,6 @@ import numpy.typing as npt
 
 from daeosens.arrays import finite_array
 from daeosens.errors import InputError
-
-EPSILON = float(np.finfo(float).eps)
 
 Breakpoints = tuple[float, ...]
 
@@ -36,8 +35,9 @@ def admit_breakpoints(breakpoints: npt.ArrayLike) -> Breakpoints:
             expected="strictly increasing times",
         )
     kept: list[float] = []
+    rounding = 4.0 * sys.float_info.epsilon
     for time in times.tolist():
-        if not kept or time - kept[-1] > 4.0 * EPSILON * max(abs(time), abs(kept[-1])):
+        if not kept or time - kept[-1] > rounding * max(abs(time), abs(kept[-1])):
             kept.append(time)
     return tuple(kept)
 
@@ -65,4 +65,4 @@ def _margin(size: float, h: float) -> float:
     As much as sums of some thousand numbers err (``np.cumsum`` of lengths), unless that is more
     than a millionth of the step; never less than what a few operations round.
     """
-    return max(8.0 * EPSILON * size, min(1e-12 * size, 1e-6 * h))
+    return max(8.0 * sys.float_info.epsilon * size, min(1e-12 * size, 1e-6 * h))

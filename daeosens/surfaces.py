@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -19,7 +20,7 @@ from daeosens.integrate import Runner
 from daeosens.problem import Problem
 from daeosens.steps.switches import Switch
 
-ROUNDING = float(np.finfo(float).eps)
+ROUNDING = sys.float_info.epsilon
 
 SOON = 1e-6
 """Part of a step after which the change of an event function is taken for its slope, if there is
