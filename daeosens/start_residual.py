@@ -13,7 +13,7 @@ from daeosens.errors import InputError, SolveError
 from daeosens.methods import Method
 from daeosens.problem import Problem
 from daeosens.steps.algebraic import Mask, count, later_side, probe_and_rate, wave
-from daeosens.steps.dirk import takes_esdirk
+from daeosens.steps.forms import takes_esdirk
 
 RELATIVE = 1e-6
 """Relative error of state and parameters that a start may have."""
