@@ -17,6 +17,7 @@ from daeosens.accumulation import refuse_crowd, refuse_passing
 from daeosens.arrays import Array
 from daeosens.crossing_times import locate
 from daeosens.events import Event
+from daeosens.flow import Flow, Hit
 from daeosens.hybrid import entered_mode
 from daeosens.hybrid_log import HybridLog
 from daeosens.integrate import Run, made_runner
@@ -28,7 +29,7 @@ from daeosens.steps.completed import Consistency
 from daeosens.steps.directions import Step
 from daeosens.steps.jumps import Jump
 from daeosens.steps.switches import Switch, lower_events
-from daeosens.surfaces import Flow, Hit, Surface
+from daeosens.surfaces import Surface
 from daeosens.trajectory import HIT, Checkpoint, Trajectory
 
 
