@@ -52,7 +52,8 @@ from daeosens.optimize import Result, minimize
 from daeosens.optimize.constrained_result import ConstrainedResult
 from daeosens.optimize.constraints import Constraint
 from daeosens.optimize.scipy_bridge import scipy_functions
-from daeosens.parameters import Parameter, Parameters
+from daeosens.parameter import Parameter
+from daeosens.parameters import Parameters
 from daeosens.prior import Prior
 from daeosens.problem import AUTONOMOUS, COLORING, Problem
 from daeosens.reduced import Reduced

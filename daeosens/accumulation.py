@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from daeosens.crossing import Crossing
 from daeosens.errors import SolveError
 from daeosens.surfaces import Surface
-from daeosens.trajectory import Crossing
 
 CROWD, MOMENT = 30, 1e-8
 """So many events within such a part of the span are an accumulation."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Sequence
 from copy import copy
 from typing import Any, TypeAlias
@@ -279,7 +280,7 @@ class Bench:
         overall = max(self.comm.tompi4py().allgather(float(rows.max(initial=0.0))))
         weights = [random_numbers(like, self._seed + 100 + k) for k in range(RANDOM)]
         for weight in weights:
-            write(weight, read(weight) / (rows + 1e-8 * overall + np.finfo(float).tiny))
+            write(weight, read(weight) / (rows + 1e-8 * overall + sys.float_info.min))
         return weights
 
 

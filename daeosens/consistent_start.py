@@ -10,6 +10,7 @@ import numpy as np
 from petsc4py import PETSc
 
 from daeosens.arrays import Array, gather, scatter
+from daeosens.hybrid import entered_mode
 from daeosens.initial_state import StartMap
 from daeosens.problem import Problem
 from daeosens.steps.completed import consistent_map
@@ -104,7 +105,7 @@ class ConsistentStart:
         moves = isinstance(given, StartMap)
         guess = problem.admit_state(given.at(problem, p) if moves else given, "initial_state")
         seen = problem.admit_parameters(p.copy())
-        mode = problem.entered_mode(problem.mode, t, guess, seen)
+        mode = entered_mode(problem, problem.mode, t, guess, seen)
         equations = problem.modes.get(mode, problem)
         if equations.curved_mass or equations not in self._maps:  # rows may be others elsewhere
             self._maps[equations] = consistent_map(equations, t, guess, seen, self.options)

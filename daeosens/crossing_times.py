@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from petsc4py import PETSc
 
-from daeosens.surfaces import ROUNDING, Flow, Hit
+from daeosens.flow import ROUNDING, Flow, Hit
 
 NEIGHBOURS = 1e-5
 """Points nearer than this part of a step give no better interpolation, only rounding."""

@@ -17,6 +17,8 @@ from daeosens.accumulation import refuse_crowd, refuse_passing
 from daeosens.arrays import Array
 from daeosens.crossing_times import locate
 from daeosens.events import Event
+from daeosens.flow import Flow, Hit
+from daeosens.hybrid import entered_mode
 from daeosens.hybrid_log import HybridLog
 from daeosens.integrate import Run, made_runner
 from daeosens.problem import Problem
@@ -27,7 +29,7 @@ from daeosens.steps.completed import Consistency
 from daeosens.steps.directions import Step
 from daeosens.steps.jumps import Jump
 from daeosens.steps.switches import Switch, lower_events
-from daeosens.surfaces import Flow, Hit, Surface
+from daeosens.surfaces import Surface
 from daeosens.trajectory import HIT, Checkpoint, Trajectory
 
 
@@ -75,7 +77,7 @@ class _Passage:
         self._grid_end: float | None = None
         self._size: float | None = None
         self._largest_start = math.inf
-        self.mode = problem.entered_mode(problem.mode, self.first, state, p)
+        self.mode = entered_mode(problem, problem.mode, self.first, state, p)
         self.log = HybridLog([self.first], [state])
         self.finished = False
 
@@ -256,7 +258,7 @@ class _Passage:
         jump: Jump = switch.jump
         self.p = jump.apply(t, before, p, after)
         if event.mode is not None:
-            self.mode = self.problem.entered_mode(event.mode, t, after, self.p)
+            self.mode = entered_mode(self.problem, event.mode, t, after, self.p)
         only_ends = (
             event.terminal and event.reset is None and event.mode is None and not event.changes
         )

@@ -6,6 +6,7 @@ order of the points, which the partition does not change.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -136,7 +137,7 @@ def difference(function: Callable[[float], Array], comm: PETSc.Comm, levels: int
             above = []
             continue
         size = np.maximum(size, np.maximum(np.abs(pair[0]), np.abs(pair[1])))
-        noise = 4.0 * np.finfo(float).eps * size / h
+        noise = 4.0 * sys.float_info.epsilon * size / h
         row = [(pair[0] - pair[1]) / (2.0 * h)]
         for column in range(min(len(above), HIGHEST_COLUMN)):
             factor = 4.0 ** (column + 1)
@@ -224,7 +225,7 @@ def compare(
     known = np.isfinite(values)
     sizes = np.where(known, np.abs(values), 0.0)
     rows = sizes.max(axis=1, initial=0.0)[:, None]
-    floor = 1e-8 * max(ranks.allgather(float(rows.max(initial=0.0)))) + np.finfo(float).tiny
+    floor = 1e-8 * max(ranks.allgather(float(rows.max(initial=0.0)))) + sys.float_info.min
     with np.errstate(invalid="ignore", over="ignore"):
         deviation = np.where(np.isfinite(given), np.abs(given - values), np.inf)
         deviation = np.where(known, deviation, 0.0)

@@ -9,12 +9,13 @@ import numpy.typing as npt
 from petsc4py import PETSc
 
 from daeosens.batches import Batch, make_batch
+from daeosens.breakpoints import admit_breakpoints
 from daeosens.compiled import Compiled
 from daeosens.compiled_batches import CompiledBatch
 from daeosens.derivatives import ComplexStep
 from daeosens.errors import InputError, require
 from daeosens.events import EventLike, admit_known_events
-from daeosens.frame import admit_breakpoints, make_frame
+from daeosens.frame import make_frame
 from daeosens.lowering import (
     Lowering,
     Matrix,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import Self
 
 
 class DaeosensError(Exception):
@@ -33,6 +34,32 @@ class DaeosensError(Exception):
         if remedy:
             lines.append(f"  try: {remedy}")
         super().__init__("\n".join(lines))
+
+    @property
+    def what(self) -> str:
+        """The first line: what happened."""
+        return str(self).split("\n", 1)[0]
+
+    def in_one_line(self) -> str:
+        """Return the message for where there is one line only.
+
+        Examples
+        --------
+        >>> DaeosensError("dt = -1", expected="dt > 0", remedy="dt=0.1").in_one_line()
+        'dt = -1; expected: dt > 0; try: dt=0.1'
+        """
+        return "; ".join(line.strip() for line in str(self).splitlines())
+
+    def with_detail(self, detail: str) -> Self:
+        """Return the same error that says more of what happened.
+
+        Examples
+        --------
+        >>> print(SolveError("no solution", remedy="smaller steps").with_detail("log(-1)"))
+        no solution: log(-1)
+          try: smaller steps
+        """
+        return type(self)(str(self).replace(self.what, f"{self.what}: {detail}", 1))
 
 
 class InputError(DaeosensError):

@@ -44,6 +44,6 @@ def _has_value(bench: Bench, name: str, evaluate: Callable[[], object]) -> bool:
     try:
         evaluate()
     except SolveError as error:
-        bench.add(name, "callback", math.nan, "cannot tell", str(error).splitlines()[0])
+        bench.add(name, "callback", math.nan, "cannot tell", error.what)
         return False
     return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -98,7 +99,7 @@ def finite_differences(
     x = functional.start() if x is None else x
     steps = typical_sizes(x)
     if step is None:
-        steps.scale(float(np.finfo(float).eps) ** (1.0 / (1 + ORDERS[scheme])))
+        steps.scale(sys.float_info.epsilon ** (1.0 / (1 + ORDERS[scheme])))
     else:
         steps.set(step)
     gradient = x.duplicate()

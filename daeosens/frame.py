@@ -1,4 +1,4 @@
-"""What all equations have in common: the style of their callbacks, layouts, names, breakpoints."""
+"""What all equations have in common: the style of their callbacks, layouts, names."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from petsc4py import PETSc
 
-from daeosens.arrays import finite_array
 from daeosens.errors import InputError
 from daeosens.matrices import dense
 from daeosens.native import admit_native
@@ -108,32 +106,6 @@ def make_frame(
         dm=dm,
         template=matrix,
     )
-
-
-def admit_breakpoints(breakpoints: npt.ArrayLike) -> tuple[float, ...]:
-    """Return the times at which the equations may jump, checked.
-
-    Of those that rounding alone may have made two the first one is kept.
-
-    Raises
-    ------
-    InputError
-        Not finite, not a list of numbers, or not increasing.
-    """
-    times = finite_array(breakpoints, "breakpoints")
-    if times.ndim != 1:
-        raise InputError(f"breakpoints have shape {times.shape}", expected="shape (K,)")
-    if (np.diff(times) <= 0).any():
-        k = int(np.argmax(np.diff(times) <= 0))
-        raise InputError(
-            f"breakpoints are not increasing: {times[k]} is followed by {times[k + 1]}",
-            expected="strictly increasing times",
-        )
-    kept: list[float] = []
-    for time in times.tolist():
-        if not kept or time - kept[-1] > 4.0 * np.finfo(float).eps * max(abs(time), abs(kept[-1])):
-            kept.append(time)
-    return tuple(kept)
 
 
 def _parameter_layout(

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from typing import Any
 
-from daeosens.errors import InputError, require, suggestion, together
+from petsc4py import PETSc
+
+from daeosens.arrays import read
+from daeosens.breakpoints import admit_breakpoints
+from daeosens.errors import InputError, nearest, require, suggestion, together
 from daeosens.events import EventLike, admit_events, admit_known_events, unknown_modes
-from daeosens.frame import admit_breakpoints
+from daeosens.guards import guarded
 from daeosens.problem import Problem
 
 
@@ -97,3 +102,33 @@ def add_events(problem: Problem, events: Iterable[EventLike]) -> Problem:
     """
     more = admit_known_events(events, problem.modes)
     return replace(problem, events=(*problem.events, *more))
+
+
+def entered_mode(
+    problem: Problem, mode: str | Callable[..., str], t: float, u: PETSc.Vec, p: Any
+) -> str:
+    """Return the mode that is entered with a state [n].
+
+    Raises
+    ------
+    InputError
+        A function names a mode that there is not.
+    """
+    if isinstance(mode, str):
+        return mode
+    comm = problem.comm
+    named = guarded(mode, "mode", comm)(t, read(u) if problem.style == "numpy" else u, p)
+    every = [named] if comm.size == 1 else comm.tompi4py().allgather(named)
+    wrong = [name for name in every if not isinstance(name, str) or name not in problem.modes]
+    if wrong:
+        raise InputError(
+            f"the mode at t = {t:.9g} is {wrong[0]!r}",
+            expected=f"one of {', '.join(problem.modes)}",
+            remedy=nearest(str(wrong[0]), problem.modes),
+        )
+    if len(set(every)) > 1:
+        raise InputError(
+            f"the mode at t = {t:.9g} is {' and '.join(dict.fromkeys(every))}, by rank",
+            expected="the same on every rank",
+        )
+    return named

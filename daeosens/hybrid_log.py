@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 from petsc4py import PETSc
 
+from daeosens.crossing import Crossing
 from daeosens.integrate import Run
 from daeosens.problem import Problem
 from daeosens.stepping import Stepping
 from daeosens.steps.hybrid import Record
 from daeosens.steps.jumps import Jump
 from daeosens.steps.switches import Switch
-from daeosens.trajectory import Checkpoint, Crossing, Effort, Stages, Trajectory, by_step
+from daeosens.trajectory import Checkpoint, Effort, Stages, Trajectory, by_step
 
 
 @dataclass

@@ -9,8 +9,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from numbers import Real
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -23,6 +22,7 @@ from daeosens.consistent_start import ConsistentStart
 from daeosens.errors import InputError, nearest, require, together
 from daeosens.initial_state import StartMap
 from daeosens.matrices import Products
+from daeosens.parameter import Parameter
 from daeosens.problem import Problem
 from daeosens.ranks import agree
 from daeosens.second_order import HessianProduct
@@ -66,64 +66,6 @@ class Control(Protocol):
         Without a gradient in ``product`` (Gauss-Newton) the map's own curvature is left out.
         """
         ...
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """One named number.
-
-    Parameters
-    ----------
-    value : float
-        Starting value.
-    free : bool
-        Whether the optimiser moves it.
-    lower, upper : float
-        Bounds, in the parameter's own unit.
-    scale : "linear" or "log"
-        The optimiser moves the value or its logarithm.
-
-    Examples
-    --------
-    >>> Parameter(0.5, lower=0.0, upper=2.0)
-    Parameter(value=0.5, free=True, lower=0.0, upper=2.0, scale='linear')
-    """
-
-    value: float
-    free: bool = True
-    lower: float = -math.inf
-    upper: float = math.inf
-    scale: Literal["linear", "log"] = "linear"
-
-    def complaints(self, name: str) -> list[str]:
-        """Return all that is wrong, one line each."""
-        found: list[str] = []
-        if not isinstance(self.value, Real) or not math.isfinite(self.value):
-            return [f'parameter "{name}": value = {self.value!r}; expected: a finite number']
-        for word, bound in (("lower", self.lower), ("upper", self.upper)):
-            if not isinstance(bound, Real):
-                return [f'parameter "{name}": {word} = {bound!r}; expected: a number']
-        if not isinstance(self.free, (bool, np.bool_)):
-            expected = "expected: True or False; try: lower=..., upper=... for bounds"
-            return [f'parameter "{name}": free = {self.free!r}; {expected}']
-        if math.isnan(self.lower) or math.isnan(self.upper) or self.lower > self.upper:
-            found.append(
-                f'parameter "{name}": bounds [{self.lower:g}, {self.upper:g}]; '
-                "expected: lower <= upper"
-            )
-        elif not self.lower <= self.value <= self.upper:
-            found.append(
-                f'parameter "{name}": value = {self.value:g} outside its bounds '
-                f"[{self.lower:g}, {self.upper:g}]; try: a start between them"
-            )
-        if self.scale not in ("linear", "log"):
-            found.append(f'parameter "{name}": scale = {self.scale!r}; expected: "linear" or "log"')
-        if self.scale == "log" and self.value <= 0:
-            found.append(
-                f'parameter "{name}": value = {self.value:g} on a log scale; expected: value > 0; '
-                'try: a positive start, or scale="linear"'
-            )
-        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -283,15 +225,15 @@ class Parameters:
 
     @cached_property
     def _scaled_start(self) -> Array:
-        return np.array([_to_scale(e.scale, e.value) for e in self.entries.values() if e.free])
+        return np.array([each.scaled(each.value) for each in self.entries.values() if each.free])
 
     def bounds(self, problem: Problem) -> tuple[PETSc.Vec, PETSc.Vec] | None:
         """Return the scaled bounds [k], or None if there are none."""
         free = [entry for entry in self.entries.values() if entry.free]
         if all(math.isinf(entry.lower) and math.isinf(entry.upper) for entry in free):
             return None
-        lower = [_to_scale(entry.scale, entry.lower) for entry in free]
-        upper = [_to_scale(entry.scale, entry.upper) for entry in free]
+        lower = [entry.scaled(entry.lower) for entry in free]
+        upper = [entry.scaled(entry.upper) for entry in free]
         return scatter(lower, self._new_vec(problem)), scatter(upper, self._new_vec(problem))
 
     def values_at(self, problem: Problem, x: PETSc.Vec) -> dict[str, float]:
@@ -383,9 +325,3 @@ class Parameters:
         vec.setSizes(len(self.free_names))
         vec.setType(PETSc.Vec.Type.STANDARD)
         return vec
-
-
-def _to_scale(scale: str, value: float) -> float:
-    if scale == "linear":
-        return value
-    return math.log(value) if value > 0 else -math.inf

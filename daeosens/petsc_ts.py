@@ -24,7 +24,7 @@ from daeosens.errors import InputError, NotFiniteError, UnsupportedError
 from daeosens.methods import Method
 from daeosens.problem import Problem
 from daeosens.registered import Held, runs_in_c
-from daeosens.steps import refuse_esdirk, registered_type, takes_esdirk
+from daeosens.steps import refuse_form, registered_type
 from daeosens.system_matrix import SystemMatrix
 from daeosens.trajectory import Checkpoint
 from daeosens.trials import not_finite, retry
@@ -58,15 +58,7 @@ def make_ts(
     InputError, UnsupportedError
         A method or a Jacobian that does not go with the problem.
     """
-    if method.explicit and problem.form != "rhs":
-        raise UnsupportedError(
-            f'method = "{method.name}" for a problem in {problem.form} form',
-            expected="u' = f(t, u, p) without a mass matrix",
-            remedy=('"esdirk4", ' if takes_esdirk(problem) else "")
-            + '"cn", "beuler", "midpoint" or "theta:<value>"',
-        )
-    if method.esdirk:
-        refuse_esdirk(problem, method.name)
+    refuse_form(problem, method)
     ts = PETSc.TS().create(comm=problem.comm)
     ts.setProblemType(_TS.ProblemType.NONLINEAR)
     ts.setErrorIfStepFails(False)

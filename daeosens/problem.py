@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,11 +12,12 @@ import numpy.typing as npt
 from petsc4py import PETSc
 
 from daeosens._petsc import Stencil, vec_to_fill
-from daeosens.arrays import Array, finite_array, is_finite, read, write
+from daeosens.arrays import Array, finite_array, is_finite, write
 from daeosens.batches import Batch
-from daeosens.errors import InputError, nearest
+from daeosens.breakpoints import inside_of_step
+from daeosens.errors import InputError
 from daeosens.events import Event
-from daeosens.guards import guarded, on_every_rank
+from daeosens.guards import on_every_rank
 from daeosens.matrices import Derivative
 from daeosens.native import Native
 
@@ -29,7 +28,6 @@ TimeHessian = Callable[..., float]
 
 AUTONOMOUS = "autonomous"
 COLORING = "coloring"
-EPSILON = float(np.finfo(float).eps)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -155,41 +153,6 @@ class Problem:
         """Number m of parameters."""
         return self.parameter.size
 
-    def entered_mode(self, mode: str | Callable[..., str], t: float, u: PETSc.Vec, p: Any) -> str:
-        """Return the mode that is entered with a state [n].
-
-        Raises
-        ------
-        InputError
-            A function names a mode that there is not.
-        """
-        if isinstance(mode, str):
-            return mode
-        named = guarded(mode, "mode", self.comm)(t, read(u) if self.style == "numpy" else u, p)
-        every = [named] if self.comm.size == 1 else self.comm.tompi4py().allgather(named)
-        wrong = [name for name in every if not isinstance(name, str) or name not in self.modes]
-        if wrong:
-            raise InputError(
-                f"the mode at t = {t:.9g} is {wrong[0]!r}",
-                expected=f"one of {', '.join(self.modes)}",
-                remedy=nearest(str(wrong[0]), self.modes),
-            )
-        if len(set(every)) > 1:
-            raise InputError(
-                f"the mode at t = {t:.9g} is {' and '.join(dict.fromkeys(every))}, by rank",
-                expected="the same on every rank",
-            )
-        return named
-
-    def piece(self, t: float, h: float) -> tuple[float, float]:
-        """Return the neighbouring breakpoints between which the step of size ``h`` from ``t`` lies.
-
-        The middle of the step decides, so that ends need to meet breakpoints to rounding only.
-        """
-        k = bisect_right(self.breakpoints, t + 0.5 * h)
-        first = self.breakpoints[k - 1] if k else -math.inf
-        return first, self.breakpoints[k] if k < len(self.breakpoints) else math.inf
-
     def inside(self, time: float, t: float, h: float) -> float:
         """Return a stage time of the step of size ``h`` from ``t``, as callbacks are to see it.
 
@@ -205,9 +168,7 @@ class Problem:
         """
         if not self.breakpoints:
             return time
-        first, last = self.piece(t, h)
-        margin = min(_margin(max(abs(t), h), h), 0.25 * (last - first))
-        return min(max(time, first + margin), last - margin)
+        return inside_of_step(self.breakpoints, time, t, h)
 
     def rhs(self, t: float, u: PETSc.Vec, p: Any, out: PETSc.Vec) -> None:
         """Fill ``out`` [n] with f(t, u, p)."""
@@ -399,15 +360,6 @@ class Problem:
             )
         array.setflags(write=False)
         return array
-
-
-def _margin(size: float, h: float) -> float:
-    """Return how far from a breakpoint callbacks see a step of size ``h`` at times of ``size``.
-
-    As much as sums of some thousand numbers err (``np.cumsum`` of lengths), unless that is more
-    than a millionth of the step; never less than what a few operations round.
-    """
-    return max(8.0 * EPSILON * size, min(1e-12 * size, 1e-6 * h))
 
 
 def _no_time(outs: tuple[PETSc.Vec, ...]) -> float:

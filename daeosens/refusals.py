@@ -15,7 +15,7 @@ from daeosens.methods import Method
 from daeosens.problem import Problem
 from daeosens.start_residual import refuse_inconsistent_start
 from daeosens.stepping import Stepping
-from daeosens.steps.algebraic import algebraic_parts
+from daeosens.steps.algebraic import algebraic_parts, wave
 from daeosens.steps.hidden import structural_index
 from daeosens.steps.linear import block_solver
 
@@ -143,11 +143,10 @@ def _refuse_algebraic_jumps(
     """Compare both sides of each breakpoint, at the start and near it."""
     first, last = span
     ends = [first, *(time for time in problem.breakpoints if first < time < last), last]
-    start, end = u.getOwnershipRange()
     near, zero = u.copy(), problem.create_state()
     before, left, right = (problem.create_state() for _ in range(3))
     size = max(1.0, largest(u))
-    write(near, read(u) + 1e-3 * size * np.cos(1.0 + np.arange(start, end)))
+    write(near, read(u) + 1e-3 * size * wave(u))
     for previous, time, following in zip(ends, ends[1:], ends[2:], strict=False):
         on_left = problem.inside(time, previous, time - previous)
         on_right = problem.inside(time, time, following - time)
@@ -174,11 +173,10 @@ def _probe_udot(
     problem: Problem, t: float, u: PETSc.Vec, p: Any
 ) -> tuple[bool, bool, npt.NDArray[np.bool_]]:
     """Return whether F has rows without u', whether it is linear in u', and which rows (local)."""
-    start, end = u.getOwnershipRange()
     rate, residuals = u.duplicate(), [u.duplicate() for _ in range(3)]
     size = max(1.0, largest(u))
     for factor, out in enumerate(residuals):
-        write(rate, factor * size * np.cos(1.0 + np.arange(start, end)))
+        write(rate, factor * size * wave(u))
         problem.residual(t, u, rate, p, out)
     at_zero, once, twice = residuals
     noise = 1e-12 * largest(at_zero)

@@ -11,6 +11,7 @@ from petsc4py import PETSc
 
 from daeosens.arrays import largest, read, write
 from daeosens.errors import GrazingError, SolveError, UnsupportedError
+from daeosens.hybrid import entered_mode
 from daeosens.methods import Method
 from daeosens.problem import Problem
 from daeosens.steps import StepMap, instant_map
@@ -128,7 +129,7 @@ def _taken(meeting: Meeting, order: Sequence[Happening]) -> _Taken:
         states += [end, after]
         sizes += [h, 0.0]
         if event.mode is not None:
-            mode = meeting.problem.entered_mode(event.mode, t, after, p_after)
+            mode = entered_mode(meeting.problem, event.mode, t, after, p_after)
         state, p, h = after, p_after, 0.0
     records[state.handle] = Record(mode, p, slope=-1.0, timed=True, changed=True)
     return _Taken([*states, state.copy()], [*sizes, 0.0], records, (state, p, mode))

@@ -12,8 +12,8 @@ from daeosens.arrays import Array, largest, read, write
 from daeosens.errors import InputError, SolveError
 from daeosens.methods import Method
 from daeosens.problem import Problem
-from daeosens.steps.algebraic import Mask, count, later_side
-from daeosens.steps.dirk import takes_esdirk
+from daeosens.steps.algebraic import Mask, count, later_side, probe_and_rate, wave
+from daeosens.steps.forms import takes_esdirk
 
 RELATIVE = 1e-6
 """Relative error of state and parameters that a start may have."""
@@ -85,11 +85,7 @@ def refuse_inconsistent_start(
 
 def _algebraic_rows(problem: Problem, t: float, u: PETSc.Vec, p: Any) -> Mask | None:
     """Return which of the rank's rows of F_udot are zero; None where there are none on any."""
-    start, end = u.getOwnershipRange()
-    probe, rate, product = u.duplicate(), u.duplicate(), problem.create_state()
-    write(probe, np.cos(1.0 + np.arange(start, end)))
-    probe.copy(rate)
-    rate.scale(max(1.0, largest(u)))  # at rest a row that is nonlinear in u' would look algebraic
+    (probe, rate), product = probe_and_rate(u), problem.create_state()
     problem.add_udot_product(1.0, t, u, rate, p, probe, product)
     rows = read(product) == 0.0
     return rows if count(u, rows) else None
@@ -104,16 +100,15 @@ def _residual(problem: Problem, t: float, u: PETSc.Vec, p: Any) -> PETSc.Vec:
 
 def _changes(problem: Problem, t: float, u: PETSc.Vec, p: Any, residual: PETSc.Vec) -> Array:
     """Return how far small changes of the state and of the parameters move the rank's rows."""
-    start, end = u.getOwnershipRange()
-    moved, wave = u.copy(), np.cos(1.0 + np.arange(start, end))
+    moved, along = u.copy(), wave(u)
     rounding = ROUNDING * max(1.0, largest(u))
-    write(moved, read(u) * (1.0 + RELATIVE * wave) + rounding * wave)
+    write(moved, read(u) * (1.0 + RELATIVE * along) + rounding * along)
     if isinstance(p, PETSc.Vec):
         other = p.copy()
         other.scale(1.0 + RELATIVE)
     else:
         other = p * (1.0 + RELATIVE)
-    total = np.zeros(end - start)
+    total = np.zeros(len(along))
     for time, state, parameters in ((t * (1.0 + ROUNDING), moved, p), (t, u, other)):
         try:
             near = _residual(problem, time, state, parameters)

@@ -10,6 +10,7 @@ from petsc4py import PETSc
 
 from daeosens._petsc import Steps, stages
 from daeosens.arrays import Array, is_finite
+from daeosens.breakpoints import piece_of_step
 from daeosens.errors import SolveError
 from daeosens.problem import Problem
 from daeosens.states import States
@@ -91,7 +92,7 @@ class StepLog:
         if self._problem.faults and not self._steps.stalling:
             self._problem.faults.clear()  # of trials before
         if self._problem.breakpoints:
-            piece = self._problem.piece(t, h)
+            piece = piece_of_step(self._problem.breakpoints, t, h)
             if self._piece not in (None, piece) and self._restarts:
                 ts.restartStep()  # the last rate of the step before belongs to the other side
             self._piece = piece

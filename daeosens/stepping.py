@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -175,7 +176,7 @@ def inside_span(span: tuple[float, float], times: Array, name: str) -> Array:
 
 def span_rounding(span: tuple[float, float]) -> float:
     """Return how far apart times of a span are the same up to rounding."""
-    return 4.0 * float(np.finfo(float).eps) * max(abs(span[0]), abs(span[1]))
+    return 4.0 * sys.float_info.epsilon * max(abs(span[0]), abs(span[1]))
 
 
 def pinned_times(

@@ -35,8 +35,7 @@ def named_faults(trajectory: Trajectory, *, back: bool) -> Generator[None]:
         fault = "" if trajectory.problem.stencil is None else _first_fault(trajectory, back=back)
         if not fault:
             raise
-        what, *rest = str(error).split("\n")
-        raise SolveError("\n".join([f"{what}: {fault}", *rest])) from error
+        raise error.with_detail(fault) from error
 
 
 def _first_fault(trajectory: Trajectory, *, back: bool) -> str:

@@ -12,8 +12,9 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens.arrays import Array, read, write
+from daeosens.arrays import Array, write
 from daeosens.cost import At, Instant, Point, Start, When
+from daeosens.crossing import Crossing, table_of
 from daeosens.errors import InputError, SolveError, require
 from daeosens.frozen import quickly_made
 from daeosens.problem import Problem
@@ -54,9 +55,6 @@ NO_STAGES = np.empty((0, 1, 1))
 
 Side = Literal["before", "after"]
 
-SHOWN = 4
-"""States of so many unknowns, at most, are printed with each event."""
-
 HIT = 1e-6
 """A time within this part of a step from its end counts as reached."""
 
@@ -79,40 +77,6 @@ class Effort:
             self.newton_iterations + other.newton_iterations,
             self.linear_iterations + other.linear_iterations,
         )
-
-
-@dataclass(frozen=True, eq=False)
-class Crossing:
-    """One event of a run.
-
-    Attributes
-    ----------
-    name : str
-        Of the event.
-    t : float
-        When it happened.
-    step : int
-        Number of the state before it; the one after it is the next.
-    before, after : Vec [n]
-        The states.
-    mode, mode_before : str
-        Afterwards, and before.
-    p : array or Vec [m]
-        The parameters afterwards, as callbacks see them.
-    """
-
-    name: str
-    t: float
-    step: int
-    before: PETSc.Vec
-    after: PETSc.Vec
-    mode: str = ""
-    p: Any = None
-    mode_before: str = ""
-
-    def __str__(self) -> str:
-        mode = f", mode {self.mode}" if self.mode else ""
-        return f"{self.name} at t = {self.t:.9g} (step {self.step}{mode})"
 
 
 @quickly_made
@@ -333,7 +297,7 @@ class Trajectory:
             f"Trajectory from t = {first:g} to {last:g}: {self.effort.steps} steps of "
             f"{self.stepping.method} ({self.effort.rejected} rejected), "
             f"h = {sizes.min():.3g} ... {sizes.max():.3g}"
-            + (f"\n{self._events()}" if self.crossings else "")
+            + (f"\n{table_of(self.crossings, self.problem)}" if self.crossings else "")
             + "".join(f"\n{line}" for line in self._outside())
         )
 
@@ -349,30 +313,6 @@ class Trajectory:
                         f'event "{event.name}" did not happen: {event.when} = {t:g} lies outside '
                         f"[{first:g}, {last:g}], and nothing depends on it"
                     )
-
-    def _events(self) -> str:
-        """Return a table of the events; with the states if they are few numbers on one rank."""
-        rows = [["", "event", "t", "step"]]
-        modes = bool(self.problem.modes)
-        states = self.problem.comm.size == 1 and self.problem.size <= SHOWN
-        rows[0] += ["mode"] * modes + ["state before", "state after"] * states
-        for number, each in enumerate(self.crossings, start=1):
-            row = [str(number), each.name, f"{each.t:.9g}", str(each.step)]
-            if modes:
-                same = each.mode == each.mode_before
-                row.append(each.mode if same else f"{each.mode_before} -> {each.mode}")
-            if states:
-                row += [_numbers(each.before), _numbers(each.after)]
-            rows.append(row)
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        return "\n".join(
-            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-            for row in rows
-        )
-
-
-def _numbers(vec: PETSc.Vec) -> str:
-    return " ".join(f"{value:.6g}" for value in read(vec))
 
 
 def steps_of(trajectory: Trajectory) -> StepMap:

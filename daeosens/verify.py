@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 
 import numpy as np
@@ -185,7 +186,7 @@ def _noise(values: list[float]) -> float:
         table = np.diff(table)
         if k > 1:  # first differences still see the slope
             deviations.append(float(np.sqrt((table**2).mean() / math.comb(2 * k, k))))
-    return max(*deviations, float(np.finfo(float).eps * np.abs(values).max()))
+    return max(*deviations, sys.float_info.epsilon * float(np.abs(values).max()))
 
 
 def _rounding(x: PETSc.Vec, gradient: PETSc.Vec) -> float:
@@ -194,7 +195,7 @@ def _rounding(x: PETSc.Vec, gradient: PETSc.Vec) -> float:
     products.pointwiseMult(gradient, x)
     size = math.sqrt(dot(products, products))
     products.destroy()
-    return float(np.finfo(float).eps) / 2 * size
+    return sys.float_info.epsilon / 2 * size
 
 
 def _vector(functional: Functional, given: PETSc.Vec | npt.ArrayLike, name: str) -> PETSc.Vec:

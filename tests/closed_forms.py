@@ -77,6 +77,17 @@ def quadratic(matrix, minimum, **extra) -> Formula:
     )
 
 
+def cubic(error=0.0, noise=lambda: 0.0, **extra) -> Formula:
+    """J = sum x_i^3 + x_0 x_1 of three numbers; gradient off by ``error`` in each entry."""
+    return Formula(
+        lambda x: (x**3).sum() + x[0] * x[1] + noise(),
+        lambda x: 3 * x**2 + np.array([x[1], x[0], 0.0]) + error,
+        lambda x: np.diag(6 * x) + np.array([[0, 1, 0], [1, 0, 0], [0, 0, 0]]),
+        [0.7, -0.4, 1.3],
+        **extra,
+    )
+
+
 class LeastSquaresFormula:
     """J = 1/2 |r(x)|^2 from residual and Jacobian formulas; the Jacobian rows are distributed."""
 

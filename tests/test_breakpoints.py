@@ -18,6 +18,7 @@ from zoo import EXPLICIT, IMPLICIT, METHODS, NO_ESTIMATE, TIGHT
 from daeosens import (
     DAE,
     ODE,
+    InputError,
     LeastSquares,
     Parameter,
     Parameters,
@@ -34,6 +35,7 @@ from daeosens import (
     solve,
     taylor,
 )
+from daeosens.breakpoints import admit_breakpoints
 from daeosens.continuous_adjoint import continuous_adjoint
 from daeosens.continuous_forward import continuous_forward
 from daeosens.methods import find_method
@@ -378,6 +380,37 @@ def test_forward_sensitivities_by_the_variational_equations_see_the_breakpoints(
     log = solve(FORMS["rhs"][0], U0, FORCE, stepping)
     gradient = adjoint(log, Terminal(lambda t, u, p: u[0]))
     np.testing.assert_allclose(found.sensitivities().p[0], gradient.p, rtol=0, atol=1e-12)
+
+
+# ---- given times ---------------------------------------------------------------------------------
+
+
+def test_breakpoints_are_numbers():
+    assert admit_breakpoints(np.array([1, 2])) == (1.0, 2.0)
+    assert admit_breakpoints(()) == ()
+
+
+def test_breakpoints_that_differ_by_rounding_are_one():
+    assert admit_breakpoints([0.3, 0.1 * 3, 0.5]) == (0.3, 0.5)
+    assert admit_breakpoints([-0.1 * 3, -0.3, 0.0, 1e-20]) == (-0.1 * 3, 0.0, 1e-20)
+    assert admit_breakpoints([0.3, 0.3 + 1e-15]) == (0.3, 0.3 + 1e-15)
+
+
+@pytest.mark.parametrize(
+    ("breakpoints", "message"),
+    [
+        ([0.5, 0.5], "not increasing: 0.5 is followed by 0.5"),
+        ([0.5, 0.2], "not increasing: 0.5 is followed by 0.2"),
+        ([0.1 * 3, 0.3], r"not increasing: 0\.30000000000000004 is followed by 0\.3"),
+        ([0.5, np.nan], "breakpoints"),
+        ([[0.5]], r"shape \(1, 1\)"),
+    ],
+)
+def test_wrong_breakpoints_are_refused(breakpoints, message):
+    with pytest.raises(InputError, match=message):
+        ODE(rhs, 2, NAMES, breakpoints=breakpoints)
+    with pytest.raises(InputError, match=message):
+        DAE(lambda t, u, udot, p: udot, 2, NAMES, breakpoints=breakpoints)
 
 
 # ---- refusals ------------------------------------------------------------------------------------

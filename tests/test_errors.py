@@ -3,7 +3,7 @@
 import pytest
 
 from daeosens import DaeosensError, InputError, OptionError, SolveError, UnsupportedError
-from daeosens.errors import nearest, together
+from daeosens.errors import NotFiniteError, nearest, together
 
 
 @pytest.mark.parametrize("kind", [DaeosensError, InputError, OptionError, SolveError])
@@ -16,6 +16,17 @@ def test_lines_that_say_nothing_are_left_out():
     assert str(SolveError("stopped")) == "stopped"
     assert str(SolveError("stopped", remedy="dt < 1")) == "stopped\n  try: dt < 1"
     assert str(SolveError("stopped", expected="t = 1")) == "stopped\n  expected: t = 1"
+
+
+def test_detail_goes_behind_what_happened_and_keeps_the_kind():
+    error = NotFiniteError("log(-1) in log(-1)\n  in 'rhs'", expected="p > 0", remedy="bounds")
+    more = error.with_detail("at t = 2")
+    assert type(more) is NotFiniteError
+    assert str(more) == (
+        "log(-1) in log(-1): at t = 2\n  in 'rhs'\n  expected: p > 0\n  try: bounds"
+    )
+    assert more.what == "log(-1) in log(-1): at t = 2"
+    assert more.in_one_line() == f"{more.what}; in 'rhs'; expected: p > 0; try: bounds"
 
 
 def test_kinds_can_be_caught_together_and_apart():

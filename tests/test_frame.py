@@ -1,4 +1,4 @@
-"""What all equations have in common: layouts, names and breakpoints, and wrong ones."""
+"""What all equations have in common: layouts and names, and wrong ones."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ from petsc4py import PETSc
 from zoo import MASS, NAMES, rhs
 
 from daeosens import DAE, ODE, InputError
-from daeosens.frame import admit_breakpoints, make_frame
+from daeosens.frame import make_frame
 
 
 def vec(n=2):
@@ -73,34 +73,3 @@ WRONG = {
 def test_wrong_layouts_are_named(describe, message):
     with pytest.raises(InputError, match=message):
         describe()
-
-
-# ---- breakpoints ---------------------------------------------------------------------------------
-
-
-def test_breakpoints_are_numbers():
-    assert admit_breakpoints(np.array([1, 2])) == (1.0, 2.0)
-    assert admit_breakpoints(()) == ()
-
-
-def test_breakpoints_that_differ_by_rounding_are_one():
-    assert admit_breakpoints([0.3, 0.1 * 3, 0.5]) == (0.3, 0.5)
-    assert admit_breakpoints([-0.1 * 3, -0.3, 0.0, 1e-20]) == (-0.1 * 3, 0.0, 1e-20)
-    assert admit_breakpoints([0.3, 0.3 + 1e-15]) == (0.3, 0.3 + 1e-15)
-
-
-@pytest.mark.parametrize(
-    ("breakpoints", "message"),
-    [
-        ([0.5, 0.5], "not increasing: 0.5 is followed by 0.5"),
-        ([0.5, 0.2], "not increasing: 0.5 is followed by 0.2"),
-        ([0.1 * 3, 0.3], r"not increasing: 0\.30000000000000004 is followed by 0\.3"),
-        ([0.5, np.nan], "breakpoints"),
-        ([[0.5]], r"shape \(1, 1\)"),
-    ],
-)
-def test_wrong_breakpoints_are_refused(breakpoints, message):
-    with pytest.raises(InputError, match=message):
-        ODE(rhs, 3, NAMES, breakpoints=breakpoints)
-    with pytest.raises(InputError, match=message):
-        DAE(lambda t, u, udot, p: udot, 3, NAMES, breakpoints=breakpoints)

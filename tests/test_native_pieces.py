@@ -22,7 +22,8 @@ from daeosens import (
     taylor,
 )
 from daeosens.adjoint import steps_sweep
-from daeosens.parameters import Parameter, Parameters
+from daeosens.parameter import Parameter
+from daeosens.parameters import Parameters
 from daeosens.trajectory import steps_of
 
 OBSERVED = [0.31, 1.7]

@@ -24,7 +24,8 @@ from daeosens import (
 )
 from daeosens.adjoint import evaluate_cost, steps_sweep
 from daeosens.native_sweep import FEW, native_sweep
-from daeosens.parameters import Parameter, Parameters
+from daeosens.parameter import Parameter
+from daeosens.parameters import Parameters
 from daeosens.trajectory import steps_of
 
 SPAN = (0.0, 2.0)

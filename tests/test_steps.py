@@ -237,8 +237,8 @@ def test_orders_and_error_estimates_are_petscs():
 def test_explicit_step_of_a_mass_form_is_refused_and_names_implicit_methods():
     for name in ("M", "M(p)", "F"):
         form = FORMS[name].analytic.form
-        first = "esdirk4, " if name == "M" else ""
-        with pytest.raises(UnsupportedError, match=rf"in {form} form(.|\n)*try: {first}cn, beuler"):
+        first = '"esdirk4", ' if name == "M" else ""
+        with pytest.raises(UnsupportedError, match=rf'in {form} form(.|\n)*try: {first}"cn", "be'):
             step_map(FORMS[name].analytic, METHODS["rk4"], {})
 
 

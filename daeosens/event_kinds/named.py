@@ -54,7 +54,7 @@ class NamedEvent:
         try:
             kind = find_kind(name)
         except InputError as error:
-            reading.problems.append(f"{key}.kind: {_in_one_line(error)}")
+            reading.problems.append(f"{key}.kind: {error.in_one_line()}")
             return None
         rest = {option: value for option, value in table.items() if option != "kind"}
         options = read_table(reading, key, rest, kind.options)
@@ -219,7 +219,7 @@ def _wrong(entries: Sequence[NamedEvent], system: System) -> Iterator[str]:
             try:
                 _made(kind, entry.options, system)
             except InputError as error:
-                yield f"[{k}]: {_in_one_line(error)}"
+                yield f"[{k}]: {error.in_one_line()}"
 
 
 def _made(
@@ -247,7 +247,7 @@ def _made(
     try:
         return [admit_event(each) for each in cast("Sequence[Any]", made)]
     except InputError as error:
-        raise broken(kind.name, kind.source, f"returned no event: {_in_one_line(error)}") from error
+        raise broken(kind.name, kind.source, f"returned no event: {error.in_one_line()}") from error
 
 
 def _as_read(entry: Mapping[str, Any]) -> dict[str, Any]:
@@ -259,7 +259,7 @@ def _help_of(name: str) -> str:
     try:
         kind = find_kind(name)
     except InputError as error:
-        return f'"{name}": {_in_one_line(error)}'
+        return f'"{name}": {error.in_one_line()}'
     required = [
         entry.default is MISSING and entry.default_factory is MISSING
         for entry in fields(kind.options)
@@ -269,7 +269,3 @@ def _help_of(name: str) -> str:
         for entry, needed in zip(fields(kind.options), required, strict=True)
     ]
     return f'"{name}": {", ".join(options)}; {kind.summary}'
-
-
-def _in_one_line(error: InputError) -> str:
-    return "; ".join(line.strip() for line in str(error).splitlines())

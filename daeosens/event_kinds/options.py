@@ -90,7 +90,7 @@ def misnamed(system: System, key: str, annotation: Any, value: Any) -> Iterator[
             try:
                 look_up[mark](value)
             except InputError as error:
-                yield f"{key}: {'; '.join(line.strip() for line in str(error).splitlines())}"
+                yield f"{key}: {error.in_one_line()}"
     if is_mapping(hint.bare) and isinstance(value, Mapping):
         of_key, of_value = get_args(hint.bare)
         for name, each in value.items():  # type: ignore[reportUnknownVariableType]

@@ -1,4 +1,4 @@
-"""One descent by PETSc TAO: its callbacks, how it survives failed solves."""
+"""One descent by PETSc TAO: its iterates, when they end, how it goes on after failed searches."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import Any
 from petsc4py import PETSc
 
 from daeosens.arrays import dot, norm
-from daeosens.errors import InputError, SolveError
-from daeosens.functional import Functional, require_vec
+from daeosens.errors import InputError
 from daeosens.guards import unwrapped
+from daeosens.optimize.evaluations import Evaluations, Trial
 from daeosens.optimize.iterate import Iterate, Progress
 from daeosens.optimize.newton import HessianOperator, forcing
 from daeosens.optimize.optimizers import NEWTON, TRUST_REGION
 from daeosens.optimize.starting import Bounds, point_complaints
 from daeosens.optimize.stopping import Stopping, projected_norm
-from daeosens.optimize.walls import ARMIJO, CLIFF, MORE_THUENTE, relax, wall
+from daeosens.optimize.walls import ARMIJO, MORE_THUENTE
 from daeosens.options import Scope
 
 _Reason = PETSc.TAO.ConvergedReason
@@ -31,23 +31,14 @@ FALLING = "(stp-stx)"
 """In the error that PETSc 3.26 raises from More-Thuente's search where J has no lower bound."""
 
 
-@dataclass(frozen=True, eq=False)
-class Trial:
-    """An evaluation that succeeded: x [n], J(x), and dJ/dx [n] if it was needed."""
-
-    x: PETSc.Vec
-    value: float
-    gradient: PETSc.Vec | None
-
-
 @dataclass
 class Descent:
     """TAO's callbacks and what they must remember.
 
     Parameters
     ----------
-    functional : Functional
-        J.
+    evaluations : Evaluations
+        J where it has been looked at.
     method : str
         What the user has chosen.
     algorithm : str
@@ -69,15 +60,12 @@ class Descent:
 
     Notes
     -----
-    ``gradient`` [n] belongs to ``x``; ``trial`` is the last evaluation that succeeded, ``best`` the
-    lowest one with a gradient since the last accepted iterate.
-
-    TAO's Newton methods are given J / ``unit``, a power of 2 near the first |J|: PETSc 3.26, NTR
-    accepts any step that changes J by less than 1e-6, the BNK family by less than 4e-11 max(1,
-    |J|), and all shift an indefinite Hessian by 1e-4 or more, whatever the units of J.
+    TAO's Newton methods are given J in a unit near the first |J|: PETSc 3.26, NTR accepts any step
+    that changes J by less than 1e-6, the BNK family by less than 4e-11 max(1, |J|), and all shift
+    an indefinite Hessian by 1e-4 or more, whatever the units of J.
     """
 
-    functional: Functional
+    evaluations: Evaluations
     method: str
     algorithm: str
     limits: Bounds | None
@@ -86,28 +74,29 @@ class Descent:
     report: Progress | None
     save: Callable[[Descent, PETSc.TAO], None] | None = None
     hessian: HessianOperator | None = None
-    evaluations: int = 0
-    failed_solves: int = 0
     restarts: int = 0
     iterates: list[Iterate] = field(default_factory=list[Iterate])
-    trial: Trial | None = None
-    best: Trial | None = None
-    gradient: PETSc.Vec | None = None
     why: tuple[str, str] | None = None
     monotone: bool = True
     scope: Scope | None = None
-    relaxed: bool = False
     resuming: bool = False
     resumed_at: int = -1
     continued: bool = False
     notes: list[str] = field(default_factory=list[str])
-    unit: float = 0.0
     idle: int = 0
 
     @property
     def failed_in_search(self) -> bool:
         """Whether a solve has failed since the last accepted iterate."""
-        return bool(self.iterates) and self.failed_solves > self.iterates[-1].failed_solves
+        return bool(self.iterates) and self.evaluations.failed > self.iterates[-1].failed_solves
+
+    @property
+    def gradient(self) -> PETSc.Vec:
+        """Gradient [n] at the last accepted iterate."""
+        accepted = self.evaluations.accepted
+        assert accepted is not None
+        assert accepted.gradient is not None
+        return accepted.gradient
 
     def attach(self, tao: PETSc.TAO) -> None:
         """Become the callbacks of ``tao``, in place of its stopping rules.
@@ -121,13 +110,13 @@ class Descent:
         # PETSc 3.26: the BNK family's interpolation of the first radius depends on the unit of J
         recipe = given.getString("tao_bnk_init_type", "") == "interpolation"
         if self.hessian is None or recipe or given.hasName("tao_fmin"):
-            self._measure(1.0)
+            self.evaluations.measure(1.0)
         tao.setTolerances(0.0, 0.0, 0.0)
         tao.setMaximumIterations(PETSc.UNLIMITED)
-        tao.setObjectiveGradient(self.evaluate)
+        tao.setObjectiveGradient(self.evaluations.evaluate)
         if self.algorithm in TRUST_REGION:
-            tao.setObjective(self.objective)
-            tao.setGradient(self.slope)
+            tao.setObjective(self.evaluations.objective)
+            tao.setGradient(self.evaluations.slope)
         tao.setMonitor(self.accept)
 
     def run(self, tao: PETSc.TAO, x: PETSc.Vec, scope: Scope) -> int:
@@ -156,9 +145,8 @@ class Descent:
             again = self.failed_in_search and not stuck
             if not self._lowered(tao) and not again:
                 return reason
-            assert self.gradient is not None
             self.x.copy(x)
-            self.trial = Trial(self.x.copy(), self.iterates[-1].value, self.gradient)
+            self.evaluations.last = Trial(self.x.copy(), self.iterates[-1].value, self.gradient)
             self.resuming = True
             self.resumed_at = len(self.iterates)
             self.restarts += 1
@@ -168,7 +156,7 @@ class Descent:
 
         More-Thuente's search comes lower and fails where J has a kink or falls to a pole.
         """
-        best, last = self.best, self.iterates[-1]
+        best, last = self.evaluations.best, self.iterates[-1]
         if best is None or best.value >= last.value or best.gradient is None:
             return False
         if point_complaints(best.x, self.limits, "x"):
@@ -176,79 +164,15 @@ class Descent:
         self.x.axpy(-1.0, best.x)
         step = norm(self.x)
         best.x.copy(self.x)
-        self.gradient = best.gradient
         self._record(tao, best, step)
         return last.value - best.value > PROGRESS * max(abs(last.value), abs(best.value))
-
-    # ---- evaluations -----------------------------------------------------------------------------
-
-    def _known(self, x: PETSc.Vec) -> bool:
-        """Whether the last trial was at x: TAO asks for some points twice."""
-        return self.trial is not None and bool(self.trial.x.equal(x))
-
-    def _tried(self, x: PETSc.Vec) -> Trial:
-        """Return value and gradient at x [n], or raise SolveError."""
-        if not self._known(x):
-            self.evaluations += 1
-        elif self.trial is not None and self.trial.gradient is not None:
-            return self.trial
-        value, gradient = self.functional.value_and_gradient(x)
-        require_vec(gradient, self.functional, "value_and_gradient")
-        value, gradient = _finite(value, gradient)
-        self.trial = Trial(x.copy(), value, gradient)
-        if self.best is None or value < self.best.value:
-            self.best = self.trial
-        if self.unit == 0.0:
-            self._measure(abs(self.iterates[0].value if self.iterates else value))
-        return self.trial
-
-    def _measure(self, size: float) -> None:
-        """Choose the unit of J by its size."""
-        self.unit = 2.0 ** round(math.log2(size)) if size > sys.float_info.min else 1.0
-        if self.hessian is not None:
-            self.hessian.unit = self.unit
-
-    def evaluate(self, tao: PETSc.TAO, x: PETSc.Vec, gradient: PETSc.Vec) -> float:
-        """Return J(x) and fill ``gradient`` [n], for TAO."""
-        try:
-            trial = self._tried(x)
-        except SolveError as error:
-            self._count_failure(error)
-            value = self._failed(tao, x, gradient, error)
-        else:
-            assert trial.gradient is not None
-            trial.gradient.copy(gradient)
-            value = trial.value
-        gradient.scale(1.0 / self.unit)
-        return value / self.unit
-
-    def objective(self, _tao: PETSc.TAO, x: PETSc.Vec) -> float:
-        """Return J(x) alone, for trust regions."""
-        if not self._known(x):
-            self.evaluations += 1
-            try:
-                value = self.functional.value(x)
-                if not math.isfinite(value):
-                    raise SolveError(f"value {value:g}")  # noqa: TRY301 (one way to fail)
-            except SolveError as error:
-                self._count_failure(error)
-                return CLIFF
-            self.trial = Trial(x.copy(), value, None)
-        assert self.trial is not None
-        return self.trial.value / self.unit
-
-    def slope(self, _tao: PETSc.TAO, x: PETSc.Vec, gradient: PETSc.Vec) -> None:
-        """Fill ``gradient`` [n] at an accepted x, for trust regions."""
-        computed = self._tried(x).gradient
-        assert computed is not None
-        computed.copy(gradient)
-        gradient.scale(1.0 / self.unit)
 
     def move_hessian(
         self, tao: PETSc.TAO, x: PETSc.Vec, _hessian: PETSc.Mat, _same: PETSc.Mat
     ) -> None:
         """Take the Hessian to x [n] and choose how well to solve with it, for TAO."""
         assert self.hessian is not None
+        self.hessian.unit = self.evaluations.unit
         self.hessian.move(x, self._caution())
         tune(tao, self)
 
@@ -265,33 +189,6 @@ class Descent:
         failed = last.failed_solves > before.failed_solves
         return last.gradient_norm / last.step if failed and last.step > 0.0 else 0.0
 
-    def _count_failure(self, error: SolveError) -> None:
-        self.failed_solves += 1
-        if self.gradient is None:
-            raise SolveError(
-                f"the functional cannot be evaluated at the start: {error}",
-                remedy="another x0, or smaller steps",
-            ) from error
-
-    def _failed(
-        self, tao: PETSc.TAO, x: PETSc.Vec, gradient: PETSc.Vec, error: SolveError
-    ) -> float:
-        """Give TAO what makes its line search come back from a failed solve."""
-        search = tao.getLineSearch()
-        if search.getType() == MORE_THUENTE:
-            if not self.relaxed:
-                relax(search, relaxed=True)
-                self.relaxed = True
-            assert self.gradient is not None
-            return wall(x, gradient, self.x, self.iterates[-1].value, self.gradient)
-        if search.getType() == ARMIJO:
-            return math.inf  # it halves the step, and does not look at the gradient
-        raise SolveError(
-            "a forward solve failed, from which the line search "
-            f'"{search.getType()}" cannot come back: {error}',
-            expected=f'tao_ls_type "{MORE_THUENTE}" or "{ARMIJO}"',
-        ) from error
-
     # ---- iterates --------------------------------------------------------------------------------
 
     def accept(self, tao: PETSc.TAO) -> None:
@@ -299,18 +196,16 @@ class Descent:
         reason: Any = tao.getConvergedReason()
         if reason != _Reason.CONTINUE_ITERATING:
             return  # PETSc 3.26: LMVM and BQNLS show the old iterate again after a failed search
-        if self.relaxed:
-            relax(tao.getLineSearch(), relaxed=False)
-            self.relaxed = False
+        self.evaluations.tighten(tao)
         x = tao.getSolution()
         if self.algorithm in NEWTON and not self.resuming and self._stayed(tao, x):
             return
-        trial = self.trial
+        trial = self.evaluations.last
         assert trial is not None
         assert trial.gradient is not None
         if self.resuming:
             self.resuming = False
-            self.gradient = trial.gradient
+            self._take(trial.gradient)
             self.check_continued(trial.value)
             self.decide(tao, math.nan)
             return
@@ -321,7 +216,6 @@ class Descent:
         self.x.axpy(-1.0, x)
         step = norm(self.x)
         promised = self._promised(tao, trial.value)
-        self.gradient = trial.gradient
         x.copy(self.x)
         self._record(tao, trial, step)
         self.decide(tao, promised)
@@ -330,12 +224,17 @@ class Descent:
         """Add a trial to the iterates and tell of it."""
         assert trial.gradient is not None
         gradient_norm = projected_norm(trial.x, trial.gradient, self.limits)
-        counts = (self.evaluations, self.failed_solves)
+        counts = (self.evaluations.count, self.evaluations.failed)
         products = 0 if self.hessian is None else self.hessian.count
         number = len(self.iterates)
         self.iterates.append(Iterate(number, trial.value, gradient_norm, step, *counts, products))
-        self.best = None
+        self.evaluations.best = None
+        self._take(trial.gradient)
         self.tell(tao)
+
+    def _take(self, gradient: PETSc.Vec) -> None:
+        """Make ``x`` with its gradient [n] the point that searches begin at."""
+        self.evaluations.accepted = Trial(self.x, self.iterates[-1].value, gradient)
 
     def check_continued(self, value: float) -> None:
         """Refuse to continue from a file in which J was another one."""
@@ -378,7 +277,6 @@ class Descent:
 
     def decide(self, tao: PETSc.TAO, promised: float) -> None:
         """Tell TAO whether to stop at the last iterate."""
-        assert self.gradient is not None
         size = self.stopping.size_of(self.iterates[-1].value, self.iterates[0].value)
         scaled = self.stopping.scaled_norm(self.x, self.gradient, self.limits, size)
         reason: Any
@@ -390,7 +288,7 @@ class Descent:
 
         For s = -H^-1 g it is -g.s/2.  ``x`` holds the last iterate minus this one.
         """
-        if self.stopping.predicted_decrease <= 0.0 or self.gradient is None:
+        if self.stopping.predicted_decrease <= 0.0 or not self.iterates:
             return math.nan
         # PETSc 3.26: NTR shows its radius there
         full: Any = 1.0 if self.algorithm == "ntr" else tao.getSolutionStatus()[4]
@@ -434,11 +332,3 @@ def tune(tao: PETSc.TAO, descent: Descent) -> None:
         stopping.by_value * abs(last.value),
     )
     ksp.setTolerances(rtol=forcing(first.gradient_norm, last.gradient_norm, target))
-
-
-def _finite(value: float, gradient: PETSc.Vec) -> tuple[float, PETSc.Vec]:
-    """Return both, or raise ``SolveError`` on every rank."""
-    size = norm(gradient)
-    if not (math.isfinite(value) and math.isfinite(size)):
-        raise SolveError(f"value {value:g} with a gradient of norm {size:g}")
-    return value, gradient

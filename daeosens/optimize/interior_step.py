@@ -6,6 +6,7 @@ corrects the inertia only with MUMPS.  Both are done here, in what PETSc takes f
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -110,7 +111,7 @@ def inertia(factor: Array, pivots: npt.NDArray[np.int32]) -> tuple[int, int, int
     (1, 1, 0)
     """
     diagonal = np.diag(factor)
-    tiny = 1e-2 * np.finfo(float).eps * np.abs(diagonal).max(initial=0.0)
+    tiny = 1e-2 * sys.float_info.epsilon * np.abs(diagonal).max(initial=0.0)
     single = pivots > 0  # a 2 x 2 block, marked by two equal negative pivots, is indefinite
     pairs = int(np.count_nonzero(~single)) // 2
     values = diagonal[single]

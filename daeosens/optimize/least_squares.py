@@ -216,7 +216,7 @@ def residual_at_start(functional: HasResidual, x: PETSc.Vec) -> PETSc.Vec:
 
 def give_residual(tao: PETSc.TAO, descent: Descent, x: PETSc.Vec, curvature: GaussNewton) -> None:
     """Give BRGN the residual and Jacobian that its own regularised Hessian needs."""
-    functional = plain(descent.functional)
+    functional = plain(descent.evaluations.functional)
     start = residual_at_start(functional, x)
     sizes: Any = (start.getSizes(), x.getSizes())
     jacobian = PETSc.Mat().createDense(sizes, comm=x.comm)

@@ -21,6 +21,7 @@ from daeosens.optimize.constrained import check_constrained_method, minimize_con
 from daeosens.optimize.constrained_result import CONSTRAINED_METHODS, ConstrainedResult
 from daeosens.optimize.constraints import Constraint
 from daeosens.optimize.descent import Descent
+from daeosens.optimize.evaluations import Evaluations
 from daeosens.optimize.iterate import HEADING, Iterate, Progress, Result, history_of
 from daeosens.optimize.kkt import KktProgress, kkt_reporter
 from daeosens.optimize.newton import Preconditioner, checked_preconditioner
@@ -270,7 +271,8 @@ def minimize(
         method = chosen_method(method, limits)
         check_abilities(functional, method, hessian, bounded=limits is not None)
         report = _reporter(progress, functional.comm)
-        descent = Descent(functional, method, method, limits, stopping, x.copy(), report)
+        evaluations = Evaluations(functional)
+        descent = Descent(evaluations, method, method, limits, stopping, x.copy(), report)
         try:
             defaults = dict(prepare(descent))
             if restart is not None:
@@ -367,8 +369,8 @@ def _result(descent: Descent, reason: int, seconds: float) -> Result:
         reason=name,
         message=message,
         iterations=last.iteration,
-        evaluations=descent.evaluations,
-        failed_solves=descent.failed_solves,
+        evaluations=descent.evaluations.count,
+        failed_solves=descent.evaluations.failed,
         restarts=descent.restarts,
         seconds=seconds,
         history=history_of(descent.iterates),

@@ -14,6 +14,7 @@ from daeosens.errors import InputError, SolveError, UnsupportedError
 from daeosens.functional import HasResidual
 from daeosens.guards import unwrapped
 from daeosens.optimize.descent import Descent
+from daeosens.optimize.evaluations import Trial
 from daeosens.optimize.iterate import Iterate
 from daeosens.optimize.least_squares import residual_at_start
 from daeosens.optimize.starting import Bounds
@@ -49,14 +50,14 @@ class Models:
         if self.known is not None and np.array_equal(self.known[0], point):
             write(values, self.known[1])
             return
-        self.descent.evaluations += 1
+        self.descent.evaluations.count += 1
         try:
             result = gather(self.functional.residual(scatter(point, self.vector)))
             if not np.isfinite(result).all():
                 raise SolveError("a residual that is not finite")  # noqa: TRY301 (one way to fail)
         except SolveError:
             assert self.largest is not None  # the start has been evaluated
-            self.descent.failed_solves += 1
+            self.descent.evaluations.failed += 1
             write(values, 2.0 * self.largest)
             return
         if self.largest is None or result @ result > self.largest @ self.largest:
@@ -83,12 +84,12 @@ class Models:
         gradient_norm = projected_norm(point, gradient, descent.limits)
         iterates = descent.iterates
         better = not iterates or not point.equal(descent.x)
-        descent.gradient = gradient
+        descent.evaluations.accepted = Trial(point, 0.5 * squares, gradient)
         if better:
             descent.x.axpy(-1.0, point)
             step = norm(descent.x) if iterates else 0.0
             point.copy(descent.x)
-            counts = (descent.evaluations, descent.failed_solves)
+            counts = (descent.evaluations.count, descent.evaluations.failed)
             iterates.append(Iterate(len(iterates), 0.5 * squares, gradient_norm, step, *counts))
             descent.tell(tao)
         else:
@@ -106,10 +107,10 @@ def run(tao: PETSc.TAO, descent: Descent, x: PETSc.Vec, scope: Scope) -> int:
     """
     scope.check_used()
     descent.scope = scope
-    functional: Any = descent.functional
+    functional: Any = descent.evaluations.functional
     models = Models(descent, functional, x)
     start = gather(residual_at_start(functional, x))
-    descent.evaluations += 1
+    descent.evaluations.count += 1
     models.largest, models.known = start, (gather(x), start)
     if descent.iterates:
         descent.check_continued(0.5 * float(start @ start))

@@ -171,7 +171,8 @@ def resume(descent: Descent, saved: Saved, x: PETSc.Vec, path: Path) -> str:
     scatter(saved.x, x)
     x.copy(descent.x)
     descent.iterates = list(saved.iterates)
-    descent.evaluations, descent.failed_solves = last.evaluations, last.failed_solves
+    descent.evaluations.count, descent.evaluations.failed = last.evaluations, last.failed_solves
+    descent.evaluations.measure(abs(saved.iterates[0].value))
     descent.resuming = True
     descent.continued = True
     note = f"continued from iterate {last.iteration} in {path.name}"

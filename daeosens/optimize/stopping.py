@@ -128,7 +128,7 @@ class Stopping:
         point = read(x)
         scale = np.maximum(np.abs(point), read(self.typical_x))
         if size == 0.0:
-            size = float(np.finfo(float).tiny)
+            size = sys.float_info.min
         step = read(gradient) * scale * (scale / size)
         if limits is not None:
             step = np.clip(step, point - read(limits[1]), point - read(limits[0]))

@@ -50,9 +50,9 @@ def prepare(descent: Descent) -> Options:
     if descent.method != "brgn":
         return DEFAULTS
     descent.algorithm = least_squares.chosen_algorithm()
-    plain = descent.functional
-    descent.functional = least_squares.regularized(plain)
-    options: Options = least_squares.PLAIN if descent.functional is plain else {}
+    plain = descent.evaluations.functional
+    descent.evaluations.functional = least_squares.regularized(plain)
+    options: Options = least_squares.PLAIN if descent.evaluations.functional is plain else {}
     return {**least_squares.DEFAULTS, **options}
 
 
@@ -136,14 +136,14 @@ def _solver(tao: PETSc.TAO, descent: Descent) -> tuple[PETSc.TAO, GaussNewton | 
         return tao, None
     solver = tao.getBRGNSubsolver()
     solver.setType(descent.algorithm)
-    return solver, GaussNewton(least_squares.plain(descent.functional))
+    return solver, GaussNewton(least_squares.plain(descent.evaluations.functional))
 
 
 def _operator(
     descent: Descent, hessian: Kind, curvature: GaussNewton | None, *, dense: bool
 ) -> HessianOperator | None:
     """Return what TAO multiplies with, or None where it has no use for that or its own."""
-    functional = descent.functional
+    functional = descent.evaluations.functional
     if descent.algorithm not in NEWTON or isinstance(functional, Regularized):
         return None
     descent.stopping = replace(descent.stopping, patience=PATIENCE)

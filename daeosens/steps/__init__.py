@@ -15,9 +15,10 @@ from daeosens.errors import SolveError
 from daeosens.methods import Method
 from daeosens.problem import Problem
 from daeosens.steps.directions import Adjoint, SecondOrder, Step
-from daeosens.steps.dirk import DirkStep, refuse_esdirk, takes_esdirk
+from daeosens.steps.dirk import DirkStep
 from daeosens.steps.esdirk import ESDIRK
 from daeosens.steps.explicit_stages import Kept
+from daeosens.steps.forms import refuse_form
 from daeosens.steps.linear import linear_solver
 from daeosens.steps.passes import Passes
 from daeosens.steps.rk import RungeKuttaStep
@@ -33,11 +34,10 @@ __all__ = [
     "ThetaPasses",
     "instant_map",
     "n_stages",
-    "refuse_esdirk",
+    "refuse_form",
     "registered_type",
     "step_map",
     "tableau",
-    "takes_esdirk",
     "theta_passes",
 ]
 
@@ -120,8 +120,9 @@ def step_map(
     Raises
     ------
     UnsupportedError
-        An explicit method for a problem with a mass matrix or in residual form.
+        A method that does not take the form of the equations.
     """
+    refuse_form(problem, method)
     if method.explicit:
         return RungeKuttaStep(problem, tableau(method.runge_kutta), kept)
     make_solver = partial(linear_solver, options=options, dm=problem.dm)

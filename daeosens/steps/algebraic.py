@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from petsc4py import PETSc
 
-from daeosens.arrays import largest, read, write
+from daeosens.arrays import Array, largest, read, write
 from daeosens.errors import UnsupportedError
 from daeosens.problem import Problem
 
@@ -70,6 +70,21 @@ def later_side(problem: Problem, t: float) -> float:
     return problem.inside(t, t, 1e-12 * max(1.0, abs(t)))
 
 
+def wave(like: PETSc.Vec, phase: float = 1.0) -> Array:
+    """Return the rank's part of cos(phase + i): no zeros, whatever the distribution."""
+    start, end = like.getOwnershipRange()
+    return np.cos(phase + np.arange(start, end))
+
+
+def probe_and_rate(u: PETSc.Vec) -> tuple[PETSc.Vec, PETSc.Vec]:
+    """Return vectors [n] that find rows without u': what to multiply, and u' of about |u|."""
+    probe = u.duplicate()
+    write(probe, wave(u))
+    rate = probe.copy()
+    rate.scale(max(1.0, largest(u)))  # at rest a row that is nonlinear in u' would look algebraic
+    return probe, rate
+
+
 def probed_rate(
     problem: Problem, t: float, u: PETSc.Vec, p: Any
 ) -> tuple[PETSc.Mat, PETSc.Vec, Mask, Mask]:
@@ -78,11 +93,7 @@ def probed_rate(
     Parameters as for ``algebraic_parts``, of a problem that is not u' = f.
     """
     assert problem.residual_udot is not None
-    start, end = u.getOwnershipRange()
-    probe, rate = u.duplicate(), u.duplicate()
-    write(probe, np.cos(1.0 + np.arange(start, end)))
-    probe.copy(rate)
-    rate.scale(max(1.0, largest(u)))  # at rest a row that is nonlinear in u' would look algebraic
+    probe, rate = probe_and_rate(u)
     point = (t, u, rate, p)
     matrix = problem.residual_udot.create(*point)
     problem.residual_udot.fill(*point, matrix)
@@ -137,8 +148,7 @@ def recovers(solver: PETSc.KSP, block: PETSc.Mat) -> bool:
     """Whether A x = A v gives v back: it does not where A is singular, or nearly so."""
     vecs: Any = block.createVecs()
     v, right = vecs
-    start, end = v.getOwnershipRange()
-    write(v, np.cos(2.0 + np.arange(start, end)))
+    write(v, wave(v, 2.0))
     block.mult(v, right)
     x = v.duplicate()
     solver.solve(right, x)

@@ -10,7 +10,6 @@ from petsc4py import PETSc
 
 from daeosens.arrays import dot
 from daeosens.cost import Densities, change
-from daeosens.errors import UnsupportedError
 from daeosens.problem import Problem
 from daeosens.steps.directions import Adjoint, SecondOrder, Step
 from daeosens.steps.dirk_equations import DirkEquations
@@ -20,35 +19,13 @@ from daeosens.steps.slot import MakeSolver
 from daeosens.steps.stages import StageSolver
 
 
-def takes_esdirk(problem: Problem) -> bool:
-    """Return whether ESDIRK methods take the form of the equations."""
-    return problem.form != "residual" and problem.constant_mass
-
-
-def refuse_esdirk(problem: Problem, method: str) -> None:
-    """Refuse the forms of equations that ESDIRK methods do not take.
-
-    Raises
-    ------
-    UnsupportedError
-        F(t, u, u', p) = 0, or parameters in the mass.
-    """
-    if not takes_esdirk(problem):
-        form = "residual form" if problem.form == "residual" else "the form M(p) u' = f"
-        raise UnsupportedError(
-            f'method = "{method}" for a problem in {form}',
-            expected="u' = f(t, u, p), or M u' = f(t, u, p) with a constant M",
-            remedy='"cn", "beuler", "midpoint" or "theta:<value>"',
-        )
-
-
 class DirkStep:
     """The step map of an ESDIRK method, with work space for one sweep.
 
     Parameters
     ----------
     problem : Problem
-        In a form that ``refuse_esdirk`` lets pass.
+        In a form that ``refuse_form`` lets pass.
     scheme : Esdirk
         Coefficients.
     make_solver : callable

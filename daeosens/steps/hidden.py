@@ -10,7 +10,7 @@ from petsc4py import PETSc
 from daeosens.arrays import largest, read, write
 from daeosens.errors import SolveError
 from daeosens.problem import Problem
-from daeosens.steps.algebraic import Mask, count, probed_rate
+from daeosens.steps.algebraic import Mask, count, probed_rate, wave
 
 
 def structural_index(problem: Problem, t: float, u: PETSc.Vec, p: Any) -> int:
@@ -41,11 +41,9 @@ def structural_index(problem: Problem, t: float, u: PETSc.Vec, p: Any) -> int:
         return 0
     if n_rows != n_columns or problem.coloring:
         return 1
-    start, end = u.getOwnershipRange()
-    wave = np.cos(1.0 + np.arange(start, end))
     direction, change, near = u.duplicate(), u.duplicate(), u.copy()
-    write(direction, np.where(columns, wave, 0.0))
-    write(near, read(u) + 1e-3 * max(1.0, largest(u)) * wave)
+    write(direction, np.where(columns, wave(u), 0.0))
+    write(near, read(u) + 1e-3 * max(1.0, largest(u)) * wave(u))
     matrix = problem.residual_u.create(t, u, rate, p)
     hidden = rows
     for state in (u, near):  # an entry may be zero by chance, as that of y^2 at y = 0

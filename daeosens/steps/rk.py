@@ -15,11 +15,9 @@ from petsc4py import PETSc
 
 from daeosens.arrays import dot
 from daeosens.cost import Densities, change
-from daeosens.errors import UnsupportedError
 from daeosens.point_matrix import PointMatrix
 from daeosens.problem import Problem
 from daeosens.steps.directions import Adjoint, SecondOrder, Step
-from daeosens.steps.dirk import takes_esdirk
 from daeosens.steps.explicit_stages import ExplicitStages, Kept, pull_back, weigh
 from daeosens.steps.passes import Passes
 from daeosens.steps.rk_second_order import RungeKuttaSecondOrder
@@ -39,13 +37,6 @@ class RungeKuttaStep:
     """
 
     def __init__(self, problem: Problem, tableau: Tableau, kept: Kept | None = None) -> None:
-        if problem.form != "rhs":
-            raise UnsupportedError(
-                f"an explicit Runge-Kutta method for a problem in {problem.form} form",
-                expected="u' = f(t, u, p)",
-                remedy=("esdirk4, " if takes_esdirk(problem) else "")
-                + "cn, beuler, midpoint or theta:<value>",
-            )
         self._problem = problem
         self._tableau = tableau.of_step
         self._stages = ExplicitStages(problem, self._tableau, {} if kept is None else kept)

@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 from petsc4py import PETSc
 
 from daeosens._petsc import take_point
@@ -14,6 +13,7 @@ from daeosens.arrays import read, write
 from daeosens.errors import SolveError
 from daeosens.options import scoped_options
 from daeosens.problem import Problem
+from daeosens.steps.algebraic import wave
 from daeosens.steps.directions import Step
 from daeosens.steps.esdirk import Esdirk
 from daeosens.steps.explicit_stages import Kept
@@ -105,8 +105,7 @@ class StageSolver:
         """Return 1 in the rows that M has and 0 in the others; None where it has all."""
         problem = self._problem
         probe, image = problem.create_state(), problem.create_state()
-        start, end = probe.getOwnershipRange()
-        write(probe, np.cos(1.0 + np.arange(start, end)))
+        write(probe, wave(probe))
         problem.add_udot_product(1.0, 0.0, probe, probe, self._equation.p, probe, image)
         write(image, (read(image) != 0.0).astype(float))
         least: Any = image.min()

@@ -1,0 +1,152 @@
+"""J and its gradient where TAO asks for them: once at each point, also beside failed solves."""
+
+from __future__ import annotations
+
+import math
+import sys
+from dataclasses import dataclass
+
+from petsc4py import PETSc
+
+from daeosens.arrays import norm
+from daeosens.errors import SolveError
+from daeosens.functional import Functional, require_vec
+from daeosens.optimize.walls import ARMIJO, CLIFF, MORE_THUENTE, relax, wall
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """An evaluation that succeeded: x [n], J(x), and dJ/dx [n] if it was needed."""
+
+    x: PETSc.Vec
+    value: float
+    gradient: PETSc.Vec | None
+
+
+@dataclass
+class Evaluations:
+    """What has been evaluated.
+
+    Parameters
+    ----------
+    functional : Functional
+        J.
+    count, failed : int
+        Evaluations so far, and those among them that failed.
+    accepted : Trial or None
+        The last accepted iterate.
+    last : Trial or None
+        The last evaluation that succeeded.
+    best : Trial or None
+        The lowest one with a gradient since the last accepted iterate.
+    unit : float
+        TAO gets J / ``unit``; 0: not chosen yet.
+    relaxed : bool
+        Whether More-Thuente's search has been told of walls.
+    """
+
+    functional: Functional
+    count: int = 0
+    failed: int = 0
+    accepted: Trial | None = None
+    last: Trial | None = None
+    best: Trial | None = None
+    unit: float = 0.0
+    relaxed: bool = False
+
+    def measure(self, size: float) -> None:
+        """Choose the unit of J, a power of 2, by its size."""
+        self.unit = 2.0 ** round(math.log2(size)) if size > sys.float_info.min else 1.0
+
+    def evaluate(self, tao: PETSc.TAO, x: PETSc.Vec, gradient: PETSc.Vec) -> float:
+        """Return J(x) and fill ``gradient`` [n], for TAO."""
+        try:
+            trial = self._tried(x)
+        except SolveError as error:
+            value = self._failed(tao, x, gradient, error)
+        else:
+            assert trial.gradient is not None
+            trial.gradient.copy(gradient)
+            value = trial.value
+        gradient.scale(1.0 / self.unit)
+        return value / self.unit
+
+    def objective(self, _tao: PETSc.TAO, x: PETSc.Vec) -> float:
+        """Return J(x) alone, for trust regions."""
+        if not self._known(x):
+            self.count += 1
+            try:
+                value = self.functional.value(x)
+                if not math.isfinite(value):
+                    raise SolveError(f"value {value:g}")  # noqa: TRY301 (one way to fail)
+            except SolveError as error:
+                self._count_failure(error)
+                return CLIFF
+            self.last = Trial(x.copy(), value, None)
+        assert self.last is not None
+        return self.last.value / self.unit
+
+    def slope(self, _tao: PETSc.TAO, x: PETSc.Vec, gradient: PETSc.Vec) -> None:
+        """Fill ``gradient`` [n] at an accepted x, for trust regions."""
+        computed = self._tried(x).gradient
+        assert computed is not None
+        computed.copy(gradient)
+        gradient.scale(1.0 / self.unit)
+
+    def tighten(self, tao: PETSc.TAO) -> None:
+        """Let the line search forget walls."""
+        if self.relaxed:
+            relax(tao.getLineSearch(), relaxed=False)
+            self.relaxed = False
+
+    def _known(self, x: PETSc.Vec) -> bool:
+        """Whether the last trial was at x: TAO asks for some points twice."""
+        return self.last is not None and bool(self.last.x.equal(x))
+
+    def _tried(self, x: PETSc.Vec) -> Trial:
+        """Return value and gradient at x [n], or raise SolveError."""
+        if not self._known(x):
+            self.count += 1
+        elif self.last is not None and self.last.gradient is not None:
+            return self.last
+        value, gradient = self.functional.value_and_gradient(x)
+        require_vec(gradient, self.functional, "value_and_gradient")
+        size = norm(gradient)
+        if not (math.isfinite(value) and math.isfinite(size)):
+            raise SolveError(f"value {value:g} with a gradient of norm {size:g}")
+        self.last = Trial(x.copy(), value, gradient)
+        if self.best is None or value < self.best.value:
+            self.best = self.last
+        if self.unit == 0.0:
+            self.measure(abs(value))
+        return self.last
+
+    def _count_failure(self, error: SolveError) -> None:
+        self.failed += 1
+        if self.accepted is None:
+            raise SolveError(
+                f"the functional cannot be evaluated at the start: {error}",
+                remedy="another x0, or smaller steps",
+            ) from error
+
+    def _failed(
+        self, tao: PETSc.TAO, x: PETSc.Vec, gradient: PETSc.Vec, error: SolveError
+    ) -> float:
+        """Give TAO what makes its line search come back from a failed solve."""
+        self._count_failure(error)
+        search = tao.getLineSearch()
+        if search.getType() == MORE_THUENTE:
+            if not self.relaxed:
+                relax(search, relaxed=True)
+                self.relaxed = True
+            last = self.accepted
+            assert last is not None
+            assert last.gradient is not None
+            return wall(x, gradient, last.x, last.value, last.gradient)
+        if search.getType() == ARMIJO:
+            return math.inf  # it halves the step, and does not look at the gradient
+        raise SolveError(
+            "a forward solve failed, from which the line search "
+            f'"{search.getType()}" cannot come back: {error}',
+            expected=f'tao_ls_type "{MORE_THUENTE}" or "{ARMIJO}"',
+        ) from error
