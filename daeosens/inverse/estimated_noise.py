@@ -18,6 +18,7 @@ from daeosens.adjoint import Gradient, adjoint
 from daeosens.arrays import Array, dot, gather
 from daeosens.errors import SolveError
 from daeosens.guards import QUIET
+from daeosens.inverse.measurements import spread
 from daeosens.least_squares import LeastSquares
 from daeosens.objective import Objective
 from daeosens.parameters import Control
@@ -39,7 +40,7 @@ class EstimatedNoise:
     problem, stepping, control
         As for ``Reduced``; serial, NumPy style.
     misfit : LeastSquares
-        With ``sigma=1``; data [K, q].
+        With ``sigma=1``; data [K, q], NaN where nothing was observed.
     prior : Objective, optional
         Of the parameters.
     each_column : bool
@@ -66,8 +67,10 @@ class EstimatedNoise:
         self.control = self._unit.control
         size = misfit.data.shape[1]
         self.groups = np.arange(size) if each_column else np.zeros(size, dtype=int)
-        self.counts = np.bincount(self.groups) * misfit.data.shape[0]
-        scale = [np.abs(misfit.data[:, self.groups == g]).max() for g in range(len(self.counts))]
+        self.observed = ~np.isnan(misfit.data)
+        self.counts: Any = np.bincount(self.groups, self.observed.sum(axis=0))
+        sizes = np.abs(misfit.data)
+        scale = [np.nanmax(sizes[:, self.groups == g]) for g in range(len(self.counts))]
         self._least = LEAST * np.maximum(scale, 1e-300)
         self._weighted: tuple[PETSc.Vec, Reduced, list[PETSc.Vec], Array] | None = None
 
@@ -162,13 +165,18 @@ class EstimatedNoise:
 
     @QUIET
     def _squares(self, x: PETSc.Vec) -> Array:
-        rows = residual(self.trajectory(x), self.misfit)
-        squared = gather(rows).reshape(self.misfit.data.shape) ** 2
-        rows.destroy()
+        squared = np.where(self.observed, self._residuals(x) ** 2, 0.0)
         totals: Any = np.bincount(self.groups, squared.sum(axis=0))
         if not np.isfinite(totals).all():
             raise SolveError("a residual is not finite", expected="outputs that can be observed")
         return totals
+
+    def _residuals(self, x: PETSc.Vec) -> Array:
+        """Return model - data [K, q], NaN where nothing was observed."""
+        rows = residual(self.trajectory(x), self.misfit)
+        table = spread(gather(rows), self.observed)
+        rows.destroy()
+        return table
 
     def _levels(self, squares: Array) -> Array:
         """Return the minimum over sigma of N log sigma + S / (2 sigma^2) + prior."""
@@ -201,9 +209,9 @@ class EstimatedNoise:
             objective = self._objective(levels[self.groups])
             reduced = Reduced(self.problem, objective, self.stepping, self.control)
             run = self.trajectory(x)
-            rows = gather(residual(run, self.misfit)).reshape(self.misfit.data.shape)
+            table = self._residuals(x)
             weights = [
-                np.where(self.groups == g, rows / level**2, 0.0).ravel()
+                np.where(self.groups == g, table / level**2, 0.0)[self.observed]
                 for g, level in enumerate(levels.tolist())
             ]
             slopes = [

@@ -15,8 +15,9 @@ from scipy.special import chdtrc
 from daeosens.arrays import Array
 from daeosens.errors import DaeosensError, InputError
 from daeosens.inverse.estimated_noise import EstimatedNoise
+from daeosens.inverse.measurements import Measurements
 from daeosens.inverse.multistart import Multistart
-from daeosens.inverse.noise import Measurements, Noise, Observation, is_estimated
+from daeosens.inverse.noise import Noise, Observation, is_estimated
 from daeosens.inverse.prediction import Prediction, predict
 from daeosens.inverse.profiles import Profiles, profile
 from daeosens.inverse.uncertainty import Covariance, Intervals
@@ -46,7 +47,7 @@ class Fit:
     degrees_of_freedom : float
         Observations minus parameters (minus effective ones where there are priors).
     residuals : array [K, q]
-        (data - model) / sigma, in the scale of the noise.
+        (data - model) / sigma, in the scale of the noise; NaN where nothing was observed.
     uncertainty : Covariance or DaeosensError
         The error says why there is no covariance.
 
@@ -113,7 +114,7 @@ class Fit:
     @cached_property
     def chi_square(self) -> float:
         """Sum of the squared residuals over their noise levels."""
-        return float((self.residuals**2).sum())
+        return float(np.nansum(self.residuals**2))
 
     @property
     def p_value(self) -> float:
@@ -199,7 +200,7 @@ class Fit:
         threshold = None
         if is_estimated(self.noise):
             share = estimate.quantile(level) ** 2 / self.degrees_of_freedom
-            threshold = 0.5 * self.data.values.size * math.log1p(share)
+            threshold = 0.5 * self.data.count * math.log1p(share)
         return profile(
             self.functional,
             estimate,
@@ -214,9 +215,9 @@ class Fit:
 
     def __repr__(self) -> str:
         """Return the summary."""
-        count, size = self.data.values.size, self.result.x.getSize()
+        size = self.result.x.getSize()
         outcome = "converged" if self.converged else f"NOT converged ({self.result.message})"
-        lines = [f"fit: {count} observations, {size} parameters, {outcome}"]
+        lines = [f"fit: {self.data.count} observations, {size} parameters, {outcome}"]
         if isinstance(self.uncertainty, DaeosensError):
             names = self.parameters.free_names
             width = max(9, *(len(name) for name in names))

@@ -18,16 +18,15 @@ from daeosens.inverse.curvature import HessianKind
 from daeosens.inverse.estimated_noise import EstimatedNoise
 from daeosens.inverse.fit_uncertainty import estimated_uncertainty
 from daeosens.inverse.fitted import Fit
+from daeosens.inverse.measurements import Measurements, measurements
 from daeosens.inverse.multistart import multistart
 from daeosens.inverse.nearly_exact import finished
 from daeosens.inverse.noise import (
-    Measurements,
     Noise,
     Normal,
     Observation,
     in_scale,
     is_estimated,
-    measurements,
     observed_in_scale,
 )
 from daeosens.inverse.start_points import starting_points
@@ -77,7 +76,8 @@ def fit(
     problem : Problem
         The dynamics; NumPy style.
     data : Table, mapping, path of a CSV file, or array_like [K, q]
-        The measurements; see ``noise.measurements``.
+        The measurements, NaN (in a file: an empty cell) where nothing was observed; see
+        ``measurements.measurements``.
     parameters : Parameters
         Starts, bounds, scales and the initial state.
     stepping : Stepping
@@ -202,7 +202,7 @@ def fit(
     if isinstance(functional, EstimatedNoise) and not result.converged:
         result = finished(functional, result, minimized)
     sigma, degrees, uncertainty = estimated_uncertainty(
-        functional, prior, result.x, hessian, table.values.shape, model
+        functional, prior, result.x, hessian, table, model
     )
     rows = gather(residual(functional.trajectory(result.x), misfit))
     return Fit(
@@ -215,7 +215,7 @@ def fit(
         attempts,
         sigma,
         degrees,
-        -rows.reshape(table.values.shape) / sigma,
+        -table.spread(rows) / sigma,
         uncertainty,
     )
 
@@ -287,21 +287,20 @@ def _functional(
     free = len(parameters.free_names)
     rows = sum(np.size(each.mean) for each in priors)
     fewest = free + 1 if is_estimated(noise) else free - rows
-    if values.size < fewest:
+    if data.count < fewest:
         raise InputError(
-            f"{values.size} observations"
+            f"{data.count} observations"
             + (f" and {rows} priors" if rows else "")
             + f" for {free} free parameters"
             + (" and a noise level" if is_estimated(noise) else ""),
             expected=f"at least {fewest} observations",
             remedy="more data, priors with a given noise level, or Parameter(..., free=False)",
         )
+    _check_levels(data, noise)
     for each in priors:
         _check_start(each, parameters)
     prior = _together(priors)
-    scaled = observed_in_scale(
-        observation.observe, observation.observe_u, observation.observe_p, noise
-    )
+    scaled = observed_in_scale(observation, noise, data)
     watched = (scaled.observe, scaled.observe_u, scaled.observe_p)
     unit = LeastSquares(data.times, values, 1.0, *watched)
     if is_estimated(noise):
@@ -328,6 +327,19 @@ def _listed(priors: Prior | Sequence[Prior]) -> list[Prior]:
                 f"priors[{k}] is {type(each).__name__}", expected="Prior(mean, sigma, names)"
             )
     return given
+
+
+def _check_levels(data: Measurements, noise: Noise) -> None:
+    """Refuse a level of its own for a column with one observation, which may be met exactly."""
+    if not (is_estimated(noise) and noise.each_column and noise.prior is None):
+        return
+    for name, count in zip(data.names, data.observed.sum(axis=0).tolist(), strict=True):
+        if count < 2:
+            raise InputError(
+                f'column "{name}" has one observation, and a noise level of its own',
+                expected="at least two",
+                remedy="each_column=False, a given level, or prior=(mean, deviation) of log(sigma)",
+            )
 
 
 def _check_start(prior: Prior, parameters: Parameters) -> None:
