@@ -6,7 +6,7 @@ Each control is one differentiable map from the optimisation variables x to (u0,
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from numbers import Real
@@ -27,6 +27,7 @@ from daeosens.problem import Problem
 from daeosens.ranks import agree
 from daeosens.second_order import HessianProduct
 from daeosens.stepping import Stepping
+from daeosens.tracing.named import Shapes
 
 
 class Control(Protocol):
@@ -70,16 +71,16 @@ class Control(Protocol):
 
 @dataclass(frozen=True)
 class Parameter:
-    """One named number.
+    """One named number, or a block of them.
 
     Parameters
     ----------
-    value : float
-        Starting value.
-    free : bool
-        Whether the optimiser moves it.
-    lower, upper : float
-        Bounds, in the parameter's own unit.
+    value : float or array_like
+        Starting value; an array for a vector or matrix of parameters of a traced model.
+    free : bool or array_like
+        Whether the optimiser moves it; an array says so for each entry of a block.
+    lower, upper : float or array_like
+        Bounds, in the parameter's own unit; likewise.
     scale : "linear" or "log"
         The optimiser moves the value or its logarithm.
 
@@ -89,11 +90,39 @@ class Parameter:
     Parameter(value=0.5, free=True, lower=0.0, upper=2.0, scale='linear')
     """
 
-    value: float
-    free: bool = True
-    lower: float = -math.inf
-    upper: float = math.inf
+    value: Any
+    free: Any = True
+    lower: Any = -math.inf
+    upper: Any = math.inf
     scale: Literal["linear", "log"] = "linear"
+
+    def entries(self, name: str) -> dict[str, Parameter]:
+        """Return a parameter for each number by its name: "A[0,1]" for one of a block "A".
+
+        Raises
+        ------
+        InputError
+            Shapes that do not go together.
+        """
+        given = [
+            np.array(each, dtype=object) for each in (self.value, self.free, self.lower, self.upper)
+        ]
+        if not any(each.ndim for each in given):
+            return {name: self}
+        try:
+            blocks = np.broadcast_arrays(*given)
+        except ValueError as error:
+            shapes = ", ".join(str(each.shape) for each in given)
+            raise InputError(
+                f'parameter "{name}": value, free, lower, upper have shapes {shapes}',
+                expected="one shape, or numbers",
+            ) from error
+        names = Shapes({name: blocks[0].shape}).names
+        numbers = zip(*(block.ravel().tolist() for block in blocks), strict=True)
+        return {
+            each: Parameter(value, free, lower, upper, self.scale)
+            for each, (value, free, lower, upper) in zip(names, numbers, strict=True)
+        }
 
     def complaints(self, name: str) -> list[str]:
         """Return all that is wrong, one line each."""
@@ -150,8 +179,10 @@ class Parameters:
 
     Parameters
     ----------
-    values : mapping of str to Parameter or float
-        One entry for each of ``problem.parameter_names``; a plain number is a fixed parameter.
+    values : mapping of str to Parameter or float, or to arrays of them
+        One entry for each of ``problem.parameter_names``; a plain number is a fixed parameter.  An
+        array, or a ``Parameter`` of one, for a vector or matrix of a traced model; single entries,
+        ``"A[0,1]"``, may be named beside it, and go first.
     initial_state : array or Vec [n], or callable
         The initial state, of which a copy is kept (collective if it is distributed: gradients and
         values that are remembered would belong to another one), or ``p -> array [n]`` (PETSc style
@@ -179,9 +210,12 @@ class Parameters:
     Examples
     --------
     >>> rates = Parameters({"rate": Parameter(0.5, lower=0.0)}, initial_state=[1.0])
+    >>> blocks = {"r": Parameter([0.5, 0.2]), "A": np.eye(2), "A[0,1]": Parameter(0.1)}
+    >>> Parameters(blocks, initial_state=[1.0, 1.0]).free_names
+    ('r[0]', 'r[1]', 'A[0,1]')
     """
 
-    values: Mapping[str, Parameter | float]
+    values: Mapping[str, Any]
     initial_state: Any
     initial_state_p: Callable[..., Any] | Products | None = None
     initial_state_hessian: Callable[..., Any] | None = None
@@ -191,13 +225,16 @@ class Parameters:
 
     def __post_init__(self) -> None:
         require(self.values, Mapping, "values", 'Parameters({"rate": Parameter(1.0)}, ...)')
-        entries = {
-            name: entry if isinstance(entry, Parameter) else Parameter(entry, free=False)
-            for name, entry in self.values.items()
-        }
         complaints = [
-            f"the name {name!r} is no str" for name in entries if not isinstance(name, str)
+            f"the name {name!r} is no str" for name in self.values if not isinstance(name, str)
         ]
+        entries: dict[str, Parameter] = {}
+        for name, value in self.values.items():
+            block = _entries(name, value)
+            # an entry that is named itself goes first, wherever it stands
+            entries |= {
+                each: entry for each, entry in block.items() if each == name or each not in entries
+            }
         if not isinstance(self.consistent, (bool, np.bool_)):
             complaints.append(f"consistent = {self.consistent!r}; expected: True or False")
         complaints += [line for name, entry in entries.items() for line in entry.complaints(name)]
@@ -252,16 +289,11 @@ class Parameters:
                 expected="FieldParameter(...)",
             )
         known = problem.parameter_names
-        complaints = [
-            f'parameter "{name}" is not one of the problem\'s; '
-            f"try: {nearest(name, known) or ', '.join(known)}"
-            for name in self.entries
-            if name not in known
-        ]
+        complaints = [_unknown(name, known) for name in self.entries if name not in known]
         complaints += [
             f'parameter "{name}" has no value; expected: an entry for it'
             for name in known
-            if name not in self.entries
+            if name not in self.entries and name.partition("[")[0] not in self.entries
         ]
         if not self.free_names:
             complaints.append("no parameter is free; expected: at least one Parameter(free=True)")
@@ -383,6 +415,38 @@ class Parameters:
         vec.setSizes(len(self.free_names))
         vec.setType(PETSc.Vec.Type.STANDARD)
         return vec
+
+
+def _entries(name: str, value: Any) -> dict[str, Parameter]:
+    """Return a parameter for each number that a name stands for; plain numbers are fixed."""
+    if isinstance(value, Parameter):
+        return value.entries(name)
+    if not isinstance(value, (list, tuple, np.ndarray)):
+        return {name: Parameter(value, free=False)}
+    block = np.array(value, dtype=object)
+    names = Shapes({name: block.shape}).names
+    return {
+        each: entry if isinstance(entry, Parameter) else Parameter(entry, free=False)
+        for each, entry in zip(names, block.ravel().tolist(), strict=True)
+    }
+
+
+def _unknown(name: str, known: Sequence[str]) -> str:
+    """Say what to write in the place of a name that the problem does not have."""
+    if block := [each for each in known if each.startswith(f"{name}[")]:
+        return (
+            f'parameter "{name}" is one number for {block[0]} ... {block[-1]}; '
+            f"expected: an array, Parameter(np.full({_shape(block[-1])}, value))"
+        )
+    return (
+        f'parameter "{name}" is not one of the problem\'s; '
+        f"try: {nearest(name, known) or ', '.join(known)}"
+    )
+
+
+def _shape(last: str) -> tuple[int, ...]:
+    """Return the shape of a block whose last entry has this name."""
+    return tuple(int(index) + 1 for index in last.partition("[")[2].rstrip("]").split(","))
 
 
 def _to_scale(scale: str, value: float) -> float:

@@ -175,7 +175,7 @@ def fit(
             functional,
             starts,
             names=parameters.free_names,
-            normal=_laws(parameters, laws),
+            normal=_laws(problem, parameters, laws),
             seed=seed,
         )
         attempts = multistart(
@@ -298,7 +298,7 @@ def _functional(
         )
     _check_levels(data, noise)
     for each in priors:
-        _check_start(each, parameters)
+        _check_start(each, problem, parameters)
     prior = _together(priors)
     scaled = observed_in_scale(observation, noise, data)
     watched = (scaled.observe, scaled.observe_u, scaled.observe_p)
@@ -342,9 +342,9 @@ def _check_levels(data: Measurements, noise: Noise) -> None:
             )
 
 
-def _check_start(prior: Prior, parameters: Parameters) -> None:
+def _check_start(prior: Prior, problem: Problem, parameters: Parameters) -> None:
     """Refuse a start that a log-normal prior excludes."""
-    names = tuple(parameters.entries) if prior.names is None else tuple(prior.names)
+    names = prior.numbers(problem.parameter_names)
     for name in names if prior.scale == "log" else ():
         entry = parameters.entries.get(name)
         if entry is not None and entry.value <= 0:
@@ -361,14 +361,18 @@ def _together(priors: Sequence[Prior]) -> Objective | None:
     return priors[0] if len(priors) == 1 else Sum(tuple((1.0, each) for each in priors))
 
 
-def _laws(parameters: Parameters, priors: Sequence[Prior]) -> dict[int, tuple[float, float]]:
+def _laws(
+    problem: Problem, parameters: Parameters, priors: Sequence[Prior]
+) -> dict[int, tuple[float, float]]:
     """Return the priors as (mean, sigma) in the optimiser's scale, for the spread of starts."""
     laws: dict[int, tuple[float, float]] = {}
     known = parameters.free_names
     for prior in priors:
-        names = tuple(parameters.entries) if prior.names is None else tuple(prior.names)
-        means = np.broadcast_to(np.asarray(prior.mean, dtype=float), (len(names),))
-        sigmas = np.broadcast_to(np.asarray(prior.sigma, dtype=float), (len(names),))
+        names = prior.numbers(problem.parameter_names)
+        means, sigmas = (
+            np.broadcast_to(np.ravel(np.asarray(each, dtype=float)), (len(names),))
+            for each in (prior.mean, prior.sigma)
+        )
         for name, mean, sigma in zip(names, means.tolist(), sigmas.tolist(), strict=True):
             if name not in known:
                 continue
