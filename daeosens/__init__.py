@@ -44,6 +44,7 @@ from daeosens.inverse.profiles import Profile, Profiles, profile
 from daeosens.inverse.regularized import Regularized
 from daeosens.inverse.start_points import starting_points
 from daeosens.inverse.uncertainty import Covariance, covariance
+from daeosens.joint import Joint
 from daeosens.least_squares import LeastSquares
 from daeosens.matrices import Products
 from daeosens.native import Native
@@ -90,6 +91,7 @@ __all__ = [
     "HessianProduct",
     "InitialState",
     "InputError",
+    "Joint",
     "LeastSquares",
     "LogNormal",
     "Model",
