@@ -33,6 +33,7 @@ from daeosens.fixed_times import at_fixed_times
 from daeosens.forward import solve
 from daeosens.hybrid import hybrid
 from daeosens.inverse import fit, likelihood
+from daeosens.inverse.experiments import Experiment
 from daeosens.inverse.fitted import Fit
 from daeosens.inverse.gaussian import GaussianPrior, matern
 from daeosens.inverse.identifiability import identifiability
@@ -83,6 +84,7 @@ __all__ = [
     "Event",
     "EventData",
     "EventTime",
+    "Experiment",
     "FieldParameter",
     "Fit",
     "GaussianPrior",

@@ -16,6 +16,7 @@ from daeosens import (
     Parameter,
     Parameters,
     Prior,
+    Reduced,
     SolveError,
     Stepping,
     UnsupportedError,
@@ -245,11 +246,9 @@ def _second_difference(function, x, i, j, h):
 @pytest.mark.parametrize("level_prior", [None, (0.0, 0.3)])
 def test_derivatives_of_the_likelihood_are_exact(each, level_prior):
     data = measurements(two_columns())
+    misfit = LeastSquares(data.times, data.values, 1.0, both)
     functional = EstimatedNoise(
-        decay(),
-        LeastSquares(data.times, data.values, 1.0, both),
-        DECAY_STEPPING,
-        decay_control(0.4, 2.0),
+        [Reduced(decay(), misfit, DECAY_STEPPING, decay_control(0.4, 2.0))],
         prior=Prior([0.5], 0.3, names=["rate"]),
         each_column=each,
         level_prior=level_prior,

@@ -14,12 +14,13 @@ from daeosens.inverse.estimated_noise import EstimatedNoise
 from daeosens.inverse.measurements import Measurements
 from daeosens.inverse.noise import Noise
 from daeosens.inverse.uncertainty import Covariance, covariance_from_hessian
+from daeosens.joint import Joint
 from daeosens.objective import Objective
 from daeosens.reduced import Reduced
 
 
 def estimated_uncertainty(
-    functional: Reduced | EstimatedNoise,
+    functional: Joint | EstimatedNoise,
     prior: Objective | None,
     x: PETSc.Vec,
     hessian: HessianKind,
@@ -54,8 +55,8 @@ def estimated_uncertainty(
         )
         by_prior = np.zeros_like(matrix)
         if prior is not None:
-            control = functional.control
-            alone = Reduced(functional.problem, prior, functional.stepping, control)
+            first = functional.experiments[0]
+            alone = Reduced(first.problem, prior, first.stepping, first.control)
             by_prior = curvature(alone, x, hessian)
         effective = size - float(np.trace(found.scaled @ by_prior))
         degrees = count - effective

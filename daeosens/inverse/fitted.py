@@ -21,9 +21,9 @@ from daeosens.inverse.noise import Noise, Observation, is_estimated
 from daeosens.inverse.prediction import Prediction, predict
 from daeosens.inverse.profiles import Profiles, profile
 from daeosens.inverse.uncertainty import Covariance, Intervals
+from daeosens.joint import Joint
 from daeosens.optimize import Result
 from daeosens.parameters import Parameters
-from daeosens.reduced import Reduced
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -33,10 +33,12 @@ class Fit:
     Attributes
     ----------
     data : Measurements
+        Of all experiments, one after another.
     noise : Normal or LogNormal
     parameters : Parameters
-    functional : Reduced or EstimatedNoise
-        The negative log-likelihood (with priors) that was minimised, up to a constant.
+    functional : Joint or EstimatedNoise
+        The negative log-likelihood (with priors) that was minimised, up to a constant; has
+        ``experiments``.
     observation : Observation
         Of the data in their own unit.
     result : Result
@@ -65,7 +67,7 @@ class Fit:
     data: Measurements
     noise: Noise
     parameters: Parameters
-    functional: Reduced | EstimatedNoise
+    functional: Joint | EstimatedNoise
     observation: Observation
     result: Result
     starts: Multistart | None
@@ -77,7 +79,7 @@ class Fit:
     @property
     def estimate(self) -> dict[str, float]:
         """All parameters by name, fixed ones too, in their own units."""
-        return self.parameters.values_at(self.functional.problem, self.result.x)
+        return self.parameters.values_at(self.functional.experiments[0].problem, self.result.x)
 
     @property
     def objective(self) -> float:
@@ -133,6 +135,7 @@ class Fit:
         *,
         noise: npt.ArrayLike | None = None,
         level: float = 0.95,
+        experiment: int = 0,
     ) -> Prediction:
         """Return outputs at times, also beyond the data, with bands.  Collective.
 
@@ -147,20 +150,27 @@ class Fit:
             Noise level in the prediction band; the fit's by default, none for an ``output``.
         level : float
             Probability of the bands.
+        experiment : int
+            Whose initial state and fixed parameters, where there are several.
 
         Raises
         ------
         UnsupportedError
             There is no covariance.
         InputError
+            There is no such experiment.
             The noise level of the data changes from time to time, and no other is given.
         """
         estimate = self.covariance
+        known = self.functional.experiments
+        if not 0 <= experiment < len(known):
+            raise InputError(
+                f"experiment = {experiment}", expected=f"a number from 0 to {len(known) - 1}"
+            )
+        model = known[experiment]
         if output is not None:
             added = 0.0 if noise is None else noise
-            return predict(
-                self.functional, estimate, times, observe=output, noise=added, level=level
-            )
+            return predict(model, estimate, times, observe=output, noise=added, level=level)
         added = self.sigma if noise is None else noise
         if noise is None and self.sigma.ndim == 2:
             if np.ptp(self.sigma, axis=0).any():
@@ -170,7 +180,7 @@ class Fit:
                 )
             added = self.sigma[0]
         return predict(
-            self.functional,
+            model,
             estimate,
             times,
             observe=self.observation.observe,
@@ -217,7 +227,9 @@ class Fit:
         """Return the summary."""
         size = self.result.x.getSize()
         outcome = "converged" if self.converged else f"NOT converged ({self.result.message})"
-        lines = [f"fit: {self.data.count} observations, {size} parameters, {outcome}"]
+        several = len(self.functional.experiments)
+        runs = f" in {several} experiments" if several > 1 else ""
+        lines = [f"fit: {self.data.count} observations{runs}, {size} parameters, {outcome}"]
         if isinstance(self.uncertainty, DaeosensError):
             names = self.parameters.free_names
             width = max(9, *(len(name) for name in names))

@@ -16,9 +16,10 @@ from daeosens.arrays import gather
 from daeosens.errors import InputError, UnsupportedError, require
 from daeosens.inverse.curvature import HessianKind
 from daeosens.inverse.estimated_noise import EstimatedNoise
+from daeosens.inverse.experiments import Experiment, listed_experiments, tables
 from daeosens.inverse.fit_uncertainty import estimated_uncertainty
 from daeosens.inverse.fitted import Fit
-from daeosens.inverse.measurements import Measurements, measurements
+from daeosens.inverse.measurements import Measurements
 from daeosens.inverse.multistart import multistart
 from daeosens.inverse.nearly_exact import finished
 from daeosens.inverse.noise import (
@@ -30,6 +31,7 @@ from daeosens.inverse.noise import (
     observed_in_scale,
 )
 from daeosens.inverse.start_points import starting_points
+from daeosens.joint import Joint
 from daeosens.least_squares import LeastSquares
 from daeosens.objective import Objective, Sum
 from daeosens.optimize import minimize
@@ -48,7 +50,7 @@ def fit(
     problem: Problem,
     data: Any,
     parameters: Parameters,
-    stepping: Stepping,
+    stepping: Stepping | None = None,
     *,
     times: str | npt.ArrayLike | None = None,
     columns: Sequence[str] | None = None,
@@ -75,13 +77,14 @@ def fit(
     ----------
     problem : Problem
         The dynamics; NumPy style.
-    data : Table, mapping, path of a CSV file, or array_like [K, q]
+    data : Table, mapping, path of a CSV file, array_like [K, q], or list of Experiment
         The measurements, NaN (in a file: an empty cell) where nothing was observed; see
-        ``measurements.measurements``.
+        ``measurements.measurements``.  Or a list of ``Experiment``, which share the parameters,
+        what is observed, and the noise levels.
     parameters : Parameters
         Starts, bounds, scales and the initial state.
     stepping : Stepping
-        Method and step sizes.
+        Method and step sizes; experiments have their own.
     times : str or array_like [K], optional
         Column of times (the first one by default), or the times.
     columns : sequence of str, optional
@@ -139,7 +142,8 @@ def fit(
         install_abort_hook()  # what is wrong on one rank only would leave the others waiting
         agree(comm, "fit", starts=starts, seed=seed, method=method, hessian=hessian)
     model = Normal() if noise is None else noise
-    table = measurements(data, times, columns)
+    experiments = listed_experiments(data, stepping, times)
+    each, table = tables(experiments, columns)
     observation = Observation(observe, observe_u, observe_p)
     laws = _listed(priors)
     prior = _together(laws)
@@ -155,13 +159,19 @@ def fit(
             noise=contents(model),
             priors=contents(laws),
             parameters=contents(parameters),
-            stepping=stepping,
+            experiments={
+                k: {"fixed": one.fixed, "start": one.initial_state, "rows": len(own.times)}
+                for k, (one, own) in enumerate(zip(experiments, each, strict=True))
+            },
+            stepping=contents([one.stepping for one in experiments]),
             breakpoints=getattr(problem, "breakpoints", ()),
             gradient_tolerance=gradient_tolerance,
             max_iterations=max_iterations,
             options=options or {},
         )
-    functional, misfit = _functional(problem, table, parameters, stepping, observation, model, laws)
+    functional, misfits = _functional(
+        problem, experiments, each, table, parameters, observation, model, laws
+    )
     if hessian not in ("exact", "gauss_newton"):
         raise InputError(f"hessian = {hessian!r}", expected='"exact" or "gauss_newton"')
     if hessian == "exact":
@@ -204,7 +214,10 @@ def fit(
     sigma, degrees, uncertainty = estimated_uncertainty(
         functional, prior, result.x, hessian, table, model
     )
-    rows = gather(residual(functional.trajectory(result.x), misfit))
+    rows = [
+        gather(residual(one.trajectory(result.x), misfit))
+        for one, misfit in zip(functional.experiments, misfits, strict=True)
+    ]
     return Fit(
         table,
         model,
@@ -215,7 +228,7 @@ def fit(
         attempts,
         sigma,
         degrees,
-        -table.spread(rows) / sigma,
+        -table.spread(np.concatenate(rows)) / sigma,
         uncertainty,
     )
 
@@ -224,7 +237,7 @@ def likelihood(
     problem: Problem,
     data: Any,
     parameters: Parameters,
-    stepping: Stepping,
+    stepping: Stepping | None = None,
     *,
     times: str | npt.ArrayLike | None = None,
     columns: Sequence[str] | None = None,
@@ -233,7 +246,7 @@ def likelihood(
     observe_p: Callable[..., Any] | None = None,
     noise: Noise | None = None,
     priors: Prior | Sequence[Prior] = (),
-) -> Reduced | EstimatedNoise:
+) -> Joint | EstimatedNoise:
     """Return what ``fit`` minimises: the negative log-likelihood with priors, up to a constant.
 
     For Taylor tests, minimisation by other means, or samplers.  Parameters and errors as for
@@ -249,11 +262,12 @@ def likelihood(
     >>> round(likelihood(decay, data, rates, stepping, noise=Normal(0.1)).value([0.5]), 6)
     0.005237
     """
+    experiments = listed_experiments(data, stepping, times)
     return _functional(
         problem,
-        measurements(data, times, columns),
+        experiments,
+        *tables(experiments, columns),
         parameters,
-        stepping,
         Observation(observe, observe_u, observe_p),
         Normal() if noise is None else noise,
         _listed(priors),
@@ -262,14 +276,18 @@ def likelihood(
 
 def _functional(
     problem: Problem,
+    experiments: Sequence[Experiment],
+    measured: Sequence[Measurements],
     data: Measurements,
     parameters: Parameters,
-    stepping: Stepping,
     observation: Observation,
     noise: Noise,
     priors: Sequence[Prior],
-) -> tuple[Reduced | EstimatedNoise, LeastSquares]:
-    """Return the negative log-likelihood and the misfit without sigma, after checking the input."""
+) -> tuple[Joint | EstimatedNoise, list[LeastSquares]]:
+    """Return the negative log-likelihood and the misfits without sigma, after checking the input.
+
+    ``measured`` are the data of each experiment, ``data`` all of them.
+    """
     require(problem, Problem, "problem", "ODE(f, size, parameters)")
     require(noise, Noise, "noise", "Normal() or LogNormal()")
     if problem.comm.size > 1 or problem.style == "petsc":
@@ -283,7 +301,7 @@ def _functional(
             f"parameters is {type(parameters).__name__}",
             expected="Parameters({...}, initial_state)",
         )
-    values = in_scale(data, noise)
+    in_scale(data, noise)  # what has no logarithm is named before the rest
     free = len(parameters.free_names)
     rows = sum(np.size(each.mean) for each in priors)
     fewest = free + 1 if is_estimated(noise) else free - rows
@@ -300,23 +318,43 @@ def _functional(
     for each in priors:
         _check_start(each, problem, parameters)
     prior = _together(priors)
-    scaled = observed_in_scale(observation, noise, data)
-    watched = (scaled.observe, scaled.observe_u, scaled.observe_p)
-    unit = LeastSquares(data.times, values, 1.0, *watched)
+    misfits: list[LeastSquares] = []
+    for each in measured:
+        seen = observed_in_scale(observation, noise, each)
+        watched = (seen.observe, seen.observe_u, seen.observe_p)
+        misfits.append(LeastSquares(each.times, in_scale(each, noise), 1.0, *watched))
+    controls = [each.control(parameters, k) for k, each in enumerate(experiments)]
+    steppings = [each.stepping for each in experiments]
     if is_estimated(noise):
+        units = [
+            Reduced(problem, misfit, stepping, control)
+            for misfit, stepping, control in zip(misfits, steppings, controls, strict=True)
+        ]
         functional = EstimatedNoise(
-            problem,
-            unit,
-            stepping,
-            parameters,
-            prior=prior,
-            each_column=noise.each_column,
-            level_prior=noise.prior,
+            units, prior=prior, each_column=noise.each_column, level_prior=noise.prior
         )
-        return functional, unit
-    misfit: Any = LeastSquares(data.times, values, noise.sigma, *watched)
-    objective: Objective = misfit if prior is None else misfit + prior
-    return Reduced(problem, objective, stepping, parameters), unit
+        return functional, misfits
+    objectives: list[Any] = [
+        LeastSquares(each.times, each.data, sigma, each.observe, each.observe_u, each.observe_p)
+        for each, sigma in zip(misfits, _split(noise.sigma, measured, data), strict=True)
+    ]
+    if prior is not None:
+        objectives[0] = objectives[0] + prior
+    parts = zip(objectives, steppings, controls, strict=True)
+    return Joint([Reduced(problem, *each) for each in parts]), misfits
+
+
+def _split(sigma: Any, measured: Sequence[Measurements], data: Measurements) -> list[Any]:
+    """Return the noise levels of each experiment; those [K, q] go by rows of all the data."""
+    if np.ndim(sigma) < 2 or len(measured) == 1:
+        return [sigma] * len(measured)
+    if np.shape(sigma) != data.values.shape:
+        raise InputError(
+            f"sigma has shape {np.shape(sigma)}",
+            expected=f"a number, or shape {data.values.shape[1:]} or {data.values.shape}",
+        )
+    ends = np.cumsum([len(each.times) for each in measured])
+    return np.split(np.asarray(sigma), ends[:-1])
 
 
 def _listed(priors: Prior | Sequence[Prior]) -> list[Prior]:
