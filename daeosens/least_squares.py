@@ -114,9 +114,14 @@ class LeastSquares:
             refuse_unobserved(data, times, [f"column {j} of data" for j in range(shape[1])])
             object.__setattr__(self, "data", data)
         sigma = real_array(self.sigma, "sigma")
-        if not ((sigma > 0) & (sigma < np.inf)).all():
-            bad = sigma[~((sigma > 0) & (sigma < np.inf))]
-            raise InputError(f"sigma = {bad[0]:g}", expected="a finite sigma > 0", remedy=REMEDY)
+        bad = sigma[~((sigma > 0) & (sigma < np.inf))]
+        if bad.size:
+            infinite = not np.isfinite(bad[0])
+            raise InputError(
+                f"sigma = {bad[0]:g}",
+                expected="a finite sigma > 0" if infinite else "sigma > 0",
+                remedy=REMEDY if infinite else "",
+            )
         if vectors and sigma.ndim:
             raise InputError(f"sigma has shape {sigma.shape}", expected="one number for vectors")
         try:
