@@ -33,6 +33,7 @@ from daeosens.fixed_times import at_fixed_times
 from daeosens.forward import solve
 from daeosens.hybrid import hybrid
 from daeosens.inverse import fit, likelihood
+from daeosens.inverse.experiments import Experiment
 from daeosens.inverse.fitted import Fit
 from daeosens.inverse.gaussian import GaussianPrior, matern
 from daeosens.inverse.identifiability import identifiability
@@ -44,6 +45,7 @@ from daeosens.inverse.profiles import Profile, Profiles, profile
 from daeosens.inverse.regularized import Regularized
 from daeosens.inverse.start_points import starting_points
 from daeosens.inverse.uncertainty import Covariance, covariance
+from daeosens.joint import Joint
 from daeosens.least_squares import LeastSquares
 from daeosens.matrices import Products
 from daeosens.native import Native
@@ -83,6 +85,7 @@ __all__ = [
     "Event",
     "EventData",
     "EventTime",
+    "Experiment",
     "FieldParameter",
     "Fit",
     "GaussianPrior",
@@ -91,6 +94,7 @@ __all__ = [
     "HessianProduct",
     "InitialState",
     "InputError",
+    "Joint",
     "LeastSquares",
     "LogNormal",
     "Model",

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 from petsc4py import PETSc
 
-from daeosens.arrays import Array, finite_array, keep_unshared
+from daeosens.arrays import Array, finite_array, keep_unshared, read, real_array
 from daeosens.complex_hessian import HessianByComplexStep
 from daeosens.cost import Cost, Instant
 from daeosens.derivatives import ComplexStep
 from daeosens.errors import InputError, UnsupportedError
 from daeosens.guards import check_output, guarded
 from daeosens.misfits import ArrayResidual, SumOfSquares, VectorResidual
+from daeosens.missing import REMEDY, measured_array, refuse_unobserved
 from daeosens.objective import after_zero, minus, multiple, negative, plus
 from daeosens.problem import Problem
 
@@ -28,6 +31,9 @@ Observation: TypeAlias = tuple[
 ]
 """observe, observe_u, observe_p and second derivatives; None where they are zero."""
 
+Rows: TypeAlias = "npt.NDArray[np.intp] | None"
+"""Which entries were observed at a time; None where all of them were."""
+
 
 @dataclass(frozen=True, eq=False)
 class LeastSquares:
@@ -38,10 +44,11 @@ class LeastSquares:
     times : array_like [K]
         Observation times, increasing, inside the time span (both ends allowed) [time unit].
     data : array_like [K, q] or sequence of Vec
-        Measurements; [K] is taken as [K, 1].  Vectors where the whole distributed state, or the
-        product with a Mat, is observed; these are not copied, so they must not change later.
+        Measurements; [K] is taken as [K, 1].  NaN where nothing was observed: such entries count
+        for nothing.  Vectors where the whole distributed state, or the product with a Mat, is
+        observed; these are not copied, so they must not change later.
     sigma : float or array_like [q] or [K, q]
-        Noise level, in the data's unit.
+        Noise level, in the data's unit; of any size where nothing was observed.
     observe : None, sequence of int, callable or Mat
         None: the whole state.  Indices of components.  NumPy style ``(t, u, p) -> array [q]``.
         A Mat [q, n] for linear observation of a distributed state.
@@ -53,14 +60,15 @@ class LeastSquares:
     Raises
     ------
     InputError
-        Shapes that do not match (both named), NaN in data, times not increasing, sigma <= 0,
-        another side.
+        Shapes that do not match (both named), infinite data, a time or a column without any,
+        times not increasing, sigma <= 0 or infinite, another side.
 
     Examples
     --------
     >>> misfit = LeastSquares([0.5, 1.0], [[0.6], [0.4]], sigma=0.1, observe=[0])
     >>> misfit.times
     (0.5, 1.0)
+    >>> both = LeastSquares([0.5, 1.0], [[0.6, 0.1], [np.nan, 0.3]])  # the first one once only
     """
 
     times: Any
@@ -98,15 +106,22 @@ class LeastSquares:
             )
         shape = (times.size,)
         if not vectors:
-            data = finite_array(self.data, "data")
+            data = measured_array(self.data, "data")
             data = data[:, None] if data.ndim == 1 else data
             if data.ndim != 2:
                 raise InputError(f"data has shape {data.shape}", expected="shape (K, q)")
             shape = data.shape
+            refuse_unobserved(data, times, [f"column {j} of data" for j in range(shape[1])])
             object.__setattr__(self, "data", data)
-        sigma = finite_array(self.sigma, "sigma")
-        if (sigma <= 0).any():
-            raise InputError(f"sigma = {sigma.min():g}", expected="sigma > 0")
+        sigma = real_array(self.sigma, "sigma")
+        bad = sigma[~((sigma > 0) & (sigma < np.inf))]
+        if bad.size:
+            infinite = not np.isfinite(bad[0])
+            raise InputError(
+                f"sigma = {bad[0]:g}",
+                expected="a finite sigma > 0" if infinite else "sigma > 0",
+                remedy=REMEDY if infinite else "",
+            )
         if vectors and sigma.ndim:
             raise InputError(f"sigma has shape {sigma.shape}", expected="one number for vectors")
         try:
@@ -133,24 +148,53 @@ class LeastSquares:
                 if row.size != expected:
                     raise InputError(f"data[{k}] has size {row.size}", expected=str(expected))
             residuals: list[Any] = [
-                VectorResidual(row, float(s), matrix)
-                for row, s in zip(self.data, sigma, strict=True)
+                VectorResidual(row, float(s), matrix, rows)
+                for row, s, rows in zip(self.data, sigma, self._vector_rows, strict=True)
             ]
         else:
             sizes = (problem.size, problem.n_parameters)
-            observation = self._observation(problem)
-            residuals = [
-                ArrayResidual(*sizes, *observation, row, s)
-                for row, s in zip(self.data, sigma, strict=True)
-            ]
+            patterns, kinds = self._patterns
+            observations = [self._observation(problem, rows) for rows in patterns]
+            residuals = []
+            for row, s, kind in zip(self.data, sigma, kinds, strict=True):
+                chosen: Any = ... if patterns[kind] is None else patterns[kind]
+                residuals.append(ArrayResidual(*sizes, *observations[kind], row[chosen], s[chosen]))
         moments = [time if self.side is None else Instant(time, self.side) for time in self.times]
         pairs = zip(moments, residuals, strict=True)
         return Cost(
             points=tuple((time, 1.0, SumOfSquares(each, problem.comm)) for time, each in pairs)
         )
 
-    def _observation(self, problem: Problem) -> Observation:
-        """Return observe, its Jacobians in u and p, and its second derivatives."""
+    @cached_property
+    def _patterns(self) -> tuple[list[Rows], list[int]]:
+        """Which entries were observed together, and which of these patterns each time has."""
+        missing = np.isnan(self.data)
+        if not missing.any():
+            return [None], [0] * len(missing)
+        patterns, kinds = np.unique(missing, axis=0, return_inverse=True)
+        rows: list[Rows] = [np.flatnonzero(~each) if each.any() else None for each in patterns]
+        return rows, kinds.ravel().tolist()
+
+    @cached_property
+    def _vector_rows(self) -> list[Rows]:
+        """Which of the rank's entries of each vector were observed.  Collective at first."""
+        comm = self.data[0].comm.tompi4py()
+        values = [read(row) for row in self.data]
+        counts = [(np.isnan(own).sum(), np.isinf(own).sum(), own.size) for own in values]
+        for k, (missing, infinite, size) in enumerate(comm.allreduce(np.array(counts))):
+            if infinite:
+                raise InputError(f"data[{k}] is infinite", expected="finite numbers", remedy=REMEDY)
+            if missing == size:
+                raise InputError(
+                    f"no measurements at t = {self.times[k]:g}: data[{k}] is NaN everywhere",
+                    expected="at least one number",
+                    remedy="data without this vector",
+                )
+        missing = [np.isnan(own) for own in values]
+        return [np.flatnonzero(~each) if each.any() else None for each in missing]
+
+    def _observation(self, problem: Problem, rows: Rows) -> Observation:
+        """Return observe, its Jacobians in u and p, and its second derivatives: some rows."""
         if problem.comm.size > 1 or problem.style == "petsc":
             raise UnsupportedError(
                 "data given as arrays for a PETSc-style problem",
@@ -158,7 +202,7 @@ class LeastSquares:
             )
         n, q = problem.size, self.data.shape[1]
         if callable(self.observe):
-            return lower_observe(problem, self.observe, self.observe_u, self.observe_p, q)
+            return lower_observe(problem, self.observe, self.observe_u, self.observe_p, q, rows)
         indices = np.arange(n) if self.observe is None else np.asarray(self.observe)
         if self.observe is not None and indices.dtype.kind != "i":
             raise InputError(
@@ -173,8 +217,9 @@ class LeastSquares:
             )
         if ((indices < 0) | (indices >= n)).any():
             raise InputError(f"observe = {indices.tolist()}", expected=f"indices from 0 to {n - 1}")
-        selection = np.zeros((q, n))
-        selection[np.arange(q), indices] = 1.0
+        indices = indices if rows is None else indices[rows]
+        selection = np.zeros((indices.size, n))
+        selection[np.arange(indices.size), indices] = 1.0
 
         def select(_t: float, u: Array, _p: Any) -> Array:
             return u[indices]
@@ -197,9 +242,17 @@ def lower_observe(
     observe_u: Callable[..., Any] | None,
     observe_p: Callable[..., Any] | None,
     size: int,
+    rows: Rows = None,
 ) -> Observation:
-    """Return a NumPy-style observation [q], checked, and its derivatives."""
+    """Return a NumPy-style observation [q], or some rows of it, checked, and its derivatives."""
     call = guarded(observe, "observe", problem.comm)
+    if rows is not None:
+        call = _chosen(call, "observe", rows, (size,))
+        observe_u = observe_u and _chosen(observe_u, "observe_u", rows, (size, problem.size))
+        observe_p = observe_p and _chosen(
+            observe_p, "observe_p", rows, (size, problem.n_parameters)
+        )
+        size = rows.size
 
     def checked(t: float, u: Array, p: Any) -> Any:
         return check_output(call(t, u, p), "observe", (size,), t, real=False)
@@ -212,6 +265,25 @@ def lower_observe(
         observe_p or ComplexStep(checked, 2, "observe", remedy),
         curvature,
     )
+
+
+def _chosen(
+    function: Callable[..., Any],
+    name: str,
+    rows: npt.NDArray[np.intp],
+    shape: tuple[int, ...],
+) -> Callable[..., Any]:
+    """Return some rows of what a callback returns; the others may hold anything, NaN too."""
+
+    def call(t: float, u: Array, p: Any) -> Any:
+        values = function(t, u, p)
+        with suppress(ValueError):  # lists that are no array
+            array = np.asarray(values)
+            if array.shape == shape:
+                return array[rows]
+        return check_output(values, name, shape, t, real=False)
+
+    return call
 
 
 def _any_vec(rows: Sequence[Any]) -> bool:

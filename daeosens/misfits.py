@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 from petsc4py import PETSc
 
 from daeosens.arrays import Array, read
@@ -247,28 +248,39 @@ class TimeResidual:
 
 
 class VectorResidual:
-    """(H u - data) / sigma of a distributed problem; H is None for the whole state."""
+    """(H u - data) / sigma of a distributed problem; H is None for the whole state.
 
-    def __init__(self, data: PETSc.Vec, sigma: float, matrix: PETSc.Mat | None) -> None:
+    ``rows`` are those of the rank's entries that were observed; None where all of them were.
+    """
+
+    def __init__(
+        self,
+        data: PETSc.Vec,
+        sigma: float,
+        matrix: PETSc.Mat | None,
+        rows: npt.NDArray[np.intp] | None = None,
+    ) -> None:
         self._data, self._sigma, self._matrix = data, sigma, matrix
+        self._rows = rows
 
     def value(self, point: Point) -> Array:
         """Return r [q_local]."""
-        return (self._apply(point[1]) - read(self._data)) / self._sigma
+        return self._observed(self._apply(point[1]) - read(self._data)) / self._sigma
 
     def tangent(self, point: Point, direction: Direction) -> Array:
         """Return H du / sigma [q_local]."""
-        return self._apply(direction[0]) / self._sigma
+        return self._observed(self._apply(direction[0])) / self._sigma
 
     def add_adjoint(self, weight: float, point: Point, w: Array, out: Out) -> None:
         """Add ``weight`` H^T w / sigma."""
         if out[0] is None:
             return
+        observed: Any = ... if self._rows is None else self._rows
         if self._matrix is None:
-            out[0].getArray()[...] += weight / self._sigma * w
+            out[0].getArray()[observed] += weight / self._sigma * w
             return
         rows = self._data.duplicate()
-        rows.getArray()[...] = weight / self._sigma * w
+        rows.getArray()[observed] = weight / self._sigma * w
         self._matrix.multTransposeAdd(rows, out[0], out[0])
         rows.destroy()
 
@@ -276,6 +288,9 @@ class VectorResidual:
         self, weight: float, point: Point, w: Array, direction: Direction, out: Out
     ) -> None:
         """Add nothing: the observation is linear."""
+
+    def _observed(self, values: Array) -> Array:
+        return values if self._rows is None else values[self._rows]
 
     def _apply(self, u: PETSc.Vec) -> Array:
         if self._matrix is None:

@@ -1,27 +1,30 @@
-"""One named number that an optimiser may move: start, bounds and scale."""
+"""One named number, or a block of them, that an optimiser may move: start, bounds and scale."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 from numbers import Real
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
+
+from daeosens.errors import InputError
+from daeosens.tracing.named import Shapes
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """One named number.
+    """One named number, or a block of them.
 
     Parameters
     ----------
-    value : float
-        Starting value.
-    free : bool
-        Whether the optimiser moves it.
-    lower, upper : float
-        Bounds, in the parameter's own unit.
+    value : float or array_like
+        Starting value; an array for a vector or matrix of parameters of a traced model.
+    free : bool or array_like
+        Whether the optimiser moves it; an array says so for each entry of a block.
+    lower, upper : float or array_like
+        Bounds, in the parameter's own unit; likewise.
     scale : "linear" or "log"
         The optimiser moves the value or its logarithm.
 
@@ -31,11 +34,39 @@ class Parameter:
     Parameter(value=0.5, free=True, lower=0.0, upper=2.0, scale='linear')
     """
 
-    value: float
-    free: bool = True
-    lower: float = -math.inf
-    upper: float = math.inf
+    value: Any
+    free: Any = True
+    lower: Any = -math.inf
+    upper: Any = math.inf
     scale: Literal["linear", "log"] = "linear"
+
+    def entries(self, name: str) -> dict[str, Parameter]:
+        """Return a parameter for each number by its name: "A[0,1]" for one of a block "A".
+
+        Raises
+        ------
+        InputError
+            Shapes that do not go together.
+        """
+        given = [
+            np.array(each, dtype=object) for each in (self.value, self.free, self.lower, self.upper)
+        ]
+        if not any(each.ndim for each in given):
+            return {name: self}
+        try:
+            blocks = np.broadcast_arrays(*given)
+        except ValueError as error:
+            shapes = ", ".join(str(each.shape) for each in given)
+            raise InputError(
+                f'parameter "{name}": value, free, lower, upper have shapes {shapes}',
+                expected="one shape, or numbers",
+            ) from error
+        names = Shapes({name: blocks[0].shape}).names
+        numbers = zip(*(block.ravel().tolist() for block in blocks), strict=True)
+        return {
+            each: Parameter(value, free, lower, upper, self.scale)
+            for each, (value, free, lower, upper) in zip(names, numbers, strict=True)
+        }
 
     def complaints(self, name: str) -> list[str]:
         """Return all that is wrong, one line each."""
@@ -72,3 +103,17 @@ class Parameter:
         if self.scale == "linear":
             return value
         return math.log(value) if value > 0 else -math.inf
+
+
+def entries_of(name: str, value: Any) -> dict[str, Parameter]:
+    """Return a parameter for each number that a name stands for; plain numbers are fixed."""
+    if isinstance(value, Parameter):
+        return value.entries(name)
+    if not isinstance(value, (list, tuple, np.ndarray)):
+        return {name: Parameter(value, free=False)}
+    block = np.array(value, dtype=object)
+    names = Shapes({name: block.shape}).names
+    return {
+        each: entry if isinstance(entry, Parameter) else Parameter(entry, free=False)
+        for each, entry in zip(names, block.ravel().tolist(), strict=True)
+    }

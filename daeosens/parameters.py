@@ -6,7 +6,7 @@ Each control is one differentiable map from the optimisation variables x to (u0,
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol
@@ -22,7 +22,7 @@ from daeosens.consistent_start import ConsistentStart
 from daeosens.errors import InputError, nearest, require, together
 from daeosens.initial_state import StartMap
 from daeosens.matrices import Products
-from daeosens.parameter import Parameter
+from daeosens.parameter import Parameter, entries_of
 from daeosens.problem import Problem
 from daeosens.ranks import agree
 from daeosens.second_order import HessianProduct
@@ -92,8 +92,10 @@ class Parameters:
 
     Parameters
     ----------
-    values : mapping of str to Parameter or float
-        One entry for each of ``problem.parameter_names``; a plain number is a fixed parameter.
+    values : mapping of str to Parameter or float, or to arrays of them
+        One entry for each of ``problem.parameter_names``; a plain number is a fixed parameter.  An
+        array, or a ``Parameter`` of one, for a vector or matrix of a traced model; single entries,
+        ``"A[0,1]"``, may be named beside it, and go first.
     initial_state : array or Vec [n], or callable
         The initial state, of which a copy is kept (collective if it is distributed: gradients and
         values that are remembered would belong to another one), or ``p -> array [n]`` (PETSc style
@@ -121,9 +123,12 @@ class Parameters:
     Examples
     --------
     >>> rates = Parameters({"rate": Parameter(0.5, lower=0.0)}, initial_state=[1.0])
+    >>> blocks = {"r": Parameter([0.5, 0.2]), "A": np.eye(2), "A[0,1]": Parameter(0.1)}
+    >>> Parameters(blocks, initial_state=[1.0, 1.0]).free_names
+    ('r[0]', 'r[1]', 'A[0,1]')
     """
 
-    values: Mapping[str, Parameter | float]
+    values: Mapping[str, Any]
     initial_state: Any
     initial_state_p: Callable[..., Any] | Products | None = None
     initial_state_hessian: Callable[..., Any] | None = None
@@ -133,13 +138,16 @@ class Parameters:
 
     def __post_init__(self) -> None:
         require(self.values, Mapping, "values", 'Parameters({"rate": Parameter(1.0)}, ...)')
-        entries = {
-            name: entry if isinstance(entry, Parameter) else Parameter(entry, free=False)
-            for name, entry in self.values.items()
-        }
         complaints = [
-            f"the name {name!r} is no str" for name in entries if not isinstance(name, str)
+            f"the name {name!r} is no str" for name in self.values if not isinstance(name, str)
         ]
+        entries: dict[str, Parameter] = {}
+        for name, value in self.values.items():
+            block = entries_of(name, value)
+            # an entry that is named itself goes first, wherever it stands
+            entries |= {
+                each: entry for each, entry in block.items() if each == name or each not in entries
+            }
         if not isinstance(self.consistent, (bool, np.bool_)):
             complaints.append(f"consistent = {self.consistent!r}; expected: True or False")
         complaints += [line for name, entry in entries.items() for line in entry.complaints(name)]
@@ -194,16 +202,11 @@ class Parameters:
                 expected="FieldParameter(...)",
             )
         known = problem.parameter_names
-        complaints = [
-            f'parameter "{name}" is not one of the problem\'s; '
-            f"try: {nearest(name, known) or ', '.join(known)}"
-            for name in self.entries
-            if name not in known
-        ]
+        complaints = [_unknown(name, known) for name in self.entries if name not in known]
         complaints += [
             f'parameter "{name}" has no value; expected: an entry for it'
             for name in known
-            if name not in self.entries
+            if name not in self.entries and name.partition("[")[0] not in self.entries
         ]
         if not self.free_names:
             complaints.append("no parameter is free; expected: at least one Parameter(free=True)")
@@ -325,3 +328,21 @@ class Parameters:
         vec.setSizes(len(self.free_names))
         vec.setType(PETSc.Vec.Type.STANDARD)
         return vec
+
+
+def _unknown(name: str, known: Sequence[str]) -> str:
+    """Say what to write in the place of a name that the problem does not have."""
+    if block := [each for each in known if each.startswith(f"{name}[")]:
+        return (
+            f'parameter "{name}" is one number for {block[0]} ... {block[-1]}; '
+            f"expected: an array, Parameter(np.full({_shape(block[-1])}, value))"
+        )
+    return (
+        f'parameter "{name}" is not one of the problem\'s; '
+        f"try: {nearest(name, known) or ', '.join(known)}"
+    )
+
+
+def _shape(last: str) -> tuple[int, ...]:
+    """Return the shape of a block whose last entry has this name."""
+    return tuple(int(index) + 1 for index in last.partition("[")[2].rstrip("]").split(","))

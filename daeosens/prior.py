@@ -31,7 +31,8 @@ class Prior:
     sigma : float or array_like [k]
         Standard deviations.
     names : sequence of str, optional
-        The k parameters meant; all of them by default.
+        The k parameters meant; all of them by default.  The name of a vector or matrix of a traced
+        model stands for all its entries, by rows.
     scale : "linear" or "log"
         Normal or log-normal prior.
 
@@ -56,6 +57,21 @@ class Prior:
         """None."""
         return ()
 
+    def numbers(self, known: Sequence[str]) -> tuple[str, ...]:
+        """Return the names of the numbers meant, of those known: for a block its entries."""
+        if self.names is None:
+            return tuple(known)
+        blocks = {name.partition("[")[0] for name in known} - {*known}
+        return tuple(
+            each
+            for name in self.names
+            for each in (
+                [entry for entry in known if entry.startswith(f"{name}[")]
+                if name in blocks
+                else [name]
+            )
+        )
+
     def lower(self, problem: Problem, final_time: float) -> Cost:
         """Return a scalar of the parameters alone."""
         sigma = finite_array(self.sigma, "prior sigma")
@@ -76,7 +92,7 @@ class Prior:
 
     def _of_numbers(self, problem: Problem, sigma: Array) -> NumbersPriorResidual:
         known = problem.parameter_names
-        names = known if self.names is None else tuple(self.names)
+        names = self.numbers(known)
         for name in names:
             if name not in known:
                 raise InputError(
@@ -103,7 +119,8 @@ class Prior:
 
 
 def _each(values: Array, count: int, name: str) -> Array:
-    """Return the values [count], one for each; a single one stands for all."""
+    """Return the values [count], one for each, by rows; a single one stands for all."""
+    values = values.ravel() if values.size == count and values.ndim else values
     if values.shape not in ((), (count,)):
         raise InputError(
             f"{name} has shape {values.shape}", expected=f"a number, or shape ({count},)"

@@ -16,6 +16,7 @@ from daeosens import (
     Parameter,
     Parameters,
     Prior,
+    Reduced,
     SolveError,
     Stepping,
     UnsupportedError,
@@ -24,7 +25,8 @@ from daeosens import (
 from daeosens.arrays import gather, scatter
 from daeosens.inverse import fit, likelihood
 from daeosens.inverse.estimated_noise import EstimatedNoise
-from daeosens.inverse.noise import LogNormal, Normal, measurements
+from daeosens.inverse.measurements import measurements
+from daeosens.inverse.noise import LogNormal, Normal
 from daeosens.io.tables import read_table
 from daeosens.least_squares import LeastSquares
 
@@ -242,11 +244,9 @@ def _second_difference(function, x, i, j, h):
 @pytest.mark.parametrize("level_prior", [None, (0.0, 0.3)])
 def test_derivatives_of_the_likelihood_are_exact(each, level_prior):
     data = measurements(two_columns())
+    misfit = LeastSquares(data.times, data.values, 1.0, both)
     functional = EstimatedNoise(
-        decay(),
-        LeastSquares(data.times, data.values, 1.0, both),
-        DECAY_STEPPING,
-        decay_control(0.4, 2.0),
+        [Reduced(decay(), misfit, DECAY_STEPPING, decay_control(0.4, 2.0))],
         prior=Prior([0.5], 0.3, names=["rate"]),
         each_column=each,
         level_prior=level_prior,
@@ -487,7 +487,18 @@ def test_data_come_from_files_tables_mappings_and_arrays(tmp_path):
         ({"time": [1.0], "mass": [1.0]}, {"columns": ["mas"]}, 'no column "mas".*try: "mass"'),
         ({"time": [1.0], "mass": [1.0]}, {"columns": ["b"]}, 'no column "b"; .*of time, mass$'),
         ({"time": [1.0, 2.0], "mass": [1.0]}, {}, r'column "mass" has shape \(1,\)'),
-        ({"time": [1.0], "mass": [math.nan]}, {}, 'column "mass" is nan'),
+        (
+            {"time": [1.0, 2.0], "mass": [math.nan] * 2, "size": [1.0, 2.0]},
+            {},
+            'column "mass" has no measurements: all 2 are missing',
+        ),
+        (
+            {"time": [1.0, 2.0], "mass": [1.0, math.nan]},
+            {},
+            r"no measurements at t = 2 \(row 1\): all are missing",
+        ),
+        ({"time": [1.0], "mass": [math.inf]}, {}, r'column "mass" is inf at index \[0\]'),
+        ({"time": [math.nan], "mass": [1.0]}, {}, r'times \(column "time"\) is nan'),
         ([1.0], {}, "data is an array without times"),
         ([1.0], {"times": [1.0, 2.0]}, r"times have shape \(2,\)"),
         ([1.0], {"times": [1.0], "columns": ["a", "b"]}, "2 names for 1 columns"),
@@ -506,7 +517,8 @@ def test_bad_data_are_refused(data, extra, message):
     [
         (lambda: Normal(0.0), "noise level = 0"),
         (lambda: Normal([0.1, -0.2]), r"noise level = -0\.2"),
-        (lambda: LogNormal(math.inf), "noise level is inf"),
+        (lambda: LogNormal(math.inf), r"noise level = inf(.|\n)*try: NaN in the data"),
+        (lambda: LogNormal([0.1, math.nan]), r"noise level = nan(.|\n)*try: NaN in the data"),
         (lambda: LogNormal("guessed"), 'noise level = "guessed"'),
         (lambda: Normal(0.1, each_column=True), "a given noise level with a prior or each_column"),
         (lambda: Normal(prior=(0.0, 0.0)), r"the noise level's prior \(0, 0\)"),

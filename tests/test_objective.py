@@ -191,9 +191,9 @@ WRONG = {
         lambda: LeastSquares([0.1, 0.2], [1, 2, 3]),
         r"2 observation times but 3 rows of data\n  expected: as many rows",
     ),
-    "NaN": (
-        lambda: LeastSquares([0.1, 0.2], [[1, 2], [3, np.nan]]),
-        r"data is nan at index \[1, 1\]\n  expected: finite numbers",
+    "infinite": (
+        lambda: LeastSquares([0.1, 0.2], [[1, 2], [3, np.inf]]),
+        r"data is inf at index \[1, 1\]\n  expected: finite numbers",
     ),
     "number": (lambda: LeastSquares([0.1], 3.0), r"1 observation times but 0 rows of data"),
     "cube": (

@@ -12,11 +12,16 @@ from daeosens import (
     FieldParameter,
     InitialState,
     InputError,
+    LeastSquares,
     Parameter,
     Parameters,
+    Prior,
     Reduced,
+    Stepping,
     adjoint,
     solve,
+    taylor,
+    trace,
 )
 from daeosens import Terminal as Final
 from daeosens.arrays import gather, read
@@ -223,6 +228,88 @@ ENTRIES = {
 def test_wrong_entries_are_named(entry, message):
     with pytest.raises(InputError, match=message):
         Parameters({"a": entry, "b": 1.0}, U0)
+
+
+def blocks_model():
+    return trace(
+        lambda t, u, p: u * (p.r + p.A @ u), 2, parameters={"r": (2,), "A": (2, 2), "s": ()}
+    )
+
+
+def test_blocks_are_their_entries():
+    model = blocks_model()
+    rates = [0.5, 0.2]
+    given = {
+        "A[0,1]": Parameter(0.3, upper=1.0),  # before its block, and counts
+        "r": Parameter(np.array(rates), free=[True, False], lower=[0.1, 0.0], scale="log"),
+        "A": [[-1.0, 0.1], [Parameter(0.2), -0.5]],
+        "s": 2.0,
+        "A[1,1]": Parameter(-0.7),
+    }
+    control = Parameters(given, [1.0, 0.8])
+    assert control.free_names == ("A[0,1]", "r[0]", "A[1,0]", "A[1,1]")
+    misfit = LeastSquares([0.5, 1.0], [[1.0, 0.7], [0.9, 0.8]])
+    stepping = Stepping((0.0, 1.0), "rk4", dt=0.1)
+    functional = Reduced(model, misfit, stepping, control)
+    x = functional.start()
+    np.testing.assert_allclose(x.getArray(), [0.3, math.log(0.5), 0.2, -0.7])
+    assert functional.bounds()[0].getArray()[1] == math.log(0.1)
+    p = control.unpack(model, x)[1]
+    np.testing.assert_array_equal(p, model.pack(r=rates, A=[[-1.0, 0.3], [0.2, -0.7]], s=2.0))
+    assert min(taylor(functional)) > 1.9
+    gradient = model.unpack(adjoint(solve(model, [1.0, 0.8], p, stepping, misfit.times), misfit).p)
+    by_x = [gradient.A[0, 1], 0.5 * gradient.r[0], gradient.A[1, 0], gradient.A[1, 1]]
+    np.testing.assert_allclose(functional.gradient(x).getArray(), by_x, rtol=1e-12)
+
+
+def test_a_prior_of_a_block_is_that_of_its_entries():
+    model = blocks_model()
+    values = {"r": Parameter([0.5, 0.2]), "A": Parameter([[-1.0, 0.1], [0.2, -0.5]]), "s": 1.0}
+    control = Parameters(values, [1.0, 0.8])
+    stepping = Stepping((0.0, 1.0), "rk4", dt=0.1)
+    mean, sigma = [[-0.9, 0.0], [0.0, -0.6]], [[0.1, 0.2], [0.3, 0.4]]
+    entries = ["A[0,0]", "A[0,1]", "A[1,0]", "A[1,1]"]
+    block, single = (
+        Reduced(model, prior, stepping, control)
+        for prior in (
+            Prior(mean, sigma, names=["A"]),
+            Prior(np.ravel(mean), np.ravel(sigma), names=entries),
+        )
+    )
+    x = block.start()
+    assert block.value(x) == single.value(x) > 0
+    np.testing.assert_array_equal(gather(block.gradient(x)), gather(single.gradient(x)))
+    with pytest.raises(InputError, match=r"prior mean has shape \(3,\)(.|\n)*shape \(6,\)"):
+        Reduced(model, Prior([1.0, 2.0, 3.0], names=["A", "r"]), stepping, control)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (
+            {"r": Parameter(0.1), "A": np.eye(2), "s": 1.0},
+            r'"r" is one number for r\[0\] ... r\[1\]; expected: an array, .*full\(\(2,\), value',
+        ),
+        (
+            {"r": Parameter([0.1, 0.2]), "A": 1.0, "s": 1.0},
+            r'"A" is one number for A\[0,0\] ... A\[1,1\].*np.full\(\(2, 2\), value',
+        ),
+        (
+            {"r": Parameter([0.1, 0.2, 0.3]), "A": np.eye(2), "s": 1.0},
+            r'parameter "r\[2\]" is not one of the problem',
+        ),
+        (
+            {"r": Parameter([0.1, 0.2], lower=[0.0] * 3)},
+            r'"r": value, free, lower, upper have shapes \(2,\), \(\), \(3,\), \(\)',
+        ),
+        ({"r": [0.1, math.nan]}, r'parameter "r\[1\]": value = nan'),
+        ({"r": Parameter([0.1, -1.0], scale="log")}, r'"r\[1\]": value = -1 on a log scale'),
+        ({"A": [[1.0], [1.0, 2.0]]}, r'parameter "A\[0\]": value = \[1\.0\]; expected: a finite'),
+    ],
+)
+def test_blocks_that_do_not_fit_are_told(values, message):
+    with pytest.raises(InputError, match=message):
+        Parameters(values, [1.0, 1.0]).check(blocks_model())
 
 
 def test_names_are_words():

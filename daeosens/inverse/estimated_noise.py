@@ -9,6 +9,7 @@ its Hessian is the Schur complement of the joint one: the covariance allows for 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,13 +19,12 @@ from daeosens.adjoint import Gradient, adjoint
 from daeosens.arrays import Array, dot, gather
 from daeosens.errors import SolveError
 from daeosens.guards import QUIET
+from daeosens.inverse.measurements import spread
+from daeosens.joint import Joint
 from daeosens.least_squares import LeastSquares
 from daeosens.objective import Objective
-from daeosens.parameters import Control
-from daeosens.problem import Problem
 from daeosens.reduced import Reduced
 from daeosens.residuals import residual, residual_adjoint
-from daeosens.stepping import Stepping
 from daeosens.trajectory import Trajectory
 
 LEAST = 1e-12
@@ -36,10 +36,9 @@ class EstimatedNoise:
 
     Parameters
     ----------
-    problem, stepping, control
-        As for ``Reduced``; serial, NumPy style.
-    misfit : LeastSquares
-        With ``sigma=1``; data [K, q].
+    experiments : sequence of Reduced
+        Of the same x, as for ``Joint``; serial, NumPy style.  Each has a ``LeastSquares`` with
+        ``sigma=1``, data [K, q], NaN where nothing was observed, and the same columns.
     prior : Objective, optional
         Of the parameters.
     each_column : bool
@@ -50,26 +49,29 @@ class EstimatedNoise:
 
     def __init__(
         self,
-        problem: Problem,
-        misfit: LeastSquares,
-        stepping: Stepping,
-        control: Control,
+        experiments: Sequence[Reduced],
         *,
         prior: Objective | None = None,
         each_column: bool = False,
         level_prior: tuple[float, float] | None = None,
     ) -> None:
-        self.problem, self.misfit, self.stepping = problem, misfit, stepping
         self.prior = prior
         self._level_prior = level_prior
-        self._unit = Reduced(problem, self._objective(np.ones(1)), stepping, control)
-        self.control = self._unit.control
-        size = misfit.data.shape[1]
+        self._misfits: list[Any] = [each.objective for each in experiments]
+        self._unit = Joint(experiments)
+        if prior is not None:  # its derivatives are checked with those of the first experiment
+            self._unit = self._joint(np.ones(1))
+        self.experiments = self._unit.experiments
+        self.problem, self.control = self.experiments[0].problem, self._unit.control
+        data = np.concatenate([misfit.data for misfit in self._misfits])
+        size = data.shape[1]
         self.groups = np.arange(size) if each_column else np.zeros(size, dtype=int)
-        self.counts = np.bincount(self.groups) * misfit.data.shape[0]
-        scale = [np.abs(misfit.data[:, self.groups == g]).max() for g in range(len(self.counts))]
+        self.observed = ~np.isnan(data)
+        self.counts: Any = np.bincount(self.groups, self.observed.sum(axis=0))
+        sizes = np.abs(data)
+        scale = [np.nanmax(sizes[:, self.groups == g]) for g in range(len(self.counts))]
         self._least = LEAST * np.maximum(scale, 1e-300)
-        self._weighted: tuple[PETSc.Vec, Reduced, list[PETSc.Vec], Array] | None = None
+        self._weighted: tuple[PETSc.Vec, Joint, list[PETSc.Vec], Array] | None = None
 
     @property
     def comm(self) -> PETSc.Comm:
@@ -89,9 +91,9 @@ class EstimatedNoise:
         """Return the bounds of x, or None."""
         return self._unit.bounds()
 
-    def trajectory(self, x: PETSc.Vec) -> Trajectory:
-        """Return the run at x; the last one is kept."""
-        return self._unit.trajectory(x)
+    def runs(self, x: PETSc.Vec) -> list[Trajectory]:
+        """Return the run of each experiment at x; the last ones are kept."""
+        return [each.trajectory(x) for each in self.experiments]
 
     def check_second_order(self) -> None:
         """Raise ``UnsupportedError`` where a second derivative is missing."""
@@ -109,16 +111,15 @@ class EstimatedNoise:
         """Return whether a residual is zero to rounding, so that there is no level to estimate."""
         return bool((self.levels(x) <= self._least).any())
 
-    def weighted(self, x: PETSc.Vec) -> Reduced:
+    def weighted(self, x: PETSc.Vec) -> Joint:
         """Return the least squares (with priors) whose noise levels are those at x."""
         return self._second(x)[0]
 
     def value(self, x: PETSc.Vec) -> float:
         """Return L(x)."""
-        run = self.trajectory(x)
         squares = self._squares(x)
         total = self._level_value(squares, self._levels(squares))
-        return total if self.prior is None else total + _prior_value(run, self.prior)
+        return total if self.prior is None else total + _prior_value(self.runs(x)[0], self.prior)
 
     def gradient(self, x: PETSc.Vec) -> PETSc.Vec:
         """Return dL/dx as a new vector."""
@@ -128,12 +129,17 @@ class EstimatedNoise:
         """Return L(x) and its gradient as a new vector, from one forward and one adjoint sweep."""
         squares = self._squares(x)
         levels = self._levels(squares)
-        result = adjoint(self.trajectory(x), self._objective(levels[self.groups]))
-        self.count.adjoint += 1
+        value, gradient = 0.0, x.duplicate()
+        gradient.zeroEntries()
+        objectives = self._objectives(levels[self.groups])
+        for each, run, objective in zip(self.experiments, self.runs(x), objectives, strict=True):
+            result = adjoint(run, objective)
+            each.count.adjoint += 1
+            value += result.value
+            gradient.axpy(1.0, each.control.pull_back(each.problem, x, result))
         # what the weighted sum of squares has is replaced by the likelihood of the levels
-        value = result.value - 0.5 * float((squares / levels**2).sum())
-        value += self._level_value(squares, levels)
-        return value, self.control.pull_back(self.problem, x, result)
+        value -= 0.5 * float((squares / levels**2).sum())
+        return value + self._level_value(squares, levels), gradient
 
     def hessian(self, x: PETSc.Vec) -> Array:
         """Return the Hessian of L at x [k, k]."""
@@ -153,22 +159,41 @@ class EstimatedNoise:
         reduced, slopes, factors = self._second(x)
         return _corrected(reduced.gauss_newton_product(x, dx), dx, slopes, factors)
 
-    def _objective(self, sigma: Array) -> Objective:
-        misfit = self.misfit
-        weighted: Any = LeastSquares(
-            misfit.times, misfit.data, sigma, misfit.observe, misfit.observe_u, misfit.observe_p
+    def _objectives(self, sigma: Array) -> list[Objective]:
+        """Return the weighted misfit of each experiment, that of the first one with the prior."""
+        weighted: list[Any] = [
+            LeastSquares(each.times, each.data, sigma, each.observe, each.observe_u, each.observe_p)
+            for each in self._misfits
+        ]
+        if self.prior is not None:
+            weighted[0] = weighted[0] + self.prior
+        return weighted
+
+    def _joint(self, sigma: Array) -> Joint:
+        return Joint(
+            [
+                Reduced(each.problem, objective, each.stepping, each.control)
+                for each, objective in zip(
+                    self._unit.experiments, self._objectives(sigma), strict=True
+                )
+            ]
         )
-        return weighted if self.prior is None else weighted + self.prior
 
     @QUIET
     def _squares(self, x: PETSc.Vec) -> Array:
-        rows = residual(self.trajectory(x), self.misfit)
-        squared = gather(rows).reshape(self.misfit.data.shape) ** 2
-        rows.destroy()
+        squared = np.where(self.observed, self.residuals(x) ** 2, 0.0)
         totals: Any = np.bincount(self.groups, squared.sum(axis=0))
         if not np.isfinite(totals).all():
             raise SolveError("a residual is not finite", expected="outputs that can be observed")
         return totals
+
+    def residuals(self, x: PETSc.Vec) -> Array:
+        """Return model - data [K, q], NaN where nothing was observed."""
+        rows = [
+            gather(residual(run, misfit))
+            for run, misfit in zip(self.runs(x), self._misfits, strict=True)
+        ]
+        return spread(np.concatenate(rows), self.observed)
 
     def _levels(self, squares: Array) -> Array:
         """Return the minimum over sigma of N log sigma + S / (2 sigma^2) + prior."""
@@ -193,27 +218,37 @@ class EstimatedNoise:
             total += 0.5 * float((((np.log(levels) - mean) / deviation) ** 2).sum())
         return total
 
-    def _second(self, x: PETSc.Vec) -> tuple[Reduced, list[PETSc.Vec], Array]:
+    def _second(self, x: PETSc.Vec) -> tuple[Joint, list[PETSc.Vec], Array]:
         """Return the least squares weighted for x, and the coupling to each level."""
         if self._weighted is None or not self._weighted[0].equal(x):
             squares = self._squares(x)
             levels = self._levels(squares)
-            objective = self._objective(levels[self.groups])
-            reduced = Reduced(self.problem, objective, self.stepping, self.control)
-            run = self.trajectory(x)
-            rows = gather(residual(run, self.misfit)).reshape(self.misfit.data.shape)
+            table = self.residuals(x)
             weights = [
-                np.where(self.groups == g, rows / level**2, 0.0).ravel()
+                np.where(self.groups == g, table / level**2, 0.0)
                 for g, level in enumerate(levels.tolist())
             ]
-            slopes = [
-                self.control.pull_back(self.problem, x, Gradient(0.0, lam, mu))
-                for lam, mu in residual_adjoint(run, self.misfit, weights)
-            ]
+            slopes = self._products(x, weights)
             own = 0.0 if self._level_prior is None else 1.0 / self._level_prior[1] ** 2
             factors = 4.0 / (2.0 * squares / levels**2 + own)
-            self._weighted = (x.copy(), reduced, slopes, factors)
+            self._weighted = (x.copy(), self._joint(levels[self.groups]), slopes, factors)
         return self._weighted[1:]
+
+    def _products(self, x: PETSc.Vec, weights: Sequence[Array]) -> list[PETSc.Vec]:
+        """Return the transposed Jacobian of the residuals times each of some weights [K, q]."""
+        totals = [x.duplicate() for _ in weights]
+        for total in totals:
+            total.zeroEntries()
+        first = 0
+        for each, run, misfit in zip(self.experiments, self.runs(x), self._misfits, strict=True):
+            rows = slice(first, first + len(misfit.data))
+            first = rows.stop
+            own = [weight[rows][self.observed[rows]] for weight in weights]
+            pairs = residual_adjoint(run, misfit, own)
+            for total, (lam, mu) in zip(totals, pairs, strict=True):
+                found = Gradient(0.0, lam, mu)
+                total.axpy(1.0, each.control.pull_back(each.problem, x, found))
+        return totals
 
 
 def _corrected(

@@ -11,18 +11,20 @@ from daeosens.arrays import Array, gather
 from daeosens.errors import DaeosensError, UnsupportedError
 from daeosens.inverse.curvature import HessianKind, curvature, labels, on_bound
 from daeosens.inverse.estimated_noise import EstimatedNoise
+from daeosens.inverse.measurements import Measurements
 from daeosens.inverse.noise import Noise
 from daeosens.inverse.uncertainty import Covariance, covariance_from_hessian
+from daeosens.joint import Joint
 from daeosens.objective import Objective
 from daeosens.reduced import Reduced
 
 
 def estimated_uncertainty(
-    functional: Reduced | EstimatedNoise,
+    functional: Joint | EstimatedNoise,
     prior: Objective | None,
     x: PETSc.Vec,
     hessian: HessianKind,
-    shape: tuple[int, int],
+    data: Measurements,
     noise: Noise,
 ) -> tuple[Array, float, Covariance | DaeosensError]:
     """Return the noise levels, the degrees of freedom and the covariance, or why there is none.
@@ -33,9 +35,9 @@ def estimated_uncertainty(
     """
     known = not isinstance(functional, EstimatedNoise)
     sigma: Array = np.asarray(noise.sigma, float) if known else functional.column_levels(x)
-    sigma = np.broadcast_to(sigma, shape[-max(1, sigma.ndim) :])
+    sigma = np.broadcast_to(sigma, data.values.shape[-max(1, sigma.ndim) :])
     held = on_bound(functional, x)
-    count, size = shape[0] * shape[1], x.getSize() - len(held)
+    count, size = data.count, x.getSize() - len(held)
     names, scales = labels(functional, x.getSize())
     try:
         if not known and functional.fits_exactly(x):
@@ -53,8 +55,8 @@ def estimated_uncertainty(
         )
         by_prior = np.zeros_like(matrix)
         if prior is not None:
-            control = functional.control
-            alone = Reduced(functional.problem, prior, functional.stepping, control)
+            first = functional.experiments[0]
+            alone = Reduced(first.problem, prior, first.stepping, first.control)
             by_prior = curvature(alone, x, hessian)
         effective = size - float(np.trace(found.scaled @ by_prior))
         degrees = count - effective

@@ -15,14 +15,15 @@ from scipy.special import chdtrc
 from daeosens.arrays import Array
 from daeosens.errors import DaeosensError, InputError
 from daeosens.inverse.estimated_noise import EstimatedNoise
+from daeosens.inverse.measurements import Measurements
 from daeosens.inverse.multistart import Multistart
-from daeosens.inverse.noise import Measurements, Noise, Observation, is_estimated
+from daeosens.inverse.noise import Noise, Observation, is_estimated
 from daeosens.inverse.prediction import Prediction, predict
 from daeosens.inverse.profiles import Profiles, profile
 from daeosens.inverse.uncertainty import Covariance, Intervals
+from daeosens.joint import Joint
 from daeosens.optimize import Result
 from daeosens.parameters import Parameters
-from daeosens.reduced import Reduced
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -32,10 +33,12 @@ class Fit:
     Attributes
     ----------
     data : Measurements
+        Of all experiments, one after another.
     noise : Normal or LogNormal
     parameters : Parameters
-    functional : Reduced or EstimatedNoise
-        The negative log-likelihood (with priors) that was minimised, up to a constant.
+    functional : Joint or EstimatedNoise
+        The negative log-likelihood (with priors) that was minimised, up to a constant; has
+        ``experiments``.
     observation : Observation
         Of the data in their own unit.
     result : Result
@@ -46,7 +49,7 @@ class Fit:
     degrees_of_freedom : float
         Observations minus parameters (minus effective ones where there are priors).
     residuals : array [K, q]
-        (data - model) / sigma, in the scale of the noise.
+        (data - model) / sigma, in the scale of the noise; NaN where nothing was observed.
     uncertainty : Covariance or DaeosensError
         The error says why there is no covariance.
 
@@ -64,7 +67,7 @@ class Fit:
     data: Measurements
     noise: Noise
     parameters: Parameters
-    functional: Reduced | EstimatedNoise
+    functional: Joint | EstimatedNoise
     observation: Observation
     result: Result
     starts: Multistart | None
@@ -76,7 +79,7 @@ class Fit:
     @property
     def estimate(self) -> dict[str, float]:
         """All parameters by name, fixed ones too, in their own units."""
-        return self.parameters.values_at(self.functional.problem, self.result.x)
+        return self.parameters.values_at(self.functional.experiments[0].problem, self.result.x)
 
     @property
     def objective(self) -> float:
@@ -113,7 +116,7 @@ class Fit:
     @cached_property
     def chi_square(self) -> float:
         """Sum of the squared residuals over their noise levels."""
-        return float((self.residuals**2).sum())
+        return float(np.nansum(self.residuals**2))
 
     @property
     def p_value(self) -> float:
@@ -132,6 +135,7 @@ class Fit:
         *,
         noise: npt.ArrayLike | None = None,
         level: float = 0.95,
+        experiment: int = 0,
     ) -> Prediction:
         """Return outputs at times, also beyond the data, with bands.  Collective.
 
@@ -146,20 +150,27 @@ class Fit:
             Noise level in the prediction band; the fit's by default, none for an ``output``.
         level : float
             Probability of the bands.
+        experiment : int
+            Whose initial state and fixed parameters, where there are several.
 
         Raises
         ------
         UnsupportedError
             There is no covariance.
         InputError
+            There is no such experiment.
             The noise level of the data changes from time to time, and no other is given.
         """
         estimate = self.covariance
+        known = self.functional.experiments
+        if not 0 <= experiment < len(known):
+            raise InputError(
+                f"experiment = {experiment}", expected=f"a number from 0 to {len(known) - 1}"
+            )
+        model = known[experiment]
         if output is not None:
             added = 0.0 if noise is None else noise
-            return predict(
-                self.functional, estimate, times, observe=output, noise=added, level=level
-            )
+            return predict(model, estimate, times, observe=output, noise=added, level=level)
         added = self.sigma if noise is None else noise
         if noise is None and self.sigma.ndim == 2:
             if np.ptp(self.sigma, axis=0).any():
@@ -169,7 +180,7 @@ class Fit:
                 )
             added = self.sigma[0]
         return predict(
-            self.functional,
+            model,
             estimate,
             times,
             observe=self.observation.observe,
@@ -199,7 +210,7 @@ class Fit:
         threshold = None
         if is_estimated(self.noise):
             share = estimate.quantile(level) ** 2 / self.degrees_of_freedom
-            threshold = 0.5 * self.data.values.size * math.log1p(share)
+            threshold = 0.5 * self.data.count * math.log1p(share)
         return profile(
             self.functional,
             estimate,
@@ -214,9 +225,11 @@ class Fit:
 
     def __repr__(self) -> str:
         """Return the summary."""
-        count, size = self.data.values.size, self.result.x.getSize()
+        size = self.result.x.getSize()
         outcome = "converged" if self.converged else f"NOT converged ({self.result.message})"
-        lines = [f"fit: {count} observations, {size} parameters, {outcome}"]
+        several = len(self.functional.experiments)
+        runs = f" in {several} experiments" if several > 1 else ""
+        lines = [f"fit: {self.data.count} observations{runs}, {size} parameters, {outcome}"]
         if isinstance(self.uncertainty, DaeosensError):
             names = self.parameters.free_names
             width = max(9, *(len(name) for name in names))

@@ -13,26 +13,21 @@ import numpy.typing as npt
 from mpi4py import MPI
 
 from daeosens.arrays import gather
-from daeosens.errors import InputError, UnsupportedError, require
+from daeosens.errors import InputError
 from daeosens.inverse.curvature import HessianKind
 from daeosens.inverse.estimated_noise import EstimatedNoise
+from daeosens.inverse.experiments import listed_experiments, tables
 from daeosens.inverse.fit_uncertainty import estimated_uncertainty
 from daeosens.inverse.fitted import Fit
+from daeosens.inverse.likelihoods import listed_priors, negative_log_likelihood, sum_of_priors
 from daeosens.inverse.multistart import multistart
 from daeosens.inverse.nearly_exact import finished
 from daeosens.inverse.noise import (
-    Measurements,
     Noise,
     Normal,
     Observation,
-    in_scale,
-    is_estimated,
-    measurements,
-    observed_in_scale,
 )
 from daeosens.inverse.start_points import starting_points
-from daeosens.least_squares import LeastSquares
-from daeosens.objective import Objective, Sum
 from daeosens.optimize import minimize
 from daeosens.optimize.optimizers import NEWTON
 from daeosens.options import Options
@@ -40,7 +35,6 @@ from daeosens.parameters import Parameters
 from daeosens.prior import Prior
 from daeosens.problem import Problem
 from daeosens.ranks import agree, contents, install_abort_hook
-from daeosens.reduced import Reduced
 from daeosens.residuals import residual
 from daeosens.stepping import Stepping
 
@@ -49,7 +43,7 @@ def fit(
     problem: Problem,
     data: Any,
     parameters: Parameters,
-    stepping: Stepping,
+    stepping: Stepping | None = None,
     *,
     times: str | npt.ArrayLike | None = None,
     columns: Sequence[str] | None = None,
@@ -76,12 +70,14 @@ def fit(
     ----------
     problem : Problem
         The dynamics; NumPy style.
-    data : Table, mapping, path of a CSV file, or array_like [K, q]
-        The measurements; see ``noise.measurements``.
+    data : Table, mapping, path of a CSV file, array_like [K, q], or list of Experiment
+        The measurements, NaN (in a file: an empty cell) where nothing was observed; see
+        ``measurements.measurements``.  Or a list of ``Experiment``, which share the parameters,
+        what is observed, and the noise levels.
     parameters : Parameters
         Starts, bounds, scales and the initial state.
     stepping : Stepping
-        Method and step sizes.
+        Method and step sizes; experiments have their own.
     times : str or array_like [K], optional
         Column of times (the first one by default), or the times.
     columns : sequence of str, optional
@@ -139,10 +135,11 @@ def fit(
         install_abort_hook()  # what is wrong on one rank only would leave the others waiting
         agree(comm, "fit", starts=starts, seed=seed, method=method, hessian=hessian)
     model = Normal() if noise is None else noise
-    table = measurements(data, times, columns)
+    experiments = listed_experiments(data, stepping, times)
+    each, table = tables(experiments, columns)
     observation = Observation(observe, observe_u, observe_p)
-    laws = _listed(priors)
-    prior = _together(laws)
+    laws = listed_priors(priors)
+    prior = sum_of_priors(laws)
     if comm is not None and comm.size > 1:
         # in the order in which an error names them
         agree(
@@ -155,13 +152,19 @@ def fit(
             noise=contents(model),
             priors=contents(laws),
             parameters=contents(parameters),
-            stepping=stepping,
+            experiments={
+                k: {"fixed": one.fixed, "start": one.initial_state, "rows": len(own.times)}
+                for k, (one, own) in enumerate(zip(experiments, each, strict=True))
+            },
+            stepping=contents([one.stepping for one in experiments]),
             breakpoints=getattr(problem, "breakpoints", ()),
             gradient_tolerance=gradient_tolerance,
             max_iterations=max_iterations,
             options=options or {},
         )
-    functional, misfit = _functional(problem, table, parameters, stepping, observation, model, laws)
+    functional, misfits = negative_log_likelihood(
+        problem, experiments, each, table, parameters, observation, model, laws
+    )
     if hessian not in ("exact", "gauss_newton"):
         raise InputError(f"hessian = {hessian!r}", expected='"exact" or "gauss_newton"')
     if hessian == "exact":
@@ -175,7 +178,7 @@ def fit(
             functional,
             starts,
             names=parameters.free_names,
-            normal=_laws(parameters, laws),
+            normal=_laws(problem, parameters, laws),
             seed=seed,
         )
         attempts = multistart(
@@ -202,9 +205,12 @@ def fit(
     if isinstance(functional, EstimatedNoise) and not result.converged:
         result = finished(functional, result, minimized)
     sigma, degrees, uncertainty = estimated_uncertainty(
-        functional, prior, result.x, hessian, table.values.shape, model
+        functional, prior, result.x, hessian, table, model
     )
-    rows = gather(residual(functional.trajectory(result.x), misfit))
+    rows = [
+        gather(residual(one.trajectory(result.x), misfit))
+        for one, misfit in zip(functional.experiments, misfits, strict=True)
+    ]
     return Fit(
         table,
         model,
@@ -215,148 +221,23 @@ def fit(
         attempts,
         sigma,
         degrees,
-        -rows.reshape(table.values.shape) / sigma,
+        -table.spread(np.concatenate(rows)) / sigma,
         uncertainty,
     )
 
 
-def likelihood(
-    problem: Problem,
-    data: Any,
-    parameters: Parameters,
-    stepping: Stepping,
-    *,
-    times: str | npt.ArrayLike | None = None,
-    columns: Sequence[str] | None = None,
-    observe: Any = None,
-    observe_u: Callable[..., Any] | None = None,
-    observe_p: Callable[..., Any] | None = None,
-    noise: Noise | None = None,
-    priors: Prior | Sequence[Prior] = (),
-) -> Reduced | EstimatedNoise:
-    """Return what ``fit`` minimises: the negative log-likelihood with priors, up to a constant.
-
-    For Taylor tests, minimisation by other means, or samplers.  Parameters and errors as for
-    ``fit``.
-
-    Examples
-    --------
-    >>> from daeosens import ODE, Normal, Parameter, Parameters, Stepping
-    >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
-    >>> rates = Parameters({"rate": Parameter(1.0)}, initial_state=[1.0])
-    >>> data = {"time": [1.0, 2.0], "mass": [0.6, 0.36]}
-    >>> stepping = Stepping((0.0, 2.0), "rk4", dt=0.1)
-    >>> round(likelihood(decay, data, rates, stepping, noise=Normal(0.1)).value([0.5]), 6)
-    0.005237
-    """
-    return _functional(
-        problem,
-        measurements(data, times, columns),
-        parameters,
-        stepping,
-        Observation(observe, observe_u, observe_p),
-        Normal() if noise is None else noise,
-        _listed(priors),
-    )[0]
-
-
-def _functional(
-    problem: Problem,
-    data: Measurements,
-    parameters: Parameters,
-    stepping: Stepping,
-    observation: Observation,
-    noise: Noise,
-    priors: Sequence[Prior],
-) -> tuple[Reduced | EstimatedNoise, LeastSquares]:
-    """Return the negative log-likelihood and the misfit without sigma, after checking the input."""
-    require(problem, Problem, "problem", "ODE(f, size, parameters)")
-    require(noise, Noise, "noise", "Normal() or LogNormal()")
-    if problem.comm.size > 1 or problem.style == "petsc":
-        raise UnsupportedError(
-            "fit for a PETSc-style problem",
-            expected="a NumPy-style problem, ODE(..., size=n)",
-            remedy="Reduced, minimize, covariance; for fields laplace",
-        )
-    if not isinstance(parameters, Parameters):
-        raise InputError(
-            f"parameters is {type(parameters).__name__}",
-            expected="Parameters({...}, initial_state)",
-        )
-    values = in_scale(data, noise)
-    free = len(parameters.free_names)
-    rows = sum(np.size(each.mean) for each in priors)
-    fewest = free + 1 if is_estimated(noise) else free - rows
-    if values.size < fewest:
-        raise InputError(
-            f"{values.size} observations"
-            + (f" and {rows} priors" if rows else "")
-            + f" for {free} free parameters"
-            + (" and a noise level" if is_estimated(noise) else ""),
-            expected=f"at least {fewest} observations",
-            remedy="more data, priors with a given noise level, or Parameter(..., free=False)",
-        )
-    for each in priors:
-        _check_start(each, parameters)
-    prior = _together(priors)
-    scaled = observed_in_scale(
-        observation.observe, observation.observe_u, observation.observe_p, noise
-    )
-    watched = (scaled.observe, scaled.observe_u, scaled.observe_p)
-    unit = LeastSquares(data.times, values, 1.0, *watched)
-    if is_estimated(noise):
-        functional = EstimatedNoise(
-            problem,
-            unit,
-            stepping,
-            parameters,
-            prior=prior,
-            each_column=noise.each_column,
-            level_prior=noise.prior,
-        )
-        return functional, unit
-    misfit: Any = LeastSquares(data.times, values, noise.sigma, *watched)
-    objective: Objective = misfit if prior is None else misfit + prior
-    return Reduced(problem, objective, stepping, parameters), unit
-
-
-def _listed(priors: Prior | Sequence[Prior]) -> list[Prior]:
-    given: list[Any] = [priors] if isinstance(priors, Prior) else list(priors)
-    for k, each in enumerate(given):
-        if not isinstance(each, Prior):
-            raise InputError(
-                f"priors[{k}] is {type(each).__name__}", expected="Prior(mean, sigma, names)"
-            )
-    return given
-
-
-def _check_start(prior: Prior, parameters: Parameters) -> None:
-    """Refuse a start that a log-normal prior excludes."""
-    names = tuple(parameters.entries) if prior.names is None else tuple(prior.names)
-    for name in names if prior.scale == "log" else ():
-        entry = parameters.entries.get(name)
-        if entry is not None and entry.value <= 0:
-            raise InputError(
-                f'parameter "{name}": value = {entry.value:g} with a log-normal prior',
-                expected="value > 0",
-                remedy="a positive start",
-            )
-
-
-def _together(priors: Sequence[Prior]) -> Objective | None:
-    if not priors:
-        return None
-    return priors[0] if len(priors) == 1 else Sum(tuple((1.0, each) for each in priors))
-
-
-def _laws(parameters: Parameters, priors: Sequence[Prior]) -> dict[int, tuple[float, float]]:
+def _laws(
+    problem: Problem, parameters: Parameters, priors: Sequence[Prior]
+) -> dict[int, tuple[float, float]]:
     """Return the priors as (mean, sigma) in the optimiser's scale, for the spread of starts."""
     laws: dict[int, tuple[float, float]] = {}
     known = parameters.free_names
     for prior in priors:
-        names = tuple(parameters.entries) if prior.names is None else tuple(prior.names)
-        means = np.broadcast_to(np.asarray(prior.mean, dtype=float), (len(names),))
-        sigmas = np.broadcast_to(np.asarray(prior.sigma, dtype=float), (len(names),))
+        names = prior.numbers(problem.parameter_names)
+        means, sigmas = (
+            np.broadcast_to(np.ravel(np.asarray(each, dtype=float)), (len(names),))
+            for each in (prior.mean, prior.sigma)
+        )
         for name, mean, sigma in zip(names, means.tolist(), sigmas.tolist(), strict=True):
             if name not in known:
                 continue

@@ -1,19 +1,19 @@
-"""Noise models of measurements, and the measurements themselves."""
+"""Noise models of measurements, and what is observed in the scale of the noise."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from daeosens.arrays import Array, finite_array, keep_unshared
-from daeosens.errors import InputError, SolveError, suggestion, together
+from daeosens.arrays import Array, finite_array, keep_unshared, real_array
+from daeosens.errors import InputError, SolveError
 from daeosens.inverse.identifiability import Scale
-from daeosens.io.tables import read_table
+from daeosens.inverse.measurements import Measurements
+from daeosens.missing import REMEDY
 
 ESTIMATED = "estimated"
 
@@ -111,111 +111,19 @@ def _check(noise: Noise) -> None:
                     expected="(mean, standard deviation > 0) of log(sigma)",
                 )
         return
-    level = finite_array(noise.sigma, "noise level")
-    if level.size == 0 or (level <= 0).any():
+    level = real_array(noise.sigma, "noise level")
+    bad = level[~((level > 0) & (level < np.inf))]
+    if level.size == 0 or bad.size:
+        infinite = bad.size and not np.isfinite(bad[0])
         raise InputError(
-            f"noise level = {level.min(initial=0.0):g}",
-            expected="sigma > 0",
-            remedy=f'sigma="{ESTIMATED}"',
+            f"noise level = {bad[0] if bad.size else 0:g}",
+            expected="a finite sigma > 0",
+            remedy=REMEDY if infinite else f'sigma="{ESTIMATED}"',
         )
     if noise.prior is not None or noise.each_column:
         raise InputError(
             "a given noise level with a prior or each_column", expected=f'sigma="{ESTIMATED}"'
         )
-
-
-@dataclass(frozen=True, eq=False)
-class Measurements:
-    """Numbers at times.
-
-    Attributes
-    ----------
-    times : array [K]
-    values : array [K, q]
-    names : tuple of str [q]
-        The columns.
-    """
-
-    times: Array
-    values: Array
-    names: tuple[str, ...]
-
-
-def measurements(
-    data: Any, times: str | npt.ArrayLike | None = None, columns: Sequence[str] | None = None
-) -> Measurements:
-    """Return measurements from a table, a mapping, a CSV file or an array.
-
-    Parameters
-    ----------
-    data : Table, mapping of str to array [K], path, or array_like [K] or [K, q]
-        A table's, mapping's or file's columns go by name.
-    times : str or array_like [K]
-        The column of times, the first one by default; for an array of data the times themselves.
-    columns : sequence of str, optional
-        Which columns hold data, all but the times by default; for an array the names of its
-        columns.
-
-    Raises
-    ------
-    InputError
-        Missing file, unknown columns (the nearest are named), lengths that differ, NaN.
-    """
-    table = read_table(data) if isinstance(data, (str, Path)) else data
-    if hasattr(table, "names") and hasattr(table, "column"):
-        return _by_name({name: table.column(name) for name in table.names}, times, columns)
-    if isinstance(table, Mapping):
-        return _by_name(dict(cast("Mapping[str, Any]", table)), times, columns)
-    if times is None or isinstance(times, str):
-        kind = "an array" if isinstance(data, (np.ndarray, list, tuple)) else type(data).__name__
-        raise InputError(
-            f"data is {kind} without times",
-            expected="times=array [K]",
-            remedy="fit(problem, data, parameters, stepping): in this order",
-        )
-    values = finite_array(cast("npt.ArrayLike", table), "data")
-    values = values[:, None] if values.ndim == 1 else values
-    moments = finite_array(times, "times")
-    if values.ndim != 2 or moments.shape != values.shape[:1]:
-        raise InputError(
-            f"data has shape {values.shape}, times have shape {moments.shape}",
-            expected="data [K, q] and times [K]",
-        )
-    names = tuple(f"data[{j}]" for j in range(values.shape[1])) if columns is None else columns
-    if len(names) != values.shape[1]:
-        raise InputError(
-            f"{len(names)} names for {values.shape[1]} columns of data", expected="one for each"
-        )
-    return Measurements(moments, values, tuple(names))
-
-
-def _by_name(
-    table: dict[str, Any], times: str | npt.ArrayLike | None, columns: Sequence[str] | None
-) -> Measurements:
-    if not table:
-        raise InputError("data has no columns", expected="a column of times and one of data")
-    clock = next(iter(table)) if times is None else times
-    wanted = [clock] if isinstance(clock, str) else []
-    chosen = [name for name in table if name not in wanted] if columns is None else list(columns)
-    complaints = [
-        f'no column "{name}"; expected: one of {", ".join(table)}{suggestion(name, table)}'
-        for name in [*wanted, *chosen]
-        if name not in table
-    ]
-    if not chosen:
-        complaints.append("no column of data beside the times")
-    if complaints:
-        raise together(complaints, heading="data")
-    given = table[clock] if isinstance(clock, str) else clock
-    moments = finite_array(given, "times")
-    arrays = [finite_array(table[name], f'column "{name}"') for name in chosen]
-    for name, array in zip(chosen, arrays, strict=True):
-        if array.shape != moments.shape or array.ndim != 1:
-            raise InputError(
-                f'column "{name}" has shape {array.shape}, times have shape {moments.shape}',
-                expected="as many numbers as times",
-            )
-    return Measurements(moments, np.column_stack(arrays), tuple(chosen))
 
 
 def in_scale(data: Measurements, noise: Noise) -> Array:
@@ -248,15 +156,14 @@ class Observation:
     observe_p: Callable[..., Any] | None = None
 
 
-def observed_in_scale(
-    observe: Any,
-    observe_u: Callable[..., Any] | None,
-    observe_p: Callable[..., Any] | None,
-    noise: Noise,
-) -> Observation:
-    """Return the observation in the scale of the noise: its logarithm for log-normal noise."""
+def observed_in_scale(observation: Observation, noise: Noise, data: Measurements) -> Observation:
+    """Return the observation in the scale of the noise: its logarithm for log-normal noise.
+
+    Where nothing was observed it may be zero or negative.
+    """
     if noise.scale == "linear":
-        return Observation(observe, observe_u, observe_p)
+        return observation
+    observe = observation.observe
 
     def plain(t: float, u: Array, p: Any) -> Any:
         if observe is None:
@@ -265,22 +172,37 @@ def observed_in_scale(
 
     def logarithm(t: float, u: Array, p: Any) -> Any:
         values = np.asarray(plain(t, u, p))
-        if (np.real(values) <= 0).any():
+        observed = rows(t, values)
+        if (np.real(values[observed]) <= 0).any():
             raise SolveError(
-                f"what is observed is {float(np.real(values).min()):g} at t = {np.real(t):g}, with "
-                "log-normal noise",
+                f"what is observed is {float(np.real(values[observed]).min()):g} at t = "
+                f"{np.real(t):g}, with log-normal noise",
                 expected="a model that stays positive",
                 remedy="another starting point, bounds on the parameters, or Normal(sigma)",
             )
-        return np.log(values)
+        logarithms = np.log(values[observed])
+        if observed is ...:
+            return logarithms
+        result = np.zeros(values.shape, dtype=logarithms.dtype)
+        result[observed] = logarithms
+        return result
+
+    def rows(t: Any, values: npt.NDArray[Any]) -> Any:
+        if data.observed.all() or values.shape != data.observed[0].shape:
+            return ...
+        return data.observed[np.abs(data.times - np.real(t)).argmin()]
 
     def divided(jacobian: Callable[..., Any] | None) -> Callable[..., Any] | None:
         if jacobian is None:
             return None
 
         def call(t: float, u: Array, p: Any) -> Any:
-            return np.asarray(jacobian(t, u, p)) / np.asarray(plain(t, u, p))[:, None]
+            values = np.asarray(plain(t, u, p))
+            observed = rows(t, values)
+            divisors = np.ones(values.shape, dtype=values.dtype)
+            divisors[observed] = values[observed]
+            return np.asarray(jacobian(t, u, p)) / divisors[:, None]
 
         return call
 
-    return Observation(logarithm, divided(observe_u), divided(observe_p))
+    return Observation(logarithm, divided(observation.observe_u), divided(observation.observe_p))

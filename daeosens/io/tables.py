@@ -28,7 +28,7 @@ class Table:
     names : tuple of str
         The header, in order.
     columns : tuple of ndarray [rows]
-        The numbers, one array a name, all finite.
+        The numbers, one array a name; NaN where a cell is empty or "nan".
     path : Path
         Where they came from, for messages.
     """
@@ -62,8 +62,9 @@ class Table:
 def read_table(path: str | Path) -> Table:
     """Read a CSV file of numbers.  Not collective: each caller reads the file.
 
-    The first line holds the names; every other line holds one finite number for each of them.
-    Empty lines and lines that begin with ``#`` are skipped.
+    The first line holds the names; every other line holds a finite number for each of them, or an
+    empty cell (or "nan") where there is none.  Empty lines and lines that begin with ``#`` are
+    skipped.
 
     Raises
     ------
@@ -114,10 +115,12 @@ def _row(problems: list[str], number: int, cells: list[str], names: tuple[str, .
         return []
     values: list[float] = []
     for name, cell in zip(names, cells, strict=True):
-        value = _parse(cell)
-        if value is None or not math.isfinite(value):
-            shown = f'"{cell}"' if cell else "empty"
-            problems.append(f'line {number}, column "{name}": {shown}, expected a finite number')
+        value = _parse(cell) if cell else math.nan
+        if value is None or math.isinf(value):
+            problems.append(
+                f'line {number}, column "{name}": "{cell}", expected a finite number, or nothing '
+                "where there is none"
+            )
         values.append(math.nan if value is None else value)
     return values
 

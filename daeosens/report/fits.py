@@ -48,7 +48,7 @@ def bands_figure(
     prediction : Prediction
         On times of its own, dense ones, with ``noise`` for the outer band.
     times, data : array_like [K], [K, q]
-        The measurements.
+        The measurements; NaN is not drawn.
     time_label, value_labels : str, sequence of str [q]
         With units, "pelts [thousands]".
     title : str
@@ -85,7 +85,7 @@ def bands_figure(
             (points,) = axes.plot(times, values[:, j], "o", color="black", zorder=4)
             points.set(markerfacecolor="white", clip_on=False)
             axes.set(ylabel=value_labels[j], xlim=(clock[0], clock[-1]))
-            if axes.get_ylim()[0] > 0 or (values[:, j] >= 0).all():
+            if axes.get_ylim()[0] > 0 or not (values[:, j] < 0).any():
                 axes.set_ylim(bottom=0.0)
             axes.xaxis.set_major_locator(MaxNLocator(integer=False, steps=[1, 2, 5, 10]))
             axes.grid(visible=True)

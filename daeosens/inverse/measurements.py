@@ -1,0 +1,140 @@
+"""Measurements: numbers at times, from a table, a mapping, a file or an array."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from daeosens.arrays import Array, finite_array
+from daeosens.errors import InputError, suggestion, together
+from daeosens.io.tables import read_table
+from daeosens.missing import measured_array, refuse_unobserved
+
+
+def spread(rows: Array, observed: npt.NDArray[np.bool_]) -> Array:
+    """Return numbers that belong to what was observed in an array [K, q], NaN elsewhere."""
+    table = np.full(observed.shape, np.nan)
+    table[observed] = rows
+    return table
+
+
+@dataclass(frozen=True, eq=False)
+class Measurements:
+    """Numbers at times.
+
+    Attributes
+    ----------
+    times : array [K]
+    values : array [K, q]
+        NaN where nothing was observed.
+    names : tuple of str [q]
+        The columns.
+    observed : array [K, q] of bool
+
+    Raises
+    ------
+    InputError
+        A time, or a column, without any observation.
+    """
+
+    times: Array
+    values: Array
+    names: tuple[str, ...]
+    observed: npt.NDArray[np.bool_] = field(init=False)
+
+    def __post_init__(self) -> None:
+        refuse_unobserved(self.values, self.times, [f'column "{name}"' for name in self.names])
+        object.__setattr__(self, "observed", ~np.isnan(self.values))
+
+    @property
+    def count(self) -> int:
+        """How many numbers were observed."""
+        return int(self.observed.sum())
+
+    def spread(self, rows: Array) -> Array:
+        """Return what belongs to the observed numbers, one after the other, in an array [K, q]."""
+        return spread(rows, self.observed)
+
+
+def measurements(
+    data: Any, times: str | npt.ArrayLike | None = None, columns: Sequence[str] | None = None
+) -> Measurements:
+    """Return measurements from a table, a mapping, a CSV file or an array.
+
+    Parameters
+    ----------
+    data : Table, mapping of str to array [K], path, or array_like [K] or [K, q]
+        A table's, mapping's or file's columns go by name.  NaN (in a file: an empty cell) where
+        nothing was observed.
+    times : str or array_like [K]
+        The column of times, the first one by default; for an array of data the times themselves.
+    columns : sequence of str, optional
+        Which columns hold data, all but the times by default; for an array the names of its
+        columns.
+
+    Raises
+    ------
+    InputError
+        Missing file, unknown columns (the nearest are named), lengths that differ, infinite
+        numbers, a row or a column without measurements.
+    """
+    table = read_table(data) if isinstance(data, (str, Path)) else data
+    if hasattr(table, "names") and hasattr(table, "column"):
+        return _by_name({name: table.column(name) for name in table.names}, times, columns)
+    if isinstance(table, Mapping):
+        return _by_name(dict(cast("Mapping[str, Any]", table)), times, columns)
+    if times is None or isinstance(times, str):
+        kind = "an array" if isinstance(data, (np.ndarray, list, tuple)) else type(data).__name__
+        raise InputError(
+            f"data is {kind} without times",
+            expected="times=array [K]",
+            remedy="fit(problem, data, parameters, stepping): in this order",
+        )
+    values = measured_array(table, "data")
+    values = values[:, None] if values.ndim == 1 else values
+    moments = finite_array(times, "times")
+    if values.ndim != 2 or moments.shape != values.shape[:1]:
+        raise InputError(
+            f"data has shape {values.shape}, times have shape {moments.shape}",
+            expected="data [K, q] and times [K]",
+        )
+    names = tuple(f"data[{j}]" for j in range(values.shape[1])) if columns is None else columns
+    if len(names) != values.shape[1]:
+        raise InputError(
+            f"{len(names)} names for {values.shape[1]} columns of data", expected="one for each"
+        )
+    return Measurements(moments, values, tuple(names))
+
+
+def _by_name(
+    table: dict[str, Any], times: str | npt.ArrayLike | None, columns: Sequence[str] | None
+) -> Measurements:
+    if not table:
+        raise InputError("data has no columns", expected="a column of times and one of data")
+    clock = next(iter(table)) if times is None else times
+    wanted = [clock] if isinstance(clock, str) else []
+    chosen = [name for name in table if name not in wanted] if columns is None else list(columns)
+    complaints = [
+        f'no column "{name}"; expected: one of {", ".join(table)}{suggestion(name, table)}'
+        for name in [*wanted, *chosen]
+        if name not in table
+    ]
+    if not chosen:
+        complaints.append("no column of data beside the times")
+    if complaints:
+        raise together(complaints, heading="data")
+    given = table[clock] if isinstance(clock, str) else clock
+    moments = finite_array(given, f'times (column "{clock}")' if given is not times else "times")
+    arrays = [measured_array(table[name], f'column "{name}"') for name in chosen]
+    for name, array in zip(chosen, arrays, strict=True):
+        if array.shape != moments.shape or array.ndim != 1:
+            raise InputError(
+                f'column "{name}" has shape {array.shape}, times have shape {moments.shape}',
+                expected="as many numbers as times",
+            )
+    return Measurements(moments, np.column_stack(arrays), tuple(chosen))
