@@ -235,7 +235,7 @@ def _nearly(marks: Array, times: Array, distance: float) -> npt.NDArray[np.bool_
     later = np.searchsorted(times, marks)
     before, after = times[np.maximum(later - 1, 0)], times[np.minimum(later, times.size - 1)]
     gaps = np.abs(marks - before), np.abs(after - marks)
-    one, other = ((0.0 < gap) & (gap <= distance) for gap in gaps)
+    one, other = ((gap > 0.0) & (gap <= distance) for gap in gaps)
     return one | other
 
 
