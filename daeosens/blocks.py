@@ -39,7 +39,7 @@ def dense_mass(problem: Problem) -> Array | None:
         return None
     zero = problem.create_state()
     matrix = problem.residual_udot.create(0.0, zero, zero, np.zeros(problem.n_parameters))
-    mass: Any = matrix.convert("dense").getDenseArray()
+    mass: Any = matrix.convert(PETSc.Mat.Type.DENSE, PETSc.Mat()).getDenseArray()
     return mass.copy()
 
 

@@ -45,7 +45,7 @@ class ConsistentStart:
     _maps: dict[Problem, ConsistentState | None] = field(
         default_factory=dict[Problem, "ConsistentState | None"], init=False
     )
-    _last: list[_Solved] = field(default_factory=list["_Solved"], init=False)
+    _last: list[SolvedStart] = field(default_factory=list["SolvedStart"], init=False)
 
     def at(self, problem: Problem, p: Array) -> PETSc.Vec:
         """Return u0(p) [n] as a new vector.
@@ -96,7 +96,7 @@ class ConsistentStart:
             bend = bend + self.given.curvature(problem, p, first.lam, dp)
         return bend
 
-    def _solved(self, problem: Problem, p: Array) -> _Solved:
+    def _solved(self, problem: Problem, p: Array) -> SolvedStart:
         """Return the way from the guess at p to the solution; the last one is kept."""
         for kept in self._last:
             if kept.problem is problem and np.array_equal(kept.step.p, p):
@@ -112,7 +112,7 @@ class ConsistentStart:
         consistent, after = self._maps[equations], guess.copy()
         if consistent is not None:
             consistent.apply(t, guess, seen, after)
-        self._last[:] = [_Solved(problem, Step(t, 0.0, guess, after, seen), consistent)]
+        self._last[:] = [SolvedStart(problem, Step(t, 0.0, guess, after, seen), consistent)]
         return self._last[0]
 
     def _pulled(self, problem: Problem, p: Array, lam: PETSc.Vec, mu: PETSc.Vec) -> Array:
@@ -123,9 +123,49 @@ class ConsistentStart:
         return total
 
 
-class _Solved(NamedTuple):
+class SolvedStart(NamedTuple):
     """A step of no size from the guess to the consistent state, and the map that takes it."""
 
     problem: Problem
     step: Step
     consistent: ConsistentState | None
+
+    def tangent(self, dx: PETSc.Vec) -> PETSc.Vec:
+        """Return the direction of the start [n] along one of the guess, as a new vector."""
+        du = dx.copy()
+        if self.consistent is not None:
+            self.consistent.tangent(self.step, du, None, 0.0)
+        return du
+
+    def adjoint(self, lam: PETSc.Vec) -> PETSc.Vec:
+        """Return the transposed product with ``lam`` [n] as a new vector."""
+        before = lam.copy()
+        if self.consistent is not None:
+            self.consistent.adjoint(self.step, [before], [self.problem.create_parameters()])
+        return before
+
+    def adjoint_along(self, lam: PETSc.Vec, lam_dot: PETSc.Vec, dx: PETSc.Vec) -> PETSc.Vec:
+        """Return the derivative of the transposed product along a direction of the guess [n]."""
+        own = self.problem.create_parameters
+        still = self.problem.admit_parameters(
+            own() if self.problem.field_parameter else np.zeros(self.problem.n_parameters)
+        )
+        along = SecondOrder(dx, self.tangent(dx), still, own(), lam_dot.copy(), own())
+        if self.consistent is not None:
+            self.consistent.second_order(self.step, Adjoint(lam.copy(), own()), [along])
+        return along.lam_dot
+
+
+def solved_start(
+    problem: Problem, t: float, guess: PETSc.Vec, p: Any, options: Mapping[str, Any]
+) -> SolvedStart:
+    """Return the consistent start near a guess [n], by the equations of the mode it is in.
+
+    Parameters and errors as for ``consistent_state``; p as callbacks see them.
+    """
+    mode = entered_mode(problem, problem.mode, t, guess, p)
+    equations = problem.modes.get(mode, problem)
+    consistent, after = consistent_map(equations, t, guess, p, options), guess.copy()
+    if consistent is not None:
+        consistent.apply(t, guess, p, after)
+    return SolvedStart(problem, Step(t, 0.0, guess, after, p), consistent)

@@ -22,12 +22,16 @@ from daeosens.hybrid import entered_mode
 from daeosens.hybrid_log import HybridLog
 from daeosens.integrate import Run, made_runner
 from daeosens.problem import Problem
-from daeosens.simultaneous import Happening, Meeting, at_one_instant, check_order
+from daeosens.simultaneous import (
+    Happening,
+    Instantaneous,
+    Meeting,
+    at_one_instant,
+    check_order,
+)
 from daeosens.stepping import Stepping, inside_span, span_rounding
-from daeosens.steps import step_map
 from daeosens.steps.completed import Consistency
 from daeosens.steps.directions import Step
-from daeosens.steps.jumps import Jump
 from daeosens.steps.switches import Switch, lower_events
 from daeosens.surfaces import Surface
 from daeosens.trajectory import HIT, Checkpoint, Trajectory
@@ -66,7 +70,9 @@ class _Passage:
             for time in pinned.tolist()
             if all(abs(time - each) > self._rounding for each, _, _ in timed)
         ]
-        apart = problem.form == "rhs"  # else no step of size 0 has derivatives
+        method = stepping.resolved_method
+        # the midpoint rule carries algebraic variables over that miss their equations: no rate
+        apart = problem.form == "rhs" or method.endpoint or method.esdirk or method.theta == 1.0
         self._observed = {
             time for time in self._pinned if apart and time not in problem.breakpoints
         } - {self.first, self.last}
@@ -221,21 +227,19 @@ class _Passage:
         """
         if len(surfaces) == 1:
             return
-        log = self.log
+        log, names = self.log, [each.event.name for each in surfaces]
         t, h, u, end = log.times[-2], log.sizes[-1], log.states[-2], log.states[-1]
         if len(surfaces) > 2:
-            raise at_one_instant(log.times[-1], [each.event.name for each in surfaces])
+            raise at_one_instant(log.times[-1], names)
+        now = Instantaneous(log.times[-1], end, self.p, self.mode)
         for one, other, way in zip(surfaces, surfaces[::-1], ways[1::-1], strict=True):
-            after = end.duplicate()
-            p = one.switch.jump.apply(log.times[-1], end, self.p, after)
-            left = abs(other.at(log.times[-1], after, p))
+            _, after = _happening(one).leads(self.problem, now, self._consistency)
+            left = abs(other.at(now.t, after.state, after.p))
             if left > 1e-8 * way:  # afterwards the other one does not happen
-                raise at_one_instant(log.times[-1], [each.event.name for each in surfaces])
-        method = self.stepping.resolved_method
-        steps = step_map(self._smooth[self.mode], method, self.stepping.options)
+                raise at_one_instant(log.times[-1], names)
         step = Step(t, h, u, end, self.p)
-        meeting = Meeting(self.problem, self._smooth, method, steps, step, self.mode)
-        check_order(meeting, *(Happening(each.switch, each.event.mode) for each in surfaces))
+        known = self.problem, self._smooth, self.stepping, self._consistency
+        check_order(Meeting(*known, step, self.mode), *map(_happening, surfaces))
 
     def _reach(self, surface: Surface) -> None:
         """Note that the state is on the surface of an event already."""
@@ -253,20 +257,21 @@ class _Passage:
 
     def _happen(self, event: Event, switch: Switch, *, last: bool = True) -> None:
         """Jump; after the last jump of an instant algebraic variables are made consistent."""
-        t, before = self.log.last
-        after, p, mode = before.duplicate(), self.p, self.mode
-        jump: Jump = switch.jump
-        self.p = jump.apply(t, before, p, after)
-        if event.mode is not None:
-            self.mode = entered_mode(self.problem, event.mode, t, after, self.p)
+        before = Instantaneous(*self.log.last, self.p, self.mode)
         only_ends = (
             event.terminal and event.reset is None and event.mode is None and not event.changes
         )
-        if (last or event.terminal) and not only_ends:
-            complete = self._consistency.complete
-            jump = complete(jump, self.mode, t, after, self.p, changes=switch.changes)
-        self.log.jump(switch, jump, after, (p, self.p), mode, self.mode)
+        completes = (last or event.terminal) and not only_ends
+        jump, after = Happening(switch, event.mode).leads(
+            self.problem, before, self._consistency if completes else None
+        )
+        self.p, self.mode = after.p, after.mode
+        self.log.jump(switch, jump, after.state, (before.p, after.p), before.mode, after.mode)
         self.finished = event.terminal
+
+
+def _happening(surface: Surface) -> Happening:
+    return Happening(surface.switch, surface.event.mode)
 
 
 def run_through_events(

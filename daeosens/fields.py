@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 from petsc4py import PETSc
 
 from daeosens.adjoint import Gradient
 from daeosens.arrays import finite_array, keep_unshared
+from daeosens.consistent_start import SolvedStart, solved_start
 from daeosens.errors import InputError
 from daeosens.problem import Problem
 from daeosens.ranks import agree
 from daeosens.second_order import HessianProduct
+from daeosens.stepping import Stepping
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,6 +35,11 @@ class InitialState:
         Parameters.
     lower, upper : float
         Bounds, the same for every component.
+    consistent : bool
+        The algebraic variables of an index-1 DAE are solved for, and differentiated: x holds the
+        differential variables, and guesses of the algebraic ones, in which derivatives are zero.
+    stepping : Stepping, optional
+        Of the runs, for the time of a start that is to be consistent; ``Reduced`` fills it in.
 
     Examples
     --------
@@ -47,13 +55,28 @@ class InitialState:
     p: Any = None
     lower: float = -math.inf
     upper: float = math.inf
+    consistent: bool = False
+    stepping: Stepping | None = None
 
     def __post_init__(self) -> None:
         keep_unshared(self, "start_value", "p")
+        if not isinstance(self.consistent, (bool, np.bool_)):
+            raise InputError(f"consistent = {self.consistent!r}", expected="True or False")
+
+    def of_runs(self, stepping: Stepping) -> InitialState:
+        """Return the same, with the start made consistent for runs with a Stepping."""
+        return replace(self, stepping=stepping) if self.consistent else self
 
     def check(self, problem: Problem) -> None:
         """Check sizes, values and bounds."""
-        agree(problem.comm, "InitialState", p=self.p, lower=self.lower, upper=self.upper)
+        agree(
+            problem.comm,
+            "InitialState",
+            p=self.p,
+            lower=self.lower,
+            upper=self.upper,
+            consistent=self.consistent,
+        )
         vec = problem.admit_state(self.start_value, "the initial guess")
         _check_bounds(vec, self.lower, self.upper)
         problem.admit_parameters(self.p)
@@ -67,24 +90,48 @@ class InitialState:
         return _uniform_bounds(problem.create_state, self.lower, self.upper)
 
     def unpack(self, problem: Problem, x: PETSc.Vec) -> tuple[Any, Any]:
-        """Return (x, p)."""
-        return x, self.p
+        """Return (u0, p)."""
+        return (self._solved(problem, x).step.u_next.copy() if self.consistent else x), self.p
 
     def pull_back(self, problem: Problem, x: PETSc.Vec, gradient: Gradient) -> PETSc.Vec:
-        """Return dJ/du0."""
-        return gradient.u0_vec
+        """Return dJ/dx."""
+        return (
+            self._solved(problem, x).adjoint(gradient.u0_vec)
+            if self.consistent
+            else gradient.u0_vec
+        )
 
     def push_forward(
         self, problem: Problem, x: PETSc.Vec, dx: PETSc.Vec
     ) -> tuple[PETSc.Vec | None, PETSc.Vec | None]:
-        """Return (dx, None)."""
-        return dx, None
+        """Return (du0, None)."""
+        return (self._solved(problem, x).tangent(dx) if self.consistent else dx), None
 
     def pull_back_second(
         self, problem: Problem, x: PETSc.Vec, dx: PETSc.Vec, product: HessianProduct
     ) -> PETSc.Vec:
-        """Return the product itself: the map is linear."""
-        return product.u0_vec
+        """Return the Hessian product in x; the product itself where the map is the identity."""
+        if not self.consistent:
+            return product.u0_vec
+        solved = self._solved(problem, x)
+        if product.gradient is None:
+            return solved.adjoint(product.u0_vec)
+        return solved.adjoint_along(product.gradient.u0_vec, product.u0_vec, dx)
+
+    def _solved(self, problem: Problem, x: PETSc.Vec) -> SolvedStart:
+        if self.stepping is None:
+            raise InputError(
+                "consistent=True without the time of the start",
+                expected="the Stepping of the runs",
+                remedy="Reduced(...), which tells it, or InitialState(..., stepping=stepping)",
+            )
+        return solved_start(
+            problem,
+            self.stepping.t_span[0],
+            x,
+            problem.admit_parameters(self.p),
+            self.stepping.options,
+        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,6 +15,7 @@ from daeosens.arrays import Array, finite_array, gather, is_finite, scatter
 from daeosens.block_second_order import DIRECTIONS
 from daeosens.engines import Engine, Sweep, check_engine, choose_sweep
 from daeosens.errors import InputError, SolveError, require
+from daeosens.fields import InitialState
 from daeosens.forward import solve
 from daeosens.guards import QUIET
 from daeosens.matrices import dense
@@ -130,7 +131,7 @@ class Reduced:
                 expected="Parameters, InitialState or FieldParameter",
                 remedy='Parameters({"rate": Parameter(1.0)}, initial_state=u0)',
             )
-        if isinstance(control, Parameters):
+        if isinstance(control, (Parameters, InitialState)):
             self.control = control.of_runs(stepping)
         first, last = stepping.t_span
         inside_span((first, last), np.array(objective.times, dtype=float), "observation time")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from petsc4py import PETSc
@@ -12,11 +12,13 @@ from petsc4py import PETSc
 from daeosens.arrays import largest, read, write
 from daeosens.errors import GrazingError, SolveError, UnsupportedError
 from daeosens.hybrid import entered_mode
-from daeosens.methods import Method
 from daeosens.problem import Problem
-from daeosens.steps import StepMap, instant_map
+from daeosens.stepping import Stepping
+from daeosens.steps import instant_map, step_map
+from daeosens.steps.completed import Consistency
 from daeosens.steps.directions import Step
 from daeosens.steps.hybrid import HybridStep, Record
+from daeosens.steps.jumps import Jump
 from daeosens.steps.switches import Switch
 
 ALIKE = 1e-8
@@ -30,6 +32,30 @@ class Happening:
     switch: Switch
     mode: str | Callable[..., str] | None
 
+    def leads(
+        self, problem: Problem, before: Instantaneous, consistency: Consistency | None
+    ) -> tuple[Jump, Instantaneous]:
+        """Return the jump, with algebraic variables made consistent, and what is after it."""
+        t, state, p, mode = before
+        jump: Jump = self.switch.jump
+        after = state.duplicate()
+        p = jump.apply(t, state, p, after)
+        if self.mode is not None:
+            mode = entered_mode(problem, self.mode, t, after, p)
+        if consistency is not None:
+            changes = self.switch.changes
+            jump = consistency.complete(jump, mode, t, after, p, changes=changes)
+        return jump, Instantaneous(t, after, p, mode)
+
+
+class Instantaneous(NamedTuple):
+    """Time, state [n], parameters [m] as callbacks see them, and mode."""
+
+    t: float
+    state: PETSc.Vec
+    p: Any
+    mode: str
+
 
 @dataclass(frozen=True, eq=False)
 class Meeting:
@@ -41,10 +67,10 @@ class Meeting:
         With all its modes.
     modes : mapping of str to Problem
         The equations.
-    method : Method
-        Of the steps.
-    steps : StepMap
-        That of the step.
+    stepping : Stepping
+        The method, and options of linear solvers.
+    consistency : Consistency
+        Of the modes.
     step : Step
         The one that ends there.
     mode : str
@@ -53,8 +79,8 @@ class Meeting:
 
     problem: Problem
     modes: dict[str, Problem]
-    method: Method
-    steps: StepMap
+    stepping: Stepping
+    consistency: Consistency
     step: Step
     mode: str
 
@@ -77,7 +103,7 @@ def check_order(meeting: Meeting, first: Happening, second: Happening) -> None:
         States, modes, parameters or derivatives differ; names the events.
     """
     ends = [_taken(meeting, order) for order in ((first, second), (second, first))]
-    (state, p, mode), (other, other_p, other_mode) = (end.after for end in ends)
+    (_, state, p, mode), (_, other, other_p, other_mode) = (end.after for end in ends)
     what = ""
     if mode != other_mode:
         what = f"they lead to the modes {mode} and {other_mode}"
@@ -112,7 +138,7 @@ class _Taken:
     states: list[PETSc.Vec]
     sizes: list[float]
     records: dict[int, Record]
-    after: tuple[PETSc.Vec, Any, str]
+    after: Instantaneous
 
 
 def _taken(meeting: Meeting, order: Sequence[Happening]) -> _Taken:
@@ -123,23 +149,24 @@ def _taken(meeting: Meeting, order: Sequence[Happening]) -> _Taken:
         end = state.copy() if number else state_next.copy()
         timed = number > 0
         records[state.handle] = Record(mode, p, timed=timed, changed=timed, ends_at=event.switch)
-        after = end.duplicate()
-        p_after = event.switch.jump.apply(t, end, p, after)
-        records[end.handle] = Record(mode, p, timed=True, changed=timed, jump=event.switch.jump)
-        states += [end, after]
+        before = Instantaneous(t, end, p, mode)
+        jump, after = event.leads(meeting.problem, before, meeting.consistency)
+        records[end.handle] = Record(after.mode, p, timed=True, changed=timed, jump=jump)
+        states += [end, after.state]
         sizes += [h, 0.0]
-        if event.mode is not None:
-            mode = entered_mode(meeting.problem, event.mode, t, after, p_after)
-        state, p, h = after, p_after, 0.0
+        _, state, p, mode = after
+        h = 0.0
     records[state.handle] = Record(mode, p, slope=-1.0, timed=True, changed=True)
-    return _Taken([*states, state.copy()], [*sizes, 0.0], records, (state, p, mode))
+    after = Instantaneous(t, state, p, mode)
+    return _Taken([*states, state.copy()], [*sizes, 0.0], records, after)
 
 
 def _derivative(meeting: Meeting, taken: _Taken, seed: int) -> PETSc.Vec | None:
     """Return the derivative of the state at a fixed time along a direction, or None."""
     problem = meeting.problem
-    maps = {meeting.mode: meeting.steps}
-    instants = {name: instant_map(mode, meeting.method) for name, mode in meeting.modes.items()}
+    method, options = meeting.stepping.resolved_method, meeting.stepping.options
+    maps = {meeting.mode: step_map(meeting.modes[meeting.mode], method, options)}
+    instants = {name: instant_map(each, method, options) for name, each in meeting.modes.items()}
     sweep = HybridStep(problem, taken.records, maps, instants.__getitem__)
     du, dp = _spread(problem.create_state(), seed), _spread(problem.create_parameters(), seed)
     moments = [meeting.step.t] + [meeting.t] * len(taken.sizes)
@@ -148,7 +175,7 @@ def _derivative(meeting: Meeting, taken: _Taken, seed: int) -> PETSc.Vec | None:
             moments, taken.sizes, taken.states, taken.states[1:], strict=False
         ):
             sweep.tangent(Step(t, h, u, u_next, meeting.step.p), du, dp)
-    except (UnsupportedError, GrazingError):
+    except (UnsupportedError, GrazingError, SolveError):
         return None
     return du
 

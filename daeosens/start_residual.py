@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,15 +13,55 @@ from daeosens.arrays import Array, largest, read, write
 from daeosens.errors import InputError, SolveError
 from daeosens.methods import Method
 from daeosens.problem import Problem
-from daeosens.steps.algebraic import Mask, count, later_side, probe_and_rate, wave
+from daeosens.steps.algebraic import (
+    Mask,
+    count,
+    later_side,
+    probe_and_rate,
+    probed_rate,
+    wave,
+)
 from daeosens.steps.forms import takes_esdirk
+from daeosens.steps.linear import FEW, PRODUCTS
 
 RELATIVE = 1e-6
 """Relative error of state and parameters that a start may have."""
 
 ROUNDING = 1e-12
 """A residual that is taken for rounding where everything is zero; relative errors of the time, and
-of small unknowns beside the largest."""
+of small unknowns beside the largest; singular values of a mass that are zero beside the largest."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """Algebraic equations that are rows: which of the rank's own."""
+
+    rows: Mask
+
+    def of(self, vec: PETSc.Vec) -> Array:
+        """Return the rank's algebraic part [k] of a vector of equations."""
+        return read(vec)[self.rows]
+
+    def name(self, k: int, start: int) -> str:
+        """Return what number k is called, where the rank's rows begin with ``start``."""
+        return f"row {start + int(np.flatnonzero(self.rows)[k])}"
+
+
+@dataclass(frozen=True, eq=False)
+class _Combinations:
+    """Algebraic equations that are sums of rows, on one rank: their weights [n, k]."""
+
+    weights: Array
+
+    def of(self, vec: PETSc.Vec) -> Array:
+        """Return the sums [k]."""
+        return read(vec) @ self.weights
+
+    def name(self, k: int, start: int) -> str:
+        """Return what number k is called."""
+        rows = start + np.flatnonzero(np.abs(self.weights[:, k]) > 1e-8)
+        named = ", ".join(map(str, rows[:6])) + (", ..." if rows.size > 6 else "")
+        return f"row {named}" if rows.size == 1 else f"the sum of rows {named} without u'"
 
 
 def refuse_inconsistent_start(
@@ -32,8 +73,10 @@ def refuse_inconsistent_start(
     becomes -(1 - theta)/theta y in each step, which for "cn" and "midpoint" is -y.  "beuler" and
     ESDIRK methods forget it in the first one.  The residual may be as large as relative changes of
     the state, or of the parameters, by ``RELATIVE`` make it, whatever the units of a row.  One
-    evaluation of the equations where they hold, and a product with F_udot where that may change.
-    Collective.
+    evaluation of the equations where they hold, and a look at F_udot where that may change.
+
+    Algebraic equations are rows of F_udot that are zero; of matrices with entries for up to ``FEW``
+    unknowns on one rank also the sums of rows that are zero, by the left null space.  Collective.
 
     Parameters
     ----------
@@ -51,44 +94,77 @@ def refuse_inconsistent_start(
         return
     if problem.curved_mass or "algebraic rows" not in problem.probed:
         problem.probed["algebraic rows"] = _algebraic_rows(problem, t, u, p)
-    rows = problem.probed["algebraic rows"]
-    if rows is None:
+    algebraic = problem.probed["algebraic rows"]
+    if algebraic is None:
         return
+    ranks, (start, _) = u.comm.tompi4py(), u.getOwnershipRange()
     residual = _residual(problem, t, u, p)
-    size = largest(_only(rows, residual))
+    values = algebraic.of(residual)
+    size = ranks.allreduce(float(np.abs(values).max(initial=0.0)), max)
     if not ROUNDING < size < math.inf:  # what is not finite is for the run to say
         return
-    excess = _only(rows, residual)
-    admitted = ROUNDING + _changes(problem, t, u, p, residual)
-    values = np.abs(read(excess))
+    admitted = ROUNDING + _changes(problem, t, u, p, residual, algebraic)
     with np.errstate(invalid="ignore"):
-        ratios = np.nan_to_num(values / admitted, nan=0.0)
-    start, _ = u.getOwnershipRange()
-    worst = (0.0, 0, 0.0, 0.0)
+        ratios = np.nan_to_num(np.abs(values) / admitted, nan=0.0)
+    worst = (0.0, "", 0.0, 0.0)
     if ratios.size:
         k = int(ratios.argmax())
-        worst = (float(ratios[k]), start + k, float(read(excess)[k]), float(admitted[k]))
-    if u.comm.size > 1:
-        worst = max(u.comm.tompi4py().allgather(worst))
-    ratio, row, value, bound = worst
+        named = algebraic.name(k, start)
+        worst = (float(ratios[k]), named, float(values[k]), float(admitted[k]))
+    ratio, name, value, bound = max(ranks.allgather(worst), key=lambda each: each[0])
     if ratio > 1.0:
         forgetful = "esdirk4" if takes_esdirk(problem) else "beuler"
+        solved = "consistent_state(problem, u0, p); Parameters(..., consistent=True) where "
+        remedy = (
+            f'{solved}parameters move; or method="{forgetful}", of first order from such a start'
+        )
+        if isinstance(algebraic, _Combinations):
+            remedy = (
+                'new unknowns, in which M is diagonal, and consistent_state; or method="beuler"'
+            )
         raise InputError(
-            f"the start at t = {t:.9g} does not satisfy the algebraic equations: row {row} has the "
+            f"the start at t = {t:.9g} does not satisfy the algebraic equations: {name} has the "
             f'residual {value:.6g}, and method = "{method.name}" would carry this error from step '
             "to step",
             expected=f"at most {bound:.3g}",
-            remedy="consistent_state(problem, u0, p); Parameters(..., consistent=True) where "
-            f'parameters move; or method="{forgetful}", of first order from such a start',
+            remedy=remedy,
         )
 
 
-def _algebraic_rows(problem: Problem, t: float, u: PETSc.Vec, p: Any) -> Mask | None:
-    """Return which of the rank's rows of F_udot are zero; None where there are none on any."""
+def _algebraic_rows(
+    problem: Problem, t: float, u: PETSc.Vec, p: Any
+) -> _Rows | _Combinations | None:
+    """Return the equations without u'; None where there are none on any rank."""
     (probe, rate), product = probe_and_rate(u), problem.create_state()
     problem.add_udot_product(1.0, t, u, rate, p, probe, product)
     rows = read(product) == 0.0
-    return rows if count(u, rows) else None
+    weights = _null_rows(problem, t, u, p)
+    if weights.shape[1] > rows.sum():
+        return _Combinations(weights)
+    return _Rows(rows) if count(u, rows) else None
+
+
+def _null_rows(problem: Problem, t: float, u: PETSc.Vec, p: Any) -> Array:
+    """Return a basis [n, k] of the left null space of F_udot, if that is small and no diagonal."""
+    n = problem.size
+    none = np.empty((n, 0))
+    if problem.comm.size > 1 or n > FEW:
+        return none
+    matrix = probed_rate(problem, t, u, p)[0]
+    if matrix.getType() in PRODUCTS:
+        return none
+    mass: Any = matrix.convert(PETSc.Mat.Type.DENSE, PETSc.Mat()).getDenseArray()  # not in place
+    if np.count_nonzero(mass) == np.count_nonzero(mass.diagonal()):
+        return none
+    heights = _without_zeros(np.abs(mass).max(axis=1))
+    scaled = mass / heights[:, None]
+    left, sizes, _ = np.linalg.svd(scaled / _without_zeros(np.abs(scaled).max(axis=0)))
+    weights = left[:, sizes <= ROUNDING * sizes[0]] / heights[:, None]
+    return weights / _without_zeros(np.abs(weights).max(axis=0, initial=0.0))
+
+
+def _without_zeros(values: Array) -> Array:
+    return np.where(values == 0.0, 1.0, values)
 
 
 def _residual(problem: Problem, t: float, u: PETSc.Vec, p: Any) -> PETSc.Vec:
@@ -98,8 +174,15 @@ def _residual(problem: Problem, t: float, u: PETSc.Vec, p: Any) -> PETSc.Vec:
     return out
 
 
-def _changes(problem: Problem, t: float, u: PETSc.Vec, p: Any, residual: PETSc.Vec) -> Array:
-    """Return how far small changes of the state and of the parameters move the rank's rows."""
+def _changes(
+    problem: Problem,
+    t: float,
+    u: PETSc.Vec,
+    p: Any,
+    residual: PETSc.Vec,
+    algebraic: _Rows | _Combinations,
+) -> Array:
+    """Return how far small changes of state and parameters move the rank's algebraic part [k]."""
     moved, along = u.copy(), wave(u)
     rounding = ROUNDING * max(1.0, largest(u))
     write(moved, read(u) * (1.0 + RELATIVE * along) + rounding * along)
@@ -108,18 +191,12 @@ def _changes(problem: Problem, t: float, u: PETSc.Vec, p: Any, residual: PETSc.V
         other.scale(1.0 + RELATIVE)
     else:
         other = p * (1.0 + RELATIVE)
-    total = np.zeros(len(along))
+    total = np.zeros_like(algebraic.of(residual))
     for time, state, parameters in ((t * (1.0 + ROUNDING), moved, p), (t, u, other)):
         try:
             near = _residual(problem, time, state, parameters)
         except SolveError:  # beyond the domain of the callbacks, on every rank
             continue
-        total += np.abs(read(near) - read(residual))
+        near.axpy(-1.0, residual)
+        total += np.abs(algebraic.of(near))
     return total
-
-
-def _only(rows: Mask, vec: PETSc.Vec) -> PETSc.Vec:
-    """Return a vector whose other rows are zero."""
-    out = vec.duplicate()
-    write(out, np.where(rows, read(vec), 0.0))
-    return out

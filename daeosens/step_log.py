@@ -23,7 +23,7 @@ TakeAgain: TypeAlias = "Callable[[float, float, PETSc.Vec], None]"
 """``take_again(t, h, u)``: a failed step again, by callbacks that note what is not finite."""
 
 STALL, PATIENCE = 1e-12, 100
-"""So many steps in a row below such a part of the span lead nowhere."""
+"""So many steps in a row below such a part of the time that has passed lead nowhere."""
 
 FLAT = 1000
 """Up to how many unknowns a vector for each state and stage costs more than they do."""

@@ -27,6 +27,10 @@ RESERVED: Mapping[str, str] = {
 """PETSc options that would contradict a field in silence (``ts_dt`` is an old name)."""
 
 
+ROUNDING = 4.0 * sys.float_info.epsilon
+"""Relative difference of times that are the same."""
+
+
 def refuse_reserved(names: Iterable[str], where: str) -> None:
     """Refuse PETSc options in whose place a field of ``Stepping`` or an argument stands.
 
@@ -162,8 +166,8 @@ def inside_span(span: tuple[float, float], times: Array, name: str) -> Array:
     >>> inside_span((0.0, 0.3), np.array([0.1, 0.1 * 3]), "observation time")
     array([0.1, 0.3])
     """
-    for end in span:
-        times = np.where(np.abs(times - end) <= span_rounding(span), end, times)
+    first, last = span
+    times = _snapped(_snapped(times, first, last), last, first)
     outside = times[(times < span[0]) | (times > span[1])]
     if outside.size:
         raise InputError(
@@ -175,8 +179,23 @@ def inside_span(span: tuple[float, float], times: Array, name: str) -> Array:
 
 
 def span_rounding(span: tuple[float, float]) -> float:
-    """Return how far apart times of a span are the same up to rounding."""
-    return 4.0 * sys.float_info.epsilon * max(abs(span[0]), abs(span[1]))
+    """Return how far apart times of a span may be and yet the same up to rounding."""
+    return ROUNDING * max(abs(span[0]), abs(span[1]))
+
+
+def _snapped(times: Array, mark: float, end: float) -> Array:
+    """Return times [K], where those that rounding alone tells from ``mark`` are it.
+
+    Rounding is relative to the mark, or to how far from it, towards an end, the next time lies:
+    that knows whether 1e-13 beside 0 is a difference of larger numbers or a time on a log scale.
+    """
+    away = (times - mark) * (1.0 if end > mark else -1.0)
+    ordered = np.unique(np.append(away, abs(end - mark)))
+    later = np.searchsorted(ordered, np.maximum(away, 0.0), side="right")
+    following = ordered[np.minimum(later, ordered.size - 1)]
+    close = np.abs(away) <= ROUNDING * np.maximum(abs(mark), following)
+    apart = away[~close & (away > 0.0)].min(initial=math.inf)
+    return np.where(close & (away < apart), mark, times)
 
 
 def pinned_times(
@@ -202,12 +221,23 @@ def pinned_times(
             expected="strictly increasing times",
         )
     times = np.unique(inside_span(stepping.t_span, times, "t_eval or observation time"))
-    rounding = span_rounding(stepping.t_span)
-    inside = np.array([t for t in breakpoints if first + rounding < t < last - rounding])
-    if not inside.size:
-        return times
-    apart = np.abs(times[:, None] - inside).min(axis=1) > rounding  # 3 * 0.1 is 0.3
-    return np.union1d(times[apart], inside)
+    marks = np.array(breakpoints, dtype=float)
+    marks = _snapped(_snapped(marks, first, last), last, first)
+    inside = marks[(first < marks) & (marks < last)]
+    for mark in inside[_nearly(inside, times, span_rounding(stepping.t_span))]:
+        times = _snapped(times, float(mark), last)  # 3 * 0.1 is 0.3
+    return np.union1d(times, inside)
+
+
+def _nearly(marks: Array, times: Array, distance: float) -> npt.NDArray[np.bool_]:
+    """Return which of the marks have a time beside them, but not at them, within a distance."""
+    if not times.size:
+        return np.zeros(marks.size, dtype=bool)
+    later = np.searchsorted(times, marks)
+    before, after = times[np.maximum(later - 1, 0)], times[np.minimum(later, times.size - 1)]
+    gaps = np.abs(marks - before), np.abs(after - marks)
+    one, other = ((gap > 0.0) & (gap <= distance) for gap in gaps)
+    return one | other
 
 
 def _one_line(error: InputError) -> str:

@@ -254,8 +254,8 @@ class Trajectory:
             raise SolveError(
                 f"t = {t:.9g} is the time of event {names}, which moves with the parameters{given}",
                 expected="a state of which one can say whether the event has happened",
-                remedy='LeastSquares(..., side="before") or "after", with u\' = f(t, u, p) and the '
-                "time in t_eval; AtEvent or EventData for what happens at the event",
+                remedy='LeastSquares(..., side="before") or "after", with the time in t_eval and '
+                'no "midpoint" with a mass; AtEvent or EventData for what happens at the event',
             )
         return n
 
@@ -326,7 +326,9 @@ def steps_of(trajectory: Trajectory) -> StepMap:
     }
     if not trajectory.crossings:
         return maps[trajectory.first_mode]
-    at_once = cache(lambda name: instant_map(modes[name], stepping.resolved_method))
+    at_once = cache(
+        lambda name: instant_map(modes[name], stepping.resolved_method, stepping.options)
+    )
     return HybridStep(problem, trajectory.records, maps, at_once)
 
 

@@ -9,6 +9,7 @@ from daeosens import (
     DAE,
     INDEPENDENT,
     ODE,
+    InitialState,
     InputError,
     LeastSquares,
     Normal,
@@ -22,6 +23,7 @@ from daeosens import (
     duality,
     fit,
     hybrid,
+    minimize,
     solve,
     taylor,
 )
@@ -234,3 +236,78 @@ def test_rows_that_become_algebraic_with_the_parameters_are_looked_for_at_each_p
     start = ConsistentStart([1.0, 3.0], 0.0, {})
     for tau, found in ((1.0, [1.0, 3.0]), (0.0, [1.0, 1.0]), (1.0, [1.0, 3.0])):
         np.testing.assert_allclose(start.at(problem, np.array([tau])).array, found, rtol=1e-14)
+
+
+# ---- whole starts --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["cn", "midpoint", "beuler", "esdirk4"])
+def test_initial_states_with_their_algebraic_variables(method):
+    """The same run, gradient and curvature as with x as a parameter; none in the guess of y."""
+    cost = LeastSquares([0.5, 1.0], [[0.3, 0.2], [0.1, 0.3]], observe=[0, 1])
+    stepping = Stepping((0.0, 1.0), method, dt=0.1, options=TIGHT)
+    free = InitialState([0.9, 0.3], [0.8], consistent=True)
+    whole = Reduced(CUBIC, cost, stepping, free)
+    found = taylor(whole, hessian=True)
+    assert found.order > 1.9
+    assert found.hessian_order > 2.9
+    whole.check_second_order()
+    named = ODE(
+        lambda t, u, p: np.array([-u[1], u[1] - p[0] * u[0] + 0.1 * u[1] ** 3]),
+        2,
+        ["k", "x"],
+        mass=MASS,
+    )
+    entries = {"k": Parameter(0.8, free=False), "x": Parameter(0.9)}
+    start = Parameters(entries, lambda p: np.array([p[1], 0.3 + 0 * p[0]]), consistent=True)
+    alone = Reduced(named, cost, stepping, start)
+    x, y = whole.start(), alone.start()
+    assert whole.value(x) == pytest.approx(alone.value(y), rel=1e-12)
+    gradient = whole.gradient(x).array
+    assert gradient[0] == pytest.approx(alone.gradient(y).array[0], rel=1e-10)
+    assert gradient[1] == 0.0
+    dx, dy = x.duplicate(), y.duplicate()
+    dx.setArray([0.7, 5.0])
+    dy.setArray([0.7])
+    product = whole.hessian_product(x, dx).array
+    assert product[0] == pytest.approx(alone.hessian_product(y, dy).array[0], rel=1e-9)
+    assert product[1] == 0.0
+
+
+def test_a_start_is_found_from_measurements_of_algebraic_variables():
+    stepping = Stepping((0.0, 2.0), "cn", dt=0.1)
+    truth = solve(CUBIC, consistent_state(CUBIC, [1.2, 0.5], [0.8]), [0.8], stepping, TIMES)
+    data = [truth.at(t).array[1] for t in TIMES]
+    cost = LeastSquares(TIMES, data, observe=[1])
+    found = minimize(
+        Reduced(CUBIC, cost, stepping, InitialState([0.5, 0.5], [0.8], consistent=True))
+    )
+    assert found.x.array[0] == pytest.approx(1.2, rel=1e-5)
+    with pytest.raises(InputError, match="consistent = 1\n  expected: True or False"):
+        InitialState([1.0], consistent=1)
+    with pytest.raises(InputError, match=r"without the time of the start(.|\n)*InitialState\("):
+        InitialState([1.0, 1.0], [0.8], consistent=True).unpack(CUBIC, truth.final)
+
+
+@pytest.mark.mpi
+def test_initial_states_on_any_number_of_ranks():
+    """Taylor and the answers of one rank; equations far from their variables."""
+    found = []
+    for comm in (PETSc.COMM_WORLD, PETSc.COMM_SELF):
+        problem = distributed(comm).modes["weak"]
+        guess = problem.create_state()
+        scatter(np.concatenate([np.linspace(0.5, 0.9, N), np.full(N, 0.4)]), guess)
+        cost = Terminal(
+            lambda t, u, p: float((gather(u) ** 2).sum()),
+            gradient_u=lambda t, u, p, out: (u.copy(out), out.scale(2.0)),
+            gradient_p=INDEPENDENT,
+        )
+        options = TIGHT | {"ksp_type": "preonly", "pc_type": "redundant"}
+        stepping = Stepping((0.0, 0.4), "cn", dt=0.1, options=options)
+        functional = Reduced(
+            problem, cost, stepping, InitialState(guess, [0.8, 0.25], consistent=True)
+        )
+        assert taylor(functional).order > 1.9
+        found.append(gather(functional.gradient(functional.start())))
+        assert not found[-1][N:].any()
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-9, atol=1e-12)

@@ -1,5 +1,7 @@
 """Second derivatives through the events of a distributed problem: the same on 1, 2 and 3 ranks."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from distributed_events import NAMES, OBSERVED, P0, make_cost, make_thermostat
@@ -7,6 +9,7 @@ from petsc4py import PETSc
 
 from daeosens import (
     FieldParameter,
+    LeastSquares,
     Parameter,
     Parameters,
     Reduced,
@@ -18,6 +21,7 @@ from daeosens import (
     taylor,
 )
 from daeosens.arrays import gather
+from daeosens.hybrid import add_events
 
 pytestmark = pytest.mark.mpi
 
@@ -115,3 +119,53 @@ def test_an_event_that_moves_may_be_the_last_moment(method, options):
     for k in (0, 1):
         assert difference(here[k], alone[k]) < 1e-8
         assert difference(near[k], here[k]) < 1e-6
+
+
+@pytest.mark.parametrize("side", ["before", "after"])
+@pytest.mark.parametrize(("method", "options"), [("rk4", {}), ("cn", DIRECT)])
+def test_observations_beside_an_event_that_moves(method, options, side):
+    """The window opens at an observation: the same numbers on all ranks, dual and symmetric."""
+    found = []
+    for comm in (PETSc.COMM_WORLD, PETSc.COMM_SELF):
+        room, problem, u0, _ = make_thermostat(comm, field=False)
+        data = [room.vec(1.0 + 0.1 * np.sin(2 * np.pi * room.x + t)) for t in OBSERVED]
+        cost = LeastSquares(OBSERVED, data, sigma=0.5, side=side)
+        run = solve(problem, u0, [*P0[:4], OBSERVED[0]], stepping_of(method, options), OBSERVED)
+        (opened,) = (each.t for each in run.crossings if each.name == "window")
+        assert opened == OBSERVED[0]
+        seen, other = (run.at(OBSERVED[0], each) for each in (side, "before"))
+        assert (largest_difference(seen, other) > 0.01) == (side == "after")
+        assert duality(run, cost) < 1e-12
+        along = [(room.vec(0.1 * np.cos(1 + 5 * room.x)), np.cos(1 + np.arange(5)))]
+        rows = [adjoint(run, cost), *hessian_products(run, cost, along)]
+        found.append([gather(seen), *(np.concatenate([each.u0, each.p]) for each in rows)])
+    for here, alone in zip(*found, strict=True):
+        assert difference(here, alone) < 1e-8
+
+
+@pytest.mark.parametrize(("method", "options"), [("rk4", {}), ("cn", DIRECT)])
+def test_events_that_commute_may_happen_together_at_the_start(method, options):
+    """Two windows open at the first moment: the limit of those a moment later."""
+    found = {}
+    for comm, late in ((PETSc.COMM_WORLD, 0.0), (PETSc.COMM_SELF, 0.0), (PETSc.COMM_WORLD, 1e-9)):
+        room, problem, u0, _ = make_thermostat(comm, field=False)
+        (window,) = (each for each in problem.events if each.name == "window")
+        problem = add_events(problem, [dataclasses.replace(window, name="another")])
+        run = solve(problem, u0, [*P0[:4], late], stepping_of(method, options), OBSERVED)
+        assert [(each.name, each.t) for each in run.crossings[:2]] == [
+            ("window", late),
+            ("another", late),
+        ]
+        cost = make_cost(room)
+        assert duality(run, cost) < 1e-12
+        gradient = adjoint(run, cost)
+        found[comm is PETSc.COMM_SELF, late] = np.concatenate([gradient.u0, gradient.p])
+    here, alone, near = found.values()
+    assert difference(here, alone) < 1e-8
+    assert difference(near, here) < 1e-6
+
+
+def largest_difference(one, other):
+    change = one.copy()
+    change.axpy(-1.0, other)
+    return change.norm(PETSc.NormType.NORM_INFINITY)

@@ -25,10 +25,12 @@ from daeosens import (
     ODE,
     Event,
     InputError,
+    LeastSquares,
     OptionError,
     Products,
     SolveError,
     Stepping,
+    adjoint,
     solve,
 )
 from daeosens.methods import find_method
@@ -200,6 +202,23 @@ def test_steps_asked_for_by_an_option_are_left_to_petsc():
 
 def test_run_without_wanted_times_takes_the_steps_of_dt():
     np.testing.assert_allclose(decay("rk4").times, np.linspace(0, 1, 11), rtol=0, atol=1e-15)
+
+
+@pytest.mark.parametrize(("method", "error"), [("esdirk6", 1e-8), ("cn", 1e-4)])
+def test_a_fast_start_of_a_long_run(method, error):
+    """Seventeen decades of time: hundreds of steps far below the rounding of the last time."""
+    rate, times = 1e13, np.array([1e-13, 2e-13, 1e-9, 1e4])
+    problem = ODE(lambda t, u, p: np.array([-p[0] * u[0], p[0] * u[0] - 1e-3 * u[1]]), 2, ["k"])
+    stepping = Stepping((0.0, 1e4), method, dt=1e-15, rtol=1e-8 if error < 1e-6 else 1e-3)
+    run = solve(problem, [1.0, 0.0], [rate], stepping, times)
+    found = np.array([run.at(t).array for t in times])
+    np.testing.assert_allclose(found[:, 0], np.exp(-rate * times), atol=error)
+    np.testing.assert_allclose(found[2:, 1], np.exp(-1e-3 * times[2:]), rtol=10 * error, atol=1e-3)
+    cost = LeastSquares(times[:2], [0.3, 0.1], observe=[0])
+    run = solve(problem, [1.0, 0.0], [rate], stepping, cost.times)
+    decay = np.exp(-rate * times[:2])
+    exact = (decay - [0.3, 0.1]) @ (-times[:2] * decay)
+    assert adjoint(run, cost).p[0] == pytest.approx(exact, rel=30 * error)
 
 
 @pytest.mark.parametrize("dt", [0.2, None])

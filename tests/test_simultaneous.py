@@ -146,11 +146,41 @@ def test_derivatives_that_depend_on_the_order_are_refused():
         solve(problem, [0.55, 0.55, 0.0], None, Stepping((0.0, 1.0), "rk4", dt=0.1))
 
 
-def test_a_mass_matrix_is_refused():
-    events = [Event(lambda t, u, p: u[0], name="a"), Event(lambda t, u, p: 2 * u[0], name="b")]
-    problem = ODE(lambda t, u, p: -1.0 + 0 * u, 1, mass=np.array([[2.0]]), events=events)
-    with pytest.raises(SolveError, match=r"two events at one instant.* for a problem in mass form"):
-        solve(problem, [0.3], None, Stepping((0.0, 1.0), "cn", dt=0.1))
+def test_two_balls_with_masses_hit_the_floor_together():
+    """The same equations in units of force."""
+    masses = np.diag([1.0, 2.0, 1.0, 3.0])
+    problem = ODE(
+        lambda t, u, p: masses @ fall(t, u, p),
+        4,
+        ["gravity", "first", "second"],
+        mass=masses,
+        events=[bounces(0), bounces(1)],
+    )
+    for method in ("cn", "midpoint"):
+        runs = [
+            solve(each, START, P, Stepping((0.0, 1.9), method, dt=0.4)) for each in (problem, BALLS)
+        ]
+        assert runs[0].crossings[0].t == runs[0].crossings[1].t
+        gradient, expected = (adjoint(run, COST) for run in runs)
+        np.testing.assert_allclose(gradient.u0, expected.u0, rtol=1e-9)
+        np.testing.assert_allclose(gradient.p, expected.p, rtol=1e-9)
+        assert duality(runs[0], COST) < 1e-12
+        close(hessian(runs[0], COST), hessian(runs[1], COST), 1e-9)
+
+
+def test_orders_that_matter_with_a_mass_matrix_are_refused():
+    first = Event(lambda t, u, p: u[0], lambda t, u, p: np.array([0 * u[0], 2 * u[1]]), name="a")
+    second = Event(
+        lambda t, u, p: u[0] ** 3 + u[0], lambda t, u, p: u + np.array([0.0, 1.0]), name="b"
+    )
+    problem = ODE(
+        lambda t, u, p: np.array([-2.0 + 0 * u[0], 0 * u[1]]),
+        2,
+        mass=2.0 * np.eye(2),
+        events=[first, second],
+    )
+    with pytest.raises(SolveError, match=r'"b" and "a" at one instant.*the states differ'):
+        solve(problem, [0.55, 1.0], None, Stepping((0.0, 1.0), "cn", dt=0.1))
 
 
 def doses(first, second):

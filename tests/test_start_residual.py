@@ -16,6 +16,7 @@ from daeosens import (
     Parameters,
     Reduced,
     Stepping,
+    UnsupportedError,
     consistent_state,
     solve,
 )
@@ -193,3 +194,72 @@ def test_rounding_in_rows_of_large_numbers_is_no_error(row, start):
     solve(problem, start, None, Stepping((1.0, 2.0), "cn", dt=0.5))
     with pytest.raises(InputError, match="row 1"):
         solve(problem, [start[0], 1.0], None, Stepping((1.0, 2.0), "cn", dt=0.5))
+
+
+# ---- a mass that is singular without rows of zeros -----------------------------------------------
+
+MIXED = np.array([[1.0, 1.0, 0.0], [2e6, 2e6, 0.0], [0.0, 0.0, 1.0]])
+
+
+def mixed(t, u, p):
+    """Half a million times the first row less the second one is 0 = 2 x - y, in its units."""
+    rate = p[0] - u[0]
+    return np.array([rate, 2e6 * rate + 1e3 * (u[1] - 2 * u[0]), u[0] - u[2]])
+
+
+SUMS = {
+    "M": ODE(mixed, 3, ["a"], mass=MIXED),
+    "M(p)": ODE(mixed, 3, ["a"], mass=lambda p: MIXED * (1 + p[0])),
+    "F": DAE(lambda t, u, udot, p: MIXED @ udot - mixed(t, u, p), 3, ["a"], linear_in_udot=True),
+}
+
+
+@pytest.mark.parametrize("form", SUMS)
+@pytest.mark.parametrize("method", ["cn", "midpoint", "theta:0.7"])
+def test_sums_of_rows_without_rates_are_algebraic_equations(form, method):
+    """The start (1, 1.5) would alternate about the line y = 2 x for ever."""
+    message = (
+        r"the sum of rows 0, 1 without u' has the residual -?0\.00025, and (.|\n)*"
+        r'try: new unknowns, in which M is diagonal, .* or method="beuler"'
+    )
+    with pytest.raises(InputError, match=message):
+        solve(SUMS[form], [1.0, 1.5, 0.0], [0.3], stepping(method))
+    run = solve(SUMS[form], [1.0, 2.0, 0.0], [0.3], stepping(method))
+    np.testing.assert_allclose(run.u[:, 1], 2 * run.u[:, 0], rtol=1e-6)
+    run = solve(SUMS[form], [1.0, 1.5, 0.0], [0.3], stepping("beuler"))
+    np.testing.assert_allclose(run.u[1:, 1], 2 * run.u[1:, 0], rtol=1e-6)
+
+
+def test_sums_and_rows_of_zeros_are_found_together():
+    mass = np.zeros((4, 4))
+    mass[:3, :3] = MIXED
+
+    def rhs(t, u, p):
+        return np.array([*mixed(t, u, p), u[3] - 3 * u[0]])
+
+    problem = ODE(rhs, 4, ["a"], mass=mass)
+    for y, z, name in ((1.5, 3.0, "the sum of rows 0, 1"), (2.0, 2.5, "row 3")):
+        with pytest.raises(InputError, match=f"{name}.* has the residual"):
+            solve(problem, [1.0, y, 0.0, z], [0.3], stepping("cn"))
+    solve(problem, [1.0, 2.0, 0.0, 3.0], [0.3], stepping("cn"))
+
+
+def test_a_regular_mass_of_any_units_has_no_algebraic_equations():
+    """Of linear elements, in units that differ by row and by column."""
+    n = 30
+    element = 4 * np.eye(n) + np.eye(n, k=1) + np.eye(n, k=-1)
+    mass = np.logspace(-9, 9, n)[:, None] * element * np.logspace(6, -6, n)
+    problem = ODE(lambda t, u, p: -mass @ u, n, mass=mass)
+    run = solve(problem, np.ones(n), None, stepping("cn"))
+    np.testing.assert_allclose(run.final.array, run.final.array[0], rtol=1e-6)
+
+
+def test_consistent_starts_of_such_masses_are_refused_with_a_remedy():
+    with pytest.raises(
+        UnsupportedError, match=r"0 rows and 0 (.|\n)*new unknowns, in which M is d"
+    ):
+        consistent_state(SUMS["M"], [1.0, 1.5, 0.0], [0.3])
+    start = Parameters({"a": Parameter(0.3)}, [1.0, 1.5, 0.0], consistent=True)
+    cost = LeastSquares([1.0], [0.5], observe=[0])
+    with pytest.raises(UnsupportedError, match="new unknowns, in which M is diagonal"):
+        Reduced(SUMS["M"], cost, stepping("cn"), start).value(start.start())

@@ -119,6 +119,23 @@ def test_pinned_times_are_returned_as_given():
     assert pinned_times(Stepping(SPAN, dt=0.1), ()).shape == (0,)
 
 
+def test_times_on_a_log_scale_are_apart_and_rounding_is_not():
+    """The same distance from 0 is one of times, or rounding of larger ones, as neighbours say."""
+    stepping = Stepping((0.0, 1e4), "rk4", dt=1.0)
+    for times in ([1e-13, 2e-13], [1e-13, 2e-13, 1e-9, 1.0, 1e4], np.logspace(-14, 4, 40)):
+        assert pinned_times(stepping, times).tolist() == [*times]
+    noise = 0.1 * 3 - 0.3
+    assert pinned_times(stepping, [noise, 0.1, 0.2]).tolist() == [0.0, 0.1, 0.2]
+    assert pinned_times(stepping, [-noise, 0.1, 0.2]).tolist() == [0.0, 0.1, 0.2]
+    around = Stepping((-1e4, 1e4), "rk4", dt=1.0)
+    assert pinned_times(around, [-0.1, noise, 0.1], [0.0]).tolist() == [-0.1, 0.0, 0.1]
+    assert pinned_times(around, [1e-13, 2e-13], [0.0]).tolist() == [0.0, 1e-13, 2e-13]
+    backwards = Stepping((-1e4, 0.0), "rk4", dt=1.0)
+    assert pinned_times(backwards, [-2e-13, -1e-13]).tolist() == [-2e-13, -1e-13]
+    assert pinned_times(backwards, [-0.1, -noise]).tolist() == [-0.1, 0.0]
+    assert pinned_times(stepping, [], [noise, 0.1]).tolist() == [0.1]
+
+
 def test_times_at_an_end_of_the_span_up_to_rounding_are_that_end():
     ends = Stepping((0.1, 0.3), "rk4", dt=0.1)
     after, before = 0.1 * 3, 0.1 * (1 - 2e-16)

@@ -196,8 +196,7 @@ cdef double wanted_size(Log *log, double t, double proposed) noexcept nogil:
 cdef double choose(Log *log, double t, double proposed) noexcept nogil:
     cdef double h = cut(t, wanted_size(log, t, proposed), log.ends.values, log.ends.count)
     cdef double first = log.times.values[0] if log.times.count else t
-    cdef double span = log.ends.values[log.ends.count - 1] - first
-    log.stalled = log.stalled + 1 if h < log.stall * span else 0
+    log.stalled = log.stalled + 1 if h < log.stall * (t - first) else 0
     return h
 
 
@@ -410,7 +409,8 @@ cdef class Steps:
                             times that steps have to end at; the last one ends the run
     dt : float or None      size of fixed steps; None where an error estimate chooses
     stall, patience : float, int
-                            so many steps in a row below such a part of the span lead nowhere
+                            so many steps in a row below such a part of the time passed
+                            lead nowhere
     """
 
     cdef Log log

@@ -11,7 +11,6 @@ from petsc4py import PETSc
 
 from daeosens._petsc import register_dirk
 from daeosens.cost import Densities
-from daeosens.errors import SolveError
 from daeosens.methods import Method
 from daeosens.problem import Problem
 from daeosens.steps.directions import Adjoint, SecondOrder, Step
@@ -19,6 +18,7 @@ from daeosens.steps.dirk import DirkStep
 from daeosens.steps.esdirk import ESDIRK
 from daeosens.steps.explicit_stages import Kept
 from daeosens.steps.forms import refuse_form
+from daeosens.steps.instant import InstantStep
 from daeosens.steps.linear import linear_solver
 from daeosens.steps.passes import Passes
 from daeosens.steps.rk import RungeKuttaStep
@@ -149,25 +149,16 @@ def theta_passes(
     return ThetaPasses(problem, method.theta, method.endpoint, make_solver)
 
 
-def instant_map(problem: Problem, method: Method) -> StepMap:
+def instant_map(problem: Problem, method: Method, options: Mapping[str, Any]) -> StepMap:
     """Return the map of a step of size 0, with the first two derivatives of the method in its size.
 
-    That of a theta method is an explicit one whose stages are those that theta has for h -> 0: in
-    endpoint form the start and its Euler step, else the Euler step to t + theta h.  An ESDIRK
-    method, of order three at least, has the first two derivatives of Heun's method.
-
-    Raises
-    ------
-    SolveError
-        A problem with a mass matrix or in residual form: other parameters move the event.
+    Parameters as for ``step_map``.  For u' = f that of a theta method is an explicit one whose
+    stages are those that theta has for h -> 0: in endpoint form the start and its Euler step, else
+    the Euler step to t + theta h.  An ESDIRK method, of order three at least, has the first two
+    derivatives of Heun's method.
     """
     if problem.form != "rhs":
-        raise SolveError(
-            f"two events at one instant, or one at the last time, for a problem in {problem.form} "
-            "form",
-            expected="u' = f(t, u, p)",
-            remedy="one event whose reset does both, or another time span",
-        )
+        return InstantStep(problem, method, options)
     if method.explicit:
         return RungeKuttaStep(problem, tableau(method.runge_kutta))
     theta = method.theta

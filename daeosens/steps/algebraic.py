@@ -29,15 +29,35 @@ class Parts:
     columns: PETSc.IS
 
 
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Equations with u' and variables with a rate, and those without; None where there are none."""
+
+    differential: Parts
+    algebraic: Parts | None
+
+
 def algebraic_parts(
     problem: Problem, t: float, u: PETSc.Vec, p: Any, make_solver: MakeSolver
 ) -> Parts | None:
     """Find the algebraic equations and variables of a problem; None where there are none.
 
+    Parameters and errors as for ``split_equations``, of a problem in any form.
+    """
+    if problem.residual_udot is None:
+        return None
+    return split_equations(problem, t, u, p, make_solver).algebraic
+
+
+def split_equations(
+    problem: Problem, t: float, u: PETSc.Vec, p: Any, make_solver: MakeSolver
+) -> Split:
+    """Tell equations and variables with rates from those without.
+
     Parameters
     ----------
     problem : Problem
-        In any form.
+        In mass or residual form.
     t, u, p
         Any admissible point.
     make_solver : callable
@@ -48,8 +68,6 @@ def algebraic_parts(
     UnsupportedError
         F_udot is singular in another way than by rows and as many columns of zeros.
     """
-    if problem.residual_udot is None:
-        return None
     matrix, _, *zero = probed_rate(problem, t, u, p)
     start, _ = u.getOwnershipRange()
     parts = _same_layout(problem, *(start + np.flatnonzero(each) for each in zero))
@@ -62,7 +80,7 @@ def algebraic_parts(
             expected="algebraic equations without any u', in as many variables without rate",
             remedy="new unknowns, in which M is diagonal",
         )
-    return parts if parts.rows.getSize() else None
+    return Split(kept, parts if parts.rows.getSize() else None)
 
 
 def later_side(problem: Problem, t: float) -> float:
@@ -83,6 +101,12 @@ def probe_and_rate(u: PETSc.Vec) -> tuple[PETSc.Vec, PETSc.Vec]:
     rate = probe.copy()
     rate.scale(max(1.0, largest(u)))  # at rest a row that is nonlinear in u' would look algebraic
     return probe, rate
+
+
+def earlier_side(problem: Problem, t: float) -> float:
+    """Return t as callbacks are to see it where equations cease to hold."""
+    margin = 1e-12 * max(1.0, abs(t))
+    return problem.inside(t, t - margin, margin)
 
 
 def probed_rate(

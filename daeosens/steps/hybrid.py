@@ -20,6 +20,7 @@ from daeosens.cost import Densities, Point, add_curvature, change
 from daeosens.errors import GrazingError
 from daeosens.problem import Problem
 from daeosens.scalars import Callback
+from daeosens.steps.algebraic import earlier_side
 from daeosens.steps.directions import Adjoint, SecondOrder, Step
 from daeosens.steps.jumps import Jump
 from daeosens.steps.switches import Switch
@@ -328,7 +329,11 @@ class HybridStep:
     def _recorded(self, step: Step) -> tuple[Record, Step]:
         """Return what the step was, and it with the parameters that it had."""
         record = self._records[step.u.handle]
-        return record, step if step.p is record.p else step._replace(p=record.p)
+        if step.p is not record.p:
+            step = step._replace(p=record.p)
+        if record.slope and not step.h:  # to a fixed time, from a moment before it
+            step = step._replace(t=earlier_side(self._problem, step.t))
+        return record, step
 
     def _map(self, record: Record, step: Step) -> Any:
         return self._maps[record.mode] if step.h else self._instants(record.mode)
