@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
+from petsc4py import PETSc
 
 from daeosens.arrays import Array, read, write
 from daeosens.cost import Densities
