@@ -156,7 +156,9 @@ def fit(
                 k: {"fixed": one.fixed, "start": one.initial_state, "rows": len(own.times)}
                 for k, (one, own) in enumerate(zip(experiments, each, strict=True))
             },
-            stepping=contents([one.stepping for one in experiments]),
+            stepping=experiments[0].stepping
+            if len(experiments) == 1
+            else contents([one.stepping for one in experiments]),
             breakpoints=getattr(problem, "breakpoints", ()),
             gradient_tolerance=gradient_tolerance,
             max_iterations=max_iterations,
