@@ -105,14 +105,7 @@ class ConsistentStart:
         moves = isinstance(given, StartMap)
         guess = problem.admit_state(given.at(problem, p) if moves else given, "initial_state")
         seen = problem.admit_parameters(p.copy())
-        mode = entered_mode(problem, problem.mode, t, guess, seen)
-        equations = problem.modes.get(mode, problem)
-        if equations.curved_mass or equations not in self._maps:  # rows may be others elsewhere
-            self._maps[equations] = consistent_map(equations, t, guess, seen, self.options)
-        consistent, after = self._maps[equations], guess.copy()
-        if consistent is not None:
-            consistent.apply(t, guess, seen, after)
-        self._last[:] = [SolvedStart(problem, Step(t, 0.0, guess, after, seen), consistent)]
+        self._last[:] = [solved_start(problem, t, guess, seen, self.options, self._maps)]
         return self._last[0]
 
     def _pulled(self, problem: Problem, p: Array, lam: PETSc.Vec, mu: PETSc.Vec) -> Array:
@@ -157,15 +150,23 @@ class SolvedStart(NamedTuple):
 
 
 def solved_start(
-    problem: Problem, t: float, guess: PETSc.Vec, p: Any, options: Mapping[str, Any]
+    problem: Problem,
+    t: float,
+    guess: PETSc.Vec,
+    p: Any,
+    options: Mapping[str, Any],
+    maps: dict[Problem, ConsistentState | None] | None = None,
 ) -> SolvedStart:
     """Return the consistent start near a guess [n], by the equations of the mode it is in.
 
-    Parameters and errors as for ``consistent_state``; p as callbacks see them.
+    Parameters and errors as for ``consistent_state``; p as callbacks see them; ``maps`` are those
+    that are known, by their equations.
     """
-    mode = entered_mode(problem, problem.mode, t, guess, p)
-    equations = problem.modes.get(mode, problem)
-    consistent, after = consistent_map(equations, t, guess, p, options), guess.copy()
+    maps = {} if maps is None else maps
+    equations = problem.modes.get(entered_mode(problem, problem.mode, t, guess, p), problem)
+    if equations.curved_mass or equations not in maps:  # rows may be others elsewhere
+        maps[equations] = consistent_map(equations, t, guess, p, options)
+    consistent, after = maps[equations], guess.copy()
     if consistent is not None:
         consistent.apply(t, guess, p, after)
     return SolvedStart(problem, Step(t, 0.0, guess, after, p), consistent)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -56,7 +56,7 @@ class InitialState:
     lower: float = -math.inf
     upper: float = math.inf
     consistent: bool = False
-    stepping: Stepping | None = None
+    stepping: Stepping | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         keep_unshared(self, "start_value", "p")

@@ -16,6 +16,7 @@ from daeosens.arrays import read
 from daeosens.errors import SolveError
 from daeosens.integrate import Runner
 from daeosens.problem import Problem
+from daeosens.steps.algebraic import wave
 from daeosens.surfaces import CLOSE, Surface
 
 ROUNDING = sys.float_info.epsilon
@@ -73,8 +74,7 @@ class Flow:
     def __post_init__(self) -> None:
         create = self.problem.create_state
         self._rate, self._changed, self._around = create(), create(), (create(), create())
-        first, end = self._rate.getOwnershipRange()
-        self._factors = 1.0 + 1e-6 * np.cos(1.0 + np.arange(first, end))
+        self._factors = 1.0 + 1e-6 * wave(self._rate)
         self._around_of: tuple[float, int, float] | None = None
 
     # ---- where a piece begins --------------------------------------------------------------------

@@ -22,7 +22,7 @@ from daeosens.single_steps import SingleSteps
 from daeosens.step_log import StepLog, Watch
 from daeosens.stepping import Stepping
 from daeosens.trajectory import Checkpoint, Effort, Stages
-from daeosens.trials import first_line, trials
+from daeosens.trials import trials
 
 NOT_FINITE = 72
 """PETSc's error code of norms that are not."""
@@ -202,7 +202,7 @@ class Runner:
         """Note what C functions gave that is not finite with what callbacks in Python did."""
         error = compiled_fault(self._ts)
         if error is not None:
-            self._problem.faults[:] = [first_line(error)]
+            self._problem.faults[:] = [error.what]
 
     def step(
         self, t: float, h: float, u: PETSc.Vec, out: PETSc.Vec, *, again: bool = False

@@ -258,29 +258,28 @@ class VectorResidual:
         data: PETSc.Vec,
         sigma: float,
         matrix: PETSc.Mat | None,
-        rows: npt.NDArray[np.intp] | None = None,
+        rows: npt.NDArray[np.intp] | None,
     ) -> None:
         self._data, self._sigma, self._matrix = data, sigma, matrix
-        self._rows = rows
+        self._observed: Any = ... if rows is None else rows
 
     def value(self, point: Point) -> Array:
         """Return r [q_local]."""
-        return self._observed(self._apply(point[1]) - read(self._data)) / self._sigma
+        return (self._apply(point[1]) - read(self._data))[self._observed] / self._sigma
 
     def tangent(self, point: Point, direction: Direction) -> Array:
         """Return H du / sigma [q_local]."""
-        return self._observed(self._apply(direction[0])) / self._sigma
+        return self._apply(direction[0])[self._observed] / self._sigma
 
     def add_adjoint(self, weight: float, point: Point, w: Array, out: Out) -> None:
         """Add ``weight`` H^T w / sigma."""
         if out[0] is None:
             return
-        observed: Any = ... if self._rows is None else self._rows
         if self._matrix is None:
-            out[0].getArray()[observed] += weight / self._sigma * w
+            out[0].getArray()[self._observed] += weight / self._sigma * w
             return
         rows = self._data.duplicate()
-        rows.getArray()[observed] = weight / self._sigma * w
+        rows.getArray()[self._observed] = weight / self._sigma * w
         self._matrix.multTransposeAdd(rows, out[0], out[0])
         rows.destroy()
 
@@ -288,9 +287,6 @@ class VectorResidual:
         self, weight: float, point: Point, w: Array, direction: Direction, out: Out
     ) -> None:
         """Add nothing: the observation is linear."""
-
-    def _observed(self, values: Array) -> Array:
-        return values if self._rows is None else values[self._rows]
 
     def _apply(self, u: PETSc.Vec) -> Array:
         if self._matrix is None:

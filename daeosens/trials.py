@@ -35,7 +35,7 @@ def retry(
     """
     if not reject_trial(ts, t, jacobian=jacobian):
         raise with_trials(error, ts)
-    faults[:] = [first_line(error)]
+    faults[:] = [error.what]
 
 
 def not_finite(faults: list[str], comm: PETSc.Comm) -> NotFiniteError:
@@ -59,8 +59,3 @@ def trials(ts: PETSc.TS) -> str:
     """Return how small the steps were that a TS has tried, for a message; "" if there was one."""
     smallest = smallest_trial(ts)
     return f"; steps down to h = {smallest:.3g} were tried" if smallest else ""
-
-
-def first_line(error: NotFiniteError) -> str:
-    """Return what an error says happened."""
-    return str(error).split("\n", 1)[0]

@@ -1,7 +1,5 @@
 """Events at fixed times and at one instant, of problems with a mass or in residual form."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 from petsc4py import PETSc
@@ -165,17 +163,17 @@ def test_sweeps_are_dual_where_the_state_decides_on_the_last_moment(form, method
 
 
 @pytest.mark.parametrize("method", ["cn", "beuler", "esdirk4"])
-@pytest.mark.parametrize(("lag", "side", "inwards"), [(1.0, "after", -1), (1.234, "after", -1)])
-def test_observations_beside_an_event_that_moves(method, lag, side, inwards):
-    """Derivatives are those of the side, to the error of a step."""
+@pytest.mark.parametrize("lag", [1.0, 1.234])
+def test_observations_beside_an_event_that_moves(method, lag):
+    """Derivatives are those of the side after it, to the error of a step."""
     cost = LeastSquares(
         [0.25, lag, 1.7],
         [[0.2], [0.3], [0.5]],
         observe=lambda t, u, p: u[:1] * (1 + 0.2 * t + p[1]) + u[2:],
-        side=side,
+        side="after",
     )
     functional = dosed("M singular", cost, method, 2.0, "lag")
-    found, near = (slopes(functional(lag + away)) for away in (0.0, inwards * 1e-8))
+    found, near = (slopes(functional(lag - away)) for away in (0.0, 1e-8))
     error = {"cn": 1e-4, "beuler": 6e-3, "esdirk4": 1e-6}[method]
     assert abs(near[0] - found[0]).max() < error * abs(found[0]).max()
     assert abs(near[1] - found[1]).max() < 4 * error * abs(found[1]).max()
@@ -281,7 +279,7 @@ def test_answers_do_not_depend_on_the_number_of_ranks(method, end):
     options = TIGHT | {"ksp_type": "preonly", "pc_type": "redundant"}
     found = []
     for comm in (PETSc.COMM_WORLD, PETSc.COMM_SELF):
-        weak = dataclasses.replace(distributed(comm).modes["weak"])
+        weak = distributed(comm).modes["weak"]
         scaled = [
             Event(
                 "b",
@@ -311,7 +309,7 @@ def test_answers_do_not_depend_on_the_number_of_ranks(method, end):
 
 def test_a_state_that_misses_its_algebraic_equations_has_no_rate():
     """An implicit event at the start, which backward Euler would forget but the jump does not."""
-    problem = add_events(ODE(full, 2, ["rate", "level"], mass=np.diag([2.0, 0.0])), [])
+    problem = ODE(full, 2, ["rate", "level"], mass=np.diag([2.0, 0.0]))
     level = Event(lambda t, u, p: u[0] - p[1], direction=-1, terminal=False, name="level")
     problem = add_events(problem, [level])
     run = solve(problem, [1.0, 3.0], [0.6, 1.0], Stepping((0.0, 1.0), "beuler", dt=0.1))
@@ -331,10 +329,9 @@ def test_singular_matrices_and_rates_that_cannot_be_found_are_named():
     """Of an index above one, and of an equation without a real rate."""
     hidden = ODE(lambda t, u, p: np.array([u[1], u[0]]), 2, mass=np.diag([1.0, 0.0]))
     no_rate = DAE(lambda t, u, udot, p: udot**2 + 1.0 + u, 1)
-    for problem, size, why in ((hidden, 2, "singular"), (no_rate, 1, "not converge|singular")):
+    for problem, why in ((hidden, "singular"), (no_rate, "not converge|singular")):
         u = problem.create_state()
         step = Step(0.5, 0.0, u, u, np.empty(0))
         instant = InstantStep(problem, find_method("beuler"), {})
         with pytest.raises(SolveError, match=f"(?s)event at t = 0.5, .*({why}).*index one"):
             instant.adjoint(step, [problem.create_state()], [], [()], times=True)
-        assert size == problem.size

@@ -28,9 +28,7 @@ from daeosens import (
 from daeosens.arrays import gather
 from daeosens.inverse.estimated_noise import EstimatedNoise
 from daeosens.inverse.measurements import measurements
-from daeosens.inverse.prediction import Prediction
 from daeosens.missing import measured_array
-from daeosens.report.fits import bands_figure
 
 NAN = math.nan
 TIMES = np.array([0.2, 0.5, 0.8, 1.1, 1.5])
@@ -429,18 +427,3 @@ def test_missing_cells_of_a_file_are_read_and_counted(tmp_path):
 def test_too_few_observations_are_counted(data, noise, message):
     with pytest.raises(InputError, match=message):
         fitted(data, noise)
-
-
-def test_bands_are_drawn_with_the_data_that_are_there(tmp_path):
-    times = np.array([0.0, 1.0, 2.0])
-    ones = np.ones((3, 1))
-    bands = Prediction(times, ones, "linear", 0.1 * ones, 0.2 * ones, 0.95, 1.96)
-    path = bands_figure(
-        tmp_path / "bands.svg",
-        bands,
-        times,
-        [1.0, NAN, 1.1],
-        time_label="time",
-        value_labels=["mass"],
-    )
-    assert path.stat().st_size > 1000

@@ -203,3 +203,12 @@ def test_the_waterfall_is_sorted_and_counts_failures(tmp_path, drawn):
     assert axes.get_xlabel() == f"start, best first ({failed} more failed)"
     labels = [text.get_text() for text in axes.get_legend().get_texts()]
     assert set(labels) <= {"converged", "not converged"}
+
+
+def test_missing_data_leave_the_axis_at_zero(tmp_path, drawn):
+    """The band reaches below zero, the data that are there do not."""
+    ones = np.ones((3, 1))
+    bands = Prediction(TIMES[:3], 0.1 * ones, "linear", 0.1 * ones, 0.2 * ones, 0.95, 1.96)
+    labels = {"time_label": "time", "value_labels": ["mass"]}
+    bands_figure(tmp_path / "bands.svg", bands, TIMES[:3], [0.1, math.nan, 0.2], **labels)
+    assert drawn[0].axes[0].get_ylim()[0] == 0.0

@@ -9,7 +9,7 @@
 
 enum { MOST_THREADS = 64 };
 static const long PATIENCE = 1000000; /* nanoseconds that a thread is awake for the next work */
-static const long CLOSED = 1L << 32;
+#define CLOSED (1L << 32)
 
 typedef void (*Work)(void *context, long worker);
 
@@ -26,9 +26,9 @@ static struct {
     Work work;
     void *context;
     int busy;
-    int kept_off; /* the core that so many threads do not run on */
-    long told;
-} crew = {.lock = PTHREAD_MUTEX_INITIALIZER, .called = PTHREAD_COND_INITIALIZER, .entered = 1L << 32};
+    int kept_off; /* the core that the threads do not run on */
+    long told;    /* how many of them know that core */
+} crew = {.lock = PTHREAD_MUTEX_INITIALIZER, .called = PTHREAD_COND_INITIALIZER, .entered = CLOSED};
 
 static inline void pause_briefly(void)
 {

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,18 @@ from daeosens.trajectory import Trajectory
 
 LEAST = 1e-12
 """Noise levels below this part of the data's size count as an exact fit."""
+
+
+def with_levels(
+    misfits: Sequence[LeastSquares], levels: Sequence[Any], prior: Objective | None
+) -> list[Any]:
+    """Return the misfits with their noise levels, the first one with the prior."""
+    objectives: list[Any] = [
+        replace(each, sigma=sigma) for each, sigma in zip(misfits, levels, strict=True)
+    ]
+    if prior is not None:
+        objectives[0] = objectives[0] + prior
+    return objectives
 
 
 class EstimatedNoise:
@@ -62,7 +75,7 @@ class EstimatedNoise:
         if prior is not None:  # its derivatives are checked with those of the first experiment
             self._unit = self._joint(np.ones(1))
         self.experiments = self._unit.experiments
-        self.problem, self.control = self.experiments[0].problem, self._unit.control
+        self.control = self._unit.control
         data = np.concatenate([misfit.data for misfit in self._misfits])
         size = data.shape[1]
         self.groups = np.arange(size) if each_column else np.zeros(size, dtype=int)
@@ -126,7 +139,7 @@ class EstimatedNoise:
         return self.value_and_gradient(x)[1]
 
     def value_and_gradient(self, x: PETSc.Vec) -> tuple[float, PETSc.Vec]:
-        """Return L(x) and its gradient as a new vector, from one forward and one adjoint sweep."""
+        """Return L(x) and its gradient as a new vector: one adjoint sweep of each run."""
         squares = self._squares(x)
         levels = self._levels(squares)
         value, gradient = 0.0, x.duplicate()
@@ -161,13 +174,7 @@ class EstimatedNoise:
 
     def _objectives(self, sigma: Array) -> list[Objective]:
         """Return the weighted misfit of each experiment, that of the first one with the prior."""
-        weighted: list[Any] = [
-            LeastSquares(each.times, each.data, sigma, each.observe, each.observe_u, each.observe_p)
-            for each in self._misfits
-        ]
-        if self.prior is not None:
-            weighted[0] = weighted[0] + self.prior
-        return weighted
+        return with_levels(self._misfits, [sigma] * len(self._misfits), self.prior)
 
     def _joint(self, sigma: Array) -> Joint:
         return Joint(

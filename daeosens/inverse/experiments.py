@@ -78,19 +78,14 @@ class Experiment:
                     expected="a number for one that is not",
                     remedy="a parameter of its own, which the other experiments do not use",
                 )
-        if self.initial_state is None:
-            return replace(parameters, values={**parameters.entries, **own})
-        return replace(
-            parameters,
-            values={**parameters.entries, **own},
-            initial_state=state,
-            initial_state_p=None,
-            initial_state_hessian=None,
-        )
+        changes: dict[str, Any] = {"values": {**parameters.entries, **own}}
+        if self.initial_state is not None:
+            changes |= {"initial_state_p": None, "initial_state_hessian": None}
+        return replace(parameters, initial_state=state, **changes)
 
 
 def listed_experiments(
-    data: Any, stepping: Stepping | None, times: str | npt.ArrayLike | None
+    data: Any, stepping: Any, times: str | npt.ArrayLike | None
 ) -> list[Experiment]:
     """Return the experiments of a ``fit``: those given, or the only one.
 
@@ -101,8 +96,6 @@ def listed_experiments(
     """
     given: list[Any] = [*data] if isinstance(data, (list, tuple)) else [data]
     if not any(isinstance(each, Experiment) for each in given):
-        require(stepping, Stepping, "stepping", 'Stepping((0.0, 1.0), "rk6vr", rtol=1e-6)')
-        assert stepping is not None
         return [Experiment(data, stepping, times=times)]
     for k, each in enumerate(given):
         require(each, Experiment, f"experiments[{k}]", "Experiment(data, stepping)")

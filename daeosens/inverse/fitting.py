@@ -20,13 +20,10 @@ from daeosens.inverse.experiments import listed_experiments, tables
 from daeosens.inverse.fit_uncertainty import estimated_uncertainty
 from daeosens.inverse.fitted import Fit
 from daeosens.inverse.likelihoods import listed_priors, negative_log_likelihood, sum_of_priors
+from daeosens.inverse.measurements import spread
 from daeosens.inverse.multistart import multistart
 from daeosens.inverse.nearly_exact import finished
-from daeosens.inverse.noise import (
-    Noise,
-    Normal,
-    Observation,
-)
+from daeosens.inverse.noise import Noise, Normal, Observation
 from daeosens.inverse.start_points import starting_points
 from daeosens.optimize import minimize
 from daeosens.optimize.optimizers import NEWTON
@@ -174,6 +171,13 @@ def fit(
     chosen = method or ("lmvm" if functional.bounds() is None else "bqnls")
     # other methods refuse to be told of a Hessian that they do not use
     newton: HessianKind = hessian if chosen in NEWTON else "exact"
+    settings: dict[str, Any] = {
+        "method": chosen,
+        "hessian": newton,
+        "gradient_tolerance": gradient_tolerance,
+        "max_iterations": max_iterations,
+        "options": options,
+    }
     attempts, x0 = None, None
     if starts != 1:
         points = starting_points(
@@ -188,21 +192,10 @@ def fit(
             points,
             comm=problem.comm.tompi4py() if comm is None else comm,
             folder=folder,
-            method=chosen,
-            hessian=newton,
-            gradient_tolerance=gradient_tolerance,
-            max_iterations=max_iterations,
-            options=options,
+            **settings,
         )
         x0 = attempts.best.x
-    minimized = partial(
-        minimize,
-        method=chosen,
-        hessian=newton,
-        gradient_tolerance=gradient_tolerance,
-        max_iterations=max_iterations,
-        options=options,
-    )
+    minimized = partial(minimize, **settings)
     result = minimized(functional, x0)
     if isinstance(functional, EstimatedNoise) and not result.converged:
         result = finished(functional, result, minimized)
@@ -223,7 +216,7 @@ def fit(
         attempts,
         sigma,
         degrees,
-        -table.spread(np.concatenate(rows)) / sigma,
+        -spread(np.concatenate(rows), table.observed) / sigma,
         uncertainty,
     )
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from daeosens.errors import InputError, UnsupportedError, require
-from daeosens.inverse.estimated_noise import EstimatedNoise
+from daeosens.inverse.estimated_noise import EstimatedNoise, with_levels
 from daeosens.inverse.experiments import Experiment, listed_experiments, tables
 from daeosens.inverse.measurements import Measurements
 from daeosens.inverse.noise import (
@@ -131,12 +131,7 @@ def negative_log_likelihood(
             units, prior=prior, each_column=noise.each_column, level_prior=noise.prior
         )
         return functional, misfits
-    objectives: list[Any] = [
-        LeastSquares(each.times, each.data, sigma, each.observe, each.observe_u, each.observe_p)
-        for each, sigma in zip(misfits, _split(noise.sigma, measured, data), strict=True)
-    ]
-    if prior is not None:
-        objectives[0] = objectives[0] + prior
+    objectives = with_levels(misfits, _split(noise.sigma, measured, data), prior)
     parts = zip(objectives, steppings, controls, strict=True)
     return Joint([Reduced(problem, *each) for each in parts]), misfits
 

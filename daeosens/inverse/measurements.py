@@ -56,10 +56,6 @@ class Measurements:
         """How many numbers were observed."""
         return int(self.observed.sum())
 
-    def spread(self, rows: Array) -> Array:
-        """Return what belongs to the observed numbers, one after the other, in an array [K, q]."""
-        return spread(rows, self.observed)
-
 
 def measurements(
     data: Any, times: str | npt.ArrayLike | None = None, columns: Sequence[str] | None = None

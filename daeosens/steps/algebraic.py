@@ -114,7 +114,7 @@ def probed_rate(
 ) -> tuple[PETSc.Mat, PETSc.Vec, Mask, Mask]:
     """Return F_udot, the rate that it is taken at, and which of the rank's rows and columns are 0.
 
-    Parameters as for ``algebraic_parts``, of a problem that is not u' = f.
+    Parameters as for ``split_equations``, of a problem that is not u' = f.
     """
     assert problem.residual_udot is not None
     probe, rate = probe_and_rate(u)

@@ -138,12 +138,12 @@ class FactoredBatch:
         by_u, by_y, by_p = (np.empty((len(t), entries)) for entries in parts.entries)
         _fill(self._slopes, "jacobian", t, (u, p, y), (by_u, by_y, by_p))
         matrices = tuple(factor.matrix(p) for factor in parts.factors)
-        starts = parts.table[:, 0].tolist()
+        places = parts.table[:, 0].tolist()
         inner = [
             None
             if factor.start is None
             else few_rows(v[:, k : k + factor.columns], rows * factor.rows)
-            for k, factor in zip(starts, parts.factors, strict=True)
+            for k, factor in zip(places, parts.factors, strict=True)
         ]
         sums = Sums(parts.starts, inner, parts.used, parts.outside, parts.disjoint)
         values = by_u, by_y, by_p
