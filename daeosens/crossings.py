@@ -123,8 +123,7 @@ class _Passage:
                 continue
             if fired:
                 raise at_one_instant(t, [*(each.event.name for each in fired), event.name])
-            more = any(time <= t + self._rounding for time, _, _ in self._due)
-            self._happen(event, switch, last=not more)
+            self._happen(event, switch)
             if self.finished:
                 return
 
@@ -255,15 +254,14 @@ class _Passage:
             if self.finished:
                 return
 
-    def _happen(self, event: Event, switch: Switch, *, last: bool = True) -> None:
-        """Jump; after the last jump of an instant algebraic variables are made consistent."""
+    def _happen(self, event: Event, switch: Switch) -> None:
+        """Jump; afterwards algebraic variables are made consistent."""
         before = Instantaneous(*self.log.last, self.p, self.mode)
         only_ends = (
             event.terminal and event.reset is None and event.mode is None and not event.changes
         )
-        completes = (last or event.terminal) and not only_ends
         jump, after = Happening(switch, event.mode).leads(
-            self.problem, before, self._consistency if completes else None
+            self.problem, before, None if only_ends else self._consistency
         )
         self.p, self.mode = after.p, after.mode
         self.log.jump(switch, jump, after.state, (before.p, after.p), before.mode, after.mode)

@@ -23,6 +23,7 @@ from daeosens.errors import InputError, nearest, require, together
 from daeosens.initial_state import StartMap
 from daeosens.matrices import Products
 from daeosens.parameter import Parameter, entries_of
+from daeosens.prior import shape_of
 from daeosens.problem import Problem
 from daeosens.ranks import agree
 from daeosens.second_order import HessianProduct
@@ -335,14 +336,9 @@ def _unknown(name: str, known: Sequence[str]) -> str:
     if block := [each for each in known if each.startswith(f"{name}[")]:
         return (
             f'parameter "{name}" is one number for {block[0]} ... {block[-1]}; '
-            f"expected: an array, Parameter(np.full({_shape(block[-1])}, value))"
+            f"expected: an array, Parameter(np.full({shape_of(block[-1])}, value))"
         )
     return (
         f'parameter "{name}" is not one of the problem\'s; '
         f"try: {nearest(name, known) or ', '.join(known)}"
     )
-
-
-def _shape(last: str) -> tuple[int, ...]:
-    """Return the shape of a block whose last entry has this name."""
-    return tuple(int(index) + 1 for index in last.partition("[")[2].rstrip("]").split(","))

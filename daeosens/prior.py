@@ -100,8 +100,8 @@ class Prior:
                     expected=", ".join(known),
                     remedy=nearest(name, known),
                 )
-        mean = _each(finite_array(self.mean, "prior mean"), len(names), "prior mean")
-        sigma = _each(sigma, len(names), "prior sigma")
+        mean = _each(finite_array(self.mean, "prior mean"), names, "prior mean")
+        sigma = _each(sigma, names, "prior sigma")
         return NumbersPriorResidual(
             names,
             [known.index(name) for name in names],
@@ -118,11 +118,26 @@ class Prior:
     __mul__ = __rmul__ = multiple
 
 
-def _each(values: Array, count: int, name: str) -> Array:
-    """Return the values [count], one for each, by rows; a single one stands for all."""
-    values = values.ravel() if values.size == count and values.ndim else values
-    if values.shape not in ((), (count,)):
+def _each(values: Array, numbers: Sequence[str], name: str) -> Array:
+    """Return the values, one for each number, by rows of a block; a single one stands for all."""
+    count = len(numbers)
+    admitted: list[tuple[int, ...]] = [(count,)]
+    if count and len({each.partition("[")[0] for each in numbers}) == 1 and "[" in numbers[-1]:
+        admitted.append(shape_of(numbers[-1]))
+    if values.shape not in ((), *admitted):
+        shapes = " or ".join(map(str, dict.fromkeys(admitted)))
         raise InputError(
-            f"{name} has shape {values.shape}", expected=f"a number, or shape ({count},)"
+            f"{name} has shape {values.shape}", expected=f"a number, or shape {shapes}"
         )
-    return np.broadcast_to(values, (count,))
+    return np.broadcast_to(values.ravel() if values.ndim else values, (count,))
+
+
+def shape_of(last: str) -> tuple[int, ...]:
+    """Return the shape of a block whose last entry has this name.
+
+    Examples
+    --------
+    >>> shape_of("A[1,2]")
+    (2, 3)
+    """
+    return tuple(int(index) + 1 for index in last.partition("[")[2].rstrip("]").split(","))

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from petsc4py import PETSc
+from scipy.linalg import qr
 
 from daeosens.arrays import Array, largest, read, write
 from daeosens.errors import InputError, SolveError
@@ -140,7 +141,7 @@ def _algebraic_rows(
     rows = read(product) == 0.0
     weights = _null_rows(problem, t, u, p)
     if weights.shape[1] > rows.sum():
-        return _Combinations(weights)
+        return _Combinations(_apart(weights, problem, t, u, p))
     return _Rows(rows) if count(u, rows) else None
 
 
@@ -159,7 +160,23 @@ def _null_rows(problem: Problem, t: float, u: PETSc.Vec, p: Any) -> Array:
     heights = _without_zeros(np.abs(mass).max(axis=1))
     scaled = mass / heights[:, None]
     left, sizes, _ = np.linalg.svd(scaled / _without_zeros(np.abs(scaled).max(axis=0)))
-    weights = left[:, sizes <= ROUNDING * sizes[0]] / heights[:, None]
+    return _of_size_one(left[:, sizes <= ROUNDING * sizes[0]] / heights[:, None])
+
+
+def _apart(weights: Array, problem: Problem, t: float, u: PETSc.Vec, p: Any) -> Array:
+    """Return a basis [n, k] of the same space in which large equations stand in one sum each.
+
+    In others what small changes do to them would hide the errors of small equations.
+    """
+    whole = _Rows(np.ones(problem.size, dtype=bool))
+    sizes = _changes(problem, t, u, p, _residual(problem, t, u, p), whole)
+    sizes += ROUNDING * max(1.0, float(sizes.max()))
+    _, order = qr((sizes[:, None] * weights).T, mode="r", pivoting=True)
+    return _of_size_one(weights @ np.linalg.inv(weights[order[: weights.shape[1]]]))
+
+
+def _of_size_one(weights: Array) -> Array:
+    """Return columns whose largest weight is 1."""
     return weights / _without_zeros(np.abs(weights).max(axis=0, initial=0.0))
 
 

@@ -30,6 +30,9 @@ RESERVED: Mapping[str, str] = {
 ROUNDING = 4.0 * sys.float_info.epsilon
 """Relative difference of times that are the same."""
 
+LOGARITHMIC = 1e-12
+"""Times of a log scale are not so much nearer to its start than the next one."""
+
 
 def refuse_reserved(names: Iterable[str], where: str) -> None:
     """Refuse PETSc options in whose place a field of ``Stepping`` or an argument stands.
@@ -166,8 +169,7 @@ def inside_span(span: tuple[float, float], times: Array, name: str) -> Array:
     >>> inside_span((0.0, 0.3), np.array([0.1, 0.1 * 3]), "observation time")
     array([0.1, 0.3])
     """
-    first, last = span
-    times = _snapped(_snapped(times, first, last), last, first)
+    times = _at_ends(span, times)
     outside = times[(times < span[0]) | (times > span[1])]
     if outside.size:
         raise InputError(
@@ -183,17 +185,28 @@ def span_rounding(span: tuple[float, float]) -> float:
     return ROUNDING * max(abs(span[0]), abs(span[1]))
 
 
-def _snapped(times: Array, mark: float, end: float) -> Array:
+def _at_ends(span: tuple[float, float], times: Array) -> Array:
+    """Return times [K], where those that rounding alone tells from an end of the span are it."""
+    first, last = span
+    rounding = span_rounding(span)
+    times = np.where((first - rounding <= times) & (times < first), first, times)
+    times = np.where((last < times) & (times <= last + rounding), last, times)
+    return _snapped(_snapped(times, first, last, rounding), last, first, rounding)
+
+
+def _snapped(times: Array, mark: float, end: float, rounding: float) -> Array:
     """Return times [K], where those that rounding alone tells from ``mark`` are it.
 
-    Rounding is relative to the mark, or to how far from it, towards an end, the next time lies:
-    that knows whether 1e-13 beside 0 is a difference of larger numbers or a time on a log scale.
+    They are no farther from it than ``rounding``, that of the span, nor than a small part of how
+    far from it, towards an end, the next time lies: that knows whether 1e-13 beside 0 is a sum of
+    larger numbers, -0.6 + 6 * 0.1, or a time on a log scale.
     """
     away = (times - mark) * (1.0 if end > mark else -1.0)
     ordered = np.unique(np.append(away, abs(end - mark)))
     later = np.searchsorted(ordered, np.maximum(away, 0.0), side="right")
     following = ordered[np.minimum(later, ordered.size - 1)]
-    close = np.abs(away) <= ROUNDING * np.maximum(abs(mark), following)
+    limits = np.maximum(ROUNDING * abs(mark), LOGARITHMIC * following)
+    close = np.abs(away) <= np.minimum(limits, rounding)
     apart = away[~close & (away > 0.0)].min(initial=math.inf)
     return np.where(close & (away < apart), mark, times)
 
@@ -222,10 +235,10 @@ def pinned_times(
         )
     times = np.unique(inside_span(stepping.t_span, times, "t_eval or observation time"))
     marks = np.array(breakpoints, dtype=float)
-    marks = _snapped(_snapped(marks, first, last), last, first)
-    inside = marks[(first < marks) & (marks < last)]
-    for mark in inside[_nearly(inside, times, span_rounding(stepping.t_span))]:
-        times = _snapped(times, float(mark), last)  # 3 * 0.1 is 0.3
+    marks = _at_ends(stepping.t_span, marks)
+    inside, rounding = marks[(first < marks) & (marks < last)], span_rounding(stepping.t_span)
+    for mark in inside[_nearly(inside, times, rounding)]:
+        times = _snapped(times, float(mark), last, rounding)  # 3 * 0.1 is 0.3
     return np.union1d(times, inside)
 
 

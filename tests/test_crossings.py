@@ -644,3 +644,21 @@ def test_event_at_the_last_time_of_a_problem_with_a_mass():
     assert evaluate(run, cost) == pytest.approx(evaluate(near, cost), rel=1e-8)
     np.testing.assert_allclose(adjoint(run, cost).p, adjoint(near, cost).p, rtol=1e-6)
     assert duality(run, cost) < 1e-12
+
+
+@pytest.mark.parametrize("method", ["beuler", "cn"])
+def test_algebraic_variables_follow_where_the_next_event_of_the_instant_is_not_active(method):
+    """Only the first jumps; y = 1.3 x holds afterwards."""
+
+    def equations():
+        def rhs(t, u, p):
+            return np.array([-u[1], u[1] - p[0] * u[0]])
+
+        return ODE(rhs, 2, ["k"], mass=np.diag([1.0, 0.0]))
+
+    doubled = Event(0.5, lambda t, u, p: np.array([2.0 * u[0], u[1]]), name="doubled")
+    elsewhere = Event(0.5, lambda t, u, p: u, name="elsewhere", within=["B"])
+    problem = hybrid({"A": equations(), "B": equations()}, "A", [doubled, elsewhere])
+    run = solve(problem, [1.0, 1.3], [1.3], Stepping((0.0, 1.0), method, dt=0.1))
+    after = run.crossings[0].after.array
+    assert after[1] == pytest.approx(1.3 * after[0], rel=1e-12)

@@ -245,7 +245,11 @@ def one(**change):
             {},
             r'experiments\[1\]: fixed\["feed"\] of a parameter that is fitted',
         ),
-        (lambda: [one(fixed={"fed": 1.0})], {}, r'"fed" is not one of the problem.*"feed"'),
+        (
+            lambda: [one(fixed={"fed": 1.0})],
+            {},
+            r'\[0\]: fixed\["fed"\] is not in Par(.|\n)*"feed"',
+        ),
         (
             lambda: [one(), one(data={"time": [1.0], "mass": [1.0]})],
             {},

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from petsc4py import PETSc
+from scipy.linalg import hilbert
 from test_consistent import N, distributed
 from zoo import TIGHT
 
@@ -335,3 +336,27 @@ def test_singular_matrices_and_rates_that_cannot_be_found_are_named():
         instant = InstantStep(problem, find_method("beuler"), {})
         with pytest.raises(SolveError, match=f"(?s)event at t = 0.5, .*({why}).*index one"):
             instant.adjoint(step, [problem.create_state()], [], [()], times=True)
+
+
+@pytest.mark.parametrize("n", [3, 5])
+@pytest.mark.parametrize("linear", [False, True])
+def test_rates_of_residuals_with_nearly_singular_matrices_are_those_of_masses(n, linear):
+    """Of Hilbert matrices: Newton's steps fall no further than to the rounding of the matrix."""
+    mass, stiffness = hilbert(n), np.eye(n) + 0.1 * np.arange(n * n).reshape(n, n) / n**2
+    names = ["rate", "lag"]
+    problems = (
+        ODE(lambda t, u, p: -p[0] * (stiffness @ u), n, names, mass=mass),
+        DAE(
+            lambda t, u, udot, p: mass @ udot + p[0] * (stiffness @ u),
+            n,
+            names,
+            linear_in_udot=linear,
+        ),
+    )
+    start = np.linalg.eigh(mass)[1][:, -1]
+    found = []
+    for problem in problems:
+        dosed = add_events(problem, [Event("lag", lambda t, u, p: 1.1 * u, name="dose")])
+        run = solve(dosed, start, [0.5, 1.0], Stepping((0.0, 1.0), "beuler", dt=0.1))
+        found.append(adjoint(run, Terminal(lambda t, u, p: u[0] ** 2 + u[-1])).p)
+    assert abs(found[1] - found[0]).max() < 1e-14 * np.linalg.cond(mass) * abs(found[0]).max()

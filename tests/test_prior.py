@@ -6,7 +6,7 @@ from distributed import make
 from petsc4py import PETSc
 from zoo import FORMS, NAMES, OBSERVATION_TIMES, P0, PRIOR_MEAN, PRIOR_SIGMA, U0, make_stepping
 
-from daeosens import InputError, Prior, Stepping, UnsupportedError, adjoint, evaluate, solve
+from daeosens import ODE, InputError, Prior, Stepping, UnsupportedError, adjoint, evaluate, solve
 
 PROBLEM = FORMS["rhs"].analytic
 
@@ -70,6 +70,8 @@ def test_priors_that_a_field_cannot_have_are_refused(mean, sigma, scale):
         prior.lower(case.problem, 0.1)
 
 
+BLOCK = ODE(lambda t, u, p: u, 1, [f"B[{i},{j}]" for i in range(2) for j in range(3)])
+
 WRONG = {
     "sigma": (
         lambda: Prior(0.0, [1.0, 0.0, 1.0]).lower(PROBLEM, 1.0),
@@ -82,6 +84,10 @@ WRONG = {
     "mean shape": (
         lambda: Prior([0.0, 1.0], names=["a"]).lower(PROBLEM, 1.0),
         r"prior mean has shape \(2,\)\n  expected: a number, or shape \(1,\)",
+    ),
+    "shape of a block": (
+        lambda: Prior(np.ones((3, 2)), names=["B"]).lower(BLOCK, 1.0),
+        r"prior mean has shape \(3, 2\)\n  expected: a number, or shape \(6,\) or \(2, 3\)",
     ),
     "mean NaN": (lambda: Prior(np.nan).lower(PROBLEM, 1.0), r"prior mean is nan"),
     "scale": (

@@ -263,3 +263,19 @@ def test_consistent_starts_of_such_masses_are_refused_with_a_remedy():
     cost = LeastSquares([1.0], [0.5], observe=[0])
     with pytest.raises(UnsupportedError, match="new unknowns, in which M is diagonal"):
         Reduced(SUMS["M"], cost, stepping("cn"), start).value(start.start())
+
+
+@pytest.mark.parametrize("large", [1.0, 1e4, 1e8])
+def test_a_large_equation_does_not_hide_the_error_of_a_small_one(large):
+    """Of the sums without rates one has both: small changes of the large one exceed the error."""
+
+    def rates(t, u, p):
+        x, y, z = u
+        return np.array([-x, -x + (y - 1.0), -x + large * (z - x)])
+
+    problem = ODE(rates, 3, mass=np.ones((3, 3)))
+    stepping = Stepping((0.0, 1.0), "cn", dt=0.1)
+    with pytest.raises(InputError, match=r"the sum of rows 0, 1 .* has the residual -?0\.01,"):
+        solve(problem, [1.0, 1.01, 1.0], None, stepping)
+    right = solve(problem, [1.0, 1.0, 1.0], None, stepping)
+    assert abs(right.u[:, 1] - 1.0).max() < 1e-10

@@ -136,6 +136,24 @@ def test_times_on_a_log_scale_are_apart_and_rounding_is_not():
     assert pinned_times(stepping, [], [noise, 0.1]).tolist() == [0.1]
 
 
+def test_sums_of_steps_from_either_end_hit_the_other_and_breakpoints():
+    """-T + k h errs by the rounding of T, however near to 0 it comes."""
+    for k in range(1, 138):
+        times = -0.1 * k + 0.1 * np.arange(1, k + 1)
+        found = pinned_times(Stepping((-0.1 * k, 0.0), "rk4", dt=0.1), times)
+        assert found.size == k
+        assert found[-1] == 0.0
+    for k in range(2, 100):
+        times = -0.1 * k + 0.1 * np.arange(1, 2 * k)
+        found = pinned_times(Stepping((-0.1 * k, 0.1 * k), "rk4", dt=0.1), times, [0.0])
+        assert found.size == 2 * k - 1
+        assert 0.0 in found
+    assert pinned_times(Stepping((0.0, 10.0), "rk4", dt=1.0), [-1e-18, 1e-3]).tolist() == [
+        0.0,
+        1e-3,
+    ]
+
+
 def test_times_at_an_end_of_the_span_up_to_rounding_are_that_end():
     ends = Stepping((0.1, 0.3), "rk4", dt=0.1)
     after, before = 0.1 * 3, 0.1 * (1 - 2e-16)

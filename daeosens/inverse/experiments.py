@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from daeosens.arrays import keep_unshared
-from daeosens.errors import InputError, require
+from daeosens.errors import InputError, nearest, require
 from daeosens.inverse.measurements import Measurements, measurements
 from daeosens.parameters import Parameters
 from daeosens.stepping import Stepping
@@ -77,6 +77,13 @@ class Experiment:
                     f'experiments[{k}]: fixed["{name}"] of a parameter that is fitted',
                     expected="a number for one that is not",
                     remedy="a parameter of its own, which the other experiments do not use",
+                )
+            if name not in parameters.entries:
+                raise InputError(
+                    f'experiments[{k}]: fixed["{name}"] is not in Parameters',
+                    expected=", ".join(parameters.entries),
+                    remedy=nearest(name, [*parameters.entries])
+                    or f'Parameters({{..., "{name}": {entry.value!r}}})',
                 )
         changes: dict[str, Any] = {"values": {**parameters.entries, **own}}
         if self.initial_state is not None:

@@ -100,7 +100,7 @@ def negative_log_likelihood(
         )
     in_scale(data, noise)  # what has no logarithm is named before the rest
     free = len(parameters.free_names)
-    rows = sum(np.size(each.mean) for each in priors)
+    rows = sum(len(each.numbers(problem.parameter_names)) for each in priors)
     fewest = free + 1 if is_estimated(noise) else free - rows
     if data.count < fewest:
         raise InputError(

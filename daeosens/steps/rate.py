@@ -6,6 +6,7 @@ with u', and G_u v + G_t = 0 in those without, 0 = G(t, u, p).
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,6 +80,7 @@ class Rate:
         """Solve for the rate: by Newton's method, where the equations are not linear in it."""
         problem, v = self._problem, self.v
         work, step = problem.create_state(), problem.create_state()
+        before = math.inf
         for _ in range(ITERATIONS):
             self.close()
             matrix = self._udot.at(*self._point)
@@ -87,8 +89,12 @@ class Rate:
             problem.residual(*self._point, work)
             rates.solve(work, step)
             v.axpy(-1.0, step)
-            if problem.form == "mass" or largest(step) <= 1e-13 * largest(v):
+            size, scale = largest(step), largest(v)
+            # the rounding of matrices that are nearly singular: small, and falls no more
+            settled = 0.5 * before <= size <= 1e-6 * scale
+            if problem.form == "mass" or size <= 1e-13 * scale or settled:
                 break
+            before = size
         else:
             raise _no_rate(self._point[0], "Newton's method does not converge")
         if split.algebraic is None:
