@@ -48,7 +48,8 @@ class LeastSquares:
         for nothing.  Vectors where the whole distributed state, or the product with a Mat, is
         observed; these are not copied, so they must not change later.
     sigma : float or array_like [q] or [K, q]
-        Noise level, in the data's unit; of any size where nothing was observed.
+        Noise level, in the data's unit: positive and finite, of any size where nothing was
+        observed.
     observe : None, sequence of int, callable or Mat
         None: the whole state.  Indices of components.  NumPy style ``(t, u, p) -> array [q]``.
         A Mat [q, n] for linear observation of a distributed state.

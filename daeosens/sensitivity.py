@@ -65,6 +65,9 @@ def sensitivities(
     By tangents or adjoints, whichever are fewer; the same numbers to rounding.  In blocks where
     that is faster (``adjoint``): then all of them share one sweep.  Collective.
 
+    d u(t) / d p holds u(0) fixed: a start that has to satisfy algebraic equations does not at other
+    p (``Reduced`` with ``Parameters(..., consistent=True)`` lets it follow).
+
     Parameters
     ----------
     trajectory : Trajectory

@@ -68,9 +68,9 @@ def fit(
     problem : Problem
         The dynamics; NumPy style.
     data : Table, mapping, path of a CSV file, array_like [K, q], or list of Experiment
-        The measurements, NaN (in a file: an empty cell) where nothing was observed; see
-        ``measurements.measurements``.  Or a list of ``Experiment``, which share the parameters,
-        what is observed, and the noise levels.
+        The measurements, NaN (in a file: an empty cell) where nothing was observed: columns
+        by name, times first, or an array beside ``times``.  Or a list of ``Experiment``, which
+        share the parameters, what is observed, and the noise levels.
     parameters : Parameters
         Starts, bounds, scales and the initial state.
     stepping : Stepping
@@ -89,7 +89,8 @@ def fit(
     hessian : "exact" or "gauss_newton"
         For the covariance, and Newton methods; the latter needs no second derivatives.
     method : str, optional
-        As for ``minimize``; "lmvm", or with bounds "bqnls".
+        As for ``minimize``; "lmvm", or with bounds "bqnls".  "bnls" and "bntr" need far fewer runs
+        where second derivatives are to be had, as of traced models.
     gradient_tolerance, max_iterations, options
         As for ``minimize``; the negative log-likelihood has a natural scale, so that 1e-6 is far
         below any standard error in well-scaled parameters.
