@@ -255,6 +255,11 @@ def one(**change):
             {},
             r"experiments\[1\] has the columns mass(.|\n)*length, as experiments\[0\]",
         ),
+        (
+            lambda: [one(), one(data={"time": [0.5, 1.0], "length": [1.0, np.inf]})],
+            {},
+            r'experiments\[1\]: column "length" is inf at index \[1\]',
+        ),
         (lambda: [one(), {"time": [1.0]}], {}, r"experiments\[1\] is dict"),
         (lambda: [one()], {"stepping": DECAY_STEPPING}, "stepping= beside experiments"),
         (lambda: [one()], {"times": "time"}, "times= beside experiments"),

@@ -123,15 +123,22 @@ def tables(
     Raises
     ------
     InputError
-        Columns that differ.
+        Data that are no measurements, with the number of the experiment; columns that differ.
     """
-    each = [measurements(one.data, one.times, columns) for one in experiments]
+    each: list[Measurements] = []
+    for k, one in enumerate(experiments):
+        try:
+            each.append(measurements(one.data, one.times, columns))
+        except InputError as error:
+            if len(experiments) == 1:
+                raise
+            raise type(error)(f"experiments[{k}]: {error}") from error
     for k, table in enumerate(each):
         if table.names != each[0].names:
             raise InputError(
                 f"experiments[{k}] has the columns {', '.join(table.names)}",
                 expected=f"{', '.join(each[0].names)}, as experiments[0]",
-                remedy="columns=[...], the same in each",
+                remedy="columns=[...], the same in each; or Joint, with an observe= for each",
             )
     if len(each) == 1:
         return each, each[0]
