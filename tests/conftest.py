@@ -4,6 +4,9 @@ Tests marked ``mpi`` (pytest-mpi's mark; ``min_size`` where they need ranks) run
 ``mpiexec -n 2`` and ``-n 3`` (scripts/test).  There only rank 0 prints.  After each test the ranks
 meet; failures of other ranks are shown by rank 0, and a rank whose test failed while the others
 hang in it prints its traceback and ends the job.
+
+Of a test with many cases a run takes a sample, the same on every rank and in every run with the
+same ``--sample-seed``; ``--all`` takes every case, ``--quick`` very few.
 """
 
 from __future__ import annotations
@@ -120,6 +123,41 @@ def run_mpi() -> RunMpi:
         )
 
     return run
+
+
+# ---- which cases run -----------------------------------------------------------------------------
+
+
+CASES = 12  # of one test, at most, in a normal run: exhaustive sweeps are for --all
+CASES_QUICK = 1
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options that say how many cases of each test run."""
+    group = parser.getgroup("daeosens", "which cases of tests with many cases run")
+    group.addoption("--all", action="store_true", help="run every case of every test")
+    group.addoption("--quick", action="store_true", help="run one case of each test, no slow ones")
+    group.addoption("--sample-seed", type=int, default=0, help="another sample of the cases")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is not in the sample; a case that is asked for by its name always runs."""
+    if config.getoption("all") or any("[" in argument for argument in config.args):
+        return
+    quick = config.getoption("quick")
+    limit = CASES_QUICK if quick else CASES
+    seed = config.getoption("sample_seed")
+    cases: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if not (quick and item.get_closest_marker("slow")):
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+
+    def shuffled(item: pytest.Item) -> int:
+        return zlib.crc32(f"{seed} {item.nodeid}".encode())
+
+    sample = {item for group in cases.values() for item in sorted(group, key=shuffled)[:limit]}
+    config.hook.pytest_deselected(items=[item for item in items if item not in sample])
+    items[:] = [item for item in items if item in sample]
 
 
 # ---- coverage ------------------------------------------------------------------------------------

@@ -244,12 +244,13 @@ def test_any_two_values_meet_in_some_cell_with_events():
 UNMEASURED = event_support.Proof((), 0.0, 0.0, 0.0, 0.0, 0.0, (0.0, 0.0), 0.0)
 
 
-def test_the_page_is_up_to_date():
+def test_the_page_is_up_to_date(tmp_path):
     """Other processes may have proved what it says: here the cells are only asked for refusals."""
     before = PAGE.read_text() if PAGE.exists() else ""
     if without_numbers(write_page(lambda _cell: UNMEASURED)) != without_numbers(before):
-        PAGE.write_text(write_page(event_support.prove))
-        pytest.fail("docs/support.md was rewritten: commit it")
+        new = tmp_path / "support.md"
+        new.write_text(write_page(event_support.prove))
+        pytest.fail(f"docs/support.md is to be the one that was written now: {new}")
 
 
 def without_numbers(page):
