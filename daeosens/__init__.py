@@ -15,6 +15,7 @@ from daeosens.callbacks import check
 from daeosens.consistent import consistent_state
 from daeosens.controls import PiecewiseConstant, PiecewiseLinear, Spline
 from daeosens.cost import INDEPENDENT
+from daeosens.discretization import DerivativeError, derivative_error
 from daeosens.ensembles import Ensemble, solve_batch
 from daeosens.equations import DAE, ODE
 from daeosens.errors import (
@@ -81,6 +82,7 @@ __all__ = [
     "Constraint",
     "Covariance",
     "DaeosensError",
+    "DerivativeError",
     "Ensemble",
     "Event",
     "EventData",
@@ -134,6 +136,7 @@ __all__ = [
     "check",
     "consistent_state",
     "covariance",
+    "derivative_error",
     "duality",
     "evaluate",
     "events_named",

@@ -30,6 +30,9 @@ RESERVED: Mapping[str, str] = {
 ROUNDING = 4.0 * sys.float_info.epsilon
 """Relative difference of times that are the same."""
 
+STEP_ROUNDING = 1e-9
+"""Times that differ by less than this part of the steps around them are the same."""
+
 LOGARITHMIC = 1e-12
 """Times of a log scale are not so much nearer to its start than the next one."""
 
@@ -74,6 +77,9 @@ class Stepping:
         More accepted steps than this are an error.
     options : mapping
         PETSc options without the leading dash: ``{"snes_monitor": None}``.  The command line wins.
+    t_eval : array_like
+        Increasing times inside the span that the steps of every run hit, those of ``Reduced`` and
+        ``fit`` too: with ``dt`` as long as the span, a list of steps.
 
     Raises
     ------
@@ -94,6 +100,7 @@ class Stepping:
     max_step: float | None = None
     max_steps: int = 1_000_000
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    t_eval: npt.ArrayLike = ()
 
     def __post_init__(self) -> None:
         complaints: list[str] = []
@@ -130,6 +137,12 @@ class Stepping:
                 )
             refuse_reserved(self.options, "options")
             validate_names(self.options, "options")
+        except InputError as error:
+            complaints.append(_one_line(error))
+        try:
+            if not complaints:
+                times = _increasing(self.t_span, self.t_eval)
+                object.__setattr__(self, "t_eval", tuple(times.tolist()))  # which can be compared
         except InputError as error:
             complaints.append(_one_line(error))
         if complaints:
@@ -221,25 +234,47 @@ def pinned_times(
     InputError
         Not increasing, or outside the span.
     """
-    if isinstance(t_eval, tuple) and not (t_eval or breakpoints):
+    if isinstance(t_eval, tuple) and not (t_eval or breakpoints or stepping.t_eval):
         return np.empty(0)
+    first, last = stepping.t_span
+    times = _increasing(stepping.t_span, t_eval)
+    marks = np.array(breakpoints, dtype=float)
+    marks = _at_ends(stepping.t_span, marks)
+    inside, rounding = marks[(first < marks) & (marks < last)], span_rounding(stepping.t_span)
+    for mark in inside[_nearly(inside, times, rounding)]:
+        times = _snapped(times, float(mark), last, rounding)  # 3 * 0.1 is 0.3
+    times = np.union1d(times, inside)
+    return np.union1d(times, _apart(np.array(stepping.t_eval, dtype=float), times))
+
+
+def _increasing(span: tuple[float, float], t_eval: npt.ArrayLike) -> Array:
+    """Return the times [K] that steps have to hit, checked."""
     times = finite_array(t_eval, "t_eval")
     if times.ndim != 1:
         raise InputError(f"t_eval has shape {times.shape}", expected="shape (K,)")
-    first, last = stepping.t_span
     if (np.diff(times) <= 0).any():
         k = int(np.argmax(np.diff(times) <= 0))
         raise InputError(
             f"t_eval is not increasing: {times[k]:g} is followed by {times[k + 1]:g}",
             expected="strictly increasing times",
         )
-    times = np.unique(inside_span(stepping.t_span, times, "t_eval or observation time"))
-    marks = np.array(breakpoints, dtype=float)
-    marks = _at_ends(stepping.t_span, marks)
-    inside, rounding = marks[(first < marks) & (marks < last)], span_rounding(stepping.t_span)
-    for mark in inside[_nearly(inside, times, rounding)]:
-        times = _snapped(times, float(mark), last, rounding)  # 3 * 0.1 is 0.3
-    return np.union1d(times, inside)
+    return np.unique(inside_span(span, times, "t_eval or observation time"))
+
+
+def _apart(times: Array, others: Array) -> Array:
+    """Return the times [K] without those that rounding alone tells from one of the others.
+
+    They are times of steps, which end at the others to rounding.
+    """
+    if not (times.size and others.size):
+        return times
+    gaps = np.diff(times, prepend=-math.inf, append=math.inf)
+    later = np.minimum(np.searchsorted(others, times), others.size - 1)
+    nearest = np.minimum(
+        np.abs(others[later] - times), np.abs(others[np.maximum(later - 1, 0)] - times)
+    )
+    limits = np.minimum(np.minimum(gaps[:-1], gaps[1:]), np.ptp(np.append(times, others)))
+    return times[nearest > STEP_ROUNDING * limits]
 
 
 def _nearly(marks: Array, times: Array, distance: float) -> npt.NDArray[np.bool_]:

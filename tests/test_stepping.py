@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from zoo import METHODS, NO_ESTIMATE
 
-from daeosens import InputError, OptionError, Stepping
+from daeosens import ODE, InputError, OptionError, Stepping, solve
 from daeosens._petsc import next_step
 from daeosens.stepping import pinned_times, refuse_reserved
 
@@ -232,3 +232,21 @@ def test_options_are_those_that_were_given():
     stepping = Stepping((0.0, 1.0), "cn", dt=0.1, options=options)
     options["snes_rtol"] = 1.0
     assert stepping.options == {"snes_rtol": 1e-9}
+
+
+def test_times_of_the_stepping_are_hit_in_every_run():
+    stepping = Stepping((0.0, 1.0), "rk4", dt=1.0, t_eval=[0.25, 0.5])
+    run = solve(ODE(lambda t, u, p: -u, size=1), [1.0], None, stepping, [0.125])
+    assert run.times.tolist() == [0.0, 0.125, 0.25, 0.5, 1.0]
+
+
+def test_times_of_the_stepping_that_rounding_moved_are_those_that_others_want():
+    stepping = Stepping((0.0, 1.0), "rk4", dt=1.0, t_eval=[0.15, 0.1 * 3, 0.6])
+    assert pinned_times(stepping, [0.3]).tolist() == [0.15, 0.3, 0.6]
+    assert pinned_times(stepping, [], [0.3]).tolist() == [0.15, 0.3, 0.6]
+
+
+@pytest.mark.parametrize(("t_eval", "told"), [([0.5, 0.2], "not increasing"), ([2.0], "outside")])
+def test_times_of_the_stepping_are_checked(t_eval, told):
+    with pytest.raises(InputError, match=told):
+        Stepping((0.0, 1.0), "rk4", dt=0.1, t_eval=t_eval)
