@@ -1,7 +1,7 @@
-"""The problem of ``zoo`` and generalised Lotka-Volterra, by callbacks that take many points."""
+"""The problem of ``forms`` and generalised Lotka-Volterra, by callbacks that take many points."""
 
+import forms
 import numpy as np
-import zoo
 
 from daeosens import ODE, Products
 from daeosens.residuals import residual, residual_adjoint
@@ -56,9 +56,9 @@ def pull_p(t, u, p, w):
 
 
 def hessian(t, u, p, w, du, dp):
-    """The products of ``zoo.rhs_hessian``, those in the parameters summed over the points."""
+    """The products of ``forms.rhs_hessian``, those in the parameters summed over the points."""
     with_points = [np.moveaxis(each, -1, 0) for each in (u, w, du)]
-    by_u, by_p = zoo.rhs_hessian(t, with_points[0], p, with_points[1], with_points[2], dp)
+    by_u, by_p = forms.rhs_hessian(t, with_points[0], p, with_points[1], with_points[2], dp)
     by_p = np.stack(np.broadcast_arrays(*by_p), axis=-1)
     return np.moveaxis(by_u, 0, -1), by_p.reshape(-1, 3).sum(axis=0)
 
@@ -71,11 +71,11 @@ GIVEN = {
 }
 """What is supplied beside the right-hand side."""
 
-MASSES = {"rhs": None, "M": zoo.MASS, "M singular": zoo.SINGULAR}
+MASSES = {"rhs": None, "M": forms.MASS, "M singular": forms.SINGULAR}
 
 
 def batched_problem(form, given):
-    return ODE(rhs, 3, zoo.NAMES, mass=MASSES[form], batched=True, **GIVEN[given])
+    return ODE(rhs, 3, forms.NAMES, mass=MASSES[form], batched=True, **GIVEN[given])
 
 
 def lotka_volterra(n, batched=True):

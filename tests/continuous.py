@@ -1,8 +1,8 @@
 """Problems and steps for the methods that daeosens is compared with."""
 
 import numpy as np
+from forms import NAMES, T_END, rhs, rhs_p, rhs_u
 from petsc4py import PETSc
-from zoo import NAMES, T_END, rhs, rhs_p, rhs_u
 
 from daeosens import ODE, LeastSquares, Products, Running, Stepping, Terminal
 from daeosens.arrays import read, write

@@ -15,8 +15,8 @@ from functools import cache
 
 import frozen_events
 import numpy as np
+from forms import METHODS, NO_ESTIMATE, TIGHT
 from frozen_events import Happening, System
-from zoo import METHODS, NO_ESTIMATE, TIGHT
 
 from daeosens import (
     DAE,

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from zoo import CostCase, Form
+from forms import CostCase, Form
 
 from daeosens.methods import find_method
 from daeosens.steps import tableau

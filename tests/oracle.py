@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import forms
 import numpy as np
 import numpy.typing as npt
-import zoo
 from petsc4py import PETSc
 
 from daeosens import DAE, ODE, Problem, Trajectory, UnsupportedError, adjoint, tangent
@@ -25,9 +25,9 @@ N = 3
 
 @dataclass(frozen=True)
 class Differentiated:
-    """dJ along (w, dp) of one of zoo's costs, as an objective of the augmented state."""
+    """dJ along (w, dp) of one of the costs of ``forms``, as an objective of the augmented state."""
 
-    case: zoo.CostCase
+    case: forms.CostCase
     dp: npt.NDArray[np.float64]
 
     @property
@@ -48,12 +48,12 @@ class Differentiated:
 
         points, densities = [], []
         if case.terminal is not None:
-            points.append((final_time, 1.0, scalar(zoo.terminal_u, zoo.terminal_p)))
+            points.append((final_time, 1.0, scalar(forms.terminal_u, forms.terminal_p)))
         if case.running is not None:
             weight = 0.7 if case.name == "sum" else 1.0
-            densities.append((weight, scalar(zoo.density_u, zoo.density_p)))
+            densities.append((weight, scalar(forms.density_u, forms.density_p)))
         for k, t in enumerate(case.observed):
-            points.append((t, 1.0, scalar(*_misfit(zoo.DATA[k]))))
+            points.append((t, 1.0, scalar(*_misfit(forms.DATA[k]))))
         if case.prior is not None:
             points.append((final_time, 1.0, scalar(lambda t, u, p: np.zeros(N), _prior_p)))
         return Cost(tuple(points), tuple(densities))
@@ -61,21 +61,21 @@ class Differentiated:
 
 def _misfit(data: Any) -> tuple[Callable[..., Any], Callable[..., Any]]:
     def weigh(t: float, u: Any, p: Any) -> Any:
-        return (zoo.observe(t, u, p) - data) / zoo.SIGMA**2
+        return (forms.observe(t, u, p) - data) / forms.SIGMA**2
 
     return (
-        lambda t, u, p: weigh(t, u, p) @ zoo.observe_u(t, u, p),
-        lambda t, u, p: weigh(t, u, p) @ zoo.observe_p(t, u, p),
+        lambda t, u, p: weigh(t, u, p) @ forms.observe_u(t, u, p),
+        lambda t, u, p: weigh(t, u, p) @ forms.observe_p(t, u, p),
     )
 
 
 def _prior_p(_t: float, _u: Any, p: Any) -> Any:
-    slope = (np.log(p[[2, 0]]) - zoo.PRIOR_MEAN) / zoo.PRIOR_SIGMA**2 / p[[2, 0]]
+    slope = (np.log(p[[2, 0]]) - forms.PRIOR_MEAN) / forms.PRIOR_SIGMA**2 / p[[2, 0]]
     return np.array([slope[1], 0.0, slope[0]])
 
 
 def products(
-    form: zoo.Form, run: Trajectory, costs: Sequence[zoo.CostCase], du0: Any, dp: Any
+    form: forms.Form, run: Trajectory, costs: Sequence[forms.CostCase], du0: Any, dp: Any
 ) -> list[npt.NDArray[np.float64]]:
     """Return for each cost its Hessian times (du0, dp) [6], by the steps of a run."""
     tangents = tangent(run, du0, dp, "steps").states
@@ -101,25 +101,25 @@ def products(
     return [np.concatenate([each.u0[:N], each.p]) for each in gradients]
 
 
-def _augmented(form: zoo.Form, dp: Any) -> Problem:
+def _augmented(form: forms.Form, dp: Any) -> Problem:
     if form.name in ("rhs", "M", "M singular", "M(p)"):
-        masses = {"M": zoo.MASS, "M singular": zoo.SINGULAR}
+        masses = {"M": forms.MASS, "M singular": forms.SINGULAR}
 
         def rhs(t: float, z: Any, p: Any) -> Any:
             u, w = z[:N], z[N:]
-            change = zoo.rhs_u(t, u, p) @ w + zoo.rhs_p(t, u, p) @ dp
-            return np.concatenate([zoo.rhs(t, u, p), change])
+            change = forms.rhs_u(t, u, p) @ w + forms.rhs_p(t, u, p) @ dp
+            return np.concatenate([forms.rhs(t, u, p), change])
 
         def mass(p: Any) -> Any:
-            change = zoo.MASS * dp[0] + np.diag([0, 2 * p[1] * dp[1], 0])
-            return np.block([[zoo.mass(p), np.zeros((N, N))], [change, zoo.mass(p)]])
+            change = forms.MASS * dp[0] + np.diag([0, 2 * p[1] * dp[1], 0])
+            return np.block([[forms.mass(p), np.zeros((N, N))], [change, forms.mass(p)]])
 
         keywords: dict[str, Any] = {}
         if form.name in masses:
             keywords["mass"] = np.kron(np.eye(2), masses[form.name])
         elif form.name == "M(p)":
             keywords["mass"] = mass
-        return ODE(rhs, 2 * N, zoo.NAMES, **keywords)
+        return ODE(rhs, 2 * N, forms.NAMES, **keywords)
 
     def residual(t: float, z: Any, zdot: Any, p: Any) -> Any:
         point = (t, z[:N], zdot[:N], p)
@@ -130,4 +130,4 @@ def _augmented(form: zoo.Form, dp: Any) -> Problem:
         )
         return np.concatenate([form.residual(*point), change])
 
-    return DAE(residual, 2 * N, zoo.NAMES, linear_in_udot=form.name == "F linear")
+    return DAE(residual, 2 * N, forms.NAMES, linear_in_udot=form.name == "F linear")

@@ -6,7 +6,7 @@ from pathlib import Path
 import frozen
 import numpy as np
 import pytest
-from zoo import (
+from forms import (
     ALL_OBJECTIVES,
     ANALYTIC_COST,
     CELLS,

@@ -1,9 +1,9 @@
 """Evaluations at many points: the same as at single points, and faults are named."""
 
 import batched
+import forms
 import numpy as np
 import pytest
-import zoo
 from scipy import sparse
 
 from daeosens import ODE, InputError, Products, SolveError
@@ -13,38 +13,39 @@ K, M, D = 5, 2, 4
 
 
 def PRODUCTS(t, u, p, w, du, dp):  # noqa: N802 (stands for what ODE makes of its callbacks)
-    return zoo.rhs_hessian(t, u, p, w, du, dp)
+    return forms.rhs_hessian(t, u, p, w, du, dp)
 
 
 @pytest.fixture
 def points(rng):
-    return rng.uniform(0.0, 1.0, K), zoo.U0 + 0.3 * rng.normal(size=(K, 3))
+    return rng.uniform(0.0, 1.0, K), forms.U0 + 0.3 * rng.normal(size=(K, 3))
 
 
 def expected(t, u, w):
     each = list(zip(t, u, strict=True))
     return (
-        np.array([zoo.rhs(*point, zoo.P0) for point in each]),
-        np.array([zoo.rhs_u(*point, zoo.P0) for point in each]),
-        sum(w[:, k] @ zoo.rhs_p(*point, zoo.P0) for k, point in enumerate(each)),
+        np.array([forms.rhs(*point, forms.P0) for point in each]),
+        np.array([forms.rhs_u(*point, forms.P0) for point in each]),
+        sum(w[:, k] @ forms.rhs_p(*point, forms.P0) for k, point in enumerate(each)),
     )
 
 
 def evaluations(batch, t, u, w):
-    p = zoo.P0
+    p = forms.P0
     return batch.rhs(t, u, p), batch.jacobian(t, u, p), batch.pull_parameters(t, u, p, w)
 
 
 def one_by_one():
-    loops = {"complex step": {}, "matrices": {"jacobian": zoo.rhs_u, "jacobian_p": zoo.rhs_p}}
-    loops["second derivatives"] = zoo.ANALYTIC
+    loops = {"complex step": {}, "matrices": {"jacobian": forms.rhs_u, "jacobian_p": forms.rhs_p}}
+    loops["second derivatives"] = forms.ANALYTIC
     loops["products"] = {
-        "jacobian": lambda t, u, p: sparse.csr_array(zoo.rhs_u(t, u, p)),
+        "jacobian": lambda t, u, p: sparse.csr_array(forms.rhs_u(t, u, p)),
         "jacobian_p": Products(
-            lambda t, u, p, v: zoo.rhs_p(t, u, p) @ v, lambda t, u, p, w: zoo.rhs_p(t, u, p).T @ w
+            lambda t, u, p, v: forms.rhs_p(t, u, p) @ v,
+            lambda t, u, p, w: forms.rhs_p(t, u, p).T @ w,
         ),
     }
-    return {name: ODE(zoo.rhs, 3, 3, **given).batch for name, given in loops.items()}
+    return {name: ODE(forms.rhs, 3, 3, **given).batch for name, given in loops.items()}
 
 
 BATCHES = {f"one by one, {name}": batch for name, batch in one_by_one().items()} | {
@@ -67,14 +68,14 @@ def test_many_points_give_what_each_of_them_gives(name, points, rng):
 def test_products_along_many_directions_are_those_at_each_point(name, points, rng):
     t, u = points
     w, du, dp = rng.normal(size=(K, 3)), rng.normal(size=(D, K, 3)), rng.normal(size=(D, 3))
-    rates = BATCHES[name].push_parameters(t, u, zoo.P0, dp)
-    by_u, by_p = BATCHES[name].hessian_product(t, u, zoo.P0, w, du, dp)
+    rates = BATCHES[name].push_parameters(t, u, forms.P0, dp)
+    by_u, by_p = BATCHES[name].hessian_product(t, u, forms.P0, w, du, dp)
     assert (rates.shape, by_u.shape, by_p.shape) == ((D, K, 3), (D, K, 3), (D, 3))
     sums = np.zeros((D, 3))
     for k, d in np.ndindex(K, D):
-        push = zoo.rhs_p(t[k], u[k], zoo.P0) @ dp[d]
+        push = forms.rhs_p(t[k], u[k], forms.P0) @ dp[d]
         assert abs(rates[d, k] - push).max() < 1e-14
-        expected_u, expected_p = zoo.rhs_hessian(t[k], u[k], zoo.P0, w[k], du[d, k], dp[d])
+        expected_u, expected_p = forms.rhs_hessian(t[k], u[k], forms.P0, w[k], du[d, k], dp[d])
         assert abs(by_u[d, k] - expected_u).max() < 1e-13
         sums[d] += expected_p
     assert abs(by_p - sums).max() < 1e-13 * abs(sums).max()
@@ -110,10 +111,10 @@ def test_jacobians_in_the_parameters_are_evaluated_for_as_many_points_as_memory_
 
     batch = make_batch(batched.rhs, batched.rhs_u, by_p, None, PRODUCTS, (3, 3), batched=True)
     w = rng.normal(size=(M, K, 3))
-    whole = batch.pull_parameters(*points, zoo.P0, w)
+    whole = batch.pull_parameters(*points, forms.P0, w)
     seen.clear()
     monkeypatch.setattr("daeosens.many_hessians.TEMPORARY", 2 * 9 * 8)
-    assert abs(batch.pull_parameters(*points, zoo.P0, w) - whole).max() < 1e-14
+    assert abs(batch.pull_parameters(*points, forms.P0, w) - whole).max() < 1e-14
     assert seen == [2, 2, 1]
 
 
@@ -155,7 +156,7 @@ def test_points_that_are_mixed_up_are_named_with_both_values():
         r"  expected: the same, as batched=True promises\n  try: u\[..., i\]"
     )
     with pytest.raises(InputError, match=match):
-        batch.rhs(t, u, zoo.P0)
+        batch.rhs(t, u, forms.P0)
 
 
 def test_a_wrong_batched_jacobian_is_named(points):
@@ -164,7 +165,7 @@ def test_a_wrong_batched_jacobian_is_named(points):
         return values.swapaxes(-1, -2) if values.ndim == 3 else values
 
     with pytest.raises(InputError, match=r"callback 'jacobian' gives .* in entry \[\d, \d\] of"):
-        wrong(jacobian=transposed).jacobian(*points, zoo.P0)
+        wrong(jacobian=transposed).jacobian(*points, forms.P0)
 
 
 def test_a_sum_of_products_that_is_none_is_named(points):
@@ -174,7 +175,7 @@ def test_a_sum_of_products_that_is_none_is_named(points):
     batch = wrong(jacobian_p=Products(batched.apply_p, last_only))
     match = r"'jacobian_p.apply_transpose' gives .* of a sum over 3 points, and"
     with pytest.raises(InputError, match=match):
-        batch.pull_parameters(*points, zoo.P0, np.ones((M, K, 3)))
+        batch.pull_parameters(*points, forms.P0, np.ones((M, K, 3)))
 
 
 def test_a_wrong_batched_matrix_of_the_parameters_is_named(points):
@@ -182,29 +183,29 @@ def test_a_wrong_batched_matrix_of_the_parameters_is_named(points):
         return batched.rhs_p(t, u, p) if np.ndim(t) == 0 else 2.0 * batched.rhs_p(t, u, p)
 
     with pytest.raises(InputError, match=r"callback 'jacobian_p' gives .* of a sum over 3 points"):
-        wrong(jacobian_p=by_p).pull_parameters(*points, zoo.P0, np.ones((M, K, 3)))
+        wrong(jacobian_p=by_p).pull_parameters(*points, forms.P0, np.ones((M, K, 3)))
 
 
 def test_a_wrong_shape_is_named_with_the_right_one(points):
     batch = wrong(rhs=lambda t, u, p: batched.rhs(t, u, p).T)
     with pytest.raises(InputError, match=r"'rhs' returned shape .*\n  expected: shape \(5, 3\)"):
-        batch.rhs(points[0][:5], np.ones((5, 3)), zoo.P0)
+        batch.rhs(points[0][:5], np.ones((5, 3)), forms.P0)
 
 
 def test_one_point_alone_proves_nothing(points):
     """With K = 1 mixed-up points cannot be told apart, so the next call is compared as well."""
     batch = wrong(rhs=lambda t, u, p: u - u.mean(axis=0) if u.ndim == 2 and len(u) > 1 else u)
     t, u = points
-    batch.rhs(t[:1], u[:1], zoo.P0)
+    batch.rhs(t[:1], u[:1], forms.P0)
     with pytest.raises(InputError, match="callback 'rhs' gives"):
-        batch.rhs(t, u, zoo.P0)
+        batch.rhs(t, u, forms.P0)
 
 
 def test_values_that_are_not_finite_are_named(points):
     batch = wrong(rhs=lambda t, u, p: u / 0.0)
     match = r"callback 'rhs' returned -?inf in entry \[0, 0\]"
     with pytest.raises(SolveError, match=match), np.errstate(divide="ignore"):
-        batch.rhs(*points, zoo.P0)
+        batch.rhs(*points, forms.P0)
 
 
 def test_batched_is_for_callbacks_that_return_arrays():
@@ -225,14 +226,14 @@ def test_a_wrong_batched_product_is_named(points, rng):
     du = rng.normal(size=(1, K, 3))
     match = r"callback 'hessian_product' gives .* of a sum over 3 points, and"
     with pytest.raises(InputError, match=match):
-        batch.hessian_product(*points, zoo.P0, du[0], du, np.ones((1, 3)))
+        batch.hessian_product(*points, forms.P0, du[0], du, np.ones((1, 3)))
 
 
 def test_a_wrong_batched_action_is_named(points):
     by_p = Products(lambda t, u, p, v: (1.0 + np.ndim(t)) * batched.apply_p(t, u, p, v), None)
     batch = wrong(jacobian_p=Products(by_p.apply, batched.pull_p))
     with pytest.raises(InputError, match=r"callback 'jacobian_p.apply' gives .* of 3 points, and"):
-        batch.push_parameters(*points, zoo.P0, np.ones((1, 3)))
+        batch.push_parameters(*points, forms.P0, np.ones((1, 3)))
 
 
 def test_jacobians_that_take_no_complex_numbers_are_not_stepped(points, rng):
@@ -245,7 +246,7 @@ def test_jacobians_that_take_no_complex_numbers_are_not_stepped(points, rng):
     t, u = points
     w, du, dp = rng.normal(size=(K, 3)), rng.normal(size=(D, K, 3)), rng.normal(size=(D, 3))
     u = np.abs(u)
-    by_u, by_p = problem.batch.hessian_product(t, u, zoo.P0, w, du, dp)
-    reference = BATCHES["at once, matrices"].hessian_product(t, u, zoo.P0, w, du, dp)
+    by_u, by_p = problem.batch.hessian_product(t, u, forms.P0, w, du, dp)
+    reference = BATCHES["at once, matrices"].hessian_product(t, u, forms.P0, w, du, dp)
     assert abs(by_u - reference[0]).max() < 1e-13
     assert abs(by_p - reference[1]).max() < 1e-12

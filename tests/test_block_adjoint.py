@@ -6,7 +6,7 @@ from functools import cache, partial
 import batched
 import numpy as np
 import pytest
-from zoo import (
+from forms import (
     ALL_OBJECTIVES,
     ANALYTIC_COST,
     COSTS,

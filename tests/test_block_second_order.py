@@ -3,9 +3,9 @@
 from functools import cache
 
 import batched
+import forms
 import numpy as np
 import pytest
-import zoo
 
 from daeosens import (
     ODE,
@@ -41,7 +41,7 @@ DIRECTIONS = [
     (None, [0.0, 1.0, 0.0]),
     ([0.0, 0.0, 1.0], None),
 ]
-RUNS = [run for run in zoo.RUNS if run[0] in batched.MASSES and not find_method(run[1]).esdirk]
+RUNS = [run for run in forms.RUNS if run[0] in batched.MASSES and not find_method(run[1]).esdirk]
 each_run = pytest.mark.parametrize(
     ("name", "method", "adaptive"),
     RUNS,
@@ -51,8 +51,10 @@ FEW = [("rhs", "rk5dp"), ("rhs", "rk4"), ("M", "cn"), ("M singular", "beuler"), 
 
 
 def trajectory(problem, method, adaptive=False, checkpoint="states"):
-    stepping = zoo.make_stepping(method, adaptive=adaptive)
-    return solve(problem, zoo.U0, zoo.P0, stepping, zoo.OBSERVATION_TIMES, checkpoint=checkpoint)
+    stepping = forms.make_stepping(method, adaptive=adaptive)
+    return solve(
+        problem, forms.U0, forms.P0, stepping, forms.OBSERVATION_TIMES, checkpoint=checkpoint
+    )
 
 
 def flat(products):
@@ -65,8 +67,8 @@ def difference(ours, reference):
 
 @cache
 def by_steps(name, method, adaptive):
-    run = trajectory(zoo.FORMS[name].analytic, method, adaptive)
-    products = hessian_products(run, zoo.ANALYTIC_COST, DIRECTIONS, engine="steps")
+    run = trajectory(forms.FORMS[name].analytic, method, adaptive)
+    products = hessian_products(run, forms.ANALYTIC_COST, DIRECTIONS, engine="steps")
     assert {each.engine for each in products} == {"steps"}
     return flat(products), products[0].gradient
 
@@ -85,8 +87,8 @@ def assert_equal(products, reference):
 
 @each_run
 def test_products_in_blocks_are_those_by_steps(name, method, adaptive):
-    run = trajectory(zoo.FORMS[name].analytic, method, adaptive)
-    products = hessian_products(run, zoo.ANALYTIC_COST, DIRECTIONS, engine="block")
+    run = trajectory(forms.FORMS[name].analytic, method, adaptive)
+    products = hessian_products(run, forms.ANALYTIC_COST, DIRECTIONS, engine="block")
     assert_equal(products, by_steps(name, method, adaptive))
 
 
@@ -94,18 +96,18 @@ def test_products_in_blocks_are_those_by_steps(name, method, adaptive):
 @pytest.mark.parametrize("adaptive", [False, True])
 @pytest.mark.parametrize(("name", "method"), [*FEW, ("M singular", "theta:0.7")])
 def test_products_by_batched_callbacks_are_those_by_steps(name, method, adaptive, given):
-    adaptive = adaptive and zoo.can_adapt(name, method)
+    adaptive = adaptive and forms.can_adapt(name, method)
     run = trajectory(batched.batched_problem(name, given), method, adaptive)
-    products = hessian_products(run, zoo.ANALYTIC_COST, DIRECTIONS)
-    reference = hessian_products(run, zoo.ANALYTIC_COST, DIRECTIONS, engine="steps")
+    products = hessian_products(run, forms.ANALYTIC_COST, DIRECTIONS)
+    reference = hessian_products(run, forms.ANALYTIC_COST, DIRECTIONS, engine="steps")
     assert_equal(products, (flat(reference), reference[0].gradient))
 
 
-@pytest.mark.parametrize("cost", zoo.COSTS)
+@pytest.mark.parametrize("cost", forms.COSTS)
 @pytest.mark.parametrize(("name", "method"), FEW)
 def test_each_kind_of_cost(name, method, cost):
     run = trajectory(batched.batched_problem(name, "second derivatives"), method)
-    objective = zoo.COSTS[cost].objective
+    objective = forms.COSTS[cost].objective
     block, steps = (
         flat(hessian_products(run, objective, DIRECTIONS, engine=engine))
         for engine in ("block", "steps")
@@ -115,8 +117,8 @@ def test_each_kind_of_cost(name, method, cost):
 
 @pytest.mark.parametrize("method", ["rk3bs", "rk5dp", "rk8vr"])
 def test_stages_that_were_kept_are_used(method):
-    run = trajectory(zoo.FORMS["rhs"].analytic, method, checkpoint="stages")
-    products = hessian_products(run, zoo.ANALYTIC_COST, DIRECTIONS, engine="block")
+    run = trajectory(forms.FORMS["rhs"].analytic, method, checkpoint="stages")
+    products = hessian_products(run, forms.ANALYTIC_COST, DIRECTIONS, engine="block")
     assert_equal(products, by_steps("rhs", method, False))
 
 
@@ -151,7 +153,7 @@ def test_closed_form_of_decay(method):
     """u_N = u0 R(-a h)^N, R the method's rational function: second derivatives in u0 and a."""
     a, h, count, u0 = 0.8, 0.1, 12, 1.3
     problem = ODE(lambda t, u, p: -p[0] * u, 1, 1, batched=True)
-    run = solve(problem, [u0], [a], Stepping((0.0, h * count), method, dt=h, options=zoo.TIGHT))
+    run = solve(problem, [u0], [a], Stepping((0.0, h * count), method, dt=h, options=forms.TIGHT))
     growth = {
         "beuler": lambda z: 1 / (1 - z),
         "cn": lambda z: (1 + z / 2) / (1 - z / 2),
@@ -179,26 +181,26 @@ def test_products_are_symmetric(name, method, given):
     run = trajectory(batched.batched_problem(name, given), method)
     unit = np.eye(6)
     pairs = [(row[:3], row[3:]) for row in unit]
-    matrix = flat(hessian_products(run, zoo.ANALYTIC_COST, pairs, engine="block"))
+    matrix = flat(hessian_products(run, forms.ANALYTIC_COST, pairs, engine="block"))
     assert difference(matrix, matrix.T) < 1e-12
 
 
 FOLLOWING = Parameters(
     {
-        "a": Parameter(zoo.P0[0], scale="log"),
-        "b": Parameter(zoo.P0[1], scale="log"),
-        "c": Parameter(zoo.P0[2]),
+        "a": Parameter(forms.P0[0], scale="log"),
+        "b": Parameter(forms.P0[1], scale="log"),
+        "c": Parameter(forms.P0[2]),
     },
-    zoo.initial_state,
+    forms.initial_state,
 )
 
 
 @pytest.mark.parametrize(("name", "method"), FEW)
 def test_reduced_hessians_pass_the_taylor_test(name, method):
     problem = batched.batched_problem(name, "second derivatives")
-    stepping = zoo.make_stepping(method)
+    stepping = forms.make_stepping(method)
     functionals = [
-        Reduced(problem, zoo.ANALYTIC_COST, stepping, FOLLOWING, engine=engine)
+        Reduced(problem, forms.ANALYTIC_COST, stepping, FOLLOWING, engine=engine)
         for engine in ("block", "steps")
     ]
     found = taylor(functionals[0], hessian=True)
@@ -247,7 +249,7 @@ def test_memory_is_bounded(name, method, steps_at_once, together, monkeypatch):
     monkeypatch.setattr(run.problem.batch, "jacobian", counted)
     monkeypatch.setattr(blocks, "BLOCK_MEMORY", steps_at_once * each + 1)
     monkeypatch.setattr(block_second_order, "DIRECTIONS", together)
-    products = hessian_products(run, zoo.ANALYTIC_COST, DIRECTIONS, engine="block")
+    products = hessian_products(run, forms.ANALYTIC_COST, DIRECTIONS, engine="block")
     assert_equal(products, by_steps(name, method, False))
     shared = 1 if method == "cn" else 0  # neighbouring steps share a point
     points_per_step = blocks.block_steps(run).points_per_step
@@ -261,19 +263,19 @@ def test_memory_is_bounded(name, method, steps_at_once, together, monkeypatch):
 def test_products_at_the_same_point_share_the_first_order_adjoint(name, method, monkeypatch):
     run = trajectory(batched.batched_problem(name, "matrices"), method)
     memory = Memory()
-    first = hessian_products(run, zoo.ANALYTIC_COST, DIRECTIONS[:2], memory, "block")
+    first = hessian_products(run, forms.ANALYTIC_COST, DIRECTIONS[:2], memory, "block")
     monkeypatch.setattr(run.problem.batch, "jacobian", None)
-    second = hessian_products(run, zoo.ANALYTIC_COST, DIRECTIONS[2:], memory, "block")
+    second = hessian_products(run, forms.ANALYTIC_COST, DIRECTIONS[2:], memory, "block")
     assert_equal([*first, *second], by_steps(name, method, False))
     assert_equal(second + first, (flat(second + first), second[0].gradient))
     assert memory.value == first[0].gradient.value
 
 
 def test_what_blocks_remember_does_not_mislead_steps():
-    run = trajectory(zoo.FORMS["rhs"].analytic, "rk4")
+    run = trajectory(forms.FORMS["rhs"].analytic, "rk4")
     memory = Memory()
     for engine in ("block", "steps", "block", "steps"):
-        products = hessian_products(run, zoo.ANALYTIC_COST, DIRECTIONS, memory, engine)
+        products = hessian_products(run, forms.ANALYTIC_COST, DIRECTIONS, memory, engine)
         assert {each.engine for each in products} == {engine}
         assert difference(flat(products), by_steps("rhs", "rk4", False)[0]) < 1e-12
 
@@ -288,8 +290,8 @@ def test_tangents_in_blocks_are_those_by_steps(name, method, adaptive):
     for ours, reference in zip(block, steps, strict=True):
         assert (ours.engine, reference.engine) == ("block", "steps")
         assert difference(ours.u, reference.u) < 1e-12
-    slopes = [each.derivative(zoo.ANALYTIC_COST) for each in block]
-    gradient = adjoint(run, zoo.ANALYTIC_COST)
+    slopes = [each.derivative(forms.ANALYTIC_COST) for each in block]
+    gradient = adjoint(run, forms.ANALYTIC_COST)
     for slope, (du0, dp) in zip(slopes, DIRECTIONS, strict=True):
         along = sum(
             part @ np.asarray(each)
@@ -304,7 +306,7 @@ def test_few_columns_are_tangents_in_blocks(name, method, adaptive):
     run = trajectory(batched.batched_problem(name, "matrices"), method, adaptive)
     for wanted in ("u0", "p"):
         block, steps = (
-            sensitivities(run, zoo.OBSERVATION_TIMES[1], [wanted], engine)
+            sensitivities(run, forms.OBSERVATION_TIMES[1], [wanted], engine)
             for engine in ("block", "steps")
         )
         assert (block.sweep, block.engine) == ("tangent", "block")
@@ -316,7 +318,7 @@ def test_few_columns_are_tangents_in_blocks(name, method, adaptive):
 @pytest.mark.parametrize(("name", "method"), FEW)
 def test_gauss_newton_and_jacobians_of_residuals(name, method):
     run = trajectory(batched.batched_problem(name, "matrices"), method)
-    objective = zoo.COSTS["observations"].objective + 2.5 * zoo.COSTS["prior"].objective
+    objective = forms.COSTS["observations"].objective + 2.5 * forms.COSTS["prior"].objective
     block, steps = (
         gauss_newton_product(run, objective, *DIRECTIONS[0], engine)
         for engine in ("block", "steps")
@@ -331,8 +333,8 @@ def test_gauss_newton_and_jacobians_of_residuals(name, method):
 
 @pytest.mark.parametrize("sweep", ["tangent", "adjoint"])
 def test_jacobians_of_a_reduced_functional(sweep):
-    objective = zoo.COSTS["observations"].objective + zoo.COSTS["prior"].objective
-    problem, stepping = batched.batched_problem("rhs", "matrices"), zoo.make_stepping("rk5dp")
+    objective = forms.COSTS["observations"].objective + forms.COSTS["prior"].objective
+    problem, stepping = batched.batched_problem("rhs", "matrices"), forms.make_stepping("rk5dp")
     matrices = []
     for engine in ("block", "steps"):
         functional = Reduced(problem, objective, stepping, FOLLOWING, engine=engine)
@@ -345,24 +347,24 @@ def test_jacobians_of_a_reduced_functional(sweep):
 
 
 def test_the_engine_is_chosen_and_reported_and_can_be_forced():
-    run = trajectory(zoo.FORMS["rhs"].analytic, "rk4")
-    assert hessian_product(run, zoo.ANALYTIC_COST, zoo.U0).engine == "block"
-    assert hessian_product(run, zoo.ANALYTIC_COST, zoo.U0, engine="steps").engine == "steps"
-    general = trajectory(zoo.FORMS["F"].analytic, "cn")
-    assert hessian_product(general, zoo.ANALYTIC_COST, zoo.U0).engine == "steps"
+    run = trajectory(forms.FORMS["rhs"].analytic, "rk4")
+    assert hessian_product(run, forms.ANALYTIC_COST, forms.U0).engine == "block"
+    assert hessian_product(run, forms.ANALYTIC_COST, forms.U0, engine="steps").engine == "steps"
+    general = trajectory(forms.FORMS["F"].analytic, "cn")
+    assert hessian_product(general, forms.ANALYTIC_COST, forms.U0).engine == "steps"
     for function in (hessian_product, gauss_newton_product):
         with pytest.raises(UnsupportedError, match=r'engine = "block" for F\(t, u, u'):
-            function(general, LeastSquares([0.3], [[0.0] * 3]), zoo.U0, engine="block")
+            function(general, LeastSquares([0.3], [[0.0] * 3]), forms.U0, engine="block")
         with pytest.raises(InputError, match=r"engine = .tsadjoint.\n  expected: .auto., .steps."):
-            function(run, zoo.ANALYTIC_COST, zoo.U0, engine="tsadjoint")
+            function(run, forms.ANALYTIC_COST, forms.U0, engine="tsadjoint")
 
 
 def test_a_functional_with_petsc_s_adjoint_has_second_order_by_steps():
-    control = InitialState(zoo.U0, zoo.P0)
-    stepping, problem = zoo.make_stepping("rk4"), zoo.FORMS["rhs"].analytic
-    functional = Reduced(problem, zoo.ANALYTIC_COST, stepping, control, engine="tsadjoint")
-    reference = Reduced(problem, zoo.ANALYTIC_COST, stepping, control)
-    assert difference(functional.hessian(zoo.U0), reference.hessian(zoo.U0)) < 1e-12
+    control = InitialState(forms.U0, forms.P0)
+    stepping, problem = forms.make_stepping("rk4"), forms.FORMS["rhs"].analytic
+    functional = Reduced(problem, forms.ANALYTIC_COST, stepping, control, engine="tsadjoint")
+    reference = Reduced(problem, forms.ANALYTIC_COST, stepping, control)
+    assert difference(functional.hessian(forms.U0), reference.hessian(forms.U0)) < 1e-12
 
 
 def test_second_derivatives_that_are_missing_are_named():
@@ -390,6 +392,6 @@ def test_products_in_the_parameters_may_be_given_by_their_action_only():
 
 
 def test_no_direction_is_an_error():
-    run = trajectory(zoo.FORMS["rhs"].analytic, "rk4")
+    run = trajectory(forms.FORMS["rhs"].analytic, "rk4")
     with pytest.raises(InputError, match="no direction given"):
         tangents(run, [])

@@ -12,8 +12,8 @@ from types import SimpleNamespace
 import frozen
 import numpy as np
 import pytest
+from forms import EXPLICIT, IMPLICIT, METHODS, NO_ESTIMATE, TIGHT
 from scipy.integrate import solve_ivp
-from zoo import EXPLICIT, IMPLICIT, METHODS, NO_ESTIMATE, TIGHT
 
 from daeosens import (
     DAE,

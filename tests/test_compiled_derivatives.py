@@ -6,7 +6,7 @@ from functools import cache
 import frozen
 import numpy as np
 import pytest
-from zoo import (
+from forms import (
     COSTS,
     DIAGONAL,
     FORMS,
@@ -59,7 +59,7 @@ def stepping_of(name, method, *, adaptive):
 
 
 def objectives(model):
-    """The costs of the zoo with the density that was traced."""
+    """The costs of ``forms`` with the density that was traced."""
     plain = {name: COSTS[name].objective for name in KINDS}
     parts = plain["terminal"] + 0.7 * model.running + plain["observations"]
     return plain | {"running": model.running, "sum": parts + COSTS["prior"].objective}

@@ -9,8 +9,8 @@ from functools import cache
 import numpy as np
 import pytest
 from continuous import PRODUCTS, RINGS, Ring, orders, stepping
+from forms import ANALYTIC_COST, DECAY, FORMS, P0, U0
 from scipy import sparse
-from zoo import ANALYTIC_COST, DECAY, FORMS, P0, U0
 
 from daeosens import (
     ODE,

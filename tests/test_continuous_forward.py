@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from continuous import PRODUCTS, RINGS, Ring, orders, stepping
-from zoo import DECAY, FORMS, P0, U0, initial_state_p
+from forms import DECAY, FORMS, P0, U0, initial_state_p
 
 from daeosens import ODE, InputError, Stepping, UnsupportedError, sensitivities, solve
 from daeosens.arrays import read

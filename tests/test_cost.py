@@ -5,8 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from distributed import make
-from petsc4py import PETSc
-from zoo import (
+from forms import (
     ANALYTIC_COST,
     COSTS,
     FORMS,
@@ -23,6 +22,7 @@ from zoo import (
     terminal_p,
     terminal_u,
 )
+from petsc4py import PETSc
 
 from daeosens import (
     INDEPENDENT,

@@ -4,8 +4,8 @@ import math
 
 import numpy as np
 import pytest
+from forms import P0, U0, rhs, rhs_p, rhs_t, rhs_u
 from petsc4py import PETSc
-from zoo import P0, U0, rhs, rhs_p, rhs_t, rhs_u
 
 from daeosens import ODE, InputError
 from daeosens.derivatives import ComplexStep, ignores

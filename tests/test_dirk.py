@@ -5,9 +5,9 @@ from dataclasses import replace
 import frozen
 import numpy as np
 import pytest
+from forms import COSTS, DIAGONAL, FORMS, MASS, NAMES, P0, SINGULAR, TIGHT, U0, rhs, rhs_p, rhs_u
 from petsc4py import PETSc
 from scipy.integrate import solve_ivp
-from zoo import COSTS, DIAGONAL, FORMS, MASS, NAMES, P0, SINGULAR, TIGHT, U0, rhs, rhs_p, rhs_u
 
 from daeosens import (
     ODE,

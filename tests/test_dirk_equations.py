@@ -4,7 +4,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from zoo import DIAGONAL, FORMS, MASS, P0, SINGULAR, TIGHT, U0, rhs, rhs_p, rhs_u
+from forms import DIAGONAL, FORMS, MASS, P0, SINGULAR, TIGHT, U0, rhs, rhs_p, rhs_u
 
 from daeosens import Stepping, consistent_state, solve
 from daeosens.arrays import read, write

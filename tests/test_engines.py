@@ -1,9 +1,9 @@
 """Which engine sweeps: chosen by what the problem is, reported, and refused where it cannot be."""
 
 import batched
+import forms
 import numpy as np
 import pytest
-import zoo
 from petsc4py import PETSc
 
 from daeosens import (
@@ -157,11 +157,11 @@ def test_gradients_say_what_swept(engine):
 
 def test_a_reduced_functional_takes_any_engine():
     problem = batched.batched_problem("rhs", "products")
-    stepping = zoo.make_stepping("rk5dp")
-    entries = {name: Parameter(value) for name, value in zip(zoo.NAMES, zoo.P0, strict=True)}
-    control = Parameters(entries, initial_state=zoo.U0)
+    stepping = forms.make_stepping("rk5dp")
+    entries = {name: Parameter(value) for name, value in zip(forms.NAMES, forms.P0, strict=True)}
+    control = Parameters(entries, initial_state=forms.U0)
     gradients = [
-        Reduced(problem, zoo.ANALYTIC_COST, stepping, control, engine=engine).gradient(zoo.P0)
+        Reduced(problem, forms.ANALYTIC_COST, stepping, control, engine=engine).gradient(forms.P0)
         for engine in ("auto", "block", "steps")
     ]
     for gradient in gradients:

@@ -3,9 +3,9 @@
 import re
 from types import SimpleNamespace
 
+import forms
 import numpy as np
 import pytest
-import zoo
 from petsc4py import PETSc
 
 from daeosens import (
@@ -48,7 +48,7 @@ SCALAR = {
 
 
 def rhs_hessian_t(t, u, p, w):
-    """Derivatives of w^T f_t of the zoo's right-hand side."""
+    """Derivatives of w^T f_t of the right-hand side of ``forms``."""
     e = np.exp(-t)
     by_p = [-p[1] * u[0] * e * w[2], -p[0] * u[0] * e * w[2], 2 * np.cos(2 * t) * w[0]]
     by_t = -4 * p[2] * np.sin(2 * t) * w[0] + p[0] * p[1] * u[0] * e * w[2]
@@ -57,11 +57,11 @@ def rhs_hessian_t(t, u, p, w):
 
 # The map of the reset is that right-hand side: any function with known derivatives will do.
 MAP = {
-    "value": zoo.rhs,
-    "u": zoo.rhs_u,
-    "p": zoo.rhs_p,
-    "t": zoo.rhs_t,
-    "hessian": zoo.rhs_hessian,
+    "value": forms.rhs,
+    "u": forms.rhs_u,
+    "p": forms.rhs_p,
+    "t": forms.rhs_t,
+    "hessian": forms.rhs_hessian,
     "hessian_t": rhs_hessian_t,
 }
 PARTS = ("u", "p", "t", "hessian", "hessian_t")
@@ -127,7 +127,7 @@ def whole(
     problem = ODE(
         rhs["value"],
         3,
-        zoo.NAMES,
+        forms.NAMES,
         jacobian=rhs["u"],
         jacobian_p=rhs["p"],
         rhs_t=rhs["t"],
@@ -161,7 +161,7 @@ WRONG = {
 
 def test_right_ones_are_confirmed():
     problem, cost = whole()
-    found = check(problem, zoo.U0, zoo.P0, T, objective=cost)
+    found = check(problem, forms.U0, forms.P0, T, objective=cost)
     assert found.ok, found
     assert {row.verdict for row in found.rows} == {"right"}
     assert max(row.error for row in found.rows) < 1e-8
@@ -177,7 +177,7 @@ def test_right_ones_are_confirmed():
 )
 def test_exactly_the_wrong_one_is_named(where, part, name):
     problem, cost = whole(**{where: spoil(MAP if where in ("rhs", "reset") else SCALAR, part)})
-    found = check(problem, zoo.U0, zoo.P0, T, objective=cost)
+    found = check(problem, forms.U0, forms.P0, T, objective=cost)
     assert bare(found.wrong) == {name}
     with pytest.raises(InputError, match="instead of"):
         found.raise_if_wrong()
@@ -191,7 +191,7 @@ def test_the_wrong_part_of_a_derivative_in_time_is_named(output, argument):
         return tuple(result)
 
     problem, _ = whole(rhs=MAP | {"hessian_t": wrong})
-    assert check(problem, zoo.U0, zoo.P0, T).wrong == (f"hessian_t {argument}",)
+    assert check(problem, forms.U0, forms.P0, T).wrong == (f"hessian_t {argument}",)
 
 
 @pytest.mark.parametrize("wrong", [False, True])
@@ -199,39 +199,39 @@ def test_residual_in_time(wrong):
     """A residual whose derivative in time depends on everything: F = M u' (1 + t u_0 a) - f."""
 
     def residual(t, u, udot, p):
-        return zoo.MASS @ udot * (1 + t * u[0] * p[0]) - zoo.rhs(t, u, p)
+        return forms.MASS @ udot * (1 + t * u[0] * p[0]) - forms.rhs(t, u, p)
 
     def hessian_t(t, u, udot, p, w):
         by_u, by_p, by_t = rhs_hessian_t(t, u, p, w)
-        m = w @ zoo.MASS @ udot
+        m = w @ forms.MASS @ udot
         by_u, by_p = -by_u, -by_p
         by_u[0] += m * p[0]
         by_p[0] += m * u[0]
-        return by_u, zoo.MASS.T @ w * u[0] * p[0] * (2.0 if wrong else 1.0), by_p, -by_t
+        return by_u, forms.MASS.T @ w * u[0] * p[0] * (2.0 if wrong else 1.0), by_p, -by_t
 
-    problem = DAE(residual, 3, zoo.NAMES, hessian_t=hessian_t)
-    found = check(problem, zoo.U0, zoo.P0, T)
+    problem = DAE(residual, 3, forms.NAMES, hessian_t=hessian_t)
+    found = check(problem, forms.U0, forms.P0, T)
     assert found.wrong == (("hessian_t dudot",) if wrong else ())
     rows = {row.name for row in found.rows if row.name.startswith("hessian_t")}
     assert rows == {f"hessian_t {d}" for d in ("du", "dudot", "dp", "dt")}
 
 
 def test_a_time_derivative_of_a_mass_form_is_that_of_the_right_hand_side():
-    right = ODE(zoo.rhs, 3, zoo.NAMES, mass=zoo.MASS, hessian_t=rhs_hessian_t)
-    assert check(right, zoo.U0, zoo.P0, T).ok
-    wrong = ODE(zoo.rhs, 3, zoo.NAMES, mass=zoo.MASS, hessian_t=off(rhs_hessian_t))
-    assert check(wrong, zoo.U0, zoo.P0, T).wrong == ("hessian_t du",)
+    right = ODE(forms.rhs, 3, forms.NAMES, mass=forms.MASS, hessian_t=rhs_hessian_t)
+    assert check(right, forms.U0, forms.P0, T).ok
+    wrong = ODE(forms.rhs, 3, forms.NAMES, mass=forms.MASS, hessian_t=off(rhs_hessian_t))
+    assert check(wrong, forms.U0, forms.P0, T).wrong == ("hessian_t du",)
 
 
 def test_equations_are_named_by_mode_and_events_by_name():
-    right = {"jacobian": zoo.rhs_u, "jacobian_p": zoo.rhs_p}
+    right = {"jacobian": forms.rhs_u, "jacobian_p": forms.rhs_p}
     modes = {
-        "on": ODE(zoo.rhs, 3, zoo.NAMES, **right),
-        "off": ODE(zoo.rhs, 3, zoo.NAMES, **right | {"jacobian_p": off(zoo.rhs_p)}),
+        "on": ODE(forms.rhs, 3, forms.NAMES, **right),
+        "off": ODE(forms.rhs, 3, forms.NAMES, **right | {"jacobian_p": off(forms.rhs_p)}),
         "half": DAE(
-            lambda t, u, udot, p: udot - zoo.rhs(t, u, p),
+            lambda t, u, udot, p: udot - forms.rhs(t, u, p),
             3,
-            zoo.NAMES,
+            forms.NAMES,
             jacobian_udot=off(lambda t, u, udot, p: np.eye(3)),
         ),
     }
@@ -239,7 +239,7 @@ def test_equations_are_named_by_mode_and_events_by_name():
         Event(SCALAR["value"], mode="off", name="cold", when_u=SCALAR["u"]),
         Event(SCALAR["value"], mode="on", name="hot", when_u=off(SCALAR["u"])),
     ]
-    found = check(hybrid(modes, "on", events), zoo.U0, zoo.P0, T)
+    found = check(hybrid(modes, "on", events), forms.U0, forms.P0, T)
     assert found.wrong == (
         'mode "off" jacobian_p',
         'mode "half" jacobian_udot',
@@ -255,14 +255,14 @@ def test_equations_are_named_by_mode_and_events_by_name():
 def test_false_claims_are_named():
     event = Event(
         SCALAR["value"],
-        zoo.rhs,
+        forms.rhs,
         name="bounce",
         when_t=AUTONOMOUS,
         reset_t=AUTONOMOUS,
         changes={"a": Terminal(SCALAR["value"], gradient_p=INDEPENDENT, hessian_t=INDEPENDENT)},
     )
-    problem = ODE(zoo.rhs, 3, zoo.NAMES, events=[event])
-    found = check(problem, zoo.U0, zoo.P0, T, objective=EventTime("bounce"))
+    problem = ODE(forms.rhs, 3, forms.NAMES, events=[event])
+    found = check(problem, forms.U0, forms.P0, T, objective=EventTime("bounce"))
     assert found.wrong == (
         'event "bounce" when_t',
         'event "bounce" reset_t',
@@ -286,7 +286,7 @@ def test_functions_by_complex_step_and_times_have_nothing_wrong():
             changes={"c": lambda t, u, p: t * u[0] * p[2] ** 2},
         ),
     ]
-    found = check(ODE(zoo.rhs, 3, zoo.NAMES, events=events), zoo.U0, zoo.P0, T)
+    found = check(ODE(forms.rhs, 3, forms.NAMES, events=events), forms.U0, forms.P0, T)
     rows = {row.name for row in found.rows if row.name.startswith("event")}
     assert rows == {
         *(f'event "kick" {each}' for each in ("when_u", "when_p", "when_t")),
@@ -304,7 +304,7 @@ def test_a_function_without_a_value_at_the_point_is_not_judged():
         return u
 
     event = Event(lambda t, u, p: np.log(u[0] - 5.0), reset, name="far")
-    found = check(ODE(zoo.rhs, 3, zoo.NAMES, events=[event]), zoo.U0, zoo.P0, T)
+    found = check(ODE(forms.rhs, 3, forms.NAMES, events=[event]), forms.U0, forms.P0, T)
     assert found.unclear == ('event "far" when', 'event "far" reset')
     assert found['event "far" reset'].detail == "no state beyond 0.5"
     assert "returned nan" in found['event "far" when'].detail
@@ -313,13 +313,13 @@ def test_a_function_without_a_value_at_the_point_is_not_judged():
 
 def test_second_derivatives_of_what_fails_are_not_judged():
     problem = ODE(
-        zoo.rhs,
+        forms.rhs,
         3,
-        zoo.NAMES,
+        forms.NAMES,
         jacobian=lambda t, u, p: np.zeros((2, 3)),
-        hessian_product=zoo.rhs_hessian,
+        hessian_product=forms.rhs_hessian,
     )
-    found = check(problem, zoo.U0, zoo.P0, T)
+    found = check(problem, forms.U0, forms.P0, T)
     assert found.wrong == ("jacobian",)
     assert found.unclear == ("hessian_product du", "hessian_product dp")
     assert "'jacobian' returned shape (2, 3)" in found["hessian_product du"].detail

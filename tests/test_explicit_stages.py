@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from zoo import FORMS, P0, U0, rhs, rhs_p, rhs_u
+from forms import FORMS, P0, U0, rhs, rhs_p, rhs_u
 
 from daeosens.arrays import write
 from daeosens.steps.directions import Step

@@ -5,8 +5,8 @@ from functools import cache
 import numpy as np
 import pytest
 from continuous import orders, stepping
+from forms import ANALYTIC_COST, FORMS, NAMES, P0, initial_state, initial_state_p
 from petsc4py import PETSc
-from zoo import ANALYTIC_COST, FORMS, NAMES, P0, initial_state, initial_state_p
 
 from daeosens import InputError, Parameter, Parameters, Reduced
 from daeosens.arrays import gather, read, write

@@ -3,10 +3,7 @@
 import frozen
 import numpy as np
 import pytest
-from petsc4py import PETSc
-from scipy import sparse
-from scipy.integrate import solve_ivp
-from zoo import (
+from forms import (
     DECAY,
     DT,
     FORMS,
@@ -20,6 +17,9 @@ from zoo import (
     make_stepping,
     rhs,
 )
+from petsc4py import PETSc
+from scipy import sparse
+from scipy.integrate import solve_ivp
 
 from daeosens import (
     ODE,

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
+from forms import MASS, NAMES, rhs
 from petsc4py import PETSc
-from zoo import MASS, NAMES, rhs
 
 from daeosens import DAE, ODE, InputError
 from daeosens.frame import make_frame

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 from distributed import make, make_cost
+from forms import FORMS, NAMES, P0, U0, initial_state, initial_state_p, make_stepping
 from petsc4py import PETSc
-from zoo import FORMS, NAMES, P0, U0, initial_state, initial_state_p, make_stepping
 
 from daeosens import (
     InputError,

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
+from forms import TIGHT
 from petsc4py import PETSc
 from scipy.linalg import hilbert
 from test_consistent import N, distributed
-from zoo import TIGHT
 
 from daeosens import (
     DAE,

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
+from forms import DECAY
 from native_model import U0, P, compiled_ode
-from zoo import DECAY
 
 from daeosens import ODE, Stepping, Terminal, adjoint, consistent_state, solve
 from daeosens.line_search import SHORT, SHORTER, search_lines

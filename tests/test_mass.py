@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
+from forms import FORMS, MASS, NAMES, P0, U0, mass, mass_p, rhs
 from matrix_kinds import ROWS, M, entries, vec
 from petsc4py import PETSc
 from scipy import sparse
-from zoo import FORMS, MASS, NAMES, P0, U0, mass, mass_p, rhs
 
 from daeosens import ODE, InputError, Products, Stepping, Terminal, UnsupportedError, adjoint, solve
 from daeosens.arrays import read, write

@@ -1,7 +1,7 @@
 """Names of methods, and what each of them can do."""
 
 import pytest
-from zoo import METHODS, NO_ESTIMATE
+from forms import METHODS, NO_ESTIMATE
 
 from daeosens import InputError
 from daeosens.methods import METHODS as NAMED

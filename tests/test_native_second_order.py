@@ -1,9 +1,9 @@
 """Tangents and second-order sweeps of C functions: the numbers of the sweeps by steps in Python."""
 
+import forms
 import frozen
 import numpy as np
 import pytest
-import zoo
 from interrupted import part_done
 
 from daeosens import (
@@ -246,12 +246,12 @@ def test_remainders_are_of_third_order(method):
         assert taylor(reduced, x, hessian=True).hessian_order > 2.9
 
 
-@pytest.mark.parametrize("method", [*ESDIRK, *zoo.EXPLICIT])
+@pytest.mark.parametrize("method", [*ESDIRK, *forms.EXPLICIT])
 def test_products_are_differences_of_an_independent_program(method):
     """Non-autonomous, with observations on the way, and a last step that is cut."""
-    model, case = trace(zoo.rhs, 3, list(zoo.NAMES)), zoo.COSTS["observations"]
-    stepping = Stepping((0.0, zoo.T_END), method, dt=zoo.DT)
-    run = solve(model, zoo.U0, zoo.P0, stepping, zoo.OBSERVATION_TIMES)
+    model, case = trace(forms.rhs, 3, list(forms.NAMES)), forms.COSTS["observations"]
+    stepping = Stepping((0.0, forms.T_END), method, dt=forms.DT)
+    run = solve(model, forms.U0, forms.P0, stepping, forms.OBSERVATION_TIMES)
     assert linear_steps(run, keep=True) is not None
     log, du, dp = (
         (run.times, run.step_sizes),
@@ -260,8 +260,8 @@ def test_products_are_differences_of_an_independent_program(method):
     )
 
     def gradient(eps):
-        point = (zoo.U0 + eps * du, zoo.P0 + eps * dp)
-        found = frozen.gradients(zoo.FORMS["rhs"], method, log, [case], *point)
+        point = (forms.U0 + eps * du, forms.P0 + eps * dp)
+        found = frozen.gradients(forms.FORMS["rhs"], method, log, [case], *point)
         return np.concatenate([each[0] for each in found])
 
     product = hessian_product(run, case.objective, du, dp)
@@ -275,14 +275,14 @@ def test_products_are_differences_of_an_independent_program(method):
 @pytest.mark.parametrize("method", [*ESDIRK, "rk4", "rk5dp"])
 def test_remainders_are_of_third_order_where_the_start_follows_the_parameters(method):
     """With residuals that are not zero."""
-    model = trace(zoo.rhs, 3, list(zoo.NAMES))
-    values = dict(zip(zoo.NAMES, map(Parameter, zoo.P0.tolist()), strict=True))
-    control = Parameters(values, zoo.initial_state)
-    stepping = Stepping((0.0, zoo.T_END), method, dt=zoo.DT)
-    reduced = Reduced(model, zoo.COSTS["observations"].objective, stepping, control)
-    reduced.hessian_product(zoo.P0, zoo.P0)
+    model = trace(forms.rhs, 3, list(forms.NAMES))
+    values = dict(zip(forms.NAMES, map(Parameter, forms.P0.tolist()), strict=True))
+    control = Parameters(values, forms.initial_state)
+    stepping = Stepping((0.0, forms.T_END), method, dt=forms.DT)
+    reduced = Reduced(model, forms.COSTS["observations"].objective, stepping, control)
+    reduced.hessian_product(forms.P0, forms.P0)
     assert reduced._memory.native is not None
-    assert min(taylor(reduced, zoo.P0, hessian=True)) > 2.9
+    assert min(taylor(reduced, forms.P0, hessian=True)) > 2.9
 
 
 def test_against_differences_of_the_gradient():

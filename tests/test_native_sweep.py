@@ -3,10 +3,10 @@
 import ctypes
 from dataclasses import replace
 
+import forms
 import frozen
 import numpy as np
 import pytest
-import zoo
 from native_model import U0, P, compiled_costs, compiled_event, compiled_ode, cost
 
 import daeosens as ds
@@ -121,24 +121,24 @@ def test_same_numbers_with_a_mass_matrix(c, mass, method):
 
 @pytest.fixture(scope="module")
 def three_states():
-    return ds.trace(zoo.rhs, 3, list(zoo.NAMES), running=zoo.density)
+    return ds.trace(forms.rhs, 3, list(forms.NAMES), running=forms.density)
 
 
 @pytest.mark.parametrize(
-    ("method", "adaptive"), [each[1:] for each in zoo.RUNS if each[0] == "rhs"]
+    ("method", "adaptive"), [each[1:] for each in forms.RUNS if each[0] == "rhs"]
 )
 def test_gradients_are_those_of_an_independent_program(three_states, method, adaptive):
     """Non-autonomous, with observations on the way, integrals, and a last step that is cut."""
-    stepping = zoo.make_stepping(method, adaptive=adaptive)
-    if method in zoo.DIAGONAL:  # in C, to rounding without options
+    stepping = forms.make_stepping(method, adaptive=adaptive)
+    if method in forms.DIAGONAL:  # in C, to rounding without options
         stepping = replace(stepping, options={})
-    run = solve(three_states, zoo.U0, zoo.P0, stepping, zoo.OBSERVATION_TIMES)
-    cases = [zoo.COSTS[name] for name in ("observations", "running")]
+    run = solve(three_states, forms.U0, forms.P0, stepping, forms.OBSERVATION_TIMES)
+    cases = [forms.COSTS[name] for name in ("observations", "running")]
     costs = [cases[0].objective, three_states.running]
     lowered = [each.lower(run.problem, run.times[-1]) for each in costs]
     assert native_sweep(run, lowered) is not None
     log = (run.times, run.step_sizes)
-    expected = frozen.gradients(zoo.FORMS["rhs"], method, log, cases, zoo.U0, zoo.P0)
+    expected = frozen.gradients(forms.FORMS["rhs"], method, log, cases, forms.U0, forms.P0)
     for gradient, by_u0, by_p in zip(adjoint(run, costs), *expected, strict=True):
         assert gradient.engine == "steps"
         size = max(abs(by_u0).max(), abs(by_p).max())

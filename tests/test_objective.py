@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 from distributed import averages, averaging, make
-from petsc4py import PETSc
-from zoo import (
+from forms import (
     COSTS,
     DATA,
     DECAY,
@@ -19,6 +18,7 @@ from zoo import (
     observe,
     terminal,
 )
+from petsc4py import PETSc
 
 from daeosens import (
     ODE,

@@ -264,10 +264,10 @@ def test_nothing_is_inserted_if_anything_is_wrong():
     ],
 )
 def test_values_become_text(value: object, text: str | None):
-    with scoped_options(code={"zoo": value}):
+    with scoped_options(code={"forms": value}):
         if text is None:
-            assert database() == {"zoo": None}
-        assert PETSc.Options().getString("zoo") == (text or "")
+            assert database() == {"forms": None}
+        assert PETSc.Options().getString("forms") == (text or "")
 
 
 @pytest.mark.parametrize(
@@ -295,8 +295,8 @@ def test_values_that_petsc_cannot_take_are_refused(value: object):
 
 @pytest.mark.parametrize("text", ["inf", "-inf", "1e-10"])
 def test_petsc_reads_the_numbers_we_write(text: str):
-    with scoped_options(code={"zoo": float(text)}):
-        assert PETSc.Options().getReal("zoo") == float(text)
+    with scoped_options(code={"forms": float(text)}):
+        assert PETSc.Options().getReal("forms") == float(text)
 
 
 # ---- names ---------------------------------------------------------------------------------------

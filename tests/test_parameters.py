@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 from distributed import make
+from forms import FORMS, NAMES, P0, U0, initial_state, initial_state_p, make_stepping
 from petsc4py import PETSc
-from zoo import FORMS, NAMES, P0, U0, initial_state, initial_state_p, make_stepping
 
 from daeosens import (
     FieldParameter,

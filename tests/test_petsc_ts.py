@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
+from forms import FORMS, P0, U0
 from native_model import U0 as START
 from native_model import P, compiled_ode
 from petsc4py import PETSc
-from zoo import FORMS, P0, U0
 
 from daeosens import COLORING, ODE, InputError, Stepping, UnsupportedError, solve
 from daeosens._petsc import DENSE, EXPLICIT

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 from distributed import make
+from forms import FORMS, NAMES, OBSERVATION_TIMES, P0, PRIOR_MEAN, PRIOR_SIGMA, U0, make_stepping
 from petsc4py import PETSc
-from zoo import FORMS, NAMES, OBSERVATION_TIMES, P0, PRIOR_MEAN, PRIOR_SIGMA, U0, make_stepping
 
 from daeosens import ODE, InputError, Prior, Stepping, UnsupportedError, adjoint, evaluate, solve
 

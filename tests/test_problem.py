@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
+from forms import FORMS, NAMES, P0, U0, rhs, rhs_p, rhs_u
 from matrix_kinds import entries, vec
 from petsc4py import PETSc
 from scipy import sparse
-from zoo import FORMS, NAMES, P0, U0, rhs, rhs_p, rhs_u
 
 from daeosens import (
     AUTONOMOUS,

@@ -3,9 +3,9 @@
 import re
 from dataclasses import replace
 
+import forms
 import numpy as np
 import pytest
-import zoo
 from petsc4py import PETSc
 from test_event_checks import PARTS, Swarm, running, terminal
 
@@ -132,7 +132,7 @@ def test_wrong_shapes_are_told_by_the_name_of_the_callback(of_event, of_cost, na
         name="kick",
         **of_event,
     )
-    problem = ODE(zoo.rhs, 3, zoo.NAMES, events=[event])
+    problem = ODE(forms.rhs, 3, forms.NAMES, events=[event])
     functional = Reduced(
         problem, AtEvent(lambda t, u, p: t * u[0], "kick", **of_cost), SPAN, CONTROL
     )
@@ -170,26 +170,26 @@ def kinked_in_time(mass):
     """Return a functional whose equations have no second derivative in time by complex step."""
 
     def rhs(t, u, p):
-        return zoo.rhs(t, u, p) + 0.01 * abs(t - 9.0) * u
+        return forms.rhs(t, u, p) + 0.01 * abs(t - 9.0) * u
 
     problem = ODE(
         rhs,
         3,
-        zoo.NAMES,
+        forms.NAMES,
         mass=mass,
-        rhs_t=lambda t, u, p: zoo.rhs_t(t, u, p) - 0.01 * u,
+        rhs_t=lambda t, u, p: forms.rhs_t(t, u, p) - 0.01 * u,
         events=[Event(0.2, lambda t, u, p: u * p[0])],
     )
     control = replace(CONTROL, consistent=True)
-    return Reduced(problem, Terminal(zoo.terminal), Stepping((0.0, 0.4), "cn", dt=0.1), control)
+    return Reduced(problem, Terminal(forms.terminal), Stepping((0.0, 0.4), "cn", dt=0.1), control)
 
 
 def test_events_at_fixed_times_solve_for_algebraic_variables():
     """Their equations are differentiated in time there, those of a regular mass are not."""
-    functional = kinked_in_time(zoo.MASS)
+    functional = kinked_in_time(forms.MASS)
     functional.check_second_order()
     assert np.isfinite(functional.hessian(functional.start())).all()
-    functional = kinked_in_time(zoo.SINGULAR)
+    functional = kinked_in_time(forms.SINGULAR)
     with pytest.raises(UnsupportedError, match=r"(?s)callback 'rhs'.*try: hessian_t=callback"):
         functional.check_second_order()
     assert functional.count.forward == 0
@@ -203,10 +203,10 @@ def rough(t, u, p):
 
 @pytest.mark.parametrize("mode", ["on", "off"])
 def test_equations_of_every_mode_are_evaluated(mode):
-    smooth, kinked = ODE(zoo.rhs, 3, zoo.NAMES), ODE(rough, 3, zoo.NAMES)
+    smooth, kinked = ODE(forms.rhs, 3, forms.NAMES), ODE(rough, 3, forms.NAMES)
     modes = {name: kinked if name == mode else smooth for name in ("on", "off")}
     problem = hybrid(modes, "on", [Event(0.2, mode="off")])
-    functional = Reduced(problem, Terminal(zoo.terminal), SPAN, CONTROL)
+    functional = Reduced(problem, Terminal(forms.terminal), SPAN, CONTROL)
     message = f"mode \"{mode}\": second derivatives of callback 'rhs'"
     with pytest.raises(UnsupportedError, match=message):
         functional.check_second_order()
@@ -214,7 +214,7 @@ def test_equations_of_every_mode_are_evaluated(mode):
 
 
 CONTROL = Parameters(
-    {name: Parameter(value) for name, value in zip(zoo.NAMES, zoo.P0, strict=True)}, zoo.U0
+    {name: Parameter(value) for name, value in zip(forms.NAMES, forms.P0, strict=True)}, forms.U0
 )
 
 
@@ -228,8 +228,8 @@ CONTROL = Parameters(
     ],
 )
 def test_functions_that_have_no_second_derivatives_are_named(event, name):
-    problem = ODE(zoo.rhs, 3, zoo.NAMES, events=[Event(**event, name="kick")])
-    functional = Reduced(problem, Terminal(zoo.terminal), SPAN, CONTROL)
+    problem = ODE(forms.rhs, 3, forms.NAMES, events=[Event(**event, name="kick")])
+    functional = Reduced(problem, Terminal(forms.terminal), SPAN, CONTROL)
     with pytest.raises(UnsupportedError) as raised:
         functional.check_second_order()
     assert f"second derivatives of callback 'event \"kick\" {name}'" in str(raised.value)
@@ -238,7 +238,7 @@ def test_functions_that_have_no_second_derivatives_are_named(event, name):
 def test_what_has_no_value_at_the_start_is_not_refused():
     """Events happen elsewhere, and not at the first instant."""
     event = Event(lambda t, u, p: np.log(u[0] - 2.0), lambda t, u, p: np.sqrt(u - 3.0), name="far")
-    problem = ODE(zoo.rhs, 3, zoo.NAMES, events=[event])
+    problem = ODE(forms.rhs, 3, forms.NAMES, events=[event])
     cost = AtEvent(lambda t, u, p: u[0] / t + np.log(u[0] - 5.0), "far") + EventTime("far")
     Reduced(problem, cost, SPAN, CONTROL).check_second_order()
 

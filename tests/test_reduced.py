@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from zoo import (
+from forms import (
     CELLS,
     COSTS,
     DECAY,

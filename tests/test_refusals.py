@@ -4,8 +4,8 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
+from forms import COSTS, FORMS, P0, U0
 from petsc4py import PETSc
-from zoo import COSTS, FORMS, P0, U0
 
 from daeosens import DAE, ODE, OptionError, Stepping, UnsupportedError, adjoint, solve
 

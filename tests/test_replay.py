@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from zoo import FORMS, OBSERVATION_TIMES, P0, U0, make_stepping
+from forms import FORMS, OBSERVATION_TIMES, P0, U0, make_stepping
 
 from daeosens import solve
 from daeosens.replay import replay

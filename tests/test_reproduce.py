@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from forms import EXPLICIT
 from reproduction import gray_scott, heat, newton_cg, tutorials, van_der_pol
 from reproduction.heat import CONTINUUM, Case
 from reproduction.tutorials import PRINTED
-from zoo import EXPLICIT
 
 from daeosens.methods import find_method
 

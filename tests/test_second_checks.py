@@ -1,8 +1,8 @@
 """Callbacks for second derivatives: right ones are confirmed, wrong ones named."""
 
+import forms
 import numpy as np
 import pytest
-import zoo
 from fields import random_field
 from petsc4py import PETSc
 
@@ -10,9 +10,9 @@ from daeosens import DAE, ODE, Parameter, Parameters, Running, Terminal, check
 from daeosens.grids import Grid, gray_scott, heat
 
 CONTROL = Parameters(
-    {name: Parameter(value) for name, value in zip(zoo.NAMES, zoo.P0, strict=True)},
-    zoo.initial_state,
-    zoo.initial_state_p,
+    {name: Parameter(value) for name, value in zip(forms.NAMES, forms.P0, strict=True)},
+    forms.initial_state,
+    forms.initial_state_p,
 )
 
 
@@ -27,10 +27,10 @@ def spoiled(callback, output, entry):
     return wrong
 
 
-@pytest.mark.parametrize("form", zoo.FORMS)
+@pytest.mark.parametrize("form", forms.FORMS)
 def test_right_ones_are_confirmed(form):
-    problem = zoo.FORMS[form].analytic
-    found = check(problem, zoo.U0, zoo.P0, 0.3, objective=zoo.ANALYTIC_COST, control=CONTROL)
+    problem = forms.FORMS[form].analytic
+    found = check(problem, forms.U0, forms.P0, 0.3, objective=forms.ANALYTIC_COST, control=CONTROL)
     assert found.ok, found
     assert found["hessian_product du"].error < 1e-8
     assert found["hessian_product dp"].error < 1e-8
@@ -44,16 +44,18 @@ def test_right_ones_are_confirmed(form):
 
 
 def test_wrong_ones_are_named():
-    supplied = {"jacobian": zoo.rhs_u, "jacobian_p": zoo.rhs_p}
-    problem = ODE(zoo.rhs, 3, zoo.NAMES, **supplied, hessian_product=spoiled(zoo.rhs_hessian, 1, 2))
-    assert set(check(problem, zoo.U0, zoo.P0, 0.3).wrong) == {
+    supplied = {"jacobian": forms.rhs_u, "jacobian_p": forms.rhs_p}
+    problem = ODE(
+        forms.rhs, 3, forms.NAMES, **supplied, hessian_product=spoiled(forms.rhs_hessian, 1, 2)
+    )
+    assert set(check(problem, forms.U0, forms.P0, 0.3).wrong) == {
         "hessian_product du",
         "hessian_product dp",
     }
     problem = ODE(
-        zoo.rhs, 3, zoo.NAMES, mass=zoo.mass, mass_hessian=spoiled(zoo.mass_hessian, 0, 1)
+        forms.rhs, 3, forms.NAMES, mass=forms.mass, mass_hessian=spoiled(forms.mass_hessian, 0, 1)
     )
-    wrong = check(problem, zoo.U0, zoo.P0, 0.3).wrong
+    wrong = check(problem, forms.U0, forms.P0, 0.3).wrong
     assert set(wrong) == {"mass_hessian dv", "mass_hessian dp"}
 
 
@@ -62,21 +64,21 @@ def test_wrong_one_of_a_residual():
         return np.zeros(3), np.zeros(3), dudot
 
     problem = DAE(
-        lambda t, u, udot, p: zoo.MASS @ udot * p[0] + p * u, 3, 3, hessian_product=hessian
+        lambda t, u, udot, p: forms.MASS @ udot * p[0] + p * u, 3, 3, hessian_product=hessian
     )
-    wrong = check(problem, zoo.U0, zoo.P0).wrong
+    wrong = check(problem, forms.U0, forms.P0).wrong
     assert {"hessian_product dudot", "hessian_product dp", "hessian_product du"} == set(wrong)
 
 
 def test_wrong_costs_and_initial_states():
-    cost = Terminal(zoo.terminal, hessian_product=spoiled(zoo.terminal_hessian, 0, 0)) + Running(
-        zoo.density, hessian_product=spoiled(zoo.density_hessian, 1, 1)
-    )
+    cost = Terminal(
+        forms.terminal, hessian_product=spoiled(forms.terminal_hessian, 0, 0)
+    ) + Running(forms.density, hessian_product=spoiled(forms.density_hessian, 1, 1))
     control = Parameters(
-        CONTROL.values, zoo.initial_state, initial_state_hessian=lambda p, w, dp: dp
+        CONTROL.values, forms.initial_state, initial_state_hessian=lambda p, w, dp: dp
     )
-    problem = zoo.FORMS["rhs"].by_complex_step
-    wrong = check(problem, zoo.U0, zoo.P0, 0.3, objective=cost, control=control).wrong
+    problem = forms.FORMS["rhs"].by_complex_step
+    wrong = check(problem, forms.U0, forms.P0, 0.3, objective=cost, control=control).wrong
     assert set(wrong) == {
         "terminal hessian_product du",
         "terminal hessian_product dp",

@@ -1,8 +1,8 @@
-"""Products with second derivatives, from every source, against what zoo.py gives in closed form."""
+"""Products with second derivatives, from every source, against the closed forms of forms.py."""
 
+import forms
 import numpy as np
 import pytest
-import zoo
 from scipy import sparse
 
 from daeosens import ODE, InputError, Products, UnsupportedError
@@ -11,7 +11,7 @@ from daeosens.complex_hessian import HessianByComplexStep, in_time
 
 RNG = np.random.default_rng(5)
 T, W, DU, DP, UDOT, DUDOT = 0.3, *RNG.normal(size=(5, 3))
-EXACT = np.concatenate(zoo.rhs_hessian(T, zoo.U0, zoo.P0, W, DU, DP))
+EXACT = np.concatenate(forms.rhs_hessian(T, forms.U0, forms.P0, W, DU, DP))
 
 
 def vec(problem, values):
@@ -19,16 +19,16 @@ def vec(problem, values):
 
 
 def of_rhs(problem):
-    """Return both products of the problem's rhs at the point of zoo."""
+    """Return both products of the problem's rhs at the point of forms."""
     out = (problem.create_state(), problem.create_parameters())
-    point = (T, vec(problem, zoo.U0), zoo.P0)
+    point = (T, vec(problem, forms.U0), forms.P0)
     problem.rhs_hessian(point, vec(problem, W), (vec(problem, DU), DP), out)
     return np.concatenate([each.getArray() for each in out])
 
 
 def of_residual(problem):
     out = (problem.create_state(), problem.create_state(), problem.create_parameters())
-    point = (T, vec(problem, zoo.U0), vec(problem, UDOT), zoo.P0)
+    point = (T, vec(problem, forms.U0), vec(problem, UDOT), forms.P0)
     direction = (vec(problem, DU), vec(problem, DUDOT), DP)
     problem.residual_hessian(point, vec(problem, W), direction, out)
     return np.concatenate([each.getArray() for each in out])
@@ -37,29 +37,30 @@ def of_residual(problem):
 def filled_in_place(t, u, p):
     """A Jacobian that loses imaginary parts."""
     matrix = np.zeros((3, 3))
-    matrix[...] = zoo.rhs_u(t, u, p)
+    matrix[...] = forms.rhs_u(t, u, p)
     return matrix
 
 
 def only_real(t, u, p):
     """A Jacobian that cannot take complex numbers."""
-    return zoo.rhs_u(t, np.array([float(x) for x in u]), p)
+    return forms.rhs_u(t, np.array([float(x) for x in u]), p)
 
 
 def drops_imaginary_parts(t, u, p):
-    return zoo.rhs_u(t, np.real(u), p)
+    return forms.rhs_u(t, np.real(u), p)
 
 
 SOURCES = {
-    "callback": {"hessian_product": zoo.rhs_hessian},
-    "complex step of both Jacobians": {"jacobian": zoo.rhs_u, "jacobian_p": zoo.rhs_p},
-    "one Jacobian": {"jacobian": zoo.rhs_u},
-    "the other": {"jacobian_p": zoo.rhs_p},
+    "callback": {"hessian_product": forms.rhs_hessian},
+    "complex step of both Jacobians": {"jacobian": forms.rhs_u, "jacobian_p": forms.rhs_p},
+    "one Jacobian": {"jacobian": forms.rhs_u},
+    "the other": {"jacobian_p": forms.rhs_p},
     "none": {},
-    "sparse": {"jacobian": lambda t, u, p: sparse.csr_array(zoo.rhs_u(t, u, p))},
+    "sparse": {"jacobian": lambda t, u, p: sparse.csr_array(forms.rhs_u(t, u, p))},
     "products": {
         "jacobian": Products(
-            lambda t, u, p, v: zoo.rhs_u(t, u, p) @ v, lambda t, u, p, w: zoo.rhs_u(t, u, p).T @ w
+            lambda t, u, p, v: forms.rhs_u(t, u, p) @ v,
+            lambda t, u, p, w: forms.rhs_u(t, u, p).T @ w,
         )
     },
     "coloring": {"jacobian": "coloring"},
@@ -71,49 +72,49 @@ SOURCES = {
 
 @pytest.mark.parametrize("source", SOURCES)
 def test_every_source_gives_the_closed_form(source):
-    problem = ODE(zoo.rhs, 3, zoo.NAMES, **SOURCES[source])
+    problem = ODE(forms.rhs, 3, forms.NAMES, **SOURCES[source])
     for _ in range(2):  # the first use is compared, the second trusted
         np.testing.assert_allclose(of_rhs(problem), EXACT, rtol=1e-13, atol=1e-14)
 
 
 @pytest.mark.parametrize("name", ["M(p)", "F", "F linear", "M"])
 def test_residual_forms(name):
-    form = zoo.FORMS[name]
+    form = forms.FORMS[name]
     ours, given = of_residual(form.by_complex_step), of_residual(form.analytic)
     np.testing.assert_allclose(ours, given, rtol=1e-13, atol=1e-14)
     assert abs(given[3:6]).max() > 0.1 or name in ("M", "F linear")
 
 
 def test_mass_products_without_their_jacobian():
-    problem = ODE(zoo.rhs, 3, zoo.NAMES, mass=zoo.mass)
+    problem = ODE(forms.rhs, 3, forms.NAMES, mass=forms.mass)
     np.testing.assert_allclose(
-        of_residual(problem), of_residual(zoo.FORMS["M(p)"].analytic), rtol=1e-13, atol=1e-14
+        of_residual(problem), of_residual(forms.FORMS["M(p)"].analytic), rtol=1e-13, atol=1e-14
     )
 
 
 def test_without_parameters():
     def value(t, u, p):
-        return zoo.rhs(t, u, zoo.P0)
+        return forms.rhs(t, u, forms.P0)
 
-    exact = zoo.rhs_hessian(T, zoo.U0, zoo.P0, W, DU, np.zeros(3))[0]
+    exact = forms.rhs_hessian(T, forms.U0, forms.P0, W, DU, np.zeros(3))[0]
     problem = ODE(value, 3)
     out = (problem.create_state(), problem.create_parameters())
-    point = (T, vec(problem, zoo.U0), np.empty(0))
+    point = (T, vec(problem, forms.U0), np.empty(0))
     problem.rhs_hessian(point, vec(problem, W), (vec(problem, DU), np.empty(0)), out)
     np.testing.assert_allclose(out[0].getArray(), exact, rtol=1e-13)
 
 
 def test_a_zero_direction_is_not_taken_for_proof():
     """The first use along zero says nothing about a Jacobian that drops imaginary parts."""
-    product = HessianByComplexStep(zoo.rhs, {1: drops_imaginary_parts}, "rhs", "")
-    point = (T, zoo.U0, zoo.P0)
+    product = HessianByComplexStep(forms.rhs, {1: drops_imaginary_parts}, "rhs", "")
+    point = (T, forms.U0, forms.P0)
     np.testing.assert_array_equal(product(point, W, {1: np.zeros(3)})[1], np.zeros(3))
-    exact = zoo.rhs_hessian(T, zoo.U0, zoo.P0, W, DU, np.zeros(3))[0]
+    exact = forms.rhs_hessian(T, forms.U0, forms.P0, W, DU, np.zeros(3))[0]
     np.testing.assert_allclose(product(point, W, {1: DU})[1], exact, rtol=1e-13)
 
 
 def test_callbacks_that_cannot_are_refused_with_the_missing_product():
-    problem = ODE(lambda t, u, p: np.abs(u) * p, 3, zoo.NAMES, jacobian=only_real)
+    problem = ODE(lambda t, u, p: np.abs(u) * p, 3, forms.NAMES, jacobian=only_real)
     message = (
         r"(?s)second derivatives of callback 'rhs'.*cannot take complex numbers.*"
         r"abs is not analytic.*try: hessian_product=callback"
@@ -199,15 +200,15 @@ def test_slopes_that_differences_do_not_confirm_are_refused():
         return u**2 * (3.0 if u.dtype == object else 2.0)
 
     with pytest.raises(UnsupportedError, match="disagrees with a central difference"):
-        of_rhs(ODE(rhs, 3, zoo.NAMES))
+        of_rhs(ODE(rhs, 3, forms.NAMES))
 
 
 def test_petsc_style_needs_the_callback():
     def rhs(t, u, p, out):
         u.copy(out)
 
-    template = zoo.FORMS["rhs"].analytic.create_state()
-    problem = ODE(rhs, state=template, parameters=zoo.NAMES)
+    template = forms.FORMS["rhs"].analytic.create_state()
+    problem = ODE(rhs, state=template, parameters=forms.NAMES)
     with pytest.raises(UnsupportedError, match=r"(?s)'hessian_product' is needed.*Gauss-Newton"):
         of_rhs(problem)
 
@@ -222,6 +223,6 @@ def test_petsc_style_needs_the_callback():
     ],
 )
 def test_wrong_results_are_named(callback, message):
-    problem = ODE(zoo.rhs, 3, zoo.NAMES, hessian_product=callback)
+    problem = ODE(forms.rhs, 3, forms.NAMES, hessian_product=callback)
     with pytest.raises(InputError, match=message):
         of_rhs(problem)

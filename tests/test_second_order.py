@@ -4,9 +4,9 @@ That each cell is right is the subject of ``test_support.py``, several ranks of
 ``test_distributed.py``.
 """
 
+import forms
 import numpy as np
 import pytest
-import zoo
 
 import daeosens
 from daeosens import (
@@ -36,9 +36,9 @@ RNG = np.random.default_rng(11)
 DIRECTIONS = [tuple(pair) for pair in RNG.normal(size=(5, 2, 3))]
 
 
-def run(form, method, objective=zoo.ANALYTIC_COST):
-    problem = zoo.FORMS[form].analytic
-    return solve(problem, zoo.U0, zoo.P0, zoo.make_stepping(method), objective.times)
+def run(form, method, objective=forms.ANALYTIC_COST):
+    problem = forms.FORMS[form].analytic
+    return solve(problem, forms.U0, forms.P0, forms.make_stepping(method), objective.times)
 
 
 def flat(product):
@@ -51,17 +51,17 @@ def flat(product):
 @pytest.mark.parametrize("engine", ["auto", "steps"])
 def test_several_directions_are_the_directions_one_by_one(form, method, engine):
     trajectory = run(form, method)
-    together = hessian_products(trajectory, zoo.ANALYTIC_COST, DIRECTIONS, engine=engine)
+    together = hessian_products(trajectory, forms.ANALYTIC_COST, DIRECTIONS, engine=engine)
     for product, (du0, dp) in zip(together, DIRECTIONS, strict=True):
-        alone = hessian_product(trajectory, zoo.ANALYTIC_COST, du0, dp, engine)
+        alone = hessian_product(trajectory, forms.ANALYTIC_COST, du0, dp, engine)
         np.testing.assert_allclose(flat(product), flat(alone), rtol=1e-13)
 
 
 @pytest.mark.parametrize(("form", "method"), [("rhs", "rk4"), ("F", "cn"), ("M singular", "cn")])
 def test_the_sweep_gives_the_gradient_as_well(form, method):
     trajectory = run(form, method)
-    product = hessian_product(trajectory, zoo.ANALYTIC_COST, *DIRECTIONS[0])
-    gradient = adjoint(trajectory, zoo.ANALYTIC_COST)
+    product = hessian_product(trajectory, forms.ANALYTIC_COST, *DIRECTIONS[0])
+    gradient = adjoint(trajectory, forms.ANALYTIC_COST)
     assert product.gradient.value == gradient.value
     np.testing.assert_allclose(product.gradient.u0, gradient.u0, rtol=1e-13)
     np.testing.assert_allclose(product.gradient.p, gradient.p, rtol=1e-13)
@@ -69,14 +69,14 @@ def test_the_sweep_gives_the_gradient_as_well(form, method):
 
 def test_products_along_the_state_and_along_a_parameter_are_symmetric():
     trajectory = run("rhs", "rk4")
-    along_u = hessian_product(trajectory, zoo.ANALYTIC_COST, du0=[1.0, 0.0, 0.0])
-    along_p = hessian_product(trajectory, zoo.ANALYTIC_COST, dp=[0.0, 1.0, 0.0])
+    along_u = hessian_product(trajectory, forms.ANALYTIC_COST, du0=[1.0, 0.0, 0.0])
+    along_p = hessian_product(trajectory, forms.ANALYTIC_COST, dp=[0.0, 1.0, 0.0])
     assert along_u.p[1] == pytest.approx(along_p.u0[0], rel=1e-12)
 
 
 def test_direction_that_was_forgotten_is_an_error():
     with pytest.raises(InputError, match="neither du0 nor dp was given"):
-        hessian_product(run("rhs", "rk4"), zoo.ANALYTIC_COST)
+        hessian_product(run("rhs", "rk4"), forms.ANALYTIC_COST)
 
 
 def test_a_problem_without_parameters():
@@ -90,14 +90,14 @@ def test_a_problem_without_parameters():
 
 @pytest.mark.parametrize(("form", "method"), [("rhs", "rk5dp"), ("F", "cn")])
 def test_gauss_newton_is_the_product_of_the_jacobian(form, method):
-    objective = zoo.COSTS["observations"].objective + 2.5 * zoo.COSTS["prior"].objective
+    objective = forms.COSTS["observations"].objective + 2.5 * forms.COSTS["prior"].objective
     trajectory = run(form, method, objective)
     du0, dp = DIRECTIONS[0]
     eps = 1e-4
 
     def moved(factor):
         problem, stepping = trajectory.problem, trajectory.stepping
-        u0, p = zoo.U0 + factor * eps * du0, zoo.P0 + factor * eps * dp
+        u0, p = forms.U0 + factor * eps * du0, forms.P0 + factor * eps * dp
         again = solve(problem, u0, p, stepping, objective.times)
         return residual(again, objective).getArray()
 
@@ -112,9 +112,9 @@ def test_gauss_newton_is_the_product_of_the_jacobian(form, method):
 
 def test_gauss_newton_is_exact_where_nothing_is_left_to_fit():
     """With zero residuals the neglected term vanishes."""
-    start = run("rhs", "rk4", LeastSquares(zoo.OBSERVATION_TIMES, zoo.DATA))
-    data = [zoo.observe(t, start.at(t).getArray(), zoo.P0) for t in zoo.OBSERVATION_TIMES]
-    objective = LeastSquares(zoo.OBSERVATION_TIMES, data, zoo.SIGMA, zoo.observe)
+    start = run("rhs", "rk4", LeastSquares(forms.OBSERVATION_TIMES, forms.DATA))
+    data = [forms.observe(t, start.at(t).getArray(), forms.P0) for t in forms.OBSERVATION_TIMES]
+    objective = LeastSquares(forms.OBSERVATION_TIMES, data, forms.SIGMA, forms.observe)
     trajectory = run("rhs", "rk4", objective)
     exact = hessian_product(trajectory, objective, *DIRECTIONS[1])
     approximate = gauss_newton_product(trajectory, objective, *DIRECTIONS[1])
@@ -137,15 +137,15 @@ def test_gauss_newton_refuses_what_is_no_sum_of_squares(objective, message):
 def test_wrong_directions_are_named():
     trajectory = run("rhs", "rk4")
     with pytest.raises(InputError, match=r"du0 has shape \(2,\)"):
-        hessian_product(trajectory, zoo.ANALYTIC_COST, du0=[1.0, 2.0])
+        hessian_product(trajectory, forms.ANALYTIC_COST, du0=[1.0, 2.0])
     with pytest.raises(InputError, match=r"dp has shape \(1,\)"):
-        hessian_product(trajectory, zoo.ANALYTIC_COST, dp=[1.0])
+        hessian_product(trajectory, forms.ANALYTIC_COST, dp=[1.0])
     with pytest.raises(InputError, match="no direction given"):
-        hessian_products(trajectory, zoo.ANALYTIC_COST, [])
+        hessian_products(trajectory, forms.ANALYTIC_COST, [])
     with pytest.raises(
         InputError, match=r"directions is int\n  expected: at least one \(du0, dp\)"
     ):
-        hessian_products(trajectory, zoo.ANALYTIC_COST, 3)
+        hessian_products(trajectory, forms.ANALYTIC_COST, 3)
 
 
 # ---- what is kept -------------------------------------------------------------------------------
@@ -153,12 +153,12 @@ def test_wrong_directions_are_named():
 
 @pytest.mark.parametrize(
     ("method", "adaptive"),
-    [run[1:] for run in zoo.RUNS if run[0] == "rhs" and run[1] in zoo.EXPLICIT],
+    [run[1:] for run in forms.RUNS if run[0] == "rhs" and run[1] in forms.EXPLICIT],
 )
 def test_sweeps_over_kept_stages_are_those_over_recomputed_ones(method, adaptive):
-    problem, objective = zoo.FORMS["rhs"].analytic, zoo.ANALYTIC_COST
-    stepping = zoo.make_stepping(method, adaptive=adaptive)
-    arguments = (problem, zoo.U0, zoo.P0, stepping, objective.times)
+    problem, objective = forms.FORMS["rhs"].analytic, forms.ANALYTIC_COST
+    stepping = forms.make_stepping(method, adaptive=adaptive)
+    arguments = (problem, forms.U0, forms.P0, stepping, objective.times)
     kept, plain = solve(*arguments, checkpoint="stages"), solve(*arguments)
     assert len(kept.stages) == kept.n_steps
     assert not plain.stages
@@ -172,10 +172,10 @@ def test_sweeps_over_kept_stages_are_those_over_recomputed_ones(method, adaptive
 
 def test_stages_are_kept_as_far_as_memory_goes(monkeypatch):
     monkeypatch.setattr(step_log, "STAGE_MEMORY", 8 * 3 * 3 * 5)  # five steps, but their states
-    arguments = (zoo.FORMS["rhs"].analytic, zoo.U0, zoo.P0, zoo.make_stepping("rk4"))
+    arguments = (forms.FORMS["rhs"].analytic, forms.U0, forms.P0, forms.make_stepping("rk4"))
     some, none = solve(*arguments, checkpoint="stages"), solve(*arguments)
     assert len(some.stages) == 5 < some.n_steps
-    objective = Terminal(zoo.terminal)
+    objective = Terminal(forms.terminal)
     np.testing.assert_allclose(adjoint(some, objective).p, adjoint(none, objective).p, rtol=1e-14)
 
 
@@ -186,8 +186,8 @@ def test_products_at_the_same_point_share_the_first_order_adjoint(monkeypatch, f
     trajectory = run(form, method)
     memory = second_order.Memory()
     for du0, dp in DIRECTIONS[:3]:
-        products = hessian_products(trajectory, zoo.ANALYTIC_COST, [(du0, dp)], memory, "steps")
-        expected = hessian_product(trajectory, zoo.ANALYTIC_COST, du0, dp, "steps")
+        products = hessian_products(trajectory, forms.ANALYTIC_COST, [(du0, dp)], memory, "steps")
+        expected = hessian_product(trajectory, forms.ANALYTIC_COST, du0, dp, "steps")
         np.testing.assert_allclose(flat(products[0]), flat(expected), rtol=1e-13)
         gradient = products[0].gradient
         assert gradient.value == expected.gradient.value
@@ -199,24 +199,24 @@ def test_products_at_the_same_point_share_the_first_order_adjoint(monkeypatch, f
 
 FOLLOWING = Parameters(
     {
-        "a": Parameter(zoo.P0[0], scale="log"),
-        "b": Parameter(zoo.P0[1], scale="log"),
-        "c": Parameter(zoo.P0[2]),
+        "a": Parameter(forms.P0[0], scale="log"),
+        "b": Parameter(forms.P0[1], scale="log"),
+        "c": Parameter(forms.P0[2]),
     },
-    zoo.initial_state,
+    forms.initial_state,
 )
 
 
 @pytest.mark.parametrize(("form", "method"), [("rhs", "rk5bs"), ("F", "cn"), ("M(p)", "beuler")])
 @pytest.mark.parametrize("supplied", [False, True])
 def test_reduced_hessian_passes_the_taylor_test(form, method, supplied):
-    case = zoo.FORMS[form]
+    case = forms.FORMS[form]
     problem = case.analytic if supplied else case.by_complex_step
-    objective = zoo.ANALYTIC_COST if supplied else zoo.COSTS["sum"].objective
+    objective = forms.ANALYTIC_COST if supplied else forms.COSTS["sum"].objective
     control = FOLLOWING
     if supplied:
-        control = Parameters(FOLLOWING.values, zoo.initial_state, zoo.initial_state_p)
-    functional = Reduced(problem, objective, zoo.make_stepping(method), control)
+        control = Parameters(FOLLOWING.values, forms.initial_state, forms.initial_state_p)
+    functional = Reduced(problem, objective, forms.make_stepping(method), control)
     functional.check_second_order()
     found = taylor(functional, hessian=True)
     assert min(found) > 2.9, found
@@ -244,9 +244,9 @@ def test_second_derivatives_that_are_missing_are_named_before_any_run():
 
 
 def test_residual_jacobian_by_either_sweep():
-    objective = zoo.COSTS["observations"].objective + zoo.COSTS["prior"].objective
-    problem = zoo.FORMS["rhs"].analytic
-    functional = Reduced(problem, objective, zoo.make_stepping("rk4"), FOLLOWING)
+    objective = forms.COSTS["observations"].objective + forms.COSTS["prior"].objective
+    problem = forms.FORMS["rhs"].analytic
+    functional = Reduced(problem, objective, forms.make_stepping("rk4"), FOLLOWING)
     x = functional.start()
     assert functional.residual_sweep == "tangent"
     by_tangent = functional.residual_jacobian(x).getDenseArray().copy()
@@ -266,7 +266,7 @@ def test_residual_jacobian_by_either_sweep():
 )
 def test_least_squares_methods_refuse_another_cost_before_any_run(arguments):
     functional = Reduced(
-        zoo.FORMS["rhs"].analytic, Terminal(zoo.terminal), zoo.make_stepping("rk4"), FOLLOWING
+        forms.FORMS["rhs"].analytic, Terminal(forms.terminal), forms.make_stepping("rk4"), FOLLOWING
     )
     with pytest.raises(UnsupportedError, match="a Terminal cost in a sum of squares"):
         daeosens.minimize(functional, **arguments)
@@ -276,9 +276,9 @@ def test_least_squares_methods_refuse_another_cost_before_any_run(arguments):
 def test_typical_sizes_do_not_depend_on_the_unit_of_a_logarithm():
     values = {"a": Parameter(1.0, scale="log"), "b": Parameter(-3.0)}
     values["c"] = Parameter(7.0, scale="log")
-    problem = zoo.FORMS["rhs"].analytic
-    control = Parameters(values, zoo.U0)
-    functional = Reduced(problem, Terminal(zoo.terminal), zoo.make_stepping("rk4"), control)
+    problem = forms.FORMS["rhs"].analytic
+    control = Parameters(values, forms.U0)
+    functional = Reduced(problem, Terminal(forms.terminal), forms.make_stepping("rk4"), control)
     sizes, of_value = functional.typical()
     np.testing.assert_array_equal(sizes.array, [1.0, 3.0, 1.0])
     assert of_value == 0.0

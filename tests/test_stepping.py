@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from zoo import METHODS, NO_ESTIMATE
+from forms import METHODS, NO_ESTIMATE
 
 from daeosens import ODE, InputError, OptionError, Stepping, solve
 from daeosens._petsc import next_step

@@ -3,8 +3,7 @@
 import frozen
 import numpy as np
 import pytest
-from petsc4py import PETSc
-from zoo import (
+from forms import (
     ANALYTIC_COST,
     CELLS,
     DECAY,
@@ -19,6 +18,7 @@ from zoo import (
     rhs_t,
     rhs_u,
 )
+from petsc4py import PETSc
 
 from daeosens import ODE, Products, SolveError, UnsupportedError
 from daeosens._petsc import rk_tableau

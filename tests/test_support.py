@@ -18,7 +18,7 @@ import frozen
 import numpy as np
 import oracle
 import pytest
-from zoo import (
+from forms import (
     COSTS,
     FORMS,
     METHODS,
@@ -30,7 +30,7 @@ from zoo import (
     initial_state,
     make_stepping,
 )
-from zoo import OBSERVATION_TIMES as TIMES
+from forms import OBSERVATION_TIMES as TIMES
 
 from daeosens import (
     InputError,

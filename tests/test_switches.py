@@ -1,8 +1,8 @@
 """Lowered events: messages name the event and the keyword that was given."""
 
+import forms
 import numpy as np
 import pytest
-import zoo
 from petsc4py import PETSc
 
 from daeosens import ODE, Event, InputError, Products, SolveError, Terminal, UnsupportedError
@@ -11,7 +11,7 @@ from daeosens.hybrid import add_events
 from daeosens.steps.switches import lower_changes, lower_event, lower_events, lower_reset
 
 T = 0.3
-PROBLEM = ODE(zoo.rhs, 3, zoo.NAMES)
+PROBLEM = ODE(forms.rhs, 3, forms.NAMES)
 
 
 def vec(values, create=PROBLEM.create_state):
@@ -20,8 +20,8 @@ def vec(values, create=PROBLEM.create_state):
     return new
 
 
-U, W = vec(zoo.U0), vec(np.ones(3))
-POINT = (T, U, zoo.P0)
+U, W = vec(forms.U0), vec(np.ones(3))
+POINT = (T, U, forms.P0)
 DIRECTION = (vec(np.ones(3)), np.ones(3))
 OUT = (PROBLEM.create_state(), PROBLEM.create_parameters())
 OF_SCALAR = {
@@ -53,7 +53,7 @@ CALLBACKS = {
 }
 
 
-def use(problem, where, part, when=lambda t, u, p: t * u[0] * p[0], reset=zoo.rhs, **given):
+def use(problem, where, part, when=lambda t, u, p: t * u[0] * p[0], reset=forms.rhs, **given):
     """Lower an event of which one derivative is given, and use that one."""
     keyword = TERMINAL[part] if where == "changes" else f"{where}_{part}"
     given = {keyword: given["given"]} if given else {}
@@ -98,7 +98,7 @@ def test_complex_steps_that_fail_name_what_to_supply(name):
 
 @pytest.mark.parametrize("name", CALLBACKS)
 def test_petsc_style_derivatives_that_are_missing_are_named(name):
-    problem = ODE(zoo.rhs, state=U, parameters=zoo.NAMES)
+    problem = ODE(forms.rhs, state=U, parameters=forms.NAMES)
     with pytest.raises(UnsupportedError) as raised:
         use(problem, *CALLBACKS[name])
     keyword = name.split()[-1]
@@ -110,7 +110,7 @@ def test_petsc_style_derivatives_that_are_missing_are_named(name):
 @pytest.mark.parametrize("part", ["t", "hessian_t"])
 @pytest.mark.parametrize("where", ["when", "reset", "changes"])
 def test_missing_derivatives_in_time_name_the_word_that_would_do(where, part):
-    problem = ODE(zoo.rhs, state=U, parameters=zoo.NAMES)
+    problem = ODE(forms.rhs, state=U, parameters=forms.NAMES)
     keyword = {"when": "when_t", "reset": "reset_t", "changes": "value_t"}[where]
     alternative = '"autonomous"' if part == "t" else f'{keyword}="autonomous"'
     with pytest.raises(UnsupportedError, match=f"or {alternative}|or {keyword}={alternative}"):
@@ -154,7 +154,7 @@ def test_exceptions_carry_event_and_keyword():
 
 def test_products_of_a_reset_go_by_its_keyword():
     half = Products(lambda t, u, p, v: v[:2], lambda t, u, p, w: w)
-    reset = lower_reset(PROBLEM, Event(0.5, zoo.rhs, name="kick", reset_u=half))
+    reset = lower_reset(PROBLEM, Event(0.5, forms.rhs, name="kick", reset_u=half))
     assert reset.sources["reset_u"] == "products"
     matrix = reset.rhs_u.create(*POINT)
     reset.rhs_u.fill(*POINT, matrix)
@@ -169,7 +169,7 @@ def test_a_state_that_is_not_finite_is_noted_with_the_reset():
     def reset(t, u, p, out):
         out.set(np.nan)
 
-    problem = ODE(zoo.rhs, state=U, parameters=zoo.NAMES)
+    problem = ODE(forms.rhs, state=U, parameters=forms.NAMES)
     lower_reset(problem, Event(0.5, reset, name="kick")).rhs(*POINT, OUT[0])
     assert "callback 'event \"kick\" reset' gave nan in local entry 0" in problem.faults[0]
 

@@ -6,8 +6,8 @@ import frozen
 import numpy as np
 import pytest
 from distributed import make
+from forms import COSTS, DECAY, FORMS, OBSERVATION_TIMES, P0, RUNS, U0, make_stepping
 from petsc4py import PETSc
-from zoo import COSTS, DECAY, FORMS, OBSERVATION_TIMES, P0, RUNS, U0, make_stepping
 
 from daeosens import (
     ODE,

@@ -4,7 +4,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from zoo import FORMS, P0, U0
+from forms import FORMS, P0, U0
 
 from daeosens.arrays import write
 from daeosens.steps.directions import Step

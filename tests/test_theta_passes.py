@@ -3,10 +3,10 @@
 from dataclasses import replace
 from types import SimpleNamespace
 
+import forms
 import frozen
 import numpy as np
 import pytest
-import zoo
 from fields import close, random_field
 from interrupted import part_done
 from petsc4py import PETSc
@@ -155,7 +155,7 @@ def test_gradients_are_those_of_an_independent_program(method):
         t: lambda t, u, p, d=d: 0.5 * (((u - d) / 0.3) ** 2).sum()
         for t, d in zip(OBSERVED, data, strict=True)
     }
-    case = zoo.CostCase("misfit", misfit(grid), observed=observed)
+    case = forms.CostCase("misfit", misfit(grid), observed=observed)
     log = (run.times, run.step_sizes)
     by_u0, by_p = frozen.gradients(form, method, log, [case], u0.array.copy(), P)
     np.testing.assert_allclose(found.u0, by_u0[0], rtol=0.0, atol=1e-12 * abs(by_u0).max())

@@ -4,9 +4,9 @@ import re
 from pathlib import Path
 
 import casadi
+import forms
 import numpy as np
 import pytest
-import zoo
 from mpi4py import MPI
 
 import daeosens as ds
@@ -58,30 +58,30 @@ def evaluate(callback, *arguments, shapes=(), returns=False):
 def test_every_derivative_of_a_vector_has_its_closed_form(engine, nodes):
     n = ((3,),)
     made = tracer.Tracer(3, admit_shapes(3), COMM)
-    ready = made.compiled([made.graph(zoo.rhs, "rhs", (3,))])
+    ready = made.compiled([made.graph(forms.rhs, "rhs", (3,))])
     assert all(isinstance(each, Native) for each in ready.values()) == (engine == "compiled")
-    for name, closed in {"rhs": zoo.rhs, "rhs_t": zoo.rhs_t}.items():
+    for name, closed in {"rhs": forms.rhs, "rhs_t": forms.rhs_t}.items():
         np.testing.assert_allclose(evaluate(ready[name], *POINT, shapes=n), closed(*POINT), **CLOSE)
-    for name, closed in {"rhs_u": zoo.rhs_u, "rhs_p": zoo.rhs_p}.items():
+    for name, closed in {"rhs_u": forms.rhs_u, "rhs_p": forms.rhs_p}.items():
         matrix = evaluate(ready[name], *POINT, shapes=((3, 3),))
         np.testing.assert_allclose(matrix, closed(*POINT), **CLOSE)
     pulled = evaluate(ready["rhs_pull"], *POINT, W, shapes=n * 2)
-    np.testing.assert_allclose(pulled[0], zoo.rhs_u(*POINT).T @ W, **CLOSE)
-    np.testing.assert_allclose(pulled[1], zoo.rhs_p(*POINT).T @ W, **CLOSE)
+    np.testing.assert_allclose(pulled[0], forms.rhs_u(*POINT).T @ W, **CLOSE)
+    np.testing.assert_allclose(pulled[1], forms.rhs_p(*POINT).T @ W, **CLOSE)
     curved = evaluate(ready["rhs_hessian"], *POINT, W, DU, DP, shapes=n * 2)
-    for found, expected in zip(curved, zoo.rhs_hessian(*POINT, W, DU, DP), strict=True):
+    for found, expected in zip(curved, forms.rhs_hessian(*POINT, W, DU, DP), strict=True):
         np.testing.assert_allclose(found, expected, **CLOSE)
     step, (t, u, p) = 1e-40j, POINT
     in_time = evaluate(ready["rhs_hessian_t"], *POINT, W, shapes=n * 2, returns=True)
-    by_u = [np.imag(zoo.rhs_t(t, u + step * e, p) @ W) / 1e-40 for e in np.eye(3)]
-    by_p = [np.imag(zoo.rhs_t(t, u, p + step * e) @ W) / 1e-40 for e in np.eye(3)]
+    by_u = [np.imag(forms.rhs_t(t, u + step * e, p) @ W) / 1e-40 for e in np.eye(3)]
+    by_p = [np.imag(forms.rhs_t(t, u, p + step * e) @ W) / 1e-40 for e in np.eye(3)]
     by_t = np.imag(np.array(rhs_t_by_time(t + step, u, p)) @ W) / 1e-40
     for found, expected in zip(in_time, (by_u, by_p, by_t), strict=True):
         np.testing.assert_allclose(found, expected, **CLOSE)
 
 
 def rhs_t_by_time(t, u, p):
-    """``zoo.rhs_t`` for complex times."""
+    """``forms.rhs_t`` for complex times."""
     return [2 * p[2] * np.cos(2 * t), 0.0, -p[0] * p[1] * u[0] * np.exp(-t)]
 
 

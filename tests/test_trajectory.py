@@ -5,7 +5,7 @@ import re
 
 import numpy as np
 import pytest
-from zoo import DECAY
+from forms import DECAY
 
 from daeosens import ODE, Event, InputError, Stepping, solve, trace
 

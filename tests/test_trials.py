@@ -7,8 +7,8 @@ from typing import Any
 import frozen
 import numpy as np
 import pytest
+from forms import CostCase
 from petsc4py import PETSc
-from zoo import CostCase
 
 import daeosens as ds
 from daeosens import ODE, Event, SolveError, Stepping, Terminal, adjoint, solve, tangent

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from forms import DECAY
 from native_model import U0 as START
 from native_model import P, compiled_ode
 from petsc4py import PETSc
-from zoo import DECAY
 
 from daeosens import ODE, InputError, Stepping, solve
 from daeosens.petsc_ts import make_ts

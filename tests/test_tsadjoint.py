@@ -5,8 +5,8 @@ That it agrees with the steps engine for every form, method and cost is shown in
 
 import numpy as np
 import pytest
+from forms import COSTS, DECAY, FORMS, OBSERVATION_TIMES, P0, U0, make_stepping
 from petsc4py import PETSc
-from zoo import COSTS, DECAY, FORMS, OBSERVATION_TIMES, P0, U0, make_stepping
 
 from daeosens import (
     ODE,

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 from closed_forms import cubic
-from petsc4py import PETSc
-from zoo import (
+from forms import (
     ANALYTIC_COST,
     DATA,
     FORMS,
@@ -35,6 +34,7 @@ from zoo import (
     terminal_p,
     terminal_u,
 )
+from petsc4py import PETSc
 
 from daeosens import (
     AUTONOMOUS,
