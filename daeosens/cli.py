@@ -1,7 +1,8 @@
 """The command ``daeosens``: run a study from its configuration, check it, look at the installation.
 
 A configuration names its driver, ``driver = "lynx_hare"``: ``lynx_hare.py`` in the folder
-``drivers`` beside the folder of the configuration; or a path, ``driver = "../lynx_hare.py"``, which
+``drivers`` beside the folder of the configuration, or, where there is none, beside the
+configuration itself; or a path, ``driver = "../lynx_hare.py"``, which
 starts at that folder.
 """
 
@@ -113,7 +114,10 @@ def find_driver(config: Path) -> Path:
         )
     if "/" in named or named.endswith(".py"):
         return require_file(config.parent / named, "driver")
-    return require_file(config.resolve().parent.parent / "drivers" / f"{named}.py", "driver")
+    folder = config.resolve().parent
+    usual = folder.parent / "drivers" / f"{named}.py"
+    beside = folder / f"{named}.py"
+    return beside if beside.is_file() and not usual.is_file() else require_file(usual, "driver")
 
 
 def mpiexec(n_ranks: int | None) -> list[str]:

@@ -10,8 +10,9 @@ from daeosens.arrays import finite_array
 from daeosens.errors import InputError, require
 from daeosens.guards import QUIET, unwrapped
 from daeosens.options import Options, validate_names
-from daeosens.problem import Problem
+from daeosens.problem import PossiblyNamed, Problem
 from daeosens.ranks import agree
+from daeosens.states import State
 from daeosens.steps.completed import consistent_map
 
 
@@ -20,10 +21,10 @@ from daeosens.steps.completed import consistent_map
 def consistent_state(
     problem: Problem,
     u0: npt.ArrayLike | PETSc.Vec,
-    p: npt.ArrayLike | PETSc.Vec | None,
+    p: PossiblyNamed,
     t: float = 0.0,
     options: Options | None = None,
-) -> PETSc.Vec:
+) -> State:
     """Solve for the algebraic variables of a start.
 
     Methods that average over a step ("cn", "theta:<value>", "midpoint") would carry the error of an
@@ -38,8 +39,8 @@ def consistent_state(
         variables the columns of F_udot that are zero.
     u0 : array or Vec [n]
         The differential variables, which are kept, and guesses of the algebraic ones.
-    p : array or Vec [m]
-        Parameters.
+    p : array or Vec [m], or mapping
+        Parameters, as for ``solve``.
     t : float
         Time of the start.
     options : mapping, optional
@@ -47,10 +48,11 @@ def consistent_state(
 
     Returns
     -------
-    Vec [n]
-        The start; u0 where there are no algebraic variables.  The derivatives of sweeps in u0 are
-        those in its differential variables only if the algebraic ones follow them: that part of a
-        chain rule is the caller's, or that of ``Parameters(..., consistent=True)``.
+    State [n]
+        The start, a vector that prints its numbers; u0 where there are no algebraic variables.
+        The derivatives of sweeps in u0 are those in its differential variables only if the
+        algebraic ones follow them: that part of a chain rule is the caller's, or that of
+        ``Parameters(..., consistent=True)``.
 
     Raises
     ------
@@ -71,8 +73,8 @@ def consistent_state(
     ...     parameters=["resistance"],
     ...     mass=np.diag([1.0, 0.0]),
     ... )
-    >>> consistent_state(circuit, [-3.0, 0.0], [2.0]).array
-    array([-3.,  1.])
+    >>> consistent_state(circuit, [-3.0, 0.0], [2.0])
+    State([-3.,  1.])
     """
     require(problem, Problem, "problem", "ODE(f, size, parameters), or trace(f, ...) compiled")
     agree(problem.comm, "consistent_state", t=t, options=options or {})
@@ -90,7 +92,13 @@ def consistent_state(
     agree(problem.comm, "consistent_state", p=parameters)
     maps = consistent_map(problem, t, state, parameters, options or {})
     if maps is None:
-        return state
+        return _printing(state)
     after = problem.create_state()
     maps.apply(t, state, parameters, after)
-    return after
+    return _printing(after)
+
+
+def _printing(vec: PETSc.Vec) -> State:
+    state = State()
+    vec.copy(state)
+    return state

@@ -91,7 +91,7 @@ def continuous_forward(
     u0: npt.ArrayLike | PETSc.Vec,
     p: npt.ArrayLike | PETSc.Vec | None,
     stepping: Stepping,
-    t_eval: npt.ArrayLike = (),
+    t_eval: npt.ArrayLike | None = None,
     with_respect_to: Sequence[str] = ("p",),
     initial_p: npt.ArrayLike | None = None,
 ) -> ContinuousForward:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +16,7 @@ from daeosens.errors import GrazingError, InputError, SolveError, require
 from daeosens.forward import solve
 from daeosens.io.agreement import on_every_rank
 from daeosens.objective import Objective, check_objective
-from daeosens.problem import Problem
+from daeosens.problem import Problem, numbers_by_name
 from daeosens.ranks import agree, contents
 from daeosens.stepping import Stepping
 
@@ -61,10 +62,10 @@ class Ensemble:
 def solve_batch(
     problem: Problem,
     u0: npt.ArrayLike,
-    p: npt.ArrayLike | None,
+    p: npt.ArrayLike | Mapping[str, Any] | None,
     stepping: Stepping,
     objective: Objective | None = None,
-    t_eval: npt.ArrayLike = (),
+    t_eval: npt.ArrayLike | None = None,
     *,
     gradients: bool = True,
     comm: MPI.Intracomm | None = None,
@@ -82,7 +83,8 @@ def solve_batch(
     u0 : array_like [n] or [B, n]
         Initial states, or one for all members.
     p : array_like [m] or [B, m], or None
-        Parameters, or one set for all members.
+        Parameters, or one set for all members; or a mapping, in which each parameter has one value,
+        or one for each member along its first axis.
     stepping : Stepping
         Method and step sizes.
     objective : Objective, optional
@@ -126,11 +128,13 @@ def solve_batch(
         p=p,
         stepping=stepping,
         objective=contents(objective),
-        t_eval=t_eval,
+        t_eval=() if t_eval is None else t_eval,
         gradients=gradients,
     )
+    if isinstance(p, Mapping):
+        p = _sets_by_name(problem, p)
     starts, sets = _members(problem, u0, p)
-    times = np.append(np.asarray(t_eval, dtype=float), stepping.t_span[1])
+    times = np.append(np.asarray(() if t_eval is None else t_eval, dtype=float), stepping.t_span[1])
     members = len(starts)
     states = np.full((members, len(times), problem.size), np.nan)
     costs = members if objective is not None else 0
@@ -147,7 +151,9 @@ def solve_batch(
                 trajectory = solve(problem, starts[k], sets[k], stepping, times[:-1])
                 last = trajectory.times[-1]
                 passed = [n for n, time in enumerate(times) if time <= last]
-                states[k, passed] = [gather(trajectory.at(times[n])) for n in passed]
+                states[k, passed] = [
+                    gather(trajectory.states[trajectory.index(times[n])]) for n in passed
+                ]
                 if objective is None:
                     continue
                 if not gradients:
@@ -165,6 +171,24 @@ def solve_batch(
         _share(comm, array, mine)
     every = {k: why for part in comm.allgather(failures) for k, why in part.items()}
     return Ensemble(times, states, values, by_u0, by_p, dict(sorted(every.items())))
+
+
+def _sets_by_name(problem: Problem, p: Mapping[str, Any]) -> Array:
+    """Return parameters [B, m] of all members, or [m] of one for all, from those by name."""
+    names = problem.parameter_names
+    axes = {name.partition("[")[0]: 1 + name.count(",") for name in names if name.endswith("]")}
+    several = {name: np.asarray(value) for name, value in p.items()}
+    several = {name: value for name, value in several.items() if value.ndim > axes.get(name, 0)}
+    counts = {len(value) for value in several.values()}
+    if not several:
+        return numbers_by_name(p, names, "p")
+    if len(counts) > 1:
+        listed = ", ".join(f"{name}: {len(value)}" for name, value in several.items())
+        raise InputError(
+            f"p has values for different numbers of members ({listed})", expected="one"
+        )
+    members = [{name: value[k] for name, value in several.items()} for k in range(counts.pop())]
+    return np.array([numbers_by_name({**p, **each}, names, "p") for each in members])
 
 
 def _members(problem: Problem, u0: npt.ArrayLike, p: npt.ArrayLike | None) -> tuple[Array, Array]:

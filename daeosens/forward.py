@@ -10,7 +10,7 @@ from daeosens.crossings import run_through_events
 from daeosens.errors import InputError, UnsupportedError, require
 from daeosens.guards import QUIET, unwrapped
 from daeosens.integrate import integrate
-from daeosens.problem import Problem
+from daeosens.problem import PossiblyNamed, Problem
 from daeosens.ranks import agree
 from daeosens.stepping import Stepping, pinned_times, refuse_reserved
 from daeosens.trajectory import Checkpoint, Trajectory
@@ -21,9 +21,9 @@ from daeosens.trajectory import Checkpoint, Trajectory
 def solve(
     problem: Problem,
     u0: npt.ArrayLike | PETSc.Vec,
-    p: npt.ArrayLike | PETSc.Vec | None,
+    p: PossiblyNamed,
     stepping: Stepping,
-    t_eval: npt.ArrayLike = (),
+    t_eval: npt.ArrayLike | None = None,
     checkpoint: Checkpoint = "states",
 ) -> Trajectory:
     """Integrate a problem in time and keep the log of its accepted steps.
@@ -36,11 +36,11 @@ def solve(
         From ``ODE`` or ``DAE``.
     u0 : array or Vec [n]
         Initial state; for a DAE it has to satisfy the algebraic equations.
-    p : array or Vec [m]
-        Parameters.
+    p : array or Vec [m], or mapping of str to number or array
+        Parameters: in order, or by name, ``{"rate": 0.5}``.
     stepping : Stepping
         Method and step sizes.
-    t_eval : array_like [K]
+    t_eval : array_like [K], optional
         Increasing times inside the span that steps must hit exactly; a time that rounding alone
         tells from an end of the span is that end.
     checkpoint : {"states", "stages", "memory", "disk"}
@@ -73,7 +73,7 @@ def solve(
             problem.comm,
             "solve",
             stepping=stepping,
-            t_eval=t_eval,
+            t_eval=() if t_eval is None else t_eval,
             checkpoint=checkpoint,
             form=problem.form,
             coloring=problem.coloring,
@@ -102,6 +102,8 @@ def solve(
             )
         return run_through_events(problem, state, parameters, stepping, pinned, checkpoint)
     run = integrate(problem, state, parameters, stepping, pinned, checkpoint)
+    run.times.setflags(write=False)  # what sweeps follow
+    run.sizes.setflags(write=False)
     return Trajectory(
         problem,
         parameters,

@@ -122,12 +122,15 @@ class HybridLog:
         self, problem: Problem, p: Any, stepping: Stepping, checkpoint: Checkpoint
     ) -> Trajectory:
         """Return the run as a whole; ``p`` are the parameters that it began with."""
+        times, sizes = np.array(self.times), np.array(self.sizes)
+        times.setflags(write=False)  # what sweeps follow
+        sizes.setflags(write=False)
         return Trajectory(
             problem,
             p,
             stepping,
-            np.array(self.times),
-            np.array(self.sizes),
+            times,
+            sizes,
             tuple(self.states),
             self.effort,
             checkpoint,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -13,11 +13,11 @@ from daeosens._petsc import LinearSteps
 from daeosens.arrays import Array, finite_array, read
 from daeosens.dense import directed_steps
 from daeosens.errors import InputError
-from daeosens.problem import Problem
+from daeosens.problem import PossiblyNamed, Problem
 from daeosens.trajectory import STAGE_MEMORY, Trajectory
 
-Direction: TypeAlias = "tuple[npt.ArrayLike | PETSc.Vec | None, npt.ArrayLike | PETSc.Vec | None]"
-"""(du0 [n], dp [m]); None is zero."""
+Direction: TypeAlias = "tuple[npt.ArrayLike | PETSc.Vec | None, PossiblyNamed]"
+"""(du0 [n], dp [m]); None is zero, as are the parameters that a dp by name does not name."""
 
 
 def linear_steps(trajectory: Trajectory, *, keep: bool) -> LinearSteps | None:
@@ -76,21 +76,13 @@ def admit_rows(problem: Problem, directions: Sequence[Direction]) -> tuple[Array
     count = len(directions)
     rows = np.zeros((count, problem.size)), np.zeros((count, problem.n_parameters))
     for k, (du, dp) in enumerate(directions):
-        _admit(du, "du0", problem.admit_state, rows[0][k])
-        _admit(dp, "dp", problem.admit_parameter_vec, rows[1][k])
+        if isinstance(du, PETSc.Vec):
+            rows[0][k] = read(problem.admit_state(du, "du0"))
+        elif du is not None:
+            rows[0][k] = finite_array(du, "du0", (problem.size,))
+        if dp is not None:
+            rows[1][k] = read(problem.admit_parameter_direction(dp))
     return rows
-
-
-def _admit(
-    values: npt.ArrayLike | PETSc.Vec | None,
-    name: str,
-    admit: Callable[[PETSc.Vec, str], PETSc.Vec],
-    out: Array,
-) -> None:
-    if isinstance(values, PETSc.Vec):
-        out[:] = read(admit(values, name))
-    elif values is not None:
-        out[:] = finite_array(values, name, out.shape)
 
 
 def fitting(trajectory: Trajectory, count: int) -> int:

@@ -22,6 +22,16 @@ EXTERNAL = re.compile(
 )
 """Options of packages that the PETSc of PyPI is built without: not in the list of known names."""
 
+RESERVED: Mapping[str, str] = {
+    "ts_init_time": "t_span",
+    "ts_exact_final_time": "t_span",
+    "ts_time_span": "t_eval",
+    "ts_eval_times": "t_eval",
+    "ts_dt": "dt",
+}
+"""PETSc options that would contradict a field of ``Stepping``, or an argument of ``solve``, in
+silence (``ts_dt`` is an old name)."""
+
 LATE = re.compile(
     r"(pc|mat|vec|is|sf|viewer)_|\w+_view(_|$)"
     r"|snes_(adapt|compare|test|convergence)_|ts_(adjoint|convergence)_|tao_test_"
@@ -92,4 +102,8 @@ def advice(prefix: str, name: str) -> str:
     fronts = [prefix, prefix + inner.group()] if inner else [prefix]
     known = (front + option for front in fronts for option in known_options().values())
     guess = nearest(prefix + lower, known)
+    field = RESERVED.get(guess.strip('"').removeprefix(prefix).lower())
+    if field is not None:
+        where = "solve" if field == "t_eval" else "Stepping"
+        return f"did you mean {where}(..., {field}=...)?"
     return f"did you mean {guess}?" if guess else "PETSc has none of a similar name"

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 from petsc4py import PETSc
 
 from daeosens._petsc import Stencil, vec_to_fill
-from daeosens.arrays import Array, finite_array, is_finite, write
+from daeosens.arrays import Array, finite_array, is_finite, scatter, write
 from daeosens.batches import Batch
 from daeosens.breakpoints import inside_of_step
-from daeosens.errors import InputError
+from daeosens.errors import InputError, suggestion, together
 from daeosens.events import Event
 from daeosens.guards import on_every_rank
 from daeosens.matrices import Derivative
@@ -23,6 +24,9 @@ from daeosens.native import Native
 
 Form = Literal["rhs", "mass", "residual"]
 Style = Literal["numpy", "petsc"]
+PossiblyNamed: TypeAlias = "npt.ArrayLike | PETSc.Vec | Mapping[str, Any] | None"
+"""Parameters as users give them: numbers [m] in order or by name, or a distributed field."""
+
 VecFunction = Callable[..., None]
 TimeHessian = Callable[..., float]
 
@@ -322,8 +326,33 @@ class Problem:
         """
         return _admit(p, name, self.parameter, ranks=self.comm.size)
 
-    def admit_parameters(self, p: npt.ArrayLike | PETSc.Vec | None, name: str = "p") -> Any:
+    def admit_parameter_direction(self, dp: PossiblyNamed, name: str = "dp") -> PETSc.Vec:
+        """Return the user's direction in the parameters as a new vector [m], checked.
+
+        Of a direction by name the other parameters are 0.
+
+        Raises
+        ------
+        InputError
+            As for parameters.
+        """
+        if isinstance(dp, PETSc.Vec):
+            return self.admit_parameter_vec(dp, name)
+        if self.field_parameter:
+            raise InputError(
+                f"{name} is {type(dp).__name__}", expected="a Vec: the parameter is a field"
+            )
+        if isinstance(dp, Mapping):
+            values = numbers_by_name(dp, self.parameter_names, name, others=0.0)
+        else:
+            given: Any = () if dp is None else dp
+            values = finite_array(given, name, (self.n_parameters,))
+        return scatter(values, self.create_parameters())
+
+    def admit_parameters(self, p: PossiblyNamed, name: str = "p") -> Any:
         """Return the user's parameters as callbacks want them: an array [m] or a vector [m].
+
+        Numbers may be given by name: ``{"rate": 0.5, "A": array}``.
 
         Raises
         ------
@@ -342,16 +371,13 @@ class Problem:
                 )
         return self.admit_parameter_vec(p, name)
 
-    def _numbers(self, p: npt.ArrayLike | PETSc.Vec | None, name: str) -> Array:
+    def _numbers(self, p: PossiblyNamed, name: str) -> Array:
         """Return the user's parameters as an array [m] that cannot be written."""
         if isinstance(p, Mapping):
-            raise InputError(
-                f"{name} is {type(p).__name__}",
-                expected="an array [m]: " + ", ".join(self.parameter_names[:8]),
-                remedy="model.pack(...) of a traced model, or the numbers in this order",
-            )
-        values: Any = () if p is None else p
-        array = finite_array(values, name)
+            array = numbers_by_name(p, self.parameter_names, name)
+        else:
+            values: Any = () if p is None else p
+            array = finite_array(values, name)
         if array.shape != (self.n_parameters,):
             names = self.parameter_names
             listed = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
@@ -360,6 +386,58 @@ class Problem:
             )
         array.setflags(write=False)
         return array
+
+
+def numbers_by_name(
+    values: Mapping[str, Any], names: Sequence[str], what: str, others: float | None = None
+) -> Array:
+    """Return numbers [m] that are given by name: single ones, or whole blocks as arrays.
+
+    Parameters
+    ----------
+    values : mapping of str to number or array
+        ``{"rate": 0.5}``; "A" stands for all of "A[0,0]", "A[0,1]", ..., row by row.
+    names : sequence of str
+        All names, in order.
+    what : str
+        What the user calls it, for the message.
+    others : float, optional
+        The value of those that are not given; by default all have to be.
+
+    Raises
+    ------
+    InputError
+        All that is unknown, missing, of another shape or not finite, at once.
+
+    Examples
+    --------
+    >>> numbers_by_name({"A": [[1.0, 2.0]], "rate": 3.0}, ("rate", "A[0,0]", "A[0,1]"), "p")
+    array([3., 1., 2.])
+    """
+    places = {name: [k] for k, name in enumerate(names)}
+    for k, name in enumerate(names):
+        if name.endswith("]"):
+            places.setdefault(name.partition("[")[0], []).append(k)
+    array = np.full(len(names), math.nan if others is None else others)
+    complaints: list[str] = []
+    missing = set(range(len(names))) if others is None else set[int]()
+    for name, given in values.items():
+        where = places.get(name)
+        if where is None:
+            complaints.append(f"there is no parameter {name!r}{suggestion(str(name), places)}")
+            continue
+        missing.difference_update(where)
+        last = names[where[-1]]
+        index = last[len(name) + 1 : -1] if last != name else ""
+        shape = tuple(int(each) + 1 for each in index.split(",")) if index else ()
+        try:
+            array[where] = finite_array(given, f'{what}["{name}"]', shape).ravel()
+        except InputError as error:
+            complaints.append(error.in_one_line())
+    complaints += [f"{names[k]} is missing" for k in sorted(missing)]
+    if complaints:
+        raise together(complaints, heading=f"{what} by name")
+    return array
 
 
 def _no_time(outs: tuple[PETSc.Vec, ...]) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast, overload
 
 import numpy as np
 
@@ -52,14 +53,28 @@ class Sensitivities:
     engine: str = ""
 
 
-@QUIET
-@unwrapped
+@overload
 def sensitivities(
     trajectory: Trajectory,
     t: float | None = None,
     with_respect_to: Sequence[str] = ("u0", "p"),
     engine: Sweep = "auto",
-) -> Sensitivities:
+) -> Sensitivities: ...
+@overload
+def sensitivities(
+    trajectory: Trajectory,
+    t: Sequence[float] | Array,
+    with_respect_to: Sequence[str] = ("u0", "p"),
+    engine: Sweep = "auto",
+) -> list[Sensitivities]: ...
+@QUIET
+@unwrapped
+def sensitivities(
+    trajectory: Trajectory,
+    t: float | Sequence[float] | Array | None = None,
+    with_respect_to: Sequence[str] = ("u0", "p"),
+    engine: Sweep = "auto",
+) -> Sensitivities | list[Sensitivities]:
     """Return the full matrices d u(t) / d u(0) and d u(t) / d p.
 
     By tangents or adjoints, whichever are fewer; the same numbers to rounding.  In blocks where
@@ -72,8 +87,8 @@ def sensitivities(
     ----------
     trajectory : Trajectory
         From ``solve``.
-    t : float, optional
-        A step time; the final one by default.
+    t : float or sequence of float, optional
+        A step time, or several; the final one by default.
     with_respect_to : sequence of "u0", "p"
         Which matrices are wanted.
     engine : "auto", "steps" or "block"
@@ -81,7 +96,7 @@ def sensitivities(
 
     Returns
     -------
-    Sensitivities
+    Sensitivities, or a list of them for a sequence of times
 
     Raises
     ------
@@ -111,8 +126,18 @@ def sensitivities(
     )
     if not wanted or any(name not in ("u0", "p") for name in wanted):
         raise InputError(f"with_respect_to = {with_respect_to!r}", expected='"u0", "p" or both')
+    if isinstance(t, (list, tuple, np.ndarray)) and np.ndim(t) == 1:
+        numbers = [trajectory.index(time) for time in t]
+        return [_matrices_at(trajectory, last, wanted, engine) for last in numbers]
+    last = trajectory.n_steps if t is None else trajectory.index(cast("float", t))
+    return _matrices_at(trajectory, last, wanted, engine)
+
+
+def _matrices_at(
+    trajectory: Trajectory, last: int, wanted: Sequence[str], engine: Sweep
+) -> Sensitivities:
+    """Return the matrices of state number ``last``."""
     problem = trajectory.problem
-    last = trajectory.n_steps if t is None else trajectory.index(t)
     n, m = problem.size, problem.n_parameters
     columns = n * ("u0" in wanted) + m * ("p" in wanted)
     sweep = "adjoint" if n < columns and problem.comm.size == 1 else "tangent"

@@ -1,14 +1,17 @@
-"""The states of a run that C has logged as numbers."""
+"""The states of a run: as C has logged them, and as its user may look at them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import overload
+from typing import Any, overload
 
 import numpy as np
+import numpy.typing as npt
 from petsc4py import PETSc
 
+from daeosens._petsc import lock_onto
 from daeosens.arrays import Array, read, write
+from daeosens.errors import InputError
 
 
 class States(Sequence[PETSc.Vec]):
@@ -65,3 +68,80 @@ def rows_of(states: Sequence[PETSc.Vec]) -> Array:
     if isinstance(states, States):
         return states.rows
     return np.array([read(state) for state in states])
+
+
+class State(PETSc.Vec):
+    """A vector that prints its numbers; that of a run can be read, and not written.
+
+    It shares the numbers of the run's log, without a copy: PETSc refuses to write through it, and
+    its arrays are read-only.  Vectors that are made of it (``copy``, ``duplicate``, sums) are the
+    caller's own.
+
+    Attributes
+    ----------
+    locked : bool
+        Whether it can be read only.
+
+    Examples
+    --------
+    >>> state = PETSc.Vec().createWithArray([1.0, 2.0], comm=PETSc.COMM_SELF)
+    >>> view = view_of(state)
+    >>> view
+    State([1., 2.])
+    >>> view.array.flags.writeable, view.copy().array.flags.writeable
+    (False, True)
+    """
+
+    locked = False
+
+    def __repr__(self) -> str:
+        """Return the numbers; of a distributed state the sizes.  Not collective."""
+        if not self.handle:
+            return "State(destroyed)"
+        if self.comm.size == 1:
+            return f"State({np.array2string(read(self), separator=', ', threshold=100)})"
+        first, end = self.getOwnershipRange()
+        return f"State({self.size} unknowns on {self.comm.size} ranks; here {first} ... {end - 1})"
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        """The local numbers as NumPy takes them: ``np.asarray(state)``, a plot of it."""
+        return self.getArray().__array_interface__
+
+    def getArray(self, readonly: bool = False) -> npt.NDArray[Any]:  # noqa: N802
+        """Return the local numbers [n_local], which cannot be written while they are a run's."""
+        values: npt.NDArray[Any] = super().getArray(readonly=readonly or self.locked)
+        return values
+
+    @property
+    def array(self) -> npt.NDArray[Any]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The local numbers [n_local], which cannot be written while they are a run's."""
+        return self.getArray()
+
+    @array.setter
+    def array(self, values: npt.ArrayLike) -> None:  # pyright: ignore[reportIncompatibleVariableOverride]
+        if self.locked:
+            raise InputError(
+                "a state of a run is to be overwritten, which its derivatives are computed from",
+                expected="a vector of your own",
+                remedy="state.copy(), of which the array can be written",
+            )
+        super().getArray()[...] = values
+
+
+def view_of(state: PETSc.Vec) -> State:
+    """Return a vector [n] that shares the numbers of a state, and cannot be written.  Collective.
+
+    PETSc's lock is that of the view: sweeps and callbacks have the state itself.
+    """
+    view = State()
+    lock_onto(view, state)
+    view.locked = True
+    return view
+
+
+def read_only(values: Array) -> Array:
+    """Return a view of an array that cannot be written."""
+    view = values.view()
+    view.setflags(write=False)
+    return view

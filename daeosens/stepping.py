@@ -15,23 +15,17 @@ import numpy.typing as npt
 from daeosens.arrays import Array, finite_array
 from daeosens.errors import InputError, OptionError, together
 from daeosens.methods import Method, find_method
+from daeosens.option_names import RESERVED
 from daeosens.options import validate_names
-
-RESERVED: Mapping[str, str] = {
-    "ts_init_time": "t_span",
-    "ts_exact_final_time": "t_span",
-    "ts_time_span": "t_eval",
-    "ts_eval_times": "t_eval",
-    "ts_dt": "dt",
-}
-"""PETSc options that would contradict a field in silence (``ts_dt`` is an old name)."""
-
 
 ROUNDING = 4.0 * sys.float_info.epsilon
 """Relative difference of times that are the same."""
 
 STEP_ROUNDING = 1e-9
 """Times that differ by less than this part of the steps around them are the same."""
+
+OUTSIDE = 1e-10
+"""Times that lie outside the span by so small a part of it are sums of steps: its end is meant."""
 
 LOGARITHMIC = 1e-12
 """Times of a log scale are not so much nearer to its start than the next one."""
@@ -104,6 +98,8 @@ class Stepping:
 
     def __post_init__(self) -> None:
         complaints: list[str] = []
+        if self.options is None:  # pyright: ignore[reportUnnecessaryComparison]
+            object.__setattr__(self, "options", {})
         span: Any = self.t_span
         if np.shape(span) == (2,) and not isinstance(span, tuple):
             object.__setattr__(self, "t_span", tuple(np.asarray(span).tolist()))
@@ -202,8 +198,9 @@ def _at_ends(span: tuple[float, float], times: Array) -> Array:
     """Return times [K], where those that rounding alone tells from an end of the span are it."""
     first, last = span
     rounding = span_rounding(span)
-    times = np.where((first - rounding <= times) & (times < first), first, times)
-    times = np.where((last < times) & (times <= last + rounding), last, times)
+    slack = max(rounding, OUTSIDE * (last - first))
+    times = np.where((first - slack <= times) & (times < first), first, times)
+    times = np.where((last < times) & (times <= last + slack), last, times)
     return _snapped(_snapped(times, first, last, rounding), last, first, rounding)
 
 
@@ -225,15 +222,18 @@ def _snapped(times: Array, mark: float, end: float, rounding: float) -> Array:
 
 
 def pinned_times(
-    stepping: Stepping, t_eval: npt.ArrayLike, breakpoints: Sequence[float] = ()
+    stepping: Stepping, t_eval: npt.ArrayLike | None, breakpoints: Sequence[float] = ()
 ) -> Array:
     """Return the times [K] that steps have to hit: ``t_eval``, checked, and breakpoints inside.
+
+    None stands for no times.
 
     Raises
     ------
     InputError
         Not increasing, or outside the span.
     """
+    t_eval = () if t_eval is None else t_eval
     if isinstance(t_eval, tuple) and not (t_eval or breakpoints or stepping.t_eval):
         return np.empty(0)
     first, last = stepping.t_span

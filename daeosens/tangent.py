@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 from petsc4py import PETSc
 
-from daeosens.arrays import Array, finite_array, finite_vec, read, scatter, write
+from daeosens.arrays import Array, finite_vec, read, write
 from daeosens.block_tangent import push_columns
 from daeosens.cost import Densities, change
 from daeosens.engines import Sweep, choose_sweep
@@ -19,6 +20,7 @@ from daeosens.guards import QUIET, unwrapped
 from daeosens.native_sweep import wants_native_sweep
 from daeosens.native_tangent import Direction, check_directions, push_directions
 from daeosens.objective import Objective, check_objective
+from daeosens.problem import PossiblyNamed
 from daeosens.ranks import agree
 from daeosens.steps import StepMap
 from daeosens.sweep_faults import named_faults
@@ -107,7 +109,7 @@ class Tangent:
 def tangent(
     trajectory: Trajectory,
     du0: npt.ArrayLike | PETSc.Vec | None = None,
-    dp: npt.ArrayLike | PETSc.Vec | None = None,
+    dp: PossiblyNamed = None,
     engine: Sweep = "auto",
 ) -> Tangent:
     """Return the derivative of every state along the direction (du0, dp).
@@ -122,8 +124,8 @@ def tangent(
         From ``solve``.
     du0 : array or Vec [n], optional
         Direction in the initial state; zero by default.
-    dp : array or Vec [m], optional
-        Direction in the parameters; zero by default.
+    dp : array or Vec [m], or mapping, optional
+        Direction in the parameters; zero by default, as are those that are not named in a mapping.
     engine : "auto", "steps" or "block"
         As for ``adjoint``.
 
@@ -154,11 +156,28 @@ def tangent(
 @QUIET
 @unwrapped
 def tangents(
-    trajectory: Trajectory, directions: Sequence[Direction], engine: Sweep = "auto"
+    trajectory: Trajectory,
+    directions: Sequence[Direction] | None = None,
+    engine: Sweep = "auto",
+    *,
+    du0: npt.ArrayLike | Sequence[PETSc.Vec] | PETSc.Vec | None = None,
+    dp: PossiblyNamed | Sequence[PETSc.Vec] = None,
 ) -> list[Tangent]:
     """Return the derivatives along several directions (du0, dp); in blocks they share a sweep.
 
-    Parameters, errors and results as for ``tangent``.
+    Parameters
+    ----------
+    trajectory, engine
+        As for ``tangent``, as are errors.
+    directions : sequence of (du0, dp)
+        Pairs, None in the place of one that is zero.
+    du0, dp : array [D, n], array [D, m], or sequences of Vec, optional
+        In place of pairs: the directions as rows, or one direction as for ``tangent``.
+
+    Returns
+    -------
+    list of Tangent
+        One for each direction.
 
     Examples
     --------
@@ -167,8 +186,18 @@ def tangents(
     >>> run = solve(decay, [1.0], [0.5], Stepping((0.0, 2.0), "rk4", dt=0.1))
     >>> [each.u[-1].round(5) for each in tangents(run, [([1.0], None), (None, [1.0])])]
     [array([0.36788]), array([-0.73576])]
+    >>> tangents(run, dp=np.eye(1))[0].u[-1].round(5)
+    array([-0.73576])
     """
     check_trajectory(trajectory)
+    if directions is None:
+        directions = _pairs(du0, dp)
+    elif du0 is not None or dp is not None:
+        raise InputError(
+            "directions together with du0 or dp",
+            expected="pairs (du0, dp), or the rows of each",
+            remedy="tangents(run, [(du0, dp), ...]) or tangents(run, du0=rows, dp=rows)",
+        )
     agree(trajectory.problem.comm, "tangents", directions=directions, engine=engine)
     check_directions(directions)
     admitted = [admit_direction(trajectory, *direction) for direction in directions]
@@ -180,10 +209,32 @@ def tangents(
     return [_by_steps(trajectory, *direction) for direction in admitted]
 
 
+def _pairs(du0: Any, dp: Any) -> list[Direction]:
+    """Return directions that are given as rows of each as pairs."""
+    by_u, by_p = _rows_of(du0), _rows_of(dp)
+    if by_u and by_p and len(by_u) != len(by_p):
+        raise InputError(
+            f"du0 has {len(by_u)} rows, dp has {len(by_p)}", expected="as many of each"
+        )
+    count = len(by_u or by_p)
+    return list(zip(by_u or [None] * count, by_p or [None] * count, strict=True))
+
+
+def _rows_of(given: Any) -> list[Any]:
+    """Return the rows of what may be one direction; nothing of None."""
+    if given is None:
+        return []
+    if isinstance(given, (PETSc.Vec, Mapping)):
+        return [given]
+    if isinstance(given, (list, tuple)) and isinstance(cast("list[Any]", given)[0], PETSc.Vec):
+        return list(cast("list[Any]", given))
+    return [given] if np.ndim(given) < 2 else list(given)
+
+
 def admit_direction(
     trajectory: Trajectory,
     du0: npt.ArrayLike | PETSc.Vec | None,
-    dp: npt.ArrayLike | PETSc.Vec | None,
+    dp: PossiblyNamed,
 ) -> tuple[PETSc.Vec, PETSc.Vec | None]:
     """Return the user's direction as vectors [n] and [m]: copies, checked."""
     problem = trajectory.problem
@@ -250,15 +301,9 @@ def _of_blocks(
     ]
 
 
-def parameter_direction(trajectory: Trajectory, dp: npt.ArrayLike | PETSc.Vec) -> PETSc.Vec:
+def parameter_direction(trajectory: Trajectory, dp: PossiblyNamed) -> PETSc.Vec:
     """Return the user's parameter direction as a vector [m]: a copy, checked."""
-    problem = trajectory.problem
-    if isinstance(dp, PETSc.Vec):
-        return problem.admit_parameter_vec(dp, "dp")
-    if problem.field_parameter:
-        raise InputError(f"dp is {type(dp).__name__}", expected="a Vec: the parameter is a field")
-    values = finite_array(dp, "dp", (problem.n_parameters,))
-    return scatter(values, problem.create_parameters())
+    return trajectory.problem.admit_parameter_direction(dp)
 
 
 def march(

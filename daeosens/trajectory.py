@@ -7,18 +7,19 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from numbers import Real
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, overload
 
 import numpy as np
+import numpy.typing as npt
 from petsc4py import PETSc
 
-from daeosens.arrays import Array, write
+from daeosens.arrays import Array, read, write
 from daeosens.cost import At, Instant, Point, Start, When
 from daeosens.crossing import Crossing, table_of
 from daeosens.errors import InputError, SolveError, require
 from daeosens.frozen import quickly_made
 from daeosens.problem import Problem
-from daeosens.states import States, rows_of
+from daeosens.states import State, States, read_only, rows_of, view_of
 from daeosens.stepping import Stepping
 from daeosens.steps import StepMap, instant_map, n_stages, step_map
 from daeosens.steps.directions import Step
@@ -137,8 +138,19 @@ class Trajectory:
 
     @property
     def final(self) -> PETSc.Vec:
-        """State [n] at the last time; not to be changed."""
-        return self.states[-1]
+        """State [n] at the last time; can be read only (``copy`` is the caller's own)."""
+        return self._view(self.n_steps)
+
+    def _view(self, n: int) -> State:
+        """Return state number n for reading: the same vector each time."""
+        view = self._views.get(n)
+        if view is None:
+            view = self._views[n] = view_of(self.states[n])
+        return view
+
+    @cached_property
+    def _views(self) -> dict[int, State]:
+        return {}
 
     @cached_property
     def stages(self) -> Stages:
@@ -153,9 +165,11 @@ class Trajectory:
 
     @cached_property
     def u(self) -> Array:
-        """States as an array [N+1, n_local]: the rank's own rows of a distributed problem."""
-        rows = rows_of(self.states)
-        return rows.copy() if isinstance(self.states, States) else rows
+        """States as an array [N+1, n_local]: the rank's own rows of a distributed problem.
+
+        It can be read only: ``180 / np.pi * run.u`` is the caller's own, as is ``run.u.copy()``.
+        """
+        return read_only(rows_of(self.states))
 
     @cached_property
     def moving(self) -> frozenset[int]:
@@ -259,9 +273,28 @@ class Trajectory:
             )
         return n
 
-    def at(self, t: When, side: Side | None = None) -> PETSc.Vec:
-        """Return the state [n] at a step time; not to be changed."""
-        return self.states[self.index(t, side)]
+    @overload
+    def at(self, t: When, side: Side | None = None) -> PETSc.Vec: ...
+    @overload
+    def at(self, t: Sequence[float] | npt.NDArray[Any], side: Side | None = None) -> Array: ...
+    def at(
+        self, t: When | Sequence[float] | npt.NDArray[Any], side: Side | None = None
+    ) -> PETSc.Vec | Array:
+        """Return the state [n] at a step time, or the states at several as an array [K, n_local].
+
+        A state can be read only; its ``copy()`` is the caller's own, as is the array.
+
+        Raises
+        ------
+        InputError, SolveError
+            As for ``index``.
+        """
+        if isinstance(t, (list, tuple, np.ndarray)) and np.ndim(t) == 1:
+            numbers = [self.index(time, side) for time in t]
+            return np.array([read(self.states[n]) for n in numbers]).reshape(
+                len(numbers), self.problem.state.local_size
+            )
+        return self._view(self.index(t, side))  # pyright: ignore[reportArgumentType]
 
     @property
     def first_mode(self) -> str:
@@ -283,7 +316,11 @@ class Trajectory:
         made: Stages = vars(self).get("stages", {})
         stages = made if isinstance(self.kept, np.ndarray) else self.kept
         states = self.states.made if isinstance(self.states, States) else self.states
-        for vec in (*states, *(vec for kept in stages.values() for vec in kept)):
+        for vec in (
+            *self._views.values(),
+            *states,
+            *(vec for kept in stages.values() for vec in kept),
+        ):
             vec.destroy()
         stages.clear()
         while self.recording:

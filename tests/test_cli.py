@@ -155,3 +155,13 @@ def test_the_package_runs_as_a_module():
     command = [sys.executable, "-m", "daeosens", "--version"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert __version__ in done.stdout
+
+
+def test_driver_beside_its_configuration_is_found(config):
+    tank = config.parent / "tank.py"
+    tank.touch()
+    config.write_text('driver = "tank"', encoding="utf-8")
+    assert cli.find_driver(config) == tank
+    config.write_text('driver = "echo"', encoding="utf-8")
+    (config.parent / "echo.py").touch()
+    assert cli.find_driver(config).parent.name == "drivers"  # as before

@@ -551,3 +551,12 @@ def test_wrong_options_and_times_are_named():
 
 
 ROOT = ODE(lambda t, u, p: np.array([u[1], u[0] - u[1] ** 2]), 2, mass=np.diag([1.0, 0.0]))
+
+
+def test_a_consistent_start_prints_its_numbers():
+    circuit = ODE(lambda t, u, p: np.array([u[1], u[0] - u[1]]), 2, mass=np.diag([1.0, 0.0]))
+    start = consistent_state(circuit, [3.0, 0.0], None)
+    assert repr(start) == "State([3., 3.])"
+    start.array[0] = 4.0  # the caller's own
+    assert start.copy().array.tolist() == [4.0, 3.0]
+    assert repr(consistent_state(ODE(lambda t, u, p: -u, 1), [2.0], None)) == "State([2.])"

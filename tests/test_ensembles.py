@@ -131,3 +131,17 @@ def test_costs_that_are_none_are_named():
     cost = Terminal(lambda t, u, p: u[0])
     with pytest.raises(InputError, match="the objective is list"):
         solve_batch(decay, [1.0], [1.0], Stepping((0.0, 1.0), "rk4", dt=0.5), [cost, cost])
+
+
+def test_parameters_by_name_have_one_value_or_one_for_each_member():
+    growth = [0.5, 0.6, 0.7]
+    found = solve_batch(
+        POPULATIONS, [1.0, 1.0], {"death": 0.4, "growth": growth}, STEPPING, COST, [0.5, 1.5]
+    )
+    expected = solve_batch(
+        POPULATIONS, [1.0, 1.0], [[each, 0.4] for each in growth], STEPPING, COST, [0.5, 1.5]
+    )
+    np.testing.assert_array_equal(found.values, expected.values)
+    np.testing.assert_array_equal(found.gradients_p, expected.gradients_p)
+    with pytest.raises(InputError, match=r"different numbers of members \(growth: 3, death: 2\)"):
+        solve_batch(POPULATIONS, [1.0, 1.0], {"growth": growth, "death": [0.4, 0.5]}, STEPPING)

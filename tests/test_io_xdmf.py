@@ -106,3 +106,11 @@ def test_missing_dataset_is_named(tmp_path):
         write_xdmf(
             tmp_path / "f.xdmf", tmp_path / "results.h5", GRID, [Snapshot(0, {"w": "w"})], "ab"
         )
+
+
+def test_paths_may_be_strings(tmp_path):
+    write_array(tmp_path / "results.h5", "true", VALUES)
+    paths = str(tmp_path / "fields.xdmf"), str(tmp_path / "results.h5")
+    path = write_xdmf(*paths, GRID, [Snapshot(0.0, {"true": "true"})], ["u", "v"])
+    assert path == tmp_path / "fields.xdmf"
+    assert len(read_attributes(path)) == 2

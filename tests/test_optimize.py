@@ -9,16 +9,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.optimize
 from closed import DOMAINS, TARGET, Closed, N, mixed, quadratic, rosenbrock
 from mpi4py import MPI
 from petsc4py import PETSc
 
-from daeosens.arrays import gather
+from daeosens.arrays import gather, scatter
 from daeosens.errors import InputError, OptionError, SolveError
 from daeosens.optimize import minimize
 from daeosens.optimize.iterate import Iterate
 from daeosens.optimize.optimizers import FIRST_ORDER as METHODS
 from daeosens.optimize.optimizers import REASONS, UNBOUNDED
+from daeosens.optimize.starting import limits_of
 
 BOUNDED = [name for name in METHODS if name not in UNBOUNDED]
 
@@ -747,3 +749,39 @@ def test_functional_without_a_minimum_ends_with_a_result(method):
     assert found.reason == "DIVERGED_LS_FAILURE"
     assert "fall without end" in found.message
     assert found.value == -1.125
+
+
+@pytest.mark.parametrize(
+    "bounds",
+    [
+        [(-1.0, 0.6)] * N,
+        tuple([(-1.0, 0.6)] * N),
+        np.array([(-1.0, 0.6)] * N),
+        scipy.optimize.Bounds(-1.0, 0.6),
+        scipy.optimize.Bounds([-1.0] * N, [0.6] * N),
+    ],
+)
+def test_bounds_are_taken_as_scipy_takes_them(bounds):
+    result = minimize(
+        Closed(quadratic, np.zeros(N)), method="blmvm", bounds=bounds, gradient_tolerance=1e-12
+    )
+    np.testing.assert_allclose(result.x.getArray(), np.clip(TARGET, -1.0, 0.6), atol=1e-12)
+
+
+def test_pairs_with_none_have_no_bound_there():
+    pair = scatter([0.0, 0.0], PETSc.Vec().createSeq(2))
+    for bounds in ([(None, 1.0), (2.0, None)], ((None, 1.0), (2.0, None))):
+        limits = limits_of(bounds, pair)
+        assert limits is not None
+        assert [side.array.tolist() for side in limits] == [[-np.inf, 2.0], [1.0, np.inf]]
+    sides = limits_of(([0.0, 1.0], [2.0, 3.0]), pair)
+    assert sides is not None
+    assert [side.array.tolist() for side in sides] == [[0.0, 1.0], [2.0, 3.0]]
+
+
+def test_two_pairs_that_could_be_lower_and_upper_are_refused():
+    pair = scatter([0.0, 0.0], PETSc.Vec().createSeq(2))
+    with pytest.raises(
+        InputError, match=r"could be \(lower, upper\) or two pairs(.|\n)*list of pairs"
+    ):
+        limits_of(((0.0, 1.0), (0.0, 2.0)), pair)

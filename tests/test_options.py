@@ -715,3 +715,10 @@ def test_new_name_that_petsc_gives_an_old_option_does_not_outlive_the_block():
         assert "ts_time_step" in PETSc.Options().getAll()
     assert PETSc.Options().getAll().keys() & {"ts_dt", "ts_time_step"} == set()
     ts.destroy()
+
+
+def test_a_misspelt_option_leads_to_the_field_that_stands_in_its_place():
+    with pytest.raises(OptionError, match=r'"ts_dtt": did you mean Stepping\(..., dt=...\)\?'):
+        validate_names({"ts_dtt": 0.1}, "options")
+    with pytest.raises(OptionError, match=r"did you mean solve\(..., t_eval=...\)\?"):
+        validate_names({"ts_eval_time": 0.1}, "options")

@@ -20,6 +20,7 @@ from daeosens import (
     adjoint,
     solve,
     tangent,
+    trace,
 )
 from daeosens import Terminal as Final
 from daeosens.arrays import read, write
@@ -357,3 +358,36 @@ def test_user_jacobian_is_used_as_given():
     ours = adjoint(solve(wrong, U0, P0, stepping), cost).u0
     theirs = adjoint(solve(right, U0, P0, stepping), cost).u0
     assert abs(ours - theirs).max() > 1e-3
+
+
+def test_parameters_by_name_are_those_in_order():
+    problem, stepping = FORMS["rhs"].analytic, Stepping((0.0, 0.5), "rk4", dt=0.1)
+    by_name = dict(zip(reversed(NAMES), reversed(P0.tolist()), strict=True))
+    run, expected = (solve(problem, U0, p, stepping) for p in (by_name, P0))
+    np.testing.assert_array_equal(run.u, expected.u)
+    np.testing.assert_array_equal(run.p, P0)
+
+
+def test_blocks_of_a_traced_model_are_given_whole_or_by_entry():
+    model = trace(lambda t, u, p: p.rate * (p.A @ u), 2, {"A": (2, 2), "rate": ()})
+    expected = model.pack(A=[[1.0, 2.0], [3.0, 4.0]], rate=5.0)
+    for p in (
+        {"rate": 5.0, "A": [[1.0, 2.0], [3.0, 4.0]]},
+        {"rate": 5.0, "A[0,0]": 1.0, "A[0,1]": 2.0, "A[1,0]": 3.0, "A[1,1]": 4.0},
+    ):
+        np.testing.assert_array_equal(model.admit_parameters(p), expected)
+
+
+@pytest.mark.parametrize(
+    ("p", "message"),
+    [
+        ({"rate": 5.0}, r"A\[0\] is missing\n  - A\[1\] is missing"),
+        ({"rat": 5.0, "A": [1.0, 2.0]}, r"no parameter 'rat'; try: \"rate\"\n  - rate is missing"),
+        ({"rate": 5.0, "A": [1.0]}, r'p\["A"\] has shape \(1,\); expected: shape \(2,\)'),
+        ({"rate": np.nan, "A": [1.0, 2.0]}, r'p\["rate"\] is nan'),
+    ],
+)
+def test_names_that_do_not_fit_are_told(p, message):
+    model = trace(lambda t, u, p: p.rate * p.A * u, 2, {"A": (2,), "rate": ()})
+    with pytest.raises(InputError, match=message):
+        model.admit_parameters(p)

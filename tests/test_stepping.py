@@ -163,9 +163,9 @@ def test_times_at_an_end_of_the_span_up_to_rounding_are_that_end():
     assert pinned_times(ends, [0.3, after]).tolist() == [0.3]
     assert pinned_times(ends, (), [0.1, 0.2, after]).tolist() == [0.2]
     with pytest.raises(
-        InputError, match=r"0\.300000000001 lies outside the time span\n.*in \[0\.1, 0\.3\]"
+        InputError, match=r"0\.300000001 lies outside the time span\n.*in \[0\.1, 0\.3\]"
     ):
-        pinned_times(ends, [0.3 + 1e-12])
+        pinned_times(ends, [0.3 + 1e-9])
 
 
 @pytest.mark.parametrize(
@@ -250,3 +250,19 @@ def test_times_of_the_stepping_that_rounding_moved_are_those_that_others_want():
 def test_times_of_the_stepping_are_checked(t_eval, told):
     with pytest.raises(InputError, match=told):
         Stepping((0.0, 1.0), "rk4", dt=0.1, t_eval=t_eval)
+
+
+def test_none_stands_for_no_options_and_no_times():
+    assert Stepping((0.0, 1.0), "rk4", dt=0.1, options=None).options == {}
+    assert pinned_times(Stepping((0.0, 1.0), "rk4", dt=0.1), None).size == 0
+
+
+@pytest.mark.parametrize("span", [(0.0, 1.0), (-3.0, 1000.0), (5.0, 5.001)])
+def test_sums_of_many_steps_that_pass_an_end_mean_it(span):
+    first, last = span
+    stepping = Stepping(span, "rk4", dt=(last - first) / 10.0)
+    beside = 5e-11 * (last - first)
+    times = pinned_times(stepping, [first - beside, 0.5 * (first + last), last + beside])
+    assert times[[0, -1]].tolist() == [first, last]
+    with pytest.raises(InputError, match="lies outside the time span"):
+        pinned_times(stepping, [last + 1e-8 * (last - first)])

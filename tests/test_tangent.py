@@ -202,3 +202,52 @@ def test_direction_of_a_field_has_to_be_a_vector():
         InputError, match=r"dp is ndarray\n  expected: a Vec: the parameter is a field"
     ):
         tangent(run, dp=np.ones(24))
+
+
+def test_sensitivities_at_several_times_are_those_at_each():
+    run = trajectory("rhs", "rk4", adaptive=False)
+    for times in (OBSERVATION_TIMES, list(OBSERVATION_TIMES), np.array(OBSERVATION_TIMES)):
+        several = sensitivities(run, times)
+        assert len(several) == len(times)
+        for t, found in zip(times, several, strict=True):
+            np.testing.assert_array_equal(found.p, sensitivities(run, t).p)
+            np.testing.assert_array_equal(found.u0, sensitivities(run, t).u0)
+
+
+def test_directions_may_be_rows(rng):
+    run = trajectory("rhs", "rk4", adaptive=False)
+    du0, dp = rng.normal(size=(2, 3)), rng.normal(size=(2, 3))
+    pairs = tangents(run, list(zip(du0, dp, strict=True)))
+    for found, expected in zip(tangents(run, du0=du0, dp=dp), pairs, strict=True):
+        np.testing.assert_array_equal(found.u, expected.u)
+    (one,) = tangents(run, dp=dp[0])
+    np.testing.assert_array_equal(one.u, tangent(run, dp=dp[0]).u)
+    vecs = [PETSc.Vec().createWithArray(row, comm=PETSc.COMM_SELF) for row in du0]
+    along = tangents(run, du0=vecs)[1].u
+    np.testing.assert_allclose(along, tangent(run, du0[1]).u, rtol=1e-13, atol=1e-14)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({}, "no direction given"),
+        ({"du0": np.eye(3), "dp": np.eye(3)[:2]}, "du0 has 3 rows, dp has 2"),
+        (
+            {"directions": [(None, [1.0, 0.0, 0.0])], "dp": np.eye(3)},
+            "directions together with du0",
+        ),
+    ],
+)
+def test_rows_that_do_not_go_together_are_told(given, message):
+    with pytest.raises(InputError, match=message):
+        tangents(trajectory("rhs", "rk4", adaptive=False), **given)
+
+
+@pytest.mark.parametrize("engine", ["auto", "steps", "block"])
+def test_a_direction_by_name_leaves_the_others_zero(engine):
+    run = trajectory("rhs", "rk4", adaptive=False)
+    name = run.problem.parameter_names[1]
+    along = tangent(run, dp={name: 2.0}, engine=engine)
+    np.testing.assert_array_equal(along.u, tangent(run, dp=[0.0, 2.0, 0.0], engine=engine).u)
+    with pytest.raises(InputError, match="there is no parameter 'nothing'"):
+        tangent(run, dp={"nothing": 1.0})

@@ -18,7 +18,7 @@ def run():
 
 def test_states_are_found_by_their_times(run):
     assert run.index(0.25) == 3
-    assert run.at(0.25) is run.states[3]
+    assert run.at(0.25).array == run.states[3].array
     assert run.index(0.0) == 0
     assert run.final is run.at(1.0)
     assert run.u.shape == (run.n_steps + 1, 1)
@@ -42,7 +42,15 @@ def test_a_time_that_is_no_step_time_is_an_error_that_names_the_nearest(run, t, 
     assert "try: solve(..., t_eval=[...]) with this time" in str(raised.value)
 
 
-@pytest.mark.parametrize("t", ["end", [0.25, 0.5], math.nan])
+def test_states_at_several_times_are_rows(run):
+    for times in ([0.25, 1.0], (0.25, 1.0), np.array([0.25, 1.0])):
+        np.testing.assert_array_equal(run.at(times), run.u[[3, -1]])
+    assert run.at([]).shape == (0, 1)
+    with pytest.raises(InputError, match=r"t = 0.26 is not a step time"):
+        run.at([0.25, 0.26])
+
+
+@pytest.mark.parametrize("t", ["end", [[0.25, 0.5]], math.nan])
 def test_what_is_no_time_is_named(run, t):
     with pytest.raises(InputError, match=f"t = {re.escape(repr(t))}\n  expected: a time"):
         run.at(t)

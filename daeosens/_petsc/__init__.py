@@ -7,6 +7,7 @@ from petsc4py import PETSc as _PETSc  # noqa: F401  # pyright: ignore[reportUnus
 from daeosens._petsc.bicgstab import BICGSTAB, take_passes
 from daeosens._petsc.bindings import (
     has_transpose,
+    lock_onto,
     multipliers,
     no_options,
     register_dirk,
@@ -66,6 +67,7 @@ __all__ = [
     "has_transpose",
     "interpolate",
     "linearise_matrix",
+    "lock_onto",
     "multipliers",
     "next_step",
     "no_options",

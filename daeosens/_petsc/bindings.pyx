@@ -28,6 +28,16 @@ cdef extern from "petscts.h" nogil:
     PetscErrorCode PetscObjectReference(void *)
 
 
+cdef extern from "petscvec.h" nogil:
+    ctypedef double PetscScalar
+    PetscErrorCode VecDuplicate(PetscVec, PetscVec *)
+    PetscErrorCode VecGetArrayRead(PetscVec, const PetscScalar **)
+    PetscErrorCode VecRestoreArrayRead(PetscVec, const PetscScalar **)
+    PetscErrorCode VecPlaceArray(PetscVec, const PetscScalar *)
+    PetscErrorCode VecLockReadPush(PetscVec)
+    PetscErrorCode PetscObjectCompose(void *, const char *, void *)
+
+
 cdef extern from "petscsys.h" nogil:
     ctypedef void *MPI_Comm
     MPI_Comm PETSC_COMM_SELF, PETSC_COMM_WORLD
@@ -215,6 +225,20 @@ cdef int keep_communicators() except -1:
 
 
 keep_communicators()
+
+
+def lock_onto(Vec view, Vec vec):
+    """Make an empty ``view`` a vector that shares the numbers of another one, and is locked.
+
+    PETSc refuses to write through it; it keeps the other vector.  Collective.
+    """
+    cdef const PetscScalar *numbers = NULL
+    CHKERR(VecDuplicate(vec.vec, &view.vec))
+    CHKERR(VecGetArrayRead(vec.vec, &numbers))
+    CHKERR(VecPlaceArray(view.vec, numbers))
+    CHKERR(VecRestoreArrayRead(vec.vec, &numbers))
+    CHKERR(PetscObjectCompose(view.vec, b"daeosens_shared", vec.vec))
+    CHKERR(VecLockReadPush(view.vec))
 
 
 def has_transpose(PC pc):

@@ -49,8 +49,8 @@ class UniformGrid:
 
 
 def write_xdmf(
-    path: Path,
-    hdf5: Path,
+    path: str | os.PathLike[str],
+    hdf5: str | os.PathLike[str],
     grid: UniformGrid,
     snapshots: Sequence[Snapshot],
     components: Sequence[str] = (),
@@ -59,9 +59,9 @@ def write_xdmf(
 
     Parameters
     ----------
-    path : Path
+    path : path or str
         The file to write, ``*.xdmf``.
-    hdf5 : Path
+    hdf5 : path or str
         The file that holds the datasets, best in the same folder.
     grid : UniformGrid
         Where the points are.
@@ -80,6 +80,7 @@ def write_xdmf(
     InputError
         A dataset is missing, or has another number of axes or components.
     """
+    path, hdf5 = Path(path), Path(hdf5)
     root = ET.Element("Xdmf", Version="3.0")
     domain = ET.SubElement(root, "Domain")
     series = ET.SubElement(

@@ -33,7 +33,7 @@ from daeosens.optimize.optimizers import (
     check_abilities,
 )
 from daeosens.optimize.restart import Keeper, identity_of, load, options_for, resume
-from daeosens.optimize.starting import Bound, limits_of, point_complaints, start_of
+from daeosens.optimize.starting import Bound, GivenBounds, limits_of, point_complaints, start_of
 from daeosens.optimize.stopping import Stopping
 from daeosens.optimize.tao_run import Kind, chosen_method, prepare, run_tao
 from daeosens.options import Options, scoped_options, validate_names
@@ -50,7 +50,7 @@ def minimize(
     x0: PETSc.Vec | npt.ArrayLike | None = None,
     *,
     method: str = "lmvm",
-    bounds: tuple[Bound, Bound] | None = None,
+    bounds: GivenBounds = None,
     constraints: None = None,
     gradient_tolerance: float = 1e-8,
     relative_gradient_tolerance: float = 0.0,
@@ -71,7 +71,7 @@ def minimize(
     x0: PETSc.Vec | npt.ArrayLike | None = None,
     *,
     method: str,
-    bounds: tuple[Bound, Bound] | None = None,
+    bounds: GivenBounds = None,
     constraints: Constraint | Sequence[Constraint],
     gradient_tolerance: float = 1e-8,
     constraint_tolerance: float = 1e-8,
@@ -84,7 +84,7 @@ def minimize(
     x0: PETSc.Vec | npt.ArrayLike | None = None,
     *,
     method: str = "lmvm",
-    bounds: tuple[Bound, Bound] | None = None,
+    bounds: GivenBounds = None,
     constraints: Constraint | Sequence[Constraint] | None = None,
     gradient_tolerance: float = 1e-8,
     relative_gradient_tolerance: float = 0.0,
@@ -120,7 +120,8 @@ def minimize(
         "brgn" (Gauss-Newton), "pounders" (no derivatives, few variables of similar size).
         With constraints: "almm" (first derivatives), "pdipm" (second derivatives, dense).
     bounds : (lower, upper), optional
-        Each a Vec or array [n], one number, or None.  Default ``functional.bounds()``.
+        Each a Vec or array [n], one number, or None; or as SciPy takes them: a list of pairs (low,
+        high), or ``scipy.optimize.Bounds``.  Default ``functional.bounds()``.
     constraints : Constraint or sequence of Constraint, optional
         What else the minimum has to satisfy; see ``minimize_constrained`` for tolerances, which are
         relative then, and the result.
@@ -293,7 +294,7 @@ def _with_constraints(
     functional: Functional,
     x0: PETSc.Vec | npt.ArrayLike | None,
     method: str,
-    bounds: tuple[Bound, Bound] | None,
+    bounds: GivenBounds,
     constraints: Constraint | Sequence[Constraint] | None,
     tolerances: Mapping[str, float],
     max_iterations: int,

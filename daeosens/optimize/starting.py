@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, TypeAlias, cast
 
 import numpy as np
@@ -16,6 +17,9 @@ from daeosens.ranks import anchor
 
 Bound: TypeAlias = "PETSc.Vec | npt.ArrayLike | None"
 """One side of the bounds: a vector like x, all n numbers, one number for all, or None."""
+
+GivenBounds: TypeAlias = "tuple[Bound, Bound] | Sequence[Any] | Any | None"
+"""(lower, upper); or a pair (low, high) for each variable, or ``scipy.optimize.Bounds``."""
 
 Bounds: TypeAlias = tuple[PETSc.Vec, PETSc.Vec]
 """Lower and upper bounds [n]."""
@@ -40,16 +44,69 @@ def start_of(functional: Functional, x0: PETSc.Vec | npt.ArrayLike | None) -> PE
 
 
 def limits_of(bounds: object, x: PETSc.Vec) -> Bounds | None:
-    """Return lower and upper bounds as vectors like ``x``, or None where no entry is finite."""
+    """Return lower and upper bounds as vectors like ``x``, or None where no entry is finite.
+
+    Parameters
+    ----------
+    bounds : (lower, upper), or as ``scipy.optimize.minimize`` takes them
+        Each a Vec or array [n], one number, or None; a sequence of n pairs (low, high), None for
+        no bound; or ``scipy.optimize.Bounds``.
+    x : Vec [n]
+        The variables.
+
+    Raises
+    ------
+    InputError
+        Something else; two pairs for two variables that could be either.
+    """
     if bounds is None:
         return None
-    if not (isinstance(bounds, tuple) and len(cast("tuple[Any, ...]", bounds)) == 2):
-        raise InputError(f"bounds = {bounds!r}", expected="(lower, upper), None for no bound")
-    below, above = cast("tuple[Bound, Bound]", bounds)
+    below, above = _sides(bounds, x.getSize())
     lower = vector_like(-np.inf if below is None else below, x, "the lower bound")
     upper = vector_like(np.inf if above is None else above, x, "the upper bound")
     infinite = np.all(read(lower) == -np.inf) and np.all(read(upper) == np.inf)
     return None if x.comm.tompi4py().allreduce(bool(infinite), op=MPI.LAND) else (lower, upper)
+
+
+def _sides(bounds: object, size: int) -> tuple[Bound, Bound]:
+    """Return lower and upper bounds of all variables, whichever way they are given."""
+    if hasattr(bounds, "lb") and hasattr(bounds, "ub"):  # scipy.optimize.Bounds
+        given: Any = bounds
+        lower, upper = np.asarray(given.lb, dtype=float), np.asarray(given.ub, dtype=float)
+        return (
+            lower.item() if lower.size == 1 else lower,
+            upper.item() if upper.size == 1 else upper,
+        )
+    if not isinstance(bounds, (list, tuple, np.ndarray)):
+        raise _no_bounds(bounds)
+    several = cast("Sequence[Any]", bounds)
+    rows: list[Any] = [each for each in several if isinstance(each, (tuple, list, np.ndarray))]
+    pairs: list[Any] = [row for row in rows if np.shape(np.array(row, dtype=object)) == (2,)]
+    by_variable = len(pairs) == len(several) == size
+    if isinstance(bounds, tuple) and len(several) == 2:
+        if not by_variable:
+            return several[0], several[1]
+        none = any(side is None for pair in pairs for side in pair)
+        if not none and all(isinstance(pair, tuple) for pair in pairs):
+            raise InputError(
+                f"bounds = {bounds!r} for two variables could be (lower, upper) or two pairs",
+                expected="([low, low], [high, high]), or a list of pairs as SciPy takes it",
+                remedy=f"bounds={[*several]!r} if these are pairs (low, high)",
+            )
+        if not none:
+            return several[0], several[1]
+    if not by_variable:
+        raise _no_bounds(bounds)
+    lower = [-np.inf if low is None else low for low, _ in pairs]
+    upper = [np.inf if high is None else high for _, high in pairs]
+    return lower, upper
+
+
+def _no_bounds(bounds: object) -> InputError:
+    return InputError(
+        f"bounds = {bounds!r}",
+        expected="(lower, upper), or a pair (low, high) for each variable; None for no bound",
+    )
 
 
 def vector_like(given: PETSc.Vec | npt.ArrayLike, like: PETSc.Vec, name: str) -> PETSc.Vec:
