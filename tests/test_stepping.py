@@ -253,7 +253,7 @@ def test_times_of_the_stepping_are_checked(t_eval, told):
 
 
 def test_none_stands_for_no_options_and_no_times():
-    assert Stepping((0.0, 1.0), "rk4", dt=0.1, options=None).options == {}
+    assert Stepping((0.0, 1.0), "rk4", dt=0.1, options=None, t_eval=None).options == {}
     assert pinned_times(Stepping((0.0, 1.0), "rk4", dt=0.1), None).size == 0
 
 
