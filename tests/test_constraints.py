@@ -147,7 +147,7 @@ def test_least_effort_of_a_double_integrator(method):
     np.testing.assert_allclose(result.multipliers["arrival"], v, atol=1e-6)
     assert result.value == pytest.approx(0.5 * H * force_exact @ force_exact, rel=1e-8)
     np.testing.assert_allclose(result.constraints["arrival"].value, [1.0, 0.0], atol=1e-7)
-    if method == "pdipm":  # Newton's method on a quadratic
+    if method == "ipopt":  # Newton's method on a quadratic
         assert result.iterations == 1
 
 

@@ -8,7 +8,6 @@ from daeosens._petsc.bicgstab import BICGSTAB, take_passes
 from daeosens._petsc.bindings import (
     has_transpose,
     lock_onto,
-    multipliers,
     no_options,
     register_dirk,
     rk_tableau,
@@ -68,7 +67,6 @@ __all__ = [
     "interpolate",
     "linearise_matrix",
     "lock_onto",
-    "multipliers",
     "next_step",
     "no_options",
     "numbers_of",

@@ -4,7 +4,7 @@
 import numpy as np
 
 from petsc4py.PETSc cimport (
-    CHKERR, PC, TAO, TS, PetscErrorCode, PetscPC, PetscTAO, PetscTS, PetscVec, Vec
+    CHKERR, PC, TS, PetscErrorCode, PetscPC, PetscTS, PetscVec, Vec
 )
 
 from petsc4py import PETSc
@@ -51,9 +51,6 @@ cdef extern from "petscpc.h" nogil:
     PetscErrorCode PCApplyTransposeExists(PetscPC, PetscBool *)
     PetscErrorCode PCCompositeGetNumberPC(PetscPC, PetscInt *)
 
-
-cdef extern from "petsctao.h" nogil:
-    PetscErrorCode TaoGetDualVariables(PetscTAO, PetscVec *, PetscVec *)
 
 
 def no_options():
@@ -170,42 +167,6 @@ def stages(TS ts):
         view.vec = values[i]
         views.append(view)
     return views
-
-
-cdef object view_of(PetscVec vec):
-    cdef Vec view = Vec()
-    if vec == NULL:
-        return None
-    CHKERR(PetscObjectReference(<void *>vec))
-    view.vec = vec
-    return view
-
-
-def multipliers(TAO tao):
-    """List the Lagrange multipliers of a TAO of type "pdipm": views, not copies.
-
-    They change with each iteration.  Not collective; call it after ``tao.setUp()``.
-
-    Parameters
-    ----------
-    tao : TAO               of type "pdipm"
-
-    Returns
-    -------
-    list of Vec             of equalities [m_e], then of inequalities [m_i], bounds of x excepted;
-                            without those there are none of
-
-    Raises
-    ------
-    InputError              the TAO is of another type
-    """
-    cdef PetscVec first = NULL, second = NULL
-    if tao.getType() != PETSc.TAO.Type.PDIPM:
-        raise InputError(
-            f"multipliers: the TAO is of type {tao.getType()!r}", expected="'pdipm'"
-        )
-    CHKERR(TaoGetDualVariables(tao.tao, &first, &second))
-    return [view for view in (view_of(first), view_of(second)) if view is not None]
 
 
 cdef int keep_communicators() except -1:

@@ -1,32 +1,30 @@
-"""Minima under constraints by TAO's almm and pdipm."""
+"""Minima under constraints by TAO's augmented Lagrangian or by IPOPT."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from typing import Any
 
 from petsc4py import PETSc
 
 from daeosens.arrays import read
 from daeosens.errors import InputError, UnsupportedError, suggestion
 from daeosens.functional import Functional
-from daeosens.optimize import augmented_lagrangian, interior_point
-from daeosens.optimize.augmented_lagrangian import AugmentedLagrangian
+from daeosens.optimize.augmented_lagrangian import DEFAULTS, AugmentedLagrangian
 from daeosens.optimize.constrained_result import (
     CONSTRAINED_METHODS,
     ConstrainedResult,
     constrained_result,
 )
-from daeosens.optimize.interior_point import InteriorPoint
-from daeosens.optimize.kkt import KktProgress, Search
+from daeosens.optimize.ipopt import Ipopt, check_casadi
+from daeosens.optimize.kkt import KktProgress, Search, StandardForm
 from daeosens.optimize.lagrangian import Lagrangian
 from daeosens.optimize.starting import Bounds
 from daeosens.options import Options, scoped_options, validate_names
 
 PREFIXES = ("tao_almm_subsolver_",)
 LARGEST_DENSE = 2000
-"""Rows of the dense KKT matrix of pdipm beyond which it is refused."""
+"""Rows of the dense KKT matrix beyond which "ipopt" is refused."""
 
 
 def check_constrained_method(
@@ -60,7 +58,7 @@ def minimize_constrained(
     options: Options | None = None,
     report: KktProgress | None = None,
 ) -> ConstrainedResult:
-    """Minimise a functional under constraints by TAO; ``minimize`` checks the other arguments.
+    """Minimise a functional under constraints; ``minimize`` checks the other arguments.
 
     Collective on ``functional.comm``.  J and the constraints are divided by the norms of their
     gradients at the start, so that the result does not depend on units.  A failed solve at a trial
@@ -74,7 +72,7 @@ def minimize_constrained(
         What the minimum has to satisfy.
     x : Vec [k]
         The start, within its bounds; not changed.  It need not satisfy the constraints.
-    method : "almm" or "pdipm"
+    method : "almm" or "ipopt"
         First derivatives only and any k; or few iterations with the Hessian of the Lagrangian,
         dense, the same on every rank.
     limits : (Vec, Vec), optional
@@ -84,9 +82,9 @@ def minimize_constrained(
     constraint_tolerance : float
         Largest violation, in the constraints' scales.
     max_iterations : int
-        Outer iterations of "almm", Newton steps of "pdipm".
+        Outer iterations of "almm", Newton steps of "ipopt".
     options : mapping, optional
-        PETSc options without the dash.
+        PETSc options without the dash; of "ipopt" IPOPT's options by their names.
     report : callable, optional
         Gets (``KktIterate``, x) on every rank.
 
@@ -100,9 +98,9 @@ def minimize_constrained(
     InputError
         Constraints that do not fit the functional.
     UnsupportedError
-        "pdipm" where second derivatives are missing, or for too many unknowns.
+        "ipopt" where second derivatives are missing, or for too many unknowns.
     OptionError
-        An option that nothing reads, or that TAO refuses.
+        An option that nothing reads, or that TAO or IPOPT refuses.
     SolveError
         J or a constraint does not exist at the start.
 
@@ -125,9 +123,12 @@ def minimize_constrained(
     """
     begin = time.perf_counter()
     chosen: Options = {} if options is None else options
-    validate_names(chosen, "minimize options", prefixes=PREFIXES)
+    if method == "ipopt":
+        check_casadi()
+    else:
+        validate_names(chosen, "minimize options", prefixes=PREFIXES)
     lagrangian = Lagrangian(functional, constraints, x)
-    if method == "pdipm":
+    if method == "ipopt":
         _check_dense(lagrangian, limits)
         lagrangian.check_second_order()
     local = None if limits is None else (read(limits[0]).copy(), read(limits[1]).copy())
@@ -135,53 +136,43 @@ def minimize_constrained(
         lagrangian, local, gradient_tolerance, constraint_tolerance, int(max_iterations), report
     )
     form = search.begin(x)
-    here: PETSc.Vec = x.copy()
-    wiring = (
-        AugmentedLagrangian(search, form, here)
-        if method == "almm"
-        else InteriorPoint(search, form, here)
-    )
-    reason = _run(wiring, search, here, chosen, limits)
+    if method == "ipopt":
+        reason = Ipopt(search, x, chosen).run()
+    else:
+        reason = _run(search, form, x, chosen, limits)
     return constrained_result(search, method, reason, time.perf_counter() - begin)
 
 
 def _check_dense(lagrangian: Lagrangian, limits: Bounds | None) -> None:
-    rows = lagrangian.x.getSize() * (1 if limits is None else 5) + 3 * len(lagrangian.labels)
+    rows = lagrangian.x.getSize() * (1 if limits is None else 3) + len(lagrangian.labels)
     if rows > LARGEST_DENSE:
         raise UnsupportedError(
-            f"pdipm with about {rows} rows in its dense KKT matrix",
+            f"ipopt with about {rows} rows in its dense KKT matrix",
             expected=f"at most {LARGEST_DENSE}",
             remedy='method="almm"',
         )
 
 
 def _run(
-    wiring: AugmentedLagrangian | InteriorPoint,
-    search: Search,
-    x: PETSc.Vec,
-    chosen: Options,
-    limits: Bounds | None,
+    search: Search, form: StandardForm, start: PETSc.Vec, chosen: Options, limits: Bounds | None
 ) -> int:
-    """Set TAO up, run it and return its reason to stop."""
-    almm = isinstance(wiring, AugmentedLagrangian)
-    defaults = augmented_lagrangian.DEFAULTS if almm else interior_point.DEFAULTS
-    tao = PETSc.TAO().create(x.comm if almm else PETSc.COMM_SELF)
+    """Set TAO's augmented Lagrangian up, run it and return its reason to stop."""
+    x: PETSc.Vec = start.copy()
+    wiring = AugmentedLagrangian(search, form, x)
+    tao = PETSc.TAO().create(x.comm)
     try:
-        tao.setType("almm" if almm else "pdipm")
+        tao.setType("almm")
         tao.setTolerances(0.0, 0.0, 0.0)
         tao.setConstraintTolerances(0.0, 0.0)
-        tao.setMaximumFunctionEvaluations(PETSc.UNLIMITED)  # PETSc 3.26: pdipm stops at 500
-        if isinstance(wiring, AugmentedLagrangian):
-            tao.setSolution(x)
-            if limits is not None:
-                tao.setVariableBounds(limits)
-        else:
-            tao.setSolution(wiring.start_vector())
+        tao.setMaximumFunctionEvaluations(PETSc.UNLIMITED)
+        tao.setSolution(x)
+        if limits is not None:
+            tao.setVariableBounds(limits)
         views = {name: value for name, value in chosen.items() if "view" in name}
         others = {name: value for name, value in chosen.items() if "view" not in name}
         with scoped_options(code=views), scoped_options(code=others) as scope:
-            with scoped_options(defaults=defaults):  # not for the solvers of forward runs
-                _read_options(tao, "almm" if almm else "pdipm")
+            with scoped_options(defaults=DEFAULTS):  # not for the solvers of forward runs
+                _read_options(tao)
                 if PETSc.Options().hasName("tao_max_it"):
                     search.max_iterations = tao.getMaximumIterations()
                 tao.setMaximumIterations(PETSc.UNLIMITED)
@@ -195,15 +186,14 @@ def _run(
         x.destroy()
 
 
-def _read_options(tao: PETSc.TAO, method: str) -> None:
+def _read_options(tao: PETSc.TAO) -> None:
     tao.setFromOptions()
-    if tao.getType() != method:
+    if tao.getType() != "almm":
         raise InputError(
-            f'option tao_type = {tao.getType()} with method "{method}" and constraints',
+            f'option tao_type = {tao.getType()} with method "almm" and constraints',
             expected="the method as an argument",
         )
-    form: Any = tao.getALMMType() if method == "almm" else PETSc.TAO.ALMMType.PHR
-    if form != PETSc.TAO.ALMMType.PHR:
+    if tao.getALMMType() != PETSc.TAO.ALMMType.PHR:
         raise InputError(
             "option tao_almm_type = classic",
             expected='"phr"',

@@ -15,9 +15,9 @@ from daeosens.optimize.optimality import Optimality
 
 CONSTRAINED_METHODS: Mapping[str, str] = {
     "almm": "augmented Lagrangian, first derivatives only",
-    "pdipm": "primal-dual interior point, second derivatives",
+    "ipopt": "interior point, second derivatives",
 }
-"""TAO types that take constraints."""
+"""Methods that take constraints."""
 
 _Reason = PETSc.TAO.ConvergedReason
 _NAMES: Mapping[int, str] = {
@@ -84,7 +84,7 @@ class ConstrainedResult:
     constraints : dict of str to ConstraintValue
         Each constraint there, with its multipliers.
     method, reason, message : str
-        TAO type; TAO's name for why it stopped, and the same in words.
+        Method; TAO's name for why it stopped, and the same in words.
     iterations, evaluations, failed_solves : int
         Totals.  Failed solves are among the evaluations.
     seconds : float
@@ -101,7 +101,7 @@ class ConstrainedResult:
     >>> end = Terminal(lambda t, u, p: u[0])
     >>> functional = Reduced(decay, end, Stepping((0.0, 2.0), "rk4", dt=0.1), control)
     >>> slow = Constraint(lambda x: x[0], upper=0.5, name="slow")
-    >>> found = minimize(functional, method="pdipm", constraints=[slow])
+    >>> found = minimize(functional, method="ipopt", constraints=[slow])
     >>> found.x.array.round(4), found.constraints["slow"].multiplier.round(3)
     (array([0.5]), array([0.736]))
     """

@@ -39,7 +39,7 @@ class Constraint:
         Of a function, ``x -> array [q, k]``; by complex step where missing.
     hessian : callable, optional
         Of a function, ``(x, v) -> array [k, k]``, sum_j v_j times the Hessian of component j; by
-        differences of the Jacobian where missing.  Only "pdipm" needs it.
+        differences of the Jacobian where missing.  Only "ipopt" needs it.
     scale : float or array_like [q], optional
         The change of ``what`` that matters as much as a change of x by max(1, |x0|): violations are
         measured in it.  Default: the norm of the gradient at the start, times max(1, |x0|).

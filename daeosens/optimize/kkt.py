@@ -69,7 +69,7 @@ class StandardForm:
     """TAO's form: J / value_scale with ce(x) = 0, ci(x) >= 0, made of scaled components.
 
     Row i of ci is sign_i (c_j - bound_i) / scale_i with j = inequality_i; both sides of an
-    interval are rows of their own (PETSc 3.26: almm and pdipm take no double-sided ones).
+    interval are rows of their own (PETSc 3.26: almm takes no double-sided ones).
     """
 
     value_scale: float

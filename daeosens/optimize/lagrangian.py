@@ -234,7 +234,12 @@ class Lagrangian:
 
         Outputs of the run share the second-order sweeps of J.
         """
-        total = weight * dense_hessian(self._weighted(multipliers / weight), x)
+        if self._outputs:
+            total = dense_hessian(self._weighted(multipliers, weight), x)
+        elif weight:
+            total = weight * dense_hessian(self.functional, x)
+        else:  # where feasibility alone is sought
+            total = np.zeros((x.getSize(), x.getSize()))
         everything = gather(x)
         for item in self._constraints:
             part = multipliers[self.slices[item.name]]
@@ -246,12 +251,12 @@ class Lagrangian:
                 total += part[0] * dense_hessian(item.what, x)
         return 0.5 * (total + total.T)
 
-    def _weighted(self, multipliers: Array) -> Functional:
-        """Return the functional J + sum of v_j times the outputs of the run."""
+    def _weighted(self, multipliers: Array, weight: float = 1.0) -> Functional:
+        """Return the functional weight J + sum of v_j times the outputs of the run."""
         functional = self.functional
         if not self._outputs or not isinstance(functional, Reduced):
             return functional
-        terms: list[tuple[float, Objective]] = [(1.0, functional.objective)]
+        terms: list[tuple[float, Objective]] = [(weight, functional.objective)]
         for item in self._constraints:
             if item.kind == "outputs":
                 part = multipliers[self.slices[item.name]].tolist()

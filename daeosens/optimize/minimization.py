@@ -118,7 +118,7 @@ def minimize(
         memory).  With products with the Hessian: "nls" (line search), "ntr" (trust region); with
         or without bounds "bnls", "bntr", "bntl" (both).  Least squares, with or without bounds:
         "brgn" (Gauss-Newton), "pounders" (no derivatives, few variables of similar size).
-        With constraints: "almm" (first derivatives), "pdipm" (second derivatives, dense).
+        With constraints: "almm" (first derivatives), "ipopt" (second derivatives, dense).
     bounds : (lower, upper), optional
         Each a Vec or array [n], one number, or None; or as SciPy takes them: a list of pairs (low,
         high), or ``scipy.optimize.Bounds``.  Default ``functional.bounds()``.
