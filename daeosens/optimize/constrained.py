@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from typing import Any
 
 from petsc4py import PETSc
 
@@ -193,7 +194,8 @@ def _read_options(tao: PETSc.TAO) -> None:
             f'option tao_type = {tao.getType()} with method "almm" and constraints',
             expected="the method as an argument",
         )
-    if tao.getALMMType() != PETSc.TAO.ALMMType.PHR:
+    form: Any = tao.getALMMType()
+    if form != PETSc.TAO.ALMMType.PHR:
         raise InputError(
             "option tao_almm_type = classic",
             expected='"phr"',
