@@ -65,7 +65,7 @@ from daeosens.second_order import HessianProduct, hessian_product, hessian_produ
 from daeosens.sensitivity import Sensitivities, sensitivities
 from daeosens.stepping import Stepping
 from daeosens.tangent import Tangent, tangent, tangents
-from daeosens.tracing import Model, Parametrized, trace, trace_stencil
+from daeosens.tracing import Model, Parametrized, trace, trace_residual, trace_stencil
 from daeosens.trajectory import Trajectory
 from daeosens.verify import Taylor, duality, taylor
 
@@ -163,6 +163,7 @@ __all__ = [
     "tangents",
     "taylor",
     "trace",
+    "trace_residual",
     "trace_stencil",
     "with_events",
 ]

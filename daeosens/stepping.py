@@ -94,13 +94,13 @@ class Stepping:
     max_step: float | None = None
     max_steps: int = 1_000_000
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    t_eval: npt.ArrayLike | None = ()
+    t_eval: npt.ArrayLike = ()
 
     def __post_init__(self) -> None:
         complaints: list[str] = []
         if self.options is None:  # pyright: ignore[reportUnnecessaryComparison]
             object.__setattr__(self, "options", {})
-        if self.t_eval is None:
+        if self.t_eval is None:  # pyright: ignore[reportUnnecessaryComparison]
             object.__setattr__(self, "t_eval", ())
         span: Any = self.t_span
         if np.shape(span) == (2,) and not isinstance(span, tuple):

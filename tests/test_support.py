@@ -10,6 +10,7 @@ measured numbers.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 
@@ -20,7 +21,6 @@ import oracle
 import pytest
 from forms import (
     COSTS,
-    FORMS,
     METHODS,
     NAMES,
     NO_ESTIMATE,
@@ -30,6 +30,7 @@ from forms import (
     initial_state,
     make_stepping,
 )
+from forms import FORMS as WRITTEN
 from forms import OBSERVATION_TIMES as TIMES
 
 from daeosens import (
@@ -41,8 +42,22 @@ from daeosens import (
     evaluate,
     solve,
     tangent,
+    trace_residual,
 )
 from daeosens.second_order import hessian_products
+
+FORMS = {
+    **WRITTEN,
+    **{
+        f"{name} traced": replace(
+            WRITTEN[name],
+            name=f"{name} traced",
+            heading=f"{WRITTEN[name].heading}, traced",
+            analytic=trace_residual(WRITTEN[name].residual, 3, NAMES),
+        )
+        for name in ("F", "F linear")
+    },
+}
 
 PAGE = Path(__file__).parents[1] / "docs" / "support.md"
 CASES = list(COSTS.values())

@@ -99,6 +99,66 @@ def trace(
     return model
 
 
+def trace_residual(
+    residual: Callable[..., Any],
+    size: int,
+    parameters: int | Sequence[str] | Mapping[str, Any] = (),
+    *,
+    events: Iterable[EventLike] = (),
+    running: Callable[..., Any] | None = None,
+    breakpoints: npt.ArrayLike = (),
+    comm: MPI.Comm = MPI.COMM_WORLD,
+) -> Model:
+    """Make F(t, u, u', p) = 0, of index at most one, of plain functions; all derivatives compiled.
+
+    As ``trace``, for equations that cannot be written M(p) u' = f(t, u, p), or are not at hand in
+    that form.  Whether F = M u' - f with a constant M, so that PETSc's own adjoint can be used, is
+    read off the graph.  Collective on ``comm``.
+
+    Parameters
+    ----------
+    residual : callable
+        ``residual(t, u, udot, p) -> array [n]``, with the parameters as for ``trace``.
+    size : int
+        Number n of unknowns.
+    parameters, events, running, breakpoints, comm
+        As for ``trace``.
+
+    Returns
+    -------
+    Model
+        As of ``trace``; for the methods of a ``DAE``: "cn", "beuler", "theta:<value>", "midpoint".
+
+    Raises
+    ------
+    InputError
+        As ``trace``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import daeosens as ds
+    >>> def residual(t, u, udot, p):
+    ...     return np.array([udot[0] * (1.0 + u[1] ** 2) + p.rate * u[0], u[1] - u[0] * u[0]])
+    >>> model = ds.trace_residual(residual, size=2, parameters=["rate"])
+    >>> trajectory = ds.solve(model, [1.0, 1.0], {"rate": 0.5}, ds.Stepping((0.0, 1.0), dt=0.01))
+    >>> ds.adjoint(trajectory, model.terminal(lambda t, u, p: u[0])).p.round(4)
+    array([-0.4629])
+    """
+    agree(
+        comm,
+        "trace_residual",
+        size=size,
+        parameters=_in_order(parameters),
+        events=events,
+        running=running,
+        breakpoints=breakpoints,
+    )
+    build = _needed("build").build_residual
+    model: Model = build(residual, size, parameters, events, running, breakpoints, comm)
+    return model
+
+
 def trace_stencil(
     rhs: Callable[..., Any],
     grid: Grid,
@@ -181,4 +241,4 @@ def _needed(module: str) -> Any:
     return importlib.import_module(f"daeosens.tracing.{module}")
 
 
-__all__ = ["Model", "Parametrized", "trace", "trace_stencil"]
+__all__ = ["Model", "Parametrized", "trace", "trace_residual", "trace_stencil"]

@@ -10,14 +10,15 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from daeosens.equations import ODE
+from daeosens.equations import DAE, ODE
 from daeosens.errors import InputError
 from daeosens.events import Event, EventLike, admit_events
 from daeosens.native import Native
 from daeosens.objective import Terminal
-from daeosens.problem import AUTONOMOUS
+from daeosens.problem import AUTONOMOUS, Problem
 from daeosens.tracing import parts
 from daeosens.tracing.batch import FactoredBatch
+from daeosens.tracing.derivatives import Graph
 from daeosens.tracing.factors import factored
 from daeosens.tracing.model import Model
 from daeosens.tracing.named import admit_shapes
@@ -35,15 +36,9 @@ def build(
     comm: MPI.Comm,
 ) -> Model:
     """Return the model of ``daeosens.trace``, whose arguments these are."""
-    if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or size < 1:
-        raise InputError(f"size = {size!r}", expected="an integer of at least 1")
-    tracer = Tracer(int(size), admit_shapes(parameters), comm)
-    named = {f"event{k}": event for k, event in enumerate(admit_events(events))}
-    graphs = [tracer.graph(rhs, "rhs", (tracer.size,))]
-    for name, event in named.items():
-        graphs += parts.event_graphs(tracer, event, name)
-    if running is not None:
-        graphs.append(tracer.graph(running, "running", ()))
+    tracer = _tracer(size, parameters, comm)
+    named = _named(events)
+    graphs = [tracer.graph(rhs, "rhs", (tracer.size,)), *_beside(tracer, named, running)]
     of_mass = tracer.mass_graph(mass) if callable(mass) else None
     if of_mass is not None and of_mass.ignores("p"):
         mass, of_mass = constant_matrix(of_mass), None
@@ -66,9 +61,75 @@ def build(
         breakpoints=breakpoints,
         events=[parts.traced_event(tracer, event, name, ready) for name, event in named.items()],
     )
-
     if inside is not None and problem.batch is not None and problem.native:
         problem = replace(problem, batch=FactoredBatch(problem.batch, inside, ready))
+    products = {name: ready[f"rhs_{name}"] for name in ("pull", "push")}
+    if all(isinstance(each, Native) for each in products.values()):
+        problem = replace(problem, native={**problem.native, **products})
+    return _model(tracer, problem, running, ready)
+
+
+def build_residual(
+    residual: Callable[..., Any],
+    size: int,
+    parameters: int | Sequence[str] | Mapping[str, Any],
+    events: Iterable[EventLike],
+    running: Callable[..., Any] | None,
+    breakpoints: npt.ArrayLike,
+    comm: MPI.Comm,
+) -> Model:
+    """Return the model of ``daeosens.trace_residual``, whose arguments these are."""
+    tracer = _tracer(size, parameters, comm)
+    named = _named(events)
+    of_residual = tracer.graph(residual, "residual", (tracer.size,), of_rate=True)
+    ready = tracer.compiled([of_residual, *_beside(tracer, named, running)])
+    problem = DAE(
+        ready["residual"],
+        tracer.size,
+        tracer.shapes.names,
+        jacobian=ready["residual_u"],
+        jacobian_udot=ready["residual_udot"],
+        jacobian_p=parts.by_parameters(tracer, "residual", ready),
+        residual_t=ready.get("residual_t", AUTONOMOUS),
+        hessian_product=ready["residual_hessian"],
+        hessian_t=ready.get("residual_hessian_t"),
+        linear_in_udot=of_residual.constant_in_udot,
+        breakpoints=breakpoints,
+        events=[parts.traced_event(tracer, event, name, ready) for name, event in named.items()],
+    )
+    return _model(tracer, problem, running, ready)
+
+
+def _tracer(
+    size: int, parameters: int | Sequence[str] | Mapping[str, Any], comm: MPI.Comm
+) -> Tracer:
+    if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or size < 1:
+        raise InputError(f"size = {size!r}", expected="an integer of at least 1")
+    return Tracer(int(size), admit_shapes(parameters), comm)
+
+
+def _named(events: Iterable[EventLike]) -> dict[str, Event]:
+    """Return the events, by what the names of their functions begin with."""
+    return {f"event{k}": event for k, event in enumerate(admit_events(events))}
+
+
+def _beside(
+    tracer: Tracer, events: Mapping[str, Event], running: Callable[..., Any] | None
+) -> list[Graph]:
+    """Trace what belongs to a model beside its equations."""
+    graphs = [
+        graph for name, event in events.items() for graph in parts.event_graphs(tracer, event, name)
+    ]
+    return graphs if running is None else [*graphs, tracer.graph(running, "running", ())]
+
+
+def _model(
+    tracer: Tracer,
+    problem: Problem,
+    running: Callable[..., Any] | None,
+    ready: Mapping[str, Any],
+) -> Model:
+    """Return a problem as a model, for which more can be traced."""
 
     def trace_terminal(value: Callable[..., Any]) -> Terminal:
         return parts.terminal("value", tracer.compiled([tracer.graph(value, "value", ())]))
@@ -78,9 +139,6 @@ def build(
         return parts.traced_event(tracer, event, "event", made)
 
     given: dict[str, Any] = {each.name: getattr(problem, each.name) for each in fields(problem)}
-    products = {name: ready[f"rhs_{name}"] for name in ("pull", "push")}
-    if all(isinstance(each, Native) for each in products.values()):
-        given["native"] = {**problem.native, **products}
     return Model(
         **given,
         shapes=tracer.shapes,

@@ -51,7 +51,7 @@ class Generated:
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """f(t, u, p), a vector [k] or a number, as a graph with its inputs.
+    """f(t, u, p) or F(t, u, u', p), a vector [k] or a number, as a graph with its inputs.
 
     Attributes
     ----------
@@ -60,6 +60,8 @@ class Graph:
     t, u, p, value : casadi.SX or casadi.MX
     number : bool
         Whether it is a number.
+    udot : casadi.SX, casadi.MX or None
+        The rate u', of a residual.
     """
 
     name: str
@@ -68,6 +70,23 @@ class Graph:
     p: Any
     value: Any
     number: bool
+    udot: Any = None
+
+    @property
+    def states(self) -> dict[str, Any]:
+        """Those arrays [n] that it takes, by name: u, and of a residual its rate."""
+        return {"u": self.u} if self.udot is None else {"u": self.u, "udot": self.udot}
+
+    @property
+    def point(self) -> dict[str, Any]:
+        """All inputs by name, in the order of the callbacks."""
+        return {"t": self.t, **self.states, "p": self.p}
+
+    @property
+    def constant_in_udot(self) -> bool:
+        """Whether a residual is M u' - f(t, u, p) with a constant M."""
+        by_udot = casadi.jacobian(self.value, self.udot)
+        return not casadi.depends_on(by_udot, casadi.veccat(*self.point.values()))
 
     @property
     def expanded(self) -> bool:
@@ -96,7 +115,7 @@ def derive(graph: Graph) -> dict[str, Generated]:
 
 def _operations(graph: Graph) -> tuple[int, int]:
     """Return the numbers of scalar operations, products counted in full, and of nodes."""
-    function = casadi.Function("f", [graph.t, graph.u, graph.p], [graph.value])
+    function = casadi.Function("f", list(graph.point.values()), [graph.value])
     count = 0
     for k in range(function.n_instructions()):
         if function.instruction_id(k) == casadi.OP_OUTPUT:
@@ -110,10 +129,10 @@ def _operations(graph: Graph) -> tuple[int, int]:
 
 
 def _expand(graph: Graph) -> Graph:
-    inputs = [casadi.SX.sym(name, getattr(graph, name).shape) for name in "tup"]
-    function = casadi.Function("f", [graph.t, graph.u, graph.p], [graph.value])
-    value = casadi.cse(casadi.densify(function(*inputs)))
-    return Graph(graph.name, *inputs, value=value, number=graph.number)
+    inputs = {name: casadi.SX.sym(name, each.shape) for name, each in graph.point.items()}
+    function = casadi.Function("f", list(graph.point.values()), [graph.value])
+    value = casadi.cse(casadi.densify(function(*inputs.values())))
+    return Graph(graph.name, **inputs, value=value, number=graph.number)
 
 
 def _derive(graph: Graph) -> dict[str, Generated]:
@@ -121,25 +140,34 @@ def _derive(graph: Graph) -> dict[str, Generated]:
 
 
 def _of_vector(graph: Graph) -> dict[str, Generated]:
-    """Return the function with everything an ODE or a reset takes, by the endings of names."""
-    t, u, p, value = graph.t, graph.u, graph.p, graph.value
+    """Return the function with everything an ODE, DAE or reset takes, by the endings of names."""
+    t, u, p, value, point = graph.t, graph.u, graph.p, graph.value, graph.point
     n, m, k = u.numel(), p.numel(), value.numel()
-    w, du, dp = _symbols(graph, w=k, du=n, dp=m)
-    point, along = {"t": t, "u": u, "p": p}, {"du": du, "dp": dp}
-    pulled = [casadi.jtimes(value, x, w, True) for x in (u, p)]
-    result = {
-        "": _function(graph, "", point, {"out": value}, (k,)),
-        "_pull": _function(
-            graph, "_pull", point | {"w": w}, dict(zip(("by_u", "by_p"), pulled, strict=True)), (n,)
-        ),
-    }
-    pushed = casadi.jtimes(value, u, du) + casadi.jtimes(value, p, dp)
-    result["_push"] = _function(graph, "_push", point | along, {"out": pushed}, (k,))
-    by_u, by_p = casadi.forward(pulled, [u, p], [[du, dp]])[0]
-    result["_hessian"] = _function(
-        graph, "_hessian", point | {"w": w} | along, {"by_u": by_u, "by_p": by_p}, (n,)
+    variables = {**graph.states, "p": p}
+    (w,) = _symbols(graph, w=k)
+    along = dict(
+        zip(
+            (f"d{x}" for x in variables),
+            _symbols(graph, **{f"d{x}": each.numel() for x, each in variables.items()}),
+            strict=True,
+        )
     )
-    result["_u"] = _matrix(graph, "_u", u, square=k == n)
+    dp = along["dp"]
+    pulled = [casadi.jtimes(value, x, w, True) for x in variables.values()]
+    by = [f"by_{x}" for x in variables]
+    result = {"": _function(graph, "", point, {"out": value}, (k,))}
+    if graph.udot is None:  # sweeps in C multiply with f_u and f_p at once
+        result["_pull"] = _function(
+            graph, "_pull", point | {"w": w}, dict(zip(by, pulled, strict=True)), (n,)
+        )
+        pushed = casadi.jtimes(value, u, along["du"]) + casadi.jtimes(value, p, dp)
+        result["_push"] = _function(graph, "_push", point | along, {"out": pushed}, (k,))
+    second = casadi.forward(pulled, list(variables.values()), [list(along.values())])[0]
+    result["_hessian"] = _function(
+        graph, "_hessian", point | {"w": w} | along, dict(zip(by, second, strict=True)), (n,)
+    )
+    for x, each in graph.states.items():
+        result[f"_{x}"] = _matrix(graph, f"_{x}", each, square=k == n)
     if _is_matrix(graph):
         result["_p"] = _matrix(graph, "_p", p, square=False)
     else:
@@ -150,7 +178,7 @@ def _of_vector(graph: Graph) -> dict[str, Generated]:
         )
     if not graph.ignores("t"):
         by_t = casadi.jtimes(value, t, 1.0)
-        outputs = {x: casadi.jtimes(by_t, point[x[-1]], w, True) for x in ("by_u", "by_p")}
+        outputs = {f"by_{x}": casadi.jtimes(by_t, each, w, True) for x, each in variables.items()}
         outputs["returned"] = casadi.dot(w, casadi.jtimes(by_t, t, 1.0))
         result["_t"] = _function(graph, "_t", point, {"out": by_t}, (k,))
         result["_hessian_t"] = _function(graph, "_hessian_t", point | {"w": w}, outputs, (n,))
@@ -211,7 +239,7 @@ def _is_matrix(graph: Graph) -> bool:
 
 def _matrix(graph: Graph, ending: str, x: Any, *, square: bool) -> Generated:
     """Return a Jacobian by rows: dense, or the values of a pattern that holds the diagonal."""
-    point = {"t": graph.t, "u": graph.u, "p": graph.p}
+    point = graph.point
     pattern = casadi.jacobian_sparsity(graph.value, x)
     many = not graph.expanded and pattern.uni_coloring().size2() > COLORS
     jacobian = block_jacobian(graph.value, x) if many else casadi.jacobian(graph.value, x)
@@ -220,8 +248,10 @@ def _matrix(graph: Graph, ending: str, x: Any, *, square: bool) -> Generated:
         row = {"out": casadi.jtimes(graph.value, x, w, True)}
         function = _function(graph, ending, point | {"w": w}, row, ()).function
         return Generated(function, pattern.shape, by_rows=True)
-    if square:  # an implicit step adds to the diagonal
+    if square:  # an implicit step adds to the diagonal, and F_udot to F_u
         pattern = pattern + casadi.Sparsity.diag(*pattern.shape)
+        for each in graph.states.values():
+            pattern = pattern + casadi.jacobian_sparsity(graph.value, each)
     entries = pattern.numel()
     if many or entries <= 256 or pattern.nnz() > entries / 4:
         outputs = {"out": casadi.densify(jacobian).T}

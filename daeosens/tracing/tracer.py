@@ -43,8 +43,15 @@ class Tracer:
     shapes: Shapes
     comm: MPI.Comm
 
-    def graph(self, function: Callable[..., Any], name: str, shape: tuple[int, ...]) -> Graph:
-        """Call a function (t, u, p) with symbols.
+    def graph(
+        self,
+        function: Callable[..., Any],
+        name: str,
+        shape: tuple[int, ...],
+        *,
+        of_rate: bool = False,
+    ) -> Graph:
+        """Call a function (t, u, p), or (t, u, udot, p), with symbols.
 
         Raises
         ------
@@ -52,11 +59,13 @@ class Tracer:
             It cannot be traced, or returns another shape than ``shape``.
         """
         n, m = self.size, self.shapes.size
-        inputs = [casadi.MX.sym("t"), casadi.MX.sym("u", n), casadi.MX.sym("p", m)]
-        arrays = zip(inputs, ((), (n,), (m,)), strict=True)
-        t, u, flat = (Symbol(graph, each, constant=True) for graph, each in arrays)
+        shapes = {"t": (), "u": (n,), **({"udot": (n,)} if of_rate else {}), "p": (m,)}
+        inputs = {each: casadi.MX.sym(each, *sizes) for each, sizes in shapes.items()}
+        *point, flat = (
+            Symbol(inputs[each], sizes, constant=True) for each, sizes in shapes.items()
+        )
         p = self.shapes.split(flat)
-        result = traced_call(lambda *point: as_symbol(function(*point)), name, t, u, p)
+        result = traced_call(lambda *each: as_symbol(function(*each)), name, *point, p)
         if result.shape != shape:
             raise InputError(
                 f"'{name}' returned shape {result.shape}",
@@ -68,7 +77,7 @@ class Tracer:
                 expected="a real number",
                 remedy=INSTEAD_OF_COMPARISON,
             )
-        return Graph(name, *inputs, value=casadi.densify(result.graph), number=not shape)
+        return Graph(name, **inputs, value=casadi.densify(result.graph), number=not shape)
 
     def mass_graph(self, mass: Callable[..., Any]) -> Graph:
         """Trace M(p) as the function M(p) v."""
