@@ -17,6 +17,9 @@ Number = TypeVar("Number", int, float)
 ADDENDS = (0, 1, 4)
 """Of one call: none, those of a stage, or those of a step; of two stages some have no weight."""
 
+FEW = 64
+"""Up to so many parameters are copied before the points of a row."""
+
 LINE = 8
 """Numbers of a cache line, as in ``_petsc/stencil.h``."""
 
@@ -111,7 +114,7 @@ class Rows:
             "  double *out, const int step, const long skip, double *restrict also, double *sums,",
             "  const int addends, const int large, const int twice) {",
             "  const long n = b->n[0];",
-            "  const double *restrict p = b->p, *restrict dp = b->dp;",
+            *(line for name in ("p", "dp") for line in self._numbers(name)),
             "  const double t = b->t, first = b->first[0], spacing = b->spacing[0];",
             "  const double alpha = b->alpha;",
         ]
@@ -143,6 +146,18 @@ class Rows:
         lines += [f"    if (twice) also[{values} * i + {c}] = value{c};" for c in range(values)]
         lines += [f"    sums[{k} * n + i] = sum[{k}];" for k in range(sums)]
         return [*lines, "  }", "  begin = end;", "  } while (large && begin < n);", "}"]
+
+    def _numbers(self, name: str) -> list[str]:
+        """Return the declaration of the parameters, or of a direction in them.
+
+        A few are copied: compilers vectorise loops that read local numbers, and not those that ask
+        at every point whether there is an address.
+        """
+        count = self.each.function.numel_in(name)
+        if not 0 < count <= FEW:
+            return [f"  const double *restrict {name} = b->{name};"]
+        copied = f"{name}[k] = b->{name} ? b->{name}[k] : 0.0"
+        return [f"  double {name}[{count}];", f"  for (int k = 0; k < {count}; k++) {copied};"]
 
     def declarations(self, vectors: Iterable[int]) -> list[str]:
         """Return how the rows of some vectors share the memory that begins at ``work``."""
