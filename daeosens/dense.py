@@ -67,7 +67,7 @@ def _coefficients(method: Method) -> tuple[Array, Array, Array, Array]:
 
 def _small(problem: Problem) -> bool:
     """Whether dense matrices in C can be all there is to a problem."""
-    python = problem.breakpoints or problem.field_parameter or problem.form != "rhs"
+    python = problem.field_parameter or problem.form != "rhs"
     return problem.size <= LARGEST and problem.comm.size == 1 and not python
 
 
@@ -85,7 +85,8 @@ def _steps(
         if name in native and (name != "jacobian_p" or native[name].pattern is None)
     }
     places = _places(problem) if "jacobian" in functions else None
-    return DenseSteps(problem.size, coefficients, order, functions, places, p)
+    breakpoints = np.array(problem.breakpoints, dtype=float)
+    return DenseSteps(problem.size, coefficients, order, functions, places, breakpoints, p)
 
 
 def _places(problem: Problem) -> Any:

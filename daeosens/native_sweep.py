@@ -73,7 +73,7 @@ def native_sweep(
 ) -> tuple[list[PETSc.Vec], list[PETSc.Vec], list[float]] | None:
     """Return the adjoints lam_0 [n] and mu [m] and the value of each cost, or None.
 
-    The numbers of the sweep by steps.  For runs without events or breakpoints of a problem whose
+    The numbers of the sweep by steps.  For runs without events of a problem whose
     functions are in C: f and its derivatives, or the products of traced models, those with large
     matrices for many points at once; densities are in C too.  Few costs for explicit and theta
     steps; on grids, without densities, explicit steps whose stages were kept, and theta steps by
@@ -160,7 +160,7 @@ def carrier(
 
     Over smooth steps of the trajectory that were taken with these equations and parameters.
     """
-    if problem.modes or problem.breakpoints:
+    if problem.modes:
         return None
     method = trajectory.stepping.resolved_method
     if method.esdirk:
@@ -169,7 +169,8 @@ def carrier(
             return None
         return partial(dense.carry_back, *trajectory.arrays)
     if problem.stencil is not None:
-        return _in_passes(trajectory, method) if problem is trajectory.problem else None
+        passes = problem is trajectory.problem and not problem.breakpoints
+        return _in_passes(trajectory, method) if passes else None
     if method.name not in problem.sweeps:
         problem.sweeps[method.name] = _few_rows(problem, method)
     carry = problem.sweeps[method.name]
@@ -178,16 +179,19 @@ def carrier(
 
 def _few_rows(problem: Problem, method: Method) -> Callable[..., bool] | None:
     """Return what carries few rows back over steps of a method, or None."""
-    batch = _factored(problem, method)
+    batch, breakpoints = _factored(problem, method), np.array(problem.breakpoints, dtype=float)
     if batch is not None:
-        return partial(_carry_factors, batch, _contiguous(method.runge_kutta))
+        return partial(_carry_factors, batch, _contiguous(method.runge_kutta), breakpoints)
     functions = _functions(problem, method)
-    return partial(carry_back, functions, _coefficients(problem, method)) if functions else None
+    if not functions:
+        return None
+    return partial(carry_back, functions, _coefficients(problem, method), breakpoints)
 
 
 def _carry_factors(
     batch: FactoredBatch,
     method: Tableau,
+    breakpoints: Array,
     p: Array,
     times: Array,
     sizes: Array,
@@ -202,7 +206,8 @@ def _carry_factors(
     points = (last - first) * len(method[1])
     divided = batch.largest >= by_vector or batch.largest * points > by_matrix
     with one_blas_thread() if divided else nullcontext():
-        return batch.steps.carry_back(method, p, times, sizes, states, stages, first, last, *rows)
+        run = p, times, sizes, states, stages, first, last
+        return batch.steps.carry_back(method, breakpoints, *run, *rows)
 
 
 def _factored(problem: Problem, method: Method) -> FactoredBatch | None:

@@ -24,8 +24,8 @@ def linear_steps(trajectory: Trajectory, *, keep: bool) -> LinearSteps | None:
     """Return the steps of a run, to be linearised in C; None where they cannot be.
 
     For u' = f(t, u, p) of few unknowns on one processor, whose products are C functions (traced
-    models), by explicit Runge-Kutta and ESDIRK methods, without events or breakpoints.  ``keep``
-    asks for stages and factors to be kept, which is done if memory suffices.
+    models), by explicit Runge-Kutta and ESDIRK methods, without events.  ``keep`` asks for stages
+    and factors to be kept, which is done if memory suffices.
     """
     if trajectory.crossings or trajectory.problem.modes:
         return None

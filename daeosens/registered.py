@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from petsc4py import PETSc
 
 from daeosens._petsc import DenseSteps, Registered, RegisteredStencil
@@ -41,7 +42,9 @@ class Held:
             registered = RegisteredStencil(problem.stencil, self._p)
         else:
             rhs = problem.native["rhs"]
-            registered = Registered(problem.size, (rhs.address, rhs.user_data), self._p)
+            registered = Registered(
+                problem.size, (rhs.address, rhs.user_data), self._p, np.array(problem.breakpoints, dtype=float)
+            )
         self.keep(ts, registered)
         return registered
 
@@ -54,9 +57,9 @@ class Held:
 def runs_in_c(problem: Problem, method: Method) -> bool:
     """Whether TS calls the C functions of a problem itself, so that no Python runs in a step."""
     needed = {"rhs"} if method.explicit else {"rhs", "jacobian"}
-    python = problem.breakpoints or problem.field_parameter or not problem.constant_mass
+    python = problem.field_parameter or not problem.constant_mass
     if problem.stencil is not None:
-        return not (python or method.esdirk)
+        return not (python or problem.breakpoints or method.esdirk)
     return needed <= problem.native.keys() and not python
 
 

@@ -6,11 +6,11 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
+import numpy as np
 from petsc4py import PETSc
 
 from daeosens._petsc import Steps, stages
 from daeosens.arrays import Array, is_finite
-from daeosens.breakpoints import piece_of_step
 from daeosens.errors import SolveError
 from daeosens.problem import Problem
 from daeosens.states import States
@@ -69,14 +69,13 @@ class StepLog:
     ) -> None:
         self._problem = problem
         self._ends = ends
-        self._steps = Steps(ends, dt, STALL, PATIENCE)
-        self._restarts = restarts
+        breakpoints = np.array(problem.breakpoints if restarts else (), dtype=float)
+        self._steps = Steps(ends, dt, STALL, PATIENCE, breakpoints)
         self._keep_stages = keep_stages
         self._watch = watch
         self._take_again = take_again
         self._stages: list[list[PETSc.Vec]] = []
         self._flat_stages: Array | None = None
-        self._piece: tuple[float, float] | None = None
         self._states: list[PETSc.Vec] = [start]
         self.states: Sequence[PETSc.Vec] = self._states
         self.stopped = False
@@ -91,11 +90,8 @@ class StepLog:
             raise self._shrunk(t)
         if self._problem.faults and not self._steps.stalling:
             self._problem.faults.clear()  # of trials before
-        if self._problem.breakpoints:
-            piece = piece_of_step(self._problem.breakpoints, t, h)
-            if self._piece not in (None, piece) and self._restarts:
-                ts.restartStep()  # the last rate of the step before belongs to the other side
-            self._piece = piece
+        if self._steps.enters_piece(t, h):
+            ts.restartStep()  # the last rate of the step before belongs to the other side
 
     def after_step(self, ts: PETSc.TS, step: int, t: float, u: PETSc.Vec) -> None:
         """Note a state; the first one is there already."""

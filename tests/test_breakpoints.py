@@ -32,13 +32,17 @@ from daeosens import (
     duality,
     evaluate,
     hessian_product,
+    sensitivities,
     solve,
     taylor,
+    trace,
 )
 from daeosens.breakpoints import admit_breakpoints
 from daeosens.continuous_adjoint import continuous_adjoint
 from daeosens.continuous_forward import continuous_forward
 from daeosens.methods import find_method
+from daeosens.native_sweep import native_sweep
+from daeosens.native_tangent import linear_steps
 
 SPAN = (0.0, 1.0)
 BREAKS = (0.3, 0.55, 0.8)
@@ -372,6 +376,58 @@ def test_hessians_are_the_derivatives_of_gradients(name, method):
     product = hessian_product(trajectory, COST, du0, dp)
     ours = np.concatenate([product.u0, product.p])
     assert abs(ours - expected).max() < 1e-9 * abs(expected).max()
+
+
+FORCED = PiecewiseConstant(ENDS)
+TRACED = {
+    name: trace(
+        lambda t, u, p: rate(t, u, FORCED(t, p)),
+        2,
+        list(NAMES),
+        mass=mass,
+        running=lambda t, u, p: density(t, u, FORCED(t, p)),
+        breakpoints=BREAKS,
+    )
+    for name, mass in (("rhs", None), ("M", MASS))
+}
+COMPILED = [
+    ("rhs", "rk4", False),
+    ("rhs", "rk5dp", True),
+    ("rhs", "esdirk5", True),
+    ("rhs", "cn", True),
+    ("M", "cn", False),
+    ("M", "midpoint", False),
+    ("M", "beuler", False),
+]
+
+
+@pytest.mark.parametrize(("name", "method", "adaptive"), COMPILED)
+def test_compiled_runs_and_sweeps_see_what_callbacks_see(name, method, adaptive):
+    model, expected = TRACED[name], run(name, method, adaptive)
+    found = solve(model, U0, FORCE, expected.stepping, OBSERVED)
+    np.testing.assert_allclose(found.times, expected.times, rtol=1e-12)
+    np.testing.assert_allclose(found.u, expected.u, rtol=1e-11)
+    tail = Terminal(lambda t, u, p: u[0] ** 2 + u[1] * p[3]) + LeastSquares(OBSERVED, DATA)
+    compiled = model.running + tail
+    assert native_sweep(found, [compiled.lower(model, 1.0)]) is not None
+    of_callbacks = Running(lambda t, u, p: density(t, u, p[piece(t)])) + tail
+    gradients = adjoint(found, compiled), adjoint(expected, of_callbacks, "steps")
+    for of_run in (lambda g: g.value, lambda g: g.u0, lambda g: g.p):
+        np.testing.assert_allclose(*map(of_run, gradients), rtol=1e-10)
+
+
+@pytest.mark.parametrize("method", ["rk5dp", "esdirk5"])
+def test_compiled_tangents_and_second_order_see_what_callbacks_see(method):
+    model, expected = TRACED["rhs"], run("rhs", method, adaptive=True)
+    found = solve(model, U0, FORCE, expected.stepping, OBSERVED)
+    assert linear_steps(found, keep=False) is not None
+    tail = Terminal(lambda t, u, p: u[0] ** 2 + u[1] * p[3]) + LeastSquares(OBSERVED, DATA)
+    along = [1.0, -0.5], [0.3, -1.0, 0.7, 0.2]
+    pair = [hessian_product(each, tail, *along) for each in (found, expected)]
+    np.testing.assert_allclose(pair[0].u0, pair[1].u0, rtol=1e-9)
+    np.testing.assert_allclose(pair[0].p, pair[1].p, rtol=1e-9)
+    columns = [sensitivities(each).p for each in (found, expected)]
+    np.testing.assert_allclose(*columns, rtol=1e-10, atol=1e-12)
 
 
 def test_forward_sensitivities_by_the_variational_equations_see_the_breakpoints():

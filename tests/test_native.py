@@ -219,7 +219,7 @@ def test_parameters_that_an_event_changes_reach_the_c_function(c):
         np.testing.assert_allclose(found.u, expected.u, rtol=1e-14)
 
 
-def test_breakpoints_keep_python_between_ts_and_the_c_function(c):
+def test_c_functions_see_breakpoints_from_the_inside_of_steps(c):
     for stepping in METHODS:
         found = solve(compiled_ode(c, breakpoints=[0.55]), U0, P, stepping)
         expected = solve(numpy_ode(breakpoints=[0.55]), U0, P, stepping)

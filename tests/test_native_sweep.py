@@ -278,7 +278,6 @@ def test_other_sweeps_serve_what_it_does_not(c, traced):
         (solve(traced, U0, P, explicit), [Running(lambda t, u, p: u[0] * p[1])]),
         (solve(traced, U0, P, explicit), several),
         (solve(compiled_ode(c, pattern=True), U0, P, explicit), [Terminal(cost)]),
-        (solve(compiled_ode(c, breakpoints=[0.7]), U0, P, explicit), [Terminal(cost)]),
         (solve(compiled_ode(c, events=[compiled_event(c)]), U0, P, explicit), [Terminal(cost)]),
         (solve(replace(traced, native={}), U0, P, explicit), [Terminal(cost)]),
     ]

@@ -166,7 +166,7 @@ def test_garbage_collected_inside_mpi4py_frees_no_communicator(run_mpi, tmp_path
 
 
 def test_no_more_parameters_are_held_than_there_were():
-    registered = Registered(2, (1, 0), np.zeros(3))  # nothing calls the function
+    registered = Registered(2, (1, 0), np.zeros(3), np.zeros(0))  # nothing calls the function
     registered.hold(np.array([1, 2, 3]))  # integers are numbers too
     with pytest.raises(ValueError, match="4 parameters where there were 3"):
         registered.hold(np.zeros(4))

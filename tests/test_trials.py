@@ -11,7 +11,7 @@ from forms import CostCase
 from petsc4py import PETSc
 
 import daeosens as ds
-from daeosens import ODE, Event, SolveError, Stepping, Terminal, adjoint, solve, tangent
+from daeosens import ODE, Event, SolveError, Stepping, Terminal, adjoint, solve, tangent, trace
 from daeosens.errors import NotFiniteError
 from daeosens.grids import Grid
 from daeosens.registered import registered_with
@@ -438,4 +438,13 @@ def test_what_is_not_finite_right_of_a_breakpoint_ends_a_run_at_once(method):
     problem = ODE(lambda t, u, p: -u if t < 0.5 else u * np.nan, 1, breakpoints=[0.5])
     with pytest.raises(NotFiniteError, match="returned nan") as caught:
         solve(problem, [1.0], None, Stepping((0.0, 1.0), method, rtol=1e-4))
+        solve(problem, [1.0], None, Stepping((0.0, 1.0), method, rtol=1e-4))
+    assert "were tried" not in str(caught.value)
+
+
+@pytest.mark.parametrize("method", ["rk5dp", "esdirk4", "cn"])
+def test_what_is_not_finite_right_of_a_breakpoint_ends_a_compiled_run_at_once(method):
+    model = trace(lambda t, u, p: np.where(t < 0.5, -u, u * np.nan), 1, breakpoints=[0.5])
+    with pytest.raises(NotFiniteError, match="returned nan") as caught:
+        solve(model, [1.0], None, Stepping((0.0, 1.0), method, rtol=1e-4))
     assert "were tried" not in str(caught.value)

@@ -1,6 +1,7 @@
 # cython: language_level=3
 """What the extensions know of steps of small dense systems."""
 
+from daeosens._petsc.breakpoints cimport Breakpoints
 from daeosens._petsc.running_costs cimport RunningCosts
 from petsc4py.PETSc cimport PetscErrorCode, PetscTS
 
@@ -34,6 +35,7 @@ cdef extern from "dense_steps.h" nogil:
         void *pull_data
         void *push_data
         void *hessian_data
+        Breakpoints breakpoints
         const double *p
         const int *places
         long entries

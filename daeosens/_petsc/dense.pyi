@@ -20,6 +20,7 @@ class DenseSteps:
         order: int,
         functions: dict[str, tuple[int, int]],
         places: NDArray[np.int32] | None,
+        breakpoints: NDArray[np.float64],
         p: NDArray[np.float64],
     ) -> None: ...
     def hold(self, p: NDArray[np.float64]) -> None: ...

@@ -7,6 +7,7 @@ from libc.stdlib cimport free, malloc
 
 import numpy as np
 
+from daeosens._petsc.breakpoints cimport breakpoints_of
 from daeosens._petsc.filling cimport PetscScalar, all_finite
 from daeosens._petsc.running_costs cimport RunningCosts, running_costs
 from petsc4py.PETSc cimport CHKERR, PETSC_SUCCESS, PetscErrorCode, PetscVec, TS, Vec
@@ -41,10 +42,14 @@ cdef class DenseSteps:
     places : ndarray or None
                             where the entries of the jacobian belong in [n, n] by rows; None: it
                             fills all
+    breakpoints : ndarray [K]
+                            times at which f may jump
     p : ndarray [m]         parameters; copied
     """
 
-    def __cinit__(self, long size, tuple tableau, int order, dict functions, places, p):
+    def __cinit__(
+        self, long size, tuple tableau, int order, dict functions, places, breakpoints, p
+    ):
         cdef double[:, ::1] a = np.ascontiguousarray(tableau[0])
         cdef double[::1] b = np.ascontiguousarray(tableau[1])
         cdef double[::1] c = np.ascontiguousarray(tableau[2])
@@ -56,7 +61,8 @@ cdef class DenseSteps:
         self.system.order = order
         self.system.a, self.system.b, self.system.c = &a[0, 0], &b[0], &c[0]
         self.system.b_embedded = &b_embedded[0]
-        self.kept = [a, b, c, b_embedded]
+        self.system.breakpoints = breakpoints_of(breakpoints)
+        self.kept = [a, b, c, b_embedded, breakpoints]
         address, data = functions["rhs"]
         self.system.rhs, self.system.rhs_data = <DenseFunction>address, <void *>data
         address, data = functions.get("jacobian", (0, 0))

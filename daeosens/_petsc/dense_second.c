@@ -55,7 +55,7 @@ INLINE void push_one(long n, const DenseSystem *system, double t, double h, cons
   memset(zero, 0, (size_t)n * sizeof(double));
   for (long i = 0; i < s; i++) {
     const double *a = system->a + i * s, *y = at->states + i * n;
-    const double  ti = t + system->c[i] * h, scale = h * a[i];
+    const double  ti = seen_time(&system->breakpoints, t + system->c[i] * h), scale = h * a[i];
     double       *stage = moved + i * n, *rate = rates + i * n;
     memcpy(stage, du, (size_t)n * sizeof(double));
     add(n, stage, h, a, 1, rates, 0, i);
@@ -119,7 +119,7 @@ INLINE void bend(long n, const DenseSystem *system, double t, double h, const De
   double    *l = work, *source = work + (1 + count) * s * n, *w_dot = source + n, *rest = w_dot + n;
 
   for (long i = s - 1; i >= 0; i--) {
-    const double ti = t + system->c[i] * h;
+    const double ti = seen_time(&system->breakpoints, t + system->c[i] * h);
     double      *w  = weights + i * n;
     if (!known) carry_stage(n, system, ti, h, at, i, NULL, lam, mu, w, l, rest);
     for (long d = 0; d < count; d++) {

@@ -163,11 +163,13 @@ PetscBool DenseTakeStages(DenseWork w, double t, double h)
   const long   n = system->n, s = system->s;
 
   w->scale = 0.0; /* a step that is taken again must not depend on the one before */
+  enter_step(&system->breakpoints, t, h);
   memcpy(w->states[0], w->start, (size_t)n * sizeof(double));
-  system->rhs(t, w->start, system->p, w->rates, system->rhs_data);
-  if (!are_sound(system, 1, t, w->rates, n)) return PETSC_FALSE;
+  system->rhs(seen_time(&system->breakpoints, t), w->start, system->p, w->rates, system->rhs_data);
+  if (!are_sound(system, 1, seen_time(&system->breakpoints, t), w->rates, n)) return PETSC_FALSE;
   for (long i = 1; i < s; i++) {
     const double *a = system->a + i * s, scale = h * a[i];
+    const double  ti = seen_time(&system->breakpoints, t + system->c[i] * h);
     double       *y = w->states[i], *rate = w->rates + i * n;
     memcpy(w->known, w->start, (size_t)n * sizeof(double));
     for (long j = 0; j < i; j++)
@@ -175,12 +177,12 @@ PetscBool DenseTakeStages(DenseWork w, double t, double h)
         for (long k = 0; k < n; k++) w->known[k] += h * a[j] * w->rates[j * n + k];
     if (scale == 0.0) {
       memcpy(y, w->known, (size_t)n * sizeof(double));
-      system->rhs(t + system->c[i] * h, y, system->p, rate, system->rhs_data);
-      if (!are_sound(system, 1, t + system->c[i] * h, rate, n)) return PETSC_FALSE;
+      system->rhs(ti, y, system->p, rate, system->rhs_data);
+      if (!are_sound(system, 1, ti, rate, n)) return PETSC_FALSE;
       continue;
     }
     for (long k = 0; k < n; k++) y[k] = w->known[k] + scale * rate[k - n]; /* with the rate of the stage before */
-    if (!solve_stage(w, t + system->c[i] * h, scale, y)) return PETSC_FALSE;
+    if (!solve_stage(w, ti, scale, y)) return PETSC_FALSE;
     for (long k = 0; k < n; k++) rate[k] = (y[k] - w->known[k]) / scale;
   }
   return PETSC_TRUE;
@@ -199,6 +201,7 @@ PetscErrorCode DenseTransposeStep(DenseWork work, double t, double h, const doub
   const double *b = system->b;
 
   PetscFunctionBegin;
+  enter_step(&system->breakpoints, t, h);
   if (stages) {
     memcpy(work->own, start, (size_t)n * sizeof(double));
     memcpy(work->own + n, stages, (size_t)((s - 1) * n) * sizeof(double));
@@ -207,7 +210,8 @@ PetscErrorCode DenseTransposeStep(DenseWork work, double t, double h, const doub
     if (!DenseTakeStages(work, t, h)) PetscFunctionReturn(not_found(system));
   }
   for (long i = s - 1; i >= 0; i--) {
-    const double ti = t + system->c[i] * h, scale = h * system->a[i * s + i], *y = work->states[i];
+    const double ti = seen_time(&system->breakpoints, t + system->c[i] * h), scale = h * system->a[i * s + i];
+    const double *y = work->states[i];
     if (scale != 0.0) {
       if (!renew_factors(work, ti, y, scale)) PetscFunctionReturn(not_found(system));
     } else {
@@ -256,6 +260,7 @@ PetscErrorCode DenseLinearise(DenseWork w, double t, double h, const double *sta
   const long   n = system->n, s = system->s;
 
   PetscFunctionBegin;
+  enter_step(&system->breakpoints, t, h);
   if (!known) {
     memcpy(w->start, start, (size_t)n * sizeof(double));
     if (!DenseTakeStages(w, t, h)) PetscFunctionReturn(not_found(system));
@@ -264,7 +269,7 @@ PetscErrorCode DenseLinearise(DenseWork w, double t, double h, const double *sta
   for (long i = 0; i < s; i++) {
     const double scale = h * system->a[i * s + i];
     if (scale == 0.0) continue;
-    if (!renew_factors(w, t + system->c[i] * h, at->states + i * n, scale)) PetscFunctionReturn(not_found(system));
+    if (!renew_factors(w, seen_time(&system->breakpoints, t + system->c[i] * h), at->states + i * n, scale)) PetscFunctionReturn(not_found(system));
     memcpy(at->factors + i * n * n, w->factors, (size_t)(n * n) * sizeof(double));
     memcpy(at->pivots + i * n, w->pivots, (size_t)n * sizeof(PetscBLASInt));
   }

@@ -4,6 +4,7 @@
 #include <petscblaslapack.h>
 #include <petscts.h>
 
+#include "breakpoints.h"
 #include "running_costs.h"
 
 typedef void (*DenseFunction)(
@@ -29,6 +30,7 @@ typedef struct {
   DenseSlope    push;                      /* f_u du + f_p dp; may be NULL */
   DenseCurvature hessian;                  /* of w^T f along (du, dp); may be NULL */
   void         *rhs_data, *jacobian_data, *jacobian_p_data, *pull_data, *push_data, *hessian_data;
+  Breakpoints   breakpoints;
   const double *p;
   const int    *places;       /* where in [n, n] the entries of the jacobian belong; NULL: all, by rows */
   long          entries;

@@ -41,7 +41,9 @@ static PetscErrorCode step(TS ts)
       PetscCall(TSAdaptChoose(adapt, ts, ts->time_step, NULL, &next, &accept));
     } else if (!finite) {
       accept = PETSC_FALSE;
-      PetscCall(PlainRetry(ts, d->system->fault_t, &next));
+      /* right of a breakpoint the start is seen at another time */
+      const PetscBool at_start = (PetscBool)(d->system->fault_t == seen_time(&d->system->breakpoints, ts->ptime));
+      PetscCall(PlainRetry(ts, at_start ? ts->ptime : d->system->fault_t, &next));
     } else {
       accept = PETSC_FALSE;
       next *= adapt->scale_solve_failed;

@@ -1,6 +1,7 @@
 # cython: language_level=3
 """A type of TS for explicit steps on plain numbers; signatures and types in explicit_steps.pyi."""
 
+from daeosens._petsc.breakpoints cimport Breakpoints
 from daeosens._petsc.filling cimport all_finite
 from daeosens._petsc.registered cimport Context, Registered, fail
 from petsc4py.PETSc cimport CHKERR, PetscErrorCode, PetscTS, TS
@@ -10,6 +11,7 @@ cdef extern from "runge_kutta.h" nogil:
     ctypedef struct ExplicitSystem:
         bint (*rate)(void *, double, const double *, double *) noexcept nogil
         void *context
+        Breakpoints *breakpoints
         long n, s, order
         bint fsal
         const double *a
@@ -51,6 +53,7 @@ cdef class ExplicitSteps:
         cdef const double[::1] b, c, difference
         a, b, c, embedded, self.system.order, self.system.fsal = tableau
         self.system.rate, self.system.context = rate, <void *>&registered.c
+        self.system.breakpoints = &registered.c.breakpoints
         self.system.n, self.system.s = registered.c.n, b.shape[0]
         self.system.a, self.system.b, self.system.c = &a[0, 0], &b[0], &c[0]
         if embedded is not None:

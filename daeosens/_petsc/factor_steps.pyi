@@ -22,6 +22,7 @@ class FactorSteps:
     def carry_back(
         self,
         method: Tableau,
+        breakpoints: NDArray[np.float64],
         p: NDArray[np.float64],
         times: NDArray[np.float64],
         sizes: NDArray[np.float64],

@@ -8,6 +8,7 @@ from scipy.linalg.cython_blas cimport dgemm, dgemv
 
 import numpy as np
 
+from daeosens._petsc.breakpoints cimport Breakpoints, breakpoints_of, enter_step, seen_time
 from daeosens._petsc.filling cimport PetscScalar, all_finite
 from daeosens._petsc.running_costs cimport RunningCosts, add_running_costs, running_costs
 from petsc4py.PETSc cimport CHKERR, PetscErrorCode, PetscVec, Vec
@@ -89,6 +90,7 @@ cdef struct Run:                # the steps of a trajectory
     const double *p
     const double *times
     const double *sizes
+    Breakpoints breakpoints
 
 
 cdef Pattern pattern(const int[:, ::1] runs, long entries):
@@ -194,7 +196,7 @@ cdef class FactorSteps:
         block.local = block.v_bar + self.v_size
         return block
 
-    cdef int gather(self, const Run *run, Block *block, long first, long last,
+    cdef int gather(self, Run *run, Block *block, long first, long last,
                     const double[:, ::1] states, const double[:, :, ::1] stages) except -1:
         """Take the points of steps, and find the stages that were not kept."""
         cdef long n = self.n, s = run.s, k, i
@@ -202,12 +204,13 @@ cdef class FactorSteps:
         cdef double *t = block.t
         for k in range(first, last):
             memcpy(u, &states[k, 0], <size_t>n * sizeof(double))
+            enter_step(&run.breakpoints, run.times[k], run.sizes[k])
             if k >= stages.shape[0]:
                 self.find_stages(run, k, u, block.parts)
             elif s > 1:
                 memcpy(u + n, &stages[k, 0, 0], <size_t>((s - 1) * n) * sizeof(double))
             for i in range(s):
-                t[i] = run.times[k] + run.c[i] * run.sizes[k]
+                t[i] = seen_time(&run.breakpoints, run.times[k] + run.c[i] * run.sizes[k])
             u, t = u + s * n, t + s
         return 0
 
@@ -217,8 +220,8 @@ cdef class FactorSteps:
         cdef long n = self.n
         cdef double h = run.sizes[k]
         for i in range(1, s):
-            self.rhs(run.times[k] + run.c[i - 1] * h, u + (i - 1) * n, run.p, rates + (i - 1) * n,
-                     self.rhs_data)
+            self.rhs(seen_time(&run.breakpoints, run.times[k] + run.c[i - 1] * h), u + (i - 1) * n,
+                     run.p, rates + (i - 1) * n, self.rhs_data)
             memcpy(u + i * n, u, <size_t>n * sizeof(double))
             for j in range(i):
                 add(u + i * n, h * run.a[i * s + j], rates + j * n, n)
@@ -328,6 +331,7 @@ cdef class FactorSteps:
     def carry_back(
         self,
         tuple method,
+        const double[::1] breakpoints,
         const double[::1] p,
         const double[::1] times,
         const double[::1] sizes,
@@ -354,6 +358,7 @@ cdef class FactorSteps:
         cdef double *mu_row = NULL
         a, b, c = method
         run.a, run.b, run.c, run.s = &a[0, 0], &b[0], &c[0], b.shape[0]
+        run.breakpoints = breakpoints_of(breakpoints)
         run.m, run.p = p.shape[0], &p[0] if p.shape[0] else NULL
         run.times, run.sizes = &times[0], &sizes[0] if sizes.shape[0] else NULL
         most = max(1, ROOM // (self.each() * run.s))

@@ -8,6 +8,7 @@ from libc.string cimport memcpy
 
 import numpy as np
 
+from daeosens._petsc.breakpoints cimport enter_step
 from daeosens._petsc.dense cimport (
     DenseLinear, DenseLinearise, DenseSteps, DenseSystem, DenseWork, DenseWorkCreate,
     DenseWorkDestroy, PetscBLASInt
@@ -177,6 +178,7 @@ cdef class LinearSteps:
         return all_finite(along + last * size, size)
 
     cdef void push_step(self, long k, long count, const double *dp, double *along, double *moved):
+        enter_step(&self.system.breakpoints, self.times[k], self.sizes[k])
         # the tangent after the step is overwritten with itself where it is known
         DensePush(
             &self.system, self.times[k], self.sizes[k], &self.linear, count, dp, along,
@@ -261,6 +263,7 @@ cdef class SecondSweep:
             moved = self.moved + k * self.stride
             if not self.stride:
                 steps.push_step(k, self.count, self.direction(), &self.tangents[k, 0, 0], moved)
+            enter_step(&steps.system.breakpoints, steps.times[k], steps.sizes[k])
             DenseBend(
                 &steps.system, steps.times[k], steps.sizes[k], &steps.linear, self.count,
                 self.direction(), moved, &self.weights[k if self.weights.shape[0] > 1 else 0, 0, 0],

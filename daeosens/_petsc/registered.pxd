@@ -1,6 +1,7 @@
 # cython: language_level=3
 """What a TS knows of the C functions of a problem."""
 
+from daeosens._petsc.breakpoints cimport Breakpoints
 from petsc4py.PETSc cimport PetscErrorCode, PetscMat, PetscVec
 
 ctypedef void (*Function)(double, const double *, const double *, double *, void *) noexcept nogil
@@ -19,6 +20,7 @@ cdef struct Context:
     PetscMat mass               # NULL: the identity
     PetscVec work
     bint begins                 # with the rate at the start: see stage_time
+    Breakpoints breakpoints
     int fault                   # 1: rhs, 2: jacobian
     double fault_t
     double *fault_values
@@ -32,4 +34,4 @@ cdef PetscErrorCode point_taken(PetscMat matrix, double shift) noexcept nogil
 
 cdef class Registered:
     cdef Context c
-    cdef object p, kept, fault_values, entries
+    cdef object p, kept, fault_values, entries, breakpoints

@@ -7,6 +7,7 @@ from libc.string cimport memcpy
 cimport numpy as np
 import numpy as np
 
+from daeosens._petsc.breakpoints cimport breakpoints_of, enter_step, seen_time
 from daeosens._petsc.filling cimport (
     MAT_FINAL_ASSEMBLY,
     MatAssemblyType,
@@ -36,6 +37,7 @@ cdef extern from "petscts.h" nogil:
     ctypedef enum MatStructure:
         SUBSET_NONZERO_PATTERN
     PetscErrorCode TSGetTime(PetscTS, PetscReal *)
+    PetscErrorCode TSGetTimeStep(PetscTS, PetscReal *)
     PetscErrorCode TSGetStages(PetscTS, PetscInt *, PetscVec **)
     PetscErrorCode TSGetSNES(PetscTS, PetscSNES *)
     PetscErrorCode SNESGetSolution(PetscSNES, PetscVec *)
@@ -56,21 +58,35 @@ cdef void fail(Context *c, int which, double t, const double *values) noexcept n
         memcpy(c.fault_values, values, <size_t>c.n * sizeof(double))
 
 
+cdef PetscErrorCode enter(Context *c, PetscTS ts) noexcept nogil:
+    """Take notice of the step under way, which begins or ends at breakpoints."""
+    cdef PetscReal t = 0.0, h = 0.0
+    cdef PetscErrorCode code = PETSC_SUCCESS
+    if c.breakpoints.count:
+        code = TSGetTime(ts, &t)
+        if code == PETSC_SUCCESS:
+            code = TSGetTimeStep(ts, &h)
+        enter_step(&c.breakpoints, t, h)
+    return code
+
+
 cdef PetscErrorCode evaluate(
     Context *c, PetscTS ts, double t, PetscVec u, PetscVec out
 ) noexcept nogil:
     cdef const PetscScalar *given = NULL
     cdef PetscScalar *values = NULL
-    cdef PetscErrorCode code = VecGetArrayRead(u, &given)
+    cdef PetscErrorCode code = enter(c, ts)
+    if code == PETSC_SUCCESS:
+        code = VecGetArrayRead(u, &given)
     if code != PETSC_SUCCESS:
         return code
     code = VecGetArrayWrite(out, &values)
     if code != PETSC_SUCCESS:
         return code
-    c.rhs(t, given, c.p, values, c.rhs_data)
+    c.rhs(seen_time(&c.breakpoints, t), given, c.p, values, c.rhs_data)
     cdef PetscErrorCode found = PETSC_SUCCESS
     if not all_finite(values, c.n):
-        fail(c, 1, t, values)
+        fail(c, 1, seen_time(&c.breakpoints, t), values)
         found = leave(ts, t)
     code = VecRestoreArrayWrite(out, &values)
     if code != PETSC_SUCCESS:
@@ -163,13 +179,15 @@ cdef PetscErrorCode i_jacobian(
     cdef const PetscScalar *given = NULL
     cdef PetscErrorCode code = stage_time(ts, &t) if c.begins else PETSC_SUCCESS
     if code == PETSC_SUCCESS:
+        code = enter(c, ts)
+    if code == PETSC_SUCCESS:
         code = VecGetArrayRead(u, &given)
     if code != PETSC_SUCCESS:
         return code
-    c.jacobian(t, given, c.p, c.entries, c.jacobian_data)
+    c.jacobian(seen_time(&c.breakpoints, t), given, c.p, c.entries, c.jacobian_data)
     code = VecRestoreArrayRead(u, &given)
     if code == PETSC_SUCCESS and not all_finite(c.entries, c.n_entries):
-        fail(c, 2, t, c.entries)
+        fail(c, 2, seen_time(&c.breakpoints, t), c.entries)
         return leave_jacobian(ts, t)
     if code == PETSC_SUCCESS:
         code = put_values(c.part, c.entries, c.places, c.n_entries)
@@ -198,13 +216,16 @@ cdef class Registered:
     n : int                 number of unknowns
     rhs : (int, int)        addresses of the function and its user data
     p : ndarray [m]         parameters; copied
+    breakpoints : ndarray [K]
+                            times at which f may jump
     """
 
-    def __cinit__(self, long n, tuple rhs, object p):
+    def __cinit__(self, long n, tuple rhs, object p, object breakpoints):
         cdef double[::1] view
         cdef uintptr_t address = rhs[0], data = rhs[1]
         self.c.rhs, self.c.rhs_data = <Function>address, <void *>data
         self.c.n = n
+        self.c.breakpoints, self.breakpoints = breakpoints_of(breakpoints), breakpoints
         # one number at least: the address of an empty array cannot be taken
         self.p = np.zeros(max(1, len(p)))
         self.fault_values = np.zeros(max(1, n))

@@ -49,12 +49,13 @@ static PetscErrorCode take_stages(Explicit *e, double t, double h, PetscBool fir
   double         *u;
 
   PetscFunctionBegin;
+  enter_step(system->breakpoints, t, h);
   for (long i = 0; i < s; i++) {
     double *state = e->stages.values[i], *rate = e->rates + i * n;
     combine(e, h, system->a + i * s, i, e->start, state);
     if (!i && first_known) continue;
     *left  = t + system->c[i] * h;
-    *found = system->rate(system->context, *left, state, rate) ? PETSC_TRUE : PETSC_FALSE;
+    *found = system->rate(system->context, seen_time(system->breakpoints, *left), state, rate) ? PETSC_TRUE : PETSC_FALSE;
     if (!*found) PetscFunctionReturn(PETSC_SUCCESS);
   }
   PetscCall(VecGetArrayWrite(solution, &u));

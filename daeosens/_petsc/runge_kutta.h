@@ -3,9 +3,12 @@
 
 #include <petscts.h>
 
+#include "breakpoints.h"
+
 typedef struct {
   int (*rate)(void *context, double t, const double *u, double *out); /* f [n]; false: not finite */
   void         *context;
+  Breakpoints  *breakpoints;
   long          n, s, order;
   int           fsal;       /* the last stage is the first one of the next step */
   const double *a;          /* [s, s] */

@@ -10,6 +10,7 @@ from libc.string cimport memcpy
 cimport numpy as np
 import numpy as np
 
+from daeosens._petsc.breakpoints cimport Breakpoints, breakpoints_of, piece_of_step
 from daeosens._petsc.filling cimport (
     PetscInt, PetscScalar, VecGetArrayRead, VecGetLocalSize, VecRestoreArrayRead, finite_everywhere
 )
@@ -35,6 +36,7 @@ cdef extern from "petscts.h" nogil:
     PetscErrorCode TSGetTime(PetscTS, PetscReal *)
     PetscErrorCode TSGetTimeStep(PetscTS, PetscReal *)
     PetscErrorCode TSSetTimeStep(PetscTS, PetscReal)
+    PetscErrorCode TSRestartStep(PetscTS)
     PetscErrorCode TSGetConvergedReason(PetscTS, TSConvergedReason *)
     PetscErrorCode TSGetStages(PetscTS, PetscInt *, PetscVec **)
     PetscErrorCode TSGetSolution(PetscTS, PetscVec *)
@@ -84,6 +86,8 @@ cdef struct Log:
     Numbers ends, times, sizes
     bint fixed
     double dt, uncut, stall, tiny
+    Breakpoints breakpoints
+    long piece                  # between breakpoints: of the step before; -1: there was none
     int stalled, patience, searching
     Vectors states, stages
     Numbers flat_states, flat_stages
@@ -200,6 +204,14 @@ cdef double choose(Log *log, double t, double proposed) noexcept nogil:
     return h
 
 
+cdef bint enters_piece(Log *log, double t, double h) noexcept nogil:
+    """Whether a step lies in another piece between breakpoints than the one before it."""
+    cdef long before = log.piece
+    if log.breakpoints.count:
+        log.piece = piece_of_step(&log.breakpoints, t, h)
+    return before >= 0 and log.piece != before
+
+
 cdef PetscErrorCode before_step(PetscTS ts) noexcept nogil:
     cdef Log *log = NULL
     cdef double t = 0.0, proposed = 0.0, h
@@ -218,6 +230,10 @@ cdef PetscErrorCode before_step(PetscTS ts) noexcept nogil:
             return code
     if push(&log.sizes, h):
         return PETSC_ERR_MEM
+    if enters_piece(log, t, h):
+        code = TSRestartStep(ts)
+        if code != PETSC_SUCCESS:
+            return code
     if log.stalled >= log.patience:
         log.shrunk, log.t = True, t
         return PETSC_ERR_USER
@@ -411,13 +427,17 @@ cdef class Steps:
     stall, patience : float, int
                             so many steps in a row below such a part of the time passed
                             lead nowhere
+    breakpoints : ndarray [K]
+                            times at which a method has to forget the last rate
     """
 
     cdef Log log
-    cdef object on_first_step, on_search
+    cdef object on_first_step, on_search, breakpoints
     cdef readonly object error
 
-    def __cinit__(self, ends, dt, double stall, int patience):
+    def __cinit__(self, ends, dt, double stall, int patience, breakpoints):
+        self.breakpoints = breakpoints
+        self.log.breakpoints, self.log.piece = breakpoints_of(breakpoints), -1
         self.log.fixed = dt is not None
         self.log.dt = 0.0 if dt is None else dt
         self.log.stall, self.log.patience = stall, patience
@@ -447,6 +467,10 @@ cdef class Steps:
         if push(&self.log.sizes, h):
             raise MemoryError
         return h
+
+    def enters_piece(self, double t, double h):
+        """Whether a step lies in another piece between breakpoints than the one before it."""
+        return enters_piece(&self.log, t, h)
 
     def note(self, double t):
         """Log the time after an accepted step, or the first one."""

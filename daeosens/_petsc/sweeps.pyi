@@ -20,6 +20,7 @@ RunningCosts: TypeAlias = tuple[
 def carry_back(
     functions: dict[str, Function],
     method: Tableau | Theta,
+    breakpoints: NDArray[np.float64],
     p: NDArray[np.float64],
     times: NDArray[np.float64],
     sizes: NDArray[np.float64],

@@ -9,6 +9,7 @@ from libc.string cimport memcpy, memset
 cimport numpy as np
 import numpy as np
 
+from daeosens._petsc.breakpoints cimport Breakpoints, breakpoints_of, enter_step, seen_time
 from daeosens._petsc.contiguous cimport doubles
 from daeosens._petsc.filling cimport PetscScalar, all_finite
 from daeosens._petsc.running_costs cimport (
@@ -73,6 +74,7 @@ cdef struct Sweep:
     bint endpoint
     const double *mass          # [n, n]; NULL: the identity
     RunningCosts costs
+    Breakpoints breakpoints
     double *memory              # of all that follows
     double *stages              # [s, n]
     double *rates               # [s, n]
@@ -108,26 +110,30 @@ cdef int prepare(Sweep *sweep) except -1:
 cdef bint transpose_step(Sweep *sweep, double t, double h, long known) noexcept:
     """Carry all rows back over one step, of which so many stages are there; False: not finite."""
     cdef long n = sweep.n, m = sweep.m, s = sweep.s, i, k
+    cdef double time
     cdef double *stage
     cdef double *parts
+    enter_step(&sweep.breakpoints, t, h)
     for i in range(known, s):
         k = i - 1
-        sweep.rhs(t + sweep.c[k] * h, sweep.stages + k * n, sweep.p, sweep.rates + k * n,
+        time = seen_time(&sweep.breakpoints, t + sweep.c[k] * h)
+        sweep.rhs(time, sweep.stages + k * n, sweep.p, sweep.rates + k * n,
                   sweep.rhs_data)
         memcpy(sweep.stages + i * n, sweep.stages, <size_t>n * sizeof(double))
         for k in range(i):
             add(sweep.stages + i * n, h * sweep.a[i * s + k], sweep.rates + k * n, n)
     for i in range(s - 1, -1, -1):
         stage = sweep.stages + i * n
-        linearise(sweep, t + sweep.c[i] * h, stage)
+        time = seen_time(&sweep.breakpoints, t + sweep.c[i] * h)
+        linearise(sweep, time, stage)
         for k in range(sweep.rows):
             parts = sweep.parts + k * s * n
             # w_i = h (b_i lam + sum_{j>i} a_ji l_j), l_i = f_u^T w_i
             weigh(sweep, i, h, sweep.lam[k], parts)
             memset(parts + i * n, 0, <size_t>n * sizeof(double))
-            pull_back(sweep, t + sweep.c[i] * h, stage, parts + i * n, sweep.mu[k])
-            add_running_costs(&sweep.costs, k, h * sweep.b[i], t + sweep.c[i] * h, stage, sweep.p,
-                              n, m, parts + i * n, sweep.mu[k])
+            pull_back(sweep, time, stage, parts + i * n, sweep.mu[k])
+            add_running_costs(&sweep.costs, k, h * sweep.b[i], time, stage, sweep.p, n, m,
+                              parts + i * n, sweep.mu[k])
     for k in range(sweep.rows):
         for i in range(s):
             add(sweep.lam[k], 1.0, sweep.parts + (k * s + i) * n, n)
@@ -178,6 +184,9 @@ cdef bint transpose_theta(Sweep *sweep, double t, double h) noexcept:
         time = t + sweep.theta * h
         for i in range(n):
             stage[i] = start[i] + sweep.theta * (stage[i] - start[i])
+    enter_step(&sweep.breakpoints, t, h)
+    time = seen_time(&sweep.breakpoints, time)
+    t = seen_time(&sweep.breakpoints, t)
     linearise(sweep, time, stage)
     if sweep.pull != NULL:
         sweep.jacobian(time, stage, sweep.p, sweep.matrix, sweep.data)
@@ -257,6 +266,7 @@ cdef int read_functions(Sweep *sweep, dict functions) except -1:
 def carry_back(
     dict functions,
     tuple method,
+    np.ndarray breakpoints,
     np.ndarray p,
     np.ndarray times,
     np.ndarray sizes,
@@ -278,6 +288,8 @@ def carry_back(
                             "jacobian" and "jacobian_p"; theta methods need "jacobian" anyway
     method : tuple          a [s, s], b [s], c [s] of an explicit Runge-Kutta method, or theta,
                             whether in endpoint form, and M [n, n] or None for the identity
+    breakpoints : ndarray [K]
+                            times at which f may jump
     p : ndarray [m]
     times, sizes : ndarray [N+1], ndarray [N]
     states : ndarray [N+1, n]
@@ -302,7 +314,7 @@ def carry_back(
         return True
     memset(&sweep, 0, sizeof(Sweep))
     read_functions(&sweep, functions)
-    sweep.costs = running_costs(costs)
+    sweep.costs, sweep.breakpoints = running_costs(costs), breakpoints_of(breakpoints)
     if isinstance(method[0], np.ndarray):
         a, b, c = method
         sweep.a, sweep.b, sweep.c, sweep.s = doubles(a), doubles(b), doubles(c), len(b)
