@@ -16,7 +16,12 @@ from daeosens.errors import InputError
 from daeosens.frozen import quickly_made
 from daeosens.guards import QUIET, unwrapped
 from daeosens.native_pieces import sweep_pieces_in_c
-from daeosens.native_sweep import native_sweep, wants_native_sweep
+from daeosens.native_sweep import (
+    native_sweep,
+    not_compiled,
+    refuse_compiled,
+    wants_native_sweep,
+)
 from daeosens.objective import Objective, check_objective
 from daeosens.ranks import agree
 from daeosens.steps import StepMap
@@ -39,7 +44,7 @@ class Gradient:
     p_vec : Vec [m]
         Derivative with respect to the parameters.
     engine : str
-        What swept: "steps", "block" or "tsadjoint"; empty for other methods.
+        What swept: "compiled", "steps", "block" or "tsadjoint"; empty for other methods.
 
     Examples
     --------
@@ -96,10 +101,10 @@ def adjoint(
         From ``solve``; its steps must hit ``objective.times``.
     objective : Objective or sequence of Objective
         Several costs share the evaluations of Jacobians.
-    engine : "auto", "steps", "block" or "tsadjoint"
+    engine : "auto", "steps", "block", "compiled" or "tsadjoint"
         "steps": this package's step linearisations, for every method and form, in C where all
-        functions of a smooth run are.  "block": the same for many steps and all costs at once,
-        on one processor.  "auto": "block" for small problems where it can be, else "steps".
+        functions are.  "compiled": those in C, or an error.  "block": the same for many steps and
+        all costs at once, on one processor.  "auto": the quickest of these.
         "tsadjoint": PETSc's TSAdjoint, refused where PETSc 3.26 is known to be wrong; uses what
         ``solve(..., checkpoint="memory" or "disk")`` recorded, or repeats the run.
 
@@ -141,8 +146,10 @@ def adjoint(
     problem = trajectory.problem
     final_time = float(trajectory.times[-1])
     costs = [one.lower(problem, final_time) for one in objectives]
+    if engine == "compiled":
+        refuse_compiled(not_compiled(trajectory, costs))
     found = _swept_in_c(trajectory, costs, engine)
-    chosen = "steps" if found else choose_engine(trajectory, engine)
+    chosen = "compiled" if found else choose_engine(trajectory, engine)
     if found:
         values, lam, mu = found
     else:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 from petsc4py import PETSc
 from scipy import sparse
+from scipy.sparse.linalg import splu
 
 from daeosens._petsc import call_into, call_number, fill_matrix
 from daeosens.arrays import Array, finite_array, read
@@ -19,6 +21,12 @@ from daeosens.native import Native, admit_native, check_signature
 Role = Literal["vector", "by_u", "by_p", "number", "slope_u", "slope_p", "hessian", "hessian_t"]
 """What a callback computes: an array [n], Jacobians [n, n] and [n, m], a number, gradients [n] and
 [m], products with second derivatives, and second derivatives with the time among them."""
+
+SMALL_DENSE, LARGEST_DENSE = 64, 2000
+"""Unknowns between which sparse Jacobians whose factors fill up are factorised as dense ones."""
+
+DENSE_RATE = 10.0
+"""So many times as fast as PETSc's sparse LU is LAPACK's, an operation each (1 and 10 GFlop/s)."""
 
 _MAT: Any = PETSc.Mat  # the stubs of petsc4py 3.26 give enumerations the wrong type
 
@@ -195,6 +203,34 @@ class Roles:
                 return ((self.n,),) * self.states + ((self.m,),)
 
 
+@lru_cache(maxsize=64)
+def fills(size: int, starts: bytes, columns: bytes) -> bool:
+    """Whether a pattern [n, n] is quicker factorised as a dense matrix: its factors fill up.
+
+    Parameters
+    ----------
+    size : int
+    starts, columns : bytes
+        Of its rows (CSR), as int64.
+
+    Examples
+    --------
+    >>> n = 200
+    >>> ends = np.arange(n + 1).tobytes(), np.arange(n).tobytes()
+    >>> fills(n, *ends)
+    False
+    """
+    if not SMALL_DENSE < size <= LARGEST_DENSE:
+        return False
+    where = np.frombuffer(columns, np.int64), np.frombuffer(starts, np.int64)
+    values = np.random.default_rng(0).uniform(0.5, 1.0, where[0].size)
+    matrix = sparse.csr_array((values, *where), shape=(size, size))
+    regular = sparse.csc_array(matrix + size * sparse.eye_array(size))
+    factors: Any = splu(regular)
+    below, right = np.diff(factors.L.indptr), np.bincount(factors.U.indices, minlength=size)
+    return bool(DENSE_RATE * (below * right).sum() > size**3 / 3.0)
+
+
 class _Pattern:
     """A pattern of a sparse matrix (CSR), and where its entries are among those of a Mat."""
 
@@ -207,6 +243,11 @@ class _Pattern:
         every = np.unique(keys)
         if every.size < keys.size:
             raise InputError(f"the pattern of {name} has entries twice", expected="each entry once")
+        square = shape[0] == shape[1]
+        self.fills = square and fills(shape[0], starts.tobytes(), columns.tobytes())
+        if self.fills:  # dense, by columns
+            self.places = (columns * shape[0] + rows).astype(np.int32)
+            return
         if shape[0] == shape[1]:  # the diagonal, so that a shift finds its place
             every = np.union1d(keys, np.arange(shape[0]) * (shape[1] + 1))
         self.places = np.searchsorted(every, keys).astype(np.int32)
@@ -214,6 +255,10 @@ class _Pattern:
         self._all_starts = np.searchsorted(every, np.arange(shape[0] + 1) * shape[1])
 
     def create(self, comm: PETSc.Comm) -> PETSc.Mat:
+        if self.fills:
+            filled = PETSc.Mat().createDense(self.shape, comm=comm)
+            filled.setUp()
+            return filled
         csr: Any = (
             self._all_starts.astype(PETSc.IntType),
             self._all_columns.astype(PETSc.IntType),

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from typing import Literal
 
+from daeosens.engine_limits import MANY_POINTS, POINT_BY_POINT
 from daeosens.errors import InputError, UnsupportedError
 from daeosens.methods import Method
 from daeosens.problem import Problem
 from daeosens.trajectory import Trajectory
 
-Engine = Literal["auto", "steps", "block", "tsadjoint"]
+Engine = Literal["auto", "steps", "block", "compiled", "tsadjoint"]
 
-Sweep = Literal["auto", "steps", "block"]
+Sweep = Literal["auto", "steps", "block", "compiled"]
 """Of tangents and second-order sweeps, in which PETSc 3.26 is wrong."""
-
-SMALL, LARGE = 100, 1000
-"""Up to how many unknowns "auto" sweeps in blocks; the latter where one call serves all points,
-unless a step solves with a sparse matrix."""
 
 
 def check_engine(engine: str) -> None:
@@ -27,8 +24,9 @@ def check_engine(engine: str) -> None:
     InputError
         Names the known ones.
     """
-    if engine not in ("auto", "steps", "block", "tsadjoint"):
-        raise InputError(f"engine = {engine!r}", expected='"auto", "steps", "block" or "tsadjoint"')
+    if engine not in ("auto", "steps", "block", "compiled", "tsadjoint"):
+        expected = '"auto", "steps", "block", "compiled" or "tsadjoint"'
+        raise InputError(f"engine = {engine!r}", expected=expected)
 
 
 def choose_engine(trajectory: Trajectory, engine: Engine) -> Engine:
@@ -52,6 +50,8 @@ def choose_engine(trajectory: Trajectory, engine: Engine) -> Engine:
     'block'
     """
     check_engine(engine)
+    if engine == "compiled":  # refused before; steps name what is not finite
+        return "steps"
     if engine in ("steps", "tsadjoint"):
         return engine
     method = trajectory.stepping.resolved_method
@@ -71,10 +71,11 @@ def choose_sweep(trajectory: Trajectory, engine: Sweep, *, first_adjoints: bool 
     UnsupportedError
         "block" where it cannot be; names the reason.
     """
-    if engine not in ("auto", "steps", "block"):
-        raise InputError(f"engine = {engine!r}", expected='"auto", "steps" or "block"')
-    if engine == "steps":
-        return engine
+    if engine not in ("auto", "steps", "block", "compiled"):
+        expected = '"auto", "steps", "block" or "compiled"'
+        raise InputError(f"engine = {engine!r}", expected=expected)
+    if engine in ("steps", "compiled"):
+        return "steps"
     problem, method = trajectory.problem, trajectory.stepping.resolved_method
     events = "a run through events" if trajectory.crossings else ""
     modes = "equations with modes" if problem.modes else ""
@@ -98,7 +99,7 @@ def _chosen(
         return "steps"
     jacobian = trajectory.problem.native.get("jacobian")
     sparse = jacobian is not None and jacobian.pattern is not None
-    limit = LARGE if batch.at_once and not (sparse and dense) else SMALL
+    limit = MANY_POINTS if batch.at_once and not (sparse and dense) else POINT_BY_POINT
     return "block" if engine == "block" or trajectory.problem.size <= limit else "steps"
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from petsc4py import PETSc
 
 from daeosens._petsc import LinearSteps, SecondSweep
-from daeosens.arrays import Array, read
+from daeosens.arrays import Array, read, write
 from daeosens.block_second_order import Bending
 from daeosens.compiled_costs import point_functions
 from daeosens.cost import Cost, Point, Scalar, points_by_step
@@ -100,6 +100,59 @@ def native_second_sweep(
         problem = trajectory.problem
         first = NativeFirst(steps, weights, *sweep.vectors(0, problem.state, problem.parameter))
     return sweep, first
+
+
+def carry_piece(
+    piece: Trajectory,
+    points: Mapping[int, Sequence[tuple[float, Scalar]]],
+    along: Sequence[tuple[PETSc.Vec, PETSc.Vec]],
+    first: tuple[PETSc.Vec, PETSc.Vec],
+    dots: Sequence[tuple[PETSc.Vec, PETSc.Vec]],
+) -> bool:
+    """Carry one adjoint and its derivatives back over smooth steps between events, in C.
+
+    Parameters
+    ----------
+    piece : Trajectory
+        The steps as a run of their own (``piece_of``).
+    points : mapping of int to sequence of (float, Scalar)
+        Costs of the states inside, with their weights, by the number of the state in the piece.
+    along : sequence of (du [n], dp [m])
+        The tangents of the first state, and the directions of the parameters.
+    first, dots : (lam [n], mu [m]) and a sequence of them
+        The adjoint after the last step and its derivative along each direction; overwritten with
+        those before the first step.
+
+    Returns
+    -------
+    bool
+        Whether that was done; otherwise nothing was.
+    """
+    steps = linear_steps(piece, keep=False)
+    if steps is None:
+        return False
+    du, dp = (np.array([read(vec) for vec in vecs]) for vecs in zip(*along, strict=True))
+    weights = np.empty((1, steps.n_stages, piece.problem.size))
+    sweep = SecondSweep(steps, du, dp, weights, False, True)
+    both = [*zip([first, *dots], sweep.by_u, sweep.by_p, strict=True)]
+    for (lam, mu), by_u, by_p in both:
+        by_u[:], by_p[:] = read(lam), read(mu)
+    if not sweep.push():
+        return False
+    bend = Bending(piece, Cost(), dp, sweep.by_p[1:])
+    for number in sorted({0, *points}, reverse=True):
+        if not sweep.bend(number):
+            return False
+        point = (float(piece.times[number]), piece.states[number], piece.p)
+        for weight, scalar in points.get(number, ()):
+            _add_gradient(piece.problem, weight, scalar, point, sweep.by_u[0], sweep.by_p[0])
+            bend.add([(weight, scalar)], point, sweep.along[number], sweep.by_u[1:])
+    if not sweep.finite:
+        return False
+    for (lam, mu), by_u, by_p in both:
+        write(lam, by_u)
+        write(mu, by_p)
+    return True
 
 
 def _add_gradient(

@@ -17,6 +17,8 @@ from daeosens.blocks import dense_mass
 from daeosens.compiled_costs import first_order, running_costs
 from daeosens.cost import Cost, Scalar, points_by_step
 from daeosens.dense import dense_steps
+from daeosens.engine_limits import FEW_ROWS, FEW_UNKNOWNS, TINY
+from daeosens.errors import UnsupportedError
 from daeosens.methods import Method
 from daeosens.problem import Problem
 from daeosens.steps import Passes, tableau, theta_passes
@@ -30,42 +32,62 @@ if TYPE_CHECKING:
 Pull: TypeAlias = Callable[[int, int, PETSc.Vec, PETSc.Vec], bool]
 """Carries lam and mu back from the state of the second number to that of the first."""
 
-FEW = 2
-"""Up to so many costs are swept one beside the other; blocks do more at once."""
-
-SMALL = 30
-"""Up to how many unknowns it is quicker than blocks of functions that take many points."""
-
-TINY = 12
-"""Up to how many unknowns whole functions are quicker than their products with matrices."""
-
 UNDIVIDED = 9216, 2**18
 """Below so many multiplications OpenBLAS leaves a product with a vector, and with a matrix, to one
 thread: to say so takes longer than the product."""
 
 
-def wants_native_sweep(trajectory: Trajectory, engine: str, rows: int = 0) -> bool:
+def wants_native_sweep(trajectory: Trajectory, engine: str, rows: int) -> bool:
     """Whether a sweep in C is to be tried: asked for, or the quickest where it can be.
 
-    ``rows`` is the number of adjoints that ``native_sweep`` is to carry; 0 for other sweeps.
+    ``rows`` is the number of adjoints, or directions, that are to be carried.
 
     Examples
     --------
     >>> from daeosens import ODE, Stepping, solve
     >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
     >>> run = solve(decay, [1.0], [0.5], Stepping((0.0, 2.0), "rk4", dt=0.1))
-    >>> wants_native_sweep(run, "steps"), wants_native_sweep(run, "block")
+    >>> wants_native_sweep(run, "steps", 1), wants_native_sweep(run, "block", 1)
     (True, False)
     """
     if engine != "auto":
-        return engine == "steps"
+        return engine in ("steps", "compiled")
     problem, method = trajectory.problem, trajectory.stepping.resolved_method
     blocks = problem.batch is not None and problem.batch.at_once and not method.esdirk
-    return (
-        not blocks
-        or problem.size <= SMALL
-        or (0 < rows <= FEW and _factored(problem, method) is not None)
-    )
+    return not blocks or problem.size <= FEW_UNKNOWNS or rows <= FEW_ROWS
+
+
+def refuse_compiled(reason: str) -> None:
+    """Refuse ``engine = "compiled"``, if there is a reason.
+
+    Raises
+    ------
+    UnsupportedError
+        With the reason.
+    """
+    if reason:
+        raise UnsupportedError(
+            f'engine = "compiled" for {reason}',
+            expected="equations and costs in C, as those of trace(f, ...)",
+            remedy='engine="steps"',
+        )
+
+
+def not_compiled(trajectory: Trajectory, costs: Sequence[Cost]) -> str:
+    """Return why adjoints of a run cannot be carried back in C; empty if they can."""
+    problem, method, rows = trajectory.problem, trajectory.stepping.resolved_method, len(costs)
+    densities = any(cost.densities for cost in costs)
+    if densities and (trajectory.crossings or running_costs(problem, costs) is None):
+        return "running costs that are not in C, or through events"
+    equations = (problem.modes or {"": problem}).values()
+    if all(carrier(trajectory, each, trajectory.p, rows) is not None for each in equations):
+        return "a run through events on a grid" if trajectory.crossings and problem.stencil else ""
+    if rows > FEW_ROWS and not method.esdirk:
+        return f"{rows} costs: {FEW_ROWS} are carried one beside the other"
+    names = {"rhs", "jacobian"} - {name for each in equations for name in each.native}
+    if names and problem.stencil is None:
+        return f"{' and '.join(sorted(names))} not in C"
+    return f"steps of {method.name} of these equations"
 
 
 def native_sweep(
@@ -174,7 +196,7 @@ def carrier(
     if method.name not in problem.sweeps:
         problem.sweeps[method.name] = _few_rows(problem, method)
     carry = problem.sweeps[method.name]
-    return None if rows > FEW or carry is None else partial(carry, p, *trajectory.arrays)
+    return None if rows > FEW_ROWS or carry is None else partial(carry, p, *trajectory.arrays)
 
 
 def _few_rows(problem: Problem, method: Method) -> Callable[..., bool] | None:

@@ -43,7 +43,10 @@ class Held:
         else:
             rhs = problem.native["rhs"]
             registered = Registered(
-                problem.size, (rhs.address, rhs.user_data), self._p, np.array(problem.breakpoints, dtype=float)
+                problem.size,
+                (rhs.address, rhs.user_data),
+                self._p,
+                np.array(problem.breakpoints, dtype=float),
             )
         self.keep(ts, registered)
         return registered

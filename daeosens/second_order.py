@@ -14,15 +14,18 @@ from daeosens.adjoint import Gradient, evaluate_cost
 from daeosens.arrays import Array, gather, read, write
 from daeosens.block_second_order import FirstOrder, block_second_sweep
 from daeosens.cost import Cost, add_curvature, points_by_step
+from daeosens.dense import directed_steps
 from daeosens.engines import Sweep, choose_sweep
 from daeosens.guards import QUIET, unwrapped
-from daeosens.native_second_order import NativeFirst, native_second_sweep
-from daeosens.native_sweep import wants_native_sweep
-from daeosens.native_tangent import Direction, check_directions
+from daeosens.native_second_order import NativeFirst, carry_piece, native_second_sweep
+from daeosens.native_sweep import refuse_compiled, wants_native_sweep
+from daeosens.native_tangent import Direction, check_directions, no_linear_steps
 from daeosens.objective import Objective, check_objective
+from daeosens.pieces import piece_of, pieces
 from daeosens.ranks import agree
 from daeosens.readiness import evaluate_at_events
-from daeosens.steps import Adjoint, SecondOrder
+from daeosens.steps import Adjoint, SecondOrder, StepMap
+from daeosens.steps.hybrid import HybridStep
 from daeosens.tangent import Tangent, admit_direction, tangents
 from daeosens.trajectory import STAGE_MEMORY, Trajectory, check_trajectory, steps_of
 from daeosens.transposes import refuse_one_way_solver
@@ -44,7 +47,7 @@ class HessianProduct:
     p_vec : Vec [m]
         Rows of the parameters.
     engine : str
-        What swept: "steps" or "block"; empty for other methods.
+        What swept: "compiled", "steps" or "block"; empty for other methods.
 
     Examples
     --------
@@ -139,7 +142,7 @@ def hessian_product(
         Direction in the initial state; zero by default.
     dp : array or Vec [m], optional
         Direction in the parameters; zero by default.
-    engine : "auto", "steps" or "block"
+    engine : "auto", "steps", "block" or "compiled"
         As for ``adjoint``.
 
     Returns
@@ -207,7 +210,10 @@ def hessian_products(
     check_objective(objective)
     cost = objective.lower(trajectory.problem, float(trajectory.times[-1]))
     memory = Memory() if memory is None else memory
-    if wants_native_sweep(trajectory, engine):
+    if engine == "compiled":
+        running = "running costs" if cost.densities else ""
+        refuse_compiled(running or no_linear_steps(trajectory))
+    if wants_native_sweep(trajectory, engine, len(directions)):
         found = _in_c(trajectory, cost, directions, memory)
         if found is not None:
             return found
@@ -229,7 +235,7 @@ def _in_c(
     rows = [
         sweep.vectors(k, problem.state, problem.parameter) for k in range(1, 1 + len(directions))
     ]
-    return _products(trajectory, cost, memory, gradient, rows, "steps")
+    return _products(trajectory, cost, memory, gradient, rows, "compiled")
 
 
 def _in_blocks(
@@ -289,13 +295,17 @@ def _by_steps(
     if trajectory.crossings and memory.gradient is None:
         evaluate_at_events(trajectory, points, cost.densities)
     along = tangents(trajectory, directions, "steps")
+    parts = _parts(trajectory, steps, cost)
     first = memory.adjoint(trajectory)
+    if any(smooth for *_, smooth in parts):  # those keep no adjoints of stages
+        first = Adjoint(problem.create_state(), problem.create_parameters())
     dots = [(problem.create_state(), problem.create_parameters()) for _ in directions]
     value = memory.value
     if value is None:
         value = evaluate_cost(trajectory, cost, steps)
     seen = _Seen(trajectory)
-    for n in range(trajectory.n_steps, -1, -1):
+
+    def seed(n: int) -> None:
         time = float(trajectory.times[n])
         for _, weight, scalar in points.get(n, ()):
             point = (time, states[n], trajectory.parameters(n))
@@ -311,18 +321,47 @@ def _by_steps(
                     steps.add_time(k, add_curvature(scalar, weight, point, direction, out))
                 else:
                     scalar.add_hessian(weight, point, (each.states[n], seen(dp_vec)), out)
-        if n:
+
+    seed(trajectory.n_steps)
+    for start, end, smooth in reversed(parts):
+        if smooth and not first.known:
+            inside = {
+                n - start: [(weight, scalar) for _, weight, scalar in points[n]]
+                for n in points
+                if start < n < end
+            }
+            given = [(each.states[start], each.parameters[start]) for each in along]
+            run = piece_of(trajectory, start, end)
+            if carry_piece(run, inside, given, (first.lam, first.mu), dots):
+                steps.pass_by(states[start])
+                seed(start)
+                continue
+        for n in range(end, start, -1):
             steps.second_order(
                 trajectory.step(n - 1),
                 first,
                 [_on_step(each, n, seen, out) for each, out in zip(along, dots, strict=True)],
                 cost.densities,
             )
+            seed(n - 1)
     for vec in (vec for each in along for vec in each.states):
         vec.destroy()
     gradient = Gradient(value, first.lam, first.mu, "steps")
     memory.complete(gradient, first)
     return [HessianProduct(gradient, *dot, "steps") for dot in dots]
+
+
+def _parts(trajectory: Trajectory, steps: StepMap, cost: Cost) -> list[tuple[int, int, bool]]:
+    """Return the numbers of the first and the last state of parts, and whether they go in C."""
+    if not isinstance(steps, HybridStep) or cost.densities:
+        return [(0, trajectory.n_steps, False)]
+    modes = trajectory.problem.modes or {"": trajectory.problem}
+    method = trajectory.stepping.resolved_method
+    compiled = any(directed_steps(mode, method) is not None for mode in modes.values())
+    return [
+        (first, last, smooth and compiled and last > first + 1)
+        for first, last, smooth in pieces(trajectory, steps, ())
+    ]
 
 
 class _Seen:

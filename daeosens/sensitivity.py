@@ -15,8 +15,8 @@ from daeosens.cost import Densities
 from daeosens.engines import Sweep, choose_sweep
 from daeosens.errors import InputError
 from daeosens.guards import QUIET, unwrapped
-from daeosens.native_sweep import native_rows, wants_native_sweep
-from daeosens.native_tangent import push_directions
+from daeosens.native_sweep import native_rows, refuse_compiled, wants_native_sweep
+from daeosens.native_tangent import no_linear_steps, push_directions
 from daeosens.ranks import agree
 from daeosens.sweep_faults import named_faults
 from daeosens.tangent import march
@@ -36,7 +36,7 @@ class Sensitivities:
     sweep : str
         "tangent" (by columns) or "adjoint" (by rows).
     engine : str
-        What swept: "steps" or "block"; empty for other methods.
+        What swept: "compiled", "steps" or "block"; empty for other methods.
 
     Examples
     --------
@@ -91,7 +91,7 @@ def sensitivities(
         A step time, or several; the final one by default.
     with_respect_to : sequence of "u0", "p"
         Which matrices are wanted.
-    engine : "auto", "steps" or "block"
+    engine : "auto", "steps", "block" or "compiled"
         As for ``adjoint``.
 
     Returns
@@ -142,13 +142,15 @@ def _matrices_at(
     columns = n * ("u0" in wanted) + m * ("p" in wanted)
     sweep = "adjoint" if n < columns and problem.comm.size == 1 else "tangent"
     found = None
-    if sweep == "tangent" and wants_native_sweep(trajectory, engine):
+    if sweep == "tangent" and wants_native_sweep(trajectory, engine, columns):
         found = _columns_in_c(trajectory, last, wanted)
-    if found is None and engine in ("auto", "steps"):
+    if found is None and engine != "block":
         found = native_rows(trajectory, last)
         sweep = "adjoint" if found else sweep
+    if found is None and engine == "compiled":
+        refuse_compiled(no_linear_steps(trajectory) or f"rows of {n} unknowns")
     chosen = (
-        "steps" if found else choose_sweep(trajectory, engine, first_adjoints=sweep == "adjoint")
+        "compiled" if found else choose_sweep(trajectory, engine, first_adjoints=sweep == "adjoint")
     )
     by_u0 = by_p = None
     if found:

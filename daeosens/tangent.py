@@ -17,12 +17,20 @@ from daeosens.cost import Densities, change
 from daeosens.engines import Sweep, choose_sweep
 from daeosens.errors import InputError
 from daeosens.guards import QUIET, unwrapped
-from daeosens.native_sweep import wants_native_sweep
-from daeosens.native_tangent import Direction, check_directions, push_directions
+from daeosens.native_sweep import refuse_compiled, wants_native_sweep
+from daeosens.native_tangent import (
+    Direction,
+    check_directions,
+    linear_steps,
+    no_linear_steps,
+    push_directions,
+)
 from daeosens.objective import Objective, check_objective
+from daeosens.pieces import piece_of, pieces
 from daeosens.problem import PossiblyNamed
 from daeosens.ranks import agree
 from daeosens.steps import StepMap
+from daeosens.steps.hybrid import HybridStep
 from daeosens.sweep_faults import named_faults
 from daeosens.trajectory import Trajectory, check_trajectory, steps_of
 
@@ -44,7 +52,7 @@ class Tangent:
     parameters : sequence of Vec [m]
         Derivative of the parameters at each of the states: ``dp`` until an event changes them.
     engine : str
-        What swept: "steps" or "block".
+        What swept: "compiled", "steps" or "block".
 
     Examples
     --------
@@ -126,7 +134,7 @@ def tangent(
         Direction in the initial state; zero by default.
     dp : array or Vec [m], or mapping, optional
         Direction in the parameters; zero by default, as are those that are not named in a mapping.
-    engine : "auto", "steps" or "block"
+    engine : "auto", "steps", "block" or "compiled"
         As for ``adjoint``.
 
     Returns
@@ -201,7 +209,11 @@ def tangents(
     agree(trajectory.problem.comm, "tangents", directions=directions, engine=engine)
     check_directions(directions)
     admitted = [admit_direction(trajectory, *direction) for direction in directions]
-    found = _in_c(trajectory, admitted) if wants_native_sweep(trajectory, engine) else None
+    found = None
+    if engine == "compiled":
+        refuse_compiled(no_linear_steps(trajectory))
+    if wants_native_sweep(trajectory, engine, len(directions)):
+        found = _in_c(trajectory, admitted)
     if found is not None:
         return found
     if choose_sweep(trajectory, engine) == "block":
@@ -247,20 +259,57 @@ def _by_steps(trajectory: Trajectory, du: PETSc.Vec, dp: PETSc.Vec | None) -> Ta
     states, times, parameters = [du.copy()], [0.0], [start]
     steps = steps_of(trajectory)
     with named_faults(trajectory, back=False):
-        for state, _ in march(trajectory, steps, du, dp, ()):
-            states.append(state.copy())
-            times.append(steps.dt)
+        for several in _carried(trajectory, steps, du, dp):
             changed = steps.dp
-            parameters.append(start if changed is None or changed is dp else changed)
+            states += several
+            times += [steps.dt] * len(several)
+            parameters += [start if changed is None or changed is dp else changed] * len(several)
         finite_vec(states[-1], "the tangent of the final state")
     return Tangent(trajectory, tuple(states), dp, np.array(times), tuple(parameters))
+
+
+def _carried(
+    trajectory: Trajectory, steps: StepMap, du: PETSc.Vec, dp: PETSc.Vec | None
+) -> Iterator[list[PETSc.Vec]]:
+    """Carry ``du`` forward in place; yield the tangents after a step, or after those of a piece.
+
+    Between events smooth steps are carried in C where they can be.
+    """
+    parts = [(0, trajectory.n_steps, False)]
+    if isinstance(steps, HybridStep):
+        parts = pieces(trajectory, steps, ())
+    for first, last, smooth in parts:
+        linear = None
+        if smooth and last > first + 1:
+            linear = linear_steps(piece_of(trajectory, first, last), keep=False)
+        if linear is not None:
+            assert isinstance(steps, HybridStep)
+            here = steps.pass_forward(trajectory.states[first], dp)
+            along = np.empty((last - first + 1, 1, du.size))
+            along[0, 0] = read(du)
+            direction = np.zeros((1, trajectory.problem.n_parameters))
+            if here is not None:
+                direction[0] = read(here)
+            if linear.push(last - first, direction, along):
+                write(du, along[-1, 0])
+                yield [_filled(trajectory, row) for row in along[1:, 0]]
+                continue
+        for n in range(first, last):  # these name what is not finite
+            steps.tangent(trajectory.step(n), du, dp)
+            yield [du.copy()]
+
+
+def _filled(trajectory: Trajectory, values: Array) -> PETSc.Vec:
+    vec = trajectory.problem.create_state()
+    write(vec, values)
+    return vec
 
 
 def _in_c(
     trajectory: Trajectory, directions: Sequence[tuple[PETSc.Vec, PETSc.Vec | None]]
 ) -> list[Tangent] | None:
     along = push_directions(trajectory, *_rows(trajectory, directions))
-    return None if along is None else _of_blocks(trajectory, directions, [along[1:]], "steps")
+    return None if along is None else _of_blocks(trajectory, directions, [along[1:]], "compiled")
 
 
 def _in_blocks(

@@ -6,6 +6,7 @@ import pytest
 import daeosens as ds
 from daeosens import SolveError
 from daeosens.compiled_batches import CompiledBatch
+from daeosens.dense import LARGEST
 from daeosens.few_rows import FewRows, few_rows
 from daeosens.steps import tableau
 from daeosens.steps.block import Block
@@ -142,7 +143,8 @@ def test_second_order_in_blocks_is_that_by_steps(traced, values, rng):
             ds.hessian_products(run, cost, pairs, engine=engine) for engine in ("block", "steps")
         )
         for ours, theirs in zip(block, steps, strict=True):
-            assert (ours.engine, theirs.engine) == ("block", "steps")
+            in_c = "compiled" if method == "rk5dp" and n <= LARGEST else "steps"
+            assert (ours.engine, theirs.engine) == ("block", in_c)
             assert abs(ours.u0 - theirs.u0).max() < 1e-12 * abs(theirs.u0).max()
             assert abs(ours.p - theirs.p).max(initial=0.0) <= 1e-12 * abs(theirs.p).max(initial=0.0)
 

@@ -5,6 +5,7 @@ import forms
 import numpy as np
 import pytest
 from petsc4py import PETSc
+from scipy import sparse
 
 from daeosens import (
     DAE,
@@ -15,6 +16,7 @@ from daeosens import (
     Parameters,
     Products,
     Reduced,
+    Running,
     Stepping,
     Terminal,
     UnsupportedError,
@@ -23,9 +25,12 @@ from daeosens import (
     hybrid,
     sensitivities,
     solve,
+    tangent,
     trace,
 )
-from daeosens.engines import LARGE, SMALL, choose_engine, choose_sweep
+from daeosens.engine_limits import MANY_POINTS as LARGE
+from daeosens.engine_limits import POINT_BY_POINT as SMALL
+from daeosens.engines import choose_engine, choose_sweep
 
 STEPPING = Stepping((0.0, 0.2), "cn", dt=0.1)
 COST = Terminal(lambda t, u, p: u[0], lambda t, u, p: np.eye(len(u))[0], "independent")
@@ -175,3 +180,81 @@ def test_unknown_engines_are_named():
         adjoint(run_of(DECAY), COST, "blocks")
     with pytest.raises(InputError, match=r'engine = .tsadjoint.\n  expected: "auto", "steps"'):
         sensitivities(run_of(DECAY), engine="tsadjoint")
+
+
+KURAMOTO = trace(
+    lambda t, u, p: p.w + p.k / 40 * np.sin(u[None, :] - u[:, None]).sum(axis=1),
+    40,
+    {"w": (40,), "k": ()},
+)
+
+
+def test_one_cost_of_a_compiled_model_is_swept_in_c_at_any_size():
+    """Blocks would form a Jacobian at each point."""
+    u0, p = np.linspace(0.0, 1.0, 40), np.append(np.linspace(-1.0, 1.0, 40), 1.5)
+    cost = KURAMOTO.terminal(lambda t, u, p: np.cos(u).sum())
+    run = solve(KURAMOTO, u0, p, Stepping((0.0, 0.5), "rk4", dt=0.1))
+    found = {engine: adjoint(run, cost, engine) for engine in ("auto", "compiled", "block")}
+    names = [found[engine].engine for engine in ("auto", "compiled", "block")]
+    assert names == ["compiled", "compiled", "block"]
+    for gradient in found.values():
+        np.testing.assert_allclose(gradient.u0, found["block"].u0, rtol=1e-12)
+        np.testing.assert_allclose(gradient.p, found["block"].p, rtol=1e-12, atol=1e-14)
+    assert tangent(run, u0, engine="compiled").engine == "compiled"
+    assert hessian_product(run, cost, u0, engine="compiled").engine == "compiled"
+    assert {each.engine for each in adjoint(run, [cost] * 5)} == {"block"}
+
+
+def test_what_cannot_be_compiled_says_why():
+    run = run_of(DECAY)
+    cases = {
+        r"jacobian and rhs not in C": lambda: adjoint(run, COST, "compiled"),
+        r"hessian_product, pull, push, rhs not in C": lambda: tangent(run, [1.0], None, "compiled"),
+    }
+    model = trace(lambda t, u, p: -p[0] * u, 1, ["k"])
+    compiled = solve(model, [1.0], [0.5], Stepping((0.0, 0.2), "rk4", dt=0.1))
+    costs = [model.terminal(lambda t, u, p: u[0])] * 3
+    cases["3 costs: 2 are carried one beside"] = lambda: adjoint(compiled, costs, "compiled")
+    integral = Running(lambda t, u, p: u[0])
+    cases["running costs that are not in C"] = lambda: adjoint(compiled, integral, "compiled")
+    cases["running costs"] = lambda: hessian_product(compiled, integral, [1.0], engine="compiled")
+    for reason, sweep in cases.items():
+        with pytest.raises(UnsupportedError, match=f'engine = "compiled" for {reason}'):
+            sweep()
+
+
+def test_sparse_models_are_sparse_in_every_engine(rng):
+    """Couplings as a constant matrix: no Jacobian is formed row by row, and its zeros are left."""
+    n = 300
+    couplings = sparse.random_array((n, n), density=0.01, rng=rng, format="csr")
+    model = trace(lambda t, u, p: couplings @ u - p.k * u**3, n, {"k": ()})
+    pattern = model.native["jacobian"].pattern
+    assert pattern is not None
+    assert len(pattern[1]) < couplings.nnz + n + 1
+    u0, p = np.linspace(0.1, 1.0, n), [0.7]
+    cost = model.terminal(lambda t, u, p: u @ u)
+    for method in ("rk4", "cn"):
+        run = solve(model, u0, p, Stepping((0.0, 0.2), method, dt=0.1))
+        ours, others = adjoint(run, cost), [adjoint(run, cost, each) for each in ("block", "steps")]
+        for other in others:
+            np.testing.assert_allclose(ours.u0, other.u0, rtol=1e-12)
+            np.testing.assert_allclose(ours.p, other.p, rtol=1e-12)
+
+
+def test_factors_that_fill_up_are_dense(rng):
+    n = 150
+    couplings = sparse.random_array((n, n), density=0.1, rng=rng, format="csr")
+    model = trace(lambda t, u, p: p.k * (couplings @ np.tanh(u)) - u, n, {"k": ()})
+    matrix = model.rhs_u.create(0.0, model.create_state(), np.ones(1))
+    assert matrix.getType() == PETSc.Mat.Type.SEQDENSE
+    chain = trace(lambda t, u, p: p.k * (np.roll(u, 1) - u), n, {"k": ()})
+    assert chain.rhs_u.create(0.0, chain.create_state(), np.ones(1)).getType() != matrix.getType()
+    u = rng.uniform(0.1, 1.0, n)
+    state = model.admit_state(u)
+    model.rhs_u.fill(0.0, state, np.array([0.5]), matrix)
+    expected = 0.5 * couplings.toarray() / np.cosh(u) ** 2 - np.eye(n)
+    np.testing.assert_allclose(matrix.getDenseArray(), expected, rtol=1e-12, atol=1e-14)
+    run = solve(model, u, [0.5], Stepping((0.0, 0.2), "cn", dt=0.1))
+    cost = model.terminal(lambda t, u, p: u @ u)
+    ours, other = adjoint(run, cost), adjoint(run, cost, "block")
+    np.testing.assert_allclose(ours.u0, other.u0, rtol=1e-11)

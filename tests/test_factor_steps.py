@@ -10,7 +10,9 @@ from threadpoolctl import threadpool_info, threadpool_limits
 import daeosens as ds
 from daeosens import SolveError, Stepping
 from daeosens.adjoint import evaluate_cost, steps_sweep
-from daeosens.native_sweep import FEW, TINY, native_sweep, wants_native_sweep
+from daeosens.engine_limits import FEW_ROWS as FEW
+from daeosens.engine_limits import TINY
+from daeosens.native_sweep import native_sweep, wants_native_sweep
 from daeosens.threads import one_blas_thread
 from daeosens.trajectory import steps_of
 
@@ -71,7 +73,7 @@ def test_the_numbers_of_steps_in_python_and_of_blocks(model, start, stepping, ch
         ds.adjoint(run, costs), ds.adjoint(run, costs, "block"), python, values, strict=True
     )
     for found, block, (lam, mu), value in every:
-        assert found.engine == "steps"
+        assert found.engine == "compiled"
         assert found.value == pytest.approx(value, rel=1e-13)
         for ours, others in ((found.u0, (lam.array, block.u0)), (found.p, (mu.array, block.p))):
             scale = np.abs(ours).max()
@@ -112,7 +114,7 @@ def test_long_runs_are_swept_in_several_blocks(rng):
     total = model.terminal(lambda _t, u, _p: u @ u)
     run = ds.solve(model, u0, p, Stepping((0.0, 1.0), "rk4", dt=5e-4))
     found, block = (ds.adjoint(run, total, engine) for engine in ("auto", "block"))
-    assert found.engine == "steps"
+    assert found.engine == "compiled"
     np.testing.assert_allclose(found.u0, block.u0, rtol=1e-12)
     np.testing.assert_allclose(found.p, block.p, rtol=1e-11, atol=1e-13)
 

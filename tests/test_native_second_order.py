@@ -137,7 +137,7 @@ def compare(case, stepping, monkeypatch, checkpoint="states"):
     assert linear_steps(run, keep=True) is None
     for each, cost in zip(fast, costs(model, run), strict=True):
         slow = hessian_products(run, cost, along, engine="steps")
-        assert each[0].engine == each[0].gradient.engine == "steps"
+        assert each[0].engine == each[0].gradient.engine == "compiled"
         assert each[0].gradient.value == slow[0].gradient.value
         close(scaled(each[0].gradient, unit, p), scaled(slow[0].gradient, unit, p))
         for ours, theirs in zip(each, slow, strict=True):
@@ -380,7 +380,7 @@ def test_what_is_left_to_python():
     assert directed_steps(by_hand, find_method("esdirk4")) is None
     run = solve(model, u0, p, Stepping(span, "rk4", dt=0.001))
     assert tangents(run, [(u0, p)], "block")[0].engine == "block"
-    assert tangents(run, [(u0, p)])[0].engine == "steps"
+    assert tangents(run, [(u0, p)])[0].engine == "compiled"
 
 
 def test_a_product_with_what_is_known_is_that_of_a_sweep_of_its_own():

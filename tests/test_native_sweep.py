@@ -23,7 +23,8 @@ from daeosens import (
     tangent,
 )
 from daeosens.adjoint import evaluate_cost, steps_sweep
-from daeosens.native_sweep import FEW, native_sweep
+from daeosens.engine_limits import FEW_ROWS as FEW
+from daeosens.native_sweep import native_sweep
 from daeosens.parameter import Parameter
 from daeosens.parameters import Parameters
 from daeosens.trajectory import steps_of
@@ -87,7 +88,7 @@ def test_same_numbers_as_in_python(c, traced, stepping, products, checkpoint):
     costs = [observed(), Terminal(cost)]
     found = adjoint(run, costs)
     for gradient, lam, mu in zip(found, *in_python(run, costs), strict=True):
-        assert gradient.engine == "steps"
+        assert gradient.engine == "compiled"
         np.testing.assert_allclose(gradient.u0, lam.array, rtol=1e-14, atol=1e-14)
         np.testing.assert_allclose(gradient.p, mu.array, rtol=1e-14, atol=1e-14)
 
@@ -140,7 +141,7 @@ def test_gradients_are_those_of_an_independent_program(three_states, method, ada
     log = (run.times, run.step_sizes)
     expected = frozen.gradients(forms.FORMS["rhs"], method, log, cases, forms.U0, forms.P0)
     for gradient, by_u0, by_p in zip(adjoint(run, costs), *expected, strict=True):
-        assert gradient.engine == "steps"
+        assert gradient.engine == "compiled"
         size = max(abs(by_u0).max(), abs(by_p).max())
         np.testing.assert_allclose(gradient.u0, by_u0, rtol=0.0, atol=1e-12 * size)
         np.testing.assert_allclose(gradient.p, by_p, rtol=0.0, atol=1e-12 * size)
@@ -206,7 +207,7 @@ def test_costs_of_a_state_are_called_by_address(traced, monkeypatch):
     for scalar in (scalar for _, _, scalar in costs[0].lower(traced, run.times[-1]).points):
         monkeypatch.setattr(scalar, "add_u", None)
         monkeypatch.setattr(scalar, "value", None)
-    assert adjoint(run, costs[0]).engine == "steps"
+    assert adjoint(run, costs[0]).engine == "compiled"
 
 
 def test_what_changes_between_gradients_is_seen(traced):
@@ -256,7 +257,7 @@ def test_slopes_that_are_not_finite_are_named(c):
     for engine in ("auto", "steps"):
         with pytest.raises(SolveError, match=r"callback 'jacobian' returned nan in entry \[0, 0\]"):
             adjoint(run, observed_end(), engine)
-    assert adjoint(solve(problem, U0, P, STEPPINGS[1]), observed_end()).engine == "steps"
+    assert adjoint(solve(problem, U0, P, STEPPINGS[1]), observed_end()).engine == "compiled"
 
 
 def test_densities_that_are_not_finite_are_named():

@@ -381,6 +381,8 @@ MATRIX_FUNCTIONS = {
     "choice": lambda t, u, p: np.where(p.A @ u > 0, p.B @ u, u**3),
     "kinks": lambda t, u, p: p.b * np.maximum(u, 0.0) @ p.B,
     "constants": lambda t, u, p: np.concatenate([p.b[:20], (p.A @ u)[:20]]) + 2.0 * u,
+    "pairs": lambda t, u, p: p.b * np.sin(u[None, :] - u[:, None]).sum(axis=1),
+    "weighted pairs": lambda t, u, p: (p.A * np.tanh(u[:, None] - u)).sum(axis=0) @ p.B,
 }
 
 

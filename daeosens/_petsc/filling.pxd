@@ -46,18 +46,20 @@ cdef extern from *:
                 MPI_IN_PLACE, finite, 1, MPI_INT, MPI_MIN, PetscObjectComm((PetscObject)vec)));
         PetscFunctionReturn(PETSC_SUCCESS);
     }
-    /* by rows into a serial dense matrix, or, where places are given, into the values of an AIJ
-       matrix, whose other values become zero */
+    /* by rows into a serial dense matrix, or, where places are given, into the values of an AIJ or a
+       dense matrix, whose other values become zero */
     static inline PetscErrorCode put_values(
         Mat matrix, const double *given, const int *places, long count)
     {
         PetscScalar *values;
+        PetscBool filled;
         PetscFunctionBegin;
         if (places) {
             PetscCall(MatZeroEntries(matrix));
-            PetscCall(MatSeqAIJGetArrayWrite(matrix, &values));
+            PetscCall(PetscObjectTypeCompare((PetscObject)matrix, MATSEQDENSE, &filled));
+            PetscCall((filled ? MatDenseGetArray : MatSeqAIJGetArrayWrite)(matrix, &values));
             for (long k = 0; k < count; k++) values[places[k]] = given[k];
-            PetscCall(MatSeqAIJRestoreArrayWrite(matrix, &values));
+            PetscCall((filled ? MatDenseRestoreArray : MatSeqAIJRestoreArrayWrite)(matrix, &values));
         } else {
             PetscInt rows, columns, leading;
             PetscCall(MatGetSize(matrix, &rows, &columns));

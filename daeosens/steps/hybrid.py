@@ -217,6 +217,18 @@ class HybridStep:
         if not self._records[u.handle].timed:
             self._omega = [0.0] * len(self._omega)
 
+    def pass_forward(self, u: PETSc.Vec, dp: PETSc.Vec | None) -> PETSc.Vec | None:
+        """Note that others carry a tangent over the smooth steps of one record, from ``u`` on.
+
+        Returns the direction in the parameters there; ``dp`` is that of the start.  The direction
+        of the time stays as it is, or begins anew.
+        """
+        record = self._records[u.handle]
+        if not record.timed:
+            self._dt = 0.0
+        self._dp = self._dp if record.changed else dp
+        return self._dp
+
     @property
     def dt(self) -> float:
         """The derivative of the time of the state that a tangent has reached."""

@@ -15,6 +15,9 @@ from daeosens.tracing.matrix_nodes import block_jacobian
 SCALARS = 20_000
 """Up to so many operations in all derivatives the graph is expanded into scalars."""
 
+FEW_OPERATIONS = 2000
+"""Up to so many operations in f a Jacobian without a rule is expanded, where f is not."""
+
 ENTRIES = 20_000
 """Up to so many entries the derivative in the parameters is a matrix."""
 
@@ -244,6 +247,10 @@ def _matrix(graph: Graph, ending: str, x: Any, *, square: bool) -> Generated:
     many = not graph.expanded and pattern.uni_coloring().size2() > COLORS
     jacobian = block_jacobian(graph.value, x) if many else casadi.jacobian(graph.value, x)
     if jacobian is None:
+        if _operations(graph)[0] <= FEW_OPERATIONS:  # a row takes as many as f itself
+            scalars = _expand(graph)
+            variables = scalars.u if x is graph.u else scalars.p
+            return _matrix(scalars, ending, variables, square=square)
         (w,) = _symbols(graph, w=graph.value.numel())
         row = {"out": casadi.jtimes(graph.value, x, w, True)}
         function = _function(graph, ending, point | {"w": w}, row, ()).function
@@ -253,7 +260,7 @@ def _matrix(graph: Graph, ending: str, x: Any, *, square: bool) -> Generated:
         for each in graph.states.values():
             pattern = pattern + casadi.jacobian_sparsity(graph.value, each)
     entries = pattern.numel()
-    if many or entries <= 256 or pattern.nnz() > entries / 4:
+    if entries <= 256 or pattern.nnz() > entries / 4:
         outputs = {"out": casadi.densify(jacobian).T}
         return Generated(_function(graph, ending, point, outputs, ()).function, pattern.shape)
     values = casadi.project(jacobian, pattern).T

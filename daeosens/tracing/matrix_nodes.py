@@ -107,24 +107,35 @@ def _sum(first: Any, second: Any) -> Any:
 def _scaled(slope: Any, part: Any) -> Any:
     if slope.is_constant() and slope.is_one():
         return part
-    if isinstance(part, casadi.DM):  # as sparse as the identity
+    if part.nnz() < part.numel() // 4:  # as the identity
         return casadi.mtimes(casadi.diag(slope), part)
     return casadi.repmat(slope, 1, part.shape[1]) * part
 
 
 def _product(node: Any, parts: list[Any]) -> Any:
-    """Differentiate z + x y, where one factor is a vector and the other one does not change."""
+    """Differentiate z + x y, where one factor does not change."""
     start, left, right = parts
     x, y = node.dep(1), node.dep(2)
     if left is not None and right is not None:
         return None
-    if left is not None and x.shape[0] == 1:
-        moved = casadi.mtimes(y.T, left)
-    elif right is not None and y.shape[1] == 1:
-        moved = casadi.mtimes(x, right)
+    if left is not None:  # vec(X y) = (y^T kron I) vec(X)
+        moved = casadi.mtimes(_beside(_known(y).T, x.shape[0], last=True), left)
     else:
-        return None
+        moved = casadi.mtimes(_beside(_known(x), y.shape[1], last=False), right)
     return moved if start is None else _sum(moved, start)
+
+
+def _known(matrix: Any) -> Any:
+    """Return a constant by its entries, without zeros; another matrix as it is."""
+    return casadi.sparsify(matrix.to_DM()) if matrix.is_constant() else matrix
+
+
+def _beside(matrix: Any, count: int, *, last: bool) -> Any:
+    """Return the Kronecker product with the identity, which comes first or last."""
+    if count == 1:
+        return matrix
+    identity = casadi.DM.eye(count)
+    return casadi.kron(matrix, identity) if last else casadi.kron(identity, matrix)
 
 
 def _dot(node: Any, parts: list[Any]) -> Any:
@@ -155,11 +166,22 @@ def _stacked(node: Any, parts: list[Any]) -> Any:
     )
 
 
+def _repeated(node: Any, parts: list[Any]) -> Any:
+    return casadi.vertcat(*[parts[0]] * (node.numel() // node.dep(0).numel()))
+
+
+def _folded(node: Any, parts: list[Any]) -> Any:
+    """Differentiate the sum of the blocks side by side, which follow each other as rows."""
+    return sum(casadi.vertsplit(casadi.MX(parts[0]), node.numel()))
+
+
 _RULES: dict[int, Rule] = {
     casadi.OP_MTIMES: _product,
     casadi.OP_DOT: _dot,
     casadi.OP_RESHAPE: lambda _node, parts: parts[0],
     casadi.OP_TRANSPOSE: _same,
     casadi.OP_GETNONZEROS: _chosen,
+    casadi.OP_HORZREPMAT: _repeated,
+    casadi.OP_HORZREPSUM: _folded,
     casadi.OP_VERTCAT: _stacked,
 }
