@@ -85,7 +85,7 @@ def make_batch(
     Parameters
     ----------
     rhs, jacobian, jacobian_p, hessian_product
-        As given to ``ODE``; derivatives that are missing are found by complex step.
+        As given to ``ODE``; derivatives that are missing are automatic.
     products : callable
         Second derivatives at one point (``array_products``).
     sizes : (int, int)

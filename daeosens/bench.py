@@ -106,7 +106,7 @@ class Bench:
     def origin(self, supplied: Any) -> str:
         """Say the same of a derivative of a cost, an event, an observation or an initial state."""
         if supplied is None:
-            return "complex step" if self.problem.style == "numpy" else ""
+            return "automatic" if self.problem.style == "numpy" else ""
         if isinstance(supplied, Compiled):
             return "compiled"
         return supplied if supplied in (INDEPENDENT, AUTONOMOUS) else "callback"

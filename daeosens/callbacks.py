@@ -12,7 +12,7 @@ from petsc4py import PETSc
 from daeosens.arrays import Array, gather, scatter
 from daeosens.bench import Bench
 from daeosens.cost_checks import check_objective
-from daeosens.derivatives import ComplexStep
+from daeosens.derivatives import AutomaticJacobian
 from daeosens.equation_checks import check_equations
 from daeosens.errors import require
 from daeosens.event_checks import check_event
@@ -132,13 +132,15 @@ def _check_initial_state(bench: Bench, control: Parameters) -> None:
     if problem.style == "numpy":
 
         def initial(p: Array) -> Any:
-            return check_output(call(p), "initial_state", (problem.size,), bench.t, real=False)
+            return check_output(
+                call(p), "initial_state", (problem.size,), bench.t, differentiated=True
+            )
 
         def along(x: PETSc.Vec) -> Array:
             return np.asarray(initial(gather(x)), dtype=float)
 
         assert not isinstance(by_p, Products)  # refused by Parameters
-        jacobian = by_p or ComplexStep(initial, 0, "initial_state", f"{name}=callback")
+        jacobian = by_p or AutomaticJacobian(initial, 0, "initial_state", f"{name}=callback")
         origin = bench.origin(by_p)
         bench.judge_jacobian(name, origin, jacobian, (bench.p,), bench.p_vec, along)
         return

@@ -7,6 +7,7 @@ import numpy.typing as npt
 from petsc4py import PETSc
 
 from daeosens.arrays import finite_array
+from daeosens.derivative_arrays import DerivativeArray, as_array
 from daeosens.errors import InputError, require
 from daeosens.guards import QUIET, unwrapped
 from daeosens.options import Options, validate_names
@@ -57,7 +58,8 @@ def consistent_state(
     Raises
     ------
     InputError
-        Complex numbers: inside an ``initial_state``, ``Parameters(..., consistent=True)`` serves.
+        Numbers that carry derivatives: inside an ``initial_state``,
+        ``Parameters(..., consistent=True)`` serves.
     SolveError
         No solution near the guess, or an index above one.
     UnsupportedError
@@ -80,11 +82,10 @@ def consistent_state(
     agree(problem.comm, "consistent_state", t=t, options=options or {})
     validate_names(options or {}, "options")
     finite_array(t, "t", ())
-    if any(np.iscomplexobj(each) for each in (u0, p) if isinstance(each, np.ndarray)):
+    if any(type(as_array(each)) is DerivativeArray for each in (u0, p) if _is_listed(each)):
         raise InputError(
-            "consistent_state is called with complex numbers: derivatives of an initial_state are "
-            "by complex step",
-            expected="real numbers",
+            "consistent_state is called with numbers that carry derivatives, in an initial_state",
+            expected="plain numbers",
             remedy="Parameters(..., initial_state=u0, consistent=True), which solves for the "
             "algebraic variables at each p and differentiates them",
         )
@@ -102,3 +103,7 @@ def _printing(vec: PETSc.Vec) -> State:
     state = State()
     vec.copy(state)
     return state
+
+
+def _is_listed(value: object) -> bool:
+    return isinstance(value, (list, tuple, np.ndarray, DerivativeArray))

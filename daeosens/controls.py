@@ -25,6 +25,7 @@ import numpy.typing as npt
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from daeosens.arrays import Array, finite_array
+from daeosens.derivative_arrays import as_array, primal
 from daeosens.errors import InputError
 
 
@@ -106,10 +107,10 @@ class Spline:
             )
         return tuple(f"{name}{k}" for name in controls for k in range(self._count))
 
-    def __call__(self, t: complex, coefficients: npt.ArrayLike) -> Any:
+    def __call__(self, t: Any, coefficients: npt.ArrayLike) -> Any:
         """Return the control at ``t``: a number, or an array [components] if there are several.
 
-        Coefficients [size] may be complex, and so may ``t``; functions that call it can be traced.
+        Both may carry derivatives, and functions that call it can be traced.
 
         Raises
         ------
@@ -118,10 +119,11 @@ class Spline:
         """
         if isinstance(t, NDArrayOperatorsMixin):  # a symbol of trace, which lies in a higher layer
             return self._recorded(t, coefficients)
-        values = np.asarray(coefficients)
+        values: Any = as_array(coefficients)
         self._check(values.shape)
         first, weights = self._weights(t)
-        used = values.reshape(self.components, -1)[:, first : first + len(weights)] @ weights
+        used = values.reshape(self.components, -1)[:, first : first + len(weights)]
+        used = used @ as_array(weights)
         return used[0] if self.components == 1 else used
 
     def gradient(self, t: float) -> Array:
@@ -149,9 +151,9 @@ class Spline:
         """The knots with both ends repeated ``degree`` times more."""
         return self.degree * self.knots[:1] + self.knots + self.degree * self.knots[-1:]
 
-    def _weights(self, t: complex) -> tuple[int, list[Any]]:
+    def _weights(self, t: Any) -> tuple[int, list[Any]]:
         """Return the number of the first B-spline that is not zero at ``t``, and their values."""
-        piece = min(max(bisect_right(self.knots, t.real) - 1, 0), len(self.knots) - 2)
+        piece = min(max(bisect_right(self.knots, np.real(primal(t))) - 1, 0), len(self.knots) - 2)
         return piece, self._recurrence(t, self._repeated[piece + 1 : piece + 1 + 2 * self.degree])
 
     def _recurrence(self, t: Any, near: Any) -> list[Any]:

@@ -11,7 +11,7 @@ from petsc4py import PETSc
 from daeosens.arrays import Array, dot, gather, read
 from daeosens.bench import TIME_LEVELS, Bench, number
 from daeosens.cost import Scalar
-from daeosens.derivatives import ComplexStep
+from daeosens.derivatives import AutomaticJacobian
 from daeosens.deviations import components
 from daeosens.event_data import EventData
 from daeosens.guards import check_output, guarded
@@ -133,7 +133,7 @@ def _observation(bench: Bench, term: LeastSquares | EventData) -> None:
     call = guarded(term.observe, "observe", bench.comm)
 
     def observe(t: float, u: Array, p: Any) -> Any:
-        return check_output(call(t, u, p), "observe", (q,), t, real=False)
+        return check_output(call(t, u, p), "observe", (q,), t, differentiated=True)
 
     def along_u(x: PETSc.Vec) -> Array:
         return np.asarray(observe(t, read(x), p), dtype=float)
@@ -141,8 +141,8 @@ def _observation(bench: Bench, term: LeastSquares | EventData) -> None:
     def along_p(x: PETSc.Vec) -> Array:
         return np.asarray(observe(t, read(u), gather(x)), dtype=float)
 
-    by_u = term.observe_u or ComplexStep(observe, 1, "observe", "observe_u=callback")
-    by_p = term.observe_p or ComplexStep(observe, 2, "observe", "observe_p=callback")
+    by_u = term.observe_u or AutomaticJacobian(observe, 1, "observe", "observe_u=callback")
+    by_p = term.observe_p or AutomaticJacobian(observe, 2, "observe", "observe_p=callback")
     point = (t, read(u), p)
     bench.judge_jacobian("observe_u", bench.origin(term.observe_u), by_u, point, u, along_u)
     if bench.problem.n_parameters:
@@ -155,7 +155,7 @@ def _observation(bench: Bench, term: LeastSquares | EventData) -> None:
 def _observe_t(bench: Bench, term: EventData, observe: Callable[..., Any]) -> None:
     """Check the derivative of an observation in the time of an event."""
     u, p = read(bench.u), bench.p
-    step = ComplexStep(observe, 0, "observe", "observe_t=callback")
+    step = AutomaticJacobian(observe, 0, "observe", "observe_t=callback")
 
     def along(x: PETSc.Vec) -> Array:
         return np.asarray(observe(number(x), u, p), dtype=float)

@@ -1,11 +1,11 @@
-"""Missing derivatives of NumPy callbacks, by complex step: exact to rounding, or refused."""
+"""Missing derivatives of NumPy callbacks: exact to rounding, or refused."""
 
 from __future__ import annotations
 
 import dis
 import inspect
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from functools import cache
 from types import CodeType
 from typing import Any
@@ -14,32 +14,26 @@ import numpy as np
 import numpy.typing as npt
 from petsc4py import PETSc
 
+import daeosens.derivative_functions  # the rules of NumPy's functions
 from daeosens.arrays import Array
-from daeosens.errors import InputError
+from daeosens.derivative_arrays import (
+    DerivativeArray,
+    DerivativeLostError,
+    as_array,
+    evaluate,
+    held,
+    line_of_error,
+    primal,
+)
+from daeosens.errors import DaeosensError, InputError, UnsupportedError
 from daeosens.guards import guarded
 
-STEP = 1e-40
-"""Imaginary perturbation; so small that the truncation error of the complex step underflows."""
+assert daeosens.derivative_functions.UFUNCS
 
+Arguments = tuple[Any, ...]
 
-def differences(
-    value: Callable[[float], npt.NDArray[Any]],
-) -> Iterator[tuple[npt.NDArray[Any], float, float]]:
-    """Yield slopes of ``value`` at 0 by differences, with the size of its values, and the step.
-
-    Central ones first; those from one side are for equations that jump just there, as at the
-    breakpoint where a step begins or ends.
-    """
-    for eps in (6e-6, 1e-7):
-        above, below = value(eps), value(-eps)
-        with np.errstate(invalid="ignore"):
-            yield (above - below) / (2 * eps), float(np.abs(above).max(initial=0.0)), eps
-    here = value(0.0)
-    for eps in (6e-6, -6e-6):
-        near, far = value(eps), value(2 * eps)
-        with np.errstate(invalid="ignore"):
-            size = float(np.abs(near).max(initial=0.0))
-            yield (4.0 * near - far - 3.0 * here) / (2 * eps), 4.0 * size, abs(eps)
+AGREES = 1e-8
+"""Relative difference that other orders of summation may make between two evaluations."""
 
 
 def ignores(function: Callable[..., Any], position: int) -> bool:
@@ -65,19 +59,143 @@ _SEES_ALL = frozenset({"locals", "vars", "dir", "eval", "exec", "_getframe", "cu
 """A function with one of these may read its arguments without naming them."""
 
 
-class ComplexStep:
-    """Jacobian of ``function`` in the argument number ``position``, column by column.
+class Differentiated:
+    """A NumPy callback that can be evaluated with arguments which carry derivatives.
 
-    d f / d x_j = Im f(x + i h e_j) / h with h = 1e-40.  The first use is compared with a central
-    difference along one direction, because functions such as ``abs`` or ``real`` take complex
-    numbers and silently lose the derivative.
+    Parameters
+    ----------
+    function : callable
+        ``function(*arguments) -> array`` or a number.
+    name : str
+        The callback's name in messages.
+    remedy : str
+        What the user can supply instead.
+    second : bool
+        Whether second derivatives are wanted.
+    """
+
+    def __init__(
+        self, function: Callable[..., Any], name: str, remedy: str, *, second: bool = False
+    ) -> None:
+        self.name = name
+        self.remedy = remedy
+        self._second = second
+        # its own communicator: one that refuses does so on every rank
+        self._function = guarded(function, name, PETSc.COMM_SELF)
+        self._home = str(getattr(function, "__module__", "") or "").partition(".")[0]
+        self._uses = 0
+        self._next_look = 1
+
+    def __call__(
+        self, arguments: Sequence[Any], plain: Sequence[Any], directions: tuple[int, ...]
+    ) -> DerivativeArray:
+        """Return its value [...] with slopes [..., K].
+
+        Parameters
+        ----------
+        arguments : sequence
+            What the callback gets; arrays that carry derivatives among them.
+        plain : sequence
+            The same without derivatives.
+        directions : tuple of int
+            Numbers of directions, the outermost level first.
+
+        Raises
+        ------
+        InputError
+            Something in it has no derivative; names the line and another spelling.
+        """
+        try:
+            result = evaluate(self._function, arguments, directions, self._home)
+        except DaeosensError:
+            raise
+        except Exception as error:
+            lost = _lost(error)
+            if lost is None:
+                self.plain(plain)  # what numbers fail with too is its own error
+            raise self._refusal(error, lost) from error
+        if type(result) is not DerivativeArray:
+            if result.dtype.kind not in "biufc":
+                raise InputError(
+                    f"callback '{self.name}' returned {result.dtype} values", expected="numbers"
+                )
+            result = held(np.asarray(result, dtype=float), directions)
+        self._uses += 1
+        if self._uses == self._next_look:  # ever more rarely
+            self._next_look *= 8
+            self._compare(primal(result), plain)
+        return result
+
+    def plain(self, arguments: Sequence[Any]) -> Any:
+        """Return what the callback gives without derivatives."""
+        return self._function(*[copy(each) for each in arguments])
+
+    def _compare(self, values: Any, plain: Sequence[Any]) -> None:
+        """Refuse a callback that does other things with arrays which carry derivatives."""
+        with np.errstate(all="ignore"):
+            expected: Any = self.plain(plain)
+            if hasattr(expected, "toarray"):
+                expected = expected.toarray()
+            expected = np.asarray(expected)
+            if expected.dtype.kind not in "biufc":
+                return  # its own fault, named where it is evaluated
+            scale = float(np.abs(expected).max(initial=0.0))
+            near = expected.shape == values.shape and not np.any(
+                np.abs(expected - values) > AGREES * scale
+            )
+        if not near:
+            raise InputError(
+                f"callback '{self.name}' gives {_few(values)} with numbers that carry derivatives, "
+                f"and {_few(expected)} without",
+                expected="the same: no random numbers, no state kept between calls",
+                remedy=self.remedy,
+            )
+
+    def _refusal(
+        self, error: BaseException, lost: DerivativeLostError | None
+    ) -> InputError | UnsupportedError:
+        if lost is not None:
+            what, line, remedy = f"{lost.what} drops the derivative", lost.line, lost.remedy
+        else:
+            text = str(error).splitlines()
+            what, remedy = f"{type(error).__name__}: {text[0] if text else ''}", ""
+            line = line_of_error(error.__traceback__)
+        who = f"callback '{self.name}'"
+        message = f"{who} cannot be differentiated"
+        if self._second:
+            message = f"second derivatives of {who} are needed, and cannot be had"
+        return (UnsupportedError if self._second else InputError)(
+            f"{message}: {what}{f', {line}' if line else ''}",
+            expected="functions of NumPy, math and scipy.special that have a derivative "
+            "(docs/callbacks.md)",
+            remedy="; or ".join(each for each in (self.remedy, remedy, "ds.trace") if each),
+        )
+
+
+def _few(values: Any) -> str:
+    return np.array2string(np.asarray(values).ravel()[:4], precision=6)
+
+
+def _lost(error: BaseException | None) -> DerivativeLostError | None:
+    """Return what an exception goes back to: NumPy puts others in its place."""
+    seen = 0
+    while error is not None and seen < 20:
+        if isinstance(error, DerivativeLostError):
+            return error
+        error = error.__cause__ or error.__context__
+        seen += 1
+    return None
+
+
+class AutomaticJacobian:
+    """Jacobian of ``function`` in the argument number ``position``, all columns in one evaluation.
 
     Parameters
     ----------
     function : callable
         ``function(*arguments) -> array [n]`` or a number.
     position : int
-        Which argument is perturbed; a number or an array [m].
+        Which argument is varied; a number or an array [m].
     name : str
         The callback's name in messages.
     remedy : str
@@ -85,23 +203,19 @@ class ComplexStep:
 
     Source
     ------
-    Squire and Trapp, SIAM Review 40(1), 1998.
+    Griewank and Walther, Evaluating Derivatives, SIAM 2008, section 3.1.
 
     Examples
     --------
     >>> import numpy as np
-    >>> jacobian = ComplexStep(lambda x: np.array([x[0] * x[1]]), 0, "f", "jacobian=")
-    >>> jacobian(np.array([2.0, 3.0]))
-    array([[3., 2.]])
+    >>> jacobian = AutomaticJacobian(lambda x: np.array([x[0] * abs(x[1])]), 0, "f", "jacobian=")
+    >>> jacobian(np.array([2.0, -3.0]))
+    array([[ 3., -2.]])
     """
 
     def __init__(self, function: Callable[..., Any], position: int, name: str, remedy: str) -> None:
-        # its own communicator: one that refuses complex numbers does so on every rank
-        self._function = guarded(function, name, PETSc.COMM_SELF)
+        self._evaluate = Differentiated(function, name, remedy)
         self._position = position
-        self._name = name
-        self._remedy = remedy
-        self._trusted = False
 
     def __call__(self, *arguments: Any) -> Array:
         """Return the Jacobian [n, m] at the arguments; [n, 1] for a scalar argument.
@@ -109,75 +223,171 @@ class ComplexStep:
         Raises
         ------
         InputError
-            The callback cannot take complex numbers.
+            The callback cannot be differentiated.
         """
-        x = np.atleast_1d(np.asarray(arguments[self._position], dtype=float))
-        if not self._trusted and x.size:
-            self._compare(arguments, x)
-            self._trusted = True
-        return (
-            np.column_stack([self._along(arguments, x, unit) for unit in np.eye(x.size)])
-            if x.size
-            else np.empty((np.size(self._function(*arguments)), 0))
-        )
+        size = np.size(arguments[self._position])
+        if not size:
+            return np.empty((np.size(self._evaluate.plain(arguments)), 0))
+        return self._slopes(arguments, np.eye(size))
 
     def along(self, direction: npt.ArrayLike, *arguments: Any) -> Array:
-        """Return the Jacobian times ``direction`` [m] at the cost of one evaluation."""
-        x = np.atleast_1d(np.asarray(arguments[self._position], dtype=float))
-        if not self._trusted and x.size:
-            self._compare(arguments, x)
-            self._trusted = True
-        return self._along(arguments, x, np.atleast_1d(np.asarray(direction, dtype=float)))
+        """Return the Jacobian times ``direction`` [m]."""
+        return self._slopes(arguments, np.asarray(direction, dtype=float).reshape(-1, 1))[:, 0]
 
-    def _evaluate(self, arguments: tuple[Any, ...], x: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        shape = np.shape(arguments[self._position])
-        point = x.reshape(shape) if shape else x[0].item()
-        changed = (*arguments[: self._position], point, *arguments[self._position + 1 :])
-        return np.atleast_1d(np.asarray(self._function(*changed))).ravel()
+    def _slopes(self, arguments: Arguments, seeds: Array) -> Array:
+        """Return the Jacobian times ``seeds`` [m, K]."""
+        varying = list(arguments)
+        varying[self._position] = seeded(arguments[self._position], seeds)
+        count = seeds.shape[1]
+        slopes = self._evaluate(varying, arguments, (count,)).slopes
+        return slopes.reshape(-1, count)
 
-    def _along(self, arguments: tuple[Any, ...], x: Array, direction: Array) -> Array:
-        point = x + 1j * STEP * direction
-        try:
-            if self._trusted:
-                values = self._evaluate(arguments, point)
-            else:
-                with warnings.catch_warnings():
-                    warnings.simplefilter("error", np.exceptions.ComplexWarning)
-                    values = self._evaluate(arguments, point)
-        except (TypeError, np.exceptions.ComplexWarning) as error:
-            self._evaluate(arguments, x)  # what real numbers fail with too is its own error
-            raise self._refusal(str(error)) from error
-        return np.imag(values) / STEP
 
-    def _compare(self, arguments: tuple[Any, ...], x: Array) -> None:
-        """Refuse what no difference confirms, moving components by parts of themselves.
+def seeded(argument: Any, seeds: Array) -> DerivativeArray:
+    """Return an argument, a number or an array [m], with slopes [m, K]."""
+    value = np.array(argument, dtype=float)[()]
+    return DerivativeArray(value, seeds if value.shape else seeds[0])
 
-        That is strict, and stays near values far below 1; the second, coarse comparison moves all
-        components alike.  Smaller differences are for callbacks with a kink nearby.
+
+class AutomaticHessian:
+    """w^T f_xy d for a NumPy callback, from its first derivatives or from the callback itself.
+
+    A first derivative that the user supplied is evaluated with arguments that vary along d.  Where
+    it is missing, or has no derivative, the callback is, with arguments whose values and slopes
+    vary along d.
+
+    Parameters
+    ----------
+    function : callable
+        ``function(*arguments) -> array [q]`` or a number.
+    first : mapping of int to callable, Products or None
+        For each argument of interest its position and its first derivative [q, size].
+    name, remedy : str
+        The callback's name in messages, and what the user can supply instead.
+
+    Source
+    ------
+    Griewank and Walther, Evaluating Derivatives, SIAM 2008, section 13.2 (truncated Taylor
+    polynomials of second order).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> product = AutomaticHessian(lambda x: np.array([x[0] ** 3]), {0: None}, "f", "")
+    >>> product((np.array([2.0]),), np.array([1.0]), {0: np.array([1.0])})[0]
+    array([12.])
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        first: Mapping[int, Any],
+        name: str,
+        remedy: str,
+    ) -> None:
+        self._evaluate = Differentiated(function, name, remedy, second=True)
+        self._first = {
+            position: None if given is None else Differentiated(_transposed(given), name, remedy)
+            for position, given in first.items()
+        }
+
+    def __call__(
+        self, point: Arguments, w: Array, direction: Mapping[int, Array]
+    ) -> dict[int, Array]:
+        """Return for each argument the derivative of f_x^T w along ``direction`` [size].
+
+        Raises
+        ------
+        UnsupportedError
+            The callback cannot be differentiated.
         """
-        signs = np.cos(1.0 + np.arange(x.size))
-        size = float(np.abs(x).max())
-        each = np.where(x == 0.0, size or 1.0, np.abs(x)) * signs
-        alike = max(1.0, size) * signs
-        for direction, tolerance in ((each, 1e-5), (alike, 0.1)):
-            exact = self._along(arguments, x, direction)
+        result: dict[int, Array] = {}
+        for position, first in list(self._first.items()):
+            if first is not None:
+                try:
+                    result[position] = self._along(first, point, w, direction)
+                except InputError:
+                    self._first[position] = None
+        missing = [position for position in self._first if position not in result]
+        if missing:
+            result |= self._twice(missing, point, w, direction)
+        return {position: result[position] for position in self._first}
 
-            def value(eps: float, direction: Array = direction) -> npt.NDArray[Any]:
-                return self._evaluate(arguments, x + eps * direction)
+    def _along(
+        self, first: Differentiated, point: Arguments, w: Array, direction: Mapping[int, Array]
+    ) -> Array:
+        """Return the derivative of first(*point)^T w along the direction."""
+        varying = [
+            seeded(x, direction[k].reshape(-1, 1)) if k in direction else x
+            for k, x in enumerate(point)
+        ]
+        slopes: Array = first((*varying, w), (*point, w), (1,)).slopes
+        return slopes[..., 0].reshape(-1)
 
-            for difference, size, eps in differences(value):
-                with np.errstate(invalid="ignore"):
-                    noise = 1e-14 * (1e-12 + size) / eps
-                    limit = tolerance * (np.abs(exact) + np.abs(difference)) + noise
-                    wrong = np.abs(difference - exact) > limit
-                if not wrong.any():  # or not finite, which proves nothing
-                    return
-        raise self._refusal("its complex step disagrees with a central difference")
+    def _twice(
+        self,
+        positions: Sequence[int],
+        point: Arguments,
+        w: Array,
+        direction: Mapping[int, Array],
+    ) -> dict[int, Array]:
+        sizes = {position: np.size(point[position]) for position in positions}
+        count = sum(sizes.values())
+        varying: list[Any] = list(point)
+        start = 0
+        for k, x in enumerate(point):
+            if k not in sizes and k not in direction:
+                continue
+            size = np.size(x)
+            seeds = np.zeros((size, count))
+            if k in sizes:
+                seeds[:, start : start + size] = np.eye(size)
+                start += size
+            along = direction[k] if k in direction else np.zeros(size)
+            value = seeded(x, np.reshape(along, (-1, 1)))
+            slopes = seeds if value.shape else seeds[0]
+            varying[k] = DerivativeArray(
+                value, DerivativeArray(slopes, np.zeros((*slopes.shape, 1)))
+            )
+        slopes = self._evaluate(varying, point, (count, 1)).slopes
+        products = np.reshape(w, -1) @ slopes.slopes[..., 0].reshape(-1, count)
+        order = sorted(sizes)
+        ends = np.cumsum([sizes[position] for position in order])
+        return dict(zip(order, np.split(products, ends[:-1]), strict=True))
 
-    def _refusal(self, reason: str) -> InputError:
-        return InputError(
-            f"callback '{self._name}' cannot take complex numbers: {reason}",
-            expected="operations that are analytic (no abs, max with complex comparison, float(), "
-            "math.*, nor arrays of floats that are filled in place)",
-            remedy=self._remedy,
-        )
+
+def _transposed(given: Any) -> Callable[..., Any]:
+    """Return the product of a first derivative, as the user gave it, with w from the left."""
+    apply_transpose = getattr(given, "apply_transpose", None)
+    if apply_transpose is not None:
+        return apply_transpose  # type: ignore[no-any-return]
+
+    def product(*arguments: Any) -> Any:
+        *point, w = arguments
+        matrix = given(*point)
+        if not hasattr(matrix, "T"):
+            matrix = as_array(matrix)
+        return matrix.T @ w
+
+    return product
+
+
+def in_time(
+    function: Callable[..., Any], first: Mapping[int, Any], name: str, remedy: str
+) -> AutomaticHessian:
+    """Return second derivatives of ``function(t, ...)`` with the time among its arguments.
+
+    ``first`` may hold words for derivatives that are no callbacks.
+    """
+    known = {
+        k: given if callable(given) or hasattr(given, "apply_transpose") else None
+        for k, given in first.items()
+    }
+    by_t = known.get(0)
+    if by_t is not None:
+        known[0] = lambda *point: _column(by_t(*point))
+    return AutomaticHessian(function, known, name, remedy)
+
+
+def _column(values: Any) -> Any:
+    return np.reshape(values, (-1, 1))

@@ -12,7 +12,7 @@ from daeosens.batches import Batch, make_batch
 from daeosens.breakpoints import admit_breakpoints
 from daeosens.compiled import Compiled
 from daeosens.compiled_batches import CompiledBatch
-from daeosens.derivatives import ComplexStep
+from daeosens.derivatives import AutomaticJacobian
 from daeosens.errors import InputError, require
 from daeosens.events import EventLike, admit_known_events
 from daeosens.frame import make_frame
@@ -20,12 +20,12 @@ from daeosens.lowering import (
     Lowering,
     Matrix,
     admit_natives,
+    is_automatic,
     known_in_time,
     natives,
     parameter_derivative,
     sources,
     state_derivative,
-    steps_complex,
 )
 from daeosens.mass import check_of_mass, mass_derivative, mass_p_derivative, with_mass_p
 from daeosens.matrices import Derivative, negative, refused
@@ -75,7 +75,7 @@ def ODE(  # noqa: N802 (a noun of the public interface)
         Template of the state: chooses PETSc style, on its communicator.
     jacobian, jacobian_p : callable or Products, optional
         f_u [n, n] and f_p [n, m]: ``(t, u, p) -> array or SciPy sparse``, or ``(t, u, p, out)``
-        filling a Mat, or ``Products``.  NumPy style: by complex step where missing.
+        filling a Mat, or ``Products``.  NumPy style: automatic where missing.
         ``jacobian="coloring"`` lets PETSc difference ``rhs`` by colouring (no adjoint then).
     rhs_t : callable or "autonomous", optional
         f_t [n]; only needed where step times are differentiated.
@@ -86,12 +86,12 @@ def ODE(  # noqa: N802 (a noun of the public interface)
     hessian_product : callable, optional
         Products of the Hessian of w^T f, for second-order adjoints: NumPy style
         ``(t, u, p, w, du, dp) -> (array [n], array [m])``, the derivatives of f_u^T w and f_p^T w
-        along (du, dp); by complex step where missing.  PETSc style ``(t, u, p, w, du, dp, out)``
+        along (du, dp); automatic where missing.  PETSc style ``(t, u, p, w, du, dp, out)``
         fills the first and returns the second, the same on every rank (for a field parameter
         ``(..., out_u, out_p)`` fills both).
     hessian_t : callable, optional
         Derivatives of w^T f_t, for second derivatives through events: ``(t, u, p, w) ->
-        (array [n], array [m], number)``, those in u, p and t; by complex step where missing.  PETSc
+        (array [n], array [m], number)``, those in u, p and t; automatic where missing.  PETSc
         style ``(t, u, p, w, out) -> (array [m], number)`` (for a field ``(..., out_u, out_p) ->
         number``).  Not needed if ``rhs_t="autonomous"``.
     mass_hessian : callable, optional
@@ -142,7 +142,7 @@ def ODE(  # noqa: N802 (a noun of the public interface)
     rhs, jacobian, jacobian_p, rhs_t, hessian_product, hessian_t = admitted.values()
     require(batched, bool, "batched", "batched=True")
     check_of_mass(mass, mass_p=mass_p, mass_hessian=mass_hessian)
-    if batched and not steps_complex(frame, rhs):
+    if batched and not is_automatic(frame, rhs):
         raise InputError(
             "batched = True for PETSc-style or C callbacks", expected="callbacks that return arrays"
         )
@@ -169,7 +169,7 @@ def ODE(  # noqa: N802 (a noun of the public interface)
 
     batch: Batch | None = None
     needed = (jacobian, jacobian_p) if frame.parameter.size else (jacobian,)
-    known = steps_complex(frame, rhs) or None not in needed
+    known = is_automatic(frame, rhs) or None not in needed
     if products is not None and not frame.field_parameter and known:
         sizes = (frame.state.size, frame.parameter.size)
         callbacks = rhs, jacobian, jacobian_p, hessian_product, products
@@ -244,14 +244,14 @@ def DAE(  # noqa: N802 (a noun of the public interface)
     size, parameters, state, jacobian_matrix, breakpoints, events
         As for ``ODE``.
     jacobian, jacobian_udot, jacobian_p : callable or Products, optional
-        F_u, F_udot [n, n] and F_p [n, m] at ``(t, u, udot, p)``; NumPy style: by complex step
+        F_u, F_udot [n, n] and F_p [n, m] at ``(t, u, udot, p)``; NumPy style: automatic
         where missing.
     residual_t : callable or "autonomous", optional
         F_t [n]; only needed where step times are differentiated.
     hessian_product : callable, optional
         Products of the Hessian of w^T F, for ``hessian_product``: NumPy style
         ``(t, u, udot, p, w, du, dudot, dp) -> (array [n], array [n], array [m])``, the derivatives
-        of F_u^T w, F_udot^T w and F_p^T w along (du, dudot, dp); by complex step where missing.
+        of F_u^T w, F_udot^T w and F_p^T w along (du, dudot, dp); automatic where missing.
         PETSc style with ``out_u, out_udot`` added, returning the last (for a field: ``out_p`` too).
     hessian_t : callable, optional
         Derivatives of w^T F_t in u, udot, p and t, as for ``ODE``.
@@ -286,8 +286,8 @@ def DAE(  # noqa: N802 (a noun of the public interface)
     lower = Lowering(frame, "residual", 4)
     residual_t = known_in_time(residual, residual_t)
     udot_spec = jacobian_udot
-    if udot_spec is None and steps_complex(frame, residual):
-        udot_spec = ComplexStep(residual, 2, "residual", "jacobian_udot=callback")
+    if udot_spec is None and is_automatic(frame, residual):
+        udot_spec = AutomaticJacobian(residual, 2, "residual", "jacobian_udot=callback")
     p_derivative = parameter_derivative(lower, residual, jacobian_p)
     first = {1: jacobian, 2: jacobian_udot, 3: jacobian_p}
     never = refused("rhs", "an implicit method: beuler, cn, theta:<value> or midpoint")

@@ -10,9 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from daeosens.arrays import Array, finite_array
-from daeosens.complex_hessian import in_time
 from daeosens.cost import At, Cost
-from daeosens.derivatives import ComplexStep
+from daeosens.derivatives import AutomaticJacobian, in_time
 from daeosens.errors import InputError, UnsupportedError, require
 from daeosens.guards import guarded
 from daeosens.least_squares import lower_observe
@@ -45,7 +44,7 @@ class EventData:
     side : "before" or "after"
         Which state: that before the reset or the one after it.
     observe_t, observe_u, observe_p : callable, optional
-        Derivatives [q], [q, n], [q, m] of ``observe``; by complex step where missing.
+        Derivatives [q], [q, n], [q, m] of ``observe``; automatic where missing.
 
     Raises
     ------
@@ -138,7 +137,7 @@ class EventData:
             )
         size = self.data.shape[1]
         observation = lower_observe(problem, self.observe, self.observe_u, self.observe_p, size)
-        step = ComplexStep(observation[0], 0, "observe", "observe_t=callback")
+        step = AutomaticJacobian(observation[0], 0, "observe", "observe_t=callback")
 
         def along_t(t: float, u: Array, p: Any) -> Array:
             return step(t, u, p)[:, 0]

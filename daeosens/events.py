@@ -73,7 +73,7 @@ class Event:
     name : str
         For tables and messages.
     when_u, when_p, when_t, when_hessian, when_hessian_t : callable, optional
-        Derivatives of ``when``, as those of ``Terminal``; by complex step where missing, if NumPy
+        Derivatives of ``when``, as those of ``Terminal``; automatic where missing, if NumPy
         style.  ``when_t`` may be "autonomous".
     reset_u, reset_p, reset_t, reset_hessian, reset_hessian_t : callable, optional
         Derivatives of ``reset``, as those of the rhs of an ``ODE``.

@@ -15,6 +15,7 @@ from petsc4py import PETSc
 
 from daeosens._petsc import finite_numbers
 from daeosens.arrays import Array
+from daeosens.derivative_arrays import DerivativeArray, as_array, primal
 from daeosens.errors import (
     DaeosensError,
     InputError,
@@ -53,29 +54,29 @@ def check_output(
     t: object,
     kind: str = "callback",
     *,
-    real: bool = True,
+    differentiated: bool = False,
 ) -> npt.NDArray[Any]:
     """Check what a NumPy-style callback returned.
 
     Raises
     ------
     InputError
-        The shape is not ``shape``, or the values are not numbers (real ones, unless ``real`` is
-        false, for complex steps).
+        The shape is not ``shape``, or the values are not real numbers (which may carry derivatives
+        if ``differentiated``).
     NotFiniteError
         Some value is not finite: the solution has left the domain of the callback.
     """
     if _is_sound(values, shape):
         return values
     try:
-        array = np.asarray(values)
+        array: Any = as_array(values) if differentiated else np.asarray(values)
     except ValueError as error:
         raise InputError(f"{kind} '{name}' returned no array {_where(t)}: {error}") from error
-    if array.dtype.kind not in ("iuf" if real else "iufc"):
+    if array.dtype.kind not in "iuf":
         returned = type(values).__name__ if array.dtype.kind == "O" else f"{array.dtype} values"
         raise InputError(
             f"{kind} '{name}' returned {returned} {_where(t)}",
-            expected=f"{'real numbers' if real else 'numbers'} of shape {shape}",
+            expected=f"real numbers of shape {shape}",
             remedy=INSTEAD_OF_COMPARISON if array.dtype.kind == "b" else "",
         )
     if array.shape != shape:
@@ -84,6 +85,8 @@ def check_output(
             expected=f"shape {shape}",
             remedy=f"return {f'an array of shape {shape}' if shape else 'a number'} from '{name}'",
         )
+    if isinstance(array, DerivativeArray):
+        return array  # type: ignore[return-value]
     if not np.isfinite(array).all():
         entry = [int(i) for i in np.argwhere(~np.isfinite(array))[0]]
         raise NotFiniteError(
@@ -220,7 +223,7 @@ def unwrapped(function: Callable[Arguments, Result]) -> Callable[Arguments, Resu
 
 
 def _number(t: object) -> str:
-    value = complex(t).real if isinstance(t, (int, float, complex, np.number)) else t
+    value = float(t) if isinstance(t, (int, float, np.number)) else primal(t)
     return f"{value:.9g}" if isinstance(value, float) else str(value)
 
 

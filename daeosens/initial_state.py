@@ -11,8 +11,7 @@ import numpy as np
 from petsc4py import PETSc
 
 from daeosens.arrays import Array, gather, scatter
-from daeosens.complex_hessian import HessianByComplexStep
-from daeosens.derivatives import ComplexStep
+from daeosens.derivatives import AutomaticHessian, AutomaticJacobian
 from daeosens.errors import UnsupportedError
 from daeosens.guards import check_output, guarded
 from daeosens.matrices import Products
@@ -85,15 +84,15 @@ class StartMap:
         return self._bend((p,), gather(lam), {0: dp})[0]
 
     @cached_property
-    def _bend(self) -> HessianByComplexStep:
-        """Second derivatives by complex step, kept because their first use is compared."""
+    def _bend(self) -> AutomaticHessian:
+        """Second derivatives, automatic where they are missing."""
         remedy = "initial_state_hessian=callback"
-        return HessianByComplexStep(self.value, {0: self.by_p}, "initial_state", remedy)
+        return AutomaticHessian(self.value, {0: self.by_p}, "initial_state", remedy)
 
     def _jacobian(self, problem: Problem) -> Callable[[Array], Array]:
         assert not isinstance(self.by_p, Products)  # refused by ``Parameters.check``
         remedy = "initial_state_p=callback"
-        step = self.by_p or ComplexStep(self.value, 0, "initial_state", remedy)
+        step = self.by_p or AutomaticJacobian(self.value, 0, "initial_state", remedy)
         shape = (problem.size, problem.n_parameters)
         return lambda p: check_output(step(p), "initial_state_p", shape, 0.0)
 

@@ -13,9 +13,9 @@ import numpy.typing as npt
 from petsc4py import PETSc
 
 from daeosens.arrays import Array, finite_array, keep_unshared, read, real_array
-from daeosens.complex_hessian import HessianByComplexStep
 from daeosens.cost import Cost, Instant
-from daeosens.derivatives import ComplexStep
+from daeosens.derivative_arrays import as_array
+from daeosens.derivatives import AutomaticHessian, AutomaticJacobian
 from daeosens.errors import InputError, UnsupportedError
 from daeosens.guards import check_output, guarded
 from daeosens.misfits import ArrayResidual, SumOfSquares, VectorResidual
@@ -27,7 +27,7 @@ Observation: TypeAlias = tuple[
     Callable[..., Any],
     Callable[..., Any],
     Callable[..., Any] | None,
-    HessianByComplexStep | None,
+    AutomaticHessian | None,
 ]
 """observe, observe_u, observe_p and second derivatives; None where they are zero."""
 
@@ -54,7 +54,7 @@ class LeastSquares:
         None: the whole state.  Indices of components.  NumPy style ``(t, u, p) -> array [q]``.
         A Mat [q, n] for linear observation of a distributed state.
     observe_u, observe_p : callable, optional
-        Jacobians [q, n], [q, m] of a callable ``observe``; by complex step where missing.
+        Jacobians [q, n], [q, m] of a callable ``observe``; automatic where missing.
     side : "before" or "after", optional
         Which state is observed where an event happens at an observation time.
 
@@ -256,14 +256,14 @@ def lower_observe(
         size = rows.size
 
     def checked(t: float, u: Array, p: Any) -> Any:
-        return check_output(call(t, u, p), "observe", (size,), t, real=False)
+        return check_output(call(t, u, p), "observe", (size,), t, differentiated=True)
 
     remedy = "observe_u=, observe_p=callbacks"
-    curvature = HessianByComplexStep(call, {1: observe_u, 2: observe_p}, "observe", "Gauss-Newton")
+    curvature = AutomaticHessian(call, {1: observe_u, 2: observe_p}, "observe", "Gauss-Newton")
     return (
         checked,
-        observe_u or ComplexStep(checked, 1, "observe", remedy),
-        observe_p or ComplexStep(checked, 2, "observe", remedy),
+        observe_u or AutomaticJacobian(checked, 1, "observe", remedy),
+        observe_p or AutomaticJacobian(checked, 2, "observe", remedy),
         curvature,
     )
 
@@ -279,10 +279,10 @@ def _chosen(
     def call(t: float, u: Array, p: Any) -> Any:
         values = function(t, u, p)
         with suppress(ValueError):  # lists that are no array
-            array = np.asarray(values)
+            array = as_array(values)
             if array.shape == shape:
                 return array[rows]
-        return check_output(values, name, shape, t, real=False)
+        return check_output(values, name, shape, t, differentiated=True)
 
     return call
 

@@ -10,7 +10,7 @@ from petsc4py import PETSc
 
 from daeosens.arrays import read, write
 from daeosens.compiled import Compiled, Role, Roles
-from daeosens.derivatives import ComplexStep, ignores
+from daeosens.derivatives import AutomaticJacobian, ignores
 from daeosens.errors import InputError, keyword
 from daeosens.faults import note_fault
 from daeosens.frame import Frame
@@ -76,10 +76,12 @@ class Lowering:
         if given is not None:
             call = guarded(given, name, self.frame.state.comm)
             return call if self.frame.style == "petsc" else _numpy_function(call, name, n)
-        if not steps_complex(self.frame, callback):
+        if not is_automatic(self.frame, callback):
             spoken = keyword(name)
             return refused(name, f'{spoken}=callback, or {spoken}="{AUTONOMOUS}"').fill
-        step = ComplexStep(callback, 0, self.name, f'{keyword(name)}=callback or "{AUTONOMOUS}"')
+        step = AutomaticJacobian(
+            callback, 0, self.name, f'{keyword(name)}=callback or "{AUTONOMOUS}"'
+        )
         return _numpy_function(lambda *point: step(*point)[:, 0], name, n)
 
 
@@ -88,8 +90,8 @@ def known_in_time(callback: Callable[..., Any], given: Any) -> Any:
     return AUTONOMOUS if given is None and ignores(callback, 0) else given
 
 
-def steps_complex(frame: Frame, callback: object) -> bool:
-    """Whether missing derivatives come from complex steps: of Python callbacks, if NumPy style."""
+def is_automatic(frame: Frame, callback: object) -> bool:
+    """Whether missing derivatives are found automatically: of Python callbacks, if NumPy style."""
     return frame.style == "numpy" and not isinstance(callback, Compiled)
 
 
@@ -134,7 +136,7 @@ def sources(frame: Frame, callback: object, **supplied: Any) -> dict[str, str]:
 
     def describe(given: Any) -> str:
         if given is None:
-            return "complex step" if steps_complex(frame, callback) else ""
+            return "automatic" if is_automatic(frame, callback) else ""
         if isinstance(given, Compiled):
             return "compiled"
         if isinstance(given, str):
@@ -151,14 +153,14 @@ def state_derivative(
     name: str,
     position: int,
 ) -> Derivative:
-    """Lower the derivative in u [n, n]; by complex step where missing, if NumPy style."""
+    """Lower the derivative in u [n, n]; automatic where missing, if NumPy style."""
     if isinstance(given, str) and given == COLORING:
         remedy = "an analytic jacobian: a coloured difference has no exact transpose"
         return refused(name, remedy)
     if isinstance(given, str):
         raise InputError(f"{name} = {given!r}", expected=f'a callback, Products or "{COLORING}"')
-    if given is None and steps_complex(lower.frame, callback):
-        given = ComplexStep(callback, position, lower.name, f"{keyword(name)}=callback")
+    if given is None and is_automatic(lower.frame, callback):
+        given = AutomaticJacobian(callback, position, lower.name, f"{keyword(name)}=callback")
     return lower.square(given, name)
 
 
@@ -168,13 +170,13 @@ def parameter_derivative(
     given: Matrix | None,
     name: str = "jacobian_p",
 ) -> Derivative:
-    """Lower the derivative in p [n, m]; by complex step where missing, if NumPy style."""
+    """Lower the derivative in p [n, m]; automatic where missing, if NumPy style."""
     frame, position = lower.frame, lower.time_arguments - 1
     if given is None and frame.style == "numpy" and ignores(callback, position):
         nothing = np.zeros((frame.state.size, frame.parameter.size))
         return from_numpy(lambda *_point: nothing, name, frame.state, frame.parameter)
-    if given is None and steps_complex(frame, callback):
-        given = ComplexStep(callback, position, lower.name, f"{keyword(name)}=callback")
+    if given is None and is_automatic(frame, callback):
+        given = AutomaticJacobian(callback, position, lower.name, f"{keyword(name)}=callback")
     return lower.rectangular(given, name)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
@@ -10,7 +9,8 @@ import numpy as np
 from petsc4py import PETSc
 
 from daeosens.arrays import Array
-from daeosens.derivatives import STEP
+from daeosens.derivative_arrays import DerivativeArray, primal
+from daeosens.derivatives import Differentiated
 from daeosens.errors import InputError
 from daeosens.guards import check_output, check_tuple, guarded
 from daeosens.matrices import Products
@@ -26,8 +26,8 @@ Judge: TypeAlias = "Callable[[str, Array, Array, str], None]"
 class ManyHessians:
     """The derivatives of f_u^T w and f_p^T w along directions.
 
-    By the user's ``hessian_product``, which is compared with single points; where there is none, by
-    complex steps of his Jacobians if these agree with single points; else point by point.
+    By the user's ``hessian_product``, which is compared with single points; where there is none,
+    from his Jacobians, or from ``rhs``, if these agree with single points; else point by point.
 
     Parameters
     ----------
@@ -45,7 +45,9 @@ class ManyHessians:
         self._judge = judge
         self._given = given and guarded(given, "hessian_product", PETSc.COMM_SELF)
         known = single.given_u is not None and (single.given_p is not None or not single.reads_p)
-        self._along = self._by_callback if given else self._stepped if known else None
+        self._rhs = Differentiated(single.rhs, "rhs", "hessian_product=callback")
+        self._ways = [self._by_callback] if given else [self._from_jacobians] * known
+        self._ways += [self._from_rhs] * (given is None)
         self._trusted = False
 
     def __call__(
@@ -55,7 +57,7 @@ class ManyHessians:
         if not self._trusted:
             self._compare(t, u, p)
             self._trusted = len(t) > 1
-        along = self._along
+        along = next(iter(self._ways), None)
         if along is None:
             return one_by_one(self._single, t, u, p, w, du, dp)
         by_u, by_p = np.empty(du.shape), np.empty(dp.shape)
@@ -64,9 +66,7 @@ class ManyHessians:
         return by_u, by_p
 
     def _compare(self, t: Array, u: Array, p: Array) -> None:
-        """Refuse a callback that differs from itself at single points; no complex steps then."""
-        if self._along is None:
-            return
+        """Refuse a callback that differs from itself at single points; drop ways that do."""
         some = some_of(len(t))
         count = u[some].size
         w, du = (each(1.0 + np.arange(count)).reshape(-1, u.shape[1]) for each in (np.sin, np.cos))
@@ -74,17 +74,18 @@ class ManyHessians:
         at = (t[some], u[some], p, w)
         by_u, by_p = one_by_one(self._single, *at, du[None], dp[None])
         name, where = "hessian_product", f"{len(some)} points"
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("error", np.exceptions.ComplexWarning)
-                found = self._along(*at, du, dp)
-            self._judge(name, found[0], by_u[0], where)
-            if p.size:
-                self._judge(name, found[1], by_p[0], f"a sum over {where}")
-        except (TypeError, InputError, np.exceptions.ComplexWarning):
-            if self._given is not None:
-                raise
-            self._along = None
+        for along in list(self._ways):
+            try:
+                found = along(*at, du, dp)
+                self._judge(name, found[0], by_u[0], where)
+                if p.size:
+                    self._judge(name, found[1], by_p[0], f"a sum over {where}")
+            except InputError:
+                if self._given is not None:
+                    raise
+                self._ways.remove(along)
+            else:
+                return
 
     def _by_callback(
         self, t: Array, u: Array, p: Array, w: Array, du: Array, dp: Array
@@ -97,30 +98,59 @@ class ManyHessians:
         by_u = check_output(found[0], name, u.shape, t[0])
         return by_u, check_output(found[1], name, p.shape, t[0]) if p.size else np.zeros(0)
 
-    def _stepped(
+    def _from_jacobians(
         self, t: Array, u: Array, p: Array, w: Array, du: Array, dp: Array
     ) -> tuple[Array, Array]:
         single = self._single
         by_u, by_p = np.empty(u.shape), np.zeros(p.size)
-        moved, q = u + 1j * STEP * du, p + 1j * STEP * dp
-        for part in parts(u, 2 * u.shape[1]):
+        moved, q = DerivativeArray(u.copy(), du[..., None]), DerivativeArray(p.copy(), dp[:, None])
+        for part in parts(u, 4 * u.shape[1]):
             shape = (*u[part].shape, u.shape[1])
-            matrix = single.by_u(t[part], moved[part], q)
-            matrix = check_output(matrix, "jacobian", shape, t[part.start], real=False)
-            by_u[part] = (w[part, None] @ np.imag(matrix))[:, 0] / STEP
+            matrix = _change(single.by_u, (t[part], moved[part], q), "jacobian", shape)
+            by_u[part] = (w[part, None] @ matrix)[:, 0]
         if not single.reads_p:
             return by_u, by_p
         if isinstance(single.by_p, Products):
-            row = single.by_p.apply_transpose(t, moved, q, w[None])
             name = "jacobian_p.apply_transpose"
-            row = check_output(row, name, (1, p.size), t[0], real=False)
-            return by_u, np.imag(row[0]) / STEP
-        for part in parts(u, 2 * p.size):
+            at = (t, moved, q, w[None])
+            return by_u, _change(single.by_p.apply_transpose, at, name, (1, p.size))[0]
+        for part in parts(u, 4 * p.size):
             shape = (*u[part].shape, p.size)
-            matrix = single.by_p(t[part], moved[part], q)
-            matrix = check_output(matrix, "jacobian_p", shape, t[part.start], real=False)
-            by_p += w[part].ravel() @ np.imag(matrix).reshape(-1, p.size)
-        return by_u, by_p / STEP
+            matrix = _change(single.by_p, (t[part], moved[part], q), "jacobian_p", shape)
+            by_p += w[part].ravel() @ matrix.reshape(-1, p.size)
+        return by_u, by_p
+
+    def _from_rhs(
+        self, t: Array, u: Array, p: Array, w: Array, du: Array, dp: Array
+    ) -> tuple[Array, Array]:
+        n, m = u.shape[1], p.size
+        count = n + m
+        by_u, by_p = np.empty(u.shape), np.zeros(m)
+        of_p = np.eye(m, count, n)
+        q = DerivativeArray(
+            DerivativeArray(p.copy(), dp[:, None]), DerivativeArray(of_p, np.zeros((m, count, 1)))
+        )
+        for part in parts(u, 8 * count):
+            points = u[part]
+            of_u = np.repeat(np.eye(n, count)[None], len(points), axis=0)
+            moved = DerivativeArray(
+                DerivativeArray(points.copy(), du[part, :, None]),
+                DerivativeArray(of_u, np.zeros((*of_u.shape, 1))),
+            )
+            slopes = self._rhs((t[part], moved, q), (t[part], points, p), (count, 1)).slopes
+            matrix = slopes.slopes[..., 0]
+            check_output(matrix, "rhs", (*points.shape, count), t[part.start])
+            products = (w[part, None] @ matrix)[:, 0]
+            by_u[part] = products[:, :n]
+            by_p += products[:, n:].sum(axis=0)
+        return by_u, by_p
+
+
+def _change(function: Callable[..., Any], point: Any, name: str, shape: tuple[int, ...]) -> Array:
+    """Return the derivative of what a callback gives along the one direction its arguments have."""
+    plain = tuple(primal(each) for each in point)
+    found = Differentiated(function, name, "hessian_product=callback")(point, plain, (1,))
+    return check_output(found.slopes[..., 0], name, shape, point[0][0])
 
 
 def one_by_one(

@@ -7,10 +7,10 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from daeosens.arrays import Array
-from daeosens.derivatives import STEP
+from daeosens.derivative_arrays import DerivativeArray, primal
+from daeosens.derivatives import Differentiated
 from daeosens.errors import InputError
 from daeosens.guards import check_output
 from daeosens.linearization import Linearization, by_matrices
@@ -36,6 +36,7 @@ class TakesMany:
         self._single = single
         self._trusted: set[str] = set()
         self._hessian = ManyHessians(single, hessian_product, self._judge)
+        self._rhs = Differentiated(single.rhs, "rhs", "jacobian=, jacobian_p=callbacks")
 
     def rhs(self, t: Array, u: Array, p: Array) -> Array:
         """Return f at every point [K, n]."""
@@ -49,9 +50,11 @@ class TakesMany:
         if single.given_u is not None:
             values = check_output(single.by_u(t, u, p), "jacobian", (count, n, n), t[0])
         else:
-            moved = np.repeat(u, n, axis=0) + 1j * STEP * np.tile(np.eye(n), (count, 1))
-            rates = self._complex_rates(np.repeat(t, n), moved, p)
-            values = np.ascontiguousarray(rates.reshape(count, n, n).transpose(0, 2, 1))
+            values = np.empty((count, n, n))
+            for part in parts(u, n):
+                points = u[part]
+                seeds = np.repeat(np.eye(n)[None], len(points), axis=0)
+                values[part] = self._slopes(part, t, DerivativeArray(points.copy(), seeds), p)
         self._compare("jacobian", values, single.jacobian, t, u, p)
         return values
 
@@ -96,7 +99,9 @@ class TakesMany:
             name = "jacobian_p.apply"
             return np.array([check_output(row, name, (count, n), t[0]) for row in rows])
         if single.given_p is None:
-            return np.array([self._complex_rates(t, u, p + 1j * STEP * row) for row in dp])
+            along = DerivativeArray(p.copy(), np.ascontiguousarray(dp.T))
+            slopes = [self._slopes(part, t, u[part], along) for part in parts(u, len(dp))]
+            return np.moveaxis(np.concatenate(slopes), -1, 0)
         result = np.empty((len(dp), count, n))
         for part, matrix in self._matrices_p(t, u, p):
             result[:, part] = np.moveaxis(matrix @ dp.T, -1, 0)
@@ -108,10 +113,12 @@ class TakesMany:
             values = single.by_p.apply_transpose(t, u, p, w)
             return check_output(values, "jacobian_p.apply_transpose", (rows, m), t[0])
         if single.given_p is None:
-            flat = w.reshape(rows, -1)
-            moves = 1j * STEP * np.eye(m)
-            columns = [flat @ self._complex_rates(t, u, p + move).ravel() for move in moves]
-            return np.stack(columns, axis=1)
+            result = np.zeros((rows, m))
+            varying = DerivativeArray(p.copy(), np.eye(m))
+            for part in parts(u, m):
+                slopes = self._slopes(part, t, u[part], varying)
+                result += w[:, part].reshape(rows, -1) @ slopes.reshape(-1, m)
+            return result
         result = np.zeros((rows, m))
         for part, matrix in self._matrices_p(t, u, p):
             result += w[:, part].reshape(rows, -1) @ matrix.reshape(-1, m)
@@ -125,9 +132,12 @@ class TakesMany:
             matrix = self._single.by_p(t[part], u[part], p)
             yield part, check_output(matrix, "jacobian_p", expected, t[part.start])
 
-    def _complex_rates(self, t: Array, u: npt.NDArray[Any], p: npt.NDArray[Any]) -> Array:
-        values = check_output(self._single.rhs(t, u, p), "rhs", u.shape, t[0], real=False)
-        return np.imag(values) / STEP
+    def _slopes(self, part: slice, t: Array, u: Any, p: Any) -> Array:
+        """Return the derivatives [k, n, K] of f at some points, where u or p carries slopes."""
+        times, plain = t[part], (primal(u), primal(p))
+        count = u.slopes.shape[-1] if isinstance(u, DerivativeArray) else p.slopes.shape[-1]
+        slopes = self._rhs((times, u, p), (times, *plain), (count,)).slopes
+        return check_output(slopes, "rhs", (*plain[0].shape, count), times[0])
 
     def _compare(
         self, name: str, values: Array, one: Callable[..., Array], t: Array, u: Array, p: Array

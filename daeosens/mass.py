@@ -8,7 +8,7 @@ from typing import Any
 from petsc4py import PETSc
 
 from daeosens.arrays import finite_array
-from daeosens.derivatives import ComplexStep
+from daeosens.derivatives import AutomaticJacobian
 from daeosens.errors import InputError, UnsupportedError
 from daeosens.frame import Frame
 from daeosens.guards import guarded
@@ -97,7 +97,7 @@ def mass_p_derivative(
     """Return d(M(p) v)/dp as a derivative at the point (t, p, v)."""
     if frame.style == "numpy":
         if mass_p is None:
-            step = ComplexStep(lambda p, v: mass(p) @ v, 0, "mass", "mass_p=callback")
+            step = AutomaticJacobian(lambda p, v: mass(p) @ v, 0, "mass", "mass_p=callback")
             return from_numpy(lambda _t, p, v: step(p, v), "mass_p", frame.state, frame.parameter)
         return from_numpy(lambda _t, p, v: mass_p(p, v), "mass_p", frame.state, frame.parameter)
     if mass_p is None:

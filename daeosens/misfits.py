@@ -10,8 +10,8 @@ import numpy.typing as npt
 from petsc4py import PETSc
 
 from daeosens.arrays import Array, read
-from daeosens.complex_hessian import HessianByComplexStep
 from daeosens.cost import Direction, Point
+from daeosens.derivatives import AutomaticHessian
 from daeosens.guards import check_output
 
 Out = tuple[PETSc.Vec | None, PETSc.Vec | None]
@@ -147,11 +147,11 @@ class ArrayResidual:
         observe: Callable[..., Any],
         observe_u: Callable[..., Any],
         observe_p: Callable[..., Any] | None,
-        curvature: HessianByComplexStep | None,
+        curvature: AutomaticHessian | None,
         data: Array,
         sigma: Array,
         observe_t: Callable[..., Any] | None = None,
-        curvature_t: HessianByComplexStep | None = None,
+        curvature_t: AutomaticHessian | None = None,
     ) -> None:
         self._t, self._curvature_t = observe_t, curvature_t
         self._shapes = ((data.size, size), (data.size, n_parameters))

@@ -126,19 +126,19 @@ class Terminal:
     value : callable
         ``value(t, u, p) -> float``, the same on every rank; u an array [n] or, PETSc style, a Vec.
     gradient_u : callable, optional
-        NumPy style ``(t, u, p) -> array [n]``, by complex step where missing; PETSc style
+        NumPy style ``(t, u, p) -> array [n]``, automatic where missing; PETSc style
         ``(t, u, p, out)``.
     gradient_p : callable or "independent", optional
         ``(t, u, p) -> array [m]``; for a field ``(t, u, p, out)``.
     hessian_product : callable, optional
         The derivatives of both gradients along (du, dp): NumPy style
-        ``(t, u, p, du, dp) -> (array [n], array [m])``, by complex step where missing; PETSc style
+        ``(t, u, p, du, dp) -> (array [n], array [m])``, automatic where missing; PETSc style
         ``(t, u, p, du, dp, out) -> array [m]``, for a field ``(..., out_u, out_p)``.
     value_t : callable or "autonomous", optional
         ``(t, u, p) -> float``; only needed where an event ends the run.
     hessian_t : callable or "independent", optional
         The derivatives of ``value_t`` in u, p and t, for Hessians where it is needed: NumPy style
-        ``(t, u, p) -> (array [n], array [m], float)``, by complex step where missing; PETSc style
+        ``(t, u, p) -> (array [n], array [m], float)``, automatic where missing; PETSc style
         ``(t, u, p, out) -> (array [m], float)``, for a field ``(..., out_u, out_p) -> float``.
         "independent": ``value_t`` is constant.
 

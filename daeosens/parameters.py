@@ -102,12 +102,12 @@ class Parameters:
         values that are remembered would belong to another one), or ``p -> array [n]`` (PETSc style
         ``(p, out)``), differentiated.
     initial_state_p : callable or Products, optional
-        Its Jacobian, ``p -> array [n, m]``; by complex step where missing.  PETSc style:
+        Its Jacobian, ``p -> array [n, m]``; automatic where missing.  PETSc style:
         ``(p, w) -> array [m]``, the transposed Jacobian times a Vec ``w`` [n], on every rank; where
         tangents or Hessians are needed ``Products`` of ``(p, dp, out)`` and that.
     initial_state_hessian : callable, optional
         ``(p, w, dp) -> array [m]``, the derivative of the transposed Jacobian times ``w`` along
-        ``dp``; NumPy style: by complex step where missing.
+        ``dp``; NumPy style: automatic where missing.
     consistent : bool
         Whether the algebraic variables of the initial state are solved for at each p, as
         ``consistent_state`` does at one, and differentiated; ``initial_state`` gives the

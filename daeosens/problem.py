@@ -70,7 +70,7 @@ class Problem:
     batch : Batch or None
         The right-hand side at many points at once, for NumPy-style callbacks that give matrices.
     sources : mapping
-        Where each derivative comes from: "callback", "compiled", "products", "complex step",
+        Where each derivative comes from: "callback", "compiled", "products", "automatic",
         "autonomous", "coloring", or empty if it was not supplied.
     native : mapping of str to Native
         Those of the equations' callbacks that are C functions, by the keywords of ODE and DAE; of

@@ -1,6 +1,6 @@
 """Scalar functions of (t, u, p) given by callbacks: of costs, observations and events.
 
-What is missing among their derivatives is found by complex step, or refused where it is needed.
+What is missing among their derivatives is automatic, or refused where it is needed.
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ from petsc4py import PETSc
 
 from daeosens.arrays import Array, add_to, read, scatter, write
 from daeosens.compiled import Compiled, Role, Roles
-from daeosens.complex_hessian import HessianByComplexStep, in_time
 from daeosens.cost import INDEPENDENT, Direction, Point
-from daeosens.derivatives import ComplexStep, ignores
+from daeosens.derivatives import AutomaticHessian, AutomaticJacobian, ignores, in_time
 from daeosens.errors import DaeosensError, InputError, UnsupportedError
 from daeosens.guards import check_output, check_tuple, guarded, raise_together
 from daeosens.problem import AUTONOMOUS, Problem
@@ -58,7 +57,7 @@ class Derivatives:
 
 
 class Callback:
-    """A scalar given by user callbacks of either style; complex step fills what is missing.
+    """A scalar given by user callbacks of either style; what is missing is automatic.
 
     Attributes
     ----------
@@ -91,7 +90,7 @@ class Callback:
         self._name = self.name(keywords.value)
         self._numpy = problem.style == "numpy"
         self._compiled = value if isinstance(value, Compiled) else None
-        self._complex = self._numpy and self._compiled is None
+        self._automatic = self._numpy and self._compiled is None
         self._value = guarded(value, self._name, problem.comm)
         self._u = self._derivative(value, given.u, 1, keywords.u)
         self._p = self._derivative(value, given.p, 2, keywords.p)
@@ -274,15 +273,15 @@ class Callback:
         word = INDEPENDENT if position else AUTONOMOUS
         if given is not None:
             raise InputError(f"{name} = {given!r}", expected=f'a callback or "{word}"')
-        if self._complex:
-            step = ComplexStep(value, position, self._name, f"{keyword}=callback")
+        if self._automatic:
+            step = AutomaticJacobian(value, position, self._name, f"{keyword}=callback")
             if position:
                 return lambda *point: step(*point)[0]
             return lambda *point: step(*point)[0, 0]
         return _refusing(name, f'{keyword}=callback, or "{word}"')
 
     def _second(self, given: Derivatives) -> Callable[..., Any] | None:
-        """Return the user's second derivatives, those by complex step, or their refusal."""
+        """Return the user's second derivatives, automatic ones, or their refusal."""
         keyword = self.keywords.hessian
         name = self.name(keyword)
         if given.hessian is not None:
@@ -292,9 +291,9 @@ class Callback:
         if not wanted:
             return None
         first = {k: _row(each) if _in_python(each) else None for k, each in wanted.items()}
-        if not self._complex and (not self._numpy or None in first.values()):
-            return _refusing(name, f"{keyword}=callback{_NO_COMPLEX}", "gradients only")
-        product = HessianByComplexStep(self._value, first, self._name, f"{keyword}=callback")
+        if not self._automatic and (not self._numpy or None in first.values()):
+            return _refusing(name, f"{keyword}=callback{_NOT_AUTOMATIC}", "gradients only")
+        product = AutomaticHessian(self._value, first, self._name, f"{keyword}=callback")
         nothing = (np.zeros(self.problem.size), np.zeros(self.problem.n_parameters))
 
         def call(t: float, u: Array, p: Any, du: Array, dp: Any) -> tuple[Array, Array]:
@@ -323,14 +322,14 @@ class Callback:
             k: (_row(each) if k else each) if _in_python(each) else None
             for k, each in wanted.items()
         }
-        if not self._complex and (not self._numpy or None in first.values()):
+        if not self._automatic and (not self._numpy or None in first.values()):
             other = f' or {self.keywords.t}="{AUTONOMOUS}"'
-            return _refusing(name, f"{keyword}=callback{other}{_NO_COMPLEX}", "gradients only")
+            return _refusing(name, f"{keyword}=callback{other}{_NOT_AUTOMATIC}", "gradients only")
         product = in_time(self._value, first, self._name, f"{keyword}=callback")
         nothing = (np.zeros(self.problem.size), np.zeros(self.problem.n_parameters))
 
         def call(t: float, u: Array, p: Any) -> tuple[Array, Array, float]:
-            result = product((np.array([t]), u, p), np.ones(1), {0: np.ones(1)})
+            result = product((t, u, p), np.ones(1), {0: np.ones(1)})
             by_u, by_p = result.get(1, nothing[0]), result.get(2, nothing[1])
             return by_u, by_p, float(result[0][0])
 
@@ -358,8 +357,8 @@ def callback_of(
     return last
 
 
-_NO_COMPLEX = (
-    ": second derivatives of PETSc-style and compiled callbacks cannot be found by complex step"
+_NOT_AUTOMATIC = (
+    ": second derivatives of PETSc-style and compiled callbacks cannot be found automatically"
 )
 
 
@@ -395,7 +394,7 @@ def _address(function: object) -> tuple[int, int] | None:
 
 
 def _in_python(derivative: object) -> TypeGuard[Callable[..., Any]]:
-    """Whether a derivative is a callback that may take complex numbers."""
+    """Whether a derivative is a callback that can be differentiated."""
     return callable(derivative) and not isinstance(derivative, Compiled)
 
 
@@ -411,7 +410,7 @@ def _with_known(given: Derivatives, value: Callable[..., Any]) -> Derivatives:
 
 
 def _row(gradient: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda *point: np.asarray(gradient(*point))[None, :]
+    return lambda *point: np.reshape(gradient(*point), (1, -1))
 
 
 def _refusing(name: str, expected: str, enough: str = "") -> Callable[..., Any]:

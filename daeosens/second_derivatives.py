@@ -1,4 +1,4 @@
-"""Products with second derivatives on PETSc vectors: the callback's own, or by complex step.
+"""Products with second derivatives on PETSc vectors: the callback's own, or automatic.
 
 The Hessian of w^T f along a direction d is the derivative of the products f_x^T w along d, for all
 arguments x at once.  All second-order sweeps see is a ``VecFunction`` that fills one vector for
@@ -15,7 +15,7 @@ from petsc4py import PETSc
 
 from daeosens.arrays import Array, read, scatter, write
 from daeosens.compiled import Compiled
-from daeosens.complex_hessian import HessianByComplexStep, in_time
+from daeosens.derivatives import AutomaticHessian, in_time
 from daeosens.errors import UnsupportedError, keyword
 from daeosens.frame import Frame
 from daeosens.guards import check_output, check_tuple, guarded
@@ -53,12 +53,12 @@ def array_products(
     """
     positions = tuple(first)
     sizes, parts = _results(frame, len(positions))
-    if given is None and not _steps_complex(frame, function, first):
+    if given is None and not _automatic(frame, function, first):
         return _refusing(called)
     if given is not None:
         call = guarded(given, called, frame.state.comm)
     else:
-        product = HessianByComplexStep(
+        product = AutomaticHessian(
             guarded(function, name, frame.state.comm),
             _python(first),
             name,
@@ -150,7 +150,7 @@ def lower_time_hessian(
         call = user
         if frame.style == "petsc":
             return _petsc_time_hessian(call, called, frame)
-    elif not _steps_complex(frame, function, first):
+    elif not _automatic(frame, function, first):
         return _refusing(called, f', or {keyword(name)}_t="{AUTONOMOUS}"')
     else:
         product = in_time(
@@ -162,7 +162,7 @@ def lower_time_hessian(
 
         def call(*arguments: Any) -> tuple[Any, ...]:
             t, *point, w = arguments
-            result = product((np.array([t]), *point), w, {0: np.ones(1)})
+            result = product((t, *point), w, {0: np.ones(1)})
             return (*(result[position] for position in positions), result[0][0])
 
     def fill(*arguments: Any) -> float:
@@ -261,12 +261,12 @@ def _results(frame: Frame, count: int) -> tuple[list[int], list[str]]:
 
 
 def _python(first: Mapping[int, Any]) -> dict[int, Any]:
-    """Return the first derivatives that may take complex numbers; None for the others."""
+    """Return the first derivatives that can be differentiated; None for the others."""
     return {k: None if isinstance(each, (str, Compiled)) else each for k, each in first.items()}
 
 
-def _steps_complex(frame: Frame, function: Callable[..., Any], first: Mapping[int, Any]) -> bool:
-    """Whether complex steps can give second derivatives: of first ones, or of the function."""
+def _automatic(frame: Frame, function: Callable[..., Any], first: Mapping[int, Any]) -> bool:
+    """Whether second derivatives can be found: from first ones, or from the function."""
     return frame.style == "numpy" and (
         not isinstance(function, Compiled) or None not in _python(first).values()
     )
@@ -310,7 +310,7 @@ def _refusing(called: str, alternative: str = "") -> Callable[..., Any]:
         raise UnsupportedError(
             f"'{called}' is needed and was not supplied",
             expected=f"{keyword(called)}=callback{alternative}: second derivatives of PETSc-style "
-            "and compiled callbacks cannot be found by complex step",
+            "and compiled callbacks cannot be found automatically",
             remedy="a method that needs gradients only, or Gauss-Newton for least squares",
         )
 

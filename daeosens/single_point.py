@@ -9,7 +9,7 @@ import numpy as np
 from petsc4py import PETSc
 
 from daeosens.arrays import Array
-from daeosens.derivatives import ComplexStep, ignores
+from daeosens.derivatives import AutomaticJacobian, ignores
 from daeosens.guards import check_output, guarded
 from daeosens.matrices import Products
 
@@ -19,7 +19,7 @@ f_u^T w and f_p^T w along (du, dp)."""
 
 
 class SinglePoint:
-    """The callbacks at one point, checked; complex step fills what is missing."""
+    """The callbacks at one point, checked; what is missing is automatic."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class SinglePoint:
         self.rhs = guarded(rhs, "rhs", comm)
         self.given_u, self.given_p = jacobian, jacobian_p
         self.by_u = (
-            ComplexStep(rhs, 1, "rhs", "jacobian=callback")
+            AutomaticJacobian(rhs, 1, "rhs", "jacobian=callback")
             if jacobian is None
             else guarded(jacobian, "jacobian", comm)
         )
@@ -48,7 +48,7 @@ class SinglePoint:
                 guarded(jacobian_p.apply_transpose, "jacobian_p.apply_transpose", comm),
             )
         elif jacobian_p is None:
-            self.by_p = ComplexStep(rhs, 2, "rhs", "jacobian_p=callback")
+            self.by_p = AutomaticJacobian(rhs, 2, "rhs", "jacobian_p=callback")
         else:
             self.by_p = guarded(jacobian_p, "jacobian_p", comm)
 
@@ -75,7 +75,7 @@ class SinglePoint:
             name, n = "jacobian_p.apply", self.sizes[0]
             rows = [self.by_p.apply(t, u, p, row) for row in dp]
             return np.array([check_output(row, name, (n,), t) for row in rows])
-        if isinstance(self.by_p, ComplexStep) and len(dp) < self.sizes[1]:
+        if isinstance(self.by_p, AutomaticJacobian) and len(dp) < self.sizes[1]:
             along = self.by_p.along
             return np.array([along(row, t, u, p) for row in dp]).reshape(-1, self.sizes[0])
         return dp @ check_output(full(self.by_p(t, u, p)), "jacobian_p", self.sizes, t).T

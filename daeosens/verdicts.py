@@ -24,7 +24,7 @@ class CheckedCallback:
     name : str
         As in the call that supplied it: "jacobian_p", "terminal gradient_u".
     source : str
-        "callback", "compiled", "products", "complex step", "autonomous", "independent", "library"
+        "callback", "compiled", "products", "automatic", "autonomous", "independent", "library"
         or empty.
     error : float
         Relative error; NaN if there is nothing to compare.
@@ -87,7 +87,7 @@ class Check:
         raise InputError(
             "wrong callbacks: " + ", ".join(lines),
             expected=f"derivatives within {self.tolerance:g} of differences",
-            remedy="mend these; in NumPy style they can be left out (exact by complex step)",
+            remedy="mend these; in NumPy style they can be left out (automatic and exact)",
         )
 
     def __str__(self) -> str:

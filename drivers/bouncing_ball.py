@@ -22,8 +22,7 @@ from typing import Annotated
 import numpy as np
 
 import daeosens as ds
-from daeosens.complex_hessian import HessianByComplexStep
-from daeosens.derivatives import ComplexStep
+from daeosens.derivatives import AutomaticHessian, AutomaticJacobian
 from daeosens.io import Results, between, positive
 from daeosens.study import drive
 
@@ -115,8 +114,8 @@ def closed_form(config: Config, end: float) -> tuple[np.ndarray, np.ndarray]:
     def state(x):
         return flight(x, end, count)
 
-    first = ComplexStep(state, 0, "flight", "")(x)
-    product = HessianByComplexStep(state, {0: None}, "flight", "")
+    first = AutomaticJacobian(state, 0, "flight", "")(x)
+    product = AutomaticHessian(state, {0: None}, "flight", "")
     second = [[product((x,), w, {0: unit})[0] for unit in units] for w in np.eye(2)]
     return first, np.array(second)
 

@@ -64,7 +64,7 @@ def hessian(t, u, p, w, du, dp):
 
 
 GIVEN = {
-    "complex step": {},
+    "automatic": {},
     "matrices": {"jacobian": rhs_u, "jacobian_p": rhs_p},
     "products": {"jacobian": rhs_u, "jacobian_p": Products(apply_p, pull_p)},
     "second derivatives": {"jacobian": rhs_u, "jacobian_p": rhs_p, "hessian_product": hessian},

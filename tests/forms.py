@@ -142,12 +142,12 @@ def initial_state_p(p):
 class Form:
     """One way to write the problem: F(t, u, udot, p), its derivatives, and two lowered versions.
 
-    ``by_complex_step`` leaves the derivatives to the library, ``analytic`` supplies all of them.
+    ``automatic`` leaves the derivatives to the library, ``analytic`` supplies all of them.
     """
 
     name: str
     heading: str
-    by_complex_step: Problem
+    automatic: Problem
     analytic: Problem
     residual: Callable[..., Any]
     residual_u: Callable[..., Any]

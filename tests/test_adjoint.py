@@ -255,7 +255,7 @@ def test_recording_on_disk_is_removed_with_the_trajectory(tmp_path, monkeypatch)
 def test_analytic_derivatives_and_complex_step_agree():
     for name, method in ONE_OF_EACH:
         form = FORMS[name]
-        run = solve(form.by_complex_step, U0, P0, make_stepping(method), OBSERVATION_TIMES)
+        run = solve(form.automatic, U0, P0, make_stepping(method), OBSERVATION_TIMES)
         ours = adjoint(run, COSTS["sum"].objective)
         analytic = adjoint(trajectory(name, method, False), ANALYTIC_COST)
         assert difference(ours.u0, analytic.u0) < 1e-13
@@ -366,7 +366,7 @@ def test_adjoint_needs_the_derivatives_that_were_not_supplied():
         adjoint(run, Prior([0.0], names=["aa"]))
 
 
-def test_initial_state_jacobian_by_complex_step_is_the_analytic_one(rng):
+def test_initial_state_jacobian_found_automatically_is_the_analytic_one(rng):
     given = Parameters(FOLLOWING.values, initial_state, initial_state_p)
     problem = FORMS["rhs"].analytic
     gradient = steps_gradients("rhs", "rk4", False)[-1]

@@ -36,7 +36,7 @@ def evaluations(batch, t, u, w):
 
 
 def one_by_one():
-    loops = {"complex step": {}, "matrices": {"jacobian": forms.rhs_u, "jacobian_p": forms.rhs_p}}
+    loops = {"automatic": {}, "matrices": {"jacobian": forms.rhs_u, "jacobian_p": forms.rhs_p}}
     loops["second derivatives"] = forms.ANALYTIC
     loops["products"] = {
         "jacobian": lambda t, u, p: sparse.csr_array(forms.rhs_u(t, u, p)),

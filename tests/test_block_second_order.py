@@ -140,7 +140,7 @@ def test_a_problem_without_parameters():
     """The closed form of u' = -u^2: u(T) = u0 / (1 + u0 T), d2u/du0^2 = -2 T / (1 + u0 T)^3."""
     problem = ODE(lambda t, u, p: -(u**2), 1)
     run = solve(problem, [0.8], None, Stepping((0.0, 1.0), "rk8vr", dt=0.05))
-    product = hessian_product(run, Terminal(lambda t, u, p: u[0]), [1.0], engine="block")
+    product = hessian_product(run, Terminal(lambda t, u, p: u[0]), [1.0], [1.0], engine="block")
     assert product.u0[0] == pytest.approx(-2 / 1.8**3, rel=1e-11)
     assert product.p.size == 0
 
@@ -369,7 +369,7 @@ def test_a_functional_with_petsc_s_adjoint_has_second_order_by_steps():
 
 def test_second_derivatives_that_are_missing_are_named():
     def rhs(t, u, p):
-        return np.array([abs(u[0]) * p[0]])
+        return np.array([float(u[0]) * p[0]])
 
     def by_u(t, u, p):
         return np.array([[float(p[0])]])
@@ -377,7 +377,9 @@ def test_second_derivatives_that_are_missing_are_named():
     problem = ODE(rhs, 1, ["a"], jacobian=by_u, jacobian_p=lambda t, u, p: np.array([[u[0]]]))
     run = solve(problem, [1.0], [1.0], Stepping((0.0, 1.0), "rk4", dt=0.1))
     with pytest.raises(UnsupportedError, match="second derivatives of callback 'rhs'"):
-        hessian_product(run, Prior([0.0]) + Terminal(lambda t, u, p: u[0]), [1.0], engine="block")
+        hessian_product(
+            run, Prior([0.0]) + Terminal(lambda t, u, p: u[0]), [1.0], [1.0], engine="block"
+        )
 
 
 def test_products_in_the_parameters_may_be_given_by_their_action_only():

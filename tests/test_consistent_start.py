@@ -163,7 +163,7 @@ def test_consistent_state_inside_an_initial_state_names_the_option():
 
     misfit = LeastSquares([1.0], [[0.5, 0.5]])
     functional = Reduced(CUBIC, misfit, Stepping((0.0, 1.0), "cn", dt=0.1), control(initial_state))
-    with pytest.raises(InputError, match=r"complex numbers(.|\n)*u0, consistent=True"):
+    with pytest.raises(InputError, match=r"carry derivatives(.|\n)*u0, consistent=True"):
         functional.gradient([0.8])
 
 

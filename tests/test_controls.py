@@ -56,7 +56,7 @@ def test_piecewise_linear_takes_values_at_knots():
 
 
 @pytest.mark.parametrize("degree", [0, 1, 3])
-def test_several_components_and_derivatives_by_complex_step(degree):
+def test_several_components_and_derivatives_found_automatically(degree):
     control = Spline(KNOTS, degree, components=2)
     single = Spline(KNOTS, degree)
     coefficients = RANDOM.normal(size=control.size)

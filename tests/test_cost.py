@@ -115,7 +115,7 @@ def test_directional_derivative_is_the_sum_of_the_partial_ones(rng):
 
 
 @pytest.mark.parametrize("case", [case for case in COSTS.values() if case.name != "prior"])
-def test_point_costs_by_complex_step_agree_with_differences(case, rng):
+def test_point_costs_found_automatically_agree_with_differences(case, rng):
     """Observations with parameters in the observed quantity."""
     cost = case.objective.lower(PROBLEM, T_END)
     for _, _, scalar in cost.points:
@@ -184,15 +184,15 @@ WRONG = {
         "add_p",
         r"callback 'terminal gradient_p' returned shape \(\) at t = 0\.4 .*\n  expected: .*\(3,\)",
     ),
-    "abs": (
-        Terminal(lambda t, u, p: abs(u[0])),
+    "float": (
+        Terminal(lambda t, u, p: float(u[0])),
         "add_u",
-        r"'terminal' cannot take complex numbers(.|\n)*try: gradient_u=callback",
+        r"'terminal' cannot be differentiated(.|\n)*try: gradient_u=callback",
     ),
-    "abs of p": (
-        Terminal(lambda t, u, p: abs(p[0])),
+    "float of p": (
+        Terminal(lambda t, u, p: float(p[0])),
         "add_p",
-        r"'terminal' cannot take complex numbers(.|\n)*try: gradient_p=callback",
+        r"'terminal' cannot be differentiated(.|\n)*try: gradient_p=callback",
     ),
 }
 
@@ -299,14 +299,14 @@ def test_what_a_callback_returns_is_told_by_its_keyword(title, use):
 
 @pytest.mark.parametrize("title", KINDS)
 @pytest.mark.parametrize("use", USES)
-def test_complex_steps_that_fail_name_what_to_supply(title, use):
+def test_what_drops_derivatives_names_what_to_supply(title, use):
     keyword = KINDS[title][2] if use == "time" else use
-    scalar = scalar_of(title, value=lambda t, u, p: abs(t * u[0] * p[0]))
+    scalar = scalar_of(title, value=lambda t, u, p: float(t * u[0] * p[0]))
     out = (EVENTFUL.create_state(), EVENTFUL.create_parameters())
     with pytest.raises((InputError, UnsupportedError)) as raised:
         USES[use](scalar, out)
     assert f"callback '{title}'" in str(raised.value)
-    assert str(raised.value).endswith(f"try: {keyword}=callback")
+    assert f"try: {keyword}=callback" in str(raised.value)
 
 
 @pytest.mark.parametrize("title", KINDS)

@@ -1,155 +1,177 @@
-"""Derivatives by complex step: exact to rounding, or refused with what to do instead."""
+"""Missing derivatives of callbacks: exact to rounding, or refused with what to do instead."""
 
+import ctypes
 import math
 
+import forms
+import mpmath
 import numpy as np
 import pytest
 from forms import P0, U0, rhs, rhs_p, rhs_t, rhs_u
 from petsc4py import PETSc
 
-from daeosens import ODE, InputError
-from daeosens.derivatives import ComplexStep, ignores
+from daeosens import ODE, InputError, Parameter, Parameters, Reduced, Stepping, Terminal
+from daeosens.derivatives import AutomaticHessian, AutomaticJacobian, Differentiated, ignores
+from daeosens.errors import UnsupportedError
 from daeosens.guards import guarded
 
 T = 0.3
 
 
-def step(function, position=1, name="rhs", remedy="jacobian=callback"):
-    return ComplexStep(function, position, name, remedy)
+def automatic(function, position=1, name="rhs", remedy="jacobian=callback"):
+    return AutomaticJacobian(function, position, name, remedy)
 
 
 @pytest.mark.parametrize(("position", "exact"), [(1, rhs_u), (2, rhs_p)])
 def test_jacobians_are_exact_to_rounding(position, exact):
-    ours, theirs = step(rhs, position)(T, U0, P0), exact(T, U0, P0)
+    ours, theirs = automatic(rhs, position)(T, U0, P0), exact(T, U0, P0)
     assert ours.dtype == float
     np.testing.assert_allclose(ours, theirs, rtol=0, atol=4 * np.finfo(float).eps)
 
 
 def test_derivative_in_a_number_is_one_column():
-    ours = step(rhs, 0)(T, U0, P0)
+    ours = automatic(rhs, 0)(T, U0, P0)
     assert ours.shape == (3, 1)
     np.testing.assert_allclose(ours[:, 0], rhs_t(T, U0, P0), rtol=0, atol=1e-15)
 
 
-def test_product_with_a_direction_costs_one_evaluation(rng):
+def test_all_columns_cost_one_evaluation(rng):
     calls = []
 
     def counted(t, u, p):
         calls.append(t)
         return rhs(t, u, p)
 
-    product, direction = step(counted), rng.normal(size=3)
-    ours = product.along(direction, T, U0, P0)
+    jacobian, direction = automatic(counted), rng.normal(size=3)
+    ours = jacobian.along(direction, T, U0, P0)
     np.testing.assert_allclose(ours, rhs_u(T, U0, P0) @ direction, rtol=1e-14)
-    calls.clear()  # the first use was compared with a difference
-    product.along(direction, T, U0, P0)
+    calls.clear()  # at the first use values were compared
+    jacobian(T, U0, P0)
     assert len(calls) == 1
 
 
 def test_scalar_functions_have_one_row():
-    gradient = step(lambda t, u, p: u[0] ** 2 * u[1], name="terminal")(T, U0, P0)
+    gradient = automatic(lambda t, u, p: u[0] ** 2 * u[1], name="terminal")(T, U0, P0)
     np.testing.assert_allclose(gradient, [[2 * U0[0] * U0[1], U0[0] ** 2, 0.0]], rtol=1e-15)
 
 
-def test_errors_at_complex_numbers_name_the_callback_once():
-    def overflowing(t, u, p):
-        if np.iscomplexobj(u):
-            raise OverflowError("math range error")
-        return u[0]
-
-    for callback in (overflowing, guarded(overflowing, "terminal", PETSc.COMM_SELF)):
-        with pytest.raises(OverflowError, match="math range error") as raised:
-            step(callback, name="terminal")(T, U0, P0)
-        rank = PETSc.COMM_WORLD.rank
-        assert raised.value.__notes__ == [f"in callback 'terminal' at t = {T:g} (rank {rank})"]
+def test_a_callback_without_its_argument_has_slopes_of_zero():
+    np.testing.assert_array_equal(automatic(lambda t, u, p: p)(T, U0, P0), np.zeros((3, 3)))
 
 
 def test_nothing_to_differentiate_gives_an_empty_matrix():
-    empty = step(lambda t, u, p: u, 2)(T, U0, np.empty(0))
+    empty = automatic(lambda t, u, p: u, 2)(T, U0, np.empty(0))
     assert empty.shape == (3, 0)
 
 
-@pytest.mark.parametrize("scale", [1e-12, 1e-6, 1.0, 1e6, 1e12])
+@pytest.mark.parametrize("scale", [1e-100, 1e-12, 1.0, 1e12, 1e100])
 def test_no_scale_is_an_obstacle(scale):
-    """Saturation at concentrations far below or above 1, beside a quantity of ordinary size."""
+    def norms(t, u, p):
+        return np.array([np.abs(u[0]), np.linalg.norm(u), np.hypot(u[0], u[1])]) / p
 
-    def saturated(t, u, p):
-        return np.array([u[0] / (p + u[0]), u[1] ** 2])
-
-    ours = step(saturated)(T, np.array([scale, 3.0]), scale)
-    np.testing.assert_allclose(ours, np.diag([0.25 / scale, 6.0]), rtol=1e-14)
-    with pytest.raises(InputError, match="disagrees"):
-        step(lambda t, u, p: np.abs(u) / p)(T, np.array([scale]), scale)
+    ours = automatic(norms)(T, scale * np.array([-3.0, 4.0]), scale)
+    expected = np.array([[-1.0, 0.0], [-0.6, 0.8], [-0.6, 0.8]]) / scale
+    np.testing.assert_allclose(ours, expected, rtol=1e-14)
 
 
-def test_a_small_row_is_not_hidden_by_a_large_one():
-    with pytest.raises(InputError, match="disagrees"):
-        step(lambda t, u, p: np.array([1e6 * u[0], np.abs(u[1])]))(T, np.array([1.0, 1.0]), P0)
+def test_the_callback_may_change_its_arguments():
+    def clears(t, u, p):
+        rate = u**2
+        u[:] = 0.0
+        return rate
+
+    u = U0.copy()
+    np.testing.assert_allclose(automatic(clears)(T, u, P0), np.diag(2 * U0), rtol=1e-15)
+    np.testing.assert_array_equal(u, U0)
 
 
-ANALYTIC = {
-    "where": lambda t, u, p: np.where(u.real > 0, u**2, -u),
-    "comparison of real parts": lambda t, u, p: u * (u.real > 0),
-    "power": lambda t, u, p: (1 + u) ** 2.5,
-    "list": lambda t, u, p: [u[0] * u[1], u[1], u[2]],
-    "matrix product": lambda t, u, p: np.outer(u, u) @ u,
-    "complex work array": lambda t, u, p: np.array(u, dtype=complex) * 2,
-    "not differentiable at a distance": lambda t, u, p: np.where(u.real > 0.7999999, u, u),
-}
+# ---- refusals ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("function", ANALYTIC.values(), ids=ANALYTIC)
-def test_functions_of_complex_numbers_are_trusted(function):
-    ours = step(function)(T, U0, P0)
-    for j in range(3):
-        moved = 1e-6 * np.eye(3)[j]
-        above, below = function(T, U0 + moved, P0), function(T, U0 - moved, P0)
-        difference = (np.array(above).real - np.array(below).real) / 2e-6
-        np.testing.assert_allclose(ours[:, j], difference, rtol=0, atol=1e-8)
+WORK = np.zeros(3)
 
 
 def filled(t, u, p):
-    out = np.empty(3)
-    out[:] = u**2
-    return out
+    WORK[0] = u[0]
+    return WORK
+
+
+def added(t, u, p):
+    rate = WORK.copy()
+    rate += u
+    return rate
+
+
+def into(t, u, p):
+    np.multiply(u, 2.0, out=WORK)
+    return WORK
+
+
+def by_c(t, u, p):
+    return (ctypes.c_double * 3)(*u)[0]
+
+
+def handed_on(t, u, p):
+    rate = np.zeros(3)
+    seen = memoryview(np.lib.stride_tricks.as_strided(rate, (3,), (8,)))
+    rate[0] = u[0]
+    return np.array(seen)
 
 
 REFUSED = {
-    "abs": (lambda t, u, p: np.abs(u), "disagrees with a central difference"),
-    "real": (lambda t, u, p: u.real**2, "disagrees with a central difference"),
-    "conjugate": (lambda t, u, p: np.conj(u) * u[0], "disagrees with a central difference"),
-    "vdot": (lambda t, u, p: np.vdot(u, u) * u, "disagrees with a central difference"),
-    "norm": (lambda t, u, p: u * np.linalg.norm(u), "disagrees with a central difference"),
-    "math.sin": (lambda t, u, p: [math.sin(u[0])], "discards the imaginary part|must be real"),
-    "float": (lambda t, u, p: [float(u[0]), 0.0, 0.0], "discards the imaginary part|not 'complex'"),
-    "array of floats filled in place": (filled, "discards the imaginary part"),
-    "astype": (lambda t, u, p: u.astype(float), "discards the imaginary part"),
-    "comparison": (lambda t, u, p: [u[0].item() > 0, 0.0, 0.0] and [u[0].item() < 1.0], "complex"),
-    "rounding": (lambda t, u, p: np.floor(u), "floor"),
+    "float": (lambda t, u, p: [float(u[0]), 0.0, 0.0], "float()"),
+    "float64": (lambda t, u, p: [np.float64(u[0]), 0.0, 0.0], "float()"),
+    "complex": (lambda t, u, p: [complex(u[0]).real, 0.0, 0.0], "complex()"),
+    "array made elsewhere": (filled, "`WORK[0] = u[0]`"),
+    "in place": (added, "`rate += u`"),
+    "out": (into, "out="),
+    "copyto": (lambda t, u, p: np.copyto(WORK, u) or WORK, "np.zeros"),
+    "C": (by_c, "by_c, line"),
+    "fromiter": (lambda t, u, p: np.fromiter(u, float), "float"),
+    "memory": (lambda t, u, p: np.array(memoryview(u)), "memoryview"),
+    "data": (lambda t, u, p: np.frombuffer(u.data), ".data"),
+    "bytes": (lambda t, u, p: np.frombuffer(u.tobytes()), ".tobytes"),
+    "handed on": (handed_on, "handed on"),
+    "complex as real": (lambda t, u, p: (1j * u).astype(float), "its .real"),
+    "float32": (lambda t, u, p: u.astype(np.float32), "float32"),
+    "eigenvalues": (lambda t, u, p: np.linalg.eigvals(np.outer(u, u)), "np.linalg.eigvals"),
+    "random": (lambda t, u, p: np.random.default_rng(0).normal(u), "float"),
+    "unknown ufunc": (lambda t, u, p: np.nextafter(u, 1.0), "'nextafter'"),
+    "equality": (lambda t, u, p: u if u[0] == U0[0] else -u, ">= or <= for a side"),
+    "truth": (lambda t, u, p: 1.0 if (u[0] - U0[0]) else 2.0, "truth value"),
+    "np.interp's knots": (lambda t, u, p: np.interp(u, [0, 1], [0, 1], period=2.0), "period"),
 }
 
 
 @pytest.mark.parametrize(("function", "reason"), REFUSED.values(), ids=REFUSED)
-def test_functions_that_lose_the_derivative_are_refused(function, reason):
-    with pytest.raises(InputError, match="callback 'rhs' cannot take complex numbers") as raised:
-        step(function)(T, U0, P0)
+def test_what_drops_the_derivative_is_refused_with_its_line(function, reason):
+    with pytest.raises(InputError, match="callback 'rhs' cannot be differentiated") as raised:
+        automatic(function)(T, U0, P0)
     text = str(raised.value)
-    assert "expected: operations that are analytic (no abs" in text
-    assert text.endswith("try: jacobian=callback")
+    assert "test_derivatives.py" in text
+    assert "try: jacobian=callback; or" in text
+    assert text.endswith("; or ds.trace")
     assert any(part in text for part in reason.split("|"))
 
 
-def test_what_real_numbers_fail_with_too_is_told_as_it_is():
+def test_random_callbacks_are_refused():
+    random = np.random.default_rng(3)
+    with pytest.raises(InputError, match="no random numbers"):
+        automatic(lambda t, u, p: u * random.normal())(T, U0, P0)
+
+
+def test_what_numbers_fail_with_too_is_told_as_it_is():
     with pytest.raises(TypeError, match="takes 2 positional arguments but 3 were given"):
-        step(lambda t, u: u)(T, U0, P0)
+        automatic(lambda t, u: u)(T, U0, P0)
 
 
 def test_a_refusal_concerns_the_argument_it_is_about():
-    """Non-analytic in u, analytic in p."""
-    function = lambda t, u, p: np.abs(u) * p  # noqa: E731
-    np.testing.assert_allclose(step(function, 2)(T, U0, P0), np.diag(np.abs(U0)))
-    with pytest.raises(InputError, match="disagrees"):
-        step(function, 1)(T, U0, P0)
+    def partly(t, u, p):
+        return np.array([float(x) for x in u]) * p
+
+    np.testing.assert_allclose(automatic(partly, 2)(T, U0, P0), np.diag(U0))
+    with pytest.raises(InputError, match=r"float\(\)"):
+        automatic(partly, 1)(T, U0, P0)
 
 
 def test_exceptions_of_the_function_itself_are_not_hidden():
@@ -157,29 +179,143 @@ def test_exceptions_of_the_function_itself_are_not_hidden():
         raise KeyError("growth")
 
     with pytest.raises(KeyError, match="growth"):
-        step(faulty)(T, U0, P0)
+        automatic(faulty)(T, U0, P0)
 
 
-def test_a_kink_nearby_is_no_reason_to_refuse():
-    """The central difference crosses it; a smaller one does not."""
-    x = np.array([1e-6])
-    function = lambda t, u, p: np.where(u.real > 0, 3.0 * u, -5.0 * u)  # noqa: E731
-    np.testing.assert_array_equal(step(function)(T, x, P0), [[3.0]])
+def test_errors_name_the_callback_once():
+    def overflowing(t, u, p):
+        raise OverflowError("math range error")
+
+    for callback in (overflowing, guarded(overflowing, "terminal", PETSc.COMM_SELF)):
+        with pytest.raises(OverflowError, match="math range error") as raised:
+            automatic(callback, name="terminal")(T, U0, P0)
+        rank = PETSc.COMM_WORLD.rank
+        assert raised.value.__notes__ == [f"in callback 'terminal' at t = {T:g} (rank {rank})"]
 
 
-@pytest.mark.parametrize(("t", "slope"), [(np.nextafter(0.5, 0.0), 2.0), (0.5, -3.0)])
-def test_a_jump_at_the_point_itself_is_no_reason_to_refuse(t, slope):
-    """At a breakpoint of the equations differences from one side agree."""
-    function = lambda t, u, p: [2.0 * t + u[0] if t.real < 0.5 else 7.0 - 3.0 * t]  # noqa: E731
-    assert step(function, 0)(t, U0, P0)[0, 0] == slope
+def test_numpy_is_itself_again_after_errors():
+    before = (np.zeros, np.array, math.sin, np.vectorize.__call__)
+    with pytest.raises(InputError):
+        automatic(lambda t, u, p: float(u[0]))(T, U0, P0)
+    assert (np.zeros, np.array, math.sin, np.vectorize.__call__) == before
 
 
-def test_function_that_does_not_exist_on_one_side_is_not_compared():
-    """The difference is NaN, which proves nothing."""
-    function = lambda t, u, p: np.sqrt(u)  # noqa: E731
-    with np.errstate(invalid="ignore"):
-        ours = step(function)(T, np.array([1e-9]), P0)
-    np.testing.assert_allclose(ours, [[0.5 / np.sqrt(1e-9)]], rtol=1e-12)
+def test_second_derivatives_are_refused_as_such():
+    with pytest.raises(UnsupportedError, match=r"second derivatives of callback 'f' .*float\(\)"):
+        AutomaticHessian(lambda x: float(x[0]), {0: None}, "f", "hessian=callback")(
+            (U0,), np.ones(1), {0: np.ones(3)}
+        )
+
+
+def test_a_first_derivative_that_drops_them_is_replaced_by_the_function():
+    by_u = lambda t, u, p: rhs_u(t, np.array([float(x) for x in u]), p)  # noqa: E731
+    product = AutomaticHessian(rhs, {1: by_u, 2: rhs_p}, "rhs", "")
+    w, du, dp = np.random.default_rng(1).normal(size=(3, 3))
+    ours = product((T, U0, P0), w, {1: du, 2: dp})
+    for part, exact in zip(ours.values(), forms.rhs_hessian(T, U0, P0, w, du, dp), strict=True):
+        np.testing.assert_allclose(part, exact, rtol=1e-13, atol=1e-14)
+
+
+def test_differentiated_wants_numbers():
+    with pytest.raises(InputError, match="returned <U1 values"):
+        Differentiated(lambda u: "a", "f", "")((1.0,), (1.0,), (1,))
+
+
+# ---- whole programs ------------------------------------------------------------------------------
+
+
+def drag(t, u, p):
+    return np.array([u[1], p[0] - p[1] * np.abs(u[1]) * u[1]])
+
+
+def drag_in_the_plane(t, u, p):
+    v = u[2:]
+    return np.concatenate([v, [0.3, -p[0]] - p[1] * np.linalg.norm(v) * v])
+
+
+def monod(t, u, p):
+    uptake = p[0] * np.abs(u[0]) / (p[1] + np.abs(u[0]))
+    return np.array([0.5 - uptake, uptake])
+
+
+def late_branch(t, u, p):
+    if u[0] > 1.5:
+        return np.array([p[1] * u[0] * (2.5 - u[0]) + p[0] * 1.5 - p[1] * 1.5])
+    return np.array([p[0] * u[0]])
+
+
+def real_part(t, u, p):
+    psi = u[:2] + 1j * u[2:]
+    change = -1j * (np.array([[p[0], 1.0], [1.0, -p[0]]]) @ psi + p[1] * np.abs(psi) ** 2 * psi)
+    return np.concatenate([change.real, change.imag])
+
+
+def filled_in_turn(t, u, p):
+    rate = np.zeros(2)
+    rate[0] = u[1]
+    rate[1] = -p[0] * math.sin(u[0]) - p[1] * np.where(u[1] > 0.0, u[1], 2.0 * u[1])
+    return rate
+
+
+PROGRAMS = {
+    "drag": (drag, [0.0, 0.0], [2.0, 0.7]),
+    "drag in the plane": (drag_in_the_plane, [0.0, 0.0, 0.0, 0.0], [2.0, 0.7]),
+    "monod": (monod, [0.0, 0.0], [1.2, 0.4]),
+    "branch": (late_branch, [1.0], [0.8, 0.9]),
+    "complex": (real_part, [1.0, 0.2, 0.0, 0.3], [0.5, 0.8]),
+    "filled": (filled_in_turn, [1.0, 0.0], [1.3, 0.4]),
+}
+
+
+@pytest.mark.parametrize("method", ["rk5dp", "cn"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_gradients_and_hessians_are_those_of_the_whole_program(name, method):
+    """Of all but ``branch`` the discrete program is smooth near the point: fixed steps."""
+    right, u0, p = PROGRAMS[name]
+    weights = np.cos(np.arange(len(u0)))
+    control = Parameters({f"p{k}": Parameter(value) for k, value in enumerate(p)}, u0)
+    functional = Reduced(
+        ODE(right, len(u0), len(p)),
+        Terminal(lambda t, u, p: weights @ u + u @ u),
+        Stepping((0.0, 1.0), method, dt=0.02),
+        control,
+    )
+    x = np.array(p)
+    steps = (1e-3, 5e-4)
+    for direction in np.eye(len(p)):
+        values = [functional.value(x + h * direction) for h in (1e-3, -1e-3, 5e-4, -5e-4)]
+        slopes = [(values[0] - values[1]) / 2e-3, (values[2] - values[3]) / 1e-3]
+        expected = (4 * slopes[1] - slopes[0]) / 3
+        slack = 1e-3 if name == "branch" else 1e-8
+        assert functional.gradient(x) @ direction == pytest.approx(expected, rel=slack, abs=slack)
+    if name != "branch":
+        hessian = functional.hessian(x)
+        columns = [
+            (functional.gradient(x + steps[0] * unit) - functional.gradient(x - steps[0] * unit))
+            / (2 * steps[0])
+            for unit in np.eye(len(p))
+        ]
+        np.testing.assert_allclose(hessian, columns, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(hessian, hessian.T, rtol=1e-10, atol=1e-12)
+
+
+def test_a_jump_at_the_point_itself_takes_the_side_of_the_value():
+    function = lambda t, u, p: [2.0 * t + u[0] if t < 0.5 else 7.0 - 3.0 * t]  # noqa: E731
+    for t, slope in ((np.nextafter(0.5, 0.0), 2.0), (0.5, -3.0)):
+        assert automatic(function, 0)(t, U0, P0)[0, 0] == slope
+
+
+def test_high_precision_agrees_far_from_one():
+    """Rate of a reaction by Arrhenius at 1e-3 of its temperature: 1e-300 and its derivatives."""
+    rate = lambda u: [u[0] ** 2.5 * np.exp(-700.0 / u[1])]  # noqa: E731
+    x = np.array([3.0, 1.02])
+    ours = AutomaticJacobian(rate, 0, "f", "")(x)[0]
+    with mpmath.workdps(40):
+        exact = [
+            mpmath.diff(lambda a, b: a ** mpmath.mpf(2.5) * mpmath.exp(-700 / b), (3.0, 1.02), n)
+            for n in ((1, 0), (0, 1))
+        ]
+    np.testing.assert_allclose(ours, [float(each) for each in exact], rtol=1e-12)
 
 
 # ---- arguments that are never read ---------------------------------------------------------------

@@ -247,8 +247,8 @@ def test_equations_are_named_by_mode_and_events_by_name():
     )
     sources = {row.name: row.source for row in found.rows}
     assert sources['mode "on" jacobian'] == "callback"
-    assert sources['mode "half" jacobian'] == "complex step"
-    assert sources['event "cold" when_p'] == "complex step"
+    assert sources['mode "half" jacobian'] == "automatic"
+    assert sources['event "cold" when_p'] == "automatic"
     assert "jacobian" not in sources
 
 
@@ -275,7 +275,7 @@ def test_false_claims_are_named():
     assert found['at event "bounce" gradient_u'].verdict == "right"
 
 
-def test_functions_by_complex_step_and_times_have_nothing_wrong():
+def test_functions_found_automatically_and_times_have_nothing_wrong():
     events = [
         Event(0.5, name="pause"),
         Event("a", name="late"),
@@ -293,7 +293,7 @@ def test_functions_by_complex_step_and_times_have_nothing_wrong():
         *(f'event "kick" {each}' for each in ("reset_u", "reset_p", "reset_t")),
         *(f'event "kick" changes["c"] {each}' for each in ("gradient_u", "gradient_p", "value_t")),
     }
-    assert {found[name].source for name in rows} == {"complex step"}
+    assert {found[name].source for name in rows} == {"automatic"}
     assert {found[name].verdict for name in rows} == {"right"}
 
 

@@ -49,7 +49,7 @@ def decay(method, **keywords):
 @pytest.mark.parametrize(("name", "method", "adaptive"), RUNS)
 def test_run_takes_the_steps_of_the_method(name, method, adaptive):
     stepping = make_stepping(method, adaptive=adaptive)
-    run = solve(FORMS[name].by_complex_step, U0, P0, stepping, OBSERVATION_TIMES)
+    run = solve(FORMS[name].automatic, U0, P0, stepping, OBSERVATION_TIMES)
     states, _ = frozen.run(FORMS[name], method, run.times, run.step_sizes, U0, P0)
     np.testing.assert_allclose(run.u, states, rtol=0, atol=1e-12)
     np.testing.assert_array_equal(run.times[:-1] + run.step_sizes, run.times[1:])

@@ -30,7 +30,6 @@ from daeosens.guards import check_output, guarded, unwrapped
 def test_right_output_is_passed_on():
     assert check_output([1, 2], "f", (2,), 0.0).tolist() == [1, 2]
     assert check_output(3.0, "r", (), 0.0) == 3.0
-    assert check_output([1j], "f", (1,), 0.0, real=False)[0] == 1j
 
 
 @pytest.mark.parametrize(
@@ -67,11 +66,6 @@ def test_output_that_is_not_finite_is_a_failed_solve(values, entry):
     message = rf"callback 'f' returned {entry} at t = 0\.25 \(rank 0\)\n  expected: finite values"
     with pytest.raises(SolveError, match=message):
         check_output(values, "f", (2,), 0.25)
-
-
-def test_time_may_be_complex_during_a_complex_step():
-    with pytest.raises(InputError, match=r"at t = 0\.25 \(rank"):
-        check_output([1.0], "f", (2,), 0.25 + 1e-40j)
 
 
 # ---- exceptions of callbacks ---------------------------------------------------------------------

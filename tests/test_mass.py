@@ -75,7 +75,7 @@ def test_petsc_style_mass_is_assembled_if_the_callback_forgot():
     assert read(out).tolist() == [6.0, 6.0]
 
 
-@pytest.mark.parametrize("supplied", [None, mass_p], ids=["complex step", "callback"])
+@pytest.mark.parametrize("supplied", [None, mass_p], ids=["automatic", "callback"])
 def test_derivative_of_a_mass_in_its_parameters(supplied, rng):
     """Of M(p) v alone, and of the residual M(p) udot - f."""
     problem = ODE(rhs, 3, NAMES, mass=mass, mass_p=supplied)

@@ -55,7 +55,7 @@ def form(request):
 
 
 def test_residual_of_every_form_is_the_users(form):
-    for problem in (form.by_complex_step, form.analytic):
+    for problem in (form.automatic, form.analytic):
         out = problem.create_state()
         problem.residual(T, state(problem, U0), state(problem, UDOT), P0, out)
         np.testing.assert_allclose(read(out), form.residual(T, U0, UDOT, P0), rtol=0, atol=1e-15)
@@ -63,7 +63,7 @@ def test_residual_of_every_form_is_the_users(form):
 
 @pytest.mark.parametrize("name", DENSE)
 def test_derivatives_of_every_form_are_the_users(form, name):
-    for problem in (form.by_complex_step, form.analytic):
+    for problem in (form.automatic, form.analytic):
         derivative = getattr(problem, name)
         if derivative is None:  # the identity
             assert (name, form.name) == ("residual_udot", "rhs")
@@ -74,7 +74,7 @@ def test_derivatives_of_every_form_are_the_users(form, name):
 
 
 def test_time_derivative_of_every_form_is_the_users(form):
-    for problem in (form.by_complex_step, form.analytic):
+    for problem in (form.automatic, form.analytic):
         out = problem.create_state()
         problem.residual_t(T, state(problem, U0), state(problem, UDOT), P0, out)
         np.testing.assert_allclose(read(out), form.residual_t(T, U0, UDOT, P0), rtol=0, atol=1e-15)
@@ -114,7 +114,7 @@ def test_an_autonomous_problem_says_so():
 
 
 def test_what_a_problem_says_about_itself(form):
-    for problem in (form.by_complex_step, form.analytic):
+    for problem in (form.automatic, form.analytic):
         assert (problem.size, problem.n_parameters, problem.style) == (3, 3, "numpy")
         assert problem.comm.size == 1
         assert problem.form == {"rhs": "rhs", "F": "residual", "F linear": "residual"}.get(

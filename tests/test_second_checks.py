@@ -77,7 +77,7 @@ def test_wrong_costs_and_initial_states():
     control = Parameters(
         CONTROL.values, forms.initial_state, initial_state_hessian=lambda p, w, dp: dp
     )
-    problem = forms.FORMS["rhs"].by_complex_step
+    problem = forms.FORMS["rhs"].automatic
     wrong = check(problem, forms.U0, forms.P0, 0.3, objective=cost, control=control).wrong
     assert set(wrong) == {
         "terminal hessian_product du",

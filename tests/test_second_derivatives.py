@@ -1,4 +1,4 @@
-"""Products with second derivatives, from every source, against the closed forms of forms.py."""
+"""Products with second derivatives, from every source, against what forms.py gives in closed form."""
 
 import forms
 import numpy as np
@@ -7,7 +7,7 @@ from scipy import sparse
 
 from daeosens import ODE, InputError, Products, UnsupportedError
 from daeosens.arrays import scatter
-from daeosens.complex_hessian import HessianByComplexStep, in_time
+from daeosens.derivatives import AutomaticHessian, in_time
 
 RNG = np.random.default_rng(5)
 T, W, DU, DP, UDOT, DUDOT = 0.3, *RNG.normal(size=(5, 3))
@@ -35,24 +35,19 @@ def of_residual(problem):
 
 
 def filled_in_place(t, u, p):
-    """A Jacobian that loses imaginary parts."""
     matrix = np.zeros((3, 3))
     matrix[...] = forms.rhs_u(t, u, p)
     return matrix
 
 
-def only_real(t, u, p):
-    """A Jacobian that cannot take complex numbers."""
+def only_floats(t, u, p):
+    """A Jacobian that drops derivatives."""
     return forms.rhs_u(t, np.array([float(x) for x in u]), p)
-
-
-def drops_imaginary_parts(t, u, p):
-    return forms.rhs_u(t, np.real(u), p)
 
 
 SOURCES = {
     "callback": {"hessian_product": forms.rhs_hessian},
-    "complex step of both Jacobians": {"jacobian": forms.rhs_u, "jacobian_p": forms.rhs_p},
+    "both Jacobians": {"jacobian": forms.rhs_u, "jacobian_p": forms.rhs_p},
     "one Jacobian": {"jacobian": forms.rhs_u},
     "the other": {"jacobian_p": forms.rhs_p},
     "none": {},
@@ -65,22 +60,21 @@ SOURCES = {
     },
     "coloring": {"jacobian": "coloring"},
     "filled in place": {"jacobian": filled_in_place},
-    "only real": {"jacobian": only_real},
-    "drops imaginary parts": {"jacobian": drops_imaginary_parts},
+    "only floats": {"jacobian": only_floats},
 }
 
 
 @pytest.mark.parametrize("source", SOURCES)
 def test_every_source_gives_the_closed_form(source):
     problem = ODE(forms.rhs, 3, forms.NAMES, **SOURCES[source])
-    for _ in range(2):  # the first use is compared, the second trusted
+    for _ in range(2):  # at the first use values are compared
         np.testing.assert_allclose(of_rhs(problem), EXACT, rtol=1e-13, atol=1e-14)
 
 
 @pytest.mark.parametrize("name", ["M(p)", "F", "F linear", "M"])
 def test_residual_forms(name):
     form = forms.FORMS[name]
-    ours, given = of_residual(form.by_complex_step), of_residual(form.analytic)
+    ours, given = of_residual(form.automatic), of_residual(form.analytic)
     np.testing.assert_allclose(ours, given, rtol=1e-13, atol=1e-14)
     assert abs(given[3:6]).max() > 0.1 or name in ("M", "F linear")
 
@@ -104,103 +98,48 @@ def test_without_parameters():
     np.testing.assert_allclose(out[0].getArray(), exact, rtol=1e-13)
 
 
-def test_a_zero_direction_is_not_taken_for_proof():
-    """The first use along zero says nothing about a Jacobian that drops imaginary parts."""
-    product = HessianByComplexStep(forms.rhs, {1: drops_imaginary_parts}, "rhs", "")
-    point = (T, forms.U0, forms.P0)
-    np.testing.assert_array_equal(product(point, W, {1: np.zeros(3)})[1], np.zeros(3))
-    exact = forms.rhs_hessian(T, forms.U0, forms.P0, W, DU, np.zeros(3))[0]
-    np.testing.assert_allclose(product(point, W, {1: DU})[1], exact, rtol=1e-13)
-
-
 def test_callbacks_that_cannot_are_refused_with_the_missing_product():
-    problem = ODE(lambda t, u, p: np.abs(u) * p, 3, forms.NAMES, jacobian=only_real)
+    def rhs(t, u, p):
+        return np.array([float(x) for x in u]) * p
+
+    problem = ODE(rhs, 3, forms.NAMES, jacobian=only_floats)
     message = (
-        r"(?s)second derivatives of callback 'rhs'.*cannot take complex numbers.*"
-        r"abs is not analytic.*try: hessian_product=callback"
+        r"(?s)second derivatives of callback 'rhs'.*float\(\).*line \d+ of"
+        r".*try: hessian_product=callback"
     )
     with pytest.raises(UnsupportedError, match=message):
         of_rhs(problem)
 
 
-def tilted(p):
-    """A Jacobian that loses the derivative in one parameter only."""
-    return lambda t, u, _p: np.diag(-_p[0] - 2 * p(_p) * u)
-
-
-@pytest.mark.parametrize("first", [np.array([1.0, 0.0]), np.zeros(2)])
-def test_the_first_use_vouches_for_directions_that_come_later(first):
-    """abs(p[1]) takes complex numbers, and is not seen along p[0]."""
-    point, nothing = (0.0, np.array([1.0, 2.0]), np.array([0.7, 0.4])), np.zeros(2)
-    product = HessianByComplexStep(
-        lambda t, u, p: -p[0] * u - np.sqrt(p[1] ** 2) * u**2,
-        {1: tilted(lambda p: np.abs(p[1])), 2: None},
-        "rhs",
-        "",
-    )
-    w = np.array([1.0, 0.0])
-    product(point, w, {1: nothing, 2: first})
-    by_u = product(point, w, {1: nothing, 2: np.array([0.0, 1.0])})[1]
-    np.testing.assert_allclose(by_u, [-2.0, 0.0], rtol=1e-14)
-
-
-def test_the_first_use_vouches_for_rows_that_come_later():
-    """The row with abs has no weight at first."""
-    point = (0.0, np.array([1.0, 2.0]), np.array([0.7]))
-    product = HessianByComplexStep(
-        lambda t, u, p: np.array([u[1], -p[0] * u[0] ** 3]),
-        {1: lambda t, u, p: np.array([[0, 1], [-3 * p[0] * np.abs(u[0]) ** 2, 0]]), 2: None},
-        "rhs",
-        "",
-    )
-    along = {1: np.array([1.0, 0.0]), 2: np.zeros(1)}
-    product(point, np.array([1.0, 0.0]), along)
-    second = product(point, np.array([0.0, 1.0]), along)
-    np.testing.assert_allclose(second[1], [-4.2, 0.0], rtol=1e-14)
-
-
 def test_first_derivatives_may_be_lists():
-    product = HessianByComplexStep(lambda x: [x[0] ** 3], {0: lambda x: [[3 * x[0] ** 2]]}, "f", "")
+    product = AutomaticHessian(lambda x: [x[0] ** 3], {0: lambda x: [[3 * x[0] ** 2]]}, "f", "")
     assert product((np.array([2.0]),), np.ones(1), {0: np.ones(1)})[0] == pytest.approx([12.0])
 
 
 @pytest.mark.parametrize(("t", "factor"), [(np.nextafter(0.5, 0.0), 2.0), (0.5, -3.0)])
-def test_derivatives_in_time_are_confirmed_at_a_breakpoint(t, factor):
-    """A control that jumps just there, by branches on ``t.real``; one-sided differences agree."""
-
+def test_derivatives_in_time_are_those_of_the_side_of_a_breakpoint(t, factor):
     def rhs(t, u, p):
-        return np.array([(2.0 if t.real < 0.5 else -3.0) * t**2 * p[0] * u[0]])
+        return np.array([(2.0 if t < 0.5 else -3.0) * t**2 * p[0] * u[0]])
 
     product = in_time(rhs, {0: None, 1: None, 2: None}, "rhs", "")
-    result = product((np.array([t]), np.array([1.5]), np.array([0.7])), np.ones(1), {0: np.ones(1)})
+    result = product((t, np.array([1.5]), np.array([0.7])), np.ones(1), {0: np.ones(1)})
     expected = [2 * 0.7 * 1.5, 2 * t * 0.7, 2 * t * 1.5]
     ours = [result[position][0] for position in (0, 1, 2)]
     np.testing.assert_allclose(ours, factor * np.array(expected), rtol=1e-14)
 
 
-def test_sparse_matrices_need_first_derivatives():
+def test_sparse_matrices_are_factors_as_others():
     matrix = sparse.csr_array(np.array([[-2.0, 1.0], [1.0, -2.0]]))
 
     def rhs(t, u, p):
         return p[0] * (matrix @ u)
 
     point, w, along = (0.0, np.ones(2), np.ones(1)), np.ones(2), {1: np.ones(2), 2: np.ones(1)}
-    with pytest.raises(UnsupportedError, match="nor SciPy matrices"):
-        HessianByComplexStep(rhs, {1: None, 2: None}, "rhs", "")(point, w, along)
-    first = {1: lambda t, u, p: p[0] * matrix, 2: lambda t, u, p: (matrix @ u)[:, None]}
-    result = HessianByComplexStep(rhs, first, "rhs", "")(point, w, along)
-    np.testing.assert_allclose(result[1], [-1.0, -1.0])
-    np.testing.assert_allclose(result[2], [-2.0])
-
-
-def test_slopes_that_differences_do_not_confirm_are_refused():
-    """A callback that looks at the type of its numbers."""
-
-    def rhs(t, u, p):
-        return u**2 * (3.0 if u.dtype == object else 2.0)
-
-    with pytest.raises(UnsupportedError, match="disagrees with a central difference"):
-        of_rhs(ODE(rhs, 3, forms.NAMES))
+    by_jacobians = {1: lambda t, u, p: p[0] * matrix, 2: lambda t, u, p: (matrix @ u)[:, None]}
+    for first in ({1: None, 2: None}, by_jacobians):
+        result = AutomaticHessian(rhs, first, "rhs", "")(point, w, along)
+        np.testing.assert_allclose(result[1], [-1.0, -1.0])
+        np.testing.assert_allclose(result[2], [-2.0])
 
 
 def test_petsc_style_needs_the_callback():

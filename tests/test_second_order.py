@@ -211,7 +211,7 @@ FOLLOWING = Parameters(
 @pytest.mark.parametrize("supplied", [False, True])
 def test_reduced_hessian_passes_the_taylor_test(form, method, supplied):
     case = forms.FORMS[form]
-    problem = case.analytic if supplied else case.by_complex_step
+    problem = case.analytic if supplied else case.automatic
     objective = forms.ANALYTIC_COST if supplied else forms.COSTS["sum"].objective
     control = FOLLOWING
     if supplied:

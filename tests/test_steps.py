@@ -135,8 +135,8 @@ def test_adjoint_without_times_is_the_same_and_returns_no_time_derivatives(linea
     np.testing.assert_array_equal(mu, mu_only)
 
 
-def test_derivatives_by_complex_step_give_the_same_linearisation(linearised, rng):
-    own = LinearisedStep(linearised.form, linearised.method, linearised.form.by_complex_step)
+def test_derivatives_found_automatically_give_the_same_linearisation(linearised, rng):
+    own = LinearisedStep(linearised.form, linearised.method, linearised.form.automatic)
     for direction in directions(rng).values():
         expected, expected_running = linearised.tangent(**direction)
         after, running = own.tangent(**direction)
@@ -181,7 +181,7 @@ def test_a_step_taken_again_knows_its_first_rate():
 @pytest.mark.parametrize("kind", RUNGE_KUTTA)
 def test_tangent_agrees_with_richardson_differences_of_advance(kind, rng):
     """Real numbers only: independent of complex arithmetic and of the NumPy step."""
-    problem = FORMS["rhs"].by_complex_step
+    problem = FORMS["rhs"].automatic
     step = RungeKuttaStep(problem, tableau(kind))
     du, dp, dt, dh = rng.normal(size=3), rng.normal(size=3), *rng.normal(size=2)
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from petsc4py import PETSc
 
 from daeosens.arrays import Array, finite_array, gather, read, scatter
-from daeosens.derivatives import ComplexStep
+from daeosens.derivatives import AutomaticJacobian
 from daeosens.errors import InputError, UnsupportedError, require
 from daeosens.forward import solve
 from daeosens.guards import QUIET, check_output, guarded
@@ -314,8 +314,8 @@ def _callback_outputs(
 ) -> tuple[Callable[..., Array], Callable[..., Array]]:
     call = guarded(observe, "observe", problem.comm)
     remedy = "observe_u=, observe_p=callbacks"
-    by_u = observe_u or ComplexStep(call, 1, "observe", remedy)
-    by_p = observe_p or ComplexStep(call, 2, "observe", remedy)
+    by_u = observe_u or AutomaticJacobian(call, 1, "observe", remedy)
+    by_p = observe_p or AutomaticJacobian(call, 2, "observe", remedy)
 
     def output(t: float, u: PETSc.Vec, p: Any) -> Array:
         values = np.asarray(call(t, read(u), p))

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from daeosens.arrays import Array
-from daeosens.derivatives import ComplexStep
+from daeosens.derivatives import AutomaticJacobian
 from daeosens.errors import InputError, SolveError
 from daeosens.functional import Functional
 from daeosens.guards import guarded
@@ -32,7 +32,7 @@ class ConstraintFunction:
         self._chain = None
         if item.parameters is not None:
             self._chain = chain(item, functional)
-        self._step = ComplexStep(
+        self._step = AutomaticJacobian(
             self._raw, 0, item.name, f'Constraint(jacobian=...) of "{item.name}"'
         )
         try:
@@ -76,7 +76,7 @@ class ConstraintFunction:
     def _rows(self, p: Array) -> Array:
         """Return the Jacobian in the function's own argument p [n], as [q, n]."""
         if self._given_jacobian is None:
-            return ComplexStep(self._call, 0, self._name, "jacobian=")(p)
+            return AutomaticJacobian(self._call, 0, self._name, "jacobian=")(p)
         rows = np.asarray(self._given_jacobian(p), dtype=float)
         if rows.ndim == 1 and self.size == 1:
             rows = rows[None]

@@ -36,7 +36,7 @@ class Constraint:
     parameters : sequence of str, optional
         The function is one of these parameters [len(parameters)], in their own units.
     jacobian : callable, optional
-        Of a function, ``x -> array [q, k]``; by complex step where missing.
+        Of a function, ``x -> array [q, k]``; automatic where missing.
     hessian : callable, optional
         Of a function, ``(x, v) -> array [k, k]``, sum_j v_j times the Hessian of component j; by
         differences of the Jacobian where missing.  Only "ipopt" needs it.

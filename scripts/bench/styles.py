@@ -62,7 +62,7 @@ def main() -> None:
     compiled = ds.trace(traced, N, {"rate": (N,), "A": (N, N)})
     total = ds.Terminal(lambda _t, u, _p: u.sum(), lambda _t, u, _p: np.ones_like(u), "independent")
     styles = {
-        "complex step": ds.ODE(rhs, N, len(p)),
+        "automatic": ds.ODE(rhs, N, len(p)),
         "Jacobians": ds.ODE(rhs, N, len(p), jacobian=rhs_u, jacobian_p=rhs_p),
         "batched": ds.ODE(rhs, N, len(p), batched=True),
         "traced": compiled,
