@@ -140,7 +140,7 @@ def test_a_problem_without_parameters():
     """The closed form of u' = -u^2: u(T) = u0 / (1 + u0 T), d2u/du0^2 = -2 T / (1 + u0 T)^3."""
     problem = ODE(lambda t, u, p: -(u**2), 1)
     run = solve(problem, [0.8], None, Stepping((0.0, 1.0), "rk8vr", dt=0.05))
-    product = hessian_product(run, Terminal(lambda t, u, p: u[0]), [1.0], [1.0], engine="block")
+    product = hessian_product(run, Terminal(lambda t, u, p: u[0]), [1.0], engine="block")
     assert product.u0[0] == pytest.approx(-2 / 1.8**3, rel=1e-11)
     assert product.p.size == 0
 
