@@ -1,4 +1,4 @@
-"""Products with second derivatives, from every source, against what forms.py gives in closed form."""
+"""Products with second derivatives, from every source, against closed forms."""
 
 import forms
 import numpy as np
