@@ -77,12 +77,12 @@ def block_of(trajectory: Trajectory, steps: BlockSteps, span: Span) -> Block:
         trajectory.step_sizes[first:end],
         trajectory.u[first : end + 1],
         trajectory.p,
-        _kept(trajectory, steps.points_per_step, first, end),
+        kept_stages(trajectory, steps.points_per_step, first, end),
     )
 
 
-def _kept(trajectory: Trajectory, count: int, first: int, end: int) -> Array | None:
-    """Return the stages [S, s, n] that the run kept, or None."""
+def kept_stages(trajectory: Trajectory, count: int, first: int, end: int) -> Array | None:
+    """Return the first s = ``count`` stages [S, s, n] of steps that the run kept, or None."""
     kept = trajectory.kept
     if isinstance(kept, np.ndarray):
         if len(kept) < end:

@@ -12,7 +12,7 @@ from daeosens._petsc import DenseSteps
 from daeosens.arrays import Array
 from daeosens.methods import Method
 from daeosens.problem import Problem
-from daeosens.steps import tableau
+from daeosens.steps import coefficients, tableau
 from daeosens.steps.esdirk import ESDIRK
 
 LARGEST = 64
@@ -44,14 +44,24 @@ def directed_steps(problem: Problem, method: Method) -> DenseSteps | None:
     return steps
 
 
-def _directed(problem: Problem, method: Method) -> DenseSteps | None:
+def error_steps(problem: Problem, method: Method) -> DenseSteps | None:
+    """Return the steps from u to u + the error estimate, as ``directed_steps``, or None."""
+    key = f"errors along directions: {method.name}"
+    if key not in problem.sweeps:
+        problem.sweeps[key] = _directed(problem, method, errors=True)
+    steps: DenseSteps | None = problem.sweeps[key]
+    return steps
+
+
+def _directed(problem: Problem, method: Method, *, errors: bool = False) -> DenseSteps | None:
     names = ["rhs", "push", "pull", "hessian_product", *["jacobian"] * method.esdirk]
     if not (problem.native.keys() >= set(names) and _small(problem)):
         return None
     if not (method.esdirk or method.explicit):
         return None
     p = np.zeros(problem.n_parameters)
-    return _steps(problem, names, _coefficients(method), method.order, p)
+    coefficients = _of_error(method) if errors else _coefficients(method)
+    return _steps(problem, names, coefficients, method.order, p)
 
 
 @cache
@@ -63,6 +73,14 @@ def _coefficients(method: Method) -> tuple[Array, Array, Array, Array]:
     of_step = tableau(method.runge_kutta).of_step
     a, b, c = (np.ascontiguousarray(each) for each in (of_step.a, of_step.b, of_step.c))
     return a, b, c, b
+
+
+@cache
+def _of_error(method: Method) -> tuple[Array, Array, Array, Array]:
+    """Return the coefficients of the step from u to u + the error estimate."""
+    a, b, c, b_embedded = coefficients(method)
+    a, difference, c = (np.ascontiguousarray(each) for each in (a, b - b_embedded, c))
+    return a, difference, c, difference
 
 
 def _small(problem: Problem) -> bool:

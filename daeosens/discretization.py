@@ -195,6 +195,7 @@ def halved(trajectory: Trajectory) -> Stepping:
         max_step=None,
         max_steps=max(stepping.max_steps, 4 * len(times)),
         t_eval=inside,
+        control="states",
     )
 
 

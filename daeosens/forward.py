@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy.typing as npt
 from petsc4py import PETSc
 
 from daeosens._petsc import no_options
+from daeosens.arrays import Array
 from daeosens.crossings import run_through_events
 from daeosens.errors import InputError, UnsupportedError, require
 from daeosens.guards import QUIET, unwrapped
 from daeosens.integrate import integrate
 from daeosens.problem import PossiblyNamed, Problem
 from daeosens.ranks import agree
+from daeosens.sensitivity_control import resolved
 from daeosens.stepping import Stepping, pinned_times, refuse_reserved
 from daeosens.trajectory import Checkpoint, Trajectory
 
@@ -93,13 +97,39 @@ def solve(
     parameters = problem.admit_parameters(p)
     pinned = pinned_times(stepping, t_eval, problem.breakpoints)
     agree(problem.comm, "solve", p=parameters)
+    if not problem.smooth and checkpoint in ("memory", "disk"):
+        raise UnsupportedError(
+            f'checkpoint = "{checkpoint}" for a problem with events',
+            expected='"states" or "stages"',
+            remedy='adjoint(..., engine="steps")',
+        )
+    if stepping.control == "states":
+        return _taken(problem, state, parameters, stepping, checkpoint, pinned)
+    if checkpoint in ("memory", "disk"):
+        raise UnsupportedError(
+            f'checkpoint = "{checkpoint}" with control = {stepping.control!r}',
+            expected='"states" or "stages"',
+            remedy='adjoint(..., engine="steps")',
+        )
+
+    kept = "stages" if stepping.resolved_method.esdirk else checkpoint  # tangents need them
+
+    def take(times: Array) -> Trajectory:
+        return _taken(problem, state.copy(), parameters, stepping, kept, times)
+
+    return resolved(problem, stepping, pinned, take)
+
+
+def _taken(
+    problem: Problem,
+    state: PETSc.Vec,
+    parameters: Any,
+    stepping: Stepping,
+    checkpoint: Checkpoint,
+    pinned: Array,
+) -> Trajectory:
+    """Return a run from ``state`` [n], which becomes the first one of its log."""
     if not problem.smooth:
-        if checkpoint in ("memory", "disk"):
-            raise UnsupportedError(
-                f'checkpoint = "{checkpoint}" for a problem with events',
-                expected='"states" or "stages"',
-                remedy='adjoint(..., engine="steps")',
-            )
         return run_through_events(problem, state, parameters, stepping, pinned, checkpoint)
     run = integrate(problem, state, parameters, stepping, pinned, checkpoint)
     run.times.setflags(write=False)  # what sweeps follow

@@ -74,6 +74,10 @@ class Stepping:
     t_eval : array_like
         Increasing times inside the span that the steps of every run hit, those of ``Reduced`` and
         ``fit`` too: with ``dt`` as long as the span, a list of steps.
+    control : str or sequence of (str or int)
+        Whose error estimates choose adaptive steps: those of the "states", or with "sensitivities"
+        also those of their derivatives in all parameters and initial states, or in some:
+        ``["rate", 0]``, names of parameters and numbers of states.
 
     Raises
     ------
@@ -95,6 +99,7 @@ class Stepping:
     max_steps: int = 1_000_000
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
     t_eval: npt.ArrayLike = ()
+    control: str | Sequence[str | int] = "states"
 
     def __post_init__(self) -> None:
         complaints: list[str] = []
@@ -128,6 +133,7 @@ class Stepping:
             complaints.append(f"max_steps = {self.max_steps!r}; expected: an integer")
         elif self.max_steps < 1:
             complaints.append(f"max_steps = {self.max_steps}; expected: at least 1")
+        complaints += _control_complaints(self)
         try:
             if not isinstance(self.options, Mapping):
                 raise InputError(  # noqa: TRY301
@@ -146,6 +152,8 @@ class Stepping:
         if complaints:
             raise together(complaints, heading="Stepping")
         object.__setattr__(self, "options", dict(self.options))
+        if not isinstance(self.control, str):
+            object.__setattr__(self, "control", tuple(self.control))
 
     @property
     def adaptive(self) -> bool:
@@ -316,6 +324,23 @@ def _span_complaints(stepping: Stepping) -> list[str]:
             f"dt = {dt:g} is larger than the span {last - first:g}; expected: dt <= span"
         )
     return complaints
+
+
+def _control_complaints(stepping: Stepping) -> list[str]:
+    control: Any = stepping.control
+    expected = 'expected: "states", "sensitivities", or a list of parameters and numbers of states'
+    if isinstance(control, str):
+        known = control in ("states", "sensitivities")
+    else:
+        entries: list[Any] = list(control) if isinstance(control, (list, tuple)) else []
+        known = bool(entries) and all(
+            isinstance(one, (str, int, np.integer)) and not isinstance(one, bool) for one in entries
+        )
+    if not known:
+        return [f"control = {control!r}; {expected}"]
+    if control != "states" and not stepping.adaptive:
+        return [f"control = {control!r} without rtol or atol; expected: adaptive steps; try: rtol"]
+    return []
 
 
 def _is_number(value: Any) -> bool:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from petsc4py import PETSc
 
 from daeosens._petsc import register_dirk
+from daeosens.arrays import Array
 from daeosens.cost import Densities
 from daeosens.methods import Method
 from daeosens.problem import Problem
 from daeosens.steps.directions import Adjoint, SecondOrder, Step
-from daeosens.steps.dirk import DirkStep
+from daeosens.steps.dirk import ALMOST_NONE, DirkStep
 from daeosens.steps.esdirk import ESDIRK
 from daeosens.steps.explicit_stages import Kept
 from daeosens.steps.forms import refuse_form
@@ -28,10 +29,13 @@ from daeosens.steps.theta import ThetaStep
 from daeosens.steps.theta_passes import ThetaPasses
 
 __all__ = [
+    "ALMOST_NONE",
     "Passes",
     "RungeKuttaStep",
     "StepMap",
     "ThetaPasses",
+    "coefficients",
+    "error_map",
     "instant_map",
     "n_stages",
     "refuse_form",
@@ -132,6 +136,43 @@ def step_map(
         make_solver = partial(linear_solver, options={"ksp_rtol": 1e-13, **options}, dm=problem.dm)
         return DirkStep(problem, scheme, make_solver, StageSolver(problem, scheme, options, kept))
     return ThetaStep(problem, method.theta, make_solver, endpoint=method.endpoint)
+
+
+ErrorMap: TypeAlias = "Callable[[Step, PETSc.Vec, PETSc.Vec | None], None]"
+"""``error(step, du, dp)`` overwrites the tangent before a step with that of its error estimate."""
+
+
+def error_map(problem: Problem, method: Method, options: Mapping[str, Any]) -> ErrorMap:
+    """Return the tangents of the error estimates of steps with an embedded method.
+
+    Parameters as for ``step_map``.
+    """
+    if method.esdirk:
+        step = step_map(problem, method, options)
+        assert isinstance(step, DirkStep)
+        return step.error
+    explicit = RungeKuttaStep(problem, tableau(method.runge_kutta).of_error)
+
+    def error(step: Step, du: PETSc.Vec, dp: PETSc.Vec | None) -> None:
+        before = du.copy()
+        explicit.tangent(step, du, dp)
+        du.axpy(-1.0, before)
+        before.destroy()
+
+    return error
+
+
+def coefficients(method: Method) -> tuple[Array, Array, Array, Array]:
+    """Return a, b, c and the embedded weights of a Runge-Kutta method with an error estimate.
+
+    Of a first-same-as-last method with its last stage.
+    """
+    if method.esdirk:
+        scheme = ESDIRK[method.name]
+        return scheme.a, scheme.a[-1], scheme.c, scheme.b_embedded
+    explicit = tableau(method.runge_kutta)
+    assert explicit.b_embedded is not None
+    return explicit.a, explicit.b, explicit.c, explicit.b_embedded
 
 
 def theta_passes(

@@ -18,6 +18,9 @@ from daeosens.steps.esdirk import Esdirk
 from daeosens.steps.slot import MakeSolver
 from daeosens.steps.stages import StageSolver
 
+ALMOST_NONE = 1e-6
+"""Part of a step over which equations without u' decide, and the others change nothing."""
+
 
 class DirkStep:
     """The step map of an ESDIRK method, with work space for one sweep.
@@ -91,6 +94,29 @@ class DirkStep:
         for stage in stages:
             stage.destroy()
         return running
+
+    def error(self, step: Step, du: PETSc.Vec, dp: PETSc.Vec | None) -> None:
+        """Overwrite ``du`` [n] before the step with the tangent of its error estimate.
+
+        M e = h sum_i (b_i - b_embedded_i) f_i in the rows of M, and what follows in the others.
+        """
+        h, equations, scheme = step.h, self._equations, self._scheme
+        points = equations.points(step)
+        stages = equations.tangents(
+            h, points, lambda i: equations.slot(0, points[i], h), (du, None), dp, (0.0, 0.0), ()
+        )
+        right = self._right
+        right.zeroEntries()
+        weights = h * (scheme.a[-1] - scheme.b_embedded)
+        right.maxpy(weights.tolist(), [stage.rate for stage in stages])
+        for stage in stages:
+            stage.destroy()
+        if self._problem.form == "rhs":
+            right.copy(du)
+            return
+        short = ALMOST_NONE * h  # the matrix is M, up to a little f_u for the rows without
+        right.scale(1.0 / (short * scheme.gamma))
+        equations.slot(0, points[-1], short).solve(right, du, transpose=False)
 
     def adjoint(
         self,

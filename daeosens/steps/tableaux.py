@@ -14,11 +14,21 @@ from daeosens.arrays import Array
 
 @dataclass(frozen=True)
 class Tableau:
-    """Butcher tableau: ``a`` [s, s] strictly lower triangular, ``b`` [s], ``c`` [s]."""
+    """Butcher tableau: ``a`` [s, s] strictly lower triangular, ``b`` [s], ``c`` [s].
+
+    ``b_embedded`` [s] are the weights of the error estimate's companion; None where there is none.
+    """
 
     a: Array
     b: Array
     c: Array
+    b_embedded: Array | None = None
+
+    @property
+    def of_error(self) -> Tableau:
+        """The tableau of u + the error estimate, whose weights are the difference of both."""
+        assert self.b_embedded is not None
+        return Tableau(self.a, self.b - self.b_embedded, self.c)
 
     @cached_property
     def of_step(self) -> Tableau:
@@ -76,6 +86,6 @@ def tableau(runge_kutta: str) -> Tableau:
     ts = PETSc.TS().create(comm=PETSc.COMM_SELF)  # never steps: asked for its coefficients only
     ts.setType(PETSc.TS.Type.RK)
     ts.setRKType(runge_kutta)
-    a, b, c = rk_tableau(ts)[:3]
+    coefficients = rk_tableau(ts)[:4]
     ts.destroy()
-    return Tableau(a, b, c)
+    return Tableau(*coefficients)
