@@ -59,6 +59,7 @@ from daeosens.parameter import Parameter
 from daeosens.parameters import Parameters
 from daeosens.prior import Prior
 from daeosens.problem import AUTONOMOUS, COLORING, Problem
+from daeosens.ranks import end_quietly_behind_closed_pipe
 from daeosens.reduced import Reduced
 from daeosens.residuals import gauss_newton_product
 from daeosens.second_order import HessianProduct, hessian_product, hessian_products
@@ -70,6 +71,8 @@ from daeosens.trajectory import Trajectory
 from daeosens.verify import Taylor, duality, taylor
 
 __version__ = "0.1.0"
+
+end_quietly_behind_closed_pipe()
 
 __all__ = [
     "AUTONOMOUS",

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
+import stat
 import sys
+import threading
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
@@ -164,3 +167,21 @@ def install_abort_hook() -> None:
 
     hook.ends_the_job = True  # type: ignore[attr-defined]
     sys.excepthook = hook
+
+
+def end_quietly_behind_closed_pipe() -> None:
+    """Let ``program | head`` end in silence, as other programs do; called when we are imported.
+
+    PETSc 3.26 takes SIGPIPE for a crash, and tells so at length, where Python would ignore it.  It
+    ends the process as before where the output goes into a pipe, and is ignored again elsewhere:
+    connections that others close are theirs to handle.  With several ranks it stays PETSc's.
+    """
+    if MPI.COMM_WORLD.size > 1 or threading.current_thread() is not threading.main_thread():
+        return
+    if signal.getsignal(signal.SIGPIPE) is not signal.SIG_IGN:  # somebody has chosen otherwise
+        return
+    try:
+        into_pipe = stat.S_ISFIFO(os.fstat(1).st_mode)
+    except OSError:  # no output at all
+        into_pipe = False
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL if into_pipe else signal.SIG_IGN)

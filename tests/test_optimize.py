@@ -14,6 +14,7 @@ from closed import DOMAINS, TARGET, Closed, N, mixed, quadratic, rosenbrock
 from mpi4py import MPI
 from petsc4py import PETSc
 
+import daeosens as ds
 from daeosens.arrays import gather, scatter
 from daeosens.errors import InputError, OptionError, SolveError
 from daeosens.optimize import minimize
@@ -381,7 +382,8 @@ def test_line_search_is_as_strict_as_before_after_a_failed_solve(given):
 
     slopes = []
     functional = Closed(recorded, [-1.2, 1.0], domain=lambda x: np.hypot(*x) < 1.6)
-    result = minimize(functional, options=given)
+    whole = {"tao_ls_stepinit": 1.0}  # the gradient as it is, which leaves the domain
+    result = minimize(functional, options={**whole, **given})
     assert result.failed_solves > 0
     ends = np.cumsum(result.history.evaluations - result.history.failed_solves) - 1
     accepted = [slopes[end] for end in ends]
@@ -785,3 +787,50 @@ def test_two_pairs_that_could_be_lower_and_upper_are_refused():
         InputError, match=r"could be \(lower, upper\) or two pairs(.|\n)*list of pairs"
     ):
         limits_of(((0.0, 1.0), (0.0, 2.0)), pair)
+
+
+def network(seed):
+    """A neural ODE of 1802 parameters, u' = W2 tanh(W1 u^3 + b1) + b2, fitted to a spiral."""
+    hidden, rng = 360, np.random.default_rng(seed)
+    model = ds.trace(
+        lambda t, u, p: p.W2 @ np.tanh(p.W1 @ u**3 + p.b1) + p.b2,
+        2,
+        {"W1": (hidden, 2), "b1": (hidden,), "W2": (2, hidden), "b2": (2,)},
+    )
+    stepping = ds.Stepping((0.0, 1.5), "rk4", dt=0.05)
+    spiral = ds.trace(lambda t, u, p: np.array([[-0.1, 2.0], [-2.0, -0.1]]) @ u**3, 2)
+    times = np.arange(1, 31) * 0.05
+    data = ds.solve(spiral, [2.0, 0.0], None, ds.Stepping((0.0, 1.5), "rk4", dt=0.005), times)
+    start = {
+        "W1": ds.Parameter(0.1 * rng.normal(size=(hidden, 2))),
+        "b1": ds.Parameter(np.zeros(hidden)),
+        "W2": ds.Parameter(0.1 * rng.normal(size=(2, hidden))),
+        "b2": ds.Parameter(np.zeros(2)),
+    }
+    control = ds.Parameters(start, initial_state=[2.0, 0.0])
+    return ds.Reduced(model, ds.LeastSquares(times, data.at(times)), stepping, control)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_lmvm_fits_a_neural_ode_as_well_as_scipy(seed):
+    """Its first step used to be the whole gradient, into weights where tanh is saturated."""
+    functional = network(seed)
+    assert functional.start().size == 1802
+    ours = minimize(functional, method="lmvm", max_iterations=60)
+    fun, jac, _, x0, _ = ds.scipy_functions(functional)
+    theirs = scipy.optimize.minimize(fun, x0, jac=jac, method="L-BFGS-B", options={"maxiter": 60})
+    assert ours.iterations == 60
+    assert ours.value < 10.0 * theirs.fun
+    assert ours.value < 0.05 * ours.history.value[0]
+    assert ours.evaluations < 1.5 * theirs.nfev
+
+
+def test_the_first_step_of_lmvm_does_not_depend_on_the_units():
+    def steep(x):
+        return 0.5e6 * float((x - 1.0) @ (x - 1.0)) + 1e6, 1e6 * (x - 1.0)
+
+    found = minimize(Closed(steep, np.zeros(3)), method="lmvm", max_iterations=1)
+    assert found.history.evaluations.tolist() == [1, 1]
+    chosen = {"tao_ls_stepinit": 1e-6}  # the user's own is taken
+    again = minimize(Closed(steep, np.zeros(3)), method="lmvm", max_iterations=1, options=chosen)
+    np.testing.assert_allclose(again.x.array, 1.0)

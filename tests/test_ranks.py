@@ -1,5 +1,7 @@
 """Ranks that do not wait for each other; test_mpi_failure.py shows what ends them."""
 
+import signal
+import subprocess
 import sys
 from dataclasses import dataclass
 
@@ -474,3 +476,32 @@ def test_options_that_choose_the_way_are_the_same_on_all_ranks(comm, call, messa
     """Otherwise ranks would wait for each other for ever, or raise alone."""
     with pytest.raises(InputError, match=message):
         call(comm, comm.rank == 1)
+
+
+def test_a_program_piped_into_head_ends_in_silence():
+    program = "import daeosens\nfor k in range(10**6):\n    print(k)"
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    assert process.stdout.readline() == b"0\n"
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    process.stderr.close()
+    assert process.wait(60) == -signal.SIGPIPE
+
+
+def test_a_closed_connection_is_python_s_to_tell_where_the_output_is_no_pipe(tmp_path):
+    program = (
+        "import daeosens, os\n"
+        "reading, writing = os.pipe()\n"
+        "os.close(reading)\n"
+        "try:\n    os.write(writing, b'x')\n"
+        "except BrokenPipeError:\n    print('told')"
+    )
+    output = tmp_path / "output"
+    with output.open("w") as file:
+        done = subprocess.run([sys.executable, "-c", program], stdout=file, check=False)
+    assert done.returncode == 0
+    assert output.read_text() == "told\n"

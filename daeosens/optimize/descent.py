@@ -197,6 +197,7 @@ class Descent:
         if reason != _Reason.CONTINUE_ITERATING:
             return  # PETSc 3.26: LMVM and BQNLS show the old iterate again after a failed search
         self.evaluations.tighten(tao)
+        self._shorten_first_step(tao)
         x = tao.getSolution()
         if self.algorithm in NEWTON and not self.resuming and self._stayed(tao, x):
             return
@@ -219,6 +220,23 @@ class Descent:
         x.copy(self.x)
         self._record(tao, trial, step)
         self.decide(tao, promised)
+
+    def _shorten_first_step(self, tao: PETSc.TAO) -> None:
+        """Let LMVM's first search begin at the step that BLMVM's begins at, and later ones at 1.
+
+        PETSc 3.26: LMVM's first direction is the gradient as it is, of any length, because it does
+        not tell its matrix the scale 2 |J| / |g|^2 that BLMVM and BQNLS do.  A search from there
+        may end far away: weights of neural networks in the saturated part of tanh, from where no
+        later search comes back.
+        """
+        if self.algorithm != "lmvm" or PETSc.Options().hasName("tao_ls_stepinit"):
+            return
+        trial, length = self.evaluations.last, 1.0
+        if tao.getIterationNumber() == 0 and trial is not None and trial.gradient is not None:
+            squared = norm(trial.gradient) ** 2 / self.evaluations.unit
+            if trial.value != 0.0 and squared > 0.0:
+                length = min(1.0, 2.0 * abs(trial.value) / squared)
+        tao.getLineSearch().setInitialStepLength(length)
 
     def _record(self, tao: PETSc.TAO, trial: Trial, step: float) -> None:
         """Add a trial to the iterates and tell of it."""
