@@ -74,6 +74,18 @@ class SolveError(DaeosensError):
     """The time integration failed: same on every rank, so an optimiser may treat it as infinity."""
 
 
+class NewtonError(SolveError):
+    """Newton's method did not find the end of an implicit step."""
+
+
+class LinearSolverError(SolveError):
+    """An iterative solver did not solve the linear system of an implicit step or of a sweep."""
+
+
+class SingularMatrixError(SolveError):
+    """The matrix of a linear system cannot be factorised: no unique solution."""
+
+
 class NotFiniteError(SolveError):
     """A callback gave infinity or NaN: the solution, or a trial step, has left its domain."""
 

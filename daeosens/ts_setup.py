@@ -14,6 +14,7 @@ from daeosens._petsc import (
     DENSE,
     EXPLICIT,
     RegisteredStencil,
+    know_rounding,
     set_chained,
     survive_trials,
     take_passes,
@@ -54,7 +55,7 @@ def default_options(
         if problem.coloring:
             defaults["snes_fd_color"] = None
         elif ts.getType() != DENSE:
-            defaults |= linear_defaults(ts.getIJacobian()[0], stepping.options)
+            defaults |= linear_defaults(ts.getIJacobian()[0], stepping.options, problem.dm)
     if checkpoint in ("memory", "disk"):
         ts.setSaveTrajectory()
         defaults["ts_trajectory_type"] = "memory" if checkpoint == "memory" else "basic"
@@ -102,6 +103,7 @@ def set_up(ts: PETSc.TS, u: PETSc.Vec, stepping: Stepping, checkpoint: Checkpoin
         survive_trials(ts)
     ts.setUp()
     if not stepping.resolved_method.explicit and ts.getType() != DENSE:
+        know_rounding(ts.getSNES())
         coarsen_points(ts.getSNES().getKSP(), u.getDM())  # TSDIRK has set another DM by now
 
 
