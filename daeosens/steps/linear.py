@@ -62,7 +62,10 @@ def linear_defaults(
     usual = _preconditioner(matrix, dm)
     chosen = PETSc.Options(prefix).getString("pc_type", options.get("pc_type", usual))
     if (matrix.comm.size == 1 and chosen in DIRECT) or chosen == usual == "redundant":
-        return {"ksp_type": "preonly", "pc_type": usual if chosen == usual else "lu"}
+        # who has other solvers in mind for larger grids can keep the options
+        iterates = isinstance(dm, PETSc.DMDA) and any(key.startswith("ksp_") for key in options)
+        kind = usual if chosen == usual else "lu"
+        return {"ksp_type": "gmres" if iterates else "preonly", "pc_type": kind}
     iterative: dict[str, Any] = {"ksp_type": "gmres", "ksp_rtol": 1e-12, "ksp_max_it": 10000}
     if usual not in DIRECT:
         iterative["pc_type"] = usual
@@ -177,7 +180,8 @@ def linear_fault(solver: PETSc.KSP, what: str) -> SolveError:
 
 def reason_name(reasons: Any, value: Any) -> str:
     """Return PETSc's name of why a solver stopped, one of an enumeration of reasons."""
-    names: dict[Any, str] = {each: name for name, each in vars(reasons).items() if name.isupper()}
+    named: dict[str, Any] = vars(reasons)
+    names = {each: name for name, each in named.items() if name.isupper()}
     return names.get(value, str(value))
 
 
