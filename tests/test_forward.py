@@ -27,8 +27,8 @@ from daeosens import (
     InputError,
     LeastSquares,
     OptionError,
-    Products,
     SingularMatrixError,
+    Products,
     SolveError,
     Stepping,
     adjoint,
@@ -232,11 +232,7 @@ def test_steps_that_shrink_to_nothing_are_an_error(events, dt):
 
     problem = ODE(jumping, 2, ["a"], mass=np.diag([1.0, 0.0]), events=events)
     stepping = Stepping(SPAN, "cn", dt=dt, rtol=1e-3, atol=1e-3)
-    with pytest.raises(
-        SingularMatrixError,
-        SolveError,
-        match=r"(?s)steps have shrunk to .*start from consistent_state",
-    ):
+    with pytest.raises(SolveError, match=r"(?s)steps have shrunk to .*start from consistent_state"):
         solve(problem, [1.0, 1.1], [0.2], stepping)
 
 
@@ -290,15 +286,9 @@ def test_sparse_jacobians_give_the_same_run():
 def test_explosion_is_a_solve_error_that_says_where():
     """The solution of u' = u^2 from 1 reaches infinity at t = 1."""
     problem = ODE(lambda t, u, p: u**2, 1)
-    with pytest.raises(
-        SingularMatrixError, SolveError, match=r"'rhs' returned inf in entry \[0\] at t = 1\.[0-9]+"
-    ):
+    with pytest.raises(SolveError, match=r"'rhs' returned inf in entry \[0\] at t = 1\.[0-9]+"):
         solve(problem, [1.0], None, Stepping((0.0, 3.0), "rk4", dt=0.1))
-    with pytest.raises(
-        SingularMatrixError,
-        SolveError,
-        match=r"TS stopped at t = 0\.8 after 8 steps \(DIVERGED_NONLIN",
-    ):
+    with pytest.raises(SolveError, match=r"TS stopped at t = 0\.8 after 8 steps \(DIVERGED_NONLIN"):
         solve(problem, [1.0], None, Stepping((0.0, 3.0), "cn", dt=0.1))
 
 
@@ -307,13 +297,13 @@ def test_state_that_leaves_the_numbers_in_a_step_is_a_solve_error():
     message = (
         r"the state is not finite at t = [0-9.]+ \(step [0-9]+\)\n  expected: a finite .* t = 9"
     )
-    with pytest.raises(SingularMatrixError, SolveError, match=message):
+    with pytest.raises(SolveError, match=message):
         solve(problem, [1.0], None, Stepping((0.0, 9.0), "rk1fe", dt=1.0))
 
 
 def test_too_few_steps_is_a_solve_error_with_the_remedy():
     message = r"t = 0\.3 after 3 steps \(CONVERGED_ITS\)\n  expected: t = 1\n  try: max_steps > 3"
-    with pytest.raises(SingularMatrixError, SolveError, match=message):
+    with pytest.raises(SolveError, match=message):
         decay("rk4", max_steps=3)
 
 
@@ -363,7 +353,7 @@ def test_callback_may_say_that_the_solution_does_not_exist():
             raise SolveError("no model beyond u = 2")
         return u
 
-    with pytest.raises(SingularMatrixError, SolveError, match="no model beyond u = 2"):
+    with pytest.raises(SolveError, match="no model beyond u = 2"):
         solve(ODE(limited, 1), [1.0], None, Stepping(SPAN, "rk4", dt=0.1))
 
 
@@ -442,9 +432,5 @@ def test_wanted_time_outside_the_span_is_refused_before_the_first_step():
 def test_linear_solver_that_does_not_converge_is_a_solve_error():
     problem = FORMS["M"].analytic
     options = {"ksp_type": "richardson", "pc_type": "none", "ksp_max_it": 2}
-    with pytest.raises(
-        SingularMatrixError,
-        SolveError,
-        match=r"TS stopped at t = 0 after 0 steps \(DIVERGED_NONLINEAR",
-    ):
+    with pytest.raises(SolveError, match=r"TS stopped at t = 0 after 0 steps \(DIVERGED_NONLINEAR"):
         solve(problem, U0, P0, Stepping(SPAN, "cn", dt=0.1, options=options))

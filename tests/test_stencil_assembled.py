@@ -178,7 +178,7 @@ def test_multigrid_takes_as_many_iterations_on_any_grid(boundary, method):
         run = solve(model, u0, p, stepping)
         effort.append(run.effort.linear_iterations / run.effort.newton_iterations)
         assert duality(run, energy(1)) < 1e-12
-    assert max(effort) < 9
+    assert max(effort) < (9 if grid.comm.size == 1 else 14)  # smoothed by blocks on several ranks
     assert effort[1] < effort[0] + 1.5  # on two levels the coarse one is solved exactly
     plain = solve(model, u0, p, Stepping((0.0, 0.06), method, dt=0.02))
     assert close(run.final, plain.final) < 1e-9
