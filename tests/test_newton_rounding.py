@@ -7,6 +7,7 @@ from petsc4py import PETSc
 import daeosens as ds
 from daeosens import ODE, Stepping, Terminal, adjoint, consistent_state, duality, solve
 from daeosens.grids import Grid
+from daeosens.tracing import stencils
 
 SPAN = (0.0, 1.0)
 SELF = PETSc.COMM_SELF
@@ -54,6 +55,42 @@ def test_affine_equations_take_one_newton_iteration():
     model = ds.trace_stencil(heat, grid, ["k"])
     run = solve(model, np.ones(300), [0.2], Stepping(SPAN, "cn", dt=0.1))
     assert run.effort.newton_iterations == run.n_steps
+
+
+@pytest.mark.parametrize("method", ["cn", "beuler", "esdirk3"])
+def test_affine_equations_are_factorised_once_for_equal_steps(method, monkeypatch):
+    """Sweeps have one matrix for the solves, and one to multiply with."""
+    grid = Grid(((0.0, 1.0),), (30,), "zero", comm=SELF)
+    filled = []
+    fill = stencils.fill_stencil_matrix
+
+    def counting(values, out):
+        filled.append(out)
+        fill(values, out)
+
+    monkeypatch.setattr(stencils, "fill_stencil_matrix", counting)
+
+    def counts(rhs):
+        found = []
+        model = ds.trace_stencil(rhs, grid, ["k"])
+        filled.clear()
+        run = solve(model, np.ones(30), [0.2], Stepping(SPAN, method, dt=0.125))
+        found.append(len(filled))
+        filled.clear()
+        gradient = adjoint(run, squares())
+        found.append(len(filled))
+        assert duality(run, squares()) < 1e-12
+        return found, gradient
+
+    few, gradient = counts(lambda t, u, p: heat(t, u, p) + u.x[0] + t)
+    many, same = counts(lambda t, u, p: heat(t, u, p) + u.x[0] + t + 1e-30 * u.center**2)
+    assert few[0] <= 2
+    assert few[1] <= 2
+    assert min(many) >= 8
+    np.testing.assert_allclose(gradient.u0, same.u0, rtol=1e-12)
+    np.testing.assert_allclose(gradient.p, same.p, rtol=1e-12)
+    (moving, _), _ = counts(lambda t, u, p: (1.0 + t) * heat(t, u, p)), None
+    assert min(moving) >= 8
 
 
 @pytest.mark.parametrize("method", ["cn", "beuler", "esdirk4"])

@@ -180,9 +180,8 @@ def linear_fault(solver: PETSc.KSP, what: str) -> SolveError:
 
 def reason_name(reasons: Any, value: Any) -> str:
     """Return PETSc's name of why a solver stopped, one of an enumeration of reasons."""
-    named: dict[str, Any] = vars(reasons)
-    names = {each: name for name, each in named.items() if name.isupper()}
-    return names.get(value, str(value))
+    named = (name for name in dir(reasons) if name.isupper() and getattr(reasons, name) == value)
+    return next(named, str(value))
 
 
 def singular(what: str) -> SingularMatrixError:

@@ -43,8 +43,10 @@ class Slot:
         """The matrix as it was filled last."""
         return self._system.matrix
 
-    def holds(self, t: float, u: PETSc.Vec) -> bool:
-        """Whether it was filled at this time and at this state [n]."""
+    def holds(self, t: float, u: PETSc.Vec, p: Any, shift: float) -> bool:
+        """Whether it was filled at this time and state [n], or has the same values anyway."""
+        if self._system.constant:
+            return self._system.stays(p, shift)
         return self._point == (t, u.handle)
 
     def fill(self, t: float, u: PETSc.Vec, udot: PETSc.Vec, p: Any, shift: float) -> None:

@@ -78,7 +78,9 @@ def build_stencil(
             assembled=False,
             shifts=True,
         )
-        solved = Derivative(filled.create, filled.fill) if entries else rhs_u
+        solved = rhs_u
+        if entries:
+            solved = Derivative(filled.create, filled.fill, constant=derivatives.linear)
         problem = replace(problem, rhs_u=rhs_u, residual_u=negative(solved))
     lowered = {each.name: getattr(problem, each.name) for each in fields(Problem)}
     return Parametrized(**lowered, shapes=shapes)
