@@ -9,7 +9,7 @@ from typing import Any
 
 from petsc4py import PETSc
 
-from daeosens._petsc import DENSE
+from daeosens._petsc import DENSE, take_remainder
 from daeosens.arrays import Array
 from daeosens.errors import DaeosensError, NewtonError, SolveError
 from daeosens.frozen import quickly_made
@@ -180,6 +180,7 @@ class Runner:
             ts.getStepRejections(),
             ts.getSNESIterations(),
             ts.getKSPIterations(),
+            0.0 if method.explicit or ts.getType() == DENSE else take_remainder(ts.getSNES()),
         )
         recording = [ts] if self._checkpoint in ("memory", "disk") else []
         return Run(log.times(), log.step_sizes(), log.states, log.stages(), effort, recording)

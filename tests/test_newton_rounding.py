@@ -123,6 +123,27 @@ def test_a_state_at_rest_is_no_failure():
     np.testing.assert_allclose(run.final.array, start, rtol=1e-15)
 
 
+def test_what_newtons_method_leaves_is_told():
+    """A loose tolerance leaves an error of about the estimate; the default one next to none."""
+    cubic = ODE(lambda t, u, p: -(u**3), 1)
+    exact = solve(cubic, [2.0], [], Stepping((0.0, 0.5), "beuler", dt=0.5))
+    loose = {"snes_rtol": 1e-2}
+    rough = solve(cubic, [2.0], [], Stepping((0.0, 0.5), "beuler", dt=0.5, options=loose))
+    error = abs(rough.final.array[0] / exact.final.array[0] - 1.0)
+    assert 0.1 * error < rough.effort.remainder < 100.0 * error
+    assert exact.effort.remainder < 1e-10
+    assert solve(cubic, [2.0], [], Stepping((0.0, 0.5), "rk4", dt=0.1)).effort.remainder == 0.0
+
+
+def test_derivatives_with_loose_linear_solvers_are_refused():
+    grid = Grid(((0.0, 1.0),) * 2, (8, 8), "zero", comm=SELF)
+    model = ds.trace_stencil(heat, grid, ["k"])
+    options = {"ksp_type": "gmres", "pc_type": "jacobi", "ksp_rtol": 1e-3}
+    run = solve(model, np.ones(64), [0.2], Stepping(SPAN, "cn", dt=0.5, options=options))
+    with pytest.raises(ds.UnsupportedError, match=r"derivatives with ksp_rtol = 0.001"):
+        adjoint(run, squares())
+
+
 def test_newtons_failure_names_a_step_that_is_solved():
     steep = ODE(lambda t, u, p: u**2 + 1.0, 1)  # no solution of a step longer than 1 / 2
     with pytest.raises(ds.NewtonError, match=r"Newton's method failed(.|\n)*try: dt=0\.2") as error:

@@ -39,6 +39,9 @@ DIRECT_LIMIT = 5000
 MULTILEVEL = frozenset({"mg", "gamg", "hmg", "ml"})
 """Preconditioners with a solver on each level."""
 
+LOOSE = 1e-6
+"""The largest relative tolerance of iterative solvers that derivatives are taken with."""
+
 FAITHFUL = 1e-6
 """Up to which relative error a direct solver counts as one that helps."""
 
@@ -112,6 +115,13 @@ def linear_solver(
         take_passes(solver, matrix)
         coarsen_points(solver, dm)
         solver.setUp()
+    tolerances: Any = solver.getTolerances()
+    if tolerances[0] > LOOSE and solver.getType() != PETSc.KSP.Type.PREONLY:
+        raise UnsupportedError(
+            f"derivatives with ksp_rtol = {tolerances[0]:g}",
+            expected=f"at most {LOOSE:g}: errors of linear systems are errors of derivatives",
+            remedy='options={"ksp_rtol": 1e-10}; runs without derivatives may have larger ones',
+        )
     return solver
 
 
