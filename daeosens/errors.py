@@ -98,6 +98,10 @@ class GrazingError(DaeosensError):
     """An event whose time is not differentiable: the state only touches the surface."""
 
 
+class KinkWarning(UserWarning):
+    """Second derivatives of equations that have a kink between two steps lack a term."""
+
+
 def require(value: object, kind: type, name: str, remedy: str) -> None:
     """Refuse an argument of another type.
 
