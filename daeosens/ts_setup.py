@@ -89,8 +89,7 @@ def set_up(ts: PETSc.TS, u: PETSc.Vec, stepping: Stepping, checkpoint: Checkpoin
     ts.setMaxSteps(stepping.max_steps)
     ts.setExactFinalTime(_TS.ExactFinalTime.MATCHSTEP)
     if stepping.adaptive:
-        rtol = 1e-6 if stepping.rtol is None else stepping.rtol
-        atol = 1e-9 if stepping.atol is None else stepping.atol
+        rtol, atol = stepping.tolerances
         ts.setTolerances(rtol=rtol, atol=atol)
     ts.setFromOptions()
     if ts.getType() not in (DENSE, EXPLICIT):  # those have no options
