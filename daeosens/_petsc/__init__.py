@@ -21,7 +21,6 @@ from daeosens._petsc.factor_steps import FactorSteps
 from daeosens._petsc.interpolants import Interpolant, interpolate
 from daeosens._petsc.linear_steps import LinearSteps, SecondSweep
 from daeosens._petsc.natives import call_into, call_number, call_points, fill_matrix
-from daeosens._petsc.newton import know_rounding, take_remainder
 from daeosens._petsc.numbers import finite_numbers, numbers_of, put_numbers
 from daeosens._petsc.pooled import pool_memory, vec_to_fill
 from daeosens._petsc.pulls import FactorPulls, MatrixPulls, Pulls, Sums
@@ -66,7 +65,6 @@ __all__ = [
     "finite_numbers",
     "has_transpose",
     "interpolate",
-    "know_rounding",
     "linearise_matrix",
     "lock_onto",
     "next_step",
@@ -84,7 +82,6 @@ __all__ = [
     "survive_trials",
     "take_passes",
     "take_point",
-    "take_remainder",
     "time_of_stage",
     "vec_to_fill",
     "wake",

@@ -1,6 +1,7 @@
 """Types of steps.pyx, whose docstrings tell the rest."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +41,8 @@ class Steps:
         self,
         ts: PETSc.TS,
         on_first_step: Callable[[], None],
+        on_search: Callable[..., Any],
+        tiny: float,
         stages: int,
         flat: bool,
     ) -> None: ...

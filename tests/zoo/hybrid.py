@@ -1,0 +1,491 @@
+"""Impacts, switches, doses, spikes; their truth is a closed form or a program of its own."""
+
+import mpmath as mp
+import numpy as np
+from scipy.integrate import solve_ivp
+
+from zoo.case import Case
+
+# ---- closed forms --------------------------------------------------------------------------------
+
+
+def ball(t, u, p):
+    return np.array([u[1], -p[0]])
+
+
+def ball_height(x, end=2.0):
+    height, speed, g, restitution = x
+    t = mp.mpf(0)
+    while True:
+        flight = (speed + mp.sqrt(speed**2 + 2 * g * height)) / g
+        if t + flight > end:
+            rest = end - t
+            return height + speed * rest - g * rest**2 / 2
+        t, height, speed = t + flight, 0, restitution * (g * flight - speed)
+
+
+def second_bounce(x):
+    height, speed, g, restitution = x
+    first = (speed + mp.sqrt(speed**2 + 2 * g * height)) / g
+    return first + 2 * restitution * (first - speed / g)
+
+
+def room(t, u, p):
+    return -p[0] * (u - 5.0)
+
+
+def heated_room(t, u, p):
+    return -p[0] * (u - 5.0) + p[1]
+
+
+def thermostat(x, end=12.0):
+    temperature, k, power, lower, upper = x
+    t, on = mp.mpf(0), True
+    while True:
+        rest = 5 + (power / k if on else 0)
+        goal = upper if on else lower
+        switch = mp.log((temperature - rest) / (goal - rest)) / k
+        if t + switch > end:
+            return rest + (temperature - rest) * mp.exp(-k * (end - t))
+        t, temperature, on = t + switch, goal, not on
+
+
+def membrane(t, u, p):
+    return (p[1] - u) / p[0]
+
+
+def third_spike(x):
+    u, tau, drive = x
+    first = tau * mp.log((drive - u) / (drive - 1))
+    return first + 2 * tau * mp.log(drive / (drive - 1))
+
+
+def last_potential(x, end=10.0):
+    u, tau, drive = x
+    first = tau * mp.log((drive - u) / (drive - 1))
+    period = tau * mp.log(drive / (drive - 1))
+    since = mp.mpf(end) - first
+    since -= period * mp.floor(since / period)
+    return drive * (1 - mp.exp(-since / tau))
+
+
+def two_compartments(t, u, p):
+    return np.array([-p[0] * u[0], p[0] * u[0] - p[1] * u[1]])
+
+
+def doses(x, end=24.0):
+    gut, blood, ka, ke, dose = x
+    t = mp.mpf(0)
+    for after in (6, 12, 18, end):
+        h = after - t
+        decayed = gut * mp.exp(-ka * h)
+        blood = blood * mp.exp(-ke * h) + ka * gut / (ka - ke) * (mp.exp(-ke * h) - mp.exp(-ka * h))
+        gut, t = decayed + (dose if after < end else 0), after
+    return blood
+
+
+def tank(t, u, p):
+    return np.array([-p[0] * np.sqrt(u[0])])
+
+
+def draining(x, end=3.0):  # the valve closes by half where the level is 1
+    level, opening = x
+    t = 2 * (mp.sqrt(level) - 1) / opening
+    return (1 - opening / 2 * (end - t) / 2) ** 2
+
+
+def cell(t, u, p):
+    return p[0] * u
+
+
+def division(x, end=5.0):
+    size, rate, largest = x
+    t = mp.log(largest / size) / rate
+    while True:
+        period = mp.log(2) / rate
+        if t + period > end:
+            return largest / 2 * mp.exp(rate * (end - t))
+        t += period
+
+
+def shot(t, u, p):  # SciPy's cannon
+    return [u[1], -p[0]]
+
+
+def landing(x):
+    height, speed, g = x
+    return (speed + mp.sqrt(speed**2 + 2 * g * height)) / g
+
+
+def switched_filter(t, u, p):
+    r, inductance, capacity = p[0], p[1], p[2]
+    return np.array([-u[1] / inductance, u[0] / capacity - u[1] / (r * capacity)])
+
+
+def driven_filter(t, u, p):
+    r, inductance, capacity = p[0], p[1], p[2]
+    return np.array([(5.0 - u[1]) / inductance, u[0] / capacity - u[1] / (r * capacity)])
+
+
+def converter(x, end=2.0):
+    current, voltage, r, inductance, capacity, off, on = x
+    a = mp.matrix([[0, -1 / inductance], [1 / capacity, -1 / (r * capacity)]])
+    u, t = mp.matrix([current, voltage]), mp.mpf(0)
+    for time, source in ((off, 5), (on, 0), (mp.mpf(end), 5)):
+        rest = mp.matrix([source / r, source])
+        u, t = rest + mp.expm(a * (time - t)) * (u - rest), time
+    return u[1]
+
+
+def oscillator(t, u, p):
+    return np.array([u[1], -p[0] * u[0]])
+
+
+def wall(x, end=8.0):  # at 0.5, restitution p[1]
+    place, speed, stiffness, restitution = x
+    w, t = mp.sqrt(stiffness), mp.mpf(0)
+    while True:
+        size, phase = mp.sqrt(place**2 + (speed / w) ** 2), mp.atan2(speed / w, place)
+        hit = mp.inf
+        if size > mp.mpf("0.5"):
+            # place = size cos(w s - phase), rising where its sine is negative
+            hit = (phase - mp.acos(mp.mpf("0.5") / size)) / w
+            while hit < mp.mpf(10) ** -20:
+                hit += 2 * mp.pi / w
+        if t + hit > end:
+            return size * mp.cos(w * (end - t) - phase)
+        t += hit
+        speed = -restitution * (-size * w * mp.sin(w * hit - phase))
+        place = mp.mpf("0.5")
+
+
+def sliding(t, u, p):  # a block slows down by dry friction, and stays
+    return np.array([u[1], -p[0]])
+
+
+def stuck(t, u, p):
+    return np.array([0 * u[0], 0 * u[1]])
+
+
+def stopping(x):
+    place, speed, friction = x
+    return place + speed**2 / (2 * friction)
+
+
+def limited(t, u, p):  # no event: a kink in the rate
+    return p[0] - p[1] * np.maximum(u - 1.0, 0.0)
+
+
+def limiter(x, end=3.0):
+    level, inflow, outflow = x
+    t = (1 - level) / inflow
+    return 1 + inflow / outflow * (1 - mp.exp(-outflow * (end - t)))
+
+
+# ---- programs of their own -----------------------------------------------------------------------
+
+
+def follow(f, t, x, end, when, reset):
+    """Integrate with DOP853; ``when`` falls to zero at events, found by Newton's method."""
+    options = {"method": "DOP853", "rtol": 1e-13, "atol": 1e-14}
+
+    def event(t, x):
+        return when(t, x)
+
+    event.direction, event.terminal = -1, True
+    while True:
+        found = solve_ivp(f, (t, end), x, events=event, **options)
+        if found.status == 0:
+            return found.y[:, -1]
+        hit = found.t[-1]
+        for _ in range(3):
+            at = solve_ivp(f, (t, hit), x, **options).y[:, -1]
+            rate = (when(hit, at + 1e-7 * np.asarray(f(hit, at))) - when(hit, at)) / 1e-7
+            hit -= when(hit, at) / rate
+        at = solve_ivp(f, (t, hit), x, **options).y[:, -1]
+        t, x = hit, np.asarray(reset(at))
+
+
+def izhikevich(t, u, p):
+    v, w = u
+    return np.array([0.04 * v**2 + 5 * v + 140 - w + p[2], p[0] * (p[1] * v - w)])
+
+
+def izhikevich_program(x):
+    p = x[2:]
+
+    def reset(u):
+        return [p[3], u[1] + p[4]]
+
+    return follow(
+        lambda t, u: izhikevich(t, u, p), 0.0, x[:2], 12.0, lambda t, u: 30 - u[0], reset
+    )[1]
+
+
+def ball_with_drag(t, u, p):
+    v = u[2:]
+    return np.concatenate([v, np.array([0.0, -9.81]) - p[0] * np.sqrt(v @ v) * v])
+
+
+def ball_with_drag_program(x):
+    p = x[4:]
+
+    def reset(u):
+        return u * [1, 0, 1, -p[1]]
+
+    return follow(lambda t, u: ball_with_drag(t, u, p), 0.0, x[:4], 2.0, lambda t, u: u[1], reset)[
+        0
+    ]
+
+
+def harvested(t, u, p):
+    x, y = u
+    return np.array([p[0] * x * (1 - x / 4) - x * y, 0.5 * x * y - p[1] * y])
+
+
+def harvest_program(x):
+    p = x[2:]
+    return follow(
+        lambda t, u: harvested(t, u, p),
+        0.0,
+        x[:2],
+        10.0,
+        lambda t, u: 1.2 - u[0],
+        lambda u: [p[2] * u[0], u[1]],
+    )[1]
+
+
+FALL = {"when": lambda t, u, p: u[0], "direction": -1, "name": "bounce"}
+BOUNCE = {**FALL, "reset": lambda t, u, p: np.array([0.0 * u[0], -p[1] * u[1]])}
+BALL = {"rhs": ball, "u0": [1.0, 0.5], "p": {"g": 9.81, "restitution": 0.8}, "events": (BOUNCE,)}
+SPIKE = {
+    "when": lambda t, u, p: u[0] - 1.0,
+    "reset": lambda t, u, p: 0 * u,
+    "direction": 1,
+    "name": "spike",
+}
+NEURON = {"rhs": membrane, "u0": [0.2], "p": {"tau": 2.0, "drive": 1.5}, "events": (SPIKE,)}
+
+
+def dose(t, u, p):
+    return u + p[2] * np.array([1.0, 0.0])
+
+
+CASES = [
+    Case(
+        "Bouncing ball",
+        "MATLAB ballode, PETSc ex40, SciML",
+        span=(0.0, 2.0),
+        terminal=lambda t, u, p: u[0],
+        truth=ball_height,
+        **BALL,
+    ),
+    Case(
+        "Time of the second bounce",
+        "MATLAB ballode",
+        span=(0.0, 2.0),
+        event_time=("bounce", 1),
+        truth=second_bounce,
+        **BALL,
+    ),
+    Case(
+        "Thermostat",
+        "Modelica, SciML",
+        modes={"on": heated_room, "off": room},
+        start="on",
+        u0=[18.0],
+        p={"k": 0.3, "power": 8.0, "lower": 19.0, "upper": 21.0},
+        span=(0.0, 12.0),
+        events=(
+            {
+                "when": lambda t, u, p: u[0] - p[3],
+                "direction": 1,
+                "mode": "off",
+                "within": ["on"],
+                "name": "warm",
+            },
+            {
+                "when": lambda t, u, p: u[0] - p[2],
+                "direction": -1,
+                "mode": "on",
+                "within": ["off"],
+                "name": "cold",
+            },
+        ),
+        terminal=lambda t, u, p: u[0],
+        truth=thermostat,
+    ),
+    Case(
+        "Integrate and fire",
+        "Brian, diffrax",
+        span=(0.0, 10.0),
+        terminal=lambda t, u, p: u[0],
+        truth=last_potential,
+        **NEURON,
+    ),
+    Case(
+        "Time of the third spike",
+        "Brian, NEST",
+        span=(0.0, 10.0),
+        event_time=("spike", 2),
+        truth=third_spike,
+        **NEURON,
+    ),
+    Case(
+        "Repeated doses",
+        "Pumas, nlmixr, AMICI",
+        rhs=two_compartments,
+        u0=[10.0, 0.0],
+        p={"ka": 0.9, "ke": 0.2, "dose": 10.0},
+        span=(0.0, 24.0),
+        events=tuple({"when": float(t), "reset": dose} for t in (6, 12, 18)),
+        terminal=lambda t, u, p: u[1],
+        truth=doses,
+    ),
+    Case(
+        "Draining tank with a valve",
+        "text book (Torricelli)",
+        rhs=tank,
+        u0=[4.0],
+        p={"opening": 0.8},
+        span=(0.0, 3.0),
+        events=(
+            {
+                "when": lambda t, u, p: u[0] - 1.0,
+                "direction": -1,
+                "changes": {"opening": lambda t, u, p: p[0] / 2},
+            },
+        ),
+        terminal=lambda t, u, p: u[0],
+        truth=draining,
+    ),
+    Case(
+        "Growth and division of a cell",
+        "text book",
+        rhs=cell,
+        u0=[1.1],
+        p={"rate": 0.7, "largest": 2.0},
+        span=(0.0, 5.0),
+        events=(
+            {"when": lambda t, u, p: u[0] - p[1], "direction": 1, "reset": lambda t, u, p: u / 2},
+        ),
+        terminal=lambda t, u, p: u[0],
+        truth=division,
+    ),
+    Case(
+        "Cannon shot until it lands",
+        "SciPy, solve_ivp",
+        rhs=shot,
+        u0=[1.0, 10.0],
+        p={"g": 9.81},
+        span=(0.0, 100.0),
+        events=({**FALL, "terminal": True, "name": "landing"},),
+        event_time=("landing", 0),
+        truth=landing,
+    ),
+    Case(
+        "Converter switched at times that are parameters",
+        "Modelica, PLECS",
+        modes={"driven": driven_filter, "free": switched_filter},
+        start="driven",
+        u0=[0.0, 0.0],
+        p={"R": 2.0, "L": 0.1, "C": 0.2, "off": 0.7, "on": 1.3},
+        span=(0.0, 2.0),
+        events=({"when": "off", "mode": "free"}, {"when": "on", "mode": "driven"}),
+        terminal=lambda t, u, p: u[1],
+        truth=converter,
+    ),
+    Case(
+        "Oscillator against a wall",
+        "text book (impact oscillator)",
+        rhs=oscillator,
+        u0=[-1.0, 0.0],
+        p={"stiffness": 2.0, "restitution": 0.7},
+        span=(0.0, 8.0),
+        events=(
+            {
+                "when": lambda t, u, p: u[0] - 0.5,
+                "direction": 1,
+                "reset": lambda t, u, p: np.array([u[0], -p[1] * u[1]]),
+            },
+        ),
+        terminal=lambda t, u, p: u[0],
+        truth=wall,
+    ),
+    Case(
+        "Block that comes to rest",
+        "text book (dry friction)",
+        modes={"slides": sliding, "rests": stuck},
+        start="slides",
+        u0=[0.0, 2.0],
+        p={"friction": 1.5},
+        span=(0.0, 3.0),
+        events=({"when": lambda t, u, p: u[1], "direction": -1, "mode": "rests"},),
+        terminal=lambda t, u, p: u[0],
+        truth=stopping,
+    ),
+    Case(
+        "Tank with overflow, a kink without an event",
+        "text book",
+        rhs=limited,
+        u0=[0.2],
+        p={"inflow": 0.8, "outflow": 1.5},
+        span=(0.0, 3.0),
+        terminal=lambda t, u, p: u[0],
+        truth=limiter,
+    ),
+    Case(
+        "Izhikevich's neuron",
+        "Brian, SciML",
+        rhs=izhikevich,
+        u0=[-65.0, -13.0],
+        p={"a": 0.02, "b": 0.2, "current": 15.0, "c": -65.0, "d": 8.0},
+        span=(0.0, 12.0),
+        events=(
+            {
+                "when": lambda t, u, p: u[0] - 30.0,
+                "direction": 1,
+                "reset": lambda t, u, p: np.array([p[3], u[1] + p[4]]),
+            },
+        ),
+        terminal=lambda t, u, p: u[1],
+        truth=izhikevich_program,
+        exact=False,
+    ),
+    Case(
+        "Bouncing ball with drag in the plane",
+        "PETSc ex44",
+        rhs=ball_with_drag,
+        u0=[0.0, 1.0, 2.0, 1.0],
+        p={"drag": 0.1, "restitution": 0.85},
+        span=(0.0, 2.0),
+        events=(
+            {
+                "when": lambda t, u, p: u[1],
+                "direction": -1,
+                "reset": lambda t, u, p: np.array([u[0], 0.0, u[2], -p[1] * u[3]]),
+            },
+        ),
+        terminal=lambda t, u, p: u[0],
+        truth=ball_with_drag_program,
+        exact=False,
+    ),
+    Case(
+        "Harvest at a threshold",
+        "text book",
+        rhs=harvested,
+        u0=[0.8, 0.6],
+        p={"growth": 1.5, "death": 0.4, "left": 0.6},
+        span=(0.0, 10.0),
+        events=(
+            {
+                "when": lambda t, u, p: u[0] - 1.2,
+                "direction": 1,
+                "reset": lambda t, u, p: np.stack([p[2] * u[0], u[1]]),
+            },
+        ),
+        terminal=lambda t, u, p: u[1],
+        truth=harvest_program,
+        exact=False,
+    ),
+]
