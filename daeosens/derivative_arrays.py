@@ -310,7 +310,7 @@ class DerivativeArray:
         if kind is DerivativeArray:
             if self.value.shape == other.value.shape:
                 return DerivativeArray(self.value + other.value, self.slopes + other.slopes)
-        elif kind is float or kind is int:
+        elif kind is float or kind is int or kind is _DOUBLE:
             slopes = self.slopes
             return DerivativeArray(
                 self.value + other, slopes.copy() if self.value.shape else slopes
@@ -318,7 +318,7 @@ class DerivativeArray:
         return _operate(np.add, self, other)
 
     def __radd__(self, other: Any) -> Any:
-        if type(other) is float or type(other) is int:
+        if type(other) in _SCALARS:
             return self + other
         return _operate(np.add, other, self)
 
@@ -327,7 +327,7 @@ class DerivativeArray:
         if kind is DerivativeArray:
             if self.value.shape == other.value.shape:
                 return DerivativeArray(self.value - other.value, self.slopes - other.slopes)
-        elif kind is float or kind is int:
+        elif kind is float or kind is int or kind is _DOUBLE:
             slopes = self.slopes
             return DerivativeArray(
                 self.value - other, slopes.copy() if self.value.shape else slopes
@@ -335,7 +335,7 @@ class DerivativeArray:
         return _operate(np.subtract, self, other)
 
     def __rsub__(self, other: Any) -> Any:
-        if type(other) is float or type(other) is int:
+        if type(other) in _SCALARS:
             return DerivativeArray(other - self.value, -self.slopes)
         return _operate(np.subtract, other, self)
 
@@ -350,17 +350,25 @@ class DerivativeArray:
                 else:
                     slopes = value * other.slopes + factor * self.slopes
                 return DerivativeArray(value * factor, slopes)
-        elif kind is float or kind is int:
+        elif kind is float or kind is int or kind is _DOUBLE:
             return DerivativeArray(value * other, self.slopes * other)
         return _operate(np.multiply, self, other)
 
+    def __pow__(self, other: Any) -> Any:
+        if type(other) is int and other == 2:
+            value = self.value
+            weight = 2.0 * value
+            slopes = self.slopes * (weight[..., None] if value.shape else weight)
+            return DerivativeArray(value * value, slopes)
+        return _operate(np.power, self, other)
+
     def __rmul__(self, other: Any) -> Any:
-        if type(other) is float or type(other) is int:
+        if type(other) in _SCALARS:
             return DerivativeArray(self.value * other, self.slopes * other)
         return _operate(np.multiply, other, self)
 
     def __truediv__(self, other: Any) -> Any:
-        if type(other) is float or type(other) is int:
+        if type(other) in _SCALARS:
             return DerivativeArray(np.true_divide(self.value, other), self.slopes / other)
         return _operate(np.divide, self, other)
 
@@ -382,6 +390,14 @@ class DerivativeArray:
         **options: Any,
     ) -> Any:
         """Evaluate a ufunc by its rule."""
+        if method == "__call__" and out is None and not options and where is True:
+            # numbers of NumPy on the left come here: p[0] * u[0]
+            if len(inputs) == 2 and type(inputs[0]) is _DOUBLE and ufunc in _REFLECTED:
+                return _REFLECTED[ufunc](inputs[1], inputs[0])
+            if len(inputs) == 1:
+                rule = UFUNCS.get(ufunc.__name__)
+                if rule is not None:
+                    return rule(ufunc, *inputs)
         inputs = tuple([admitted(each) for each in inputs])
         if method != "__call__":
             function = METHODS.get((ufunc.__name__, method))
@@ -439,6 +455,15 @@ def _operate(ufunc: np.ufunc, left: Any, right: Any) -> Any:
 
 
 _NUMBERS = (DerivativeArray, np.ndarray, np.generic, float, int, complex, list, tuple)
+
+
+_DOUBLE = np.float64
+_SCALARS = frozenset({float, int, _DOUBLE})
+_REFLECTED: dict[np.ufunc, Callable[[Any, Any], Any]] = {
+    np.add: DerivativeArray.__radd__,
+    np.subtract: DerivativeArray.__rsub__,
+    np.multiply: DerivativeArray.__rmul__,
+}
 
 
 def _keys(key: Any) -> tuple[Any, Any]:
@@ -579,7 +604,7 @@ def _apart(x: Any, y: Any) -> Any:
 def admitted(x: Any) -> Any:
     """Return what a function is given as arrays: fresh ones as they are now, lists joined."""
     kind = type(x)
-    if kind is DerivativeArray or kind is float or kind is int:
+    if kind is DerivativeArray or kind is float or kind is int or kind is _DOUBLE:
         return x
     if kind is FreshArray:
         return x.now()
@@ -609,6 +634,10 @@ def joined(things: Any) -> DerivativeArray | None:
     varying: DerivativeArray | None = None
     for each in things:
         kind = type(each)
+        if kind is DerivativeArray:
+            varying = each
+            parts.append(each)
+            continue
         if kind is list or kind is tuple:
             found = joined(each)
             each = each if found is None else found  # noqa: PLW2901
@@ -752,16 +781,20 @@ class FreshArray:
             )
         origin._slopes = constant(origin._value)
 
+    def _lock(self) -> None:
+        """Note that others have its memory, who would not see derivatives."""
+        origin = self
+        while origin._origin is not None:
+            origin = origin._origin
+        origin._locked = True
+
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
         now = self.now()
         if type(now) is DerivativeArray:
             raise DerivativeLostError(
                 "an array of floats made of one that carries derivatives", FILL
             )
-        origin = self
-        while origin._origin is not None:
-            origin = origin._origin
-        origin._locked = True  # whoever has it would not see the derivatives
+        self._lock()
         return _ARRAY(now, dtype=dtype) if copy or (dtype and dtype != now.dtype) else now
 
     def __len__(self) -> int:
@@ -805,6 +838,8 @@ class FreshArray:
         """Let the array answer."""
         if name.startswith("__array_"):
             raise AttributeError(name)
+        if name not in _NO_VIEWS:
+            self._lock()
         return getattr(self.now(), name)
 
     def fill(self, number: Any) -> None:
@@ -827,11 +862,60 @@ class FreshArray:
         if mutated:
             return _FILLING[function](*arguments, **options)
         out = options.pop("out", None)
+        if function not in _COPYING:
+            for each in (*arguments, *options.values()):
+                if type(each) is FreshArray:
+                    each._lock()
         result = function(
             *[_all_now(each) for each in arguments],
             **{name: _all_now(each) for name, each in options.items()},
         )
         return result if out is None else put_into(out, result)
+
+
+_NO_VIEWS = (
+    frozenset(
+        {"shape", "ndim", "size", "dtype", "itemsize", "nbytes", "copy", "astype", "tolist", "item"}
+    )
+    | {"sum", "mean", "std", "var", "prod", "cumsum", "cumprod", "max", "min", "argmax", "argmin"}
+    | {
+        *(
+            "any",
+            "all",
+            "dot",
+            "round",
+            "clip",
+            "nonzero",
+            "argsort",
+            "repeat",
+            "take",
+            "flatten",
+            "sort",
+        ),
+    }
+)
+"""What of an array gives no access to its memory."""
+
+_COPYING: frozenset[Callable[..., Any]] = frozenset(
+    {
+        *(
+            np.sum,
+            np.mean,
+            np.dot,
+            np.concatenate,
+            np.stack,
+            np.hstack,
+            np.vstack,
+            np.where,
+            np.copy,
+        ),
+        *(np.shape, np.size, np.ndim, np.max, np.min, np.outer, np.tensordot, np.kron, np.roll),
+        *(np.zeros_like, np.ones_like, np.empty_like, np.full_like, np.interp, np.linalg.norm),
+        *(np.linalg.solve, np.linalg.inv, np.linalg.det, np.append, np.einsum, np.cross, np.diff),
+        *(np.cumsum, np.cumprod, np.prod, np.clip, np.any, np.all, np.allclose, np.column_stack),
+    }
+)
+"""Functions whose results have memory of their own."""
 
 
 def _all_now(x: Any) -> Any:

@@ -118,7 +118,23 @@ def handed_on(t, u, p):
     return np.array(seen)
 
 
+def handed_on_by_an_attribute(t, u, p):
+    rate = np.zeros(3)
+    seen = rate.view()
+    rate[0] = u[0]
+    return seen
+
+
+def handed_on_by_a_function(t, u, p):
+    rate = np.zeros((3, 1))
+    seen = np.squeeze(rate)
+    rate[:, 0] = u
+    return seen
+
+
 REFUSED = {
+    "handed on by an attribute": (handed_on_by_an_attribute, "`rate[0] = u[0]`"),
+    "handed on by a function": (handed_on_by_a_function, "`rate[:, 0] = u`"),
     "float": (lambda t, u, p: [float(u[0]), 0.0, 0.0], "float()"),
     "float64": (lambda t, u, p: [np.float64(u[0]), 0.0, 0.0], "float()"),
     "complex": (lambda t, u, p: [complex(u[0]).real, 0.0, 0.0], "complex()"),
