@@ -26,6 +26,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from scipy import sparse, special
 
+from daeosens._petsc import DerivativeNumber, entry, install, together, value_of_number
+
 Value: TypeAlias = Any
 """An array or a number; within a ``DerivativeArray`` of second order one of first order."""
 
@@ -155,6 +157,9 @@ class DerivativeArray:
     def __getitem__(self, key: Any) -> DerivativeArray:
         """Return entries; a view where it would be one of an array."""
         if type(key) is int:
+            number = entry(self, key)
+            if number is not None:
+                return number  # type: ignore[return-value]
             value = self.value[key]
             slopes = self.slopes[key]
             # a number stays what it was when the array changes
@@ -454,7 +459,17 @@ def _operate(ufunc: np.ufunc, left: Any, right: Any) -> Any:
     return UFUNCS[ufunc.__name__](ufunc, left, right)
 
 
-_NUMBERS = (DerivativeArray, np.ndarray, np.generic, float, int, complex, list, tuple)
+_NUMBERS = (
+    DerivativeArray,
+    DerivativeNumber,
+    np.ndarray,
+    np.generic,
+    float,
+    int,
+    complex,
+    list,
+    tuple,
+)
 
 
 _DOUBLE = np.float64
@@ -464,6 +479,22 @@ _REFLECTED: dict[np.ufunc, Callable[[Any, Any], Any]] = {
     np.subtract: DerivativeArray.__rsub__,
     np.multiply: DerivativeArray.__rmul__,
 }
+
+
+def _whole(value: float, slopes: Any, change: float, mixed: Any) -> DerivativeArray:
+    """Return a number as an array of no axes."""
+    if mixed is None:
+        return DerivativeArray(_DOUBLE(value), slopes)
+    inner = DerivativeArray(_DOUBLE(value), np.array([change]))
+    return DerivativeArray(inner, DerivativeArray(slopes, mixed[:, None]))
+
+
+install(
+    _whole,
+    _operate,
+    DerivativeArray.__array_ufunc__,
+    DerivativeArray.__array_function__,
+)
 
 
 def _keys(key: Any) -> tuple[Any, Any]:
@@ -478,7 +509,7 @@ def _keys(key: Any) -> tuple[Any, Any]:
 
 
 def _index(key: Any) -> Any:
-    if isinstance(key, (DerivativeArray, FreshArray)):
+    if isinstance(key, (DerivativeArray, DerivativeNumber, FreshArray)):
         key = admitted(key)
         if isinstance(key, DerivativeArray):
             raise DerivativeLostError("an index that varies", "int(...), np.rint(...).astype(int)")
@@ -553,6 +584,8 @@ def sparse_times(matrix: Any, x: DerivativeArray) -> DerivativeArray:
 
 def primal(x: Any) -> Any:
     """Return the values without derivatives."""
+    if type(x) is DerivativeNumber:
+        return np.float64(value_of_number(x))
     if type(x) is FreshArray:
         x = x.now()
     while type(x) is DerivativeArray:
@@ -573,6 +606,7 @@ def _nothing(x: DerivativeArray) -> bool:
 
 def moving(x: Any) -> Any:
     """Return where [...] a number has any slope that is not zero."""
+    x = admitted(x)
     if type(x) is not DerivativeArray:
         return np.zeros(np.shape(x), dtype=bool)
     if isinstance(x.value, DerivativeArray):
@@ -606,12 +640,14 @@ def admitted(x: Any) -> Any:
     kind = type(x)
     if kind is DerivativeArray or kind is float or kind is int or kind is _DOUBLE:
         return x
+    if kind is DerivativeNumber:
+        return x.whole()
     if kind is FreshArray:
         return x.now()
     if (kind is list or kind is tuple) and _has_derivatives(x):
         return [admitted(each) for each in x]
     if isinstance(x, np.ndarray) and x.dtype == object:
-        found = joined(x.tolist()) if x.shape else x.item()
+        found = joined(x.tolist()) if x.shape else admitted(x.item())
         return found if type(found) is DerivativeArray else x
     return x
 
@@ -619,7 +655,7 @@ def admitted(x: Any) -> Any:
 def _has_derivatives(x: Any) -> bool:
     for each in x:
         kind = type(each)
-        if kind is DerivativeArray or kind is FreshArray:
+        if kind is DerivativeArray or kind is FreshArray or kind is DerivativeNumber:
             return True
         if (kind is list or kind is tuple) and _has_derivatives(each):
             return True
@@ -630,11 +666,21 @@ def _has_derivatives(x: Any) -> bool:
 
 def joined(things: Any) -> DerivativeArray | None:
     """Return a list of numbers, arrays and lists as one array; None if nothing in it varies."""
+    numbers = together(things) if type(things) is list else None
+    if numbers is not None:
+        value, slope, changes, mixed = numbers
+        if changes is None:
+            return DerivativeArray(value, slope)
+        return DerivativeArray(DerivativeArray(value, changes), DerivativeArray(slope, mixed))
     parts: list[Any] = []
+    values: Any
+    slopes: Any
     varying: DerivativeArray | None = None
     for each in things:
         kind = type(each)
-        if kind is DerivativeArray:
+        if kind is DerivativeNumber:
+            each = each.whole()  # noqa: PLW2901
+        if type(each) is DerivativeArray:
             varying = each
             parts.append(each)
             continue
@@ -649,8 +695,7 @@ def joined(things: Any) -> DerivativeArray | None:
     if varying is None:
         return None
     count = varying.slopes.shape[-1]
-    values: list[Any] = []
-    slopes: list[Any] = []
+    values, slopes = [], []
     nothing = np.zeros(count)
     for each in parts:
         if type(each) is DerivativeArray:
@@ -1131,7 +1176,7 @@ def _mathematical(name: str) -> Callable[..., Any]:
 
     def call(*arguments: Any) -> Any:
         for each in arguments:
-            if type(each) is DerivativeArray:
+            if type(each) is DerivativeArray or type(each) is DerivativeNumber:
                 return _MATH[name](*arguments) if name in _MATH else ufunc(*arguments)  # type: ignore[misc]
         return original(*arguments)
 

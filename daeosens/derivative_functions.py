@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from scipy import special
 
+from daeosens._petsc import DerivativeNumber
 from daeosens.derivative_arrays import (
     FUNCTIONS,
     METHODS,
@@ -37,12 +38,12 @@ Partial = Callable[..., Any] | float | None
 
 def varies(x: Any) -> bool:
     """Whether x carries derivatives."""
-    return type(x) is DerivativeArray
+    return type(x) is DerivativeArray or type(x) is DerivativeNumber
 
 
 def value_of(x: Any) -> Any:
     """Return the value."""
-    return x.value if type(x) is DerivativeArray else x
+    return x.value if varies(x) else x
 
 
 def weighted(weight: Any, slopes: Any) -> Any:
@@ -84,7 +85,7 @@ def elementwise(*partials: Partial, combine: Callable[..., Any] = weighted) -> C
         result = ufunc(*values)
         terms: list[tuple[Any, Any]] = []
         for x, partial in zip(inputs, partials, strict=True):
-            if type(x) is not DerivativeArray:
+            if not varies(x):
                 continue
             if partial is None:
                 raise DerivativeLostError(

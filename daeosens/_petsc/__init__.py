@@ -16,6 +16,13 @@ from daeosens._petsc.bindings import (
 from daeosens._petsc.blocks import carry, carry_together, fill_stages, wake
 from daeosens._petsc.chained import CHAINED, set_chained
 from daeosens._petsc.dense import DENSE, DenseSteps
+from daeosens._petsc.derivative_numbers import (
+    DerivativeNumber,
+    entry,
+    install,
+    together,
+    value_of_number,
+)
 from daeosens._petsc.explicit_steps import EXPLICIT, ExplicitSteps
 from daeosens._petsc.factor_steps import FactorSteps
 from daeosens._petsc.interpolants import Interpolant, interpolate
@@ -38,6 +45,7 @@ __all__ = [
     "DENSE",
     "EXPLICIT",
     "DenseSteps",
+    "DerivativeNumber",
     "ExplicitSteps",
     "FactorPulls",
     "FactorSteps",
@@ -60,10 +68,12 @@ __all__ = [
     "carry_back",
     "carry_together",
     "create_matrix",
+    "entry",
     "fill_matrix",
     "fill_stages",
     "finite_numbers",
     "has_transpose",
+    "install",
     "interpolate",
     "linearise_matrix",
     "lock_onto",
@@ -83,6 +93,8 @@ __all__ = [
     "take_passes",
     "take_point",
     "time_of_stage",
+    "together",
+    "value_of_number",
     "vec_to_fill",
     "wake",
 ]
