@@ -15,7 +15,7 @@ from daeosens.callbacks import check
 from daeosens.consistent import consistent_state
 from daeosens.controls import PiecewiseConstant, PiecewiseLinear, Spline
 from daeosens.cost import INDEPENDENT
-from daeosens.discretization import DerivativeError, derivative_error
+from daeosens.discretization import ErrorEstimate, derivative_error
 from daeosens.ensembles import Ensemble, solve_batch
 from daeosens.equations import DAE, ODE
 from daeosens.errors import (
@@ -35,6 +35,7 @@ from daeosens.forward import solve
 from daeosens.hybrid import hybrid
 from daeosens.inverse import fit, likelihood
 from daeosens.inverse.experiments import Experiment
+from daeosens.inverse.fit_discretization import Discretization, DiscretizationWarning
 from daeosens.inverse.fitted import Fit
 from daeosens.inverse.gaussian import GaussianPrior, matern
 from daeosens.inverse.identifiability import identifiability
@@ -85,8 +86,10 @@ __all__ = [
     "Constraint",
     "Covariance",
     "DaeosensError",
-    "DerivativeError",
+    "Discretization",
+    "DiscretizationWarning",
     "Ensemble",
+    "ErrorEstimate",
     "Event",
     "EventData",
     "EventTime",

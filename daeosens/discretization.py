@@ -19,7 +19,7 @@ from daeosens.trajectory import Trajectory, check_trajectory
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class DerivativeError:
+class ErrorEstimate:
     """Estimated discretisation errors: what was computed minus what is exact.
 
     Attributes
@@ -67,7 +67,7 @@ class DerivativeError:
     def __repr__(self) -> str:
         """Return the relative errors; not collective."""
         told = ", ".join(f"{name} {size:.2g}" for name, size in self.relative.items())
-        return f"DerivativeError (relative): {told}"
+        return f"ErrorEstimate (relative): {told}"
 
 
 def derivative_error(
@@ -76,7 +76,7 @@ def derivative_error(
     du0: npt.ArrayLike | PETSc.Vec | None = None,
     dp: npt.ArrayLike | PETSc.Vec | None = None,
     engine: Sweep = "auto",
-) -> DerivativeError:
+) -> ErrorEstimate:
     """Estimate the discretisation error of a cost, its gradient and a Hessian product.
 
     Derivatives are exact for the steps that were taken, and differ from those of the solution by an
@@ -99,7 +99,7 @@ def derivative_error(
 
     Returns
     -------
-    DerivativeError
+    ErrorEstimate
 
     Raises
     ------
@@ -118,7 +118,7 @@ def derivative_error(
     >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
     >>> run = solve(decay, [1.0], [0.5], Stepping((0.0, 2.0), "rk4", dt=0.1))
     >>> derivative_error(run, Terminal(lambda t, u, p: u[0]))
-    DerivativeError (relative): value 5.4e-08, u0 5.4e-08, p 2.2e-07
+    ErrorEstimate (relative): value 5.4e-08, u0 5.4e-08, p 2.2e-07
     """
     check_trajectory(trajectory)
     finer = solve(
@@ -129,7 +129,7 @@ def derivative_error(
         objective.times,
         trajectory.checkpoint if trajectory.checkpoint == "stages" else "states",
     )
-    factor = richardson(trajectory.stepping)
+    factor = richardson(trajectory.stepping.resolved_method.order)
     product = None
     relative: dict[str, float] = {}
     if du0 is None and dp is None:
@@ -142,8 +142,8 @@ def derivative_error(
         computed, better = one, other
         product = HessianProduct(
             None,
-            _difference(products[0].u0_vec, products[1].u0_vec, factor),
-            _difference(products[0].p_vec, products[1].p_vec, factor),
+            difference(products[0].u0_vec, products[1].u0_vec, factor),
+            difference(products[0].p_vec, products[1].p_vec, factor),
             products[1].engine,
         )
         relative["product"] = _ratio(
@@ -152,8 +152,8 @@ def derivative_error(
         )
     error = Gradient(
         factor * (computed.value - better.value),
-        _difference(computed.u0_vec, better.u0_vec, factor),
-        _difference(computed.p_vec, better.p_vec, factor),
+        difference(computed.u0_vec, better.u0_vec, factor),
+        difference(computed.p_vec, better.p_vec, factor),
         better.engine,
     )
     finer.destroy()
@@ -163,7 +163,7 @@ def derivative_error(
         "p": _ratio(norm(error.p_vec), norm(better.p_vec)),
         **relative,
     }
-    return DerivativeError(computed, error, product, relative)
+    return ErrorEstimate(computed, error, product, relative)
 
 
 def halved(trajectory: Trajectory) -> Stepping:
@@ -199,12 +199,19 @@ def halved(trajectory: Trajectory) -> Stepping:
     )
 
 
-def richardson(stepping: Stepping) -> float:
-    """Return the error of a run as a multiple of its difference from one with halved steps."""
-    return 1.0 / (1.0 - 0.5**stepping.resolved_method.order)
+def richardson(order: int) -> float:
+    """Return the error of a run as a multiple of its difference from one with halved steps.
+
+    Examples
+    --------
+    >>> richardson(1), richardson(2)
+    (2.0, 1.3333333333333333)
+    """
+    return 1.0 / (1.0 - 0.5**order)
 
 
-def _difference(one: PETSc.Vec, other: PETSc.Vec, factor: float) -> PETSc.Vec:
+def difference(one: PETSc.Vec, other: PETSc.Vec, factor: float) -> PETSc.Vec:
+    """Return factor (one - other) as a new vector."""
     out = one.copy()
     out.axpy(-1.0, other)
     out.scale(factor)

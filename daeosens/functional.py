@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from petsc4py import PETSc
 
-from daeosens.arrays import Array
+from daeosens.arrays import Array, norm
+from daeosens.discretization import difference, richardson
 from daeosens.errors import InputError
 
 
@@ -153,3 +155,61 @@ class HasTypical(Protocol):
     def typical(self) -> tuple[PETSc.Vec, float]:
         """Return typical sizes of x [n], positive, and of J (0: that of the first J)."""
         ...
+
+
+@runtime_checkable
+class HasRefined(Protocol):
+    """Optional ability: the same functional with halved steps, for discretisation errors."""
+
+    @property
+    def order(self) -> int:
+        """Order of the method of its runs."""
+        ...
+
+    def value_and_gradient(self, x: PETSc.Vec) -> tuple[float, PETSc.Vec]:
+        """Return J(x) and dJ/dx [n]."""
+        ...
+
+    def refined(self, x: PETSc.Vec) -> HasRefined:
+        """Return the functional by runs with half the steps of those at x.  Collective."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class FunctionalError:
+    """Estimated discretisation errors of a functional at a point: computed minus exact.
+
+    Attributes
+    ----------
+    value : float
+    gradient : Vec [k]
+    size : float
+        Norm of the latter.
+    """
+
+    value: float
+    gradient: PETSc.Vec
+    size: float
+
+    def __str__(self) -> str:
+        """Return both in a line; not collective."""
+        return f"value {self.value:.2g}, gradient {self.size:.2g}: computed minus exact"
+
+
+def functional_error(functional: HasRefined, x: PETSc.Vec) -> FunctionalError:
+    """Estimate the discretisation error of J(x) and its gradient, as ``derivative_error``.
+
+    Examples
+    --------
+    >>> from daeosens import ODE, LeastSquares, Parameter, Parameters, Reduced, Stepping
+    >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
+    >>> control = Parameters({"rate": Parameter(0.3)}, initial_state=[1.0])
+    >>> misfit, stepping = LeastSquares([1.0], [0.6]), Stepping((0.0, 1.0), "cn", dt=0.1)
+    >>> functional = Reduced(decay, misfit, stepping, control)
+    >>> print(f"{functional_error(functional, functional.start()).value:.2g}")
+    -2.3e-06
+    """
+    factor = richardson(functional.order)
+    computed, finer = functional.value_and_gradient(x), functional.refined(x).value_and_gradient(x)
+    error = difference(computed[1], finer[1], factor)
+    return FunctionalError(factor * (computed[0] - finer[0]), error, norm(error))

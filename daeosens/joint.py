@@ -104,6 +104,15 @@ class Joint:
         """Return x as a vector [k]: itself, or made of an array with all its numbers."""
         return self.experiments[0].point(x)
 
+    @property
+    def order(self) -> int:
+        """The lowest order of the methods of the experiments."""
+        return min(each.order for each in self.experiments)
+
+    def refined(self, x: Vector) -> Joint:
+        """Return the same functional by runs with half the steps of those at x."""
+        return Joint([each.refined(x) for each in self.experiments])
+
     def value(self, x: Vector) -> float:
         """Return J(x)."""
         return sum(each.value(x) for each in self.experiments)

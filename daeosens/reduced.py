@@ -13,6 +13,7 @@ from petsc4py import PETSc
 from daeosens.adjoint import Gradient, adjoint, evaluate
 from daeosens.arrays import Array, finite_array, gather, is_finite, scatter
 from daeosens.block_second_order import DIRECTIONS
+from daeosens.discretization import halved
 from daeosens.engines import Engine, Sweep, check_engine, choose_sweep
 from daeosens.errors import InputError, SolveError, require
 from daeosens.fields import InitialState
@@ -221,6 +222,19 @@ class Reduced:
         self._cached = (x.copy(), run)
         self._memory = Memory()
         return run
+
+    @property
+    def order(self) -> int:
+        """Order of the method of its runs."""
+        return self.stepping.resolved_method.order
+
+    def refined(self, x: Vector) -> Reduced:
+        """Return the same functional by runs with half the steps of the one at x.
+
+        For ``functional_error``, which says how far discretisation has moved J and its gradient.
+        """
+        stepping = halved(self.trajectory(x))
+        return Reduced(self.problem, self.objective, stepping, self.control, engine=self.engine)
 
     def value(self, x: Vector) -> float:
         """Return J(x)."""

@@ -48,8 +48,9 @@ Take: TypeAlias = "Callable[[Array], Trajectory]"
 def resolved(problem: Problem, stepping: Stepping, pinned: Array, take: Take) -> Trajectory:
     """Return a run whose steps satisfy the tolerance for the tangents of the chosen directions.
 
-    The steps are chosen by the error estimate of the state.  Where that of a tangent is too large
-    afterwards, the run is repeated with more times that steps hit, until there is no such step.
+    The steps are chosen by the error estimate of the state.  Where that of a tangent is more than
+    the tolerance afterwards, the run is repeated with more times that steps hit, until no step has
+    more than twice the tolerance.
     The run then is one of its own, from its start to its end, and nothing of those before is left.
 
     Parameters

@@ -335,7 +335,7 @@ def test_errors_do_not_depend_on_the_number_of_ranks(method: str) -> None:
     assert abs(alone.value) > 1e-8 * computed
 
 
-def error_on(comm: PETSc.Comm, method: str) -> ds.DerivativeError:
+def error_on(comm: PETSc.Comm, method: str) -> ds.ErrorEstimate:
     case = make(comm)
     cost = make_cost(case)
     stepping = ds.Stepping((0.0, 0.2), method, dt=0.03)

@@ -12,7 +12,7 @@ import daeosens
 DOCUMENTED = [
     name
     for name in daeosens.__all__
-    if callable(getattr(daeosens, name)) and not name.endswith("Error")
+    if callable(getattr(daeosens, name)) and not name.endswith(("Error", "Warning"))
 ]
 
 

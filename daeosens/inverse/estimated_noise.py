@@ -18,6 +18,7 @@ from petsc4py import PETSc
 
 from daeosens.adjoint import Gradient, adjoint
 from daeosens.arrays import Array, dot, gather
+from daeosens.discretization import halved
 from daeosens.errors import SolveError
 from daeosens.guards import QUIET
 from daeosens.inverse.measurements import spread
@@ -69,7 +70,7 @@ class EstimatedNoise:
         level_prior: tuple[float, float] | None = None,
     ) -> None:
         self.prior = prior
-        self._level_prior = level_prior
+        self._level_prior, self._each_column = level_prior, each_column
         self._misfits: list[Any] = [each.objective for each in experiments]
         self._unit = Joint(experiments)
         if prior is not None:  # its derivatives are checked with those of the first experiment
@@ -103,6 +104,24 @@ class EstimatedNoise:
     def bounds(self) -> tuple[PETSc.Vec, PETSc.Vec] | None:
         """Return the bounds of x, or None."""
         return self._unit.bounds()
+
+    @property
+    def order(self) -> int:
+        """The lowest order of the methods of the experiments."""
+        return self._unit.order
+
+    def refined(self, x: PETSc.Vec) -> EstimatedNoise:
+        """Return the same functional by runs with half the steps of those at x."""
+        experiments = [
+            Reduced(each.problem, misfit, halved(each.trajectory(x)), each.control)
+            for each, misfit in zip(self.experiments, self._misfits, strict=True)
+        ]
+        return EstimatedNoise(
+            experiments,
+            prior=self.prior,
+            each_column=self._each_column,
+            level_prior=self._level_prior,
+        )
 
     def runs(self, x: PETSc.Vec) -> list[Trajectory]:
         """Return the run of each experiment at x; the last ones are kept."""

@@ -15,6 +15,7 @@ from scipy.special import chdtrc
 from daeosens.arrays import Array
 from daeosens.errors import DaeosensError, InputError
 from daeosens.inverse.estimated_noise import EstimatedNoise
+from daeosens.inverse.fit_discretization import Discretization, words
 from daeosens.inverse.measurements import Measurements
 from daeosens.inverse.multistart import Multistart
 from daeosens.inverse.noise import Noise, Observation, is_estimated
@@ -52,6 +53,9 @@ class Fit:
         (data - model) / sigma, in the scale of the noise; NaN where nothing was observed.
     uncertainty : Covariance or DaeosensError
         The error says why there is no covariance.
+    discretization : Discretization or DaeosensError
+        How far discretisation has moved the estimate, by one run with halved steps and its
+        gradient; the error says why that is not known.
 
     Examples
     --------
@@ -75,6 +79,7 @@ class Fit:
     degrees_of_freedom: float
     residuals: Array
     uncertainty: Covariance | DaeosensError
+    discretization: Discretization | DaeosensError
 
     @property
     def estimate(self) -> dict[str, float]:
@@ -250,6 +255,8 @@ class Fit:
                 f"chi-square {self.chi_square:.4g} for {self.degrees_of_freedom:.4g} degrees of "
                 f"freedom: p = {self.p_value:.2g}"
             )
+        if isinstance(self.discretization, Discretization):
+            lines.append(words(self.discretization, self.covariance.names))
         if self.starts is not None:
             lines.append(repr(self.starts).splitlines()[-1])
         return "\n".join(lines)

@@ -17,6 +17,7 @@ from daeosens.errors import InputError
 from daeosens.inverse.curvature import HessianKind
 from daeosens.inverse.estimated_noise import EstimatedNoise
 from daeosens.inverse.experiments import listed_experiments, tables
+from daeosens.inverse.fit_discretization import fit_discretization
 from daeosens.inverse.fit_uncertainty import estimated_uncertainty
 from daeosens.inverse.fitted import Fit
 from daeosens.inverse.likelihoods import listed_priors, negative_log_likelihood, sum_of_priors
@@ -203,6 +204,7 @@ def fit(
     sigma, degrees, uncertainty = estimated_uncertainty(
         functional, prior, result.x, hessian, table, model
     )
+    share = table.count / degrees if isinstance(functional, EstimatedNoise) else 1.0
     rows = [
         gather(residual(one.trajectory(result.x), misfit))
         for one, misfit in zip(functional.experiments, misfits, strict=True)
@@ -219,6 +221,7 @@ def fit(
         degrees,
         -spread(np.concatenate(rows), table.observed) / sigma,
         uncertainty,
+        fit_discretization(functional, result.x, uncertainty, share),
     )
 
 

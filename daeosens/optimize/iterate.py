@@ -11,6 +11,7 @@ import numpy.typing as npt
 from petsc4py import PETSc
 
 from daeosens.arrays import Array
+from daeosens.functional import FunctionalError
 from daeosens.optimize.optimizers import METHODS
 
 Integers: TypeAlias = npt.NDArray[np.int64]
@@ -115,6 +116,8 @@ class Result:
         One entry per accepted iterate.
     notes : tuple of str
         What else to know: what a continued run has forgotten, which sweep gave the Jacobian.
+    discretization : FunctionalError or None
+        Estimated discretisation errors of value and gradient there, where they were asked for.
 
     Examples
     --------
@@ -141,6 +144,7 @@ class Result:
     history: History
     hessian_products: int = 0
     notes: tuple[str, ...] = ()
+    discretization: FunctionalError | None = None
 
     @property
     def converged(self) -> bool:
@@ -164,4 +168,6 @@ class Result:
         ]
         if self.hessian_products:
             lines.append(f"  products       {self.hessian_products} with the Hessian")
+        if self.discretization is not None:
+            lines.append(f"  discretisation {self.discretization}")
         return "\n".join([*lines, *(f"  note           {note}" for note in self.notes)])

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from petsc4py import PETSc
 
 from daeosens.errors import together
-from daeosens.functional import Functional, require_functional
+from daeosens.functional import Functional, HasRefined, functional_error, require_functional
 from daeosens.guards import guarded
 from daeosens.optimize.arguments import argument_complaints, newton_complaints, scales_of
 from daeosens.optimize.constrained import check_constrained_method, minimize_constrained
@@ -64,6 +64,7 @@ def minimize(
     restart: str | os.PathLike[str] | None = None,
     options: Options | None = None,
     progress: bool | Progress | None = None,
+    discretization: bool = False,
 ) -> Result: ...
 @overload
 def minimize(
@@ -99,6 +100,7 @@ def minimize(
     restart: str | os.PathLike[str] | None = None,
     options: Options | None = None,
     progress: bool | Any | None = None,
+    discretization: bool = False,
 ) -> Result | ConstrainedResult:
     """Minimise a functional by TAO.  Collective on ``functional.comm``.
 
@@ -158,6 +160,10 @@ def minimize(
     progress : bool or callable, optional
         True: a line per iteration on rank 0.  A callable gets (``Iterate``, x) on every rank;
         x must be copied to be kept.
+    discretization : bool
+        Estimate the discretisation error of J and its gradient at the result, by one more run, with
+        halved steps: ``Result.discretization``.  It takes twice the memory of a run, so it has to
+        be asked for.
 
     Returns
     -------
@@ -206,6 +212,7 @@ def minimize(
         max_iterations=max_iterations,
         restart=restart is not None,
         options=options or {},
+        discretization=discretization,
     )
     if constraints is not None or method in CONSTRAINED_METHODS:
         unused = {
@@ -217,6 +224,7 @@ def minimize(
             "hessian": hessian != "exact",
             "preconditioner": preconditioner != "auto",
             "restart": restart is not None,
+            "discretization": discretization,
         }
         tolerances = {
             "gradient_tolerance": gradient_tolerance,
@@ -246,6 +254,10 @@ def minimize(
     complaints += newton_complaints(method, hessian, preconditioner, predicted_decrease_tolerance)
     if restart is not None and not isinstance(restart, (str, os.PathLike)):
         complaints.append(f"restart = {restart!r}; expected: the path of a file")
+    if discretization and not isinstance(functional, HasRefined):
+        complaints.append(
+            f"discretization=True for {type(functional).__name__}; expected: Reduced or Joint"
+        )
     chosen: Options = {} if options is None else options
     validate_names(chosen, "minimize options")
     x = start_of(functional, x0)
@@ -287,7 +299,11 @@ def minimize(
             raise
         finally:
             x.destroy()
-    return _result(descent, reason, time.perf_counter() - begin)
+    result = _result(descent, reason, time.perf_counter() - begin)
+    if not discretization:
+        return result
+    assert isinstance(functional, HasRefined)
+    return replace(result, discretization=functional_error(functional, result.x))
 
 
 def _with_constraints(

@@ -1,0 +1,97 @@
+"""What discretisation does to a fit, beside the statistical error."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+from petsc4py import PETSc
+
+from daeosens.arrays import Array, gather
+from daeosens.errors import DaeosensError
+from daeosens.functional import functional_error
+from daeosens.inverse.estimated_noise import EstimatedNoise
+from daeosens.inverse.uncertainty import Covariance
+from daeosens.joint import Joint
+
+
+class DiscretizationWarning(UserWarning):
+    """The discretisation error of an estimate exceeds its statistical error."""
+
+
+@dataclass(frozen=True, eq=False)
+class Discretization:
+    """Estimated discretisation errors of a fit, from runs with halved steps at the estimate.
+
+    Attributes
+    ----------
+    value : float
+        Error of the minimum.
+    shift : array [k]
+        Estimate minus that of exact solutions, in the scale of the optimiser: -C (error of the
+        gradient), C the covariance.
+    standard_errors : array [k]
+        The same, as multiples of the standard errors; zero for parameters on a bound.
+
+    Examples
+    --------
+    >>> from daeosens import ODE, Parameter, Parameters, Stepping, fit
+    >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
+    >>> rates = Parameters({"rate": Parameter(1.0, scale="log")}, initial_state=[1.0])
+    >>> data = {"time": [1.0, 2.0, 3.0], "mass": [0.62, 0.35, 0.23]}
+    >>> found = fit(decay, data, rates, Stepping((0.0, 3.0), "cn", dt=0.1))
+    >>> print(f"{found.discretization.largest:.3f}")
+    0.007
+    """
+
+    value: float
+    shift: Array
+    standard_errors: Array
+
+    @property
+    def largest(self) -> float:
+        """The largest shift, in standard errors."""
+        return float(np.abs(self.standard_errors).max(initial=0.0))
+
+
+def fit_discretization(
+    functional: Joint | EstimatedNoise,
+    x: PETSc.Vec,
+    uncertainty: Covariance | DaeosensError,
+    estimated_share: float,
+) -> Discretization | DaeosensError:
+    """Return what discretisation does to an estimate, or why that is not known.
+
+    Warns where it is more than the statistical error.  ``estimated_share`` is what the covariance
+    was multiplied with for a noise level that was estimated.
+    """
+    if isinstance(uncertainty, DaeosensError):
+        return uncertainty
+    try:
+        error = functional_error(functional, x)
+    except DaeosensError as failure:
+        return failure
+    shift = -uncertainty.scaled @ gather(error.gradient) / estimated_share
+    errors = np.sqrt(np.diag(uncertainty.scaled))
+    parts = np.divide(shift, errors, out=np.zeros_like(shift), where=errors > 0.0)
+    found = Discretization(error.value, shift, parts)
+    if found.largest > 1.0 and functional.comm.rank == 0:
+        warnings.warn(words(found, uncertainty.names), DiscretizationWarning, stacklevel=3)
+    return found
+
+
+def words(found: Discretization, names: tuple[str, ...]) -> str:
+    """Return what to tell of it.
+
+    Examples
+    --------
+    >>> print(words(Discretization(0.0, np.array([1e-3]), np.array([0.02])), ("rate",)))
+    discretisation moves rate by 0.02 standard errors
+    """
+    worst = names[int(np.argmax(np.abs(found.standard_errors)))]
+    others = ", the others by less" if len(names) > 1 else ""
+    told = f"discretisation moves {worst} by {found.largest:.2g} standard errors{others}"
+    if found.largest <= 1.0:
+        return told
+    return f"{told}: more than the statistical error, so steps should be smaller (dt, rtol)"
