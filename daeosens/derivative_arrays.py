@@ -288,15 +288,19 @@ class DerivativeArray:
     # -- comparisons: branches go by the values
 
     def __lt__(self, other: Any) -> Any:
+        note_branch(self, other)
         return primal(self) < primal(other)
 
     def __le__(self, other: Any) -> Any:
+        note_branch(self, other)
         return primal(self) <= primal(other)
 
     def __gt__(self, other: Any) -> Any:
+        note_branch(self, other)
         return primal(self) > primal(other)
 
     def __ge__(self, other: Any) -> Any:
+        note_branch(self, other)
         return primal(self) >= primal(other)
 
     def __eq__(self, other: object) -> Any:
@@ -577,6 +581,37 @@ def sparse_times(matrix: Any, x: DerivativeArray) -> DerivativeArray:
         return DerivativeArray(sparse_times(matrix, x.value), moved)
     moved = (matrix @ slopes.reshape(len(slopes), -1)).reshape(matrix.shape[0], *slopes.shape[1:])
     return DerivativeArray(matrix @ x.value, moved)
+
+
+# -- branches
+
+_BRANCHES: list[list[Any]] = []
+
+
+def note_branch(x: Any, y: Any = 0.0) -> None:
+    """Note a comparison of x with y, where somebody asks for them (``branches``)."""
+    if _BRANCHES:
+        _BRANCHES[-1].append(np.ravel(np.subtract(primal(x), primal(y), dtype=float)))
+
+
+def branches(function: Callable[..., Any], arguments: Sequence[Any], home: str = "") -> Any:
+    """Return the differences [B] whose signs decide how a callback goes on, in the order met.
+
+    Parameters
+    ----------
+    function : callable
+        The callback.
+    arguments : sequence
+        Of it; those that vary as arrays with slopes along one direction.
+    home : str
+        As for ``evaluate``.
+    """
+    _BRANCHES.append([])
+    try:
+        evaluate(function, arguments, (1,), home)
+    finally:
+        noted = _BRANCHES.pop()
+    return np.concatenate(noted) if noted else np.empty(0)
 
 
 # -- what is constant, and what varies

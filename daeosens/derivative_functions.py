@@ -29,6 +29,7 @@ from daeosens.derivative_arrays import (
     as_array,
     equal,
     moving,
+    note_branch,
     primal,
 )
 
@@ -148,6 +149,7 @@ def _choice(larger: bool, keeps_numbers: bool) -> Callable[..., Any]:
 
     def rule(ufunc: np.ufunc, x: Any, y: Any) -> Any:
         x, y = (as_array(each) if isinstance(each, list) else each for each in (x, y))
+        note_branch(x, y)
         left, right = primal(x), primal(y)
         if larger:
             first = left >= right if varies(x) else left > right
@@ -189,6 +191,7 @@ def _absolute(ufunc: np.ufunc, x: Any) -> Any:
         size = np.where(primal(result) == 0, 1.0, result)
         turned = np.conj(x.value) / size
         return DerivativeArray(result, np.real(weighted(turned, x.slopes)))
+    note_branch(x)
     return DerivativeArray(result, weighted(np.where(primal(x) >= 0, 1.0, -1.0)[()], x.slopes))
 
 
@@ -388,10 +391,19 @@ UFUNCS.update(
 )
 for _name in (
     *("floor", "ceil", "rint", "trunc", "sign", "heaviside", "floor_divide", "signbit"),
-    *("isfinite", "isnan", "isinf", "less", "less_equal", "greater", "greater_equal"),
+    *("isfinite", "isnan", "isinf"),
     *("logical_and", "logical_or", "logical_xor", "isnat"),
 ):
     UFUNCS[_name] = on_values
+
+
+def _comparison(ufunc: np.ufunc, x: Any, y: Any) -> Any:
+    note_branch(x, y)
+    return on_values(ufunc, x, y)
+
+
+for _name in ("less", "less_equal", "greater", "greater_equal"):
+    UFUNCS[_name] = _comparison
 
 UNARY = tuple(
     name

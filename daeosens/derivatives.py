@@ -20,6 +20,7 @@ from daeosens.derivative_arrays import (
     DerivativeArray,
     DerivativeLostError,
     as_array,
+    branches,
     evaluate,
     held,
     line_of_error,
@@ -354,6 +355,31 @@ class AutomaticHessian:
         order = sorted(sizes)
         ends = np.cumsum([sizes[position] for position in order])
         return dict(zip(order, np.split(products, ends[:-1]), strict=True))
+
+
+def branches_of(
+    function: Callable[..., Any], split: Callable[[Any], Any] = lambda p: p
+) -> Callable[[float, Array, Array], Array]:
+    """Return what a callback f(t, u, p) compares at a point, as ``(t, u, p) -> array [B]``.
+
+    Parameters
+    ----------
+    function : callable
+        The callback.
+    split : callable
+        Makes its third argument of the vector p [m].
+    """
+    home = str(getattr(function, "__module__", "") or "").partition(".")[0]
+
+    def at(t: float, u: Array, p: Array) -> Array:
+        states = DerivativeArray(u.copy(), np.ones((len(u), 1)))
+        try:
+            found: Array = branches(function, (t, states, split(p)), home)
+        except Exception:  # noqa: BLE001 (what it cannot take has told nothing)
+            return np.empty(0)
+        return found
+
+    return at
 
 
 def _transposed(given: Any) -> Callable[..., Any]:

@@ -12,7 +12,7 @@ from daeosens.batches import Batch, make_batch
 from daeosens.breakpoints import admit_breakpoints
 from daeosens.compiled import Compiled
 from daeosens.compiled_batches import CompiledBatch
-from daeosens.derivatives import AutomaticJacobian
+from daeosens.derivatives import AutomaticJacobian, branches_of
 from daeosens.errors import InputError, require
 from daeosens.events import EventLike, admit_known_events
 from daeosens.frame import make_frame
@@ -213,6 +213,7 @@ def ODE(  # noqa: N802 (a noun of the public interface)
         | sources(frame, mass, mass_p=mass_p, mass_hessian=mass_hessian),
         native=natives(admitted),
         breakpoints=admit_breakpoints(breakpoints),
+        branches=branches_of(rhs) if is_automatic(frame, rhs) else None,
         events=admit_known_events(events, ()),
         **frame.fields(),
     )

@@ -74,6 +74,18 @@ class SolveError(DaeosensError):
     """The time integration failed: same on every rank, so an optimiser may treat it as infinity."""
 
 
+class NewtonError(SolveError):
+    """Newton's method did not find the end of an implicit step."""
+
+
+class LinearSolverError(SolveError):
+    """An iterative solver did not solve the linear system of an implicit step or of a sweep."""
+
+
+class SingularMatrixError(SolveError):
+    """The matrix of a linear system cannot be factorised: no unique solution."""
+
+
 class NotFiniteError(SolveError):
     """A callback gave infinity or NaN: the solution, or a trial step, has left its domain."""
 
@@ -84,6 +96,10 @@ class UnsupportedError(DaeosensError):
 
 class GrazingError(DaeosensError):
     """An event whose time is not differentiable: the state only touches the surface."""
+
+
+class KinkWarning(UserWarning):
+    """Second derivatives of equations that have a kink between two steps lack a term."""
 
 
 def require(value: object, kind: type, name: str, remedy: str) -> None:

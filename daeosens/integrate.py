@@ -9,10 +9,10 @@ from typing import Any
 
 from petsc4py import PETSc
 
+from daeosens._petsc import DENSE, take_remainder
 from daeosens.arrays import Array
-from daeosens.errors import DaeosensError, SolveError
+from daeosens.errors import DaeosensError, NewtonError, SolveError
 from daeosens.frozen import quickly_made
-from daeosens.line_search import search_lines
 from daeosens.options import refused_value
 from daeosens.prepared import Prepared, cannot_set_up, leave_ts, prepared_ts, taken_ts
 from daeosens.problem import Problem
@@ -21,8 +21,15 @@ from daeosens.registered import compiled_fault, raise_fault
 from daeosens.single_steps import SingleSteps
 from daeosens.step_log import StepLog, Watch
 from daeosens.stepping import Stepping
+from daeosens.steps.linear import linear_fault, reason_name, singular
 from daeosens.trajectory import Checkpoint, Effort, Stages
 from daeosens.trials import trials
+
+SHORTER = (0.25, 0.0625, 0.015625)
+"""Parts of a step whose Newton iteration failed, which are tried for the message."""
+
+ZERO_PIVOT = 71
+"""PETSc's error code of dense matrices without factors."""
 
 NOT_FINITE = 72
 """PETSc's error code of norms that are not."""
@@ -173,6 +180,7 @@ class Runner:
             ts.getStepRejections(),
             ts.getSNESIterations(),
             ts.getKSPIterations(),
+            0.0 if method.explicit or ts.getType() == DENSE else take_remainder(ts.getSNES()),
         )
         recording = [ts] if self._checkpoint in ("memory", "disk") else []
         return Run(log.times(), log.step_sizes(), log.states, log.stages(), effort, recording)
@@ -189,7 +197,7 @@ class Runner:
             ts.solve(self._solution)
             hooks.log = None
             return
-        log.attach(ts, hooks.after_first_step, search_lines, self._ready.tiny)
+        log.attach(ts, hooks.after_first_step)
         try:
             ts.solve(self._solution)
         except PETSc.Error:
@@ -235,18 +243,54 @@ class Runner:
         if reason > 0 and abs(log.last_time - end) <= 1e-9 * (end - self._stepping.t_span[0]):
             return
         steps = taken + ts.getStepNumber()
-        names = {
-            value: name for name, value in vars(PETSc.TS.ConvergedReason).items() if name.isupper()
-        }
         self._note_fault()
         fault = self._told(log) if reason < 0 else ""  # else trials were survived
-        raise SolveError(
+        stopped = (
             f"TS stopped at t = {log.last_time:.9g} after {steps} steps "
-            f"({names.get(reason, reason)}){fault}",
+            f"({reason_name(PETSc.TS.ConvergedReason, reason)}){fault}"
+        )
+        if reason == PETSc.TS.ConvergedReason.DIVERGED_NONLINEAR_SOLVE and not fault:
+            raise self._unsolved(log, stopped)
+        raise SolveError(
+            stopped,
             expected=f"t = {self._stepping.t_span[1]:g}",
             remedy=f"max_steps > {self._stepping.max_steps}"
             if steps >= self._stepping.max_steps
-            else 'a smaller dt, or options={"snes_monitor": None} to watch the Newton residual',
+            else 'a smaller dt, or options={"ts_monitor": None} to watch the steps',
+        )
+
+    def _unsolved(self, log: StepLog, stopped: str) -> SolveError:
+        """Return the error of a step whose equations were not solved, after trying what may help.
+
+        Collective.
+        """
+        ts = self._ts
+        told = ""
+        if ts.getType() != DENSE:
+            snes: Any = ts.getSNES()
+            reasons: Any = PETSc.SNES.ConvergedReason
+            if snes.getConvergedReason() == reasons.DIVERGED_LINEAR_SOLVE:
+                return linear_fault(snes.getKSP(), stopped)
+            why = reason_name(reasons, snes.getConvergedReason())
+            told = (
+                f" after {snes.getIterationNumber()} iterations ({why}), "
+                f"residual {snes.getFunctionNorm():.3g}"
+            )
+        h, out = log.last_size, log.states[-1].duplicate()
+        remedy = 'consistent starting values; options={"snes_monitor": None} shows the residual; '
+        remedy += f"steps down to {h * SHORTER[-1]:.3g} fail too"
+        for part in SHORTER:
+            try:
+                self._single_steps.step(log.last_time, part * h, log.states[-1], out)
+            except (SolveError, PETSc.Error):
+                continue
+            remedy = f"dt={part * h:.3g}, or rtol: a step of that size is solved from there"
+            break
+        out.destroy()
+        return NewtonError(
+            f"{stopped}: Newton's method failed{told} in a step of {h:.3g}",
+            expected="convergence of Newton's method",
+            remedy=remedy,
         )
 
     def _told(self, log: StepLog) -> str:
@@ -262,6 +306,8 @@ class Runner:
             return refused
         code: int = getattr(error, "ierr", 0)
         # norms are collective, as this is
+        if code == ZERO_PIVOT:
+            return singular(f"TS stopped at t = {log.last_time:.9g}")
         fault = self._told(log) if code == NOT_FINITE else ""
         return SolveError(
             f"TS failed after t = {log.last_time:.9g}: {str(error).splitlines()[-1]}{fault}",

@@ -45,7 +45,8 @@ class Derivative:
 
     ``create(*point)`` returns a matrix of the right type, ``fill(*point, out)`` puts the values at
     the point into it; ``assembled`` is false for products, whose matrix can only be applied, or,
-    with ``shifts``, take multiples of the identity too.  The point is ``(t, u, p)`` or, for a
+    with ``shifts``, take multiples of the identity too; ``constant`` if the values depend on the
+    parameters alone.  The point is ``(t, u, p)`` or, for a
     residual, ``(t, u, udot, p)``.
     """
 
@@ -53,6 +54,7 @@ class Derivative:
     fill: Callable[..., None]
     assembled: bool = True
     shifts: bool = False
+    constant: bool = False
 
 
 class ProductsMatrix:
@@ -215,6 +217,7 @@ def negative(derivative: Derivative) -> Derivative:
         fill,
         derivative.assembled,
         derivative.shifts,
+        derivative.constant,
     )
 
 

@@ -11,7 +11,6 @@ from petsc4py import PETSc
 
 from daeosens._petsc import add_monitor
 from daeosens.errors import InputError
-from daeosens.line_search import search_lines, tiny_step
 from daeosens.options import Scope, nothing_for_ts, refused_value, scoped_options
 from daeosens.petsc_ts import make_ts
 from daeosens.problem import Problem
@@ -34,17 +33,14 @@ A step on a grid takes some nanoseconds for each unknown.
 class Hooks:
     """What TS calls.  It knows neither TS nor Runner: TS would hold itself, and never be freed."""
 
-    def __init__(self, scope: Scope, tiny: float) -> None:
+    def __init__(self, scope: Scope) -> None:
         self._scope: Scope | None = scope
-        self._tiny = tiny
         self.log: StepLog | None = None
 
     def before_step(self, ts: PETSc.TS) -> None:
-        """Let the log choose the size of the step, and Newton's method search along lines."""
+        """Let the log choose the size of the step."""
         assert self.log is not None
         self.log.before_step(ts)
-        if self._tiny:
-            search_lines(ts, wanted=ts.getTimeStep() >= self._tiny)
 
     def after_step(self, ts: PETSc.TS, step: int, t: float, u: PETSc.Vec) -> None:
         """Let the log note the step."""
@@ -83,8 +79,6 @@ class Prepared:
         Whether it runs, and logs its steps, without Python.
     first_step : float
         Size of the first step after PETSc's options [time unit].
-    tiny : float
-        See ``tiny_step``.
     fixed_size : float or None
         Size of steps that no error estimate chooses; None if one does.
     max_time, max_steps : float, int
@@ -97,7 +91,6 @@ class Prepared:
     hooks: Hooks
     in_c: bool
     first_step: float
-    tiny: float
     fixed_size: float | None
     max_time: float
     max_steps: int
@@ -214,7 +207,6 @@ def _prepared(
         raise cannot_set_up(error) from error
     scope.check_used()
     first_step = ts.getTimeStep()
-    tiny = tiny_step(ts, stepping, first_step)
     fixed = not stepping.adaptive and PETSc.Options().getString("ts_adapt_type", "none") == "none"
     in_c = runs_in_c(problem, stepping.resolved_method)
     if in_c:
@@ -223,10 +215,9 @@ def _prepared(
         stepping,
         ts,
         held,
-        Hooks(scope, tiny),
+        Hooks(scope),
         in_c,
         first_step,
-        tiny,
         first_step if fixed else None,
         ts.getMaxTime(),
         ts.getMaxSteps(),

@@ -116,6 +116,7 @@ class Problem:
     native: Mapping[str, Native] = field(default_factory=dict[str, Native])
     stencil: Stencil | None = None
     breakpoints: tuple[float, ...] = ()
+    branches: Callable[[float, Array, Array], Array] | None = None
     events: tuple[Event, ...] = ()
     modes: Mapping[str, Problem] = field(default_factory=dict[str, "Problem"])
     mode: str | Callable[..., str] = ""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import stat
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
@@ -14,6 +16,7 @@ from hashlib import blake2b
 from typing import Any, cast
 
 import numpy as np
+import numpy.typing as npt
 from mpi4py import MPI
 from petsc4py import PETSc
 
@@ -24,6 +27,9 @@ SHOWN = 80
 
 LARGE = 16
 """Arrays of more numbers are compared by a checksum, which takes less time than to write them."""
+
+SPINS = 2000
+"""So often a rank looks for the others before it lets the processor do something else."""
 
 _ANCHORS: dict[int, PETSc.Vec] = {}
 
@@ -46,7 +52,8 @@ def anchor(comm: Any) -> None:
 def agree(comm: Any, call: str, **options: object) -> None:
     """Refuse a call with other options on some ranks, which would wait for each other.  Collective.
 
-    Takes one reduction of 16 bytes; nothing on one rank.
+    Takes one reduction of 16 bytes; nothing on one rank.  A call that other ranks do not
+    make at all ends the job after ``patience()`` seconds, with the name of the call.
 
     Parameters
     ----------
@@ -74,7 +81,7 @@ def agree(comm: Any, call: str, **options: object) -> None:
     mine = {"the call": call, **dict(_parts(options))}
     digest = int.from_bytes(blake2b(repr(mine).encode(), digest_size=7).digest())
     ends = np.array([digest, -digest])
-    ranks.Allreduce(MPI.IN_PLACE, ends, MPI.MAX)
+    _reduced_in_time(ranks, ends, call)
     if ends[0] == -ends[1]:
         return
     every = ranks.allgather(mine)
@@ -86,6 +93,47 @@ def agree(comm: Any, call: str, **options: object) -> None:
         expected="the same on every rank of the communicator",
         remedy="comm.bcast(...) of what one rank has",
     )
+
+
+def patience() -> float:
+    """Return how many seconds ranks wait for others that have not made the same call.
+
+    From the environment variable DAEOSENS_PATIENCE; 60 by default, 0 for no limit.
+
+    Raises
+    ------
+    InputError
+        Another value than a number of seconds.
+    """
+    given = os.environ.get("DAEOSENS_PATIENCE", "60")
+    try:
+        seconds = float(given)
+    except ValueError:
+        seconds = math.nan
+    if not seconds >= 0.0:
+        raise InputError(f"DAEOSENS_PATIENCE = {given}", expected="seconds, or 0 for no limit")
+    return seconds or math.inf
+
+
+def _reduced_in_time(ranks: MPI.Intracomm, values: npt.NDArray[np.int64], call: str) -> None:
+    """Replace numbers by their maxima over the ranks; end the job where some never come."""
+    request = ranks.Iallreduce(MPI.IN_PLACE, values, MPI.MAX)
+    for _ in range(SPINS):  # as nearly always
+        if request.Test():
+            return
+    limit = time.monotonic() + patience()
+    while not request.Test():
+        if time.monotonic() > limit:
+            error = InputError(
+                f"{call}: rank {ranks.rank} has waited {patience():g} s for other ranks of "
+                f"{ranks.size}, which do not make this call",
+                expected="the same calls on every rank of the communicator: the call is collective",
+                remedy="the call on every rank, outside of `if rank == 0`; DAEOSENS_PATIENCE=600 "
+                "in the environment where a rank is that much later",
+            )
+            error.add_note("".join(traceback.format_stack()))
+            abort(error)  # raised on some ranks only, it would leave them waiting in MPI_Finalize
+        time.sleep(1e-4)
 
 
 def contents(description: Any) -> Any:

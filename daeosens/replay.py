@@ -7,7 +7,7 @@ from typing import Any
 
 from petsc4py import PETSc
 
-from daeosens.line_search import search_lines, tiny_step
+from daeosens._petsc import know_rounding
 from daeosens.options import scoped_options
 from daeosens.petsc_ts import make_ts
 from daeosens.registered import Held
@@ -40,13 +40,8 @@ def replay(trajectory: Trajectory, prepare: Callable[[PETSc.TS], None]) -> PETSc
     ts.setTime(stepping.t_span[0])
     ts.setTimeStep(float(sizes[0]))
 
-    tiny = 0.0
-
     def before_step(ts: PETSc.TS) -> None:
-        h = float(sizes[ts.getStepNumber()])
-        ts.setTimeStep(h)
-        if tiny:
-            search_lines(ts, wanted=h >= tiny)
+        ts.setTimeStep(float(sizes[ts.getStepNumber()]))
 
     ts.setPreStep(before_step)
     prepare(ts)
@@ -56,10 +51,10 @@ def replay(trajectory: Trajectory, prepare: Callable[[PETSc.TS], None]) -> PETSc
         ts.setMaxSteps(len(sizes))
         ts.setMaxTime(beyond)
         ts.setExactFinalTime(_TS.ExactFinalTime.STEPOVER)
-        tiny = tiny_step(ts, stepping, float(sizes.max()))
         ts.setSolution(state)
         ts.setUp()
         if not stepping.resolved_method.explicit:
+            know_rounding(ts.getSNES())
             coarsen_points(ts.getSNES().getKSP(), problem.dm)
         ts.solve(state)
     return ts

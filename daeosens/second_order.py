@@ -17,6 +17,7 @@ from daeosens.cost import Cost, add_curvature, points_by_step
 from daeosens.dense import directed_steps
 from daeosens.engines import Sweep, choose_sweep
 from daeosens.guards import QUIET, unwrapped
+from daeosens.kinks import warn_of_kinks
 from daeosens.native_second_order import NativeFirst, carry_piece, native_second_sweep
 from daeosens.native_sweep import refuse_compiled, wants_native_sweep
 from daeosens.native_tangent import Direction, check_directions, no_linear_steps
@@ -210,6 +211,8 @@ def hessian_products(
     check_objective(objective)
     cost = objective.lower(trajectory.problem, float(trajectory.times[-1]))
     memory = Memory() if memory is None else memory
+    if memory.gradient is None:  # the first product with this Hessian
+        warn_of_kinks(trajectory)
     if engine == "compiled":
         running = "running costs" if cost.densities else ""
         refuse_compiled(running or no_linear_steps(trajectory))

@@ -11,7 +11,6 @@ from petsc4py import PETSc
 
 from daeosens.errors import SolveError
 from daeosens.faults import note_fault
-from daeosens.line_search import search_lines
 from daeosens.options import scoped_options
 from daeosens.petsc_ts import make_ts
 from daeosens.prepared import Prepared
@@ -57,10 +56,10 @@ class SingleSteps:
         if self._stepping.resolved_method.explicit:
             self._explicit_step.advance(t, h, u, ready.held.p, out, again=again)
         elif ready.hooks.log is None:  # between two runs: nothing of the step is remembered
-            _step(ready.ts, t, h, u, out, ready.tiny)
+            _step(ready.ts, t, h, u, out)
         else:
             self._spare_ts = self._spare_ts or self._make_spare(self._problem, t, u)
-            _step(self._spare_ts, t, h, u, out, ready.tiny)
+            _step(self._spare_ts, t, h, u, out)
 
     def take_again(self, t: float, h: float, u: PETSc.Vec) -> None:
         """Take a step that failed by callbacks in Python: those note what is not finite."""
@@ -72,7 +71,7 @@ class SingleSteps:
             problem = replace(self._problem, stencil=None)
             ts = self._make_spare(problem, t, u)
             with suppress(SolveError, PETSc.Error):  # as it did before
-                _step(ts, t, h, u, out, self._ready.tiny)
+                _step(ts, t, h, u, out)
             _try_jacobian(problem, t + h, ts.getSNES().getSolution(), p)
             ts.destroy()
         out.destroy()
@@ -96,9 +95,7 @@ class SingleSteps:
         return ts
 
 
-def _step(ts: PETSc.TS, t: float, h: float, u: PETSc.Vec, out: PETSc.Vec, tiny: float) -> None:
-    if tiny:
-        search_lines(ts, wanted=h >= tiny)
+def _step(ts: PETSc.TS, t: float, h: float, u: PETSc.Vec, out: PETSc.Vec) -> None:
     solution = ts.getSolution()
     u.copy(solution)
     ts.setStepNumber(0)

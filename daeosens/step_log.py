@@ -122,13 +122,7 @@ class StepLog:
             reasons = PETSc.TS.ConvergedReason
             ts.setConvergedReason(reasons.CONVERGED_USER)  # type: ignore[arg-type]
 
-    def attach(
-        self,
-        ts: PETSc.TS,
-        on_first_step: Callable[[], None],
-        on_search: Callable[..., Any],
-        tiny: float,
-    ) -> None:
+    def attach(self, ts: PETSc.TS, on_first_step: Callable[[], None]) -> None:
         """Let TS log without Python, in place of ``before_step`` and ``after_step``.
 
         See ``Steps.attach``.
@@ -136,7 +130,7 @@ class StepLog:
         room = self._room_for_stages() if self._keep_stages else 0
         problem = self._problem
         self._flat = problem.comm.size == 1 and problem.size <= FLAT and problem.stencil is None
-        self._steps.attach(ts, on_first_step, on_search, tiny, room, self._flat)
+        self._steps.attach(ts, on_first_step, room, self._flat)
 
     def detach(self, ts: PETSc.TS) -> None:
         """Take over what TS has logged since ``attach``.
@@ -191,6 +185,11 @@ class StepLog:
         """Time of the last state."""
         assert self._steps.last_time is not None
         return self._steps.last_time
+
+    @property
+    def last_size(self) -> float:
+        """Size of the last step that was tried."""
+        return self._steps.last_size
 
     def times(self) -> Array:
         """Return the times [N+1]."""

@@ -64,7 +64,8 @@ class Stepping:
         Step size, or the first one if steps are adaptive (by default then a
         thousandth of the span, a millionth for implicit methods).
     rtol, atol : float, optional
-        Either makes the steps adaptive; the other one defaults to 1e-6 and 1e-9.
+        Either makes the steps adaptive.  ``rtol`` is 1e-6 unless given, ``atol`` a thousandth of
+        it, but at most 1e-9: components that pass through zero gain from a smaller ``rtol`` too.
     max_step : float, optional
         Largest adaptive step.
     max_steps : int
@@ -159,6 +160,12 @@ class Stepping:
     def adaptive(self) -> bool:
         """Whether an error estimate chooses the steps."""
         return self.rtol is not None or self.atol is not None
+
+    @property
+    def tolerances(self) -> tuple[float, float]:
+        """The relative and the absolute tolerance of adaptive steps."""
+        rtol = 1e-6 if self.rtol is None else self.rtol
+        return rtol, min(1e-9, 1e-3 * rtol) if self.atol is None else self.atol
 
     @cached_property
     def resolved_method(self) -> Method:

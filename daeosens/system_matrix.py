@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from petsc4py import PETSc
 
 from daeosens.matrices import Derivative, shell
@@ -29,6 +30,9 @@ class SystemMatrix:
         Assembled where both parts are, otherwise a shell.
     assembled : bool
         Whether the entries are available, to factorise for instance.
+    constant : bool
+        Whether the matrix depends on the shift and the parameters alone: it then stays as it is
+        while they do, with the factors that solvers keep as long as a matrix does not change.
     """
 
     def __init__(
@@ -41,6 +45,8 @@ class SystemMatrix:
         assembled = residual_u.assembled and (residual_udot is None or residual_udot.assembled)
         self._sum: _SumMatrix | None = None
         self.assembled = assembled
+        self.constant = residual_u.constant and residual_udot is None
+        self._filled: tuple[float, Any] | None = None
         if not assembled and not (residual_u.shifts and residual_udot is None):
             self._sum = _SumMatrix(self._part_udot, self._part_u)
             vecs: Any = self._part_u.createVecs()
@@ -58,6 +64,10 @@ class SystemMatrix:
 
     def fill(self, t: float, u: PETSc.Vec, udot: PETSc.Vec, p: Any, shift: float) -> PETSc.Mat:
         """Fill and return F_u + shift F_udot at the point."""
+        if self.constant:
+            if self.stays(p, shift):
+                return self.matrix
+            self._filled = (shift, np.array(p))
         self._u.fill(t, u, udot, p, self._part_u)
         if self._udot is not None:
             assert self._part_udot is not None
@@ -74,8 +84,15 @@ class SystemMatrix:
             self.matrix.axpy(shift, self._part_udot, subset)
         return self.matrix
 
+    def stays(self, p: Any, shift: float) -> bool:
+        """Whether a constant matrix has these values already."""
+        filled = self._filled
+        return filled is not None and filled[0] == shift and np.array_equal(filled[1], p)
+
     def reshift(self, old: float, new: float) -> None:
         """Change the shift only; for F_u and F_udot that do not depend on udot."""
+        if self._filled is not None:
+            self._filled = (new, self._filled[1])
         if self._sum is not None:
             self._sum.a = new
             self.matrix.stateIncrease()

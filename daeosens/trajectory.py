@@ -63,12 +63,19 @@ HIT = 1e-6
 @quickly_made
 @dataclass(frozen=True)
 class Effort:
-    """What a run cost: accepted and rejected steps, Newton and linear iterations."""
+    """What a run cost: accepted and rejected steps, Newton and linear iterations.
+
+    ``remainder`` is the largest error, relative to the size of an unknown, that Newton's method may
+    have left in a step: its last change times the part of the residual that was left by it.
+    Derivatives are those of the states as they are, so that theirs is larger by the number of steps
+    and a second derivative.  0 where nothing is solved, or until rounding decides.
+    """
 
     steps: int
     rejected: int
     newton_iterations: int
     linear_iterations: int
+    remainder: float = 0.0
 
     def __add__(self, other: Effort) -> Effort:
         """Return what two runs cost."""
@@ -77,6 +84,7 @@ class Effort:
             self.rejected + other.rejected,
             self.newton_iterations + other.newton_iterations,
             self.linear_iterations + other.linear_iterations,
+            max(self.remainder, other.remainder),
         )
 
 

@@ -14,6 +14,7 @@ from daeosens._petsc import (
     DENSE,
     EXPLICIT,
     RegisteredStencil,
+    know_rounding,
     set_chained,
     survive_trials,
     take_passes,
@@ -54,7 +55,7 @@ def default_options(
         if problem.coloring:
             defaults["snes_fd_color"] = None
         elif ts.getType() != DENSE:
-            defaults |= linear_defaults(ts.getIJacobian()[0], stepping.options)
+            defaults |= linear_defaults(ts.getIJacobian()[0], stepping.options, problem.dm)
     if checkpoint in ("memory", "disk"):
         ts.setSaveTrajectory()
         defaults["ts_trajectory_type"] = "memory" if checkpoint == "memory" else "basic"
@@ -88,8 +89,7 @@ def set_up(ts: PETSc.TS, u: PETSc.Vec, stepping: Stepping, checkpoint: Checkpoin
     ts.setMaxSteps(stepping.max_steps)
     ts.setExactFinalTime(_TS.ExactFinalTime.MATCHSTEP)
     if stepping.adaptive:
-        rtol = 1e-6 if stepping.rtol is None else stepping.rtol
-        atol = 1e-9 if stepping.atol is None else stepping.atol
+        rtol, atol = stepping.tolerances
         ts.setTolerances(rtol=rtol, atol=atol)
     ts.setFromOptions()
     if ts.getType() not in (DENSE, EXPLICIT):  # those have no options
@@ -102,6 +102,7 @@ def set_up(ts: PETSc.TS, u: PETSc.Vec, stepping: Stepping, checkpoint: Checkpoin
         survive_trials(ts)
     ts.setUp()
     if not stepping.resolved_method.explicit and ts.getType() != DENSE:
+        know_rounding(ts.getSNES())
         coarsen_points(ts.getSNES().getKSP(), u.getDM())  # TSDIRK has set another DM by now
 
 

@@ -134,7 +134,7 @@ def study(config: Config, results: Results) -> bool:
     results.record("profile_intervals", {each.name: each.interval for each in profiles.entries})
     results.record("sigma", found.sigma)
     results.record("value", found.objective)
-    results.record("iterations", found.result.iterations)
+    results.record("iterations", found.iterations)
     for name, array in (
         ("times", bands.times),
         ("states", bands.value),

@@ -27,7 +27,7 @@ def far_reaching(t, u, p):
 def make(shape, boundary="periodic", comm=SELF):
     """Return a grid, its model, and the matrix 4 - f_u at a random state."""
     grid = Grid((UNIT,) * len(shape), shape, boundary, dof=2, comm=comm)
-    model = trace_stencil(far_reaching, grid, ["k"])
+    model = trace_stencil(far_reaching, grid, ["k"], jacobian="products")
     state, p = random_field(grid, 3), np.array([0.7])
     matrix = model.residual_u.create(0.0, state, state, p)
     model.residual_u.fill(0.0, state, state, p, matrix)
@@ -141,7 +141,7 @@ def test_gradients_are_the_same_on_any_ranks(method):
     stepping = Stepping((0.0, 1.0), method, dt=0.25, options=KRYLOV | {"ksp_rtol": 1e-14})
     found = []
     for each in (grid, alone(grid)):
-        model = trace_stencil(far_reaching, each, ["k"])
+        model = trace_stencil(far_reaching, each, ["k"], jacobian="products")
         run = solve(model, random_field(each, 5), [0.7], stepping)
         gradient = adjoint(run, energy())
         found.append([each.values(run.final), each.values(gradient.u0_vec), gradient.p])

@@ -429,6 +429,9 @@ def test_multistart_finds_the_frequency_on_any_number_of_ranks(comm, shared_tmp_
     assert again.starts.resumed == 5
     assert again.objective == found.objective
     assert "5 starts" in repr(again)
+    assert alone.iterations == alone.result.iterations
+    assert found.starts.best.iterations > 0
+    assert found.iterations == found.starts.best.iterations + found.result.iterations
 
 
 def test_starts_spread_over_priors_of_either_scale():

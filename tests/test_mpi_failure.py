@@ -75,3 +75,23 @@ def test_uncaught_exception_outside_callbacks_ends_the_job(run_mpi, tmp_path):
     assert job.returncode != 0
     assert "[rank 1] Traceback" in job.stderr
     assert "LookupError: lost on one rank" in job.stderr
+
+
+def test_a_call_that_only_some_ranks_make_ends_the_job_and_is_named(run_mpi, tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import os, sys, time; sys.path.insert(0, 'tests')\n"
+        "os.environ['DAEOSENS_PATIENCE'] = '1'\n"
+        "from petsc4py import PETSc\n"
+        "from distributed import make\n"
+        "from daeosens import Stepping, solve\n"
+        "case = make(PETSc.COMM_WORLD)\n"
+        "if case.problem.comm.rank == 0:\n"
+        "    solve(case.problem, case.u0, case.p, Stepping((0.0, 1.0), 'rk4', dt=0.1))\n"
+        "time.sleep(600)\n"
+    )
+    job = run_mpi(2, [script], timeout=SECONDS)
+    assert job.returncode != 0
+    assert "solve: rank 0 has waited 1 s for other ranks of 2, which do not make this" in job.stderr
+    assert "in <module>" in job.stderr  # where the call stands
+    assert "[rank 1] Traceback" not in job.stderr

@@ -50,7 +50,7 @@ from daeosens.continuous_adjoint import continuous_adjoint
 from daeosens.continuous_forward import continuous_forward
 from daeosens.finite_differences import finite_differences
 from daeosens.grids import Grid
-from daeosens.ranks import agree, install_abort_hook
+from daeosens.ranks import agree, install_abort_hook, patience
 
 
 def test_no_hook_is_installed_on_one_rank():
@@ -505,3 +505,18 @@ def test_a_closed_connection_is_python_s_to_tell_where_the_output_is_no_pipe(tmp
         done = subprocess.run([sys.executable, "-c", program], stdout=file, check=False)
     assert done.returncode == 0
     assert output.read_text() == "told\n"
+
+
+@pytest.mark.parametrize(("given", "seconds"), [(None, 60.0), ("2.5", 2.5), ("0", np.inf)])
+def test_patience_is_chosen_in_the_environment(monkeypatch, given, seconds):
+    monkeypatch.delenv("DAEOSENS_PATIENCE", raising=False)
+    if given is not None:
+        monkeypatch.setenv("DAEOSENS_PATIENCE", given)
+    assert patience() == seconds
+
+
+@pytest.mark.parametrize("given", ["soon", "-1", "nan"])
+def test_patience_is_a_number_of_seconds(monkeypatch, given):
+    monkeypatch.setenv("DAEOSENS_PATIENCE", given)
+    with pytest.raises(InputError, match=f"DAEOSENS_PATIENCE = {given}"):
+        patience()

@@ -232,7 +232,7 @@ def test_reduced_hessian_passes_the_taylor_test(form, method, supplied):
 
 def test_second_derivatives_that_are_missing_are_named_before_any_run():
     def rhs(t, u, p):
-        return np.array([abs(u[0]) * p[0]])
+        return np.array([float(u[0]) * p[0]])
 
     problem = ODE(rhs, 1, ["a"], jacobian=lambda t, u, p: np.array([[float(p[0])]]))
     control = Parameters({"a": Parameter(1.0)}, [1.0])

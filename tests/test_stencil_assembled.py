@@ -149,7 +149,7 @@ def test_a_preconditioner_saves_iterations():
 
 def test_other_words_are_refused():
     grid = Grid(BOX, (8, 8), dof=2, comm=SELF)
-    with pytest.raises(InputError, match=r"jacobian = 'dense'\n.*\"assembled\" or \"products\""):
+    with pytest.raises(InputError, match=r"jacobian = 'dense'\n.*\"auto\", \"assembled\" or"):
         trace_stencil(reaction, grid, NAMES, jacobian="dense")
 
 
@@ -178,8 +178,8 @@ def test_multigrid_takes_as_many_iterations_on_any_grid(boundary, method):
         run = solve(model, u0, p, stepping)
         effort.append(run.effort.linear_iterations / run.effort.newton_iterations)
         assert duality(run, energy(1)) < 1e-12
-    assert max(effort) < 14
-    assert effort[1] < 1.2 * effort[0]
+    assert max(effort) < (9 if grid.comm.size == 1 else 14)  # smoothed by blocks on several ranks
+    assert effort[1] < effort[0] + 1.5  # on two levels the coarse one is solved exactly
     plain = solve(model, u0, p, Stepping((0.0, 0.06), method, dt=0.02))
     assert close(run.final, plain.final) < 1e-9
     for mine, other in zip(

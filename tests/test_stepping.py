@@ -266,3 +266,24 @@ def test_sums_of_many_steps_that_pass_an_end_mean_it(span):
     assert times[[0, -1]].tolist() == [first, last]
     with pytest.raises(InputError, match="lies outside the time span"):
         pinned_times(stepping, [last + 1e-8 * (last - first)])
+
+
+def test_the_absolute_tolerance_follows_the_relative_one():
+    def tolerances(**given):
+        return Stepping((0.0, 1.0), "rk6vr", **given).tolerances
+
+    assert tolerances(rtol=1e-4) == (1e-4, 1e-9)
+    assert tolerances(rtol=1e-10) == (1e-10, 1e-13)
+    assert tolerances(atol=1e-5) == (1e-6, 1e-5)
+    assert tolerances(rtol=1e-10, atol=1e-6) == (1e-10, 1e-6)
+
+
+def test_components_near_zero_gain_from_a_smaller_rtol():
+    def rober(t, u, p):
+        slow, fast, pairs = 0.04 * u[0], 1e4 * u[1] * u[2], 3e7 * u[1] ** 2
+        return np.array([-slow + fast, slow - fast - pairs, pairs])
+
+    problem = ODE(rober, size=3)
+    small = solve(problem, [1.0, 0.0, 0.0], None, Stepping((0.0, 40.0), "esdirk5", rtol=1e-10))
+    # Hairer and Wanner, Solving ODEs II: the Robertson problem at t = 40
+    assert small.final[1] == pytest.approx(9.18553476e-6, rel=1e-8)

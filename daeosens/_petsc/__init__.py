@@ -28,6 +28,7 @@ from daeosens._petsc.factor_steps import FactorSteps
 from daeosens._petsc.interpolants import Interpolant, interpolate
 from daeosens._petsc.linear_steps import LinearSteps, SecondSweep
 from daeosens._petsc.natives import call_into, call_number, call_points, fill_matrix
+from daeosens._petsc.newton import know_rounding, take_remainder
 from daeosens._petsc.numbers import finite_numbers, numbers_of, put_numbers
 from daeosens._petsc.pooled import pool_memory, vec_to_fill
 from daeosens._petsc.pulls import FactorPulls, MatrixPulls, Pulls, Sums
@@ -75,6 +76,7 @@ __all__ = [
     "has_transpose",
     "install",
     "interpolate",
+    "know_rounding",
     "linearise_matrix",
     "lock_onto",
     "next_step",
@@ -92,6 +94,7 @@ __all__ = [
     "survive_trials",
     "take_passes",
     "take_point",
+    "take_remainder",
     "time_of_stage",
     "together",
     "value_of_number",

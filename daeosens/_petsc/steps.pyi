@@ -1,7 +1,6 @@
 """Types of steps.pyx, whose docstrings tell the rest."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,8 +40,6 @@ class Steps:
         self,
         ts: PETSc.TS,
         on_first_step: Callable[[], None],
-        on_search: Callable[..., Any],
-        tiny: float,
         stages: int,
         flat: bool,
     ) -> None: ...

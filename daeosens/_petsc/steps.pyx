@@ -85,10 +85,10 @@ cdef struct Vectors:
 cdef struct Log:
     Numbers ends, times, sizes
     bint fixed
-    double dt, uncut, stall, tiny
+    double dt, uncut, stall
     Breakpoints breakpoints
     long piece                  # between breakpoints: of the step before; -1: there was none
-    int stalled, patience, searching
+    int stalled, patience
     Vectors states, stages
     Numbers flat_states, flat_stages
     long n_stages, kept_stages, most_stages
@@ -239,9 +239,6 @@ cdef PetscErrorCode before_step(PetscTS ts) noexcept nogil:
         return PETSC_ERR_USER
     if log.taking:
         spare_copy(ts, &log.place)
-    if log.tiny and log.searching != (h >= log.tiny):
-        log.searching = h >= log.tiny
-        return search_lines(log, ts)
     return PETSC_SUCCESS
 
 
@@ -377,19 +374,6 @@ cdef PetscErrorCode ask_python(Log *log, bint first) noexcept with gil:
     return PETSC_SUCCESS
 
 
-cdef PetscErrorCode search_lines(Log *log, PetscTS ts) noexcept with gil:
-    owner = <Steps>log.owner
-    cdef TS view = TS()
-    try:
-        CHKERR(PetscObjectReference(<void *>ts))
-        view.ts = ts
-        owner.on_search(view, wanted=bool(log.searching))
-    except BaseException as error:
-        owner.error = error
-        return PETSC_ERR_USER
-    return PETSC_SUCCESS
-
-
 def next_step(double t, double dt, ends):
     """Return the size of a step from ``t``: dt, or less to end at the next of ``ends``.
 
@@ -432,7 +416,7 @@ cdef class Steps:
     """
 
     cdef Log log
-    cdef object on_first_step, on_search, breakpoints
+    cdef object on_first_step, breakpoints
     cdef readonly object error
 
     def __cinit__(self, ends, dt, double stall, int patience, breakpoints):
@@ -441,7 +425,6 @@ cdef class Steps:
         self.log.fixed = dt is not None
         self.log.dt = 0.0 if dt is None else dt
         self.log.stall, self.log.patience = stall, patience
-        self.log.searching = -1
         self.log.owner = <void *>self
         for end in ends:
             if push(&self.log.ends, end):
@@ -524,7 +507,7 @@ cdef class Steps:
         """Return time and number of a step to a state that is not finite, or None."""
         return (self.log.t, self.log.step) if self.log.not_finite else None
 
-    def attach(self, TS ts, on_first_step, on_search, double tiny, long stages, bint flat):
+    def attach(self, TS ts, on_first_step, long stages, bint flat):
         """Let TS log its steps without Python.
 
         Parameters
@@ -532,15 +515,10 @@ cdef class Steps:
         ts : TS             to whose monitors ``add_monitor`` has added
         on_first_step : callable
                             called after the first step
-        on_search : callable
-                            ``(ts, wanted=)``: whether Newton's method is to search along lines;
-                            called before a step where that changes
-        tiny : float        the size of steps below which it is not; 0: never asked
         stages : int        how many stages are kept at most
         flat : bool         states and stages are logged as numbers, not as vectors
         """
-        self.on_first_step, self.on_search = on_first_step, on_search
-        self.log.tiny, self.log.most_stages = tiny, stages
+        self.on_first_step, self.log.most_stages = on_first_step, stages
         self.log.taking, self.log.flat = ts.getType() == CHAINED, flat
         CHKERR(TSGetSolution(ts.ts, &self.log.solution))
         CHKERR(TSSetApplicationContext(ts.ts, <void *>&self.log))
@@ -548,7 +526,7 @@ cdef class Steps:
 
     def detach(self, TS ts):
         """End what ``attach`` began."""
-        self.on_first_step = self.on_search = None
+        self.on_first_step = None
         end_sparing(ts.ts, &self.log.place)
         if self.log.taking:
             CHKERR(take_last_state(&self.log, ts.ts))

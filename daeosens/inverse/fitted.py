@@ -92,6 +92,12 @@ class Fit:
         return self.result.value
 
     @property
+    def iterations(self) -> int:
+        """Those of the start that came lowest, if there were several, and of what followed it."""
+        before = 0 if self.starts is None else self.starts.best.iterations
+        return before + self.result.iterations
+
+    @property
     def converged(self) -> bool:
         """Whether the minimisation met a tolerance."""
         return self.result.converged

@@ -78,6 +78,8 @@ class DirkEquations:
     def slot(self, number: int, point: Point, h: float) -> Slot:
         """Return M/(h gamma) - f_u, with room for its factors."""
         problem, (t, u, p) = self._problem, point
+        if problem.residual_u.constant:
+            number = 0  # all stages have one matrix
         if number == len(self._slots):
             system = SystemMatrix(problem.residual_u, problem.residual_udot, t, u, self._zero, p)
             self._slots.append(Slot(system, self._make_solver))

@@ -7,8 +7,7 @@ from typing import Any
 
 from petsc4py import PETSc
 
-from daeosens.errors import SolveError
-from daeosens.steps.linear import PRODUCTS, refuse_without_transpose
+from daeosens.steps.linear import PRODUCTS, linear_fault, refuse_without_transpose
 from daeosens.system_matrix import SystemMatrix
 
 MakeSolver = Callable[[PETSc.Mat], PETSc.KSP]
@@ -44,8 +43,10 @@ class Slot:
         """The matrix as it was filled last."""
         return self._system.matrix
 
-    def holds(self, t: float, u: PETSc.Vec) -> bool:
-        """Whether it was filled at this time and at this state [n]."""
+    def holds(self, t: float, u: PETSc.Vec, p: Any, shift: float) -> bool:
+        """Whether it was filled at this time and state [n], or has the same values anyway."""
+        if self._system.constant:
+            return self._system.stays(p, shift)
         return self._point == (t, u.handle)
 
     def fill(self, t: float, u: PETSc.Vec, udot: PETSc.Vec, p: Any, shift: float) -> None:
@@ -80,10 +81,4 @@ class Slot:
         (solver.solveTranspose if transpose else solver.solve)(right, solution)
         reason: Any = solver.getConvergedReason()
         if reason < 0:
-            raise SolveError(
-                f"the linear solver of the sweep stopped: reason {reason} "
-                f"after {solver.getIterationNumber()} iterations, "
-                f"residual {solver.getResidualNorm():.3g}",
-                expected="convergence",
-                remedy='options={"ksp_type": ..., "pc_type": ..., "ksp_rtol": ...}',
-            )
+            raise linear_fault(solver, "the linear system of a sweep")

@@ -20,7 +20,12 @@ from daeosens.steps.explicit_stages import Kept
 from daeosens.steps.linear import PREFIXES, coarsen_points, linear_defaults
 from daeosens.system_matrix import SystemMatrix
 
-NEWTON_DEFAULTS: Mapping[str, Any] = {"snes_rtol": 1e-11, "snes_stol": 1e-14, "snes_max_it": 50}
+NEWTON_DEFAULTS: Mapping[str, Any] = {
+    "snes_rtol": 1e-11,
+    "snes_stol": 1e-14,
+    "snes_max_it": 50,
+    "snes_linesearch_type": "rounding",
+}
 """Tight, because the derivative of a step is that of the converged step."""
 
 STAGE_DEFAULTS: Mapping[str, Any] = {**NEWTON_DEFAULTS, "snes_linesearch_type": "basic"}
@@ -134,7 +139,11 @@ class StageSolver:
         snes.setJacobian(equation.jacobian, matrix, matrix)
         prefixes = ("snes_", *PREFIXES)
         chosen = {key: value for key, value in self._options.items() if key.startswith(prefixes)}
-        defaults = {**STAGE_DEFAULTS, "snes_rtol": 0.0, **linear_defaults(matrix, chosen)}
+        defaults = {
+            **STAGE_DEFAULTS,
+            "snes_rtol": 0.0,
+            **linear_defaults(matrix, chosen, self._problem.dm),
+        }
         with scoped_options(defaults=defaults, code=chosen):
             snes.setFromOptions()
         coarsen_points(snes.getKSP(), self._problem.dm)

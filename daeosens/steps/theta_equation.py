@@ -162,7 +162,7 @@ class ThetaEquation:
         """Return F_u + shift F_udot, refilled only if neither slot holds the point already."""
         reusable = self._reusable and u is not self._stage
         for slot in self._slots:
-            if reusable and slot.holds(t, u):
+            if reusable and slot.holds(t, u, p, shift):
                 slot.reshift(shift)
                 self._slots.remove(slot)
                 self._slots.append(slot)

@@ -164,7 +164,7 @@ def trace_stencil(
     grid: Grid,
     parameters: int | Sequence[str] | Mapping[str, Any] = (),
     *,
-    jacobian: str = "products",
+    jacobian: str = "auto",
 ) -> Parametrized:
     """Make u' = f on a grid of one function of a point and its neighbours, compiled.
 
@@ -185,8 +185,9 @@ def trace_stencil(
         Points, unknowns at each, boundary and ranks.
     parameters : mapping of str to shape, int or sequence of str
         As for ``trace``.
-    jacobian : "products" or "assembled"
-        f_u by its products with vectors, or as a sparse matrix, which preconditioners need.
+    jacobian : "auto", "assembled" or "products"
+        f_u as a sparse matrix, which preconditioners need, for the systems of implicit steps, or
+        by its products with vectors; "auto": products where nothing is solved.
 
     Returns
     -------

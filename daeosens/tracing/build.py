@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
+from daeosens.derivatives import branches_of
 from daeosens.equations import DAE, ODE
 from daeosens.errors import InputError
 from daeosens.events import Event, EventLike, admit_events
@@ -63,6 +64,8 @@ def build(
     )
     if inside is not None and problem.batch is not None and problem.native:
         problem = replace(problem, batch=FactoredBatch(problem.batch, inside, ready))
+    if graphs[0].branches:
+        problem = replace(problem, branches=branches_of(rhs, tracer.shapes.split))
     products = {name: ready[f"rhs_{name}"] for name in ("pull", "push")}
     if all(isinstance(each, Native) for each in products.values()):
         problem = replace(problem, native={**problem.native, **products})

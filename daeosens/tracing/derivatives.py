@@ -25,6 +25,12 @@ COLORS = 32
 """Up to so many colours a Jacobian of matrix nodes is compressed."""
 
 
+_BRANCHES = frozenset(
+    getattr(casadi, f"OP_{name}")
+    for name in ("LT", "LE", "FABS", "FMIN", "FMAX", "SIGN", "IF_ELSE_ZERO")
+)
+
+
 @dataclass(frozen=True, eq=False)
 class Generated:
     """One function to evaluate, with the inputs and outputs of a callback by name.
@@ -95,6 +101,13 @@ class Graph:
     def expanded(self) -> bool:
         """Whether the nodes are scalars."""
         return isinstance(self.value, casadi.SX)
+
+    @property
+    def branches(self) -> bool:
+        """Whether a comparison, abs, maximum or the like is in it."""
+        inputs = list(self.point.values())
+        graph = casadi.Function("f", inputs, [self.value])
+        return any(graph.instruction_id(k) in _BRANCHES for k in range(graph.n_instructions()))
 
     def ignores(self, argument: str) -> bool:
         """Whether it does not depend on an argument at all."""

@@ -132,6 +132,14 @@ class StencilDerivatives:
         return self._function("jacobian", casadi.vertcat(*values)), entries
 
     @property
+    def linear(self) -> bool:
+        """Whether f_u depends on parameters and coordinates alone: f is affine in u."""
+        graph = self._graph
+        unknowns = casadi.vertcat(*graph.u.values())
+        jacobian = casadi.jacobian(graph.value, unknowns)
+        return not casadi.depends_on(jacobian, casadi.vertcat(graph.t, unknowns))
+
+    @property
     def autonomous(self) -> bool:
         """Whether f does not depend on t."""
         return not casadi.depends_on(self._graph.value, self._graph.t)

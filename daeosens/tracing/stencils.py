@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
+from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -40,23 +41,23 @@ def build_stencil(
     jacobian: str,
 ) -> Parametrized:
     """Return the problem of ``daeosens.trace_stencil``, whose arguments these are."""
-    if jacobian not in ("assembled", "products"):
-        raise InputError(f"jacobian = {jacobian!r}", expected='"assembled" or "products"')
+    if jacobian not in ("auto", "assembled", "products"):
+        raise InputError(f"jacobian = {jacobian!r}", expected='"auto", "assembled" or "products"')
     shapes = admit_shapes(parameters)
     periodic = grid.boundary == "periodic"
     graph = point_graph(rhs, shapes, grid.dof, grid.spacing)
     derivatives = StencilDerivatives(graph, grid.spacing, grid.box, periodic=periodic)
     functions = derivatives.functions()
     entries: list[Entry] = []
-    if jacobian == "assembled":
+    if jacobian != "products":
         function, entries = derivatives.jacobian()
         functions.append(function)
     stencil = _make_stencil(functions, grid, periodic=periodic)
     calls = _Calls(stencil, shapes.size)
     given: dict[str, Any] = {"jacobian": Products(calls.push, calls.pull), "rhs_t": AUTONOMOUS}
-    if entries:
-        given["jacobian"] = _filled(stencil, grid, len(entries))
-        given["jacobian_matrix"] = stencil_matrix(grid, entries, by_points=True)
+    filled = _Assembled(stencil, grid, entries)
+    if jacobian == "assembled":
+        given |= {"jacobian": filled.fill, "jacobian_matrix": filled.template}
     if not derivatives.autonomous:
         given |= {"rhs_t": calls.rhs_t, "hessian_t": calls.hessian_t}
     problem = ODE(
@@ -70,14 +71,17 @@ def build_stencil(
     state = problem.state
     pool_memory(state)
     problem = replace(problem, stencil=stencil)
-    if not entries:
+    if jacobian != "assembled":
         rhs_u = Derivative(
             lambda *_point: create_matrix(stencil, state, shapes.size),
             linearise_matrix,
             assembled=False,
             shifts=True,
         )
-        problem = replace(problem, rhs_u=rhs_u, residual_u=negative(rhs_u))
+        solved = rhs_u
+        if entries:
+            solved = Derivative(filled.create, filled.fill, constant=derivatives.linear)
+        problem = replace(problem, rhs_u=rhs_u, residual_u=negative(solved))
     lowered = {each.name: getattr(problem, each.name) for each in fields(Problem)}
     return Parametrized(**lowered, shapes=shapes)
 
@@ -143,16 +147,30 @@ def _aligned(size: int) -> Array:
     return numbers[start : start + size]
 
 
-def _filled(stencil: Stencil, grid: Grid, count: int) -> Callable[..., None]:
-    """Return what fills the matrix f_u, of so many entries that a function gives at each point."""
-    size = prod(grid.owned_shape[:-1]) * count
-    values = PETSc.Vec().createSeq(size, comm=PETSc.COMM_SELF)
+class _Assembled:
+    """f_u as a sparse matrix, whose entries a function gives at each point."""
 
-    def jacobian(t: float, u: PETSc.Vec, p: Array, out: PETSc.Mat) -> None:
-        stencil.apply("jacobian", t, p, (u,), values)
-        fill_stencil_matrix(read(values), out)
+    def __init__(self, stencil: Stencil, grid: Grid, entries: Sequence[Entry]) -> None:
+        self._stencil, self._grid, self._entries = stencil, grid, entries
 
-    return jacobian
+    @cached_property
+    def template(self) -> PETSc.Mat:
+        """A matrix of the pattern, made when one is asked for."""
+        return stencil_matrix(self._grid, self._entries, by_points=True)
+
+    @cached_property
+    def _values(self) -> PETSc.Vec:
+        size = prod(self._grid.owned_shape[:-1]) * len(self._entries)
+        return PETSc.Vec().createSeq(size, comm=PETSc.COMM_SELF)
+
+    def create(self, *_point: Any) -> PETSc.Mat:
+        """Return a matrix to be filled."""
+        return self.template.duplicate()
+
+    def fill(self, t: float, u: PETSc.Vec, p: Array, out: PETSc.Mat) -> None:
+        """Fill a matrix [n, n] at a point."""
+        self._stencil.apply("jacobian", t, p, (u,), self._values)
+        fill_stencil_matrix(read(self._values), out)
 
 
 class _Calls:

@@ -1,0 +1,14 @@
+/* Newton's method in steps of TS that knows the rounding of its residual; see newton_rounding.c. */
+#pragma once
+
+#include <petscsnes.h>
+
+#define ROUNDING_SEARCH "rounding"
+
+/* the line search of that name, for -snes_linesearch_type; once in a process */
+PetscErrorCode NewtonRegister(void);
+/* the test of convergence of a SNES; again: nothing */
+PetscErrorCode NewtonAttach(SNES);
+/* what was left of the unknowns' errors, relative to their sizes, at most, since the last such call;
+   0 where there is no test of ours */
+PetscErrorCode NewtonTakeRemainder(SNES, PetscReal *);

@@ -1,0 +1,76 @@
+"""Kinks between steps: products with the Hessian warn of the term that they lack."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+from daeosens import ODE, Event, KinkWarning, Stepping, Terminal, hessian_product, solve, trace
+
+LEVEL = Terminal(lambda t, u, p: u[0])
+TANK = {"size": 1, "parameters": ["inflow", "outflow"]}
+STEPPING = Stepping((0.0, 2.0), "rk6vr", rtol=1e-10, atol=1e-13)
+START, RATES = [0.2], [0.8, 1.5]
+# u = u0 + 0.8 t until u = 1 at t_1, then u - 1 = 0.8/1.5 (1 - exp(-1.5 (2 - t_1)))
+EXACT = -(1.5 / 0.8) * np.exp(-1.5)
+
+
+def with_maximum(t, u, p):
+    return p[0] - p[1] * np.maximum(u - 1.0, 0.0)
+
+
+def with_abs(t, u, p):
+    return p[0] - p[1] * 0.5 * (np.abs(u - 1.0) + u - 1.0)
+
+
+def with_where(t, u, p):
+    return p[0] - p[1] * np.where(u > 1.0, u - 1.0, 0.0)
+
+
+def with_if(t, u, p):
+    return np.array([p[0] - p[1] * (u[0] - 1.0 if u[0] > 1.0 else 0.0)])
+
+
+def curvature(problem):
+    return hessian_product(solve(problem, START, RATES, STEPPING), LEVEL, [1.0], [0.0, 0.0]).u0[0]
+
+
+@pytest.mark.parametrize("rhs", [with_maximum, with_abs, with_where, with_if])
+def test_a_kink_inside_a_step_is_told_with_its_time(rhs):
+    with pytest.warns(KinkWarning, match=r"near t = 1,(.|\n)*try: an event there"):
+        lacking = curvature(ODE(rhs, **TANK))
+    assert abs(lacking - EXACT) > 0.1
+
+
+@pytest.mark.parametrize("rhs", [with_maximum, with_abs, with_where])
+def test_a_kink_of_a_traced_model_is_told_too(rhs):
+    with pytest.warns(KinkWarning, match="near t = 1,"):
+        curvature(trace(rhs, **TANK))
+
+
+@pytest.mark.parametrize("make", [ODE, trace])
+def test_an_event_on_the_kink_brings_the_term_in(make):
+    overflow = Event(lambda t, u, p: u[0] - 1.0, name="overflow")
+    assert curvature(make(with_maximum, **TANK, events=[overflow])) == pytest.approx(
+        EXACT, rel=1e-8
+    )
+
+
+def test_equations_that_jump_are_told_too():
+    relay = ODE(lambda t, u, p: np.where(u > 1.0, 0.5 * p[0], p[0]), **TANK)
+    with pytest.warns(KinkWarning, match="kink or jump near t = 1,"):
+        curvature(relay)
+
+
+@pytest.mark.parametrize(
+    "rhs",
+    [
+        lambda t, u, p: p[0] - p[1] * np.maximum(u - 1.0, 0.0) ** 2,  # f_u is continuous
+        lambda t, u, p: p[0] - p[1] * np.maximum(u + 1.0, 0.0),  # never crossed
+        lambda t, u, p: p[0] - p[1] * u * (1.0 if t < 0.7 else 1.1),  # of the time alone
+    ],
+)
+def test_what_does_not_matter_is_not_told(rhs):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        curvature(ODE(rhs, **TANK))
