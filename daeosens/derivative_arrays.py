@@ -27,6 +27,7 @@ import numpy as np
 from scipy import sparse, special
 
 from daeosens._petsc import DerivativeNumber, entry, install, together, value_of_number
+from daeosens._petsc.derivative_numbers import BRANCHES
 
 Value: TypeAlias = Any
 """An array or a number; within a ``DerivativeArray`` of second order one of first order."""
@@ -585,7 +586,7 @@ def sparse_times(matrix: Any, x: DerivativeArray) -> DerivativeArray:
 
 # -- branches
 
-_BRANCHES: list[list[Any]] = []
+_BRANCHES: list[list[Any]] = BRANCHES  # entries compare themselves, in C
 
 
 def note_branch(x: Any, y: Any = 0.0) -> None:

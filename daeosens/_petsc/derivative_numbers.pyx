@@ -154,6 +154,8 @@ cdef class DerivativeNumber:
             y = (<DerivativeNumber>other).v
         elif not number(other, &y):
             return compare(self.whole(), other, operation)
+        if BRANCHES:
+            BRANCHES[len(BRANCHES) - 1].append([self.v - y])
         if operation == 0:
             return self.v < y
         if operation == 1:
@@ -231,6 +233,9 @@ cdef class DerivativeNumber:
 
     def __array_function__(self, function, types, arguments, options):
         return _function(self.whole(), function, types, arguments, options)
+
+
+BRANCHES = []  # what comparisons are noted in: a list for each that asks, of lists of differences
 
 
 cdef compare(x, y, int operation):
