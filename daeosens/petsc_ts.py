@@ -10,12 +10,12 @@ from petsc4py import PETSc
 
 from daeosens._petsc import (
     DENSE,
+    ESDIRK,
     ExplicitSteps,
     Registered,
     RegisteredStencil,
     rk_tableau,
     take_point,
-    time_of_stage,
 )
 from daeosens.arrays import is_finite
 from daeosens.compiled import Compiled
@@ -24,7 +24,7 @@ from daeosens.errors import InputError, NotFiniteError, UnsupportedError
 from daeosens.methods import Method
 from daeosens.problem import Problem
 from daeosens.registered import Held, runs_in_c
-from daeosens.steps import refuse_form, registered_type
+from daeosens.steps import esdirk_steps, refuse_form
 from daeosens.system_matrix import SystemMatrix
 from daeosens.trajectory import Checkpoint
 from daeosens.trials import not_finite, retry
@@ -74,15 +74,17 @@ def make_ts(
         if record in ("memory", "disk"):
             _set_rhs_derivatives(ts, problem, t, u, held.p)
     else:
-        _set_implicit(ts, method)
+        _set_implicit(ts, problem, method)
         _set_residual(ts, problem, method, (t, u), held, record)
     return ts
 
 
-def _set_implicit(ts: PETSc.TS, method: Method) -> None:
+def _set_implicit(ts: PETSc.TS, problem: Problem, method: Method) -> None:
     if method.esdirk:
-        ts.setType(PETSc.TS.Type.DIRK)
-        ts.setDIRKType(registered_type(method.name))
+        ts.setType(ESDIRK)
+        esdirk = esdirk_steps(problem, method)
+        esdirk.attach(ts)
+        ts.setAttr(_STEPS, esdirk)
         return
     ts.setType(PETSc.TS.Type.THETA)
     ts.setTheta(method.theta)
@@ -91,12 +93,10 @@ def _set_implicit(ts: PETSc.TS, method: Method) -> None:
         ts.setType(method.name)
 
 
-def _inside(problem: Problem, method: Method) -> Callable[[PETSc.TS, float], float]:
+def _inside(problem: Problem) -> Callable[[PETSc.TS, float], float]:
     """Return the function of time that keeps the stages of a step inside it, at breakpoints."""
 
     def inside(ts: PETSc.TS, t: float) -> float:
-        if method.esdirk:
-            t = time_of_stage(ts, t)
         return problem.inside(t, ts.getTime(), ts.getTimeStep()) if problem.breakpoints else t
 
     return inside
@@ -115,7 +115,7 @@ def _set_rhs(ts: PETSc.TS, problem: Problem, method: Method, held: Held, *, plai
     """Set f(t, u, p); ``plain`` steps of few unknowns are taken without TSRK."""
     work = problem.create_state()
     if not runs_in_c(problem, method):
-        inside = _inside(problem, method)
+        inside = _inside(problem)
 
         def rhs(ts: PETSc.TS, t: float, u: PETSc.Vec, out: PETSc.Vec) -> None:
             t = inside(ts, t)
@@ -163,7 +163,7 @@ def _set_residual(
     record: Checkpoint,
 ) -> None:
     """Set F(t, u, u', p) and its derivatives."""
-    (t, u), work, inside = start, problem.create_state(), _inside(problem, method)
+    (t, u), work, inside = start, problem.create_state(), _inside(problem)
     in_c = runs_in_c(problem, method)
 
     def residual(ts: PETSc.TS, t: float, u: PETSc.Vec, udot: PETSc.Vec, out: PETSc.Vec) -> None:
@@ -200,10 +200,10 @@ def _set_residual(
         except NotFiniteError as error:
             _retry(ts, t, error, problem, jacobian=True)
         if matrix != system.matrix:
-            take_point(matrix, shift)
+            take_point(matrix)
 
     if in_c:
-        _set_compiled_residual(ts, problem, held, system, work, begins=method.esdirk)
+        _set_compiled_residual(ts, problem, held, system, work)
     if not in_c or (problem.stencil is not None and system.assembled):
         ts.setIJacobian(jacobian, system.matrix, system.matrix)
     if record in ("memory", "disk") and problem.n_parameters:
@@ -216,8 +216,6 @@ def _set_compiled_residual(
     held: Held,
     system: SystemMatrix,
     work: PETSc.Vec,
-    *,
-    begins: bool,
 ) -> None:
     registered = held.register(ts, problem)
     if isinstance(registered, RegisteredStencil):
@@ -234,7 +232,6 @@ def _set_compiled_residual(
         *system.parts,
         system.matrix,
         problem.create_state(),
-        begins,
     )
 
 

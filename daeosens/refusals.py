@@ -9,13 +9,14 @@ import numpy as np
 import numpy.typing as npt
 from petsc4py import PETSc
 
+from daeosens._petsc import ESDIRK
 from daeosens.arrays import largest, read, write
 from daeosens.errors import OptionError, UnsupportedError
 from daeosens.methods import Method
 from daeosens.problem import Problem
 from daeosens.start_residual import refuse_inconsistent_start
 from daeosens.stepping import Stepping
-from daeosens.steps.algebraic import algebraic_parts, wave
+from daeosens.steps.algebraic import null_projection, wave
 from daeosens.steps.hidden import structural_index
 from daeosens.steps.linear import block_solver
 
@@ -26,16 +27,14 @@ def refuse_unsound_steps(
     """Refuse what PETSc 3.26 cannot step although it tries.
 
     The midpoint rule with error control for algebraic variables: they oscillate undamped, so the
-    error estimate does not fall with the step size, which shrinks until it divides by zero.  The
+    error estimate does not fall with the step size, which shrinks until it divides by zero. The
     endpoint form of F(t, u, u', p) = 0 where F is not linear in u': it adds F(t, u, 0, p), and
-    converges to a wrong solution.  Algebraic equations that jump at a breakpoint, with a method
-    that carries their variables over: the error of the jump stays.  ESDIRK methods for a mass whose
-    null space is not that of single variables: the rates of the first stage do not exist.
-    Algebraic variables of index two (``structural_index``) by the midpoint rule, or of index three
-    by that, "cn" and ESDIRK methods: they do not converge.  Theta below 1/2 for algebraic
-    equations: each step multiplies their error by (1 - theta)/theta.  Starts that do not
-    satisfy the algebraic equations, where they are not forgotten (``refuse_inconsistent_start``).
-    Collective.
+    converges to a wrong solution. Algebraic equations that jump at a breakpoint, with a method that
+    carries their variables over: the error of the jump stays. Algebraic variables of index two
+    (``structural_index``) by the midpoint rule, or of index three by that, "cn" and ESDIRK methods:
+    they do not converge. Theta below 1/2 for algebraic equations: each step multiplies their error
+    by (1 - theta)/theta. Starts that do not satisfy the algebraic equations, where they are not
+    forgotten (``refuse_inconsistent_start``). Collective.
 
     Parameters
     ----------
@@ -56,8 +55,6 @@ def refuse_unsound_steps(
     if problem.form == "rhs":  # every variable has its rate, by itself
         return
     method = stepping.resolved_method
-    if method.esdirk and problem.form == "mass":
-        algebraic_parts(problem, span[0], u, p, partial(block_solver, options=stepping.options))
     _refuse_algebraic_variables(problem, method, span[0], u, p)
     refuse_inconsistent_start(problem, method, span[0], u, p)
     shrinking = stepping.adaptive and method.theta == 0.5 and not method.endpoint
@@ -66,8 +63,15 @@ def refuse_unsound_steps(
     if not (averaging or jumping or shrinking):
         return
     algebraic, linear, without_rate = _probe_udot(problem, span[0], u, p)
-    if jumping and algebraic:
-        _refuse_algebraic_jumps(problem, stepping, span, u, p, without_rate)
+    if jumping and method.esdirk:
+        null = null_projection(problem, partial(block_solver, options=stepping.options))
+        if null is not None:
+            _refuse_algebraic_jumps(problem, stepping, span, u, p, null)
+    elif jumping and algebraic:
+        diagonal = u.duplicate()
+        write(diagonal, without_rate.astype(float))
+        null = PETSc.Mat().createDiagonal(diagonal)
+        _refuse_algebraic_jumps(problem, stepping, span, u, p, null)
     if shrinking and algebraic:
         raise UnsupportedError(
             'adaptive "midpoint" for a mass matrix with rows of zeros',
@@ -118,8 +122,8 @@ def refuse_other_method(ts: PETSc.TS, method: Method) -> None:
     kind = ts.getType()
     if kind == PETSc.TS.Type.RK:
         kind += ts.getRKType()
-    elif kind == PETSc.TS.Type.DIRK:
-        kind = ts.getDIRKType()
+    elif kind == ESDIRK and method.esdirk:
+        kind = method.name  # it has no options
     elif kind == PETSc.TS.Type.THETA:
         form = "endpoint" if ts.getThetaEndpoint() else "one-stage"
         same = ts.getTheta() == method.theta and ts.getThetaEndpoint() == method.endpoint
@@ -138,7 +142,7 @@ def _refuse_algebraic_jumps(
     span: tuple[float, float],
     u: PETSc.Vec,
     p: Any,
-    without_rate: npt.NDArray[np.bool_],
+    null: PETSc.Mat,
 ) -> None:
     """Compare both sides of each breakpoint, at the start and near it."""
     first, last = span
@@ -155,9 +159,11 @@ def _refuse_algebraic_jumps(
             problem.residual(on_left, state, zero, p, left)
             problem.residual(on_right, state, zero, p, right)
             noise = 1e-10 * max(largest(left), largest(right))
-            drift = 2.0 * np.abs(read(left) - read(before))
-            jump = np.maximum(np.abs(read(right) - read(left)) - drift, 0.0)
-            write(right, np.where(without_rate, jump, 0.0))
+            before.axpy(-1.0, left)
+            right.axpy(-1.0, left)
+            null.mult(before, left)
+            null.mult(right, before)
+            write(right, np.maximum(np.abs(read(before)) - 2.0 * np.abs(read(left)), 0.0))
             if largest(right) > noise:
                 raise UnsupportedError(
                     f'method = "{stepping.method}" for algebraic equations that jump at the '

@@ -9,6 +9,7 @@ from typing import Any
 
 from petsc4py import PETSc
 
+from daeosens._petsc import take_step
 from daeosens.errors import SolveError
 from daeosens.faults import note_fault
 from daeosens.options import scoped_options
@@ -96,14 +97,20 @@ class SingleSteps:
 
 
 def _step(ts: PETSc.TS, t: float, h: float, u: PETSc.Vec, out: PETSc.Vec) -> None:
+    """Take a step that Newton's method alone judges.
+
+    The step that it is a part of has been accepted.  An error estimate would refuse the part where
+    a component is zero at its end, as at the surface of an event, and only the absolute tolerance
+    counts.
+    """
     solution = ts.getSolution()
     u.copy(solution)
     ts.setStepNumber(0)
     ts.setTime(t)
     ts.setTimeStep(h)
-    ts.restartStep()  # without an error estimate: the size is the caller's
+    ts.restartStep()  # what was kept of the step before belongs to another one
     try:
-        ts.step()
+        take_step(ts)
     except PETSc.Error:
         raise_fault(ts)
         raise

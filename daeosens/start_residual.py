@@ -24,13 +24,14 @@ from daeosens.steps.algebraic import (
 )
 from daeosens.steps.forms import takes_esdirk
 from daeosens.steps.linear import FEW, PRODUCTS
+from daeosens.steps.null_space import basis_matrix, null_bases
 
 RELATIVE = 1e-6
 """Relative error of state and parameters that a start may have."""
 
 ROUNDING = 1e-12
 """A residual that is taken for rounding where everything is zero; relative errors of the time, and
-of small unknowns beside the largest; singular values of a mass that are zero beside the largest."""
+of small unknowns beside the largest."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +73,9 @@ def refuse_inconsistent_start(
 
     Theta methods below 1 average over the ends of a step: its error y of algebraic variables
     becomes -(1 - theta)/theta y in each step, which for "cn" and "midpoint" is -y.  "beuler" and
-    ESDIRK methods forget it in the first one.  The residual may be as large as relative changes of
+    ESDIRK methods forget it in the first one.  Of sums of rows the latter ask for a start that
+    satisfies them too: what M u' is to cancel in them, a change of the state divided by a small
+    step, would leave its rounding there.  The residual may be as large as relative changes of
     the state, or of the parameters, by ``RELATIVE`` make it, whatever the units of a row.  One
     evaluation of the equations where they hold, and a look at F_udot where that may change.
 
@@ -91,12 +94,12 @@ def refuse_inconsistent_start(
     InputError
         Names the row, its residual and what would be admitted, on every rank.
     """
-    if problem.form == "rhs" or method.theta in (0.0, 1.0):
+    if problem.form == "rhs" or method.explicit or method.theta == 1.0:
         return
     if problem.curved_mass or "algebraic rows" not in problem.probed:
         problem.probed["algebraic rows"] = _algebraic_rows(problem, t, u, p)
     algebraic = problem.probed["algebraic rows"]
-    if algebraic is None:
+    if algebraic is None or (method.esdirk and isinstance(algebraic, _Rows)):
         return
     ranks, (start, _) = u.comm.tompi4py(), u.getOwnershipRange()
     residual = _residual(problem, t, u, p)
@@ -114,22 +117,25 @@ def refuse_inconsistent_start(
         worst = (float(ratios[k]), named, float(values[k]), float(admitted[k]))
     ratio, name, value, bound = max(ranks.allgather(worst), key=lambda each: each[0])
     if ratio > 1.0:
-        forgetful = "esdirk4" if takes_esdirk(problem) else "beuler"
-        solved = "consistent_state(problem, u0, p); Parameters(..., consistent=True) where "
+        forgetful = "beuler"
+        if takes_esdirk(problem) and isinstance(algebraic, _Rows):
+            forgetful = "esdirk4"
         remedy = (
-            f'{solved}parameters move; or method="{forgetful}", of first order from such a start'
+            "consistent_state(problem, u0, p); Parameters(..., consistent=True) where parameters "
+            f'move; or method="{forgetful}", of first order from such a start'
         )
-        if isinstance(algebraic, _Combinations):
-            remedy = (
-                'new unknowns, in which M is diagonal, and consistent_state; or method="beuler"'
-            )
         raise InputError(
             f"the start at t = {t:.9g} does not satisfy the algebraic equations: {name} has the "
-            f'residual {value:.6g}, and method = "{method.name}" would carry this error from step '
-            "to step",
+            f'residual {value:.6g}, and method = "{method.name}" would {_harm(method)}',
             expected=f"at most {bound:.3g}",
             remedy=remedy,
         )
+
+
+def _harm(method: Method) -> str:
+    if method.esdirk:
+        return "lose such sums in the rounding of a small first step"
+    return "carry this error from step to step"
 
 
 def _algebraic_rows(
@@ -147,20 +153,15 @@ def _algebraic_rows(
 
 def _null_rows(problem: Problem, t: float, u: PETSc.Vec, p: Any) -> Array:
     """Return a basis [n, k] of the left null space of F_udot, if that is small and no diagonal."""
-    n = problem.size
-    none = np.empty((n, 0))
-    if problem.comm.size > 1 or n > FEW:
+    none = np.empty((problem.size, 0))
+    if problem.comm.size > 1 or problem.size > FEW:
         return none
     matrix = probed_rate(problem, t, u, p)[0]
-    if matrix.getType() in PRODUCTS:
+    bases = None if matrix.getType() in PRODUCTS else null_bases(matrix)
+    if bases is None or not bases.left:
         return none
-    mass: Any = matrix.convert(PETSc.Mat.Type.DENSE, PETSc.Mat()).getDenseArray()  # not in place
-    if np.count_nonzero(mass) == np.count_nonzero(mass.diagonal()):
-        return none
-    heights = _without_zeros(np.abs(mass).max(axis=1))
-    scaled = mass / heights[:, None]
-    left, sizes, _ = np.linalg.svd(scaled / _without_zeros(np.abs(scaled).max(axis=0)))
-    return _of_size_one(left[:, sizes <= ROUNDING * sizes[0]] / heights[:, None])
+    basis: Any = basis_matrix(bases.left, u).convert(PETSc.Mat.Type.DENSE)
+    return _of_size_one(basis.getDenseArray())
 
 
 def _apart(weights: Array, problem: Problem, t: float, u: PETSc.Vec, p: Any) -> Array:

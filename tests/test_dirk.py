@@ -23,10 +23,11 @@ from daeosens import (
     evaluate,
     solve,
     tangent,
+    trace,
 )
 from daeosens.arrays import read
 from daeosens.methods import find_method
-from daeosens.steps import registered_type, step_map
+from daeosens.steps import step_map
 from daeosens.steps.esdirk import ESDIRK
 from daeosens.steps.stages import StageSolver
 
@@ -61,34 +62,6 @@ def test_steps_of_ts_are_those_of_the_tableau(name, method):
     log = run.times[after:], run.step_sizes[after:]
     states, _ = frozen.run(form, method, *log, run.u[after], P0)
     np.testing.assert_allclose(run.u[after:], states, rtol=1e-12, atol=1e-13)
-
-
-def test_petsc_takes_the_rate_at_the_start_at_a_wrong_time():
-    """PETSc 3.26, without our correction: if this fails, the correction has become needless."""
-    times = []
-    ts = PETSc.TS().create(comm=PETSC_SELF)
-    ts.setType("dirk")
-    ts.setDIRKType(registered_type("esdirk3"))
-    matrix = PETSc.Mat().createDense((1, 1), comm=PETSC_SELF)
-    matrix.setUp()
-
-    def residual(_ts, t, _u, udot, out):
-        times.append(t)
-        udot.copy(out)
-        out.shift(-1.0)
-
-    def jacobian(_ts, _t, _u, _udot, shift, matrix, _same):
-        matrix.setValue(0, 0, shift)
-        matrix.assemble()
-
-    u = PETSc.Vec().createSeq(1, comm=PETSC_SELF)
-    ts.setIFunction(residual, u.duplicate())
-    ts.setIJacobian(jacobian, matrix, matrix)
-    ts.setTime(2.0)
-    ts.setTimeStep(0.1)
-    ts.setMaxSteps(1)
-    ts.solve(u)
-    assert 0.0 in times
 
 
 # ---- stages --------------------------------------------------------------------------------------
@@ -220,6 +193,35 @@ def test_errors_follow_the_tolerance_for_van_der_pol(method, exact):
     assert errors[1][1] < 3e-3
 
 
+# ---- the rate at the start -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mass", [None, np.eye(1)], ids=["rhs", "M"])
+@pytest.mark.parametrize("make", [ODE, trace])
+@each_method
+def test_answers_scale_with_the_start_of_any_size(method, make, mass):
+    """A mass tells which variables are algebraic, and not a rate beside which others vanish."""
+    given = {} if mass is None else {"mass": mass}
+    decay, found = make(lambda t, u, p: -p[0] * u, 1, ["rate"], **given), []
+    for size in (1.0, 1e-20, 1e16, 1e20, 1e100):
+        run = solve(decay, [size], [1.0], Stepping((0.0, 1.0), method, dt=0.1))
+        found.append([*run.u[:, 0] / size, adjoint(run, FIRST).p[0] / size])
+    np.testing.assert_allclose(found, [found[0]] * 5, rtol=1e-12)
+    assert abs(found[0][-2] - np.exp(-1)) < 1e-5
+
+
+@each_method
+@pytest.mark.parametrize("name", ["rhs", "M", "M singular"])
+def test_the_step_after_a_tiny_one_begins_anew(name, method):
+    """The rate that the tiny one ends with has lost all digits."""
+    form = FORMS[name]
+    u0 = consistent_state(form.analytic, U0, P0, t=LATE[0]).array
+    run = solve(form.analytic, u0, P0, late(method, dt=1e-15, rtol=1e-6))
+    assert run.step_sizes[0] < 1.1e-15
+    states, _ = frozen.run(form, method, run.times, run.step_sizes, u0, P0)
+    np.testing.assert_allclose(run.u, states, rtol=1e-10, atol=1e-11)
+
+
 # ---- other ways of giving the equations ----------------------------------------------------------
 
 
@@ -269,12 +271,6 @@ def test_other_forms_are_refused_with_the_alternative(name, form):
         solve(FORMS[name].analytic, U0, P0, late("esdirk5"))
 
 
-def test_a_mass_that_couples_rates_of_algebraic_variables_is_refused():
-    problem = ODE(lambda t, u, p: -u, 2, mass=np.ones((2, 2)))
-    with pytest.raises(UnsupportedError, match="null space is not that of single variables"):
-        solve(problem, [1.0, 1.0], [], Stepping((0.0, 1.0), "esdirk4", dt=0.1))
-
-
 @pytest.mark.parametrize("engine", ["tsadjoint", "block"])
 def test_other_engines_are_refused(engine):
     run = solve(FORMS["rhs"].analytic, U0, P0, late("esdirk3"))
@@ -282,7 +278,15 @@ def test_other_engines_are_refused(engine):
         adjoint(run, SUM, engine)
 
 
-def test_another_method_by_options_is_refused():
-    stepping = Stepping((0.0, 1.0), "esdirk4", dt=0.1, options={"ts_dirk_type": "es213sal"})
-    with pytest.raises(OptionError, match='the method "es213sal" where Stepping has "esdirk4"'):
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"ts_type": "beuler"}, 'the method "beuler" where Stepping has "esdirk4"'),
+        ({"ts_type": "dirk", "ts_dirk_type": "es213sal"}, 'the method "dirk" where Stepping'),
+        ({"ts_dirk_type": "es213sal"}, "ts_dirk_type"),
+    ],
+)
+def test_another_method_by_options_is_refused(options, message):
+    stepping = Stepping((0.0, 1.0), "esdirk4", dt=0.1, options=options)
+    with pytest.raises(OptionError, match=message):
         solve(FORMS["rhs"].analytic, U0, P0, stepping)

@@ -9,7 +9,6 @@ from daeosens._petsc.bindings import (
     has_transpose,
     lock_onto,
     no_options,
-    register_dirk,
     rk_tableau,
     stages,
 )
@@ -23,6 +22,7 @@ from daeosens._petsc.derivative_numbers import (
     together,
     value_of_number,
 )
+from daeosens._petsc.esdirk import ESDIRK, EsdirkSteps
 from daeosens._petsc.explicit_steps import EXPLICIT, ExplicitSteps
 from daeosens._petsc.factor_steps import FactorSteps
 from daeosens._petsc.interpolants import Interpolant, interpolate
@@ -32,21 +32,23 @@ from daeosens._petsc.newton import know_rounding, take_remainder
 from daeosens._petsc.numbers import finite_numbers, numbers_of, put_numbers
 from daeosens._petsc.pooled import pool_memory, vec_to_fill
 from daeosens._petsc.pulls import FactorPulls, MatrixPulls, Pulls, Sums
-from daeosens._petsc.registered import Registered, take_point, time_of_stage
+from daeosens._petsc.registered import Registered, take_point
 from daeosens._petsc.stencil_ts import RegisteredStencil, create_matrix, linearise_matrix
 from daeosens._petsc.stencils import Stencil
 from daeosens._petsc.steps import Steps, add_monitor, next_step
 from daeosens._petsc.sweeps import add_point, carry_back
 from daeosens._petsc.theta_steps import pull_theta_steps
-from daeosens._petsc.trials import reject_trial, smallest_trial, survive_trials
+from daeosens._petsc.trials import reject_trial, smallest_trial, survive_trials, take_step
 
 __all__ = [
     "BICGSTAB",
     "CHAINED",
     "DENSE",
+    "ESDIRK",
     "EXPLICIT",
     "DenseSteps",
     "DerivativeNumber",
+    "EsdirkSteps",
     "ExplicitSteps",
     "FactorPulls",
     "FactorSteps",
@@ -85,7 +87,6 @@ __all__ = [
     "pool_memory",
     "pull_theta_steps",
     "put_numbers",
-    "register_dirk",
     "reject_trial",
     "rk_tableau",
     "set_chained",
@@ -95,7 +96,7 @@ __all__ = [
     "take_passes",
     "take_point",
     "take_remainder",
-    "time_of_stage",
+    "take_step",
     "together",
     "value_of_number",
     "vec_to_fill",

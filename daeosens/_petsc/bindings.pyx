@@ -22,9 +22,6 @@ cdef extern from "petscts.h" nogil:
         const PetscReal **, PetscInt *, const PetscReal **, PetscBool *)
     PetscErrorCode TSRKGetOrder(PetscTS, PetscInt *)
     PetscErrorCode TSGetStages(PetscTS, PetscInt *, PetscVec **)
-    PetscErrorCode TSDIRKRegister(
-        const char *, PetscInt, PetscInt, const PetscReal *, const PetscReal *, const PetscReal *,
-        const PetscReal *, PetscInt, const PetscReal *)
     PetscErrorCode PetscObjectReference(void *)
 
 
@@ -115,29 +112,6 @@ def rk_tableau(TS ts):
         int(order),
         bool(fsal),
     )
-
-
-def register_dirk(
-    str name, int order, const double[:, ::1] a, const double[::1] c, const double[::1] b_embedded
-):
-    """Register a stiffly accurate method as a type of TSDIRK, once in a process.
-
-    Not collective; on every rank all the same.
-
-    Parameters
-    ----------
-    name : str              of the type, as in ``ts.setDIRKType``
-    order : int             of the solution, whose weights are the last row
-    a : ndarray [s, s]      lower triangular
-    c : ndarray [s]         abscissae
-    b_embedded : ndarray [s]
-                            weights of the solution of one order less
-    """
-    cdef PetscInt n_stages = c.shape[0]
-    # PETSc wants an interpolant too, which nothing here uses: the solution's weights, linear in time.
-    CHKERR(TSDIRKRegister(
-        name.encode(), order, n_stages, &a[0, 0], NULL, &c[0], &b_embedded[0], 1,
-        &a[n_stages - 1, 0]))
 
 
 def stages(TS ts):

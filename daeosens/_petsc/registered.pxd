@@ -19,7 +19,6 @@ cdef struct Context:
     PetscMat part               # -f_u; the matrix itself where the mass is the identity
     PetscMat mass               # NULL: the identity
     PetscVec work
-    bint begins                 # with the rate at the start: see stage_time
     Breakpoints breakpoints
     int fault                   # 1: rhs, 2: jacobian
     double fault_t
@@ -29,7 +28,7 @@ cdef struct Context:
 cdef void fail(Context *c, int which, double t, const double *values) noexcept nogil
 
 
-cdef PetscErrorCode point_taken(PetscMat matrix, double shift) noexcept nogil
+cdef PetscErrorCode point_taken(PetscMat matrix) noexcept nogil
 
 
 cdef class Registered:

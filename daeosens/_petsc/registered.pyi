@@ -6,8 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from petsc4py import PETSc
 
-def take_point(matrix: PETSc.Mat, shift: float) -> None: ...
-def time_of_stage(ts: PETSc.TS, t: float) -> float: ...
+def take_point(matrix: PETSc.Mat) -> None: ...
 
 class Registered:
     def __init__(
@@ -30,7 +29,6 @@ class Registered:
         mass: PETSc.Mat | None,
         matrix: PETSc.Mat,
         work: PETSc.Vec,
-        begins: bool,
     ) -> None: ...
     def fault(
         self,

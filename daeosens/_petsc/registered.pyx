@@ -101,56 +101,15 @@ cdef PetscErrorCode rhs_function(
     return evaluate(<Context *>context, ts, t, u, out)
 
 
-cdef PetscErrorCode stage_time(PetscTS ts, double *t) noexcept nogil:
-    """Correct the time of the rate at the start of a step, which TSDIRK solves for when it restarts.
-
-    PETSc 3.26 passes the time of the last stage that it has solved, or 0.  The unknown of a stage is
-    one of the vectors of stages; that of the rate is not.
-    """
-    cdef PetscInt count = 0, k
-    cdef PetscVec *stages = NULL
-    cdef PetscVec unknown = NULL
-    cdef PetscSNES snes = NULL
-    cdef PetscErrorCode code = TSGetSNES(ts, &snes)
-    if code == PETSC_SUCCESS:
-        code = SNESGetSolution(snes, &unknown)
-    if code == PETSC_SUCCESS:
-        code = TSGetStages(ts, &count, &stages)
-    if code != PETSC_SUCCESS:
-        return code
-    for k in range(count):
-        if stages[k] == unknown:
-            return PETSC_SUCCESS
-    return TSGetTime(ts, t)
-
-
-def time_of_stage(TS ts, double t):
-    """Return the time at which a TS of type "dirk" means to evaluate the equations.
-
-    It is ``t``, which TS passes, unless TS is about to find the rate at the start of a step.
-    """
-    CHKERR(stage_time(ts.ts, &t))
-    return t
-
-
-cdef double RATE = 2.0**52  # TSDIRK's shift where it solves for the rate at the start of a step
-
-
-cdef PetscErrorCode point_taken(PetscMat matrix, double shift) noexcept nogil:
-    """Let the matrix of -snes_mf_operator take the point.
-
-    PETSc 3.26 divides it by the shift where it solves for a rate, as it does the one that was given,
-    although it knows none; and it would stay scaled.
-    """
+cdef PetscErrorCode point_taken(PetscMat matrix) noexcept nogil:
+    """Let the matrix of -snes_mf_operator take the point."""
     cdef PetscErrorCode code = MatAssemblyBegin(matrix, MAT_FINAL_ASSEMBLY)
-    if code == PETSC_SUCCESS:
-        code = MatAssemblyEnd(matrix, MAT_FINAL_ASSEMBLY)
-    return MatScale(matrix, shift) if code == PETSC_SUCCESS and shift == RATE else code
+    return MatAssemblyEnd(matrix, MAT_FINAL_ASSEMBLY) if code == PETSC_SUCCESS else code
 
 
-def take_point(Mat matrix, double shift):
+def take_point(Mat matrix):
     """Let the matrix of -snes_mf_operator take the point at which a Jacobian was filled."""
-    CHKERR(point_taken(matrix.mat, shift))
+    CHKERR(point_taken(matrix.mat))
 
 
 cdef PetscErrorCode i_function(
@@ -158,9 +117,7 @@ cdef PetscErrorCode i_function(
 ) noexcept nogil:
     """M udot - f, in the order of ``Problem.residual``."""
     cdef Context *c = <Context *>context
-    cdef PetscErrorCode code = stage_time(ts, &t) if c.begins else PETSC_SUCCESS
-    if code == PETSC_SUCCESS:
-        code = evaluate(c, ts, t, u, out)
+    cdef PetscErrorCode code = evaluate(c, ts, t, u, out)
     if code == PETSC_SUCCESS:
         code = VecScale(out, -1.0)
     if c.mass == NULL:
@@ -177,9 +134,7 @@ cdef PetscErrorCode i_jacobian(
     """-f_u + shift M, in the order of ``SystemMatrix.fill``."""
     cdef Context *c = <Context *>context
     cdef const PetscScalar *given = NULL
-    cdef PetscErrorCode code = stage_time(ts, &t) if c.begins else PETSC_SUCCESS
-    if code == PETSC_SUCCESS:
-        code = enter(c, ts)
+    cdef PetscErrorCode code = enter(c, ts)
     if code == PETSC_SUCCESS:
         code = VecGetArrayRead(u, &given)
     if code != PETSC_SUCCESS:
@@ -194,7 +149,7 @@ cdef PetscErrorCode i_jacobian(
     if code == PETSC_SUCCESS:
         code = MatScale(c.part, -1.0)
     if code == PETSC_SUCCESS and matrix != preconditioner:
-        code = point_taken(matrix, shift)
+        code = point_taken(matrix)
     if c.mass == NULL:
         return MatShift(c.part, shift) if code == PETSC_SUCCESS else code
     if code == PETSC_SUCCESS:
@@ -257,7 +212,6 @@ cdef class Registered:
         Mat mass,
         Mat matrix,
         Vec work,
-        bint begins,
     ):
         """Let a TS take M u' - f as its residual, with its Jacobian.
 
@@ -274,7 +228,6 @@ cdef class Registered:
                                 None is the identity
         matrix : Mat [n, n]     for shift M - f_u; ``part`` where the mass is the identity
         work : Vec [n]          for M u'
-        begins : bool           whether TS is of type "dirk", which begins with a rate
         """
         cdef double[::1] view = entries.ravel()
         cdef uintptr_t address = jacobian[0], data = jacobian[1]
@@ -282,7 +235,7 @@ cdef class Registered:
         self.c.entries, self.c.n_entries = &view[0], view.shape[0]
         if places is not None and places.shape[0]:
             self.c.places = &places[0]
-        self.c.part, self.c.work, self.c.begins = part.mat, work.vec, begins
+        self.c.part, self.c.work = part.mat, work.vec
         if mass is not None:
             self.c.mass = mass.mat
         self.kept = (entries, places, part, mass, work)

@@ -197,7 +197,7 @@ cdef PetscErrorCode i_jacobian(
     cdef PetscErrorCode code = linearise(c.shell, preconditioner, t, u)
     c.shell.factor, c.shell.shift = -1.0, shift
     if matrix != preconditioner and code == PETSC_SUCCESS:
-        code = point_taken(matrix, shift)
+        code = point_taken(matrix)
     return code
 
 

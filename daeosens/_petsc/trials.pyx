@@ -136,6 +136,34 @@ cdef extern from *:
         PetscFunctionReturn(PETSC_SUCCESS);
     }
 
+    static PetscErrorCode accept_any(
+        TSAdapt adapt, TS ts, PetscReal h, PetscInt *scheme, PetscReal *next, PetscBool *accept,
+        PetscReal *error, PetscReal *error_a, PetscReal *error_r)
+    {
+        PetscFunctionBegin;
+        *next   = h;
+        *accept = PETSC_TRUE;
+        PetscFunctionReturn(PETSC_SUCCESS);
+    }
+
+    /* a step of the size that TS has, or none */
+    static PetscErrorCode step_of_size(TS ts)
+    {
+        TSAdapt adapt;
+        Choose chosen;
+        PetscInt most = ts->max_reject;
+        PetscErrorCode code;
+        PetscFunctionBegin;
+        PetscCall(TSGetAdapt(ts, &adapt));
+        chosen = adapt->ops->choose;
+        adapt->ops->choose = accept_any;
+        ts->max_reject = 0;
+        code = TSStep(ts);
+        adapt->ops->choose = chosen;
+        ts->max_reject = most;
+        PetscFunctionReturn(code);
+    }
+
     static PetscReal smallest(TS ts)
     {
         return ts->time_step == ts->time_step0 ? 0.0 : ts->time_step;
@@ -143,6 +171,7 @@ cdef extern from *:
     """
     bint leave_domain(PetscTS, double, bint) noexcept nogil
     PetscErrorCode survive(PetscTS) noexcept nogil
+    PetscErrorCode step_of_size(PetscTS) noexcept nogil
     double smallest(PetscTS) noexcept nogil
 
 
@@ -165,6 +194,15 @@ def reject_trial(TS ts, double t, *, bint jacobian=False):
 def survive_trials(TS ts):
     """Let a TS whose steps an error estimate chooses survive trial steps; after its options."""
     CHKERR(survive(ts.ts))
+
+
+def take_step(TS ts):
+    """Take one step of the size that a TS has, without regard to error estimates.
+
+    It fails where Newton's method does: then the time of the TS stays, and smaller steps are not
+    tried.
+    """
+    CHKERR(step_of_size(ts.ts))
 
 
 def smallest_trial(TS ts):

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, partial
+from functools import partial
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens._petsc import register_dirk
+from daeosens._petsc import EsdirkSteps
 from daeosens.arrays import Array
 from daeosens.cost import Densities
 from daeosens.methods import Method
 from daeosens.problem import Problem
+from daeosens.steps.algebraic import null_projection
 from daeosens.steps.directions import Adjoint, SecondOrder, Step
 from daeosens.steps.dirk import ALMOST_NONE, DirkStep
 from daeosens.steps.esdirk import ESDIRK
 from daeosens.steps.explicit_stages import Kept
 from daeosens.steps.forms import refuse_form
 from daeosens.steps.instant import InstantStep
-from daeosens.steps.linear import linear_solver
+from daeosens.steps.linear import block_solver, linear_solver
 from daeosens.steps.passes import Passes
 from daeosens.steps.rk import RungeKuttaStep
 from daeosens.steps.stages import StageSolver
@@ -36,10 +37,10 @@ __all__ = [
     "ThetaPasses",
     "coefficients",
     "error_map",
+    "esdirk_steps",
     "instant_map",
     "n_stages",
     "refuse_form",
-    "registered_type",
     "step_map",
     "tableau",
     "theta_passes",
@@ -213,12 +214,20 @@ def instant_map(problem: Problem, method: Method, options: Mapping[str, Any]) ->
     )
 
 
-@cache
-def registered_type(name: str) -> str:
-    """Register an ESDIRK method with PETSc, and return its TSDIRK type."""
-    scheme = ESDIRK[name]
-    register_dirk(name, scheme.order, scheme.a, scheme.c, scheme.b_embedded)
-    return name
+def esdirk_steps(problem: Problem, method: Method) -> EsdirkSteps:
+    """Return the steps of an ESDIRK method for a TS of type ``ESDIRK``.
+
+    Raises
+    ------
+    UnsupportedError
+        A singular mass of which it cannot be told what equations are algebraic.
+    """
+    scheme = ESDIRK[method.name]
+    mass = None
+    if problem.residual_udot is not None:
+        mass = problem.residual_udot.create(0.0, problem.state, problem.state, None)
+    null = null_projection(problem, partial(block_solver, options={}))
+    return EsdirkSteps((scheme.a, scheme.c, scheme.embedded), scheme.order, mass, null)
 
 
 def n_stages(method: Method) -> int:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -13,28 +13,134 @@ from petsc4py import PETSc
 from daeosens.arrays import Array, largest, read, write
 from daeosens.errors import UnsupportedError
 from daeosens.problem import Problem
+from daeosens.steps.linear import PRODUCTS
+from daeosens.steps.null_space import Columns, basis_matrix, null_bases, projection
 
 MakeSolver = Callable[[PETSc.Mat], PETSc.KSP]
 Mask = npt.NDArray[np.bool_]
+
+_REVERSE: Any = PETSc.ScatterMode.REVERSE
 
 LOST = 1e-3
 """A matrix whose solves lose all but this part of a vector has no inverse."""
 
 
+class Part(Protocol):
+    """Some of the equations, or of the variables: k of them or combinations of them."""
+
+    @property
+    def size(self) -> int:
+        """Their number k, on all ranks."""
+        ...
+
+    def take(self, full: PETSc.Vec) -> PETSc.Vec:
+        """Return the part [k] of a vector [n]."""
+        ...
+
+    def add(self, factor: float, part: PETSc.Vec, full: PETSc.Vec) -> None:
+        """Add ``factor`` times a part [k] to a vector [n]."""
+        ...
+
+    def coordinates(self, full: PETSc.Vec) -> PETSc.Vec:
+        """Return what has to be added [k] for the part of a vector [n]."""
+        ...
+
+    def clear(self, full: PETSc.Vec, *, transpose: bool = False) -> None:
+        """Leave what a vector [n], or an adjoint, has beside the part."""
+        ...
+
+
+class Numbered:
+    """Equations or variables by their numbers."""
+
+    def __init__(self, numbers: PETSc.IS, like: PETSc.Vec) -> None:
+        self.numbers = numbers
+        self.size: int = numbers.getSize()
+        self._template = PETSc.Vec().create(comm=like.comm)
+        self._template.setType(like.getType())
+        self._template.setSizes((numbers.getLocalSize(), self.size))
+        scatter: Any = PETSc.Scatter
+        self._scatter: Any = scatter().create(like, numbers, self._template, None)
+
+    def take(self, full: PETSc.Vec) -> PETSc.Vec:
+        """Return the part [k] of a vector [n]."""
+        part = self._template.duplicate()
+        self._scatter.scatter(full, part)
+        return part
+
+    def add(self, factor: float, part: PETSc.Vec, full: PETSc.Vec) -> None:
+        """Add ``factor`` times a part [k] to a vector [n]."""
+        part = part.copy()
+        part.scale(factor)
+        self._scatter.scatter(part, full, addv=True, mode=_REVERSE)
+
+    def coordinates(self, full: PETSc.Vec) -> PETSc.Vec:
+        """Return what has to be added [k] for the part of a vector [n]."""
+        return self.take(full)
+
+    def clear(self, full: PETSc.Vec, *, transpose: bool = False) -> None:
+        """Leave what a vector [n], or an adjoint, has beside the part."""
+        del transpose
+        nothing = self._template.duplicate()
+        nothing.zeroEntries()
+        self._scatter.scatter(nothing, full, mode=_REVERSE)
+
+
+class Combined:
+    """Sums of equations or variables, by the columns of a basis [n, k], and by its dual."""
+
+    def __init__(self, basis: PETSc.Mat, dual: PETSc.Mat | None = None) -> None:
+        self._basis, self._dual = basis, dual
+        self.size: int = basis.getSize()[1]
+
+    def take(self, full: PETSc.Vec) -> PETSc.Vec:
+        """Return the part [k] of a vector [n]."""
+        return _transposed_product(self._basis, full)
+
+    def add(self, factor: float, part: PETSc.Vec, full: PETSc.Vec) -> None:
+        """Add ``factor`` times a part [k] to a vector [n]."""
+        change = full.duplicate()
+        self._basis.mult(part, change)
+        full.axpy(factor, change)
+
+    def coordinates(self, full: PETSc.Vec) -> PETSc.Vec:
+        """Return what has to be added [k] for the part of a vector [n]."""
+        assert self._dual is not None
+        return _transposed_product(self._dual, full)
+
+    def clear(self, full: PETSc.Vec, *, transpose: bool = False) -> None:
+        """Leave what a vector [n], or an adjoint, has beside the part."""
+        assert self._dual is not None
+        if transpose:
+            Combined(self._dual).add(-1.0, self.take(full), full)
+        else:
+            self.add(-1.0, self.coordinates(full), full)
+
+
+def _transposed_product(matrix: PETSc.Mat, full: PETSc.Vec) -> PETSc.Vec:
+    part = matrix.createVecRight()
+    matrix.multTranspose(full, part)
+    return part
+
+
 @dataclass(frozen=True, eq=False)
 class Parts:
-    """Index sets of the algebraic equations and of the algebraic variables, on the same layout."""
+    """Equations and variables of one kind, as many of the ones as of the others on every rank."""
 
-    rows: PETSc.IS
-    columns: PETSc.IS
+    rows: Part
+    columns: Part
 
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Equations with u' and variables with a rate, and those without; None where there are none."""
+    """Equations with u' and variables with a rate, and those without; None where there are none.
+
+    ``null`` [n, n] projects sides of the equations on what they have in those without u'.
+    """
 
     differential: Parts
     algebraic: Parts | None
+    null: PETSc.Mat | None
 
 
 def algebraic_parts(
@@ -49,38 +155,79 @@ def algebraic_parts(
     return split_equations(problem, t, u, p, make_solver).algebraic
 
 
+def null_projection(problem: Problem, make_solver: MakeSolver) -> PETSc.Mat | None:
+    """Return the projection [n, n] on the equations without u', of a constant mass; None: none.
+
+    Parameters and errors as for ``split_equations``.
+    """
+    if problem.residual_udot is None:
+        return None
+    state = problem.create_state()
+    return split_equations(problem, 0.0, state, None, make_solver).null
+
+
 def split_equations(
     problem: Problem, t: float, u: PETSc.Vec, p: Any, make_solver: MakeSolver
 ) -> Split:
-    """Tell equations and variables with rates from those without.
+    """Tell equations and variables with rates from those without; once for a constant mass.
+
+    Equations without rates are rows of zeros of F_udot, variables without them columns of zeros; of
+    a constant mass also the combinations of rows and of columns that are zero.
 
     Parameters
     ----------
     problem : Problem
         In mass or residual form.
     t, u, p
-        Any admissible point.
+        Any admissible point; nothing depends on it where the mass is constant.
     make_solver : callable
         Makes the linear solver of a block.
 
     Raises
     ------
     UnsupportedError
-        F_udot is singular in another way than by rows and as many columns of zeros.
+        F_udot is singular in another way than by rows and as many columns of zeros, and not
+        constant, without entries, or not to be decomposed.
     """
+    if problem.curved_mass:  # rows may be others elsewhere
+        return _split(problem, t, u, p, make_solver)
+    if "split" not in problem.probed:
+        problem.probed["split"] = _split(problem, t, u, p, make_solver)
+    split: Split = problem.probed["split"]
+    return split
+
+
+def _split(problem: Problem, t: float, u: PETSc.Vec, p: Any, make_solver: MakeSolver) -> Split:
     matrix, _, *zero = probed_rate(problem, t, u, p)
     start, _ = u.getOwnershipRange()
     parts = _same_layout(problem, *(start + np.flatnonzero(each) for each in zero))
     kept = _same_layout(problem, *(start + np.flatnonzero(~each) for each in zero))
-    if parts is None or kept is None or not _regular(matrix, kept, make_solver):
+    if parts is not None and kept is not None and _regular(matrix, kept, make_solver):
+        if not parts.rows.size:
+            return Split(kept, None, None)
+        diagonal = u.duplicate()
+        write(diagonal, zero[0].astype(float))
+        return Split(kept, parts, PETSc.Mat().createDiagonal(diagonal))
+    known = not (problem.curved_mass or matrix.getType() in PRODUCTS)
+    bases = null_bases(matrix) if known else None
+    if bases is None or not bases.left:
         raise UnsupportedError(
             "a singular mass matrix (F_udot) whose null space is not that of single variables: "
             f"{count(u, zero[0])} rows and {count(u, zero[1])} columns are zero, and the rest is "
             "singular or not square",
-            expected="algebraic equations without any u', in as many variables without rate",
+            expected="algebraic equations without any u', in as many variables without rate, or "
+            "ODE(..., mass=matrix) with a constant mass of blocks of a few hundred unknowns",
             remedy="new unknowns, in which M is diagonal",
         )
-    return Split(kept, parts if parts.rows.getSize() else None)
+
+    def combined(*columns: Sequence[Columns]) -> Combined:
+        return Combined(*(basis_matrix(each, u) for each in columns))
+
+    return Split(
+        Parts(combined(bases.left_rest), combined(bases.right_rest)),
+        Parts(combined(bases.left), combined(bases.right, bases.right_dual)),
+        projection(bases.left_dual, bases.left, u),
+    )
 
 
 def later_side(problem: Problem, t: float) -> float:
@@ -133,7 +280,7 @@ def count(like: PETSc.Vec, mask: Mask) -> int:
 
 
 def _same_layout(problem: Problem, rows: Any, columns: Any) -> Parts | None:
-    """Return index sets with the local sizes of the rows; None if the numbers differ.
+    """Return parts with the local sizes of the rows; None if the numbers differ.
 
     The blocks are square on every rank then: a row may belong to another rank than its variable.
     """
@@ -144,21 +291,49 @@ def _same_layout(problem: Problem, rows: Any, columns: Any) -> Parts | None:
     if any(m != n for m, n in sizes):
         first = sum(m for m, _ in sizes[: comm.rank])
         columns = np.concatenate(comm.allgather(columns))[first : first + len(rows)]
-    return Parts(
-        PETSc.IS().createGeneral(rows.astype(PETSc.IntType), comm=problem.comm),
-        PETSc.IS().createGeneral(columns.astype(PETSc.IntType), comm=problem.comm),
+    numbered = (
+        PETSc.IS().createGeneral(numbers.astype(PETSc.IntType), comm=problem.comm)
+        for numbers in (rows, columns)
     )
+    return Parts(*(Numbered(numbers, problem.state) for numbers in numbered))
 
 
 def block_of(matrix: PETSc.Mat, parts: Parts) -> PETSc.Mat:
     """Return the rows and columns of a matrix as a matrix, or, of products, as products."""
+    rows, columns = parts.rows, parts.columns
+    if not (isinstance(rows, Numbered) and isinstance(columns, Numbered)):
+        return _combined_block(matrix, parts)
     if matrix.getType() == PETSc.Mat.Type.PYTHON:
-        return PETSc.Mat().createSubMatrixVirtual(matrix, parts.rows, parts.columns)
-    return matrix.createSubMatrix(parts.rows, parts.columns)
+        return PETSc.Mat().createSubMatrixVirtual(matrix, rows.numbers, columns.numbers)
+    return matrix.createSubMatrix(rows.numbers, columns.numbers)
+
+
+def _combined_block(matrix: PETSc.Mat, parts: Parts) -> PETSc.Mat:
+    """Return R^T A C [k, k] for bases R and C, one column after the other.  Collective."""
+    full, image = matrix.createVecRight(), matrix.createVecLeft()
+    matrix.multTranspose(image, full)
+    unit = parts.rows.take(image)
+    start, end = unit.getOwnershipRange()
+    block: Any = PETSc.Mat().create(comm=matrix.comm)
+    block.setSizes((unit.getSizes(), unit.getSizes()))
+    block.setType(PETSc.Mat.Type.AIJ)
+    block.setPreallocationNNZ((end - start, unit.size - (end - start)))
+    numbers = np.arange(start, end, dtype=PETSc.IntType)
+    for k in range(unit.size):
+        unit.zeroEntries()
+        if start <= k < end:
+            unit.setValue(k, 1.0)
+        unit.assemble()
+        full.zeroEntries()
+        parts.columns.add(1.0, unit, full)
+        matrix.mult(full, image)
+        block.setValues(numbers, [k], read(parts.rows.take(image)))
+    block.assemble()
+    return block
 
 
 def _regular(matrix: PETSc.Mat, parts: Parts, make_solver: MakeSolver) -> bool:
-    if parts.rows.getSize() == 0:
+    if parts.rows.size == 0:
         return True
     block = block_of(matrix, parts)
     try:

@@ -1,8 +1,9 @@
 """Algebraic variables solved for anew where the equations or the state jump, differentiated.
 
 Of F(t, u, u', p) = 0 the rows without u' are algebraic equations G(t, u, p) = 0, and the columns of
-F_udot that are zero belong to algebraic variables y.  After an event the differential variables
-stay and y follows from them, along every direction.
+F_udot that are zero belong to algebraic variables y; of a constant mass M sums of rows, N^T F, and
+variables along the null space V of M as well: u+ = u + V y.  After an event the differential
+variables (M u) stay and y follows from them, along every direction.
 """
 
 from __future__ import annotations
@@ -23,9 +24,6 @@ from daeosens.problem import Problem
 from daeosens.steps.algebraic import MakeSolver, Parts, block_of, later_side, recovers
 from daeosens.steps.directions import Adjoint, SecondOrder, Step
 from daeosens.steps.linear import refuse_without_transpose
-
-_SCATTER: Any = PETSc.Scatter
-_REVERSE: Any = PETSc.ScatterMode.REVERSE
 
 ITERATIONS = 100
 """Newton iterations at most."""
@@ -60,14 +58,8 @@ class ConsistentState:
     def __init__(self, problem: Problem, parts: Parts, make_solver: MakeSolver) -> None:
         self._problem = problem
         self._parts = parts
+        self._rows, self._columns = parts.rows, parts.columns
         self._make_solver = make_solver
-        template = problem.state
-        sizes = (parts.rows.getLocalSize(), parts.rows.getSize())
-        self._part = PETSc.Vec().create(comm=problem.comm)
-        self._part.setType(template.getType())
-        self._part.setSizes(sizes)
-        self._rows: Any = _SCATTER().create(template, parts.rows, self._part, None)
-        self._columns: Any = _SCATTER().create(template, parts.columns, self._part, None)
         self._zero, self._full = problem.create_state(), problem.create_state()
         self._by_t = problem.create_state()
         self._residual_u = PointMatrix(problem.residual_u)
@@ -87,7 +79,7 @@ class ConsistentState:
         u.copy(out)
         time, trial = later_side(self._problem, t), out.duplicate()
         self._problem.residual(time, out, self._zero, p, self._full)
-        right, length = self._take(self._rows, self._full), math.inf
+        right, length = self._rows.take(self._full), math.inf
         for _ in range(ITERATIONS):
             with closing(self._linearise(time, out, p)) as linear:
                 step = linear.solve(right)
@@ -96,7 +88,7 @@ class ConsistentState:
                     break
                 while length > noise:
                     out.copy(trial)
-                    self._put(self._columns, step, trial, -share, add=True)
+                    self._columns.add(-share, step, trial)
                     right = self._residual(time, trial, p)
                     finite = math.isfinite(largest(right))
                     ahead = largest(linear.solve(right)) if finite else math.inf
@@ -120,14 +112,14 @@ class ConsistentState:
         t, _, _, u_after, p = step
         time, work = later_side(self._problem, t), self._full
         linear = self._linearise(time, u_after, p)
-        self._clear_columns(du)
+        self._columns.clear(du)
         linear.whole.mult(du, work)
         if dp is not None and self._problem.n_parameters:
             self._residual_p.at(time, u_after, self._zero, p).multAdd(dp, work, work)
         if dt:
             self._problem.residual_t(time, u_after, self._zero, p, self._by_t)
             work.axpy(dt, self._by_t)
-        self._put(self._columns, linear.solve(self._take(self._rows, work)), du, -1.0)
+        self._columns.add(-1.0, linear.solve(self._rows.take(work)), du)
         linear.close()
         return dp
 
@@ -191,7 +183,7 @@ class ConsistentState:
         for nu, lam_k in zip(multipliers, lam, strict=True):
             linear.whole.multTranspose(nu, work)
             lam_k.axpy(-1.0, work)
-            self._clear_columns(lam_k)
+            self._columns.clear(lam_k, transpose=True)
         if problem.n_parameters:
             by_p, matrix = mu[0].duplicate(), self._residual_p.at(*point)
             for nu, mu_k in zip(multipliers, mu, strict=True):
@@ -205,7 +197,7 @@ class ConsistentState:
             self._problem.residual(t, u, self._zero, p, self._full)
         except SolveError:  # raised on every rank: the state has left the domain of the callback
             self._full.set(math.inf)
-        return self._take(self._rows, self._full)
+        return self._rows.take(self._full)
 
     def _linearise(self, t: float, u: PETSc.Vec, p: Any) -> _Linear:
         matrix = self._residual_u.at(t, u, self._zero, p)
@@ -218,8 +210,7 @@ class ConsistentState:
     def _multiplier(self, linear: _Linear, lam: PETSc.Vec) -> PETSc.Vec:
         """Return nu [n], zero outside the algebraic rows, with G_y^T nu = lam."""
         nu = self._problem.create_state()
-        part = linear.solve(self._take(self._columns, lam), transpose=True)
-        self._put(self._rows, part, nu)
+        self._rows.add(1.0, linear.solve(self._columns.take(lam), transpose=True), nu)
         return nu
 
     def _noise(self, t: float, u: PETSc.Vec, p: Any, linear: _Linear) -> float:
@@ -229,7 +220,7 @@ class ConsistentState:
         write(moved, read(u) * (1.0 + NOISE * np.sign(np.cos(3.0 * np.arange(start, end)))))
         change = self._residual(t, moved, p)
         change.axpy(-1.0, self._residual(t, u, p))
-        least = SMALL * largest(self._take(self._columns, u))
+        least = SMALL * largest(self._columns.coordinates(u))
         return max(least, largest(linear.solve(change)))
 
     def _failure(self, t: float, u: PETSc.Vec, p: Any, length: float) -> SolveError:
@@ -240,31 +231,6 @@ class ConsistentState:
             expected="algebraic equations with a solution near the values before",
             remedy="a reset that gives the algebraic variables values near the new ones",
         )
-
-    def _take(self, scatter: Any, full: PETSc.Vec) -> PETSc.Vec:
-        """Return the algebraic part of a vector."""
-        part = self._part.duplicate()
-        scatter.scatter(full, part)
-        return part
-
-    def _put(
-        self,
-        scatter: Any,
-        part: PETSc.Vec,
-        full: PETSc.Vec,
-        factor: float = 1.0,
-        *,
-        add: bool = False,
-    ) -> None:
-        """Put, or add, ``factor`` times a part into its places."""
-        part = part.copy()
-        part.scale(factor)
-        scatter.scatter(part, full, addv=add, mode=_REVERSE)
-
-    def _clear_columns(self, full: PETSc.Vec) -> None:
-        part = self._part.duplicate()
-        part.zeroEntries()
-        self._put(self._columns, part, full)
 
 
 @dataclass(frozen=True, eq=False)

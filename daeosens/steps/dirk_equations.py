@@ -1,7 +1,7 @@
 """The equations of the stages of diagonally implicit Runge-Kutta steps of M u' = f, linearised.
 
 M U_i = M u_n + h sum_{j<=i} a_ij f_j,  f_i = f(t_n + c_i h, U_i, p),  u_{n+1} = U_s
-(docs/mathematics.md, section 1).  In rows of zeros of M the f_j of earlier stages do not count.
+(docs/mathematics.md, section 1).  In algebraic equations the f_j of earlier stages do not count.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ from daeosens.system_matrix import SystemMatrix
 class DirkEquations:
     """The stages of one step after the other: tangents, and weights of adjoints.
 
-    With nu_i the adjoint of the equation of stage i, P the projection on the rows of M that are not
-    zero, and y_i = P sum_{l>i} a_li nu_l, the weight w_i = gamma nu_i + y_i of f_i solves
+    With nu_i the adjoint of the equation of stage i, P what leaves out the parts of sides in
+    algebraic equations (rows of M that are zero, or sums of rows), and
+    y_i = P^T sum_{l>i} a_li nu_l, the weight w_i = gamma nu_i + y_i of f_i solves
 
         (M - h gamma f_u)^T w_i = M^T y_i + gamma (lam [last stage] + h b_i r_u),
 
@@ -172,7 +173,7 @@ class DirkEquations:
         later.zeroEntries()
         if i + 1 < len(a):
             later.maxpy(a[i + 1 :, i].tolist(), adjoints[i + 1 :])
-            self._stages.mask(later)
+            self._stages.mask(later, transpose=True)
         else:
             right.axpy(1.0, lam)
         if slot is None:

@@ -47,6 +47,15 @@ class Esdirk:
     order: int
 
     @property
+    def embedded(self) -> Array:
+        """The solution of one order less as a sum of stages, their weights [s].
+
+        The rate at the start drops out, since that solution forgets the fastest modes too.
+        """
+        of_later = np.linalg.solve(self.a[1:, 1:].T, self.b_embedded[1:])
+        return np.array([1.0 - of_later.sum(), *of_later])
+
+    @property
     def gamma(self) -> float:
         """The coefficient on the diagonal of all stages but the first."""
         return float(self.a[-1, -1])

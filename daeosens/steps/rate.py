@@ -87,6 +87,7 @@ class Rate:
             rates = _Block(self._point[0], matrix, split.differential, self._make_solver)
             self._blocks[:] = [rates]
             problem.residual(*self._point, work)
+            step.zeroEntries()
             rates.solve(work, step)
             v.axpy(-1.0, step)
             size, scale = largest(step), largest(v)
@@ -182,23 +183,21 @@ class _Block:
             raise _no_rate(t, "a matrix of it is singular") from error
 
     def solve(self, right: PETSc.Vec, out: PETSc.Vec) -> None:
-        """Fill the variables in ``out`` [n] with the solution for the equations of ``right``."""
-        rows, columns = self._parts.rows, self._parts.columns
-        given, found = right.getSubVector(rows), out.getSubVector(columns)
-        self._solver.solve(given, found)
-        out.restoreSubVector(columns, found)
-        right.restoreSubVector(rows, given)
+        """Add the solution for the equations of ``right`` to the variables in ``out`` [n]."""
+        part = self._parts.rows.take(right)
+        solution = part.duplicate()
+        self._solver.solve(part, solution)
         self._check()
+        self._parts.columns.add(1.0, solution, out)
 
     def solve_transposed(self, right: PETSc.Vec, out: PETSc.Vec) -> None:
-        """Fill the equations in ``out`` [n] with the solution for the variables of ``right``."""
+        """Add the solution for the variables of ``right`` to the equations in ``out`` [n]."""
         refuse_without_transpose(self._solver)
-        rows, columns = self._parts.rows, self._parts.columns
-        given, found = right.getSubVector(columns), out.getSubVector(rows)
-        self._solver.solveTranspose(given, found)
-        out.restoreSubVector(rows, found)
-        right.restoreSubVector(columns, given)
+        part = self._parts.columns.take(right)
+        solution = part.duplicate()
+        self._solver.solveTranspose(part, solution)
         self._check()
+        self._parts.rows.add(1.0, solution, out)
 
     def close(self) -> None:
         """Free the objects made for this point."""

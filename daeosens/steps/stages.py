@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import cached_property, partial
 from typing import Any
 
 from petsc4py import PETSc
 
 from daeosens._petsc import take_point
-from daeosens.arrays import read, write
 from daeosens.errors import SolveError
 from daeosens.options import scoped_options
 from daeosens.problem import Problem
-from daeosens.steps.algebraic import wave
+from daeosens.steps.algebraic import null_projection
 from daeosens.steps.directions import Step
 from daeosens.steps.esdirk import Esdirk
 from daeosens.steps.explicit_stages import Kept
-from daeosens.steps.linear import PREFIXES, coarsen_points, linear_defaults
+from daeosens.steps.linear import PREFIXES, block_solver, coarsen_points, linear_defaults
 from daeosens.system_matrix import SystemMatrix
 
 NEWTON_DEFAULTS: Mapping[str, Any] = {
@@ -38,8 +38,8 @@ ROUNDING = 1e-11
 class StageSolver:
     """The states at the stages of steps of M u' = f, M constant.
 
-    Stage i solves M U_i = M u + h sum_j a_ij f_j, where algebraic rows, which M has not, ask for
-    f_i = 0 alone.
+    Stage i solves M U_i = M u + h sum_j a_ij f_j.  What f_1 has in algebraic equations, sums of
+    rows that M has not, is left out: they ask for it to be zero at each later stage alone.
 
     Parameters
     ----------
@@ -63,9 +63,7 @@ class StageSolver:
         self._equation = _StageEquation(problem)
         self._snes: PETSc.SNES | None = None
         self._own: list[PETSc.Vec] = []
-        self._rates: list[PETSc.Vec] = []
-        self._differential: PETSc.Vec | None = None
-        self._masked = problem.residual_udot is None
+        self._sides: list[PETSc.Vec] = []
 
     def find(self, step: Step) -> list[PETSc.Vec]:
         """Return the states at the stages of a step.
@@ -84,37 +82,33 @@ class StageSolver:
         a, c, problem = self._scheme.a, self._scheme.c, self._problem
         if not self._own:
             self._own = [problem.create_state() for _ in c[1:-1]]
-            self._rates = [problem.create_state() for _ in c[1:]]
+            self._sides = [problem.create_state() for _ in c[1:]]
         states, gamma = [u], self._scheme.gamma
         for i, state in enumerate(self._own, start=1):
-            before = states[-1]
-            rate = self._rates[i - 1]
-            problem.rhs(problem.inside(t + float(c[i - 1]) * h, t, h), before, p, rate)
-            self.mask(rate)
+            before, side = states[-1], self._sides[i - 1]
+            if i == 1:
+                problem.rhs(problem.inside(t, t, h), before, p, side)
+                self.mask(side)
+            else:
+                self._equation.fill_side(before, side)
             before.copy(state)
             self._equation.pose(problem.inside(t + float(c[i]) * h, t, h), 1.0 / (gamma * h), u, p)
-            self._equation.given.maxpy((a[i, :i] / gamma).tolist(), self._rates[:i])
+            self._equation.given.maxpy((a[i, :i] / gamma).tolist(), self._sides[:i])
             self._solve(state)
             states.append(state)
         return [*states, u_next]
 
-    def mask(self, rate: PETSc.Vec) -> None:
-        """Set the rows [n] without u' to zero."""
-        if not self._masked:
-            self._masked = True
-            self._differential = self._find_rows()
-        if self._differential is not None:
-            rate.pointwiseMult(rate, self._differential)
+    def mask(self, side: PETSc.Vec, *, transpose: bool = False) -> None:
+        """Leave out what the side of equations [n], or an adjoint, has in algebraic ones."""
+        if self._null is not None:
+            null, work = self._null
+            (null.multTranspose if transpose else null.mult)(side, work)
+            side.axpy(-1.0, work)
 
-    def _find_rows(self) -> PETSc.Vec | None:
-        """Return 1 in the rows that M has and 0 in the others; None where it has all."""
-        problem = self._problem
-        probe, image = problem.create_state(), problem.create_state()
-        write(probe, wave(probe))
-        problem.add_udot_product(1.0, 0.0, probe, probe, self._equation.p, probe, image)
-        write(image, (read(image) != 0.0).astype(float))
-        least: Any = image.min()
-        return None if least[1] else image
+    @cached_property
+    def _null(self) -> tuple[PETSc.Mat, PETSc.Vec] | None:
+        null = null_projection(self._problem, partial(block_solver, options=self._options))
+        return None if null is None else (null, self._problem.create_state())
 
     def _solve(self, state: PETSc.Vec) -> None:
         """Replace the guess ``state`` [n] by the solution, as TS does."""
@@ -204,6 +198,17 @@ class _StageEquation:
         self._system = SystemMatrix(problem.residual_u, problem.residual_udot, *point)
         return self._system.matrix
 
+    def fill_side(self, state: PETSc.Vec, out: PETSc.Vec) -> None:
+        """Fill ``out`` [n] with f at the solution, s M (U - u) - given.
+
+        It damps what is left of Newton's iteration, which f would amplify.
+        """
+        self._udot.waxpy(-1.0, self._u, state)
+        out.waxpy(-1.0, self.given, self._zero)
+        self._problem.add_udot_product(
+            self._shift, self.time, state, self._zero, self.p, self._udot, out
+        )
+
     def residual(self, _snes: PETSc.SNES, state: PETSc.Vec, out: PETSc.Vec) -> None:
         """Fill ``out`` [n]."""
         self._udot.waxpy(-1.0, self._u, state)
@@ -218,4 +223,4 @@ class _StageEquation:
         assert self._system is not None
         self._system.fill(self.time, state, self._zero, self.p, self._shift)
         if matrix != self._system.matrix:
-            take_point(matrix, self._shift)
+            take_point(matrix)

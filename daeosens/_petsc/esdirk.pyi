@@ -1,0 +1,17 @@
+"""Types of esdirk.pyx, whose docstrings tell the rest."""
+
+import numpy as np
+from numpy.typing import NDArray
+from petsc4py import PETSc
+
+ESDIRK: str
+
+class EsdirkSteps:
+    def __init__(
+        self,
+        tableau: tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]],
+        order: int,
+        mass: PETSc.Mat | None,
+        null: PETSc.Mat | None,
+    ) -> None: ...
+    def attach(self, ts: PETSc.TS) -> None: ...

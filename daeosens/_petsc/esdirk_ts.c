@@ -1,0 +1,261 @@
+/* The type of TS that takes ESDIRK steps of M u' = f(t, u), M constant and singular or not.
+
+   Stage i solves M U_i = M u + h sum_{j<=i} a_ij f_j for its state, with the sides f_j of the stages
+   before it; of f_1 the part that algebraic equations say to be zero is left out.  TSDIRK solves for
+   rates M k_i = f_i, of which a singular M leaves some undetermined: it has to guess which, and takes
+   the first one over from the step before, whatever rounding that has made of it if it was short. */
+#include "esdirk_ts.h"
+
+#include <petsc/private/tsimpl.h>
+
+typedef struct {
+  const EsdirkSystem *system;
+  PetscInt            count;          /* of vectors made for stages */
+  Vec                *stages, *sides; /* U_i and f_i */
+  Vec                 given, udot, work;
+  PetscReal           time, shift;    /* of the stage that is solved for */
+  PetscScalar        *weights;
+} Esdirk;
+
+/* f at the start of a step, without what it has in equations without u' */
+static PetscErrorCode first_side(TS ts, Esdirk *d)
+{
+  Vec side = d->sides[0];
+
+  PetscFunctionBegin;
+  PetscCall(VecZeroEntries(d->udot));
+  PetscCall(TSComputeIFunction(ts, ts->ptime, d->stages[0], d->udot, side, PETSC_FALSE));
+  PetscCall(VecScale(side, -1.0));
+  if (d->system->null) {
+    PetscCall(MatMult(d->system->null, side, d->work));
+    PetscCall(VecAXPY(side, -1.0, d->work));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* f_i by the equation of its stage, which damps what is left of Newton's iteration where f amplifies it */
+static PetscErrorCode later_side(Esdirk *d, Vec stage, Vec side)
+{
+  PetscFunctionBegin;
+  PetscCall(VecWAXPY(d->udot, -1.0, d->stages[0], stage));
+  PetscCall(VecScale(d->udot, d->shift));
+  if (d->system->mass) PetscCall(MatMult(d->system->mass, d->udot, side));
+  else PetscCall(VecCopy(d->udot, side));
+  PetscCall(VecAXPY(side, -1.0, d->given));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode take_stages(TS ts, TSAdapt adapt, PetscBool *solved)
+{
+  Esdirk             *d      = (Esdirk *)ts->data;
+  const EsdirkSystem *system = d->system;
+  const PetscReal     t = ts->ptime, h = ts->time_step, gamma = system->a[system->s * system->s - 1];
+  const PetscInt      s = (PetscInt)system->s;
+  PetscInt            iterations, linear;
+  SNES                snes;
+
+  PetscFunctionBegin;
+  PetscCall(TSGetSNES(ts, &snes));
+  d->shift = 1.0 / (h * gamma);
+  PetscCall(TSPreStage(ts, t));
+  PetscCall(first_side(ts, d));
+  PetscCall(TSPostStage(ts, t, 0, d->stages));
+  for (PetscInt i = 1; i < s; i++) {
+    d->time = t + h * system->c[i];
+    PetscCall(TSPreStage(ts, d->time));
+    for (PetscInt j = 0; j < i; j++) d->weights[j] = system->a[i * s + j] / gamma;
+    PetscCall(VecZeroEntries(d->given));
+    PetscCall(VecMAXPY(d->given, i, d->weights, d->sides));
+    PetscCall(VecCopy(d->stages[i - 1], d->stages[i]));
+    PetscCall(SNESSolve(snes, NULL, d->stages[i]));
+    PetscCall(SNESGetIterationNumber(snes, &iterations));
+    PetscCall(SNESGetLinearSolveIterations(snes, &linear));
+    ts->snes_its += iterations;
+    ts->ksp_its += linear;
+    PetscCall(TSAdaptCheckStage(adapt, ts, d->time, d->stages[i], solved));
+    if (!*solved) PetscFunctionReturn(PETSC_SUCCESS);
+    PetscCall(later_side(d, d->stages[i], d->sides[i]));
+    PetscCall(TSPostStage(ts, d->time, i, d->stages));
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode step(TS ts)
+{
+  Esdirk             *d      = (Esdirk *)ts->data;
+  const EsdirkSystem *system = d->system;
+  PetscInt            rejections = 0;
+  PetscBool           accept     = PETSC_TRUE; /* TSAdapt asks for that of the attempt before */
+  TSAdapt             adapt;
+
+  PetscFunctionBegin;
+  PetscCall(TSGetAdapt(ts, &adapt));
+  PetscCall(VecCopy(ts->vec_sol, d->stages[0]));
+  while (!ts->reason) {
+    PetscReal next, rounded;
+    PetscBool solved = PETSC_TRUE;
+    PetscCall(take_stages(ts, adapt, &solved));
+    next = ts->time_step; /* a stage that was not found has made it smaller */
+    if (solved) {
+      PetscCall(VecCopy(d->stages[system->s - 1], ts->vec_sol));
+      PetscCall(TSAdaptCandidatesClear(adapt));
+      PetscCall(TSAdaptCandidateAdd(adapt, ((PetscObject)ts)->type_name, system->order, 1, 1.0, (PetscReal)system->s, PETSC_TRUE));
+      PetscCall(TSAdaptChoose(adapt, ts, ts->time_step, NULL, &next, &accept));
+    }
+    accept = solved ? accept : PETSC_FALSE;
+    if (accept) {
+      ts->ptime += ts->time_step;
+      ts->time_step = next;
+      break;
+    }
+    PetscUseTypeMethod(ts, rollback);
+    rounded       = ts->ptime + next - ts->ptime; /* the difference of two times, which the log keeps */
+    ts->time_step = rounded > 0.0 ? rounded : next;
+    ts->reject++;
+    if (!ts->reason && ++rejections > ts->max_reject && ts->max_reject != PETSC_UNLIMITED) ts->reason = TS_DIVERGED_STEP_REJECTED;
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode roll_back(TS ts)
+{
+  PetscFunctionBegin;
+  PetscCall(VecCopy(((Esdirk *)ts->data)->stages[0], ts->vec_sol));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+/* The embedded solution does not depend on the rate at the start, which algebraic variables have not. */
+static PetscErrorCode evaluate_step(TS ts, PetscInt order, Vec out, PetscBool *done)
+{
+  Esdirk             *d      = (Esdirk *)ts->data;
+  const EsdirkSystem *system = d->system;
+
+  PetscFunctionBegin;
+  if (done) *done = PETSC_TRUE;
+  if (order == system->order) {
+    PetscCall(VecCopy(d->stages[system->s - 1], out));
+  } else if (order == system->order - 1) {
+    for (long i = 0; i < system->s; i++) d->weights[i] = system->embedded[i];
+    PetscCall(VecZeroEntries(out));
+    PetscCall(VecMAXPY(out, (PetscInt)system->s, d->weights, d->stages));
+  } else {
+    PetscCheck(done, PetscObjectComm((PetscObject)ts), PETSC_ERR_SUP, "no solution of order %" PetscInt_FMT, order);
+    *done = PETSC_FALSE;
+  }
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode snes_function(SNES snes, Vec u, Vec out, TS ts)
+{
+  Esdirk *d = (Esdirk *)ts->data;
+  DM      dm, own = ts->dm;
+
+  PetscFunctionBegin;
+  PetscCall(VecWAXPY(d->udot, -1.0, d->stages[0], u));
+  PetscCall(VecScale(d->udot, d->shift));
+  PetscCall(SNESGetDM(snes, &dm));
+  ts->dm = dm;
+  PetscCall(TSComputeIFunction(ts, d->time, u, d->udot, out, PETSC_FALSE));
+  ts->dm = own;
+  PetscCall(VecAXPY(out, -1.0, d->given));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode snes_jacobian(SNES snes, Vec u, Mat matrix, Mat preconditioner, TS ts)
+{
+  Esdirk *d = (Esdirk *)ts->data;
+  DM      dm, own = ts->dm;
+
+  PetscFunctionBegin;
+  PetscCall(VecWAXPY(d->udot, -1.0, d->stages[0], u));
+  PetscCall(VecScale(d->udot, d->shift));
+  PetscCall(SNESGetDM(snes, &dm));
+  ts->dm = dm;
+  PetscCall(TSComputeIJacobian(ts, d->time, u, d->udot, d->shift, matrix, preconditioner, PETSC_FALSE));
+  ts->dm = own;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode get_stages(TS ts, PetscInt *count, Vec **stages)
+{
+  Esdirk *d = (Esdirk *)ts->data;
+
+  PetscFunctionBegin;
+  if (count) *count = d->count;
+  if (stages) *stages = d->stages;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode set_up(TS ts)
+{
+  Esdirk *d = (Esdirk *)ts->data;
+  SNES    snes;
+  DM      dm;
+
+  PetscFunctionBegin;
+  PetscCheck(d->system, PetscObjectComm((PetscObject)ts), PETSC_ERR_ORDER, "EsdirkAttach comes first");
+  d->count = (PetscInt)d->system->s;
+  PetscCall(VecDuplicateVecs(ts->vec_sol, d->count, &d->stages));
+  PetscCall(VecDuplicateVecs(ts->vec_sol, d->count, &d->sides));
+  PetscCall(VecDuplicate(ts->vec_sol, &d->given));
+  PetscCall(VecDuplicate(ts->vec_sol, &d->udot));
+  PetscCall(VecDuplicate(ts->vec_sol, &d->work));
+  PetscCall(PetscMalloc1(d->count, &d->weights));
+  PetscCall(TSGetDM(ts, &dm));
+  PetscCall(TSGetSNES(ts, &snes));
+  PetscCall(SNESSetDM(snes, dm));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode reset(TS ts)
+{
+  Esdirk *d = (Esdirk *)ts->data;
+
+  PetscFunctionBegin;
+  if (!d->count) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(VecDestroyVecs(d->count, &d->stages));
+  PetscCall(VecDestroyVecs(d->count, &d->sides));
+  PetscCall(VecDestroy(&d->given));
+  PetscCall(VecDestroy(&d->udot));
+  PetscCall(VecDestroy(&d->work));
+  PetscCall(PetscFree(d->weights));
+  d->count = 0;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode destroy(TS ts)
+{
+  PetscFunctionBegin;
+  PetscCall(reset(ts));
+  PetscCall(PetscFree(ts->data));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode create(TS ts)
+{
+  PetscFunctionBegin;
+  PetscCall(PetscCalloc(sizeof(Esdirk), &ts->data));
+  ts->ops->setup         = set_up;
+  ts->ops->step          = step;
+  ts->ops->rollback      = roll_back;
+  ts->ops->evaluatestep  = evaluate_step;
+  ts->ops->snesfunction  = snes_function;
+  ts->ops->snesjacobian  = snes_jacobian;
+  ts->ops->getstages     = get_stages;
+  ts->ops->reset         = reset;
+  ts->ops->destroy       = destroy;
+  ts->usessnes           = PETSC_TRUE;
+  ts->default_adapt_type = TSADAPTBASIC;
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+PetscErrorCode EsdirkRegister(void)
+{
+  return TSRegister("esdirk", create);
+}
+
+PetscErrorCode EsdirkAttach(TS ts, const EsdirkSystem *system)
+{
+  ((Esdirk *)ts->data)->system = system;
+  return PETSC_SUCCESS;
+}
