@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from petsc4py import PETSc
 from scipy.integrate import solve_ivp
-from zoo import DIAGONAL
+from forms import DIAGONAL
 
 from daeosens import ODE, Event, EventTime, SolveError, Stepping, duality, solve, trace
 
