@@ -22,8 +22,8 @@ LARGEST = 64
 def dense_steps(problem: Problem, method: Method, p: Any) -> DenseSteps | None:
     """Return the steps of an ESDIRK method in C, or None where PETSc's own take them.
 
-    They are the steps that TSDIRK takes, to rounding.  For u' = f on one processor with f and f_u
-    in C and up to ``LARGEST`` unknowns; PETSc's options do not reach them.
+    They are the steps of the type ``ESDIRK`` of TS, to rounding.  For u' = f on one processor with
+    f and f_u in C and up to ``LARGEST`` unknowns; PETSc's options do not reach them.
     """
     if not (method.esdirk and {"rhs", "jacobian"} <= problem.native.keys() and _small(problem)):
         return None

@@ -131,7 +131,7 @@ def refuse_other_method(ts: PETSc.TS, method: Method) -> None:
     if kind != method.name:
         raise OptionError(
             f'PETSc options choose the method "{kind}" where Stepping has "{method.name}"',
-            expected="no -ts_type, -ts_rk_type, -ts_dirk_type or -ts_theta_...",
+            expected="no -ts_type, -ts_rk_type or -ts_theta_...",
             remedy="Stepping(method=...)",
         )
 

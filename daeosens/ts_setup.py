@@ -103,7 +103,7 @@ def set_up(ts: PETSc.TS, u: PETSc.Vec, stepping: Stepping, checkpoint: Checkpoin
     ts.setUp()
     if not stepping.resolved_method.explicit and ts.getType() != DENSE:
         know_rounding(ts.getSNES())
-        coarsen_points(ts.getSNES().getKSP(), u.getDM())  # TSDIRK has set another DM by now
+        coarsen_points(ts.getSNES().getKSP(), u.getDM())  # TS has set another DM by now
 
 
 def _solve_in_passes(ts: PETSc.TS, method: Method) -> None:

@@ -32,7 +32,7 @@ def made(problem, method, u0, p, **keywords):
         ("rk4", True, EXPLICIT),
         ("rk4", False, "rk"),
         ("esdirk4", True, DENSE),
-        ("esdirk4", False, "dirk"),
+        ("esdirk4", False, "esdirk"),
         ("cn", True, "cn"),
         ("beuler", True, "beuler"),
         ("midpoint", True, "theta"),

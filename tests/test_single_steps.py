@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+from forms import DIAGONAL
 from petsc4py import PETSc
 from scipy.integrate import solve_ivp
-from forms import DIAGONAL
 
 from daeosens import ODE, Event, EventTime, SolveError, Stepping, duality, solve, trace
 
