@@ -25,7 +25,7 @@ from daeosens._petsc.ts_functions cimport (
 )
 from daeosens._petsc.trials cimport leave, leave_jacobian
 from petsc4py.PETSc cimport (
-    CHKERR, Mat, PETSC_SUCCESS, PetscErrorCode, PetscMat, PetscSNES, PetscTS,
+    CHKERR, Mat, PETSC_SUCCESS, PetscErrorCode, PetscMat, PetscTS,
     PetscVec, TS, Vec
 )
 
@@ -38,9 +38,6 @@ cdef extern from "petscts.h" nogil:
         SUBSET_NONZERO_PATTERN
     PetscErrorCode TSGetTime(PetscTS, PetscReal *)
     PetscErrorCode TSGetTimeStep(PetscTS, PetscReal *)
-    PetscErrorCode TSGetStages(PetscTS, PetscInt *, PetscVec **)
-    PetscErrorCode TSGetSNES(PetscTS, PetscSNES *)
-    PetscErrorCode SNESGetSolution(PetscSNES, PetscVec *)
     PetscErrorCode VecScale(PetscVec, PetscScalar)
     PetscErrorCode VecAXPY(PetscVec, PetscScalar, PetscVec)
     PetscErrorCode MatMult(PetscMat, PetscVec, PetscVec)
