@@ -1,4 +1,4 @@
-"""Circuits of the test set for initial value problems: its answers, and derivatives."""
+"""Circuits of the test set for initial value problems: its answers, and derivatives.
 
 Mazzia, Magherini, Test Set for Initial Value Problem Solvers, release 2.4, Bari, 2008.
 """
