@@ -19,6 +19,10 @@ LARGEST = 64
 """Up to how many unknowns matrices are dense, and factorised for each stage."""
 
 
+LARGEST_EXPLICIT = 1000
+"""Up to how many unknowns directions are carried by explicit steps, which need products only."""
+
+
 def dense_steps(problem: Problem, method: Method, p: Any) -> DenseSteps | None:
     """Return the steps of an ESDIRK method in C, or None where PETSc's own take them.
 
@@ -55,7 +59,8 @@ def error_steps(problem: Problem, method: Method) -> DenseSteps | None:
 
 def _directed(problem: Problem, method: Method, *, errors: bool = False) -> DenseSteps | None:
     names = ["rhs", "push", "pull", "hessian_product", *["jacobian"] * method.esdirk]
-    if not (problem.native.keys() >= set(names) and _small(problem)):
+    most = LARGEST_EXPLICIT if method.explicit else LARGEST
+    if not (problem.native.keys() >= set(names) and _small(problem, most)):
         return None
     if not (method.esdirk or method.explicit):
         return None
@@ -83,10 +88,10 @@ def _of_error(method: Method) -> tuple[Array, Array, Array, Array]:
     return a, difference, c, difference
 
 
-def _small(problem: Problem) -> bool:
-    """Whether dense matrices in C can be all there is to a problem."""
+def _small(problem: Problem, most: int = LARGEST) -> bool:
+    """Whether dense matrices in C, or none at all, can be all there is to a problem."""
     python = problem.field_parameter or problem.form != "rhs"
-    return problem.size <= LARGEST and problem.comm.size == 1 and not python
+    return problem.size <= most and problem.comm.size == 1 and not python
 
 
 def _steps(

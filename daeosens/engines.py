@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from daeosens.engine_limits import MANY_POINTS, POINT_BY_POINT
+from daeosens.engine_limits import MANY_POINTS, POINT_BY_POINT, SPARSE_SOLVES
 from daeosens.errors import InputError, UnsupportedError
 from daeosens.methods import Method
 from daeosens.problem import Problem
@@ -99,7 +99,9 @@ def _chosen(
         return "steps"
     jacobian = trajectory.problem.native.get("jacobian")
     sparse = jacobian is not None and jacobian.pattern is not None
-    limit = MANY_POINTS if batch.at_once and not (sparse and dense) else POINT_BY_POINT
+    limit = MANY_POINTS if batch.at_once else POINT_BY_POINT
+    if sparse and dense:
+        limit = SPARSE_SOLVES
     return "block" if engine == "block" or trajectory.problem.size <= limit else "steps"
 
 

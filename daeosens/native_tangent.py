@@ -33,7 +33,8 @@ def linear_steps(trajectory: Trajectory, *, keep: bool) -> LinearSteps | None:
     if steps is None:
         return None
     n = trajectory.problem.size
-    fits = fitting(trajectory, n * (n + 2)) > 1
+    explicit = trajectory.stepping.resolved_method.explicit
+    fits = fitting(trajectory, n * (1 if explicit else n + 2)) > 1
     return LinearSteps(steps, trajectory.p, *trajectory.arrays, keep=keep and fits)
 
 

@@ -336,6 +336,7 @@ def _by_steps(
             given = [(each.states[start], each.parameters[start]) for each in along]
             run = piece_of(trajectory, start, end)
             if carry_piece(run, inside, given, (first.lam, first.mu), dots):
+                assert isinstance(steps, HybridStep)  # others have no parts in C
                 steps.pass_by(states[start])
                 seed(start)
                 continue

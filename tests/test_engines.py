@@ -30,6 +30,7 @@ from daeosens import (
 )
 from daeosens.engine_limits import MANY_POINTS as LARGE
 from daeosens.engine_limits import POINT_BY_POINT as SMALL
+from daeosens.engine_limits import SPARSE_SOLVES
 from daeosens.engines import choose_engine, choose_sweep
 
 STEPPING = Stepping((0.0, 0.2), "cn", dt=0.1)
@@ -143,7 +144,7 @@ def test_auto_chooses_by_size_and_blocks_can_be_forced(many, n, expected):
 def test_large_traced_models_sweep_adjoints_in_blocks_unless_steps_solve_with_sparse_matrices(
     function, method, expected
 ):
-    n = SMALL + 1
+    n = SPARSE_SOLVES + 1
     model = trace(function, n, {"A": (n, n)})
     run = solve(model, np.ones(n), np.zeros(n * n), Stepping((0.0, 0.2), method, dt=0.1))
     assert (choose_engine(run, "auto"), choose_sweep(run, "auto")) == expected

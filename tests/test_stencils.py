@@ -422,3 +422,25 @@ def test_derivatives_that_are_not_finite_are_refused(method, checkpoint):
 def test_a_shape_in_the_place_of_a_grid_is_named():
     with pytest.raises(InputError, match="grid is tuple\n  expected: a Grid\n  try: Grid"):
         trace_stencil(lambda t, u, p: u.laplacian(), (8, 8))
+
+
+@pytest.mark.parametrize("boundary", BOUNDARIES)
+def test_sums_over_points_do_not_depend_on_where_neighbours_are_counted(boundary):
+    """Of laws that are linear in neighbours, and of laws that are not."""
+
+    def law(t, u, p):
+        a, b = u.center
+        of_a, of_b = u.laplacian()
+        corner, far = u[1, -1], u[-2, 0]
+        return [p.d * (of_a + corner[1]) + p.k * a * b**2, p.d * p.k * far[0] - p.k * a * of_b]
+
+    grid = Grid(((0.0, 1.0), (0.0, 2.0)), (7, 6), boundary, dof=2, comm=SELF)
+    problem = trace_stencil(law, grid, ["d", "k"])
+    rng = np.random.default_rng(3)
+    u, w, out = (grid.create_vec() for _ in range(3))
+    u.array, w.array = rng.normal(size=u.size), rng.normal(size=u.size)
+    p = np.array([0.3, -0.7])
+    both = problem.stencil.apply("pull_all", 0.1, p, (u, w), out, sums=2)
+    np.testing.assert_allclose(
+        both, problem.stencil.apply("pull_p", 0.1, p, (u, w), sums=2), rtol=1e-12
+    )
