@@ -46,7 +46,7 @@ def test_truth_is_known_better_than_it_is_asked_for():
 
 def test_published_digits_agree_with_the_truth():
     published = [case for case in CASES if case.published]
-    assert len(published) >= 9
+    assert len(published) >= 8
     for case in published:
         assert TRUTH[case.name]["published"] < case.published_digits, case.name
     for case in FITS:

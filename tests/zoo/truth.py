@@ -603,7 +603,8 @@ def main() -> None:
         stored = json.loads(STORE.read_text()) if STORE.exists() else {}
         stored[case.name] = found
         new = STORE.with_suffix(".new")
-        new.write_text(json.dumps(dict(sorted(stored.items())), indent=1) + "\n")
+        lines = (f"{json.dumps(name)}: {json.dumps(row)}" for name, row in sorted(stored.items()))
+        new.write_text("{\n" + ",\n".join(lines) + "\n}\n")
         new.replace(STORE)  # at once: others read it meanwhile
 
 
