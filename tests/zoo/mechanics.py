@@ -302,7 +302,7 @@ CASES = [
     Case(
         "Pleiades",
         BARI,
-        truth_tolerance=2e-9,
+        truth_tolerance=3e-11,
         rhs=pleiades,
         u0=SEVEN,
         p={"G": 1.0},
