@@ -67,7 +67,7 @@ def test_most_problems_work():
 
 
 def test_marks_belong_to_cases_and_say_why():
-    words = ("inaccurate: ", "wrong: ", "refused: ", "failed: ", "slow: ")
+    words = ("inaccurate: ", "wrong: ", "warned: ", "refused: ", "failed: ", "slow: ")
     runs = {(case.name, style) for case, style in RUNS}
     for style, marks in all_marks().items():
         for name, mark in marks.items():

@@ -40,6 +40,7 @@ asked for together, without the compiler's.
 EXPLAINED = {
     "inaccurate": "the error of the steps, which falls with `rtol` and `atol`; larger than hoped",
     "wrong": "a wrong result without a word: a defect",
+    "warned": "a wrong result with a warning that says what to do instead",
     "refused": "an error that says what to do instead",
     "failed": "an error that helps nobody: a defect",
     "slow": f"took more than {LIMIT} s",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +25,7 @@ class Outcome:
     """What came of a case in one style."""
 
     verdict: str
-    """"right", "inaccurate", "wrong", "refused", "failed"."""
+    """"right", "inaccurate", "wrong", "warned", "refused", "failed"."""
     errors: tuple[float, ...] | None
     """Of value, gradient and Hessian product, relative to their sizes; of a fit those of
     estimates beside their standard errors, and of these."""
@@ -182,7 +183,9 @@ def run(case: Case | FitCase, style: str) -> Outcome:
     """Run a case and judge it."""
     begin = time.process_time()
     try:
-        errors = measure(case, style)
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            errors = measure(case, style)
     except Exception as error:  # noqa: BLE001 - whatever a user would see
         message = f"{type(error).__name__}: {error}"
         # a higher index than one is found by solving for a consistent start
@@ -192,4 +195,6 @@ def run(case: Case | FitCase, style: str) -> Outcome:
     seconds = time.process_time() - begin
     if all(error <= limit for error, limit in zip(errors, case.tolerances, strict=True)):
         return Outcome("right", errors, seconds)
+    if seen:
+        return Outcome("warned", errors, seconds, str(seen[0].message))
     return Outcome("inaccurate" if max(errors) < WRONG else "wrong", errors, seconds)
