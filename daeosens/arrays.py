@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any, TypeAlias, cast
 
 import numpy as np
@@ -100,7 +101,7 @@ def dot(x: PETSc.Vec, y: PETSc.Vec) -> float:
 
 
 def unshared(values: Any) -> Any:
-    """Return a copy of numbers that a caller may change later: an array, a list, a vector.
+    """Return a copy of what a caller may change later: an array, a list, a mapping, a vector.
 
     All else (numbers, texts, tuples, callables) is returned itself.  Collective for a distributed
     vector.
@@ -115,6 +116,9 @@ def unshared(values: Any) -> Any:
     """
     if isinstance(values, list):
         return [unshared(each) for each in cast("list[Any]", values)]
+    if isinstance(values, Mapping):
+        mapping = cast("Mapping[Any, Any]", values)
+        return {name: unshared(value) for name, value in mapping.items()}
     return cast("Any", values).copy() if isinstance(values, (np.ndarray, PETSc.Vec)) else values
 
 

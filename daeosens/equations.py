@@ -43,7 +43,7 @@ from daeosens.second_derivatives import (
 
 def ODE(  # noqa: N802 (a noun of the public interface)
     rhs: Callable[..., Any],
-    size: int | None = None,
+    size: int | Sequence[str] | None = None,
     parameters: int | Sequence[str] | PETSc.Vec = (),
     *,
     state: PETSc.Vec | PETSc.DM | None = None,
@@ -66,8 +66,9 @@ def ODE(  # noqa: N802 (a noun of the public interface)
     ----------
     rhs : callable
         NumPy style ``rhs(t, u, p) -> array [n]``, or PETSc style ``rhs(t, u, p, out)`` on vectors.
-    size : int
-        Number n of unknowns: chooses NumPy style, which is serial.
+    size : int or sequence of str
+        How many unknowns or their names, by which data, events and starts may speak of them:
+        chooses NumPy style, which is serial.
     parameters : int, sequence of str, or Vec
         How many parameters or their names (callbacks get an array [m], the same on every rank), or
         a template of a distributed field (callbacks get a vector [m]).
@@ -124,9 +125,15 @@ def ODE(  # noqa: N802 (a noun of the public interface)
 
     Examples
     --------
+    >>> import numpy as np
     >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
     >>> decay.size, decay.parameter_names
     (1, ('rate',))
+    >>> def spread(t, u, p):
+    ...     infections, recoveries = p[0] * u[0] * u[1], p[1] * u[1]
+    ...     return np.array([-infections, infections - recoveries])
+    >>> ODE(spread, ["susceptible", "infected"], ["transmission", "recovery"]).state_names
+    ('susceptible', 'infected')
     """
     frame = make_frame(rhs, size, state, parameters, jacobian_matrix, "rhs")
     admitted = admit_natives(
@@ -221,7 +228,7 @@ def ODE(  # noqa: N802 (a noun of the public interface)
 
 def DAE(  # noqa: N802 (a noun of the public interface)
     residual: Callable[..., Any],
-    size: int | None = None,
+    size: int | Sequence[str] | None = None,
     parameters: int | Sequence[str] | PETSc.Vec = (),
     *,
     state: PETSc.Vec | PETSc.DM | None = None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy.typing as npt
@@ -24,7 +25,7 @@ from daeosens.trajectory import Checkpoint, Trajectory
 @unwrapped
 def solve(
     problem: Problem,
-    u0: npt.ArrayLike | PETSc.Vec,
+    u0: npt.ArrayLike | PETSc.Vec | Mapping[str, float],
     p: PossiblyNamed,
     stepping: Stepping,
     t_eval: npt.ArrayLike | None = None,
@@ -38,8 +39,9 @@ def solve(
     ----------
     problem : Problem
         From ``ODE`` or ``DAE``.
-    u0 : array or Vec [n]
-        Initial state; for a DAE it has to satisfy the algebraic equations.
+    u0 : array or Vec [n], or mapping of str to float
+        Initial state, by name if the unknowns have names; for a DAE it has to satisfy the algebraic
+        equations.
     p : array or Vec [m], or mapping of str to number or array
         Parameters: in order, or by name, ``{"rate": 0.5}``.
     stepping : Stepping

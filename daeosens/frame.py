@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from petsc4py import PETSc
@@ -29,6 +29,7 @@ class Frame:
     dm: PETSc.DM | None
     template: Callable[[], PETSc.Mat]
     faults: list[str] = field(default_factory=list[str])
+    state_names: tuple[str, ...] = ()
 
     def fields(self) -> dict[str, Any]:
         """Return what goes into a ``Problem`` as it is."""
@@ -36,6 +37,7 @@ class Frame:
             "style",
             "state",
             "parameter",
+            "state_names",
             "parameter_names",
             "field_parameter",
             "dm",
@@ -46,7 +48,7 @@ class Frame:
 
 def make_frame(
     callback: Callable[..., Any],
-    size: int | None,
+    size: int | Sequence[str] | None,
     state: PETSc.Vec | PETSc.DM | None,
     parameters: int | Sequence[str] | PETSc.Vec,
     jacobian_matrix: PETSc.Mat | None,
@@ -67,10 +69,10 @@ def make_frame(
             expected="size=n for NumPy-style callbacks, or state=template for PETSc-style ones",
         )
     dm: PETSc.DM | None = None
+    state_names: tuple[str, ...] = ()
     if size is not None:
-        if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or size < 1:
-            raise InputError(f"size = {size!r}", expected="an integer of at least 1")
-        template = PETSc.Vec().createSeq(int(size), comm=PETSc.COMM_SELF)
+        count, state_names = admit_size(size)
+        template = PETSc.Vec().createSeq(count, comm=PETSc.COMM_SELF)
     elif isinstance(state, PETSc.DM):
         dm = state
         template = state.createGlobalVec()
@@ -101,11 +103,44 @@ def make_frame(
         style="numpy" if size is not None else "petsc",
         state=template,
         parameter=parameter,
+        state_names=state_names,
         parameter_names=names,
         field_parameter=isinstance(parameters, PETSc.Vec),
         dm=dm,
         template=matrix,
     )
+
+
+def admit_size(size: object) -> tuple[int, tuple[str, ...]]:
+    """Return how many unknowns there are, and their names; none where only the number is given.
+
+    Raises
+    ------
+    InputError
+        Neither a number nor names, or repeated names.
+
+    Examples
+    --------
+    >>> admit_size(2), admit_size(["prey", "predator"])
+    ((2, ()), (2, ('prey', 'predator')))
+    """
+    if isinstance(size, (int, np.integer)) and not isinstance(size, bool) and size >= 1:
+        return int(size), ()
+    several = isinstance(size, Iterable) and not isinstance(size, (str, Mapping, np.ndarray))
+    names: tuple[Any, ...] = tuple(cast("Iterable[Any]", size)) if several else ()
+    if not names or not all(isinstance(name, str) and name for name in names):
+        raise InputError(
+            f"size = {size!r}",
+            expected='an integer of at least 1, or names of the unknowns such as ["prey", "fox"]',
+        )
+    _refuse_repeated("names of unknowns", names)
+    return len(names), names
+
+
+def _refuse_repeated(what: str, names: Iterable[str]) -> None:
+    repeated = sorted(name for name, count in Counter(names).items() if count > 1)
+    if repeated:
+        raise InputError(f"{what} {repeated} appear more than once")
 
 
 def _parameter_layout(
@@ -123,9 +158,7 @@ def _parameter_layout(
         raise InputError(
             f"parameters = {parameters!r}", expected='a number, or names such as ["rate", "size"]'
         )
-    repeated = sorted(name for name, count in Counter(names).items() if count > 1)
-    if repeated:
-        raise InputError(f"parameter names {repeated} appear more than once")
+    _refuse_repeated("parameter names", names)
     vec = PETSc.Vec().create(comm=comm)
     vec.setSizes(len(names))
     vec.setType(PETSc.Vec.Type.STANDARD)

@@ -158,6 +158,15 @@ class HasTypical(Protocol):
 
 
 @runtime_checkable
+class HasTrials(Protocol):
+    """Optional ability: trial points that take far more steps than the best run count as failed."""
+
+    def limit_steps(self, *, limited: bool) -> None:
+        """Limit the steps of later runs by those of the last one, or no longer.  Collective."""
+        ...
+
+
+@runtime_checkable
 class HasRefined(Protocol):
     """Optional ability: the same functional with halved steps, for discretisation errors."""
 

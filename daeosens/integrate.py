@@ -22,6 +22,7 @@ from daeosens.single_steps import SingleSteps
 from daeosens.step_log import StepLog, Watch
 from daeosens.stepping import Stepping
 from daeosens.steps.linear import linear_fault, reason_name, singular
+from daeosens.stiffness import REACH, fastest_decay
 from daeosens.trajectory import Checkpoint, Effort, Stages
 from daeosens.trials import trials
 
@@ -251,11 +252,12 @@ class Runner:
         )
         if reason == PETSc.TS.ConvergedReason.DIVERGED_NONLINEAR_SOLVE and not fault:
             raise self._unsolved(log, stopped)
+        many = steps >= self._stepping.max_steps
         raise SolveError(
-            stopped,
+            f"{stopped}{self._stiffness(log)}" if many else stopped,
             expected=f"t = {self._stepping.t_span[1]:g}",
-            remedy=f"max_steps > {self._stepping.max_steps}"
-            if steps >= self._stepping.max_steps
+            remedy=self._more_steps()
+            if many
             else 'a smaller dt, or options={"ts_monitor": None} to watch the steps',
         )
 
@@ -292,6 +294,24 @@ class Runner:
             expected="convergence of Newton's method",
             remedy=remedy,
         )
+
+    def _stiffness(self, log: StepLog) -> str:
+        """Return whether stability has held the last step small, for a message."""
+        if not (self._stepping.adaptive and self._stepping.resolved_method.explicit):
+            return ""
+        h = float(log.step_sizes()[-1])
+        decay = fastest_decay(self._problem, log.last_time, log.states[-1], self.p)
+        if h * decay < REACH:
+            return f"; the last step was {h:.3g}"
+        return (
+            f": the equations are stiff, with steps of {h:.3g} beside a time of decay of "
+            f"{1.0 / decay:.3g}"
+        )
+
+    def _more_steps(self) -> str:
+        more = f"max_steps > {self._stepping.max_steps}"
+        explicit = self._stepping.adaptive and self._stepping.resolved_method.explicit
+        return f'method="esdirk5", which takes large steps, or {more}' if explicit else more
 
     def _told(self, log: StepLog) -> str:
         """Return what was not finite, and the steps that were tried, for a message.  Collective."""

@@ -88,6 +88,11 @@ class Joint:
             sum(each.second_order for each in counts),
         )
 
+    def limit_steps(self, *, limited: bool) -> None:
+        """Limit the steps of later runs of each experiment, or of none: ``Reduced.limit_steps``."""
+        for each in self.experiments:
+            each.limit_steps(limited=limited)
+
     def start(self) -> PETSc.Vec:
         """Return a new vector with the controls' starting point."""
         return self.experiments[0].start()

@@ -14,12 +14,12 @@ from petsc4py import PETSc
 
 from daeosens.arrays import Array, finite_array, keep_unshared, read, real_array
 from daeosens.cost import Cost, Instant
-from daeosens.derivative_arrays import as_array
+from daeosens.derivative_arrays import as_array, primal
 from daeosens.derivatives import AutomaticHessian, AutomaticJacobian
-from daeosens.errors import InputError, UnsupportedError
+from daeosens.errors import InputError, SolveError, UnsupportedError
 from daeosens.guards import check_output, guarded
 from daeosens.misfits import ArrayResidual, SumOfSquares, VectorResidual
-from daeosens.missing import REMEDY, measured_array, refuse_unobserved
+from daeosens.missing import REMEDY, measured_array, refuse_no_logarithm, refuse_unobserved
 from daeosens.objective import after_zero, minus, multiple, negative, plus
 from daeosens.problem import Problem
 
@@ -37,32 +37,37 @@ Rows: TypeAlias = "npt.NDArray[np.intp] | None"
 
 @dataclass(frozen=True, eq=False)
 class LeastSquares:
-    """1/2 sum_k | (observe(t_k, u(t_k), p) - data_k) / sigma |^2.
+    """1/2 sum_k | (s(observe(t_k, u(t_k), p)) - s(data_k)) / sigma |^2, s the identity or log.
 
     Parameters
     ----------
     times : array_like [K]
-        Observation times, increasing, inside the time span (both ends allowed) [time unit].
+        Observation times, in order, inside the time span (both ends allowed) [time unit]; a time
+        may stand several times, for replicates.
     data : array_like [K, q] or sequence of Vec
         Measurements; [K] is taken as [K, 1].  NaN where nothing was observed: such entries count
         for nothing.  Vectors where the whole distributed state, or the product with a Mat, is
         observed; these are not copied, so they must not change later.
     sigma : float or array_like [q] or [K, q]
-        Noise level, in the data's unit: positive and finite, of any size where nothing was
-        observed.
-    observe : None, sequence of int, callable or Mat
-        None: the whole state.  Indices of components.  NumPy style ``(t, u, p) -> array [q]``.
-        A Mat [q, n] for linear observation of a distributed state.
+        Noise level, in the data's unit (of the logarithm if ``scale="log"``): positive and finite,
+        of any size where nothing was observed.
+    observe : None, str or int or sequence of them, callable or Mat
+        None: the whole state.  Names or numbers of unknowns.  NumPy style
+        ``(t, u, p) -> array [q]``.  A Mat [q, n] for linear observation of a distributed state.
     observe_u, observe_p : callable, optional
         Jacobians [q, n], [q, m] of a callable ``observe``; automatic where missing.
     side : "before" or "after", optional
         Which state is observed where an event happens at an observation time.
+    scale : "linear" or "log"
+        Whether the misfit is that of the numbers or of their logarithms, as of log-normal noise.
+        What is not observed may be zero then; where the model is not positive at a number that was
+        observed the run counts as failed.
 
     Raises
     ------
     InputError
-        Shapes that do not match (both named), infinite data, a time or a column without any,
-        times not increasing, sigma <= 0 or infinite, another side.
+        Shapes that do not match (both named), infinite data, a column without any, times that
+        decrease, sigma <= 0 or infinite, another side or scale, data <= 0 on a log scale.
 
     Examples
     --------
@@ -79,21 +84,24 @@ class LeastSquares:
     observe_u: Callable[..., Any] | None = None
     observe_p: Callable[..., Any] | None = None
     side: Literal["before", "after"] | None = None
+    scale: Literal["linear", "log"] = "linear"
     vectors: bool = field(init=False)
 
     def __post_init__(self) -> None:
         if self.side not in (None, "before", "after"):
             raise InputError(f"side = {self.side!r}", expected='"before" or "after"')
+        if self.scale not in ("linear", "log"):
+            raise InputError(f"scale = {self.scale!r}", expected='"linear" or "log"')
         times = finite_array(self.times, "observation times")
         if times.ndim != 1 or times.size == 0:
             raise InputError(f"observation times have shape {times.shape}", expected="shape (K,)")
-        if (np.diff(times) <= 0).any():
-            k = int(np.argmax(np.diff(times) <= 0))
+        if (np.diff(times) < 0).any():
+            k = int(np.argmax(np.diff(times) < 0))
             raise InputError(
-                f"observation times are not increasing: {times[k]:g} is followed by "
-                f"{times[k + 1]:g} at index {k + 1}",
-                expected="strictly increasing times",
-                remedy="sort times and data together, and merge repeated times",
+                f"observation times decrease: {times[k]:g} is followed by {times[k + 1]:g} "
+                f"at index {k + 1}",
+                expected="times in order",
+                remedy="sort times and data together: order = np.argsort(times, kind='stable')",
             )
         vectors = isinstance(self.data, (list, tuple)) and _any_vec(self.data)
         object.__setattr__(self, "times", tuple(times.tolist()))
@@ -112,7 +120,9 @@ class LeastSquares:
             if data.ndim != 2:
                 raise InputError(f"data has shape {data.shape}", expected="shape (K, q)")
             shape = data.shape
-            refuse_unobserved(data, times, [f"column {j} of data" for j in range(shape[1])])
+            refuse_unobserved(data, [f"column {j} of data" for j in range(shape[1])])
+            if self.scale == "log":
+                refuse_no_logarithm(data, times, [f"data[:, {j}]" for j in range(shape[1])])
             object.__setattr__(self, "data", data)
         sigma = real_array(self.sigma, "sigma")
         bad = sigma[~((sigma > 0) & (sigma < np.inf))]
@@ -122,6 +132,12 @@ class LeastSquares:
                 f"sigma = {bad[0]:g}",
                 expected="a finite sigma > 0" if infinite else "sigma > 0",
                 remedy=REMEDY if infinite else "",
+            )
+        if vectors and self.scale == "log":
+            raise UnsupportedError(
+                'scale="log" of data given as vectors',
+                expected='scale="linear"',
+                remedy="unknowns that are logarithms themselves",
             )
         if vectors and sigma.ndim:
             raise InputError(f"sigma has shape {sigma.shape}", expected="one number for vectors")
@@ -157,14 +173,24 @@ class LeastSquares:
             patterns, kinds = self._patterns
             observations = [self._observation(problem, rows) for rows in patterns]
             residuals = []
-            for row, s, kind in zip(self.data, sigma, kinds, strict=True):
+            for row, s, kind in zip(self.scaled_data, sigma, kinds, strict=True):
                 chosen: Any = ... if patterns[kind] is None else patterns[kind]
                 residuals.append(ArrayResidual(*sizes, *observations[kind], row[chosen], s[chosen]))
         moments = [time if self.side is None else Instant(time, self.side) for time in self.times]
         pairs = zip(moments, residuals, strict=True)
+        observed = [True] * len(moments) if self.vectors else (~np.isnan(self.data)).any(axis=1)
         return Cost(
-            points=tuple((time, 1.0, SumOfSquares(each, problem.comm)) for time, each in pairs)
+            points=tuple(
+                (time, 1.0, SumOfSquares(each, problem.comm))
+                for (time, each), any_number in zip(pairs, observed, strict=True)
+                if any_number
+            )
         )
+
+    @cached_property
+    def scaled_data(self) -> Array:
+        """The data [K, q] in the scale of the misfit."""
+        return np.log(self.data) if self.scale == "log" else self.data
 
     @cached_property
     def _patterns(self) -> tuple[list[Rows], list[int]]:
@@ -203,21 +229,15 @@ class LeastSquares:
             )
         n, q = problem.size, self.data.shape[1]
         if callable(self.observe):
-            return lower_observe(problem, self.observe, self.observe_u, self.observe_p, q, rows)
-        indices = np.arange(n) if self.observe is None else np.asarray(self.observe)
-        if self.observe is not None and indices.dtype.kind != "i":
-            raise InputError(
-                f"observe = {self.observe!r}",
-                expected=f"indices from 0 to {n - 1}, or a function (t, u, p) -> array [{q}]",
-            )
+            given = (self.observe, self.observe_u, self.observe_p)
+            return lower_observe(problem, *given, q, rows, self.scale)
+        indices = observed_indices(problem, self.observe, q)
         if indices.shape != (q,):
             raise InputError(
                 f"data has {q} columns but {indices.size} components are observed",
                 expected="one column for each observed component",
                 remedy="observe=[indices] for a partial observation",
             )
-        if ((indices < 0) | (indices >= n)).any():
-            raise InputError(f"observe = {indices.tolist()}", expected=f"indices from 0 to {n - 1}")
         indices = indices if rows is None else indices[rows]
         selection = np.zeros((indices.size, n))
         selection[np.arange(indices.size), indices] = 1.0
@@ -228,6 +248,14 @@ class LeastSquares:
         def select_u(_t: float, _u: Array, _p: Any) -> Array:
             return selection
 
+        if self.scale == "log":
+            nothing = np.zeros((indices.size, problem.n_parameters))
+
+            def select_p(_t: float, _u: Array, _p: Any) -> Array:
+                return nothing
+
+            callbacks = (select, select_u, select_p)
+            return lower_observe(problem, *callbacks, indices.size, None, self.scale)
         return select, select_u, None, None
 
     __add__ = plus
@@ -237,6 +265,33 @@ class LeastSquares:
     __mul__ = __rmul__ = multiple
 
 
+def observed_indices(
+    problem: Problem, observe: Any, size: int | None = None
+) -> npt.NDArray[np.intp]:
+    """Return the numbers of the unknowns that are observed, given by number or name; None is all.
+
+    Raises
+    ------
+    InputError
+        Neither names nor numbers, or there is none of that name or number.
+    """
+    n = problem.size
+    if observe is None:
+        return np.arange(n)
+    array = np.atleast_1d(np.asarray(observe))
+    if array.ndim > 1 or array.dtype.kind not in "iuU":
+        shape = "[q]" if size is None else f"[{size}]"
+        expected = f"indices from 0 to {n - 1}, or a function (t, u, p) -> array {shape}"
+        raise InputError(
+            f"observe = {observe!r}",
+            expected=f"names of unknowns, {expected}" if problem.state_names else expected,
+        )
+    known = [isinstance(each, str) or 0 <= each < n for each in array.tolist()]
+    if not all(known):
+        raise InputError(f"observe = {array.tolist()}", expected=f"indices from 0 to {n - 1}")
+    return np.array(problem.state_indices(array.tolist()), dtype=int)
+
+
 def lower_observe(
     problem: Problem,
     observe: Callable[..., Any],
@@ -244,6 +299,7 @@ def lower_observe(
     observe_p: Callable[..., Any] | None,
     size: int,
     rows: Rows = None,
+    scale: Literal["linear", "log"] = "linear",
 ) -> Observation:
     """Return a NumPy-style observation [q], or some rows of it, checked, and its derivatives."""
     call = guarded(observe, "observe", problem.comm)
@@ -254,6 +310,8 @@ def lower_observe(
             observe_p, "observe_p", rows, (size, problem.n_parameters)
         )
         size = rows.size
+    if scale == "log":
+        call, observe_u, observe_p = _logarithms(call, observe_u, observe_p)
 
     def checked(t: float, u: Array, p: Any) -> Any:
         return check_output(call(t, u, p), "observe", (size,), t, differentiated=True)
@@ -266,6 +324,40 @@ def lower_observe(
         observe_p or AutomaticJacobian(checked, 2, "observe", remedy),
         curvature,
     )
+
+
+def _logarithms(
+    observe: Callable[..., Any],
+    observe_u: Callable[..., Any] | None,
+    observe_p: Callable[..., Any] | None,
+) -> tuple[Callable[..., Any], Callable[..., Any] | None, Callable[..., Any] | None]:
+    """Return the logarithm of an observation, and the Jacobians of that."""
+
+    def positive(t: float, u: Array, p: Any) -> Any:
+        values = as_array(observe(t, u, p))
+        numbers = np.asarray(primal(values))
+        if numbers.size and (numbers <= 0).any():
+            raise SolveError(
+                f"what is observed is {float(numbers.min()):g} at t = {float(primal(t)):g}, with "
+                "log-normal noise",
+                expected="a model that stays positive where it is observed",
+                remedy="another starting point, bounds on the parameters, or normal noise",
+            )
+        return values
+
+    def logarithm(t: float, u: Array, p: Any) -> Any:
+        return np.log(positive(t, u, p))
+
+    def divided(jacobian: Callable[..., Any] | None) -> Callable[..., Any] | None:
+        if jacobian is None:
+            return None
+
+        def call(t: float, u: Array, p: Any) -> Any:
+            return np.asarray(jacobian(t, u, p)) / positive(t, u, p)[:, None]
+
+        return call
+
+    return logarithm, divided(observe_u), divided(observe_p)
 
 
 def _chosen(

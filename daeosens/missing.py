@@ -50,28 +50,36 @@ def measured_array(values: Any, name: str) -> Array:
     return array
 
 
-def refuse_unobserved(values: Array, times: npt.ArrayLike, columns: Sequence[str]) -> None:
-    """Refuse times [K] at which, and columns [q] in which, all data [K, q] are missing.
+def refuse_unobserved(values: Array, columns: Sequence[str]) -> None:
+    """Refuse columns [q] in which all data [K, q] are missing; times without any do no harm.
 
     Raises
     ------
     InputError
         Names the first of them.
     """
-    missing = np.isnan(values)
-    if not missing.any():
-        return
-    if missing.all(axis=0).any():
-        j = int(missing.all(axis=0).argmax())
+    missing = np.isnan(values).all(axis=0)
+    if missing.any():
         raise InputError(
-            f"{columns[j]} has no measurements: all {len(values)} are missing",
+            f"{columns[int(missing.argmax())]} has no measurements: all {len(values)} are missing",
             expected="at least one number in each column",
             remedy="data without this column, and an observe= of the others",
         )
-    if missing.all(axis=1).any():
-        k = int(missing.all(axis=1).argmax())
-        raise InputError(
-            f"no measurements at t = {np.asarray(times)[k]:g} (row {k}): all are missing",
-            expected="at least one number in each row",
-            remedy="data without this row",
-        )
+
+
+def refuse_no_logarithm(values: Array, times: npt.ArrayLike, columns: Sequence[str]) -> None:
+    """Refuse data [K, q] that have no logarithm.
+
+    Raises
+    ------
+    InputError
+        Names the first of them.
+    """
+    if not (values <= 0).any():
+        return
+    k, j = (int(i) for i in np.argwhere(values <= 0)[0])
+    raise InputError(
+        f"{columns[j]} is {values[k, j]:g} at t = {np.asarray(times)[k]:g}, with log-normal noise",
+        expected="data > 0",
+        remedy="Normal(sigma), or NaN in its place if it was below the limit of detection",
+    )

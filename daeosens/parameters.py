@@ -71,19 +71,23 @@ class Control(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class _Layout:
-    """Where the k free parameters are among the m of a problem.
+    """Where the free parameters are among the m of a problem, and among the k of x.
 
     Attributes
     ----------
     values : array [m]
         All parameters at the start.
-    positions : array [k] of int
-    logs : array [k] of bool
-        Which are on a log scale.
+    positions : array of int
+        Those that are free, among the problem's.
+    free : array of int
+        Where the same are in x, which may have those of other experiments too.
+    logs : array of bool
+        Which of these are on a log scale.
     """
 
     values: Array
     positions: npt.NDArray[np.intp]
+    free: npt.NDArray[np.intp]
     logs: npt.NDArray[np.bool_]
 
 
@@ -115,6 +119,10 @@ class Parameters:
     stepping : Stepping, optional
         Of the runs, for the time of their start and the options of the linear solver, where that is
         to be consistent; ``Reduced`` fills it in.
+    own : mapping of str to str, optional
+        Names of entries that stand for parameters of the problem: {"V": "V (patient 2)"}.  So
+        several ``Parameters`` with the same entries, in a ``Joint``, have parameters of their own;
+        entries that belong to the others are then known to this one too.
 
     Raises
     ------
@@ -135,6 +143,7 @@ class Parameters:
     initial_state_hessian: Callable[..., Any] | None = None
     consistent: bool = False
     stepping: Stepping | None = field(default=None, repr=False)
+    own: Mapping[str, str] | None = field(default=None, repr=False)
     entries: dict[str, Parameter] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -203,11 +212,14 @@ class Parameters:
                 expected="FieldParameter(...)",
             )
         known = problem.parameter_names
-        complaints = [_unknown(name, known) for name in self.entries if name not in known]
+        complaints: list[str] = []
+        if self.own is None:
+            complaints = [_unknown(name, known) for name in self.entries if name not in known]
         complaints += [
             f'parameter "{name}" has no value; expected: an entry for it'
             for name in known
-            if name not in self.entries and name.partition("[")[0] not in self.entries
+            if self.entry_of(name) not in self.entries
+            and name.partition("[")[0] not in self.entries
         ]
         if not self.free_names:
             complaints.append("no parameter is free; expected: at least one Parameter(free=True)")
@@ -245,6 +257,18 @@ class Parameters:
         p = self._p(problem, x)
         return dict(zip(problem.parameter_names, p.tolist(), strict=True))
 
+    def estimates_at(self, x: PETSc.Vec) -> dict[str, float]:
+        """Return all entries by name at x, in their own units."""
+        values = {name: float(entry.value) for name, entry in self.entries.items()}
+        for name, value in zip(self.free_names, gather(x).tolist(), strict=True):
+            log = self.entries[name].scale == "log"
+            values[name] = math.exp(min(value, 700.0)) if log else value
+        return values
+
+    def entry_of(self, name: str) -> str:
+        """Return the name of the entry that stands for a parameter of the problem."""
+        return name if self.own is None else self.own.get(name, name)
+
     def unpack(self, problem: Problem, x: PETSc.Vec) -> tuple[Any, Any]:
         """Return (u0, p)."""
         p = self._p(problem, x)
@@ -257,7 +281,7 @@ class Parameters:
         if self._start is not None:
             by_p = by_p + self._start.transposed(problem, p, gradient.u0_vec)
         layout, slopes = self._chain(problem, p)
-        return scatter(by_p[layout.positions] * slopes, self._new_vec(problem))
+        return self._in_x(problem, by_p[layout.positions] * slopes)
 
     def push_forward(
         self, problem: Problem, x: PETSc.Vec, dx: PETSc.Vec
@@ -266,7 +290,7 @@ class Parameters:
         p = self._p(problem, x)
         layout, slopes = self._chain(problem, p)
         dp = np.zeros(problem.n_parameters)
-        dp[layout.positions] = gather(dx) * slopes
+        dp[layout.positions] = gather(dx)[layout.free] * slopes
         direction = scatter(dp, problem.create_parameters())
         du0 = None if self._start is None else self._start.tangent(problem, p, dp)
         return du0, direction
@@ -282,21 +306,29 @@ class Parameters:
         if start is not None:
             by_p = by_p + start.transposed(problem, p, product.u0_vec)
         if product.gradient is None:
-            return scatter(by_p[layout.positions] * slopes, self._new_vec(problem))
+            return self._in_x(problem, by_p[layout.positions] * slopes)
+        along = gather(dx)[layout.free]
         gradient = product.gradient.p
         if start is not None:
             dp = np.zeros(problem.n_parameters)
-            dp[layout.positions] = gather(dx) * slopes
+            dp[layout.positions] = along * slopes
             lam = product.gradient.u0_vec
             by_p = by_p + start.curvature(problem, p, lam, dp)
             gradient = gradient + start.transposed(problem, p, lam)
         result = by_p[layout.positions] * slopes
-        bends = gradient[layout.positions] * p[layout.positions] * gather(dx)
+        bends = gradient[layout.positions] * p[layout.positions] * along
         result += np.where(layout.logs, bends, 0.0)
-        return scatter(result, self._new_vec(problem))
+        return self._in_x(problem, result)
+
+    def _in_x(self, problem: Problem, values: Array) -> PETSc.Vec:
+        """Return a new vector [k] with numbers in the places of what this problem uses of x."""
+        whole = np.zeros(len(self.free_names))
+        whole[self._layout(problem).free] = values
+        return scatter(whole, self._new_vec(problem))
 
     def _p(self, problem: Problem, x: PETSc.Vec) -> Array:
-        layout, values = self._layout(problem), gather(x)
+        layout = self._layout(problem)
+        values = gather(x)[layout.free]
         for k in np.flatnonzero(layout.logs):
             values[k] = math.exp(min(values[k], 700.0))
         p = layout.values.copy()
@@ -306,12 +338,15 @@ class Parameters:
     def _layout(self, problem: Problem) -> _Layout:
         """Return the layout for a problem: many parameters are looked up once only."""
         if problem not in self._layouts:
-            names = problem.parameter_names
-            places = {name: k for k, name in enumerate(names)}
+            used = [self.entry_of(name) for name in problem.parameter_names]
+            places = {name: k for k, name in enumerate(used)}
+            free = [k for k, name in enumerate(self.free_names) if name in places]
+            names = [self.free_names[k] for k in free]
             self._layouts[problem] = _Layout(
-                np.array([self.entries[name].value for name in names]),
-                np.array([places[name] for name in self.free_names], dtype=int),
-                np.array([self.entries[name].scale == "log" for name in self.free_names], bool),
+                np.array([self.entries[name].value for name in used]),
+                np.array([places[name] for name in names], dtype=int),
+                np.array(free, dtype=int),
+                np.array([self.entries[name].scale == "log" for name in names], bool),
             )
         return self._layouts[problem]
 

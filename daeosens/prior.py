@@ -72,6 +72,15 @@ class Prior:
             )
         )
 
+    def laws(self, known: Sequence[str]) -> list[tuple[str, float, float]]:
+        """Return (name, mean, sigma) of each number meant, of those known."""
+        names = self.numbers(known)
+        means, sigmas = (
+            _each(finite_array(values, f"prior {word}"), names, f"prior {word}").tolist()
+            for word, values in (("mean", self.mean), ("sigma", self.sigma))
+        )
+        return list(zip(names, means, sigmas, strict=True))
+
     def lower(self, problem: Problem, final_time: float) -> Cost:
         """Return a scalar of the parameters alone."""
         sigma = finite_array(self.sigma, "prior sigma")

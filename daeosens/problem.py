@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,7 @@ from daeosens._petsc import Stencil, vec_to_fill
 from daeosens.arrays import Array, finite_array, is_finite, scatter, write
 from daeosens.batches import Batch
 from daeosens.breakpoints import inside_of_step
-from daeosens.errors import InputError, suggestion, together
+from daeosens.errors import InputError, nearest, suggestion, together
 from daeosens.events import Event
 from daeosens.guards import on_every_rank
 from daeosens.matrices import Derivative
@@ -46,6 +46,8 @@ class Problem:
         Whether the user's callbacks speak NumPy or PETSc.
     state, parameter : Vec
         Templates for the state [n] and the parameters [m].
+    state_names : tuple of str
+        One name for each unknown; empty where only their number was given.
     parameter_names : tuple of str
         One name for each number; empty when the parameter is a field.
     field_parameter : bool
@@ -115,6 +117,7 @@ class Problem:
     sources: Mapping[str, str] = field(default_factory=dict[str, str])
     native: Mapping[str, Native] = field(default_factory=dict[str, Native])
     stencil: Stencil | None = None
+    state_names: tuple[str, ...] = ()
     breakpoints: tuple[float, ...] = ()
     branches: Callable[[float, Array, Array], Array] | None = None
     events: tuple[Event, ...] = ()
@@ -157,6 +160,47 @@ class Problem:
     def n_parameters(self) -> int:
         """Number m of parameters."""
         return self.parameter.size
+
+    def state_indices(self, states: str | int | Sequence[str | int]) -> list[int]:
+        """Return the numbers of unknowns, each given by its name or number.
+
+        Raises
+        ------
+        InputError
+            There is none of that name (the nearest is named) or number.
+
+        Examples
+        --------
+        >>> from daeosens import ODE
+        >>> tanks = ODE(lambda t, u, p: -u, size=["upper", "lower"])
+        >>> tanks.state_indices("lower"), tanks.state_indices(["lower", 0])
+        ([1], [1, 0])
+        """
+        listed: list[Any] = [states] if np.ndim(states) == 0 else list(cast("Any", states))
+        return [self._state_index(state) for state in listed]
+
+    def _state_index(self, state: Any) -> int:
+        names = self.state_names
+        if isinstance(state, str) and state in names:
+            return names.index(state)
+        number: Any = state
+        whole = isinstance(state, (int, np.integer)) and not isinstance(state, bool)
+        if whole and 0 <= number < self.size:
+            return int(number)
+        if not isinstance(state, str):
+            raise InputError(
+                f"there is no unknown {state!r}", expected=f"a number from 0 to {self.size - 1}"
+            )
+        if not names:
+            raise InputError(
+                f'there is no unknown "{state}": the unknowns have no names',
+                expected=f"a number from 0 to {self.size - 1}",
+                remedy=f'ODE(f, size=["{state}", ...]), a name for each',
+            )
+        listed = ", ".join(f'"{name}"' for name in names[:20])
+        raise InputError(
+            f'there is no unknown "{state}"', expected=listed, remedy=nearest(state, names)
+        )
 
     def inside(self, time: float, t: float, h: float) -> float:
         """Return a stage time of the step of size ``h`` from ``t``, as callbacks are to see it.
@@ -307,15 +351,38 @@ class Problem:
         vec.zeroEntries()
         return vec
 
-    def admit_state(self, u: npt.ArrayLike | PETSc.Vec, name: str = "u0") -> PETSc.Vec:
-        """Return a copy of the user's state as a vector [n], checked.
+    def admit_state(
+        self, u: npt.ArrayLike | PETSc.Vec | Mapping[str, float], name: str = "u0"
+    ) -> PETSc.Vec:
+        """Return a copy of the user's state as a vector [n], checked; a mapping goes by names.
 
         Raises
         ------
         InputError
             Wrong size (both named) or values that are not finite, on every rank.
         """
+        if isinstance(u, Mapping):
+            u = self._states_by_name(cast("Mapping[str, Any]", u), name)
         return _admit(u, name, self.state, ranks=self.comm.size)
+
+    def _states_by_name(self, u: Mapping[str, Any], name: str) -> Array:
+        """Return a state [n] from its numbers by name."""
+        names = self.state_names
+        if not names:
+            raise InputError(
+                f"{name} is a mapping, but the unknowns have no names",
+                expected=f"an array [{self.size}]",
+                remedy=f"ODE(f, size={list(u)!r}, ...)",
+            )
+        complaints = [f'"{each}" is missing' for each in names if each not in u]
+        complaints += [
+            f'there is no unknown "{each}"{suggestion(str(each), names)}'
+            for each in u
+            if each not in names
+        ]
+        if complaints:
+            raise together(complaints, heading=name)
+        return np.array([float(finite_array(u[each], f'{name}["{each}"]', ())) for each in names])
 
     def admit_parameter_vec(self, p: PETSc.Vec, name: str) -> PETSc.Vec:
         """Return a copy of the user's vector [m] of parameters or of a direction in them, checked.

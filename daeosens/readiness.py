@@ -10,7 +10,7 @@ from typing import Any
 from petsc4py import PETSc
 
 from daeosens.arrays import gather
-from daeosens.cost import At, Cost, Densities, Scalar, change
+from daeosens.cost import At, Cost, Densities, Instant, Scalar, change
 from daeosens.errors import DaeosensError, InputError, SolveError, UnsupportedError
 from daeosens.guards import QUIET
 from daeosens.problem import Problem
@@ -64,7 +64,11 @@ def evaluate_second_derivatives(
             with suppress(SolveError):
                 inside.scalar(scalar, in_time=time.event in names)
         else:
-            start.scalar(scalar, in_time=cut and time == last)
+            # later states may be where the cost has a value though the first one is not
+            moment = time.t if isinstance(time, Instant) else time
+            later = isinstance(moment, float) and moment > start.t
+            with suppress(SolveError) if later else nullcontext():
+                start.scalar(scalar, in_time=cut and time == last)
     for event in problem.events:
         when, reset = lower_event(problem, event).when, lower_reset(problem, event)
         scalars = [value for _, value in lower_changes(problem, event)]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -44,6 +45,9 @@ Vector: TypeAlias = "PETSc.Vec | npt.ArrayLike"
 
 TOGETHER = 16
 """How many directions or rows share a sweep by steps: bounds its memory."""
+
+TRIAL_STEPS, TRIAL_FACTOR = 1000, 10
+"""Trial points may take so many adaptive steps, or so many times those of the best run if more."""
 
 CHEAP = 12
 """Up to how many unknowns stages of steps in C are sooner computed again than kept."""
@@ -143,6 +147,22 @@ class Reduced:
         self._cached: tuple[PETSc.Vec, Trajectory] | None = None
         self._memory = Memory()
         self._n_residuals: int | None = None
+        self._trial_stepping = stepping
+
+    def limit_steps(self, *, limited: bool) -> None:
+        """Give later runs no more steps than a multiple of those of the last one, or all again.
+
+        Where parameters far from the best ones make the equations stiff, an explicit method would
+        take ``max_steps``, a million, before the trial counts as failed.
+        """
+        self._trial_stepping = self.stepping
+        if not limited or not self.stepping.adaptive or self._cached is None:
+            return
+        steps = self._cached[1].effort.steps
+        # by powers of two, so that few different ones are asked for
+        most = max(TRIAL_STEPS, 2 ** math.ceil(math.log2(TRIAL_FACTOR * max(steps, 1))))
+        if most < self.stepping.max_steps:
+            self._trial_stepping = replace(self.stepping, max_steps=most)
 
     @property
     def _checkpoint(self) -> Checkpoint:
@@ -218,7 +238,8 @@ class Reduced:
             cached.destroy()
         u0, p = self.control.unpack(self.problem, x)
         self.count.forward += 1
-        run = solve(self.problem, u0, p, self.stepping, self.objective.times, self._checkpoint)
+        stepping = self._trial_stepping
+        run = solve(self.problem, u0, p, stepping, self.objective.times, self._checkpoint)
         self._cached = (x.copy(), run)
         self._memory = Memory()
         return run
@@ -244,6 +265,7 @@ class Reduced:
         """Return the gradient of J at x as a new vector."""
         return self.value_and_gradient(x)[1]
 
+    @QUIET
     def value_and_gradient(self, x: Vector) -> tuple[float, PETSc.Vec]:
         """Return J(x) and its gradient as a new vector."""
         x = self.point(x)
@@ -265,6 +287,7 @@ class Reduced:
         """
         return self.hessian_products(x, [dx])[0]
 
+    @QUIET
     def hessian_products(self, x: Vector, directions: Sequence[Vector]) -> list[PETSc.Vec]:
         """Return the Hessian of J at x times several directions, in one sweep."""
         x, along = self.point(x), [self.point(dx) for dx in directions]
@@ -278,6 +301,7 @@ class Reduced:
             for dx, product in zip(along, products, strict=True)
         ]
 
+    @QUIET
     def gauss_newton_product(self, x: Vector, dx: Vector) -> PETSc.Vec:
         """Return J_r^T J_r dx for J = 1/2 |r|^2 as a new vector.
 

@@ -248,7 +248,7 @@ def pinned_times(
     Raises
     ------
     InputError
-        Not increasing, or outside the span.
+        Decreasing, or outside the span.
     """
     t_eval = () if t_eval is None else t_eval
     if isinstance(t_eval, tuple) and not (t_eval or breakpoints or stepping.t_eval):
@@ -269,11 +269,11 @@ def _increasing(span: tuple[float, float], t_eval: npt.ArrayLike) -> Array:
     times = finite_array(t_eval, "t_eval")
     if times.ndim != 1:
         raise InputError(f"t_eval has shape {times.shape}", expected="shape (K,)")
-    if (np.diff(times) <= 0).any():
-        k = int(np.argmax(np.diff(times) <= 0))
+    if (np.diff(times) < 0).any():
+        k = int(np.argmax(np.diff(times) < 0))
         raise InputError(
-            f"t_eval is not increasing: {times[k]:g} is followed by {times[k + 1]:g}",
-            expected="strictly increasing times",
+            f"t_eval decreases: {times[k]:g} is followed by {times[k + 1]:g}",
+            expected="times in order",
         )
     return np.unique(inside_span(span, times, "t_eval or observation time"))
 

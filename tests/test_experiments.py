@@ -236,19 +236,17 @@ def one(**change):
     ("make", "extra", "message"),
     [
         (
-            lambda: [one(fixed={"slope": 1.0})],
+            lambda: [
+                one(name="a", parameters={"feed": Parameter(1.0)}),
+                one(name="a", parameters={"feed": Parameter(2.0)}),
+            ],
             {},
-            r'experiments\[0\]: fixed\["slope"\] of a parameter that is fitted',
+            r'experiments\[1\]: parameters\["feed"\] = (.|\n)*another experiment of the name "a"',
         ),
         (
-            lambda: [one(), one(fixed={"feed": Parameter(1.0)})],
+            lambda: [one(parameters={"fed": 1.0})],
             {},
-            r'experiments\[1\]: fixed\["feed"\] of a parameter that is fitted',
-        ),
-        (
-            lambda: [one(fixed={"fed": 1.0})],
-            {},
-            r'\[0\]: fixed\["fed"\] is not in Par(.|\n)*"feed"',
+            r'\[0\]: parameters\["fed"\] is not one of the problem(.|\n)*"feed"',
         ),
         (
             lambda: [one(), one(data={"time": [1.0], "mass": [1.0]})],
@@ -264,7 +262,7 @@ def one(**change):
         (lambda: [one()], {"stepping": DECAY_STEPPING}, "stepping= beside experiments"),
         (lambda: [one()], {"times": "time"}, "times= beside experiments"),
         (lambda: one(stepping=0.1), {}, "stepping is float"),
-        (lambda: one(fixed=[1.0]), {}, "fixed is list"),
+        (lambda: one(parameters=[1.0]), {}, "parameters is list"),
         (lambda: {"time": [1.0], "length": [1.0]}, {}, "stepping is NoneType"),
         (
             lambda: [one(), one()],
@@ -285,6 +283,6 @@ def test_what_does_not_go_together_is_refused(make, extra, message):
 
 @pytest.mark.mpi(min_size=2)
 def test_experiments_that_differ_between_ranks_are_refused(comm):
-    parts = [one(), one(fixed={"feed": 0.1 * comm.rank})]
+    parts = [one(), one(parameters={"feed": 0.1 * comm.rank})]
     with pytest.raises(InputError, match=r"experiments.*feed"):
         fit(line(), parts, unknown(), observe=offset, comm=comm)

@@ -228,7 +228,6 @@ def test_vectors_may_have_missing_entries_on_any_number_of_ranks(world):
     ("change", "message"),
     [
         ({"data": [[1.0, NAN], [NAN, NAN]]}, "column 1 of data has no measurements: all 2"),
-        ({"data": [[1.0, 2.0], [NAN, NAN]]}, r"no measurements at t = 2 \(row 1\)"),
         ({"data": [[1.0, np.inf], [NAN, 1.0]]}, r"data is inf at index \[0, 1\](.|\n)*try: NaN"),
         ({"sigma": [0.1, np.inf]}, r"sigma = inf(.|\n)*finite sigma > 0(.|\n)*try: NaN in the"),
         ({"sigma": [0.1, NAN]}, r"sigma = nan(.|\n)*try: NaN in the data"),

@@ -102,7 +102,7 @@ def test_bands_of_a_distributed_state(comm):
     [
         ([-1.0], {}, "time -1 lies before the start 0"),
         ([], {}, r"times have shape \(0,\)"),
-        ([1.0, 1.0], {}, "not increasing"),
+        ([1.0, 0.5], {}, "decreases"),
         ([1.0], {"noise": -1.0}, "noise = -1"),
         ([1.0], {"noise": [1.0, 2.0]}, r"noise has shape \(2,\)"),
         ([1.0], {"level": 1.0}, "level = 1"),

@@ -171,8 +171,7 @@ def test_times_at_an_end_of_the_span_up_to_rounding_are_that_end():
 @pytest.mark.parametrize(
     ("times", "message"),
     [
-        ([0.5, 0.3], r"t_eval is not increasing: 0\.5 is followed by 0\.3\n  expected: strictly"),
-        ([0.5, 0.5], r"t_eval is not increasing: 0\.5 is followed by 0\.5"),
+        ([0.5, 0.3], r"t_eval decreases: 0\.5 is followed by 0\.3\n  expected: times in order"),
         ([-0.1, 0.5], r"time -0\.1 lies outside the time span\n  expected: times in \[0, 2\]"),
         ([0.5, 2.1], r"time 2\.1 lies outside the time span(.|\n)*try: a longer t_span"),
         ([[0.5, 1.0]], r"t_eval has shape \(1, 2\)\n  expected: shape \(K,\)"),
@@ -246,7 +245,7 @@ def test_times_of_the_stepping_that_rounding_moved_are_those_that_others_want():
     assert pinned_times(stepping, [], [0.3]).tolist() == [0.15, 0.3, 0.6]
 
 
-@pytest.mark.parametrize(("t_eval", "told"), [([0.5, 0.2], "not increasing"), ([2.0], "outside")])
+@pytest.mark.parametrize(("t_eval", "told"), [([0.5, 0.2], "decreases"), ([2.0], "outside")])
 def test_times_of_the_stepping_are_checked(t_eval, told):
     with pytest.raises(InputError, match=told):
         Stepping((0.0, 1.0), "rk4", dt=0.1, t_eval=t_eval)

@@ -10,7 +10,7 @@ from typing import Any, cast
 from daeosens.errors import InputError, require, suggestion, together
 from daeosens.event_kinds.options import misnamed
 from daeosens.event_kinds.registry import Kind, broken, find_kind, known_kinds, said
-from daeosens.event_kinds.system import System
+from daeosens.event_kinds.system import System, system_of
 from daeosens.events import Event, admit_event
 from daeosens.hybrid import add_events
 from daeosens.io.reading import Reading, read_table
@@ -120,7 +120,9 @@ def events_named(
 
 
 def with_events(
-    problem: Problem, entries: Iterable[NamedEvent | Mapping[str, Any]], system: System
+    problem: Problem,
+    entries: Iterable[NamedEvent | Mapping[str, Any]],
+    system: System | None = None,
 ) -> Problem:
     """Return a problem with the events that entries of a configuration describe.
 
@@ -128,8 +130,10 @@ def with_events(
     ----------
     problem : Problem
         From ``ODE``, ``DAE`` or ``hybrid``, with or without events.
-    entries, system
+    entries : iterable of NamedEvent or mapping
         As for ``events_named``.
+    system : System, optional
+        What the names in it mean; by default the problem's own names.
 
     Returns
     -------
@@ -143,12 +147,13 @@ def with_events(
     Examples
     --------
     >>> from daeosens import ODE
-    >>> fall = ODE(lambda t, u, p: [u[1], -9.81], size=2)
+    >>> fall = ODE(lambda t, u, p: [u[1], -9.81], size=["height", "speed"])
     >>> entry = {"kind": "impact", "position": "height", "speed": "speed"}
-    >>> with_events(fall, [entry], System(["height", "speed"])).events[0].direction
+    >>> with_events(fall, [entry]).events[0].direction
     -1
     """
     require(problem, Problem, "problem", "ODE(f, size, parameters, ...)")
+    system = system_of(problem) if system is None else system
     require(system, System, "system", 'System(["height", "speed"], ["gravity"])')
     theirs = (problem.size, problem.parameter_names, problem.style, problem.field_parameter)
     ours = (system.size, tuple(system.parameters), system.style, system.field_parameter)

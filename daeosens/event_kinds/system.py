@@ -149,21 +149,21 @@ class System:
 
 
 def system_of(problem: Problem, unknowns: Sequence[str] | None = None) -> System:
-    """Return what a problem says of its names; those of unknowns it does not know.
+    """Return what a problem says of its names; those of unknowns may be given in their place.
 
     Examples
     --------
     >>> from daeosens import ODE
-    >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
-    >>> system_of(decay, ["level"]).parameters
-    ('rate',)
+    >>> decay = ODE(lambda t, u, p: -p[0] * u, size=["level"], parameters=["rate"])
+    >>> system_of(decay).index("level")
+    0
     """
     if unknowns is not None and len(unknowns) != problem.size:
         raise InputError(
             f"{len(unknowns)} names of unknowns", expected=f"{problem.size}, one for each"
         )
     return System(
-        problem.size if unknowns is None else unknowns,
+        unknowns or problem.state_names or problem.size,
         problem.parameter_names,
         tuple(problem.modes),
         problem.style,

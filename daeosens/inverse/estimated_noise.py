@@ -34,15 +34,16 @@ LEAST = 1e-12
 
 
 def with_levels(
-    misfits: Sequence[LeastSquares], levels: Sequence[Any], prior: Objective | None
+    misfits: Sequence[LeastSquares], levels: Sequence[Any], priors: Sequence[Objective | None]
 ) -> list[Any]:
-    """Return the misfits with their noise levels, the first one with the prior."""
+    """Return the misfits with their noise levels and priors."""
     objectives: list[Any] = [
         replace(each, sigma=sigma) for each, sigma in zip(misfits, levels, strict=True)
     ]
-    if prior is not None:
-        objectives[0] = objectives[0] + prior
-    return objectives
+    return [
+        each if prior is None else each + prior
+        for each, prior in zip(objectives, priors, strict=True)
+    ]
 
 
 class EstimatedNoise:
@@ -53,8 +54,8 @@ class EstimatedNoise:
     experiments : sequence of Reduced
         Of the same x, as for ``Joint``; serial, NumPy style.  Each has a ``LeastSquares`` with
         ``sigma=1``, data [K, q], NaN where nothing was observed, and the same columns.
-    prior : Objective, optional
-        Of the parameters.
+    priors : sequence of Objective or None, optional
+        Of the parameters, for each experiment; those that are shared with the first one only.
     each_column : bool
         A level for every column; else one for all.
     level_prior : (float, float), optional
@@ -65,19 +66,19 @@ class EstimatedNoise:
         self,
         experiments: Sequence[Reduced],
         *,
-        prior: Objective | None = None,
+        priors: Sequence[Objective | None] | None = None,
         each_column: bool = False,
         level_prior: tuple[float, float] | None = None,
     ) -> None:
-        self.prior = prior
+        self.priors = [None] * len(experiments) if priors is None else list(priors)
         self._level_prior, self._each_column = level_prior, each_column
         self._misfits: list[Any] = [each.objective for each in experiments]
         self._unit = Joint(experiments)
-        if prior is not None:  # its derivatives are checked with those of the first experiment
+        if any(self.priors):  # their derivatives are checked with those of the experiments
             self._unit = self._joint(np.ones(1))
         self.experiments = self._unit.experiments
         self.control = self._unit.control
-        data = np.concatenate([misfit.data for misfit in self._misfits])
+        data = np.concatenate([misfit.scaled_data for misfit in self._misfits])
         size = data.shape[1]
         self.groups = np.arange(size) if each_column else np.zeros(size, dtype=int)
         self.observed = ~np.isnan(data)
@@ -118,10 +119,14 @@ class EstimatedNoise:
         ]
         return EstimatedNoise(
             experiments,
-            prior=self.prior,
+            priors=self.priors,
             each_column=self._each_column,
             level_prior=self._level_prior,
         )
+
+    def limit_steps(self, *, limited: bool) -> None:
+        """Limit the steps of later runs of each experiment, or of none: ``Reduced.limit_steps``."""
+        self._unit.limit_steps(limited=limited)
 
     def runs(self, x: PETSc.Vec) -> list[Trajectory]:
         """Return the run of each experiment at x; the last ones are kept."""
@@ -151,12 +156,14 @@ class EstimatedNoise:
         """Return L(x)."""
         squares = self._squares(x)
         total = self._level_value(squares, self._levels(squares))
-        return total if self.prior is None else total + _prior_value(self.runs(x)[0], self.prior)
+        pairs = zip(self.runs(x), self.priors, strict=True)
+        return total + math.fsum(_prior_value(run, prior) for run, prior in pairs if prior)
 
     def gradient(self, x: PETSc.Vec) -> PETSc.Vec:
         """Return dL/dx as a new vector."""
         return self.value_and_gradient(x)[1]
 
+    @QUIET
     def value_and_gradient(self, x: PETSc.Vec) -> tuple[float, PETSc.Vec]:
         """Return L(x) and its gradient as a new vector: one adjoint sweep of each run."""
         squares = self._squares(x)
@@ -192,16 +199,15 @@ class EstimatedNoise:
         return _corrected(reduced.gauss_newton_product(x, dx), dx, slopes, factors)
 
     def _objectives(self, sigma: Array) -> list[Objective]:
-        """Return the weighted misfit of each experiment, that of the first one with the prior."""
-        return with_levels(self._misfits, [sigma] * len(self._misfits), self.prior)
+        """Return the weighted misfit of each experiment with its priors."""
+        return with_levels(self._misfits, [sigma] * len(self._misfits), self.priors)
 
     def _joint(self, sigma: Array) -> Joint:
+        pairs = zip(self._unit.experiments, self._objectives(sigma), strict=True)
         return Joint(
             [
                 Reduced(each.problem, objective, each.stepping, each.control)
-                for each, objective in zip(
-                    self._unit.experiments, self._objectives(sigma), strict=True
-                )
+                for each, objective in pairs
             ]
         )
 

@@ -10,9 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from daeosens.arrays import keep_unshared
-from daeosens.errors import InputError, nearest, require
+from daeosens.errors import InputError, require, suggestion, together
 from daeosens.inverse.measurements import Measurements, measurements
+from daeosens.parameter import Parameter
 from daeosens.parameters import Parameters
+from daeosens.problem import Problem
 from daeosens.stepping import Stepping
 
 
@@ -26,13 +28,17 @@ class Experiment:
         As for ``fit``; the same columns in every experiment.
     stepping : Stepping
         Time span, method and step sizes.
-    initial_state : array [n] or callable, optional
+    initial_state : array [n], mapping of str to float, or callable, optional
         As for ``Parameters``; theirs by default.
-    fixed : mapping of str to float, optional
-        Values of parameters that are not fitted, in place of those of ``Parameters``: a feed, a
-        temperature.
+    parameters : mapping of str to Parameter or float, optional
+        Parameters that have a value of their own in this experiment, in the place of that in
+        ``Parameters``: a number that is known, as a feed or a temperature, or a ``Parameter`` that
+        is fitted for this experiment alone, as the volume of a patient.
     times : str or array_like [K], optional
         As for ``fit``.
+    name : str, optional
+        What it is called in tables and messages, and in the names of its own parameters, "V
+        (patient 2)"; by default its number.  Experiments of one name share their own parameters.
 
     Examples
     --------
@@ -53,42 +59,76 @@ class Experiment:
     data: Any
     stepping: Stepping
     initial_state: Any = None
-    fixed: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    parameters: Mapping[str, Any] = field(default_factory=dict[str, Any])
     times: str | npt.ArrayLike | None = None
+    name: str = ""
 
     def __post_init__(self) -> None:
         require(self.stepping, Stepping, "stepping", 'Stepping((0.0, 1.0), "rk6vr", rtol=1e-6)')
-        require(self.fixed, Mapping, "fixed", '{"feed": 0.3}')
+        require(self.parameters, Mapping, "parameters", '{"feed": 0.3, "V": Parameter(20.0)}')
+        require(self.name, str, "name", '"patient 2"')
         keep_unshared(self, "initial_state")
 
-    def control(self, parameters: Parameters, k: int) -> Parameters:
-        """Return the parameters of this experiment, the k-th.
+    def own(self, label: str) -> dict[str, tuple[str, Parameter]]:
+        """Return its own parameters: the name of the entry, and the entry, of each."""
+        entries = Parameters(self.parameters, None).entries
+        return {name: (f"{name} ({label})", entry) for name, entry in entries.items()}
 
-        Raises
-        ------
-        InputError
-            A fixed value of a parameter that is free, or no number.
-        """
-        state = parameters.initial_state if self.initial_state is None else self.initial_state
-        own = Parameters(self.fixed, state).entries
-        for name, entry in own.items():
-            if entry.free or name in parameters.free_names:
+
+def controls(
+    problem: Problem, parameters: Parameters, experiments: Sequence[Experiment]
+) -> tuple[Parameters, list[Parameters]]:
+    """Return all parameters of several experiments, and those of each, of the same unknowns.
+
+    Raises
+    ------
+    InputError
+        A parameter that the problem does not have; experiments of one name whose own parameters
+        differ.
+    """
+    known = problem.parameter_names
+    own = [each.own(each.name or str(k)) for k, each in enumerate(experiments)]
+    complaints = [
+        f'experiments[{k}]: parameters["{name}"] is not one of the problem\'s'
+        f"{suggestion(name, known)}"
+        for k, each in enumerate(own)
+        for name in each
+        if name not in known
+    ]
+    if complaints:
+        raise together(complaints, heading="experiments")
+    everywhere = {name for name in known if all(name in each for each in own)}
+    shared = {
+        name: entry
+        for name, entry in parameters.entries.items()
+        if not (entry.free and name in everywhere)
+    }
+    free = {name for each in own for name, (_, entry) in each.items() if entry.free}
+    free |= {name for name, entry in shared.items() if entry.free}
+    more: dict[str, Parameter] = {}
+    for k, each in enumerate(own):
+        for name, (label, entry) in each.items():
+            if name in free and more.setdefault(label, entry) != entry:
                 raise InputError(
-                    f'experiments[{k}]: fixed["{name}"] of a parameter that is fitted',
-                    expected="a number for one that is not",
-                    remedy="a parameter of its own, which the other experiments do not use",
+                    f'experiments[{k}]: parameters["{name}"] = {entry}, but {more[label]} in '
+                    f'another experiment of the name "{experiments[k].name}"',
+                    expected="the same, since they share it",
+                    remedy="another name=",
                 )
-            if name not in parameters.entries:
-                raise InputError(
-                    f'experiments[{k}]: fixed["{name}"] is not in Parameters',
-                    expected=", ".join(parameters.entries),
-                    remedy=nearest(name, [*parameters.entries])
-                    or f'Parameters({{..., "{name}": {entry.value!r}}})',
-                )
-        changes: dict[str, Any] = {"values": {**parameters.entries, **own}}
-        if self.initial_state is not None:
+    whole = replace(parameters, values={**shared, **more})
+    parts: list[Parameters] = []
+    for each, experiment in zip(own, experiments, strict=True):
+        # what no experiment fits needs no name of its own
+        known_here = {name: entry for name, (_, entry) in each.items() if name not in free}
+        renamed = {name: label for name, (label, _) in each.items() if name in free}
+        changes: dict[str, Any] = {"values": {**shared, **known_here, **more}}
+        if more:
+            changes["own"] = renamed
+        if experiment.initial_state is not None:
+            changes |= {"initial_state": experiment.initial_state}
             changes |= {"initial_state_p": None, "initial_state_hessian": None}
-        return replace(parameters, initial_state=state, **changes)
+        parts.append(replace(parameters, **changes))
+    return whole, parts
 
 
 def listed_experiments(
@@ -132,11 +172,11 @@ def tables(
         except InputError as error:
             if len(experiments) == 1:
                 raise
-            raise type(error)(f"experiments[{k}]: {error}") from error
+            raise type(error)(f"{_called(k, one)}: {error}") from error
     for k, table in enumerate(each):
         if table.names != each[0].names:
             raise InputError(
-                f"experiments[{k}] has the columns {', '.join(table.names)}",
+                f"{_called(k, experiments[k])} has the columns {', '.join(table.names)}",
                 expected=f"{', '.join(each[0].names)}, as experiments[0]",
                 remedy="columns=[...], the same in each; or Joint, with an observe= for each",
             )
@@ -145,4 +185,12 @@ def tables(
     times, values = (
         np.concatenate([getattr(table, name) for table in each]) for name in ("times", "values")
     )
-    return each, Measurements(times, values, each[0].names)
+    starts = np.cumsum([0, *(len(table.times) for table in each)])
+    order = np.concatenate(
+        [first + table.order for first, table in zip(starts, each, strict=False)]
+    )
+    return each, Measurements(times, values, each[0].names, order)
+
+
+def _called(k: int, experiment: Experiment) -> str:
+    return f"experiments[{k}]" + (f" ({experiment.name})" if experiment.name else "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from petsc4py import PETSc
@@ -21,7 +22,7 @@ from daeosens.reduced import Reduced
 
 def estimated_uncertainty(
     functional: Joint | EstimatedNoise,
-    prior: Objective | None,
+    priors: Sequence[Objective | None],
     x: PETSc.Vec,
     hessian: HessianKind,
     data: Measurements,
@@ -54,10 +55,10 @@ def estimated_uncertainty(
             matrix, gather(x), names, scales, hessian=hessian, held=held, gradient=slope
         )
         by_prior = np.zeros_like(matrix)
-        if prior is not None:
-            first = functional.experiments[0]
-            alone = Reduced(first.problem, prior, first.stepping, first.control)
-            by_prior = curvature(alone, x, hessian)
+        for each, prior in zip(functional.experiments, priors, strict=True):
+            if prior is not None:
+                alone = Reduced(each.problem, prior, each.stepping, each.control)
+                by_prior = by_prior + curvature(alone, x, hessian)
         effective = size - float(np.trace(found.scaled @ by_prior))
         degrees = count - effective
         if known:

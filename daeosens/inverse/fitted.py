@@ -37,6 +37,7 @@ class Fit:
         Of all experiments, one after another.
     noise : Normal or LogNormal
     parameters : Parameters
+        All of them, those that belong to single experiments too.
     functional : Joint or EstimatedNoise
         The negative log-likelihood (with priors) that was minimised, up to a constant; has
         ``experiments``.
@@ -83,8 +84,14 @@ class Fit:
 
     @property
     def estimate(self) -> dict[str, float]:
-        """All parameters by name, fixed ones too, in their own units."""
-        return self.parameters.values_at(self.functional.experiments[0].problem, self.result.x)
+        """All parameters by name, fixed ones too, in their own units.
+
+        One that an experiment has of its own is called "V (patient 2)", or "V (2)" by the number.
+        """
+        values = self.parameters.estimates_at(self.result.x)
+        names = self.functional.experiments[0].problem.parameter_names
+        first = {name: values[name] for name in names if name in values}
+        return {**first, **values}
 
     @property
     def objective(self) -> float:

@@ -13,18 +13,18 @@ import numpy.typing as npt
 from mpi4py import MPI
 
 from daeosens.arrays import gather
-from daeosens.errors import InputError
+from daeosens.errors import InputError, require
 from daeosens.inverse.curvature import HessianKind
 from daeosens.inverse.estimated_noise import EstimatedNoise
 from daeosens.inverse.experiments import listed_experiments, tables
 from daeosens.inverse.fit_discretization import fit_discretization
 from daeosens.inverse.fit_uncertainty import estimated_uncertainty
 from daeosens.inverse.fitted import Fit
-from daeosens.inverse.likelihoods import listed_priors, negative_log_likelihood, sum_of_priors
+from daeosens.inverse.likelihoods import Likelihood, listed_priors, negative_log_likelihood
 from daeosens.inverse.measurements import spread
 from daeosens.inverse.multistart import multistart
 from daeosens.inverse.nearly_exact import finished
-from daeosens.inverse.noise import Noise, Normal, Observation
+from daeosens.inverse.noise import Noise, Normal, Observation, in_order
 from daeosens.inverse.start_points import starting_points
 from daeosens.optimize import minimize
 from daeosens.optimize.optimizers import NEWTON
@@ -133,12 +133,12 @@ def fit(
     if comm is not None and comm.size > 1:
         install_abort_hook()  # what is wrong on one rank only would leave the others waiting
         agree(comm, "fit", starts=starts, seed=seed, method=method, hessian=hessian)
-    model = Normal() if noise is None else noise
+    require(problem, Problem, "problem", "ODE(f, size, parameters)")
     experiments = listed_experiments(data, stepping, times)
     each, table = tables(experiments, columns)
-    observation = Observation(observe, observe_u, observe_p)
+    model = in_order(Normal() if noise is None else noise, table)
+    observation = Observation(observe, observe_u, observe_p).of(problem, table)
     laws = listed_priors(priors)
-    prior = sum_of_priors(laws)
     if comm is not None and comm.size > 1:
         # in the order in which an error names them
         agree(
@@ -152,7 +152,11 @@ def fit(
             priors=contents(laws),
             parameters=contents(parameters),
             experiments={
-                k: {"fixed": one.fixed, "start": one.initial_state, "rows": len(own.times)}
+                k: {
+                    "parameters": contents(one.parameters),
+                    "start": one.initial_state,
+                    "rows": len(own.times),
+                }
                 for k, (one, own) in enumerate(zip(experiments, each, strict=True))
             },
             stepping=experiments[0].stepping
@@ -163,9 +167,10 @@ def fit(
             max_iterations=max_iterations,
             options=options or {},
         )
-    functional, misfits = negative_log_likelihood(
+    likelihood = negative_log_likelihood(
         problem, experiments, each, table, parameters, observation, model, laws
     )
+    functional = likelihood.functional
     if hessian not in ("exact", "gauss_newton"):
         raise InputError(f"hessian = {hessian!r}", expected='"exact" or "gauss_newton"')
     if hessian == "exact":
@@ -185,8 +190,8 @@ def fit(
         points = starting_points(
             functional,
             starts,
-            names=parameters.free_names,
-            normal=_laws(problem, parameters, laws),
+            names=likelihood.parameters.free_names,
+            normal=_laws(likelihood),
             seed=seed,
         )
         attempts = multistart(
@@ -202,17 +207,17 @@ def fit(
     if isinstance(functional, EstimatedNoise) and not result.converged:
         result = finished(functional, result, minimized)
     sigma, degrees, uncertainty = estimated_uncertainty(
-        functional, prior, result.x, hessian, table, model
+        functional, likelihood.priors, result.x, hessian, table, model
     )
     share = table.count / degrees if isinstance(functional, EstimatedNoise) else 1.0
     rows = [
         gather(residual(one.trajectory(result.x), misfit))
-        for one, misfit in zip(functional.experiments, misfits, strict=True)
+        for one, misfit in zip(functional.experiments, likelihood.misfits, strict=True)
     ]
     return Fit(
         table,
         model,
-        parameters,
+        likelihood.parameters,
         functional,
         observation,
         result,
@@ -225,27 +230,22 @@ def fit(
     )
 
 
-def _laws(
-    problem: Problem, parameters: Parameters, priors: Sequence[Prior]
-) -> dict[int, tuple[float, float]]:
+def _laws(likelihood: Likelihood) -> dict[int, tuple[float, float]]:
     """Return the priors as (mean, sigma) in the optimiser's scale, for the spread of starts."""
-    laws: dict[int, tuple[float, float]] = {}
-    known = parameters.free_names
-    for prior in priors:
-        names = prior.numbers(problem.parameter_names)
-        means, sigmas = (
-            np.broadcast_to(np.ravel(np.asarray(each, dtype=float)), (len(names),))
-            for each in (prior.mean, prior.sigma)
-        )
-        for name, mean, sigma in zip(names, means.tolist(), sigmas.tolist(), strict=True):
-            if name not in known:
+    spread: dict[int, tuple[float, float]] = {}
+    known = likelihood.parameters.free_names
+    for experiment, laws in zip(likelihood.functional.experiments, likelihood.laws, strict=True):
+        control: Any = experiment.control
+        for law in laws:
+            entry, mean, sigma = control.entry_of(law.name), law.mean, law.sigma
+            if entry not in known:
                 continue
-            scale = parameters.entries[name].scale
-            if scale == "log" and prior.scale == "linear":
+            scale = likelihood.parameters.entries[entry].scale
+            if scale == "log" and law.scale == "linear":
                 if mean <= 0:
                     continue
-                mean, sigma = math.log(mean), sigma / mean  # noqa: PLW2901
-            elif scale == "linear" and prior.scale == "log":
-                mean, sigma = math.exp(mean), sigma * math.exp(mean)  # noqa: PLW2901
-            laws[known.index(name)] = (mean, sigma)
-    return laws
+                mean, sigma = math.log(mean), sigma / mean
+            elif scale == "linear" and law.scale == "log":
+                mean, sigma = math.exp(mean), sigma * math.exp(mean)
+            spread[known.index(entry)] = (mean, sigma)
+    return spread

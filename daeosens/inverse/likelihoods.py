@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from daeosens.errors import InputError, UnsupportedError, require
+from daeosens.errors import InputError, UnsupportedError, nearest, require
 from daeosens.inverse.estimated_noise import EstimatedNoise, with_levels
-from daeosens.inverse.experiments import Experiment, listed_experiments, tables
+from daeosens.inverse.experiments import Experiment, controls, listed_experiments, tables
 from daeosens.inverse.measurements import Measurements
-from daeosens.inverse.noise import (
-    Noise,
-    Normal,
-    Observation,
-    in_scale,
-    is_estimated,
-    observed_in_scale,
-)
+from daeosens.inverse.noise import Noise, Normal, Observation, in_order, is_estimated
 from daeosens.joint import Joint
 from daeosens.least_squares import LeastSquares
+from daeosens.missing import refuse_no_logarithm
 from daeosens.objective import Objective, Sum
 from daeosens.parameters import Parameters
 from daeosens.prior import Prior
@@ -59,16 +53,51 @@ def likelihood(
     >>> round(likelihood(decay, data, rates, stepping, noise=Normal(0.1)).value([0.5]), 6)
     0.005237
     """
+    require(problem, Problem, "problem", "ODE(f, size, parameters)")
     experiments = listed_experiments(data, stepping, times)
+    measured, table = tables(experiments, columns)
     return negative_log_likelihood(
         problem,
         experiments,
-        *tables(experiments, columns),
+        measured,
+        table,
         parameters,
-        Observation(observe, observe_u, observe_p),
-        Normal() if noise is None else noise,
+        Observation(observe, observe_u, observe_p).of(problem, table),
+        in_order(Normal() if noise is None else noise, table),
         listed_priors(priors),
-    )[0]
+    ).functional
+
+
+class Law(NamedTuple):
+    """What was known before of one parameter of an experiment."""
+
+    name: str
+    mean: float
+    sigma: float
+    scale: Literal["linear", "log"]
+
+
+class Likelihood(NamedTuple):
+    """The negative log-likelihood of experiments, and what it is made of.
+
+    Attributes
+    ----------
+    functional : Joint or EstimatedNoise
+    misfits : list of LeastSquares
+        Of each experiment, without noise levels.
+    parameters : Parameters
+        All of them, those that belong to single experiments too.
+    laws : list of list of Law
+        Priors, each with the first experiment that has the parameter.
+    priors : list of Objective or None
+        The same as costs.
+    """
+
+    functional: Joint | EstimatedNoise
+    misfits: list[LeastSquares]
+    parameters: Parameters
+    laws: list[list[Law]]
+    priors: list[Objective | None]
 
 
 def negative_log_likelihood(
@@ -80,8 +109,8 @@ def negative_log_likelihood(
     observation: Observation,
     noise: Noise,
     priors: Sequence[Prior],
-) -> tuple[Joint | EstimatedNoise, list[LeastSquares]]:
-    """Return the negative log-likelihood and the misfits without sigma, after checking the input.
+) -> Likelihood:
+    """Return the negative log-likelihood and what it is made of, after checking the input.
 
     ``measured`` are the data of each experiment, ``data`` all of them.
     """
@@ -98,9 +127,13 @@ def negative_log_likelihood(
             f"parameters is {type(parameters).__name__}",
             expected="Parameters({...}, initial_state)",
         )
-    in_scale(data, noise)  # what has no logarithm is named before the rest
-    free = len(parameters.free_names)
-    rows = sum(len(each.numbers(problem.parameter_names)) for each in priors)
+    if noise.scale == "log":  # what has no logarithm is named before the rest
+        columns = [f'"{name}"' for name in data.names]
+        refuse_no_logarithm(data.values, data.times, columns)
+    whole, parts = controls(problem, parameters, experiments)
+    laws = laws_of(problem, priors, parts)
+    free = len(whole.free_names)
+    rows = sum(len(each) for each in laws)
     fewest = free + 1 if is_estimated(noise) else free - rows
     if data.count < fewest:
         raise InputError(
@@ -112,39 +145,33 @@ def negative_log_likelihood(
             remedy="more data, priors with a given noise level, or Parameter(..., free=False)",
         )
     _check_levels(data, noise)
-    for each in priors:
-        _check_start(each, problem, parameters)
-    prior = sum_of_priors(priors)
-    misfits: list[LeastSquares] = []
-    for each in measured:
-        seen = observed_in_scale(observation, noise, each)
-        watched = (seen.observe, seen.observe_u, seen.observe_p)
-        misfits.append(LeastSquares(each.times, in_scale(each, noise), 1.0, *watched))
-    controls = [each.control(parameters, k) for k, each in enumerate(experiments)]
+    for part, each in zip(parts, laws, strict=True):
+        _check_starts(each, part)
+    own_priors = [_objective(each) for each in laws]
+    watched = (observation.observe, observation.observe_u, observation.observe_p)
+    misfits = [
+        LeastSquares(each.times, each.values, 1.0, *watched, scale=noise.scale) for each in measured
+    ]
     steppings = [each.stepping for each in experiments]
     if is_estimated(noise):
         units = [
             Reduced(problem, misfit, stepping, control)
-            for misfit, stepping, control in zip(misfits, steppings, controls, strict=True)
+            for misfit, stepping, control in zip(misfits, steppings, parts, strict=True)
         ]
-        functional = EstimatedNoise(
-            units, prior=prior, each_column=noise.each_column, level_prior=noise.prior
+        functional: Joint | EstimatedNoise = EstimatedNoise(
+            units, priors=own_priors, each_column=noise.each_column, level_prior=noise.prior
         )
-        return functional, misfits
-    objectives = with_levels(misfits, _split(noise.sigma, measured, data), prior)
-    parts = zip(objectives, steppings, controls, strict=True)
-    return Joint([Reduced(problem, *each) for each in parts]), misfits
+    else:
+        objectives = with_levels(misfits, _split(noise.sigma, measured), own_priors)
+        runs = zip(objectives, steppings, parts, strict=True)
+        functional = Joint([Reduced(problem, *each) for each in runs])
+    return Likelihood(functional, misfits, whole, laws, own_priors)
 
 
-def _split(sigma: Any, measured: Sequence[Measurements], data: Measurements) -> list[Any]:
+def _split(sigma: Any, measured: Sequence[Measurements]) -> list[Any]:
     """Return the noise levels of each experiment; those [K, q] go by rows of all the data."""
-    if np.ndim(sigma) < 2 or len(measured) == 1:
+    if np.ndim(sigma) < 2:
         return [sigma] * len(measured)
-    if np.shape(sigma) != data.values.shape:
-        raise InputError(
-            f"sigma has shape {np.shape(sigma)}",
-            expected=f"a number, or shape {data.values.shape[1:]} or {data.values.shape}",
-        )
     ends = np.cumsum([len(each.times) for each in measured])
     return np.split(np.asarray(sigma), ends[:-1])
 
@@ -173,21 +200,69 @@ def _check_levels(data: Measurements, noise: Noise) -> None:
             )
 
 
-def _check_start(prior: Prior, problem: Problem, parameters: Parameters) -> None:
+def _check_starts(laws: Sequence[Law], parameters: Parameters) -> None:
     """Refuse a start that a log-normal prior excludes."""
-    names = prior.numbers(problem.parameter_names)
-    for name in names if prior.scale == "log" else ():
-        entry = parameters.entries.get(name)
-        if entry is not None and entry.value <= 0:
+    for law in laws:
+        entry = parameters.entries.get(parameters.entry_of(law.name))
+        if law.scale == "log" and entry is not None and entry.value <= 0:
             raise InputError(
-                f'parameter "{name}": value = {entry.value:g} with a log-normal prior',
+                f'parameter "{law.name}": value = {entry.value:g} with a log-normal prior',
                 expected="value > 0",
                 remedy="a positive start",
             )
 
 
-def sum_of_priors(priors: Sequence[Prior]) -> Objective | None:
-    """Return all priors as one cost; None where there are none."""
-    if not priors:
+def laws_of(
+    problem: Problem, priors: Sequence[Prior], parts: Sequence[Parameters]
+) -> list[list[Law]]:
+    """Return the priors of each experiment's parameters; one that several share counts once.
+
+    A prior of a parameter that experiments have of their own is that of each of them.
+
+    Raises
+    ------
+    InputError
+        A name that the problem does not have.
+    """
+    known = problem.parameter_names
+    names_of_own = {label: name for part in parts for name, label in (part.own or {}).items()}
+    counted: set[tuple[int, str]] = set()
+    laws: list[list[Law]] = []
+    for part in parts:
+        laws.append([])
+        for number, prior in enumerate(priors):
+            for given, mean, sigma in prior.laws(known):
+                name = names_of_own.get(given, given)
+                if name not in known:
+                    raise InputError(
+                        f'prior names parameter "{given}"',
+                        expected=", ".join([*known, *names_of_own]),
+                        remedy=nearest(given, [*known, *names_of_own]),
+                    )
+                entry = part.entry_of(name)
+                if given in names_of_own and given != entry:
+                    continue
+                if (number, entry) not in counted:
+                    counted.add((number, entry))
+                    laws[-1].append(Law(name, mean, sigma, prior.scale))
+    return laws
+
+
+def _objective(laws: Sequence[Law]) -> Objective | None:
+    """Return priors as one cost; None where there are none."""
+    terms: list[tuple[float, Objective]] = [
+        (
+            1.0,
+            Prior(
+                [law.mean for law in chosen],
+                [law.sigma for law in chosen],
+                [law.name for law in chosen],
+                scale,
+            ),
+        )
+        for scale in ("linear", "log")
+        if (chosen := [law for law in laws if law.scale == scale])
+    ]
+    if not terms:
         return None
-    return priors[0] if len(priors) == 1 else Sum(tuple((1.0, each) for each in priors))
+    return terms[0][1] if len(terms) == 1 else Sum(tuple(terms))

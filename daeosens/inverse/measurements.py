@@ -25,30 +25,34 @@ def spread(rows: Array, observed: npt.NDArray[np.bool_]) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class Measurements:
-    """Numbers at times.
+    """Numbers at times, in the order of these; replicates in that of the table.
 
     Attributes
     ----------
     times : array [K]
+        A time may stand several times.
     values : array [K, q]
         NaN where nothing was observed.
     names : tuple of str [q]
         The columns.
+    order : array [K] of int
+        Which row of the table each one was.
     observed : array [K, q] of bool
 
     Raises
     ------
     InputError
-        A time, or a column, without any observation.
+        A column without any observation.
     """
 
     times: Array
     values: Array
     names: tuple[str, ...]
+    order: npt.NDArray[np.intp]
     observed: npt.NDArray[np.bool_] = field(init=False)
 
     def __post_init__(self) -> None:
-        refuse_unobserved(self.values, self.times, [f'column "{name}"' for name in self.names])
+        refuse_unobserved(self.values, [f'column "{name}"' for name in self.names])
         object.__setattr__(self, "observed", ~np.isnan(self.values))
 
     @property
@@ -60,12 +64,12 @@ class Measurements:
 def measurements(
     data: Any, times: str | npt.ArrayLike | None = None, columns: Sequence[str] | None = None
 ) -> Measurements:
-    """Return measurements from a table, a mapping, a CSV file or an array.
+    """Return measurements from a table, a mapping, a data frame, a CSV file or an array.
 
     Parameters
     ----------
-    data : Table, mapping of str to array [K], path, or array_like [K] or [K, q]
-        A table's, mapping's or file's columns go by name.  NaN (in a file: an empty cell) where
+    data : Table, mapping of str to array [K], data frame, path, or array_like [K] or [K, q]
+        Columns go by name where they have names.  NaN (in a file: an empty cell) where
         nothing was observed.
     times : str or array_like [K]
         The column of times, the first one by default; for an array of data the times themselves.
@@ -77,13 +81,18 @@ def measurements(
     ------
     InputError
         Missing file, unknown columns (the nearest are named), lengths that differ, infinite
-        numbers, a row or a column without measurements.
+        numbers, a column without measurements.
+
+    Examples
+    --------
+    >>> three = measurements({"hour": [2, 1, 1], "level": [0.4, 0.6, 0.7]})
+    >>> three.times, three.order
+    (array([1., 1., 2.]), array([1, 2, 0]))
     """
     table = read_table(data) if isinstance(data, (str, Path)) else data
-    if hasattr(table, "names") and hasattr(table, "column"):
-        return _by_name({name: table.column(name) for name in table.names}, times, columns)
-    if isinstance(table, Mapping):
-        return _by_name(dict(cast("Mapping[str, Any]", table)), times, columns)
+    named = columns_by_name(table)
+    if named is not None:
+        return _by_name(named, times, columns)
     if times is None or isinstance(times, str):
         kind = "an array" if isinstance(data, (np.ndarray, list, tuple)) else type(data).__name__
         raise InputError(
@@ -104,7 +113,29 @@ def measurements(
         raise InputError(
             f"{len(names)} names for {values.shape[1]} columns of data", expected="one for each"
         )
-    return Measurements(moments, values, tuple(names))
+    return _sorted(moments, values, tuple(names))
+
+
+def columns_by_name(table: Any) -> dict[str, Any] | None:
+    """Return the columns of a table by name, or None where they have no names.
+
+    A ``Table``, a mapping, a data frame (of pandas, polars, pyarrow) or a structured array.
+    """
+    if isinstance(table, Mapping):
+        return dict(cast("Mapping[str, Any]", table))
+    if hasattr(table, "names") and hasattr(table, "column"):
+        return {name: table.column(name) for name in table.names}
+    names = getattr(getattr(table, "dtype", None), "names", None)
+    if names is None and hasattr(table, "columns") and hasattr(table, "__getitem__"):
+        names = getattr(table, "column_names", table.columns)
+    if names is None:
+        return None
+    return {str(name): np.asarray(table[name]) for name in names}
+
+
+def _sorted(times: Array, values: Array, names: tuple[str, ...]) -> Measurements:
+    order = np.argsort(times, kind="stable")
+    return Measurements(times[order], values[order], names, order)
 
 
 def _by_name(
@@ -133,4 +164,4 @@ def _by_name(
                 f'column "{name}" has shape {array.shape}, times have shape {moments.shape}',
                 expected="as many numbers as times",
             )
-    return Measurements(moments, np.column_stack(arrays), tuple(chosen))
+    return _sorted(moments, np.column_stack(arrays), tuple(chosen))

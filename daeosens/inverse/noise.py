@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from daeosens.arrays import Array, finite_array, keep_unshared, real_array
-from daeosens.errors import InputError, SolveError
+from daeosens.arrays import finite_array, keep_unshared, real_array
+from daeosens.errors import InputError
 from daeosens.inverse.identifiability import Scale
 from daeosens.inverse.measurements import Measurements
+from daeosens.least_squares import observed_indices
 from daeosens.missing import REMEDY
+from daeosens.problem import Problem
 
 ESTIMATED = "estimated"
 
@@ -126,25 +128,23 @@ def _check(noise: Noise) -> None:
         )
 
 
-def in_scale(data: Measurements, noise: Noise) -> Array:
-    """Return the data [K, q] in the scale in which the noise adds up.
+def in_order(noise: Noise, data: Measurements) -> Noise:
+    """Return the noise with levels of single rows in the order of the data, which were sorted.
 
     Raises
     ------
     InputError
-        Data that are not positive, with log-normal noise: the first is named.
+        Levels [K, q] of another shape than the data.
     """
-    if noise.scale == "linear":
-        return data.values
-    if (data.values <= 0).any():
-        k, j = (int(i) for i in np.argwhere(data.values <= 0)[0])
+    if np.ndim(noise.sigma) < 2:
+        return noise
+    levels = np.asarray(noise.sigma, dtype=float)
+    if levels.shape != data.values.shape:
         raise InputError(
-            f'"{data.names[j]}" is {data.values[k, j]:g} at t = {data.times[k]:g}, with log-normal '
-            "noise",
-            expected="data > 0",
-            remedy="Normal(sigma)",
+            f"sigma has shape {levels.shape}",
+            expected=f"a number, or shape {data.values.shape[1:]} or {data.values.shape}",
         )
-    return np.log(data.values)
+    return replace(noise, sigma=levels[data.order])
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,54 +155,16 @@ class Observation:
     observe_u: Callable[..., Any] | None = None
     observe_p: Callable[..., Any] | None = None
 
+    def of(self, problem: Problem, data: Measurements) -> Observation:
+        """Return the same with numbers of unknowns in the place of names.
 
-def observed_in_scale(observation: Observation, noise: Noise, data: Measurements) -> Observation:
-    """Return the observation in the scale of the noise: its logarithm for log-normal noise.
-
-    Where nothing was observed it may be zero or negative.
-    """
-    if noise.scale == "linear":
-        return observation
-    observe = observation.observe
-
-    def plain(t: float, u: Array, p: Any) -> Any:
-        if observe is None:
-            return u
-        return observe(t, u, p) if callable(observe) else u[np.asarray(observe)]
-
-    def logarithm(t: float, u: Array, p: Any) -> Any:
-        values = np.asarray(plain(t, u, p))
-        observed = rows(t, values)
-        if (np.real(values[observed]) <= 0).any():
-            raise SolveError(
-                f"what is observed is {float(np.real(values[observed]).min()):g} at t = "
-                f"{np.real(t):g}, with log-normal noise",
-                expected="a model that stays positive",
-                remedy="another starting point, bounds on the parameters, or Normal(sigma)",
-            )
-        logarithms = np.log(values[observed])
-        if observed is ...:
-            return logarithms
-        result = np.zeros(values.shape, dtype=logarithms.dtype)
-        result[observed] = logarithms
-        return result
-
-    def rows(t: Any, values: npt.NDArray[Any]) -> Any:
-        if data.observed.all() or values.shape != data.observed[0].shape:
-            return ...
-        return data.observed[np.abs(data.times - np.real(t)).argmin()]
-
-    def divided(jacobian: Callable[..., Any] | None) -> Callable[..., Any] | None:
-        if jacobian is None:
-            return None
-
-        def call(t: float, u: Array, p: Any) -> Any:
-            values = np.asarray(plain(t, u, p))
-            observed = rows(t, values)
-            divisors = np.ones(values.shape, dtype=values.dtype)
-            divisors[observed] = values[observed]
-            return np.asarray(jacobian(t, u, p)) / divisors[:, None]
-
-        return call
-
-    return Observation(logarithm, divided(observation.observe_u), divided(observation.observe_p))
+        Where nothing is said, and every column of the data has the name of an unknown, the columns
+        are these unknowns.
+        """
+        observe = self.observe
+        if callable(observe):
+            return self
+        named = observe is None and set(data.names) <= {*problem.state_names}
+        if observe is None and not named:
+            return self
+        return Observation(observed_indices(problem, data.names if named else observe))

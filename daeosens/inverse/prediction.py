@@ -22,6 +22,7 @@ from daeosens.forward import solve
 from daeosens.guards import QUIET, check_output, guarded
 from daeosens.inverse.identifiability import Scale
 from daeosens.inverse.uncertainty import Covariance
+from daeosens.least_squares import observed_indices
 from daeosens.parameters import Control
 from daeosens.problem import Problem
 from daeosens.ranks import agree
@@ -273,14 +274,7 @@ def _outputs(
                 expected="observe=None or a Mat [q, n]",
             )
         return _callback_outputs(problem, observe, observe_u, observe_p)
-    chosen = np.arange(problem.size) if observe is None else np.asarray(observe)
-    indices = chosen.tolist()
-    if (
-        chosen.ndim != 1
-        or not np.issubdtype(chosen.dtype, np.integer)
-        or any(not 0 <= i < problem.size for i in indices)
-    ):
-        raise InputError(f"observe = {indices}", expected=f"indices from 0 to {problem.size - 1}")
+    indices = observed_indices(problem, observe).tolist()
 
     def output(_t: float, u: PETSc.Vec, _p: Any) -> Array:
         return gather(u)[indices]

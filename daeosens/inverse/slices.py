@@ -11,7 +11,7 @@ from petsc4py import PETSc
 
 from daeosens.arrays import Array, gather, scatter
 from daeosens.errors import SolveError
-from daeosens.functional import Functional
+from daeosens.functional import Functional, HasTrials
 from daeosens.inverse.uncertainty import Covariance
 from daeosens.optimize import minimize
 
@@ -60,6 +60,11 @@ class Slice:
         self._transform = _transform(inner, self.center, diagonal=limits is not None)
         self.held = self.origin
         self._start: Array = np.zeros(len(self._others))
+
+    def limit_steps(self, *, limited: bool) -> None:
+        """Limit the steps of later runs, or not: ``Reduced.limit_steps``."""
+        if isinstance(self._functional, HasTrials):
+            self._functional.limit_steps(limited=limited)
 
     def limit(self, sign: float) -> float:
         """Return the bound of the held variable to one side."""

@@ -10,7 +10,7 @@ from petsc4py import PETSc
 
 from daeosens.arrays import norm
 from daeosens.errors import SolveError
-from daeosens.functional import Functional, require_vec
+from daeosens.functional import Functional, HasTrials, require_vec
 from daeosens.optimize.walls import ARMIJO, CLIFF, MORE_THUENTE, relax, wall
 
 
@@ -43,6 +43,10 @@ class Evaluations:
         TAO gets J / ``unit``; 0: not chosen yet.
     relaxed : bool
         Whether More-Thuente's search has been told of walls.
+    lowest : float
+        The lowest J so far.
+    failure : str
+        Why the last evaluation that failed did.
     """
 
     functional: Functional
@@ -53,6 +57,8 @@ class Evaluations:
     best: Trial | None = None
     unit: float = 0.0
     relaxed: bool = False
+    lowest: float = math.inf
+    failure: str = ""
 
     def measure(self, size: float) -> None:
         """Choose the unit of J, a power of 2, by its size."""
@@ -83,6 +89,7 @@ class Evaluations:
                 self._count_failure(error)
                 return CLIFF
             self.last = Trial(x.copy(), value, None)
+            self._note_best(value)
         assert self.last is not None
         return self.last.value / self.unit
 
@@ -119,10 +126,23 @@ class Evaluations:
             self.best = self.last
         if self.unit == 0.0:
             self.measure(abs(value))
+        self._note_best(value)
         return self.last
+
+    def _note_best(self, value: float) -> None:
+        """Let the steps of the best run so far say how many a trial may take."""
+        if value < self.lowest:
+            self.lowest = value
+            self.limit_steps(limited=True)
+
+    def limit_steps(self, *, limited: bool) -> None:
+        """Limit the steps of trials, or no longer."""
+        if isinstance(self.functional, HasTrials):
+            self.functional.limit_steps(limited=limited)
 
     def _count_failure(self, error: SolveError) -> None:
         self.failed += 1
+        self.failure = error.what
         if self.accepted is None:
             raise SolveError(
                 f"the functional cannot be evaluated at the start: {error}",

@@ -299,6 +299,7 @@ def minimize(
             raise
         finally:
             x.destroy()
+            evaluations.limit_steps(limited=False)
     result = _result(descent, reason, time.perf_counter() - begin)
     if not discretization:
         return result
@@ -375,6 +376,9 @@ def _reporter(progress: bool | Progress | None, comm: PETSc.Comm) -> Progress | 
 def _result(descent: Descent, reason: int, seconds: float) -> Result:
     """Sum up."""
     last = descent.iterates[-1]
+    evaluations = descent.evaluations
+    if evaluations.failed:
+        descent.notes.append(f"the last failed solve: {evaluations.failure}")
     name, message = descent.why or REASONS[reason]
     if reason == _Reason.DIVERGED_LS_FAILURE and descent.failed_in_search:
         message = "the line search found no lower value before solves failed"

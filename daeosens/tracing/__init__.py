@@ -18,7 +18,7 @@ from daeosens.tracing.model import Model, Parametrized
 
 def trace(
     rhs: Callable[..., Any],
-    size: int,
+    size: int | Sequence[str],
     parameters: int | Sequence[str] | Mapping[str, Any] = (),
     *,
     mass: Any = None,
@@ -41,8 +41,8 @@ def trace(
     rhs : callable
         ``rhs(t, u, p) -> array [n]`` of a number, an array [n], and the parameters: ``p.A`` or
         ``p["A"]``, an array of its shape; ``p[0]`` is the first number of all.
-    size : int
-        Number n of unknowns.
+    size : int or sequence of str
+        How many unknowns, or their names, as for ``ODE``.
     parameters : mapping of str to shape, int or sequence of str
         Shape (), (n,) or (n, m) of each, side by side in the vector [m] by rows; or as for ``ODE``.
     mass : array, sparse matrix or callable, optional
@@ -101,7 +101,7 @@ def trace(
 
 def trace_residual(
     residual: Callable[..., Any],
-    size: int,
+    size: int | Sequence[str],
     parameters: int | Sequence[str] | Mapping[str, Any] = (),
     *,
     events: Iterable[EventLike] = (),

@@ -6,14 +6,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
 from daeosens.derivatives import branches_of
 from daeosens.equations import DAE, ODE
-from daeosens.errors import InputError
 from daeosens.events import Event, EventLike, admit_events
+from daeosens.frame import admit_size
 from daeosens.native import Native
 from daeosens.objective import Terminal
 from daeosens.problem import AUTONOMOUS, Problem
@@ -28,7 +27,7 @@ from daeosens.tracing.tracer import Tracer, constant_matrix
 
 def build(
     rhs: Callable[..., Any],
-    size: int,
+    size: int | Sequence[str],
     parameters: int | Sequence[str] | Mapping[str, Any],
     mass: Any,
     events: Iterable[EventLike],
@@ -37,7 +36,8 @@ def build(
     comm: MPI.Comm,
 ) -> Model:
     """Return the model of ``daeosens.trace``, whose arguments these are."""
-    tracer = _tracer(size, parameters, comm)
+    count, state_names = admit_size(size)
+    tracer = Tracer(count, admit_shapes(parameters), comm)
     named = _named(events)
     graphs = [tracer.graph(rhs, "rhs", (tracer.size,)), *_beside(tracer, named, running)]
     of_mass = tracer.mass_graph(mass) if callable(mass) else None
@@ -51,7 +51,7 @@ def build(
         masses = parts.mass_callbacks(tracer, ready)
     problem = ODE(
         ready["rhs"],
-        tracer.size,
+        state_names or tracer.size,
         tracer.shapes.names,
         jacobian=ready["rhs_u"],
         jacobian_p=parts.by_parameters(tracer, "rhs", ready),
@@ -74,7 +74,7 @@ def build(
 
 def build_residual(
     residual: Callable[..., Any],
-    size: int,
+    size: int | Sequence[str],
     parameters: int | Sequence[str] | Mapping[str, Any],
     events: Iterable[EventLike],
     running: Callable[..., Any] | None,
@@ -82,13 +82,14 @@ def build_residual(
     comm: MPI.Comm,
 ) -> Model:
     """Return the model of ``daeosens.trace_residual``, whose arguments these are."""
-    tracer = _tracer(size, parameters, comm)
+    count, state_names = admit_size(size)
+    tracer = Tracer(count, admit_shapes(parameters), comm)
     named = _named(events)
     of_residual = tracer.graph(residual, "residual", (tracer.size,), of_rate=True)
     ready = tracer.compiled([of_residual, *_beside(tracer, named, running)])
     problem = DAE(
         ready["residual"],
-        tracer.size,
+        state_names or tracer.size,
         tracer.shapes.names,
         jacobian=ready["residual_u"],
         jacobian_udot=ready["residual_udot"],
@@ -101,14 +102,6 @@ def build_residual(
         events=[parts.traced_event(tracer, event, name, ready) for name, event in named.items()],
     )
     return _model(tracer, problem, running, ready)
-
-
-def _tracer(
-    size: int, parameters: int | Sequence[str] | Mapping[str, Any], comm: MPI.Comm
-) -> Tracer:
-    if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or size < 1:
-        raise InputError(f"size = {size!r}", expected="an integer of at least 1")
-    return Tracer(int(size), admit_shapes(parameters), comm)
 
 
 def _named(events: Iterable[EventLike]) -> dict[str, Event]:
