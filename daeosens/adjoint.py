@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import overload
 
 from petsc4py import PETSc
@@ -45,6 +45,8 @@ class Gradient:
         Derivative with respect to the parameters.
     engine : str
         What swept: "compiled", "steps", "block" or "tsadjoint"; empty for other methods.
+    shared_p : array [m] or None
+        What every rank has of ``p_vec``; None where it would have to be gathered.
 
     Examples
     --------
@@ -60,6 +62,7 @@ class Gradient:
     u0_vec: PETSc.Vec
     p_vec: PETSc.Vec
     engine: str = ""
+    shared_p: Array | None = field(default=None, repr=False)
 
     def __repr__(self) -> str:
         """Return the value and the sizes; not collective."""
@@ -73,8 +76,12 @@ class Gradient:
 
     @property
     def p(self) -> Array:
-        """Derivative with respect to the parameters, gathered [m].  Collective."""
-        return gather(self.p_vec)
+        """Derivative with respect to the parameters [m].
+
+        Of ``adjoint`` every rank has all of them, and may read them alone; those of a distributed
+        field, and of other functions, are gathered: collective then.
+        """
+        return gather(self.p_vec) if self.shared_p is None else self.shared_p.copy()
 
 
 @overload
@@ -156,7 +163,11 @@ def adjoint(
         steps = _steps_if_needed(trajectory, costs, chosen)
         values = [evaluate_cost(trajectory, cost, steps) for cost in costs]
         lam, mu = _sweep(trajectory, costs, chosen, steps)
-    gradients = [Gradient(*each, chosen) for each in zip(values, lam, mu, strict=True)]
+    shares = problem.comm.size > 1 and not problem.field_parameter  # a few numbers, here together
+    gradients = [
+        Gradient(value, by_u0, by_p, chosen, gather(by_p) if shares else None)
+        for value, by_u0, by_p in zip(values, lam, mu, strict=True)
+    ]
     return gradients if several else gradients[0]
 
 

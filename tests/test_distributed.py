@@ -481,3 +481,14 @@ def test_breakpoints_of_distributed_equations(method):
     assert gradient.p[0] == pytest.approx(template.size * slope, rel=1e-10)
     change = tangent(run, None, [1.0, 0.0]).final
     np.testing.assert_allclose(gather(change), slope, rtol=1e-10)
+
+
+@pytest.mark.mpi
+def test_gradients_in_a_few_parameters_can_be_read_by_one_rank_alone(comm):
+    case = make(comm)
+    cost = make_cost(case)
+    run = solve(case.problem, case.u0, case.p, make_stepping("rk4"), cost.times)
+    gradient = adjoint(run, cost)
+    mine = gradient.p if case.problem.comm.rank == 0 else None
+    mine = case.problem.comm.tompi4py().bcast(mine)
+    np.testing.assert_array_equal(gather(gradient.p_vec), mine)
