@@ -317,7 +317,7 @@ def test_gradient_converges_to_that_of_the_exact_solution_with_the_order_of_the_
 def test_unknown_engine_is_named_with_the_known_ones():
     run = trajectory("rhs", "rk4", False)
     with pytest.raises(
-        InputError, match=r'engine = .step.\n  expected: "auto", "steps", "block" or'
+        InputError, match=r'engine = .step.\n  expected: "auto", "steps", "block", "compiled"'
     ):
         adjoint(run, COSTS["terminal"].objective, engine="step")
 
