@@ -10,14 +10,18 @@ except ImportError as error:
         "  try: scripts/setup, which builds it, or conda install -c conda-forge petsc4py=3.26"
     ) from error
 
-from daeosens.adjoint import Gradient, adjoint, evaluate
-from daeosens.callbacks import check
-from daeosens.consistent import consistent_state
-from daeosens.controls import PiecewiseConstant, PiecewiseLinear, Spline
-from daeosens.cost import INDEPENDENT
-from daeosens.discretization import ErrorEstimate, derivative_error
-from daeosens.ensembles import Ensemble, solve_batch
-from daeosens.equations import DAE, ODE
+from daeosens.costs.event_data import EventData
+from daeosens.costs.least_squares import LeastSquares
+from daeosens.costs.objective import AtEvent, EventTime, Running, Terminal
+from daeosens.costs.prior import Prior
+from daeosens.derivatives.adjoint import Gradient, adjoint, evaluate
+from daeosens.derivatives.discretization_error import ErrorEstimate, derivative_error
+from daeosens.derivatives.fixed_time import at_fixed_times
+from daeosens.derivatives.hessian import HessianProduct, hessian_product, hessian_products
+from daeosens.derivatives.residual_jacobian import gauss_newton_product
+from daeosens.derivatives.sensitivities import Sensitivities, sensitivities
+from daeosens.derivatives.solve import solve
+from daeosens.derivatives.tangent import Tangent, tangent, tangents
 from daeosens.errors import (
     DaeosensError,
     GrazingError,
@@ -30,50 +34,45 @@ from daeosens.errors import (
     SolveError,
     UnsupportedError,
 )
-from daeosens.event_data import EventData
-from daeosens.event_kinds import NamedEvent, System, events_named, saturated, with_events
-from daeosens.events import Event
-from daeosens.fields import FieldParameter, InitialState
-from daeosens.fixed_times import at_fixed_times
-from daeosens.forward import solve
-from daeosens.hybrid import hybrid
+from daeosens.functional.distributed_controls import FieldParameter, InitialState
+from daeosens.functional.ensemble import Ensemble, solve_batch
+from daeosens.functional.joint import Joint
+from daeosens.functional.parameter import Parameter
+from daeosens.functional.parameters import Parameters
+from daeosens.functional.reduced import Reduced
 from daeosens.inverse import fit, likelihood
-from daeosens.inverse.experiments import Experiment
 from daeosens.inverse.fit_discretization import Discretization, DiscretizationWarning
-from daeosens.inverse.fitted import Fit
-from daeosens.inverse.gaussian import GaussianPrior, matern
+from daeosens.inverse.fit_result import Fit
 from daeosens.inverse.identifiability import identifiability
-from daeosens.inverse.laplace import Posterior, laplace
-from daeosens.inverse.multistart import Multistart, multistart
-from daeosens.inverse.noise import LogNormal, Normal
-from daeosens.inverse.prediction import Prediction, predict
-from daeosens.inverse.profiles import Profile, Profiles, profile
-from daeosens.inverse.regularized import Regularized
-from daeosens.inverse.start_points import starting_points
-from daeosens.inverse.uncertainty import Covariance, covariance
-from daeosens.joint import Joint
-from daeosens.least_squares import LeastSquares
-from daeosens.matrices import Products
-from daeosens.native import Native
-from daeosens.objective import AtEvent, EventTime, Running, Terminal
+from daeosens.inverse.likelihood.experiments import Experiment
+from daeosens.inverse.likelihood.noise import LogNormal, Normal
+from daeosens.inverse.search.multistart import Multistart, multistart
+from daeosens.inverse.search.start_points import starting_points
+from daeosens.inverse.uncertainty.covariance import Covariance, covariance
+from daeosens.inverse.uncertainty.gaussian_prior import GaussianPrior, matern
+from daeosens.inverse.uncertainty.laplace import Posterior, laplace
+from daeosens.inverse.uncertainty.prediction import Prediction, predict
+from daeosens.inverse.uncertainty.profiles import Profile, Profiles, profile
+from daeosens.inverse.uncertainty.regularized import Regularized
 from daeosens.optimize import Result, minimize
-from daeosens.optimize.constrained_result import ConstrainedResult
-from daeosens.optimize.constraints import Constraint
+from daeosens.optimize.constrained.constraints import Constraint
+from daeosens.optimize.constrained.result import ConstrainedResult
 from daeosens.optimize.scipy_bridge import scipy_functions
-from daeosens.parameter import Parameter
-from daeosens.parameters import Parameters
-from daeosens.prior import Prior
-from daeosens.problem import AUTONOMOUS, COLORING, Problem
-from daeosens.ranks import end_quietly_behind_closed_pipe
-from daeosens.reduced import Reduced
-from daeosens.residuals import gauss_newton_product
-from daeosens.second_order import HessianProduct, hessian_product, hessian_products
-from daeosens.sensitivity import Sensitivities, sensitivities
-from daeosens.stepping import Stepping
-from daeosens.tangent import Tangent, tangent, tangents
+from daeosens.petsc.c_function import Native
+from daeosens.petsc.ranks import end_quietly_behind_closed_pipe
+from daeosens.problem.controls import PiecewiseConstant, PiecewiseLinear, Spline
+from daeosens.problem.equations import DAE, ODE
+from daeosens.problem.event import Event
+from daeosens.problem.event_kinds import NamedEvent, System, events_named, saturated, with_events
+from daeosens.problem.matrices import Products
+from daeosens.problem.modes import hybrid
+from daeosens.problem.problem import AUTONOMOUS, COLORING, INDEPENDENT, Problem
+from daeosens.timestepping.consistent_start import consistent_state
+from daeosens.timestepping.stepping import Stepping
+from daeosens.timestepping.trajectory.trajectory import Trajectory
 from daeosens.tracing import Model, Parametrized, trace, trace_residual, trace_stencil
-from daeosens.trajectory import Trajectory
-from daeosens.verify import Taylor, duality, taylor
+from daeosens.verify.check import check
+from daeosens.verify.taylor import Taylor, duality, taylor
 
 __version__ = "0.1.0"
 

@@ -2,7 +2,7 @@
 
 import sys
 
-from daeosens.cli import main
+from daeosens.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

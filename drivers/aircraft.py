@@ -22,8 +22,8 @@ from typing import Annotated, Any, Literal
 import numpy as np
 
 import daeosens as ds
+from daeosens.cli.study import drive
 from daeosens.io import Results, between, positive
-from daeosens.study import drive
 
 START, LEADER = np.array([2.0, 0.0]), 2.0 * np.array([np.cos(np.pi / 4), np.sin(np.pi / 4)])
 BOUNDS = {"v": (0.0, 2.0), "w": (-np.pi, np.pi)}
@@ -134,7 +134,7 @@ def study(config: Config, results: Results) -> bool:
 
 
 def draw(results: Results, steer: ds.Spline, run: ds.Trajectory, p: np.ndarray) -> Path:
-    from daeosens.report.motion import (  # noqa: PLC0415 (optional extra)
+    from daeosens.report.paths import (  # noqa: PLC0415 (optional extra)
         ControlSeries,
         Route,
         motion_figure,

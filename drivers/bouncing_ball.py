@@ -22,9 +22,9 @@ from typing import Annotated
 import numpy as np
 
 import daeosens as ds
-from daeosens.derivatives import AutomaticHessian, AutomaticJacobian
+from daeosens.cli.study import drive
 from daeosens.io import Results, between, positive
-from daeosens.study import drive
+from daeosens.problem.automatic_derivatives import AutomaticHessian, AutomaticJacobian
 
 NAMES = ("height", "speed", "gravity", "restitution")
 OUTPUTS = {
@@ -179,7 +179,7 @@ def pinned(config: Config, results: Results, run: ds.Trajectory) -> None:
 
 def draw(config: Config, results: Results) -> None:
     """Draw the motion, that of a neighbor, and the derivatives, which tell what separates them."""
-    from daeosens.report.hybrid import (  # noqa: PLC0415 (optional extra)
+    from daeosens.report.hybrid_runs import (  # noqa: PLC0415 (optional extra)
         JumpSeries,
         Panel,
         events_of,

@@ -23,10 +23,10 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import daeosens as ds
-from daeosens.grids import Grid, gray_scott, spots
+from daeosens.cli.study import drive
 from daeosens.io import Results, Snapshot, UniformGrid, between, length, positive, write_xdmf
 from daeosens.io.hdf5 import read_array
-from daeosens.study import drive
+from daeosens.problem.grids import Grid, gray_scott, spots
 
 BOX = ((0.0, 2.5), (0.0, 2.5))
 SHOWN = (0.8, 1.7)  # the part of the box, along x and y, that the figure shows

@@ -24,8 +24,8 @@ from typing import Annotated, Literal
 import numpy as np
 
 import daeosens as ds
+from daeosens.cli.study import drive
 from daeosens.io import Results, existing_file, length, positive, read_table
-from daeosens.study import drive
 
 Name = Literal["gravity", "restitution", "height", "speed"]
 TRUTH = {"gravity": 9.81, "restitution": 0.82, "height": 1.5, "speed": 0.4}
@@ -131,7 +131,7 @@ def study(config: Config, results: Results) -> bool:
 def draw(config: Config, results: Results, reduced: ds.Reduced, known: ds.Covariance) -> None:
     """Draw the fitted flight with the data, residuals, and what is known of two parameters."""
     from daeosens.report.event_fits import EventFit, event_fit_figure  # noqa: PLC0415 (extra)
-    from daeosens.report.hybrid import JumpSeries, events_of  # noqa: PLC0415 (optional extra)
+    from daeosens.report.hybrid_runs import JumpSeries, events_of  # noqa: PLC0415 (optional extra)
 
     table = read_table(config.data)
     times, speeds = table.column("time"), table.column("speed")

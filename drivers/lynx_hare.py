@@ -24,8 +24,8 @@ import numpy as np
 from mpi4py import MPI
 
 import daeosens as ds
+from daeosens.cli.study import drive
 from daeosens.io import Results, existing_file, positive, read_table
-from daeosens.study import drive
 
 NAMES = ("growth", "predation", "death", "conversion", "hares_1900", "lynxes_1900")
 BAYESIAN = ((0.55, 0.065), (0.028, 0.004), (0.80, 0.092), (0.024, 0.004))

@@ -25,10 +25,10 @@ from typing import Annotated, Literal
 import numpy as np
 
 import daeosens as ds
-from daeosens.arrays import scatter
+from daeosens.cli.study import drive
+from daeosens.costs.objective import Objective
 from daeosens.io import Results, between, increasing, length, positive
-from daeosens.objective import Objective
-from daeosens.study import drive
+from daeosens.petsc.vectors import scatter
 
 # ---- the test case: 100 MVA, 60 Hz; per unit and seconds -----------------------------------------
 
@@ -479,7 +479,7 @@ def study(config: Config, results: Results) -> bool:
 
 
 def draw(results: Results, config: Config, runs: Mapping[str, ds.Trajectory]) -> None:
-    from daeosens.report.hybrid import (  # noqa: PLC0415 (optional extra)
+    from daeosens.report.hybrid_runs import (  # noqa: PLC0415 (optional extra)
         JumpSeries,
         Panel,
         events_of,

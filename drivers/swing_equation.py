@@ -30,9 +30,9 @@ from typing import Annotated, Any, Literal
 import numpy as np
 
 import daeosens as ds
-from daeosens.differences import difference
+from daeosens.cli.study import drive
 from daeosens.io import Results, between, increasing, positive
-from daeosens.study import drive
+from daeosens.verify.extrapolated_differences import difference
 
 BASE, INERTIA, P_MAX, MOST = 120.0 * np.pi, 5.0, 1.1378 / 0.545, 1.1
 NAMES = ("power", "fault", "cleared")
@@ -220,7 +220,7 @@ def say_derivatives(config: Config, results: Results) -> None:
 
 
 def draw(config: Config, results: Results, runs: dict, latest: list) -> None:
-    from daeosens.report import switching  # noqa: PLC0415 (optional extra)
+    from daeosens.report import switched_runs as switching  # noqa: PLC0415 (optional extra)
 
     rows = [
         [
@@ -260,7 +260,7 @@ def draw(config: Config, results: Results, runs: dict, latest: list) -> None:
 
 def tangents(config: Config, power: float, name: str, x: np.ndarray, mark: float):
     """Return the cost as a function of one parameter, with some of its derivatives."""
-    from daeosens.report.switching import Tangents  # noqa: PLC0415 (optional extra)
+    from daeosens.report.switched_runs import Tangents  # noqa: PLC0415 (optional extra)
 
     reduced = functional(replace(config, power=power), name)
     values, derivatives = np.transpose(

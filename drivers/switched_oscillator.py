@@ -28,8 +28,8 @@ from typing import Annotated
 import numpy as np
 
 import daeosens as ds
+from daeosens.cli.study import drive
 from daeosens.io import Results, between, length
-from daeosens.study import drive
 
 END, SLOPES, START = 0.125, np.array([2.75, 0.36]), [0.0, 1.0]
 # the solution and its derivatives, by matrix exponentials in high precision
@@ -162,7 +162,8 @@ def order(errors: np.ndarray) -> float:
 
 
 def draw(config: Config, results: Results, errors: dict[str, np.ndarray]) -> None:
-    from daeosens.report import figures, hybrid  # noqa: PLC0415 (optional extra)
+    from daeosens.report import figures  # noqa: PLC0415 (optional extra)
+    from daeosens.report import hybrid_runs as hybrid  # noqa: PLC0415 (optional extra)
 
     run = solve(replace(config.stepping[-1], dt=END / 500))
     events = hybrid.events_of(run)

@@ -31,11 +31,11 @@ import numpy as np
 from petsc4py import PETSc
 
 import daeosens as ds
-from daeosens.arrays import gather, read
-from daeosens.grids import Grid, first_mode, heat
+from daeosens.cli.study import drive
 from daeosens.io import Results, Snapshot, UniformGrid, between, increasing, positive, write_xdmf
 from daeosens.io.hdf5 import read_array
-from daeosens.study import drive
+from daeosens.petsc.vectors import gather, read
+from daeosens.problem.grids import Grid, first_mode, heat
 
 ROOM = ((0.0, 4.0), (0.0, 3.0))  # m
 DIFFUSIVITY = np.array([1.0])  # m^2/h, of air that moves
@@ -279,7 +279,7 @@ def sensitivity(house: Room, run: ds.Trajectory) -> np.ndarray:
 
 def draw(config, results, spacing, switches, shown, thresholds) -> None:
     from daeosens.report.figures import fields_figure  # noqa: PLC0415 (optional extra)
-    from daeosens.report.switching import Course, Row, switching_figure  # noqa: PLC0415
+    from daeosens.report.switched_runs import Course, Row, switching_figure  # noqa: PLC0415
 
     start, end = config.stepping.t_span
     ends = [start, *switches, end]

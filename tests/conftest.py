@@ -55,7 +55,7 @@ def mpi_environment() -> dict[str, str]:
 def c(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     """Compile native_model.c."""
     library = tmp_path_factory.mktemp("native") / "model.so"
-    source = Path(__file__).with_name("native_model.c")
+    source = Path(__file__).with_name("support") / "native_model.c"
     # the same roundings as NumPy's: no fused multiply-add
     options = ["-O2", "-ffp-contract=off", "-shared", "-fPIC"]
     subprocess.run(["cc", *options, str(source), "-o", str(library)], check=True)

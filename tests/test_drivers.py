@@ -14,7 +14,7 @@ from driver_modules import driver as module_of
 from mpi4py import MPI
 
 from daeosens import InputError, Stepping, UnsupportedError
-from daeosens.io.config import build_config, parse_toml
+from daeosens.io.config.read import build_config, parse_toml
 from daeosens.io.results import open_results
 
 ROOT = Path(__file__).parents[1]

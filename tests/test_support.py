@@ -44,7 +44,7 @@ from daeosens import (
     tangent,
     trace_residual,
 )
-from daeosens.second_order import hessian_products
+from daeosens.derivatives.hessian import hessian_products
 
 FORMS = {
     **WRITTEN,

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens.arrays import Array, gather
 from daeosens.errors import DaeosensError
-from daeosens.functional import functional_error
-from daeosens.inverse.estimated_noise import EstimatedNoise
-from daeosens.inverse.uncertainty import Covariance
-from daeosens.joint import Joint
+from daeosens.functional.functional import functional_error
+from daeosens.functional.joint import Joint
+from daeosens.inverse.likelihood.noise_levels import EstimatedNoise
+from daeosens.inverse.uncertainty.covariance import Covariance
+from daeosens.petsc.vectors import Array, gather
 
 
 class DiscretizationWarning(UserWarning):

@@ -10,8 +10,8 @@ from typing import Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from daeosens.arrays import Array, finite_array
 from daeosens.errors import InputError, UnsupportedError
+from daeosens.petsc.vectors import Array, finite_array
 
 Scale: TypeAlias = Literal["linear", "log"]
 

@@ -1,7 +1,7 @@
 """Files in and out: configurations, tables of data, results folders, XDMF for ParaView."""
 
+from daeosens.io.config.schema import between, existing_file, increasing, length, positive
 from daeosens.io.results import Results, open_results
-from daeosens.io.schema import between, existing_file, increasing, length, positive
 from daeosens.io.tables import Table, read_table
 from daeosens.io.xdmf import Snapshot, UniformGrid, write_xdmf
 

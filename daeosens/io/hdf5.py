@@ -18,11 +18,11 @@ import numpy as np
 import numpy.typing as npt
 from petsc4py import PETSc
 
-from daeosens.arrays import read, write
 from daeosens.errors import DaeosensError, InputError, nearest
-from daeosens.io.agreement import on_every_rank, on_first_rank
-from daeosens.io.blocks import Block, block_of
 from daeosens.io.files import require_file
+from daeosens.petsc.agreement import on_every_rank, on_first_rank
+from daeosens.petsc.row_blocks import Block, block_of
+from daeosens.petsc.vectors import read, write
 
 Array: TypeAlias = npt.NDArray[np.float64]
 T = TypeVar("T")

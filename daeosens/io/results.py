@@ -29,10 +29,10 @@ from mpi4py import MPI
 from petsc4py import PETSc
 
 from daeosens.errors import InputError
-from daeosens.io.agreement import on_first_rank
 from daeosens.io.hdf5 import read_array, read_vec, write_array, write_vec
-from daeosens.io.json_values import plain, write_json
+from daeosens.io.json import plain, write_json
 from daeosens.io.versions import versions
+from daeosens.petsc.agreement import on_first_rank
 
 T = TypeVar("T")
 _OURS = ("config.toml", "log.txt", "results*.h5", "summary.json", "*.png", "*.xdmf")

@@ -1,10 +1,10 @@
 """Minimisation by PETSc TAO: with gradients, Hessians or residuals, bounds and constraints."""
 
-from daeosens.optimize.constrained_result import ConstrainedResult
-from daeosens.optimize.constraints import Constraint
-from daeosens.optimize.iterate import HEADING, History, Iterate, Result
-from daeosens.optimize.minimization import minimize
-from daeosens.optimize.optimizers import METHODS
+from daeosens.optimize.constrained.constraints import Constraint
+from daeosens.optimize.constrained.result import ConstrainedResult
+from daeosens.optimize.methods import METHODS
+from daeosens.optimize.minimize import minimize
+from daeosens.optimize.result import HEADING, History, Iterate, Result
 from daeosens.optimize.scipy_bridge import scipy_functions
 
 __all__ = [

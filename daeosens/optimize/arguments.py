@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 from petsc4py import PETSc
 
-from daeosens.arrays import read
 from daeosens.errors import InputError, nearest
-from daeosens.functional import Functional, HasTypical
-from daeosens.optimize.optimizers import METHODS, NEWTON, PRODUCTS, listed
-from daeosens.optimize.starting import first_bad, vector_like
+from daeosens.functional.functional import Functional, HasTypical
+from daeosens.optimize.methods import METHODS, NEWTON, PRODUCTS, listed
+from daeosens.optimize.start import first_bad, vector_like
 from daeosens.optimize.stopping import Stopping
+from daeosens.petsc.vectors import read
 
 
 def argument_complaints(

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from petsc4py import PETSc
 
-from daeosens.arrays import norm
 from daeosens.errors import SolveError
-from daeosens.functional import Functional, HasTrials, require_vec
-from daeosens.optimize.walls import ARMIJO, CLIFF, MORE_THUENTE, relax, wall
+from daeosens.functional.functional import Functional, HasTrials, require_vec
+from daeosens.optimize.failed_solve_barrier import ARMIJO, CLIFF, MORE_THUENTE, relax, wall
+from daeosens.petsc.vectors import norm
 
 
 @dataclass(frozen=True, eq=False)

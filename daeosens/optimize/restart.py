@@ -13,13 +13,13 @@ import h5py
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens.arrays import Array, read, scatter
 from daeosens.errors import DaeosensError, InputError
-from daeosens.optimize.descent import Descent
-from daeosens.optimize.iterate import Iterate
-from daeosens.optimize.optimizers import MEMORY, NEWTON, TRUST_REGION
-from daeosens.optimize.starting import Bounds
-from daeosens.options import Options
+from daeosens.optimize.methods import MEMORY, NEWTON, TRUST_REGION
+from daeosens.optimize.result import Iterate
+from daeosens.optimize.start import Bounds
+from daeosens.optimize.tao.run import Descent
+from daeosens.petsc.options import Options
+from daeosens.petsc.vectors import Array, read, scatter
 
 FORMAT = "daeosens restart 1"
 COLUMNS = (

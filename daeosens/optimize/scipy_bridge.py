@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 from petsc4py import PETSc
 
-from daeosens.arrays import Array, finite_array, gather, scatter
 from daeosens.errors import SolveError, UnsupportedError
-from daeosens.functional import Functional, HasHessian
-from daeosens.optimize.starting import limits_of, start_of
-from daeosens.optimize.walls import steepness
+from daeosens.functional.functional import Functional, HasHessian
+from daeosens.optimize.failed_solve_barrier import steepness
+from daeosens.optimize.start import limits_of, start_of
+from daeosens.petsc.vectors import Array, finite_array, gather, scatter
 
 
 class ScipyFunctions(NamedTuple):

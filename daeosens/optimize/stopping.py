@@ -11,9 +11,9 @@ import numpy as np
 from mpi4py import MPI
 from petsc4py import PETSc
 
-from daeosens.arrays import norm, read
-from daeosens.optimize.iterate import Iterate
-from daeosens.optimize.starting import Bounds
+from daeosens.optimize.result import Iterate
+from daeosens.optimize.start import Bounds
+from daeosens.petsc.vectors import norm, read
 
 _Reason = PETSc.TAO.ConvergedReason
 

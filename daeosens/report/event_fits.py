@@ -13,9 +13,9 @@ import numpy.typing as npt
 from matplotlib.patches import Ellipse
 
 from daeosens.errors import InputError
-from daeosens.inverse.uncertainty import Covariance
+from daeosens.inverse.uncertainty.covariance import Covariance
 from daeosens.report.canvas import COLORS, canvas
-from daeosens.report.hybrid import JumpSeries, Panel, draw_panel
+from daeosens.report.hybrid_runs import JumpSeries, Panel, draw_panel
 
 _POINTS: Any = {
     "color": "black",

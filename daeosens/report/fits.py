@@ -19,9 +19,9 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 from scipy.interpolate import PchipInterpolator
 
 from daeosens.errors import InputError
-from daeosens.inverse.multistart import Multistart
-from daeosens.inverse.prediction import Prediction
-from daeosens.inverse.profiles import Profile, Profiles
+from daeosens.inverse.search.multistart import Multistart
+from daeosens.inverse.uncertainty.prediction import Prediction
+from daeosens.inverse.uncertainty.profiles import Profile, Profiles
 from daeosens.report.canvas import COLORS, canvas
 
 THRESHOLD_COLOR = COLORS[1]

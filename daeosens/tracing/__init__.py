@@ -10,9 +10,9 @@ import numpy.typing as npt
 from mpi4py import MPI
 
 from daeosens.errors import InputError, require
-from daeosens.events import EventLike
-from daeosens.grids import Grid
-from daeosens.ranks import agree
+from daeosens.petsc.ranks import agree
+from daeosens.problem.event import EventLike
+from daeosens.problem.grids import Grid
 from daeosens.tracing.model import Model, Parametrized
 
 
@@ -203,7 +203,7 @@ def trace_stencil(
     Examples
     --------
     >>> import daeosens as ds
-    >>> from daeosens.grids import Grid, first_mode
+    >>> from daeosens.problem.grids import Grid, first_mode
     >>> from petsc4py import PETSc
     >>> def rhs(t, u, p):
     ...     return p.rate * u.laplacian() - u.center**3
@@ -218,7 +218,7 @@ def trace_stencil(
     """
     require(grid, Grid, "grid", "Grid(((0.0, 1.0), (0.0, 1.0)), (64, 64))")
     agree(grid.comm, "trace_stencil", parameters=_in_order(parameters), jacobian=jacobian)
-    build = _needed("stencils").build_stencil
+    build = _needed("stencil.problem").build_stencil
     model: Parametrized = build(rhs, grid, parameters, jacobian)
     return model
 

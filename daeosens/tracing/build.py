@@ -9,19 +9,19 @@ from typing import Any
 import numpy.typing as npt
 from mpi4py import MPI
 
-from daeosens.derivatives import branches_of
-from daeosens.equations import DAE, ODE
-from daeosens.events import Event, EventLike, admit_events
-from daeosens.frame import admit_size
-from daeosens.native import Native
-from daeosens.objective import Terminal
-from daeosens.problem import AUTONOMOUS, Problem
-from daeosens.tracing import parts
-from daeosens.tracing.batch import FactoredBatch
+from daeosens.costs.objective import Terminal
+from daeosens.petsc.c_function import Native
+from daeosens.problem.automatic_derivatives import branches_of
+from daeosens.problem.equations import DAE, ODE
+from daeosens.problem.event import Event, EventLike, admit_events
+from daeosens.problem.layout import admit_size
+from daeosens.problem.problem import AUTONOMOUS, Problem
+from daeosens.tracing import derivative_set as parts
+from daeosens.tracing.batched_model import FactoredBatch
 from daeosens.tracing.derivatives import Graph
-from daeosens.tracing.factors import factored
+from daeosens.tracing.matrix_factors import factored
 from daeosens.tracing.model import Model
-from daeosens.tracing.named import admit_shapes
+from daeosens.tracing.named_parameters import admit_shapes
 from daeosens.tracing.tracer import Tracer, constant_matrix
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from daeosens.tracing.library import casadi
+from daeosens.tracing.casadi import casadi
 from daeosens.tracing.matrix_nodes import block_jacobian
 
 SCALARS = 20_000

@@ -12,13 +12,13 @@ import numpy as np
 from mpi4py import MPI
 from scipy import sparse
 
-from daeosens.compiled import Compiled
 from daeosens.errors import InputError
-from daeosens.native import Native
+from daeosens.petsc.c_function import Native
+from daeosens.problem.c_callback import Compiled
+from daeosens.tracing.c_source import entry, source
 from daeosens.tracing.compilation import CompilerError, load
 from daeosens.tracing.derivatives import Generated
-from daeosens.tracing.generate import entry, source
-from daeosens.tracing.lanes import points_symbol
+from daeosens.tracing.optimize_c.simd import points_symbol
 
 
 def executable(functions: Sequence[Generated], comm: MPI.Comm) -> Mapping[str, Any]:

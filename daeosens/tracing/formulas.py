@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from daeosens.tracing.numpy_functions import along_axes
-from daeosens.tracing.places import untraceable
+from daeosens.tracing.source_location import untraceable
 from daeosens.tracing.symbols import as_symbol, elementwise
 from daeosens.tracing.ufuncs import root
-from daeosens.tracing.unknown import ARRAY_FUNCTIONS
+from daeosens.tracing.unsupported import ARRAY_FUNCTIONS
 
 
 def _var(a: Any, axis: int | None = None, *, ddof: int = 0, keepdims: bool = False) -> Any:

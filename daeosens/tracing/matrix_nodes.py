@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from daeosens.tracing.library import casadi
+from daeosens.tracing.casadi import casadi
 
 Rule = Callable[[Any, list[Any]], Any]
 

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from daeosens.arrays import Array
+from daeosens.costs.objective import Running, Terminal
 from daeosens.errors import InputError
-from daeosens.events import Event
-from daeosens.objective import Running, Terminal
-from daeosens.problem import Problem
-from daeosens.tracing.named import Named, Shapes
+from daeosens.petsc.vectors import Array
+from daeosens.problem.event import Event
+from daeosens.problem.problem import Problem
+from daeosens.tracing.named_parameters import Named, Shapes
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -8,8 +8,8 @@ from typing import Any, cast
 import numpy as np
 from scipy import sparse
 
-from daeosens.tracing.library import casadi
-from daeosens.tracing.places import untraceable
+from daeosens.tracing.casadi import casadi
+from daeosens.tracing.source_location import untraceable
 from daeosens.tracing.storage import flat, stored
 from daeosens.tracing.symbols import (
     Symbol,
@@ -19,7 +19,7 @@ from daeosens.tracing.symbols import (
     is_sparse,
 )
 from daeosens.tracing.ufuncs import larger, root, smaller
-from daeosens.tracing.unknown import ARRAY_FUNCTIONS, REDUCTIONS
+from daeosens.tracing.unsupported import ARRAY_FUNCTIONS, REDUCTIONS
 
 REDUCTIONS.update({np.add: np.sum, np.multiply: np.prod, np.maximum: np.max, np.minimum: np.min})
 

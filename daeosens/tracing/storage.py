@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from daeosens.tracing.library import casadi
-from daeosens.tracing.places import untraceable
+from daeosens.tracing.casadi import casadi
+from daeosens.tracing.source_location import untraceable
 
 
 def stored(shape: tuple[int, ...]) -> tuple[int, int]:

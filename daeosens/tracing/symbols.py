@@ -14,11 +14,11 @@ import numpy.typing as npt
 from numpy.lib.mixins import NDArrayOperatorsMixin
 from scipy import sparse
 
-from daeosens.tracing.library import casadi
-from daeosens.tracing.places import called_from, untraceable
+from daeosens.tracing.casadi import casadi
+from daeosens.tracing.source_location import called_from, untraceable
 from daeosens.tracing.storage import flat, pick, stored
 from daeosens.tracing.ufuncs import LOGICAL, UFUNCS, of_kinds
-from daeosens.tracing.unknown import ARRAY_FUNCTIONS, REDUCTIONS, Unknown, unknown
+from daeosens.tracing.unsupported import ARRAY_FUNCTIONS, REDUCTIONS, Unknown, unknown
 
 
 class Symbol(Unknown, NDArrayOperatorsMixin):

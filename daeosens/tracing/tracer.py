@@ -11,13 +11,13 @@ from mpi4py import MPI
 from scipy import sparse
 
 from daeosens.errors import InputError
-from daeosens.guards import INSTEAD_OF_COMPARISON
+from daeosens.problem.callback_guard import INSTEAD_OF_COMPARISON
 from daeosens.tracing import formulas  # noqa: F401 (fills the tables)  # type: ignore
+from daeosens.tracing.casadi import casadi
 from daeosens.tracing.derivatives import Generated, Graph, derive
 from daeosens.tracing.execution import executable
-from daeosens.tracing.library import casadi
-from daeosens.tracing.named import Shapes
-from daeosens.tracing.places import traced_call
+from daeosens.tracing.named_parameters import Shapes
+from daeosens.tracing.source_location import traced_call
 from daeosens.tracing.symbols import Symbol, as_symbol
 
 _COMPARISONS = frozenset(

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-from daeosens.tracing.library import casadi
+from daeosens.tracing.casadi import casadi
 
 STEP = 2.0**40
 """Exponents in so many parts of one are cut off where their own derivative is not wanted."""

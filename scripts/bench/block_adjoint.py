@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from daeosens import ODE, Products, Stepping, Terminal, adjoint, sensitivities, solve
-from daeosens.problem import Problem
+from daeosens.problem.problem import Problem
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Any
 
 from petsc4py import PETSc
 
-from daeosens._petsc.build import compiler, petsc_folders
+from daeosens.petsc._kernels.build import compiler, petsc_folders
 
 FLAGS = ("-O3", "-march=native", "-ffast-math", "-shared", "-fPIC")
 

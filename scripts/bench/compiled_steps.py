@@ -23,8 +23,8 @@ import numpy as np
 
 from c_library import build, check, pointer
 from daeosens import ODE, Native, Reduced, Stepping, Terminal, adjoint, solve
-from daeosens.parameter import Parameter
-from daeosens.parameters import Parameters
+from daeosens.functional.parameter import Parameter
+from daeosens.functional.parameters import Parameters
 
 FOLDER = Path(__file__).parent
 ENOUGH = 1e-3  # seconds of one measurement

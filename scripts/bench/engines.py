@@ -32,7 +32,7 @@ from daeosens import (
     tangent,
     trace,
 )
-from daeosens.trajectory import Trajectory
+from daeosens.timestepping.trajectory.trajectory import Trajectory
 
 ENGINES = ("compiled", "block", "steps")
 METHODS = ("rk4", "rk5dp", "cn", "beuler", "esdirk4")

@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 
 from daeosens import ODE, Event, Stepping, Terminal, adjoint, hybrid, solve
-from daeosens.problem import Problem
-from daeosens.trajectory import Trajectory
+from daeosens.problem.problem import Problem
+from daeosens.timestepping.trajectory.trajectory import Trajectory
 
 BOUND_FORWARD, BOUND_SWEEP = 10.0, 5.0
 

@@ -27,8 +27,8 @@ from petsc4py import PETSc
 
 from daeosens import Stepping, Terminal, adjoint, hessian_product, solve, trace_stencil
 from daeosens.errors import DaeosensError
-from daeosens.grids import Grid
-from daeosens.steps.slot import Slot
+from daeosens.methods.factored_matrix import Slot
+from daeosens.problem.grids import Grid
 
 STEPS = 2
 

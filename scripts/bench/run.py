@@ -24,7 +24,7 @@ from typing import Any
 
 from cases import CASES, Case, Script
 from contest import Limits, Row, hold
-from daeosens.doctor import blas
+from daeosens.cli.doctor import blas
 from machine import describe, threads, versions
 from page import write_page
 from tables import heading, line, number

@@ -25,10 +25,10 @@ import numpy as np
 from petsc4py import PETSc
 
 from daeosens import ODE, Products, Stepping, Terminal, adjoint, hessian_products, solve, tangent
-from daeosens.grids import Grid, gray_scott
-from daeosens.grids.gray_scott import spots
-from daeosens.problem import Problem
-from daeosens.trajectory import Trajectory
+from daeosens.problem.grids import Grid, gray_scott
+from daeosens.problem.grids.gray_scott import spots
+from daeosens.problem.problem import Problem
+from daeosens.timestepping.trajectory.trajectory import Trajectory
 
 
 @dataclass(frozen=True)

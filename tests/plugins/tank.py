@@ -7,9 +7,9 @@ from typing import Annotated
 import numpy as np
 
 import daeosens as ds
-from daeosens.event_kinds import fits
+from daeosens.cli.study import drive
 from daeosens.io import Results
-from daeosens.study import drive
+from daeosens.problem.event_kinds import fits
 
 TANK = ds.System(["level"], parameters=["inflow", "mark", "depth"])
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from petsc4py import PETSc
 
 from daeosens import InitialState, LeastSquares, Reduced, Stepping, solve
-from daeosens.grids import Grid, gray_scott, spots
+from daeosens.problem.grids import Grid, gray_scott, spots
 
 Array = npt.NDArray[np.float64]
 

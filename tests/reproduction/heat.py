@@ -19,6 +19,9 @@ from math import exp, pi, sin
 from typing import Any, Literal
 
 import numpy as np
+from continuous_adjoint import continuous_adjoint
+from continuous_tangent import continuous_forward
+from finite_differences import finite_differences
 from petsc4py import PETSc
 
 from daeosens import (
@@ -33,10 +36,7 @@ from daeosens import (
     solve,
     tangent,
 )
-from daeosens.continuous_adjoint import continuous_adjoint
-from daeosens.continuous_forward import continuous_forward
-from daeosens.finite_differences import finite_differences
-from daeosens.grids import Grid, first_mode, heat
+from daeosens.problem.grids import Grid, first_mode, heat
 
 ALPHA = 1.0
 T = 0.01

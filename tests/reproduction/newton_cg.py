@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from petsc4py import PETSc
 
 from daeosens import InitialState, LeastSquares, Reduced, Result, Stepping, minimize, solve
-from daeosens.grids import Grid, gray_scott, spots
+from daeosens.problem.grids import Grid, gray_scott, spots
 
 T, DT, POINTS = 5.0, 0.125, 64
 REDUCTION = 1e-8

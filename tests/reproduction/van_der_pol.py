@@ -26,7 +26,7 @@ from daeosens import (
     sensitivities,
     solve,
 )
-from daeosens.arrays import gather
+from daeosens.petsc.vectors import gather
 
 Array = npt.NDArray[np.float64]
 

@@ -11,7 +11,7 @@ import numpy as np
 from petsc4py import PETSc
 
 import daeosens as ds
-from daeosens.grids import Grid
+from daeosens.problem.grids import Grid
 from zoo import TRUTH
 from zoo.case import Case
 from zoo.fits import FitCase

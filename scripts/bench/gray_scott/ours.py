@@ -7,9 +7,9 @@ from typing import Any
 from petsc4py import PETSc
 
 from daeosens import Problem, Stepping, Terminal, adjoint, solve, trace_stencil
-from daeosens.engines import Engine
-from daeosens.grids import Grid
-from daeosens.trajectory import Checkpoint, Trajectory
+from daeosens.derivatives.engines.choice import Engine
+from daeosens.problem.grids import Grid
+from daeosens.timestepping.trajectory.trajectory import Checkpoint, Trajectory
 from gray_scott import D1, D2, GAMMA, KAPPA, SIDE, parts, spots
 
 # a product costs less than what GMRES does with all vectors before

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import numpy as np
 
-from daeosens.event_kinds import Component, Number, System
+from daeosens.problem.event_kinds import Component, Number, System
 
 
 class Hiccup:

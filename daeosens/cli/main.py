@@ -1,0 +1,204 @@
+"""The command ``daeosens``: run a study from its configuration, check it, look at the installation.
+
+A configuration names its driver, ``driver = "lynx_hare"``: ``lynx_hare.py`` in the folder
+``drivers`` beside the folder of the configuration, or, where there is none, beside the
+configuration itself; or a path, ``driver = "../lynx_hare.py"``, which
+starts at that folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from daeosens.cli import doctor
+from daeosens.errors import InputError
+from daeosens.io.config.arguments import EXIT_CODES, split_petsc
+from daeosens.io.config.read import parse_toml
+from daeosens.io.files import read_text, require_file
+
+RUN = """Run the study that CONFIG describes: the driver it names, on N ranks if -n is given.
+
+  daeosens run configs/lynx_hare.toml
+  daeosens run -n 2 configs/gray_scott_initial.toml --output results/try -tao_monitor
+
+The same as: mpiexec -n N python drivers/DRIVER.py CONFIG [--output DIR] [-petsc_option value ...]
+`python drivers/DRIVER.py --help` lists the keys of its configuration.
+"""
+CHECK = """Check CONFIG and, where the driver can, every derivative of its model; compute no more.
+
+  daeosens check configs/lynx_hare.toml
+"""
+DOCTOR = """Print the versions of what daeosens stands on, what is missing, and how to get it."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Parameters
+    ----------
+    argv : sequence of str, optional
+        The arguments, default ``sys.argv[1:]``.
+
+    Returns
+    -------
+    int
+        Exit code: 0 success, 1 failure, 2 bad input.
+    """
+    ours, petsc = split_petsc(sys.argv[1:] if argv is None else argv, {"-h": 0, "-n": 1})
+    try:
+        arguments = _parser().parse_args(ours)
+    except SystemExit as stop:
+        return int(stop.code or 0)
+    if arguments.command == "doctor":
+        text, healthy = doctor.report()
+        sys.stdout.write(f"{text}\n")
+        return 0 if healthy else 1
+    words = ["--check"] if arguments.command == "check" else []
+    if arguments.command == "run" and arguments.output:
+        words = ["--output", arguments.output]
+    words += [word for name, value in petsc.items() for word in (f"-{name}", value) if word]
+    try:
+        return run(Path(arguments.config), words, arguments.n)
+    except InputError as error:
+        sys.stderr.write(f"InputError: {error}\n")
+        return 2
+
+
+def run(config: Path, words: Sequence[str], n_ranks: int | None) -> int:
+    """Run the driver of a configuration; return its exit code.
+
+    Parameters
+    ----------
+    config : Path
+        The configuration, which names its driver.
+    words : sequence of str
+        Further arguments of the driver.
+    n_ranks : int, optional
+        Run it by mpiexec on so many ranks.
+
+    Raises
+    ------
+    InputError
+        No such configuration or driver, or no mpiexec.
+    """
+    driver = find_driver(config)
+    command = [*mpiexec(n_ranks), sys.executable, str(driver), str(config), *words]
+    try:
+        code = subprocess.run(command, env=mpi_environment(n_ranks), check=False).returncode
+    except KeyboardInterrupt:
+        return 130
+    return code if code >= 0 else 128 - code  # ended by a signal: as a shell says it
+
+
+def find_driver(config: Path) -> Path:
+    """Return the driver file that a configuration names.
+
+    Raises
+    ------
+    InputError
+        No such configuration, it names no driver, or no such driver (the nearest is named).
+    """
+    named = parse_toml(config, read_text(config, "configuration")).get("driver")
+    if not isinstance(named, str):
+        raise InputError(
+            f"{config}: names no driver",
+            expected='driver = "lynx_hare" (drivers/lynx_hare.py) before the first [section]',
+            remedy=f"python DRIVER.py {config}",
+        )
+    if "/" in named or named.endswith(".py"):
+        return require_file(config.parent / named, "driver")
+    folder = config.resolve().parent
+    usual = folder.parent / "drivers" / f"{named}.py"
+    beside = folder / f"{named}.py"
+    return beside if beside.is_file() and not usual.is_file() else require_file(usual, "driver")
+
+
+def mpiexec(n_ranks: int | None) -> list[str]:
+    """Return the launcher and its arguments, nothing for a run without MPI.
+
+    Raises
+    ------
+    InputError
+        There is no launcher.
+    """
+    if n_ranks is None:
+        return []
+    launcher = shutil.which("mpiexec") or shutil.which("mpirun")
+    if launcher is None:
+        raise InputError(
+            "-n: there is neither mpiexec nor mpirun",
+            expected="the MPI with which mpi4py and PETSc were built",
+            remedy="daeosens doctor",
+        )
+    return [launcher, "-n", str(n_ranks)]
+
+
+def mpi_environment(n_ranks: int | None) -> dict[str, str]:
+    """Return the environment for a run on one machine; what is set already is left alone.
+
+    Each setting is ignored by the MPI libraries it is not for.
+    """
+    ours: dict[str, str] = {}
+    if n_ranks is not None:
+        ours["OMP_NUM_THREADS"] = "1"  # the ranks are the threads
+        if n_ranks > (os.cpu_count() or 1):
+            ours["OMPI_MCA_rmaps_base_oversubscribe"] = "1"  # Open MPI 4
+            ours["OMPI_MCA_hwloc_base_binding_policy"] = "none"
+            ours["PRTE_MCA_rmaps_default_mapping_policy"] = ":oversubscribe"  # Open MPI 5
+        if os.geteuid() == 0:
+            ours["OMPI_ALLOW_RUN_AS_ROOT"] = ours["OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] = "1"
+    return {**ours, **os.environ}
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text}: expected a number of ranks, at least 1")
+    return int(text)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="daeosens",
+        description="Sensitivities and inverse problems of ODEs, DAEs, PDEs, from configurations.",
+        epilog=EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    version = f"%(prog)s {importlib.metadata.version('daeosens')}"
+    parser.add_argument("--version", action="version", version=version)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, text, usage in (
+        ("run", RUN, "%(prog)s [-n N] CONFIG [--output DIR] [-petsc_option [value] ...]"),
+        ("check", CHECK, "%(prog)s [-n N] CONFIG [-petsc_option [value] ...]"),
+        ("doctor", DOCTOR, "%(prog)s"),
+    ):
+        command = commands.add_parser(
+            name,
+            help=text.partition(".")[0].partition(":")[0],
+            description=text,
+            usage=usage,
+            epilog=EXIT_CODES if name != "doctor" else None,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        if name == "doctor":
+            continue
+        command.add_argument("config", metavar="CONFIG", help="TOML file that names its driver")
+        command.add_argument("-n", metavar="N", type=_positive, help="run on N ranks by mpiexec")
+        if name == "run":
+            command.add_argument("--output", metavar="DIR", help="results folder")
+        command.add_argument_group(
+            "PETSc options", "-petsc_option [value] ..., after CONFIG; they win over CONFIG"
+        )
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,5 @@
+"""What is measured on a run: terminal, running and observation costs, data of events, priors.
+
+In come a user's functions or data, out come scalars with first and second derivatives that sweeps
+seed.  Read first: ``objective`` (what users write), ``cost`` (what sweeps see), ``least_squares``.
+"""

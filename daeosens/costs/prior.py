@@ -1,0 +1,152 @@
+"""What was known of parameters before, as a cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from petsc4py import PETSc
+
+from daeosens.costs.cost import START, Cost
+from daeosens.costs.objective import after_zero, minus, multiple, negative, plus
+from daeosens.costs.prior_residual import FieldPriorResidual, NumbersPriorResidual
+from daeosens.costs.sum_of_squares import SumOfSquares
+from daeosens.errors import InputError, UnsupportedError, name_list, nearest
+from daeosens.petsc.vectors import Array, finite_array, keep_unshared
+from daeosens.problem.problem import Problem
+
+
+@dataclass(frozen=True, eq=False)
+class Prior:
+    """1/2 sum_i ((s(p_i) - mean_i) / sigma_i)^2, with s the identity or the logarithm.
+
+    Parameters
+    ----------
+    mean : array_like [k] or Vec [m]
+        Expected values (of the logarithm if ``scale="log"``); a Vec for a field parameter, of which
+        a copy is kept (collective).
+    sigma : float or array_like [k]
+        Standard deviations.
+    names : sequence of str, optional
+        The k parameters meant; all of them by default.  The name of a vector or matrix of a traced
+        model stands for all its entries, by rows.
+    scale : "linear" or "log"
+        Normal or log-normal prior.
+
+    Examples
+    --------
+    >>> Prior([0.5], 0.1, names=["rate"]).times
+    ()
+    """
+
+    mean: Any
+    sigma: npt.ArrayLike = 1.0
+    names: Sequence[str] | None = None
+    scale: Literal["linear", "log"] = "linear"
+
+    def __post_init__(self) -> None:
+        if self.names is not None:
+            name_list(self.names, "prior names")
+        keep_unshared(self, "mean", "sigma", "names")
+
+    @property
+    def times(self) -> tuple[float, ...]:
+        """None."""
+        return ()
+
+    def numbers(self, known: Sequence[str]) -> tuple[str, ...]:
+        """Return the names of the numbers meant, of those known: for a block its entries."""
+        if self.names is None:
+            return tuple(known)
+        blocks = {name.partition("[")[0] for name in known} - {*known}
+        return tuple(
+            each
+            for name in self.names
+            for each in (
+                [entry for entry in known if entry.startswith(f"{name}[")]
+                if name in blocks
+                else [name]
+            )
+        )
+
+    def laws(self, known: Sequence[str]) -> list[tuple[str, float, float]]:
+        """Return (name, mean, sigma) of each number meant, of those known."""
+        names = self.numbers(known)
+        means, sigmas = (
+            _each(finite_array(values, f"prior {word}"), names, f"prior {word}").tolist()
+            for word, values in (("mean", self.mean), ("sigma", self.sigma))
+        )
+        return list(zip(names, means, sigmas, strict=True))
+
+    def lower(self, problem: Problem, final_time: float) -> Cost:
+        """Return a scalar of the parameters alone."""
+        sigma = finite_array(self.sigma, "prior sigma")
+        if (sigma <= 0).any():
+            raise InputError(f"prior sigma = {sigma.min():g}", expected="sigma > 0")
+        if self.scale not in ("linear", "log"):
+            raise InputError(f"prior scale = {self.scale!r}", expected='"linear" or "log"')
+        if problem.field_parameter:
+            if not isinstance(self.mean, PETSc.Vec) or sigma.ndim or self.scale == "log":
+                raise UnsupportedError(
+                    "this prior for a field parameter",
+                    expected='mean as a Vec, one number as sigma, scale="linear"',
+                )
+            residual: Any = FieldPriorResidual(self.mean, float(sigma))
+        else:
+            residual = self._of_numbers(problem, sigma)
+        return Cost(points=((START, 1.0, SumOfSquares(residual, problem.comm)),))
+
+    def _of_numbers(self, problem: Problem, sigma: Array) -> NumbersPriorResidual:
+        known = problem.parameter_names
+        names = self.numbers(known)
+        for name in names:
+            if name not in known:
+                raise InputError(
+                    f'prior names parameter "{name}"',
+                    expected=", ".join(known),
+                    remedy=nearest(name, known),
+                )
+        mean = _each(finite_array(self.mean, "prior mean"), names, "prior mean")
+        sigma = _each(sigma, names, "prior sigma")
+        return NumbersPriorResidual(
+            names,
+            [known.index(name) for name in names],
+            mean,
+            sigma,
+            problem.comm,
+            logarithmic=self.scale == "log",
+        )
+
+    __add__ = plus
+    __radd__ = after_zero
+    __sub__ = minus
+    __neg__ = negative
+    __mul__ = __rmul__ = multiple
+
+
+def _each(values: Array, numbers: Sequence[str], name: str) -> Array:
+    """Return the values, one for each number, by rows of a block; a single one stands for all."""
+    count = len(numbers)
+    admitted: list[tuple[int, ...]] = [(count,)]
+    if count and len({each.partition("[")[0] for each in numbers}) == 1 and "[" in numbers[-1]:
+        admitted.append(shape_of(numbers[-1]))
+    if values.shape not in ((), *admitted):
+        shapes = " or ".join(map(str, dict.fromkeys(admitted)))
+        raise InputError(
+            f"{name} has shape {values.shape}", expected=f"a number, or shape {shapes}"
+        )
+    return np.broadcast_to(values.ravel() if values.ndim else values, (count,))
+
+
+def shape_of(last: str) -> tuple[int, ...]:
+    """Return the shape of a block whose last entry has this name.
+
+    Examples
+    --------
+    >>> shape_of("A[1,2]")
+    (2, 3)
+    """
+    return tuple(int(index) + 1 for index in last.partition("[")[2].rstrip("]").split(","))

@@ -1,0 +1,222 @@
+"""How far derivatives are from those of the exact solution: a run with halved steps beside it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+from petsc4py import PETSc
+
+from daeosens.costs.objective import Objective
+from daeosens.derivatives.adjoint import Gradient, adjoint
+from daeosens.derivatives.engines.choice import Sweep
+from daeosens.derivatives.hessian import HessianProduct, hessian_product
+from daeosens.derivatives.solve import solve
+from daeosens.petsc.vectors import Array, norm
+from daeosens.timestepping.stepping import Stepping
+from daeosens.timestepping.trajectory.trajectory import Trajectory, check_trajectory
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ErrorEstimate:
+    """Estimated discretisation errors: what was computed minus what is exact.
+
+    Attributes
+    ----------
+    computed : Gradient
+        Value and gradient of the run.
+    gradient : Gradient
+        Their errors: what was computed minus this is the better number.
+    product : HessianProduct or None
+        The error of the Hessian product, where a direction was given.
+    relative : mapping of str to float
+        Norms of the errors over those of what was computed: "value", "u0", "p" and, where a
+        direction was given, "product".
+
+    Examples
+    --------
+    >>> from daeosens import ODE, Stepping, Terminal, derivative_error, solve
+    >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
+    >>> run = solve(decay, [1.0], [0.5], Stepping((0.0, 2.0), "cn", dt=0.1))
+    >>> error = derivative_error(run, Terminal(lambda t, u, p: u[0]))
+    >>> float((error.computed.p - error.p)[0].round(6))  # -2 / e
+    -0.735759
+    """
+
+    computed: Gradient
+    gradient: Gradient
+    product: HessianProduct | None
+    relative: dict[str, float]
+
+    @property
+    def value(self) -> float:
+        """Error of the value."""
+        return self.gradient.value
+
+    @property
+    def u0(self) -> Array:
+        """Error of the derivative in the initial state, gathered [n].  Collective."""
+        return self.gradient.u0
+
+    @property
+    def p(self) -> Array:
+        """Error of the derivative in the parameters, gathered [m].  Collective."""
+        return self.gradient.p
+
+    def __repr__(self) -> str:
+        """Return the relative errors; not collective."""
+        told = ", ".join(f"{name} {size:.2g}" for name, size in self.relative.items())
+        return f"ErrorEstimate (relative): {told}"
+
+
+def derivative_error(
+    trajectory: Trajectory,
+    objective: Objective,
+    du0: npt.ArrayLike | PETSc.Vec | None = None,
+    dp: npt.ArrayLike | PETSc.Vec | None = None,
+    engine: Sweep = "auto",
+) -> ErrorEstimate:
+    """Estimate the discretisation error of a cost, its gradient and a Hessian product.
+
+    Derivatives are exact for the steps that were taken, and differ from those of the solution by an
+    error of the method's order q, whose constants are those of the variational equations: it may be
+    far larger than that of the value.  The run is repeated with every step halved, and the
+    difference, times 1 / (1 - 2^-q), is the estimate.  It costs twice what run and derivatives
+    have cost.  It knows discretisation alone: rounding, and what Newton's method and linear solvers
+    have left, are not in it.  Collective on ``trajectory.problem.comm``.
+
+    Parameters
+    ----------
+    trajectory : Trajectory
+        From ``solve``.
+    objective : Objective
+        The cost.
+    du0, dp : array or Vec [n], [m], optional
+        A direction, for the error of the Hessian product too.
+    engine : "auto", "steps" or "block"
+        As for ``adjoint``.
+
+    Returns
+    -------
+    ErrorEstimate
+
+    Raises
+    ------
+    InputError
+        An observation time that no step hits; shapes that do not match.
+    SolveError
+        The run with halved steps failed, or its events are not those of the run.
+
+    Source
+    ------
+    docs/mathematics.md, section 6; Richardson's extrapolation of the steps that were taken.
+
+    Examples
+    --------
+    >>> from daeosens import ODE, Stepping, Terminal, solve
+    >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
+    >>> run = solve(decay, [1.0], [0.5], Stepping((0.0, 2.0), "rk4", dt=0.1))
+    >>> derivative_error(run, Terminal(lambda t, u, p: u[0]))
+    ErrorEstimate (relative): value 5.4e-08, u0 5.4e-08, p 2.2e-07
+    """
+    check_trajectory(trajectory)
+    finer = solve(
+        trajectory.problem,
+        trajectory.states[0],
+        trajectory.p,
+        halved(trajectory),
+        objective.times,
+        trajectory.checkpoint if trajectory.checkpoint == "stages" else "states",
+    )
+    factor = richardson(trajectory.stepping.resolved_method.order)
+    product = None
+    relative: dict[str, float] = {}
+    if du0 is None and dp is None:
+        computed, better = (adjoint(run, objective, engine) for run in (trajectory, finer))
+    else:
+        products = [hessian_product(run, objective, du0, dp, engine) for run in (trajectory, finer)]
+        one, other = (each.gradient for each in products)
+        assert one is not None
+        assert other is not None
+        computed, better = one, other
+        product = HessianProduct(
+            None,
+            difference(products[0].u0_vec, products[1].u0_vec, factor),
+            difference(products[0].p_vec, products[1].p_vec, factor),
+            products[1].engine,
+        )
+        relative["product"] = _ratio(
+            np.hypot(norm(product.u0_vec), norm(product.p_vec)),
+            np.hypot(norm(products[1].u0_vec), norm(products[1].p_vec)),
+        )
+    error = Gradient(
+        factor * (computed.value - better.value),
+        difference(computed.u0_vec, better.u0_vec, factor),
+        difference(computed.p_vec, better.p_vec, factor),
+        better.engine,
+    )
+    finer.destroy()
+    relative = {
+        "value": _ratio(abs(error.value), abs(better.value)),
+        "u0": _ratio(norm(error.u0_vec), norm(better.u0_vec)),
+        "p": _ratio(norm(error.p_vec), norm(better.p_vec)),
+        **relative,
+    }
+    return ErrorEstimate(computed, error, product, relative)
+
+
+def halved(trajectory: Trajectory) -> Stepping:
+    """Return the stepping of a run whose steps are the halves of those of this one.
+
+    Steps that end at implicit events do so at times of their own.
+
+    Examples
+    --------
+    >>> from daeosens import ODE, Stepping, solve
+    >>> decay = ODE(lambda t, u, p: -u, size=1)
+    >>> stepping = halved(solve(decay, [1.0], None, Stepping((0.0, 1.0), "cn", dt=0.5)))
+    >>> stepping.t_eval, stepping.dt
+    ((0.25, 0.5, 0.75), 0.25)
+    """
+    stepping, times, sizes = trajectory.stepping, trajectory.times, trajectory.step_sizes
+    at_events = [n for each in trajectory.crossings for n in (each.step, each.step + 1)]
+    kept = np.ones(len(times), dtype=bool)
+    kept[[0, *at_events]] = False
+    first, last = stepping.t_span[0], min(stepping.t_span[1], float(times[-1]))
+    ends = np.unique([*times[kept], *(times[:-1] + 0.5 * sizes)[sizes > 0.0]])
+    inside = ends[(first < ends) & (ends < last)]
+    longest = float(np.diff([first, *inside, last]).max())
+    return replace(
+        stepping,
+        dt=longest,
+        rtol=None,
+        atol=None,
+        max_step=None,
+        max_steps=max(stepping.max_steps, 4 * len(times)),
+        t_eval=inside,
+        control="states",
+    )
+
+
+def richardson(order: int) -> float:
+    """Return the error of a run as a multiple of its difference from one with halved steps.
+
+    Examples
+    --------
+    >>> richardson(1), richardson(2)
+    (2.0, 1.3333333333333333)
+    """
+    return 1.0 / (1.0 - 0.5**order)
+
+
+def difference(one: PETSc.Vec, other: PETSc.Vec, factor: float) -> PETSc.Vec:
+    """Return factor (one - other) as a new vector."""
+    out = one.copy()
+    out.axpy(-1.0, other)
+    out.scale(factor)
+    return out
+
+
+def _ratio(error: float, size: float) -> float:
+    return float(error / size) if size else float(error > 0.0 and np.inf)

@@ -1,0 +1,1 @@
+"""Sweeps with derivatives at all stage points at once, as blocks of arrays."""

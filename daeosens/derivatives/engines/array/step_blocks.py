@@ -1,0 +1,125 @@
+"""The steps of a run in blocks that fit into a bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+from petsc4py import PETSc
+
+from daeosens.costs.cost import Densities
+from daeosens.methods.block_steps import Block, BlockSteps, LinearBlock, Points, linearised
+from daeosens.methods.rk.block import BlockRungeKutta
+from daeosens.methods.step_map import tableau
+from daeosens.methods.theta.block import BlockTheta
+from daeosens.petsc.vectors import Array, read, write
+from daeosens.problem.problem import Problem
+from daeosens.timestepping.trajectory.trajectory import Trajectory
+
+BLOCK_MEMORY = 2**27
+"""Bytes that a block of steps may take in a sweep, unless one step needs more."""
+
+Span: TypeAlias = "tuple[int, int]"
+"""Numbers of the states before the first and after the last step of a block."""
+
+
+def block_steps(trajectory: Trajectory) -> BlockSteps:
+    """Return the linearised steps of a trajectory's method."""
+    problem, method = trajectory.problem, trajectory.stepping.resolved_method
+    inside = problem.inside if problem.breakpoints else None
+    if method.explicit:
+        assert problem.batch is not None
+        return BlockRungeKutta(problem.batch, tableau(method.runge_kutta).of_step, inside)
+    return BlockTheta(dense_mass(problem), method.theta, inside, endpoint=method.endpoint)
+
+
+def dense_mass(problem: Problem) -> Array | None:
+    """Return M [n, n] of M u' = f, constant and serial; None is the identity."""
+    if problem.residual_udot is None:
+        return None
+    zero = problem.create_state()
+    matrix = problem.residual_udot.create(0.0, zero, zero, np.zeros(problem.n_parameters))
+    mass: Any = matrix.convert(PETSc.Mat.Type.DENSE, PETSc.Mat()).getDenseArray()
+    return mass.copy()
+
+
+def block_spans(trajectory: Trajectory, steps: BlockSteps, rows: int, last: int) -> list[Span]:
+    """Return the blocks of the steps before state number ``last``, as many steps as fit in each.
+
+    ``rows`` is how many vectors [n] there are for each point at once.
+    """
+    several = max(1, BLOCK_MEMORY // bytes_of_a_step(trajectory, steps, rows))
+    ends = range(last, 0, -several)
+    return [(max(0, end - several), end) for end in ends][::-1]
+
+
+def bytes_of_a_step(trajectory: Trajectory, steps: BlockSteps, rows: int) -> int:
+    """Return what a step takes in a block: states, Jacobians and factors, and the vectors."""
+    n = trajectory.problem.size
+    matrices = n if trajectory.stepping.resolved_method.explicit else 2 * n
+    return 8 * steps.points_per_step * n * (matrices + rows + 4)
+
+
+def linear_block(trajectory: Trajectory, steps: BlockSteps, span: Span) -> LinearBlock:
+    """Return the steps of a block with the equations linearised."""
+    batch = trajectory.problem.batch
+    assert batch is not None
+    return linearised(steps, block_of(trajectory, steps, span), batch)
+
+
+def block_of(trajectory: Trajectory, steps: BlockSteps, span: Span) -> Block:
+    """Return the steps of a block."""
+    first, end = span
+    return Block(
+        first,
+        trajectory.times[first:end],
+        trajectory.step_sizes[first:end],
+        trajectory.u[first : end + 1],
+        trajectory.p,
+        kept_stages(trajectory, steps.points_per_step, first, end),
+    )
+
+
+def kept_stages(trajectory: Trajectory, count: int, first: int, end: int) -> Array | None:
+    """Return the first s = ``count`` stages [S, s, n] of steps that the run kept, or None."""
+    kept = trajectory.kept
+    if isinstance(kept, np.ndarray):
+        if len(kept) < end:
+            return None
+        later = kept[first:end, : count - 1]
+        return np.concatenate([trajectory.u[first:end, None], later], axis=1)
+    if not kept:
+        return None
+    keys = zip(trajectory.states[first:end], trajectory.step_sizes[first:end].tolist(), strict=True)
+    found = [kept.get((state.handle, h)) for state, h in keys]
+    if any(stages is None for stages in found):
+        return None
+    return np.array([[read(vec) for vec in stages[:count]] for stages in found if stages])
+
+
+def running_slopes(
+    problem: Problem, points: Points, p: Array, densities: Sequence[Densities]
+) -> tuple[Array | None, Array]:
+    """Return the gradients of M running costs with the shares of the points.
+
+    In the state [K, M, n], None if there are none, and in the parameters, summed [M, m].
+    """
+    mu = np.zeros((len(densities), problem.n_parameters))
+    if not any(densities):
+        return None, mu
+    state, by_u, by_p = problem.create_state(), problem.create_state(), problem.create_parameters()
+    slopes = np.zeros((len(points.t), len(densities), problem.size))
+    for point, (t, u, share) in enumerate(
+        zip(points.t.tolist(), points.u, points.share.tolist(), strict=True)
+    ):
+        write(state, u)
+        for k, running in enumerate(densities):
+            by_u.zeroEntries()
+            by_p.zeroEntries()
+            for weight, density in running:
+                density.add_u(share * weight, t, state, p, by_u)
+                density.add_p(share * weight, t, state, p, by_p)
+            slopes[point, k] = read(by_u)
+            mu[k] += read(by_p)
+    return slopes, mu

@@ -1,0 +1,122 @@
+"""Which engine sweeps back over a trajectory."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from daeosens.derivatives.engines.limits import MANY_POINTS, POINT_BY_POINT, SPARSE_SOLVES
+from daeosens.errors import InputError, UnsupportedError
+from daeosens.methods.method import Method
+from daeosens.problem.problem import Problem
+from daeosens.timestepping.trajectory.trajectory import Trajectory
+
+Engine = Literal["auto", "steps", "block", "compiled", "tsadjoint"]
+
+Sweep = Literal["auto", "steps", "block", "compiled"]
+"""Of tangents and second-order sweeps, in which PETSc 3.26 is wrong."""
+
+
+def check_engine(engine: str) -> None:
+    """Refuse an unknown engine.
+
+    Raises
+    ------
+    InputError
+        Names the known ones.
+    """
+    if engine not in ("auto", "steps", "block", "compiled", "tsadjoint"):
+        expected = '"auto", "steps", "block", "compiled" or "tsadjoint"'
+        raise InputError(f"engine = {engine!r}", expected=expected)
+
+
+def choose_engine(trajectory: Trajectory, engine: Engine) -> Engine:
+    """Return the engine for a trajectory: the one asked for, or for "auto" the faster one.
+
+    Blocks need dense Jacobians and one processor; they pay for small problems, above all for many
+    costs and for batched callbacks.
+
+    Raises
+    ------
+    InputError
+        An unknown engine.
+    UnsupportedError
+        "block" where it cannot be; names the reason.
+
+    Examples
+    --------
+    >>> from daeosens import ODE, Stepping, solve
+    >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
+    >>> choose_engine(solve(decay, [1.0], [0.5], Stepping((0.0, 2.0), "rk4", dt=0.1)), "auto")
+    'block'
+    """
+    check_engine(engine)
+    if engine == "compiled":  # refused before; steps name what is not finite
+        return "steps"
+    if engine in ("steps", "tsadjoint"):
+        return engine
+    method = trajectory.stepping.resolved_method
+    reason = no_block(trajectory.problem, method)
+    return _chosen(trajectory, engine, reason, dense=not method.explicit)
+
+
+def choose_sweep(trajectory: Trajectory, engine: Sweep, *, first_adjoints: bool = False) -> Sweep:
+    """Return the engine for tangents and second order, like ``choose_engine``.
+
+    ``first_adjoints`` is for sweeps of adjoints alone.
+
+    Raises
+    ------
+    InputError
+        An unknown engine, or "tsadjoint".
+    UnsupportedError
+        "block" where it cannot be; names the reason.
+    """
+    if engine not in ("auto", "steps", "block", "compiled"):
+        expected = '"auto", "steps", "block" or "compiled"'
+        raise InputError(f"engine = {engine!r}", expected=expected)
+    if engine in ("steps", "compiled"):
+        return "steps"
+    problem, method = trajectory.problem, trajectory.stepping.resolved_method
+    events = "a run through events" if trajectory.crossings else ""
+    modes = "equations with modes" if problem.modes else ""
+    reason = events or modes or no_block(problem, method)
+    return _chosen(trajectory, engine, reason, dense=not first_adjoints or not method.explicit)
+
+
+def _chosen(
+    trajectory: Trajectory, engine: Literal["auto", "block"], reason: str, *, dense: bool
+) -> Literal["block", "steps"]:
+    """Return the engine; ``dense`` says whether blocks need Jacobians as dense matrices."""
+    if engine == "block" and reason:
+        raise UnsupportedError(
+            f'engine = "block" for {reason}',
+            expected="M u' = f(t, u, p) with NumPy-style callbacks and M constant; events in first "
+            "order only",
+            remedy='engine="steps"',
+        )
+    batch = trajectory.problem.batch
+    if reason or batch is None:
+        return "steps"
+    jacobian = trajectory.problem.native.get("jacobian")
+    sparse = jacobian is not None and jacobian.pattern is not None
+    limit = MANY_POINTS if batch.at_once else POINT_BY_POINT
+    if sparse and dense:
+        limit = SPARSE_SOLVES
+    return "block" if engine == "block" or trajectory.problem.size <= limit else "steps"
+
+
+def no_block(problem: Problem, method: Method) -> str:
+    """Return why runs of a problem by a method cannot be swept in blocks; empty if they can."""
+    if method.esdirk:
+        return "an ESDIRK method"
+    for each in (problem, *problem.modes.values()):
+        reasons = {
+            "PETSc-style callbacks": each.style == "petsc",
+            "F(t, u, u', p) = 0": each.form == "residual",
+            "a mass that depends on the parameters": not each.constant_mass,
+            "a jacobian that is given by products": each.batch is None,
+        }
+        for reason, holds in reasons.items():
+            if holds:
+                return reason
+    return ""

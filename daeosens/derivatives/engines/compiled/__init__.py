@@ -1,0 +1,1 @@
+"""Sweeps in C over the functions of a compiled model."""

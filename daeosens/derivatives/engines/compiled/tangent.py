@@ -1,0 +1,141 @@
+"""Tangent sweeps of C functions: steps that are linearised once, without Python."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from petsc4py import PETSc
+
+from daeosens.errors import InputError
+from daeosens.petsc._kernels import LinearSteps
+from daeosens.petsc.vectors import Array, finite_array, read
+from daeosens.problem.problem import PossiblyNamed, Problem
+from daeosens.timestepping.dense_ts import directed_steps
+from daeosens.timestepping.trajectory.trajectory import STAGE_MEMORY, Trajectory
+
+Direction: TypeAlias = "tuple[npt.ArrayLike | PETSc.Vec | None, PossiblyNamed]"
+"""(du0 [n], dp [m]); None is zero, as are the parameters that a dp by name does not name."""
+
+
+def linear_steps(trajectory: Trajectory, *, keep: bool) -> LinearSteps | None:
+    """Return the steps of a run, to be linearised in C; None where they cannot be.
+
+    For u' = f(t, u, p) of few unknowns on one processor, whose products are C functions (traced
+    models), by explicit Runge-Kutta and ESDIRK methods, without events.  ``keep`` asks for stages
+    and factors to be kept, which is done if memory suffices.
+    """
+    if trajectory.crossings or trajectory.problem.modes:
+        return None
+    steps = directed_steps(trajectory.problem, trajectory.stepping.resolved_method)
+    if steps is None:
+        return None
+    n = trajectory.problem.size
+    explicit = trajectory.stepping.resolved_method.explicit
+    fits = fitting(trajectory, n * (1 if explicit else n + 2)) > 1
+    return LinearSteps(steps, trajectory.p, *trajectory.arrays, keep=keep and fits)
+
+
+def no_linear_steps(trajectory: Trajectory) -> str:
+    """Return why the steps of a run cannot be linearised in C; empty if they can."""
+    problem, method = trajectory.problem, trajectory.stepping.resolved_method
+    if trajectory.crossings:
+        return "a run through events"
+    if problem.modes:
+        return "equations with modes"
+    if directed_steps(problem, method) is not None:
+        return ""
+    missing = sorted({"rhs", "push", "pull", "hessian_product"} - problem.native.keys())
+    if missing:
+        return f"{', '.join(missing)} not in C"
+    return f"{problem.size} unknowns by {method.name}"
+
+
+def check_directions(directions: Sequence[Direction]) -> None:
+    """Refuse what are no directions, or a direction that was forgotten: its result would be zero.
+
+    Raises
+    ------
+    InputError
+        None at all, no pair, or a pair of nothing.
+    """
+    if not isinstance(directions, (Sequence, np.ndarray)) or not len(directions):
+        given = f"directions is {type(directions).__name__}"
+        if isinstance(directions, Sequence):
+            given = "no direction given"
+        raise InputError(given, expected="at least one (du0, dp)")
+    for k, pair in enumerate(directions):
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            raise InputError(
+                f"direction {k} is {type(pair).__name__}",
+                expected="a pair (du0, dp), None in the place of one that is zero",
+                remedy="[(row, None) for row in rows]",
+            )
+        if pair[0] is None and pair[1] is None:
+            raise InputError(
+                "neither du0 nor dp was given",
+                expected="a direction in the initial state [n], in the parameters [m], or both",
+                remedy="du0=array or dp=array; sensitivities(trajectory) for all at once",
+            )
+
+
+def admit_rows(problem: Problem, directions: Sequence[Direction]) -> tuple[Array, Array]:
+    """Return the user's directions, checked, as arrays [D, n] and [D, m]; for serial problems.
+
+    Raises
+    ------
+    InputError
+        Shapes that do not match, or values that are not finite.
+    """
+    count = len(directions)
+    rows = np.zeros((count, problem.size)), np.zeros((count, problem.n_parameters))
+    for k, (du, dp) in enumerate(directions):
+        if isinstance(du, PETSc.Vec):
+            rows[0][k] = read(problem.admit_state(du, "du0"))
+        elif du is not None:
+            rows[0][k] = finite_array(du, "du0", (problem.size,))
+        if dp is not None:
+            rows[1][k] = read(problem.admit_parameter_direction(dp))
+    return rows
+
+
+def fitting(trajectory: Trajectory, count: int) -> int:
+    """Return for how many steps ``count`` numbers a stage are kept: for all of them, or for one."""
+    bytes_needed = 8 * count * trajectory.n_stages
+    return trajectory.n_steps if bytes_needed <= STAGE_MEMORY else 1
+
+
+def push_directions(
+    trajectory: Trajectory, du: Array, dp: Array, last: int | None = None
+) -> Array | None:
+    """Return the tangents of the states up to number ``last`` along D directions, or None.
+
+    The numbers of the sweep by steps, to rounding.  Values that are not finite give None too: the
+    sweep in Python finds them again, and names the function.
+
+    Parameters
+    ----------
+    trajectory : Trajectory
+        From ``solve``.
+    du, dp : array [D, n], [D, m]
+        The directions.
+    last : int, optional
+        The final state by default.
+
+    Returns
+    -------
+    array [last+1, D, n] or None
+
+    Source
+    ------
+    docs/mathematics.md, section 1.
+    """
+    steps = linear_steps(trajectory, keep=False)
+    if steps is None:
+        return None
+    last = trajectory.n_steps if last is None else last
+    along = np.empty((last + 1, *du.shape))
+    along[0] = du
+    return along if steps.push(last, dp, along) else None

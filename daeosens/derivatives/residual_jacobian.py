@@ -1,0 +1,255 @@
+"""The residual vector of a sum of squares: its Jacobian, and Gauss-Newton products."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from petsc4py import PETSc
+
+from daeosens.costs.cost import At, Cost, Direction, Point, Squares, When
+from daeosens.costs.objective import Objective, check_objective
+from daeosens.derivatives.engines.array.adjoint import Adder
+from daeosens.derivatives.engines.array.segments import sweep_points
+from daeosens.derivatives.engines.choice import Sweep, choose_engine, choose_sweep
+from daeosens.derivatives.engines.transposes import refuse_one_way_solver
+from daeosens.derivatives.hessian import HessianProduct
+from daeosens.derivatives.tangent import Tangent, tangent
+from daeosens.errors import UnsupportedError
+from daeosens.petsc.ranks import agree
+from daeosens.petsc.vectors import Array, gather, scatter
+from daeosens.problem.callback_guard import QUIET, unwrapped
+from daeosens.timestepping.trajectory.trajectory import Trajectory, check_trajectory, steps_of
+
+
+@QUIET
+@unwrapped
+def residual(trajectory: Trajectory, objective: Objective) -> PETSc.Vec:
+    """Return r [q] of the cost 1/2 |r|^2, ordered by time; then data at events.  Collective.
+
+    Parameters
+    ----------
+    trajectory : Trajectory
+        From ``solve``; its steps must hit ``objective.times``.
+    objective : Objective
+        ``LeastSquares``, ``EventData``, ``Prior`` and sums of them; a weight w enters as its
+        square root.
+
+    Raises
+    ------
+    UnsupportedError
+        A term that is no sum of squares.
+
+    Examples
+    --------
+    >>> from daeosens import ODE, LeastSquares, Stepping, solve
+    >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
+    >>> run = solve(decay, [1.0], [0.5], Stepping((0.0, 2.0), "rk4", dt=0.1))
+    >>> residual(run, LeastSquares([2.0], [0.4], sigma=0.1)).getArray().round(4)
+    array([-0.3212])
+    """
+    rows = [
+        math.sqrt(weight) * scalar.residual(point)
+        for weight, scalar, point, _ in _terms(trajectory, objective)
+    ]
+    vec = PETSc.Vec().create(comm=trajectory.problem.comm)
+    local = np.concatenate(rows)
+    vec.setSizes((local.size, PETSc.DETERMINE))
+    vec.setType(PETSc.Vec.Type.STANDARD)
+    vec.getArray()[...] = local
+    return vec
+
+
+@QUIET
+@unwrapped
+def residual_tangent(tangent: Tangent, objective: Objective) -> Array:
+    """Return the derivative of r along a tangent; the rank's own rows [q_local]."""
+    trajectory = tangent.trajectory
+    problem = trajectory.problem
+    rows: list[Array] = []
+    for weight, scalar, point, n in _terms(trajectory, objective):
+        dp: Any = tangent.parameters[n]
+        direction: Direction = (tangent.states[n], dp if problem.field_parameter else gather(dp))
+        change = scalar.residual_tangent(point, direction, tangent.moved(n))
+        rows.append(math.sqrt(weight) * change)
+    return np.concatenate(rows)
+
+
+@QUIET
+@unwrapped
+def residual_adjoint(
+    trajectory: Trajectory, objective: Objective, weights: Sequence[Array], engine: Sweep = "auto"
+) -> list[tuple[PETSc.Vec, PETSc.Vec]]:
+    """Return the products J^T w in u0 [n] and p [m] for several w, in one sweep.
+
+    Parameters
+    ----------
+    trajectory, objective
+        As for ``residual``.
+    weights : sequence of array [q_local]
+        Each w, the rank's own rows.
+    engine : "auto", "steps" or "block"
+        As for ``adjoint``.
+    """
+    problem = trajectory.problem
+    in_blocks = choose_engine(trajectory, engine) == "block"
+    seeds: dict[int, list[tuple[float, Squares, Point, slice]]] = {}
+    start = 0
+    for weight, scalar, point, n in _terms(trajectory, objective):
+        count = scalar.residual(point).size
+        seeds.setdefault(n, []).append((weight, scalar, point, slice(start, start + count)))
+        start += count
+    nothing = [()] * len(weights)
+    if in_blocks:
+        observed: dict[int, list[tuple[int, Adder]]] = {
+            n: [
+                (k, partial(_add_products, math.sqrt(weight), scalar, w[rows]))
+                for weight, scalar, _, rows in found
+                for k, w in enumerate(weights)
+            ]
+            for n, found in seeds.items()
+        }
+        found = zip(*sweep_points(trajectory, observed, nothing), strict=True)
+        return [
+            (scatter(lam, problem.create_state()), scatter(mu, problem.create_parameters()))
+            for lam, mu in found
+        ]
+    lam = [problem.create_state() for _ in weights]
+    mu = [problem.create_parameters() for _ in weights]
+    steps = steps_of(trajectory)
+    for n in range(trajectory.n_steps, -1, -1):
+        for weight, scalar, point, rows in seeds.get(n, ()):
+            factor = math.sqrt(weight)
+            for k, w in enumerate(weights):
+                scalar.add_residual_adjoint(factor, point, w[rows], (lam[k], mu[k]))
+                if n in trajectory.moving:
+                    steps.add_time(k, factor * scalar.time_adjoint(point, w[rows]))
+        if n:
+            steps.adjoint(trajectory.step(n - 1), lam, mu, nothing)
+    return list(zip(lam, mu, strict=True))
+
+
+def _add_products(
+    factor: float,
+    scalar: Squares,
+    w: Array,
+    point: Point,
+    out: tuple[PETSc.Vec, PETSc.Vec],
+    moves: bool,
+) -> float:
+    scalar.add_residual_adjoint(factor, point, w, out)
+    return factor * scalar.time_adjoint(point, w) if moves else 0.0
+
+
+@QUIET
+@unwrapped
+def gauss_newton_product(
+    trajectory: Trajectory,
+    objective: Objective,
+    du0: npt.ArrayLike | PETSc.Vec | None = None,
+    dp: npt.ArrayLike | PETSc.Vec | None = None,
+    engine: Sweep = "auto",
+) -> HessianProduct:
+    """Return J^T J (du0, dp) for a sum of squares 1/2 |r|^2, J the Jacobian of r.
+
+    One tangent and one adjoint; no second derivatives are needed.  Collective.
+
+    Parameters
+    ----------
+    trajectory, du0, dp, engine
+        As for ``hessian_product``.
+    objective : Objective
+        ``LeastSquares``, ``EventData``, ``Prior`` and sums of them.
+
+    Returns
+    -------
+    HessianProduct
+        Without the gradient.
+
+    Raises
+    ------
+    UnsupportedError
+        A term that is no sum of squares.
+
+    Source
+    ------
+    Nocedal and Wright, Numerical Optimization, 2006, equation 10.23.
+
+    Examples
+    --------
+    >>> from daeosens import ODE, LeastSquares, Stepping, solve
+    >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
+    >>> run = solve(decay, [1.0], [0.5], Stepping((0.0, 2.0), "rk4", dt=0.1))
+    >>> gauss_newton_product(run, LeastSquares([2.0], [0.4]), dp=[1.0]).p.round(5)
+    array([0.54134])
+    """
+    check_trajectory(trajectory)
+    agree(
+        trajectory.problem.comm,
+        "gauss_newton_product",
+        objective=objective,
+        du0=du0,
+        dp=dp,
+        engine=engine,
+    )
+    check_objective(objective)
+    if choose_sweep(trajectory, engine) == "steps":
+        refuse_one_way_solver(trajectory)
+    _terms(trajectory, objective)  # what is no sum of squares is refused before the sweeps
+    along = tangent(trajectory, du0, dp, engine)
+    change = residual_tangent(along, objective)
+    for vec in along.states:
+        vec.destroy()
+    ((by_u0, by_p),) = residual_adjoint(trajectory, objective, [change], engine)
+    return HessianProduct(None, by_u0, by_p, along.engine)
+
+
+def squares_of(cost: Cost) -> list[tuple[When, float, Squares]]:
+    """Return the terms of a cost that is a sum of squares.
+
+    Raises
+    ------
+    UnsupportedError
+        A term that is no sum of squares, or has a negative weight.
+    """
+    result: list[tuple[When, float, Squares]] = []
+    for time, weight, scalar in cost.points:
+        if not isinstance(scalar, Squares) or weight < 0:
+            raise _no_square("a Terminal cost" if weight >= 0 else "a negative weight")
+        result.append((time, weight, scalar))
+    if cost.densities:
+        raise _no_square("a Running cost")
+    return result
+
+
+def _no_square(what: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"{what} in a sum of squares",
+        expected="LeastSquares, EventData, Prior and sums of them with weights >= 0",
+        remedy="the exact Hessian instead of Gauss-Newton",
+    )
+
+
+def _terms(trajectory: Trajectory, objective: Objective) -> list[tuple[float, Squares, Point, int]]:
+    """Return (weight, scalar, point, step) of every term, in the order of the rows.
+
+    Which events happen before which observations may differ from run to run; the order does not.
+    """
+    terms = squares_of(objective.lower(trajectory.problem, float(trajectory.times[-1])))
+    pinned = [each for each in terms if not isinstance(each[0], At)]
+    at_events = [each for each in terms if isinstance(each[0], At)]
+    pinned.sort(key=lambda each: trajectory.index(each[0]))
+    numbers = [(weight, scalar, trajectory.index(at)) for at, weight, scalar in pinned + at_events]
+    return [
+        (
+            weight,
+            scalar,
+            (float(trajectory.times[n]), trajectory.states[n], trajectory.parameters(n)),
+            n,
+        )
+        for weight, scalar, n in numbers
+    ]

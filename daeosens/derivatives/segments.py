@@ -1,0 +1,49 @@
+"""Runs through events as smooth pieces, each a run of its own, and the single steps between."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from daeosens.costs.cost import Densities
+from daeosens.methods.events.event_step import HybridStep
+from daeosens.timestepping.trajectory.trajectory import Trajectory
+
+
+def piece_of(trajectory: Trajectory, first: int, last: int) -> Trajectory:
+    """Return smooth steps in one mode as a run of their own."""
+    problem, p, mode = trajectory.problem, trajectory.p, ""
+    if trajectory.crossings:
+        record = trajectory.records[trajectory.states[first].handle]
+        p, mode = record.p, record.mode
+    elif problem.modes:
+        mode = trajectory.first_mode
+    else:
+        return trajectory
+    return replace(
+        trajectory,
+        problem=problem.modes.get(mode, problem),
+        p=p,
+        times=trajectory.times[first : last + 1],
+        step_sizes=trajectory.step_sizes[first:last],
+        states=trajectory.states[first : last + 1],
+        crossings=(),
+    )
+
+
+def pieces(
+    trajectory: Trajectory, steps: HybridStep, densities: Sequence[Densities]
+) -> Iterator[tuple[int, int, bool]]:
+    """Yield the numbers of the first and the last state of smooth pieces, and of single steps."""
+    first, previous = 0, None
+    for k, (state, h) in enumerate(zip(trajectory.states, trajectory.step_sizes, strict=False)):
+        record = steps.smooth(state, float(h), densities)
+        if record is not previous and previous is not None:
+            yield first, k, True
+        if record is None:
+            yield k, k + 1, False
+        elif record is not previous:
+            first = k
+        previous = record
+    if previous is not None:
+        yield first, trajectory.n_steps, True

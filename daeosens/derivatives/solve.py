@@ -1,0 +1,150 @@
+"""``solve``: a run from its start to its end, through the events on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy.typing as npt
+from petsc4py import PETSc
+
+from daeosens.derivatives.step_control import resolved
+from daeosens.errors import InputError, UnsupportedError, require
+from daeosens.petsc._kernels import no_options
+from daeosens.petsc.ranks import agree
+from daeosens.petsc.vectors import Array
+from daeosens.problem.callback_guard import QUIET, unwrapped
+from daeosens.problem.problem import PossiblyNamed, Problem
+from daeosens.timestepping.events.event_loop import run_through_events
+from daeosens.timestepping.runner import integrate
+from daeosens.timestepping.stepping import Stepping, pinned_times, refuse_reserved
+from daeosens.timestepping.trajectory.trajectory import Checkpoint, Trajectory
+
+
+@QUIET
+@unwrapped
+def solve(
+    problem: Problem,
+    u0: npt.ArrayLike | PETSc.Vec | Mapping[str, float],
+    p: PossiblyNamed,
+    stepping: Stepping,
+    t_eval: npt.ArrayLike | None = None,
+    checkpoint: Checkpoint = "states",
+) -> Trajectory:
+    """Integrate a problem in time and keep the log of its accepted steps.
+
+    Collective on ``problem.comm``.
+
+    Parameters
+    ----------
+    problem : Problem
+        From ``ODE`` or ``DAE``.
+    u0 : array or Vec [n], or mapping of str to float
+        Initial state, by name if the unknowns have names; for a DAE it has to satisfy the algebraic
+        equations.
+    p : array or Vec [m], or mapping of str to number or array
+        Parameters: in order, or by name, ``{"rate": 0.5}``.
+    stepping : Stepping
+        Method and step sizes.
+    t_eval : array_like [K], optional
+        Increasing times inside the span that steps must hit exactly; a time that rounding alone
+        tells from an end of the span is that end.
+    checkpoint : {"states", "stages", "memory", "disk"}
+        What is kept: every state (for the "steps" engine); "stages": also the stages of Runge-Kutta
+        steps, up to 256 MiB a rank, which saves sweeps their recomputation; "memory" or "disk":
+        also PETSc's own trajectory (for ``adjoint(..., engine="tsadjoint")``).
+
+    Returns
+    -------
+    Trajectory
+
+    Raises
+    ------
+    InputError
+        Anything that does not fit together, before the first step.
+    SolveError
+        TS stopped early, or the state is no longer finite; the same on every rank.
+
+    Examples
+    --------
+    >>> from daeosens import ODE
+    >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
+    >>> run = solve(decay, [1.0], [0.5], Stepping((0.0, 2.0), "rk4", dt=0.1))
+    >>> float(run.u[-1, 0].round(6))
+    0.367879
+    """
+    require(problem, Problem, "problem", "ODE(f, size, parameters), or trace(f, ...) compiled")
+    if problem.comm.size > 1:
+        agree(
+            problem.comm,
+            "solve",
+            stepping=stepping,
+            t_eval=() if t_eval is None else t_eval,
+            checkpoint=checkpoint,
+            form=problem.form,
+            coloring=problem.coloring,
+            breakpoints=problem.breakpoints,
+            events=[event.name for event in problem.events],
+            modes=list(problem.modes),
+        )
+        PETSc.garbage_cleanup(problem.comm)  # petsc4py delays the destruction of parallel objects
+    if checkpoint not in ("states", "stages", "memory", "disk"):
+        expected = '"states", "stages", "memory" or "disk"'
+        raise InputError(f"checkpoint = {checkpoint!r}", expected=expected)
+    require(stepping, Stepping, "stepping", 'Stepping((0.0, 1.0), "rk6vr", rtol=1e-6)')
+    problem.faults.clear()
+    if not no_options():
+        refuse_reserved(PETSc.Options().getAll(), "command line")
+    state = problem.admit_state(u0)
+    parameters = problem.admit_parameters(p)
+    pinned = pinned_times(stepping, t_eval, problem.breakpoints)
+    agree(problem.comm, "solve", p=parameters)
+    if not problem.smooth and checkpoint in ("memory", "disk"):
+        raise UnsupportedError(
+            f'checkpoint = "{checkpoint}" for a problem with events',
+            expected='"states" or "stages"',
+            remedy='adjoint(..., engine="steps")',
+        )
+    if stepping.control == "states":
+        return _taken(problem, state, parameters, stepping, checkpoint, pinned)
+    if checkpoint in ("memory", "disk"):
+        raise UnsupportedError(
+            f'checkpoint = "{checkpoint}" with control = {stepping.control!r}',
+            expected='"states" or "stages"',
+            remedy='adjoint(..., engine="steps")',
+        )
+
+    kept = "stages" if stepping.resolved_method.esdirk else checkpoint  # tangents need them
+
+    def take(times: Array) -> Trajectory:
+        return _taken(problem, state.copy(), parameters, stepping, kept, times)
+
+    return resolved(problem, stepping, pinned, take)
+
+
+def _taken(
+    problem: Problem,
+    state: PETSc.Vec,
+    parameters: Any,
+    stepping: Stepping,
+    checkpoint: Checkpoint,
+    pinned: Array,
+) -> Trajectory:
+    """Return a run from ``state`` [n], which becomes the first one of its log."""
+    if not problem.smooth:
+        return run_through_events(problem, state, parameters, stepping, pinned, checkpoint)
+    run = integrate(problem, state, parameters, stepping, pinned, checkpoint)
+    run.times.setflags(write=False)  # what sweeps follow
+    run.sizes.setflags(write=False)
+    return Trajectory(
+        problem,
+        parameters,
+        stepping,
+        run.times,
+        run.sizes,
+        run.states,
+        run.effort,
+        checkpoint,
+        run.kept,
+        recording=run.recording,
+    )

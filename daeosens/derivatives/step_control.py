@@ -1,0 +1,248 @@
+"""Steps that resolve derivatives: the error estimates of tangents have a say in the step sizes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from mpi4py import MPI
+from petsc4py import PETSc
+
+from daeosens.derivatives.engines.compiled.tangent import Direction
+from daeosens.derivatives.tangent_errors import tangents_and_errors
+from daeosens.errors import InputError, SolveError, suggestion
+from daeosens.methods.events.consistent_reset import consistent_map
+from daeosens.methods.step import Step
+from daeosens.petsc.vectors import Array, norm
+from daeosens.problem.problem import Problem
+from daeosens.timestepping.stepping import Stepping
+from daeosens.timestepping.trajectory.states import rows_of
+from daeosens.timestepping.trajectory.trajectory import Trajectory
+
+MANY = 100
+"""So many directions, at most, are all of them."""
+
+ROUNDS = 40
+"""Runs, at most, until the steps resolve the tangents."""
+
+ACCEPTED, TARGET = 2.0, 0.3
+"""The errors, as parts of the tolerance, up to which runs are accepted, that new steps aim at."""
+
+MOST = 50
+"""Parts that a step is divided into at once, at most."""
+
+SMALL = 1e-3
+"""Part of the largest value of a component of a tangent that counts at its zeros,"""
+
+ROUNDING = 2e-13
+"""and that of all components, each relative to its state, below which there is but rounding."""
+
+Take: TypeAlias = "Callable[[Array], Trajectory]"
+"""``take(times)``: a run whose steps hit these times too."""
+
+
+def resolved(problem: Problem, stepping: Stepping, pinned: Array, take: Take) -> Trajectory:
+    """Return a run whose steps satisfy the tolerance for the tangents of the chosen directions.
+
+    The steps are chosen by the error estimate of the state.  Where that of a tangent is more than
+    the tolerance afterwards, the run is repeated with more times that steps hit, until no step has
+    more than twice the tolerance.
+    The run then is one of its own, from its start to its end, and nothing of those before is left.
+
+    Parameters
+    ----------
+    problem : Problem
+        What runs.
+    stepping : Stepping
+        With adaptive steps and the choice of tangents, ``control``.
+    pinned : array [K]
+        Times that steps hit anyway.
+    take : callable
+        See ``Take``.
+
+    Raises
+    ------
+    InputError
+        A parameter or an initial state that there is not; too many of them.
+    SolveError
+        The error estimates do not fall with the steps.
+    """
+    directions, limit = chosen_directions(problem, stepping.control), stepping.max_steps
+    rtol = 1e-6 if stepping.rtol is None else stepping.rtol
+    method = stepping.resolved_method
+    order = method.order if method.explicit or method.esdirk else 2
+    added, before = np.empty(0), (0, math.inf)
+    first, rounds = stepping.t_span[0], 0
+    for rounds in range(1, ROUNDS + 1):
+        run = take(np.union1d(pinned, added))
+        if rounds == 1:
+            directions = consistent_directions(run, directions)
+        errors = error_ratios(run, directions, rtol)
+        coarse = errors > 1.0
+        if errors.max(initial=0.0) <= ACCEPTED:
+            return run
+        first, now = float(run.times[int(np.argmax(coarse))]), int(coarse.sum())
+        typical = float(np.median(errors[coarse]))
+        added = _refined(run, errors, coarse, order, added, pinned)
+        run.destroy()
+        growing = rounds > 2 and now > 2 * before[0] and typical > 0.5 * before[1]
+        if growing or added.size >= limit:
+            break
+        before = now, typical
+    raise SolveError(
+        f"tangents are not resolved from t = {first:.9g} on after {rounds} runs with ever more "
+        f"steps, {added.size} at last",
+        expected="estimated errors of tangents that fall with the step sizes",
+        remedy="a larger rtol, or breakpoints and events where the equations jump or have a kink",
+    )
+
+
+def chosen_directions(problem: Problem, control: str | Sequence[str | int]) -> list[Direction]:
+    """Return unit vectors in the parameters and initial states whose tangents are controlled.
+
+    Raises
+    ------
+    InputError
+        A name or number that there is not; too many of them.
+
+    Examples
+    --------
+    >>> from daeosens import ODE
+    >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate", "other"])
+    >>> len(chosen_directions(decay, "sensitivities")), len(chosen_directions(decay, ["rate", 0]))
+    (3, 2)
+    """
+    names = list(problem.parameter_names)
+    wanted: Sequence[str | int]
+    if isinstance(control, str):
+        count = problem.n_parameters + problem.size
+        if problem.field_parameter or count > MANY:
+            raise InputError(
+                f'control = "sensitivities" in {problem.n_parameters} parameters and '
+                f"{problem.size} initial states",
+                expected=f"at most {MANY} in all, and parameters that are no field",
+                remedy='control=["rate", 0], those that matter: names of parameters, numbers of '
+                "states",
+            )
+        wanted = [*names, *range(problem.size)]
+    else:
+        wanted = control
+    unknown = [one for one in wanted if isinstance(one, str) and one not in names]
+    if unknown:
+        raise InputError(
+            f'control: there is no parameter "{unknown[0]}"',
+            expected=f"one of {', '.join(names)}, or the number of a state",
+            remedy=suggestion(unknown[0], names).removeprefix("; try: "),
+        )
+    outside = [one for one in wanted if not isinstance(one, str) and not 0 <= one < problem.size]
+    if outside:
+        raise InputError(
+            f"control: there is no state {outside[0]}", expected=f"0 to {problem.size - 1}"
+        )
+    return [
+        (None, _unit(problem.create_parameters(), names.index(one)))
+        if isinstance(one, str)
+        else (_unit(problem.create_state(), one), None)
+        for one in wanted
+    ]
+
+
+def consistent_directions(run: Trajectory, directions: Sequence[Direction]) -> list[Direction]:
+    """Return directions whose algebraic variables follow the others, at the start of a run.
+
+    Others would be errors from the first step on, which some methods never forget.  What then is
+    nothing, the direction of an algebraic variable, is left out.  Collective.
+    """
+    problem = run.problem.modes.get(run.first_mode, run.problem)
+    t, u = float(run.times[0]), run.states[0]
+    follow = consistent_map(problem, t, u, run.p, run.stepping.options)
+    if follow is None:
+        return list(directions)
+    found: list[Direction] = []
+    for du, dp in directions:
+        moved = problem.create_state() if du is None else du.copy()  # type: ignore[union-attr]
+        follow.tangent(Step(t, 0.0, u, u, run.p), moved, dp, 0.0)  # type: ignore[arg-type]
+        if dp is not None or norm(moved) > 0.0:
+            found.append((moved, dp))
+    return found
+
+
+def _unit(vec: PETSc.Vec, number: int) -> PETSc.Vec:
+    first, last = vec.getOwnershipRange()
+    if first <= number < last:
+        vec.getArray()[number - first] = 1.0
+    return vec
+
+
+def error_ratios(run: Trajectory, directions: Sequence[Direction], rtol: float) -> Array:
+    """Return the largest estimated error of a tangent in each step [N], as a part of the tolerance.
+
+    The tolerance is rtol times the tangent, by components, with a small part of its largest
+    value at its zeros: no unit of a parameter matters, and there is no absolute tolerance.
+    Collective.
+    """
+    values, errors = tangents_and_errors(run, directions)
+    comm = run.problem.comm.tompi4py()
+    sizes = np.abs(values)
+    peaks, state_peaks = sizes.max(axis=0), np.abs(rows_of(run.states)).max(axis=0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        relative = np.where(state_peaks > 0.0, peaks / state_peaks, 0.0)
+    largest = relative.max(axis=1, initial=0.0)
+    comm.Allreduce(MPI.IN_PLACE, largest, MPI.MAX)
+    floor = SMALL * rtol * peaks + ROUNDING * largest[:, None] * state_peaks
+    weights = rtol * np.maximum(sizes[:-1], sizes[1:]) + floor
+    parts = np.divide(errors, weights, out=np.zeros_like(errors), where=weights > 0.0)
+    squares = np.ascontiguousarray((parts**2).sum(axis=2))
+    comm.Allreduce(MPI.IN_PLACE, squares, MPI.SUM)
+    ratios: Array = np.sqrt(squares.max(axis=1) / run.problem.size)
+    return np.where(np.isfinite(ratios), ratios, np.inf)
+
+
+def _refined(
+    run: Trajectory,
+    errors: Array,
+    coarse: npt.NDArray[np.bool_],
+    order: int,
+    added: Array,
+    pinned: Array,
+) -> Array:
+    """Return the times [K] to be hit, beside those that are hit anyway, in the next run.
+
+    Successive steps that are too long are replaced by others whose sizes change with the estimates.
+    """
+    times, sizes = run.times, run.step_sizes
+    parts = np.clip((np.maximum(errors, TARGET) / TARGET) ** (1.0 / order), 1.0, MOST)
+    kept, new = added, list[Array]()
+    events = {each.step for each in run.crossings}
+    n = 0
+    while n < run.n_steps:
+        if not coarse[n]:
+            n += 1
+            continue
+        first = n
+        while n < run.n_steps and coarse[n] and (n == first or n not in events):
+            n += 1
+        way = np.concatenate([[0.0], np.cumsum(parts[first:n])])
+        count = max(math.ceil(way[-1]), n - first + 1)
+        marks = np.linspace(0.0, float(way[-1]), count + 1)[1:-1]
+        new.append(np.interp(marks, way, times[first : n + 1]))
+        begin, end = times[first], times[n]
+        kept = kept[(kept <= begin) | (kept >= end)]
+    wanted = np.unique(np.concatenate([kept, *new]))
+    # none so near to a time that is hit anyway that a tiny step would be left
+    near = partial(_is_near, sizes=sizes, times=times)
+    return wanted[~near(wanted, np.concatenate([pinned, [times[0], times[-1]]]))]
+
+
+def _is_near(wanted: Array, others: Array, *, times: Array, sizes: Array) -> npt.NDArray[np.bool_]:
+    """Return which times have another one beside them, by a small part of the step there."""
+    local: Any = sizes[np.clip(np.searchsorted(times, wanted) - 1, 0, sizes.size - 1)] / MOST
+    ordered = np.unique(others)
+    later = np.minimum(np.searchsorted(ordered, wanted), ordered.size - 1)
+    before = np.maximum(later - 1, 0)
+    distance = np.minimum(np.abs(ordered[later] - wanted), np.abs(wanted - ordered[before]))
+    return distance < 0.01 * local

@@ -1,0 +1,184 @@
+"""Error estimates of tangents: those of the steps' own methods, differentiated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from daeosens.derivatives.engines.array.step_blocks import dense_mass, kept_stages
+from daeosens.derivatives.engines.compiled.tangent import Direction, admit_rows, push_directions
+from daeosens.derivatives.tangent import Tangent, tangents
+from daeosens.methods.step_map import ALMOST_NONE, ErrorMap, coefficients, error_map
+from daeosens.petsc._kernels import LinearSteps
+from daeosens.petsc.vectors import Array, read
+from daeosens.timestepping.dense_ts import error_steps
+from daeosens.timestepping.trajectory.trajectory import NO_STAGES, Trajectory
+
+DENSE = 64
+"""Up to how many unknowns matrices of single steps are dense arrays."""
+
+_solve: Callable[..., Any] = np.linalg.solve
+
+AT_ONCE = 2**24
+"""So many numbers, at most, are in the Jacobians that are evaluated at once."""
+
+
+def tangents_and_errors(run: Trajectory, directions: Sequence[Direction]) -> tuple[Array, Array]:
+    """Return tangents [N+1, D, n_local] and the estimates of their errors in each step [N, D, ...].
+
+    Of Runge-Kutta methods the estimate is the derivative of the embedded one, of theta methods that
+    of the three states that TS looks at; it is zero at events, and in steps without an estimate.
+    Collective.
+
+    Source
+    ------
+    docs/mathematics.md, section 6.
+    """
+    method, problem = run.stepping.resolved_method, run.problem
+    if method.explicit or method.esdirk:
+        plain = problem.comm.size == 1 and not (run.crossings or problem.modes)
+        if plain and not problem.field_parameter:
+            rows = admit_rows(problem, directions)
+            found = _in_c(run, *rows) or _in_arrays(run, *rows)
+            if found is not None:
+                return found
+    along = tangents(run, directions)
+    values = np.array([each.u for each in along]).swapaxes(0, 1)
+    if method.explicit or method.esdirk:
+        return values, _by_steps(run, along, values)
+    moved = np.array([each.times for each in along]).T
+    return values, _from_three_states(run, values, moved)
+
+
+def _in_c(run: Trajectory, du: Array, dp: Array) -> tuple[Array, Array] | None:
+    """Return both without Python in the equations, or None where it has a part in them."""
+    steps = error_steps(run.problem, run.stepping.resolved_method)
+    values = None if steps is None else push_directions(run, du, dp)
+    if steps is None or values is None:
+        return None
+    times, sizes, states, _ = run.arrays
+    errors, pair = np.empty_like(values[1:]), np.empty((2, *du.shape))
+    for n in range(run.n_steps):
+        ends, one = slice(n, n + 2), slice(n, n + 1)
+        at = times[ends], sizes[one], states[ends], NO_STAGES
+        pair[0] = values[n]
+        if not LinearSteps(steps, run.p, *at, keep=False).push(1, dp, pair):
+            return None
+        errors[n] = pair[1] - pair[0]
+    return values, errors
+
+
+def _in_arrays(run: Trajectory, du: Array, dp: Array) -> tuple[Array, Array] | None:
+    """Return both by dense matrices of all stages, or None: many unknowns, or no such matrices."""
+    problem, method = run.problem, run.stepping.resolved_method
+    batch, n = problem.batch, problem.size
+    if batch is None or n > DENSE or problem.form == "residual":
+        return None
+    a, b, c, b_embedded = coefficients(method)
+    s, several = len(c), max(1, AT_ONCE // (len(c) * n * n))
+    mass = np.eye(n) if problem.form == "rhs" else dense_mass(problem)
+    assert mass is not None
+    differential: Array = (mass != 0.0).any(axis=1).astype(float)[:, None]
+    values, errors = np.empty((run.n_steps + 1, *du.shape)), np.empty((run.n_steps, *du.shape))
+    values[0] = du
+    for first in range(0, run.n_steps, several):
+        end = min(first + several, run.n_steps)
+        points = _stages(run, first, end)
+        if points is None:
+            return None
+        t, u = points
+        matrices = batch.jacobian(t.ravel(), u.reshape(-1, n), run.p).reshape(end - first, s, n, n)
+        sources = batch.push_parameters(t.ravel(), u.reshape(-1, n), run.p, dp)
+        sources = sources.reshape(len(dp), end - first, s, n)
+        for k, h in enumerate(run.step_sizes[first:end].tolist()):
+            before, rates = values[first + k].T, np.empty((s, n, len(du)))  # [n, D]
+            stage: Array = before
+            for i in range(s):
+                matrix, source, scale = matrices[k, i], sources[:, k, i].T, h * float(a[i, i])
+                earlier = h * np.tensordot(a[i, :i], rates[:i], 1)
+                if scale:
+                    right = mass @ before + earlier + scale * source
+                    stage = _solve(mass - scale * matrix, right)
+                    rates[i] = (mass @ (stage - before) - earlier) / scale
+                else:
+                    stage = before + earlier
+                    rates[i] = (matrix @ stage + source) * differential
+            if method.esdirk:
+                values[first + k + 1] = stage.T
+            else:
+                values[first + k + 1] = (before + h * np.tensordot(b, rates, 1)).T
+            error: Array = h * np.tensordot(b - b_embedded, rates, 1)
+            if problem.form != "rhs":
+                short = ALMOST_NONE * h * float(a[-1, -1])
+                error = _solve(mass - short * matrices[k, -1], error)
+            errors[first + k] = error.T
+    return values, errors
+
+
+def _stages(run: Trajectory, first: int, end: int) -> tuple[Array, Array] | None:
+    """Return the times [S, s] and states [S, s, n] of the stages of some steps, if they are there.
+
+    Those of ESDIRK steps are if the run has kept them.
+    """
+    problem, method = run.problem, run.stepping.resolved_method
+    a, _, c, _ = coefficients(method)
+    starts, sizes = run.times[first:end, None], run.step_sizes[first:end, None]
+    t = starts + c * sizes
+    if problem.breakpoints:
+        for row, start, h in zip(t, starts[:, 0].tolist(), sizes[:, 0].tolist(), strict=True):
+            row[:] = [problem.inside(time, start, h) for time in row.tolist()]
+    if method.esdirk:
+        kept = kept_stages(run, len(c), first, end)
+        return None if kept is None else (t, kept)
+    assert problem.batch is not None
+    states = run.u[first:end]
+    u, rates = np.empty((len(states), len(c), problem.size)), np.empty((len(c), *states.shape))
+    for i in range(len(c)):
+        u[:, i] = states + sizes * np.tensordot(a[i, :i], rates[:i], 1)
+        rates[i] = problem.batch.rhs(t[:, i].copy(), u[:, i].copy(), run.p)
+    return t, u
+
+
+def _by_steps(run: Trajectory, along: Sequence[Tangent], values: Array) -> Array:
+    """Return the errors by the maps of single steps, through events too."""
+    problem, method = run.problem, run.stepping.resolved_method
+    maps: dict[str, ErrorMap] = {}
+    errors = np.zeros((run.n_steps, *values.shape[1:]))
+    for n in range(run.n_steps):
+        step, mode = run.step(n), "" if run.crossings else run.first_mode
+        if run.crossings:
+            record = run.records[step.u.handle]
+            if record.jump is not None:
+                continue
+            step, mode = step._replace(p=record.p), record.mode
+        if not step.h:
+            continue
+        if mode not in maps:
+            equations = problem.modes.get(mode, problem)
+            maps[mode] = error_map(equations, method, run.stepping.options)
+        for d, each in enumerate(along):
+            du, dp = each.states[n].copy(), each.parameters[n]
+            maps[mode](step, du, dp if each.dp is not None or run.crossings else None)
+            errors[n, d] = read(du)
+            du.destroy()
+    return errors
+
+
+def _from_three_states(run: Trajectory, values: Array, moved: Array) -> Array:
+    """Return the estimates of theta methods: half the second difference, for equal steps.
+
+    There is none where the three states do not move in time alike (``moved`` [N+1, D]), as after
+    events.
+    """
+    errors, sizes = np.zeros_like(values[1:]), run.step_sizes.tolist()
+    anew = {n for each in run.crossings for n in (each.step, each.step + 1)}
+    for n in range(1, run.n_steps):
+        if n in anew or not (sizes[n] and sizes[n - 1]):
+            continue
+        a = 1.0 + sizes[n - 1] / sizes[n]
+        found = values[n] / (a - 1.0) - values[n + 1] / a - values[n - 1] / (a * (a - 1.0))
+        alike = np.ptp(moved[n - 1 : n + 2], axis=0) == 0.0
+        errors[n] = np.where(alike[:, None], found, 0.0)
+    return errors

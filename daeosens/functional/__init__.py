@@ -1,0 +1,7 @@
+"""A simulation as a function of unknowns: x -> J(x), its gradient and Hessian products.
+
+In come a problem, costs, a stepping and ``Parameters`` (which unknowns there are, on which scale);
+out comes a ``Functional``, which is all that optimisers and checks see.  ``Joint`` adds several of
+them, ``Ensemble`` runs one problem many times.  Read first: ``functional``, ``reduced``,
+``parameters``.
+"""

@@ -1,0 +1,225 @@
+"""Ensembles: one model for many initial states and parameter sets, shared out among ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from mpi4py import MPI
+
+from daeosens.costs.objective import Objective, check_objective
+from daeosens.derivatives.adjoint import adjoint, evaluate
+from daeosens.derivatives.solve import solve
+from daeosens.errors import GrazingError, InputError, SolveError, require
+from daeosens.petsc.agreement import on_every_rank
+from daeosens.petsc.ranks import agree, contents
+from daeosens.petsc.vectors import Array, finite_array, gather
+from daeosens.problem.problem import Problem, numbers_by_name
+from daeosens.timestepping.stepping import Stepping
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Ensemble:
+    """Runs of one model; members that failed have NaN in all arrays.
+
+    Attributes
+    ----------
+    times : array [K]
+        ``t_eval`` and the end of the span.
+    states : array [B, K, n]
+        State of each member at these times; NaN after an event that ended its run.
+    values : array [B]
+        Costs; empty without an objective.
+    gradients_u0, gradients_p : array [B, n], [B, m]
+        Their gradients; empty without an objective.
+    failures : mapping of int to str
+        Why members have failed.
+
+    Examples
+    --------
+    >>> from daeosens import ODE, Stepping, solve_batch
+    >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
+    >>> solve_batch(decay, [1.0], [[0.5], [1.0]], Stepping((0.0, 2.0), "rk4", dt=0.1))
+    Ensemble(2 members, 1 times, n = 1, 0 failed)
+    """
+
+    times: Array
+    states: Array
+    values: Array
+    gradients_u0: Array
+    gradients_p: Array
+    failures: Mapping[int, str]
+
+    def __repr__(self) -> str:
+        """Return the number of members, and of those that failed."""
+        members, points, n = self.states.shape
+        return f"Ensemble({members} members, {points} times, n = {n}, {len(self.failures)} failed)"
+
+
+def solve_batch(
+    problem: Problem,
+    u0: npt.ArrayLike,
+    p: npt.ArrayLike | Mapping[str, Any] | None,
+    stepping: Stepping,
+    objective: Objective | None = None,
+    t_eval: npt.ArrayLike | None = None,
+    *,
+    gradients: bool = True,
+    comm: MPI.Intracomm | None = None,
+) -> Ensemble:
+    """Solve a model for many initial states and parameter sets, with gradients of a cost.
+
+    Each member takes its own steps and has its own events, as if it were solved alone.  A member
+    that fails does not stop the others.  Collective on ``comm``: member k runs on rank
+    k mod ``comm.size``, and every rank gets all results.
+
+    Parameters
+    ----------
+    problem : Problem
+        On one rank (``size=n``).
+    u0 : array_like [n] or [B, n]
+        Initial states, or one for all members.
+    p : array_like [m] or [B, m], or None
+        Parameters, or one set for all members; or a mapping, in which each parameter has one value,
+        or one for each member along its first axis.
+    stepping : Stepping
+        Method and step sizes.
+    objective : Objective, optional
+        A cost of each member.
+    t_eval : array_like [K]
+        As for ``solve``.
+    gradients : bool
+        Whether the gradients of the cost are wanted, or its values only.
+    comm : MPI.Intracomm, optional
+        Whose ranks share the members, all of which call this; by default each rank runs all.
+
+    Returns
+    -------
+    Ensemble
+
+    Raises
+    ------
+    InputError
+        Shapes that do not fit together; a distributed problem.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from daeosens import ODE, Stepping, Terminal, solve_batch
+    >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
+    >>> final = Terminal(lambda t, u, p: u[0])
+    >>> stepping = Stepping((0.0, 2.0), "rk4", dt=0.1)
+    >>> found = solve_batch(decay, [1.0], [[0.5], [1.0]], stepping, final)
+    >>> found.values.round(5), found.gradients_p[:, 0].round(5)
+    (array([0.36788, 0.13534]), array([-0.73576, -0.27067]))
+    """
+    require(problem, Problem, "problem", "ODE(f, size, parameters), or trace(f, ...) compiled")
+    require(stepping, Stepping, "stepping", 'Stepping((0.0, 1.0), "rk6vr", rtol=1e-6)')
+    if objective is not None:
+        check_objective(objective)
+    comm = MPI.COMM_SELF if comm is None else comm
+    agree(
+        comm,
+        "solve_batch",
+        u0=u0,
+        p=p,
+        stepping=stepping,
+        objective=contents(objective),
+        t_eval=() if t_eval is None else t_eval,
+        gradients=gradients,
+    )
+    if isinstance(p, Mapping):
+        p = _sets_by_name(problem, p)
+    starts, sets = _members(problem, u0, p)
+    times = np.append(np.asarray(() if t_eval is None else t_eval, dtype=float), stepping.t_span[1])
+    members = len(starts)
+    states = np.full((members, len(times), problem.size), np.nan)
+    costs = members if objective is not None else 0
+    values = np.full(costs, np.nan)
+    wanted = costs if gradients else 0
+    by_u0 = np.full((wanted, problem.size), np.nan)
+    by_p = np.full((wanted, problem.n_parameters), np.nan)
+    mine = range(comm.rank, members, comm.size)
+
+    def run() -> dict[int, str]:
+        failures: dict[int, str] = {}
+        for k in mine:
+            try:
+                trajectory = solve(problem, starts[k], sets[k], stepping, times[:-1])
+                last = trajectory.times[-1]
+                passed = [n for n, time in enumerate(times) if time <= last]
+                states[k, passed] = [
+                    gather(trajectory.states[trajectory.index(times[n])]) for n in passed
+                ]
+                if objective is None:
+                    continue
+                if not gradients:
+                    values[k] = evaluate(trajectory, objective)
+                    continue
+                gradient = adjoint(trajectory, objective)
+                values[k], by_u0[k], by_p[k] = gradient.value, gradient.u0, gradient.p
+            except (SolveError, GrazingError) as error:
+                failures[k] = str(error)
+                states[k] = np.nan
+        return failures
+
+    failures = on_every_rank(comm, run)
+    for array in (states, values, by_u0, by_p):
+        _share(comm, array, mine)
+    every = {k: why for part in comm.allgather(failures) for k, why in part.items()}
+    return Ensemble(times, states, values, by_u0, by_p, dict(sorted(every.items())))
+
+
+def _sets_by_name(problem: Problem, p: Mapping[str, Any]) -> Array:
+    """Return parameters [B, m] of all members, or [m] of one for all, from those by name."""
+    names = problem.parameter_names
+    axes = {name.partition("[")[0]: 1 + name.count(",") for name in names if name.endswith("]")}
+    several = {name: np.asarray(value) for name, value in p.items()}
+    several = {name: value for name, value in several.items() if value.ndim > axes.get(name, 0)}
+    counts = {len(value) for value in several.values()}
+    if not several:
+        return numbers_by_name(p, names, "p")
+    if len(counts) > 1:
+        listed = ", ".join(f"{name}: {len(value)}" for name, value in several.items())
+        raise InputError(
+            f"p has values for different numbers of members ({listed})", expected="one"
+        )
+    members = [{name: value[k] for name, value in several.items()} for k in range(counts.pop())]
+    return np.array([numbers_by_name({**p, **each}, names, "p") for each in members])
+
+
+def _members(problem: Problem, u0: npt.ArrayLike, p: npt.ArrayLike | None) -> tuple[Array, Array]:
+    """Return the initial states [B, n] and the parameters [B, m] of all members."""
+    if problem.comm.size > 1:
+        raise InputError(
+            f"solve_batch: the problem is distributed over {problem.comm.size} ranks",
+            expected="a problem on one rank: size=n, or state=template on PETSc.COMM_SELF",
+        )
+    given = {"u0": (u0, problem.size), "p": (() if p is None else p, problem.n_parameters)}
+    arrays = {
+        name: np.atleast_2d(finite_array(values, name)) for name, (values, _) in given.items()
+    }
+    for name, (_, width) in given.items():
+        if arrays[name].ndim != 2 or arrays[name].shape[1] != width:
+            raise InputError(
+                f"solve_batch: {name} has shape {np.shape(given[name][0])}",
+                expected=f"[{width}], or [B, {width}] for B members",
+            )
+    members = max(len(each) for each in arrays.values())
+    for name, each in arrays.items():
+        if len(each) not in (1, members):
+            raise InputError(
+                f"solve_batch: {len(each)} {name} for {members} members",
+                expected="as many initial states as parameter sets, or one for all",
+            )
+    starts, sets = (np.broadcast_to(each, (members, each.shape[1])) for each in arrays.values())
+    return starts, sets
+
+
+def _share(comm: MPI.Intracomm, array: Array, mine: range) -> None:
+    """Give every rank the rows that the others have computed."""
+    for rank, rows in enumerate(comm.allgather(array[mine.start :: mine.step])):
+        array[rank :: comm.size] = rows

@@ -1,0 +1,119 @@
+"""One named number, or a block of them, that an optimiser may move: start, bounds and scale."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any, Literal
+
+import numpy as np
+
+from daeosens.errors import InputError
+from daeosens.tracing.named_parameters import Shapes
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One named number, or a block of them.
+
+    Parameters
+    ----------
+    value : float or array_like
+        Starting value; an array for a vector or matrix of parameters of a traced model.
+    free : bool or array_like
+        Whether the optimiser moves it; an array says so for each entry of a block.
+    lower, upper : float or array_like
+        Bounds, in the parameter's own unit; likewise.
+    scale : "linear" or "log"
+        The optimiser moves the value or its logarithm.
+
+    Examples
+    --------
+    >>> Parameter(0.5, lower=0.0, upper=2.0)
+    Parameter(value=0.5, free=True, lower=0.0, upper=2.0, scale='linear')
+    """
+
+    value: Any
+    free: Any = True
+    lower: Any = -math.inf
+    upper: Any = math.inf
+    scale: Literal["linear", "log"] = "linear"
+
+    def entries(self, name: str) -> dict[str, Parameter]:
+        """Return a parameter for each number by its name: "A[0,1]" for one of a block "A".
+
+        Raises
+        ------
+        InputError
+            Shapes that do not go together.
+        """
+        given = [
+            np.array(each, dtype=object) for each in (self.value, self.free, self.lower, self.upper)
+        ]
+        if not any(each.ndim for each in given):
+            return {name: self}
+        try:
+            blocks = np.broadcast_arrays(*given)
+        except ValueError as error:
+            shapes = ", ".join(str(each.shape) for each in given)
+            raise InputError(
+                f'parameter "{name}": value, free, lower, upper have shapes {shapes}',
+                expected="one shape, or numbers",
+            ) from error
+        names = Shapes({name: blocks[0].shape}).names
+        numbers = zip(*(block.ravel().tolist() for block in blocks), strict=True)
+        return {
+            each: Parameter(value, free, lower, upper, self.scale)
+            for each, (value, free, lower, upper) in zip(names, numbers, strict=True)
+        }
+
+    def complaints(self, name: str) -> list[str]:
+        """Return all that is wrong, one line each."""
+        found: list[str] = []
+        if not isinstance(self.value, Real) or not math.isfinite(self.value):
+            return [f'parameter "{name}": value = {self.value!r}; expected: a finite number']
+        for word, bound in (("lower", self.lower), ("upper", self.upper)):
+            if not isinstance(bound, Real):
+                return [f'parameter "{name}": {word} = {bound!r}; expected: a number']
+        if not isinstance(self.free, (bool, np.bool_)):
+            expected = "expected: True or False; try: lower=..., upper=... for bounds"
+            return [f'parameter "{name}": free = {self.free!r}; {expected}']
+        if math.isnan(self.lower) or math.isnan(self.upper) or self.lower > self.upper:
+            found.append(
+                f'parameter "{name}": bounds [{self.lower:g}, {self.upper:g}]; '
+                "expected: lower <= upper"
+            )
+        elif not self.lower <= self.value <= self.upper:
+            found.append(
+                f'parameter "{name}": value = {self.value:g} outside its bounds '
+                f"[{self.lower:g}, {self.upper:g}]; try: a start between them"
+            )
+        if self.scale not in ("linear", "log"):
+            found.append(f'parameter "{name}": scale = {self.scale!r}; expected: "linear" or "log"')
+        if self.scale == "log" and self.value <= 0:
+            found.append(
+                f'parameter "{name}": value = {self.value:g} on a log scale; expected: value > 0; '
+                'try: a positive start, or scale="linear"'
+            )
+        return found
+
+    def scaled(self, value: float) -> float:
+        """Return a value as the optimiser sees it; -inf where a log scale has none."""
+        if self.scale == "linear":
+            return value
+        return math.log(value) if value > 0 else -math.inf
+
+
+def entries_of(name: str, value: Any) -> dict[str, Parameter]:
+    """Return a parameter for each number that a name stands for; plain numbers are fixed."""
+    if isinstance(value, Parameter):
+        return value.entries(name)
+    if not isinstance(value, (list, tuple, np.ndarray)):
+        return {name: Parameter(value, free=False)}
+    block = np.array(value, dtype=object)
+    names = Shapes({name: block.shape}).names
+    return {
+        each: entry if isinstance(entry, Parameter) else Parameter(entry, free=False)
+        for each, entry in zip(names, block.ravel().tolist(), strict=True)
+    }

@@ -1,0 +1,445 @@
+"""The reduced functional: optimisation variables in, value and gradient out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from petsc4py import PETSc
+
+from daeosens.costs.objective import Objective, check_objective
+from daeosens.derivatives.adjoint import Gradient, adjoint, evaluate
+from daeosens.derivatives.discretization_error import halved
+from daeosens.derivatives.engines.array.hessian import DIRECTIONS
+from daeosens.derivatives.engines.choice import Engine, Sweep, check_engine, choose_sweep
+from daeosens.derivatives.hessian import HessianProduct, Memory, hessian_products
+from daeosens.derivatives.preflight import evaluate_second_derivatives
+from daeosens.derivatives.residual_jacobian import (
+    gauss_newton_product,
+    residual,
+    residual_adjoint,
+    residual_tangent,
+    squares_of,
+)
+from daeosens.derivatives.solve import solve
+from daeosens.derivatives.tangent import Tangent, tangents
+from daeosens.errors import InputError, SolveError, require
+from daeosens.functional.distributed_controls import InitialState
+from daeosens.functional.parameters import Control, Parameters
+from daeosens.methods.events.event_function import lower_events
+from daeosens.petsc.ranks import agree
+from daeosens.petsc.vectors import Array, finite_array, gather, is_finite, scatter
+from daeosens.problem.callback_guard import QUIET
+from daeosens.problem.matrices import dense
+from daeosens.problem.problem import Problem
+from daeosens.timestepping.c_rhs import runs_in_c
+from daeosens.timestepping.stepping import Stepping, inside_span
+from daeosens.timestepping.trajectory.trajectory import Checkpoint, Trajectory
+
+Vector: TypeAlias = "PETSc.Vec | npt.ArrayLike"
+"""A point or a direction: a vector laid out like ``start()``, or an array of all its numbers."""
+
+TOGETHER = 16
+"""How many directions or rows share a sweep by steps: bounds its memory."""
+
+TRIAL_STEPS, TRIAL_FACTOR = 1000, 10
+"""Trial points may take so many adaptive steps, or so many times those of the best run if more."""
+
+CHEAP = 12
+"""Up to how many unknowns stages of steps in C are sooner computed again than kept."""
+
+
+@dataclass
+class Count:
+    """How often a reduced functional has run."""
+
+    forward: int = 0
+    adjoint: int = 0
+    tangent: int = 0
+    second_order: int = 0
+
+
+class Reduced:
+    """x -> J(u(x), p(x)) with gradients and Hessian products by discrete adjoints.
+
+    Every x and dx may be a vector laid out like ``start()`` or an array [k].
+    What can be checked is checked here, before the first run.  Collective on ``problem.comm``.
+
+    Parameters
+    ----------
+    problem : Problem
+        The dynamics.
+    objective : Objective
+        The cost; its observation times are hit by steps.
+    stepping : Stepping
+        Method and step sizes.
+    control : Parameters, InitialState or FieldParameter
+        What x means.
+    engine : "auto", "steps", "block" or "tsadjoint"
+        Which adjoint; see ``adjoint``.  Tangents and second order by "steps" for the last one.
+
+    Raises
+    ------
+    InputError
+        Names, sizes or times that do not fit together.
+
+    Examples
+    --------
+    >>> from daeosens import ODE, LeastSquares, Parameter, Parameters, Stepping
+    >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
+    >>> misfit = LeastSquares([1.0, 2.0], [0.6, 0.4])
+    >>> stepping = Stepping((0.0, 2.0), "rk4", dt=0.1)
+    >>> control = Parameters({"rate": Parameter(0.3)}, initial_state=[1.0])
+    >>> functional = Reduced(decay, misfit, stepping, control)
+    >>> value, gradient = functional.value_and_gradient([0.3])
+    >>> functional.hessian([0.3]).round(4)
+    array([[2.1846]])
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        objective: Objective,
+        stepping: Stepping,
+        control: Control,
+        *,
+        engine: Engine = "auto",
+    ) -> None:
+        self.problem = problem
+        self.objective = objective
+        self.stepping = stepping
+        self.control = control
+        self.engine: Engine = engine
+        self._sweep: Sweep = "steps" if engine == "tsadjoint" else engine
+        self.count = Count()
+        require(problem, Problem, "problem", "ODE(f, size, parameters), or trace(f, ...) compiled")
+        agree(
+            problem.comm,
+            "Reduced",
+            objective=objective,
+            times=getattr(objective, "times", ()),
+            sigma=getattr(objective, "sigma", None),
+            stepping=stepping,
+            control=type(control).__name__,
+            engine=engine,
+        )
+        check_engine(engine)
+        check_objective(objective)
+        require(stepping, Stepping, "stepping", 'Stepping((0.0, 1.0), "rk6vr", rtol=1e-6)')
+        if not hasattr(control, "unpack"):
+            raise InputError(
+                f"control is {type(control).__name__}",
+                expected="Parameters, InitialState or FieldParameter",
+                remedy='Parameters({"rate": Parameter(1.0)}, initial_state=u0)',
+            )
+        if isinstance(control, (Parameters, InitialState)):
+            self.control = control.of_runs(stepping)
+        first, last = stepping.t_span
+        inside_span((first, last), np.array(objective.times, dtype=float), "observation time")
+        control.check(problem)
+        objective.lower(problem, last)
+        lower_events(problem)
+        self._check_start(first)
+        self._cached: tuple[PETSc.Vec, Trajectory] | None = None
+        self._memory = Memory()
+        self._n_residuals: int | None = None
+        self._trial_stepping = stepping
+
+    def limit_steps(self, *, limited: bool) -> None:
+        """Give later runs no more steps than a multiple of those of the last one, or all again.
+
+        Where parameters far from the best ones make the equations stiff, an explicit method would
+        take ``max_steps``, a million, before the trial counts as failed.
+        """
+        self._trial_stepping = self.stepping
+        if not limited or not self.stepping.adaptive or self._cached is None:
+            return
+        steps = self._cached[1].effort.steps
+        # by powers of two, so that few different ones are asked for
+        most = max(TRIAL_STEPS, 2 ** math.ceil(math.log2(TRIAL_FACTOR * max(steps, 1))))
+        if most < self.stepping.max_steps:
+            self._trial_stepping = replace(self.stepping, max_steps=most)
+
+    @property
+    def _checkpoint(self) -> Checkpoint:
+        """What runs keep."""
+        problem = self.problem
+        if self.engine == "tsadjoint":
+            # PETSc's own trajectory has no jumps: smooth pieces are repeated
+            return "memory" if problem.smooth else "states"
+        cheap = problem.size <= CHEAP and runs_in_c(problem, self.stepping.resolved_method)
+        return "states" if cheap else "stages"
+
+    @QUIET
+    def _check_start(self, t: float) -> None:
+        """Refuse a start at which the equations have no value: later it would be a failed solve."""
+        problem = self.problem
+        u0, p = self.control.unpack(problem, self.start())
+        state, parameters = problem.admit_state(u0), problem.admit_parameters(p)
+        zero, out = problem.create_state(), problem.create_state()
+        try:
+            problem.residual(t, state, zero, parameters, out)
+        except SolveError as error:
+            raise InputError(f"at the start: {error}") from error
+        if not is_finite(out):
+            name = "rhs" if problem.rhs_function is not None else "residual"
+            raise InputError(
+                f"at the start: callback '{name}' gives values that are not finite at t = {t:.9g}",
+                expected="finite values",
+                remedy="another starting point",
+            )
+
+    @property
+    def comm(self) -> PETSc.Comm:
+        """The communicator of x and of every method."""
+        return self.problem.comm
+
+    def start(self) -> PETSc.Vec:
+        """Return a new vector with the control's starting point."""
+        return self.control.start(self.problem)
+
+    def bounds(self) -> tuple[PETSc.Vec, PETSc.Vec] | None:
+        """Return the bounds of x, or None."""
+        return self.control.bounds(self.problem)
+
+    def point(self, x: Vector) -> PETSc.Vec:
+        """Return x as a vector [k]: itself, or made of an array with all its numbers.
+
+        Raises
+        ------
+        InputError
+            An array of another shape, or with values that are not finite.
+        """
+        if isinstance(x, PETSc.Vec):
+            return x
+        vec = self.start()
+        return scatter(finite_array(x, "x", (vec.size,)), vec)
+
+    def trajectory(self, x: Vector) -> Trajectory:
+        """Return the run at x; the last one is kept.
+
+        Raises
+        ------
+        InputError
+            An x of another shape.
+        SolveError
+            The run failed, the same on every rank.
+        """
+        x = self.point(x)
+        if self._cached is not None:
+            point, cached = self._cached
+            if point.equal(x):
+                return cached
+            self._cached = None
+            cached.destroy()
+        u0, p = self.control.unpack(self.problem, x)
+        self.count.forward += 1
+        stepping = self._trial_stepping
+        run = solve(self.problem, u0, p, stepping, self.objective.times, self._checkpoint)
+        self._cached = (x.copy(), run)
+        self._memory = Memory()
+        return run
+
+    @property
+    def order(self) -> int:
+        """Order of the method of its runs."""
+        return self.stepping.resolved_method.order
+
+    def refined(self, x: Vector) -> Reduced:
+        """Return the same functional by runs with half the steps of the one at x.
+
+        For ``functional_error``, which says how far discretisation has moved J and its gradient.
+        """
+        stepping = halved(self.trajectory(x))
+        return Reduced(self.problem, self.objective, stepping, self.control, engine=self.engine)
+
+    def value(self, x: Vector) -> float:
+        """Return J(x)."""
+        return evaluate(self.trajectory(x), self.objective)
+
+    def gradient(self, x: Vector) -> PETSc.Vec:
+        """Return the gradient of J at x as a new vector."""
+        return self.value_and_gradient(x)[1]
+
+    @QUIET
+    def value_and_gradient(self, x: Vector) -> tuple[float, PETSc.Vec]:
+        """Return J(x) and its gradient as a new vector."""
+        x = self.point(x)
+        result = adjoint(self.trajectory(x), self.objective, self.engine)
+        self.count.adjoint += 1
+        return result.value, self.control.pull_back(self.problem, x, result)
+
+    def derivative(self, x: Vector, dx: Vector) -> float:
+        """Return the directional derivative of J at x by the tangent-linear sweep."""
+        return self._tangents(x, [dx])[0].derivative(self.objective)
+
+    def hessian_product(self, x: Vector, dx: Vector) -> PETSc.Vec:
+        """Return the Hessian of J at x times dx as a new vector.
+
+        Raises
+        ------
+        UnsupportedError
+            A second derivative that is missing; names it.
+        """
+        return self.hessian_products(x, [dx])[0]
+
+    @QUIET
+    def hessian_products(self, x: Vector, directions: Sequence[Vector]) -> list[PETSc.Vec]:
+        """Return the Hessian of J at x times several directions, in one sweep."""
+        x, along = self.point(x), [self.point(dx) for dx in directions]
+        pushed = [self.control.push_forward(self.problem, x, dx) for dx in along]
+        run = self.trajectory(x)
+        products = hessian_products(run, self.objective, pushed, self._memory, self._sweep)
+        self.count.tangent += len(directions)
+        self.count.second_order += len(directions)
+        return [
+            self.control.pull_back_second(self.problem, x, dx, product)
+            for dx, product in zip(along, products, strict=True)
+        ]
+
+    @QUIET
+    def gauss_newton_product(self, x: Vector, dx: Vector) -> PETSc.Vec:
+        """Return J_r^T J_r dx for J = 1/2 |r|^2 as a new vector.
+
+        Raises
+        ------
+        UnsupportedError
+            The cost is no sum of squares.
+        """
+        x, dx = self.point(x), self.point(dx)
+        pushed = self.control.push_forward(self.problem, x, dx)
+        product = gauss_newton_product(self.trajectory(x), self.objective, *pushed, self._sweep)
+        self.count.tangent += 1
+        self.count.adjoint += 1
+        return self.control.pull_back_second(self.problem, x, dx, product)
+
+    def hessian(self, x: Vector) -> Array:
+        """Return the dense Hessian of J at x [k, k], the same on every rank; for small k."""
+        x = self.point(x)
+        units = _units(x)
+        count = self._together(x)
+        columns = [
+            gather(product)
+            for start in range(0, len(units), count)
+            for product in self.hessian_products(x, units[start : start + count])
+        ]
+        matrix = np.array(columns)
+        return 0.5 * (matrix + matrix.T)
+
+    def residual(self, x: Vector) -> PETSc.Vec:
+        """Return r(x) [q], J = 1/2 |r|^2.
+
+        Raises
+        ------
+        UnsupportedError
+            The cost is no sum of squares.
+        """
+        return residual(self.trajectory(x), self.objective)
+
+    def residual_jacobian(self, x: Vector) -> PETSc.Mat:
+        """Return dr/dx as a dense matrix [q, k]: by k tangents or q adjoints, if these are fewer.
+
+        ``residual_sweep`` says which.
+        """
+        x = self.point(x)
+        rows = self.residual(x)
+        self._n_residuals = rows.size
+        matrix, count = dense(rows, x), self._together(x)
+        if self.sweep_for(rows.size, x.size) == "tangent":
+            units = _units(x)
+            for start in range(0, x.size, count):
+                several = self._tangents(x, units[start : start + count])
+                for j, along in enumerate(several, start=start):
+                    matrix.getDenseArray()[:, j] = residual_tangent(along, self.objective)
+        else:
+            first, last = rows.getOwnershipRange()
+            for start in range(0, rows.size, count):
+                block = range(start, min(start + count, rows.size))
+                weights = [np.eye(1, last - first, k - first).ravel() for k in block]
+                run = self.trajectory(x)
+                products = residual_adjoint(run, self.objective, weights, self._sweep)
+                self.count.adjoint += len(block)
+                for k, (lam, mu) in zip(block, products, strict=True):
+                    row = gather(self.control.pull_back(self.problem, x, Gradient(0.0, lam, mu)))
+                    if first <= k < last:
+                        matrix.getDenseArray()[k - first] = row
+        matrix.assemble()
+        return matrix
+
+    @property
+    def residual_sweep(self) -> str:
+        """Which sweep gives ``residual_jacobian``: "tangent" or "adjoint".
+
+        Takes a run at the start if none was made yet: observations may have any size.
+        """
+        x = self.start()
+        if self._n_residuals is None:
+            self._n_residuals = self.residual(x).size
+        return self.sweep_for(self._n_residuals, x.size)
+
+    @staticmethod
+    def sweep_for(n_residuals: int, n_variables: int) -> str:
+        """Return the cheaper of "tangent" and "adjoint" for a Jacobian of these sizes."""
+        return "tangent" if n_variables <= n_residuals else "adjoint"
+
+    def check_squares(self) -> None:
+        """Say whether J is a sum of squares, without a run.
+
+        Raises
+        ------
+        UnsupportedError
+            A term that is none.
+        """
+        squares_of(self.objective.lower(self.problem, self.stepping.t_span[1]))
+
+    def typical(self) -> tuple[PETSc.Vec, float]:
+        """Return sizes of x [k] below which nothing matters, and 0 for J: its start decides.
+
+        1 for the logarithm of a parameter, whatever its unit; else the start's absolute values.
+        """
+        sizes = self.start()
+        sizes.abs()
+        if isinstance(self.control, Parameters):
+            entries = [self.control.entries[name] for name in self.control.free_names]
+            values = [1.0 if e.scale == "log" else abs(e.value) for e in entries]
+            scatter(values, sizes)
+        return sizes, 0.0
+
+    def check_second_order(self) -> None:
+        """Evaluate every second derivative once, those of events as well, without a run.
+
+        Raises
+        ------
+        UnsupportedError
+            Names the one that is missing.
+        """
+        problem, x, stepping = self.problem, self.start(), self.stepping
+        u0, p = self.control.unpack(problem, x)
+        state, parameters = problem.admit_state(u0), problem.admit_parameters(p)
+        cost = self.objective.lower(problem, stepping.t_span[1])
+        evaluate_second_derivatives(problem, cost, stepping, state, parameters)
+        ones, by_p = problem.create_state(), problem.create_parameters()
+        ones.set(1.0)
+        product = HessianProduct(Gradient(0.0, ones, by_p), ones, by_p)
+        self.control.push_forward(problem, x, x)
+        self.control.pull_back_second(problem, x, x, product)
+
+    def _together(self, x: PETSc.Vec) -> int:
+        """Return how many directions or rows share a sweep."""
+        in_blocks = choose_sweep(self.trajectory(x), self._sweep) == "block"
+        return DIRECTIONS if in_blocks else TOGETHER
+
+    def _tangents(self, x: Vector, directions: Sequence[Vector]) -> list[Tangent]:
+        x, along = self.point(x), [self.point(dx) for dx in directions]
+        pushed = [self.control.push_forward(self.problem, x, dx) for dx in along]
+        self.count.tangent += len(directions)
+        return tangents(self.trajectory(x), pushed, self._sweep)
+
+
+def _units(x: PETSc.Vec) -> list[PETSc.Vec]:
+    """Return the unit vectors laid out like x [k]."""
+    return [scatter(unit, x.duplicate()) for unit in np.eye(x.size)]

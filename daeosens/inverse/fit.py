@@ -1,0 +1,255 @@
+"""``fit``: an inverse problem in one call, from measurements to parameters with intervals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from mpi4py import MPI
+
+from daeosens.costs.prior import Prior
+from daeosens.derivatives.residual_jacobian import residual
+from daeosens.errors import InputError, require
+from daeosens.functional.parameters import Parameters
+from daeosens.inverse.fit_covariance import estimated_uncertainty
+from daeosens.inverse.fit_discretization import fit_discretization
+from daeosens.inverse.fit_result import Fit
+from daeosens.inverse.likelihood.experiments import listed_experiments, tables
+from daeosens.inverse.likelihood.likelihood import (
+    Likelihood,
+    listed_priors,
+    negative_log_likelihood,
+)
+from daeosens.inverse.likelihood.measurements import spread
+from daeosens.inverse.likelihood.noise import Noise, Normal, Observation, in_order
+from daeosens.inverse.likelihood.noise_levels import EstimatedNoise
+from daeosens.inverse.search.final_newton_step import finished
+from daeosens.inverse.search.multistart import multistart
+from daeosens.inverse.search.start_points import starting_points
+from daeosens.inverse.uncertainty.hessian_at_estimate import HessianKind
+from daeosens.optimize import minimize
+from daeosens.optimize.methods import NEWTON
+from daeosens.petsc.options import Options
+from daeosens.petsc.ranks import agree, contents, install_abort_hook
+from daeosens.petsc.vectors import gather
+from daeosens.problem.problem import Problem
+from daeosens.timestepping.stepping import Stepping
+
+
+def fit(
+    problem: Problem,
+    data: Any,
+    parameters: Parameters,
+    stepping: Stepping | None = None,
+    *,
+    times: str | npt.ArrayLike | None = None,
+    columns: Sequence[str] | None = None,
+    observe: Any = None,
+    observe_u: Callable[..., Any] | None = None,
+    observe_p: Callable[..., Any] | None = None,
+    noise: Noise | None = None,
+    priors: Prior | Sequence[Prior] = (),
+    hessian: HessianKind = "exact",
+    method: str | None = None,
+    gradient_tolerance: float = 1e-6,
+    max_iterations: int = 500,
+    options: Options | None = None,
+    starts: int = 1,
+    seed: int = 0,
+    comm: MPI.Intracomm | None = None,
+    folder: str | Path | None = None,
+) -> Fit:
+    """Fit parameters to measurements: estimate, noise level, covariance.  Collective.
+
+    Whatever is wrong with the input is reported before the first solve.
+
+    Parameters
+    ----------
+    problem : Problem
+        The dynamics; NumPy style.
+    data : Table, mapping, path of a CSV file, array_like [K, q], or list of Experiment
+        The measurements, NaN (in a file: an empty cell) where nothing was observed: columns
+        by name, times first, or an array beside ``times``.  Or a list of ``Experiment``, which
+        share the parameters, what is observed, and the noise levels.
+    parameters : Parameters
+        Starts, bounds, scales and the initial state.
+    stepping : Stepping
+        Method and step sizes; experiments have their own.
+    times : str or array_like [K], optional
+        Column of times (the first one by default), or the times.
+    columns : sequence of str, optional
+        Columns that were observed; all others by default.
+    observe, observe_u, observe_p
+        What was observed [q], as for ``LeastSquares``, in the data's unit; the whole state by
+        default.
+    noise : Normal or LogNormal, optional
+        ``Normal("estimated")`` by default.
+    priors : Prior or sequence of Prior
+        Of the parameters.
+    hessian : "exact" or "gauss_newton"
+        For the covariance, and Newton methods; the latter needs no second derivatives.
+    method : str, optional
+        As for ``minimize``; "lmvm", or with bounds "bqnls".  "bnls" and "bntr" need far fewer runs
+        where second derivatives are to be had, as of traced models.
+    gradient_tolerance, max_iterations, options
+        As for ``minimize``; the negative log-likelihood has a natural scale, so that 1e-6 is far
+        below any standard error in well-scaled parameters.
+    starts : int
+        More than one: multistart over bounds and priors.
+    seed : int
+        Of the starts.
+    comm : MPI.Intracomm, optional
+        Ranks that share the starts; every rank of it must call, with the same measurements, priors
+        and parameters.  By default the problem's.
+    folder : path, optional
+        Where finished starts are kept.
+
+    Returns
+    -------
+    Fit
+
+    Raises
+    ------
+    InputError
+        Fewer observations than parameters, bad noise levels, data, names, starts, bounds.
+        Measurements or anything else that differs between the ranks of ``comm``.
+    UnsupportedError
+        A second derivative is missing (try ``hessian="gauss_newton"``), or the problem is
+        distributed.
+    SolveError
+        No start leads anywhere.
+
+    Examples
+    --------
+    >>> from daeosens import ODE, Parameter, Parameters, Stepping
+    >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
+    >>> rates = Parameters({"rate": Parameter(1.0, scale="log")}, initial_state=[1.0])
+    >>> data = {"time": [1.0, 2.0, 3.0], "mass": [0.62, 0.35, 0.23]}
+    >>> found = fit(decay, data, rates, Stepping((0.0, 3.0), "rk4", dt=0.1))
+    >>> print(found.estimate["rate"].__round__(3), found.covariance.error("rate").__round__(3))
+    0.5 0.014
+    """
+    if comm is not None and comm.size > 1:
+        install_abort_hook()  # what is wrong on one rank only would leave the others waiting
+        agree(comm, "fit", starts=starts, seed=seed, method=method, hessian=hessian)
+    require(problem, Problem, "problem", "ODE(f, size, parameters)")
+    experiments = listed_experiments(data, stepping, times)
+    each, table = tables(experiments, columns)
+    model = in_order(Normal() if noise is None else noise, table)
+    observation = Observation(observe, observe_u, observe_p).of(problem, table)
+    laws = listed_priors(priors)
+    if comm is not None and comm.size > 1:
+        # in the order in which an error names them
+        agree(
+            comm,
+            "fit",
+            columns=table.names,
+            times=table.times,
+            data=table.values,
+            observe=observe,
+            noise=contents(model),
+            priors=contents(laws),
+            parameters=contents(parameters),
+            experiments={
+                k: {
+                    "parameters": contents(one.parameters),
+                    "start": one.initial_state,
+                    "rows": len(own.times),
+                }
+                for k, (one, own) in enumerate(zip(experiments, each, strict=True))
+            },
+            stepping=experiments[0].stepping
+            if len(experiments) == 1
+            else contents([one.stepping for one in experiments]),
+            breakpoints=getattr(problem, "breakpoints", ()),
+            gradient_tolerance=gradient_tolerance,
+            max_iterations=max_iterations,
+            options=options or {},
+        )
+    likelihood = negative_log_likelihood(
+        problem, experiments, each, table, parameters, observation, model, laws
+    )
+    functional = likelihood.functional
+    if hessian not in ("exact", "gauss_newton"):
+        raise InputError(f"hessian = {hessian!r}", expected='"exact" or "gauss_newton"')
+    if hessian == "exact":
+        functional.check_second_order()
+    chosen = method or ("lmvm" if functional.bounds() is None else "bqnls")
+    # other methods refuse to be told of a Hessian that they do not use
+    newton: HessianKind = hessian if chosen in NEWTON else "exact"
+    settings: dict[str, Any] = {
+        "method": chosen,
+        "hessian": newton,
+        "gradient_tolerance": gradient_tolerance,
+        "max_iterations": max_iterations,
+        "options": options,
+    }
+    attempts, x0 = None, None
+    if starts != 1:
+        points = starting_points(
+            functional,
+            starts,
+            names=likelihood.parameters.free_names,
+            normal=_laws(likelihood),
+            seed=seed,
+        )
+        attempts = multistart(
+            lambda _comm: functional,
+            points,
+            comm=problem.comm.tompi4py() if comm is None else comm,
+            folder=folder,
+            **settings,
+        )
+        x0 = attempts.best.x
+    minimized = partial(minimize, **settings)
+    result = minimized(functional, x0)
+    if isinstance(functional, EstimatedNoise) and not result.converged:
+        result = finished(functional, result, minimized)
+    sigma, degrees, uncertainty = estimated_uncertainty(
+        functional, likelihood.priors, result.x, hessian, table, model
+    )
+    share = table.count / degrees if isinstance(functional, EstimatedNoise) else 1.0
+    rows = [
+        gather(residual(one.trajectory(result.x), misfit))
+        for one, misfit in zip(functional.experiments, likelihood.misfits, strict=True)
+    ]
+    return Fit(
+        table,
+        model,
+        likelihood.parameters,
+        functional,
+        observation,
+        result,
+        attempts,
+        sigma,
+        degrees,
+        -spread(np.concatenate(rows), table.observed) / sigma,
+        uncertainty,
+        fit_discretization(functional, result.x, uncertainty, share),
+    )
+
+
+def _laws(likelihood: Likelihood) -> dict[int, tuple[float, float]]:
+    """Return the priors as (mean, sigma) in the optimiser's scale, for the spread of starts."""
+    spread: dict[int, tuple[float, float]] = {}
+    known = likelihood.parameters.free_names
+    for experiment, laws in zip(likelihood.functional.experiments, likelihood.laws, strict=True):
+        control: Any = experiment.control
+        for law in laws:
+            entry, mean, sigma = control.entry_of(law.name), law.mean, law.sigma
+            if entry not in known:
+                continue
+            scale = likelihood.parameters.entries[entry].scale
+            if scale == "log" and law.scale == "linear":
+                if mean <= 0:
+                    continue
+                mean, sigma = math.log(mean), sigma / mean
+            elif scale == "linear" and law.scale == "log":
+                mean, sigma = math.exp(mean), sigma * math.exp(mean)
+            spread[known.index(entry)] = (mean, sigma)
+    return spread

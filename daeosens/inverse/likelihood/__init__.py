@@ -1,0 +1,1 @@
+"""Data and noise of experiments, and the likelihood that they make."""

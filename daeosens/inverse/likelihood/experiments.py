@@ -1,0 +1,196 @@
+"""Experiments: measurements, and the run in which they were taken."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from daeosens.errors import InputError, require, suggestion, together
+from daeosens.functional.parameter import Parameter
+from daeosens.functional.parameters import Parameters
+from daeosens.inverse.likelihood.measurements import Measurements, measurements
+from daeosens.petsc.vectors import keep_unshared
+from daeosens.problem.problem import Problem
+from daeosens.timestepping.stepping import Stepping
+
+
+@dataclass(frozen=True, eq=False)
+class Experiment:
+    """Measurements, and the run in which they were taken: one of several in a ``fit``.
+
+    Parameters
+    ----------
+    data : Table, mapping, path of a CSV file, or array_like [K, q]
+        As for ``fit``; the same columns in every experiment.
+    stepping : Stepping
+        Time span, method and step sizes.
+    initial_state : array [n], mapping of str to float, or callable, optional
+        As for ``Parameters``; theirs by default.
+    parameters : mapping of str to Parameter or float, optional
+        Parameters that have a value of their own in this experiment, in the place of that in
+        ``Parameters``: a number that is known, as a feed or a temperature, or a ``Parameter`` that
+        is fitted for this experiment alone, as the volume of a patient.
+    times : str or array_like [K], optional
+        As for ``fit``.
+    name : str, optional
+        What it is called in tables and messages, and in the names of its own parameters, "V
+        (patient 2)"; by default its number.  Experiments of one name share their own parameters.
+
+    Examples
+    --------
+    >>> from daeosens import ODE, Parameter, Parameters, fit
+    >>> tank = ODE(lambda t, u, p: p[1] - p[0] * u, size=1, parameters=["rate", "feed"])
+    >>> unknown = Parameters({"rate": Parameter(1.0, scale="log"), "feed": 0.0}, [1.0])
+    >>> batch = {"time": [1.0, 2.0, 3.0], "mass": [0.62, 0.35, 0.23]}
+    >>> fed = {"time": [1.0, 2.0], "mass": [0.25, 0.37]}
+    >>> experiments = [
+    ...     Experiment(batch, Stepping((0.0, 3.0), "rk4", dt=0.1)),
+    ...     Experiment(fed, Stepping((0.0, 2.0), "rk4", dt=0.1), [0.0], {"feed": 0.3}),
+    ... ]
+    >>> found = fit(tank, experiments, unknown)
+    >>> print(found.estimate["rate"].__round__(3), found.covariance.error("rate").__round__(3))
+    0.501 0.012
+    """
+
+    data: Any
+    stepping: Stepping
+    initial_state: Any = None
+    parameters: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    times: str | npt.ArrayLike | None = None
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        require(self.stepping, Stepping, "stepping", 'Stepping((0.0, 1.0), "rk6vr", rtol=1e-6)')
+        require(self.parameters, Mapping, "parameters", '{"feed": 0.3, "V": Parameter(20.0)}')
+        require(self.name, str, "name", '"patient 2"')
+        keep_unshared(self, "initial_state")
+
+    def own(self, label: str) -> dict[str, tuple[str, Parameter]]:
+        """Return its own parameters: the name of the entry, and the entry, of each."""
+        entries = Parameters(self.parameters, None).entries
+        return {name: (f"{name} ({label})", entry) for name, entry in entries.items()}
+
+
+def controls(
+    problem: Problem, parameters: Parameters, experiments: Sequence[Experiment]
+) -> tuple[Parameters, list[Parameters]]:
+    """Return all parameters of several experiments, and those of each, of the same unknowns.
+
+    Raises
+    ------
+    InputError
+        A parameter that the problem does not have; experiments of one name whose own parameters
+        differ.
+    """
+    known = problem.parameter_names
+    own = [each.own(each.name or str(k)) for k, each in enumerate(experiments)]
+    complaints = [
+        f'experiments[{k}]: parameters["{name}"] is not one of the problem\'s'
+        f"{suggestion(name, known)}"
+        for k, each in enumerate(own)
+        for name in each
+        if name not in known
+    ]
+    if complaints:
+        raise together(complaints, heading="experiments")
+    everywhere = {name for name in known if all(name in each for each in own)}
+    shared = {
+        name: entry
+        for name, entry in parameters.entries.items()
+        if not (entry.free and name in everywhere)
+    }
+    free = {name for each in own for name, (_, entry) in each.items() if entry.free}
+    free |= {name for name, entry in shared.items() if entry.free}
+    more: dict[str, Parameter] = {}
+    for k, each in enumerate(own):
+        for name, (label, entry) in each.items():
+            if name in free and more.setdefault(label, entry) != entry:
+                raise InputError(
+                    f'experiments[{k}]: parameters["{name}"] = {entry}, but {more[label]} in '
+                    f'another experiment of the name "{experiments[k].name}"',
+                    expected="the same, since they share it",
+                    remedy="another name=",
+                )
+    whole = replace(parameters, values={**shared, **more})
+    parts: list[Parameters] = []
+    for each, experiment in zip(own, experiments, strict=True):
+        # what no experiment fits needs no name of its own
+        known_here = {name: entry for name, (_, entry) in each.items() if name not in free}
+        renamed = {name: label for name, (label, _) in each.items() if name in free}
+        changes: dict[str, Any] = {"values": {**shared, **known_here, **more}}
+        if more:
+            changes["own"] = renamed
+        if experiment.initial_state is not None:
+            changes |= {"initial_state": experiment.initial_state}
+            changes |= {"initial_state_p": None, "initial_state_hessian": None}
+        parts.append(replace(parameters, **changes))
+    return whole, parts
+
+
+def listed_experiments(
+    data: Any, stepping: Any, times: str | npt.ArrayLike | None
+) -> list[Experiment]:
+    """Return the experiments of a ``fit``: those given, or the only one.
+
+    Raises
+    ------
+    InputError
+        No stepping for the only one, or one for several; other things among them.
+    """
+    given: list[Any] = [*data] if isinstance(data, (list, tuple)) else [data]
+    if not any(isinstance(each, Experiment) for each in given):
+        return [Experiment(data, stepping, times=times)]
+    for k, each in enumerate(given):
+        require(each, Experiment, f"experiments[{k}]", "Experiment(data, stepping)")
+    if stepping is not None or times is not None:
+        raise InputError(
+            f"{'stepping' if times is None else 'times'}= beside experiments",
+            expected="one in each experiment",
+            remedy="Experiment(data, stepping, times=...)",
+        )
+    return given
+
+
+def tables(
+    experiments: Sequence[Experiment], columns: Sequence[str] | None
+) -> tuple[list[Measurements], Measurements]:
+    """Return the measurements of each experiment, and all of them, one after another.
+
+    Raises
+    ------
+    InputError
+        Data that are no measurements, with the number of the experiment; columns that differ.
+    """
+    each: list[Measurements] = []
+    for k, one in enumerate(experiments):
+        try:
+            each.append(measurements(one.data, one.times, columns))
+        except InputError as error:
+            if len(experiments) == 1:
+                raise
+            raise type(error)(f"{_called(k, one)}: {error}") from error
+    for k, table in enumerate(each):
+        if table.names != each[0].names:
+            raise InputError(
+                f"{_called(k, experiments[k])} has the columns {', '.join(table.names)}",
+                expected=f"{', '.join(each[0].names)}, as experiments[0]",
+                remedy="columns=[...], the same in each; or Joint, with an observe= for each",
+            )
+    if len(each) == 1:
+        return each, each[0]
+    times, values = (
+        np.concatenate([getattr(table, name) for table in each]) for name in ("times", "values")
+    )
+    starts = np.cumsum([0, *(len(table.times) for table in each)])
+    order = np.concatenate(
+        [first + table.order for first, table in zip(starts, each, strict=False)]
+    )
+    return each, Measurements(times, values, each[0].names, order)
+
+
+def _called(k: int, experiment: Experiment) -> str:
+    return f"experiments[{k}]" + (f" ({experiment.name})" if experiment.name else "")

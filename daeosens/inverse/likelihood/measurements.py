@@ -1,0 +1,167 @@
+"""Measurements: numbers at times, from a table, a mapping, a file or an array."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from daeosens.costs.missing_data import measured_array, refuse_unobserved
+from daeosens.errors import InputError, suggestion, together
+from daeosens.io.tables import read_table
+from daeosens.petsc.vectors import Array, finite_array
+
+
+def spread(rows: Array, observed: npt.NDArray[np.bool_]) -> Array:
+    """Return numbers that belong to what was observed in an array [K, q], NaN elsewhere."""
+    table = np.full(observed.shape, np.nan)
+    table[observed] = rows
+    return table
+
+
+@dataclass(frozen=True, eq=False)
+class Measurements:
+    """Numbers at times, in the order of these; replicates in that of the table.
+
+    Attributes
+    ----------
+    times : array [K]
+        A time may stand several times.
+    values : array [K, q]
+        NaN where nothing was observed.
+    names : tuple of str [q]
+        The columns.
+    order : array [K] of int
+        Which row of the table each one was.
+    observed : array [K, q] of bool
+
+    Raises
+    ------
+    InputError
+        A column without any observation.
+    """
+
+    times: Array
+    values: Array
+    names: tuple[str, ...]
+    order: npt.NDArray[np.intp]
+    observed: npt.NDArray[np.bool_] = field(init=False)
+
+    def __post_init__(self) -> None:
+        refuse_unobserved(self.values, [f'column "{name}"' for name in self.names])
+        object.__setattr__(self, "observed", ~np.isnan(self.values))
+
+    @property
+    def count(self) -> int:
+        """How many numbers were observed."""
+        return int(self.observed.sum())
+
+
+def measurements(
+    data: Any, times: str | npt.ArrayLike | None = None, columns: Sequence[str] | None = None
+) -> Measurements:
+    """Return measurements from a table, a mapping, a data frame, a CSV file or an array.
+
+    Parameters
+    ----------
+    data : Table, mapping of str to array [K], data frame, path, or array_like [K] or [K, q]
+        Columns go by name where they have names.  NaN (in a file: an empty cell) where
+        nothing was observed.
+    times : str or array_like [K]
+        The column of times, the first one by default; for an array of data the times themselves.
+    columns : sequence of str, optional
+        Which columns hold data, all but the times by default; for an array the names of its
+        columns.
+
+    Raises
+    ------
+    InputError
+        Missing file, unknown columns (the nearest are named), lengths that differ, infinite
+        numbers, a column without measurements.
+
+    Examples
+    --------
+    >>> three = measurements({"hour": [2, 1, 1], "level": [0.4, 0.6, 0.7]})
+    >>> three.times, three.order
+    (array([1., 1., 2.]), array([1, 2, 0]))
+    """
+    table = read_table(data) if isinstance(data, (str, Path)) else data
+    named = columns_by_name(table)
+    if named is not None:
+        return _by_name(named, times, columns)
+    if times is None or isinstance(times, str):
+        kind = "an array" if isinstance(data, (np.ndarray, list, tuple)) else type(data).__name__
+        raise InputError(
+            f"data is {kind} without times",
+            expected="times=array [K]",
+            remedy="fit(problem, data, parameters, stepping): in this order",
+        )
+    values = measured_array(table, "data")
+    values = values[:, None] if values.ndim == 1 else values
+    moments = finite_array(times, "times")
+    if values.ndim != 2 or moments.shape != values.shape[:1]:
+        raise InputError(
+            f"data has shape {values.shape}, times have shape {moments.shape}",
+            expected="data [K, q] and times [K]",
+        )
+    names = tuple(f"data[{j}]" for j in range(values.shape[1])) if columns is None else columns
+    if len(names) != values.shape[1]:
+        raise InputError(
+            f"{len(names)} names for {values.shape[1]} columns of data", expected="one for each"
+        )
+    return _sorted(moments, values, tuple(names))
+
+
+def columns_by_name(table: Any) -> dict[str, Any] | None:
+    """Return the columns of a table by name, or None where they have no names.
+
+    A ``Table``, a mapping, a data frame (of pandas, polars, pyarrow) or a structured array.
+    """
+    if isinstance(table, Mapping):
+        return dict(cast("Mapping[str, Any]", table))
+    if hasattr(table, "names") and hasattr(table, "column"):
+        return {name: table.column(name) for name in table.names}
+    names = getattr(getattr(table, "dtype", None), "names", None)
+    if names is None and hasattr(table, "columns") and hasattr(table, "__getitem__"):
+        names = getattr(table, "column_names", table.columns)
+    if names is None:
+        return None
+    return {str(name): np.asarray(table[name]) for name in names}
+
+
+def _sorted(times: Array, values: Array, names: tuple[str, ...]) -> Measurements:
+    order = np.argsort(times, kind="stable")
+    return Measurements(times[order], values[order], names, order)
+
+
+def _by_name(
+    table: dict[str, Any], times: str | npt.ArrayLike | None, columns: Sequence[str] | None
+) -> Measurements:
+    if not table:
+        raise InputError("data has no columns", expected="a column of times and one of data")
+    clock = next(iter(table)) if times is None else times
+    wanted = [clock] if isinstance(clock, str) else []
+    chosen = [name for name in table if name not in wanted] if columns is None else list(columns)
+    complaints = [
+        f'no column "{name}"; expected: one of {", ".join(table)}{suggestion(name, table)}'
+        for name in [*wanted, *chosen]
+        if name not in table
+    ]
+    if not chosen:
+        complaints.append("no column of data beside the times")
+    if complaints:
+        raise together(complaints, heading="data")
+    given = table[clock] if isinstance(clock, str) else clock
+    moments = finite_array(given, f'times (column "{clock}")' if given is not times else "times")
+    arrays = [measured_array(table[name], f'column "{name}"') for name in chosen]
+    for name, array in zip(chosen, arrays, strict=True):
+        if array.shape != moments.shape or array.ndim != 1:
+            raise InputError(
+                f'column "{name}" has shape {array.shape}, times have shape {moments.shape}',
+                expected="as many numbers as times",
+            )
+    return _sorted(moments, np.column_stack(arrays), tuple(chosen))

@@ -1,0 +1,298 @@
+"""The negative log-likelihood of data whose noise level is unknown, as a functional.
+
+For given parameters the likeliest noise level has a closed form; put back into the likelihood it
+leaves L(x) = sum_g N_g log sigma_g(x) + prior, whose gradient is that of the least squares weighted
+with sigma_g(x): as cheap as a known level.  Minimised over x this is joint maximum likelihood, and
+its Hessian is the Schur complement of the joint one: the covariance allows for the unknown level.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from petsc4py import PETSc
+
+from daeosens.costs.least_squares import LeastSquares
+from daeosens.costs.objective import Objective
+from daeosens.derivatives.adjoint import Gradient, adjoint
+from daeosens.derivatives.discretization_error import halved
+from daeosens.derivatives.residual_jacobian import residual, residual_adjoint
+from daeosens.errors import SolveError
+from daeosens.functional.joint import Joint
+from daeosens.functional.reduced import Reduced
+from daeosens.inverse.likelihood.measurements import spread
+from daeosens.petsc.vectors import Array, dot, gather
+from daeosens.problem.callback_guard import QUIET
+from daeosens.timestepping.trajectory.trajectory import Trajectory
+
+LEAST = 1e-12
+"""Noise levels below this part of the data's size count as an exact fit."""
+
+
+def with_levels(
+    misfits: Sequence[LeastSquares], levels: Sequence[Any], priors: Sequence[Objective | None]
+) -> list[Any]:
+    """Return the misfits with their noise levels and priors."""
+    objectives: list[Any] = [
+        replace(each, sigma=sigma) for each, sigma in zip(misfits, levels, strict=True)
+    ]
+    return [
+        each if prior is None else each + prior
+        for each, prior in zip(objectives, priors, strict=True)
+    ]
+
+
+class EstimatedNoise:
+    """L(x) of least squares with unknown noise levels; a ``Functional`` with second derivatives.
+
+    Parameters
+    ----------
+    experiments : sequence of Reduced
+        Of the same x, as for ``Joint``; serial, NumPy style.  Each has a ``LeastSquares`` with
+        ``sigma=1``, data [K, q], NaN where nothing was observed, and the same columns.
+    priors : sequence of Objective or None, optional
+        Of the parameters, for each experiment; those that are shared with the first one only.
+    each_column : bool
+        A level for every column; else one for all.
+    level_prior : (float, float), optional
+        Normal prior of log(sigma): mean, standard deviation.
+    """
+
+    def __init__(
+        self,
+        experiments: Sequence[Reduced],
+        *,
+        priors: Sequence[Objective | None] | None = None,
+        each_column: bool = False,
+        level_prior: tuple[float, float] | None = None,
+    ) -> None:
+        self.priors = [None] * len(experiments) if priors is None else list(priors)
+        self._level_prior, self._each_column = level_prior, each_column
+        self._misfits: list[Any] = [each.objective for each in experiments]
+        self._unit = Joint(experiments)
+        if any(self.priors):  # their derivatives are checked with those of the experiments
+            self._unit = self._joint(np.ones(1))
+        self.experiments = self._unit.experiments
+        self.control = self._unit.control
+        data = np.concatenate([misfit.scaled_data for misfit in self._misfits])
+        size = data.shape[1]
+        self.groups = np.arange(size) if each_column else np.zeros(size, dtype=int)
+        self.observed = ~np.isnan(data)
+        self.counts: Any = np.bincount(self.groups, self.observed.sum(axis=0))
+        sizes = np.abs(data)
+        scale = [np.nanmax(sizes[:, self.groups == g]) for g in range(len(self.counts))]
+        self._least = LEAST * np.maximum(scale, 1e-300)
+        self._weighted: tuple[PETSc.Vec, Joint, list[PETSc.Vec], Array] | None = None
+
+    @property
+    def comm(self) -> PETSc.Comm:
+        """The communicator of x and of every method."""
+        return self._unit.comm
+
+    @property
+    def count(self) -> Any:
+        """How often it has run."""
+        return self._unit.count
+
+    def start(self) -> PETSc.Vec:
+        """Return a new vector with the control's starting point."""
+        return self._unit.start()
+
+    def bounds(self) -> tuple[PETSc.Vec, PETSc.Vec] | None:
+        """Return the bounds of x, or None."""
+        return self._unit.bounds()
+
+    @property
+    def order(self) -> int:
+        """The lowest order of the methods of the experiments."""
+        return self._unit.order
+
+    def refined(self, x: PETSc.Vec) -> EstimatedNoise:
+        """Return the same functional by runs with half the steps of those at x."""
+        experiments = [
+            Reduced(each.problem, misfit, halved(each.trajectory(x)), each.control)
+            for each, misfit in zip(self.experiments, self._misfits, strict=True)
+        ]
+        return EstimatedNoise(
+            experiments,
+            priors=self.priors,
+            each_column=self._each_column,
+            level_prior=self._level_prior,
+        )
+
+    def limit_steps(self, *, limited: bool) -> None:
+        """Limit the steps of later runs of each experiment, or of none: ``Reduced.limit_steps``."""
+        self._unit.limit_steps(limited=limited)
+
+    def runs(self, x: PETSc.Vec) -> list[Trajectory]:
+        """Return the run of each experiment at x; the last ones are kept."""
+        return [each.trajectory(x) for each in self.experiments]
+
+    def check_second_order(self) -> None:
+        """Raise ``UnsupportedError`` where a second derivative is missing."""
+        self._unit.check_second_order()
+
+    def levels(self, x: PETSc.Vec) -> Array:
+        """Return the likeliest noise levels [G] at x."""
+        return self._levels(self._squares(x))
+
+    def column_levels(self, x: PETSc.Vec) -> Array:
+        """Return the noise level [q] of every column at x."""
+        return self.levels(x)[self.groups]
+
+    def fits_exactly(self, x: PETSc.Vec) -> bool:
+        """Return whether a residual is zero to rounding, so that there is no level to estimate."""
+        return bool((self.levels(x) <= self._least).any())
+
+    def weighted(self, x: PETSc.Vec) -> Joint:
+        """Return the least squares (with priors) whose noise levels are those at x."""
+        return self._second(x)[0]
+
+    def value(self, x: PETSc.Vec) -> float:
+        """Return L(x)."""
+        squares = self._squares(x)
+        total = self._level_value(squares, self._levels(squares))
+        pairs = zip(self.runs(x), self.priors, strict=True)
+        return total + math.fsum(_prior_value(run, prior) for run, prior in pairs if prior)
+
+    def gradient(self, x: PETSc.Vec) -> PETSc.Vec:
+        """Return dL/dx as a new vector."""
+        return self.value_and_gradient(x)[1]
+
+    @QUIET
+    def value_and_gradient(self, x: PETSc.Vec) -> tuple[float, PETSc.Vec]:
+        """Return L(x) and its gradient as a new vector: one adjoint sweep of each run."""
+        squares = self._squares(x)
+        levels = self._levels(squares)
+        value, gradient = 0.0, x.duplicate()
+        gradient.zeroEntries()
+        objectives = self._objectives(levels[self.groups])
+        for each, run, objective in zip(self.experiments, self.runs(x), objectives, strict=True):
+            result = adjoint(run, objective)
+            each.count.adjoint += 1
+            value += result.value
+            gradient.axpy(1.0, each.control.pull_back(each.problem, x, result))
+        # what the weighted sum of squares has is replaced by the likelihood of the levels
+        value -= 0.5 * float((squares / levels**2).sum())
+        return value + self._level_value(squares, levels), gradient
+
+    def hessian(self, x: PETSc.Vec) -> Array:
+        """Return the Hessian of L at x [k, k]."""
+        reduced, slopes, factors = self._second(x)
+        matrix = reduced.hessian(x)
+        for slope, factor in zip(slopes, factors, strict=True):
+            matrix = matrix - factor * np.outer(gather(slope), gather(slope))
+        return matrix
+
+    def hessian_product(self, x: PETSc.Vec, dx: PETSc.Vec) -> PETSc.Vec:
+        """Return the Hessian of L at x times dx as a new vector."""
+        reduced, slopes, factors = self._second(x)
+        return _corrected(reduced.hessian_product(x, dx), dx, slopes, factors)
+
+    def gauss_newton_product(self, x: PETSc.Vec, dx: PETSc.Vec) -> PETSc.Vec:
+        """Return the same without second derivatives of the model, as a new vector."""
+        reduced, slopes, factors = self._second(x)
+        return _corrected(reduced.gauss_newton_product(x, dx), dx, slopes, factors)
+
+    def _objectives(self, sigma: Array) -> list[Objective]:
+        """Return the weighted misfit of each experiment with its priors."""
+        return with_levels(self._misfits, [sigma] * len(self._misfits), self.priors)
+
+    def _joint(self, sigma: Array) -> Joint:
+        pairs = zip(self._unit.experiments, self._objectives(sigma), strict=True)
+        return Joint(
+            [
+                Reduced(each.problem, objective, each.stepping, each.control)
+                for each, objective in pairs
+            ]
+        )
+
+    @QUIET
+    def _squares(self, x: PETSc.Vec) -> Array:
+        squared = np.where(self.observed, self.residuals(x) ** 2, 0.0)
+        totals: Any = np.bincount(self.groups, squared.sum(axis=0))
+        if not np.isfinite(totals).all():
+            raise SolveError("a residual is not finite", expected="outputs that can be observed")
+        return totals
+
+    def residuals(self, x: PETSc.Vec) -> Array:
+        """Return model - data [K, q], NaN where nothing was observed."""
+        rows = [
+            gather(residual(run, misfit))
+            for run, misfit in zip(self.runs(x), self._misfits, strict=True)
+        ]
+        return spread(np.concatenate(rows), self.observed)
+
+    def _levels(self, squares: Array) -> Array:
+        """Return the minimum over sigma of N log sigma + S / (2 sigma^2) + prior."""
+        best = np.maximum(np.sqrt(squares / self.counts), self._least)
+        if self._level_prior is None:
+            return best
+        mean, deviation = self._level_prior
+        logs = np.log(best)
+        for _ in range(100):  # Newton, on a convex function of log sigma
+            tail = squares * np.exp(-2.0 * logs)
+            slope = self.counts - tail + (logs - mean) / deviation**2
+            step = slope / (2.0 * tail + 1.0 / deviation**2)
+            logs = logs - np.clip(step, -1.0, 1.0)
+            if np.abs(step).max() < 1e-14:
+                break
+        return np.maximum(np.exp(logs), self._least)
+
+    def _level_value(self, squares: Array, levels: Array) -> float:
+        total = float((self.counts * np.log(levels) + 0.5 * squares / levels**2).sum())
+        if self._level_prior is not None:
+            mean, deviation = self._level_prior
+            total += 0.5 * float((((np.log(levels) - mean) / deviation) ** 2).sum())
+        return total
+
+    def _second(self, x: PETSc.Vec) -> tuple[Joint, list[PETSc.Vec], Array]:
+        """Return the least squares weighted for x, and the coupling to each level."""
+        if self._weighted is None or not self._weighted[0].equal(x):
+            squares = self._squares(x)
+            levels = self._levels(squares)
+            table = self.residuals(x)
+            weights = [
+                np.where(self.groups == g, table / level**2, 0.0)
+                for g, level in enumerate(levels.tolist())
+            ]
+            slopes = self._products(x, weights)
+            own = 0.0 if self._level_prior is None else 1.0 / self._level_prior[1] ** 2
+            factors = 4.0 / (2.0 * squares / levels**2 + own)
+            self._weighted = (x.copy(), self._joint(levels[self.groups]), slopes, factors)
+        return self._weighted[1:]
+
+    def _products(self, x: PETSc.Vec, weights: Sequence[Array]) -> list[PETSc.Vec]:
+        """Return the transposed Jacobian of the residuals times each of some weights [K, q]."""
+        totals = [x.duplicate() for _ in weights]
+        for total in totals:
+            total.zeroEntries()
+        first = 0
+        for each, run, misfit in zip(self.experiments, self.runs(x), self._misfits, strict=True):
+            rows = slice(first, first + len(misfit.data))
+            first = rows.stop
+            own = [weight[rows][self.observed[rows]] for weight in weights]
+            pairs = residual_adjoint(run, misfit, own)
+            for total, (lam, mu) in zip(totals, pairs, strict=True):
+                found = Gradient(0.0, lam, mu)
+                total.axpy(1.0, each.control.pull_back(each.problem, x, found))
+        return totals
+
+
+def _corrected(
+    product: PETSc.Vec, dx: PETSc.Vec, slopes: list[PETSc.Vec], factors: Array
+) -> PETSc.Vec:
+    for slope, factor in zip(slopes, factors, strict=True):
+        product.axpy(-float(factor) * dot(slope, dx), slope)
+    return product
+
+
+def _prior_value(run: Trajectory, prior: Objective) -> float:
+    end = float(run.times[-1])
+    cost = prior.lower(run.problem, end)
+    values = [weight * each.value(end, run.final, run.p) for _, weight, each in cost.points]
+    return math.fsum(values)

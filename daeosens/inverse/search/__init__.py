@@ -1,0 +1,1 @@
+"""Where a fit starts, from how many points, and how it ends."""

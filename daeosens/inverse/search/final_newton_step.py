@@ -1,0 +1,117 @@
+"""Fits of data with hardly any noise, near which the likelihood of an unknown level has a pole."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+from petsc4py import PETSc
+
+from daeosens.errors import SolveError
+from daeosens.functional.functional import Functional
+from daeosens.inverse.likelihood.noise_levels import EstimatedNoise
+from daeosens.inverse.uncertainty.hessian_at_estimate import curvature, labels, on_bound
+from daeosens.optimize import Result
+from daeosens.petsc.vectors import Array, gather, scatter
+
+STUCK = ("DIVERGED_LS_FAILURE", "DIVERGED_TR_REDUCTION", "DIVERGED_STAGNATION")
+"""Reasons to stop of minimisations that more iterations would not help."""
+
+NOTE = "least squares came first: the likelihood has a pole at a perfect fit"
+
+STEPS = 20
+"""Gauss-Newton steps at most; each has to lower the likelihood."""
+
+WITHIN = 1e-3
+"""Standard errors from the minimum that do not matter."""
+
+
+def finished(
+    functional: EstimatedNoise, first: Result, minimized: Callable[[Functional, PETSc.Vec], Result]
+) -> Result:
+    """Go on with a minimisation of N log(sum of squares) that has not converged.  Collective.
+
+    That is concave far from a perfect fit, has a pole there, and near it a slope that rounding
+    hides from ``gradient_tolerance``.  So the sum of squares itself is minimised, with the noise
+    levels of where it begins, then refined by Gauss-Newton steps, then the likelihood.
+
+    Parameters
+    ----------
+    functional : EstimatedNoise
+        L.
+    first : Result
+        What has not converged.
+    minimized : callable
+        (functional, x0 [k]) -> Result.
+
+    Returns
+    -------
+    Result
+        Converged also where a residual is zero to rounding, and where the Gauss-Newton step would
+        be shorter than ``WITHIN`` standard errors.
+    """
+    spent, notes = [first], first.notes
+    if first.reason in STUCK:
+        spent.append(minimized(functional.weighted(first.x), first.x))
+        spent.append(minimized(functional, _refined(functional, spent[-1].x)))
+        notes = (*spent[-1].notes, NOTE)
+    last = spent[-1]
+    reason, message = last.reason, last.message
+    if functional.fits_exactly(last.x):
+        reason = "CONVERGED_EXACT_FIT"
+        message = "residuals are at rounding: no noise can be estimated"
+    elif not last.converged and _step(functional, last.x)[1] <= WITHIN**2:
+        reason = "CONVERGED_STANDARD_ERRORS"
+        message = f"within {WITHIN:g} standard errors of the minimum: rounding hides what is left"
+    return replace(
+        last,
+        reason=reason,
+        message=message,
+        evaluations=sum(each.evaluations for each in spent),
+        failed_solves=sum(each.failed_solves for each in spent),
+        restarts=sum(each.restarts for each in spent),
+        hessian_products=sum(each.hessian_products for each in spent),
+        seconds=sum(each.seconds for each in spent),
+        notes=notes,
+    )
+
+
+def _refined(functional: EstimatedNoise, x: PETSc.Vec) -> PETSc.Vec:
+    """Return where Gauss-Newton steps from x [k] end that lower the likelihood, within bounds."""
+    bounds = functional.bounds()
+    value = functional.value(x)
+    for _ in range(STEPS):
+        if functional.fits_exactly(x):
+            break
+        trial = x.copy()
+        trial.axpy(1.0, scatter(_step(functional, x)[0], x.duplicate()))
+        if bounds is not None:
+            trial.pointwiseMax(trial, bounds[0])
+            trial.pointwiseMin(trial, bounds[1])
+        try:
+            lower = functional.value(trial)
+        except SolveError:
+            break
+        if not lower < value:
+            break
+        x, value = trial, lower
+    return x
+
+
+def _step(functional: EstimatedNoise, x: PETSc.Vec) -> tuple[Array, float]:
+    """Return the Gauss-Newton step [k] of what is not on a bound, and its square in the metric.
+
+    In standard errors, that is; infinite where the matrix is singular.
+    """
+    squares = functional.weighted(x)
+    names, _ = labels(functional, x.getSize())
+    held = on_bound(functional, x)
+    free = [k for k, name in enumerate(names) if name not in held]
+    matrix = curvature(squares, x, "gauss_newton")[np.ix_(free, free)]
+    slope = gather(functional.gradient(x))[free]
+    step = np.zeros(x.getSize())
+    step[free] = -np.linalg.lstsq(matrix, slope, rcond=None)[0]
+    singular = np.linalg.matrix_rank(matrix) < len(free)
+    return step, math.inf if singular else -float(slope @ step[free])

@@ -1,0 +1,268 @@
+"""Many starts for one minimisation, on groups of ranks; what is finished is not done again."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+import numpy.typing as npt
+from mpi4py import MPI
+
+from daeosens.errors import InputError, SolveError
+from daeosens.functional.functional import Functional
+from daeosens.inverse.search.start_records import Attempt, finished, write_attempt
+from daeosens.inverse.uncertainty.hessian_at_estimate import HessianKind
+from daeosens.optimize import Result, minimize
+from daeosens.petsc.agreement import on_every_rank, on_first_rank
+from daeosens.petsc.options import Options
+from daeosens.petsc.ranks import agree
+from daeosens.petsc.vectors import Array, finite_array, gather, scatter
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Multistart:
+    """All attempts; prints itself.
+
+    Attributes
+    ----------
+    attempts : tuple of Attempt
+        In the order of the starts.
+    resumed : int
+        How many were read from the folder.
+
+    Examples
+    --------
+    >>> from daeosens import ODE, Parameter, Parameters, Stepping, fit
+    >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
+    >>> rates = Parameters({"rate": Parameter(1.0, lower=0.1, upper=3.0)}, initial_state=[1.0])
+    >>> data = {"time": [1.0, 2.0, 3.0], "mass": [0.62, 0.35, 0.23]}
+    >>> found = fit(decay, data, rates, Stepping((0.0, 3.0), "rk4", dt=0.1), starts=2)
+    >>> found.starts.best.x.round(3), found.starts.n_at_best()
+    (array([0.5]), 2)
+    """
+
+    attempts: tuple[Attempt, ...]
+    resumed: int = 0
+
+    @property
+    def ranked(self) -> tuple[Attempt, ...]:
+        """The attempts, best value first; failed ones last."""
+        return tuple(sorted(self.attempts, key=lambda each: (each.value, each.index)))
+
+    @property
+    def best(self) -> Attempt:
+        """The attempt with the lowest value.
+
+        Raises
+        ------
+        SolveError
+            Every start failed.
+        """
+        first = self.ranked[0]
+        if not math.isfinite(first.value):
+            raise SolveError(
+                f"all {len(self.attempts)} starts failed; the first: {first.message}",
+                remedy="starts nearer to a sensible value, smaller steps, or narrower bounds",
+            )
+        return first
+
+    def n_at_best(self, tolerance: float = 1e-2) -> int:
+        """Return how many attempts came within ``tolerance`` of the best value."""
+        return sum(each.value <= self.best.value + tolerance for each in self.attempts)
+
+    def __repr__(self) -> str:
+        """Return the best ten and the counts."""
+        failed = sum(not math.isfinite(each.value) for each in self.attempts)
+        unfinished = sum(not each.converged for each in self.attempts) - failed
+        lines = [" rank  start          value  iterations  why it ended"]
+        for rank, each in enumerate(self.ranked[:10], 1):
+            lines.append(
+                f"{rank:5d}  {each.index:5d}  {each.value:13.7g}  {each.iterations:10d}  "
+                f"{each.message.splitlines()[0]}"
+            )
+        if len(self.attempts) > 10:
+            lines.append(f"  ... {len(self.attempts) - 10} more")
+        count = f"{len(self.attempts)} starts"
+        if failed < len(self.attempts):
+            count += f", {self.n_at_best()} within 0.01 of the best value"
+        count += f", {failed} failed, {unfinished} not converged"
+        lines.append(count + (f", {self.resumed} read from before" if self.resumed else ""))
+        return "\n".join(lines)
+
+
+def multistart(
+    build: Callable[[MPI.Intracomm], Functional],
+    starts: npt.ArrayLike,
+    *,
+    comm: MPI.Intracomm | None = None,
+    ranks_per_start: int = 1,
+    folder: str | Path | None = None,
+    method: str = "lmvm",
+    hessian: HessianKind = "exact",
+    gradient_tolerance: float = 1e-8,
+    relative_gradient_tolerance: float = 0.0,
+    value_tolerance: float = 0.0,
+    max_iterations: int = 1000,
+    options: Options | None = None,
+) -> Multistart:
+    """Minimise from each start, on groups of ranks.  Collective on ``comm``.
+
+    The ranks are cut into groups of ``ranks_per_start``; group g of G takes starts g, g + G, and so
+    on.  An attempt depends on its start and on the size of its group alone.
+
+    Parameters
+    ----------
+    build : callable
+        ``build(comm) -> Functional``, called once on each group with its communicator.
+    starts : array_like [count, n]
+        From ``starting_points``, say; the same on every rank.
+    comm : MPI.Intracomm, optional
+        All ranks by default.
+    ranks_per_start : int
+        Size of a group; divides the number of ranks.
+    folder : str or Path, optional
+        Each finished start is written there at once; a rerun takes it from there, once the value
+        of the best of them has been found again.
+    method, hessian, gradient_tolerance, relative_gradient_tolerance, value_tolerance
+        As for ``minimize``.
+    max_iterations, options
+        Likewise.
+
+    Returns
+    -------
+    Multistart
+        The same on every rank.
+
+    Raises
+    ------
+    InputError
+        Bad numbers of ranks or starts; a folder with attempts from other starts, settings or data.
+
+    Examples
+    --------
+    >>> from daeosens import ODE, LeastSquares, Parameter, Parameters, Reduced, Stepping
+    >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
+    >>> misfit = LeastSquares([1.0, 2.0], [0.6, 0.36], sigma=0.1)
+    >>> rates = Parameters({"rate": Parameter(0.5, lower=0.1, upper=2.0)}, initial_state=[1.0])
+    >>> functional = Reduced(decay, misfit, Stepping((0.0, 2.0), "rk4", dt=0.1), rates)
+    >>> from daeosens import starting_points
+    >>> starts = starting_points(functional, 3)
+    >>> found = multistart(lambda comm: functional, starts, method="bnls")
+    >>> found.best.x.round(4).tolist(), found.n_at_best()
+    ([0.5108], 3)
+    """
+    comm = MPI.COMM_WORLD if comm is None else comm
+    settings: dict[str, Any] = {
+        "method": method,
+        "hessian": hessian,
+        "gradient_tolerance": gradient_tolerance,
+        "relative_gradient_tolerance": relative_gradient_tolerance,
+        "value_tolerance": value_tolerance,
+        "max_iterations": max_iterations,
+        "options": dict(options or {}),
+    }
+    agree(
+        comm,
+        "multistart",
+        starts=starts,
+        ranks_per_start=ranks_per_start,
+        folder=folder is not None,
+        **settings,
+    )
+    if not callable(build):
+        raise InputError(
+            f"build is {type(build).__name__}",
+            expected="a function comm -> functional",
+            remedy="lambda comm: functional",
+        )
+    points = finite_array(starts, "starts")
+    if points.ndim != 2 or not points.size:
+        raise InputError(f"starts have shape {points.shape}", expected="shape (count, n)")
+    if ranks_per_start < 1 or comm.size % ranks_per_start:
+        raise InputError(
+            f"ranks_per_start = {ranks_per_start} on {comm.size} ranks",
+            expected="a divisor of the number of ranks",
+        )
+    place = None if folder is None else Path(folder)
+    done = on_first_rank(comm, lambda: finished(place, points, settings))
+    group = cast("MPI.Intracomm", comm.Split(comm.rank // ranks_per_start, comm.rank))
+    first, step = comm.rank // ranks_per_start, comm.size // ranks_per_start
+    todo = [index for index in range(first, len(points), step) if index not in done]
+    mine: list[Attempt] = []
+    failure: Exception | None = None
+    try:
+        checks = bool(done) and first == 0
+        functional = build(group) if todo or checks else None
+        if checks:
+            assert functional is not None
+            _check_same(functional, done.values(), place)
+        for index in todo:
+            assert functional is not None
+            attempt = _attempt(index, functional, points[index], settings)
+            mine += [attempt] if group.rank == 0 else []
+            if place is not None:
+                on_first_rank(group, partial(write_attempt, place, attempt, settings))
+    except Exception as error:  # noqa: BLE001 (raised on all ranks)
+        failure = error
+
+    def own() -> None:
+        if failure is not None:
+            raise failure
+
+    on_every_rank(comm, own)
+    found = [*done.values(), *(each for part in comm.allgather(mine) for each in part)]
+    group.Free()
+    return Multistart(tuple(sorted(found, key=lambda each: each.index)), len(done))
+
+
+def _check_same(functional: Functional, done: Iterable[Attempt], folder: Path | None) -> None:
+    """Refuse attempts of another functional: data and models are not in the files."""
+    known = min(done, key=lambda each: each.value)
+    if not math.isfinite(known.value):
+        return
+    x = scatter(known.x, functional.start())
+    try:
+        value = functional.value(x)
+    except SolveError:
+        value = math.inf
+    x.destroy()
+    if abs(value - known.value) > 1e-6 * max(1.0, abs(known.value)):
+        raise InputError(
+            f"{folder} belongs to a multistart of another functional: its value is {value:.7g} "
+            f"where start {known.index} ended, {known.value:.7g} in the file",
+            expected="the same data and model, to go on with it",
+            remedy="another folder, or remove this one",
+        )
+
+
+def _attempt(index: int, functional: Functional, start: Array, settings: dict[str, Any]) -> Attempt:
+    begin = time.perf_counter()
+    x0 = functional.start()
+    if x0.getSize() != start.size:
+        raise InputError(f"starts have {start.size} components", expected=str(x0.getSize()))
+    scatter(start, x0)
+    try:
+        result = cast("Callable[..., Result]", minimize)(functional, x0, **settings)
+    except SolveError as error:
+        message = " ".join(str(error).split())
+        seconds = time.perf_counter() - begin
+        return Attempt(index, start, start, math.inf, math.inf, False, message, 0, 0, seconds)
+    x = gather(result.x)
+    result.x.destroy()
+    return Attempt(
+        index,
+        start,
+        x,
+        result.value,
+        result.gradient_norm,
+        result.converged,
+        result.message,
+        result.iterations,
+        result.evaluations,
+        time.perf_counter() - begin,
+    )

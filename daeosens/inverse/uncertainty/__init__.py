@@ -1,0 +1,1 @@
+"""How well estimates are known: covariance, profiles, predictions, posteriors of fields."""

@@ -1,0 +1,84 @@
+"""A misfit with a Gaussian prior, to be minimised before its posterior is known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from petsc4py import PETSc
+
+from daeosens.errors import require
+from daeosens.functional.functional import Functional, require_functional
+from daeosens.inverse.uncertainty.gaussian_prior import GaussianPrior
+
+
+class Regularized:
+    """A misfit plus a Gaussian prior, with every ability of the misfit.
+
+    Parameters
+    ----------
+    misfit : Functional
+        J without the prior.
+    prior : GaussianPrior
+        Its negative logarithm is added.
+
+    Examples
+    --------
+    >>> from daeosens import ODE, LeastSquares, Parameter, Parameters, Reduced, Stepping
+    >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
+    >>> misfit = LeastSquares([1.0, 2.0], [0.6, 0.36], sigma=0.1)
+    >>> rates = Parameters({"rate": Parameter(0.5, lower=0.1, upper=2.0)}, initial_state=[1.0])
+    >>> functional = Reduced(decay, misfit, Stepping((0.0, 2.0), "rk4", dt=0.1), rates)
+    >>> from daeosens import GaussianPrior, minimize
+    >>> both = Regularized(functional, GaussianPrior(functional.start(), weight=4.0))
+    >>> print(f"{minimize(both, method='bnls').x[0]:.3f}")
+    0.510
+    """
+
+    def __init__(self, misfit: Functional, prior: GaussianPrior) -> None:
+        require_functional(misfit)
+        require(prior, GaussianPrior, "prior", "GaussianPrior(mean, ...), or matern(grid, ...)")
+        self.misfit, self.prior, self.comm = misfit, prior, misfit.comm
+        if hasattr(misfit, "hessian_product"):
+            self.hessian_product = self._hessian_product
+        if hasattr(misfit, "gauss_newton_product"):
+            self.gauss_newton_product = self._gauss_newton_product
+        if hasattr(misfit, "check_second_order"):
+            self.check_second_order = self._check_second_order
+
+    def start(self) -> PETSc.Vec:
+        """Return the misfit's start."""
+        return self.misfit.start()
+
+    def bounds(self) -> tuple[PETSc.Vec, PETSc.Vec] | None:
+        """Return the misfit's bounds."""
+        return self.misfit.bounds()
+
+    def value(self, x: PETSc.Vec) -> float:
+        """Return the sum."""
+        return self.misfit.value(x) + self.prior.value(x)
+
+    def gradient(self, x: PETSc.Vec) -> PETSc.Vec:
+        """Return its gradient as a new vector."""
+        return self.value_and_gradient(x)[1]
+
+    def value_and_gradient(self, x: PETSc.Vec) -> tuple[float, PETSc.Vec]:
+        """Return both."""
+        value, gradient = self.misfit.value_and_gradient(x)
+        gradient.axpy(1.0, self.prior.gradient(x))
+        return value + self.prior.value(x), gradient
+
+    def _hessian_product(self, x: PETSc.Vec, dx: PETSc.Vec) -> PETSc.Vec:
+        able: Any = self.misfit
+        product: PETSc.Vec = able.hessian_product(x, dx)
+        product.axpy(1.0, self.prior.apply(dx))
+        return product
+
+    def _gauss_newton_product(self, x: PETSc.Vec, dx: PETSc.Vec) -> PETSc.Vec:
+        able: Any = self.misfit
+        product: PETSc.Vec = able.gauss_newton_product(x, dx)
+        product.axpy(1.0, self.prior.apply(dx))
+        return product
+
+    def _check_second_order(self) -> None:
+        able: Any = self.misfit
+        able.check_second_order()

@@ -1,0 +1,9 @@
+"""One step of a method, as a map of state, parameters, time and size, with its derivatives.
+
+In come a problem and a step; out come the step's tangent, adjoint and second-order adjoint, on
+vectors or on blocks of arrays.  A family of methods is a folder: ``rk``, ``esdirk``, ``theta``;
+``events`` holds the steps that end at an event with the reset, ``dae`` algebraic equations.
+
+Read first: ``method`` (which methods there are), ``step_map`` (what a step offers), ``rk/step``
+(the textbook case).
+"""

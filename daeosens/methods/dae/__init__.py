@@ -1,0 +1,1 @@
+"""Algebraic equations: which there are, their index, consistent states and resets."""

@@ -1,0 +1,1 @@
+"""ESDIRK methods: own tableaux, stage equations, the step's derivatives."""

@@ -1,0 +1,226 @@
+"""The stages of diagonally implicit steps: those that the run kept, or found again."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import cached_property, partial
+from typing import Any
+
+from petsc4py import PETSc
+
+from daeosens.errors import SolveError
+from daeosens.methods.dae.structure import null_projection
+from daeosens.methods.esdirk.tableau import Esdirk
+from daeosens.methods.linear_solver import PREFIXES, block_solver, coarsen_points, linear_defaults
+from daeosens.methods.rk.stages import Kept
+from daeosens.methods.step import Step
+from daeosens.petsc._kernels import take_point
+from daeosens.petsc.options import scoped_options
+from daeosens.problem.implicit_matrix import SystemMatrix
+from daeosens.problem.problem import Problem
+
+NEWTON_DEFAULTS: Mapping[str, Any] = {
+    "snes_rtol": 1e-11,
+    "snes_stol": 1e-14,
+    "snes_max_it": 50,
+    "snes_linesearch_type": "rounding",
+}
+"""Tight, because the derivative of a step is that of the converged step."""
+
+STAGE_DEFAULTS: Mapping[str, Any] = {**NEWTON_DEFAULTS, "snes_linesearch_type": "basic"}
+"""Whole Newton steps for the stages: searching for a smaller residual creeps along stiff modes."""
+
+ROUNDING = 1e-11
+"""Changes below this part of the state that do not shrink any more are rounding."""
+
+
+class StageSolver:
+    """The states at the stages of steps of M u' = f, M constant.
+
+    Stage i solves M U_i = M u + h sum_j a_ij f_j.  What f_1 has in algebraic equations, sums of
+    rows that M has not, is left out: they ask for it to be zero at each later stage alone.
+
+    Parameters
+    ----------
+    problem : Problem
+        In the form u' = f or M u' = f.
+    scheme : Esdirk
+        Coefficients.
+    options : mapping
+        PETSc's, of Newton's method and its linear solver.
+    kept : mapping, optional
+        Stages by (handle of the state before the step, step size).
+    """
+
+    def __init__(
+        self, problem: Problem, scheme: Esdirk, options: Mapping[str, Any], kept: Kept | None = None
+    ) -> None:
+        self._problem = problem
+        self._scheme = scheme
+        self._options = options
+        self._kept: Kept = {} if kept is None else kept
+        self._equation = _StageEquation(problem)
+        self._snes: PETSc.SNES | None = None
+        self._own: list[PETSc.Vec] = []
+        self._sides: list[PETSc.Vec] = []
+
+    def find(self, step: Step) -> list[PETSc.Vec]:
+        """Return the states at the stages of a step.
+
+        The first one is that before the step, the last one that after it.
+
+        Raises
+        ------
+        SolveError
+            Newton's method fails, although it did not in the run.
+        """
+        t, h, u, u_next, p = step
+        kept = self._kept.get((u.handle, h))
+        if kept is not None:
+            return [u, *kept[1:-1], u_next]
+        a, c, problem = self._scheme.a, self._scheme.c, self._problem
+        if not self._own:
+            self._own = [problem.create_state() for _ in c[1:-1]]
+            self._sides = [problem.create_state() for _ in c[1:]]
+        states, gamma = [u], self._scheme.gamma
+        for i, state in enumerate(self._own, start=1):
+            before, side = states[-1], self._sides[i - 1]
+            if i == 1:
+                problem.rhs(problem.inside(t, t, h), before, p, side)
+                self.mask(side)
+            else:
+                self._equation.fill_side(before, side)
+            before.copy(state)
+            self._equation.pose(problem.inside(t + float(c[i]) * h, t, h), 1.0 / (gamma * h), u, p)
+            self._equation.given.maxpy((a[i, :i] / gamma).tolist(), self._sides[:i])
+            self._solve(state)
+            states.append(state)
+        return [*states, u_next]
+
+    def mask(self, side: PETSc.Vec, *, transpose: bool = False) -> None:
+        """Leave out what the side of equations [n], or an adjoint, has in algebraic ones."""
+        if self._null is not None:
+            null, work = self._null
+            (null.multTranspose if transpose else null.mult)(side, work)
+            side.axpy(-1.0, work)
+
+    @cached_property
+    def _null(self) -> tuple[PETSc.Mat, PETSc.Vec] | None:
+        null = null_projection(self._problem, partial(block_solver, options=self._options))
+        return None if null is None else (null, self._problem.create_state())
+
+    def _solve(self, state: PETSc.Vec) -> None:
+        """Replace the guess ``state`` [n] by the solution, as TS does."""
+        if self._snes is None:
+            self._snes = self._make_solver(state)
+        snes = self._snes
+        snes.solve(None, state)
+        reason: Any = snes.getConvergedReason()
+        if reason < 0:
+            raise SolveError(
+                f"the stage at t = {self._equation.time:.9g} was not found again: "
+                f"reason {reason} after {snes.getIterationNumber()} Newton iterations",
+                expected="convergence, as in the run",
+                remedy='solve(..., checkpoint="stages"), which keeps all stages',
+            )
+
+    def _make_solver(self, state: PETSc.Vec) -> PETSc.SNES:
+        equation = self._equation
+        matrix = equation.make_matrix(state)
+        snes = PETSc.SNES().create(comm=self._problem.comm)
+        snes.setFunction(equation.residual, self._problem.create_state())
+        snes.setJacobian(equation.jacobian, matrix, matrix)
+        prefixes = ("snes_", *PREFIXES)
+        chosen = {key: value for key, value in self._options.items() if key.startswith(prefixes)}
+        defaults = {
+            **STAGE_DEFAULTS,
+            "snes_rtol": 0.0,
+            **linear_defaults(matrix, chosen, self._problem.dm),
+        }
+        with scoped_options(defaults=defaults, code=chosen):
+            snes.setFromOptions()
+        coarsen_points(snes.getKSP(), self._problem.dm)
+        snes.setConvergenceTest(_UntilRounding())
+        return snes
+
+
+class _UntilRounding:
+    """Newton's method ends where rounding is all that is left, or where the user said.
+
+    What is linearised about a stage errs as the stage does.  The residual cannot tell when to end:
+    in stiff systems its rounding is large, and some have a large one in their first guess.
+    """
+
+    def __init__(self) -> None:
+        self._first = self._last = 0.0
+
+    def __call__(self, snes: PETSc.SNES, iteration: int, norms: tuple[float, float, float]) -> Any:
+        """Return why the iteration ends, a ``ConvergedReason``; None where it does not."""
+        size, change, residual = norms
+        reasons: Any = PETSc.SNES.ConvergedReason
+        if not math.isfinite(residual):
+            return reasons.DIVERGED_FNORM_NAN
+        if iteration == 0:
+            self._first = residual
+        rtol, atol, stol, _ = snes.getTolerances()
+        if residual <= max(atol, rtol * self._first):
+            return reasons.CONVERGED_FNORM_RELATIVE
+        if iteration == 0:
+            return None
+        rate = change / self._last if iteration > 1 else 1.0
+        self._last = change
+        following = change * rate / (1.0 - rate) if rate < 1.0 else math.inf
+        stalls = rate >= 0.5 and change <= ROUNDING * size
+        if stalls or min(change, following) <= stol * size:
+            return reasons.CONVERGED_SNORM_RELATIVE
+        return None
+
+
+class _StageEquation:
+    """s M (U - u) - f(U) - given = 0.  It does not know its solver, which would hold itself."""
+
+    def __init__(self, problem: Problem) -> None:
+        self._problem = problem
+        self.given = problem.create_state()
+        self._udot, self._zero = problem.create_state(), problem.create_state()
+        self.time, self._shift, self._u, self.p = 0.0, 1.0, self._zero, None
+        self._system: SystemMatrix | None = None
+
+    def pose(self, time: float, shift: float, u: PETSc.Vec, p: Any) -> None:
+        """Take another stage, with nothing given."""
+        self.time, self._shift, self._u, self.p = time, shift, u, p
+        self.given.zeroEntries()
+
+    def make_matrix(self, state: PETSc.Vec) -> PETSc.Mat:
+        """Return the matrix that ``jacobian`` fills."""
+        problem, point = self._problem, (self.time, state, self._zero, self.p)
+        self._system = SystemMatrix(problem.residual_u, problem.residual_udot, *point)
+        return self._system.matrix
+
+    def fill_side(self, state: PETSc.Vec, out: PETSc.Vec) -> None:
+        """Fill ``out`` [n] with f at the solution, s M (U - u) - given.
+
+        It damps what is left of Newton's iteration, which f would amplify.
+        """
+        self._udot.waxpy(-1.0, self._u, state)
+        out.waxpy(-1.0, self.given, self._zero)
+        self._problem.add_udot_product(
+            self._shift, self.time, state, self._zero, self.p, self._udot, out
+        )
+
+    def residual(self, _snes: PETSc.SNES, state: PETSc.Vec, out: PETSc.Vec) -> None:
+        """Fill ``out`` [n]."""
+        self._udot.waxpy(-1.0, self._u, state)
+        self._udot.scale(self._shift)
+        self._problem.residual(self.time, state, self._udot, self.p, out)
+        out.axpy(-1.0, self.given)
+
+    def jacobian(
+        self, _snes: PETSc.SNES, state: PETSc.Vec, matrix: PETSc.Mat, _given: PETSc.Mat
+    ) -> None:
+        """Fill s M - f_u."""
+        assert self._system is not None
+        self._system.fill(self.time, state, self._zero, self.p, self._shift)
+        if matrix != self._system.matrix:
+            take_point(matrix)

@@ -1,0 +1,183 @@
+"""ESDIRK steps of M u' = f(t, u, p), linearised in u, p, t and h."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+from petsc4py import PETSc
+
+from daeosens.costs.cost import Densities, change
+from daeosens.methods.esdirk.second_order import DirkSecondOrder
+from daeosens.methods.esdirk.stage_equations import DirkEquations
+from daeosens.methods.esdirk.stages import StageSolver
+from daeosens.methods.esdirk.tableau import Esdirk
+from daeosens.methods.factored_matrix import MakeSolver
+from daeosens.methods.step import Adjoint, SecondOrder, Step
+from daeosens.petsc.vectors import dot
+from daeosens.problem.problem import Problem
+
+ALMOST_NONE = 1e-6
+"""Part of a step over which equations without u' decide, and the others change nothing."""
+
+
+class DirkStep:
+    """The step map of an ESDIRK method, with work space for one sweep.
+
+    Parameters
+    ----------
+    problem : Problem
+        In a form that ``refuse_form`` lets pass.
+    scheme : Esdirk
+        Coefficients.
+    make_solver : callable
+        Makes the linear solver of a matrix.
+    stages : StageSolver
+        Finds the stages of a step.
+
+    Source
+    ------
+    Hager, Numerische Mathematik 87, 2000; Sanz-Serna, SIAM Review 58(1), 2016, section 3.
+    """
+
+    dt, dp = 0.0, None  # the times and parameters of smooth steps are fixed
+
+    def __init__(
+        self, problem: Problem, scheme: Esdirk, make_solver: MakeSolver, stages: StageSolver
+    ) -> None:
+        self._problem = problem
+        self._scheme = scheme
+        self._equations = DirkEquations(problem, scheme, make_solver, stages)
+        create = problem.create_state
+        self._right, self._weight, self._rate_t = create(), create(), create()
+
+    def quadrature(self, step: Step, densities: Densities) -> float:
+        """Return h sum_i b_i r_i, summed over the weighted densities."""
+        if not densities:
+            return 0.0
+        points = self._equations.points(step)
+        return step.h * sum(
+            b * weight * density.value(*point)
+            for b, point in zip(self._scheme.a[-1].tolist(), points, strict=True)
+            if b
+            for weight, density in densities
+        )
+
+    def tangent(
+        self,
+        step: Step,
+        du: PETSc.Vec,
+        dp: PETSc.Vec | None,
+        dt: float = 0.0,
+        dh: float = 0.0,
+        densities: Densities = (),
+    ) -> float:
+        """Overwrite ``du`` [n] before the step with the one after it.
+
+        Parameters and result as for ``RungeKuttaStep.tangent``.
+        """
+        h, equations = step.h, self._equations
+        points = equations.points(step)
+        rates = equations.rates(points) if dh else []
+        stages = equations.tangents(
+            h, points, lambda i: equations.slot(0, points[i], h), (du, None), dp, (dt, dh), rates
+        )
+        running = 0.0
+        for point, stage, b in zip(points, stages, self._scheme.a[-1].tolist(), strict=True):
+            for weight, density in densities:
+                slope = change(density, self._problem, point, stage.state, dp, stage.dt)
+                running += weight * b * h * slope
+                if dh:
+                    running += weight * b * dh * density.value(*point)
+        stages[-1].state.copy(du)
+        for stage in stages:
+            stage.destroy()
+        return running
+
+    def error(self, step: Step, du: PETSc.Vec, dp: PETSc.Vec | None) -> None:
+        """Overwrite ``du`` [n] before the step with the tangent of its error estimate.
+
+        M e = h sum_i (b_i - b_embedded_i) f_i in the rows of M, and what follows in the others.
+        """
+        h, equations, scheme = step.h, self._equations, self._scheme
+        points = equations.points(step)
+        stages = equations.tangents(
+            h, points, lambda i: equations.slot(0, points[i], h), (du, None), dp, (0.0, 0.0), ()
+        )
+        right = self._right
+        right.zeroEntries()
+        weights = h * (scheme.a[-1] - scheme.b_embedded)
+        right.maxpy(weights.tolist(), [stage.rate for stage in stages])
+        for stage in stages:
+            stage.destroy()
+        if self._problem.form == "rhs":
+            right.copy(du)
+            return
+        short = ALMOST_NONE * h  # the matrix is M, up to a little f_u for the rows without
+        right.scale(1.0 / (short * scheme.gamma))
+        equations.slot(0, points[-1], short).solve(right, du, transpose=False)
+
+    def adjoint(
+        self,
+        step: Step,
+        lam: Sequence[PETSc.Vec],
+        mu: Sequence[PETSc.Vec],
+        densities: Sequence[Densities],
+        *,
+        times: bool = False,
+    ) -> list[tuple[float, float]]:
+        """Carry the adjoints of several costs back over one step.
+
+        Parameters and result as for ``RungeKuttaStep.adjoint``.
+        """
+        h, equations = step.h, self._equations
+        points = equations.points(step)
+        rates = equations.rates(points) if times else []
+        adjoints = equations.adjoints(len(lam))
+        by_t, by_h = np.zeros(len(lam)), np.zeros(len(lam))
+        right, weight = self._right, self._weight
+        for i in reversed(range(len(points))):
+            point, b = points[i], float(self._scheme.a[-1, i])
+            slot = equations.slot(0, point, h) if i else None
+            slopes = equations.slopes(point, by_u=not i)
+            if times:
+                self._problem.rhs_t(*point, self._rate_t)
+            for k, (lam_k, mu_k) in enumerate(zip(lam, mu, strict=True)):
+                right.zeroEntries()
+                for factor, density in densities[k]:
+                    density.add_u(factor * h * b, *point, right)
+                    density.add_p(factor * h * b, *point, mu_k)
+                equations.weigh(i, h, point, slot, right, lam_k, adjoints[k], weight)
+                equations.pull_back(h, point, slopes, weight, right, (lam_k, mu_k), adjoints[k])
+                if times:
+                    slope = h * dot(self._rate_t, weight)
+                    by_h[k] += dot(rates[i], weight)
+                    for factor, density in densities[k]:
+                        slope += factor * h * b * density.value_t(*point)
+                        by_h[k] += factor * b * density.value(*point)
+                    by_t[k] += slope
+                    by_h[k] += float(self._scheme.c[i]) * slope
+        return list(zip(by_t.tolist(), by_h.tolist(), strict=True)) if times else []
+
+    def add_time(self, k: int, slope: float) -> None:
+        """Do nothing: the times of smooth steps are fixed."""
+
+    def second_order(
+        self,
+        step: Step,
+        first: Adjoint,
+        directions: Sequence[SecondOrder],
+        densities: Densities,
+        *,
+        times: bool = False,
+    ) -> list[tuple[float, float]]:
+        """Carry one adjoint and its derivatives along several directions back over one step.
+
+        Parameters and result as for ``RungeKuttaStep.second_order``.
+        """
+        return self._second_order.carry_back(step, first, directions, densities, times=times)
+
+    @cached_property
+    def _second_order(self) -> DirkSecondOrder:
+        return DirkSecondOrder(self._problem, self._scheme, self._equations)

@@ -1,0 +1,1 @@
+"""Steps that end at an event, and resets: derivatives of the located time and of the jump."""

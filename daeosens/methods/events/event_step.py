@@ -1,0 +1,392 @@
+"""The steps of a run with events: smooth steps and jumps, with the times of events differentiated.
+
+A sweep calls one step after the other and knows nothing of events; here the derivative of the time
+(forward: dt, backward: omega) is carried beside it, and the parameters that events change.  The
+size of a smooth step is held fixed, but for those that end at a pinned time (slope -1: h = end - t)
+or halfway to it (slope -1/2).  The last step before an implicit event has the size that solves
+g(t + h, Phi(u, p, t, h), p) = 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from petsc4py import PETSc
+
+from daeosens.costs.cost import Densities, Point, add_curvature, change
+from daeosens.costs.scalar import Callback
+from daeosens.errors import GrazingError
+from daeosens.methods.dae.structure import earlier_side
+from daeosens.methods.events.event_function import Switch
+from daeosens.methods.events.reset import Jump
+from daeosens.methods.step import Adjoint, SecondOrder, Step
+from daeosens.petsc.vectors import dot, norm
+from daeosens.problem.problem import Problem
+
+GRAZING = 1e-10
+"""A crossing is grazing where |dg/dt| is below this part of |g_u| |du/dt|,"""
+
+TOUCHING = 1e-6
+"""or h |dg/dt| below this part of |g| at the start of the step."""
+
+
+class Record(NamedTuple):
+    """What a smooth step, or a jump, of a run with events was.
+
+    Attributes
+    ----------
+    mode : str
+        Of the equations.
+    p : array or Vec [m]
+        Parameters, as callbacks see them.
+    slope : float
+        dh/dt: 0, -1 or -1/2.
+    timed : bool
+        Some implicit event came before, so the time of the step depends on state and parameters.
+    changed : bool
+        Some event before it has changed parameters.
+    ends_at : Switch or None
+        The implicit event that ends the step.
+    jump : Jump or None
+        It is a jump.
+    """
+
+    mode: str = ""
+    p: Any = None
+    slope: float = 0.0
+    timed: bool = False
+    changed: bool = False
+    ends_at: Switch | None = None
+    jump: Jump | None = None
+
+    @property
+    def plain(self) -> bool:
+        """Whether it is a step as of a run without events: its time is fixed, and its end."""
+        return not (self.timed or self.ends_at or self.jump)
+
+
+class HybridStep:
+    """The step map of a run with events: smooth steps, and jumps.
+
+    Parameters
+    ----------
+    problem : Problem
+        For layouts.
+    records : mapping of int to Record
+        By the handle of the state before the step or the jump.
+    maps : mapping of str to StepMap
+        Of the smooth steps in each mode.
+    instants : callable
+        From the mode to the StepMap of steps of size 0: between events at one instant, or from one
+        to a fixed time.
+
+    Source
+    ------
+    docs/mathematics.md, section 4.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        records: Mapping[int, Record],
+        maps: Mapping[str, Any],
+        instants: Callable[[str], Any],
+    ) -> None:
+        self._problem = problem
+        self._records = records
+        self._maps = maps
+        self._instants = instants
+        self._dt = 0.0
+        self._dp: PETSc.Vec | None = None
+        self._omega: list[float] = []
+
+    def quadrature(self, step: Step, densities: Densities) -> float:
+        """Return the step's part of the running costs."""
+        record, step = self._recorded(step)
+        if record.jump is not None or step.h == 0.0:
+            return 0.0
+        return self._map(record, step).quadrature(step, densities)
+
+    def tangent(
+        self,
+        step: Step,
+        du: PETSc.Vec,
+        dp: PETSc.Vec | None,
+        dt: float = 0.0,
+        dh: float = 0.0,
+        densities: Densities = (),
+    ) -> float:
+        """Overwrite ``du`` [n] before the step with the one after it; carry dt and dp along."""
+        record, step = self._recorded(step)
+        if not record.timed:
+            self._dt = 0.0
+        dp = self._dp if record.changed else dp
+        self._dp = dp
+        if record.jump is not None:
+            self._dp = record.jump.tangent(step, du, dp, self._dt)
+            return 0.0
+        smooth = self._map(record, step)
+        dt, dh = self._dt, record.slope * self._dt
+        self._dt += dh
+        running = smooth.tangent(step, du, dp, dt, dh, densities)
+        if record.ends_at is None:
+            return running
+        when = _when(record)
+        rate = self._problem.create_state()
+        faster = smooth.tangent(step, rate, None, 0.0, 1.0, densities)
+        by_u = self._problem.create_state()
+        point = _end(step)
+        when.add_u(1.0, *point, by_u)
+        slope = when.value_t(*point) + dot(by_u, rate)
+        self._check_grazing(record, step, slope, norm(by_u) * norm(rate))
+        dtau = -change(when, self._problem, point, du, dp, dt) / slope
+        du.axpy(dtau, rate)
+        self._dt += dtau
+        for vec in (rate, by_u):
+            vec.destroy()
+        return running + dtau * faster
+
+    def adjoint(
+        self,
+        step: Step,
+        lam: Sequence[PETSc.Vec],
+        mu: Sequence[PETSc.Vec],
+        densities: Sequence[Densities],
+        *,
+        times: bool = False,
+    ) -> list[tuple[float, float]]:
+        """Carry the adjoints of several costs, and of the time, back over one step or jump."""
+        record, step = self._recorded(step)
+        if record.plain:
+            self._omega = [0.0] * len(lam)
+            self._maps[record.mode].adjoint(step, lam, mu, densities)
+            return []
+        self._omega += [0.0] * (len(lam) - len(self._omega))
+        if record.jump is not None:
+            slopes = record.jump.adjoint(step, lam, mu)
+            self._omega = [a + b for a, b in zip(self._omega, slopes, strict=True)]
+            return []
+        smooth = self._map(record, step)
+        if record.ends_at is not None:
+            surface = self._surface(record, step, lam, mu, densities)
+            for k, (by_t, by_h) in enumerate(surface.slopes):
+                beta = (by_h + self._omega[k]) / surface.slope
+                lam[k].axpy(-beta, surface.lam)
+                mu[k].axpy(-beta, surface.mu)
+                self._omega[k] += by_t - beta * surface.by_t
+        elif record.timed and not self._time_invariant(record, densities):
+            slopes = smooth.adjoint(step, lam, mu, densities, times=True)
+            self._carry_time(record.slope, slopes)
+        else:
+            smooth.adjoint(step, lam, mu, densities)
+        return []
+
+    def _carry_time(self, slope: float, slopes: Sequence[tuple[float, float]]) -> None:
+        """Carry the adjoints of the time back over a step with dh/dt; slopes in t and h."""
+        self._omega = [
+            (1.0 + slope) * omega + by_t + slope * by_h
+            for omega, (by_t, by_h) in zip(self._omega, slopes, strict=True)
+        ]
+
+    def add_time(self, k: int, slope: float) -> None:
+        """Add to the adjoint of the time of the event that the sweep has reached.
+
+        In a second-order sweep number 0 is the adjoint, the others its derivatives.
+        """
+        while len(self._omega) <= k:
+            self._omega.append(0.0)
+        self._omega[k] += slope
+
+    def smooth(self, u: PETSc.Vec, h: float, densities: Sequence[Densities]) -> Record | None:
+        """Return the record of the step from ``u`` if its adjoint is that of a run without events.
+
+        Then its size is fixed, and so is its time, or else nothing depends on that.
+        """
+        record = self._records[u.handle]
+        if h == 0.0 or record.jump is not None or record.ends_at is not None:
+            return None
+        return record if not record.timed or self._time_invariant(record, densities) else None
+
+    def pass_by(self, u: PETSc.Vec) -> None:
+        """Note that others carry the smooth steps of one record, from ``u`` on.
+
+        They leave the adjoint of the time as it is, or it begins anew.
+        """
+        if not self._records[u.handle].timed:
+            self._omega = [0.0] * len(self._omega)
+
+    def pass_forward(self, u: PETSc.Vec, dp: PETSc.Vec | None) -> PETSc.Vec | None:
+        """Note that others carry a tangent over the smooth steps of one record, from ``u`` on.
+
+        Returns the direction in the parameters there; ``dp`` is that of the start.  The direction
+        of the time stays as it is, or begins anew.
+        """
+        record = self._records[u.handle]
+        if not record.timed:
+            self._dt = 0.0
+        self._dp = self._dp if record.changed else dp
+        return self._dp
+
+    @property
+    def dt(self) -> float:
+        """The derivative of the time of the state that a tangent has reached."""
+        return self._dt
+
+    @property
+    def dp(self) -> PETSc.Vec | None:
+        """The derivative of the parameters at the state that a tangent has reached."""
+        return self._dp
+
+    def second_order(
+        self,
+        step: Step,
+        first: Adjoint,
+        directions: Sequence[SecondOrder],
+        densities: Densities,
+        *,
+        times: bool = False,
+    ) -> list[tuple[float, float]]:
+        """Carry one adjoint and its derivatives, and those of the time, back over one step.
+
+        The step before an event g = 0 is swept with the adjoint lam - beta g_u, where beta makes
+        the derivative in h vanish; differentiated, so that beta_dot does it for the derivatives.
+        """
+        record, step = self._recorded(step)
+        self._omega += [0.0] * (1 + len(directions) - len(self._omega))
+        if record.plain:
+            self._omega = [0.0] * (1 + len(directions))
+        if record.jump is not None:
+            slopes = record.jump.second_order(step, first, directions)
+            self._omega = [a + b for a, b in zip(self._omega, slopes, strict=True)]
+            return []
+        smooth = self._map(record, step)
+        if record.ends_at is not None:
+            self._second_order_before_event(record, step, first, directions, densities)
+        elif record.timed and not self._time_invariant(record, [densities]):
+            slopes = smooth.second_order(step, first, directions, densities, times=True)
+            self._carry_time(record.slope, slopes)
+        else:
+            smooth.second_order(step, first, directions, densities)
+        return []
+
+    def _second_order_before_event(
+        self,
+        record: Record,
+        step: Step,
+        first: Adjoint,
+        directions: Sequence[SecondOrder],
+        densities: Densities,
+    ) -> None:
+        when, smooth, point = _when(record), self._map(record, step), _end(step)
+        if first.known:
+            surface = self._surface(record, step, [], [], [])
+            beta = first.multipliers[step.u.handle]
+        else:
+            trial = (first.lam.copy(), first.mu.copy())
+            surface = self._surface(record, step, [trial[0]], [trial[1]], [densities])
+            beta = (surface.slopes[0][1] + self._omega[0]) / surface.slope
+            for vec in trial:
+                vec.destroy()
+            first.multipliers[step.u.handle] = beta
+            when.add_u(-beta, *point, first.lam)
+            when.add_p(-beta, *point, first.mu)
+            self._omega[0] -= beta * when.value_t(*point)
+        for k, each in enumerate(directions, start=1):
+            along = (each.du_next, each.dp, each.dp_vec, each.dt + each.dh)
+            out = (each.lam_dot, each.mu_dot)
+            self._omega[k] += add_curvature(when, -beta, point, along, out)
+        slopes = smooth.second_order(step, first, directions, densities, times=True)
+        self._omega[0] += slopes[0][0]
+        for k, (each, (by_t, by_h)) in enumerate(zip(directions, slopes[1:], strict=True), 1):
+            beta_dot = (by_h + self._omega[k]) / surface.slope
+            each.lam_dot.axpy(-beta_dot, surface.lam)
+            each.mu_dot.axpy(-beta_dot, surface.mu)
+            self._omega[k] += by_t - beta_dot * surface.by_t
+
+    def _surface(
+        self,
+        record: Record,
+        step: Step,
+        lam: Sequence[PETSc.Vec],
+        mu: Sequence[PETSc.Vec],
+        densities: Sequence[Densities],
+    ) -> _Surface:
+        """Sweep the step that ends at an implicit event, the event function as one more cost.
+
+        Its derivative in h is dg/dtau.
+        """
+        problem, when, point = self._problem, _when(record), _end(step)
+        lam_g, mu_g = problem.create_state(), problem.create_parameters()
+        when.add_u(1.0, *point, lam_g)
+        steepness = norm(lam_g)
+        when.add_p(1.0, *point, mu_g)
+        partial = when.value_t(*point)
+        *slopes, (g_t, g_h) = self._map(record, step).adjoint(
+            step, [*lam, lam_g], [*mu, mu_g], [*densities, ()], times=True
+        )
+        slope = partial + g_h
+        way, h = step.u_next.copy(), step.h
+        way.axpy(-1.0, step.u)
+        self._check_grazing(record, step, slope, steepness * norm(way) / h if h else 0.0)
+        way.destroy()
+        return _Surface(lam_g, mu_g, partial + g_t, slope, slopes)
+
+    def _time_invariant(self, record: Record, densities: Sequence[Densities]) -> bool:
+        """Whether a step of fixed size gives the same at any time: the adjoint of t passes by."""
+        equations = self._problem.modes.get(record.mode, self._problem)
+        return not record.slope and equations.autonomous and not any(densities)
+
+    def _recorded(self, step: Step) -> tuple[Record, Step]:
+        """Return what the step was, and it with the parameters that it had."""
+        record = self._records[step.u.handle]
+        if step.p is not record.p:
+            step = step._replace(p=record.p)
+        if record.slope and not step.h:  # to a fixed time, from a moment before it
+            step = step._replace(t=earlier_side(self._problem, step.t))
+        return record, step
+
+    def _map(self, record: Record, step: Step) -> Any:
+        return self._maps[record.mode] if step.h else self._instants(record.mode)
+
+    def _check_grazing(self, record: Record, step: Step, slope: float, size: float) -> None:
+        """Raise where the state only touches the surface: the time is not differentiable.
+
+        The slope is small against what the speed would allow, or against the distance covered.
+        """
+        t, h, u, _, p = step
+        distance = abs(_when(record).value(t, u, p)) if h else -1.0
+        if abs(slope) > GRAZING * size and abs(slope) * h > TOUCHING * distance:
+            return
+        assert record.ends_at is not None
+        raise GrazingError(
+            f'event "{record.ends_at.name}" at t = {t + h:.9g} is grazed: dg/dt = {slope:.3g}',
+            expected="a crossing at a finite speed",
+            remedy="other parameters or initial states",
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class _Surface:
+    """The step before an event swept with its function: adjoints, slope, those of costs along.
+
+    ``by_t`` is the derivative in the time of the start at fixed h, ``slope`` dg/dtau; ``slopes``
+    are the derivatives in t and h of the costs.
+    """
+
+    lam: PETSc.Vec
+    mu: PETSc.Vec
+    by_t: float
+    slope: float
+    slopes: list[tuple[float, float]]
+
+
+def _end(step: Step) -> Point:
+    return step.t + step.h, step.u_next, step.p
+
+
+def _when(record: Record) -> Callback:
+    assert record.ends_at is not None
+    assert record.ends_at.when is not None
+    return record.ends_at.when

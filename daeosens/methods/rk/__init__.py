@@ -1,0 +1,1 @@
+"""Explicit Runge-Kutta methods: tableaux from PETSc, stages, the step's derivatives."""

@@ -1,0 +1,91 @@
+"""Butcher tableaux of explicit Runge-Kutta methods."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache, cached_property
+
+import numpy as np
+from petsc4py import PETSc
+
+from daeosens.petsc._kernels import rk_tableau
+from daeosens.petsc.vectors import Array
+
+
+@dataclass(frozen=True)
+class Tableau:
+    """Butcher tableau: ``a`` [s, s] strictly lower triangular, ``b`` [s], ``c`` [s].
+
+    ``b_embedded`` [s] are the weights of the error estimate's companion; None where there is none.
+    """
+
+    a: Array
+    b: Array
+    c: Array
+    b_embedded: Array | None = None
+
+    @property
+    def of_error(self) -> Tableau:
+        """The tableau of u + the error estimate, whose weights are the difference of both."""
+        assert self.b_embedded is not None
+        return Tableau(self.a, self.b - self.b_embedded, self.c)
+
+    @cached_property
+    def of_step(self) -> Tableau:
+        """Return the tableau without the last stage of a first-same-as-last method."""
+        s = len(self.b)
+        while self.b[s - 1] == 0.0:
+            s -= 1
+        return Tableau(self.a[:s, :s], self.b[:s], self.c[:s])
+
+    @cached_property
+    def behind(self) -> Array:
+        """Row i [s, s+1]: of lam, l_{s-1}, ..., l_{i+1} in w_i / h."""
+        s = len(self.b)
+        rows = np.zeros((s, s + 1))
+        for i in range(s):
+            rows[i, 0] = self.b[i]
+            rows[i, 1 : s - i] = self.a[:i:-1, i]
+        return rows
+
+    @cached_property
+    def ahead(self) -> Array:
+        """Row i [s+1, s], the last one for the end of the step: of dk_0, ..., dk_{i-1}."""
+        return np.vstack([self.a, self.b])
+
+    @cached_property
+    def numbers(self) -> tuple[list[tuple[list[int], list[float]]], list[float], list[float]]:
+        """Where the rows of ``a`` are not zero and what is there, b and c.
+
+        Quicker than arrays, stage by stage.
+        """
+        rows = [[int(j) for j in np.flatnonzero(row)] for row in self.a]
+        values = [row[numbers].tolist() for row, numbers in zip(self.a, rows, strict=True)]
+        return list(zip(rows, values, strict=True)), self.b.tolist(), self.c.tolist()
+
+    @cached_property
+    def below(self) -> Array:
+        """What is below the diagonal [s]: a_{i,i-1}, and first 0."""
+        return np.append(0.0, np.diag(self.a, -1))
+
+    @property
+    def of_passes(self) -> tuple[Array, Array, Array]:
+        """What steps in passes read: ``below``, b and c."""
+        return self.below, self.b, self.c
+
+    @cached_property
+    def chained(self) -> bool:
+        """Whether there are two or four stages, and each reads the rate of the one before only."""
+        known = len(self.b) in (2, 4) and bool(self.below[1:].all())
+        return known and bool((self.a == np.diag(self.below[1:], -1)).all())
+
+
+@cache
+def tableau(runge_kutta: str) -> Tableau:
+    """Return PETSc's own Butcher tableau of a TSRK type."""
+    ts = PETSc.TS().create(comm=PETSc.COMM_SELF)  # never steps: asked for its coefficients only
+    ts.setType(PETSc.TS.Type.RK)
+    ts.setRKType(runge_kutta)
+    coefficients = rk_tableau(ts)[:4]
+    ts.destroy()
+    return Tableau(*coefficients)

@@ -1,0 +1,202 @@
+"""Second-order adjoints of theta steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from petsc4py import PETSc
+
+from daeosens.costs.cost import Densities
+from daeosens.methods.factored_matrix import Slot
+from daeosens.methods.step import Adjoint, SecondOrder, Step
+from daeosens.methods.theta.step_equation import ThetaEquation
+from daeosens.methods.theta.time_and_size import EndTangent, Point, ThetaClock
+from daeosens.problem.problem import Problem
+
+
+class ThetaSecondOrder:
+    """The adjoint of a theta step, differentiated along directions, with its work space.
+
+    Parameters
+    ----------
+    problem : Problem
+        What is stepped.
+    equation : ThetaEquation
+        Of the steps.
+    """
+
+    def __init__(self, problem: Problem, equation: ThetaEquation) -> None:
+        self._problem = problem
+        self._equation = equation
+        create = problem.create_state
+        self._right, self._work, self._nu, self._by_u = create(), create(), create(), create()
+        self._by_p = problem.create_parameters()
+        self._along: list[EndTangent] = []
+
+    def carry_back(
+        self,
+        step: Step,
+        first: Adjoint,
+        directions: Sequence[SecondOrder],
+        densities: Densities,
+        *,
+        times: bool = False,
+    ) -> list[tuple[float, float]]:
+        """Carry one adjoint and its derivatives along several directions back over one step.
+
+        Parameters and result as for ``RungeKuttaStep.second_order``.  One factorisation serves all
+        solves.
+        """
+        problem, equation = self._problem, self._equation
+        h, rest, share = step.h, equation.rest, equation.share
+        shift, ends = equation.ends(step)
+        end, start = ends
+        slot = equation.slot(*end, shift)
+        self._allocate(len(directions))
+        works = self._along[: len(directions)]
+        pairs = list(zip(directions, works, strict=True))
+        for each, along in pairs:
+            self._fill_end_tangent(each, shift, h, end[2], along)
+
+        factors = (equation.of_next, shift, h)
+        shares = [(weight * share * h, density) for weight, density in densities]
+        nu = self._known_or_solved(step.u, end, factors, slot, first, shares)
+        clock: ThetaClock | None = None
+        if times:
+            scheme = (h, rest, share, equation.reach)
+            seen = ends if rest else ends[:1]
+            clock = ThetaClock(problem, scheme, densities, seen, nu, len(pairs))
+        for k, pair in enumerate(pairs):
+            self._solve_along(k, pair, end, factors, slot, nu, shares, clock)
+
+        solutions = [along.nu_dot for along in works]
+        mus = [each.mu_dot for each in directions]
+        lams = [each.lam_dot for each in directions]
+        if not first.known:
+            solutions, mus, lams = [nu, *solutions], [first.mu, *mus], [first.lam, *lams]
+        equation.add_parameter_part(1.0, end, solutions, mus)
+        for lam, solution in zip(lams, solutions, strict=True):
+            lam.scale(equation.keep)
+            problem.add_udot_product(shift, *end, solution, lam, transpose=True)
+        for each, along in pairs:
+            if problem.curved_mass:
+                each.lam_dot.axpy(shift, along.by_udot)
+            if each.dh:
+                change = -shift * each.dh / h
+                problem.add_udot_product(change, *end, nu, each.lam_dot, transpose=True)
+        if rest:
+            shares = [(weight * (1.0 - share) * h, density) for weight, density in densities]
+            adjoints = (solutions, lams, mus)
+            self._add_start(start, nu, adjoints, first, directions, shares, clock)
+        if clock is None:
+            return []
+        own = (0.0, 0.0)
+        if not first.known:
+            own = equation.time_slopes(h, ends, [nu], [densities])[0]
+        return [own, *(clock.slopes(k, each, along) for k, (each, along) in enumerate(pairs))]
+
+    def _known_or_solved(
+        self,
+        u: PETSc.Vec,
+        end: Point,
+        factors: tuple[float, float, float],
+        slot: Slot,
+        first: Adjoint,
+        shares: Densities,
+    ) -> PETSc.Vec:
+        """Return the adjoint nu of the step's equation; factors: of lam, 1/(theta h), h."""
+        time, state, _, p = end
+        if first.known and first.weights:
+            return first.weights[u.handle, factors[2]][0]
+        right, nu = self._right, self._nu
+        first.lam.copy(right)
+        right.scale(factors[0])
+        for weight, density in shares:
+            density.add_u(weight, time, state, p, right)
+            density.add_p(weight, time, state, p, first.mu)
+        slot.solve(right, nu, transpose=True)
+        first.keep(u, factors[2], nu)
+        return nu
+
+    def _solve_along(
+        self,
+        k: int,
+        pair: tuple[SecondOrder, EndTangent],
+        end: Point,
+        factors: tuple[float, float, float],
+        slot: Slot,
+        nu: PETSc.Vec,
+        shares: Densities,
+        clock: ThetaClock | None,
+    ) -> None:
+        """Solve for the derivative of nu along direction number k."""
+        each, along = pair
+        of_lam, shift, h = factors
+        problem, right, by_u, by_p = self._problem, self._right, self._by_u, self._by_p
+        time, state, _, p = end
+        out = (right, each.mu_dot)
+        each.lam_dot.copy(right)
+        right.scale(of_lam)
+        for weight, density in shares:
+            density.add_hessian(weight, (time, state, p), (along.end, each.dp), out)
+        direction = (along.end, along.udot, each.dp)
+        problem.residual_hessian(end, nu, direction, (by_u, along.by_udot, by_p))
+        if clock is not None:
+            clock.bend_end(k, each, along, (by_u, by_p), out)
+        right.axpy(-1.0, by_u)
+        if problem.curved_mass:
+            right.axpy(-shift, along.by_udot)
+        if each.dh:  # of the shift 1/(theta h)
+            problem.add_udot_product(shift * each.dh / h, *end, nu, right, transpose=True)
+        each.mu_dot.axpy(-1.0, by_p)
+        slot.solve(right, along.nu_dot, transpose=True)
+
+    def _add_start(
+        self,
+        start: Point,
+        nu: PETSc.Vec,
+        adjoints: tuple[Sequence[PETSc.Vec], Sequence[PETSc.Vec], Sequence[PETSc.Vec]],
+        first: Adjoint,
+        directions: Sequence[SecondOrder],
+        shares: Densities,
+        clock: ThetaClock | None,
+    ) -> None:
+        """Add what the endpoint form evaluates at the start; ``adjoints`` are nu, lam and mu."""
+        time, u, zero, p = start
+        equation, rest, by_u, by_p = self._equation, self._equation.rest, self._by_u, self._by_p
+        solutions, lams, mus = adjoints
+        left = equation.slot(*start, 0.0).matrix
+        for lam, solution in zip(lams, solutions, strict=True):
+            left.multTranspose(solution, self._work)
+            lam.axpy(-rest, self._work)
+        equation.add_parameter_part(rest, start, solutions, mus)
+        for k, each in enumerate(directions):
+            out = (each.lam_dot, each.mu_dot)
+            direction = (each.du, zero, each.dp)
+            self._problem.residual_hessian(start, nu, direction, (by_u, self._work, by_p))
+            if clock is not None:
+                clock.bend_start(k, each, (by_u, by_p), out)
+            each.lam_dot.axpy(-rest, by_u)
+            each.mu_dot.axpy(-rest, by_p)
+            for weight, density in shares:
+                density.add_hessian(weight, (time, u, p), (each.du, each.dp), out)
+        if not first.known:
+            for weight, density in shares:
+                density.add_u(weight, time, u, p, first.lam)
+                density.add_p(weight, time, u, p, first.mu)
+
+    def _fill_end_tangent(
+        self, direction: SecondOrder, shift: float, h: float, udot: PETSc.Vec, out: EndTangent
+    ) -> None:
+        """Fill the derivatives of the state and of the rate at which F is linearised."""
+        reach = self._equation.reach
+        out.udot.waxpy(-1.0, direction.du, direction.du_next)
+        out.end.waxpy(reach, out.udot, direction.du)
+        out.udot.scale(reach * shift)
+        if direction.dh:
+            out.udot.axpy(-direction.dh / h, udot)
+
+    def _allocate(self, n_directions: int) -> None:
+        create = self._problem.create_state
+        while len(self._along) < n_directions:
+            self._along.append(EndTangent(create(), create(), create(), create()))

@@ -1,0 +1,210 @@
+"""Theta steps, linearised in the state, the parameters, the time and the step size.
+
+Endpoint form (Crank-Nicolson for theta = 1/2), as PETSc's TSTHETA takes it:
+``F(t+h, u1, (u1 - u0)/(theta h), p) + (1 - theta)/theta F(t, u0, 0, p) = 0``.
+One-stage form (backward Euler for theta = 1, implicit midpoint for 1/2):
+``F(t + theta h, X, (X - u0)/(theta h), p) = 0,  u1 = u0 + (X - u0)/theta``.
+With F = M u' - f these are the formulas of docs/mathematics.md, section 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+from petsc4py import PETSc
+
+from daeosens.costs.cost import Densities, change
+from daeosens.methods.factored_matrix import MakeSolver
+from daeosens.methods.step import Adjoint, SecondOrder, Step
+from daeosens.methods.theta.second_order import ThetaSecondOrder
+from daeosens.methods.theta.step_equation import ThetaEquation
+from daeosens.methods.theta.time_and_size import Point
+from daeosens.problem.problem import Problem
+
+
+class ThetaStep:
+    """The step map of a theta method, with work space for one sweep.
+
+    Parameters
+    ----------
+    problem : Problem
+        In any form.
+    theta : float
+        Weight of the end of the step, in (0, 1].
+    endpoint : bool
+        Endpoint form; otherwise one-stage.
+    make_solver : callable
+        Makes the linear solver of a matrix.
+    """
+
+    def __init__(
+        self, problem: Problem, theta: float, make_solver: MakeSolver, *, endpoint: bool
+    ) -> None:
+        self._problem = problem
+        self._equation = ThetaEquation(problem, theta, make_solver, endpoint=endpoint)
+        self._solution, self._right = problem.create_state(), problem.create_state()
+        self._work = problem.create_state()
+
+    def quadrature(self, step: Step, densities: Densities) -> float:
+        """Return the step's part of the running costs, with the method's own quadrature."""
+        if not densities:
+            return 0.0
+        result = 0.0
+        for share, time, state in self._equation.quadrature_points(step):
+            for weight, density in densities:
+                result += share * step.h * weight * density.value(time, state, step.p)
+        return result
+
+    def tangent(
+        self,
+        step: Step,
+        du: PETSc.Vec,
+        dp: PETSc.Vec | None,
+        dt: float = 0.0,
+        dh: float = 0.0,
+        densities: Densities = (),
+    ) -> float:
+        """Overwrite ``du`` [n] before the step with the one after it.
+
+        Parameters and result as for ``RungeKuttaStep.tangent``.
+        """
+        problem, equation, right = self._problem, self._equation, self._right
+        shift, (end, start) = equation.ends(step)
+        right.zeroEntries()
+        if equation.rest:
+            equation.slot(*start, 0.0).matrix.mult(du, right)
+            right.scale(-equation.rest)
+            equation.add_partials(-equation.rest, start, dp, dt, right)
+        problem.add_udot_product(shift, *end, du, right)
+        equation.add_partials(-1.0, end, dp, dt + equation.reach * dh, right)
+        if dh:
+            problem.add_udot_product(dh / step.h, *end, end[2], right)
+        equation.slot(*end, shift).solve(right, self._solution, transpose=False)
+        running = self._quadrature_change(step, (du, self._solution), dp, dt, dh, densities)
+        if equation.endpoint:
+            self._solution.copy(du)
+        else:  # du1 = du0 + (dX - du0) / theta
+            du.scale(equation.keep)
+            du.axpy(equation.of_next, self._solution)
+        return running
+
+    def adjoint(
+        self,
+        step: Step,
+        lam: Sequence[PETSc.Vec],
+        mu: Sequence[PETSc.Vec],
+        densities: Sequence[Densities],
+        *,
+        times: bool = False,
+    ) -> list[tuple[float, float]]:
+        """Carry the adjoints of several costs back over one step.
+
+        Parameters and result as for ``RungeKuttaStep.adjoint``.
+        """
+        equation, h, p = self._equation, step.h, step.p
+        rate = times or self._problem.form != "rhs"  # otherwise nothing depends on it
+        shift, ends = equation.ends(step, rate=rate)
+        (time, end, _, _), (start, *_) = ends
+        slot = equation.slot(*ends[0], shift)
+        solutions: list[PETSc.Vec] = []
+        for lam_k, densities_k in zip(lam, densities, strict=True):
+            right = lam_k
+            if densities_k or not equation.at_end:
+                right = self._right
+                lam_k.copy(right)
+                right.scale(equation.of_next)
+            for weight, density in densities_k:
+                density.add_u(weight * equation.share * h, time, end, p, right)
+            solution = right.duplicate()
+            slot.solve(right, solution, transpose=True)
+            solutions.append(solution)
+        equation.add_parameter_part(1.0, ends[0], solutions, mu)
+        result = equation.time_slopes(h, ends, solutions, densities) if times else []
+        self._pull_to_start(shift, ends, solutions, lam)
+        if equation.rest:
+            equation.add_parameter_part(equation.rest, ends[1], solutions, mu)
+        for lam_k, mu_k, densities_k in zip(lam, mu, densities, strict=True):
+            if not densities_k:
+                continue
+            for share, at, state in self._equation.quadrature_points(step):
+                for weight, density in densities_k:
+                    density.add_p(weight * share * h, at, state, p, mu_k)
+            if equation.endpoint:
+                for weight, density in densities_k:
+                    density.add_u(weight * (1.0 - equation.theta) * h, start, step.u, p, lam_k)
+        for solution in solutions:
+            solution.destroy()
+        return result
+
+    def _pull_to_start(
+        self,
+        shift: float,
+        ends: tuple[Point, Point],
+        solutions: Sequence[PETSc.Vec],
+        lam: Sequence[PETSc.Vec],
+    ) -> None:
+        """Replace each adjoint after the step by the one before it, without that of the costs."""
+        equation, rest = self._equation, self._equation.rest
+        if rest and self._problem.form == "rhs":  # one matrix, and one pass over the vectors
+            both = equation.slot(*ends[1], -shift / rest).matrix
+            for lam_k, solution in zip(lam, solutions, strict=True):
+                both.multTranspose(solution, lam_k)
+                lam_k.scale(-rest)
+            return
+        for lam_k, solution in zip(lam, solutions, strict=True):
+            lam_k.scale(equation.keep)
+            self._problem.add_udot_product(shift, *ends[0], solution, lam_k, transpose=True)
+        if rest:
+            left = equation.slot(*ends[1], 0.0).matrix
+            for lam_k, solution in zip(lam, solutions, strict=True):
+                left.multTranspose(solution, self._work)
+                lam_k.axpy(-rest, self._work)
+
+    dt, dp = 0.0, None  # the times and parameters of smooth steps are fixed
+
+    def add_time(self, k: int, slope: float) -> None:
+        """Do nothing: the times of smooth steps are fixed."""
+
+    def second_order(
+        self,
+        step: Step,
+        first: Adjoint,
+        directions: Sequence[SecondOrder],
+        densities: Densities,
+        *,
+        times: bool = False,
+    ) -> list[tuple[float, float]]:
+        """Carry one adjoint and its derivatives along several directions back over one step.
+
+        Parameters and result as for ``RungeKuttaStep.second_order``.
+        """
+        return self._second_order.carry_back(step, first, directions, densities, times=times)
+
+    @cached_property
+    def _second_order(self) -> ThetaSecondOrder:
+        return ThetaSecondOrder(self._problem, self._equation)
+
+    def _quadrature_change(
+        self,
+        step: Step,
+        ends: tuple[PETSc.Vec, PETSc.Vec],
+        dp: PETSc.Vec | None,
+        dt: float,
+        dh: float,
+        densities: Densities,
+    ) -> float:
+        """Return the change of the step's running cost; ``ends`` are the directions there."""
+        result = 0.0
+        if not densities:
+            return result
+        t, h, u, _, p = step
+        du, d_end = ends
+        for share, time, state in self._equation.quadrature_points(step):
+            at_start = self._equation.endpoint and state is u
+            d_time = dt + dh * (time - t) / h
+            for weight, density in densities:
+                point = (time, state, p)
+                slope = change(density, self._problem, point, du if at_start else d_end, dp, d_time)
+                result += weight * share * (h * slope + (dh and dh * density.value(*point)))
+        return result

@@ -1,0 +1,179 @@
+"""The equation of a theta step, linearised: where, with which matrices, and in which weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from petsc4py import PETSc
+
+from daeosens.costs.cost import Densities
+from daeosens.methods.factored_matrix import MakeSolver, Slot, shared
+from daeosens.methods.step import Step
+from daeosens.methods.theta.time_and_size import Point
+from daeosens.petsc.vectors import dot
+from daeosens.problem.implicit_matrix import SystemMatrix
+from daeosens.problem.point_matrix import PointMatrix
+from daeosens.problem.problem import Problem
+
+
+class ThetaEquation:
+    """F(t, u, u', p) + rest F at the start = 0, F linearised at the end or at the stage.
+
+    Parameters
+    ----------
+    problem : Problem
+        In any form.
+    theta : float
+        Weight of the end of the step, in (0, 1].
+    make_solver : callable
+        Makes the linear solver of a matrix.
+    endpoint : bool
+        Endpoint form; otherwise one-stage.
+
+    Attributes
+    ----------
+    at_end : bool
+        F is linearised at the state after the step.
+    rest : float
+        Weight of F at the start.
+    reach : float
+        Where in the step F is linearised, as a part of its size.
+    share : float
+        Weight of running costs there.
+    of_next, keep : float
+        Of the adjoint after the step: in the right-hand side, and in the adjoint before it.
+    zero : Vec [n]
+        The rate at the start.
+    """
+
+    def __init__(
+        self, problem: Problem, theta: float, make_solver: MakeSolver, *, endpoint: bool
+    ) -> None:
+        self.theta, self.endpoint = theta, endpoint
+        self.at_end = endpoint or theta == 1.0
+        self.rest = (1.0 - theta) / theta if endpoint else 0.0
+        self.reach = 1.0 if endpoint else theta
+        self.share = theta if endpoint else 1.0
+        self.of_next = 1.0 if endpoint else 1.0 / theta
+        self.keep = 0.0 if endpoint else 1.0 - 1.0 / theta
+        self._problem = problem
+        self._make_solver = shared(make_solver)
+        # Where F_u does not depend on udot one matrix serves both neighbouring steps.
+        self._reusable = problem.form == "rhs" or (problem.form == "mass" and problem.constant_mass)
+        self._slots: list[Slot] = []
+        self._stage, self._udot = problem.create_state(), problem.create_state()
+        self.zero, self._work = problem.create_state(), problem.create_state()
+        self._residual_p = PointMatrix(problem.residual_p)
+
+    def ends(self, step: Step, *, rate: bool = True) -> tuple[float, tuple[Point, Point]]:
+        """Return the shift 1/(theta h), and where F is evaluated: linearised, and at the start.
+
+        Times are as callbacks see them.  The rate may be any without ``rate``.
+        """
+        t, h, u, _, p = step
+        inside, shift = self._problem.inside, 1.0 / (self.theta * h)
+        end = (inside(t + self.reach * h, t, h), *self._state_and_rate(step, shift, rate), p)
+        return shift, (end, (inside(t, t, h), u, self.zero, p))
+
+    def _state_and_rate(self, step: Step, shift: float, rate: bool) -> tuple[PETSc.Vec, PETSc.Vec]:
+        _, h, u, u_next, _ = step
+        if self.at_end and not rate:
+            return u_next, self.zero
+        self._udot.waxpy(-1.0, u, u_next)
+        if self.at_end:
+            self._udot.scale(shift)
+            return u_next, self._udot
+        u.copy(self._stage)
+        self._stage.axpy(self.theta, self._udot)
+        self._udot.scale(1.0 / h)
+        return self._stage, self._udot
+
+    def quadrature_points(self, step: Step) -> list[tuple[float, float, PETSc.Vec]]:
+        """Return weights, times and states [n] at which running costs are evaluated."""
+        _, (end, start) = self.ends(step, rate=False)
+        points = ((1.0 - self.share, *start[:2]), (self.share, *end[:2]))
+        return [point for point in points if point[0]]
+
+    def time_slopes(
+        self,
+        h: float,
+        ends: tuple[Point, Point],
+        solutions: Sequence[PETSc.Vec],
+        densities: Sequence[Densities],
+    ) -> list[tuple[float, float]]:
+        """Return the derivatives with respect to t and h for each cost."""
+        problem, work, rest, reach = self._problem, self._work, self.rest, self.reach
+        end, start = ends
+        problem.residual_t(*end, work)
+        by_t = [-dot(work, solution) for solution in solutions]
+        by_h = [reach * slope for slope in by_t]
+        if rest:
+            problem.residual_t(*start, work)
+            by_t = [a - rest * dot(work, s) for a, s in zip(by_t, solutions, strict=True)]
+        work.zeroEntries()
+        problem.add_udot_product(1.0 / h, *end, end[2], work)
+        by_h = [a + dot(work, s) for a, s in zip(by_h, solutions, strict=True)]
+        points = ((1.0 - self.share, start, 0.0), (self.share, end, reach))
+        for k, densities_k in enumerate(densities):
+            for weight, density in densities_k:
+                for share, (time, state, _, p), along in points:
+                    if not share:
+                        continue
+                    slope = weight * share * h * density.value_t(time, state, p)
+                    by_t[k] += slope
+                    by_h[k] += along * slope + weight * share * density.value(time, state, p)
+        return list(zip(by_t, by_h, strict=True))
+
+    def add_partials(
+        self,
+        factor: float,
+        point: Point,
+        dp: PETSc.Vec | None,
+        dt: float,
+        out: PETSc.Vec,
+    ) -> None:
+        """Add ``factor`` (F_p dp + F_t dt) to ``out`` [n]."""
+        if dp is not None and self._problem.n_parameters:
+            self._residual_p.at(*point).mult(dp, self._work)
+            out.axpy(factor, self._work)
+        if dt:
+            self._problem.residual_t(*point, self._work)
+            out.axpy(factor * dt, self._work)
+
+    def add_parameter_part(
+        self,
+        factor: float,
+        point: Point,
+        solutions: Sequence[PETSc.Vec],
+        mu: Sequence[PETSc.Vec],
+    ) -> None:
+        """Subtract ``factor`` F_p^T nu from each mu."""
+        if self._problem.n_parameters == 0:
+            return
+        matrix = self._residual_p.at(*point)
+        work = mu[0].duplicate()
+        for solution, mu_k in zip(solutions, mu, strict=True):
+            matrix.multTranspose(solution, work)
+            mu_k.axpy(-factor, work)
+        work.destroy()
+
+    def slot(self, t: float, u: PETSc.Vec, udot: PETSc.Vec, p: Any, shift: float) -> Slot:
+        """Return F_u + shift F_udot, refilled only if neither slot holds the point already."""
+        reusable = self._reusable and u is not self._stage
+        for slot in self._slots:
+            if reusable and slot.holds(t, u, p, shift):
+                slot.reshift(shift)
+                self._slots.remove(slot)
+                self._slots.append(slot)
+                return slot
+        if len(self._slots) < (2 if self.endpoint else 1):
+            slot = Slot(
+                SystemMatrix(self._problem.residual_u, self._problem.residual_udot, t, u, udot, p),
+                self._make_solver,
+            )
+        else:
+            slot = self._slots.pop(0)
+        self._slots.append(slot)
+        slot.fill(t, u, udot, p, shift)
+        return slot

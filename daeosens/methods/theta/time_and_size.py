@@ -1,0 +1,164 @@
+"""Adjoints of the start t and the size h of a theta step: their derivatives along directions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from petsc4py import PETSc
+
+from daeosens.costs.cost import Densities, change
+from daeosens.methods.step import SecondOrder
+from daeosens.petsc.vectors import dot
+from daeosens.problem.problem import Problem
+
+Point: TypeAlias = "tuple[float, PETSc.Vec, PETSc.Vec, Any]"
+"""(t, u, udot, p)."""
+
+
+@dataclass(frozen=True, eq=False)
+class EndTangent:
+    """Work space for one direction: derivatives of the end state, of its rate, of nu, and more."""
+
+    end: PETSc.Vec
+    udot: PETSc.Vec
+    nu_dot: PETSc.Vec
+    by_udot: PETSc.Vec
+
+
+class ThetaClock:
+    """The derivatives of the adjoints of t and h along directions.
+
+    The adjoints are by_t = -nu.(F_t + rest F_t(start)) + h (share r_t + (1 - share) r_t(start)),
+    by_h = reach (h share r_t - nu.F_t) + nu.F_udot udot / h + share r + (1 - share) r(start)
+
+    with F and the running cost r at the end, where the time is t + reach h.
+
+    Parameters
+    ----------
+    problem : Problem
+        What is stepped.
+    scheme : (float, float, float, float)
+        h, rest, share and reach.
+    densities : sequence of (float, Scalar)
+        Running costs with their weights.
+    ends : sequence of Point
+        Where F is evaluated: at the end and, unless rest is 0, at the start.
+    nu : Vec [n]
+        The adjoint of the step's equation.
+    n_directions : int
+        How many there are.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        scheme: tuple[float, float, float, float],
+        densities: Densities,
+        ends: Sequence[Point],
+        nu: PETSc.Vec,
+        n_directions: int,
+    ) -> None:
+        self._problem = problem
+        self._h, self._rest, self._share, self._reach = scheme
+        self._densities = densities
+        self._end, self._start = ends[0], ends[-1]
+        self._nu = nu
+        self._slopes = [(0.0, 0.0)] * n_directions
+        create = problem.create_state
+        self._work_u, self._work_p = create(), problem.create_parameters()
+        self._columns = [(create(), create(), problem.create_parameters()) for _ in ends]
+        self._by_t = [
+            problem.residual_time_hessian(point, nu, column)
+            for point, column in zip(ends, self._columns, strict=True)
+        ]
+        self._partials = [create() for _ in ends]
+        for point, partial in zip(ends, self._partials, strict=True):
+            problem.residual_t(*point, partial)
+        self._carried = create()  # F_udot udot
+        problem.add_udot_product(1.0, *self._end, self._end[2], self._carried)
+
+    def bend_end(
+        self,
+        k: int,
+        each: SecondOrder,
+        along: EndTangent,
+        by: tuple[PETSc.Vec, PETSc.Vec],
+        out: tuple[PETSc.Vec, PETSc.Vec],
+    ) -> None:
+        """Add what the times change at the end.
+
+        ``by`` [n], [m] are the second derivatives of nu^T F, ``out`` the adjoints of end and p.
+        """
+        dt = each.dt + self._reach * each.dh
+        column_u, column_udot, column_p = self._columns[0]
+        by[0].axpy(dt, column_u)
+        along.by_udot.axpy(dt, column_udot)
+        by[1].axpy(dt, column_p)
+        slope = dot(column_u, along.end) + dot(column_udot, along.udot) + self._by_t[0] * dt
+        slope += _dot(column_p, each.dp_vec)
+        self._add(k, -slope, -self._reach * slope)
+        self._quadrature(k, self._share, self._end, self._reach, (along.end, each, dt), out)
+
+    def bend_start(
+        self,
+        k: int,
+        each: SecondOrder,
+        by: tuple[PETSc.Vec, PETSc.Vec],
+        out: tuple[PETSc.Vec, PETSc.Vec],
+    ) -> None:
+        """Add what the times change at the start, as ``bend_end`` does at the end."""
+        column_u, _, column_p = self._columns[1]
+        by[0].axpy(each.dt, column_u)
+        by[1].axpy(each.dt, column_p)
+        slope = dot(column_u, each.du) + self._by_t[1] * each.dt + _dot(column_p, each.dp_vec)
+        self._add(k, -self._rest * slope, 0.0)
+        self._quadrature(k, 1.0 - self._share, self._start, 0.0, (each.du, each, each.dt), out)
+
+    def slopes(self, k: int, each: SecondOrder, along: EndTangent) -> tuple[float, float]:
+        """Return the derivatives along direction number k, after all solves."""
+        h, end = self._h, self._end
+        at_end, *at_start = (dot(partial, along.nu_dot) for partial in self._partials)
+        self._add(k, -at_end - self._rest * sum(at_start), -self._reach * at_end)
+        self._work_u.zeroEntries()
+        self._problem.add_udot_product(1.0, *end, along.udot, self._work_u)
+        carried = dot(self._carried, along.nu_dot) + dot(self._work_u, self._nu)
+        if self._problem.curved_mass:
+            carried += dot(along.by_udot, end[2])
+        self._add(k, 0.0, (carried - each.dh / h * dot(self._carried, self._nu)) / h)
+        return self._slopes[k]
+
+    def _quadrature(
+        self,
+        k: int,
+        share: float,
+        at: Point,
+        reach: float,
+        direction: tuple[PETSc.Vec, SecondOrder, float],
+        out: tuple[PETSc.Vec, PETSc.Vec],
+    ) -> None:
+        """Add the times' part of the second derivatives of h share r; of its slopes too."""
+        t, u, _, p = at
+        point = (t, u, p)
+        du, each, dt = direction
+        h, dh = self._h, each.dh
+        for factor, density in self._densities:
+            weight = factor * share
+            by_t = density.time_hessian(point, (self._work_u, self._work_p))
+            out[0].axpy(weight * h * dt, self._work_u)
+            out[1].axpy(weight * h * dt, self._work_p)
+            slope = dot(self._work_u, du) + _dot(self._work_p, each.dp_vec) + by_t * dt
+            slope = weight * (h * slope + (dh and dh * density.value_t(*point)))
+            moved = weight * change(density, self._problem, point, du, each.dp_vec, dt)
+            self._add(k, slope, reach * slope + moved)
+            if dh:
+                density.add_u(weight * dh, *point, out[0])
+                density.add_p(weight * dh, *point, out[1])
+
+    def _add(self, k: int, by_t: float, by_h: float) -> None:
+        self._slopes[k] = (self._slopes[k][0] + by_t, self._slopes[k][1] + by_h)
+
+
+def _dot(x: PETSc.Vec, y: PETSc.Vec) -> float:
+    return dot(x, y) if x.size else 0.0

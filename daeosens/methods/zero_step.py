@@ -1,0 +1,210 @@
+"""Steps of size 0 of implicit equations, with the first two derivatives of a method in their size.
+
+Between two events at one instant, or from an event to a fixed time, a step F(t, u, u', p) = 0 of
+size h leads to u + h v + h^2/2 w, of which all derivatives at h = 0 are wanted.  The rate v solves
+F = 0 in the equations with u', and G_u v + G_t = 0 in those without, 0 = G(t, u, p).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from functools import partial
+from typing import Any, NamedTuple
+
+from petsc4py import PETSc
+
+from daeosens.costs.cost import Densities, change
+from daeosens.methods.dae.structure import Split, split_equations
+from daeosens.methods.linear_solver import block_solver
+from daeosens.methods.method import Method
+from daeosens.methods.state_rate import Bend, Partials, Rate
+from daeosens.methods.step import Adjoint, SecondOrder, Step
+from daeosens.petsc.vectors import dot
+from daeosens.problem.problem import Problem
+
+KEPT = -1.0
+"""In place of the size of the step, of adjoints that are kept: those of jumps there have 0."""
+
+
+class Bends(NamedTuple):
+    """The second derivative w of a step in its size, in terms of the solution's.
+
+    w = solution u'' + rates A^-1 M x'' + sides A^-1 f', with M x' = f of which A is the matrix of
+    v: the latter two are the changes of x, and of y with them, that x'' and M^-1 f' mean.
+    """
+
+    solution: float
+    rates: float
+    sides: float
+
+
+def bends_of(method: Method) -> Bends:
+    """Return those of an implicit method.
+
+    A step of the endpoint form leads to x + h M(u1)^-1 ((1 - theta) f0 + theta f1) and to y that
+    satisfies its equations there; one of the one-stage form to (stage - u)/theta; an ESDIRK method
+    is of order three at least.
+    """
+    theta = method.theta
+    if method.esdirk:
+        return Bends(1.0, 0.0, 0.0)
+    if method.endpoint:
+        return Bends(1.0, 1.0, -2.0 * (1.0 - theta))
+    return Bends(theta, theta, 0.0)
+
+
+class InstantStep:
+    """The step map of a step of size 0 of a problem in mass or residual form.
+
+    Directions of algebraic variables are taken to satisfy their linearised equations, as they do
+    after jumps and steps.
+
+    Parameters
+    ----------
+    problem : Problem
+        What is stepped.
+    method : Method
+        An implicit one.
+    options : mapping
+        PETSc's, of the linear solvers.
+
+    Source
+    ------
+    docs/mathematics.md, section 4.
+    """
+
+    def __init__(self, problem: Problem, method: Method, options: Mapping[str, Any]) -> None:
+        self._problem = problem
+        self._bends = bends_of(method)
+        self._share = 0.5 if method.esdirk else method.theta
+        self._make_solver = partial(block_solver, options=options)
+        self._partials = Partials(problem)
+        self._split: Split | None = None
+
+    dt, dp = 0.0, None  # the times and parameters of smooth steps are fixed
+
+    def add_time(self, k: int, slope: float) -> None:
+        """Do nothing: the times of smooth steps are fixed."""
+
+    def quadrature(self, step: Step, densities: Densities) -> float:
+        """Return 0, the running costs of no time."""
+        del step, densities
+        return 0.0
+
+    def tangent(
+        self,
+        step: Step,
+        du: PETSc.Vec,
+        dp: PETSc.Vec | None,
+        dt: float = 0.0,
+        dh: float = 0.0,
+        densities: Densities = (),
+    ) -> float:
+        """Add v dh to ``du`` [n].  Parameters and result as for ``RungeKuttaStep.tangent``."""
+        del dp, dt  # the start has moved with them
+        if not dh:
+            return 0.0
+        t, _, u, _, p = step
+        with closing(self._at(step)) as rate:
+            du.axpy(dh, rate.v)
+        return dh * sum(weight * density.value(t, u, p) for weight, density in densities)
+
+    def adjoint(
+        self,
+        step: Step,
+        lam: Sequence[PETSc.Vec],
+        mu: Sequence[PETSc.Vec],
+        densities: Sequence[Densities],
+        *,
+        times: bool = False,
+    ) -> list[tuple[float, float]]:
+        """Leave the adjoints as they are, and return those of t and h.
+
+        Parameters and result as for ``RungeKuttaStep.adjoint``.
+        """
+        del mu
+        if not times:
+            return []
+        with closing(self._at(step)) as rate:
+            return [
+                (0.0, _slope(step, rate.v, lam_k, densities_k))
+                for lam_k, densities_k in zip(lam, densities, strict=True)
+            ]
+
+    def second_order(
+        self,
+        step: Step,
+        first: Adjoint,
+        directions: Sequence[SecondOrder],
+        densities: Densities,
+        *,
+        times: bool = False,
+    ) -> list[tuple[float, float]]:
+        """Carry derivatives of the adjoint back; parameters as for ``RungeKuttaStep``."""
+        if not times:
+            return []
+        if first.known:
+            assert first.weights is not None
+            (lam,) = first.weights[step.u.handle, KEPT]
+        else:
+            lam = first.lam
+            first.keep(step.u, KEPT, lam)
+        with closing(self._at(step)) as rate:
+            own = (0.0, 0.0 if first.known else _slope(step, rate.v, lam, densities))
+            bend = rate.bend(lam)
+            curve = self._curvature(rate, bend)
+            return [
+                own,
+                *(self._along(step, each, rate.v, bend, curve, densities) for each in directions),
+            ]
+
+    def _at(self, step: Step) -> Rate:
+        """Return the rate at the instant of a step."""
+        problem, (t, _, u, _, p) = self._problem, step
+        time = problem.inside(t, t, 0.0)
+        if problem.curved_mass or self._split is None:  # rows may be others elsewhere
+            self._split = split_equations(problem, time, u, p, self._make_solver)
+        return Rate(problem, self._partials, self._split, self._make_solver, (time, u, p))
+
+    def _curvature(self, rate: Rate, bend: Bend) -> float:
+        """Return lam.w, the second derivative of a step in its size."""
+        solution, rates, sides = self._bends
+        total = solution * bend.along(rate.v)
+        if rates:
+            total += rates * rate.bend(rate.weighed(bend.nu)).along(rate.v)
+        return total + sides * rate.change_of_sides(bend.nu) if sides else total
+
+    def _along(
+        self,
+        step: Step,
+        each: SecondOrder,
+        v: PETSc.Vec,
+        bend: Bend,
+        curve: float,
+        densities: Densities,
+    ) -> tuple[float, float]:
+        """Add to the derivatives of the adjoint along a direction; return those of t and h."""
+        t, _, u, _, p = step
+        point, dh = (t, u, p), each.dh
+        by_t = dh * bend.by_t
+        by_h = dot(each.lam_dot, v) + dot(bend.by_u, each.du) + bend.by_t * each.dt + dh * curve
+        if self._problem.n_parameters:
+            by_h += dot(bend.by_p, each.dp_vec)
+            each.mu_dot.axpy(dh, bend.by_p)
+        each.lam_dot.axpy(dh, bend.by_u)
+        for weight, density in densities:
+            slope_t = density.value_t(*point)
+            bent = change(density, self._problem, point, v, None, 1.0)
+            along = change(density, self._problem, point, each.du, each.dp_vec, each.dt)
+            by_h += weight * (along + 2.0 * self._share * dh * bent)
+            by_t += weight * dh * slope_t
+            density.add_u(weight * dh, *point, each.lam_dot)
+            density.add_p(weight * dh, *point, each.mu_dot)
+        return by_t, by_h
+
+
+def _slope(step: Step, v: PETSc.Vec, lam: PETSc.Vec, densities: Densities) -> float:
+    """Return the derivative in the size of the step."""
+    t, _, u, _, p = step
+    return dot(v, lam) + sum(weight * density.value(t, u, p) for weight, density in densities)

@@ -1,0 +1,1 @@
+"""Minimisation under constraints: interior points where matrices fit, augmented Lagrangians."""

@@ -1,0 +1,405 @@
+"""``minimize``: the minimum of a functional by PETSc TAO, with its history, told in words."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, overload
+
+import numpy.typing as npt
+from petsc4py import PETSc
+
+from daeosens.errors import together
+from daeosens.functional.functional import (
+    Functional,
+    HasRefined,
+    functional_error,
+    require_functional,
+)
+from daeosens.optimize.arguments import argument_complaints, newton_complaints, scales_of
+from daeosens.optimize.constrained.constraints import Constraint
+from daeosens.optimize.constrained.kkt import KktProgress, kkt_reporter
+from daeosens.optimize.constrained.minimize import check_constrained_method, minimize_constrained
+from daeosens.optimize.constrained.result import CONSTRAINED_METHODS, ConstrainedResult
+from daeosens.optimize.evaluations import Evaluations
+from daeosens.optimize.methods import (
+    METHODS,
+    REASONS,
+    UNBOUNDED,
+    bounds_complaints,
+    check_abilities,
+)
+from daeosens.optimize.restart import Keeper, identity_of, load, options_for, resume
+from daeosens.optimize.result import HEADING, Iterate, Progress, Result, history_of
+from daeosens.optimize.start import Bound, GivenBounds, limits_of, point_complaints, start_of
+from daeosens.optimize.stopping import Stopping
+from daeosens.optimize.tao.newton import Preconditioner, checked_preconditioner
+from daeosens.optimize.tao.run import Descent
+from daeosens.optimize.tao.setup import Kind, chosen_method, prepare, run_tao
+from daeosens.petsc.options import Options, scoped_options, validate_names
+from daeosens.petsc.ranks import agree
+from daeosens.problem.callback_guard import guarded
+
+__all__ = ["HEADING", "METHODS", "REASONS", "UNBOUNDED", "Bound", "Iterate", "Result", "minimize"]
+
+_Reason = PETSc.TAO.ConvergedReason
+
+
+@overload
+def minimize(
+    functional: Functional,
+    x0: PETSc.Vec | npt.ArrayLike | None = None,
+    *,
+    method: str = "lmvm",
+    bounds: GivenBounds = None,
+    constraints: None = None,
+    gradient_tolerance: float = 1e-8,
+    relative_gradient_tolerance: float = 0.0,
+    value_tolerance: float = 0.0,
+    scaled_gradient_tolerance: float = 0.0,
+    predicted_decrease_tolerance: float = 0.0,
+    typical: tuple[PETSc.Vec | npt.ArrayLike, float] | None = None,
+    hessian: Kind = "exact",
+    preconditioner: Preconditioner = "auto",
+    max_iterations: int = 1000,
+    restart: str | os.PathLike[str] | None = None,
+    options: Options | None = None,
+    progress: bool | Progress | None = None,
+    discretization: bool = False,
+) -> Result: ...
+@overload
+def minimize(
+    functional: Functional,
+    x0: PETSc.Vec | npt.ArrayLike | None = None,
+    *,
+    method: str,
+    bounds: GivenBounds = None,
+    constraints: Constraint | Sequence[Constraint],
+    gradient_tolerance: float = 1e-8,
+    constraint_tolerance: float = 1e-8,
+    max_iterations: int = 1000,
+    options: Options | None = None,
+    progress: bool | KktProgress | None = None,
+) -> ConstrainedResult: ...
+def minimize(
+    functional: Functional,
+    x0: PETSc.Vec | npt.ArrayLike | None = None,
+    *,
+    method: str = "lmvm",
+    bounds: GivenBounds = None,
+    constraints: Constraint | Sequence[Constraint] | None = None,
+    gradient_tolerance: float = 1e-8,
+    relative_gradient_tolerance: float = 0.0,
+    value_tolerance: float = 0.0,
+    constraint_tolerance: float = 1e-8,
+    scaled_gradient_tolerance: float = 0.0,
+    predicted_decrease_tolerance: float = 0.0,
+    typical: tuple[PETSc.Vec | npt.ArrayLike, float] | None = None,
+    hessian: Kind = "exact",
+    preconditioner: Preconditioner = "auto",
+    max_iterations: int = 1000,
+    restart: str | os.PathLike[str] | None = None,
+    options: Options | None = None,
+    progress: bool | Any | None = None,
+    discretization: bool = False,
+) -> Result | ConstrainedResult:
+    """Minimise a functional by TAO.  Collective on ``functional.comm``.
+
+    Everything that can be wrong with the arguments is reported before the first evaluation.  A
+    point where the functional raises ``SolveError`` (or gives a value or gradient that is not
+    finite) counts as infinitely bad: the line search comes back from it, and it is counted.  At the
+    start it is an error.  Other exceptions of the functional come out as they are.
+
+    Parameters
+    ----------
+    functional : Functional
+        J, its gradient, its start, its bounds.
+    x0 : Vec or array_like [n], optional
+        Where to begin; not changed.  Default ``functional.start()``.
+    method : str
+        With the gradient only: "lmvm"; with bounds "blmvm" (large n), "bqnls" or "bncg" (least
+        memory).  With products with the Hessian: "nls" (line search), "ntr" (trust region); with
+        or without bounds "bnls", "bntr", "bntl" (both).  Least squares, with or without bounds:
+        "brgn" (Gauss-Newton), "pounders" (no derivatives, few variables of similar size).
+        With constraints: "almm" (first derivatives), "ipopt" (second derivatives, dense).
+    bounds : (lower, upper), optional
+        Each a Vec or array [n], one number, or None; or as SciPy takes them: a list of pairs (low,
+        high), or ``scipy.optimize.Bounds``.  Default ``functional.bounds()``.
+    constraints : Constraint or sequence of Constraint, optional
+        What else the minimum has to satisfy; see ``minimize_constrained`` for tolerances, which are
+        relative then, and the result.
+    gradient_tolerance : float
+        Stop at ``Iterate.gradient_norm`` <= this (option tao_gatol).
+    relative_gradient_tolerance : float
+        Stop at this fraction of the first gradient norm (tao_gttol); 0 is off.
+    value_tolerance : float
+        Stop when J changes by less than this fraction of itself in an iteration; 0 is off.
+    scaled_gradient_tolerance : float
+        Stop at a relative gradient max_i |g_i| max(|x_i|, t_i) / max(|J|, t_J) <= this, within the
+        bounds (see ``Stopping``): no change of units of x or J matters; 0 is off.
+    predicted_decrease_tolerance : float
+        Newton methods: stop after a full step for which the model promised less than this fraction
+        of max(|J|, t_J); 0 is off.
+    typical : (Vec or array_like [n], float), optional
+        t and t_J, sizes below which x and J no longer matter.  Default ``functional.typical()`` if
+        it has that; else |start| and, also where t_J is 0, |J(start)|.
+    hessian : {"exact", "gauss_newton"}
+        Newton methods: ``functional.hessian_product`` or ``functional.gauss_newton_product``.
+    preconditioner : {"auto", "dense", "lmvm", "none"}, Mat or callable
+        Newton methods: what approximates the inverse Hessian.  "dense" computes it whole, "auto"
+        does so for up to 10 variables and is "none" for more.  A Mat [n, n] by its product, or a
+        callable (x, r) -> Vec [n]; symmetric, positive definite, linear in r.
+    constraint_tolerance : float
+        Largest violation, in the constraints' scales.
+    max_iterations : int
+        Stop after so many (tao_max_it).
+    restart : path, optional
+        An HDF5 file.  Each accepted iterate is saved there, and a later call continues from it; x0
+        is then of no account.  ``Result.notes`` says whether exactly so, or what TAO starts anew.
+    options : mapping, optional
+        PETSc options without the dash: ``{"tao_ls_max_funcs": 50}``.  The command line wins.
+    progress : bool or callable, optional
+        True: a line per iteration on rank 0.  A callable gets (``Iterate``, x) on every rank;
+        x must be copied to be kept.
+    discretization : bool
+        Estimate the discretisation error of J and its gradient at the result, by one more run, with
+        halved steps: ``Result.discretization``.  It takes twice the memory of a run, so it has to
+        be asked for.
+
+    Returns
+    -------
+    Result or, with constraints, ConstrainedResult
+        Also when no tolerance was met: see ``Result.converged``.
+
+    Raises
+    ------
+    InputError
+        Unknown method, bounds a method would ignore, a start outside the bounds, NaN, wrong sizes,
+        a restart file of another problem.
+    UnsupportedError
+        The method needs what the functional lacks.
+    OptionError
+        An option that nothing reads, or a value that TAO refuses.
+    SolveError
+        J does not exist at the start, or the chosen line search cannot come back from a failure.
+
+    Examples
+    --------
+    >>> from daeosens import ODE, LeastSquares, Parameter, Parameters, Reduced, Stepping
+    >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
+    >>> misfit = LeastSquares([1.0, 2.0], [0.6, 0.36])
+    >>> control = Parameters({"rate": Parameter(0.3)}, initial_state=[1.0])
+    >>> found = minimize(Reduced(decay, misfit, Stepping((0.0, 2.0), "rk4", dt=0.1), control))
+    >>> print(f"{found.converged}, rate {found.x[0]:.3f}")
+    True, rate 0.511
+    """
+    require_functional(functional)
+    agree(
+        functional.comm,
+        "minimize",
+        x0=x0,
+        method=method,
+        bounds=bounds,
+        constraints=constraints,
+        gradient_tolerance=gradient_tolerance,
+        relative_gradient_tolerance=relative_gradient_tolerance,
+        value_tolerance=value_tolerance,
+        constraint_tolerance=constraint_tolerance,
+        scaled_gradient_tolerance=scaled_gradient_tolerance,
+        predicted_decrease_tolerance=predicted_decrease_tolerance,
+        typical=typical,
+        hessian=hessian,
+        preconditioner=preconditioner,
+        max_iterations=max_iterations,
+        restart=restart is not None,
+        options=options or {},
+        discretization=discretization,
+    )
+    if constraints is not None or method in CONSTRAINED_METHODS:
+        unused = {
+            "relative_gradient_tolerance": relative_gradient_tolerance,
+            "value_tolerance": value_tolerance,
+            "scaled_gradient_tolerance": scaled_gradient_tolerance,
+            "predicted_decrease_tolerance": predicted_decrease_tolerance,
+            "typical": typical is not None,
+            "hessian": hessian != "exact",
+            "preconditioner": preconditioner != "auto",
+            "restart": restart is not None,
+            "discretization": discretization,
+        }
+        tolerances = {
+            "gradient_tolerance": gradient_tolerance,
+            "constraint_tolerance": constraint_tolerance,
+        }
+        return _with_constraints(
+            functional,
+            x0,
+            method,
+            bounds,
+            constraints,
+            tolerances,
+            max_iterations,
+            options,
+            progress,
+            [name for name in unused if unused[name]],
+        )
+    begin = time.perf_counter()
+    tolerances = {
+        "gradient_tolerance": gradient_tolerance,
+        "relative_gradient_tolerance": relative_gradient_tolerance,
+        "value_tolerance": value_tolerance,
+        "scaled_gradient_tolerance": scaled_gradient_tolerance,
+        "predicted_decrease_tolerance": predicted_decrease_tolerance,
+    }
+    complaints = argument_complaints(method, tolerances, max_iterations, progress)
+    complaints += newton_complaints(method, hessian, preconditioner, predicted_decrease_tolerance)
+    if restart is not None and not isinstance(restart, (str, os.PathLike)):
+        complaints.append(f"restart = {restart!r}; expected: the path of a file")
+    if discretization and not isinstance(functional, HasRefined):
+        complaints.append(
+            f"discretization=True for {type(functional).__name__}; expected: Reduced or Joint"
+        )
+    chosen: Options = {} if options is None else options
+    validate_names(chosen, "minimize options")
+    x = start_of(functional, x0)
+    limits = limits_of(functional.bounds() if bounds is None else bounds, x)
+    complaints += point_complaints(x, limits, "start()" if x0 is None else "x0")
+    if limits is not None and method in METHODS:
+        complaints += bounds_complaints(method)
+    if complaints:
+        raise together(complaints, heading="minimize")
+    inverse = checked_preconditioner(preconditioner, x)
+    stopping = scales_of(Stopping(), functional, typical, x, needed=scaled_gradient_tolerance > 0.0)
+    stopping = replace(
+        stopping,
+        gradient=gradient_tolerance,
+        by_first=relative_gradient_tolerance,
+        value=value_tolerance,
+        scaled_gradient=scaled_gradient_tolerance,
+        predicted_decrease=predicted_decrease_tolerance,
+        max_iterations=int(max_iterations),
+    )
+    views = {name: value for name, value in chosen.items() if "view" in name}
+    others = {name: value for name, value in chosen.items() if "view" not in name}
+    with scoped_options(code=views), scoped_options(code=others) as scope:
+        method = chosen_method(method, limits)
+        check_abilities(functional, method, hessian, bounded=limits is not None)
+        report = _reporter(progress, functional.comm)
+        evaluations = Evaluations(functional)
+        descent = Descent(evaluations, method, method, limits, stopping, x.copy(), report)
+        try:
+            defaults = dict(prepare(descent))
+            if restart is not None:
+                kind = inverse if isinstance(inverse, str) else "user"
+                words = {"hessian": hessian, "preconditioner": kind}
+                defaults.update(_continue(descent, x, Path(restart), words, progress is True))
+            with scoped_options(defaults=defaults):
+                reason = run_tao(descent, x, scope, inverse, hessian)
+        except BaseException:
+            descent.x.destroy()
+            raise
+        finally:
+            x.destroy()
+            evaluations.limit_steps(limited=False)
+    result = _result(descent, reason, time.perf_counter() - begin)
+    if not discretization:
+        return result
+    assert isinstance(functional, HasRefined)
+    return replace(result, discretization=functional_error(functional, result.x))
+
+
+def _with_constraints(
+    functional: Functional,
+    x0: PETSc.Vec | npt.ArrayLike | None,
+    method: str,
+    bounds: GivenBounds,
+    constraints: Constraint | Sequence[Constraint] | None,
+    tolerances: Mapping[str, float],
+    max_iterations: int,
+    options: Options | None,
+    progress: bool | Any | None,
+    unused: Sequence[str],
+) -> ConstrainedResult:
+    """Check the arguments and minimise under constraints."""
+    complaints = argument_complaints("lmvm", tolerances, max_iterations, progress)
+    complaints += check_constrained_method(method, constraints, METHODS)
+    complaints += [f"{name} does nothing with constraints" for name in unused]
+    x = start_of(functional, x0)
+    limits = limits_of(functional.bounds() if bounds is None else bounds, x)
+    complaints += point_complaints(x, limits, "start()" if x0 is None else "x0")
+    if complaints:
+        raise together(complaints, heading="minimize")
+    return minimize_constrained(
+        functional,
+        constraints,
+        x,
+        method=method,
+        limits=limits,
+        max_iterations=max_iterations,
+        options=options,
+        report=kkt_reporter(progress, functional.comm),
+        **tolerances,
+    )
+
+
+def _continue(
+    descent: Descent, x: PETSc.Vec, path: Path, words: Mapping[str, str], tell: bool
+) -> Options:
+    """Save a descent's iterates to a file, from where that is, and return options for TAO."""
+    identity = identity_of(descent.method, x, descent.limits, words)
+    saved = load(path, identity, x.comm)
+    keeper = Keeper(path, identity, learns=words["preconditioner"] == "lmvm")
+    descent.save = keeper.save
+    if saved is None:
+        return {}
+    note = resume(descent, saved, x, path)
+    descent.notes.append(note)
+    if tell and x.comm.rank == 0:
+        sys.stdout.write(f"{note}\n{HEADING}\n")
+        sys.stdout.flush()
+    return options_for(saved, descent)
+
+
+def _reporter(progress: bool | Progress | None, comm: PETSc.Comm) -> Progress | None:
+    if callable(progress):
+        return guarded(progress, "progress", comm)
+    if not progress or comm.rank > 0:
+        return None
+
+    def write(iterate: Iterate, _x: PETSc.Vec) -> None:
+        heading = f"{HEADING}\n" if iterate.iteration == 0 else ""
+        sys.stdout.write(f"{heading}{iterate}\n")
+        sys.stdout.flush()
+
+    return write
+
+
+def _result(descent: Descent, reason: int, seconds: float) -> Result:
+    """Sum up."""
+    last = descent.iterates[-1]
+    evaluations = descent.evaluations
+    if evaluations.failed:
+        descent.notes.append(f"the last failed solve: {evaluations.failure}")
+    name, message = descent.why or REASONS[reason]
+    if reason == _Reason.DIVERGED_LS_FAILURE and descent.failed_in_search:
+        message = "the line search found no lower value before solves failed"
+    return Result(
+        x=descent.x,
+        value=last.value,
+        gradient_norm=last.gradient_norm,
+        method=descent.method,
+        reason=name,
+        message=message,
+        iterations=last.iteration,
+        evaluations=descent.evaluations.count,
+        failed_solves=descent.evaluations.failed,
+        restarts=descent.restarts,
+        seconds=seconds,
+        history=history_of(descent.iterates),
+        hessian_products=0 if descent.hessian is None else descent.hessian.count,
+        notes=tuple(descent.notes),
+    )

@@ -1,0 +1,352 @@
+"""One descent by PETSc TAO: its iterates, when they end, how it goes on after failed searches."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from petsc4py import PETSc
+
+from daeosens.errors import InputError
+from daeosens.optimize.evaluations import Evaluations, Trial
+from daeosens.optimize.failed_solve_barrier import ARMIJO, MORE_THUENTE
+from daeosens.optimize.methods import NEWTON, TRUST_REGION
+from daeosens.optimize.result import Iterate, Progress
+from daeosens.optimize.start import Bounds, point_complaints
+from daeosens.optimize.stopping import Stopping, projected_norm
+from daeosens.optimize.tao.newton import HessianOperator, forcing
+from daeosens.petsc.options import Scope
+from daeosens.petsc.vectors import dot, norm
+from daeosens.problem.callback_guard import unwrapped
+
+_Reason = PETSc.TAO.ConvergedReason
+
+PROGRESS = 1e-10
+"""A relative decrease of J that is worth another search."""
+
+FALLING = "(stp-stx)"
+"""In the error that PETSc 3.26 raises from More-Thuente's search where J has no lower bound."""
+
+
+@dataclass
+class Descent:
+    """TAO's callbacks and what they must remember.
+
+    Parameters
+    ----------
+    evaluations : Evaluations
+        J where it has been looked at.
+    method : str
+        What the user has chosen.
+    algorithm : str
+        TAO type that minimises: the method, or its subsolver's.
+    limits : (Vec, Vec) or None
+        Lower and upper bounds [n].
+    stopping : Stopping
+        The rules.
+    x : Vec [n]
+        The last accepted iterate.  A copy, because PETSc 3.26 loses it when a line search fails.
+    report : callable or None
+        Gets each iterate.
+    save : callable or None
+        Gets this descent after each accepted iterate.
+    hessian : HessianOperator or None
+        What is multiplied with.
+    iterates : list of Iterate
+        Not empty where a run is continued.
+
+    Notes
+    -----
+    TAO's Newton methods are given J in a unit near the first |J|: PETSc 3.26, NTR accepts any step
+    that changes J by less than 1e-6, the BNK family by less than 4e-11 max(1, |J|), and all shift
+    an indefinite Hessian by 1e-4 or more, whatever the units of J.
+    """
+
+    evaluations: Evaluations
+    method: str
+    algorithm: str
+    limits: Bounds | None
+    stopping: Stopping
+    x: PETSc.Vec
+    report: Progress | None
+    save: Callable[[Descent, PETSc.TAO], None] | None = None
+    hessian: HessianOperator | None = None
+    restarts: int = 0
+    iterates: list[Iterate] = field(default_factory=list[Iterate])
+    why: tuple[str, str] | None = None
+    monotone: bool = True
+    scope: Scope | None = None
+    resuming: bool = False
+    resumed_at: int = -1
+    continued: bool = False
+    notes: list[str] = field(default_factory=list[str])
+    idle: int = 0
+
+    @property
+    def failed_in_search(self) -> bool:
+        """Whether a solve has failed since the last accepted iterate."""
+        return bool(self.iterates) and self.evaluations.failed > self.iterates[-1].failed_solves
+
+    @property
+    def gradient(self) -> PETSc.Vec:
+        """Gradient [n] at the last accepted iterate."""
+        accepted = self.evaluations.accepted
+        assert accepted is not None
+        assert accepted.gradient is not None
+        return accepted.gradient
+
+    def attach(self, tao: PETSc.TAO) -> None:
+        """Become the callbacks of ``tao``, in place of its stopping rules.
+
+        PETSc 3.26: BQNLS, BNCG and the BNK family test the norm of the Fischer-Burmeister residual,
+        BLMVM that of a projected gradient, BNCG counts an iteration late, and none looks at the
+        change of the value.  Testing here makes the rules the same for all.
+        """
+        given = PETSc.Options()
+        self.monotone = not given.hasName("tao_ls_armijo_memory_size")
+        # PETSc 3.26: the BNK family's interpolation of the first radius depends on the unit of J
+        recipe = given.getString("tao_bnk_init_type", "") == "interpolation"
+        if self.hessian is None or recipe or given.hasName("tao_fmin"):
+            self.evaluations.measure(1.0)
+        tao.setTolerances(0.0, 0.0, 0.0)
+        tao.setMaximumIterations(PETSc.UNLIMITED)
+        tao.setObjectiveGradient(self.evaluations.evaluate)
+        if self.algorithm in TRUST_REGION:
+            tao.setObjective(self.evaluations.objective)
+            tao.setGradient(self.evaluations.slope)
+        tao.setMonitor(self.accept)
+
+    def run(self, tao: PETSc.TAO, x: PETSc.Vec, scope: Scope) -> int:
+        """Run TAO from ``x`` [n] and return its reason to stop.
+
+        Where failed solves defeat a line search, TAO is run again from the last iterate, which
+        begins with the gradient direction, and so it is from the best point of a search that failed
+        although it came lower.  TAO itself means to do the former, but, PETSc 3.26, LMVM's
+        second search takes the first direction reversed (its MatSolve writes into the gradient)
+        and BNCG's third one begins at a rejected point.  The Newton methods' own second search,
+        along the gradient, is sound, and a second run would only repeat the first.
+        """
+        self.scope = scope
+        while True:
+            try:
+                unwrapped(tao.solve)()
+            except PETSc.Error as error:
+                if not self.iterates or FALLING not in str(error):
+                    raise
+                self.why = ("DIVERGED_LS_FAILURE", "J seems to fall without end along the search")
+                return _Reason.DIVERGED_LS_FAILURE
+            reason: Any = tao.getConvergedReason()
+            if reason != _Reason.DIVERGED_LS_FAILURE:
+                return reason
+            stuck = self.resumed_at == len(self.iterates) or self.algorithm in NEWTON
+            again = self.failed_in_search and not stuck
+            if not self._lowered(tao) and not again:
+                return reason
+            self.x.copy(x)
+            self.evaluations.last = Trial(self.x.copy(), self.iterates[-1].value, self.gradient)
+            self.resuming = True
+            self.resumed_at = len(self.iterates)
+            self.restarts += 1
+
+    def _lowered(self, tao: PETSc.TAO) -> bool:
+        """Make the best point the last iterate if it is lower; say whether that is progress.
+
+        More-Thuente's search comes lower and fails where J has a kink or falls to a pole.
+        """
+        best, last = self.evaluations.best, self.iterates[-1]
+        if best is None or best.value >= last.value or best.gradient is None:
+            return False
+        if point_complaints(best.x, self.limits, "x"):
+            return False
+        self.x.axpy(-1.0, best.x)
+        step = norm(self.x)
+        best.x.copy(self.x)
+        self._record(tao, best, step)
+        return last.value - best.value > PROGRESS * max(abs(last.value), abs(best.value))
+
+    def move_hessian(
+        self, tao: PETSc.TAO, x: PETSc.Vec, _hessian: PETSc.Mat, _same: PETSc.Mat
+    ) -> None:
+        """Take the Hessian to x [n] and choose how well to solve with it, for TAO."""
+        assert self.hessian is not None
+        self.hessian.unit = self.evaluations.unit
+        self.hessian.move(x, self._caution())
+        tune(tao, self)
+
+    def _caution(self) -> float:
+        """Return what to add to the Hessian's diagonal beside a region without solutions.
+
+        Newton's direction would lead there again and again, each step half as long as the one
+        before.  With |g| / |s|, s the last step, the next one is about as long and turns towards
+        the gradient.
+        """
+        if len(self.iterates) < 2:
+            return 0.0
+        before, last = self.iterates[-2:]
+        failed = last.failed_solves > before.failed_solves
+        return last.gradient_norm / last.step if failed and last.step > 0.0 else 0.0
+
+    # ---- iterates --------------------------------------------------------------------------------
+
+    def accept(self, tao: PETSc.TAO) -> None:
+        """Record an iterate, report it and decide whether to stop; TAO's monitor."""
+        reason: Any = tao.getConvergedReason()
+        if reason != _Reason.CONTINUE_ITERATING:
+            return  # PETSc 3.26: LMVM and BQNLS show the old iterate again after a failed search
+        self.evaluations.tighten(tao)
+        self._shorten_first_step(tao)
+        x = tao.getSolution()
+        if self.algorithm in NEWTON and not self.resuming and self._stayed(tao, x):
+            return
+        trial = self.evaluations.last
+        assert trial is not None
+        assert trial.gradient is not None
+        if self.resuming:
+            self.resuming = False
+            self._take(trial.gradient)
+            self.check_continued(trial.value)
+            self.decide(tao, math.nan)
+            return
+        if self.iterates and self._worthless(tao, trial):
+            reason = _Reason.DIVERGED_LS_FAILURE
+            tao.setConvergedReason(reason)
+            return
+        self.x.axpy(-1.0, x)
+        step = norm(self.x)
+        promised = self._promised(tao, trial.value)
+        x.copy(self.x)
+        self._record(tao, trial, step)
+        self.decide(tao, promised)
+
+    def _shorten_first_step(self, tao: PETSc.TAO) -> None:
+        """Let LMVM's first search begin at the step that BLMVM's begins at, and later ones at 1.
+
+        PETSc 3.26: LMVM's first direction is the gradient as it is, of any length, because it does
+        not tell its matrix the scale 2 |J| / |g|^2 that BLMVM and BQNLS do.  A search from there
+        may end far away: weights of neural networks in the saturated part of tanh, from where no
+        later search comes back.
+        """
+        if self.algorithm != "lmvm" or PETSc.Options().hasName("tao_ls_stepinit"):
+            return
+        trial, length = self.evaluations.last, 1.0
+        if tao.getIterationNumber() == 0 and trial is not None and trial.gradient is not None:
+            squared = norm(trial.gradient) ** 2 / self.evaluations.unit
+            if trial.value != 0.0 and squared > 0.0:
+                length = min(1.0, 2.0 * abs(trial.value) / squared)
+        tao.getLineSearch().setInitialStepLength(length)
+
+    def _record(self, tao: PETSc.TAO, trial: Trial, step: float) -> None:
+        """Add a trial to the iterates and tell of it."""
+        assert trial.gradient is not None
+        gradient_norm = projected_norm(trial.x, trial.gradient, self.limits)
+        counts = (self.evaluations.count, self.evaluations.failed)
+        products = 0 if self.hessian is None else self.hessian.count
+        number = len(self.iterates)
+        self.iterates.append(Iterate(number, trial.value, gradient_norm, step, *counts, products))
+        self.evaluations.best = None
+        self._take(trial.gradient)
+        self.tell(tao)
+
+    def _take(self, gradient: PETSc.Vec) -> None:
+        """Make ``x`` with its gradient [n] the point that searches begin at."""
+        self.evaluations.accepted = Trial(self.x, self.iterates[-1].value, gradient)
+
+    def check_continued(self, value: float) -> None:
+        """Refuse to continue from a file in which J was another one."""
+        first, last = self.iterates[0].value, self.iterates[-1].value
+        if self.continued and abs(value - last) > 1e-6 * abs(last) + 1e-12 * abs(first):
+            raise InputError(
+                f"restart: the file is of another problem; value {last:.12g} at its last iterate, "
+                f"{value:.12g} here",
+                expected="the same functional as when it was written",
+                remedy="another file name",
+            )
+        self.continued = False
+
+    def tell(self, tao: PETSc.TAO) -> None:
+        """Save and report the last iterate; after a first step, all options must have been read."""
+        if self.scope is not None and len(self.iterates) == 2:
+            self.scope.check_used(final=True)
+        if self.save is not None:
+            self.save(self, tao)
+        if self.report is not None:
+            self.report(self.iterates[-1], self.x)
+
+    def _stayed(self, tao: PETSc.TAO, x: PETSc.Vec) -> bool:
+        """Say whether x [n] is still the last iterate, and end what stays for ever.
+
+        PETSc 3.26: NTR shows the old iterate again after each rejected step, and has no smallest
+        radius.
+        """
+        if not self.iterates or not x.equal(self.x):
+            self.idle = 0
+            return False
+        self.idle += 1
+        trust: Any = tao.getCurrentTrustRegionRadius()
+        if self.algorithm not in TRUST_REGION or self.idle > 30 or trust < 1e-16 * norm(x):
+            reason: Any = _Reason.DIVERGED_TR_REDUCTION
+            if self.algorithm not in TRUST_REGION:
+                reason = _Reason.DIVERGED_LS_FAILURE
+            tao.setConvergedReason(reason)
+        return True
+
+    def decide(self, tao: PETSc.TAO, promised: float) -> None:
+        """Tell TAO whether to stop at the last iterate."""
+        size = self.stopping.size_of(self.iterates[-1].value, self.iterates[0].value)
+        scaled = self.stopping.scaled_norm(self.x, self.gradient, self.limits, size)
+        reason: Any
+        reason, self.why = self.stopping.reason(self.iterates, scaled, promised)
+        tao.setConvergedReason(reason)
+
+    def _promised(self, tao: PETSc.TAO, value: float) -> float:
+        """Return the relative decrease that the model promised for a full Newton step, or NaN.
+
+        For s = -H^-1 g it is -g.s/2.  ``x`` holds the last iterate minus this one.
+        """
+        if self.stopping.predicted_decrease <= 0.0 or not self.iterates:
+            return math.nan
+        # PETSc 3.26: NTR shows its radius there
+        full: Any = 1.0 if self.algorithm == "ntr" else tao.getSolutionStatus()[4]
+        krylov: Any = tao.getKSP().getConvergedReason()
+        good = (PETSc.KSP.ConvergedReason.CONVERGED_RTOL, PETSc.KSP.ConvergedReason.CONVERGED_ATOL)
+        if full < 1.0 or krylov not in good:
+            return math.nan
+        size = self.stopping.size_of(value, self.iterates[0].value)
+        return 0.5 * dot(self.x, self.gradient) / max(size, sys.float_info.min)
+
+    def _worthless(self, tao: PETSc.TAO, trial: Trial) -> bool:
+        """Say whether the new iterate is one that its line search should not have accepted.
+
+        PETSc 3.26: when two searches in a row fail, BNCG starts the third one from the last trial
+        point, or with its value, instead of the last iterate: J rises.  And More-Thuente lets it
+        stay or rise by a relative 1e-10, beside failed solves for ever.
+        """
+        if self.algorithm in TRUST_REGION:
+            return False
+        line_search = tao.getLineSearch().getType()
+        if line_search != MORE_THUENTE and not (line_search == ARMIJO and self.monotone):
+            return False
+        last = self.iterates[-1]
+        if self.failed_in_search and trial.value >= last.value:
+            assert trial.gradient is not None
+            size = projected_norm(trial.x, trial.gradient, self.limits)
+            return size > 0.9 * last.gradient_norm
+        return trial.value > last.value + 1e-9 * abs(last.value)
+
+
+def tune(tao: PETSc.TAO, descent: Descent) -> None:
+    """Set how well TAO's Krylov solver shall solve, unless an option says so."""
+    ksp = tao.getKSP()
+    if PETSc.Options().hasName(f"{ksp.getOptionsPrefix() or ''}ksp_rtol"):
+        return
+    first, last = descent.iterates[0], descent.iterates[-1]
+    stopping = descent.stopping
+    target = max(
+        stopping.gradient,
+        stopping.by_first * first.gradient_norm,
+        stopping.by_value * abs(last.value),
+    )
+    ksp.setTolerances(rtol=forcing(first.gradient_norm, last.gradient_norm, target))

@@ -1,0 +1,108 @@
+"""The compiled extensions: what libpetsc has and petsc4py lacks, and calls of C functions."""
+
+# First petsc4py: the extension finds libpetsc because petsc4py has loaded the library of that name,
+# which holds for every way of installing PETSc.
+from petsc4py import PETSc as _PETSc  # noqa: F401  # pyright: ignore[reportUnusedImport]
+
+from daeosens.petsc._kernels.bindings import (
+    has_transpose,
+    lock_onto,
+    no_options,
+    rk_tableau,
+    stages,
+)
+from daeosens.petsc._kernels.derivative_numbers import (
+    DerivativeNumber,
+    entry,
+    install,
+    together,
+    value_of_number,
+)
+from daeosens.petsc._kernels.grids.bicgstab import BICGSTAB, take_passes
+from daeosens.petsc._kernels.grids.pooled import pool_memory, vec_to_fill
+from daeosens.petsc._kernels.grids.stencil_ts import (
+    RegisteredStencil,
+    create_matrix,
+    linearise_matrix,
+)
+from daeosens.petsc._kernels.grids.stencils import Stencil
+from daeosens.petsc._kernels.interpolants import Interpolant, interpolate
+from daeosens.petsc._kernels.natives import call_into, call_number, call_points, fill_matrix
+from daeosens.petsc._kernels.newton import know_rounding, take_remainder
+from daeosens.petsc._kernels.numbers import finite_numbers, numbers_of, put_numbers
+from daeosens.petsc._kernels.registered import Registered, take_point
+from daeosens.petsc._kernels.steps import Steps, add_monitor, next_step
+from daeosens.petsc._kernels.sweeps.blocks import carry, carry_together, fill_stages, wake
+from daeosens.petsc._kernels.sweeps.factor_steps import FactorSteps
+from daeosens.petsc._kernels.sweeps.linear_steps import LinearSteps, SecondSweep
+from daeosens.petsc._kernels.sweeps.pulls import FactorPulls, MatrixPulls, Pulls, Sums
+from daeosens.petsc._kernels.sweeps.sweeps import add_point, carry_back
+from daeosens.petsc._kernels.sweeps.theta_steps import pull_theta_steps
+from daeosens.petsc._kernels.trials import reject_trial, smallest_trial, survive_trials, take_step
+from daeosens.petsc._kernels.ts_types.chained import CHAINED, set_chained
+from daeosens.petsc._kernels.ts_types.dense import DENSE, DenseSteps
+from daeosens.petsc._kernels.ts_types.esdirk import ESDIRK, EsdirkSteps
+from daeosens.petsc._kernels.ts_types.explicit_steps import EXPLICIT, ExplicitSteps
+
+__all__ = [
+    "BICGSTAB",
+    "CHAINED",
+    "DENSE",
+    "ESDIRK",
+    "EXPLICIT",
+    "DenseSteps",
+    "DerivativeNumber",
+    "EsdirkSteps",
+    "ExplicitSteps",
+    "FactorPulls",
+    "FactorSteps",
+    "Interpolant",
+    "LinearSteps",
+    "MatrixPulls",
+    "Pulls",
+    "Registered",
+    "RegisteredStencil",
+    "SecondSweep",
+    "Stencil",
+    "Steps",
+    "Sums",
+    "add_monitor",
+    "add_point",
+    "call_into",
+    "call_number",
+    "call_points",
+    "carry",
+    "carry_back",
+    "carry_together",
+    "create_matrix",
+    "entry",
+    "fill_matrix",
+    "fill_stages",
+    "finite_numbers",
+    "has_transpose",
+    "install",
+    "interpolate",
+    "know_rounding",
+    "linearise_matrix",
+    "lock_onto",
+    "next_step",
+    "no_options",
+    "numbers_of",
+    "pool_memory",
+    "pull_theta_steps",
+    "put_numbers",
+    "reject_trial",
+    "rk_tableau",
+    "set_chained",
+    "smallest_trial",
+    "stages",
+    "survive_trials",
+    "take_passes",
+    "take_point",
+    "take_remainder",
+    "take_step",
+    "together",
+    "value_of_number",
+    "vec_to_fill",
+    "wake",
+]

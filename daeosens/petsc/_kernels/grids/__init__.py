@@ -1,0 +1,1 @@
+"""Loops over the points of distributed grids, and solvers that use them."""

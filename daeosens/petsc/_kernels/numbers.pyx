@@ -1,0 +1,55 @@
+# cython: language_level=3
+"""Numbers of arrays and vectors without the views of petsc4py; types in numbers.pyi."""
+
+from libc.string cimport memcpy
+
+cimport numpy as np
+
+from daeosens.petsc._kernels.filling cimport (
+    PetscInt, PetscScalar, VecGetArrayRead, VecGetArrayWrite, VecGetLocalSize, VecRestoreArrayRead,
+    VecRestoreArrayWrite, all_finite
+)
+from petsc4py.PETSc cimport CHKERR, Vec
+
+
+np.import_array()
+
+
+def finite_numbers(np.ndarray values):
+    """Return whether all numbers of an array of doubles, of any layout, are finite."""
+    if np.PyArray_TYPE(values) != np.NPY_DOUBLE:
+        raise TypeError("an array of double precision numbers is expected")
+    values = np.PyArray_GETCONTIGUOUS(values)
+    return bool(all_finite(<double *>np.PyArray_DATA(values), np.PyArray_SIZE(values)))
+
+
+def numbers_of(Vec vec):
+    """Return a copy of the local numbers [n_local] of a vector."""
+    cdef const PetscScalar *numbers = NULL
+    cdef PetscInt count = 0
+    CHKERR(VecGetLocalSize(vec.vec, &count))
+    cdef np.npy_intp size = count
+    cdef np.ndarray found = np.PyArray_EMPTY(1, &size, np.NPY_DOUBLE, 0)
+    CHKERR(VecGetArrayRead(vec.vec, &numbers))
+    if count:  # a vector of nothing has no array
+        memcpy(np.PyArray_DATA(found), numbers, <size_t>count * sizeof(double))
+    CHKERR(VecRestoreArrayRead(vec.vec, &numbers))
+    return found
+
+
+def put_numbers(Vec vec, np.ndarray values):
+    """Overwrite the local numbers [n_local] of a vector; return whether ``values`` fit."""
+    cdef PetscScalar *numbers = NULL
+    cdef PetscInt count = 0
+    CHKERR(VecGetLocalSize(vec.vec, &count))
+    if (
+        np.PyArray_NDIM(values) != 1 or np.PyArray_SIZE(values) != count
+        or np.PyArray_TYPE(values) != np.NPY_DOUBLE
+    ):
+        return False
+    values = np.PyArray_GETCONTIGUOUS(values)
+    CHKERR(VecGetArrayWrite(vec.vec, &numbers))
+    if count:
+        memcpy(numbers, np.PyArray_DATA(values), <size_t>count * sizeof(double))
+    CHKERR(VecRestoreArrayWrite(vec.vec, &numbers))
+    return True

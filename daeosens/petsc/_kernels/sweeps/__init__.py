@@ -1,0 +1,1 @@
+"""Derivative sweeps over the steps of a run, in C."""

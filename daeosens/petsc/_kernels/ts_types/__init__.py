@@ -1,0 +1,1 @@
+"""Types of PETSc's TS with little overhead for small problems."""

@@ -1,0 +1,186 @@
+# cython: language_level=3
+"""Steps of small dense systems in C (dense_steps.c); signatures and types in dense.pyi."""
+
+from cpython.exc cimport PyErr_CheckSignals
+from libc.stdint cimport uintptr_t
+from libc.stdlib cimport free, malloc
+
+import numpy as np
+
+from daeosens.petsc._kernels.sweeps.breakpoints cimport breakpoints_of
+from daeosens.petsc._kernels.filling cimport PetscScalar, all_finite
+from daeosens.petsc._kernels.sweeps.running_costs cimport RunningCosts, running_costs
+from petsc4py.PETSc cimport CHKERR, PETSC_SUCCESS, PetscErrorCode, PetscVec, TS, Vec
+
+
+cdef extern from "petscvec.h" nogil:
+    PetscErrorCode VecGetArray(PetscVec, PetscScalar **)
+    PetscErrorCode VecRestoreArray(PetscVec, PetscScalar **)
+
+
+DENSE = "dense"
+
+cdef enum:
+    SIGNALS = 1024  # so many steps between two looks whether the user wants to interrupt
+
+
+cdef class DenseSteps:
+    """Diagonally implicit Runge-Kutta steps of u' = f(t, u, p), with f and its derivatives in C.
+
+    Parameters
+    ----------
+    size : int              number n of unknowns
+    tableau : (a, b, c, b_embedded)
+                            ndarrays [s, s], [s], [s], [s]; for a TS the first stage is explicit,
+                            the others are not, and the last one is the solution
+    order : int             of the solution; that of the embedded one is one less
+    functions : dict of str to (int, int)
+                            addresses and user data of "rhs" and "jacobian", and for ``carry_back``
+                            of "pull" (both products), or of "jacobian_p" [n, m]; for
+                            ``LinearSteps`` "push", "pull" and "hessian_product", and "jacobian"
+                            where stages are implicit
+    places : ndarray or None
+                            where the entries of the jacobian belong in [n, n] by rows; None: it
+                            fills all
+    breakpoints : ndarray [K]
+                            times at which f may jump
+    p : ndarray [m]         parameters; copied
+    """
+
+    def __cinit__(
+        self, long size, tuple tableau, int order, dict functions, places, breakpoints, p
+    ):
+        cdef double[:, ::1] a = np.ascontiguousarray(tableau[0])
+        cdef double[::1] b = np.ascontiguousarray(tableau[1])
+        cdef double[::1] c = np.ascontiguousarray(tableau[2])
+        cdef double[::1] b_embedded = np.ascontiguousarray(tableau[3])
+        cdef double[::1] view
+        cdef int[::1] where
+        cdef uintptr_t address, data
+        self.system.n, self.system.m, self.system.s = size, len(p), c.shape[0]
+        self.system.order = order
+        self.system.a, self.system.b, self.system.c = &a[0, 0], &b[0], &c[0]
+        self.system.b_embedded = &b_embedded[0]
+        self.system.breakpoints = breakpoints_of(breakpoints)
+        self.kept = [a, b, c, b_embedded, breakpoints]
+        address, data = functions["rhs"]
+        self.system.rhs, self.system.rhs_data = <DenseFunction>address, <void *>data
+        address, data = functions.get("jacobian", (0, 0))
+        self.system.jacobian, self.system.jacobian_data = <DenseFunction>address, <void *>data
+        address, data = functions.get("jacobian_p", (0, 0))
+        self.system.jacobian_p, self.system.jacobian_p_data = <DenseFunction>address, <void *>data
+        address, data = functions.get("pull", (0, 0))
+        self.system.pull, self.system.pull_data = <DenseProduct>address, <void *>data
+        address, data = functions.get("push", (0, 0))
+        self.system.push, self.system.push_data = <DenseSlope>address, <void *>data
+        address, data = functions.get("hessian_product", (0, 0))
+        self.system.hessian, self.system.hessian_data = <DenseCurvature>address, <void *>data
+        self.system.entries = size * size
+        if places is not None:
+            self.system.entries = len(places)
+            where = places if len(places) else np.zeros(1, dtype=np.int32)
+            self.kept.append(where)
+            self.system.places = &where[0]
+        # one number at least: the address of an empty array cannot be taken
+        self.p = np.zeros(max(1, len(p)))
+        view = self.p
+        self.system.p = &view[0]
+        self.fault_values = np.zeros(max(size, self.system.entries))
+        view = self.fault_values
+        self.system.fault_values = &view[0]
+        self.hold(p)
+
+    def hold(self, p):
+        """Give the functions other parameters [m]."""
+        self.p[: len(p)] = p
+
+    def attach(self, TS ts):
+        """Let a TS of type "dense" take these steps; they must live as long as it does."""
+        CHKERR(DenseStepsAttach(ts.ts, &self.system))
+
+    def carry_back(
+        self,
+        const double[::1] times,
+        const double[::1] sizes,
+        const double[:, ::1] states,
+        const double[:, :, ::1] stages,
+        long first,
+        long last,
+        list lam,
+        list mu,
+        tuple costs,
+    ):
+        """Carry adjoints back over steps; stages that were not kept are found again.
+
+        Parameters
+        ----------
+        times, sizes : ndarray [N+1], ndarray [N]
+        states : ndarray [N+1, n]
+        stages : ndarray [K, s-1, n]
+                                those of the first K steps, without their first one
+        first, last : int       numbers of the states between which the steps lie
+        lam, mu : list of Vec [n], list of Vec [m]
+                                adjoints after the last step, overwritten with those before the first
+                                one; those of the parameters, added to
+        costs : tuple or None   the running costs of each row (``compiled_costs.running_costs``)
+
+        Returns
+        -------
+        bool                    all values are finite, all stages are found
+        """
+        cdef long rows = len(lam), k, got = 0
+        cdef DenseWork work = NULL
+        cdef RunningCosts densities = running_costs(costs)
+        cdef PetscErrorCode code = PETSC_SUCCESS
+        cdef bint finite = True
+        cdef double **adjoints = <double **>malloc(<size_t>(2 * rows + 1) * sizeof(double *))
+        if adjoints == NULL:
+            raise MemoryError
+        try:
+            CHKERR(DenseWorkCreate(&self.system, rows, &work))
+            for got in range(rows):
+                CHKERR(VecGetArray((<Vec>lam[got]).vec, &adjoints[got]))
+                CHKERR(VecGetArray((<Vec>mu[got]).vec, &adjoints[rows + got]))
+            got = rows
+            for k in range(last - 1, first - 1, -1):
+                code = DenseTransposeStep(
+                    work, times[k], sizes[k], &states[k, 0],
+                    &stages[k, 0, 0] if k < stages.shape[0] else NULL, adjoints, adjoints + rows,
+                    &densities)
+                if self.system.fault:
+                    return False
+                CHKERR(code)
+                if k % SIGNALS == 0:
+                    PyErr_CheckSignals()
+            for k in range(rows):
+                finite = finite and all_finite(adjoints[k], self.system.n)
+                finite = finite and all_finite(adjoints[rows + k], self.system.m)
+            return finite
+        finally:
+            for k in range(got):
+                CHKERR(VecRestoreArray((<Vec>lam[k]).vec, &adjoints[k]))
+                CHKERR(VecRestoreArray((<Vec>mu[k]).vec, &adjoints[rows + k]))
+            DenseWorkDestroy(&work)
+            free(adjoints)
+
+    @property
+    def transposes(self):
+        """Whether the functions suffice for ``carry_back``."""
+        return not self.system.m or self.system.pull != NULL or self.system.jacobian_p != NULL
+
+    def fault(self):
+        """Return which function gave values that are not finite, at which t, and the values.
+
+        Returns
+        -------
+        (str, float, ndarray) or None
+                                "rhs" with [n] or "jacobian" with its entries
+        """
+        if not self.system.fault:
+            return None
+        if self.system.fault == 1:
+            return "rhs", self.system.fault_t, self.fault_values[: self.system.n]
+        return "jacobian", self.system.fault_t, self.fault_values[: self.system.entries]
+
+
+CHKERR(DenseStepsRegister())

@@ -1,0 +1,187 @@
+"""The only door between NumPy arrays and PETSc vectors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+import numpy.typing as npt
+from mpi4py import MPI
+from petsc4py import PETSc
+
+from daeosens.errors import InputError, SolveError
+from daeosens.petsc._kernels import finite_numbers, numbers_of, put_numbers
+
+Array: TypeAlias = npt.NDArray[np.float64]
+Parameters: TypeAlias = "Array | PETSc.Vec"
+"""Parameter values as callbacks see them: a few numbers [m], or one distributed field."""
+
+
+def read(vec: PETSc.Vec) -> Array:
+    """Return the local values [n_local] without marking the vector as changed.
+
+    PETSc 3.26 restarts a step whenever the state counter of the solution vector moves, so reading
+    must never go through the writable accessor.
+    """
+    values: Any = vec.getArray(readonly=True)
+    return values
+
+
+def write(vec: PETSc.Vec, values: npt.ArrayLike) -> None:
+    """Overwrite the local values [n_local]."""
+    if not (isinstance(values, np.ndarray) and put_numbers(vec, values)):
+        vec.getArray()[...] = values
+
+
+def gather(vec: PETSc.Vec) -> Array:
+    """Return all values [n] on every rank.  Collective on ``vec.comm``; for small vectors."""
+    if vec.comm.size == 1:
+        return numbers_of(vec)
+    return np.concatenate(vec.comm.tompi4py().allgather(read(vec)))
+
+
+def scatter(values: npt.ArrayLike, vec: PETSc.Vec) -> PETSc.Vec:
+    """Write each rank's part of the replicated ``values`` [n] into ``vec``, and return it."""
+    start, end = vec.getOwnershipRange()
+    write(vec, np.asarray(values, dtype=float)[start:end])
+    return vec
+
+
+def add_to(vec: PETSc.Vec, weight: float, values: Array) -> None:
+    """Add ``weight`` times each rank's part of the replicated ``values`` [n] to ``vec``."""
+    start, end = vec.getOwnershipRange()
+    vec.getArray()[...] += weight * values[start:end]
+
+
+def largest(vec: PETSc.Vec) -> float:
+    """Return the largest absolute value; infinity if any value is NaN.  Collective.
+
+    PETSc's own infinity norm may lose the NaN of another rank, because MPI's maximum may.
+    """
+    local = float(np.abs(read(vec)).max(initial=0.0))
+    local = math.inf if math.isnan(local) else local
+    return local if vec.comm.size == 1 else vec.comm.tompi4py().allreduce(local, MPI.MAX)
+
+
+def is_finite(vec: PETSc.Vec) -> bool:
+    """Return whether all values are finite.  Collective."""
+    local = finite_numbers(read(vec))
+    return local if vec.comm.size == 1 else vec.comm.tompi4py().allreduce(local, MPI.LAND)
+
+
+def finite_vec(vec: PETSc.Vec, name: str) -> PETSc.Vec:
+    """Return what a sweep has found.  Collective.
+
+    Raises
+    ------
+    SolveError
+        Some value is not finite: a derivative of the equations is none.
+    """
+    if is_finite(vec):
+        return vec
+    raise SolveError(
+        f"{name} is not finite",
+        expected="equations with finite derivatives all along the run",
+        remedy="smaller steps, bounds on the parameters, or another starting point",
+    )
+
+
+def norm(vec: PETSc.Vec) -> float:
+    """Return the Euclidean norm.  Collective."""
+    value: Any = vec.norm()
+    return float(value)
+
+
+def dot(x: PETSc.Vec, y: PETSc.Vec) -> float:
+    """Return the inner product.  Collective."""
+    value: Any = x.dot(y)
+    return float(value)
+
+
+def unshared(values: Any) -> Any:
+    """Return a copy of what a caller may change later: an array, a list, a mapping, a vector.
+
+    All else (numbers, texts, tuples, callables) is returned itself.  Collective for a distributed
+    vector.
+
+    Examples
+    --------
+    >>> given = [1.0, 2.0]
+    >>> kept = unshared(given)
+    >>> given[0] = 5.0
+    >>> kept
+    [1.0, 2.0]
+    """
+    if isinstance(values, list):
+        return [unshared(each) for each in cast("list[Any]", values)]
+    if isinstance(values, Mapping):
+        mapping = cast("Mapping[Any, Any]", values)
+        return {name: unshared(value) for name, value in mapping.items()}
+    return cast("Any", values).copy() if isinstance(values, (np.ndarray, PETSc.Vec)) else values
+
+
+def keep_unshared(description: Any, *names: str) -> None:
+    """Replace fields of a frozen dataclass, while it is made, by their ``unshared`` copies."""
+    for name in names:
+        object.__setattr__(description, name, unshared(getattr(description, name)))
+
+
+def real_array(values: npt.ArrayLike, name: str) -> Array:
+    """Turn user input into a new float array, of any shape; NaN and infinities included.
+
+    Raises
+    ------
+    InputError
+        No real numbers, or some that are masked: those under the mask would be taken.
+
+    Examples
+    --------
+    >>> real_array([1, 2], "bounds")
+    array([1., 2.])
+    """
+    if type(values) is np.ndarray and values.dtype == np.float64:  # as nearly always
+        return values.copy()
+    if getattr(getattr(values, "dtype", None), "kind", "") == "c":
+        raise InputError(f"{name} has complex numbers", expected="real numbers")
+    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+        where = np.argwhere(np.ma.getmaskarray(values))[0].tolist()
+        raise InputError(
+            f"{name} is masked at index {where}",
+            expected="numbers everywhere",
+            remedy=f"no entries that are missing, or {name}.filled(...)",
+        )
+    try:
+        return np.array(values, dtype=float)
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"{name} is not an array of real numbers ({error})", expected="real numbers"
+        ) from error
+
+
+def finite_array(values: npt.ArrayLike, name: str, shape: tuple[int, ...] | None = None) -> Array:
+    """Turn user input into a float array, or say what is wrong with it.
+
+    Parameters
+    ----------
+    values : array_like
+        What the user gave.
+    name : str
+        What the user calls it, for the message.
+    shape : tuple of int, optional
+        The shape it must have.
+
+    Raises
+    ------
+    InputError
+        Not numbers, NaN, infinite or masked (first position named), or another shape (both named).
+    """
+    array = real_array(values, name)
+    if shape is not None and array.shape != shape:
+        raise InputError(f"{name} has shape {array.shape}", expected=f"shape {shape}")
+    if not finite_numbers(array):
+        where = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
+        at = f" at index {list(where)}" if where else ""
+        raise InputError(f"{name} is {array[where]}{at}", expected="finite numbers")
+    return array

@@ -1,0 +1,419 @@
+"""Missing derivatives of NumPy callbacks: exact to rounding, or refused."""
+
+from __future__ import annotations
+
+import dis
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from functools import cache
+from types import CodeType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from petsc4py import PETSc
+
+import daeosens.problem.derivative_functions  # the rules of NumPy's functions
+from daeosens.errors import DaeosensError, InputError, UnsupportedError
+from daeosens.petsc.vectors import Array
+from daeosens.problem.callback_guard import guarded
+from daeosens.problem.derivative_arrays import (
+    DerivativeArray,
+    DerivativeLostError,
+    as_array,
+    branches,
+    evaluate,
+    held,
+    line_of_error,
+    primal,
+)
+
+assert daeosens.problem.derivative_functions.UFUNCS
+
+Arguments = tuple[Any, ...]
+
+AGREES = 1e-8
+"""Relative difference that other orders of summation may make between two evaluations."""
+
+
+def ignores(function: Callable[..., Any], position: int) -> bool:
+    """Whether a plain Python function never reads its argument of that number.
+
+    Told from its compiled code, so a derivative is zero for certain, not by accident of a point.
+    """
+    return inspect.isfunction(function) and _never_names(function.__code__, position)
+
+
+@cache
+def _never_names(code: CodeType, position: int) -> bool:
+    if position >= code.co_argcount or _SEES_ALL.intersection(code.co_names):
+        return False
+    name = code.co_varnames[position]
+    if name in code.co_cellvars:
+        return False
+    read = (instruction.argval for instruction in dis.get_instructions(code))
+    return not any(name == each or (isinstance(each, tuple) and name in each) for each in read)
+
+
+_SEES_ALL = frozenset({"locals", "vars", "dir", "eval", "exec", "_getframe", "currentframe"})
+"""A function with one of these may read its arguments without naming them."""
+
+
+class Differentiated:
+    """A NumPy callback that can be evaluated with arguments which carry derivatives.
+
+    Parameters
+    ----------
+    function : callable
+        ``function(*arguments) -> array`` or a number.
+    name : str
+        The callback's name in messages.
+    remedy : str
+        What the user can supply instead.
+    second : bool
+        Whether second derivatives are wanted.
+    """
+
+    def __init__(
+        self, function: Callable[..., Any], name: str, remedy: str, *, second: bool = False
+    ) -> None:
+        self.name = name
+        self.remedy = remedy
+        self._second = second
+        # its own communicator: one that refuses does so on every rank
+        self._function = guarded(function, name, PETSc.COMM_SELF)
+        self._home = str(getattr(function, "__module__", "") or "").partition(".")[0]
+        self._uses = 0
+        self._next_look = 1
+
+    def __call__(
+        self, arguments: Sequence[Any], plain: Sequence[Any], directions: tuple[int, ...]
+    ) -> DerivativeArray:
+        """Return its value [...] with slopes [..., K].
+
+        Parameters
+        ----------
+        arguments : sequence
+            What the callback gets; arrays that carry derivatives among them.
+        plain : sequence
+            The same without derivatives.
+        directions : tuple of int
+            Numbers of directions, the outermost level first.
+
+        Raises
+        ------
+        InputError
+            Something in it has no derivative; names the line and another spelling.
+        """
+        try:
+            result = evaluate(self._function, arguments, directions, self._home)
+        except DaeosensError:
+            raise
+        except Exception as error:
+            lost = _lost(error)
+            if lost is None:
+                self.plain(plain)  # what numbers fail with too is its own error
+            raise self._refusal(error, lost) from error
+        if type(result) is not DerivativeArray:
+            if result.dtype.kind not in "biufc":
+                raise InputError(
+                    f"callback '{self.name}' returned {result.dtype} values", expected="numbers"
+                )
+            result = held(np.asarray(result, dtype=float), directions)
+        self._uses += 1
+        if self._uses == self._next_look:  # ever more rarely
+            self._next_look *= 8
+            self._compare(primal(result), plain)
+        return result
+
+    def plain(self, arguments: Sequence[Any]) -> Any:
+        """Return what the callback gives without derivatives."""
+        return self._function(*[copy(each) for each in arguments])
+
+    def _compare(self, values: Any, plain: Sequence[Any]) -> None:
+        """Refuse a callback that does other things with arrays which carry derivatives."""
+        with np.errstate(all="ignore"):
+            expected: Any = self.plain(plain)
+            if hasattr(expected, "toarray"):
+                expected = expected.toarray()
+            expected = np.asarray(expected)
+            if expected.dtype.kind not in "biufc":
+                return  # its own fault, named where it is evaluated
+            scale = float(np.abs(expected).max(initial=0.0))
+            near = expected.shape == values.shape and not np.any(
+                np.abs(expected - values) > AGREES * scale
+            )
+        if not near:
+            raise InputError(
+                f"callback '{self.name}' gives {_few(values)} with numbers that carry derivatives, "
+                f"and {_few(expected)} without",
+                expected="the same: no random numbers, no state kept between calls",
+                remedy=self.remedy,
+            )
+
+    def _refusal(
+        self, error: BaseException, lost: DerivativeLostError | None
+    ) -> InputError | UnsupportedError:
+        if lost is not None:
+            what, line, remedy = f"{lost.what} drops the derivative", lost.line, lost.remedy
+        else:
+            text = str(error).splitlines()
+            what, remedy = f"{type(error).__name__}: {text[0] if text else ''}", ""
+            line = line_of_error(error.__traceback__)
+        who = f"callback '{self.name}'"
+        message = f"{who} cannot be differentiated"
+        if self._second:
+            message = f"second derivatives of {who} are needed, and cannot be had"
+        return (UnsupportedError if self._second else InputError)(
+            f"{message}: {what}{f', {line}' if line else ''}",
+            expected="functions of NumPy, math and scipy.special that have a derivative "
+            "(docs/callbacks.md)",
+            remedy="; or ".join(each for each in (self.remedy, remedy, "ds.trace") if each),
+        )
+
+
+def _few(values: Any) -> str:
+    return np.array2string(np.asarray(values).ravel()[:4], precision=6)
+
+
+def _lost(error: BaseException | None) -> DerivativeLostError | None:
+    """Return what an exception goes back to: NumPy puts others in its place."""
+    seen = 0
+    while error is not None and seen < 20:
+        if isinstance(error, DerivativeLostError):
+            return error
+        error = error.__cause__ or error.__context__
+        seen += 1
+    return None
+
+
+class AutomaticJacobian:
+    """Jacobian of ``function`` in the argument number ``position``, all columns in one evaluation.
+
+    Parameters
+    ----------
+    function : callable
+        ``function(*arguments) -> array [n]`` or a number.
+    position : int
+        Which argument is varied; a number or an array [m].
+    name : str
+        The callback's name in messages.
+    remedy : str
+        What the user can supply instead.
+
+    Source
+    ------
+    Griewank and Walther, Evaluating Derivatives, SIAM 2008, section 3.1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> jacobian = AutomaticJacobian(lambda x: np.array([x[0] * abs(x[1])]), 0, "f", "jacobian=")
+    >>> jacobian(np.array([2.0, -3.0]))
+    array([[ 3., -2.]])
+    """
+
+    def __init__(self, function: Callable[..., Any], position: int, name: str, remedy: str) -> None:
+        self._evaluate = Differentiated(function, name, remedy)
+        self._position = position
+
+    def __call__(self, *arguments: Any) -> Array:
+        """Return the Jacobian [n, m] at the arguments; [n, 1] for a scalar argument.
+
+        Raises
+        ------
+        InputError
+            The callback cannot be differentiated.
+        """
+        size = np.size(arguments[self._position])
+        if not size:
+            return np.empty((np.size(self._evaluate.plain(arguments)), 0))
+        return self._slopes(arguments, np.eye(size))
+
+    def along(self, direction: npt.ArrayLike, *arguments: Any) -> Array:
+        """Return the Jacobian times ``direction`` [m]."""
+        return self._slopes(arguments, np.asarray(direction, dtype=float).reshape(-1, 1))[:, 0]
+
+    def _slopes(self, arguments: Arguments, seeds: Array) -> Array:
+        """Return the Jacobian times ``seeds`` [m, K]."""
+        varying = list(arguments)
+        varying[self._position] = seeded(arguments[self._position], seeds)
+        count = seeds.shape[1]
+        slopes = self._evaluate(varying, arguments, (count,)).slopes
+        return slopes.reshape(-1, count)
+
+
+def seeded(argument: Any, seeds: Array) -> DerivativeArray:
+    """Return an argument, a number or an array [m], with slopes [m, K]."""
+    value = np.array(argument, dtype=float)[()]
+    return DerivativeArray(value, seeds if value.shape else seeds[0])
+
+
+class AutomaticHessian:
+    """w^T f_xy d for a NumPy callback, from its first derivatives or from the callback itself.
+
+    A first derivative that the user supplied is evaluated with arguments that vary along d.  Where
+    it is missing, or has no derivative, the callback is, with arguments whose values and slopes
+    vary along d.
+
+    Parameters
+    ----------
+    function : callable
+        ``function(*arguments) -> array [q]`` or a number.
+    first : mapping of int to callable, Products or None
+        For each argument of interest its position and its first derivative [q, size].
+    name, remedy : str
+        The callback's name in messages, and what the user can supply instead.
+
+    Source
+    ------
+    Griewank and Walther, Evaluating Derivatives, SIAM 2008, section 13.2 (truncated Taylor
+    polynomials of second order).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> product = AutomaticHessian(lambda x: np.array([x[0] ** 3]), {0: None}, "f", "")
+    >>> product((np.array([2.0]),), np.array([1.0]), {0: np.array([1.0])})[0]
+    array([12.])
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        first: Mapping[int, Any],
+        name: str,
+        remedy: str,
+    ) -> None:
+        self._evaluate = Differentiated(function, name, remedy, second=True)
+        self._first = {
+            position: None if given is None else Differentiated(_transposed(given), name, remedy)
+            for position, given in first.items()
+        }
+
+    def __call__(
+        self, point: Arguments, w: Array, direction: Mapping[int, Array]
+    ) -> dict[int, Array]:
+        """Return for each argument the derivative of f_x^T w along ``direction`` [size].
+
+        Raises
+        ------
+        UnsupportedError
+            The callback cannot be differentiated.
+        """
+        result: dict[int, Array] = {}
+        for position, first in list(self._first.items()):
+            if first is not None:
+                try:
+                    result[position] = self._along(first, point, w, direction)
+                except InputError:
+                    self._first[position] = None
+        missing = [position for position in self._first if position not in result]
+        if missing:
+            result |= self._twice(missing, point, w, direction)
+        return {position: result[position] for position in self._first}
+
+    def _along(
+        self, first: Differentiated, point: Arguments, w: Array, direction: Mapping[int, Array]
+    ) -> Array:
+        """Return the derivative of first(*point)^T w along the direction."""
+        varying = [
+            seeded(x, direction[k].reshape(-1, 1)) if k in direction else x
+            for k, x in enumerate(point)
+        ]
+        slopes: Array = first((*varying, w), (*point, w), (1,)).slopes
+        return slopes[..., 0].reshape(-1)
+
+    def _twice(
+        self,
+        positions: Sequence[int],
+        point: Arguments,
+        w: Array,
+        direction: Mapping[int, Array],
+    ) -> dict[int, Array]:
+        sizes = {position: np.size(point[position]) for position in positions}
+        count = sum(sizes.values())
+        varying: list[Any] = list(point)
+        start = 0
+        for k, x in enumerate(point):
+            if k not in sizes and k not in direction:
+                continue
+            size = np.size(x)
+            seeds = np.zeros((size, count))
+            if k in sizes:
+                seeds[:, start : start + size] = np.eye(size)
+                start += size
+            along = direction[k] if k in direction else np.zeros(size)
+            value = seeded(x, np.reshape(along, (-1, 1)))
+            slopes = seeds if value.shape else seeds[0]
+            varying[k] = DerivativeArray(
+                value, DerivativeArray(slopes, np.zeros((*slopes.shape, 1)))
+            )
+        slopes = self._evaluate(varying, point, (count, 1)).slopes
+        products = np.reshape(w, -1) @ slopes.slopes[..., 0].reshape(-1, count)
+        order = sorted(sizes)
+        ends = np.cumsum([sizes[position] for position in order])
+        return dict(zip(order, np.split(products, ends[:-1]), strict=True))
+
+
+def branches_of(
+    function: Callable[..., Any], split: Callable[[Any], Any] = lambda p: p
+) -> Callable[[float, Array, Array], Array]:
+    """Return what a callback f(t, u, p) compares at a point, as ``(t, u, p) -> array [B]``.
+
+    Parameters
+    ----------
+    function : callable
+        The callback.
+    split : callable
+        Makes its third argument of the vector p [m].
+    """
+    home = str(getattr(function, "__module__", "") or "").partition(".")[0]
+
+    def at(t: float, u: Array, p: Array) -> Array:
+        states = DerivativeArray(u.copy(), np.ones((len(u), 1)))
+        try:
+            found: Array = branches(function, (t, states, split(p)), home)
+        except Exception:  # noqa: BLE001 (what it cannot take has told nothing)
+            return np.empty(0)
+        return found
+
+    return at
+
+
+def _transposed(given: Any) -> Callable[..., Any]:
+    """Return the product of a first derivative, as the user gave it, with w from the left."""
+    apply_transpose = getattr(given, "apply_transpose", None)
+    if apply_transpose is not None:
+        return apply_transpose  # type: ignore[no-any-return]
+
+    def product(*arguments: Any) -> Any:
+        *point, w = arguments
+        matrix = given(*point)
+        if not hasattr(matrix, "T"):
+            matrix = as_array(matrix)
+        return matrix.T @ w
+
+    return product
+
+
+def in_time(
+    function: Callable[..., Any], first: Mapping[int, Any], name: str, remedy: str
+) -> AutomaticHessian:
+    """Return second derivatives of ``function(t, ...)`` with the time among its arguments.
+
+    ``first`` may hold words for derivatives that are no callbacks.
+    """
+    known = {
+        k: given if callable(given) or hasattr(given, "apply_transpose") else None
+        for k, given in first.items()
+    }
+    by_t = known.get(0)
+    if by_t is not None:
+        known[0] = lambda *point: _column(by_t(*point))
+    return AutomaticHessian(function, known, name, remedy)
+
+
+def _column(values: Any) -> Any:
+    return np.reshape(values, (-1, 1))

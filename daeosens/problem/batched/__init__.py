@@ -1,0 +1,6 @@
+"""The callbacks of a problem at many points at once, as arrays.
+
+Sweeps know all stage points after the forward run and evaluate derivatives at all of them in one
+call.  ``protocol`` says what an engine may ask for; ``pointwise``, ``vectorized`` and ``compiled``
+answer from callbacks of one point, of many points, and from C functions.
+"""

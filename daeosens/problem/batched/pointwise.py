@@ -1,0 +1,95 @@
+"""The callbacks of a right-hand side at one point, as the sweeps in blocks need them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import numpy as np
+from petsc4py import PETSc
+
+from daeosens.petsc.vectors import Array
+from daeosens.problem.automatic_derivatives import AutomaticJacobian, ignores
+from daeosens.problem.callback_guard import check_output, guarded
+from daeosens.problem.matrices import Products
+
+ArrayProducts: TypeAlias = "Callable[..., tuple[Array, ...]]"
+"""``(t, u [n], p [m], w [n], du [n], dp [m]) -> (array [n], array [m])``: the derivatives of
+f_u^T w and f_p^T w along (du, dp)."""
+
+
+class SinglePoint:
+    """The callbacks at one point, checked; what is missing is automatic."""
+
+    def __init__(
+        self,
+        rhs: Callable[..., Any],
+        jacobian: Callable[..., Any] | None,
+        jacobian_p: Callable[..., Any] | Products | None,
+        products: ArrayProducts,
+        sizes: tuple[int, int],
+    ) -> None:
+        comm = PETSc.COMM_SELF
+        self.sizes = sizes
+        self.products = products
+        self.rhs = guarded(rhs, "rhs", comm)
+        self.given_u, self.given_p = jacobian, jacobian_p
+        self.by_u = (
+            AutomaticJacobian(rhs, 1, "rhs", "jacobian=callback")
+            if jacobian is None
+            else guarded(jacobian, "jacobian", comm)
+        )
+        self.reads_p = jacobian_p is not None or not ignores(rhs, 2)
+        self.reads_p = self.reads_p and sizes[1] > 0
+        self.by_p: Callable[..., Any] | Products
+        if isinstance(jacobian_p, Products):
+            self.by_p = Products(
+                guarded(jacobian_p.apply, "jacobian_p.apply", comm),
+                guarded(jacobian_p.apply_transpose, "jacobian_p.apply_transpose", comm),
+            )
+        elif jacobian_p is None:
+            self.by_p = AutomaticJacobian(rhs, 2, "rhs", "jacobian_p=callback")
+        else:
+            self.by_p = guarded(jacobian_p, "jacobian_p", comm)
+
+    def rate(self, t: float, u: Array, p: Array) -> Array:
+        """Return f [n]."""
+        return check_output(self.rhs(t, u, p), "rhs", self.sizes[:1], t)
+
+    def jacobian(self, t: float, u: Array, p: Array) -> Array:
+        """Return f_u [n, n]."""
+        n = self.sizes[0]
+        return check_output(full(self.by_u(t, u, p)), "jacobian", (n, n), t)
+
+    def pull(self, t: float, u: Array, p: Array, w: Array) -> Array:
+        """Return f_p^T w [M, m] for rows of weights w [M, n]."""
+        if isinstance(self.by_p, Products):
+            name, m = "jacobian_p.apply_transpose", self.sizes[1]
+            rows = [self.by_p.apply_transpose(t, u, p, row) for row in w]
+            return np.array([check_output(row, name, (m,), t) for row in rows])
+        return w @ check_output(full(self.by_p(t, u, p)), "jacobian_p", self.sizes, t)
+
+    def push(self, t: float, u: Array, p: Array, dp: Array) -> Array:
+        """Return f_p dp [D, n] for rows of directions dp [D, m]."""
+        if isinstance(self.by_p, Products):
+            name, n = "jacobian_p.apply", self.sizes[0]
+            rows = [self.by_p.apply(t, u, p, row) for row in dp]
+            return np.array([check_output(row, name, (n,), t) for row in rows])
+        if isinstance(self.by_p, AutomaticJacobian) and len(dp) < self.sizes[1]:
+            along = self.by_p.along
+            return np.array([along(row, t, u, p) for row in dp]).reshape(-1, self.sizes[0])
+        return dp @ check_output(full(self.by_p(t, u, p)), "jacobian_p", self.sizes, t).T
+
+    def hessian(
+        self, t: float, u: Array, p: Array, w: Array, du: Array, dp: Array
+    ) -> tuple[Array, Array]:
+        """Return the derivatives of f_u^T w [D, n] and f_p^T w [D, m] along D directions."""
+        found = [self.products(t, u, p, w, *each) for each in zip(du, dp, strict=True)]
+        by_u, by_p = zip(*found, strict=True)
+        return np.array(by_u), np.array(by_p)
+
+
+def full(values: Any) -> Any:
+    """Return a dense array where a callback gave a sparse matrix."""
+    toarray = getattr(values, "toarray", None)  # SciPy's sparse arrays and matrices
+    return values if toarray is None else toarray()

@@ -1,0 +1,235 @@
+"""The only door between user callbacks and PETSc: what they return and what they raise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from functools import wraps
+from threading import RLock
+from typing import Any, ParamSpec, TypeGuard, TypeVar, cast
+
+import numpy as np
+import numpy.typing as npt
+from mpi4py import MPI
+from petsc4py import PETSc
+
+from daeosens.errors import (
+    DaeosensError,
+    InputError,
+    NotFiniteError,
+    SolveError,
+    UnsupportedError,
+)
+from daeosens.petsc._kernels import finite_numbers
+from daeosens.petsc.ranks import abort
+from daeosens.petsc.vectors import Array
+from daeosens.problem.derivative_arrays import DerivativeArray, as_array, primal
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+QUIET = np.errstate(over="ignore", divide="ignore", invalid="ignore")
+"""Decorator: what callbacks return is checked, so NumPy need not warn about it as well."""
+
+
+def _is_sound(values: object, shape: tuple[int, ...]) -> TypeGuard[Array]:
+    """Whether there is nothing to find fault with: the quick test of what is nearly always so."""
+    return (
+        type(values) is np.ndarray
+        and values.dtype == np.float64
+        and values.shape == shape
+        and finite_numbers(values)
+    )
+
+
+INSTEAD_OF_COMPARISON = (
+    "the difference a - b for an event at a = b, np.where(a > b, 1.0, 0.0) for a value"
+)
+
+
+def check_output(
+    values: object,
+    name: str,
+    shape: tuple[int, ...],
+    t: object,
+    kind: str = "callback",
+    *,
+    differentiated: bool = False,
+) -> npt.NDArray[Any]:
+    """Check what a NumPy-style callback returned.
+
+    Raises
+    ------
+    InputError
+        The shape is not ``shape``, or the values are not real numbers (which may carry derivatives
+        if ``differentiated``).
+    NotFiniteError
+        Some value is not finite: the solution has left the domain of the callback.
+    """
+    if _is_sound(values, shape):
+        return values
+    try:
+        array: Any = as_array(values) if differentiated else np.asarray(values)
+    except ValueError as error:
+        raise InputError(f"{kind} '{name}' returned no array {_where(t)}: {error}") from error
+    if array.dtype.kind not in "iuf":
+        returned = type(values).__name__ if array.dtype.kind == "O" else f"{array.dtype} values"
+        raise InputError(
+            f"{kind} '{name}' returned {returned} {_where(t)}",
+            expected=f"real numbers of shape {shape}",
+            remedy=INSTEAD_OF_COMPARISON if array.dtype.kind == "b" else "",
+        )
+    if array.shape != shape:
+        raise InputError(
+            f"{kind} '{name}' returned shape {array.shape} {_where(t)}",
+            expected=f"shape {shape}",
+            remedy=f"return {f'an array of shape {shape}' if shape else 'a number'} from '{name}'",
+        )
+    if isinstance(array, DerivativeArray):
+        return array  # type: ignore[return-value]
+    if not np.isfinite(array).all():
+        entry = [int(i) for i in np.argwhere(~np.isfinite(array))[0]]
+        raise NotFiniteError(
+            f"{kind} '{name}' returned {array[tuple(entry)]} in entry {entry} {_where(t)}",
+            expected="finite values",
+            remedy="smaller steps, bounds on the parameters, or another starting point",
+        )
+    return array
+
+
+def check_tuple(values: object, name: str, *parts: str) -> tuple[Any, ...]:
+    """Check that a callback returned as many values as it has to; ``parts`` says which.
+
+    Raises
+    ------
+    InputError
+        Another number of values, or no tuple.
+    """
+    several: tuple[Any, ...] | None = None
+    if isinstance(values, (tuple, list)):
+        several = tuple(cast("Sequence[Any]", values))
+    if several is not None and len(several) == len(parts):
+        return several
+    returned = type(values).__name__ if several is None else f"{len(several)} values"
+    raise InputError(
+        f"callback '{name}' returned {returned}", expected=f"a tuple ({', '.join(parts)})"
+    )
+
+
+_BY_NAME = (
+    "only functions of a traced model see parameters by name: model.terminal(function), "
+    "model.event(event), trace(..., running=density)"
+)
+
+
+def guarded(callback: Callable[..., Any], name: str, comm: PETSc.Comm) -> Callable[..., Any]:
+    """Wrap a user callback so that its exceptions carry its name, the time and the rank.
+
+    The first argument of the callback is taken as the time when it is a number.  On a communicator
+    of several ranks an exception of one rank would leave the others waiting for ever (PETSc 3.26
+    with petsc4py: the failing rank waits in PetscFinalize), so the traceback is printed and the
+    job aborted.  ``SolveError`` is exempt: whoever raises it promises to do so on every rank.
+
+    Raises
+    ------
+    InputError
+        It cannot be called.
+    """
+    if callback is not None and not callable(callback):  # type: ignore[redundant-expr]
+        raise InputError(f"{name} = {callback!r}", expected="a callback")
+    aborts = comm.size > 1
+
+    def call(*arguments: Any) -> Any:
+        try:
+            return callback(*arguments)
+        except Exception as error:
+            time = arguments[0] if arguments and np.isscalar(arguments[0]) else None
+            at = "" if time is None else f" at t = {_number(time)}"
+            note = f"in callback '{name}'{at} ({_rank()})"
+            if note not in getattr(error, "__notes__", ()):  # as of a callback within a callback
+                error.add_note(note)
+                if isinstance(error, AttributeError) and isinstance(error.obj, np.ndarray):
+                    error.add_note(_BY_NAME)
+            if aborts and not isinstance(error, SolveError):
+                abort(error)
+            raise
+
+    return call
+
+
+@contextmanager
+def on_every_rank(comm: PETSc.Comm) -> Generator[None]:
+    """Raise the errors of a block on all ranks: those without would wait for ever.  Collective.
+
+    For blocks in which ranks do not communicate.
+    """
+    mine: DaeosensError | None = None
+    try:
+        yield
+    except DaeosensError as error:
+        mine = error
+    raise_together(comm, mine)
+
+
+def raise_together(comm: PETSc.Comm, mine: DaeosensError | None) -> None:
+    """Raise an error on all ranks if there is one on any: its own, or that of the first.
+
+    Collective.
+    """
+    every = comm.tompi4py().allgather(None if mine is None else (type(mine), str(mine)))
+    if mine is not None:
+        raise mine
+    for found in every:
+        if found is not None:
+            kind, text = found
+            raise kind(text)
+
+
+_AT_WORK = RLock()
+"""Held by the thread that runs or sweeps: PETSc has one database of options for all of them."""
+
+_begin, _end = _AT_WORK.acquire, _AT_WORK.release
+
+
+def unwrapped(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    """Decorate a function that calls PETSc: exceptions of callbacks leave it as they were raised.
+
+    petsc4py 3.26 wraps an exception each time it passes through PETSc: a PETSc.Error caused by it.
+    What another thread does at the same time would disturb it, and is refused.
+    """
+
+    @wraps(function)
+    def call(*arguments: Arguments.args, **keywords: Arguments.kwargs) -> Result:
+        if not _begin(False):
+            raise UnsupportedError(
+                f"{function.__name__} while another thread runs or sweeps",
+                expected="one thread at a time: PETSc's options belong to the process",
+                remedy="solve_batch(..., comm=MPI.COMM_WORLD) under mpiexec, or processes",
+            )
+        try:
+            return function(*arguments, **keywords)
+        except PETSc.Error as error:
+            original: BaseException = error
+            while isinstance(original, PETSc.Error) and original.__cause__ is not None:
+                original = original.__cause__
+        finally:
+            _end()
+        try:
+            raise original
+        finally:
+            del original  # its traceback holds this frame: a circle that would keep vectors alive
+
+    return call
+
+
+def _number(t: object) -> str:
+    value = float(t) if isinstance(t, (int, float, np.number)) else primal(t)
+    return f"{value:.9g}" if isinstance(value, float) else str(value)
+
+
+def _where(t: object) -> str:
+    return f"at t = {_number(t)} ({_rank()})"
+
+
+def _rank() -> str:
+    return f"rank {MPI.COMM_WORLD.rank}"

@@ -1,0 +1,25 @@
+"""Semi-discretised partial differential equations on structured grids, each a ``Problem``."""
+
+from daeosens.problem.grids.gray_scott import RATES, gray_scott, spots
+from daeosens.problem.grids.heat import first_mode, heat
+from daeosens.problem.grids.stencil_matrix import fill_stencil_matrix, stencil_matrix
+from daeosens.problem.grids.structured import (
+    NEIGHBOURS,
+    FivePoint,
+    Grid,
+    laplacian_weights,
+)
+
+__all__ = [
+    "NEIGHBOURS",
+    "RATES",
+    "FivePoint",
+    "Grid",
+    "fill_stencil_matrix",
+    "first_mode",
+    "gray_scott",
+    "heat",
+    "laplacian_weights",
+    "spots",
+    "stencil_matrix",
+]

@@ -1,0 +1,235 @@
+"""Uniform rectangular grids, distributed by a DMDA: coordinates, ghosted arrays, stencils.
+
+Everything works on whole arrays [ny, nx, dof] of the rank's own points, [nx, dof] in one dimension
+and [nz, ny, nx, dof] in three; the slowest axis comes first.  The value at a point does not depend
+on how many ranks share the grid, to the last bit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from petsc4py import PETSc
+
+from daeosens.errors import InputError, suggestion, together
+from daeosens.petsc.vectors import Array, read
+
+Boundary = Literal["periodic", "zero"]
+Interval: TypeAlias = tuple[float, float]
+
+_DM_BOUNDARY: dict[str, Any] = {
+    "periodic": PETSc.DM.BoundaryType.PERIODIC,
+    "zero": PETSc.DM.BoundaryType.GHOSTED,  # ghosts beyond the edge are never written: they stay 0
+}
+
+NEIGHBOURS: tuple[tuple[int, int], ...] = ((-1, 0), (1, 0), (0, -1), (0, 1))
+"""Offsets (along x, along y) of the stencil's neighbours: west, east, south, north."""
+
+
+@dataclass(frozen=True, eq=False)
+class Grid:
+    """A uniform grid on an interval, a rectangle or a box, distributed over the ranks.
+
+    Parameters
+    ----------
+    box : sequence of (float, float)
+        First and last coordinate along x, along y, along z.
+    shape : sequence of int
+        Number of points along each: unknowns, so for "zero" those inside only.
+    boundary : "periodic" or "zero"
+        Periodic: the last point lies one spacing before the end.  Zero: the values on the edge of
+        the box are 0 and no unknowns.
+    dof : int
+        Unknowns at each point.
+    comm : PETSc.Comm
+        The ranks that share the grid.
+
+    Attributes
+    ----------
+    dm : DMDA
+        PETSc's own description, made from the above.
+
+    Raises
+    ------
+    InputError
+        All that is wrong, at once; more ranks than the grid can be cut for.
+
+    Examples
+    --------
+    >>> grid = Grid(((0.0, 1.0), (0.0, 1.0)), (9, 4), "zero", comm=PETSc.COMM_SELF)
+    >>> grid.spacing
+    (0.1, 0.2)
+    """
+
+    box: tuple[Interval, ...]
+    shape: tuple[int, ...]
+    boundary: Boundary = "periodic"
+    dof: int = 1
+    comm: PETSc.Comm = field(default_factory=lambda: PETSc.COMM_WORLD)
+    dm: PETSc.DMDA = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        complaints = _complaints(self.box, self.shape, self.boundary, self.dof)
+        if complaints:
+            raise together(complaints, heading="Grid")
+        star: Any = PETSc.DMDA.StencilType.STAR
+        kind = _DM_BOUNDARY[self.boundary]
+        try:
+            shape: Any = self.shape
+            dm = PETSc.DMDA().create(
+                shape,
+                dof=self.dof,
+                boundary_type=(kind,) * len(self.shape),
+                stencil_type=star,
+                stencil_width=1,
+                comm=self.comm,
+            )
+        except PETSc.Error as error:
+            raise InputError(
+                f"a grid of shape {self.shape} cannot be cut for {self.comm.size} ranks",
+                expected="at least one row or column of points for each rank",
+                remedy="fewer ranks, or more points",
+            ) from error
+        object.__setattr__(self, "dm", dm)
+
+    @property
+    def spacing(self) -> tuple[float, ...]:
+        """Distance of neighbouring points along each dimension."""
+        extra = 1 if self.boundary == "zero" else 0
+        return tuple(
+            (last - first) / (n + extra)
+            for (first, last), n in zip(self.box, self.shape, strict=True)
+        )
+
+    @property
+    def origin(self) -> tuple[float, ...]:
+        """Coordinates of the first point."""
+        return tuple(float(self._axis(k, 0, 1)[0]) for k in range(len(self.shape)))
+
+    @property
+    def owned_shape(self) -> tuple[int, ...]:
+        """Shape of the rank's own part: (ny, nx, dof), and as many numbers as dimensions."""
+        _, sizes = self.dm.getCorners()
+        return (*reversed(sizes), self.dof)
+
+    def coordinates(self) -> tuple[Array, ...]:
+        """Return x, y, z of the rank's own points, each of the shape [nz, ny, nx]."""
+        corner, sizes = self.dm.getCorners()
+        axes = [self._axis(k, *part) for k, part in enumerate(zip(corner, sizes, strict=True))]
+        return tuple(reversed(np.meshgrid(*reversed(axes), indexing="ij")))
+
+    def create_vec(self) -> PETSc.Vec:
+        """Return a new vector of zeros [n], n = nx ny dof."""
+        vec = self.dm.createGlobalVec()
+        vec.zeroEntries()
+        return vec
+
+    def values(self, vec: PETSc.Vec) -> Array:
+        """Return the rank's own values of a vector, a view [ny, nx, dof] that only reads."""
+        return read(vec).reshape(self.owned_shape)
+
+    def writable(self, vec: PETSc.Vec) -> Array:
+        """Return the rank's own values of a vector, a view [ny, nx, dof] to write into."""
+        array: Any = vec.getArray()
+        return array.reshape(self.owned_shape)
+
+    def _axis(self, axis: int, first: int, count: int) -> Array:
+        offset = 1 if self.boundary == "zero" else 0
+        start, h = self.box[axis][0], self.spacing[axis]
+        numbers = np.arange(first, first + count, dtype=float)
+        return start + h * (numbers + offset)
+
+
+class FivePoint:
+    """The five-point stencil on one grid, with the work space it needs.
+
+    Parameters
+    ----------
+    grid : Grid
+        Where; its boundary decides what lies beyond the edge.
+    """
+
+    def __init__(self, grid: Grid) -> None:
+        if len(grid.shape) != 2:
+            raise InputError(
+                f"a grid of shape {grid.shape}",
+                expected="two dimensions",
+                remedy="trace_stencil for one and three",
+            )
+        self.grid = grid
+        self._local = grid.dm.createLocalVec()
+        self._local.zeroEntries()
+        ny, nx, dof = grid.owned_shape
+        self._ghosted_shape = (ny + 2, nx + 2, dof)
+        self._work = np.empty(grid.owned_shape)
+
+    def ghosted(self, vec: PETSc.Vec) -> Array:
+        """Return the values of a vector with one more point on each side [ny + 2, nx + 2, dof].
+
+        A view, valid until the next call; its four corners mean nothing.  Collective.
+        """
+        self.grid.dm.globalToLocal(vec, self._local)
+        return read(self._local).reshape(self._ghosted_shape)
+
+    def apply(
+        self,
+        ghosted: Array,
+        along_x: float | Array,
+        along_y: float | Array,
+        centre: float | Array,
+        out: Array,
+    ) -> None:
+        """Fill ``out`` with along_x (west + east) + along_y (south + north) + centre u.
+
+        Parameters
+        ----------
+        ghosted : array [ny + 2, nx + 2, dof]
+            u, from ``ghosted``.
+        along_x, along_y, centre : float or array
+            Weights, numbers or broadcastable to [ny, nx, dof].  An array [nx, dof] runs at full
+            speed, one of shape [dof] does not.
+        out : array [ny, nx, dof]
+            Overwritten.
+        """
+        work = self._work
+        np.add(ghosted[1:-1, :-2], ghosted[1:-1, 2:], out=out)
+        out *= along_x
+        np.add(ghosted[:-2, 1:-1], ghosted[2:, 1:-1], out=work)
+        work *= along_y
+        out += work
+        np.multiply(ghosted[1:-1, 1:-1], centre, out=work)
+        out += work
+
+    def laplacian(self, ghosted: Array, out: Array) -> None:
+        """Fill ``out`` [ny, nx, dof] with the five-point Laplacian of ``ghosted``."""
+        along_x, along_y = laplacian_weights(self.grid)
+        self.apply(ghosted, along_x, along_y, -2.0 * (along_x + along_y), out)
+
+
+def laplacian_weights(grid: Grid) -> tuple[float, float]:
+    """Return 1/hx^2 and 1/hy^2."""
+    hx, hy = grid.spacing
+    return 1.0 / hx**2, 1.0 / hy**2
+
+
+def _complaints(box: Any, shape: Any, boundary: Any, dof: Any) -> list[str]:
+    complaints: list[str] = []
+    try:
+        ends = np.array(box, dtype=float)
+    except (TypeError, ValueError):
+        ends = np.empty((0, 2))
+    several = ends.ndim == 2 and ends.shape[1] == 2 and 1 <= len(ends) <= 3
+    if not several or not np.isfinite(ends).all() or not (ends[:, 0] < ends[:, 1]).all():
+        complaints.append(f"box = {box!r}; expected: ((x first, x last), (y first, y last), ...)")
+    points = np.asarray(shape)
+    count = len(ends) if several else points.size
+    if points.shape != (count,) or points.dtype.kind != "i" or (points < 3).any():
+        complaints.append(f"shape = {shape!r}; expected: {count} integers of at least 3")
+    if boundary not in _DM_BOUNDARY:
+        near = suggestion(str(boundary), _DM_BOUNDARY)
+        complaints.append(f'boundary = {boundary!r}; expected: "periodic" or "zero"{near}')
+    if not isinstance(dof, (int, np.integer)) or dof < 1:
+        complaints.append(f"dof = {dof!r}; expected: an integer of at least 1")
+    return complaints

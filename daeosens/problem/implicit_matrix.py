@@ -1,0 +1,143 @@
+"""The matrix F_u + shift F_udot of an implicit step, assembled or as a sum of products."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from petsc4py import PETSc
+
+from daeosens.problem.matrices import Derivative, shell
+
+_MAT: Any = PETSc.Mat  # the stubs of petsc4py 3.26 give enumerations the wrong type
+
+
+class SystemMatrix:
+    """The matrix F_u + shift F_udot of an implicit step, with what it takes to fill it.
+
+    Parameters
+    ----------
+    residual_u : Derivative
+        F_u at ``(t, u, udot, p)``.
+    residual_udot : Derivative or None
+        F_udot; None is the identity.
+    point : tuple
+        Any admissible ``(t, u, udot, p)``; decides types and patterns.
+
+    Attributes
+    ----------
+    matrix : PETSc.Mat
+        Assembled where both parts are, otherwise a shell.
+    assembled : bool
+        Whether the entries are available, to factorise for instance.
+    constant : bool
+        Whether the matrix depends on the shift and the parameters alone: it then stays as it is
+        while they do, with the factors that solvers keep as long as a matrix does not change.
+    """
+
+    def __init__(
+        self, residual_u: Derivative, residual_udot: Derivative | None, *point: Any
+    ) -> None:
+        self._u = residual_u
+        self._udot = residual_udot
+        self._part_u = residual_u.create(*point)
+        self._part_udot = None if residual_udot is None else residual_udot.create(*point)
+        assembled = residual_u.assembled and (residual_udot is None or residual_udot.assembled)
+        self._sum: _SumMatrix | None = None
+        self.assembled = assembled
+        self.constant = residual_u.constant and residual_udot is None
+        self._filled: tuple[float, Any] | None = None
+        if not assembled and not (residual_u.shifts and residual_udot is None):
+            self._sum = _SumMatrix(self._part_udot, self._part_u)
+            vecs: Any = self._part_u.createVecs()
+            columns, rows = vecs
+            self.matrix = shell(rows, columns, self._sum)
+        elif self._part_udot is None:
+            self.matrix = self._part_u
+        else:
+            residual_u.fill(*point, self._part_u)
+            assert residual_udot is not None
+            residual_udot.fill(*point, self._part_udot)
+            self.matrix = self._part_u.duplicate(copy=True)
+            different = _MAT.Structure.DIFFERENT_NONZERO_PATTERN
+            self.matrix.axpy(1.0, self._part_udot, different)
+
+    def fill(self, t: float, u: PETSc.Vec, udot: PETSc.Vec, p: Any, shift: float) -> PETSc.Mat:
+        """Fill and return F_u + shift F_udot at the point."""
+        if self.constant:
+            if self.stays(p, shift):
+                return self.matrix
+            self._filled = (shift, np.array(p))
+        self._u.fill(t, u, udot, p, self._part_u)
+        if self._udot is not None:
+            assert self._part_udot is not None
+            self._udot.fill(t, u, udot, p, self._part_udot)
+        if self._sum is not None:
+            self._sum.a, self._sum.b = shift, 1.0
+            self.matrix.stateIncrease()
+        elif self._part_udot is None:
+            self.matrix.shift(shift)
+        else:
+            subset = _MAT.Structure.SUBSET_NONZERO_PATTERN
+            self.matrix.zeroEntries()
+            self.matrix.axpy(1.0, self._part_u, subset)
+            self.matrix.axpy(shift, self._part_udot, subset)
+        return self.matrix
+
+    def stays(self, p: Any, shift: float) -> bool:
+        """Whether a constant matrix has these values already."""
+        filled = self._filled
+        return filled is not None and filled[0] == shift and np.array_equal(filled[1], p)
+
+    def reshift(self, old: float, new: float) -> None:
+        """Change the shift only; for F_u and F_udot that do not depend on udot."""
+        if self._filled is not None:
+            self._filled = (new, self._filled[1])
+        if self._sum is not None:
+            self._sum.a = new
+            self.matrix.stateIncrease()
+        elif self._part_udot is None:
+            self.matrix.shift(new - old)
+        else:
+            subset = _MAT.Structure.SUBSET_NONZERO_PATTERN
+            self.matrix.axpy(new - old, self._part_udot, subset)
+
+    @property
+    def parts(self) -> tuple[PETSc.Mat, PETSc.Mat | None]:
+        """F_u, and F_udot or None for the identity; F_u is the matrix itself beside the latter."""
+        return self._part_u, self._part_udot
+
+
+class _SumMatrix:
+    """Context of a shell matrix a A + b B, where A may be None (the identity)."""
+
+    def __init__(self, first: PETSc.Mat | None, second: PETSc.Mat) -> None:
+        self.first = first
+        self.second = second
+        self.a = 1.0
+        self.b = 1.0
+
+    def mult(self, _matrix: PETSc.Mat, x: PETSc.Vec, out: PETSc.Vec) -> None:
+        """Fill ``out`` with (a A + b B) x."""
+        self.second.mult(x, out)
+        self._add(x, out, transpose=False)
+
+    def multTranspose(self, _matrix: PETSc.Mat, x: PETSc.Vec, out: PETSc.Vec) -> None:  # noqa: N802
+        """Fill ``out`` with (a A + b B)^T x."""
+        self.second.multTranspose(x, out)
+        self._add(x, out, transpose=True)
+
+    def scale(self, _matrix: PETSc.Mat, factor: float) -> None:
+        """Multiply the matrix by a factor."""
+        self.a *= factor
+        self.b *= factor
+
+    def _add(self, x: PETSc.Vec, out: PETSc.Vec, *, transpose: bool) -> None:
+        out.scale(self.b)
+        if self.first is None:
+            out.axpy(self.a, x)
+            return
+        work = out.duplicate()
+        (self.first.multTranspose if transpose else self.first.mult)(x, work)
+        out.axpy(self.a, work)
+        work.destroy()

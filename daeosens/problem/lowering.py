@@ -1,0 +1,209 @@
+"""User callbacks of either style, lowered to functions and derivatives on PETSc objects."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from petsc4py import PETSc
+
+from daeosens.errors import InputError, keyword
+from daeosens.petsc.c_function import Native
+from daeosens.petsc.non_finite import note_fault
+from daeosens.petsc.vectors import read, write
+from daeosens.problem.automatic_derivatives import AutomaticJacobian, ignores
+from daeosens.problem.c_callback import Compiled, Role, Roles
+from daeosens.problem.callback_guard import check_output, guarded
+from daeosens.problem.layout import Frame
+from daeosens.problem.matrices import Derivative, Products, dense, from_numpy, from_petsc, refused
+from daeosens.problem.problem import AUTONOMOUS, COLORING, VecFunction
+
+Matrix = Callable[..., Any] | Products
+
+
+class Lowering:
+    """Wrap user callbacks of either style as functions and derivatives on PETSc objects."""
+
+    def __init__(self, frame: Frame, name: str, arguments: int) -> None:
+        self.frame = frame
+        self.name = name
+        self.time_arguments = arguments
+
+    def function(self, callback: Callable[..., Any]) -> VecFunction:
+        """Lower the right-hand side or the residual itself."""
+        if isinstance(callback, Compiled):
+            return _compiled_function(callback, self.name)
+        call = guarded(callback, self.name, self.frame.state.comm)
+        if self.frame.style == "petsc":
+            return _watched(call, self.name, self.frame)
+        return _numpy_function(call, self.name, self.frame.state.size)
+
+    def square(self, spec: Matrix | None, name: str) -> Derivative:
+        """Lower a derivative [n, n]."""
+        return self._derivative(spec, name, self.frame.state, self.frame.template)
+
+    def rectangular(self, spec: Matrix | None, name: str) -> Derivative:
+        """Lower a derivative [n, m]."""
+        state, parameter = self.frame.state, self.frame.parameter
+        return self._derivative(spec, name, parameter, lambda: dense(state, parameter))
+
+    def _derivative(
+        self,
+        spec: Matrix | None,
+        name: str,
+        columns: PETSc.Vec,
+        template: Callable[[], PETSc.Mat],
+    ) -> Derivative:
+        rows = self.frame.state
+        if spec is None:
+            return refused(name, f"{keyword(name)}=callback")
+        if self.frame.style == "numpy":
+            return from_numpy(spec, name, rows, columns)
+        return from_petsc(spec, name, rows, columns, template)
+
+    def time_derivative(
+        self, callback: Callable[..., Any], given: Callable[..., Any] | str | None, name: str
+    ) -> VecFunction:
+        """Lower a partial derivative in time [n]."""
+        if isinstance(given, str):
+            if given == AUTONOMOUS:
+                return lambda *arguments: arguments[-1].zeroEntries()
+            raise InputError(f"{name} = {given!r}", expected=f'a callback or "{AUTONOMOUS}"')
+        n = self.frame.state.size
+        if isinstance(given, Compiled):
+            return _compiled_function(given, name)
+        if given is not None:
+            call = guarded(given, name, self.frame.state.comm)
+            return call if self.frame.style == "petsc" else _numpy_function(call, name, n)
+        if not is_automatic(self.frame, callback):
+            spoken = keyword(name)
+            return refused(name, f'{spoken}=callback, or {spoken}="{AUTONOMOUS}"').fill
+        step = AutomaticJacobian(
+            callback, 0, self.name, f'{keyword(name)}=callback or "{AUTONOMOUS}"'
+        )
+        return _numpy_function(lambda *point: step(*point)[:, 0], name, n)
+
+
+def known_in_time(callback: Callable[..., Any], given: Any) -> Any:
+    """Return the derivative in t as given; a function that never reads t needs none."""
+    return AUTONOMOUS if given is None and ignores(callback, 0) else given
+
+
+def is_automatic(frame: Frame, callback: object) -> bool:
+    """Whether missing derivatives are found automatically: of Python callbacks, if NumPy style."""
+    return frame.style == "numpy" and not isinstance(callback, Compiled)
+
+
+_ROLES: Mapping[str, Role] = {
+    "rhs": "vector",
+    "residual": "vector",
+    "jacobian": "by_u",
+    "jacobian_udot": "by_u",
+    "jacobian_p": "by_p",
+    "rhs_t": "vector",
+    "residual_t": "vector",
+    "hessian_product": "hessian",
+    "hessian_t": "hessian_t",
+}
+
+
+def admit_natives(frame: Frame, states: int, **callbacks: Any) -> dict[str, Any]:
+    """Return the callbacks of equations, by their keywords, with C functions made callable.
+
+    ``states`` is how many arrays [n] they take.
+
+    Raises
+    ------
+    InputError
+        C functions of another signature, or for a problem of PETSc style.
+    """
+    roles = Roles(frame.state.size, frame.parameter.size, states, numpy=frame.style == "numpy")
+    return {name: roles.admit(_ROLES[name], each, name) for name, each in callbacks.items()}
+
+
+def natives(callbacks: Mapping[str, Any]) -> dict[str, Native]:
+    """Return those of the callbacks that are C functions."""
+    return {
+        name: callback.native
+        for name, callback in callbacks.items()
+        if isinstance(callback, Compiled)
+    }
+
+
+def sources(frame: Frame, callback: object, **supplied: Any) -> dict[str, str]:
+    """Say where each derivative of a callback comes from, for ``check``."""
+
+    def describe(given: Any) -> str:
+        if given is None:
+            return "automatic" if is_automatic(frame, callback) else ""
+        if isinstance(given, Compiled):
+            return "compiled"
+        if isinstance(given, str):
+            return given
+        return "products" if isinstance(given, Products) else "callback"
+
+    return {name: describe(given) for name, given in supplied.items()}
+
+
+def state_derivative(
+    lower: Lowering,
+    callback: Callable[..., Any],
+    given: Matrix | str | None,
+    name: str,
+    position: int,
+) -> Derivative:
+    """Lower the derivative in u [n, n]; automatic where missing, if NumPy style."""
+    if isinstance(given, str) and given == COLORING:
+        remedy = "an analytic jacobian: a coloured difference has no exact transpose"
+        return refused(name, remedy)
+    if isinstance(given, str):
+        raise InputError(f"{name} = {given!r}", expected=f'a callback, Products or "{COLORING}"')
+    if given is None and is_automatic(lower.frame, callback):
+        given = AutomaticJacobian(callback, position, lower.name, f"{keyword(name)}=callback")
+    return lower.square(given, name)
+
+
+def parameter_derivative(
+    lower: Lowering,
+    callback: Callable[..., Any],
+    given: Matrix | None,
+    name: str = "jacobian_p",
+) -> Derivative:
+    """Lower the derivative in p [n, m]; automatic where missing, if NumPy style."""
+    frame, position = lower.frame, lower.time_arguments - 1
+    if given is None and frame.style == "numpy" and ignores(callback, position):
+        nothing = np.zeros((frame.state.size, frame.parameter.size))
+        return from_numpy(lambda *_point: nothing, name, frame.state, frame.parameter)
+    if given is None and is_automatic(frame, callback):
+        given = AutomaticJacobian(callback, position, lower.name, f"{keyword(name)}=callback")
+    return lower.rectangular(given, name)
+
+
+def _watched(call: Callable[..., Any], name: str, frame: Frame) -> VecFunction:
+    """Note the first value that is not finite."""
+
+    def fill(*arguments: Any) -> None:
+        call(*arguments)
+        note_fault(frame.faults, name, arguments[0], arguments[-1], frame.dm)
+
+    return fill
+
+
+def _compiled_function(call: Compiled, name: str) -> VecFunction:
+    def fill(t: float, *arrays: Any) -> None:
+        call.fill(name, t, arrays[:-1], arrays[-1])
+
+    return fill
+
+
+def _numpy_function(call: Callable[..., Any], name: str, n: int) -> VecFunction:
+    shape = (n,)
+
+    def fill(*arguments: Any) -> None:
+        t, *states, p, out = arguments
+        seen = read(p) if isinstance(p, PETSc.Vec) else p
+        values = call(t, *[read(state) for state in states], seen)
+        write(out, check_output(values, name, shape, t))
+
+    return fill

@@ -1,0 +1,275 @@
+"""Partial derivatives as PETSc matrices: dense, sparse, filled by the user, or by products."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from petsc4py import PETSc
+from scipy import sparse
+
+from daeosens.errors import UnsupportedError, keyword
+from daeosens.petsc.vectors import read, write
+from daeosens.problem.c_callback import Compiled
+from daeosens.problem.callback_guard import check_output, guarded
+
+_MAT: Any = PETSc.Mat  # the stubs of petsc4py 3.26 give enumerations the wrong type
+
+
+@dataclass(frozen=True)
+class Products:
+    """A derivative given by its products with vectors instead of its entries (matrix-free).
+
+    Parameters
+    ----------
+    apply : callable
+        NumPy style ``apply(t, u, p, v) -> array``, PETSc style ``apply(t, u, p, v, out)``; for a
+        residual ``(t, u, udot, p, v[, out])``.
+    apply_transpose : callable
+        The same for the transpose.
+
+    Examples
+    --------
+    >>> decay = Products(lambda t, u, p, v: -p[0] * v, lambda t, u, p, w: -p[0] * w)
+    """
+
+    apply: Callable[..., Any]
+    apply_transpose: Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Derivative:
+    """How the matrix of one partial derivative is made and filled.
+
+    ``create(*point)`` returns a matrix of the right type, ``fill(*point, out)`` puts the values at
+    the point into it; ``assembled`` is false for products, whose matrix can only be applied, or,
+    with ``shifts``, take multiples of the identity too; ``constant`` if the values depend on the
+    parameters alone.  The point is ``(t, u, p)`` or, for a
+    residual, ``(t, u, udot, p)``.
+    """
+
+    create: Callable[..., PETSc.Mat]
+    fill: Callable[..., None]
+    assembled: bool = True
+    shifts: bool = False
+    constant: bool = False
+
+
+class ProductsMatrix:
+    """Context of a shell matrix: the products at the point set last, times a factor."""
+
+    def __init__(self, apply: Callable[..., None], apply_transpose: Callable[..., None]) -> None:
+        self._apply = apply
+        self._apply_transpose = apply_transpose
+        self.point: tuple[Any, ...] = ()
+        self.factor = 1.0
+
+    def mult(self, _matrix: PETSc.Mat, x: PETSc.Vec, out: PETSc.Vec) -> None:
+        """Fill ``out`` with factor A x."""
+        self._apply(*self.point, x, out)
+        out.scale(self.factor)
+
+    def multTranspose(self, _matrix: PETSc.Mat, x: PETSc.Vec, out: PETSc.Vec) -> None:  # noqa: N802
+        """Fill ``out`` with factor A^T x."""
+        self._apply_transpose(*self.point, x, out)
+        out.scale(self.factor)
+
+    def scale(self, _matrix: PETSc.Mat, factor: float) -> None:
+        """Multiply the factor."""
+        self.factor *= factor
+
+
+def shell(rows: PETSc.Vec, columns: PETSc.Vec, context: object) -> PETSc.Mat:
+    """Make a shell matrix whose products are the methods of ``context``."""
+    sizes: Any = [rows.getSizes(), columns.getSizes()]
+    matrix = PETSc.Mat().createPython(sizes, context, comm=rows.comm)
+    matrix.setUp()
+    return matrix
+
+
+def dense(rows: PETSc.Vec, columns: PETSc.Vec) -> PETSc.Mat:
+    """Make a dense matrix of zeros distributed like ``rows``."""
+    sizes: Any = [rows.getSizes(), columns.getSizes()]
+    matrix = PETSc.Mat().createDense(sizes, comm=rows.comm)
+    matrix.setUp()
+    matrix.zeroEntries()
+    matrix.assemble()
+    return matrix
+
+
+def from_numpy(
+    derivative: Callable[..., Any] | Products, name: str, rows: PETSc.Vec, columns: PETSc.Vec
+) -> Derivative:
+    """Lower a NumPy-style derivative: a callback for a dense or sparse matrix, or products.
+
+    Whether the matrix is dense or sparse is seen at the first evaluation.
+    """
+    if isinstance(derivative, Products):
+        return _numpy_products(derivative, name, rows, columns)
+    if isinstance(derivative, Compiled):
+        return _from_compiled(derivative, name, rows, columns)
+    call = guarded(derivative, name, rows.comm)
+    shape = (rows.size, columns.size)
+
+    def evaluate(point: tuple[Any, ...]) -> Any:
+        values: Any = call(*(_plain(argument) for argument in point))
+        if not is_sparse(values):
+            return check_output(values, name, shape, point[0])
+        if values.shape != shape:
+            check_output(np.empty(values.shape), name, shape, point[0])
+        check_output(values.data, name, values.data.shape, point[0])
+        return values.tocsr()
+
+    def create(*point: Any) -> PETSc.Mat:
+        values: Any = evaluate(point)
+        if not is_sparse(values):
+            return dense(rows, columns)
+        pattern: Any = abs(values)
+        if shape[0] == shape[1]:  # the diagonal, so that a shift finds its place
+            pattern = (pattern + sparse.eye_array(shape[0])).tocsr()
+        pattern.sort_indices()
+        csr: Any = (
+            pattern.indptr.astype(PETSc.IntType),
+            pattern.indices.astype(PETSc.IntType),
+            np.zeros(pattern.nnz),
+        )
+        matrix = PETSc.Mat().createAIJ(shape, csr=csr, comm=rows.comm)
+        matrix.setOption(_MAT.Option.NEW_NONZERO_ALLOCATION_ERR, False)
+        return matrix
+
+    def fill(*point_and_out: Any) -> None:
+        *point, out = point_and_out
+        values: Any = evaluate(tuple(point))
+        if is_sparse(values):
+            out.zeroEntries()
+            out.setValuesCSR(
+                values.indptr.astype(PETSc.IntType),
+                values.indices.astype(PETSc.IntType),
+                values.data,
+            )
+        else:
+            out.getDenseArray()[...] = values
+        out.assemble()
+
+    return Derivative(create, fill)
+
+
+def _from_compiled(
+    derivative: Compiled, name: str, rows: PETSc.Vec, columns: PETSc.Vec
+) -> Derivative:
+    def fill(*point_and_out: Any) -> None:
+        t, *arrays, out = point_and_out
+        derivative.fill_matrix(name, t, tuple(arrays), out)
+
+    return Derivative(lambda *_point: derivative.create(rows) or dense(rows, columns), fill)
+
+
+def from_petsc(
+    derivative: Callable[..., Any] | Products,
+    name: str,
+    rows: PETSc.Vec,
+    columns: PETSc.Vec,
+    template: Callable[[], PETSc.Mat],
+) -> Derivative:
+    """Lower a PETSc-style derivative: a callback that fills a matrix like the template."""
+    if isinstance(derivative, Products):
+        return _petsc_products(derivative, name, rows, columns)
+    call = guarded(derivative, name, rows.comm)
+
+    def fill(*point_and_out: Any) -> None:
+        call(*point_and_out)
+        out = point_and_out[-1]
+        if not out.isAssembled():
+            out.assemble()
+
+    return Derivative(lambda *_point: template(), fill)
+
+
+def refused(name: str, remedy: str) -> Derivative:
+    """Return a derivative that nobody supplied: using it is an error that names it."""
+
+    def refuse(*_arguments: Any) -> Any:
+        raise UnsupportedError(
+            f"'{name}' is needed and was not supplied",
+            expected=f"{keyword(name)}=callback, or Products(apply, apply_transpose)",
+            remedy=remedy,
+        )
+
+    return Derivative(refuse, refuse)
+
+
+def constant(matrix: PETSc.Mat) -> Derivative:
+    """Return the derivative whose matrix never changes."""
+    return Derivative(lambda *_point: matrix, lambda *_point: None)
+
+
+def negative(derivative: Derivative) -> Derivative:
+    """Return the derivative with the opposite sign, for a residual M u' - f; drops ``udot``."""
+
+    def fill(t: float, u: PETSc.Vec, _udot: PETSc.Vec, p: Any, out: PETSc.Mat) -> None:
+        derivative.fill(t, u, p, out)
+        out.scale(-1.0)
+
+    return Derivative(
+        lambda t, u, _udot, p: derivative.create(t, u, p),
+        fill,
+        derivative.assembled,
+        derivative.shifts,
+        derivative.constant,
+    )
+
+
+def is_sparse(values: Any) -> bool:
+    """Whether values are a SciPy sparse matrix or array."""
+    return bool(sparse.issparse(values))
+
+
+def _plain(argument: Any) -> Any:
+    return read(argument) if isinstance(argument, PETSc.Vec) else argument
+
+
+def _numpy_products(
+    products: Products, name: str, rows: PETSc.Vec, columns: PETSc.Vec
+) -> Derivative:
+    def lower(product: Callable[..., Any], label: str, result: PETSc.Vec) -> Callable[..., None]:
+        call = guarded(product, label, rows.comm)
+
+        def apply(*arguments: Any) -> None:
+            *inputs, out = arguments
+            values = call(*(_plain(argument) for argument in inputs))
+            write(out, check_output(values, label, (result.size,), inputs[0]))
+
+        return apply
+
+    forward = lower(products.apply, f"{name}.apply", rows)
+    backward = lower(products.apply_transpose, f"{name}.apply_transpose", columns)
+    return _shell_derivative(forward, backward, rows, columns)
+
+
+def _petsc_products(
+    products: Products, name: str, rows: PETSc.Vec, columns: PETSc.Vec
+) -> Derivative:
+    forward = guarded(products.apply, f"{name}.apply", rows.comm)
+    backward = guarded(products.apply_transpose, f"{name}.apply_transpose", rows.comm)
+    return _shell_derivative(forward, backward, rows, columns)
+
+
+def _shell_derivative(
+    forward: Callable[..., None],
+    backward: Callable[..., None],
+    rows: PETSc.Vec,
+    columns: PETSc.Vec,
+) -> Derivative:
+    def create(*_point: Any) -> PETSc.Mat:
+        return shell(rows, columns, ProductsMatrix(forward, backward))
+
+    def fill(*point_and_out: Any) -> None:
+        *point, out = point_and_out
+        context = out.getPythonContext()
+        context.point = tuple(point)
+        context.factor = 1.0
+        out.stateIncrease()
+
+    return Derivative(create, fill, assembled=False)

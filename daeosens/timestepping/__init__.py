@@ -1,0 +1,7 @@
+"""Runs: PETSc's TS takes the steps, events are located, and the log of steps is kept.
+
+In come a problem, an initial state, parameters and a ``Stepping``; out comes a ``Trajectory``, all
+that derivatives need.  ``events`` is the event loop, ``trajectory`` what a run remembers.
+
+Read first: ``stepping``, ``runner`` (one smooth piece), ``events/event_loop``.
+"""

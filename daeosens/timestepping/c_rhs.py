@@ -1,0 +1,101 @@
+"""C functions that TS calls itself, and the parameters that they see."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from petsc4py import PETSc
+
+from daeosens.errors import NotFiniteError
+from daeosens.methods.method import Method
+from daeosens.petsc._kernels import DenseSteps, Registered, RegisteredStencil
+from daeosens.petsc.step_rejection import with_trials
+from daeosens.problem.callback_guard import check_output
+from daeosens.problem.problem import Problem
+
+_REGISTERED = "daeosens registered"
+"""Name under which a TS keeps the C functions that it calls alive."""
+
+
+class Held:
+    """The parameters of a TS as callbacks see them; events may put others in their place."""
+
+    def __init__(self, p: Any) -> None:
+        self._p = p
+        self._registered: list[Registered | RegisteredStencil | DenseSteps] = []
+
+    @property
+    def p(self) -> Any:
+        """The parameters [m]."""
+        return self._p
+
+    @p.setter
+    def p(self, values: Any) -> None:
+        self._p = values
+        for each in self._registered:
+            each.hold(values)
+
+    def register(self, ts: PETSc.TS, problem: Problem) -> Registered | RegisteredStencil:
+        """Return the C functions of a problem for a TS, which see these parameters."""
+        if problem.stencil is not None:
+            registered = RegisteredStencil(problem.stencil, self._p)
+        else:
+            rhs = problem.native["rhs"]
+            registered = Registered(
+                problem.size,
+                (rhs.address, rhs.user_data),
+                self._p,
+                np.array(problem.breakpoints, dtype=float),
+            )
+        self.keep(ts, registered)
+        return registered
+
+    def keep(self, ts: PETSc.TS, registered: Registered | RegisteredStencil | DenseSteps) -> None:
+        """Let the C functions of a TS see these parameters from now on, and live as long as it."""
+        self._registered.append(registered)
+        ts.setAttr(_REGISTERED, registered)
+
+
+def runs_in_c(problem: Problem, method: Method) -> bool:
+    """Whether TS calls the C functions of a problem itself, so that no Python runs in a step."""
+    needed = {"rhs"} if method.explicit else {"rhs", "jacobian"}
+    python = problem.field_parameter or not problem.constant_mass
+    if problem.stencil is not None:
+        return not (python or problem.breakpoints or method.esdirk)
+    return needed <= problem.native.keys() and not python
+
+
+def registered_with(ts: PETSc.TS) -> Registered | RegisteredStencil | DenseSteps | None:
+    """Return the C functions that a TS calls; None if it calls Python."""
+    registered: Any = ts.getAttr(_REGISTERED)
+    return registered
+
+
+def compiled_fault(ts: PETSc.TS) -> NotFiniteError | None:
+    """Return what C functions gave that is not finite in the step under way, if they did."""
+    registered = registered_with(ts)
+    fault = None if registered is None else registered.fault()
+    if fault is None:
+        return None
+    name, t, values = fault
+    if t < ts.getTime():  # of a trial that was survived
+        return None
+    try:
+        check_output(values, name, values.shape, t)
+    except NotFiniteError as error:
+        return error
+    return None
+
+
+def raise_fault(ts: PETSc.TS) -> None:
+    """Raise what C functions gave that is not finite, if that is why a TS failed.
+
+    Raises
+    ------
+    NotFiniteError
+        As for the callbacks of other problems.
+    """
+    fault = compiled_fault(ts)
+    if fault is not None:
+        raise with_trials(fault, ts)

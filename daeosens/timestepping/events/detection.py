@@ -1,0 +1,290 @@
+"""Steps of a run as surfaces see them: where a piece begins, and which surface a step crosses."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from petsc4py import PETSc
+
+from daeosens.errors import SolveError
+from daeosens.methods.dae.structure import wave
+from daeosens.petsc._kernels import Interpolant, interpolate
+from daeosens.petsc.vectors import read
+from daeosens.problem.problem import Problem
+from daeosens.timestepping.events.event_surface import CLOSE, Surface
+from daeosens.timestepping.runner import Runner
+
+ROUNDING = sys.float_info.epsilon
+
+SOON = 1e-6
+"""Part of a step after which the change of an event function is taken for its slope, if there is
+no f."""
+
+SHARE = 1e-3
+"""Part of a step over which the slope along u' = f is taken, by a central difference."""
+
+DOUBT = 0.1
+"""An interpolated extremum this near to zero, as a part of its scale, is looked at by a step."""
+
+LOOKS = 4
+"""So many steps, at most, are taken to look inside one step for a second crossing."""
+
+
+class Hit(NamedTuple):
+    """A crossing that counts inside a step: between two parts of it, with a guess of the curve.
+
+    ``side`` is the sign at ``low``; ``low`` = ``high`` = 1 where the step ends on the surface, 0
+    where it leaves it after a rest.
+    """
+
+    surface: Surface
+    low: float
+    high: float
+    side: float
+    curve: Interpolant
+
+
+@dataclass(eq=False)
+class Flow:
+    """The equations of the mode that a run is in, as surfaces see them, and what they have seen.
+
+    Attributes
+    ----------
+    problem, runner
+        What runs.
+    surfaces : sequence of Surface
+        Those that can be crossed in the mode.
+    checked : bool
+        Whether the first step of a run has an error estimate.
+    hits : list of Hit
+        Crossings in the last step.
+    """
+
+    problem: Problem
+    runner: Runner
+    surfaces: Sequence[Surface]
+    checked: bool
+    hits: list[Hit] = field(default_factory=list[Hit])
+
+    def __post_init__(self) -> None:
+        create = self.problem.create_state
+        self._rate, self._changed, self._around = create(), create(), (create(), create())
+        self._factors = 1.0 + 1e-6 * wave(self._rate)
+        self._around_of: tuple[float, int, float] | None = None
+
+    # ---- where a piece begins --------------------------------------------------------------------
+
+    def settle(self, t: float, u: PETSc.Vec, fired: Sequence[Surface]) -> list[Surface]:
+        """Find the sides just after ``t``; return the surfaces that are crossed there and then.
+
+        Those are surfaces with a direction on which the state begins and moves that way.  The one
+        that has just fired is not among them.
+        """
+        entered: list[Surface] = []
+        self._around_of = None
+        for surface in self.surfaces:
+            happened = surface in fired
+            self._settle(surface, t, u, abs(surface.value) if happened else 0.0)
+            if surface.on and not happened and surface.side == surface.direction != 0:
+                entered.append(surface)
+        return entered
+
+    def change(self, surface: Surface) -> float:
+        """Return how far the event function goes in a step from where the piece begins."""
+        return abs(surface.slope) * self.runner.first_step
+
+    def _settle(self, surface: Surface, t: float, u: PETSc.Vec, residual: float) -> None:
+        first_step = self.runner.first_step
+        value = surface.at(t, u, self.runner.p)
+        slope = self._slope(surface, t, u, value)
+        noise = self._noise(surface, t, u, value)
+        late = 4.0 * ROUNDING * max(abs(t), first_step) * abs(slope)
+        surface.value, surface.slope, surface.earlier = value, slope, None
+        surface.on = abs(value) <= max(noise + late, 4.0 * residual)
+        span = (SHARE if self.problem.form == "rhs" else SOON) * first_step
+        surface.touching = surface.on and abs(slope) * span <= 4.0 * noise
+        if not surface.on:
+            surface.side = math.copysign(1.0, value)
+        elif not surface.touching:
+            surface.side = math.copysign(1.0, slope)
+        else:
+            surface.side = self._touching_side(surface, t, u, noise)
+
+    def _touching_side(self, surface: Surface, t: float, u: PETSc.Vec, noise: float) -> float:
+        """Return the side to which the state leaves a surface that it touches."""
+        state = u.duplicate()
+        for part in (1e-3, 1e-1):
+            h = part * self.runner.first_step
+            self.runner.step(t, h, u, state)
+            value = surface.at(t + h, state, self.runner.p)
+            if abs(value) > noise:
+                return math.copysign(1.0, value)
+        return -float(surface.direction)  # at rest: on the side from which it can be crossed
+
+    def _noise(self, surface: Surface, t: float, u: PETSc.Vec, value: float) -> float:
+        """Return what rounding may make of the event function, from a change of all components."""
+        np.multiply(read(u), self._factors, out=self._changed.getArray())
+        changed = surface.at(t, self._changed, self.runner.p)
+        return 8.0 * ROUNDING * (abs(changed - value) / 1e-6 + abs(value))
+
+    def _slope(
+        self, surface: Surface, t: float, u: PETSc.Vec, value: float, step: float = 0.0
+    ) -> float:
+        """Return dg/dt along the run at ``t``, which ends a step of that size where there is one.
+
+        With u' = f where there is an f, else by a real step.
+        """
+        around, p, first_step = self._around, self.runner.p, self.runner.first_step
+        known = self._around_of == (t, u.handle, step)
+        self._around_of = (t, u.handle, step)
+        if self.problem.form != "rhs":
+            soon = SOON * first_step
+            if not known:
+                self.runner.step(t, soon, u, around[0])
+            return (surface.at(t + soon, around[0], p) - value) / soon
+        part = SHARE * first_step
+        if not known:
+            problem, rate = self.problem, self._rate
+            problem.rhs(problem.inside(t, t - step, step), u, p, rate)
+            around[0].waxpy(part, rate, u)
+            around[1].waxpy(-part, rate, u)
+        above, below = surface.at(t + part, around[0], p), surface.at(t - part, around[1], p)
+        return (above - below) / (2.0 * part)
+
+    # ---- along a piece ---------------------------------------------------------------------------
+
+    def watch(self, t: float, u: PETSc.Vec, t_next: float, u_next: PETSc.Vec) -> bool:
+        """Look at a step; return whether a crossing that counts lies inside."""
+        h, p = t_next - t, self.runner.p
+        self._around_of = None
+        for surface in self.surfaces:
+            value = surface.at(t_next, u_next, p)
+            if surface.far(value, h):
+                surface.move(value, h)
+                continue
+            if surface.side == 0.0:
+                surface.side = math.copysign(1.0, value) if value else 0.0
+                surface.move(value, h)
+                continue
+            hit = self._examine(surface, t, u, t_next, u_next, value)
+            if hit is not None:
+                self.hits.append(hit)
+            else:
+                surface.move(value, h)
+        return bool(self.hits)
+
+    def _examine(
+        self,
+        surface: Surface,
+        t: float,
+        u: PETSc.Vec,
+        t_next: float,
+        u_next: PETSc.Vec,
+        value: float,
+    ) -> Hit | None:
+        """Return the first crossing that counts in a step."""
+        h, side = t_next - t, surface.side
+        slope: float | None = None
+        if self.problem.form == "rhs":
+            slope = self._slope(surface, t_next, u_next, value, h)
+        curve = interpolate([*surface.start(h), (1.0, value, slope and h * slope)])
+        if abs(value) <= CLOSE * abs(value - surface.value) and self._ends_on(
+            surface, t_next, u_next, value
+        ):
+            if self._rests(surface, t, u):
+                return None
+            if surface.counts(-side):
+                surface.value = value
+                return Hit(surface, 1.0, 1.0, side, curve)
+            surface.side = math.copysign(1.0, self._slope(surface, t_next, u_next, value, h))
+            return None
+        if value * side < 0.0 and surface.counts(-side) and self._rests(surface, t, u):
+            return Hit(surface, 0.0, 0.0, side, curve)
+        looked, curve = self._look_inside(surface, t, h, u, value, curve)
+        crossed: list[Hit] = []
+        low, sign = 0.0, side
+        for x, found in [*sorted(looked), (1.0, value)]:
+            if found * sign <= 0.0:
+                crossed.append(Hit(surface, low, x, sign, curve))
+                sign = -sign
+            low = x
+        surface.side = sign
+        if len(crossed) > 1 and surface.event.twice == "refuse":
+            raise SolveError(
+                f'event "{surface.event.name}" is crossed {len(crossed)} times within the step '
+                f"from t = {t:.9g} to {t_next:.9g}",
+                expected="at most one crossing in a step",
+                remedy='smaller steps, or Event(..., twice="resolve")',
+            )
+        return next((hit for hit in crossed if surface.counts(-hit.side)), None)
+
+    def _rests(self, surface: Surface, t: float, u: PETSc.Vec) -> bool:
+        """Whether the state has not left the surface, on which the piece began, before ``t``."""
+        value = surface.value
+        return surface.touching and abs(value) <= self._noise(surface, t, u, value)
+
+    def _ends_on(self, surface: Surface, t: float, u: PETSc.Vec, value: float) -> bool:
+        """Whether a step ends on the surface, to rounding."""
+        if value == 0.0:
+            return True
+        noise = self._noise(surface, t, u, value)
+        late = 4.0 * ROUNDING * max(abs(t), self.runner.first_step)
+        return abs(value) <= noise + late * abs(self._slope(surface, t, u, value))
+
+    def _look_inside(
+        self,
+        surface: Surface,
+        t: float,
+        h: float,
+        u: PETSc.Vec,
+        value: float,
+        curve: Interpolant,
+    ) -> tuple[list[tuple[float, float]], Interpolant]:
+        """Return the event function where interpolation makes one suspect further crossings.
+
+        Without slopes (there is no f) a step that does not end on the other side is halved first.
+        """
+        looked: list[tuple[float, float]] = []
+        state: PETSc.Vec | None = None
+        while len(looked) < LOOKS:
+            x = _suspect(curve, surface.side, value, [x for x, _ in looked])
+            if not x and not looked and value * surface.side > 0.0 and self.problem.form != "rhs":
+                x = 0.5
+            if not x:
+                break
+            state = state or u.duplicate()
+            self.runner.step(t, x * h, u, state, again=bool(looked))
+            found = surface.at(t + x * h, state, self.runner.p)
+            looked.append((x, found))
+            curve = curve.add(x, found)
+        return looked, curve
+
+
+def _suspect(curve: Interpolant, side: float, value: float, looked: Sequence[float]) -> float:
+    """Return the extremum of a curve over [0, 1] at which it may be on an unexpected side, or 0.
+
+    Without a crossing that is the other side; where the ends differ in sign, an extremum on the
+    other side matters if one on the first side follows.
+    """
+    extrema = [(x, side * curve.at(x)[0]) for x in curve.extrema()]
+    if not extrema:
+        return 0.0
+    doubt = (
+        DOUBT
+        * 0.1 ** len(looked)
+        * max(abs(value), *(abs(found) for _, found in extrema), abs(curve.at(0.0)[0]))
+    )
+    if side * value > 0.0:
+        wanted = [x for x, found in extrema if found < doubt]
+    else:
+        wanted = list[float]()
+        for k, (x, found) in enumerate(extrema):
+            after = [(y, later) for y, later in extrema[k + 1 :] if later > -doubt]
+            if found < doubt and after:
+                wanted += [x, after[0][0]]
+    return next((x for x in wanted if all(abs(x - y) > 1e-5 for y in looked)), 0.0)

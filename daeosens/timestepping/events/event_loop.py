@@ -1,0 +1,300 @@
+"""Runs through events: smooth pieces by TS, cut where an event function crosses zero."""
+
+from __future__ import annotations
+
+import math
+from bisect import insort
+from collections import deque
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from petsc4py import PETSc
+
+from daeosens.methods.events.consistent_reset import Consistency
+from daeosens.methods.events.event_function import Switch, lower_events
+from daeosens.methods.step import Step
+from daeosens.petsc.vectors import Array
+from daeosens.problem.event import Event
+from daeosens.problem.modes import entered_mode
+from daeosens.problem.problem import Problem
+from daeosens.timestepping.events.detection import Flow, Hit
+from daeosens.timestepping.events.event_surface import Surface
+from daeosens.timestepping.events.location import locate
+from daeosens.timestepping.events.log import HybridLog
+from daeosens.timestepping.events.simultaneous import (
+    Happening,
+    Instantaneous,
+    Meeting,
+    at_one_instant,
+    check_order,
+)
+from daeosens.timestepping.events.zeno import refuse_crowd, refuse_passing
+from daeosens.timestepping.runner import Run, made_runner
+from daeosens.timestepping.stepping import Stepping, inside_span, span_rounding
+from daeosens.timestepping.trajectory.trajectory import HIT, Checkpoint, Trajectory
+
+
+class _Passage:
+    """One run through its events: modes, TS for each of them, and what is still to come."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        state: PETSc.Vec,
+        p: Any,
+        stepping: Stepping,
+        pinned: Array,
+        checkpoint: Checkpoint,
+        runners: ExitStack,
+    ) -> None:
+        self.problem, self.p, self.stepping = problem, p, stepping
+        self.first, self.last = stepping.t_span
+        self._checkpoint: Checkpoint = checkpoint
+        self._runners = runners
+        pairs = list(zip(problem.events, lower_events(problem), strict=True))
+        self._surfaces = [Surface(event, switch) for event, switch in pairs if not event.explicit]
+        timed: list[tuple[float, Event, Switch]] = [
+            (float(event.when), event, switch)  # type: ignore[arg-type]
+            for event, switch in pairs
+            if event.explicit
+        ]
+        self._due = deque(sorted(timed, key=lambda each: each[0]))
+        self._rounding = span_rounding(stepping.t_span)
+        for time, event, _ in timed:
+            inside_span(stepping.t_span, np.array([time]), f'event "{event.name}" at t =')
+        self._pinned = [
+            time
+            for time in pinned.tolist()
+            if all(abs(time - each) > self._rounding for each, _, _ in timed)
+        ]
+        method = stepping.resolved_method
+        # the midpoint rule carries algebraic variables over that miss their equations: no rate
+        apart = problem.form == "rhs" or method.endpoint or method.esdirk or method.theta == 1.0
+        self._observed = {
+            time for time in self._pinned if apart and time not in problem.breakpoints
+        } - {self.first, self.last}
+        modes = problem.modes or {"": problem}
+        self._smooth = {name: replace(each, events=(), modes={}) for name, each in modes.items()}
+        self._consistency = Consistency(self._smooth, stepping.options)
+        self._flows: dict[str, Flow] = {}
+        self._grid_end: float | None = None
+        self._size: float | None = None
+        self._largest_start = math.inf
+        self.mode = entered_mode(problem, problem.mode, self.first, state, p)
+        self.log = HybridLog([self.first], [state])
+        self.finished = False
+
+    def go(self) -> None:
+        """Run to the end of the span or to an event that ends the run."""
+        fired: list[Surface] = []
+        while not self.finished:
+            self._explicit_events(fired)
+            t, state = self.log.last
+            if self.finished:
+                return
+            if t >= self.last or t in self._observed:
+                self.log.settle(self.mode, self.p)
+            if t >= self.last:
+                return
+            flow = self._flow()
+            entered = flow.settle(t, state, fired)
+            refuse_passing(fired, self.log.crossings)
+            if entered:
+                if fired:
+                    raise at_one_instant(t, [each.event.name for each in (*fired, *entered)])
+                self._keep_grid(t)
+                self._reach(entered[0])
+                self._check_order(entered, [flow.change(each) for each in entered])
+                self._all_happen(entered)
+                fired = entered
+                continue
+            fired = self._piece(flow)
+            refuse_crowd(self.log.crossings, self.last - self.first)
+
+    def _explicit_events(self, fired: Sequence[Surface]) -> None:
+        """Let the events happen whose time has come, in the order of the list."""
+        t, _ = self.log.last
+        while self._due and self._due[0][0] <= t + self._rounding:
+            _, event, switch = self._due.popleft()
+            if not event.active(self.mode):
+                continue
+            if fired:
+                raise at_one_instant(t, [*(each.event.name for each in fired), event.name])
+            self._happen(event, switch)
+            if self.finished:
+                return
+
+    def _flow(self) -> Flow:
+        """Return the equations of the mode, with a TS that is made when they first hold."""
+        if self.mode not in self._flows:
+            problem = self._smooth[self.mode]
+            maker = made_runner(
+                problem, self.log.states[-1], self.p, self.stepping, self._checkpoint
+            )
+            runner = self._runners.enter_context(maker)
+            active = [each for each in self._surfaces if each.event.active(self.mode)]
+            method = self.stepping.resolved_method
+            checked = self.stepping.adaptive and (method.explicit or method.esdirk)
+            self._flows[self.mode] = Flow(problem, runner, active, checked)
+        flow = self._flows[self.mode]
+        flow.runner.p = self.p
+        return flow
+
+    def _piece(self, flow: Flow) -> list[Surface]:
+        """Run to the next event or to the end; return the surfaces that were crossed there."""
+        log = self.log
+        t, state = log.last
+        end = self._due[0][0] if self._due else self.last
+        hits = [time for time in self._pinned if t < time < end]
+        grid = self._next_of_grid(t, flow)
+        if grid is not None and grid < end:
+            insort(hits, grid)
+        flow.hits.clear()
+        run = flow.runner.run(
+            state,
+            (t, end),
+            hits,
+            self._size,
+            flow.watch if flow.surfaces else None,
+            taken=log.effort.steps,
+        )
+        log.add(run, self.mode, self.p, [*hits, end])
+        if flow.checked:  # and may therefore be bold
+            self._size = self._next_start(run)
+        if not flow.hits:
+            return []
+        self._keep_grid(log.times[-1])
+        crossed = self._first_hits(flow)
+        self._all_happen(crossed)
+        return crossed
+
+    def _next_start(self, run: Run) -> float:
+        """Return the size of the first step to try after an event.
+
+        That of the last steps, as far as the first step of a piece was not refused lately.
+        """
+        first = float(run.sizes[0])
+        refused = run.effort.rejected > 0 and self._size is not None and first < self._size
+        self._largest_start = first if refused else 1.05 * self._largest_start
+        return min(float(run.sizes[-2:].max()), self._largest_start)
+
+    def _keep_grid(self, t: float) -> None:
+        """Note where the step that an event cuts, or begins, would have ended."""
+        if self.stepping.dt is not None and not self.stepping.adaptive:
+            self._grid_end = t
+
+    def _next_of_grid(self, t: float, flow: Flow) -> float | None:
+        """Return where the step that an event has cut would have ended.
+
+        Later times then do not depend on that of the event.  It is the end of the next step where
+        the rest is tiny: a larger part left out would show as a jump of costs, as the event moves.
+        """
+        if self._grid_end is None or self._grid_end < t:
+            return None
+        dt = flow.runner.first_step
+        return self._grid_end + dt if self._grid_end - t < HIT * dt else self._grid_end
+
+    def _first_hits(self, flow: Flow) -> list[Surface]:
+        """End the last step at the first crossing; return its surface, or two that are one."""
+        log = self.log
+        t, h, u = log.times[-2], log.sizes[-1], log.states[-2]
+        found: list[tuple[float, PETSc.Vec, Hit]] = []
+        for hit in flow.hits:
+            if hit.low < hit.high:
+                size, end = locate(flow, hit, t, h, u)
+            else:
+                size, end = (h, log.states[-1]) if hit.low else (0.0, u.copy())
+            found.append((size, end, hit))
+        found.sort(key=lambda each: each[0])
+        size, end, hit = found[0]
+        together = [each.surface for each_size, _, each in found if each_size - size <= 1e-9 * h]
+        if log.times[-1] in self._observed and h - size <= self._rounding:
+            log.stay(self.mode, self.p)  # what is observed before the event is so at a fixed time
+            size, end = 0.0, log.states[-1]
+        log.end_at(hit.surface.switch, size, end)
+        ways = [abs(each.curve.at(0.0)[0]) + abs(each.curve.at(1.0)[0]) for _, _, each in found]
+        self._check_order(together, ways)
+        return together
+
+    def _check_order(self, surfaces: Sequence[Surface], ways: Sequence[float]) -> None:
+        """Refuse events at one instant unless their order makes no difference.
+
+        ``ways`` say how far their functions go in a step.
+        """
+        if len(surfaces) == 1:
+            return
+        log, names = self.log, [each.event.name for each in surfaces]
+        t, h, u, end = log.times[-2], log.sizes[-1], log.states[-2], log.states[-1]
+        if len(surfaces) > 2:
+            raise at_one_instant(log.times[-1], names)
+        now = Instantaneous(log.times[-1], end, self.p, self.mode)
+        for one, other, way in zip(surfaces, surfaces[::-1], ways[1::-1], strict=True):
+            _, after = _happening(one).leads(self.problem, now, self._consistency)
+            left = abs(other.at(now.t, after.state, after.p))
+            if left > 1e-8 * way:  # afterwards the other one does not happen
+                raise at_one_instant(log.times[-1], names)
+        step = Step(t, h, u, end, self.p)
+        known = self.problem, self._smooth, self.stepping, self._consistency
+        check_order(Meeting(*known, step, self.mode), *map(_happening, surfaces))
+
+    def _reach(self, surface: Surface) -> None:
+        """Note that the state is on the surface of an event already."""
+        self.log.stay(self.mode, self.p)
+        self.log.end_at(surface.switch, 0.0, self.log.states[-1])
+
+    def _all_happen(self, surfaces: Sequence[Surface]) -> None:
+        """Let the events of one instant happen, of which the first one's surface is reached."""
+        for number, surface in enumerate(surfaces):
+            if number:
+                self._reach(surface)
+            self._happen(surface.event, surface.switch)
+            if self.finished:
+                return
+
+    def _happen(self, event: Event, switch: Switch) -> None:
+        """Jump; afterwards algebraic variables are made consistent."""
+        before = Instantaneous(*self.log.last, self.p, self.mode)
+        only_ends = (
+            event.terminal and event.reset is None and event.mode is None and not event.changes
+        )
+        jump, after = Happening(switch, event.mode).leads(
+            self.problem, before, None if only_ends else self._consistency
+        )
+        self.p, self.mode = after.p, after.mode
+        self.log.jump(switch, jump, after.state, (before.p, after.p), before.mode, after.mode)
+        self.finished = event.terminal
+
+
+def _happening(surface: Surface) -> Happening:
+    return Happening(surface.switch, surface.event.mode)
+
+
+def run_through_events(
+    problem: Problem,
+    state: PETSc.Vec,
+    p: Any,
+    stepping: Stepping,
+    pinned: Array,
+    checkpoint: Checkpoint,
+) -> Trajectory:
+    """Run a problem with events from ``state`` [n], which becomes the first of the trajectory.
+
+    After an event fixed steps go on to the end of the step that it cut: the times of all later ones
+    do not depend on that of the event.  An event with a direction happens at the start if the run
+    begins on its surface and moves that way.
+
+    Parameters, result and errors as for ``solve``.
+
+    Raises
+    ------
+    SolveError
+        Events accumulate, or a surface is crossed twice where that is to be refused.  Two events at
+        one instant whose order matters, one of them implicit.
+    """
+    with ExitStack() as runners:
+        passage = _Passage(problem, state, p, stepping, pinned, checkpoint, runners)
+        passage.go()
+    return passage.log.trajectory(problem, p, stepping, checkpoint)

@@ -1,0 +1,108 @@
+"""Surfaces along a run: on which side of each the state is, and what is known of its value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from petsc4py import PETSc
+
+from daeosens.methods.events.event_function import Switch
+from daeosens.problem.event import Event
+
+COARSE = 0.3
+"""A parabola whose extremum keeps so far from zero, as a part of its scale, has not crossed it."""
+
+CLOSE = 1e-6
+"""A value that is smaller than this part of its change may be zero to rounding."""
+
+
+@dataclass(eq=False)
+class Surface:
+    """One implicit event along a run.
+
+    Attributes
+    ----------
+    event, switch
+        The event, and what it was lowered to.
+    side : float
+        The side on which the state is: 1, -1, or 0 where it rests on the surface.
+    value : float
+        Of the event function at the last accepted state.
+    slope : float
+        Of the event function along the run, where the piece began.
+    on : bool
+        The state is there, at the beginning of a piece, on the surface.
+    touching : bool
+        It does not leave it at a finite speed.
+    earlier : (float, float) or None
+        Size of the last step and the value before it; None where the piece begins.
+    """
+
+    event: Event
+    switch: Switch
+    side: float = 0.0
+    value: float = 0.0
+    slope: float = 0.0
+    on: bool = False
+    touching: bool = False
+    earlier: tuple[float, float] | None = None
+
+    def at(self, t: float, u: PETSc.Vec, p: Any) -> float:
+        """Return the event function."""
+        assert self.switch.when is not None
+        return self.switch.when.value(t, u, p)
+
+    @cached_property
+    def direction(self) -> int:
+        """Of the crossings that count: a time that is a parameter is passed in one only."""
+        return 1 if isinstance(self.event.when, str) else self.event.direction
+
+    def counts(self, towards: float) -> bool:
+        """Whether a crossing towards the side with that sign is an event."""
+        return self.direction in (0, towards)
+
+    def far(self, value: float, h: float) -> bool:
+        """Whether a step of size ``h`` to ``value`` stays on its side beyond doubt.
+
+        The parabola through this value, the last one, and the one before (or the slope, where the
+        piece begins) has to keep its distance.
+        """
+        side, last = self.side, self.value
+        if value * side <= 0.0 or side == 0.0:
+            return False
+        change = value - last
+        if abs(value) <= CLOSE * abs(change):
+            return False
+        if self.earlier is None:
+            first = h * self.slope
+            if abs(change - first) > 0.5 * abs(first):
+                return False
+            lowest, scale = abs(value), max(abs(last), abs(value))
+        else:
+            size, before = self.earlier
+            ratio, past = size / h, last - before
+            first = (change * ratio + past / ratio) / (1.0 + ratio)
+            steady = 0.5 * abs(change)
+            if first * side >= steady:  # on its way off, at a steady speed
+                return True
+            if (first - change - change) * side >= steady:  # on its way towards it, likewise
+                return True
+            lowest, scale = min(abs(last), abs(value)), max(abs(last), abs(value), abs(before))
+        if first * side < 0.0 < (change + change - first) * side:  # a minimum inside
+            lowest = min(lowest, (last - 0.25 * first * first / (change - first)) * side)
+        return lowest > COARSE * scale
+
+    def start(self, h: float) -> list[tuple[float, float, float | None]]:
+        """Return what is known where a step of size ``h`` begins, as points to interpolate."""
+        first = 0.0 if self.on else self.value
+        if self.earlier is not None:
+            size, before = self.earlier
+            return [(-size / h, before, None), (0.0, first, None)]
+        return [(0.0, first, h * self.slope)]
+
+    def move(self, value: float, h: float) -> None:
+        """Go on to the next accepted state, at a step's distance."""
+        self.earlier = (h, self.value)
+        self.value, self.on = value, False

@@ -1,0 +1,146 @@
+"""The log of a run through events: smooth pieces, cut and joined by jumps."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from petsc4py import PETSc
+
+from daeosens.methods.events.event_function import Switch
+from daeosens.methods.events.event_step import Record
+from daeosens.methods.events.reset import Jump
+from daeosens.problem.problem import Problem
+from daeosens.timestepping.runner import Run
+from daeosens.timestepping.stepping import Stepping
+from daeosens.timestepping.trajectory.crossing import Crossing
+from daeosens.timestepping.trajectory.trajectory import (
+    Checkpoint,
+    Effort,
+    Stages,
+    Trajectory,
+    by_step,
+)
+
+
+@dataclass
+class HybridLog:
+    """What the pieces of a run have given so far, joined by its events."""
+
+    times: list[float]
+    states: list[PETSc.Vec]
+    sizes: list[float] = field(default_factory=list[float])
+    stages: Stages = field(default_factory=dict[tuple[int, float], list[PETSc.Vec]])
+    effort: Effort = field(default_factory=lambda: Effort(0, 0, 0, 0))
+    crossings: list[Crossing] = field(default_factory=list[Crossing])
+    records: dict[int, Record] = field(default_factory=dict[int, Record])
+    moving: bool = False
+    """Whether the last time depends on that of an implicit event."""
+    changed: bool = False
+    """Whether an event has changed parameters."""
+
+    @property
+    def last(self) -> tuple[float, PETSc.Vec]:
+        """Time and state [n] that the run has come to."""
+        return self.times[-1], self.states[-1]
+
+    def add(self, run: Run, mode: str, p: Any, ends: Sequence[float]) -> None:
+        """Append a piece whose steps ended at ``ends`` where they came by.
+
+        After an implicit event the size of a step follows the moving time if it ends at one of
+        them, or halfway to it; from there on times are fixed again.
+        """
+        times, sizes = run.times.tolist(), run.sizes.tolist()
+        handles = [state.handle for state in run.states[:-1]]
+        self.records |= dict.fromkeys(handles, Record(mode, p, changed=self.changed))
+        if self.moving:
+            self._add_moving(zip(times, sizes, handles, strict=False), mode, p, ends)
+        self.times += times[1:]
+        self.sizes += sizes
+        self.states += run.states[1:]
+        self.stages |= by_step(run.kept, run.states, sizes)
+        self.effort += run.effort
+
+    def _add_moving(
+        self,
+        steps: Iterable[tuple[float, float, int]],
+        mode: str,
+        p: Any,
+        ends: Sequence[float],
+    ) -> None:
+        """Note of steps (t, h, handle) that they move, up to the first time that is fixed again."""
+        carried = Record(mode, p, timed=True, changed=self.changed)
+        for t, h, handle in steps:
+            self.records[handle] = carried
+            rest = ends[bisect_right(ends, t)] - t
+            if 2.0 * h < (1.0 - 1e-12) * rest:
+                continue
+            self.moving = abs(h - rest) > 1e-12 * rest
+            halved = abs(2.0 * h - rest) <= 1e-12 * rest
+            if halved or not self.moving:
+                self.records[handle] = carried._replace(slope=-0.5 if self.moving else -1.0)
+            if not self.moving:
+                return
+
+    def end_at(self, switch: Switch, h: float, state: PETSc.Vec) -> None:
+        """Cut the last step: it has the size ``h``, and ends on the surface of an event."""
+        before = self.states[-2].handle
+        self.sizes[-1], self.times[-1], self.states[-1] = h, self.times[-2] + h, state
+        self.records[before] = self.records[before]._replace(slope=0.0, ends_at=switch)
+        self.moving = True
+
+    def stay(self, mode: str, p: Any, slope: float = 0.0) -> None:
+        """Append a step of size 0, which an event at the same instant can end."""
+        t, state = self.last
+        self.records[state.handle] = Record(
+            mode, p, slope=slope, timed=self.moving, changed=self.changed
+        )
+        self.times.append(t)
+        self.sizes.append(0.0)
+        self.states.append(state.copy())
+
+    def settle(self, mode: str, p: Any) -> None:
+        """Return from an event to the fixed time at which it happens to be, by a step of size 0."""
+        if self.moving:
+            self.stay(mode, p, slope=-1.0)
+            self.moving = False
+
+    def jump(
+        self, switch: Switch, jump: Jump, after: PETSc.Vec, p: tuple[Any, Any], mode: str, now: str
+    ) -> None:
+        """Append a jump as a step of size 0, from parameters and mode to others."""
+        t, before = self.last
+        self.records[before.handle] = Record(
+            now, p[0], timed=self.moving, changed=self.changed, jump=jump
+        )
+        self.changed = self.changed or switch.changes
+        self.crossings.append(
+            Crossing(switch.name, t, len(self.sizes), before, after, now, p[1], mode)
+        )
+        self.times.append(t)
+        self.sizes.append(0.0)
+        self.states.append(after)
+
+    def trajectory(
+        self, problem: Problem, p: Any, stepping: Stepping, checkpoint: Checkpoint
+    ) -> Trajectory:
+        """Return the run as a whole; ``p`` are the parameters that it began with."""
+        times, sizes = np.array(self.times), np.array(self.sizes)
+        times.setflags(write=False)  # what sweeps follow
+        sizes.setflags(write=False)
+        return Trajectory(
+            problem,
+            p,
+            stepping,
+            times,
+            sizes,
+            tuple(self.states),
+            self.effort,
+            checkpoint,
+            self.stages,
+            tuple(self.crossings),
+            self.records,
+        )

@@ -1,0 +1,193 @@
+"""Events at one instant: allowed where their order makes no difference, to first order as well."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from petsc4py import PETSc
+
+from daeosens.errors import GrazingError, SolveError, UnsupportedError
+from daeosens.methods.events.consistent_reset import Consistency
+from daeosens.methods.events.event_function import Switch
+from daeosens.methods.events.event_step import HybridStep, Record
+from daeosens.methods.events.reset import Jump
+from daeosens.methods.step import Step
+from daeosens.methods.step_map import instant_map, step_map
+from daeosens.petsc.vectors import largest, read, write
+from daeosens.problem.modes import entered_mode
+from daeosens.problem.problem import Problem
+from daeosens.timestepping.stepping import Stepping
+
+ALIKE = 1e-8
+"""Part of the largest entry up to which both orders have to agree."""
+
+
+@dataclass(frozen=True, eq=False)
+class Happening:
+    """An event that happens: lowered, with the mode that it leads to, as ``Event.mode``."""
+
+    switch: Switch
+    mode: str | Callable[..., str] | None
+
+    def leads(
+        self, problem: Problem, before: Instantaneous, consistency: Consistency | None
+    ) -> tuple[Jump, Instantaneous]:
+        """Return the jump, with algebraic variables made consistent, and what is after it."""
+        t, state, p, mode = before
+        jump: Jump = self.switch.jump
+        after = state.duplicate()
+        p = jump.apply(t, state, p, after)
+        if self.mode is not None:
+            mode = entered_mode(problem, self.mode, t, after, p)
+        if consistency is not None:
+            changes = self.switch.changes
+            jump = consistency.complete(jump, mode, t, after, p, changes=changes)
+        return jump, Instantaneous(t, after, p, mode)
+
+
+class Instantaneous(NamedTuple):
+    """Time, state [n], parameters [m] as callbacks see them, and mode."""
+
+    t: float
+    state: PETSc.Vec
+    p: Any
+    mode: str
+
+
+@dataclass(frozen=True, eq=False)
+class Meeting:
+    """A step that ends at two implicit events.
+
+    Attributes
+    ----------
+    problem : Problem
+        With all its modes.
+    modes : mapping of str to Problem
+        The equations.
+    stepping : Stepping
+        The method, and options of linear solvers.
+    consistency : Consistency
+        Of the modes.
+    step : Step
+        The one that ends there.
+    mode : str
+        Of the equations, in it.
+    """
+
+    problem: Problem
+    modes: dict[str, Problem]
+    stepping: Stepping
+    consistency: Consistency
+    step: Step
+    mode: str
+
+    @property
+    def t(self) -> float:
+        """When they happen."""
+        return self.step.t + self.step.h
+
+
+def check_order(meeting: Meeting, first: Happening, second: Happening) -> None:
+    """Refuse two events at one instant if their order matters, for the state or its derivatives.
+
+    The events of a run nearby happen one after the other, with a tiny step between; which one is
+    first depends on the direction.  Both orders are taken here with a step of size 0 between them,
+    and the derivatives of the state at a fixed time are compared along two directions.
+
+    Raises
+    ------
+    SolveError
+        States, modes, parameters or derivatives differ; names the events.
+    """
+    ends = [_taken(meeting, order) for order in ((first, second), (second, first))]
+    (_, state, p, mode), (_, other, other_p, other_mode) = (end.after for end in ends)
+    what = ""
+    if mode != other_mode:
+        what = f"they lead to the modes {mode} and {other_mode}"
+    elif not (_alike(state, other) and (p is other_p or np.allclose(p, other_p, rtol=ALIKE))):
+        what = "the states differ"
+    else:
+        for seed in (1, 2):
+            one, two = (_derivative(meeting, end, seed) for end in ends)
+            if one is None or two is None:
+                break  # derivatives that cannot be had are told when they are wanted
+            if not _alike(one, two):
+                what = "the derivatives differ"
+    if what:
+        names = first.switch.name, second.switch.name
+        raise at_one_instant(meeting.t, names, f", and their order matters: {what}")
+
+
+def at_one_instant(t: float, names: Iterable[str], why: str = "") -> SolveError:
+    """Return what refuses events that happen together: other parameters move them apart."""
+    together = " and ".join(f'"{name}"' for name in names)
+    return SolveError(
+        f"events {together} at one instant, t = {t:.9g}{why}",
+        expected="one event at a time, or events that commute: their order decides the derivative",
+        remedy="one event whose reset does both",
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Taken:
+    """One order of the two events: the steps and jumps as a sweep sees them."""
+
+    states: list[PETSc.Vec]
+    sizes: list[float]
+    records: dict[int, Record]
+    after: Instantaneous
+
+
+def _taken(meeting: Meeting, order: Sequence[Happening]) -> _Taken:
+    t, mode = meeting.t, meeting.mode
+    _, h, state, state_next, p = meeting.step
+    states, sizes, records = [state], list[float](), dict[int, Record]()
+    for number, event in enumerate(order):
+        end = state.copy() if number else state_next.copy()
+        timed = number > 0
+        records[state.handle] = Record(mode, p, timed=timed, changed=timed, ends_at=event.switch)
+        before = Instantaneous(t, end, p, mode)
+        jump, after = event.leads(meeting.problem, before, meeting.consistency)
+        records[end.handle] = Record(after.mode, p, timed=True, changed=timed, jump=jump)
+        states += [end, after.state]
+        sizes += [h, 0.0]
+        _, state, p, mode = after
+        h = 0.0
+    records[state.handle] = Record(mode, p, slope=-1.0, timed=True, changed=True)
+    after = Instantaneous(t, state, p, mode)
+    return _Taken([*states, state.copy()], [*sizes, 0.0], records, after)
+
+
+def _derivative(meeting: Meeting, taken: _Taken, seed: int) -> PETSc.Vec | None:
+    """Return the derivative of the state at a fixed time along a direction, or None."""
+    problem = meeting.problem
+    method, options = meeting.stepping.resolved_method, meeting.stepping.options
+    maps = {meeting.mode: step_map(meeting.modes[meeting.mode], method, options)}
+    instants = {name: instant_map(each, method, options) for name, each in meeting.modes.items()}
+    sweep = HybridStep(problem, taken.records, maps, instants.__getitem__)
+    du, dp = _spread(problem.create_state(), seed), _spread(problem.create_parameters(), seed)
+    moments = [meeting.step.t] + [meeting.t] * len(taken.sizes)
+    try:
+        for t, h, u, u_next in zip(
+            moments, taken.sizes, taken.states, taken.states[1:], strict=False
+        ):
+            sweep.tangent(Step(t, h, u, u_next, meeting.step.p), du, dp)
+    except (UnsupportedError, GrazingError, SolveError):
+        return None
+    return du
+
+
+def _spread(vec: PETSc.Vec, seed: int) -> PETSc.Vec:
+    """Fill a vector with numbers that do not depend on how it is distributed."""
+    start, end = vec.getOwnershipRange()
+    write(vec, np.cos(seed + seed * np.arange(start, end)))
+    return vec
+
+
+def _alike(one: PETSc.Vec, two: PETSc.Vec) -> bool:
+    difference = one.duplicate()
+    write(difference, read(one) - read(two))
+    return largest(difference) <= ALIKE * max(largest(one), largest(two))

@@ -1,0 +1,53 @@
+"""Events that accumulate: infinitely many in a finite time, or one that stops on its surface."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from daeosens.errors import SolveError
+from daeosens.timestepping.events.event_surface import Surface
+from daeosens.timestepping.trajectory.crossing import Crossing
+
+CROWD, MOMENT = 30, 1e-8
+"""So many events within such a part of the span are an accumulation."""
+
+
+def refuse_crowd(crossings: Sequence[Crossing], span: float) -> None:
+    """Refuse events that follow each other ever faster; ``span`` is the length of the run.
+
+    Raises
+    ------
+    SolveError
+        The last ``CROWD`` events happened within ``MOMENT`` of the span.
+    """
+    if len(crossings) >= CROWD and crossings[-1].t - crossings[-CROWD].t <= MOMENT * span:
+        raise _accumulation(crossings, "they follow each other ever faster")
+
+
+def refuse_passing(fired: Sequence[Surface], crossings: Sequence[Crossing]) -> None:
+    """Refuse a reset that leaves the state on its surface, from where it goes on through it.
+
+    One that leaves it at a finite speed is meant so: a threshold that does something else.
+
+    Raises
+    ------
+    SolveError
+        Names the event.
+    """
+    for surface in fired:
+        event = surface.event
+        stays = surface.on and surface.touching and event.reset is not None
+        if stays and event.direction and surface.side == event.direction:
+            why = f'"{event.name}" stops the state on its surface, and it goes on through it'
+            raise _accumulation(crossings, why)
+
+
+def _accumulation(crossings: Sequence[Crossing], why: str) -> SolveError:
+    recent = crossings[-CROWD:]
+    last = recent[-1].t
+    return SolveError(
+        f"events accumulate: {len(recent)} within {last - recent[0].t:.3g} before "
+        f"t = {last:.9g} ({why})",
+        expected="finitely many events",
+        remedy="an event that ends the motion (terminal=True, or a reset to rest)",
+    )

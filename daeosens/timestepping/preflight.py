@@ -1,0 +1,198 @@
+"""Steps that PETSc takes wrongly, found out before the first one."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from petsc4py import PETSc
+
+from daeosens.errors import OptionError, UnsupportedError
+from daeosens.methods.dae.index import structural_index
+from daeosens.methods.dae.structure import null_projection, wave
+from daeosens.methods.linear_solver import block_solver
+from daeosens.methods.method import Method
+from daeosens.petsc._kernels import ESDIRK
+from daeosens.petsc.vectors import largest, read, write
+from daeosens.problem.problem import Problem
+from daeosens.timestepping.consistency_check import refuse_inconsistent_start
+from daeosens.timestepping.stepping import Stepping
+
+
+def refuse_unsound_steps(
+    problem: Problem, stepping: Stepping, span: tuple[float, float], u: PETSc.Vec, p: Any
+) -> None:
+    """Refuse what PETSc 3.26 cannot step although it tries.
+
+    The midpoint rule with error control for algebraic variables: they oscillate undamped, so the
+    error estimate does not fall with the step size, which shrinks until it divides by zero. The
+    endpoint form of F(t, u, u', p) = 0 where F is not linear in u': it adds F(t, u, 0, p), and
+    converges to a wrong solution. Algebraic equations that jump at a breakpoint, with a method that
+    carries their variables over: the error of the jump stays. Algebraic variables of index two
+    (``structural_index``) by the midpoint rule, or of index three by that, "cn" and ESDIRK methods:
+    they do not converge. Theta below 1/2 for algebraic equations: each step multiplies their error
+    by (1 - theta)/theta. Starts that do not satisfy the algebraic equations, where they are not
+    forgotten (``refuse_inconsistent_start``). Collective.
+
+    Parameters
+    ----------
+    problem, stepping
+        What is stepped, and how.
+    span : (float, float)
+        Of the run, or of the piece of it that begins with the state ``u`` [n].
+    u, p
+        The start.
+
+    Raises
+    ------
+    InputError
+        An inconsistent start.
+    UnsupportedError
+        Any other of them; names the methods that are sound.
+    """
+    if problem.form == "rhs":  # every variable has its rate, by itself
+        return
+    method = stepping.resolved_method
+    _refuse_algebraic_variables(problem, method, span[0], u, p)
+    refuse_inconsistent_start(problem, method, span[0], u, p)
+    shrinking = stepping.adaptive and method.theta == 0.5 and not method.endpoint
+    averaging = problem.udot_nonlinear and method.endpoint and method.theta < 1.0
+    jumping = bool(problem.breakpoints) and method.theta < 1.0
+    if not (averaging or jumping or shrinking):
+        return
+    algebraic, linear, without_rate = _probe_udot(problem, span[0], u, p)
+    if jumping and method.esdirk:
+        null = null_projection(problem, partial(block_solver, options=stepping.options))
+        if null is not None:
+            _refuse_algebraic_jumps(problem, stepping, span, u, p, null)
+    elif jumping and algebraic:
+        diagonal = u.duplicate()
+        write(diagonal, without_rate.astype(float))
+        null = PETSc.Mat().createDiagonal(diagonal)
+        _refuse_algebraic_jumps(problem, stepping, span, u, p, null)
+    if shrinking and algebraic:
+        raise UnsupportedError(
+            'adaptive "midpoint" for a mass matrix with rows of zeros',
+            expected="steps whose algebraic variables are damped",
+            remedy='"cn", "beuler" or "theta:<value>", or fixed steps',
+        )
+    if averaging and not linear:
+        raise UnsupportedError(
+            f"method = \"{method.name}\" for F(t, u, u', p) = 0 that is not linear in u'",
+            expected="F = M(t, u, p) u' - f(t, u, p)",
+            remedy='"midpoint" or "beuler"',
+        )
+
+
+def _refuse_algebraic_variables(
+    problem: Problem, method: Method, t: float, u: PETSc.Vec, p: Any
+) -> None:
+    """Refuse what makes algebraic variables wrong with any steps; the equations are probed once."""
+    if method.theta > 0.5:
+        return
+    if "index" not in problem.probed:
+        problem.probed["index"] = structural_index(problem, t, u, p)
+    index = problem.probed["index"]
+    if index and 0.0 < method.theta < 0.5:
+        raise UnsupportedError(
+            f'method = "{method.name}" for algebraic equations',
+            expected="theta >= 0.5: with less their errors grow in each step",
+            remedy='"cn", "beuler" or "theta:0.6"',
+        )
+    if index >= (2 if method.name == "midpoint" else 3):
+        deeper = ", nor do their derivatives in time" if index > 2 else ""
+        raise UnsupportedError(
+            f'method = "{method.name}" for a DAE of index {index}: some algebraic equations hold '
+            f"no algebraic variable{deeper}",
+            expected="algebraic equations that give the algebraic variables (index 1)",
+            remedy='the derivatives of these equations in their place, or fixed steps of "beuler"',
+        )
+
+
+def refuse_other_method(ts: PETSc.TS, method: Method) -> None:
+    """Refuse PETSc options that have changed the method: the sweeps follow the one of Stepping.
+
+    Raises
+    ------
+    OptionError
+        Names both methods.
+    """
+    kind = ts.getType()
+    if kind == PETSc.TS.Type.RK:
+        kind += ts.getRKType()
+    elif kind == ESDIRK and method.esdirk:
+        kind = method.name  # it has no options
+    elif kind == PETSc.TS.Type.THETA:
+        form = "endpoint" if ts.getThetaEndpoint() else "one-stage"
+        same = ts.getTheta() == method.theta and ts.getThetaEndpoint() == method.endpoint
+        kind = method.name if same else f"theta ({form}, {ts.getTheta():g})"
+    if kind != method.name:
+        raise OptionError(
+            f'PETSc options choose the method "{kind}" where Stepping has "{method.name}"',
+            expected="no -ts_type, -ts_rk_type or -ts_theta_...",
+            remedy="Stepping(method=...)",
+        )
+
+
+def _refuse_algebraic_jumps(
+    problem: Problem,
+    stepping: Stepping,
+    span: tuple[float, float],
+    u: PETSc.Vec,
+    p: Any,
+    null: PETSc.Mat,
+) -> None:
+    """Compare both sides of each breakpoint, at the start and near it."""
+    first, last = span
+    ends = [first, *(time for time in problem.breakpoints if first < time < last), last]
+    near, zero = u.copy(), problem.create_state()
+    before, left, right = (problem.create_state() for _ in range(3))
+    size = max(1.0, largest(u))
+    write(near, read(u) + 1e-3 * size * wave(u))
+    for previous, time, following in zip(ends, ends[1:], ends[2:], strict=False):
+        on_left = problem.inside(time, previous, time - previous)
+        on_right = problem.inside(time, time, following - time)
+        for state in (u, near):
+            problem.residual(2.0 * on_left - on_right, state, zero, p, before)
+            problem.residual(on_left, state, zero, p, left)
+            problem.residual(on_right, state, zero, p, right)
+            noise = 1e-10 * max(largest(left), largest(right))
+            before.axpy(-1.0, left)
+            right.axpy(-1.0, left)
+            null.mult(before, left)
+            null.mult(right, before)
+            write(right, np.maximum(np.abs(read(before)) - 2.0 * np.abs(read(left)), 0.0))
+            if largest(right) > noise:
+                raise UnsupportedError(
+                    f'method = "{stepping.method}" for algebraic equations that jump at the '
+                    f"breakpoint {time:.9g}",
+                    expected="a method whose steps do not carry algebraic variables over",
+                    remedy='"beuler", or an Event at this time: they are solved for after events',
+                )
+    for vec in (near, zero, before, left, right):
+        vec.destroy()
+
+
+def _probe_udot(
+    problem: Problem, t: float, u: PETSc.Vec, p: Any
+) -> tuple[bool, bool, npt.NDArray[np.bool_]]:
+    """Return whether F has rows without u', whether it is linear in u', and which rows (local)."""
+    rate, residuals = u.duplicate(), [u.duplicate() for _ in range(3)]
+    size = max(1.0, largest(u))
+    for factor, out in enumerate(residuals):
+        write(rate, factor * size * wave(u))
+        problem.residual(t, u, rate, p, out)
+    at_zero, once, twice = residuals
+    noise = 1e-12 * largest(at_zero)
+    once.axpy(-1.0, at_zero)
+    twice.axpy(-1.0, at_zero)
+    twice.axpy(-2.0, once)
+    linear = largest(twice) <= 1e-8 * largest(once) + noise
+    once.abs()
+    least: Any = once.min()
+    without_rate = read(once) == 0.0
+    for vec in (rate, *residuals):
+        vec.destroy()
+    return least[1] == 0.0, linear, without_rate

@@ -1,0 +1,366 @@
+"""Time integration by PETSc TS."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from petsc4py import PETSc
+
+from daeosens.errors import DaeosensError, NewtonError, SolveError
+from daeosens.methods.linear_solver import linear_fault, reason_name, singular
+from daeosens.petsc._kernels import DENSE, take_remainder
+from daeosens.petsc.fast_dataclass import quickly_made
+from daeosens.petsc.options import refused_value
+from daeosens.petsc.step_rejection import trials
+from daeosens.petsc.vectors import Array
+from daeosens.problem.problem import Problem
+from daeosens.timestepping.c_rhs import compiled_fault, raise_fault
+from daeosens.timestepping.preflight import refuse_unsound_steps
+from daeosens.timestepping.step_log import StepLog, Watch
+from daeosens.timestepping.stepping import Stepping
+from daeosens.timestepping.stiffness import REACH, fastest_decay
+from daeosens.timestepping.trajectory.trajectory import Checkpoint, Effort, Stages
+from daeosens.timestepping.trial_step import SingleSteps
+from daeosens.timestepping.ts_cache import Prepared, cannot_set_up, leave_ts, prepared_ts, taken_ts
+
+SHORTER = (0.25, 0.0625, 0.015625)
+"""Parts of a step whose Newton iteration failed, which are tried for the message."""
+
+ZERO_PIVOT = 71
+"""PETSc's error code of dense matrices without factors."""
+
+NOT_FINITE = 72
+"""PETSc's error code of norms that are not."""
+
+
+@quickly_made
+@dataclass(frozen=True, eq=False)
+class Run:
+    """What TS gave: the log of one smooth run."""
+
+    times: Array
+    sizes: Array
+    states: Sequence[PETSc.Vec]
+    kept: Stages | Array
+    effort: Effort
+    recording: list[PETSc.TS]
+
+
+def integrate(
+    problem: Problem,
+    state: PETSc.Vec,
+    p: Any,
+    stepping: Stepping,
+    pinned: Array,
+    checkpoint: Checkpoint,
+) -> Run:
+    """Run TS from ``state`` [n], which becomes the first one of the log, over ``stepping.t_span``.
+
+    Parameters
+    ----------
+    problem : Problem
+        Without regard to its events.
+    state : Vec [n]
+        The start.
+    p : array or Vec [m]
+        Parameters as callbacks see them.
+    stepping : Stepping
+        Method and step sizes.
+    pinned : array [K]
+        Times inside that steps hit.
+    checkpoint : str
+        As for ``solve``.
+
+    Raises
+    ------
+    InputError, SolveError
+        As ``solve``.
+    """
+    ready = taken_ts(problem, p, stepping, checkpoint)
+    if ready is None:
+        with prepared_ts(problem, state, p, stepping, checkpoint, keep=True) as ready:
+            runner = Runner(problem, stepping, checkpoint, ready)
+            return runner.run(state, stepping.t_span, pinned.tolist())
+    try:
+        runner = Runner(problem, stepping, checkpoint, ready)
+        run = runner.run(state, stepping.t_span, pinned.tolist())
+    except BaseException:
+        ready.ts.destroy()
+        raise
+    leave_ts(problem, ready)
+    return run
+
+
+class Runner:
+    """A TS that takes any number of smooth runs of one problem, one after the other.
+
+    Made by ``made_runner``.  A run remembers nothing of the one before: steps, rates of methods
+    whose last stage is the next step's first, and error estimates start anew.
+    """
+
+    def __init__(
+        self, problem: Problem, stepping: Stepping, checkpoint: Checkpoint, ready: Prepared
+    ) -> None:
+        self._problem = problem
+        self._stepping = stepping
+        self._checkpoint: Checkpoint = checkpoint
+        self._ready = ready
+        self._ts = ready.ts
+        self._solution = ready.ts.getSolution()
+        self._single_steps = SingleSteps(problem, stepping, ready)
+        self._listening = self._watched = False
+        self.first_step = ready.first_step
+
+    def run(
+        self,
+        start: PETSc.Vec,
+        span: tuple[float, float],
+        pinned: Sequence[float],
+        first_step: float | None = None,
+        watch: Watch | None = None,
+        *,
+        taken: int = 0,
+    ) -> Run:
+        """Run from ``start`` [n], which becomes the first state of the log, over ``span``.
+
+        Parameters
+        ----------
+        start : Vec [n]
+            The start; not changed.
+        span : (float, float)
+            First and last time.
+        pinned : sequence of float
+            Increasing times that steps hit.
+        first_step : float, optional
+            Size of the first step, or of the first one tried.
+        watch : callable, optional
+            ``watch(t, u, t_next, u_next) -> bool`` after each step: whether to end the run there.
+        taken : int
+            Steps taken before, of the ``max_steps`` of the Stepping.
+
+        Raises
+        ------
+        InputError, SolveError
+            As ``solve``.
+        """
+        refuse_unsound_steps(self._problem, self._stepping, span, start, self.p)
+        ts, first, method = self._ts, span[0], self._stepping.resolved_method
+        log = StepLog(
+            self._problem,
+            start,
+            [*(time for time in pinned if first < time < span[1]), span[1]],
+            self._ready.fixed_size,
+            restarts=method.explicit or method.esdirk,
+            keep_stages=self._checkpoint == "stages" and (method.explicit or method.esdirk),
+            watch=watch,
+            take_again=self._single_steps.take_again if self._unwatched else None,
+        )
+        start.copy(self._solution)
+        ts.setStepNumber(0)
+        ts.setTime(first)
+        ts.setMaxTime(min(span[1], self._ready.max_time))
+        ts.setMaxSteps(self._ready.max_steps - taken)
+        ts.setTimeStep(self.first_step if first_step is None else first_step)
+        if self._watched != (watch is not None):
+            self._watched = watch is not None
+            ts.setPostStep(self._ready.hooks.consider_stopping if self._watched else None)
+        try:
+            self._solve(log, in_c=self._ready.in_c and watch is None)
+        except PETSc.Error as error:
+            if error.__cause__ is not None:  # a callback's exception: ``unwrapped`` takes it out
+                raise
+            raise_fault(ts)
+            raise self._failure(error, log) from error
+        if not log.stopped:
+            self._check_finished(log, span, taken)
+        effort = Effort(
+            ts.getStepNumber(),
+            ts.getStepRejections(),
+            ts.getSNESIterations(),
+            ts.getKSPIterations(),
+            0.0 if method.explicit or ts.getType() == DENSE else take_remainder(ts.getSNES()),
+        )
+        recording = [ts] if self._checkpoint in ("memory", "disk") else []
+        return Run(log.times(), log.step_sizes(), log.states, log.stages(), effort, recording)
+
+    def _solve(self, log: StepLog, *, in_c: bool) -> None:
+        """Let a log see the steps that TS takes, without Python if it can be."""
+        ts, hooks = self._ts, self._ready.hooks
+        if not in_c:
+            if not self._listening:
+                ts.setMonitor(hooks.after_step)
+                self._listening = True
+            ts.setPreStep(hooks.before_step)
+            hooks.log = log
+            ts.solve(self._solution)
+            hooks.log = None
+            return
+        log.attach(ts, hooks.after_first_step)
+        try:
+            ts.solve(self._solution)
+        except PETSc.Error:
+            self._note_fault()
+            raise
+        finally:
+            log.detach(ts)
+
+    def _note_fault(self) -> None:
+        """Note what C functions gave that is not finite with what callbacks in Python did."""
+        error = compiled_fault(self._ts)
+        if error is not None:
+            self._problem.faults[:] = [error.what]
+
+    def step(
+        self, t: float, h: float, u: PETSc.Vec, out: PETSc.Vec, *, again: bool = False
+    ) -> None:
+        """Take a step that has nothing to do with the run under way: ``SingleSteps.step``."""
+        self._single_steps.step(t, h, u, out, again=again)
+
+    def close(self) -> None:
+        """Free the TS for single steps."""
+        self._single_steps.close()
+
+    @property
+    def p(self) -> Any:
+        """Parameters as callbacks see them; other ones hold from the next step on."""
+        return self._ready.held.p
+
+    @p.setter
+    def p(self, values: Any) -> None:
+        self._ready.held.p = values
+
+    @property
+    def _unwatched(self) -> bool:
+        """Whether TS calls functions of a grid's points, which do not look at what they give."""
+        return self._ready.in_c and self._problem.stencil is not None
+
+    def _check_finished(self, log: StepLog, span: tuple[float, float], taken: int) -> None:
+        ts = self._ts
+        reason: Any = ts.getConvergedReason()
+        end = span[1]
+        if reason > 0 and abs(log.last_time - end) <= 1e-9 * (end - self._stepping.t_span[0]):
+            return
+        steps = taken + ts.getStepNumber()
+        self._note_fault()
+        fault = self._told(log) if reason < 0 else ""  # else trials were survived
+        stopped = (
+            f"TS stopped at t = {log.last_time:.9g} after {steps} steps "
+            f"({reason_name(PETSc.TS.ConvergedReason, reason)}){fault}"
+        )
+        if reason == PETSc.TS.ConvergedReason.DIVERGED_NONLINEAR_SOLVE and not fault:
+            raise self._unsolved(log, stopped)
+        many = steps >= self._stepping.max_steps
+        raise SolveError(
+            f"{stopped}{self._stiffness(log)}" if many else stopped,
+            expected=f"t = {self._stepping.t_span[1]:g}",
+            remedy=self._more_steps()
+            if many
+            else 'a smaller dt, or options={"ts_monitor": None} to watch the steps',
+        )
+
+    def _unsolved(self, log: StepLog, stopped: str) -> SolveError:
+        """Return the error of a step whose equations were not solved, after trying what may help.
+
+        Collective.
+        """
+        ts = self._ts
+        told = ""
+        if ts.getType() != DENSE:
+            snes: Any = ts.getSNES()
+            reasons: Any = PETSc.SNES.ConvergedReason
+            if snes.getConvergedReason() == reasons.DIVERGED_LINEAR_SOLVE:
+                return linear_fault(snes.getKSP(), stopped)
+            why = reason_name(reasons, snes.getConvergedReason())
+            told = (
+                f" after {snes.getIterationNumber()} iterations ({why}), "
+                f"residual {snes.getFunctionNorm():.3g}"
+            )
+        h, out = log.last_size, log.states[-1].duplicate()
+        remedy = 'consistent starting values; options={"snes_monitor": None} shows the residual; '
+        remedy += f"steps down to {h * SHORTER[-1]:.3g} fail too"
+        for part in SHORTER:
+            try:
+                self._single_steps.step(log.last_time, part * h, log.states[-1], out)
+            except (SolveError, PETSc.Error):
+                continue
+            remedy = f"dt={part * h:.3g}, or rtol: a step of that size is solved from there"
+            break
+        out.destroy()
+        return NewtonError(
+            f"{stopped}: Newton's method failed{told} in a step of {h:.3g}",
+            expected="convergence of Newton's method",
+            remedy=remedy,
+        )
+
+    def _stiffness(self, log: StepLog) -> str:
+        """Return whether stability has held the last step small, for a message."""
+        if not (self._stepping.adaptive and self._stepping.resolved_method.explicit):
+            return ""
+        h = float(log.step_sizes()[-1])
+        decay = fastest_decay(self._problem, log.last_time, log.states[-1], self.p)
+        if h * decay < REACH:
+            return f"; the last step was {h:.3g}"
+        return (
+            f": the equations are stiff, with steps of {h:.3g} beside a time of decay of "
+            f"{1.0 / decay:.3g}"
+        )
+
+    def _more_steps(self) -> str:
+        more = f"max_steps > {self._stepping.max_steps}"
+        explicit = self._stepping.adaptive and self._stepping.resolved_method.explicit
+        return f'method="esdirk5", which takes large steps, or {more}' if explicit else more
+
+    def _told(self, log: StepLog) -> str:
+        """Return what was not finite, and the steps that were tried, for a message.  Collective."""
+        return f"{log.fault()}{trials(self._ts)}"
+
+    def _failure(self, error: PETSc.Error, log: StepLog) -> DaeosensError:
+        """Return what an error of PETSc means: bad input before a step, then a failed solve."""
+        if not log.begun:
+            return cannot_set_up(error)
+        refused = refused_value(error)  # what PETSc reads as late as in the first solve
+        if refused is not None:
+            return refused
+        code: int = getattr(error, "ierr", 0)
+        # norms are collective, as this is
+        if code == ZERO_PIVOT:
+            return singular(f"TS stopped at t = {log.last_time:.9g}")
+        fault = self._told(log) if code == NOT_FINITE else ""
+        return SolveError(
+            f"TS failed after t = {log.last_time:.9g}: {str(error).splitlines()[-1]}{fault}",
+            expected=f"t = {self._stepping.t_span[1]:g}",
+            remedy='options={"ts_monitor": None, "snes_monitor": None} to watch it',
+        )
+
+
+@contextmanager
+def made_runner(
+    problem: Problem,
+    u: PETSc.Vec,
+    p: Any,
+    stepping: Stepping,
+    checkpoint: Checkpoint = "states",
+) -> Generator[Runner]:
+    """Make a TS for runs of a problem; its PETSc options are there for the extent of the block.
+
+    Parameters
+    ----------
+    problem, p, stepping, checkpoint
+        As for ``integrate``.
+    u : Vec [n]
+        A state near which derivatives can be evaluated.
+
+    Raises
+    ------
+    InputError, UnsupportedError
+        What PETSc cannot step, options that nothing reads.
+    """
+    with prepared_ts(problem, u, p, stepping, checkpoint) as ready:
+        runner = Runner(problem, stepping, checkpoint, ready)
+        try:
+            yield runner
+        finally:
+            runner.close()

@@ -1,0 +1,238 @@
+"""The log of one smooth run while TS runs: accepted steps, and where steps have to end."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+from petsc4py import PETSc
+
+from daeosens.errors import SolveError
+from daeosens.petsc._kernels import Steps, stages
+from daeosens.petsc.vectors import Array, is_finite
+from daeosens.problem.problem import Problem
+from daeosens.timestepping.trajectory.states import States
+from daeosens.timestepping.trajectory.trajectory import STAGE_MEMORY, Stages
+
+Watch: TypeAlias = "Callable[[float, PETSc.Vec, float, PETSc.Vec], bool]"
+"""``watch(t, u, t_next, u_next)`` after each accepted step: whether the run is to end there."""
+
+TakeAgain: TypeAlias = "Callable[[float, float, PETSc.Vec], None]"
+"""``take_again(t, h, u)``: a failed step again, by callbacks that note what is not finite."""
+
+STALL, PATIENCE = 1e-12, 100
+"""So many steps in a row below such a part of the time that has passed lead nowhere."""
+
+FLAT = 1000
+"""Up to how many unknowns a vector for each state and stage costs more than they do."""
+
+
+class StepLog:
+    """Collects accepted steps, sets the size of the next one, and asks whether to stop.
+
+    PETSc's evaluation times are not used: PETSc 3.26 cannot be rid of them again, keeps a step size
+    for them from one run to the next, and stores a state for each.
+
+    Parameters
+    ----------
+    problem : Problem
+        What is run.
+    start : Vec [n]
+        The first state; kept as it is, not copied.
+    ends : sequence of float
+        Increasing times that steps have to end at; the last one ends the run.
+    dt : float or None
+        Size of fixed steps; None where an error estimate chooses.
+    restarts : bool
+        Whether the method keeps a rate that is worthless behind a breakpoint.
+    keep_stages : bool
+        Whether the stages of each step are copied.
+    watch : callable, optional
+        See ``Watch``.
+    take_again : callable, optional
+        See ``TakeAgain``; for functions in C that note nothing.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        start: PETSc.Vec,
+        ends: Sequence[float],
+        dt: float | None,
+        *,
+        restarts: bool,
+        keep_stages: bool,
+        watch: Watch | None = None,
+        take_again: TakeAgain | None = None,
+    ) -> None:
+        self._problem = problem
+        self._ends = ends
+        breakpoints = np.array(problem.breakpoints if restarts else (), dtype=float)
+        self._steps = Steps(ends, dt, STALL, PATIENCE, breakpoints)
+        self._keep_stages = keep_stages
+        self._watch = watch
+        self._take_again = take_again
+        self._stages: list[list[PETSc.Vec]] = []
+        self._flat_stages: Array | None = None
+        self._states: list[PETSc.Vec] = [start]
+        self.states: Sequence[PETSc.Vec] = self._states
+        self.stopped = False
+
+    def before_step(self, ts: PETSc.TS) -> None:
+        """Cut the step that TS is about to take where it would pass one of the ends."""
+        t, proposed = ts.getTime(), ts.getTimeStep()
+        h = self._steps.choose(t, proposed)
+        if h != proposed:
+            ts.setTimeStep(h)
+        if self._steps.stalled:
+            raise self._shrunk(t)
+        if self._problem.faults and not self._steps.stalling:
+            self._problem.faults.clear()  # of trials before
+        if self._steps.enters_piece(t, h):
+            ts.restartStep()  # the last rate of the step before belongs to the other side
+
+    def after_step(self, ts: PETSc.TS, step: int, t: float, u: PETSc.Vec) -> None:
+        """Note a state; the first one is there already."""
+        if step:
+            self._check_progress(ts, t)
+        if self._watch is None or not step:
+            self._check_finite(step, t, u)
+        self._steps.note(t)
+        if not step:
+            return
+        self._states.append(u.copy())
+        if self._keep_stages:
+            given = stages(ts)[1:]  # the first one is the state before the step
+            if (len(self._stages) + 1) * len(given) <= self._room_for_stages():
+                self._stages.append([self.states[-2], *(stage.copy() for stage in given)])
+
+    def consider_stopping(self, ts: PETSc.TS) -> None:
+        """End the run if it was asked for (PETSc 3.26: a monitor's reason is forgotten)."""
+        assert self._watch is not None
+        t, u = ts.getTime(), ts.getSolution()
+        self._check_finite(len(self.states), t, u)
+        self._check_progress(ts, t)
+        reason: Any = ts.getConvergedReason()
+        if reason < 0:  # a failed step comes by too
+            return
+        if self._watch(self.last_time, self.states[-1], t, u):
+            self.stopped = True
+            reasons = PETSc.TS.ConvergedReason
+            ts.setConvergedReason(reasons.CONVERGED_USER)  # type: ignore[arg-type]
+
+    def attach(self, ts: PETSc.TS, on_first_step: Callable[[], None]) -> None:
+        """Let TS log without Python, in place of ``before_step`` and ``after_step``.
+
+        See ``Steps.attach``.
+        """
+        room = self._room_for_stages() if self._keep_stages else 0
+        problem = self._problem
+        self._flat = problem.comm.size == 1 and problem.size <= FLAT and problem.stencil is None
+        self._steps.attach(ts, on_first_step, room, self._flat)
+
+    def detach(self, ts: PETSc.TS) -> None:
+        """Take over what TS has logged since ``attach``.
+
+        Raises
+        ------
+        SolveError
+            As ``before_step`` and ``after_step``.
+        """
+        steps = self._steps
+        steps.detach(ts)
+        size = self._problem.size
+        if self._flat:
+            self.states = States(steps.flat_states(size), self._states[0])
+        else:
+            self._states += steps.take_states()
+        if self._keep_stages and self._flat:
+            self._flat_stages = steps.flat_stages(size)
+        elif self._keep_stages:
+            later = steps.take_stages()
+            self._stages = [[first, *rest] for first, rest in zip(self.states, later, strict=False)]
+        if steps.error is not None:
+            raise steps.error
+        if steps.shrunk is not None:
+            raise self._shrunk(steps.shrunk)
+        if steps.not_finite is not None:
+            t, step = steps.not_finite
+            raise self._not_finite(step, t)
+
+    def _room_for_stages(self) -> int:
+        """Return how many stages are kept; the same on every rank."""
+        return STAGE_MEMORY * self._problem.comm.size // (8 * self._problem.size)
+
+    def stages(self) -> Stages | Array:
+        """Return what was kept, by step; the first ones only if memory did not suffice."""
+        if self._flat_stages is not None and self._flat_stages.size:
+            return self._flat_stages
+        if not self._stages:
+            return {}
+        keys = zip(self.states, self._steps.sizes().tolist(), strict=False)
+        return {
+            (state.handle, h): kept for (state, h), kept in zip(keys, self._stages, strict=False)
+        }
+
+    @property
+    def begun(self) -> bool:
+        """Whether TS has come as far as its first step."""
+        return self._steps.last_time is not None
+
+    @property
+    def last_time(self) -> float:
+        """Time of the last state."""
+        assert self._steps.last_time is not None
+        return self._steps.last_time
+
+    @property
+    def last_size(self) -> float:
+        """Size of the last step that was tried."""
+        return self._steps.last_size
+
+    def times(self) -> Array:
+        """Return the times [N+1]."""
+        return self._steps.times()
+
+    def step_sizes(self) -> Array:
+        """Return the sizes [N]: h with t + h the next time, that tried or else the difference."""
+        return self._steps.sizes()
+
+    def fault(self) -> str:
+        """Return what callbacks on any rank gave that is not finite, for a message.  Collective."""
+        if self._take_again is not None and self.begun:
+            self._take_again(self.last_time, self._steps.last_size, self.states[-1])
+        mine = self._problem.faults[0] if self._problem.faults else ""
+        found = [text for text in self._problem.comm.tompi4py().allgather(mine) if text]
+        return f": {found[0]}" if found else ""
+
+    def _check_progress(self, ts: PETSc.TS, t: float) -> None:
+        reason: Any = ts.getConvergedReason()
+        if t == self.last_time and reason >= 0:  # a failed step comes by too
+            raise self._shrunk(t)
+
+    def _check_finite(self, step: int, t: float, u: PETSc.Vec) -> None:
+        if is_finite(u):
+            return
+        raise self._not_finite(step, t)
+
+    def _not_finite(self, step: int, t: float) -> SolveError:
+        return SolveError(
+            f"the state is not finite at t = {t:.9g} (step {step}){self.fault()}",
+            expected=f"a finite state up to t = {self._ends[-1]:g}",
+            remedy="a smaller dt, or an implicit method (cn, beuler) if the problem is stiff",
+        )
+
+    def _shrunk(self, t: float) -> SolveError:
+        """Return what is wrong where steps become smaller and smaller."""
+        tried = self._steps.last_size
+        h = tried if self._steps.stalled else min(tried, math.ulp(t))  # too small to change t
+        reason = self.fault() or ": the estimated error does not fall with them"
+        return SolveError(
+            f"steps have shrunk to {h:.3g} at t = {t:.9g}{reason}",
+            expected="an error that steps can control, a solution that does not blow up, or leave "
+            "the domain of the equations, before the end",
+            remedy="larger rtol and atol, breakpoints where the equations jump, or, with algebraic "
+            "variables, a start from consistent_state",
+        )

@@ -1,0 +1,355 @@
+"""How to step: method, step sizes, tolerances and PETSc options, checked all at once."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from daeosens.errors import InputError, OptionError, together
+from daeosens.methods.method import Method, find_method
+from daeosens.petsc.option_names import RESERVED
+from daeosens.petsc.options import validate_names
+from daeosens.petsc.vectors import Array, finite_array
+
+ROUNDING = 4.0 * sys.float_info.epsilon
+"""Relative difference of times that are the same."""
+
+STEP_ROUNDING = 1e-9
+"""Times that differ by less than this part of the steps around them are the same."""
+
+OUTSIDE = 1e-10
+"""Times that lie outside the span by so small a part of it are sums of steps: its end is meant."""
+
+LOGARITHMIC = 1e-12
+"""Times of a log scale are not so much nearer to its start than the next one."""
+
+
+def refuse_reserved(names: Iterable[str], where: str) -> None:
+    """Refuse PETSc options in whose place a field of ``Stepping`` or an argument stands.
+
+    Raises
+    ------
+    OptionError
+        Names each option and the field.
+    """
+    found = [name for name in names if isinstance(name, str) and name.lower() in RESERVED]
+    if found:
+        raise OptionError(
+            f"{where}: {', '.join(found)} would contradict the Stepping",
+            expected="times that the sweeps know of",
+            remedy=", ".join(f"{RESERVED[name.lower()]}=..." for name in found),
+        )
+
+
+@dataclass(frozen=True)
+class Stepping:
+    """How to step: method, step sizes, tolerances, PETSc options.
+
+    Parameters
+    ----------
+    t_span : (float, float)
+        First and last time [time unit].
+    method : str
+        "rk1fe", "rk2a", "rk2b", "rk3", "rk3bs", "rk4", "rk5f", "rk5dp", "rk5bs", "rk6vr", "rk7vr",
+        "rk8vr" (PETSc's TSRK types, also without "rk"), "esdirk3" ... "esdirk6", "beuler", "cn",
+        "theta:<value>" or "midpoint".
+    dt : float
+        Step size, or the first one if steps are adaptive (by default then a
+        thousandth of the span, a millionth for implicit methods).
+    rtol, atol : float, optional
+        Either makes the steps adaptive.  ``rtol`` is 1e-6 unless given, ``atol`` a thousandth of
+        it, but at most 1e-9: components that pass through zero gain from a smaller ``rtol`` too.
+    max_step : float, optional
+        Largest adaptive step.
+    max_steps : int
+        More accepted steps than this are an error.
+    options : mapping
+        PETSc options without the leading dash: ``{"snes_monitor": None}``.  The command line wins.
+    t_eval : array_like
+        Increasing times inside the span that the steps of every run hit, those of ``Reduced`` and
+        ``fit`` too: with ``dt`` as long as the span, a list of steps.
+    control : str or sequence of (str or int)
+        Whose error estimates choose adaptive steps: those of the "states", or with "sensitivities"
+        also those of their derivatives in all parameters and initial states, or in some:
+        ``["rate", 0]``, names of parameters and numbers of states.
+
+    Raises
+    ------
+    InputError
+        All that is wrong, at once.
+
+    Examples
+    --------
+    >>> Stepping((0.0, 1.0), "rk4", dt=0.1).adaptive
+    False
+    """
+
+    t_span: tuple[float, float]
+    method: str = "cn"
+    dt: float | None = None
+    rtol: float | None = None
+    atol: float | None = None
+    max_step: float | None = None
+    max_steps: int = 1_000_000
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    t_eval: npt.ArrayLike = ()
+    control: str | Sequence[str | int] = "states"
+
+    def __post_init__(self) -> None:
+        complaints: list[str] = []
+        if self.options is None:  # pyright: ignore[reportUnnecessaryComparison]
+            object.__setattr__(self, "options", {})
+        if self.t_eval is None:  # pyright: ignore[reportUnnecessaryComparison]
+            object.__setattr__(self, "t_eval", ())
+        span: Any = self.t_span
+        if np.shape(span) == (2,) and not isinstance(span, tuple):
+            object.__setattr__(self, "t_span", tuple(np.asarray(span).tolist()))
+        try:
+            method = find_method(self.method)
+            if self.adaptive and not method.adaptive:
+                complaints.append(
+                    f'method = "{self.method}" has no error estimate, so rtol and atol mean '
+                    'nothing; try: dt alone, or "rk3bs", "rk6vr", "cn"'
+                )
+        except InputError as error:
+            complaints.append(_one_line(error))
+        complaints += _span_complaints(self)
+        for name in ("rtol", "atol", "max_step"):
+            value = getattr(self, name)
+            if value is not None and not (_is_number(value) and value > 0):
+                complaints.append(f"{name} = {value!r}; expected: a positive number")
+        if self.max_step is not None and not self.adaptive:
+            complaints.append(
+                f"max_step = {self.max_step!r} without rtol or atol; expected: adaptive steps; "
+                "try: dt"
+            )
+        if isinstance(self.max_steps, bool) or not isinstance(self.max_steps, (int, np.integer)):
+            complaints.append(f"max_steps = {self.max_steps!r}; expected: an integer")
+        elif self.max_steps < 1:
+            complaints.append(f"max_steps = {self.max_steps}; expected: at least 1")
+        complaints += _control_complaints(self)
+        try:
+            if not isinstance(self.options, Mapping):
+                raise InputError(  # noqa: TRY301
+                    f"options = {self.options!r}", expected='a mapping: {"snes_rtol": 1e-10}'
+                )
+            refuse_reserved(self.options, "options")
+            validate_names(self.options, "options")
+        except InputError as error:
+            complaints.append(_one_line(error))
+        try:
+            if not complaints:
+                times = _increasing(self.t_span, self.t_eval)
+                object.__setattr__(self, "t_eval", tuple(times.tolist()))  # which can be compared
+        except InputError as error:
+            complaints.append(_one_line(error))
+        if complaints:
+            raise together(complaints, heading="Stepping")
+        object.__setattr__(self, "options", dict(self.options))
+        if not isinstance(self.control, str):
+            object.__setattr__(self, "control", tuple(self.control))
+
+    @property
+    def adaptive(self) -> bool:
+        """Whether an error estimate chooses the steps."""
+        return self.rtol is not None or self.atol is not None
+
+    @property
+    def tolerances(self) -> tuple[float, float]:
+        """The relative and the absolute tolerance of adaptive steps."""
+        rtol = 1e-6 if self.rtol is None else self.rtol
+        return rtol, min(1e-9, 1e-3 * rtol) if self.atol is None else self.atol
+
+    @cached_property
+    def resolved_method(self) -> Method:
+        """What the name of the method stands for."""
+        return find_method(self.method)
+
+    @property
+    def first_step(self) -> float:
+        """Size of the first step that is tried."""
+        first, last = self.t_span
+        # a theta method has no error estimate in its first step, so that one must be harmless
+        share = 1e-3 if self.resolved_method.explicit else 1e-6
+        step = share * (last - first) if self.dt is None else self.dt
+        return step if self.max_step is None else min(step, self.max_step)
+
+
+def inside_span(span: tuple[float, float], times: Array, name: str) -> Array:
+    """Return times [K], where those that rounding alone tells from an end of the span are that end.
+
+    Raises
+    ------
+    InputError
+        One lies outside.
+
+    Examples
+    --------
+    >>> inside_span((0.0, 0.3), np.array([0.1, 0.1 * 3]), "observation time")
+    array([0.1, 0.3])
+    """
+    times = _at_ends(span, times)
+    outside = times[(times < span[0]) | (times > span[1])]
+    if outside.size:
+        raise InputError(
+            f"{name} {outside[0]:.16g} lies outside the time span",
+            expected=f"times in [{span[0]:.16g}, {span[1]:.16g}]",
+            remedy="a longer t_span, or fewer times",
+        )
+    return times
+
+
+def span_rounding(span: tuple[float, float]) -> float:
+    """Return how far apart times of a span may be and yet the same up to rounding."""
+    return ROUNDING * max(abs(span[0]), abs(span[1]))
+
+
+def _at_ends(span: tuple[float, float], times: Array) -> Array:
+    """Return times [K], where those that rounding alone tells from an end of the span are it."""
+    first, last = span
+    rounding = span_rounding(span)
+    slack = max(rounding, OUTSIDE * (last - first))
+    times = np.where((first - slack <= times) & (times < first), first, times)
+    times = np.where((last < times) & (times <= last + slack), last, times)
+    return _snapped(_snapped(times, first, last, rounding), last, first, rounding)
+
+
+def _snapped(times: Array, mark: float, end: float, rounding: float) -> Array:
+    """Return times [K], where those that rounding alone tells from ``mark`` are it.
+
+    They are no farther from it than ``rounding``, that of the span, nor than a small part of how
+    far from it, towards an end, the next time lies: that knows whether 1e-13 beside 0 is a sum of
+    larger numbers, -0.6 + 6 * 0.1, or a time on a log scale.
+    """
+    away = (times - mark) * (1.0 if end > mark else -1.0)
+    ordered = np.unique(np.append(away, abs(end - mark)))
+    later = np.searchsorted(ordered, np.maximum(away, 0.0), side="right")
+    following = ordered[np.minimum(later, ordered.size - 1)]
+    limits = np.maximum(ROUNDING * abs(mark), LOGARITHMIC * following)
+    close = np.abs(away) <= np.minimum(limits, rounding)
+    apart = away[~close & (away > 0.0)].min(initial=math.inf)
+    return np.where(close & (away < apart), mark, times)
+
+
+def pinned_times(
+    stepping: Stepping, t_eval: npt.ArrayLike | None, breakpoints: Sequence[float] = ()
+) -> Array:
+    """Return the times [K] that steps have to hit: ``t_eval``, checked, and breakpoints inside.
+
+    None stands for no times.
+
+    Raises
+    ------
+    InputError
+        Decreasing, or outside the span.
+    """
+    t_eval = () if t_eval is None else t_eval
+    if isinstance(t_eval, tuple) and not (t_eval or breakpoints or stepping.t_eval):
+        return np.empty(0)
+    first, last = stepping.t_span
+    times = _increasing(stepping.t_span, t_eval)
+    marks = np.array(breakpoints, dtype=float)
+    marks = _at_ends(stepping.t_span, marks)
+    inside, rounding = marks[(first < marks) & (marks < last)], span_rounding(stepping.t_span)
+    for mark in inside[_nearly(inside, times, rounding)]:
+        times = _snapped(times, float(mark), last, rounding)  # 3 * 0.1 is 0.3
+    times = np.union1d(times, inside)
+    return np.union1d(times, _apart(np.array(stepping.t_eval, dtype=float), times))
+
+
+def _increasing(span: tuple[float, float], t_eval: npt.ArrayLike) -> Array:
+    """Return the times [K] that steps have to hit, checked."""
+    times = finite_array(t_eval, "t_eval")
+    if times.ndim != 1:
+        raise InputError(f"t_eval has shape {times.shape}", expected="shape (K,)")
+    if (np.diff(times) < 0).any():
+        k = int(np.argmax(np.diff(times) < 0))
+        raise InputError(
+            f"t_eval decreases: {times[k]:g} is followed by {times[k + 1]:g}",
+            expected="times in order",
+        )
+    return np.unique(inside_span(span, times, "t_eval or observation time"))
+
+
+def _apart(times: Array, others: Array) -> Array:
+    """Return the times [K] without those that rounding alone tells from one of the others.
+
+    They are times of steps, which end at the others to rounding.
+    """
+    if not (times.size and others.size):
+        return times
+    gaps = np.diff(times, prepend=-math.inf, append=math.inf)
+    later = np.minimum(np.searchsorted(others, times), others.size - 1)
+    nearest = np.minimum(
+        np.abs(others[later] - times), np.abs(others[np.maximum(later - 1, 0)] - times)
+    )
+    limits = np.minimum(np.minimum(gaps[:-1], gaps[1:]), np.ptp(np.append(times, others)))
+    return times[nearest > STEP_ROUNDING * limits]
+
+
+def _nearly(marks: Array, times: Array, distance: float) -> npt.NDArray[np.bool_]:
+    """Return which of the marks have a time beside them, but not at them, within a distance."""
+    if not times.size:
+        return np.zeros(marks.size, dtype=bool)
+    later = np.searchsorted(times, marks)
+    before, after = times[np.maximum(later - 1, 0)], times[np.minimum(later, times.size - 1)]
+    gaps = np.abs(marks - before), np.abs(after - marks)
+    one, other = ((gap > 0.0) & (gap <= distance) for gap in gaps)
+    return one | other
+
+
+def _one_line(error: InputError) -> str:
+    text = str(error).replace("\n  - ", " ")
+    return text.replace("\n  expected", "; expected").replace("\n  try", "; try")
+
+
+def _span_complaints(stepping: Stepping) -> list[str]:
+    span: Any = stepping.t_span
+    if not (isinstance(span, (tuple, list)) and len(span) == 2 and all(map(_is_number, span))):
+        return [f"t_span = {span!r}; expected: two finite numbers"]
+    first, last = float(span[0]), float(span[1])
+    complaints: list[str] = []
+    if not first < last:
+        complaints.append(
+            f"t_span = ({first:g}, {last:g}) is reversed or empty; expected: first < last"
+        )
+    dt: Any = stepping.dt
+    if dt is None:
+        if not stepping.adaptive:
+            complaints.append("dt is missing; expected: dt, or rtol and atol for adaptive steps")
+    elif not (_is_number(dt) and dt > 0):
+        complaints.append(f"dt = {dt!r}; expected: a positive number")
+    elif first < last and dt > (last - first) * (1 + 1e-12):
+        complaints.append(
+            f"dt = {dt:g} is larger than the span {last - first:g}; expected: dt <= span"
+        )
+    return complaints
+
+
+def _control_complaints(stepping: Stepping) -> list[str]:
+    control: Any = stepping.control
+    expected = 'expected: "states", "sensitivities", or a list of parameters and numbers of states'
+    if isinstance(control, str):
+        known = control in ("states", "sensitivities")
+    else:
+        entries: list[Any] = list(control) if isinstance(control, (list, tuple)) else []
+        known = bool(entries) and all(
+            isinstance(one, (str, int, np.integer)) and not isinstance(one, bool) for one in entries
+        )
+    if not known:
+        return [f"control = {control!r}; {expected}"]
+    if control != "states" and not stepping.adaptive:
+        return [f"control = {control!r} without rtol or atol; expected: adaptive steps; try: rtol"]
+    return []
+
+
+def _is_number(value: Any) -> bool:
+    kinds = (int, float, np.integer, np.floating)
+    return isinstance(value, kinds) and not isinstance(value, bool) and math.isfinite(float(value))

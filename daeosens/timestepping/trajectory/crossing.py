@@ -1,0 +1,74 @@
+"""One event of a run, and the table of all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from petsc4py import PETSc
+
+from daeosens.petsc.vectors import read
+from daeosens.problem.problem import Problem
+
+SHOWN = 4
+"""States of so many unknowns, at most, are printed with each event."""
+
+
+@dataclass(frozen=True, eq=False)
+class Crossing:
+    """One event of a run.
+
+    Attributes
+    ----------
+    name : str
+        Of the event.
+    t : float
+        When it happened.
+    step : int
+        Number of the state before it; the one after it is the next.
+    before, after : Vec [n]
+        The states.
+    mode, mode_before : str
+        Afterwards, and before.
+    p : array or Vec [m]
+        The parameters afterwards, as callbacks see them.
+    """
+
+    name: str
+    t: float
+    step: int
+    before: PETSc.Vec
+    after: PETSc.Vec
+    mode: str = ""
+    p: Any = None
+    mode_before: str = ""
+
+    def __str__(self) -> str:
+        mode = f", mode {self.mode}" if self.mode else ""
+        return f"{self.name} at t = {self.t:.9g} (step {self.step}{mode})"
+
+
+def table_of(crossings: Sequence[Crossing], problem: Problem) -> str:
+    """Return a table of events; with the states if they are few numbers on one rank."""
+    rows = [["", "event", "t", "step"]]
+    modes = bool(problem.modes)
+    states = problem.comm.size == 1 and problem.size <= SHOWN
+    rows[0] += ["mode"] * modes + ["state before", "state after"] * states
+    for number, each in enumerate(crossings, start=1):
+        row = [str(number), each.name, f"{each.t:.9g}", str(each.step)]
+        if modes:
+            same = each.mode == each.mode_before
+            row.append(each.mode if same else f"{each.mode_before} -> {each.mode}")
+        if states:
+            row += [_numbers(each.before), _numbers(each.after)]
+        rows.append(row)
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    )
+
+
+def _numbers(vec: PETSc.Vec) -> str:
+    return " ".join(f"{value:.6g}" for value in read(vec))

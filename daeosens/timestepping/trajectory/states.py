@@ -1,0 +1,147 @@
+"""The states of a run: as C has logged them, and as its user may look at them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, overload
+
+import numpy as np
+import numpy.typing as npt
+from petsc4py import PETSc
+
+from daeosens.errors import InputError
+from daeosens.petsc._kernels import lock_onto
+from daeosens.petsc.vectors import Array, read, write
+
+
+class States(Sequence[PETSc.Vec]):
+    """Rows [N+1, n] as vectors, which are made where they are asked for, and then kept.
+
+    For small serial systems, for which making a vector takes longer than a step.
+
+    Parameters
+    ----------
+    rows : array [N+1, n]
+        The states.
+    first : Vec [n]
+        The first one, which is there already.
+
+    Examples
+    --------
+    >>> first = PETSc.Vec().createWithArray([1.0, 2.0], comm=PETSc.COMM_SELF)
+    >>> states = States(np.array([[1.0, 2.0], [3.0, 4.0]]), first)
+    >>> states[-1].array, states[0] is first, len(states)
+    (array([3., 4.]), True, 2)
+    """
+
+    def __init__(self, rows: Array, first: PETSc.Vec) -> None:
+        self.rows = rows
+        self._made = {0: first}
+
+    def __len__(self) -> int:
+        """Return N+1."""
+        return len(self.rows)
+
+    @overload
+    def __getitem__(self, number: int) -> PETSc.Vec: ...
+    @overload
+    def __getitem__(self, number: slice) -> Sequence[PETSc.Vec]: ...
+    def __getitem__(self, number: int | slice) -> PETSc.Vec | Sequence[PETSc.Vec]:
+        """Return the same vector [n] each time."""
+        places = range(len(self.rows))[number]
+        if isinstance(places, range):
+            return [self[k] for k in places]
+        vec = self._made.get(places)
+        if vec is None:
+            vec = self._made[places] = self._made[0].duplicate()
+            write(vec, self.rows[places])
+        return vec
+
+    @property
+    def made(self) -> list[PETSc.Vec]:
+        """The vectors that are there."""
+        return list(self._made.values())
+
+
+def rows_of(states: Sequence[PETSc.Vec]) -> Array:
+    """Return states as an array [N+1, n_local], which is not to be changed."""
+    if isinstance(states, States):
+        return states.rows
+    return np.array([read(state) for state in states])
+
+
+class State(PETSc.Vec):
+    """A vector that prints its numbers; that of a run can be read, and not written.
+
+    It shares the numbers of the run's log, without a copy: PETSc refuses to write through it, and
+    its arrays are read-only.  Vectors that are made of it (``copy``, ``duplicate``, sums) are the
+    caller's own.
+
+    Attributes
+    ----------
+    locked : bool
+        Whether it can be read only.
+
+    Examples
+    --------
+    >>> state = PETSc.Vec().createWithArray([1.0, 2.0], comm=PETSc.COMM_SELF)
+    >>> view = view_of(state)
+    >>> view
+    State([1., 2.])
+    >>> view.array.flags.writeable, view.copy().array.flags.writeable
+    (False, True)
+    """
+
+    locked = False
+
+    def __repr__(self) -> str:
+        """Return the numbers; of a distributed state the sizes.  Not collective."""
+        if not self.handle:
+            return "State(destroyed)"
+        if self.comm.size == 1:
+            return f"State({np.array2string(read(self), separator=', ', threshold=100)})"
+        first, end = self.getOwnershipRange()
+        return f"State({self.size} unknowns on {self.comm.size} ranks; here {first} ... {end - 1})"
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        """The local numbers as NumPy takes them: ``np.asarray(state)``, a plot of it."""
+        return self.getArray().__array_interface__
+
+    def getArray(self, readonly: bool = False) -> npt.NDArray[Any]:  # noqa: N802
+        """Return the local numbers [n_local], which cannot be written while they are a run's."""
+        values: npt.NDArray[Any] = super().getArray(readonly=readonly or self.locked)
+        return values
+
+    @property
+    def array(self) -> npt.NDArray[Any]:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The local numbers [n_local], which cannot be written while they are a run's."""
+        return self.getArray()
+
+    @array.setter
+    def array(self, values: npt.ArrayLike) -> None:  # pyright: ignore[reportIncompatibleVariableOverride]
+        if self.locked:
+            raise InputError(
+                "a state of a run is to be overwritten, which its derivatives are computed from",
+                expected="a vector of your own",
+                remedy="state.copy(), of which the array can be written",
+            )
+        super().getArray()[...] = values
+
+
+def view_of(state: PETSc.Vec) -> State:
+    """Return a vector [n] that shares the numbers of a state, and cannot be written.  Collective.
+
+    PETSc's lock is that of the view: sweeps and callbacks have the state itself.
+    """
+    view = State()
+    lock_onto(view, state)
+    view.locked = True
+    return view
+
+
+def read_only(values: Array) -> Array:
+    """Return a view of an array that cannot be written."""
+    view = values.view()
+    view.setflags(write=False)
+    return view

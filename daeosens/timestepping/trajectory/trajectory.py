@@ -1,0 +1,388 @@
+"""The log of accepted steps, which every derivative sweep follows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from numbers import Real
+from typing import Any, Literal, TypeAlias, overload
+
+import numpy as np
+import numpy.typing as npt
+from petsc4py import PETSc
+
+from daeosens.costs.cost import At, Instant, Point, Start, When
+from daeosens.errors import InputError, SolveError, require
+from daeosens.methods.events.event_step import HybridStep, Record
+from daeosens.methods.step import Step
+from daeosens.methods.step_map import StepMap, instant_map, n_stages, step_map
+from daeosens.petsc.fast_dataclass import quickly_made
+from daeosens.petsc.vectors import Array, read, write
+from daeosens.problem.problem import Problem
+from daeosens.timestepping.stepping import Stepping
+from daeosens.timestepping.trajectory.crossing import Crossing, table_of
+from daeosens.timestepping.trajectory.states import State, States, read_only, rows_of, view_of
+
+Checkpoint = Literal["states", "stages", "memory", "disk"]
+
+Stages: TypeAlias = "dict[tuple[int, float], list[PETSc.Vec]]"
+"""Stage states of a step, by the handle of the state before it and the size of the step."""
+
+
+def by_step(kept: Stages | Array, states: Sequence[PETSc.Vec], sizes: Iterable[float]) -> Stages:
+    """Return the stages of steps from ``states`` as vectors.
+
+    ``kept`` may be an array [K, s-1, n], those of the first K steps without their first one: what
+    small systems leave, for which a vector costs more than a stage.
+    """
+    if not isinstance(kept, np.ndarray):
+        return kept
+    found: Stages = {}
+    for state, h, rows in zip(states, sizes, kept, strict=False):
+        vectors = [state.duplicate() for _ in rows]
+        for vector, row in zip(vectors, rows, strict=True):
+            write(vector, row)
+        found[state.handle, h] = [state, *vectors]
+    return found
+
+
+STAGE_MEMORY = 2**28
+"""Bytes a rank gives, at most, to the stages of a run, and to the adjoints of a sweep's stages."""
+
+NO_STAGES = np.empty((0, 1, 1))
+"""Those kept of no steps."""
+
+Side = Literal["before", "after"]
+
+HIT = 1e-6
+"""A time within this part of a step from its end counts as reached."""
+
+
+@quickly_made
+@dataclass(frozen=True)
+class Effort:
+    """What a run cost: accepted and rejected steps, Newton and linear iterations.
+
+    ``remainder`` is the largest error, relative to the size of an unknown, that Newton's method may
+    have left in a step: its last change times the part of the residual that was left by it.
+    Derivatives are those of the states as they are, so that theirs is larger by the number of steps
+    and a second derivative.  0 where nothing is solved, or until rounding decides.
+    """
+
+    steps: int
+    rejected: int
+    newton_iterations: int
+    linear_iterations: int
+    remainder: float = 0.0
+
+    def __add__(self, other: Effort) -> Effort:
+        """Return what two runs cost."""
+        return Effort(
+            self.steps + other.steps,
+            self.rejected + other.rejected,
+            self.newton_iterations + other.newton_iterations,
+            self.linear_iterations + other.linear_iterations,
+            max(self.remainder, other.remainder),
+        )
+
+
+@quickly_made
+@dataclass(frozen=True, eq=False, repr=False)
+class Trajectory:
+    """The log of accepted steps, which every derivative sweep follows.
+
+    Attributes
+    ----------
+    times : array [N+1]
+        Times of the states [time unit].
+    step_sizes : array [N]
+        Sizes of the accepted steps.
+    states : sequence of Vec [n]
+        The N+1 states.
+    p : array or Vec [m]
+        Parameters of the run, at its start.
+    crossings : tuple of Crossing
+        The events, in order; each is a step of size 0.
+    records : mapping
+        What each step was, by the handle of the state before it; empty without events.
+    kept : mapping or array
+        Stage states of Runge-Kutta steps, where they were kept, as the run left them (``by_step``).
+
+    Examples
+    --------
+    >>> from daeosens import ODE, Stepping, solve
+    >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
+    >>> run = solve(decay, [1.0], [0.5], Stepping((0.0, 2.0), "rk4", dt=0.1), t_eval=[0.75])
+    >>> run.at(0.75).array.round(5), run.u.shape
+    (array([0.68729]), (22, 1))
+    >>> run
+    Trajectory from t = 0 to 2: 21 steps of rk4 (0 rejected), h = 0.075 ... 0.1
+    """
+
+    problem: Problem
+    p: Any
+    stepping: Stepping
+    times: Array
+    step_sizes: Array
+    states: Sequence[PETSc.Vec]
+    effort: Effort
+    checkpoint: Checkpoint = "states"
+    kept: Stages | Array = field(default_factory=dict[tuple[int, float], list[PETSc.Vec]])
+    crossings: tuple[Crossing, ...] = ()
+    records: Mapping[int, Record] = field(default_factory=dict[int, Record])
+    recording: list[PETSc.TS] = field(default_factory=list[PETSc.TS])
+
+    @property
+    def n_steps(self) -> int:
+        """Number N of accepted steps."""
+        return len(self.step_sizes)
+
+    @property
+    def n_stages(self) -> int:
+        """Number of stages of all steps together."""
+        return self.n_steps * n_stages(self.stepping.resolved_method)
+
+    @property
+    def final(self) -> PETSc.Vec:
+        """State [n] at the last time; can be read only (``copy`` is the caller's own)."""
+        return self._view(self.n_steps)
+
+    def _view(self, n: int) -> State:
+        """Return state number n for reading: the same vector each time."""
+        view = self._views.get(n)
+        if view is None:
+            view = self._views[n] = view_of(self.states[n])
+        return view
+
+    @cached_property
+    def _views(self) -> dict[int, State]:
+        return {}
+
+    @cached_property
+    def stages(self) -> Stages:
+        """Stage states of Runge-Kutta steps, where they were kept: sweeps need not find them."""
+        return by_step(self.kept, self.states, self.step_sizes.tolist())
+
+    @cached_property
+    def arrays(self) -> tuple[Array, Array, Array, Array]:
+        """Times, sizes, states and the stages kept [K, s-1, n], as sweeps in C take them."""
+        kept = self.kept if isinstance(self.kept, np.ndarray) else NO_STAGES
+        return self.times, self.step_sizes, rows_of(self.states), kept
+
+    @cached_property
+    def u(self) -> Array:
+        """States as an array [N+1, n_local]: the rank's own rows of a distributed problem.
+
+        It can be read only: ``180 / np.pi * run.u`` is the caller's own, as is ``run.u.copy()``.
+        """
+        return read_only(rows_of(self.states))
+
+    @cached_property
+    def moving(self) -> frozenset[int]:
+        """Numbers of the states whose times are those of implicit events."""
+        steps = [
+            crossing.step
+            for crossing in self.crossings
+            if crossing.step
+            and self.records[self.states[crossing.step - 1].handle].ends_at is not None
+        ]
+        return frozenset([*steps, *(step + 1 for step in steps)])
+
+    def point(self, t: When) -> Point:
+        """Return (t, u, p) at a step time or event, as scalars of costs take them."""
+        n = self.index(t)
+        return float(self.times[n]), self.states[n], self.parameters(n)
+
+    def step(self, n: int) -> Step:
+        """Return step number n as sweeps take it: the one from the n-th state to the next."""
+        t, h = float(self.times[n]), float(self.step_sizes[n])
+        return Step(t, h, self.states[n], self.states[n + 1], self.p)
+
+    def index(self, t: When, side: Side | None = None) -> int:
+        """Return the number of the step time that equals ``t``, or of the state at an event.
+
+        Where an event happens at ``t`` the side says which state is meant; at the final time it is
+        the one after it, unless said otherwise, and at the first time the one before an event that
+        moves with the parameters.
+
+        Raises
+        ------
+        InputError
+            No step ended there: the nearest times and the remedy are named.  An event happens there
+            and no side is given.
+        SolveError
+            The event did not happen so often.  One happens just at ``t``, but moves with the
+            parameters, and no side is given, or none that steps ended at.
+        """
+        if not self.crossings and t == self.times.item(-1):
+            return self.n_steps
+        if isinstance(t, Start):
+            return 0
+        if isinstance(t, Instant):
+            t, side = t.t, t.side
+        if isinstance(t, At):
+            steps = [each.step for each in self.crossings if each.name == t.event]
+            if not -len(steps) <= t.number < len(steps):
+                raise SolveError(
+                    f'event "{t.event}" happened {len(steps)} times, number {t.number} is wanted',
+                    expected="so many events that it exists (the first one is number 0)",
+                    remedy="a longer run, or another start",
+                )
+            return steps[t.number] + t.after
+        if not isinstance(t, Real) or math.isnan(t):
+            raise InputError(f"t = {t!r}", expected="a time")
+        if not self.crossings:
+            k = int(self.times.searchsorted(t))
+            if k <= self.n_steps and self.times[k] == t:
+                return k
+        k = int(np.argmin(np.abs(self.times - t)))
+        step = self.step_sizes[min(max(k - 1, 0), self.n_steps - 1)]
+        if abs(self.times[k] - t) > 1e-14 * abs(t) + HIT * step:
+            raise InputError(
+                f"t = {t:.9g} is not a step time (the nearest is {self.times[k]:.9g})",
+                expected="a time that a step ended at",
+                remedy="solve(..., t_eval=[...]) with this time, or t_eval=objective.times",
+            )
+        there = [each for each in self.crossings if abs(each.t - t) <= self._rounding]
+        return self._at_events(there, t, side) if there else k
+
+    @property
+    def _rounding(self) -> float:
+        """Times that differ by less are one."""
+        return 1e-14 * max(abs(self.times[0]), abs(self.times[-1]))
+
+    def _at_events(self, there: Sequence[Crossing], t: float, side: Side | None) -> int:
+        """Return the number of the state before or after the events that happen at ``t``."""
+        names = " and ".join(f'"{each.name}"' for each in there)
+        moves = any(each.step in self.moving for each in there)
+        if side is None and (t >= self.times[-1] or (moves and t <= self.times[0])):
+            return self.n_steps if t >= self.times[-1] else 0
+        if side is None and not moves:
+            raise InputError(
+                f"t = {t:.9g} is the time of event {names}, where the state jumps",
+                expected='side="before" or side="after"',
+                remedy="LeastSquares(..., side=...), or at(t, side=...)",
+            )
+        n = there[0].step if side == "before" else there[-1].step + 1
+        if moves and side is not None:  # the state beside, at the time that does not move
+            n += -1 if side == "before" else 1
+            within = 0 <= n <= self.n_steps and n not in self.moving
+            if within and abs(self.times[n] - t) <= self._rounding:
+                return n
+        if moves:
+            given = "" if side is None else f', and no step ends {side} it: side="{side}"'
+            raise SolveError(
+                f"t = {t:.9g} is the time of event {names}, which moves with the parameters{given}",
+                expected="a state of which one can say whether the event has happened",
+                remedy='LeastSquares(..., side="before") or "after", with the time in t_eval and '
+                'no "midpoint" with a mass; AtEvent or EventData for what happens at the event',
+            )
+        return n
+
+    @overload
+    def at(self, t: When, side: Side | None = None) -> PETSc.Vec: ...
+    @overload
+    def at(self, t: Sequence[float] | npt.NDArray[Any], side: Side | None = None) -> Array: ...
+    def at(
+        self, t: When | Sequence[float] | npt.NDArray[Any], side: Side | None = None
+    ) -> PETSc.Vec | Array:
+        """Return the state [n] at a step time, or the states at several as an array [K, n_local].
+
+        A state can be read only; its ``copy()`` is the caller's own, as is the array.
+
+        Raises
+        ------
+        InputError, SolveError
+            As for ``index``.
+        """
+        if isinstance(t, (list, tuple, np.ndarray)) and np.ndim(t) == 1:
+            numbers = [self.index(time, side) for time in t]
+            return np.array([read(self.states[n]) for n in numbers]).reshape(
+                len(numbers), self.problem.state.local_size
+            )
+        return self._view(self.index(t, side))  # pyright: ignore[reportArgumentType]
+
+    @property
+    def first_mode(self) -> str:
+        """The mode in which the run began; empty where there is one only."""
+        if self.crossings and self.crossings[0].step == 0:
+            return self.crossings[0].mode_before
+        first = self.records.get(self.states[0].handle)
+        mode = self.problem.mode if first is None else first.mode
+        assert isinstance(mode, str)  # a function of the state only in runs with records
+        return mode
+
+    def parameters(self, n: int) -> Any:
+        """Return the parameters [m] at the n-th state: events may have changed them."""
+        changed = [crossing.p for crossing in self.crossings if crossing.step < n]
+        return changed[-1] if changed else self.p
+
+    def destroy(self) -> None:
+        """Free the vectors now.  Collective; otherwise done when the object is dropped."""
+        made: Stages = vars(self).get("stages", {})
+        stages = made if isinstance(self.kept, np.ndarray) else self.kept
+        states = self.states.made if isinstance(self.states, States) else self.states
+        for vec in (
+            *self._views.values(),
+            *states,
+            *(vec for kept in stages.values() for vec in kept),
+        ):
+            vec.destroy()
+        stages.clear()
+        while self.recording:
+            self.recording.pop().destroy()
+
+    def __repr__(self) -> str:
+        """Return what was run, with a table of its events; not collective."""
+        first, last = self.times[0], self.times[-1]
+        sizes = self.step_sizes[self.step_sizes > 0.0]
+        return (
+            f"Trajectory from t = {first:g} to {last:g}: {self.effort.steps} steps of "
+            f"{self.stepping.method} ({self.effort.rejected} rejected), "
+            f"h = {sizes.min():.3g} ... {sizes.max():.3g}"
+            + (f"\n{table_of(self.crossings, self.problem)}" if self.crossings else "")
+            + "".join(f"\n{line}" for line in self._outside())
+        )
+
+    def _outside(self) -> Iterator[str]:
+        """Yield what to know of events at times that are parameters, but not of the span."""
+        names, (first, last) = self.problem.parameter_names, self.stepping.t_span
+        happened = {each.name for each in self.crossings}
+        for event in self.problem.events:
+            if isinstance(event.when, str) and event.name not in happened:
+                t = float(self.p[names.index(event.when)])
+                if not first <= t <= last:
+                    yield (
+                        f'event "{event.name}" did not happen: {event.when} = {t:g} lies outside '
+                        f"[{first:g}, {last:g}], and nothing depends on it"
+                    )
+
+
+def steps_of(trajectory: Trajectory) -> StepMap:
+    """Return the step map that took a trajectory's steps, with work space for one sweep."""
+    stepping = trajectory.stepping
+    problem = trajectory.problem
+    modes = problem.modes or {"": problem}
+    maps = {
+        name: step_map(mode, stepping.resolved_method, stepping.options, trajectory.stages)
+        for name, mode in modes.items()
+    }
+    if not trajectory.crossings:
+        return maps[trajectory.first_mode]
+    at_once = cache(
+        lambda name: instant_map(modes[name], stepping.resolved_method, stepping.options)
+    )
+    return HybridStep(problem, trajectory.records, maps, at_once)
+
+
+def check_trajectory(trajectory: object) -> None:
+    """Refuse what is no run: a problem, for instance.
+
+    Raises
+    ------
+    InputError
+        Names its type.
+    """
+    require(trajectory, Trajectory, "trajectory", "solve(problem, u0, p, stepping), which makes it")

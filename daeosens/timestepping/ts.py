@@ -1,0 +1,269 @@
+"""TS for problems: the only maker of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from petsc4py import PETSc
+
+from daeosens.errors import InputError, NotFiniteError, UnsupportedError
+from daeosens.methods.method import Method
+from daeosens.methods.step_map import esdirk_steps, refuse_form
+from daeosens.petsc._kernels import (
+    DENSE,
+    ESDIRK,
+    ExplicitSteps,
+    Registered,
+    RegisteredStencil,
+    rk_tableau,
+    take_point,
+)
+from daeosens.petsc.step_rejection import not_finite, retry
+from daeosens.petsc.vectors import is_finite
+from daeosens.problem.c_callback import Compiled
+from daeosens.problem.implicit_matrix import SystemMatrix
+from daeosens.problem.problem import Problem
+from daeosens.timestepping.c_rhs import Held, runs_in_c
+from daeosens.timestepping.dense_ts import dense_steps
+from daeosens.timestepping.trajectory.trajectory import Checkpoint
+
+FEW = 1000
+"""Up to how many unknowns explicit steps are taken on plain numbers."""
+
+_STEPS = "daeosens steps"
+"""Name under which a TS keeps what takes its steps alive."""
+
+_TS: Any = PETSc.TS  # the stubs of petsc4py 3.26 give enumerations the wrong type
+
+
+def make_ts(
+    problem: Problem,
+    method: Method,
+    t: float,
+    u: PETSc.Vec,
+    held: Held,
+    *,
+    record: Checkpoint,
+    plain: bool = False,
+) -> PETSc.TS:
+    """Return a TS of the method for the problem, without options and times.  Collective.
+
+    ``plain`` says that there will be no options: then small dense systems need no SNES and KSP, and
+    explicit steps of small problems no TSRK.
+
+    Raises
+    ------
+    InputError, UnsupportedError
+        A method or a Jacobian that does not go with the problem.
+    """
+    refuse_form(problem, method)
+    ts = PETSc.TS().create(comm=problem.comm)
+    ts.setProblemType(_TS.ProblemType.NONLINEAR)
+    ts.setErrorIfStepFails(False)
+    dense = dense_steps(problem, method, held.p) if plain else None
+    if dense is not None:
+        ts.setType(DENSE)
+        dense.attach(ts)
+        held.keep(ts, dense)
+    elif method.explicit:
+        ts.setType(PETSc.TS.Type.RK)
+        ts.setRKType(method.runge_kutta)
+        _set_rhs(ts, problem, method, held, plain=plain and record in ("states", "stages"))
+        if record in ("memory", "disk"):
+            _set_rhs_derivatives(ts, problem, t, u, held.p)
+    else:
+        _set_implicit(ts, problem, method)
+        _set_residual(ts, problem, method, (t, u), held, record)
+    return ts
+
+
+def _set_implicit(ts: PETSc.TS, problem: Problem, method: Method) -> None:
+    if method.esdirk:
+        ts.setType(ESDIRK)
+        esdirk = esdirk_steps(problem, method)
+        esdirk.attach(ts)
+        ts.setAttr(_STEPS, esdirk)
+        return
+    ts.setType(PETSc.TS.Type.THETA)
+    ts.setTheta(method.theta)
+    ts.setThetaEndpoint(method.endpoint)
+    if method.name in ("cn", "beuler"):
+        ts.setType(method.name)
+
+
+def _inside(problem: Problem) -> Callable[[PETSc.TS, float], float]:
+    """Return the function of time that keeps the stages of a step inside it, at breakpoints."""
+
+    def inside(ts: PETSc.TS, t: float) -> float:
+        return problem.inside(t, ts.getTime(), ts.getTimeStep()) if problem.breakpoints else t
+
+    return inside
+
+
+def _retry(
+    ts: PETSc.TS, t: float, error: NotFiniteError, problem: Problem, *, jacobian: bool = False
+) -> None:
+    """Let TS try a smaller step; right of a breakpoint callbacks see its start at another time."""
+    start = ts.getTime()
+    at_start = problem.breakpoints and t == problem.inside(start, start, ts.getTimeStep())
+    retry(ts, start if at_start else t, error, problem.faults, jacobian=jacobian)
+
+
+def _set_rhs(ts: PETSc.TS, problem: Problem, method: Method, held: Held, *, plain: bool) -> None:
+    """Set f(t, u, p); ``plain`` steps of few unknowns are taken without TSRK."""
+    work = problem.create_state()
+    if not runs_in_c(problem, method):
+        inside = _inside(problem)
+
+        def rhs(ts: PETSc.TS, t: float, u: PETSc.Vec, out: PETSc.Vec) -> None:
+            t = inside(ts, t)
+            try:
+                problem.rhs(t, u, held.p, out)
+            except NotFiniteError as error:
+                _retry(ts, t, error, problem)
+                out.set(math.nan)
+
+        ts.setRHSFunction(rhs, work)
+        return
+    registered = held.register(ts, problem)
+    registered.set_rhs(ts, work)
+    few = problem.comm.size == 1 and problem.size <= FEW
+    if plain and few and isinstance(registered, Registered):  # vectors take longer than numbers
+        steps = ExplicitSteps(registered, rk_tableau(ts))
+        steps.attach(ts)
+        ts.setAttr(_STEPS, steps)
+
+
+def _set_rhs_derivatives(ts: PETSc.TS, problem: Problem, t: float, u: PETSc.Vec, p: Any) -> None:
+    matrix_u = problem.rhs_u.create(t, u, p)
+
+    def jacobian(
+        _ts: PETSc.TS, t: float, u: PETSc.Vec, matrix: PETSc.Mat, _preconditioner: PETSc.Mat
+    ) -> None:
+        problem.rhs_u.fill(t, u, p, matrix)
+
+    ts.setRHSJacobian(jacobian, matrix_u, matrix_u)
+    if problem.n_parameters:
+        matrix_p = problem.rhs_p.create(t, u, p)
+
+        def jacobian_p(_ts: PETSc.TS, t: float, u: PETSc.Vec, matrix: PETSc.Mat) -> None:
+            problem.rhs_p.fill(t, u, p, matrix)
+
+        ts.setRHSJacobianP(jacobian_p, matrix_p)
+
+
+def _set_residual(
+    ts: PETSc.TS,
+    problem: Problem,
+    method: Method,
+    start: tuple[float, PETSc.Vec],
+    held: Held,
+    record: Checkpoint,
+) -> None:
+    """Set F(t, u, u', p) and its derivatives."""
+    (t, u), work, inside = start, problem.create_state(), _inside(problem)
+    in_c = runs_in_c(problem, method)
+
+    def residual(ts: PETSc.TS, t: float, u: PETSc.Vec, udot: PETSc.Vec, out: PETSc.Vec) -> None:
+        t = inside(ts, t)
+        try:
+            problem.residual(t, u, udot, held.p, out)
+        except NotFiniteError as error:
+            _retry(ts, t, error, problem)
+            out.set(math.nan)
+
+    if not in_c:
+        ts.setIFunction(residual, work)
+    if problem.coloring:
+        _set_coloring(ts, problem, record)
+        return
+    udot, p = problem.create_state(), held.p
+    problem.residual(t, u, udot, p, work)  # wrong callbacks are named before their derivatives are
+    if not is_finite(work):
+        raise not_finite(problem.faults, problem.comm)
+    system = SystemMatrix(problem.residual_u, problem.residual_udot, t, u, udot, p)
+
+    def jacobian(
+        ts: PETSc.TS,
+        t: float,
+        u: PETSc.Vec,
+        udot: PETSc.Vec,
+        shift: float,
+        matrix: PETSc.Mat,
+        _preconditioner: PETSc.Mat,
+    ) -> None:
+        t = inside(ts, t)
+        try:
+            system.fill(t, u, udot, held.p, shift)
+        except NotFiniteError as error:
+            _retry(ts, t, error, problem, jacobian=True)
+        if matrix != system.matrix:
+            take_point(matrix)
+
+    if in_c:
+        _set_compiled_residual(ts, problem, held, system, work)
+    if not in_c or (problem.stencil is not None and system.assembled):
+        ts.setIJacobian(jacobian, system.matrix, system.matrix)
+    if record in ("memory", "disk") and problem.n_parameters:
+        _set_residual_p(ts, problem, (t, u, udot), p)
+
+
+def _set_compiled_residual(
+    ts: PETSc.TS,
+    problem: Problem,
+    held: Held,
+    system: SystemMatrix,
+    work: PETSc.Vec,
+) -> None:
+    registered = held.register(ts, problem)
+    if isinstance(registered, RegisteredStencil):
+        registered.set_residual(ts, work, None if system.assembled else system.matrix)
+        return
+    given = problem.native["jacobian"]
+    compiled = Compiled(given, "jacobian", ((problem.size, problem.size),), returns=False)
+    registered.set_residual(
+        ts,
+        work,
+        (given.address, given.user_data),
+        compiled.scratch,
+        compiled.places,
+        *system.parts,
+        system.matrix,
+        problem.create_state(),
+    )
+
+
+def _set_residual_p(
+    ts: PETSc.TS, problem: Problem, point: tuple[float, PETSc.Vec, PETSc.Vec], p: Any
+) -> None:
+    matrix_p = problem.residual_p.create(*point, p)
+
+    def jacobian_p(
+        _ts: PETSc.TS,
+        t: float,
+        u: PETSc.Vec,
+        udot: PETSc.Vec,
+        _shift: float,
+        matrix: PETSc.Mat,
+    ) -> None:
+        problem.residual_p.fill(t, u, udot, p, matrix)
+
+    ts.setIJacobianP(jacobian_p, matrix_p)
+
+
+def _set_coloring(ts: PETSc.TS, problem: Problem, record: Checkpoint) -> None:
+    if problem.dm is None:
+        raise InputError(
+            'jacobian = "coloring" without a DM',
+            expected="state=DMDA, whose stencil gives the sparsity pattern",
+            remedy="jacobian=callback or Products",
+        )
+    if record in ("memory", "disk"):
+        raise UnsupportedError(
+            'PETSc\'s trajectory with jacobian = "coloring"',
+            expected="an analytic jacobian: a coloured difference has no exact transpose",
+            remedy="jacobian=callback or Products",
+        )
+    ts.setDM(problem.dm.clone())

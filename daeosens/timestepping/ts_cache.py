@@ -1,0 +1,232 @@
+"""TS that are set up for a problem and a stepping, made anew or left behind by an earlier run."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from petsc4py import PETSc
+
+from daeosens.errors import InputError
+from daeosens.petsc._kernels import add_monitor
+from daeosens.petsc.options import Scope, nothing_for_ts, refused_value, scoped_options
+from daeosens.problem.problem import Problem
+from daeosens.timestepping.c_rhs import Held, runs_in_c
+from daeosens.timestepping.step_log import StepLog
+from daeosens.timestepping.stepping import Stepping
+from daeosens.timestepping.trajectory.trajectory import Checkpoint
+from daeosens.timestepping.ts import make_ts
+from daeosens.timestepping.ts_defaults import default_options, set_up
+
+IDLE = 4
+"""How many TS a problem keeps for its next runs, at most."""
+
+SMALL, SMALL_GRID = 1000, 200_000
+"""Up to how many unknowns it does: the runs of larger ones take far longer than the making.
+
+A step on a grid takes some nanoseconds for each unknown.
+"""
+
+
+class Hooks:
+    """What TS calls.  It knows neither TS nor Runner: TS would hold itself, and never be freed."""
+
+    def __init__(self, scope: Scope) -> None:
+        self._scope: Scope | None = scope
+        self.log: StepLog | None = None
+
+    def before_step(self, ts: PETSc.TS) -> None:
+        """Let the log choose the size of the step."""
+        assert self.log is not None
+        self.log.before_step(ts)
+
+    def after_step(self, ts: PETSc.TS, step: int, t: float, u: PETSc.Vec) -> None:
+        """Let the log note the step."""
+        if self.log is None:  # a run that is logged in C
+            return
+        if step == 1:
+            self.after_first_step()
+        self.log.after_step(ts, step, t, u)
+
+    def consider_stopping(self, ts: PETSc.TS) -> None:
+        """Let the log end a run that is watched."""
+        assert self.log is not None
+        self.log.consider_stopping(ts)
+
+    def after_first_step(self) -> None:
+        """Refuse options that nothing has read by now."""
+        if self._scope is not None:
+            self._scope.check_used(final=True)
+            self._scope = None
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """A TS that is set up, with what its runs change and need again.
+
+    Attributes
+    ----------
+    stepping : Stepping
+        What it was set up for.
+    ts : TS
+    held : Held
+        Its parameters.
+    hooks : Hooks
+        What it calls.
+    in_c : bool
+        Whether it runs, and logs its steps, without Python.
+    first_step : float
+        Size of the first step after PETSc's options [time unit].
+    fixed_size : float or None
+        Size of steps that no error estimate chooses; None if one does.
+    max_time, max_steps : float, int
+        Its limits after PETSc's options.
+    """
+
+    stepping: Stepping
+    ts: PETSc.TS
+    held: Held
+    hooks: Hooks
+    in_c: bool
+    first_step: float
+    fixed_size: float | None
+    max_time: float
+    max_steps: int
+
+
+@contextmanager
+def prepared_ts(
+    problem: Problem,
+    u: PETSc.Vec,
+    p: Any,
+    stepping: Stepping,
+    checkpoint: Checkpoint,
+    *,
+    keep: bool = False,
+) -> Generator[Prepared]:
+    """Set up a TS for runs of a problem; its PETSc options are there for the extent of the block.
+
+    Parameters
+    ----------
+    problem, p, stepping, checkpoint
+        As for ``integrate``.
+    u : Vec [n]
+        A state near which derivatives can be evaluated.
+    keep : bool
+        The TS is left to the next run (``taken_ts``): of small problems without Python in their
+        steps, and as long as there are no options that it could read.  A run that fails leaves
+        nothing.
+
+    Raises
+    ------
+    InputError, UnsupportedError
+        What PETSc cannot step, options that nothing reads.
+    """
+    plain = not stepping.options and nothing_for_ts()
+    keep = keep and plain and _can_be_kept(problem, stepping, checkpoint)
+    held = Held(p)
+    ts = make_ts(
+        problem,
+        stepping.resolved_method,
+        stepping.t_span[0],
+        u,
+        held,
+        record=checkpoint,
+        plain=plain,
+    )
+    defaults = default_options(problem, stepping, ts, checkpoint)
+    try:
+        with scoped_options(defaults=defaults, code=stepping.options) as scope:
+            ready = _prepared(problem, u, stepping, checkpoint, ts, held, scope)
+            yield ready
+    except BaseException:
+        ts.destroy()
+        raise
+    if keep:
+        leave_ts(problem, ready)
+    elif checkpoint not in ("memory", "disk"):  # a trajectory keeps those
+        ready.ts.destroy()
+
+
+def leave_ts(problem: Problem, ready: Prepared) -> None:
+    """Leave a TS to the next runs of a problem."""
+    problem.idle.append(ready)
+    if len(problem.idle) > IDLE:
+        problem.idle.pop(0).ts.destroy()  # the one that has been idle longest
+
+
+def taken_ts(
+    problem: Problem, p: Any, stepping: Stepping, checkpoint: Checkpoint
+) -> Prepared | None:
+    """Take a TS that a run with an equal stepping has left, or None.
+
+    Nobody else has it until it is left again: a run inside another one gets a TS of its own.
+    """
+    if checkpoint not in ("states", "stages") or not problem.idle or not nothing_for_ts():
+        return None
+    for k, each in enumerate(problem.idle):
+        if each.stepping is stepping or each.stepping == stepping:
+            each.held.p = p
+            ready: Prepared = problem.idle.pop(k)
+            return ready
+    return None
+
+
+def _can_be_kept(problem: Problem, stepping: Stepping, checkpoint: Checkpoint) -> bool:
+    """Whether a TS depends on nothing but the problem and the stepping, and holds neither.
+
+    A TS with Python callbacks holds the problem that would hold it: both would live for ever.
+    """
+    return (
+        checkpoint in ("states", "stages")
+        and problem.size <= (SMALL if problem.stencil is None else SMALL_GRID)
+        and problem.comm.size == 1
+        # matrices of products hold more than C functions
+        and (problem.stencil is None or stepping.resolved_method.explicit)
+        and runs_in_c(problem, stepping.resolved_method)
+    )
+
+
+def _prepared(
+    problem: Problem,
+    u: PETSc.Vec,
+    stepping: Stepping,
+    checkpoint: Checkpoint,
+    ts: PETSc.TS,
+    held: Held,
+    scope: Scope,
+) -> Prepared:
+    """Set up a TS inside the scope of its options."""
+    try:
+        set_up(ts, u, stepping, checkpoint)
+    except PETSc.Error as error:
+        if error.__cause__ is not None:  # a callback's exception: ``unwrapped`` takes it out
+            raise
+        raise cannot_set_up(error) from error
+    scope.check_used()
+    first_step = ts.getTimeStep()
+    fixed = not stepping.adaptive and PETSc.Options().getString("ts_adapt_type", "none") == "none"
+    in_c = runs_in_c(problem, stepping.resolved_method)
+    if in_c:
+        add_monitor(ts)
+    return Prepared(
+        stepping,
+        ts,
+        held,
+        Hooks(scope),
+        in_c,
+        first_step,
+        first_step if fixed else None,
+        ts.getMaxTime(),
+        ts.getMaxSteps(),
+    )
+
+
+def cannot_set_up(error: PETSc.Error) -> InputError:
+    """Return what an error of PETSc before the first step means."""
+    return refused_value(error) or InputError(
+        f"PETSc cannot be set up: {str(error).splitlines()[-1]}",
+        expected="values of PETSc options, and folders, that it can use",
+    )

@@ -1,0 +1,126 @@
+"""TS set up for runs: its default options, times and tolerances, and steps in few passes."""
+
+from __future__ import annotations
+
+import tempfile
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from petsc4py import PETSc
+
+from daeosens.methods.esdirk.stages import NEWTON_DEFAULTS, STAGE_DEFAULTS
+from daeosens.methods.linear_solver import coarsen_points, linear_defaults
+from daeosens.methods.method import Method
+from daeosens.methods.step_map import tableau
+from daeosens.petsc._kernels import (
+    DENSE,
+    EXPLICIT,
+    RegisteredStencil,
+    know_rounding,
+    set_chained,
+    survive_trials,
+    take_passes,
+)
+from daeosens.problem.problem import Problem
+from daeosens.timestepping.c_rhs import registered_with
+from daeosens.timestepping.preflight import refuse_other_method
+from daeosens.timestepping.stepping import Stepping
+from daeosens.timestepping.trajectory.trajectory import Checkpoint
+
+SMALLER_STEPS: Mapping[str, Any] = {"ts_max_snes_failures": -1, "ts_max_step_rejections": 100}
+"""Where a trial step fails, an adaptive one is tried again with another size; so often in a row."""
+
+FEW_ITERATIONS: Mapping[str, Any] = {"snes_max_it": 10}
+"""A trial step fails too where the Newton iterations of a stage are more."""
+
+_TS: Any = PETSc.TS  # the stubs of petsc4py 3.26 give enumerations the wrong type
+
+
+def default_options(
+    problem: Problem, stepping: Stepping, ts: PETSc.TS, checkpoint: Checkpoint
+) -> dict[str, Any]:
+    """Return the library's PETSc options for a TS."""
+    defaults: dict[str, Any] = {"ts_adapt_type": "basic" if stepping.adaptive else "none"}
+    if stepping.adaptive:
+        defaults |= SMALLER_STEPS
+    if stepping.max_step is not None:
+        defaults["ts_adapt_dt_max"] = stepping.max_step
+    method = stepping.resolved_method
+    if not method.explicit:
+        defaults |= STAGE_DEFAULTS if method.esdirk else NEWTON_DEFAULTS
+        if method.esdirk and stepping.adaptive:
+            defaults |= FEW_ITERATIONS
+        if problem.coloring:
+            defaults["snes_fd_color"] = None
+        elif ts.getType() != DENSE:
+            defaults |= linear_defaults(ts.getIJacobian()[0], stepping.options, problem.dm)
+    if checkpoint in ("memory", "disk"):
+        ts.setSaveTrajectory()
+        defaults["ts_trajectory_type"] = "memory" if checkpoint == "memory" else "basic"
+        if checkpoint == "disk":
+            defaults["ts_trajectory_dirname"] = _shared_folder(problem.comm)
+            # PETSc 3.26 writes options beside each state, and reads them back into the database.
+            defaults["viewer_binary_skip_info"] = None
+    return defaults
+
+
+def _shared_folder(comm: PETSc.Comm) -> str:
+    """Name a temporary folder, which PETSc makes and removes with the trajectory.  Collective.
+
+    It must not exist yet: PETSc 3.26 takes an existing folder for one in use.
+    """
+    name = f"daeosens-{uuid.uuid4().hex}" if comm.rank == 0 else ""
+    return str(Path(tempfile.gettempdir()) / comm.tompi4py().bcast(name))
+
+
+def set_up(ts: PETSc.TS, u: PETSc.Vec, stepping: Stepping, checkpoint: Checkpoint) -> None:
+    """Give a TS times, steps, PETSc's options and a copy of the state [n], and set it up.
+
+    Raises
+    ------
+    OptionError
+        Options that change the method.
+    """
+    ts.setTime(stepping.t_span[0])
+    ts.setMaxTime(stepping.t_span[1])
+    ts.setTimeStep(stepping.first_step)
+    ts.setMaxSteps(stepping.max_steps)
+    ts.setExactFinalTime(_TS.ExactFinalTime.MATCHSTEP)
+    if stepping.adaptive:
+        rtol, atol = stepping.tolerances
+        ts.setTolerances(rtol=rtol, atol=atol)
+    ts.setFromOptions()
+    if ts.getType() not in (DENSE, EXPLICIT):  # those have no options
+        refuse_other_method(ts, stepping.resolved_method)
+        _solve_in_passes(ts, stepping.resolved_method)
+    if checkpoint in ("states", "stages") and not stepping.adaptive:
+        _step_in_passes(ts, stepping.resolved_method)
+    ts.setSolution(u.copy())
+    if ts.getType() != DENSE:  # that one survives by itself
+        survive_trials(ts)
+    ts.setUp()
+    if not stepping.resolved_method.explicit and ts.getType() != DENSE:
+        know_rounding(ts.getSNES())
+        coarsen_points(ts.getSNES().getKSP(), u.getDM())  # TS has set another DM by now
+
+
+def _solve_in_passes(ts: PETSc.TS, method: Method) -> None:
+    """Replace KSPBCGS where an iteration can be a few passes over the vectors."""
+    if not method.explicit:
+        matrix = ts.getIJacobian()[0]
+        differenced = PETSc.Options().getBool("snes_mf_operator", False)
+        if matrix and not differenced:  # there is none yet where PETSc colors
+            take_passes(ts.getSNES().getKSP(), matrix)
+
+
+def _step_in_passes(ts: PETSc.TS, method: Method) -> None:
+    """Replace TSRK where each stage can be one pass over the vectors of compiled points."""
+    registered = registered_with(ts)
+    controlled = PETSc.Options().getString("ts_adapt_type", "none") != "none"
+    if controlled or not method.explicit or not isinstance(registered, RegisteredStencil):
+        return
+    steps = tableau(method.runge_kutta).of_step
+    if steps.chained:
+        set_chained(ts, registered, *steps.of_passes)

@@ -1,0 +1,80 @@
+"""C source of generated functions, with the signatures that callbacks in C have."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from daeosens.tracing.casadi import casadi
+from daeosens.tracing.derivatives import Generated
+from daeosens.tracing.matrix_products import with_fast_products
+from daeosens.tracing.optimize_c.loops import STACK, rolled
+from daeosens.tracing.optimize_c.simd import with_lanes
+
+
+def source(functions: Sequence[Generated]) -> str:
+    """Return the C source of all functions.
+
+    A function ``name`` with the inputs t, u, p, ... becomes ``void name(double t, const double *u,
+    const double *p, ..., double *out, ...)``; it is a ``double`` where its last output is called
+    "returned".
+    """
+    generator = casadi.CodeGenerator("model.c", {"with_header": False, "verbose": False})
+    for each in functions:
+        generator.add(each.function)
+    # what nobody else calls the compiler puts in its place
+    code = f"#define CASADI_SYMBOL_EXPORT static\n{generator.dump()}"
+    # the wrappers never pass NULL for an input; without the question compiling takes half the time
+    code = re.sub(r"arg\[(\d+)\]\? arg\[\1\]\[(\d+)\] : 0", r"arg[\1][\2]", code)
+    code = re.sub(r"arg\[(\d+)\] \? arg\[\1\] : casadi_zeros", r"arg[\1]", code)
+    code = rolled(with_lanes(with_fast_products(code), functions))
+    return "\n".join([code, *(_wrapper(each) for each in functions)])
+
+
+def entry(name: str) -> str:
+    """Return the symbol of a function in the library."""
+    return f"daeosens_{name}"
+
+
+def _wrapper(each: Generated) -> str:
+    function = each.function
+    inputs, outputs = function.name_in(), function.name_out()
+    returned = outputs[-1:] == ["returned"]
+    filled = outputs[:-1] if returned else outputs
+    arguments = [
+        "double t",
+        *(f"const double *{name}" for name in inputs[1:] if name != _row(each)),
+    ]
+    arguments += [f"double *{name}" for name in filled]
+    sizes = [function.sz_arg(), function.sz_res(), function.sz_iw(), function.sz_w()]
+    storage = "static _Thread_local " if sum(sizes) > STACK else ""
+    rows, columns = (each.shape * 2)[:2] if each.by_rows else (0, 0)
+    lines = [
+        f"{'double' if returned else 'void'} {entry(each.name)}({', '.join(arguments)}) {{",
+        f"  {storage}double w_[{sizes[3] + 1}];",
+        f"  {storage}casadi_int iw_[{sizes[2] + 1}];",
+        f"  const double *arg_[{sizes[0] + 1}];",
+        f"  double *res_[{sizes[1] + 1}];",
+        "  double returned_ = 0.0;",
+    ]
+    call = [f"arg_[{k}] = {'&t' if name == 't' else name};" for k, name in enumerate(inputs)]
+    call += [f"res_[{k}] = {name};" for k, name in enumerate(filled)]
+    call += [f"res_[{len(filled)}] = &returned_;"] if returned else []
+    call += [f"{each.name}(arg_, res_, iw_, w_, 0);"]
+    if each.by_rows:
+        lines += [
+            f"  static _Thread_local double w[{rows}];",
+            f"  for (casadi_int row = 0; row < {rows}; ++row, out += {columns}) {{",
+            "    w[row] = 1.0;",
+            *(f"    {line}" for line in call),
+            "    w[row] = 0.0;",
+            "  }",
+        ]
+    else:
+        lines += [f"  {line}" for line in call]
+    lines += ["  return returned_;"] if returned else []
+    return "\n".join([*lines, "}"])
+
+
+def _row(each: Generated) -> str:
+    return "w" if each.by_rows else ""

@@ -1,0 +1,6 @@
+"""Functions of a grid's point and its neighbours, made into problems on distributed grids.
+
+``problem`` is what users call; ``point`` records the function, ``derivatives`` differentiates it,
+``rows`` and ``source`` write the loops in C, ``chain`` lets the stages of a step share them, and
+``interpreted`` does without a compiler.
+"""

@@ -1,0 +1,282 @@
+"""All derivatives of a function of a grid's points, each gathered at one point.
+
+f at the point s reads u at s + o for some offsets o.  So the transposed product at j sums over
+those s = j - o that read j: (f_u^T w)_j = sum_o f_{u_o}(s)^T w_s, where f_{u_o}(s) may read u twice
+as far away.  No point writes to another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from daeosens.problem.grids.stencil_matrix import Entry
+from daeosens.tracing.casadi import casadi
+from daeosens.tracing.stencil.point import Offset, PointGraph
+
+
+@dataclass(frozen=True)
+class Read:
+    """One number that a function reads: of which vector, which unknown, at which offset."""
+
+    vector: int
+    component: int
+    offset: Offset
+
+
+@dataclass(frozen=True, eq=False)
+class PointFunction:
+    """What is computed at one point from vectors, with inputs and outputs by name.
+
+    Attributes
+    ----------
+    name : str
+    function : casadi.Function
+        Inputs "t", "p", "dp", "x" and "read", the numbers of ``reads``; outputs "out", values at
+        the point, and "sums", numbers to be summed over all points.
+    reads : tuple of Read
+    vectors : int
+        How many vectors are given.
+    added : bool
+        Whether the values may be added to another vector's.
+    """
+
+    name: str
+    function: Any
+    reads: tuple[Read, ...]
+    vectors: int
+    added: bool = False
+
+    @property
+    def n_out(self) -> int:
+        """How many values there are at each point."""
+        return int(self.function.numel_out(0))
+
+    @property
+    def n_sums(self) -> int:
+        """How many sums over the points there are."""
+        return int(self.function.numel_out(1))
+
+    def widths(self, vector: int) -> tuple[int, ...]:
+        """Return how far a vector is read along each dimension."""
+        offsets = [each.offset for each in self.reads if each.vector == vector]
+        axes = zip(*offsets, strict=True) if offsets else ()
+        return tuple(max(map(abs, along)) for along in axes)
+
+
+class StencilDerivatives:
+    """The functions that a problem needs, from f at a point.
+
+    Parameters
+    ----------
+    graph : PointGraph
+        f.
+    spacing : sequence of float
+        Distance of neighbouring points.
+    box : sequence of (float, float)
+        First and last coordinate along each dimension.
+    periodic : bool
+        Otherwise there are no points beyond the edge, and w is zero there.
+    """
+
+    def __init__(
+        self,
+        graph: PointGraph,
+        spacing: Sequence[float],
+        box: Sequence[tuple[float, float]],
+        *,
+        periodic: bool,
+    ) -> None:
+        self._graph = graph
+        self._spacing = spacing
+        self._box = box
+        self._periodic = periodic
+        self._vectors: list[dict[Offset, Any]] = [dict(graph.u)]
+
+    def functions(self) -> list[PointFunction]:
+        """Return f, its products and second-order products."""
+        graph = self._graph
+        f, parametric = graph.value, graph.p.numel() > 0
+        result = [self._function("rhs", f, added=True)]
+        result.append(self._function("push", self._along(f, 1), vectors=2, added=True))
+        terms = self._pulled(f, w=1)
+        pulled = _total(terms)
+        result.append(self._function("pull", pulled, vectors=2, added=True))
+        by_p = casadi.jtimes(f, graph.p, self._symbol(1, self._centre), True)
+        if parametric:
+            sums = self._at_neighbours(by_p)
+            result.append(self._function("pull_all", pulled, sums, vectors=2, added=True))
+            result.append(self._function("pull_p", None, by_p, vectors=2))
+            result.append(self._function("push_p", casadi.jtimes(f, graph.p, self._dp)))
+        bent = [(weight, self._change(each)) for weight, each in terms]
+        result.append(self._function("hessian", _total(bent), self._change(by_p), vectors=3))
+        if not self.autonomous:
+            result += self._in_time(f)
+        return result
+
+    def jacobian(self) -> tuple[PointFunction, list[Entry]]:
+        """Return the entries of f_u in the rows of a point, its diagonal among them, and places."""
+        graph = self._graph
+        entries: list[Entry] = []
+        values: list[Any] = []
+        for offset in dict.fromkeys([self._centre, *graph.u]):
+            block = casadi.jacobian(graph.value, self._symbol(0, offset))
+            for row, column in np.ndindex(*block.shape):
+                # an implicit step adds to the diagonal
+                if block.has_nz(row, column) or (row == column and offset == self._centre):
+                    entries.append((row, column, offset))
+                    values.append(block[row, column])
+        return self._function("jacobian", casadi.vertcat(*values)), entries
+
+    @property
+    def linear(self) -> bool:
+        """Whether f_u depends on parameters and coordinates alone: f is affine in u."""
+        graph = self._graph
+        unknowns = casadi.vertcat(*graph.u.values())
+        jacobian = casadi.jacobian(graph.value, unknowns)
+        return not casadi.depends_on(jacobian, casadi.vertcat(graph.t, unknowns))
+
+    @property
+    def autonomous(self) -> bool:
+        """Whether f does not depend on t."""
+        return not casadi.depends_on(self._graph.value, self._graph.t)
+
+    @cached_property
+    def _dp(self) -> Any:
+        return casadi.SX.sym("dp", self._graph.p.numel())
+
+    @property
+    def _centre(self) -> Offset:
+        return (0,) * len(self._spacing)
+
+    def _symbol(self, vector: int, offset: Offset) -> Any:
+        """Return the unknowns [dof] of a vector at an offset; vector 0 is u."""
+        while len(self._vectors) <= vector:
+            self._vectors.append({})
+        known = self._vectors[vector]
+        if offset not in known:
+            known[offset] = casadi.SX.sym(f"v{vector}_{len(known)}", self._graph.value.numel())
+        return known[offset]
+
+    def _along(self, value: Any, vector: int) -> Any:
+        """Return the derivative of what reads u along the direction that is a vector."""
+        self._symbol(0, self._centre)
+        offsets = list(self._vectors[0])
+        inputs = casadi.vertcat(*(self._symbol(0, each) for each in offsets))
+        along = casadi.vertcat(*(self._symbol(vector, each) for each in offsets))
+        return casadi.jtimes(value, inputs, along)
+
+    def _change(self, value: Any) -> Any:
+        """Return the derivative of what reads u and p along vector 2 and dp."""
+        return self._along(value, 2) + casadi.jtimes(value, self._graph.p, self._dp)
+
+    def _pulled(self, f: Any, w: int) -> list[tuple[Any, Any]]:
+        """Return what adds up to f_u^T w at the centre, as ``_total`` takes it."""
+        graph = self._graph
+        terms: list[tuple[Any, Any]] = []
+        for offset, unknowns in graph.u.items():
+            back = tuple(-each for each in offset)
+            jacobian = self._shifted(casadi.jacobian(f, unknowns), back)
+            weight = self._symbol(w, back)
+            known = casadi.vertcat(graph.x, *self._vectors[0].values())
+            beyond = any(offset) and not self._periodic and casadi.depends_on(jacobian, known)
+            for row in range(weight.numel()):
+                term = weight[row] * jacobian[row, :].T
+                terms.append((weight[row] if beyond else None, term))
+        return terms
+
+    def _at_neighbours(self, by_p: Any) -> Any:
+        """Return f_p^T w [m] so that its sum over all points is the same, with fewer reads.
+
+        What is linear in u around a point, as p L u, is summed where the neighbour is: there the
+        transposed product reads the same w, and u at the point alone.  Beyond the edge both are 0.
+        """
+        graph, centre = self._graph, self._centre
+        here, weight = self._symbol(0, centre), self._symbol(1, centre)
+        points = casadi.vertcat(graph.x, *self._vectors[0].values())
+        for offset, unknowns in graph.u.items():
+            slopes = casadi.jacobian(by_p, unknowns)
+            if not any(offset) or casadi.depends_on(slopes, points):
+                continue
+            back = self._symbol(1, tuple(-each for each in offset))
+            moved = casadi.mtimes(casadi.substitute(slopes, weight, back), here)
+            by_p = casadi.substitute(by_p, unknowns, casadi.SX.zeros(*unknowns.shape)) + moved
+        return by_p
+
+    def _shifted(self, value: Any, offset: Offset) -> Any:
+        """Return what is read at another point."""
+        graph = self._graph
+        if not any(offset):
+            return value
+        moved = [
+            self._symbol(0, tuple(a + b for a, b in zip(each, offset, strict=True)))
+            for each in graph.u
+        ]
+        function = casadi.Function("moved", [graph.t, graph.p, graph.x, *graph.u.values()], [value])
+        return function(graph.t, graph.p, self._coordinates(offset), *moved)
+
+    def _coordinates(self, offset: Offset) -> Any:
+        """Return those of a point at an offset: on the other side of a periodic box beyond it."""
+        moved: list[Any] = []
+        for k, h in enumerate(self._spacing):
+            x, (first, last) = self._graph.x[k] + offset[k] * h, self._box[k]
+            if self._periodic and offset[k]:
+                length = last - first
+                x += casadi.if_else(x < first - 0.5 * h, length, 0.0)
+                x -= casadi.if_else(x > last - 0.5 * h, length, 0.0)
+            moved.append(x)
+        return casadi.vertcat(*moved)
+
+    def _in_time(self, f: Any) -> list[PointFunction]:
+        graph = self._graph
+        by_t = casadi.jtimes(f, graph.t, 1.0)
+        weight = self._symbol(1, self._centre)
+        sums = casadi.vertcat(
+            casadi.jtimes(by_t, graph.p, weight, True),
+            casadi.dot(weight, casadi.jtimes(by_t, graph.t, 1.0)),
+        )
+        return [
+            self._function("rhs_t", by_t),
+            self._function("hessian_t", _total(self._pulled(by_t, w=1)), sums, vectors=2),
+        ]
+
+    def _function(
+        self, name: str, out: Any, sums: Any = None, *, vectors: int = 1, added: bool = False
+    ) -> PointFunction:
+        outputs = [
+            casadi.SX(0, 1) if each is None else casadi.densify(each) for each in (out, sums)
+        ]
+        used = {each.element_hash() for each in casadi.symvar(casadi.vertcat(*outputs))}
+        reads: list[Read] = []
+        symbols: list[Any] = []
+        for vector, by_offset in enumerate(self._vectors[:vectors]):
+            for offset, unknowns in by_offset.items():
+                for component in range(unknowns.numel()):
+                    if unknowns[component].element_hash() in used:
+                        reads.append(Read(vector, component, offset))
+                        symbols.append(unknowns[component])
+        graph = self._graph
+        function = casadi.Function(
+            name,
+            [graph.t, graph.p, self._dp, graph.x, casadi.vertcat(casadi.SX(0, 1), *symbols)],
+            outputs,
+            ["t", "p", "dp", "x", "read"],
+            ["out", "sums"],
+            {"cse": True},
+        )
+        return PointFunction(name, function, tuple(reads), vectors, added)
+
+
+def _total(terms: Sequence[tuple[Any, Any]]) -> Any:
+    """Return the sum of terms, each with a weight or None.
+
+    A weight is 0 where there is no point beyond the edge; derivatives need not be finite there.
+    """
+    return sum(
+        each if weight is None else casadi.if_else(weight != 0.0, each, 0.0)
+        for weight, each in terms
+    )

@@ -1,0 +1,225 @@
+"""Problems on grids from one function of a point: traced, differentiated, compiled."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, replace
+from functools import cached_property
+from math import prod
+from typing import Any
+
+import numpy as np
+from petsc4py import PETSc
+
+from daeosens.errors import InputError
+from daeosens.petsc._kernels import Stencil, create_matrix, linearise_matrix, pool_memory
+from daeosens.petsc.vectors import Array, gather, read, scatter
+from daeosens.problem.equations import ODE
+from daeosens.problem.grids import Grid, fill_stencil_matrix, stencil_matrix
+from daeosens.problem.grids.stencil_matrix import Entry, wide_dm
+from daeosens.problem.matrices import Derivative, Products, negative
+from daeosens.problem.problem import AUTONOMOUS, Problem
+from daeosens.tracing.execution import compiled_library
+from daeosens.tracing.model import Parametrized
+from daeosens.tracing.named_parameters import admit_shapes
+from daeosens.tracing.stencil.chain import chain_size, chained
+from daeosens.tracing.stencil.derivatives import PointFunction, StencilDerivatives
+from daeosens.tracing.stencil.interpreted import interpreted
+from daeosens.tracing.stencil.point import point_graph
+from daeosens.tracing.stencil.rows import LINE, axes
+from daeosens.tracing.stencil.source import stencil_source, work_size
+
+LOOPS = ("turn", "weigh", "reduce", "compare", "advance")
+"""Of BiCGStab, in ``_kernels/grids/bicgstab.h``."""
+
+
+def build_stencil(
+    rhs: Callable[..., Any],
+    grid: Grid,
+    parameters: int | Sequence[str] | Mapping[str, Any],
+    jacobian: str,
+) -> Parametrized:
+    """Return the problem of ``daeosens.trace_stencil``, whose arguments these are."""
+    if jacobian not in ("auto", "assembled", "products"):
+        raise InputError(f"jacobian = {jacobian!r}", expected='"auto", "assembled" or "products"')
+    shapes = admit_shapes(parameters)
+    periodic = grid.boundary == "periodic"
+    graph = point_graph(rhs, shapes, grid.dof, grid.spacing)
+    derivatives = StencilDerivatives(graph, grid.spacing, grid.box, periodic=periodic)
+    functions = derivatives.functions()
+    entries: list[Entry] = []
+    if jacobian != "products":
+        function, entries = derivatives.jacobian()
+        functions.append(function)
+    stencil = _make_stencil(functions, grid, periodic=periodic)
+    calls = _Calls(stencil, shapes.size)
+    given: dict[str, Any] = {"jacobian": Products(calls.push, calls.pull), "rhs_t": AUTONOMOUS}
+    filled = _Assembled(stencil, grid, entries)
+    if jacobian == "assembled":
+        given |= {"jacobian": filled.fill, "jacobian_matrix": filled.template}
+    if not derivatives.autonomous:
+        given |= {"rhs_t": calls.rhs_t, "hessian_t": calls.hessian_t}
+    problem = ODE(
+        calls.rhs,
+        state=grid.dm,
+        parameters=shapes.names,
+        jacobian_p=Products(calls.push_p, calls.pull_p) if shapes.size else None,
+        hessian_product=calls.hessian,
+        **given,
+    )
+    state = problem.state
+    pool_memory(state)
+    problem = replace(problem, stencil=stencil)
+    if jacobian != "assembled":
+        rhs_u = Derivative(
+            lambda *_point: create_matrix(stencil, state, shapes.size),
+            linearise_matrix,
+            assembled=False,
+            shifts=True,
+        )
+        solved = rhs_u
+        if entries:
+            solved = Derivative(filled.create, filled.fill, constant=derivatives.linear)
+        problem = replace(problem, rhs_u=rhs_u, residual_u=negative(solved))
+    lowered = {each.name: getattr(problem, each.name) for each in fields(Problem)}
+    return Parametrized(**lowered, shapes=shapes)
+
+
+def _make_stencil(functions: Sequence[PointFunction], grid: Grid, *, periodic: bool) -> Stencil:
+    """Compile the functions if that can be, and bind them to the rank's box.  Collective."""
+    corner, points = grid.dm.getCorners()
+    dimensions = len(points)
+    source = stencil_source(functions, grid.dof, grid.shape)
+    library = compiled_library(source, grid.dm.comm.tompi4py())
+    width = max(max(each.widths(k), default=0) for each in functions for k in range(each.vectors))
+    wide = None if grid.dm.comm.size == 1 else wide_dm(grid, width)
+    first = [x + h * k for x, h, k in zip(grid.origin, grid.spacing, corner, strict=True)]
+    stencil = Stencil(
+        wide,
+        width,
+        [max(1, n) for n in axes(tuple(points))],
+        axes(tuple(first)),
+        axes(tuple(grid.spacing)),
+        periodic,
+        _aligned(max(LINE, work_size(functions, grid.dof, tuple(points)))),
+    )
+    for each in functions:
+        call: Any = (
+            interpreted(each, grid.dof, dimensions)
+            if library is None
+            else getattr(library, f"daeosens_{each.name}")
+        )
+        address = ctypes.cast(call, ctypes.c_void_p).value
+        around = [any(each.widths(k)) for k in range(each.vectors)]
+        reach = max((axes(each.widths(k))[2] for k in range(each.vectors)), default=0)
+        stencil.add(each.name, address or 0, around, reach, call)
+    if library is not None:
+        if wide is None:
+            _add_chains(stencil, library, functions, grid.dof, tuple(points))
+        loops = (getattr(library, f"daeosens_{name}") for name in LOOPS)
+        stencil.add_loops(*(ctypes.cast(loop, ctypes.c_void_p).value or 0 for loop in loops))
+    return stencil
+
+
+def _add_chains(
+    stencil: Stencil,
+    library: Any,
+    functions: Sequence[PointFunction],
+    dof: int,
+    points: tuple[int, ...],
+) -> None:
+    """Let the stages of a step follow each other by rows, where a rank has all points."""
+    sizes = {each.name: chain_size(each, dof, points) for each in functions}
+    work = _aligned(max(sizes.values()))
+    for each in functions:
+        vector = chained(each)
+        if vector is not None and sizes[each.name]:
+            call = getattr(library, f"daeosens_chain_{each.name}")
+            address = ctypes.cast(call, ctypes.c_void_p).value
+            stencil.add_chain(each.name, address or 0, vector, work)
+
+
+def _aligned(size: int) -> Array:
+    """Return zeros [size] that begin on a cache line."""
+    numbers = np.zeros(size + LINE)
+    start = -numbers.ctypes.data // numbers.itemsize % LINE
+    return numbers[start : start + size]
+
+
+class _Assembled:
+    """f_u as a sparse matrix, whose entries a function gives at each point."""
+
+    def __init__(self, stencil: Stencil, grid: Grid, entries: Sequence[Entry]) -> None:
+        self._stencil, self._grid, self._entries = stencil, grid, entries
+
+    @cached_property
+    def template(self) -> PETSc.Mat:
+        """A matrix of the pattern, made when one is asked for."""
+        return stencil_matrix(self._grid, self._entries, by_points=True)
+
+    @cached_property
+    def _values(self) -> PETSc.Vec:
+        size = prod(self._grid.owned_shape[:-1]) * len(self._entries)
+        return PETSc.Vec().createSeq(size, comm=PETSc.COMM_SELF)
+
+    def create(self, *_point: Any) -> PETSc.Mat:
+        """Return a matrix to be filled."""
+        return self.template.duplicate()
+
+    def fill(self, t: float, u: PETSc.Vec, p: Array, out: PETSc.Mat) -> None:
+        """Fill a matrix [n, n] at a point."""
+        self._stencil.apply("jacobian", t, p, (u,), self._values)
+        fill_stencil_matrix(read(self._values), out)
+
+
+class _Calls:
+    """The functions as callbacks of PETSc style."""
+
+    def __init__(self, stencil: Stencil, n_parameters: int) -> None:
+        self._stencil = stencil
+        self._m = n_parameters
+
+    def rhs(self, t: float, u: PETSc.Vec, p: Array, out: PETSc.Vec) -> None:
+        self._stencil.apply("rhs", t, p, (u,), out)
+
+    def push(self, t: float, u: PETSc.Vec, p: Array, v: PETSc.Vec, out: PETSc.Vec) -> None:
+        self._stencil.apply("push", t, p, (u, v), out)
+
+    def pull(self, t: float, u: PETSc.Vec, p: Array, w: PETSc.Vec, out: PETSc.Vec) -> None:
+        self._stencil.apply("pull", t, p, (u, w), out)
+
+    def push_p(self, t: float, u: PETSc.Vec, p: Array, dp: PETSc.Vec, out: PETSc.Vec) -> None:
+        self._stencil.apply("push_p", t, p, (u,), out, dp=gather(dp))
+
+    def pull_p(self, t: float, u: PETSc.Vec, p: Array, w: PETSc.Vec, out: PETSc.Vec) -> None:
+        sums = self._stencil.apply("pull_p", t, p, (u, w), sums=self._m)
+        scatter(_reduced(sums, w), out)
+
+    def hessian(
+        self,
+        t: float,
+        u: PETSc.Vec,
+        p: Array,
+        w: PETSc.Vec,
+        du: PETSc.Vec,
+        dp: Array,
+        out: PETSc.Vec,
+    ) -> Array:
+        sums = self._stencil.apply("hessian", t, p, (u, w, du), out, dp=dp, sums=self._m)
+        return _reduced(sums, w)
+
+    def rhs_t(self, t: float, u: PETSc.Vec, p: Array, out: PETSc.Vec) -> None:
+        self._stencil.apply("rhs_t", t, p, (u,), out)
+
+    def hessian_t(
+        self, t: float, u: PETSc.Vec, p: Array, w: PETSc.Vec, out: PETSc.Vec
+    ) -> tuple[Array, float]:
+        sums = self._stencil.apply("hessian_t", t, p, (u, w), out, sums=self._m + 1)
+        reduced = _reduced(sums, w)
+        return reduced[:-1], float(reduced[-1])
+
+
+def _reduced(sums: Array, vec: PETSc.Vec) -> Array:
+    """Return the sums over all ranks.  Collective."""
+    return sums if vec.comm.size == 1 else vec.comm.tompi4py().allreduce(sums)

@@ -1,0 +1,72 @@
+"""What no array of symbols can do, and where NumPy's functions find what they do with one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from daeosens.errors import InputError
+from daeosens.tracing.source_location import untraceable
+from daeosens.tracing.ufuncs import UFUNCS
+
+ARRAY_FUNCTIONS: dict[Any, Callable[..., Any]] = {}
+"""What NumPy's functions do with symbols; filled by ``numpy_functions`` and ``formulas``."""
+
+REDUCTIONS: dict[Any, Any] = {}
+"""NumPy functions by the ufunc whose ``reduce`` they are."""
+
+_LISTED = "the functions listed in docs/tracing.md, or ODE(...) with callbacks"
+_ORDER = "np.maximum, np.minimum and np.where: an order depends on the data"
+_SOLVE = "inverses of constants, made outside; a singular mass, to solve in each step"
+_INSTEAD = {
+    **dict.fromkeys(("einsum", "tensordot", "kron"), "@, np.outer and sums over rows or columns"),
+    **dict.fromkeys(("solve", "inv", "det", "lstsq"), _SOLVE),
+    **dict.fromkeys(("sort", "argsort", "argmax", "argmin", "median"), _ORDER),
+    **dict.fromkeys(("round", "around", "rint"), "np.floor(x + 0.5)"),
+    **dict.fromkeys(("any", "all"), "np.max or np.min of 1.0 * condition; | and & of two of them"),
+    **dict.fromkeys(("gradient", "convolve", "split", "insert"), "slices and np.concatenate"),
+    "piecewise": "np.where, or np.select",
+    "nan_to_num": "np.where(np.isnan(x), 0.0, x)",
+}
+
+
+def unknown(function: str, name: str) -> InputError:
+    """Make the error for a function that has no graph, with what to write in its place."""
+    return untraceable(f"{function} is not known here", _INSTEAD.get(name, _LISTED))
+
+
+_BRANCH = "np.where(condition, first, second), or np.maximum and np.minimum"
+
+
+class Unknown:
+    """Something without a value: what wants one is an error with the line and the remedy."""
+
+    def __bool__(self) -> bool:
+        raise untraceable("a branch depends on the data", _BRANCH)
+
+    def __float__(self) -> float:
+        raise untraceable(
+            "a number is wanted where a symbol stands: math.* and arrays of floats take none",
+            "np.* for math.*, np.array([...]) or np.zeros_like(u) for np.zeros(n)",
+        )
+
+    __int__ = __complex__ = __float__
+
+    def __index__(self) -> int:
+        raise untraceable("an index depends on the data", "np.where instead of an index")
+
+    def __array_function__(self, function: Any, _types: Any, arguments: Any, options: Any) -> Any:
+        if function not in ARRAY_FUNCTIONS:
+            module = function.__module__.replace("numpy", "np")
+            raise unknown(f"{module}.{function.__name__}", function.__name__)
+        return ARRAY_FUNCTIONS[function](*arguments, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        """Return a NumPy function as a method, as arrays have many of them."""
+        function: Any = getattr(np, name, None)
+        if function in ARRAY_FUNCTIONS or function in UFUNCS:
+            return partial(function, self)
+        raise AttributeError(f"arrays of symbols have no {name!r}")

@@ -1,0 +1,165 @@
+"""Each user callback against differences of the callback that it differentiates."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from petsc4py import PETSc
+
+from daeosens.costs.objective import Objective
+from daeosens.errors import require
+from daeosens.functional.parameters import Control, Parameters
+from daeosens.petsc.ranks import agree
+from daeosens.petsc.vectors import Array, gather, scatter
+from daeosens.problem.automatic_derivatives import AutomaticJacobian
+from daeosens.problem.callback_guard import QUIET, check_output, guarded
+from daeosens.problem.matrices import Products
+from daeosens.problem.problem import Problem
+from daeosens.verify.check_cost import check_objective
+from daeosens.verify.check_equations import check_equations
+from daeosens.verify.check_event import check_event
+from daeosens.verify.check_hessians import check_initial_state_hessian
+from daeosens.verify.check_point import Bench
+from daeosens.verify.table import Check, CheckedCallback
+
+
+@QUIET
+def check(
+    problem: Problem,
+    u0: npt.ArrayLike | PETSc.Vec,
+    p: npt.ArrayLike | PETSc.Vec | None = None,
+    t: float = 0.0,
+    *,
+    udot: npt.ArrayLike | PETSc.Vec | None = None,
+    objective: Objective | None = None,
+    control: Control | None = None,
+    seed: int = 0,
+    tolerance: float = 1e-6,
+) -> Check:
+    """Compare every derivative callback with differences of the callback that it differentiates.
+
+    Each one on its own, so the wrong one is named: the Jacobians in u, u' and p, the partial
+    derivative in t, the mass matrix's in p, both products of matrix-free ones, the gradients of
+    costs, the Jacobians of observations and of the initial state; of events those of ``when``, of
+    the reset and of ``changes``; the equations of every mode; and the second derivatives that the
+    user supplied, against differences of the first ones.  Up to 16 components are moved one at a
+    time; of more, some random directions.  The differences are central and extrapolated, good to
+    about ten digits.  Terms that vanish at the point are not seen: choose one without zeros (no
+    event need happen there).  Collective on ``problem.comm``.
+
+    Parameters
+    ----------
+    problem : Problem
+        From ``ODE``, ``DAE`` or ``hybrid``.
+    u0 : array or Vec [n]
+        State at which to check.
+    p : array or Vec [m]
+        Parameters at which to check.
+    t : float
+        Time at which to check [time unit].
+    udot : array or Vec [n], optional
+        Rate, where it matters; random by default.
+    objective : Objective, optional
+        A cost whose derivatives are checked too.
+    control : Control, optional
+        ``Parameters`` whose initial state is checked too.
+    seed : int
+        Of the random directions.
+    tolerance : float
+        Accepted relative error.
+
+    Returns
+    -------
+    Check
+
+    Raises
+    ------
+    InputError
+        A point of the wrong size; an rhs or residual that returns the wrong size.
+    SolveError
+        An rhs or residual that is not finite at the point itself.
+
+    Examples
+    --------
+    >>> from daeosens import ODE
+    >>> decay = ODE(
+    ...     lambda t, u, p: -p[0] * u,
+    ...     size=1,
+    ...     parameters=["rate"],
+    ...     jacobian=lambda t, u, p: [[-p[0]]],
+    ...     jacobian_p=lambda t, u, p: [[u[0]]],
+    ... )
+    >>> check(decay, [1.0], [0.5]).wrong
+    ('jacobian_p',)
+    """
+    require(problem, Problem, "problem", "ODE(f, size, parameters), or trace(f, ...) compiled")
+    agree(
+        problem.comm,
+        "check",
+        t=t,
+        udot=udot,
+        objective=objective,
+        control=type(control).__name__,
+        seed=seed,
+        tolerance=tolerance,
+    )
+    bench = Bench(problem, t, u0, p, udot, seed=seed, tolerance=tolerance)
+    if problem.modes:
+        for name, mode in problem.modes.items():
+            check_equations(bench.titled(f'mode "{name}"', mode))
+    else:
+        check_equations(bench)
+    for event in problem.events:
+        check_event(bench, event)
+    if objective is not None:
+        check_objective(bench, objective)
+    if isinstance(control, Parameters) and callable(control.initial_state):
+        _check_initial_state(bench, control)
+        if control.initial_state_hessian is not None:
+            check_initial_state_hessian(bench, control)
+    return Check(tuple(bench.rows), tolerance)
+
+
+def _check_initial_state(bench: Bench, control: Parameters) -> None:
+    """Check the Jacobian of the initial state in the parameters, or its transposed product."""
+    name, problem, by_p = "initial_state_p", bench.problem, control.initial_state_p
+    start = control.start_map
+    assert start is not None
+    call = guarded(control.initial_state, "initial_state", bench.comm)
+    if problem.style == "numpy":
+
+        def initial(p: Array) -> Any:
+            return check_output(
+                call(p), "initial_state", (problem.size,), bench.t, differentiated=True
+            )
+
+        def along(x: PETSc.Vec) -> Array:
+            return np.asarray(initial(gather(x)), dtype=float)
+
+        assert not isinstance(by_p, Products)  # refused by Parameters
+        jacobian = by_p or AutomaticJacobian(initial, 0, "initial_state", f"{name}=callback")
+        origin = bench.origin(by_p)
+        bench.judge_jacobian(name, origin, jacobian, (bench.p,), bench.p_vec, along)
+        return
+    if by_p is None:
+        bench.add(name, "", math.nan, "not supplied")
+        return
+
+    def product(w: PETSc.Vec, out: PETSc.Vec) -> None:
+        scatter(start.transposed(problem, bench.p, w), out)
+
+    moves, expected = bench.expected(bench.p_vec, lambda x: bench.fill(call, gather(x)))
+    bench.judge_transpose(name, "callback", moves, expected, product)
+    if isinstance(by_p, Products):
+        apply = guarded(by_p.apply, f"{name}.apply", bench.comm)
+
+        def columns() -> Array:
+            return np.column_stack([bench.fill(apply, bench.p, gather(d)) for d in moves])
+
+        bench.judge_matrix(f"{name}.apply", "callback", moves, expected, columns)
+
+
+__all__ = ["Check", "CheckedCallback", "check"]

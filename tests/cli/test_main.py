@@ -1,0 +1,169 @@
+"""The command ``daeosens``: finds drivers, starts them, passes on arguments and exit codes."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from daeosens import __version__
+from daeosens.cli import doctor
+from daeosens.cli import main as cli
+from daeosens.errors import InputError
+
+ECHO = """
+import os, sys
+print("arguments", *sys.argv[1:], flush=True)
+print("threads", os.environ.get("OMP_NUM_THREADS"), flush=True)
+sys.exit(3)
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    """Make configs/echo.toml, and drivers/echo.py, which prints its arguments and exits with 3."""
+    for name, text in (("drivers/echo.py", ECHO), ("configs/echo.toml", 'driver = "echo"\n')):
+        path = tmp_path / name
+        path.parent.mkdir()
+        path.write_text(text, encoding="utf-8")
+    return tmp_path / "configs" / "echo.toml"
+
+
+def test_run_passes_arguments_and_exit_code(config, capfd, monkeypatch):
+    monkeypatch.chdir(config.parent)
+    words = ["run", "echo.toml", "--output", "out", "-ts_dt", "-1e-3", "-ts_view"]
+    assert cli.main(words) == 3
+    printed = capfd.readouterr().out
+    assert "arguments echo.toml --output out -ts_dt -1e-3 -ts_view\n" in printed
+
+
+def test_check_asks_the_driver_to_check(config, capfd):
+    assert cli.main(["check", str(config)]) == 3
+    assert f"arguments {config} --check\n" in capfd.readouterr().out
+
+
+def test_run_on_ranks_starts_as_many(config, capfd, monkeypatch):
+    for name in [key for key in os.environ if key.startswith(("OMPI_", "PMIX_"))]:
+        monkeypatch.delenv(name)  # MPI does not nest
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    assert cli.main(["run", "-n", "3", str(config)]) == 3
+    printed = capfd.readouterr().out
+    assert printed.count(f"arguments {config}\n") >= 1
+    assert "threads 1" in printed
+
+
+def test_driver_may_be_a_path(config, capfd):
+    config.write_text('driver = "../drivers/echo.py"\n', encoding="utf-8")
+    assert cli.main(["run", str(config)]) == 3
+    assert f"arguments {config}\n" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('driver = "ecko"', r"ecko\.py: no such file(.|\n)*\"echo.py\""),
+        ('driver = "other/echo.py"', r"other/echo\.py: no such file(.|\n)*there is no folder"),
+        ("driver = 3", r"echo\.toml: names no driver"),
+        ("", r"echo\.toml: names no driver"),
+    ],
+)
+def test_missing_driver_is_explained(config, text, message):
+    config.write_text(text, encoding="utf-8")
+    with pytest.raises(InputError, match=message):
+        cli.find_driver(config)
+
+
+def test_bad_input_exits_with_2(config, capsys):
+    assert cli.main(["run", str(config.parent / "ecko.toml")]) == 2
+    assert 'did you mean "echo.toml"' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [[], ["walk"], ["run"], ["run", "-n", "0", "a"], ["run", "-n"]])
+def test_usage_errors_exit_with_2(words, capsys):
+    assert cli.main(words) == 2
+    assert "usage: daeosens" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["-h"], ["run", "--help"], ["check", "-h"], ["doctor", "-h"]])
+def test_help_exits_with_0(words, capsys):
+    assert cli.main(words) == 0
+    assert "usage: daeosens" in capsys.readouterr().out
+
+
+def test_version_is_told(capsys):
+    assert cli.main(["--version"]) == 0
+    assert capsys.readouterr().out == f"daeosens {__version__}\n"
+
+
+def test_driver_ended_by_a_signal_has_the_exit_code_of_a_shell(config):
+    config.parent.parent.joinpath("drivers/echo.py").write_text(
+        "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n", encoding="utf-8"
+    )
+    assert cli.main(["run", str(config)]) == 128 + signal.SIGKILL
+
+
+def test_interrupted_run_exits_with_130(config, monkeypatch):
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(subprocess, "run", interrupt)
+    assert cli.main(["run", str(config)]) == 130
+
+
+def test_missing_mpiexec_is_explained(config, monkeypatch, capsys):
+    monkeypatch.setenv("PATH", "")
+    assert cli.main(["run", "-n", "2", str(config)]) == 2
+    assert "neither mpiexec nor mpirun" in capsys.readouterr().err
+
+
+def test_settings_for_mpi_leave_alone_what_is_set(monkeypatch):
+    monkeypatch.setattr(os, "environ", {"OMP_NUM_THREADS": "4"})
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    few, many, serial = (cli.mpi_environment(n) for n in (2, 3, None))
+    assert many["OMP_NUM_THREADS"] == "4"
+    assert many["OMPI_MCA_rmaps_base_oversubscribe"] == "1"
+    assert few == {
+        "OMP_NUM_THREADS": "4",
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    }
+    assert serial == {"OMP_NUM_THREADS": "4"}
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert cli.mpi_environment(2) == {"OMP_NUM_THREADS": "4"}
+
+
+@pytest.mark.parametrize(("healthy", "code"), [(True, 0), (False, 1)])
+def test_doctor_prints_its_report(monkeypatch, capsys, healthy, code):
+    monkeypatch.setattr(doctor, "report", lambda: ("PETSc 3.26.1", healthy))
+    assert cli.main(["doctor"]) == code
+    assert capsys.readouterr().out == "PETSc 3.26.1\n"
+
+
+def test_module_runs_as_a_program():
+    run = subprocess.run(
+        [sys.executable, "-m", "daeosens.cli.main", "run", "--help"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0
+    assert "daeosens run -n 2" in run.stdout
+
+
+def test_the_package_runs_as_a_module():
+    command = [sys.executable, "-m", "daeosens", "--version"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert __version__ in done.stdout
+
+
+def test_driver_beside_its_configuration_is_found(config):
+    tank = config.parent / "tank.py"
+    tank.touch()
+    config.write_text('driver = "tank"', encoding="utf-8")
+    assert cli.find_driver(config) == tank
+    config.write_text('driver = "echo"', encoding="utf-8")
+    (config.parent / "echo.py").touch()
+    assert cli.find_driver(config).parent.name == "drivers"  # as before

@@ -1,0 +1,428 @@
+"""Missing data: the same as the data that are there, a ``LeastSquares`` for each column."""
+
+import math
+
+import numpy as np
+import pytest
+from closed_forms import DECAY_STEPPING, decay, decay_control
+from distributed import averages, averaging, make
+from petsc4py import PETSc
+from scipy import stats
+
+from daeosens import (
+    ODE,
+    InputError,
+    LeastSquares,
+    LogNormal,
+    Normal,
+    Parameter,
+    Parameters,
+    Prior,
+    Reduced,
+    SolveError,
+    Stepping,
+    fit,
+    taylor,
+    trace,
+)
+from daeosens.costs.missing_data import measured_array
+from daeosens.inverse.likelihood.measurements import measurements
+from daeosens.inverse.likelihood.noise_levels import EstimatedNoise
+from daeosens.petsc.vectors import gather
+
+NAN = math.nan
+TIMES = np.array([0.2, 0.5, 0.8, 1.1, 1.5])
+FULL = np.random.default_rng(5).uniform(0.3, 1.2, (5, 2))
+MISSING = np.array([[0, 1], [0, 0], [1, 0], [1, 0], [0, 0]], dtype=bool)
+DATA = np.where(MISSING, NAN, FULL)
+SIGMA = np.random.default_rng(6).uniform(0.1, 0.4, (5, 2))
+POINT = [0.7, 0.4]
+
+
+def rhs(t, u, p):
+    return np.array([p[0] * u[0] - u[0] * u[1], u[0] * u[1] - p[1] * u[1]])
+
+
+def numpy_problem():
+    return ODE(rhs, size=2, parameters=["growth", "death"])
+
+
+def traced_problem():
+    return trace(rhs, size=2, parameters=["growth", "death"])
+
+
+def control():
+    return Parameters(
+        {"growth": Parameter(POINT[0], scale="log"), "death": Parameter(POINT[1])},
+        initial_state=lambda p: np.array([1.0 + p[0] ** 2, 0.5 * p[1]]),
+    )
+
+
+def outputs(t, u, p):
+    return np.array([u[0] * p[0] + t, np.exp(u[1])])
+
+
+def outputs_u(t, u, p):
+    """The rows of what is missing hold what may come of it."""
+    gone = MISSING[np.abs(TIMES - t).argmin()]
+    matrix = np.array([[p[0], 0.0], [0.0, np.exp(u[1])]])
+    matrix[gone] = np.inf
+    return matrix
+
+
+def outputs_p(t, u, p):
+    return np.array([[u[0], 0.0], [0.0, 0.0]])
+
+
+def missing_outputs(t, u, p):
+    values = outputs(t, u, p)
+    values[MISSING[np.abs(TIMES - np.real(t)).argmin()]] = np.nan
+    return values
+
+
+def by_column(observe, sigma=SIGMA):
+    """Return a sum of what was observed of each column alone."""
+
+    def only(j):
+        if callable(observe):
+            return lambda t, u, p: outputs(t, u, p)[[j]]
+        return [j if observe is None else observe[j]]
+
+    return sum(
+        LeastSquares(TIMES[there], DATA[there, j], sigma[there, j][:, None], only(j))
+        for j, there in enumerate((~MISSING).T)
+    )
+
+
+def misfit(observe, *jacobians):
+    return LeastSquares(TIMES, DATA, SIGMA, observe, *jacobians)
+
+
+def functionals(problem, method, *misfits, **extra):
+    stepping = Stepping((0.0, 1.5), method, dt=0.1)
+    return [Reduced(problem, each, stepping, control(), **extra) for each in misfits]
+
+
+OBSERVED = {
+    "state": (None,),
+    "indices": ([1, 0],),
+    "complex step": (outputs,),
+    "jacobians": (outputs, outputs_u, outputs_p),
+    "nan where missing": (missing_outputs,),
+}
+
+
+@pytest.mark.parametrize("watch", OBSERVED)
+@pytest.mark.parametrize(
+    ("make_problem", "method", "engine"),
+    [
+        (numpy_problem, "rk4", "steps"),
+        (numpy_problem, "cn", "steps"),
+        (traced_problem, "rk4", "auto"),
+        (traced_problem, "esdirk4", "auto"),
+        (traced_problem, "rk4", "block"),
+        (traced_problem, "rk4", "tsadjoint"),
+    ],
+)
+def test_missing_entries_count_for_nothing(watch, make_problem, method, engine):
+    observe = OBSERVED[watch]
+    here, there = functionals(
+        make_problem(), method, misfit(*observe), by_column(observe[0]), engine=engine
+    )
+    x = here.start()
+    assert here.value(x) == pytest.approx(there.value(x), rel=1e-14)
+    np.testing.assert_allclose(gather(here.gradient(x)), gather(there.gradient(x)), rtol=1e-11)
+    dx = [0.3, -0.8]
+    np.testing.assert_allclose(
+        gather(here.gauss_newton_product(x, dx)),
+        gather(there.gauss_newton_product(x, dx)),
+        rtol=1e-11,
+    )
+    assert here.residual(x).size == there.residual(x).size == 7
+    for sweep in ("tangent", "adjoint"):
+        here.sweep_for = lambda _rows, _columns, chosen=sweep: chosen
+        jacobian = here.residual_jacobian(x).getDenseArray()
+        np.testing.assert_allclose(
+            jacobian.T @ gather(here.residual(x)), gather(here.gradient(x)), rtol=1e-11
+        )
+    if watch != "jacobians":  # infinity has no complex step
+        np.testing.assert_allclose(here.hessian(x), there.hessian(x), rtol=1e-10)
+        assert min(taylor(here, x)) > 1.9
+        assert min(taylor(here, x, hessian=True)) > 2.9
+
+
+def test_jacobians_that_can_be_stepped_give_hessians_of_what_is_there():
+    def by_u(t, u, p):
+        return np.array([[p[0], 0.0], [0.0, np.exp(u[1])]])
+
+    def by_p(t, u, p):
+        return np.array([[u[0], 0.0], [0.0 * u[0], 0.0]])
+
+    here, there = functionals(
+        numpy_problem(), "rk4", misfit(outputs, by_u, by_p), by_column(outputs)
+    )
+    x = here.start()
+    np.testing.assert_allclose(here.hessian(x), there.hessian(x), rtol=1e-10)
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("world", [True, False])
+def test_vectors_may_have_missing_entries_on_any_number_of_ranks(world):
+    case = make(PETSc.COMM_WORLD if world else PETSc.COMM_SELF, "dmda", field=False)
+    times = (0.06, 0.13)
+    data = [case.ring.vec(lambda x, t=t: 0.4 + 0.1 * np.sin(2 * np.pi * x + t)) for t in times]
+    gaps = [vec.copy() for vec in data]
+    kept = []
+    for step, vec in zip((3, 2), gaps, strict=True):
+        start, end = vec.getOwnershipRange()
+        gone = np.arange(start, end) % step == 0
+        vec.getArray()[gone] = NAN
+        kept.append(np.arange(start, end)[~gone])
+    means = averages(case.ring, data[0])
+    some = means.copy()
+    some.getArray()[:1] = NAN
+
+    def rows(vec, chosen, of):
+        """Select what is there, after the Mat ``of``."""
+        picked = PETSc.Vec().createMPI((len(chosen), PETSc.DETERMINE), comm=vec.comm)
+        first, _ = picked.getOwnershipRange()
+        matrix = PETSc.Mat().createAIJ((picked.getSizes(), vec.getSizes()), nnz=1, comm=vec.comm)
+        for i, j in enumerate(chosen.tolist()):
+            matrix.setValue(first + i, j, 1.0)
+        matrix.assemble()
+        matrix.mult(vec, picked)
+        return LeastSquares(
+            [times[data.index(vec)] if vec in data else times[0]],
+            [picked],
+            0.5,
+            matrix if of is None else matrix.matMult(of),
+        )
+
+    start, end = means.getOwnershipRange()
+    matrix = averaging(case.ring)
+    with_gaps = LeastSquares(times, gaps, 0.5) + LeastSquares(times[:1], [some], 0.5, matrix)
+    whole = sum(rows(vec, there, None) for vec, there in zip(data, kept, strict=True)) + rows(
+        means, np.arange(start + 1, end), matrix
+    )
+    values = {"a": Parameter(case.p[0], scale="log"), "r": Parameter(case.p[1])}
+    parameters = Parameters(values, case.u0)
+    stepping = Stepping((0.0, 0.2), "cn", dt=0.03)
+    here, there = (Reduced(case.problem, each, stepping, parameters) for each in (with_gaps, whole))
+    x, dx = here.start(), [0.4, -0.7]
+    assert here.residual(x).size == there.residual(x).size
+    assert here.value(x) == pytest.approx(there.value(x), rel=1e-13)
+    for product in ("hessian_product", "gauss_newton_product"):
+        ours, other = (getattr(each, product)(x, dx) for each in (here, there))
+        np.testing.assert_allclose(gather(ours), gather(other), rtol=1e-9)
+    np.testing.assert_allclose(gather(here.gradient(x)), gather(there.gradient(x)), rtol=1e-10)
+    assert min(taylor(here, x)) > 1.9
+    nothing = case.ring.vec(lambda x: NAN * x)
+    endless = case.ring.vec(lambda x: np.where(x < 0.1, np.inf, x))
+    with pytest.raises(InputError, match=r"no measurements at t = 0\.13: data\[1\] is NaN"):
+        Reduced(case.problem, LeastSquares(times, [data[0], nothing]), stepping, parameters)
+    with pytest.raises(InputError, match=r"data\[0\] is infinite"):
+        Reduced(case.problem, LeastSquares(times[:1], [endless]), stepping, parameters)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"data": [[1.0, NAN], [NAN, NAN]]}, "column 1 of data has no measurements: all 2"),
+        ({"data": [[1.0, np.inf], [NAN, 1.0]]}, r"data is inf at index \[0, 1\](.|\n)*try: NaN"),
+        ({"sigma": [0.1, np.inf]}, r"sigma = inf(.|\n)*finite sigma > 0(.|\n)*try: NaN in the"),
+        ({"sigma": [0.1, NAN]}, r"sigma = nan(.|\n)*try: NaN in the data"),
+        ({"sigma": -0.1}, r"sigma = -0\.1"),
+        ({"times": [1.0, NAN]}, r"observation times is nan"),
+    ],
+)
+def test_what_is_wrong_is_named(change, message):
+    given = {"times": [1.0, 2.0], "data": [[1.0, 2.0], [NAN, 1.0]], **change}
+    with pytest.raises(InputError, match=message):
+        LeastSquares(**given)
+
+
+def test_masked_data_are_missing():
+    masked = np.ma.masked_array([[1, 2], [3, 4]], mask=[[False, True], [False, False]])
+    np.testing.assert_array_equal(measured_array(masked, "data"), [[1.0, NAN], [3.0, 4.0]])
+    np.testing.assert_array_equal(measured_array([1.0, None], "data"), [1.0, NAN])
+    with pytest.raises(InputError, match=r"data is inf\n"):
+        measured_array(np.inf, "data")
+
+
+def test_outputs_of_another_shape_are_told_as_they_are():
+    data = LeastSquares([0.5, 1.0], [[1.0, NAN], [1.0, 2.0]], 1.0, lambda t, u, p: u[:1])
+    stepping = Stepping((0.0, 1.5), "rk4", dt=0.1)
+    with pytest.raises(InputError, match=r"'observe' returned shape \(1,\)(.|\n)*shape \(2,\)"):
+        Reduced(numpy_problem(), data, stepping, control()).value(POINT)
+
+
+# ---- fits ----------------------------------------------------------------------------------------
+
+# log(amount) - rate t, seen twice, and once with another factor: straight lines
+RATE, AMOUNT = 0.7, 3.0
+CLOCK = np.array([0.1, 0.3, 0.5, 0.9, 1.2, 1.7, 2.0])
+GONE = np.array([[0, 1], [0, 0], [1, 0], [0, 1], [1, 0], [0, 0], [0, 1]], dtype=bool)
+LOGS = (
+    math.log(AMOUNT)
+    - RATE * CLOCK[:, None]
+    + [0.0, math.log(2.0)]
+    + np.random.default_rng(31).standard_normal((7, 2)) * [0.15, 0.3]
+)
+TABLE = {
+    "time": CLOCK,
+    "first": np.where(GONE[:, 0], NAN, np.exp(LOGS[:, 0])),
+    "second": np.where(GONE[:, 1], NAN, np.exp(LOGS[:, 1])),
+}
+HERE = ~GONE.ravel()
+DESIGN = np.column_stack([-np.repeat(CLOCK, 2), np.ones(14)])[HERE]
+RIGHT = (LOGS - [0.0, math.log(2.0)]).ravel()[HERE]
+COUNT = int(HERE.sum())
+
+
+def twice(t, u, p):
+    return np.array([u[0], 2.0 * u[0]])
+
+
+def fitted(data=TABLE, noise=None, **extra):
+    return fit(
+        decay(),
+        data,
+        decay_control(),
+        DECAY_STEPPING,
+        noise=LogNormal() if noise is None else noise,
+        **{"observe": twice, "gradient_tolerance": 1e-9, **extra},
+    )
+
+
+@pytest.mark.parametrize("hessian", ["exact", "gauss_newton"])
+def test_a_fit_is_the_regression_of_what_was_observed(hessian):
+    found = fitted(hessian=hessian)
+    best, squares = np.linalg.lstsq(DESIGN, RIGHT)[:2]
+    inverse = np.linalg.inv(DESIGN.T @ DESIGN)
+    variance = squares[0] / (COUNT - 2)
+    assert found.estimate["rate"] == pytest.approx(best[0], rel=1e-8)
+    assert found.estimate["amount"] == pytest.approx(math.exp(best[1]), rel=1e-8)
+    assert found.degrees_of_freedom == pytest.approx(COUNT - 2)
+    np.testing.assert_allclose(found.sigma, math.sqrt(variance), rtol=1e-9)
+    np.testing.assert_allclose(found.covariance.scaled, variance * inverse, rtol=1e-7)
+    np.testing.assert_array_equal(np.isnan(found.residuals), GONE)
+    rest = (RIGHT - DESIGN @ best) / math.sqrt(variance)
+    np.testing.assert_allclose(found.residuals[~GONE], rest, rtol=1e-6, atol=1e-9)
+    assert found.chi_square == pytest.approx(COUNT - 2)
+    assert f"fit: {COUNT} observations" in repr(found)
+    times = np.array([0.1, 3.0])
+    rows = np.column_stack([-times, np.ones(2)])
+    error = np.sqrt(variance * np.einsum("ki,ij,kj->k", rows, inverse, rows))
+    bands = found.prediction(times)
+    np.testing.assert_allclose(bands.standard_error, np.column_stack([error] * 2), rtol=1e-6)
+    reach = stats.t.ppf(0.975, COUNT - 2) * math.sqrt(variance * inverse[0, 0])
+    ends = (best[0] - reach, best[0] + reach)
+    assert found.intervals()["rate"] == pytest.approx(ends, rel=1e-6)
+    assert found.profile(["rate"], tolerance=1e-5)["rate"].interval == pytest.approx(ends, rel=1e-4)
+
+
+def test_a_given_level_and_a_prior_go_with_missing_data():
+    levels = np.array([0.15, 0.3])
+    found = fitted(noise=LogNormal(levels), priors=Prior([0.9], 0.05, names=["rate"]))
+    weights = 1.0 / np.tile(levels, 7)[HERE]
+    design = np.vstack([DESIGN * weights[:, None], [1.0 / 0.05, 0.0]])
+    right = np.append(RIGHT * weights, 0.9 / 0.05)
+    best = np.linalg.lstsq(design, right)[0]
+    np.testing.assert_allclose(found.covariance.x, best, rtol=1e-7)
+    np.testing.assert_allclose(found.covariance.scaled, np.linalg.inv(design.T @ design), rtol=1e-6)
+    rest = RIGHT * weights - (DESIGN * weights[:, None]) @ best
+    assert found.chi_square == pytest.approx(rest @ rest, rel=1e-6)
+    degrees = COUNT - 2 + found.covariance.scaled[0, 0] / 0.05**2
+    assert found.p_value == pytest.approx(stats.chi2.sf(rest @ rest, degrees), rel=1e-6)
+
+
+@pytest.mark.parametrize("each", [False, True])
+@pytest.mark.parametrize("prior", [None, (-1.0, 0.5)])
+def test_derivatives_of_the_likelihood_are_exact(each, prior):
+    noise = Normal(each_column=each, prior=prior)
+    functional = fitted(noise=noise).functional
+    assert isinstance(functional, EstimatedNoise)
+    x = functional.start()
+    assert min(taylor(functional, x)) > 1.9
+    assert min(taylor(functional, x, hessian=True)) > 2.9
+    np.testing.assert_array_equal(functional.counts, [5, 4] if each else [9])
+    dense = functional.hessian(x)
+    np.testing.assert_allclose(
+        gather(functional.hessian_product(x, scattered(x, [0.3, -1.0]))), dense @ [0.3, -1.0]
+    )
+
+
+def scattered(x, values):
+    vec = x.duplicate()
+    vec.setArray(values)
+    return vec
+
+
+def test_an_output_that_was_not_observed_may_have_no_logarithm():
+    """A product starts at zero: no logarithm, so that it is left out there."""
+    grow = ODE(lambda t, u, p: np.array([-p[0] * u[0], p[0] * u[0]]), 2, parameters=["rate"])
+    times = np.array([0.0, 1.0, 2.0])
+    exact = np.exp(-0.5 * times)
+    noise = np.exp(0.05 * np.random.default_rng(3).standard_normal((3, 2)))
+    data = np.column_stack([exact, 1.0 - exact]) * noise
+    data[0, 1] = NAN
+    rates = Parameters({"rate": Parameter(1.0)}, initial_state=[1.0, 0.0])
+    stepping = Stepping((0.0, 2.0), "rk4", dt=0.05)
+
+    def state(t, u, p):
+        return u
+
+    def state_u(t, u, p):
+        return np.eye(2) + 0.0 * u[0]
+
+    def state_p(t, u, p):
+        return np.zeros((2, 1)) + 0.0 * u[0]
+
+    found = [
+        fit(grow, data, rates, stepping, times=times, noise=LogNormal(), **observed)
+        for observed in (
+            {},
+            {"observe": [0, 1]},
+            {"observe": state, "observe_u": state_u, "observe_p": state_p},
+        )
+    ]
+    for each in found:
+        assert each.estimate["rate"] == pytest.approx(0.5, abs=0.05)
+        assert each.estimate["rate"] == pytest.approx(found[0].estimate["rate"], rel=1e-6)
+        np.testing.assert_allclose(each.covariance.scaled, found[0].covariance.scaled, rtol=1e-4)
+    data[0, 1] = 1e-3
+    with pytest.raises(SolveError, match="what is observed is 0 at t = 0, with log-normal noise"):
+        fit(grow, data, rates, stepping, times=times, noise=LogNormal())
+
+
+def test_missing_cells_of_a_file_are_read_and_counted(tmp_path):
+    path = tmp_path / "decay.csv"
+    cells = [
+        ",".join("" if np.isnan(value) else f"{value:.17g}" for value in row)
+        for row in zip(*TABLE.values(), strict=True)
+    ]
+    path.write_text("\n".join(["time,first,second", *cells]) + "\n")
+    table = measurements(path)
+    np.testing.assert_array_equal(table.observed, ~GONE)
+    assert table.count == COUNT
+    assert fitted(path).estimate == fitted().estimate
+
+
+@pytest.mark.parametrize(
+    ("data", "noise", "message"),
+    [
+        (
+            {"time": [0.5, 1.0], "a": [1.0, NAN], "b": [NAN, 2.0]},
+            LogNormal(),
+            "2 observations for 2 free parameters and a noise level",
+        ),
+        (
+            {"time": [0.5, 1.0, 1.5], "a": [1.0, NAN, NAN], "b": [2.0, 2.0, 1.0]},
+            LogNormal(each_column=True),
+            'column "a" has one observation, and a noise level of its own',
+        ),
+    ],
+)
+def test_too_few_observations_are_counted(data, noise, message):
+    with pytest.raises(InputError, match=message):
+        fitted(data, noise)

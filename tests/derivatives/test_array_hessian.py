@@ -1,0 +1,399 @@
+"""Second order, tangents and Jacobians in blocks: the numbers of the sweeps by steps."""
+
+from functools import cache
+
+import batched
+import forms
+import numpy as np
+import pytest
+
+from daeosens import (
+    ODE,
+    InitialState,
+    InputError,
+    LeastSquares,
+    Parameter,
+    Parameters,
+    Prior,
+    Products,
+    Reduced,
+    Running,
+    Stepping,
+    Terminal,
+    UnsupportedError,
+    adjoint,
+    gauss_newton_product,
+    hessian_product,
+    hessian_products,
+    sensitivities,
+    solve,
+    tangents,
+    taylor,
+)
+from daeosens.derivatives.engines.array import hessian as block_second_order
+from daeosens.derivatives.engines.array import step_blocks as blocks
+from daeosens.derivatives.hessian import Memory
+from daeosens.methods.method import find_method
+
+RNG = np.random.default_rng(17)
+DIRECTIONS = [
+    *(tuple(pair) for pair in RNG.normal(size=(3, 2, 3))),
+    (None, [0.0, 1.0, 0.0]),
+    ([0.0, 0.0, 1.0], None),
+]
+RUNS = [run for run in forms.RUNS if run[0] in batched.MASSES and not find_method(run[1]).esdirk]
+each_run = pytest.mark.parametrize(
+    ("name", "method", "adaptive"),
+    RUNS,
+    ids=[f"{name} {method} {'adaptive' if ad else 'fixed'}" for name, method, ad in RUNS],
+)
+FEW = [("rhs", "rk5dp"), ("rhs", "rk4"), ("M", "cn"), ("M singular", "beuler"), ("M", "midpoint")]
+
+
+def trajectory(problem, method, adaptive=False, checkpoint="states"):
+    stepping = forms.make_stepping(method, adaptive=adaptive)
+    return solve(
+        problem, forms.U0, forms.P0, stepping, forms.OBSERVATION_TIMES, checkpoint=checkpoint
+    )
+
+
+def flat(products):
+    return np.array([np.concatenate([each.u0, each.p]) for each in products])
+
+
+def difference(ours, reference):
+    return abs(ours - reference).max() / abs(reference).max()
+
+
+@cache
+def by_steps(name, method, adaptive):
+    run = trajectory(forms.FORMS[name].analytic, method, adaptive)
+    products = hessian_products(run, forms.ANALYTIC_COST, DIRECTIONS, engine="steps")
+    assert {each.engine for each in products} == {"steps"}
+    return flat(products), products[0].gradient
+
+
+def assert_equal(products, reference):
+    expected, gradient = reference
+    assert {each.engine for each in products} == {"block"}
+    assert difference(flat(products), expected) < 1e-12
+    assert products[0].gradient.value == gradient.value
+    assert difference(products[0].gradient.u0, gradient.u0) < 1e-13
+    assert difference(products[0].gradient.p, gradient.p) < 1e-13
+
+
+# ---- the numbers of the sweep by steps -----------------------------------------------------------
+
+
+@each_run
+def test_products_in_blocks_are_those_by_steps(name, method, adaptive):
+    run = trajectory(forms.FORMS[name].analytic, method, adaptive)
+    products = hessian_products(run, forms.ANALYTIC_COST, DIRECTIONS, engine="block")
+    assert_equal(products, by_steps(name, method, adaptive))
+
+
+@pytest.mark.parametrize("given", batched.GIVEN)
+@pytest.mark.parametrize("adaptive", [False, True])
+@pytest.mark.parametrize(("name", "method"), [*FEW, ("M singular", "theta:0.7")])
+def test_products_by_batched_callbacks_are_those_by_steps(name, method, adaptive, given):
+    adaptive = adaptive and forms.can_adapt(name, method)
+    run = trajectory(batched.batched_problem(name, given), method, adaptive)
+    products = hessian_products(run, forms.ANALYTIC_COST, DIRECTIONS)
+    reference = hessian_products(run, forms.ANALYTIC_COST, DIRECTIONS, engine="steps")
+    assert_equal(products, (flat(reference), reference[0].gradient))
+
+
+@pytest.mark.parametrize("cost", forms.COSTS)
+@pytest.mark.parametrize(("name", "method"), FEW)
+def test_each_kind_of_cost(name, method, cost):
+    run = trajectory(batched.batched_problem(name, "second derivatives"), method)
+    objective = forms.COSTS[cost].objective
+    block, steps = (
+        flat(hessian_products(run, objective, DIRECTIONS, engine=engine))
+        for engine in ("block", "steps")
+    )
+    assert difference(block, steps) < 1e-12
+
+
+@pytest.mark.parametrize("method", ["rk3bs", "rk5dp", "rk8vr"])
+def test_stages_that_were_kept_are_used(method):
+    run = trajectory(forms.FORMS["rhs"].analytic, method, checkpoint="stages")
+    products = hessian_products(run, forms.ANALYTIC_COST, DIRECTIONS, engine="block")
+    assert_equal(products, by_steps("rhs", method, False))
+
+
+@pytest.mark.parametrize("method", ["rk4", "rk5dp", "beuler", "cn", "midpoint"])
+def test_equations_that_jump_are_seen_from_the_inside_of_each_step(method):
+    def rhs(t, u, p):
+        return np.where(t < 0.5, -p[0] * u, p[1] * u**2)
+
+    problem = ODE(rhs, 1, 2, breakpoints=[0.5])
+    run = solve(problem, [0.7], [0.4, 1.1], Stepping((0.0, 1.0), method, dt=0.1))
+    cost = Terminal(lambda t, u, p: u[0] ** 2) + Running(lambda t, u, p: u[0] ** 2 * (t < 0.5))
+    block, steps = (
+        hessian_product(run, cost, [0.3], [1.0, -0.4], engine) for engine in ("block", "steps")
+    )
+    assert difference(flat([block]), flat([steps])) < 1e-13
+
+
+def test_a_problem_without_parameters():
+    """The closed form of u' = -u^2: u(T) = u0 / (1 + u0 T), d2u/du0^2 = -2 T / (1 + u0 T)^3."""
+    problem = ODE(lambda t, u, p: -(u**2), 1)
+    run = solve(problem, [0.8], None, Stepping((0.0, 1.0), "rk8vr", dt=0.05))
+    product = hessian_product(run, Terminal(lambda t, u, p: u[0]), [1.0], engine="block")
+    assert product.u0[0] == pytest.approx(-2 / 1.8**3, rel=1e-11)
+    assert product.p.size == 0
+
+
+# ---- independent evidence ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["beuler", "cn", "midpoint", "theta:0.7", "rk4"])
+def test_closed_form_of_decay(method):
+    """u_N = u0 R(-a h)^N, R the method's rational function: second derivatives in u0 and a."""
+    a, h, count, u0 = 0.8, 0.1, 12, 1.3
+    problem = ODE(lambda t, u, p: -p[0] * u, 1, 1, batched=True)
+    run = solve(problem, [u0], [a], Stepping((0.0, h * count), method, dt=h, options=forms.TIGHT))
+    growth = {
+        "beuler": lambda z: 1 / (1 - z),
+        "cn": lambda z: (1 + z / 2) / (1 - z / 2),
+        "midpoint": lambda z: (1 + z / 2) / (1 - z / 2),
+        "theta:0.7": lambda z: (1 + 0.3 * z) / (1 - 0.7 * z),
+        "rk4": lambda z: 1 + z + z**2 / 2 + z**3 / 6 + z**4 / 24,
+    }[method]
+    x = np.exp(2j * np.pi * np.arange(32) / 32) * 0.1  # derivatives by Cauchy's formula
+    values = growth(-(a + x) * h) ** count
+    _, first, second = (
+        np.mean(values * x.astype(complex) ** -k).real * factor
+        for k, factor in enumerate((1, 1, 2))
+    )
+    cost = Terminal(lambda t, u, p: u[0])
+    by_u0, by_a = hessian_products(run, cost, [([1.0], None), (None, [1.0])], engine="block")
+    assert by_u0.u0[0] == pytest.approx(0.0, abs=1e-14)
+    assert by_u0.p[0] == pytest.approx(first, rel=1e-11)
+    assert by_a.u0[0] == pytest.approx(first, rel=1e-11)
+    assert by_a.p[0] == pytest.approx(u0 * second, rel=1e-10)
+
+
+@pytest.mark.parametrize("given", batched.GIVEN)
+@pytest.mark.parametrize(("name", "method"), FEW)
+def test_products_are_symmetric(name, method, given):
+    run = trajectory(batched.batched_problem(name, given), method)
+    unit = np.eye(6)
+    pairs = [(row[:3], row[3:]) for row in unit]
+    matrix = flat(hessian_products(run, forms.ANALYTIC_COST, pairs, engine="block"))
+    assert difference(matrix, matrix.T) < 1e-12
+
+
+FOLLOWING = Parameters(
+    {
+        "a": Parameter(forms.P0[0], scale="log"),
+        "b": Parameter(forms.P0[1], scale="log"),
+        "c": Parameter(forms.P0[2]),
+    },
+    forms.initial_state,
+)
+
+
+@pytest.mark.parametrize(("name", "method"), FEW)
+def test_reduced_hessians_pass_the_taylor_test(name, method):
+    problem = batched.batched_problem(name, "second derivatives")
+    stepping = forms.make_stepping(method)
+    functionals = [
+        Reduced(problem, forms.ANALYTIC_COST, stepping, FOLLOWING, engine=engine)
+        for engine in ("block", "steps")
+    ]
+    found = taylor(functionals[0], hessian=True)
+    assert min(found) > 2.9, found
+    x = functionals[0].start()
+    ours, reference = (each.hessian(x) for each in functionals)
+    assert difference(ours, reference) < 1e-12
+
+
+@pytest.mark.parametrize("method", ["rk5dp", "cn"])
+def test_the_full_hessian_of_lotka_volterra(method):
+    """By 24 initial values and rates, more than share a sweep here: also chunks are right."""
+    n = 12
+    problem = batched.lotka_volterra(n)
+    start = np.full(n, 0.1)
+    stepping = Stepping((0.0, 5.0), method, dt=0.2, rtol=1e-5, atol=1e-5)
+    run = solve(problem, start, batched.lotka_volterra_parameters(n), stepping)
+    unit = np.eye(n, n + n * n)
+    pairs = [(row, None) for row in np.eye(n)] + [(None, row) for row in unit]
+    cost = Terminal(lambda t, u, p: (u**2).sum(), lambda t, u, p: 2 * u, "independent")
+    block, steps = (
+        flat(hessian_products(run, cost, pairs, engine=engine)) for engine in ("block", "steps")
+    )
+    assert difference(block, steps) < 1e-12
+    square = block[:, : 2 * n]
+    assert difference(square, square.T) < 1e-12
+
+
+# ---- memory --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("steps_at_once", [1, 3, 7, 1000])
+@pytest.mark.parametrize("together", [2, 64])
+@pytest.mark.parametrize(("name", "method"), FEW)
+def test_memory_is_bounded(name, method, steps_at_once, together, monkeypatch):
+    run = trajectory(batched.batched_problem(name, "matrices"), method)
+    count = min(together, len(DIRECTIONS))
+    each = blocks.bytes_of_a_step(run, blocks.block_steps(run), 6 * count + 2)
+    seen = []
+    given = run.problem.batch.jacobian
+
+    def counted(t, u, p):
+        seen.append(len(t))
+        return given(t, u, p)
+
+    monkeypatch.setattr(run.problem.batch, "jacobian", counted)
+    monkeypatch.setattr(blocks, "BLOCK_MEMORY", steps_at_once * each + 1)
+    monkeypatch.setattr(block_second_order, "DIRECTIONS", together)
+    products = hessian_products(run, forms.ANALYTIC_COST, DIRECTIONS, engine="block")
+    assert_equal(products, by_steps(name, method, False))
+    shared = 1 if method == "cn" else 0  # neighbouring steps share a point
+    points_per_step = blocks.block_steps(run).points_per_step
+    if steps_at_once < run.n_steps:
+        assert max(seen) <= max(points_per_step * (steps_at_once * 2), 2) + shared
+    else:
+        assert len(seen) == 1  # once for tangents, adjoints and all directions
+
+
+@pytest.mark.parametrize(("name", "method"), FEW)
+def test_products_at_the_same_point_share_the_first_order_adjoint(name, method, monkeypatch):
+    run = trajectory(batched.batched_problem(name, "matrices"), method)
+    memory = Memory()
+    first = hessian_products(run, forms.ANALYTIC_COST, DIRECTIONS[:2], memory, "block")
+    monkeypatch.setattr(run.problem.batch, "jacobian", None)
+    second = hessian_products(run, forms.ANALYTIC_COST, DIRECTIONS[2:], memory, "block")
+    assert_equal([*first, *second], by_steps(name, method, False))
+    assert_equal(second + first, (flat(second + first), second[0].gradient))
+    assert memory.value == first[0].gradient.value
+
+
+def test_what_blocks_remember_does_not_mislead_steps():
+    run = trajectory(forms.FORMS["rhs"].analytic, "rk4")
+    memory = Memory()
+    for engine in ("block", "steps", "block", "steps"):
+        products = hessian_products(run, forms.ANALYTIC_COST, DIRECTIONS, memory, engine)
+        assert {each.engine for each in products} == {engine}
+        assert difference(flat(products), by_steps("rhs", "rk4", False)[0]) < 1e-12
+
+
+# ---- tangents and Jacobians ----------------------------------------------------------------------
+
+
+@each_run
+def test_tangents_in_blocks_are_those_by_steps(name, method, adaptive):
+    run = trajectory(batched.batched_problem(name, "products"), method, adaptive)
+    block, steps = (tangents(run, DIRECTIONS, engine) for engine in ("block", "steps"))
+    for ours, reference in zip(block, steps, strict=True):
+        assert (ours.engine, reference.engine) == ("block", "steps")
+        assert difference(ours.u, reference.u) < 1e-12
+    slopes = [each.derivative(forms.ANALYTIC_COST) for each in block]
+    gradient = adjoint(run, forms.ANALYTIC_COST)
+    for slope, (du0, dp) in zip(slopes, DIRECTIONS, strict=True):
+        along = sum(
+            part @ np.asarray(each)
+            for part, each in ((gradient.u0, du0), (gradient.p, dp))
+            if each is not None
+        )
+        assert abs(slope - along) < 1e-12 * np.abs(gradient.p).max()
+
+
+@each_run
+def test_few_columns_are_tangents_in_blocks(name, method, adaptive):
+    run = trajectory(batched.batched_problem(name, "matrices"), method, adaptive)
+    for wanted in ("u0", "p"):
+        block, steps = (
+            sensitivities(run, forms.OBSERVATION_TIMES[1], [wanted], engine)
+            for engine in ("block", "steps")
+        )
+        assert (block.sweep, block.engine) == ("tangent", "block")
+        assert (steps.sweep, steps.engine) == ("tangent", "steps")
+        assert difference(getattr(block, wanted), getattr(steps, wanted)) < 1e-12
+        assert getattr(block, "p" if wanted == "u0" else "u0") is None
+
+
+@pytest.mark.parametrize(("name", "method"), FEW)
+def test_gauss_newton_and_jacobians_of_residuals(name, method):
+    run = trajectory(batched.batched_problem(name, "matrices"), method)
+    objective = forms.COSTS["observations"].objective + 2.5 * forms.COSTS["prior"].objective
+    block, steps = (
+        gauss_newton_product(run, objective, *DIRECTIONS[0], engine)
+        for engine in ("block", "steps")
+    )
+    assert (block.engine, steps.engine) == ("block", "steps")
+    assert difference(flat([block]), flat([steps])) < 1e-12
+    ours, reference = (
+        batched.residual_rows(run, objective, engine) for engine in ("block", "steps")
+    )
+    assert difference(ours, reference) < 1e-12
+
+
+@pytest.mark.parametrize("sweep", ["tangent", "adjoint"])
+def test_jacobians_of_a_reduced_functional(sweep):
+    objective = forms.COSTS["observations"].objective + forms.COSTS["prior"].objective
+    problem, stepping = batched.batched_problem("rhs", "matrices"), forms.make_stepping("rk5dp")
+    matrices = []
+    for engine in ("block", "steps"):
+        functional = Reduced(problem, objective, stepping, FOLLOWING, engine=engine)
+        functional.sweep_for = lambda _rows, _columns: sweep
+        matrices.append(functional.residual_jacobian(functional.start()).getDenseArray())
+    assert difference(*matrices) < 1e-12
+
+
+# ---- which engine --------------------------------------------------------------------------------
+
+
+def test_the_engine_is_chosen_and_reported_and_can_be_forced():
+    run = trajectory(forms.FORMS["rhs"].analytic, "rk4")
+    assert hessian_product(run, forms.ANALYTIC_COST, forms.U0).engine == "block"
+    assert hessian_product(run, forms.ANALYTIC_COST, forms.U0, engine="steps").engine == "steps"
+    general = trajectory(forms.FORMS["F"].analytic, "cn")
+    assert hessian_product(general, forms.ANALYTIC_COST, forms.U0).engine == "steps"
+    for function in (hessian_product, gauss_newton_product):
+        with pytest.raises(UnsupportedError, match=r'engine = "block" for F\(t, u, u'):
+            function(general, LeastSquares([0.3], [[0.0] * 3]), forms.U0, engine="block")
+        with pytest.raises(InputError, match=r"engine = .tsadjoint.\n  expected: .auto., .steps."):
+            function(run, forms.ANALYTIC_COST, forms.U0, engine="tsadjoint")
+
+
+def test_a_functional_with_petsc_s_adjoint_has_second_order_by_steps():
+    control = InitialState(forms.U0, forms.P0)
+    stepping, problem = forms.make_stepping("rk4"), forms.FORMS["rhs"].analytic
+    functional = Reduced(problem, forms.ANALYTIC_COST, stepping, control, engine="tsadjoint")
+    reference = Reduced(problem, forms.ANALYTIC_COST, stepping, control)
+    assert difference(functional.hessian(forms.U0), reference.hessian(forms.U0)) < 1e-12
+
+
+def test_second_derivatives_that_are_missing_are_named():
+    def rhs(t, u, p):
+        return np.array([float(u[0]) * p[0]])
+
+    def by_u(t, u, p):
+        return np.array([[float(p[0])]])
+
+    problem = ODE(rhs, 1, ["a"], jacobian=by_u, jacobian_p=lambda t, u, p: np.array([[u[0]]]))
+    run = solve(problem, [1.0], [1.0], Stepping((0.0, 1.0), "rk4", dt=0.1))
+    with pytest.raises(UnsupportedError, match="second derivatives of callback 'rhs'"):
+        hessian_product(
+            run, Prior([0.0]) + Terminal(lambda t, u, p: u[0]), [1.0], [1.0], engine="block"
+        )
+
+
+def test_products_in_the_parameters_may_be_given_by_their_action_only():
+    by_p = Products(lambda t, u, p, v: -u * v[0], lambda t, u, p, w: [-(u @ w)])
+    problem = ODE(lambda t, u, p: -p[0] * u, 2, 1, jacobian_p=by_p)
+    run = solve(problem, [1.0, 2.0], [0.5], Stepping((0.0, 1.0), "rk4", dt=0.1))
+    cost = Terminal(lambda t, u, p: u[0] * u[1])
+    block, steps = (
+        hessian_product(run, cost, [1.0, 0.0], [1.0], engine) for engine in ("block", "steps")
+    )
+    assert difference(flat([block]), flat([steps])) < 1e-13
+
+
+def test_no_direction_is_an_error():
+    run = trajectory(forms.FORMS["rhs"].analytic, "rk4")
+    with pytest.raises(InputError, match="no direction given"):
+        tangents(run, [])

@@ -1,0 +1,158 @@
+"""Adjoints in blocks through events: the numbers of the sweep by steps."""
+
+import batched
+import event_support
+import numpy as np
+import pytest
+
+from daeosens import (
+    ODE,
+    Event,
+    LeastSquares,
+    Reduced,
+    Running,
+    Stepping,
+    Terminal,
+    UnsupportedError,
+    adjoint,
+    hessian_product,
+    hybrid,
+    solve,
+    tangent,
+)
+from daeosens.derivatives.engines.array import segments as block_pieces
+from daeosens.derivatives.engines.choice import no_block
+from daeosens.methods.method import find_method
+
+
+def possible(cell):
+    problem, _ = event_support.hybrid_of(cell)
+    return not no_block(problem, event_support.stepping_of(cell).resolved_method)
+
+
+CELLS = [cell for cell in event_support.design() if possible(cell)]
+
+
+def difference(ours, reference):
+    return abs(ours - reference).max() / max(abs(reference).max(), 1e-3)
+
+
+def assert_equal(run, costs):
+    block, steps = (adjoint(run, costs, engine) for engine in ("block", "steps"))
+    for ours, reference in zip(block, steps, strict=True):
+        assert ours.engine == "block"
+        assert difference(ours.u0, reference.u0) < 1e-12
+        if reference.p.size:
+            assert difference(ours.p, reference.p) < 1e-12
+
+
+def test_most_cells_can_be_swept():
+    assert len(CELLS) > 40
+    methods = {method for method in event_support.METHODS if not find_method(method).esdirk}
+    assert {cell.method for cell in CELLS} == methods
+
+
+@pytest.mark.parametrize("cell", CELLS, ids=str)
+def test_every_kind_of_event_and_method(cell):
+    problem, _ = event_support.hybrid_of(cell)
+    objective, _ = event_support.cost_of(cell)
+    control, x, _ = event_support.control_of(cell)
+    functional = Reduced(problem, objective, event_support.stepping_of(cell), control)
+    run = functional.trajectory(x)
+    assert run.crossings
+    final = Terminal(lambda t, u, p: u[0] * u[1])
+    assert_equal(run, [objective, final])
+    assert adjoint(run, objective).engine == "block"
+
+
+# ---- which steps make up pieces ------------------------------------------------------------------
+
+
+def ball(drag, autonomous):
+    """A ball that bounces with the restitution p[1]; the drag p[2] may depend on the time."""
+
+    def rhs(t, u, p):
+        rate = p[2] if autonomous else p[2] * np.cos(t)
+        return np.array([u[1], -p[0] - drag * rate * u[1]])
+
+    given = {"rhs_t": "autonomous"} if autonomous else {}
+    bounce = Event(
+        lambda t, u, p: u[0],
+        lambda t, u, p: np.array([0.0 * u[0], -p[1] * u[1]]),
+        direction=-1,
+        name="bounce",
+    )
+    problem = ODE(rhs, 2, ["gravity", "restitution", "drag"], events=[bounce], **given)
+    stepping = Stepping((0.0, 3.0), "rk5dp", dt=0.05, rtol=1e-8, atol=1e-8)
+    return solve(problem, [1.0, 0.0], [9.81, 0.8, 0.1], stepping, [1.7])
+
+
+COST = Terminal(lambda t, u, p: u[0] * u[1] + p[2] ** 2) + LeastSquares([1.7], [[0.1, 0.2]])
+
+
+@pytest.mark.parametrize("autonomous", [True, False])
+@pytest.mark.parametrize("running", [True, False])
+def test_steps_whose_time_matters_are_no_pieces(autonomous, running, monkeypatch):
+    run = ball(1.0, autonomous)
+    assert len(run.crossings) > 3
+    cost = COST + Running(lambda t, u, p: t * u[0] ** 2) if running else COST
+    carried = []
+    given = block_pieces.sweep_rows
+
+    def counted(piece, lam, last, *more):
+        carried.append(last)
+        return given(piece, lam, last, *more)
+
+    monkeypatch.setattr(block_pieces, "sweep_rows", counted)
+    assert_equal(run, [cost])
+    records = [run.records[state.handle] for state in run.states[:-1]]
+    smooth = [each for each in records if each.jump is None and each.ends_at is None]
+    timed = sum(each.timed for each in smooth)
+    fixed = sum(each.slope == 0.0 for each in smooth if each.timed)
+    assert 0 < fixed < timed < len(smooth)  # observations fix the times from there on
+    invariant = autonomous and not running
+    assert sum(carried) == len(smooth) - timed + (fixed if invariant else 0)
+
+
+def test_the_closed_form_of_a_falling_ball():
+    """After one bounce, at the time T: u = v e (T - s) - g (T - s)^2 / 2, s^2 = 2/g, v = g s."""
+    g, e, end = 9.81, 0.8, 0.7
+    run = ball(0.0, True)
+    problem, stepping = run.problem, Stepping((0.0, end), "rk4", dt=0.05)
+    run = solve(problem, [1.0, 0.0], [g, e, 0.0], stepping)
+    gradient = adjoint(run, Terminal(lambda t, u, p: u[0]), "block")
+    s = np.sqrt(2 / g)
+    rest, by_s = end - s, -s / (2 * g)
+    assert gradient.value == pytest.approx(g * s * e * rest - g * rest**2 / 2, rel=1e-12)
+    assert gradient.p[1] == pytest.approx(g * s * rest, rel=1e-11)
+    by_g = s * e * rest - rest**2 / 2 + by_s * (g * e * rest - g * s * e + g * rest)
+    assert gradient.p[0] == pytest.approx(by_g, rel=1e-11)
+
+
+def test_modes_have_their_own_pieces():
+    heating = ODE(lambda t, u, p: p[0] - u, 1, ["power"], jacobian=lambda t, u, p: [[-1.0]])
+    cooling = ODE(lambda t, u, p: -p[0] * u, 1, ["power"])
+    hot = Event(lambda t, u, p: u[0] - 0.8, direction=1, mode="off", name="hot")
+    cold = Event(lambda t, u, p: u[0] - 0.4, direction=-1, mode="on", name="cold")
+    problem = hybrid({"on": heating, "off": cooling}, "off", [hot, cold])
+    for end in (4.0, 0.1):  # the latter without any event
+        run = solve(problem, [0.7], [1.1], Stepping((0.0, end), "cn", dt=0.02))
+        assert bool(run.crossings) == (end == 4.0)
+        assert_equal(run, [Terminal(lambda t, u, p: u[0] ** 2)])
+
+
+def test_jacobians_of_residuals_through_events():
+    run = ball(1.0, True)
+    objective = LeastSquares([1.7], [[0.1, 0.2]])
+    ours, reference = (
+        batched.residual_rows(run, objective, engine) for engine in ("block", "steps")
+    )
+    assert difference(ours, reference) < 1e-12
+
+
+def test_tangents_and_second_order_through_events_are_by_steps():
+    run = ball(1.0, True)
+    assert tangent(run, [1.0, 0.0]).engine == "steps"
+    assert hessian_product(run, COST, [1.0, 0.0]).engine == "steps"
+    with pytest.raises(UnsupportedError, match='engine = "block" for a run through events'):
+        hessian_product(run, COST, [1.0, 0.0], engine="block")

@@ -1,0 +1,261 @@
+"""Which engine sweeps: chosen by what the problem is, reported, and refused where it cannot be."""
+
+import batched
+import forms
+import numpy as np
+import pytest
+from petsc4py import PETSc
+from scipy import sparse
+
+from daeosens import (
+    DAE,
+    ODE,
+    Event,
+    InputError,
+    Parameter,
+    Parameters,
+    Products,
+    Reduced,
+    Running,
+    Stepping,
+    Terminal,
+    UnsupportedError,
+    adjoint,
+    hessian_product,
+    hybrid,
+    sensitivities,
+    solve,
+    tangent,
+    trace,
+)
+from daeosens.derivatives.engines.choice import choose_engine, choose_sweep
+from daeosens.derivatives.engines.limits import MANY_POINTS as LARGE
+from daeosens.derivatives.engines.limits import POINT_BY_POINT as SMALL
+from daeosens.derivatives.engines.limits import SPARSE_SOLVES
+
+STEPPING = Stepping((0.0, 0.2), "cn", dt=0.1)
+COST = Terminal(lambda t, u, p: u[0], lambda t, u, p: np.eye(len(u))[0], "independent")
+DECAY = ODE(lambda t, u, p: -p[0] * u, 1, 1)
+
+
+def hessian_product_of_cost(run, engine):
+    return hessian_product(run, COST, [1.0], engine=engine)
+
+
+def run_of(problem, n=1, m=1):
+    return solve(problem, np.ones(n), np.full(m, 0.5), STEPPING)
+
+
+def by_products():
+    by_u = Products(lambda t, u, p, v: -p[0] * v, lambda t, u, p, w: -p[0] * w)
+    return ODE(lambda t, u, p: -p[0] * u, 1, 1, jacobian=by_u)
+
+
+def with_event():
+    halved = Event(0.1, lambda t, u, p: 0.5 * u)
+    return ODE(lambda t, u, p: -p[0] * u, 1, 1, events=[halved])
+
+
+def with_modes():
+    hot = Event(lambda t, u, p: u[0] - 9.0, mode="on", name="hot")
+    return hybrid({"on": DECAY, "off": DECAY}, "off", [hot])
+
+
+SECOND_ORDER_ONLY = {
+    "a run through events": with_event,
+    "equations with modes": with_modes,
+}
+IMPOSSIBLE = {
+    r"F\(t, u, u', p\) = 0": lambda: DAE(lambda t, u, udot, p: udot + p[0] * u, 1, 1),
+    "a mass that depends on the parameters": lambda: ODE(
+        lambda t, u, p: -u, 1, 1, mass=lambda p: np.array([[p[0]]])
+    ),
+    "a jacobian that is given by products": by_products,
+}
+
+
+@pytest.mark.parametrize("reason", IMPOSSIBLE)
+def test_blocks_are_refused_with_the_reason_and_auto_takes_steps(reason):
+    run = run_of(IMPOSSIBLE[reason]())
+    match = rf'engine = "block" for {reason}\n  expected: M u.*\n  try: engine="steps"'
+    with pytest.raises(UnsupportedError, match=match):
+        adjoint(run, COST, "block")
+    with pytest.raises(UnsupportedError, match=match):
+        sensitivities(run, engine="block")
+    assert adjoint(run, COST).engine == "steps"
+
+
+@pytest.mark.parametrize("reason", SECOND_ORDER_ONLY)
+def test_events_are_for_adjoints_in_blocks_only(reason):
+    run = run_of(SECOND_ORDER_ONLY[reason]())
+    assert adjoint(run, COST).engine == adjoint(run, COST, "block").engine == "block"
+    for function in (sensitivities, hessian_product_of_cost):
+        with pytest.raises(UnsupportedError, match=rf'engine = "block" for {reason}\n'):
+            function(run, engine="block")
+    assert hessian_product_of_cost(run, engine="auto").engine == "steps"
+
+
+def test_blocks_are_refused_for_petsc_style_callbacks():
+    def fill(t, u, p, out):
+        out.zeroEntries()
+        out.shift(-p[0])
+
+    template = PETSc.Vec().createSeq(2, comm=PETSc.COMM_SELF)
+    problem = ODE(
+        lambda t, u, p, out: out.axpby(-p[0], 0.0, u),
+        state=template,
+        parameters=1,
+        jacobian=fill,
+        jacobian_p=lambda t, u, p, out: out.setValues([0, 1], [0], -u.array) or out.assemble(),
+    )
+    run = run_of(problem, 2)
+    with pytest.raises(UnsupportedError, match='engine = "block" for PETSc-style callbacks'):
+        choose_engine(run, "block")
+    assert choose_engine(run, "auto") == "steps"
+
+
+@pytest.mark.parametrize(
+    ("many", "n", "expected"),
+    [
+        (False, SMALL, "block"),
+        (False, SMALL + 1, "steps"),
+        (True, SMALL + 1, "block"),
+        (True, LARGE + 1, "steps"),
+    ],
+)
+def test_auto_chooses_by_size_and_blocks_can_be_forced(many, n, expected):
+    problem = ODE(lambda t, u, p: -p[0] * u, n, 1, jacobian=lambda t, u, p: u, batched=many)
+    stepping = Stepping((0.0, 0.2), "rk4", dt=0.1)
+    run = solve(problem, np.ones(n), [0.5], stepping)
+    assert choose_engine(run, "auto") == expected
+    assert choose_engine(run, "block") == "block"
+    assert choose_engine(run, "steps") == "steps"
+
+
+@pytest.mark.parametrize(
+    ("function", "method", "expected"),
+    [
+        (lambda t, u, p: p.A @ u, "rk4", ("block", "block")),
+        (lambda t, u, p: p.A @ u, "cn", ("block", "block")),
+        (lambda t, u, p: np.roll(u, 1) - u**3 + p.A[0, 0], "rk4", ("block", "steps")),
+        (lambda t, u, p: np.roll(u, 1) - u**3 + p.A[0, 0], "cn", ("steps", "steps")),
+    ],
+)
+def test_large_traced_models_sweep_adjoints_in_blocks_unless_steps_solve_with_sparse_matrices(
+    function, method, expected
+):
+    n = SPARSE_SOLVES + 1
+    model = trace(function, n, {"A": (n, n)})
+    run = solve(model, np.ones(n), np.zeros(n * n), Stepping((0.0, 0.2), method, dt=0.1))
+    assert (choose_engine(run, "auto"), choose_sweep(run, "auto")) == expected
+    assert choose_sweep(run, "auto", first_adjoints=True) == expected[0]
+    assert choose_sweep(run, "block") == "block"
+
+
+@pytest.mark.parametrize("engine", ["auto", "steps", "block", "tsadjoint"])
+def test_gradients_say_what_swept(engine):
+    run = run_of(DECAY)
+    gradient = adjoint(run, COST, engine)
+    assert gradient.engine == ("block" if engine == "auto" else engine)
+    factor = (1 - 0.025) / (1 + 0.025)
+    assert abs(gradient.u0[0] - factor**2) < 1e-13
+
+
+def test_a_reduced_functional_takes_any_engine():
+    problem = batched.batched_problem("rhs", "products")
+    stepping = forms.make_stepping("rk5dp")
+    entries = {name: Parameter(value) for name, value in zip(forms.NAMES, forms.P0, strict=True)}
+    control = Parameters(entries, initial_state=forms.U0)
+    gradients = [
+        Reduced(problem, forms.ANALYTIC_COST, stepping, control, engine=engine).gradient(forms.P0)
+        for engine in ("auto", "block", "steps")
+    ]
+    for gradient in gradients:
+        assert (
+            abs(gradient.array - gradients[2].array).max() < 1e-13 * abs(gradients[2].array).max()
+        )
+
+
+def test_unknown_engines_are_named():
+    with pytest.raises(InputError, match=r'engine = .blocks.\n  expected: "auto", "steps"'):
+        adjoint(run_of(DECAY), COST, "blocks")
+    with pytest.raises(InputError, match=r'engine = .tsadjoint.\n  expected: "auto", "steps"'):
+        sensitivities(run_of(DECAY), engine="tsadjoint")
+
+
+KURAMOTO = trace(
+    lambda t, u, p: p.w + p.k / 40 * np.sin(u[None, :] - u[:, None]).sum(axis=1),
+    40,
+    {"w": (40,), "k": ()},
+)
+
+
+def test_one_cost_of_a_compiled_model_is_swept_in_c_at_any_size():
+    """Blocks would form a Jacobian at each point."""
+    u0, p = np.linspace(0.0, 1.0, 40), np.append(np.linspace(-1.0, 1.0, 40), 1.5)
+    cost = KURAMOTO.terminal(lambda t, u, p: np.cos(u).sum())
+    run = solve(KURAMOTO, u0, p, Stepping((0.0, 0.5), "rk4", dt=0.1))
+    found = {engine: adjoint(run, cost, engine) for engine in ("auto", "compiled", "block")}
+    names = [found[engine].engine for engine in ("auto", "compiled", "block")]
+    assert names == ["compiled", "compiled", "block"]
+    for gradient in found.values():
+        np.testing.assert_allclose(gradient.u0, found["block"].u0, rtol=1e-12)
+        np.testing.assert_allclose(gradient.p, found["block"].p, rtol=1e-12, atol=1e-14)
+    assert tangent(run, u0, engine="compiled").engine == "compiled"
+    assert hessian_product(run, cost, u0, engine="compiled").engine == "compiled"
+    assert {each.engine for each in adjoint(run, [cost] * 5)} == {"block"}
+
+
+def test_what_cannot_be_compiled_says_why():
+    run = run_of(DECAY)
+    cases = {
+        r"jacobian and rhs not in C": lambda: adjoint(run, COST, "compiled"),
+        r"hessian_product, pull, push, rhs not in C": lambda: tangent(run, [1.0], None, "compiled"),
+    }
+    model = trace(lambda t, u, p: -p[0] * u, 1, ["k"])
+    compiled = solve(model, [1.0], [0.5], Stepping((0.0, 0.2), "rk4", dt=0.1))
+    costs = [model.terminal(lambda t, u, p: u[0])] * 3
+    cases["3 costs: 2 are carried one beside"] = lambda: adjoint(compiled, costs, "compiled")
+    integral = Running(lambda t, u, p: u[0])
+    cases["running costs that are not in C"] = lambda: adjoint(compiled, integral, "compiled")
+    cases["running costs"] = lambda: hessian_product(compiled, integral, [1.0], engine="compiled")
+    for reason, sweep in cases.items():
+        with pytest.raises(UnsupportedError, match=f'engine = "compiled" for {reason}'):
+            sweep()
+
+
+def test_sparse_models_are_sparse_in_every_engine(rng):
+    """Couplings as a constant matrix: no Jacobian is formed row by row, and its zeros are left."""
+    n = 300
+    couplings = sparse.random_array((n, n), density=0.01, rng=rng, format="csr")
+    model = trace(lambda t, u, p: couplings @ u - p.k * u**3, n, {"k": ()})
+    pattern = model.native["jacobian"].pattern
+    assert pattern is not None
+    assert len(pattern[1]) < couplings.nnz + n + 1
+    u0, p = np.linspace(0.1, 1.0, n), [0.7]
+    cost = model.terminal(lambda t, u, p: u @ u)
+    for method in ("rk4", "cn"):
+        run = solve(model, u0, p, Stepping((0.0, 0.2), method, dt=0.1))
+        ours, others = adjoint(run, cost), [adjoint(run, cost, each) for each in ("block", "steps")]
+        for other in others:
+            np.testing.assert_allclose(ours.u0, other.u0, rtol=1e-12)
+            np.testing.assert_allclose(ours.p, other.p, rtol=1e-12)
+
+
+def test_factors_that_fill_up_are_dense(rng):
+    n = 150
+    couplings = sparse.random_array((n, n), density=0.1, rng=rng, format="csr")
+    model = trace(lambda t, u, p: p.k * (couplings @ np.tanh(u)) - u, n, {"k": ()})
+    matrix = model.rhs_u.create(0.0, model.create_state(), np.ones(1))
+    assert matrix.getType() == PETSc.Mat.Type.SEQDENSE
+    chain = trace(lambda t, u, p: p.k * (np.roll(u, 1) - u), n, {"k": ()})
+    assert chain.rhs_u.create(0.0, chain.create_state(), np.ones(1)).getType() != matrix.getType()
+    u = rng.uniform(0.1, 1.0, n)
+    state = model.admit_state(u)
+    model.rhs_u.fill(0.0, state, np.array([0.5]), matrix)
+    expected = 0.5 * couplings.toarray() / np.cosh(u) ** 2 - np.eye(n)
+    np.testing.assert_allclose(matrix.getDenseArray(), expected, rtol=1e-12, atol=1e-14)
+    run = solve(model, u, [0.5], Stepping((0.0, 0.2), "cn", dt=0.1))
+    cost = model.terminal(lambda t, u, p: u @ u)
+    ours, other = adjoint(run, cost), adjoint(run, cost, "block")
+    np.testing.assert_allclose(ours.u0, other.u0, rtol=1e-11)

@@ -1,0 +1,290 @@
+"""Sweeps of C functions: the numbers of the sweep by steps in Python."""
+
+import ctypes
+from dataclasses import replace
+
+import forms
+import frozen
+import numpy as np
+import pytest
+from native_model import U0, P, compiled_costs, compiled_event, compiled_ode, cost
+
+import daeosens as ds
+from daeosens import (
+    ODE,
+    LeastSquares,
+    Reduced,
+    Running,
+    SolveError,
+    Stepping,
+    Terminal,
+    adjoint,
+    solve,
+    tangent,
+)
+from daeosens.derivatives.adjoint import evaluate_cost, steps_sweep
+from daeosens.derivatives.engines.compiled.adjoint import native_sweep
+from daeosens.derivatives.engines.limits import FEW_ROWS as FEW
+from daeosens.functional.parameter import Parameter
+from daeosens.functional.parameters import Parameters
+from daeosens.timestepping.trajectory.trajectory import steps_of
+
+SPAN = (0.0, 2.0)
+STEPPINGS = [
+    Stepping(SPAN, "rk1fe", dt=0.1),
+    Stepping(SPAN, "rk4", dt=0.1),
+    Stepping(SPAN, "rk3bs", dt=0.1),
+    Stepping(SPAN, "rk8vr", dt=0.25),
+    Stepping(SPAN, "rk5dp", rtol=1e-7, atol=1e-9),
+    Stepping(SPAN, "beuler", dt=0.1),
+    Stepping(SPAN, "cn", dt=0.1),
+    Stepping(SPAN, "theta:0.7", dt=0.1),
+    Stepping(SPAN, "midpoint", dt=0.1),
+    Stepping(SPAN, "cn", rtol=1e-5, atol=1e-6),
+]
+DOUBLES = ctypes.POINTER(ctypes.c_double)
+TIMES = (0.0, 0.35, 1.0, 2.0)
+
+
+@pytest.fixture(scope="module")
+def traced():
+    """Return the oscillator of native_model with products of its derivatives."""
+    return ds.trace(
+        lambda t, u, p: [u[1], p[0] * (1.0 - u[0] * u[0]) * u[1] - u[0] + p[1] * t],
+        2,
+        2,
+        running=lambda t, u, p: np.exp(-t) * u[0] ** 2 * p[1] + u[1],
+    )
+
+
+def integrals(problem, c):
+    """Return costs with compiled densities, some of them with points."""
+    of_oscillator = compiled_costs(c)
+    running = getattr(problem, "running", None)
+    return [
+        observed() + 2.0 * (running or of_oscillator),
+        Terminal(cost) if running is None else running + (-0.5) * of_oscillator,
+    ]
+
+
+def observed():
+    """Return the cost of observations at several times, the first and last ones among them."""
+    return LeastSquares(TIMES, [[0.5, 0.1 * k] for k in range(4)], sigma=0.3)
+
+
+def in_python(run, costs):
+    """Return lam_0 and mu of the sweep by steps in Python."""
+    lowered = [each.lower(run.problem, run.times[-1]) for each in costs]
+    assert native_sweep(run, lowered) is not None
+    return steps_sweep(run, lowered, steps_of(run))
+
+
+@pytest.mark.parametrize("checkpoint", ["states", "stages"])
+@pytest.mark.parametrize("products", [False, True])
+@pytest.mark.parametrize("stepping", STEPPINGS, ids=lambda each: f"{each.method}-{each.adaptive}")
+def test_same_numbers_as_in_python(c, traced, stepping, products, checkpoint):
+    problem = traced if products else compiled_ode(c)
+    run = solve(problem, U0, P, stepping, t_eval=TIMES, checkpoint=checkpoint)
+    costs = [observed(), Terminal(cost)]
+    found = adjoint(run, costs)
+    for gradient, lam, mu in zip(found, *in_python(run, costs), strict=True):
+        assert gradient.engine == "compiled"
+        np.testing.assert_allclose(gradient.u0, lam.array, rtol=1e-14, atol=1e-14)
+        np.testing.assert_allclose(gradient.p, mu.array, rtol=1e-14, atol=1e-14)
+
+
+@pytest.mark.parametrize("products", [False, True])
+@pytest.mark.parametrize("stepping", STEPPINGS, ids=lambda each: f"{each.method}-{each.adaptive}")
+def test_integrals_are_those_of_python(c, traced, stepping, products):
+    problem = traced if products else compiled_ode(c)
+    run = solve(problem, U0, P, stepping, t_eval=TIMES)
+    costs = integrals(problem, c)
+    found = adjoint(run, costs)
+    for each, gradient, lam, mu in zip(costs, found, *in_python(run, costs), strict=True):
+        value = evaluate_cost(run, each.lower(problem, run.times[-1]), steps_of(run))
+        assert gradient.value == pytest.approx(value, rel=1e-13)
+        assert ds.evaluate(run, each) == gradient.value
+        np.testing.assert_allclose(gradient.u0, lam.array, rtol=1e-13, atol=1e-13)
+        np.testing.assert_allclose(gradient.p, mu.array, rtol=1e-13, atol=1e-13)
+
+
+@pytest.mark.parametrize("method", ["beuler", "cn", "midpoint"])
+@pytest.mark.parametrize("mass", [[[2.0, 1.0], [0.5, 3.0]], [[2.0, 1.0], [0.0, 0.0]]])
+def test_same_numbers_with_a_mass_matrix(c, mass, method):
+    problem = compiled_ode(c, mass=mass)
+    start = U0 if mass[1][1] else [3.0, 3.0 / (P[0] * (1.0 - 3.0**2))]  # 0 = f_1
+    run = solve(problem, start, P, Stepping(SPAN, method, dt=0.1), t_eval=TIMES)
+    (gradient,) = adjoint(run, [observed()])
+    ((lam,), (mu,)) = in_python(run, [observed()])
+    np.testing.assert_allclose(gradient.u0, lam.array, rtol=1e-13, atol=1e-13)
+    np.testing.assert_allclose(gradient.p, mu.array, rtol=1e-13, atol=1e-13)
+
+
+@pytest.fixture(scope="module")
+def three_states():
+    return ds.trace(forms.rhs, 3, list(forms.NAMES), running=forms.density)
+
+
+@pytest.mark.parametrize(
+    ("method", "adaptive"), [each[1:] for each in forms.RUNS if each[0] == "rhs"]
+)
+def test_gradients_are_those_of_an_independent_program(three_states, method, adaptive):
+    """Non-autonomous, with observations on the way, integrals, and a last step that is cut."""
+    stepping = forms.make_stepping(method, adaptive=adaptive)
+    if method in forms.DIAGONAL:  # in C, to rounding without options
+        stepping = replace(stepping, options={})
+    run = solve(three_states, forms.U0, forms.P0, stepping, forms.OBSERVATION_TIMES)
+    cases = [forms.COSTS[name] for name in ("observations", "running")]
+    costs = [cases[0].objective, three_states.running]
+    lowered = [each.lower(run.problem, run.times[-1]) for each in costs]
+    assert native_sweep(run, lowered) is not None
+    log = (run.times, run.step_sizes)
+    expected = frozen.gradients(forms.FORMS["rhs"], method, log, cases, forms.U0, forms.P0)
+    for gradient, by_u0, by_p in zip(adjoint(run, costs), *expected, strict=True):
+        assert gradient.engine == "compiled"
+        size = max(abs(by_u0).max(), abs(by_p).max())
+        np.testing.assert_allclose(gradient.u0, by_u0, rtol=0.0, atol=1e-12 * size)
+        np.testing.assert_allclose(gradient.p, by_p, rtol=0.0, atol=1e-12 * size)
+
+
+@pytest.mark.parametrize("stepping", STEPPINGS[4:], ids=lambda each: each.method)
+def test_adjoint_and_tangent_agree(traced, stepping):
+    run = solve(traced, U0, P, stepping, t_eval=TIMES)
+    total = observed() + traced.running
+    gradient = adjoint(run, total)
+    du, dp = np.array([0.3, -0.8]), np.array([0.5, 0.2])
+    expected = tangent(run, du, dp).derivative(total)
+    assert gradient.u0 @ du + gradient.p @ dp == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("stepping", [STEPPINGS[1], STEPPINGS[6]], ids=lambda each: each.method)
+def test_gradient_has_taylor_order_two(traced, stepping):
+    names = traced.parameter_names
+    control = Parameters(
+        {name: Parameter(value) for name, value in zip(names, P, strict=True)}, initial_state=U0
+    )
+    reduced = Reduced(traced, observed() + traced.running, stepping, control)
+    value, gradient = reduced.value_and_gradient(P)
+    dx = np.array([0.4, -0.3])
+    sizes = [0.1 / 2**k for k in range(4)]
+    rest = [abs(reduced.value(P + h * dx) - value - h * float(gradient.array @ dx)) for h in sizes]
+    assert np.min(np.log2(np.divide(rest[:-1], rest[1:]))) > 1.9
+
+
+def test_a_problem_without_parameters(c):
+    @ctypes.CFUNCTYPE(None, ctypes.c_double, DOUBLES, DOUBLES, DOUBLES, ctypes.c_void_p)
+    def rate(_t, u, _p, out, _data):
+        out[0] = -2.0 * u[0]
+
+    @ctypes.CFUNCTYPE(None, ctypes.c_double, DOUBLES, DOUBLES, DOUBLES, ctypes.c_void_p)
+    def slope(_t, _u, _p, out, _data):
+        out[0] = -2.0
+
+    problem = ODE(rate, 1, 0, jacobian=slope, rhs_t="autonomous")
+    run = solve(problem, [1.0], None, Stepping((0.0, 1.0), "rk1fe", dt=0.1))
+    gradient = adjoint(run, Terminal(lambda t, u, p: 3.0 * u[0]))
+    assert gradient.u0[0] == pytest.approx(3.0 * 0.8**10, rel=1e-14)
+    assert gradient.p.size == 0
+
+
+def points_in_c(model):
+    """Return costs of the last state, compiled as a whole, in part and not at all."""
+    compiled = model.terminal(lambda t, u, p: t * u[0] * u[1] + p[0] * u[1] ** 2)
+    other = model.terminal(lambda t, u, p: u[0])  # ignores p
+    return [compiled, other, 2.0 * compiled + observed() + (-3.0) * other, Terminal(cost)]
+
+
+def test_costs_of_a_state_are_called_by_address(traced, monkeypatch):
+    costs = points_in_c(traced)
+    run = solve(traced, U0, P, STEPPINGS[4], t_eval=TIMES)
+    for one in costs[:3]:
+        lowered = one.lower(traced, run.times[-1])
+        lam, mu = steps_sweep(run, [lowered], steps_of(run))
+        gradient = adjoint(run, one)
+        assert gradient.value == pytest.approx(ds.evaluate(run, one), rel=1e-15)
+        np.testing.assert_allclose(gradient.u0, lam[0].array, rtol=1e-13, atol=1e-13)
+        np.testing.assert_allclose(gradient.p, mu[0].array, rtol=1e-13, atol=1e-13)
+    for scalar in (scalar for _, _, scalar in costs[0].lower(traced, run.times[-1]).points):
+        monkeypatch.setattr(scalar, "add_u", None)
+        monkeypatch.setattr(scalar, "value", None)
+    assert adjoint(run, costs[0]).engine == "compiled"
+
+
+def test_what_changes_between_gradients_is_seen(traced):
+    first, second, *_ = points_in_c(traced)
+    stepping = STEPPINGS[4]
+    other = Stepping(SPAN, "rk5dp", rtol=1e-5, atol=1e-6)
+    # in turn, so that whatever a problem keeps belongs to something else each time
+    cases = [
+        (objective, u0, p, each)
+        for objective in (first, second)
+        for u0 in (U0, [0.3, -0.7])
+        for p in (P, [0.2, 0.9])
+        for each in (stepping, other)
+    ]
+    for objective, u0, p, each in cases + cases[::-1]:
+        run = solve(traced, u0, p, each)
+        fresh = solve(replace(traced), u0, p, each)
+        lam, mu = steps_sweep(fresh, [objective.lower(fresh.problem, 2.0)], steps_of(fresh))
+        gradient = adjoint(run, objective)
+        assert gradient.value == ds.evaluate(fresh, objective)
+        np.testing.assert_allclose(gradient.u0, lam[0].array, rtol=1e-13, atol=1e-13)
+        np.testing.assert_allclose(gradient.p, mu[0].array, rtol=1e-13, atol=1e-13)
+
+
+@pytest.mark.parametrize(
+    ("function", "named"),
+    [
+        (lambda t, u, p: np.log(u[0] - 5.0), r"'terminal' returned nan"),
+        (lambda t, u, p: np.sqrt((t - 2.0) * u[0]), r"'terminal gradient_u' returned"),
+    ],
+)
+def test_costs_of_a_state_that_are_not_finite_are_named(traced, function, named):
+    run = solve(traced, U0, P, STEPPINGS[1])
+    with pytest.raises(SolveError, match=named):
+        adjoint(run, traced.terminal(function))
+
+
+def test_slopes_that_are_not_finite_are_named(c):
+    @ctypes.CFUNCTYPE(None, ctypes.c_double, DOUBLES, DOUBLES, DOUBLES, ctypes.c_void_p)
+    def jacobian(t, _u, _p, out, _data):
+        for k in range(4):
+            out[k] = np.nan if t > 1.0 else 1.0
+
+    problem = compiled_ode(c)
+    broken = ODE(c.rhs, 2, 2, jacobian=jacobian, jacobian_p=c.jacobian_p, rhs_t=c.rhs_t)
+    run = solve(broken, U0, P, STEPPINGS[1])
+    for engine in ("auto", "steps"):
+        with pytest.raises(SolveError, match=r"callback 'jacobian' returned nan in entry \[0, 0\]"):
+            adjoint(run, observed_end(), engine)
+    assert adjoint(solve(problem, U0, P, STEPPINGS[1]), observed_end()).engine == "compiled"
+
+
+def test_densities_that_are_not_finite_are_named():
+    model = ds.trace(lambda t, u, p: -p.a * u, 1, {"a": ()}, running=lambda t, u, p: np.log(u[0]))
+    run = solve(model, [-1.0], [1.0], STEPPINGS[1])
+    with pytest.raises(SolveError, match=r"'running' returned nan"):
+        adjoint(run, model.running)
+
+
+def observed_end():
+    """Return a cost of the final state."""
+    return Terminal(cost, lambda t, u, p: np.array([u[0] + t, p[1] * u[1]]))
+
+
+def test_other_sweeps_serve_what_it_does_not(c, traced):
+    explicit = STEPPINGS[1]
+    several = [Terminal(cost)] * (FEW + 1)
+    cases = [
+        (solve(traced, U0, P, explicit), [Running(lambda t, u, p: u[0] * p[1])]),
+        (solve(traced, U0, P, explicit), several),
+        (solve(compiled_ode(c, pattern=True), U0, P, explicit), [Terminal(cost)]),
+        (solve(compiled_ode(c, events=[compiled_event(c)]), U0, P, explicit), [Terminal(cost)]),
+        (solve(replace(traced, native={}), U0, P, explicit), [Terminal(cost)]),
+    ]
+    for run, costs in cases:
+        lowered = [each.lower(run.problem, run.times[-1]) for each in costs]
+        assert native_sweep(run, lowered) is None
+        expected = adjoint(run, costs, "steps")
+        for gradient, other in zip(adjoint(run, costs), expected, strict=True):
+            np.testing.assert_allclose(gradient.u0, other.u0, rtol=1e-12)

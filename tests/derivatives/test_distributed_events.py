@@ -1,0 +1,171 @@
+"""Second derivatives through the events of a distributed problem: the same on 1, 2 and 3 ranks."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from distributed_events import NAMES, OBSERVED, P0, make_cost, make_thermostat
+from petsc4py import PETSc
+
+from daeosens import (
+    FieldParameter,
+    LeastSquares,
+    Parameter,
+    Parameters,
+    Reduced,
+    Stepping,
+    adjoint,
+    duality,
+    hessian_products,
+    solve,
+    taylor,
+)
+from daeosens.petsc.vectors import gather
+from daeosens.problem.modes import add_events
+
+pytestmark = pytest.mark.mpi
+
+DIRECT = {"ksp_type": "preonly", "pc_type": "redundant", "snes_rtol": 1e-13}
+CASES = [
+    ("rk4", False, {}),
+    ("rk4", True, {}),
+    ("cn", False, DIRECT),
+    ("cn", True, {"snes_rtol": 1e-13}),  # GMRES on several ranks
+    ("midpoint", False, DIRECT),
+]
+each_case = pytest.mark.parametrize(
+    ("method", "field", "options"),
+    CASES,
+    ids=[f"{m} {'field' if f else 'numbers'} {o.get('ksp_type', '')}" for m, f, o in CASES],
+)
+
+
+def stepping_of(method, options):
+    """Steps of which two or more lie between two switches."""
+    return Stepping((0.0, 2.05), method, dt=0.05 if method == "rk4" else 0.08, options=options)
+
+
+def answers_of(comm, method, field, options):
+    room, problem, u0, p = make_thermostat(comm, field=field)
+    cost = make_cost(room)
+    run = solve(problem, u0, p, stepping_of(method, options), OBSERVED)
+    directions = []
+    for k in (1, 2):
+        du0 = room.vec(0.1 * np.cos(k + 5 * room.x))
+        dp = room.vec(0.2 * np.sin(2 * k + 7 * room.x)) if field else np.cos(k + np.arange(5)) * P0
+        directions.append((du0, dp))
+    products = hessian_products(run, cost, directions)
+    rows = [np.concatenate([each.u0, each.p]) for each in products]
+    gradient = adjoint(run, cost)
+    flat = [np.concatenate([gather(du), gather(dp) if field else dp]) for du, dp in directions]
+    parts = np.concatenate([rows[0] * flat[1], -rows[1] * flat[0]])
+    assert abs(parts.sum()) < 1e-12 * abs(parts).sum()
+    assert duality(run, cost) < 1e-12
+    return run, gradient, np.array(rows)
+
+
+def difference(ours, reference):
+    return abs(ours - reference).max() / abs(reference).max()
+
+
+@each_case
+def test_hessians_through_switches_do_not_depend_on_the_number_of_ranks(method, field, options):
+    (run, gradient, rows), (alone, expected, expected_rows) = (
+        answers_of(comm, method, field, options) for comm in (PETSc.COMM_WORLD, PETSc.COMM_SELF)
+    )
+    names = [each.name for each in run.crossings]
+    assert names == [each.name for each in alone.crossings]
+    assert names == ["hot", "cold", "hot", "window", "cold", "hot", "cold"]
+    np.testing.assert_allclose(run.times, alone.times, rtol=1e-10)
+    assert gradient.value == pytest.approx(expected.value, rel=1e-10)
+    assert difference(gradient.u0, expected.u0) < 1e-8
+    assert difference(gradient.p, expected.p) < 1e-8
+    assert difference(rows, expected_rows) < 1e-8
+    if not field:  # the heater has lost power three times
+        np.testing.assert_allclose(run.crossings[-1].p, alone.crossings[-1].p, rtol=1e-10)
+        assert run.crossings[-1].p[0] < 0.97**3 * P0[0] + 0.15
+
+
+@pytest.mark.parametrize(("method", "field"), [("rk4", False), ("cn", True)])
+def test_taylor_of_third_order_on_all_ranks(method, field):
+    room, problem, u0, p = make_thermostat(PETSc.COMM_WORLD, field=field)
+    control = FieldParameter(p, u0)
+    if not field:
+        entries = {name: Parameter(value) for name, value in zip(NAMES, P0, strict=True)}
+        control = Parameters(entries, u0)
+    stepping = stepping_of(method, {} if method == "rk4" else DIRECT)
+    functional = Reduced(problem, make_cost(room), stepping, control)
+    functional.check_second_order()
+    found = taylor(functional, epsilons=[4e-3 * 0.5**k for k in range(4)], hessian=True)
+    assert found.order > 1.9, found
+    assert found.hessian_order > 2.9, found
+
+
+@pytest.mark.parametrize(("method", "options"), [("rk4", {}), ("cn", DIRECT)])
+def test_an_event_that_moves_may_be_the_last_moment(method, options):
+    """The window opens just at the end: derivatives are the limit of those shortly before."""
+    found = {}
+    for comm, early in ((PETSc.COMM_WORLD, 0.0), (PETSc.COMM_SELF, 0.0), (PETSc.COMM_WORLD, 1e-9)):
+        room, problem, u0, _ = make_thermostat(comm, field=False)
+        p = [*P0[:4], 2.05 - early]
+        run = solve(problem, u0, p, stepping_of(method, options), OBSERVED)
+        assert run.crossings[-1].name == "window"
+        cost = make_cost(room)
+        assert duality(run, cost) < 1e-12
+        along = [(room.vec(0.1 * np.cos(1 + 5 * room.x)), np.cos(1 + np.arange(5)))]
+        rows = [adjoint(run, cost), *hessian_products(run, cost, along)]
+        found[comm is PETSc.COMM_SELF, early] = [np.concatenate([each.u0, each.p]) for each in rows]
+    here, alone, near = found.values()
+    for k in (0, 1):
+        assert difference(here[k], alone[k]) < 1e-8
+        assert difference(near[k], here[k]) < 1e-6
+
+
+@pytest.mark.parametrize("side", ["before", "after"])
+@pytest.mark.parametrize(("method", "options"), [("rk4", {}), ("cn", DIRECT)])
+def test_observations_beside_an_event_that_moves(method, options, side):
+    """The window opens at an observation: the same numbers on all ranks, dual and symmetric."""
+    found = []
+    for comm in (PETSc.COMM_WORLD, PETSc.COMM_SELF):
+        room, problem, u0, _ = make_thermostat(comm, field=False)
+        data = [room.vec(1.0 + 0.1 * np.sin(2 * np.pi * room.x + t)) for t in OBSERVED]
+        cost = LeastSquares(OBSERVED, data, sigma=0.5, side=side)
+        run = solve(problem, u0, [*P0[:4], OBSERVED[0]], stepping_of(method, options), OBSERVED)
+        (opened,) = (each.t for each in run.crossings if each.name == "window")
+        assert opened == OBSERVED[0]
+        seen, other = (run.at(OBSERVED[0], each) for each in (side, "before"))
+        assert (largest_difference(seen, other) > 0.01) == (side == "after")
+        assert duality(run, cost) < 1e-12
+        along = [(room.vec(0.1 * np.cos(1 + 5 * room.x)), np.cos(1 + np.arange(5)))]
+        rows = [adjoint(run, cost), *hessian_products(run, cost, along)]
+        found.append([gather(seen), *(np.concatenate([each.u0, each.p]) for each in rows)])
+    for here, alone in zip(*found, strict=True):
+        assert difference(here, alone) < 1e-8
+
+
+@pytest.mark.parametrize(("method", "options"), [("rk4", {}), ("cn", DIRECT)])
+def test_events_that_commute_may_happen_together_at_the_start(method, options):
+    """Two windows open at the first moment: the limit of those a moment later."""
+    found = {}
+    for comm, late in ((PETSc.COMM_WORLD, 0.0), (PETSc.COMM_SELF, 0.0), (PETSc.COMM_WORLD, 1e-9)):
+        room, problem, u0, _ = make_thermostat(comm, field=False)
+        (window,) = (each for each in problem.events if each.name == "window")
+        problem = add_events(problem, [dataclasses.replace(window, name="another")])
+        run = solve(problem, u0, [*P0[:4], late], stepping_of(method, options), OBSERVED)
+        assert [(each.name, each.t) for each in run.crossings[:2]] == [
+            ("window", late),
+            ("another", late),
+        ]
+        cost = make_cost(room)
+        assert duality(run, cost) < 1e-12
+        gradient = adjoint(run, cost)
+        found[comm is PETSc.COMM_SELF, late] = np.concatenate([gradient.u0, gradient.p])
+    here, alone, near = found.values()
+    assert difference(here, alone) < 1e-8
+    assert difference(near, here) < 1e-6
+
+
+def largest_difference(one, other):
+    change = one.copy()
+    change.axpy(-1.0, other)
+    return change.norm(PETSc.NormType.NORM_INFINITY)

@@ -1,0 +1,71 @@
+"""Products with Hessians whose sweep back is impossible are refused before the sweep forward."""
+
+import numpy as np
+import pytest
+
+import daeosens
+from daeosens import (
+    ODE,
+    Event,
+    LeastSquares,
+    Stepping,
+    Terminal,
+    UnsupportedError,
+    adjoint,
+    gauss_newton_product,
+    hessian_product,
+    hybrid,
+    solve,
+    tangent,
+)
+from daeosens.derivatives.engines.transposes import refuse_one_way_solver
+
+SLOW, FAST = (
+    ODE(lambda t, u, p, k=k: np.array([-k * p[0] * u[0] + u[1] ** 2, -u[1]]), 2, ["rate"])
+    for k in (1.0, 3.0)
+)
+START_KICK = Event(0.0, lambda t, u, p: 1.5 * u, mode="fast", name="kick")
+PROBLEMS = {
+    "smooth": SLOW,
+    "event": ODE(
+        lambda t, u, p: -p[0] * u, 2, ["rate"], events=[Event(0.5, lambda t, u, p: 2 * u)]
+    ),
+    "modes": hybrid({"slow": SLOW, "fast": FAST}, "slow", [START_KICK]),
+}
+ONE_WAY = {"ksp_type": "gmres", "pc_type": "sor"}
+
+
+def run(name, method, options):
+    stepping = Stepping((0.0, 1.0), method, dt=0.1, options=options)
+    return solve(PROBLEMS[name], [1.0, 0.5], [0.7], stepping)
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+@pytest.mark.parametrize("method", ["cn", "beuler", "esdirk4"])
+def test_no_tangent_is_swept_where_the_adjoint_is_refused(name, method, monkeypatch):
+    trajectory = run(name, method, ONE_WAY)
+    assert np.isfinite(tangent(trajectory, dp=[1.0], engine="steps").final.array).all()
+    cost, misfit = Terminal(lambda t, u, p: u[0] ** 2), LeastSquares([1.0], [[0.1, 0.2]])
+    for module in ("second_order.tangents", "residuals.tangent"):
+        monkeypatch.setattr(f"daeosens.{module}", None)
+    for call in (
+        lambda: hessian_product(trajectory, cost, dp=[1.0], engine="steps"),
+        lambda: gauss_newton_product(trajectory, misfit, dp=[1.0], engine="steps"),
+        lambda: adjoint(trajectory, cost, "steps"),
+    ):
+        with pytest.raises(UnsupportedError, match=r'an adjoint with pc_type "sor"\n'):
+            call()
+
+
+@pytest.mark.parametrize("method", ["cn", "rk4", "esdirk3"])
+def test_nothing_is_factorised_where_the_solver_is_the_librarys(method, monkeypatch):
+    trajectory = run("smooth", method, {})
+    monkeypatch.setattr(daeosens.derivatives.engines.transposes, "linear_solver", None)
+    refuse_one_way_solver(trajectory)
+
+
+def test_what_is_no_sum_of_squares_is_refused_before_the_sweeps(monkeypatch):
+    trajectory = run("smooth", "cn", {})
+    monkeypatch.setattr("daeosens.derivatives.residual_jacobian.tangent", None)
+    with pytest.raises(UnsupportedError, match="a Terminal cost in a sum of squares"):
+        gauss_newton_product(trajectory, Terminal(lambda t, u, p: u[0]), dp=[1.0])

@@ -1,0 +1,99 @@
+"""What discretisation does to fits and minima, against fits by exact solutions."""
+
+import numpy as np
+import pytest
+from closed_forms import Formula
+
+import daeosens as ds
+from daeosens.errors import SolveError
+from daeosens.inverse.fit_discretization import DiscretizationWarning
+from daeosens.petsc.vectors import gather
+
+TIMES = [1.0, 2.0, 3.0, 4.0]
+DATA = {"time": TIMES, "mass": [0.66, 0.38, 0.29, 0.15]}
+SPAN = (0.0, 4.0)
+COARSE, FINE = ds.Stepping(SPAN, "beuler", dt=0.02), ds.Stepping(SPAN, "rk6vr", rtol=1e-10)
+
+
+def decay():
+    return ds.trace(lambda t, u, p: p[1] - p[0] * u, 1, ["rate", "feed"])
+
+
+def unknown():
+    return ds.Parameters(
+        {"rate": ds.Parameter(1.0, scale="log"), "feed": ds.Parameter(0.05)}, [1.0]
+    )
+
+
+@pytest.mark.parametrize("noise", [ds.Normal(0.05), ds.Normal()], ids=["given", "estimated"])
+@pytest.mark.parametrize("priors", [(), (ds.Prior(0.5, 0.3, names=["rate"]),)], ids=["", "prior"])
+def test_a_fit_says_how_far_discretisation_has_moved_it(noise, priors):
+    coarse, fine = (
+        ds.fit(decay(), DATA, unknown(), stepping, noise=noise, priors=priors)
+        for stepping in (COARSE, FINE)
+    )
+    moved = gather(coarse.result.x) - gather(fine.result.x)
+    np.testing.assert_allclose(coarse.discretization.shift, moved, atol=0.1 * max(abs(moved)))
+    errors = np.sqrt(np.diag(coarse.covariance.scaled))
+    np.testing.assert_allclose(
+        coarse.discretization.standard_errors, coarse.discretization.shift / errors
+    )
+    assert "discretisation moves rate by" in repr(coarse)
+    assert fine.discretization.largest < 1e-6
+
+
+def test_several_experiments_are_refined_together():
+    experiments = [
+        ds.Experiment(DATA, COARSE),
+        ds.Experiment({"time": [1.0, 2.0], "mass": [0.3, 0.4]}, COARSE, [0.1]),
+    ]
+    coarse = ds.fit(decay(), experiments, unknown(), noise=ds.Normal(0.05))
+    finer = [ds.Experiment(one.data, FINE, one.initial_state) for one in experiments]
+    fine = ds.fit(decay(), finer, unknown(), noise=ds.Normal(0.05))
+    moved = gather(coarse.result.x) - gather(fine.result.x)
+    np.testing.assert_allclose(coarse.discretization.shift, moved, atol=0.1 * max(abs(moved)))
+
+
+def test_more_than_the_statistical_error_is_a_warning():
+    with pytest.warns(DiscretizationWarning, match="rate by .* more than the statistical error"):
+        found = ds.fit(decay(), DATA, unknown(), COARSE, noise=ds.Normal(1e-4))
+    assert found.discretization.largest > 1.0
+    assert "more than the statistical error" in repr(found)
+
+
+def test_a_run_with_halved_steps_that_fails_leaves_the_fit_as_it_is(monkeypatch):
+    def fail(self, x):
+        raise SolveError("no such run")
+
+    monkeypatch.setattr(ds.Joint, "refined", fail)
+    found = ds.fit(decay(), DATA, unknown(), FINE, noise=ds.Normal(0.05))
+    assert "no such run" in str(found.discretization)
+    assert "discretisation" not in repr(found)
+
+
+def reduced(stepping):
+    return ds.Reduced(decay(), ds.LeastSquares(TIMES, DATA["mass"], 0.05), stepping, unknown())
+
+
+@pytest.mark.parametrize("joint", [False, True])
+def test_a_minimum_says_how_far_its_value_and_gradient_are_off(joint):
+    coarse, fine = reduced(COARSE), reduced(FINE)
+    if joint:
+        coarse, fine = ds.Joint([coarse, coarse]), ds.Joint([fine, fine])
+    found = ds.minimize(coarse, method="bnls", discretization=True)
+    error = found.discretization
+    # at a minimum of squares it is of second order in the error of the states
+    assert 1 / 3 < error.value / (found.value - fine.value(found.x)) < 3
+    np.testing.assert_allclose(
+        gather(error.gradient),
+        gather(coarse.gradient(found.x)) - gather(fine.gradient(found.x)),
+        rtol=0.3,
+    )
+    assert "discretisation" in repr(found)
+    assert ds.minimize(coarse, method="bnls").discretization is None
+
+
+def test_only_runs_have_discretisation_errors():
+    formula = Formula(lambda x: x @ x / 2, lambda x: x, lambda x: np.eye(1), [1.0])
+    with pytest.raises(ds.InputError, match="discretization=True for Formula"):
+        ds.minimize(formula, discretization=True)

@@ -1,0 +1,357 @@
+"""Fits as people in other fields write them: names, data frames, replicates, patients."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from daeosens import (
+    DAE,
+    ODE,
+    Experiment,
+    InputError,
+    LeastSquares,
+    LogNormal,
+    Normal,
+    Parameter,
+    Parameters,
+    Prior,
+    Reduced,
+    SolveError,
+    Stepping,
+    fit,
+    likelihood,
+    minimize,
+    solve,
+    taylor,
+    trace,
+    with_events,
+)
+from daeosens.petsc.vectors import gather
+
+RNG = np.random.default_rng(5)
+TIMES = np.array([0.5, 1.0, 2.0, 3.0])
+STEPPING = Stepping((0.0, 3.0), "rk4", dt=0.05)
+
+
+def decay():
+    return ODE(lambda t, u, p: -p[0] * u, size=["mass"], parameters=["rate"])
+
+
+def rates(value=0.7, **extra):
+    return Parameters({"rate": Parameter(value, scale="log", **extra)}, initial_state={"mass": 1.0})
+
+
+def regression(times, values):
+    """Return the rate of an exponential decay from 1, its data log-normal, and its error."""
+    logs = np.log(values)
+    rate = -(times @ logs) / (times @ times)
+    variance = ((logs + rate * times) ** 2).sum() / (len(times) - 1)
+    return rate, math.sqrt(variance / (times @ times))
+
+
+# ---- tables --------------------------------------------------------------------------------------
+
+
+def test_replicates_in_any_order_are_the_regression_of_all_of_them():
+    times = np.tile(TIMES, 3)
+    values = np.exp(-0.5 * times + 0.1 * RNG.standard_normal(12))
+    found = fit(decay(), {"h": times, "mass": values}, rates(), STEPPING, noise=LogNormal())
+    rate, error = regression(times, values)
+    assert found.estimate["rate"] == pytest.approx(rate, rel=1e-6)
+    assert found.covariance.error("rate") == pytest.approx(error, rel=1e-6)
+    np.testing.assert_array_equal(found.data.times, np.repeat(TIMES, 3))
+    np.testing.assert_array_equal(found.data.values[:, 0], values[found.data.order])
+
+
+def test_levels_of_rows_go_with_their_rows_where_times_are_sorted():
+    times, values = TIMES[::-1], np.exp(-0.5 * TIMES[::-1]) * [1.1, 0.9, 1.05, 0.97]
+    levels = np.array([[0.1], [0.2], [0.3], [0.4]])
+    options = {"parameters": rates(), "stepping": STEPPING}
+    falling = fit(decay(), {"h": times, "m": values}, noise=Normal(levels), **options)
+    rising = fit(decay(), {"h": TIMES, "m": values[::-1]}, noise=Normal(levels[::-1]), **options)
+    assert falling.estimate["rate"] == pytest.approx(rising.estimate["rate"], rel=1e-8)
+    assert falling.chi_square == pytest.approx(rising.chi_square, rel=1e-8)
+
+
+@pytest.mark.parametrize("missing", [0, 2])
+def test_an_empty_cell_of_a_single_column_counts_for_nothing(missing):
+    values = np.exp(-0.5 * TIMES + 0.1 * np.array([1.0, -1.0, 0.5, 0.2]))
+    kept = np.arange(4) != missing
+    holed = np.where(kept, values, np.nan)
+    found = fit(decay(), {"h": TIMES, "mass": holed}, rates(), STEPPING, noise=LogNormal())
+    assert found.estimate["rate"] == pytest.approx(regression(TIMES[kept], values[kept])[0])
+    assert found.degrees_of_freedom == pytest.approx(2.0)
+    assert np.isnan(found.residuals[missing, 0])
+
+
+def test_replicates_may_have_holes_of_their_own():
+    """Where one of two replicates lacks the first column and the other the second."""
+    pair = ODE(lambda t, u, p: -p[0] * u, size=2, parameters=["rate"])
+    start = Parameters({"rate": Parameter(0.7, scale="log")}, [1.0, 2.0])
+    times = np.repeat(TIMES, 2)
+    values = np.exp(-0.5 * times[:, None] + 0.1 * RNG.standard_normal((8, 2))) * [1.0, 2.0]
+    values[0::2, 0] = values[1::2, 1] = np.nan
+    found = fit(pair, values, start, STEPPING, times=times, noise=LogNormal())
+    seen = ~np.isnan(values)
+    logs = np.log(values / [1.0, 2.0])[seen]
+    moments = np.broadcast_to(times[:, None], (8, 2))[seen]
+    rate = -(moments @ logs) / (moments @ moments)
+    assert found.estimate["rate"] == pytest.approx(rate, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        pd.DataFrame,
+        lambda columns: np.rec.fromarrays([*columns.values()], names=[*columns]),
+    ],
+    ids=["pandas", "structured array"],
+)
+def test_tables_of_other_libraries_are_read_by_column(table):
+    columns = {"h": TIMES, "mass": np.exp(-0.5 * TIMES) * [1.1, 0.9, 1.0, 1.05]}
+    found = fit(decay(), table(columns), rates(), STEPPING, noise=LogNormal())
+    assert found.data.names == ("mass",)
+    assert found.estimate["rate"] == pytest.approx(regression(TIMES, columns["mass"])[0])
+
+
+# ---- names of unknowns ---------------------------------------------------------------------------
+
+
+def chain(t, u, p):
+    return np.array([-p[0] * u[0], p[0] * u[0] - p[1] * u[1], p[1] * u[1]])
+
+
+def chain_dae(t, u, udot, p):
+    return udot - chain(t, u, p)
+
+
+NAMES, CONSTANTS = ["A", "B", "C"], ["first", "second"]
+MADE = {
+    "ODE": lambda: ODE(chain, NAMES, CONSTANTS),
+    "DAE": lambda: DAE(chain_dae, NAMES, CONSTANTS),
+    "trace": lambda: trace(
+        lambda t, u, p: [-p.first * u[0], p.first * u[0] - p.second * u[1], p.second * u[1]],
+        NAMES,
+        CONSTANTS,
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", MADE)
+def test_states_are_known_by_their_names(kind):
+    problem = MADE[kind]()
+    stepping = Stepping((0.0, 3.0), "cn" if kind == "DAE" else "rk4", dt=0.02)
+    constants = {"first": 0.9, "second": 0.4}
+    run = solve(problem, {"C": 0.0, "A": 1.0, "B": 0.0}, constants, stepping, t_eval=TIMES)
+    values = np.array([run.at(t).array for t in TIMES])
+    unknown = Parameters({name: Parameter(0.6, scale="log") for name in CONSTANTS}, [1.0, 0.0, 0.0])
+    by_name = LeastSquares(TIMES, values[:, [2, 0]], 0.01, observe=["C", "A"])
+    by_number = LeastSquares(TIMES, values[:, [2, 0]], 0.01, observe=[2, 0])
+    functionals = [Reduced(problem, each, stepping, unknown) for each in (by_name, by_number)]
+    assert functionals[0].value([0.1, 0.2]) == functionals[1].value([0.1, 0.2]) > 1.0
+    one = LeastSquares(TIMES, values[:, 1], 0.01, observe="B")
+    assert Reduced(problem, one, stepping, unknown).value([math.log(0.9), math.log(0.4)]) < 1e-12
+    with pytest.raises(InputError, match=r'there is no unknown "D"(.|\n)*"A", "B", "C"'):
+        Reduced(problem, LeastSquares([1.0], [1.0], observe="D"), stepping, unknown)
+    with pytest.raises(InputError, match=r'u0: 2 problems\n.*"C" is missing\n.*unknown "D"'):
+        solve(problem, {"A": 1.0, "B": 0.0, "D": 0.0}, constants, stepping)
+    with pytest.raises(InputError, match=r"more than once"):
+        ODE(chain, ["A", "B", "A"], CONSTANTS)
+
+
+def test_columns_with_the_names_of_unknowns_are_these():
+    """The product is zero at the start, where it was not observed, and has no logarithm."""
+    times = np.array([0.5, 1.0, 2.0, 3.0])
+    reactant = np.exp(-0.9 * times)
+    intermediate = 0.9 / (0.4 - 0.9) * (np.exp(-0.9 * times) - np.exp(-0.4 * times))
+    table = {"min": times, "C": 1.0 - reactant - intermediate, "A": reactant}
+    unknown = Parameters(
+        {name: Parameter(0.6, scale="log") for name in CONSTANTS}, {"A": 1.0, "B": 0.0, "C": 0.0}
+    )
+    noisy = {
+        name: column * (1.0 if name == "min" else np.array([1.02, 0.98, 1.01, 0.99]))
+        for name, column in table.items()
+    }
+    found = fit(MADE["ODE"](), noisy, unknown, STEPPING, noise=LogNormal())
+    assert found.converged
+    assert found.estimate == pytest.approx({"first": 0.9, "second": 0.4}, rel=0.05)
+    bands = found.prediction([2.0])
+    np.testing.assert_allclose(bands.value[0], [table["C"][2], table["A"][2]], rtol=0.05)
+    assert min(taylor(found.functional, [-0.2, -0.8], hessian=True)) > 2.9
+
+
+def test_events_find_unknowns_by_the_names_of_the_problem():
+    fall = ODE(lambda t, u, p: np.array([u[1], -p[0]]), ["height", "speed"], ["gravity"])
+    entry = {"kind": "impact", "position": "height", "speed": "speed", "restitution": 0.5}
+    run = solve(with_events(fall, [entry]), [1.0, 0.0], [2.0], Stepping((0.0, 1.5), "rk4", dt=0.05))
+    assert run.crossings[0].t == pytest.approx(1.0)
+    with pytest.raises(InputError, match=r'no unknown "hight"(.|\n)*"height"'):
+        with_events(fall, [{**entry, "position": "hight"}])
+
+
+def test_what_has_no_names_says_how_to_give_them():
+    nameless = ODE(lambda t, u, p: -u, size=2)
+    with pytest.raises(InputError, match=r'no names(.|\n)*try: ODE\(f, size=\["mass", \.\.\.\]'):
+        nameless.state_indices("mass")
+    with pytest.raises(InputError, match=r"u0 is a mapping(.|\n)*size=\['a', 'b'\]"):
+        solve(nameless, {"a": 1.0, "b": 2.0}, None, STEPPING)
+
+
+# ---- parameters of single experiments ------------------------------------------------------------
+
+VOLUMES, CLEARANCE, DOSE = (20.0, 30.0, 25.0), 4.0, 100.0
+HOURS = np.array([1.0, 2.0, 4.0, 8.0])
+BODY = Stepping((0.0, 8.0), "rk4", dt=0.25)
+SCATTER = 0.05 * RNG.standard_normal((3, 4))
+
+
+def body():
+    return ODE(lambda t, u, p: -p[0] / p[1] * u, ["amount"], ["CL", "V"])
+
+
+def concentration(t, u, p):
+    return u / p[1]
+
+
+def patients(names=("a", "b", "c"), scatter=SCATTER, **extra):
+    return [
+        Experiment(
+            {"h": HOURS, "c": DOSE / volume * np.exp(-CLEARANCE / volume * HOURS + noise)},
+            BODY,
+            parameters={"V": Parameter(22.0, scale="log", **extra)},
+            name=name,
+        )
+        for name, volume, noise in zip(names, VOLUMES, scatter, strict=True)
+    ]
+
+
+def shared():
+    return Parameters({"CL": Parameter(3.0, scale="log"), "V": Parameter(20.0)}, [DOSE])
+
+
+def test_patients_have_volumes_of_their_own():
+    found = fit(body(), patients(), shared(), observe=concentration, noise=LogNormal())
+    assert found.converged
+    assert [*found.estimate] == ["CL", "V (a)", "V (b)", "V (c)"]
+    assert "V (b)" in repr(found)
+
+    def model(x):
+        volumes = np.exp(x[1:])[:, None]
+        return np.log(DOSE / volumes) - np.exp(x[0]) / volumes * HOURS
+
+    data = np.log([each.data["c"] for each in patients()])
+    x = np.log([CLEARANCE, *VOLUMES])
+    for _ in range(20):  # Gauss-Newton, by differences
+        steps = 1e-6 * np.eye(4)
+        jacobian = np.array([(model(x + h) - model(x - h)).ravel() / 2e-6 for h in steps]).T
+        x = x + np.linalg.lstsq(jacobian, (data - model(x)).ravel())[0]
+    np.testing.assert_allclose(np.log([*found.estimate.values()]), x, atol=1e-5)
+    later = found.prediction([3.0], experiment=1)
+    np.testing.assert_allclose(np.log(later.value[0, 0]), np.interp(3.0, HOURS, model(x)[1]), 1e-4)
+
+
+@pytest.mark.parametrize("noise", [LogNormal(), LogNormal(0.1)])
+def test_derivatives_with_own_parameters_are_exact(noise):
+    prior = Prior([3.0], 0.3, names=["V"], scale="log")
+    functional = likelihood(
+        body(), patients(), shared(), observe=concentration, noise=noise, priors=prior
+    )
+    x = functional.start()
+    assert x.getSize() == 4
+    assert min(taylor(functional, x)) > 1.9
+    assert min(taylor(functional, x, hessian=True)) > 2.9
+    dx = [0.3, -0.8, 0.5, 0.1]
+    vector = x.duplicate()
+    vector.setArray(dx)
+    hessian = functional.hessian(x)
+    product = gather(functional.hessian_product(x, vector))
+    np.testing.assert_allclose(product, hessian @ dx, rtol=1e-9, atol=1e-11)
+    np.testing.assert_allclose(hessian, hessian.T, rtol=1e-11, atol=1e-11)
+    assert np.count_nonzero(np.abs(hessian[1, 2:]) > 1e-12) == (0 if noise.sigma == 0.1 else 2)
+
+
+def test_a_prior_of_an_own_parameter_is_that_of_each_patient_or_of_one():
+    options = {"observe": concentration, "noise": LogNormal(0.1)}
+    x = np.log([3.0, 22.0, 23.0, 24.0])
+
+    def value(*names):
+        priors = [Prior([20.0], 2.0, names=[name]) for name in names]
+        return likelihood(body(), patients(), shared(), priors=priors, **options).value(x)
+
+    each = [0.5 * ((volume - 20.0) / 2.0) ** 2 for volume in (22.0, 23.0, 24.0)]
+    assert value("V") - value() == pytest.approx(sum(each))
+    assert value("V (b)") - value() == pytest.approx(each[1])
+    assert value("CL") - value() == pytest.approx(0.5 * (17.0 / 2.0) ** 2)
+    with pytest.raises(InputError, match=r'prior names parameter "V \(d\)"'):
+        value("V (d)")
+
+
+def test_experiments_of_one_name_share_their_own_parameters():
+    found = fit(
+        body(), patients(["a", "b", "a"]), shared(), observe=concentration, noise=LogNormal()
+    )
+    assert [*found.estimate] == ["CL", "V (a)", "V (b)"]
+
+
+def test_a_number_in_an_experiment_takes_the_place_of_what_others_fit():
+    known = patients()
+    known[0] = Experiment(known[0].data, BODY, parameters={"V": VOLUMES[0]}, name="a")
+    known[1] = Experiment(known[1].data, BODY)
+    known[2] = Experiment(known[2].data, BODY)
+    functional = likelihood(body(), known, shared(), observe=concentration, noise=LogNormal(0.1))
+    assert functional.start().getSize() == 2
+    assert functional.experiments[0].control.unpack(body(), functional.start())[1][1] == 20.0
+    assert min(taylor(functional, hessian=True)) > 2.9
+
+
+# ---- trial points that make the equations stiff --------------------------------------------------
+
+
+def relaxation():
+    counted = []
+
+    def fall(t, u, p):
+        counted.append(t)
+        return -p[0] * (u - np.cos(t))
+
+    problem = ODE(fall, 1, ["rate"], jacobian=lambda t, u, p: np.array([[-p[0]]]))
+    misfit = LeastSquares([1.0, 2.0], [0.5, 0.2], 1e-4)
+    control = Parameters({"rate": Parameter(0.3, scale="log")}, [0.0])
+    stepping = Stepping((0.0, 2.0), "rk6vr", rtol=1e-6)
+    return Reduced(problem, misfit, stepping, control), counted
+
+
+def test_trials_take_no_more_than_a_multiple_of_the_best_steps():
+    functional, counted = relaxation()
+    functional.value([math.log(0.3)])
+    functional.limit_steps(limited=True)
+    with pytest.raises(SolveError, match=r"after 1000 steps .*stiff(.|\n)*esdirk5"):
+        functional.value([math.log(1e6)])
+    assert len(counted) < 20_000  # without a limit some 4 000 000
+    functional.limit_steps(limited=False)
+    assert functional.trajectory([math.log(5e3)]).effort.steps > 1000
+
+
+def test_minimisers_limit_their_trials_and_nothing_afterwards(monkeypatch):
+    functional, _ = relaxation()
+    asked = []
+
+    def limit_steps(*, limited):
+        asked.append(limited)
+
+    monkeypatch.setattr(functional, "limit_steps", limit_steps)
+    found = minimize(functional, method="lmvm")
+    assert found.converged
+    assert asked[0]
+    assert asked[1:-1].count(False) == 0
+    assert not asked[-1]
+
+
+def test_steps_that_stability_holds_small_are_told():
+    problem = ODE(lambda t, u, p: -p[0] * (u - np.cos(t)), 1, ["rate"])
+    stepping = Stepping((0.0, 10.0), "rk6vr", rtol=1e-4, max_steps=300)
+    message = r"after 300 steps .*: the equations are stiff.*decay of 1e-05(.|\n)*esdirk5"
+    with pytest.raises(SolveError, match=message):
+        solve(problem, [0.0], [1e5], stepping)

@@ -1,0 +1,44 @@
+"""Fits of data with hardly any noise."""
+
+import numpy as np
+import pytest
+
+from daeosens import ODE, Parameter, Parameters, Stepping, UnsupportedError, solve, trace
+from daeosens.inverse import fit
+from daeosens.petsc.vectors import gather
+
+RATE_STARTS = (0.2, 0.35, 0.5, 0.8, 1.2, 2.0, 3.0, 5.0)
+
+
+@pytest.mark.parametrize("method", [None, "nls"])
+@pytest.mark.parametrize("level", [0.0, 1e-8, 1e-4])
+@pytest.mark.parametrize("start", RATE_STARTS)
+def test_data_with_hardly_any_noise_are_fitted_from_anywhere(start, level, method):
+    stepping, times = Stepping((0.0, 2.0), "rk4", dt=0.05), np.linspace(0.2, 2.0, 10)
+    problem = trace(lambda t, u, p: -p.rate * u, size=1, parameters=["rate"])
+    run = solve(problem, [1.0], [1.3], stepping, times)
+    data = np.array([gather(run.at(t)) for t in times])
+    data = data + level * np.random.default_rng(1).standard_normal(data.shape)
+    rates = Parameters({"rate": Parameter(start, scale="log")}, [1.0])
+    found = fit(problem, data, rates, stepping, times=times, method=method)
+    assert found.converged
+    assert found.estimate["rate"] == pytest.approx(1.3, abs=max(4.0 * level, 1e-11))
+    if level == 0.0:
+        at_rounding = "residuals are at rounding: no noise can be estimated"
+        assert found.result.gradient_norm < 1e-6 or found.result.message == at_rounding
+        with pytest.raises(UnsupportedError, match="meets the data exactly"):
+            _ = found.covariance
+    else:
+        assert 0.5 * level < found.sigma[0] < 2.0 * level
+        assert found.covariance.error("rate") < 4.0 * level
+
+
+def test_hardly_noisy_data_within_bounds():
+    stepping, times = Stepping((0.0, 2.0), "rk4", dt=0.2), np.linspace(0.2, 2.0, 10)
+    problem = ODE(lambda t, u, p: -p[0] * u + p[1], size=1, parameters=["rate", "feed"])
+    run = solve(problem, [1.0], [1.3, 0.2], stepping, times)
+    data = np.array([gather(run.at(t)) for t in times])
+    entries = {"rate": Parameter(0.3, lower=0.1, upper=3.0), "feed": Parameter(0.5, lower=0.0)}
+    found = fit(problem, data, Parameters(entries, [1.0]), stepping, times=times)
+    assert found.converged
+    assert found.estimate == pytest.approx({"rate": 1.3, "feed": 0.2}, abs=1e-10)

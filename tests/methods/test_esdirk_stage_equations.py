@@ -1,0 +1,135 @@
+"""Stages of ESDIRK steps: where the equations hold, their tangents, and the weights of adjoints."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+from forms import DIAGONAL, FORMS, MASS, P0, SINGULAR, TIGHT, U0, rhs, rhs_p, rhs_u
+
+from daeosens import Stepping, consistent_state, solve
+from daeosens.methods.esdirk.stage_equations import DirkEquations
+from daeosens.methods.esdirk.stages import StageSolver
+from daeosens.methods.esdirk.tableau import ESDIRK
+from daeosens.methods.linear_solver import linear_solver
+from daeosens.petsc.vectors import read, write
+
+T, H = 0.4, 0.15
+MASSES = {"rhs": np.eye(3), "M": MASS, "M singular": SINGULAR}
+each_form = pytest.mark.parametrize("name", MASSES)
+each_method = pytest.mark.parametrize("method", DIAGONAL)
+
+
+def vec(problem, values):
+    new = problem.create_state()
+    write(new, values)
+    return new
+
+
+def equations_of(name, method):
+    """Return the equations of one step, the points of its stages, the scheme and M."""
+    problem, scheme = FORMS[name].analytic, ESDIRK[method]
+    make_solver = partial(linear_solver, options={"ksp_rtol": 1e-13})
+    equations = DirkEquations(problem, scheme, make_solver, StageSolver(problem, scheme, {}, None))
+    u0 = consistent_state(problem, U0, P0, t=T)
+    run = solve(problem, u0, P0, Stepping((T, T + H), method, dt=H, options=TIGHT))
+    return equations, equations.points(run.step(0)), scheme, MASSES[name]
+
+
+def kept_rows(mass):
+    """Return the projection P on the rows of M that are not zero."""
+    return np.diag(np.any(mass != 0.0, axis=1).astype(float))
+
+
+@each_method
+@each_form
+def test_points_satisfy_the_equations_of_the_stages(name, method):
+    equations, points, scheme, mass = equations_of(name, method)
+    np.testing.assert_allclose([t for t, _, _ in points], T + scheme.c * H, rtol=1e-15)
+    states = np.array([read(state) for _, state, _ in points])
+    slopes = np.array([rhs(t, u, P0) for (t, _, _), u in zip(points, states, strict=True)])
+    rates = slopes @ kept_rows(mass)
+    found = [read(rate) for rate in equations.rates(points)]
+    np.testing.assert_allclose(found, rates, rtol=1e-13, atol=1e-14)
+    for i in range(1, len(points)):
+        added = H * (scheme.a[i, :i] @ rates[:i] + scheme.gamma * slopes[i])
+        np.testing.assert_allclose(mass @ (states[i] - states[0]), added, rtol=0, atol=1e-12)
+
+
+@each_method
+@each_form
+def test_tangents_satisfy_the_linearised_equations(name, method, rng):
+    """Along the state and the parameters at once; the last one, once known, is not solved for."""
+    equations, points, scheme, mass = equations_of(name, method)
+    problem, rows = FORMS[name].analytic, kept_rows(mass)
+    du, dp = rng.standard_normal(3), rng.standard_normal(3)
+    dp_vec = problem.create_parameters()
+    write(dp_vec, dp)
+
+    def tangents(du_next=None):
+        def slot(i):
+            assert du_next is None or i < len(points) - 1
+            return equations.slot(0, points[i], H)
+
+        ends = (vec(problem, du), du_next)
+        return equations.tangents(H, points, slot, ends, dp_vec, (0.0, 0.0), ())
+
+    found = tangents()
+    states = [read(stage.state).copy() for stage in found]
+    slopes = np.array(
+        [
+            rhs_u(t, read(u), P0) @ d_state + rhs_p(t, read(u), P0) @ dp
+            for (t, u, _), d_state in zip(points, states, strict=True)
+        ]
+    )
+    for i in range(1, len(points)):
+        added = H * (scheme.a[i, :i] @ (slopes[:i] @ rows) + scheme.gamma * slopes[i])
+        np.testing.assert_allclose(mass @ (states[i] - du), added, rtol=0, atol=1e-12)
+    again = tangents(found[-1].state)
+    np.testing.assert_array_equal(read(again[-1].state), states[-1])
+    np.testing.assert_allclose(read(again[-1].rate), read(found[-1].rate), rtol=0, atol=1e-12)
+
+
+@each_method
+@each_form
+def test_weights_solve_the_transposed_equations(name, method, rng):
+    equations, points, scheme, mass = equations_of(name, method)
+    problem, rows, gamma = FORMS[name].analytic, kept_rows(mass), scheme.gamma
+    lam, (adjoints,) = rng.standard_normal(3), equations.adjoints(1)
+    right, weight = problem.create_state(), problem.create_state()
+    for i in reversed(range(1, len(points))):
+        running = rng.standard_normal(3)
+        write(right, running)
+        slot = equations.slot(0, points[i], H)
+        equations.weigh(i, H, points[i], slot, right, vec(problem, lam), adjoints, weight)
+        t, u, _ = points[i]
+        solved = np.array([read(each) for each in adjoints[i + 1 :]]).reshape(-1, 3)
+        later = rows @ (scheme.a[i + 1 :, i] @ solved)
+        last = lam if i == len(points) - 1 else 0.0
+        matrix = mass - H * gamma * rhs_u(t, read(u), P0)
+        expected = mass.T @ later + gamma * (last + running)
+        np.testing.assert_allclose(matrix.T @ read(weight), expected, rtol=0, atol=1e-12)
+        np.testing.assert_allclose(
+            gamma * read(adjoints[i]), read(weight) - later, rtol=0, atol=1e-13
+        )
+
+
+def test_what_is_pulled_back_from_a_stage(rng):
+    """The part in the parameters from each; the state before the step from the first one."""
+    equations, points, _, mass = equations_of("M", "esdirk3")
+    problem, (t, u, _) = FORMS["M"].analytic, points[0]
+    w, running = rng.standard_normal((2, 3))
+    (adjoints,) = equations.adjoints(1)
+    for each in adjoints:
+        write(each, rng.standard_normal(3))
+    mu = problem.create_parameters()
+    lam = vec(problem, np.ones(3))
+    given = (vec(problem, w), vec(problem, running), (lam, mu), adjoints)
+    equations.pull_back(H, points[0], equations.slopes(points[0], by_u=False), *given)
+    assert read(lam).tolist() == [1.0, 1.0, 1.0]
+    by_p = H * rhs_p(t, read(u), P0).T @ w
+    np.testing.assert_allclose(read(mu), by_p, rtol=1e-13, atol=1e-15)
+    equations.pull_back(H, points[0], equations.slopes(points[0], by_u=True), *given)
+    passed = sum(read(each) for each in adjoints[1:])
+    expected = H * rhs_u(t, read(u), P0).T @ w + running + mass.T @ passed
+    np.testing.assert_allclose(read(lam), expected, rtol=1e-12)
+    np.testing.assert_allclose(read(mu), 2.0 * by_p, rtol=1e-13, atol=1e-15)

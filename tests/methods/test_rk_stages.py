@@ -1,0 +1,70 @@
+"""Stages of explicit steps: computed again, or those that the run kept, and their transposes."""
+
+import numpy as np
+import pytest
+from forms import FORMS, P0, U0, rhs, rhs_p, rhs_u
+
+from daeosens.methods.rk.stages import ExplicitStages, pull_back, weigh
+from daeosens.methods.rk.tableau import tableau
+from daeosens.methods.step import Step
+from daeosens.petsc.vectors import write
+
+PROBLEM = FORMS["rhs"].analytic
+T, H = 0.4, 0.15
+
+
+def vec(values, create=PROBLEM.create_state):
+    new = create()
+    write(new, values)
+    return new
+
+
+def formulas(kind):
+    """Return states and rates by the formulas."""
+    table, states, rates = tableau(kind).of_step, [], []
+    for row, c in zip(table.a, table.c, strict=True):
+        states.append(U0 + H * sum((a * rate for a, rate in zip(row, rates, strict=False)), 0 * U0))
+        rates.append(rhs(T + c * H, states[-1], P0))
+    return states, rates
+
+
+@pytest.mark.parametrize("kind", ["1fe", "3bs", "4", "5dp", "8vr"])
+def test_stages_are_those_of_the_formulas(kind):
+    stages = ExplicitStages(PROBLEM, tableau(kind).of_step, {})
+    u = vec(U0)
+    stages.recompute(Step(T, H, u, u, P0))
+    for ours, expected in ((stages.states, 0), (stages.rates, 1)):
+        for found, values in zip(ours, formulas(kind)[expected], strict=True):
+            np.testing.assert_allclose(found.array, values, rtol=1e-13, atol=1e-14)
+
+
+def test_kept_stages_are_taken_as_they_are_and_their_rates_where_they_are_wanted():
+    u, kept = vec(U0), [vec(U0 + k) for k in range(4)]
+    stages = ExplicitStages(PROBLEM, tableau("4").of_step, {(u.handle, H): kept})
+    step = Step(T, H, u, u, P0)
+    stages.recompute(step)
+    assert [state.handle for state in stages.states] == [state.handle for state in kept]
+    assert not any(rate.array.any() for rate in stages.rates)
+    stages.recompute(step, rates=True)
+    for k, (rate, c) in enumerate(zip(stages.rates, tableau("4").of_step.c, strict=True)):
+        np.testing.assert_array_equal(rate.array, rhs(T + c * H, U0 + k, P0))
+    stages.recompute(step._replace(h=2.0 * H))  # another step from there
+    assert stages.states[0].handle != kept[0].handle
+
+
+def test_weights_and_transposes(rng):
+    table = tableau("5dp").of_step
+    lam, adjoints = rng.standard_normal(3), rng.standard_normal((len(table.b), 3))
+    weight, adjoint, mu = vec(0 * U0), vec(0 * U0), vec(P0, PROBLEM.create_parameters)
+    for i in range(len(table.b)):
+        weigh(table, i, vec(lam), [vec(each) for each in adjoints], weight)
+        expected = table.b[i] * lam + table.a[:, i] @ adjoints
+        np.testing.assert_allclose(weight.array, expected, rtol=1e-13, atol=1e-15)
+    point = (T, vec(U0), P0)
+    matrices = [each.create(*point) for each in (PROBLEM.rhs_u, PROBLEM.rhs_p)]
+    for derivative, matrix in zip((PROBLEM.rhs_u, PROBLEM.rhs_p), matrices, strict=True):
+        derivative.fill(*point, matrix)
+    work = PROBLEM.create_parameters()
+    pull_back(H, tuple(matrices), vec(lam), adjoint, mu, work)
+    np.testing.assert_allclose(adjoint.array, H * rhs_u(T, U0, P0).T @ lam, rtol=1e-13)
+    np.testing.assert_allclose(mu.array, P0 + H * rhs_p(T, U0, P0).T @ lam, rtol=1e-13)

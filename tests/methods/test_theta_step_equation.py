@@ -1,0 +1,70 @@
+"""The equation of a theta step: where it is linearised, and which matrices are filled again."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+from forms import FORMS, P0, U0
+
+from daeosens.methods.linear_solver import linear_solver
+from daeosens.methods.step import Step
+from daeosens.methods.theta.step_equation import ThetaEquation
+from daeosens.petsc.vectors import write
+
+T, H = 0.4, 0.25
+NEXT = U0 + np.array([0.1, -0.2, 0.3])
+FORMULAS = [(0.5, True), (0.7, True), (1.0, True), (0.5, False), (1.0, False)]
+
+
+def vec(problem, values):
+    new = problem.create_state()
+    write(new, values)
+    return new
+
+
+def equation_of(theta, endpoint, name="rhs"):
+    problem = FORMS[name].analytic
+    make_solver = partial(linear_solver, options={})
+    step = Step(T, H, vec(problem, U0), vec(problem, NEXT), P0)
+    return ThetaEquation(problem, theta, make_solver, endpoint=endpoint), step
+
+
+@pytest.mark.parametrize(("theta", "endpoint"), FORMULAS)
+def test_ends_satisfy_the_formulas_of_the_method(theta, endpoint):
+    equation, step = equation_of(theta, endpoint)
+    shift, (end, start) = equation.ends(step)
+    assert shift == pytest.approx(1.0 / (theta * H), rel=1e-15)
+    assert (start[0], start[1].handle) == (T, step.u.handle)
+    assert not start[2].array.any()
+    rate = (NEXT - U0) / (theta * H if endpoint else H)
+    at = NEXT if endpoint else U0 + theta * (NEXT - U0)
+    assert end[0] == pytest.approx(T + (H if endpoint else theta * H), rel=1e-15)
+    np.testing.assert_allclose(end[1].array, at, rtol=1e-14)
+    np.testing.assert_allclose(end[2].array, rate, rtol=1e-14)
+
+
+@pytest.mark.parametrize(("theta", "endpoint"), FORMULAS)
+def test_costs_are_weighted_as_the_equation(theta, endpoint):
+    """Weights sum to one and have the method's first moment; none is evaluated for nothing."""
+    equation, step = equation_of(theta, endpoint)
+    points = equation.quadrature_points(step)
+    assert len(points) == (2 if endpoint and theta < 1.0 else 1)
+    assert sum(weight for weight, _, _ in points) == pytest.approx(1.0, rel=1e-15)
+    assert sum(weight * (time - T) for weight, time, _ in points) == pytest.approx(theta * H)
+    moment = sum(weight * state.array for weight, _, state in points)
+    np.testing.assert_allclose(moment, U0 + theta * (NEXT - U0), rtol=1e-14)
+
+
+@pytest.mark.parametrize("name", ["rhs", "M", "M(p)", "F"])
+def test_matrix_of_the_end_serves_the_next_start_where_it_can(name):
+    """With the shift that is asked for; F(t, u, u', p) has another rate there."""
+    form = FORMS[name]
+    equation, step = equation_of(0.5, True, name)
+    shift, (end, start) = equation.ends(step)
+    slot = equation.slot(*end, shift)
+    assert (equation.slot(*end, 0.0) is slot) == (name in ("rhs", "M"))
+    for (t, u, udot, p), factor in ((end, shift), (start, 0.0), (end, -2.0 * shift)):
+        matrix = equation.slot(t, u, udot, p, factor).matrix
+        point = (t, u.array, udot.array, p)
+        expected = form.residual_u(*point) + factor * form.residual_udot(*point)
+        np.testing.assert_allclose(matrix[:, :], expected, rtol=1e-13, atol=1e-13)

@@ -1,0 +1,213 @@
+"""Newton's method knows the rounding of its residual and scales; three ways to fail."""
+
+import numpy as np
+import pytest
+from petsc4py import PETSc
+
+import daeosens as ds
+from daeosens import ODE, Stepping, Terminal, adjoint, consistent_state, duality, solve
+from daeosens.problem.grids import Grid
+from daeosens.tracing.stencil import problem as stencils
+
+SPAN = (0.0, 1.0)
+SELF = PETSc.COMM_SELF
+
+
+def heat(t, u, p):
+    return p.k * u.laplacian()
+
+
+def squares():
+    return Terminal(
+        lambda t, u, p: 0.5 * u.dot(u) / u.size,
+        lambda t, u, p, out: out.axpby(1.0 / u.size, 0.0, u),
+        "independent",
+    )
+
+
+@pytest.mark.parametrize("jacobian", ["auto", "products"])
+@pytest.mark.parametrize("method", ["cn", "beuler", "esdirk3"])
+def test_heat_on_fine_grids_needs_no_options(method, jacobian):
+    """The discrete eigenvector decays by the amplification factor of the method, at any spacing."""
+    n = 20_000 if jacobian == "auto" else 200
+    grid = Grid(((0.0, 1.0),), (n,), "zero", comm=SELF)
+    model = ds.trace_stencil(heat, grid, ["k"], jacobian=jacobian)
+    u0 = grid.create_vec()
+    u0.setArray(np.sin(np.pi * grid.coordinates()[0]))
+    dt, k = 0.05, 0.3
+    run = solve(model, u0, [k], Stepping((0.0, 0.2), method, dt=dt))
+    z = -k * dt * (2.0 / grid.spacing[0] * np.sin(0.5 * np.pi * grid.spacing[0])) ** 2
+    factor = {"cn": (1 + z / 2) / (1 - z / 2), "beuler": 1 / (1 - z)}.get(method, np.exp(z))
+    found = run.final.dot(u0) / u0.dot(u0)
+    assert found == pytest.approx(factor**4, rel=1e-3 if method == "esdirk3" else 1e-8)
+
+
+@pytest.mark.parametrize("method", ["cn", "beuler", "esdirk3"])
+def test_tangents_and_adjoints_on_grids_are_dual(method):
+    grid = Grid(((0.0, 1.0),), (40,), "zero", comm=SELF)
+    model = ds.trace_stencil(heat, grid, ["k"])
+    run = solve(model, np.ones(40), [0.3], Stepping((0.0, 0.2), method, dt=0.05))
+    assert duality(run, squares()) < 1e-12
+
+
+def test_affine_equations_take_one_newton_iteration():
+    grid = Grid(((0.0, 1.0),), (300,), "zero", comm=SELF)
+    model = ds.trace_stencil(heat, grid, ["k"])
+    run = solve(model, np.ones(300), [0.2], Stepping(SPAN, "cn", dt=0.1))
+    assert run.effort.newton_iterations == run.n_steps
+
+
+@pytest.mark.parametrize("method", ["cn", "beuler", "esdirk3"])
+def test_affine_equations_are_factorised_once_for_equal_steps(method, monkeypatch):
+    """Sweeps have one matrix for the solves, and one to multiply with."""
+    grid = Grid(((0.0, 1.0),), (30,), "zero", comm=SELF)
+    filled = []
+    fill = stencils.fill_stencil_matrix
+
+    def counting(values, out):
+        filled.append(out)
+        fill(values, out)
+
+    monkeypatch.setattr(stencils, "fill_stencil_matrix", counting)
+
+    def counts(rhs):
+        found = []
+        model = ds.trace_stencil(rhs, grid, ["k"])
+        filled.clear()
+        run = solve(model, np.ones(30), [0.2], Stepping(SPAN, method, dt=0.125))
+        found.append(len(filled))
+        filled.clear()
+        gradient = adjoint(run, squares())
+        found.append(len(filled))
+        assert duality(run, squares()) < 1e-12
+        return found, gradient
+
+    few, gradient = counts(lambda t, u, p: heat(t, u, p) + u.x[0] + t)
+    many, same = counts(lambda t, u, p: heat(t, u, p) + u.x[0] + t + 1e-30 * u.center**2)
+    assert few[0] <= 2
+    assert few[1] <= 2
+    assert min(many) >= 8
+    np.testing.assert_allclose(gradient.u0, same.u0, rtol=1e-12)
+    np.testing.assert_allclose(gradient.p, same.p, rtol=1e-12)
+    (moving, _), _ = counts(lambda t, u, p: (1.0 + t) * heat(t, u, p)), None
+    assert min(moving) >= 8
+
+
+@pytest.mark.parametrize("method", ["cn", "beuler", "esdirk4"])
+def test_small_unknowns_beside_large_ones_are_as_accurate(method):
+    """Equations in units that differ by 1e24 give the same numbers as in like units."""
+
+    def reaction(t, u, p):
+        a, b = u
+        return np.array([-p[0] * a**2, p[0] * a**2 - b**3])
+
+    scales = np.array([1e12, 1e-12])
+
+    def scaled(t, u, p):
+        return scales * reaction(t, u / scales, p)
+
+    stepping = Stepping(SPAN, method, dt=0.1)
+    plain = solve(ODE(reaction, 2, ["k"]), [1.0, 0.5], [2.0], stepping)
+    apart = solve(ODE(scaled, 2, ["k"]), scales * [1.0, 0.5], [2.0], stepping)
+    np.testing.assert_allclose(apart.final.array / scales, plain.final.array, rtol=1e-11)
+    outputs = [Terminal(lambda t, u, p, s=s: u[1] / s) for s in (1.0, scales[1])]
+    gradients = [adjoint(run, j).p for run, j in zip((plain, apart), outputs, strict=True)]
+    np.testing.assert_allclose(*gradients, rtol=1e-10)
+
+
+def test_a_state_at_rest_is_no_failure():
+    """Nothing but rounding is left of the residual from the start."""
+    rates = ODE(lambda t, u, p: np.array([1e9 * (p[0] - u[0] ** 2), u[0] - p[0] * u[1]]), 2, ["a"])
+    start = [np.sqrt(2.0), np.sqrt(0.5)]
+    run = solve(rates, start, [2.0], Stepping(SPAN, "cn", dt=0.25))
+    np.testing.assert_allclose(run.final.array, start, rtol=1e-15)
+
+
+def test_what_newtons_method_leaves_is_told():
+    """A loose tolerance leaves an error of about the estimate; the default one next to none."""
+    cubic = ODE(lambda t, u, p: -(u**3), 1)
+    exact = solve(cubic, [2.0], [], Stepping((0.0, 0.5), "beuler", dt=0.5))
+    loose = {"snes_rtol": 1e-2}
+    rough = solve(cubic, [2.0], [], Stepping((0.0, 0.5), "beuler", dt=0.5, options=loose))
+    error = abs(rough.final.array[0] / exact.final.array[0] - 1.0)
+    assert 0.1 * error < rough.effort.remainder < 100.0 * error
+    assert exact.effort.remainder < 1e-10
+    assert solve(cubic, [2.0], [], Stepping((0.0, 0.5), "rk4", dt=0.1)).effort.remainder == 0.0
+
+
+def test_derivatives_with_loose_linear_solvers_are_refused():
+    grid = Grid(((0.0, 1.0),) * 2, (8, 8), "zero", comm=SELF)
+    model = ds.trace_stencil(heat, grid, ["k"])
+    options = {"ksp_type": "gmres", "pc_type": "jacobi", "ksp_rtol": 1e-3}
+    run = solve(model, np.ones(64), [0.2], Stepping(SPAN, "cn", dt=0.5, options=options))
+    with pytest.raises(ds.UnsupportedError, match=r"derivatives with ksp_rtol = 0.001"):
+        adjoint(run, squares())
+
+
+def test_newtons_failure_names_a_step_that_is_solved():
+    steep = ODE(lambda t, u, p: u**2 + 1.0, 1)  # no solution of a step longer than 1 / 2
+    with pytest.raises(ds.NewtonError, match=r"Newton's method failed(.|\n)*try: dt=0\.2") as error:
+        solve(steep, [0.0], [], Stepping((0.0, 1.6), "beuler", dt=0.8))
+    assert "a step of that size is solved" in str(error.value)
+    solve(steep, [0.0], [], Stepping((0.0, 0.4), "beuler", dt=0.2))
+
+
+def test_a_failed_linear_solver_names_one_that_solves():
+    grid = Grid(((0.0, 1.0),) * 2, (20, 20), "zero", comm=SELF)
+    model = ds.trace_stencil(heat, grid, ["k"])
+    few = {"ksp_type": "gmres", "pc_type": "jacobi", "ksp_max_it": 3}
+    u0 = np.random.default_rng(1).random(400)
+    with pytest.raises(ds.LinearSolverError, match=r"gmres with pc_type jacobi .*MAX_IT") as error:
+        solve(model, u0, [1.0], Stepping(SPAN, "cn", dt=0.5, options=few))
+    assert 'lu"}, which solves this system' in str(error.value)
+    lu = {"ksp_type": "preonly", "pc_type": "lu"}
+    solve(model, u0, [1.0], Stepping(SPAN, "cn", dt=0.5, options=lu))
+    products = ds.trace_stencil(heat, grid, ["k"], jacobian="products")
+    with pytest.raises(ds.LinearSolverError, match=r'try: .*jacobian="auto"'):
+        solve(products, u0, [1.0], Stepping(SPAN, "cn", dt=0.5, options={"ksp_max_it": 3}))
+
+
+def test_a_singular_matrix_is_named():
+    growth = ODE(lambda t, u, p: p[0] * u, 1, ["k"])
+    with pytest.raises(ds.SingularMatrixError, match=r"the matrix is singular(.|\n)*another dt"):
+        solve(growth, [1.0], [2.0], Stepping(SPAN, "beuler", dt=0.5))
+    solve(growth, [1.0], [2.0], Stepping(SPAN, "beuler", dt=0.25))
+
+
+def bound(t, u, p):
+    """A rate, and an algebraic equation that is nonlinear in its variable."""
+    return np.array(
+        [-u[0] + np.cos(3 * t) + 0.3 * u[1], u[0] ** 2 + 0.1 * t * u[0] - u[1] - p[0] * u[1] ** 3]
+    )
+
+
+BOUND = ODE(bound, 2, ["a"], mass=np.diag([1.0, 0.0]))
+
+
+@pytest.mark.parametrize("start", [0.5, 0.8641])
+@pytest.mark.parametrize("method", ["beuler", "cn", "midpoint", "theta:0.7"])
+def test_tiny_steps_of_differential_algebraic_equations(method, start):
+    """The rounding of u' = (u1 - u0)/h hides from a line search what algebraic equations gain."""
+    grid = np.arange(0.05, 0.95, 0.1)
+    wanted = np.sort(np.concatenate([grid, grid + 3e-6, grid + 3.4e-6]))
+    stepping = Stepping(SPAN, method, dt=0.1)
+    first = [1.0, start]
+    if method != "beuler":  # the others carry a wrong start along, and refuse it
+        first = consistent_state(BOUND, first, [0.2])
+    run = solve(BOUND, first, [0.2], stepping, wanted)
+    assert run.step_sizes.min() < 1e-6
+    coarse = solve(BOUND, first, [0.2], stepping, grid)
+    if method == "beuler":
+        np.testing.assert_allclose(run.final.array, coarse.final.array, rtol=1e-4)
+        gaps = [bound(t, u, [0.2])[1] for t, u in zip(run.times[1:], run.u[1:], strict=True)]
+        assert np.abs(gaps).max() < 1e-10
+    cost = Terminal(lambda t, u, p: u[0] * u[1])
+    recorded = adjoint(run, cost, engine="tsadjoint").p
+    np.testing.assert_allclose(recorded, adjoint(run, cost).p, rtol=1e-7)
+
+
+@pytest.mark.parametrize("method", ["beuler", "cn"])
+def test_tiny_first_steps_of_differential_algebraic_equations(method):
+    start = consistent_state(BOUND, [1.0, 0.5], [0.2])
+    run = solve(BOUND, start, [0.2], Stepping(SPAN, method, rtol=1e-3, atol=1e-3))
+    assert run.step_sizes[0] == pytest.approx(1e-6)

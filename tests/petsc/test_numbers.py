@@ -1,0 +1,60 @@
+"""Numbers of arrays and vectors, looked at in C."""
+
+import numpy as np
+import pytest
+from petsc4py import PETSc
+
+from daeosens.petsc._kernels import finite_numbers, no_options, numbers_of, put_numbers
+
+
+def vector(values):
+    return PETSc.Vec().createWithArray(np.array(values, dtype=float), comm=PETSc.COMM_SELF)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("place", [0, 7, 8, 19])
+def test_one_number_that_is_not_finite_is_found(bad, place):
+    values = 1e308 * np.linspace(-1.0, 1.0, 20)
+    assert finite_numbers(values)
+    values[place] = bad
+    assert not finite_numbers(values)
+
+
+def test_arrays_of_any_layout_are_looked_at():
+    values = np.ones((4, 6))
+    values[1, 3] = np.nan
+    assert not finite_numbers(values.T)
+    assert finite_numbers(values[:, ::2])
+    assert not finite_numbers(values[:, 1::2])
+    assert finite_numbers(np.empty(0))
+    with pytest.raises(TypeError, match="double precision"):
+        finite_numbers(np.ones(2, dtype=np.float32))
+
+
+def test_numbers_of_a_vector_are_a_copy():
+    vec = vector([1.0, 2.0])
+    found = numbers_of(vec)
+    found[0] = 5.0
+    assert vec.array.tolist() == [1.0, 2.0]
+    assert numbers_of(vector([])).size == 0
+
+
+def test_numbers_are_put_if_they_fit():
+    vec = vector([1.0, 2.0])
+    assert vec.norm() == pytest.approx(np.sqrt(5.0))
+    assert put_numbers(vec, np.array([[3.0, 0.0], [4.0, 0.0]])[:, 0])
+    assert vec.array.tolist() == [3.0, 4.0]
+    assert vec.norm() == 5.0  # it knows that it has changed
+    for other in (np.zeros(3), np.zeros((2, 1)), np.zeros(2, dtype=int)):
+        assert not put_numbers(vec, other)
+    assert vec.array.tolist() == [3.0, 4.0]
+    assert put_numbers(vector([]), np.empty(0))
+
+
+def test_an_empty_database_of_options_is_known():
+    assert no_options()
+    options = PETSc.Options()
+    options["ts_monitor"] = None
+    assert not no_options()
+    del options["ts_monitor"]
+    assert no_options()

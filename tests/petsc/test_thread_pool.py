@@ -1,0 +1,86 @@
+"""Threads that wait for work without the interpreter."""
+
+import multiprocessing
+import os
+
+import numpy as np
+import pytest
+
+from daeosens import Stepping, sensitivities, solve, trace
+from daeosens.derivatives.engines.array import adjoint as block_adjoint
+from daeosens.methods.rk import block as block_rk
+from daeosens.petsc._kernels import carry_together
+
+N = 60
+MATRIX = np.random.default_rng(3).normal(0.0, 0.5 / N**0.5, (N, N)) - np.eye(N)
+
+
+@pytest.fixture(scope="module")
+def run():
+    model = trace(lambda t, x, p: x * (p.r + p.A @ x), N, {"r": (N,), "A": (N, N)})
+    p = model.pack(r=np.full(N, 0.1), A=MATRIX)
+    return solve(model, np.full(N, 0.1), p, Stepping((0.0, 10.0), "rk5bs", rtol=1e-7, atol=1e-7))
+
+
+@pytest.fixture
+def came(monkeypatch):
+    """How many threads came to each of the sweeps."""
+    found = []
+
+    def noted(*given):
+        found.append(carry_together(*given))
+        return found[-1]
+
+    monkeypatch.setattr(block_rk, "carry_together", noted)
+    return found
+
+
+def matrix(run, threads, monkeypatch):
+    monkeypatch.setattr(block_adjoint, "thread_count", lambda: threads)
+    return sensitivities(run, engine="block").p
+
+
+@pytest.mark.parametrize("threads", [2, 3, 7])
+def test_rows_are_carried_whoever_comes(threads, run, came, monkeypatch):
+    alone = matrix(run, 1, monkeypatch)
+    for _ in range(50):
+        # another number of rows at once is another order of sums in BLAS
+        assert abs(matrix(run, threads, monkeypatch) - alone).max() < 1e-13 * abs(alone).max()
+    assert came[0] == 1
+    assert set(came[1:]) <= set(range(1, threads + 1))
+
+
+@pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="one core")
+def test_threads_come(run, came, monkeypatch):
+    for _ in range(1000):
+        matrix(run, 2, monkeypatch)
+        if 2 in came:
+            return
+    pytest.fail("no thread was awake in time")
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="the system tells no cores")
+def test_the_cores_of_the_caller_stay_what_they_were(run, monkeypatch):
+    before = os.sched_getaffinity(0)
+    matrix(run, 2, monkeypatch)
+    assert os.sched_getaffinity(0) == before
+    os.sched_setaffinity(0, {min(before)})  # the only core: threads keep to theirs, or share it
+    try:
+        matrix(run, 2, monkeypatch)
+        assert os.sched_getaffinity(0) == {min(before)}
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # from Python 3.12 on
+def test_a_fork_has_threads_of_its_own(run, monkeypatch):
+    expected = matrix(run, 2, monkeypatch)
+    context = multiprocessing.get_context("fork")
+    out = context.SimpleQueue()
+    child = context.Process(target=lambda: out.put(sensitivities(run, engine="block").p))
+    child.start()
+    found = out.get()
+    child.join(60)
+    assert child.exitcode == 0
+    assert abs(found - expected).max() < 1e-13 * abs(expected).max()

@@ -1,0 +1,273 @@
+"""What callbacks return and raise."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from mpi4py import MPI
+from petsc4py import PETSc
+
+from daeosens import (
+    ODE,
+    Event,
+    InputError,
+    Products,
+    SolveError,
+    Stepping,
+    Terminal,
+    UnsupportedError,
+    evaluate,
+    hybrid,
+    solve,
+    tangent,
+    trace,
+)
+from daeosens.problem.callback_guard import check_output, guarded, unwrapped
+
+# ---- what callbacks return -----------------------------------------------------------------------
+
+
+def test_right_output_is_passed_on():
+    assert check_output([1, 2], "f", (2,), 0.0).tolist() == [1, 2]
+    assert check_output(3.0, "r", (), 0.0) == 3.0
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (
+            [1.0],
+            r"callback 'f' returned shape \(1,\) at t = 0\.25 \(rank 0\)\n  expected: shape \(2,\)",
+        ),
+        (
+            [[1.0, 2.0]],
+            r"returned shape \(1, 2\)(.|\n)*try: return an array of shape \(2,\) from 'f'",
+        ),
+        (None, r"callback 'f' returned NoneType at t = 0\.25 \(rank 0\)\n  expected: real numbers"),
+        (["a", "b"], r"callback 'f' returned <U1 values"),
+        ([1j, 2.0], r"callback 'f' returned complex128 values"),
+        ([True, False], r"callback 'f' returned bool values(.|\n)*try: the difference a - b"),
+        (
+            [[1.0], [1.0, 2.0]],
+            r"callback 'f' returned no array at t = 0\.25 \(rank 0\): setting an",
+        ),
+    ],
+)
+def test_wrong_output_names_callback_time_and_rank(values, message):
+    with pytest.raises(InputError, match=message):
+        check_output(values, "f", (2,), 0.25)
+
+
+@pytest.mark.parametrize(
+    ("values", "entry"),
+    [([1.0, np.nan], r"nan in entry \[1\]"), ([np.inf, np.nan], r"inf in entry \[0\]")],
+)
+def test_output_that_is_not_finite_is_a_failed_solve(values, entry):
+    message = rf"callback 'f' returned {entry} at t = 0\.25 \(rank 0\)\n  expected: finite values"
+    with pytest.raises(SolveError, match=message):
+        check_output(values, "f", (2,), 0.25)
+
+
+# ---- exceptions of callbacks ---------------------------------------------------------------------
+
+
+def test_exception_of_a_callback_gets_name_time_and_rank():
+    def faulty(t, u):
+        raise KeyError("growth")
+
+    with pytest.raises(KeyError) as raised:
+        guarded(faulty, "rhs", PETSc.COMM_SELF)(0.125, None)
+    assert raised.value.__notes__ == [
+        f"in callback 'rhs' at t = 0.125 (rank {MPI.COMM_WORLD.rank})"
+    ]
+    with pytest.raises(KeyError) as raised:
+        guarded(faulty, "mass", PETSc.COMM_SELF)(np.ones(2), None)
+    assert raised.value.__notes__ == [f"in callback 'mass' (rank {MPI.COMM_WORLD.rank})"]
+
+
+def test_guarded_callback_returns_what_the_callback_returns():
+    assert guarded(lambda t, u: t + u, "rhs", PETSc.COMM_SELF)(1.0, 2.0) == 3.0
+
+
+class Faulty:
+    """Context of a matrix whose product fails."""
+
+    def __init__(self, error):
+        self.error = error
+
+    def mult(self, matrix, x, y):
+        raise self.error
+
+
+def faulty_matrix(error):
+    matrix = PETSc.Mat().createPython([2, 2], Faulty(error), comm=PETSc.COMM_SELF)
+    matrix.setUp()
+    return matrix
+
+
+def test_exception_that_went_through_petsc_comes_out_as_it_was_raised():
+    """However often: a product inside a linear solver inside Newton's iteration."""
+    error = ZeroDivisionError("in mult")
+    matrix = faulty_matrix(error)
+    x, y = matrix.createVecs()
+    with pytest.raises(PETSc.Error):
+        matrix.mult(x, y)
+
+    @unwrapped
+    def once():
+        matrix.mult(x, y)
+
+    @unwrapped
+    def nested():
+        snes = PETSc.SNES().create(comm=PETSc.COMM_SELF)
+        snes.setFunction(lambda _snes, x, f: matrix.mult(x, f), y)
+        snes.solve(None, x)
+
+    for act in (once, nested):
+        with pytest.raises(ZeroDivisionError, match="in mult") as raised:
+            act()
+        assert raised.value is error
+
+
+def test_petscs_own_errors_stay_what_they_are():
+    @unwrapped
+    def broken():
+        PETSc.Vec().createSeq(2).axpy(1.0, PETSc.Vec().createSeq(3))
+
+    with pytest.raises(PETSc.Error, match="error code 75"):
+        broken()
+    assert broken.__name__ == "broken"
+
+
+@unwrapped
+def at_work(work):
+    return work()
+
+
+def in_another_thread(work):
+    with ThreadPoolExecutor(1) as other:
+        return other.submit(work).result()
+
+
+def test_one_thread_at_a_time_calls_petsc():
+    """One after the other they may; and what a callback of the same thread begins is part of it."""
+    assert in_another_thread(lambda: at_work(lambda: 1)) == 1
+    assert at_work(lambda: at_work(lambda: 2)) == 2
+    message = r"at_work while another thread runs or sweeps\n  expected: one thread at a time"
+    with pytest.raises(UnsupportedError, match=message):
+        at_work(lambda: in_another_thread(lambda: at_work(lambda: 3)))
+    assert in_another_thread(lambda: at_work(lambda: 4)) == 4
+
+
+# ---- ranks that do not agree ---------------------------------------------------------------------
+
+
+def grid_problem(comm, **keywords):
+    """Return a decay on several ranks, PETSc style, and its start."""
+    state = PETSc.Vec().createMPI(6, comm=comm)
+    state.set(1.0)
+
+    def rhs(t, u, p, out):
+        u.copy(out)
+        out.scale(-p[0])
+
+    def times(t, u, p, du, out):
+        du.copy(out)
+        out.scale(-p[0])
+
+    keywords["jacobian"] = Products(times, times)
+    return ODE(rhs, state=state, parameters=["k"], **keywords), state
+
+
+def run_of(problem, u0, p=(1.0,)):
+    return solve(problem, u0, p, Stepping((0.0, 1.0), "rk4", dt=0.1))
+
+
+def without_start(problem, u0):
+    return run_of(problem, None if problem.comm.rank else u0)
+
+
+def differing_mode(comm, name):
+    plain, _ = grid_problem(comm)
+    modes = {"a": plain, "b": plain}
+    return hybrid(modes, "a", [Event(0.5, mode=lambda t, u, p: name if comm.rank else "a")])
+
+
+APART = {
+    "a parameter is NaN": (
+        lambda comm: run_of(*grid_problem(comm), [np.nan if comm.rank else 1.0]),
+        InputError,
+        r"p is nan at index \[0\]",
+    ),
+    "more parameters": (
+        lambda comm: run_of(*grid_problem(comm), [1.0] * (1 + (comm.rank > 0))),
+        InputError,
+        r"p has shape \(2,\)",
+    ),
+    "no start": (
+        lambda comm: without_start(*grid_problem(comm)),
+        InputError,
+        "u0 is NoneType",
+    ),
+    "times of an event": (
+        lambda comm: run_of(
+            *grid_problem(comm, events=[Event(lambda t, u, p: t - 0.3 - 0.2 * comm.rank)])
+        ),
+        InputError,
+        r"'event \"event\" when' returned .* on one rank and -0\.3 on another at t = 0\n",
+    ),
+    "an event function is NaN": (
+        lambda comm: run_of(
+            *grid_problem(
+                comm, events=[Event(lambda t, u, p: np.nan if comm.rank and t > 0.2 else t - 0.5)]
+            )
+        ),
+        SolveError,
+        r"'event \"event\" when' returned nan in entry \[\] at t = 0\.3 \(rank [12]\)",
+    ),
+    "a cost": (
+        lambda comm: evaluate(
+            run_of(*grid_problem(comm)), Terminal(lambda t, u, p: float(comm.rank > 0))
+        ),
+        InputError,
+        "cost 'terminal' returned 0 on one rank and 1 on another at t = 1\n",
+    ),
+    "modes": (
+        lambda comm: run_of(differing_mode(comm, "b"), grid_problem(comm)[1]),
+        InputError,
+        "the mode at t = 0.5 is a and b, by rank",
+    ),
+    "an unknown mode": (
+        lambda comm: run_of(differing_mode(comm, "c"), grid_problem(comm)[1]),
+        InputError,
+        "the mode at t = 0.5 is 'c'\n  expected: one of a, b",
+    ),
+    "directions": (
+        lambda comm: tangent(run_of(*grid_problem(comm)), dp=[1.0 + comm.rank]),
+        InputError,
+        r"directions is \[\[None, \[1\.0\]\]\] on rank 0 and \[\[None, \[2\.0\]\]\] on rank 1",
+    ),
+}
+
+
+@pytest.mark.mpi(min_size=2)
+@pytest.mark.parametrize(("call", "kind", "message"), APART.values(), ids=APART)
+def test_what_is_wrong_or_different_on_one_rank_is_an_error_on_all(comm, call, kind, message):
+    """Otherwise the others would wait for ever, or all go on with different numbers."""
+    with pytest.raises(kind, match=message):
+        call(comm)
+
+
+@pytest.mark.mpi
+def test_values_that_differ_by_rounding_are_the_same(comm):
+    cost = Terminal(lambda t, u, p: 0.5 * (1.0 + 1e-14 * comm.rank))
+    value = evaluate(run_of(*grid_problem(comm)), cost)
+    assert comm.allgather(value) == [value] * comm.size
+
+
+def test_parameters_by_name_outside_a_traced_model_say_where_they_are():
+    decay = trace(lambda t, u, p: -p.rate * u, size=1, parameters=["rate"])
+    run = solve(decay, [1.0], [0.5], Stepping((0.0, 1.0), "rk4", dt=0.5))
+    with pytest.raises(AttributeError) as caught:
+        evaluate(run, Terminal(lambda t, u, p: p.rate * u[0]))
+    assert "model.terminal(function)" in caught.value.__notes__[-1]

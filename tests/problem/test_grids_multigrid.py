@@ -1,0 +1,122 @@
+"""Multigrid on grids: interpolation between levels, and iterations that do not grow."""
+
+import numpy as np
+import pytest
+from fields import close, random_field
+from petsc4py import PETSc
+
+from daeosens import InputError, Stepping, Terminal, adjoint, solve, trace_stencil
+from daeosens.problem.grids import Grid
+from daeosens.problem.grids.multigrid import Points, depth, interpolations
+
+BOUNDARIES = ["periodic", "zero"]
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("boundary", BOUNDARIES)
+@pytest.mark.parametrize("shape", [(33,), (20,), (21, 18), (12, 13, 14)])
+def test_linear_functions_are_interpolated_exactly(shape, boundary):
+    """In each unknown on its own; periodic ones where they do not jump."""
+    grid = Grid(((0.0, 1.0),) * len(shape), shape, boundary, dof=2)
+    coarse = Points.of(grid.dm).coarse()
+    assert coarse is not None
+    (matrix,) = interpolations(grid.dm, 2)
+    sides = [np.linspace(0.0, 1.0, n) for n in shape]
+    kept = [
+        np.arange(0, n, 2) if boundary == "periodic" else np.unique([*range(0, n, 2), n - 1])
+        for n in shape
+    ]
+    assert coarse.shape == tuple(len(each) for each in kept)
+    right, left = matrix.createVecs()
+    first, last = right.getOwnershipRange()
+    indices = np.indices(coarse.shape).reshape(len(shape), -1)
+    total = sum(side[keep][index] for side, keep, index in zip(sides, kept, indices, strict=True))
+    where = coarse.numbers(*indices)
+    for number, value in zip(where, total, strict=True):
+        for component, factor in enumerate((1.0, -3.0)):
+            if first <= 2 * number + component < last:
+                right.setValue(2 * number + component, factor * value)
+    right.assemble()
+    matrix.mult(right, left)
+    index = np.indices(shape).reshape(len(shape), -1)
+    exact = sum(side[each] for side, each in zip(sides, index, strict=True))
+    inside = np.all(index < np.array(shape)[:, None] - 1, axis=0) | (boundary == "zero")
+    numbers = Points.of(grid.dm).numbers(*index)
+    begin, end = left.getOwnershipRange()
+    for number, value, inner in zip(numbers, exact, inside, strict=True):
+        if inner and begin <= 2 * number < end:
+            found = left.getArray()[2 * number - begin : 2 * number - begin + 2]
+            np.testing.assert_allclose(found, [value, -3.0 * value], atol=1e-13)
+
+
+def test_numbers_of_points_are_those_of_petsc():
+    points = Points(((2, 3), (1, 2), (2, 1)), (False, False, True))
+    assert points.shape == (5, 3, 3)
+    found = points.numbers(*np.meshgrid(range(5), range(3), range(3), indexing="ij"))
+    assert sorted(found.ravel()) == list(range(45))
+    assert [found[0, 0, 0], found[2, 0, 0], found[0, 1, 0], found[1, 0, 1]] == [0, 4, 10, 3]
+
+
+def test_more_levels_than_there_are_points_for_are_refused():
+    grid = Grid(((0.0, 1.0),) * 2, (9, 9), "zero", comm=PETSc.COMM_SELF)
+    assert depth(grid.dm) == 1
+    with pytest.raises(InputError, match=r"pc_mg_levels = 5 .*\n.*at most 2"):
+        interpolations(grid.dm, 5)
+
+
+def diffusing(t, u, p):
+    return p.k * u.laplacian() - u.center**3
+
+
+def fluxes(t, u, p):
+    """No flux through the edges: differences across them count for nothing."""
+    flow = 0.0
+    for axis, (x, h) in enumerate(zip(u.x, u.spacing, strict=True)):
+        offset = [0, 0]
+        offset[axis] = 1
+        back = tuple(-each for each in offset)
+        more = np.where(x < 1.0 - 1.5 * h, u[tuple(offset)] - u.center, 0.0)
+        less = np.where(x > 1.5 * h, u[back] - u.center, 0.0)
+        flow = flow + (more + less) / h**2
+    return p.k * flow - u.center**3
+
+
+def energy():
+    return Terminal(
+        lambda t, u, p: 0.5 * u.dot(u) / u.size,
+        lambda t, u, p, out: out.axpby(1.0 / u.size, 0.0, u),
+        "independent",
+    )
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize(
+    ("boundary", "rhs"), [("periodic", diffusing), ("zero", diffusing), ("zero", fluxes)]
+)
+def test_iterations_grow_neither_with_the_grid_nor_with_the_step(boundary, rhs):
+    effort = []
+    for n in (80, 161):
+        grid = Grid(((0.0, 1.0),) * 2, (n, n), boundary)
+        model = trace_stencil(rhs, grid, ["k"])
+        for dt in (1e-3, 1.0):
+            run = solve(model, random_field(grid, 3), [0.3], Stepping((0.0, dt), "cn", dt=dt))
+            effort.append(run.effort.linear_iterations / run.effort.newton_iterations)
+    assert max(effort) < 10
+
+
+@pytest.mark.mpi
+def test_defaults_agree_with_other_solvers():
+    """Redundant factors on several ranks, multigrid, and GMRES with products."""
+    for shape in ((60,), (12, 11), (75, 70)):
+        grid = Grid(((0.0, 1.0),) * len(shape), shape, "zero")
+        found = []
+        for jacobian in ("auto", "products"):
+            tight = {"ksp_rtol": 1e-13, "ksp_gmres_restart": 200}
+            options = tight if jacobian == "products" else {}
+            model = trace_stencil(diffusing, grid, ["k"], jacobian=jacobian)
+            stepping = Stepping((0.0, 0.02), "cn", dt=0.01, options=options)
+            run = solve(model, random_field(grid, 3), [0.3], stepping)
+            gradient = adjoint(run, energy())
+            found.append([run.final, gradient.u0_vec, gradient.p_vec])
+        for default, other in zip(*found, strict=True):
+            assert close(default, other) < 1e-9

@@ -1,0 +1,260 @@
+"""ESDIRK steps of small dense systems in C: TSDIRK's, without its solvers."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from petsc4py import PETSc
+
+from daeosens import (
+    ODE,
+    InitialState,
+    LeastSquares,
+    Native,
+    Parameter,
+    Parameters,
+    Reduced,
+    SolveError,
+    Stepping,
+    Terminal,
+    adjoint,
+    duality,
+    hessian_product,
+    sensitivities,
+    solve,
+    tangent,
+    taylor,
+    trace,
+)
+from daeosens import adjoint as adjoint_function
+from daeosens.derivatives import sensitivities as sensitivity_module
+from daeosens.derivatives.engines.compiled.adjoint import native_sweep
+from daeosens.methods.esdirk.tableau import ESDIRK
+from daeosens.methods.method import find_method
+from daeosens.timestepping import step_log
+from daeosens.timestepping.dense_ts import LARGEST, dense_steps
+
+adjoint_module = __import__("sys").modules[adjoint_function.__module__]
+
+TSDIRK = {"snes_rtol": 1e-13}
+"""An option of PETSc, which only its own steps read: stages as exact as those here."""
+
+
+def van_der_pol():
+    model = trace(
+        lambda t, u, p: np.array([u[1], p.mu * ((1 - u[0] ** 2) * u[1] - u[0]) + 0.1 * np.sin(t)]),
+        size=2,
+        parameters={"mu": ()},
+        running=lambda t, u, p: u[0] ** 2 * u[1] + p.mu * np.cos(t) * u[1],
+    )
+    return model, np.array([2.0, -0.66]), np.array([100.0]), (0.0, 0.5)
+
+
+def chain(n):
+    """Return a stiff chain of reactions with diffusion; its Jacobian has a pattern for large n."""
+
+    def rhs(t, u, p):
+        flow = p.rate[0] * u[:-1] * u[1:] - p.rate[1] * (u[:-1] - u[1:])
+        out = np.zeros_like(u)
+        out[:-1] -= flow
+        out[1:] += flow
+        return out + p.source * np.cos(t)
+
+    model = trace(
+        rhs,
+        size=n,
+        parameters={"rate": (2,), "source": ()},
+        running=lambda t, u, p: np.sin(t) * u @ u + p.rate[0] * u[1],
+    )
+    u0 = 1.0 + 0.5 * np.sin(np.arange(n))
+    return model, u0, np.array([3.0, -200.0, 0.3]), (0.0, 1.0)
+
+
+CASES = {
+    "2 unknowns": van_der_pol,
+    "12 unknowns": lambda: chain(12),
+    "20 with a pattern": lambda: chain(20),
+    "40 by LAPACK": lambda: chain(40),
+}
+
+
+@pytest.fixture(scope="module", params=CASES)
+def case(request):
+    return CASES[request.param]()
+
+
+def by_python(monkeypatch):
+    """Let the sweeps in Python have their turn."""
+    for module, name in ((adjoint_module, "native_sweep"), (sensitivity_module, "native_rows")):
+        monkeypatch.setattr(module, name, lambda *_arguments: None)
+
+
+def close(fast, slow):
+    """Compare derivatives to a part of the largest number: others may be differences of such."""
+    for name in ("u0", "p"):
+        ours, theirs = getattr(fast, name), getattr(slow, name)
+        np.testing.assert_allclose(ours, theirs, rtol=0.0, atol=1e-12 * np.abs(theirs).max())
+
+
+@pytest.mark.parametrize("method", ESDIRK)
+def test_steps_are_those_of_tsdirk(case, method):
+    model, u0, p, span = case
+    for sizes in ({"dt": 0.05}, {"rtol": 1e-6, "atol": 1e-8, "dt": 1e-3}):
+        here = solve(model, u0, p, Stepping(span, method, **sizes))
+        there = solve(model, u0, p, Stepping(span, method, **sizes, options=TSDIRK))
+        assert here.effort.linear_iterations == 0 < there.effort.linear_iterations
+        assert here.effort.rejected == there.effort.rejected
+        # an estimated error is a small difference, whose rounding moves the times
+        bound = 1e-7 if "rtol" in sizes else 1e-12
+        np.testing.assert_allclose(here.times, there.times, rtol=bound)
+        np.testing.assert_allclose(here.u, there.u, rtol=0.0, atol=bound * np.abs(there.u).max())
+
+
+@pytest.mark.parametrize("method", ESDIRK)
+def test_gradients_are_those_of_the_sweep_by_steps(case, method, monkeypatch):
+    model, u0, p, span = case
+    run = solve(model, u0, p, Stepping(span, method, dt=0.03))  # its last steps are cut short
+    end = model.terminal(lambda t, u, p: 0.5 * u @ u + u[0] * p[0])
+    times = run.times[[0, 3, 5, -1]]
+    data = LeastSquares(times, np.ones((4, model.size)), 0.1)
+    others = [end, data, 0.3 * data + model.running]
+    assert native_sweep(run, [each.lower(model, run.times[-1]) for each in others]) is not None
+    gradients = adjoint(run, others)
+    matrices = sensitivities(run)
+    earlier = sensitivities(run, float(run.times[5]))
+    by_python(monkeypatch)
+    for fast, slow in zip(gradients, adjoint(run, others), strict=True):
+        assert fast.value == pytest.approx(slow.value, rel=1e-12)
+        close(fast, slow)
+    close(matrices, sensitivities(run))
+    close(earlier, sensitivities(run, float(run.times[5])))
+
+
+@pytest.mark.parametrize("method", ["esdirk3", "esdirk6"])
+def test_sweeps_use_the_stages_that_were_kept(case, method, monkeypatch):
+    model, u0, p, span = case
+    stepping = Stepping(span, method, dt=0.05)
+    plain, kept = (solve(model, u0, p, stepping, checkpoint=name) for name in ("states", "stages"))
+    monkeypatch.setattr(
+        step_log, "STAGE_MEMORY", 8 * model.size * 5 * plain.n_stages // plain.n_steps
+    )
+    some = solve(model, u0, p, stepping, checkpoint="stages")
+    assert 0 < len(some.kept) < len(kept.kept) == kept.n_steps
+    cost = model.terminal(lambda t, u, p: 0.5 * u @ u + u[0] * p[0])
+    expected = adjoint(plain, cost)
+    for run in (kept, some):
+        found = adjoint(run, cost)
+        np.testing.assert_allclose(found.u0, expected.u0, rtol=1e-12, atol=1e-13)
+        np.testing.assert_allclose(found.p, expected.p, rtol=1e-12, atol=1e-13)
+    by_python(monkeypatch)
+    assert len(kept.stages) == kept.n_steps
+    found = adjoint(kept, cost)
+    np.testing.assert_allclose(found.u0, expected.u0, rtol=1e-12, atol=1e-13)
+    np.testing.assert_allclose(found.p, expected.p, rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("method", ESDIRK)
+def test_taylor_and_duality(method):
+    model, u0, p, span = van_der_pol()
+    cost = model.terminal(lambda t, u, p: u @ u) + model.running
+    stepping = Stepping(span, method, dt=0.03)
+    for control, x in (
+        (InitialState(u0, p), u0),
+        (Parameters({"mu": Parameter(float(p[0]))}, u0), p),
+    ):
+        assert taylor(Reduced(model, cost, stepping, control), x).order > 1.9
+    assert duality(solve(model, u0, p, stepping), cost) < 1e-12
+
+
+def test_gradient_against_differences_of_the_program():
+    model, u0, p, span = chain(12)
+    cost = model.terminal(lambda t, u, p: u[0] * u[1])
+    stepping = Stepping(span, "esdirk4", dt=0.1)
+    gradient = adjoint(solve(model, u0, p, stepping), cost)
+    for k, step in enumerate((1e-5, 1e-4, 1e-5)):
+        move = step * np.eye(3)[k]
+        high, low = (solve(model, u0, each, stepping).u[-1] for each in (p + move, p - move))
+        slope = (high[0] * high[1] - low[0] * low[1]) / (2 * step)
+        assert gradient.p[k] == pytest.approx(slope, rel=1e-7)
+
+
+def test_adaptive_steps_recover_from_failing_newton_iterations():
+    model, u0, p, _ = van_der_pol()
+    run = solve(model, u0, p, Stepping((0.0, 200.0), "esdirk4", rtol=1e-5, atol=1e-5, dt=50.0))
+    assert run.effort.rejected > 0
+    assert np.abs(run.u[:, 0]).max() < 2.1
+
+
+def test_fixed_steps_that_cannot_be_solved_are_an_error():
+    model = trace(lambda t, u, p: 1.0 + u**2, size=1)
+    with pytest.raises(SolveError, match=r"Newton|TS stopped|NONLINEAR"):
+        solve(model, [1.0], [], Stepping((0.0, 10.0), "esdirk4", dt=2.0))
+
+
+@pytest.mark.parametrize("name", ["rhs", "jacobian"])
+def test_what_is_not_finite_is_named(name):
+    ctypes = pytest.importorskip("ctypes")
+    values = {"rhs": 1.0, "jacobian": 0.0}
+
+    def function(kind):
+        signature = ctypes.CFUNCTYPE(
+            None, ctypes.c_double, *(3 * [ctypes.POINTER(ctypes.c_double)]), ctypes.c_void_p
+        )
+
+        def call(t, u, p, out, data):
+            out[0] = float("nan") if kind == name and t > 0.5 else values[kind]
+
+        made = signature(call)
+        return Native(ctypes.cast(made, ctypes.c_void_p).value, keeps=made)
+
+    problem = ODE(function("rhs"), 1, 0, jacobian=function("jacobian"), rhs_t="autonomous")
+    with pytest.raises(SolveError, match=rf"'{name}'"):
+        solve(problem, [1.0], [], Stepping((0.0, 1.0), "esdirk4", dt=0.1))
+
+
+def test_where_petsc_takes_the_steps():
+    model, u0, p, span = van_der_pol()
+    assert dense_steps(model, find_method("esdirk4"), p) is not None
+    assert dense_steps(model, find_method("cn"), p) is None
+    large, *_ = chain(LARGEST + 1)
+    assert dense_steps(large, find_method("esdirk4"), np.zeros(3)) is None
+    database = PETSc.Options()
+    database["snes_max_it"] = 40
+    try:
+        run = solve(model, u0, p, Stepping(span, "esdirk4", dt=0.05))
+    finally:
+        database.delValue("snes_max_it")
+    assert run.effort.linear_iterations > 0
+
+
+def ring(t, u, p):
+    """Robertson's reactions three times over, around three species."""
+    after, third = u[[1, 2, 0]], u[[2, 0, 1]]
+    slow, fast, back = p[0] * u, p[1] * after**2, p[2] * after * third
+    return -slow + back + (slow - fast - back)[[2, 0, 1]] + fast[[1, 2, 0]]
+
+
+def test_rounding_in_very_stiff_systems_rejects_few_steps():
+    """Stages are not known better; steps were made smaller until they were, a thousand times."""
+    p, u0 = np.array([0.04, 3e7, 1e4]), np.array([0.7, 0.04, 0.75])
+    model = trace(ring, 3, 3)
+    stepping = Stepping((0.0, 170.0), "esdirk5", rtol=0.03, atol=3e-5)
+    runs = [solve(model, u0, p, stepping, checkpoint=kept) for kept in ("states", "stages")]
+    assert runs[0].effort.steps < 100
+    assert 0 < runs[0].effort.rejected < 100
+    cost = Terminal(lambda t, u, p: u @ u)
+    again, kept = (adjoint(run, cost) for run in runs)
+    np.testing.assert_array_equal(again.u0, kept.u0)  # found again to the bit, after rejected steps
+    np.testing.assert_array_equal(again.p, kept.p)
+    forth = tangent(runs[0], u0, p).derivative(cost)
+    assert again.u0 @ u0 + again.p @ p == pytest.approx(forth, rel=1e-6)  # the condition is 1e9
+
+
+def test_stages_that_are_not_found_again_name_the_remedy():
+    model = trace(lambda t, u, p: p[0] * u**2, 1, 1)
+    run = solve(model, [1.0], [1.0], Stepping((0.0, 0.5), "esdirk4", dt=0.1))
+    other = replace(run, step_sizes=1e3 * run.step_sizes)  # for which the stages have no solution
+    cost = Terminal(lambda t, u, p: u[0])
+    for call in (adjoint, lambda *given: hessian_product(*given, [1.0])):
+        with pytest.raises(SolveError, match=r'was not found again(.*\n)*.*checkpoint="stages"'):
+            call(other, cost)

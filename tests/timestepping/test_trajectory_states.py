@@ -1,0 +1,128 @@
+"""States that C has logged as numbers."""
+
+import gc
+
+import numpy as np
+import pytest
+from petsc4py import PETSc
+
+import daeosens as ds
+from daeosens import Stepping, solve
+from daeosens.timestepping.trajectory.states import States, rows_of
+from daeosens.timestepping.trajectory.trajectory import Trajectory
+
+STEPPING = Stepping((0.0, 1.0), "rk4", dt=0.25)
+
+
+@pytest.fixture(scope="module")
+def model() -> ds.Model:
+    return ds.trace(lambda _t, u, p: [u[1], -p.stiffness * u[0]], 2, {"stiffness": ()})
+
+
+@pytest.fixture
+def run(model: ds.Model) -> Trajectory:
+    return solve(model, [1.0, 0.5], [2.0], STEPPING)
+
+
+def test_runs_of_compiled_models_keep_numbers(run: Trajectory) -> None:
+    assert isinstance(run.states, States)
+    np.testing.assert_array_equal(rows_of(run.states), run.u)
+    for state, row in zip(run.states, run.u, strict=True):
+        np.testing.assert_array_equal(state.array, row)
+
+
+def test_vectors_are_made_once(run: Trajectory) -> None:
+    states = run.states
+    assert [states[k] is states[k - 5] for k in range(5)] == [True] * 5
+    assert [vec is states[k] for k, vec in enumerate(states)] == [True] * 5
+    assert [vec is states[k] for k, vec in zip((1, 2), states[1:3], strict=True)] == [True] * 2
+    assert len(states[1:]) == len(states) - 1 == run.n_steps
+    with pytest.raises(IndexError):
+        states[5]
+
+
+def test_only_vectors_that_are_there_are_freed(model: ds.Model) -> None:
+    run = solve(model, [1.0, 0.5], [2.0], STEPPING)
+    assert isinstance(run.states, States)
+    first, final = run.states[0], run.states[-1]
+    run.destroy()
+    assert run.states.made == [first, final]
+    assert not any(vec.handle for vec in run.states.made)
+
+
+def in_python(_model: ds.Model) -> Trajectory:
+    problem = ds.ODE(lambda _t, u, p: np.array([u[1], -p[0] * u[0]]), 2, 1)
+    return solve(problem, [1.0, 0.5], [2.0], STEPPING)
+
+
+def compiled(model: ds.Model) -> Trajectory:
+    return solve(model, [1.0, 0.5], [2.0], STEPPING)
+
+
+def through_an_event(_model: ds.Model) -> Trajectory:
+    kick = ds.Event(lambda t, u, p: u[0] - 1.05, lambda t, u, p: u * [1.0, -1.0])
+    problem = ds.ODE(lambda _t, u, p: np.array([u[1], -p[0] * u[0]]), 2, 1, events=[kick])
+    return solve(problem, [1.0, 0.5], [2.0], STEPPING)
+
+
+WRITES = {
+    "u": lambda run: np.multiply(run.u, 2.0, out=run.u),
+    "final.array": lambda run: np.multiply(run.final.array, 2.0, out=run.final.array),
+    "at.array": lambda run: np.multiply(run.at(0.5).array, 2.0, out=run.at(0.5).array),
+    "getArray": lambda run: run.final.getArray().fill(2.0),
+    "asarray": lambda run: np.asarray(run.final).fill(2.0),
+    "times": lambda run: np.multiply(run.times, 1e3, out=run.times),
+    "step_sizes": lambda run: run.step_sizes.fill(1.0),
+    "scale": lambda run: run.final.scale(2.0),
+    "setArray": lambda run: run.at(0.5).setArray([1.0, 1.0]),
+    "axpy": lambda run: run.final.axpy(1.0, run.at(0.5)),
+    "target of a copy": lambda run: run.at(0.5).copy(run.final),
+    "zeroEntries": lambda run: run.final.zeroEntries(),
+    "array =": lambda run: setattr(run.final, "array", 0.0),
+}
+
+
+@pytest.mark.parametrize("made", [in_python, compiled, through_an_event])
+@pytest.mark.parametrize("way", WRITES)
+def test_no_user_writes_into_the_log(made, way: str, model: ds.Model) -> None:
+    run, cost = made(model), ds.Terminal(lambda t, u, p: u[0] * u[1])
+    before = ds.adjoint(made(model), cost)
+    refused = (ValueError, ds.InputError, PETSc.Error)
+    with pytest.raises(refused, match=r"read-only|overwritten|error code 73"):
+        WRITES[way](run)
+    after = ds.adjoint(run, cost)
+    np.testing.assert_array_equal([*after.u0, *after.p], [*before.u0, *before.p])
+
+
+def test_a_vector_made_of_a_state_is_the_users_own(run: Trajectory) -> None:
+    own = [run.final.copy(), run.final + run.at(0.5), 2.0 * run.final, run.final.duplicate()]
+    for vec in own:
+        vec.array[...] = 7.0
+        vec.scale(2.0)
+        vec.array = 3.0
+    assert [vec.array.tolist() for vec in own] == [[3.0, 3.0]] * 4
+    np.testing.assert_array_equal(run.final.array, run.u[-1])
+    assert np.asarray(run.final) == pytest.approx(run.u[-1], abs=0.0)
+
+
+def test_a_view_is_no_copy(run: Trajectory) -> None:
+    assert np.shares_memory(run.final.array, run.states[-1].array)
+    assert isinstance(run.states, States)
+    assert np.shares_memory(run.u, run.states.rows)
+
+
+def test_vectors_outlive_their_run(model: ds.Model) -> None:
+    run = solve(model, [1.0, 0.5], [2.0], STEPPING)
+    final, expected = run.final, run.u[-1]
+    del run
+    gc.collect()
+    np.testing.assert_array_equal(final.array, expected)
+
+
+def test_callbacks_in_python_give_the_same_run(run: Trajectory) -> None:
+    problem = ds.ODE(lambda _t, u, p: np.array([u[1], -p[0] * u[0]]), 2, 1)
+    other = solve(problem, [1.0, 0.5], [2.0], STEPPING)
+    assert not isinstance(other.states, States)
+    np.testing.assert_array_equal(rows_of(other.states), run.u)
+    np.testing.assert_array_equal(other.times, run.times)
+    np.testing.assert_array_equal(other.step_sizes, run.step_sizes)

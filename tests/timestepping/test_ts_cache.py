@@ -1,0 +1,186 @@
+"""TS that an earlier run has left: the same numbers as from a new one, and nothing stale."""
+
+import ctypes
+import gc
+import weakref
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from native_model import U0, P, compiled_ode, numpy_ode
+from petsc4py import PETSc
+
+from daeosens import ODE, OptionError, SolveError, Stepping, solve
+from daeosens.petsc.c_function import admit_native
+from daeosens.timestepping.ts_cache import IDLE
+
+FIXED = Stepping((0.0, 1.0), "rk4", dt=0.1)
+METHODS = [
+    FIXED,
+    Stepping((0.0, 1.0), "5dp", rtol=1e-7, atol=1e-9),
+    Stepping((0.0, 1.0), "cn", dt=0.1),
+    Stepping((0.0, 1.0), "cn", rtol=1e-5, atol=1e-7),
+    Stepping((0.0, 1.0), "beuler", rtol=1e-4, atol=1e-6),
+    Stepping((0.0, 1.0), "esdirk4", dt=0.1),
+    Stepping((0.0, 1.0), "esdirk5", rtol=1e-5, atol=1e-7),
+]
+RUNS = [(U0, P, ()), ([0.3, -2.0], [3.0, 0.1], (0.33, 0.5)), (U0, P, ())]
+DOUBLES = ctypes.POINTER(ctypes.c_double)
+Rate = ctypes.CFUNCTYPE(None, ctypes.c_double, DOUBLES, DOUBLES, DOUBLES, ctypes.c_void_p)
+
+
+def record(run):
+    """Return all numbers of a run."""
+    effort = (run.effort.steps, run.effort.rejected, run.effort.newton_iterations)
+    return run.times.tobytes(), run.step_sizes.tobytes(), run.u.tobytes(), effort
+
+
+@pytest.fixture
+def options():
+    """Return PETSc's database, emptied of what was put there."""
+    database = PETSc.Options()
+    before = set(database.getAll())
+    yield database
+    for name in set(database.getAll()) - before:
+        database.delValue(name)
+
+
+@pytest.mark.parametrize("pattern", [False, True])
+@pytest.mark.parametrize("stepping", METHODS, ids=lambda each: f"{each.method}-{each.adaptive}")
+def test_a_run_depends_on_nothing_of_the_one_before(c, stepping, pattern):
+    expected = [
+        record(solve(compiled_ode(c, pattern=pattern), u0, p, stepping, t_eval))
+        for u0, p, t_eval in RUNS
+    ]
+    problem = compiled_ode(c, pattern=pattern)
+    found, used = [], set()
+    for u0, p, t_eval in RUNS:
+        found.append(record(solve(problem, u0, p, stepping, t_eval)))
+        used.add(problem.idle[0].ts.handle)
+    assert found == expected
+    assert len(used) == len(problem.idle) == 1
+
+
+def test_equal_steppings_share_a_ts_and_others_do_not(c):
+    problem = compiled_ode(c)
+    for stepping in (FIXED, replace(FIXED), *METHODS[1:3]):
+        solve(problem, U0, P, stepping)
+    assert [each.stepping.method for each in problem.idle] == ["rk4", "5dp", "cn"]
+
+
+def test_a_problem_keeps_a_few_only_the_last_ones(c):
+    problem = compiled_ode(c)
+    steppings = [replace(FIXED, dt=0.1 / k) for k in range(1, 2 * IDLE)]
+    for stepping in (*steppings, *steppings[-IDLE:]):
+        solve(problem, U0, P, stepping)
+    assert [each.stepping for each in problem.idle] == steppings[-IDLE:]
+
+
+def test_options_given_in_between_hold(c, options):
+    problem = compiled_ode(c)
+    expected = record(solve(problem, U0, P, FIXED))
+    options["ts_max_steps"] = 3
+    with pytest.raises(SolveError, match="after 3 steps"):
+        solve(problem, U0, P, FIXED)
+    options.delValue("ts_max_steps")
+    assert record(solve(problem, U0, P, FIXED)) == expected
+    cut = replace(METHODS[1], options={"ts_adapt_dt_max": 0.01})
+    assert solve(problem, U0, P, cut).n_steps >= 100
+    assert solve(problem, U0, P, METHODS[1]).n_steps < 30
+    assert [each.stepping.method for each in problem.idle] == ["rk4", "5dp"]
+
+
+def test_options_are_read_in_every_run(c):
+    problem = compiled_ode(c)
+    watched = replace(FIXED, options={"ts_max_step_rejections": 7})
+    for _ in range(2):
+        solve(problem, U0, P, watched)
+    assert problem.idle == []
+    with pytest.raises(OptionError, match="ts_theta_initial"):
+        solve(problem, U0, P, replace(FIXED, options={"ts_theta_initial_guess_extrapolate": True}))
+
+
+def test_options_of_an_optimiser_do_not_matter(c, options):
+    problem = compiled_ode(c)
+    options["tao_max_it"] = 3
+    solve(problem, U0, P, FIXED)
+    assert len(problem.idle) == 1
+
+
+def test_a_failed_run_leaves_nothing(c):
+    problem = compiled_ode(c)
+    expected = record(solve(problem, U0, P, METHODS[2]))
+    for _ in range(2):
+        with pytest.raises(SolveError):
+            solve(problem, [1e200, 1e200], P, METHODS[2])
+        assert problem.idle == []
+    assert record(solve(problem, U0, P, METHODS[2])) == expected
+
+
+def test_a_run_inside_a_run_has_a_ts_of_its_own():
+    inside, inner = [], []
+
+    @Rate
+    def rate(t, u, p, out, _data):
+        if t > 0.5 and not inside:
+            inside.append(True)
+            inner.append(record(solve(problem, [2.0], [0.3], FIXED)))
+        out[0] = -p[0] * u[0]
+
+    problem = ODE(rate, 1, 1, jacobian=lambda t, u, p: [[-p[0]]])
+    outer = []
+    for _ in range(4):
+        outer.append(record(solve(problem, [1.0], [0.7], FIXED)))
+        inside.clear()
+    inside.append(True)
+    assert outer == 4 * [record(solve(problem, [1.0], [0.7], FIXED))]
+    assert inner == 4 * [record(solve(problem, [2.0], [0.3], FIXED))]
+    assert len(problem.idle) == 2  # of the first run, and of the one inside the second
+
+
+def test_a_dropped_problem_takes_its_ts_along(c):
+    gc.collect()
+    problem = compiled_ode(c)
+    for stepping in METHODS:
+        solve(problem, U0, P, stepping)
+    kept = [weakref.ref(each) for each in (problem, *problem.idle)]
+    references = [each.ts.refcount for each in problem.idle]
+    assert references == [1] * len(references)
+    del problem
+    gc.collect()
+    assert [each() for each in kept] == [None] * len(kept)
+
+
+def test_a_changed_copy_starts_anew(c):
+    problem = compiled_ode(c)
+    solve(problem, U0, P, FIXED)
+
+    @Rate
+    def half(_t, u, _p, out, _data):
+        out[0], out[1] = 0.5 * u[0], 0.5 * u[1]
+
+    changed = replace(problem, native={**problem.native, "rhs": admit_native(half)})
+    assert changed.idle == []
+    found = solve(changed, U0, P, FIXED).u[-1]
+    np.testing.assert_allclose(found, np.exp(0.5) * np.array(U0), rtol=1e-6)
+
+
+def test_problems_in_python_and_recordings_keep_none(c):
+    problem = numpy_ode()
+    solve(problem, U0, P, FIXED)
+    assert problem.idle == []
+    recorded = compiled_ode(c)
+    solve(recorded, U0, P, FIXED, checkpoint="memory").destroy()
+    assert recorded.idle == []
+
+
+@pytest.mark.mpi
+def test_ranks_may_run_and_drop_their_own_problems(c):
+    rank = PETSc.COMM_WORLD.rank
+    expected = record(solve(compiled_ode(c), U0, P, FIXED))
+    problem = compiled_ode(c)
+    for stepping in METHODS[: 1 + rank]:
+        solve(problem, U0, P, stepping)
+    assert record(solve(problem, U0, P, FIXED)) == expected
+    del problem
+    assert PETSc.COMM_WORLD.tompi4py().allgather(expected) == [expected] * PETSc.COMM_WORLD.size

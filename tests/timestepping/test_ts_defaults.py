@@ -1,0 +1,98 @@
+"""TS set up for runs: options, times and tolerances."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from forms import DECAY
+from native_model import U0 as START
+from native_model import P, compiled_ode
+from petsc4py import PETSc
+
+from daeosens import ODE, InputError, Stepping, solve
+from daeosens.timestepping.c_rhs import Held
+from daeosens.timestepping.ts import make_ts
+from daeosens.timestepping.ts_cache import prepared_ts
+from daeosens.timestepping.ts_defaults import SMALLER_STEPS, default_options
+
+SPAN = (0.5, 2.0)
+TOLERANCES = {"rtol": 1e-4, "atol": 1e-5}
+
+
+def options(stepping, checkpoint="states", problem=DECAY.problem, u0=DECAY.u0, p=DECAY.p):
+    method, held, u = stepping.resolved_method, Held(np.asarray(p)), problem.admit_state(u0)
+    ts = make_ts(problem, method, SPAN[0], u, held, record="states", plain=not stepping.options)
+    return default_options(problem, stepping, ts, checkpoint)
+
+
+def test_fixed_explicit_steps_need_one_option():
+    assert options(Stepping(SPAN, "rk4", dt=0.1)) == {"ts_adapt_type": "none"}
+
+
+def test_adaptive_steps_are_bounded_where_asked():
+    chosen = options(Stepping(SPAN, "rk5dp", max_step=0.2, **TOLERANCES))
+    assert chosen == {"ts_adapt_type": "basic", "ts_adapt_dt_max": 0.2, **SMALLER_STEPS}
+
+
+@pytest.mark.parametrize("method", ["cn", "midpoint", "esdirk4"])
+def test_stages_are_solved_far_below_the_error_of_steps(method):
+    chosen = options(Stepping(SPAN, method, dt=0.1))
+    assert chosen["snes_rtol"] <= 1e-11
+    assert chosen["snes_max_it"] == 50
+    assert chosen["snes_linesearch_type"] == ("basic" if method == "esdirk4" else "rounding")
+
+
+@pytest.mark.parametrize(("method", "iterations"), [("esdirk4", 10), ("cn", 50)])
+def test_adaptive_stages_that_do_not_converge_are_tried_with_smaller_steps(method, iterations):
+    chosen = options(Stepping(SPAN, method, **TOLERANCES))
+    assert chosen.items() >= SMALLER_STEPS.items()
+    assert chosen["snes_max_it"] == iterations
+    assert not options(Stepping(SPAN, method, dt=0.1)).keys() & SMALLER_STEPS.keys()
+
+
+def test_steps_in_c_have_no_linear_solver_to_choose(c):
+    stepping = Stepping(SPAN, "esdirk4", dt=0.1)
+    in_c = options(stepping, problem=compiled_ode(c), u0=START, p=P)
+    assert not [name for name in in_c if name.startswith(("ksp", "pc"))]
+    assert [name for name in options(stepping) if name.startswith(("ksp", "pc"))]
+
+
+@pytest.mark.parametrize("adaptive", [False, True])
+def test_ts_has_the_times_sizes_and_tolerances_of_the_stepping(adaptive):
+    problem = DECAY.problem
+    stepping = Stepping(SPAN, "cn", dt=0.3, max_steps=7, **(TOLERANCES if adaptive else {}))
+    with prepared_ts(problem, problem.admit_state(DECAY.u0), DECAY.p, stepping, "states") as ready:
+        ts = ready.ts
+        assert (ts.getTime(), ts.getMaxTime(), ts.getTimeStep(), ts.getMaxSteps()) == (
+            *SPAN,
+            0.3,
+            7,
+        )
+        if adaptive:
+            assert ts.getTolerances() == (TOLERANCES["rtol"], TOLERANCES["atol"])
+        np.testing.assert_array_equal(ts.getSolution().array, DECAY.u0)
+
+
+# ---- PETSc's trajectory --------------------------------------------------------------------------
+
+
+def test_each_recording_on_disk_has_a_folder_of_its_own():
+    stepping = Stepping(SPAN, "rk4", dt=0.1)
+    found = [options(stepping, "disk")["ts_trajectory_dirname"] for _ in range(2)]
+    assert len(set(found)) == 2
+    assert not any(Path(folder).exists() for folder in found)  # PETSc would refuse them
+
+
+@pytest.mark.mpi
+def test_ranks_share_the_folder(comm):
+    state = PETSc.Vec().createMPI((1, PETSc.DECIDE), comm=comm)
+    problem = ODE(lambda t, u, p, out: out.zeroEntries(), state=state)
+    found = options(Stepping(SPAN, "rk4", dt=0.1), "disk", problem, state, ())
+    folders = comm.allgather(found["ts_trajectory_dirname"])
+    assert folders == [folders[0]] * comm.size
+
+
+def test_disk_checkpoint_into_a_folder_that_cannot_be_made_is_an_error(monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", "/proc/nowhere")
+    with pytest.raises(InputError, match=r"PETSc cannot be set up: .*/proc/nowhere"):
+        solve(DECAY.problem, DECAY.u0, DECAY.p, Stepping(SPAN, "rk4", dt=0.1), checkpoint="disk")
