@@ -194,7 +194,7 @@ def halved(trajectory: Trajectory) -> Stepping:
         atol=None,
         max_step=None,
         max_steps=max(stepping.max_steps, 4 * len(times)),
-        t_eval=inside,
+        t_eval=tuple(inside.tolist()),
         control="states",
     )
 

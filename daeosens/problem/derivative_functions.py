@@ -1321,6 +1321,7 @@ def _interp(
     if np.size(knots) == 1:
         inside = fp[0] + 0.0 * x
     else:
+        note_branch(primal(x)[..., None], knots)
         k = np.clip(np.searchsorted(knots, primal(x), side="right") - 1, 0, np.size(knots) - 2)
         share = (x - xp[k]) / (xp[k + 1] - xp[k])
         inside = fp[k] * (1.0 - share) + fp[k + 1] * share

@@ -72,7 +72,7 @@ class Stepping:
         More accepted steps than this are an error.
     options : mapping
         PETSc options without the leading dash: ``{"snes_monitor": None}``.  The command line wins.
-    t_eval : array_like
+    t_eval : sequence of float
         Increasing times inside the span that the steps of every run hit, those of ``Reduced`` and
         ``fit`` too: with ``dt`` as long as the span, a list of steps.
     control : str or sequence of (str or int)
@@ -99,7 +99,7 @@ class Stepping:
     max_step: float | None = None
     max_steps: int = 1_000_000
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    t_eval: npt.ArrayLike = ()
+    t_eval: Sequence[float] = ()
     control: str | Sequence[str | int] = "states"
 
     def __post_init__(self) -> None:

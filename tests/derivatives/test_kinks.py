@@ -74,3 +74,12 @@ def test_what_does_not_matter_is_not_told(rhs):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         curvature(ODE(rhs, **TANK))
+
+
+@pytest.mark.parametrize("make", [ODE, trace])
+def test_knots_of_a_table_are_told_too(make):
+    def table(t, u, p):
+        return np.array([p[0] * np.interp(u[0], [0.0, 1.0, 2.0], [1.0, 3.0, 2.0]) + 0.0 * p[1]])
+
+    with pytest.warns(KinkWarning, match=r"near t = 0\.476"):
+        curvature(make(table, **TANK))

@@ -139,6 +139,8 @@ def test_gradients_and_hessians_are_right(method, initial_state):
     assert product == pytest.approx(column @ column, rel=1e-12)
 
 
+# data without noise, by coarse steps: discretisation is all that is left
+@pytest.mark.filterwarnings("ignore:discretisation moves")
 def test_a_fit_with_crank_nicolson_finds_the_truth():
     truth = consistent_state(CUBIC, [1.0, 0.0], [1.3])
     run = solve(CUBIC, truth, [1.3], Stepping((0.0, 2.0), "esdirk5", rtol=1e-9, atol=1e-11), TIMES)

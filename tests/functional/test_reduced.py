@@ -237,7 +237,8 @@ def test_what_does_not_fit_together_is_found_before_the_first_run(changes, messa
 
 def test_unknown_engine_is_named():
     with pytest.raises(
-        InputError, match=r"engine = 'petsc'\n  expected: \"auto\", \"steps\", \"block\" or"
+        InputError,
+        match=r"engine = 'petsc'\n  expected: \"auto\", \"steps\", \"block\", \"compiled\"",
     ):
         functional(engine="petsc")
 

@@ -193,7 +193,9 @@ def test_no_python_evaluates_the_equations_in_a_step(c, method, mass, pattern):
         problem = replace(problem, rhs_function=forbidden)
     found = solve(problem, U0, P, stepping)
     np.testing.assert_array_equal(found.u, expected.u)
-    assert found.effort == expected.effort
+    remainder = expected.effort.remainder  # of linear solves, whose sums are ordered otherwise
+    assert found.effort.remainder == pytest.approx(remainder, rel=1e-9)
+    assert replace(found.effort, remainder=remainder) == expected.effort
 
 
 @pytest.mark.parametrize("mass", [None, MASS], ids=["identity", "mass"])

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-PROGRAM = Path(__file__).with_name("failing_rank.py")
+PROGRAM = Path(__file__).parents[1] / "support" / "failing_rank.py"
 SECONDS = 30.0  # for two interpreters that import PETSc, and then at once; a hang would be for ever
 
 CALLBACKS = [
@@ -63,7 +63,7 @@ def test_uncaught_exception_outside_callbacks_ends_the_job(run_mpi, tmp_path):
     """In the script itself, while the other rank waits in a sum."""
     script = tmp_path / "script.py"
     script.write_text(
-        "import sys; sys.path.insert(0, 'tests')\n"
+        "import sys; sys.path.insert(0, 'tests/support')\n"
         "from petsc4py import PETSc\n"
         "from distributed import make\n"
         "case = make(PETSc.COMM_WORLD)\n"
@@ -80,7 +80,7 @@ def test_uncaught_exception_outside_callbacks_ends_the_job(run_mpi, tmp_path):
 def test_a_call_that_only_some_ranks_make_ends_the_job_and_is_named(run_mpi, tmp_path):
     script = tmp_path / "script.py"
     script.write_text(
-        "import os, sys, time; sys.path.insert(0, 'tests')\n"
+        "import os, sys, time; sys.path.insert(0, 'tests/support')\n"
         "os.environ['DAEOSENS_PATIENCE'] = '1'\n"
         "from petsc4py import PETSc\n"
         "from distributed import make\n"

@@ -10,7 +10,6 @@ from daeosens.methods.rk.block import BlockRungeKutta
 from daeosens.methods.step_map import tableau
 from daeosens.petsc.low_rank_rows import FewRows, few_rows
 from daeosens.problem.batched.compiled import CompiledBatch
-from daeosens.timestepping.dense_ts import LARGEST
 from daeosens.tracing.batched_model import FactoredBatch
 
 K, M = 11, 3
@@ -143,7 +142,7 @@ def test_second_order_in_blocks_is_that_by_steps(traced, values, rng):
             ds.hessian_products(run, cost, pairs, engine=engine) for engine in ("block", "steps")
         )
         for ours, theirs in zip(block, steps, strict=True):
-            in_c = "compiled" if method == "rk5dp" and n <= LARGEST else "steps"
+            in_c = "compiled" if method == "rk5dp" else "steps"
             assert (ours.engine, theirs.engine) == ("block", in_c)
             assert abs(ours.u0 - theirs.u0).max() < 1e-12 * abs(theirs.u0).max()
             assert abs(ours.p - theirs.p).max(initial=0.0) <= 1e-12 * abs(theirs.p).max(initial=0.0)
@@ -165,9 +164,11 @@ def test_sweeps_in_blocks_are_those_by_steps(traced, values):
 @pytest.mark.parametrize(
     ("limit", "value", "method", "dt"),
     [
-        ("blocks.BLOCK_MEMORY", 1, "rk4", 0.02),  # blocks that are flushed add up
-        ("block_adjoint.CACHED", 1, "rk5dp", 0.05),  # rows that are carried in parts
-        ("steps.block_rk.FEW_STEPS", 0, "rk5dp", 0.05),  # stages of few steps as of many
+        # blocks that are flushed add up
+        ("derivatives.engines.array.step_blocks.BLOCK_MEMORY", 1, "rk4", 0.02),
+        # rows that are carried in parts
+        ("derivatives.engines.array.adjoint.CACHED", 1, "rk5dp", 0.05),
+        ("methods.rk.block.FEW_STEPS", 0, "rk5dp", 0.05),  # stages of few steps as of many
     ],
 )
 def test_limits_of_blocks_change_nothing(traced, values, monkeypatch, limit, value, method, dt):

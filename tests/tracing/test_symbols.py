@@ -233,7 +233,7 @@ UNTRACEABLE = {
     "cross": (lambda t, u, p: np.cross(u, u), "np.cross of anything but"),
     "cumsum": (lambda t, u, p: np.cumsum(p.A), "np.cumsum of a matrix"),
     "shape": (lambda t, u, p: u[:3], r"'f' returned shape \(3,\)\n  expected: shape \(4,\)"),
-    "product": (lambda t, u, p: p.B @ u[:3], r"test_tracing_symbols.py:\d+ .*shapes \(3, 4\)"),
+    "product": (lambda t, u, p: p.B @ u[:3], r"test_symbols.py:\d+ .*shapes \(3, 4\)"),
     "unknown": (lambda t, u, p: p.c * u, r"no parameter 'c'"),
     "near": (lambda t, u, p: p["AA"] @ u, r"no parameter 'AA'\n.*\n  try: \"A\""),
     "nothing": (lambda t, u, p: None, "what 'f' returned: None is no array of numbers"),
@@ -256,7 +256,7 @@ def test_untraceable_functions_name_line_and_remedy(function, message):
 
 def test_errors_name_the_line_of_the_file():
     line = branching.__code__.co_firstlineno + 1
-    with pytest.raises(InputError, match=rf"cannot trace test_tracing_symbols.py:{line} `if"):
+    with pytest.raises(InputError, match=rf"cannot trace test_symbols.py:{line} `if"):
         value(branching)
 
 

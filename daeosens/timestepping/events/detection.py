@@ -105,6 +105,7 @@ class Flow:
         noise = self._noise(surface, t, u, value)
         late = 4.0 * ROUNDING * max(abs(t), first_step) * abs(slope)
         surface.value, surface.slope, surface.earlier = value, slope, None
+        surface.start_slope = surface.end_slope = None
         surface.on = abs(value) <= max(noise + late, 4.0 * residual)
         span = (SHARE if self.problem.form == "rhs" else SOON) * first_step
         surface.touching = surface.on and abs(slope) * span <= 4.0 * noise
@@ -192,6 +193,7 @@ class Flow:
         slope: float | None = None
         if self.problem.form == "rhs":
             slope = self._slope(surface, t_next, u_next, value, h)
+            surface.end_slope = slope  # where the next step begins, unless the piece ends here
         curve = interpolate([*surface.start(h), (1.0, value, slope and h * slope)])
         if abs(value) <= CLOSE * abs(value - surface.value) and self._ends_on(
             surface, t_next, u_next, value

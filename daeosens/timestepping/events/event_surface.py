@@ -14,6 +14,10 @@ from daeosens.problem.event import Event
 COARSE = 0.3
 """A parabola whose extremum keeps so far from zero, as a part of its scale, has not crossed it."""
 
+NEAR = 5e-4
+"""A parabola tells on which side of the end of a step an extremum lies only where the value there
+is larger than this part of the change: nearer to the surface a dip fits between."""
+
 CLOSE = 1e-6
 """A value that is smaller than this part of its change may be zero to rounding."""
 
@@ -38,6 +42,8 @@ class Surface:
         It does not leave it at a finite speed.
     earlier : (float, float) or None
         Size of the last step and the value before it; None where the piece begins.
+    start_slope, end_slope : float or None
+        Of the event function where a step that is looked at begins and ends, where known.
     """
 
     event: Event
@@ -48,6 +54,8 @@ class Surface:
     on: bool = False
     touching: bool = False
     earlier: tuple[float, float] | None = None
+    start_slope: float | None = None
+    end_slope: float | None = None
 
     def at(self, t: float, u: PETSc.Vec, p: Any) -> float:
         """Return the event function."""
@@ -85,9 +93,11 @@ class Surface:
             ratio, past = size / h, last - before
             first = (change * ratio + past / ratio) / (1.0 + ratio)
             steady = 0.5 * abs(change)
-            if first * side >= steady:  # on its way off, at a steady speed
+            near = NEAR * abs(change)
+            if first * side >= steady and abs(last) > near:  # on its way off, at a steady speed
                 return True
-            if (first - change - change) * side >= steady:  # on its way towards it, likewise
+            towards = (first - change - change) * side >= steady
+            if towards and abs(value) > near:  # on its way towards it, likewise
                 return True
             lowest, scale = min(abs(last), abs(value)), max(abs(last), abs(value), abs(before))
         if first * side < 0.0 < (change + change - first) * side:  # a minimum inside
@@ -99,10 +109,12 @@ class Surface:
         first = 0.0 if self.on else self.value
         if self.earlier is not None:
             size, before = self.earlier
-            return [(-size / h, before, None), (0.0, first, None)]
+            slope = self.start_slope
+            return [(-size / h, before, None), (0.0, first, None if slope is None else h * slope)]
         return [(0.0, first, h * self.slope)]
 
     def move(self, value: float, h: float) -> None:
         """Go on to the next accepted state, at a step's distance."""
         self.earlier = (h, self.value)
+        self.start_slope, self.end_slope = self.end_slope, None
         self.value, self.on = value, False

@@ -17,8 +17,7 @@ from daeosens.derivatives.engines.array.step_blocks import dense_mass
 from daeosens.derivatives.engines.limits import FEW_ROWS, FEW_UNKNOWNS, TINY
 from daeosens.errors import UnsupportedError
 from daeosens.methods.method import Method
-from daeosens.methods.step_map import Passes, tableau
-from daeosens.methods.theta import grid_step as theta_passes
+from daeosens.methods.step_map import Passes, tableau, theta_passes
 from daeosens.petsc._kernels import add_point, carry_back
 from daeosens.petsc.threads import one_blas_thread
 from daeosens.petsc.vectors import Array, is_finite, read, write
