@@ -30,7 +30,8 @@ class Parametrized(Problem):
     --------
     >>> import daeosens as ds
     >>> from petsc4py import PETSc
-    >>> line = ds.grids.Grid(((0.0, 1.0),), (8,), comm=PETSc.COMM_SELF)
+    >>> from daeosens.problem.grids import Grid
+    >>> line = Grid(((0.0, 1.0),), (8,), comm=PETSc.COMM_SELF)
     >>> heat = ds.trace_stencil(lambda t, u, p: p.alpha * u.laplacian(), line, ["alpha"])
     >>> heat.pack(alpha=0.1)
     array([0.1])
