@@ -390,7 +390,7 @@ UFUNCS.update(
     }
 )
 for _name in (
-    *("floor", "ceil", "rint", "trunc", "sign", "heaviside", "floor_divide", "signbit"),
+    *("floor", "ceil", "rint", "trunc", "floor_divide", "signbit"),
     *("isfinite", "isnan", "isinf"),
     *("logical_and", "logical_or", "logical_xor", "isnat"),
 ):
@@ -402,8 +402,15 @@ def _comparison(ufunc: np.ufunc, x: Any, y: Any) -> Any:
     return on_values(ufunc, x, y)
 
 
+def _side(ufunc: np.ufunc, x: Any, *others: Any) -> Any:
+    note_branch(x)
+    return on_values(ufunc, x, *others)
+
+
 for _name in ("less", "less_equal", "greater", "greater_equal"):
     UFUNCS[_name] = _comparison
+for _name in ("sign", "heaviside"):
+    UFUNCS[_name] = _side
 
 UNARY = tuple(
     name

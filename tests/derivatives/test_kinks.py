@@ -35,7 +35,22 @@ def curvature(problem):
     return hessian_product(solve(problem, START, RATES, STEPPING), LEVEL, [1.0], [0.0, 0.0]).u0[0]
 
 
-@pytest.mark.parametrize("rhs", [with_maximum, with_abs, with_where, with_if])
+def with_sign(t, u, p):
+    return p[0] - p[1] * (u - 1.0) * 0.5 * (np.sign(u - 1.0) + 1.0)
+
+
+def with_heaviside(t, u, p):
+    return p[0] - p[1] * (u - 1.0) * np.heaviside(u - 1.0, 0.5)
+
+
+def with_abs_of_a_number(t, u, p):
+    return np.array([p[0] - p[1] * 0.5 * (abs(u[0] - 1.0) + u[0] - 1.0)])
+
+
+IN_NUMPY = [with_if, with_sign, with_heaviside, with_abs_of_a_number]
+
+
+@pytest.mark.parametrize("rhs", [with_maximum, with_abs, with_where, *IN_NUMPY])
 def test_a_kink_inside_a_step_is_told_with_its_time(rhs):
     with pytest.warns(KinkWarning, match=r"near t = 1,(.|\n)*try: an event there"):
         lacking = curvature(ODE(rhs, **TANK))

@@ -6,7 +6,18 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from daeosens import ODE, InputError, Products, SolveError
+from daeosens import (
+    ODE,
+    InputError,
+    Products,
+    SolveError,
+    Stepping,
+    Terminal,
+    adjoint,
+    hessian_product,
+    sensitivities,
+    solve,
+)
 from daeosens.problem.batched.protocol import make_batch
 
 K, M, D = 5, 2, 4
@@ -250,3 +261,38 @@ def test_jacobians_that_take_no_complex_numbers_are_not_stepped(points, rng):
     reference = BATCHES["at once, matrices"].hessian_product(t, u, forms.P0, w, du, dp)
     assert abs(by_u - reference[0]).max() < 1e-13
     assert abs(by_p - reference[1]).max() < 1e-12
+
+
+def reusing(callback):
+    """Fill the same array in every call, as careful programmers do."""
+    kept = {}
+
+    def fill(*arguments):
+        values = callback(*arguments)
+        values = values if isinstance(values, tuple) else (values,)
+        for k, value in enumerate(values):
+            kept.setdefault(k, np.empty_like(value))[...] = value
+        return kept[0] if len(values) == 1 else tuple(kept[k] for k in range(len(values)))
+
+    return fill
+
+
+@pytest.mark.parametrize("method", ["rk5dp", "cn"])
+def test_callbacks_may_fill_the_same_array_every_time(method):
+    fresh = {
+        "jacobian": forms.rhs_u,
+        "jacobian_p": forms.rhs_p,
+        "hessian_product": forms.rhs_hessian,
+    }
+    stepping, end = Stepping((0.0, 0.5), method, dt=0.05), Terminal(lambda t, u, p: u @ u)
+    results = []
+    for wrap in (lambda callback: callback, reusing):
+        wrapped = {name: wrap(callback) for name, callback in fresh.items()}
+        problem = ODE(wrap(forms.rhs), 3, forms.NAMES, **wrapped)
+        run = solve(problem, forms.U0, forms.P0, stepping)
+        gradient = adjoint(run, end, engine="block")
+        product = hessian_product(run, end, np.ones(3), np.ones(3), engine="block")
+        tangents = sensitivities(run)
+        results.append(np.concatenate([gradient.u0, gradient.p, product.u0, product.p]))
+        results[-1] = np.append(results[-1], tangents.p.ravel())
+    np.testing.assert_array_equal(*results)

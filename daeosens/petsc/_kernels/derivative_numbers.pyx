@@ -299,6 +299,8 @@ cdef object unary(int code, DerivativeNumber x):
     if code == NEGATIVE:
         return chain(x, -v, -1.0, 0.0)
     if code == ABSOLUTE:
+        if BRANCHES:
+            BRANCHES[len(BRANCHES) - 1].append([v])
         return chain(x, fabs(v), 1.0 if v >= 0.0 else -1.0, 0.0)
     if code == SQUARE:
         return chain(x, v * v, 2.0 * v, 2.0)

@@ -19,7 +19,10 @@ f_u^T w and f_p^T w along (du, dp)."""
 
 
 class SinglePoint:
-    """The callbacks at one point, checked; what is missing is automatic."""
+    """The callbacks at one point, checked; what is missing is automatic.
+
+    Results are copies: a callback may fill the same array at every point.
+    """
 
     def __init__(
         self,
@@ -54,18 +57,18 @@ class SinglePoint:
 
     def rate(self, t: float, u: Array, p: Array) -> Array:
         """Return f [n]."""
-        return check_output(self.rhs(t, u, p), "rhs", self.sizes[:1], t)
+        return check_output(self.rhs(t, u, p), "rhs", self.sizes[:1], t).copy()
 
     def jacobian(self, t: float, u: Array, p: Array) -> Array:
         """Return f_u [n, n]."""
         n = self.sizes[0]
-        return check_output(full(self.by_u(t, u, p)), "jacobian", (n, n), t)
+        return check_output(full(self.by_u(t, u, p)), "jacobian", (n, n), t).copy()
 
     def pull(self, t: float, u: Array, p: Array, w: Array) -> Array:
         """Return f_p^T w [M, m] for rows of weights w [M, n]."""
         if isinstance(self.by_p, Products):
             name, m = "jacobian_p.apply_transpose", self.sizes[1]
-            rows = [self.by_p.apply_transpose(t, u, p, row) for row in w]
+            rows = [np.array(self.by_p.apply_transpose(t, u, p, row)) for row in w]
             return np.array([check_output(row, name, (m,), t) for row in rows])
         return w @ check_output(full(self.by_p(t, u, p)), "jacobian_p", self.sizes, t)
 
@@ -73,7 +76,7 @@ class SinglePoint:
         """Return f_p dp [D, n] for rows of directions dp [D, m]."""
         if isinstance(self.by_p, Products):
             name, n = "jacobian_p.apply", self.sizes[0]
-            rows = [self.by_p.apply(t, u, p, row) for row in dp]
+            rows = [np.array(self.by_p.apply(t, u, p, row)) for row in dp]
             return np.array([check_output(row, name, (n,), t) for row in rows])
         if isinstance(self.by_p, AutomaticJacobian) and len(dp) < self.sizes[1]:
             along = self.by_p.along
@@ -84,8 +87,11 @@ class SinglePoint:
         self, t: float, u: Array, p: Array, w: Array, du: Array, dp: Array
     ) -> tuple[Array, Array]:
         """Return the derivatives of f_u^T w [D, n] and f_p^T w [D, m] along D directions."""
-        found = [self.products(t, u, p, w, *each) for each in zip(du, dp, strict=True)]
-        by_u, by_p = zip(*found, strict=True)
+        products = [
+            tuple(map(np.array, self.products(t, u, p, w, *direction)))
+            for direction in zip(du, dp, strict=True)
+        ]
+        by_u, by_p = zip(*products, strict=True)
         return np.array(by_u), np.array(by_p)
 
 

@@ -95,7 +95,7 @@ class TakesMany:
     def _push(self, t: Array, u: Array, p: Array, dp: Array) -> Array:
         single, (count, n) = self._single, u.shape
         if isinstance(single.by_p, Products):
-            rows = [single.by_p.apply(t, u, p, row) for row in dp]
+            rows = [np.array(single.by_p.apply(t, u, p, row)) for row in dp]
             name = "jacobian_p.apply"
             return np.array([check_output(row, name, (count, n), t[0]) for row in rows])
         if single.given_p is None:
