@@ -87,6 +87,7 @@ class Differentiated:
         # its own communicator: one that refuses does so on every rank
         self._function = guarded(function, name, PETSc.COMM_SELF)
         self._home = str(getattr(function, "__module__", "") or "").partition(".")[0]
+        self._holds = False
         self._uses = 0
         self._next_look = 1
 
@@ -110,7 +111,7 @@ class Differentiated:
             Something in it has no derivative; names the line and another spelling.
         """
         try:
-            result = evaluate(self._function, arguments, directions, self._home)
+            result = self._evaluated(arguments, directions)
         except DaeosensError:
             raise
         except Exception as error:
@@ -129,6 +130,30 @@ class Differentiated:
             self._next_look *= 8
             self._compare(result, plain)
         return result
+
+    def _evaluated(self, arguments: Sequence[Any], directions: tuple[int, ...]) -> Any:
+        """Evaluate; arrays that do not vary carry slopes of zero where the callback fills copies.
+
+        ``v = u.copy(); v[1] = -p[0] * u[1]`` differentiated in p alone puts a number that varies
+        into a copy of a constant array.
+        """
+        if not self._holds:
+            try:
+                return evaluate(self._function, arguments, directions, self._home)
+            except DaeosensError:
+                raise
+            except Exception as error:
+                if _lost(error) is None:
+                    raise
+                try:
+                    result = evaluate(
+                        self._function, _held(arguments, directions), directions, self._home
+                    )
+                except Exception:  # noqa: BLE001 (the first error is the one to tell)
+                    raise error from None
+                self._holds = True
+                return result
+        return evaluate(self._function, _held(arguments, directions), directions, self._home)
 
     def plain(self, arguments: Sequence[Any]) -> Any:
         """Return what the callback gives without derivatives."""
@@ -182,6 +207,11 @@ class Differentiated:
 
 def _few(values: Any) -> str:
     return np.array2string(np.asarray(values).ravel()[:4], precision=6)
+
+
+def _held(arguments: Sequence[Any], directions: tuple[int, ...]) -> list[Any]:
+    """Return arguments with slopes of zero where they are arrays without."""
+    return [held(x.copy(), directions) if isinstance(x, np.ndarray) else x for x in arguments]
 
 
 def _lost(error: BaseException | None) -> DerivativeLostError | None:

@@ -11,7 +11,19 @@ import pytest
 from forms import P0, U0, rhs, rhs_p, rhs_t, rhs_u
 from petsc4py import PETSc
 
-from daeosens import ODE, InputError, Parameter, Parameters, Reduced, Stepping, Terminal
+from daeosens import (
+    ODE,
+    Event,
+    InputError,
+    Parameter,
+    Parameters,
+    Reduced,
+    Stepping,
+    Terminal,
+    adjoint,
+    hessian_product,
+    solve,
+)
 from daeosens.errors import UnsupportedError
 from daeosens.problem.automatic_derivatives import (
     AutomaticHessian,
@@ -402,3 +414,29 @@ def test_derivatives_in_arguments_that_are_never_read_are_not_evaluated():
     assert not calls
     assert out[0] == 0.0
     assert slope[0, 0] == 0.0
+
+
+def test_copies_of_the_state_may_be_filled():
+    """The usual reset; in p alone the state does not vary, its copy does."""
+
+    def bounce(t, u, p):
+        after = u.copy()
+        after[1] = -p[1] * u[1]
+        return after
+
+    ground = Event(lambda t, u, p: u[0], reset=bounce, direction=-1)
+    ball = ODE(lambda t, u, p: np.array([u[1], -p[0]]), 2, ["g", "e"], events=[ground])
+    run = solve(ball, [5.0, -0.1], [10.0, 0.8], Stepping((0.0, 1.9), "rk4", dt=0.05))
+    height = Terminal(lambda t, u, p: u[0])
+    gradient = adjoint(run, height)
+    # z = e v1 s - g s^2 / 2 after the impact with speed v1, s later
+    v1 = np.sqrt(0.01 + 100.0)
+    s = 1.9 - (v1 - 0.1) / 10.0
+    assert gradient.u0[0] == pytest.approx(0.83782811, abs=1e-8)
+    assert gradient.p[1] == pytest.approx(v1 * s, rel=1e-9)
+    slopes = [
+        adjoint(solve(ball, [5.0, -0.1], [10.0, e], run.stepping), height).u0[0]
+        for e in (0.8 + 1e-5, 0.8 - 1e-5)
+    ]
+    mixed = hessian_product(run, height, [1.0, 0.0], [0.0, 0.0]).p[1]
+    assert mixed == pytest.approx((slopes[0] - slopes[1]) / 2e-5, rel=1e-7)
