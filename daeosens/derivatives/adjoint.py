@@ -21,6 +21,7 @@ from daeosens.derivatives.engines.compiled.adjoint import (
 from daeosens.derivatives.engines.compiled.segments import sweep_pieces_in_c
 from daeosens.derivatives.engines.tsadjoint import sweep as tsadjoint_sweep
 from daeosens.derivatives.faults import named_faults
+from daeosens.derivatives.kinks import warn_of_jumps
 from daeosens.errors import InputError
 from daeosens.methods.step_map import StepMap
 from daeosens.petsc.fast_dataclass import quickly_made
@@ -163,6 +164,7 @@ def adjoint(
         steps = _steps_if_needed(trajectory, costs, chosen)
         values = [evaluate_cost(trajectory, cost, steps) for cost in costs]
         lam, mu = _sweep(trajectory, costs, chosen, steps)
+    warn_of_jumps(trajectory)
     shares = problem.comm.size > 1 and not problem.field_parameter  # a few numbers, here together
     gradients = [
         Gradient(value, by_u0, by_p, chosen, gather(by_p) if shares else None)

@@ -24,7 +24,7 @@ JUMP = 1e-3
 
 
 def warn_of_kinks(trajectory: Trajectory) -> None:
-    """Warn where the derivatives of f jump inside a step.
+    """Warn where f or its derivatives jump inside a step.
 
     A product with the Hessian differentiates the steps that were taken, each on its branch of f.
     Where f_u jumps between two states, the exact second derivative has a term from the moving time
@@ -36,23 +36,53 @@ def warn_of_kinks(trajectory: Trajectory) -> None:
     trajectory : Trajectory
         From ``solve``.
     """
-    at_events = {crossing.step for crossing in trajectory.crossings}
-    modes = trajectory.problem.modes
-    if modes or trajectory.problem.branches is None:
-        return  # modes are what events are for
-    for n, place in _crossings(trajectory, at_events):
-        if _slope_jumps(trajectory, n, place):
-            time = float(trajectory.times[n] + place * trajectory.step_sizes[n])
+    for time, _ in _jumps(trajectory):
+        warnings.warn(
+            f"the equations have a kink or jump near t = {time:.6g}, where a branch, abs, "
+            "maximum or the like changes sides between two steps: products with the Hessian "
+            "lack what the moving time of that change contributes\n"
+            "  try: an event there, events=[daeosens.Event(lambda t, u, p: <what changes its "
+            "sign>)]",
+            KinkWarning,
+            stacklevel=3,
+        )
+        return
+
+
+def warn_of_jumps(trajectory: Trajectory) -> None:
+    """Warn where f itself jumps inside a step, where gradients lack a term.
+
+    It looks at the first run of a problem, then ever more rarely: runs of one problem resemble
+    each other, and a look costs an evaluation of f at each state.
+    """
+    if trajectory.problem.branches is None:
+        return
+    counts = trajectory.problem.probed
+    count = counts["looks for jumps"] = counts.get("looks for jumps", 0) + 1
+    if count & (count - 1) or count.bit_length() % 3 != 1:  # 1, 8, 64, ...
+        return
+    for time, in_f in _jumps(trajectory):
+        if in_f:
             warnings.warn(
-                f"the equations have a kink or jump near t = {time:.6g}, where a branch, abs, "
-                "maximum or the like changes sides between two steps: products with the Hessian "
-                "lack what the moving time of that change contributes\n"
-                "  try: an event there, events=[daeosens.Event(lambda t, u, p: <what changes its "
-                "sign>)]",
+                f"the equations jump near t = {time:.6g}, where a branch changes sides between two "
+                "steps: derivatives lack what the time of that change contributes where it moves\n"
+                "  try: an event there that changes the mode, daeosens.hybrid; breakpoints= for a "
+                "jump at a time that is known",
                 KinkWarning,
-                stacklevel=2,
+                stacklevel=3,
             )
             return
+
+
+def _jumps(trajectory: Trajectory) -> Iterator[tuple[float, bool]]:
+    """Yield the times in steps at which f (True) or its slope (False) jumps."""
+    if trajectory.problem.modes or trajectory.problem.branches is None:
+        return  # modes are what events are for
+    at_events = {crossing.step for crossing in trajectory.crossings}
+    for n, place in _crossings(trajectory, at_events):
+        kink, jump = _sides(trajectory, n, place)
+        if kink or jump:
+            yield float(trajectory.times[n] + place * trajectory.step_sizes[n]), jump
 
 
 def _crossings(trajectory: Trajectory, left_out: set[int]) -> Iterator[tuple[int, float]]:
@@ -90,19 +120,19 @@ def _bisected(trajectory: Trajectory, n: int, k: int, positive: bool) -> float:
     return high
 
 
-def _slope_jumps(trajectory: Trajectory, n: int, place: float) -> bool:
-    """Return whether f or its slope along the chord of a step jumps there."""
+def _sides(trajectory: Trajectory, n: int, place: float) -> tuple[bool, bool]:
+    """Return whether the slope of f along the chord of a step jumps there, and whether f does."""
     problem = trajectory.problem
     below, above = max(place - 2 * SIDE, 0.0), min(place + 2 * SIDE, 1.0)
     if above - below < 3 * SIDE:
-        return False
+        return False, False
     values = [_rate(problem, trajectory, n, x) for x in (below, place - SIDE, place + SIDE, above)]
     left, right = (values[1] - values[0]) / SIDE, (values[3] - values[2]) / SIDE
     rounding = 1e-13 * np.max(np.abs(values)) / SIDE
     size = np.abs(left) + np.abs(right)
     kink = np.abs(right - left) > JUMP * size + rounding
-    step = np.abs(values[2] - values[1]) > 10.0 * SIDE * size + rounding * SIDE
-    return bool(np.any(kink | step))
+    jump = np.abs(values[2] - values[1]) > 10.0 * SIDE * size + rounding * SIDE
+    return bool(np.any(kink)), bool(np.any(jump))
 
 
 def _point(trajectory: Trajectory, n: int, place: float) -> tuple[float, Array]:

@@ -19,6 +19,7 @@ from daeosens.derivatives.engines.compiled.adjoint import (
 )
 from daeosens.derivatives.engines.compiled.tangent import no_linear_steps, push_directions
 from daeosens.derivatives.faults import named_faults
+from daeosens.derivatives.kinks import warn_of_jumps
 from daeosens.derivatives.tangent import march
 from daeosens.errors import InputError
 from daeosens.petsc.ranks import agree
@@ -120,6 +121,7 @@ def sensitivities(
     array([[0.367879]])
     """
     check_trajectory(trajectory)
+    warn_of_jumps(trajectory)
     wanted = tuple(with_respect_to)
     agree(
         trajectory.problem.comm,

@@ -24,6 +24,7 @@ from daeosens.derivatives.engines.compiled.tangent import (
     push_directions,
 )
 from daeosens.derivatives.faults import named_faults
+from daeosens.derivatives.kinks import warn_of_jumps
 from daeosens.derivatives.segments import piece_of, pieces
 from daeosens.errors import InputError
 from daeosens.methods.events.event_step import HybridStep
@@ -198,6 +199,7 @@ def tangents(
     array([-0.73576])
     """
     check_trajectory(trajectory)
+    warn_of_jumps(trajectory)
     if directions is None:
         directions = _pairs(du0, dp)
     elif du0 is not None or dp is not None:

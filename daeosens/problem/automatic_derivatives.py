@@ -410,8 +410,9 @@ def branches_of(
 
     def at(t: float, u: Array, p: Array) -> Array:
         states = DerivativeArray(u.copy(), np.ones((len(u), 1)))
+        parameters = DerivativeArray(p.copy(), np.ones((len(p), 1)))
         try:
-            found: Array = branches(function, (t, states, split(p)), home)
+            found: Array = branches(function, (t, states, split(parameters)), home)
         except Exception:  # noqa: BLE001 (what it cannot take has told nothing)
             return np.empty(0)
         return found

@@ -5,7 +5,19 @@ import warnings
 import numpy as np
 import pytest
 
-from daeosens import ODE, Event, KinkWarning, Stepping, Terminal, hessian_product, solve, trace
+from daeosens import (
+    ODE,
+    Event,
+    KinkWarning,
+    Stepping,
+    Terminal,
+    adjoint,
+    hessian_product,
+    sensitivities,
+    solve,
+    tangent,
+    trace,
+)
 
 LEVEL = Terminal(lambda t, u, p: u[0])
 TANK = {"size": 1, "parameters": ["inflow", "outflow"]}
@@ -98,3 +110,47 @@ def test_knots_of_a_table_are_told_too(make):
 
     with pytest.warns(KinkWarning, match=r"near t = 0\.476"):
         curvature(make(table, **TANK))
+
+
+def with_lag(t, u, p):
+    return np.where(t > p[0], 1.0, 0.0) - p[1] * u
+
+
+def with_threshold(t, u, p):
+    return np.where(u > 0.5, p[0], p[1])
+
+
+SWEEPS = [
+    lambda run: adjoint(run, LEVEL),
+    lambda run: tangent(run, [1.0], [0.0, 0.0]),
+    sensitivities,
+]
+
+
+@pytest.mark.parametrize("make", [ODE, trace])
+@pytest.mark.parametrize("rhs", [with_lag, with_threshold])
+@pytest.mark.parametrize("sweep", SWEEPS)
+def test_gradients_of_equations_that_jump_are_told(sweep, rhs, make):
+    """A start time as a parameter has the gradient 0 without an event: the exact one is not 0."""
+    run = solve(make(rhs, **TANK), START, RATES, STEPPING)
+    with pytest.warns(KinkWarning, match="the equations jump near t = "):
+        sweep(run)
+
+
+@pytest.mark.parametrize("sweep", SWEEPS)
+def test_gradients_of_equations_with_a_kink_are_right_and_not_told(sweep):
+    run = solve(ODE(with_maximum, **TANK), START, RATES, STEPPING)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        sweep(run)
+
+
+def test_later_runs_are_looked_at_ever_more_rarely():
+    problem, looks = ODE(with_threshold, **TANK), []
+    for k in range(1, 20):
+        run = solve(problem, START, RATES, STEPPING)
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            adjoint(run, LEVEL)
+        looks += [k] * bool(told)
+    assert looks == [1, 8]
