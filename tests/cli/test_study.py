@@ -270,7 +270,7 @@ def test_results_folder_is_named_after_the_configuration():
 
 DRIVER = f"""
 import sys
-sys.path.insert(0, {str(Path(__file__).parent)!r})
+sys.path.insert(0, {str(Path(__file__).parents[2])!r})
 import daeosens.cli.study
 from daeosens.cli.study import drive
 from tests.cli.test_study import Config, study
