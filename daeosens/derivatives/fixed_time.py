@@ -77,4 +77,4 @@ def _equations(trajectory: Trajectory, n: int) -> Problem:
     problem = trajectory.problem
     if not problem.modes:
         return problem
-    return problem.modes[trajectory.records[trajectory.states[n - 1].handle].mode]
+    return problem.modes[trajectory.records[n - 1].mode]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +32,8 @@ from daeosens.derivatives.preflight import evaluate_at_events
 from daeosens.derivatives.segments import piece_of, pieces
 from daeosens.derivatives.tangent import Tangent, admit_direction, tangents
 from daeosens.methods.events.event_step import HybridStep
-from daeosens.methods.step_map import Adjoint, SecondOrder, StepMap
+from daeosens.methods.step import Adjoint, SecondOrder, Weights
+from daeosens.methods.step_map import StepMap
 from daeosens.petsc.ranks import agree
 from daeosens.petsc.vectors import Array, gather, read, write
 from daeosens.problem.callback_guard import QUIET, unwrapped
@@ -43,9 +44,6 @@ from daeosens.timestepping.trajectory.trajectory import (
     check_trajectory,
     steps_of,
 )
-
-Weights: TypeAlias = "dict[tuple[int, float], list[PETSc.Vec]]"
-"""Adjoints of stages by (handle of the state before the step, step size)."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -350,7 +348,7 @@ def _by_steps(
             run = piece_of(trajectory, start, end)
             if carry_piece(run, inside, given, (first.lam, first.mu), dots):
                 assert isinstance(steps, HybridStep)  # others have no parts in C
-                steps.pass_by(states[start])
+                steps.pass_by(start)
                 seed(start)
                 continue
         for n in range(end, start, -1):

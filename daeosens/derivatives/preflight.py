@@ -112,8 +112,8 @@ def evaluate_at_events(
     out = (problem.create_state(), problem.create_parameters())
     first = {each.name: each.step for each in reversed(trajectory.crossings)}
     for n in first.values():
-        step, record = trajectory.step(n), trajectory.records[states[n].handle]
-        before = trajectory.records[states[n - 1].handle] if n else record
+        step, record = trajectory.step(n), trajectory.records[n]
+        before = trajectory.records[n - 1] if n else record
         probe = _Probe(problem, step.t, step.u, record.p)
         if before.ends_at is not None and before.ends_at.when is not None:
             probe.scalar(before.ends_at.when, in_time=True)

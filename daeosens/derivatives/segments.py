@@ -7,14 +7,14 @@ from dataclasses import replace
 
 from daeosens.costs.cost import Densities
 from daeosens.methods.events.event_step import HybridStep
-from daeosens.timestepping.trajectory.trajectory import Trajectory
+from daeosens.timestepping.trajectory.trajectory import Trajectory, stages_between
 
 
 def piece_of(trajectory: Trajectory, first: int, last: int) -> Trajectory:
     """Return smooth steps in one mode as a run of their own."""
     problem, p, mode = trajectory.problem, trajectory.p, ""
     if trajectory.crossings:
-        record = trajectory.records[trajectory.states[first].handle]
+        record = trajectory.records[first]
         p, mode = record.p, record.mode
     elif problem.modes:
         mode = trajectory.first_mode
@@ -27,7 +27,9 @@ def piece_of(trajectory: Trajectory, first: int, last: int) -> Trajectory:
         times=trajectory.times[first : last + 1],
         step_sizes=trajectory.step_sizes[first:last],
         states=trajectory.states[first : last + 1],
+        kept=stages_between(trajectory.kept, first, last),
         crossings=(),
+        records=(),
     )
 
 
@@ -36,8 +38,8 @@ def pieces(
 ) -> Iterator[tuple[int, int, bool]]:
     """Yield the numbers of the first and the last state of smooth pieces, and of single steps."""
     first, previous = 0, None
-    for k, (state, h) in enumerate(zip(trajectory.states, trajectory.step_sizes, strict=False)):
-        record = steps.smooth(state, float(h), densities)
+    for k, h in enumerate(trajectory.step_sizes.tolist()):
+        record = steps.smooth(k, h, densities)
         if record is not previous and previous is not None:
             yield first, k, True
         if record is None:

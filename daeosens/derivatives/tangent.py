@@ -286,7 +286,7 @@ def _carried(
             linear = linear_steps(piece_of(trajectory, first, last), keep=False)
         if linear is not None:
             assert isinstance(steps, HybridStep)
-            here = steps.pass_forward(trajectory.states[first], dp)
+            here = steps.pass_forward(first, dp)
             along = np.empty((last - first + 1, 1, du.size))
             along[0, 0] = read(du)
             direction = np.zeros((1, trajectory.problem.n_parameters))

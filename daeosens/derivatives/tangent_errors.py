@@ -149,7 +149,7 @@ def _by_steps(run: Trajectory, along: Sequence[Tangent], values: Array) -> Array
     for n in range(run.n_steps):
         step, mode = run.step(n), "" if run.crossings else run.first_mode
         if run.crossings:
-            record = run.records[step.u.handle]
+            record = run.records[step.number]
             if record.jump is not None:
                 continue
             step, mode = step._replace(p=record.p), record.mode

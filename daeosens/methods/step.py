@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from petsc4py import PETSc
+
+Weights: TypeAlias = "dict[tuple[int, str], list[PETSc.Vec]]"
+"""Adjoints of stages by the number of the step and the name of a part."""
 
 
 class Step(NamedTuple):
     """From the state u [n] at time t to u_next [n] at t + h, with parameters p; a jump has h = 0.
 
-    The parameters are as callbacks see them.
+    The parameters are as callbacks see them; ``number`` is that of the step in its run.
     """
 
     t: float
@@ -19,6 +22,7 @@ class Step(NamedTuple):
     u: PETSc.Vec
     u_next: PETSc.Vec
     p: Any
+    number: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,24 +32,28 @@ class Adjoint:
     Attributes
     ----------
     weights : mapping or None
-        The adjoints of each step's stages by (handle of the state before it, step size), kept for
-        later sweeps of the same cost.
+        The adjoints of each step's stages by the number of the step, and what else a part of a
+        jump needs by its name; kept for later sweeps of the same cost.
     multipliers : mapping
-        Those of event functions, by the handle of the state before the step; kept with the weights.
+        Those of event functions, by the number of the step; kept with the weights.
     known : bool
         They are all there: lam and mu need not be carried.
     """
 
     lam: PETSc.Vec
     mu: PETSc.Vec
-    weights: dict[tuple[int, float], list[PETSc.Vec]] | None = None
+    weights: Weights | None = None
     multipliers: dict[int, float] = field(default_factory=dict[int, float])
     known: bool = False
 
-    def keep(self, u: PETSc.Vec, h: float, weight: PETSc.Vec) -> None:
-        """Keep the adjoint of one more stage of a step."""
+    def keep(self, step: Step, weight: PETSc.Vec, part: str = "") -> None:
+        """Keep the adjoint of one more stage of a step, or of a part of a jump."""
         if self.weights is not None:
-            self.weights.setdefault((u.handle, h), []).append(weight.copy())
+            self.weights.setdefault((step.number, part), []).append(weight.copy())
+
+    def kept(self, step: Step, part: str = "") -> list[PETSc.Vec] | None:
+        """Return what was kept of a step where the adjoint is known, in the order of keeping."""
+        return self.weights[step.number, part] if self.known and self.weights else None
 
 
 @dataclass(frozen=True, eq=False)

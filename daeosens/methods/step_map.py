@@ -120,7 +120,7 @@ def step_map(
         PETSc options; those of the linear solver (``ksp_...``, ``pc_...``) are used, and of
         Newton's method where stages are solved for again.
     kept : mapping, optional
-        Stage states of Runge-Kutta steps by (handle of the state before the step, step size).
+        Stage states of Runge-Kutta steps by the number of the step.
 
     Raises
     ------

@@ -23,9 +23,6 @@ from daeosens.methods.step import Adjoint, SecondOrder, Step
 from daeosens.petsc.vectors import dot
 from daeosens.problem.problem import Problem
 
-KEPT = -1.0
-"""In place of the size of the step, of adjoints that are kept: those of jumps there have 0."""
-
 
 class Bends(NamedTuple):
     """The second derivative w of a step in its size, in terms of the solution's.
@@ -105,7 +102,7 @@ class InstantStep:
         del dp, dt  # the start has moved with them
         if not dh:
             return 0.0
-        t, _, u, _, p = step
+        t, _, u, _, p, _ = step
         with closing(self._at(step)) as rate:
             du.axpy(dh, rate.v)
         return dh * sum(weight * density.value(t, u, p) for weight, density in densities)
@@ -144,12 +141,9 @@ class InstantStep:
         """Carry derivatives of the adjoint back; parameters as for ``RungeKuttaStep``."""
         if not times:
             return []
-        if first.known:
-            assert first.weights is not None
-            (lam,) = first.weights[step.u.handle, KEPT]
-        else:
-            lam = first.lam
-            first.keep(step.u, KEPT, lam)
+        (lam,) = first.kept(step) or [first.lam]
+        if not first.known:
+            first.keep(step, lam)
         with closing(self._at(step)) as rate:
             own = (0.0, 0.0 if first.known else _slope(step, rate.v, lam, densities))
             bend = rate.bend(lam)
@@ -161,7 +155,7 @@ class InstantStep:
 
     def _at(self, step: Step) -> Rate:
         """Return the rate at the instant of a step."""
-        problem, (t, _, u, _, p) = self._problem, step
+        problem, (t, _, u, _, p, _) = self._problem, step
         time = problem.inside(t, t, 0.0)
         if problem.curved_mass or self._split is None:  # rows may be others elsewhere
             self._split = split_equations(problem, time, u, p, self._make_solver)
@@ -185,7 +179,7 @@ class InstantStep:
         densities: Densities,
     ) -> tuple[float, float]:
         """Add to the derivatives of the adjoint along a direction; return those of t and h."""
-        t, _, u, _, p = step
+        t, _, u, _, p, _ = step
         point, dh = (t, u, p), each.dh
         by_t = dh * bend.by_t
         by_h = dot(each.lam_dot, v) + dot(bend.by_u, each.du) + bend.by_t * each.dt + dh * curve
@@ -206,5 +200,5 @@ class InstantStep:
 
 def _slope(step: Step, v: PETSc.Vec, lam: PETSc.Vec, densities: Densities) -> float:
     """Return the derivative in the size of the step."""
-    t, _, u, _, p = step
+    t, _, u, _, p, _ = step
     return dot(v, lam) + sum(weight * density.value(t, u, p) for weight, density in densities)

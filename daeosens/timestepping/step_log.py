@@ -165,15 +165,12 @@ class StepLog:
         return STAGE_MEMORY * self._problem.comm.size // (8 * self._problem.size)
 
     def stages(self) -> Stages | Array:
-        """Return what was kept, by step; the first ones only if memory did not suffice."""
+        """Return what was kept, by number; of the first steps only if memory did not suffice."""
         if self._flat_stages is not None and self._flat_stages.size:
             return self._flat_stages
         if not self._stages:
             return {}
-        keys = zip(self.states, self._steps.sizes().tolist(), strict=False)
-        return {
-            (state.handle, h): kept for (state, h), kept in zip(keys, self._stages, strict=False)
-        }
+        return dict(enumerate(self._stages))
 
     @property
     def begun(self) -> bool:

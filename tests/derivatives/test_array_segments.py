@@ -105,7 +105,7 @@ def test_steps_whose_time_matters_are_no_pieces(autonomous, running, monkeypatch
 
     monkeypatch.setattr(block_pieces, "sweep_rows", counted)
     assert_equal(run, [cost])
-    records = [run.records[state.handle] for state in run.states[:-1]]
+    records = run.records
     smooth = [each for each in records if each.jump is None and each.ends_at is None]
     timed = sum(each.timed for each in smooth)
     fixed = sum(each.slope == 0.0 for each in smooth if each.timed)

@@ -74,8 +74,8 @@ def test_kept_stages_are_those_of_the_tableau_and_change_nothing(name, method):
     kept = solve(form.analytic, U0, P0, stepping, checkpoint="stages")
     _, steps = frozen.run(form, method, kept.times, kept.step_sizes, U0, P0)
     assert kept.n_stages == 3 * len(steps[0].nodes)
-    for state, h, step in zip(kept.states, kept.step_sizes, steps, strict=False):
-        stages = [read(stage) for stage in kept.stages[state.handle, h]]
+    for number, step in enumerate(steps):
+        stages = [read(stage) for stage in kept.stages[number]]
         expected = [node[2] for node in step.nodes]
         np.testing.assert_allclose(stages, expected, rtol=1e-12, atol=1e-13)
     again = solve(form.analytic, U0, P0, stepping)
@@ -108,7 +108,7 @@ def test_stages_found_again_are_right_to_rounding_unless_told_otherwise(method):
     """They err less than 1e-11 of the first residual, where Newton's method of a run ends."""
     form, step = FORMS["rhs"].analytic, 0.2
     run = solve(form, U0, P0, late(method, dt=step), checkpoint="stages")
-    kept = run.stages[run.states[0].handle, float(run.step_sizes[0])]
+    kept = run.stages[0]
     errors = []
     for options in ({}, {"snes_rtol": 1e-3}):
         finder = StageSolver(form, ESDIRK[method], options)

@@ -40,7 +40,7 @@ def test_stages_are_those_of_the_formulas(kind):
 
 def test_kept_stages_are_taken_as_they_are_and_their_rates_where_they_are_wanted():
     u, kept = vec(U0), [vec(U0 + k) for k in range(4)]
-    stages = ExplicitStages(PROBLEM, tableau("4").of_step, {(u.handle, H): kept})
+    stages = ExplicitStages(PROBLEM, tableau("4").of_step, {0: kept})
     step = Step(T, H, u, u, P0)
     stages.recompute(step)
     assert [state.handle for state in stages.states] == [state.handle for state in kept]
@@ -48,7 +48,7 @@ def test_kept_stages_are_taken_as_they_are_and_their_rates_where_they_are_wanted
     stages.recompute(step, rates=True)
     for k, (rate, c) in enumerate(zip(stages.rates, tableau("4").of_step.c, strict=True)):
         np.testing.assert_array_equal(rate.array, rhs(T + c * H, U0 + k, P0))
-    stages.recompute(step._replace(h=2.0 * H))  # another step from there
+    stages.recompute(step._replace(number=1))  # another one, of which none were kept
     assert stages.states[0].handle != kept[0].handle
 
 

@@ -26,10 +26,10 @@ def refuse_one_way_solver(trajectory: Trajectory) -> None:
     if stepping.resolved_method.explicit or not any("pc_type" in name.lower() for name in chosen):
         return
     first = int(np.argmax(trajectory.step_sizes > 0.0))
-    t, h, _, u, p = trajectory.step(first)
-    record = trajectory.records.get(trajectory.states[first].handle)
+    t, h, _, u, p, _ = trajectory.step(first)
     problem = trajectory.problem
-    if record is not None:
+    if trajectory.records:
+        record = trajectory.records[first]
         problem, p = problem.modes.get(record.mode, problem), record.p
     t, rest = problem.inside(t + h, t, h), problem.create_state()
     system = SystemMatrix(problem.residual_u, problem.residual_udot, t, u, rest, p)

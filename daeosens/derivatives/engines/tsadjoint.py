@@ -11,12 +11,11 @@ from petsc4py import PETSc
 from daeosens.costs.cost import Cost, Scalar, points_by_step
 from daeosens.errors import UnsupportedError
 from daeosens.methods.linear_solver import refuse_without_transpose
-from daeosens.methods.step import Step
 from daeosens.petsc.vectors import write
 from daeosens.problem.matrices import dense
 from daeosens.problem.problem import Problem
 from daeosens.timestepping.recompute import replay
-from daeosens.timestepping.trajectory.trajectory import Trajectory
+from daeosens.timestepping.trajectory.trajectory import Trajectory, stages_between
 
 
 def sweep(trajectory: Trajectory, costs: Sequence[Cost]) -> tuple[list[PETSc.Vec], list[PETSc.Vec]]:
@@ -39,9 +38,9 @@ def sweep(trajectory: Trajectory, costs: Sequence[Cost]) -> tuple[list[PETSc.Vec
     end = trajectory.n_steps
     for crossing in reversed(trajectory.crossings):
         _sweep_smooth(trajectory, (crossing.step + 1, end), costs, points, lam, mu)
-        record = trajectory.records[crossing.before.handle]
+        record = trajectory.records[crossing.step]
         assert record.jump is not None
-        jump = Step(crossing.t, 0.0, crossing.before, crossing.after, record.p)
+        jump = trajectory.step(crossing.step)._replace(p=record.p)
         record.jump.adjoint(jump, lam, mu)
         end = crossing.step
     _sweep_smooth(trajectory, (0, end), costs, points, lam, mu)
@@ -94,7 +93,7 @@ def _piece(trajectory: Trajectory, first: int, last: int) -> Trajectory:
         return trajectory
     problem, p, stepping = trajectory.problem, trajectory.parameters(first), trajectory.stepping
     if problem.modes:
-        problem = problem.modes[trajectory.records[trajectory.states[first].handle].mode]
+        problem = problem.modes[trajectory.records[first].mode]
     times = trajectory.times[first : last + 1]
     span = (float(times[0]), float(times[-1]))
     dt = None if stepping.dt is None else min(stepping.dt, span[1] - span[0])
@@ -106,7 +105,9 @@ def _piece(trajectory: Trajectory, first: int, last: int) -> Trajectory:
         times=times,
         step_sizes=trajectory.step_sizes[first:last],
         states=trajectory.states[first : last + 1],
+        kept=stages_between(trajectory.kept, first, last),
         crossings=(),
+        records=(),
     )
 
 
@@ -122,7 +123,7 @@ def refuse_wrong_combinations(trajectory: Trajectory) -> None:
     """
     problem, method = trajectory.problem, trajectory.stepping.resolved_method
     for crossing in trajectory.crossings:
-        if trajectory.records[trajectory.states[crossing.step - 1].handle].ends_at is not None:
+        if trajectory.records[crossing.step - 1].ends_at is not None:
             raise UnsupportedError(
                 f'engine = "tsadjoint" for a run with the implicit event "{crossing.name}" '
                 f"at t = {crossing.t:.9g}",

@@ -109,7 +109,7 @@ class ConsistentState:
         self, step: Step, du: PETSc.Vec, dp: PETSc.Vec | None, dt: float
     ) -> PETSc.Vec | None:
         """Overwrite ``du`` [n]: G_y dy = -(G_x dx + G_p dp + G_t dt); return ``dp``."""
-        t, _, _, u_after, p = step
+        t, _, _, u_after, p, _ = step
         time, work = later_side(self._problem, t), self._full
         linear = self._linearise(time, u_after, p)
         self._columns.clear(du)
@@ -138,17 +138,17 @@ class ConsistentState:
         The multiplier is differentiated: G_y^T nu_dot = lam_dot - (nu^T G)_y along the direction
         after the jump, in t too.
         """
-        t, _, u, u_after, p = step
+        t, _, _, u_after, p, _ = step
         time, problem = later_side(self._problem, t), self._problem
         point = (time, u_after, self._zero, p)
         linear = self._linearise(time, u_after, p)
         omega = [0.0]
-        if first.known:
-            assert first.weights is not None
-            (nu,) = first.weights[u.handle, 0.0]
+        known = first.kept(step, "consistent")
+        if known is not None:
+            (nu,) = known
         else:
             nu = self._multiplier(linear, first.lam)
-            first.keep(u, 0.0, nu)
+            first.keep(step, nu, "consistent")
             omega = self._pull_back(linear, point, [nu], [first.lam], [first.mu])
         create = problem.create_state
         by_u, by_udot, by_p = create(), create(), problem.create_parameters()

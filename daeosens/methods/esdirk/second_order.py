@@ -54,7 +54,7 @@ class DirkSecondOrder:
         for the discrete adjoint.
         """
         problem, scheme, equations = self._problem, self._scheme, self._equations
-        _, h, u, _, p = step
+        _, h, _, _, p, _ = step
         points = equations.points(step)
         rates = equations.rates(points) if times else []
         slots = [None, *(equations.slot(i, point, h) for i, point in enumerate(points[1:]))]
@@ -72,7 +72,7 @@ class DirkSecondOrder:
         ]
         adjoints = equations.adjoints(1 + len(directions))
         clock = StageClock(problem, p, h, densities, len(directions)) if times else None
-        known = first.weights[u.handle, h] if first.known and first.weights else None
+        known = first.kept(step)
         weight, weight_dot, right = self._weight, self._weight_dot, self._right
         for i in reversed(range(len(points))):
             point, slot, b = points[i], slots[i], float(scheme.a[-1, i])
@@ -86,7 +86,7 @@ class DirkSecondOrder:
                     density.add_u(factor * h * b, *point, right)
                     density.add_p(factor * h * b, *point, first.mu)
                 equations.weigh(i, h, point, slot, right, first.lam, adjoints[0], weight)
-                first.keep(u, h, weight)
+                first.keep(step, weight)
                 both = (first.lam, first.mu)
                 equations.pull_back(h, point, slopes, weight, right, both, adjoints[0])
             if clock is not None:

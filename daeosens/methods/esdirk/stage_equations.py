@@ -62,7 +62,7 @@ class DirkEquations:
 
     def points(self, step: Step) -> list[Point]:
         """Return where the equations are evaluated, with times as callbacks see them."""
-        t, h, _, _, p = step
+        t, h, _, _, p, _ = step
         states = self._stages.find(step)
         times = [self._problem.inside(t + c * h, t, h) for c in self._scheme.c.tolist()]
         return [(time, state, p) for time, state in zip(times, states, strict=True)]

@@ -50,7 +50,7 @@ class StageSolver:
     options : mapping
         PETSc's, of Newton's method and its linear solver.
     kept : mapping, optional
-        Stages by (handle of the state before the step, step size).
+        Stages by the number of the step.
     """
 
     def __init__(
@@ -75,8 +75,8 @@ class StageSolver:
         SolveError
             Newton's method fails, although it did not in the run.
         """
-        t, h, u, u_next, p = step
-        kept = self._kept.get((u.handle, h))
+        t, h, u, u_next, p, number = step
+        kept = self._kept.get(number)
         if kept is not None:
             return [u, *kept[1:-1], u_next]
         a, c, problem = self._scheme.a, self._scheme.c, self._problem

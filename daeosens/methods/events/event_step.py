@@ -74,8 +74,8 @@ class HybridStep:
     ----------
     problem : Problem
         For layouts.
-    records : mapping of int to Record
-        By the handle of the state before the step or the jump.
+    records : sequence of Record
+        Of each step and jump, by its number.
     maps : mapping of str to StepMap
         Of the smooth steps in each mode.
     instants : callable
@@ -90,7 +90,7 @@ class HybridStep:
     def __init__(
         self,
         problem: Problem,
-        records: Mapping[int, Record],
+        records: Sequence[Record],
         maps: Mapping[str, Any],
         instants: Callable[[str], Any],
     ) -> None:
@@ -199,31 +199,31 @@ class HybridStep:
             self._omega.append(0.0)
         self._omega[k] += slope
 
-    def smooth(self, u: PETSc.Vec, h: float, densities: Sequence[Densities]) -> Record | None:
-        """Return the record of the step from ``u`` if its adjoint is that of a run without events.
+    def smooth(self, number: int, h: float, densities: Sequence[Densities]) -> Record | None:
+        """Return the record of a step if its adjoint is that of a run without events.
 
         Then its size is fixed, and so is its time, or else nothing depends on that.
         """
-        record = self._records[u.handle]
+        record = self._records[number]
         if h == 0.0 or record.jump is not None or record.ends_at is not None:
             return None
         return record if not record.timed or self._time_invariant(record, densities) else None
 
-    def pass_by(self, u: PETSc.Vec) -> None:
-        """Note that others carry the smooth steps of one record, from ``u`` on.
+    def pass_by(self, number: int) -> None:
+        """Note that others carry the smooth steps of one record, from a step on.
 
         They leave the adjoint of the time as it is, or it begins anew.
         """
-        if not self._records[u.handle].timed:
+        if not self._records[number].timed:
             self._omega = [0.0] * len(self._omega)
 
-    def pass_forward(self, u: PETSc.Vec, dp: PETSc.Vec | None) -> PETSc.Vec | None:
-        """Note that others carry a tangent over the smooth steps of one record, from ``u`` on.
+    def pass_forward(self, number: int, dp: PETSc.Vec | None) -> PETSc.Vec | None:
+        """Note that others carry a tangent over the smooth steps of one record, from a step on.
 
         Returns the direction in the parameters there; ``dp`` is that of the start.  The direction
         of the time stays as it is, or begins anew.
         """
-        record = self._records[u.handle]
+        record = self._records[number]
         if not record.timed:
             self._dt = 0.0
         self._dp = self._dp if record.changed else dp
@@ -282,14 +282,14 @@ class HybridStep:
         when, smooth, point = _when(record), self._map(record, step), _end(step)
         if first.known:
             surface = self._surface(record, step, [], [], [])
-            beta = first.multipliers[step.u.handle]
+            beta = first.multipliers[step.number]
         else:
             trial = (first.lam.copy(), first.mu.copy())
             surface = self._surface(record, step, [trial[0]], [trial[1]], [densities])
             beta = (surface.slopes[0][1] + self._omega[0]) / surface.slope
             for vec in trial:
                 vec.destroy()
-            first.multipliers[step.u.handle] = beta
+            first.multipliers[step.number] = beta
             when.add_u(-beta, *point, first.lam)
             when.add_p(-beta, *point, first.mu)
             self._omega[0] -= beta * when.value_t(*point)
@@ -340,7 +340,7 @@ class HybridStep:
 
     def _recorded(self, step: Step) -> tuple[Record, Step]:
         """Return what the step was, and it with the parameters that it had."""
-        record = self._records[step.u.handle]
+        record = self._records[step.number]
         if step.p is not record.p:
             step = step._replace(p=record.p)
         if record.slope and not step.h:  # to a fixed time, from a moment before it
@@ -355,7 +355,7 @@ class HybridStep:
 
         The slope is small against what the speed would allow, or against the distance covered.
         """
-        t, h, u, _, p = step
+        t, h, u, _, p, _ = step
         distance = abs(_when(record).value(t, u, p)) if h else -1.0
         if abs(slope) > GRAZING * size and abs(slope) * h > TOUCHING * distance:
             return

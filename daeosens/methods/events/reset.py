@@ -87,7 +87,7 @@ class Reset:
         self, step: Step, du: PETSc.Vec, dp: PETSc.Vec | None, dt: float
     ) -> PETSc.Vec | None:
         """Overwrite ``du`` [n] by the direction after the jump; return that in the parameters."""
-        t, _, u, _, p = step
+        t, _, u, _, p, _ = step
         after = self._changed_direction((t, u, p), du, dp, dt) if self._changes else dp
         reset = self._reset
         if reset is None:
@@ -105,7 +105,7 @@ class Reset:
 
     def adjoint(self, step: Step, lam: Sequence[PETSc.Vec], mu: Sequence[PETSc.Vec]) -> list[float]:
         """Overwrite ``lam`` [n] and ``mu`` [m] by those before; return the adjoints of t."""
-        t, _, u, _, p = step
+        t, _, u, _, p, _ = step
         weights = [self._take_changed(mu_k) for mu_k in mu]
         omega = self._pull_back(t, u, p, lam, mu)
         for k, w in enumerate(weights):
@@ -121,14 +121,14 @@ class Reset:
         """Carry one adjoint, unless it is known, and its derivatives along directions back."""
         if self._reset is None and not self._changes:
             return [0.0] * (1 + len(directions))
-        t, _, u, _, p = step
-        if first.known:
-            assert first.weights is not None
-            w, mu_after = first.weights[u.handle, 0.0]
+        t, _, u, _, p, _ = step
+        known = first.kept(step)
+        if known is not None:
+            w, mu_after = known
         else:
             w, mu_after = first.lam.copy(), first.mu.copy()
-            first.keep(u, 0.0, w)
-            first.keep(u, 0.0, mu_after)
+            first.keep(step, w)
+            first.keep(step, mu_after)
         omega = [0.0] if first.known else self.adjoint(step, [first.lam], [first.mu])
         lams, mus = [each.lam_dot for each in directions], [each.mu_dot for each in directions]
         omega += self.adjoint(step, lams, mus)

@@ -58,7 +58,7 @@ class RungeKuttaSecondOrder:
         Forward-over-adjoint differentiation of ``adjoint``; Hager, Numerische Mathematik 87, 2000,
         for the discrete adjoint.
         """
-        t, h, u, _, p = step
+        t, h, _, _, p, _ = step
         self._stages.recompute(step, rates=times)
         tableau = self._tableau
         s = len(tableau.b)
@@ -68,14 +68,14 @@ class RungeKuttaSecondOrder:
         self._allocate(1 + len(directions))
         weight, weight_dot = self._weight, self._weight_dot
         clock = StageClock(self._problem, p, h, densities, len(directions)) if times else None
-        known = first.weights[u.handle, h] if first.known and first.weights else None
+        known = first.kept(step)
         for i in reversed(range(s)):
             point, share = (moments[i], self._stages.states[i], p), h * float(tableau.b[i])
             if known is not None:
                 weight = known[s - 1 - i]
             else:
                 weigh(tableau, i, first.lam, self._adjoints[0], weight)
-                first.keep(u, h, weight)
+                first.keep(step, weight)
                 out = (self._adjoints[0][i], first.mu)
                 pull_back(h, slopes[i], weight, *out, self._by_p)
                 for factor, density in densities:

@@ -12,8 +12,8 @@ from daeosens.methods.rk.tableau import Tableau
 from daeosens.methods.step import Step
 from daeosens.problem.problem import Problem
 
-Kept: TypeAlias = "Mapping[tuple[int, float], Sequence[PETSc.Vec]]"
-"""Stage states by (handle of the state before the step, step size)."""
+Kept: TypeAlias = "Mapping[int, Sequence[PETSc.Vec]]"
+"""Stage states by the number of the step."""
 
 
 class ExplicitStages:
@@ -64,9 +64,9 @@ class ExplicitStages:
 
         Rates of kept stages are evaluated only where they are wanted.
         """
-        t, h, u, _, p = step
+        t, h, u, _, p, number = step
         tableau = self._tableau
-        kept = self._kept.get((u.handle, h))
+        kept = self._kept.get(number)
         if kept is not None:
             self.states = kept[: len(tableau.b)]
             if rates:

@@ -64,7 +64,7 @@ class RungeKuttaStep:
         """Return h sum_i b_i r_i, summed over the weighted densities."""
         if not densities:
             return 0.0
-        t, h, _, _, p = step
+        t, h, _, _, p, _ = step
         self._stages.recompute(step)
         tableau = self._tableau
         return h * sum(
@@ -101,7 +101,7 @@ class RungeKuttaStep:
         float
             Directional derivative of the step's part of the running costs.
         """
-        t, h, _, _, p = step
+        t, h, _, _, p, _ = step
         self._stages.recompute(step, rates=bool(dh))
         tableau = self._tableau
         running = 0.0
@@ -158,7 +158,7 @@ class RungeKuttaStep:
         list of (float, float)
             For each cost the derivatives with respect to t and to h; empty without ``times``.
         """
-        t, h, _, _, p = step
+        t, h, _, _, p, _ = step
         self._stages.recompute(step, rates=times)
         if self._passes is not None and not times and not any(densities):
             for lam_k, mu_k in zip(lam, mu, strict=True):

@@ -60,7 +60,7 @@ class ThetaSecondOrder:
 
         factors = (equation.of_next, shift, h)
         shares = [(weight * share * h, density) for weight, density in densities]
-        nu = self._known_or_solved(step.u, end, factors, slot, first, shares)
+        nu = self._known_or_solved(step, end, factors, slot, first, shares)
         clock: ThetaClock | None = None
         if times:
             scheme = (h, rest, share, equation.reach)
@@ -97,7 +97,7 @@ class ThetaSecondOrder:
 
     def _known_or_solved(
         self,
-        u: PETSc.Vec,
+        step: Step,
         end: Point,
         factors: tuple[float, float, float],
         slot: Slot,
@@ -106,8 +106,9 @@ class ThetaSecondOrder:
     ) -> PETSc.Vec:
         """Return the adjoint nu of the step's equation; factors: of lam, 1/(theta h), h."""
         time, state, _, p = end
-        if first.known and first.weights:
-            return first.weights[u.handle, factors[2]][0]
+        known = first.kept(step)
+        if known is not None:
+            return known[0]
         right, nu = self._right, self._nu
         first.lam.copy(right)
         right.scale(factors[0])
@@ -115,7 +116,7 @@ class ThetaSecondOrder:
             density.add_u(weight, time, state, p, right)
             density.add_p(weight, time, state, p, first.mu)
         slot.solve(right, nu, transpose=True)
-        first.keep(u, factors[2], nu)
+        first.keep(step, nu)
         return nu
 
     def _solve_along(

@@ -198,7 +198,7 @@ class ThetaStep:
         result = 0.0
         if not densities:
             return result
-        t, h, u, _, p = step
+        t, h, u, _, p, _ = step
         du, d_end = ends
         for share, time, state in self._equation.quadrature_points(step):
             at_start = self._equation.endpoint and state is u

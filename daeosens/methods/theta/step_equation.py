@@ -71,13 +71,13 @@ class ThetaEquation:
 
         Times are as callbacks see them.  The rate may be any without ``rate``.
         """
-        t, h, u, _, p = step
+        t, h, u, _, p, _ = step
         inside, shift = self._problem.inside, 1.0 / (self.theta * h)
         end = (inside(t + self.reach * h, t, h), *self._state_and_rate(step, shift, rate), p)
         return shift, (end, (inside(t, t, h), u, self.zero, p))
 
     def _state_and_rate(self, step: Step, shift: float, rate: bool) -> tuple[PETSc.Vec, PETSc.Vec]:
-        _, h, u, u_next, _ = step
+        _, h, u, u_next, _, _ = step
         if self.at_end and not rate:
             return u_next, self.zero
         self._udot.waxpy(-1.0, u, u_next)

@@ -33,10 +33,10 @@ class HybridLog:
     times: list[float]
     states: list[PETSc.Vec]
     sizes: list[float] = field(default_factory=list[float])
-    stages: Stages = field(default_factory=dict[tuple[int, float], list[PETSc.Vec]])
+    stages: Stages = field(default_factory=dict[int, list[PETSc.Vec]])
     effort: Effort = field(default_factory=lambda: Effort(0, 0, 0, 0))
     crossings: list[Crossing] = field(default_factory=list[Crossing])
-    records: dict[int, Record] = field(default_factory=dict[int, Record])
+    records: list[Record] = field(default_factory=list[Record])
     moving: bool = False
     """Whether the last time depends on that of an implicit event."""
     changed: bool = False
@@ -54,50 +54,49 @@ class HybridLog:
         them, or halfway to it; from there on times are fixed again.
         """
         times, sizes = run.times.tolist(), run.sizes.tolist()
-        handles = [state.handle for state in run.states[:-1]]
-        self.records |= dict.fromkeys(handles, Record(mode, p, changed=self.changed))
+        first = len(self.sizes)
+        self.records += [Record(mode, p, changed=self.changed)] * len(sizes)
         if self.moving:
-            self._add_moving(zip(times, sizes, handles, strict=False), mode, p, ends)
+            self._add_moving(zip(times, sizes, strict=False), first, mode, p, ends)
         self.times += times[1:]
         self.sizes += sizes
         self.states += run.states[1:]
-        self.stages |= by_step(run.kept, run.states, sizes)
+        self.stages |= {first + n: kept for n, kept in by_step(run.kept, run.states).items()}
         self.effort += run.effort
 
     def _add_moving(
         self,
-        steps: Iterable[tuple[float, float, int]],
+        steps: Iterable[tuple[float, float]],
+        first: int,
         mode: str,
         p: Any,
         ends: Sequence[float],
     ) -> None:
-        """Note of steps (t, h, handle) that they move, up to the first time that is fixed again."""
+        """Note of steps (t, h) that they move, up to the first time that is fixed again."""
         carried = Record(mode, p, timed=True, changed=self.changed)
-        for t, h, handle in steps:
-            self.records[handle] = carried
+        for number, (t, h) in enumerate(steps, first):
+            self.records[number] = carried
             rest = ends[bisect_right(ends, t)] - t
             if 2.0 * h < (1.0 - 1e-12) * rest:
                 continue
             self.moving = abs(h - rest) > 1e-12 * rest
             halved = abs(2.0 * h - rest) <= 1e-12 * rest
             if halved or not self.moving:
-                self.records[handle] = carried._replace(slope=-0.5 if self.moving else -1.0)
+                self.records[number] = carried._replace(slope=-0.5 if self.moving else -1.0)
             if not self.moving:
                 return
 
     def end_at(self, switch: Switch, h: float, state: PETSc.Vec) -> None:
         """Cut the last step: it has the size ``h``, and ends on the surface of an event."""
-        before = self.states[-2].handle
         self.sizes[-1], self.times[-1], self.states[-1] = h, self.times[-2] + h, state
-        self.records[before] = self.records[before]._replace(slope=0.0, ends_at=switch)
+        self.stages.pop(len(self.sizes) - 1, None)  # of the step before it was cut
+        self.records[-1] = self.records[-1]._replace(slope=0.0, ends_at=switch)
         self.moving = True
 
     def stay(self, mode: str, p: Any, slope: float = 0.0) -> None:
         """Append a step of size 0, which an event at the same instant can end."""
         t, state = self.last
-        self.records[state.handle] = Record(
-            mode, p, slope=slope, timed=self.moving, changed=self.changed
-        )
+        self.records.append(Record(mode, p, slope=slope, timed=self.moving, changed=self.changed))
         self.times.append(t)
         self.sizes.append(0.0)
         self.states.append(state.copy())
@@ -113,9 +112,7 @@ class HybridLog:
     ) -> None:
         """Append a jump as a step of size 0, from parameters and mode to others."""
         t, before = self.last
-        self.records[before.handle] = Record(
-            now, p[0], timed=self.moving, changed=self.changed, jump=jump
-        )
+        self.records.append(Record(now, p[0], timed=self.moving, changed=self.changed, jump=jump))
         self.changed = self.changed or switch.changes
         self.crossings.append(
             Crossing(switch.name, t, len(self.sizes), before, after, now, p[1], mode)
@@ -142,5 +139,5 @@ class HybridLog:
             checkpoint,
             self.stages,
             tuple(self.crossings),
-            self.records,
+            tuple(self.records),
         )

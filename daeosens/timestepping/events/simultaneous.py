@@ -137,26 +137,26 @@ class _Taken:
 
     states: list[PETSc.Vec]
     sizes: list[float]
-    records: dict[int, Record]
+    records: list[Record]
     after: Instantaneous
 
 
 def _taken(meeting: Meeting, order: Sequence[Happening]) -> _Taken:
     t, mode = meeting.t, meeting.mode
-    _, h, state, state_next, p = meeting.step
-    states, sizes, records = [state], list[float](), dict[int, Record]()
+    _, h, state, state_next, p, _ = meeting.step
+    states, sizes, records = [state], list[float](), list[Record]()
     for number, event in enumerate(order):
         end = state.copy() if number else state_next.copy()
         timed = number > 0
-        records[state.handle] = Record(mode, p, timed=timed, changed=timed, ends_at=event.switch)
+        records.append(Record(mode, p, timed=timed, changed=timed, ends_at=event.switch))
         before = Instantaneous(t, end, p, mode)
         jump, after = event.leads(meeting.problem, before, meeting.consistency)
-        records[end.handle] = Record(after.mode, p, timed=True, changed=timed, jump=jump)
+        records.append(Record(after.mode, p, timed=True, changed=timed, jump=jump))
         states += [end, after.state]
         sizes += [h, 0.0]
         _, state, p, mode = after
         h = 0.0
-    records[state.handle] = Record(mode, p, slope=-1.0, timed=True, changed=True)
+    records.append(Record(mode, p, slope=-1.0, timed=True, changed=True))
     after = Instantaneous(t, state, p, mode)
     return _Taken([*states, state.copy()], [*sizes, 0.0], records, after)
 
@@ -171,10 +171,10 @@ def _derivative(meeting: Meeting, taken: _Taken, seed: int) -> PETSc.Vec | None:
     du, dp = _spread(problem.create_state(), seed), _spread(problem.create_parameters(), seed)
     moments = [meeting.step.t] + [meeting.t] * len(taken.sizes)
     try:
-        for t, h, u, u_next in zip(
-            moments, taken.sizes, taken.states, taken.states[1:], strict=False
+        for number, (t, h, u, u_next) in enumerate(
+            zip(moments, taken.sizes, taken.states, taken.states[1:], strict=False)
         ):
-            sweep.tangent(Step(t, h, u, u_next, meeting.step.p), du, dp)
+            sweep.tangent(Step(t, h, u, u_next, meeting.step.p, number), du, dp)
     except (UnsupportedError, GrazingError, SolveError):
         return None
     return du

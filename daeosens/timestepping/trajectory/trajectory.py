@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from numbers import Real
@@ -27,11 +27,11 @@ from daeosens.timestepping.trajectory.states import State, States, read_only, ro
 
 Checkpoint = Literal["states", "stages", "memory", "disk"]
 
-Stages: TypeAlias = "dict[tuple[int, float], list[PETSc.Vec]]"
-"""Stage states of a step, by the handle of the state before it and the size of the step."""
+Stages: TypeAlias = "dict[int, list[PETSc.Vec]]"
+"""Stage states of a step, by its number."""
 
 
-def by_step(kept: Stages | Array, states: Sequence[PETSc.Vec], sizes: Iterable[float]) -> Stages:
+def by_step(kept: Stages | Array, states: Sequence[PETSc.Vec]) -> Stages:
     """Return the stages of steps from ``states`` as vectors.
 
     ``kept`` may be an array [K, s-1, n], those of the first K steps without their first one: what
@@ -40,12 +40,19 @@ def by_step(kept: Stages | Array, states: Sequence[PETSc.Vec], sizes: Iterable[f
     if not isinstance(kept, np.ndarray):
         return kept
     found: Stages = {}
-    for state, h, rows in zip(states, sizes, kept, strict=False):
+    for number, (state, rows) in enumerate(zip(states, kept, strict=False)):
         vectors = [state.duplicate() for _ in rows]
         for vector, row in zip(vectors, rows, strict=True):
             write(vector, row)
-        found[state.handle, h] = [state, *vectors]
+        found[number] = [state, *vectors]
     return found
+
+
+def stages_between(kept: Stages | Array, first: int, last: int) -> Stages | Array:
+    """Return the stages of the steps from number ``first`` up to ``last``, counted from zero."""
+    if isinstance(kept, np.ndarray):
+        return kept[first:last]
+    return {n - first: kept[n] for n in range(first, last) if n in kept}
 
 
 STAGE_MEMORY = 2**28
@@ -105,8 +112,8 @@ class Trajectory:
         Parameters of the run, at its start.
     crossings : tuple of Crossing
         The events, in order; each is a step of size 0.
-    records : mapping
-        What each step was, by the handle of the state before it; empty without events.
+    records : sequence of Record
+        What each step was, by its number; empty without events.
     kept : mapping or array
         Stage states of Runge-Kutta steps, where they were kept, as the run left them (``by_step``).
 
@@ -129,9 +136,9 @@ class Trajectory:
     states: Sequence[PETSc.Vec]
     effort: Effort
     checkpoint: Checkpoint = "states"
-    kept: Stages | Array = field(default_factory=dict[tuple[int, float], list[PETSc.Vec]])
+    kept: Stages | Array = field(default_factory=dict[int, list[PETSc.Vec]])
     crossings: tuple[Crossing, ...] = ()
-    records: Mapping[int, Record] = field(default_factory=dict[int, Record])
+    records: Sequence[Record] = ()
     recording: list[PETSc.TS] = field(default_factory=list[PETSc.TS])
 
     @property
@@ -163,7 +170,7 @@ class Trajectory:
     @cached_property
     def stages(self) -> Stages:
         """Stage states of Runge-Kutta steps, where they were kept: sweeps need not find them."""
-        return by_step(self.kept, self.states, self.step_sizes.tolist())
+        return by_step(self.kept, self.states)
 
     @cached_property
     def arrays(self) -> tuple[Array, Array, Array, Array]:
@@ -185,8 +192,7 @@ class Trajectory:
         steps = [
             crossing.step
             for crossing in self.crossings
-            if crossing.step
-            and self.records[self.states[crossing.step - 1].handle].ends_at is not None
+            if crossing.step and self.records[crossing.step - 1].ends_at is not None
         ]
         return frozenset([*steps, *(step + 1 for step in steps)])
 
@@ -198,7 +204,7 @@ class Trajectory:
     def step(self, n: int) -> Step:
         """Return step number n as sweeps take it: the one from the n-th state to the next."""
         t, h = float(self.times[n]), float(self.step_sizes[n])
-        return Step(t, h, self.states[n], self.states[n + 1], self.p)
+        return Step(t, h, self.states[n], self.states[n + 1], self.p, n)
 
     def index(self, t: When, side: Side | None = None) -> int:
         """Return the number of the step time that equals ``t``, or of the state at an event.
@@ -309,8 +315,7 @@ class Trajectory:
         """The mode in which the run began; empty where there is one only."""
         if self.crossings and self.crossings[0].step == 0:
             return self.crossings[0].mode_before
-        first = self.records.get(self.states[0].handle)
-        mode = self.problem.mode if first is None else first.mode
+        mode = self.records[0].mode if self.records else self.problem.mode
         assert isinstance(mode, str)  # a function of the state only in runs with records
         return mode
 

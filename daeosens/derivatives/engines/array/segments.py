@@ -72,7 +72,7 @@ def _through_events(
     both = [*zip(lam_vecs, lam, strict=True), *zip(mu_vecs, mu, strict=True)]
     for first, last, smooth in reversed(list(pieces(trajectory, steps, densities))):
         if smooth:
-            steps.pass_by(trajectory.states[first])
+            steps.pass_by(first)
             piece = piece_of(trajectory, first, last)
 
             def within(number: int, lam: Array, first: int = first) -> None:

@@ -91,8 +91,7 @@ def kept_stages(trajectory: Trajectory, count: int, first: int, end: int) -> Arr
         return np.concatenate([trajectory.u[first:end, None], later], axis=1)
     if not kept:
         return None
-    keys = zip(trajectory.states[first:end], trajectory.step_sizes[first:end].tolist(), strict=True)
-    found = [kept.get((state.handle, h)) for state, h in keys]
+    found = [kept.get(n) for n in range(first, end)]
     if any(stages is None for stages in found):
         return None
     return np.array([[read(vec) for vec in stages[:count]] for stages in found if stages])

@@ -273,7 +273,7 @@ def _of_stages(trajectory: Trajectory, method: Method) -> Pull | None:
         return None
     passes = Passes(trajectory.problem, *of_step.of_passes)
     times, sizes = trajectory.times.tolist(), trajectory.step_sizes.tolist()
-    stages = [kept[u.handle, h] for u, h in zip(trajectory.states, sizes, strict=False)]
+    stages = [kept[n] for n in range(trajectory.n_steps)]
 
     def pull(first: int, last: int, lam: PETSc.Vec, mu: PETSc.Vec) -> bool:
         part = slice(first, last)

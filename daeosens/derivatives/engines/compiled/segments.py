@@ -57,8 +57,8 @@ def sweep_pieces_in_c(
             steps.adjoint(trajectory.step(first), lam, mu, densities)
             seed(first)
             continue
-        steps.pass_by(states[first])
-        carry = carry_of(trajectory.records[states[first].handle])
+        steps.pass_by(first)
+        carry = carry_of(trajectory.records[first])
         if carry is None:
             return None
         end = last
