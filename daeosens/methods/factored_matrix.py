@@ -8,7 +8,7 @@ from typing import Any
 from petsc4py import PETSc
 
 from daeosens.methods.linear_solver import PRODUCTS, linear_fault, refuse_without_transpose
-from daeosens.problem.implicit_matrix import SystemMatrix
+from daeosens.problem.implicit_matrix import Elsewhere, SystemMatrix
 
 MakeSolver = Callable[[PETSc.Mat], PETSc.KSP]
 
@@ -49,9 +49,17 @@ class Slot:
             return self._system.stays(p, shift)
         return self._point == (t, u.handle)
 
-    def fill(self, t: float, u: PETSc.Vec, udot: PETSc.Vec, p: Any, shift: float) -> None:
-        """Fill F_u + shift F_udot at the point."""
-        self._system.fill(t, u, udot, p, shift)
+    def fill(
+        self,
+        t: float,
+        u: PETSc.Vec,
+        udot: PETSc.Vec,
+        p: Any,
+        shift: float,
+        other: Elsewhere | None = None,
+    ) -> None:
+        """Fill F_u + shift F_udot at the point, and F_udot of another one."""
+        self._system.fill(t, u, udot, p, shift, other)
         self._point = (t, u.handle)
         self._shift = shift
 

@@ -14,6 +14,15 @@ def takes_esdirk(problem: Problem) -> bool:
     return problem.form != "residual" and problem.constant_mass
 
 
+def takes_both_rates(problem: Problem, theta: float, *, endpoint: bool) -> bool:
+    """Return whether a theta step takes the rate of the step at its start too.
+
+    PETSc's TSTHETA takes none there, which is the same if F is linear in u' with coefficients that
+    do not change, and of first order otherwise.
+    """
+    return problem.udot_nonlinear and endpoint and theta < 1.0
+
+
 def refuse_form(problem: Problem, method: Method) -> None:
     """Refuse a method that does not take the form of the equations.
 

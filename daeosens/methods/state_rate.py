@@ -155,15 +155,6 @@ class Rate:
         self._udot.at(*self._point).multTranspose(nu, out)
         return out
 
-    def change_of_sides(self, nu: PETSc.Vec) -> float:
-        """Return nu.f', where f = -F(t, u, 0, p), along the solution."""
-        t, u, v, p = self._point
-        at_rest = (t, u, self._problem.create_state(), p)
-        work = nu.duplicate()
-        self._problem.residual_t(*at_rest, work)
-        self._u.at(*at_rest).multAdd(v, work, work)
-        return -dot(nu, work)
-
     def _no_change(self) -> Any:
         """Return a direction of the parameters, as callbacks see them, that is 0."""
         p = self._point[3]

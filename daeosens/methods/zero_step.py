@@ -27,28 +27,27 @@ from daeosens.problem.problem import Problem
 class Bends(NamedTuple):
     """The second derivative w of a step in its size, in terms of the solution's.
 
-    w = solution u'' + rates A^-1 M x'' + sides A^-1 f', with M x' = f of which A is the matrix of
-    v: the latter two are the changes of x, and of y with them, that x'' and M^-1 f' mean.
+    w = solution u'' + rates A^-1 M x'', with M x' = f of which A is the matrix of v: the latter is
+    the change of x, and of y with it, that x'' means.
     """
 
     solution: float
     rates: float
-    sides: float
 
 
 def bends_of(method: Method) -> Bends:
     """Return those of an implicit method.
 
-    A step of the endpoint form leads to x + h M(u1)^-1 ((1 - theta) f0 + theta f1) and to y that
-    satisfies its equations there; one of the one-stage form to (stage - u)/theta; an ESDIRK method
-    is of order three at least.
+    A step of the endpoint form leads to x + h x' + theta h^2 x'' and to y that satisfies its
+    equations there; one of the one-stage form to (stage - u)/theta; an ESDIRK method is of order
+    three at least.
     """
     theta = method.theta
     if method.esdirk:
-        return Bends(1.0, 0.0, 0.0)
+        return Bends(1.0, 0.0)
     if method.endpoint:
-        return Bends(1.0, 1.0, -2.0 * (1.0 - theta))
-    return Bends(theta, theta, 0.0)
+        return Bends(1.0, 2.0 * theta - 1.0)
+    return Bends(theta, theta)
 
 
 class InstantStep:
@@ -163,11 +162,11 @@ class InstantStep:
 
     def _curvature(self, rate: Rate, bend: Bend) -> float:
         """Return lam.w, the second derivative of a step in its size."""
-        solution, rates, sides = self._bends
+        solution, rates = self._bends
         total = solution * bend.along(rate.v)
         if rates:
             total += rates * rate.bend(rate.weighed(bend.nu)).along(rate.v)
-        return total + sides * rate.change_of_sides(bend.nu) if sides else total
+        return total
 
     def _along(
         self,

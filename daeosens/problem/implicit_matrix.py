@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from petsc4py import PETSc
@@ -10,6 +10,10 @@ from petsc4py import PETSc
 from daeosens.problem.matrices import Derivative, shell
 
 _MAT: Any = PETSc.Mat  # the stubs of petsc4py 3.26 give enumerations the wrong type
+
+
+Elsewhere: TypeAlias = "tuple[float, tuple[float, PETSc.Vec, PETSc.Vec, Any]]"
+"""A factor, and another point (t, u, udot, p) whose F_udot is added."""
 
 
 class SystemMatrix:
@@ -43,6 +47,7 @@ class SystemMatrix:
         self._part_u = residual_u.create(*point)
         self._part_udot = None if residual_udot is None else residual_udot.create(*point)
         assembled = residual_u.assembled and (residual_udot is None or residual_udot.assembled)
+        self._part_other: PETSc.Mat | None = None
         self._sum: _SumMatrix | None = None
         self.assembled = assembled
         self.constant = residual_u.constant and residual_udot is None
@@ -62,8 +67,16 @@ class SystemMatrix:
             different = _MAT.Structure.DIFFERENT_NONZERO_PATTERN
             self.matrix.axpy(1.0, self._part_udot, different)
 
-    def fill(self, t: float, u: PETSc.Vec, udot: PETSc.Vec, p: Any, shift: float) -> PETSc.Mat:
-        """Fill and return F_u + shift F_udot at the point."""
+    def fill(
+        self,
+        t: float,
+        u: PETSc.Vec,
+        udot: PETSc.Vec,
+        p: Any,
+        shift: float,
+        other: Elsewhere | None = None,
+    ) -> PETSc.Mat:
+        """Fill and return F_u + shift F_udot at the point, and F_udot of another one."""
         if self.constant:
             if self.stays(p, shift):
                 return self.matrix
@@ -74,6 +87,7 @@ class SystemMatrix:
             self._udot.fill(t, u, udot, p, self._part_udot)
         if self._sum is not None:
             self._sum.a, self._sum.b = shift, 1.0
+            self._sum.other = None if other is None else self._elsewhere(other)
             self.matrix.stateIncrease()
         elif self._part_udot is None:
             self.matrix.shift(shift)
@@ -82,7 +96,18 @@ class SystemMatrix:
             self.matrix.zeroEntries()
             self.matrix.axpy(1.0, self._part_u, subset)
             self.matrix.axpy(shift, self._part_udot, subset)
+            if other is not None:
+                self.matrix.axpy(*self._elsewhere(other), subset)
         return self.matrix
+
+    def _elsewhere(self, other: Elsewhere) -> tuple[float, PETSc.Mat]:
+        """Return the factor and F_udot at another point."""
+        factor, point = other
+        assert self._udot is not None
+        if self._part_other is None:
+            self._part_other = self._udot.create(*point)
+        self._udot.fill(*point, self._part_other)
+        return factor, self._part_other
 
     def stays(self, p: Any, shift: float) -> bool:
         """Whether a constant matrix has these values already."""
@@ -109,13 +134,14 @@ class SystemMatrix:
 
 
 class _SumMatrix:
-    """Context of a shell matrix a A + b B, where A may be None (the identity)."""
+    """Context of a shell matrix a A + b B, where A may be None (the identity), and c C."""
 
     def __init__(self, first: PETSc.Mat | None, second: PETSc.Mat) -> None:
         self.first = first
         self.second = second
         self.a = 1.0
         self.b = 1.0
+        self.other: tuple[float, PETSc.Mat] | None = None
 
     def mult(self, _matrix: PETSc.Mat, x: PETSc.Vec, out: PETSc.Vec) -> None:
         """Fill ``out`` with (a A + b B) x."""
@@ -131,6 +157,8 @@ class _SumMatrix:
         """Multiply the matrix by a factor."""
         self.a *= factor
         self.b *= factor
+        if self.other is not None:
+            self.other = (factor * self.other[0], self.other[1])
 
     def _add(self, x: PETSc.Vec, out: PETSc.Vec, *, transpose: bool) -> None:
         out.scale(self.b)
@@ -138,6 +166,8 @@ class _SumMatrix:
             out.axpy(self.a, x)
             return
         work = out.duplicate()
-        (self.first.multTranspose if transpose else self.first.mult)(x, work)
-        out.axpy(self.a, work)
+        terms = [(self.a, self.first), *([] if self.other is None else [self.other])]
+        for factor, matrix in terms:
+            (matrix.multTranspose if transpose else matrix.mult)(x, work)
+            out.axpy(factor, work)
         work.destroy()

@@ -27,14 +27,13 @@ def refuse_unsound_steps(
     """Refuse what PETSc 3.26 cannot step although it tries.
 
     The midpoint rule with error control for algebraic variables: they oscillate undamped, so the
-    error estimate does not fall with the step size, which shrinks until it divides by zero. The
-    endpoint form of F(t, u, u', p) = 0 where F is not linear in u': it adds F(t, u, 0, p), and
-    converges to a wrong solution. Algebraic equations that jump at a breakpoint, with a method that
-    carries their variables over: the error of the jump stays. Algebraic variables of index two
-    (``structural_index``) by the midpoint rule, or of index three by that, "cn" and ESDIRK methods:
-    they do not converge. Theta below 1/2 for algebraic equations: each step multiplies their error
-    by (1 - theta)/theta. Starts that do not satisfy the algebraic equations, where they are not
-    forgotten (``refuse_inconsistent_start``). Collective.
+    error estimate does not fall with the step size, which shrinks until it divides by zero.
+    Algebraic equations that jump at a breakpoint, with a method that carries their variables over:
+    the error of the jump stays. Algebraic variables of index two (``structural_index``) by the
+    midpoint rule, or of index three by that, "cn" and ESDIRK methods: they do not converge. Theta
+    below 1/2 for algebraic equations: each step multiplies their error by (1 - theta)/theta. Starts
+    that do not satisfy the algebraic equations, where they are not forgotten
+    (``refuse_inconsistent_start``). Collective.
 
     Parameters
     ----------
@@ -58,11 +57,10 @@ def refuse_unsound_steps(
     _refuse_algebraic_variables(problem, method, span[0], u, p)
     refuse_inconsistent_start(problem, method, span[0], u, p)
     shrinking = stepping.adaptive and method.theta == 0.5 and not method.endpoint
-    averaging = problem.udot_nonlinear and method.endpoint and method.theta < 1.0
     jumping = bool(problem.breakpoints) and method.theta < 1.0
-    if not (averaging or jumping or shrinking):
+    if not (jumping or shrinking):
         return
-    algebraic, linear, without_rate = _probe_udot(problem, span[0], u, p)
+    algebraic, without_rate = _rows_without_rate(problem, span[0], u, p)
     if jumping and method.esdirk:
         null = null_projection(problem, partial(block_solver, options=stepping.options))
         if null is not None:
@@ -77,12 +75,6 @@ def refuse_unsound_steps(
             'adaptive "midpoint" for a mass matrix with rows of zeros',
             expected="steps whose algebraic variables are damped",
             remedy='"cn", "beuler" or "theta:<value>", or fixed steps',
-        )
-    if averaging and not linear:
-        raise UnsupportedError(
-            f"method = \"{method.name}\" for F(t, u, u', p) = 0 that is not linear in u'",
-            expected="F = M(t, u, p) u' - f(t, u, p)",
-            remedy='"midpoint" or "beuler"',
         )
 
 
@@ -175,24 +167,18 @@ def _refuse_algebraic_jumps(
         vec.destroy()
 
 
-def _probe_udot(
+def _rows_without_rate(
     problem: Problem, t: float, u: PETSc.Vec, p: Any
-) -> tuple[bool, bool, npt.NDArray[np.bool_]]:
-    """Return whether F has rows without u', whether it is linear in u', and which rows (local)."""
-    rate, residuals = u.duplicate(), [u.duplicate() for _ in range(3)]
-    size = max(1.0, largest(u))
-    for factor, out in enumerate(residuals):
-        write(rate, factor * size * wave(u))
-        problem.residual(t, u, rate, p, out)
-    at_zero, once, twice = residuals
-    noise = 1e-12 * largest(at_zero)
-    once.axpy(-1.0, at_zero)
-    twice.axpy(-1.0, at_zero)
-    twice.axpy(-2.0, once)
-    linear = largest(twice) <= 1e-8 * largest(once) + noise
-    once.abs()
-    least: Any = once.min()
-    without_rate = read(once) == 0.0
-    for vec in (rate, *residuals):
+) -> tuple[bool, npt.NDArray[np.bool_]]:
+    """Return whether F has rows without u' on any rank, and which (local)."""
+    rate, at_zero, out = (u.duplicate() for _ in range(3))
+    for factor, residual in enumerate((at_zero, out)):
+        write(rate, factor * max(1.0, largest(u)) * wave(u))
+        problem.residual(t, u, rate, p, residual)
+    out.axpy(-1.0, at_zero)
+    out.abs()
+    least: Any = out.min()
+    without_rate = read(out) == 0.0
+    for vec in (rate, at_zero, out):
         vec.destroy()
-    return least[1] == 0.0, linear, without_rate
+    return least[1] == 0.0, without_rate

@@ -27,6 +27,7 @@ from daeosens.problem.implicit_matrix import SystemMatrix
 from daeosens.problem.problem import Problem
 from daeosens.timestepping.c_rhs import Held, runs_in_c
 from daeosens.timestepping.dense_ts import dense_steps
+from daeosens.timestepping.step_residual import StepResidual
 from daeosens.timestepping.trajectory.trajectory import Checkpoint
 
 FEW = 1000
@@ -166,10 +167,12 @@ def _set_residual(
     (t, u), work, inside = start, problem.create_state(), _inside(problem)
     in_c = runs_in_c(problem, method)
 
+    equations = StepResidual(problem, method)
+
     def residual(ts: PETSc.TS, t: float, u: PETSc.Vec, udot: PETSc.Vec, out: PETSc.Vec) -> None:
-        t = inside(ts, t)
+        begins, t = t == ts.getTime(), inside(ts, t)
         try:
-            problem.residual(t, u, udot, held.p, out)
+            equations.evaluate(t, u, udot, held.p, out, begins=begins)
         except NotFiniteError as error:
             _retry(ts, t, error, problem)
             out.set(math.nan)
@@ -196,7 +199,7 @@ def _set_residual(
     ) -> None:
         t = inside(ts, t)
         try:
-            system.fill(t, u, udot, held.p, shift)
+            equations.fill(system, t, u, udot, held.p, shift)
         except NotFiniteError as error:
             _retry(ts, t, error, problem, jacobian=True)
         if matrix != system.matrix:

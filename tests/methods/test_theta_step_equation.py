@@ -4,8 +4,9 @@ from functools import partial
 
 import numpy as np
 import pytest
-from forms import FORMS, P0, U0
+from forms import COSTS, FORMS, NAMES, OBSERVATION_TIMES, P0, U0, make_stepping
 
+from daeosens import DAE, Products, adjoint, solve
 from daeosens.methods.linear_solver import linear_solver
 from daeosens.methods.step import Step
 from daeosens.methods.theta.step_equation import ThetaEquation
@@ -68,3 +69,27 @@ def test_matrix_of_the_end_serves_the_next_start_where_it_can(name):
         point = (t, u.array, udot.array, p)
         expected = form.residual_u(*point) + factor * form.residual_udot(*point)
         np.testing.assert_allclose(matrix[:, :], expected, rtol=1e-13, atol=1e-13)
+
+
+def test_products_give_the_derivatives_that_matrices_give_where_the_mass_changes():
+    """The rate of the step is at both its ends, and so is F_udot in the matrix."""
+    form, cost = FORMS["F"], COSTS["sum"].objective
+
+    def products(matrix):
+        return Products(lambda *x: matrix(*x[:-1]) @ x[-1], lambda *x: matrix(*x[:-1]).T @ x[-1])
+
+    parts = products(form.residual_u), products(form.residual_udot)
+    by_products = DAE(
+        form.residual,
+        3,
+        NAMES,
+        jacobian=parts[0],
+        jacobian_udot=parts[1],
+        jacobian_p=form.residual_p,
+    )
+    found = []
+    for problem in (form.analytic, by_products):
+        run = solve(problem, U0, P0, make_stepping("cn"), OBSERVATION_TIMES)
+        gradient = adjoint(run, cost)
+        found.append(np.concatenate([run.u[-1], gradient.u0, gradient.p]))
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-11)

@@ -54,13 +54,17 @@ def _runge_kutta(form: Form, kind: str, t: Any, h: Any, u: Values, p: Values) ->
 
 
 def _endpoint(form: Form, theta: float, t: Any, h: Any, u: Values, p: Values) -> Step:
-    """Solve theta h F(t+h, u1, (u1 - u)/(theta h)) + (1 - theta) h F(t, u, 0) = 0."""
-    left = (1 - theta) * h * form.residual(t, u, np.zeros(len(u)), p) if theta < 1 else 0.0
+    """Solve theta F(t+h, u1, k) + (1 - theta) F(t, u, k) = 0 with k = (u1 - u)/h."""
 
     def equation(end):
-        point = (t + h, end, (end - u) / (theta * h), p)
-        matrix = theta * h * form.residual_u(*point) + form.residual_udot(*point)
-        return theta * h * form.residual(*point) + left, matrix
+        rate = (end - u) / h
+        after, before = (t + h, end, rate, p), (t, u, rate, p)
+        matrix = theta * (h * form.residual_u(*after) + form.residual_udot(*after))
+        value = theta * h * form.residual(*after)
+        if theta < 1:
+            matrix = matrix + (1 - theta) * form.residual_udot(*before)
+            value = value + (1 - theta) * h * form.residual(*before)
+        return value, matrix
 
     end = _newton(equation, u, h, p, t)
     return Step(end, [(1 - theta, t, u), (theta, t + h, end)])

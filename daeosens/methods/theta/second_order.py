@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from petsc4py import PETSc
 
@@ -51,7 +52,7 @@ class ThetaSecondOrder:
         h, rest, share = step.h, equation.rest, equation.share
         shift, ends = equation.ends(step)
         end, start = ends
-        slot = equation.slot(*end, shift)
+        slot = equation.system(ends, shift)
         self._allocate(len(directions))
         works = self._along[: len(directions)]
         pairs = list(zip(directions, works, strict=True))
@@ -65,9 +66,10 @@ class ThetaSecondOrder:
         if times:
             scheme = (h, rest, share, equation.reach)
             seen = ends if rest else ends[:1]
-            clock = ThetaClock(problem, scheme, densities, seen, nu, len(pairs))
+            carry = partial(equation.add_udot_product, 1.0, ends)
+            clock = ThetaClock(problem, scheme, densities, seen, nu, carry, len(pairs))
         for k, pair in enumerate(pairs):
-            self._solve_along(k, pair, end, factors, slot, nu, shares, clock)
+            self._solve_along(k, pair, ends, factors, slot, nu, shares, clock)
 
         solutions = [along.nu_dot for along in works]
         mus = [each.mu_dot for each in directions]
@@ -77,17 +79,17 @@ class ThetaSecondOrder:
         equation.add_parameter_part(1.0, end, solutions, mus)
         for lam, solution in zip(lams, solutions, strict=True):
             lam.scale(equation.keep)
-            problem.add_udot_product(shift, *end, solution, lam, transpose=True)
+            equation.add_udot_product(shift, ends, solution, lam, transpose=True)
         for each, along in pairs:
             if problem.curved_mass:
                 each.lam_dot.axpy(shift, along.by_udot)
             if each.dh:
                 change = -shift * each.dh / h
-                problem.add_udot_product(change, *end, nu, each.lam_dot, transpose=True)
+                equation.add_udot_product(change, ends, nu, each.lam_dot, transpose=True)
         if rest:
             shares = [(weight * (1.0 - share) * h, density) for weight, density in densities]
             adjoints = (solutions, lams, mus)
-            self._add_start(start, nu, adjoints, first, directions, shares, clock)
+            self._add_start(start, nu, adjoints, first, pairs, shares, clock)
         if clock is None:
             return []
         own = (0.0, 0.0)
@@ -123,7 +125,7 @@ class ThetaSecondOrder:
         self,
         k: int,
         pair: tuple[SecondOrder, EndTangent],
-        end: Point,
+        ends: tuple[Point, Point],
         factors: tuple[float, float, float],
         slot: Slot,
         nu: PETSc.Vec,
@@ -134,6 +136,7 @@ class ThetaSecondOrder:
         each, along = pair
         of_lam, shift, h = factors
         problem, right, by_u, by_p = self._problem, self._right, self._by_u, self._by_p
+        end, start = ends
         time, state, _, p = end
         out = (right, each.mu_dot)
         each.lam_dot.copy(right)
@@ -145,11 +148,17 @@ class ThetaSecondOrder:
         if clock is not None:
             clock.bend_end(k, each, along, (by_u, by_p), out)
         right.axpy(-1.0, by_u)
+        each.mu_dot.axpy(-1.0, by_p)
+        if self._equation.both_rates:  # what the start adds in its rate, which that of the end is
+            direction = (each.du, along.udot, each.dp)
+            problem.residual_hessian(start, nu, direction, (by_u, self._work, by_p))
+            if clock is not None:
+                clock.bend_start_rate(each, self._work)
+            along.by_udot.axpy(self._equation.rest, self._work)
         if problem.curved_mass:
             right.axpy(-shift, along.by_udot)
         if each.dh:  # of the shift 1/(theta h)
-            problem.add_udot_product(shift * each.dh / h, *end, nu, right, transpose=True)
-        each.mu_dot.axpy(-1.0, by_p)
+            self._equation.add_udot_product(shift * each.dh / h, ends, nu, right, transpose=True)
         slot.solve(right, along.nu_dot, transpose=True)
 
     def _add_start(
@@ -158,12 +167,12 @@ class ThetaSecondOrder:
         nu: PETSc.Vec,
         adjoints: tuple[Sequence[PETSc.Vec], Sequence[PETSc.Vec], Sequence[PETSc.Vec]],
         first: Adjoint,
-        directions: Sequence[SecondOrder],
+        pairs: Sequence[tuple[SecondOrder, EndTangent]],
         shares: Densities,
         clock: ThetaClock | None,
     ) -> None:
         """Add what the endpoint form evaluates at the start; ``adjoints`` are nu, lam and mu."""
-        time, u, zero, p = start
+        time, u, _, p = start
         equation, rest, by_u, by_p = self._equation, self._equation.rest, self._by_u, self._by_p
         solutions, lams, mus = adjoints
         left = equation.slot(*start, 0.0).matrix
@@ -171,12 +180,13 @@ class ThetaSecondOrder:
             left.multTranspose(solution, self._work)
             lam.axpy(-rest, self._work)
         equation.add_parameter_part(rest, start, solutions, mus)
-        for k, each in enumerate(directions):
+        for k, (each, along) in enumerate(pairs):
             out = (each.lam_dot, each.mu_dot)
-            direction = (each.du, zero, each.dp)
+            rate = along.udot if equation.both_rates else equation.zero
+            direction = (each.du, rate, each.dp)
             self._problem.residual_hessian(start, nu, direction, (by_u, self._work, by_p))
             if clock is not None:
-                clock.bend_start(k, each, (by_u, by_p), out)
+                clock.bend_start(k, each, rate, (by_u, by_p), out)
             each.lam_dot.axpy(-rest, by_u)
             each.mu_dot.axpy(-rest, by_p)
             for weight, density in shares:

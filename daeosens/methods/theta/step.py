@@ -1,7 +1,9 @@
 """Theta steps, linearised in the state, the parameters, the time and the step size.
 
 Endpoint form (Crank-Nicolson for theta = 1/2), as PETSc's TSTHETA takes it:
-``F(t+h, u1, (u1 - u0)/(theta h), p) + (1 - theta)/theta F(t, u0, 0, p) = 0``.
+``F(t+h, u1, (u1 - u0)/(theta h), p) + (1 - theta)/theta F(t, u0, 0, p) = 0``,
+and where F_udot is no constant ``theta F(t+h, u1, k, p) + (1 - theta) F(t, u0, k, p) = 0`` with the
+rate k = (u1 - u0)/h at both ends, which is the same where it is one.
 One-stage form (backward Euler for theta = 1, implicit midpoint for 1/2):
 ``F(t + theta h, X, (X - u0)/(theta h), p) = 0,  u1 = u0 + (X - u0)/theta``.
 With F = M u' - f these are the formulas of docs/mathematics.md, section 1.
@@ -69,18 +71,19 @@ class ThetaStep:
 
         Parameters and result as for ``RungeKuttaStep.tangent``.
         """
-        problem, equation, right = self._problem, self._equation, self._right
-        shift, (end, start) = equation.ends(step)
+        equation, right = self._equation, self._right
+        shift, ends = equation.ends(step)
+        end, start = ends
         right.zeroEntries()
         if equation.rest:
             equation.slot(*start, 0.0).matrix.mult(du, right)
             right.scale(-equation.rest)
             equation.add_partials(-equation.rest, start, dp, dt, right)
-        problem.add_udot_product(shift, *end, du, right)
+        equation.add_udot_product(shift, ends, du, right)
         equation.add_partials(-1.0, end, dp, dt + equation.reach * dh, right)
         if dh:
-            problem.add_udot_product(dh / step.h, *end, end[2], right)
-        equation.slot(*end, shift).solve(right, self._solution, transpose=False)
+            equation.add_udot_product(dh / step.h, ends, end[2], right)
+        equation.system(ends, shift).solve(right, self._solution, transpose=False)
         running = self._quadrature_change(step, (du, self._solution), dp, dt, dh, densities)
         if equation.endpoint:
             self._solution.copy(du)
@@ -106,7 +109,7 @@ class ThetaStep:
         rate = times or self._problem.form != "rhs"  # otherwise nothing depends on it
         shift, ends = equation.ends(step, rate=rate)
         (time, end, _, _), (start, *_) = ends
-        slot = equation.slot(*ends[0], shift)
+        slot = equation.system(ends, shift)
         solutions: list[PETSc.Vec] = []
         for lam_k, densities_k in zip(lam, densities, strict=True):
             right = lam_k
@@ -154,7 +157,7 @@ class ThetaStep:
             return
         for lam_k, solution in zip(lam, solutions, strict=True):
             lam_k.scale(equation.keep)
-            self._problem.add_udot_product(shift, *ends[0], solution, lam_k, transpose=True)
+            equation.add_udot_product(shift, ends, solution, lam_k, transpose=True)
         if rest:
             left = equation.slot(*ends[1], 0.0).matrix
             for lam_k, solution in zip(lam, solutions, strict=True):

@@ -9,16 +9,20 @@ from petsc4py import PETSc
 
 from daeosens.costs.cost import Densities
 from daeosens.methods.factored_matrix import MakeSolver, Slot, shared
+from daeosens.methods.forms import takes_both_rates
 from daeosens.methods.step import Step
 from daeosens.methods.theta.time_and_size import Point
 from daeosens.petsc.vectors import dot
-from daeosens.problem.implicit_matrix import SystemMatrix
+from daeosens.problem.implicit_matrix import Elsewhere, SystemMatrix
 from daeosens.problem.point_matrix import PointMatrix
 from daeosens.problem.problem import Problem
 
 
 class ThetaEquation:
     """F(t, u, u', p) + rest F at the start = 0, F linearised at the end or at the stage.
+
+    The endpoint form takes one rate at both ends, (u1 - u0)/h.  Where F_udot is the same at both,
+    the rate at the start is put to that at the end, which then is (u1 - u0)/(theta h).
 
     Parameters
     ----------
@@ -37,6 +41,8 @@ class ThetaEquation:
         F is linearised at the state after the step.
     rest : float
         Weight of F at the start.
+    both_rates : bool
+        F at the start has the rate of the step: F_udot may be another one there.
     reach : float
         Where in the step F is linearised, as a part of its size.
     share : float
@@ -53,6 +59,7 @@ class ThetaEquation:
         self.theta, self.endpoint = theta, endpoint
         self.at_end = endpoint or theta == 1.0
         self.rest = (1.0 - theta) / theta if endpoint else 0.0
+        self.both_rates = takes_both_rates(problem, theta, endpoint=endpoint)
         self.reach = 1.0 if endpoint else theta
         self.share = theta if endpoint else 1.0
         self.of_next = 1.0 if endpoint else 1.0 / theta
@@ -67,14 +74,16 @@ class ThetaEquation:
         self._residual_p = PointMatrix(problem.residual_p)
 
     def ends(self, step: Step, *, rate: bool = True) -> tuple[float, tuple[Point, Point]]:
-        """Return the shift 1/(theta h), and where F is evaluated: linearised, and at the start.
+        """Return the shift, and where F is evaluated: linearised, and at the start.
 
-        Times are as callbacks see them.  The rate may be any without ``rate``.
+        The shift is 1/(theta h), or 1/h for one rate at both ends.  Times are as callbacks see
+        them.  The rate may be any without ``rate``.
         """
         t, h, u, _, p, _ = step
-        inside, shift = self._problem.inside, 1.0 / (self.theta * h)
+        inside, shift = self._problem.inside, 1.0 / (h if self.both_rates else self.theta * h)
         end = (inside(t + self.reach * h, t, h), *self._state_and_rate(step, shift, rate), p)
-        return shift, (end, (inside(t, t, h), u, self.zero, p))
+        at_start = end[2] if self.both_rates else self.zero
+        return shift, (end, (inside(t, t, h), u, at_start, p))
 
     def _state_and_rate(self, step: Step, shift: float, rate: bool) -> tuple[PETSc.Vec, PETSc.Vec]:
         _, h, u, u_next, _, _ = step
@@ -112,7 +121,7 @@ class ThetaEquation:
             problem.residual_t(*start, work)
             by_t = [a - rest * dot(work, s) for a, s in zip(by_t, solutions, strict=True)]
         work.zeroEntries()
-        problem.add_udot_product(1.0 / h, *end, end[2], work)
+        self.add_udot_product(1.0 / h, ends, end[2], work)
         by_h = [a + dot(work, s) for a, s in zip(by_h, solutions, strict=True)]
         points = ((1.0 - self.share, start, 0.0), (self.share, end, reach))
         for k, densities_k in enumerate(densities):
@@ -158,7 +167,37 @@ class ThetaEquation:
             mu_k.axpy(-factor, work)
         work.destroy()
 
-    def slot(self, t: float, u: PETSc.Vec, udot: PETSc.Vec, p: Any, shift: float) -> Slot:
+    def add_udot_product(
+        self,
+        factor: float,
+        ends: tuple[Point, Point],
+        v: PETSc.Vec,
+        out: PETSc.Vec,
+        *,
+        transpose: bool = False,
+    ) -> None:
+        """Add ``factor`` D v, or its transpose's product, to ``out`` [n]; D is by the rate."""
+        end, start = ends
+        self._problem.add_udot_product(factor, *end, v, out, transpose=transpose)
+        if self.both_rates:
+            factor *= self.rest
+            self._problem.add_udot_product(factor, *start, v, out, transpose=transpose)
+
+    def system(self, ends: tuple[Point, Point], shift: float) -> Slot:
+        """Return the matrix of the step's equation in the state that it is solved for."""
+        if not self.both_rates:
+            return self.slot(*ends[0], shift)
+        return self.slot(*ends[0], shift, (self.rest * shift, ends[1]))
+
+    def slot(
+        self,
+        t: float,
+        u: PETSc.Vec,
+        udot: PETSc.Vec,
+        p: Any,
+        shift: float,
+        other: Elsewhere | None = None,
+    ) -> Slot:
         """Return F_u + shift F_udot, refilled only if neither slot holds the point already."""
         reusable = self._reusable and u is not self._stage
         for slot in self._slots:
@@ -175,5 +214,5 @@ class ThetaEquation:
         else:
             slot = self._slots.pop(0)
         self._slots.append(slot)
-        slot.fill(t, u, udot, p, shift)
+        slot.fill(t, u, udot, p, shift, other)
         return slot

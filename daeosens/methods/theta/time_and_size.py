@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -31,9 +31,9 @@ class ThetaClock:
     """The derivatives of the adjoints of t and h along directions.
 
     The adjoints are by_t = -nu.(F_t + rest F_t(start)) + h (share r_t + (1 - share) r_t(start)),
-    by_h = reach (h share r_t - nu.F_t) + nu.F_udot udot / h + share r + (1 - share) r(start)
+    by_h = reach (h share r_t - nu.F_t) + nu.D udot / h + share r + (1 - share) r(start)
 
-    with F and the running cost r at the end, where the time is t + reach h.
+    with F and the running cost r at the end, where the time is t + reach h, and D by the rate.
 
     Parameters
     ----------
@@ -47,6 +47,8 @@ class ThetaClock:
         Where F is evaluated: at the end and, unless rest is 0, at the start.
     nu : Vec [n]
         The adjoint of the step's equation.
+    carry : callable
+        ``carry(v, out)`` adds D v to ``out`` [n].
     n_directions : int
         How many there are.
     """
@@ -58,13 +60,14 @@ class ThetaClock:
         densities: Densities,
         ends: Sequence[Point],
         nu: PETSc.Vec,
+        carry: Callable[[PETSc.Vec, PETSc.Vec], None],
         n_directions: int,
     ) -> None:
         self._problem = problem
         self._h, self._rest, self._share, self._reach = scheme
         self._densities = densities
         self._end, self._start = ends[0], ends[-1]
-        self._nu = nu
+        self._nu, self._carry = nu, carry
         self._slopes = [(0.0, 0.0)] * n_directions
         create = problem.create_state
         self._work_u, self._work_p = create(), problem.create_parameters()
@@ -76,8 +79,8 @@ class ThetaClock:
         self._partials = [create() for _ in ends]
         for point, partial in zip(ends, self._partials, strict=True):
             problem.residual_t(*point, partial)
-        self._carried = create()  # F_udot udot
-        problem.add_udot_product(1.0, *self._end, self._end[2], self._carried)
+        self._carried = create()  # D udot
+        carry(self._end[2], self._carried)
 
     def bend_end(
         self,
@@ -101,31 +104,40 @@ class ThetaClock:
         self._add(k, -slope, -self._reach * slope)
         self._quadrature(k, self._share, self._end, self._reach, (along.end, each, dt), out)
 
+    def bend_start_rate(self, each: SecondOrder, by_udot: PETSc.Vec) -> None:
+        """Add what the time changes in the second derivatives [n] by the rate at the start."""
+        by_udot.axpy(each.dt, self._columns[1][1])
+
     def bend_start(
         self,
         k: int,
         each: SecondOrder,
+        rate: PETSc.Vec,
         by: tuple[PETSc.Vec, PETSc.Vec],
         out: tuple[PETSc.Vec, PETSc.Vec],
     ) -> None:
-        """Add what the times change at the start, as ``bend_end`` does at the end."""
-        column_u, _, column_p = self._columns[1]
+        """Add what the times change at the start, as ``bend_end`` does at the end.
+
+        ``rate`` [n] is the derivative of the rate there.
+        """
+        column_u, column_udot, column_p = self._columns[1]
         by[0].axpy(each.dt, column_u)
         by[1].axpy(each.dt, column_p)
-        slope = dot(column_u, each.du) + self._by_t[1] * each.dt + _dot(column_p, each.dp_vec)
+        slope = dot(column_u, each.du) + dot(column_udot, rate) + self._by_t[1] * each.dt
+        slope += _dot(column_p, each.dp_vec)
         self._add(k, -self._rest * slope, 0.0)
         self._quadrature(k, 1.0 - self._share, self._start, 0.0, (each.du, each, each.dt), out)
 
     def slopes(self, k: int, each: SecondOrder, along: EndTangent) -> tuple[float, float]:
         """Return the derivatives along direction number k, after all solves."""
-        h, end = self._h, self._end
+        h, udot = self._h, self._end[2]
         at_end, *at_start = (dot(partial, along.nu_dot) for partial in self._partials)
         self._add(k, -at_end - self._rest * sum(at_start), -self._reach * at_end)
         self._work_u.zeroEntries()
-        self._problem.add_udot_product(1.0, *end, along.udot, self._work_u)
+        self._carry(along.udot, self._work_u)
         carried = dot(self._carried, along.nu_dot) + dot(self._work_u, self._nu)
         if self._problem.curved_mass:
-            carried += dot(along.by_udot, end[2])
+            carried += dot(along.by_udot, udot)
         self._add(k, 0.0, (carried - each.dh / h * dot(self._carried, self._nu)) / h)
         return self._slopes[k]
 
