@@ -119,7 +119,8 @@ def _step(ts: PETSc.TS, t: float, h: float, u: PETSc.Vec, out: PETSc.Vec) -> Non
         raise SolveError(
             f"a step of size {h:.3g} from t = {t:.9g} failed, in search of an event",
             expected="convergence of Newton's method",
-            remedy='a smaller dt, or options={"snes_monitor": None} to watch it',
+            remedy="a smaller dt; a mode for each side, daeosens.hybrid, if the equations jump "
+            'there; or options={"snes_monitor": None} to watch it',
         )
     solution.copy(out)
 

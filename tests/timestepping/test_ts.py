@@ -56,13 +56,34 @@ def test_theta_methods_have_their_parameters(method, theta, endpoint):
 def test_ts_evaluates_the_residual_and_its_shifted_jacobian(name):
     form, (t, u, udot) = FORMS[name], POINT
     problem = form.analytic
-    ts = made(problem, "cn", U0, P0)
+    ts = made(problem, "midpoint", U0, P0)
     matrix, out = ts.getIJacobian()[0], problem.create_state()
     states = problem.admit_state(u), problem.admit_state(udot)
     ts.computeIFunction(t, *states, out)
     np.testing.assert_allclose(out.array, form.residual(t, u, udot, P0), rtol=1e-14, atol=1e-15)
     ts.computeIJacobian(t, *states, SHIFT, matrix)
     expected = form.residual_u(t, u, udot, P0) + SHIFT * form.residual_udot(t, u, udot, P0)
+    np.testing.assert_allclose(matrix[:, :], expected, rtol=1e-14, atol=1e-15)
+
+
+def test_ts_evaluates_a_mean_where_the_mass_changes():
+    """Of F at both ends of the step with its rate; PETSc asks for F at the start before."""
+    form, (t, u, udot), theta, h = FORMS["F"], POINT, 0.7, 0.25
+    problem = form.analytic
+    ts = made(problem, f"theta:{theta}", U0, P0)
+    matrix, out = ts.getIJacobian()[0], problem.create_state()
+    start, end, rate = (problem.admit_state(values) for values in (U0, u, udot))
+    ts.setTime(t)
+    ts.computeIFunction(t, start, problem.create_state(), out)
+    assert not out.array.any()
+    after, before = (t + h, u, theta * udot, P0), (t, U0, theta * udot, P0)
+    ts.computeIFunction(t + h, end, rate, out)
+    rest = (1 - theta) / theta
+    mean = form.residual(*after) + rest * form.residual(*before)
+    np.testing.assert_allclose(out.array, mean, rtol=1e-14, atol=1e-15)
+    ts.computeIJacobian(t + h, end, rate, 1 / (theta * h), matrix)
+    by_rate = form.residual_udot(*after) + rest * form.residual_udot(*before)
+    expected = form.residual_u(*after) + by_rate / h
     np.testing.assert_allclose(matrix[:, :], expected, rtol=1e-14, atol=1e-15)
 
 

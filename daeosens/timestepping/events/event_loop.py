@@ -22,6 +22,7 @@ from daeosens.problem.modes import entered_mode
 from daeosens.problem.problem import Problem
 from daeosens.timestepping.events.detection import Flow, Hit
 from daeosens.timestepping.events.event_surface import Surface
+from daeosens.timestepping.events.jumps import warn_of_jump
 from daeosens.timestepping.events.location import locate
 from daeosens.timestepping.events.log import HybridLog
 from daeosens.timestepping.events.simultaneous import (
@@ -85,6 +86,7 @@ class _Passage:
         self._largest_start = math.inf
         self.mode = entered_mode(problem, problem.mode, self.first, state, p)
         self.log = HybridLog([self.first], [state])
+        self._looks: dict[str, int] = {}
         self.finished = False
 
     def go(self) -> None:
@@ -123,6 +125,7 @@ class _Passage:
                 continue
             if fired:
                 raise at_one_instant(t, [*(each.event.name for each in fired), event.name])
+            self._look_for_jump(event.name)
             self._happen(event, switch)
             if self.finished:
                 return
@@ -168,8 +171,21 @@ class _Passage:
             return []
         self._keep_grid(log.times[-1])
         crossed = self._first_hits(flow)
+        self._look_for_jump(crossed[0].event.name)
         self._all_happen(crossed)
         return crossed
+
+    def _look_for_jump(self, name: str) -> None:
+        """Warn if the equations jump at an event that is about to happen, for the 1st, 2nd, 4th ...
+
+        time.
+        """
+        count = self._looks[name] = self._looks.get(name, 0) + 1
+        if count & (count - 1) or not self.log.sizes or not self.log.sizes[-1]:
+            return
+        log = self.log
+        step = Step(log.times[-2], log.sizes[-1], log.states[-2], log.states[-1], self.p)
+        warn_of_jump(self._smooth[self.mode], step, name)
 
     def _next_start(self, run: Run) -> float:
         """Return the size of the first step to try after an event.
