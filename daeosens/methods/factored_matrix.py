@@ -43,6 +43,11 @@ class Slot:
         """The matrix as it was filled last."""
         return self._system.matrix
 
+    @property
+    def assembled(self) -> bool:
+        """Whether the matrix has entries."""
+        return self._system.assembled
+
     def holds(self, t: float, u: PETSc.Vec, p: Any, shift: float) -> bool:
         """Whether it was filled at this time and state [n], or has the same values anyway."""
         if self._system.constant:

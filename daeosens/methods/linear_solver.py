@@ -39,6 +39,10 @@ DIRECT_LIMIT = 5000
 MULTILEVEL = frozenset({"mg", "gamg", "hmg", "ml"})
 """Preconditioners with a solver on each level."""
 
+IN_SWEEPS = 1e-13
+"""The relative tolerance of iterative solvers in sweeps: what they leave in each step adds up, and
+no residual of the next step takes it away, as in runs."""
+
 LOOSE = 1e-6
 """The largest relative tolerance of iterative solvers that derivatives are taken with."""
 
@@ -110,7 +114,10 @@ def linear_solver(
     solver = PETSc.KSP().create(comm=matrix.comm)
     solver.setOperators(matrix)
     chosen = {key: value for key, value in options.items() if key.startswith(PREFIXES)}
-    with scoped_options(defaults=linear_defaults(matrix, chosen, dm), code=chosen):
+    defaults = linear_defaults(matrix, chosen, dm)
+    if "ksp_rtol" in defaults:
+        defaults["ksp_rtol"] = IN_SWEEPS
+    with scoped_options(defaults=defaults, code=chosen):
         solver.setFromOptions()
         take_passes(solver, matrix)
         coarsen_points(solver, dm)

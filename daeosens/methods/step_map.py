@@ -133,8 +133,6 @@ def step_map(
     make_solver = partial(linear_solver, options=options, dm=problem.dm)
     if method.esdirk:
         scheme = ESDIRK[method.name]
-        # one solve for each stage: their errors add up
-        make_solver = partial(linear_solver, options={"ksp_rtol": 1e-13, **options}, dm=problem.dm)
         return DirkStep(problem, scheme, make_solver, StageSolver(problem, scheme, options, kept))
     return ThetaStep(problem, method.theta, make_solver, endpoint=method.endpoint)
 

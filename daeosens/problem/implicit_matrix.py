@@ -52,6 +52,7 @@ class SystemMatrix:
         self.assembled = assembled
         self.constant = residual_u.constant and residual_udot is None
         self._filled: tuple[float, Any] | None = None
+        self._diagonal: PETSc.Vec | None = None  # of F_u, where F_udot is the identity
         if not assembled and not (residual_u.shifts and residual_udot is None):
             self._sum = _SumMatrix(self._part_udot, self._part_u)
             vecs: Any = self._part_u.createVecs()
@@ -90,15 +91,27 @@ class SystemMatrix:
             self._sum.other = None if other is None else self._elsewhere(other)
             self.matrix.stateIncrease()
         elif self._part_udot is None:
+            if self.assembled:
+                self._keep_diagonal()
             self.matrix.shift(shift)
         else:
-            subset = _MAT.Structure.SUBSET_NONZERO_PATTERN
-            self.matrix.zeroEntries()
-            self.matrix.axpy(1.0, self._part_u, subset)
-            self.matrix.axpy(shift, self._part_udot, subset)
+            self._add_parts(shift)
             if other is not None:
+                subset = _MAT.Structure.SUBSET_NONZERO_PATTERN
                 self.matrix.axpy(*self._elsewhere(other), subset)
         return self.matrix
+
+    def _keep_diagonal(self) -> None:
+        if self._diagonal is None:
+            self._diagonal = self.matrix.createVecLeft()
+        self.matrix.getDiagonal(self._diagonal)
+
+    def _add_parts(self, shift: float) -> None:
+        assert self._part_udot is not None
+        subset = _MAT.Structure.SUBSET_NONZERO_PATTERN
+        self.matrix.zeroEntries()
+        self.matrix.axpy(1.0, self._part_u, subset)
+        self.matrix.axpy(shift, self._part_udot, subset)
 
     def _elsewhere(self, other: Elsewhere) -> tuple[float, PETSc.Mat]:
         """Return the factor and F_udot at another point."""
@@ -115,17 +128,23 @@ class SystemMatrix:
         return filled is not None and filled[0] == shift and np.array_equal(filled[1], p)
 
     def reshift(self, old: float, new: float) -> None:
-        """Change the shift only; for F_u and F_udot that do not depend on udot."""
+        """Change the shift only; for F_u and F_udot that do not depend on udot.
+
+        The entries are those of filling anew, to the last bit: sweeps in both directions have the
+        same matrices then.
+        """
         if self._filled is not None:
             self._filled = (new, self._filled[1])
         if self._sum is not None:
             self._sum.a = new
             self.matrix.stateIncrease()
-        elif self._part_udot is None:
-            self.matrix.shift(new - old)
+        elif self._part_udot is not None:
+            self._add_parts(new)
+        elif self._diagonal is not None:
+            self.matrix.setDiagonal(self._diagonal)
+            self.matrix.shift(new)
         else:
-            subset = _MAT.Structure.SUBSET_NONZERO_PATTERN
-            self.matrix.axpy(new - old, self._part_udot, subset)
+            self.matrix.shift(new - old)
 
     @property
     def parts(self) -> tuple[PETSc.Mat, PETSc.Mat | None]:

@@ -41,6 +41,9 @@ STEPPINGS = [
     Stepping((0.2, 0.83), "cn", rtol=1e-4),
 ]
 
+EXACT = {"ksp_rtol": 1e-14, "snes_rtol": 1e-13}
+"""What linear solvers leave enters the sums of the two in different ways."""
+
 
 def moving(t, u, p):
     """Nonlinear in neighbours, unsymmetric, and other in t and x."""
@@ -71,14 +74,15 @@ def lowered(run, costs):
 @pytest.mark.parametrize("shape", [(23, 11), (9, 7, 5)])
 def test_numbers_are_those_of_the_step_map(shape, stepping):
     grid, model = make(shape, "zero" if len(shape) == 3 else "periodic")
-    run = solve(model, random_field(grid, 3), P, stepping)
+    exact = replace(stepping, options=EXACT)
+    run = solve(model, random_field(grid, 3), P, exact)
     costs = lowered(run, [final_energy(), (-0.5) * final_energy()])
     native = native_sweep(run, costs)
     assert native is not None
     for mine, other in zip(native[:2], steps_sweep(run, costs, steps_of(run)), strict=True):
         for vec, same in zip(mine, other, strict=True):
             assert vec.norm() > 0.0
-            assert close(vec, same) < 1e-13
+            assert close(vec, same) < 3e-13  # of some ten solves to 1e-14
 
 
 def misfit(grid):
@@ -88,7 +92,8 @@ def misfit(grid):
 @pytest.mark.mpi
 def test_states_on_the_way_are_seen():
     grid, model = make((8, 6))
-    run = solve(model, random_field(grid, 3), P, STEPPINGS[0], t_eval=[0.45])
+    exact = replace(STEPPINGS[0], options=EXACT)
+    run = solve(model, random_field(grid, 3), P, exact, t_eval=[0.45])
     costs = lowered(run, [misfit(grid)])
     (lam,), (mu,), _ = native_sweep(run, costs)
     (same,), (also,) = steps_sweep(run, costs, steps_of(run))
@@ -103,7 +108,7 @@ def test_remainders_are_of_second_order_and_adjoints_dual_to_tangents(start, ste
     """Of parameters that the initial state follows too, and of the initial state."""
     grid, model = make((11, 7))
     field = random_field(grid, 3)
-    exact = replace(stepping, options={"ksp_rtol": 1e-14, "snes_rtol": 1e-13})
+    exact = replace(stepping, options=EXACT)
 
     def begin(p, out):
         field.copy(out)

@@ -5,7 +5,7 @@ import pytest
 from petsc4py import PETSc
 
 import daeosens as ds
-from daeosens import ODE, Stepping, Terminal, adjoint, consistent_state, duality, solve
+from daeosens import ODE, Stepping, Terminal, adjoint, consistent_state, duality, solve, tangent
 from daeosens.problem.grids import Grid
 from daeosens.tracing.stencil import problem as stencils
 
@@ -42,12 +42,76 @@ def test_heat_on_fine_grids_needs_no_options(method, jacobian):
     assert found == pytest.approx(factor**4, rel=1e-3 if method == "esdirk3" else 1e-8)
 
 
-@pytest.mark.parametrize("method", ["cn", "beuler", "esdirk3"])
-def test_tangents_and_adjoints_on_grids_are_dual(method):
-    grid = Grid(((0.0, 1.0),), (40,), "zero", comm=SELF)
-    model = ds.trace_stencil(heat, grid, ["k"])
-    run = solve(model, np.ones(40), [0.3], Stepping((0.0, 0.2), method, dt=0.05))
-    assert duality(run, squares()) < 1e-12
+def reacting(t, u, p):
+    return heat(t, u, p) - (1.0 + t) * u.center**3
+
+
+@pytest.mark.parametrize("rhs", [heat, reacting])
+@pytest.mark.parametrize("method", ["cn", "theta:0.7", "beuler", "esdirk3"])
+def test_tangents_and_adjoints_on_grids_are_dual(method, rhs):
+    """Theta methods at any dt / h^2, 6e6 here: no product has the large rows of diffusion.
+
+    The first stage of ESDIRK has one, f_u du, whose rounding eps 4 k / h^2 |du| the next stage
+    takes for a force over a step.
+    """
+    for n in (40, 20_000):
+        grid = Grid(((0.0, 1.0),), (n,), "zero", comm=SELF)
+        model = ds.trace_stencil(rhs, grid, ["k"])
+        u0 = np.sin(np.pi * grid.coordinates()[0])
+        dt, k = 0.05, 0.3
+        run = solve(model, u0, [k], Stepping((0.0, 0.2), method, dt=dt))
+        rounding = 4.0 * k * dt / grid.spacing[0] ** 2 * np.finfo(float).eps
+        bound = 1e-12 + (rounding if method == "esdirk3" else 0.0)
+        assert max(duality(run, squares(), seed) for seed in range(3)) < bound
+
+
+@pytest.mark.parametrize("rhs", [heat, reacting])
+def test_derivatives_on_fine_grids_are_those_of_more_digits(rhs):
+    """The tangent and the gradient of steps of cn, computed in long double from the same states."""
+    n, k, dt = 4000, 0.3, 0.05
+    grid = Grid(((0.0, 1.0),), (n,), "zero", comm=SELF)
+    model = ds.trace_stencil(rhs, grid, ["k"])
+    run = solve(
+        model, np.sin(np.pi * grid.coordinates()[0]), [k], Stepping((0.0, 0.1), "cn", dt=dt)
+    )
+    real = np.longdouble
+    side = real(k) / real(grid.spacing[0]) ** 2
+    states = [each.array.astype(real) for each in run.states]
+
+    def diagonal(m):
+        t = real(run.times[m])
+        return -2 * side - (1 + t) * (3 if rhs is reacting else 0) * states[m] ** 2
+
+    def product(m, v):
+        out = diagonal(m) * v
+        out[1:] += side * v[:-1]
+        out[:-1] += side * v[1:]
+        return out
+
+    def solved(m, right):
+        d, x = 2 / real(dt) - diagonal(m), right.copy()
+        for i in range(1, n):
+            factor = -side / d[i - 1]
+            d[i] += factor * side
+            x[i] -= factor * x[i - 1]
+        x[-1] /= d[-1]
+        for i in range(n - 2, -1, -1):
+            x[i] = (x[i] + side * x[i + 1]) / d[i]
+        return x
+
+    shift, du = 2 / real(dt), np.random.default_rng(4).standard_normal(n)
+    along, lam = du.astype(real), states[-1] / n
+    for m in range(run.n_steps):
+        along = solved(m + 1, product(m, along) + shift * along)
+    for m in reversed(range(run.n_steps)):
+        weight = solved(m + 1, lam)
+        lam = product(m, weight) + shift * weight
+    assert abs(lam @ du / (along @ states[-1] / n) - 1) < 1e-11  # it has the digits
+    # what is left is the rounding of the matrix: its diagonal's, beside the shift, on average
+    bound = 4.0 * k * dt / grid.spacing[0] ** 2 * np.finfo(float).eps
+    gradient, moved = adjoint(run, squares()).u0, tangent(run, du).final.array
+    assert np.abs(gradient - lam).max() < bound * np.abs(lam).max()
+    assert np.abs(moved - along).max() < bound * np.abs(along).max()
 
 
 def test_affine_equations_take_one_newton_iteration():

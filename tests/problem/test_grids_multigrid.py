@@ -5,7 +5,7 @@ import pytest
 from fields import close, random_field
 from petsc4py import PETSc
 
-from daeosens import InputError, Stepping, Terminal, adjoint, solve, trace_stencil
+from daeosens import InputError, Stepping, Terminal, adjoint, duality, solve, trace_stencil
 from daeosens.problem.grids import Grid
 from daeosens.problem.grids.multigrid import Points, depth, interpolations
 
@@ -101,6 +101,7 @@ def test_iterations_grow_neither_with_the_grid_nor_with_the_step(boundary, rhs):
         for dt in (1e-3, 1.0):
             run = solve(model, random_field(grid, 3), [0.3], Stepping((0.0, dt), "cn", dt=dt))
             effort.append(run.effort.linear_iterations / run.effort.newton_iterations)
+            assert duality(run, energy()) < 1e-12
     assert max(effort) < 10
 
 

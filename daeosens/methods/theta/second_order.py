@@ -77,9 +77,7 @@ class ThetaSecondOrder:
         if not first.known:
             solutions, mus, lams = [nu, *solutions], [first.mu, *mus], [first.lam, *lams]
         equation.add_parameter_part(1.0, end, solutions, mus)
-        for lam, solution in zip(lams, solutions, strict=True):
-            lam.scale(equation.keep)
-            equation.add_udot_product(shift, ends, solution, lam, transpose=True)
+        equation.pull_to_start(slot, shift, ends, solutions, lams)
         for each, along in pairs:
             if problem.curved_mass:
                 each.lam_dot.axpy(shift, along.by_udot)
@@ -88,8 +86,7 @@ class ThetaSecondOrder:
                 equation.add_udot_product(change, ends, nu, each.lam_dot, transpose=True)
         if rest:
             shares = [(weight * (1.0 - share) * h, density) for weight, density in densities]
-            adjoints = (solutions, lams, mus)
-            self._add_start(start, nu, adjoints, first, pairs, shares, clock)
+            self._add_start(start, nu, (solutions, mus), first, pairs, shares, clock)
         if clock is None:
             return []
         own = (0.0, 0.0)
@@ -118,6 +115,8 @@ class ThetaSecondOrder:
             density.add_u(weight, time, state, p, right)
             density.add_p(weight, time, state, p, first.mu)
         slot.solve(right, nu, transpose=True)
+        if self._equation.endpoint:
+            right.copy(first.lam)
         first.keep(step, nu)
         return nu
 
@@ -159,26 +158,24 @@ class ThetaSecondOrder:
             right.axpy(-shift, along.by_udot)
         if each.dh:  # of the shift 1/(theta h)
             self._equation.add_udot_product(shift * each.dh / h, ends, nu, right, transpose=True)
+        if self._equation.endpoint:
+            right.copy(each.lam_dot)
         slot.solve(right, along.nu_dot, transpose=True)
 
     def _add_start(
         self,
         start: Point,
         nu: PETSc.Vec,
-        adjoints: tuple[Sequence[PETSc.Vec], Sequence[PETSc.Vec], Sequence[PETSc.Vec]],
+        adjoints: tuple[Sequence[PETSc.Vec], Sequence[PETSc.Vec]],
         first: Adjoint,
         pairs: Sequence[tuple[SecondOrder, EndTangent]],
         shares: Densities,
         clock: ThetaClock | None,
     ) -> None:
-        """Add what the endpoint form evaluates at the start; ``adjoints`` are nu, lam and mu."""
+        """Add what the endpoint form evaluates at the start; ``adjoints`` are nu and mu."""
         time, u, _, p = start
         equation, rest, by_u, by_p = self._equation, self._equation.rest, self._by_u, self._by_p
-        solutions, lams, mus = adjoints
-        left = equation.slot(*start, 0.0).matrix
-        for lam, solution in zip(lams, solutions, strict=True):
-            left.multTranspose(solution, self._work)
-            lam.axpy(-rest, self._work)
+        solutions, mus = adjoints
         equation.add_parameter_part(rest, start, solutions, mus)
         for k, (each, along) in enumerate(pairs):
             out = (each.lam_dot, each.mu_dot)

@@ -21,7 +21,6 @@ from daeosens.methods.factored_matrix import MakeSolver
 from daeosens.methods.step import Adjoint, SecondOrder, Step
 from daeosens.methods.theta.second_order import ThetaSecondOrder
 from daeosens.methods.theta.step_equation import ThetaEquation
-from daeosens.methods.theta.time_and_size import Point
 from daeosens.problem.problem import Problem
 
 
@@ -46,7 +45,6 @@ class ThetaStep:
         self._problem = problem
         self._equation = ThetaEquation(problem, theta, make_solver, endpoint=endpoint)
         self._solution, self._right = problem.create_state(), problem.create_state()
-        self._work = problem.create_state()
 
     def quadrature(self, step: Step, densities: Densities) -> float:
         """Return the step's part of the running costs, with the method's own quadrature."""
@@ -74,16 +72,20 @@ class ThetaStep:
         equation, right = self._equation, self._right
         shift, ends = equation.ends(step)
         end, start = ends
+        system = equation.system(ends, shift)
         right.zeroEntries()
+        equation.add_udot_product(shift * equation.of_state, ends, du, right)
         if equation.rest:
-            equation.slot(*start, 0.0).matrix.mult(du, right)
-            right.scale(-equation.rest)
+            change = equation.change(system, shift, ends)
+            change.add(-equation.rest, du, right)
+            change.close()
             equation.add_partials(-equation.rest, start, dp, dt, right)
-        equation.add_udot_product(shift, ends, du, right)
         equation.add_partials(-1.0, end, dp, dt + equation.reach * dh, right)
         if dh:
             equation.add_udot_product(dh / step.h, ends, end[2], right)
-        equation.system(ends, shift).solve(right, self._solution, transpose=False)
+        system.solve(right, self._solution, transpose=False)
+        if equation.endpoint:
+            self._solution.axpy(equation.keep, du)
         running = self._quadrature_change(step, (du, self._solution), dp, dt, dh, densities)
         if equation.endpoint:
             self._solution.copy(du)
@@ -113,7 +115,7 @@ class ThetaStep:
         solutions: list[PETSc.Vec] = []
         for lam_k, densities_k in zip(lam, densities, strict=True):
             right = lam_k
-            if densities_k or not equation.at_end:
+            if not equation.at_end:
                 right = self._right
                 lam_k.copy(right)
                 right.scale(equation.of_next)
@@ -124,7 +126,7 @@ class ThetaStep:
             solutions.append(solution)
         equation.add_parameter_part(1.0, ends[0], solutions, mu)
         result = equation.time_slopes(h, ends, solutions, densities) if times else []
-        self._pull_to_start(shift, ends, solutions, lam)
+        equation.pull_to_start(slot, shift, ends, solutions, lam)
         if equation.rest:
             equation.add_parameter_part(equation.rest, ends[1], solutions, mu)
         for lam_k, mu_k, densities_k in zip(lam, mu, densities, strict=True):
@@ -139,30 +141,6 @@ class ThetaStep:
         for solution in solutions:
             solution.destroy()
         return result
-
-    def _pull_to_start(
-        self,
-        shift: float,
-        ends: tuple[Point, Point],
-        solutions: Sequence[PETSc.Vec],
-        lam: Sequence[PETSc.Vec],
-    ) -> None:
-        """Replace each adjoint after the step by the one before it, without that of the costs."""
-        equation, rest = self._equation, self._equation.rest
-        if rest and self._problem.form == "rhs":  # one matrix, and one pass over the vectors
-            both = equation.slot(*ends[1], -shift / rest).matrix
-            for lam_k, solution in zip(lam, solutions, strict=True):
-                both.multTranspose(solution, lam_k)
-                lam_k.scale(-rest)
-            return
-        for lam_k, solution in zip(lam, solutions, strict=True):
-            lam_k.scale(equation.keep)
-            equation.add_udot_product(shift, ends, solution, lam_k, transpose=True)
-        if rest:
-            left = equation.slot(*ends[1], 0.0).matrix
-            for lam_k, solution in zip(lam, solutions, strict=True):
-                left.multTranspose(solution, self._work)
-                lam_k.axpy(-rest, self._work)
 
     dt, dp = 0.0, None  # the times and parameters of smooth steps are fixed
 

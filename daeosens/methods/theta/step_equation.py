@@ -18,6 +18,47 @@ from daeosens.problem.point_matrix import PointMatrix
 from daeosens.problem.problem import Problem
 
 
+class LinearChange:
+    """The matrix of a slot, or the difference of two.
+
+    Parameters
+    ----------
+    first : Slot
+        Whose matrix is the minuend.
+    second : Slot or None
+        Whose matrix, with the same shift, is the subtrahend; it may be the same slot.
+    """
+
+    def __init__(self, first: Slot, second: Slot | None) -> None:
+        self._difference: PETSc.Mat | None = None
+        self._terms: list[tuple[float, PETSc.Mat]] = []
+        if second is None:
+            self._terms = [(1.0, first.matrix)]
+        elif first is not second and first.assembled:
+            # entries cancel where products would leave rounding
+            structure: Any = PETSc.Mat.Structure
+            self._difference = first.matrix.duplicate(copy=True)
+            self._difference.axpy(-1.0, second.matrix, structure.UNKNOWN_NONZERO_PATTERN)
+            self._terms = [(1.0, self._difference)]
+        elif first is not second:
+            self._terms = [(1.0, first.matrix), (-1.0, second.matrix)]
+
+    def add(self, factor: float, v: PETSc.Vec, out: PETSc.Vec, *, transpose: bool = False) -> None:
+        """Add ``factor`` times the product with v [n], or the transposed one."""
+        if not self._terms:
+            return
+        work = out.duplicate()
+        for sign, matrix in self._terms:
+            (matrix.multTranspose if transpose else matrix.mult)(v, work)
+            out.axpy(sign * factor, work)
+        work.destroy()
+
+    def close(self) -> None:
+        """Free the difference."""
+        if self._difference is not None:
+            self._difference.destroy()
+
+
 class ThetaEquation:
     """F(t, u, u', p) + rest F at the start = 0, F linearised at the end or at the stage.
 
@@ -47,8 +88,11 @@ class ThetaEquation:
         Where in the step F is linearised, as a part of its size.
     share : float
         Weight of running costs there.
+    of_state : float
+        Weight of shift F_udot u0 in the equation as it is solved, see ``change``.
     of_next, keep : float
-        Of the adjoint after the step: in the right-hand side, and in the adjoint before it.
+        Of the adjoint after the step: in the right-hand side, and in the adjoint before it; of the
+        tangent before the step in the one after it.
     zero : Vec [n]
         The rate at the start.
     """
@@ -63,7 +107,8 @@ class ThetaEquation:
         self.reach = 1.0 if endpoint else theta
         self.share = theta if endpoint else 1.0
         self.of_next = 1.0 if endpoint else 1.0 / theta
-        self.keep = 0.0 if endpoint else 1.0 - 1.0 / theta
+        self.of_state = 1.0 / theta if endpoint and not self.both_rates else 1.0
+        self.keep = 0.0 if self.both_rates else 1.0 - 1.0 / theta
         self._problem = problem
         self._make_solver = shared(make_solver)
         # Where F_u does not depend on udot one matrix serves both neighbouring steps.
@@ -166,6 +211,43 @@ class ThetaEquation:
             matrix.multTranspose(solution, work)
             mu_k.axpy(-factor, work)
         work.destroy()
+
+    def pull_to_start(
+        self,
+        system: Slot,
+        shift: float,
+        ends: tuple[Point, Point],
+        solutions: Sequence[PETSc.Vec],
+        lam: Sequence[PETSc.Vec],
+    ) -> None:
+        """Replace right-hand sides of adjoint equations by adjoints before the step.
+
+        In the one-stage form those of before are made of the adjoints after the step.
+        """
+        factor = shift * self.of_state
+        for lam_k, solution in zip(lam, solutions, strict=True):
+            lam_k.scale(self.keep)
+            self.add_udot_product(factor, ends, solution, lam_k, transpose=True)
+        if self.rest:
+            change = self.change(system, shift, ends)
+            for lam_k, solution in zip(lam, solutions, strict=True):
+                change.add(-self.rest, solution, lam_k, transpose=True)
+            change.close()
+
+    def change(self, system: Slot, shift: float, ends: tuple[Point, Point]) -> LinearChange:
+        """Return F_u at the start less that of the system, where F_udot is the same at both ends.
+
+        The rows of J = F_u + F_udot/(theta h) are large on fine grids, 4/d^2, and the error of a
+        product with them is rounding of that size, which the next solve takes for a force.  With
+
+            F_udot/(theta h) - rest F_u(start) = keep J + F_udot/(theta^2 h) - rest change
+
+        no product has large rows: those of diffusion cancel in ``change`` exactly.  Otherwise it is
+        F_u at the start, and ``keep`` is 0.
+        """
+        if self.both_rates:
+            return LinearChange(self.slot(*ends[1], 0.0), None)
+        return LinearChange(self.slot(*ends[1], shift), system)
 
     def add_udot_product(
         self,
