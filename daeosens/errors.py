@@ -99,7 +99,7 @@ class GrazingError(DaeosensError):
 
 
 class KinkWarning(UserWarning):
-    """Second derivatives of equations that have a kink between two steps lack a term."""
+    """Derivatives of equations or costs with a kink or jump between two steps lack a term."""
 
 
 def require(value: object, kind: type, name: str, remedy: str) -> None:

@@ -15,7 +15,7 @@ from daeosens.costs.objective import after_zero, check_event, minus, multiple, n
 from daeosens.costs.sum_of_squares import ArrayResidual, SumOfSquares, TimeResidual
 from daeosens.errors import InputError, UnsupportedError, require
 from daeosens.petsc.vectors import Array, finite_array
-from daeosens.problem.automatic_derivatives import AutomaticJacobian, in_time
+from daeosens.problem.automatic_derivatives import AutomaticJacobian, Branches, in_time
 from daeosens.problem.callback_guard import guarded
 from daeosens.problem.problem import Problem
 
@@ -115,11 +115,16 @@ class EventData:
         """Return one scalar for each event."""
         check_event(problem, self.event)
         residuals = self._residuals(problem)
+        branches = None if self.observe is None else Branches(self.observe)
         after = self.side == "after"
         assert self.numbers is not None
         return Cost(
             points=tuple(
-                (At(self.event, number, after), 1.0, SumOfSquares(each, problem.comm, each))
+                (
+                    At(self.event, number, after),
+                    1.0,
+                    SumOfSquares(each, problem.comm, each, branches),
+                )
                 for number, each in zip(self.numbers, residuals, strict=True)
             )
         )

@@ -23,7 +23,11 @@ from daeosens.costs.objective import after_zero, minus, multiple, negative, plus
 from daeosens.costs.sum_of_squares import ArrayResidual, SumOfSquares, VectorResidual
 from daeosens.errors import InputError, SolveError, UnsupportedError
 from daeosens.petsc.vectors import Array, finite_array, keep_unshared, read, real_array
-from daeosens.problem.automatic_derivatives import AutomaticHessian, AutomaticJacobian
+from daeosens.problem.automatic_derivatives import (
+    AutomaticHessian,
+    AutomaticJacobian,
+    Branches,
+)
 from daeosens.problem.callback_guard import check_output, guarded
 from daeosens.problem.derivative_arrays import as_array, primal
 from daeosens.problem.problem import Problem
@@ -181,12 +185,13 @@ class LeastSquares:
             for row, s, kind in zip(self.scaled_data, sigma, kinds, strict=True):
                 chosen: Any = ... if patterns[kind] is None else patterns[kind]
                 residuals.append(ArrayResidual(*sizes, *observations[kind], row[chosen], s[chosen]))
+        branches = Branches(self.observe) if callable(self.observe) else None
         moments = [time if self.side is None else Instant(time, self.side) for time in self.times]
         pairs = zip(moments, residuals, strict=True)
         observed = [True] * len(moments) if self.vectors else (~np.isnan(self.data)).any(axis=1)
         return Cost(
             points=tuple(
-                (time, 1.0, SumOfSquares(each, problem.comm))
+                (time, 1.0, SumOfSquares(each, problem.comm, branches=branches))
                 for (time, each), any_number in zip(pairs, observed, strict=True)
                 if any_number
             )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from numbers import Integral, Real
 from typing import Any, Literal, Protocol
@@ -16,6 +16,7 @@ from typing import Any, Literal, Protocol
 from daeosens.costs.cost import At, Cost, Scalar, When
 from daeosens.costs.scalar import Derivatives, Keywords, callback_of
 from daeosens.errors import InputError, nearest, require
+from daeosens.problem.automatic_derivatives import Branches
 from daeosens.problem.problem import INDEPENDENT, Problem
 
 
@@ -141,6 +142,8 @@ class Terminal:
         ``(t, u, p) -> (array [n], array [m], float)``, automatic where missing; PETSc style
         ``(t, u, p, out) -> (array [m], float)``, for a field ``(..., out_u, out_p) -> float``.
         "independent": ``value_t`` is constant.
+    branches : callable, optional
+        What ``value`` compares, of traced costs; known of NumPy functions.  For ``KinkWarning``.
 
     Examples
     --------
@@ -153,6 +156,7 @@ class Terminal:
     hessian_product: Callable[..., Any] | None = None
     value_t: Callable[..., Any] | str | None = None
     hessian_t: Callable[..., Any] | str | None = None
+    branches: Branches | None = field(default=None, repr=False)
 
     @property
     def times(self) -> tuple[float, ...]:
@@ -161,7 +165,9 @@ class Terminal:
 
     def lower(self, problem: Problem, final_time: float) -> Cost:
         """Return one scalar at the final time."""
-        scalar = callback_of(self, problem, "terminal", self.value, self._given)
+        scalar = callback_of(
+            self, problem, "terminal", self.value, self._given, branches=self.branches
+        )
         return Cost(points=((final_time, 1.0, scalar),))
 
     @cached_property
@@ -298,6 +304,8 @@ class Running:
         As for ``Terminal``.
     density_t : callable or "autonomous", optional
         ``(t, u, p) -> float``; only needed where step times are differentiated.
+    branches : callable, optional
+        What ``density`` compares, of traced costs; known of NumPy functions.  For ``KinkWarning``.
 
     Examples
     --------
@@ -310,6 +318,7 @@ class Running:
     density_t: Callable[..., Any] | str | None = None
     hessian_product: Callable[..., Any] | None = None
     hessian_t: Callable[..., Any] | str | None = None
+    branches: Branches | None = field(default=None, repr=False)
 
     @property
     def times(self) -> tuple[float, ...]:
@@ -321,7 +330,8 @@ class Running:
         given = Derivatives(
             self.gradient_u, self.gradient_p, self.density_t, self.hessian_product, self.hessian_t
         )
-        scalar = callback_of(self, problem, "running", self.density, given, Keywords(t="density_t"))
+        keywords = Keywords(t="density_t")
+        scalar = callback_of(self, problem, "running", self.density, given, keywords, self.branches)
         return Cost(densities=((1.0, scalar),))
 
     __add__ = plus

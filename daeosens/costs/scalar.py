@@ -22,6 +22,7 @@ from daeosens.petsc.vectors import Array, add_to, read, scatter, write
 from daeosens.problem.automatic_derivatives import (
     AutomaticHessian,
     AutomaticJacobian,
+    Branches,
     ignores,
     in_time,
 )
@@ -76,6 +77,8 @@ class Callback:
         Whose states it sees.
     function : callable
         The scalar itself.
+    branches : Branches or None
+        What it compares, where that is known.
     """
 
     def __init__(
@@ -96,6 +99,7 @@ class Callback:
         self._numpy = problem.style == "numpy"
         self._compiled = value if isinstance(value, Compiled) else None
         self._automatic = self._numpy and self._compiled is None
+        self.branches = Branches(value) if self._automatic else None
         self._value = guarded(value, self._name, problem.comm)
         self._u = self._derivative(value, given.u, 1, keywords.u)
         self._p = self._derivative(value, given.p, 2, keywords.p)
@@ -351,6 +355,7 @@ def callback_of(
     value: Callable[..., Any],
     given: Derivatives,
     keywords: Keywords = Keywords(),
+    branches: Branches | None = None,
 ) -> Callback:
     """Return the scalar of an objective; that of the last call again, if the problem is the same.
 
@@ -359,6 +364,8 @@ def callback_of(
     last = _LAST.get(owner)
     if last is None or last.problem is not problem:
         last = _LAST[owner] = Callback(problem, title, value, given, keywords)
+        if branches is not None:
+            last.branches = branches
     return last
 
 

@@ -11,7 +11,7 @@ from petsc4py import PETSc
 
 from daeosens.costs.cost import Direction, Point
 from daeosens.petsc.vectors import Array, read
-from daeosens.problem.automatic_derivatives import AutomaticHessian
+from daeosens.problem.automatic_derivatives import AutomaticHessian, Branches
 from daeosens.problem.callback_guard import check_output
 
 Out = tuple[PETSc.Vec | None, PETSc.Vec | None]
@@ -55,11 +55,19 @@ class Timed(Protocol):
 class SumOfSquares:
     """1/2 |r|^2 as a scalar of a cost: what ``Scalar`` and ``Squares`` ask for.
 
-    ``timed`` is the residual again where its time may move; None where it is pinned.
+    ``timed`` is the residual again where its time may move; None where it is pinned.  ``branches``
+    is what an observation compares, where that is known.
     """
 
-    def __init__(self, residual: Residual, comm: PETSc.Comm, timed: Timed | None = None) -> None:
+    def __init__(
+        self,
+        residual: Residual,
+        comm: PETSc.Comm,
+        timed: Timed | None = None,
+        branches: Branches | None = None,
+    ) -> None:
         self._residual = residual
+        self.branches = branches
         self._comm = comm
         self._timed = timed
 

@@ -164,7 +164,7 @@ def adjoint(
         steps = _steps_if_needed(trajectory, costs, chosen)
         values = [evaluate_cost(trajectory, cost, steps) for cost in costs]
         lam, mu = _sweep(trajectory, costs, chosen, steps)
-    warn_of_jumps(trajectory)
+    warn_of_jumps(trajectory, costs)
     shares = problem.comm.size > 1 and not problem.field_parameter  # a few numbers, here together
     gradients = [
         Gradient(value, by_u0, by_p, chosen, gather(by_p) if shares else None)

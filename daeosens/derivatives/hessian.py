@@ -223,7 +223,7 @@ def hessian_products(
     cost = objective.lower(trajectory.problem, float(trajectory.times[-1]))
     memory = Memory() if memory is None else memory
     if memory.gradient is None:  # the first product with this Hessian
-        warn_of_kinks(trajectory)
+        warn_of_kinks(trajectory, cost)
     if engine == "compiled":
         running = "running costs" if cost.densities else ""
         refuse_compiled(running or no_linear_steps(trajectory))

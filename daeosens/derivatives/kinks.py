@@ -1,14 +1,18 @@
-"""Kinks of the equations between the steps of a run, which second derivatives do not see."""
+"""Kinks and jumps of equations and costs between two steps, which derivatives do not see."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from daeosens.errors import KinkWarning
+from daeosens.costs.cost import Cost, Scalar
+from daeosens.errors import DaeosensError, KinkWarning
 from daeosens.petsc.vectors import Array, read, write
 from daeosens.problem.problem import Problem
 from daeosens.timestepping.trajectory.trajectory import Trajectory
@@ -19,12 +23,25 @@ ON_THE_KINK = 1e-12
 SIDE = 1e-5
 """Distance from a kink, as a part of the step, at which slopes on its sides are taken."""
 
+NEARER = 8.0
+"""Slopes are taken a second time so many times nearer: what a kink makes of them is as large there,
+that of a function which is only bent is not."""
+
+LASTS = 0.7
+"""Part of a difference that lasts nearer to a kink; of one like |x|^a only 8^-a does."""
+
 JUMP = 1e-3
-"""Slopes that differ by a larger part of themselves are those of a kink."""
+"""Slopes that differ by a larger part of themselves, or of the change in a step, are a kink's."""
+
+LOST = 0.02
+"""Part of a gradient that the quadrature of kinks may lose without a word."""
+
+_LOOKS: WeakKeyDictionary[object, int] = WeakKeyDictionary()
+"""How often the costs of a function were looked at."""
 
 
-def warn_of_kinks(trajectory: Trajectory) -> None:
-    """Warn where f or its derivatives jump inside a step.
+def warn_of_kinks(trajectory: Trajectory, cost: Cost | None = None) -> None:
+    """Warn where f, a running cost or their derivatives jump inside a step.
 
     A product with the Hessian differentiates the steps that were taken, each on its branch of f.
     Where f_u jumps between two states, the exact second derivative has a term from the moving time
@@ -35,66 +52,198 @@ def warn_of_kinks(trajectory: Trajectory) -> None:
     ----------
     trajectory : Trajectory
         From ``solve``.
+    cost : Cost, optional
+        That whose Hessian is multiplied.
     """
-    for time, _ in _jumps(trajectory):
-        warnings.warn(
-            f"the equations have a kink or jump near t = {time:.6g}, where a branch, abs, "
+    for place in _places(trajectory, _equations(trajectory)):
+        _warn(
+            f"the equations have a kink or jump near t = {place.time:.6g}, where a branch, abs, "
             "maximum or the like changes sides between two steps: products with the Hessian "
             "lack what the moving time of that change contributes\n"
             "  try: an event there, events=[daeosens.Event(lambda t, u, p: <what changes its "
-            "sign>)]",
-            KinkWarning,
-            stacklevel=3,
+            "sign>)]"
         )
         return
-
-
-def warn_of_jumps(trajectory: Trajectory) -> None:
-    """Warn where f itself jumps inside a step, where gradients lack a term.
-
-    It looks at the first run of a problem, then ever more rarely: runs of one problem resemble
-    each other, and a look costs an evaluation of f at each state.
-    """
-    if trajectory.problem.branches is None:
-        return
-    counts = trajectory.problem.probed
-    count = counts["looks for jumps"] = counts.get("looks for jumps", 0) + 1
-    if count & (count - 1) or count.bit_length() % 3 != 1:  # 1, 8, 64, ...
-        return
-    for time, in_f in _jumps(trajectory):
-        if in_f:
-            warnings.warn(
-                f"the equations jump near t = {time:.6g}, where a branch changes sides between two "
-                "steps: derivatives lack what the time of that change contributes where it moves\n"
-                "  try: an event there that changes the mode, daeosens.hybrid; breakpoints= for a "
-                "jump at a time that is known",
-                KinkWarning,
-                stacklevel=3,
+    for scalar, _ in _known(trajectory, () if cost is None else cost.densities):
+        for place in _places(trajectory, _density(trajectory, scalar)):
+            _warn(
+                f"the running cost has a kink or jump near t = {place.time:.6g}, where a branch, "
+                "abs, maximum or the like changes sides between two steps: products with the "
+                "Hessian lack what the moving time of that change contributes\n"
+                "  try: an event of the problem there, events=[daeosens.Event(lambda t, u, p: "
+                "<what changes its sign>)], or a smooth cost"
             )
             return
+    if cost is not None:
+        _warn_on_kinks(trajectory, cost, second=True)
 
 
-def _jumps(trajectory: Trajectory) -> Iterator[tuple[float, bool]]:
-    """Yield the times in steps at which f (True) or its slope (False) jumps."""
-    if trajectory.problem.modes or trajectory.problem.branches is None:
-        return  # modes are what events are for
-    at_events = {crossing.step for crossing in trajectory.crossings}
-    for n, place in _crossings(trajectory, at_events):
-        kink, jump = _sides(trajectory, n, place)
-        if kink or jump:
-            yield float(trajectory.times[n] + place * trajectory.step_sizes[n]), jump
+def warn_of_jumps(trajectory: Trajectory, costs: Sequence[Cost] = ()) -> None:
+    """Warn where f or a running cost jumps inside a step, where gradients lack a term.
+
+    It looks at the first run of a problem and the first gradient of a cost, then ever more rarely:
+    runs of one problem resemble each other, and a look costs an evaluation at each state.
+    """
+    counts = trajectory.problem.probed
+    if trajectory.problem.branches is not None:
+        count = counts["looks for jumps"] = counts.get("looks for jumps", 0) + 1
+        if _due(count):
+            for place in _places(trajectory, _equations(trajectory)):
+                if place.jump:
+                    _warn(
+                        f"the equations jump near t = {place.time:.6g}, where a branch changes "
+                        "sides between two steps: derivatives lack what the time of that change "
+                        "contributes where it moves\n"
+                        "  try: an event there that changes the mode, daeosens.hybrid; "
+                        "breakpoints= for a jump at a time that is known"
+                    )
+                    break
+    for cost in costs:
+        if cost.densities:
+            _warn_of_densities(trajectory, cost)
+        _warn_on_kinks(trajectory, cost, second=False)
 
 
-def _crossings(trajectory: Trajectory, left_out: set[int]) -> Iterator[tuple[int, float]]:
-    """Yield the steps inside of which a branch changes, with the place in the step in [0, 1]."""
-    first = _at(trajectory, 0, 0.0)
-    if not first.size:
+def _warn(message: str) -> None:
+    warnings.warn(message, KinkWarning, stacklevel=4)
+
+
+def _due(count: int) -> bool:
+    return not count & (count - 1) and count.bit_length() % 3 == 1  # 1, 8, 64, ...
+
+
+def _looked(function: object) -> bool:
+    """Count a look at a cost, and return whether it is due."""
+    try:
+        count = _LOOKS[function] = _LOOKS.get(function, 0) + 1
+    except TypeError:  # what cannot be referred to weakly
+        return True
+    return _due(count)
+
+
+def _known(
+    trajectory: Trajectory, weighted: Sequence[tuple[float, Scalar]]
+) -> list[tuple[Any, float]]:
+    """Return the scalars whose branches are known, with their weights."""
+    if trajectory.problem.comm.size > 1:
+        return []
+    pairs = [(scalar, weight) for weight, scalar in weighted]
+    return [pair for pair in pairs if getattr(pair[0], "branches", None) is not None]
+
+
+def _warn_of_densities(trajectory: Trajectory, cost: Cost) -> None:
+    """Warn where a running cost jumps inside a step, or where its kinks are too much for it."""
+    for scalar, _ in _known(trajectory, cost.densities):
+        if not _looked(scalar.branches.function):
+            continue
+        density = _density(trajectory, scalar, in_time=True)
+        lost, last = 0.0, 0.0
+        for place in _places(trajectory, density):
+            if place.jump:
+                _warn(
+                    f"the running cost jumps near t = {place.time:.6g}, where a branch changes "
+                    "sides between two steps: its integral is off by as much as that step counts, "
+                    "and derivatives lack what the time of that change contributes where it moves\n"
+                    "  try: breakpoints= for a time that is known; else an unknown of its own for "
+                    "the integral, whose rate depends on the mode, daeosens.hybrid"
+                )
+                return
+            lost, last = lost + 0.5 * place.kink, place.time
+        for time in _jumps_at_states(trajectory, density):
+            _warn(
+                f"the running cost jumps at t = {time:.6g}, where a step ends: there it is taken "
+                "from either side by chance, and its integral is off by as much as an end of a "
+                "step counts\n"
+                "  try: breakpoints= for a time that is known; else an unknown of its own for the "
+                "integral, whose rate depends on the mode, daeosens.hybrid"
+            )
+            return
+        if not lost:
+            continue
+        values = [density.value(*_point(trajectory, n, 0.0)) for n in range(trajectory.n_steps)]
+        part = lost / (float(np.sum(np.abs(np.diff(values, axis=0)))) + lost)
+        if part > LOST:
+            _warn(
+                f"the running cost has a kink inside a step near t = {last:.6g}, where a branch, "
+                f"abs, maximum or the like changes sides: its gradient may be off by "
+                f"{100 * part:.0f} %, because the quadrature of the step is for smooth functions\n"
+                "  try: an event of the problem there, events=[daeosens.Event(lambda t, u, p: "
+                "<what changes its sign>)]; breakpoints= for a time that is known, or smaller "
+                "steps"
+            )
+
+
+# -- kinks inside of steps
+
+
+@dataclass(frozen=True)
+class _Piecewise:
+    """A function of (t, u) in step n of a run, and what its branches compare."""
+
+    compared: Callable[[int, float, Array], Array]
+    value: Callable[[int, float, Array], Array]
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a slope jumps, by how much in a step; and whether the function does."""
+
+    time: float
+    kink: float
+    jump: bool
+
+
+def _equations(trajectory: Trajectory) -> _Piecewise | None:
+    """Return f; None where its branches are not known, or are what its modes are for."""
+    problem = trajectory.problem
+    branches = problem.branches
+    if problem.modes or branches is None:
+        return None
+    state, out, parameters = problem.create_state(), problem.create_state(), trajectory.parameters
+
+    def rate(n: int, t: float, u: Array) -> Array:
+        write(state, u)
+        problem.rhs(t, state, parameters(n), out)
+        return read(out).copy()
+
+    return _Piecewise(lambda n, t, u: branches(t, u, np.asarray(parameters(n))), rate)
+
+
+def _density(trajectory: Trajectory, scalar: Any, in_time: bool = False) -> _Piecewise:
+    """Return a running cost."""
+    state, parameters = trajectory.problem.create_state(), trajectory.parameters
+
+    def value(n: int, t: float, u: Array) -> Array:
+        write(state, u)
+        return np.array([scalar.value(t, state, parameters(n))])
+
+    def compared(n: int, t: float, u: Array) -> Array:
+        return scalar.branches(t, u, np.asarray(parameters(n)), in_time)
+
+    return _Piecewise(compared, value)
+
+
+def _places(trajectory: Trajectory, function: _Piecewise | None) -> Iterator[_Place]:
+    """Yield where a function or its slope jumps inside of steps."""
+    if function is None:
         return
-    values = [first, *(_at(trajectory, n, 1.0) for n in range(trajectory.n_steps))]
-    longest = max(each.size for each in values)
-    largest = np.zeros(longest)
-    for each in values:
-        largest[: each.size] = np.fmax(largest[: each.size], np.abs(each))
+    at_events = {crossing.step for crossing in trajectory.crossings}
+    for n, place in _crossings(trajectory, function, at_events):
+        kink, jump = _sides(lambda x, n=n: function.value(*_point(trajectory, n, x)), place)
+        if kink or jump:
+            time = float(trajectory.times[n] + place * trajectory.step_sizes[n])
+            yield _Place(time, kink, jump)
+
+
+def _crossings(
+    trajectory: Trajectory, function: _Piecewise, left_out: set[int]
+) -> Iterator[tuple[int, float]]:
+    """Yield the steps inside of which a branch changes, with the place in the step in [0, 1]."""
+
+    def at(n: int, place: float) -> Array:
+        return function.compared(*_point(trajectory, n, place))
+
+    values, largest = _compared(trajectory, function)
     for n, (before, after) in enumerate(pairwise(values)):
         if n in left_out:
             continue
@@ -104,15 +253,66 @@ def _crossings(trajectory: Trajectory, left_out: set[int]) -> Iterator[tuple[int
         x, y = before[:count], after[:count]
         change = (x * y < 0.0) & (np.abs(x) > small) & (np.abs(y) > small)
         for k in np.flatnonzero(change):
-            yield n, _bisected(trajectory, n, int(k), bool(x[k] > 0.0))
+            yield n, _bisected(lambda place, n=n: at(n, place), int(k), bool(x[k] > 0.0))
 
 
-def _bisected(trajectory: Trajectory, n: int, k: int, positive: bool) -> float:
+def _compared(trajectory: Trajectory, function: _Piecewise) -> tuple[list[Array], Array]:
+    """Return what is compared in each state, and the largest values; nothing of what has none."""
+    steps = range(trajectory.n_steps)
+    if not steps or not function.compared(*_point(trajectory, 0, 0.0)).size:
+        return [], np.empty(0)
+    values = [function.compared(*_point(trajectory, 0, 0.0))]
+    values += [function.compared(*_point(trajectory, n, 1.0)) for n in steps]
+    largest = np.zeros(max(each.size for each in values))
+    for each in values:
+        largest[: each.size] = np.fmax(largest[: each.size], np.abs(each))
+    return values, largest
+
+
+def _jumps_at_states(trajectory: Trajectory, function: _Piecewise) -> Iterator[float]:
+    """Yield the times of states at which a branch changes and the function jumps.
+
+    An event, or a step that happens to end there, has it evaluated on either side by chance.
+    Breakpoints are evaluated on the side of the step.
+    """
+    values, largest = _compared(trajectory, function)
+    common = min((each.size for each in values), default=0)
+    if not common:
+        return
+    table = np.array([each[:common] for each in values])
+    signs = np.where(np.abs(table) <= ON_THE_KINK * largest[:common], 0.0, np.sign(table))
+    on = np.flatnonzero((signs == 0.0).any(axis=1))
+    moved = trajectory.step_sizes > 0.0
+    for n in on.tolist():
+        t = float(trajectory.times[n])
+        before = n - 1
+        while before >= 0 and not moved[before]:
+            before -= 1
+        after = n
+        while after < trajectory.n_steps and not moved[after]:
+            after += 1
+        if before < 0 or after >= trajectory.n_steps:
+            continue
+        if not np.any(signs[before] * signs[after + 1] < 0.0):
+            continue
+        if any(abs(t - each) <= 1e-9 * abs(t) for each in trajectory.problem.breakpoints):
+            continue
+        if not np.array_equal(read(trajectory.states[before + 1]), read(trajectory.states[after])):
+            continue  # a reset, which jumps itself
+        ends = [(before, 1 - 2 * SIDE), (before, 1 - SIDE), (after, SIDE), (after, 2 * SIDE)]
+        at = [function.value(*_point(trajectory, *end)) for end in ends]
+        bent = np.abs(at[1] - at[0]) + np.abs(at[3] - at[2])
+        rounding = 1e-9 * max(np.max(np.abs(each)) for each in at)
+        if np.any(np.abs(at[2] - at[1]) > 10.0 * bent + rounding):
+            yield t
+
+
+def _bisected(compared: Callable[[float], Array], k: int, positive: bool) -> float:
     """Return where on the chord of a step the k-th comparison changes its sign."""
     low, high = 0.0, 1.0
     for _ in range(40):
         middle = 0.5 * (low + high)
-        values = _at(trajectory, n, middle)
+        values = compared(middle)
         if k < values.size and (values[k] > 0.0) == positive:
             low = middle
         else:
@@ -120,43 +320,97 @@ def _bisected(trajectory: Trajectory, n: int, k: int, positive: bool) -> float:
     return high
 
 
-def _sides(trajectory: Trajectory, n: int, place: float) -> tuple[bool, bool]:
-    """Return whether the slope of f along the chord of a step jumps there, and whether f does."""
-    problem = trajectory.problem
-    below, above = max(place - 2 * SIDE, 0.0), min(place + 2 * SIDE, 1.0)
-    if above - below < 3 * SIDE:
-        return False, False
-    values = [_rate(problem, trajectory, n, x) for x in (below, place - SIDE, place + SIDE, above)]
-    left, right = (values[1] - values[0]) / SIDE, (values[3] - values[2]) / SIDE
-    rounding = 1e-13 * np.max(np.abs(values)) / SIDE
-    size = np.abs(left) + np.abs(right)
-    kink = np.abs(right - left) > JUMP * size + rounding
-    jump = np.abs(values[2] - values[1]) > 10.0 * SIDE * size + rounding * SIDE
-    return bool(np.any(kink)), bool(np.any(jump))
+def _sides(function: Callable[[float], Array], place: float) -> tuple[float, bool]:
+    """Return by how much the slope in [0, 1] jumps at a place, and whether the function does."""
+    if not 3 * SIDE < place < 1 - 3 * SIDE:
+        return 0.0, False
+    kinks, jumps = [], []
+    changed = np.abs(function(1.0) - function(0.0))
+    for side in (SIDE, SIDE / NEARER):
+        at = [function(place + k * side) for k in (-2, -1, 1, 2)]
+        left, right = (at[1] - at[0]) / side, (at[3] - at[2]) / side
+        rounding = 1e-13 * max(np.max(np.abs(each)) for each in at) / side
+        size = JUMP * (np.abs(left) + np.abs(right) + changed) + rounding
+        kinks.append(np.where(np.abs(right - left) > size, np.abs(right - left), 0.0))
+        jumps.append(
+            np.where(np.abs(at[2] - at[1]) > 1e4 * side * size, np.abs(at[2] - at[1]), 0.0)
+        )
+    kink = np.where(kinks[1] > LASTS * kinks[0], kinks[1], 0.0)
+    return float(np.max(kink)), bool(np.any((jumps[1] > LASTS * jumps[0]) & (jumps[1] > 0.0)))
 
 
-def _point(trajectory: Trajectory, n: int, place: float) -> tuple[float, Array]:
-    """Return time and state on the chord of a step."""
+def _point(trajectory: Trajectory, n: int, place: float) -> tuple[int, float, Array]:
+    """Return the number of a step, and time and state on its chord."""
     before, after = read(trajectory.states[n]), read(trajectory.states[n + 1])
     t = float(trajectory.times[n] + place * trajectory.step_sizes[n])
-    return t, (1.0 - place) * before + place * after
+    return n, t, (1.0 - place) * before + place * after
 
 
-def _at(trajectory: Trajectory, n: int, place: float) -> Array:
-    """Return what branches compare there."""
-    branches = trajectory.problem.branches
-    assert branches is not None
-    t, u = _point(trajectory, n, place)
-    return branches(t, u, np.asarray(trajectory.parameters(n)))
+# -- states that are on a kink themselves
 
 
-def _rate(problem: Problem, trajectory: Trajectory, n: int, place: float) -> Array:
-    """Return f [n] there."""
-    t, u = _point(trajectory, n, place)
-    state, out = problem.create_state(), problem.create_state()
-    write(state, u)
-    problem.rhs(t, state, trajectory.parameters(n), out)
-    values = read(out).copy()
-    state.destroy()
-    out.destroy()
-    return values
+def _warn_on_kinks(trajectory: Trajectory, cost: Cost, second: bool) -> None:
+    """Warn where a cost at a point is on a kink exactly: its derivative is that of one side."""
+    looks: dict[int, bool] = {}
+    for when, _, scalar in cost.points:
+        branches = getattr(scalar, "branches", None)
+        if branches is None or trajectory.problem.comm.size > 1:
+            continue
+        function = id(branches.function)
+        if function not in looks:
+            looks[function] = second or _looked(branches.function)
+        if not looks[function]:
+            continue
+        t, state, p = trajectory.point(when)
+        u, numbers = read(state), np.asarray(p)
+        compared = branches(t, u, numbers)
+        if not compared.size:  # most likely it has no branches at all
+            looks[function] = False
+            continue
+        sizes = np.concatenate([np.abs(u), np.abs(numbers), [0.0]])
+        if np.any(np.abs(compared) <= ON_THE_KINK * np.max(sizes)) and _bent(
+            trajectory.problem, scalar, (t, u, p), second
+        ):
+            order = "second derivatives are those" if second else "its gradient is that"
+            _warn(
+                f"a cost at t = {t:.6g} is evaluated exactly where a branch, abs, maximum or the "
+                f"like changes sides: {order} of one side\n"
+                "  try: another point, or a cost that is smooth there"
+            )
+            return
+
+
+def _bent(problem: Problem, scalar: Scalar, point: tuple[float, Array, Any], second: bool) -> bool:
+    """Return whether the gradient (or the second derivative) of a scalar jumps at a point."""
+    t, u, p = point
+    rng = np.random.default_rng(1)
+    numbers = np.asarray(p, dtype=float)
+    along_u = rng.uniform(0.5, 1.0, u.size) * _scale(u)
+    along_p = rng.uniform(0.5, 1.0, numbers.shape) * _scale(numbers)
+    state = problem.create_state()
+
+    def at(x: float) -> float:
+        write(state, u + x * along_u)
+        return scalar.value(t, state, numbers + x * along_p)
+
+    kinks = []
+    for side in (1e-3, 1e-3 / NEARER):
+        try:
+            left = [at(-k * side) for k in (1, 2, 3)]
+            right = [at(k * side) for k in (1, 2, 3)]
+        except DaeosensError:  # a logarithm, say: nothing can be said
+            return False
+        slopes = [(values[1] - values[0]) / side for values in (left, right)]
+        size, rounding = max(map(abs, left + right)), 1e-14
+        if second:
+            bends = [(values[2] - 2 * values[1] + values[0]) / side**2 for values in (left, right)]
+            difference, noise = abs(bends[1] - bends[0]), rounding * size / side**2
+        else:
+            difference, noise = abs(slopes[1] + slopes[0]), rounding * size / side
+        kinks.append(difference if difference > noise else 0.0)
+    return kinks[1] > LASTS * kinks[0] and kinks[1] > 0.0
+
+
+def _scale(values: Array) -> float:
+    largest = float(np.max(np.abs(values))) if values.size else 0.0
+    return largest or 1.0

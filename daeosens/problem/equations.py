@@ -9,7 +9,7 @@ import numpy.typing as npt
 from petsc4py import PETSc
 
 from daeosens.errors import InputError, require
-from daeosens.problem.automatic_derivatives import AutomaticJacobian, branches_of
+from daeosens.problem.automatic_derivatives import AutomaticJacobian, Branches
 from daeosens.problem.batched.compiled import CompiledBatch
 from daeosens.problem.batched.protocol import Batch, make_batch
 from daeosens.problem.breakpoints import admit_breakpoints
@@ -220,7 +220,7 @@ def ODE(  # noqa: N802 (a noun of the public interface)
         | sources(frame, mass, mass_p=mass_p, mass_hessian=mass_hessian),
         native=natives(admitted),
         breakpoints=admit_breakpoints(breakpoints),
-        branches=branches_of(rhs) if is_automatic(frame, rhs) else None,
+        branches=Branches(rhs) if is_automatic(frame, rhs) else None,
         events=admit_known_events(events, ()),
         **frame.fields(),
     )

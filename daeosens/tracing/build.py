@@ -11,7 +11,7 @@ from mpi4py import MPI
 
 from daeosens.costs.objective import Terminal
 from daeosens.petsc.c_function import Native
-from daeosens.problem.automatic_derivatives import branches_of
+from daeosens.problem.automatic_derivatives import Branches
 from daeosens.problem.equations import DAE, ODE
 from daeosens.problem.event import Event, EventLike, admit_events
 from daeosens.problem.layout import admit_size
@@ -65,7 +65,7 @@ def build(
     if inside is not None and problem.batch is not None and problem.native:
         problem = replace(problem, batch=FactoredBatch(problem.batch, inside, ready))
     if graphs[0].branches:
-        problem = replace(problem, branches=branches_of(rhs, tracer.shapes.split))
+        problem = replace(problem, branches=Branches(rhs, tracer.shapes.split))
     products = {name: ready[f"rhs_{name}"] for name in ("pull", "push")}
     if all(isinstance(each, Native) for each in products.values()):
         problem = replace(problem, native={**problem.native, **products})
@@ -128,17 +128,21 @@ def _model(
     """Return a problem as a model, for which more can be traced."""
 
     def trace_terminal(value: Callable[..., Any]) -> Terminal:
-        return parts.terminal("value", tracer.compiled([tracer.graph(value, "value", ())]))
+        made = tracer.compiled([tracer.graph(value, "value", ())])
+        return parts.terminal("value", made, Branches(value, tracer.shapes.split))
 
     def trace_event(event: Event) -> Event:
         made = tracer.compiled(parts.event_graphs(tracer, event, "event"))
         return parts.traced_event(tracer, event, "event", made)
 
+    density = None
+    if running is not None:
+        density = parts.running("running", ready, Branches(running, tracer.shapes.split))
     given: dict[str, Any] = {each.name: getattr(problem, each.name) for each in fields(problem)}
     return Model(
         **given,
         shapes=tracer.shapes,
-        traced_running=None if running is None else parts.running("running", ready),
+        traced_running=density,
         trace_terminal=trace_terminal,
         trace_event=trace_event,
     )

@@ -11,6 +11,7 @@ import numpy as np
 from daeosens.costs.objective import Running, Terminal
 from daeosens.errors import InputError
 from daeosens.petsc.vectors import Array
+from daeosens.problem.automatic_derivatives import Branches
 from daeosens.problem.event import Event
 from daeosens.problem.matrices import Products
 from daeosens.problem.problem import AUTONOMOUS, INDEPENDENT
@@ -22,16 +23,16 @@ _OF_WHEN = ("when_u", "when_p", "when_t", "when_hessian", "when_hessian_t")
 _OF_RESET = ("reset_u", "reset_p", "reset_t", "reset_hessian", "reset_hessian_t")
 
 
-def terminal(name: str, ready: Mapping[str, Any]) -> Terminal:
+def terminal(name: str, ready: Mapping[str, Any], branches: Branches | None = None) -> Terminal:
     """Return a terminal cost, or the value of a parameter that changes."""
     by_t = ready.get(f"{name}_t", AUTONOMOUS)
-    return Terminal(ready[name], value_t=by_t, **_derivatives(name, ready))
+    return Terminal(ready[name], value_t=by_t, branches=branches, **_derivatives(name, ready))
 
 
-def running(name: str, ready: Mapping[str, Any]) -> Running:
+def running(name: str, ready: Mapping[str, Any], branches: Branches | None = None) -> Running:
     """Return a running cost."""
     by_t = ready.get(f"{name}_t", AUTONOMOUS)
-    return Running(ready[name], density_t=by_t, **_derivatives(name, ready))
+    return Running(ready[name], density_t=by_t, branches=branches, **_derivatives(name, ready))
 
 
 def _derivatives(name: str, ready: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,314 @@
+"""Kinks and jumps of costs: told where derivatives lack a term, exact with an event there."""
+
+import time
+import warnings
+
+import numpy as np
+import pytest
+
+from daeosens import (
+    ODE,
+    AtEvent,
+    Event,
+    EventTime,
+    KinkWarning,
+    LeastSquares,
+    Running,
+    Stepping,
+    Terminal,
+    adjoint,
+    hessian_product,
+    hybrid,
+    solve,
+    trace,
+)
+
+RATE, LEVEL, END = 0.8, 0.5, 3.0
+CROSSED = np.log(1.0 / LEVEL) / RATE
+"""u = u0 exp(-rate t) passes the level, from u0 = 1."""
+MADE = {"size": 1, "parameters": ["rate"]}
+LONG = Stepping((0.0, END), "rk6vr", rtol=1e-8)
+SHORT = Stepping((0.0, END), "rk4", dt=0.01)
+PASSING = Event(lambda t, u, p: u[0] - LEVEL, name="passing")
+
+
+def decay(t, u, p):
+    return -p[0] * u
+
+
+def made(make=ODE, **more):
+    return make(decay, **MADE, **more)
+
+
+def run_of(problem, stepping=LONG, start=1.0):
+    return solve(problem, [start], [RATE], stepping)
+
+
+def anew(density):
+    """Return a function that no look has counted yet."""
+
+    def call(t, u, p):
+        return density(t, u, p)
+
+    return call
+
+
+def until(t):
+    """Return the integral of u from 0 to t."""
+    return (1.0 - np.exp(-RATE * t)) / RATE
+
+
+def distance(t, u, p):
+    return np.abs(u[0] - LEVEL)
+
+
+def distance_by_if(t, u, p):
+    return u[0] - LEVEL if u[0] > LEVEL else LEVEL - u[0]
+
+
+def distance_by_maximum(t, u, p):
+    return np.maximum(u[0] - LEVEL, LEVEL - u[0])
+
+
+def distance_by_table(t, u, p):
+    return np.interp(u[0], [-1.0, LEVEL, 2.0], [1.0 + LEVEL, 0.0, 2.0 - LEVEL])
+
+
+DISTANCE = (
+    LEVEL * (END - CROSSED) + until(CROSSED) - LEVEL * CROSSED - (until(END) - until(CROSSED))
+)
+SLOPE = 2 * until(CROSSED) - until(END)
+BEND = 2 * LEVEL / RATE
+"""Derivatives of int |u - level| dt in u0."""
+DISTANCES = [distance, distance_by_if, distance_by_maximum, distance_by_table]
+
+
+@pytest.mark.parametrize("density", DISTANCES)
+def test_a_kink_of_a_running_cost_is_told_to_hessians(density):
+    run = run_of(made(), SHORT)
+    with pytest.warns(KinkWarning, match=r"running cost has a kink .* near t = 0\.866(.|\n)*event"):
+        lacking = hessian_product(run, Running(density), [1.0], [0.0]).u0[0]
+    assert abs(lacking - BEND) > 0.5 * BEND
+
+
+@pytest.mark.parametrize("make", [ODE, trace])
+@pytest.mark.parametrize("density", DISTANCES)
+def test_an_event_on_the_kink_of_a_running_cost_makes_all_exact(density, make):
+    run, cost = run_of(made(make, events=[PASSING])), Running(density)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        gradient, product = adjoint(run, cost), hessian_product(run, cost, [1.0], [0.0])
+    assert gradient.value == pytest.approx(DISTANCE, rel=1e-6)
+    assert gradient.u0[0] == pytest.approx(SLOPE, rel=1e-5)
+    assert product.u0[0] == pytest.approx(BEND, rel=1e-5)
+
+
+def test_gradients_over_long_steps_are_told_how_much_a_kink_may_cost():
+    """The quadrature of a long step is off by a third in the gradient: of 14 steps one is hit."""
+    run = run_of(made())
+    with pytest.warns(KinkWarning, match=r"its gradient may be off by (\d+) %") as told:
+        slope = adjoint(run, Running(anew(distance))).u0[0]
+    percent = float(str(told[0].message).split("off by ")[1].split(" %")[0])
+    size = until(END)  # of the integral without signs
+    assert 0.2 < (percent / 100) / (abs(slope - SLOPE) / size) < 10
+
+
+def test_gradients_over_short_steps_are_right_and_not_told():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        slope = adjoint(run_of(made(), SHORT), Running(anew(distance))).u0[0]
+    assert slope == pytest.approx(SLOPE, abs=0.003)
+
+
+def above(t, u, p):
+    return 1.0 if u[0] > LEVEL else 0.0
+
+
+def above_by_where(t, u, p):
+    return np.where(u[0] > LEVEL, 1.0, 0.0)
+
+
+def above_by_heaviside(t, u, p):
+    return np.heaviside(u[0] - LEVEL, 0.5)
+
+
+def above_what_is_a_parameter(t, u, p):
+    return np.where(u[0] > LEVEL * p[0] / RATE, 1.0, 0.0)
+
+
+ABOVE = [above, above_by_where, above_by_heaviside, above_what_is_a_parameter]
+
+
+@pytest.mark.parametrize("make", [ODE, trace])
+@pytest.mark.parametrize("stepping", [LONG, SHORT])
+@pytest.mark.parametrize("density", ABOVE)
+def test_gradients_of_a_running_cost_that_jumps_are_told(density, stepping, make):
+    cost = Running(anew(density))
+    with pytest.warns(KinkWarning, match=r"the running cost jumps near t = 0\.8"):
+        assert adjoint(run_of(made(make), stepping), cost).u0[0] == 0.0  # and not 1.25
+
+
+def test_a_jump_at_an_event_that_changes_nothing_is_told_too():
+    """Steps end there, and have the cost of either side by chance."""
+    run = run_of(made(events=[PASSING]), SHORT)
+    with pytest.warns(
+        KinkWarning, match=r"the running cost jumps at t = 0\.866.*where a step ends"
+    ):
+        slope = adjoint(run, Running(anew(above))).u0[0]
+    assert abs(slope - 1 / RATE) > 0.1
+
+
+def test_the_remedies_of_a_jump_are_exact():
+    run = run_of(made(events=[PASSING]))
+    assert adjoint(run, EventTime("passing")).u0[0] == pytest.approx(1 / RATE, rel=1e-6)
+
+    def counting(rate):
+        return ODE(lambda t, u, p: np.array([-p[0] * u[0], rate]), size=2, parameters=["rate"])
+
+    modes = {"above": counting(1.0), "below": counting(0.0)}
+    change = Event(lambda t, u, p: u[0] - LEVEL, name="passing", mode="below")
+    run = solve(hybrid(modes, start="above", events=[change]), [1.0, 0.0], [RATE], LONG)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        gradient = adjoint(run, Terminal(lambda t, u, p: u[1]))
+    assert gradient.value == pytest.approx(CROSSED, rel=1e-6)
+    assert gradient.u0[0] == pytest.approx(1 / RATE, rel=1e-6)
+
+
+@pytest.mark.parametrize("stepping", [LONG, SHORT])
+def test_a_jump_in_time_is_told_and_breakpoints_make_it_exact(stepping):
+    def early(t, u, p):
+        return u[0] if t < 0.7 else 0.0
+
+    with pytest.warns(
+        KinkWarning, match=r"running cost jumps (near|at) t = 0\.7(.|\n)*breakpoints"
+    ):
+        off = adjoint(run_of(made(), stepping), Running(anew(early))).value
+    assert abs(off - until(0.7)) > 5e-4
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run = run_of(made(breakpoints=[0.7]), stepping)
+        gradient = adjoint(run, Running(anew(early)))
+    assert gradient.value == pytest.approx(until(0.7), rel=1e-7)
+    assert gradient.u0[0] == pytest.approx(until(0.7), rel=1e-7)
+
+
+def test_traced_costs_are_told_too():
+    problem = trace(decay, **MADE, running=distance)
+    with pytest.warns(KinkWarning, match="running cost has a kink"):
+        hessian_product(run_of(problem), problem.running, [1.0], [0.0])
+    cost = problem.terminal(lambda t, u, p: np.abs(u[0]))
+    with pytest.warns(KinkWarning, match="a cost at t = 3 is evaluated exactly"):
+        adjoint(run_of(problem, start=0.0), cost)
+
+
+# -- costs at points
+
+
+def test_a_misfit_on_its_kink_is_told():
+    """|u - data| at a start that is the data: the gradient is that of one side."""
+    problem = made(ODE)
+    run = solve(problem, [0.0], [RATE], LONG)
+    cost = Terminal(lambda t, u, p: np.abs(u[0]))
+    with pytest.warns(
+        KinkWarning, match=r"evaluated exactly where .* gradient is that of one side"
+    ):
+        adjoint(run, cost)
+
+
+def test_hessians_of_a_penalty_on_its_threshold_are_told_and_gradients_are_not():
+    run = solve(made(), [0.0], [RATE], LONG)
+    cost = Terminal(lambda t, u, p: np.maximum(u[0], 0.0) ** 2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert adjoint(run, cost).u0[0] == 0.0
+    with pytest.warns(KinkWarning, match="second derivatives are those of one side"):
+        hessian_product(run, cost, [1.0], [0.0])
+
+
+def test_observations_and_costs_at_events_on_a_kink_are_told():
+    run = solve(made(), [0.0], [RATE], LONG, [1.0])
+    observed = LeastSquares([1.0], [[1.0]], 1.0, observe=lambda t, u, p: np.array([np.abs(u[0])]))
+    with pytest.warns(KinkWarning, match="a cost at t = 1 is evaluated exactly"):
+        adjoint(run, observed)
+    run = run_of(made(events=[Event(lambda t, u, p: t - 1.0, name="clock")]))
+    cost = AtEvent(lambda t, u, p: np.abs(p[0] - RATE) * u[0], "clock")
+    with pytest.warns(KinkWarning, match="a cost at t = 1 is evaluated exactly"):
+        adjoint(run, cost)
+
+
+# -- no false alarms
+
+
+SMOOTH = [
+    lambda t, u, p: u[0] ** 2 + p[0],
+    lambda t, u, p: np.abs(u[0]) ** 3,
+    lambda t, u, p: np.maximum(u[0] - LEVEL, 0.0) ** 2,  # its slope is continuous
+    lambda t, u, p: np.maximum(u[0] - LEVEL, 0.0) ** 3 + u[0],
+    lambda t, u, p: np.where(u[0] > LEVEL, (u[0] - LEVEL) ** 2, -((u[0] - LEVEL) ** 2)),
+    lambda t, u, p: np.abs(u[0] + 1.0),  # never crossed
+    lambda t, u, p: np.clip(u[0], -2.0, 2.0),
+    lambda t, u, p: np.sqrt(u[0] ** 2 + 1e-2),
+    lambda t, u, p: np.sin(40 * t) * u[0],
+    lambda t, u, p: np.linalg.norm(u - LEVEL) ** 2,
+    lambda t, u, p: u[0] if t > -1.0 else 0.0,
+    lambda t, u, p: np.log(u[0]) if u[0] > 0 else -1e9,
+    lambda t, u, p: np.tanh(20 * (u[0] - LEVEL)),
+]
+
+
+@pytest.mark.parametrize("make", [ODE, trace])
+@pytest.mark.parametrize("number", range(len(SMOOTH)))
+def test_costs_that_are_smooth_enough_are_not_told(number, make):
+    run = run_of(made(make), SHORT)
+    for cost in (Running(SMOOTH[number]), Terminal(SMOOTH[number])):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            adjoint(run, cost)
+            hessian_product(run, cost, [1.0], [0.0])
+
+
+@pytest.mark.parametrize("start", [0.0, 1.0, -1.0, 1e-8, 1e8])
+def test_points_beside_a_kink_are_not_told(start):
+    run = run_of(made(), SHORT, start)
+    cost = Terminal(lambda t, u, p: np.abs(u[0] - 0.3) + np.maximum(u[0], -0.1) ** 2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        adjoint(run, cost)
+        hessian_product(run, cost, [1.0], [0.0])
+
+
+def test_looks_at_costs_become_rarer_and_cost_nothing_to_speak_of():
+    cost, told = Running(anew(above)), []
+    problem = made()
+    for k in range(1, 20):
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            adjoint(run_of(problem), cost)
+        told += [k] * bool(found)
+    assert told == [1, 8]
+    calls = 0
+
+    def counted(t, u, p):
+        nonlocal calls
+        calls += 1
+        return u[0] ** 2
+
+    run, smooth = run_of(problem, SHORT), Running(counted)
+    adjoint(run, smooth)
+    first, calls = calls, 0
+    adjoint(run, smooth)
+    assert first <= calls + 10  # one evaluation tells that there is nothing to be watched
+
+
+def test_a_look_at_a_kink_takes_less_time_than_three_gradients():
+    run = run_of(made(), SHORT)
+    spent = []
+    for _ in range(3):
+        cost = Running(anew(distance))
+        for look in range(2):
+            begin = time.process_time()
+            adjoint(run, cost)
+            spent.append((look, time.process_time() - begin))
+    first, later = (min(seconds for look, seconds in spent if look == k) for k in (0, 1))
+    assert first < 4 * later
