@@ -169,7 +169,7 @@ CASES = [
     detest("B1", b1, [1.0, 3.0], [2.0, 1.0], sum_of_squares),
     detest("B2", b2, [2.0, 0.0, 1.0], [1.0], sum_of_squares),
     detest("B3", b3, [1.0, 0.0, 0.0], [1.0, 1.0], lambda t, u, p: u[1]),
-    detest("B4", b4, [3.0, 0.0, 0.0], [1.0]),
+    detest("B4", b4, [3.0, 0.0, 0.0], [1.0], method="rk5dp"),
     detest("B5", b5, [0.0, 1.0, 1.0], [0.51], method="rk8vr"),
     detest("C1", c1, [1.0] + [0.0] * 9, [1.0], lambda t, u, p: u[8]),
     detest("C2", c2, [1.0] + [0.0] * 9, [1.0], sum_of_squares, "esdirk5"),

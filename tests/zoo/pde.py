@@ -191,6 +191,46 @@ def by_matrices(t, u, p):  # finite elements: M u' = -K u + load
     return -p[0] * (STIFFNESS @ u) + p[1] * LOAD
 
 
+def burgers_elements(t, u, p):  # pyadjoint's: linear elements, zero at both ends
+    padded = np.concatenate([[0.0], u, [0.0]])
+    left, right = padded[:-2], padded[2:]
+    transport = (right**2 + u * right - u * left - left**2) / 6
+    return -transport - p[0] * (2 * u - left - right) * NODES
+
+
+def burgers_by_hand(x):
+    """Return the cost of the same steps of backward Euler, by Newton's method."""
+    u, viscosity = x[:-1].copy(), x[-1]
+    h, n = 1 / NODES, NODES - 1
+    stiffness = viscosity * (2 * np.eye(n) - np.eye(n, k=1) - np.eye(n, k=-1)) * NODES
+    for _ in range(6):
+        old = u.copy()
+        for _ in range(12):
+            w = np.concatenate([[0.0], u, [0.0]])
+            f = (w[2:] ** 2 + u * w[2:] - u * w[:-2] - w[:-2] ** 2) / 6
+            slope = np.diag((w[2:] - w[:-2]) / 6)
+            slope += np.diag((2 * u[1:] + u[:-1]) / 6, 1) - np.diag((2 * u[:-1] + u[1:]) / 6, -1)
+            residual = MASS @ (u - old) / h + f + stiffness @ u
+            u = u - np.linalg.solve(MASS / h + slope + stiffness, residual)
+    return u @ MASS @ u
+
+
+NODES = 30
+MASS = (4 * np.eye(29) + np.eye(29, k=1) + np.eye(29, k=-1)) / 6 / NODES
+EDGES = np.linspace(0.0, 2.0, 11)
+
+
+def controlled_heat(t, u, p):  # pyadjoint's time-distributed control; one source for each interval
+    source = np.sum(p * ((t > EDGES[:-1]) & (t <= EDGES[1:])))
+    h = 1.0 / (len(u) + 1)
+    return 0.1 * np.diff(np.pad(u, 1), 2) / h**2 + source
+
+
+def misfit(t, u, p):
+    x = mesh(20)
+    return np.mean((u - 4 * x * (1 - x) * np.sin(np.pi * t)) ** 2) / 2 + 1e-3 * np.mean(p**2)
+
+
 ELEMENTS = 12
 H = 1.0 / (ELEMENTS + 1)
 STIFFNESS = (2 * np.eye(ELEMENTS) - np.eye(ELEMENTS, k=1) - np.eye(ELEMENTS, k=-1)) / H
@@ -419,7 +459,37 @@ CASES = [
         rtol=1e-6,
         breakpoints=[5.0],
         fixed_start=True,
-        terminal=lambda t, u, p: u[19],
+        terminal=lambda t, u, p: u[18],  # u at zeta = 0.2, the 79th in the test set
+    ),
+    Case(
+        "Burgers' equation by finite elements",
+        "pyadjoint's tutorial: backward Euler, the start as control",
+        rhs=burgers_elements,
+        mass=MASS,
+        u0=np.sin(2 * np.pi * np.arange(1, NODES) / NODES),
+        p={"viscosity": 1e-4},
+        span=(0.0, 0.2),
+        method="beuler",
+        rtol=None,
+        dt=1 / NODES,
+        accuracy=(1e-8, 1e-7, 1e-6),
+        truth=burgers_by_hand,
+        exact=False,
+        n_directions=3,
+        terminal=lambda t, u, p: u @ MASS @ u,
+    ),
+    Case(
+        "Heat controlled in ten intervals",
+        "pyadjoint's example of a time-distributed control",
+        rhs=controlled_heat,
+        u0=np.zeros(20),
+        p={f"f{k}": 1.0 - 0.1 * k for k in range(10)},
+        span=(0.0, 2.0),
+        breakpoints=EDGES[1:-1].tolist(),
+        method="esdirk4",
+        rtol=1e-6,
+        fixed_start=True,
+        running=misfit,
     ),
     Case(
         "Finite elements with a mass matrix",

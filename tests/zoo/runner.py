@@ -143,9 +143,9 @@ def derivatives(case: Case, style: str) -> tuple[float, np.ndarray, np.ndarray]:
 
 
 def distance(ours: Any, truth: Any) -> float:
-    """Return the largest error, relative to its entry or to a tenth of the largest one."""
+    """Return the largest error, relative to its entry or to a hundredth of the largest one."""
     ours, truth = np.atleast_1d(ours), np.atleast_1d(truth)
-    floor = 0.1 * abs(truth).max()
+    floor = 0.01 * abs(truth).max()
     return float((abs(ours - truth) / np.maximum(abs(truth), floor or 1.0)).max())
 
 

@@ -33,6 +33,9 @@ from zoo.case import Case
 from zoo.fits import FitCase
 
 STORE = Path(__file__).with_name("truth.json")
+RELAXING = 0.7
+"""Part of the sizes that errors are judged by that lasts to the next step."""
+
 STAGES = 5
 ORDER = 2 * STAGES - 1
 
@@ -46,6 +49,9 @@ class Symbol:
         self.graph = ca.SX(graph)
 
     __array_ufunc__ = None
+
+    def __bool__(self) -> bool:
+        raise TypeError("a branch that goes by a symbol")
 
 
 def graph(value: Any) -> Any:
@@ -66,7 +72,7 @@ BINARY = {
     "sub": lambda a, b: a - b,
     "mul": lambda a, b: a * b,
     "truediv": lambda a, b: a / b,
-    "pow": lambda a, b: a**b,
+    "pow": lambda a, b: 0 * b if isinstance(a, float) and a == 0 else a**b,  # 0^p has no log(0)
     "mod": lambda a, b: a - b * ca.floor(a / b),
 }
 COMPARISONS = {
@@ -85,7 +91,10 @@ def install() -> None:
     def binary(function: Callable[..., Any]) -> tuple[Any, Any]:
         def forward(self: Any, other: Any) -> Any:
             if isinstance(other, np.ndarray):
-                return NotImplemented
+                if function not in COMPARISONS.values():
+                    return NotImplemented
+                # NumPy would make true or false of each
+                return np.frompyfunc(lambda x: forward(self, x), 1, 1)(other)
             return Symbol(function(self.graph, graph(other)))
 
         def backward(self: Any, other: Any) -> Any:
@@ -358,7 +367,8 @@ def integrate(case: Case, tolerance: float, equations: Equations) -> dict[str, A
     value, slope, curve = 0.0, np.zeros(len(directions)), np.zeros(len(directions))
     observed = list(case.observed[0]) if case.observed is not None else []
     ends = sorted({*observed, *case.breakpoints, case.span[1]})
-    t, h = case.span[0], 1e-6 * (case.span[1] - case.span[0])
+    # of higher indices the first matrices are singular to rounding where steps are tiny
+    t, h = case.span[0], (1e-3 if case.consistent else 1e-6) * (case.span[1] - case.span[0])
     sizes = abs(state.all)
     steps = 0
     # the unknowns of a field have one size, zeros among them; others have each their own
@@ -388,7 +398,8 @@ def integrate(case: Case, tolerance: float, equations: Equations) -> dict[str, A
                 if t + h == t:
                     raise RuntimeError(f"steps too small at {t}")
                 continue
-            new = np.maximum(sizes, abs(both.all))
+            # derivatives are huge in layers, and are not to be lost beside that behind them
+            new = np.maximum(RELAXING * sizes, abs(both.all))
             # each unknown by its own size, sensitivities by the largest of their row
             scale = np.concatenate(
                 [new[:, :1], np.broadcast_to(new[:, 1:].max(1, keepdims=True), new[:, 1:].shape)], 1
