@@ -32,6 +32,7 @@ from daeosens.errors import (
     OptionError,
     SingularMatrixError,
     SolveError,
+    SolverErrorWarning,
     UnsupportedError,
 )
 from daeosens.functional.distributed_controls import FieldParameter, InitialState
@@ -136,6 +137,7 @@ __all__ = [
     "Sensitivities",
     "SingularMatrixError",
     "SolveError",
+    "SolverErrorWarning",
     "Spline",
     "Stepping",
     "System",

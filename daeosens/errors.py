@@ -102,6 +102,10 @@ class KinkWarning(UserWarning):
     """Derivatives of equations or costs with a kink or jump between two steps lack a term."""
 
 
+class SolverErrorWarning(UserWarning):
+    """What Newton's method or a linear solver left in the steps makes derivatives inexact."""
+
+
 def require(value: object, kind: type, name: str, remedy: str) -> None:
     """Refuse an argument of another type.
 

@@ -22,7 +22,9 @@ from daeosens.derivatives.engines.compiled.segments import sweep_pieces_in_c
 from daeosens.derivatives.engines.tsadjoint import sweep as tsadjoint_sweep
 from daeosens.derivatives.faults import named_faults
 from daeosens.derivatives.kinks import warn_of_jumps
+from daeosens.derivatives.solver_error import solver_error
 from daeosens.errors import InputError
+from daeosens.methods.remainders import remainders
 from daeosens.methods.step_map import StepMap
 from daeosens.petsc.fast_dataclass import quickly_made
 from daeosens.petsc.ranks import agree
@@ -48,6 +50,10 @@ class Gradient:
         What swept: "compiled", "steps", "block" or "tsadjoint"; empty for other methods.
     shared_p : array [m] or None
         What every rank has of ``p_vec``; None where it would have to be gathered.
+    solver_error : float
+        Estimate of the error that Newton's method and linear solvers left, relative to the size of
+        the derivatives: their remainders, added up over the steps.  A ``SolverErrorWarning`` tells
+        of more than 1e-5.
 
     Examples
     --------
@@ -64,6 +70,7 @@ class Gradient:
     p_vec: PETSc.Vec
     engine: str = ""
     shared_p: Array | None = field(default=None, repr=False)
+    solver_error: float = 0.0
 
     def __repr__(self) -> str:
         """Return the value and the sizes; not collective."""
@@ -156,18 +163,20 @@ def adjoint(
     costs = [one.lower(problem, final_time) for one in objectives]
     if engine == "compiled":
         refuse_compiled(not_compiled(trajectory, costs))
-    found = _swept_in_c(trajectory, costs, engine)
-    chosen = "compiled" if found else choose_engine(trajectory, engine)
-    if found:
-        values, lam, mu = found
-    else:
-        steps = _steps_if_needed(trajectory, costs, chosen)
-        values = [evaluate_cost(trajectory, cost, steps) for cost in costs]
-        lam, mu = _sweep(trajectory, costs, chosen, steps)
+    with remainders() as left:
+        found = _swept_in_c(trajectory, costs, engine)
+        chosen = "compiled" if found else choose_engine(trajectory, engine)
+        if found:
+            values, lam, mu = found
+        else:
+            steps = _steps_if_needed(trajectory, costs, chosen)
+            values = [evaluate_cost(trajectory, cost, steps) for cost in costs]
+            lam, mu = _sweep(trajectory, costs, chosen, steps)
+    error = solver_error(trajectory, left.total)
     warn_of_jumps(trajectory, costs)
     shares = problem.comm.size > 1 and not problem.field_parameter  # a few numbers, here together
     gradients = [
-        Gradient(value, by_u0, by_p, chosen, gather(by_p) if shares else None)
+        Gradient(value, by_u0, by_p, chosen, gather(by_p) if shares else None, error)
         for value, by_u0, by_p in zip(values, lam, mu, strict=True)
     ]
     return gradients if several else gradients[0]

@@ -30,8 +30,10 @@ from daeosens.derivatives.engines.transposes import refuse_one_way_solver
 from daeosens.derivatives.kinks import warn_of_kinks
 from daeosens.derivatives.preflight import evaluate_at_events
 from daeosens.derivatives.segments import piece_of, pieces
+from daeosens.derivatives.solver_error import solver_error
 from daeosens.derivatives.tangent import Tangent, admit_direction, tangents
 from daeosens.methods.events.event_step import HybridStep
+from daeosens.methods.remainders import Remainders, remainders
 from daeosens.methods.step import Adjoint, SecondOrder, Weights
 from daeosens.methods.step_map import StepMap
 from daeosens.petsc.ranks import agree
@@ -60,6 +62,8 @@ class HessianProduct:
         Rows of the parameters.
     engine : str
         What swept: "compiled", "steps" or "block"; empty for other methods.
+    solver_error : float
+        As of ``Gradient``.
 
     Examples
     --------
@@ -75,6 +79,7 @@ class HessianProduct:
     u0_vec: PETSc.Vec
     p_vec: PETSc.Vec
     engine: str = ""
+    solver_error: float = 0.0
 
     def __repr__(self) -> str:
         """Return the sizes; not collective."""
@@ -235,7 +240,10 @@ def hessian_products(
     admitted = [admit_direction(trajectory, *direction) for direction in directions]
     complete = [(du, nothing() if dp is None else dp) for du, dp in admitted]
     run = (trajectory, cost, complete, memory)
-    return _in_blocks(*run) if choose_sweep(trajectory, engine) == "block" else _by_steps(*run)
+    if choose_sweep(trajectory, engine) == "block":
+        return _in_blocks(*run)
+    with remainders() as left:
+        return _by_steps(*run, left)
 
 
 def _in_c(
@@ -283,8 +291,9 @@ def _products(
     value = memory.value
     if value is None:
         value = evaluate_cost(trajectory, cost, steps_of(trajectory) if cost.densities else None)
-    memory.gradient = known = Gradient(value, *gradient, engine)
-    return [HessianProduct(known, *each, engine) for each in rows]
+    error = solver_error(trajectory, 0.0)
+    memory.gradient = known = Gradient(value, *gradient, engine, solver_error=error)
+    return [HessianProduct(known, *each, engine, error) for each in rows]
 
 
 def _vectors(trajectory: Trajectory, by_u0: Array, by_p: Array) -> tuple[PETSc.Vec, PETSc.Vec]:
@@ -301,6 +310,7 @@ def _by_steps(
     cost: Cost,
     directions: Sequence[tuple[PETSc.Vec, PETSc.Vec]],
     memory: Memory,
+    left: Remainders,
 ) -> list[HessianProduct]:
     problem, states = trajectory.problem, trajectory.states
     steps = steps_of(trajectory)
@@ -361,9 +371,10 @@ def _by_steps(
             seed(n - 1)
     for vec in (vec for each in along for vec in each.states):
         vec.destroy()
-    gradient = Gradient(value, first.lam, first.mu, "steps")
+    error = solver_error(trajectory, left.total)
+    gradient = Gradient(value, first.lam, first.mu, "steps", solver_error=error)
     memory.complete(gradient, first)
-    return [HessianProduct(gradient, *dot, "steps") for dot in dots]
+    return [HessianProduct(gradient, *dot, "steps", error) for dot in dots]
 
 
 def _parts(trajectory: Trajectory, steps: StepMap, cost: Cost) -> list[tuple[int, int, bool]]:

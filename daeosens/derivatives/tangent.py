@@ -26,8 +26,10 @@ from daeosens.derivatives.engines.compiled.tangent import (
 from daeosens.derivatives.faults import named_faults
 from daeosens.derivatives.kinks import warn_of_jumps
 from daeosens.derivatives.segments import piece_of, pieces
+from daeosens.derivatives.solver_error import solver_error
 from daeosens.errors import InputError
 from daeosens.methods.events.event_step import HybridStep
+from daeosens.methods.remainders import remainders
 from daeosens.methods.step_map import StepMap
 from daeosens.petsc.ranks import agree
 from daeosens.petsc.vectors import Array, finite_vec, read, write
@@ -54,6 +56,8 @@ class Tangent:
         Derivative of the parameters at each of the states: ``dp`` until an event changes them.
     engine : str
         What swept: "compiled", "steps" or "block".
+    solver_error : float
+        As of ``Gradient``, at the end of the run.
 
     Examples
     --------
@@ -70,6 +74,7 @@ class Tangent:
     times: Array
     parameters: Sequence[PETSc.Vec]
     engine: str = "steps"
+    solver_error: float = 0.0
 
     def __repr__(self) -> str:
         """Return what was differentiated."""
@@ -260,14 +265,17 @@ def _by_steps(trajectory: Trajectory, du: PETSc.Vec, dp: PETSc.Vec | None) -> Ta
     start = trajectory.problem.create_parameters() if dp is None else dp
     states, times, parameters = [du.copy()], [0.0], [start]
     steps = steps_of(trajectory)
-    with named_faults(trajectory, back=False):
+    with named_faults(trajectory, back=False), remainders() as left:
         for several in _carried(trajectory, steps, du, dp):
             changed = steps.dp
             states += several
             times += [steps.dt] * len(several)
             parameters += [start if changed is None or changed is dp else changed] * len(several)
         finite_vec(states[-1], "the tangent of the final state")
-    return Tangent(trajectory, tuple(states), dp, np.array(times), tuple(parameters))
+    error = solver_error(trajectory, left.total)
+    return Tangent(
+        trajectory, tuple(states), dp, np.array(times), tuple(parameters), solver_error=error
+    )
 
 
 def _carried(
@@ -345,9 +353,10 @@ def _of_blocks(
                 several.append(problem.create_state())
                 write(several[-1], value)
     times = np.zeros(count + 1)
+    error = solver_error(trajectory, 0.0)
     starts = [problem.create_parameters() if dp is None else dp for _, dp in directions]
     return [
-        Tangent(trajectory, tuple(several), along, times, (start,) * (count + 1), engine)
+        Tangent(trajectory, tuple(several), along, times, (start,) * (count + 1), engine, error)
         for several, (_, along), start in zip(states, directions, starts, strict=True)
     ]
 

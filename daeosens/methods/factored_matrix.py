@@ -8,6 +8,7 @@ from typing import Any
 from petsc4py import PETSc
 
 from daeosens.methods.linear_solver import PRODUCTS, linear_fault, refuse_without_transpose
+from daeosens.methods.remainders import note_solve
 from daeosens.problem.implicit_matrix import Elsewhere, SystemMatrix
 
 MakeSolver = Callable[[PETSc.Mat], PETSc.KSP]
@@ -95,3 +96,4 @@ class Slot:
         reason: Any = solver.getConvergedReason()
         if reason < 0:
             raise linear_fault(solver, "the linear system of a sweep")
+        note_solve(solver, right, solution)

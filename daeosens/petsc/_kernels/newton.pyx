@@ -28,7 +28,7 @@ def know_rounding(SNES snes):
 def take_remainder(SNES snes):
     """Return which error the solves since the last call may have left in an unknown, relative.
 
-    An estimate: the last change of an unknown, relative to its size, times the part of the residual
+    An estimate, the sum over the solves: the last change of an unknown, relative to its size, times the part of the residual
     that was left by it.  0 without ``know_rounding``.  Not collective.
     """
     cdef double remainder = 0.0

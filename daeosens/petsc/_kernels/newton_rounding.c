@@ -306,7 +306,7 @@ static PetscErrorCode converged(SNES snes, PetscInt iteration, PetscReal xnorm, 
   else if (stalled || change <= snes->stol) *reason = SNES_CONVERGED_SNORM_RELATIVE;
   else if (snes->divtol > 0.0 && norm > snes->divtol * n->first) *reason = SNES_DIVERGED_DTOL;
   else if (snes->nfuncs >= snes->max_funcs && snes->max_funcs >= 0) *reason = SNES_DIVERGED_FUNCTION_COUNT;
-  if (*reason > 0) n->remainder = PetscMax(n->remainder, change * (n->norm > 0.0 ? PetscMin(1.0, norm / n->norm) : 1.0));
+  if (*reason > 0) n->remainder += change * (n->norm > 0.0 ? PetscMin(1.0, norm / n->norm) : 1.0);
   n->above = above, n->change = change, n->norm = norm;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

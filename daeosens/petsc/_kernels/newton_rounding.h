@@ -9,6 +9,7 @@
 PetscErrorCode NewtonRegister(void);
 /* the test of convergence of a SNES; again: nothing */
 PetscErrorCode NewtonAttach(SNES);
-/* what was left of the unknowns' errors, relative to their sizes, at most, since the last such call;
+/* what was left of the unknowns' errors, relative to their sizes, at most in each solve, the sum of
+   the solves since the last such call;
    0 where there is no test of ours */
 PetscErrorCode NewtonTakeRemainder(SNES, PetscReal *);

@@ -72,10 +72,10 @@ HIT = 1e-6
 class Effort:
     """What a run cost: accepted and rejected steps, Newton and linear iterations.
 
-    ``remainder`` is the largest error, relative to the size of an unknown, that Newton's method may
-    have left in a step: its last change times the part of the residual that was left by it.
-    Derivatives are those of the states as they are, so that theirs is larger by the number of steps
-    and a second derivative.  0 where nothing is solved, or until rounding decides.
+    ``remainder`` is the error, relative to the size of an unknown, that Newton's method may have
+    left in the steps: its last change times the part of the residual that was left by it, the
+    largest one of each step, summed over the steps.  0 where nothing is solved, or until rounding
+    decides.
     """
 
     steps: int
@@ -91,7 +91,7 @@ class Effort:
             self.rejected + other.rejected,
             self.newton_iterations + other.newton_iterations,
             self.linear_iterations + other.linear_iterations,
-            max(self.remainder, other.remainder),
+            self.remainder + other.remainder,
         )
 
 

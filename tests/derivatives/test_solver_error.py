@@ -1,0 +1,111 @@
+"""The error that solvers leave in derivatives is estimated, and told where it matters."""
+
+import warnings
+
+import numpy as np
+import pytest
+from petsc4py import PETSc
+
+from daeosens import (
+    ODE,
+    SolverErrorWarning,
+    Stepping,
+    Terminal,
+    adjoint,
+    hessian_product,
+    solve,
+    tangent,
+    trace_stencil,
+)
+from daeosens.methods.remainders import remainders
+from daeosens.problem.grids import Grid
+
+SELF = PETSc.COMM_SELF
+
+
+def allen_cahn(t, u, p):
+    return p.k * u.laplacian() - u.center**3 + u.center
+
+
+def burgers(t, u, p):
+    return p.k * u.laplacian() - u.center * sum(u.gradient())
+
+
+def energy():
+    return Terminal(
+        lambda t, u, p: 0.5 * u.dot(u) / u.size,
+        lambda t, u, p, out: out.axpby(1.0 / u.size, 0.0, u),
+        "independent",
+        hessian_product=lambda t, u, p, du, dp, out: (
+            out.axpby(1.0 / u.size, 0.0, du),
+            np.zeros(1),
+        )[1],
+    )
+
+
+def wave(grid):
+    return 2.0 * np.prod([np.sin(np.pi * x) for x in grid.coordinates()], axis=0).ravel()
+
+
+def taken(rhs, shape, method, options):
+    grid = Grid(((0.0, 1.0),) * len(shape), shape, "zero", comm=SELF)
+    model = trace_stencil(rhs, grid, ["k"])
+    stepping = Stepping((0.0, 0.5), method, dt=0.1, options=options)
+    return solve(model, wave(grid), [0.05], stepping)
+
+
+LOOSE = [{"snes_rtol": 1e-2}, {"snes_rtol": 1e-4}, {"snes_rtol": 1e-6}]
+
+
+@pytest.mark.parametrize("rhs", [allen_cahn, burgers])
+@pytest.mark.parametrize("method", ["cn", "beuler", "esdirk3"])
+@pytest.mark.parametrize(
+    ("shape", "more"), [((200,), []), ((75, 70), [{"ksp_rtol": 1e-7}, {"ksp_rtol": 1e-9}])]
+)
+def test_estimates_are_as_large_as_errors(rhs, method, shape, more):
+    exact = adjoint(taken(rhs, shape, method, {"snes_rtol": 1e-14}), energy())
+    assert exact.solver_error < 1e-10
+    for options in LOOSE + more:
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            found = adjoint(taken(rhs, shape, method, options), energy())
+        error = np.linalg.norm(found.u0 - exact.u0) / np.linalg.norm(exact.u0)
+        error = max(error, np.abs(found.p / exact.p - 1.0).max())
+        assert error < 20.0 * found.solver_error
+        assert found.solver_error < 200.0 * max(error, 1e-10)
+        names = [each.category for each in told]
+        assert names == [SolverErrorWarning] * (found.solver_error > 1e-5)
+
+
+def test_every_derivative_tells():
+    run = taken(allen_cahn, (100,), "cn", {"snes_rtol": 1e-2})
+    du = np.ones(100)
+    match = r"wrong by \de-0\d of their size, which is what Newton's method left(.|\n)*snes_rtol"
+    for derivative in (
+        lambda: adjoint(run, energy()),
+        lambda: tangent(run, du),
+        lambda: hessian_product(run, energy(), du, [0.1]),
+    ):
+        with pytest.warns(SolverErrorWarning, match=match):
+            found = derivative()
+        assert found.solver_error == pytest.approx(run.effort.remainder, rel=1e-6)
+    small = ODE(lambda t, u, p: -p[0] * u**3, 1, ["k"])
+    rough = Stepping((0.0, 1.0), "beuler", dt=0.5, options={"snes_rtol": 1e-1})
+    with pytest.warns(SolverErrorWarning):
+        adjoint(solve(small, [2.0], [1.0], rough), Terminal(lambda t, u, p: u[0]))
+
+
+def test_affine_equations_leave_no_error_of_newton():
+    run = taken(lambda t, u, p: p.k * u.laplacian(), (5000,), "cn", {})
+    assert run.effort.remainder > 0.0
+    assert adjoint(run, energy()).solver_error == 0.0  # by LU
+
+
+def test_nothing_is_counted_outside():
+    run = taken(allen_cahn, (75, 70), "cn", {})
+    with remainders() as left:
+        adjoint(run, energy())
+    assert 0.0 < left.total < 1e-11
+    with remainders() as left:
+        pass
+    assert left.total == 0.0
