@@ -188,7 +188,7 @@ def _sets_by_name(problem: Problem, p: Mapping[str, Any]) -> Array:
             f"p has values for different numbers of members ({listed})", expected="one"
         )
     members = [{name: value[k] for name, value in several.items()} for k in range(counts.pop())]
-    return np.array([numbers_by_name({**p, **each}, names, "p") for each in members])
+    return np.array([numbers_by_name({**p, **each}, names, "p") for each in members], dtype=float)
 
 
 def _members(problem: Problem, u0: npt.ArrayLike, p: npt.ArrayLike | None) -> tuple[Array, Array]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from petsc4py import PETSc
 
@@ -69,6 +69,13 @@ class Functional(Protocol):
         ...
 
 
+def normal_matrix(jacobian: PETSc.Mat) -> Array:
+    """Return J^T J [k, k] of a dense matrix [q, k] on every rank.  Collective."""
+    local: Any = jacobian.getDenseArray()
+    total: Array = jacobian.comm.tompi4py().allreduce(local.T @ local)
+    return total
+
+
 def require_functional(functional: object) -> None:
     """Refuse what is no functional: a cost, or a plain function, for instance.
 
@@ -124,6 +131,15 @@ class HasGaussNewton(Protocol):
 
     def gauss_newton_product(self, x: PETSc.Vec, dx: PETSc.Vec) -> PETSc.Vec:
         """Return R^T R dx [n], R the derivative of the residual, in a new vector.  Collective."""
+        ...
+
+
+@runtime_checkable
+class HasDenseGaussNewton(Protocol):
+    """Optional ability: the Gauss-Newton matrix whole, cheaper than by n products."""
+
+    def gauss_newton_matrix(self, x: PETSc.Vec) -> Array:
+        """Return R^T R [n, n] on every rank.  Collective."""
         ...
 
 

@@ -155,6 +155,10 @@ class Joint:
         """
         return _total([each.gauss_newton_product(x, dx) for each in self.experiments])
 
+    def gauss_newton_matrix(self, x: Vector) -> Array:
+        """Return J_r^T J_r [k, k] for J = 1/2 |r|^2, the same on every rank; for small k."""
+        return np.sum([each.gauss_newton_matrix(x) for each in self.experiments], axis=0)
+
     def hessian(self, x: Vector) -> Array:
         """Return the dense Hessian of J at x [k, k], the same on every rank; for small k."""
         return np.sum([each.hessian(x) for each in self.experiments], axis=0)

@@ -343,7 +343,9 @@ class Parameters:
             free = [k for k, name in enumerate(self.free_names) if name in places]
             names = [self.free_names[k] for k in free]
             self._layouts[problem] = _Layout(
-                np.array([self.entries[name].value for name in used]),
+                np.array(
+                    [self.entries[name].value for name in used], dtype=float
+                ),  # of whole numbers too
                 np.array([places[name] for name in names], dtype=int),
                 np.array(free, dtype=int),
                 np.array([self.entries[name].scale == "log" for name in names], bool),

@@ -29,6 +29,7 @@ from daeosens.derivatives.solve import solve
 from daeosens.derivatives.tangent import Tangent, tangents
 from daeosens.errors import InputError, SolveError, require
 from daeosens.functional.distributed_controls import InitialState
+from daeosens.functional.functional import normal_matrix
 from daeosens.functional.parameters import Control, Parameters
 from daeosens.methods.events.event_function import lower_events
 from daeosens.petsc.ranks import agree
@@ -275,7 +276,7 @@ class Reduced:
 
     def derivative(self, x: Vector, dx: Vector) -> float:
         """Return the directional derivative of J at x by the tangent-linear sweep."""
-        return self._tangents(x, [dx])[0].derivative(self.objective)
+        return self.tangents(x, [dx])[0].derivative(self.objective)
 
     def hessian_product(self, x: Vector, dx: Vector) -> PETSc.Vec:
         """Return the Hessian of J at x times dx as a new vector.
@@ -317,6 +318,20 @@ class Reduced:
         self.count.adjoint += 1
         return self.control.pull_back_second(self.problem, x, dx, product)
 
+    @QUIET
+    def gauss_newton_matrix(self, x: Vector) -> Array:
+        """Return J_r^T J_r [k, k] for J = 1/2 |r|^2, the same on every rank; for small k.
+
+        Raises
+        ------
+        UnsupportedError
+            The cost is no sum of squares.
+        """
+        jacobian = self.residual_jacobian(x)
+        matrix = normal_matrix(jacobian)
+        jacobian.destroy()
+        return matrix
+
     def hessian(self, x: Vector) -> Array:
         """Return the dense Hessian of J at x [k, k], the same on every rank; for small k."""
         x = self.point(x)
@@ -352,7 +367,7 @@ class Reduced:
         if self.sweep_for(rows.size, x.size) == "tangent":
             units = _units(x)
             for start in range(0, x.size, count):
-                several = self._tangents(x, units[start : start + count])
+                several = self.tangents(x, units[start : start + count])
                 for j, along in enumerate(several, start=start):
                     matrix.getDenseArray()[:, j] = residual_tangent(along, self.objective)
         else:
@@ -433,7 +448,8 @@ class Reduced:
         in_blocks = choose_sweep(self.trajectory(x), self._sweep) == "block"
         return DIRECTIONS if in_blocks else TOGETHER
 
-    def _tangents(self, x: Vector, directions: Sequence[Vector]) -> list[Tangent]:
+    def tangents(self, x: Vector, directions: Sequence[Vector]) -> list[Tangent]:
+        """Return the tangent of the run at x along each of several directions."""
         x, along = self.point(x), [self.point(dx) for dx in directions]
         pushed = [self.control.push_forward(self.problem, x, dx) for dx in along]
         self.count.tangent += len(directions)

@@ -30,6 +30,7 @@ from daeosens.inverse.likelihood.noise import Noise, Normal, Observation, in_ord
 from daeosens.inverse.likelihood.noise_levels import EstimatedNoise
 from daeosens.inverse.search.final_newton_step import finished
 from daeosens.inverse.search.multistart import multistart
+from daeosens.inverse.search.plateau import off_plateau
 from daeosens.inverse.search.start_points import starting_points
 from daeosens.inverse.uncertainty.hessian_at_estimate import HessianKind
 from daeosens.optimize import minimize
@@ -39,6 +40,12 @@ from daeosens.petsc.ranks import agree, contents, install_abort_hook
 from daeosens.petsc.vectors import gather
 from daeosens.problem.problem import Problem
 from daeosens.timestepping.stepping import Stepping
+
+FEW = 100
+"""Free parameters up to which Gauss-Newton is the default.
+
+The counts behind it are in the documentation of uncertainty, "Which method".
+"""
 
 
 def fit(
@@ -94,8 +101,9 @@ def fit(
     hessian : "exact" or "gauss_newton"
         For the covariance, and Newton methods; the latter needs no second derivatives.
     method : str, optional
-        As for ``minimize``; "lmvm", or with bounds "bqnls".  "bnls" and "bntr" need far fewer runs
-        where second derivatives are to be had, as of traced models.
+        As for ``minimize``.  By default Gauss-Newton in a trust region ("bntr" with the matrix
+        R^T R of the weighted residuals) for up to 100 free parameters, which takes half the runs of
+        L-BFGS or less; for more "lmvm", or with bounds "bqnls".
     gradient_tolerance, max_iterations, options
         As for ``minimize``; the negative log-likelihood has a natural scale, so that 1e-6 is far
         below any standard error in well-scaled parameters.
@@ -179,9 +187,12 @@ def fit(
         raise InputError(f"hessian = {hessian!r}", expected='"exact" or "gauss_newton"')
     if hessian == "exact":
         functional.check_second_order()
-    chosen = method or ("lmvm" if functional.bounds() is None else "bqnls")
+    few = len(likelihood.parameters.free_names) <= FEW
+    first_order = "lmvm" if functional.bounds() is None else "bqnls"
+    chosen = method or ("bntr" if few else first_order)
+    newton: HessianKind = "gauss_newton" if method is None and few else hessian
     # other methods refuse to be told of a Hessian that they do not use
-    newton: HessianKind = hessian if chosen in NEWTON else "exact"
+    newton = newton if chosen in NEWTON else "exact"
     settings: dict[str, Any] = {
         "method": chosen,
         "hessian": newton,
@@ -210,6 +221,7 @@ def fit(
     result = minimized(functional, x0)
     if isinstance(functional, EstimatedNoise) and not result.converged:
         result = finished(functional, result, minimized)
+    result = off_plateau(functional, result, minimized)
     sigma, degrees, uncertainty = estimated_uncertainty(
         functional, likelihood.priors, result.x, hessian, table, model
     )

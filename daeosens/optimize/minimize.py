@@ -16,6 +16,7 @@ from petsc4py import PETSc
 from daeosens.errors import together
 from daeosens.functional.functional import (
     Functional,
+    HasDenseGaussNewton,
     HasRefined,
     functional_error,
     require_functional,
@@ -37,7 +38,7 @@ from daeosens.optimize.restart import Keeper, identity_of, load, options_for, re
 from daeosens.optimize.result import HEADING, Iterate, Progress, Result, history_of
 from daeosens.optimize.start import Bound, GivenBounds, limits_of, point_complaints, start_of
 from daeosens.optimize.stopping import Stopping
-from daeosens.optimize.tao.newton import Preconditioner, checked_preconditioner
+from daeosens.optimize.tao.newton import FEW, FEW_WHOLE, Preconditioner, checked_preconditioner
 from daeosens.optimize.tao.run import Descent
 from daeosens.optimize.tao.setup import Kind, chosen_method, prepare, run_tao
 from daeosens.petsc.options import Options, scoped_options, validate_names
@@ -151,7 +152,8 @@ def minimize(
         Newton methods: ``functional.hessian_product`` or ``functional.gauss_newton_product``.
     preconditioner : {"auto", "dense", "lmvm", "none"}, Mat or callable
         Newton methods: what approximates the inverse Hessian.  "dense" computes it whole, "auto"
-        does so for up to 10 variables and is "none" for more.  A Mat [n, n] by its product, or a
+        does so for up to 10 variables (100 by Gauss-Newton of
+        a ``Reduced`` or ``Joint``) and is "none" for more.  A Mat [n, n] by its product, or a
         callable (x, r) -> Vec [n]; symmetric, positive definite, linear in r.
     constraint_tolerance : float
         Largest violation, in the constraints' scales.
@@ -272,7 +274,8 @@ def minimize(
         complaints += bounds_complaints(method)
     if complaints:
         raise together(complaints, heading="minimize")
-    inverse = checked_preconditioner(preconditioner, x)
+    whole = hessian == "gauss_newton" and isinstance(functional, HasDenseGaussNewton)
+    inverse = checked_preconditioner(preconditioner, x, FEW_WHOLE if whole else FEW)
     stopping = scales_of(Stopping(), functional, typical, x, needed=scaled_gradient_tolerance > 0.0)
     stopping = replace(
         stopping,

@@ -390,3 +390,12 @@ def test_what_does_not_fit_a_field_is_named():
         FieldParameter(case.p, case.u0, lower=0.0, upper=1.2).check(case.problem)
     with pytest.raises(InputError, match=r"bounds \[1, 0\]\n  expected: lower <= upper"):
         FieldParameter(case.p, case.u0, lower=1.0, upper=0.0).check(case.problem)
+
+
+def test_whole_numbers_are_numbers_like_any():
+    """They made an array of integers, in which every later value lost what is behind the point."""
+    control = Parameters({"a": Parameter(1), "b": 2, "c": Parameter(3)}, initial_state=U0)
+    functional = Reduced(PROBLEM, Final(lambda t, u, p: u[0]), make_stepping("rk4"), control)
+    x = functional.start()
+    x.setValues([0, 1], [0.25, 2.75])
+    np.testing.assert_array_equal(functional.trajectory(x).p, [0.25, 2.0, 2.75])

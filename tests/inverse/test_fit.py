@@ -674,7 +674,7 @@ def test_the_summary_says_it_all():
 
 
 def test_a_fit_that_stopped_early_says_so():
-    found = fitted(LogNormal(SIGMA), max_iterations=1)
+    found = fitted(LogNormal(SIGMA), max_iterations=1, method="lmvm")
     assert not found.converged
     assert "NOT converged (max_iterations reached)" in repr(found)
     assert "NOT at a minimum" in repr(found)

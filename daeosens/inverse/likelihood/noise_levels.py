@@ -20,12 +20,12 @@ from daeosens.costs.least_squares import LeastSquares
 from daeosens.costs.objective import Objective
 from daeosens.derivatives.adjoint import Gradient, adjoint
 from daeosens.derivatives.discretization_error import halved
-from daeosens.derivatives.residual_jacobian import residual, residual_adjoint
+from daeosens.derivatives.residual_jacobian import residual, residual_adjoint, residual_tangent
 from daeosens.errors import SolveError
 from daeosens.functional.joint import Joint
 from daeosens.functional.reduced import Reduced
 from daeosens.inverse.likelihood.measurements import spread
-from daeosens.petsc.vectors import Array, dot, gather
+from daeosens.petsc.vectors import Array, dot, gather, scatter
 from daeosens.problem.callback_guard import QUIET
 from daeosens.timestepping.trajectory.trajectory import Trajectory
 
@@ -194,9 +194,49 @@ class EstimatedNoise:
         return _corrected(reduced.hessian_product(x, dx), dx, slopes, factors)
 
     def gauss_newton_product(self, x: PETSc.Vec, dx: PETSc.Vec) -> PETSc.Vec:
-        """Return the same without second derivatives of the model, as a new vector."""
-        reduced, slopes, factors = self._second(x)
-        return _corrected(reduced.gauss_newton_product(x, dx), dx, slopes, factors)
+        """Return ``gauss_newton_matrix`` times dx as a new vector."""
+        return scatter(self.gauss_newton_matrix(x) @ gather(dx), dx.duplicate())
+
+    @QUIET
+    def gauss_newton_matrix(self, x: PETSc.Vec) -> Array:
+        """Return the Hessian of L at x [k, k] without second derivatives of the model.
+
+        And without what vanishes with the gradient: for one noise level that leaves the matrix of
+        the sum of squares, whose minimum is the same, so that a Newton method takes its steps far
+        from the minimum as well, where L itself is concave.
+        """
+        levels = self._levels(self._squares(x))
+        matrix = np.zeros((x.size, x.size))
+        slopes = np.zeros((len(levels), x.size))
+        total = np.zeros(x.size)
+        sigma = levels[self.groups]
+        units = [scatter(unit, x.duplicate()) for unit in np.eye(x.size)]
+        for each, run, misfit, prior in zip(
+            self.experiments, self.runs(x), self._misfits, self.priors, strict=True
+        ):
+            along = each.tangents(x, units)
+            observed = ~np.isnan(misfit.scaled_data)
+            by_column = np.broadcast_to(sigma, observed.shape)[observed]
+            group = np.broadcast_to(self.groups, observed.shape)[observed]
+            rows = np.column_stack([residual_tangent(one, misfit) for one in along])
+            rows /= by_column[:, None]
+            left = gather(residual(run, misfit)) / by_column
+            matrix += rows.T @ rows
+            for g in range(len(levels)):
+                slopes[g] += left[group == g] @ rows[group == g]
+            if prior is not None:
+                rows = np.column_stack([residual_tangent(one, prior) for one in along])
+                matrix += rows.T @ rows
+                total += gather(residual(run, prior)) @ rows
+        total += slopes.sum(axis=0)
+        slopes -= np.outer(self.counts / self.counts.sum(), total)
+        corrected = matrix - slopes.T @ (self._factors(x, levels)[:, None] * slopes)
+        return corrected if np.linalg.eigvalsh(corrected)[0] > 0.0 else matrix
+
+    def _factors(self, x: PETSc.Vec, levels: Array) -> Array:
+        """Return by how much the derivative of each level flattens L along its slope."""
+        own = 0.0 if self._level_prior is None else 1.0 / self._level_prior[1] ** 2
+        return 4.0 / (2.0 * self._squares(x) / levels**2 + own)
 
     def _objectives(self, sigma: Array) -> list[Objective]:
         """Return the weighted misfit of each experiment with its priors."""
@@ -261,8 +301,7 @@ class EstimatedNoise:
                 for g, level in enumerate(levels.tolist())
             ]
             slopes = self._products(x, weights)
-            own = 0.0 if self._level_prior is None else 1.0 / self._level_prior[1] ** 2
-            factors = 4.0 / (2.0 * squares / levels**2 + own)
+            factors = self._factors(x, levels)
             self._weighted = (x.copy(), self._joint(levels[self.groups]), slopes, factors)
         return self._weighted[1:]
 

@@ -8,7 +8,7 @@ import numpy as np
 from petsc4py import PETSc
 
 from daeosens.errors import InputError, UnsupportedError
-from daeosens.functional.functional import Functional
+from daeosens.functional.functional import Functional, normal_matrix
 from daeosens.functional.parameters import Parameters
 from daeosens.inverse.identifiability import Scale, symmetric
 from daeosens.optimize.tao.newton import dense_by_products
@@ -43,6 +43,8 @@ def curvature(functional: Functional, x: PETSc.Vec, hessian: HessianKind = "exac
     able: Any = functional
     if hessian == "exact" and hasattr(able, "hessian"):
         return symmetric(finite_array(able.hessian(x), "the Hessian"))
+    if hessian == "gauss_newton" and hasattr(able, "gauss_newton_matrix"):
+        return symmetric(finite_array(able.gauss_newton_matrix(x), "the Gauss-Newton matrix"))
     if hessian == "gauss_newton" and hasattr(able, "residual_jacobian"):
         return normal_matrix(able.residual_jacobian(x))
     name = "hessian_product" if hessian == "exact" else "gauss_newton_product"
@@ -53,14 +55,6 @@ def curvature(functional: Functional, x: PETSc.Vec, hessian: HessianKind = "exac
             remedy='hessian="gauss_newton"' if hessian == "exact" else 'hessian="exact"',
         )
     return symmetric(finite_array(dense_by_products(getattr(able, name), x), "the Hessian"))
-
-
-def normal_matrix(jacobian: PETSc.Mat) -> Array:
-    """Return J^T J [k, k] of a dense matrix [q, k] on every rank.  Collective."""
-    local: Any = jacobian.getDenseArray()
-    product = np.asarray(local).T @ local
-    total: Array = jacobian.comm.tompi4py().allreduce(product)
-    return total
 
 
 def on_bound(functional: Functional, x: PETSc.Vec) -> tuple[str, ...]:

@@ -6,11 +6,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from mpi4py import MPI
 from petsc4py import PETSc
 
 from daeosens.errors import InputError, OptionError, SolveError
-from daeosens.functional.functional import Functional, HasResidual, HasResidualJacobian
+from daeosens.functional.functional import (
+    Functional,
+    HasResidual,
+    HasResidualJacobian,
+    normal_matrix,
+)
 from daeosens.optimize.tao.run import Descent, tune
 from daeosens.petsc.options import Options
 from daeosens.petsc.vectors import Array, dot, norm, read
@@ -63,8 +67,7 @@ class GaussNewton:
 
     def whole(self, x: PETSc.Vec) -> Array:
         """Return R^T R [n, n] on every rank."""
-        rows: Any = self.at(x).getDenseArray()
-        return x.comm.tompi4py().allreduce(rows.T @ rows, op=MPI.SUM)
+        return normal_matrix(self.at(x))
 
 
 @dataclass(frozen=True)

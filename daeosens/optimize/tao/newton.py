@@ -19,7 +19,8 @@ Product: TypeAlias = Callable[[PETSc.Vec, PETSc.Vec], PETSc.Vec]
 Preconditioner: TypeAlias = "str | PETSc.Mat | Product"
 """What approximates the inverse Hessian.
 
-"auto": "dense" for up to 10 variables, else "none".  "dense": the whole Hessian at each iterate, by
+"auto": "dense" for up to 10 variables, or 100 where the functional has the Gauss-Newton matrix as a
+whole and that is asked for; else "none".  "dense": the whole Hessian at each iterate, by
 n products (or ``functional.hessian``), and its eigenvalues in absolute value: Newton's equations
 are solved directly, which ill-conditioned ones need (PETSc 3.26: STCG, NASH and GLTR stop after n
 steps, converged or not).  "lmvm": PETSc's limited-memory matrix, learnt from the gradients, one
@@ -29,8 +30,8 @@ definite, and linear in r.  Where bounds are active, r is zero there and only th
 the answer are taken.
 """
 
-FEW = 10
-"""Variables up to which "auto" means "dense"."""
+FEW, FEW_WHOLE = 10, 100
+"""Variables up to which "auto" means "dense", and where the matrix needs no products."""
 
 NAMED = ("auto", "dense", "lmvm", "none")
 
@@ -181,8 +182,10 @@ def newton_matrix(operator: HessianOperator, x: PETSc.Vec) -> PETSc.Mat:
     return _shell(x.comm, sizes, operator)
 
 
-def checked_preconditioner(given: object, x: PETSc.Vec) -> str | Product:
+def checked_preconditioner(given: object, x: PETSc.Vec, few: int = FEW) -> str | Product:
     """Return "dense", "lmvm", "none" or a callable (x, r) -> Vec.
+
+    ``few`` is the number of variables up to which "auto" means "dense".
 
     Raises
     ------
@@ -206,8 +209,8 @@ def checked_preconditioner(given: object, x: PETSc.Vec) -> str | Product:
 
         return multiply
     if isinstance(given, str) and given in NAMED:
-        few = "dense" if x.getSize() <= FEW else "none"
-        return few if given == "auto" else given
+        chosen = "dense" if x.getSize() <= few else "none"
+        return chosen if given == "auto" else given
     if callable(given):
         return guarded(given, "preconditioner", x.comm)
     raise InputError(

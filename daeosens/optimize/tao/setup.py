@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 from petsc4py import PETSc
 
 from daeosens.errors import together
-from daeosens.functional.functional import HasDenseHessian
+from daeosens.functional.functional import HasDenseGaussNewton, HasDenseHessian
 from daeosens.optimize.arguments import argument_complaints
 from daeosens.optimize.methods import METHODS, NEWTON, PRODUCTS, bounds_complaints
 from daeosens.optimize.start import Bounds
@@ -155,6 +155,8 @@ def _operator(
         product = getattr(functional, PRODUCTS[hessian])
         if hessian == "exact" and isinstance(functional, HasDenseHessian):
             whole = functional.hessian
+        elif hessian == "gauss_newton" and isinstance(functional, HasDenseGaussNewton):
+            whole = functional.gauss_newton_matrix
         else:
             whole = partial(dense_by_products, product)
     operator = HessianOperator(product, whole if dense else None)

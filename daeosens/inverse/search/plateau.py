@@ -1,0 +1,128 @@
+"""Minimisations that ended on a plateau, where the gradient vanishes far from any minimum."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import numpy as np
+from petsc4py import PETSc
+
+from daeosens.errors import SolveError
+from daeosens.functional.functional import Functional, HasTrials
+from daeosens.inverse.uncertainty.hessian_at_estimate import curvature, labels
+from daeosens.optimize import Result
+from daeosens.petsc.vectors import Array, gather, scatter
+
+FROM_HERE = (1 / 3, 1 / 10, 1 / 30, 1 / 100, 3.0, 10.0, 30.0)
+FROM_START = (1e-3, 1e-2, 0.1, 1.0, 10.0, 100.0, 1e3)
+"""By what a parameter, and its start, are multiplied to look for lower ground."""
+
+LOWER = 1e-3
+"""How much lower the negative log-likelihood has to be to count: far below what data can tell."""
+
+ROUNDS = 3
+
+
+def sizes(functional: Functional, x: PETSc.Vec) -> Array:
+    """Return by how much each unknown [k] changes where its parameter changes by its own size."""
+    _, scales = labels(functional, x.getSize())
+    own = np.maximum(np.abs(gather(x)), np.abs(gather(functional.start())))
+    return np.where([scale == "log" for scale in scales], 1.0, own)
+
+
+def off_plateau(
+    functional: Functional, first: Result, minimized: Callable[[Functional, PETSc.Vec], Result]
+) -> Result:
+    """Go on from lower ground, if a minimisation ended on a plateau.  Collective.
+
+    A saturated rate (exp(-k t) gone at the first observation) leaves no gradient, which meets any
+    tolerance on it.  What tells a plateau from a minimum: the model hardly feels a change of the
+    parameter by its own size.  Only then is the likelihood looked at elsewhere, at multiples of the
+    parameter and at its start, a run for each.
+
+    Parameters
+    ----------
+    functional : Functional
+        The negative log-likelihood.
+    first : Result
+        Where the minimisation ended.
+    minimized : callable
+        (functional, x0 [k]) -> Result.
+
+    Returns
+    -------
+    Result
+        The first one, if there is no lower ground; else the lowest, with a note.
+    """
+    spent, best = [first], first
+    notes: tuple[str, ...] = ()
+    rounds = 0 if first.reason == "DIVERGED_MAXITS" else ROUNDS
+    for _ in range(rounds):
+        lower = _lower_ground(functional, best)
+        if lower is None:
+            break
+        name, x = lower
+        again = minimized(functional, x)
+        spent.append(again)
+        if again.value > best.value - LOWER:
+            break
+        best = again
+        notes = (
+            f"it ended on a plateau first, without gradient in {name}, and went on from below",
+        )
+    if len(spent) == 1:
+        return first
+    return replace(
+        best,
+        iterations=sum(each.iterations for each in spent),
+        evaluations=sum(each.evaluations for each in spent),
+        failed_solves=sum(each.failed_solves for each in spent),
+        restarts=sum(each.restarts for each in spent),
+        hessian_products=sum(each.hessian_products for each in spent),
+        seconds=sum(each.seconds for each in spent),
+        notes=(*best.notes, *notes),
+    )
+
+
+def _lower_ground(functional: Functional, result: Result) -> tuple[str, PETSc.Vec] | None:
+    """Return a point lower than the result, and the parameter that leads there; None: no such."""
+    x = result.x
+    names, scales = labels(functional, x.getSize())
+    felt = np.diag(curvature(functional, x, "gauss_newton")) * sizes(functional, x) ** 2
+    flat = np.flatnonzero(felt < 1.0)
+    found: tuple[str, PETSc.Vec] | None = None
+    lowest = result.value - LOWER
+    if flat.size and isinstance(functional, HasTrials):
+        functional.value(x)
+        functional.limit_steps(limited=True)
+    try:
+        for i in flat.tolist():
+            for point in _elsewhere(functional, x, i, log=scales[i] == "log"):
+                try:
+                    value = functional.value(point)
+                except SolveError:
+                    continue
+                if math.isfinite(value) and value < lowest:
+                    lowest, found = value, (names[i], point)
+    finally:
+        if isinstance(functional, HasTrials):
+            functional.limit_steps(limited=False)
+    return found
+
+
+def _elsewhere(functional: Functional, x: PETSc.Vec, i: int, *, log: bool) -> Iterator[PETSc.Vec]:
+    """Yield points that differ from x in the i-th entry, within the bounds."""
+    point, start = gather(x), gather(functional.start())
+    bounds = functional.bounds()
+    pairs = [(point[i], factor) for factor in FROM_HERE]
+    pairs += [(start[i], factor) for factor in FROM_START]
+    for origin, factor in pairs:
+        value = origin + math.log(factor) if log else origin * factor
+        moved = point.copy()
+        moved[i] = value
+        if bounds is not None:
+            moved = np.clip(moved, gather(bounds[0]), gather(bounds[1]))
+        if moved[i] != point[i]:
+            yield scatter(moved, x.duplicate())

@@ -1,0 +1,140 @@
+"""Fits whose gradient vanishes where there is no minimum, and the default method of fits."""
+
+import numpy as np
+import pytest
+from zoo.fits import FITS
+
+from daeosens import (
+    LogNormal,
+    Normal,
+    Parameter,
+    Parameters,
+    Stepping,
+    fit,
+    likelihood,
+    minimize,
+    taylor,
+    trace,
+)
+from daeosens.petsc.vectors import gather, scatter
+
+DEMAND = {"time": [1.0, 2, 3, 5, 7, 10], "y": [109.0, 149, 149, 191, 213, 224]}
+CERTIFIED = [2.1380940889e02, 5.4723748542e-01]
+"""NIST StRD, BoxBOD."""
+STEPPING = Stepping((0.0, 10.0), "rk6vr", rtol=1e-8)
+
+
+@pytest.fixture(scope="module")
+def saturating():
+    return trace(lambda t, u, p: p[1] * (p[0] - u), size=1, parameters=["b1", "b2"])
+
+
+def guess(b1, b2, scale="linear"):
+    return Parameters({"b1": Parameter(b1, scale=scale), "b2": Parameter(b2, scale=scale)}, [0.0])
+
+
+@pytest.mark.parametrize("scale", ["linear", "log"])
+@pytest.mark.parametrize("method", [None, "lmvm"])
+@pytest.mark.parametrize(
+    "start", [(1, 1), (100.0, 0.75), (100.0, 30.0), (1000.0, 20.0), (10.0, 0.01)]
+)
+def test_boxbod_is_right_from_any_start(saturating, start, method, scale):
+    found = fit(saturating, DEMAND, guess(*start, scale), STEPPING, method=method)
+    assert found.converged
+    np.testing.assert_allclose(list(found.estimate.values()), CERTIFIED, rtol=2e-8)
+
+
+def test_a_plateau_is_told(saturating):
+    found = fit(saturating, DEMAND, guess(100.0, 0.75), STEPPING, method="lmvm")
+    assert any("on a plateau first, without gradient in b2" in note for note in found.result.notes)
+    assert found.result.evaluations > 20  # those of both
+
+
+def test_a_fit_that_may_not_go_on_does_not(saturating):
+    found = fit(saturating, DEMAND, guess(100.0, 30.0), STEPPING, max_iterations=1)
+    assert found.result.reason == "DIVERGED_MAXITS"
+    assert found.iterations == 1
+
+
+def test_an_effect_near_zero_is_no_plateau():
+    """Its standard error is larger than itself, and nothing is lower elsewhere."""
+    line = trace(lambda t, u, p: p[0] + p[1] * t + 0 * u, size=1, parameters=["slope", "bend"])
+    times = np.linspace(0.1, 1.0, 10)
+    noise = 0.01 * np.random.default_rng(1).normal(size=10)
+    control = Parameters({"slope": Parameter(1.0), "bend": Parameter(1e-3)}, [0.0])
+    data = {"time": times, "y": times + noise}
+    found = fit(line, data, control, Stepping((0.0, 1.0), "rk4", dt=0.1))
+    design = np.column_stack([times, times**2 / 2])
+    expected = np.linalg.lstsq(design, times + noise, rcond=None)[0]
+    np.testing.assert_allclose(gather(found.result.x), expected, atol=1e-9)
+    assert not found.result.notes
+    assert abs(expected[1]) < found.covariance.error("bend")
+
+
+@pytest.mark.parametrize(
+    "name", ["Misra1a", "Logistic growth of yeast", "Lynx and hare, all years"]
+)
+@pytest.mark.parametrize("sigma", ["estimated", 1.0])
+def test_gauss_newton_takes_fewer_runs(name, sigma):
+    """Than L-BFGS, to the same minimum: counts that the default method rests on."""
+    case = next(case for case in FITS if case.name == name)
+    model = trace(case.rhs, size=len(case.u0), parameters=list(case.guess))
+    start = {key: Parameter(value, scale=case.scale) for key, value in case.guess.items()}
+    stepping = Stepping(case.span, case.method, rtol=case.rtol)
+    functional = likelihood(
+        model,
+        case.data,
+        Parameters(start, case.u0),
+        stepping,
+        observe=list(case.observe),
+        noise=Normal(sigma),
+    )
+    settings = {"gradient_tolerance": 1e-4, "method": "lmvm"}
+    slow = minimize(functional, **settings)
+    settings |= {"method": "bntr", "hessian": "gauss_newton"}
+    quick = minimize(functional, **settings)
+    assert quick.converged
+    assert quick.value <= slow.value + 1e-6
+    assert quick.evaluations <= 0.65 * slow.evaluations
+
+
+def two_columns():
+    model = trace(
+        lambda t, u, p: np.array([p[0] + p[1] * t, 1.5 * p[0] - 0.1 * p[1] * t]) + 0 * u,
+        size=2,
+        parameters=["a", "b"],
+    )
+    rng = np.random.default_rng(4)
+    times = np.linspace(0.2, 2.0, 6)
+    data = {
+        "time": times,
+        "x": 2 * times + 0.1 * rng.normal(size=6),
+        "y": 3 * times + 0.2 * rng.normal(size=6),
+    }
+    control = Parameters({"a": Parameter(1.0), "b": Parameter(1.0)}, [0.0, 0.0])
+    return model, data, control, Stepping((0.0, 2.0), "rk4", dt=0.2)
+
+
+@pytest.mark.parametrize("prior", [None, (-2.0, 0.5)])
+def test_the_matrix_is_the_hessian_at_the_minimum_of_a_linear_model(prior):
+    """With a noise level of each column, whose coupling is in the Hessian."""
+    noise = Normal(each_column=True, prior=prior)
+    functional = likelihood(*two_columns(), noise=noise)
+    x = minimize(functional, method="bnls", gradient_tolerance=1e-9).x
+    exact = functional.hessian(x)
+    assert min(taylor(functional, x, hessian=True)) > 2.9
+    np.testing.assert_allclose(functional.gauss_newton_matrix(x), exact, rtol=1e-7)
+    direction = scatter(np.array([0.3, -1.0]), x.duplicate())
+    product = gather(functional.gauss_newton_product(x, direction))
+    np.testing.assert_allclose(product, exact @ [0.3, -1.0], rtol=1e-7)
+    without = functional.weighted(x).gauss_newton_matrix(x)
+    assert abs(without / exact - 1).max() > 1e-3  # the coupling counts
+
+
+@pytest.mark.parametrize("noise", [Normal(), LogNormal(), Normal(each_column=True)])
+def test_the_matrix_leads_downhill_anywhere(noise):
+    functional = likelihood(*two_columns(), noise=noise)
+    rng = np.random.default_rng(5)
+    for _ in range(5):
+        x = scatter(np.exp(0.5 * rng.normal(size=2)), functional.start())
+        assert np.linalg.eigvalsh(functional.gauss_newton_matrix(x))[0] > 0
