@@ -30,7 +30,7 @@ def solver_error(trajectory: Trajectory, linear: float) -> float:
         cause, remedy = (
             "Newton's method",
             (
-                'options without "snes_rtol", "snes_stol", "snes_atol"; where there are none it is '
+                'options without "snes_type", "snes_rtol", "snes_stol"; where there are none it is '
                 "rounding, which grows with dt times the largest rate: a smaller dt"
             ),
         )

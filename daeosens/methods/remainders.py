@@ -12,7 +12,7 @@ from petsc4py import PETSc
 _KSP: Any = PETSc.KSP  # the stubs of petsc4py 3.26 give enumerations the wrong type
 
 
-@dataclass
+@dataclass(eq=False)
 class Remainders:
     """The sum of the relative errors that solves have left."""
 

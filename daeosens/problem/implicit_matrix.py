@@ -50,7 +50,7 @@ class SystemMatrix:
         self._part_other: PETSc.Mat | None = None
         self._sum: _SumMatrix | None = None
         self.assembled = assembled
-        self.constant = residual_u.constant and residual_udot is None
+        self.constant = residual_u.constant and (residual_udot is None or residual_udot.constant)
         self._filled: tuple[float, Any] | None = None
         self._diagonal: PETSc.Vec | None = None  # of F_u, where F_udot is the identity
         if not assembled and not (residual_u.shifts and residual_udot is None):

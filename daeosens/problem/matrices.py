@@ -202,7 +202,7 @@ def refused(name: str, remedy: str) -> Derivative:
 
 def constant(matrix: PETSc.Mat) -> Derivative:
     """Return the derivative whose matrix never changes."""
-    return Derivative(lambda *_point: matrix, lambda *_point: None)
+    return Derivative(lambda *_point: matrix, lambda *_point: None, constant=True)
 
 
 def negative(derivative: Derivative) -> Derivative:

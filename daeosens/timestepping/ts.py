@@ -33,6 +33,10 @@ from daeosens.timestepping.trajectory.trajectory import Checkpoint
 FEW = 1000
 """Up to how many unknowns explicit steps are taken on plain numbers."""
 
+FEW_FACTORISED = 64
+"""Up to how many unknowns a matrix is sooner filled and factorised in C than Python sees that it
+has not changed."""
+
 _STEPS = "daeosens steps"
 """Name under which a TS keeps what takes its steps alive."""
 
@@ -207,7 +211,8 @@ def _set_residual(
 
     if in_c:
         _set_compiled_residual(ts, problem, held, system, work)
-    if not in_c or (problem.stencil is not None and system.assembled):
+    kept = system.constant and problem.size > FEW_FACTORISED
+    if not in_c or kept or (problem.stencil is not None and system.assembled):
         ts.setIJacobian(jacobian, system.matrix, system.matrix)
     if record in ("memory", "disk") and problem.n_parameters:
         _set_residual_p(ts, problem, (t, u, udot), p)

@@ -98,11 +98,13 @@ def set_up(ts: PETSc.TS, u: PETSc.Vec, stepping: Stepping, checkpoint: Checkpoin
     if checkpoint in ("states", "stages") and not stepping.adaptive:
         _step_in_passes(ts, stepping.resolved_method)
     ts.setSolution(u.copy())
+    implicit = not stepping.resolved_method.explicit and ts.getType() != DENSE
     if ts.getType() != DENSE:  # that one survives by itself
         survive_trials(ts)
-    ts.setUp()
-    if not stepping.resolved_method.explicit and ts.getType() != DENSE:
+    if implicit:
         know_rounding(ts.getSNES())
+    ts.setUp()
+    if implicit:
         coarsen_points(ts.getSNES().getKSP(), u.getDM())  # TS has set another DM by now
 
 

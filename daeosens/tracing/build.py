@@ -64,6 +64,11 @@ def build(
     )
     if inside is not None and problem.batch is not None and problem.native:
         problem = replace(problem, batch=FactoredBatch(problem.batch, inside, ready))
+    if graphs[0].affine:
+        constant = {
+            name: replace(getattr(problem, name), constant=True) for name in ("rhs_u", "residual_u")
+        }
+        problem = replace(problem, **constant)
     if graphs[0].branches:
         problem = replace(problem, branches=Branches(rhs, tracer.shapes.split))
     products = {name: ready[f"rhs_{name}"] for name in ("pull", "push")}

@@ -98,6 +98,14 @@ class Graph:
         return not casadi.depends_on(by_udot, casadi.veccat(*self.point.values()))
 
     @property
+    def affine(self) -> bool:
+        """Whether it is affine in u, with coefficients that depend on parameters alone."""
+        direction: Any = type(self.u).sym("direction", *self.u.shape)
+        along = casadi.jtimes(self.value, self.u, direction)
+        others = [each for name, each in self.point.items() if name != "p"]
+        return not casadi.depends_on(along, casadi.veccat(*others))
+
+    @property
     def expanded(self) -> bool:
         """Whether the nodes are scalars."""
         return isinstance(self.value, casadi.SX)

@@ -1,5 +1,7 @@
 """Newton's method knows the rounding of its residual and scales; three ways to fail."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from petsc4py import PETSc
@@ -275,3 +277,50 @@ def test_tiny_first_steps_of_differential_algebraic_equations(method):
     start = consistent_state(BOUND, [1.0, 0.5], [0.2])
     run = solve(BOUND, start, [0.2], Stepping(SPAN, method, rtol=1e-3, atol=1e-3))
     assert run.step_sizes[0] == pytest.approx(1e-6)
+
+
+def diffusion(t, u, p):
+    around = np.concatenate([[0.0], u, [0.0]])
+    return p[0] * 1e4 * (around[2:] - 2.0 * u + around[:-2]) + np.sin(t)
+
+
+@pytest.mark.parametrize("mass", [None, np.linspace(1.0, 2.0, 100)])
+@pytest.mark.parametrize("method", ["cn", "beuler", "esdirk3"])
+def test_affine_traced_models_are_factorised_once_for_equal_steps(method, mass):
+    """Those that are affine in u alone, not in time; parameters between runs are seen."""
+    weights = {} if mass is None else {"mass": np.diag(mass)}
+
+    def counted(rhs):
+        model, filled = ds.trace(rhs, 100, ["k"], **weights), []
+
+        def fill(*arguments):
+            filled.append(arguments[0])
+            model.residual_u.fill(*arguments)
+
+        return replace(model, residual_u=replace(model.residual_u, fill=fill)), filled
+
+    def taken(rhs, k=0.2):
+        model, filled = counted(rhs)
+        run = solve(model, np.ones(100), [k], Stepping(SPAN, method, dt=0.0625))
+        first = len(filled)
+        gradient = adjoint(run, Terminal(lambda t, u, p: u @ u))
+        assert duality(run, Terminal(lambda t, u, p: u @ u)) < 1e-12
+        return gradient, first, len(filled) - first, model
+
+    gradient, in_run, _, model = taken(diffusion)
+    same, _, in_sweep, _ = taken(lambda t, u, p: diffusion(t, u, p) - 1e-30 * u**2)
+    assert model.residual_u.constant
+    assert in_run <= 4
+    assert in_sweep >= 16
+    np.testing.assert_allclose(gradient.u0, same.u0, rtol=1e-11)
+    np.testing.assert_allclose(gradient.p, same.p, rtol=1e-11)
+    _, _, _, moving = taken(lambda t, u, p: diffusion(t, u, (1.0 + t) * p))
+    assert not moving.residual_u.constant
+    again = solve(model, np.ones(100), [0.7], Stepping(SPAN, method, dt=0.0625))
+    alone = solve(
+        ds.trace(diffusion, 100, ["k"], **weights),
+        np.ones(100),
+        [0.7],
+        Stepping(SPAN, method, dt=0.0625),
+    )
+    np.testing.assert_allclose(again.final.array, alone.final.array, rtol=1e-13)

@@ -16,7 +16,8 @@ CHKERR(NewtonRegister())
 def know_rounding(SNES snes):
     """Let a SNES end where its residual is rounding, and look at each unknown by its scale.
 
-    Collective.  The line search that belongs to it is named "rounding".
+    Collective.  The line search that belongs to it is named "rounding".  Of the type "ksponly" it
+    becomes one whole step, whose remainder is known.
 
     Parameters
     ----------

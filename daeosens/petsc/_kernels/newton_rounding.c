@@ -33,6 +33,7 @@ typedef struct {
   PetscReal  above;     /* norm of the last residual above its rounding */
   PetscReal  norm;      /* norm of the last residual */
   PetscReal  remainder; /* see newton_rounding.h */
+  PetscBool  once;      /* one iteration, whatever it leaves */
 } Newton;
 
 static PetscErrorCode forget_scatter(Newton *n)
@@ -306,6 +307,7 @@ static PetscErrorCode converged(SNES snes, PetscInt iteration, PetscReal xnorm, 
   else if (stalled || change <= snes->stol) *reason = SNES_CONVERGED_SNORM_RELATIVE;
   else if (snes->divtol > 0.0 && norm > snes->divtol * n->first) *reason = SNES_DIVERGED_DTOL;
   else if (snes->nfuncs >= snes->max_funcs && snes->max_funcs >= 0) *reason = SNES_DIVERGED_FUNCTION_COUNT;
+  if (n->once && *reason == SNES_CONVERGED_ITERATING) *reason = SNES_CONVERGED_ITS;
   if (*reason > 0) n->remainder += change * (n->norm > 0.0 ? PetscMin(1.0, norm / n->norm) : 1.0);
   n->above = above, n->change = change, n->norm = norm;
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -318,11 +320,20 @@ static Newton *context_of(SNES snes)
 
 PetscErrorCode NewtonAttach(SNES snes)
 {
-  Newton *n;
+  Newton        *n;
+  PetscBool      once;
+  SNESLineSearch whole;
 
   PetscFunctionBegin;
   if (context_of(snes)) PetscFunctionReturn(PETSC_SUCCESS);
   PetscCall(PetscNew(&n));
+  PetscCall(PetscObjectTypeCompare((PetscObject)snes, SNESKSPONLY, &once));
+  if (once) { /* PETSc does not look at what that leaves */
+    n->once = PETSC_TRUE;
+    PetscCall(SNESSetType(snes, SNESNEWTONLS));
+    PetscCall(SNESGetLineSearch(snes, &whole));
+    PetscCall(SNESLineSearchSetType(whole, SNESLINESEARCHBASIC));
+  }
   PetscCall(SNESSetConvergenceTest(snes, converged, n, destroy));
   PetscFunctionReturn(PETSC_SUCCESS);
 }

@@ -7,7 +7,8 @@
 
 /* the line search of that name, for -snes_linesearch_type; once in a process */
 PetscErrorCode NewtonRegister(void);
-/* the test of convergence of a SNES; again: nothing */
+/* the test of convergence of a SNES; again: nothing.  KSPONLY becomes a whole step of Newton's method,
+   so that its remainder is known */
 PetscErrorCode NewtonAttach(SNES);
 /* what was left of the unknowns' errors, relative to their sizes, at most in each solve, the sum of
    the solves since the last such call;
