@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from daeosens.costs.cost import Cost, Scalar
+from daeosens.costs.cost import Densities, Scalar
 from daeosens.costs.scalar import Callback
 from daeosens.problem.problem import Problem
 
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
     from daeosens.petsc._kernels.sweeps.sweeps import RunningCosts
 
 
-def running_costs(problem: Problem, costs: Sequence[Cost]) -> RunningCosts | None:
-    """Return the densities of each cost: where they start, weights, functions, values, and room.
+def running_costs(problem: Problem, rows: Sequence[Densities]) -> RunningCosts | None:
+    """Return the densities of each row: where they start, weights, functions, values, and room.
 
     None if one of them, or a gradient, is no C function.  A function is its address and that of its
-    user data, both 0 for a gradient that is zero; the values [costs] are to be added to.
+    user data, both 0 for a gradient that is zero; the values [rows] are to be added to.
     """
-    densities = [each for cost in costs for each in cost.densities]
+    densities = [weighted for row in rows for weighted in row]
     functions = [_functions(density) for _, density in densities]
     if None in functions:
         return None
     return (
-        np.cumsum([0, *(len(cost.densities) for cost in costs)]),
+        np.cumsum([0, *(len(row) for row in rows)]),
         np.array([weight for weight, _ in densities]),
         np.array(functions, dtype=np.uintp),
-        np.zeros(len(costs)),
+        np.zeros(len(rows)),
         np.empty(max(problem.size, problem.n_parameters)),
     )
 

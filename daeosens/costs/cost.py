@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from petsc4py import PETSc
 
@@ -117,14 +117,49 @@ class Cost:
     densities: tuple[tuple[float, Scalar], ...] = ()
 
 
+class Observation(NamedTuple):
+    """What one row of a sweep takes from a state: the weighted gradient of a scalar there.
+
+    Attributes
+    ----------
+    row : int
+        Number of the cost.
+    weight : float
+        Its factor.
+    scalar : Scalar
+        The function of (t, u, p).
+    residual_weights : array [q_local] or None
+        w, where the row takes r_u^T w in place of the gradient: ``scalar`` is a sum of squares.
+    """
+
+    row: int
+    weight: float
+    scalar: Any
+    residual_weights: Array | None = None
+
+    def add(self, point: Point, out: tuple[PETSc.Vec, PETSc.Vec]) -> None:
+        """Add the gradients in u and p to ``out`` = (lam [n], mu [m])."""
+        if self.residual_weights is not None:
+            self.scalar.add_residual_adjoint(self.weight, point, self.residual_weights, out)
+            return
+        self.scalar.add_u(self.weight, *point, out[0])
+        self.scalar.add_p(self.weight, *point, out[1])
+
+    def slope(self, point: Point) -> float:
+        """Return the derivative in the time of the state."""
+        if self.residual_weights is not None:
+            return self.weight * self.scalar.time_adjoint(point, self.residual_weights)
+        return self.weight * self.scalar.value_t(*point)
+
+
 def points_by_step(
     index: Callable[[When], int], costs: Sequence[Cost]
-) -> dict[int, list[tuple[int, float, Scalar]]]:
-    """Sort the point costs by the step they belong to: {step: [(cost, weight, scalar)]}."""
-    points: dict[int, list[tuple[int, float, Scalar]]] = {}
-    for k, cost in enumerate(costs):
+) -> dict[int, list[Observation]]:
+    """Sort the point costs by the number of the state that they look at."""
+    points: dict[int, list[Observation]] = {}
+    for row, cost in enumerate(costs):
         for time, weight, scalar in cost.points:
-            points.setdefault(index(time), []).append((k, weight, scalar))
+            points.setdefault(index(time), []).append(Observation(row, weight, scalar))
     return points
 
 

@@ -8,27 +8,18 @@ from typing import overload
 
 from petsc4py import PETSc
 
-from daeosens.costs.cost import Cost, points_by_step, value_at_points
+from daeosens.costs.cost import Cost, value_at_points
 from daeosens.costs.objective import Objective, check_objective
-from daeosens.derivatives.engines.array.segments import block_sweep
-from daeosens.derivatives.engines.choice import Engine, check_engine, choose_engine
-from daeosens.derivatives.engines.compiled.adjoint import (
-    native_sweep,
-    not_compiled,
-    refuse_compiled,
-    wants_native_sweep,
-)
-from daeosens.derivatives.engines.compiled.segments import sweep_pieces_in_c
-from daeosens.derivatives.engines.tsadjoint import sweep as tsadjoint_sweep
-from daeosens.derivatives.faults import named_faults
+from daeosens.derivatives.engines.choice import Engine, check_engine, wants_compiled
+from daeosens.derivatives.engines.request import of_costs
 from daeosens.derivatives.kinks import warn_of_jumps
 from daeosens.derivatives.solver_error import solver_error
+from daeosens.derivatives.sweep import sweep_back, swept_in_c
 from daeosens.errors import InputError
 from daeosens.methods.remainders import remainders
-from daeosens.methods.step_map import StepMap
 from daeosens.petsc.fast_dataclass import quickly_made
 from daeosens.petsc.ranks import agree
-from daeosens.petsc.vectors import Array, finite_vec, gather, write
+from daeosens.petsc.vectors import Array, gather
 from daeosens.problem.callback_guard import QUIET, unwrapped
 from daeosens.timestepping.trajectory.trajectory import Trajectory, check_trajectory, steps_of
 
@@ -156,77 +147,25 @@ def adjoint(
     check_engine(engine)
     if not objectives:
         raise InputError("no objective given", expected="at least one")
-    for one in objectives:
-        check_objective(one)
+    for cost in objectives:
+        check_objective(cost)
     problem = trajectory.problem
     final_time = float(trajectory.times[-1])
-    costs = [one.lower(problem, final_time) for one in objectives]
-    if engine == "compiled":
-        refuse_compiled(not_compiled(trajectory, costs))
+    costs = [objective.lower(problem, final_time) for objective in objectives]
     with remainders() as left:
-        found = _swept_in_c(trajectory, costs, engine)
-        chosen = "compiled" if found else choose_engine(trajectory, engine)
-        if found:
-            values, lam, mu = found
-        else:
-            steps = _steps_if_needed(trajectory, costs, chosen)
-            values = [evaluate_cost(trajectory, cost, steps) for cost in costs]
-            lam, mu = _sweep(trajectory, costs, chosen, steps)
+        swept = sweep_back(trajectory, of_costs(trajectory, costs), engine)
+        values = swept.values
+        if values is None:
+            values = [evaluate_cost(trajectory, cost) for cost in costs]
     error = solver_error(trajectory, left.total)
     warn_of_jumps(trajectory, costs)
     shares = problem.comm.size > 1 and not problem.field_parameter  # a few numbers, here together
+    lam, mu = swept.sweep.rows()
     gradients = [
-        Gradient(value, by_u0, by_p, chosen, gather(by_p) if shares else None, error)
+        Gradient(value, by_u0, by_p, swept.engine, gather(by_p) if shares else None, error)
         for value, by_u0, by_p in zip(values, lam, mu, strict=True)
     ]
     return gradients if several else gradients[0]
-
-
-def _swept_in_c(
-    trajectory: Trajectory, costs: Sequence[Cost], engine: str
-) -> tuple[list[float], list[PETSc.Vec], list[PETSc.Vec]] | None:
-    """Return the values, lam_0 and mu of the costs; None if not all of it is in C."""
-    if not wants_native_sweep(trajectory, engine, len(costs)):
-        return None
-    found = (sweep_pieces_in_c if trajectory.crossings else native_sweep)(trajectory, costs)
-    if found is None:
-        return None
-    lam, mu, values = found
-    return values, lam, mu
-
-
-def _steps_if_needed(
-    trajectory: Trajectory, costs: Sequence[Cost], engine: Engine
-) -> StepMap | None:
-    """Return the step map for a sweep by steps, and for running costs."""
-    needed = engine == "steps" or any(cost.densities for cost in costs)
-    return steps_of(trajectory) if needed else None
-
-
-def _sweep(
-    trajectory: Trajectory, costs: Sequence[Cost], engine: Engine, steps: StepMap | None
-) -> tuple[list[PETSc.Vec], list[PETSc.Vec]]:
-    """Return lam_0 and mu for each cost."""
-    if engine == "block":
-        problem = trajectory.problem
-        by_u0, by_p = block_sweep(trajectory, costs)
-        lam = [_vec(row, problem.create_state()) for row in by_u0]
-        return lam, [_vec(row, problem.create_parameters()) for row in by_p]
-    with named_faults(trajectory, back=True):
-        if engine == "tsadjoint":
-            lam, mu = tsadjoint_sweep(trajectory, costs)
-        else:
-            assert steps is not None
-            lam, mu = steps_sweep(trajectory, costs, steps)
-        for name, vecs in (("u0", lam), ("p", mu)):
-            for vec in vecs:
-                finite_vec(vec, f"the gradient in {name}")
-    return lam, mu
-
-
-def _vec(values: Array, out: PETSc.Vec) -> PETSc.Vec:
-    write(out, values)
-    return out
 
 
 @QUIET
@@ -253,38 +192,19 @@ def evaluate(trajectory: Trajectory, objective: Objective) -> float:
     cost = objective.lower(problem, float(trajectory.times[-1]))
     if not cost.densities:
         return value_at_points(cost, trajectory.point)
-    found = _swept_in_c(
-        trajectory, [cost], "auto"
-    )  # the whole sweep is sooner done than a sum here
-    return found[0][0] if found else evaluate_cost(trajectory, cost, steps_of(trajectory))
+    if wants_compiled(trajectory, "auto", 1):
+        # the whole sweep is sooner done in C than a sum here
+        swept = swept_in_c(trajectory, of_costs(trajectory, [cost]))
+        if swept is not None and swept.values is not None:
+            return swept.values[0]
+    return evaluate_cost(trajectory, cost)
 
 
-def evaluate_cost(trajectory: Trajectory, cost: Cost, steps: StepMap | None) -> float:
-    """Return the value of a lowered cost; only running costs need the step map."""
+def evaluate_cost(trajectory: Trajectory, cost: Cost) -> float:
+    """Return the value of a lowered cost; running ones are added up by the step map."""
     value = value_at_points(cost, trajectory.point)
     if cost.densities:
-        assert steps is not None
+        steps = steps_of(trajectory)
         for n in range(trajectory.n_steps):
             value += steps.quadrature(trajectory.step(n), cost.densities)
     return float(value)
-
-
-def steps_sweep(
-    trajectory: Trajectory, costs: Sequence[Cost], steps: StepMap
-) -> tuple[list[PETSc.Vec], list[PETSc.Vec]]:
-    """Sweep back with the step linearisations; return lam_0 and mu for each cost."""
-    problem, states = trajectory.problem, trajectory.states
-    lam = [problem.create_state() for _ in costs]
-    mu = [problem.create_parameters() for _ in costs]
-    points = points_by_step(trajectory.index, costs)
-    densities = [cost.densities for cost in costs]
-    for n in range(trajectory.n_steps, -1, -1):
-        for k, weight, scalar in points.get(n, ()):
-            point = (float(trajectory.times[n]), states[n], trajectory.parameters(n))
-            scalar.add_u(weight, *point, lam[k])
-            scalar.add_p(weight, *point, mu[k])
-            if n in trajectory.moving:
-                steps.add_time(k, weight * scalar.value_t(*point))
-        if n:
-            steps.adjoint(trajectory.step(n - 1), lam, mu, densities)
-    return lam, mu

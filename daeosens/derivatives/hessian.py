@@ -14,8 +14,12 @@ from daeosens.costs.cost import Cost, add_curvature, points_by_step
 from daeosens.costs.objective import Objective, check_objective
 from daeosens.derivatives.adjoint import Gradient, evaluate_cost
 from daeosens.derivatives.engines.array.hessian import FirstOrder, block_second_sweep
-from daeosens.derivatives.engines.choice import Sweep, choose_sweep
-from daeosens.derivatives.engines.compiled.adjoint import refuse_compiled, wants_native_sweep
+from daeosens.derivatives.engines.choice import (
+    Sweep,
+    choose_sweep,
+    refuse_compiled,
+    wants_compiled,
+)
 from daeosens.derivatives.engines.compiled.hessian import (
     NativeFirst,
     carry_piece,
@@ -232,7 +236,7 @@ def hessian_products(
     if engine == "compiled":
         running = "running costs" if cost.densities else ""
         refuse_compiled(running or no_linear_steps(trajectory))
-    if wants_native_sweep(trajectory, engine, len(directions)):
+    if wants_compiled(trajectory, engine, len(directions)):
         found = _in_c(trajectory, cost, directions, memory)
         if found is not None:
             return found
@@ -290,7 +294,7 @@ def _products(
 ) -> list[HessianProduct]:
     value = memory.value
     if value is None:
-        value = evaluate_cost(trajectory, cost, steps_of(trajectory) if cost.densities else None)
+        value = evaluate_cost(trajectory, cost)
     error = solver_error(trajectory, 0.0)
     memory.gradient = known = Gradient(value, *gradient, engine, solver_error=error)
     return [HessianProduct(known, *each, engine, error) for each in rows]
@@ -326,31 +330,31 @@ def _by_steps(
     dots = [(problem.create_state(), problem.create_parameters()) for _ in directions]
     value = memory.value
     if value is None:
-        value = evaluate_cost(trajectory, cost, steps)
-    seen = _Seen(trajectory)
+        value = evaluate_cost(trajectory, cost)
+    as_seen = _Seen(trajectory)
 
     def seed(n: int) -> None:
         time = float(trajectory.times[n])
-        for _, weight, scalar in points.get(n, ()):
+        for seen in points.get(n, ()):
+            weight, scalar = seen.weight, seen.scalar
             point = (time, states[n], trajectory.parameters(n))
             if not first.known:
-                scalar.add_u(weight, *point, first.lam)
-                scalar.add_p(weight, *point, first.mu)
+                seen.add(point, (first.lam, first.mu))
                 if n in trajectory.moving:
-                    steps.add_time(0, weight * scalar.value_t(*point))
+                    steps.add_time(0, seen.slope(point))
             for k, (each, out) in enumerate(zip(along, dots, strict=True), start=1):
                 dp_vec = each.parameters[n]
                 if n in trajectory.moving:
-                    direction = (each.states[n], seen(dp_vec), dp_vec, float(each.times[n]))
+                    direction = (each.states[n], as_seen(dp_vec), dp_vec, float(each.times[n]))
                     steps.add_time(k, add_curvature(scalar, weight, point, direction, out))
                 else:
-                    scalar.add_hessian(weight, point, (each.states[n], seen(dp_vec)), out)
+                    scalar.add_hessian(weight, point, (each.states[n], as_seen(dp_vec)), out)
 
     seed(trajectory.n_steps)
     for start, end, smooth in reversed(parts):
         if smooth and not first.known:
             inside = {
-                n - start: [(weight, scalar) for _, weight, scalar in points[n]]
+                n - start: [(seen.weight, seen.scalar) for seen in points[n]]
                 for n in points
                 if start < n < end
             }
@@ -365,7 +369,7 @@ def _by_steps(
             steps.second_order(
                 trajectory.step(n - 1),
                 first,
-                [_on_step(each, n, seen, out) for each, out in zip(along, dots, strict=True)],
+                [_on_step(each, n, as_seen, out) for each, out in zip(along, dots, strict=True)],
                 cost.densities,
             )
             seed(n - 1)

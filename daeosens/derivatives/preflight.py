@@ -9,7 +9,7 @@ from typing import Any
 
 from petsc4py import PETSc
 
-from daeosens.costs.cost import At, Cost, Densities, Instant, Scalar, change
+from daeosens.costs.cost import At, Cost, Densities, Instant, Observation, Scalar, change
 from daeosens.errors import DaeosensError, InputError, SolveError, UnsupportedError
 from daeosens.methods.events.consistent_reset import consistent_map
 from daeosens.methods.events.event_function import lower_changes, lower_event, lower_reset
@@ -83,7 +83,7 @@ def evaluate_second_derivatives(
 @QUIET
 def evaluate_at_events(
     trajectory: Trajectory,
-    costs: Mapping[int, Sequence[tuple[int, float, Scalar]]],
+    costs: Mapping[int, Sequence[Observation]],
     densities: Densities,
 ) -> None:
     """Evaluate the second derivatives that only events ask for once.  Collective.
@@ -127,10 +127,10 @@ def evaluate_at_events(
     seen: set[int] = set()
     for n in sorted(trajectory.moving.intersection(costs)):
         probe = _Probe(problem, float(trajectory.times[n]), states[n], trajectory.parameters(n))
-        for _, _, scalar in costs[n]:
-            if id(scalar) not in seen:
-                seen.add(id(scalar))
-                probe.scalar(scalar, in_time=True)
+        for observation in costs[n]:
+            if id(observation.scalar) not in seen:
+                seen.add(id(observation.scalar))
+                probe.scalar(observation.scalar, in_time=True)
 
 
 def _equations(name: str, mode: Problem, start: _Probe, *, in_time: bool) -> None:

@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from petsc4py import PETSc
 
-from daeosens.costs.cost import At, Cost, Direction, Point, Squares, When
+from daeosens.costs.cost import At, Cost, Direction, Observation, Point, Squares, When
 from daeosens.costs.objective import Objective, check_objective
-from daeosens.derivatives.engines.array.adjoint import Adder
-from daeosens.derivatives.engines.array.segments import sweep_points
-from daeosens.derivatives.engines.choice import Sweep, choose_engine, choose_sweep
+from daeosens.derivatives.engines.choice import Sweep, choose_sweep
+from daeosens.derivatives.engines.request import AdjointRequest
 from daeosens.derivatives.engines.transposes import refuse_one_way_solver
 from daeosens.derivatives.hessian import HessianProduct
+from daeosens.derivatives.sweep import sweep_back
 from daeosens.derivatives.tangent import Tangent, tangent
 from daeosens.errors import UnsupportedError
 from daeosens.petsc.ranks import agree
-from daeosens.petsc.vectors import Array, gather, scatter
+from daeosens.petsc.vectors import Array, gather
 from daeosens.problem.callback_guard import QUIET, unwrapped
-from daeosens.timestepping.trajectory.trajectory import Trajectory, check_trajectory, steps_of
+from daeosens.timestepping.trajectory.trajectory import Trajectory, check_trajectory
 
 
 @QUIET
@@ -95,54 +94,17 @@ def residual_adjoint(
     engine : "auto", "steps" or "block"
         As for ``adjoint``.
     """
-    problem = trajectory.problem
-    in_blocks = choose_engine(trajectory, engine) == "block"
-    seeds: dict[int, list[tuple[float, Squares, Point, slice]]] = {}
+    observed: dict[int, list[Observation]] = {}
     start = 0
     for weight, scalar, point, n in _terms(trajectory, objective):
-        count = scalar.residual(point).size
-        seeds.setdefault(n, []).append((weight, scalar, point, slice(start, start + count)))
-        start += count
+        part = slice(start, start := start + scalar.residual(point).size)
+        observed.setdefault(n, []).extend(
+            Observation(row, math.sqrt(weight), scalar, w[part]) for row, w in enumerate(weights)
+        )
     nothing = [()] * len(weights)
-    if in_blocks:
-        observed: dict[int, list[tuple[int, Adder]]] = {
-            n: [
-                (k, partial(_add_products, math.sqrt(weight), scalar, w[rows]))
-                for weight, scalar, _, rows in found
-                for k, w in enumerate(weights)
-            ]
-            for n, found in seeds.items()
-        }
-        found = zip(*sweep_points(trajectory, observed, nothing), strict=True)
-        return [
-            (scatter(lam, problem.create_state()), scatter(mu, problem.create_parameters()))
-            for lam, mu in found
-        ]
-    lam = [problem.create_state() for _ in weights]
-    mu = [problem.create_parameters() for _ in weights]
-    steps = steps_of(trajectory)
-    for n in range(trajectory.n_steps, -1, -1):
-        for weight, scalar, point, rows in seeds.get(n, ()):
-            factor = math.sqrt(weight)
-            for k, w in enumerate(weights):
-                scalar.add_residual_adjoint(factor, point, w[rows], (lam[k], mu[k]))
-                if n in trajectory.moving:
-                    steps.add_time(k, factor * scalar.time_adjoint(point, w[rows]))
-        if n:
-            steps.adjoint(trajectory.step(n - 1), lam, mu, nothing)
+    request = AdjointRequest(len(weights), trajectory.n_steps, observed, nothing)
+    lam, mu = sweep_back(trajectory, request, engine).sweep.rows()
     return list(zip(lam, mu, strict=True))
-
-
-def _add_products(
-    factor: float,
-    scalar: Squares,
-    w: Array,
-    point: Point,
-    out: tuple[PETSc.Vec, PETSc.Vec],
-    moves: bool,
-) -> float:
-    scalar.add_residual_adjoint(factor, point, w, out)
-    return factor * scalar.time_adjoint(point, w) if moves else 0.0
 
 
 @QUIET

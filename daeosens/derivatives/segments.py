@@ -34,11 +34,18 @@ def piece_of(trajectory: Trajectory, first: int, last: int) -> Trajectory:
 
 
 def pieces(
-    trajectory: Trajectory, steps: HybridStep, densities: Sequence[Densities]
+    trajectory: Trajectory,
+    steps: HybridStep,
+    densities: Sequence[Densities],
+    last: int | None = None,
 ) -> Iterator[tuple[int, int, bool]]:
-    """Yield the numbers of the first and the last state of smooth pieces, and of single steps."""
+    """Yield the numbers of the first and the last state of smooth pieces, and of single steps.
+
+    Up to state number ``last``; the final one by default.
+    """
     first, previous = 0, None
-    for k, h in enumerate(trajectory.step_sizes.tolist()):
+    end = trajectory.n_steps if last is None else last
+    for k, h in enumerate(trajectory.step_sizes[:end].tolist()):
         record = steps.smooth(k, h, densities)
         if record is not previous and previous is not None:
             yield first, k, True
@@ -48,4 +55,4 @@ def pieces(
             first = k
         previous = record
     if previous is not None:
-        yield first, trajectory.n_steps, True
+        yield first, end, True

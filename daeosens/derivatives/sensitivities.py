@@ -9,21 +9,23 @@ from typing import cast, overload
 import numpy as np
 
 from daeosens.costs.cost import Densities
-from daeosens.derivatives.engines.array.adjoint import sweep_rows
 from daeosens.derivatives.engines.array.tangent import push_columns
-from daeosens.derivatives.engines.choice import Sweep, choose_sweep
-from daeosens.derivatives.engines.compiled.adjoint import (
-    native_rows,
+from daeosens.derivatives.engines.choice import (
+    Sweep,
+    check_sweep,
+    choose_sweep,
     refuse_compiled,
-    wants_native_sweep,
+    wants_compiled,
 )
 from daeosens.derivatives.engines.compiled.tangent import no_linear_steps, push_directions
+from daeosens.derivatives.engines.request import AdjointRequest
 from daeosens.derivatives.faults import named_faults
 from daeosens.derivatives.kinks import warn_of_jumps
+from daeosens.derivatives.sweep import Swept, sweep_back, swept_in_c
 from daeosens.derivatives.tangent import march
 from daeosens.errors import InputError
 from daeosens.petsc.ranks import agree
-from daeosens.petsc.vectors import Array, finite_vec, read, write
+from daeosens.petsc.vectors import Array, finite_vec, read
 from daeosens.problem.callback_guard import QUIET, unwrapped
 from daeosens.timestepping.trajectory.trajectory import Trajectory, check_trajectory, steps_of
 
@@ -130,6 +132,7 @@ def sensitivities(
         with_respect_to=sorted(map(str, wanted)),
         engine=engine,
     )
+    check_sweep(engine)
     if not wanted or any(name not in ("u0", "p") for name in wanted):
         raise InputError(f"with_respect_to = {with_respect_to!r}", expected='"u0", "p" or both')
     if isinstance(t, (list, tuple, np.ndarray)) and np.ndim(t) == 1:
@@ -147,33 +150,35 @@ def _matrices_at(
     n, m = problem.size, problem.n_parameters
     columns = n * ("u0" in wanted) + m * ("p" in wanted)
     sweep = "adjoint" if n < columns and problem.comm.size == 1 else "tangent"
-    found = None
-    if sweep == "tangent" and wants_native_sweep(trajectory, engine, columns):
-        found = _columns_in_c(trajectory, last, wanted)
-    if found is None and engine != "block":
-        found = native_rows(trajectory, last)
-        sweep = "adjoint" if found else sweep
-    if found is None and engine == "compiled":
-        refuse_compiled(no_linear_steps(trajectory) or f"rows of {n} unknowns")
-    chosen = (
-        "compiled" if found else choose_sweep(trajectory, engine, first_adjoints=sweep == "adjoint")
-    )
-    by_u0 = by_p = None
-    if found:
-        by_u0, by_p = found
-    elif sweep == "adjoint" and chosen == "block":
-        by_u0 = np.eye(n)
-        by_p = sweep_rows(trajectory, by_u0, last)
-    elif sweep == "adjoint":
-        by_u0, by_p = _rows(trajectory, last)
-    elif chosen == "block":
-        by_u0, by_p = _columns_at_once(trajectory, last, wanted)
-    else:
-        by_u0 = _columns(trajectory, last, "u0") if "u0" in wanted else None
-        by_p = _columns(trajectory, last, "p") if "p" in wanted else None
+    matrices, by = None, "compiled"
+    if sweep == "tangent" and wants_compiled(trajectory, engine, columns):
+        matrices = _columns_in_c(trajectory, last, wanted)
+    if matrices is None:
+        swept = _rows(trajectory, last, engine, sweep)
+        if swept is not None:
+            sweep, by, matrices = "adjoint", swept.engine, swept.sweep.matrices()
+    if matrices is None:
+        if engine == "compiled":
+            refuse_compiled(no_linear_steps(trajectory))
+        by = choose_sweep(trajectory, engine)
+        columns = _columns_at_once if by == "block" else _columns_by_steps
+        matrices = columns(trajectory, last, wanted)
+    by_u0, by_p = matrices
     return Sensitivities(
-        by_u0 if "u0" in wanted else None, by_p if "p" in wanted else None, sweep, chosen
+        by_u0 if "u0" in wanted else None, by_p if "p" in wanted else None, sweep, by
     )
+
+
+def _rows(trajectory: Trajectory, last: int, engine: Sweep, sweep: str) -> Swept | None:
+    """Return the rows of both matrices where they are wanted, or else where they are in C."""
+    n = trajectory.problem.size
+    if sweep == "tangent" and (engine == "block" or trajectory.problem.comm.size > 1):
+        return None
+    nothing: list[Densities] = [()] * n
+    request = AdjointRequest(n, last, {}, nothing, np.eye(n))
+    if sweep == "tangent":
+        return swept_in_c(trajectory, request)
+    return sweep_back(trajectory, request, engine)
 
 
 def _columns_in_c(
@@ -209,6 +214,14 @@ def _matrices(trajectory: Trajectory, columns: Array, wanted: Sequence[str]) -> 
     return columns[:count].T.copy(), columns[count:].T.copy()
 
 
+def _columns_by_steps(
+    trajectory: Trajectory, last: int, wanted: Sequence[str]
+) -> tuple[Array | None, Array | None]:
+    by_u0 = _columns(trajectory, last, "u0") if "u0" in wanted else None
+    by_p = _columns(trajectory, last, "p") if "p" in wanted else None
+    return by_u0, by_p
+
+
 def _columns(trajectory: Trajectory, last: int, name: str) -> Array:
     problem = trajectory.problem
     steps = steps_of(trajectory)
@@ -226,20 +239,3 @@ def _columns(trajectory: Trajectory, last: int, name: str) -> Array:
             result[:, j] = read(finite_vec(du, f"the derivative in {name}"))
         du.destroy()
     return result
-
-
-def _rows(trajectory: Trajectory, last: int) -> tuple[Array, Array]:
-    problem, steps = trajectory.problem, steps_of(trajectory)
-    lam = [problem.create_state() for _ in range(problem.size)]
-    mu = [problem.create_parameters() for _ in lam]
-    for unit, row in zip(np.eye(problem.size), lam, strict=True):
-        write(row, unit)
-    nothing: list[Densities] = [()] * len(lam)
-    with named_faults(trajectory, back=True):
-        for n in reversed(range(last)):
-            steps.adjoint(trajectory.step(n), lam, mu, nothing)
-        by_u0, by_p = (
-            np.array([read(finite_vec(row, f"the derivative in {name}")) for row in rows])
-            for name, rows in (("u0", lam), ("p", mu))
-        )
-    return by_u0, by_p

@@ -14,8 +14,12 @@ from petsc4py import PETSc
 from daeosens.costs.cost import Densities, change
 from daeosens.costs.objective import Objective, check_objective
 from daeosens.derivatives.engines.array.tangent import push_columns
-from daeosens.derivatives.engines.choice import Sweep, choose_sweep
-from daeosens.derivatives.engines.compiled.adjoint import refuse_compiled, wants_native_sweep
+from daeosens.derivatives.engines.choice import (
+    Sweep,
+    choose_sweep,
+    refuse_compiled,
+    wants_compiled,
+)
 from daeosens.derivatives.engines.compiled.tangent import (
     Direction,
     check_directions,
@@ -219,7 +223,7 @@ def tangents(
     found = None
     if engine == "compiled":
         refuse_compiled(no_linear_steps(trajectory))
-    if wants_native_sweep(trajectory, engine, len(directions)):
+    if wants_compiled(trajectory, engine, len(directions)):
         found = _in_c(trajectory, admitted)
     if found is not None:
         return found

@@ -37,7 +37,7 @@ from daeosens import (
     Terminal,
     UnsupportedError,
 )
-from daeosens.costs.cost import Cost, change, points_by_step
+from daeosens.costs.cost import Cost, Observation, change, points_by_step
 from daeosens.petsc.vectors import read, write
 
 T = 0.4
@@ -159,8 +159,8 @@ def test_points_are_sorted_by_the_step_they_belong_to():
     first = Cost(points=((0.5, 1.0, "a"), (1.0, 2.0, "b")))
     second = Cost(points=((0.5, 3.0, "c"),))
     assert points_by_step(lambda t: int(10 * t), [first, second]) == {
-        5: [(0, 1.0, "a"), (1, 3.0, "c")],
-        10: [(0, 2.0, "b")],
+        5: [Observation(0, 1.0, "a"), Observation(1, 3.0, "c")],
+        10: [Observation(0, 2.0, "b")],
     }
 
 

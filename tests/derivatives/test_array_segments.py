@@ -17,10 +17,11 @@ from daeosens import (
     adjoint,
     hessian_product,
     hybrid,
+    sensitivities,
     solve,
     tangent,
 )
-from daeosens.derivatives.engines.array import segments as block_pieces
+from daeosens.derivatives.engines.array import adjoint as array_adjoint
 from daeosens.derivatives.engines.choice import no_block
 from daeosens.methods.method import find_method
 
@@ -63,6 +64,11 @@ def test_every_kind_of_event_and_method(cell):
     final = Terminal(lambda t, u, p: u[0] * u[1])
     assert_equal(run, [objective, final])
     assert adjoint(run, objective).engine == "block"
+    if run.p.size:  # rows are fewer than columns
+        block, steps = (sensitivities(run, engine=engine) for engine in ("block", "steps"))
+        assert (block.engine, block.sweep) == ("block", "adjoint")
+        assert difference(block.u0, steps.u0) < 1e-12
+        assert difference(block.p, steps.p) < 1e-12
 
 
 # ---- which steps make up pieces ------------------------------------------------------------------
@@ -97,13 +103,13 @@ def test_steps_whose_time_matters_are_no_pieces(autonomous, running, monkeypatch
     assert len(run.crossings) > 3
     cost = COST + Running(lambda t, u, p: t * u[0] ** 2) if running else COST
     carried = []
-    given = block_pieces.sweep_rows
+    given = array_adjoint.sweep_rows
 
     def counted(piece, lam, last, *more):
         carried.append(last)
         return given(piece, lam, last, *more)
 
-    monkeypatch.setattr(block_pieces, "sweep_rows", counted)
+    monkeypatch.setattr(array_adjoint, "sweep_rows", counted)
     assert_equal(run, [cost])
     records = run.records
     smooth = [each for each in records if each.jump is None and each.ends_at is None]

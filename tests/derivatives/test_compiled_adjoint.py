@@ -7,7 +7,8 @@ import forms
 import frozen
 import numpy as np
 import pytest
-from native_model import U0, P, compiled_costs, compiled_event, compiled_ode, cost
+from native_model import U0, P, compiled_costs, compiled_ode, cost
+from support.sweeps import by_vectors, in_c
 
 import daeosens as ds
 from daeosens import (
@@ -22,12 +23,10 @@ from daeosens import (
     solve,
     tangent,
 )
-from daeosens.derivatives.adjoint import evaluate_cost, steps_sweep
-from daeosens.derivatives.engines.compiled.adjoint import native_sweep
+from daeosens.derivatives.adjoint import evaluate_cost
 from daeosens.derivatives.engines.limits import FEW_ROWS as FEW
 from daeosens.functional.parameter import Parameter
 from daeosens.functional.parameters import Parameters
-from daeosens.timestepping.trajectory.trajectory import steps_of
 
 SPAN = (0.0, 2.0)
 STEPPINGS = [
@@ -75,8 +74,8 @@ def observed():
 def in_python(run, costs):
     """Return lam_0 and mu of the sweep by steps in Python."""
     lowered = [each.lower(run.problem, run.times[-1]) for each in costs]
-    assert native_sweep(run, lowered) is not None
-    return steps_sweep(run, lowered, steps_of(run))
+    assert in_c(run, lowered) is not None
+    return by_vectors(run, lowered)
 
 
 @pytest.mark.parametrize("checkpoint", ["states", "stages"])
@@ -101,7 +100,7 @@ def test_integrals_are_those_of_python(c, traced, stepping, products):
     costs = integrals(problem, c)
     found = adjoint(run, costs)
     for each, gradient, lam, mu in zip(costs, found, *in_python(run, costs), strict=True):
-        value = evaluate_cost(run, each.lower(problem, run.times[-1]), steps_of(run))
+        value = evaluate_cost(run, each.lower(problem, run.times[-1]))
         assert gradient.value == pytest.approx(value, rel=1e-13)
         assert ds.evaluate(run, each) == gradient.value
         np.testing.assert_allclose(gradient.u0, lam.array, rtol=1e-13, atol=1e-13)
@@ -137,7 +136,7 @@ def test_gradients_are_those_of_an_independent_program(three_states, method, ada
     cases = [forms.COSTS[name] for name in ("observations", "running")]
     costs = [cases[0].objective, three_states.running]
     lowered = [each.lower(run.problem, run.times[-1]) for each in costs]
-    assert native_sweep(run, lowered) is not None
+    assert in_c(run, lowered) is not None
     log = (run.times, run.step_sizes)
     expected = frozen.gradients(forms.FORMS["rhs"], method, log, cases, forms.U0, forms.P0)
     for gradient, by_u0, by_p in zip(adjoint(run, costs), *expected, strict=True):
@@ -199,7 +198,7 @@ def test_costs_of_a_state_are_called_by_address(traced, monkeypatch):
     run = solve(traced, U0, P, STEPPINGS[4], t_eval=TIMES)
     for one in costs[:3]:
         lowered = one.lower(traced, run.times[-1])
-        lam, mu = steps_sweep(run, [lowered], steps_of(run))
+        lam, mu = by_vectors(run, [lowered])
         gradient = adjoint(run, one)
         assert gradient.value == pytest.approx(ds.evaluate(run, one), rel=1e-15)
         np.testing.assert_allclose(gradient.u0, lam[0].array, rtol=1e-13, atol=1e-13)
@@ -225,7 +224,7 @@ def test_what_changes_between_gradients_is_seen(traced):
     for objective, u0, p, each in cases + cases[::-1]:
         run = solve(traced, u0, p, each)
         fresh = solve(replace(traced), u0, p, each)
-        lam, mu = steps_sweep(fresh, [objective.lower(fresh.problem, 2.0)], steps_of(fresh))
+        lam, mu = by_vectors(fresh, [objective.lower(fresh.problem, 2.0)])
         gradient = adjoint(run, objective)
         assert gradient.value == ds.evaluate(fresh, objective)
         np.testing.assert_allclose(gradient.u0, lam[0].array, rtol=1e-13, atol=1e-13)
@@ -279,12 +278,11 @@ def test_other_sweeps_serve_what_it_does_not(c, traced):
         (solve(traced, U0, P, explicit), [Running(lambda t, u, p: u[0] * p[1])]),
         (solve(traced, U0, P, explicit), several),
         (solve(compiled_ode(c, pattern=True), U0, P, explicit), [Terminal(cost)]),
-        (solve(compiled_ode(c, events=[compiled_event(c)]), U0, P, explicit), [Terminal(cost)]),
         (solve(replace(traced, native={}), U0, P, explicit), [Terminal(cost)]),
     ]
     for run, costs in cases:
         lowered = [each.lower(run.problem, run.times[-1]) for each in costs]
-        assert native_sweep(run, lowered) is None
+        assert in_c(run, lowered) is None
         expected = adjoint(run, costs, "steps")
         for gradient, other in zip(adjoint(run, costs), expected, strict=True):
             np.testing.assert_allclose(gradient.u0, other.u0, rtol=1e-12)

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from support.sweeps import by_vectors, in_c
 
 import daeosens as ds
 from daeosens import (
@@ -21,12 +22,9 @@ from daeosens import (
     taylor,
 )
 from daeosens.derivatives import hessian as second_order
-from daeosens.derivatives.adjoint import steps_sweep
-from daeosens.derivatives.engines.compiled import adjoint as native_sweep
-from daeosens.derivatives.engines.compiled import segments as native_pieces
+from daeosens.derivatives.engines.compiled import adjoint as compiled_adjoint
 from daeosens.functional.parameter import Parameter
 from daeosens.functional.parameters import Parameters
-from daeosens.timestepping.trajectory.trajectory import steps_of
 
 OBSERVED = [0.31, 1.7]
 STEPPINGS = [
@@ -82,7 +80,7 @@ MODELS = {
 def in_python(run, costs):
     """Return lam_0 and mu of the sweep by steps in Python."""
     lowered = [each.lower(run.problem, run.times[-1]) for each in costs]
-    return steps_sweep(run, lowered, steps_of(run))
+    return by_vectors(run, lowered)
 
 
 @pytest.mark.parametrize("stepping", STEPPINGS, ids=lambda each: each.method)
@@ -92,7 +90,7 @@ def test_same_numbers_as_in_python(name, stepping, monkeypatch):
     run = solve(problem, u0, p, stepping, OBSERVED)
     assert len(run.crossings) > 2
     carried = []
-    given = native_pieces.carrier
+    given = compiled_adjoint.carrier
 
     def counted(*arguments):
         carry = given(*arguments)
@@ -103,7 +101,7 @@ def test_same_numbers_as_in_python(name, stepping, monkeypatch):
 
         return carry_and_count
 
-    monkeypatch.setattr(native_pieces, "carrier", counted)
+    monkeypatch.setattr(compiled_adjoint, "carrier", counted)
     costs = [COST, Terminal(lambda t, u, p: t * u[0])]
     found = adjoint(run, costs)
     smooth = run.records
@@ -194,7 +192,7 @@ def test_gradients_are_those_of_the_closed_form(stepping):
     chosen = replace(stepping, t_span=(0.0, 1.9), dt=0.03)
     run = solve(model, point[:2], point[2:], chosen)
     cost = Terminal(lambda t, u, p: u[0])
-    assert native_pieces.sweep_pieces_in_c(run, [cost.lower(model, 1.9)]) is not None
+    assert in_c(run, [cost.lower(model, 1.9)]) is not None
     gradient = adjoint(run, cost)
     expected = [height(*(point + step)).imag / 1e-30 for step in 1e-30j * np.eye(4)]
     assert expected[0] == pytest.approx(0.83782811, abs=1e-8)
@@ -208,7 +206,7 @@ def test_one_unknown_without_parameters():
     model = ds.trace(lambda t, u, p: -u, 1, events=[half])
     run = solve(model, [0.8], None, Stepping((0.0, 1.0), "rk8vr", dt=0.03))
     cost = Terminal(lambda t, u, p: u[0])
-    assert native_pieces.sweep_pieces_in_c(run, [cost.lower(model, 1.0)]) is not None
+    assert in_c(run, [cost.lower(model, 1.0)]) is not None
     gradient = adjoint(run, cost)
     assert gradient.u0[0] == pytest.approx(3.0 * np.exp(-1.0), rel=1e-11)
     assert gradient.p.size == 0
@@ -231,7 +229,7 @@ def test_modes_without_an_event_are_swept_in_c():
     run = solve(problem, u0, p, Stepping((0.0, 0.1), "rk4", dt=0.05))
     assert not run.crossings
     cost = Terminal(lambda t, u, p: u[0] * p[0])
-    assert native_sweep.native_sweep(run, [cost.lower(problem, 0.1)]) is not None
+    assert in_c(run, [cost.lower(problem, 0.1)]) is not None
     ((lam,), (mu,)) = in_python(run, [cost])
     gradient = adjoint(run, cost)
     np.testing.assert_allclose(gradient.u0, lam.array, rtol=1e-14)
@@ -253,7 +251,7 @@ def test_other_sweeps_serve_running_costs_and_python():
     ]
     for run, cost in cases:
         lowered = [cost.lower(run.problem, run.times[-1])]
-        assert native_pieces.sweep_pieces_in_c(run, lowered) is None
+        assert in_c(run, lowered) is None
         assert adjoint(run, cost).engine == "block"
 
 

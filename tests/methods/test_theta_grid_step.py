@@ -10,6 +10,7 @@ import pytest
 from fields import close, random_field
 from interrupted import part_done
 from petsc4py import PETSc
+from support.sweeps import by_vectors, in_c
 
 from daeosens import (
     InitialState,
@@ -26,10 +27,7 @@ from daeosens import (
     taylor,
     trace_stencil,
 )
-from daeosens.derivatives.adjoint import steps_sweep
-from daeosens.derivatives.engines.compiled.adjoint import native_sweep
 from daeosens.problem.grids import Grid
-from daeosens.timestepping.trajectory.trajectory import steps_of
 
 UNIT = (0.0, 1.0)
 P = np.array([0.7, 0.4])
@@ -77,9 +75,9 @@ def test_numbers_are_those_of_the_step_map(shape, stepping):
     exact = replace(stepping, options=EXACT)
     run = solve(model, random_field(grid, 3), P, exact)
     costs = lowered(run, [final_energy(), (-0.5) * final_energy()])
-    native = native_sweep(run, costs)
+    native = in_c(run, costs)
     assert native is not None
-    for mine, other in zip(native[:2], steps_sweep(run, costs, steps_of(run)), strict=True):
+    for mine, other in zip(native[:2], by_vectors(run, costs), strict=True):
         for vec, same in zip(mine, other, strict=True):
             assert vec.norm() > 0.0
             assert close(vec, same) < 3e-13  # of some ten solves to 1e-14
@@ -95,8 +93,8 @@ def test_states_on_the_way_are_seen():
     exact = replace(STEPPINGS[0], options=EXACT)
     run = solve(model, random_field(grid, 3), P, exact, t_eval=[0.45])
     costs = lowered(run, [misfit(grid)])
-    (lam,), (mu,), _ = native_sweep(run, costs)
-    (same,), (also,) = steps_sweep(run, costs, steps_of(run))
+    (lam,), (mu,), _ = in_c(run, costs)
+    (same,), (also,) = by_vectors(run, costs)
     assert close(lam, same) < 1e-13
     assert close(mu, also) < 1e-13
 
@@ -122,7 +120,7 @@ def test_remainders_are_of_second_order_and_adjoints_dual_to_tangents(start, ste
         control = InitialState(field, P)
     reduced = Reduced(model, misfit(grid), exact, control)
     run = reduced.trajectory(reduced.start())
-    assert native_sweep(run, lowered(run, [misfit(grid)])) is not None
+    assert in_c(run, lowered(run, [misfit(grid)])) is not None
     assert duality(run, misfit(grid)) < 1e-12
     if not stepping.adaptive:  # other steps would be chosen
         assert min(taylor(reduced)) > 1.9
@@ -176,7 +174,7 @@ def test_one_unknown_at_a_point_without_parameters(method):
     start.set(0.7)
     run = solve(model, start, None, Stepping((0.2, 0.83), method, dt=0.1))
     cost = Terminal(lambda t, u, p: u.sum(), lambda t, u, p, out: out.set(1.0), "independent")
-    assert native_sweep(run, lowered(run, [cost])) is not None
+    assert in_c(run, lowered(run, [cost])) is not None
     theta = run.stepping.resolved_method.theta
     t, h = run.times, run.step_sizes
     factors = 1.0 - (1.0 - theta) * h * np.cos(t[:-1]), 1.0 + theta * h * np.cos(t[1:])
@@ -191,7 +189,7 @@ def test_one_unknown_at_a_point_without_parameters(method):
 def test_other_steps_are_left_to_the_step_map(method, jacobian):
     grid, model = make((8, 6), jacobian=jacobian)
     run = solve(model, random_field(grid, 3), P, Stepping((0.2, 0.4), method, dt=0.1))
-    assert native_sweep(run, lowered(run, [final_energy()])) is None
+    assert in_c(run, lowered(run, [final_energy()])) is None
     assert adjoint(run, final_energy()).u0_vec.norm() > 0.0
 
 
@@ -200,7 +198,7 @@ def test_a_solver_that_fails_is_named():
     stepping = replace(STEPPINGS[0], options={"ksp_max_it": 1})
     run = replace(solve(model, random_field(grid, 3), P, STEPPINGS[0]), stepping=stepping)
     costs = lowered(run, [final_energy()])
-    assert native_sweep(run, costs) is None
+    assert in_c(run, costs) is None
     with pytest.raises(SolveError, match=r"the linear system of a sweep: gmres .*MAX_IT"):
         adjoint(run, final_energy())
 
@@ -210,7 +208,7 @@ def test_sweeps_can_be_interrupted_and_taken_again(method):
     grid, model = make((32, 32))
     stepping = Stepping((0.2, 0.8), method, dt=0.002)
     run = solve(model, random_field(grid, 3), P, stepping, checkpoint="stages")
-    assert native_sweep(run, lowered(run, [final_energy()])) is not None
+    assert in_c(run, lowered(run, [final_energy()])) is not None
     before = adjoint(run, final_energy())
     assert part_done(lambda: adjoint(run, final_energy())) < 0.5
     after = adjoint(run, final_energy())

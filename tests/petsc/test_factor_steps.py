@@ -4,16 +4,16 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
+from support.sweeps import by_vectors, in_c
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import daeosens as ds
 from daeosens import SolveError, Stepping
-from daeosens.derivatives.adjoint import evaluate_cost, steps_sweep
-from daeosens.derivatives.engines.compiled.adjoint import native_sweep, wants_native_sweep
+from daeosens.derivatives.adjoint import evaluate_cost
+from daeosens.derivatives.engines.choice import wants_compiled
 from daeosens.derivatives.engines.limits import FEW_ROWS as FEW
 from daeosens.derivatives.engines.limits import TINY
 from daeosens.petsc.threads import one_blas_thread
-from daeosens.timestepping.trajectory.trajectory import steps_of
 from tests.problem.test_batched_compiled import competition, layers
 
 SPAN = (0.0, 1.0)
@@ -63,12 +63,11 @@ def costs_of(model):
 def test_the_numbers_of_steps_in_python_and_of_blocks(model, start, stepping, checkpoint):
     run = ds.solve(model, *start, stepping, t_eval=TIMES, checkpoint=checkpoint)
     costs = costs_of(model)
-    assert wants_native_sweep(run, "auto", FEW)
+    assert wants_compiled(run, "auto", FEW)
     lowered = [each.lower(model, run.times[-1]) for each in costs]
-    assert native_sweep(run, lowered) is not None
-    steps = steps_of(run)
-    python = zip(*steps_sweep(run, lowered, steps), strict=True)
-    values = [evaluate_cost(run, each, steps) for each in lowered]
+    assert in_c(run, lowered) is not None
+    python = zip(*by_vectors(run, lowered), strict=True)
+    values = [evaluate_cost(run, each) for each in lowered]
     every = zip(
         ds.adjoint(run, costs), ds.adjoint(run, costs, "block"), python, values, strict=True
     )
@@ -122,7 +121,7 @@ def test_long_runs_are_swept_in_several_blocks(rng):
 def test_more_costs_are_swept_in_blocks(model, start):
     run = ds.solve(model, *start, STEPPINGS[1])
     lowered = [costs_of(model)[0].lower(model, 1.0)] * (FEW + 1)
-    assert native_sweep(run, lowered) is None
+    assert in_c(run, lowered) is None
     several = ds.adjoint(run, [costs_of(model)[0]] * (FEW + 1), "block")
     np.testing.assert_allclose(several[0].p, ds.adjoint(run, costs_of(model)[0]).p, atol=1e-13)
 
@@ -144,7 +143,7 @@ def test_a_gradient_of_a_running_cost_that_is_not_finite_is_named(rng):
     )
     p = np.append(rng.normal(size=n * n) / n, 0.0)  # the slope of the root is infinite
     run = ds.solve(model, np.full(n, 0.4), p, STEPPINGS[0])
-    assert native_sweep(run, [model.running.lower(model, 1.0)]) is None
+    assert in_c(run, [model.running.lower(model, 1.0)]) is None
     with pytest.raises(SolveError, match=r"gradient_p' returned inf"):
         ds.adjoint(run, model.running)
 

@@ -16,6 +16,7 @@ from continuous_adjoint import continuous_adjoint
 from continuous_tangent import continuous_forward
 from forms import EXPLICIT, IMPLICIT, METHODS, NO_ESTIMATE, TIGHT
 from scipy.integrate import solve_ivp
+from support.sweeps import in_c
 
 from daeosens import (
     DAE,
@@ -39,7 +40,6 @@ from daeosens import (
     taylor,
     trace,
 )
-from daeosens.derivatives.engines.compiled.adjoint import native_sweep
 from daeosens.derivatives.engines.compiled.tangent import linear_steps
 from daeosens.methods.method import find_method
 from daeosens.problem.breakpoints import admit_breakpoints
@@ -409,7 +409,7 @@ def test_compiled_runs_and_sweeps_see_what_callbacks_see(name, method, adaptive)
     np.testing.assert_allclose(found.u, expected.u, rtol=1e-11)
     tail = Terminal(lambda t, u, p: u[0] ** 2 + u[1] * p[3]) + LeastSquares(OBSERVED, DATA)
     compiled = model.running + tail
-    assert native_sweep(found, [compiled.lower(model, 1.0)]) is not None
+    assert in_c(found, [compiled.lower(model, 1.0)]) is not None
     of_callbacks = Running(lambda t, u, p: density(t, u, p[piece(t)])) + tail
     gradients = adjoint(found, compiled), adjoint(expected, of_callbacks, "steps")
     for of_run in (lambda g: g.value, lambda g: g.u0, lambda g: g.p):

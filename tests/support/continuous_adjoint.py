@@ -17,7 +17,7 @@ from augmented_system import (
 )
 from petsc4py import PETSc
 
-from daeosens.costs.cost import Cost, Scalar, points_by_step
+from daeosens.costs.cost import Cost, Observation, points_by_step
 from daeosens.costs.objective import Objective
 from daeosens.derivatives.adjoint import Gradient, evaluate
 from daeosens.derivatives.solve import solve
@@ -184,7 +184,7 @@ class _Backward:
         self._rate, self._rate_p = problem.create_state(), problem.create_parameters()
         self.steps = 0
 
-    def jump(self, step: int, points: Sequence[tuple[int, float, Scalar]]) -> None:
+    def jump(self, step: int, points: Sequence[Observation]) -> None:
         """Add the gradients of costs at a time."""
         time = float(self._forward.times[step])
         state = self.u if self._backsolve else self._forward.states[step]

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from petsc4py import PETSc
+from support.sweeps import in_c
 
 from daeosens import (
     ODE,
@@ -26,15 +27,11 @@ from daeosens import (
     taylor,
     trace,
 )
-from daeosens import adjoint as adjoint_function
-from daeosens.derivatives import sensitivities as sensitivity_module
-from daeosens.derivatives.engines.compiled.adjoint import native_sweep
+from daeosens.derivatives import sweep
 from daeosens.methods.esdirk.tableau import ESDIRK
 from daeosens.methods.method import find_method
 from daeosens.timestepping import step_log
 from daeosens.timestepping.dense_ts import LARGEST, dense_steps
-
-adjoint_module = __import__("sys").modules[adjoint_function.__module__]
 
 TSDIRK = {"snes_rtol": 1e-13}
 """An option of PETSc, which only its own steps read: stages as exact as those here."""
@@ -85,8 +82,7 @@ def case(request):
 
 def by_python(monkeypatch):
     """Let the sweeps in Python have their turn."""
-    for module, name in ((adjoint_module, "native_sweep"), (sensitivity_module, "native_rows")):
-        monkeypatch.setattr(module, name, lambda *_arguments: None)
+    monkeypatch.setattr(sweep, "open_sweep", lambda *_arguments: "a test")
 
 
 def close(fast, slow):
@@ -119,7 +115,7 @@ def test_gradients_are_those_of_the_sweep_by_steps(case, method, monkeypatch):
     times = run.times[[0, 3, 5, -1]]
     data = LeastSquares(times, np.ones((4, model.size)), 0.1)
     others = [end, data, 0.3 * data + model.running]
-    assert native_sweep(run, [each.lower(model, run.times[-1]) for each in others]) is not None
+    assert in_c(run, [each.lower(model, run.times[-1]) for each in others]) is not None
     gradients = adjoint(run, others)
     matrices = sensitivities(run)
     earlier = sensitivities(run, float(run.times[5]))

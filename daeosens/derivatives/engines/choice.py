@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import Literal
 
-from daeosens.derivatives.engines.limits import MANY_POINTS, POINT_BY_POINT, SPARSE_SOLVES
+from daeosens.derivatives.engines.limits import (
+    FEW_ROWS,
+    FEW_UNKNOWNS,
+    MANY_POINTS,
+    POINT_BY_POINT,
+    SPARSE_SOLVES,
+)
 from daeosens.errors import InputError, UnsupportedError
 from daeosens.methods.method import Method
 from daeosens.problem.problem import Problem
@@ -27,6 +33,55 @@ def check_engine(engine: str) -> None:
     if engine not in ("auto", "steps", "block", "compiled", "tsadjoint"):
         expected = '"auto", "steps", "block", "compiled" or "tsadjoint"'
         raise InputError(f"engine = {engine!r}", expected=expected)
+
+
+def check_sweep(engine: str) -> None:
+    """Refuse an unknown engine of tangents, matrices and second order.
+
+    Raises
+    ------
+    InputError
+        Names the known ones.
+    """
+    if engine not in ("auto", "steps", "block", "compiled"):
+        expected = '"auto", "steps", "block" or "compiled"'
+        raise InputError(f"engine = {engine!r}", expected=expected)
+
+
+def wants_compiled(trajectory: Trajectory, engine: str, rows: int) -> bool:
+    """Whether a sweep in C is to be tried: asked for, or the quickest where it can be.
+
+    ``rows`` is the number of adjoints, or directions, that are to be carried.
+
+    Examples
+    --------
+    >>> from daeosens import ODE, Stepping, solve
+    >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
+    >>> run = solve(decay, [1.0], [0.5], Stepping((0.0, 2.0), "rk4", dt=0.1))
+    >>> wants_compiled(run, "steps", 1), wants_compiled(run, "block", 1)
+    (True, False)
+    """
+    if engine != "auto":
+        return engine in ("steps", "compiled")
+    problem, method = trajectory.problem, trajectory.stepping.resolved_method
+    blocks = problem.batch is not None and problem.batch.at_once and not method.esdirk
+    return not blocks or problem.size <= FEW_UNKNOWNS or rows <= FEW_ROWS
+
+
+def refuse_compiled(reason: str) -> None:
+    """Refuse ``engine = "compiled"``, if there is a reason.
+
+    Raises
+    ------
+    UnsupportedError
+        With the reason.
+    """
+    if reason:
+        raise UnsupportedError(
+            f'engine = "compiled" for {reason}',
+            expected="equations and costs in C, as those of trace(f, ...)",
+            remedy='engine="steps"',
+        )
 
 
 def choose_engine(trajectory: Trajectory, engine: Engine) -> Engine:
@@ -59,10 +114,8 @@ def choose_engine(trajectory: Trajectory, engine: Engine) -> Engine:
     return _chosen(trajectory, engine, reason, dense=not method.explicit)
 
 
-def choose_sweep(trajectory: Trajectory, engine: Sweep, *, first_adjoints: bool = False) -> Sweep:
+def choose_sweep(trajectory: Trajectory, engine: Sweep) -> Sweep:
     """Return the engine for tangents and second order, like ``choose_engine``.
-
-    ``first_adjoints`` is for sweeps of adjoints alone.
 
     Raises
     ------
@@ -71,16 +124,14 @@ def choose_sweep(trajectory: Trajectory, engine: Sweep, *, first_adjoints: bool 
     UnsupportedError
         "block" where it cannot be; names the reason.
     """
-    if engine not in ("auto", "steps", "block", "compiled"):
-        expected = '"auto", "steps", "block" or "compiled"'
-        raise InputError(f"engine = {engine!r}", expected=expected)
+    check_sweep(engine)
     if engine in ("steps", "compiled"):
         return "steps"
     problem, method = trajectory.problem, trajectory.stepping.resolved_method
     events = "a run through events" if trajectory.crossings else ""
     modes = "equations with modes" if problem.modes else ""
     reason = events or modes or no_block(problem, method)
-    return _chosen(trajectory, engine, reason, dense=not first_adjoints or not method.explicit)
+    return _chosen(trajectory, engine, reason, dense=True)
 
 
 def _chosen(

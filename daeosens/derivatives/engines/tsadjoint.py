@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from petsc4py import PETSc
 
-from daeosens.costs.cost import Cost, Scalar, points_by_step
+from daeosens.costs.cost import Densities
+from daeosens.derivatives.engines.request import AdjointRequest
+from daeosens.derivatives.engines.vectors import VectorSweep
 from daeosens.errors import UnsupportedError
 from daeosens.methods.linear_solver import refuse_without_transpose
+from daeosens.methods.step_map import StepMap
 from daeosens.petsc.vectors import write
 from daeosens.problem.matrices import dense
 from daeosens.problem.problem import Problem
@@ -18,73 +21,83 @@ from daeosens.timestepping.recompute import replay
 from daeosens.timestepping.trajectory.trajectory import Trajectory, stages_between
 
 
-def sweep(trajectory: Trajectory, costs: Sequence[Cost]) -> tuple[list[PETSc.Vec], list[PETSc.Vec]]:
-    """Sweep back with TSAdjoint; return lam_0 and mu for each cost.
+class TSAdjointSweep:
+    """M adjoint rows, carried back by PETSc between the jumps of a run.
 
     A recorded trajectory is used up (PETSc's memory trajectory can be read once only, and no TS can
     change its number of costs); without one, and for running costs, the run is repeated from the
     log.
+
+    Parameters
+    ----------
+    trajectory : Trajectory
+        The steps, of a run whose events are at given times.
+    request : AdjointRequest
+        The rows.
 
     Raises
     ------
     UnsupportedError
         PETSc's result would be wrong.
     """
-    problem = trajectory.problem
-    refuse_wrong_combinations(trajectory)
-    lam = [problem.create_state() for _ in costs]
-    mu = [problem.create_parameters() for _ in costs]
-    points = points_by_step(trajectory.index, costs)
-    end = trajectory.n_steps
-    for crossing in reversed(trajectory.crossings):
-        _sweep_smooth(trajectory, (crossing.step + 1, end), costs, points, lam, mu)
-        record = trajectory.records[crossing.step]
-        assert record.jump is not None
-        jump = trajectory.step(crossing.step)._replace(p=record.p)
-        record.jump.adjoint(jump, lam, mu)
-        end = crossing.step
-    _sweep_smooth(trajectory, (0, end), costs, points, lam, mu)
-    return lam, mu
+
+    name = "tsadjoint"
+
+    def __init__(self, trajectory: Trajectory, request: AdjointRequest) -> None:
+        refuse_wrong_combinations(trajectory)
+        self._trajectory = trajectory
+        self._request = request
+        self._vectors = VectorSweep(trajectory, request)
+        self.observe = self._vectors.observe
+        self.between = self._vectors.between
+        self.rows = self._vectors.rows
+        self.matrices = self._vectors.matrices
+
+    @property
+    def steps(self) -> StepMap:
+        """The step map of the jumps."""
+        return self._vectors.steps
+
+    def back(self, first: int, last: int) -> None:
+        """Carry the rows from state number ``last`` to ``first``, between which is no jump."""
+        run, request, (lam, mu) = self._trajectory, self._request, self.rows()
+        problem, p = run.problem, run.parameters(first)
+
+        def prepare(ts: PETSc.TS) -> None:
+            ts.setCostGradients(lam, mu if problem.n_parameters else None)
+            if request.continuous:
+                _attach_quadrature(ts, problem, p, request.densities)
+
+        ts: PETSc.TS | None = None
+        # TS wants to know running costs before it is set up: then a recorded run is of no use.
+        if run.recording and not request.continuous:
+            ts = run.recording.pop()
+            prepare(ts)
+        elif last > first:
+            ts = replay(_piece(run, first, last), prepare)
+        if ts is not None and not run.stepping.resolved_method.explicit:
+            refuse_without_transpose(ts.getSNES().getKSP())
+        position = last
+        for number in sorted({*(n for n in request.observed if first <= n < last), first})[::-1]:
+            if number < position and ts is not None:  # TSAdjointSetSteps(0) would mean all steps
+                ts.adjointSetSteps(position - number)
+                ts.adjointSolve()
+                position = number
+            if number < last:
+                self.observe(number)
+        if ts is not None:
+            ts.destroy()
 
 
-def _sweep_smooth(
-    trajectory: Trajectory,
-    span: tuple[int, int],
-    costs: Sequence[Cost],
-    points: Mapping[int, Sequence[tuple[int, float, Scalar]]],
-    lam: list[PETSc.Vec],
-    mu: list[PETSc.Vec],
-) -> None:
-    """Sweep back from the second state of ``span`` to the first, between which is no jump."""
-    first, last = span
-    problem, p = trajectory.problem, trajectory.parameters(first)
-
-    def prepare(ts: PETSc.TS) -> None:
-        ts.setCostGradients(lam, mu if problem.n_parameters else None)
-        if any(cost.densities for cost in costs):
-            _attach_quadrature(ts, problem, p, costs)
-
-    ts: PETSc.TS | None = None
-    # TS wants to know running costs before it is set up: then a recorded run is of no use.
-    if trajectory.recording and not any(cost.densities for cost in costs):
-        ts = trajectory.recording.pop()
-        prepare(ts)
-    elif last > first:
-        ts = replay(_piece(trajectory, first, last), prepare)
-    if ts is not None and not trajectory.stepping.resolved_method.explicit:
-        refuse_without_transpose(ts.getSNES().getKSP())
-    position = last
-    for step in sorted({*(n for n in points if first <= n <= last), first}, reverse=True):
-        if step < position and ts is not None:  # TSAdjointSetSteps(0) would mean all steps
-            ts.adjointSetSteps(position - step)
-            ts.adjointSolve()
-            position = step
-        time, state = float(trajectory.times[step]), trajectory.states[step]
-        for k, weight, scalar in points.get(step, ()):
-            scalar.add_u(weight, time, state, p, lam[k])
-            scalar.add_p(weight, time, state, p, mu[k])
-    if ts is not None:
-        ts.destroy()
+def jumps_apart(trajectory: Trajectory) -> list[tuple[int, int, bool]]:
+    """Return the numbers of the first and last state of what is between jumps, and of the jumps."""
+    parts: list[tuple[int, int, bool]] = []
+    first = 0
+    for crossing in trajectory.crossings:
+        parts += [(first, crossing.step, True), (crossing.step, crossing.step + 1, False)]
+        first = crossing.step + 1
+    parts.append((first, trajectory.n_steps, True))
+    return [part for part in parts if part[0] < part[1]]
 
 
 def _piece(trajectory: Trajectory, first: int, last: int) -> Trajectory:
@@ -157,43 +170,42 @@ def refuse_wrong_combinations(trajectory: Trajectory) -> None:
         )
 
 
-def _attach_quadrature(ts: PETSc.TS, problem: Problem, p: Any, costs: Sequence[Cost]) -> None:
+def _attach_quadrature(ts: PETSc.TS, problem: Problem, p: Any, rows: Sequence[Densities]) -> None:
     """Give TS the running costs: values and transposed derivatives, for every sweep step.
 
     Callbacks fill the first matrix only: TSTHETA of PETSc 3.26 passes NULL for the second.
     """
-    n_costs = len(costs)
     quadrature = ts.createQuadratureTS(False)
     gradient_u, gradient_p = problem.create_state(), problem.create_parameters()
 
     def values(_ts: PETSc.TS, t: float, u: PETSc.Vec, out: PETSc.Vec) -> None:
         write(
             out,
-            [sum(w * density.value(t, u, p) for w, density in cost.densities) for cost in costs],
+            [sum(w * density.value(t, u, p) for w, density in row) for row in rows],
         )
 
     def columns_u(
         _ts: PETSc.TS, t: float, u: PETSc.Vec, matrix: PETSc.Mat, _preconditioner: PETSc.Mat
     ) -> None:
-        for k, cost in enumerate(costs):
+        for k, row in enumerate(rows):
             gradient_u.zeroEntries()
-            for weight, density in cost.densities:
+            for weight, density in row:
                 density.add_u(weight, t, u, p, gradient_u)
             matrix.getDenseArray()[:, k] = gradient_u.getArray(readonly=True)
         matrix.assemble()
 
     def columns_p(_ts: PETSc.TS, t: float, u: PETSc.Vec, matrix: PETSc.Mat) -> None:
-        for k, cost in enumerate(costs):
+        for k, row in enumerate(rows):
             gradient_p.zeroEntries()
-            for weight, density in cost.densities:
+            for weight, density in row:
                 density.add_p(weight, t, u, p, gradient_p)
             matrix.getDenseArray()[:, k] = gradient_p.getArray(readonly=True)
         matrix.assemble()
 
     count = PETSc.Vec().create(comm=problem.comm)
-    count.setSizes(n_costs)
+    count.setSizes(len(rows))
     count.setType(PETSc.Vec.Type.STANDARD)
-    quadrature.setRHSFunction(values, PETSc.Vec().createSeq(n_costs))
+    quadrature.setRHSFunction(values, PETSc.Vec().createSeq(len(rows)))
     matrix_u = dense(problem.state, count)
     quadrature.setRHSJacobian(columns_u, matrix_u, matrix_u)
     if problem.n_parameters:

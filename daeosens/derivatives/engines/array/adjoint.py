@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
-from functools import partial
-from typing import TypeAlias
+from functools import cached_property
 
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens.costs.cost import Cost, Densities, Point, Scalar, points_by_step
+from daeosens.costs.cost import Densities, Point
 from daeosens.derivatives.engines.array.step_blocks import (
     Span,
     block_of,
@@ -19,19 +18,18 @@ from daeosens.derivatives.engines.array.step_blocks import (
     linear_block,
     running_slopes,
 )
+from daeosens.derivatives.engines.request import AdjointRequest, Observed, Rows
+from daeosens.derivatives.engines.vectors import VectorSweep
+from daeosens.derivatives.segments import piece_of
 from daeosens.methods.block_steps import BlockSteps, Seed
 from daeosens.methods.rk.block import BlockRungeKutta
+from daeosens.methods.step_map import StepMap
 from daeosens.petsc._kernels import FactorPulls, wake
 from daeosens.petsc.threads import one_blas_thread, thread_count
-from daeosens.petsc.vectors import Array, read
+from daeosens.petsc.vectors import Array, read, write
 from daeosens.problem.batched.linearization import add_part
 from daeosens.problem.problem import Problem
 from daeosens.timestepping.trajectory.trajectory import Trajectory
-
-Adder: TypeAlias = "Callable[[Point, tuple[PETSc.Vec, PETSc.Vec], bool], float]"
-"""Adds what a cost says about a state, at (t, u, p), to its adjoint [n] and to that of p [m].
-
-Returns what it says about the time, if that moves."""
 
 CACHED, FEWEST = 2**20, 8
 """Bytes that rows may keep at all points, beside which what a sweep works on stays in the cache;
@@ -41,58 +39,136 @@ WORTH = 10**6
 """Multiplications that take longer than to wake a thread."""
 
 
-def gradients_by_step(
-    trajectory: Trajectory, costs: Sequence[Cost]
-) -> dict[int, list[tuple[int, Adder]]]:
-    """Sort the gradients of costs at single states by the number of the state."""
-    points = points_by_step(trajectory.index, costs)
-    return {
-        number: [(k, partial(_add_gradient, weight, scalar)) for k, weight, scalar in found]
-        for number, found in points.items()
-    }
+class Observer:
+    """Adds what is observed at states to rows that are arrays."""
 
+    def __init__(self, trajectory: Trajectory, observed: Observed) -> None:
+        problem = trajectory.problem
+        self._trajectory, self._observed = trajectory, observed
+        self._out = problem.create_state(), problem.create_parameters()
 
-def _add_gradient(
-    weight: float, scalar: Scalar, point: Point, out: tuple[PETSc.Vec, PETSc.Vec], moves: bool
-) -> float:
-    scalar.add_u(weight, *point, out[0])
-    scalar.add_p(weight, *point, out[1])
-    return weight * scalar.value_t(*point) if moves else 0.0
-
-
-def _no_time(_row: int, _slope: float) -> None:
-    """Add nothing: the times of smooth runs are fixed."""
-
-
-def seed_of(
-    trajectory: Trajectory,
-    observed: Mapping[int, Sequence[tuple[int, Adder]]],
-    mu: Array,
-    add_time: Callable[[int, float], None] = _no_time,
-) -> Seed:
-    """Return what adds to the adjoints lam [M, n] of a state, to ``mu`` [M, m], and to the time's.
-
-    ``add_time(row, slope)`` is called for states whose times are those of implicit events.
-    """
-    problem, moving = trajectory.problem, trajectory.moving
-    out = problem.create_state(), problem.create_parameters()
-
-    def seed(number: int, lam: Array) -> None:
-        found = observed.get(number, ())
-        if not found:
-            return
-        p = trajectory.parameters(number)
-        point = (float(trajectory.times[number]), trajectory.states[number], p)
-        for k, add in found:
-            for vec in out:
+    def add(self, number: int, lam: Array, mu: Array) -> None:
+        """Add the gradients at a state to ``lam`` [M, n] and ``mu`` [M, m]."""
+        for seen in self._observed.get(number, ()):
+            for vec in self._out:
                 vec.zeroEntries()
-            slope = add(point, out, number in moving)
-            lam[k] += read(out[0])
-            mu[k] += read(out[1])
-            if number in moving:
-                add_time(k, slope)
+            seen.add(self._point(number), self._out)
+            lam[seen.row] += read(self._out[0])
+            mu[seen.row] += read(self._out[1])
 
-    return seed
+    def slopes(self, number: int) -> list[tuple[int, float]]:
+        """Return the rows that look at a state, with the derivatives in its time."""
+        observations = self._observed.get(number, ())
+        return [(seen.row, seen.slope(self._point(number))) for seen in observations]
+
+    def _point(self, number: int) -> Point:
+        run = self._trajectory
+        return float(run.times[number]), run.states[number], run.parameters(number)
+
+
+class ArraySweep:
+    """M adjoint rows as arrays, with derivatives at all points of many steps at once.
+
+    Steps of fixed size that are not at events make up windows, each a run of its own; over what is
+    between them the rows go as vectors.
+
+    Parameters
+    ----------
+    trajectory : Trajectory
+        A run that can be swept in blocks (``no_block``).
+    request : AdjointRequest
+        The rows.
+    """
+
+    name = "block"
+
+    def __init__(self, trajectory: Trajectory, request: AdjointRequest) -> None:
+        problem = trajectory.problem
+        self._trajectory = trajectory
+        self._request = request
+        shape = (request.rows, problem.size)
+        self._lam = np.zeros(shape) if request.start is None else request.start
+        self._mu: Array | None = None
+
+    @cached_property
+    def _vectors(self) -> VectorSweep:
+        """What carries the rows over events."""
+        return VectorSweep(self._trajectory, self._request)
+
+    @property
+    def steps(self) -> StepMap:
+        """The step map of what is between the windows."""
+        return self._vectors.steps
+
+    @cached_property
+    def _observer(self) -> Observer:
+        return Observer(self._trajectory, self._request.observed)
+
+    @property
+    def _sums(self) -> Array:
+        """Mu [M, m], made where something is added to it."""
+        if self._mu is None:
+            self._mu = np.zeros((self._request.rows, self._trajectory.problem.n_parameters))
+        return self._mu
+
+    def observe(self, number: int) -> None:
+        """Add what is observed at a state."""
+        self._observe(number, self._lam)
+
+    def _observe(self, number: int, lam: Array) -> None:
+        if number not in self._request.observed:
+            return
+        self._observer.add(number, lam, self._sums)
+        if number in self._trajectory.moving:
+            for row, slope in self._observer.slopes(number):
+                self.steps.add_time(row, slope)
+
+    def back(self, first: int, last: int) -> None:
+        """Carry the rows over a window, from state number ``last`` to ``first``."""
+
+        def seed(number: int, lam: Array) -> None:
+            self._observe(first + number, lam)
+
+        request = self._request
+        earlier = seed if request.looks_between(first, last) else None
+        window = piece_of(self._trajectory, first, last)
+        densities = request.densities if request.continuous else ()
+        by_p = sweep_rows(window, self._lam, last - first, earlier, densities)
+        if self._mu is None:
+            self._mu = by_p
+        else:
+            self._mu += by_p
+
+    def between(self, number: int) -> None:
+        """Carry the rows over one step, or jump, that is in no window."""
+        vectors = self._vectors
+        pairs = [
+            *zip(vectors.lam, self._lam, strict=True),
+            *zip(vectors.mu, self._sums, strict=True),
+        ]
+        for vec, row in pairs:
+            write(vec, row)
+        vectors.back(number, number + 1)
+        for vec, row in pairs:
+            row[...] = read(vec)
+
+    def rows(self) -> Rows:
+        """Return the rows as vectors."""
+        problem = self._trajectory.problem
+        lam, mu = self.matrices()
+        return (
+            [_filled(problem.create_state(), row) for row in lam],
+            [_filled(problem.create_parameters(), row) for row in mu],
+        )
+
+    def matrices(self) -> tuple[Array, Array]:
+        """Return the rows as arrays [M, n] and [M, m]."""
+        return self._lam, self._sums
+
+
+def _filled(vec: PETSc.Vec, row: Array) -> PETSc.Vec:
+    write(vec, row)
+    return vec
 
 
 def sweep_rows(

@@ -9,8 +9,8 @@ from functools import cached_property
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens.costs.cost import Cost, Point, Scalar, points_by_step
-from daeosens.derivatives.engines.array.adjoint import gradients_by_step, seed_of
+from daeosens.costs.cost import Cost, Observation, Point, Scalar, points_by_step
+from daeosens.derivatives.engines.array.adjoint import Observer
 from daeosens.derivatives.engines.array.step_blocks import (
     Span,
     block_spans,
@@ -106,8 +106,12 @@ def _sweep(
     known = first if len(spans) == 1 else None
     lam, mu = np.zeros((1, problem.size)), np.zeros((1, problem.n_parameters))
     lam_dot, mu_dot = np.zeros(du.shape), np.zeros(dp.shape)
-    observed = gradients_by_step(trajectory, [cost]) if known is None else {}
-    seed = seed_of(trajectory, observed, mu)
+    observed = points_by_step(trajectory.index, [cost]) if known is None else {}
+    observer = Observer(trajectory, observed)
+
+    def seed(number: int, lam: Array) -> None:
+        observer.add(number, lam, mu)
+
     bend = Bending(trajectory, cost, dp, mu_dot)
     for linear, along in _tangents_back(trajectory, steps, spans, du, dp, known):
         points, start = linear.points, linear.block.first
@@ -167,12 +171,12 @@ class Bending:
         return problem.create_state(), problem.create_state(), problem.create_parameters()
 
     @cached_property
-    def _observed(self) -> dict[int, list[tuple[int, float, Scalar]]]:
+    def _observed(self) -> dict[int, list[Observation]]:
         return points_by_step(self._trajectory.index, [self._cost])
 
     def __call__(self, number: int, du: Array, lam_dot: Array) -> None:
         """Add what is said about a state, whose tangents are du [D, n], to lam_dot [D, n]."""
-        scalars = [(weight, scalar) for _, weight, scalar in self._observed.get(number, ())]
+        scalars = [(weight, scalar) for _, weight, scalar, _ in self._observed.get(number, ())]
         run = self._trajectory
         self.add(scalars, (float(run.times[number]), run.states[number], run.p), du, lam_dot)
 

@@ -12,15 +12,15 @@ import numpy as np
 from petsc4py import PETSc
 
 from daeosens.costs.compiled import first_order, running_costs
-from daeosens.costs.cost import Cost, Scalar, points_by_step
 from daeosens.derivatives.engines.array.step_blocks import dense_mass
-from daeosens.derivatives.engines.limits import FEW_ROWS, FEW_UNKNOWNS, TINY
-from daeosens.errors import UnsupportedError
+from daeosens.derivatives.engines.limits import FEW_ROWS, TINY
+from daeosens.derivatives.engines.request import AdjointRequest, Rows, SweepError
+from daeosens.derivatives.engines.vectors import VectorSweep
 from daeosens.methods.method import Method
-from daeosens.methods.step_map import Passes, tableau, theta_passes
+from daeosens.methods.step_map import Passes, StepMap, tableau, theta_passes
 from daeosens.petsc._kernels import add_point, carry_back
 from daeosens.petsc.threads import one_blas_thread
-from daeosens.petsc.vectors import Array, is_finite, read, write
+from daeosens.petsc.vectors import Array, is_finite
 from daeosens.problem.problem import Problem
 from daeosens.timestepping.dense_ts import dense_steps
 from daeosens.timestepping.trajectory.trajectory import Trajectory
@@ -32,153 +32,184 @@ if TYPE_CHECKING:
 Pull: TypeAlias = Callable[[int, int, PETSc.Vec, PETSc.Vec], bool]
 """Carries lam and mu back from the state of the second number to that of the first."""
 
+Carry: TypeAlias = Callable[..., bool]
+"""Carries all rows back by (first, last, lam, mu, running costs)."""
+
 UNDIVIDED = 9216, 2**18
 """Below so many multiplications OpenBLAS leaves a product with a vector, and with a matrix, to one
 thread: to say so takes longer than the product."""
 
 
-def wants_native_sweep(trajectory: Trajectory, engine: str, rows: int) -> bool:
-    """Whether a sweep in C is to be tried: asked for, or the quickest where it can be.
+class CompiledSweep:
+    """Few adjoint rows, carried back in C from one state that is looked at to the next.
 
-    ``rows`` is the number of adjoints, or directions, that are to be carried.
+    The numbers of ``VectorSweep``, for problems whose functions are in C: f and its derivatives, or
+    the products of traced models, those with large matrices for many points at once; densities are
+    in C too.  Few rows for explicit and theta steps; on grids, without densities, explicit steps
+    whose stages were kept, and theta steps by products; ESDIRK steps of small dense systems.  What
+    is between the windows of a run through events goes by vectors.
 
-    Examples
-    --------
-    >>> from daeosens import ODE, Stepping, solve
-    >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
-    >>> run = solve(decay, [1.0], [0.5], Stepping((0.0, 2.0), "rk4", dt=0.1))
-    >>> wants_native_sweep(run, "steps", 1), wants_native_sweep(run, "block", 1)
-    (True, False)
-    """
-    if engine != "auto":
-        return engine in ("steps", "compiled")
-    problem, method = trajectory.problem, trajectory.stepping.resolved_method
-    blocks = problem.batch is not None and problem.batch.at_once and not method.esdirk
-    return not blocks or problem.size <= FEW_UNKNOWNS or rows <= FEW_ROWS
-
-
-def refuse_compiled(reason: str) -> None:
-    """Refuse ``engine = "compiled"``, if there is a reason.
+    Parameters
+    ----------
+    trajectory : Trajectory
+        The steps.
+    request : AdjointRequest
+        The rows.
+    carry : callable or None
+        Of a smooth run; of one through events it is looked up for each mode.
+    running : tuple or None
+        The densities, as functions in C.
 
     Raises
     ------
-    UnsupportedError
-        With the reason.
-    """
-    if reason:
-        raise UnsupportedError(
-            f'engine = "compiled" for {reason}',
-            expected="equations and costs in C, as those of trace(f, ...)",
-            remedy='engine="steps"',
-        )
-
-
-def not_compiled(trajectory: Trajectory, costs: Sequence[Cost]) -> str:
-    """Return why adjoints of a run cannot be carried back in C; empty if they can."""
-    problem, method, rows = trajectory.problem, trajectory.stepping.resolved_method, len(costs)
-    densities = any(cost.densities for cost in costs)
-    if densities and (trajectory.crossings or running_costs(problem, costs) is None):
-        return "running costs that are not in C, or through events"
-    equations = (problem.modes or {"": problem}).values()
-    if all(carrier(trajectory, each, trajectory.p, rows) is not None for each in equations):
-        return "a run through events on a grid" if trajectory.crossings and problem.stencil else ""
-    if rows > FEW_ROWS and not method.esdirk:
-        return f"{rows} costs: {FEW_ROWS} are carried one beside the other"
-    names = {"rhs", "jacobian"} - {name for each in equations for name in each.native}
-    if names and problem.stencil is None:
-        return f"{' and '.join(sorted(names))} not in C"
-    return f"steps of {method.name} of these equations"
-
-
-def native_sweep(
-    trajectory: Trajectory, costs: Sequence[Cost]
-) -> tuple[list[PETSc.Vec], list[PETSc.Vec], list[float]] | None:
-    """Return the adjoints lam_0 [n] and mu [m] and the value of each cost, or None.
-
-    The numbers of the sweep by steps.  For runs without events of a problem whose
-    functions are in C: f and its derivatives, or the products of traced models, those with large
-    matrices for many points at once; densities are in C too.  Few costs for explicit and theta
-    steps; on grids, without densities, explicit steps whose stages were kept, and theta steps by
-    products; ESDIRK steps of small dense systems.  Values that are not finite, linear solvers that
-    fail, and stages that are not found again give None too: the sweep in Python comes upon them as
-    well, and names the function.
+    SweepError
+        While it sweeps: values that are not finite, linear solvers that fail, stages that are not
+        found again.  Vectors come upon them as well, and name the function.
 
     Source
     ------
     docs/mathematics.md, section 1.
     """
-    problem, p = trajectory.problem, trajectory.p
-    if trajectory.crossings:
-        return None
-    equations = problem.modes[trajectory.first_mode] if problem.modes else problem
-    carry = carrier(trajectory, equations, p, len(costs))
-    continuous = any(cost.densities for cost in costs)
-    running = running_costs(problem, costs) if continuous else None
-    if carry is None or (continuous and running is None):
-        return None
-    lam = [problem.create_state() for _ in costs]
-    mu = [problem.create_parameters() for _ in costs]
-    points = points_by_step(trajectory.index, costs)
-    values = [0.0] * len(costs)
-    last = trajectory.n_steps
-    for number in sorted({0, *points}, reverse=True):
-        if number < last and not carry(number, last, lam, mu, running):
-            return None
-        last = number
-        for k, weight, scalar in points.get(number, ()):
-            value = _add_at(trajectory, number, weight, scalar, lam[k], mu[k])
-            if value is None:
-                return None
-            values[k] += value
-    if running is None:
-        return lam, mu, values
-    values = [value + integral for value, integral in zip(values, running[3].tolist(), strict=True)]
-    return (lam, mu, values) if all(map(math.isfinite, values)) else None
+
+    name = "compiled"
+
+    def __init__(
+        self,
+        trajectory: Trajectory,
+        request: AdjointRequest,
+        carry: Carry | None,
+        running: RunningCosts | None,
+    ) -> None:
+        self._trajectory = trajectory
+        self._request = request
+        self._vectors = VectorSweep(trajectory, request)
+        self._carry, self._running = carry, running
+        self._of_modes: dict[tuple[str, int], Carry | None] = {}
+        self._values = [0.0] * request.rows
+        self._direct = trajectory.problem.stencil is None and not trajectory.crossings
+
+    @property
+    def steps(self) -> StepMap:
+        """The step map of what is between the windows."""
+        return self._vectors.steps
+
+    def observe(self, number: int) -> None:
+        """Add what is observed at a state, and its value."""
+        run, (lam, mu) = self._trajectory, self._vectors.rows()
+        for seen in self._request.observed.get(number, ()):
+            row, weight, scalar, residual_weights = seen
+            functions = None
+            if self._direct and residual_weights is None:
+                functions = first_order(scalar)
+            if functions is not None:
+                times, _, states, _ = run.arrays
+                point = run.p, times, states, number
+                value = add_point(functions, weight, *point, lam[row], mu[row])
+                if value is None:
+                    raise SweepError
+            else:
+                point = (float(run.times[number]), run.states[number], run.parameters(number))
+                seen.add(point, (lam[row], mu[row]))
+                value = weight * scalar.value(*point) if residual_weights is None else 0.0
+                if number in run.moving:
+                    self.steps.add_time(row, seen.slope(point))
+            self._values[row] += value
+
+    def back(self, first: int, last: int) -> None:
+        """Carry the rows over a window, from state number ``last`` to ``first``."""
+        carry = self._carry or self._of_mode(first)
+        lam, mu = self._vectors.rows()
+        looks = {first, *(n for n in self._request.observed if first <= n < last)}
+        for number in sorted(looks, reverse=True):
+            if number < last and not carry(number, last, lam, mu, self._running):
+                raise SweepError
+            last = number
+            self.observe(number)
+
+    def _of_mode(self, first: int) -> Carry:
+        """Return what carries rows over the steps of the mode, and with the parameters, there."""
+        run = self._trajectory
+        record = run.records[first]
+        key = (record.mode, id(record.p))
+        if key not in self._of_modes:
+            equations = run.problem.modes.get(record.mode, run.problem)
+            self._of_modes[key] = carrier(run, equations, record.p, self._request.rows)
+        carry = self._of_modes[key]
+        if carry is None:
+            raise SweepError
+        return carry
+
+    def between(self, number: int) -> None:
+        """Carry the rows over one step, or jump, that is in no window."""
+        run, request, (lam, mu) = self._trajectory, self._request, self._vectors.rows()
+        self.steps.adjoint(run.step(number), lam, mu, request.densities)
+        self.observe(number)
+
+    def values(self) -> list[float]:
+        """Return the values of the costs, which were come by.
+
+        Raises
+        ------
+        SweepError
+            One is not finite.
+        """
+        integrals = [0.0] * self._request.rows if self._running is None else self._running[3]
+        values = [a + float(b) for a, b in zip(self._values, integrals, strict=True)]
+        if not all(map(math.isfinite, values)):
+            raise SweepError
+        return values
+
+    def rows(self) -> Rows:
+        """Return the rows as vectors.
+
+        Raises
+        ------
+        SweepError
+            After events: one is not finite.  The sweeps in C look at their own.
+        """
+        lam, mu = self._vectors.rows()
+        if self._trajectory.crossings and not all(map(is_finite, (*lam, *mu))):
+            raise SweepError
+        return lam, mu
+
+    def matrices(self) -> tuple[Array, Array]:
+        """Return the rows as arrays [M, n] and [M, m]."""
+        return self._vectors.matrices()
 
 
-def _add_at(
-    trajectory: Trajectory,
-    number: int,
-    weight: float,
-    scalar: Scalar,
-    lam: PETSc.Vec,
-    mu: PETSc.Vec,
-) -> float | None:
-    """Add the gradients of a cost of one state; return its value, or None as ``native_sweep``."""
-    functions = first_order(scalar)
-    if functions is not None and trajectory.problem.stencil is None:
-        times, _, states, _ = trajectory.arrays
-        return add_point(functions, weight, trajectory.p, times, states, number, lam, mu)
-    point = float(trajectory.times[number]), trajectory.states[number], trajectory.p
-    scalar.add_u(weight, *point, lam)
-    scalar.add_p(weight, *point, mu)
-    return weight * scalar.value(*point)
+def open_sweep(trajectory: Trajectory, request: AdjointRequest) -> CompiledSweep | str:
+    """Return the sweep in C, or in words why there is none."""
+    problem, rows = trajectory.problem, request.rows
+    running = running_costs(problem, request.densities) if request.continuous else None
+    if request.continuous and (trajectory.crossings or running is None):
+        return "running costs that are not in C, or through events"
+    if problem.stencil is not None and (trajectory.crossings or request.start is not None):
+        return "a run through events on a grid" if trajectory.crossings else "rows on a grid"
+    if not trajectory.crossings:
+        equations = problem.modes[trajectory.first_mode] if problem.modes else problem
+        carry = carrier(trajectory, equations, trajectory.p, rows)
+        if carry is None:
+            return _not_in_c(trajectory, [equations], rows)
+        return CompiledSweep(trajectory, request, carry, running)
+    equations = list((problem.modes or {"": problem}).values())
+    if any(carrier(trajectory, mode, trajectory.p, rows) is None for mode in equations):
+        return _not_in_c(trajectory, equations, rows)
+    return CompiledSweep(trajectory, request, None, running)
 
 
-def native_rows(trajectory: Trajectory, last: int) -> tuple[Array, Array] | None:
-    """Return d u / d u(0) [n, n] and d u / d p [n, m] of the state number ``last``, or None.
-
-    As ``native_sweep``, with all rows at once, which are too many for grids.
-    """
-    problem = trajectory.problem
-    if trajectory.crossings or problem.stencil is not None:
-        return None
-    carry = carrier(trajectory, problem, trajectory.p, problem.size)
-    if carry is None:
-        return None
-    lam = [problem.create_state() for _ in range(problem.size)]
-    mu = [problem.create_parameters() for _ in lam]
-    for unit, row in zip(np.eye(problem.size), lam, strict=True):
-        write(row, unit)
-    if not carry(0, last, lam, mu, None):
-        return None
-    return np.array([read(row) for row in lam]), np.array([read(row) for row in mu])
+def _not_in_c(trajectory: Trajectory, equations: Sequence[Problem], rows: int) -> str:
+    """Return why rows cannot be carried over steps of these equations in C."""
+    method = trajectory.stepping.resolved_method
+    if rows > FEW_ROWS and not method.esdirk:
+        return f"{rows} rows: {FEW_ROWS} are carried one beside the other"
+    names = {"rhs", "jacobian"} - {name for mode in equations for name in mode.native}
+    if names and trajectory.problem.stencil is None:
+        return f"{' and '.join(sorted(names))} not in C"
+    return f"steps of {method.name} of these equations"
 
 
-def carrier(
-    trajectory: Trajectory, problem: Problem, p: Any, rows: int
-) -> Callable[..., bool] | None:
-    """Return what carries rows back by (first, last, lam, mu, running costs), or None.
+def carrier(trajectory: Trajectory, problem: Problem, p: Any, rows: int) -> Carry | None:
+    """Return what carries rows back, or None.
 
     Over smooth steps of the trajectory that were taken with these equations and parameters.
     """

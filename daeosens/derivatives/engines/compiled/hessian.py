@@ -90,7 +90,7 @@ def native_second_sweep(
     for number in sorted({0, *points}, reverse=True):
         if not sweep.bend(number):
             return None
-        for _, weight, scalar in points.get(number, ()):
+        for _, weight, scalar, _ in points.get(number, ()):
             functions = point_functions(scalar)
             if functions is not None:
                 sweep.add(weight, functions)

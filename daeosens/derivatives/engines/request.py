@@ -1,0 +1,73 @@
+"""What a sweep back is to carry, and what it sees on its way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from petsc4py import PETSc
+
+from daeosens.costs.cost import Cost, Densities, Observation, points_by_step
+from daeosens.petsc.fast_dataclass import quickly_made
+from daeosens.petsc.vectors import Array
+from daeosens.timestepping.trajectory.trajectory import Trajectory
+
+Observed: TypeAlias = "Mapping[int, Sequence[Observation]]"
+"""Observations by the number of the state."""
+
+
+@quickly_made
+@dataclass(frozen=True, eq=False)
+class AdjointRequest:
+    """M adjoint rows, from state number ``last`` to the first one.
+
+    Attributes
+    ----------
+    rows : int
+        Number M.
+    last : int
+        The state where the sweep begins.
+    observed : mapping of int to sequence of Observation
+        What adds to the rows at single states.
+    densities : sequence of sequences of (float, Scalar)
+        Running costs of each row, with their weights; not with ``start``.
+    start : array [M, n] or None
+        The rows at ``last``, before anything is observed there; zero by default.
+    """
+
+    rows: int
+    last: int
+    observed: Observed
+    densities: Sequence[Densities]
+    start: Array | None = None
+
+    @property
+    def continuous(self) -> bool:
+        """Whether there are running costs."""
+        return any(self.densities)
+
+    def looks_between(self, first: int, last: int) -> bool:
+        """Whether something is observed from state number ``first`` on, before ``last``."""
+        return any(first <= number < last for number in self.observed)
+
+
+def of_costs(trajectory: Trajectory, costs: Sequence[Cost]) -> AdjointRequest:
+    """Return what is to be swept for the gradients of costs.
+
+    Raises
+    ------
+    InputError, SolveError
+        A time that no step hits, an event that did not happen: ``Trajectory.index``.
+    """
+    observed = points_by_step(trajectory.index, costs)
+    densities = [cost.densities for cost in costs]
+    return AdjointRequest(len(costs), trajectory.n_steps, observed, densities)
+
+
+class SweepError(Exception):
+    """A sweep has come upon what it cannot name; another engine will come upon it as well."""
+
+
+Rows: TypeAlias = "tuple[list[PETSc.Vec], list[PETSc.Vec]]"
+"""The adjoints lam [n] and mu [m] of each row."""

@@ -1,0 +1,86 @@
+"""Sweeps back on PETSc vectors, one step after the other: for every method, form, event and rank.
+
+The reference of the other engines, and what carries their rows over events.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+from petsc4py import PETSc
+
+from daeosens.derivatives.engines.request import AdjointRequest, Rows
+from daeosens.methods.step_map import StepMap
+from daeosens.petsc.vectors import Array, read, write
+from daeosens.timestepping.trajectory.trajectory import Trajectory, steps_of
+
+
+class VectorSweep:
+    """M adjoint rows as vectors, carried back by the step maps of the methods.
+
+    Parameters
+    ----------
+    trajectory : Trajectory
+        The steps.
+    request : AdjointRequest
+        The rows.
+
+    Attributes
+    ----------
+    lam, mu : list of Vec [n], list of Vec [m]
+        The rows at the state that the sweep has reached.
+    """
+
+    name = "steps"
+
+    def __init__(self, trajectory: Trajectory, request: AdjointRequest) -> None:
+        problem = trajectory.problem
+        self._trajectory = trajectory
+        self._request = request
+        self.lam = [problem.create_state() for _ in range(request.rows)]
+        self.mu = [problem.create_parameters() for _ in range(request.rows)]
+        if request.start is not None:
+            for vec, row in zip(self.lam, request.start, strict=True):
+                write(vec, row)
+
+    @cached_property
+    def _steps(self) -> StepMap:
+        return steps_of(self._trajectory)
+
+    @property
+    def steps(self) -> StepMap:
+        """The step map, with its work space."""
+        return self._steps
+
+    def observe(self, number: int) -> None:
+        """Add what is observed at a state."""
+        run = self._trajectory
+        for seen in self._request.observed.get(number, ()):
+            point = (float(run.times[number]), run.states[number], run.parameters(number))
+            seen.add(point, (self.lam[seen.row], self.mu[seen.row]))
+            if number in run.moving:
+                self.steps.add_time(seen.row, seen.slope(point))
+
+    def back(self, first: int, last: int) -> None:
+        """Carry the rows from state number ``last`` to ``first``, events among the steps or not."""
+        run, densities = self._trajectory, self._request.densities
+        for number in range(last - 1, first - 1, -1):
+            self.steps.adjoint(run.step(number), self.lam, self.mu, densities)
+            self.observe(number)
+
+    def between(self, number: int) -> None:
+        """Carry the rows over one step, or jump, and observe its start."""
+        self.back(number, number + 1)
+
+    def rows(self) -> Rows:
+        """Return the rows."""
+        return self.lam, self.mu
+
+    def matrices(self) -> tuple[Array, Array]:
+        """Return the rows as arrays [M, n_local] and [M, m_local]."""
+        return _array(self.lam), _array(self.mu)
+
+
+def _array(rows: list[PETSc.Vec]) -> Array:
+    return np.array([read(row) for row in rows])

@@ -1,0 +1,169 @@
+"""The sweep back: one loop over smooth windows, and over the events between them.
+
+An engine carries rows over a window, the consecutive steps of one mode that are as those of a run
+without events; how it does that is its own affair.  Steps that end at events, jumps and steps of
+size 0 are carried by the step maps, whatever the engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Protocol
+
+from daeosens.derivatives.engines.array.adjoint import ArraySweep
+from daeosens.derivatives.engines.choice import (
+    Engine,
+    choose_engine,
+    refuse_compiled,
+    wants_compiled,
+)
+from daeosens.derivatives.engines.compiled.adjoint import CompiledSweep, open_sweep
+from daeosens.derivatives.engines.request import AdjointRequest, Rows, SweepError
+from daeosens.derivatives.engines.tsadjoint import TSAdjointSweep, jumps_apart
+from daeosens.derivatives.engines.vectors import VectorSweep
+from daeosens.derivatives.faults import named_faults
+from daeosens.derivatives.segments import pieces
+from daeosens.methods.events.event_step import HybridStep
+from daeosens.methods.step_map import StepMap
+from daeosens.petsc.vectors import Array, finite_vec
+from daeosens.timestepping.trajectory.trajectory import Trajectory
+
+
+class BackwardSweep(Protocol):
+    """What an engine does for one sweep back; its rows are at the state that it has reached."""
+
+    name: str
+
+    @property
+    def steps(self) -> StepMap:
+        """The step map of what is between windows."""
+        ...
+
+    def observe(self, number: int) -> None:
+        """Add what is observed at a state."""
+        ...
+
+    def back(self, first: int, last: int) -> None:
+        """Carry the rows over a window, from state number ``last`` to ``first``.
+
+        With what is observed on the way, ``first`` included.
+        """
+        ...
+
+    def between(self, number: int) -> None:
+        """Carry the rows over one step, or jump, that is in no window, and observe its start."""
+        ...
+
+    def rows(self) -> Rows:
+        """Return the rows as vectors."""
+        ...
+
+    def matrices(self) -> tuple[Array, Array]:
+        """Return the rows as arrays [M, n_local] and [M, m_local]."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Swept:
+    """Rows that have reached the first state.
+
+    Attributes
+    ----------
+    engine : str
+        What carried them.
+    sweep : BackwardSweep
+        Which has them.
+    values : list of float or None
+        The values of the costs, where the engine comes by them.
+    """
+
+    engine: str
+    sweep: BackwardSweep
+    values: list[float] | None = None
+
+
+def sweep_back(trajectory: Trajectory, request: AdjointRequest, engine: Engine) -> Swept:
+    """Carry rows back to the first state, by the engine asked for or by the quickest.  Collective.
+
+    Raises
+    ------
+    UnsupportedError
+        The engine cannot; names the reason.
+    SolveError
+        A row, or a value on the way to it, is not finite.
+    """
+    for sweep in _candidates(trajectory, request, engine):
+        try:
+            return _swept(trajectory, request, sweep)
+        except SweepError:
+            continue
+    raise AssertionError("vectors name what is not finite")
+
+
+def swept_in_c(trajectory: Trajectory, request: AdjointRequest) -> Swept | None:
+    """Carry rows back in C; None where that cannot be, or comes upon what is not finite."""
+    sweep = open_sweep(trajectory, request)
+    if isinstance(sweep, str):
+        return None
+    with suppress(SweepError):
+        return _swept(trajectory, request, sweep)
+    return None
+
+
+def _candidates(
+    trajectory: Trajectory, request: AdjointRequest, engine: Engine
+) -> Iterator[BackwardSweep]:
+    """Yield the sweep to begin with, and then what finds the reason if it fails."""
+    if wants_compiled(trajectory, engine, request.rows):
+        compiled = open_sweep(trajectory, request)
+        if isinstance(compiled, CompiledSweep):
+            yield compiled
+        elif engine == "compiled":
+            refuse_compiled(compiled)
+    chosen = choose_engine(trajectory, engine)
+    if chosen == "block":
+        yield ArraySweep(trajectory, request)
+    elif chosen == "tsadjoint":
+        yield TSAdjointSweep(trajectory, request)
+    yield VectorSweep(trajectory, request)
+
+
+def _swept(trajectory: Trajectory, request: AdjointRequest, sweep: BackwardSweep) -> Swept:
+    """Carry the rows of a sweep over the whole run."""
+    if isinstance(sweep, CompiledSweep):
+        _carry(trajectory, request, sweep)
+        values = sweep.values()
+        sweep.rows()
+        return Swept(sweep.name, sweep, values)
+    if isinstance(sweep, ArraySweep):  # which looks at what callbacks return
+        _carry(trajectory, request, sweep)
+        return Swept(sweep.name, sweep)
+    with named_faults(trajectory, back=True):
+        _carry(trajectory, request, sweep)
+        for name, rows in zip(("u0", "p"), sweep.rows(), strict=True):
+            for row in rows:
+                finite_vec(row, f"the gradient in {name}")
+    return Swept(sweep.name, sweep)
+
+
+def _carry(trajectory: Trajectory, request: AdjointRequest, sweep: BackwardSweep) -> None:
+    """Carry rows from ``request.last`` to the first state."""
+    last = request.last
+    sweep.observe(last)
+    if not trajectory.crossings or isinstance(sweep, VectorSweep):
+        sweep.back(0, last)
+        return
+    hybrid = sweep.steps
+    assert isinstance(hybrid, HybridStep)
+    if isinstance(sweep, TSAdjointSweep):
+        parts = jumps_apart(trajectory)
+    else:
+        parts = list(pieces(trajectory, hybrid, request.densities, last))
+    for first, end, smooth in reversed(parts):
+        if smooth:
+            hybrid.pass_by(first)
+            sweep.back(first, end)
+        else:
+            sweep.between(first)
