@@ -153,16 +153,16 @@ def adjoint(
     final_time = float(trajectory.times[-1])
     costs = [objective.lower(problem, final_time) for objective in objectives]
     with remainders() as left:
-        swept = sweep_back(trajectory, of_costs(trajectory, costs), engine)
-        values = swept.values
+        sweep = sweep_back(trajectory, of_costs(trajectory, costs), engine)
+        values = sweep.values()
         if values is None:
             values = [evaluate_cost(trajectory, cost) for cost in costs]
     error = solver_error(trajectory, left.total)
     warn_of_jumps(trajectory, costs)
     shares = problem.comm.size > 1 and not problem.field_parameter  # a few numbers, here together
-    lam, mu = swept.sweep.rows()
+    lam, mu = sweep.rows()
     gradients = [
-        Gradient(value, by_u0, by_p, swept.engine, gather(by_p) if shares else None, error)
+        Gradient(value, by_u0, by_p, sweep.name, gather(by_p) if shares else None, error)
         for value, by_u0, by_p in zip(values, lam, mu, strict=True)
     ]
     return gradients if several else gradients[0]
@@ -194,9 +194,9 @@ def evaluate(trajectory: Trajectory, objective: Objective) -> float:
         return value_at_points(cost, trajectory.point)
     if wants_compiled(trajectory, "auto", 1):
         # the whole sweep is sooner done in C than a sum here
-        swept = swept_in_c(trajectory, of_costs(trajectory, [cost]))
-        if swept is not None and swept.values is not None:
-            return swept.values[0]
+        sweep = swept_in_c(trajectory, of_costs(trajectory, [cost]))
+        if sweep is not None:
+            return sweep.values()[0]
     return evaluate_cost(trajectory, cost)
 
 

@@ -103,7 +103,7 @@ def residual_adjoint(
         )
     nothing = [()] * len(weights)
     request = AdjointRequest(len(weights), trajectory.n_steps, observed, nothing)
-    lam, mu = sweep_back(trajectory, request, engine).sweep.rows()
+    lam, mu = sweep_back(trajectory, request, engine).rows()
     return list(zip(lam, mu, strict=True))
 
 

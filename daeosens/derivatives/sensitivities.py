@@ -21,7 +21,7 @@ from daeosens.derivatives.engines.compiled.tangent import no_linear_steps, push_
 from daeosens.derivatives.engines.request import AdjointRequest
 from daeosens.derivatives.faults import named_faults
 from daeosens.derivatives.kinks import warn_of_jumps
-from daeosens.derivatives.sweep import Swept, sweep_back, swept_in_c
+from daeosens.derivatives.sweep import BackwardSweep, sweep_back, swept_in_c
 from daeosens.derivatives.tangent import march
 from daeosens.errors import InputError
 from daeosens.petsc.ranks import agree
@@ -156,7 +156,7 @@ def _matrices_at(
     if matrices is None:
         swept = _rows(trajectory, last, engine, sweep)
         if swept is not None:
-            sweep, by, matrices = "adjoint", swept.engine, swept.sweep.matrices()
+            sweep, by, matrices = "adjoint", swept.name, swept.matrices()
     if matrices is None:
         if engine == "compiled":
             refuse_compiled(no_linear_steps(trajectory))
@@ -169,7 +169,7 @@ def _matrices_at(
     )
 
 
-def _rows(trajectory: Trajectory, last: int, engine: Sweep, sweep: str) -> Swept | None:
+def _rows(trajectory: Trajectory, last: int, engine: Sweep, sweep: str) -> BackwardSweep | None:
     """Return the rows of both matrices where they are wanted, or else where they are in C."""
     n = trajectory.problem.size
     if sweep == "tangent" and (engine == "block" or trajectory.problem.comm.size > 1):

@@ -7,9 +7,6 @@ size 0 are carried by the step maps, whatever the engine.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import suppress
-from dataclasses import dataclass
 from typing import Protocol
 
 from daeosens.derivatives.engines.array.adjoint import ArraySweep
@@ -56,6 +53,10 @@ class BackwardSweep(Protocol):
         """Carry the rows over one step, or jump, that is in no window, and observe its start."""
         ...
 
+    def values(self) -> list[float] | None:
+        """Return the values of the costs, where the engine comes by them."""
+        ...
+
     def rows(self) -> Rows:
         """Return the rows as vectors."""
         ...
@@ -65,26 +66,7 @@ class BackwardSweep(Protocol):
         ...
 
 
-@dataclass(frozen=True, eq=False)
-class Swept:
-    """Rows that have reached the first state.
-
-    Attributes
-    ----------
-    engine : str
-        What carried them.
-    sweep : BackwardSweep
-        Which has them.
-    values : list of float or None
-        The values of the costs, where the engine comes by them.
-    """
-
-    engine: str
-    sweep: BackwardSweep
-    values: list[float] | None = None
-
-
-def sweep_back(trajectory: Trajectory, request: AdjointRequest, engine: Engine) -> Swept:
+def sweep_back(trajectory: Trajectory, request: AdjointRequest, engine: Engine) -> BackwardSweep:
     """Carry rows back to the first state, by the engine asked for or by the quickest.  Collective.
 
     Raises
@@ -94,58 +76,47 @@ def sweep_back(trajectory: Trajectory, request: AdjointRequest, engine: Engine) 
     SolveError
         A row, or a value on the way to it, is not finite.
     """
-    for sweep in _candidates(trajectory, request, engine):
-        try:
-            return _swept(trajectory, request, sweep)
-        except SweepError:
-            continue
-    raise AssertionError("vectors name what is not finite")
-
-
-def swept_in_c(trajectory: Trajectory, request: AdjointRequest) -> Swept | None:
-    """Carry rows back in C; None where that cannot be, or comes upon what is not finite."""
-    sweep = open_sweep(trajectory, request)
-    if isinstance(sweep, str):
-        return None
-    with suppress(SweepError):
-        return _swept(trajectory, request, sweep)
-    return None
-
-
-def _candidates(
-    trajectory: Trajectory, request: AdjointRequest, engine: Engine
-) -> Iterator[BackwardSweep]:
-    """Yield the sweep to begin with, and then what finds the reason if it fails."""
     if wants_compiled(trajectory, engine, request.rows):
-        compiled = open_sweep(trajectory, request)
-        if isinstance(compiled, CompiledSweep):
-            yield compiled
-        elif engine == "compiled":
-            refuse_compiled(compiled)
+        sweep = swept_in_c(trajectory, request, required=engine == "compiled")
+        if sweep is not None:
+            return sweep
     chosen = choose_engine(trajectory, engine)
     if chosen == "block":
-        yield ArraySweep(trajectory, request)
-    elif chosen == "tsadjoint":
-        yield TSAdjointSweep(trajectory, request)
-    yield VectorSweep(trajectory, request)
-
-
-def _swept(trajectory: Trajectory, request: AdjointRequest, sweep: BackwardSweep) -> Swept:
-    """Carry the rows of a sweep over the whole run."""
-    if isinstance(sweep, CompiledSweep):
-        _carry(trajectory, request, sweep)
-        values = sweep.values()
-        sweep.rows()
-        return Swept(sweep.name, sweep, values)
-    if isinstance(sweep, ArraySweep):  # which looks at what callbacks return
-        _carry(trajectory, request, sweep)
-        return Swept(sweep.name, sweep)
+        sweep = ArraySweep(trajectory, request)
+        _carry(trajectory, request, sweep)  # callbacks for many points look at what they return
+        return sweep
+    by_steps = TSAdjointSweep if chosen == "tsadjoint" else VectorSweep
     with named_faults(trajectory, back=True):
+        sweep = by_steps(trajectory, request)
         _carry(trajectory, request, sweep)
         for name, rows in zip(("u0", "p"), sweep.rows(), strict=True):
             for row in rows:
                 finite_vec(row, f"the gradient in {name}")
-    return Swept(sweep.name, sweep)
+    return sweep
+
+
+def swept_in_c(
+    trajectory: Trajectory, request: AdjointRequest, *, required: bool = False
+) -> CompiledSweep | None:
+    """Carry rows back in C; None where that cannot be, or comes upon what is not finite.
+
+    Raises
+    ------
+    UnsupportedError
+        It cannot be, but is ``required``; names the reason.
+    """
+    sweep = open_sweep(trajectory, request)
+    if isinstance(sweep, str):
+        if required:
+            refuse_compiled(sweep)
+        return None
+    try:
+        _carry(trajectory, request, sweep)
+        sweep.values()
+        sweep.rows()
+    except SweepError:
+        return None
+    return sweep
 
 
 def _carry(trajectory: Trajectory, request: AdjointRequest, sweep: BackwardSweep) -> None:

@@ -236,7 +236,7 @@ def test_the_map_point_is_found_with_the_prior(case):
     prior, _, _, x = case
     both = Regularized(misfit(), prior)
     assert min(taylor(both)) > 1.9
-    result = minimize(both, gradient_tolerance=1e-9)
+    result = minimize(both, method="nls", gradient_tolerance=1e-9)
     error = np.linalg.norm(gather(result.x) - x)
     assert error <= 1.01 * result.gradient_norm / np.linalg.eigvalsh(H + case[1])[0] + 1e-12
     assert result.gradient_norm < 1e-6

@@ -25,8 +25,5 @@ def in_c(
     run: Trajectory, costs: Sequence[Cost]
 ) -> tuple[list[PETSc.Vec], list[PETSc.Vec], list[float]] | None:
     """Return the adjoints and values of lowered costs by the sweep in C, or None."""
-    swept = swept_in_c(run, of_costs(run, costs))
-    if swept is None:
-        return None
-    assert swept.values is not None
-    return *swept.sweep.rows(), swept.values
+    sweep = swept_in_c(run, of_costs(run, costs))
+    return None if sweep is None else (*sweep.rows(), sweep.values())

@@ -50,6 +50,7 @@ class TSAdjointSweep:
         self._vectors = VectorSweep(trajectory, request)
         self.observe = self._vectors.observe
         self.between = self._vectors.between
+        self.values = self._vectors.values
         self.rows = self._vectors.rows
         self.matrices = self._vectors.matrices
 

@@ -24,7 +24,9 @@ class VectorSweep:
     trajectory : Trajectory
         The steps.
     request : AdjointRequest
-        The rows.
+        What is carried.
+    rows : (list of Vec [n], list of Vec [m]), optional
+        The rows, of another sweep; new ones by default.
 
     Attributes
     ----------
@@ -34,15 +36,12 @@ class VectorSweep:
 
     name = "steps"
 
-    def __init__(self, trajectory: Trajectory, request: AdjointRequest) -> None:
-        problem = trajectory.problem
+    def __init__(
+        self, trajectory: Trajectory, request: AdjointRequest, rows: Rows | None = None
+    ) -> None:
         self._trajectory = trajectory
         self._request = request
-        self.lam = [problem.create_state() for _ in range(request.rows)]
-        self.mu = [problem.create_parameters() for _ in range(request.rows)]
-        if request.start is not None:
-            for vec, row in zip(self.lam, request.start, strict=True):
-                write(vec, row)
+        self.lam, self.mu = new_rows(trajectory, request) if rows is None else rows
 
     @cached_property
     def _steps(self) -> StepMap:
@@ -73,6 +72,9 @@ class VectorSweep:
         """Carry the rows over one step, or jump, and observe its start."""
         self.back(number, number + 1)
 
+    def values(self) -> None:
+        """Return nothing: the values of costs are no part of the sweep."""
+
     def rows(self) -> Rows:
         """Return the rows."""
         return self.lam, self.mu
@@ -80,6 +82,16 @@ class VectorSweep:
     def matrices(self) -> tuple[Array, Array]:
         """Return the rows as arrays [M, n_local] and [M, m_local]."""
         return _array(self.lam), _array(self.mu)
+
+
+def new_rows(trajectory: Trajectory, request: AdjointRequest) -> Rows:
+    """Return the rows at the state where a sweep begins."""
+    problem, count = trajectory.problem, range(request.rows)
+    lam = [problem.create_state() for _ in count]
+    if request.start is not None:
+        for vec, row in zip(lam, request.start, strict=True):
+            write(vec, row)
+    return lam, [problem.create_parameters() for _ in count]
 
 
 def _array(rows: list[PETSc.Vec]) -> Array:

@@ -152,6 +152,9 @@ class ArraySweep:
         for vec, row in pairs:
             row[...] = read(vec)
 
+    def values(self) -> None:
+        """Return nothing: the values of costs are no part of the sweep."""
+
     def rows(self) -> Rows:
         """Return the rows as vectors."""
         problem = self._trajectory.problem

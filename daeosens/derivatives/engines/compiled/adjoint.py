@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from functools import cache, partial
+from functools import cache, cached_property, partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -15,7 +16,7 @@ from daeosens.costs.compiled import first_order, running_costs
 from daeosens.derivatives.engines.array.step_blocks import dense_mass
 from daeosens.derivatives.engines.limits import FEW_ROWS, TINY
 from daeosens.derivatives.engines.request import AdjointRequest, Rows, SweepError
-from daeosens.derivatives.engines.vectors import VectorSweep
+from daeosens.derivatives.engines.vectors import VectorSweep, new_rows
 from daeosens.methods.method import Method
 from daeosens.methods.step_map import Passes, StepMap, tableau, theta_passes
 from daeosens.petsc._kernels import add_point, carry_back
@@ -82,11 +83,15 @@ class CompiledSweep:
     ) -> None:
         self._trajectory = trajectory
         self._request = request
-        self._vectors = VectorSweep(trajectory, request)
+        self._lam, self._mu = new_rows(trajectory, request)
         self._carry, self._running = carry, running
         self._of_modes: dict[tuple[str, int], Carry | None] = {}
         self._values = [0.0] * request.rows
-        self._direct = trajectory.problem.stencil is None and not trajectory.crossings
+
+    @cached_property
+    def _vectors(self) -> VectorSweep:
+        """What carries the same rows over events."""
+        return VectorSweep(self._trajectory, self._request, (self._lam, self._mu))
 
     @property
     def steps(self) -> StepMap:
@@ -95,21 +100,20 @@ class CompiledSweep:
 
     def observe(self, number: int) -> None:
         """Add what is observed at a state, and its value."""
-        run, (lam, mu) = self._trajectory, self._vectors.rows()
-        for seen in self._request.observed.get(number, ()):
+        run, observations = self._trajectory, self._request.observed.get(number, ())
+        direct = not run.crossings and run.problem.stencil is None
+        for seen in observations:
             row, weight, scalar, residual_weights = seen
-            functions = None
-            if self._direct and residual_weights is None:
-                functions = first_order(scalar)
+            functions = first_order(scalar) if direct and residual_weights is None else None
             if functions is not None:
                 times, _, states, _ = run.arrays
                 point = run.p, times, states, number
-                value = add_point(functions, weight, *point, lam[row], mu[row])
+                value = add_point(functions, weight, *point, self._lam[row], self._mu[row])
                 if value is None:
                     raise SweepError
             else:
                 point = (float(run.times[number]), run.states[number], run.parameters(number))
-                seen.add(point, (lam[row], mu[row]))
+                seen.add(point, (self._lam[row], self._mu[row]))
                 value = weight * scalar.value(*point) if residual_weights is None else 0.0
                 if number in run.moving:
                     self.steps.add_time(row, seen.slope(point))
@@ -117,14 +121,18 @@ class CompiledSweep:
 
     def back(self, first: int, last: int) -> None:
         """Carry the rows over a window, from state number ``last`` to ``first``."""
-        carry = self._carry or self._of_mode(first)
-        lam, mu = self._vectors.rows()
-        looks = {first, *(n for n in self._request.observed if first <= n < last)}
-        for number in sorted(looks, reverse=True):
-            if number < last and not carry(number, last, lam, mu, self._running):
-                raise SweepError
-            last = number
-            self.observe(number)
+        carry, rows = self._carry or self._of_mode(first), (self._lam, self._mu, self._running)
+        observed = self._request.observed
+        for number in sorted(observed, reverse=True):
+            if first < number < last:
+                if not carry(number, last, *rows):
+                    raise SweepError
+                self.observe(number)
+                last = number
+        if first < last and not carry(first, last, *rows):
+            raise SweepError
+        if first in observed:
+            self.observe(first)
 
     def _of_mode(self, first: int) -> Carry:
         """Return what carries rows over the steps of the mode, and with the parameters, there."""
@@ -141,8 +149,8 @@ class CompiledSweep:
 
     def between(self, number: int) -> None:
         """Carry the rows over one step, or jump, that is in no window."""
-        run, request, (lam, mu) = self._trajectory, self._request, self._vectors.rows()
-        self.steps.adjoint(run.step(number), lam, mu, request.densities)
+        step = self._trajectory.step(number)
+        self.steps.adjoint(step, self._lam, self._mu, self._request.densities)
         self.observe(number)
 
     def values(self) -> list[float]:
@@ -153,8 +161,9 @@ class CompiledSweep:
         SweepError
             One is not finite.
         """
-        integrals = [0.0] * self._request.rows if self._running is None else self._running[3]
-        values = [a + float(b) for a, b in zip(self._values, integrals, strict=True)]
+        values = self._values
+        if self._running is not None:
+            values = [a + b for a, b in zip(values, self._running[3].tolist(), strict=True)]
         if not all(map(math.isfinite, values)):
             raise SweepError
         return values
@@ -167,10 +176,10 @@ class CompiledSweep:
         SweepError
             After events: one is not finite.  The sweeps in C look at their own.
         """
-        lam, mu = self._vectors.rows()
-        if self._trajectory.crossings and not all(map(is_finite, (*lam, *mu))):
+        rows = self._lam, self._mu
+        if self._trajectory.crossings and not all(is_finite(vec) for vec in chain(*rows)):
             raise SweepError
-        return lam, mu
+        return rows
 
     def matrices(self) -> tuple[Array, Array]:
         """Return the rows as arrays [M, n] and [M, m]."""
@@ -179,10 +188,11 @@ class CompiledSweep:
 
 def open_sweep(trajectory: Trajectory, request: AdjointRequest) -> CompiledSweep | str:
     """Return the sweep in C, or in words why there is none."""
-    problem, rows = trajectory.problem, request.rows
-    running = running_costs(problem, request.densities) if request.continuous else None
-    if request.continuous and (trajectory.crossings or running is None):
-        return "running costs that are not in C, or through events"
+    problem, rows, running = trajectory.problem, request.rows, None
+    if request.continuous:
+        running = running_costs(problem, request.densities)
+        if trajectory.crossings or running is None:
+            return "running costs that are not in C, or through events"
     if problem.stencil is not None and (trajectory.crossings or request.start is not None):
         return "a run through events on a grid" if trajectory.crossings else "rows on a grid"
     if not trajectory.crossings:
