@@ -408,7 +408,7 @@ def _bent(problem: Problem, scalar: Scalar, point: tuple[float, Array, Any], sec
         else:
             difference, noise = abs(slopes[1] + slopes[0]), rounding * size / side
         kinks.append(difference if difference > noise else 0.0)
-    return kinks[1] > LASTS * kinks[0] and kinks[1] > 0.0
+    return bool(kinks[1] > LASTS * kinks[0] and kinks[1] > 0.0)
 
 
 def _scale(values: Array) -> float:
