@@ -19,14 +19,61 @@ from daeosens.errors import InputError
 from daeosens.methods.remainders import remainders
 from daeosens.petsc.fast_dataclass import quickly_made
 from daeosens.petsc.ranks import agree
-from daeosens.petsc.vectors import Array, gather
+from daeosens.petsc.vectors import Array, gather, read
 from daeosens.problem.callback_guard import QUIET, unwrapped
+from daeosens.problem.problem import Problem
 from daeosens.timestepping.trajectory.trajectory import Trajectory, check_trajectory, steps_of
+
+
+class Rows:
+    """Derivatives in the initial state and the parameters, as arrays.  Reading them is local."""
+
+    u0_vec: PETSc.Vec
+    p_vec: PETSc.Vec
+    shared_p: Array | None
+
+    @property
+    def u0(self) -> Array:
+        """Those in the initial state [n_local]: the rank's own, as of ``run.u``; all of one rank.
+
+        Not collective; ``gather`` has all of them.
+        """
+        return read(self.u0_vec).copy()
+
+    @property
+    def p(self) -> Array:
+        """Those in the parameters [m], on every rank; of a distributed field its own [m_local].
+
+        Not collective.
+        """
+        return (read(self.p_vec) if self.shared_p is None else self.shared_p).copy()
+
+    def gather(self) -> tuple[Array, Array]:
+        """Return those in the initial state [n] and the parameters [m] of all ranks.  Collective.
+
+        Examples
+        --------
+        >>> from daeosens import ODE, Stepping, Terminal, adjoint, solve
+        >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
+        >>> run = solve(decay, [1.0], [0.5], Stepping((0.0, 2.0), "rk4", dt=0.1))
+        >>> by_u0, by_p = adjoint(run, Terminal(lambda t, u, p: u[0])).gather()
+        >>> by_u0.round(5), by_p.round(5)
+        (array([0.36788]), array([-0.73576]))
+        """
+        return gather(self.u0_vec), gather(self.p_vec)
+
+
+def shared(problem: Problem, by_p: PETSc.Vec) -> Array | None:
+    """Return derivatives in a few parameters on every rank; None where each has all, or a field.
+
+    Collective.
+    """
+    return gather(by_p) if problem.comm.size > 1 and not problem.field_parameter else None
 
 
 @quickly_made
 @dataclass(frozen=True, eq=False, repr=False)
-class Gradient:
+class Gradient(Rows):
     """Value and gradient of one cost.
 
     Attributes
@@ -40,7 +87,7 @@ class Gradient:
     engine : str
         What swept: "compiled", "steps", "block" or "tsadjoint"; empty for other methods.
     shared_p : array [m] or None
-        What every rank has of ``p_vec``; None where it would have to be gathered.
+        What every rank has of ``p_vec``; None of a distributed field, and on one rank.
     solver_error : float
         Estimate of the error that Newton's method and linear solvers left, relative to the size of
         the derivatives: their remainders, added up over the steps.  A ``SolverErrorWarning`` tells
@@ -67,20 +114,6 @@ class Gradient:
         """Return the value and the sizes; not collective."""
         sizes = f"u0: [{self.u0_vec.size}], p: [{self.p_vec.size}]"
         return f"Gradient(value={self.value:.9g}, {sizes})"
-
-    @property
-    def u0(self) -> Array:
-        """Derivative with respect to the initial state, gathered [n].  Collective."""
-        return gather(self.u0_vec)
-
-    @property
-    def p(self) -> Array:
-        """Derivative with respect to the parameters [m].
-
-        Of ``adjoint`` every rank has all of them, and may read them alone; those of a distributed
-        field, and of other functions, are gathered: collective then.
-        """
-        return gather(self.p_vec) if self.shared_p is None else self.shared_p.copy()
 
 
 @overload
@@ -159,10 +192,9 @@ def adjoint(
             values = [evaluate_cost(trajectory, cost) for cost in costs]
     error = solver_error(trajectory, left.total)
     warn_of_jumps(trajectory, costs)
-    shares = problem.comm.size > 1 and not problem.field_parameter  # a few numbers, here together
     lam, mu = sweep.rows()
     gradients = [
-        Gradient(value, by_u0, by_p, sweep.name, gather(by_p) if shares else None, error)
+        Gradient(value, by_u0, by_p, sweep.name, shared(problem, by_p), error)
         for value, by_u0, by_p in zip(values, lam, mu, strict=True)
     ]
     return gradients if several else gradients[0]

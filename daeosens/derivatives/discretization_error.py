@@ -9,7 +9,7 @@ import numpy.typing as npt
 from petsc4py import PETSc
 
 from daeosens.costs.objective import Objective
-from daeosens.derivatives.adjoint import Gradient, adjoint
+from daeosens.derivatives.adjoint import Gradient, adjoint, shared
 from daeosens.derivatives.engines.choice import Sweep
 from daeosens.derivatives.hessian import HessianProduct, hessian_product
 from daeosens.derivatives.solve import solve
@@ -56,12 +56,12 @@ class ErrorEstimate:
 
     @property
     def u0(self) -> Array:
-        """Error of the derivative in the initial state, gathered [n].  Collective."""
+        """Error of the derivative in the initial state [n_local]; not collective."""
         return self.gradient.u0
 
     @property
     def p(self) -> Array:
-        """Error of the derivative in the parameters, gathered [m].  Collective."""
+        """Error of the derivative in the parameters, as of ``Gradient``; not collective."""
         return self.gradient.p
 
     def __repr__(self) -> str:
@@ -140,21 +140,25 @@ def derivative_error(
         assert one is not None
         assert other is not None
         computed, better = one, other
+        by_p = difference(products[0].p_vec, products[1].p_vec, factor)
         product = HessianProduct(
             None,
             difference(products[0].u0_vec, products[1].u0_vec, factor),
-            difference(products[0].p_vec, products[1].p_vec, factor),
+            by_p,
             products[1].engine,
+            shared_p=shared(trajectory.problem, by_p),
         )
         relative["product"] = _ratio(
             np.hypot(norm(product.u0_vec), norm(product.p_vec)),
             np.hypot(norm(products[1].u0_vec), norm(products[1].p_vec)),
         )
+    by_p = difference(computed.p_vec, better.p_vec, factor)
     error = Gradient(
         factor * (computed.value - better.value),
         difference(computed.u0_vec, better.u0_vec, factor),
-        difference(computed.p_vec, better.p_vec, factor),
+        by_p,
         better.engine,
+        shared_p=shared(trajectory.problem, by_p),
     )
     finer.destroy()
     relative = {

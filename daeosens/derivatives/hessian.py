@@ -12,7 +12,7 @@ from petsc4py import PETSc
 
 from daeosens.costs.cost import Cost, add_curvature, points_by_step
 from daeosens.costs.objective import Objective, check_objective
-from daeosens.derivatives.adjoint import Gradient, evaluate_cost
+from daeosens.derivatives.adjoint import Gradient, Rows, evaluate_cost, shared
 from daeosens.derivatives.engines.array.hessian import FirstOrder, block_second_sweep
 from daeosens.derivatives.engines.choice import (
     Sweep,
@@ -53,7 +53,7 @@ from daeosens.timestepping.trajectory.trajectory import (
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class HessianProduct:
+class HessianProduct(Rows):
     """The Hessian of one cost times one direction.
 
     Attributes
@@ -67,6 +67,8 @@ class HessianProduct:
     engine : str
         What swept: "compiled", "steps" or "block"; empty for other methods.
     solver_error : float
+        As of ``Gradient``.
+    shared_p : array [m] or None
         As of ``Gradient``.
 
     Examples
@@ -84,20 +86,11 @@ class HessianProduct:
     p_vec: PETSc.Vec
     engine: str = ""
     solver_error: float = 0.0
+    shared_p: Array | None = None
 
     def __repr__(self) -> str:
         """Return the sizes; not collective."""
         return f"HessianProduct(u0: [{self.u0_vec.size}], p: [{self.p_vec.size}])"
-
-    @property
-    def u0(self) -> Array:
-        """Rows of the initial state, gathered [n].  Collective."""
-        return gather(self.u0_vec)
-
-    @property
-    def p(self) -> Array:
-        """Rows of the parameters, gathered [m].  Collective."""
-        return gather(self.p_vec)
 
 
 @dataclass
@@ -205,9 +198,9 @@ def hessian_products(
     """Return the Hessian of a cost times several directions (du0, dp), in one sweep.
 
     They share the evaluations of Jacobians and, for theta methods, one factorisation per step; in
-    blocks all of them are carried at once, as products of dense matrices.  Parameters, errors and
-    source as for ``hessian_product``; ``memory`` keeps what later calls with the same trajectory
-    and cost need not compute again.
+    blocks all of them are carried at once, as products of dense matrices.  Collective.  Parameters,
+    errors and source as for ``hessian_product``; ``memory`` keeps what later calls with the same
+    trajectory and cost need not compute again.
 
     Examples
     --------
@@ -295,7 +288,7 @@ def _products(
     value = memory.value
     if value is None:
         value = evaluate_cost(trajectory, cost)
-    error = solver_error(trajectory, 0.0)
+    error = solver_error(trajectory, 0.0)  # such sweeps are on one rank
     memory.gradient = known = Gradient(value, *gradient, engine, solver_error=error)
     return [HessianProduct(known, *each, engine, error) for each in rows]
 
@@ -376,9 +369,9 @@ def _by_steps(
     for vec in (vec for each in along for vec in each.states):
         vec.destroy()
     error = solver_error(trajectory, left.total)
-    gradient = Gradient(value, first.lam, first.mu, "steps", solver_error=error)
+    gradient = Gradient(value, first.lam, first.mu, "steps", shared(problem, first.mu), error)
     memory.complete(gradient, first)
-    return [HessianProduct(gradient, *dot, "steps", error) for dot in dots]
+    return [HessianProduct(gradient, *dot, "steps", error, shared(problem, dot[1])) for dot in dots]
 
 
 def _parts(trajectory: Trajectory, steps: StepMap, cost: Cost) -> list[tuple[int, int, bool]]:

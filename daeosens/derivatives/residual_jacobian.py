@@ -12,6 +12,7 @@ from petsc4py import PETSc
 
 from daeosens.costs.cost import At, Cost, Direction, Observation, Point, Squares, When
 from daeosens.costs.objective import Objective, check_objective
+from daeosens.derivatives.adjoint import shared
 from daeosens.derivatives.engines.choice import Sweep, choose_sweep
 from daeosens.derivatives.engines.request import AdjointRequest
 from daeosens.derivatives.engines.transposes import refuse_one_way_solver
@@ -167,7 +168,9 @@ def gauss_newton_product(
     for vec in along.states:
         vec.destroy()
     ((by_u0, by_p),) = residual_adjoint(trajectory, objective, [change], engine)
-    return HessianProduct(None, by_u0, by_p, along.engine)
+    return HessianProduct(
+        None, by_u0, by_p, along.engine, shared_p=shared(trajectory.problem, by_p)
+    )
 
 
 def squares_of(cost: Cost) -> list[tuple[When, float, Squares]]:

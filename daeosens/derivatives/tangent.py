@@ -183,6 +183,8 @@ def tangents(
 ) -> list[Tangent]:
     """Return the derivatives along several directions (du0, dp); in blocks they share a sweep.
 
+    Collective on ``trajectory.problem.comm``.
+
     Parameters
     ----------
     trajectory, engine

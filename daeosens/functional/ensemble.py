@@ -160,7 +160,7 @@ def solve_batch(
                     values[k] = evaluate(trajectory, objective)
                     continue
                 gradient = adjoint(trajectory, objective)
-                values[k], by_u0[k], by_p[k] = gradient.value, gradient.u0, gradient.p
+                values[k], (by_u0[k], by_p[k]) = gradient.value, gradient.gather()
             except (SolveError, GrazingError) as error:
                 failures[k] = str(error)
                 states[k] = np.nan

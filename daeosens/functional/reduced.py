@@ -12,7 +12,7 @@ import numpy.typing as npt
 from petsc4py import PETSc
 
 from daeosens.costs.objective import Objective, check_objective
-from daeosens.derivatives.adjoint import Gradient, adjoint, evaluate
+from daeosens.derivatives.adjoint import Gradient, adjoint, evaluate, shared
 from daeosens.derivatives.discretization_error import halved
 from daeosens.derivatives.engines.array.hessian import DIRECTIONS
 from daeosens.derivatives.engines.choice import Engine, Sweep, check_engine, choose_sweep
@@ -379,7 +379,8 @@ class Reduced:
                 products = residual_adjoint(run, self.objective, weights, self._sweep)
                 self.count.adjoint += len(block)
                 for k, (lam, mu) in zip(block, products, strict=True):
-                    row = gather(self.control.pull_back(self.problem, x, Gradient(0.0, lam, mu)))
+                    found = Gradient(0.0, lam, mu, shared_p=shared(self.problem, mu))
+                    row = gather(self.control.pull_back(self.problem, x, found))
                     if first <= k < last:
                         matrix.getDenseArray()[k - first] = row
         matrix.assemble()
@@ -439,7 +440,9 @@ class Reduced:
         evaluate_second_derivatives(problem, cost, stepping, state, parameters)
         ones, by_p = problem.create_state(), problem.create_parameters()
         ones.set(1.0)
-        product = HessianProduct(Gradient(0.0, ones, by_p), ones, by_p)
+        same = shared(self.problem, by_p)
+        gradient = Gradient(0.0, ones, by_p, shared_p=same)
+        product = HessianProduct(gradient, ones, by_p, shared_p=same)
         self.control.push_forward(problem, x, x)
         self.control.pull_back_second(problem, x, x, product)
 

@@ -136,7 +136,7 @@ def scipy_functions(functional: Functional) -> ScipyFunctions:
 
     What is computed at one x is shared: ``Reduced`` runs forward once for all three.  On several
     ranks x is the same array on every rank, and each of them must call ``scipy.optimize.minimize``
-    with the same arguments: it then takes the same way everywhere.
+    with the same arguments: it then takes the same way everywhere.  Collective.
 
     Parameters
     ----------

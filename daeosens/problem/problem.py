@@ -422,7 +422,7 @@ class Problem:
     def admit_parameters(self, p: PossiblyNamed, name: str = "p") -> Any:
         """Return the user's parameters as callbacks want them: an array [m] or a vector [m].
 
-        Numbers may be given by name: ``{"rate": 0.5, "A": array}``.
+        Numbers may be given by name: ``{"rate": 0.5, "A": array}``.  Collective.
 
         Raises
         ------

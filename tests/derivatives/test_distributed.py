@@ -22,6 +22,7 @@ from daeosens import (
     Stepping,
     Terminal,
     adjoint,
+    derivative_error,
     evaluate,
     hessian_product,
     hessian_products,
@@ -30,7 +31,7 @@ from daeosens import (
     tangent,
 )
 from daeosens.methods.esdirk.tableau import ESDIRK
-from daeosens.petsc.vectors import gather
+from daeosens.petsc.vectors import gather, read
 
 pytestmark = pytest.mark.mpi
 
@@ -85,7 +86,7 @@ class Answers:
         )
         self.states = np.array([gather(state) for state in self.run.states])
         gradient = adjoint(self.run, self.cost, engine)
-        self.value, self.u0, self.p = gradient.value, gradient.u0, gradient.p
+        self.value, (self.u0, self.p) = gradient.value, gradient.gather()
 
 
 @each_case
@@ -132,7 +133,7 @@ def test_hessians_are_symmetric_and_do_not_depend_on_the_number_of_ranks(
         cost = make_cost(case)
         run = solve(case.problem, case.u0, case.p, make_stepping(method), cost.times)
         directions = [case.direction(), second_direction(case)]
-        answers.append([(each.u0, each.p) for each in hessian_products(run, cost, directions)])
+        answers.append([each.gather() for each in hessian_products(run, cost, directions)])
         flat = [np.concatenate([gather(du), gather(dp) if field else dp]) for du, dp in directions]
         rows = [np.concatenate(each) for each in answers[-1]]
         parts = np.concatenate([rows[0] * flat[1], -rows[1] * flat[0]])
@@ -164,7 +165,7 @@ def test_hessian_is_the_derivative_of_the_gradient(form, field, method):
         p = case.p.copy()
         p = p + eps * dp
         result = adjoint(solve(case.problem, u0, p, stepping, cost.times), cost)
-        return np.concatenate([result.u0, result.p])
+        return np.concatenate(result.gather())
 
     def central(eps):
         return (gradient(eps) - gradient(-eps)) / (2 * eps)
@@ -172,7 +173,7 @@ def test_hessian_is_the_derivative_of_the_gradient(form, field, method):
     expected = (64 * central(1e-3) - 20 * central(2e-3) + central(4e-3)) / 45
     run = solve(case.problem, case.u0, case.p, stepping, cost.times)
     product = hessian_product(run, cost, du, dp)
-    assert difference(np.concatenate([product.u0, product.p]), expected) < 1e-8
+    assert difference(np.concatenate(product.gather()), expected) < 1e-8
 
 
 @pytest.mark.parametrize("field", [False, True])
@@ -259,7 +260,7 @@ def test_recorded_runs_on_all_ranks(method, checkpoint):
     for _ in range(2):
         recorded = adjoint(run, observations, "tsadjoint")
         steps = adjoint(run, observations)
-        assert difference(recorded.u0, steps.u0) < 1e-10
+        assert difference(recorded.gather()[0], steps.gather()[0]) < 1e-10
         assert difference(recorded.p, steps.p) < 1e-10
 
 
@@ -484,11 +485,23 @@ def test_breakpoints_of_distributed_equations(method):
 
 
 @pytest.mark.mpi
-def test_gradients_in_a_few_parameters_can_be_read_by_one_rank_alone(comm):
-    case = make(comm)
+@pytest.mark.parametrize("field", [False, True])
+def test_one_rank_alone_may_read_gradients_and_products(comm, field):
+    """Own rows in u0, all of a few parameters, own rows of a field; ``gather`` has all of both."""
+    case = make(comm, field=field)
     cost = make_cost(case)
     run = solve(case.problem, case.u0, case.p, make_stepping("rk4"), cost.times)
-    gradient = adjoint(run, cost)
-    mine = gradient.p if case.problem.comm.rank == 0 else None
-    mine = case.problem.comm.tompi4py().bcast(mine)
-    np.testing.assert_array_equal(gather(gradient.p_vec), mine)
+    gradient, product = adjoint(run, cost), hessian_product(run, cost, *case.direction())
+    error = derivative_error(run, cost)
+    ranks = case.problem.comm.tompi4py()
+    if ranks.rank == 0:  # others do not take part: this would never end if it were collective
+        for each in (gradient, product, product.gradient, error):
+            assert each.u0.shape == read(case.u0).shape
+            assert each.p.shape == (read(case.p).shape if field else (2,))
+    ranks.Barrier()
+    for each in (gradient, product, product.gradient):
+        u0, p = each.gather()
+        np.testing.assert_array_equal(np.concatenate(ranks.allgather(each.u0)), u0)
+        own = np.concatenate(ranks.allgather(each.p)) if field else each.p
+        np.testing.assert_array_equal(own, p)
+    assert product.gather()[0].shape == (N,)

@@ -65,6 +65,8 @@ class Case:
     """The cost as a function of x in closed form (mpmath), or by a program of its own (NumPy)."""
     exact: bool = True
     """Whether ``truth`` is a closed form, to be evaluated with 50 digits."""
+    truth_of: str = ""
+    """Another case, with the same solution: a constraint differentiated more often."""
     truth_tolerance: float = 1e-8
     """Of steps of the integrated truth, by which sensitivities may be amplified."""
     published: Mapping[int, float] = field(default_factory=dict)

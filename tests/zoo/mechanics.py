@@ -592,6 +592,7 @@ CASES = [
     Case(
         "Pendulum, index 3",
         "Hairer and Wanner II; CasADi, SciML",
+        truth_of="Pendulum, index 2",
         rhs=pendulum_index_3,
         mass=np.diag([1.0, 1, 1, 1, 0]),
         u0=[0.6, -0.8, 0.0, 0.0, 0.8 * 9.81],
@@ -643,6 +644,7 @@ CASES = [
     Case(
         "Fekete, index 2",
         BARI,
+        truth_of="Fekete, index 1",
         rhs=fekete_index_2,
         mass=np.diag([*np.ones(6 * POINTS), *np.zeros(2 * POINTS)]),
         u0=[*on_a_sphere(), *np.zeros(POINTS)],

@@ -573,6 +573,10 @@ def fitted(case: FitCase) -> dict[str, Any]:
 def truth(case: Case | FitCase) -> dict[str, Any]:
     if isinstance(case, FitCase):
         return fitted(case)
+    if case.truth_of:
+        known = json.loads(STORE.read_text())[case.truth_of]
+        parts = ("value", "gradient", "hessian", "uncertainty")
+        return {key: known[key] for key in parts} | {"how": f"that of {case.truth_of}"}
     if case.truth is None:
         found = variational(case)
     else:

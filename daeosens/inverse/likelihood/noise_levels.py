@@ -18,7 +18,7 @@ from petsc4py import PETSc
 
 from daeosens.costs.least_squares import LeastSquares
 from daeosens.costs.objective import Objective
-from daeosens.derivatives.adjoint import Gradient, adjoint
+from daeosens.derivatives.adjoint import Gradient, adjoint, shared
 from daeosens.derivatives.discretization_error import halved
 from daeosens.derivatives.residual_jacobian import residual, residual_adjoint, residual_tangent
 from daeosens.errors import SolveError
@@ -317,7 +317,7 @@ class EstimatedNoise:
             own = [weight[rows][self.observed[rows]] for weight in weights]
             pairs = residual_adjoint(run, misfit, own)
             for total, (lam, mu) in zip(totals, pairs, strict=True):
-                found = Gradient(0.0, lam, mu)
+                found = Gradient(0.0, lam, mu, shared_p=shared(each.problem, mu))
                 total.axpy(1.0, each.control.pull_back(each.problem, x, found))
         return totals
 

@@ -1,0 +1,85 @@
+"""What all ranks have to call together says so: the public surface is walked."""
+
+import ast
+import inspect
+import textwrap
+
+import pytest
+
+import daeosens
+
+EXCHANGES = {"allgather", "allreduce", "Allgather", "Allreduce", "Barrier", "bcast", "norm", "dot"}
+"""Methods of communicators and vectors in which ranks wait for each other."""
+
+
+def says(function):
+    """Whether a function says that it is, or that it is not."""
+    return "ollective" in (inspect.getdoc(function) or "")
+
+
+def is_collective(function):
+    """Whether a function says that it is: 'Collective', and not only that something is not."""
+    text = inspect.getdoc(function) or ""
+    return "Collective" in text.replace("Not collective", "") or " collective" in text.replace(
+        "ot collective", ""
+    )
+
+
+def underlying(member):
+    for name in ("fget", "func"):
+        member = getattr(member, name, member)
+    return inspect.unwrap(member) if inspect.isfunction(member) else None
+
+
+def waits_in(function):
+    """Return what a function calls in which ranks wait for each other."""
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
+    except OSError:  # made by a dataclass
+        return set()
+    names = set()
+    for call in (node.func for node in ast.walk(tree) if isinstance(node, ast.Call)):
+        if isinstance(call, ast.Name):
+            known = function.__globals__.get(call.id)
+            if getattr(known, "__module__", "").startswith("daeosens") and inspect.isfunction(
+                known
+            ):
+                names |= {call.id} if is_collective(known) else set()
+        elif isinstance(call, ast.Attribute) and call.attr in EXCHANGES:
+            of_numpy = ast.unparse(call.value) in ("np", "np.linalg")
+            names |= set() if of_numpy else {call.attr}
+    return names
+
+
+def surface():
+    """Yield the name, the owner and the function of what users may call or read."""
+    for name in daeosens.__all__:
+        public = getattr(daeosens, name)
+        if inspect.isfunction(public):
+            yield name, None, public
+        elif inspect.isclass(public):
+            for kind in public.__mro__:
+                if kind.__module__.startswith("daeosens"):
+                    for key, member in vars(kind).items():
+                        if not key.startswith("_") and underlying(member) is not None:
+                            yield f"{name}.{key}", public, member
+
+
+MEMBERS = {name: (owner, member) for name, owner, member in surface()}
+WAITING = {
+    name: waits for name, (_, member) in MEMBERS.items() if (waits := waits_in(underlying(member)))
+}
+
+
+def test_the_walk_sees_something():
+    assert len(MEMBERS) > 200
+    assert len(WAITING) > 40
+    assert {"adjoint", "solve", "Gradient.gather", "Reduced.value_and_gradient"} <= set(WAITING)
+    assert not {"Gradient.u0", "Gradient.p", "HessianProduct.p", "Trajectory.u"} & set(WAITING)
+
+
+@pytest.mark.parametrize("name", WAITING)
+def test_what_is_collective_says_so(name):
+    owner, member = MEMBERS[name]
+    text = f"{name} calls {', '.join(WAITING[name])}"
+    assert says(member) or says(underlying(member)) or (owner and says(owner)), text
