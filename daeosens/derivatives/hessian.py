@@ -13,7 +13,11 @@ from petsc4py import PETSc
 from daeosens.costs.cost import Cost, add_curvature, points_by_step
 from daeosens.costs.objective import Objective, check_objective
 from daeosens.derivatives.adjoint import Gradient, Rows, evaluate_cost, shared
-from daeosens.derivatives.engines.array.hessian import FirstOrder, block_second_sweep
+from daeosens.derivatives.engines.array.hessian import (
+    FirstOrder,
+    block_second_sweep,
+    carry_window,
+)
 from daeosens.derivatives.engines.choice import (
     Sweep,
     choose_sweep,
@@ -237,10 +241,11 @@ def hessian_products(
     admitted = [admit_direction(trajectory, *direction) for direction in directions]
     complete = [(du, nothing() if dp is None else dp) for du, dp in admitted]
     run = (trajectory, cost, complete, memory)
-    if choose_sweep(trajectory, engine) == "block":
+    chosen = choose_sweep(trajectory, engine, len(directions))
+    if chosen == "block" and not trajectory.crossings:
         return _in_blocks(*run)
     with remainders() as left:
-        return _by_steps(*run, left)
+        return _by_parts(*run, left, chosen)
 
 
 def _in_c(
@@ -263,7 +268,8 @@ def _in_blocks(
     directions: Sequence[tuple[PETSc.Vec, PETSc.Vec]],
     memory: Memory,
 ) -> list[HessianProduct]:
-    found = block_second_sweep(trajectory, cost, *_rows(directions), memory.block)
+    window = piece_of(trajectory, 0, trajectory.n_steps)
+    found = block_second_sweep(window, cost, *_rows(directions), memory.block)
     memory.block = found.first
     gradient = _vectors(trajectory, found.lam, found.mu)
     dots = zip(found.lam_dot, found.mu_dot, strict=True)
@@ -302,12 +308,13 @@ def _vectors(trajectory: Trajectory, by_u0: Array, by_p: Array) -> tuple[PETSc.V
     return vectors
 
 
-def _by_steps(
+def _by_parts(
     trajectory: Trajectory,
     cost: Cost,
     directions: Sequence[tuple[PETSc.Vec, PETSc.Vec]],
     memory: Memory,
     left: Remainders,
+    engine: Sweep,
 ) -> list[HessianProduct]:
     problem, states = trajectory.problem, trajectory.states
     steps = steps_of(trajectory)
@@ -315,8 +322,8 @@ def _by_steps(
     refuse_one_way_solver(trajectory)
     if trajectory.crossings and memory.gradient is None:
         evaluate_at_events(trajectory, points, cost.densities)
-    along = tangents(trajectory, directions, "steps")
-    parts = _parts(trajectory, steps, cost)
+    along = tangents(trajectory, directions, engine)
+    parts = _parts(trajectory, steps, cost, engine)
     first = memory.adjoint(trajectory)
     if any(smooth for *_, smooth in parts):  # those keep no adjoints of stages
         first = Adjoint(problem.create_state(), problem.create_parameters())
@@ -346,14 +353,11 @@ def _by_steps(
     seed(trajectory.n_steps)
     for start, end, smooth in reversed(parts):
         if smooth and not first.known:
-            inside = {
-                n - start: [(seen.weight, seen.scalar) for seen in points[n]]
-                for n in points
-                if start < n < end
-            }
-            given = [(each.states[start], each.parameters[start]) for each in along]
-            run = piece_of(trajectory, start, end)
-            if carry_piece(run, inside, given, (first.lam, first.mu), dots):
+            inside = {n - start: points[n] for n in points if start < n < end}
+            tangent = [(each.states[start], each.parameters[start]) for each in along]
+            window = piece_of(trajectory, start, end)
+            carry = carry_window if engine == "block" else carry_piece
+            if carry(window, inside, tangent, (first.lam, first.mu), dots):
                 assert isinstance(steps, HybridStep)  # others have no parts in C
                 steps.pass_by(start)
                 seed(start)
@@ -369,20 +373,23 @@ def _by_steps(
     for vec in (vec for each in along for vec in each.states):
         vec.destroy()
     error = solver_error(trajectory, left.total)
-    gradient = Gradient(value, first.lam, first.mu, "steps", shared(problem, first.mu), error)
+    gradient = Gradient(value, first.lam, first.mu, engine, shared(problem, first.mu), error)
     memory.complete(gradient, first)
-    return [HessianProduct(gradient, *dot, "steps", error, shared(problem, dot[1])) for dot in dots]
+    return [HessianProduct(gradient, *dot, engine, error, shared(problem, dot[1])) for dot in dots]
 
 
-def _parts(trajectory: Trajectory, steps: StepMap, cost: Cost) -> list[tuple[int, int, bool]]:
-    """Return the numbers of the first and the last state of parts, and whether they go in C."""
+def _parts(
+    trajectory: Trajectory, steps: StepMap, cost: Cost, engine: Sweep
+) -> list[tuple[int, int, bool]]:
+    """Return the numbers of the first and the last state of parts, and whether they go at once."""
     if not isinstance(steps, HybridStep) or cost.densities:
         return [(0, trajectory.n_steps, False)]
     modes = trajectory.problem.modes or {"": trajectory.problem}
     method = trajectory.stepping.resolved_method
     compiled = any(directed_steps(mode, method) is not None for mode in modes.values())
+    quick = compiled or engine == "block"
     return [
-        (first, last, smooth and compiled and last > first + 1)
+        (first, last, smooth and quick and last > first + 1)
         for first, last, smooth in pieces(trajectory, steps, ())
     ]
 

@@ -229,9 +229,10 @@ def tangents(
         found = _in_c(trajectory, admitted)
     if found is not None:
         return found
-    if choose_sweep(trajectory, engine) == "block":
+    chosen = choose_sweep(trajectory, engine, len(directions))
+    if chosen == "block" and not trajectory.crossings:
         return _in_blocks(trajectory, admitted)
-    return [_by_steps(trajectory, *direction) for direction in admitted]
+    return _by_parts(trajectory, admitted, chosen)
 
 
 def _pairs(du0: Any, dp: Any) -> list[Direction]:
@@ -267,52 +268,95 @@ def admit_direction(
     return du, None if dp is None else parameter_direction(trajectory, dp)
 
 
-def _by_steps(trajectory: Trajectory, du: PETSc.Vec, dp: PETSc.Vec | None) -> Tangent:
-    start = trajectory.problem.create_parameters() if dp is None else dp
-    states, times, parameters = [du.copy()], [0.0], [start]
-    steps = steps_of(trajectory)
+def _by_parts(
+    trajectory: Trajectory,
+    directions: Sequence[tuple[PETSc.Vec, PETSc.Vec | None]],
+    engine: Sweep,
+) -> list[Tangent]:
+    """Carry all directions over the windows between events at once, and over the rest by steps."""
+    maps = [steps_of(trajectory) for _ in directions]
+    along = [_Along(trajectory, steps, *pair) for steps, pair in zip(maps, directions, strict=True)]
+    parts: Iterable[tuple[int, int, bool]] = [(0, trajectory.n_steps, False)]
+    if isinstance(maps[0], HybridStep):
+        parts = pieces(trajectory, maps[0], ())
     with named_faults(trajectory, back=False), remainders() as left:
-        for several in _carried(trajectory, steps, du, dp):
-            changed = steps.dp
-            states += several
-            times += [steps.dt] * len(several)
-            parameters += [start if changed is None or changed is dp else changed] * len(several)
-        finite_vec(states[-1], "the tangent of the final state")
+        for first, last, smooth in parts:
+            rows = _over_window(trajectory, first, last, along, engine) if smooth else None
+            for k, tangent in enumerate(along):
+                if rows is not None:
+                    tangent.follow(rows[:, k])
+                    continue
+                for n in range(first, last):  # these name what is not finite
+                    tangent.step(n)
+        for tangent in along:
+            finite_vec(tangent.states[-1], "the tangent of the final state")
     error = solver_error(trajectory, left.total)
-    return Tangent(
-        trajectory, tuple(states), dp, np.array(times), tuple(parameters), solver_error=error
-    )
+    return [tangent.result(engine, error) for tangent in along]
 
 
-def _carried(
-    trajectory: Trajectory, steps: StepMap, du: PETSc.Vec, dp: PETSc.Vec | None
-) -> Iterator[list[PETSc.Vec]]:
-    """Carry ``du`` forward in place; yield the tangents after a step, or after those of a piece.
+class _Along:
+    """One direction on its way forward, with the tangents of the states that it has come by."""
 
-    Between events smooth steps are carried in C where they can be.
-    """
-    parts = [(0, trajectory.n_steps, False)]
-    if isinstance(steps, HybridStep):
-        parts = pieces(trajectory, steps, ())
-    for first, last, smooth in parts:
-        linear = None
-        if smooth and last > first + 1:
-            linear = linear_steps(piece_of(trajectory, first, last), keep=False)
-        if linear is not None:
-            assert isinstance(steps, HybridStep)
-            here = steps.pass_forward(first, dp)
-            along = np.empty((last - first + 1, 1, du.size))
-            along[0, 0] = read(du)
-            direction = np.zeros((1, trajectory.problem.n_parameters))
-            if here is not None:
-                direction[0] = read(here)
-            if linear.push(last - first, direction, along):
-                write(du, along[-1, 0])
-                yield [_filled(trajectory, row) for row in along[1:, 0]]
-                continue
-        for n in range(first, last):  # these name what is not finite
-            steps.tangent(trajectory.step(n), du, dp)
-            yield [du.copy()]
+    def __init__(
+        self, trajectory: Trajectory, steps: StepMap, du: PETSc.Vec, dp: PETSc.Vec | None
+    ) -> None:
+        self._trajectory = trajectory
+        self.steps, self.du, self.dp = steps, du, dp
+        self._start = trajectory.problem.create_parameters() if dp is None else dp
+        self.states, self._times, self._parameters = [du.copy()], [0.0], [self._start]
+
+    def step(self, n: int) -> None:
+        """Carry the direction over one step."""
+        self.steps.tangent(self._trajectory.step(n), self.du, self.dp)
+        self._note([self.du.copy()])
+
+    def follow(self, rows: Array) -> None:
+        """Take the tangents of the states of a window [S, n]."""
+        write(self.du, rows[-1])
+        self._note([_filled(self._trajectory, row) for row in rows])
+
+    def _note(self, states: list[PETSc.Vec]) -> None:
+        changed = self.steps.dp
+        here = self._start if changed is None or changed is self.dp else changed
+        self.states += states
+        self._times += [self.steps.dt] * len(states)
+        self._parameters += [here] * len(states)
+
+    def result(self, engine: str, error: float) -> Tangent:
+        """Return the tangent of the whole run."""
+        return Tangent(
+            self._trajectory,
+            tuple(self.states),
+            self.dp,
+            np.array(self._times),
+            tuple(self._parameters),
+            engine,
+            solver_error=error,
+        )
+
+
+def _over_window(
+    trajectory: Trajectory, first: int, last: int, along: Sequence[_Along], engine: Sweep
+) -> Array | None:
+    """Return the tangents [S, D, n] of the states after the first one of a window, or None."""
+    if last == first + 1:
+        return None
+    window = piece_of(trajectory, first, last)
+    linear = None if engine == "block" else linear_steps(window, keep=False)
+    if engine != "block" and linear is None:
+        return None
+    du = np.array([read(tangent.du) for tangent in along])
+    dp = np.zeros((len(along), trajectory.problem.n_parameters))
+    for row, tangent in zip(dp, along, strict=True):
+        assert isinstance(tangent.steps, HybridStep)
+        here = tangent.steps.pass_forward(first, tangent.dp)
+        if here is not None:
+            row[:] = read(here)
+    if linear is None:
+        return np.concatenate(list(push_columns(window, du, dp, last - first)))
+    rows = np.empty((last - first + 1, *du.shape))
+    rows[0] = du
+    return rows[1:] if linear.push(last - first, dp, rows) else None
 
 
 def _filled(trajectory: Trajectory, values: Array) -> PETSc.Vec:
@@ -331,7 +375,8 @@ def _in_c(
 def _in_blocks(
     trajectory: Trajectory, directions: Sequence[tuple[PETSc.Vec, PETSc.Vec | None]]
 ) -> list[Tangent]:
-    blocks = push_columns(trajectory, *_rows(trajectory, directions), trajectory.n_steps)
+    window = piece_of(trajectory, 0, trajectory.n_steps)
+    blocks = push_columns(window, *_rows(trajectory, directions), trajectory.n_steps)
     return _of_blocks(trajectory, directions, blocks, "block")
 
 

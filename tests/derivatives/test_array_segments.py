@@ -13,13 +13,12 @@ from daeosens import (
     Running,
     Stepping,
     Terminal,
-    UnsupportedError,
     adjoint,
-    hessian_product,
+    hessian_products,
     hybrid,
     sensitivities,
     solve,
-    tangent,
+    tangents,
 )
 from daeosens.derivatives.engines.array import adjoint as array_adjoint
 from daeosens.derivatives.engines.choice import no_block
@@ -156,9 +155,28 @@ def test_jacobians_of_residuals_through_events():
     assert difference(ours, reference) < 1e-12
 
 
-def test_tangents_and_second_order_through_events_are_by_steps():
-    run = ball(1.0, True)
-    assert tangent(run, [1.0, 0.0]).engine == "steps"
-    assert hessian_product(run, COST, [1.0, 0.0]).engine == "steps"
-    with pytest.raises(UnsupportedError, match='engine = "block" for a run through events'):
-        hessian_product(run, COST, [1.0, 0.0], engine="block")
+@pytest.mark.parametrize("cell", CELLS, ids=str)
+def test_tangents_and_second_order_of_windows_are_those_by_steps(cell):
+    problem, _ = event_support.hybrid_of(cell)
+    objective, _ = event_support.cost_of(cell)
+    control, x, _ = event_support.control_of(cell)
+    run = Reduced(problem, objective, event_support.stepping_of(cell), control).trajectory(x)
+    rng = np.random.default_rng(7)
+    pairs = [
+        (rng.standard_normal(run.problem.size), rng.standard_normal(run.problem.n_parameters))
+        for _ in range(3)
+    ]
+    block, steps = (tangents(run, pairs, engine) for engine in ("block", "steps"))
+    for ours, reference in zip(block, steps, strict=True):
+        assert ours.engine == "block"
+        assert difference(ours.u, reference.u) < 1e-12
+        assert difference(ours.times, reference.times) < 1e-12
+    block, steps = (
+        hessian_products(run, objective, pairs, engine=engine) for engine in ("block", "steps")
+    )
+    for ours, reference in zip(block, steps, strict=True):
+        assert ours.engine == "block"
+        assert difference(ours.gradient.u0, reference.gradient.u0) < 1e-12
+        assert difference(ours.u0, reference.u0) < 1e-11
+        if reference.p.size:
+            assert difference(ours.p, reference.p) < 1e-11

@@ -61,10 +61,7 @@ def with_modes():
     return hybrid({"on": DECAY, "off": DECAY}, "off", [hot])
 
 
-SECOND_ORDER_ONLY = {
-    "a run through events": with_event,
-    "equations with modes": with_modes,
-}
+EVENTS = {"a run through events": with_event, "equations with modes": with_modes}
 IMPOSSIBLE = {
     r"F\(t, u, u', p\) = 0": lambda: DAE(lambda t, u, udot, p: udot + p[0] * u, 1, 1),
     "a mass that depends on the parameters": lambda: ODE(
@@ -85,13 +82,13 @@ def test_blocks_are_refused_with_the_reason_and_auto_takes_steps(reason):
     assert adjoint(run, COST).engine == "steps"
 
 
-@pytest.mark.parametrize("reason", SECOND_ORDER_ONLY)
-def test_events_are_for_adjoints_in_blocks_only(reason):
-    run = run_of(SECOND_ORDER_ONLY[reason]())
+@pytest.mark.parametrize("kind", EVENTS)
+def test_windows_between_events_go_in_blocks(kind):
+    run = run_of(EVENTS[kind]())
     assert adjoint(run, COST).engine == adjoint(run, COST, "block").engine == "block"
-    with pytest.raises(UnsupportedError, match=rf'engine = "block" for {reason}\n'):
-        hessian_product_of_cost(run, engine="block")
-    assert hessian_product_of_cost(run, engine="auto").engine == "steps"
+    assert hessian_product_of_cost(run, engine="block").engine == "block"
+    assert hessian_product_of_cost(run, engine="auto").engine == "block"
+    assert tangent(run, [1.0], None).engine == "block"
 
 
 def test_blocks_are_refused_for_petsc_style_callbacks():

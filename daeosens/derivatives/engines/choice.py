@@ -14,6 +14,7 @@ from daeosens.derivatives.engines.limits import (
 from daeosens.errors import InputError, UnsupportedError
 from daeosens.methods.method import Method
 from daeosens.problem.problem import Problem
+from daeosens.timestepping.dense_ts import directed_steps
 from daeosens.timestepping.trajectory.trajectory import Trajectory
 
 Engine = Literal["auto", "steps", "block", "compiled", "tsadjoint"]
@@ -114,8 +115,10 @@ def choose_engine(trajectory: Trajectory, engine: Engine) -> Engine:
     return _chosen(trajectory, engine, reason, dense=not method.explicit)
 
 
-def choose_sweep(trajectory: Trajectory, engine: Sweep) -> Sweep:
+def choose_sweep(trajectory: Trajectory, engine: Sweep, rows: int = 1) -> Sweep:
     """Return the engine for tangents and second order, like ``choose_engine``.
+
+    ``rows`` is the number of directions.
 
     Raises
     ------
@@ -128,10 +131,11 @@ def choose_sweep(trajectory: Trajectory, engine: Sweep) -> Sweep:
     if engine in ("steps", "compiled"):
         return "steps"
     problem, method = trajectory.problem, trajectory.stepping.resolved_method
-    events = "a run through events" if trajectory.crossings else ""
-    modes = "equations with modes" if problem.modes else ""
-    reason = events or modes or no_block(problem, method)
-    return _chosen(trajectory, engine, reason, dense=True)
+    if trajectory.crossings and wants_compiled(trajectory, engine, rows):
+        modes = problem.modes.values() or [problem]
+        if any(directed_steps(mode, method) is not None for mode in modes):
+            return "steps"  # which carries the windows between events in C
+    return _chosen(trajectory, engine, no_block(problem, method), dense=True)
 
 
 def _chosen(
@@ -141,8 +145,7 @@ def _chosen(
     if engine == "block" and reason:
         raise UnsupportedError(
             f'engine = "block" for {reason}',
-            expected="M u' = f(t, u, p) with NumPy-style callbacks and M constant; events in first "
-            "order only",
+            expected="M u' = f(t, u, p) with NumPy-style callbacks and M constant",
             remedy='engine="steps"',
         )
     batch = trajectory.problem.batch

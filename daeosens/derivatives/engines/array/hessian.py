@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeAlias
 
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens.costs.cost import Cost, Observation, Point, Scalar, points_by_step
+from daeosens.costs.cost import Cost, Densities, Point, Scalar, points_by_step
 from daeosens.derivatives.engines.array.adjoint import Observer
 from daeosens.derivatives.engines.array.step_blocks import (
     Span,
@@ -19,8 +20,10 @@ from daeosens.derivatives.engines.array.step_blocks import (
     running_slopes,
 )
 from daeosens.derivatives.engines.array.tangent import parameter_part
+from daeosens.derivatives.engines.request import Observed
 from daeosens.methods.block_steps import BlockSteps, BlockTangent, LinearBlock, Seed
 from daeosens.petsc.vectors import Array, read, write
+from daeosens.problem.problem import Problem
 from daeosens.timestepping.trajectory.trajectory import Trajectory
 
 DIRECTIONS = 64
@@ -86,33 +89,73 @@ def block_second_sweep(
     ------
     docs/mathematics.md, section 1.
     """
-    pieces: list[SecondSweep] = []
+    observed = points_by_step(trajectory.index, [cost])
+    sweeps: list[SecondSweep] = []
     for k in range(0, len(du), DIRECTIONS):
         part = slice(k, k + DIRECTIONS)
-        pieces.append(_sweep(trajectory, cost, du[part], dp[part], first))
-        first = pieces[-1].first
-    lam_dot = np.concatenate([each.lam_dot for each in pieces])
-    mu_dot = np.concatenate([each.mu_dot for each in pieces])
-    return SecondSweep(pieces[0].lam, pieces[0].mu, lam_dot, mu_dot, first)
+        along = du[part], dp[part]
+        rows = _no_rows(trajectory.problem, along)
+        sweeps.append(_sweep(trajectory, observed, cost.densities, along, rows, first))
+        first = sweeps[-1].first
+    lam_dot = np.concatenate([sweep.lam_dot for sweep in sweeps])
+    mu_dot = np.concatenate([sweep.mu_dot for sweep in sweeps])
+    return SecondSweep(sweeps[0].lam, sweeps[0].mu, lam_dot, mu_dot, first)
+
+
+def carry_window(
+    window: Trajectory,
+    points: Observed,
+    along: Sequence[tuple[PETSc.Vec, PETSc.Vec]],
+    first: tuple[PETSc.Vec, PETSc.Vec],
+    dots: Sequence[tuple[PETSc.Vec, PETSc.Vec]],
+) -> bool:
+    """Carry one adjoint and its derivatives back over smooth steps between events, on arrays.
+
+    Parameters and result as for ``carry_piece``, which does it in C.
+    """
+    du, dp = (np.array([read(vec) for vec in vecs]) for vecs in zip(*along, strict=True))
+    lam, mu = (np.array([read(vec)]) for vec in first)
+    lam_dot, mu_dot = (np.array([read(vec) for vec in vecs]) for vecs in zip(*dots, strict=True))
+    swept = _sweep(window, points, (), (du, dp), (lam, mu, lam_dot, mu_dot), None)
+    write(first[0], swept.lam)
+    write(first[1], swept.mu)
+    for (by_u, by_p), row, row_p in zip(dots, swept.lam_dot, swept.mu_dot, strict=True):
+        write(by_u, row)
+        write(by_p, row_p)
+    return True
+
+
+SecondRows: TypeAlias = "tuple[Array, Array, Array, Array]"
+"""lam [1, n], mu [1, m] and their derivatives along directions lam_dot [D, n], mu_dot [D, m]."""
+
+
+def _no_rows(problem: Problem, along: tuple[Array, Array]) -> SecondRows:
+    du, dp = along
+    lam, mu = np.zeros((1, problem.size)), np.zeros((1, problem.n_parameters))
+    return lam, mu, np.zeros(du.shape), np.zeros(dp.shape)
 
 
 def _sweep(
-    trajectory: Trajectory, cost: Cost, du: Array, dp: Array, first: FirstOrder | None
+    trajectory: Trajectory,
+    observed: Observed,
+    densities: Densities,
+    directions: tuple[Array, Array],
+    rows: SecondRows,
+    first: FirstOrder | None,
 ) -> SecondSweep:
+    """Carry ``rows`` back over a run or a window, with what is observed at its states."""
     problem, batch = trajectory.problem, trajectory.problem.batch
     assert batch is not None
+    (du, dp), (lam, mu, lam_dot, mu_dot) = directions, rows
     steps = block_steps(trajectory)
     spans = block_spans(trajectory, steps, 6 * len(du) + 2, trajectory.n_steps)
     known = first if len(spans) == 1 else None
-    lam, mu = np.zeros((1, problem.size)), np.zeros((1, problem.n_parameters))
-    lam_dot, mu_dot = np.zeros(du.shape), np.zeros(dp.shape)
-    observed = points_by_step(trajectory.index, [cost]) if known is None else {}
-    observer = Observer(trajectory, observed)
+    observer = Observer(trajectory, observed if known is None else {})
 
     def seed(number: int, lam: Array) -> None:
         observer.add(number, lam, mu)
 
-    bend = Bending(trajectory, cost, dp, mu_dot)
+    bend = Bending(trajectory, observed, densities, dp, mu_dot)
     for linear, along in _tangents_back(trajectory, steps, spans, du, dp, known):
         points, start = linear.points, linear.block.first
         at = points.t, points.u, linear.block.p
@@ -120,7 +163,7 @@ def _sweep(
             seed(trajectory.n_steps, lam)
             bend(trajectory.n_steps, along.states[-1], lam_dot)
         if known is None:
-            slopes, by_p = running_slopes(problem, points, linear.block.p, [cost.densities])
+            slopes, by_p = running_slopes(problem, points, linear.block.p, [densities])
             weights = steps.carry(linear, lam, slopes, seed)
             mu += batch.pull_parameters(*at, weights.swapaxes(0, 1)) + by_p
         else:
@@ -161,18 +204,22 @@ def _tangents_back(
 class Bending:
     """Adds the second derivatives of a cost along directions dp [D, m] and what goes with them."""
 
-    def __init__(self, trajectory: Trajectory, cost: Cost, dp: Array, mu_dot: Array) -> None:
-        self._trajectory, self._cost = trajectory, cost
+    def __init__(
+        self,
+        trajectory: Trajectory,
+        observed: Observed,
+        densities: Densities,
+        dp: Array,
+        mu_dot: Array,
+    ) -> None:
+        self._trajectory = trajectory
+        self._observed, self._densities = observed, densities
         self._dp, self._mu_dot = dp, mu_dot
 
     @cached_property
     def _work(self) -> tuple[PETSc.Vec, PETSc.Vec, PETSc.Vec]:
         problem = self._trajectory.problem
         return problem.create_state(), problem.create_state(), problem.create_parameters()
-
-    @cached_property
-    def _observed(self) -> dict[int, list[Observation]]:
-        return points_by_step(self._trajectory.index, [self._cost])
 
     def __call__(self, number: int, du: Array, lam_dot: Array) -> None:
         """Add what is said about a state, whose tangents are du [D, n], to lam_dot [D, n]."""
@@ -194,11 +241,11 @@ class Bending:
         )
         self._mu_dot += by_p
         sources = np.ascontiguousarray(by_u.swapaxes(0, 1))
-        if not self._cost.densities:
+        if not self._densities:
             return sources
         state = self._trajectory.problem.create_state()
         for k, share in enumerate(points.share.tolist()):
-            scaled = [(share * weight, density) for weight, density in self._cost.densities]
+            scaled = [(share * weight, density) for weight, density in self._densities]
             write(state, points.u[k])
             point = (float(points.t[k]), state, self._trajectory.p)
             self.add(scaled, point, along.points[k], sources[k])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +17,7 @@ from daeosens.derivatives.engines.compiled.tangent import (
     fitting,
     linear_steps,
 )
+from daeosens.derivatives.engines.request import Observed
 from daeosens.petsc._kernels import LinearSteps, SecondSweep
 from daeosens.petsc.vectors import Array, read, write
 from daeosens.problem.problem import Problem
@@ -86,7 +87,10 @@ def native_second_sweep(
     by_u, by_p = sweep.by_u, sweep.by_p
     if not sweep.push():
         return None
-    points, bend = points_by_step(trajectory.index, [cost]), Bending(trajectory, cost, dp, by_p[1:])
+    points, bend = (
+        points_by_step(trajectory.index, [cost]),
+        Bending(trajectory, {}, (), dp, by_p[1:]),
+    )
     for number in sorted({0, *points}, reverse=True):
         if not sweep.bend(number):
             return None
@@ -109,7 +113,7 @@ def native_second_sweep(
 
 def carry_piece(
     piece: Trajectory,
-    points: Mapping[int, Sequence[tuple[float, Scalar]]],
+    points: Observed,
     along: Sequence[tuple[PETSc.Vec, PETSc.Vec]],
     first: tuple[PETSc.Vec, PETSc.Vec],
     dots: Sequence[tuple[PETSc.Vec, PETSc.Vec]],
@@ -120,8 +124,8 @@ def carry_piece(
     ----------
     piece : Trajectory
         The steps as a run of their own (``piece_of``).
-    points : mapping of int to sequence of (float, Scalar)
-        Costs of the states inside, with their weights, by the number of the state in the piece.
+    points : mapping of int to sequence of Observation
+        Of the cost at the states inside, by the number of the state in the piece.
     along : sequence of (du [n], dp [m])
         The tangents of the first state, and the directions of the parameters.
     first, dots : (lam [n], mu [m]) and a sequence of them
@@ -144,12 +148,12 @@ def carry_piece(
         by_u[:], by_p[:] = read(lam), read(mu)
     if not sweep.push():
         return False
-    bend = Bending(piece, Cost(), dp, sweep.by_p[1:])
+    bend = Bending(piece, {}, (), dp, sweep.by_p[1:])
     for number in sorted({0, *points}, reverse=True):
         if not sweep.bend(number):
             return False
         point = (float(piece.times[number]), piece.states[number], piece.p)
-        for weight, scalar in points.get(number, ()):
+        for _, weight, scalar, _ in points.get(number, ()):
             _add_gradient(piece.problem, weight, scalar, point, sweep.by_u[0], sweep.by_p[0])
             bend.add([(weight, scalar)], point, sweep.along[number], sweep.by_u[1:])
     if not sweep.finite:
