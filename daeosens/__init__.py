@@ -62,6 +62,7 @@ from daeosens.optimize.scipy_bridge import scipy_functions
 from daeosens.petsc.c_function import Native
 from daeosens.petsc.ranks import end_quietly_behind_closed_pipe
 from daeosens.problem.controls import PiecewiseConstant, PiecewiseLinear, Spline
+from daeosens.problem.doses import Doses, with_doses
 from daeosens.problem.equations import DAE, ODE
 from daeosens.problem.event import Event
 from daeosens.problem.event_kinds import NamedEvent, System, events_named, saturated, with_events
@@ -92,6 +93,7 @@ __all__ = [
     "DaeosensError",
     "Discretization",
     "DiscretizationWarning",
+    "Doses",
     "Ensemble",
     "ErrorEstimate",
     "Event",
@@ -180,5 +182,6 @@ __all__ = [
     "trace",
     "trace_residual",
     "trace_stencil",
+    "with_doses",
     "with_events",
 ]

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,7 @@ from daeosens.functional.parameters import Parameters
 from daeosens.inverse.fit_covariance import estimated_uncertainty
 from daeosens.inverse.fit_discretization import fit_discretization
 from daeosens.inverse.fit_result import Fit
-from daeosens.inverse.likelihood.experiments import listed_experiments, tables
+from daeosens.inverse.likelihood.experiments import listed_experiments, observed_side, tables
 from daeosens.inverse.likelihood.likelihood import (
     Likelihood,
     listed_priors,
@@ -59,6 +59,8 @@ def fit(
     observe: Any = None,
     observe_u: Callable[..., Any] | None = None,
     observe_p: Callable[..., Any] | None = None,
+    side: Literal["before", "after"] | None = None,
+    doses: Any = None,
     noise: Noise | None = None,
     priors: Prior | Sequence[Prior] = (),
     hessian: HessianKind = "exact",
@@ -94,6 +96,12 @@ def fit(
     observe, observe_u, observe_p
         What was observed [q], as for ``LeastSquares``, in the data's unit; the whole state by
         default.
+    side : "before" or "after", optional
+        Whether measurements at the time of an event saw the state before it or after; with
+        ``doses`` "before" by default, as for troughs.
+    doses : Doses or table, optional
+        What is given to the system along the run, as for ``with_doses``; experiments have their
+        own.
     noise : Normal or LogNormal, optional
         ``Normal("estimated")`` by default.
     priors : Prior or sequence of Prior
@@ -146,10 +154,11 @@ def fit(
         install_abort_hook()  # what is wrong on one rank only would leave the others waiting
         agree(comm, "fit", starts=starts, seed=seed, method=method, hessian=hessian)
     require(problem, Problem, "problem", "ODE(f, size, parameters)")
-    experiments = listed_experiments(data, stepping, times)
+    experiments = listed_experiments(data, stepping, times, doses)
     each, table = tables(experiments, columns)
     model = in_order(Normal() if noise is None else noise, table)
-    observation = Observation(observe, observe_u, observe_p).of(problem, table)
+    side = observed_side(side, experiments)
+    observation = Observation(observe, observe_u, observe_p, side).of(problem, table)
     laws = listed_priors(priors)
     if comm is not None and comm.size > 1:
         # in the order in which an error names them
@@ -160,6 +169,7 @@ def fit(
             times=table.times,
             data=table.values,
             observe=observe,
+            side=side,
             noise=contents(model),
             priors=contents(laws),
             parameters=contents(parameters),
@@ -167,6 +177,7 @@ def fit(
                 k: {
                     "parameters": contents(one.parameters),
                     "start": one.initial_state,
+                    "doses": contents(one.doses),
                     "rows": len(own.times),
                 }
                 for k, (one, own) in enumerate(zip(experiments, each, strict=True))

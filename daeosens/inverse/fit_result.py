@@ -25,6 +25,7 @@ from daeosens.inverse.uncertainty.prediction import Prediction, predict
 from daeosens.inverse.uncertainty.profiles import Profiles, profile
 from daeosens.optimize import Result
 from daeosens.petsc.vectors import Array
+from daeosens.timestepping.trajectory.trajectory import Side
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -154,6 +155,7 @@ class Fit:
         noise: npt.ArrayLike | None = None,
         level: float = 0.95,
         experiment: int = 0,
+        side: Side | None = None,
     ) -> Prediction:
         """Return outputs at times, also beyond the data, with bands.  Collective.
 
@@ -169,7 +171,9 @@ class Fit:
         level : float
             Probability of the bands.
         experiment : int
-            Whose initial state and fixed parameters, where there are several.
+            Whose initial state, doses and fixed parameters, where there are several.
+        side : "before" or "after", optional
+            Which state is meant at the time of an event; as in the fit by default.
 
         Raises
         ------
@@ -180,6 +184,7 @@ class Fit:
             The noise level of the data changes from time to time, and no other is given.
         """
         estimate = self.covariance
+        side = self.observation.side if side is None else side
         known = self.functional.experiments
         if not 0 <= experiment < len(known):
             raise InputError(
@@ -188,7 +193,9 @@ class Fit:
         model = known[experiment]
         if output is not None:
             added = 0.0 if noise is None else noise
-            return predict(model, estimate, times, observe=output, noise=added, level=level)
+            return predict(
+                model, estimate, times, observe=output, noise=added, level=level, side=side
+            )
         added = self.sigma if noise is None else noise
         if noise is None and self.sigma.ndim == 2:
             if np.ptp(self.sigma, axis=0).any():
@@ -207,6 +214,7 @@ class Fit:
             noise=added,
             scale=self.noise.scale,
             level=level,
+            side=side,
         )
 
     def profile(

@@ -54,7 +54,8 @@ class Event:
     ----------
     when : callable, float or str
         ``when(t, u, p) -> float``, the same on every rank, whose zero the run finds; or a time; or
-        the name of a parameter that is the time.
+        the name of a parameter that is the time; or a pair (time, name of a parameter), so much
+        later than the time.
     reset : callable, optional
         ``reset(t, u, p) -> array [n]``, PETSc style ``(t, u, p, out)``: the state afterwards.
     changes : mapping of str to callable
@@ -80,6 +81,8 @@ class Event:
     twice : "resolve" or "refuse"
         What to do where the surface is crossed more than once within one step: find the first
         crossing that counts, like any other, or end with an error.
+    late : "refuse" or "ignore"
+        What to do with a given time behind the end of the run.
 
     Raises
     ------
@@ -95,7 +98,7 @@ class Event:
     False
     """
 
-    when: Callable[..., Any] | float | str
+    when: Callable[..., Any] | float | str | tuple[float, str]
     reset: Callable[..., Any] | None = None
     direction: int = 0
     terminal: bool = False
@@ -114,6 +117,7 @@ class Event:
     reset_hessian_t: Callable[..., Any] | None = None
     changes: Mapping[str, Any] = field(default_factory=dict[str, Any])
     twice: Literal["resolve", "refuse"] = "resolve"
+    late: Literal["refuse", "ignore"] = "refuse"
 
     def __post_init__(self) -> None:
         for name, sound, expected in self._expectations():
@@ -134,11 +138,12 @@ class Event:
         time = _is_number(self.when) and math.isfinite(self.when)
         yield (
             "when",
-            time or isinstance(self.when, str) or _is_function(self.when),
+            time or self.delay is not None or _is_function(self.when),
             "a function (t, u, p) -> float, a finite time, or a parameter's name",
         )
         known = _is_number(self.direction) and self.direction in (-1, 0, 1)
         yield "direction", known, "-1 (falling), 0 (both) or 1 (rising)"
+        yield "late", self.late in ("refuse", "ignore"), '"refuse" or "ignore"'
         yield "twice", self.twice in ("resolve", "refuse"), '"resolve" or "refuse"'
         is_map = self.reset is None or _is_function(self.reset)
         yield "reset", is_map, "a function (t, u, p) -> array [n]"
@@ -168,6 +173,16 @@ class Event:
     def active(self, mode: str) -> bool:
         """Whether it can happen in a mode."""
         return not self.within or mode in self.within
+
+    @property
+    def delay(self) -> tuple[float, str] | None:
+        """The time that a parameter adds to, and its name; None where no parameter is the time."""
+        when: Any = self.when
+        if isinstance(when, str):
+            return 0.0, when
+        if isinstance(when, tuple) and len(when) == 2 and isinstance(when[1], str):
+            return (float(when[0]), when[1]) if _is_number(when[0]) else None
+        return None
 
     @property
     def explicit(self) -> bool:

@@ -306,6 +306,31 @@ def test_a_number_in_an_experiment_takes_the_place_of_what_others_fit():
     assert min(taylor(functional, hessian=True)) > 2.9
 
 
+# ---- columns of words ----------------------------------------------------------------------------
+
+
+def cohort(kind, tmp_path):
+    columns = {"time": [1.0, 2.0, 3.0], "sex": ["f", "f", "f"], "y": [0.62, None, 0.23]}
+    if kind == "mapping":
+        return columns
+    if kind == "pandas":
+        return pytest.importorskip("pandas").DataFrame(columns)
+    path = tmp_path / "cohort.csv"
+    path.write_text("time,sex,y\n1,f,0.62\n2,f,NA\n3,f,0.23\n")
+    return path
+
+
+@pytest.mark.parametrize("kind", ["mapping", "pandas", "csv"])
+def test_columns_of_words_are_named_and_need_not_be_observed(kind, tmp_path):
+    problem = ODE(lambda t, u, p: -p[0] * u, 1, ["rate"])
+    control = Parameters({"rate": Parameter(1.0, scale="log")}, [1.0])
+    arguments = (problem, cohort(kind, tmp_path), control, Stepping((0.0, 3.0), "rk4", dt=0.1))
+    with pytest.raises(InputError, match=r'column "sex" holds words, as \'f\'(.|\n)*columns='):
+        fit(*arguments, noise=Normal(0.1))
+    found = fit(*arguments, columns=["y"], noise=Normal(0.1))
+    assert found.data.count == 2
+
+
 # ---- trial points that make the equations stiff --------------------------------------------------
 
 

@@ -53,8 +53,8 @@ def test_all_bad_lines_are_reported_together(tmp_path):
     assert str(caught.value).splitlines() == [
         f"{path}: 3 problems",
         "  - line 3: 1 cells, expected 2 as in the header",
-        '  - line 6, column "x": "abc", expected a finite number, or nothing where there is none',
-        '  - line 8, column "x": "inf", expected a finite number, or nothing where there is none',
+        '  - line 6, column "x": "abc", expected a finite number, or nothing or "NA"',
+        '  - line 8, column "x": "inf", expected a finite number, or nothing or "NA"',
     ]
 
 
@@ -87,3 +87,14 @@ def test_other_encodings_are_refused_with_the_remedy(tmp_path):
     path.write_bytes("größe,x\n1,2\n".encode("latin-1"))
     with pytest.raises(InputError, match=r"byte 2 is not UTF-8(.|\n)*iconv"):
         read_table(path)
+
+
+def test_words_and_gaps_are_read(tmp_path):
+    path = tmp_path / "cohort.csv"
+    path.write_text("time,sex,y,empty\n0,f,1.5,NA\n1,m,NA,\n2,,.,nan\n3,f,n/a,null\n")
+    table = read_table(path)
+    np.testing.assert_array_equal(table.column("y"), [1.5, np.nan, np.nan, np.nan])
+    assert np.isnan(table.column("empty")).all()
+    assert table.words == {"sex": ("f", "m", "", "f")}
+    with pytest.raises(InputError, match=r'column "sex" holds words, as "f"(.|\n)*columns='):
+        table.column("sex")

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from daeosens.errors import InputError, require, suggestion, together
+from daeosens.errors import InputError, UnsupportedError, require, suggestion, together
 from daeosens.functional.parameter import Parameter
 from daeosens.functional.parameters import Parameters
 from daeosens.inverse.likelihood.measurements import Measurements, measurements
 from daeosens.petsc.vectors import keep_unshared
+from daeosens.problem.doses import Doses, admit_doses, with_doses
 from daeosens.problem.problem import Problem
 from daeosens.timestepping.stepping import Stepping
 
@@ -36,6 +37,8 @@ class Experiment:
         is fitted for this experiment alone, as the volume of a patient.
     times : str or array_like [K], optional
         As for ``fit``.
+    doses : Doses or table, optional
+        What is given to the system along this run, as for ``with_doses``.
     name : str, optional
         What it is called in tables and messages, and in the names of its own parameters, "V
         (patient 2)"; by default its number.  Experiments of one name share their own parameters.
@@ -62,8 +65,11 @@ class Experiment:
     parameters: Mapping[str, Any] = field(default_factory=dict[str, Any])
     times: str | npt.ArrayLike | None = None
     name: str = ""
+    doses: Any = None
 
     def __post_init__(self) -> None:
+        if self.doses is not None:
+            object.__setattr__(self, "doses", _given_in_time(self.doses, self.stepping))
         require(self.stepping, Stepping, "stepping", 'Stepping((0.0, 1.0), "rk6vr", rtol=1e-6)')
         require(self.parameters, Mapping, "parameters", '{"feed": 0.3, "V": Parameter(20.0)}')
         require(self.name, str, "name", '"patient 2"')
@@ -73,6 +79,53 @@ class Experiment:
         """Return its own parameters: the name of the entry, and the entry, of each."""
         entries = Parameters(self.parameters, None).entries
         return {name: (f"{name} ({label})", entry) for name, entry in entries.items()}
+
+
+def _given_in_time(table: Any, stepping: Any) -> Doses:
+    """Return a dose table; what was given before the start of the run is refused."""
+    require(stepping, Stepping, "stepping", 'Stepping((0.0, 1.0), "rk6vr", rtol=1e-6)')
+    doses = admit_doses(table)
+    first = stepping.t_span[0]
+    for k, dose in enumerate(doses.rows):
+        if dose.time < first:
+            raise InputError(
+                f"doses: row {k} is given at {dose.time:g}, before the start of the run, {first:g}",
+                expected="doses from the start on",
+                remedy="an earlier start of t_span, or initial_state=",
+            )
+    return doses
+
+
+def treatments(problem: Problem, experiments: Sequence[Experiment]) -> list[Problem]:
+    """Return the problem of each experiment, with its doses.
+
+    Raises
+    ------
+    InputError
+        Compartments or parameters that there are not, with the number of the experiment.
+    """
+    treated: list[Problem] = []
+    for k, experiment in enumerate(experiments):
+        if experiment.doses is None:
+            treated.append(problem)
+            continue
+        try:
+            treated.append(with_doses(problem, experiment.doses))
+        except (InputError, UnsupportedError) as error:
+            if len(experiments) == 1:
+                raise
+            raise type(error)(f"{_called(k, experiment)}: {error}") from error
+    return treated
+
+
+def observed_side(
+    side: Any, experiments: Sequence[Experiment]
+) -> Literal["before", "after"] | None:
+    """Return the side of events on which data were taken: that given, "before" beside doses."""
+    if side not in (None, "before", "after"):
+        raise InputError(f"side = {side!r}", expected='"before" or "after"')
+    dosed = any(experiment.doses is not None for experiment in experiments)
+    return "before" if side is None and dosed else side
 
 
 def controls(
@@ -132,7 +185,7 @@ def controls(
 
 
 def listed_experiments(
-    data: Any, stepping: Any, times: str | npt.ArrayLike | None
+    data: Any, stepping: Any, times: str | npt.ArrayLike | None, doses: Any = None
 ) -> list[Experiment]:
     """Return the experiments of a ``fit``: those given, or the only one.
 
@@ -143,15 +196,17 @@ def listed_experiments(
     """
     given: list[Any] = [*data] if isinstance(data, (list, tuple)) else [data]
     if not any(isinstance(each, Experiment) for each in given):
-        return [Experiment(data, stepping, times=times)]
+        return [Experiment(data, stepping, times=times, doses=doses)]
     for k, each in enumerate(given):
         require(each, Experiment, f"experiments[{k}]", "Experiment(data, stepping)")
-    if stepping is not None or times is not None:
-        raise InputError(
-            f"{'stepping' if times is None else 'times'}= beside experiments",
-            expected="one in each experiment",
-            remedy="Experiment(data, stepping, times=...)",
-        )
+    beside = {"stepping": stepping, "times": times, "doses": doses}
+    for name, value in beside.items():
+        if value is not None:
+            raise InputError(
+                f"{name}= beside experiments",
+                expected="one in each experiment",
+                remedy="Experiment(data, stepping, times=..., doses=...)",
+            )
     return given
 
 

@@ -16,7 +16,14 @@ from daeosens.errors import InputError, UnsupportedError, nearest, require
 from daeosens.functional.joint import Joint
 from daeosens.functional.parameters import Parameters
 from daeosens.functional.reduced import Reduced
-from daeosens.inverse.likelihood.experiments import Experiment, controls, listed_experiments, tables
+from daeosens.inverse.likelihood.experiments import (
+    Experiment,
+    controls,
+    listed_experiments,
+    observed_side,
+    tables,
+    treatments,
+)
 from daeosens.inverse.likelihood.measurements import Measurements
 from daeosens.inverse.likelihood.noise import Noise, Normal, Observation, in_order, is_estimated
 from daeosens.inverse.likelihood.noise_levels import EstimatedNoise, with_levels
@@ -35,6 +42,8 @@ def likelihood(
     observe: Any = None,
     observe_u: Callable[..., Any] | None = None,
     observe_p: Callable[..., Any] | None = None,
+    side: Literal["before", "after"] | None = None,
+    doses: Any = None,
     noise: Noise | None = None,
     priors: Prior | Sequence[Prior] = (),
 ) -> Joint | EstimatedNoise:
@@ -54,7 +63,7 @@ def likelihood(
     0.005237
     """
     require(problem, Problem, "problem", "ODE(f, size, parameters)")
-    experiments = listed_experiments(data, stepping, times)
+    experiments = listed_experiments(data, stepping, times, doses)
     measured, table = tables(experiments, columns)
     return negative_log_likelihood(
         problem,
@@ -62,7 +71,9 @@ def likelihood(
         measured,
         table,
         parameters,
-        Observation(observe, observe_u, observe_p).of(problem, table),
+        Observation(observe, observe_u, observe_p, observed_side(side, experiments)).of(
+            problem, table
+        ),
         in_order(Normal() if noise is None else noise, table),
         listed_priors(priors),
     ).functional
@@ -130,6 +141,7 @@ def negative_log_likelihood(
     if noise.scale == "log":  # what has no logarithm is named before the rest
         columns = [f'"{name}"' for name in data.names]
         refuse_no_logarithm(data.values, data.times, columns)
+    treated = treatments(problem, experiments)
     whole, parts = controls(problem, parameters, experiments)
     laws = laws_of(problem, priors, parts)
     free = len(whole.free_names)
@@ -150,21 +162,21 @@ def negative_log_likelihood(
     own_priors = [_objective(each) for each in laws]
     watched = (observation.observe, observation.observe_u, observation.observe_p)
     misfits = [
-        LeastSquares(each.times, each.values, 1.0, *watched, scale=noise.scale) for each in measured
+        LeastSquares(
+            each.times, each.values, 1.0, *watched, side=observation.side, scale=noise.scale
+        )
+        for each in measured
     ]
     steppings = [each.stepping for each in experiments]
     if is_estimated(noise):
-        units = [
-            Reduced(problem, misfit, stepping, control)
-            for misfit, stepping, control in zip(misfits, steppings, parts, strict=True)
-        ]
+        units = [Reduced(*each) for each in zip(treated, misfits, steppings, parts, strict=True)]
         functional: Joint | EstimatedNoise = EstimatedNoise(
             units, priors=own_priors, each_column=noise.each_column, level_prior=noise.prior
         )
     else:
         objectives = with_levels(misfits, _split(noise.sigma, measured), own_priors)
-        runs = zip(objectives, steppings, parts, strict=True)
-        functional = Joint([Reduced(problem, *each) for each in runs])
+        runs = zip(treated, objectives, steppings, parts, strict=True)
+        functional = Joint([Reduced(*each) for each in runs])
     return Likelihood(functional, misfits, whole, laws, own_priors)
 
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from daeosens.costs.missing_data import measured_array, refuse_unobserved
 from daeosens.errors import InputError, suggestion, together
-from daeosens.io.tables import read_table
+from daeosens.io.tables import columns_by_name, read_table
 from daeosens.petsc.vectors import Array, finite_array
 
 
@@ -116,26 +116,32 @@ def measurements(
     return _sorted(moments, values, tuple(names))
 
 
-def columns_by_name(table: Any) -> dict[str, Any] | None:
-    """Return the columns of a table by name, or None where they have no names.
-
-    A ``Table``, a mapping, a data frame (of pandas, polars, pyarrow) or a structured array.
-    """
-    if isinstance(table, Mapping):
-        return dict(cast("Mapping[str, Any]", table))
-    if hasattr(table, "names") and hasattr(table, "column"):
-        return {name: table.column(name) for name in table.names}
-    names = getattr(getattr(table, "dtype", None), "names", None)
-    if names is None and hasattr(table, "columns") and hasattr(table, "__getitem__"):
-        names = getattr(table, "column_names", table.columns)
-    if names is None:
-        return None
-    return {str(name): np.asarray(table[name]) for name in names}
-
-
 def _sorted(times: Array, values: Array, names: tuple[str, ...]) -> Measurements:
     order = np.argsort(times, kind="stable")
     return Measurements(times[order], values[order], names, order)
+
+
+def _numbers(table: dict[str, Any], name: str) -> Array:
+    """Return a column of measurements [K].
+
+    Raises
+    ------
+    InputError
+        Words: the first one, and the columns that would do.
+    """
+    words = [each for each in np.ravel(np.asarray(table[name], dtype=object)) if _is_word(each)]
+    if words:
+        others = [each for each in table if each != name]
+        raise InputError(
+            f'column "{name}" holds words, as {words[0]!r}',
+            expected="numbers, or NaN or an empty cell where nothing was observed",
+            remedy=f"columns=[...], those that were observed, out of {', '.join(others)}",
+        )
+    return measured_array(table[name], f'column "{name}"')
+
+
+def _is_word(value: Any) -> bool:
+    return isinstance(value, str)
 
 
 def _by_name(
@@ -157,7 +163,7 @@ def _by_name(
         raise together(complaints, heading="data")
     given = table[clock] if isinstance(clock, str) else clock
     moments = finite_array(given, f'times (column "{clock}")' if given is not times else "times")
-    arrays = [measured_array(table[name], f'column "{name}"') for name in chosen]
+    arrays = [_numbers(table, name) for name in chosen]
     for name, array in zip(chosen, arrays, strict=True):
         if array.shape != moments.shape or array.ndim != 1:
             raise InputError(

@@ -149,11 +149,18 @@ def in_order(noise: Noise, data: Measurements) -> Noise:
 
 @dataclass(frozen=True, eq=False)
 class Observation:
-    """``observe`` with its Jacobians, as ``LeastSquares`` takes them."""
+    """``observe`` with its Jacobians, and on which side of events, as ``LeastSquares`` takes them.
+
+    Attributes
+    ----------
+    observe, observe_u, observe_p
+    side : "before", "after" or None
+    """
 
     observe: Any
     observe_u: Callable[..., Any] | None = None
     observe_p: Callable[..., Any] | None = None
+    side: Literal["before", "after"] | None = None
 
     def of(self, problem: Problem, data: Measurements) -> Observation:
         """Return the same with numbers of unknowns in the place of names.
@@ -167,4 +174,5 @@ class Observation:
         named = observe is None and set(data.names) <= {*problem.state_names}
         if observe is None and not named:
             return self
-        return Observation(observed_indices(problem, data.names if named else observe))
+        chosen = observed_indices(problem, data.names if named else observe)
+        return replace(self, observe=chosen, observe_u=None, observe_p=None)

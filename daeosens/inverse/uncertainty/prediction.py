@@ -28,6 +28,7 @@ from daeosens.problem.automatic_derivatives import AutomaticJacobian
 from daeosens.problem.callback_guard import QUIET, check_output, guarded
 from daeosens.problem.problem import Problem
 from daeosens.timestepping.stepping import Stepping, span_rounding
+from daeosens.timestepping.trajectory.trajectory import Side
 
 
 class Model(Protocol):
@@ -126,6 +127,7 @@ def predict(
     noise: npt.ArrayLike = 0.0,
     scale: Scale = "linear",
     level: float = 0.95,
+    side: Side | None = None,
 ) -> Prediction:
     """Return outputs of the model at an estimate, with bands.  Collective.
 
@@ -148,6 +150,8 @@ def predict(
         "log" for positive outputs with log-normal noise.
     level : float
         Probability of the bands.
+    side : "before" or "after", optional
+        Which state is meant at the time of an event.
 
     Returns
     -------
@@ -189,6 +193,7 @@ def predict(
         noise=noise,
         scale=scale,
         level=level,
+        side=side,
     )
     require(estimate, Covariance, "estimate", "covariance(functional, x)")
     if scale not in ("linear", "log"):
@@ -200,7 +205,7 @@ def predict(
     start = control.start(problem)
     x = scatter(estimate.x, start)
     run = solve(problem, *control.unpack(problem, x), stepping, points)
-    steps = [run.index(float(time)) for time in points]
+    steps = [run.index(float(time), side) for time in points]
     moments = [(float(run.times[n]), run.states[n], run.p) for n in steps]
     values = np.array([output(*moment) for moment in moments])
     slopes = np.ones_like(values)

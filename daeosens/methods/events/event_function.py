@@ -65,8 +65,8 @@ def lower_event(problem: Problem, event: Event) -> Switch:
         Derivatives that are none, or cannot be had; unknown parameters.
     """
     when: Callback | None = None
-    if isinstance(event.when, str):
-        when = _at_parameter(problem, event.name, event.when)
+    if event.delay is not None:
+        when = _at_parameter(problem, event.name, *event.delay)
     elif not event.explicit:
         call: Any = event.when
         given = Derivatives(
@@ -177,8 +177,8 @@ def lower_changes(problem: Problem, event: Event) -> list[tuple[int, Callback]]:
     ]
 
 
-def _at_parameter(problem: Problem, event: str, name: str) -> Callback:
-    """Return t - p_k: the event happens at the time that is the parameter of this name."""
+def _at_parameter(problem: Problem, event: str, begin: float, name: str) -> Callback:
+    """Return t - begin - p_k: the event happens so much later as the parameter of this name."""
     k = _parameter_number(problem, event, name)
     unit = np.zeros(problem.n_parameters)
     unit[k] = -1.0
@@ -189,7 +189,7 @@ def _at_parameter(problem: Problem, event: str, name: str) -> Callback:
         _nothing(problem),
         INDEPENDENT,
     )
-    return Callback(problem, _title(event), lambda t, _u, p: t - p[k], given, WHEN)
+    return Callback(problem, _title(event), lambda t, _u, p: t - begin - p[k], given, WHEN)
 
 
 def _nothing(problem: Problem) -> Callable[..., Any]:

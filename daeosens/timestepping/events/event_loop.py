@@ -62,6 +62,7 @@ class _Passage:
             for event, switch in pairs
             if event.explicit
         ]
+        timed = [each for each in timed if each[1].late == "refuse" or each[0] <= self.last]
         self._due = deque(sorted(timed, key=lambda each: each[0]))
         self._rounding = span_rounding(stepping.t_span)
         for time, event, _ in timed:

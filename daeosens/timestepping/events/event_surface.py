@@ -65,7 +65,7 @@ class Surface:
     @cached_property
     def direction(self) -> int:
         """Of the crossings that count: a time that is a parameter is passed in one only."""
-        return 1 if isinstance(self.event.when, str) else self.event.direction
+        return 1 if self.event.delay is not None else self.event.direction
 
     def counts(self, towards: float) -> bool:
         """Whether a crossing towards the side with that sign is an event."""

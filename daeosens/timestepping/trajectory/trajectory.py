@@ -356,11 +356,13 @@ class Trajectory:
         names, (first, last) = self.problem.parameter_names, self.stepping.t_span
         happened = {each.name for each in self.crossings}
         for event in self.problem.events:
-            if isinstance(event.when, str) and event.name not in happened:
-                t = float(self.p[names.index(event.when)])
+            if event.delay is not None and event.name not in happened:
+                begin, name = event.delay
+                t = begin + float(self.p[names.index(name)])
                 if not first <= t <= last:
+                    told = f"{begin:g} + {name}" if begin else name
                     yield (
-                        f'event "{event.name}" did not happen: {event.when} = {t:g} lies outside '
+                        f'event "{event.name}" did not happen: {told} = {t:g} lies outside '
                         f"[{first:g}, {last:g}], and nothing depends on it"
                     )
 

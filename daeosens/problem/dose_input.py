@@ -1,0 +1,175 @@
+"""Equations with a constant input, and amounts that are products of parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from petsc4py import PETSc
+
+from daeosens.petsc.vectors import Array, read
+from daeosens.problem.hessian_products import residual_hessian
+from daeosens.problem.matrices import Derivative, shell
+from daeosens.problem.problem import Problem
+
+
+@dataclass(frozen=True)
+class Amount:
+    """A number times parameters: ``scale * p[i] * p[j] * ...``, and its derivatives.
+
+    Examples
+    --------
+    >>> half = Amount(0.5, (0, 2))
+    >>> half.value([4.0, 0.0, 3.0]), half.gradient(np.array([4.0, 0.0, 3.0]))
+    (6.0, array([1.5, 0. , 2. ]))
+    """
+
+    scale: float
+    factors: tuple[int, ...] = ()
+
+    def value(self, p: Any) -> Any:
+        """Return the amount for parameters [m]."""
+        result: Any = self.scale
+        for k in self.factors:
+            result = result * p[k]
+        return result
+
+    def gradient(self, p: Array) -> Array:
+        """Return its derivative in the parameters [m]."""
+        result = np.zeros(len(p))
+        for i, k in enumerate(self.factors):
+            result[k] += Amount(self.scale, self.factors[:i] + self.factors[i + 1 :]).value(p)
+        return result
+
+    def curvature(self, p: Array, dp: Array) -> Array:
+        """Return the derivative of the gradient along dp [m]."""
+        result = np.zeros(len(p))
+        for i, k in enumerate(self.factors):
+            rest = Amount(self.scale, self.factors[:i] + self.factors[i + 1 :])
+            result[k] += float(rest.gradient(p) @ dp)
+        return result
+
+
+class Input:
+    """What is added to single unknowns, or to their rates: sums of amounts.
+
+    Parameters
+    ----------
+    n, m : int
+        Numbers of unknowns and parameters.
+    parts : sequence of (int, Amount)
+        The unknown, and what comes to it.
+    """
+
+    def __init__(self, n: int, m: int, parts: Sequence[tuple[int, Amount]]) -> None:
+        self._n, self._m, self._parts = n, m, tuple(parts)
+        self.fixed = all(not amount.factors for _, amount in parts)
+
+    def value(self, p: Any) -> Array:
+        """Return the sums [n]."""
+        result = np.zeros(self._n)
+        for k, amount in self._parts:
+            result[k] += amount.value(p)
+        return result
+
+    def by_p(self, p: Array) -> Array:
+        """Return their derivatives in the parameters [n, m]."""
+        result = np.zeros((self._n, self._m))
+        for k, amount in self._parts:
+            result[k] += amount.gradient(p)
+        return result
+
+    def curvature(self, p: Array, w: Array, dp: Array) -> Array:
+        """Return the derivative of ``w @ by_p(p)`` along dp [m]."""
+        result = np.zeros(self._m)
+        for k, amount in self._parts:
+            result += w[k] * amount.curvature(p, dp)
+        return result
+
+    def reset(self) -> dict[str, Any]:
+        """Return the reset u -> u + value(p), with its derivatives, as keywords of ``Event``."""
+        unit, nothing = np.eye(self._n), np.zeros(self._n)
+
+        def hessian(_t: float, _u: Array, p: Array, w: Array, _du: Array, dp: Array) -> Any:
+            return nothing, self.curvature(p, w, dp)
+
+        return {
+            "reset": lambda _t, u, p: u + self.value(p),
+            "reset_u": lambda _t, _u, _p: unit,
+            "reset_p": lambda _t, _u, p: self.by_p(p),
+            "reset_t": "autonomous",
+            "reset_hessian": hessian,
+        }
+
+
+def with_input(problem: Problem, given: Input) -> Problem:
+    """Return M u' = f(t, u, p) + an input, that of a serial problem of this form.
+
+    Its sweeps go step by step: there is no view of it on many points at once.
+    """
+
+    def rhs(t: float, u: PETSc.Vec, p: Any, out: PETSc.Vec) -> None:
+        problem.rhs(t, u, p, out)
+        out.getArray()[...] += given.value(p)
+
+    def hessian(
+        t: float, u: PETSc.Vec, p: Any, w: PETSc.Vec, du: PETSc.Vec, dp: Any, *out: PETSc.Vec
+    ) -> None:
+        problem.rhs_hessian_function(t, u, p, w, du, dp, *out)
+        if not given.fixed:
+            out[1].getArray()[...] += given.curvature(p, read(w), dp)
+
+    rhs_p = problem.rhs_p if given.fixed else _added(problem.rhs_p, given, 1.0)
+    residual_p = problem.residual_p if given.fixed else _added(problem.residual_p, given, -1.0)
+    of_mass = problem.mass_hessian_function
+    return replace(
+        problem,
+        rhs_function=rhs,
+        rhs_p=rhs_p,
+        residual_p=residual_p,
+        rhs_hessian_function=hessian,
+        residual_hessian_function=residual_hessian(hessian, of_mass),
+        native={},
+        batch=None,
+        stencil=None,
+        events=(),
+        modes={},
+        mode="",
+    )
+
+
+class _Sum:
+    """Context of a shell matrix: the products of another one, and of an input's derivative."""
+
+    def __init__(self, inner: PETSc.Mat, shape: tuple[int, int]) -> None:
+        self.inner = inner
+        self.added = np.zeros(shape)
+
+    def mult(self, _matrix: PETSc.Mat, x: PETSc.Vec, out: PETSc.Vec) -> None:
+        self.inner.mult(x, out)
+        out.getArray()[...] += self.added @ read(x)
+
+    def multTranspose(self, _matrix: PETSc.Mat, x: PETSc.Vec, out: PETSc.Vec) -> None:  # noqa: N802
+        self.inner.multTranspose(x, out)
+        out.getArray()[...] += read(x) @ self.added
+
+
+def _added(derivative: Derivative, given: Input, sign: float) -> Derivative:
+    """Return the derivative in p of what an input is added to."""
+
+    def create(*point: Any) -> PETSc.Mat:
+        matrix = derivative.create(*point)
+        vecs: Any = matrix.createVecs()
+        columns, rows = vecs
+        return shell(rows, columns, _Sum(matrix, (rows.size, columns.size)))
+
+    def fill(*point_and_out: Any) -> None:
+        *point, out = point_and_out
+        context = out.getPythonContext()
+        derivative.fill(*point, context.inner)
+        context.added = sign * given.by_p(point[-1])
+        out.stateIncrease()
+
+    return Derivative(create, fill, assembled=False)
