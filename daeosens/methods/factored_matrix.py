@@ -7,20 +7,26 @@ from typing import Any
 
 from petsc4py import PETSc
 
-from daeosens.methods.linear_solver import PRODUCTS, linear_fault, refuse_without_transpose
+from daeosens.methods.linear_solver import (
+    MULTILEVEL,
+    PRODUCTS,
+    linear_fault,
+    refuse_without_transpose,
+)
 from daeosens.methods.remainders import note_solve
 from daeosens.problem.implicit_matrix import Elsewhere, SystemMatrix
 
-MakeSolver = Callable[[PETSc.Mat], PETSc.KSP]
+MakeSolver = Callable[..., PETSc.KSP]
+"""``make_solver(matrix, precondition=...)``, as ``linear_solver``."""
 
 
 def shared(make_solver: MakeSolver) -> MakeSolver:
     """Return what makes one solver for all matrices that can only be applied."""
     made: list[PETSc.KSP] = []
 
-    def solver_of(matrix: PETSc.Mat) -> PETSc.KSP:
+    def solver_of(matrix: PETSc.Mat, **more: Any) -> PETSc.KSP:
         if matrix.getType() not in PRODUCTS:
-            return make_solver(matrix)
+            return make_solver(matrix, **more)
         if not made:
             made.append(make_solver(matrix))
         return made[0]
@@ -86,12 +92,18 @@ class Slot:
             It cannot solve with the transpose.
         """
         if self._solver is None:
-            self._solver = self._make_solver(self._system.matrix)
+            system = self._system
+            other = system.preconditioner is not system.matrix
+            more = {"precondition": system.precondition} if other else {}
+            self._solver = self._make_solver(system.matrix, **more)
         solver = self._solver
         if transpose and not self._transposes:
             refuse_without_transpose(solver)
             self._transposes = True
-        solver.setOperators(self._system.matrix)  # it may have solved for another slot since
+        multilevel = solver.getPC().getType() in MULTILEVEL
+        preconditioner = self._system.precondition(multilevel=multilevel)
+        # it may have solved for another slot since
+        solver.setOperators(self._system.matrix, preconditioner)
         (solver.solveTranspose if transpose else solver.solve)(right, solution)
         reason: Any = solver.getConvergedReason()
         if reason < 0:

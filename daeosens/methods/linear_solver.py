@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from petsc4py import PETSc
@@ -26,6 +26,7 @@ DIRECT = frozenset({"lu", "cholesky", "qr", "svd"})
 
 MULTIGRID: Mapping[str, Any] = {
     "pc_mg_galerkin": "both",
+    "ksp_gmres_restart": 100,
     "mg_levels_ksp_type": "richardson",
     "mg_levels_ksp_max_it": 1,
     "mg_levels_pc_type": "bjacobi",
@@ -37,7 +38,7 @@ DIRECT_LIMIT = 5000
 """Up to how many unknowns systems on grids of two or three dimensions are factorised."""
 
 MULTILEVEL = frozenset({"mg", "gamg", "hmg", "ml"})
-"""Preconditioners with a solver on each level."""
+"""Preconditioners with a solver on each level, made of matrices that are upwinded."""
 
 IN_SWEEPS = 1e-13
 """The relative tolerance of iterative solvers in sweeps: what they leave in each step adds up, and
@@ -105,10 +106,14 @@ def coarsen_points(solver: PETSc.KSP, dm: PETSc.DM | None) -> None:
 
 
 def linear_solver(
-    matrix: PETSc.Mat, options: Mapping[str, Any], dm: PETSc.DM | None = None
+    matrix: PETSc.Mat,
+    options: Mapping[str, Any],
+    dm: PETSc.DM | None = None,
+    precondition: Callable[..., PETSc.Mat] | None = None,
 ) -> PETSc.KSP:
     """Return the solver of a matrix for a sweep, with the user's options; ``dm`` for multigrid.
 
+    ``precondition(multilevel=...)`` gives the matrix of the preconditioner, if that is another one.
     Collective on the matrix's communicator.
     """
     solver = PETSc.KSP().create(comm=matrix.comm)
@@ -119,6 +124,9 @@ def linear_solver(
         defaults["ksp_rtol"] = IN_SWEEPS
     with scoped_options(defaults=defaults, code=chosen):
         solver.setFromOptions()
+        if precondition is not None:
+            multilevel = solver.getPC().getType() in MULTILEVEL
+            solver.setOperators(matrix, precondition(multilevel=multilevel))
         take_passes(solver, matrix)
         coarsen_points(solver, dm)
         solver.setUp()

@@ -47,7 +47,8 @@ class Derivative:
     the point into it; ``assembled`` is false for products, whose matrix can only be applied, or,
     with ``shifts``, take multiples of the identity too; ``constant`` if the values depend on the
     parameters alone.  The point is ``(t, u, p)`` or, for a
-    residual, ``(t, u, udot, p)``.
+    residual, ``(t, u, udot, p)``.  ``upwind`` fills a matrix of the same pattern that has so much
+    more diffusion that multigrid solves with it, for preconditioners; None if that is the same.
     """
 
     create: Callable[..., PETSc.Mat]
@@ -55,6 +56,7 @@ class Derivative:
     assembled: bool = True
     shifts: bool = False
     constant: bool = False
+    upwind: Callable[..., None] | None = None
 
 
 class ProductsMatrix:
@@ -212,12 +214,20 @@ def negative(derivative: Derivative) -> Derivative:
         derivative.fill(t, u, p, out)
         out.scale(-1.0)
 
+    upwind = derivative.upwind
+
+    def fill_upwind(t: float, u: PETSc.Vec, _udot: PETSc.Vec, p: Any, out: PETSc.Mat) -> None:
+        assert upwind is not None
+        upwind(t, u, p, out)
+        out.scale(-1.0)
+
     return Derivative(
         lambda t, u, _udot, p: derivative.create(t, u, p),
         fill,
         derivative.assembled,
         derivative.shifts,
         derivative.constant,
+        None if upwind is None else fill_upwind,
     )
 
 

@@ -100,7 +100,8 @@ class Graph:
     @property
     def affine(self) -> bool:
         """Whether it is affine in u, with coefficients that depend on parameters alone."""
-        direction: Any = type(self.u).sym("direction", *self.u.shape)
+        kind: Any = type(self.u)
+        direction = kind.sym("direction", *self.u.shape)
         along = casadi.jtimes(self.value, self.u, direction)
         others = [each for name, each in self.point.items() if name != "p"]
         return not casadi.depends_on(along, casadi.veccat(*others))

@@ -121,3 +121,63 @@ def test_defaults_agree_with_other_solvers():
             found.append([run.final, gradient.u0_vec, gradient.p_vec])
         for default, other in zip(*found, strict=True):
             assert close(default, other) < 1e-9
+
+
+def carried(t, u, p):
+    """Central differences over cells of Peclet numbers 10 and 6."""
+    return p.k * u.laplacian() - sum(u.gradient())
+
+
+def steepening(t, u, p):
+    return p.k * u.laplacian() - u.center * sum(u.gradient())
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("method", ["cn", "esdirk3"])
+@pytest.mark.parametrize("boundary", BOUNDARIES)
+@pytest.mark.parametrize("rhs", [carried, steepening])
+def test_central_advection_is_preconditioned_by_upwind(rhs, boundary, method):
+    """Over many cells in a step; without, GMRES does not converge at all."""
+    effort, found = [], []
+    for n in (96, 160):
+        grid = Grid(((0.0, 1.0),) * 2, (n, n), boundary)
+        model = trace_stencil(rhs, grid, ["k"])
+        u0 = grid.create_vec()
+        wave = np.prod([np.sin(np.pi * x) for x in grid.coordinates()], axis=0)
+        grid.writable(u0)[..., 0] = 0.5 + wave**4
+        for dt in (0.01, 0.1, 1.0) if rhs is carried else (0.01, 0.1):
+            run = solve(model, u0, [1e-3], Stepping((0.0, dt), method, dt=dt))
+            effort.append(run.effort.linear_iterations / run.effort.newton_iterations)
+            # waves of two cells, which upwind damps, are errors some n dt larger than residuals
+            assert duality(run, energy()) < 1e-12 + 5e-13 * n * dt
+        if n == 96 and grid.comm.size == 1:
+            for options in ({}, {"pc_type": "lu", "ksp_type": "preonly"}):
+                run = solve(
+                    model, u0, [1e-3], Stepping((0.0, 0.2), method, dt=0.1, options=options)
+                )
+                gradient = adjoint(run, energy())
+                found.append([run.final, gradient.u0_vec, gradient.p_vec])
+    assert max(effort) < (45 if grid.comm.size == 1 else 60)
+    half = len(effort) // 2
+    assert max(effort[half:]) < 1.2 * max(effort[:half])
+    for mine, other in zip(*found, strict=True) if found else ():
+        assert close(mine, other) < 1e-9
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("boundary", BOUNDARIES)
+def test_preconditioners_without_levels_take_the_matrix_itself(boundary):
+    """Factors of an upwinded matrix would solve another system."""
+    grid = Grid(((0.0, 1.0),) * 2, (75, 70), boundary)
+    model = trace_stencil(carried, grid, ["k"])
+    kinds = ["bjacobi", "gamg"] if grid.comm.size > 1 else ["lu", "ilu", "gamg"]
+    found = []
+    for kind in kinds:
+        options = {"pc_type": kind, "ksp_rtol": 1e-13}
+        stepping = Stepping((0.0, 0.02), "cn", dt=0.01, options=options)
+        run = solve(model, random_field(grid, 3), [1e-3], stepping)
+        gradient = adjoint(run, energy())
+        found.append([run.final, gradient.u0_vec, gradient.p_vec])
+    for other in found[1:]:
+        for one, two in zip(found[0], other, strict=True):
+            assert close(one, two) < 1e-9

@@ -12,7 +12,13 @@ from petsc4py import PETSc
 from daeosens.errors import SolveError
 from daeosens.methods.dae.structure import null_projection
 from daeosens.methods.esdirk.tableau import Esdirk
-from daeosens.methods.linear_solver import PREFIXES, block_solver, coarsen_points, linear_defaults
+from daeosens.methods.linear_solver import (
+    MULTILEVEL,
+    PREFIXES,
+    block_solver,
+    coarsen_points,
+    linear_defaults,
+)
 from daeosens.methods.rk.stages import Kept
 from daeosens.methods.step import Step
 from daeosens.petsc._kernels import take_point
@@ -127,10 +133,10 @@ class StageSolver:
 
     def _make_solver(self, state: PETSc.Vec) -> PETSc.SNES:
         equation = self._equation
-        matrix = equation.make_matrix(state)
+        matrix, _ = matrices = equation.make_matrices(state)
         snes = PETSc.SNES().create(comm=self._problem.comm)
         snes.setFunction(equation.residual, self._problem.create_state())
-        snes.setJacobian(equation.jacobian, matrix, matrix)
+        snes.setJacobian(equation.jacobian, *matrices)
         prefixes = ("snes_", *PREFIXES)
         chosen = {key: value for key, value in self._options.items() if key.startswith(prefixes)}
         defaults = {
@@ -140,7 +146,12 @@ class StageSolver:
         }
         with scoped_options(defaults=defaults, code=chosen):
             snes.setFromOptions()
-        coarsen_points(snes.getKSP(), self._problem.dm)
+            solver = snes.getKSP()
+            coarsen_points(solver, self._problem.dm)
+            if solver.getPC().getType() in MULTILEVEL:  # solvers of levels read options in set-up
+                equation.jacobian(snes, state, *matrices)
+                solver.setOperators(*matrices)
+                solver.setUp()
         snes.setConvergenceTest(_UntilRounding())
         return snes
 
@@ -192,11 +203,11 @@ class _StageEquation:
         self.time, self._shift, self._u, self.p = time, shift, u, p
         self.given.zeroEntries()
 
-    def make_matrix(self, state: PETSc.Vec) -> PETSc.Mat:
-        """Return the matrix that ``jacobian`` fills."""
+    def make_matrices(self, state: PETSc.Vec) -> tuple[PETSc.Mat, PETSc.Mat]:
+        """Return the matrix that ``jacobian`` fills, and that for preconditioners."""
         problem, point = self._problem, (self.time, state, self._zero, self.p)
         self._system = SystemMatrix(problem.residual_u, problem.residual_udot, *point)
-        return self._system.matrix
+        return self._system.matrix, self._system.preconditioner
 
     def fill_side(self, state: PETSc.Vec, out: PETSc.Vec) -> None:
         """Fill ``out`` [n] with f at the solution, s M (U - u) - given.
@@ -217,10 +228,11 @@ class _StageEquation:
         out.axpy(-1.0, self.given)
 
     def jacobian(
-        self, _snes: PETSc.SNES, state: PETSc.Vec, matrix: PETSc.Mat, _given: PETSc.Mat
+        self, snes: PETSc.SNES, state: PETSc.Vec, matrix: PETSc.Mat, _given: PETSc.Mat
     ) -> None:
         """Fill s M - f_u."""
         assert self._system is not None
         self._system.fill(self.time, state, self._zero, self.p, self._shift)
+        self._system.precondition(multilevel=snes.getKSP().getPC().getType() in MULTILEVEL)
         if matrix != self._system.matrix:
             take_point(matrix)

@@ -132,6 +132,20 @@ class StencilDerivatives:
                     values.append(block[row, column])
         return self._function("jacobian", casadi.vertcat(*values)), entries
 
+    def one_sided(self, entries: Sequence[Entry]) -> bool:
+        """Whether an unknown depends on itself on opposite sides in different ways: advection."""
+        value = self._graph.value
+        for row, column, offset in entries:
+            back = tuple(-each for each in offset)
+            if row != column or offset <= back or back not in self._graph.u:
+                continue
+            here, there = (
+                casadi.jacobian(value[row], self._symbol(0, each)[row]) for each in (offset, back)
+            )
+            if not casadi.simplify(here - there).is_zero():
+                return True
+        return False
+
     @property
     def linear(self) -> bool:
         """Whether f_u depends on parameters and coordinates alone: f is affine in u."""
