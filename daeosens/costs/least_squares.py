@@ -53,8 +53,9 @@ class LeastSquares:
     times : array_like [K]
         Observation times, in order, inside the time span (both ends allowed) [time unit]; a time
         may stand several times, for replicates.
-    data : array_like [K, q] or sequence of Vec
-        Measurements; [K] is taken as [K, 1].  NaN where nothing was observed: such entries count
+    data : array_like [K, q], data frame, or sequence of Vec
+        Measurements; [K] is taken as [K, 1].  Columns of a data frame with the names of unknowns go
+        by these, others by position.  NaN where nothing was observed: such entries count
         for nothing.  Vectors where the whole distributed state, or the product with a Mat, is
         observed; these are not copied, so they must not change later.
     sigma : float or array_like [q] or [K, q]
@@ -95,8 +96,12 @@ class LeastSquares:
     side: Literal["before", "after"] | None = None
     scale: Literal["linear", "log"] = "linear"
     vectors: bool = field(init=False)
+    columns: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
+        names = getattr(self.data, "column_names", getattr(self.data, "columns", ()))
+        named = all(isinstance(each, str) for each in names)
+        object.__setattr__(self, "columns", tuple(names) if named else ())
         if self.side not in (None, "before", "after"):
             raise InputError(f"side = {self.side!r}", expected='"before" or "after"')
         if self.scale not in ("linear", "log"):
@@ -241,7 +246,7 @@ class LeastSquares:
         if callable(self.observe):
             given = (self.observe, self.observe_u, self.observe_p)
             return lower_observe(problem, *given, q, rows, self.scale)
-        indices = observed_indices(problem, self.observe, q)
+        indices = paired_unknowns(problem, self.observe, self.columns, q)
         if indices.shape != (q,):
             raise InputError(
                 f"data has {q} columns but {indices.size} components are observed",
@@ -300,6 +305,61 @@ def observed_indices(
     if not all(known):
         raise InputError(f"observe = {array.tolist()}", expected=f"indices from 0 to {n - 1}")
     return np.array(problem.state_indices(array.tolist()), dtype=int)
+
+
+def paired_unknowns(
+    problem: Problem, observe: Any, columns: Sequence[str], size: int | None = None
+) -> npt.NDArray[np.intp]:
+    """Return the number of the unknown that each column of data belongs to.
+
+    Columns that all have names of unknowns go by these, in whatever order ``observe`` has them;
+    others go by position, as columns without names do.
+
+    Raises
+    ------
+    InputError
+        As for ``observed_indices``; columns of other unknowns than those observed; a column that
+        by position would go to another unknown than the one in its name.
+    """
+    known = problem.state_names
+    if known and columns and observe is None and {*columns} <= {*known}:
+        return observed_indices(problem, list(columns), size)
+    indices = observed_indices(problem, observe, size)
+    if not known or not columns:
+        return indices
+    observed = [known[int(index)] for index in indices]
+    if {*columns} <= {*known}:
+        if sorted(columns) != sorted(observed):
+            raise InputError(
+                f"data has columns {', '.join(columns)}, but {', '.join(observed)} are observed",
+                expected="the same names",
+                remedy=f"observe={list(columns)}, or columns={observed}",
+            )
+        return observed_indices(problem, list(columns), size)
+    for column, name in zip(columns, observed, strict=False):
+        meant = _unknown_in(column, known)
+        if meant and meant != name:
+            raise InputError(
+                f'column "{column}" would be compared with the unknown "{name}": columns without '
+                f"the exact names of unknowns go by position, to {', '.join(observed)}",
+                expected=f"columns named {', '.join(observed)}, or in this order",
+                remedy="observe=[...], the unknown of each column",
+            )
+    return indices
+
+
+def _unknown_in(column: str, known: Sequence[str]) -> str:
+    """Return the unknown that a column's name begins with, as in "X [g/L]"; "" if there is none."""
+    for fold in (str, str.casefold):
+        whole = fold(column)
+        begun = [
+            name
+            for name in known
+            if whole.startswith(fold(name)) and not whole[len(fold(name)) :][:1].isalnum()
+        ]
+        if begun:
+            return max(begun, key=len)
+    return ""
 
 
 def lower_observe(

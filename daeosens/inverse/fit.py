@@ -90,12 +90,13 @@ def fit(
     stepping : Stepping
         Method and step sizes; experiments have their own.
     times : str or array_like [K], optional
-        Column of times (the first one by default), or the times.
+        Column of times (the first one by default, refused where another one has the name of a
+        time), or the times.
     columns : sequence of str, optional
         Columns that were observed; all others by default.
     observe, observe_u, observe_p
         What was observed [q], as for ``LeastSquares``, in the data's unit; the whole state by
-        default.
+        default.  Columns with the names of unknowns go by these, others by position.
     side : "before" or "after", optional
         Whether measurements at the time of an event saw the state before it or after; with
         ``doses`` "before" by default, as for troughs.

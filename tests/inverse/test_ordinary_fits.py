@@ -11,6 +11,7 @@ from daeosens import (
     ODE,
     Experiment,
     InputError,
+    Joint,
     LeastSquares,
     LogNormal,
     Normal,
@@ -180,6 +181,126 @@ def test_columns_with_the_names_of_unknowns_are_these():
     bands = found.prediction([2.0])
     np.testing.assert_allclose(bands.value[0], [table["C"][2], table["A"][2]], rtol=0.05)
     assert min(taylor(found.functional, [-0.2, -0.8], hessian=True)) > 2.9
+
+
+def growth():
+    """Return the growth of biomass X on substrate S."""
+    return ODE(
+        lambda t, u, p: np.array([-p[0] * u[0], p[1] * p[0] * u[0]]), ["S", "X"], ["rate", "yield"]
+    )
+
+
+GROWTH = Parameters(
+    {"rate": Parameter(1.0, scale="log"), "yield": Parameter(1.0, scale="log")}, [1.0, 0.0]
+)
+CULTURE = {"time": TIMES, "X": 0.8 * (1 - np.exp(-0.7 * TIMES)), "S": np.exp(-0.7 * TIMES)}
+TRUE_GROWTH = {"rate": 0.7, "yield": 0.8}
+
+
+def as_csv(table, folder):
+    path = folder / "culture.csv"
+    pd.DataFrame(table).to_csv(path, index=False)
+    return path
+
+
+TABLES = {
+    "dict": lambda table, _: table,
+    "pandas": lambda table, _: pd.DataFrame(table),
+    "pandas, times as index": lambda table, _: pd.DataFrame(table).set_index("time"),
+    "CSV": as_csv,
+    "structured array": lambda table, _: np.rec.fromarrays([*table.values()], names=[*table]),
+}
+
+
+@pytest.mark.parametrize("observe", [None, ["S", "X"], ["X", "S"], [0, 1]])
+@pytest.mark.parametrize("kind", TABLES)
+def test_named_columns_meet_the_unknowns_of_their_names(kind, observe, tmp_path):
+    """Truth: the numbers that the columns were made with."""
+    table = TABLES[kind](CULTURE, tmp_path)
+    found = fit(growth(), table, GROWTH, STEPPING, observe=observe, noise=Normal(0.01))
+    assert found.estimate == pytest.approx(TRUE_GROWTH, rel=1e-5)
+
+
+@pytest.mark.parametrize("observe", [None, ["S", "X"]])
+def test_experiments_arrays_with_names_and_costs_go_by_names_too(observe):
+    """Truth: the numbers that the columns were made with."""
+    known = {"noise": Normal(0.01), "observe": observe}
+    experiments = [Experiment(CULTURE, STEPPING), Experiment(CULTURE, STEPPING)]
+    values = np.column_stack([CULTURE["X"], CULTURE["S"]])
+    founds = [
+        fit(growth(), experiments, GROWTH, **known),
+        fit(growth(), values, GROWTH, STEPPING, times=TIMES, columns=["X", "S"], **known),
+    ]
+    for found in founds:
+        assert found.estimate == pytest.approx(TRUE_GROWTH, rel=1e-5)
+    frame = pd.DataFrame(CULTURE)[["X", "S"]]
+    parts = [
+        Reduced(growth(), LeastSquares(TIMES, data, 0.01, observe=seen), STEPPING, GROWTH)
+        for data, seen in ((frame, observe), (values, ["X", "S"]))
+    ]
+    best = minimize(Joint(parts))
+    np.testing.assert_allclose(np.exp(best.x), [0.7, 0.8], rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("names", "observe", "message"),
+    [
+        (["X [g/L]", "S [g/L]"], None, r'column "X \[g/L\]" would be compared with .* "S"'),
+        (["x", "s"], ["S", "X"], r'column "x" would be compared with the unknown "S"'),
+        (["X", "S"], ["S"], r"columns X, S, but S are observed(.|\n)*columns=\['S'\]"),
+    ],
+)
+def test_columns_that_would_meet_other_unknowns_are_refused(names, observe, message):
+    table = dict(zip(["time", *names], CULTURE.values(), strict=True))
+    with pytest.raises(InputError, match=message):
+        fit(growth(), table, GROWTH, STEPPING, observe=observe)
+
+
+@pytest.mark.parametrize(
+    "names", [["S [g/L]", "X [g/L]"], ["s", "x"], ["substrate", "biomass"], ["S_mean", "X_mean"]]
+)
+def test_columns_in_the_order_of_the_unknowns_may_have_names_of_their_own(names):
+    columns = (CULTURE["time"], CULTURE["S"], CULTURE["X"])
+    table = dict(zip(["time", *names], columns, strict=True))
+    found = fit(growth(), table, GROWTH, STEPPING, noise=Normal(0.01))
+    assert found.estimate == pytest.approx(TRUE_GROWTH, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    "clock", ["time", "t", "Time [h]", "time_h", "t (min)", "year", "hours", "date", "Day"]
+)
+@pytest.mark.parametrize("kind", ["dict", "pandas", "CSV", "structured array"])
+def test_a_column_of_times_that_is_not_the_first_is_named(kind, clock, tmp_path):
+    """The first one was taken for the times: a rate of 4e-8 in the place of 0.5."""
+    if kind == "structured array" and not clock.isidentifier():
+        clock = "time"
+    table = TABLES[kind]({"mass": np.exp(-0.5 * TIMES), clock: TIMES}, tmp_path)
+    nameless = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
+    start = Parameters({"rate": Parameter(0.7, scale="log")}, [1.0])
+    with pytest.raises(InputError, match=r'"mass", out of mass, (.|\n)*try: times="') as refused:
+        fit(nameless, table, start, STEPPING)
+    assert f'times="{clock}"' in str(refused.value)
+    found = fit(nameless, table, start, STEPPING, times=clock, noise=Normal(0.01))
+    assert found.estimate["rate"] == pytest.approx(0.5, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("table", "more", "message"),
+    [
+        ({"mass": TIMES, "age": TIMES}, {}, r'"mass", has the name of an unknown'),
+        ({"mass": TIMES, "age": TIMES}, {"columns": ["mass"]}, r"first one by default"),
+    ],
+)
+def test_measurements_are_not_taken_for_times(table, more, message):
+    with pytest.raises(InputError, match=message):
+        fit(decay(), table, rates(), STEPPING, **more)
+
+
+@pytest.mark.parametrize("names", [("age", "T"), ("t", "day length"), ("age", "minimum")])
+def test_other_names_are_no_times(names):
+    table = dict(zip(names, (TIMES, np.exp(-0.5 * TIMES)), strict=True))
+    found = fit(decay(), table, rates(), STEPPING, noise=Normal(0.01))
+    assert found.estimate["rate"] == pytest.approx(0.5, rel=1e-5)
 
 
 def test_events_find_unknowns_by_the_names_of_the_problem():

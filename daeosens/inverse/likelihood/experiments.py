@@ -244,7 +244,8 @@ def tables(
     order = np.concatenate(
         [first + table.order for first, table in zip(starts, each, strict=False)]
     )
-    return each, Measurements(times, values, each[0].names, order)
+    clock = next((table.clock for table in each if table.clock), "")
+    return each, Measurements(times, values, each[0].names, order, clock)
 
 
 def _called(k: int, experiment: Experiment) -> str:

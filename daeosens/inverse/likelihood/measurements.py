@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -38,6 +39,8 @@ class Measurements:
     order : array [K] of int
         Which row of the table each one was.
     observed : array [K, q] of bool
+    clock : str
+        The column of times, where it was taken for that because it is the first.
 
     Raises
     ------
@@ -49,6 +52,7 @@ class Measurements:
     values: Array
     names: tuple[str, ...]
     order: npt.NDArray[np.intp]
+    clock: str = ""
     observed: npt.NDArray[np.bool_] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -72,7 +76,8 @@ def measurements(
         Columns go by name where they have names.  NaN (in a file: an empty cell) where
         nothing was observed.
     times : str or array_like [K]
-        The column of times, the first one by default; for an array of data the times themselves.
+        The column of times, the first one by default (of a data frame the index, if that has the
+        name of a time); for an array of data the times themselves.
     columns : sequence of str, optional
         Which columns hold data, all but the times by default; for an array the names of its
         columns.
@@ -81,7 +86,8 @@ def measurements(
     ------
     InputError
         Missing file, unknown columns (the nearest are named), lengths that differ, infinite
-        numbers, a column without measurements.
+        numbers, a column without measurements.  By default: another column than the first has the
+        name of a time.
 
     Examples
     --------
@@ -92,6 +98,10 @@ def measurements(
     table = read_table(data) if isinstance(data, (str, Path)) else data
     named = columns_by_name(table)
     if named is not None:
+        index = getattr(table, "index", None)
+        label = getattr(index, "name", None)
+        if isinstance(label, str) and _is_time(label) and label not in named:
+            named = {label: np.asarray(index), **named}
         return _by_name(named, times, columns)
     if times is None or isinstance(times, str):
         kind = "an array" if isinstance(data, (np.ndarray, list, tuple)) else type(data).__name__
@@ -116,9 +126,44 @@ def measurements(
     return _sorted(moments, values, tuple(names))
 
 
-def _sorted(times: Array, values: Array, names: tuple[str, ...]) -> Measurements:
+_TIME = re.compile(
+    r"(?:t|(?i:times?))(?:_|(?![^\W_]))"
+    r"|(?i:timestamps?|dates?|seconds?|sec|minutes?|min|hours?|hrs?|days?|weeks?|months?|years?)"
+    r"(?!\w)"
+)
+"""How the name of a column of times begins; what follows is a unit or the like, "time [h]"."""
+
+
+def _is_time(name: str) -> bool:
+    return _TIME.match(name) is not None
+
+
+def _clock(table: dict[str, Any], columns: Sequence[str] | None) -> str:
+    """Return the column of times by default: the first one, unless names tell otherwise.
+
+    Raises
+    ------
+    InputError
+        The first column is not named as a time, but another one is that holds no data; or the first
+        one is among the data.
+    """
+    first = next(iter(table))
+    data = () if columns is None else tuple(columns)
+    others = [name for name in table if name not in (first, *data) and _is_time(name)]
+    if first in data or (others and not _is_time(first)):
+        likely = others[0] if others else "..."
+        raise InputError(
+            f'the column of times is the first one by default, "{first}", out of '
+            f"{', '.join(table)}",
+            expected="times first, or times= with the name of their column",
+            remedy=f'times="{likely}"',
+        )
+    return first
+
+
+def _sorted(times: Array, values: Array, names: tuple[str, ...], clock: str = "") -> Measurements:
     order = np.argsort(times, kind="stable")
-    return Measurements(times[order], values[order], names, order)
+    return Measurements(times[order], values[order], names, order, clock)
 
 
 def _numbers(table: dict[str, Any], name: str) -> Array:
@@ -149,7 +194,7 @@ def _by_name(
 ) -> Measurements:
     if not table:
         raise InputError("data has no columns", expected="a column of times and one of data")
-    clock = next(iter(table)) if times is None else times
+    clock = _clock(table, columns) if times is None else times
     wanted = [clock] if isinstance(clock, str) else []
     chosen = [name for name in table if name not in wanted] if columns is None else list(columns)
     complaints = [
@@ -170,4 +215,5 @@ def _by_name(
                 f'column "{name}" has shape {array.shape}, times have shape {moments.shape}',
                 expected="as many numbers as times",
             )
-    return _sorted(moments, np.column_stack(arrays), tuple(chosen))
+    taken = clock if times is None and isinstance(clock, str) else ""
+    return _sorted(moments, np.column_stack(arrays), tuple(chosen), taken)

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from daeosens.costs.least_squares import observed_indices
+from daeosens.costs.least_squares import paired_unknowns
 from daeosens.costs.missing_data import REMEDY
 from daeosens.errors import InputError
 from daeosens.inverse.identifiability import Scale
@@ -165,14 +165,22 @@ class Observation:
     def of(self, problem: Problem, data: Measurements) -> Observation:
         """Return the same with numbers of unknowns in the place of names.
 
-        Where nothing is said, and every column of the data has the name of an unknown, the columns
-        are these unknowns.
+        Columns that have names of unknowns are these.
+
+        Raises
+        ------
+        InputError
+            Columns that would be compared with other unknowns than they are named after; a first
+            column, by default that of the times, with the name of an unknown.
         """
-        observe = self.observe
-        if callable(observe):
+        if data.clock in problem.state_names:
+            raise InputError(
+                f'the first column, "{data.clock}", has the name of an unknown; it would be taken '
+                "for the times",
+                expected="times first",
+                remedy='times="..." with the name of the column of times',
+            )
+        if callable(self.observe) or (self.observe is None and not problem.state_names):
             return self
-        named = observe is None and set(data.names) <= {*problem.state_names}
-        if observe is None and not named:
-            return self
-        chosen = observed_indices(problem, data.names if named else observe)
+        chosen = paired_unknowns(problem, self.observe, data.names)
         return replace(self, observe=chosen, observe_u=None, observe_p=None)
