@@ -9,6 +9,7 @@ from daeosens.methods.block_steps import Block
 from daeosens.methods.rk.block import BlockRungeKutta
 from daeosens.methods.step_map import tableau
 from daeosens.petsc.low_rank_rows import FewRows, few_rows
+from daeosens.petsc.threads import thread_count
 from daeosens.problem.batched.compiled import CompiledBatch
 from daeosens.tracing.batched_model import FactoredBatch
 
@@ -284,7 +285,8 @@ def test_few_points_stand_for_all_of_a_full_matrix(wide, rng, monkeypatch, small
         found.append(few_rows(values, columns))
         return found[-1]
 
-    monkeypatch.setattr("daeosens.derivatives.engines.array.step_blocks.BLOCK_MEMORY", memory)
+    room = memory * thread_count()  # each thread has work of its own in it
+    monkeypatch.setattr("daeosens.derivatives.engines.array.step_blocks.BLOCK_MEMORY", room)
     monkeypatch.setattr("daeosens.tracing.batched_model.few_rows", noted)
     ours = ds.sensitivities(run, engine="block")
     assert len(found) == 1 if memory == 2**27 else len(found) > 1
