@@ -23,6 +23,13 @@ from daeosens.errors import (
 from daeosens.petsc._kernels import finite_numbers
 from daeosens.petsc.ranks import abort
 from daeosens.petsc.vectors import Array
+from daeosens.problem.callback_source import (
+    place_of_error,
+    place_of_return,
+    reference_to,
+    remember,
+    written_to,
+)
 from daeosens.problem.derivative_arrays import DerivativeArray, as_array, primal
 
 Arguments = ParamSpec("Arguments")
@@ -71,17 +78,19 @@ def check_output(
     try:
         array: Any = as_array(values) if differentiated else np.asarray(values)
     except ValueError as error:
-        raise InputError(f"{kind} '{name}' returned no array {_where(t)}: {error}") from error
+        raise InputError(
+            f"{kind} '{name}' returned no array {_where(t)}{_returning(name)}: {error}"
+        ) from error
     if array.dtype.kind not in "iuf":
         returned = type(values).__name__ if array.dtype.kind == "O" else f"{array.dtype} values"
         raise InputError(
-            f"{kind} '{name}' returned {returned} {_where(t)}",
+            f"{kind} '{name}' returned {returned} {_where(t)}{_returning(name)}",
             expected=f"real numbers of shape {shape}",
             remedy=INSTEAD_OF_COMPARISON if array.dtype.kind == "b" else "",
         )
     if array.shape != shape:
         raise InputError(
-            f"{kind} '{name}' returned shape {array.shape} {_where(t)}",
+            f"{kind} '{name}' returned shape {array.shape} {_where(t)}{_returning(name)}",
             expected=f"shape {shape}",
             remedy=f"return {f'an array of shape {shape}' if shape else 'a number'} from '{name}'",
         )
@@ -138,16 +147,31 @@ def guarded(callback: Callable[..., Any], name: str, comm: PETSc.Comm) -> Callab
     if callback is not None and not callable(callback):  # type: ignore[redundant-expr]
         raise InputError(f"{name} = {callback!r}", expected="a callback")
     aborts = comm.size > 1
+    reference = reference_to(callback)
 
     def call(*arguments: Any) -> Any:
+        remember(name, reference)
         try:
             return callback(*arguments)
         except Exception as error:
             time = arguments[0] if arguments and np.isscalar(arguments[0]) else None
             at = "" if time is None else f" at t = {_number(time)}"
             note = f"in callback '{name}'{at} ({_rank()})"
-            if note not in getattr(error, "__notes__", ()):  # as of a callback within a callback
-                error.add_note(note)
+            place = place_of_error(error.__traceback__)
+            if isinstance(error, ValueError) and str(error).endswith("is read-only"):
+                written = written_to(error.__traceback__)
+                error = InputError(
+                    f"{written} is read-only, and callback '{name}' writes to it{at} ({_rank()})"
+                    f"{', ' + place if place else ''}",
+                    expected="a callback that leaves its arguments as they are",
+                    remedy=f"work on {written}.copy()",
+                )
+                if aborts:
+                    abort(error)
+                raise error from None
+            notes = getattr(error, "__notes__", ())
+            if not any(each.startswith(note) for each in notes):  # a callback within a callback
+                error.add_note(note + (f", {place}" if place else ""))
                 if isinstance(error, AttributeError) and isinstance(error.obj, np.ndarray):
                     error.add_note(_BY_NAME)
             if aborts and not isinstance(error, SolveError):
@@ -225,6 +249,11 @@ def unwrapped(function: Callable[Arguments, Result]) -> Callable[Arguments, Resu
 def _number(t: object) -> str:
     value = float(t) if isinstance(t, (int, float, np.number)) else primal(t)
     return f"{value:.9g}" if isinstance(value, float) else str(value)
+
+
+def _returning(name: str) -> str:
+    place = place_of_return(name)
+    return f", {place}" if place else ""
 
 
 def _where(t: object) -> str:

@@ -19,7 +19,7 @@ import operator
 import sys
 import sysconfig
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import FrameType, TracebackType
 from typing import Any, TypeAlias
 
@@ -1088,12 +1088,16 @@ _IS_USERS: dict[tuple[str, str], bool] = {}
 
 def _users(frame: FrameType) -> bool:
     """Whether a frame is of the callback or its helpers, not of a library."""
+    return is_users(frame.f_code.co_filename, frame.f_globals)
+
+
+def is_users(file: str, names: Mapping[str, Any]) -> bool:
+    """Return whether a file with these global names is the callback's, and not of a library."""
     home = _HOME[-1] if _HOME else ""
-    key = (frame.f_code.co_filename, home)
+    key = (file, home)
     known = _IS_USERS.get(key)
     if known is None:
-        file = key[0]
-        top = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+        top = str(names.get("__name__", "")).partition(".")[0]
         library = "site-packages" in file or "dist-packages" in file or file.startswith(_STANDARD)
         known = top not in _LIBRARIES and (not library or (top == home and bool(home)))
         _IS_USERS[key] = known
@@ -1124,10 +1128,16 @@ def line_of(place: FrameType | None, number: int | None = None) -> str:
 
 def line_of_error(trace: TracebackType | None) -> str:
     """Return the innermost line of a callback or its helpers that an exception went through."""
-    found = ""
+    innermost = users_trace(trace)
+    return "" if innermost is None else line_of(innermost.tb_frame, innermost.tb_lineno)
+
+
+def users_trace(trace: TracebackType | None) -> TracebackType | None:
+    """Return where an exception went through a callback or its helpers for the last time."""
+    found = None
     while trace is not None:
         if _users(trace.tb_frame):
-            found = line_of(trace.tb_frame, trace.tb_lineno)
+            found = trace
         trace = trace.tb_next
     return found
 

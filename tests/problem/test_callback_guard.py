@@ -77,12 +77,103 @@ def test_exception_of_a_callback_gets_name_time_and_rank():
 
     with pytest.raises(KeyError) as raised:
         guarded(faulty, "rhs", PETSc.COMM_SELF)(0.125, None)
-    assert raised.value.__notes__ == [
-        f"in callback 'rhs' at t = 0.125 (rank {MPI.COMM_WORLD.rank})"
-    ]
+    place = ", in faulty, line "
+    (note,) = raised.value.__notes__
+    assert note.startswith(f"in callback 'rhs' at t = 0.125 (rank {MPI.COMM_WORLD.rank}){place}")
+    assert note.endswith('of test_callback_guard.py: `raise KeyError("growth")`')
     with pytest.raises(KeyError) as raised:
         guarded(faulty, "mass", PETSc.COMM_SELF)(np.ones(2), None)
-    assert raised.value.__notes__ == [f"in callback 'mass' (rank {MPI.COMM_WORLD.rank})"]
+    (note,) = raised.value.__notes__
+    assert note.startswith(f"in callback 'mass' (rank {MPI.COMM_WORLD.rank}){place}")
+
+
+def writes(t, u, p):
+    u[0] = 1.0
+    return u
+
+
+def writes_in_place(t, u, p):
+    u *= 2.0
+    return u
+
+
+def writes_by_out(t, u, p):
+    return np.negative(u, out=u)
+
+
+def sorts(t, u, p):
+    u.sort()
+    return u
+
+
+def writes_to_a_part(t, u, p):
+    speeds = u[1:]
+    speeds += 1.0
+    return u
+
+
+def writes_to_parameters(t, state, rates):
+    rates[0] = 3.0
+    return state
+
+
+WRITING = {
+    "u": [writes, writes_in_place, writes_by_out, sorts],
+    "speeds": [writes_to_a_part],
+    "rates": [writes_to_parameters],
+}
+
+
+@pytest.mark.parametrize(("name", "rhs"), [(k, rhs) for k in WRITING for rhs in WRITING[k]])
+def test_callbacks_that_write_to_their_arguments_are_told_to_copy(name, rhs):
+    problem = ODE(rhs, 2, 1)
+    message = (
+        rf"(?s){name} is read-only, and callback 'rhs' writes to it at t = 0 .*in {rhs.__name__}, "
+        rf"line \d+ of test_callback_guard.py: `.*try: work on {name}\.copy\(\)"
+    )
+    with pytest.raises(InputError, match=message):
+        solve(problem, [1.0, 2.0], [1.0], Stepping((0.0, 1.0), "rk4", dt=0.1))
+
+
+def multiplies(t, u, p):
+    forces = 2.0 * u
+    return forces + np.dot(u, np.ones(3)) + 1.0
+
+
+def test_the_line_and_the_function_of_numpy_that_failed_are_told():
+    with pytest.raises(ValueError, match="not aligned") as raised:
+        solve(ODE(multiplies, 2, 1), [1.0, 2.0], [1.0], Stepping((0.0, 1.0), "rk4", dt=0.1))
+    (note,) = raised.value.__notes__
+    assert "in multiplies, line " in note
+    assert note.endswith(
+        "`return forces + np.dot(u, np.ones(3)) + 1.0`, at `np.dot(u, np.ones(3))`"
+    )
+
+
+def too_many(t, u, p):
+    found = [u[0]]
+
+    def helper():
+        return found
+
+    return np.concatenate([u, helper()])
+
+
+@pytest.mark.parametrize(
+    ("rhs", "told"),
+    [
+        (too_many, r"returned shape \(3,\) .*: `return np.concatenate\(\[u, helper\(\)\]\)`"),
+        (lambda t, u, p: 1j * u, r"returned complex128 values .* in <lambda>, line .*1j \* u"),
+        (lambda t, u, p: [u, 1.0], r"returned no array .* in <lambda>, line .*\[u, 1.0\]"),
+    ],
+)
+def test_the_line_that_returns_what_is_wrong_is_told(rhs, told):
+    other = ODE(lambda t, u, p: -u, 2, 1)  # of the same name, made later, called before
+    stepping = Stepping((0.0, 1.0), "rk4", dt=0.1)
+    problem = ODE(rhs, 2, 1)
+    solve(other, [1.0, 2.0], [1.0], stepping)
+    with pytest.raises(InputError, match=told):
+        solve(problem, [1.0, 2.0], [1.0], stepping)
 
 
 def test_guarded_callback_returns_what_the_callback_returns():

@@ -232,7 +232,8 @@ SHAPES = {
 def test_callback_of_wrong_shape_is_named_with_both_shapes(describe, name, got, expected):
     problem = describe()
     message = (
-        rf"callback '{name}' returned shape {got} at t = .*\(rank 0\)\n  expected: shape {expected}"
+        rf"callback '{name}' returned shape {got} at t = .*\(rank 0\), in <lambda>, line .*\n"
+        f"  expected: shape {expected}"
     )
     with pytest.raises(InputError, match=message):
         adjoint(solve(problem, U0, P0, STEPPING), Final(lambda t, u, p: u[0]))

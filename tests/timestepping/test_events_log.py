@@ -35,8 +35,10 @@ def test_an_event_cuts_its_step_and_is_one_of_size_zero():
     np.testing.assert_allclose(run.times, np.append(0.0, np.cumsum(sizes)), rtol=0, atol=1e-14)
     (crossing,) = run.crossings
     assert (crossing.name, crossing.step) == ("landing", 6)
-    assert crossing.before is run.states[6]
-    assert crossing.after is run.states[7]
+    for ours, n in ((crossing.before, 6), (crossing.after, 7)):
+        assert ours.array == run.states[n].array
+        with pytest.raises(ValueError, match="read-only"):
+            ours.array[0] = 1.0
     np.testing.assert_allclose(run.u[:, 0], 1.0 - run.times + 2.0 * (np.arange(13) > 6), rtol=1e-14)
     assert [record.ends_at is not None for record in run.records] == [k == 5 for k in range(12)]
     assert [record.jump is not None for record in run.records] == [k == 6 for k in range(12)]

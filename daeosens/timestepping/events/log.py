@@ -17,6 +17,7 @@ from daeosens.problem.problem import Problem
 from daeosens.timestepping.runner import Run
 from daeosens.timestepping.stepping import Stepping
 from daeosens.timestepping.trajectory.crossing import Crossing
+from daeosens.timestepping.trajectory.states import view_of
 from daeosens.timestepping.trajectory.trajectory import (
     Checkpoint,
     Effort,
@@ -115,7 +116,9 @@ class HybridLog:
         self.records.append(Record(now, p[0], timed=self.moving, changed=self.changed, jump=jump))
         self.changed = self.changed or switch.changes
         self.crossings.append(
-            Crossing(switch.name, t, len(self.sizes), before, after, now, p[1], mode)
+            Crossing(
+                switch.name, t, len(self.sizes), view_of(before), view_of(after), now, p[1], mode
+            )
         )
         self.times.append(t)
         self.sizes.append(0.0)

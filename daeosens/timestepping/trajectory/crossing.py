@@ -28,7 +28,7 @@ class Crossing:
     step : int
         Number of the state before it; the one after it is the next.
     before, after : Vec [n]
-        The states.
+        The states; can be read only (``copy`` is the caller's own).
     mode, mode_before : str
         Afterwards, and before.
     p : array or Vec [m]

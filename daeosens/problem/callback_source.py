@@ -1,0 +1,113 @@
+"""Where in a user's code a callback failed, or made what it returned."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import linecache
+import textwrap
+from collections.abc import Callable
+from itertools import islice
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+from weakref import ref
+
+from daeosens.problem.derivative_arrays import is_users, line_of, users_trace
+
+_CALLED: dict[str, Callable[[], Any]] = {}
+"""The callback of each name that was called last, if it is still there."""
+
+
+def reference_to(callback: Any) -> Callable[[], Any]:
+    """Return a function that returns a callback as long as it lives."""
+    try:
+        return ref(callback)
+    except TypeError:  # built-in functions, say
+        return lambda: None
+
+
+def remember(name: str, callback: Callable[[], Any]) -> None:
+    """Note which callback of a name is at work."""
+    _CALLED[name] = callback
+
+
+def place_of_error(trace: TracebackType | None) -> str:
+    """Return the innermost line of the user that an exception went through, and the part of it."""
+    innermost = users_trace(trace)
+    if innermost is None:
+        return ""
+    frame = innermost.tb_frame
+    place = line_of(frame, innermost.tb_lineno)
+    positions = islice(frame.f_code.co_positions(), innermost.tb_lasti // 2, None)
+    line, last, start, end = next(positions, (None,) * 4)
+    if line is None or line != last or start is None or end is None:
+        return place
+    whole = linecache.getline(frame.f_code.co_filename, line)
+    part = whole.encode()[start:end].decode(errors="ignore").strip()
+    return place if part in ("", whole.strip()) or part not in whole else f"{place}, at `{part}`"
+
+
+def place_of_return(name: str) -> str:
+    """Return the line in which the callback of a name, called last, returns; "" if not known."""
+    callback = _CALLED.get(name, _CALLED.get(name.rpartition(" ")[0], lambda: None))()
+    function = inspect.unwrap(callback) if inspect.isfunction(callback) else None
+    if function is None or not is_users(function.__code__.co_filename, function.__globals__):
+        return ""
+    code = function.__code__
+    number = code.co_firstlineno
+    try:
+        lines, first = inspect.getsourcelines(function)
+        tree: Any = ast.parse(textwrap.dedent("".join(lines)))
+        returns = [node for node in _own(tree.body[0]) if isinstance(node, ast.Return)]
+        if len(returns) == 1:
+            number = first + returns[0].lineno - 1
+    except (OSError, SyntaxError, IndexError):  # typed in, or a lambda within a call
+        pass
+    text = linecache.getline(code.co_filename, number).strip()
+    shown = f": `{text}`" if text else ""
+    return f"in {code.co_name}, line {number} of {Path(code.co_filename).name}{shown}"
+
+
+def written_to(trace: TracebackType | None) -> str:
+    """Return which name the innermost line of the user writes to."""
+    innermost = users_trace(trace)
+    if innermost is not None:
+        frame = innermost.tb_frame
+        text = linecache.getline(frame.f_code.co_filename, innermost.tb_lineno).strip()
+        names = frame.f_code.co_varnames[: frame.f_code.co_argcount]
+        try:
+            written = [_root(target) for target in _targets(ast.parse(text))]
+        except SyntaxError:
+            written = []
+        return next((name for name in written if name), names[1] if len(names) > 1 else "u")
+    return "u"
+
+
+def _targets(tree: ast.AST) -> list[ast.AST]:
+    found: list[ast.AST] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign):
+            found += node.targets
+        elif isinstance(node, ast.AugAssign):
+            found.append(node.target)
+        elif isinstance(node, ast.Call):
+            found += [keyword.value for keyword in node.keywords if keyword.arg == "out"]
+            if isinstance(node.func, ast.Attribute) and node.func.attr in ("sort", "fill", "put"):
+                found.append(node.func.value)
+    return found
+
+
+def _root(node: ast.AST) -> str:
+    while isinstance(node, (ast.Subscript, ast.Attribute)):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _own(node: ast.AST) -> list[ast.AST]:
+    """Return the nodes of a function without those of functions in it."""
+    found: list[ast.AST] = []
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(child, (ast.FunctionDef, ast.Lambda, ast.AsyncFunctionDef)):
+            found += [child, *_own(child)]
+    return found
