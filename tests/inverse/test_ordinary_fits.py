@@ -328,8 +328,8 @@ BODY = Stepping((0.0, 8.0), "rk4", dt=0.25)
 SCATTER = 0.05 * RNG.standard_normal((3, 4))
 
 
-def body():
-    return ODE(lambda t, u, p: -p[0] / p[1] * u, ["amount"], ["CL", "V"])
+def body(make=ODE):
+    return make(lambda t, u, p: -p[0] / p[1] * u, ["amount"], ["CL", "V"])
 
 
 def concentration(t, u, p):
@@ -391,6 +391,28 @@ def test_derivatives_with_own_parameters_are_exact(noise):
     np.testing.assert_allclose(product, hessian @ dx, rtol=1e-9, atol=1e-11)
     np.testing.assert_allclose(hessian, hessian.T, rtol=1e-11, atol=1e-11)
     assert np.count_nonzero(np.abs(hessian[1, 2:]) > 1e-12) == (0 if noise.sigma == 0.1 else 2)
+
+
+@pytest.mark.parametrize("style", ["numpy", "traced"])
+def test_own_parameters_are_dual_in_both_orders(style):
+    """Tangents against adjoints, of each patient and all of them; products against each other."""
+    made = body(ODE if style == "numpy" else trace)
+    functional = likelihood(made, patients(), shared(), observe=concentration, noise=LogNormal(0.1))
+    rng = np.random.default_rng(8)
+    x = functional.start()
+    size = x.getSize()
+    assert size > 2
+    x = gather(x) + 0.1 * rng.normal(size=size)
+    dx, other = rng.normal(size=(2, size))
+    for each in (functional, *functional.experiments):
+        gradient = gather(each.gradient(x))
+        assert each.derivative(x, dx) == pytest.approx(gradient @ dx, rel=1e-12)
+        product, swapped = (gather(each.hessian_product(x, v)) for v in (dx, other))
+        assert product @ other == pytest.approx(swapped @ dx, rel=1e-12)
+    for k, each in enumerate(functional.experiments):
+        # what belongs to another patient counts for nothing
+        counts = gather(each.gradient(x)) != 0.0
+        np.testing.assert_array_equal(counts, [True, *(np.arange(3) == k)])
 
 
 def test_a_prior_of_an_own_parameter_is_that_of_each_patient_or_of_one():
