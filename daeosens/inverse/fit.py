@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -34,7 +35,9 @@ from daeosens.inverse.search.plateau import off_plateau
 from daeosens.inverse.search.start_points import starting_points
 from daeosens.inverse.uncertainty.hessian_at_estimate import HessianKind
 from daeosens.optimize import minimize
+from daeosens.optimize.interruption import INTERRUPTED, interruptible
 from daeosens.optimize.methods import NEWTON
+from daeosens.optimize.result import Progress
 from daeosens.petsc.options import Options
 from daeosens.petsc.ranks import agree, contents, install_abort_hook
 from daeosens.petsc.vectors import gather
@@ -72,6 +75,7 @@ def fit(
     seed: int = 0,
     comm: MPI.Intracomm | None = None,
     folder: str | Path | None = None,
+    progress: bool | Progress | None = None,
 ) -> Fit:
     """Fit parameters to measurements: estimate, noise level, covariance.  Collective.
 
@@ -125,10 +129,13 @@ def fit(
         and parameters.  By default the problem's.
     folder : path, optional
         Where finished starts are kept.
+    progress : bool or callable, optional
+        As for ``minimize``: by default one line on stderr, if that is a terminal; False: nothing.
 
     Returns
     -------
     Fit
+        After Ctrl-C with the best point so far: ``found.result.interrupted``.
 
     Raises
     ------
@@ -229,11 +236,18 @@ def fit(
             **settings,
         )
         x0 = attempts.best.x
-    minimized = partial(minimize, **settings)
-    result = minimized(functional, x0)
-    if isinstance(functional, EstimatedNoise) and not result.converged:
-        result = finished(functional, result, minimized)
-    result = off_plateau(functional, result, minimized)
+        if attempts.interrupted:
+            settings["max_iterations"] = 0  # the best attempt as it is
+    minimized = partial(minimize, progress=progress, **settings)
+    with interruptible(problem.comm if comm is None else comm):
+        result = minimized(functional, x0)
+        if attempts is not None and attempts.interrupted:
+            result = replace(result, reason=INTERRUPTED[0], message=INTERRUPTED[1])
+        goes_on = not result.interrupted
+        if goes_on and isinstance(functional, EstimatedNoise) and not result.converged:
+            result = finished(functional, result, minimized)
+        if goes_on and not result.interrupted:
+            result = off_plateau(functional, result, minimized)
     sigma, degrees, uncertainty = estimated_uncertainty(
         functional, likelihood.priors, result.x, hessian, table, model
     )

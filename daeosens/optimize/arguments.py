@@ -41,7 +41,7 @@ def argument_complaints(
     ):
         complaints.append(f"max_iterations = {max_iterations!r}; expected: an integer >= 0")
     if not (progress is None or isinstance(progress, bool) or callable(progress)):
-        complaints.append(f"progress = {progress!r}; expected: None, True or a callable")
+        complaints.append(f"progress = {progress!r}; expected: None, True, False or a callable")
     return complaints
 
 

@@ -11,6 +11,7 @@ from petsc4py import PETSc
 from daeosens.errors import SolveError
 from daeosens.functional.functional import Functional, HasTrials, require_vec
 from daeosens.optimize.failed_solve_barrier import ARMIJO, CLIFF, MORE_THUENTE, relax, wall
+from daeosens.optimize.interruption import Interruption
 from daeosens.petsc.vectors import norm
 
 
@@ -47,6 +48,8 @@ class Evaluations:
         The lowest J so far.
     failure : str
         Why the last evaluation that failed did.
+    interruption : Interruption or None
+        Whether the user wants to stop.
     """
 
     functional: Functional
@@ -59,6 +62,13 @@ class Evaluations:
     relaxed: bool = False
     lowest: float = math.inf
     failure: str = ""
+    interruption: Interruption | None = None
+
+    def begin(self) -> None:
+        """Count an evaluation; on several ranks, stop before it if the user wants to."""
+        if self.interruption is not None:
+            self.interruption.check()
+        self.count += 1
 
     def measure(self, size: float) -> None:
         """Choose the unit of J, a power of 2, by its size."""
@@ -80,7 +90,7 @@ class Evaluations:
     def objective(self, _tao: PETSc.TAO, x: PETSc.Vec) -> float:
         """Return J(x) alone, for trust regions."""
         if not self._known(x):
-            self.count += 1
+            self.begin()
             try:
                 value = self.functional.value(x)
                 if not math.isfinite(value):
@@ -113,7 +123,7 @@ class Evaluations:
     def _tried(self, x: PETSc.Vec) -> Trial:
         """Return value and gradient at x [n], or raise SolveError."""
         if not self._known(x):
-            self.count += 1
+            self.begin()
         elif self.last is not None and self.last.gradient is not None:
             return self.last
         value, gradient = self.functional.value_and_gradient(x)

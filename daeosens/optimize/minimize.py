@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, overload
 
@@ -27,6 +28,7 @@ from daeosens.optimize.constrained.kkt import KktProgress, kkt_reporter
 from daeosens.optimize.constrained.minimize import check_constrained_method, minimize_constrained
 from daeosens.optimize.constrained.result import CONSTRAINED_METHODS, ConstrainedResult
 from daeosens.optimize.evaluations import Evaluations
+from daeosens.optimize.interruption import INTERRUPTED, interruptible
 from daeosens.optimize.methods import (
     METHODS,
     REASONS,
@@ -34,6 +36,7 @@ from daeosens.optimize.methods import (
     bounds_complaints,
     check_abilities,
 )
+from daeosens.optimize.progress_bar import Bar, bar_on_terminal
 from daeosens.optimize.restart import Keeper, identity_of, load, options_for, resume
 from daeosens.optimize.result import HEADING, Iterate, Progress, Result, history_of
 from daeosens.optimize.start import Bound, GivenBounds, limits_of, point_complaints, start_of
@@ -165,6 +168,7 @@ def minimize(
     options : mapping, optional
         PETSc options without the dash: ``{"tao_ls_max_funcs": 50}``.  The command line wins.
     progress : bool or callable, optional
+        By default one line on stderr, if that is a terminal, on the first rank; False: nothing.
         True: a line per iteration on rank 0.  A callable gets (``Iterate``, x) on every rank;
         x must be copied to be kept.
     discretization : bool
@@ -175,7 +179,8 @@ def minimize(
     Returns
     -------
     Result or, with constraints, ConstrainedResult
-        Also when no tolerance was met: see ``Result.converged``.
+        Also when no tolerance was met: see ``Result.converged``; and after Ctrl-C, with the last
+        iterate and the reason "INTERRUPTED" (on several ranks before the next evaluation).
 
     Raises
     ------
@@ -300,19 +305,35 @@ def minimize(
                 kind = inverse if isinstance(inverse, str) else "user"
                 words = {"hessian": hessian, "preconditioner": kind}
                 defaults.update(_continue(descent, x, Path(restart), words, progress is True))
-            with scoped_options(defaults=defaults):
-                reason = run_tao(descent, x, scope, inverse, hessian)
+            with scoped_options(defaults=defaults), interruptible(functional.comm) as stop:
+                evaluations.interruption = stop
+                reason = _until_interrupted(
+                    descent, partial(run_tao, descent, x, scope, inverse, hessian)
+                )
         except BaseException:
             descent.x.destroy()
             raise
         finally:
             x.destroy()
             evaluations.limit_steps(limited=False)
+            if isinstance(report, Bar):
+                report.close()
     result = _result(descent, reason, time.perf_counter() - begin)
     if not discretization:
         return result
     assert isinstance(functional, HasRefined)
     return replace(result, discretization=functional_error(functional, result.x))
+
+
+def _until_interrupted(descent: Descent, run: Callable[[], int]) -> int:
+    """Return TAO's reason to stop, or that of Ctrl-C after the first iterate."""
+    try:
+        return run()
+    except KeyboardInterrupt:
+        if not descent.iterates:
+            raise
+        descent.why = INTERRUPTED
+        return _Reason.DIVERGED_USER
 
 
 def _with_constraints(
@@ -370,6 +391,8 @@ def _continue(
 def _reporter(progress: bool | Progress | None, comm: PETSc.Comm) -> Progress | None:
     if callable(progress):
         return guarded(progress, "progress", comm)
+    if progress is None:
+        return bar_on_terminal("minimize")
     if not progress or comm.rank > 0:
         return None
 

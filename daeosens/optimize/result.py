@@ -151,6 +151,11 @@ class Result:
         """Whether a tolerance was met."""
         return self.reason.startswith("CONVERGED")
 
+    @property
+    def interrupted(self) -> bool:
+        """Whether Ctrl-C stopped it."""
+        return self.reason == "INTERRUPTED"
+
     def __repr__(self) -> str:
         """Return the summary, one fact a line."""
         first = self.history

@@ -18,6 +18,7 @@ from daeosens.functional.functional import Functional
 from daeosens.inverse.search.start_records import Attempt, finished, write_attempt
 from daeosens.inverse.uncertainty.hessian_at_estimate import HessianKind
 from daeosens.optimize import Result, minimize
+from daeosens.optimize.interruption import INTERRUPTED
 from daeosens.petsc.agreement import on_every_rank, on_first_rank
 from daeosens.petsc.options import Options
 from daeosens.petsc.ranks import agree
@@ -34,6 +35,8 @@ class Multistart:
         In the order of the starts.
     resumed : int
         How many were read from the folder.
+    interrupted : bool
+        Whether Ctrl-C kept starts from being tried, or ended the last attempt.
 
     Examples
     --------
@@ -48,6 +51,7 @@ class Multistart:
 
     attempts: tuple[Attempt, ...]
     resumed: int = 0
+    interrupted: bool = False
 
     @property
     def ranked(self) -> tuple[Attempt, ...]:
@@ -195,6 +199,7 @@ def multistart(
     todo = [index for index in range(first, len(points), step) if index not in done]
     mine: list[Attempt] = []
     failure: Exception | None = None
+    stopped = False
     try:
         checks = bool(done) and first == 0
         functional = build(group) if todo or checks else None
@@ -203,8 +208,15 @@ def multistart(
             _check_same(functional, done.values(), place)
         for index in todo:
             assert functional is not None
-            attempt = _attempt(index, functional, points[index], settings)
+            try:
+                attempt = _attempt(index, functional, points[index], settings)
+            except KeyboardInterrupt:  # before its first iterate
+                stopped = True
+                break
             mine += [attempt] if group.rank == 0 else []
+            if attempt.message == INTERRUPTED[1]:
+                stopped = True
+                break
             if place is not None:
                 on_first_rank(group, partial(write_attempt, place, attempt, settings))
     except Exception as error:  # noqa: BLE001 (raised on all ranks)
@@ -217,7 +229,10 @@ def multistart(
     on_every_rank(comm, own)
     found = [*done.values(), *(each for part in comm.allgather(mine) for each in part)]
     group.Free()
-    return Multistart(tuple(sorted(found, key=lambda each: each.index)), len(done))
+    stopped = bool(comm.allreduce(stopped, op=MPI.LOR))
+    if stopped and not found:
+        raise KeyboardInterrupt
+    return Multistart(tuple(sorted(found, key=lambda each: each.index)), len(done), stopped)
 
 
 def _check_same(functional: Functional, done: Iterable[Attempt], folder: Path | None) -> None:

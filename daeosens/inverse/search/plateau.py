@@ -69,6 +69,8 @@ def off_plateau(
         if again.value > best.value - LOWER:
             break
         best = again
+        if again.interrupted:
+            break
         notes = (
             f"it ended on a plateau first, without gradient in {name}, and went on from below",
         )

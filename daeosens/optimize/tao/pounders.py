@@ -50,7 +50,7 @@ class Models:
         if self.known is not None and np.array_equal(self.known[0], point):
             write(values, self.known[1])
             return
-        self.descent.evaluations.count += 1
+        self.descent.evaluations.begin()
         try:
             result = gather(self.functional.residual(scatter(point, self.vector)))
             if not np.isfinite(result).all():
@@ -110,7 +110,7 @@ def run(tao: PETSc.TAO, descent: Descent, x: PETSc.Vec, scope: Scope) -> int:
     functional: Any = descent.evaluations.functional
     models = Models(descent, functional, x)
     start = gather(residual_at_start(functional, x))
-    descent.evaluations.count += 1
+    descent.evaluations.begin()
     models.largest, models.known = start, (gather(x), start)
     if descent.iterates:
         descent.check_continued(0.5 * float(start @ start))
