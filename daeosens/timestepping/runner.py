@@ -18,6 +18,7 @@ from daeosens.petsc.step_rejection import trials
 from daeosens.petsc.vectors import Array
 from daeosens.problem.problem import Problem
 from daeosens.timestepping.c_rhs import compiled_fault, raise_fault
+from daeosens.timestepping.first_step import shortened
 from daeosens.timestepping.preflight import refuse_unsound_steps
 from daeosens.timestepping.step_log import StepLog, Watch
 from daeosens.timestepping.stepping import Stepping
@@ -113,6 +114,11 @@ class Runner:
         self._single_steps = SingleSteps(problem, stepping, ready)
         self._listening = self._watched = False
         self.first_step = ready.first_step
+        chosen = ready.first_step != stepping.first_step  # by PETSc's options
+        self.short_step = ready.first_step if chosen else stepping.short_step
+        method = stepping.resolved_method
+        self._choosing = not chosen and stepping.dt is None and ready.fixed_size is None
+        self._choosing = self._choosing and (method.explicit or method.esdirk)
 
     def run(
         self,
@@ -163,7 +169,7 @@ class Runner:
         ts.setTime(first)
         ts.setMaxTime(min(span[1], self._ready.max_time))
         ts.setMaxSteps(self._ready.max_steps - taken)
-        ts.setTimeStep(self.first_step if first_step is None else first_step)
+        ts.setTimeStep(self._first_step(first, start) if first_step is None else first_step)
         if self._watched != (watch is not None):
             self._watched = watch is not None
             ts.setPostStep(self._ready.hooks.consider_stopping if self._watched else None)
@@ -185,6 +191,16 @@ class Runner:
         )
         recording = [ts] if self._checkpoint in ("memory", "disk") else []
         return Run(log.times(), log.step_sizes(), log.states, log.stages(), effort, recording)
+
+    def _first_step(self, t: float, u: PETSc.Vec) -> float:
+        """Return the size of the first step to try from ``u`` [n] at ``t``."""
+        if not self._choosing or self._problem.form != "rhs":
+            return self.first_step
+        stepping = self._stepping
+        order = stepping.resolved_method.order
+        return shortened(
+            self._problem, (t, u, self.p), self.first_step, order, *stepping.tolerances
+        )
 
     def _solve(self, log: StepLog, *, in_c: bool) -> None:
         """Let a log see the steps that TS takes, without Python if it can be."""

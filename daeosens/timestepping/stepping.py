@@ -24,6 +24,9 @@ ROUNDING = 4.0 * sys.float_info.epsilon
 STEP_ROUNDING = 1e-9
 """Times that differ by less than this part of the steps around them are the same."""
 
+FIRST_STEP, SHORT_STEP = 1e-6, 1e-3
+"""Parts of the span: of the first adaptive step, and of a step over which little happens."""
+
 OUTSIDE = 1e-10
 """Times that lie outside the span by so small a part of it are sums of steps: its end is meant."""
 
@@ -62,7 +65,7 @@ class Stepping:
         "theta:<value>" or "midpoint".
     dt : float
         Step size, or the first one if steps are adaptive (by default then a
-        thousandth of the span, a millionth for implicit methods).
+        millionth of the span, or less where the first rates are large).
     rtol, atol : float, optional
         Either makes the steps adaptive.  ``rtol`` is 1e-6 unless given, ``atol`` a thousandth of
         it, but at most 1e-9: components that pass through zero gain from a smaller ``rtol`` too.
@@ -175,10 +178,20 @@ class Stepping:
     @property
     def first_step(self) -> float:
         """Size of the first step that is tried."""
+        # derivatives at the start may change faster than the state, whose errors alone are known
+        return self._at_most(FIRST_STEP) if self.dt is None else self._limited(self.dt)
+
+    @property
+    def short_step(self) -> float:
+        """A step over which event functions are taken for linear: the first one, if chosen."""
+        share = SHORT_STEP if self.resolved_method.explicit else FIRST_STEP
+        return self._at_most(share) if self.dt is None else self._limited(self.dt)
+
+    def _at_most(self, share: float) -> float:
         first, last = self.t_span
-        # a theta method has no error estimate in its first step, so that one must be harmless
-        share = 1e-3 if self.resolved_method.explicit else 1e-6
-        step = share * (last - first) if self.dt is None else self.dt
+        return self._limited(share * (last - first))
+
+    def _limited(self, step: float) -> float:
         return step if self.max_step is None else min(step, self.max_step)
 
 

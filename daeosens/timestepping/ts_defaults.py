@@ -32,6 +32,13 @@ from daeosens.timestepping.trajectory.trajectory import Checkpoint
 SMALLER_STEPS: Mapping[str, Any] = {"ts_max_snes_failures": -1, "ts_max_step_rejections": 100}
 """Where a trial step fails, an adaptive one is tried again with another size; so often in a row."""
 
+GROWTH: Mapping[str, Any] = {"ts_adapt_clip": "0.1,5"}
+"""Steps become at most five times longer from one to the next: what a jump of the size would pass
+over the state may not see, and derivatives do."""
+
+LARGEST_ERROR: Mapping[str, Any] = {"ts_adapt_wnormtype": "infinity"}
+"""Each unknown satisfies the tolerance, but for the points of a grid, whose mean error does."""
+
 FEW_ITERATIONS: Mapping[str, Any] = {"snes_max_it": 10}
 """A trial step fails too where the Newton iterations of a stage are more."""
 
@@ -44,7 +51,9 @@ def default_options(
     """Return the library's PETSc options for a TS."""
     defaults: dict[str, Any] = {"ts_adapt_type": "basic" if stepping.adaptive else "none"}
     if stepping.adaptive:
-        defaults |= SMALLER_STEPS
+        defaults |= SMALLER_STEPS | GROWTH
+        if problem.dm is None:
+            defaults |= LARGEST_ERROR
     if stepping.max_step is not None:
         defaults["ts_adapt_dt_max"] = stepping.max_step
     method = stepping.resolved_method

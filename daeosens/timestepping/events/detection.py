@@ -96,10 +96,10 @@ class Flow:
 
     def change(self, surface: Surface) -> float:
         """Return how far the event function goes in a step from where the piece begins."""
-        return abs(surface.slope) * self.runner.first_step
+        return abs(surface.slope) * self.runner.short_step
 
     def _settle(self, surface: Surface, t: float, u: PETSc.Vec, residual: float) -> None:
-        first_step = self.runner.first_step
+        first_step = self.runner.short_step
         value = surface.at(t, u, self.runner.p)
         slope = self._slope(surface, t, u, value)
         noise = self._noise(surface, t, u, value)
@@ -120,7 +120,7 @@ class Flow:
         """Return the side to which the state leaves a surface that it touches."""
         state = u.duplicate()
         for part in (1e-3, 1e-1):
-            h = part * self.runner.first_step
+            h = part * self.runner.short_step
             self.runner.step(t, h, u, state)
             value = surface.at(t + h, state, self.runner.p)
             if abs(value) > noise:
@@ -140,7 +140,7 @@ class Flow:
 
         With u' = f where there is an f, else by a real step.
         """
-        around, p, first_step = self._around, self.runner.p, self.runner.first_step
+        around, p, first_step = self._around, self.runner.p, self.runner.short_step
         known = self._around_of == (t, u.handle, step)
         self._around_of = (t, u.handle, step)
         if self.problem.form != "rhs":
@@ -235,7 +235,7 @@ class Flow:
         if value == 0.0:
             return True
         noise = self._noise(surface, t, u, value)
-        late = 4.0 * ROUNDING * max(abs(t), self.runner.first_step)
+        late = 4.0 * ROUNDING * max(abs(t), self.runner.short_step)
         return abs(value) <= noise + late * abs(self._slope(surface, t, u, value))
 
     def _look_inside(
