@@ -24,6 +24,7 @@ from daeosens.derivatives.solve import solve
 from daeosens.derivatives.tangent import Tangent, tangent, tangents
 from daeosens.errors import (
     DaeosensError,
+    DiscretizationWarning,
     GrazingError,
     InputError,
     KinkWarning,
@@ -42,7 +43,7 @@ from daeosens.functional.parameter import Parameter
 from daeosens.functional.parameters import Parameters
 from daeosens.functional.reduced import Reduced
 from daeosens.inverse import fit, likelihood
-from daeosens.inverse.fit_discretization import Discretization, DiscretizationWarning
+from daeosens.inverse.fit_discretization import Discretization
 from daeosens.inverse.fit_result import Fit
 from daeosens.inverse.identifiability import identifiability
 from daeosens.inverse.likelihood.experiments import Experiment

@@ -98,6 +98,10 @@ class GrazingError(DaeosensError):
     """An event whose time is not differentiable: the state only touches the surface."""
 
 
+class DiscretizationWarning(UserWarning):
+    """Discretisation errors exceed what was asked for: tolerances, or a statistical error."""
+
+
 class KinkWarning(UserWarning):
     """Derivatives of equations or costs with a kink or jump between two steps lack a term."""
 

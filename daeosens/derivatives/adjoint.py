@@ -13,6 +13,7 @@ from daeosens.costs.objective import Objective, check_objective
 from daeosens.derivatives.engines.choice import Engine, check_engine, wants_compiled
 from daeosens.derivatives.engines.request import of_costs
 from daeosens.derivatives.kinks import warn_of_jumps
+from daeosens.derivatives.running_costs import warn_of_running_costs
 from daeosens.derivatives.solver_error import solver_error
 from daeosens.derivatives.sweep import sweep_back, swept_in_c
 from daeosens.errors import InputError
@@ -192,6 +193,7 @@ def adjoint(
             values = [evaluate_cost(trajectory, cost) for cost in costs]
     error = solver_error(trajectory, left.total)
     warn_of_jumps(trajectory, costs)
+    warn_of_running_costs(trajectory, costs)
     lam, mu = sweep.rows()
     gradients = [
         Gradient(value, by_u0, by_p, sweep.name, shared(problem, by_p), error)

@@ -8,16 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens.errors import DaeosensError
+from daeosens.errors import DaeosensError, DiscretizationWarning
 from daeosens.functional.functional import functional_error
 from daeosens.functional.joint import Joint
 from daeosens.inverse.likelihood.noise_levels import EstimatedNoise
 from daeosens.inverse.uncertainty.covariance import Covariance
 from daeosens.petsc.vectors import Array, gather
-
-
-class DiscretizationWarning(UserWarning):
-    """The discretisation error of an estimate exceeds its statistical error."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -40,6 +40,7 @@ __all__ = [
     "esdirk_steps",
     "instant_map",
     "n_stages",
+    "quadrature_error",
     "refuse_form",
     "step_map",
     "tableau",
@@ -159,6 +160,42 @@ def error_map(problem: Problem, method: Method, options: Mapping[str, Any]) -> E
         before.destroy()
 
     return error
+
+
+QuadratureError: TypeAlias = "Callable[[Step, Densities], float]"
+"""``error(step, densities)``: what a step's part of running costs differs by from another rule."""
+
+
+def quadrature_error(
+    problem: Problem, method: Method, options: Mapping[str, Any], kept: Kept | None = None
+) -> QuadratureError:
+    """Return the estimated errors of running costs, of a method with an error estimate.
+
+    By the weights of the embedded method; of theta methods by Simpson's rule, with the state
+    halfway on the chord.  Parameters as for ``step_map``.
+    """
+    if method.explicit:
+        return RungeKuttaStep(problem, tableau(method.runge_kutta).of_error, kept).quadrature
+    if method.esdirk:
+        step = step_map(problem, method, options, kept)
+        assert isinstance(step, DirkStep)
+        return step.quadrature_error
+    middle = problem.create_state()
+
+    def by_simpson(step: Step, densities: Densities) -> float:
+        t, h, u, u_next, p, _ = step
+        middle.waxpy(1.0, u, u_next)
+        middle.scale(0.5)
+        ends = (1.0 - method.theta, t, u), (method.theta, t + h, u_next)
+        total = 0.0
+        for weight, density in densities:
+            own = sum(part * density.value(time, state, p) for part, time, state in ends)
+            third = density.value(t, u, p) + density.value(t + h, u_next, p)
+            third = (third + 4.0 * density.value(t + 0.5 * h, middle, p)) / 6.0
+            total += weight * h * (own - third)
+        return total
+
+    return by_simpson
 
 
 def coefficients(method: Method) -> tuple[Array, Array, Array, Array]:

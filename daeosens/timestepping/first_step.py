@@ -27,8 +27,9 @@ def shortened(
 ) -> float:
     """Return the size of a first step of u' = f, at most ``longest``.
 
-    Two evaluations of f, at the start and after a step of Euler's method that moves the state by a
-    hundredth, tell how long a step of a method of the order may be.  Collective.
+    Where f would move the state by more than itself in the longest one, a second evaluation of f
+    after a step of Euler's method that moves it by a hundredth tells how long a step of a method of
+    the order may be.  Collective.
 
     Parameters
     ----------
@@ -48,31 +49,51 @@ def shortened(
     Hairer, Norsett, Wanner, Solving Ordinary Differential Equations I, section II.4.
     """
     t, u, p = start
-    time = problem.inside(t, t, longest)
-    rate, other, state = (problem.create_state() for _ in range(3))
+    values = read(u)
+    weights = atol + rtol * np.abs(values)
+    rate = problem.create_state()
     try:
-        weights = atol + rtol * np.abs(read(u))
-        problem.rhs(time, u, p, rate)
-        size, first = _largest(problem, read(u) / weights, read(rate) / weights)
-        if not 0.0 < first < math.inf:
+        problem.rhs(problem.inside(t, t, longest), u, p, rate)
+        size, first = _largest(problem, values / weights, read(rate) / weights)
+        # the usual case: the state hardly moves in such a step
+        if size > first * longest or not 0.0 < first < math.inf:
             return longest
         step = min(longest, PART * size / first) if size > 0.0 else longest
-        state.waxpy(step, rate, u)
-        problem.rhs(problem.inside(t + step, t, step), state, p, other)
-        (change,) = _largest(problem, (read(other) - read(rate)) / weights)
-        if not change < math.inf:
-            return PART * step
-        bend = max(first, change / step)
-        return min(longest, 100.0 * step, (PART / bend) ** (1.0 / (order + 1)))
+        return min(longest, _bent(problem, start, rate, step, (first, order), weights))
     except DaeosensError:  # what is wrong at the start is for the run to say
         return longest
     finally:
-        for vec in (rate, other, state):
-            vec.destroy()
+        rate.destroy()
+
+
+def _bent(
+    problem: Problem,
+    start: tuple[float, PETSc.Vec, Any],
+    rate: PETSc.Vec,
+    step: float,
+    known: tuple[float, int],
+    weights: Array,
+) -> float:
+    """Return the step that the change of the rate [n] in a step of Euler's method allows."""
+    (t, u, p), (first, order) = start, known
+    state, other = problem.create_state(), problem.create_state()
+    state.waxpy(step, rate, u)
+    try:
+        problem.rhs(problem.inside(t + step, t, step), state, p, other)
+        (change,) = _largest(problem, (read(other) - read(rate)) / weights)
+    finally:
+        state.destroy()
+        other.destroy()
+    if not change < math.inf:
+        return PART * step
+    bend = max(first, change / step)
+    return min(100.0 * step, (PART / bend) ** (1.0 / (order + 1)))
 
 
 def _largest(problem: Problem, *values: Array) -> list[float]:
     """Return the largest size of each of the rank's arrays [n], over all ranks."""
     sizes = np.array([np.abs(each).max(initial=0.0) for each in values])
+    if problem.comm.size == 1:
+        return sizes.tolist()
     problem.comm.tompi4py().Allreduce(MPI.IN_PLACE, sizes, MPI.MAX)
-    return [float(size) for size in sizes]
+    return sizes.tolist()

@@ -15,7 +15,7 @@ from daeosens.methods.esdirk.stages import StageSolver
 from daeosens.methods.esdirk.tableau import Esdirk
 from daeosens.methods.factored_matrix import MakeSolver
 from daeosens.methods.step import Adjoint, SecondOrder, Step
-from daeosens.petsc.vectors import dot
+from daeosens.petsc.vectors import Array, dot
 from daeosens.problem.problem import Problem
 
 ALMOST_NONE = 1e-6
@@ -54,12 +54,17 @@ class DirkStep:
 
     def quadrature(self, step: Step, densities: Densities) -> float:
         """Return h sum_i b_i r_i, summed over the weighted densities."""
-        if not densities:
-            return 0.0
+        return self._quadrature(step, densities, self._scheme.a[-1]) if densities else 0.0
+
+    def quadrature_error(self, step: Step, densities: Densities) -> float:
+        """Return by how much the embedded quadrature differs."""
+        return self._quadrature(step, densities, self._scheme.a[-1] - self._scheme.b_embedded)
+
+    def _quadrature(self, step: Step, densities: Densities, weights: Array) -> float:
         points = self._equations.points(step)
         return step.h * sum(
             b * weight * density.value(*point)
-            for b, point in zip(self._scheme.a[-1].tolist(), points, strict=True)
+            for b, point in zip(weights.tolist(), points, strict=True)
             if b
             for weight, density in densities
         )

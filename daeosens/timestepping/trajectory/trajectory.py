@@ -63,6 +63,9 @@ NO_STAGES = np.empty((0, 1, 1))
 
 Side = Literal["before", "after"]
 
+FEW, SEEN = 1000, 10.0
+"""Of up to so many unknowns a run tells which have stayed below this multiple of atol."""
+
 HIT = 1e-6
 """A time within this part of a step from its end counts as reached."""
 
@@ -348,8 +351,23 @@ class Trajectory:
             f"{self.stepping.method} ({self.effort.rejected} rejected), "
             f"h = {sizes.min():.3g} ... {sizes.max():.3g}"
             + (f"\n{table_of(self.crossings, self.problem)}" if self.crossings else "")
-            + "".join(f"\n{line}" for line in self._outside())
+            + "".join(f"\n{line}" for line in (*self._outside(), *self._uncontrolled()))
         )
+
+    def _uncontrolled(self) -> Iterator[str]:
+        """Yield which unknowns the error control has not seen, of few on one processor."""
+        if not self.stepping.adaptive or self.problem.comm.size > 1 or self.problem.size > FEW:
+            return
+        peaks, (_, atol) = np.abs(self.u).max(axis=0), self.stepping.tolerances
+        small = np.flatnonzero((peaks > 0.0) & (peaks < SEEN * atol))
+        if small.size:
+            names = self.problem.state_names or range(self.problem.size)
+            listed = ", ".join(str(names[k]) for k in small[:6])
+            more = ", ..." if small.size > 6 else ""
+            yield (
+                f"not seen by the error control: unknowns {listed}{more} stay below {SEEN:g} atol "
+                f"= {SEEN * atol:.3g}; try: atol={1e-3 * peaks[small].min():.0e}"
+            )
 
     def _outside(self) -> Iterator[str]:
         """Yield what to know of events at times that are parameters, but not of the span."""

@@ -1,0 +1,80 @@
+"""Running costs that vary faster than the steps, whose sizes the states alone have chosen."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+
+from daeosens.costs.cost import Cost, Densities
+from daeosens.errors import DiscretizationWarning
+from daeosens.methods.step_map import quadrature_error
+from daeosens.timestepping.trajectory.trajectory import Trajectory, steps_of
+
+MANY = 100
+"""Multiples of rtol that the estimated error of a running cost may be, as a part of its size."""
+
+
+def warn_of_running_costs(trajectory: Trajectory, costs: Sequence[Cost]) -> None:
+    """Warn where the running costs of adaptive steps are less accurate than these.
+
+    The step control sees the state.  The quadrature of a running cost is that of the method, and
+    the embedded one beside it tells its error.  It looks at the first run of a problem, then ever
+    more rarely: a look costs the stages of all steps.  Collective.
+
+    Parameters
+    ----------
+    trajectory : Trajectory
+        From ``solve``.
+    costs : sequence of Cost
+        Lowered.
+    """
+    stepping, problem = trajectory.stepping, trajectory.problem
+    if not (stepping.adaptive and any(cost.densities for cost in costs)):
+        return
+    counts = problem.probed
+    count = counts["looks at running costs"] = counts.get("looks at running costs", 0) + 1
+    if count & (count - 1) or count.bit_length() % 3 != 1:  # 1, 8, 64, ...
+        return
+    rtol, _ = stepping.tolerances
+    for cost in costs:
+        if not cost.densities:
+            continue
+        error = estimate(trajectory, cost.densities)
+        if error > MANY * rtol:
+            warnings.warn(
+                "a running cost varies faster than the steps, which follow the states: it is "
+                f"wrong by about {error:.1g} of its size, with rtol = {rtol:g}, and so is its "
+                "gradient\n"
+                "  try: max_step=, t_eval=, or an unknown whose rate it is, with a Terminal cost",
+                DiscretizationWarning,
+                stacklevel=4,
+            )
+            return
+
+
+def estimate(trajectory: Trajectory, densities: Densities) -> float:
+    """Return the estimated error of running costs, as a part of their absolute values.
+
+    That of an embedded method, of one order less, is brought to the order of the method.
+    """
+    stepping, problem = trajectory.stepping, trajectory.problem
+    modes = problem.modes or {"": problem}
+    method, options = stepping.resolved_method, stepping.options
+    errors = {
+        name: quadrature_error(mode, method, options, trajectory.stages)
+        for name, mode in modes.items()
+    }
+    steps, first = steps_of(trajectory), trajectory.first_mode
+    error = size = 0.0
+    for n in range(trajectory.n_steps):
+        step = trajectory.step(n)
+        if not step.h:
+            continue
+        mode = trajectory.records[n].mode if trajectory.records else first
+        step = step._replace(p=trajectory.parameters(n))
+        error += abs(errors[mode](step, densities))
+        size += abs(steps.quadrature(step, densities))
+    if not size:
+        return 0.0
+    embedded = method.explicit or method.esdirk
+    return (error / size) ** (method.order / (method.order - 1) if embedded else 1.0)
