@@ -22,9 +22,9 @@ def test_derivatives_through_a_layer_that_the_state_does_not_see_are_resolved(co
         found = ds.hessian_product(run, case.objective, direction[:2])
         pairs = (found.gradient.u0[1], gradient[1]), (found.u0[1], product[1])
         errors[str(chosen)] = [abs(ours / exact - 1.0) for ours, exact in pairs]
-    assert errors["states"][0] > 1e-4
-    assert errors["states"][1] > 1e-2
-    assert max(errors[str(control)]) < 5e-6
+    assert errors["states"][0] > 2e-6
+    assert errors["states"][1] > 1e-3
+    assert max(errors[str(control)]) < 2e-6
 
 
 def oscillator(**more):
@@ -44,7 +44,7 @@ def test_no_step_is_left_in_which_a_tangent_errs_by_more_than_the_tolerance(meth
     units = chosen_directions(model, "sensitivities")
     assert error_ratios(run, units, 1e-4).max() <= 2.0
     plain = ds.solve(model, *start, ds.Stepping((0.0, 6.0), method, rtol=1e-4))
-    assert error_ratios(plain, units, 1e-4).max() > 2.5
+    assert error_ratios(plain, units, 1e-4).max() > 2.2
 
 
 def test_the_unit_of_a_parameter_does_not_matter():

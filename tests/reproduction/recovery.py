@@ -72,8 +72,10 @@ def _fixed(method: str, dt: float) -> Stepping:
     return Stepping(SPAN, method, dt=dt)
 
 
-_LOOSE = Stepping(SPAN, "rk3bs", dt=0.1, rtol=1e-4, atol=1e-4)  # what PETSc does by default
-_TIGHT = Stepping(SPAN, "rk3bs", dt=1e-3, rtol=1e-7, atol=1e-7)
+# what PETSc does by default
+_PETSC = {"ts_adapt_wnormtype": "2", "ts_adapt_clip": "0.1,10"}
+_LOOSE = Stepping(SPAN, "rk3bs", dt=0.1, rtol=1e-4, atol=1e-4, options=_PETSC)
+_TIGHT = Stepping(SPAN, "rk3bs", dt=1e-3, rtol=1e-7, atol=1e-7, options=_PETSC)
 
 CASES: Sequence[Case] = (
     Case("ex20opt_p_1", "mu", 10.0, _fixed("rk3bs", 0.1), (1.2,)),

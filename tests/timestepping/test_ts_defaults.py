@@ -13,7 +13,7 @@ from daeosens import ODE, InputError, Stepping, solve
 from daeosens.timestepping.c_rhs import Held
 from daeosens.timestepping.ts import make_ts
 from daeosens.timestepping.ts_cache import prepared_ts
-from daeosens.timestepping.ts_defaults import SMALLER_STEPS, default_options
+from daeosens.timestepping.ts_defaults import GROWTH, LARGEST_ERROR, SMALLER_STEPS, default_options
 
 SPAN = (0.5, 2.0)
 TOLERANCES = {"rtol": 1e-4, "atol": 1e-5}
@@ -31,7 +31,18 @@ def test_fixed_explicit_steps_need_one_option():
 
 def test_adaptive_steps_are_bounded_where_asked():
     chosen = options(Stepping(SPAN, "rk5dp", max_step=0.2, **TOLERANCES))
-    assert chosen == {"ts_adapt_type": "basic", "ts_adapt_dt_max": 0.2, **SMALLER_STEPS}
+    bounds = {"ts_adapt_type": "basic", "ts_adapt_dt_max": 0.2}
+    assert chosen == {**bounds, **SMALLER_STEPS, **GROWTH, **LARGEST_ERROR}
+
+
+def test_the_points_of_a_grid_satisfy_the_tolerance_in_the_mean():
+    grid = PETSc.DMDA().create((8,), dof=1, stencil_width=1, comm=PETSc.COMM_SELF)
+    problem = ODE(lambda t, u, p, out: out.zeroEntries(), state=grid)
+    chosen = options(
+        Stepping(SPAN, "rk5dp", **TOLERANCES), problem=problem, u0=grid.createGlobalVec(), p=()
+    )
+    assert not chosen.keys() & LARGEST_ERROR.keys()
+    assert chosen.items() >= GROWTH.items()
 
 
 @pytest.mark.parametrize("method", ["cn", "midpoint", "esdirk4"])

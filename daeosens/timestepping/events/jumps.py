@@ -7,8 +7,9 @@ import warnings
 import numpy as np
 
 from daeosens.errors import DaeosensError, KinkWarning
+from daeosens.methods.dae.structure import wave
 from daeosens.methods.step import Step
-from daeosens.petsc.vectors import Array, read
+from daeosens.petsc.vectors import Array, read, write
 from daeosens.problem.problem import Problem
 
 NEAR, FAR = 1e-7, 1e-5
@@ -16,6 +17,9 @@ NEAR, FAR = 1e-7, 1e-5
 
 JUMP = 1e-6
 """A change that is a smaller part of the rate is none."""
+
+RELATIVE, ROUNDING = 1e-6, 1e-12
+"""Change of the state that shows how large terms of the equations are, and what their sums lose."""
 
 
 def warn_of_jump(problem: Problem, step: Step, name: str) -> None:
@@ -37,7 +41,12 @@ def warn_of_jump(problem: Problem, step: Step, name: str) -> None:
     t, h = step.t, step.h
     if any(abs(t + h - time) <= FAR * h for time in problem.breakpoints):
         return  # where each step takes its own side
-    (near, sizes), (far, _) = (_change(problem, step, part) for part in (NEAR, FAR))
+    ends = [_equations(problem, step, part) for part in (-NEAR, NEAR, -FAR, FAR)]
+    near, far = np.abs(ends[1] - ends[0]), np.abs(ends[3] - ends[2])
+    sizes = np.maximum(np.abs(ends[0]), np.abs(ends[1]))
+    # at rest the terms of the equations are large, and their sum is rounding
+    terms = np.abs(_equations(problem, step, 0.0, RELATIVE) - ends[0]) / RELATIVE
+    sizes = np.maximum(sizes, ROUNDING / JUMP * terms)
     jumps = (near > 0.5 * far) & (near > JUMP * (sizes + 1e-6 * sizes.max(initial=0.0)))
     if not problem.comm.tompi4py().allreduce(int(jumps.any())):
         return
@@ -53,15 +62,14 @@ def warn_of_jump(problem: Problem, step: Step, name: str) -> None:
     )
 
 
-def _change(problem: Problem, step: Step, part: float) -> tuple[Array, Array]:
-    """Return how far the equations change across the end of a step, and their sizes [n] (local)."""
-    before, after = (_equations(problem, step, side * part) for side in (-1.0, 1.0))
-    return np.abs(after - before), np.maximum(np.abs(after), np.abs(before))
+def _equations(problem: Problem, step: Step, part: float, change: float = 0.0) -> Array:
+    """Return f, or F without a rate, [n] on the chord of a step, a part of it after its end.
 
-
-def _equations(problem: Problem, step: Step, part: float) -> Array:
-    """Return f, or F without a rate, [n] on the chord of a step, a part of it after its end."""
+    ``change`` is a relative one of the state, with a sign of its own for each unknown.
+    """
     state, out = step.u_next.copy(), problem.create_state()
+    if change:
+        write(state, read(state) * (1.0 + change * wave(state)))
     state.axpy(part, step.u_next)
     state.axpy(-part, step.u)
     time = step.t + (1.0 + part) * step.h

@@ -1,0 +1,78 @@
+"""The first adaptive step is short enough where the first rates are large."""
+
+import mpmath as mp
+import numpy as np
+import pytest
+
+from daeosens import ODE, Stepping, Terminal, hessian_product, solve
+from daeosens.timestepping.first_step import shortened
+
+
+def diode(t, u, p):
+    """Two volts at a diode of 1e-9 A: rates of 1e24."""
+    return np.array([u[1] - u[0], (1.0 - u[1]) / 1e-3 - 1e-9 * (np.exp(u[1] / 0.026) - 1)])
+
+
+STEEP = {
+    "exponential": (diode, [0.0, 2.0], 10.0),
+    "cubic": (lambda t, u, p: np.array([-1e9 * u[0] ** 3 + u[1], u[0] - u[1]]), [100.0, 0.0], 1e3),
+    "explosion": (lambda t, u, p: 1e4 * np.exp(-1e3 * u) - u, [-0.02], 10.0),
+}
+
+
+@pytest.mark.parametrize("method", ["esdirk4", "esdirk5", "rk6vr"])
+@pytest.mark.parametrize("name", STEEP)
+def test_steep_starts_reject_few_steps(name, method):
+    """Steps of a millionth of the span failed 11 to 42 times before the first that did not."""
+    rhs, u0, end = STEEP[name]
+    end = 1e-6 * end if method == "rk6vr" else end
+    run = solve(ODE(rhs, len(u0)), u0, None, Stepping((0.0, end), method, rtol=1e-6))
+    assert run.effort.rejected <= 10
+    # relative to the first one the second grows at most fivefold: the layer is resolved
+    assert run.step_sizes[0] < 1e-7 * end
+
+
+def bound(rhs, u0, longest, order=5):
+    problem = ODE(rhs, len(u0))
+    start = 0.0, problem.admit_state(u0), problem.admit_parameters(None)
+    return shortened(problem, start, longest, order, 1e-6, 1e-9)
+
+
+def test_ordinary_starts_take_the_longest():
+    assert bound(lambda t, u, p: -u, [1.0], 1e-6) == 1e-6
+    assert bound(lambda t, u, p: 0 * u, [1.0], 1e-6) == 1e-6
+    assert bound(lambda t, u, p: 1 + 0 * u, [0.0], 1e-6) == 1e-6
+
+
+def test_the_bound_is_that_of_hairer():
+    """From u = 1 a rate of 1e9: a hundred times the step that moves u by a hundredth, or less."""
+    rate, order = 1e9, 5
+    step = bound(lambda t, u, p: -rate * u, [1.0], 1e-6, order)
+    weight = 1e-9 + 1e-6
+    bend = rate**2 / weight
+    assert step == pytest.approx(min(1.0 / rate, (0.01 / bend) ** (1 / (order + 1))), rel=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore:overflow")
+def test_rates_that_overflow_shorten_the_step():
+    assert 0.0 < bound(lambda t, u, p: -np.exp(600 * u), [1.0], 1e-6) < 1e-250
+    assert 0.0 < bound(lambda t, u, p: np.exp(np.exp(8 * u)), [0.75], 1e-6) < 1e-150
+
+
+def test_starts_at_which_derivatives_change_fast_are_resolved():
+    """A fall from rest: |v| v has a kink at the start, passed by a first step of the span/1000."""
+
+    def fall(t, u, p):
+        return np.array([u[1], -p[0] - p[1] * np.abs(u[1]) * u[1]])
+
+    run = solve(ODE(fall, 2, 2), [10.0, 0.0], [9.81, 0.1], Stepping((0.0, 1.0), "rk6vr", rtol=1e-8))
+    product = hessian_product(run, Terminal(lambda t, u, p: u[0]), [0.0, -1.0])
+    mp.mp.dps = 40
+    g, k = mp.mpf(9.81), mp.mpf(0.1)
+
+    def last(speed):  # downwards
+        begin = mp.atanh(speed * mp.sqrt(k / g))
+        return 10 - mp.log(mp.cosh(begin + mp.sqrt(g * k)) / mp.cosh(begin)) / k
+
+    exact = float(mp.diff(last, 0, 2))  # of the branch that goes down
+    assert product.u0[1] == pytest.approx(-exact, rel=1e-5)
