@@ -84,9 +84,9 @@ def _bent(
     finally:
         state.destroy()
         other.destroy()
-    if not change < math.inf:
-        return PART * step
     bend = max(first, change / step)
+    if not bend < math.inf:
+        return PART * step
     return min(100.0 * step, (PART / bend) ** (1.0 / (order + 1)))
 
 
