@@ -32,8 +32,8 @@ from daeosens.timestepping.trajectory.trajectory import Checkpoint
 SMALLER_STEPS: Mapping[str, Any] = {"ts_max_snes_failures": -1, "ts_max_step_rejections": 100}
 """Where a trial step fails, an adaptive one is tried again with another size; so often in a row."""
 
-GROWTH: Mapping[str, Any] = {"ts_adapt_clip": "0.1,5"}
-"""Steps become at most five times longer from one to the next: what a jump of the size would pass
+GROWTH: Mapping[str, Any] = {"ts_adapt_clip": "0.1,4"}
+"""Steps become at most four times longer from one to the next: what a jump of the size would pass
 over the state may not see, and derivatives do."""
 
 LARGEST_ERROR: Mapping[str, Any] = {"ts_adapt_wnormtype": "infinity"}
