@@ -173,6 +173,7 @@ class Runner:
         if self._watched != (watch is not None):
             self._watched = watch is not None
             ts.setPostStep(self._ready.hooks.consider_stopping if self._watched else None)
+        self._remainder()  # of steps in search of an event, where an unknown is about zero
         try:
             self._solve(log, in_c=self._ready.in_c and watch is None)
         except PETSc.Error as error:
@@ -187,10 +188,15 @@ class Runner:
             ts.getStepRejections(),
             ts.getSNESIterations(),
             ts.getKSPIterations(),
-            0.0 if method.explicit or ts.getType() == DENSE else take_remainder(ts.getSNES()),
+            self._remainder(),
         )
         recording = [ts] if self._checkpoint in ("memory", "disk") else []
         return Run(log.times(), log.step_sizes(), log.states, log.stages(), effort, recording)
+
+    def _remainder(self) -> float:
+        """Return what Newton's method has left since the last call, and forget it."""
+        ts, explicit = self._ts, self._stepping.resolved_method.explicit
+        return 0.0 if explicit or ts.getType() == DENSE else take_remainder(ts.getSNES())
 
     def _first_step(self, t: float, u: PETSc.Vec) -> float:
         """Return the size of the first step to try from ``u`` [n] at ``t``."""
