@@ -22,8 +22,8 @@ def test_derivatives_through_a_layer_that_the_state_does_not_see_are_resolved(co
         found = ds.hessian_product(run, case.objective, direction[:2])
         pairs = (found.gradient.u0[1], gradient[1]), (found.u0[1], product[1])
         errors[str(chosen)] = [abs(ours / exact - 1.0) for ours, exact in pairs]
-    assert errors["states"][0] > 2e-6
-    assert errors["states"][1] > 1e-3
+    assert errors["states"][0] > 5e-7
+    assert errors["states"][1] > 1e-2
     assert max(errors[str(control)]) < 2e-6
 
 
