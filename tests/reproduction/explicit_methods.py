@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from daeosens import Stepping, adjoint, solve, trace
+from daeosens import SolveError, Stepping, adjoint, solve, trace
 
 Array = npt.NDArray[np.float64]
 
@@ -101,7 +101,11 @@ class Case:
         for method in STAGES:
             runs = [(np.inf, 0)]
             for tolerance in TOLERANCES:
-                values, evaluations = gradient(method, tolerance)
+                try:
+                    values, evaluations = gradient(method, tolerance)
+                except SolveError:  # loose tolerances may lead into the planet
+                    runs.append((np.inf, 0))
+                    continue
                 error = np.linalg.norm(values - exact) / np.linalg.norm(exact)
                 runs.append((float(error), evaluations))
                 if error < 0.1 * min(errors):
@@ -119,7 +123,8 @@ class Case:
         p = model.pack(**self.parameters)
 
         def gradient(method: str, tolerance: float) -> tuple[Array, int]:
-            stepping = Stepping((0.0, self.end), method, rtol=tolerance, atol=tolerance)
+            tolerances = {"rtol": tolerance, "atol": tolerance}
+            stepping = Stepping((0.0, self.end), method, **tolerances, max_steps=200_000)
             run = solve(model, self.start, p, stepping)
             found = adjoint(run, total)
             return np.concatenate([found.u0, found.p]), STAGES[method] * run.n_steps
