@@ -123,8 +123,7 @@ class Case:
         p = model.pack(**self.parameters)
 
         def gradient(method: str, tolerance: float) -> tuple[Array, int]:
-            tolerances = {"rtol": tolerance, "atol": tolerance}
-            stepping = Stepping((0.0, self.end), method, **tolerances, max_steps=200_000)
+            stepping = Stepping((0.0, self.end), method, rtol=tolerance, atol=tolerance)
             run = solve(model, self.start, p, stepping)
             found = adjoint(run, total)
             return np.concatenate([found.u0, found.p]), STAGES[method] * run.n_steps
