@@ -166,6 +166,7 @@ def trace_stencil(
     parameters: int | Sequence[str] | Mapping[str, Any] = (),
     *,
     jacobian: str = "auto",
+    slope: Callable[..., Any] | None = None,
 ) -> Parametrized:
     """Make u' = f on a grid of one function of a point and its neighbours, compiled.
 
@@ -189,6 +190,10 @@ def trace_stencil(
     jacobian : "auto", "assembled" or "products"
         f_u as a sparse matrix, which preconditioners need, for the systems of implicit steps, or
         by its products with vectors; "auto": products where nothing is solved.
+    slope : callable, optional
+        On a grid with the boundary "neumann" ``slope(t, u, x, p) -> array [dof]``, the derivative
+        of u outwards across the edge, of the values [dof] and coordinates of a place on it: 0 by
+        default, ``-p.loss * (u - p.outside)`` for instance is Robin's condition.
 
     Returns
     -------
@@ -220,7 +225,7 @@ def trace_stencil(
     require(grid, Grid, "grid", "Grid(((0.0, 1.0), (0.0, 1.0)), (64, 64))")
     agree(grid.comm, "trace_stencil", parameters=_in_order(parameters), jacobian=jacobian)
     build = _needed("stencil.problem").build_stencil
-    model: Parametrized = build(rhs, grid, parameters, jacobian)
+    model: Parametrized = build(rhs, grid, parameters, jacobian, slope)
     return model
 
 

@@ -100,8 +100,8 @@ class Graph:
     @property
     def affine(self) -> bool:
         """Whether it is affine in u, with coefficients that depend on parameters alone."""
-        kind: Any = type(self.u)
-        direction = kind.sym("direction", *self.u.shape)
+        symbols: Any = casadi.SX if self.expanded else casadi.MX
+        direction = symbols.sym("direction", *self.u.shape)
         along = casadi.jtimes(self.value, self.u, direction)
         others = [each for name, each in self.point.items() if name != "p"]
         return not casadi.depends_on(along, casadi.veccat(*others))

@@ -209,6 +209,12 @@ CASES: dict[str, Case | Script] = {
             'engine="auto", over the least.',
         ),
         Script(
+            "grids",
+            "Implicit steps on grids",
+            "Linear iterations of a solve and seconds of two steps of Crank-Nicolson, forward, in "
+            "the adjoint and in a Hessian product, with default settings.",
+        ),
+        Script(
             "second_order",
             "Hessian products",
             "Milliseconds of the sweeps, and a product over an adjoint and a tangent.",

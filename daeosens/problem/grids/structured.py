@@ -16,13 +16,17 @@ from petsc4py import PETSc
 from daeosens.errors import InputError, suggestion, together
 from daeosens.petsc.vectors import Array, read
 
-Boundary = Literal["periodic", "zero"]
+Boundary = Literal["periodic", "zero", "neumann"]
 Interval: TypeAlias = tuple[float, float]
 
 _DM_BOUNDARY: dict[str, Any] = {
     "periodic": PETSc.DM.BoundaryType.PERIODIC,
     "zero": PETSc.DM.BoundaryType.GHOSTED,  # ghosts beyond the edge are never written: they stay 0
+    "neumann": PETSc.DM.BoundaryType.GHOSTED,
 }
+
+FIRST: dict[str, float] = {"periodic": 0.0, "zero": 1.0, "neumann": 0.5}
+"""How many spacings the first point lies inside of the box."""
 
 NEIGHBOURS: tuple[tuple[int, int], ...] = ((-1, 0), (1, 0), (0, -1), (0, 1))
 """Offsets (along x, along y) of the stencil's neighbours: west, east, south, north."""
@@ -38,9 +42,11 @@ class Grid:
         First and last coordinate along x, along y, along z.
     shape : sequence of int
         Number of points along each: unknowns, so for "zero" those inside only.
-    boundary : "periodic" or "zero"
+    boundary : "periodic", "zero" or "neumann"
         Periodic: the last point lies one spacing before the end.  Zero: the values on the edge of
-        the box are 0 and no unknowns.
+        the box are 0 and no unknowns.  Neumann, for ``trace_stencil``: the slope across the edge is
+        given, 0 by default; points are the centres of cells, the first and the last one half a
+        spacing from the edge.
     dof : int
         Unknowns at each point.
     comm : PETSc.Comm
@@ -97,7 +103,7 @@ class Grid:
     @property
     def spacing(self) -> tuple[float, ...]:
         """Distance of neighbouring points along each dimension."""
-        extra = 1 if self.boundary == "zero" else 0
+        extra = 1 if self.boundary == "zero" else 0  # points on both edges are no unknowns
         return tuple(
             (last - first) / (n + extra)
             for (first, last), n in zip(self.box, self.shape, strict=True)
@@ -136,7 +142,7 @@ class Grid:
         return array.reshape(self.owned_shape)
 
     def _axis(self, axis: int, first: int, count: int) -> Array:
-        offset = 1 if self.boundary == "zero" else 0
+        offset = FIRST[self.boundary]
         start, h = self.box[axis][0], self.spacing[axis]
         numbers = np.arange(first, first + count, dtype=float)
         return start + h * (numbers + offset)
@@ -152,6 +158,7 @@ class FivePoint:
     """
 
     def __init__(self, grid: Grid) -> None:
+        _refuse_slopes(grid)
         if len(grid.shape) != 2:
             raise InputError(
                 f"a grid of shape {grid.shape}",
@@ -210,8 +217,18 @@ class FivePoint:
 
 def laplacian_weights(grid: Grid) -> tuple[float, float]:
     """Return 1/hx^2 and 1/hy^2."""
+    _refuse_slopes(grid)
     hx, hy = grid.spacing
     return 1.0 / hx**2, 1.0 / hy**2
+
+
+def _refuse_slopes(grid: Grid) -> None:
+    if grid.boundary == "neumann":
+        raise InputError(
+            'boundary = "neumann" without trace_stencil',
+            expected='"periodic" or "zero": ghosts beyond the edge are filled by the grid alone',
+            remedy="trace_stencil(lambda t, u, p: p.k * u.laplacian(), grid, ...)",
+        )
 
 
 def _complaints(box: Any, shape: Any, boundary: Any, dof: Any) -> list[str]:
@@ -229,7 +246,9 @@ def _complaints(box: Any, shape: Any, boundary: Any, dof: Any) -> list[str]:
         complaints.append(f"shape = {shape!r}; expected: {count} integers of at least 3")
     if boundary not in _DM_BOUNDARY:
         near = suggestion(str(boundary), _DM_BOUNDARY)
-        complaints.append(f'boundary = {boundary!r}; expected: "periodic" or "zero"{near}')
+        complaints.append(
+            f'boundary = {boundary!r}; expected: "periodic", "zero" or "neumann"{near}'
+        )
     if not isinstance(dof, (int, np.integer)) or dof < 1:
         complaints.append(f"dof = {dof!r}; expected: an integer of at least 1")
     return complaints

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 
 from daeosens.errors import InputError
+from daeosens.problem.grids import Grid
 from daeosens.tracing import numpy_functions  # noqa: F401 (fills the tables)  # type: ignore
 from daeosens.tracing.casadi import casadi
 from daeosens.tracing.named_parameters import Shapes
@@ -17,6 +18,9 @@ from daeosens.tracing.symbols import Symbol, as_symbol
 
 Offset: TypeAlias = tuple[int, ...]
 """Points from the centre along x, y, z."""
+
+Slope: TypeAlias = Callable[[Any, Any], Any]
+"""``slope(u, x)``: outwards, of values [dof] at a place on the edge."""
 
 
 class Neighbourhood:
@@ -32,10 +36,10 @@ class Neighbourhood:
         Distance of neighbouring points along each dimension.
     """
 
-    def __init__(self, dof: int, spacing: tuple[float, ...], x: Any) -> None:
-        self.spacing = spacing
-        self.x = Symbol(x, (len(spacing),), constant=True)
-        self._dof = dof
+    def __init__(self, grid: Grid, x: Any, slope: Slope | None = None) -> None:
+        self.spacing = grid.spacing
+        self.x = Symbol(x, (len(self.spacing),), constant=True)
+        self._grid, self._slope = grid, slope
         self.graphs: dict[Offset, Any] = {}
 
     def __getitem__(self, offset: Any) -> Symbol:
@@ -49,9 +53,62 @@ class Neighbourhood:
                 remedy="u.center for the unknowns at the point itself",
             )
         key = tuple(int(each) for each in given)
+        return self._mirrored(key, 0) if self._grid.boundary == "neumann" else self._read(key)
+
+    def _read(self, key: Offset) -> Symbol:
+        dof = self._grid.dof
         if key not in self.graphs:
-            self.graphs[key] = casadi.MX.sym(f"u{len(self.graphs)}", self._dof)
-        return Symbol(self.graphs[key], (self._dof,), constant=True)
+            self.graphs[key] = casadi.MX.sym(f"u{len(self.graphs)}", dof)
+        return Symbol(self.graphs[key], (dof,), constant=True)
+
+    def _mirrored(self, key: Offset, axis: int) -> Any:
+        """Return what is read, points beyond the edges along this and later axes mirrored.
+
+        A point beyond the edge is as far from it as its image inside, whose values it has, and more
+        by a slope across the edge.  Which point it is, and so which is its image, is told by x:
+        every function of the points is the same then, and its derivatives know the boundary.
+        """
+        if axis == len(key):
+            return self._read(key)
+        distance, count = key[axis], self._grid.shape[axis]
+        if abs(distance) > count // 2:
+            raise InputError(
+                f"u{list(key)} on a grid of shape {self._grid.shape}",
+                expected="points at most half a grid away",
+            )
+        result: Any = self._mirrored(key, axis + 1)
+        side = -1 if distance < 0 else 1
+        first, h = self._grid.origin[axis], self.spacing[axis]
+        for inside in range(abs(distance)):  # points between this one and the edge
+            place = first + h * (inside if side < 0 else count - 1 - inside)
+            beyond = abs(distance) - 1 - inside
+            image = (*key[:axis], side * (inside - beyond), *key[axis + 1 :])
+            value: Any = self._mirrored(image, axis + 1)
+            if self._slope is not None:
+                value = value + (2 * beyond + 1) * h * self._across(axis, side, key, place)
+            here: Any = self.x[axis]
+            near: Any = abs(here - place) < 0.5 * h
+            result = cast("Any", np.where(near, value, result))
+        return result
+
+    def _across(self, axis: int, side: int, key: Offset, place: float) -> Any:
+        """Return the slope [dof] outwards across an edge, from the point beside it.
+
+        Of values on the edge itself to second order, as they follow from a first slope.
+        """
+        assert self._slope is not None
+        count, h = self._grid.shape[axis], self.spacing[axis]
+        first, last = self._grid.box[axis]
+        numbers = round((place - self._grid.origin[axis]) / h)
+        inner = -numbers if side < 0 else count - 1 - numbers
+        beside: Any = self._mirrored((*key[:axis], inner, *key[axis + 1 :]), axis + 1)
+        where = [
+            self.x[k] + distance * self.spacing[k] if k != axis else (first if side < 0 else last)
+            for k, distance in enumerate(key)
+        ]
+        x: Any = np.stack([as_symbol(each) for each in where])
+        slope: Any = self._slope(beside, x)
+        return self._slope(beside + 0.5 * h * slope, x)
 
     @property
     def center(self) -> Symbol:
@@ -101,7 +158,10 @@ class PointGraph:
 
 
 def point_graph(
-    function: Callable[..., Any], shapes: Shapes, dof: int, spacing: tuple[float, ...]
+    function: Callable[..., Any],
+    shapes: Shapes,
+    grid: Grid,
+    slope: Callable[..., Any] | None = None,
 ) -> PointGraph:
     """Call the function (t, u, p) of a point with symbols.
 
@@ -112,11 +172,23 @@ def point_graph(
     """
     t, p, x = (
         casadi.MX.sym(name, size)
-        for name, size in (("t", 1), ("p", shapes.size), ("x", len(spacing)))
+        for name, size in (("t", 1), ("p", shapes.size), ("x", len(grid.shape)))
     )
-    point = Neighbourhood(dof, spacing, x)
+    dof = grid.dof
     time = Symbol(t, (), constant=True)
     named = shapes.split(Symbol(p, (shapes.size,), constant=True))
+
+    def across(u: Any, place: Any) -> Any:
+        def called(*of: Any) -> Symbol:
+            assert slope is not None
+            return as_symbol(slope(*of))
+
+        found = traced_call(called, "slope", time, u, place, named)
+        if found.shape not in ((), (dof,)):
+            raise InputError(f"'slope' returned shape {found.shape}", expected=f"shape ({dof},)")
+        return found
+
+    point = Neighbourhood(grid, x, None if slope is None else across)
     result = traced_call(lambda *of: as_symbol(function(*of)), "rhs", time, point, named)
     if dof == 1 and result.shape == ():
         result = result.reshape((1,))

@@ -39,13 +39,20 @@ def build_stencil(
     grid: Grid,
     parameters: int | Sequence[str] | Mapping[str, Any],
     jacobian: str,
+    slope: Callable[..., Any] | None = None,
 ) -> Parametrized:
     """Return the problem of ``daeosens.trace_stencil``, whose arguments these are."""
     if jacobian not in ("auto", "assembled", "products"):
         raise InputError(f"jacobian = {jacobian!r}", expected='"auto", "assembled" or "products"')
+    if slope is not None and grid.boundary != "neumann":
+        raise InputError(
+            f'slope with boundary = "{grid.boundary}"',
+            expected="a grid with slopes across its edges",
+            remedy='Grid(..., boundary="neumann")',
+        )
     shapes = admit_shapes(parameters)
     periodic = grid.boundary == "periodic"
-    graph = point_graph(rhs, shapes, grid.dof, grid.spacing)
+    graph = point_graph(rhs, shapes, grid, slope)
     derivatives = StencilDerivatives(graph, grid.spacing, grid.box, periodic=periodic)
     functions = derivatives.functions()
     entries: list[Entry] = []
