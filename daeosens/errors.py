@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Iterable
 from typing import Self
 
@@ -72,6 +73,12 @@ class OptionError(InputError):
 
 class SolveError(DaeosensError):
     """The time integration failed: same on every rank, so an optimiser may treat it as infinity."""
+
+
+class StiffError(SolveError):
+    """An explicit run took all the steps it was allowed: stability held them small."""
+
+    time: float = math.nan
 
 
 class NewtonError(SolveError):

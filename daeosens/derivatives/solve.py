@@ -16,6 +16,7 @@ from daeosens.petsc.vectors import Array
 from daeosens.problem.callback_guard import QUIET, unwrapped
 from daeosens.problem.problem import PossiblyNamed, Problem
 from daeosens.timestepping.events.event_loop import run_through_events
+from daeosens.timestepping.method_choice import AUTO, run_chosen
 from daeosens.timestepping.runner import integrate
 from daeosens.timestepping.stepping import Stepping, pinned_times, refuse_reserved
 from daeosens.timestepping.trajectory.trajectory import Checkpoint, Trajectory
@@ -105,6 +106,12 @@ def solve(
             expected='"states" or "stages"',
             remedy='adjoint(..., engine="steps")',
         )
+    if stepping.control == "states" and stepping.method == AUTO:
+
+        def chosen(steps: Stepping) -> Trajectory:
+            return _taken(problem, state.copy(), parameters, steps, checkpoint, pinned)
+
+        return run_chosen(problem, state, parameters, stepping, chosen)
     if stepping.control == "states":
         return _taken(problem, state, parameters, stepping, checkpoint, pinned)
     if checkpoint in ("memory", "disk"):
@@ -114,12 +121,15 @@ def solve(
             remedy='adjoint(..., engine="steps")',
         )
 
-    kept = "stages" if stepping.resolved_method.esdirk else checkpoint  # tangents need them
+    def controlled(steps: Stepping) -> Trajectory:
+        kept = "stages" if steps.resolved_method.esdirk else checkpoint  # tangents need them
 
-    def take(times: Array) -> Trajectory:
-        return _taken(problem, state.copy(), parameters, stepping, kept, times)
+        def take(times: Array) -> Trajectory:
+            return _taken(problem, state.copy(), parameters, steps, kept, times)
 
-    return resolved(problem, stepping, pinned, take)
+        return resolved(problem, steps, pinned, take)
+
+    return run_chosen(problem, state, parameters, stepping, controlled)
 
 
 def _taken(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -38,6 +38,14 @@ from daeosens.problem.callback_guard import QUIET
 from daeosens.problem.matrices import dense
 from daeosens.problem.problem import Problem
 from daeosens.timestepping.c_rhs import runs_in_c
+from daeosens.timestepping.method_choice import (
+    AUTO,
+    adopted,
+    by_form,
+    made_stiff,
+    replaced,
+    stiff_along,
+)
 from daeosens.timestepping.stepping import Stepping, inside_span
 from daeosens.timestepping.trajectory.trajectory import Checkpoint, Trajectory
 
@@ -138,9 +146,11 @@ class Reduced:
                 remedy='Parameters({"rate": Parameter(1.0)}, initial_state=u0)',
             )
         if isinstance(control, (Parameters, InitialState)):
-            self.control = control.of_runs(stepping)
+            self.control = control.of_runs(by_form(problem, stepping))
         first, last = stepping.t_span
         inside_span((first, last), np.array(objective.times, dtype=float), "observation time")
+        self.stepping = by_form(problem, stepping)
+        self._chooses = stepping.method == AUTO
         control.check(problem)
         objective.lower(problem, last)
         lower_events(problem)
@@ -148,7 +158,7 @@ class Reduced:
         self._cached: tuple[PETSc.Vec, Trajectory] | None = None
         self._memory = Memory()
         self._n_residuals: int | None = None
-        self._trial_stepping = stepping
+        self._trial_stepping = self.stepping
 
     def limit_steps(self, *, limited: bool) -> None:
         """Give later runs no more steps than a multiple of those of the last one, or all again.
@@ -156,6 +166,9 @@ class Reduced:
         Where parameters far from the best ones make the equations stiff, an explicit method would
         take ``max_steps``, a million, before the trial counts as failed.
         """
+        if limited and self._chooses and self._cached and stiff_along(self._cached[1]):
+            self.stepping = made_stiff(self.stepping)
+            self._forget()
         self._trial_stepping = self.stepping
         if not limited or not self.stepping.adaptive or self._cached is None:
             return
@@ -163,7 +176,7 @@ class Reduced:
         # by powers of two, so that few different ones are asked for
         most = max(TRIAL_STEPS, 2 ** math.ceil(math.log2(TRIAL_FACTOR * max(steps, 1))))
         if most < self.stepping.max_steps:
-            self._trial_stepping = replace(self.stepping, max_steps=most)
+            self._trial_stepping = replaced(self.stepping, max_steps=most)
 
     @property
     def _checkpoint(self) -> Checkpoint:
@@ -235,15 +248,22 @@ class Reduced:
             point, cached = self._cached
             if point.equal(x):
                 return cached
-            self._cached = None
-            cached.destroy()
+            self._forget()
         u0, p = self.control.unpack(self.problem, x)
         self.count.forward += 1
         stepping = self._trial_stepping
         run = solve(self.problem, u0, p, stepping, self.objective.times, self._checkpoint)
         self._cached = (x.copy(), run)
         self._memory = Memory()
+        if self.stepping.method == AUTO:  # one method for all x: the values of two differ
+            self.stepping = self._trial_stepping = adopted(self.stepping, run.stepping)
         return run
+
+    def _forget(self) -> None:
+        """Drop the kept run."""
+        if self._cached is not None:
+            self._cached[1].destroy()
+            self._cached = None
 
     @property
     def order(self) -> int:

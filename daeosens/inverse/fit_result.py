@@ -278,6 +278,13 @@ class Fit:
             )
         if isinstance(self.discretization, Discretization):
             lines.append(words(self.discretization, self.covariance.names))
+        chosen = {
+            f"{one.stepping.method} (auto: {one.stepping.choice})"
+            for one in self.functional.experiments
+            if one.stepping.choice
+        }
+        if chosen:
+            lines.append(f"steps: {', '.join(sorted(chosen))}")
         if self.starts is not None:
             lines.append(repr(self.starts).splitlines()[-1])
         return "\n".join(lines)

@@ -74,6 +74,9 @@ METHODS = {
     "midpoint": Method("midpoint", theta=0.5, order=2),
 }
 
+AUTO = Method("auto", runge_kutta="6vr", order=6)
+"""What runs choose, explicit as long as they have not: ``timestepping/method_choice.py``."""
+
 _ELSEWHERE = {
     **dict.fromkeys(("rk45", "dopri5", "tsit5", "ode45"), "rk6vr"),
     **dict.fromkeys(("dop853", "dopri8"), "rk8vr"),
@@ -98,11 +101,13 @@ def find_method(name: str) -> Method:
         raise InputError(f"method = {name!r}", expected='a name such as "rk4" or "cn"')
     if name in METHODS:
         return METHODS[name]
+    if name == AUTO.name:
+        return AUTO
     if name in RUNGE_KUTTA:
         return METHODS[f"rk{name}"]
     if name.startswith("theta:"):
         return _theta(name)
-    known = [*METHODS, "theta:<value>"]
+    known = [*METHODS, "theta:<value>", AUTO.name]
     here = _ELSEWHERE.get(name.casefold())
     alike = f'"{here}"' if here else nearest(name, known)
     raise InputError(

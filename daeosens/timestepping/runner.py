@@ -9,7 +9,7 @@ from typing import Any
 
 from petsc4py import PETSc
 
-from daeosens.errors import DaeosensError, NewtonError, SolveError
+from daeosens.errors import DaeosensError, NewtonError, SolveError, StiffError
 from daeosens.methods.linear_solver import linear_fault, reason_name, singular
 from daeosens.petsc._kernels import DENSE, take_remainder
 from daeosens.petsc.fast_dataclass import quickly_made
@@ -275,13 +275,19 @@ class Runner:
         if reason == PETSc.TS.ConvergedReason.DIVERGED_NONLINEAR_SOLVE and not fault:
             raise self._unsolved(log, stopped)
         many = steps >= self._stepping.max_steps
-        raise SolveError(
-            f"{stopped}{self._stiffness(log)}" if many else stopped,
-            expected=f"t = {self._stepping.t_span[1]:g}",
-            remedy=self._more_steps()
-            if many
-            else 'a smaller dt, or options={"ts_monitor": None} to watch the steps',
-        )
+        expected = f"t = {self._stepping.t_span[1]:g}"
+        if not many:
+            raise SolveError(
+                stopped,
+                expected=expected,
+                remedy='a smaller dt, or options={"ts_monitor": None} to watch the steps',
+            )
+        told, stiff = self._stiffness(log)
+        if stiff:
+            error = StiffError(f"{stopped}{told}", expected=expected, remedy=self._more_steps())
+            error.time = log.last_time
+            raise error
+        raise SolveError(f"{stopped}{told}", expected=expected, remedy=self._more_steps())
 
     def _unsolved(self, log: StepLog, stopped: str) -> SolveError:
         """Return the error of a step whose equations were not solved, after trying what may help.
@@ -317,18 +323,16 @@ class Runner:
             remedy=remedy,
         )
 
-    def _stiffness(self, log: StepLog) -> str:
-        """Return whether stability has held the last step small, for a message."""
+    def _stiffness(self, log: StepLog) -> tuple[str, bool]:
+        """Return whether stability has held the last step small, in words and as a fact."""
         if not (self._stepping.adaptive and self._stepping.resolved_method.explicit):
-            return ""
+            return "", False
         h = float(log.step_sizes()[-1])
         decay = fastest_decay(self._problem, log.last_time, log.states[-1], self.p)
         if h * decay < REACH:
-            return f"; the last step was {h:.3g}"
-        return (
-            f": the equations are stiff, with steps of {h:.3g} beside a time of decay of "
-            f"{1.0 / decay:.3g}"
-        )
+            return f"; the last step was {h:.3g}", False
+        told = f"steps of {h:.3g} beside a time of decay of {1.0 / decay:.3g}"
+        return f": the equations are stiff, with {told}", True
 
     def _more_steps(self) -> str:
         more = f"max_steps > {self._stepping.max_steps}"

@@ -62,7 +62,8 @@ class Stepping:
     method : str
         "rk1fe", "rk2a", "rk2b", "rk3", "rk3bs", "rk4", "rk5f", "rk5dp", "rk5bs", "rk6vr", "rk7vr",
         "rk8vr" (PETSc's TSRK types, also without "rk"), "esdirk3" ... "esdirk6", "beuler", "cn",
-        "theta:<value>" or "midpoint".
+        "theta:<value>" or "midpoint".  "auto", with adaptive steps: "rk6vr", or "esdirk5" where the
+        equations are stiff or have a mass ("cn" for F(t, u, u', p) = 0); runs say which and why.
     dt : float
         Step size, or the first one if steps are adaptive (by default then a
         millionth of the span, or less where the first rates are large).
@@ -104,6 +105,7 @@ class Stepping:
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
     t_eval: Sequence[float] = ()
     control: str | Sequence[str | int] = "states"
+    choice: str = field(default="", init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         complaints: list[str] = []
@@ -123,6 +125,8 @@ class Stepping:
                 )
         except InputError as error:
             complaints.append(_one_line(error))
+        if self.method == "auto" and not self.adaptive:
+            complaints.append('method = "auto" with fixed steps; expected: rtol or atol')
         complaints += _span_complaints(self)
         for name in ("rtol", "atol", "max_step"):
             value = getattr(self, name)

@@ -346,9 +346,10 @@ class Trajectory:
         """Return what was run, with a table of its events; not collective."""
         first, last = self.times[0], self.times[-1]
         sizes = self.step_sizes[self.step_sizes > 0.0]
+        told = f"auto: {self.stepping.choice}; " if self.stepping.choice else ""
         return (
             f"Trajectory from t = {first:g} to {last:g}: {self.effort.steps} steps of "
-            f"{self.stepping.method} ({self.effort.rejected} rejected), "
+            f"{self.stepping.method} ({told}{self.effort.rejected} rejected), "
             f"h = {sizes.min():.3g} ... {sizes.max():.3g}"
             + (f"\n{table_of(self.crossings, self.problem)}" if self.crossings else "")
             + "".join(f"\n{line}" for line in (*self._outside(), *self._uncontrolled()))

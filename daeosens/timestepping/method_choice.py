@@ -1,0 +1,100 @@
+"""``method="auto"``: explicit or diagonally implicit steps, by how fast the equations decay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from petsc4py import PETSc
+
+from daeosens.errors import SolveError, StiffError
+from daeosens.problem.problem import Problem
+from daeosens.timestepping.stepping import Stepping
+from daeosens.timestepping.stiffness import DENSE, REACH, fastest_decay
+from daeosens.timestepping.trajectory.trajectory import Trajectory
+
+AUTO = "auto"
+NONSTIFF, STIFF, IMPLICIT = "rk6vr", "esdirk5", "cn"
+
+STEPS = 2000
+"""Steps that an explicit run may take before it is asked whether stability holds them small.
+
+As many as an implicit one takes the time of: each of its steps solves five systems.
+"""
+
+
+def by_form(problem: Problem, stepping: Stepping) -> Stepping:
+    """Return the steps for equations that leave no choice; the same ones for u' = f(t, u, p)."""
+    if stepping.method != AUTO or problem.form == "rhs":
+        return stepping
+    if problem.form == "mass":
+        return _with(stepping, STIFF, "M u' = f")
+    return _with(stepping, IMPLICIT, "F(t, u, u', p) = 0")
+
+
+def run_chosen(
+    problem: Problem,
+    state: PETSc.Vec,
+    p: Any,
+    stepping: Stepping,
+    take: Callable[[Stepping], Trajectory],
+) -> Trajectory:
+    """Return a run by the method that fits the equations.
+
+    Explicit, unless the Jacobian at the start says that stability would need more than ``STEPS``
+    steps, or a run that has taken as many says that it holds them small.
+    """
+    stepping = by_form(problem, stepping)
+    if stepping.method != AUTO:
+        return take(stepping)
+    first, last = stepping.t_span
+    decay = fastest_decay(problem, first, state, p)
+    if decay * (last - first) > REACH * STEPS:
+        why = f"stiff at the start, where something decays in {1.0 / decay:.2g}"
+        return take(_with(stepping, STIFF, why))
+    known = problem.size <= DENSE and problem.comm.size == 1
+    explicit = _with(stepping, NONSTIFF, "not stiff" if known else f"fewer than {STEPS} steps")
+    second = explicit if known else _with(stepping, STIFF, f"more than {STEPS} explicit steps")
+    try:
+        return take(replaced(explicit, max_steps=min(STEPS, stepping.max_steps)))
+    except StiffError as error:
+        second = _with(stepping, STIFF, f"stiff after t = {error.time:.3g}")
+    except SolveError:
+        pass  # not by stability: by the length of the run, or whatever made it fail
+    return take(second)
+
+
+def stiff_along(run: Trajectory) -> bool:
+    """Whether stability holds most steps of an explicit run small."""
+    if not run.stepping.resolved_method.explicit or run.n_steps < STEPS:
+        return False
+    products: list[float] = []
+    for n in (np.arange(1, 8) * run.n_steps // 8).tolist():
+        decay = fastest_decay(run.problem, float(run.times[n]), run.states[n], run.p)
+        products.append(float(run.step_sizes[n]) * decay)
+    return float(np.median(products)) >= REACH
+
+
+def made_stiff(stepping: Stepping) -> Stepping:
+    """Return the same steps by the method for stiff equations."""
+    return _with(stepping, STIFF, "stiff along the best run")
+
+
+def replaced(stepping: Stepping, **changes: Any) -> Stepping:
+    """Return steps with changes, and with the reason for their method."""
+    changed = replace(stepping, **changes)
+    object.__setattr__(changed, "choice", stepping.choice)
+    return changed
+
+
+def adopted(given: Stepping, run: Stepping) -> Stepping:
+    """Return the steps given, with the method that a run has chosen."""
+    return _with(given, run.method, run.choice)
+
+
+def _with(stepping: Stepping, method: str, why: str) -> Stepping:
+    chosen = replace(stepping, method=method)
+    object.__setattr__(chosen, "choice", why)
+    return chosen
