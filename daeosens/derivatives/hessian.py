@@ -37,7 +37,7 @@ from daeosens.derivatives.engines.compiled.tangent import (
 from daeosens.derivatives.engines.transposes import refuse_one_way_solver
 from daeosens.derivatives.kinks import warn_of_kinks
 from daeosens.derivatives.preflight import evaluate_at_events
-from daeosens.derivatives.segments import piece_of, pieces
+from daeosens.derivatives.segments import piece_of, windows
 from daeosens.derivatives.solver_error import solver_error
 from daeosens.derivatives.tangent import Tangent, admit_direction, tangents
 from daeosens.methods.events.event_step import HybridStep
@@ -242,7 +242,7 @@ def hessian_products(
     complete = [(du, nothing() if dp is None else dp) for du, dp in admitted]
     run = (trajectory, cost, complete, memory)
     chosen = choose_sweep(trajectory, engine, len(directions))
-    if chosen == "block" and not trajectory.crossings:
+    if chosen == "block" and not (trajectory.crossings or trajectory.thinned):
         return _in_blocks(*run)
     with remainders() as left:
         return _by_parts(*run, left, chosen)
@@ -358,8 +358,8 @@ def _by_parts(
             window = piece_of(trajectory, start, end)
             carry = carry_window if engine == "block" else carry_piece
             if carry(window, inside, tangent, (first.lam, first.mu), dots):
-                assert isinstance(steps, HybridStep)  # others have no parts in C
-                steps.pass_by(start)
+                if isinstance(steps, HybridStep):
+                    steps.pass_by(start)
                 seed(start)
                 continue
         for n in range(end, start, -1):
@@ -382,7 +382,8 @@ def _parts(
     trajectory: Trajectory, steps: StepMap, cost: Cost, engine: Sweep
 ) -> list[tuple[int, int, bool]]:
     """Return the numbers of the first and the last state of parts, and whether they go at once."""
-    if not isinstance(steps, HybridStep) or cost.densities:
+    events = isinstance(steps, HybridStep)
+    if not (events or trajectory.thinned) or cost.densities:
         return [(0, trajectory.n_steps, False)]
     modes = trajectory.problem.modes or {"": trajectory.problem}
     method = trajectory.stepping.resolved_method
@@ -390,7 +391,9 @@ def _parts(
     quick = compiled or engine == "block"
     return [
         (first, last, smooth and quick and last > first + 1)
-        for first, last, smooth in pieces(trajectory, steps, ())
+        for first, last, smooth in windows(
+            trajectory, steps if events else None, (), trajectory.n_steps
+        )
     ]
 
 

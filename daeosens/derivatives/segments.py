@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from daeosens.costs.cost import Densities
 from daeosens.methods.events.event_step import HybridStep
+from daeosens.timestepping.trajectory.store import SomeStates
 from daeosens.timestepping.trajectory.trajectory import Trajectory, stages_between
 
 
@@ -18,7 +19,7 @@ def piece_of(trajectory: Trajectory, first: int, last: int) -> Trajectory:
         p, mode = record.p, record.mode
     elif problem.modes:
         mode = trajectory.first_mode
-    else:
+    elif (first, last) == (0, trajectory.n_steps):
         return trajectory
     return replace(
         trajectory,
@@ -31,6 +32,28 @@ def piece_of(trajectory: Trajectory, first: int, last: int) -> Trajectory:
         crossings=(),
         records=(),
     )
+
+
+def windows(
+    trajectory: Trajectory,
+    steps: HybridStep | None,
+    densities: Sequence[Densities],
+    last: int,
+) -> list[tuple[int, int, bool]]:
+    """Return the parts of a run up to state number ``last``, in order: (first, last, smooth).
+
+    The smooth ones are as long as the states that are in memory at one time, and ``steps`` those of
+    a run with events; the others are single steps.
+    """
+    parts = [(0, last, True)] if steps is None else pieces(trajectory, steps, densities, last)
+    states = trajectory.states
+    if not isinstance(states, SomeStates):
+        return list(parts)
+    return [
+        (start, end, smooth)
+        for first, behind, smooth in parts
+        for start, end in (states.windows(first, behind) if smooth else [(first, behind)])
+    ]
 
 
 def pieces(

@@ -21,7 +21,7 @@ from daeosens.derivatives.engines.request import AdjointRequest, Rows, SweepErro
 from daeosens.derivatives.engines.tsadjoint import TSAdjointSweep, jumps_apart
 from daeosens.derivatives.engines.vectors import VectorSweep
 from daeosens.derivatives.faults import named_faults
-from daeosens.derivatives.segments import pieces
+from daeosens.derivatives.segments import windows
 from daeosens.methods.events.event_step import HybridStep
 from daeosens.methods.step_map import StepMap
 from daeosens.petsc.vectors import Array, finite_vec
@@ -123,18 +123,21 @@ def _carry(trajectory: Trajectory, request: AdjointRequest, sweep: BackwardSweep
     """Carry rows from ``request.last`` to the first state."""
     last = request.last
     sweep.observe(last)
-    if not trajectory.crossings or isinstance(sweep, VectorSweep):
+    if isinstance(sweep, VectorSweep):
         sweep.back(0, last)
         return
-    hybrid = sweep.steps
-    assert isinstance(hybrid, HybridStep)
+    hybrid = None
+    if trajectory.crossings:
+        hybrid = sweep.steps
+        assert isinstance(hybrid, HybridStep)
     if isinstance(sweep, TSAdjointSweep):
         parts = jumps_apart(trajectory)
     else:
-        parts = list(pieces(trajectory, hybrid, request.densities, last))
+        parts = windows(trajectory, hybrid, request.densities, last)
     for first, end, smooth in reversed(parts):
         if smooth:
-            hybrid.pass_by(first)
+            if hybrid is not None:
+                hybrid.pass_by(first)
             sweep.back(first, end)
         else:
             sweep.between(first)

@@ -29,7 +29,7 @@ from daeosens.derivatives.engines.compiled.tangent import (
 )
 from daeosens.derivatives.faults import named_faults
 from daeosens.derivatives.kinks import warn_of_jumps
-from daeosens.derivatives.segments import piece_of, pieces
+from daeosens.derivatives.segments import piece_of, windows
 from daeosens.derivatives.solver_error import solver_error
 from daeosens.errors import InputError
 from daeosens.methods.events.event_step import HybridStep
@@ -230,7 +230,7 @@ def tangents(
     if found is not None:
         return found
     chosen = choose_sweep(trajectory, engine, len(directions))
-    if chosen == "block" and not trajectory.crossings:
+    if chosen == "block" and not (trajectory.crossings or trajectory.thinned):
         return _in_blocks(trajectory, admitted)
     return _by_parts(trajectory, admitted, chosen)
 
@@ -276,9 +276,10 @@ def _by_parts(
     """Carry all directions over the windows between events at once, and over the rest by steps."""
     maps = [steps_of(trajectory) for _ in directions]
     along = [_Along(trajectory, steps, *pair) for steps, pair in zip(maps, directions, strict=True)]
-    parts: Iterable[tuple[int, int, bool]] = [(0, trajectory.n_steps, False)]
-    if isinstance(maps[0], HybridStep):
-        parts = pieces(trajectory, maps[0], ())
+    parts = [(0, trajectory.n_steps, False)]
+    if trajectory.crossings or trajectory.thinned:
+        hybrid = maps[0] if isinstance(maps[0], HybridStep) else None
+        parts = windows(trajectory, hybrid, (), trajectory.n_steps)
     with named_faults(trajectory, back=False), remainders() as left:
         for first, last, smooth in parts:
             rows = _over_window(trajectory, first, last, along, engine) if smooth else None
@@ -339,8 +340,8 @@ def _over_window(
     trajectory: Trajectory, first: int, last: int, along: Sequence[_Along], engine: Sweep
 ) -> Array | None:
     """Return the tangents [S, D, n] of the states after the first one of a window, or None."""
-    if last == first + 1:
-        return None
+    if last == first + 1 and not trajectory.thinned:
+        return None  # a step by itself is as quick
     window = piece_of(trajectory, first, last)
     linear = None if engine == "block" else linear_steps(window, keep=False)
     if engine != "block" and linear is None:
@@ -348,8 +349,9 @@ def _over_window(
     du = np.array([read(tangent.du) for tangent in along])
     dp = np.zeros((len(along), trajectory.problem.n_parameters))
     for row, tangent in zip(dp, along, strict=True):
-        assert isinstance(tangent.steps, HybridStep)
-        here = tangent.steps.pass_forward(first, tangent.dp)
+        here = tangent.dp
+        if isinstance(tangent.steps, HybridStep):
+            here = tangent.steps.pass_forward(first, tangent.dp)
         if here is not None:
             row[:] = read(here)
     if linear is None:

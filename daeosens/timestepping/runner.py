@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from petsc4py import PETSc
@@ -95,6 +95,44 @@ def integrate(
     return run
 
 
+def take_again(
+    problem: Problem,
+    p: Any,
+    stepping: Stepping,
+    start: PETSc.Vec,
+    times: Array,
+    sizes: Array,
+) -> Sequence[PETSc.Vec]:
+    """Take smooth steps of a log once more; return their states, of which ``start`` is the first.
+
+    Parameters
+    ----------
+    problem, p, stepping
+        As for ``integrate``.
+    start : Vec [n]
+        The state at the first time.
+    times, sizes : array [K+1], [K]
+        Times and sizes of the steps.
+    """
+    first, last = stepping.t_span
+    fixed = replace(  # one for all windows: the sizes of their steps are prescribed
+        stepping,
+        dt=last - first,
+        rtol=None,
+        atol=None,
+        max_step=None,
+        control="states",
+        t_eval=(),
+    )
+    ready = taken_ts(problem, p, fixed, "states")
+    if ready is not None:
+        states = Runner(problem, fixed, "states", ready).again(start, times, sizes)
+        leave_ts(problem, ready)
+        return states
+    with prepared_ts(problem, start, p, fixed, "states", keep=True) as ready:
+        return Runner(problem, fixed, "states", ready).again(start, times, sizes)
+
+
 class Runner:
     """A TS that takes any number of smooth runs of one problem, one after the other.
 
@@ -164,23 +202,10 @@ class Runner:
             watch=watch,
             take_again=self._single_steps.take_again if self._unwatched else None,
         )
-        start.copy(self._solution)
-        ts.setStepNumber(0)
-        ts.setTime(first)
         ts.setMaxTime(min(span[1], self._ready.max_time))
         ts.setMaxSteps(self._ready.max_steps - taken)
-        ts.setTimeStep(self._first_step(first, start) if first_step is None else first_step)
-        if self._watched != (watch is not None):
-            self._watched = watch is not None
-            ts.setPostStep(self._ready.hooks.consider_stopping if self._watched else None)
-        self._remainder()  # of steps in search of an event, where an unknown is about zero
-        try:
-            self._solve(log, in_c=self._ready.in_c and watch is None)
-        except PETSc.Error as error:
-            if error.__cause__ is not None:  # a callback's exception: ``unwrapped`` takes it out
-                raise
-            raise_fault(ts)
-            raise self._failure(error, log) from error
+        size = self._first_step(first, start) if first_step is None else first_step
+        self._start(log, start, first, size, watched=watch is not None)
         if not log.stopped:
             self._check_finished(log, span, taken)
         effort = Effort(
@@ -207,6 +232,56 @@ class Runner:
         return shortened(
             self._problem, (t, u, self.p), self.first_step, order, *stepping.tolerances
         )
+
+    def again(self, start: PETSc.Vec, times: Array, sizes: Array) -> Sequence[PETSc.Vec]:
+        """Take the steps of a log once more; return their states, of which ``start`` is the first.
+
+        The same numbers, since steps remember nothing of those before: the rate that the first
+        stage takes over from the last one is that of the same state.
+
+        Parameters
+        ----------
+        start : Vec [n]
+            The state at the first time.
+        times, sizes : array [K+1], [K]
+            Times and sizes of the steps.
+        """
+        ts, method = self._ts, self._stepping.resolved_method
+        prescribed = sizes.tolist()
+        log = StepLog(
+            self._problem,
+            start,
+            [float(times[-1])],
+            None,
+            restarts=method.explicit or method.esdirk,
+            keep_stages=False,
+            prescribed=prescribed,
+        )
+        ts.setMaxTime(2.0 * float(times[-1]) - float(times[0]) + 1.0)  # the sizes decide
+        ts.setMaxSteps(len(prescribed))
+        self._start(log, start, float(times[0]), prescribed[0], watched=False)
+        return log.states
+
+    def _start(
+        self, log: StepLog, start: PETSc.Vec, t: float, size: float, *, watched: bool
+    ) -> None:
+        """Let TS run from a state at ``t`` with a first step of that size."""
+        ts = self._ts
+        start.copy(self._solution)
+        ts.setStepNumber(0)
+        ts.setTime(t)
+        ts.setTimeStep(size)
+        if self._watched != watched:
+            self._watched = watched
+            ts.setPostStep(self._ready.hooks.consider_stopping if watched else None)
+        self._remainder()  # of steps in search of an event, where an unknown is about zero
+        try:
+            self._solve(log, in_c=self._ready.in_c and not watched)
+        except PETSc.Error as error:
+            if error.__cause__ is not None:  # a callback's exception: ``unwrapped`` takes it out
+                raise
+            raise_fault(ts)
+            raise self._failure(error, log) from error
 
     def _solve(self, log: StepLog, *, in_c: bool) -> None:
         """Let a log see the steps that TS takes, without Python if it can be."""

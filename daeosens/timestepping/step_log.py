@@ -53,6 +53,8 @@ class StepLog:
         See ``Watch``.
     take_again : callable, optional
         See ``TakeAgain``; for functions in C that note nothing.
+    prescribed : sequence of float
+        Sizes of the steps of a run that is taken again.
     """
 
     def __init__(
@@ -66,11 +68,12 @@ class StepLog:
         keep_stages: bool,
         watch: Watch | None = None,
         take_again: TakeAgain | None = None,
+        prescribed: Sequence[float] = (),
     ) -> None:
         self._problem = problem
         self._ends = ends
         breakpoints = np.array(problem.breakpoints if restarts else (), dtype=float)
-        self._steps = Steps(ends, dt, STALL, PATIENCE, breakpoints)
+        self._steps = Steps(ends, dt, STALL, PATIENCE, breakpoints, prescribed)
         self._keep_stages = keep_stages
         self._watch = watch
         self._take_again = take_again

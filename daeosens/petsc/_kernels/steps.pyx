@@ -83,7 +83,7 @@ cdef struct Vectors:
 
 
 cdef struct Log:
-    Numbers ends, times, sizes
+    Numbers ends, times, sizes, prescribed
     bint fixed
     double dt, uncut, stall
     Breakpoints breakpoints
@@ -198,8 +198,11 @@ cdef double wanted_size(Log *log, double t, double proposed) noexcept nogil:
 
 
 cdef double choose(Log *log, double t, double proposed) noexcept nogil:
-    cdef double h = cut(t, wanted_size(log, t, proposed), log.ends.values, log.ends.count)
     cdef double first = log.times.values[0] if log.times.count else t
+    cdef double h
+    if log.sizes.count < log.prescribed.count:  # a run taken again: what was accepted then
+        return log.prescribed.values[log.sizes.count]
+    h = cut(t, wanted_size(log, t, proposed), log.ends.values, log.ends.count)
     log.stalled = log.stalled + 1 if h < log.stall * (t - first) else 0
     return h
 
@@ -413,13 +416,15 @@ cdef class Steps:
                             lead nowhere
     breakpoints : ndarray [K]
                             times at which a method has to forget the last rate
+    prescribed : sequence of float
+                            sizes of the steps of a run that is taken again
     """
 
     cdef Log log
     cdef object on_first_step, breakpoints
     cdef readonly object error
 
-    def __cinit__(self, ends, dt, double stall, int patience, breakpoints):
+    def __cinit__(self, ends, dt, double stall, int patience, breakpoints, prescribed=()):
         self.breakpoints = breakpoints
         self.log.breakpoints, self.log.piece = breakpoints_of(breakpoints), -1
         self.log.fixed = dt is not None
@@ -428,6 +433,9 @@ cdef class Steps:
         self.log.owner = <void *>self
         for end in ends:
             if push(&self.log.ends, end):
+                raise MemoryError
+        for size in prescribed:
+            if push(&self.log.prescribed, size):
                 raise MemoryError
 
     def __dealloc__(self):
@@ -441,6 +449,7 @@ cdef class Steps:
         free(self.log.flat_states.values)
         free(self.log.flat_stages.values)
         free(self.log.ends.values)
+        free(self.log.prescribed.values)
         free(self.log.times.values)
         free(self.log.sizes.values)
 

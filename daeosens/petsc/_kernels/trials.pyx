@@ -84,7 +84,8 @@ cdef extern from *:
         TSAdapt, TS, PetscReal, PetscInt *, PetscReal *, PetscBool *, PetscReal *, PetscReal *, PetscReal *);
     static Choose basic = NULL; /* PETSc's own, of that name */
 
-    /* the next trial is as small wherever the values were that are not finite */
+    /* the next trial is as small wherever the values were that are not finite; its size is the
+       difference of two times, which is what the log can know of it once it is accepted */
     static PetscErrorCode choose(
         TSAdapt adapt, TS ts, PetscReal h, PetscInt *scheme, PetscReal *next, PetscBool *accept,
         PetscReal *error, PetscReal *error_a, PetscReal *error_r)
@@ -92,6 +93,10 @@ cdef extern from *:
         PetscFunctionBegin;
         PetscCall((*basic)(adapt, ts, h, scheme, next, accept, error, error_a, error_r));
         if (*error == HOPELESS) *next = h * adapt->scale_solve_failed;
+        if (!*accept) {
+            const PetscReal rounded = ts->ptime + *next - ts->ptime;
+            if (rounded > 0.0) *next = rounded;
+        }
         PetscFunctionReturn(PETSC_SUCCESS);
     }
 
@@ -121,13 +126,13 @@ cdef extern from *:
         PetscCall(PetscObjectTypeCompare((PetscObject)adapt, TSADAPTNONE, &fixed));
         if (fixed) PetscFunctionReturn(PETSC_SUCCESS);
         PetscCallMPI(MPI_Comm_size(PetscObjectComm((PetscObject)ts), &ranks));
+        PetscCall(PetscObjectTypeCompare((PetscObject)adapt, TSADAPTBASIC, &is_basic));
+        if (is_basic && adapt->ops->choose != choose) {
+            basic = adapt->ops->choose;
+            adapt->ops->choose = choose;
+        }
         if (!ts->usessnes) {
             ts->ops->evaluatewlte = estimate;
-            PetscCall(PetscObjectTypeCompare((PetscObject)adapt, TSADAPTBASIC, &is_basic));
-            if (is_basic && adapt->ops->choose != choose) {
-                basic = adapt->ops->choose;
-                adapt->ops->choose = choose;
-            }
             PetscCall(TSSetPreStage(ts, before_stage));
         } else if (ranks == 1) {
             PetscCall(TSGetSNES(ts, &snes));

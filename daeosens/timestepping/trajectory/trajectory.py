@@ -24,6 +24,7 @@ from daeosens.problem.problem import Problem
 from daeosens.timestepping.stepping import Stepping
 from daeosens.timestepping.trajectory.crossing import Crossing, table_of
 from daeosens.timestepping.trajectory.states import State, States, read_only, rows_of, view_of
+from daeosens.timestepping.trajectory.store import SomeStates
 
 Checkpoint = Literal["states", "stages", "memory", "disk"]
 
@@ -158,6 +159,11 @@ class Trajectory:
     def final(self) -> PETSc.Vec:
         """State [n] at the last time; can be read only (``copy`` is the caller's own)."""
         return self._view(self.n_steps)
+
+    @property
+    def thinned(self) -> bool:
+        """Whether some states are taken again where they are asked for."""
+        return isinstance(self.states, SomeStates)
 
     def _view(self, n: int) -> State:
         """Return state number n for reading: the same vector each time."""
@@ -331,7 +337,9 @@ class Trajectory:
         """Free the vectors now.  Collective; otherwise done when the object is dropped."""
         made: Stages = vars(self).get("stages", {})
         stages = made if isinstance(self.kept, np.ndarray) else self.kept
-        states = self.states.made if isinstance(self.states, States) else self.states
+        states = self.states
+        if isinstance(states, (States, SomeStates)):
+            states = states.made
         for vec in (
             *self._views.values(),
             *states,

@@ -17,6 +17,7 @@ from daeosens.derivatives.engines.array.step_blocks import dense_mass
 from daeosens.derivatives.engines.limits import FEW_ROWS, TINY
 from daeosens.derivatives.engines.request import AdjointRequest, Rows, SweepError
 from daeosens.derivatives.engines.vectors import VectorSweep, new_rows
+from daeosens.derivatives.segments import piece_of
 from daeosens.methods.method import Method
 from daeosens.methods.step_map import Passes, StepMap, tableau, theta_passes
 from daeosens.petsc._kernels import add_point, carry_back
@@ -101,7 +102,7 @@ class CompiledSweep:
     def observe(self, number: int) -> None:
         """Add what is observed at a state, and its value."""
         run, observations = self._trajectory, self._request.observed.get(number, ())
-        direct = not run.crossings and run.problem.stencil is None
+        direct = not (run.crossings or run.thinned) and run.problem.stencil is None
         for seen in observations:
             row, weight, scalar, residual_weights = seen
             functions = first_order(scalar) if direct and residual_weights is None else None
@@ -121,15 +122,19 @@ class CompiledSweep:
 
     def back(self, first: int, last: int) -> None:
         """Carry the rows over a window, from state number ``last`` to ``first``."""
-        carry, rows = self._carry or self._of_mode(first), (self._lam, self._mu, self._running)
-        observed = self._request.observed
+        offset, carry = 0, self._carry
+        if self._trajectory.thinned:
+            offset, carry = first, self._of_window(first, last)
+        elif carry is None:
+            carry = self._of_mode(first)
+        rows, observed = (self._lam, self._mu, self._running), self._request.observed
         for number in sorted(observed, reverse=True):
             if first < number < last:
-                if not carry(number, last, *rows):
+                if not carry(number - offset, last - offset, *rows):
                     raise SweepError
                 self.observe(number)
                 last = number
-        if first < last and not carry(first, last, *rows):
+        if first < last and not carry(first - offset, last - offset, *rows):
             raise SweepError
         if first in observed:
             self.observe(first)
@@ -143,6 +148,14 @@ class CompiledSweep:
             equations = run.problem.modes.get(record.mode, run.problem)
             self._of_modes[key] = carrier(run, equations, record.p, self._request.rows)
         carry = self._of_modes[key]
+        if carry is None:
+            raise SweepError
+        return carry
+
+    def _of_window(self, first: int, last: int) -> Carry:
+        """Return what carries rows over a window by itself, whose states are not those of all."""
+        window = piece_of(self._trajectory, first, last)
+        carry = carrier(window, window.problem, window.p, self._request.rows)
         if carry is None:
             raise SweepError
         return carry

@@ -27,7 +27,7 @@ def linear_steps(trajectory: Trajectory, *, keep: bool) -> LinearSteps | None:
     models), by explicit Runge-Kutta and ESDIRK methods, without events.  ``keep`` asks for stages
     and factors to be kept, which is done if memory suffices.
     """
-    if trajectory.crossings or trajectory.problem.modes:
+    if trajectory.crossings or trajectory.problem.modes or trajectory.thinned:
         return None
     steps = directed_steps(trajectory.problem, trajectory.stepping.resolved_method)
     if steps is None:

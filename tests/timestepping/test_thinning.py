@@ -1,0 +1,149 @@
+"""Runs that keep some of their states: the same bits of every derivative."""
+
+from dataclasses import replace
+
+import event_support
+import numpy as np
+import pytest
+from distributed import make, make_cost
+from petsc4py import PETSc
+
+import daeosens as ds
+from daeosens import (
+    ODE,
+    InputError,
+    LeastSquares,
+    Reduced,
+    Running,
+    Stepping,
+    Terminal,
+    adjoint,
+    hessian_products,
+    sensitivities,
+    solve,
+    tangents,
+)
+from daeosens.timestepping.thinning import thinned
+
+METHODS = ["rk2a", "rk4", "rk5dp", "rk8vr", "esdirk3", "esdirk5", "cn", "beuler", "midpoint"]
+
+
+def same(ours, reference):
+    np.testing.assert_array_equal(np.asarray(ours), np.asarray(reference))
+
+
+def close(ours, reference):
+    np.testing.assert_allclose(ours, reference, rtol=1e-12, atol=1e-13)
+
+
+def compare(run, few, costs, *, second=True):
+    """The bits of states, gradients, tangents and products with Hessians."""
+    same(few.u, run.u)
+    for engine, equal in (("steps", same), ("auto", close)):  # arrays add up window by window
+        for ours, reference in zip(
+            adjoint(few, costs, engine), adjoint(run, costs, engine), strict=True
+        ):
+            equal(ours.value, reference.value)
+            equal(ours.u0, reference.u0)
+            equal(ours.p, reference.p)
+    rng = np.random.default_rng(3)
+    n, m = run.problem.size, run.problem.n_parameters
+    pairs = [(rng.standard_normal(n), rng.standard_normal(m)) for _ in range(2)]
+    for ours, reference in zip(
+        tangents(few, pairs, "steps"), tangents(run, pairs, "steps"), strict=True
+    ):
+        same(ours.u, reference.u)
+        same(ours.times, reference.times)
+    if not second:
+        return
+    products = (hessian_products(each, costs[0], pairs, engine="steps") for each in (few, run))
+    for ours, reference in zip(*products, strict=True):
+        same(ours.u0, reference.u0)
+        same(ours.p, reference.p)
+
+
+def oscillator(t, u, p):
+    return np.array([u[1], p[0] * (1.0 - u[0] ** 2) * u[1] - u[0] + p[1] * np.sin(t)])
+
+
+@pytest.mark.parametrize("style", ["numpy", "traced"])
+@pytest.mark.parametrize("sizes", [{"dt": 0.05}, {"rtol": 1e-5}])
+@pytest.mark.parametrize("method", METHODS)
+def test_derivatives_of_smooth_runs(method, sizes, style):
+    if "rtol" in sizes and method in ("rk4", "midpoint"):
+        pytest.skip("no error estimate")
+    problem = ODE(oscillator, 2, ["mu", "drive"])
+    if style == "traced":
+        problem = ds.trace(oscillator, 2, ["mu", "drive"])
+    times = [0.33, 1.1]
+    run = solve(problem, [1.0, 0.2], [0.8, 0.3], Stepping((0.0, 2.0), method, **sizes), times)
+    costs = [
+        LeastSquares(times, [[0.9, 0.1], [0.2, -0.4]]) + Terminal(lambda t, u, p: u[0] * p[0]),
+        Running(lambda t, u, p: u[0] ** 2),
+    ]
+    few = thinned(run, every=7)
+    assert len(few.states.made) <= 2 + len(run.states) / 7
+    compare(run, few, costs)
+    close(sensitivities(few).p, sensitivities(run).p)
+
+
+@pytest.mark.parametrize("every", [1, 3, 10**6])
+@pytest.mark.parametrize("cell", event_support.design()[::5], ids=str)
+def test_derivatives_through_events(cell, every):
+    problem, _ = event_support.hybrid_of(cell)
+    objective, _ = event_support.cost_of(cell)
+    control, x, _ = event_support.control_of(cell)
+    run = Reduced(problem, objective, event_support.stepping_of(cell), control).trajectory(x)
+    run = replace(run, kept={})  # stages are found again in either
+    compare(run, thinned(run, every), [objective])
+
+
+def test_sweeps_take_each_window_again_once():
+    run = solve(
+        ODE(oscillator, 2, ["mu", "drive"]),
+        [1.0, 0.2],
+        [0.8, 0.3],
+        Stepping((0.0, 2.0), "rk4", dt=0.05),
+    )
+    for engine in ("steps", "block"):
+        few = thinned(run, every=8)
+        adjoint(few, Terminal(lambda t, u, p: u[0]), engine)
+        assert few.states.replays == 5
+
+
+def test_a_number_below_one_is_refused():
+    run = solve(ODE(lambda t, u, p: -u, 1), [1.0], None, Stepping((0.0, 1.0), "rk4", dt=0.5))
+    with pytest.raises(InputError, match="every = 0"):
+        thinned(run, 0)
+
+
+DISTRIBUTED = [
+    ("dmda", "rhs", "rk5dp"),
+    ("dmda", "rhs", "cn"),
+    ("dense", "rhs", "rk5dp"),
+    ("dmda", "M", "esdirk4"),
+    ("dmda", "F", "beuler"),
+]
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize(("style", "form", "method"), DISTRIBUTED)
+def test_derivatives_of_distributed_runs(style, form, method):
+    case = make(PETSc.COMM_WORLD, style, form=form)
+    adaptive = {"rtol": 1e-3, "atol": 1e-3} if method != "beuler" else {}
+    iterative = method != "rk5dp" and PETSc.COMM_WORLD.size > 1
+    options = {"ksp_type": "gmres", "ksp_rtol": 1e-13} if iterative else {}
+    stepping = Stepping((0.0, 0.2), method, dt=0.01, **adaptive, options=options)
+    cost = make_cost(case)
+    run = solve(case.problem, case.u0, case.p, stepping, cost.times)
+    few = thinned(run, every=4)
+    for ours, reference in zip(few.states, run.states, strict=True):
+        same(ours.array, reference.array)
+    ours, reference = (adjoint(each, cost, "steps") for each in (few, run))
+    assert ours.value == reference.value
+    same(ours.u0_vec.array, reference.u0_vec.array)
+    same(ours.p_vec.array, reference.p_vec.array)
+    product, expected = (
+        hessian_products(each, cost, [(case.u0, None)], engine="steps")[0] for each in (few, run)
+    )
+    same(product.u0_vec.array, expected.u0_vec.array)
