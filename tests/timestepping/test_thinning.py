@@ -66,6 +66,7 @@ def oscillator(t, u, p):
     return np.array([u[1], p[0] * (1.0 - u[0] ** 2) * u[1] - u[0] + p[1] * np.sin(t)])
 
 
+@pytest.mark.filterwarnings("ignore:a running cost varies faster")
 @pytest.mark.parametrize("style", ["numpy", "traced"])
 @pytest.mark.parametrize("sizes", [{"dt": 0.05}, {"rtol": 1e-5}])
 @pytest.mark.parametrize("method", METHODS)
