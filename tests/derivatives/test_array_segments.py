@@ -95,6 +95,7 @@ def ball(drag, autonomous):
 COST = Terminal(lambda t, u, p: u[0] * u[1] + p[2] ** 2) + LeastSquares([1.7], [[0.1, 0.2]])
 
 
+@pytest.mark.filterwarnings("ignore:a running cost varies faster")
 @pytest.mark.parametrize("autonomous", [True, False])
 @pytest.mark.parametrize("running", [True, False])
 def test_steps_whose_time_matters_are_no_pieces(autonomous, running, monkeypatch):
