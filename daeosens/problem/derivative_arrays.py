@@ -28,6 +28,7 @@ from scipy import sparse, special
 
 from daeosens.petsc._kernels import DerivativeNumber, entry, install, together, value_of_number
 from daeosens.petsc._kernels.derivative_numbers import BRANCHES
+from daeosens.problem.printed_text import is_printed
 
 Value: TypeAlias = Any
 """An array or a number; within a ``DerivativeArray`` of second order one of first order."""
@@ -148,12 +149,15 @@ class DerivativeArray:
         return iter([self[k] for k in range(len(self))])
 
     def __repr__(self) -> str:
-        """Return the values, as what they are."""
+        """Return the values, as what they are; for people only."""
+        refuse_text(self, sys._getframe(1))
         return f"DerivativeArray({primal(self)})"
 
     def __format__(self, code: str) -> str:
-        """Return the value as text."""
-        return format(primal(self), code)
+        """Return the value as text, for people only."""
+        refuse_text(self, sys._getframe(1))
+        value = primal(self)
+        return format(value if np.ndim(value) else value[()], code)
 
     def __getitem__(self, key: Any) -> DerivativeArray:
         """Return entries; a view where it would be one of an array."""
@@ -280,6 +284,7 @@ class DerivativeArray:
 
     def __round__(self, digits: int | None = None) -> Any:
         """Return the rounded value, which is constant between jumps."""
+        refuse_decimals(self, digits)
         return round(primal(self), digits)
 
     def __bool__(self) -> bool:
@@ -651,6 +656,29 @@ def moving(x: Any) -> Any:
     return (x.slopes != 0).any(axis=-1)
 
 
+def refuse_text(x: Any, frame: FrameType) -> None:
+    """Refuse text of a number that varies: what is read from it, or kept by it, has no slopes.
+
+    What is printed, logged, raised, or made by a library (as by a debugger) is for people.
+    """
+    if type(x) is not DerivativeArray or not _THREAD or not _users(frame) or _nothing(x):
+        return
+    if is_printed(frame):
+        return
+    raise DerivativeLostError(
+        "text of a number that carries derivatives, outside of print, a logger, warn or raise,",
+        "the number itself in the place of its text; text in the call that prints it",
+    )
+
+
+def refuse_decimals(x: Any, decimals: Any) -> None:
+    """Refuse rounding to decimals, which is to tidy a number, and makes it constant."""
+    if decimals and decimals > 0 and not _nothing(x):
+        raise DerivativeLostError(
+            f"rounding to {decimals} decimals", "the number itself, or np.rint for steps"
+        )
+
+
 def equal(x: Any, y: Any) -> Any:
     """Return where x == y; refuse that of numbers that vary.
 
@@ -885,10 +913,12 @@ class FreshArray:
         return iter([self[k] for k in range(len(self))])
 
     def __repr__(self) -> str:
+        refuse_text(self.now(), sys._getframe(1))
         return repr(self.now())
 
     def __format__(self, code: str) -> str:
-        return format(primal(self), code)
+        refuse_text(self.now(), sys._getframe(1))
+        return format(self.now(), code)
 
     def __bool__(self) -> bool:
         return bool(self.now())

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 import string
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -31,6 +32,9 @@ from daeosens.problem.derivative_arrays import (
     moving,
     note_branch,
     primal,
+    refuse_decimals,
+    refuse_text,
+    users_frame,
 )
 
 Partial = Callable[..., Any] | float | None
@@ -1617,13 +1621,75 @@ def _on_values(function: Callable[..., Any]) -> Callable[..., Any]:
     return rule
 
 
+def _same(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a comparison that holds at one point only where it holds between numbers that vary."""
+
+    def rule(x: Any, y: Any, *arguments: Any, **options: Any) -> Any:
+        result = on_values(function, x, y, *arguments, **options)
+        if np.any(result):
+            x, y = as_array(x), as_array(y)
+            if np.any(result & (moving(x) | moving(y)) & moving(x - y)):
+                raise DerivativeLostError(
+                    f"np.{function.__name__} of numbers that vary, whose branch holds at one point "
+                    "(and around it for the numbers, not for their derivatives),",
+                    "what is computed anew in the place of what is kept; >= or <= for a side; "
+                    "np.sinc, np.expm1, np.log1p in the place of a limit",
+                )
+        return result
+
+    return rule
+
+
+def _histogram(x: Any, *arguments: Any, **options: Any) -> Any:
+    given = [x, *arguments, *options.values()]
+    if any(moving(as_array(each)).any() for each in given):
+        raise DerivativeLostError(
+            "np.histogram", "np.bincount(np.digitize(x, edges) - 1, weights, minlength)"
+        )
+    return on_values(np.histogram, x, *arguments, **options)
+
+
+def _rounded(function: Callable[..., Any]) -> Callable[..., Any]:
+    def rule(x: Any, decimals: Any = 0) -> Any:
+        refuse_decimals(x, decimals)
+        return on_values(function, x, decimals)
+
+    return rule
+
+
+def _text(function: Callable[..., Any]) -> Callable[..., Any]:
+    def rule(x: Any, *arguments: Any, **options: Any) -> Any:
+        frame = users_frame(sys._getframe(1))
+        if frame is not None:
+            refuse_text(x, frame)
+        return on_values(function, x, *arguments, **options)
+
+    return rule
+
+
+FUNCTIONS[np.histogram] = _histogram
+for _function in (np.array_equal, np.array_equiv, np.allclose, np.isclose):
+    FUNCTIONS[_function] = _same(_function)
+for _function in (np.round, np.around):
+    FUNCTIONS[_function] = _rounded(_function)
+for _function in (np.array_repr, np.array_str, np.array2string):
+    FUNCTIONS[_function] = _text(_function)
+
 # what is a number of places, a shape or a step is constant between jumps
 for _function in (
     *(np.shape, np.size, np.ndim, np.argmax, np.argmin, np.argsort, np.argwhere, np.nonzero),
-    *(np.flatnonzero, np.count_nonzero, np.searchsorted, np.digitize, np.any, np.all, np.isclose),
-    *(np.allclose, np.array_equal, np.iscomplexobj, np.isrealobj, np.isreal, np.iscomplex),
-    *(np.round, np.around, np.fix, np.isposinf, np.isneginf, np.result_type, np.array_repr),
-    *(np.array_str, np.array2string, np.may_share_memory, np.shares_memory, np.histogram),
+    *(
+        np.flatnonzero,
+        np.count_nonzero,
+        np.searchsorted,
+        np.digitize,
+        np.any,
+        np.all,
+        np.iscomplexobj,
+    ),
+    *(np.isrealobj, np.isreal, np.iscomplex),
+    *(np.fix, np.isposinf, np.isneginf, np.result_type),
+    *(np.may_share_memory, np.shares_memory),
     *(np.nanargmax, np.nanargmin, np.lexsort, np.isin, np.linalg.matrix_rank, np.common_type),
 ):
     FUNCTIONS[_function] = _on_values(_function)

@@ -190,13 +190,13 @@ cdef class DerivativeNumber:
         return self.whole().__ceil__()
 
     def __round__(self, digits=None):
-        return round(self.v, digits)
+        return round(self.whole(), digits)
 
     def __repr__(self):
         return repr(self.whole())
 
     def __format__(self, code):
-        return format(self.v, code)
+        return format(self.whole(), code)
 
     def __getitem__(self, key):
         return self.whole()[key]

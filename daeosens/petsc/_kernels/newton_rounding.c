@@ -23,7 +23,9 @@
 #define SUFFICIENT 1e-4 /* decrease, as PETSc's line search asks for */
 
 typedef struct {
-  Vec        start, sizes, rows; /* |x| at the start; |x|; r */
+  Vec        start, sizes, rows; /* x at the start; |x|; r */
+  Vec        largest;            /* |x| at most since the last remainder was taken */
+  PetscBool  afresh;             /* it was taken: there is none yet */
   PetscObjectId scattered;       /* the matrix whose columns of other ranks are fetched by: */
   VecScatter scatter;
   PetscInt   fields;             /* unknowns of a point of a grid; 0: there is none */
@@ -54,6 +56,7 @@ static PetscErrorCode destroy(PetscCtxRt context)
   PetscCall(VecDestroy(&n->start));
   PetscCall(VecDestroy(&n->sizes));
   PetscCall(VecDestroy(&n->rows));
+  PetscCall(VecDestroy(&n->largest));
   PetscCall(PetscFree(n));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -234,7 +237,7 @@ static PetscErrorCode norm_above(Newton *n, Vec f, PetscReal part, PetscReal *no
 }
 
 /* the largest change of an unknown, relative to its size */
-static PetscErrorCode relative_change(Newton *n, Vec y, PetscReal factor, PetscReal *change)
+static PetscErrorCode relative_change(Vec of, Vec y, PetscReal factor, PetscReal *change)
 {
   const PetscScalar *values, *sizes;
   PetscReal          largest = 0.0;
@@ -243,12 +246,12 @@ static PetscErrorCode relative_change(Newton *n, Vec y, PetscReal factor, PetscR
   PetscFunctionBegin;
   PetscCall(VecGetLocalSize(y, &count));
   PetscCall(VecGetArrayRead(y, &values));
-  PetscCall(VecGetArrayRead(n->sizes, &sizes));
+  PetscCall(VecGetArrayRead(of, &sizes));
   for (PetscInt i = 0; i < count; i++) {
     const PetscReal size = PetscRealPart(sizes[i]), part = factor * PetscAbsScalar(values[i]);
     if (part > largest * size) largest = size > 0.0 ? part / size : PETSC_MAX_REAL;
   }
-  PetscCall(VecRestoreArrayRead(n->sizes, &sizes));
+  PetscCall(VecRestoreArrayRead(of, &sizes));
   PetscCall(VecRestoreArrayRead(y, &values));
   PetscCallMPI(MPIU_Allreduce(&largest, change, 1, MPIU_REAL, MPIU_MAX, PetscObjectComm((PetscObject)y)));
   PetscFunctionReturn(PETSC_SUCCESS);
@@ -268,6 +271,13 @@ static PetscErrorCode begin(Newton *n, Vec x, PetscReal norm)
     PetscCall(VecDuplicate(x, &n->start));
     PetscCall(VecDuplicate(x, &n->sizes));
     PetscCall(VecDuplicate(x, &n->rows));
+    PetscCall(VecDuplicate(x, &n->largest));
+    n->afresh = PETSC_TRUE;
+  }
+  if (n->afresh) {
+    PetscCall(VecCopy(x, n->largest));
+    PetscCall(VecAbs(n->largest));
+    n->afresh = PETSC_FALSE;
   }
   PetscCall(VecCopy(x, n->start));
   n->first = n->norm = n->above = norm;
@@ -299,7 +309,7 @@ static PetscErrorCode converged(SNES snes, PetscInt iteration, PetscReal xnorm, 
   PetscCall(measure_unknowns(n, x, n->start, OF_START));
   PetscCall(measure_rows(n, snes->jacobian_pre));
   PetscCall(norm_above(n, f, snes->rtol, &above, &large));
-  PetscCall(relative_change(n, snes->vec_sol_update, lambda, &change));
+  PetscCall(relative_change(n->sizes, snes->vec_sol_update, lambda, &change));
   /* no smaller than before, and either a tiny change or as small as asked for, though not in all rows:
      solvers that iterate do not resolve rows that are many orders of magnitude smaller than others */
   stalled = above >= 0.5 * n->above && ((change <= STALLED && change >= 0.5 * n->change) || above <= snes->rtol * n->first) ? PETSC_TRUE : PETSC_FALSE;
@@ -308,7 +318,12 @@ static PetscErrorCode converged(SNES snes, PetscInt iteration, PetscReal xnorm, 
   else if (snes->divtol > 0.0 && norm > snes->divtol * n->first) *reason = SNES_DIVERGED_DTOL;
   else if (snes->nfuncs >= snes->max_funcs && snes->max_funcs >= 0) *reason = SNES_DIVERGED_FUNCTION_COUNT;
   if (n->once && *reason == SNES_CONVERGED_ITERATING) *reason = SNES_CONVERGED_ITS;
-  if (*reason > 0) n->remainder += change * (n->norm > 0.0 ? PetscMin(1.0, norm / n->norm) : 1.0);
+  if (*reason > 0) { /* an unknown that has decayed to nothing is known to a part of what it was */
+    PetscReal of_run;
+    PetscCall(VecPointwiseMax(n->largest, n->largest, n->sizes));
+    PetscCall(relative_change(n->largest, snes->vec_sol_update, lambda, &of_run));
+    n->remainder += of_run * (n->norm > 0.0 ? PetscMin(1.0, norm / n->norm) : 1.0);
+  }
   n->above = above, n->change = change, n->norm = norm;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -344,7 +359,7 @@ PetscErrorCode NewtonTakeRemainder(SNES snes, PetscReal *remainder)
 
   PetscFunctionBegin;
   *remainder = n ? n->remainder : 0.0;
-  if (n) n->remainder = 0.0;
+  if (n) n->remainder = 0.0, n->afresh = PETSC_TRUE;
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -406,7 +421,7 @@ static PetscErrorCode search(SNESLineSearch search)
   if (!fallen && n) {
     PetscCall(measure_unknowns(n, search->vec_sol, finite ? search->vec_sol_new : search->vec_sol, 1.0));
     PetscCall(measure_rows(n, snes->jacobian_pre));
-    PetscCall(relative_change(n, search->vec_update, lambda, &change));
+    PetscCall(relative_change(n->sizes, search->vec_update, lambda, &change));
     PetscCall(norm_above(n, search->vec_func, 0.0, &f, NULL));
     if (finite) PetscCall(norm_above(n, search->vec_func_new, 0.0, &g, NULL));
     fallen = finite && (change <= STALLED || g * g <= f * f * (1.0 - 2.0 * SUFFICIENT * lambda)) ? PETSC_TRUE : PETSC_FALSE;

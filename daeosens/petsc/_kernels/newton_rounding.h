@@ -10,7 +10,7 @@ PetscErrorCode NewtonRegister(void);
 /* the test of convergence of a SNES; again: nothing.  KSPONLY becomes a whole step of Newton's method,
    so that its remainder is known */
 PetscErrorCode NewtonAttach(SNES);
-/* what was left of the unknowns' errors, relative to their sizes, at most in each solve, the sum of
-   the solves since the last such call;
-   0 where there is no test of ours */
+/* what was left of the unknowns' errors, at most in each solve, the sum of the solves since the last
+   such call, relative to the largest sizes that they have had since then; 0 where there is no test of
+   ours */
 PetscErrorCode NewtonTakeRemainder(SNES, PetscReal *);
