@@ -24,11 +24,7 @@ def solver_error(trajectory: Trajectory, linear: float) -> float:
     linear : float
         What the linear solves of the sweep left, added up.
     """
-    stepping = trajectory.stepping
-    # with the library's own limits that of unknowns which have decayed far below atol, in rounding
-    seen = not stepping.adaptive or any(name.startswith("snes_") for name in stepping.options)
-    affine = trajectory.problem.residual_u.constant
-    newton = trajectory.effort.remainder if seen and not affine else 0.0
+    newton = 0.0 if trajectory.problem.residual_u.constant else trajectory.effort.remainder
     total = newton + linear
     if total > MATTERS:
         cause, remedy = (
