@@ -1659,7 +1659,7 @@ def _rounded(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _text(function: Callable[..., Any]) -> Callable[..., Any]:
     def rule(x: Any, *arguments: Any, **options: Any) -> Any:
-        frame = users_frame(sys._getframe(1))
+        frame = users_frame(sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
         if frame is not None:
             refuse_text(x, frame)
         return on_values(function, x, *arguments, **options)

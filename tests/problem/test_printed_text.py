@@ -60,7 +60,9 @@ class Kept:
 )
 def test_coefficients_that_are_kept_until_parameters_change_are_refused(same):
     """All of them gave dJ/dk = 0 in the place of -exp(-0.7)."""
-    with pytest.raises(DaeosensError, match=r"drops the derivative, in (.|\n)*test_printed_text\.py"):
+    with pytest.raises(
+        DaeosensError, match=r"drops the derivative, in (.|\n)*test_printed_text\.py"
+    ):
         gradient(Kept(same))
 
 
@@ -98,7 +100,7 @@ def test_histograms_of_what_varies_are_refused_and_the_remedy_is_right():
         return -p[0] * u * np.histogram(u, bins=edges)[0][1]
 
     for rhs in (counted, of_values):
-        with pytest.raises(DaeosensError, match=r"np\.histogram drops the derivative(.|\n)*bincount"):
+        with pytest.raises(DaeosensError, match=r"np\.histogram drops(.|\n)*bincount"):
             gradient(rhs, 5)
     run = solve(ODE(binned, 5, ["k"]), state, [0.7], STEPPING)
     assert adjoint(run, END).p[0] == pytest.approx(-3 * math.exp(-3 * 0.7), rel=1e-6)
