@@ -130,13 +130,16 @@ def chosen_directions(problem: Problem, control: str | Sequence[str | int]) -> l
             )
         wanted = [*names, *range(problem.size)]
     else:
-        wanted = control
+        # a parameter where both have the name
+        numbers = {name: k for k, name in enumerate(problem.state_names) if name not in names}
+        wanted = [numbers.get(one, one) if isinstance(one, str) else one for one in control]
     unknown = [one for one in wanted if isinstance(one, str) and one not in names]
     if unknown:
+        known = [*names, *problem.state_names]
         raise InputError(
             f'control: there is no parameter "{unknown[0]}"',
-            expected=f"one of {', '.join(names)}, or the number of a state",
-            remedy=suggestion(unknown[0], names).removeprefix("; try: "),
+            expected=f"one of {', '.join(known)}, or the number of a state",
+            remedy=suggestion(unknown[0], known).removeprefix("; try: "),
         )
     outside = [one for one in wanted if not isinstance(one, str) and not 0 <= one < problem.size]
     if outside:

@@ -62,8 +62,9 @@ def check_output(
     kind: str = "callback",
     *,
     differentiated: bool = False,
+    names: Sequence[str] = (),
 ) -> npt.NDArray[Any]:
-    """Check what a NumPy-style callback returned.
+    """Check what a NumPy-style callback returned; ``names`` are those of the entries, if any.
 
     Raises
     ------
@@ -98,8 +99,9 @@ def check_output(
         return array  # type: ignore[return-value]
     if not np.isfinite(array).all():
         entry = [int(i) for i in np.argwhere(~np.isfinite(array))[0]]
+        called = f' ("{names[entry[0]]}")' if len(entry) == 1 and names else ""
         raise NotFiniteError(
-            f"{kind} '{name}' returned {array[tuple(entry)]} in entry {entry} {_where(t)}",
+            f"{kind} '{name}' returned {array[tuple(entry)]} in entry {entry}{called} {_where(t)}",
             expected="finite values",
             remedy="smaller steps, bounds on the parameters, or another starting point",
         )

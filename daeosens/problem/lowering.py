@@ -37,7 +37,7 @@ class Lowering:
         call = guarded(callback, self.name, self.frame.state.comm)
         if self.frame.style == "petsc":
             return _watched(call, self.name, self.frame)
-        return _numpy_function(call, self.name, self.frame.state.size)
+        return _numpy_function(call, self.name, self.frame)
 
     def square(self, spec: Matrix | None, name: str) -> Derivative:
         """Lower a derivative [n, n]."""
@@ -70,19 +70,18 @@ class Lowering:
             if given == AUTONOMOUS:
                 return lambda *arguments: arguments[-1].zeroEntries()
             raise InputError(f"{name} = {given!r}", expected=f'a callback or "{AUTONOMOUS}"')
-        n = self.frame.state.size
         if isinstance(given, Compiled):
             return _compiled_function(given, name)
         if given is not None:
             call = guarded(given, name, self.frame.state.comm)
-            return call if self.frame.style == "petsc" else _numpy_function(call, name, n)
+            return call if self.frame.style == "petsc" else _numpy_function(call, name, self.frame)
         if not is_automatic(self.frame, callback):
             spoken = keyword(name)
             return refused(name, f'{spoken}=callback, or {spoken}="{AUTONOMOUS}"').fill
         step = AutomaticJacobian(
             callback, 0, self.name, f'{keyword(name)}=callback or "{AUTONOMOUS}"'
         )
-        return _numpy_function(lambda *point: step(*point)[:, 0], name, n)
+        return _numpy_function(lambda *point: step(*point)[:, 0], name, self.frame)
 
 
 def known_in_time(callback: Callable[..., Any], given: Any) -> Any:
@@ -197,13 +196,13 @@ def _compiled_function(call: Compiled, name: str) -> VecFunction:
     return fill
 
 
-def _numpy_function(call: Callable[..., Any], name: str, n: int) -> VecFunction:
-    shape = (n,)
+def _numpy_function(call: Callable[..., Any], name: str, frame: Frame) -> VecFunction:
+    shape, names = (frame.state.size,), frame.state_names
 
     def fill(*arguments: Any) -> None:
         t, *states, p, out = arguments
         seen = read(p) if isinstance(p, PETSc.Vec) else p
         values = call(t, *[read(state) for state in states], seen)
-        write(out, check_output(values, name, shape, t))
+        write(out, check_output(values, name, shape, t, names=names))
 
     return fill

@@ -82,7 +82,7 @@ class Stepping:
     control : str or sequence of (str or int)
         Whose error estimates choose adaptive steps: those of the "states", or with "sensitivities"
         also those of their derivatives in all parameters and initial states, or in some:
-        ``["rate", 0]``, names of parameters and numbers of states.
+        ``["rate", 0]``, names of parameters, names or numbers of states.
 
     Raises
     ------

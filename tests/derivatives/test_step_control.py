@@ -150,3 +150,17 @@ def test_tangents_that_no_step_resolves_are_an_error():
     stepping = ds.Stepping((0.0, 1.0), "rk3bs", rtol=1e-9, atol=1.0, max_steps=300, control=[0])
     with pytest.raises(ds.SolveError, match="tangents are not resolved from t = "):
         ds.solve(model, [1.0], [1.0], stepping)
+
+
+def test_states_are_controlled_by_name_or_number():
+    problem = ds.ODE(lambda t, u, p: np.array([-p[0] * u[0], u[0]]), ["drug", "sum"], ["rate"])
+    runs = [
+        ds.solve(
+            problem, [1.0, 0.0], [3.0], ds.Stepping((0.0, 3.0), "rk5dp", rtol=1e-6, control=control)
+        )
+        for control in (["rate", "drug"], ["rate", 0])
+    ]
+    np.testing.assert_array_equal(runs[0].times, runs[1].times)
+    wrong = ds.Stepping((0.0, 3.0), "rk5dp", rtol=1e-6, control=["drugs"])
+    with pytest.raises(ds.InputError, match=r'no parameter "drugs"(.|\n)*rate, drug, sum'):
+        ds.solve(problem, [1.0, 0.0], [3.0], wrong)

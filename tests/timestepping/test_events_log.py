@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from daeosens import ODE, Event, Stepping, Terminal, adjoint, solve
+from daeosens import ODE, Event, SolveError, Stepping, Terminal, adjoint, solve
 
 STEPPING = Stepping((0.0, 1.0), "rk4", dt=0.1)
 
@@ -127,3 +127,29 @@ def test_kept_stages_belong_to_the_states_of_the_run():
     assert len(kept.stages) == kept.n_steps - len(kicks)
     cost = Terminal(lambda t, u, p: u[0])
     np.testing.assert_allclose(adjoint(kept, cost).p, adjoint(plain, cost).p, rtol=1e-13)
+
+
+# ---- words ---------------------------------------------------------------------------------------
+
+
+def test_tables_of_events_call_states_by_their_names():
+    kick = Event(0.5, lambda t, u, p: u + np.eye(len(u))[1], name="kick")
+
+    def table(names):
+        problem = ODE(lambda t, u, p: 0.0 * u, names, events=[kick])
+        return repr(solve(problem, np.zeros(problem.size), [], STEPPING)).splitlines()[1:]
+
+    heading, row = table(["height", "speed"])
+    assert "state before (height, speed)  state after (height, speed)" in heading
+    assert row.split()[-4:] == ["0", "0", "0", "1"]
+    assert "state before  state after" in table(2)[0]
+    heading, row = table(["a", "b", "c", "d", "e"])
+    assert heading.endswith("changes")
+    assert row.endswith("b 0 -> 1")
+    assert "changes" not in table(5)[0]
+
+
+def test_values_that_are_not_finite_are_told_with_the_name_of_the_state():
+    problem = ODE(lambda t, u, p: np.array([1.0, np.inf if t > 0.5 else 0.0]), ["mass", "heat"])
+    with pytest.raises(SolveError, match=r'returned inf in entry \[1\] \("heat"\)'):
+        solve(problem, [0.0, 0.0], [], STEPPING)

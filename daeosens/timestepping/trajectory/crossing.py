@@ -50,11 +50,20 @@ class Crossing:
 
 
 def table_of(crossings: Sequence[Crossing], problem: Problem) -> str:
-    """Return a table of events; with the states if they are few numbers on one rank."""
+    """Return a table of events; with the states if they are few numbers on one rank.
+
+    Of more unknowns, if they have names, what changed is told, or the first part of that.
+    """
     rows = [["", "event", "t", "step"]]
-    modes = bool(problem.modes)
-    states = problem.comm.size == 1 and problem.size <= SHOWN
-    rows[0] += ["mode"] * modes + ["state before", "state after"] * states
+    modes, names = bool(problem.modes), problem.state_names
+    alone = problem.comm.size == 1
+    states = alone and problem.size <= SHOWN
+    listed = f" ({', '.join(names)})" if names else ""
+    named = alone and bool(names) and not states
+    changes = [_changes(each, names) if named else "" for each in crossings]
+    rows[0] += ["mode"] * modes
+    rows[0] += [f"state before{listed}", f"state after{listed}"] * states
+    rows[0] += ["changes"] * any(changes)
     for number, each in enumerate(crossings, start=1):
         row = [str(number), each.name, f"{each.t:.9g}", str(each.step)]
         if modes:
@@ -62,6 +71,8 @@ def table_of(crossings: Sequence[Crossing], problem: Problem) -> str:
             row.append(each.mode if same else f"{each.mode_before} -> {each.mode}")
         if states:
             row += [_numbers(each.before), _numbers(each.after)]
+        if any(changes):
+            row.append(changes[number - 1])
         rows.append(row)
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(
@@ -72,3 +83,13 @@ def table_of(crossings: Sequence[Crossing], problem: Problem) -> str:
 
 def _numbers(vec: PETSc.Vec) -> str:
     return " ".join(f"{value:.6g}" for value in read(vec))
+
+
+def _changes(crossing: Crossing, names: Sequence[str]) -> str:
+    """Return the unknowns that changed: "depot 0 -> 70"."""
+    pairs = zip(names, read(crossing.before), read(crossing.after), strict=True)
+    told = [
+        f"{name} {before:.6g} -> {after:.6g}" for name, before, after in pairs if before != after
+    ]
+    more = f", and {len(told) - SHOWN} more" if len(told) > SHOWN else ""
+    return ", ".join(told[:SHOWN]) + more
