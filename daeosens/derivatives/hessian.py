@@ -37,9 +37,9 @@ from daeosens.derivatives.engines.compiled.tangent import (
 from daeosens.derivatives.engines.transposes import refuse_one_way_solver
 from daeosens.derivatives.kinks import warn_of_kinks
 from daeosens.derivatives.preflight import evaluate_at_events
-from daeosens.derivatives.segments import piece_of, windows
 from daeosens.derivatives.solver_error import solver_error
 from daeosens.derivatives.tangent import Tangent, admit_direction, tangents
+from daeosens.derivatives.windows import window_of, windows
 from daeosens.methods.events.event_step import HybridStep
 from daeosens.methods.remainders import Remainders, remainders
 from daeosens.methods.step import Adjoint, SecondOrder, Weights
@@ -268,7 +268,7 @@ def _in_blocks(
     directions: Sequence[tuple[PETSc.Vec, PETSc.Vec]],
     memory: Memory,
 ) -> list[HessianProduct]:
-    window = piece_of(trajectory, 0, trajectory.n_steps)
+    window = window_of(trajectory, 0, trajectory.n_steps)
     found = block_second_sweep(window, cost, *_rows(directions), memory.block)
     memory.block = found.first
     gradient = _vectors(trajectory, found.lam, found.mu)
@@ -355,7 +355,7 @@ def _by_parts(
         if smooth and not first.known:
             inside = {n - start: points[n] for n in points if start < n < end}
             tangent = [(each.states[start], each.parameters[start]) for each in along]
-            window = piece_of(trajectory, start, end)
+            window = window_of(trajectory, start, end)
             carry = carry_window if engine == "block" else carry_piece
             if carry(window, inside, tangent, (first.lam, first.mu), dots):
                 if isinstance(steps, HybridStep):

@@ -21,9 +21,9 @@ from daeosens.derivatives.engines.compiled.tangent import no_linear_steps, push_
 from daeosens.derivatives.engines.request import AdjointRequest
 from daeosens.derivatives.faults import named_faults
 from daeosens.derivatives.kinks import warn_of_jumps
-from daeosens.derivatives.segments import piece_of
 from daeosens.derivatives.sweep import BackwardSweep, sweep_back, swept_in_c
 from daeosens.derivatives.tangent import march, tangents
+from daeosens.derivatives.windows import window_of
 from daeosens.errors import InputError
 from daeosens.petsc.ranks import agree
 from daeosens.petsc.vectors import Array, finite_vec, read
@@ -199,7 +199,7 @@ def _columns_at_once(
         along = tangents(trajectory, pairs, "block")
         columns = np.array([read(tangent.states[last]) for tangent in along])
         return _matrices(trajectory, columns, wanted)
-    window = piece_of(trajectory, 0, trajectory.n_steps)
+    window = window_of(trajectory, 0, trajectory.n_steps)
     for states in push_columns(window, columns, directions, last):
         columns = states[-1]
     return _matrices(trajectory, columns, wanted)

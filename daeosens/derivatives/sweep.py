@@ -21,7 +21,7 @@ from daeosens.derivatives.engines.request import AdjointRequest, Rows, SweepErro
 from daeosens.derivatives.engines.tsadjoint import TSAdjointSweep, jumps_apart
 from daeosens.derivatives.engines.vectors import VectorSweep
 from daeosens.derivatives.faults import named_faults
-from daeosens.derivatives.segments import windows
+from daeosens.derivatives.windows import windows
 from daeosens.methods.events.event_step import HybridStep
 from daeosens.methods.step_map import StepMap
 from daeosens.petsc.vectors import Array, finite_vec

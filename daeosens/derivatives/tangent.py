@@ -29,8 +29,8 @@ from daeosens.derivatives.engines.compiled.tangent import (
 )
 from daeosens.derivatives.faults import named_faults
 from daeosens.derivatives.kinks import warn_of_jumps
-from daeosens.derivatives.segments import piece_of, windows
 from daeosens.derivatives.solver_error import solver_error
+from daeosens.derivatives.windows import window_of, windows
 from daeosens.errors import InputError
 from daeosens.methods.events.event_step import HybridStep
 from daeosens.methods.remainders import remainders
@@ -342,7 +342,7 @@ def _over_window(
     """Return the tangents [S, D, n] of the states after the first one of a window, or None."""
     if last == first + 1 and not trajectory.thinned:
         return None  # a step by itself is as quick
-    window = piece_of(trajectory, first, last)
+    window = window_of(trajectory, first, last)
     linear = None if engine == "block" else linear_steps(window, keep=False)
     if engine != "block" and linear is None:
         return None
@@ -377,7 +377,7 @@ def _in_c(
 def _in_blocks(
     trajectory: Trajectory, directions: Sequence[tuple[PETSc.Vec, PETSc.Vec | None]]
 ) -> list[Tangent]:
-    window = piece_of(trajectory, 0, trajectory.n_steps)
+    window = window_of(trajectory, 0, trajectory.n_steps)
     blocks = push_columns(window, *_rows(trajectory, directions), trajectory.n_steps)
     return _of_blocks(trajectory, directions, blocks, "block")
 

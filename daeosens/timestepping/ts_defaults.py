@@ -51,7 +51,8 @@ def default_options(
     """Return the library's PETSc options for a TS."""
     defaults: dict[str, Any] = {"ts_adapt_type": "basic" if stepping.adaptive else "none"}
     if stepping.adaptive:
-        defaults |= SMALLER_STEPS | GROWTH
+        defaults |= SMALLER_STEPS
+        defaults |= GROWTH
         if problem.dm is None:
             defaults |= LARGEST_ERROR
     if stepping.max_step is not None:

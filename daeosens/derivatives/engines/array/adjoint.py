@@ -20,7 +20,7 @@ from daeosens.derivatives.engines.array.step_blocks import (
 )
 from daeosens.derivatives.engines.request import AdjointRequest, Observed, Rows
 from daeosens.derivatives.engines.vectors import VectorSweep
-from daeosens.derivatives.segments import piece_of
+from daeosens.derivatives.windows import window_of
 from daeosens.methods.block_steps import BlockSteps, Seed
 from daeosens.methods.rk.block import BlockRungeKutta
 from daeosens.methods.step_map import StepMap
@@ -131,7 +131,7 @@ class ArraySweep:
 
         request = self._request
         earlier = seed if request.looks_between(first, last) else None
-        window = piece_of(self._trajectory, first, last)
+        window = window_of(self._trajectory, first, last)
         densities = request.densities if request.continuous else ()
         by_p = sweep_rows(window, self._lam, last - first, earlier, densities)
         if self._mu is None:

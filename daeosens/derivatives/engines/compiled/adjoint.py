@@ -17,7 +17,7 @@ from daeosens.derivatives.engines.array.step_blocks import dense_mass
 from daeosens.derivatives.engines.limits import FEW_ROWS, TINY
 from daeosens.derivatives.engines.request import AdjointRequest, Rows, SweepError
 from daeosens.derivatives.engines.vectors import VectorSweep, new_rows
-from daeosens.derivatives.segments import piece_of
+from daeosens.derivatives.windows import window_of
 from daeosens.methods.method import Method
 from daeosens.methods.step_map import Passes, StepMap, tableau, theta_passes
 from daeosens.petsc._kernels import add_point, carry_back
@@ -154,7 +154,7 @@ class CompiledSweep:
 
     def _of_window(self, first: int, last: int) -> Carry:
         """Return what carries rows over a window by itself, whose states are not those of all."""
-        window = piece_of(self._trajectory, first, last)
+        window = window_of(self._trajectory, first, last)
         carry = carrier(window, window.problem, window.p, self._request.rows)
         if carry is None:
             raise SweepError

@@ -123,7 +123,7 @@ def carry_piece(
     Parameters
     ----------
     piece : Trajectory
-        The steps as a run of their own (``piece_of``).
+        The steps as a run of their own (``window_of``).
     points : mapping of int to sequence of Observation
         Of the cost at the states inside, by the number of the state in the piece.
     along : sequence of (du [n], dp [m])

@@ -1,4 +1,4 @@
-"""Runs through events as smooth pieces, each a run of its own, and the single steps between."""
+"""The windows of a run that sweeps go over at once, and the single steps between them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from daeosens.timestepping.trajectory.store import SomeStates
 from daeosens.timestepping.trajectory.trajectory import Trajectory, stages_between
 
 
-def piece_of(trajectory: Trajectory, first: int, last: int) -> Trajectory:
+def window_of(trajectory: Trajectory, first: int, last: int) -> Trajectory:
     """Return smooth steps in one mode as a run of their own."""
     problem, p, mode = trajectory.problem, trajectory.p, ""
     if trajectory.crossings:
@@ -45,7 +45,7 @@ def windows(
     The smooth ones are as long as the states that are in memory at one time, and ``steps`` those of
     a run with events; the others are single steps.
     """
-    parts = [(0, last, True)] if steps is None else pieces(trajectory, steps, densities, last)
+    parts = [(0, last, True)] if steps is None else smooth_parts(trajectory, steps, densities, last)
     states = trajectory.states
     if not isinstance(states, SomeStates):
         return list(parts)
@@ -56,7 +56,7 @@ def windows(
     ]
 
 
-def pieces(
+def smooth_parts(
     trajectory: Trajectory,
     steps: HybridStep,
     densities: Sequence[Densities],
