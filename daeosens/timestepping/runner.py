@@ -9,7 +9,14 @@ from typing import Any
 
 from petsc4py import PETSc
 
-from daeosens.errors import DaeosensError, NewtonError, SolveError, StiffError
+from daeosens.errors import (
+    DaeosensError,
+    NewtonError,
+    SingularMatrixError,
+    SolveError,
+    StiffError,
+)
+from daeosens.methods.forms import takes_esdirk
 from daeosens.methods.linear_solver import linear_fault, reason_name, singular
 from daeosens.petsc._kernels import DENSE, take_remainder
 from daeosens.petsc.fast_dataclass import quickly_made
@@ -355,7 +362,7 @@ class Runner:
             raise SolveError(
                 stopped,
                 expected=expected,
-                remedy='a smaller dt, or options={"ts_monitor": None} to watch the steps',
+                remedy=self._other_start(at_start=log.last_time == span[0]),
             )
         told, stiff = self._stiffness(log)
         if stiff:
@@ -375,7 +382,9 @@ class Runner:
             snes: Any = ts.getSNES()
             reasons: Any = PETSc.SNES.ConvergedReason
             if snes.getConvergedReason() == reasons.DIVERGED_LINEAR_SOLVE:
-                return linear_fault(snes.getKSP(), stopped)
+                fault = linear_fault(snes.getKSP(), stopped)
+                alone = isinstance(fault, SingularMatrixError)
+                return self._singular(stopped) if alone else fault
             why = reason_name(reasons, snes.getConvergedReason())
             told = (
                 f" after {snes.getIterationNumber()} iterations ({why}), "
@@ -402,7 +411,10 @@ class Runner:
         """Return whether stability has held the last step small, in words and as a fact."""
         if not (self._stepping.adaptive and self._stepping.resolved_method.explicit):
             return "", False
-        h = float(log.step_sizes()[-1])
+        sizes = log.step_sizes()
+        if not sizes.size:
+            return "", False
+        h = float(sizes[-1])
         decay = fastest_decay(self._problem, log.last_time, log.states[-1], self.p)
         if h * decay < REACH:
             return f"; the last step was {h:.3g}", False
@@ -414,9 +426,27 @@ class Runner:
         explicit = self._stepping.adaptive and self._stepping.resolved_method.explicit
         return f'method="esdirk5", which takes large steps, or {more}' if explicit else more
 
+    def _other_start(self, *, at_start: bool) -> str:
+        """Return what to try where steps failed, for a message."""
+        if at_start and self._problem.form != "rhs":
+            return (
+                "a start from consistent_state(problem, u0, p), or guesses of the algebraic "
+                "variables that are nearer to it: no step is small enough for these"
+            )
+        return 'a smaller dt, or options={"ts_monitor": None} to watch the steps'
+
     def _told(self, log: StepLog) -> str:
         """Return what was not finite, and the steps that were tried, for a message.  Collective."""
         return f"{log.fault()}{trials(self._ts)}"
+
+    def _singular(self, stopped: str) -> SingularMatrixError:
+        """Return the error of a singular matrix, with a method that has none if there is one."""
+        problem, method = self._problem, self._stepping.resolved_method
+        fault = singular(stopped)
+        if problem.form != "mass" or method.esdirk or not takes_esdirk(problem):
+            return fault
+        better = 'method="esdirk5", which knows the null space of a singular mass, or '
+        return type(fault)(str(fault).replace("  try: ", f"  try: {better}", 1))
 
     def _failure(self, error: PETSc.Error, log: StepLog) -> DaeosensError:
         """Return what an error of PETSc means: bad input before a step, then a failed solve."""
@@ -428,7 +458,7 @@ class Runner:
         code: int = getattr(error, "ierr", 0)
         # norms are collective, as this is
         if code == ZERO_PIVOT:
-            return singular(f"TS stopped at t = {log.last_time:.9g}")
+            return self._singular(f"TS stopped at t = {log.last_time:.9g}")
         fault = self._told(log) if code == NOT_FINITE else ""
         return SolveError(
             f"TS failed after t = {log.last_time:.9g}: {str(error).splitlines()[-1]}{fault}",

@@ -11,7 +11,7 @@ from petsc4py import PETSc
 
 from daeosens.errors import SolveError
 from daeosens.petsc._kernels import Steps, stages
-from daeosens.petsc.vectors import Array, is_finite
+from daeosens.petsc.vectors import Array, is_finite, read
 from daeosens.problem.problem import Problem
 from daeosens.timestepping.trajectory.states import States
 from daeosens.timestepping.trajectory.trajectory import STAGE_MEMORY, Stages
@@ -224,15 +224,31 @@ class StepLog:
             remedy="a smaller dt, or an implicit method (cn, beuler) if the problem is stiff",
         )
 
+    def _become_negative(self) -> str:
+        """Return numbers of unknowns that have become negative, for a message.  Collective."""
+        first, last = read(self.states[0]), read(self.states[-1])
+        begin, _ = self.states[0].getOwnershipRange()
+        own = (begin + np.flatnonzero((first >= 0.0) & (last < 0.0)))[:6].tolist()
+        every = [k for part in self._problem.comm.tompi4py().allgather(own) for k in part]
+        return ", ".join(map(str, every[:6])) + (", ..." if len(every) > 5 else "")
+
     def _shrunk(self, t: float) -> SolveError:
         """Return what is wrong where steps become smaller and smaller."""
         tried = self._steps.last_size
         h = tried if self._steps.stalled else min(tried, math.ulp(t))  # too small to change t
         reason = self.fault() or ": the estimated error does not fall with them"
+        negative, remedy = self._become_negative(), ""
+        if negative:
+            reason += f"; unknowns {negative} began at or above zero and are below it now"
+            remedy = (
+                "equations that keep them there, np.maximum(u, 0.0) in powers, roots and "
+                "coefficients of diffusion, which have no smooth solution beyond a front where "
+                "they vanish; "
+            )
         return SolveError(
             f"steps have shrunk to {h:.3g} at t = {t:.9g}{reason}",
             expected="an error that steps can control, a solution that does not blow up, or leave "
             "the domain of the equations, before the end",
-            remedy="larger rtol and atol, breakpoints where the equations jump, or, with algebraic "
-            "variables, a start from consistent_state",
+            remedy=f"{remedy}larger rtol and atol, breakpoints where the equations jump, or, with "
+            "algebraic variables, a start from consistent_state",
         )

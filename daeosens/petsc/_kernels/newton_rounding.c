@@ -26,6 +26,7 @@ typedef struct {
   Vec        start, sizes, rows; /* x at the start; |x|; r */
   Vec        largest;            /* |x| at most since the last remainder was taken */
   PetscBool  afresh;             /* it was taken: there is none yet */
+  Vec        terms;              /* borrowed, or NULL; see NEWTON_TERMS */
   PetscObjectId scattered;       /* the matrix whose columns of other ranks are fetched by: */
   VecScatter scatter;
   PetscInt   fields;             /* unknowns of a point of a grid; 0: there is none */
@@ -143,7 +144,7 @@ static PetscErrorCode fetch(Newton *n, Mat matrix, Mat outside, const PetscInt *
 }
 
 /* r = |J| |x| from the sizes of x */
-static PetscErrorCode measure_rows(Newton *n, Mat matrix)
+static PetscErrorCode sum_rows(Newton *n, Mat matrix)
 {
   const PetscScalar *sizes, *others;
   PetscScalar       *rows;
@@ -208,6 +209,14 @@ static PetscErrorCode measure_unknowns(Newton *n, Vec x, Vec more, PetscReal par
   PetscCall(VecRestoreArrayWrite(n->sizes, &sizes));
   PetscCall(VecRestoreArrayRead(more, &others));
   PetscCall(VecRestoreArrayRead(x, &values));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
+static PetscErrorCode measure_rows(Newton *n, Mat matrix)
+{
+  PetscFunctionBegin;
+  PetscCall(sum_rows(n, matrix));
+  if (n->terms) PetscCall(VecAXPY(n->rows, 1.0, n->terms));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -298,7 +307,10 @@ static PetscErrorCode converged(SNES snes, PetscInt iteration, PetscReal xnorm, 
     *reason = SNES_DIVERGED_FUNCTION_NANORINF;
     PetscFunctionReturn(PETSC_SUCCESS);
   }
-  if (!iteration) PetscCall(begin(n, x, norm));
+  if (!iteration) {
+    PetscCall(begin(n, x, norm));
+    PetscCall(PetscObjectQuery((PetscObject)snes, NEWTON_TERMS, (PetscObject *)&n->terms));
+  }
   if (norm == 0.0 || norm < snes->abstol) {
     *reason = SNES_CONVERGED_FNORM_ABS;
     PetscFunctionReturn(PETSC_SUCCESS);

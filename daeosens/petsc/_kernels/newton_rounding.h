@@ -5,6 +5,10 @@
 
 #define ROUNDING_SEARCH "rounding"
 
+/* the name of a Vec composed with a SNES: sizes of terms of F that do not depend on x, row by row, whose
+   rounding is in F too, where x itself is about zero */
+#define NEWTON_TERMS "daeosens terms"
+
 /* the line search of that name, for -snes_linesearch_type; once in a process */
 PetscErrorCode NewtonRegister(void);
 /* the test of convergence of a SNES; again: nothing.  KSPONLY becomes a whole step of Newton's method,

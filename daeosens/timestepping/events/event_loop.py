@@ -26,13 +26,14 @@ from daeosens.timestepping.events.jumps import warn_of_jump
 from daeosens.timestepping.events.location import locate
 from daeosens.timestepping.events.log import HybridLog
 from daeosens.timestepping.events.simultaneous import (
+    TO_AND_FRO,
     Happening,
     Instantaneous,
     Meeting,
     at_one_instant,
     check_order,
 )
-from daeosens.timestepping.events.zeno import refuse_crowd, refuse_passing
+from daeosens.timestepping.events.zeno import refuse_chatter, refuse_crowd, refuse_passing
 from daeosens.timestepping.runner import Run, made_runner
 from daeosens.timestepping.stepping import Stepping, inside_span, span_rounding
 from daeosens.timestepping.trajectory.trajectory import HIT, Checkpoint, Trajectory
@@ -107,7 +108,8 @@ class _Passage:
             refuse_passing(fired, self.log.crossings)
             if entered:
                 if fired:
-                    raise at_one_instant(t, [each.event.name for each in (*fired, *entered)])
+                    names = [surface.event.name for surface in (*fired, *entered)]
+                    raise at_one_instant(t, names, TO_AND_FRO)
                 self._keep_grid(t)
                 self._reach(entered[0])
                 self._check_order(entered, [flow.change(each) for each in entered])
@@ -157,6 +159,7 @@ class _Passage:
         if grid is not None and grid < end:
             insort(hits, grid)
         flow.hits.clear()
+        refuse_chatter(log.crossings, log.effort.steps, self.stepping.max_steps)
         run = flow.runner.run(
             state,
             (t, end),

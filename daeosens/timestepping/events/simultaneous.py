@@ -21,6 +21,11 @@ from daeosens.problem.modes import entered_mode
 from daeosens.problem.problem import Problem
 from daeosens.timestepping.stepping import Stepping
 
+TO_AND_FRO = ": after the one the surface of the other is crossed at once, without end"
+"""What is wrong where a relay switches back as soon as it has switched."""
+
+HYSTERESIS = "levels further apart (hysteresis), or a mode in which the state stays on the surface"
+
 ALIKE = 1e-8
 """Part of the largest entry up to which both orders have to agree."""
 
@@ -127,7 +132,7 @@ def at_one_instant(t: float, names: Iterable[str], why: str = "") -> SolveError:
     return SolveError(
         f"events {together} at one instant, t = {t:.9g}{why}",
         expected="one event at a time, or events that commute: their order decides the derivative",
-        remedy="one event whose reset does both",
+        remedy=HYSTERESIS if why == TO_AND_FRO else "one event whose reset does both",
     )
 
 

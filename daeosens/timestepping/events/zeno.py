@@ -8,6 +8,9 @@ from daeosens.errors import SolveError
 from daeosens.timestepping.events.event_surface import Surface
 from daeosens.timestepping.trajectory.crossing import Crossing
 
+SHARE = 0.1
+"""So many of the steps end at events, at least, where these use them up."""
+
 CROWD, MOMENT = 30, 1e-8
 """So many events within such a part of the span are an accumulation."""
 
@@ -22,6 +25,28 @@ def refuse_crowd(crossings: Sequence[Crossing], span: float) -> None:
     """
     if len(crossings) >= CROWD and crossings[-1].t - crossings[-CROWD].t <= MOMENT * span:
         raise _accumulation(crossings, "they follow each other ever faster")
+
+
+def refuse_chatter(crossings: Sequence[Crossing], taken: int, most: int) -> None:
+    """Refuse a run whose events use up its steps: a relay that switches to and fro.
+
+    Raises
+    ------
+    SolveError
+        All of the ``most`` steps are taken, and many of them ended at events.
+    """
+    if taken < most or len(crossings) < max(CROWD, SHARE * taken):
+        return
+    recent = crossings[-CROWD:]
+    names = " and ".join(f'"{name}"' for name in sorted({each.name for each in recent}))
+    first, last = recent[0].t, recent[-1].t
+    raise SolveError(
+        f"{len(crossings)} events in {taken} steps up to t = {last:.9g}, the last {CROWD} of them, "
+        f"{names}, within {last - first:.3g}: they follow each other without end",
+        expected=f"the end of the run in max_steps = {most}",
+        remedy="hysteresis, levels further apart for switching on and off; a mode in which the "
+        f"state stays on the surface between them; or max_steps > {most}, if all are meant",
+    )
 
 
 def refuse_passing(fired: Sequence[Surface], crossings: Sequence[Crossing]) -> None:

@@ -5,6 +5,7 @@
    rates M k_i = f_i, of which a singular M leaves some undetermined: it has to guess which, and takes
    the first one over from the step before, whatever rounding that has made of it if it was short. */
 #include "esdirk_ts.h"
+#include "../newton_rounding.h"
 
 #include <petsc/private/tsimpl.h>
 
@@ -12,7 +13,7 @@ typedef struct {
   const EsdirkSystem *system;
   PetscInt            count;          /* of vectors made for stages */
   Vec                *stages, *sides; /* U_i and f_i */
-  Vec                 given, udot, work;
+  Vec                 given, udot, work, terms;
   PetscReal           time, shift;    /* of the stage that is solved for */
   PetscScalar        *weights;
 } Esdirk;
@@ -45,6 +46,20 @@ static PetscErrorCode later_side(Esdirk *d, Vec stage, Vec side)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* the sizes of M u / (h gamma) and of what the stages before give, of which the equation is a difference */
+static PetscErrorCode measure_terms(Esdirk *d)
+{
+  PetscFunctionBegin;
+  if (d->system->mass) PetscCall(MatMult(d->system->mass, d->stages[0], d->terms));
+  else PetscCall(VecCopy(d->stages[0], d->terms));
+  PetscCall(VecScale(d->terms, d->shift));
+  PetscCall(VecAbs(d->terms));
+  PetscCall(VecCopy(d->given, d->work));
+  PetscCall(VecAbs(d->work));
+  PetscCall(VecAXPY(d->terms, 1.0, d->work));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode take_stages(TS ts, TSAdapt adapt, PetscBool *solved)
 {
   Esdirk             *d      = (Esdirk *)ts->data;
@@ -66,6 +81,7 @@ static PetscErrorCode take_stages(TS ts, TSAdapt adapt, PetscBool *solved)
     for (PetscInt j = 0; j < i; j++) d->weights[j] = system->a[i * s + j] / gamma;
     PetscCall(VecZeroEntries(d->given));
     PetscCall(VecMAXPY(d->given, i, d->weights, d->sides));
+    PetscCall(measure_terms(d));
     PetscCall(VecCopy(d->stages[i - 1], d->stages[i]));
     PetscCall(SNESSolve(snes, NULL, d->stages[i]));
     PetscCall(SNESGetIterationNumber(snes, &iterations));
@@ -200,10 +216,12 @@ static PetscErrorCode set_up(TS ts)
   PetscCall(VecDuplicate(ts->vec_sol, &d->given));
   PetscCall(VecDuplicate(ts->vec_sol, &d->udot));
   PetscCall(VecDuplicate(ts->vec_sol, &d->work));
+  PetscCall(VecDuplicate(ts->vec_sol, &d->terms));
   PetscCall(PetscMalloc1(d->count, &d->weights));
   PetscCall(TSGetDM(ts, &dm));
   PetscCall(TSGetSNES(ts, &snes));
   PetscCall(SNESSetDM(snes, dm));
+  PetscCall(PetscObjectCompose((PetscObject)snes, NEWTON_TERMS, (PetscObject)d->terms));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
@@ -218,6 +236,7 @@ static PetscErrorCode reset(TS ts)
   PetscCall(VecDestroy(&d->given));
   PetscCall(VecDestroy(&d->udot));
   PetscCall(VecDestroy(&d->work));
+  PetscCall(VecDestroy(&d->terms));
   PetscCall(PetscFree(d->weights));
   d->count = 0;
   PetscFunctionReturn(PETSC_SUCCESS);

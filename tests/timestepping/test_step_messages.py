@@ -1,0 +1,89 @@
+"""Runs that cannot go on say what to try: relays, fronts, far guesses, singular masses."""
+
+import numpy as np
+import pytest
+
+from daeosens import ODE, Event, SingularMatrixError, SolveError, Stepping, hybrid, solve, trace
+
+
+def relay(make, gap):
+    """U' = -1 above the upper level, 1 below the lower one, and a little more."""
+    modes = {
+        "down": make(lambda t, u, p: -1 + 0.3 * np.sin(t) + 0 * u, 1),
+        "up": make(lambda t, u, p: 1 + 0.3 * np.sin(t) + 0 * u, 1),
+    }
+    events = [
+        Event(lambda t, u, p: u[0] + gap, direction=-1, mode="up", within=["down"], name="low"),
+        Event(lambda t, u, p: u[0] - gap, direction=1, mode="down", within=["up"], name="high"),
+    ]
+    return hybrid(modes, start="down", events=events)
+
+
+@pytest.mark.parametrize("method", ["esdirk3", "esdirk4", "esdirk5", "esdirk6", "rk6vr", "cn"])
+@pytest.mark.parametrize("make", [ODE, trace])
+def test_a_relay_without_hysteresis_is_told_so(make, method):
+    """ESDIRK methods did not find the event, where the state is zero but for rounding."""
+    message = r'(?s)"low" and "high" at one instant, t = 0\.54(.*)try: levels further apart \(hyst'
+    with pytest.raises(SolveError, match=message):
+        solve(relay(make, 0.0), [0.5], None, Stepping((0.0, 3.0), method, rtol=1e-6))
+
+
+def test_events_that_use_up_the_steps_are_named_with_the_remedy():
+    stepping = Stepping((0.0, 3.0), "esdirk4", rtol=1e-6, max_steps=400)
+    message = (
+        r'(?s)events in 400 steps up to t = 0\.55\d*, the last 30 of them, "high" and "low", '
+        r"within 0\.00\d*: they follow(.*)try: hysteresis, levels further apart(.*)max_steps > 400"
+    )
+    with pytest.raises(SolveError, match=message):
+        solve(relay(ODE, 1e-5), [0.5], None, stepping)
+
+
+@pytest.mark.parametrize("method", ["esdirk5", "rk6vr"])
+def test_hysteresis_helps(method):
+    run = solve(relay(ODE, 0.05), [0.5], None, Stepping((0.0, 3.0), method, rtol=1e-8))
+    assert len(run.crossings) > 10
+    assert np.abs(run.u[-1]).max() <= 0.05
+
+
+def test_a_run_that_takes_its_last_step_at_an_event():
+    """The next piece has no step left."""
+    stepping = Stepping((0.0, 3.0), "rk6vr", rtol=1e-6, max_steps=25)
+    with pytest.raises(SolveError, match="after 25 steps"):
+        solve(relay(ODE, 0.05), [0.5], None, stepping)
+
+
+def test_unknowns_that_have_become_negative_are_named():
+    """A glacier's margin: u^5 has no diffusion at u = 0, and antidiffusion below."""
+    x = np.linspace(0.0, 2.0, 30)
+
+    def glacier(t, u, p, power):
+        flow = power(0.5 * (u[1:] + u[:-1])) ** 5 * (np.diff(u) / np.diff(x)) ** 3
+        flow = np.concatenate([np.zeros(1), flow, np.zeros(1)])
+        return np.diff(flow) / (x[1] - x[0]) + 0.5 * (1.0 - x)
+
+    u0 = np.maximum(0.0, 1.0 - x**2) ** (3 / 7)
+    stepping = Stepping((0.0, 3.0), "esdirk4", rtol=1e-4)
+    message = r"(?s)unknowns 1\d, (.*) below it now(.*)try: equations that keep them there"
+    with pytest.raises(SolveError, match=message):
+        solve(ODE(lambda t, u, p: glacier(t, u, p, lambda h: h), 30), u0, None, stepping)
+
+
+def test_far_guesses_of_algebraic_variables_name_consistent_state():
+    """Two volts at a diode: 50 iterations away, and no step is short enough for them."""
+
+    def diode(t, u, p):
+        return np.array([u[1] - u[0], (1 - u[1]) / 1e-3 - 1e-9 * (np.exp(u[1] / 0.026) - 1)])
+
+    problem = ODE(diode, 2, mass=np.diag([1.0, 0.0]))
+    with pytest.raises(
+        SolveError, match=r"(?s)after 0 steps(.*)try: a start from consistent"
+    ):
+        solve(problem, [0.0, 2.0], None, Stepping((0.0, 10.0), "esdirk5", rtol=1e-6))
+
+
+def test_singular_matrices_of_other_methods_name_the_one_that_knows_the_mass():
+    """A capacitor between two nodes, and no conductance: at any step the matrix is singular."""
+    mass = np.array([[1.0, -1.0], [-1.0, 1.0]])
+    problem = ODE(lambda t, u, p: np.array([u[1] - u[0], u[0] - u[1]]), 2, mass=mass)
+    with pytest.raises(SingularMatrixError, match=r'try: method="esdirk5", which knows'):
+        solve(problem, [1.0, 0.0], None, Stepping((0.0, 1.0), "beuler", rtol=1e-3))
