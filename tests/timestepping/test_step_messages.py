@@ -75,9 +75,7 @@ def test_far_guesses_of_algebraic_variables_name_consistent_state():
         return np.array([u[1] - u[0], (1 - u[1]) / 1e-3 - 1e-9 * (np.exp(u[1] / 0.026) - 1)])
 
     problem = ODE(diode, 2, mass=np.diag([1.0, 0.0]))
-    with pytest.raises(
-        SolveError, match=r"(?s)after 0 steps(.*)try: a start from consistent"
-    ):
+    with pytest.raises(SolveError, match=r"(?s)after 0 steps(.*)try: a start from consistent"):
         solve(problem, [0.0, 2.0], None, Stepping((0.0, 10.0), "esdirk5", rtol=1e-6))
 
 
