@@ -185,7 +185,9 @@ def fit(
                 k: {
                     "parameters": contents(one.parameters),
                     "start": one.initial_state,
-                    "doses": contents(one.doses),
+                    "doses": one.doses and contents(one.doses.rows),
+                    "bioavailability": one.doses and one.doses.bioavailability,
+                    "lag": one.doses and one.doses.lag,
                     "rows": len(own.times),
                 }
                 for k, (one, own) in enumerate(zip(experiments, each, strict=True))

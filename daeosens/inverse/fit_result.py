@@ -20,6 +20,7 @@ from daeosens.inverse.likelihood.measurements import Measurements
 from daeosens.inverse.likelihood.noise import Noise, Observation, is_estimated
 from daeosens.inverse.likelihood.noise_levels import EstimatedNoise
 from daeosens.inverse.search.multistart import Multistart
+from daeosens.inverse.search.plateau import PLATEAU, sizes
 from daeosens.inverse.uncertainty.covariance import Covariance, Intervals
 from daeosens.inverse.uncertainty.prediction import Prediction, predict
 from daeosens.inverse.uncertainty.profiles import Profiles, profile
@@ -122,6 +123,15 @@ class Fit:
         if isinstance(self.uncertainty, DaeosensError):
             raise self.uncertainty
         return self.uncertainty
+
+    @property
+    def undetermined(self) -> tuple[str, ...]:
+        """Parameters whose standard error is larger than they are (of a log scale: than 1)."""
+        if isinstance(self.uncertainty, DaeosensError):
+            return ()
+        errors = np.sqrt(np.diag(self.uncertainty.scaled))
+        wide = errors > sizes(self.functional, self.result.x)
+        return tuple(np.array(self.uncertainty.names)[wide].tolist())
 
     @property
     def correlation(self) -> Array:
@@ -263,6 +273,12 @@ class Fit:
             lines.append(str(self.uncertainty))
         else:
             lines.append(repr(self.uncertainty))
+        lines += [f"note: {note}" for note in self.result.notes if PLATEAU in note]
+        if self.undetermined:
+            lines.append(
+                f"hardly determined by the data: {', '.join(self.undetermined)} "
+                "(standard error above its own size)"
+            )
         kind = "log-normal" if self.noise.scale == "log" else "normal"
         levels = self.sigma if self.sigma.ndim == 1 else self.sigma.mean(axis=0)
         told = ", ".join(

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from mpi4py import MPI
 
 from daeosens import (
     DAE,
@@ -389,3 +390,29 @@ def test_time_plus_parameter_is_when_an_event_happens():
     for when in ((2.0,), (2.0, 3.0), ("wait", 2.0), (np.inf, 1)):
         with pytest.raises(InputError, match="when"):
             Event(when)
+
+
+@pytest.mark.mpi
+def test_doses_are_the_same_on_every_rank():
+    comm = MPI.COMM_WORLD
+    blood = ODE(lambda t, u, p: -p[0] * u, ["drug"], ["k"])
+    control = Parameters({"k": Parameter(0.2, scale="log")}, [0.0])
+    stepping = Stepping((0.0, 12.0), "rk6vr", rtol=1e-9)
+    data = {"time": [3.0, 6.0], "drug": 10 * np.exp(-0.25 * np.array([3.0, 6.0]))}
+
+    def estimated(amount):
+        found = fit(
+            blood,
+            data,
+            control,
+            stepping,
+            doses={"time": [0.0, 6.0], "amount": [10.0, amount]},
+            noise=Normal(0.1),
+            comm=comm,
+        )
+        return found.estimate["k"]
+
+    assert estimated(5.0) == pytest.approx(0.25, rel=1e-6)
+    if comm.size > 1:
+        with pytest.raises(InputError, match=r"doses(.|\n)*amount(.|\n)* is 5.0 on rank 0 and 6.0"):
+            estimated(5.0 + min(comm.rank, 1))

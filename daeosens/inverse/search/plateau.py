@@ -24,6 +24,9 @@ LOWER = 1e-3
 
 ROUNDS = 3
 
+PLATEAU = "on a plateau"
+"""In the note that says so."""
+
 
 def sizes(functional: Functional, x: PETSc.Vec) -> Array:
     """Return by how much each unknown [k] changes where its parameter changes by its own size."""
@@ -71,9 +74,7 @@ def off_plateau(
         best = again
         if again.interrupted:
             break
-        notes = (
-            f"it ended on a plateau first, without gradient in {name}, and went on from below",
-        )
+        notes = (f"it ended {PLATEAU} first, without gradient in {name}, and went on from below",)
     if len(spent) == 1:
         return first
     return replace(
