@@ -296,10 +296,10 @@ def distributed(comm):
     def jacobian_p(t, u, p, out):
         out.getDenseArray()[...] = slopes(lambda v: sides(t, gather(u), v), p)[own(u)]
 
-    def hessian_product(t, u, p, w, du, dp, out_u, out_p):
+    def hessian_product(t, u, p, w, du, dp, out):
         by_u, by_p = curvature(t, gather(u), p, gather(w), gather(du), dp)
-        write(out_u, by_u[own(u)])
-        write(out_p, by_p[own(out_p)])
+        write(out, by_u[own(u)])
+        return by_p
 
     return ODE(
         lambda t, u, p, out: write(out, sides(t, gather(u), p)[own(u)]),
@@ -333,3 +333,59 @@ def test_answers_do_not_depend_on_the_number_of_ranks(method):
         gradient = adjoint(run, cost)
         found.append(np.concatenate([gather(u0), gather(run.final), gradient.u0, gradient.p]))
     np.testing.assert_allclose(found[0], found[1], rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("method", ["esdirk4", "cn"])
+def test_second_order_on_any_number_of_ranks(method):
+    """Symmetric, of third order in a Taylor expansion, and the same as on one rank."""
+    p, stepping, found = np.array([0.5, 0.3]), Stepping((0.0, 1.2), method, dt=0.1), []
+    cost = Terminal(
+        lambda t, u, p: (gather(u) ** 4).sum(),
+        gradient_u=lambda t, u, p, out: write(out, 4 * u.array_r**3),
+        gradient_p="independent",
+        hessian_product=lambda t, u, p, du, dp, out: (
+            write(out, 12 * u.array_r**2 * du.array_r) or 0 * p
+        ),
+    )
+    for comm in (PETSc.COMM_WORLD, PETSc.COMM_SELF):
+        problem = distributed(comm)
+        guess = problem.create_state()
+        write(guess, np.cos(np.arange(*guess.getOwnershipRange())))
+
+        def start(p, problem=problem, guess=guess):
+            return consistent_state(problem, guess, p)
+
+        def direction(dp, start=start):
+            after, before = start(p + 1e-4 * dp), start(p - 1e-4 * dp)
+            after.axpy(-1.0, before)
+            after.scale(5e3)
+            return after
+
+        def value(p, problem=problem, start=start):
+            return (gather(solve(problem, start(p), p, stepping).final) ** 4).sum()
+
+        u0, (v, w) = start(p), np.array([[0.3, -0.2], [0.1, 0.4]])
+        run = solve(problem, u0, p, stepping)
+        gradient = adjoint(run, cost)
+        of_u, of_p = gather(gradient.u0_vec), gather(gradient.p_vec)
+        along = {}
+        for name, dp in (("v", v), ("w", w)):
+            du = direction(dp)
+            product = hessian_product(run, cost, du, dp)
+            along[name] = gather(du), dp, gather(product.u0_vec), gather(product.p_vec)
+
+        def bilinear(one, other, along=along):
+            (du, dp, *_), (_, _, by_u, by_p) = along[one], along[other]
+            return du @ by_u + dp @ by_p
+
+        assert bilinear("v", "w") == pytest.approx(bilinear("w", "v"), rel=1e-10)
+        rest = []
+        for size in (0.1, 0.05, 0.025):
+            moved = p + size * v
+            first = of_u @ (gather(start(moved)) - gather(u0)) + of_p @ (size * v)
+            rest.append(value(moved) - value(p) - first - 0.5 * size**2 * bilinear("v", "v"))
+        orders = np.log2(np.abs(np.divide(rest[:-1], rest[1:])))
+        assert orders[-1] == pytest.approx(3.0, abs=0.15)
+        found.append(np.concatenate([*along["v"][2:], *along["w"][2:]]))
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-8, atol=1e-10)
