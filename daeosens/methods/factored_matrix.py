@@ -108,4 +108,4 @@ class Slot:
         reason: Any = solver.getConvergedReason()
         if reason < 0:
             raise linear_fault(solver, "the linear system of a sweep")
-        note_solve(solver, right, solution)
+        note_solve(solver, right, solution, transpose=transpose)

@@ -47,15 +47,37 @@ def add_remainder(amount: float) -> None:
         left.total += amount
 
 
-def note_solve(solver: PETSc.KSP, right: PETSc.Vec, solution: PETSc.Vec) -> None:
+UNSOLVED, HIDDEN = 1e-10, 100.0
+"""A residual beside the terms that it is the sum of: a larger one is no rounding, and one so many
+times the preconditioned residual is none of an error that this shows."""
+
+
+def note_solve(
+    solver: PETSc.KSP, right: PETSc.Vec, solution: PETSc.Vec, *, transpose: bool
+) -> None:
     """Note what a solver has left: its residual, beside the solution where preconditioned.
 
-    A preconditioned residual is about the error, since the preconditioner is about the inverse.
-    0 of direct solvers.  Collective.
+    A preconditioned residual is about the error where the preconditioner is about the inverse;
+    where it is far from it the residual itself, beside the right-hand side, tells so.  0 of direct
+    solvers.  Collective.
     """
     if not _open or solver.getType() == _KSP.Type.PREONLY:
         return
     preconditioned = solver.getNormType() == _KSP.NormType.PRECONDITIONED
     size: Any = (solution if preconditioned else right).norm()
-    if size > 0.0:
-        add_remainder(solver.getResidualNorm() / size)
+    if size == 0.0:
+        return
+    left = solver.getResidualNorm() / size
+    matrix: Any = solver.getOperators()[0]
+    if preconditioned and matrix.getType().endswith("aij"):
+        residual = right.duplicate()
+        (matrix.multTranspose if transpose else matrix.mult)(solution, residual)
+        residual.axpy(-1.0, right)
+        infinity: Any = PETSc.NormType.INFINITY
+        of_right: Any = right.norm()
+        of_residual: Any = residual.norm()
+        residual.destroy()
+        terms = matrix.norm(infinity) * size + of_right
+        if of_residual > max(UNSOLVED, HIDDEN * left) * terms:
+            left = max(left, of_residual / of_right if of_right else 1.0)
+    add_remainder(left)
