@@ -19,17 +19,18 @@ from daeosens.petsc.vectors import Array, finite_array, keep_unshared
 from daeosens.problem.problem import Problem
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Prior:
     """1/2 sum_i ((s(p_i) - mean_i) / sigma_i)^2, with s the identity or the logarithm.
 
     Parameters
     ----------
     mean : array_like [k] or Vec [m]
-        Expected values (of the logarithm if ``scale="log"``); a Vec for a field parameter, of which
+        Expected values; if ``scale="log"`` those of the natural logarithm, log(0.6) for a parameter
+        of about 0.6, as the prior tells where it is printed.  A Vec for a field parameter, of which
         a copy is kept (collective).
     sigma : float or array_like [k]
-        Standard deviations.
+        Standard deviations; if ``scale="log"`` of the logarithm, about the relative ones.
     names : sequence of str, optional
         The k parameters meant; all of them by default.  The name of a vector or matrix of a traced
         model stands for all its entries, by rows.
@@ -40,6 +41,8 @@ class Prior:
     --------
     >>> Prior([0.5], 0.1, names=["rate"]).times
     ()
+    >>> Prior([np.log(0.6)], 0.2, names=["efficiency"], scale="log")
+    Prior of logarithms: efficiency about 0.6 (0.491 to 0.733)
     """
 
     mean: Any
@@ -51,6 +54,19 @@ class Prior:
         if self.names is not None:
             name_list(self.names, "prior names")
         keep_unshared(self, "mean", "sigma", "names")
+
+    def __repr__(self) -> str:
+        """Return what is expected; of a log-normal prior in the parameters' own unit."""
+        if isinstance(self.mean, PETSc.Vec) or self.scale != "log":
+            told = f"mean={self.mean!r}, sigma={self.sigma!r}, names={self.names!r}"
+            return f"Prior({told}, scale={self.scale!r})"
+        mean, sigma = np.broadcast_arrays(np.atleast_1d(self.mean), np.asarray(self.sigma))
+        names = self.names or [f"parameter {k}" for k in range(mean.size)]
+        bands = [
+            f"{name} about {np.exp(m):.3g} ({np.exp(m - s):.3g} to {np.exp(m + s):.3g})"
+            for name, m, s in zip(names, mean.tolist(), sigma.tolist(), strict=False)
+        ]
+        return f"Prior of logarithms: {', '.join(bands)}"
 
     @property
     def times(self) -> tuple[float, ...]:

@@ -92,7 +92,7 @@ def fit(
     parameters : Parameters
         Starts, bounds, scales and the initial state.
     stepping : Stepping
-        Method and step sizes; experiments have their own.
+        Method and step sizes; of experiments those without their own.
     times : str or array_like [K], optional
         Column of times (the first one by default, refused where another one has the name of a
         time), or the times.

@@ -15,6 +15,7 @@ depend on the steps::
 
 from __future__ import annotations
 
+import warnings
 from bisect import bisect_right
 from dataclasses import dataclass
 from functools import cached_property
@@ -34,7 +35,8 @@ class Spline:
     """A control made of B-splines: ``control(t, coefficients)``.
 
     Degree 0 is right-continuous, and at the last knot has the value to the left of it.  Beyond the
-    first and the last knot the outer pieces are continued.
+    first and the last knot the outer pieces are continued, which warns unless they are constant,
+    though not in functions that are traced.
 
     Parameters
     ----------
@@ -147,13 +149,29 @@ class Spline:
         return len(self.knots) - 1 + self.degree
 
     @cached_property
+    def _ends(self) -> tuple[float, float]:
+        """The times that it is meant for, but for rounding and differences in time."""
+        near = 1e-4 * (self.knots[-1] - self.knots[0])
+        return self.knots[0] - near, self.knots[-1] + near
+
+    @cached_property
     def _repeated(self) -> tuple[float, ...]:
         """The knots with both ends repeated ``degree`` times more."""
         return self.degree * self.knots[:1] + self.knots + self.degree * self.knots[-1:]
 
     def _weights(self, t: Any) -> tuple[int, list[Any]]:
         """Return the number of the first B-spline that is not zero at ``t``, and their values."""
-        piece = min(max(bisect_right(self.knots, np.real(primal(t))) - 1, 0), len(self.knots) - 2)
+        time = np.real(primal(t))
+        first, last = self._ends
+        if not first <= time <= last and self.degree:
+            warnings.warn(
+                f"a control is asked for beyond its knots, {self.knots[0]:g} to "
+                f"{self.knots[-1]:g}, where it goes on as the polynomial of its last piece\n"
+                "  try: knots over the whole time span",
+                UserWarning,
+                stacklevel=3,
+            )
+        piece = min(max(bisect_right(self.knots, time) - 1, 0), len(self.knots) - 2)
         return piece, self._recurrence(t, self._repeated[piece + 1 : piece + 1 + 2 * self.degree])
 
     def _recurrence(self, t: Any, near: Any) -> list[Any]:

@@ -242,6 +242,28 @@ def test_experiments_arrays_with_names_and_costs_go_by_names_too(observe):
     np.testing.assert_allclose(np.exp(best.x), [0.7, 0.8], rtol=1e-4)
 
 
+def test_one_stepping_serves_experiments_without_their_own():
+    """Truth: the numbers that the columns were made with."""
+    short = {name: column[:2] for name, column in CULTURE.items()}
+    own = Experiment(short, Stepping((0.0, 1.0), "rk4", dt=0.05))
+    known = {"noise": Normal(0.01)}
+    for experiments in ([Experiment(CULTURE), Experiment(CULTURE)], [Experiment(CULTURE), own]):
+        found = fit(growth(), experiments, GROWTH, STEPPING, **known)
+        assert found.estimate == pytest.approx(TRUE_GROWTH, rel=1e-5)
+    with pytest.raises(InputError, match=r"experiments\[1\] has no stepping"):
+        fit(growth(), [own, Experiment(short)], GROWTH)
+    with pytest.raises(InputError, match=r"stepping= beside experiments"):
+        fit(growth(), [own, own], GROWTH, STEPPING)
+
+
+def test_a_prior_of_logarithms_says_what_it_expects():
+    prior = Prior([math.log(0.6), 0.0], [0.2, math.log(2)], names=["eff", "k"], scale="log")
+    assert repr(prior) == (
+        "Prior of logarithms: eff about 0.6 (0.491 to 0.733), k about 1 (0.5 to 2)"
+    )
+    assert "scale='linear'" in repr(Prior([0.5], 0.1))
+
+
 @pytest.mark.parametrize(
     ("names", "observe", "message"),
     [

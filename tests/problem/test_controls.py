@@ -24,6 +24,7 @@ RANDOM = np.random.default_rng(7)
 INSIDE = [*RANDOM.uniform(0.0, 1.1, 20), *KNOTS[:-1]]
 
 
+@pytest.mark.filterwarnings("ignore:a control is asked for beyond its knots")
 @pytest.mark.parametrize("degree", [0, 1, 2, 3, 5])
 def test_splines_are_those_of_scipy(degree):
     control = Spline(KNOTS, degree)
@@ -45,6 +46,14 @@ def test_piecewise_constant_is_continuous_from_the_right_and_at_the_end_from_the
     assert control(np.nextafter(0.3, 0.0), values) == 1.0
     assert control.breakpoints == (0.3, 0.45, 0.8)
     assert control.names("v") == ("v0", "v1", "v2", "v3")
+
+
+@pytest.mark.parametrize("t", [-0.05, 1.2])
+def test_beyond_the_knots_warns_unless_it_is_constant_there(t):
+    with pytest.warns(UserWarning, match=r"beyond its knots, 0 to 1\.1"):
+        PiecewiseLinear(KNOTS)(t, [1.0, 2.0, 3.0, 4.0, 5.0])
+    assert PiecewiseConstant(KNOTS)(t, [1.0, 2.0, 3.0, 4.0]) == (1.0 if t < 0.0 else 4.0)
+    PiecewiseLinear(KNOTS)(1.1 * (1 + 1e-12), [1.0, 2.0, 3.0, 4.0, 5.0])  # a sum of steps
 
 
 def test_piecewise_linear_takes_values_at_knots():
@@ -123,6 +132,7 @@ def test_wrong_controls_are_refused(make, message):
         make()
 
 
+@pytest.mark.filterwarnings("ignore:a control is asked for beyond its knots")
 @pytest.mark.parametrize("components", [1, 2])
 @pytest.mark.parametrize("degree", [0, 1, 2, 3])
 @pytest.mark.parametrize("knots", [KNOTS, KNOTS[[0, -1]]])

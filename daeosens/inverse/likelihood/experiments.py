@@ -27,8 +27,8 @@ class Experiment:
     ----------
     data : Table, mapping, path of a CSV file, or array_like [K, q]
         As for ``fit``; the same columns in every experiment.
-    stepping : Stepping
-        Time span, method and step sizes.
+    stepping : Stepping, optional
+        Time span, method and step sizes; that of ``fit`` by default.
     initial_state : array [n], mapping of str to float, or callable, optional
         As for ``Parameters``; theirs by default.
     parameters : mapping of str to Parameter or float, optional
@@ -60,7 +60,7 @@ class Experiment:
     """
 
     data: Any
-    stepping: Stepping
+    stepping: Any = None
     initial_state: Any = None
     parameters: Mapping[str, Any] = field(default_factory=dict[str, Any])
     times: str | npt.ArrayLike | None = None
@@ -68,9 +68,10 @@ class Experiment:
     doses: Any = None
 
     def __post_init__(self) -> None:
-        if self.doses is not None:
-            object.__setattr__(self, "doses", _given_in_time(self.doses, self.stepping))
-        require(self.stepping, Stepping, "stepping", 'Stepping((0.0, 1.0), "rk6vr", rtol=1e-6)')
+        if self.stepping is not None:
+            if self.doses is not None:
+                object.__setattr__(self, "doses", _given_in_time(self.doses, self.stepping))
+            require(self.stepping, Stepping, "stepping", 'Stepping((0.0, 1.0), "rk6vr", rtol=1e-6)')
         require(self.parameters, Mapping, "parameters", '{"feed": 0.3, "V": Parameter(20.0)}')
         require(self.name, str, "name", '"patient 2"')
         keep_unshared(self, "initial_state")
@@ -192,14 +193,23 @@ def listed_experiments(
     Raises
     ------
     InputError
-        No stepping for the only one, or one for several; other things among them.
+        An experiment without stepping; a common one that none of them takes; other things among
+        them.
     """
     given: list[Any] = [*data] if isinstance(data, (list, tuple)) else [data]
     if not any(isinstance(each, Experiment) for each in given):
+        require(stepping, Stepping, "stepping", 'Stepping((0.0, 1.0), "rk6vr", rtol=1e-6)')
         return [Experiment(data, stepping, times=times, doses=doses)]
     for k, each in enumerate(given):
         require(each, Experiment, f"experiments[{k}]", "Experiment(data, stepping)")
-    beside = {"stepping": stepping, "times": times, "doses": doses}
+    own = [each.stepping is not None for each in given]
+    if stepping is None and not all(own):
+        raise InputError(
+            f"experiments[{own.index(False)}] has no stepping",
+            expected="one in each experiment, or one for all",
+            remedy="fit(problem, experiments, parameters, stepping)",
+        )
+    beside = {"stepping": stepping if all(own) else None, "times": times, "doses": doses}
     for name, value in beside.items():
         if value is not None:
             raise InputError(
@@ -207,7 +217,11 @@ def listed_experiments(
                 expected="one in each experiment",
                 remedy="Experiment(data, stepping, times=..., doses=...)",
             )
-    return given
+    # again checked by the experiment, with its doses
+    return [
+        each if has else replace(each, stepping=stepping)
+        for each, has in zip(given, own, strict=True)
+    ]
 
 
 def tables(

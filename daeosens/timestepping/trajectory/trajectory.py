@@ -147,7 +147,7 @@ class Trajectory:
 
     @property
     def n_steps(self) -> int:
-        """Number N of accepted steps."""
+        """Number N of steps in the log: those that ``print`` tells, and one of size 0 an event."""
         return len(self.step_sizes)
 
     @property
