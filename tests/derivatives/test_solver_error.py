@@ -160,3 +160,26 @@ def test_preconditioners_that_hide_an_error_are_told():
     with pytest.warns(SolverErrorWarning):
         mismatch = duality(run, energy())
     assert 1e-8 < mismatch < 20.0 * gradient.solver_error
+
+
+def robertson(t, u, p):
+    """Return the rates of Robertson's reactions."""
+    slow, fast = p[0] * u[0], p[2] * u[1] ** 2
+    back = p[1] * u[1] * u[2]
+    return np.array([back - slow, slow - back - fast, fast])
+
+
+@pytest.mark.filterwarnings("error::daeosens.SolverErrorWarning")
+@pytest.mark.parametrize("end", [1.0, 1e3])
+def test_unknowns_that_grow_from_nothing_are_no_error(end):
+    """A gradient that is right to 1e-4 warned of 1e-2; truth: differences of finer runs."""
+    problem, rates = ODE(robertson, 3, ["a", "b", "c"]), np.array([0.04, 1e4, 3e7])
+    start, cost = [1.0, 0.0, 0.0], Terminal(lambda t, u, p: u[2])
+    fine = Stepping((0.0, end), "esdirk5", rtol=1e-10)
+
+    def value(a):
+        return solve(problem, start, [a, *rates[1:]], fine).final.array[2]
+
+    truth = (value(0.04 * (1 + 1e-4)) - value(0.04 * (1 - 1e-4))) / (2e-4 * 0.04)
+    run = solve(problem, start, rates, Stepping((0.0, end), "esdirk5", rtol=1e-6))
+    assert adjoint(run, cost).p[0] == pytest.approx(truth, rel=1e-4)
