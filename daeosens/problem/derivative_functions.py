@@ -1640,6 +1640,16 @@ def _same(function: Callable[..., Any]) -> Callable[..., Any]:
     return rule
 
 
+def _isin(x: Any, y: Any, **options: Any) -> Any:
+    result = on_values(np.isin, x, y, **options)
+    if np.any(result) and (moving(as_array(x)).any() or moving(as_array(y)).any()):
+        raise DerivativeLostError(
+            "np.isin of numbers that vary, which holds at one point only,",
+            "what is computed anew in the place of what is kept; np.rint for a flag",
+        )
+    return result
+
+
 def _histogram(x: Any, *arguments: Any, **options: Any) -> Any:
     given = [x, *arguments, *options.values()]
     if any(moving(as_array(each)).any() for each in given):
@@ -1668,6 +1678,7 @@ def _text(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 FUNCTIONS[np.histogram] = _histogram
+FUNCTIONS[np.isin] = _isin
 for _function in (np.array_equal, np.array_equiv, np.allclose, np.isclose):
     FUNCTIONS[_function] = _same(_function)
 for _function in (np.round, np.around):
@@ -1690,7 +1701,7 @@ for _function in (
     *(np.isrealobj, np.isreal, np.iscomplex),
     *(np.fix, np.isposinf, np.isneginf, np.result_type),
     *(np.may_share_memory, np.shares_memory),
-    *(np.nanargmax, np.nanargmin, np.lexsort, np.isin, np.linalg.matrix_rank, np.common_type),
+    *(np.nanargmax, np.nanargmin, np.lexsort, np.linalg.matrix_rank, np.common_type),
 ):
     FUNCTIONS[_function] = _on_values(_function)
 

@@ -46,6 +46,7 @@ class Kept:
         np.array_equiv,
         np.allclose,
         lambda x, y: np.isclose(x, y).all(),
+        lambda x, y: np.isin(x, y).all(),
         lambda x, y: np.isclose(x[0], y[0]),
         lambda x, y: math.isclose(x[0], y[0]),
         lambda x, y: (x == y).all(),
