@@ -54,6 +54,8 @@ def warn_of_growth(trajectory: Trajectory, costs: Sequence[Cost], lam: Sequence[
     due = not count & (count - 1) and count.bit_length() % 3 == 1  # 1, 8, 64, ...
     if not due and not counts.get("gradients contradict time shifts"):
         return
+    if counts.get("equations jump"):  # which is told, and contradicts a shift as well
+        return
     if (
         problem.form != "rhs"
         or problem.comm.size > 1

@@ -188,7 +188,7 @@ class _Backward:
         """Add the gradients of costs at a time."""
         time = float(self._forward.times[step])
         state = self.u if self._backsolve else self._forward.states[step]
-        for _, weight, scalar in points:
+        for _, weight, scalar, _ in points:
             scalar.add_u(weight, time, state, self._p, self.lam)
             scalar.add_p(weight, time, state, self._p, self.mu)
 

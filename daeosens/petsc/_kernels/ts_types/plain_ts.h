@@ -59,7 +59,7 @@ static inline PetscErrorCode PlainRetry(TS ts, PetscReal t, PetscReal *next)
   PetscFunctionBegin;
   PetscCall(PetscObjectTypeCompare((PetscObject)ts->adapt, TSADAPTNONE, &fixed));
   if (fixed || t == ts->ptime) PetscFunctionReturn(PETSC_ERR_USER);
-  *next = ts->time_step * ts->adapt->scale_solve_failed;
+  *next = ts->ptime + ts->time_step * ts->adapt->scale_solve_failed - ts->ptime; /* as the log knows it */
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
