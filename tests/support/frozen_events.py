@@ -150,11 +150,11 @@ def step(
         return _diagonal(residual, ESDIRK[method], start, near)
     theta = chosen.theta
     if chosen.endpoint:
-        rest = (1 - theta) / theta
-        left = rest * residual(t, u, 0 * u, p) if rest else 0.0
 
         def ends(x: Values) -> Values:
-            return residual(t + h, x, (x - u) / (theta * h), p) + left
+            rate = (x - u) / h
+            left = (1 - theta) * residual(t, u, rate, p) if theta < 1 else 0.0
+            return theta * residual(t + h, x, rate, p) + left
 
         end = _solve(ends, u + near[1] - near[0] + 0 * (t + h + p[0]))
         return end, [((1 - theta) * h, t, u), (theta * h, t + h, end)]
