@@ -1,5 +1,5 @@
 /* A model on PETSc TS: runs that keep the states of all steps, and gradients of u_0(T) by TSAdjoint. */
-#include <petscts.h>
+#include <petsc/private/tsimpl.h> /* the norm of errors has no function of its own */
 
 typedef void (*Function)(double, const double *, const double *, double *, void *);
 
@@ -124,6 +124,8 @@ PetscErrorCode create(Function *functions, PetscInt n, PetscInt m, const double 
   if (tolerance > 0.0) PetscCall(TSSetTolerances(program->ts, tolerance, NULL, tolerance, NULL));
   PetscCall(TSGetAdapt(program->ts, &adapt));
   PetscCall(TSAdaptSetType(adapt, tolerance > 0.0 ? TSADAPTBASIC : TSADAPTNONE));
+  PetscCall(TSAdaptSetClip(adapt, 0.1, 4.0)); /* steps as those they are compared with */
+  adapt->wnormtype = NORM_INFINITY;
   if (gradients) PetscCall(prepare_gradient(program));
   else PetscCall(TSMonitorSet(program->ts, keep, program, NULL));
   PetscFunctionReturn(PETSC_SUCCESS);

@@ -73,6 +73,10 @@ class Model:
         )
         self.cost = Terminal(value, by_state, "independent")
 
+    def _first_size(self, stepping: Stepping) -> float:
+        """Return the size of the first step, which may be shorter than asked for."""
+        return float(solve(self.problem, self.start, self.p, stepping).step_sizes[0])
+
     def program(self, stepping: Stepping, *, gradients: bool) -> Callable[[], Any]:
         """Return the program in C: a function that runs it.
 
@@ -89,7 +93,7 @@ class Model:
                 pointer(self.p),
                 stepping.method.removeprefix("rk").encode(),
                 number(stepping.t_span[1]),
-                number(stepping.first_step),
+                number(self._first_size(stepping)),
                 number(stepping.rtol or 0.0),
                 int(gradients),
                 ctypes.byref(made),
