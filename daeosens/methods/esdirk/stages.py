@@ -34,8 +34,22 @@ NEWTON_DEFAULTS: Mapping[str, Any] = {
 }
 """Tight, because the derivative of a step is that of the converged step."""
 
-STAGE_DEFAULTS: Mapping[str, Any] = {**NEWTON_DEFAULTS, "snes_linesearch_type": "basic"}
-"""Whole Newton steps for the stages: searching for a smaller residual creeps along stiff modes."""
+STAGE_DEFAULTS: Mapping[str, Any] = {
+    **NEWTON_DEFAULTS,
+    "snes_linesearch_type": "basic",
+    "snes_rtol": 1e-12,
+}
+"""Whole Newton steps for the stages: searching for a smaller residual creeps along stiff modes.
+
+With a Jacobian that is kept the last residual is no square of the one before it.
+"""
+
+SLOW, PATIENCE = 0.1, 5
+"""A step keeps its first Jacobian while residuals fall by this factor in each iteration of a stage,
+and for so many of them, as the run does.
+
+Hairer and Wanner, Solving Ordinary Differential Equations II, 1996, section IV.8.
+"""
 
 ROUNDING = 1e-11
 """Changes below this part of the state that do not shrink any more are rounding."""
@@ -66,7 +80,8 @@ class StageSolver:
         self._scheme = scheme
         self._options = options
         self._kept: Kept = {} if kept is None else kept
-        self._equation = _StageEquation(problem)
+        keeps = not any(key.startswith("snes_") for key in options)  # else as the user says
+        self._equation = _StageEquation(problem, keeps=keeps)
         self._snes: PETSc.SNES | None = None
         self._own: list[PETSc.Vec] = []
         self._sides: list[PETSc.Vec] = []
@@ -90,6 +105,7 @@ class StageSolver:
             self._own = [problem.create_state() for _ in c[1:-1]]
             self._sides = [problem.create_state() for _ in c[1:]]
         states, gamma = [u], self._scheme.gamma
+        self._equation.current = False
         for i, state in enumerate(self._own, start=1):
             before, side = states[-1], self._sides[i - 1]
             if i == 1:
@@ -130,6 +146,15 @@ class StageSolver:
                 expected="convergence, as in the run",
                 remedy='solve(..., checkpoint="stages"), which keeps all stages',
             )
+        if snes.getIterationNumber() > 1 and not self._equation.fresh:
+            # the last change is no square of the one before: once more, as the run does
+            residual, work = snes.getFunction()[0], state.duplicate()
+            solver = snes.getKSP()
+            solver.solve(residual, work)
+            converged: Any = solver.getConvergedReason()
+            if converged > 0:
+                state.axpy(-1.0, work)
+            work.destroy()
 
     def _make_solver(self, state: PETSc.Vec) -> PETSc.SNES:
         equation = self._equation
@@ -152,7 +177,7 @@ class StageSolver:
                 equation.jacobian(snes, state, *matrices)
                 solver.setOperators(*matrices)
                 solver.setUp()
-        snes.setConvergenceTest(_UntilRounding())
+        snes.setConvergenceTest(_UntilRounding(equation))
         return snes
 
 
@@ -163,7 +188,8 @@ class _UntilRounding:
     in stiff systems its rounding is large, and some have a large one in their first guess.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, equation: _StageEquation) -> None:
+        self._equation = equation
         self._first = self._last = 0.0
 
     def __call__(self, snes: PETSc.SNES, iteration: int, norms: tuple[float, float, float]) -> Any:
@@ -182,7 +208,8 @@ class _UntilRounding:
         rate = change / self._last if iteration > 1 else 1.0
         self._last = change
         following = change * rate / (1.0 - rate) if rate < 1.0 else math.inf
-        stalls = rate >= 0.5 and change <= ROUNDING * size
+        # where a Jacobian was kept, changes may be slow for another reason than rounding
+        stalls = rate >= 0.5 and change <= ROUNDING * size and self._equation.fresh
         if stalls or min(change, following) <= stol * size:
             return reasons.CONVERGED_SNORM_RELATIVE
         return None
@@ -191,12 +218,13 @@ class _UntilRounding:
 class _StageEquation:
     """s M (U - u) - f(U) - given = 0.  It does not know its solver, which would hold itself."""
 
-    def __init__(self, problem: Problem) -> None:
-        self._problem = problem
+    def __init__(self, problem: Problem, *, keeps: bool = True) -> None:
+        self._problem, self._keeps = problem, keeps
         self.given = problem.create_state()
         self._udot, self._zero = problem.create_state(), problem.create_state()
         self.time, self._shift, self._u, self.p = 0.0, 1.0, self._zero, None
         self._system: SystemMatrix | None = None
+        self._norm, self.current, self.fresh = 0.0, False, True
 
     def pose(self, time: float, shift: float, u: PETSc.Vec, p: Any) -> None:
         """Take another stage, with nothing given."""
@@ -230,8 +258,17 @@ class _StageEquation:
     def jacobian(
         self, snes: PETSc.SNES, state: PETSc.Vec, matrix: PETSc.Mat, _given: PETSc.Mat
     ) -> None:
-        """Fill s M - f_u."""
+        """Fill s M - f_u; keep that of the step's first stage while residuals fall quickly."""
         assert self._system is not None
+        before, self._norm = self._norm, float(snes.getFunctionNorm())
+        iteration = snes.getIterationNumber()
+        slow = iteration >= PATIENCE or (iteration > 0 and not self._norm <= SLOW * before)
+        # products that PETSc differences belong to the point of the iteration
+        differenced = matrix != self._system.matrix
+        self.fresh = not (self._keeps and self.current) or slow or differenced
+        if not self.fresh:
+            return
+        self.current = True
         self._system.fill(self.time, state, self._zero, self.p, self._shift)
         self._system.precondition(multilevel=snes.getKSP().getPC().getType() in MULTILEVEL)
         if matrix != self._system.matrix:

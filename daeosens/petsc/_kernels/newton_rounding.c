@@ -358,6 +358,7 @@ PetscErrorCode NewtonAttach(SNES snes)
   if (once) { /* PETSc does not look at what that leaves */
     n->once = PETSC_TRUE;
     PetscCall(SNESSetType(snes, SNESNEWTONLS));
+    PetscCall(SNESSetTolerances(snes, PETSC_CURRENT, 0.5, PETSC_CURRENT, PETSC_CURRENT, PETSC_CURRENT)); /* not strict */
     PetscCall(SNESGetLineSearch(snes, &whole));
     PetscCall(SNESLineSearchSetType(whole, SNESLINESEARCHBASIC));
   }

@@ -9,12 +9,21 @@
 
 #include <petsc/private/tsimpl.h>
 
+/* A step keeps its first Jacobian while residuals fall by this factor in each iteration of a stage, and
+   for so many of them: as in RADAU5, Hairer and Wanner, Solving ODEs II, section IV.8 */
+#define SLOW 0.1
+#define PATIENCE 5
+#define STRICT 1e-11
+
 typedef struct {
   const EsdirkSystem *system;
   PetscInt            count;          /* of vectors made for stages */
   Vec                *stages, *sides; /* U_i and f_i */
   Vec                 given, udot, work, terms;
   PetscReal           time, shift;    /* of the stage that is solved for */
+  PetscReal           norm;           /* of the residual, an iteration before */
+  PetscBool           current;        /* there is a Jacobian of this attempt */
+  PetscBool           fresh;          /* the last iteration had a Jacobian of its own */
   PetscScalar        *weights;
 } Esdirk;
 
@@ -60,6 +69,28 @@ static PetscErrorCode measure_terms(Esdirk *d)
   PetscFunctionReturn(PETSC_SUCCESS);
 }
 
+/* With a Jacobian that is kept the last change is no square of the one before: once more with the
+   residual that is known, which costs a solve alone.  ``work`` is overwritten. */
+static PetscErrorCode refine(SNES snes, Vec stage, Vec work)
+{
+  SNESConvergedReason reason;
+  KSPConvergedReason  solved;
+  Vec                 residual;
+  KSP                 ksp;
+  Mat                 matrix;
+
+  PetscFunctionBegin;
+  PetscCall(SNESGetConvergedReason(snes, &reason));
+  PetscCall(SNESGetJacobian(snes, &matrix, NULL, NULL, NULL));
+  if (reason <= 0 || !matrix) PetscFunctionReturn(PETSC_SUCCESS);
+  PetscCall(SNESGetFunction(snes, &residual, NULL, NULL));
+  PetscCall(SNESGetKSP(snes, &ksp));
+  PetscCall(KSPSolve(ksp, residual, work));
+  PetscCall(KSPGetConvergedReason(ksp, &solved));
+  if (solved > 0) PetscCall(VecAXPY(stage, -1.0, work));
+  PetscFunctionReturn(PETSC_SUCCESS);
+}
+
 static PetscErrorCode take_stages(TS ts, TSAdapt adapt, PetscBool *solved)
 {
   Esdirk             *d      = (Esdirk *)ts->data;
@@ -72,6 +103,7 @@ static PetscErrorCode take_stages(TS ts, TSAdapt adapt, PetscBool *solved)
   PetscFunctionBegin;
   PetscCall(TSGetSNES(ts, &snes));
   d->shift = 1.0 / (h * gamma);
+  d->current = PETSC_FALSE;
   PetscCall(TSPreStage(ts, t));
   PetscCall(first_side(ts, d));
   PetscCall(TSPostStage(ts, t, 0, d->stages));
@@ -85,6 +117,7 @@ static PetscErrorCode take_stages(TS ts, TSAdapt adapt, PetscBool *solved)
     PetscCall(VecCopy(d->stages[i - 1], d->stages[i]));
     PetscCall(SNESSolve(snes, NULL, d->stages[i]));
     PetscCall(SNESGetIterationNumber(snes, &iterations));
+    if (iterations > 1 && !d->fresh) PetscCall(refine(snes, d->stages[i], d->work));
     PetscCall(SNESGetLinearSolveIterations(snes, &linear));
     ts->snes_its += iterations;
     ts->ksp_its += linear;
@@ -179,10 +212,23 @@ static PetscErrorCode snes_function(SNES snes, Vec u, Vec out, TS ts)
 
 static PetscErrorCode snes_jacobian(SNES snes, Vec u, Mat matrix, Mat preconditioner, TS ts)
 {
-  Esdirk *d = (Esdirk *)ts->data;
-  DM      dm, own = ts->dm;
+  Esdirk   *d = (Esdirk *)ts->data;
+  DM        dm, own = ts->dm;
+  PetscInt  iteration;
+  PetscReal norm, rtol;
+  PetscBool slow;
 
   PetscFunctionBegin;
+  PetscCall(SNESGetIterationNumber(snes, &iteration));
+  PetscCall(SNESGetFunctionNorm(snes, &norm));
+  slow    = iteration >= PATIENCE || (iteration && !(norm <= SLOW * d->norm)) ? PETSC_TRUE : PETSC_FALSE;
+  d->norm = norm;
+  /* products that PETSc differences belong to the point of the iteration; who asks for less than
+     STRICT gets Newton's iterations, of whose last one the remainder is known */
+  PetscCall(SNESGetTolerances(snes, NULL, &rtol, NULL, NULL, NULL));
+  d->fresh = d->current && !slow && matrix == preconditioner && rtol <= STRICT ? PETSC_FALSE : PETSC_TRUE;
+  if (!d->fresh) PetscFunctionReturn(PETSC_SUCCESS);
+  d->current = PETSC_TRUE;
   PetscCall(VecWAXPY(d->udot, -1.0, d->stages[0], u));
   PetscCall(VecScale(d->udot, d->shift));
   PetscCall(SNESGetDM(snes, &dm));
