@@ -331,7 +331,7 @@ def test_answers_do_not_depend_on_the_number_of_ranks(method):
         )
         assert duality(run, cost) < 1e-12
         gradient = adjoint(run, cost)
-        found.append(np.concatenate([gather(u0), gather(run.final), gradient.u0, gradient.p]))
+        found.append(np.concatenate([gather(u0), gather(run.final), *gradient.gather()]))
     np.testing.assert_allclose(found[0], found[1], rtol=1e-9, atol=1e-11)
 
 

@@ -522,7 +522,7 @@ def thermostat(comm, method, n=12):
     gradient = adjoint(trajectory, mean)
     assert duality(trajectory, mean) < 1e-12
     times = [each.t for each in trajectory.crossings]
-    return times, [gradient.value], gradient.p, gradient.u0
+    return times, [gradient.value], gradient.p, gradient.gather()[0]
 
 
 # ---- times and states of events as outputs -------------------------------------------------------

@@ -63,12 +63,12 @@ class ContinuousAdjoint:
     @property
     def u0(self) -> Array:
         """Derivative with respect to the initial state, gathered [n].  Collective."""
-        return self.gradient.u0
+        return self.gradient.gather()[0]
 
     @property
     def p(self) -> Array:
         """Derivative with respect to the parameters, gathered [m].  Collective."""
-        return self.gradient.p
+        return self.gradient.gather()[1]
 
     def __str__(self) -> str:
         return (
