@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 from petsc4py import PETSc
 
-import daeosens.problem.derivative_functions  # the rules of NumPy's functions
 from daeosens.errors import DaeosensError, InputError, UnsupportedError
 from daeosens.petsc.vectors import Array
 from daeosens.problem.callback_guard import guarded
@@ -28,8 +27,6 @@ from daeosens.problem.derivative_arrays import (
     line_of_error,
     primal,
 )
-
-assert daeosens.problem.derivative_functions.UFUNCS
 
 Arguments = tuple[Any, ...]
 

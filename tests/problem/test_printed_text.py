@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from daeosens import ODE, DaeosensError, Stepping, Terminal, adjoint, solve
-from daeosens.problem.derivative_arrays import DerivativeLostError, evaluate
-from daeosens.problem.derivative_functions import DerivativeArray
+from daeosens.problem.derivative_arrays import DerivativeArray, DerivativeLostError, evaluate
 
 STEPPING = Stepping((0.0, 1.0), "rk6vr", rtol=1e-8)
 END = Terminal(lambda t, u, p: u[0])

@@ -1,33 +1,26 @@
-"""Arrays that carry derivatives through NumPy: what missing derivatives of callbacks come from.
-
-A ``DerivativeArray`` is a value [...] with its slopes [..., K] along K directions (forward-mode
-automatic differentiation).  Values and slopes may be such arrays themselves, with one direction
-more: that gives second derivatives along it.  The rules of NumPy's functions stand in
-``derivative_functions``.
-
-It is no subclass of ``ndarray``, so nothing in C can take its value and leave the slopes behind:
-what would drop them raises ``DerivativeLostError``, which names the line.
-"""
+"""Arrays that carry derivatives through NumPy, and what is made of one."""
 
 # what users' arrays hold is known at run time only
 # pyright: reportUnknownVariableType=false, reportPrivateUsage=false
 from __future__ import annotations
 
-import linecache
 import math
-import operator
 import sys
-import sysconfig
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import FrameType, TracebackType
+from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import Any, TypeAlias
 
 import numpy as np
-from scipy import sparse, special
+from scipy import sparse
 
 from daeosens.petsc._kernels import DerivativeNumber, entry, install, together, value_of_number
 from daeosens.petsc._kernels.derivative_numbers import BRANCHES
+from daeosens.problem.derivative_arrays.callback_at_work import (
+    DIRECTIONS,
+    THREADS,
+    DerivativeLostError,
+    of_users,
+)
 from daeosens.problem.printed_text import is_printed
 
 Value: TypeAlias = Any
@@ -45,22 +38,20 @@ FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {}
 FILL = "np.zeros(n) called inside the callback as np.zeros, np.zeros_like(u), or np.array([...])"
 
 
-class DerivativeLostError(TypeError):
-    """Something would have gone on with values and without their derivatives.
+_ARRAY, _ASARRAY = np.array, np.asarray
 
-    Parameters
-    ----------
-    what : str
-        The operation.
-    remedy : str, optional
-        Another spelling.
-    """
 
-    def __init__(self, what: str, remedy: str = "") -> None:
-        self.what = what
-        self.remedy = remedy
-        self.line = line_of(users_frame(sys._getframe(1)))  # pyright: ignore[reportPrivateUsage]
-        super().__init__(f"{what} has no derivative{f', {self.line}' if self.line else ''}")
+class Fillable:
+    """An array that a callback made, and may fill (``fresh_arrays``)."""
+
+    __slots__ = ()
+
+    def now(self) -> Any:
+        """Return an array that carries derivatives if it has become one, else NumPy's."""
+        raise NotImplementedError
+
+    def __setitem__(self, key: Any, given: Any) -> None:
+        raise NotImplementedError
 
 
 class DerivativeArray:
@@ -80,7 +71,6 @@ class DerivativeArray:
     Examples
     --------
     >>> import numpy as np
-    >>> import daeosens.problem.derivative_functions  # the rules
     >>> x = DerivativeArray(np.array([3.0, 4.0]), np.eye(2))
     >>> np.hypot(x[0], x[1]).slopes
     array([0.6, 0.8])
@@ -169,7 +159,7 @@ class DerivativeArray:
             slopes = self.slopes[key]
             # a number stays what it was when the array changes
             return DerivativeArray(value, slopes if value.shape else slopes.copy())
-        key, for_slopes = _keys(key)
+        key, for_slopes = keys(key)
         value = self.value[key]
         slopes = self.slopes[for_slopes]
         return DerivativeArray(value, slopes if value.shape else slopes.copy())
@@ -177,7 +167,7 @@ class DerivativeArray:
     def __setitem__(self, key: Any, given: Any) -> None:
         """Assign values together with their slopes."""
         given = admitted(given)
-        key, for_slopes = _keys(key)
+        key, for_slopes = keys(key)
         value, slopes = (given.value, given.slopes) if _varies(given) else (given, 0.0)
         if np.iscomplexobj(primal(value)) and not np.iscomplexobj(primal(self)):
             raise DerivativeLostError(
@@ -507,7 +497,7 @@ install(
 )
 
 
-def _keys(key: Any) -> tuple[Any, Any]:
+def keys(key: Any) -> tuple[Any, Any]:
     """Return an index for the value, and for the slopes, whose last axis stays whole."""
     if isinstance(key, tuple):
         key = tuple([_index(each) for each in key])
@@ -519,7 +509,7 @@ def _keys(key: Any) -> tuple[Any, Any]:
 
 
 def _index(key: Any) -> Any:
-    if isinstance(key, (DerivativeArray, DerivativeNumber, FreshArray)):
+    if isinstance(key, (DerivativeArray, DerivativeNumber, Fillable)):
         key = admitted(key)
         if isinstance(key, DerivativeArray):
             raise DerivativeLostError("an index that varies", "int(...), np.rint(...).astype(int)")
@@ -591,33 +581,11 @@ def sparse_times(matrix: Any, x: DerivativeArray) -> DerivativeArray:
 
 # -- branches
 
-_BRANCHES: list[list[Any]] = BRANCHES  # entries compare themselves, in C
-
 
 def note_branch(x: Any, y: Any = 0.0) -> None:
     """Note a comparison of x with y, where somebody asks for them (``branches``)."""
-    if _BRANCHES:
-        _BRANCHES[-1].append(np.ravel(np.subtract(primal(x), primal(y), dtype=float)))
-
-
-def branches(function: Callable[..., Any], arguments: Sequence[Any], home: str = "") -> Any:
-    """Return the differences [B] whose signs decide how a callback goes on, in the order met.
-
-    Parameters
-    ----------
-    function : callable
-        The callback.
-    arguments : sequence
-        Of it; those that vary as arrays with slopes along one direction.
-    home : str
-        As for ``evaluate``.
-    """
-    _BRANCHES.append([])
-    try:
-        evaluate(function, arguments, (1,), home)
-    finally:
-        noted = _BRANCHES.pop()
-    return np.concatenate(noted) if noted else np.empty(0)
+    if BRANCHES:
+        BRANCHES[-1].append(np.ravel(np.subtract(primal(x), primal(y), dtype=float)))
 
 
 # -- what is constant, and what varies
@@ -627,7 +595,7 @@ def primal(x: Any) -> Any:
     """Return the values without derivatives."""
     if type(x) is DerivativeNumber:
         return np.float64(value_of_number(x))
-    if type(x) is FreshArray:
+    if isinstance(x, Fillable):
         x = x.now()
     while type(x) is DerivativeArray:
         x = x.value
@@ -661,7 +629,7 @@ def refuse_text(x: Any, frame: FrameType) -> None:
 
     What is printed, logged, raised, or made by a library (as by a debugger) is for people.
     """
-    if type(x) is not DerivativeArray or not _THREAD or not _users(frame) or _nothing(x):
+    if type(x) is not DerivativeArray or not THREADS or not of_users(frame) or _nothing(x):
         return
     if is_printed(frame):
         return
@@ -706,7 +674,7 @@ def admitted(x: Any) -> Any:
         return x
     if kind is DerivativeNumber:
         return x.whole()
-    if kind is FreshArray:
+    if isinstance(x, Fillable):
         return x.now()
     if (kind is list or kind is tuple) and _has_derivatives(x):
         return [admitted(each) for each in x]
@@ -719,7 +687,7 @@ def admitted(x: Any) -> Any:
 def _has_derivatives(x: Any) -> bool:
     for each in x:
         kind = type(each)
-        if kind is DerivativeArray or kind is FreshArray or kind is DerivativeNumber:
+        if kind is DerivativeArray or isinstance(each, Fillable) or kind is DerivativeNumber:
             return True
         if (kind is list or kind is tuple) and _has_derivatives(each):
             return True
@@ -751,7 +719,7 @@ def joined(things: Any) -> DerivativeArray | None:
         if kind is list or kind is tuple:
             found = joined(each)
             each = each if found is None else found  # noqa: PLW2901
-        elif kind is FreshArray or kind is np.ndarray:
+        elif isinstance(each, Fillable) or kind is np.ndarray:
             each = admitted(each)  # noqa: PLW2901
         if type(each) is DerivativeArray:
             varying = each
@@ -793,7 +761,7 @@ def as_array(x: Any) -> Any:
 
 def put_into(target: Any, result: Any, where: Any = True) -> Any:
     """Assign a result to what was given as ``out=``."""
-    if type(target) is FreshArray or type(target) is DerivativeArray:
+    if isinstance(target, Fillable) or type(target) is DerivativeArray:
         if where is True:
             target[...] = result
         else:
@@ -807,299 +775,9 @@ def put_into(target: Any, result: Any, where: Any = True) -> Any:
     return target
 
 
-# -- arrays that a callback makes and fills
-
-
-class FreshArray:
-    """An array of constants that a callback made, and may fill with numbers that vary.
-
-    Until then it is what NumPy made; from the first such assignment on it, and all its views,
-    carry derivatives.
-
-    Parameters
-    ----------
-    value : array
-        What NumPy made, contiguous.
-    origin : FreshArray, optional
-        The one that this is a view of.
-    view : callable, optional
-        What makes this one of that.
-    """
-
-    __slots__ = ("_locked", "_origin", "_slopes", "_value", "_view")
-    __hash__ = None  # type: ignore[assignment]
-    __array_priority__ = 1000.0
-
-    def __init__(
-        self,
-        value: Any,
-        origin: FreshArray | None = None,
-        view: Callable[[Any], Any] | None = None,
-    ) -> None:
-        self._value = value
-        self._origin = origin
-        self._view = view
-        self._slopes: DerivativeArray | None = None
-        self._locked = False
-
-    def now(self) -> Any:
-        """Return an array that carries derivatives if it has become one, else NumPy's."""
-        if self._origin is not None:
-            assert self._view is not None
-            whole = self._origin.now()
-            return self._view(whole) if type(whole) is DerivativeArray else self._value
-        return self._value if self._slopes is None else self._slopes
-
-    def __getitem__(self, key: Any) -> Any:
-        key = _keys(key)[0]
-        return self._seen(lambda array: array[key])
-
-    def _seen(self, view: Callable[[Any], Any]) -> Any:
-        """Return a part or another form; later assignments to either show in both."""
-        now = self.now()
-        if type(now) is DerivativeArray:
-            return view(now)
-        value = view(now)
-        if isinstance(value, np.ndarray) and np.may_share_memory(value, now):
-            return FreshArray(value, self, view)
-        return value
-
-    def __setitem__(self, key: Any, given: Any) -> None:
-        given = admitted(given)
-        if isinstance(given, list):
-            given = as_array(given)
-        if type(given) is DerivativeArray:
-            self._vary()
-        now = self.now()
-        if type(now) is np.ndarray:
-            now[_keys(key)[0]] = given
-        else:
-            now[key] = given
-
-    def _vary(self) -> None:
-        origin = self
-        while origin._origin is not None:
-            origin = origin._origin
-        if origin._slopes is not None:
-            return
-        if origin._locked:
-            raise DerivativeLostError("an array that was handed on before it was filled", FILL)
-        if origin._value.dtype.char not in "dD":
-            raise DerivativeLostError(
-                f"numbers that vary in an array of {origin._value.dtype}", "dtype=float"
-            )
-        origin._slopes = constant(origin._value)
-
-    def _lock(self) -> None:
-        """Note that others have its memory, who would not see derivatives."""
-        origin = self
-        while origin._origin is not None:
-            origin = origin._origin
-        origin._locked = True
-
-    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
-        now = self.now()
-        if type(now) is DerivativeArray:
-            raise DerivativeLostError(
-                "an array of floats made of one that carries derivatives", FILL
-            )
-        self._lock()
-        return _ARRAY(now, dtype=dtype) if copy or (dtype and dtype != now.dtype) else now
-
-    def __len__(self) -> int:
-        return len(self._value)
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter([self[k] for k in range(len(self))])
-
-    def __repr__(self) -> str:
-        refuse_text(self.now(), sys._getframe(1))
-        return repr(self.now())
-
-    def __format__(self, code: str) -> str:
-        refuse_text(self.now(), sys._getframe(1))
-        return format(self.now(), code)
-
-    def __bool__(self) -> bool:
-        return bool(self.now())
-
-    def __float__(self) -> float:
-        return float(self.now())
-
-    def __int__(self) -> int:
-        return int(self.now())
-
-    def __index__(self) -> int:
-        return operator.index(self.now())
-
-    @property
-    def T(self) -> Any:  # noqa: N802 (as of an array)
-        """As of an array."""
-        return self._seen(lambda array: array.T)
-
-    def reshape(self, *shape: Any, **options: Any) -> Any:
-        """Return a view, as of an array."""
-        return self._seen(lambda array: array.reshape(*shape, **options))
-
-    def ravel(self, *order: Any) -> Any:
-        """Return a view, as of an array."""
-        return self._seen(lambda array: array.ravel(*order))
-
-    def __getattr__(self, name: str) -> Any:
-        """Let the array answer."""
-        if name.startswith("__array_"):
-            raise AttributeError(name)
-        if name not in _NO_VIEWS:
-            self._lock()
-        return getattr(self.now(), name)
-
-    def fill(self, number: Any) -> None:
-        """As of an array."""
-        self[...] = number
-
-    def __array_ufunc__(
-        self, ufunc: np.ufunc, method: str, *inputs: Any, out: Any = None, **options: Any
-    ) -> Any:
-        inputs = tuple([admitted(each) for each in inputs])
-        result = getattr(ufunc, method)(*inputs, **options)
-        if out is None:
-            return result
-        return put_into(out[0], result)
-
-    def __array_function__(
-        self, function: Callable[..., Any], _types: Any, arguments: Any, options: dict[str, Any]
-    ) -> Any:
-        mutated = function in _FILLING and bool(arguments)
-        if mutated:
-            return _FILLING[function](*arguments, **options)
-        out = options.pop("out", None)
-        if function not in _COPYING:
-            for each in (*arguments, *options.values()):
-                if type(each) is FreshArray:
-                    each._lock()
-        result = function(
-            *[_all_now(each) for each in arguments],
-            **{name: _all_now(each) for name, each in options.items()},
-        )
-        return result if out is None else put_into(out, result)
-
-
-_NO_VIEWS = (
-    frozenset(
-        {"shape", "ndim", "size", "dtype", "itemsize", "nbytes", "copy", "astype", "tolist", "item"}
-    )
-    | {"sum", "mean", "std", "var", "prod", "cumsum", "cumprod", "max", "min", "argmax", "argmin"}
-    | {
-        *(
-            "any",
-            "all",
-            "dot",
-            "round",
-            "clip",
-            "nonzero",
-            "argsort",
-            "repeat",
-            "take",
-            "flatten",
-            "sort",
-        ),
-    }
-)
-"""What of an array gives no access to its memory."""
-
-_COPYING: frozenset[Callable[..., Any]] = frozenset(
-    {
-        *(
-            np.sum,
-            np.mean,
-            np.dot,
-            np.concatenate,
-            np.stack,
-            np.hstack,
-            np.vstack,
-            np.where,
-            np.copy,
-        ),
-        *(np.shape, np.size, np.ndim, np.max, np.min, np.outer, np.tensordot, np.kron, np.roll),
-        *(np.zeros_like, np.ones_like, np.empty_like, np.full_like, np.interp, np.linalg.norm),
-        *(np.linalg.solve, np.linalg.inv, np.linalg.det, np.append, np.einsum, np.cross, np.diff),
-        *(np.cumsum, np.cumprod, np.prod, np.clip, np.any, np.all, np.allclose, np.column_stack),
-    }
-)
-"""Functions whose results have memory of their own."""
-
-
-def _all_now(x: Any) -> Any:
-    if type(x) is list or type(x) is tuple:
-        return type(x)([_all_now(each) for each in x])
-    return x.now() if type(x) is FreshArray else x
-
-
-def _copy_to(target: Any, source: Any, casting: str = "same_kind", where: Any = True) -> None:
-    del casting
-    put_into(target, as_array(source), where)
-
-
-def _fill_diagonal(a: Any, val: Any, wrap: bool = False) -> None:
-    if wrap or len(a.shape) != 2:
-        raise DerivativeLostError("np.fill_diagonal with wrap=, or of more than two axes")
-    places = np.arange(min(a.shape))
-    a[places, places] = val
-
-
-_FILLING: dict[Callable[..., Any], Callable[..., Any]] = {
-    np.copyto: _copy_to,
-    np.fill_diagonal: _fill_diagonal,
-}
-FUNCTIONS.update(_FILLING)
-
-
-def _fresh_operator(name: str) -> Callable[..., Any]:
-    function = getattr(operator, name.strip("_"))
-
-    def forward(self: FreshArray, other: Any) -> Any:
-        return function(self.now(), _all_now(other))
-
-    def backward(self: FreshArray, other: Any) -> Any:
-        return function(_all_now(other), self.now())
-
-    def in_place(self: FreshArray, other: Any) -> Any:
-        self[...] = function(self.now(), _all_now(other))
-        return self
-
-    setattr(FreshArray, f"__{name.strip('_')}__", forward)
-    setattr(FreshArray, f"__r{name.strip('_')}__", backward)
-    setattr(FreshArray, f"__i{name.strip('_')}__", in_place)
-    return forward
-
-
-for _name in ("add", "sub", "mul", "truediv", "pow", "mod", "floordiv", "matmul"):
-    _fresh_operator(_name)
-for _name in ("lt", "le", "gt", "ge", "eq", "ne"):
-    _function = getattr(operator, _name)
-    setattr(
-        FreshArray,
-        f"__{_name}__",
-        lambda self, other, _function=_function: _function(self.now(), _all_now(other)),
-    )
-for _name in ("neg", "pos", "abs", "invert"):
-    _function = getattr(operator, _name)
-    setattr(FreshArray, f"__{_name}__", lambda self, _function=_function: _function(self.now()))
-
-
-# -- a callback at work
-
-
-_DIRECTIONS: list[tuple[int, ...]] = []
-"""Numbers of directions, the outermost level first, of the callbacks at work."""
-
-_THREAD: list[int] = []
-_HOME: list[str] = []
-
-
 def constant(value: Any) -> DerivativeArray:
     """Return an array with slopes of zero, for the callback at work."""
-    return held(value, _DIRECTIONS[-1])
+    return held(value, DIRECTIONS[-1])
 
 
 def held(value: Any, directions: tuple[int, ...]) -> Any:
@@ -1111,248 +789,21 @@ def held(value: Any, directions: tuple[int, ...]) -> Any:
     return DerivativeArray(held(value, tuple(inner)), held(slopes, tuple(inner)))
 
 
-_ARRAY, _ASARRAY = np.array, np.asarray
-_STANDARD = sysconfig.get_paths()["stdlib"]
-_IS_USERS: dict[tuple[str, str], bool] = {}
+# -- methods that are functions of NumPy
 
 
-def _users(frame: FrameType) -> bool:
-    """Whether a frame is of the callback or its helpers, not of a library."""
-    return is_users(frame.f_code.co_filename, frame.f_globals)
+def _array_method(name: str) -> Callable[..., Any]:
+    function = getattr(np, name)
 
-
-def is_users(file: str, names: Mapping[str, Any]) -> bool:
-    """Return whether a file with these global names is the callback's, and not of a library."""
-    home = _HOME[-1] if _HOME else ""
-    key = (file, home)
-    known = _IS_USERS.get(key)
-    if known is None:
-        top = str(names.get("__name__", "")).partition(".")[0]
-        library = "site-packages" in file or "dist-packages" in file or file.startswith(_STANDARD)
-        known = top not in _LIBRARIES and (not library or (top == home and bool(home)))
-        _IS_USERS[key] = known
-    return known
-
-
-_LIBRARIES = frozenset({"daeosens", "numpy", "scipy", "petsc4py", "casadi", "numba"})
-
-
-def users_frame(frame: FrameType | None) -> FrameType | None:
-    """Return the innermost frame of a callback or its helpers."""
-    while frame is not None and not _users(frame):
-        frame = frame.f_back
-    return frame
-
-
-def line_of(place: FrameType | None, number: int | None = None) -> str:
-    """Return a source line with its file and number."""
-    if place is None:
-        return ""
-    file = place.f_code.co_filename
-    line = place.f_lineno if number is None else number
-    text = linecache.getline(file, line).strip()
-    shown = f": `{text}`" if text else ""
-    name = file.replace("\\", "/").rsplit("/")[-1]
-    return f"in {place.f_code.co_name}, line {line} of {name}{shown}"
-
-
-def line_of_error(trace: TracebackType | None) -> str:
-    """Return the innermost line of a callback or its helpers that an exception went through."""
-    innermost = users_trace(trace)
-    return "" if innermost is None else line_of(innermost.tb_frame, innermost.tb_lineno)
-
-
-def users_trace(trace: TracebackType | None) -> TracebackType | None:
-    """Return where an exception went through a callback or its helpers for the last time."""
-    found = None
-    while trace is not None:
-        if _users(trace.tb_frame):
-            found = trace
-        trace = trace.tb_next
-    return found
-
-
-def _at_work() -> bool:
-    """Whether whoever calls the caller is the callback at work, or one of its helpers."""
-    return (
-        bool(_THREAD) and _THREAD[-1] == threading.get_ident() and _users(sys._getframe(2))  # pyright: ignore[reportPrivateUsage]
-    )
-
-
-def _making(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Return NumPy's function that makes an array, which the callback may fill."""
-
-    def make(*arguments: Any, **options: Any) -> Any:
-        result = original(*arguments, **options)
-        if type(result) is np.ndarray and result.dtype.kind in "fc" and _at_work():
-            return FreshArray(result)
-        return result
-
-    return make
-
-
-def _joining(original: Callable[..., Any], *, copies: bool) -> Callable[..., Any]:
-    """Return ``np.array`` or one of its like that takes numbers which vary."""
-
-    def make(thing: Any = None, *arguments: Any, **options: Any) -> Any:
-        kind = type(thing)
-        if not _at_work():
-            return original(thing, *arguments, **options)
-        if kind is list or kind is tuple:
-            found: Any = joined(thing)
-        elif kind is FreshArray and not copies:
-            return thing
-        else:
-            found = admitted(thing)
-        if type(found) is not DerivativeArray:
-            result = original(_all_now(thing), *arguments, **options)
-            fillable = result.dtype.kind in "fc" and (copies or result is not thing)
-            return FreshArray(result) if fillable else result
-        dtype = arguments[0] if arguments else options.get("dtype")
-        if dtype is not None and np.dtype(dtype) != found.dtype:
-            found = found.astype(dtype)
-        elif copies and found is thing:
-            found = found.copy()
-        while len(found.shape) < options.get("ndmin", 0):
-            found = found[None]
-        return found
-
-    return make
-
-
-def _vectorized(original: Callable[..., Any]) -> Callable[..., Any]:
-    def call(self: Any, *arguments: Any, **options: Any) -> Any:
-        arrays = [admitted(each) for each in arguments]
-        if not any(type(each) is DerivativeArray for each in arrays):
-            return original(self, *arguments, **options)
-        if self.signature is not None or options:
-            raise DerivativeLostError(
-                "np.vectorize with a signature or keywords", "positional arguments"
-            )
-        shape = np.broadcast_shapes(*[np.shape(each) for each in arrays])
-        spread = [np.broadcast_to(each, shape).reshape(-1) for each in arrays]
-        results = [self.pyfunc(*entry) for entry in zip(*spread, strict=True)]
-        return as_array(results).reshape(shape)
+    def call(self: DerivativeArray, *arguments: Any, **options: Any) -> Any:
+        return FUNCTIONS[function](self, *arguments, **options)
 
     return call
 
 
-def _mathematical(name: str) -> Callable[..., Any]:
-    original = getattr(math, name)
-    ufunc = getattr(
-        np,
-        {"pow": "power", "atan2": "arctan2"}.get(
-            name,
-            name.replace("a", "arc", 1)
-            if name in ("asin", "acos", "atan", "asinh", "acosh", "atanh")
-            else name,
-        ),
-        None,
-    )
-
-    def call(*arguments: Any) -> Any:
-        for each in arguments:
-            if type(each) is DerivativeArray or type(each) is DerivativeNumber:
-                return _MATH[name](*arguments) if name in _MATH else ufunc(*arguments)  # type: ignore[misc]
-        return original(*arguments)
-
-    return call
-
-
-_MATH: dict[str, Callable[..., Any]] = {
-    "fabs": np.abs,
-    "log": lambda x, *base: np.log(x) / np.log(base[0]) if base else np.log(x),
-    "hypot": lambda *x: np.linalg.norm(as_array(list(x))),
-    "dist": lambda x, y: np.linalg.norm(as_array(list(x)) - as_array(list(y))),
-    "fsum": sum,
-}
-
-
-for _name, _scipy in {"erf": "erf", "erfc": "erfc", "gamma": "gamma", "lgamma": "gammaln"}.items():
-    _MATH[_name] = getattr(special, _scipy)
-
-_IN_NUMPY: dict[str, Any] = {
-    **{
-        name: _making(getattr(np, name))
-        for name in (
-            *("zeros", "ones", "empty", "full", "eye", "identity"),
-            *("zeros_like", "ones_like", "empty_like", "full_like"),
-        )
-    },
-    "array": _joining(np.array, copies=True),
-    "asarray": _joining(np.asarray, copies=False),
-    "asanyarray": _joining(np.asanyarray, copies=False),
-    "ascontiguousarray": _joining(np.ascontiguousarray, copies=False),
-}
-_IN_MATH: dict[str, Any] = {
-    name: _mathematical(name)
-    for name in (
-        *("sin", "cos", "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh", "tanh", "asinh"),
-        *("acosh", "atanh", "exp", "expm1", "exp2", "log", "log1p", "log2", "log10", "sqrt"),
-        *("cbrt", "pow", "fabs", "hypot", "dist", "fsum", "copysign", "fmod", "radians"),
-        *("degrees", "erf", "erfc", "gamma", "lgamma", "isfinite", "isnan", "isinf"),
-    )
-    if hasattr(math, name)
-}
-_NUMPY: dict[str, Any] = np.__dict__
-_MATHEMATICS: dict[str, Any] = math.__dict__
-_OF_NUMPY = {name: getattr(np, name) for name in _IN_NUMPY}
-_OF_MATH = {name: getattr(math, name) for name in _IN_MATH}
-_VECTORIZE = np.vectorize.__call__
-_VECTORIZED = _vectorized(_VECTORIZE)
-_SPARSE: Any = vars(vars(sparse)["_base"])["_spbase"]
-_MATMUL: Any = _SPARSE._matmul_dispatch
-
-
-def _sparse_matmul(self: Any, other: Any, *arguments: Any, **options: Any) -> Any:
-    other = other.now() if type(other) is FreshArray else other
-    if isinstance(other, np.ndarray) and other.dtype == object:
-        other = admitted(other)
-    if type(other) is DerivativeArray:
-        return sparse_times(self, other)
-    return _MATMUL(self, other, *arguments, **options)
-
-
-def evaluate(
-    function: Callable[..., Any],
-    arguments: Sequence[Any],
-    directions: tuple[int, ...],
-    home: str = "",
-) -> Any:
-    """Return what a callback makes of arguments that carry derivatives.
-
-    Functions that NumPy does not hand on see derivatives meanwhile, if the callback calls them or a
-    helper that is in no other library: ``np.zeros(n)`` makes arrays that can be filled,
-    ``np.array([...])`` and ``math.sin`` take numbers that vary.
-
-    Parameters
-    ----------
-    function : callable
-        The callback.
-    arguments : sequence
-        Of the callback.
-    directions : tuple of int
-        Numbers of directions, the outermost level first.
-    home : str
-        The callback's package, which its helpers may be in.
-    """
-    if not _DIRECTIONS:
-        _NUMPY.update(_IN_NUMPY)
-        _MATHEMATICS.update(_IN_MATH)
-        np.vectorize.__call__ = _VECTORIZED  # type: ignore[method-assign]
-        _SPARSE._matmul_dispatch = _sparse_matmul
-    _DIRECTIONS.append(directions)
-    _THREAD.append(threading.get_ident())
-    _HOME.append(home)
-    try:
-        with np.errstate(all="ignore"):
-            return as_array(function(*arguments))
-    finally:
-        _HOME.pop()
-        _THREAD.pop()
-        _DIRECTIONS.pop()
-        if not _DIRECTIONS:
-            _NUMPY.update(_OF_NUMPY)
-            _MATHEMATICS.update(_OF_MATH)
-            np.vectorize.__call__ = _VECTORIZE  # type: ignore[method-assign]
-            _SPARSE._matmul_dispatch = _MATMUL
+for _name in (
+    *("sum", "mean", "var", "std", "prod", "cumsum", "cumprod", "max", "min", "ptp", "argmax"),
+    *("argmin", "argsort", "nonzero", "any", "all", "round", "clip", "dot", "ravel", "squeeze"),
+    *("swapaxes", "repeat", "take", "diagonal", "trace", "compress", "searchsorted"),
+):
+    setattr(DerivativeArray, _name, _array_method(_name))

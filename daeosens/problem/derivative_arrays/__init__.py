@@ -1,0 +1,71 @@
+"""Arrays that carry derivatives through NumPy: what missing derivatives of callbacks come from.
+
+A ``DerivativeArray`` is a value [...] with its slopes [..., K] along K directions (forward-mode
+automatic differentiation).  Values and slopes may be such arrays themselves, with one direction
+more: that gives second derivatives along it.  Every rule of a function is written with NumPy's
+functions on values and slopes, so that it holds for derivatives of derivatives as well.
+
+It is no subclass of ``ndarray``, so nothing in C can take its value and leave the slopes behind:
+what would drop them raises ``DerivativeLostError``, which names the line.
+
+At kinks the derivative is the one towards larger arguments: that of ``abs`` at 0 is 1, that of
+``maximum(x, 0)`` 1, that of ``minimum(x, 0)`` 0; of two equal arguments that vary ``maximum`` takes
+the first and ``minimum`` the second.  ``norm`` and ``hypot`` have the slope 0 where they are 0.
+Steps (``floor``, ``sign``, ``heaviside``, comparisons) are constant.
+"""
+
+from daeosens.problem.derivative_arrays import (
+    elementwise,
+    fourier,
+    linear_algebra,
+    movement,
+    products,
+    reductions,
+    special_functions,
+    steps,
+    tables,
+)
+from daeosens.problem.derivative_arrays.arrays import (
+    UFUNCS,
+    DerivativeArray,
+    as_array,
+    held,
+    primal,
+)
+from daeosens.problem.derivative_arrays.callback_at_work import (
+    DerivativeLostError,
+    is_users,
+    line_of,
+    line_of_error,
+    users_trace,
+)
+from daeosens.problem.derivative_arrays.evaluation import branches, evaluate
+
+RULES = (
+    elementwise,
+    special_functions,
+    steps,
+    movement,
+    reductions,
+    fourier,
+    products,
+    linear_algebra,
+    tables,
+)
+"""The modules that hold the rules of functions."""
+
+__all__ = [
+    "RULES",
+    "UFUNCS",
+    "DerivativeArray",
+    "DerivativeLostError",
+    "as_array",
+    "branches",
+    "evaluate",
+    "held",
+    "is_users",
+    "line_of",
+    "line_of_error",
+    "primal",
+    "users_trace",
+]

@@ -1,0 +1,95 @@
+"""The callbacks at work, their lines, and the error that names one."""
+
+# what users' arrays hold is known at run time only
+# pyright: reportUnknownVariableType=false, reportPrivateUsage=false
+from __future__ import annotations
+
+import linecache
+import sys
+import sysconfig
+from collections.abc import Mapping
+from types import FrameType, TracebackType
+from typing import Any
+
+DIRECTIONS: list[tuple[int, ...]] = []
+"""Numbers of directions, the outermost level first, of the callbacks at work."""
+
+THREADS: list[int] = []
+HOMES: list[str] = []
+
+_STANDARD = sysconfig.get_paths()["stdlib"]
+_IS_USERS: dict[tuple[str, str], bool] = {}
+
+
+def of_users(frame: FrameType) -> bool:
+    """Whether a frame is of the callback or its helpers, not of a library."""
+    return is_users(frame.f_code.co_filename, frame.f_globals)
+
+
+def is_users(file: str, names: Mapping[str, Any]) -> bool:
+    """Return whether a file with these global names is the callback's, and not of a library."""
+    home = HOMES[-1] if HOMES else ""
+    key = (file, home)
+    known = _IS_USERS.get(key)
+    if known is None:
+        top = str(names.get("__name__", "")).partition(".")[0]
+        library = "site-packages" in file or "dist-packages" in file or file.startswith(_STANDARD)
+        known = top not in _LIBRARIES and (not library or (top == home and bool(home)))
+        _IS_USERS[key] = known
+    return known
+
+
+_LIBRARIES = frozenset({"daeosens", "numpy", "scipy", "petsc4py", "casadi", "numba"})
+
+
+def users_frame(frame: FrameType | None) -> FrameType | None:
+    """Return the innermost frame of a callback or its helpers."""
+    while frame is not None and not of_users(frame):
+        frame = frame.f_back
+    return frame
+
+
+def line_of(place: FrameType | None, number: int | None = None) -> str:
+    """Return a source line with its file and number."""
+    if place is None:
+        return ""
+    file = place.f_code.co_filename
+    line = place.f_lineno if number is None else number
+    text = linecache.getline(file, line).strip()
+    shown = f": `{text}`" if text else ""
+    name = file.replace("\\", "/").rsplit("/")[-1]
+    return f"in {place.f_code.co_name}, line {line} of {name}{shown}"
+
+
+def line_of_error(trace: TracebackType | None) -> str:
+    """Return the innermost line of a callback or its helpers that an exception went through."""
+    innermost = users_trace(trace)
+    return "" if innermost is None else line_of(innermost.tb_frame, innermost.tb_lineno)
+
+
+def users_trace(trace: TracebackType | None) -> TracebackType | None:
+    """Return where an exception went through a callback or its helpers for the last time."""
+    found = None
+    while trace is not None:
+        if of_users(trace.tb_frame):
+            found = trace
+        trace = trace.tb_next
+    return found
+
+
+class DerivativeLostError(TypeError):
+    """Something would have gone on with values and without their derivatives.
+
+    Parameters
+    ----------
+    what : str
+        The operation.
+    remedy : str, optional
+        Another spelling.
+    """
+
+    def __init__(self, what: str, remedy: str = "") -> None:
+        self.what = what
+        self.remedy = remedy
+        self.line = line_of(users_frame(sys._getframe(1)))  # pyright: ignore[reportPrivateUsage]
+        super().__init__(f"{what} has no derivative{f', {self.line}' if self.line else ''}")

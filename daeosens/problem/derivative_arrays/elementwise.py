@@ -1,0 +1,323 @@
+"""Functions of NumPy that act on every entry by itself."""
+
+# what users' arrays hold is known at run time only
+# pyright: reportUnknownVariableType=false
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from daeosens.problem.derivative_arrays.arrays import (
+    FUNCTIONS,
+    UFUNCS,
+    DerivativeArray,
+    as_array,
+    equal,
+    note_branch,
+    primal,
+)
+from daeosens.problem.derivative_arrays.rules import (
+    apart,
+    elementwise,
+    guarded_weight,
+    into,
+    on_values,
+    singular,
+    spread,
+    value_of,
+    varies,
+    weighted,
+)
+
+
+def _power(ufunc: np.ufunc, x: Any, y: Any) -> Any:
+    x, y = (as_array(each) if isinstance(each, list) else each for each in (x, y))
+    base, exponent = value_of(x), value_of(y)
+    result = ufunc(base, exponent)
+    terms: list[tuple[Any, Any]] = []
+    if varies(x):
+        if np.ndim(exponent) == 0 and not varies(y):
+            if exponent == 2:
+                weight = 2.0 * base
+            elif exponent == 0:
+                weight = 0.0
+            else:
+                weight = exponent * ufunc(base, exponent - 1)
+        else:
+            nothing = primal(exponent) == 0
+            less = np.where(nothing, 0.0, exponent - 1)
+            weight = np.where(nothing, 0.0, exponent * ufunc(base, less))
+        terms.append((weight, x.slopes))
+    if varies(y):
+        nothing = primal(base) == 0
+        logarithm = np.log(np.where(nothing, 1.0, base))
+        at_zero = np.where(primal(exponent) > 0, 0.0, np.nan)
+        terms.append((np.where(nothing, at_zero, result * logarithm), y.slopes))
+    return apart(result, terms, guarded_weight)
+
+
+def _choice(larger: bool, keeps_numbers: bool) -> Callable[..., Any]:
+    """Return the rule of maximum and minimum, or of fmax and fmin, which pass over NaN."""
+
+    def rule(ufunc: np.ufunc, x: Any, y: Any) -> Any:
+        x, y = (as_array(each) if isinstance(each, list) else each for each in (x, y))
+        note_branch(x, y)
+        left, right = primal(x), primal(y)
+        if larger:
+            first = left >= right if varies(x) else left > right
+        else:
+            first = left < right if varies(x) else left <= right
+        if keeps_numbers:
+            first = (first | np.isnan(right)) & ~np.isnan(left)
+        else:
+            first = first | np.isnan(left)
+        return chosen(first, x, y)
+
+    return rule
+
+
+def chosen(condition: Any, *choices: Any) -> Any:
+    """Do as ``np.where``."""
+    if len(choices) != 2:
+        return np.where(primal(condition), *choices)
+    condition = _ASBOOL(condition)
+    x, y = (as_array(each) if isinstance(each, (list, tuple)) else each for each in choices)
+    if not varies(x) and not varies(y):
+        return np.where(condition, x, y)
+    value = np.where(condition, value_of(x), value_of(y))[()]
+    column = condition[..., None]
+    slopes = np.where(column, x.slopes if varies(x) else 0.0, y.slopes if varies(y) else 0.0)
+    return DerivativeArray(value, spread(slopes, value.shape))
+
+
+def _ASBOOL(condition: Any) -> Any:  # noqa: N802
+    if varies(condition):
+        return np.asarray(condition != 0)
+    if isinstance(condition, (list, tuple)):
+        return np.array([_ASBOOL(each) for each in condition])
+    return np.asarray(primal(condition), dtype=bool)
+
+
+def _absolute(ufunc: np.ufunc, x: Any) -> Any:
+    result = ufunc(x.value)
+    if np.iscomplexobj(primal(x)):
+        size = np.where(primal(result) == 0, 1.0, result)
+        turned = np.conj(x.value) / size
+        return DerivativeArray(result, np.real(weighted(turned, x.slopes)))
+    note_branch(x)
+    return DerivativeArray(result, weighted(np.where(primal(x) >= 0, 1.0, -1.0)[()], x.slopes))
+
+
+def _hypot(ufunc: np.ufunc, x: Any, y: Any) -> Any:
+    x, y = (as_array(each) if isinstance(each, list) else each for each in (x, y))
+    result = ufunc(value_of(x), value_of(y))
+    size = np.where(primal(result) == 0, 1.0, result)
+    terms = [(value_of(each) / size, each.slopes) for each in (x, y) if varies(each)]
+    return apart(result, terms, weighted)
+
+
+def _conjugate(ufunc: np.ufunc, x: Any) -> Any:
+    return DerivativeArray(ufunc(x.value), np.conj(x.slopes))
+
+
+def _divmod(_ufunc: np.ufunc, x: Any, y: Any) -> Any:
+    return x // y, x % y
+
+
+def _modf(_ufunc: np.ufunc, x: Any) -> Any:
+    whole = np.trunc(primal(x))
+    return x - whole, whole
+
+
+def _copysign(ufunc: np.ufunc, x: Any, y: Any) -> Any:
+    if not varies(x):
+        return on_values(ufunc, x, y)
+    side = np.where(np.signbit(primal(y)), -1.0, 1.0)
+    return np.abs(x) * side[()]
+
+
+def _equality(opposite: bool) -> Callable[..., Any]:
+    def rule(_ufunc: np.ufunc, x: Any, y: Any) -> Any:
+        same = equal(
+            as_array(x) if isinstance(x, list) else x, as_array(y) if isinstance(y, list) else y
+        )
+        return np.logical_not(same) if opposite else same
+
+    return rule
+
+
+def _comparison(ufunc: np.ufunc, x: Any, y: Any) -> Any:
+    note_branch(x, y)
+    return on_values(ufunc, x, y)
+
+
+def _side(ufunc: np.ufunc, x: Any, *others: Any) -> Any:
+    note_branch(x)
+    return on_values(ufunc, x, *others)
+
+
+def _clip(a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, **bounds: Any) -> Any:
+    low, high = bounds.pop("min", a_min), bounds.pop("max", a_max)
+    a = as_array(a)
+    if low is not None:
+        a = np.maximum(a, low)
+    if high is not None:
+        a = np.minimum(a, high)
+    return into(out, a)
+
+
+def _nan_to_num(
+    x: Any, copy: bool = True, nan: float = 0.0, posinf: Any = None, neginf: Any = None
+) -> Any:
+    values = primal(x)
+    most = np.finfo(float).max
+    x = chosen(np.isnan(values), nan, x)
+    x = chosen(np.isposinf(values), most if posinf is None else posinf, x)
+    return chosen(np.isneginf(values), -most if neginf is None else neginf, x)
+
+
+def _select(condlist: Any, choicelist: Any, default: Any = 0) -> Any:
+    result: Any = default
+    for condition, choice in reversed(list(zip(condlist, choicelist, strict=True))):
+        result = chosen(condition, choice, result)
+    return result
+
+
+def _sinc(x: Any) -> Any:
+    x = as_array(x)
+    y = math.pi * x
+    near = np.abs(primal(y)) < 0.5
+    square = np.where(near, y * y, 0.0)
+    series: Any = 1.0
+    for k in range(9, 0, -1):
+        series = 1.0 - square / (2 * k * (2 * k + 1)) * series
+    away = np.where(near, 1.0, y)
+    return np.where(near, series, np.sin(away) / away)
+
+
+def _angle(z: Any, deg: bool = False) -> Any:
+    angle = np.arctan2(np.imag(z), np.real(z))
+    return angle * (180.0 / math.pi) if deg else angle
+
+
+def _real(val: Any) -> Any:
+    return as_array(val).real
+
+
+def _imag(val: Any) -> Any:
+    return as_array(val).imag
+
+
+_LN2, _LN10 = math.log(2.0), math.log(10.0)
+
+UFUNCS.update(
+    {
+        "add": elementwise(1.0, 1.0),
+        "subtract": elementwise(1.0, -1.0),
+        "multiply": elementwise(lambda x, y, r: y, lambda x, y, r: x),
+        "divide": elementwise(lambda x, y, r: 1.0 / y, lambda x, y, r: -r / y),
+        "power": _power,
+        "float_power": _power,
+        "pow": _power,
+        "negative": elementwise(-1.0),
+        "positive": elementwise(1.0),
+        "absolute": _absolute,
+        "fabs": _absolute,
+        "square": elementwise(lambda x, r: 2.0 * x),
+        "reciprocal": elementwise(lambda x, r: -r * r),
+        "sqrt": singular(lambda x, r: 0.5 / r),
+        "cbrt": singular(lambda x, r: 1.0 / (3.0 * r * r)),
+        "exp": elementwise(lambda x, r: r),
+        "exp2": elementwise(lambda x, r: _LN2 * r),
+        "exp10": elementwise(lambda x, r: _LN10 * r),
+        "expm1": elementwise(lambda x, r: np.exp(x)),
+        "log": singular(lambda x, r: 1.0 / x),
+        "log2": singular(lambda x, r: 1.0 / (_LN2 * x)),
+        "log10": singular(lambda x, r: 1.0 / (_LN10 * x)),
+        "log1p": singular(lambda x, r: 1.0 / (1.0 + x)),
+        "sin": elementwise(lambda x, r: np.cos(x)),
+        "cos": elementwise(lambda x, r: -np.sin(x)),
+        "tan": elementwise(lambda x, r: 1.0 + r * r),
+        "arcsin": singular(lambda x, r: 1.0 / np.sqrt((1.0 - x) * (1.0 + x))),
+        "arccos": singular(lambda x, r: -1.0 / np.sqrt((1.0 - x) * (1.0 + x))),
+        "arctan": elementwise(lambda x, r: 1.0 / (1.0 + x * x)),
+        "sinh": elementwise(lambda x, r: np.cosh(x)),
+        "cosh": elementwise(lambda x, r: np.sinh(x)),
+        "tanh": elementwise(lambda x, r: 1.0 / np.cosh(x) ** 2),
+        "arcsinh": elementwise(lambda x, r: 1.0 / np.sqrt(1.0 + x * x)),
+        "arccosh": singular(lambda x, r: 1.0 / (np.sqrt(x - 1.0) * np.sqrt(x + 1.0))),
+        "arctanh": singular(lambda x, r: 1.0 / ((1.0 - x) * (1.0 + x))),
+        "arctan2": singular(
+            lambda y, x, r: x / (x * x + y * y), lambda y, x, r: -y / (x * x + y * y)
+        ),
+        "hypot": _hypot,
+        "logaddexp": elementwise(lambda x, y, r: np.exp(x - r), lambda x, y, r: np.exp(y - r)),
+        "logaddexp2": elementwise(lambda x, y, r: np.exp2(x - r), lambda x, y, r: np.exp2(y - r)),
+        "deg2rad": elementwise(math.pi / 180.0),
+        "radians": elementwise(math.pi / 180.0),
+        "rad2deg": elementwise(180.0 / math.pi),
+        "degrees": elementwise(180.0 / math.pi),
+        "conjugate": _conjugate,
+        "maximum": _choice(True, False),
+        "minimum": _choice(False, False),
+        "fmax": _choice(True, True),
+        "fmin": _choice(False, True),
+        "remainder": elementwise(1.0, lambda x, y, r: -np.floor(primal(x) / primal(y))),
+        "fmod": elementwise(1.0, lambda x, y, r: -np.trunc(primal(x) / primal(y))),
+        "divmod": _divmod,
+        "modf": _modf,
+        "copysign": _copysign,
+        "ldexp": lambda _ufunc, x, n: x * 2.0 ** primal(n),
+        "equal": _equality(False),
+        "not_equal": _equality(True),
+        "logical_not": lambda _ufunc, x: equal(x, 0.0),
+    }
+)
+for _name in (
+    *("floor", "ceil", "rint", "trunc", "floor_divide", "signbit"),
+    *("isfinite", "isnan", "isinf"),
+    *("logical_and", "logical_or", "logical_xor", "isnat"),
+):
+    UFUNCS[_name] = on_values
+for _name in ("less", "less_equal", "greater", "greater_equal"):
+    UFUNCS[_name] = _comparison
+for _name in ("sign", "heaviside"):
+    UFUNCS[_name] = _side
+
+UNARY = tuple(
+    name
+    for name in UFUNCS
+    if isinstance(getattr(np, name, None), np.ufunc) and getattr(np, name).nin == 1
+)
+
+
+def _method(name: str) -> Callable[..., Any]:
+    ufunc = getattr(np, name)
+
+    def call(self: DerivativeArray) -> Any:
+        return UFUNCS[name](ufunc, self)
+
+    return call
+
+
+# arrays of objects call the methods of their entries: np.sin([u[0], u[1]])
+for _name in UNARY:
+    if not hasattr(DerivativeArray, _name):
+        setattr(DerivativeArray, _name, _method(_name))
+DerivativeArray.conj = DerivativeArray.conjugate  # type: ignore[attr-defined]
+UFUNCS["clip"] = lambda _ufunc, a, low, high: _clip(a, low, high)
+FUNCTIONS.update(
+    {
+        np.where: chosen,
+        np.clip: _clip,
+        np.nan_to_num: _nan_to_num,
+        np.select: _select,
+        np.sinc: _sinc,
+        np.angle: _angle,
+        np.real: _real,
+        np.imag: _imag,
+    }
+)

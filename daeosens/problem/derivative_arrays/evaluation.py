@@ -1,0 +1,238 @@
+"""Evaluation of callbacks with arrays that carry derivatives."""
+
+# what users' arrays hold is known at run time only
+# pyright: reportUnknownVariableType=false, reportPrivateUsage=false
+from __future__ import annotations
+
+import math
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from scipy import sparse, special
+
+from daeosens.petsc._kernels import DerivativeNumber
+from daeosens.problem.derivative_arrays.arrays import (
+    BRANCHES,
+    DerivativeArray,
+    admitted,
+    as_array,
+    joined,
+    sparse_times,
+)
+from daeosens.problem.derivative_arrays.callback_at_work import (
+    DIRECTIONS,
+    HOMES,
+    THREADS,
+    DerivativeLostError,
+    of_users,
+)
+from daeosens.problem.derivative_arrays.fresh_arrays import FreshArray, all_now
+
+
+def _at_work() -> bool:
+    """Whether whoever calls the caller is the callback at work, or one of its helpers."""
+    return (
+        bool(THREADS) and THREADS[-1] == threading.get_ident() and of_users(sys._getframe(2))  # pyright: ignore[reportPrivateUsage]
+    )
+
+
+def _making(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return NumPy's function that makes an array, which the callback may fill."""
+
+    def make(*arguments: Any, **options: Any) -> Any:
+        result = original(*arguments, **options)
+        if type(result) is np.ndarray and result.dtype.kind in "fc" and _at_work():
+            return FreshArray(result)
+        return result
+
+    return make
+
+
+def _joining(original: Callable[..., Any], *, copies: bool) -> Callable[..., Any]:
+    """Return ``np.array`` or one of its like that takes numbers which vary."""
+
+    def make(thing: Any = None, *arguments: Any, **options: Any) -> Any:
+        kind = type(thing)
+        if not _at_work():
+            return original(thing, *arguments, **options)
+        if kind is list or kind is tuple:
+            found: Any = joined(thing)
+        elif kind is FreshArray and not copies:
+            return thing
+        else:
+            found = admitted(thing)
+        if type(found) is not DerivativeArray:
+            result = original(all_now(thing), *arguments, **options)
+            fillable = result.dtype.kind in "fc" and (copies or result is not thing)
+            return FreshArray(result) if fillable else result
+        dtype = arguments[0] if arguments else options.get("dtype")
+        if dtype is not None and np.dtype(dtype) != found.dtype:
+            found = found.astype(dtype)
+        elif copies and found is thing:
+            found = found.copy()
+        while len(found.shape) < options.get("ndmin", 0):
+            found = found[None]
+        return found
+
+    return make
+
+
+def _vectorized(original: Callable[..., Any]) -> Callable[..., Any]:
+    def call(self: Any, *arguments: Any, **options: Any) -> Any:
+        arrays = [admitted(each) for each in arguments]
+        if not any(type(each) is DerivativeArray for each in arrays):
+            return original(self, *arguments, **options)
+        if self.signature is not None or options:
+            raise DerivativeLostError(
+                "np.vectorize with a signature or keywords", "positional arguments"
+            )
+        shape = np.broadcast_shapes(*[np.shape(each) for each in arrays])
+        spread = [np.broadcast_to(each, shape).reshape(-1) for each in arrays]
+        results = [self.pyfunc(*entry) for entry in zip(*spread, strict=True)]
+        return as_array(results).reshape(shape)
+
+    return call
+
+
+def _mathematical(name: str) -> Callable[..., Any]:
+    original = getattr(math, name)
+    ufunc = getattr(
+        np,
+        {"pow": "power", "atan2": "arctan2"}.get(
+            name,
+            name.replace("a", "arc", 1)
+            if name in ("asin", "acos", "atan", "asinh", "acosh", "atanh")
+            else name,
+        ),
+        None,
+    )
+
+    def call(*arguments: Any) -> Any:
+        for each in arguments:
+            if type(each) is DerivativeArray or type(each) is DerivativeNumber:
+                return _MATH[name](*arguments) if name in _MATH else ufunc(*arguments)  # type: ignore[misc]
+        return original(*arguments)
+
+    return call
+
+
+_MATH: dict[str, Callable[..., Any]] = {
+    "fabs": np.abs,
+    "log": lambda x, *base: np.log(x) / np.log(base[0]) if base else np.log(x),
+    "hypot": lambda *x: np.linalg.norm(as_array(list(x))),
+    "dist": lambda x, y: np.linalg.norm(as_array(list(x)) - as_array(list(y))),
+    "fsum": sum,
+}
+
+
+for _name, _scipy in {"erf": "erf", "erfc": "erfc", "gamma": "gamma", "lgamma": "gammaln"}.items():
+    _MATH[_name] = getattr(special, _scipy)
+
+_IN_NUMPY: dict[str, Any] = {
+    **{
+        name: _making(getattr(np, name))
+        for name in (
+            *("zeros", "ones", "empty", "full", "eye", "identity"),
+            *("zeros_like", "ones_like", "empty_like", "full_like"),
+        )
+    },
+    "array": _joining(np.array, copies=True),
+    "asarray": _joining(np.asarray, copies=False),
+    "asanyarray": _joining(np.asanyarray, copies=False),
+    "ascontiguousarray": _joining(np.ascontiguousarray, copies=False),
+}
+_IN_MATH: dict[str, Any] = {
+    name: _mathematical(name)
+    for name in (
+        *("sin", "cos", "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh", "tanh", "asinh"),
+        *("acosh", "atanh", "exp", "expm1", "exp2", "log", "log1p", "log2", "log10", "sqrt"),
+        *("cbrt", "pow", "fabs", "hypot", "dist", "fsum", "copysign", "fmod", "radians"),
+        *("degrees", "erf", "erfc", "gamma", "lgamma", "isfinite", "isnan", "isinf"),
+    )
+    if hasattr(math, name)
+}
+_NUMPY: dict[str, Any] = np.__dict__
+_MATHEMATICS: dict[str, Any] = math.__dict__
+_OF_NUMPY = {name: getattr(np, name) for name in _IN_NUMPY}
+_OF_MATH = {name: getattr(math, name) for name in _IN_MATH}
+_VECTORIZE = np.vectorize.__call__
+_VECTORIZED = _vectorized(_VECTORIZE)
+_SPARSE: Any = vars(vars(sparse)["_base"])["_spbase"]
+_MATMUL: Any = _SPARSE._matmul_dispatch
+
+
+def _sparse_matmul(self: Any, other: Any, *arguments: Any, **options: Any) -> Any:
+    other = other.now() if type(other) is FreshArray else other
+    if isinstance(other, np.ndarray) and other.dtype == object:
+        other = admitted(other)
+    if type(other) is DerivativeArray:
+        return sparse_times(self, other)
+    return _MATMUL(self, other, *arguments, **options)
+
+
+def evaluate(
+    function: Callable[..., Any],
+    arguments: Sequence[Any],
+    directions: tuple[int, ...],
+    home: str = "",
+) -> Any:
+    """Return what a callback makes of arguments that carry derivatives.
+
+    Functions that NumPy does not hand on see derivatives meanwhile, if the callback calls them or a
+    helper that is in no other library: ``np.zeros(n)`` makes arrays that can be filled,
+    ``np.array([...])`` and ``math.sin`` take numbers that vary.
+
+    Parameters
+    ----------
+    function : callable
+        The callback.
+    arguments : sequence
+        Of the callback.
+    directions : tuple of int
+        Numbers of directions, the outermost level first.
+    home : str
+        The callback's package, which its helpers may be in.
+    """
+    if not DIRECTIONS:
+        _NUMPY.update(_IN_NUMPY)
+        _MATHEMATICS.update(_IN_MATH)
+        np.vectorize.__call__ = _VECTORIZED  # type: ignore[method-assign]
+        _SPARSE._matmul_dispatch = _sparse_matmul
+    DIRECTIONS.append(directions)
+    THREADS.append(threading.get_ident())
+    HOMES.append(home)
+    try:
+        with np.errstate(all="ignore"):
+            return as_array(function(*arguments))
+    finally:
+        HOMES.pop()
+        THREADS.pop()
+        DIRECTIONS.pop()
+        if not DIRECTIONS:
+            _NUMPY.update(_OF_NUMPY)
+            _MATHEMATICS.update(_OF_MATH)
+            np.vectorize.__call__ = _VECTORIZE  # type: ignore[method-assign]
+            _SPARSE._matmul_dispatch = _MATMUL
+
+
+def branches(function: Callable[..., Any], arguments: Sequence[Any], home: str = "") -> Any:
+    """Return the differences [B] whose signs decide how a callback goes on, in the order met.
+
+    Parameters
+    ----------
+    function : callable
+        The callback.
+    arguments : sequence
+        Of it; those that vary as arrays with slopes along one direction.
+    home : str
+        As for ``evaluate``.
+    """
+    BRANCHES.append([])
+    try:
+        evaluate(function, arguments, (1,), home)
+    finally:
+        noted = BRANCHES.pop()
+    return np.concatenate(noted) if noted else np.empty(0)
