@@ -15,7 +15,7 @@ from daeosens.derivatives.engines.request import of_costs
 from daeosens.derivatives.kinks import warn_of_jumps
 from daeosens.derivatives.running_costs import warn_of_running_costs
 from daeosens.derivatives.solver_error import solver_error
-from daeosens.derivatives.sweep import sweep_back, swept_in_c
+from daeosens.derivatives.sweeps.backward import sweep_back, swept_in_c
 from daeosens.derivatives.time_shift import warn_of_growth
 from daeosens.errors import InputError
 from daeosens.methods.remainders import remainders

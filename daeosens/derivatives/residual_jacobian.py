@@ -17,7 +17,7 @@ from daeosens.derivatives.engines.choice import Sweep, choose_sweep
 from daeosens.derivatives.engines.request import AdjointRequest
 from daeosens.derivatives.engines.transposes import refuse_one_way_solver
 from daeosens.derivatives.hessian import HessianProduct
-from daeosens.derivatives.sweep import sweep_back
+from daeosens.derivatives.sweeps.backward import sweep_back
 from daeosens.derivatives.tangent import Tangent, tangent
 from daeosens.errors import UnsupportedError
 from daeosens.petsc.ranks import agree

@@ -2,33 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import cast, overload
 
 import numpy as np
+from petsc4py import PETSc
 
 from daeosens.costs.cost import Densities
-from daeosens.derivatives.engines.array.tangent import push_columns
 from daeosens.derivatives.engines.choice import (
     Sweep,
     check_sweep,
     choose_sweep,
-    refuse_compiled,
     wants_compiled,
 )
-from daeosens.derivatives.engines.compiled.tangent import no_linear_steps, push_directions
+from daeosens.derivatives.engines.compiled.tangent import push_directions
 from daeosens.derivatives.engines.request import AdjointRequest
-from daeosens.derivatives.faults import named_faults
 from daeosens.derivatives.kinks import warn_of_jumps
-from daeosens.derivatives.sweep import BackwardSweep, sweep_back, swept_in_c
-from daeosens.derivatives.tangent import march, tangents
-from daeosens.derivatives.windows import window_of
+from daeosens.derivatives.sweeps.backward import BackwardSweep, sweep_back, swept_in_c
+from daeosens.derivatives.sweeps.forward import sweep_forward
 from daeosens.errors import InputError
 from daeosens.petsc.ranks import agree
-from daeosens.petsc.vectors import Array, finite_vec, read
+from daeosens.petsc.vectors import Array, read
 from daeosens.problem.callback_guard import QUIET, unwrapped
-from daeosens.timestepping.trajectory.trajectory import Trajectory, check_trajectory, steps_of
+from daeosens.timestepping.trajectory.trajectory import Trajectory, check_trajectory
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,11 +156,8 @@ def _matrices_at(
         if swept is not None:
             sweep, by, matrices = "adjoint", swept.name, swept.matrices()
     if matrices is None:
-        if engine == "compiled":
-            refuse_compiled(no_linear_steps(trajectory))
-        by = choose_sweep(trajectory, engine)
-        columns = _columns_at_once if by == "block" else _columns_by_steps
-        matrices = columns(trajectory, last, wanted)
+        by = choose_sweep(trajectory, engine, columns)
+        matrices = _columns(trajectory, last, wanted, by)
     by_u0, by_p = matrices
     return Sensitivities(
         by_u0 if "u0" in wanted else None, by_p if "p" in wanted else None, sweep, by
@@ -185,64 +179,41 @@ def _rows(trajectory: Trajectory, last: int, engine: Sweep, sweep: str) -> Backw
 def _columns_in_c(
     trajectory: Trajectory, last: int, wanted: Sequence[str]
 ) -> tuple[Array, Array] | None:
-    du, dp = _units(trajectory, wanted)
-    along = push_directions(trajectory, du, dp, last)
-    return None if along is None else _matrices(trajectory, along[-1], wanted)
-
-
-def _columns_at_once(
-    trajectory: Trajectory, last: int, wanted: Sequence[str]
-) -> tuple[Array, Array]:
-    columns, directions = _units(trajectory, wanted)
-    if trajectory.crossings:
-        pairs = list(zip(columns, directions, strict=True))
-        along = tangents(trajectory, pairs, "block")
-        columns = np.array([read(tangent.states[last]) for tangent in along])
-        return _matrices(trajectory, columns, wanted)
-    window = window_of(trajectory, 0, trajectory.n_steps)
-    for states in push_columns(window, columns, directions, last):
-        columns = states[-1]
-    return _matrices(trajectory, columns, wanted)
-
-
-def _units(trajectory: Trajectory, wanted: Sequence[str]) -> tuple[Array, Array]:
-    """Return the directions du [D, n] and dp [D, m] of all columns that are wanted."""
+    """Return both matrices of a run without events: directions as vectors take longer than C."""
     n, m = trajectory.problem.size, trajectory.problem.n_parameters
     of_states, of_parameters = n if "u0" in wanted else 0, m if "p" in wanted else 0
     du, dp = np.zeros((of_states + of_parameters, n)), np.zeros((of_states + of_parameters, m))
     du[:of_states] = np.eye(of_states, n)
     dp[of_states:] = np.eye(of_parameters, m)
-    return du, dp
+    along = push_directions(trajectory, du, dp, last)
+    return None if along is None else _matrices(along[-1].T, of_states)
 
 
-def _matrices(trajectory: Trajectory, columns: Array, wanted: Sequence[str]) -> tuple[Array, Array]:
-    """Return the matrices by u0 and by p, of no columns if they are not wanted."""
-    count = trajectory.problem.size if "u0" in wanted else 0
-    return columns[:count].T.copy(), columns[count:].T.copy()
+def _matrices(columns: Array, count: int) -> tuple[Array, Array]:
+    """Return the matrices by u0, the first columns, and by p; of none if they are not wanted."""
+    return columns[:, :count].copy(), columns[:, count:].copy()
 
 
-def _columns_by_steps(
-    trajectory: Trajectory, last: int, wanted: Sequence[str]
-) -> tuple[Array | None, Array | None]:
-    by_u0 = _columns(trajectory, last, "u0") if "u0" in wanted else None
-    by_p = _columns(trajectory, last, "p") if "p" in wanted else None
-    return by_u0, by_p
-
-
-def _columns(trajectory: Trajectory, last: int, name: str) -> Array:
+def _columns(
+    trajectory: Trajectory, last: int, wanted: Sequence[str], engine: Sweep
+) -> tuple[Array, Array]:
+    """Return both matrices by tangents, whatever is between the steps."""
     problem = trajectory.problem
-    steps = steps_of(trajectory)
-    unit = problem.create_state() if name == "u0" else problem.create_parameters()
-    result = np.empty((problem.state.local_size, unit.size))
-    for j in range(unit.size):
-        unit.zeroEntries()
-        unit.setValue(j, 1.0)
+    count = problem.size if "u0" in wanted else 0
+    directions: list[tuple[PETSc.Vec, PETSc.Vec | None]] = [
+        (unit, None) for unit in _units(problem.create_state, count)
+    ]
+    if "p" in wanted:
+        units = _units(problem.create_parameters, problem.n_parameters)
+        directions += [(problem.create_state(), unit) for unit in units]
+    along = sweep_forward(trajectory, directions, engine, last, keep=False)
+    columns = np.array([read(direction.du) for direction in along]).T
+    return _matrices(columns, count)
+
+
+def _units(create: Callable[[], PETSc.Vec], count: int) -> Iterator[PETSc.Vec]:
+    for j in range(count):
+        unit = create()
+        unit.setValue(j, 1.0)  # every rank says the same
         unit.assemble()
-        du = unit.copy() if name == "u0" else problem.create_state()
-        dp = None if name == "u0" else unit
-        with named_faults(trajectory, back=False):
-            for _ in march(trajectory, steps, du, dp, (), last):
-                pass
-            result[:, j] = read(finite_vec(du, f"the derivative in {name}"))
-        du.destroy()
-    return result
+        yield unit

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, cast
@@ -13,30 +13,22 @@ from petsc4py import PETSc
 
 from daeosens.costs.cost import Densities, change
 from daeosens.costs.objective import Objective, check_objective
-from daeosens.derivatives.engines.array.tangent import push_columns
 from daeosens.derivatives.engines.choice import (
     Sweep,
     choose_sweep,
-    refuse_compiled,
-    wants_compiled,
 )
 from daeosens.derivatives.engines.compiled.tangent import (
     Direction,
     check_directions,
-    linear_steps,
-    no_linear_steps,
-    push_directions,
 )
-from daeosens.derivatives.faults import named_faults
 from daeosens.derivatives.kinks import warn_of_jumps
 from daeosens.derivatives.solver_error import solver_error
-from daeosens.derivatives.windows import window_of, windows
+from daeosens.derivatives.sweeps.forward import sweep_forward
 from daeosens.errors import InputError
-from daeosens.methods.events.event_step import HybridStep
 from daeosens.methods.remainders import remainders
 from daeosens.methods.step_map import StepMap
 from daeosens.petsc.ranks import agree
-from daeosens.petsc.vectors import Array, finite_vec, read, write
+from daeosens.petsc.vectors import Array, read
 from daeosens.problem.callback_guard import QUIET, unwrapped
 from daeosens.problem.problem import PossiblyNamed
 from daeosens.timestepping.trajectory.trajectory import Trajectory, check_trajectory, steps_of
@@ -222,17 +214,22 @@ def tangents(
     agree(trajectory.problem.comm, "tangents", directions=directions, engine=engine)
     check_directions(directions)
     admitted = [admit_direction(trajectory, *direction) for direction in directions]
-    found = None
-    if engine == "compiled":
-        refuse_compiled(no_linear_steps(trajectory))
-    if wants_compiled(trajectory, engine, len(directions)):
-        found = _in_c(trajectory, admitted)
-    if found is not None:
-        return found
     chosen = choose_sweep(trajectory, engine, len(directions))
-    if chosen == "block" and not (trajectory.crossings or trajectory.thinned):
-        return _in_blocks(trajectory, admitted)
-    return _by_parts(trajectory, admitted, chosen)
+    with remainders() as left:
+        along = sweep_forward(trajectory, admitted, chosen)
+    error = solver_error(trajectory, left.total)
+    return [
+        Tangent(
+            trajectory,
+            tuple(carried.states),
+            dp,
+            np.array(carried.times),
+            tuple(carried.parameters),
+            chosen,
+            solver_error=error,
+        )
+        for carried, (_, dp) in zip(along, admitted, strict=True)
+    ]
 
 
 def _pairs(du0: Any, dp: Any) -> list[Direction]:
@@ -266,152 +263,6 @@ def admit_direction(
     problem = trajectory.problem
     du = problem.create_state() if du0 is None else problem.admit_state(du0, "du0")
     return du, None if dp is None else parameter_direction(trajectory, dp)
-
-
-def _by_parts(
-    trajectory: Trajectory,
-    directions: Sequence[tuple[PETSc.Vec, PETSc.Vec | None]],
-    engine: Sweep,
-) -> list[Tangent]:
-    """Carry all directions over the windows between events at once, and over the rest by steps."""
-    maps = [steps_of(trajectory) for _ in directions]
-    along = [_Along(trajectory, steps, *pair) for steps, pair in zip(maps, directions, strict=True)]
-    parts = [(0, trajectory.n_steps, False)]
-    if trajectory.crossings or trajectory.thinned:
-        hybrid = maps[0] if isinstance(maps[0], HybridStep) else None
-        parts = windows(trajectory, hybrid, (), trajectory.n_steps)
-    with named_faults(trajectory, back=False), remainders() as left:
-        for first, last, smooth in parts:
-            rows = _over_window(trajectory, first, last, along, engine) if smooth else None
-            for k, tangent in enumerate(along):
-                if rows is not None:
-                    tangent.follow(rows[:, k])
-                    continue
-                for n in range(first, last):  # these name what is not finite
-                    tangent.step(n)
-        for tangent in along:
-            finite_vec(tangent.states[-1], "the tangent of the final state")
-    error = solver_error(trajectory, left.total)
-    return [tangent.result(engine, error) for tangent in along]
-
-
-class _Along:
-    """One direction on its way forward, with the tangents of the states that it has come by."""
-
-    def __init__(
-        self, trajectory: Trajectory, steps: StepMap, du: PETSc.Vec, dp: PETSc.Vec | None
-    ) -> None:
-        self._trajectory = trajectory
-        self.steps, self.du, self.dp = steps, du, dp
-        self._start = trajectory.problem.create_parameters() if dp is None else dp
-        self.states, self._times, self._parameters = [du.copy()], [0.0], [self._start]
-
-    def step(self, n: int) -> None:
-        """Carry the direction over one step."""
-        self.steps.tangent(self._trajectory.step(n), self.du, self.dp)
-        self._note([self.du.copy()])
-
-    def follow(self, rows: Array) -> None:
-        """Take the tangents of the states of a window [S, n]."""
-        write(self.du, rows[-1])
-        self._note([_filled(self._trajectory, row) for row in rows])
-
-    def _note(self, states: list[PETSc.Vec]) -> None:
-        changed = self.steps.dp
-        here = self._start if changed is None or changed is self.dp else changed
-        self.states += states
-        self._times += [self.steps.dt] * len(states)
-        self._parameters += [here] * len(states)
-
-    def result(self, engine: str, error: float) -> Tangent:
-        """Return the tangent of the whole run."""
-        return Tangent(
-            self._trajectory,
-            tuple(self.states),
-            self.dp,
-            np.array(self._times),
-            tuple(self._parameters),
-            engine,
-            solver_error=error,
-        )
-
-
-def _over_window(
-    trajectory: Trajectory, first: int, last: int, along: Sequence[_Along], engine: Sweep
-) -> Array | None:
-    """Return the tangents [S, D, n] of the states after the first one of a window, or None."""
-    if last == first + 1 and not trajectory.thinned:
-        return None  # a step by itself is as quick
-    window = window_of(trajectory, first, last)
-    linear = None if engine == "block" else linear_steps(window, keep=False)
-    if engine != "block" and linear is None:
-        return None
-    du = np.array([read(tangent.du) for tangent in along])
-    dp = np.zeros((len(along), trajectory.problem.n_parameters))
-    for row, tangent in zip(dp, along, strict=True):
-        here = tangent.dp
-        if isinstance(tangent.steps, HybridStep):
-            here = tangent.steps.pass_forward(first, tangent.dp)
-        if here is not None:
-            row[:] = read(here)
-    if linear is None:
-        return np.concatenate(list(push_columns(window, du, dp, last - first)))
-    rows = np.empty((last - first + 1, *du.shape))
-    rows[0] = du
-    return rows[1:] if linear.push(last - first, dp, rows) else None
-
-
-def _filled(trajectory: Trajectory, values: Array) -> PETSc.Vec:
-    vec = trajectory.problem.create_state()
-    write(vec, values)
-    return vec
-
-
-def _in_c(
-    trajectory: Trajectory, directions: Sequence[tuple[PETSc.Vec, PETSc.Vec | None]]
-) -> list[Tangent] | None:
-    along = push_directions(trajectory, *_rows(trajectory, directions))
-    return None if along is None else _of_blocks(trajectory, directions, [along[1:]], "compiled")
-
-
-def _in_blocks(
-    trajectory: Trajectory, directions: Sequence[tuple[PETSc.Vec, PETSc.Vec | None]]
-) -> list[Tangent]:
-    window = window_of(trajectory, 0, trajectory.n_steps)
-    blocks = push_columns(window, *_rows(trajectory, directions), trajectory.n_steps)
-    return _of_blocks(trajectory, directions, blocks, "block")
-
-
-def _rows(
-    trajectory: Trajectory, directions: Sequence[tuple[PETSc.Vec, PETSc.Vec | None]]
-) -> tuple[Array, Array]:
-    """Return du [D, n] and dp [D, m]."""
-    nothing = np.zeros(trajectory.problem.parameter.local_size)
-    by_p = [nothing if dp is None else read(dp) for _, dp in directions]
-    return np.array([read(du) for du, _ in directions]), np.array(by_p)
-
-
-def _of_blocks(
-    trajectory: Trajectory,
-    directions: Sequence[tuple[PETSc.Vec, PETSc.Vec | None]],
-    blocks: Iterable[Array],
-    engine: str,
-) -> list[Tangent]:
-    """Return tangents of arrays [S, D, n] for the states after the first one."""
-    problem, count = trajectory.problem, trajectory.n_steps
-    states = [[du] for du, _ in directions]
-    for block in blocks:
-        for several, values in zip(states, block.swapaxes(0, 1), strict=True):
-            for value in values:
-                several.append(problem.create_state())
-                write(several[-1], value)
-    times = np.zeros(count + 1)
-    error = solver_error(trajectory, 0.0)
-    starts = [problem.create_parameters() if dp is None else dp for _, dp in directions]
-    return [
-        Tangent(trajectory, tuple(several), along, times, (start,) * (count + 1), engine, error)
-        for several, (_, along), start in zip(states, directions, starts, strict=True)
-    ]
 
 
 def parameter_direction(trajectory: Trajectory, dp: PossiblyNamed) -> PETSc.Vec:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from daeosens.costs.cost import Densities
 from daeosens.methods.events.event_step import HybridStep
+from daeosens.timestepping.trajectory.states import states_between
 from daeosens.timestepping.trajectory.store import SomeStates
 from daeosens.timestepping.trajectory.trajectory import Trajectory, stages_between
 
@@ -27,7 +28,7 @@ def window_of(trajectory: Trajectory, first: int, last: int) -> Trajectory:
         p=p,
         times=trajectory.times[first : last + 1],
         step_sizes=trajectory.step_sizes[first:last],
-        states=trajectory.states[first : last + 1],
+        states=states_between(trajectory.states, first, last),
         kept=stages_between(trajectory.kept, first, last),
         crossings=(),
         records=(),

@@ -468,7 +468,7 @@ class Reduced:
 
     def _together(self, x: PETSc.Vec) -> int:
         """Return how many directions or rows share a sweep."""
-        in_blocks = choose_sweep(self.trajectory(x), self._sweep) == "block"
+        in_blocks = choose_sweep(self.trajectory(x), self._sweep, x.size) == "block"
         return DIRECTIONS if in_blocks else TOGETHER
 
     def tangents(self, x: Vector, directions: Sequence[Vector]) -> list[Tangent]:

@@ -28,8 +28,9 @@ from daeosens import (
     solve,
     taylor,
 )
-from daeosens.derivatives import hessian as second_order
+from daeosens.derivatives.hessian import Memory
 from daeosens.derivatives.residual_jacobian import residual
+from daeosens.derivatives.sweeps import second_order
 from daeosens.timestepping import step_log
 
 RNG = np.random.default_rng(11)
@@ -184,7 +185,7 @@ def test_stages_are_kept_as_far_as_memory_goes(monkeypatch):
 def test_products_at_the_same_point_share_the_first_order_adjoint(monkeypatch, form, method, limit):
     monkeypatch.setattr(second_order, "STAGE_MEMORY", limit)
     trajectory = run(form, method)
-    memory = second_order.Memory()
+    memory = Memory()
     for du0, dp in DIRECTIONS[:3]:
         products = hessian_products(trajectory, forms.ANALYTIC_COST, [(du0, dp)], memory, "steps")
         expected = hessian_product(trajectory, forms.ANALYTIC_COST, du0, dp, "steps")
@@ -192,7 +193,7 @@ def test_products_at_the_same_point_share_the_first_order_adjoint(monkeypatch, f
         gradient = products[0].gradient
         assert gradient.value == expected.gradient.value
         np.testing.assert_allclose(gradient.p, expected.gradient.p, rtol=1e-14)
-    assert (memory.weights is None) == (limit == 0)
+    assert (memory.first.adjoint is None) == (limit == 0)
 
 
 # ---- the reduced functional ----------------------------------------------------------------------

@@ -96,7 +96,9 @@ def test_what_is_missing_at_events_is_named_before_the_sweeps(missing, named, mo
     functional = functional_without(missing, early=True)
     run = functional.trajectory(functional.start())
     assert run.moving
-    monkeypatch.setattr("daeosens.derivatives.hessian.tangents", None)  # no sweep has begun
+    monkeypatch.setattr(
+        "daeosens.derivatives.sweeps.second_order.sweep_forward", None
+    )  # no sweep has begun
     with pytest.raises(UnsupportedError, match=f"{re.escape(named)} is needed and was not"):
         hessian_product(run, functional.objective, dp=[1.0, 0.0])
 
@@ -106,7 +108,7 @@ def test_second_derivatives_at_events_are_evaluated_once_for_a_hessian(monkeypat
     functional = functional_without("", early=True)
     seen = []
     monkeypatch.setattr(
-        "daeosens.derivatives.hessian.evaluate_at_events", lambda *_: seen.append(1)
+        "daeosens.derivatives.sweeps.second_order.evaluate_at_events", lambda *_: seen.append(1)
     )
     for _ in range(2):
         functional.hessian_product(functional.start(), functional.start())
@@ -143,7 +145,7 @@ def test_wrong_shapes_are_told_by_the_name_of_the_callback(of_event, of_cost, na
         functional.check_second_order()
     assert functional.count.forward == 0
     run = functional.trajectory(functional.start())
-    monkeypatch.setattr("daeosens.derivatives.hessian.tangents", None)
+    monkeypatch.setattr("daeosens.derivatives.sweeps.second_order.sweep_forward", None)
     with pytest.raises(InputError, match=message):
         hessian_product(run, functional.objective, dp=[1.0, 0.0, 0.0])
 

@@ -42,7 +42,7 @@ from daeosens import (
     solve,
     tangent,
 )
-from daeosens.derivatives import sweep
+from daeosens.derivatives.sweeps import backward
 from daeosens.methods.esdirk.tableau import ESDIRK
 from daeosens.petsc._kernels import call_points
 from daeosens.petsc.c_function import admit_native
@@ -84,7 +84,7 @@ def derivatives(problem, costs, stepping):
 @pytest.mark.parametrize("stepping", METHODS, ids=lambda each: each.method)
 def test_compiled_callbacks_give_the_numbers_of_numpy_ones(c, stepping, pattern, monkeypatch):
     if stepping.options == BY_PETSC:  # both by the same operations: the others have a test below
-        monkeypatch.setattr(sweep, "open_sweep", lambda *_arguments: "a test")
+        monkeypatch.setattr(backward, "open_sweep", lambda *_arguments: "a test")
     expected = derivatives(numpy_ode(), numpy_costs(), stepping)
     found = derivatives(compiled_ode(c, pattern=pattern), compiled_costs(c), stepping)
     np.testing.assert_allclose(found, expected, rtol=1e-14, atol=1e-14)

@@ -8,8 +8,8 @@ from petsc4py import PETSc
 
 from daeosens.costs.cost import Cost
 from daeosens.derivatives.engines.request import of_costs
-from daeosens.derivatives.engines.vectors import VectorSweep
-from daeosens.derivatives.sweep import swept_in_c
+from daeosens.derivatives.engines.vectors.adjoint import VectorSweep
+from daeosens.derivatives.sweeps.backward import swept_in_c
 from daeosens.timestepping.trajectory.trajectory import Trajectory
 
 

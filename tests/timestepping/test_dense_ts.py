@@ -27,7 +27,7 @@ from daeosens import (
     taylor,
     trace,
 )
-from daeosens.derivatives import sweep
+from daeosens.derivatives.sweeps import backward
 from daeosens.methods.esdirk.tableau import ESDIRK
 from daeosens.methods.method import find_method
 from daeosens.timestepping import step_log
@@ -82,7 +82,7 @@ def case(request):
 
 def by_python(monkeypatch):
     """Let the sweeps in Python have their turn."""
-    monkeypatch.setattr(sweep, "open_sweep", lambda *_arguments: "a test")
+    monkeypatch.setattr(backward, "open_sweep", lambda *_arguments: "a test")
 
 
 def close(fast, slow):

@@ -115,10 +115,14 @@ def choose_engine(trajectory: Trajectory, engine: Engine) -> Engine:
     return _chosen(trajectory, engine, reason, dense=not method.explicit)
 
 
-def choose_sweep(trajectory: Trajectory, engine: Sweep, rows: int = 1) -> Sweep:
+def choose_sweep(
+    trajectory: Trajectory, engine: Sweep, rows: int = 1, *, running: bool = False
+) -> Sweep:
     """Return the engine for tangents and second order, like ``choose_engine``.
 
-    ``rows`` is the number of directions.
+    It carries the windows between events; steps carry what is between them, and a window that it
+    cannot.  ``rows`` is the number of directions; ``running`` says whether a cost has
+    running parts, whose second derivatives are not in C.
 
     Raises
     ------
@@ -128,13 +132,16 @@ def choose_sweep(trajectory: Trajectory, engine: Sweep, rows: int = 1) -> Sweep:
         "block" where it cannot be; names the reason.
     """
     check_sweep(engine)
-    if engine in ("steps", "compiled"):
-        return "steps"
+    if wants_compiled(trajectory, engine, rows):
+        reason = "running costs" if running else no_linear_steps(trajectory)
+        if not reason:
+            return "compiled"
+        if engine == "compiled":
+            refuse_compiled(reason)
+    if engine == "steps":
+        return engine
     problem, method = trajectory.problem, trajectory.stepping.resolved_method
-    if trajectory.crossings and wants_compiled(trajectory, engine, rows):
-        modes = problem.modes.values() or [problem]
-        if any(directed_steps(mode, method) is not None for mode in modes):
-            return "steps"  # which carries the windows between events in C
+    assert engine != "compiled"
     return _chosen(trajectory, engine, no_block(problem, method), dense=True)
 
 
@@ -157,6 +164,18 @@ def _chosen(
     if sparse and dense:
         limit = SPARSE_SOLVES
     return "block" if engine == "block" or trajectory.problem.size <= limit else "steps"
+
+
+def no_linear_steps(trajectory: Trajectory) -> str:
+    """Return why no steps of a run can be linearised in C; empty if some can."""
+    problem, method = trajectory.problem, trajectory.stepping.resolved_method
+    modes = list(problem.modes.values()) or [problem]
+    if any(directed_steps(mode, method) is not None for mode in modes):
+        return ""
+    missing = sorted({"rhs", "push", "pull", "hessian_product"} - modes[0].native.keys())
+    if missing:
+        return f"{', '.join(missing)} not in C"
+    return f"{problem.size} unknowns by {method.name}"
 
 
 def no_block(problem: Problem, method: Method) -> str:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
+import numpy as np
 from petsc4py import PETSc
 
 from daeosens.costs.cost import Cost, Densities, Observation, points_by_step
@@ -71,3 +72,27 @@ class SweepError(Exception):
 
 Rows: TypeAlias = "tuple[list[PETSc.Vec], list[PETSc.Vec]]"
 """The adjoints lam [n] and mu [m] of each row."""
+
+
+class SecondRows(NamedTuple):
+    """One adjoint and its derivatives along D directions, as arrays.
+
+    Attributes
+    ----------
+    lam, mu : array [n], [m]
+        The adjoint.
+    lam_dot, mu_dot : array [D, n], [D, m]
+        Its derivatives.
+    """
+
+    lam: Array
+    mu: Array
+    lam_dot: Array
+    mu_dot: Array
+
+
+def no_rows(du: Array, dp: Array) -> SecondRows:
+    """Return the rows where a sweep begins, zero, for directions [D, n] and [D, m]."""
+    return SecondRows(
+        np.zeros(du.shape[1]), np.zeros(dp.shape[1]), np.zeros(du.shape), np.zeros(dp.shape)
+    )

@@ -10,7 +10,7 @@ from petsc4py import PETSc
 
 from daeosens.costs.cost import Densities
 from daeosens.derivatives.engines.request import AdjointRequest
-from daeosens.derivatives.engines.vectors import VectorSweep
+from daeosens.derivatives.engines.vectors.adjoint import VectorSweep
 from daeosens.errors import UnsupportedError
 from daeosens.methods.linear_solver import refuse_without_transpose
 from daeosens.methods.step_map import StepMap

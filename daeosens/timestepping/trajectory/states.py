@@ -63,6 +63,21 @@ class States(Sequence[PETSc.Vec]):
         return list(self._made.values())
 
 
+def states_between(states: Sequence[PETSc.Vec], first: int, last: int) -> Sequence[PETSc.Vec]:
+    """Return the states from number ``first`` to ``last``, without vectors that nobody asked for.
+
+    Examples
+    --------
+    >>> first = PETSc.Vec().createWithArray([1.0], comm=PETSc.COMM_SELF)
+    >>> window = states_between(States(np.arange(4.0)[:, None], first), 1, 3)
+    >>> window.rows.ravel(), window.made[0].array
+    (array([1., 2., 3.]), array([1.]))
+    """
+    if isinstance(states, States):
+        return States(states.rows[first : last + 1], states[first])
+    return states[first : last + 1]
+
+
 def rows_of(states: Sequence[PETSc.Vec]) -> Array:
     """Return states as an array [N+1, n_local], which is not to be changed."""
     if isinstance(states, States):

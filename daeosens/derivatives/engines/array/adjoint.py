@@ -19,7 +19,7 @@ from daeosens.derivatives.engines.array.step_blocks import (
     running_slopes,
 )
 from daeosens.derivatives.engines.request import AdjointRequest, Observed, Rows
-from daeosens.derivatives.engines.vectors import VectorSweep
+from daeosens.derivatives.engines.vectors.adjoint import VectorSweep
 from daeosens.derivatives.windows import window_of
 from daeosens.methods.block_steps import BlockSteps, Seed
 from daeosens.methods.rk.block import BlockRungeKutta

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeAlias
 
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens.costs.cost import Cost, Densities, Point, Scalar, points_by_step
+from daeosens.costs.cost import Densities, Point, Scalar
 from daeosens.derivatives.engines.array.adjoint import Observer
 from daeosens.derivatives.engines.array.step_blocks import (
     Span,
@@ -20,10 +19,9 @@ from daeosens.derivatives.engines.array.step_blocks import (
     running_slopes,
 )
 from daeosens.derivatives.engines.array.tangent import parameter_part
-from daeosens.derivatives.engines.request import Observed
+from daeosens.derivatives.engines.request import Observed, SecondRows, no_rows
 from daeosens.methods.block_steps import BlockSteps, BlockTangent, LinearBlock, Seed
 from daeosens.petsc.vectors import Array, read, write
-from daeosens.problem.problem import Problem
 from daeosens.timestepping.trajectory.trajectory import Trajectory
 
 DIRECTIONS = 64
@@ -50,89 +48,55 @@ class FirstOrder:
     mu: Array
 
 
-@dataclass(frozen=True, eq=False)
-class SecondSweep:
-    """The gradient lam [n], mu [m] and its derivatives lam_dot [D, n], mu_dot [D, m].
+def carry_second(
+    window: Trajectory,
+    observed: Observed,
+    densities: Densities,
+    along: tuple[Array, Array],
+    rows: SecondRows | None,
+    known: FirstOrder | None = None,
+) -> tuple[SecondRows, FirstOrder | None]:
+    """Carry one adjoint and its derivatives along D directions back over smooth steps.
 
-    ``first`` serves further sweeps, if the run fits into one block.
-    """
-
-    lam: Array
-    mu: Array
-    lam_dot: Array
-    mu_dot: Array
-    first: FirstOrder | None
-
-
-def block_second_sweep(
-    trajectory: Trajectory, cost: Cost, du: Array, dp: Array, first: FirstOrder | None = None
-) -> SecondSweep:
-    """Return the Hessian of a cost times D directions, and its gradient.
-
-    As ``hessian_products`` by steps, of the same numbers in another order of operations.  The
-    derivatives of the adjoints obey the recurrences of the adjoints themselves, with second
-    derivatives as sources.  Where the run takes several blocks, only the tangents before each are
+    The derivatives of the adjoints obey the recurrences of the adjoints themselves, with second
+    derivatives as sources.  Where the steps take several blocks, only the tangents before each are
     kept, and those inside are found again on the way back.
 
     Parameters
     ----------
-    trajectory : Trajectory
-        A run that can be swept in blocks (``no_block``).
-    cost : Cost
-        What is differentiated.
-    du, dp : array [D, n], [D, m]
-        The directions.
-    first : FirstOrder, optional
-        From an earlier sweep of the same run and cost.
+    window : Trajectory
+        A run, or a window of one, that can be swept in blocks (``no_block``).
+    observed, densities
+        Of the cost, by the number of the state in the window: see ``AdjointRequest``.
+    along : (array [D, n], array [D, m])
+        The tangents of the first state, and the directions of the parameters.
+    rows : SecondRows or None
+        At the last state; None is zero.
+    known : FirstOrder, optional
+        From an earlier sweep of the same window and cost.
+
+    Returns
+    -------
+    SecondRows, FirstOrder or None
+        At the first state; what serves further directions, if the steps fit into one block.
 
     Source
     ------
     docs/mathematics.md, section 1.
     """
-    observed = points_by_step(trajectory.index, [cost])
-    sweeps: list[SecondSweep] = []
+    du, dp = along
+    rows = no_rows(du, dp) if rows is None else rows
+    parts: list[SecondRows] = []
     for k in range(0, len(du), DIRECTIONS):
         part = slice(k, k + DIRECTIONS)
-        along = du[part], dp[part]
-        rows = _no_rows(trajectory.problem, along)
-        sweeps.append(_sweep(trajectory, observed, cost.densities, along, rows, first))
-        first = sweeps[-1].first
-    lam_dot = np.concatenate([sweep.lam_dot for sweep in sweeps])
-    mu_dot = np.concatenate([sweep.mu_dot for sweep in sweeps])
-    return SecondSweep(sweeps[0].lam, sweeps[0].mu, lam_dot, mu_dot, first)
-
-
-def carry_window(
-    window: Trajectory,
-    points: Observed,
-    along: Sequence[tuple[PETSc.Vec, PETSc.Vec]],
-    first: tuple[PETSc.Vec, PETSc.Vec],
-    dots: Sequence[tuple[PETSc.Vec, PETSc.Vec]],
-) -> bool:
-    """Carry one adjoint and its derivatives back over smooth steps between events, on arrays.
-
-    Parameters and result as for ``carry_piece``, which does it in C.
-    """
-    du, dp = (np.array([read(vec) for vec in vecs]) for vecs in zip(*along, strict=True))
-    lam, mu = (np.array([read(vec)]) for vec in first)
-    lam_dot, mu_dot = (np.array([read(vec) for vec in vecs]) for vecs in zip(*dots, strict=True))
-    swept = _sweep(window, points, (), (du, dp), (lam, mu, lam_dot, mu_dot), None)
-    write(first[0], swept.lam)
-    write(first[1], swept.mu)
-    for (by_u, by_p), row, row_p in zip(dots, swept.lam_dot, swept.mu_dot, strict=True):
-        write(by_u, row)
-        write(by_p, row_p)
-    return True
-
-
-SecondRows: TypeAlias = "tuple[Array, Array, Array, Array]"
-"""lam [1, n], mu [1, m] and their derivatives along directions lam_dot [D, n], mu_dot [D, m]."""
-
-
-def _no_rows(problem: Problem, along: tuple[Array, Array]) -> SecondRows:
-    du, dp = along
-    lam, mu = np.zeros((1, problem.size)), np.zeros((1, problem.n_parameters))
-    return lam, mu, np.zeros(du.shape), np.zeros(dp.shape)
+        copies = SecondRows(
+            rows.lam.copy(), rows.mu.copy(), rows.lam_dot[part].copy(), rows.mu_dot[part].copy()
+        )
+        swept, known = _sweep(window, observed, densities, (du[part], dp[part]), copies, known)
+        parts.append(swept)
+    lam_dot = np.concatenate([swept.lam_dot for swept in parts])
+    mu_dot = np.concatenate([swept.mu_dot for swept in parts])
+    return SecondRows(parts[0].lam, parts[0].mu, lam_dot, mu_dot), known
 
 
 def _sweep(
@@ -142,11 +106,12 @@ def _sweep(
     directions: tuple[Array, Array],
     rows: SecondRows,
     first: FirstOrder | None,
-) -> SecondSweep:
-    """Carry ``rows`` back over a run or a window, with what is observed at its states."""
+) -> tuple[SecondRows, FirstOrder | None]:
+    """Carry ``rows`` in place over a run or a window, with what is observed at its states."""
     problem, batch = trajectory.problem, trajectory.problem.batch
     assert batch is not None
-    (du, dp), (lam, mu, lam_dot, mu_dot) = directions, rows
+    (du, dp), lam_dot, mu_dot = directions, rows.lam_dot, rows.mu_dot
+    lam, mu = rows.lam[np.newaxis], rows.mu[np.newaxis]
     steps = block_steps(trajectory)
     spans = block_spans(trajectory, steps, 6 * len(du) + 2, trajectory.n_steps)
     known = first if len(spans) == 1 else None
@@ -177,7 +142,7 @@ def _sweep(
             known = FirstOrder(linear, weights, lam[0], mu[0])
     if known is not None:
         lam[0], mu[0] = known.lam, known.mu
-    return SecondSweep(lam[0], mu[0], lam_dot, mu_dot, known)
+    return SecondRows(lam[0], mu[0], lam_dot, mu_dot), known
 
 
 def _tangents_back(

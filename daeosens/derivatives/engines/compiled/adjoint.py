@@ -16,7 +16,7 @@ from daeosens.costs.compiled import first_order, running_costs
 from daeosens.derivatives.engines.array.step_blocks import dense_mass
 from daeosens.derivatives.engines.limits import FEW_ROWS, TINY
 from daeosens.derivatives.engines.request import AdjointRequest, Rows, SweepError
-from daeosens.derivatives.engines.vectors import VectorSweep, new_rows
+from daeosens.derivatives.engines.vectors.adjoint import VectorSweep, new_rows
 from daeosens.derivatives.windows import window_of
 from daeosens.methods.method import Method
 from daeosens.methods.step_map import Passes, StepMap, tableau, theta_passes

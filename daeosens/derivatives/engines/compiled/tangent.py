@@ -38,21 +38,6 @@ def linear_steps(trajectory: Trajectory, *, keep: bool) -> LinearSteps | None:
     return LinearSteps(steps, trajectory.p, *trajectory.arrays, keep=keep and fits)
 
 
-def no_linear_steps(trajectory: Trajectory) -> str:
-    """Return why the steps of a run cannot be linearised in C; empty if they can."""
-    problem, method = trajectory.problem, trajectory.stepping.resolved_method
-    if trajectory.crossings:
-        return "a run through events"
-    if problem.modes:
-        return "equations with modes"
-    if directed_steps(problem, method) is not None:
-        return ""
-    missing = sorted({"rhs", "push", "pull", "hessian_product"} - problem.native.keys())
-    if missing:
-        return f"{', '.join(missing)} not in C"
-    return f"{problem.size} unknowns by {method.name}"
-
-
 def check_directions(directions: Sequence[Direction]) -> None:
     """Refuse what are no directions, or a direction that was forgotten: its result would be zero.
 

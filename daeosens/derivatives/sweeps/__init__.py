@@ -1,0 +1,1 @@
+"""Loops over the windows and the events of a run: back, forward, and second order."""
