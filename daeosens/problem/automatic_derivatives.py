@@ -27,6 +27,12 @@ from daeosens.problem.derivative_arrays import (
     line_of_error,
     primal,
 )
+from daeosens.problem.slope_check import (
+    Direction,
+    contradiction,
+    deciding_lines,
+    random_direction,
+)
 
 Arguments = tuple[Any, ...]
 
@@ -126,6 +132,7 @@ class Differentiated:
         if self._uses == self._next_look:  # ever more rarely
             self._next_look *= 8
             self._compare(result, plain)
+            self._look_at_slopes(result, arguments, plain, directions)
         return result
 
     def _evaluated(self, arguments: Sequence[Any], directions: tuple[int, ...]) -> Any:
@@ -181,6 +188,71 @@ class Differentiated:
                 remedy=self.remedy,
             )
 
+    def _look_at_slopes(
+        self,
+        result: DerivativeArray,
+        arguments: Sequence[Any],
+        plain: Sequence[Any],
+        directions: tuple[int, ...],
+    ) -> None:
+        """Refuse a callback whose differences all say another derivative."""
+        rng = np.random.default_rng(self._uses)
+        outer = random_direction(arguments, plain, rng)
+        if outer is None:
+            return
+
+        def values(h: float) -> Array:
+            return _flat(self.plain(outer.shifted(plain, h)))
+
+        slopes = primal(result.slopes)
+        self._refuse_contradiction(values, slopes, outer, arguments, directions)
+        if len(directions) == 1:
+            return
+        inner = random_direction([_value(x) for x in arguments], plain, rng)
+        if inner is None:
+            return
+
+        def first(h: float) -> Array:
+            shifted = [
+                DerivativeArray(y, primal(x.slopes).copy()) if type(x) is DerivativeArray else y
+                for x, y in zip(arguments, inner.shifted(plain, h), strict=True)
+            ]
+            found = self._evaluated(shifted, directions[:1])
+            return _flat(found.slopes @ outer.weights)
+
+        mixed = np.tensordot(result.slopes.slopes, outer.weights, ([-2], [0]))
+        self._refuse_contradiction(first, mixed, inner, arguments, directions)
+
+    def _refuse_contradiction(
+        self,
+        values: Callable[[float], Array],
+        slopes: Array,
+        direction: Direction,
+        arguments: Sequence[Any],
+        directions: tuple[int, ...],
+    ) -> None:
+        weights = direction.weights
+        slopes = slopes.reshape(-1, weights.size)
+        try:
+            with np.errstate(all="ignore"):
+                terms = np.abs(slopes) @ np.abs(weights)
+                found = contradiction(values, slopes @ weights, terms)
+        except Exception:  # noqa: BLE001 (what fails beside a point says nothing of the point)
+            return
+        if found is None:
+            return
+        lines = deciding_lines(lambda: self._evaluated(arguments, directions))
+        where = f"; it decides by numbers that vary {', '.join(lines)}" if lines else ""
+        raise (UnsupportedError if self._second else InputError)(
+            f"callback '{self.name}' changes otherwise than its derivative says: along a direction "
+            f"entry {found.entry} by {found.difference:.6g}, its derivative {found.derivative:.6g}"
+            f"{where}",
+            expected="results computed from numbers that vary, not found by comparing or rounding "
+            "them, nor kept from earlier calls",
+            remedy="a step of Newton's method with what was found (x - g(x, p) / g_x(x, p), two "
+            f"for second derivatives) carries the derivative; or {self.remedy}",
+        )
+
     def _refusal(
         self, error: BaseException, lost: DerivativeLostError | None
     ) -> InputError | UnsupportedError:
@@ -200,6 +272,14 @@ class Differentiated:
             "(docs/callbacks.md)",
             remedy="; or ".join(each for each in (self.remedy, remedy, "ds.trace") if each),
         )
+
+
+def _value(x: Any) -> Any:
+    return x.value if type(x) is DerivativeArray else x
+
+
+def _flat(values: Any) -> Array:
+    return np.asarray(values.toarray() if hasattr(values, "toarray") else values, float).reshape(-1)
 
 
 def _few(values: Any) -> str:

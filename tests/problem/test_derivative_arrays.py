@@ -546,3 +546,11 @@ def test_products_of_any_shapes(rows, inner, batch, both):
             moved[j] = 1.0
             change = np.ravel(function(x + moved)) - value  # linear in each number
             np.testing.assert_allclose(ours[:, j], change, atol=1e-12)
+
+
+@pytest.mark.parametrize("x", [200.0, -800.0])
+def test_tanh_far_from_zero(x):
+    product = AutomaticHessian(np.tanh, {0: None}, "rhs", "")
+    second = product((np.array([x]),), np.ones(1), {0: np.ones(1)})[0]
+    exact = -2 * mpmath.tanh(x) * mpmath.sech(x) ** 2
+    np.testing.assert_allclose(second, [float(exact)], rtol=1e-13)

@@ -139,6 +139,12 @@ def _copysign(ufunc: np.ufunc, x: Any, y: Any) -> Any:
     return np.abs(x) * side[()]
 
 
+def _square_of_sech(x: Any) -> Any:
+    """Return 1 / cosh(x)^2, which is small where cosh(x)^2 overflows."""
+    small = np.exp(x * np.where(primal(x) < 0.0, 2.0, -2.0)[()])
+    return 4.0 * small / (1.0 + small) ** 2
+
+
 def _equality(opposite: bool) -> Callable[..., Any]:
     def rule(_ufunc: np.ufunc, x: Any, y: Any) -> Any:
         same = equal(
@@ -246,7 +252,7 @@ UFUNCS.update(
         "arctan": elementwise(lambda x, r: 1.0 / (1.0 + x * x)),
         "sinh": elementwise(lambda x, r: np.cosh(x)),
         "cosh": elementwise(lambda x, r: np.sinh(x)),
-        "tanh": elementwise(lambda x, r: 1.0 / np.cosh(x) ** 2),
+        "tanh": elementwise(lambda x, r: _square_of_sech(x)),
         "arcsinh": elementwise(lambda x, r: 1.0 / np.sqrt(1.0 + x * x)),
         "arccosh": singular(lambda x, r: 1.0 / (np.sqrt(x - 1.0) * np.sqrt(x + 1.0))),
         "arctanh": singular(lambda x, r: 1.0 / ((1.0 - x) * (1.0 + x))),
