@@ -8,25 +8,25 @@ from typing import Any
 from petsc4py import PETSc
 
 from daeosens.methods.linear_solver import (
-    MULTILEVEL,
+    IN_SWEEPS,
     PRODUCTS,
     linear_fault,
     refuse_without_transpose,
 )
-from daeosens.methods.remainders import note_solve
+from daeosens.methods.remainders import add_remainder, note_solve
 from daeosens.problem.implicit_matrix import Elsewhere, SystemMatrix
 
-MakeSolver = Callable[..., PETSc.KSP]
-"""``make_solver(matrix, precondition=...)``, as ``linear_solver``."""
+MakeSolver = Callable[[PETSc.Mat], PETSc.KSP]
+"""``make_solver(matrix)``, as ``linear_solver``."""
 
 
 def shared(make_solver: MakeSolver) -> MakeSolver:
     """Return what makes one solver for all matrices that can only be applied."""
     made: list[PETSc.KSP] = []
 
-    def solver_of(matrix: PETSc.Mat, **more: Any) -> PETSc.KSP:
+    def solver_of(matrix: PETSc.Mat) -> PETSc.KSP:
         if matrix.getType() not in PRODUCTS:
-            return make_solver(matrix, **more)
+            return make_solver(matrix)
         if not made:
             made.append(make_solver(matrix))
         return made[0]
@@ -34,14 +34,30 @@ def shared(make_solver: MakeSolver) -> MakeSolver:
     return solver_of
 
 
+CORRECTION, CORRECTIONS = 1e-4, 3
+"""Relative tolerance of the correction of a solution, and how many there are at most."""
+
+SOLVED = 1e-11
+"""Relative errors below this one are not corrected further."""
+
+_KSP: Any = PETSc.KSP  # the stubs of petsc4py 3.26 give enumerations the wrong type
+
+
 class Slot:
-    """One system matrix, the point it was filled at, and its solver (made at the first solve)."""
+    """One system matrix, the point it was filled at, and its solver (made at the first solve).
+
+    Attributes
+    ----------
+    iterations : int
+        Of the linear solver in the last solve.
+    """
 
     def __init__(self, system: SystemMatrix, make_solver: MakeSolver) -> None:
         self._system = system
         self._make_solver = make_solver
         self._solver: PETSc.KSP | None = None
         self._transposes = False
+        self.iterations = 0
         self._point: tuple[float, int] | None = None
         self._shift = 0.0
 
@@ -92,20 +108,65 @@ class Slot:
             It cannot solve with the transpose.
         """
         if self._solver is None:
-            system = self._system
-            other = system.preconditioner is not system.matrix
-            more = {"precondition": system.precondition} if other else {}
-            self._solver = self._make_solver(system.matrix, **more)
+            self._solver = self._make_solver(self._system.matrix)
         solver = self._solver
         if transpose and not self._transposes:
             refuse_without_transpose(solver)
             self._transposes = True
-        multilevel = solver.getPC().getType() in MULTILEVEL
-        preconditioner = self._system.precondition(multilevel=multilevel)
-        # it may have solved for another slot since
-        solver.setOperators(self._system.matrix, preconditioner)
+        solver.setOperators(self._system.matrix)  # it may have solved for another slot since
+        self.iterations = 0
+        self._apply(right, solution, transpose=transpose)
+        tolerances: Any = solver.getTolerances()
+        if solver.getType() == _KSP.Type.PREONLY:
+            return
+        preconditioned = solver.getNormType() == _KSP.NormType.PRECONDITIONED
+        if preconditioned and tolerances[0] == IN_SWEEPS:
+            add_remainder(self._improve(right, solution, transpose=transpose))
+        else:
+            note_solve(solver, right, solution, transpose=transpose)
+
+    def _apply(self, right: PETSc.Vec, solution: PETSc.Vec, *, transpose: bool) -> None:
+        assert self._solver is not None
+        solver = self._solver
         (solver.solveTranspose if transpose else solver.solve)(right, solution)
+        self.iterations += solver.getIterationNumber()
         reason: Any = solver.getConvergedReason()
         if reason < 0:
             raise linear_fault(solver, "the linear system of a sweep")
-        note_solve(solver, right, solution, transpose=transpose)
+
+    def _improve(self, right: PETSc.Vec, solution: PETSc.Vec, *, transpose: bool) -> float:
+        """Add what the residual says is missing; return the relative error that is left.
+
+        A preconditioned residual hides what the preconditioner does not see, or is relative to
+        what it has blown up; the residual itself shows it.
+        """
+        solver = self._solver
+        assert solver is not None
+        matrix, (rtol, atol, divtol, most) = self._system.matrix, solver.getTolerances()
+        product: Any = matrix.multTranspose if transpose else matrix.mult
+        residual, change = right.duplicate(), right.duplicate()
+
+        def size_of_residual() -> float:
+            product(solution, residual)
+            residual.aypx(-1.0, right)
+            size: Any = residual.norm()
+            return size
+
+        before, left = size_of_residual(), 0.0
+        solver.setTolerances(CORRECTION, atol, divtol, most)
+        for _ in range(CORRECTIONS):
+            if before == 0.0:
+                break
+            self._apply(residual, change, transpose=transpose)
+            solution.axpy(1.0, change)
+            after = size_of_residual()
+            size: Any = solution.norm()
+            part: Any = change.norm() / size if size else 0.0
+            left = part * min(1.0, max(CORRECTION, after / before))
+            if left < SOLVED:
+                break
+            before = after
+        solver.setTolerances(rtol, atol, divtol, most)
+        residual.destroy()
+        change.destroy()
+        return left

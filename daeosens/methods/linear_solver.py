@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from petsc4py import PETSc
 
 from daeosens.errors import LinearSolverError, SingularMatrixError, SolveError, UnsupportedError
-from daeosens.petsc._kernels import has_transpose, take_passes
+from daeosens.petsc._kernels import has_transpose, take_passes, upwind_levels
 from daeosens.petsc.options import scoped_options
 from daeosens.problem.grids.multigrid import depth, interpolations
+from daeosens.problem.matrices import is_one_sided
 
 PREFIXES = ("ksp_", "pc_", "sub_", "mg_", "fieldsplit_", "mat_")
 """Beginnings of the option names that concern a linear solver."""
@@ -25,7 +26,7 @@ DIRECT = frozenset({"lu", "cholesky", "qr", "svd"})
 """Preconditioners that solve the system."""
 
 MULTIGRID: Mapping[str, Any] = {
-    "pc_mg_galerkin": "both",
+    "pc_mg_galerkin": "pmat",
     "ksp_gmres_restart": 100,
     "mg_levels_ksp_type": "richardson",
     "mg_levels_ksp_max_it": 1,
@@ -34,15 +35,18 @@ MULTIGRID: Mapping[str, Any] = {
 """Coarse matrices are products of the fine one.  Incomplete LU smooths advection too, where bounds
 of real eigenvalues mislead Chebyshev's method, and has a transpose; SOR has none in PETSc 3.26."""
 
+UPWINDED = "external"
+"""PETSc's name of coarse matrices that are made by the library: products with more diffusion."""
+
 DIRECT_LIMIT = 5000
 """Up to how many unknowns systems on grids of two or three dimensions are factorised."""
 
 MULTILEVEL = frozenset({"mg", "gamg", "hmg", "ml"})
-"""Preconditioners with a solver on each level, made of matrices that are upwinded."""
+"""Preconditioners with a solver on each level."""
 
-IN_SWEEPS = 1e-13
-"""The relative tolerance of iterative solvers in sweeps: what they leave in each step adds up, and
-no residual of the next step takes it away, as in runs."""
+IN_SWEEPS = 1e-11
+"""The relative tolerance of iterative solvers in sweeps, whose solutions are corrected once more:
+what they leave in each step adds up, and no residual of the next step takes it away, as in runs."""
 
 LOOSE = 1e-6
 """The largest relative tolerance of iterative solvers that derivatives are taken with."""
@@ -79,8 +83,12 @@ def linear_defaults(
         iterative["pc_type"] = usual
     if chosen != "mg":
         return iterative
-    several = {"pc_mg_levels": depth(dm)} if isinstance(dm, PETSc.DMDA) else {}
-    return {**iterative, **MULTIGRID, **several}
+    if not isinstance(dm, PETSc.DMDA):
+        return {**iterative, **MULTIGRID}
+    levels: dict[str, Any] = {"pc_mg_levels": depth(dm)}
+    if is_one_sided(matrix):
+        levels["pc_mg_galerkin"] = UPWINDED
+    return {**iterative, **MULTIGRID, **levels}
 
 
 def _preconditioner(matrix: PETSc.Mat, dm: PETSc.DM | None) -> str:
@@ -99,21 +107,22 @@ def coarsen_points(solver: PETSc.KSP, dm: PETSc.DM | None) -> None:
     Without one, and for other preconditioners, nothing is done.
     """
     preconditioner = solver.getPC()
-    if isinstance(dm, PETSc.DMDA) and preconditioner.getType() == PETSc.PC.Type.MG:
-        between = interpolations(dm, preconditioner.getMGLevels())
-        for level, matrix in enumerate(between, start=1):
-            preconditioner.setMGInterpolation(level, matrix)
+    if not isinstance(dm, PETSc.DMDA) or preconditioner.getType() != PETSc.PC.Type.MG:
+        return
+    between = interpolations(dm, preconditioner.getMGLevels())
+    for level, matrix in enumerate(between, start=1):
+        preconditioner.setMGInterpolation(level, matrix)
+    if PETSc.Options().getString("pc_mg_galerkin", "") == UPWINDED:
+        upwind_levels(preconditioner, dm.getDof())
 
 
 def linear_solver(
     matrix: PETSc.Mat,
     options: Mapping[str, Any],
     dm: PETSc.DM | None = None,
-    precondition: Callable[..., PETSc.Mat] | None = None,
 ) -> PETSc.KSP:
     """Return the solver of a matrix for a sweep, with the user's options; ``dm`` for multigrid.
 
-    ``precondition(multilevel=...)`` gives the matrix of the preconditioner, if that is another one.
     Collective on the matrix's communicator.
     """
     solver = PETSc.KSP().create(comm=matrix.comm)
@@ -124,9 +133,6 @@ def linear_solver(
         defaults["ksp_rtol"] = IN_SWEEPS
     with scoped_options(defaults=defaults, code=chosen):
         solver.setFromOptions()
-        if precondition is not None:
-            multilevel = solver.getPC().getType() in MULTILEVEL
-            solver.setOperators(matrix, precondition(multilevel=multilevel))
         take_passes(solver, matrix)
         coarsen_points(solver, dm)
         solver.setUp()

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens.problem.matrices import Derivative, shell
+from daeosens.problem.matrices import Derivative, note_one_sided, shell
 
 _MAT: Any = PETSc.Mat  # the stubs of petsc4py 3.26 give enumerations the wrong type
 
@@ -48,9 +48,6 @@ class SystemMatrix:
         self._part_udot = None if residual_udot is None else residual_udot.create(*point)
         assembled = residual_u.assembled and (residual_udot is None or residual_udot.assembled)
         self._part_other: PETSc.Mat | None = None
-        self._upwind: PETSc.Mat | None = None
-        self._upwind_of: tuple[int, float, bool] | None = None  # as it was filled last
-        self._point, self._fills, self._shift = point, 0, 0.0
         self._sum: _SumMatrix | None = None
         self.assembled = assembled
         self.constant = residual_u.constant and (residual_udot is None or residual_udot.constant)
@@ -70,6 +67,7 @@ class SystemMatrix:
             self.matrix = self._part_u.duplicate(copy=True)
             different = _MAT.Structure.DIFFERENT_NONZERO_PATTERN
             self.matrix.axpy(1.0, self._part_udot, different)
+        note_one_sided(self.matrix, one_sided=residual_u.one_sided)
 
     def fill(
         self,
@@ -85,8 +83,6 @@ class SystemMatrix:
             if self.stays(p, shift):
                 return self.matrix
             self._filled = (shift, np.array(p))
-        self._point, self._shift = (t, u, udot, p), shift
-        self._fills += 1
         self._u.fill(t, u, udot, p, self._part_u)
         if self._udot is not None:
             assert self._part_udot is not None
@@ -140,7 +136,6 @@ class SystemMatrix:
         """
         if self._filled is not None:
             self._filled = (new, self._filled[1])
-        self._shift = new
         if self._sum is not None:
             self._sum.a = new
             self.matrix.stateIncrease()
@@ -151,34 +146,6 @@ class SystemMatrix:
             self.matrix.shift(new)
         else:
             self.matrix.shift(new - old)
-
-    @property
-    def preconditioner(self) -> PETSc.Mat:
-        """The matrix that ``precondition`` fills: the matrix itself, or one of its pattern."""
-        if self._u.upwind is None or self._part_udot is not None:
-            return self.matrix
-        if self._upwind is None:
-            self._upwind = self.matrix.duplicate()
-        return self._upwind
-
-    def precondition(self, *, multilevel: bool) -> PETSc.Mat:
-        """Return the matrix that a preconditioner is made of, for the matrix as it is filled.
-
-        Advection by central differences over cells of little diffusion is upwinded for those with
-        solvers on coarser grids.
-        """
-        out = self.preconditioner
-        if out is self.matrix or self._upwind_of == (self._fills, self._shift, multilevel):
-            return out
-        if multilevel:
-            assert self._u.upwind is not None
-            self._u.upwind(*self._point, out)
-            out.shift(self._shift)
-        else:
-            out.assemble()  # a duplicate without values is not
-            self.matrix.copy(out, _MAT.Structure.SAME_NONZERO_PATTERN)
-        self._upwind_of = (self._fills, self._shift, multilevel)
-        return out
 
     @property
     def parts(self) -> tuple[PETSc.Mat, PETSc.Mat | None]:

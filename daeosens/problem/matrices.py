@@ -47,8 +47,8 @@ class Derivative:
     the point into it; ``assembled`` is false for products, whose matrix can only be applied, or,
     with ``shifts``, take multiples of the identity too; ``constant`` if the values depend on the
     parameters alone.  The point is ``(t, u, p)`` or, for a
-    residual, ``(t, u, udot, p)``.  ``upwind`` fills a matrix of the same pattern that has so much
-    more diffusion that multigrid solves with it, for preconditioners; None if that is the same.
+    residual, ``(t, u, udot, p)``.  ``one_sided`` unless the values are known to couple an unknown
+    to those on opposite sides alike, as diffusion does.
     """
 
     create: Callable[..., PETSc.Mat]
@@ -56,7 +56,21 @@ class Derivative:
     assembled: bool = True
     shifts: bool = False
     constant: bool = False
-    upwind: Callable[..., None] | None = None
+    one_sided: bool = True
+
+
+_SYMMETRIC = "daeosens couples opposite sides alike"
+
+
+def note_one_sided(matrix: PETSc.Mat, *, one_sided: bool) -> None:
+    """Note with a matrix whether it may couple a point to those on opposite sides differently."""
+    if not one_sided:
+        matrix.setAttr(_SYMMETRIC, True)
+
+
+def is_one_sided(matrix: PETSc.Mat) -> bool:
+    """Whether a matrix may have advection, as far as is noted with it."""
+    return not matrix.getAttr(_SYMMETRIC)
 
 
 class ProductsMatrix:
@@ -214,20 +228,13 @@ def negative(derivative: Derivative) -> Derivative:
         derivative.fill(t, u, p, out)
         out.scale(-1.0)
 
-    upwind = derivative.upwind
-
-    def fill_upwind(t: float, u: PETSc.Vec, _udot: PETSc.Vec, p: Any, out: PETSc.Mat) -> None:
-        assert upwind is not None
-        upwind(t, u, p, out)
-        out.scale(-1.0)
-
     return Derivative(
         lambda t, u, _udot, p: derivative.create(t, u, p),
         fill,
         derivative.assembled,
         derivative.shifts,
         derivative.constant,
-        None if upwind is None else fill_upwind,
+        derivative.one_sided,
     )
 
 

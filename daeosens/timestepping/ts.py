@@ -9,7 +9,6 @@ from typing import Any
 from petsc4py import PETSc
 
 from daeosens.errors import InputError, NotFiniteError, UnsupportedError
-from daeosens.methods.linear_solver import MULTILEVEL
 from daeosens.methods.method import Method
 from daeosens.methods.step_map import esdirk_steps, refuse_form
 from daeosens.petsc._kernels import (
@@ -205,8 +204,6 @@ def _set_residual(
         t = inside(ts, t)
         try:
             equations.fill(system, t, u, udot, held.p, shift)
-            kind = ts.getSNES().getKSP().getPC().getType()
-            system.precondition(multilevel=kind in MULTILEVEL)
         except NotFiniteError as error:
             _retry(ts, t, error, problem, jacobian=True)
         if matrix != system.matrix:
@@ -216,7 +213,7 @@ def _set_residual(
         _set_compiled_residual(ts, problem, held, system, work)
     kept = system.constant and problem.size > FEW_FACTORISED
     if not in_c or kept or (problem.stencil is not None and system.assembled):
-        ts.setIJacobian(jacobian, system.matrix, system.preconditioner)
+        ts.setIJacobian(jacobian, system.matrix, system.matrix)
     if record in ("memory", "disk") and problem.n_parameters:
         _set_residual_p(ts, problem, (t, u, udot), p)
 

@@ -132,6 +132,31 @@ def steepening(t, u, p):
     return p.k * u.laplacian() - u.center * sum(u.gradient())
 
 
+def upwind(t, u, p):
+    flow = 0.0
+    for axis, h in enumerate(u.spacing):
+        back = tuple(-int(k == axis) for k in range(len(u.spacing)))
+        flow = flow + (u.center - u[back]) / h
+    return p.k * u.laplacian() - flow
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize(
+    ("rhs", "k", "dt"), [(upwind, 1e-3, 1.0), (carried, 5e-3, 1.0), (steepening, 1e-3, 0.1)]
+)
+@pytest.mark.parametrize("shape", [(96, 90), (160, 165), (20, 18, 19)])
+def test_flow_across_an_edge_without_slope_is_solved(shape, rhs, k, dt):
+    """Products for coarse grids grow there: GMRES did not converge, or to something else."""
+    grid = Grid(((0.0, 1.0),) * len(shape), shape, "neumann")
+    model = trace_stencil(rhs, grid, ["k"])
+    u0 = grid.create_vec()
+    wave = np.prod([np.sin(np.pi * x) for x in grid.coordinates()], axis=0)
+    grid.writable(u0)[..., 0] = 0.5 + wave**4
+    run = solve(model, u0, [k], Stepping((0.0, 2.0 * dt), "cn", dt=dt))
+    assert run.effort.linear_iterations < 45 * run.effort.newton_iterations
+    assert duality(run, energy()) < 1e-12
+
+
 @pytest.mark.mpi
 @pytest.mark.parametrize("method", ["cn", "esdirk3"])
 @pytest.mark.parametrize("boundary", BOUNDARIES)
@@ -148,8 +173,7 @@ def test_central_advection_is_preconditioned_by_upwind(rhs, boundary, method):
         for dt in (0.01, 0.1, 1.0) if rhs is carried else (0.01, 0.1):
             run = solve(model, u0, [1e-3], Stepping((0.0, dt), method, dt=dt))
             effort.append(run.effort.linear_iterations / run.effort.newton_iterations)
-            # waves of two cells, which upwind damps, are errors some n dt larger than residuals
-            assert duality(run, energy()) < 1e-12 + 5e-13 * n * dt
+            assert duality(run, energy()) < 1e-12
         if n == 96 and grid.comm.size == 1:
             for options in ({}, {"pc_type": "lu", "ksp_type": "preonly"}):
                 run = solve(

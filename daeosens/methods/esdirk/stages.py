@@ -158,10 +158,10 @@ class StageSolver:
 
     def _make_solver(self, state: PETSc.Vec) -> PETSc.SNES:
         equation = self._equation
-        matrix, _ = matrices = equation.make_matrices(state)
+        matrix = equation.make_matrix(state)
         snes = PETSc.SNES().create(comm=self._problem.comm)
         snes.setFunction(equation.residual, self._problem.create_state())
-        snes.setJacobian(equation.jacobian, *matrices)
+        snes.setJacobian(equation.jacobian, matrix, matrix)
         prefixes = ("snes_", *PREFIXES)
         chosen = {key: value for key, value in self._options.items() if key.startswith(prefixes)}
         defaults = {
@@ -172,10 +172,10 @@ class StageSolver:
         with scoped_options(defaults=defaults, code=chosen):
             snes.setFromOptions()
             solver = snes.getKSP()
-            coarsen_points(solver, self._problem.dm)
             if solver.getPC().getType() in MULTILEVEL:  # solvers of levels read options in set-up
-                equation.jacobian(snes, state, *matrices)
-                solver.setOperators(*matrices)
+                equation.jacobian(snes, state, matrix, matrix)
+                solver.setOperators(matrix)
+                coarsen_points(solver, self._problem.dm)
                 solver.setUp()
         snes.setConvergenceTest(_UntilRounding(equation))
         return snes
@@ -231,11 +231,11 @@ class _StageEquation:
         self.time, self._shift, self._u, self.p = time, shift, u, p
         self.given.zeroEntries()
 
-    def make_matrices(self, state: PETSc.Vec) -> tuple[PETSc.Mat, PETSc.Mat]:
-        """Return the matrix that ``jacobian`` fills, and that for preconditioners."""
+    def make_matrix(self, state: PETSc.Vec) -> PETSc.Mat:
+        """Return the matrix that ``jacobian`` fills."""
         problem, point = self._problem, (self.time, state, self._zero, self.p)
         self._system = SystemMatrix(problem.residual_u, problem.residual_udot, *point)
-        return self._system.matrix, self._system.preconditioner
+        return self._system.matrix
 
     def fill_side(self, state: PETSc.Vec, out: PETSc.Vec) -> None:
         """Fill ``out`` [n] with f at the solution, s M (U - u) - given.
@@ -270,6 +270,5 @@ class _StageEquation:
             return
         self.current = True
         self._system.fill(self.time, state, self._zero, self.p, self._shift)
-        self._system.precondition(multilevel=snes.getKSP().getPC().getType() in MULTILEVEL)
         if matrix != self._system.matrix:
             take_point(matrix)

@@ -26,6 +26,7 @@ from daeosens.petsc._kernels.grids.stencil_ts import (
     linearise_matrix,
 )
 from daeosens.petsc._kernels.grids.stencils import Stencil
+from daeosens.petsc._kernels.grids.upwind import upwind_levels
 from daeosens.petsc._kernels.interpolants import Interpolant, interpolate
 from daeosens.petsc._kernels.natives import call_into, call_number, call_points, fill_matrix
 from daeosens.petsc._kernels.newton import know_rounding, take_remainder
@@ -102,6 +103,7 @@ __all__ = [
     "take_remainder",
     "take_step",
     "together",
+    "upwind_levels",
     "value_of_number",
     "vec_to_fill",
     "wake",

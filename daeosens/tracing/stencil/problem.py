@@ -87,9 +87,11 @@ def build_stencil(
         )
         solved = rhs_u
         if entries:
-            upwind = filled.fill_upwind if derivatives.one_sided(entries) else None
             solved = Derivative(
-                filled.create, filled.fill, constant=derivatives.linear, upwind=upwind
+                filled.create,
+                filled.fill,
+                constant=derivatives.linear,
+                one_sided=derivatives.one_sided(entries),
             )
         problem = replace(problem, rhs_u=rhs_u, residual_u=negative(solved))
     lowered = {each.name: getattr(problem, each.name) for each in fields(Problem)}
@@ -181,32 +183,6 @@ class _Assembled:
         """Fill a matrix [n, n] at a point."""
         self._stencil.apply("jacobian", t, p, (u,), self._values)
         fill_stencil_matrix(read(self._values), out)
-
-    def fill_upwind(self, t: float, u: PETSc.Vec, p: Array, out: PETSc.Mat) -> None:
-        """Fill a matrix [n, n] with f_u and the diffusion that makes no entry negative beside it.
-
-        Of an entry and the opposite one so much is diffusion; what remains of central differences
-        is upwind.
-        """
-        self._stencil.apply("jacobian", t, p, (u,), self._values)
-        values = read(self._values).reshape(-1, len(self._entries)).copy()
-        for centre, there, back in self._opposite:
-            lacking = -np.minimum(0.0, np.minimum(values[:, there], values[:, back]))
-            values[:, there] += lacking
-            values[:, back] += lacking
-            values[:, centre] -= 2.0 * lacking
-        fill_stencil_matrix(values, out)
-
-    @cached_property
-    def _opposite(self) -> list[tuple[int, int, int]]:
-        """Numbers of entries: on the diagonal, and of the same unknown on opposite sides."""
-        numbers = {entry: k for k, entry in enumerate(self._entries)}
-        found: list[tuple[int, int, int]] = []
-        for (row, column, offset), k in numbers.items():
-            back = numbers.get((row, column, tuple(-each for each in offset)))
-            if row == column and any(offset) and back is not None and k < back:
-                found.append((numbers[row, row, (0,) * len(offset)], k, back))
-        return found
 
 
 class _Calls:

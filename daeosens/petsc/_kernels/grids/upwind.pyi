@@ -1,0 +1,3 @@
+from petsc4py import PETSc
+
+def upwind_levels(preconditioner: PETSc.PC, kinds: int) -> None: ...
