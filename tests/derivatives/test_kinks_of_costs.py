@@ -306,7 +306,9 @@ def test_looks_at_costs_become_rarer_and_cost_nothing_to_speak_of():
     adjoint(run, smooth)
     first, calls = calls, 0
     adjoint(run, smooth)
-    assert first <= calls + 10  # one evaluation tells that there is nothing to be watched
+    # one evaluation tells that there is nothing to be watched, and a few are for the differences
+    # that the first derivatives are compared with
+    assert first <= calls + 20
 
 
 def test_a_look_at_a_kink_takes_less_time_than_three_gradients():

@@ -415,7 +415,7 @@ def test_derivatives_that_are_not_finite_are_refused(method, checkpoint):
     with pytest.raises(SolveError, match="the tangent of the final state is not finite"):
         tangent(run, dp=[1.0])
     for wanted in ("u0", "p"):
-        with pytest.raises(SolveError, match=f"the derivative in {wanted} is not finite"):
+        with pytest.raises(SolveError, match="the tangent of the final state is not finite"):
             sensitivities(run, with_respect_to=[wanted])
 
 
