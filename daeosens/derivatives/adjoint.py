@@ -13,10 +13,10 @@ from daeosens.costs.objective import Objective, check_objective
 from daeosens.derivatives.engines.choice import Engine, check_engine, wants_compiled
 from daeosens.derivatives.engines.request import of_costs
 from daeosens.derivatives.kinks import warn_of_jumps
+from daeosens.derivatives.resolution import warn_of_unresolved
 from daeosens.derivatives.running_costs import warn_of_running_costs
 from daeosens.derivatives.solver_error import solver_error
 from daeosens.derivatives.sweeps.backward import sweep_back, swept_in_c
-from daeosens.derivatives.time_shift import warn_of_growth
 from daeosens.errors import InputError
 from daeosens.methods.remainders import remainders
 from daeosens.petsc.fast_dataclass import quickly_made
@@ -196,7 +196,7 @@ def adjoint(
     warn_of_jumps(trajectory, costs)
     warn_of_running_costs(trajectory, costs)
     lam, mu = sweep.rows()
-    warn_of_growth(trajectory, costs, lam)
+    warn_of_unresolved(trajectory, costs)
     gradients = [
         Gradient(value, by_u0, by_p, sweep.name, shared(problem, by_p), error)
         for value, by_u0, by_p in zip(values, lam, mu, strict=True)

@@ -90,7 +90,7 @@ def warn_of_jumps(trajectory: Trajectory, costs: Sequence[Cost] = ()) -> None:
         if _due(count):
             for place in _places(trajectory, _equations(trajectory)):
                 if place.jump:
-                    counts["equations jump"] = True  # no shift of time holds there
+                    counts["equations jump"] = True  # no error of steps is known there
                     _warn(
                         f"the equations jump near t = {place.time:.6g}, where a branch changes "
                         "sides between two steps: derivatives lack what the time of that change "

@@ -10,11 +10,12 @@ import numpy as np
 from daeosens.derivatives.engines.array.step_blocks import dense_mass, kept_stages
 from daeosens.derivatives.engines.compiled.tangent import Direction, admit_rows, push_directions
 from daeosens.derivatives.tangent import Tangent, tangents
+from daeosens.methods.esdirk.step import DirkStep
 from daeosens.methods.step_map import ALMOST_NONE, ErrorMap, coefficients, error_map
 from daeosens.petsc._kernels import LinearSteps
-from daeosens.petsc.vectors import Array, read
-from daeosens.timestepping.dense_ts import error_steps
-from daeosens.timestepping.trajectory.trajectory import NO_STAGES, Trajectory
+from daeosens.petsc.vectors import Array, read, write
+from daeosens.timestepping.dense_ts import directed_steps, error_steps
+from daeosens.timestepping.trajectory.trajectory import NO_STAGES, Trajectory, steps_of
 
 DENSE = 64
 """Up to how many unknowns matrices of single steps are dense arrays."""
@@ -52,6 +53,70 @@ def tangents_and_errors(run: Trajectory, directions: Sequence[Direction]) -> tup
     return values, _from_three_states(run, values, moved)
 
 
+def accumulated_errors(run: Trajectory, du: Array, dp: Array) -> tuple[Array, Array] | None:
+    """Return tangents along D directions and how far they are from those of the solution.
+
+    The latter are estimates: errors of the steps (``tangents_and_errors``), each carried on by the
+    tangents of the steps after it.  For adaptive methods with embedded weights, on one rank and
+    without events.  None where it would take much longer than a gradient: explicit steps of many
+    unknowns.
+
+    Parameters
+    ----------
+    run : Trajectory
+        From ``solve``.
+    du, dp : array [D, n], [D, m]
+        The directions.
+
+    Returns
+    -------
+    (array [N+1, D, n], array [N+1, D, n]) or None
+    """
+    quickly = _accumulated_in_c(run, du, dp)
+    if quickly is not None:
+        return quickly
+    if not run.stepping.resolved_method.explicit:
+        return _accumulated_by_steps(run, du, dp)
+    pairs = (np.concatenate([part, np.zeros_like(part)]) for part in (du, dp))
+    both = _in_arrays(run, *pairs, carried=len(du))
+    return None if both is None else (both[0][:, : len(du)], both[0][:, len(du) :])
+
+
+def _accumulated_in_c(run: Trajectory, du: Array, dp: Array) -> tuple[Array, Array] | None:
+    with_errors, method = _in_c(run, du, dp), run.stepping.resolved_method
+    steps = None if with_errors is None else directed_steps(run.problem, method)
+    if with_errors is None or steps is None:
+        return None
+    (values, errors), (times, sizes, states, _) = with_errors, run.arrays
+    accumulated, pair, nothing = np.zeros_like(values), np.empty((2, *du.shape)), np.zeros_like(dp)
+    for n in range(run.n_steps):
+        ends = slice(n, n + 2)
+        at = times[ends], sizes[n : n + 1], states[ends], NO_STAGES
+        pair[0] = accumulated[n]
+        if not LinearSteps(steps, run.p, *at, keep=False).push(1, nothing, pair):
+            return None
+        accumulated[n + 1] = pair[1] + errors[n]
+    return values, accumulated
+
+
+def _accumulated_by_steps(run: Trajectory, du: Array, dp: Array) -> tuple[Array, Array]:
+    values, accumulated = np.empty((2, run.n_steps + 1, *du.shape))
+    values[0], accumulated[0] = du, 0.0
+    steps = steps_of(run)
+    assert isinstance(steps, DirkStep)
+    directions = range(len(du))
+    tangents = [(run.problem.create_state(), run.problem.create_state()) for _ in directions]
+    by_p = [run.problem.create_parameters() for _ in directions]
+    for d, (tangent, _) in enumerate(tangents):
+        write(tangent, du[d])
+        write(by_p[d], dp[d])
+    for n in range(run.n_steps):
+        steps.accumulate(run.step(n), tangents, by_p)
+        for d, (tangent, total) in enumerate(tangents):
+            values[n + 1, d], accumulated[n + 1, d] = read(tangent), read(total)
+    return values, accumulated
+
+
 def _in_c(run: Trajectory, du: Array, dp: Array) -> tuple[Array, Array] | None:
     """Return both without Python in the equations, or None where it has a part in them."""
     steps = error_steps(run.problem, run.stepping.resolved_method)
@@ -70,8 +135,13 @@ def _in_c(run: Trajectory, du: Array, dp: Array) -> tuple[Array, Array] | None:
     return values, errors
 
 
-def _in_arrays(run: Trajectory, du: Array, dp: Array) -> tuple[Array, Array] | None:
-    """Return both by dense matrices of all stages, or None: many unknowns, or no such matrices."""
+def _in_arrays(
+    run: Trajectory, du: Array, dp: Array, carried: int = 0
+) -> tuple[Array, Array] | None:
+    """Return both by dense matrices of all stages, or None: many unknowns, or no such matrices.
+
+    The errors of the first ``carried`` directions are added to the tangents of as many last ones.
+    """
     problem, method = run.problem, run.stepping.resolved_method
     batch, n = problem.batch, problem.size
     if batch is None or n > DENSE or problem.form == "residual":
@@ -114,6 +184,8 @@ def _in_arrays(run: Trajectory, du: Array, dp: Array) -> tuple[Array, Array] | N
                 short = ALMOST_NONE * h * float(a[-1, -1])
                 error = _solve(mass - short * matrices[k, -1], error)
             errors[first + k] = error.T
+            if carried:
+                values[first + k + 1, -carried:] += error.T[:carried]
     return values, errors
 
 

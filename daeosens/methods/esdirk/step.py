@@ -8,12 +8,13 @@ from functools import cached_property
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens.costs.cost import Densities, change
+from daeosens.costs.cost import Densities, Point, change
 from daeosens.methods.esdirk.second_order import DirkSecondOrder
 from daeosens.methods.esdirk.stage_equations import DirkEquations
 from daeosens.methods.esdirk.stages import StageSolver
 from daeosens.methods.esdirk.tableau import Esdirk
 from daeosens.methods.factored_matrix import MakeSolver
+from daeosens.methods.rk.time_and_size import StageTangent
 from daeosens.methods.step import Adjoint, SecondOrder, Step
 from daeosens.petsc.vectors import Array, dot
 from daeosens.problem.problem import Problem
@@ -105,23 +106,56 @@ class DirkStep:
 
         M e = h sum_i (b_i - b_embedded_i) f_i in the rows of M, and what follows in the others.
         """
-        h, equations, scheme = step.h, self._equations, self._scheme
+        equations, h = self._equations, step.h
         points = equations.points(step)
         stages = equations.tangents(
             h, points, lambda i: equations.slot(0, points[i], h), (du, None), dp, (0.0, 0.0), ()
         )
-        right = self._right
+        self._error(h, points[-1], stages, du)
+        for stage in stages:
+            stage.destroy()
+
+    def accumulate(
+        self, step: Step, tangents: Sequence[tuple[PETSc.Vec, PETSc.Vec]], dp: Sequence[PETSc.Vec]
+    ) -> None:
+        """Carry tangents over a step, and beside each the sum of its error estimates so far.
+
+        Both [n] of each pair are overwritten; all of them share the factors of the stages.
+        """
+        equations, h = self._equations, step.h
+        points = equations.points(step)
+        slots = [equations.slot(i, point, h) for i, point in enumerate(points[1:])]
+
+        def carried(vec: PETSc.Vec, along: PETSc.Vec | None) -> list[StageTangent]:
+            ends, fixed = (vec, None), (0.0, 0.0)
+            return equations.tangents(h, points, lambda i: slots[i - 1], ends, along, fixed, ())
+
+        moved = [
+            (carried(total, None), carried(du, along))
+            for (du, total), along in zip(tangents, dp, strict=True)
+        ]
+        of_error = self._problem.create_state()  # whose matrix may take the place of the stages'
+        for (du, total), (later, stages) in zip(tangents, moved, strict=True):
+            later[-1].state.copy(total)
+            stages[-1].state.copy(du)
+            self._error(h, points[-1], stages, of_error)
+            total.axpy(1.0, of_error)
+            for stage in (*later, *stages):
+                stage.destroy()
+        of_error.destroy()
+
+    def _error(self, h: float, end: Point, stages: Sequence[StageTangent], out: PETSc.Vec) -> None:
+        """Fill ``out`` [n] with the tangent of the error estimate, from those of the stages."""
+        right, scheme, equations = self._right, self._scheme, self._equations
         right.zeroEntries()
         weights = h * (scheme.a[-1] - scheme.b_embedded)
         right.maxpy(weights.tolist(), [stage.rate for stage in stages])
-        for stage in stages:
-            stage.destroy()
         if self._problem.form == "rhs":
-            right.copy(du)
+            right.copy(out)
             return
         short = ALMOST_NONE * h  # the matrix is M, up to a little f_u for the rows without
         right.scale(1.0 / (short * scheme.gamma))
-        equations.slot(0, points[-1], short).solve(right, du, transpose=False)
+        equations.slot(0, end, short).solve(right, out, transpose=False)
 
     def adjoint(
         self,

@@ -1,0 +1,165 @@
+"""The warning of derivatives that the steps of a run do not resolve."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+from daeosens import (
+    ODE,
+    DiscretizationWarning,
+    LeastSquares,
+    Running,
+    Stepping,
+    Terminal,
+    adjoint,
+    solve,
+    trace,
+)
+from daeosens.derivatives.resolution import relative_errors
+
+LAST = Terminal(lambda t, u, p: u[0])
+
+# p dJ/dp of an earthquake cycle: differences of SciPy's LSODA with rtol = 1e-12
+SLIP = np.array([0.010, 0.015, 1e-3, 20.0, 60.0, 1e-9])
+SLIPPED = np.array([78.39367, -126.77249, 0.476673, 46.70831, -48.37882, 47.97809])
+
+
+def fault(t, u, p):
+    """Return the rates of log(theta V0 / L) and log(V / V0): ageing law, radiation damping."""
+    a, b, length, k, sigma, loading = p
+    speed = 1e-6 * np.exp(u[1])
+    rate = 1e-6 / length * (np.exp(-u[0]) - np.exp(u[1]))
+    return np.stack([rate, (k * (loading - speed) - sigma * b * rate) / (sigma * a + 5.0 * speed)])
+
+
+def quake(end, method, rtol):
+    model = trace(fault, 2, ["a", "b", "L", "k", "sigma", "loading"])
+    return solve(model, np.log([500.0, 0.002]), SLIP, Stepping((0.0, end), method, rtol=rtol))
+
+
+@pytest.mark.parametrize("method", ["esdirk4", "esdirk5", "rk6vr"])
+def test_earthquakes_warn_where_the_gradient_is_wrong(method):
+    run = quake(1.4e9, method, 1e-6)
+    assert run.final.array[0] == pytest.approx(10.3182, abs=1e-3)
+    with pytest.warns(DiscretizationWarning, match="derivatives are wrong by about"):
+        found = adjoint(run, LAST).p * SLIP
+    assert np.max(np.abs(found - SLIPPED)) > 10 * np.max(np.abs(SLIPPED))
+    with pytest.warns(DiscretizationWarning):  # again: it does not fall silent
+        adjoint(run, LAST)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("method", ["esdirk4", "esdirk5", "rk6vr"])
+def test_a_run_that_ends_before_the_earthquake_is_silent(method):
+    adjoint(quake(5e7, method, 1e-6), LAST)
+
+
+def lorenz(t, u, p):
+    return np.array([p[0] * (u[1] - u[0]), u[0] * (p[1] - u[2]) - u[1], u[0] * u[1] - p[2] * u[2]])
+
+
+@pytest.mark.filterwarnings("error::daeosens.DiscretizationWarning")
+def test_growth_that_stays_is_no_error():
+    """Derivatives of a chaotic run are large, and those of its steps."""
+    run = solve(
+        ODE(lorenz, 3, ["s", "r", "b"]),
+        [1.0, 2.0, 3.0],
+        [10.0, 28.0, 8.0 / 3.0],
+        Stepping((0.0, 30.0), "rk6vr", rtol=1e-8),
+    )
+    assert np.max(np.abs(adjoint(run, LAST).u0)) > 1e5
+
+
+def van_der_pol(t, u, p):
+    return np.array([u[1], p[0] * (1 - u[0] ** 2) * u[1] - u[0]])
+
+
+RELAXATION = 1.7422921308181065  # p du/dp: Radau IIA of order 9 with variational equations
+
+
+@pytest.mark.parametrize("make", [ODE, trace], ids=["NumPy", "compiled"])
+def test_jumps_of_relaxation_oscillations_warn(make):
+    """The state is right to 1e-8, its derivative in mu wrong by 0.2 %."""
+    problem = make(van_der_pol, 2, ["mu"])
+    run = solve(problem, [2.0, 0.0], [100.0], Stepping((0.0, 200.0), "esdirk4", rtol=1e-7))
+    with pytest.warns(DiscretizationWarning, match="derivatives are wrong by about 0.7 %"):
+        found = 100.0 * adjoint(run, LAST).p[0]
+    assert 1e-3 < abs(found / RELAXATION - 1.0) < 1e-2
+    finer = Stepping((0.0, 200.0), "esdirk4", rtol=1e-7, control="sensitivities")
+    with warnings.catch_warnings(action="error", category=DiscretizationWarning):
+        found = 100.0 * adjoint(solve(problem, [2.0, 0.0], [100.0], finer), LAST).p[0]
+    assert found == pytest.approx(RELAXATION, rel=1e-4)
+
+
+def damped(t, u, p):
+    return np.array([-p[0] * u[0] * u[1], u[0] - u[1] ** 2])
+
+
+FAST = [1.0, 0.5, 0.2]  # of which the last one decays
+
+
+def with_mass(t, u, p):
+    return np.concatenate([damped(t, u[:2], p), [u[0] - 30.0 * u[2]]])
+
+
+COSTS = [
+    LAST,
+    Running(lambda t, u, p: u[0] ** 2 * p[0]),
+    LeastSquares([0.0, 0.5, 1.0], [[1.0], [0.2], [0.1]], observe=[0]),
+    2.0 * LAST - Running(lambda t, u, p: u[1]),
+]
+MASS = np.array([[1.0, 0.1, 0.0], [0.1, 1.0, 0.0], [0.0, 0.0, 0.2]])
+SETTINGS = [
+    (ODE(damped, 2, ["k"]), "rk6vr"),
+    (trace(damped, 2, ["k"]), "rk5dp"),
+    (ODE(damped, 2, ["k"]), "esdirk4"),
+    (trace(damped, 2, ["k"]), "esdirk5"),
+    (ODE(with_mass, 3, ["k"], mass=MASS), "esdirk4"),
+    (trace(with_mass, 3, ["k"], mass=MASS), "esdirk4"),
+]
+
+
+@pytest.mark.parametrize("cost", COSTS, ids=["end", "running", "data", "both"])
+@pytest.mark.parametrize(("problem", "method"), SETTINGS)
+def test_estimates_are_those_of_the_errors(problem, method, cost):
+    """Estimates are of the errors of gradients along both directions, from above, and not far."""
+    times = getattr(cost, "times", None)
+    start = FAST[: problem.size]
+
+    def gradient(method, rtol):
+        run = solve(problem, start, [0.8], Stepping((0.0, 1.0), method, rtol=rtol), times)
+        return run, adjoint(run, cost)
+
+    run, found = gradient(method, 1e-5)
+    _, truth = gradient("esdirk6" if problem.form == "mass" else "rk8vr", 1e-12)
+    by_x = np.concatenate([found.u0 * start, found.p * 0.8])
+    error = np.abs(by_x - np.concatenate([truth.u0 * start, truth.p * 0.8])).max()
+    estimate = relative_errors(run, [cost.lower(problem, 1.0)])[0]
+    assert 1e-9 < estimate < 1e-2
+    assert error < 3.0 * estimate * np.abs(by_x).max()
+
+
+def test_a_jump_in_the_equations_is_told_by_itself():
+    problem = ODE(lambda t, u, p: -p[0] * u + (u > 0.5), 1, ["k"])
+    run = solve(problem, [1.0], [2.5], Stepping((0.0, 2.0), "rk6vr", rtol=1e-6))
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        adjoint(run, LAST)
+    assert not [warning for warning in told if warning.category is DiscretizationWarning]
+
+
+def test_looks_become_rarer_and_go_on_while_they_find_something():
+    """At the 1st and the 8th of a problem, but at every one after one that has warned."""
+    problem = trace(van_der_pol, 2, ["mu"])
+
+    def told(end):
+        run = solve(problem, [2.0, 0.0], [100.0], Stepping((0.0, end), "esdirk4", rtol=1e-7))
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            adjoint(run, LAST)
+        return any(warning.category is DiscretizationWarning for warning in found)
+
+    assert [told(1.0)] + [told(200.0) for _ in range(9)] == [False] * 7 + [True] * 3
+    assert not told(1.0)
+    assert not told(200.0)
