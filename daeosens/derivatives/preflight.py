@@ -13,7 +13,7 @@ from daeosens.costs.cost import At, Cost, Densities, Instant, Observation, Scala
 from daeosens.errors import DaeosensError, InputError, SolveError, UnsupportedError
 from daeosens.methods.events.consistent_reset import consistent_map
 from daeosens.methods.events.event_function import lower_changes, lower_event, lower_reset
-from daeosens.methods.step_map import Adjoint, SecondOrder
+from daeosens.methods.step import Adjoint, SecondOrder
 from daeosens.petsc.vectors import gather
 from daeosens.problem.callback_guard import QUIET
 from daeosens.problem.problem import Problem

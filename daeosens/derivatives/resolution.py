@@ -19,9 +19,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from daeosens.costs.cost import At, Cost, Scalar, Start
-from daeosens.derivatives.tangent_errors import accumulated_errors
+from daeosens.derivatives.tangent_errors import accumulated_errors, consistent_directions
 from daeosens.errors import DiscretizationWarning
-from daeosens.petsc.vectors import Array, read
+from daeosens.petsc.vectors import Array, read, write
 from daeosens.timestepping.trajectory.trajectory import Trajectory
 
 WRONG, MANY = 1e-3, 100.0
@@ -56,7 +56,7 @@ def warn_of_unresolved(trajectory: Trajectory, costs: Sequence[Cost]) -> None:
     if counts.get("equations jump"):  # which is told, and shows here as well
         return
     if (
-        not (method.explicit or method.esdirk)
+        method.tableau is None
         or problem.comm.size > 1
         or trajectory.crossings
         or problem.modes
@@ -72,8 +72,8 @@ def warn_of_unresolved(trajectory: Trajectory, costs: Sequence[Cost]) -> None:
     if wrong:
         size = f"{100.0 * error:.2g} %" if error < 1.0 else "as much as their size"
         warnings.warn(
-            f"the steps follow the states, and derivatives are wrong by about {size}: "
-            "perturbations grow fast somewhere in this run and die out again\n"
+            f"the steps follow the states, and derivatives are wrong by about {size}: somewhere in "
+            "this run they change faster than the states, or are small beside errors of these\n"
             '  try: Stepping(..., control="sensitivities"), or a much smaller rtol with a method '
             "of high order, rk8vr or esdirk6; derivative_error tells what is reached",
             DiscretizationWarning,
@@ -89,20 +89,25 @@ def relative_errors(trajectory: Trajectory, costs: Sequence[Cost]) -> list[float
     """
     problem, start = trajectory.problem, trajectory.u[0]
     signs = np.random.default_rng(0).choice([-1.0, 1.0], problem.size + problem.n_parameters)
-    du, dp = np.zeros((2, problem.size)), np.zeros((2, problem.n_parameters))
-    du[0] = signs[: problem.size] * np.abs(start)
-    dp[1] = signs[problem.size :] * np.abs(np.asarray(trajectory.p))
+    moved, fixed = problem.create_state(), problem.create_state()
+    write(moved, signs[: problem.size] * np.abs(start))
+    by_p, none = problem.create_parameters(), np.zeros(problem.n_parameters)
+    write(by_p, signs[problem.size :] * np.abs(np.asarray(trajectory.p)))
+    # algebraic variables follow the others, or the first step would have to bring them there
+    pairs = consistent_directions(trajectory, [(moved, None), (fixed, by_p)])
+    du = np.array([read(by_u) for by_u, _ in pairs])
+    dp = np.array([none if by_p is None else read(by_p) for _, by_p in pairs])
     ends = accumulated_errors(trajectory, du, dp)
     return [] if ends is None else [_relative(trajectory, cost, *ends) for cost in costs]
 
 
 def _relative(trajectory: Trajectory, cost: Cost, tangents: Array, errors: Array) -> float:
-    """Return the larger relative error along both directions, of tangents [N+1, 2, n].
+    """Return the larger relative error along both directions, of tangents [N+1, D, n].
 
     Relative to the sum of the absolute values of all terms: where they cancel, at the minimum of a
     misfit, nothing is said.  A derivative that is no hundredth of the other one counts as that.
     """
-    missing, whole = np.zeros(2), np.zeros(2)
+    missing, whole = np.zeros((2, tangents.shape[1]))
     for number, slope in _slopes(trajectory, cost):
         missing += errors[number] @ slope
         whole += np.abs(tangents[number]) @ np.abs(slope)

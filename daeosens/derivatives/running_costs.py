@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from daeosens.costs.cost import Cost, Densities
 from daeosens.errors import DiscretizationWarning
-from daeosens.methods.step_map import quadrature_error
 from daeosens.timestepping.trajectory.trajectory import Trajectory, steps_of
 
 MANY = 100
@@ -61,7 +60,7 @@ def estimate(trajectory: Trajectory, densities: Densities) -> float:
     modes = problem.modes or {"": problem}
     method, options = stepping.resolved_method, stepping.options
     errors = {
-        name: quadrature_error(mode, method, options, trajectory.stages)
+        name: method.quadrature_error(mode, options, trajectory.stages)
         for name, mode in modes.items()
     }
     steps, first = steps_of(trajectory), trajectory.first_mode
@@ -76,5 +75,5 @@ def estimate(trajectory: Trajectory, densities: Densities) -> float:
         size += abs(steps.quadrature(step, densities))
     if not size:
         return 0.0
-    embedded = method.explicit or method.esdirk
-    return (error / size) ** (method.order / (method.order - 1) if embedded else 1.0)
+    lower = method.order - (method.tableau is not None)  # of embedded weights
+    return (error / size) ** (method.order / lower)

@@ -122,7 +122,7 @@ def solve(
         )
 
     def controlled(steps: Stepping) -> Trajectory:
-        kept = "stages" if steps.resolved_method.esdirk else checkpoint  # tangents need them
+        kept = checkpoint if steps.resolved_method.explicit else "stages"  # tangents need them
 
         def take(times: Array) -> Trajectory:
             return _taken(problem, state.copy(), parameters, steps, kept, times)

@@ -12,12 +12,9 @@ import numpy.typing as npt
 from mpi4py import MPI
 from petsc4py import PETSc
 
-from daeosens.derivatives.engines.compiled.tangent import Direction
-from daeosens.derivatives.tangent_errors import tangents_and_errors
+from daeosens.derivatives.tangent_errors import Start, consistent_directions, tangents_and_errors
 from daeosens.errors import InputError, SolveError, suggestion
-from daeosens.methods.events.consistent_reset import consistent_map
-from daeosens.methods.step import Step
-from daeosens.petsc.vectors import Array, norm
+from daeosens.petsc.vectors import Array
 from daeosens.problem.problem import Problem
 from daeosens.timestepping.stepping import Stepping
 from daeosens.timestepping.trajectory.states import rows_of
@@ -74,7 +71,7 @@ def resolved(problem: Problem, stepping: Stepping, pinned: Array, take: Take) ->
     directions, limit = chosen_directions(problem, stepping.control), stepping.max_steps
     rtol = 1e-6 if stepping.rtol is None else stepping.rtol
     method = stepping.resolved_method
-    order = method.order if method.explicit or method.esdirk else 2
+    order = 2 if method.tableau is None else method.order
     added, before = np.empty(0), (0, math.inf)
     first, rounds = stepping.t_span[0], 0
     for rounds in range(1, ROUNDS + 1):
@@ -101,7 +98,7 @@ def resolved(problem: Problem, stepping: Stepping, pinned: Array, take: Take) ->
     )
 
 
-def chosen_directions(problem: Problem, control: str | Sequence[str | int]) -> list[Direction]:
+def chosen_directions(problem: Problem, control: str | Sequence[str | int]) -> list[Start]:
     """Return unit vectors in the parameters and initial states whose tangents are controlled.
 
     Raises
@@ -147,31 +144,11 @@ def chosen_directions(problem: Problem, control: str | Sequence[str | int]) -> l
             f"control: there is no state {outside[0]}", expected=f"0 to {problem.size - 1}"
         )
     return [
-        (None, _unit(problem.create_parameters(), names.index(one)))
+        (problem.create_state(), _unit(problem.create_parameters(), names.index(one)))
         if isinstance(one, str)
         else (_unit(problem.create_state(), one), None)
         for one in wanted
     ]
-
-
-def consistent_directions(run: Trajectory, directions: Sequence[Direction]) -> list[Direction]:
-    """Return directions whose algebraic variables follow the others, at the start of a run.
-
-    Others would be errors from the first step on, which some methods never forget.  What then is
-    nothing, the direction of an algebraic variable, is left out.  Collective.
-    """
-    problem = run.problem.modes.get(run.first_mode, run.problem)
-    t, u = float(run.times[0]), run.states[0]
-    follow = consistent_map(problem, t, u, run.p, run.stepping.options)
-    if follow is None:
-        return list(directions)
-    found: list[Direction] = []
-    for du, dp in directions:
-        moved = problem.create_state() if du is None else du.copy()  # type: ignore[union-attr]
-        follow.tangent(Step(t, 0.0, u, u, run.p), moved, dp, 0.0)  # type: ignore[arg-type]
-        if dp is not None or norm(moved) > 0.0:
-            found.append((moved, dp))
-    return found
 
 
 def _unit(vec: PETSc.Vec, number: int) -> PETSc.Vec:
@@ -181,7 +158,7 @@ def _unit(vec: PETSc.Vec, number: int) -> PETSc.Vec:
     return vec
 
 
-def error_ratios(run: Trajectory, directions: Sequence[Direction], rtol: float) -> Array:
+def error_ratios(run: Trajectory, directions: Sequence[Start], rtol: float) -> Array:
     """Return the largest estimated error of a tangent in each step [N], as a part of the tolerance.
 
     The tolerance is rtol times the tangent, by components, with a small part of its largest

@@ -26,7 +26,7 @@ from daeosens.derivatives.solver_error import solver_error
 from daeosens.derivatives.sweeps.forward import sweep_forward
 from daeosens.errors import InputError
 from daeosens.methods.remainders import remainders
-from daeosens.methods.step_map import StepMap
+from daeosens.methods.step import StepMap
 from daeosens.petsc.ranks import agree
 from daeosens.petsc.vectors import Array, read
 from daeosens.problem.callback_guard import QUIET, unwrapped

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
+from petsc4py import PETSc
 
 from daeosens.derivatives.engines.array.step_blocks import dense_mass, kept_stages
 from daeosens.derivatives.engines.compiled.tangent import Direction, admit_rows, push_directions
 from daeosens.derivatives.tangent import Tangent, tangents
-from daeosens.methods.esdirk.step import DirkStep
-from daeosens.methods.step_map import ALMOST_NONE, ErrorMap, coefficients, error_map
+from daeosens.methods.esdirk.step import ALMOST_NONE, DirkStep
+from daeosens.methods.events.consistent_reset import consistent_map
+from daeosens.methods.step import ErrorMap, Step
 from daeosens.petsc._kernels import LinearSteps
-from daeosens.petsc.vectors import Array, read, write
+from daeosens.petsc.vectors import Array, norm, read, write
 from daeosens.timestepping.dense_ts import directed_steps, error_steps
 from daeosens.timestepping.trajectory.trajectory import NO_STAGES, Trajectory, steps_of
+
+Start: TypeAlias = "tuple[PETSc.Vec, PETSc.Vec | None]"
+"""A direction (du [n], dp [m]) of a start and parameters; None is zero."""
 
 DENSE = 64
 """Up to how many unknowns matrices of single steps are dense arrays."""
@@ -24,6 +29,26 @@ _solve: Callable[..., Any] = np.linalg.solve
 
 AT_ONCE = 2**24
 """So many numbers, at most, are in the Jacobians that are evaluated at once."""
+
+
+def consistent_directions(run: Trajectory, directions: Sequence[Start]) -> list[Start]:
+    """Return directions whose algebraic variables follow the others, at the start of a run.
+
+    Others would be errors from the first step on, which some methods never forget.  What then is
+    nothing, the direction of an algebraic variable, is left out.  Collective.
+    """
+    problem = run.problem.modes.get(run.first_mode, run.problem)
+    t, u = float(run.times[0]), run.states[0]
+    follow = consistent_map(problem, t, u, run.p, run.stepping.options)
+    if follow is None:
+        return list(directions)
+    following: list[Start] = []
+    for du, dp in directions:
+        moved = du.copy()
+        follow.tangent(Step(t, 0.0, u, u, run.p), moved, dp, 0.0)
+        if dp is not None or norm(moved) > 0.0:
+            following.append((moved, dp))
+    return following
 
 
 def tangents_and_errors(run: Trajectory, directions: Sequence[Direction]) -> tuple[Array, Array]:
@@ -38,7 +63,7 @@ def tangents_and_errors(run: Trajectory, directions: Sequence[Direction]) -> tup
     docs/mathematics.md, section 6.
     """
     method, problem = run.stepping.resolved_method, run.problem
-    if method.explicit or method.esdirk:
+    if method.tableau is not None:
         plain = problem.comm.size == 1 and not (run.crossings or problem.modes)
         if plain and not problem.field_parameter:
             rows = admit_rows(problem, directions)
@@ -47,7 +72,7 @@ def tangents_and_errors(run: Trajectory, directions: Sequence[Direction]) -> tup
                 return found
     along = tangents(run, directions)
     values = np.array([each.u for each in along]).swapaxes(0, 1)
-    if method.explicit or method.esdirk:
+    if method.tableau is not None:
         return values, _by_steps(run, along, values)
     moved = np.array([each.times for each in along]).T
     return values, _from_three_states(run, values, moved)
@@ -146,7 +171,10 @@ def _in_arrays(
     batch, n = problem.batch, problem.size
     if batch is None or n > DENSE or problem.form == "residual":
         return None
-    a, b, c, b_embedded = coefficients(method)
+    scheme = method.tableau
+    assert scheme is not None
+    assert scheme.b_embedded is not None
+    a, b, c, b_embedded = scheme.a, scheme.b, scheme.c, scheme.b_embedded
     s, several = len(c), max(1, AT_ONCE // (len(c) * n * n))
     mass = np.eye(n) if problem.form == "rhs" else dense_mass(problem)
     assert mass is not None
@@ -175,10 +203,10 @@ def _in_arrays(
                 else:
                     stage = before + earlier
                     rates[i] = (matrix @ stage + source) * differential
-            if method.esdirk:
-                values[first + k + 1] = stage.T
-            else:
+            if method.explicit:
                 values[first + k + 1] = (before + h * np.tensordot(b, rates, 1)).T
+            else:  # the last stage is the end
+                values[first + k + 1] = stage.T
             error: Array = h * np.tensordot(b - b_embedded, rates, 1)
             if problem.form != "rhs":
                 short = ALMOST_NONE * h * float(a[-1, -1])
@@ -195,13 +223,15 @@ def _stages(run: Trajectory, first: int, end: int) -> tuple[Array, Array] | None
     Those of ESDIRK steps are if the run has kept them.
     """
     problem, method = run.problem, run.stepping.resolved_method
-    a, _, c, _ = coefficients(method)
+    scheme = method.tableau
+    assert scheme is not None
+    a, c = scheme.a, scheme.c
     starts, sizes = run.times[first:end, None], run.step_sizes[first:end, None]
     t = starts + c * sizes
     if problem.breakpoints:
         for row, start, h in zip(t, starts[:, 0].tolist(), sizes[:, 0].tolist(), strict=True):
             row[:] = [problem.inside(time, start, h) for time in row.tolist()]
-    if method.esdirk:
+    if not method.explicit:
         kept = kept_stages(run, len(c), first, end)
         return None if kept is None else (t, kept)
     assert problem.batch is not None
@@ -229,7 +259,7 @@ def _by_steps(run: Trajectory, along: Sequence[Tangent], values: Array) -> Array
             continue
         if mode not in maps:
             equations = problem.modes.get(mode, problem)
-            maps[mode] = error_map(equations, method, run.stepping.options)
+            maps[mode] = method.error_map(equations, run.stepping.options)
         for d, each in enumerate(along):
             du, dp = each.states[n].copy(), each.parameters[n]
             maps[mode](step, du, dp if each.dp is not None or run.crossings else None)

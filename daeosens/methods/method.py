@@ -1,129 +1,211 @@
-"""The time-stepping methods and what each of them can do."""
+"""What a time-stepping method is: facts about it, and what makes its steps."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol, TypeAlias
 
-from daeosens.errors import InputError, nearest
+from petsc4py import PETSc
 
-RUNGE_KUTTA = {
-    "1fe": (1, False),
-    "2a": (2, True),
-    "2b": (2, False),
-    "3": (3, False),
-    "3bs": (3, True),
-    "4": (4, False),
-    "5f": (5, True),
-    "5dp": (5, True),
-    "5bs": (5, True),
-    "6vr": (6, True),
-    "7vr": (7, True),
-    "8vr": (8, True),
+from daeosens.errors import UnsupportedError
+from daeosens.methods.block_steps import BlockSteps
+from daeosens.methods.step import ErrorMap, Kept, QuadratureError, StepMap
+from daeosens.petsc.vectors import Array
+from daeosens.problem.problem import Problem
+
+NEWTON_DEFAULTS: Mapping[str, Any] = {
+    "snes_rtol": 1e-11,
+    "snes_stol": 1e-14,
+    "snes_max_it": 50,
+    "snes_linesearch_type": "rounding",
 }
-"""PETSc's TSRK types: order, and whether there is an embedded error estimate."""
+"""Tight, because the derivative of a step is that of the converged step."""
+
+Inside: TypeAlias = "Callable[[float, float, float], float]"
+"""``inside(time, t, h)``: a stage time as callbacks see it (``Problem.inside``)."""
 
 
-ESDIRK = {"esdirk3": 3, "esdirk4": 4, "esdirk5": 5, "esdirk6": 6}
-"""Orders of the diagonally implicit methods, all with an embedded error estimate."""
+class Coefficients(Protocol):
+    """A Butcher tableau: a [s, s], b [s], c [s] and the embedded weights [s], if any."""
+
+    @property
+    def a(self) -> Array:
+        """The coefficients of the stages."""
+        ...
+
+    @property
+    def b(self) -> Array:
+        """The weights of the solution."""
+        ...
+
+    @property
+    def c(self) -> Array:
+        """The abscissae."""
+        ...
+
+    @property
+    def b_embedded(self) -> Array | None:
+        """The weights of the other solution, whose difference estimates the error."""
+        ...
+
+    @property
+    def of_step(self) -> Coefficients:
+        """The same without a last stage that serves the next step only."""
+        ...
 
 
 @dataclass(frozen=True)
-class Method:
+class Method(ABC):
     """A one-step method.
+
+    A family of methods is a folder with a subclass; ``registry`` names its members.
 
     Attributes
     ----------
     name : str
         As in ``Stepping(method=...)``.
-    runge_kutta : str
-        PETSc's TSRK type; empty for implicit methods.
-    esdirk : bool
-        Diagonally implicit Runge-Kutta, of the coefficients in ``steps/esdirk.py``.
-    theta : float
-        Weight of the end of the step; 0 for other than theta methods.
-    endpoint : bool
-        Theta methods: the rate is averaged over both ends (Crank-Nicolson), not taken inside.
     order : int
         Order of accuracy for smooth problems.
-    adaptive : bool
-        Has an error estimate, so that ``rtol`` and ``atol`` mean something.
     """
 
     name: str
-    runge_kutta: str = ""
-    esdirk: bool = False
-    theta: float = 0.0
-    endpoint: bool = False
-    order: int = 1
-    adaptive: bool = True
+    order: int
+
+    explicit: ClassVar[bool] = False
+    """Whether a step needs no equation solved."""
+
+    tsadjoint: ClassVar[bool] = True
+    """Whether PETSc's TSAdjoint knows these steps."""
+
+    in_blocks: ClassVar[str] = ""
+    """Why steps cannot be linearised as blocks of arrays; empty if they can."""
+
+    defaults: ClassVar[Mapping[str, Any]] = {}
+    """PETSc's options of the equations of a step."""
+
+    adaptive_defaults: ClassVar[Mapping[str, Any]] = {}
+    """More of them where an error estimate chooses the steps."""
 
     @property
-    def explicit(self) -> bool:
-        """Whether the step needs no equation solved."""
-        return bool(self.runge_kutta)
+    def adaptive(self) -> bool:
+        """Whether there is an error estimate, so that ``rtol`` and ``atol`` mean something."""
+        return True
 
+    @property
+    def tableau(self) -> Coefficients | None:
+        """The coefficients of a Runge-Kutta method, whose steps have stages and know no others.
 
-METHODS = {
-    **{
-        f"rk{kind}": Method(f"rk{kind}", runge_kutta=kind, order=order, adaptive=adaptive)
-        for kind, (order, adaptive) in RUNGE_KUTTA.items()
-    },
-    **{name: Method(name, esdirk=True, order=order) for name, order in ESDIRK.items()},
-    "beuler": Method("beuler", theta=1.0),
-    "cn": Method("cn", theta=0.5, endpoint=True, order=2),
-    "midpoint": Method("midpoint", theta=0.5, order=2),
-}
+        None of theta methods: their error estimate reads the step before.
+        """
+        return None
 
-AUTO = Method("auto", runge_kutta="6vr", order=6)
-"""What runs choose, explicit as long as they have not: ``timestepping/method_choice.py``."""
+    @property
+    def n_stages(self) -> int:
+        """At how many points of a step the equations are evaluated."""
+        return 1 if self.tableau is None else len(self.tableau.b)
 
-_ELSEWHERE = {
-    **dict.fromkeys(("rk45", "dopri5", "tsit5", "ode45"), "rk6vr"),
-    **dict.fromkeys(("dop853", "dopri8"), "rk8vr"),
-}
-"""What to take for names of other packages: docs/stepping.md."""
+    @property
+    def chain(self) -> tuple[Array, Array, Array] | None:
+        """What passes over vectors read: a_{i,i-1}, b and c, if each stage reads no other rate."""
+        return None
 
+    @property
+    def carried(self) -> float:
+        """By what a step multiplies the errors of algebraic variables, in absolute value."""
+        return 0.0
 
-def find_method(name: str) -> Method:
-    """Return the method of that name; PETSc's bare TSRK types ("5dp") are understood too.
+    @property
+    def holds_at_end(self) -> bool:
+        """Whether algebraic equations hold at the end of a step."""
+        return True
 
-    Raises
-    ------
-    InputError
-        Unknown name (the nearest one is given), or theta outside (0, 1].
+    @abstractmethod
+    def takes(self, problem: Problem) -> bool:
+        """Return whether these steps take the form of the equations."""
 
-    Examples
-    --------
-    >>> find_method("theta:0.7").theta
-    0.7
-    """
-    if not isinstance(name, str):
-        raise InputError(f"method = {name!r}", expected='a name such as "rk4" or "cn"')
-    if name in METHODS:
-        return METHODS[name]
-    if name == AUTO.name:
-        return AUTO
-    if name in RUNGE_KUTTA:
-        return METHODS[f"rk{name}"]
-    if name.startswith("theta:"):
-        return _theta(name)
-    known = [*METHODS, "theta:<value>", AUTO.name]
-    here = _ELSEWHERE.get(name.casefold())
-    alike = f'"{here}"' if here else nearest(name, known)
-    raise InputError(
-        f'method = "{name}" is unknown',
-        expected=", ".join(known),
-        remedy=alike or '"rk6vr", or "esdirk5" for stiff problems, with rtol=...',
-    )
+    @abstractmethod
+    def refusal(self, problem: Problem) -> UnsupportedError:
+        """Return why they do not."""
 
+    def refuse(self, problem: Problem) -> None:
+        """Refuse equations of another form.
 
-def _theta(name: str) -> Method:
-    try:
-        theta = float(name.removeprefix("theta:"))
-    except ValueError:
-        theta = -1.0
-    if not 0.0 < theta <= 1.0:
-        raise InputError(
-            f'method = "{name}"', expected="theta in (0, 1]", remedy='"theta:0.5" or "cn"'
-        )
-    return Method(name, theta=theta, endpoint=True, order=2 if theta == 0.5 else 1)
+        Raises
+        ------
+        UnsupportedError
+            A mass or F(t, u, u', p) = 0 with an explicit method; F, or parameters in the mass,
+            with an ESDIRK method.
+        """
+        if not self.takes(problem):
+            raise self.refusal(problem)
+
+    def averaged(self, problem: Problem) -> float:
+        """Return the weight of the end of steps where F is a mean over both ends, else 0."""
+        del problem
+        return 0.0
+
+    @abstractmethod
+    def set_type(self, ts: PETSc.TS, problem: Problem) -> Any:
+        """Make a TS take these steps; return what it needs as long as it lives."""
+
+    def type_of(self, ts: PETSc.TS) -> str:
+        """Return the name of the method that a TS has, perhaps by options."""
+        kind = ts.getType()
+        if kind == PETSc.TS.Type.RK:
+            return f"{kind}{ts.getRKType()}"
+        if kind == PETSc.TS.Type.THETA:
+            form = "endpoint" if ts.getThetaEndpoint() else "one-stage"
+            return f"theta ({form}, {ts.getTheta():g})"
+        return kind
+
+    @abstractmethod
+    def step_map(
+        self, problem: Problem, options: Mapping[str, Any], kept: Kept | None = None
+    ) -> StepMap:
+        """Return the map that a step is, with its work space.
+
+        Parameters
+        ----------
+        problem : Problem
+            What is stepped.
+        options : mapping
+            PETSc options; those of the linear solver (``ksp_...``, ``pc_...``) are used, and of
+            Newton's method where stages are solved for again.
+        kept : mapping, optional
+            Stage states of Runge-Kutta steps by the number of the step.
+
+        Raises
+        ------
+        UnsupportedError
+            A method that does not take the form of the equations.
+        """
+
+    @abstractmethod
+    def instant_map(self, problem: Problem, options: Mapping[str, Any]) -> StepMap:
+        """Return the map of a step of size 0, with its first two derivatives in that size."""
+
+    @abstractmethod
+    def quadrature_error(
+        self, problem: Problem, options: Mapping[str, Any], kept: Kept | None = None
+    ) -> QuadratureError:
+        """Return the estimated errors of running costs, where there is an error estimate."""
+
+    def error_map(self, problem: Problem, options: Mapping[str, Any]) -> ErrorMap:
+        """Return the tangents of the error estimates of steps with embedded weights."""
+        raise NotImplementedError  # no such method is asked
+
+    def block_steps(
+        self, problem: Problem, inside: Inside | None, mass: Array | None
+    ) -> BlockSteps:
+        """Return the steps of M u' = f in blocks, M [n, n] or None for the identity."""
+        raise NotImplementedError  # ``in_blocks`` says why
+
+    def grid_passes(self, problem: Problem, options: Mapping[str, Any]) -> Any:
+        """Return the transposed steps between given ends on a grid; None if Python has a part."""
+        del problem, options
+
+    def recurrence(self, mass: Array | None) -> Any:
+        """Return what ``carry_back`` reads: a, b and c, or theta, whether at the ends, and M."""
+        del mass

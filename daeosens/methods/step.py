@@ -1,11 +1,17 @@
-"""A step, and what a second-order sweep carries over it: one adjoint, and its derivatives."""
+"""A step, what sweeps carry over it, and what they ask of the map that it is."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from petsc4py import PETSc
+
+from daeosens.costs.cost import Densities
+
+Kept: TypeAlias = "Mapping[int, Sequence[PETSc.Vec]]"
+"""Stage states by the number of the step."""
 
 Weights: TypeAlias = "dict[tuple[int, str], list[PETSc.Vec]]"
 """Adjoints of stages by the number of the step and the name of a part."""
@@ -82,3 +88,68 @@ class SecondOrder:
     mu_dot: PETSc.Vec
     dt: float = 0.0
     dh: float = 0.0
+
+
+class StepMap(Protocol):
+    """u_{n+1} = Phi(u_n, p, t_n, h_n): derivative of one step, forward and transposed."""
+
+    @property
+    def dt(self) -> float:
+        """The derivative of the time of the state that a tangent has reached."""
+        ...
+
+    @property
+    def dp(self) -> PETSc.Vec | None:
+        """The derivative of the parameters there, if events have changed it."""
+        ...
+
+    def quadrature(self, step: Step, densities: Densities) -> float:
+        """Return the step's part of the running costs."""
+        ...
+
+    def tangent(
+        self,
+        step: Step,
+        du: PETSc.Vec,
+        dp: PETSc.Vec | None,
+        dt: float = 0.0,
+        dh: float = 0.0,
+        densities: Densities = (),
+    ) -> float:
+        """Overwrite ``du`` before the step with the one after it; return the running change."""
+        ...
+
+    def adjoint(
+        self,
+        step: Step,
+        lam: Sequence[PETSc.Vec],
+        mu: Sequence[PETSc.Vec],
+        densities: Sequence[Densities],
+        *,
+        times: bool = False,
+    ) -> list[tuple[float, float]]:
+        """Overwrite ``lam`` after the step with the one before it; add to ``mu``."""
+        ...
+
+    def add_time(self, k: int, slope: float) -> None:
+        """Add to the adjoint of the time of the state reached, for cost k: runs with events."""
+        ...
+
+    def second_order(
+        self,
+        step: Step,
+        first: Adjoint,
+        directions: Sequence[SecondOrder],
+        densities: Densities,
+        *,
+        times: bool = False,
+    ) -> list[tuple[float, float]]:
+        """Carry one adjoint and its derivatives along directions back, like ``adjoint``."""
+        ...
+
+
+ErrorMap: TypeAlias = "Callable[[Step, PETSc.Vec, PETSc.Vec | None], None]"
+"""``error(step, du, dp)`` overwrites the tangent before a step with that of its error estimate."""
+
+QuadratureError: TypeAlias = "Callable[[Step, Densities], float]"
+"""``error(step, densities)``: what a step's part of running costs differs by from another rule."""

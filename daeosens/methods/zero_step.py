@@ -17,7 +17,6 @@ from petsc4py import PETSc
 from daeosens.costs.cost import Densities, change
 from daeosens.methods.dae.structure import Split, split_equations
 from daeosens.methods.linear_solver import block_solver
-from daeosens.methods.method import Method
 from daeosens.methods.state_rate import Bend, Partials, Rate
 from daeosens.methods.step import Adjoint, SecondOrder, Step
 from daeosens.petsc.vectors import dot
@@ -35,21 +34,6 @@ class Bends(NamedTuple):
     rates: float
 
 
-def bends_of(method: Method) -> Bends:
-    """Return those of an implicit method.
-
-    A step of the endpoint form leads to x + h x' + theta h^2 x'' and to y that satisfies its
-    equations there; one of the one-stage form to (stage - u)/theta; an ESDIRK method is of order
-    three at least.
-    """
-    theta = method.theta
-    if method.esdirk:
-        return Bends(1.0, 0.0)
-    if method.endpoint:
-        return Bends(1.0, 2.0 * theta - 1.0)
-    return Bends(theta, theta)
-
-
 class InstantStep:
     """The step map of a step of size 0 of a problem in mass or residual form.
 
@@ -60,8 +44,10 @@ class InstantStep:
     ----------
     problem : Problem
         What is stepped.
-    method : Method
-        An implicit one.
+    bends : Bends
+        The second derivative of the step.
+    share : float
+        Weight of the end of the step.
     options : mapping
         PETSc's, of the linear solvers.
 
@@ -70,10 +56,12 @@ class InstantStep:
     docs/mathematics.md, section 4.
     """
 
-    def __init__(self, problem: Problem, method: Method, options: Mapping[str, Any]) -> None:
+    def __init__(
+        self, problem: Problem, bends: Bends, share: float, options: Mapping[str, Any]
+    ) -> None:
         self._problem = problem
-        self._bends = bends_of(method)
-        self._share = 0.5 if method.esdirk else method.theta
+        self._bends = bends
+        self._share = share
         self._make_solver = partial(block_solver, options=options)
         self._partials = Partials(problem)
         self._split: Split | None = None

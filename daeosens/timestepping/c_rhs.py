@@ -62,7 +62,8 @@ def runs_in_c(problem: Problem, method: Method) -> bool:
     needed = {"rhs"} if method.explicit else {"rhs", "jacobian"}
     python = problem.field_parameter or not problem.constant_mass
     if problem.stencil is not None:
-        return not (python or problem.breakpoints or method.esdirk)
+        stages = method.tableau is not None and not method.explicit
+        return not (python or problem.breakpoints or stages)
     return needed <= problem.native.keys() and not python
 
 

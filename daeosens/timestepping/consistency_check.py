@@ -20,9 +20,9 @@ from daeosens.methods.dae.structure import (
     probed_rate,
     wave,
 )
-from daeosens.methods.forms import takes_esdirk
 from daeosens.methods.linear_solver import FEW, PRODUCTS
 from daeosens.methods.method import Method
+from daeosens.methods.registry import find_method
 from daeosens.petsc.vectors import Array, largest, read, write
 from daeosens.problem.problem import Problem
 
@@ -94,12 +94,13 @@ def refuse_inconsistent_start(
     InputError
         Names the row, its residual and what would be admitted, on every rank.
     """
-    if problem.form == "rhs" or method.explicit or method.theta == 1.0:
+    rates = method.tableau is not None
+    if problem.form == "rhs" or method.explicit or not (rates or method.carried):
         return
     if problem.curved_mass or "algebraic rows" not in problem.probed:
         problem.probed["algebraic rows"] = _algebraic_rows(problem, t, u, p)
     algebraic = problem.probed["algebraic rows"]
-    if algebraic is None or (method.esdirk and isinstance(algebraic, _Rows)):
+    if algebraic is None or (rates and isinstance(algebraic, _Rows)):
         return
     ranks, (start, _) = u.comm.tompi4py(), u.getOwnershipRange()
     residual = _residual(problem, t, u, p)
@@ -118,7 +119,7 @@ def refuse_inconsistent_start(
     ratio, name, value, bound = max(ranks.allgather(worst), key=lambda each: each[0])
     if ratio > 1.0:
         forgetful = "beuler"
-        if takes_esdirk(problem) and isinstance(algebraic, _Rows):
+        if find_method("esdirk4").takes(problem) and isinstance(algebraic, _Rows):
             forgetful = "esdirk4"
         remedy = (
             "consistent_state(problem, u0, p); Parameters(..., consistent=True) where parameters "
@@ -133,7 +134,7 @@ def refuse_inconsistent_start(
 
 
 def _harm(method: Method) -> str:
-    if method.esdirk:
+    if not method.carried:
         return "lose such sums in the rounding of a small first step"
     return "carry this error from step to step"
 

@@ -8,9 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from daeosens.methods.esdirk.tableau import ESDIRK
 from daeosens.methods.method import Method
-from daeosens.methods.step_map import coefficients, tableau
 from daeosens.petsc._kernels import DenseSteps
 from daeosens.petsc.vectors import Array
 from daeosens.problem.problem import Problem
@@ -24,12 +22,14 @@ LARGEST_EXPLICIT = 1000
 
 
 def dense_steps(problem: Problem, method: Method, p: Any) -> DenseSteps | None:
-    """Return the steps of an ESDIRK method in C, or None where PETSc's own take them.
+    """Return diagonally implicit steps in C, or None where PETSc's own take them.
 
     They are the steps of the type ``ESDIRK`` of TS, to rounding.  For u' = f on one processor with
     f and f_u in C and up to ``LARGEST`` unknowns; PETSc's options do not reach them.
     """
-    if not (method.esdirk and {"rhs", "jacobian"} <= problem.native.keys() and _small(problem)):
+    if method.explicit or method.tableau is None:
+        return None
+    if not ({"rhs", "jacobian"} <= problem.native.keys() and _small(problem)):
         return None
     names = ("rhs", "jacobian", "jacobian_p", "pull")
     return _steps(problem, names, _coefficients(method), method.order, p)
@@ -58,11 +58,11 @@ def error_steps(problem: Problem, method: Method) -> DenseSteps | None:
 
 
 def _directed(problem: Problem, method: Method, *, errors: bool = False) -> DenseSteps | None:
-    names = ["rhs", "push", "pull", "hessian_product", *["jacobian"] * method.esdirk]
+    names = ["rhs", "push", "pull", "hessian_product", *["jacobian"] * (not method.explicit)]
     most = LARGEST_EXPLICIT if method.explicit else LARGEST
     if not (problem.native.keys() >= set(names) and _small(problem, most)):
         return None
-    if not (method.esdirk or method.explicit):
+    if method.tableau is None:
         return None
     p = np.zeros(problem.n_parameters)
     coefficients = _of_error(method) if errors else _coefficients(method)
@@ -71,20 +71,21 @@ def _directed(problem: Problem, method: Method, *, errors: bool = False) -> Dens
 
 @cache
 def _coefficients(method: Method) -> tuple[Array, Array, Array, Array]:
-    """Return a, b and c, and the weights of the embedded solution, where implicit steps need it."""
-    if method.esdirk:
-        scheme = ESDIRK[method.name]
-        return scheme.a, scheme.a[-1], scheme.c, scheme.b_embedded
-    of_step = tableau(method.runge_kutta).of_step
-    a, b, c = (np.ascontiguousarray(each) for each in (of_step.a, of_step.b, of_step.c))
-    return a, b, c, b
+    """Return a, b and c, and the weights of the embedded solution, if they are of all stages."""
+    assert method.tableau is not None
+    of_step = method.tableau.of_step
+    a, b, c = (np.ascontiguousarray(part) for part in (of_step.a, of_step.b, of_step.c))
+    return a, b, c, b if of_step.b_embedded is None else of_step.b_embedded
 
 
 @cache
 def _of_error(method: Method) -> tuple[Array, Array, Array, Array]:
     """Return the coefficients of the step from u to u + the error estimate."""
-    a, b, c, b_embedded = coefficients(method)
-    a, difference, c = (np.ascontiguousarray(each) for each in (a, b - b_embedded, c))
+    scheme = method.tableau
+    assert scheme is not None
+    assert scheme.b_embedded is not None
+    a, c = np.ascontiguousarray(scheme.a), np.ascontiguousarray(scheme.c)
+    difference = scheme.b - scheme.b_embedded
     return a, difference, c, difference
 
 

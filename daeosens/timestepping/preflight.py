@@ -14,7 +14,6 @@ from daeosens.methods.dae.index import structural_index
 from daeosens.methods.dae.structure import null_projection, wave
 from daeosens.methods.linear_solver import block_solver
 from daeosens.methods.method import Method
-from daeosens.petsc._kernels import ESDIRK
 from daeosens.petsc.vectors import largest, read, write
 from daeosens.problem.problem import Problem
 from daeosens.timestepping.consistency_check import refuse_inconsistent_start
@@ -56,12 +55,13 @@ def refuse_unsound_steps(
     method = stepping.resolved_method
     _refuse_algebraic_variables(problem, method, span[0], u, p)
     refuse_inconsistent_start(problem, method, span[0], u, p)
-    shrinking = stepping.adaptive and method.theta == 0.5 and not method.endpoint
-    jumping = bool(problem.breakpoints) and method.theta < 1.0
+    shrinking = stepping.adaptive and method.carried == 1.0 and not method.holds_at_end
+    stages = method.tableau is not None
+    jumping = bool(problem.breakpoints) and (stages or method.carried > 0.0)
     if not (jumping or shrinking):
         return
     algebraic, without_rate = _rows_without_rate(problem, span[0], u, p)
-    if jumping and method.esdirk:
+    if jumping and stages:
         null = null_projection(problem, partial(block_solver, options=stepping.options))
         if null is not None:
             _refuse_algebraic_jumps(problem, stepping, span, u, p, null)
@@ -82,18 +82,18 @@ def _refuse_algebraic_variables(
     problem: Problem, method: Method, t: float, u: PETSc.Vec, p: Any
 ) -> None:
     """Refuse what makes algebraic variables wrong with any steps; the equations are probed once."""
-    if method.theta > 0.5:
-        return
+    if 0.0 < method.carried < 1.0 or (not method.carried and method.tableau is None):
+        return  # errors die out
     if "index" not in problem.probed:
         problem.probed["index"] = structural_index(problem, t, u, p)
     index = problem.probed["index"]
-    if index and 0.0 < method.theta < 0.5:
+    if index and method.carried > 1.0:
         raise UnsupportedError(
             f'method = "{method.name}" for algebraic equations',
             expected="theta >= 0.5: with less their errors grow in each step",
             remedy='"cn", "beuler" or "theta:0.6"',
         )
-    if index >= (2 if method.name == "midpoint" else 3):
+    if index >= (3 if method.holds_at_end else 2):
         deeper = ", nor do their derivatives in time" if index > 2 else ""
         raise UnsupportedError(
             f'method = "{method.name}" for a DAE of index {index}: some algebraic equations hold '
@@ -111,15 +111,7 @@ def refuse_other_method(ts: PETSc.TS, method: Method) -> None:
     OptionError
         Names both methods.
     """
-    kind = ts.getType()
-    if kind == PETSc.TS.Type.RK:
-        kind += ts.getRKType()
-    elif kind == ESDIRK and method.esdirk:
-        kind = method.name  # it has no options
-    elif kind == PETSc.TS.Type.THETA:
-        form = "endpoint" if ts.getThetaEndpoint() else "one-stage"
-        same = ts.getTheta() == method.theta and ts.getThetaEndpoint() == method.endpoint
-        kind = method.name if same else f"theta ({form}, {ts.getTheta():g})"
+    kind = method.type_of(ts)
     if kind != method.name:
         raise OptionError(
             f'PETSc options choose the method "{kind}" where Stepping has "{method.name}"',

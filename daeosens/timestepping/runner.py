@@ -16,8 +16,8 @@ from daeosens.errors import (
     SolveError,
     StiffError,
 )
-from daeosens.methods.forms import takes_esdirk
 from daeosens.methods.linear_solver import linear_fault, reason_name, singular
+from daeosens.methods.registry import find_method
 from daeosens.petsc._kernels import DENSE, take_remainder
 from daeosens.petsc.fast_dataclass import quickly_made
 from daeosens.petsc.options import refused_value
@@ -163,7 +163,7 @@ class Runner:
         self.short_step = ready.first_step if chosen else stepping.short_step
         method = stepping.resolved_method
         self._choosing = not chosen and stepping.dt is None and ready.fixed_size is None
-        self._choosing = self._choosing and (method.explicit or method.esdirk)
+        self._choosing = self._choosing and method.tableau is not None
 
     def run(
         self,
@@ -204,8 +204,8 @@ class Runner:
             start,
             [*(time for time in pinned if first < time < span[1]), span[1]],
             self._ready.fixed_size,
-            restarts=method.explicit or method.esdirk,
-            keep_stages=self._checkpoint == "stages" and (method.explicit or method.esdirk),
+            restarts=method.tableau is not None,
+            keep_stages=self._checkpoint == "stages" and method.tableau is not None,
             watch=watch,
             take_again=self._single_steps.take_again if self._unwatched else None,
         )
@@ -260,7 +260,7 @@ class Runner:
             start,
             [float(times[-1])],
             None,
-            restarts=method.explicit or method.esdirk,
+            restarts=method.tableau is not None,
             keep_stages=False,
             prescribed=prescribed,
         )
@@ -443,9 +443,10 @@ class Runner:
         """Return the error of a singular matrix, with a method that has none if there is one."""
         problem, method = self._problem, self._stepping.resolved_method
         fault = singular(stopped)
-        if problem.form != "mass" or method.esdirk or not takes_esdirk(problem):
+        stiff = find_method("esdirk5")
+        if problem.form != "mass" or method.tableau is not None or not stiff.takes(problem):
             return fault
-        better = 'method="esdirk5", which knows the null space of a singular mass, or '
+        better = f'method="{stiff.name}", which knows the null space of a singular mass, or '
         return type(fault)(str(fault).replace("  try: ", f"  try: {better}", 1))
 
     def _failure(self, error: PETSc.Error, log: StepLog) -> DaeosensError:

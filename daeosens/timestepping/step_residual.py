@@ -6,7 +6,6 @@ from typing import Any
 
 from petsc4py import PETSc
 
-from daeosens.methods.forms import takes_both_rates
 from daeosens.methods.method import Method
 from daeosens.problem.implicit_matrix import SystemMatrix
 from daeosens.problem.problem import Problem
@@ -35,10 +34,11 @@ class StepResidual:
 
     def __init__(self, problem: Problem, method: Method) -> None:
         self._problem = problem
-        self._averages = takes_both_rates(problem, method.theta, endpoint=method.endpoint)
+        theta = method.averaged(problem)
+        self._averages = bool(theta)
         if self._averages:
             create = problem.create_state
-            self._theta, self._rest = method.theta, (1.0 - method.theta) / method.theta
+            self._theta, self._rest = theta, (1.0 - theta) / theta
             self._start, self._rate, self._work = create(), create(), create()
             self._time = 0.0
 

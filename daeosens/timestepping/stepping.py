@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from daeosens.errors import InputError, OptionError, together
-from daeosens.methods.method import Method, find_method
+from daeosens.methods.method import Method
+from daeosens.methods.registry import find_method
 from daeosens.petsc.option_names import RESERVED
 from daeosens.petsc.options import validate_names
 from daeosens.petsc.vectors import Array, finite_array

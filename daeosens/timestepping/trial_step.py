@@ -10,7 +10,7 @@ from typing import Any
 from petsc4py import PETSc
 
 from daeosens.errors import SolveError
-from daeosens.methods.step_map import RungeKuttaStep, tableau
+from daeosens.methods.rk.step import RungeKuttaStep
 from daeosens.petsc._kernels import take_step
 from daeosens.petsc.non_finite import note_fault
 from daeosens.petsc.options import scoped_options
@@ -84,7 +84,9 @@ class SingleSteps:
 
     @cached_property
     def _explicit_step(self) -> RungeKuttaStep:
-        return RungeKuttaStep(self._problem, tableau(self._stepping.resolved_method.runge_kutta))
+        steps = self._stepping.resolved_method.step_map(self._problem, {})
+        assert isinstance(steps, RungeKuttaStep)
+        return steps
 
     def _make_spare(self, problem: Problem, t: float, u: PETSc.Vec) -> PETSc.TS:
         """Return a TS for single implicit steps while the other one is in the middle of a run."""

@@ -10,10 +10,8 @@ from petsc4py import PETSc
 
 from daeosens.errors import InputError, NotFiniteError, UnsupportedError
 from daeosens.methods.method import Method
-from daeosens.methods.step_map import esdirk_steps, refuse_form
 from daeosens.petsc._kernels import (
     DENSE,
-    ESDIRK,
     ExplicitSteps,
     Registered,
     RegisteredStencil,
@@ -37,8 +35,8 @@ FEW_FACTORISED = 64
 """Up to how many unknowns a matrix is sooner filled and factorised in C than Python sees that it
 has not changed."""
 
-_STEPS = "daeosens steps"
-"""Name under which a TS keeps what takes its steps alive."""
+_TYPE, _STEPS = "daeosens type", "daeosens steps"
+"""Names under which a TS keeps what takes its steps alive."""
 
 _TS: Any = PETSc.TS  # the stubs of petsc4py 3.26 give enumerations the wrong type
 
@@ -63,7 +61,7 @@ def make_ts(
     InputError, UnsupportedError
         A method or a Jacobian that does not go with the problem.
     """
-    refuse_form(problem, method)
+    method.refuse(problem)
     ts = PETSc.TS().create(comm=problem.comm)
     ts.setProblemType(_TS.ProblemType.NONLINEAR)
     ts.setErrorIfStepFails(False)
@@ -72,30 +70,15 @@ def make_ts(
         ts.setType(DENSE)
         dense.attach(ts)
         held.keep(ts, dense)
-    elif method.explicit:
-        ts.setType(PETSc.TS.Type.RK)
-        ts.setRKType(method.runge_kutta)
+        return ts
+    ts.setAttr(_TYPE, method.set_type(ts, problem))
+    if method.explicit:
         _set_rhs(ts, problem, method, held, plain=plain and record in ("states", "stages"))
         if record in ("memory", "disk"):
             _set_rhs_derivatives(ts, problem, t, u, held.p)
     else:
-        _set_implicit(ts, problem, method)
         _set_residual(ts, problem, method, (t, u), held, record)
     return ts
-
-
-def _set_implicit(ts: PETSc.TS, problem: Problem, method: Method) -> None:
-    if method.esdirk:
-        ts.setType(ESDIRK)
-        esdirk = esdirk_steps(problem, method)
-        esdirk.attach(ts)
-        ts.setAttr(_STEPS, esdirk)
-        return
-    ts.setType(PETSc.TS.Type.THETA)
-    ts.setTheta(method.theta)
-    ts.setThetaEndpoint(method.endpoint)
-    if method.name in ("cn", "beuler"):
-        ts.setType(method.name)
 
 
 def _inside(problem: Problem) -> Callable[[PETSc.TS, float], float]:

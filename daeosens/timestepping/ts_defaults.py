@@ -10,10 +10,8 @@ from typing import Any
 
 from petsc4py import PETSc
 
-from daeosens.methods.esdirk.stages import NEWTON_DEFAULTS, STAGE_DEFAULTS
 from daeosens.methods.linear_solver import coarsen_points, linear_defaults
 from daeosens.methods.method import Method
-from daeosens.methods.step_map import tableau
 from daeosens.petsc._kernels import (
     DENSE,
     EXPLICIT,
@@ -39,9 +37,6 @@ over the state may not see, and derivatives do."""
 LARGEST_ERROR: Mapping[str, Any] = {"ts_adapt_wnormtype": "infinity"}
 """Each unknown satisfies the tolerance, but for the points of a grid, whose mean error does."""
 
-FEW_ITERATIONS: Mapping[str, Any] = {"snes_max_it": 10}
-"""A trial step fails too where the Newton iterations of a stage are more."""
-
 _TS: Any = PETSc.TS  # the stubs of petsc4py 3.26 give enumerations the wrong type
 
 
@@ -59,9 +54,9 @@ def default_options(
         defaults["ts_adapt_dt_max"] = stepping.max_step
     method = stepping.resolved_method
     if not method.explicit:
-        defaults |= STAGE_DEFAULTS if method.esdirk else NEWTON_DEFAULTS
-        if method.esdirk and stepping.adaptive:
-            defaults |= FEW_ITERATIONS
+        defaults |= method.defaults
+        if stepping.adaptive:
+            defaults |= method.adaptive_defaults
         if problem.coloring:
             defaults["snes_fd_color"] = None
         elif ts.getType() != DENSE:
@@ -131,8 +126,5 @@ def _step_in_passes(ts: PETSc.TS, method: Method) -> None:
     """Replace TSRK where each stage can be one pass over the vectors of compiled points."""
     registered = registered_with(ts)
     controlled = PETSc.Options().getString("ts_adapt_type", "none") != "none"
-    if controlled or not method.explicit or not isinstance(registered, RegisteredStencil):
-        return
-    steps = tableau(method.runge_kutta).of_step
-    if steps.chained:
-        set_chained(ts, registered, *steps.of_passes)
+    if method.chain and isinstance(registered, RegisteredStencil) and not controlled:
+        set_chained(ts, registered, *method.chain)

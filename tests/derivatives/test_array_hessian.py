@@ -33,7 +33,7 @@ from daeosens import (
 from daeosens.derivatives.engines.array import hessian as block_second_order
 from daeosens.derivatives.engines.array import step_blocks as blocks
 from daeosens.derivatives.hessian import Memory
-from daeosens.methods.method import find_method
+from daeosens.methods.registry import find_method
 
 # the running costs are part of what is proved, whatever the steps for the states make of them
 pytestmark = pytest.mark.filterwarnings("ignore:a running cost varies faster")
@@ -45,7 +45,7 @@ DIRECTIONS = [
     (None, [0.0, 1.0, 0.0]),
     ([0.0, 0.0, 1.0], None),
 ]
-RUNS = [run for run in forms.RUNS if run[0] in batched.MASSES and not find_method(run[1]).esdirk]
+RUNS = [run for run in forms.RUNS if run[0] in batched.MASSES and not find_method(run[1]).in_blocks]
 each_run = pytest.mark.parametrize(
     ("name", "method", "adaptive"),
     RUNS,

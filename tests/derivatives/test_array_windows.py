@@ -22,7 +22,7 @@ from daeosens import (
 )
 from daeosens.derivatives.engines.array import adjoint as array_adjoint
 from daeosens.derivatives.engines.choice import no_block
-from daeosens.methods.method import find_method
+from daeosens.methods.registry import find_method
 
 
 def possible(cell):
@@ -48,7 +48,7 @@ def assert_equal(run, costs):
 
 def test_most_cells_can_be_swept():
     assert len(CELLS) > 40
-    methods = {method for method in event_support.METHODS if not find_method(method).esdirk}
+    methods = {method for method in event_support.METHODS if not find_method(method).in_blocks}
     assert {cell.method for cell in CELLS} == methods
 
 

@@ -140,6 +140,21 @@ def test_estimates_are_those_of_the_errors(problem, method, cost):
     assert error < 3.0 * estimate * np.abs(by_x).max()
 
 
+@pytest.mark.parametrize("make", [ODE, trace], ids=["NumPy", "compiled"])
+@pytest.mark.parametrize(("rate", "rtol"), [(1e4, 1e-6), (1e5, 1e-6), (1e6, 1e-8)])
+def test_derivatives_that_are_small_beside_the_state_warn(make, rate, rtol):
+    """U' = -k (u - cos(t)): du/dk is sin(t)/k^2, of which errors of 1e-7 in u leave little."""
+    problem = make(lambda t, u, p: -p[0] * (u - np.cos(t)), 1, ["k"])
+    run = solve(problem, [0.0], [rate], Stepping((0.0, 10.0), "esdirk5", rtol=rtol))
+    with pytest.warns(DiscretizationWarning, match="small beside errors"):
+        gradient = adjoint(run, LAST).p[0]
+    square, sine, cosine = 1.0 + rate**2, np.sin(10.0), np.cos(10.0)
+    slope = (2.0 * rate * cosine + sine) / square
+    exact = slope - (rate * cosine + sine) * 2.0 * rate**2 / square**2
+    estimate = relative_errors(run, [LAST.lower(problem, 10.0)])[0]
+    assert abs(gradient / exact - 1.0) == pytest.approx(estimate, rel=0.5)
+
+
 def test_a_jump_in_the_equations_is_told_by_itself():
     problem = ODE(lambda t, u, p: -p[0] * u + (u > 0.5), 1, ["k"])
     run = solve(problem, [1.0], [2.5], Stepping((0.0, 2.0), "rk6vr", rtol=1e-6))

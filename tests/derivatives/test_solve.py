@@ -34,7 +34,7 @@ from daeosens import (
     adjoint,
     solve,
 )
-from daeosens.methods.method import find_method
+from daeosens.methods.registry import find_method
 
 SPAN = (0.0, 1.0)
 

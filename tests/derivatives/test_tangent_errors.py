@@ -6,12 +6,9 @@ import pytest
 import daeosens as ds
 from daeosens.derivatives import tangent_errors
 from daeosens.derivatives.tangent_errors import tangents_and_errors
-from daeosens.methods.method import METHODS, find_method
-from daeosens.methods.step_map import coefficients
+from daeosens.methods.registry import METHODS, find_method
 
-EMBEDDED = [
-    name for name, each in METHODS.items() if each.adaptive and (each.explicit or each.esdirk)
-]
+EMBEDDED = [name for name, each in METHODS.items() if each.adaptive and each.tableau is not None]
 
 
 def pendulum(*, compiled):
@@ -57,7 +54,8 @@ def test_of_a_linear_equation_the_estimate_is_the_difference_of_both_stability_f
     stepping = ds.Stepping((0.0, 1.0), method, dt=0.3, t_eval=[0.2, 0.5])
     run = ds.solve(decay, [1.0], [2.0], stepping, (), "stages")
     values, errors = tangents_and_errors(run, [([1.0], None)])
-    a, b, _, b_embedded = coefficients(find_method(method))
+    scheme = find_method(method).tableau
+    a, b, b_embedded = scheme.a, scheme.b, scheme.b_embedded
     for h, before, error in zip(run.step_sizes, values[:-1, 0, 0], errors[:, 0, 0], strict=True):
         z = -2.0 * h / mass
         rates = np.linalg.solve(np.eye(len(b)) - z * a, np.ones(len(b)))

@@ -24,7 +24,7 @@ from forms import (
 )
 
 from daeosens import Terminal, adjoint, hessian_product, sensitivities, solve, tangent, trace
-from daeosens.methods.method import find_method
+from daeosens.methods.registry import find_method
 from daeosens.timestepping import step_log
 
 MASSES = {"rhs": None, "M": MASS, "M singular": SINGULAR}
@@ -58,7 +58,7 @@ def objectives(model):
 
 
 def engines(method):
-    return ("auto", "steps") if find_method(method).esdirk else ("auto", "steps", "block")
+    return ("auto", "steps") if find_method(method).in_blocks else ("auto", "steps", "block")
 
 
 def close(ours, theirs):

@@ -9,7 +9,7 @@ from forms import DIAGONAL, FORMS, MASS, P0, SINGULAR, TIGHT, U0, rhs, rhs_p, rh
 from daeosens import Stepping, consistent_state, solve
 from daeosens.methods.esdirk.stage_equations import DirkEquations
 from daeosens.methods.esdirk.stages import StageSolver
-from daeosens.methods.esdirk.tableau import ESDIRK
+from daeosens.methods.esdirk.tableau import TABLEAUX
 from daeosens.methods.linear_solver import linear_solver
 from daeosens.petsc.vectors import read, write
 
@@ -27,7 +27,7 @@ def vec(problem, values):
 
 def equations_of(name, method):
     """Return the equations of one step, the points of its stages, the scheme and M."""
-    problem, scheme = FORMS[name].analytic, ESDIRK[method]
+    problem, scheme = FORMS[name].analytic, TABLEAUX[method]
     make_solver = partial(linear_solver, options={"ksp_rtol": 1e-13})
     equations = DirkEquations(problem, scheme, make_solver, StageSolver(problem, scheme, {}, None))
     u0 = consistent_state(problem, U0, P0, t=T)

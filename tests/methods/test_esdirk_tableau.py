@@ -5,10 +5,10 @@ from functools import cache
 import numpy as np
 import pytest
 
-from daeosens.methods import method as methods
-from daeosens.methods.esdirk.tableau import ESDIRK
+from daeosens.methods.esdirk.method import DIAGONALLY_IMPLICIT
+from daeosens.methods.esdirk.tableau import TABLEAUX
 
-each_scheme = pytest.mark.parametrize("scheme", ESDIRK.values(), ids=ESDIRK)
+each_scheme = pytest.mark.parametrize("scheme", TABLEAUX.values(), ids=TABLEAUX)
 
 
 @cache
@@ -48,7 +48,9 @@ def test_there_are_as_many_conditions_as_rooted_trees():
 
 
 def test_methods_know_the_orders():
-    assert {name: scheme.order for name, scheme in ESDIRK.items()} == methods.ESDIRK
+    assert {name: scheme.order for name, scheme in TABLEAUX.items()} == {
+        method.name: method.order for method in DIAGONALLY_IMPLICIT
+    }
 
 
 @each_scheme

@@ -4,15 +4,17 @@ import pytest
 from forms import METHODS, NO_ESTIMATE
 
 from daeosens import InputError
-from daeosens.methods.method import METHODS as NAMED
-from daeosens.methods.method import RUNGE_KUTTA, find_method, nearest
+from daeosens.methods.registry import METHODS as NAMED
+from daeosens.methods.registry import find_method, nearest
+from daeosens.methods.rk.method import EXPLICIT
+from daeosens.methods.theta.method import THETA, ThetaMethod
 
 
 def test_every_name_is_found():
     for name in METHODS:
         assert find_method(name).name == name
-    for kind in RUNGE_KUTTA:
-        assert find_method(kind) is find_method(f"rk{kind}")
+    for method in EXPLICIT:
+        assert find_method(method.kind) is find_method(method.name)
     assert set(NAMED) == {name for name in METHODS if not name.startswith("theta:")}
 
 
@@ -21,15 +23,17 @@ def test_methods_know_what_they_can_do():
         method = find_method(name)
         assert method.explicit == name.startswith("rk")
         assert method.adaptive == (name not in NO_ESTIMATE)
-        assert (method.theta > 0) + method.explicit + method.esdirk == 1
-    assert find_method("cn").endpoint
-    assert not find_method("midpoint").endpoint
-    assert find_method("beuler").theta == 1.0
+        assert (method.tableau is None) == (method in THETA or name.startswith("theta:"))
+    held = {name for name in METHODS if find_method(name).holds_at_end}
+    assert set(METHODS) - held == {"midpoint"}
+    carried = [find_method(name).carried for name in ("cn", "beuler", "theta:0.8", "esdirk4")]
+    assert carried == pytest.approx([1.0, 0.0, 0.25, 0.0])
 
 
 @pytest.mark.parametrize(("value", "order"), [("0.5", 2), ("1", 1), ("0.7", 1), ("1e-3", 1)])
 def test_theta_takes_any_weight_of_the_end(value, order):
     method = find_method(f"theta:{value}")
+    assert isinstance(method, ThetaMethod)
     assert (method.theta, method.order, method.endpoint) == (float(value), order, True)
 
 

@@ -21,11 +21,11 @@ from forms import (
 from petsc4py import PETSc
 
 from daeosens import ODE, Products, SolveError, UnsupportedError
-from daeosens.methods.method import METHODS, RUNGE_KUTTA, find_method
+from daeosens.methods.registry import METHODS, find_method
+from daeosens.methods.rk.method import EXPLICIT
 from daeosens.methods.rk.step import RungeKuttaStep
-from daeosens.methods.rk.tableau import Tableau
+from daeosens.methods.rk.tableau import Tableau, tableau
 from daeosens.methods.step import Step
-from daeosens.methods.step_map import step_map, tableau
 from daeosens.petsc._kernels import rk_tableau
 from daeosens.petsc.vectors import read, write
 
@@ -38,7 +38,7 @@ class LinearisedStep:
     def __init__(self, form, method, problem=None):
         self.problem = problem or form.analytic
         self.form, self.method = form, method
-        self.map = step_map(self.problem, find_method(method), {})
+        self.map = find_method(method).step_map(self.problem, {})
         self.end = self.independent(T, H, U0, P0).end
         self.step = Step(T, H, self.vec(U0), self.vec(self.end), P0)
         (self.density,) = ANALYTIC_COST.lower(self.problem, 1.0).densities
@@ -151,7 +151,7 @@ def test_quadrature_is_that_of_the_independent_step(linearised):
     assert linearised.map.quadrature(linearised.step, ()) == 0.0
 
 
-@pytest.mark.parametrize("kind", RUNGE_KUTTA)
+@pytest.mark.parametrize("kind", [method.kind for method in EXPLICIT])
 def test_advance_takes_the_independent_step(kind):
     step = RungeKuttaStep(FORMS["rhs"].analytic, tableau(kind))
     u, out = step._problem.create_state(), step._problem.create_state()
@@ -178,7 +178,7 @@ def test_a_step_taken_again_knows_its_first_rate():
     np.testing.assert_allclose(times, [0.5, 0.55, 0.55, 0.6, 0.6, 0.6, 0.7], rtol=1e-15)
 
 
-@pytest.mark.parametrize("kind", RUNGE_KUTTA)
+@pytest.mark.parametrize("kind", [method.kind for method in EXPLICIT])
 def test_tangent_agrees_with_richardson_differences_of_advance(kind, rng):
     """Real numbers only: independent of complex arithmetic and of the NumPy step."""
     problem = FORMS["rhs"].automatic
@@ -210,7 +210,7 @@ def test_tangent_agrees_with_richardson_differences_of_advance(kind, rng):
 def test_step_of_a_problem_without_parameters(rng):
     problem = ODE(lambda t, u, p: np.array([u[1], -np.sin(u[0]) * (1 + t)]), 2)
     for method in ("rk4", "cn", "beuler", "midpoint"):
-        steps = step_map(problem, find_method(method), {})
+        steps = find_method(method).step_map(problem, {})
         u, u_next = problem.create_state(), problem.create_state()
         write(u, [0.3, 0.1])
         write(u_next, [0.31, 0.07])
@@ -225,13 +225,13 @@ def test_step_of_a_problem_without_parameters(rng):
 
 
 def test_orders_and_error_estimates_are_petscs():
-    for kind, (order, adaptive) in RUNGE_KUTTA.items():
+    for method in EXPLICIT:
         ts = PETSc.TS().create(comm=PETSc.COMM_SELF)
         ts.setType("rk")
-        ts.setRKType(kind)
+        ts.setRKType(method.kind)
         embedded, petsc_order = rk_tableau(ts)[3:5]
         ts.destroy()
-        assert (order, adaptive) == (petsc_order, embedded is not None), kind
+        assert (method.order, method.adaptive) == (petsc_order, embedded is not None)
 
 
 def test_explicit_step_of_a_mass_form_is_refused_and_names_implicit_methods():
@@ -239,7 +239,7 @@ def test_explicit_step_of_a_mass_form_is_refused_and_names_implicit_methods():
         form = FORMS[name].analytic.form
         first = '"esdirk4", ' if name == "M" else ""
         with pytest.raises(UnsupportedError, match=rf'in {form} form(.|\n)*try: {first}"cn", "be'):
-            step_map(FORMS[name].analytic, METHODS["rk4"], {})
+            METHODS["rk4"].step_map(FORMS[name].analytic, {})
 
 
 def test_trailing_stages_without_weight_are_left_out():
@@ -254,7 +254,7 @@ def test_failure_of_the_linear_solver_is_a_solve_error_with_its_numbers():
     """One GMRES iteration cannot solve for three unknowns."""
     options = {"ksp_type": "gmres", "pc_type": "none", "ksp_max_it": 1}
     form = FORMS["M"]
-    steps = step_map(form.analytic, METHODS["cn"], options)
+    steps = METHODS["cn"].step_map(form.analytic, options)
     u, u_next, du = (form.analytic.create_state() for _ in range(3))
     for vec, values in ((u, U0), (u_next, U0 + 0.1), (du, [1.0, 2.0, 3.0])):
         write(vec, values)

@@ -25,9 +25,8 @@ from daeosens import (
     hessian_product,
     solve,
 )
-from daeosens.methods.method import find_method
+from daeosens.methods.registry import find_method
 from daeosens.methods.step import Step
-from daeosens.methods.zero_step import InstantStep
 from daeosens.petsc.vectors import gather, read, scatter, write
 from daeosens.problem.modes import add_events
 from tests.timestepping.test_consistent_start import N, distributed
@@ -333,7 +332,7 @@ def test_singular_matrices_and_rates_that_cannot_be_found_are_named():
     for problem, why in ((hidden, "singular"), (no_rate, "not converge|singular")):
         u = problem.create_state()
         step = Step(0.5, 0.0, u, u, np.empty(0))
-        instant = InstantStep(problem, find_method("beuler"), {})
+        instant = find_method("beuler").instant_map(problem, {})
         with pytest.raises(SolveError, match=f"(?s)event at t = 0.5, .*({why}).*index one"):
             instant.adjoint(step, [problem.create_state()], [], [()], times=True)
 

@@ -7,7 +7,7 @@ import daeosens as ds
 from daeosens import SolveError
 from daeosens.methods.block_steps import Block
 from daeosens.methods.rk.block import BlockRungeKutta
-from daeosens.methods.step_map import tableau
+from daeosens.methods.rk.tableau import tableau
 from daeosens.petsc.low_rank_rows import FewRows, few_rows
 from daeosens.petsc.threads import thread_count
 from daeosens.problem.batched.compiled import CompiledBatch

@@ -41,7 +41,7 @@ from daeosens import (
     trace,
 )
 from daeosens.derivatives.engines.compiled.tangent import linear_steps
-from daeosens.methods.method import find_method
+from daeosens.methods.registry import find_method
 from daeosens.problem.breakpoints import admit_breakpoints
 
 # the running costs are part of what is proved, whatever the steps for the states make of them

@@ -35,7 +35,8 @@ from daeosens import (
     duality,
     hybrid,
 )
-from daeosens.methods.method import ESDIRK, find_method
+from daeosens.methods.esdirk.tableau import TABLEAUX
+from daeosens.methods.registry import find_method
 
 NAMES = ("drive", "stiffness", "bend", "moment")
 P0 = np.array([1.1, 4.0, 0.9, 1.3])
@@ -86,7 +87,7 @@ def possible(cell: Cell) -> bool:
     unsound = cell.method in NO_ESTIMATE or (cell.method, cell.form) == ("midpoint", "M singular")
     return not (
         (explicit and cell.form not in ("rhs", "two modes"))
-        or (cell.method in ESDIRK and cell.form in ("M(p)", "F"))
+        or (cell.method in TABLEAUX and cell.form in ("M(p)", "F"))
         or (cell.steps == "adaptive" and unsound)
     )
 
@@ -229,7 +230,7 @@ def hybrid_of(cell):
     two = cell.form == "two modes"
     forms = (cell.form, cell.form)
     if two:
-        forms = ("M", "rhs") if cell.method in ESDIRK else ("M(p)", "F")
+        forms = ("M", "rhs") if cell.method in TABLEAUX else ("M(p)", "F")
         forms = ("rhs", "rhs") if find_method(cell.method).explicit else forms
     after_first = {"mode": "two"} if two else {}
     after = {"mode": "one" if two else "two"} if switch else {}

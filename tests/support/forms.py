@@ -16,11 +16,13 @@ import numpy as np
 
 from daeosens import DAE, ODE, LeastSquares, Prior, Problem, Running, Stepping, Terminal
 from daeosens.costs.objective import Objective
-from daeosens.methods.method import ESDIRK, RUNGE_KUTTA, find_method
+from daeosens.methods.esdirk.tableau import TABLEAUX
+from daeosens.methods.registry import find_method
+from daeosens.methods.rk.method import EXPLICIT as RUNGE_KUTTA
 
-EXPLICIT = tuple(f"rk{kind}" for kind in RUNGE_KUTTA)
+EXPLICIT = tuple(method.name for method in RUNGE_KUTTA)
 IMPLICIT = ("beuler", "cn", "theta:0.7", "theta:1", "midpoint")
-DIAGONAL = tuple(ESDIRK)
+DIAGONAL = tuple(TABLEAUX)
 METHODS = EXPLICIT + IMPLICIT + DIAGONAL
 NO_ESTIMATE = ("rk1fe", "rk2b", "rk3", "rk4")
 

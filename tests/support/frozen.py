@@ -15,9 +15,11 @@ import numpy as np
 import numpy.typing as npt
 from forms import CostCase, Form
 
-from daeosens.methods.esdirk.tableau import ESDIRK, Esdirk
-from daeosens.methods.method import find_method
-from daeosens.methods.step_map import tableau
+from daeosens.methods.esdirk.tableau import TABLEAUX, Esdirk
+from daeosens.methods.registry import find_method
+from daeosens.methods.rk.method import ExplicitMethod
+from daeosens.methods.rk.tableau import tableau
+from daeosens.methods.theta.method import ThetaMethod
 
 Values = npt.NDArray[Any]
 STEP = 1e-30
@@ -34,10 +36,11 @@ class Step:
 def step(form: Form, method: str, t: Any, h: Any, u: Values, p: Values) -> Step:
     """Take one step; every argument may be complex."""
     chosen = find_method(method)
-    if chosen.explicit:
-        return _runge_kutta(form, chosen.runge_kutta, t, h, u, p)
-    if chosen.esdirk:
-        return _diagonal(form, ESDIRK[method], t, h, u, p)
+    if isinstance(chosen, ExplicitMethod):
+        return _runge_kutta(form, chosen.kind, t, h, u, p)
+    if method in TABLEAUX:
+        return _diagonal(form, TABLEAUX[method], t, h, u, p)
+    assert isinstance(chosen, ThetaMethod)
     return (_endpoint if chosen.endpoint else _one_stage)(form, chosen.theta, t, h, u, p)
 
 

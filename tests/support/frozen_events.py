@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from daeosens.methods.esdirk.tableau import ESDIRK, Esdirk
-from daeosens.methods.method import find_method
-from daeosens.methods.step_map import tableau
+from daeosens.methods.esdirk.tableau import TABLEAUX, Esdirk
+from daeosens.methods.registry import find_method
+from daeosens.methods.theta.method import ThetaMethod
 
 Values = npt.NDArray[Any]
 STEP = 1e-30
@@ -137,7 +137,7 @@ def step(
     t, h, u, p = start
     chosen = find_method(method)
     if chosen.explicit:
-        table = tableau(chosen.runge_kutta)
+        table = chosen.tableau
         rates: list[Values] = []
         nodes = []
         for a, b, c in zip(table.a, table.b, table.c, strict=True):
@@ -146,8 +146,9 @@ def step(
             rates.append(-residual(t + c * h, stage, 0 * u, p))
             nodes.append((b * h, t + c * h, stage))
         return u + h * sum(b * k for b, k in zip(table.b, rates, strict=True)), nodes
-    if chosen.esdirk:
-        return _diagonal(residual, ESDIRK[method], start, near)
+    if method in TABLEAUX:
+        return _diagonal(residual, TABLEAUX[method], start, near)
+    assert isinstance(chosen, ThetaMethod)
     theta = chosen.theta
     if chosen.endpoint:
 

@@ -8,7 +8,7 @@ from native_model import P, compiled_ode
 from petsc4py import PETSc
 
 from daeosens import COLORING, ODE, InputError, Stepping, UnsupportedError, solve
-from daeosens.methods.method import find_method
+from daeosens.methods.registry import find_method
 from daeosens.petsc._kernels import DENSE, EXPLICIT
 from daeosens.timestepping.c_rhs import Held
 from daeosens.timestepping.ts import make_ts

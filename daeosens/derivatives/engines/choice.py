@@ -65,7 +65,7 @@ def wants_compiled(trajectory: Trajectory, engine: str, rows: int) -> bool:
     if engine != "auto":
         return engine in ("steps", "compiled")
     problem, method = trajectory.problem, trajectory.stepping.resolved_method
-    blocks = problem.batch is not None and problem.batch.at_once and not method.esdirk
+    blocks = problem.batch is not None and problem.batch.at_once and not method.in_blocks
     return not blocks or problem.size <= FEW_UNKNOWNS or rows <= FEW_ROWS
 
 
@@ -180,8 +180,8 @@ def no_linear_steps(trajectory: Trajectory) -> str:
 
 def no_block(problem: Problem, method: Method) -> str:
     """Return why runs of a problem by a method cannot be swept in blocks; empty if they can."""
-    if method.esdirk:
-        return "an ESDIRK method"
+    if method.in_blocks:
+        return method.in_blocks
     for each in (problem, *problem.modes.values()):
         reasons = {
             "PETSc-style callbacks": each.style == "petsc",

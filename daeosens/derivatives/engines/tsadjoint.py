@@ -13,7 +13,7 @@ from daeosens.derivatives.engines.request import AdjointRequest
 from daeosens.derivatives.engines.vectors.adjoint import VectorSweep
 from daeosens.errors import UnsupportedError
 from daeosens.methods.linear_solver import refuse_without_transpose
-from daeosens.methods.step_map import StepMap
+from daeosens.methods.step import StepMap
 from daeosens.petsc.vectors import write
 from daeosens.problem.matrices import dense
 from daeosens.problem.problem import Problem
@@ -145,7 +145,7 @@ def refuse_wrong_combinations(trajectory: Trajectory) -> None:
                 remedy='adjoint(..., engine="steps")',
             )
     remedy = 'adjoint(..., engine="steps")'
-    if method.esdirk:
+    if not method.tsadjoint:
         raise UnsupportedError(
             f'engine = "tsadjoint" with "{method.name}"',
             expected="Runge-Kutta types of TSRK, or theta methods",
@@ -163,7 +163,7 @@ def refuse_wrong_combinations(trajectory: Trajectory) -> None:
             expected="M u' = f with a constant M; DAE(..., linear_in_udot=True) says so",
             remedy=remedy,
         )
-    if not problem.constant_mass and not method.endpoint and method.theta < 1.0:
+    if not problem.constant_mass and not method.holds_at_end:
         raise UnsupportedError(
             f'engine = "tsadjoint" with parameters in the mass matrix and "{method.name}"',
             expected='"cn", "beuler" or "theta:<value>"',

@@ -23,7 +23,7 @@ from daeosens.derivatives.engines.vectors.adjoint import VectorSweep
 from daeosens.derivatives.faults import named_faults
 from daeosens.derivatives.windows import windows
 from daeosens.methods.events.event_step import HybridStep
-from daeosens.methods.step_map import StepMap
+from daeosens.methods.step import StepMap
 from daeosens.petsc.vectors import Array, finite_vec
 from daeosens.timestepping.trajectory.trajectory import Trajectory
 

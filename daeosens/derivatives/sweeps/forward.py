@@ -17,7 +17,7 @@ from daeosens.derivatives.engines.compiled.tangent import push_directions
 from daeosens.derivatives.faults import named_faults
 from daeosens.derivatives.windows import window_of, windows
 from daeosens.methods.events.event_step import HybridStep
-from daeosens.methods.step_map import StepMap
+from daeosens.methods.step import StepMap
 from daeosens.petsc.vectors import Array, finite_vec, read, write
 from daeosens.timestepping.trajectory.trajectory import Trajectory, steps_of
 

@@ -19,20 +19,12 @@ from daeosens.methods.linear_solver import (
     coarsen_points,
     linear_defaults,
 )
-from daeosens.methods.rk.stages import Kept
-from daeosens.methods.step import Step
+from daeosens.methods.method import NEWTON_DEFAULTS
+from daeosens.methods.step import Kept, Step
 from daeosens.petsc._kernels import take_point
 from daeosens.petsc.options import scoped_options
 from daeosens.problem.implicit_matrix import SystemMatrix
 from daeosens.problem.problem import Problem
-
-NEWTON_DEFAULTS: Mapping[str, Any] = {
-    "snes_rtol": 1e-11,
-    "snes_stol": 1e-14,
-    "snes_max_it": 50,
-    "snes_linesearch_type": "rounding",
-}
-"""Tight, because the derivative of a step is that of the converged step."""
 
 STAGE_DEFAULTS: Mapping[str, Any] = {
     **NEWTON_DEFAULTS,
@@ -43,6 +35,9 @@ STAGE_DEFAULTS: Mapping[str, Any] = {
 
 With a Jacobian that is kept the last residual is no square of the one before it.
 """
+
+FEW_ITERATIONS: Mapping[str, Any] = {"snes_max_it": 10}
+"""A trial step fails too where the Newton iterations of a stage are more."""
 
 SLOW, PATIENCE = 0.1, 5
 """A step keeps its first Jacobian while residuals fall by this factor in each iteration of a stage,

@@ -47,6 +47,16 @@ class Esdirk:
     order: int
 
     @property
+    def b(self) -> Array:
+        """The weights of the solution."""
+        return self.a[-1]
+
+    @property
+    def of_step(self) -> Esdirk:
+        """The same: the last stage is the solution."""
+        return self
+
+    @property
     def embedded(self) -> Array:
         """The solution of one order less as a sum of stages, their weights [s].
 
@@ -206,7 +216,7 @@ _SIXTH = _esdirk(
     ),
 )
 
-ESDIRK: Mapping[str, Esdirk] = MappingProxyType(
+TABLEAUX: Mapping[str, Esdirk] = MappingProxyType(
     {"esdirk3": _THIRD, "esdirk4": _FOURTH, "esdirk5": _FIFTH, "esdirk6": _SIXTH}
 )
 """The methods by the names that ``Stepping`` knows."""

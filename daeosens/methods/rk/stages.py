@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any
 
 from petsc4py import PETSc
 
 from daeosens.methods.rk.tableau import Tableau
-from daeosens.methods.step import Step
+from daeosens.methods.step import Kept, Step
 from daeosens.problem.problem import Problem
-
-Kept: TypeAlias = "Mapping[int, Sequence[PETSc.Vec]]"
-"""Stage states by the number of the step."""
 
 
 class ExplicitStages:

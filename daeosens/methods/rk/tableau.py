@@ -30,9 +30,13 @@ class Tableau:
         assert self.b_embedded is not None
         return Tableau(self.a, self.b - self.b_embedded, self.c)
 
-    @cached_property
+    @property
     def of_step(self) -> Tableau:
         """Return the tableau without the last stage of a first-same-as-last method."""
+        return self._of_step
+
+    @cached_property
+    def _of_step(self) -> Tableau:
         s = len(self.b)
         while self.b[s - 1] == 0.0:
             s -= 1
@@ -78,6 +82,10 @@ class Tableau:
         """Whether there are two or four stages, and each reads the rate of the one before only."""
         known = len(self.b) in (2, 4) and bool(self.below[1:].all())
         return known and bool((self.a == np.diag(self.below[1:], -1)).all())
+
+
+HEUN = Tableau(np.array([[0.0, 0.0], [1.0, 0.0]]), np.array([0.5, 0.5]), np.array([0.0, 1.0]))
+"""Heun's method, of order two."""
 
 
 @cache

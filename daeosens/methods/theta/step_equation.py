@@ -9,13 +9,21 @@ from petsc4py import PETSc
 
 from daeosens.costs.cost import Densities
 from daeosens.methods.factored_matrix import MakeSolver, Slot, shared
-from daeosens.methods.forms import takes_both_rates
 from daeosens.methods.step import Step
 from daeosens.methods.theta.time_and_size import Point
 from daeosens.petsc.vectors import dot
 from daeosens.problem.implicit_matrix import Elsewhere, SystemMatrix
 from daeosens.problem.point_matrix import PointMatrix
 from daeosens.problem.problem import Problem
+
+
+def takes_both_rates(problem: Problem, theta: float, *, endpoint: bool) -> bool:
+    """Return whether a theta step takes the rate of the step at its start too.
+
+    PETSc's TSTHETA takes none there, which is the same if F is linear in u' with coefficients that
+    do not change, and of first order otherwise.
+    """
+    return problem.udot_nonlinear and endpoint and theta < 1.0
 
 
 class LinearChange:

@@ -75,7 +75,7 @@ class _Passage:
         ]
         method = stepping.resolved_method
         # the midpoint rule carries algebraic variables over that miss their equations: no rate
-        apart = problem.form == "rhs" or method.endpoint or method.esdirk or method.theta == 1.0
+        apart = problem.form == "rhs" or method.holds_at_end
         self._observed = {
             time for time in self._pinned if apart and time not in problem.breakpoints
         } - {self.first, self.last}
@@ -143,7 +143,7 @@ class _Passage:
             runner = self._runners.enter_context(maker)
             active = [each for each in self._surfaces if each.event.active(self.mode)]
             method = self.stepping.resolved_method
-            checked = self.stepping.adaptive and (method.explicit or method.esdirk)
+            checked = self.stepping.adaptive and method.tableau is not None
             self._flows[self.mode] = Flow(problem, runner, active, checked)
         flow = self._flows[self.mode]
         flow.runner.p = self.p

@@ -15,7 +15,6 @@ from daeosens.methods.events.event_function import Switch
 from daeosens.methods.events.event_step import HybridStep, Record
 from daeosens.methods.events.reset import Jump
 from daeosens.methods.step import Step
-from daeosens.methods.step_map import instant_map, step_map
 from daeosens.petsc.vectors import largest, read, write
 from daeosens.problem.modes import entered_mode
 from daeosens.problem.problem import Problem
@@ -170,8 +169,8 @@ def _derivative(meeting: Meeting, taken: _Taken, seed: int) -> PETSc.Vec | None:
     """Return the derivative of the state at a fixed time along a direction, or None."""
     problem = meeting.problem
     method, options = meeting.stepping.resolved_method, meeting.stepping.options
-    maps = {meeting.mode: step_map(meeting.modes[meeting.mode], method, options)}
-    instants = {name: instant_map(each, method, options) for name, each in meeting.modes.items()}
+    maps = {meeting.mode: method.step_map(meeting.modes[meeting.mode], options)}
+    instants = {name: method.instant_map(mode, options) for name, mode in meeting.modes.items()}
     sweep = HybridStep(problem, taken.records, maps, instants.__getitem__)
     du, dp = _spread(problem.create_state(), seed), _spread(problem.create_parameters(), seed)
     moments = [meeting.step.t] + [meeting.t] * len(taken.sizes)

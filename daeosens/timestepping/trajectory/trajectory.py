@@ -16,8 +16,7 @@ from petsc4py import PETSc
 from daeosens.costs.cost import At, Instant, Point, Start, When
 from daeosens.errors import InputError, SolveError, require
 from daeosens.methods.events.event_step import HybridStep, Record
-from daeosens.methods.step import Step
-from daeosens.methods.step_map import StepMap, instant_map, n_stages, step_map
+from daeosens.methods.step import Step, StepMap
 from daeosens.petsc.fast_dataclass import quickly_made
 from daeosens.petsc.vectors import Array, read, write
 from daeosens.problem.problem import Problem
@@ -153,7 +152,7 @@ class Trajectory:
     @property
     def n_stages(self) -> int:
         """Number of stages of all steps together."""
-        return self.n_steps * n_stages(self.stepping.resolved_method)
+        return self.n_steps * self.stepping.resolved_method.n_stages
 
     @property
     def final(self) -> PETSc.Vec:
@@ -396,18 +395,13 @@ class Trajectory:
 
 def steps_of(trajectory: Trajectory) -> StepMap:
     """Return the step map that took a trajectory's steps, with work space for one sweep."""
-    stepping = trajectory.stepping
+    method, options = trajectory.stepping.resolved_method, trajectory.stepping.options
     problem = trajectory.problem
     modes = problem.modes or {"": problem}
-    maps = {
-        name: step_map(mode, stepping.resolved_method, stepping.options, trajectory.stages)
-        for name, mode in modes.items()
-    }
+    maps = {name: method.step_map(mode, options, trajectory.stages) for name, mode in modes.items()}
     if not trajectory.crossings:
         return maps[trajectory.first_mode]
-    at_once = cache(
-        lambda name: instant_map(modes[name], stepping.resolved_method, stepping.options)
-    )
+    at_once = cache(lambda name: method.instant_map(modes[name], options))
     return HybridStep(problem, trajectory.records, maps, at_once)
 
 

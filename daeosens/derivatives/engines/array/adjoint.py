@@ -23,7 +23,7 @@ from daeosens.derivatives.engines.vectors.adjoint import VectorSweep
 from daeosens.derivatives.windows import window_of
 from daeosens.methods.block_steps import BlockSteps, Seed
 from daeosens.methods.rk.block import BlockRungeKutta
-from daeosens.methods.step_map import StepMap
+from daeosens.methods.step import StepMap
 from daeosens.petsc._kernels import FactorPulls, wake
 from daeosens.petsc.threads import one_blas_thread, thread_count
 from daeosens.petsc.vectors import Array, read, write

@@ -10,9 +10,6 @@ from petsc4py import PETSc
 
 from daeosens.costs.cost import Densities
 from daeosens.methods.block_steps import Block, BlockSteps, LinearBlock, Points, linearised
-from daeosens.methods.rk.block import BlockRungeKutta
-from daeosens.methods.step_map import tableau
-from daeosens.methods.theta.block import BlockTheta
 from daeosens.petsc.vectors import Array, read, write
 from daeosens.problem.problem import Problem
 from daeosens.timestepping.trajectory.trajectory import Trajectory
@@ -28,10 +25,7 @@ def block_steps(trajectory: Trajectory) -> BlockSteps:
     """Return the linearised steps of a trajectory's method."""
     problem, method = trajectory.problem, trajectory.stepping.resolved_method
     inside = problem.inside if problem.breakpoints else None
-    if method.explicit:
-        assert problem.batch is not None
-        return BlockRungeKutta(problem.batch, tableau(method.runge_kutta).of_step, inside)
-    return BlockTheta(dense_mass(problem), method.theta, inside, endpoint=method.endpoint)
+    return method.block_steps(problem, inside, dense_mass(problem))
 
 
 def dense_mass(problem: Problem) -> Array | None:

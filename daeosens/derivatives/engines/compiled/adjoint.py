@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from functools import cache, cached_property, partial
+from functools import cached_property, partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -19,7 +19,8 @@ from daeosens.derivatives.engines.request import AdjointRequest, Rows, SweepErro
 from daeosens.derivatives.engines.vectors.adjoint import VectorSweep, new_rows
 from daeosens.derivatives.windows import window_of
 from daeosens.methods.method import Method
-from daeosens.methods.step_map import Passes, StepMap, tableau, theta_passes
+from daeosens.methods.rk.grid_step import Passes
+from daeosens.methods.step import StepMap
 from daeosens.petsc._kernels import add_point, carry_back
 from daeosens.petsc.threads import one_blas_thread
 from daeosens.petsc.vectors import Array, is_finite
@@ -223,7 +224,7 @@ def open_sweep(trajectory: Trajectory, request: AdjointRequest) -> CompiledSweep
 def _not_in_c(trajectory: Trajectory, equations: Sequence[Problem], rows: int) -> str:
     """Return why rows cannot be carried over steps of these equations in C."""
     method = trajectory.stepping.resolved_method
-    if rows > FEW_ROWS and not method.esdirk:
+    if rows > FEW_ROWS and not _in_stages(method):
         return f"{rows} rows: {FEW_ROWS} are carried one beside the other"
     names = {"rhs", "jacobian"} - {name for mode in equations for name in mode.native}
     if names and trajectory.problem.stencil is None:
@@ -239,7 +240,7 @@ def carrier(trajectory: Trajectory, problem: Problem, p: Any, rows: int) -> Carr
     if problem.modes:
         return None
     method = trajectory.stepping.resolved_method
-    if method.esdirk:
+    if _in_stages(method):
         dense = dense_steps(problem, method, p)
         if dense is None or not dense.transposes:
             return None
@@ -257,11 +258,11 @@ def _few_rows(problem: Problem, method: Method) -> Callable[..., bool] | None:
     """Return what carries few rows back over steps of a method, or None."""
     batch, breakpoints = _factored(problem, method), np.array(problem.breakpoints, dtype=float)
     if batch is not None:
-        return partial(_carry_factors, batch, _contiguous(method.runge_kutta), breakpoints)
+        return partial(_carry_factors, batch, method.recurrence(None), breakpoints)
     functions = _functions(problem, method)
     if not functions:
         return None
-    return partial(carry_back, functions, _coefficients(problem, method), breakpoints)
+    return partial(carry_back, functions, method.recurrence(dense_mass(problem)), breakpoints)
 
 
 def _carry_factors(
@@ -322,10 +323,9 @@ def _of_stages(trajectory: Trajectory, method: Method) -> Pull | None:
     kept = trajectory.stages
     if len(kept) < trajectory.n_steps:
         return None
-    of_step = tableau(method.runge_kutta).of_step
-    if not of_step.chained:
+    if not method.chain:
         return None
-    passes = Passes(trajectory.problem, *of_step.of_passes)
+    passes = Passes(trajectory.problem, *method.chain)
     times, sizes = trajectory.times.tolist(), trajectory.step_sizes.tolist()
     stages = [kept[n] for n in range(trajectory.n_steps)]
 
@@ -339,7 +339,7 @@ def _of_stages(trajectory: Trajectory, method: Method) -> Pull | None:
 
 def _of_ends(trajectory: Trajectory, method: Method) -> Pull | None:
     """Return the passes of theta steps, or None."""
-    passes = theta_passes(trajectory.problem, method, trajectory.stepping.options)
+    passes = method.grid_passes(trajectory.problem, trajectory.stepping.options)
     if passes is None:
         return None
     times, sizes = trajectory.times.tolist(), trajectory.step_sizes.tolist()
@@ -361,24 +361,11 @@ def _functions(problem: Problem, method: Method) -> dict[str, tuple[int, int]]:
         needed |= {"jacobian", "jacobian_p"} if problem.n_parameters else {"jacobian"}
     found = {name: native[name] for name in needed if name in native}
     patterns = any(each.pattern is not None for each in found.values())
-    if len(found) < len(needed) or patterns or method.esdirk or not problem.constant_mass:
+    if len(found) < len(needed) or patterns or _in_stages(method) or not problem.constant_mass:
         return {}
     return {name: (each.address, each.user_data) for name, each in found.items()}
 
 
-def _coefficients(
-    problem: Problem, method: Method
-) -> tuple[Array, Array, Array] | tuple[float, bool, Array | None]:
-    """Return what ``carry_back`` wants to know of a method."""
-    if not method.explicit:
-        return method.theta, method.endpoint, dense_mass(problem)
-    return _contiguous(method.runge_kutta)
-
-
-@cache
-def _contiguous(runge_kutta: str) -> tuple[Array, Array, Array]:
-    """Return a, b and c without last stages that have no weight: their adjoints are zero."""
-    of_step = tableau(runge_kutta).of_step
-    s = int(np.flatnonzero(of_step.b)[-1]) + 1
-    a, b, c = of_step.a[:s, :s], of_step.b[:s], of_step.c[:s]
-    return np.ascontiguousarray(a), np.ascontiguousarray(b), np.ascontiguousarray(c)
+def _in_stages(method: Method) -> bool:
+    """Return whether a step solves for one stage after the other."""
+    return method.tableau is not None and not method.explicit

@@ -11,7 +11,7 @@ import numpy as np
 from petsc4py import PETSc
 
 from daeosens.derivatives.engines.request import AdjointRequest, Rows
-from daeosens.methods.step_map import StepMap
+from daeosens.methods.step import StepMap
 from daeosens.petsc.vectors import Array, read, write
 from daeosens.timestepping.trajectory.trajectory import Trajectory, steps_of
 

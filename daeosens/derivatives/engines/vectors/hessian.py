@@ -13,8 +13,7 @@ from petsc4py import PETSc
 
 from daeosens.costs.cost import Densities, add_curvature
 from daeosens.derivatives.engines.request import Observed
-from daeosens.methods.step import Adjoint, SecondOrder
-from daeosens.methods.step_map import StepMap
+from daeosens.methods.step import Adjoint, SecondOrder, StepMap
 from daeosens.petsc.vectors import gather
 from daeosens.timestepping.trajectory.trajectory import Trajectory, steps_of
 

@@ -1,0 +1,102 @@
+"""The diagonally implicit Runge-Kutta methods as a family."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar
+
+from petsc4py import PETSc
+
+from daeosens.errors import UnsupportedError
+from daeosens.methods.dae.structure import null_projection
+from daeosens.methods.esdirk.stages import FEW_ITERATIONS, STAGE_DEFAULTS, StageSolver
+from daeosens.methods.esdirk.step import DirkStep
+from daeosens.methods.esdirk.tableau import TABLEAUX, Esdirk
+from daeosens.methods.linear_solver import block_solver, linear_solver
+from daeosens.methods.method import Method
+from daeosens.methods.rk.step import RungeKuttaStep
+from daeosens.methods.rk.tableau import HEUN
+from daeosens.methods.step import ErrorMap, Kept, QuadratureError, StepMap
+from daeosens.methods.zero_step import Bends, InstantStep
+from daeosens.petsc._kernels import ESDIRK, EsdirkSteps
+from daeosens.problem.problem import Problem
+
+
+@dataclass(frozen=True)
+class EsdirkMethod(Method):
+    """A method of the coefficients in ``tableau``; PETSc's TSDIRK is not used."""
+
+    tsadjoint: ClassVar[bool] = False
+    in_blocks: ClassVar[str] = "an ESDIRK method"
+    defaults: ClassVar[Mapping[str, Any]] = STAGE_DEFAULTS
+    adaptive_defaults: ClassVar[Mapping[str, Any]] = FEW_ITERATIONS
+
+    @property
+    def tableau(self) -> Esdirk:
+        """The coefficients."""
+        return TABLEAUX[self.name]
+
+    def takes(self, problem: Problem) -> bool:
+        """Return whether the equations are M u' = f(t, u, p) with a constant M."""
+        return problem.form != "residual" and problem.constant_mass
+
+    def refusal(self, problem: Problem) -> UnsupportedError:
+        """Name the methods that take a mass with parameters, or F."""
+        form = "residual form" if problem.form == "residual" else "the form M(p) u' = f"
+        return UnsupportedError(
+            f'method = "{self.name}" for a problem in {form}',
+            expected="u' = f(t, u, p), or M u' = f(t, u, p) with a constant M",
+            remedy='"cn", "beuler", "midpoint" or "theta:<value>"',
+        )
+
+    def set_type(self, ts: PETSc.TS, problem: Problem) -> EsdirkSteps:
+        """Make a TS of our own type.
+
+        Raises
+        ------
+        UnsupportedError
+            A singular mass of which it cannot be told what equations are algebraic.
+        """
+        scheme, mass = self.tableau, None
+        ts.setType(ESDIRK)
+        if problem.residual_udot is not None:
+            mass = problem.residual_udot.create(0.0, problem.state, problem.state, None)
+        null = null_projection(problem, partial(block_solver, options={}))
+        steps = EsdirkSteps((scheme.a, scheme.c, scheme.embedded), scheme.order, mass, null)
+        steps.attach(ts)
+        return steps
+
+    def type_of(self, ts: PETSc.TS) -> str:
+        """Return the name of the method that a TS has; there are no options of this type."""
+        return self.name if ts.getType() == ESDIRK else super().type_of(ts)
+
+    def step_map(
+        self, problem: Problem, options: Mapping[str, Any], kept: Kept | None = None
+    ) -> DirkStep:
+        """Return the map that a step is."""
+        self.refuse(problem)
+        make_solver = partial(linear_solver, options=options, dm=problem.dm)
+        stages = StageSolver(problem, self.tableau, options, kept)
+        return DirkStep(problem, self.tableau, make_solver, stages)
+
+    def instant_map(self, problem: Problem, options: Mapping[str, Any]) -> StepMap:
+        """Return a step of size 0: of order three at least, it is the solution's to order two."""
+        if problem.form == "rhs":
+            return RungeKuttaStep(problem, HEUN)
+        return InstantStep(problem, Bends(1.0, 0.0), 0.5, options)
+
+    def quadrature_error(
+        self, problem: Problem, options: Mapping[str, Any], kept: Kept | None = None
+    ) -> QuadratureError:
+        """Return what the embedded weights differ by."""
+        return self.step_map(problem, options, kept).quadrature_error
+
+    def error_map(self, problem: Problem, options: Mapping[str, Any]) -> ErrorMap:
+        """Return the tangents of what the embedded weights differ by."""
+        return self.step_map(problem, options).error
+
+
+DIAGONALLY_IMPLICIT = tuple(EsdirkMethod(name, scheme.order) for name, scheme in TABLEAUX.items())
+"""The methods of this family."""

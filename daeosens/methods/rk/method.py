@@ -1,0 +1,146 @@
+"""The explicit Runge-Kutta methods as a family."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+from petsc4py import PETSc
+
+from daeosens.errors import UnsupportedError
+from daeosens.methods.method import Inside, Method
+from daeosens.methods.rk.block import BlockRungeKutta
+from daeosens.methods.rk.step import RungeKuttaStep
+from daeosens.methods.rk.tableau import Tableau, tableau
+from daeosens.methods.step import ErrorMap, Kept, QuadratureError, Step
+from daeosens.petsc.vectors import Array
+from daeosens.problem.problem import Problem
+
+
+@dataclass(frozen=True)
+class ExplicitMethod(Method):
+    """A type of PETSc's TSRK.
+
+    Attributes
+    ----------
+    kind : str
+        Its name there.
+    estimated : bool
+        Has an embedded error estimate.
+    """
+
+    kind: str
+    estimated: bool
+
+    explicit: ClassVar[bool] = True
+
+    @property
+    def adaptive(self) -> bool:
+        """Whether there are embedded weights."""
+        return self.estimated
+
+    @property
+    def tableau(self) -> Tableau:
+        """PETSc's coefficients."""
+        return tableau(self.kind)
+
+    @property
+    def chain(self) -> tuple[Array, Array, Array] | None:
+        """What passes over vectors read, if each stage reads the rate of the one before only."""
+        of_step = self.tableau.of_step
+        return of_step.of_passes if of_step.chained else None
+
+    def takes(self, problem: Problem) -> bool:
+        """Return whether the equations are u' = f(t, u, p)."""
+        return problem.form == "rhs"
+
+    def refusal(self, problem: Problem) -> UnsupportedError:
+        """Name the methods that take a mass, or F."""
+        constant = problem.form == "mass" and problem.constant_mass
+        able = '"cn", "beuler", "midpoint" or "theta:<value>"'
+        return UnsupportedError(
+            f'method = "{self.name}" for a problem in {problem.form} form',
+            expected="u' = f(t, u, p) without a mass matrix",
+            remedy=f'"esdirk4", {able}' if constant else able,
+        )
+
+    def set_type(self, ts: PETSc.TS, problem: Problem) -> None:
+        """Make a TS of the type "rk"."""
+        del problem
+        ts.setType(PETSc.TS.Type.RK)
+        ts.setRKType(self.kind)
+
+    def step_map(
+        self, problem: Problem, options: Mapping[str, Any], kept: Kept | None = None
+    ) -> RungeKuttaStep:
+        """Return the map that a step is."""
+        del options
+        self.refuse(problem)
+        return RungeKuttaStep(problem, self.tableau, kept)
+
+    def instant_map(self, problem: Problem, options: Mapping[str, Any]) -> RungeKuttaStep:
+        """Return the same: a step of size 0 is one."""
+        return self.step_map(problem, options)
+
+    def quadrature_error(
+        self, problem: Problem, options: Mapping[str, Any], kept: Kept | None = None
+    ) -> QuadratureError:
+        """Return what the embedded weights differ by."""
+        del options
+        return RungeKuttaStep(problem, self.tableau.of_error, kept).quadrature
+
+    def error_map(self, problem: Problem, options: Mapping[str, Any]) -> ErrorMap:
+        """Return the tangents of what the embedded weights differ by."""
+        del options
+        moved = RungeKuttaStep(problem, self.tableau.of_error)
+
+        def error(step: Step, du: PETSc.Vec, dp: PETSc.Vec | None) -> None:
+            before = du.copy()
+            moved.tangent(step, du, dp)
+            du.axpy(-1.0, before)
+            before.destroy()
+
+        return error
+
+    def block_steps(
+        self, problem: Problem, inside: Inside | None, mass: Array | None
+    ) -> BlockRungeKutta:
+        """Return the steps linearised in blocks."""
+        del mass
+        assert problem.batch is not None
+        return BlockRungeKutta(problem.batch, self.tableau.of_step, inside)
+
+    def recurrence(self, mass: Array | None) -> tuple[Array, Array, Array]:
+        """Return a, b and c without last stages that have no weight: their adjoints are zero."""
+        del mass
+        return self._weighed
+
+    @cached_property
+    def _weighed(self) -> tuple[Array, Array, Array]:
+        of_step = self.tableau.of_step
+        s = int(np.flatnonzero(of_step.b)[-1]) + 1
+        a, b, c = of_step.a[:s, :s], of_step.b[:s], of_step.c[:s]
+        return np.ascontiguousarray(a), np.ascontiguousarray(b), np.ascontiguousarray(c)
+
+
+EXPLICIT = tuple(
+    ExplicitMethod(f"rk{kind}", order, kind, estimated)
+    for kind, order, estimated in (
+        ("1fe", 1, False),
+        ("2a", 2, True),
+        ("2b", 2, False),
+        ("3", 3, False),
+        ("3bs", 3, True),
+        ("4", 4, False),
+        ("5f", 5, True),
+        ("5dp", 5, True),
+        ("5bs", 5, True),
+        ("6vr", 6, True),
+        ("7vr", 7, True),
+        ("8vr", 8, True),
+    )
+)
+"""The methods of this family."""
