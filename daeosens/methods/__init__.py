@@ -4,6 +4,6 @@ In come a problem and a step; out come the step's tangent, adjoint and second-or
 vectors or on blocks of arrays.  A family of methods is a folder: ``rk``, ``esdirk``, ``theta``;
 ``events`` holds the steps that end at an event with the reset, ``dae`` algebraic equations.
 
-Read first: ``method`` (which methods there are), ``step_map`` (what a step offers), ``rk/step``
+Read first: ``method`` (what a method is), ``registry`` (which there are), ``step`` and ``rk/step``
 (the textbook case).
 """
