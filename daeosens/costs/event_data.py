@@ -15,7 +15,8 @@ from daeosens.costs.objective import after_zero, check_event, minus, multiple, n
 from daeosens.costs.sum_of_squares import ArrayResidual, SumOfSquares, TimeResidual
 from daeosens.errors import InputError, UnsupportedError, require
 from daeosens.petsc.vectors import Array, finite_array
-from daeosens.problem.automatic_derivatives import AutomaticJacobian, Branches, in_time
+from daeosens.problem.automatic_derivatives import AutomaticJacobian, in_time
+from daeosens.problem.branches import Branches
 from daeosens.problem.callback_guard import guarded
 from daeosens.problem.problem import Problem
 

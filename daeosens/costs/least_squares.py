@@ -26,8 +26,8 @@ from daeosens.petsc.vectors import Array, finite_array, keep_unshared, read, rea
 from daeosens.problem.automatic_derivatives import (
     AutomaticHessian,
     AutomaticJacobian,
-    Branches,
 )
+from daeosens.problem.branches import Branches
 from daeosens.problem.callback_guard import check_output, guarded
 from daeosens.problem.derivative_arrays import as_array, primal
 from daeosens.problem.problem import Problem

@@ -16,7 +16,7 @@ from typing import Any, Literal, Protocol
 from daeosens.costs.cost import At, Cost, Scalar, When
 from daeosens.costs.scalar import Derivatives, Keywords, callback_of
 from daeosens.errors import InputError, nearest, require
-from daeosens.problem.automatic_derivatives import Branches
+from daeosens.problem.branches import Branches
 from daeosens.problem.problem import INDEPENDENT, Problem
 
 

@@ -22,10 +22,10 @@ from daeosens.petsc.vectors import Array, add_to, read, scatter, write
 from daeosens.problem.automatic_derivatives import (
     AutomaticHessian,
     AutomaticJacobian,
-    Branches,
     ignores,
     in_time,
 )
+from daeosens.problem.branches import Branches
 from daeosens.problem.c_callback import Compiled, Role, Roles
 from daeosens.problem.callback_guard import check_output, check_tuple, guarded, raise_together
 from daeosens.problem.problem import AUTONOMOUS, INDEPENDENT, Problem

@@ -11,7 +11,8 @@ from petsc4py import PETSc
 
 from daeosens.costs.cost import Direction, Point
 from daeosens.petsc.vectors import Array, read
-from daeosens.problem.automatic_derivatives import AutomaticHessian, Branches
+from daeosens.problem.automatic_derivatives import AutomaticHessian
+from daeosens.problem.branches import Branches
 from daeosens.problem.callback_guard import check_output
 
 Out = tuple[PETSc.Vec | None, PETSc.Vec | None]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -14,11 +13,18 @@ import numpy as np
 from daeosens.costs.cost import Cost, Scalar
 from daeosens.errors import DaeosensError, KinkWarning
 from daeosens.petsc.vectors import Array, read, write
+from daeosens.problem.branches import Decisions
 from daeosens.problem.problem import Problem
 from daeosens.timestepping.trajectory.trajectory import Trajectory
 
 ON_THE_KINK = 1e-12
 """What a branch compares is zero where it is this small beside its largest value in the run."""
+
+OFTEN = 8
+"""A comparison that changes its sign more often is looked at ever more rarely."""
+
+NOTHING = 1e-12
+"""Part of a run that steps between two roundings of one time are shorter than."""
 
 SIDE = 1e-5
 """Distance from a kink, as a part of the step, at which slopes on its sides are taken."""
@@ -61,7 +67,7 @@ def warn_of_kinks(trajectory: Trajectory, cost: Cost | None = None) -> None:
             "maximum or the like changes sides between two steps: products with the Hessian "
             "lack what the moving time of that change contributes\n"
             "  try: an event there, events=[daeosens.Event(lambda t, u, p: <what changes its "
-            "sign>)]"
+            "sign>)], or a smooth function in its place"
         )
         return
     for scalar, _ in _known(trajectory, () if cost is None else cost.densities):
@@ -85,7 +91,7 @@ def warn_of_jumps(trajectory: Trajectory, costs: Sequence[Cost] = ()) -> None:
     runs of one problem resemble each other, and a look costs an evaluation at each state.
     """
     counts = trajectory.problem.probed
-    if trajectory.problem.branches is not None:
+    if _known_equations(trajectory.problem):
         count = counts["looks for jumps"] = counts.get("looks for jumps", 0) + 1
         if _due(count):
             for place in _places(trajectory, _equations(trajectory)):
@@ -96,7 +102,7 @@ def warn_of_jumps(trajectory: Trajectory, costs: Sequence[Cost] = ()) -> None:
                         "sides between two steps: derivatives lack what the time of that change "
                         "contributes where it moves\n"
                         "  try: an event there that changes the mode, daeosens.hybrid; "
-                        "breakpoints= for a jump at a time that is known"
+                        "breakpoints= for a jump at a time that is known; a smooth function"
                     )
                     break
     for cost in costs:
@@ -179,9 +185,9 @@ def _warn_of_densities(trajectory: Trajectory, cost: Cost) -> None:
 
 @dataclass(frozen=True)
 class _Piecewise:
-    """A function of (t, u) in step n of a run, and what its branches compare."""
+    """A function of (t, u) in step n of a run, and what decides in it."""
 
-    compared: Callable[[int, float, Array], Array]
+    decide: Callable[[int, float, Array], Decisions]
     value: Callable[[int, float, Array], Array]
 
 
@@ -194,20 +200,44 @@ class _Place:
     jump: bool
 
 
-def _equations(trajectory: Trajectory) -> _Piecewise | None:
-    """Return f; None where its branches are not known, or are what its modes are for."""
-    problem = trajectory.problem
-    branches = problem.branches
-    if problem.modes or branches is None:
-        return None
-    state, out, parameters = problem.create_state(), problem.create_state(), trajectory.parameters
+def _known_equations(problem: Problem) -> bool:
+    """Whether anything is known of branches of the equations, in one of their modes at least."""
+    return any(mode.branches is not None for mode in (problem.modes or {"": problem}).values())
 
-    def rate(n: int, t: float, u: Array) -> Array:
+
+def _equations(trajectory: Trajectory) -> _Piecewise | None:
+    """Return f, or F at the rate of each step; None where nothing is known of its branches."""
+    if not _known_equations(trajectory.problem):
+        return None
+    modes, parameters = trajectory.problem.modes, trajectory.parameters
+    create = trajectory.problem.create_state
+    state, out, moved = create(), create(), create()
+
+    def equations(n: int) -> Problem:
+        mode = trajectory.records[n].mode if trajectory.records else trajectory.first_mode
+        return modes.get(mode, trajectory.problem)
+
+    def rate_of(n: int) -> Array:
+        h = float(trajectory.step_sizes[n]) or 1.0
+        return (read(trajectory.states[n + 1]) - read(trajectory.states[n])) / h
+
+    def decide(n: int, t: float, u: Array) -> Decisions:
+        problem, p = equations(n), np.asarray(parameters(n))
+        if problem.branches is None:
+            return Decisions.none()
+        return problem.branches(t, u, p, *[rate_of(n)] * (problem.form == "residual"))
+
+    def value(n: int, t: float, u: Array) -> Array:
+        problem = equations(n)
         write(state, u)
-        problem.rhs(t, state, parameters(n), out)
+        if problem.form == "residual":
+            write(moved, rate_of(n))
+            problem.residual(t, state, moved, parameters(n), out)
+        else:
+            problem.rhs(t, state, parameters(n), out)
         return read(out).copy()
 
-    return _Piecewise(lambda n, t, u: branches(t, u, np.asarray(parameters(n))), rate)
+    return _Piecewise(decide, value)
 
 
 def _density(trajectory: Trajectory, scalar: Any, in_time: bool = False) -> _Piecewise:
@@ -218,18 +248,20 @@ def _density(trajectory: Trajectory, scalar: Any, in_time: bool = False) -> _Pie
         write(state, u)
         return np.array([scalar.value(t, state, parameters(n))])
 
-    def compared(n: int, t: float, u: Array) -> Array:
-        return scalar.branches(t, u, np.asarray(parameters(n)), in_time)
+    def decide(n: int, t: float, u: Array) -> Decisions:
+        return scalar.branches(t, u, np.asarray(parameters(n)), in_time=in_time)
 
-    return _Piecewise(compared, value)
+    return _Piecewise(decide, value)
 
 
 def _places(trajectory: Trajectory, function: _Piecewise | None) -> Iterator[_Place]:
     """Yield where a function or its slope jumps inside of steps."""
     if function is None:
         return
-    at_events = {crossing.step for crossing in trajectory.crossings}
-    for n, place in _crossings(trajectory, function, at_events):
+    left_out = {crossing.step for crossing in trajectory.crossings}
+    short = NOTHING * float(trajectory.times[-1] - trajectory.times[0])
+    left_out |= set(np.flatnonzero(trajectory.step_sizes <= short).tolist())
+    for n, place in _crossings(trajectory, function, left_out):
         kink, jump = _sides(lambda x, n=n: function.value(*_point(trajectory, n, x)), place)
         if kink or jump:
             time = float(trajectory.times[n] + place * trajectory.step_sizes[n])
@@ -240,34 +272,59 @@ def _crossings(
     trajectory: Trajectory, function: _Piecewise, left_out: set[int]
 ) -> Iterator[tuple[int, float]]:
     """Yield the steps inside of which a branch changes, with the place in the step in [0, 1]."""
-
-    def at(n: int, place: float) -> Array:
-        return function.compared(*_point(trajectory, n, place))
-
-    values, largest = _compared(trajectory, function)
-    for n, (before, after) in enumerate(pairwise(values)):
+    looks: dict[int, int] = {}
+    ends, largest = _decisions(trajectory, function)
+    for n, (before, after) in enumerate(ends):
         if n in left_out:
             continue
         # after a branch that changed, others are compared: that one stands among the common ones
-        count = min(before.size, after.size)
+        count = min(before.values.size, after.values.size)
         small = ON_THE_KINK * largest[:count]
-        x, y = before[:count], after[:count]
+        x, y = before.values[:count], after.values[:count]
         change = (x * y < 0.0) & (np.abs(x) > small) & (np.abs(y) > small)
-        for k in np.flatnonzero(change):
-            yield n, _bisected(lambda place, n=n: at(n, place), int(k), bool(x[k] > 0.0))
+        for k in np.flatnonzero(np.where(before.whole[:count], x != y, change)).tolist():
+            looks[k] = looks.get(k, 0) + 1
+            if looks[k] > OFTEN and looks[k] & (looks[k] - 1):
+                continue
+
+            def changed(place: float, n: int = n, k: int = k, x: float = float(x[k])) -> bool:
+                here = function.decide(*_point(trajectory, n, place))
+                if k >= here.values.size:
+                    return True
+                number = float(here.values[k])
+                return number != x if here.whole[k] else (number > 0.0) != (x > 0.0)
+
+            yield n, _bisected(changed)
 
 
-def _compared(trajectory: Trajectory, function: _Piecewise) -> tuple[list[Array], Array]:
-    """Return what is compared in each state, and the largest values; nothing of what has none."""
+def _decisions(
+    trajectory: Trajectory, function: _Piecewise
+) -> tuple[list[tuple[Decisions, Decisions]], Array]:
+    """Return what decides at both ends of each step, and the largest values of the run.
+
+    Nothing of what has no branches.
+    """
     steps = range(trajectory.n_steps)
-    if not steps or not function.compared(*_point(trajectory, 0, 0.0)).size:
+    if not steps:
         return [], np.empty(0)
-    values = [function.compared(*_point(trajectory, 0, 0.0))]
-    values += [function.compared(*_point(trajectory, n, 1.0)) for n in steps]
-    largest = np.zeros(max(each.size for each in values))
-    for each in values:
-        largest[: each.size] = np.fmax(largest[: each.size], np.abs(each))
-    return values, largest
+    first = [function.decide(*_point(trajectory, 0, 0.0))]
+    # after an event, or on the other side of a breakpoint, other equations decide
+    renewed = {crossing.step + 1 for crossing in trajectory.crossings}
+    if trajectory.problem.breakpoints:
+        renewed |= set(steps)
+    if not first[0].values.size and not renewed:
+        return [], np.empty(0)
+    last: list[Decisions] = []
+    for n in steps:
+        last.append(function.decide(*_point(trajectory, n, 1.0)))
+        if n + 1 < trajectory.n_steps:
+            begins = function.decide(*_point(trajectory, n + 1, 0.0)) if n + 1 in renewed else None
+            first.append(begins or last[-1])
+    largest = np.zeros(max(end.values.size for end in (*first, *last)))
+    for end in (first[0], *last):
+        size = end.values.size
+        largest[:size] = np.fmax(largest[:size], np.abs(end.values))
+    return list(zip(first, last, strict=True)), largest
 
 
 def _jumps_at_states(trajectory: Trajectory, function: _Piecewise) -> Iterator[float]:
@@ -276,12 +333,14 @@ def _jumps_at_states(trajectory: Trajectory, function: _Piecewise) -> Iterator[f
     An event, or a step that happens to end there, has it evaluated on either side by chance.
     Breakpoints are evaluated on the side of the step.
     """
-    values, largest = _compared(trajectory, function)
-    common = min((each.size for each in values), default=0)
-    if not common:
+    ends, largest = _decisions(trajectory, function)
+    decided = [ends[0][0], *(end for _, end in ends)] if ends else []
+    common = min((end.values.size for end in decided), default=0)
+    differences = [k for k in range(common) if not decided[0].whole[k]]
+    if not differences:
         return
-    table = np.array([each[:common] for each in values])
-    signs = np.where(np.abs(table) <= ON_THE_KINK * largest[:common], 0.0, np.sign(table))
+    table, largest = np.array([end.values[differences] for end in decided]), largest[differences]
+    signs = np.where(np.abs(table) <= ON_THE_KINK * largest, 0.0, np.sign(table))
     on = np.flatnonzero((signs == 0.0).any(axis=1))
     moved = trajectory.step_sizes > 0.0
     for n in on.tolist():
@@ -308,16 +367,15 @@ def _jumps_at_states(trajectory: Trajectory, function: _Piecewise) -> Iterator[f
             yield t
 
 
-def _bisected(compared: Callable[[float], Array], k: int, positive: bool) -> float:
-    """Return where on the chord of a step the k-th comparison changes its sign."""
+def _bisected(changed: Callable[[float], bool]) -> float:
+    """Return where on the chord of a step what decides has changed."""
     low, high = 0.0, 1.0
     for _ in range(40):
         middle = 0.5 * (low + high)
-        values = compared(middle)
-        if k < values.size and (values[k] > 0.0) == positive:
-            low = middle
-        else:
+        if changed(middle):
             high = middle
+        else:
+            low = middle
     return high
 
 
@@ -343,7 +401,8 @@ def _sides(function: Callable[[float], Array], place: float) -> tuple[float, boo
 def _point(trajectory: Trajectory, n: int, place: float) -> tuple[int, float, Array]:
     """Return the number of a step, and time and state on its chord."""
     before, after = read(trajectory.states[n]), read(trajectory.states[n + 1])
-    t = float(trajectory.times[n] + place * trajectory.step_sizes[n])
+    start, h = float(trajectory.times[n]), float(trajectory.step_sizes[n])
+    t = trajectory.problem.inside(start + place * h, start, h) if h else start
     return n, t, (1.0 - place) * before + place * after
 
 
@@ -364,8 +423,9 @@ def _warn_on_kinks(trajectory: Trajectory, cost: Cost, second: bool) -> None:
             continue
         t, state, p = trajectory.point(when)
         u, numbers = read(state), np.asarray(p)
-        compared = branches(t, u, numbers)
-        if not compared.size:  # most likely it has no branches at all
+        decided = branches(t, u, numbers)
+        compared = decided.values[~decided.whole]
+        if not decided.values.size:  # most likely it has no branches at all
             looks[function] = False
             continue
         sizes = np.concatenate([np.abs(u), np.abs(numbers), [0.0]])

@@ -21,7 +21,6 @@ from daeosens.problem.derivative_arrays import (
     DerivativeArray,
     DerivativeLostError,
     as_array,
-    branches,
     evaluate,
     held,
     line_of_error,
@@ -469,44 +468,6 @@ class AutomaticHessian:
         order = sorted(sizes)
         ends = np.cumsum([sizes[position] for position in order])
         return dict(zip(order, np.split(products, ends[:-1]), strict=True))
-
-
-class Branches:
-    """What a callback f(t, u, p) compares at a point, in the order met.
-
-    Parameters
-    ----------
-    function : callable
-        The callback.
-    split : callable
-        Makes its third argument of the vector p [m].
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> compared = Branches(lambda t, u, p: np.abs(u[0] - 1.0))
-    >>> compared(0.0, np.array([3.0]), np.empty(0))
-    array([2.])
-    """
-
-    def __init__(
-        self, function: Callable[..., Any], split: Callable[[Any], Any] = lambda p: p
-    ) -> None:
-        self.function, self._split = function, split
-        self._home = str(getattr(function, "__module__", "") or "").partition(".")[0]
-
-    def __call__(self, t: float, u: Array, p: Array, in_time: bool = False) -> Array:
-        """Return the differences [B] whose signs decide; those of the time alone if ``in_time``."""
-        states = DerivativeArray(u.copy(), np.ones((len(u), 1)))
-        parameters = DerivativeArray(p.copy(), np.ones((len(p), 1)))
-        time: Any = DerivativeArray(np.array(t), np.ones(1)) if in_time else t
-        try:
-            found: Array = branches(
-                self.function, (time, states, self._split(parameters)), self._home
-            )
-        except Exception:  # noqa: BLE001 (what it cannot take has told nothing)
-            return np.empty(0)
-        return found
 
 
 def _transposed(given: Any) -> Callable[..., Any]:

@@ -9,9 +9,10 @@ import numpy.typing as npt
 from petsc4py import PETSc
 
 from daeosens.errors import InputError, require
-from daeosens.problem.automatic_derivatives import AutomaticJacobian, Branches
+from daeosens.problem.automatic_derivatives import AutomaticJacobian
 from daeosens.problem.batched.compiled import CompiledBatch
 from daeosens.problem.batched.protocol import Batch, make_batch
+from daeosens.problem.branches import Branches
 from daeosens.problem.breakpoints import admit_breakpoints
 from daeosens.problem.c_callback import Compiled
 from daeosens.problem.event import EventLike, admit_known_events
@@ -337,6 +338,7 @@ def DAE(  # noqa: N802 (a noun of the public interface)
         ),
         native=natives(admitted),
         breakpoints=admit_breakpoints(breakpoints),
+        branches=Branches(residual) if is_automatic(frame, residual) else None,
         events=admit_known_events(events, ()),
         **frame.fields(),
     )

@@ -17,6 +17,7 @@ from daeosens.petsc._kernels import Stencil, vec_to_fill
 from daeosens.petsc.c_function import Native
 from daeosens.petsc.vectors import Array, finite_array, is_finite, scatter, write
 from daeosens.problem.batched.protocol import Batch
+from daeosens.problem.branches import Decisions
 from daeosens.problem.breakpoints import inside_of_step
 from daeosens.problem.callback_guard import on_every_rank
 from daeosens.problem.event import Event
@@ -121,7 +122,7 @@ class Problem:
     stencil: Stencil | None = None
     state_names: tuple[str, ...] = ()
     breakpoints: tuple[float, ...] = ()
-    branches: Callable[[float, Array, Array], Array] | None = None
+    branches: Callable[..., Decisions] | None = None
     events: tuple[Event, ...] = ()
     modes: Mapping[str, Problem] = field(default_factory=dict[str, "Problem"])
     mode: str | Callable[..., str] = ""

@@ -45,6 +45,9 @@ NEAR = 1e-4
 ROUNDING = 1e4 * np.finfo(float).eps
 """Of values, and of the changes of their terms, at most."""
 
+LEFT = 10.0 * np.finfo(float).eps
+"""Part of the largest derivative of all entries that those of others may be made of."""
+
 Shifted = Callable[[float], Any]
 """The callback at a distance along the direction; an array."""
 
@@ -94,7 +97,10 @@ def contradiction(shifted: Shifted, derivative: Array, terms: Array) -> Contradi
     with np.errstate(all="ignore"):
         ahead, behind = shifted(largest), shifted(-largest)
         central = (ahead - behind) / (2.0 * largest)
-        doubtful = np.abs(central - derivative) > NEAR * np.maximum(
+        # sums of terms that cancel leave rounding, which has a derivative as well
+        left = LEFT * float(np.max(terms, initial=0.0))
+        doubtful = np.maximum(np.abs(central), np.abs(derivative)) > left
+        doubtful &= np.abs(central - derivative) > NEAR * np.maximum(
             np.abs(central), np.abs(derivative)
         )
         if not doubtful.any():

@@ -11,7 +11,7 @@ from mpi4py import MPI
 
 from daeosens.costs.objective import Terminal
 from daeosens.petsc.c_function import Native
-from daeosens.problem.automatic_derivatives import Branches
+from daeosens.problem.branches import Branches
 from daeosens.problem.equations import DAE, ODE
 from daeosens.problem.event import Event, EventLike, admit_events
 from daeosens.problem.layout import admit_size
@@ -106,6 +106,8 @@ def build_residual(
         breakpoints=breakpoints,
         events=[parts.traced_event(tracer, event, name, ready) for name, event in named.items()],
     )
+    if of_residual.branches:
+        problem = replace(problem, branches=Branches(residual, tracer.shapes.split))
     return _model(tracer, problem, running, ready)
 
 

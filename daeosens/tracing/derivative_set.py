@@ -11,7 +11,7 @@ import numpy as np
 from daeosens.costs.objective import Running, Terminal
 from daeosens.errors import InputError
 from daeosens.petsc.vectors import Array
-from daeosens.problem.automatic_derivatives import Branches
+from daeosens.problem.branches import Branches
 from daeosens.problem.event import Event
 from daeosens.problem.matrices import Products
 from daeosens.problem.problem import AUTONOMOUS, INDEPENDENT

@@ -27,7 +27,10 @@ COLORS = 32
 
 _BRANCHES = frozenset(
     getattr(casadi, f"OP_{name}")
-    for name in ("LT", "LE", "FABS", "FMIN", "FMAX", "SIGN", "IF_ELSE_ZERO")
+    for name in (
+        *("LT", "LE", "FABS", "FMIN", "FMAX", "SIGN", "IF_ELSE_ZERO", "FLOOR", "CEIL", "FMOD"),
+        *("REMAINDER", "COPYSIGN"),
+    )
 )
 
 

@@ -1,11 +1,14 @@
 """Kinks between steps: products with the Hessian warn of the term that they lack."""
 
+import math
 import warnings
 
 import numpy as np
 import pytest
+from mpi4py import MPI
 
 from daeosens import (
+    DAE,
     ODE,
     Event,
     KinkWarning,
@@ -13,11 +16,15 @@ from daeosens import (
     Terminal,
     adjoint,
     hessian_product,
+    hybrid,
     sensitivities,
     solve,
     tangent,
     trace,
+    trace_residual,
+    trace_stencil,
 )
+from daeosens.problem.grids import Grid
 
 LEVEL = Terminal(lambda t, u, p: u[0])
 TANK = {"size": 1, "parameters": ["inflow", "outflow"]}
@@ -143,6 +150,128 @@ def test_gradients_of_equations_with_a_kink_are_right_and_not_told(sweep):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         sweep(run)
+
+
+TABLE, EDGES = np.array([0.0, 0.0, 1.5]), np.array([0.0, 1.0, 3.0])
+
+
+def by_searchsorted(t, u, p):
+    k = np.searchsorted(EDGES, u, side="right")
+    return p[0] - p[1] * TABLE[k] / 1.5 * (u - EDGES[k - 1])
+
+
+def by_int(t, u, p):
+    return np.array([p[0] - p[1] * int(u[0]) * (u[0] - 1.0)])
+
+
+def by_floor(t, u, p):
+    return p[0] - p[1] * np.minimum(np.floor(u), 1.0) * (u - 1.0)
+
+
+def by_math_floor(t, u, p):
+    return np.array([p[0] - p[1] * (math.floor(u[0]) * (u[0] - 1.0))])
+
+
+def by_quotient(t, u, p):
+    return p[0] - p[1] * (u // 1.0) * (u - 1.0)
+
+
+def by_argmax(t, u, p):
+    pair = np.array([1.0, u[0]])
+    return np.array([p[0] - p[1] * (pair[np.argmax(pair)] - 1.0)])
+
+
+def by_sorting(t, u, p):
+    return np.array([p[0] - p[1] * (np.sort(np.array([1.0, u[0]]))[1] - 1.0)])
+
+
+def by_hypot(t, u, p):
+    return p[0] - p[1] * 0.5 * (np.hypot(u - 1.0, 0.0) + u - 1.0)
+
+
+def by_complex_size(t, u, p):
+    return p[0] - p[1] * 0.5 * (np.abs((u - 1.0) * 1j) + u - 1.0)
+
+
+def by_norm(t, u, p):
+    return p[0] - p[1] * 0.5 * (np.linalg.norm(u - 1.0) + u - 1.0)
+
+
+DECIDED = [by_searchsorted, by_int, by_floor, by_math_floor, by_quotient, by_argmax, by_sorting]
+AT_ZERO = [by_hypot, by_complex_size, by_norm]
+
+
+@pytest.mark.parametrize("rhs", [*DECIDED, *AT_ZERO])
+def test_whole_numbers_and_sizes_decide_as_well(rhs):
+    with pytest.warns(KinkWarning, match=r"kink or jump near t = (1|1\.0000|0\.9999)"):
+        assert curvature(ODE(rhs, **TANK)) == pytest.approx(0.0, abs=1e-8)  # exact: EXACT
+
+
+def test_rounding_of_a_traced_model_decides():
+    with pytest.warns(KinkWarning, match=r"kink or jump near t = (1|1\.0000|0\.9999)"):
+        curvature(trace(by_floor, **TANK))
+
+
+def residual(t, u, udot, p):
+    return udot - with_maximum(t, u, p)
+
+
+@pytest.mark.parametrize("make", [DAE, trace_residual])
+def test_residuals_are_looked_at_too(make):
+    run = solve(make(residual, **TANK), START, RATES, Stepping((0.0, 2.0), "cn", dt=0.013))
+    with pytest.warns(KinkWarning, match=r"kink or jump near t = (1|1\.0000|0\.9999)"):
+        hessian_product(run, LEVEL, [1.0], [0.0, 0.0])
+
+
+@pytest.mark.parametrize("make", [ODE, trace])
+def test_modes_are_looked_at_each_by_its_own_equations(make):
+    """A kink in the first mode; in the second one there is none, and other branches."""
+    other = make(lambda t, u, p: p[0] - p[1] * np.where(u > 9.0, 1.0, 0.2), **TANK)
+    first = {"a": make(with_maximum, **TANK), "b": other}
+    for switch, warned in ((0.5, False), (1.5, True)):
+        problem = hybrid(first, start="a", events=[Event(switch, mode="b", name="switch")])
+        run = solve(problem, START, RATES, STEPPING)
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            hessian_product(run, LEVEL, [1.0], [0.0, 0.0])
+        assert any(each.category is KinkWarning for each in told) == warned
+
+
+GRID = Grid(((0.0, 1.0),), (8,), "neumann", comm=MPI.COMM_SELF)
+MEAN = Terminal(
+    lambda t, u, p: u.sum() / 8,
+    lambda t, u, p, out: out.set(1 / 8),
+    "independent",
+    hessian_product=lambda t, u, p, du, dp, out: (out.set(0.0), 0 * dp)[1],
+)
+
+
+@pytest.mark.parametrize("method", ["rk4", "cn"])
+@pytest.mark.parametrize(
+    ("law", "jumps"),
+    [
+        (lambda t, u, p: -p.k * np.maximum(u.center, 0.5), False),
+        (lambda t, u, p: -p.k * np.where(u.center > 0.5, u.center, 0.25), True),
+        (lambda t, u, p: -p.k * (0.25 + 0.75 * np.floor(2.0 * u.center)), True),
+        (lambda t, u, p: -p.k * u.center**2, None),
+    ],
+    ids=["kink", "jump", "floor", "smooth"],
+)
+def test_points_of_a_grid_are_looked_at(law, jumps, method):
+    start, along = GRID.create_vec(), GRID.create_vec()
+    start.set(0.9)
+    along.set(1.0)
+    run = solve(trace_stencil(law, GRID, ["k"]), start, [0.8], Stepping((0, 2.0), method, dt=0.013))
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        adjoint(run, MEAN)
+    words = [str(each.message) for each in told if each.category is KinkWarning]
+    assert any("the equations jump near t = 0." in word for word in words) == bool(jumps)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        hessian_product(run, MEAN, along)
+    words = [str(each.message) for each in told if each.category is KinkWarning]
+    assert any("kink or jump near t = 0." in word for word in words) == (jumps is not None)
 
 
 def test_later_runs_are_looked_at_ever_more_rarely():

@@ -178,10 +178,10 @@ cdef class DerivativeNumber:
         return complex(self.whole())
 
     def __int__(self):
-        return int(self.v)
+        return self.whole().__int__()
 
     def __trunc__(self):
-        return int(self.v)
+        return self.whole().__int__()
 
     def __floor__(self):
         return self.whole().__floor__()

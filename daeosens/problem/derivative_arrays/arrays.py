@@ -8,7 +8,7 @@ import math
 import sys
 from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from scipy import sparse
@@ -260,22 +260,22 @@ class DerivativeArray:
 
     def __int__(self) -> int:
         """Return the whole part, which is constant between jumps."""
-        return int(primal(self))
+        return note_whole(int(primal(self)))  # type: ignore[no-any-return]
 
     __trunc__ = __int__
 
     def __floor__(self) -> int:
         """Return the whole number below, which is constant between jumps."""
-        return math.floor(primal(self))
+        return note_whole(math.floor(primal(self)))  # type: ignore[no-any-return]
 
     def __ceil__(self) -> int:
         """Return the whole number above, which is constant between jumps."""
-        return math.ceil(primal(self))
+        return note_whole(math.ceil(primal(self)))  # type: ignore[no-any-return]
 
     def __round__(self, digits: int | None = None) -> Any:
         """Return the rounded value, which is constant between jumps."""
         refuse_decimals(self, digits)
-        return round(primal(self), digits)
+        return note_whole(round(primal(self), digits))
 
     def __bool__(self) -> bool:
         """Return whether it is not zero."""
@@ -586,6 +586,19 @@ def note_branch(x: Any, y: Any = 0.0) -> None:
     """Note a comparison of x with y, where somebody asks for them (``branches``)."""
     if BRANCHES:
         BRANCHES[-1].append(np.ravel(np.subtract(primal(x), primal(y), dtype=float)))
+
+
+class Whole(NamedTuple):
+    """Whole numbers [B] that decide themselves: a place in a table, or what floor returns."""
+
+    numbers: Any
+
+
+def note_whole(numbers: Any) -> Any:
+    """Note whole numbers made of what varies, where somebody asks for them; return them."""
+    if BRANCHES:
+        BRANCHES[-1].append(Whole(np.ravel(np.asarray(numbers, dtype=float))))
+    return numbers
 
 
 # -- what is constant, and what varies

@@ -17,6 +17,7 @@ from daeosens.problem.derivative_arrays.arrays import (
     as_array,
     equal,
     note_branch,
+    note_whole,
     primal,
 )
 from daeosens.problem.derivative_arrays.rules import (
@@ -104,6 +105,8 @@ def _ASBOOL(condition: Any) -> Any:  # noqa: N802
 def _absolute(ufunc: np.ufunc, x: Any) -> Any:
     result = ufunc(x.value)
     if np.iscomplexobj(primal(x)):
+        note_branch(np.real(primal(x)))  # of numbers on a line through 0 they change sides there
+        note_branch(np.imag(primal(x)))
         size = np.where(primal(result) == 0, 1.0, result)
         turned = np.conj(x.value) / size
         return DerivativeArray(result, np.real(weighted(turned, x.slopes)))
@@ -114,6 +117,8 @@ def _absolute(ufunc: np.ufunc, x: Any) -> Any:
 def _hypot(ufunc: np.ufunc, x: Any, y: Any) -> Any:
     x, y = (as_array(each) if isinstance(each, list) else each for each in (x, y))
     result = ufunc(value_of(x), value_of(y))
+    note_branch(x)
+    note_branch(y)
     size = np.where(primal(result) == 0, 1.0, result)
     terms = [(value_of(each) / size, each.slopes) for each in (x, y) if varies(each)]
     return apart(result, terms, weighted)
@@ -128,13 +133,14 @@ def _divmod(_ufunc: np.ufunc, x: Any, y: Any) -> Any:
 
 
 def _modf(_ufunc: np.ufunc, x: Any) -> Any:
-    whole = np.trunc(primal(x))
+    whole = note_whole(np.trunc(primal(x)))
     return x - whole, whole
 
 
 def _copysign(ufunc: np.ufunc, x: Any, y: Any) -> Any:
     if not varies(x):
         return on_values(ufunc, x, y)
+    note_branch(y)
     side = np.where(np.signbit(primal(y)), -1.0, 1.0)
     return np.abs(x) * side[()]
 
@@ -158,6 +164,15 @@ def _equality(opposite: bool) -> Callable[..., Any]:
 def _comparison(ufunc: np.ufunc, x: Any, y: Any) -> Any:
     note_branch(x, y)
     return on_values(ufunc, x, y)
+
+
+def _whole(rounding: Callable[..., Any], x: Any, y: Any) -> Any:
+    """Return the quotient rounded, which is constant between jumps."""
+    return note_whole(rounding(primal(x) / primal(y)))
+
+
+def _rounding(ufunc: np.ufunc, *inputs: Any) -> Any:
+    return note_whole(on_values(ufunc, *inputs))
 
 
 def _side(ufunc: np.ufunc, x: Any, *others: Any) -> Any:
@@ -271,8 +286,8 @@ UFUNCS.update(
         "minimum": _choice(False, False),
         "fmax": _choice(True, True),
         "fmin": _choice(False, True),
-        "remainder": elementwise(1.0, lambda x, y, r: -np.floor(primal(x) / primal(y))),
-        "fmod": elementwise(1.0, lambda x, y, r: -np.trunc(primal(x) / primal(y))),
+        "remainder": elementwise(1.0, lambda x, y, r: -_whole(np.floor, x, y)),
+        "fmod": elementwise(1.0, lambda x, y, r: -_whole(np.trunc, x, y)),
         "divmod": _divmod,
         "modf": _modf,
         "copysign": _copysign,
@@ -283,14 +298,15 @@ UFUNCS.update(
     }
 )
 for _name in (
-    *("floor", "ceil", "rint", "trunc", "floor_divide", "signbit"),
     *("isfinite", "isnan", "isinf"),
     *("logical_and", "logical_or", "logical_xor", "isnat"),
 ):
     UFUNCS[_name] = on_values
 for _name in ("less", "less_equal", "greater", "greater_equal"):
     UFUNCS[_name] = _comparison
-for _name in ("sign", "heaviside"):
+for _name in ("floor", "ceil", "rint", "trunc", "floor_divide"):
+    UFUNCS[_name] = _rounding
+for _name in ("sign", "heaviside", "signbit"):
     UFUNCS[_name] = _side
 
 UNARY = tuple(

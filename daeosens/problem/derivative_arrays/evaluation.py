@@ -17,6 +17,7 @@ from daeosens.petsc._kernels import DerivativeNumber
 from daeosens.problem.derivative_arrays.arrays import (
     BRANCHES,
     DerivativeArray,
+    Whole,
     admitted,
     as_array,
     joined,
@@ -219,7 +220,9 @@ def evaluate(
 
 
 def branches(function: Callable[..., Any], arguments: Sequence[Any], home: str = "") -> Any:
-    """Return the differences [B] whose signs decide how a callback goes on, in the order met.
+    """Return what [B] decides how a callback goes on, and whether [B] as a whole number.
+
+    In the order met; of others, differences, the sign decides.
 
     Parameters
     ----------
@@ -235,4 +238,8 @@ def branches(function: Callable[..., Any], arguments: Sequence[Any], home: str =
         evaluate(function, arguments, (1,), home)
     finally:
         noted = BRANCHES.pop()
-    return np.concatenate(noted) if noted else np.empty(0)
+    parts = [part.numbers if isinstance(part, Whole) else np.asarray(part) for part in noted]
+    whole = [isinstance(part, Whole) for part in noted]
+    if not parts:
+        return np.empty(0), np.empty(0, dtype=bool)
+    return np.concatenate(parts), np.repeat(whole, [len(part) for part in parts])

@@ -8,7 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from daeosens.problem.derivative_arrays.arrays import FUNCTIONS, DerivativeArray, as_array, primal
+from daeosens.problem.derivative_arrays.arrays import (
+    FUNCTIONS,
+    DerivativeArray,
+    as_array,
+    note_branch,
+    primal,
+)
 from daeosens.problem.derivative_arrays.callback_at_work import DerivativeLostError
 from daeosens.problem.derivative_arrays.products import rows_first
 from daeosens.problem.derivative_arrays.reductions import maximum_of, minimum_of, sum_of
@@ -75,6 +81,7 @@ def _norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> 
     x = as_array(x)
     axes = axis_numbers(axis, x.ndim)
     if ord in (None, "fro") or (ord == 2 and len(axes) == 1):
+        note_branch(np.real(primal(x)))
         value = np.linalg.norm(primal(x), None, axes if len(axes) < 3 else None, keepdims)
         if len(axes) > 2 and len(axes) != x.ndim:
             raise ValueError("Improper number of dimensions to norm.")

@@ -15,6 +15,7 @@ from daeosens.problem.derivative_arrays.arrays import (
     METHODS,
     DerivativeArray,
     as_array,
+    note_whole,
     primal,
 )
 from daeosens.problem.derivative_arrays.callback_at_work import DerivativeLostError
@@ -191,7 +192,9 @@ def _extreme(place: Callable[..., Any], bound: Callable[..., Any]) -> Callable[.
         kept = [k for k in range(a.ndim) if k not in axes]
         shape = [a.shape[k] for k in kept]
         flat = np.transpose(a, (*kept, *axes)).reshape(*shape, -1)
-        result = np.take_along_axis(flat, place(primal(flat), axis=-1)[..., None], -1)[..., 0]
+        result = np.take_along_axis(flat, note_whole(place(primal(flat), axis=-1))[..., None], -1)[
+            ..., 0
+        ]
         if "initial" in rest:
             result = bound(result, rest["initial"])
         if keepdims:
@@ -215,7 +218,7 @@ def _sort(a: Any, axis: Any = -1, kind: Any = None, order: Any = None, **_rest: 
     a = as_array(a)
     if axis is None:
         a, axis = a.reshape(-1), 0
-    places = np.argsort(primal(a), axis=axis, kind="stable")
+    places = note_whole(np.argsort(primal(a), axis=axis, kind="stable"))
     return np.take_along_axis(a, places, axis)
 
 

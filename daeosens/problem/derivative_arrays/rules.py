@@ -10,7 +10,13 @@ from typing import Any
 import numpy as np
 
 from daeosens.petsc._kernels import DerivativeNumber
-from daeosens.problem.derivative_arrays.arrays import DerivativeArray, as_array, moving, primal
+from daeosens.problem.derivative_arrays.arrays import (
+    DerivativeArray,
+    as_array,
+    moving,
+    note_whole,
+    primal,
+)
 from daeosens.problem.derivative_arrays.callback_at_work import DerivativeLostError
 
 Partial = Callable[..., Any] | float | None
@@ -128,6 +134,15 @@ def into(out: Any, result: Any) -> Any:
         return result
     out[...] = result
     return out
+
+
+def by_places(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the rule of a function whose result are whole numbers, constant between jumps."""
+
+    def rule(*arguments: Any, **options: Any) -> Any:
+        return note_whole(on_values(function, *arguments, **options))
+
+    return rule
 
 
 def by_values(function: Callable[..., Any]) -> Callable[..., Any]:

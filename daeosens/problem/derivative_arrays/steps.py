@@ -14,11 +14,13 @@ from daeosens.problem.derivative_arrays.arrays import (
     FUNCTIONS,
     as_array,
     moving,
+    note_branch,
+    note_whole,
     refuse_decimals,
     refuse_text,
 )
 from daeosens.problem.derivative_arrays.callback_at_work import DerivativeLostError, users_frame
-from daeosens.problem.derivative_arrays.rules import by_values, on_values
+from daeosens.problem.derivative_arrays.rules import by_places, by_values, on_values
 
 
 def _same(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -62,7 +64,15 @@ def _histogram(x: Any, *arguments: Any, **options: Any) -> Any:
 def _rounded(function: Callable[..., Any]) -> Callable[..., Any]:
     def rule(x: Any, decimals: Any = 0) -> Any:
         refuse_decimals(x, decimals)
-        return on_values(function, x, decimals)
+        return note_whole(on_values(function, x, decimals))
+
+    return rule
+
+
+def _not_zero(function: Callable[..., Any]) -> Callable[..., Any]:
+    def rule(x: Any, *arguments: Any, **options: Any) -> Any:
+        note_branch(x)
+        return on_values(function, x, *arguments, **options)
 
     return rule
 
@@ -88,19 +98,17 @@ for _function in (np.array_repr, np.array_str, np.array2string):
 
 # what is a number of places, a shape or a step is constant between jumps
 for _function in (
-    *(np.shape, np.size, np.ndim, np.argmax, np.argmin, np.argsort, np.argwhere, np.nonzero),
-    *(
-        np.flatnonzero,
-        np.count_nonzero,
-        np.searchsorted,
-        np.digitize,
-        np.any,
-        np.all,
-        np.iscomplexobj,
-    ),
+    *(np.shape, np.size, np.ndim, np.any, np.all, np.iscomplexobj),
     *(np.isrealobj, np.isreal, np.iscomplex),
-    *(np.fix, np.isposinf, np.isneginf, np.result_type),
+    *(np.isposinf, np.isneginf, np.result_type),
     *(np.may_share_memory, np.shares_memory),
-    *(np.nanargmax, np.nanargmin, np.lexsort, np.linalg.matrix_rank, np.common_type),
+    *(np.linalg.matrix_rank, np.common_type),
 ):
     FUNCTIONS[_function] = by_values(_function)
+for _function in (
+    *(np.argmax, np.argmin, np.argsort, np.searchsorted, np.digitize, np.lexsort, np.fix),
+    *(np.nanargmax, np.nanargmin, np.argpartition),
+):
+    FUNCTIONS[_function] = by_places(_function)
+for _function in (np.argwhere, np.nonzero, np.flatnonzero, np.count_nonzero):
+    FUNCTIONS[_function] = _not_zero(_function)

@@ -16,6 +16,7 @@ import numpy as np
 
 from daeosens.problem.grids.stencil_matrix import Entry
 from daeosens.tracing.casadi import casadi
+from daeosens.tracing.decisions import decisions
 from daeosens.tracing.stencil.point import Offset, PointGraph
 
 
@@ -131,6 +132,16 @@ class StencilDerivatives:
                     entries.append((row, column, offset))
                     values.append(block[row, column])
         return self._function("jacobian", casadi.vertcat(*values)), entries
+
+    def branches(self) -> tuple[PointFunction, list[bool]] | None:
+        """Return what decides at a point, and which of it as a whole number; None if nothing."""
+        graph = self._graph
+        symbols = [graph.t, graph.p, graph.x, *graph.u.values()]
+        decided = decisions(symbols, graph.value)
+        if not decided:
+            return None
+        values = casadi.vertcat(*(value for value, _ in decided))
+        return self._function("branches", values), [whole for _, whole in decided]
 
     def one_sided(self, entries: Sequence[Entry]) -> bool:
         """Whether an unknown depends on itself on opposite sides in different ways: advection."""

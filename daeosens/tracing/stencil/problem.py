@@ -14,7 +14,8 @@ from petsc4py import PETSc
 
 from daeosens.errors import InputError
 from daeosens.petsc._kernels import Stencil, create_matrix, linearise_matrix, pool_memory
-from daeosens.petsc.vectors import Array, gather, read, scatter
+from daeosens.petsc.vectors import Array, gather, read, scatter, write
+from daeosens.problem.branches import Decisions
 from daeosens.problem.equations import ODE
 from daeosens.problem.grids import Grid, fill_stencil_matrix, stencil_matrix
 from daeosens.problem.grids.stencil_matrix import Entry, wide_dm
@@ -59,6 +60,9 @@ def build_stencil(
     if jacobian != "products":
         function, entries = derivatives.jacobian()
         functions.append(function)
+    deciding = derivatives.branches() if grid.dm.comm.size == 1 else None
+    if deciding is not None:
+        functions.append(deciding[0])
     stencil = _make_stencil(functions, grid, periodic=periodic)
     calls = _Calls(stencil, shapes.size)
     given: dict[str, Any] = {"jacobian": Products(calls.push, calls.pull), "rhs_t": AUTONOMOUS}
@@ -78,6 +82,8 @@ def build_stencil(
     state = problem.state
     pool_memory(state)
     problem = replace(problem, stencil=stencil)
+    if deciding is not None:
+        problem = replace(problem, branches=_Branches(stencil, state, deciding[1]))
     if jacobian != "assembled":
         rhs_u = Derivative(
             lambda *_point: create_matrix(stencil, state, shapes.size),
@@ -183,6 +189,21 @@ class _Assembled:
         """Fill a matrix [n, n] at a point."""
         self._stencil.apply("jacobian", t, p, (u,), self._values)
         fill_stencil_matrix(read(self._values), out)
+
+
+class _Branches:
+    """What decides at all points of a grid; a rank by itself has nobody to ask for neighbours."""
+
+    def __init__(self, stencil: Stencil, state: PETSc.Vec, whole: Sequence[bool]) -> None:
+        self._stencil, self._state = stencil, state.duplicate()
+        points = state.getLocalSize() // state.getBlockSize()
+        self._whole = np.tile(np.array(whole), points)
+        self._values = PETSc.Vec().createSeq(self._whole.size, comm=PETSc.COMM_SELF)
+
+    def __call__(self, t: float, u: Array, p: Array) -> Decisions:
+        write(self._state, u)
+        self._stencil.apply("branches", t, p, (self._state,), self._values)
+        return Decisions(read(self._values).copy(), self._whole)
 
 
 class _Calls:

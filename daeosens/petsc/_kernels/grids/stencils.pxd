@@ -107,7 +107,7 @@ cdef enum:
     PULL = 2
     PULL_ALL = 3
     PULL_P = 5
-    KERNELS = 10
+    KERNELS = 11
 
 
 cdef class Stencil:

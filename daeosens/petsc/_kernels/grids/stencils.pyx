@@ -160,7 +160,7 @@ cdef void also_add(Outcome *result, PetscVec add, double beta) noexcept nogil:
 
 NAMES = (
     "rhs", "push", "pull", "pull_all", "push_p", "pull_p", "rhs_t", "hessian", "hessian_t",
-    "jacobian",
+    "jacobian", "branches",
 )
 
 cdef class Stencil:

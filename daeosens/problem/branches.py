@@ -1,0 +1,75 @@
+"""What decides how a callback goes on: comparisons, abs and maximum, places in tables, rounding."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from daeosens.petsc.vectors import Array
+from daeosens.problem.derivative_arrays import DerivativeArray, branches
+
+
+@dataclass(frozen=True, eq=False)
+class Decisions:
+    """What decides at a point, in the order met.
+
+    Attributes
+    ----------
+    values : array [B]
+        Differences whose signs decide, or whole numbers that do themselves.
+    whole : array [B] of bool
+        Which are the latter.
+    """
+
+    values: Array
+    whole: Array
+
+    @classmethod
+    def none(cls) -> Decisions:
+        """Return those of a function without branches."""
+        return cls(np.empty(0), np.empty(0, dtype=bool))
+
+
+class Branches:
+    """What decides in a callback f(t, u, p), or F(t, u, u', p), at a point.
+
+    Parameters
+    ----------
+    function : callable
+        The callback.
+    split : callable
+        Makes its last argument of the vector p [m].
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> decide = Branches(lambda t, u, p: np.abs(u[0] - 1.0) + np.floor(u[0] / 2.0))
+    >>> decide(0.0, np.array([3.0]), np.empty(0)).values
+    array([2., 1.])
+    """
+
+    def __init__(
+        self, function: Callable[..., Any], split: Callable[[Any], Any] = lambda p: p
+    ) -> None:
+        self.function, self._split = function, split
+        self._home = str(getattr(function, "__module__", "") or "").partition(".")[0]
+
+    def __call__(
+        self, t: float, u: Array, p: Array, rate: Array | None = None, *, in_time: bool = False
+    ) -> Decisions:
+        """Return what decides at (t, u, p), with u' = ``rate`` for F; by t alone if ``in_time``."""
+        states = [
+            DerivativeArray(vector.copy(), np.ones((len(vector), 1)))
+            for vector in (u, rate)
+            if vector is not None
+        ]
+        parameters = DerivativeArray(p.copy(), np.ones((len(p), 1)))
+        time: Any = DerivativeArray(np.array(t), np.ones(1)) if in_time else t
+        arguments = (time, *states, self._split(parameters))
+        try:
+            return Decisions(*branches(self.function, arguments, self._home))
+        except Exception:  # noqa: BLE001 (what it cannot take has told nothing)
+            return Decisions.none()

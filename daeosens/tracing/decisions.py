@@ -1,0 +1,62 @@
+"""What decides in a graph of scalars: comparisons, abs, maximum, and rounding."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from daeosens.tracing.casadi import casadi
+
+_COMPARED = frozenset(getattr(casadi, f"OP_{name}") for name in ("LT", "LE", "FMIN", "FMAX"))
+_SIDED = frozenset(getattr(casadi, f"OP_{name}") for name in ("FABS", "SIGN"))
+_ROUNDED = frozenset(getattr(casadi, f"OP_{name}") for name in ("FLOOR", "CEIL"))
+_REMAINDERS: dict[int, Callable[[Any], Any]] = {
+    casadi.OP_FMOD: lambda x: casadi.sign(x) * casadi.floor(casadi.fabs(x)),
+    casadi.OP_REMAINDER: lambda x: casadi.floor(x + 0.5),
+}
+
+
+def decisions(inputs: Sequence[Any], value: Any) -> list[tuple[Any, bool]]:
+    """Return what decides in a graph, and whether as a whole number; of differences the sign does.
+
+    Parameters
+    ----------
+    inputs : sequence of casadi.SX
+        All symbols of the graph.
+    value : casadi.SX
+        The graph.
+
+    Returns
+    -------
+    list of (casadi.SX, bool)
+        In terms of the inputs.  What depends on none of them decides nothing.
+    """
+    function = casadi.Function("graph", list(inputs), [value], {"cse": True})
+    given = [casadi.vec(casadi.densify(symbol)) for symbol in inputs]
+    work: list[Any] = [None] * function.sz_w()
+    decided: list[tuple[Any, bool]] = []
+    for k in range(function.n_instructions()):
+        operation = function.instruction_id(k)
+        read, written = function.instruction_input(k), function.instruction_output(k)
+        if operation == casadi.OP_OUTPUT:
+            continue
+        if operation == casadi.OP_INPUT:
+            result = given[read[0]][read[1]]
+        elif operation == casadi.OP_CONST:
+            result = casadi.SX(function.instruction_constant(k))
+        elif len(read) == 1:
+            (x,) = (work[place] for place in read)
+            result = casadi.SX.unary(operation, x)
+            if operation in _SIDED:
+                decided.append((x, False))
+            elif operation in _ROUNDED:
+                decided.append((result, True))
+        else:
+            x, y = (work[place] for place in read)
+            result = casadi.SX.binary(operation, x, y)
+            if operation in _COMPARED:
+                decided.append((x - y, False))
+            elif operation in _REMAINDERS:
+                decided.append((_REMAINDERS[operation](x / y), True))
+        work[written[0]] = result
+    return [entry for entry in decided if casadi.symvar(entry[0])]
