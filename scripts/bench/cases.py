@@ -56,6 +56,7 @@ class Script:
     name: str
     title: str
     about: str
+    arguments: tuple[str, ...] = ()
 
 
 LOTKA_VOLTERRA = Case(
@@ -213,6 +214,7 @@ CASES: dict[str, Case | Script] = {
             "Implicit steps on grids",
             "Linear iterations of a solve and seconds of two steps of Crank-Nicolson, forward, in "
             "the adjoint and in a Hessian product, with default settings.",
+            ("--all",),
         ),
         Script(
             "second_order",

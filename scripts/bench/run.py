@@ -75,6 +75,7 @@ def run_script(script: Script, turns: int) -> list[dict[str, Any]]:
         output = Path(folder) / "rows.json"
         program = str(HERE / f"{script.name}.py")
         command = [sys.executable, program, "--output", str(output), "--repeat", str(turns)]
+        command += script.arguments
         subprocess.run(command, check=True, env=os.environ | threads(all_cores=False))
         return json.loads(output.read_text())
 
