@@ -13,10 +13,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from petsc4py import PETSc
+from scipy import sparse
 
 from daeosens.errors import DaeosensError, InputError, UnsupportedError
 from daeosens.petsc.vectors import Array
 from daeosens.problem.callback_guard import guarded
+from daeosens.problem.coloring import Coloring
 from daeosens.problem.derivative_arrays import (
     DerivativeArray,
     DerivativeLostError,
@@ -34,6 +36,18 @@ from daeosens.problem.slope_check import (
 )
 
 Arguments = tuple[Any, ...]
+
+MANY_COLUMNS = 64
+"""From so many columns of a Jacobian on it is looked whether it has few entries."""
+
+FEW_COLORS = 4
+"""Colors pay if there are at most so many times fewer than columns."""
+
+IN_VAIN = 3
+"""So often colors may be doubted without an entry that they lack, before all columns are taken."""
+
+COLUMNS = 256
+"""So many columns of a large Jacobian are evaluated at a time: bounds the memory."""
 
 ROUNDING = 1e-13
 """Of a sum, as a part of its largest term."""
@@ -314,6 +328,9 @@ class AutomaticJacobian:
         The callback's name in messages.
     remedy : str
         What the user can supply instead.
+    colored : bool
+        Large square Jacobians with few entries are found by colors of their columns, as a SciPy
+        array (CSR).
 
     Source
     ------
@@ -327,11 +344,22 @@ class AutomaticJacobian:
     array([[ 3., -2.]])
     """
 
-    def __init__(self, function: Callable[..., Any], position: int, name: str, remedy: str) -> None:
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        position: int,
+        name: str,
+        remedy: str,
+        *,
+        colored: bool = False,
+    ) -> None:
         self._evaluate = Differentiated(function, name, remedy)
         self._position = position
+        self._colored = colored
+        self._coloring: Coloring | None = None
+        self._in_vain = 0
 
-    def __call__(self, *arguments: Any) -> Array:
+    def __call__(self, *arguments: Any) -> Any:
         """Return the Jacobian [n, m] at the arguments; [n, 1] for a scalar argument.
 
         Raises
@@ -342,7 +370,53 @@ class AutomaticJacobian:
         size = np.size(arguments[self._position])
         if not size:
             return np.empty((np.size(self._evaluate.plain(arguments)), 0))
+        if self._colored and size >= MANY_COLUMNS:
+            return self._by_colors(arguments)
         return self._slopes(arguments, np.eye(size))
+
+    def _by_colors(self, arguments: Arguments) -> Any:
+        u = np.asarray(arguments[self._position], dtype=float)
+        coloring = self._coloring
+        if coloring is not None:
+            found = coloring.matrix(self._slopes(arguments, coloring.seeds(u)), u)
+            if found is not None:
+                return found
+        matrix = self._by_columns(arguments)
+        if matrix.shape[0] != matrix.shape[1] or not np.isfinite(matrix.data).all():
+            return matrix.toarray()
+        pattern = matrix != 0
+        if coloring is None:
+            pattern = pattern + self._beside(arguments, u)
+        else:
+            pattern = pattern + coloring.pattern
+            self._in_vain += pattern.nnz == coloring.pattern.nnz
+        if coloring is None or pattern.nnz > coloring.pattern.nnz:
+            coloring = Coloring(pattern)
+        if coloring.count > u.size // FEW_COLORS or self._in_vain == IN_VAIN:
+            self._colored = False
+            return matrix.toarray()
+        self._coloring = coloring
+        return matrix
+
+    def _by_columns(self, arguments: Arguments) -> Any:
+        """Return the Jacobian (CSR) from some columns at a time."""
+        size = np.size(arguments[self._position])
+        parts = [
+            sparse.csr_array(self._slopes(arguments, np.eye(size, min(COLUMNS, size - k), -k)))
+            for k in range(0, size, COLUMNS)
+        ]
+        return sparse.hstack(parts, format="csr")
+
+    def _beside(self, arguments: Arguments, u: Array) -> Any:
+        """Return the pattern of the Jacobian beside a point, where less is zero by accident."""
+        rng = np.random.default_rng(u.size)
+        moved = list(arguments)
+        size = float(np.abs(u).max()) or 1.0
+        moved[self._position] = u + rng.uniform(0.01, 0.1, u.size) * (np.abs(u) + 0.1 * size)
+        try:
+            return self._by_columns(tuple(moved)) != 0
+        except Exception:  # noqa: BLE001 (what fails beside a point says nothing of the point)
+            return sparse.csr_array((u.size, u.size), dtype=bool)
 
     def along(self, direction: npt.ArrayLike, *arguments: Any) -> Array:
         """Return the Jacobian times ``direction`` [m]."""

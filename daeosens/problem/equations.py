@@ -157,7 +157,8 @@ def ODE(  # noqa: N802 (a noun of the public interface)
     lower = Lowering(frame, "rhs", 3)
     rhs_t = known_in_time(rhs, rhs_t)
     coloring = isinstance(jacobian, str) and jacobian == COLORING
-    rhs_u = state_derivative(lower, rhs, jacobian, "jacobian", 1)
+    # beside a mass the matrix of steps has one pattern for good
+    rhs_u = state_derivative(lower, rhs, jacobian, "jacobian", 1, colored=mass is None)
     rhs_p = parameter_derivative(lower, rhs, jacobian_p)
     rhs_t_function = lower.time_derivative(rhs, rhs_t, "rhs_t")
     residual_udot, mass_u = mass_derivative(mass, frame)

@@ -151,6 +151,8 @@ def state_derivative(
     given: Matrix | str | None,
     name: str,
     position: int,
+    *,
+    colored: bool = False,
 ) -> Derivative:
     """Lower the derivative in u [n, n]; automatic where missing, if NumPy style."""
     if isinstance(given, str) and given == COLORING:
@@ -159,7 +161,8 @@ def state_derivative(
     if isinstance(given, str):
         raise InputError(f"{name} = {given!r}", expected=f'a callback, Products or "{COLORING}"')
     if given is None and is_automatic(lower.frame, callback):
-        given = AutomaticJacobian(callback, position, lower.name, f"{keyword(name)}=callback")
+        remedy = f"{keyword(name)}=callback"
+        given = AutomaticJacobian(callback, position, lower.name, remedy, colored=colored)
     return lower.square(given, name)
 
 

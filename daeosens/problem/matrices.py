@@ -15,6 +15,7 @@ from daeosens.petsc.vectors import read, write
 from daeosens.problem.c_callback import Compiled
 from daeosens.problem.callback_guard import check_output, guarded
 
+_DENSE = ("seqdense", "mpidense")
 _MAT: Any = PETSc.Mat  # the stubs of petsc4py 3.26 give enumerations the wrong type
 
 
@@ -158,6 +159,8 @@ def from_numpy(
     def fill(*point_and_out: Any) -> None:
         *point, out = point_and_out
         values: Any = evaluate(tuple(point))
+        if not is_sparse(values) and out.getType() not in _DENSE:
+            values = sparse.csr_array(values)  # it was sparse where the matrix was made
         if is_sparse(values):
             out.zeroEntries()
             out.setValuesCSR(

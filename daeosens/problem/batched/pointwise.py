@@ -38,7 +38,7 @@ class SinglePoint:
         self.rhs = guarded(rhs, "rhs", comm)
         self.given_u, self.given_p = jacobian, jacobian_p
         self.by_u = (
-            AutomaticJacobian(rhs, 1, "rhs", "jacobian=callback")
+            AutomaticJacobian(rhs, 1, "rhs", "jacobian=callback", colored=True)
             if jacobian is None
             else guarded(jacobian, "jacobian", comm)
         )
