@@ -10,7 +10,7 @@ from typing import Any
 
 from petsc4py import PETSc
 
-from daeosens.methods.linear_solver import coarsen_points, linear_defaults
+from daeosens.methods.linear_solver import MULTILEVEL, coarsen_points, linear_defaults
 from daeosens.methods.method import Method
 from daeosens.petsc._kernels import (
     DENSE,
@@ -37,6 +37,10 @@ over the state may not see, and derivatives do."""
 LARGEST_ERROR: Mapping[str, Any] = {"ts_adapt_wnormtype": "infinity"}
 """Each unknown satisfies the tolerance, but for the points of a grid, whose mean error does."""
 
+IN_PARTS = 1e-8
+"""The relative tolerance of multigrid in runs: the next Newton iteration corrects what is left, and
+there is one until that is below 1e-12, of affine equations too.  PETSc's adjoint has no such."""
+
 _TS: Any = PETSc.TS  # the stubs of petsc4py 3.26 give enumerations the wrong type
 
 
@@ -60,7 +64,10 @@ def default_options(
         if problem.coloring:
             defaults["snes_fd_color"] = None
         elif ts.getType() != DENSE:
-            defaults |= linear_defaults(ts.getIJacobian()[0], stepping.options, problem.dm)
+            matrix = ts.getIJacobian()[0]
+            defaults |= linear_defaults(matrix, stepping.options, problem.dm)
+            if defaults.get("pc_type") in MULTILEVEL and checkpoint not in ("memory", "disk"):
+                defaults["ksp_rtol"] = IN_PARTS
     if checkpoint in ("memory", "disk"):
         ts.setSaveTrajectory()
         defaults["ts_trajectory_type"] = "memory" if checkpoint == "memory" else "basic"

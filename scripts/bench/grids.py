@@ -139,7 +139,7 @@ SEVERAL: tuple[tuple[int, ...], ...] = (
 )
 """Those that several ranks take as well."""
 
-MOST = 1_000_000
+MOST = 200_000
 """Up to how many points all boundaries are tried; "neumann" alone with more."""
 
 FEW = 70_000
