@@ -296,3 +296,25 @@ def test_callbacks_may_fill_the_same_array_every_time(method):
         results.append(np.concatenate([gradient.u0, gradient.p, product.u0, product.p]))
         results[-1] = np.append(results[-1], tangents.p.ravel())
     np.testing.assert_array_equal(*results)
+
+
+def test_both_derivatives_at_a_point_come_from_one_evaluation(points, rng):
+    t, u = points
+    calls = []
+
+    def rhs(time, state, p):
+        calls.append(type(state))
+        return forms.rhs(time, state, p)
+
+    n, m = 3, forms.P0.size
+    batch = make_batch(rhs, None, None, None, PRODUCTS, (n, m), batched=False)
+    batch.linearize(t, u, forms.P0, M)  # with the comparisons of first uses
+    calls.clear()
+    linear = batch.linearize(t, u, forms.P0, M)
+    assert calls.count(np.ndarray) <= 3  # of values and slopes with differences, once in a while
+    assert len(calls) - calls.count(np.ndarray) == K
+    w = rng.normal(size=(M, K, n))
+    linear.weights[...] = w.swapaxes(0, 1)
+    mu = np.ones((M, m))
+    linear.collect(mu, True)
+    assert np.allclose(mu, expected(t, u, w)[2], rtol=1e-13, atol=1e-13)

@@ -144,8 +144,14 @@ class OneByOne:
 
     def linearize(self, t: Array, u: Array, p: Array, rows: int) -> Linearization:
         """Return f_u and f_p at the points, for M rows."""
-        pull = partial(self.pull_parameters, t, u, p)
-        return by_matrices(self.jacobian(t, u, p), pull, rows)
+        single, n = self._single, u.shape[1]
+        if not single.in_one:
+            pull = partial(self.pull_parameters, t, u, p)
+            return by_matrices(self.jacobian(t, u, p), pull, rows)
+        points = zip(t.tolist(), u, strict=True)
+        both = np.array([single.both(*point, p) for point in points]).reshape(len(t), n, -1)
+        by_p = both[:, :, n:].reshape(u.size, -1)
+        return by_matrices(both[:, :, :n], lambda w: w.reshape(len(w), -1) @ by_p, rows)
 
     def push_parameters(self, t: Array, u: Array, p: Array, dp: Array) -> Array:
         """Return f_p dp at every point [D, K, n]."""

@@ -167,6 +167,10 @@ class DerivativeArray:
     def __setitem__(self, key: Any, given: Any) -> None:
         """Assign values together with their slopes."""
         given = admitted(given)
+        if type(key) is int and type(given) is DerivativeArray and type(given.value) is _DOUBLE:
+            self.value[key] = given.value
+            self.slopes[key] = given.slopes
+            return
         key, for_slopes = keys(key)
         value, slopes = (given.value, given.slopes) if _varies(given) else (given, 0.0)
         if np.iscomplexobj(primal(value)) and not np.iscomplexobj(primal(self)):
