@@ -34,6 +34,7 @@ from daeosens.errors import (
     SingularMatrixError,
     SolveError,
     SolverErrorWarning,
+    StartWarning,
     UnsupportedError,
 )
 from daeosens.functional.distributed_controls import FieldParameter, InitialState
@@ -142,6 +143,7 @@ __all__ = [
     "SolveError",
     "SolverErrorWarning",
     "Spline",
+    "StartWarning",
     "Stepping",
     "System",
     "Tangent",

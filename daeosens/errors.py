@@ -113,6 +113,10 @@ class KinkWarning(UserWarning):
     """Derivatives of equations or costs with a kink or jump between two steps lack a term."""
 
 
+class StartWarning(UserWarning):
+    """Derivatives hold a start fixed that other parameters do not admit."""
+
+
 class SolverErrorWarning(UserWarning):
     """What Newton's method or a linear solver left in the steps makes derivatives inexact."""
 

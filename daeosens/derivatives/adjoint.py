@@ -16,6 +16,7 @@ from daeosens.derivatives.kinks import warn_of_jumps
 from daeosens.derivatives.resolution import warn_of_unresolved
 from daeosens.derivatives.running_costs import warn_of_running_costs
 from daeosens.derivatives.solver_error import solver_error
+from daeosens.derivatives.start_check import warn_of_start
 from daeosens.derivatives.sweeps.backward import sweep_back, swept_in_c
 from daeosens.errors import InputError
 from daeosens.methods.remainders import remainders
@@ -197,6 +198,7 @@ def adjoint(
     warn_of_running_costs(trajectory, costs)
     lam, mu = sweep.rows()
     warn_of_unresolved(trajectory, costs)
+    warn_of_start(trajectory)
     gradients = [
         Gradient(value, by_u0, by_p, sweep.name, shared(problem, by_p), error)
         for value, by_u0, by_p in zip(values, lam, mu, strict=True)

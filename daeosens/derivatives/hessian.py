@@ -19,7 +19,9 @@ from daeosens.derivatives.engines.compiled.tangent import (
     check_directions,
 )
 from daeosens.derivatives.kinks import warn_of_kinks
+from daeosens.derivatives.resolution import warn_of_unresolved
 from daeosens.derivatives.solver_error import solver_error
+from daeosens.derivatives.start_check import warn_of_start
 from daeosens.derivatives.sweeps.second_order import FirstOrderMemory, SecondOrderSweep
 from daeosens.derivatives.tangent import admit_direction
 from daeosens.methods.remainders import remainders
@@ -174,6 +176,8 @@ def hessian_products(
     memory = Memory() if memory is None else memory
     if memory.value is None:  # the first product with this Hessian
         warn_of_kinks(trajectory, cost)
+        warn_of_unresolved(trajectory, [cost])
+        warn_of_start(trajectory)
         memory.value = evaluate_cost(trajectory, cost)
     problem = trajectory.problem
     chosen = choose_sweep(trajectory, engine, len(directions), running=bool(cost.densities))

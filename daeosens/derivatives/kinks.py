@@ -36,6 +36,14 @@ that of a function which is only bent is not."""
 LASTS = 0.7
 """Part of a difference that lasts nearer to a kink; of one like |x|^a only 8^-a does."""
 
+SHARP = 0.2
+"""Part of a difference of slopes that lasts where they have no bounded slope themselves.
+
+Of |x|^1.5 it is 0.35, of smooth functions 0.125."""
+
+BEND = 0.1
+"""Such differences are told from this part of those that count as a kink."""
+
 JUMP = 1e-3
 """Slopes that differ by a larger part of themselves, or of the change in a step, are a kink's."""
 
@@ -62,10 +70,12 @@ def warn_of_kinks(trajectory: Trajectory, cost: Cost | None = None) -> None:
         That whose Hessian is multiplied.
     """
     for place in _places(trajectory, _equations(trajectory)):
+        what, then = "a kink or jump", "lack what the moving time of that change contributes"
+        if not place.kink and not place.jump:
+            what, then = "no bounded second derivative", "may be far off"
         _warn(
-            f"the equations have a kink or jump near t = {place.time:.6g}, where a branch, abs, "
-            "maximum or the like changes sides between two steps: products with the Hessian "
-            "lack what the moving time of that change contributes\n"
+            f"the equations have {what} near t = {place.time:.6g}, where a branch, abs, maximum or "
+            f"the like changes sides between two steps: products with the Hessian {then}\n"
             "  try: an event there, events=[daeosens.Event(lambda t, u, p: <what changes its "
             "sign>)], or a smooth function in its place"
         )
@@ -93,7 +103,8 @@ def warn_of_jumps(trajectory: Trajectory, costs: Sequence[Cost] = ()) -> None:
     counts = trajectory.problem.probed
     if _known_equations(trajectory.problem):
         count = counts["looks for jumps"] = counts.get("looks for jumps", 0) + 1
-        if _due(count):
+        # where branches change sides, later runs may meet others: the 2nd, the 4th, ... as well
+        if _due(count) or (counts.get("branches change") and not count & (count - 1)):
             for place in _places(trajectory, _equations(trajectory)):
                 if place.jump:
                     counts["equations jump"] = True  # no error of steps is known there
@@ -193,11 +204,12 @@ class _Piecewise:
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a slope jumps, by how much in a step; and whether the function does."""
+    """Where a slope jumps or is sharp, by how much in a step, and whether the function jumps."""
 
     time: float
     kink: float
     jump: bool
+    sharp: bool
 
 
 def _known_equations(problem: Problem) -> bool:
@@ -262,10 +274,11 @@ def _places(trajectory: Trajectory, function: _Piecewise | None) -> Iterator[_Pl
     short = NOTHING * float(trajectory.times[-1] - trajectory.times[0])
     left_out |= set(np.flatnonzero(trajectory.step_sizes <= short).tolist())
     for n, place in _crossings(trajectory, function, left_out):
-        kink, jump = _sides(lambda x, n=n: function.value(*_point(trajectory, n, x)), place)
-        if kink or jump:
+        trajectory.problem.probed["branches change"] = True
+        sides = _sides(lambda x, n=n: function.value(*_point(trajectory, n, x)), place)
+        if any(sides):
             time = float(trajectory.times[n] + place * trajectory.step_sizes[n])
-            yield _Place(time, kink, jump)
+            yield _Place(time, *sides)
 
 
 def _crossings(
@@ -379,23 +392,29 @@ def _bisected(changed: Callable[[float], bool]) -> float:
     return high
 
 
-def _sides(function: Callable[[float], Array], place: float) -> tuple[float, bool]:
-    """Return by how much the slope in [0, 1] jumps at a place, and whether the function does."""
+def _sides(function: Callable[[float], Array], place: float) -> tuple[float, bool, bool]:
+    """Return by how much the slope in [0, 1] jumps at a place, and whether the function does.
+
+    The last one tells whether the slope of the slope has no bound there, as that of |x|^1.5.
+    """
     if not 3 * SIDE < place < 1 - 3 * SIDE:
-        return 0.0, False
-    kinks, jumps = [], []
+        return 0.0, False, False
+    kinks, jumps, bends = [], [], []
     changed = np.abs(function(1.0) - function(0.0))
     for side in (SIDE, SIDE / NEARER):
         at = [function(place + k * side) for k in (-2, -1, 1, 2)]
         left, right = (at[1] - at[0]) / side, (at[3] - at[2]) / side
         rounding = 1e-13 * max(np.max(np.abs(each)) for each in at) / side
         size = JUMP * (np.abs(left) + np.abs(right) + changed) + rounding
+        bends.append(np.where(np.abs(right - left) > BEND * size, np.abs(right - left), 0.0))
         kinks.append(np.where(np.abs(right - left) > size, np.abs(right - left), 0.0))
         jumps.append(
             np.where(np.abs(at[2] - at[1]) > 1e4 * side * size, np.abs(at[2] - at[1]), 0.0)
         )
     kink = np.where(kinks[1] > LASTS * kinks[0], kinks[1], 0.0)
-    return float(np.max(kink)), bool(np.any((jumps[1] > LASTS * jumps[0]) & (jumps[1] > 0.0)))
+    jump = bool(np.any((jumps[1] > LASTS * jumps[0]) & (jumps[1] > 0.0)))
+    sharp = bool(np.any((bends[1] > SHARP * bends[0]) & (bends[1] > 0.0)))
+    return float(np.max(kink)), jump, sharp
 
 
 def _point(trajectory: Trajectory, n: int, place: float) -> tuple[int, float, Array]:

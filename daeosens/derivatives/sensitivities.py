@@ -19,6 +19,7 @@ from daeosens.derivatives.engines.choice import (
 from daeosens.derivatives.engines.compiled.tangent import push_directions
 from daeosens.derivatives.engines.request import AdjointRequest
 from daeosens.derivatives.kinks import warn_of_jumps
+from daeosens.derivatives.start_check import warn_of_start
 from daeosens.derivatives.sweeps.backward import BackwardSweep, sweep_back, swept_in_c
 from daeosens.derivatives.sweeps.forward import sweep_forward
 from daeosens.errors import InputError
@@ -122,6 +123,7 @@ def sensitivities(
     """
     check_trajectory(trajectory)
     warn_of_jumps(trajectory)
+    warn_of_start(trajectory)
     wanted = tuple(with_respect_to)
     agree(
         trajectory.problem.comm,

@@ -23,6 +23,7 @@ from daeosens.derivatives.engines.compiled.tangent import (
 )
 from daeosens.derivatives.kinks import warn_of_jumps
 from daeosens.derivatives.solver_error import solver_error
+from daeosens.derivatives.start_check import warn_of_start
 from daeosens.derivatives.sweeps.forward import sweep_forward
 from daeosens.errors import InputError
 from daeosens.methods.remainders import remainders
@@ -203,6 +204,7 @@ def tangents(
     """
     check_trajectory(trajectory)
     warn_of_jumps(trajectory)
+    warn_of_start(trajectory)
     if directions is None:
         directions = _pairs(du0, dp)
     elif du0 is not None or dp is not None:

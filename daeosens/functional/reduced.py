@@ -26,6 +26,7 @@ from daeosens.derivatives.residual_jacobian import (
     squares_of,
 )
 from daeosens.derivatives.solve import solve
+from daeosens.derivatives.start_check import FOLLOWS
 from daeosens.derivatives.tangent import Tangent, tangents
 from daeosens.errors import InputError, SolveError, require
 from daeosens.functional.distributed_controls import InitialState
@@ -154,11 +155,21 @@ class Reduced:
         control.check(problem)
         objective.lower(problem, last)
         lower_events(problem)
+        if self._start_follows:
+            problem.probed[FOLLOWS] = True
         self._check_start(first)
         self._cached: tuple[PETSc.Vec, Trajectory] | None = None
         self._memory = Memory()
         self._n_residuals: int | None = None
         self._trial_stepping = self.stepping
+
+    @property
+    def _start_follows(self) -> bool:
+        """Whether the start's own derivative in the parameters is part of the gradient."""
+        control = self.control
+        if not isinstance(control, Parameters):
+            return True
+        return callable(control.initial_state) or bool(control.consistent)
 
     def limit_steps(self, *, limited: bool) -> None:
         """Give later runs no more steps than a multiple of those of the last one, or all again.

@@ -10,6 +10,7 @@ from mpi4py import MPI
 from daeosens import (
     DAE,
     ODE,
+    DiscretizationWarning,
     Event,
     KinkWarning,
     Stepping,
@@ -212,6 +213,42 @@ def test_rounding_of_a_traced_model_decides():
         curvature(trace(by_floor, **TANK))
 
 
+@pytest.mark.parametrize("make", [ODE, trace])
+def test_slopes_without_a_bounded_slope_are_told(make):
+    """A ball falls onto a Hertz spring: f is smooth but for its second derivative."""
+
+    def ball(t, u, p):
+        spring = p[0] * np.maximum(-u[0], 0.0) ** 1.5
+        return np.array([u[1], -9.81 + spring * (1.0 - p[1] * u[1])])
+
+    run = solve(
+        make(ball, 2, ["k", "c"]), [0.5, 0.0], [2e4, 0.3], Stepping((0.0, 0.5), "rk6vr", rtol=1e-6)
+    )
+    with (
+        pytest.warns(KinkWarning, match="no bounded second derivative near t = 0.319"),
+        pytest.warns(DiscretizationWarning, match="wrong by about 2"),  # the gradient itself
+    ):
+        found = hessian_product(run, LEVEL, [1.0, 0.0])
+    assert found.u0[0] < -3.0  # -1.7312 in truth
+
+
+def by_runs(t, u, p):
+    """Decay by max(u, 0.6) above 0.3 and by 0.1 below."""
+    return -p[0] * np.where(u > 0.3, np.maximum(u, 0.6), 0.1)
+
+
+@pytest.mark.parametrize("make", [ODE, trace])
+def test_a_later_run_that_meets_a_jump_is_told_after_one_that_met_a_kink(make):
+    problem = make(by_runs, 1, ["k"])
+    run = solve(problem, [1.0], [0.8], Stepping((0.0, 1.0), "rk6vr", rtol=1e-8))
+    with pytest.warns(KinkWarning, match="a kink or jump"):
+        hessian_product(run, LEVEL, dp=[1.0])
+    adjoint(run, LEVEL)
+    run = solve(problem, [1.0], [0.8], Stepping((0.0, 3.0), "rk6vr", rtol=1e-8))
+    with pytest.warns(KinkWarning, match="the equations jump near t = 1.26"):
+        adjoint(run, LEVEL)
+
+
 def residual(t, u, udot, p):
     return udot - with_maximum(t, u, p)
 
@@ -282,4 +319,4 @@ def test_later_runs_are_looked_at_ever_more_rarely():
             warnings.simplefilter("always")
             adjoint(run, LEVEL)
         looks += [k] * bool(told)
-    assert looks == [1, 8]
+    assert looks == [1, 2, 4, 8, 16]

@@ -1,0 +1,50 @@
+"""Whether derivatives in parameters hold a start fixed that other parameters do not admit."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+
+from daeosens.errors import StartWarning
+from daeosens.petsc.vectors import read, write
+from daeosens.timestepping.trajectory.trajectory import Trajectory
+
+FOLLOWS = "start follows"
+"""Name in ``Problem.probed`` of whether the start's own derivative in the parameters is added."""
+
+
+def warn_of_start(trajectory: Trajectory) -> None:
+    """Warn where algebraic equations at the start depend on parameters, and steps carry that.
+
+    A start that satisfies them at p does not at p + dp; of that a theta method below 1 makes errors
+    of size 1 in the algebraic variables of all later states, and ``.p`` is the derivative of a
+    program that nobody may run.  At the first use of a problem, the 8th, the 64th.  Collective.
+    """
+    problem = trajectory.problem.modes.get(trajectory.first_mode, trajectory.problem)
+    counts = trajectory.problem.probed
+    if problem.form == "rhs" or not trajectory.stepping.resolved_method.carried:
+        return
+    algebraic = problem.probed.get("algebraic rows")
+    if algebraic is None or not problem.n_parameters or counts.get(FOLLOWS):
+        return
+    count = counts["looks at the start"] = counts.get("looks at the start", 0) + 1
+    if count & (count - 1) or count.bit_length() % 3 != 1:
+        return
+    point = float(trajectory.times[0]), trajectory.states[0], problem.create_state(), trajectory.p
+    along, change = problem.create_parameters(), problem.create_state()
+    write(along, np.random.default_rng(0).uniform(0.5, 1.0, along.getLocalSize()))
+    matrix = problem.residual_p.create(*point)
+    problem.residual_p.fill(*point, matrix)
+    matrix.mult(along, change)
+    moved = bool(np.any(algebraic.of(change) != 0.0)) and bool(read(change).size)
+    if problem.comm.tompi4py().allreduce(moved, max):
+        name = trajectory.stepping.method
+        warnings.warn(
+            "derivatives in the parameters hold the start fixed, which satisfies the algebraic "
+            f'equations at these parameters only; "{name}" carries its error to the last step\n'
+            "  try: Reduced with Parameters(..., consistent=True), or add .u0 @ du0/dp; "
+            '"beuler" forgets it, "esdirk5" after its first step',
+            StartWarning,
+            stacklevel=4,
+        )
