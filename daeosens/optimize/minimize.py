@@ -52,6 +52,9 @@ __all__ = ["HEADING", "METHODS", "REASONS", "UNBOUNDED", "Bound", "Iterate", "Re
 
 _Reason = PETSc.TAO.ConvergedReason
 
+HARDLY_SMALLER = 1e-3
+"""Part of the first gradient norm above which the last one is told to have met a tolerance only."""
+
 
 @overload
 def minimize(
@@ -411,6 +414,13 @@ def _result(descent: Descent, reason: int, seconds: float) -> Result:
     if evaluations.failed:
         descent.notes.append(f"the last failed solve: {evaluations.failure}")
     name, message = descent.why or REASONS[reason]
+    first = descent.iterates[0].gradient_norm
+    if name == "CONVERGED_GATOL" and last.gradient_norm > HARDLY_SMALLER * first:
+        part = f"{last.gradient_norm / first:.2g} of its first norm {first:.2g}"
+        descent.notes.append(
+            f"the gradient fell to {part}: gradient_tolerance is absolute; where the cost is in "
+            "small units and x no minimum yet, a smaller one, or relative_gradient_tolerance=1e-6"
+        )
     if reason == _Reason.DIVERGED_LS_FAILURE and descent.failed_in_search:
         message = "the line search found no lower value before solves failed"
     return Result(

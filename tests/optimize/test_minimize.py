@@ -834,3 +834,17 @@ def test_the_first_step_of_lmvm_does_not_depend_on_the_units():
     chosen = {"tao_ls_stepinit": 1e-6}  # the user's own is taken
     again = minimize(Closed(steep, np.zeros(3)), method="lmvm", max_iterations=1, options=chosen)
     np.testing.assert_allclose(again.x.array, 1.0)
+
+
+@pytest.mark.parametrize(("scale", "told"), [(1.0, False), (1e-9, True)])
+def test_a_cost_in_small_units_is_told_to_have_met_an_absolute_tolerance(scale, told):
+    """At 1e-9 the gradient at the start, far from the minimum log(2), is below the tolerance."""
+    decay = ds.ODE(lambda t, u, p: -p[0] * u, 1, ["k"])
+    cost = ds.Terminal(lambda t, u, p: scale * (u[0] - 0.5) ** 2)
+    control = ds.Parameters({"k": ds.Parameter(3.0)}, [1.0])
+    functional = ds.Reduced(decay, cost, ds.Stepping((0.0, 1.0), "rk4", dt=0.05), control)
+    result = minimize(functional)
+    assert any("gradient_tolerance is absolute" in note for note in result.notes) == told
+    assert (abs(result.x.array[0] - np.log(2.0)) < 1e-4) != told
+    scaled = minimize(functional, gradient_tolerance=0.0, relative_gradient_tolerance=1e-6)
+    assert scaled.x.array[0] == pytest.approx(np.log(2.0), abs=1e-4)
