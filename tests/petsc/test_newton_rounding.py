@@ -67,6 +67,45 @@ def test_tangents_and_adjoints_on_grids_are_dual(method, rhs):
         assert max(duality(run, squares(), seed) for seed in range(3)) < bound
 
 
+@pytest.mark.parametrize("method", ["cn", "theta:0.7", "beuler"])
+@pytest.mark.parametrize("rhs", [heat, reacting])
+def test_rough_starts_are_dual_but_for_the_rounding_of_the_parameters_part(method, rhs):
+    """In u0 to 1e-12 at any dt / h^2; F_k is the Laplacian of a rough state, of size 4 |u| / h^2.
+
+    Smooth parts of its rounding eps 4 |u| / h^2, which is white noise, are forces over the step: by
+    n^(-1/2) of it in each mode.
+    """
+    for n in (1000, 20_000, 100_000):
+        grid = Grid(((0.0, 1.0),), (n,), "zero", comm=SELF)
+        model = ds.trace_stencil(rhs, grid, ["k"])
+        rng = np.random.default_rng(5)
+        start = np.sin(np.pi * grid.coordinates()[0]) + 0.3 * rng.standard_normal(n)
+        dt, k = 0.05, 0.3
+        run = solve(model, start, [k], Stepping((0.0, 0.2), method, dt=dt))
+        gradient, du = adjoint(run, squares()), rng.standard_normal(n)
+        last = run.final.array
+        along, turned = (tangent(run, *each).final.array for each in ((du,), (None, [1.0])))
+        in_u0 = gradient.u0 @ du - last @ along / n
+        assert abs(in_u0) < 1e-12 * np.linalg.norm(gradient.u0) * np.linalg.norm(du)
+        bound = 1e-12 + 4.0 * k * dt / grid.spacing[0] ** 2 * np.finfo(float).eps / np.sqrt(n)
+        in_k = gradient.p[0] - last @ turned / n
+        assert abs(in_k) < bound * np.abs(start).max() * np.abs(last).max() / k
+
+
+def test_stages_of_the_finest_grids_are_found_again():
+    """The rounding of J^-1 F is 1e-10 of the state there: adjoints ended in an error."""
+    grid = Grid(((0.0, 1.0),), (100_000,), "zero", comm=SELF)
+    model = ds.trace_stencil(reacting, grid, ["k"])
+    start, gradients = np.sin(np.pi * grid.coordinates()[0]), []
+    for kept in ("states", "stages"):
+        run = solve(model, start, [0.3], Stepping((0.0, 0.1), "esdirk4", dt=0.05), checkpoint=kept)
+        gradients.append(adjoint(run, squares()))
+    found, same = gradients
+    rounding = 4.0 * 0.3 * 0.05 / grid.spacing[0] ** 2 * np.finfo(float).eps  # of the run
+    assert np.abs(found.u0 - same.u0).max() < rounding * np.abs(same.u0).max()
+    assert found.p == pytest.approx(same.p, rel=rounding)
+
+
 @pytest.mark.parametrize("rhs", [heat, reacting])
 def test_derivatives_on_fine_grids_are_those_of_more_digits(rhs):
     """The tangent and the gradient of steps of cn, computed in long double from the same states."""
