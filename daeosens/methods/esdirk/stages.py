@@ -47,8 +47,8 @@ Hairer and Wanner, Solving Ordinary Differential Equations II, 1996, section IV.
 """
 
 ROUNDING = 1e-8
-"""Changes below this part of the state that do not shrink any more are rounding, as in the run: those
-of an exact Jacobian would be squares of the ones before.  Fine grids have 1e-10 of it."""
+"""Changes below this part of the state that do not shrink any more are rounding, as in the run:
+those of an exact Jacobian would be squares of the ones before.  Fine grids have 1e-10 of it."""
 
 
 class StageSolver:
