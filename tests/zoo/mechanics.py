@@ -587,6 +587,7 @@ CASES = [
         p={"g": 9.81},
         span=(0.0, 1.0),
         method="esdirk5",
+        fixed_start=True,
         terminal=lambda t, u, p: u[0],
     ),
     Case(
@@ -599,6 +600,7 @@ CASES = [
         p={"g": 9.81},
         span=(0.0, 1.0),
         method="esdirk5",
+        fixed_start=True,
         terminal=lambda t, u, p: u[0],
     ),
     Case(
@@ -651,6 +653,7 @@ CASES = [
         p={"damping": 0.5, "strength": 1.0},
         span=(0.0, 1000.0),
         method="esdirk5",
+        fixed_start=True,
         terminal=lambda t, u, p: u[0],
     ),
 ]

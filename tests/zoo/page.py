@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import resource
 import signal
@@ -15,6 +16,8 @@ from zoo.fits import FitCase
 from zoo.runner import Outcome, run
 
 PAGE = Path(__file__).parents[2] / "docs" / "zoo.md"
+PEERS = Path(__file__).with_name("peers.json")
+MARKS_OF = {case.name: [*case.marks.values()] for case in CASES}
 LIMIT = 15  # seconds of the processor for one run
 FIXED = 5  # columns that no clock has a part in
 
@@ -28,14 +31,26 @@ of order 9 with variational equations, which agrees with published digits where 
 (`tests/zoo/truth.py`, `tests/zoo/truth.json`).
 
 Values count as right if their error is below 100 rtol, gradients and Hessian products below 1000
-rtol, relative to their size along relative changes of each parameter; fits if estimates are right
-to 1 % of their standard errors, and these to 1 %.
+rtol: the largest error of an entry, by a relative change of each parameter and starting value (of
+fields along random directions), relative to the entry or, of small ones, to a hundredth of the
+largest.  A norm of all entries would be kinder, by up to a hundred times; but users read
+sensitivities one by one.  Fits count as right if estimates are right to 1 % of their standard
+errors, and these to 1 %.
 
 `scripts/zoo` runs all and writes this page; `tests/test_zoo.py` runs a sample each time, all of
 them with `pytest --all`, and holds each to its mark.  Errors are the largest of the styles that
 ran: of value, gradient and Hessian product; of fits those of estimates, beside their standard
 errors, and of these.  Seconds of the processor, in the order of the styles, are for all that is
 asked for together, without the compiler's.
+"""
+PEERS_HEAD = """
+What the inaccurate ones have in common: perturbations need shorter steps than the state does, of
+which alone the error is controlled.  Others with the same tolerances (`tests/zoo/peers.py`; errors of
+gradient and Hessian product): SciPy's DOP853, for stiff equations Radau, with variational equations
+and the errors of states in control, as of any tool that differentiates the steps of a run, or those
+of all unknowns; and CVODES by CasADi, whose adjoint equations take steps of their own.  In the second
+column, `control="sensitivities"`, or of a hundred unknowns and more that of the parameters and
+three of the unknowns.
 """
 EXPLAINED = {
     "inaccurate": "the error of the steps, which falls with `rtol` and `atol`; larger than hoped",
@@ -92,6 +107,7 @@ def page(measured: dict[str, list[str]]) -> str:
     for word, meaning in EXPLAINED.items():
         count = sum(mark.startswith(word) for mark in marks)
         lines.append(f"- {word}: {count}; {meaning}")
+    lines += peers_section()
     if WAITING:
         names = ", ".join(case.name for case in WAITING)
         lines.append(f"\nWritten, but without truth as yet, and therefore not run: {names}.")
@@ -102,6 +118,27 @@ def page(measured: dict[str, list[str]]) -> str:
             cells = fixed_cells(case) + measured.get(case.name, ["-", "-"])
             lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
+
+
+def peers_section() -> list[str]:
+    """Return what others reach where derivatives are less accurate than hoped (``zoo.peers``)."""
+    stored = json.loads(PEERS.read_text())
+    rows = {case.name: stored[case.name] for case in CASES if case.name in stored}
+    marked = {name for name in rows if set(MARKS_OF[name]) - {"right"}}
+    as_good = [name for name, row in rows.items() if as_good_as_cvodes(row) and name in marked]
+    titles = ("problem", *next(iter(rows.values())))
+    lines = [PEERS_HEAD, "| " + " | ".join(titles) + " |", "|" + "---|" * len(titles)]
+    for name, row in rows.items():
+        cells = [" ".join(f"{error:.0e}" for error in errors[1:]) for errors in row.values()]
+        if name in marked:
+            lines.append("| " + " | ".join([name, *cells]) + " |")
+    lines.append(f"\nCVODES is less accurate than ours in {', '.join(as_good)}.")
+    return lines
+
+
+def as_good_as_cvodes(row: dict[str, list[float]]) -> bool:
+    """Return whether neither gradient nor Hessian product of CVODES is more accurate than ours."""
+    return all(a <= b for a, b in zip(row["ours"][1:], row["CVODES"][1:], strict=True))
 
 
 def within_limit(case: Case | FitCase, style: str) -> Outcome:

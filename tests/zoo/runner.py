@@ -97,20 +97,20 @@ def make_objective(case: Case, style: str) -> Any:
     return total
 
 
-def make_stepping(case: Case) -> ds.Stepping:
+def make_stepping(case: Case, **more: Any) -> ds.Stepping:
     """Return the method and tolerances of a case, everything else by default."""
     chosen = {"dt": case.dt, "rtol": case.rtol, "atol": case.atol}
     given = {name: value for name, value in chosen.items() if value is not None}
-    return ds.Stepping(case.span, case.method, **given)
+    return ds.Stepping(case.span, case.method, **given, **more)
 
 
-def derivatives(case: Case, style: str) -> tuple[float, np.ndarray, np.ndarray]:
+def derivatives(case: Case, style: str, **more: Any) -> tuple[float, np.ndarray, np.ndarray]:
     """Return value, gradient and Hessian product of a case along its directions."""
     n = len(case.u0)
     problem, objective, stepping = (
         make_problem(case, style),
         make_objective(case, style),
-        make_stepping(case),
+        make_stepping(case, **more),
     )
     p = np.array(list(case.p.values()), dtype=float)
     v = case.hessian_direction

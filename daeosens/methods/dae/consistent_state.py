@@ -267,6 +267,7 @@ def _singular(t: float) -> SolveError:
         f"at t = {t:.9g} the algebraic equations do not determine the algebraic variables: "
         "their Jacobian is singular, or its linear solver did not converge",
         expected="index at most one",
-        remedy="the derivative of the constraint in its place, or "
+        remedy="the derivative in time of each constraint in its place, of one of positions the "
+        "second; or a start that satisfies the equations, without consistent=True; or "
         'options={"ksp_type": ..., "pc_type": ...}',
     )
