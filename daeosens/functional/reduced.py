@@ -162,6 +162,20 @@ class Reduced:
         self._memory = Memory()
         self._n_residuals: int | None = None
         self._trial_stepping = self.stepping
+        self._runs_of: Reduced | None = None
+        self._borrowed: Trajectory | None = None
+
+    def reweighted(self, objective: Objective) -> Reduced:
+        """Return the functional with other weights in its objective, by the runs of this one.
+
+        Parameters
+        ----------
+        objective : Objective
+            With the same times.
+        """
+        other = Reduced(self.problem, objective, self.stepping, self.control, engine=self.engine)
+        other._runs_of, other.count = self, self.count
+        return other
 
     @property
     def _start_follows(self) -> bool:
@@ -177,6 +191,9 @@ class Reduced:
         Where parameters far from the best ones make the equations stiff, an explicit method would
         take ``max_steps``, a million, before the trial counts as failed.
         """
+        if self._runs_of is not None:
+            self._runs_of.limit_steps(limited=limited)
+            return
         if limited and self._chooses and self._cached and stiff_along(self._cached[1]):
             self.stepping = made_stiff(self.stepping)
             self._forget()
@@ -255,6 +272,11 @@ class Reduced:
             The run failed, the same on every rank.
         """
         x = self.point(x)
+        if self._runs_of is not None:
+            run = self._runs_of.trajectory(x)
+            if run is not self._borrowed:
+                self._borrowed, self._memory = run, Memory()
+            return run
         if self._cached is not None:
             point, cached = self._cached
             if point.equal(x):

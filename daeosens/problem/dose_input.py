@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 from petsc4py import PETSc
 
 from daeosens.petsc.vectors import Array, read
+from daeosens.problem.batched.linearization import Linearization, by_matrices
+from daeosens.problem.batched.protocol import Batch
 from daeosens.problem.hessian_products import residual_hessian
 from daeosens.problem.matrices import Derivative, shell
 from daeosens.problem.problem import Problem
@@ -105,10 +108,7 @@ class Input:
 
 
 def with_input(problem: Problem, given: Input) -> Problem:
-    """Return M u' = f(t, u, p) + an input, that of a serial problem of this form.
-
-    Its sweeps go step by step: there is no view of it on many points at once.
-    """
+    """Return M u' = f(t, u, p) + an input, that of a serial problem of this form."""
 
     def rhs(t: float, u: PETSc.Vec, p: Any, out: PETSc.Vec) -> None:
         problem.rhs(t, u, p, out)
@@ -132,12 +132,68 @@ def with_input(problem: Problem, given: Input) -> Problem:
         rhs_hessian_function=hessian,
         residual_hessian_function=residual_hessian(hessian, of_mass),
         native={},
-        batch=None,
+        batch=None if problem.batch is None else _BatchWithInput(problem.batch, given),
         stencil=None,
         events=(),
         modes={},
         mode="",
     )
+
+
+class _BatchWithInput:
+    """A right-hand side at many points, with an input added to it: a ``Batch``."""
+
+    rhs_in_c = None
+
+    def __init__(self, inner: Batch, given: Input) -> None:
+        self._inner, self._given = inner, given
+        self.at_once, self.rows_at_once = inner.at_once, inner.rows_at_once
+
+    def rhs(self, t: Array, u: Array, p: Array) -> Array:
+        """Return f at every point [K, n]."""
+        return self._inner.rhs(t, u, p) + self._given.value(p)
+
+    def jacobian(self, t: Array, u: Array, p: Array) -> Array:
+        """Return f_u at every point [K, n, n]."""
+        return self._inner.jacobian(t, u, p)
+
+    def pull_parameters(self, t: Array, u: Array, p: Array, w: Array) -> Array:
+        """Return the sum over the points of f_p^T w [M, m]."""
+        result = self._inner.pull_parameters(t, u, p, w)
+        return result if self._given.fixed else result + w.sum(axis=1) @ self._given.by_p(p)
+
+    def linearize(self, t: Array, u: Array, p: Array, rows: int) -> Linearization:
+        """Return f_u and f_p at the points, for M rows."""
+        linear = self._inner.linearize(t, u, p, rows)
+        if self._given.fixed:
+            return linear
+        if linear.weights is None:  # the products keep what the input would need
+            pull = partial(self.pull_parameters, t, u, p)
+            return by_matrices(self.jacobian(t, u, p), pull, rows)
+        weights, by_p = linear.weights, self._given.by_p(p)
+
+        def collect(mu: Array, fresh: bool) -> None:
+            linear.collect(mu, fresh)
+            mu += weights.sum(axis=0) @ by_p
+
+        return replace(linear, collect=collect)
+
+    def push_parameters(self, t: Array, u: Array, p: Array, dp: Array) -> Array:
+        """Return f_p dp at every point [D, K, n]."""
+        result = self._inner.push_parameters(t, u, p, dp)
+        if self._given.fixed:
+            return result
+        return result + (dp @ self._given.by_p(p).T)[:, np.newaxis]
+
+    def hessian_product(
+        self, t: Array, u: Array, p: Array, w: Array, du: Array, dp: Array
+    ) -> tuple[Array, Array]:
+        """Return the derivatives of f_u^T w [D, K, n] and, summed over the points, f_p^T w."""
+        by_u, by_p = self._inner.hessian_product(t, u, p, w, du, dp)
+        if self._given.fixed:
+            return by_u, by_p
+        total = w.sum(axis=0)
+        return by_u, by_p + np.array([self._given.curvature(p, total, row) for row in dp])
 
 
 class _Sum:

@@ -254,9 +254,11 @@ def test_derivatives_of_the_likelihood_are_exact(each, level_prior):
     assert min(taylor(functional)) > 1.95
     x = functional.start()
     value, gradient = functional.value_and_gradient(x)
+    runs = functional.count.forward
     assert functional.value(x) == pytest.approx(value, rel=1e-13)
     np.testing.assert_array_equal(gather(functional.gradient(x)), gather(gradient))
     hessian = functional.hessian(x)
+    assert functional.count.forward == runs  # the run at x serves the Hessian as well
     point = gather(x)
     for j, unit in enumerate(np.eye(2)):
         ends = [

@@ -21,6 +21,7 @@ from daeosens import (
     adjoint,
     evaluate,
     fit,
+    hessian_product,
     hybrid,
     likelihood,
     solve,
@@ -132,6 +133,28 @@ def test_derivatives_are_exact_to_both_orders(style, method):
     gradient = adjoint(run, misfit)
     along = tangent(run, du0, dp).derivative(misfit)
     assert along == pytest.approx(gradient.u0 @ du0 + gradient.p @ dp, rel=1e-12)
+
+
+@pytest.mark.parametrize("style", ["numpy", "traced"])
+@pytest.mark.parametrize("method", ["rk6vr", "cn"])
+def test_infusions_are_swept_in_blocks_as_by_steps(style, method):
+    """Small models go in blocks by default; amounts that are parameters have derivatives there."""
+    times, data = TIMES, np.full((len(TIMES), 2), 10.0)
+    misfit = LeastSquares(times, data)
+    steps = {"dt": 0.25} if method == "cn" else {"rtol": 1e-6}
+    stepping = Stepping((0.0, 24.0), method, **steps)
+    run = solve(with_doses(model(style), table()), [0.0, 0.0], P, stepping, times)
+    assert adjoint(run, misfit).engine == "block"
+    rng = np.random.default_rng(4)
+    du0, dp = rng.normal(size=2), rng.normal(size=6)
+    results = []
+    for engine in ("block", "steps"):
+        gradient = adjoint(run, misfit, engine=engine)
+        product = hessian_product(run, misfit, du0, dp, engine=engine)
+        slope = tangent(run, du0, dp, engine=engine).derivative(misfit)
+        results.append([gradient.u0, gradient.p, product.u0, product.p, slope])
+    for ours, theirs in zip(*results, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-10, atol=1e-10 * np.abs(theirs).max())
 
 
 def test_products_of_amount_and_bioavailability_have_their_mixed_derivative():

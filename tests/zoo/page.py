@@ -45,12 +45,13 @@ asked for together, without the compiler's.
 """
 PEERS_HEAD = """
 What the inaccurate ones have in common: perturbations need shorter steps than the state does, of
-which alone the error is controlled.  Others with the same tolerances (`tests/zoo/peers.py`; errors of
-gradient and Hessian product): SciPy's DOP853, for stiff equations Radau, with variational equations
-and the errors of states in control, as of any tool that differentiates the steps of a run, or those
-of all unknowns; and CVODES by CasADi, whose adjoint equations take steps of their own.  In the second
-column, `control="sensitivities"`, or of a hundred unknowns and more that of the parameters and
-three of the unknowns.
+which alone the error is controlled.  Others with the same tolerances (`tests/zoo/peers.py`; errors
+of gradient and Hessian product): SciPy's DOP853, for stiff equations Radau, with variational
+equations and the errors of states in control, as of any tool that differentiates the steps of a
+run, or those of all unknowns; and CVODES by CasADi, whose adjoint equations take steps of their
+own, and whose methods of lower order take more of them.  In the second column,
+`control="sensitivities"`, or of a hundred unknowns and more that of the parameters and three of the
+unknowns.  A dash: not computed, too large.
 """
 EXPLAINED = {
     "inaccurate": "the error of the steps, which falls with `rtol` and `atol`; larger than hoped",
@@ -129,11 +130,19 @@ def peers_section() -> list[str]:
     titles = ("problem", *next(iter(rows.values())))
     lines = [PEERS_HEAD, "| " + " | ".join(titles) + " |", "|" + "---|" * len(titles)]
     for name, row in rows.items():
-        cells = [" ".join(f"{error:.0e}" for error in errors[1:]) for errors in row.values()]
+        cells = [shown(errors) for errors in row.values()]
         if name in marked:
             lines.append("| " + " | ".join([name, *cells]) + " |")
-    lines.append(f"\nCVODES is less accurate than ours in {', '.join(as_good)}.")
+    lines.append(
+        f"\nGradient and Hessian product of CVODES are no more accurate than ours in "
+        f"{len(as_good)} of the {len(marked)}: {', '.join(as_good)}."
+    )
     return lines
+
+
+def shown(errors: list[float] | None) -> str:
+    """Return the errors of gradient and Hessian product."""
+    return " ".join(f"{error:.0e}" for error in errors[1:]) if errors else "-"
 
 
 def as_good_as_cvodes(row: dict[str, list[float]]) -> bool:

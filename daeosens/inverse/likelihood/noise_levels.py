@@ -75,7 +75,8 @@ class EstimatedNoise:
         self._misfits: list[Any] = [each.objective for each in experiments]
         self._unit = Joint(experiments)
         if any(self.priors):  # their derivatives are checked with those of the experiments
-            self._unit = self._joint(np.ones(1))
+            pairs = zip(experiments, self._objectives(np.ones(1)), strict=True)
+            self._unit = Joint([_with(each, objective) for each, objective in pairs])
         self.experiments = self._unit.experiments
         self.control = self._unit.control
         data = np.concatenate([misfit.scaled_data for misfit in self._misfits])
@@ -244,12 +245,7 @@ class EstimatedNoise:
 
     def _joint(self, sigma: Array) -> Joint:
         pairs = zip(self._unit.experiments, self._objectives(sigma), strict=True)
-        return Joint(
-            [
-                Reduced(each.problem, objective, each.stepping, each.control)
-                for each, objective in pairs
-            ]
-        )
+        return Joint([each.reweighted(objective) for each, objective in pairs])
 
     @QUIET
     def _squares(self, x: PETSc.Vec) -> Array:
@@ -320,6 +316,11 @@ class EstimatedNoise:
                 found = Gradient(0.0, lam, mu, shared_p=shared(each.problem, mu))
                 total.axpy(1.0, each.control.pull_back(each.problem, x, found))
         return totals
+
+
+def _with(functional: Reduced, objective: Objective) -> Reduced:
+    """Return the functional of another objective, with runs of its own."""
+    return Reduced(functional.problem, objective, functional.stepping, functional.control)
 
 
 def _corrected(
