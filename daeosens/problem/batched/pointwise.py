@@ -22,7 +22,7 @@ ArrayProducts: TypeAlias = "Callable[..., tuple[Array, ...]]"
 """``(t, u [n], p [m], w [n], du [n], dp [m]) -> (array [n], array [m])``: the derivatives of
 f_u^T w and f_p^T w along (du, dp)."""
 
-SMALL = 1000
+SMALL = 2000
 """Up to so many entries of f_u and f_p a second evaluation costs more than its columns do in one.
 
 Of 28 unknowns and 7 parameters (n-body) 0.6 of the time, of 50 and 51 (Kuramoto) 1.3 times.
