@@ -29,9 +29,10 @@ def refuse_unsound_steps(
     error estimate does not fall with the step size, which shrinks until it divides by zero.
     Algebraic equations that jump at a breakpoint, with a method that carries their variables over:
     the error of the jump stays. Algebraic variables of index two (``structural_index``) by the
-    midpoint rule, or of index three by that, "cn" and ESDIRK methods: they do not converge. Theta
-    below 1/2 for algebraic equations: each step multiplies their error by (1 - theta)/theta. Starts
-    that do not satisfy the algebraic equations, where they are not forgotten
+    midpoint rule, or of index three by that, "cn" and ESDIRK methods: they do not converge; nor do
+    error estimates of others, which adaptive steps of index three become zero by. Theta below 1/2
+    for algebraic equations: each step multiplies their error by (1 - theta)/theta. Starts that do
+    not satisfy the algebraic equations, where they are not forgotten
     (``refuse_inconsistent_start``). Collective.
 
     Parameters
@@ -53,7 +54,7 @@ def refuse_unsound_steps(
     if problem.form == "rhs":  # every variable has its rate, by itself
         return
     method = stepping.resolved_method
-    _refuse_algebraic_variables(problem, method, span[0], u, p)
+    _refuse_algebraic_variables(problem, stepping, span[0], u, p)
     refuse_inconsistent_start(problem, method, span[0], u, p)
     shrinking = stepping.adaptive and method.carried == 1.0 and not method.holds_at_end
     stages = method.tableau is not None
@@ -79,11 +80,13 @@ def refuse_unsound_steps(
 
 
 def _refuse_algebraic_variables(
-    problem: Problem, method: Method, t: float, u: PETSc.Vec, p: Any
+    problem: Problem, stepping: Stepping, t: float, u: PETSc.Vec, p: Any
 ) -> None:
     """Refuse what makes algebraic variables wrong with any steps; the equations are probed once."""
-    if 0.0 < method.carried < 1.0 or (not method.carried and method.tableau is None):
-        return  # errors die out
+    method = stepping.resolved_method
+    dying = 0.0 < method.carried < 1.0 or (not method.carried and method.tableau is None)
+    if dying and not stepping.adaptive:  # errors die out
+        return
     if "index" not in problem.probed:
         problem.probed["index"] = structural_index(problem, t, u, p)
     index = problem.probed["index"]
@@ -93,7 +96,14 @@ def _refuse_algebraic_variables(
             expected="theta >= 0.5: with less their errors grow in each step",
             remedy='"cn", "beuler" or "theta:0.6"',
         )
-    if index >= (3 if method.holds_at_end else 2):
+    if dying and index == 3:
+        raise UnsupportedError(
+            f'adaptive "{method.name}" for a DAE of index 3: the shorter a step, the larger the '
+            "error of the variables that some algebraic equations should give",
+            expected="algebraic equations that give the algebraic variables (index 1)",
+            remedy="the derivatives of these equations in their place, or fixed steps: dt alone",
+        )
+    if not dying and index >= (3 if method.holds_at_end else 2):
         deeper = ", nor do their derivatives in time" if index > 2 else ""
         raise UnsupportedError(
             f'method = "{method.name}" for a DAE of index {index}: some algebraic equations hold '

@@ -7,14 +7,20 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy.integrate import solve_ivp
+from scipy.optimize import brentq
 
 from daeosens import (
+    DAE,
     ODE,
     Parameter,
     Parameters,
     Reduced,
     Stepping,
     Terminal,
+    UnsupportedError,
+    adjoint,
+    consistent_state,
     duality,
     solve,
     taylor,
@@ -159,3 +165,82 @@ def test_derivatives_of_the_ring_modulator(traced_ring):
     stepping = Stepping((0.0, 2e-5), "esdirk5", rtol=1e-6, atol=1e-11)
     run = solve(traced_ring, np.zeros(15), RING_P, stepping)
     assert duality(run, Terminal(lambda t, u, p: u[6])) < 1e-12
+
+
+# ---- a junction between two nodes: C(v - w) (v - w)' ---------------------------------------------
+
+
+def junction(t, z, p):
+    """Return currents of two nodes, and what the charge between them is of the voltage."""
+    (v, w), q = z[:2], z[2]
+    return np.array([np.sin(3 * t) - v, -w - 0.2 * w**3, q - p[0] * np.arcsinh(v - w)])
+
+
+def of_the_charge_alone(c):
+    """Return the voltages at t = 1 by the one differential equation that is behind it."""
+
+    def node(t, q):
+        return brentq(
+            lambda w: 2 * w + np.sinh(q / c) + 0.2 * w**3 - np.sin(3 * t), -9, 9, xtol=1e-15
+        )
+
+    def rate(t, q):
+        return [np.sin(3 * t) - node(t, q[0]) - np.sinh(q[0] / c)]
+
+    (q,) = solve_ivp(rate, (0.0, 1.0), [0.0], rtol=1e-12, atol=1e-13).y[:, -1]
+    w = node(1.0, q)
+    return np.array([w + np.sinh(q / c), w])
+
+
+@pytest.mark.parametrize("make", [ODE, trace])
+def test_charges_as_unknowns_make_a_mass_that_depends_on_voltages_constant(make):
+    incidence = np.zeros((3, 3))
+    incidence[:2, 2] = 1.0, -1.0
+    model = make(junction, 3, ["c"], mass=incidence)
+    start = consistent_state(model, np.zeros(3), [0.3])
+    run = solve(model, start, [0.3], Stepping((0.0, 1.0), "esdirk5", rtol=1e-8))
+    np.testing.assert_allclose(run.u[-1][:2], of_the_charge_alone(0.3), rtol=1e-6)
+    output, e = Terminal(lambda t, z, p: z[0]), 1e-4
+    slope = (of_the_charge_alone(0.3 + e) - of_the_charge_alone(0.3 - e))[0] / (2 * e)
+    assert adjoint(run, output).p[0] == pytest.approx(slope, rel=1e-6)
+    assert duality(run, output) < 1e-12
+    assert run.n_steps < 60
+
+
+def test_masses_that_depend_on_voltages_are_refused_with_the_charges_that_help():
+    def currents(t, u, udot, p):
+        i = p[0] / np.sqrt(1 + (u[0] - u[1]) ** 2) * (udot[0] - udot[1])
+        return np.array([i + u[0] - np.sin(3 * t), -i + u[1] + 0.2 * u[1] ** 3])
+
+    problem = DAE(currents, 2, ["c"])
+    with pytest.raises(
+        UnsupportedError, match=r"residual form(.|\n)*0 = q - Q\(u\), such as charges"
+    ):
+        solve(problem, np.zeros(2), [0.3], Stepping((0.0, 1.0), "esdirk5", rtol=1e-6))
+    with pytest.raises(UnsupportedError, match=r"singular mass(.|\n)*A q' = f and 0 = q - Q\(u\)"):
+        consistent_state(problem, np.zeros(2), [0.3])
+
+
+@pytest.mark.parametrize("make", [ODE, trace])
+def test_adaptive_steps_of_index_three_are_refused_and_fixed_ones_work(make):
+    """They ended at a singular matrix, and its remedy at another refusal."""
+
+    def pendulum(t, u, p):
+        x, y, vx, vy, force = u
+        return np.array([vx, vy, -force * x, -force * y - p[0], x * x + y * y - 1.0])
+
+    model = make(pendulum, 5, ["g"], mass=np.diag([1.0, 1.0, 1.0, 1.0, 0.0]))
+    angle, g = 0.7, 9.81
+    start = [np.sin(angle), -np.cos(angle), 0.0, 0.0, g * np.cos(angle)]
+    for method in ("beuler", "theta:0.7"):
+        with pytest.raises(UnsupportedError, match=r"adaptive .* of index 3(.|\n)*try: .*dt alone"):
+            solve(model, start, [g], Stepping((0.0, 0.5), method, rtol=1e-5))
+    true = solve_ivp(
+        lambda t, y: [y[1], -g * np.sin(y[0])], (0.0, 0.5), [angle, 0.0], rtol=1e-10
+    ).y[0, -1]
+    errors = []
+    for dt in (2e-3, 1e-3):
+        run = solve(model, start, [g], Stepping((0.0, 0.5), "beuler", dt=dt))
+        errors.append(run.u[-1][0] - np.sin(true))
+        assert duality(run, Terminal(lambda t, u, p: u[0])) < 1e-12
+    assert errors[0] / errors[1] == pytest.approx(2.0, rel=0.05)

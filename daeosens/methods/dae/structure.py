@@ -217,7 +217,8 @@ def _split(problem: Problem, t: float, u: PETSc.Vec, p: Any, make_solver: MakeSo
             "singular or not square",
             expected="algebraic equations without any u', in as many variables without rate, or "
             "ODE(..., mass=matrix) with a constant mass of blocks of a few hundred unknowns",
-            remedy="new unknowns, in which M is diagonal",
+            remedy="new unknowns, in which M is diagonal or constant: for C(u) u', charges q, with "
+            "A q' = f and 0 = q - Q(u)",
         )
 
     def combined(*columns: Sequence[Columns]) -> Combined:

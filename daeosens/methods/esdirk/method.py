@@ -48,7 +48,8 @@ class EsdirkMethod(Method):
         return UnsupportedError(
             f'method = "{self.name}" for a problem in {form}',
             expected="u' = f(t, u, p), or M u' = f(t, u, p) with a constant M",
-            remedy='"cn", "beuler", "midpoint" or "theta:<value>"',
+            remedy='"cn", "beuler", "midpoint" or "theta:<value>"; a mass C(u) becomes constant '
+            "with further unknowns q, 0 = q - Q(u), such as charges",
         )
 
     def set_type(self, ts: PETSc.TS, problem: Problem) -> EsdirkSteps:
