@@ -95,6 +95,8 @@ class Gradient(Rows):
         Estimate of the error that Newton's method and linear solvers left, relative to the size of
         the derivatives: their remainders, added up over the steps.  A ``SolverErrorWarning`` tells
         of more than 1e-5.
+    differences : str
+        Which derivatives of the equations it was made of were differences; empty if none was.
 
     Examples
     --------
@@ -112,11 +114,13 @@ class Gradient(Rows):
     engine: str = ""
     shared_p: Array | None = field(default=None, repr=False)
     solver_error: float = 0.0
+    differences: str = ""
 
     def __repr__(self) -> str:
         """Return the value and the sizes; not collective."""
         sizes = f"u0: [{self.u0_vec.size}], p: [{self.p_vec.size}]"
-        return f"Gradient(value={self.value:.9g}, {sizes})"
+        told = f"; {self.differences}" if self.differences else ""
+        return f"Gradient(value={self.value:.9g}, {sizes}{told})"
 
 
 @overload
@@ -200,7 +204,7 @@ def adjoint(
     warn_of_unresolved(trajectory, costs)
     warn_of_start(trajectory)
     gradients = [
-        Gradient(value, by_u0, by_p, sweep.name, shared(problem, by_p), error)
+        Gradient(value, by_u0, by_p, sweep.name, shared(problem, by_p), error, problem.differences)
         for value, by_u0, by_p in zip(values, lam, mu, strict=True)
     ]
     return gradients if several else gradients[0]

@@ -52,6 +52,8 @@ class HessianProduct(Rows):
         As of ``Gradient``.
     shared_p : array [m] or None
         As of ``Gradient``.
+    differences : str
+        As of ``Gradient``.
 
     Examples
     --------
@@ -69,10 +71,12 @@ class HessianProduct(Rows):
     engine: str = ""
     solver_error: float = 0.0
     shared_p: Array | None = None
+    differences: str = ""
 
     def __repr__(self) -> str:
         """Return the sizes; not collective."""
-        return f"HessianProduct(u0: [{self.u0_vec.size}], p: [{self.p_vec.size}])"
+        told = f"; {self.differences}" if self.differences else ""
+        return f"HessianProduct(u0: [{self.u0_vec.size}], p: [{self.p_vec.size}]{told})"
 
 
 @dataclass
@@ -187,5 +191,8 @@ def hessian_products(
         sweep = SecondOrderSweep(trajectory, cost, complete, chosen, memory.first)
         (lam, mu), *dots = sweep.vectors()
     error = solver_error(trajectory, left.total)
-    gradient = Gradient(memory.value, lam, mu, chosen, shared(problem, mu), error)
-    return [HessianProduct(gradient, *dot, chosen, error, shared(problem, dot[1])) for dot in dots]
+    told = problem.differences
+    gradient = Gradient(memory.value, lam, mu, chosen, shared(problem, mu), error, told)
+    return [
+        HessianProduct(gradient, *dot, chosen, error, shared(problem, dot[1]), told) for dot in dots
+    ]

@@ -301,6 +301,8 @@ class Fit:
         }
         if chosen:
             lines.append(f"steps: {', '.join(sorted(chosen))}")
+        differences = {one.problem.differences for one in self.functional.experiments} - {""}
+        lines += [f"derivatives: {told}" for told in sorted(differences)]
         if self.starts is not None:
             lines.append(repr(self.starts).splitlines()[-1])
         return "\n".join(lines)

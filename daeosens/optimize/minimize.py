@@ -47,6 +47,7 @@ from daeosens.optimize.tao.setup import Kind, chosen_method, prepare, run_tao
 from daeosens.petsc.options import Options, scoped_options, validate_names
 from daeosens.petsc.ranks import agree
 from daeosens.problem.callback_guard import guarded
+from daeosens.problem.problem import Problem
 
 __all__ = ["HEADING", "METHODS", "REASONS", "UNBOUNDED", "Bound", "Iterate", "Result", "minimize"]
 
@@ -413,6 +414,9 @@ def _result(descent: Descent, reason: int, seconds: float) -> Result:
     evaluations = descent.evaluations
     if evaluations.failed:
         descent.notes.append(f"the last failed solve: {evaluations.failure}")
+    problem = getattr(evaluations.functional, "problem", None)
+    if isinstance(problem, Problem) and problem.differences:
+        descent.notes.append(f"derivatives: {problem.differences}")
     name, message = descent.why or REASONS[reason]
     first = descent.iterates[0].gradient_norm
     if name == "CONVERGED_GATOL" and last.gradient_norm > HARDLY_SMALLER * first:

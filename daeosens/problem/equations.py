@@ -15,6 +15,7 @@ from daeosens.problem.batched.protocol import Batch, make_batch
 from daeosens.problem.branches import Branches
 from daeosens.problem.breakpoints import admit_breakpoints
 from daeosens.problem.c_callback import Compiled
+from daeosens.problem.differences import admit_differences, is_by_differences
 from daeosens.problem.event import EventLike, admit_known_events
 from daeosens.problem.hessian_products import (
     array_products,
@@ -78,6 +79,9 @@ def ODE(  # noqa: N802 (a noun of the public interface)
     jacobian, jacobian_p : callable or Products, optional
         f_u [n, n] and f_p [n, m]: ``(t, u, p) -> array or SciPy sparse``, or ``(t, u, p, out)``
         filling a Mat, or ``Products``.  NumPy style: automatic where missing.
+        ``jacobian="differences"``: central differences of ``rhs``, exact to about 1e-10 of its
+        terms, for NumPy-style callbacks that cannot be differentiated (those that call C); so are
+        ``jacobian_p`` and ``rhs_t`` then, if missing.  Results say so; there are no Hessians.
         ``jacobian="coloring"`` lets PETSc difference ``rhs`` by colouring (no adjoint then).
     rhs_t : callable or "autonomous", optional
         f_t [n]; only needed where step times are differentiated.
@@ -156,6 +160,8 @@ def ODE(  # noqa: N802 (a noun of the public interface)
         )
     lower = Lowering(frame, "rhs", 3)
     rhs_t = known_in_time(rhs, rhs_t)
+    by_keyword = {"jacobian": (1, jacobian), "jacobian_p": (2, jacobian_p), "rhs_t": (0, rhs_t)}
+    jacobian, jacobian_p, rhs_t = admit_differences(frame.style, rhs, by_keyword).values()
     coloring = isinstance(jacobian, str) and jacobian == COLORING
     # beside a mass the matrix of steps has one pattern for good
     rhs_u = state_derivative(lower, rhs, jacobian, "jacobian", 1, colored=mass is None)
@@ -182,7 +188,8 @@ def ODE(  # noqa: N802 (a noun of the public interface)
     if products is not None and not frame.field_parameter and known:
         sizes = (frame.state.size, frame.parameter.size)
         callbacks = rhs, jacobian, jacobian_p, hessian_product, products
-        batch = make_batch(*callbacks, sizes, batched=batched)
+        many = batched and not any(is_by_differences(each) for each in needed)
+        batch = make_batch(*callbacks, sizes, batched=many)
         if batch is not None and any(isinstance(each, Compiled) for each in (rhs, jacobian)):
             batch = CompiledBatch(batch, rhs, jacobian, jacobian_p, hessian_product)
 
@@ -255,7 +262,7 @@ def DAE(  # noqa: N802 (a noun of the public interface)
         As for ``ODE``.
     jacobian, jacobian_udot, jacobian_p : callable or Products, optional
         F_u, F_udot [n, n] and F_p [n, m] at ``(t, u, udot, p)``; NumPy style: automatic
-        where missing.
+        where missing, or ``"differences"`` as for ``ODE``.
     residual_t : callable or "autonomous", optional
         F_t [n]; only needed where step times are differentiated.
     hessian_product : callable, optional
@@ -295,9 +302,20 @@ def DAE(  # noqa: N802 (a noun of the public interface)
     residual_t, hessian_product, hessian_t = others
     lower = Lowering(frame, "residual", 4)
     residual_t = known_in_time(residual, residual_t)
+    by_keyword = {
+        "jacobian": (1, jacobian),
+        "jacobian_udot": (2, jacobian_udot),
+        "jacobian_p": (3, jacobian_p),
+        "residual_t": (0, residual_t),
+    }
+    jacobian, jacobian_udot, jacobian_p, residual_t = admit_differences(
+        frame.style, residual, by_keyword
+    ).values()
     udot_spec = jacobian_udot
     if udot_spec is None and is_automatic(frame, residual):
-        udot_spec = AutomaticJacobian(residual, 2, "residual", "jacobian_udot=callback")
+        udot_spec = AutomaticJacobian(
+            residual, 2, "residual", 'jacobian_udot=callback or "differences"'
+        )
     p_derivative = parameter_derivative(lower, residual, jacobian_p)
     first = {1: jacobian, 2: jacobian_udot, 3: jacobian_p}
     never = refused("rhs", "an implicit method: beuler, cn, theta:<value> or midpoint")

@@ -18,6 +18,7 @@ from daeosens.petsc.vectors import Array, read, scatter, write
 from daeosens.problem.automatic_derivatives import AutomaticHessian, in_time
 from daeosens.problem.c_callback import Compiled
 from daeosens.problem.callback_guard import check_output, check_tuple, guarded
+from daeosens.problem.differences import DIFFERENCES, is_by_differences
 from daeosens.problem.layout import Frame
 from daeosens.problem.problem import AUTONOMOUS, TimeHessian, VecFunction
 
@@ -54,7 +55,7 @@ def array_products(
     positions = tuple(first)
     sizes, parts = _results(frame, len(positions))
     if given is None and not _automatic(frame, function, first):
-        return _refusing(called)
+        return _refusing(called, first)
     if given is not None:
         call = guarded(given, called, frame.state.comm)
     else:
@@ -151,7 +152,7 @@ def lower_time_hessian(
         if frame.style == "petsc":
             return _petsc_time_hessian(call, called, frame)
     elif not _automatic(frame, function, first):
-        return _refusing(called, f', or {keyword(name)}_t="{AUTONOMOUS}"')
+        return _refusing(called, first, f', or {keyword(name)}_t="{AUTONOMOUS}"')
     else:
         product = in_time(
             guarded(function, name, frame.state.comm),
@@ -267,8 +268,10 @@ def _python(first: Mapping[int, Any]) -> dict[int, Any]:
 
 def _automatic(frame: Frame, function: Callable[..., Any], first: Mapping[int, Any]) -> bool:
     """Whether second derivatives can be found: from first ones, or from the function."""
-    return frame.style == "numpy" and (
-        not isinstance(function, Compiled) or None not in _python(first).values()
+    return (
+        frame.style == "numpy"
+        and not any(is_by_differences(each) for each in first.values())
+        and (not isinstance(function, Compiled) or None not in _python(first).values())
     )
 
 
@@ -305,13 +308,18 @@ def _petsc_time_hessian(call: Callable[..., Any], called: str, frame: Frame) -> 
     return fill
 
 
-def _refusing(called: str, alternative: str = "") -> Callable[..., Any]:
+def _refusing(called: str, first: Mapping[int, Any], alternative: str = "") -> Callable[..., Any]:
+    differences = any(is_by_differences(each) for each in first.values())
+    of = f'callbacks with derivatives by "{DIFFERENCES}"'
+    of = of if differences else "PETSc-style and compiled callbacks"
+
     def refuse(*_arguments: Any) -> Any:
         raise UnsupportedError(
             f"'{called}' is needed and was not supplied",
-            expected=f"{keyword(called)}=callback{alternative}: second derivatives of PETSc-style "
-            "and compiled callbacks cannot be found automatically",
-            remedy="a method that needs gradients only, or Gauss-Newton for least squares",
+            expected=f"{keyword(called)}=callback{alternative}: second derivatives of {of} cannot "
+            "be found automatically",
+            remedy="a method that needs gradients only; for least squares and fits "
+            'hessian="gauss_newton"',
         )
 
     return refuse

@@ -15,6 +15,7 @@ from daeosens.petsc.vectors import read, write
 from daeosens.problem.automatic_derivatives import AutomaticJacobian, ignores
 from daeosens.problem.c_callback import Compiled, Role, Roles
 from daeosens.problem.callback_guard import check_output, guarded
+from daeosens.problem.differences import DIFFERENCES, is_by_differences
 from daeosens.problem.layout import Frame
 from daeosens.problem.matrices import Derivative, Products, dense, from_numpy, from_petsc, refused
 from daeosens.problem.problem import AUTONOMOUS, COLORING, VecFunction
@@ -79,7 +80,7 @@ class Lowering:
             spoken = keyword(name)
             return refused(name, f'{spoken}=callback, or {spoken}="{AUTONOMOUS}"').fill
         step = AutomaticJacobian(
-            callback, 0, self.name, f'{keyword(name)}=callback or "{AUTONOMOUS}"'
+            callback, 0, self.name, f'{keyword(name)}=callback, "{DIFFERENCES}" or "{AUTONOMOUS}"'
         )
         return _numpy_function(lambda *point: step(*point)[:, 0], name, self.frame)
 
@@ -140,6 +141,8 @@ def sources(frame: Frame, callback: object, **supplied: Any) -> dict[str, str]:
             return "compiled"
         if isinstance(given, str):
             return given
+        if is_by_differences(given):
+            return DIFFERENCES
         return "products" if isinstance(given, Products) else "callback"
 
     return {name: describe(given) for name, given in supplied.items()}
@@ -159,9 +162,11 @@ def state_derivative(
         remedy = "an analytic jacobian: a coloured difference has no exact transpose"
         return refused(name, remedy)
     if isinstance(given, str):
-        raise InputError(f"{name} = {given!r}", expected=f'a callback, Products or "{COLORING}"')
+        raise InputError(
+            f"{name} = {given!r}", expected=f'a callback, Products, "{DIFFERENCES}" or "{COLORING}"'
+        )
     if given is None and is_automatic(lower.frame, callback):
-        remedy = f"{keyword(name)}=callback"
+        remedy = f'{keyword(name)}=callback or "{DIFFERENCES}"'
         given = AutomaticJacobian(callback, position, lower.name, remedy, colored=colored)
     return lower.square(given, name)
 
@@ -178,7 +183,8 @@ def parameter_derivative(
         nothing = np.zeros((frame.state.size, frame.parameter.size))
         return from_numpy(lambda *_point: nothing, name, frame.state, frame.parameter)
     if given is None and is_automatic(frame, callback):
-        given = AutomaticJacobian(callback, position, lower.name, f"{keyword(name)}=callback")
+        remedy = f'{keyword(name)}=callback or "{DIFFERENCES}"'
+        given = AutomaticJacobian(callback, position, lower.name, remedy)
     return lower.rectangular(given, name)
 
 

@@ -76,7 +76,7 @@ class Problem:
         The right-hand side at many points at once, for NumPy-style callbacks that give matrices.
     sources : mapping
         Where each derivative comes from: "callback", "compiled", "products", "automatic",
-        "autonomous", "coloring", or empty if it was not supplied.
+        "autonomous", "coloring", "differences", or empty if it was not supplied.
     native : mapping of str to Native
         Those of the equations' callbacks that are C functions, by the keywords of ODE and DAE; of
         traced models also "pull": (t, u, p, w) -> (f_u^T w, f_p^T w).
@@ -132,7 +132,9 @@ class Problem:
         equation = {"rhs": "u' = f", "mass": "M u' = f", "residual": "F(t, u, u', p) = 0"}
         names = ", ".join(self.parameter_names)
         parameters = f"a field of {self.n_parameters}" if self.field_parameter else names or "none"
-        return f"Problem({equation[self.form]}, {self.size} unknowns, parameters: {parameters})"
+        sizes = f"{self.size} unknowns, parameters: {parameters}"
+        told = f"; {self.differences}" if self.differences else ""
+        return f"Problem({equation[self.form]}, {sizes}{told})"
 
     @property
     def smooth(self) -> bool:
@@ -158,6 +160,18 @@ class Problem:
     def autonomous(self) -> bool:
         """Whether the equations are known not to depend on the time."""
         return AUTONOMOUS in (self.sources.get("rhs_t"), self.sources.get("residual_t"))
+
+    @cached_property
+    def differences(self) -> str:
+        """Which derivatives of the equations are differences, in words; empty if none is."""
+        every = (self, *self.modes.values())
+        names = {
+            name
+            for problem in every
+            for name, source in problem.sources.items()
+            if source == "differences"
+        }
+        return f"{', '.join(sorted(names))} by differences" if names else ""
 
     @cached_property
     def n_parameters(self) -> int:

@@ -161,7 +161,7 @@ WRONG = {
     ),
     "jacobian": (
         lambda: ODE(rhs, 3, jacobian="colouring"),
-        r"jacobian = 'colouring'\n  expected: a callback, Products or \"coloring\"",
+        r"jacobian = 'colouring'\n  expected: a callback, Products, \"differences\" or ",
     ),
     "jacobian matrix": (
         lambda: ODE(rhs, 3, jacobian=np.eye(3)),

@@ -54,7 +54,7 @@ class SinglePoint:
         self.rhs = guarded(rhs, "rhs", comm)
         self.given_u, self.given_p = jacobian, jacobian_p
         self.by_u = (
-            AutomaticJacobian(rhs, 1, "rhs", "jacobian=callback", colored=True)
+            AutomaticJacobian(rhs, 1, "rhs", 'jacobian=callback or "differences"', colored=True)
             if jacobian is None
             else guarded(jacobian, "jacobian", comm)
         )
@@ -71,7 +71,7 @@ class SinglePoint:
                 guarded(jacobian_p.apply_transpose, "jacobian_p.apply_transpose", comm),
             )
         elif jacobian_p is None:
-            self.by_p = AutomaticJacobian(rhs, 2, "rhs", "jacobian_p=callback")
+            self.by_p = AutomaticJacobian(rhs, 2, "rhs", 'jacobian_p=callback or "differences"')
         else:
             self.by_p = guarded(jacobian_p, "jacobian_p", comm)
 

@@ -358,6 +358,7 @@ class Trajectory:
             f"Trajectory from t = {first:g} to {last:g}: {self.effort.steps} steps of "
             f"{self.stepping.method} ({told}{self.effort.rejected} rejected), "
             f"h = {sizes.min():.3g} ... {sizes.max():.3g}"
+            + (f"; {self.problem.differences}" if self.problem.differences else "")
             + (f"\n{table_of(self.crossings, self.problem)}" if self.crossings else "")
             + "".join(f"\n{line}" for line in (*self._outside(), *self._uncontrolled()))
         )
