@@ -63,7 +63,9 @@ class SinglePoint:
         automatic = jacobian is None and jacobian_p is None and self.reads_p
         self.in_one = automatic and sizes[0] * sum(sizes) <= SMALL
         self._seeds = np.eye(sum(sizes) if self.in_one else 0)
-        self._both = Differentiated(rhs, "rhs", "jacobian=, jacobian_p=callbacks")
+        self._both = Differentiated(
+            rhs, "rhs", 'jacobian=callback or "differences", jacobian_p= likewise'
+        )
         self.by_p: Callable[..., Any] | Products
         if isinstance(jacobian_p, Products):
             self.by_p = Products(

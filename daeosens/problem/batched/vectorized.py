@@ -36,7 +36,9 @@ class TakesMany:
         self._single = single
         self._trusted: set[str] = set()
         self._hessian = ManyHessians(single, hessian_product, self._judge)
-        self._rhs = Differentiated(single.rhs, "rhs", "jacobian=, jacobian_p=callbacks")
+        self._rhs = Differentiated(
+            single.rhs, "rhs", 'jacobian=callback or "differences", jacobian_p= likewise'
+        )
 
     def rhs(self, t: Array, u: Array, p: Array) -> Array:
         """Return f at every point [K, n]."""
