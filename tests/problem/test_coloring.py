@@ -118,3 +118,19 @@ def test_gradients_by_colors_are_those_of_dense_jacobians(method: str) -> None:
         assert abs(pushed - pulled) <= 1e-12 * abs(pushed)  # duality
         gradients.append(np.concatenate([gradient.u0, gradient.p]))
     assert np.allclose(*gradients, rtol=1e-9, atol=1e-9 * np.abs(gradients[0]).max())
+
+
+def test_a_run_goes_on_where_a_sparse_jacobian_becomes_full() -> None:
+    def rhs(t: float, u: Any, p: Any) -> Any:
+        local = -p[0] * u + p[1] * np.roll(u, 1) ** 2
+        return local if t < 0.1 else local - 0.01 * np.sum(u**2) * u
+
+    u0, p = np.linspace(0.2, 1.0, N), np.array([2.0, 0.5])
+    stepping = ds.Stepping((0.0, 0.2), "esdirk4", rtol=1e-6)
+    results: list[Any] = []
+    for jacobian in (None, AutomaticJacobian(rhs, 1, "rhs", "")):
+        problem = ds.ODE(rhs, N, 2, jacobian=jacobian, breakpoints=[0.1])
+        run: Any = ds.solve(problem, u0, p, stepping)
+        gradient = ds.adjoint(run, ds.Terminal(lambda _t, u, _p: u @ u))
+        results.append(np.concatenate([run.final, gradient.u0, gradient.p]))
+    assert np.allclose(*results, rtol=1e-10, atol=1e-10)
