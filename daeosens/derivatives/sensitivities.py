@@ -19,10 +19,12 @@ from daeosens.derivatives.engines.choice import (
 from daeosens.derivatives.engines.compiled.tangent import push_directions
 from daeosens.derivatives.engines.request import AdjointRequest
 from daeosens.derivatives.kinks import warn_of_jumps
+from daeosens.derivatives.solver_error import solver_error
 from daeosens.derivatives.start_check import warn_of_start
 from daeosens.derivatives.sweeps.backward import BackwardSweep, sweep_back, swept_in_c
 from daeosens.derivatives.sweeps.forward import sweep_forward
 from daeosens.errors import InputError
+from daeosens.methods.remainders import remainders
 from daeosens.petsc.ranks import agree
 from daeosens.petsc.vectors import Array, read
 from daeosens.problem.callback_guard import QUIET, unwrapped
@@ -135,11 +137,16 @@ def sensitivities(
     check_sweep(engine)
     if not wanted or any(name not in ("u0", "p") for name in wanted):
         raise InputError(f"with_respect_to = {with_respect_to!r}", expected='"u0", "p" or both')
-    if isinstance(t, (list, tuple, np.ndarray)) and np.ndim(t) == 1:
-        numbers = [trajectory.index(time) for time in t]
-        return [_matrices_at(trajectory, last, wanted, engine) for last in numbers]
-    last = trajectory.n_steps if t is None else trajectory.index(cast("float", t))
-    return _matrices_at(trajectory, last, wanted, engine)
+    several = isinstance(t, (list, tuple, np.ndarray)) and np.ndim(t) == 1
+    times = list(cast("Sequence[float]", t)) if several else [cast("float | None", t)]
+    numbers = [trajectory.n_steps if time is None else trajectory.index(time) for time in times]
+    with remainders() as left:
+        found = [_matrices_at(trajectory, last, wanted, engine) for last in numbers]
+    problem = trajectory.problem
+    columns = problem.size * ("u0" in wanted) + problem.n_parameters * ("p" in wanted)
+    solves = max(1, min(problem.size, columns) * len(found))  # each with a share of the remainders
+    solver_error(trajectory, left.total / solves)
+    return found if several else found[0]
 
 
 def _matrices_at(

@@ -136,6 +136,18 @@ def linear_solver(
         take_passes(solver, matrix)
         coarsen_points(solver, dm)
         solver.setUp()
+    refuse_loose(solver)
+    return solver
+
+
+def refuse_loose(solver: PETSc.KSP) -> None:
+    """Refuse derivatives by an iterative solver that ends early.
+
+    Raises
+    ------
+    UnsupportedError
+        Names its tolerance.
+    """
     tolerances: Any = solver.getTolerances()
     if tolerances[0] > LOOSE and solver.getType() != PETSc.KSP.Type.PREONLY:
         raise UnsupportedError(
@@ -143,7 +155,6 @@ def linear_solver(
             expected=f"at most {LOOSE:g}: errors of linear systems are errors of derivatives",
             remedy='options={"ksp_rtol": 1e-10}; runs without derivatives may have larger ones',
         )
-    return solver
 
 
 def block_solver(matrix: PETSc.Mat, options: Mapping[str, Any]) -> PETSc.KSP:

@@ -8,12 +8,16 @@ from petsc4py import PETSc
 
 from daeosens import (
     ODE,
+    Parameter,
+    Parameters,
+    Reduced,
     SolverErrorWarning,
     Stepping,
     Terminal,
     adjoint,
     duality,
     hessian_product,
+    sensitivities,
     solve,
     tangent,
     trace,
@@ -91,6 +95,13 @@ def test_every_derivative_tells():
         with pytest.warns(SolverErrorWarning, match=match):
             found = derivative()
         assert found.solver_error == pytest.approx(run.effort.remainder, rel=1e-6)
+    with pytest.warns(SolverErrorWarning, match=match):
+        sensitivities(run, [0.5], with_respect_to=["p"])
+    reduced = Reduced(
+        run.problem, energy(), run.stepping, Parameters({"k": Parameter(0.05)}, run.states[0])
+    )
+    with pytest.warns(SolverErrorWarning, match=match):
+        reduced.gradient(reduced.start())
     small = ODE(lambda t, u, p: -p[0] * u**3, 1, ["k"])
     rough = Stepping((0.0, 1.0), "beuler", dt=0.5, options={"snes_rtol": 1e-1})
     with pytest.warns(SolverErrorWarning):

@@ -244,9 +244,19 @@ def test_derivatives_with_loose_linear_solvers_are_refused():
     grid = Grid(((0.0, 1.0),) * 2, (8, 8), "zero", comm=SELF)
     model = ds.trace_stencil(heat, grid, ["k"])
     options = {"ksp_type": "gmres", "pc_type": "jacobi", "ksp_rtol": 1e-3}
-    run = solve(model, np.ones(64), [0.2], Stepping(SPAN, "cn", dt=0.5, options=options))
+    u0 = np.ones(64)
+    run = solve(model, u0, [0.2], Stepping(SPAN, "cn", dt=0.5, options=options))
+    for derivative in (
+        lambda: adjoint(run, squares()),
+        lambda: adjoint(run, squares(), engine="tsadjoint"),
+        lambda: tangent(run, np.ones(64)),
+        lambda: ds.sensitivities(run, [1.0]),
+    ):
+        with pytest.raises(ds.UnsupportedError, match=r"derivatives with ksp_rtol = 0.001"):
+            derivative()
+    value = ds.Reduced(model, squares(), run.stepping, ds.Parameters({"k": ds.Parameter(0.2)}, u0))
     with pytest.raises(ds.UnsupportedError, match=r"derivatives with ksp_rtol = 0.001"):
-        adjoint(run, squares())
+        value.gradient(value.start())
 
 
 def test_newtons_failure_names_a_step_that_is_solved():

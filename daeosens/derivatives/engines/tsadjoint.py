@@ -12,7 +12,7 @@ from daeosens.costs.cost import Densities
 from daeosens.derivatives.engines.request import AdjointRequest
 from daeosens.derivatives.engines.vectors.adjoint import VectorSweep
 from daeosens.errors import UnsupportedError
-from daeosens.methods.linear_solver import refuse_without_transpose
+from daeosens.methods.linear_solver import refuse_loose, refuse_without_transpose
 from daeosens.methods.step import StepMap
 from daeosens.petsc.vectors import write
 from daeosens.problem.matrices import dense
@@ -77,7 +77,9 @@ class TSAdjointSweep:
         elif last > first:
             ts = replay(_piece(run, first, last), prepare)
         if ts is not None and not run.stepping.resolved_method.explicit:
-            refuse_without_transpose(ts.getSNES().getKSP())
+            solver = ts.getSNES().getKSP()
+            refuse_without_transpose(solver)
+            refuse_loose(solver)
         position = last
         for number in sorted({*(n for n in request.observed if first <= n < last), first})[::-1]:
             if number < position and ts is not None:  # TSAdjointSetSteps(0) would mean all steps
