@@ -324,6 +324,7 @@ def test_generated_expressions(tree, point):
 # ---- functions of arrays ------------------------------------------------------------------------
 
 A = np.arange(9.0).reshape(3, 3) + np.eye(3)
+SYMMETRIC = A + A.T + np.diag([0.0, 3.0, 8.0])
 SPARSE = sparse.csr_array(A)
 
 
@@ -416,6 +417,21 @@ ARRAYS = {
         np.linalg.norm(np.outer(u, u) + A) + np.linalg.norm(np.outer(u, u), 1)
     ),
     "norm along": lambda u: np.linalg.norm(np.outer(u, u), axis=1),
+    "eigenvalues": lambda u: np.linalg.eigvalsh(SYMMETRIC + np.outer(u, u)),
+    "eigenvectors": lambda u: np.abs(np.linalg.eigh(SYMMETRIC + np.outer(u, u))[1]),
+    "upper triangle": lambda u: np.linalg.eigh(A + np.outer(u, u), "U").eigenvalues,
+    "cholesky": lambda u: np.linalg.cholesky(9.0 * np.eye(3) + np.diag(u) + np.outer(u, u)),
+    "singular values": lambda u: np.linalg.svd(A + np.outer(u, u), compute_uv=False),
+    "singular vectors": lambda u: np.concatenate(
+        [np.abs(part).reshape(-1) for part in np.linalg.svd((A + np.outer(u, u))[:, :2], False)]
+    ),
+    "singular vectors, wide": lambda u: np.concatenate(
+        [np.abs(part).reshape(-1) for part in np.linalg.svd((A + np.outer(u, u))[:2], False)]
+    ),
+    "pseudoinverse": lambda u: np.linalg.pinv((A + np.outer(u, u))[:, :2]),
+    "least squares": lambda u: np.concatenate(
+        np.linalg.lstsq((A + np.outer(u, u))[:, :2], u * u)[:2]
+    ),
     "einsum": lambda u: np.einsum("ij,j,k->ik", A, u, u),
     "einsum, implicit": lambda u: np.einsum("ij,j", A, u),
     "tensordot": lambda u: np.tensordot(np.outer(u, u), A, axes=([0], [1])),

@@ -15,6 +15,7 @@ Steps (``floor``, ``sign``, ``heaviside``, comparisons) are constant.
 """
 
 from daeosens.problem.derivative_arrays import (
+    decompositions,
     elementwise,
     fourier,
     linear_algebra,
@@ -50,6 +51,7 @@ RULES = (
     fourier,
     products,
     linear_algebra,
+    decompositions,
     tables,
 )
 """The modules that hold the rules of functions."""

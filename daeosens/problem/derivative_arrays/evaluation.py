@@ -31,6 +31,7 @@ from daeosens.problem.derivative_arrays.callback_at_work import (
     of_users,
 )
 from daeosens.problem.derivative_arrays.fresh_arrays import FreshArray, all_now
+from daeosens.problem.derivative_arrays.splines import interpolants
 
 
 def _at_work() -> bool:
@@ -202,6 +203,8 @@ def evaluate(
         _MATHEMATICS.update(_IN_MATH)
         np.vectorize.__call__ = _VECTORIZED  # type: ignore[method-assign]
         _SPARSE._matmul_dispatch = _sparse_matmul
+        for kind, _, rule in interpolants():
+            kind.__call__ = rule
     DIRECTIONS.append(directions)
     THREADS.append(threading.get_ident())
     HOMES.append(home)
@@ -217,6 +220,8 @@ def evaluate(
             _MATHEMATICS.update(_OF_MATH)
             np.vectorize.__call__ = _VECTORIZE  # type: ignore[method-assign]
             _SPARSE._matmul_dispatch = _MATMUL
+            for kind, original, _ in interpolants():
+                kind.__call__ = original
 
 
 def branches(function: Callable[..., Any], arguments: Sequence[Any], home: str = "") -> Any:
