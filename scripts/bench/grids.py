@@ -293,8 +293,11 @@ COLUMNS: tuple[tuple[str, int], ...] = (
 
 def table(rows: list[dict[str, Any]]) -> str:
     """Return the table of the documentation: iterations in runs / in sweeps."""
-    names = {points: _short(points) for points, _ in COLUMNS}
-    heads = [names[points] + (f", {ranks} ranks" if ranks > 1 else "") for points, ranks in COLUMNS]
+    measured = {(row["points"], row["ranks"]) for row in rows}
+    columns = [column for column in COLUMNS if column in measured]
+    heads = [
+        _short(points) + (f", {ranks} ranks" if ranks > 1 else "") for points, ranks in columns
+    ]
     lines = [
         f"| equation, boundary | dt | {' | '.join(heads)} |",
         f"|{' --- |' * (len(heads) + 2)}",
@@ -308,7 +311,7 @@ def table(rows: list[dict[str, Any]]) -> str:
             for dt in equation.steps:
                 here = [
                     cells.get((equation.name, boundary, dt, points, ranks))
-                    for points, ranks in COLUMNS
+                    for points, ranks in columns
                 ]
                 if any(here):
                     told = " | ".join(map(_cell, here))
