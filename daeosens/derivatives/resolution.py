@@ -20,7 +20,7 @@ import numpy as np
 
 from daeosens.costs.cost import At, Cost, Scalar, Start
 from daeosens.derivatives.tangent_errors import accumulated_errors, consistent_directions
-from daeosens.errors import DiscretizationWarning
+from daeosens.errors import DiscretizationWarning, SolveError
 from daeosens.petsc.vectors import Array, read, write
 from daeosens.timestepping.trajectory.trajectory import Trajectory
 
@@ -94,7 +94,12 @@ def relative_errors(trajectory: Trajectory, costs: Sequence[Cost]) -> list[float
     by_p, none = problem.create_parameters(), np.zeros(problem.n_parameters)
     write(by_p, signs[problem.size :] * np.abs(np.asarray(trajectory.p)))
     # algebraic variables follow the others, or the first step would have to bring them there
-    pairs = consistent_directions(trajectory, [(moved, None), (fixed, by_p)])
+    try:
+        pairs = consistent_directions(trajectory, [(moved, None), (fixed, by_p)])
+    except (
+        SolveError
+    ):  # of index two and more there are none to be had here, but there is a gradient
+        return []
     du = np.array([read(by_u) for by_u, _ in pairs])
     dp = np.array([none if by_p is None else read(by_p) for _, by_p in pairs])
     ends = accumulated_errors(trajectory, du, dp)

@@ -250,5 +250,6 @@ class StepLog:
             expected="an error that steps can control, a solution that does not blow up, or leave "
             "the domain of the equations, before the end",
             remedy=f"{remedy}larger rtol and atol, breakpoints where the equations jump, or, with "
-            "algebraic variables, a start from consistent_state",
+            "algebraic variables, a start from consistent_state, and of constraints with an index "
+            "above one the derivatives in time",
         )

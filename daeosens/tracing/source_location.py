@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 from textwrap import shorten
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -18,19 +19,28 @@ from daeosens.errors import InputError
 _OURS = tuple(str(Path(file).parent) for file in (__file__, np.__file__, scipy.__file__))
 
 
-def untraceable(what: str, remedy: str) -> InputError:
+class SymbolLostError(InputError):
+    """A number was wanted where a symbol stands, as by an array of floats that is filled."""
+
+
+def untraceable(what: str, remedy: str, kind: type[InputError] = InputError) -> InputError:
     """Make the error for an operation that has no graph, naming the user's line it is on."""
     frame = inspect.currentframe()
     assert frame is not None
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_OURS):
         if frame.f_code is traced_call.__code__:
-            return InputError(
+            return kind(
                 f"cannot trace what '{frame.f_locals['name']}' returned: {what}", remedy=remedy
             )
         frame = frame.f_back
-    return InputError(
+    return kind(
         f"cannot trace {_line(frame.f_code.co_filename, frame.f_lineno)}: {what}", remedy=remedy
     )
+
+
+def is_theirs(frame: FrameType) -> bool:
+    """Whether a frame is of the user's code."""
+    return not frame.f_code.co_filename.startswith(_OURS)
 
 
 def called_from(package: str) -> bool:

@@ -16,8 +16,9 @@ from daeosens.tracing import formulas  # noqa: F401 (fills the tables)  # type: 
 from daeosens.tracing.casadi import casadi
 from daeosens.tracing.derivatives import Generated, Graph, derive
 from daeosens.tracing.execution import executable
+from daeosens.tracing.fillable import fillable_arrays
 from daeosens.tracing.named_parameters import Shapes
-from daeosens.tracing.source_location import traced_call
+from daeosens.tracing.source_location import SymbolLostError, traced_call
 from daeosens.tracing.symbols import Symbol, as_symbol
 
 _COMPARISONS = frozenset(
@@ -65,7 +66,7 @@ class Tracer:
             Symbol(inputs[each], sizes, constant=True) for each, sizes in shapes.items()
         )
         p = self.shapes.split(flat)
-        result = traced_call(lambda *each: as_symbol(function(*each)), name, *point, p)
+        result = _traced(function, name, *point, p)
         if result.shape != shape:
             raise InputError(
                 f"'{name}' returned shape {result.shape}",
@@ -100,6 +101,26 @@ class Tracer:
         for graph in graphs:
             functions += derive(graph).values()
         return executable(functions, self.comm)
+
+
+def _traced(function: Callable[..., Any], name: str, *point: Any) -> Symbol:
+    """Return what a function makes of symbols; where it fills arrays of floats, of symbols.
+
+    Constants in such arrays would be symbols as well, which fewer functions take: therefore only
+    where it cannot be done without.
+    """
+
+    def called(*each: Any) -> Symbol:
+        return as_symbol(function(*each))
+
+    try:
+        return traced_call(called, name, *point)
+    except SymbolLostError as lost:
+        with fillable_arrays():
+            try:
+                return traced_call(called, name, *point)
+            except InputError:
+                raise lost from None
 
 
 def constant_matrix(graph: Graph) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from daeosens.errors import InputError
-from daeosens.tracing.source_location import untraceable
+from daeosens.tracing.source_location import SymbolLostError, untraceable
 from daeosens.tracing.ufuncs import UFUNCS
 
 ARRAY_FUNCTIONS: dict[Any, Callable[..., Any]] = {}
@@ -51,6 +51,7 @@ class Unknown:
         raise untraceable(
             "a number is wanted where a symbol stands: math.* and arrays of floats take none",
             "np.* for math.*, np.array([...]) or np.zeros_like(u) for np.zeros(n)",
+            SymbolLostError,
         )
 
     __int__ = __complex__ = __float__

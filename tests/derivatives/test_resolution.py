@@ -178,3 +178,23 @@ def test_looks_become_rarer_and_go_on_while_they_find_something():
     assert [told(1.0)] + [told(200.0) for _ in range(9)] == [False] * 7 + [True] * 3
     assert not told(1.0)
     assert not told(200.0)
+
+
+def test_gradients_of_index_two_are_had_though_nothing_can_be_said_about_them():
+    """A pendulum by its constraint of speeds: no directions of the start are consistent here."""
+
+    def by_constraint(t, u, p):
+        x, y, vx, vy, tension = u
+        return np.array([vx, vy, -tension * x, -tension * y - p[0], x * vx + y * vy])
+
+    mass, start = np.diag([1.0, 1.0, 1.0, 1.0, 0.0]), [0.6, -0.8, 0.0, 0.0, 0.8 * 9.81]
+    pendulum = trace(by_constraint, 5, ["g"], mass=mass)
+    run = solve(pendulum, start, [9.81], Stepping((0.0, 0.2), "esdirk5", rtol=1e-6))
+    gradient = adjoint(run, LAST)
+    angle = trace(lambda t, u, p: np.array([u[1], -p[0] * np.sin(u[0])]), 2, ["g"])
+    fine = Stepping((0.0, 0.2), "rk8vr", rtol=1e-12)
+    exact = adjoint(
+        solve(angle, [np.arcsin(0.6), 0.0], [9.81], fine), Terminal(lambda t, u, p: np.sin(u[0]))
+    )
+    assert gradient.value == pytest.approx(exact.value, rel=1e-6)
+    assert gradient.p[0] == pytest.approx(exact.p[0], rel=1e-5)

@@ -41,6 +41,21 @@ def filled(t, u, p):
     return out
 
 
+def filled_floats(t, u, p):
+    flow = np.arange(1, 4) * u[:3] * t
+    out = np.zeros(4)
+    out[:3] -= flow
+    out[1:] += flow
+    rows, ones = np.empty((2, 4)), np.ones(4)
+    rows[0], rows[1] = p.A @ u if p.A.shape[0] == 4 else u, ones
+    ones[2] = u[0]
+    levels = np.full(4, 0.5)
+    levels[-1] *= u[1]
+    table = np.zeros(3, dtype=int)  # remains NumPy's
+    table[1] = 2
+    return out + rows[0] * rows[1] + ones * levels + u[table[1]]
+
+
 def filled_matrix(t, u, p):
     out = np.empty_like(p.A)
     out[...] = p.A
@@ -166,6 +181,7 @@ FUNCTIONS = {
     "time": lambda t, u, p: np.cos(2.0 * t) * u + t**2,
     "constant": lambda t, u, p: np.array([1.0, 2.0, 3.0, 4.0]),
     "filled": filled,
+    "filled floats": filled_floats,
     "filled matrix": filled_matrix,
     "aliased": aliased,
 }
@@ -185,10 +201,12 @@ def test_traced_functions_give_what_numpy_gives(function):
     np.testing.assert_allclose(value(function), expected, rtol=1e-14, atol=1e-14)
 
 
+BUFFER = np.zeros(4)
+
+
 def in_place(t, u, p):
-    out = np.zeros(4)
-    out[0] = u[0]
-    return out
+    BUFFER[0] = u[0]
+    return BUFFER
 
 
 def branching(t, u, p):
@@ -204,7 +222,7 @@ UNTRACEABLE = {
         lambda t, u, p: math.sin(u[0]) * u,
         r"`.*math.sin.*`: a number is wanted .*\n  try: np",
     ),
-    "filled": (in_place, r"`out\[0\] = u\[0\]`: a number is wanted(.|\n)*zeros_like"),
+    "filled": (in_place, r"`BUFFER\[0\] = u\[0\]`: a number is wanted(.|\n)*zeros_like"),
     "floats": (lambda t, u, p: np.array([u[0]] * 4, dtype=float), "a number is wanted"),
     "index": (lambda t, u, p: u * M[0][u[0]], "index"),
     "symbolic index": (lambda t, u, p: u * u[u[0]], "an index depends on the data"),
