@@ -51,7 +51,7 @@ equations and the errors of states in control, as of any tool that differentiate
 run, or those of all unknowns; and CVODES by CasADi, whose adjoint equations take steps of their
 own, and whose methods of lower order take more of them.  In the second column,
 `control="sensitivities"`, or of a hundred unknowns and more that of the parameters and three of the
-unknowns.  A dash: not computed, too large.
+unknowns.  What is missing was too large to be computed.
 """
 EXPLAINED = {
     "inaccurate": "the error of the steps, which falls with `rtol` and `atol`; larger than hoped",
