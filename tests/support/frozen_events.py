@@ -276,7 +276,7 @@ def derivatives(
     x: Values,
     direction: Values,
     epsilons: Values,
-    distance: float = 3e-3,
+    distance: float = 5e-3,
 ) -> Reference:
     """Return derivatives at x [k] of a function of columns [k, B], which is called once."""
     k = len(x)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from petsc4py import PETSc
 
+from daeosens.errors import SolveError
 from daeosens.timestepping.events.detection import ROUNDING, Flow, Hit
 
 NEIGHBOURS = 1e-5
@@ -30,14 +31,22 @@ def locate(flow: Flow, hit: Hit, t: float, h: float, u: PETSc.Vec) -> tuple[floa
     if not low < x < high:
         x = 0.5 * (low + high)
     best: tuple[float, float, float] | None = None  # |value|, part of the step, value of g
-    last_width, slow = high - low, 0
+    last_width, slow, halved = high - low, 0, False
     for _ in range(ATTEMPTS):
-        flow.runner.step(t, x * h, u, state, again=best is not None)
+        try:
+            flow.runner.step(t, x * h, u, state, again=best is not None)
+        except SolveError:
+            # where the equations jump on the surface no step may end there: the nearest one does
+            if best is None or abs(x - best[1]) > NEIGHBOURS:
+                raise
+            break
         found = surface.at(t + x * h, state, p)
         value = found / x if on else found
         slope = curve.at(x)[1]
         change = -value / slope if slope * side < 0.0 else 2.0 * (high - low)
-        stalled = best is not None and abs(value) > 0.5 * best[0]
+        # the middle of the bracket tells nothing of how near the last point was to its rounding
+        stalled = best is not None and not halved and abs(value) > 0.5 * best[0]
+        falls = best is not None and abs(value) <= 0.1 * best[0]
         if best is None or abs(value) < best[0]:
             best = (abs(value), x, found)
             state, spare = spare, state
@@ -51,10 +60,13 @@ def locate(flow: Flow, hit: Hit, t: float, h: float, u: PETSc.Vec) -> tuple[floa
             break
         if curve.nearest(x) >= NEIGHBOURS:
             curve = curve.add(x, value)
-        slow = slow + 1 if stalled or high - low > 0.5 * last_width else 0
+        # Newton's method comes from one side, where the bracket keeps its width: values tell then
+        narrows = high - low <= 0.5 * last_width or falls
+        slow = slow + 1 if stalled or not narrows else 0
         last_width = high - low
         following = x + change
-        if slow > 3 or not low < following < high:
+        halved = slow > 3 or not low < following < high
+        if halved:
             following, slow = 0.5 * (low + high), 0
         x = following
     assert best is not None
