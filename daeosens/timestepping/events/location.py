@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from petsc4py import PETSc
 
 from daeosens.errors import SolveError
@@ -31,22 +33,26 @@ def locate(flow: Flow, hit: Hit, t: float, h: float, u: PETSc.Vec) -> tuple[floa
     if not low < x < high:
         x = 0.5 * (low + high)
     best: tuple[float, float, float] | None = None  # |value|, part of the step, value of g
-    last_width, slow, halved = high - low, 0, False
+    last_value, slow, halved = math.inf, 0, False
     for _ in range(ATTEMPTS):
         try:
             flow.runner.step(t, x * h, u, state, again=best is not None)
         except SolveError:
-            # where the equations jump on the surface no step may end there: the nearest one does
-            if best is None or abs(x - best[1]) > NEIGHBOURS:
+            # where the equations jump, or end, beside the surface: back towards the best point
+            if best is None:
                 raise
-            break
+            if abs(x - best[1]) <= resolution:
+                break
+            low, high = (low, x) if x > best[1] else (x, high)
+            x, halved = 0.5 * (x + best[1]), True
+            continue
         found = surface.at(t + x * h, state, p)
         value = found / x if on else found
         slope = curve.at(x)[1]
         change = -value / slope if slope * side < 0.0 else 2.0 * (high - low)
         # the middle of the bracket tells nothing of how near the last point was to its rounding
-        stalled = best is not None and not halved and abs(value) > 0.5 * best[0]
-        falls = best is not None and abs(value) <= 0.1 * best[0]
+        stalled = not halved and abs(value) > 0.5 * last_value
+        last_value = abs(value)
         if best is None or abs(value) < best[0]:
             best = (abs(value), x, found)
             state, spare = spare, state
@@ -60,10 +66,8 @@ def locate(flow: Flow, hit: Hit, t: float, h: float, u: PETSc.Vec) -> tuple[floa
             break
         if curve.nearest(x) >= NEIGHBOURS:
             curve = curve.add(x, value)
-        # Newton's method comes from one side, where the bracket keeps its width: values tell then
-        narrows = high - low <= 0.5 * last_width or falls
-        slow = slow + 1 if stalled or not narrows else 0
-        last_width = high - low
+        # from one side Newton's method leaves the bracket wide: values tell whether it converges
+        slow = slow + 1 if stalled else 0
         following = x + change
         halved = slow > 3 or not low < following < high
         if halved:
