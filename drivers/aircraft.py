@@ -63,10 +63,10 @@ class Config:
     optimizer: Optimizer = Optimizer()
 
 
-def functional(config: Config, refinement: int = 1) -> tuple[ds.Spline, ds.Reduced]:
+def functional(config: Config, refinement: int = 1) -> tuple[ds.problem.Spline, ds.Reduced]:
     stepping = replace(config.stepping, dt=config.stepping.first_step / refinement)
     knots = np.linspace(*stepping.t_span, config.intervals + 1)
-    steer = ds.Spline(knots, DEGREES[config.basis], components=2)
+    steer = ds.problem.Spline(knots, DEGREES[config.basis], components=2)
 
     def rhs(t, u, p):
         v, w = steer(t, p)
@@ -88,7 +88,7 @@ def functional(config: Config, refinement: int = 1) -> tuple[ds.Spline, ds.Reduc
     distance = ds.Running(
         lambda t, u, p: ((u - LEADER * t) ** 2).sum(),
         gradient_u=lambda t, u, p: 2.0 * (u - LEADER * t),
-        gradient_p=ds.INDEPENDENT,
+        gradient_p=ds.problem.INDEPENDENT,
     )
     start = {
         name: ds.Parameter(GUESS[name[0]], lower=BOUNDS[name[0]][0], upper=BOUNDS[name[0]][1])
@@ -97,7 +97,7 @@ def functional(config: Config, refinement: int = 1) -> tuple[ds.Spline, ds.Reduc
     return steer, ds.Reduced(problem, distance, stepping, ds.Parameters(start, initial_state=START))
 
 
-def check(config: Config) -> ds.Taylor:
+def check(config: Config) -> ds.verify.Taylor:
     return ds.taylor(functional(config)[1], hessian=True)
 
 
@@ -107,7 +107,7 @@ def study(config: Config, results: Results) -> bool:
     if not evidence.passed:
         return False
     steer, reduced = functional(config)
-    results.say(ds.optimize.HEADING)
+    results.say(ds.optimize.result.HEADING)
     chosen = vars(config.optimizer)
     found = ds.minimize(reduced, progress=lambda iterate, _x: results.say(iterate), **chosen)
     results.say(found)
@@ -133,7 +133,9 @@ def study(config: Config, results: Results) -> bool:
     return found.converged
 
 
-def draw(results: Results, steer: ds.Spline, run: ds.Trajectory, p: np.ndarray) -> Path:
+def draw(
+    results: Results, steer: ds.problem.Spline, run: ds.timestepping.Trajectory, p: np.ndarray
+) -> Path:
     from daeosens.report.paths import (  # noqa: PLC0415 (optional extra)
         ControlSeries,
         Route,

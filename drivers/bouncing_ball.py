@@ -63,7 +63,7 @@ def rebound(t, u, p):
     return np.array([u[0], -p[3] * u[1]])
 
 
-def ball(*impacts) -> ds.Problem:
+def ball(*impacts) -> ds.problem.Problem:
     """Return the ball that bounces at these times, or where these functions fall through 0."""
     return ds.ODE(
         lambda t, u, p: np.array([u[1], -p[2] + 0 * u[0]]),
@@ -120,7 +120,7 @@ def closed_form(config: Config, end: float) -> tuple[np.ndarray, np.ndarray]:
     return first, np.array(second)
 
 
-def check(config: Config) -> ds.Taylor:
+def check(config: Config) -> ds.verify.Taylor:
     both = OUTPUTS["height"] + 0.3 * OUTPUTS["speed"]
     return ds.taylor(functional(config, both), hessian=True)
 
@@ -163,7 +163,7 @@ def study(config: Config, results: Results) -> bool:
     return evidence.passed and max(errors) < TOLERANCE
 
 
-def pinned(config: Config, results: Results, run: ds.Trajectory) -> None:
+def pinned(config: Config, results: Results, run: ds.timestepping.Trajectory) -> None:
     """Compare derivatives with those of the same run whose impacts are held at their times."""
     first, held = run.crossings[0], ball(*(crossing.t for crossing in run.crossings))
     results.say("\nimpacts             dz(T)/dz(0)   speed before the first: dv/dz(0)    dv/dg")
@@ -193,7 +193,9 @@ def draw(config: Config, results: Results) -> None:
     main, other = run(BALL, config.height), run(BALL, config.neighbor)
     steps = run(BALL, config.height, config.stepping.dt)
     held = run(ball(*(crossing.t for crossing in main.crossings)), config.height)
-    slopes = [ds.at_fixed_times(ds.tangent(each, du0=[1.0, 0.0])) for each in (main, held)]
+    slopes = [
+        ds.derivatives.at_fixed_times(ds.tangent(each, du0=[1.0, 0.0])) for each in (main, held)
+    ]
 
     def series(name, trajectory, values, style="plain"):
         return JumpSeries(name, trajectory.times, values, events_of(trajectory), style)

@@ -56,10 +56,12 @@ def functional(config: Config, stepping: ds.Stepping) -> tuple[Grid, ds.Reduced]
     problem = gray_scott(grid, jacobian="products" if explicit else "assembled")
     data = ds.solve(problem, spots(grid), None, stepping).final
     misfit = ds.LeastSquares(stepping.t_span[1:], [data])
-    return grid, ds.Reduced(problem, misfit, stepping, ds.InitialState(spots(grid, waves=2.0)))
+    return grid, ds.Reduced(
+        problem, misfit, stepping, ds.functional.InitialState(spots(grid, waves=2.0))
+    )
 
 
-def check(config: Config) -> ds.Taylor:
+def check(config: Config) -> ds.verify.Taylor:
     """Return the worst of the methods' Taylor tests."""
     tests = [ds.taylor(functional(config, stepping)[1]) for stepping in config.stepping]
     return min(tests, key=lambda test: test.order)
@@ -82,7 +84,7 @@ def recover(config: Config, stepping: ds.Stepping, results: Results) -> bool:
     if not taylor.passed:
         return False
     goal = config.reduction * reduced.value(reduced.start())
-    results.say(ds.optimize.HEADING)
+    results.say(ds.optimize.result.HEADING)
     found = ds.minimize(
         reduced,
         gradient_tolerance=0.0,

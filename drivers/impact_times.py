@@ -72,10 +72,10 @@ BALL = ds.ODE(
 def functional(config: Config) -> ds.Reduced:
     table = read_table(config.data)
     numbers = table.column("impact").astype(int) - 1
-    misfit = ds.EventData("impact", table.column("time"), config.time_sigma, numbers=numbers)
+    misfit = ds.costs.EventData("impact", table.column("time"), config.time_sigma, numbers=numbers)
     if config.speed_sigma is not None:
         speeds = table.column("speed")
-        misfit += ds.EventData(
+        misfit += ds.costs.EventData(
             "impact", speeds, config.speed_sigma, lambda t, u, p: -u[[1]], numbers=numbers
         )
     start = {
@@ -86,7 +86,7 @@ def functional(config: Config) -> ds.Reduced:
     return ds.Reduced(BALL, misfit, config.stepping, control)
 
 
-def check(config: Config) -> ds.Taylor:
+def check(config: Config) -> ds.verify.Taylor:
     return ds.taylor(functional(config), hessian=True)
 
 
@@ -96,7 +96,7 @@ def study(config: Config, results: Results) -> bool:
     if not evidence.passed:
         return False
     reduced = functional(config)
-    results.say(ds.optimize.HEADING)
+    results.say(ds.optimize.result.HEADING)
     found = ds.minimize(
         reduced,
         method="brgn",
@@ -104,9 +104,9 @@ def study(config: Config, results: Results) -> bool:
         progress=lambda iterate, _x: results.say(iterate),
     )
     results.say(found)
-    known = ds.covariance(reduced, found.x)
-    linear = ds.covariance(reduced, found.x, hessian="gauss_newton")
-    profiles = ds.profile(reduced, known, config.estimate[:2], points=3, tolerance=1e-2)
+    known = ds.inverse.covariance(reduced, found.x)
+    linear = ds.inverse.covariance(reduced, found.x, hessian="gauss_newton")
+    profiles = ds.inverse.profile(reduced, known, config.estimate[:2], points=3, tolerance=1e-2)
     freedom = reduced.residual(found.x).size - len(known.names)
     results.say(
         f"\n{known}\n\n{profiles}\n\nchi-square {2 * found.value:.3g}, {freedom} degrees of freedom"
@@ -128,7 +128,9 @@ def study(config: Config, results: Results) -> bool:
     return found.converged
 
 
-def draw(config: Config, results: Results, reduced: ds.Reduced, known: ds.Covariance) -> None:
+def draw(
+    config: Config, results: Results, reduced: ds.Reduced, known: ds.inverse.Covariance
+) -> None:
     """Draw the fitted flight with the data, residuals, and what is known of two parameters."""
     from daeosens.report.event_fits import EventFit, event_fit_figure  # noqa: PLC0415 (extra)
     from daeosens.report.hybrid_runs import JumpSeries, events_of  # noqa: PLC0415 (optional extra)

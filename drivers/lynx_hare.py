@@ -33,7 +33,7 @@ PRIORS = (
     ds.Prior([1.0, 0.05, 1.0, 0.05], [0.5, 0.05, 0.5, 0.05], names=NAMES[:4]),
     ds.Prior([math.log(10.0)] * 2, 1.0, names=NAMES[4:], scale="log"),
 )
-NOISE = ds.LogNormal(each_column=True, prior=(-1.0, 1.0))
+NOISE = ds.inverse.LogNormal(each_column=True, prior=(-1.0, 1.0))
 
 
 @dataclass(frozen=True)
@@ -98,8 +98,8 @@ def model(config: Config) -> tuple:
     return problem, table, control, config.stepping
 
 
-def check(config: Config) -> ds.Taylor:
-    return ds.taylor(ds.likelihood(*model(config), noise=NOISE, priors=PRIORS))
+def check(config: Config) -> ds.verify.Taylor:
+    return ds.taylor(ds.inverse.likelihood(*model(config), noise=NOISE, priors=PRIORS))
 
 
 def study(config: Config, results: Results) -> bool:
@@ -146,7 +146,12 @@ def study(config: Config, results: Results) -> bool:
     return found.converged
 
 
-def draw(results: Results, found: ds.Fit, profiles: ds.Profiles, bands: ds.Prediction) -> None:
+def draw(
+    results: Results,
+    found: ds.inverse.Fit,
+    profiles: ds.inverse.Profiles,
+    bands: ds.inverse.Prediction,
+) -> None:
     from daeosens.report import fits  # noqa: PLC0415 (optional extra)
 
     units = {name: f"{name} [1/year]" for name in ("growth", "death")}

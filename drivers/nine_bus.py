@@ -286,12 +286,12 @@ def names(config: Config) -> tuple[str, ...]:
     return (*(f"power_{k}" for k in range(4 - n, 4)), "resistance", "clearing")
 
 
-def system(config: Config, network: Network) -> ds.Problem:
+def system(config: Config, network: Network) -> ds.problem.Problem:
     """Return the network before, during and after the fault, then also with ceilings reached."""
     n, fault = len(config.powers), config.fault
     ground = np.array([REAL[fault.bus - 1], IMAGINARY[fault.bus - 1]])
 
-    def mode(faulty: bool, limited: frozenset[int] = frozenset()) -> ds.Problem:
+    def mode(faulty: bool, limited: frozenset[int] = frozenset()) -> ds.problem.Problem:
         fixed = REGULATOR[[machine - 1 for machine in sorted(limited)]]
 
         def rhs(t, u, p):
@@ -360,7 +360,7 @@ def at_ceiling(machine: int, before: str, after: str) -> ds.Event:
         mode=after,
         within=[before],
         when_u=lambda t, u, p: unit,
-        when_p=ds.INDEPENDENT,
+        when_p=ds.problem.INDEPENDENT,
         when_t="autonomous",
         name=f"ceiling {machine}",
     )
@@ -380,7 +380,7 @@ def objective(config: Config) -> Objective:
     integral = ds.Running(
         lambda t, u, p: excess(config.limits, u)[0],
         lambda t, u, p: excess(config.limits, u)[1],
-        ds.INDEPENDENT,
+        ds.problem.INDEPENDENT,
         density_t="autonomous",
     )
     if config.dispatch == 0.0:
@@ -442,7 +442,7 @@ def load_flow_table(network: Network) -> list[str]:
     return lines
 
 
-def check(config: Config) -> ds.Taylor:
+def check(config: Config) -> ds.verify.Taylor:
     return ds.taylor(functional(config, Network(config.losses)))
 
 
@@ -460,7 +460,7 @@ def study(config: Config, results: Results) -> bool:
     if not evidence.passed:
         return False
     results.say("\n".join(gradient_table(config, network)))
-    results.say(ds.optimize.HEADING)
+    results.say(ds.optimize.result.HEADING)
     chosen = vars(config.optimizer)
     found = ds.minimize(reduced, progress=lambda iterate, _x: results.say(iterate), **chosen)
     results.say(found)
@@ -478,7 +478,7 @@ def study(config: Config, results: Results) -> bool:
     return found.converged
 
 
-def draw(results: Results, config: Config, runs: Mapping[str, ds.Trajectory]) -> None:
+def draw(results: Results, config: Config, runs: Mapping[str, ds.timestepping.Trajectory]) -> None:
     from daeosens.report.hybrid_runs import (  # noqa: PLC0415 (optional extra)
         JumpSeries,
         Panel,

@@ -77,8 +77,8 @@ class Config:
             )
 
 
-def machine(config: Config, *watched: ds.Event) -> ds.Problem:
-    def mode(p_max: float) -> ds.Problem:
+def machine(config: Config, *watched: ds.Event) -> ds.problem.Problem:
+    def mode(p_max: float) -> ds.problem.Problem:
         def rhs(t, u, p):
             pull = p[0] - p_max * np.sin(u[0]) - config.damping * (u[1] - 1.0)
             return np.array([BASE * (u[1] - 1.0), 0.5 / INERTIA * pull])
@@ -148,7 +148,7 @@ def latest_clearing(config: Config, power: float, goal: str) -> tuple[float, lis
         p = np.array([power, config.fault[0], cleared])
         try:
             run = ds.solve(problem, rest(p), p, stepping)
-            left = ds.adjoint(run, ds.AtEvent(value, event.name))
+            left = ds.adjoint(run, ds.costs.AtEvent(value, event.name))
             iterates.append((cleared, left.value))
             change = -left.value / left.p[2]
         except ds.SolveError:  # the event does not happen: halfway back
@@ -159,7 +159,7 @@ def latest_clearing(config: Config, power: float, goal: str) -> tuple[float, lis
     return cleared, iterates
 
 
-def check(config: Config) -> ds.Taylor:
+def check(config: Config) -> ds.verify.Taylor:
     return ds.taylor(functional(config, *NAMES), hessian=True, epsilons=SMALL)
 
 
@@ -170,7 +170,7 @@ def study(config: Config, results: Results) -> bool:
         return False
     say_derivatives(config, results)
     chosen, reduced = vars(config.optimizer), functional(config, "power")
-    results.say(f"\n{ds.optimize.HEADING}")
+    results.say(f"\n{ds.optimize.result.HEADING}")
     found = ds.minimize(reduced, progress=lambda iterate, _x: results.say(iterate), **chosen)
     results.say(found)
     power = float(found.x[0])

@@ -63,7 +63,7 @@ class Config:
             )
 
 
-def mode(matrix) -> ds.Problem:
+def mode(matrix) -> ds.problem.Problem:
     return ds.ODE(
         lambda t, u, p: matrix @ u,
         size=2,
@@ -83,12 +83,12 @@ OSCILLATOR = ds.hybrid(
 )
 
 
-def solve(stepping: ds.Stepping, refinement: int = 1) -> ds.Trajectory:
+def solve(stepping: ds.Stepping, refinement: int = 1) -> ds.timestepping.Trajectory:
     finer = replace(stepping, dt=stepping.first_step / refinement)
     return ds.solve(OSCILLATOR, START, SLOPES, finer)
 
 
-def check(config: Config) -> ds.Taylor:
+def check(config: Config) -> ds.verify.Taylor:
     values = dict(zip(("steep", "flat"), map(ds.Parameter, SLOPES), strict=True))
     control = ds.Parameters(values, START)
     output = ds.Terminal(lambda t, u, p: u[0] + 0.4 * u[1] ** 2)
@@ -99,11 +99,10 @@ def check(config: Config) -> ds.Taylor:
     return min(tests, key=lambda test: (test.passed, test.order))
 
 
-def second(run: ds.Trajectory) -> np.ndarray:
+def second(run: ds.timestepping.Trajectory) -> np.ndarray:
     """Return the second derivatives [2, 2, 2] of both components of u(T) by the slopes."""
     outputs = [ds.Terminal(lambda t, u, p: u[0]), ds.Terminal(lambda t, u, p: u[1])]
-    units = [(None, unit) for unit in np.eye(2)]
-    products = [ds.hessian_products(run, output, units) for output in outputs]
+    products = [ds.hessian_product(run, output, dp=np.eye(2)) for output in outputs]
     return np.array([[column.p for column in row] for row in products])
 
 
@@ -169,7 +168,7 @@ def draw(config: Config, results: Results, errors: dict[str, np.ndarray]) -> Non
     events = hybrid.events_of(run)
     panels = []
     for k, name in enumerate(("steep", "flat")):
-        slopes = ds.at_fixed_times(ds.tangent(run, dp=np.eye(2)[k]))
+        slopes = ds.derivatives.at_fixed_times(ds.tangent(run, dp=np.eye(2)[k]))
         lines = [
             hybrid.JumpSeries(letter if k == 0 else "", run.times, slopes[:, j], events)
             for j, letter in enumerate("xy")

@@ -83,7 +83,7 @@ class Room:
     """The grid and the problem; weights of sensor and heat loss; the field at the start."""
 
     grid: Grid
-    problem: ds.Problem
+    problem: ds.problem.Problem
     sensor: PETSc.Vec
     loss: PETSc.Vec
     start: PETSc.Vec
@@ -100,7 +100,7 @@ def room(config: Config, comm: PETSc.Comm = PETSc.COMM_WORLD) -> Room:
     conduction.rhs(0.0, ones, DIFFUSIVITY, loss)  # the Laplacian is its own transpose
     loss.scale(-cell)
 
-    def mode(on: float) -> ds.Problem:
+    def mode(on: float) -> ds.problem.Problem:
         def rhs(t, u, p, out):
             conduction.rhs(t, u, DIFFUSIVITY, out)
             out.axpy(on * p[0], heater)
@@ -174,7 +174,7 @@ def cost(config: Config, house: Room):
     comfort_and_heat = ds.Running(
         lambda t, u, p: (sensor.dot(u) - config.target) ** 2 + config.price * loss.dot(u),
         gradient_u=gradient_u,
-        gradient_p=ds.INDEPENDENT,
+        gradient_p=ds.problem.INDEPENDENT,
         density_t="autonomous",
         hessian_product=hessian_product,
     )
@@ -186,7 +186,7 @@ def cost(config: Config, house: Room):
 
     wear = ds.Terminal(
         lambda t, u, p: config.wear / (band @ p),
-        gradient_u=ds.INDEPENDENT,
+        gradient_u=ds.problem.INDEPENDENT,
         gradient_p=lambda t, u, p: -config.wear / (band @ p) ** 2 * band,
         hessian_product=wear_hessian,
     )
@@ -196,7 +196,7 @@ def cost(config: Config, house: Room):
 def functional(config: Config, house: Room, *free: str) -> ds.Reduced:
     """Return the cost as a function of the parameters named; of the first field if none is."""
     start = dict(zip(NAMES, (config.power, config.low, config.high), strict=True))
-    control = ds.InitialState(house.start, [*start.values()])
+    control = ds.functional.InitialState(house.start, [*start.values()])
     if free:
         bounds = {"low": config.low_bounds, "high": config.high_bounds}
         values = {
@@ -207,7 +207,7 @@ def functional(config: Config, house: Room, *free: str) -> ds.Reduced:
     return ds.Reduced(house.problem, cost(config, house), config.stepping, control)
 
 
-def check(config: Config) -> ds.Taylor:
+def check(config: Config) -> ds.verify.Taylor:
     house = room(config)
     tests = [
         ds.taylor(functional(config, house, *NAMES), hessian=True, epsilons=SMALL),
@@ -230,7 +230,7 @@ def study(config: Config, results: Results) -> bool:
         changed = len(counts) > 1 and counts[-1] != counts[-2]
         results.say(f"{iterate} {counts[-1]:9d}{' (changed)' if changed else ''}")
 
-    results.say(f"\n{ds.optimize.HEADING}  switches")
+    results.say(f"\n{ds.optimize.result.HEADING}  switches")
     found = ds.minimize(reduced, progress=progress, **vars(config.optimizer))
     results.say(found)
     low, high = (float(each) for each in gather(found.x))
@@ -264,16 +264,16 @@ def say_derivatives(config: Config, house: Room, results: Results) -> None:
     )
     results.say(f"\n{run}")
     gradient = ds.adjoint(run, cost(config, house))
-    mismatch = ds.duality(run, cost(config, house))
+    mismatch = ds.verify.duality(run, cost(config, house))
     results.say(f"\nJ = {gradient.value:.9g}; derivatives by adjoint, duality {mismatch:.0e}")
     for name, slope in zip(NAMES, gradient.p, strict=True):
         results.say(f"  {name:6s}{slope:16.9f}")
     results.say(f"  first field: norm {gradient.u0_vec.norm():.9f}")
 
 
-def sensitivity(house: Room, run: ds.Trajectory) -> np.ndarray:
+def sensitivity(house: Room, run: ds.timestepping.Trajectory) -> np.ndarray:
     """Return the derivative of the sensor's temperature in "high", at fixed times."""
-    own = ds.at_fixed_times(ds.tangent(run, dp=[0.0, 0.0, 1.0])) @ read(house.sensor)
+    own = ds.derivatives.at_fixed_times(ds.tangent(run, dp=[0.0, 0.0, 1.0])) @ read(house.sensor)
     return house.grid.comm.tompi4py().allreduce(own)
 
 

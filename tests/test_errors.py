@@ -2,8 +2,8 @@
 
 import pytest
 
-from daeosens import DaeosensError, InputError, OptionError, SolveError, UnsupportedError
-from daeosens.errors import NotFiniteError, nearest, together
+from daeosens import DaeosensError, InputError, SolveError, UnsupportedError
+from daeosens.errors import NotFiniteError, OptionError, nearest, together
 
 
 @pytest.mark.parametrize("kind", [DaeosensError, InputError, OptionError, SolveError])

@@ -39,12 +39,12 @@ from daeosens import (
     Parameters,
     UnsupportedError,
     adjoint,
-    evaluate,
     solve,
     tangent,
     trace_residual,
 )
-from daeosens.derivatives.hessian import hessian_products
+from daeosens.derivatives import evaluate
+from daeosens.derivatives.hessian import hessian_sweep
 
 # the running costs are part of what is proved, whatever the steps for the states make of them
 pytestmark = pytest.mark.filterwarnings("ignore:a running cost varies faster")
@@ -148,7 +148,7 @@ def second_derivatives(form, run, case, directions, oracle_product):
     dx.setArray(DIRECTION)
     pushed = FOLLOWING.push_forward(form.analytic, x, dx)
     unit = [(direction[:3], direction[3:]) for direction in directions]
-    *products, along = hessian_products(run, case.objective, [*unit, pushed], engine="steps")
+    *products, along = hessian_sweep(run, case.objective, [*unit, pushed], engine="steps")
     rows = np.array([np.concatenate([each.u0, each.p]) for each in products])
     if error(rows[0], oracle_product) > 1e-10:
         return None

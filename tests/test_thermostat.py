@@ -10,18 +10,10 @@ from driver_modules import driver
 from fields import own_part
 from petsc4py import PETSc
 
-from daeosens import (
-    InputError,
-    Running,
-    Stepping,
-    adjoint,
-    duality,
-    evaluate,
-    solve,
-    tangent,
-    taylor,
-)
+from daeosens import InputError, Running, Stepping, adjoint, solve, tangent, taylor
+from daeosens.derivatives import evaluate
 from daeosens.io.results import open_results
+from daeosens.verify import duality
 
 THERMOSTAT = driver("thermostat")
 CG = {"snes_type": "ksponly", "ksp_type": "cg", "pc_type": "jacobi", "ksp_rtol": 1e-14}

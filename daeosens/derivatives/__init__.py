@@ -6,3 +6,22 @@ by vector, arrays over all points, compiled loops, PETSc's own adjoint.
 
 Read first: ``solve`` (a run), ``adjoint``, ``hessian``; which engine runs: ``engines/choice``.
 """
+
+from daeosens.derivatives.adjoint import Gradient, evaluate
+from daeosens.derivatives.discretization_error import ErrorEstimate
+from daeosens.derivatives.fixed_time import at_fixed_times
+from daeosens.derivatives.hessian import HessianProduct
+from daeosens.derivatives.residual_jacobian import gauss_newton_product
+from daeosens.derivatives.sensitivities import Sensitivities
+from daeosens.derivatives.tangent import Tangent
+
+__all__ = [
+    "ErrorEstimate",
+    "Gradient",
+    "HessianProduct",
+    "Sensitivities",
+    "Tangent",
+    "at_fixed_times",
+    "evaluate",
+    "gauss_newton_product",
+]

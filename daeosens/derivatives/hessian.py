@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any, overload
 
-import numpy.typing as npt
 from petsc4py import PETSc
 
 from daeosens.costs.objective import Objective, check_objective
 from daeosens.derivatives.adjoint import Gradient, Rows, evaluate_cost, shared
+from daeosens.derivatives.directions import Rows as Directions
+from daeosens.derivatives.directions import Vector, pairs_of
 from daeosens.derivatives.engines.choice import (
     Sweep,
     choose_sweep,
@@ -28,6 +30,7 @@ from daeosens.methods.remainders import remainders
 from daeosens.petsc.ranks import agree
 from daeosens.petsc.vectors import Array
 from daeosens.problem.callback_guard import QUIET, unwrapped
+from daeosens.problem.problem import PossiblyNamed
 from daeosens.timestepping.trajectory.trajectory import (
     Trajectory,
     check_trajectory,
@@ -87,14 +90,39 @@ class Memory:
     first: FirstOrderMemory = field(default_factory=FirstOrderMemory)
 
 
+@overload
+def hessian_product(  # pyright: ignore[reportOverlappingOverload]
+    trajectory: Trajectory,
+    objective: Objective,
+    du0: Directions,
+    dp: Directions | None = None,
+    engine: Sweep = "auto",
+) -> list[HessianProduct]: ...
+@overload
+def hessian_product(  # pyright: ignore[reportOverlappingOverload]
+    trajectory: Trajectory,
+    objective: Objective,
+    du0: None = None,
+    *,
+    dp: Directions,
+    engine: Sweep = "auto",
+) -> list[HessianProduct]: ...
+@overload
 def hessian_product(
     trajectory: Trajectory,
     objective: Objective,
-    du0: npt.ArrayLike | PETSc.Vec | None = None,
-    dp: npt.ArrayLike | PETSc.Vec | None = None,
+    du0: Vector | None = None,
+    dp: PossiblyNamed = None,
     engine: Sweep = "auto",
-) -> HessianProduct:
-    """Return the Hessian of a cost in (u0, p) times the direction (du0, dp).
+) -> HessianProduct: ...
+def hessian_product(
+    trajectory: Trajectory,
+    objective: Objective,
+    du0: Any = None,
+    dp: Any = None,
+    engine: Sweep = "auto",
+) -> HessianProduct | list[HessianProduct]:
+    """Return the Hessian of a cost in (u0, p) times one direction (du0, dp), or times several.
 
     The second derivative of the steps that were taken, with their sizes held fixed; exact to
     rounding for every method, form and cost.  (PETSc 3.26's own second-order adjoint is wrong for
@@ -106,16 +134,19 @@ def hessian_product(
         From ``solve``; its steps must hit ``objective.times``.
     objective : Objective
         The cost.
-    du0 : array or Vec [n], optional
-        Direction in the initial state; zero by default.
-    dp : array or Vec [m], optional
-        Direction in the parameters; zero by default.
+    du0 : array [n] or Vec; array [D, n] or sequence of Vec, optional
+        Direction in the initial state, or D of them as rows; zero by default.
+    dp : array [m], Vec or mapping; array [D, m] or sequence of Vec, optional
+        Direction in the parameters, or as many as rows; zero by default.
     engine : "auto", "steps", "block" or "compiled"
         As for ``adjoint``.
 
     Returns
     -------
-    HessianProduct
+    HessianProduct or list of HessianProduct
+        A list where rows are given.  These share the evaluations of Jacobians and, for theta
+        methods, one factorisation per step; in blocks all of them are carried at once, as products
+        of dense matrices.
 
     Raises
     ------
@@ -134,42 +165,36 @@ def hessian_product(
     >>> from daeosens import ODE, Stepping, Terminal, solve
     >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
     >>> run = solve(decay, [1.0], [0.5], Stepping((0.0, 2.0), "rk4", dt=0.1))
-    >>> hessian_product(run, Terminal(lambda t, u, p: u[0]), dp=[1.0]).p.round(5)
+    >>> end = Terminal(lambda t, u, p: u[0])
+    >>> hessian_product(run, end, dp=[1.0]).p.round(5)
     array([1.47152])
+    >>> rows = hessian_product(run, end, du0=[[1.0], [0.0]], dp=[[0.0], [1.0]])
+    >>> [product.p.round(5).tolist() for product in rows]
+    [[-0.73576], [1.47152]]
     """
-    return hessian_products(trajectory, objective, [(du0, dp)], engine=engine)[0]
+    directions, several = pairs_of(du0, dp)
+    products = hessian_sweep(trajectory, objective, directions, engine=engine)
+    return products if several else products[0]
 
 
 @QUIET
 @unwrapped
-def hessian_products(
+def hessian_sweep(
     trajectory: Trajectory,
     objective: Objective,
     directions: Sequence[Direction],
     memory: Memory | None = None,
     engine: Sweep = "auto",
 ) -> list[HessianProduct]:
-    """Return the Hessian of a cost times several directions (du0, dp), in one sweep.
+    """Return the products with pairs (du0, dp), None in the place of one that is zero.
 
-    They share the evaluations of Jacobians and, for theta methods, one factorisation per step; in
-    blocks all of them are carried at once, as products of dense matrices.  Collective.  Parameters,
-    errors and source as for ``hessian_product``; ``memory`` keeps what later calls with the same
-    trajectory and cost need not compute again.
-
-    Examples
-    --------
-    >>> from daeosens import ODE, Stepping, Terminal, solve
-    >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
-    >>> run = solve(decay, [1.0], [0.5], Stepping((0.0, 2.0), "rk4", dt=0.1))
-    >>> unit = [([1.0], None), (None, [1.0])]
-    >>> products = hessian_products(run, Terminal(lambda t, u, p: u[0]), unit)
-    >>> [each.p.round(5).tolist() for each in products]
-    [[-0.73576], [1.47152]]
+    Collective.  Result and errors as for ``hessian_product``; ``memory`` keeps what later calls
+    with the same trajectory and cost need not compute again.
     """
     check_trajectory(trajectory)
     agree(
         trajectory.problem.comm,
-        "hessian_products",
+        "hessian_product",
         objective=objective,
         directions=directions,
         engine=engine,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, cast
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,7 @@ from petsc4py import PETSc
 
 from daeosens.costs.cost import Densities, change
 from daeosens.costs.objective import Objective, check_objective
+from daeosens.derivatives.directions import Rows, Vector, pairs_of
 from daeosens.derivatives.engines.choice import (
     Sweep,
     choose_sweep,
@@ -25,7 +26,6 @@ from daeosens.derivatives.kinks import warn_of_jumps
 from daeosens.derivatives.solver_error import solver_error
 from daeosens.derivatives.start_check import warn_of_start
 from daeosens.derivatives.sweeps.forward import sweep_forward
-from daeosens.errors import InputError
 from daeosens.methods.remainders import remainders
 from daeosens.methods.step import StepMap
 from daeosens.petsc.ranks import agree
@@ -117,13 +117,32 @@ class Tangent:
         return result
 
 
+@overload
+def tangent(  # pyright: ignore[reportOverlappingOverload]
+    trajectory: Trajectory,
+    du0: Rows,
+    dp: Rows | None = None,
+    engine: Sweep = "auto",
+) -> list[Tangent]: ...
+@overload
+def tangent(  # pyright: ignore[reportOverlappingOverload]
+    trajectory: Trajectory,
+    du0: None = None,
+    *,
+    dp: Rows,
+    engine: Sweep = "auto",
+) -> list[Tangent]: ...
+@overload
 def tangent(
     trajectory: Trajectory,
-    du0: npt.ArrayLike | PETSc.Vec | None = None,
+    du0: Vector | None = None,
     dp: PossiblyNamed = None,
     engine: Sweep = "auto",
-) -> Tangent:
-    """Return the derivative of every state along the direction (du0, dp).
+) -> Tangent: ...
+def tangent(
+    trajectory: Trajectory, du0: Any = None, dp: Any = None, engine: Sweep = "auto"
+) -> Tangent | list[Tangent]:
+    """Return the derivative of every state along one direction (du0, dp), or along several.
 
     The discrete tangent of the steps that were taken, the exact transpose of ``adjoint`` for every
     method.  (TSForward of PETSc 3.26 is wrong for Runge-Kutta methods with unequal steps or
@@ -133,16 +152,18 @@ def tangent(
     ----------
     trajectory : Trajectory
         From ``solve``.
-    du0 : array or Vec [n], optional
-        Direction in the initial state; zero by default.
-    dp : array or Vec [m], or mapping, optional
-        Direction in the parameters; zero by default, as are those that are not named in a mapping.
+    du0 : array [n] or Vec; array [D, n] or sequence of Vec, optional
+        Direction in the initial state, or D of them as rows; zero by default.
+    dp : array [m], Vec or mapping; array [D, m] or sequence of Vec, optional
+        Direction in the parameters, or as many as rows; zero by default, as are those that are not
+        named in a mapping.
     engine : "auto", "steps", "block" or "compiled"
         As for ``adjoint``.
 
     Returns
     -------
-    Tangent
+    Tangent or list of Tangent
+        A list where rows are given; these share a sweep, and the evaluations of Jacobians.
 
     Raises
     ------
@@ -155,65 +176,34 @@ def tangent(
 
     Examples
     --------
+    >>> import numpy as np
     >>> from daeosens import ODE, Stepping, solve
     >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
     >>> run = solve(decay, [1.0], [0.5], Stepping((0.0, 2.0), "rk4", dt=0.1))
     >>> tangent(run, dp=[1.0]).u[-1].round(6)
     array([-0.735759])
+    >>> both = tangent(run, du0=[[1.0], [0.0]], dp=[[0.0], [1.0]])
+    >>> np.array([along.u[-1] for along in both]).round(5).tolist()
+    [[0.36788], [-0.73576]]
     """
-    return tangents(trajectory, [(du0, dp)], engine)[0]
+    directions, several = pairs_of(du0, dp)
+    along = tangent_sweep(trajectory, directions, engine)
+    return along if several else along[0]
 
 
 @QUIET
 @unwrapped
-def tangents(
-    trajectory: Trajectory,
-    directions: Sequence[Direction] | None = None,
-    engine: Sweep = "auto",
-    *,
-    du0: npt.ArrayLike | Sequence[PETSc.Vec] | PETSc.Vec | None = None,
-    dp: PossiblyNamed | Sequence[PETSc.Vec] = None,
+def tangent_sweep(
+    trajectory: Trajectory, directions: Sequence[Direction], engine: Sweep = "auto"
 ) -> list[Tangent]:
-    """Return the derivatives along several directions (du0, dp); in blocks they share a sweep.
+    """Return the tangents along pairs (du0, dp), None in the place of one that is zero.
 
-    Collective on ``trajectory.problem.comm``.
-
-    Parameters
-    ----------
-    trajectory, engine
-        As for ``tangent``, as are errors.
-    directions : sequence of (du0, dp)
-        Pairs, None in the place of one that is zero.
-    du0, dp : array [D, n], array [D, m], or sequences of Vec, optional
-        In place of pairs: the directions as rows, or one direction as for ``tangent``.
-
-    Returns
-    -------
-    list of Tangent
-        One for each direction.
-
-    Examples
-    --------
-    >>> from daeosens import ODE, Stepping, solve
-    >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
-    >>> run = solve(decay, [1.0], [0.5], Stepping((0.0, 2.0), "rk4", dt=0.1))
-    >>> [each.u[-1].round(5) for each in tangents(run, [([1.0], None), (None, [1.0])])]
-    [array([0.36788]), array([-0.73576])]
-    >>> tangents(run, dp=np.eye(1))[0].u[-1].round(5)
-    array([-0.73576])
+    Collective.  Result and errors as for ``tangent``.
     """
     check_trajectory(trajectory)
     warn_of_jumps(trajectory)
     warn_of_start(trajectory)
-    if directions is None:
-        directions = _pairs(du0, dp)
-    elif du0 is not None or dp is not None:
-        raise InputError(
-            "directions together with du0 or dp",
-            expected="pairs (du0, dp), or the rows of each",
-            remedy="tangents(run, [(du0, dp), ...]) or tangents(run, du0=rows, dp=rows)",
-        )
-    agree(trajectory.problem.comm, "tangents", directions=directions, engine=engine)
+    agree(trajectory.problem.comm, "tangent", directions=directions, engine=engine)
     check_directions(directions)
     admitted = [admit_direction(trajectory, *direction) for direction in directions]
     chosen = choose_sweep(trajectory, engine, len(directions))
@@ -232,28 +222,6 @@ def tangents(
         )
         for carried, (_, dp) in zip(along, admitted, strict=True)
     ]
-
-
-def _pairs(du0: Any, dp: Any) -> list[Direction]:
-    """Return directions that are given as rows of each as pairs."""
-    by_u, by_p = _rows_of(du0), _rows_of(dp)
-    if by_u and by_p and len(by_u) != len(by_p):
-        raise InputError(
-            f"du0 has {len(by_u)} rows, dp has {len(by_p)}", expected="as many of each"
-        )
-    count = len(by_u or by_p)
-    return list(zip(by_u or [None] * count, by_p or [None] * count, strict=True))
-
-
-def _rows_of(given: Any) -> list[Any]:
-    """Return the rows of what may be one direction; nothing of None."""
-    if given is None:
-        return []
-    if isinstance(given, (PETSc.Vec, Mapping)):
-        return [given]
-    if isinstance(given, (list, tuple)) and isinstance(cast("list[Any]", given)[0], PETSc.Vec):
-        return list(cast("list[Any]", given))
-    return [given] if np.ndim(given) < 2 else list(given)
 
 
 def admit_direction(

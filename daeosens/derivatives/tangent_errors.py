@@ -10,7 +10,7 @@ from petsc4py import PETSc
 
 from daeosens.derivatives.engines.array.step_blocks import dense_mass, kept_stages
 from daeosens.derivatives.engines.compiled.tangent import Direction, admit_rows, push_directions
-from daeosens.derivatives.tangent import Tangent, tangents
+from daeosens.derivatives.tangent import Tangent, tangent_sweep
 from daeosens.methods.esdirk.step import ALMOST_NONE, DirkStep
 from daeosens.methods.events.consistent_reset import consistent_map
 from daeosens.methods.step import ErrorMap, Step
@@ -70,7 +70,7 @@ def tangents_and_errors(run: Trajectory, directions: Sequence[Direction]) -> tup
             found = _in_c(run, *rows) or _in_arrays(run, *rows)
             if found is not None:
                 return found
-    along = tangents(run, directions)
+    along = tangent_sweep(run, directions)
     values = np.array([each.u for each in along]).swapaxes(0, 1)
     if method.tableau is not None:
         return values, _by_steps(run, along, values)

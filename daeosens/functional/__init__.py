@@ -5,3 +5,9 @@ out comes a ``Functional``, which is all that optimisers and checks see.  ``Join
 them, ``Ensemble`` runs one problem many times.  Read first: ``functional``, ``reduced``,
 ``parameters``.
 """
+
+from daeosens.functional.distributed_controls import FieldParameter, InitialState
+from daeosens.functional.ensemble import Ensemble, solve_batch
+from daeosens.functional.joint import Joint
+
+__all__ = ["Ensemble", "FieldParameter", "InitialState", "Joint", "solve_batch"]

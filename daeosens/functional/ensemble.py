@@ -40,7 +40,8 @@ class Ensemble:
 
     Examples
     --------
-    >>> from daeosens import ODE, Stepping, solve_batch
+    >>> from daeosens import ODE, Stepping
+    >>> from daeosens.functional import solve_batch
     >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
     >>> solve_batch(decay, [1.0], [[0.5], [1.0]], Stepping((0.0, 2.0), "rk4", dt=0.1))
     Ensemble(2 members, 1 times, n = 1, 0 failed)
@@ -108,7 +109,8 @@ def solve_batch(
     Examples
     --------
     >>> import numpy as np
-    >>> from daeosens import ODE, Stepping, Terminal, solve_batch
+    >>> from daeosens import ODE, Stepping, Terminal
+    >>> from daeosens.functional import solve_batch
     >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
     >>> final = Terminal(lambda t, u, p: u[0])
     >>> stepping = Stepping((0.0, 2.0), "rk4", dt=0.1)

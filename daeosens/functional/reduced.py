@@ -16,7 +16,7 @@ from daeosens.derivatives.adjoint import Gradient, adjoint, evaluate, shared
 from daeosens.derivatives.discretization_error import halved
 from daeosens.derivatives.engines.array.hessian import DIRECTIONS
 from daeosens.derivatives.engines.choice import Engine, Sweep, check_engine, choose_sweep
-from daeosens.derivatives.hessian import HessianProduct, Memory, hessian_products
+from daeosens.derivatives.hessian import HessianProduct, Memory, hessian_sweep
 from daeosens.derivatives.preflight import evaluate_second_derivatives
 from daeosens.derivatives.residual_jacobian import (
     gauss_newton_product,
@@ -27,7 +27,7 @@ from daeosens.derivatives.residual_jacobian import (
 )
 from daeosens.derivatives.solve import solve
 from daeosens.derivatives.start_check import FOLLOWS
-from daeosens.derivatives.tangent import Tangent, tangents
+from daeosens.derivatives.tangent import Tangent, tangent_sweep
 from daeosens.errors import InputError, SolveError, require
 from daeosens.functional.distributed_controls import InitialState
 from daeosens.functional.functional import normal_matrix
@@ -347,7 +347,7 @@ class Reduced:
         x, along = self.point(x), [self.point(dx) for dx in directions]
         pushed = [self.control.push_forward(self.problem, x, dx) for dx in along]
         run = self.trajectory(x)
-        products = hessian_products(run, self.objective, pushed, self._memory, self._sweep)
+        products = hessian_sweep(run, self.objective, pushed, self._memory, self._sweep)
         self.count.tangent += len(directions)
         self.count.second_order += len(directions)
         return [
@@ -509,7 +509,7 @@ class Reduced:
         x, along = self.point(x), [self.point(dx) for dx in directions]
         pushed = [self.control.push_forward(self.problem, x, dx) for dx in along]
         self.count.tangent += len(directions)
-        return tangents(self.trajectory(x), pushed, self._sweep)
+        return tangent_sweep(self.trajectory(x), pushed, self._sweep)
 
 
 def _units(x: PETSc.Vec) -> list[PETSc.Vec]:

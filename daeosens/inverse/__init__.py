@@ -1,8 +1,41 @@
 """Inverse problems: fits, their uncertainty, profiles, multistart, posteriors of fields."""
 
 from daeosens.inverse.fit import fit
+from daeosens.inverse.fit_discretization import Discretization
 from daeosens.inverse.fit_result import Fit
+from daeosens.inverse.identifiability import identifiability
 from daeosens.inverse.likelihood.likelihood import likelihood
 from daeosens.inverse.likelihood.noise import LogNormal, Normal
+from daeosens.inverse.search.multistart import Multistart, multistart
+from daeosens.inverse.search.start_points import starting_points
+from daeosens.inverse.uncertainty.covariance import Covariance, covariance
+from daeosens.inverse.uncertainty.gaussian_prior import GaussianPrior, matern
+from daeosens.inverse.uncertainty.laplace import Posterior, laplace
+from daeosens.inverse.uncertainty.prediction import Prediction, predict
+from daeosens.inverse.uncertainty.profiles import Profile, Profiles, profile
+from daeosens.inverse.uncertainty.regularized import Regularized
 
-__all__ = ["Fit", "LogNormal", "Normal", "fit", "likelihood"]
+__all__ = [
+    "Covariance",
+    "Discretization",
+    "Fit",
+    "GaussianPrior",
+    "LogNormal",
+    "Multistart",
+    "Normal",
+    "Posterior",
+    "Prediction",
+    "Profile",
+    "Profiles",
+    "Regularized",
+    "covariance",
+    "fit",
+    "identifiability",
+    "laplace",
+    "likelihood",
+    "matern",
+    "multistart",
+    "predict",
+    "profile",
+    "starting_points",
+]

@@ -7,3 +7,29 @@ derivatives act on PETSc vectors, with a second view of the same callbacks on ar
 Read first: ``problem`` (the description), ``equations`` (ODE and DAE), ``event``, ``modes``
 (hybrid systems); then ``event_kinds`` and ``grids``.
 """
+
+from daeosens.petsc.c_function import Native
+from daeosens.problem.controls import PiecewiseConstant, PiecewiseLinear, Spline
+from daeosens.problem.doses import Doses, with_doses
+from daeosens.problem.event_kinds import NamedEvent, System, events_named, saturated, with_events
+from daeosens.problem.matrices import Products
+from daeosens.problem.problem import AUTONOMOUS, COLORING, INDEPENDENT, Problem
+
+__all__ = [
+    "AUTONOMOUS",
+    "COLORING",
+    "INDEPENDENT",
+    "Doses",
+    "NamedEvent",
+    "Native",
+    "PiecewiseConstant",
+    "PiecewiseLinear",
+    "Problem",
+    "Products",
+    "Spline",
+    "System",
+    "events_named",
+    "saturated",
+    "with_doses",
+    "with_events",
+]

@@ -5,3 +5,7 @@ that derivatives need.  ``events`` is the event loop, ``trajectory`` what a run 
 
 Read first: ``stepping``, ``runner`` (one smooth piece), ``events/event_loop``.
 """
+
+from daeosens.timestepping.trajectory.trajectory import Trajectory
+
+__all__ = ["Trajectory"]

@@ -20,7 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from daeosens import ODE, Products, Stepping, Terminal, adjoint, sensitivities, solve
+from daeosens import ODE, Stepping, Terminal, adjoint, sensitivities, solve
+from daeosens.problem import Products
 from daeosens.problem.problem import Problem
 
 

@@ -22,9 +22,10 @@ from typing import Any
 import numpy as np
 
 from c_library import build, check, pointer
-from daeosens import ODE, Native, Reduced, Stepping, Terminal, adjoint, solve
+from daeosens import ODE, Reduced, Stepping, Terminal, adjoint, solve
 from daeosens.functional.parameter import Parameter
 from daeosens.functional.parameters import Parameters
+from daeosens.problem import Native
 
 FOLDER = Path(__file__).parent
 ENOUGH = 1e-3  # seconds of one measurement

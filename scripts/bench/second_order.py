@@ -24,7 +24,9 @@ from typing import Any
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens import ODE, Products, Stepping, Terminal, adjoint, hessian_products, solve, tangent
+from daeosens import ODE, Stepping, Terminal, adjoint, solve, tangent
+from daeosens.derivatives.hessian import hessian_sweep
+from daeosens.problem import Products
 from daeosens.problem.grids import Grid, gray_scott
 from daeosens.problem.grids.gray_scott import spots
 from daeosens.problem.problem import Problem
@@ -151,8 +153,8 @@ def measure(
     sweeps: list[Callable[[], object]] = [
         lambda: adjoint(run, cost, "steps"),
         lambda: tangent(run, *directions[0], "steps"),
-        lambda: hessian_products(run, cost, directions[:1], engine="steps"),
-        lambda: hessian_products(run, cost, directions, engine="steps"),
+        lambda: hessian_sweep(run, cost, directions[:1], engine="steps"),
+        lambda: hessian_sweep(run, cost, directions, engine="steps"),
     ]
     times: list[list[float]] = [[] for _ in sweeps]
     for _ in range(repeat + 1):
@@ -217,7 +219,7 @@ def compare_engines(n: int, method: str, repeat: int) -> FullHessian:
     for _ in range(repeat):
         for engine, log in times.items():
             begin = time.process_time()
-            products = hessian_products(run, cost, units, engine=engine)  # type: ignore[arg-type]
+            products = hessian_sweep(run, cost, units, engine=engine)  # type: ignore[arg-type]
             log.append(1e3 * (time.process_time() - begin))
             found[engine] = np.array([np.append(each.u0, each.p) for each in products])
     steps, block = (statistics.median(log) for log in times.values())

@@ -25,9 +25,7 @@ from forms import (
 from petsc4py import PETSc
 
 from daeosens import (
-    INDEPENDENT,
     ODE,
-    AtEvent,
     Event,
     InputError,
     LeastSquares,
@@ -37,8 +35,10 @@ from daeosens import (
     Terminal,
     UnsupportedError,
 )
+from daeosens.costs import AtEvent
 from daeosens.costs.cost import Cost, Observation, change, points_by_step
 from daeosens.petsc.vectors import read, write
+from daeosens.problem import INDEPENDENT
 
 T = 0.4
 PROBLEM = FORMS["rhs"].analytic

@@ -9,7 +9,6 @@ from petsc4py import PETSc
 from daeosens import (
     ODE,
     Event,
-    EventData,
     InputError,
     LeastSquares,
     Parameter,
@@ -21,16 +20,16 @@ from daeosens import (
     UnsupportedError,
     adjoint,
     check,
-    covariance,
-    duality,
-    evaluate,
-    gauss_newton_product,
     hessian_product,
     hybrid,
     minimize,
     solve,
     taylor,
 )
+from daeosens.costs import EventData
+from daeosens.derivatives import evaluate, gauss_newton_product
+from daeosens.inverse import covariance
+from daeosens.verify import duality
 
 NAMES = ("gravity", "drag", "restitution", "floor")
 

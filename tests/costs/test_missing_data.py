@@ -13,8 +13,6 @@ from daeosens import (
     ODE,
     InputError,
     LeastSquares,
-    LogNormal,
-    Normal,
     Parameter,
     Parameters,
     Prior,
@@ -26,6 +24,7 @@ from daeosens import (
     trace,
 )
 from daeosens.costs.missing_data import measured_array
+from daeosens.inverse import LogNormal, Normal
 from daeosens.inverse.likelihood.measurements import measurements
 from daeosens.inverse.likelihood.noise_levels import EstimatedNoise
 from daeosens.petsc.vectors import gather

@@ -22,7 +22,6 @@ from petsc4py import PETSc
 
 from daeosens import (
     ODE,
-    AtEvent,
     Event,
     InputError,
     LeastSquares,
@@ -32,12 +31,12 @@ from daeosens import (
     Terminal,
     UnsupportedError,
     adjoint,
-    evaluate,
-    gauss_newton_product,
     hessian_product,
     solve,
     tangent,
 )
+from daeosens.costs import AtEvent
+from daeosens.derivatives import evaluate, gauss_newton_product
 
 PROBLEM = FORMS["rhs"].analytic
 

@@ -6,7 +6,8 @@ from distributed import make
 from forms import FORMS, NAMES, OBSERVATION_TIMES, P0, PRIOR_MEAN, PRIOR_SIGMA, U0, make_stepping
 from petsc4py import PETSc
 
-from daeosens import ODE, InputError, Prior, Stepping, UnsupportedError, adjoint, evaluate, solve
+from daeosens import ODE, InputError, Prior, Stepping, UnsupportedError, adjoint, solve
+from daeosens.derivatives import evaluate
 
 PROBLEM = FORMS["rhs"].analytic
 

@@ -37,11 +37,11 @@ from daeosens import (
     Terminal,
     UnsupportedError,
     adjoint,
-    evaluate,
     sensitivities,
     solve,
     tangent,
 )
+from daeosens.derivatives import evaluate
 
 CASES = list(COSTS.values())
 FOLLOWING = Parameters(

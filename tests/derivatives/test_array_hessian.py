@@ -9,31 +9,30 @@ import pytest
 
 from daeosens import (
     ODE,
-    InitialState,
     InputError,
     LeastSquares,
     Parameter,
     Parameters,
     Prior,
-    Products,
     Reduced,
     Running,
     Stepping,
     Terminal,
     UnsupportedError,
     adjoint,
-    gauss_newton_product,
     hessian_product,
-    hessian_products,
     sensitivities,
     solve,
-    tangents,
     taylor,
 )
+from daeosens.derivatives import gauss_newton_product
 from daeosens.derivatives.engines.array import hessian as block_second_order
 from daeosens.derivatives.engines.array import step_blocks as blocks
-from daeosens.derivatives.hessian import Memory
+from daeosens.derivatives.hessian import Memory, hessian_sweep
+from daeosens.derivatives.tangent import tangent_sweep
+from daeosens.functional import InitialState
 from daeosens.methods.registry import find_method
+from daeosens.problem import Products
 
 # the running costs are part of what is proved, whatever the steps for the states make of them
 pytestmark = pytest.mark.filterwarnings("ignore:a running cost varies faster")
@@ -72,7 +71,7 @@ def difference(ours, reference):
 @cache
 def by_steps(name, method, adaptive):
     run = trajectory(forms.FORMS[name].analytic, method, adaptive)
-    products = hessian_products(run, forms.ANALYTIC_COST, DIRECTIONS, engine="steps")
+    products = hessian_sweep(run, forms.ANALYTIC_COST, DIRECTIONS, engine="steps")
     assert {each.engine for each in products} == {"steps"}
     return flat(products), products[0].gradient
 
@@ -92,7 +91,7 @@ def assert_equal(products, reference):
 @each_run
 def test_products_in_blocks_are_those_by_steps(name, method, adaptive):
     run = trajectory(forms.FORMS[name].analytic, method, adaptive)
-    products = hessian_products(run, forms.ANALYTIC_COST, DIRECTIONS, engine="block")
+    products = hessian_sweep(run, forms.ANALYTIC_COST, DIRECTIONS, engine="block")
     assert_equal(products, by_steps(name, method, adaptive))
 
 
@@ -102,8 +101,8 @@ def test_products_in_blocks_are_those_by_steps(name, method, adaptive):
 def test_products_by_batched_callbacks_are_those_by_steps(name, method, adaptive, given):
     adaptive = adaptive and forms.can_adapt(name, method)
     run = trajectory(batched.batched_problem(name, given), method, adaptive)
-    products = hessian_products(run, forms.ANALYTIC_COST, DIRECTIONS)
-    reference = hessian_products(run, forms.ANALYTIC_COST, DIRECTIONS, engine="steps")
+    products = hessian_sweep(run, forms.ANALYTIC_COST, DIRECTIONS)
+    reference = hessian_sweep(run, forms.ANALYTIC_COST, DIRECTIONS, engine="steps")
     assert_equal(products, (flat(reference), reference[0].gradient))
 
 
@@ -113,7 +112,7 @@ def test_each_kind_of_cost(name, method, cost):
     run = trajectory(batched.batched_problem(name, "second derivatives"), method)
     objective = forms.COSTS[cost].objective
     block, steps = (
-        flat(hessian_products(run, objective, DIRECTIONS, engine=engine))
+        flat(hessian_sweep(run, objective, DIRECTIONS, engine=engine))
         for engine in ("block", "steps")
     )
     assert difference(block, steps) < 1e-12
@@ -122,7 +121,7 @@ def test_each_kind_of_cost(name, method, cost):
 @pytest.mark.parametrize("method", ["rk3bs", "rk5dp", "rk8vr"])
 def test_stages_that_were_kept_are_used(method):
     run = trajectory(forms.FORMS["rhs"].analytic, method, checkpoint="stages")
-    products = hessian_products(run, forms.ANALYTIC_COST, DIRECTIONS, engine="block")
+    products = hessian_sweep(run, forms.ANALYTIC_COST, DIRECTIONS, engine="block")
     assert_equal(products, by_steps("rhs", method, False))
 
 
@@ -172,7 +171,7 @@ def test_closed_form_of_decay(method):
         for k, factor in enumerate((1, 1, 2))
     )
     cost = Terminal(lambda t, u, p: u[0])
-    by_u0, by_a = hessian_products(run, cost, [([1.0], None), (None, [1.0])], engine="block")
+    by_u0, by_a = hessian_sweep(run, cost, [([1.0], None), (None, [1.0])], engine="block")
     assert by_u0.u0[0] == pytest.approx(0.0, abs=1e-14)
     assert by_u0.p[0] == pytest.approx(first, rel=1e-11)
     assert by_a.u0[0] == pytest.approx(first, rel=1e-11)
@@ -185,7 +184,7 @@ def test_products_are_symmetric(name, method, given):
     run = trajectory(batched.batched_problem(name, given), method)
     unit = np.eye(6)
     pairs = [(row[:3], row[3:]) for row in unit]
-    matrix = flat(hessian_products(run, forms.ANALYTIC_COST, pairs, engine="block"))
+    matrix = flat(hessian_sweep(run, forms.ANALYTIC_COST, pairs, engine="block"))
     assert difference(matrix, matrix.T) < 1e-12
 
 
@@ -226,7 +225,7 @@ def test_the_full_hessian_of_lotka_volterra(method):
     pairs = [(row, None) for row in np.eye(n)] + [(None, row) for row in unit]
     cost = Terminal(lambda t, u, p: (u**2).sum(), lambda t, u, p: 2 * u, "independent")
     block, steps = (
-        flat(hessian_products(run, cost, pairs, engine=engine)) for engine in ("block", "steps")
+        flat(hessian_sweep(run, cost, pairs, engine=engine)) for engine in ("block", "steps")
     )
     assert difference(block, steps) < 1e-12
     square = block[:, : 2 * n]
@@ -253,7 +252,7 @@ def test_memory_is_bounded(name, method, steps_at_once, together, monkeypatch):
     monkeypatch.setattr(run.problem.batch, "jacobian", counted)
     monkeypatch.setattr(blocks, "BLOCK_MEMORY", steps_at_once * each + 1)
     monkeypatch.setattr(block_second_order, "DIRECTIONS", together)
-    products = hessian_products(run, forms.ANALYTIC_COST, DIRECTIONS, engine="block")
+    products = hessian_sweep(run, forms.ANALYTIC_COST, DIRECTIONS, engine="block")
     assert_equal(products, by_steps(name, method, False))
     shared = 1 if method == "cn" else 0  # neighbouring steps share a point
     points_per_step = blocks.block_steps(run).points_per_step
@@ -267,9 +266,9 @@ def test_memory_is_bounded(name, method, steps_at_once, together, monkeypatch):
 def test_products_at_the_same_point_share_the_first_order_adjoint(name, method, monkeypatch):
     run = trajectory(batched.batched_problem(name, "matrices"), method)
     memory = Memory()
-    first = hessian_products(run, forms.ANALYTIC_COST, DIRECTIONS[:2], memory, "block")
+    first = hessian_sweep(run, forms.ANALYTIC_COST, DIRECTIONS[:2], memory, "block")
     monkeypatch.setattr(run.problem.batch, "jacobian", None)
-    second = hessian_products(run, forms.ANALYTIC_COST, DIRECTIONS[2:], memory, "block")
+    second = hessian_sweep(run, forms.ANALYTIC_COST, DIRECTIONS[2:], memory, "block")
     assert_equal([*first, *second], by_steps(name, method, False))
     assert_equal(second + first, (flat(second + first), second[0].gradient))
     assert memory.value == first[0].gradient.value
@@ -279,7 +278,7 @@ def test_what_blocks_remember_does_not_mislead_steps():
     run = trajectory(forms.FORMS["rhs"].analytic, "rk4")
     memory = Memory()
     for engine in ("block", "steps", "block", "steps"):
-        products = hessian_products(run, forms.ANALYTIC_COST, DIRECTIONS, memory, engine)
+        products = hessian_sweep(run, forms.ANALYTIC_COST, DIRECTIONS, memory, engine)
         assert {each.engine for each in products} == {engine}
         assert difference(flat(products), by_steps("rhs", "rk4", False)[0]) < 1e-12
 
@@ -290,7 +289,7 @@ def test_what_blocks_remember_does_not_mislead_steps():
 @each_run
 def test_tangents_in_blocks_are_those_by_steps(name, method, adaptive):
     run = trajectory(batched.batched_problem(name, "products"), method, adaptive)
-    block, steps = (tangents(run, DIRECTIONS, engine) for engine in ("block", "steps"))
+    block, steps = (tangent_sweep(run, DIRECTIONS, engine) for engine in ("block", "steps"))
     for ours, reference in zip(block, steps, strict=True):
         assert (ours.engine, reference.engine) == ("block", "steps")
         assert difference(ours.u, reference.u) < 1e-12
@@ -400,4 +399,4 @@ def test_products_in_the_parameters_may_be_given_by_their_action_only():
 def test_no_direction_is_an_error():
     run = trajectory(forms.FORMS["rhs"].analytic, "rk4")
     with pytest.raises(InputError, match="no direction given"):
-        tangents(run, [])
+        tangent_sweep(run, [])

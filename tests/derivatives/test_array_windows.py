@@ -14,14 +14,14 @@ from daeosens import (
     Stepping,
     Terminal,
     adjoint,
-    hessian_products,
     hybrid,
     sensitivities,
     solve,
-    tangents,
 )
 from daeosens.derivatives.engines.array import adjoint as array_adjoint
 from daeosens.derivatives.engines.choice import no_block
+from daeosens.derivatives.hessian import hessian_sweep
+from daeosens.derivatives.tangent import tangent_sweep
 from daeosens.methods.registry import find_method
 
 
@@ -167,13 +167,13 @@ def test_tangents_and_second_order_of_windows_are_those_by_steps(cell):
         (rng.standard_normal(run.problem.size), rng.standard_normal(run.problem.n_parameters))
         for _ in range(3)
     ]
-    block, steps = (tangents(run, pairs, engine) for engine in ("block", "steps"))
+    block, steps = (tangent_sweep(run, pairs, engine) for engine in ("block", "steps"))
     for ours, reference in zip(block, steps, strict=True):
         assert ours.engine == "block"
         assert difference(ours.u, reference.u) < 1e-12
         assert difference(ours.times, reference.times) < 1e-12
     block, steps = (
-        hessian_products(run, objective, pairs, engine=engine) for engine in ("block", "steps")
+        hessian_sweep(run, objective, pairs, engine=engine) for engine in ("block", "steps")
     )
     for ours, reference in zip(block, steps, strict=True):
         assert ours.engine == "block"

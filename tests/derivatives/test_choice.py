@@ -14,7 +14,6 @@ from daeosens import (
     InputError,
     Parameter,
     Parameters,
-    Products,
     Reduced,
     Running,
     Stepping,
@@ -32,6 +31,7 @@ from daeosens.derivatives.engines.choice import choose_engine, choose_sweep
 from daeosens.derivatives.engines.limits import MANY_POINTS as LARGE
 from daeosens.derivatives.engines.limits import POINT_BY_POINT as SMALL
 from daeosens.derivatives.engines.limits import SPARSE_SOLVES
+from daeosens.problem import Products
 
 STEPPING = Stepping((0.0, 0.2), "cn", dt=0.1)
 COST = Terminal(lambda t, u, p: u[0], lambda t, u, p: np.eye(len(u))[0], "independent")

@@ -102,7 +102,7 @@ def test_integrals_are_those_of_python(c, traced, stepping, products):
     for each, gradient, lam, mu in zip(costs, found, *in_python(run, costs), strict=True):
         value = evaluate_cost(run, each.lower(problem, run.times[-1]))
         assert gradient.value == pytest.approx(value, rel=1e-13)
-        assert ds.evaluate(run, each) == gradient.value
+        assert ds.derivatives.evaluate(run, each) == gradient.value
         np.testing.assert_allclose(gradient.u0, lam.array, rtol=1e-13, atol=1e-13)
         np.testing.assert_allclose(gradient.p, mu.array, rtol=1e-13, atol=1e-13)
 
@@ -200,7 +200,7 @@ def test_costs_of_a_state_are_called_by_address(traced, monkeypatch):
         lowered = one.lower(traced, run.times[-1])
         lam, mu = by_vectors(run, [lowered])
         gradient = adjoint(run, one)
-        assert gradient.value == pytest.approx(ds.evaluate(run, one), rel=1e-15)
+        assert gradient.value == pytest.approx(ds.derivatives.evaluate(run, one), rel=1e-15)
         np.testing.assert_allclose(gradient.u0, lam[0].array, rtol=1e-13, atol=1e-13)
         np.testing.assert_allclose(gradient.p, mu[0].array, rtol=1e-13, atol=1e-13)
     for scalar in (scalar for _, _, scalar in costs[0].lower(traced, run.times[-1]).points):
@@ -226,7 +226,7 @@ def test_what_changes_between_gradients_is_seen(traced):
         fresh = solve(replace(traced), u0, p, each)
         lam, mu = by_vectors(fresh, [objective.lower(fresh.problem, 2.0)])
         gradient = adjoint(run, objective)
-        assert gradient.value == ds.evaluate(fresh, objective)
+        assert gradient.value == ds.derivatives.evaluate(fresh, objective)
         np.testing.assert_allclose(gradient.u0, lam[0].array, rtol=1e-13, atol=1e-13)
         np.testing.assert_allclose(gradient.p, mu[0].array, rtol=1e-13, atol=1e-13)
 

@@ -8,7 +8,6 @@ from interrupted import part_done
 
 from daeosens import (
     ODE,
-    InitialState,
     InputError,
     LeastSquares,
     Parameter,
@@ -18,17 +17,17 @@ from daeosens import (
     Stepping,
     adjoint,
     hessian_product,
-    hessian_products,
     sensitivities,
     solve,
     tangent,
-    tangents,
     taylor,
     trace,
 )
 from daeosens.derivatives.engines.compiled import tangent as native_tangent
 from daeosens.derivatives.engines.compiled.tangent import linear_steps
-from daeosens.derivatives.hessian import Memory
+from daeosens.derivatives.hessian import Memory, hessian_sweep
+from daeosens.derivatives.tangent import tangent_sweep
+from daeosens.functional import InitialState
 from daeosens.methods.esdirk.tableau import TABLEAUX
 from daeosens.methods.registry import find_method
 from daeosens.timestepping.dense_ts import LARGEST, directed_steps
@@ -129,19 +128,19 @@ def compare(case, stepping, monkeypatch, checkpoint="states"):
     run = solve(model, u0, p, stepping, checkpoint=checkpoint)
     unit = np.abs(run.u).max(axis=0)
     along = [*directions(unit, p, 2), (u0, None), (None, p)]
-    fast = [hessian_products(run, each, along, engine="steps") for each in costs(model, run)]
-    pushed = tangents(run, along, engine="steps")
+    fast = [hessian_sweep(run, each, along, engine="steps") for each in costs(model, run)]
+    pushed = tangent_sweep(run, along, engine="steps")
     assert linear_steps(run, keep=True) is not None
     by_python(monkeypatch)
     assert linear_steps(run, keep=True) is None
     for each, cost in zip(fast, costs(model, run), strict=True):
-        slow = hessian_products(run, cost, along, engine="steps")
+        slow = hessian_sweep(run, cost, along, engine="steps")
         assert each[0].engine == each[0].gradient.engine == "compiled"
         assert each[0].gradient.value == slow[0].gradient.value
         close(scaled(each[0].gradient, unit, p), scaled(slow[0].gradient, unit, p))
         for ours, theirs in zip(each, slow, strict=True):
             close(scaled(ours, unit, p), scaled(theirs, unit, p))
-    for ours, theirs in zip(pushed, tangents(run, along, engine="steps"), strict=True):
+    for ours, theirs in zip(pushed, tangent_sweep(run, along, engine="steps"), strict=True):
         close(ours.u, theirs.u)
 
 
@@ -159,7 +158,7 @@ def test_stages_found_again_are_those_of_the_run_to_the_bit(stiff, method):
     stepping = Stepping((start, end), method, dt=0.07 * end)
     runs = [solve(model, u0, p, stepping, checkpoint=name) for name in ("states", "stages")]
     cost, along = costs(model, runs[0])[2], directions(u0, p, 2)
-    found, kept = (hessian_products(run, cost, along) for run in runs)
+    found, kept = (hessian_sweep(run, cost, along) for run in runs)
     for again, once in zip(found, kept, strict=True):
         np.testing.assert_array_equal(again.u0, once.u0)
         np.testing.assert_array_equal(again.p, once.p)
@@ -183,11 +182,11 @@ def test_same_numbers_if_memory_does_not_suffice(monkeypatch):
     run = solve(model, u0, p, Stepping(span, "esdirk5", dt=0.03))
     along = directions(u0, p, 3)
     cost = costs(model, run)[2]
-    kept = hessian_products(run, cost, along)
+    kept = hessian_sweep(run, cost, along)
     monkeypatch.setattr(native_tangent, "STAGE_MEMORY", 0)
     memory = Memory()
     for _ in range(2):
-        again = hessian_products(run, cost, along, memory)
+        again = hessian_sweep(run, cost, along, memory)
         assert len(memory.first.compiled.weights) == 1
         for ours, theirs in zip(again, kept, strict=True):
             np.testing.assert_array_equal(ours.u0, theirs.u0)
@@ -216,7 +215,7 @@ def test_the_hessian_is_symmetric(method):
     model, u0, p, span = chain(12, -20.0)
     run = solve(model, u0, p, Stepping(span, method, dt=0.03))
     (du, dp), (eu, ep) = directions(u0, p, 2)
-    one, other = hessian_products(run, costs(model, run)[2], [(du, dp), (eu, ep)])
+    one, other = hessian_sweep(run, costs(model, run)[2], [(du, dp), (eu, ep)])
     forth, back = one.u0 @ eu + one.p @ ep, other.u0 @ du + other.p @ dp
     assert forth == pytest.approx(back, rel=1e-12)
 
@@ -351,7 +350,7 @@ def test_smallest_models_have_dual_gradients_and_symmetric_hessians(name, method
     gradient = adjoint(run, cost, engine)
     along = tangent(run, du, dp, engine=engine).derivative(cost)
     assert gradient.u0 @ du + gradient.p @ dp == pytest.approx(along, rel=1e-12)
-    one, other = hessian_products(run, cost, [(du, dp), (eu, ep)], engine=engine)
+    one, other = hessian_sweep(run, cost, [(du, dp), (eu, ep)], engine=engine)
     assert one.u0 @ eu + one.p @ ep == pytest.approx(other.u0 @ du + other.p @ dp, rel=1e-11)
     np.testing.assert_allclose(one.gradient.u0, gradient.u0, rtol=1e-12)
     np.testing.assert_allclose(one.gradient.p, gradient.p, rtol=1e-12)
@@ -377,8 +376,8 @@ def test_what_is_left_to_python():
     by_hand = ODE(model.native["rhs"], 2, 1, jacobian=model.native["jacobian"], rhs_t="autonomous")
     assert directed_steps(by_hand, find_method("esdirk4")) is None
     run = solve(model, u0, p, Stepping(span, "rk4", dt=0.001))
-    assert tangents(run, [(u0, p)], "block")[0].engine == "block"
-    assert tangents(run, [(u0, p)])[0].engine == "compiled"
+    assert tangent_sweep(run, [(u0, p)], "block")[0].engine == "block"
+    assert tangent_sweep(run, [(u0, p)])[0].engine == "compiled"
 
 
 def test_a_product_with_what_is_known_is_that_of_a_sweep_of_its_own():
@@ -387,8 +386,8 @@ def test_a_product_with_what_is_known_is_that_of_a_sweep_of_its_own():
     one, other = directions(u0, p, 2)
     for cost in costs(model, run):
         memory = Memory()
-        hessian_products(run, cost, [one], memory)
-        (later,) = hessian_products(run, cost, [other], memory)
+        hessian_sweep(run, cost, [one], memory)
+        (later,) = hessian_sweep(run, cost, [other], memory)
         alone = hessian_product(run, cost, *other)
         for ours, theirs in ((later, alone), (later.gradient, alone.gradient)):
             np.testing.assert_array_equal(ours.u0, theirs.u0)
@@ -405,7 +404,7 @@ def test_runs_with_other_parameters_share_nothing():
     alone = [hessian_product(run, cost, u0, p) for run in runs]
     for _ in range(2):
         for run, memory, expected in zip(runs, memories, alone, strict=True):
-            (product,) = hessian_products(run, cost, [(u0, p)], memory)
+            (product,) = hessian_sweep(run, cost, [(u0, p)], memory)
             np.testing.assert_array_equal(product.p, expected.p)
     assert alone[0].p != alone[1].p
 

@@ -35,7 +35,7 @@ Exact = Callable[[Any, Any], Any] | Flow
 class Case:
     """A problem with a known answer: its run, its cost, and what is exact."""
 
-    problem: ds.Problem
+    problem: ds.problem.Problem
     u0: list[float]
     p: list[float]
     stepping: ds.Stepping
@@ -310,7 +310,7 @@ def test_a_run_that_an_event_ends_is_halved_up_to_there() -> None:
     empty = ds.Event(lambda t, u, p: u[0] - 0.5, terminal=True, name="half")
     problem = ds.ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"], events=[empty])
     run = ds.solve(problem, [1.0], [1.0], ds.Stepping((0.0, 100.0), "cn", dt=0.1))
-    error = ds.derivative_error(run, ds.EventTime("half"))
+    error = ds.derivative_error(run, ds.costs.EventTime("half"))
     actual = error.computed.value - np.log(2.0), error.computed.p[0] + np.log(2.0)
     np.testing.assert_allclose([error.value, error.p[0]], actual, rtol=0.1)
 
@@ -335,7 +335,7 @@ def test_errors_do_not_depend_on_the_number_of_ranks(method: str) -> None:
     assert abs(alone.value) > 1e-8 * computed
 
 
-def error_on(comm: PETSc.Comm, method: str) -> ds.ErrorEstimate:
+def error_on(comm: PETSc.Comm, method: str) -> ds.derivatives.ErrorEstimate:
     case = make(comm)
     cost = make_cost(case)
     stepping = ds.Stepping((0.0, 0.2), method, dt=0.03)

@@ -9,29 +9,27 @@ from distributed import N, make, make_cost
 from petsc4py import PETSc
 
 from daeosens import (
-    INDEPENDENT,
     ODE,
-    FieldParameter,
-    InitialState,
     InputError,
     Parameter,
     Parameters,
-    Products,
     Reduced,
     SolveError,
     Stepping,
     Terminal,
     adjoint,
     derivative_error,
-    evaluate,
     hessian_product,
-    hessian_products,
     sensitivities,
     solve,
     tangent,
 )
+from daeosens.derivatives import evaluate
+from daeosens.derivatives.hessian import hessian_sweep
+from daeosens.functional import FieldParameter, InitialState
 from daeosens.methods.esdirk.tableau import TABLEAUX
 from daeosens.petsc.vectors import gather, read
+from daeosens.problem import INDEPENDENT, Products
 
 pytestmark = pytest.mark.mpi
 
@@ -133,7 +131,7 @@ def test_hessians_are_symmetric_and_do_not_depend_on_the_number_of_ranks(
         cost = make_cost(case)
         run = solve(case.problem, case.u0, case.p, make_stepping(method), cost.times)
         directions = [case.direction(), second_direction(case)]
-        answers.append([each.gather() for each in hessian_products(run, cost, directions)])
+        answers.append([each.gather() for each in hessian_sweep(run, cost, directions)])
         flat = [np.concatenate([gather(du), gather(dp) if field else dp]) for du, dp in directions]
         rows = [np.concatenate(each) for each in answers[-1]]
         parts = np.concatenate([rows[0] * flat[1], -rows[1] * flat[0]])

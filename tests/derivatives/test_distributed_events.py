@@ -8,20 +8,20 @@ from distributed_events import NAMES, OBSERVED, P0, make_cost, make_thermostat
 from petsc4py import PETSc
 
 from daeosens import (
-    FieldParameter,
     LeastSquares,
     Parameter,
     Parameters,
     Reduced,
     Stepping,
     adjoint,
-    duality,
-    hessian_products,
     solve,
     taylor,
 )
+from daeosens.derivatives.hessian import hessian_sweep
+from daeosens.functional import FieldParameter
 from daeosens.petsc.vectors import gather
 from daeosens.problem.modes import add_events
+from daeosens.verify import duality
 
 pytestmark = pytest.mark.mpi
 
@@ -54,7 +54,7 @@ def answers_of(comm, method, field, options):
         du0 = room.vec(0.1 * np.cos(k + 5 * room.x))
         dp = room.vec(0.2 * np.sin(2 * k + 7 * room.x)) if field else np.cos(k + np.arange(5)) * P0
         directions.append((du0, dp))
-    products = hessian_products(run, cost, directions)
+    products = hessian_sweep(run, cost, directions)
     rows = [np.concatenate(each.gather()) for each in products]
     gradient = adjoint(run, cost)
     flat = [np.concatenate([gather(du), gather(dp) if field else dp]) for du, dp in directions]
@@ -113,7 +113,7 @@ def test_an_event_that_moves_may_be_the_last_moment(method, options):
         cost = make_cost(room)
         assert duality(run, cost) < 1e-12
         along = [(room.vec(0.1 * np.cos(1 + 5 * room.x)), np.cos(1 + np.arange(5)))]
-        rows = [adjoint(run, cost), *hessian_products(run, cost, along)]
+        rows = [adjoint(run, cost), *hessian_sweep(run, cost, along)]
         found[comm is PETSc.COMM_SELF, early] = [np.concatenate(each.gather()) for each in rows]
     here, alone, near = found.values()
     for k in (0, 1):
@@ -137,7 +137,7 @@ def test_observations_beside_an_event_that_moves(method, options, side):
         assert (largest_difference(seen, other) > 0.01) == (side == "after")
         assert duality(run, cost) < 1e-12
         along = [(room.vec(0.1 * np.cos(1 + 5 * room.x)), np.cos(1 + np.arange(5)))]
-        rows = [adjoint(run, cost), *hessian_products(run, cost, along)]
+        rows = [adjoint(run, cost), *hessian_sweep(run, cost, along)]
         found.append([gather(seen), *(np.concatenate(each.gather()) for each in rows)])
     for here, alone in zip(*found, strict=True):
         assert difference(here, alone) < 1e-8

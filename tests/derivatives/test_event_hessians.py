@@ -6,9 +6,7 @@ import pytest
 from daeosens import (
     DAE,
     ODE,
-    AtEvent,
     Event,
-    EventTime,
     InputError,
     LeastSquares,
     Parameter,
@@ -20,15 +18,16 @@ from daeosens import (
     Terminal,
     UnsupportedError,
     adjoint,
-    duality,
-    evaluate,
-    hessian_products,
     minimize,
     sensitivities,
     solve,
     tangent,
     taylor,
 )
+from daeosens.costs import AtEvent, EventTime
+from daeosens.derivatives import evaluate
+from daeosens.derivatives.hessian import hessian_sweep
+from daeosens.verify import duality
 from tests.problem.test_event import (
     BALL,
     ENERGY,
@@ -52,7 +51,7 @@ def hessian(trajectory, objective):
     """Return the Hessian in (u0, p), whose columns are products with unit vectors."""
     n, m = trajectory.problem.size, trajectory.problem.n_parameters
     units = [(row[:n], row[n:]) for row in np.eye(n + m)]
-    products = hessian_products(trajectory, objective, units)
+    products = hessian_sweep(trajectory, objective, units)
     gradient = adjoint(trajectory, objective)
     np.testing.assert_allclose(products[0].gradient.u0, gradient.u0, rtol=1e-12, atol=1e-13)
     np.testing.assert_allclose(products[0].gradient.p, gradient.p, rtol=1e-12, atol=1e-13)
@@ -467,7 +466,7 @@ def test_missing_second_derivatives_in_time_are_named():
     trajectory = solve(problem(), template_of(template, 1.0), None, stepping)
     assert len(trajectory.crossings) == 1
     with pytest.raises(UnsupportedError, match="'hessian_t' is needed"):
-        hessian_products(trajectory, EventTime("event"), [(template_of(template, 1.0), None)])
+        hessian_sweep(trajectory, EventTime("event"), [(template_of(template, 1.0), None)])
 
     def constant(t, u, p, w, out):
         out.zeroEntries()
@@ -475,9 +474,7 @@ def test_missing_second_derivatives_in_time_are_named():
 
     whole = problem(hessian_t=constant)
     trajectory = solve(whole, template_of(template, 1.0), None, stepping)
-    product = hessian_products(
-        trajectory, EventTime("event"), [(template_of(template, 1.0), None)]
-    )[0]
+    product = hessian_sweep(trajectory, EventTime("event"), [(template_of(template, 1.0), None)])[0]
 
     def when(u0):  # u = t - 1 + (u0 + 1) e^-t is 0.8
         t = trajectory.crossings[0].t

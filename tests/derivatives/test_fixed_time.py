@@ -3,17 +3,8 @@
 import numpy as np
 import pytest
 
-from daeosens import (
-    DAE,
-    ODE,
-    Event,
-    Stepping,
-    UnsupportedError,
-    at_fixed_times,
-    hybrid,
-    solve,
-    tangent,
-)
+from daeosens import DAE, ODE, Event, Stepping, UnsupportedError, hybrid, solve, tangent
+from daeosens.derivatives import at_fixed_times
 
 E, G = 0.8, 10.0
 BOUNCE = Event(lambda t, u, p: u[0], lambda t, u, p: u * [1.0, -E], direction=-1, name="bounce")

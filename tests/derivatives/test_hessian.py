@@ -22,13 +22,12 @@ from daeosens import (
     Terminal,
     UnsupportedError,
     adjoint,
-    gauss_newton_product,
     hessian_product,
-    hessian_products,
     solve,
     taylor,
 )
-from daeosens.derivatives.hessian import Memory
+from daeosens.derivatives import gauss_newton_product
+from daeosens.derivatives.hessian import Memory, hessian_sweep
 from daeosens.derivatives.residual_jacobian import residual
 from daeosens.derivatives.sweeps import second_order
 from daeosens.timestepping import step_log
@@ -52,7 +51,7 @@ def flat(product):
 @pytest.mark.parametrize("engine", ["auto", "steps"])
 def test_several_directions_are_the_directions_one_by_one(form, method, engine):
     trajectory = run(form, method)
-    together = hessian_products(trajectory, forms.ANALYTIC_COST, DIRECTIONS, engine=engine)
+    together = hessian_sweep(trajectory, forms.ANALYTIC_COST, DIRECTIONS, engine=engine)
     for product, (du0, dp) in zip(together, DIRECTIONS, strict=True):
         alone = hessian_product(trajectory, forms.ANALYTIC_COST, du0, dp, engine)
         np.testing.assert_allclose(flat(product), flat(alone), rtol=1e-13)
@@ -108,7 +107,9 @@ def test_gauss_newton_is_the_product_of_the_jacobian(form, method):
     assert slope == pytest.approx(change @ change, rel=1e-9)
     assert product.gradient is None
     value = residual(trajectory, objective).getArray()
-    assert 0.5 * value @ value == pytest.approx(daeosens.evaluate(trajectory, objective))
+    assert 0.5 * value @ value == pytest.approx(
+        daeosens.derivatives.evaluate(trajectory, objective)
+    )
 
 
 def test_gauss_newton_is_exact_where_nothing_is_left_to_fit():
@@ -142,11 +143,11 @@ def test_wrong_directions_are_named():
     with pytest.raises(InputError, match=r"dp has shape \(1,\)"):
         hessian_product(trajectory, forms.ANALYTIC_COST, dp=[1.0])
     with pytest.raises(InputError, match="no direction given"):
-        hessian_products(trajectory, forms.ANALYTIC_COST, [])
+        hessian_sweep(trajectory, forms.ANALYTIC_COST, [])
     with pytest.raises(
         InputError, match=r"directions is int\n  expected: at least one \(du0, dp\)"
     ):
-        hessian_products(trajectory, forms.ANALYTIC_COST, 3)
+        hessian_sweep(trajectory, forms.ANALYTIC_COST, 3)
 
 
 # ---- what is kept -------------------------------------------------------------------------------
@@ -187,7 +188,7 @@ def test_products_at_the_same_point_share_the_first_order_adjoint(monkeypatch, f
     trajectory = run(form, method)
     memory = Memory()
     for du0, dp in DIRECTIONS[:3]:
-        products = hessian_products(trajectory, forms.ANALYTIC_COST, [(du0, dp)], memory, "steps")
+        products = hessian_sweep(trajectory, forms.ANALYTIC_COST, [(du0, dp)], memory, "steps")
         expected = hessian_product(trajectory, forms.ANALYTIC_COST, du0, dp, "steps")
         np.testing.assert_allclose(flat(products[0]), flat(expected), rtol=1e-13)
         gradient = products[0].gradient

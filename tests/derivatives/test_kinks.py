@@ -10,9 +10,7 @@ from mpi4py import MPI
 from daeosens import (
     DAE,
     ODE,
-    DiscretizationWarning,
     Event,
-    KinkWarning,
     Stepping,
     Terminal,
     adjoint,
@@ -25,6 +23,7 @@ from daeosens import (
     trace_residual,
     trace_stencil,
 )
+from daeosens.errors import DiscretizationWarning, KinkWarning
 from daeosens.problem.grids import Grid
 
 LEVEL = Terminal(lambda t, u, p: u[0])

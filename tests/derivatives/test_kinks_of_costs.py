@@ -8,10 +8,7 @@ import pytest
 
 from daeosens import (
     ODE,
-    AtEvent,
     Event,
-    EventTime,
-    KinkWarning,
     LeastSquares,
     Running,
     Stepping,
@@ -22,9 +19,11 @@ from daeosens import (
     solve,
     trace,
 )
+from daeosens.costs import AtEvent, EventTime
+from daeosens.errors import KinkWarning
 
 # long steps on purpose: that they are too long for the integral is told as well
-pytestmark = pytest.mark.filterwarnings("ignore::daeosens.DiscretizationWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::daeosens.errors.DiscretizationWarning")
 
 RATE, LEVEL, END = 0.8, 0.5, 3.0
 CROSSED = np.log(1.0 / LEVEL) / RATE

@@ -9,11 +9,8 @@ import pytest
 from petsc4py import PETSc
 
 from daeosens import (
-    AUTONOMOUS,
     ODE,
-    AtEvent,
     Event,
-    EventTime,
     InputError,
     Parameter,
     Parameters,
@@ -26,6 +23,8 @@ from daeosens import (
     hybrid,
     minimize,
 )
+from daeosens.costs import AtEvent, EventTime
+from daeosens.problem import AUTONOMOUS
 from tests.verify.test_check_event import PARTS, Swarm, running, terminal
 
 SPAN = Stepping((0.0, 0.4), "rk4", dt=0.1)

@@ -5,18 +5,9 @@ import warnings
 import numpy as np
 import pytest
 
-from daeosens import (
-    ODE,
-    DiscretizationWarning,
-    LeastSquares,
-    Running,
-    Stepping,
-    Terminal,
-    adjoint,
-    solve,
-    trace,
-)
+from daeosens import ODE, LeastSquares, Running, Stepping, Terminal, adjoint, solve, trace
 from daeosens.derivatives.resolution import relative_errors
+from daeosens.errors import DiscretizationWarning
 
 LAST = Terminal(lambda t, u, p: u[0])
 
@@ -59,7 +50,7 @@ def lorenz(t, u, p):
     return np.array([p[0] * (u[1] - u[0]), u[0] * (p[1] - u[2]) - u[1], u[0] * u[1] - p[2] * u[2]])
 
 
-@pytest.mark.filterwarnings("error::daeosens.DiscretizationWarning")
+@pytest.mark.filterwarnings("error::daeosens.errors.DiscretizationWarning")
 def test_growth_that_stays_is_no_error():
     """Derivatives of a chaotic run are large, and those of its steps."""
     run = solve(

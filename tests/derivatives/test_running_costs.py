@@ -5,18 +5,9 @@ import warnings
 import numpy as np
 import pytest
 
-from daeosens import (
-    ODE,
-    DiscretizationWarning,
-    Event,
-    Running,
-    Stepping,
-    Terminal,
-    adjoint,
-    solve,
-    trace,
-)
+from daeosens import ODE, Event, Running, Stepping, Terminal, adjoint, solve, trace
 from daeosens.derivatives.running_costs import estimate
+from daeosens.errors import DiscretizationWarning
 
 END = 5.0
 

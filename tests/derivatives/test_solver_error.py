@@ -11,11 +11,9 @@ from daeosens import (
     Parameter,
     Parameters,
     Reduced,
-    SolverErrorWarning,
     Stepping,
     Terminal,
     adjoint,
-    duality,
     hessian_product,
     sensitivities,
     solve,
@@ -23,8 +21,10 @@ from daeosens import (
     trace,
     trace_stencil,
 )
+from daeosens.errors import SolverErrorWarning
 from daeosens.methods.remainders import remainders
 from daeosens.problem.grids import Grid
+from daeosens.verify import duality
 
 SELF = PETSc.COMM_SELF
 
@@ -165,7 +165,7 @@ def from_an_edge(options):
     return solve(model, start, [1e-3], stepping)
 
 
-@pytest.mark.filterwarnings("error::daeosens.SolverErrorWarning")
+@pytest.mark.filterwarnings("error::daeosens.errors.SolverErrorWarning")
 def test_coarse_grids_are_upwinded():
     """Products for coarse grids made adjoints and tangents differ by 1e-5 here, without a word."""
     run, direct = (from_an_edge(options) for options in ({}, {"pc_type": "lu"}))
@@ -197,7 +197,7 @@ def robertson(t, u, p):
     return np.array([back - slow, slow - back - fast, fast])
 
 
-@pytest.mark.filterwarnings("error::daeosens.SolverErrorWarning")
+@pytest.mark.filterwarnings("error::daeosens.errors.SolverErrorWarning")
 @pytest.mark.parametrize("end", [1.0, 1e3])
 def test_unknowns_that_grow_from_nothing_are_no_error(end):
     """A gradient that is right to 1e-4 warned of 1e-2; truth: differences of finer runs."""

@@ -11,7 +11,6 @@ from daeosens import (
     Parameter,
     Parameters,
     Reduced,
-    StartWarning,
     Stepping,
     Terminal,
     adjoint,
@@ -21,6 +20,7 @@ from daeosens import (
     solve,
     tangent,
 )
+from daeosens.errors import StartWarning
 
 # x' = -y, 0 = y - k x: y(1) = k exp(-k)
 K = 0.7
@@ -61,7 +61,7 @@ def test_derivatives_that_hold_the_start_fixed_are_told(method, make, use):
         use(run)  # the second time
 
 
-@pytest.mark.filterwarnings("error::daeosens.StartWarning")
+@pytest.mark.filterwarnings("error::daeosens.errors.StartWarning")
 @pytest.mark.parametrize(
     ("make", "method"), [(as_residual, "beuler"), (with_mass, "beuler"), (with_mass, "esdirk4")]
 )
@@ -71,7 +71,7 @@ def test_methods_that_forget_the_start_are_right(make, method):
     assert gradient == pytest.approx(EXACT, rel=0.05 if method == "beuler" else 2e-3)
 
 
-@pytest.mark.filterwarnings("error::daeosens.StartWarning")
+@pytest.mark.filterwarnings("error::daeosens.errors.StartWarning")
 def test_a_start_that_follows_is_right():
     control = Parameters({"k": Parameter(K)}, [1.0, K], consistent=True)
     functional = Reduced(as_residual(), LAST, Stepping((0.0, 1.0), "cn", dt=0.01), control)
@@ -85,7 +85,7 @@ def test_a_functional_with_a_fixed_start_is_told():
         functional.gradient([K])
 
 
-@pytest.mark.filterwarnings("error::daeosens.StartWarning")
+@pytest.mark.filterwarnings("error::daeosens.errors.StartWarning")
 def test_equations_whose_algebraic_part_has_no_parameters_are_silent():
     problem = DAE(lambda t, u, v, p: np.array([v[0] + p[0] * u[1], u[1] - u[0]]), 2, ["k"])
     run = solve(problem, [1.0, 1.0], [K], Stepping((0.0, 1.0), "cn", dt=0.01))

@@ -18,8 +18,8 @@ from daeosens import (
     sensitivities,
     solve,
     tangent,
-    tangents,
 )
+from daeosens.derivatives.tangent import tangent_sweep
 
 CASES = list(COSTS.values())
 
@@ -54,7 +54,7 @@ def test_direction_that_was_forgotten_is_an_error_instead_of_zeros():
     with pytest.raises(InputError, match=r"neither du0 nor dp was given\n.*\n  try: du0=array"):
         tangent(run)
     with pytest.raises(InputError, match=r"direction 1 is list\n  expected: a pair \(du0, dp\)"):
-        tangents(run, [([1.0], None), [1.0]])
+        tangent_sweep(run, [([1.0], None), [1.0]])
 
 
 @pytest.mark.parametrize(
@@ -217,30 +217,26 @@ def test_sensitivities_at_several_times_are_those_at_each():
 def test_directions_may_be_rows(rng):
     run = trajectory("rhs", "rk4", adaptive=False)
     du0, dp = rng.normal(size=(2, 3)), rng.normal(size=(2, 3))
-    pairs = tangents(run, list(zip(du0, dp, strict=True)))
-    for found, expected in zip(tangents(run, du0=du0, dp=dp), pairs, strict=True):
-        np.testing.assert_array_equal(found.u, expected.u)
-    (one,) = tangents(run, dp=dp[0])
-    np.testing.assert_array_equal(one.u, tangent(run, dp=dp[0]).u)
+    pairs = tangent_sweep(run, list(zip(du0, dp, strict=True)))
+    for along, expected in zip(tangent(run, du0=du0, dp=dp), pairs, strict=True):
+        np.testing.assert_array_equal(along.u, expected.u)
+    (single,) = tangent(run, dp=dp[:1])
+    np.testing.assert_array_equal(single.u, tangent(run, dp=dp[0]).u)
     vecs = [PETSc.Vec().createWithArray(row, comm=PETSc.COMM_SELF) for row in du0]
-    along = tangents(run, du0=vecs)[1].u
+    along = tangent(run, du0=vecs)[1].u
     np.testing.assert_allclose(along, tangent(run, du0[1]).u, rtol=1e-13, atol=1e-14)
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({}, "no direction given"),
+        ({}, "neither du0 nor dp was given"),
         ({"du0": np.eye(3), "dp": np.eye(3)[:2]}, "du0 has 3 rows, dp has 2"),
-        (
-            {"directions": [(None, [1.0, 0.0, 0.0])], "dp": np.eye(3)},
-            "directions together with du0",
-        ),
     ],
 )
 def test_rows_that_do_not_go_together_are_told(given, message):
     with pytest.raises(InputError, match=message):
-        tangents(trajectory("rhs", "rk4", adaptive=False), **given)
+        tangent(trajectory("rhs", "rk4", adaptive=False), **given)
 
 
 @pytest.mark.parametrize("engine", ["auto", "steps", "block"])

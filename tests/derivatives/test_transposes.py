@@ -12,12 +12,12 @@ from daeosens import (
     Terminal,
     UnsupportedError,
     adjoint,
-    gauss_newton_product,
     hessian_product,
     hybrid,
     solve,
     tangent,
 )
+from daeosens.derivatives import gauss_newton_product
 from daeosens.derivatives.engines.transposes import refuse_one_way_solver
 
 SLOW, FAST = (

@@ -6,12 +6,9 @@ from petsc4py import PETSc
 
 from daeosens import (
     DAE,
-    INDEPENDENT,
     ODE,
-    InitialState,
     InputError,
     LeastSquares,
-    Normal,
     Parameter,
     Parameters,
     Reduced,
@@ -19,16 +16,19 @@ from daeosens import (
     Stepping,
     Terminal,
     consistent_state,
-    duality,
     fit,
     hybrid,
     minimize,
     solve,
     taylor,
 )
+from daeosens.functional import InitialState
 from daeosens.functional.consistent_initial_state import ConsistentStart
 from daeosens.functional.initial_state import StartMap
+from daeosens.inverse import Normal
 from daeosens.petsc.vectors import gather, scatter
+from daeosens.problem import INDEPENDENT
+from daeosens.verify import duality
 from tests.timestepping.test_consistent_start import TIGHT, N, distributed
 
 MASS = np.diag([1.0, 0.0])

@@ -4,18 +4,9 @@ import numpy as np
 import pytest
 from distributed import make
 
-from daeosens import (
-    ODE,
-    Event,
-    EventTime,
-    InputError,
-    LeastSquares,
-    Stepping,
-    Terminal,
-    adjoint,
-    solve,
-    solve_batch,
-)
+from daeosens import ODE, Event, InputError, LeastSquares, Stepping, Terminal, adjoint, solve
+from daeosens.costs import EventTime
+from daeosens.functional import solve_batch
 
 STEPPING = Stepping((0.0, 2.0), "rk5dp", dt=0.1, rtol=1e-8, atol=1e-8)
 POPULATIONS = ODE(

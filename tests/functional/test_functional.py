@@ -12,11 +12,11 @@ COST = ds.Terminal(lambda t, u, p: u[0])
     [
         ds.minimize,
         ds.taylor,
-        ds.scipy_functions,
-        lambda cost: ds.covariance(cost, [1.0]),
-        lambda cost: ds.profile(cost, None),
-        lambda cost: ds.laplace(cost, [1.0], None),
-        lambda cost: ds.Regularized(cost, None),
+        ds.optimize.scipy_functions,
+        lambda cost: ds.inverse.covariance(cost, [1.0]),
+        lambda cost: ds.inverse.profile(cost, None),
+        lambda cost: ds.inverse.laplace(cost, [1.0], None),
+        lambda cost: ds.inverse.Regularized(cost, None),
     ],
     ids=["minimize", "taylor", "scipy", "covariance", "profile", "laplace", "Regularized"],
 )

@@ -10,7 +10,6 @@ from daeosens import (
     InputError,
     Parameter,
     Parameters,
-    Products,
     Reduced,
     SolveError,
     Stepping,
@@ -19,6 +18,7 @@ from daeosens import (
 )
 from daeosens.functional.initial_state import StartMap
 from daeosens.petsc.vectors import gather, read, write
+from daeosens.problem import Products
 
 PROBLEM = FORMS["rhs"].analytic
 VALUES = {name: Parameter(value) for name, value in zip(NAMES, P0, strict=True)}

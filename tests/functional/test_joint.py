@@ -12,29 +12,29 @@ from scipy.integrate import solve_ivp
 from daeosens import (
     ODE,
     Constraint,
-    FieldParameter,
-    GaussianPrior,
-    InitialState,
     InputError,
-    Joint,
     LeastSquares,
     Parameter,
     Parameters,
     Prior,
     Reduced,
-    Regularized,
     Running,
     Stepping,
     Terminal,
     UnsupportedError,
-    covariance,
     minimize,
+    taylor,
+    trace,
+)
+from daeosens.functional import FieldParameter, InitialState, Joint
+from daeosens.inverse import (
+    GaussianPrior,
+    Regularized,
+    covariance,
     multistart,
     predict,
     profile,
     starting_points,
-    taylor,
-    trace,
 )
 from daeosens.petsc.vectors import gather
 

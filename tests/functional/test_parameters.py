@@ -9,8 +9,6 @@ from forms import FORMS, NAMES, P0, U0, initial_state, initial_state_p, make_ste
 from petsc4py import PETSc
 
 from daeosens import (
-    FieldParameter,
-    InitialState,
     InputError,
     LeastSquares,
     Parameter,
@@ -24,6 +22,7 @@ from daeosens import (
     trace,
 )
 from daeosens import Terminal as Final
+from daeosens.functional import FieldParameter, InitialState
 from daeosens.petsc.vectors import gather, read
 
 PROBLEM = FORMS["rhs"].analytic

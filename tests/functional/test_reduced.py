@@ -19,7 +19,6 @@ from forms import (
 from daeosens import (
     ODE,
     Event,
-    InitialState,
     InputError,
     LeastSquares,
     Parameter,
@@ -33,6 +32,7 @@ from daeosens import (
     adjoint,
     solve,
 )
+from daeosens.functional import InitialState
 from daeosens.functional.functional import Functional
 from daeosens.petsc.vectors import read
 

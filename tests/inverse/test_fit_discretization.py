@@ -25,7 +25,9 @@ def unknown():
     )
 
 
-@pytest.mark.parametrize("noise", [ds.Normal(0.05), ds.Normal()], ids=["given", "estimated"])
+@pytest.mark.parametrize(
+    "noise", [ds.inverse.Normal(0.05), ds.inverse.Normal()], ids=["given", "estimated"]
+)
 @pytest.mark.parametrize("priors", [(), (ds.Prior(0.5, 0.3, names=["rate"]),)], ids=["", "prior"])
 def test_a_fit_says_how_far_discretisation_has_moved_it(noise, priors):
     coarse, fine = (
@@ -47,16 +49,16 @@ def test_several_experiments_are_refined_together():
         ds.Experiment(DATA, COARSE),
         ds.Experiment({"time": [1.0, 2.0], "mass": [0.3, 0.4]}, COARSE, [0.1]),
     ]
-    coarse = ds.fit(decay(), experiments, unknown(), noise=ds.Normal(0.05))
+    coarse = ds.fit(decay(), experiments, unknown(), noise=ds.inverse.Normal(0.05))
     finer = [ds.Experiment(one.data, FINE, one.initial_state) for one in experiments]
-    fine = ds.fit(decay(), finer, unknown(), noise=ds.Normal(0.05))
+    fine = ds.fit(decay(), finer, unknown(), noise=ds.inverse.Normal(0.05))
     moved = gather(coarse.result.x) - gather(fine.result.x)
     np.testing.assert_allclose(coarse.discretization.shift, moved, atol=0.1 * max(abs(moved)))
 
 
 def test_more_than_the_statistical_error_is_a_warning():
     with pytest.warns(DiscretizationWarning, match="rate by .* more than the statistical error"):
-        found = ds.fit(decay(), DATA, unknown(), COARSE, noise=ds.Normal(1e-4))
+        found = ds.fit(decay(), DATA, unknown(), COARSE, noise=ds.inverse.Normal(1e-4))
     assert found.discretization.largest > 1.0
     assert "more than the statistical error" in repr(found)
 
@@ -65,8 +67,8 @@ def test_a_run_with_halved_steps_that_fails_leaves_the_fit_as_it_is(monkeypatch)
     def fail(self, x):
         raise SolveError("no such run")
 
-    monkeypatch.setattr(ds.Joint, "refined", fail)
-    found = ds.fit(decay(), DATA, unknown(), FINE, noise=ds.Normal(0.05))
+    monkeypatch.setattr(ds.functional.Joint, "refined", fail)
+    found = ds.fit(decay(), DATA, unknown(), FINE, noise=ds.inverse.Normal(0.05))
     assert "no such run" in str(found.discretization)
     assert "discretisation" not in repr(found)
 
@@ -79,7 +81,7 @@ def reduced(stepping):
 def test_a_minimum_says_how_far_its_value_and_gradient_are_off(joint):
     coarse, fine = reduced(COARSE), reduced(FINE)
     if joint:
-        coarse, fine = ds.Joint([coarse, coarse]), ds.Joint([fine, fine])
+        coarse, fine = ds.functional.Joint([coarse, coarse]), ds.functional.Joint([fine, fine])
     found = ds.minimize(coarse, method="bnls", discretization=True)
     error = found.discretization
     # at a minimum of squares it is of second order in the error of the states

@@ -11,17 +11,15 @@ from daeosens import (
     ODE,
     Experiment,
     InputError,
-    LogNormal,
-    Normal,
     Parameter,
     Parameters,
     Prior,
     Stepping,
     fit,
-    likelihood,
     taylor,
     trace,
 )
+from daeosens.inverse import LogNormal, Normal, likelihood
 from daeosens.petsc.vectors import gather
 
 # ---- straight lines: u' = slope feed from a level of its own, seen with a common offset ----------

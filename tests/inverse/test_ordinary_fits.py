@@ -11,10 +11,7 @@ from daeosens import (
     ODE,
     Experiment,
     InputError,
-    Joint,
     LeastSquares,
-    LogNormal,
-    Normal,
     Parameter,
     Parameters,
     Prior,
@@ -22,14 +19,15 @@ from daeosens import (
     SolveError,
     Stepping,
     fit,
-    likelihood,
     minimize,
     solve,
     taylor,
     trace,
-    with_events,
 )
+from daeosens.functional import Joint
+from daeosens.inverse import LogNormal, Normal, likelihood
 from daeosens.petsc.vectors import gather
+from daeosens.problem import with_events
 
 RNG = np.random.default_rng(5)
 TIMES = np.array([0.5, 1.0, 2.0, 3.0])

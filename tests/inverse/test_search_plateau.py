@@ -4,18 +4,8 @@ import numpy as np
 import pytest
 from zoo.fits import FITS
 
-from daeosens import (
-    LogNormal,
-    Normal,
-    Parameter,
-    Parameters,
-    Stepping,
-    fit,
-    likelihood,
-    minimize,
-    taylor,
-    trace,
-)
+from daeosens import Parameter, Parameters, Stepping, fit, minimize, taylor, trace
+from daeosens.inverse import LogNormal, Normal, likelihood
 from daeosens.petsc.vectors import gather, scatter
 
 DEMAND = {"time": [1.0, 2, 3, 5, 7, 10], "y": [109.0, 149, 149, 191, 213, 224]}

@@ -9,7 +9,6 @@ from distributed import averaging, make, make_ring
 from petsc4py import PETSc
 
 from daeosens import (
-    InitialState,
     InputError,
     LeastSquares,
     Reduced,
@@ -18,6 +17,7 @@ from daeosens import (
     UnsupportedError,
     minimize,
 )
+from daeosens.functional import InitialState
 from daeosens.inverse.uncertainty.gaussian_prior import GaussianPrior, matern, white_noise
 from daeosens.inverse.uncertainty.laplace import laplace
 from daeosens.inverse.uncertainty.regularized import Regularized

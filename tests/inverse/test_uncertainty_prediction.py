@@ -7,7 +7,8 @@ import pytest
 from closed_forms import DECAY_STEPPING, decay, decay_control
 from distributed import averaging, make, make_ring
 
-from daeosens import InitialState, InputError, LeastSquares, Reduced, Stepping, UnsupportedError
+from daeosens import InputError, LeastSquares, Reduced, Stepping, UnsupportedError
+from daeosens.functional import InitialState
 from daeosens.inverse.uncertainty.covariance import covariance_from_hessian
 from daeosens.inverse.uncertainty.prediction import predict
 

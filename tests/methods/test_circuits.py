@@ -21,11 +21,11 @@ from daeosens import (
     UnsupportedError,
     adjoint,
     consistent_state,
-    duality,
     solve,
     taylor,
     trace,
 )
+from daeosens.verify import duality
 
 # ---- transistor amplifier: five capacitors between eight nodes, or to the ground -----------------
 

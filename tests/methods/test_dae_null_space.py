@@ -25,7 +25,6 @@ from daeosens import (
     UnsupportedError,
     adjoint,
     consistent_state,
-    duality,
     hessian_product,
     solve,
     taylor,
@@ -33,6 +32,7 @@ from daeosens import (
 )
 from daeosens.methods.dae.null_space import basis_matrix, null_bases, projection
 from daeosens.petsc.vectors import gather, write
+from daeosens.verify import duality
 
 RNG = np.random.default_rng(20)
 LEFT, RIGHT = (np.eye(4) + 0.4 * RNG.standard_normal((4, 4)) for _ in range(2))

@@ -65,7 +65,7 @@ def test_tangents_satisfy_the_linearised_equations(name, method, rng):
     dp_vec = problem.create_parameters()
     write(dp_vec, dp)
 
-    def tangents(du_next=None):
+    def tangent_sweep(du_next=None):
         def slot(i):
             assert du_next is None or i < len(points) - 1
             return equations.slot(0, points[i], H)
@@ -73,7 +73,7 @@ def test_tangents_satisfy_the_linearised_equations(name, method, rng):
         ends = (vec(problem, du), du_next)
         return equations.tangents(H, points, slot, ends, dp_vec, (0.0, 0.0), ())
 
-    found = tangents()
+    found = tangent_sweep()
     states = [read(stage.state).copy() for stage in found]
     slopes = np.array(
         [
@@ -84,7 +84,7 @@ def test_tangents_satisfy_the_linearised_equations(name, method, rng):
     for i in range(1, len(points)):
         added = H * (scheme.a[i, :i] @ (slopes[:i] @ rows) + scheme.gamma * slopes[i])
         np.testing.assert_allclose(mass @ (states[i] - du), added, rtol=0, atol=1e-12)
-    again = tangents(found[-1].state)
+    again = tangent_sweep(found[-1].state)
     np.testing.assert_array_equal(read(again[-1].state), states[-1])
     np.testing.assert_allclose(read(again[-1].rate), read(found[-1].rate), rtol=0, atol=1e-12)
 

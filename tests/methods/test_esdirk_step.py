@@ -12,23 +12,23 @@ from scipy.integrate import solve_ivp
 from daeosens import (
     ODE,
     Event,
-    OptionError,
-    Products,
     SolveError,
     Stepping,
     Terminal,
     UnsupportedError,
     adjoint,
     consistent_state,
-    evaluate,
     solve,
     tangent,
     trace,
 )
+from daeosens.derivatives import evaluate
+from daeosens.errors import OptionError
 from daeosens.methods.esdirk.stages import StageSolver
 from daeosens.methods.esdirk.tableau import TABLEAUX
 from daeosens.methods.registry import find_method
 from daeosens.petsc.vectors import read
+from daeosens.problem import Products
 
 PETSC_SELF = PETSc.COMM_SELF
 each_method = pytest.mark.parametrize("method", DIAGONAL)
@@ -173,7 +173,9 @@ def exact():
     return run.y[0, -1], run.y[2, -1]
 
 
-@pytest.mark.filterwarnings("ignore::daeosens.DiscretizationWarning")  # by the loose tolerance
+@pytest.mark.filterwarnings(
+    "ignore::daeosens.errors.DiscretizationWarning"
+)  # by the loose tolerance
 @each_method
 def test_errors_follow_the_tolerance_for_van_der_pol(method, exact):
     """A jump of the relaxation oscillation lies between 0 and 2."""

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from petsc4py import PETSc
 
-from daeosens import ODE, Event, InputError, Products, SolveError, Terminal, UnsupportedError
+from daeosens import ODE, Event, InputError, SolveError, Terminal, UnsupportedError
 from daeosens.methods.events.event_function import (
     lower_changes,
     lower_event,
@@ -13,6 +13,7 @@ from daeosens.methods.events.event_function import (
     lower_reset,
 )
 from daeosens.petsc.vectors import write
+from daeosens.problem import Products
 from daeosens.problem.modes import add_events
 
 T = 0.3

@@ -20,7 +20,7 @@ from forms import (
 )
 from petsc4py import PETSc
 
-from daeosens import ODE, Products, SolveError, UnsupportedError
+from daeosens import ODE, SolveError, UnsupportedError
 from daeosens.methods.registry import METHODS, find_method
 from daeosens.methods.rk.method import EXPLICIT
 from daeosens.methods.rk.step import RungeKuttaStep
@@ -28,6 +28,7 @@ from daeosens.methods.rk.tableau import Tableau, tableau
 from daeosens.methods.step import Step
 from daeosens.petsc._kernels import rk_tableau
 from daeosens.petsc.vectors import read, write
+from daeosens.problem import Products
 
 T, H = 0.35, 0.13
 

@@ -13,7 +13,6 @@ from petsc4py import PETSc
 from support.sweeps import by_vectors, in_c
 
 from daeosens import (
-    InitialState,
     LeastSquares,
     Parameter,
     Parameters,
@@ -22,12 +21,13 @@ from daeosens import (
     Stepping,
     Terminal,
     adjoint,
-    duality,
     solve,
     taylor,
     trace_stencil,
 )
+from daeosens.functional import InitialState
 from daeosens.problem.grids import Grid
+from daeosens.verify import duality
 
 UNIT = (0.0, 1.0)
 P = np.array([0.7, 0.4])

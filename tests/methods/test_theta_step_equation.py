@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 from forms import COSTS, FORMS, NAMES, OBSERVATION_TIMES, P0, U0, make_stepping
 
-from daeosens import DAE, Products, adjoint, solve
+from daeosens import DAE, adjoint, solve
 from daeosens.methods.linear_solver import linear_solver
 from daeosens.methods.step import Step
 from daeosens.methods.theta.step_equation import ThetaEquation
 from daeosens.petsc.vectors import write
+from daeosens.problem import Products
 
 T, H = 0.4, 0.25
 NEXT = U0 + np.array([0.1, -0.2, 0.3])

@@ -8,7 +8,6 @@ from scipy.linalg import hilbert
 
 from daeosens import (
     DAE,
-    INDEPENDENT,
     ODE,
     Event,
     LeastSquares,
@@ -21,14 +20,15 @@ from daeosens import (
     Terminal,
     adjoint,
     consistent_state,
-    duality,
     hessian_product,
     solve,
 )
 from daeosens.methods.registry import find_method
 from daeosens.methods.step import Step
 from daeosens.petsc.vectors import gather, read, scatter, write
+from daeosens.problem import INDEPENDENT
 from daeosens.problem.modes import add_events
+from daeosens.verify import duality
 from tests.timestepping.test_consistent_start import N, distributed
 
 NAMES = ["rate", "lag", "level"]

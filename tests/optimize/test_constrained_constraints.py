@@ -10,11 +10,8 @@ from mpi4py import MPI
 from petsc4py import PETSc
 
 from daeosens import (
-    INDEPENDENT,
     ODE,
     Constraint,
-    FieldParameter,
-    InitialState,
     LeastSquares,
     Parameter,
     Parameters,
@@ -26,10 +23,12 @@ from daeosens import (
     minimize,
 )
 from daeosens.errors import InputError, UnsupportedError
+from daeosens.functional import FieldParameter, InitialState
 from daeosens.optimize.constrained.constraints import named, sides
 from daeosens.optimize.constrained.lagrangian import Lagrangian, dense_hessian
 from daeosens.optimize.constrained.result import CONSTRAINED_METHODS
 from daeosens.petsc.vectors import gather, read, scatter
+from daeosens.problem import INDEPENDENT
 
 METHODS = list(CONSTRAINED_METHODS)
 

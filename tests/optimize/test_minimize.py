@@ -817,7 +817,7 @@ def test_lmvm_fits_a_neural_ode_as_well_as_scipy(seed):
     functional = network(seed)
     assert functional.start().size == 1802
     ours = minimize(functional, method="lmvm", max_iterations=60)
-    fun, jac, _, x0, _ = ds.scipy_functions(functional)
+    fun, jac, _, x0, _ = ds.optimize.scipy_functions(functional)
     theirs = scipy.optimize.minimize(fun, x0, jac=jac, method="L-BFGS-B", options={"maxiter": 60})
     assert ours.iterations == 60
     assert ours.value < 10.0 * theirs.fun

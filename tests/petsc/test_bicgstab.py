@@ -5,10 +5,11 @@ import pytest
 from fields import alone, close, own_part, random_field
 from petsc4py import PETSc
 
-from daeosens import Stepping, Terminal, adjoint, duality, solve, tangent, trace_stencil
+from daeosens import Stepping, Terminal, adjoint, solve, tangent, trace_stencil
 from daeosens.methods.linear_solver import linear_solver
 from daeosens.petsc._kernels import BICGSTAB, take_passes
 from daeosens.problem.grids import Grid
+from daeosens.verify import duality
 
 SELF = PETSc.COMM_SELF
 UNIT = (0.0, 1.0)

@@ -30,14 +30,12 @@ from daeosens import (
     ODE,
     Event,
     InputError,
-    Native,
     SolveError,
     Stepping,
     Terminal,
     UnsupportedError,
     adjoint,
     check,
-    duality,
     hessian_product,
     solve,
     tangent,
@@ -46,6 +44,8 @@ from daeosens.derivatives.sweeps import backward
 from daeosens.methods.esdirk.tableau import TABLEAUX
 from daeosens.petsc._kernels import call_points
 from daeosens.petsc.c_function import admit_native
+from daeosens.problem import Native
+from daeosens.verify import duality
 
 DOUBLES = ctypes.POINTER(ctypes.c_double)
 BY_PETSC = {"snes_max_it": 50}

@@ -7,9 +7,10 @@ import pytest
 from petsc4py import PETSc
 
 import daeosens as ds
-from daeosens import ODE, Stepping, Terminal, adjoint, consistent_state, duality, solve, tangent
+from daeosens import ODE, Stepping, Terminal, adjoint, consistent_state, solve, tangent
 from daeosens.problem.grids import Grid
 from daeosens.tracing.stencil import problem as stencils
+from daeosens.verify import duality
 
 SPAN = (0.0, 1.0)
 SELF = PETSc.COMM_SELF
@@ -261,7 +262,9 @@ def test_derivatives_with_loose_linear_solvers_are_refused():
 
 def test_newtons_failure_names_a_step_that_is_solved():
     steep = ODE(lambda t, u, p: u**2 + 1.0, 1)  # no solution of a step longer than 1 / 2
-    with pytest.raises(ds.NewtonError, match=r"Newton's method failed(.|\n)*try: dt=0\.2") as error:
+    with pytest.raises(
+        ds.errors.NewtonError, match=r"Newton's method failed(.|\n)*try: dt=0\.2"
+    ) as error:
         solve(steep, [0.0], [], Stepping((0.0, 1.6), "beuler", dt=0.8))
     assert "a step of that size is solved" in str(error.value)
     solve(steep, [0.0], [], Stepping((0.0, 0.4), "beuler", dt=0.2))
@@ -272,19 +275,23 @@ def test_a_failed_linear_solver_names_one_that_solves():
     model = ds.trace_stencil(heat, grid, ["k"])
     few = {"ksp_type": "gmres", "pc_type": "jacobi", "ksp_max_it": 3}
     u0 = np.random.default_rng(1).random(400)
-    with pytest.raises(ds.LinearSolverError, match=r"gmres with pc_type jacobi .*MAX_IT") as error:
+    with pytest.raises(
+        ds.errors.LinearSolverError, match=r"gmres with pc_type jacobi .*MAX_IT"
+    ) as error:
         solve(model, u0, [1.0], Stepping(SPAN, "cn", dt=0.5, options=few))
     assert 'lu"}, which solves this system' in str(error.value)
     lu = {"ksp_type": "preonly", "pc_type": "lu"}
     solve(model, u0, [1.0], Stepping(SPAN, "cn", dt=0.5, options=lu))
     products = ds.trace_stencil(heat, grid, ["k"], jacobian="products")
-    with pytest.raises(ds.LinearSolverError, match=r'try: .*jacobian="auto"'):
+    with pytest.raises(ds.errors.LinearSolverError, match=r'try: .*jacobian="auto"'):
         solve(products, u0, [1.0], Stepping(SPAN, "cn", dt=0.5, options={"ksp_max_it": 3}))
 
 
 def test_a_singular_matrix_is_named():
     growth = ODE(lambda t, u, p: p[0] * u, 1, ["k"])
-    with pytest.raises(ds.SingularMatrixError, match=r"the matrix is singular(.|\n)*another dt"):
+    with pytest.raises(
+        ds.errors.SingularMatrixError, match=r"the matrix is singular(.|\n)*another dt"
+    ):
         solve(growth, [1.0], [2.0], Stepping(SPAN, "beuler", dt=0.5))
     solve(growth, [1.0], [2.0], Stepping(SPAN, "beuler", dt=0.25))
 

@@ -15,42 +15,43 @@ from petsc4py import PETSc
 
 from daeosens import (
     ODE,
-    InitialState,
     InputError,
     LeastSquares,
-    Normal,
     Parameter,
     Parameters,
     Prior,
-    Products,
     Reduced,
     Stepping,
     Terminal,
     adjoint,
     check,
     consistent_state,
-    covariance,
-    duality,
     fit,
-    gauss_newton_product,
     hessian_product,
-    laplace,
-    matern,
     minimize,
-    multistart,
-    predict,
-    profile,
     sensitivities,
     solve,
-    solve_batch,
-    starting_points,
     tangent,
     taylor,
     trace,
     trace_stencil,
 )
+from daeosens.derivatives import gauss_newton_product
+from daeosens.functional import InitialState, solve_batch
+from daeosens.inverse import (
+    Normal,
+    covariance,
+    laplace,
+    matern,
+    multistart,
+    predict,
+    profile,
+    starting_points,
+)
 from daeosens.petsc.ranks import agree, install_abort_hook, patience
+from daeosens.problem import Products
 from daeosens.problem.grids import Grid
+from daeosens.verify import duality
 
 
 def test_no_hook_is_installed_on_one_rank():

@@ -11,7 +11,7 @@ from daeosens.cli.study import drive
 from daeosens.io import Results
 from daeosens.problem.event_kinds import fits
 
-TANK = ds.System(["level"], parameters=["inflow", "mark", "depth"])
+TANK = ds.problem.System(["level"], parameters=["inflow", "mark", "depth"])
 
 
 @dataclass(frozen=True)
@@ -20,12 +20,14 @@ class Config:
     inflow: float
     mark: float
     depth: float
-    events: Annotated[tuple[ds.NamedEvent, ...], fits(TANK), "what happens to the tank"] = ()
+    events: Annotated[
+        tuple[ds.problem.NamedEvent, ...], fits(TANK), "what happens to the tank"
+    ] = ()
 
 
 def study(config: Config, results: Results) -> bool:
     fill = ds.ODE(lambda t, u, p: p[0] + 0 * u, size=1, parameters=TANK.parameters)
-    problem = ds.with_events(fill, config.events, TANK)
+    problem = ds.problem.with_events(fill, config.events, TANK)
     p = [config.inflow, config.mark, config.depth]
     run = ds.solve(problem, [0.0], p, config.stepping)
     results.say(run)

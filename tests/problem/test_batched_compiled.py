@@ -5,6 +5,7 @@ import pytest
 
 import daeosens as ds
 from daeosens import SolveError
+from daeosens.derivatives.hessian import hessian_sweep
 from daeosens.methods.block_steps import Block
 from daeosens.methods.rk.block import BlockRungeKutta
 from daeosens.methods.rk.tableau import tableau
@@ -140,7 +141,7 @@ def test_second_order_in_blocks_is_that_by_steps(traced, values, rng):
     for method in ("rk5dp", "cn"):
         run = ds.solve(traced, u[0], p, ds.Stepping((0.0, 0.2), method, dt=0.05))
         block, steps = (
-            ds.hessian_products(run, cost, pairs, engine=engine) for engine in ("block", "steps")
+            hessian_sweep(run, cost, pairs, engine=engine) for engine in ("block", "steps")
         )
         for ours, theirs in zip(block, steps, strict=True):
             in_c = "compiled" if method == "rk5dp" else "steps"

@@ -9,7 +9,6 @@ from scipy import sparse
 from daeosens import (
     ODE,
     InputError,
-    Products,
     SolveError,
     Stepping,
     Terminal,
@@ -18,6 +17,7 @@ from daeosens import (
     sensitivities,
     solve,
 )
+from daeosens.problem import Products
 from daeosens.problem.batched.protocol import make_batch
 
 K, M, D = 5, 2, 4

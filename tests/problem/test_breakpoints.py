@@ -25,24 +25,24 @@ from daeosens import (
     LeastSquares,
     Parameter,
     Parameters,
-    PiecewiseConstant,
     Reduced,
     Running,
     Stepping,
     Terminal,
     UnsupportedError,
     adjoint,
-    duality,
-    evaluate,
     hessian_product,
     sensitivities,
     solve,
     taylor,
     trace,
 )
+from daeosens.derivatives import evaluate
 from daeosens.derivatives.engines.compiled.tangent import linear_steps
 from daeosens.methods.registry import find_method
+from daeosens.problem import PiecewiseConstant
 from daeosens.problem.breakpoints import admit_breakpoints
+from daeosens.verify import duality
 
 # the running costs are part of what is proved, whatever the steps for the states make of them
 pytestmark = pytest.mark.filterwarnings("ignore:a running cost varies faster")

@@ -11,17 +11,17 @@ from daeosens import (
     ODE,
     Event,
     InputError,
-    Products,
     SolveError,
     Stepping,
     Terminal,
     UnsupportedError,
-    evaluate,
     hybrid,
     solve,
     tangent,
     trace,
 )
+from daeosens.derivatives import evaluate
+from daeosens.problem import Products
 from daeosens.problem.callback_guard import check_output, guarded, unwrapped
 
 # ---- what callbacks return -----------------------------------------------------------------------

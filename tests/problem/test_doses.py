@@ -7,11 +7,9 @@ from mpi4py import MPI
 from daeosens import (
     DAE,
     ODE,
-    Doses,
     Event,
     InputError,
     LeastSquares,
-    Normal,
     Parameter,
     Parameters,
     Reduced,
@@ -19,18 +17,18 @@ from daeosens import (
     Terminal,
     UnsupportedError,
     adjoint,
-    evaluate,
     fit,
     hessian_product,
     hybrid,
-    likelihood,
     solve,
     tangent,
     taylor,
     trace,
-    with_doses,
 )
+from daeosens.derivatives import evaluate
+from daeosens.inverse import Normal, likelihood
 from daeosens.inverse.likelihood.experiments import Experiment
+from daeosens.problem import Doses, with_doses
 
 NAMES = ["ka", "ke", "V", "F", "lag", "dose"]
 P = np.array([1.1, 0.25, 20.0, 0.8, 0.4, 120.0])

@@ -10,10 +10,7 @@ from petsc4py import PETSc
 
 from daeosens import (
     ODE,
-    AtEvent,
     Event,
-    EventTime,
-    GrazingError,
     InputError,
     LeastSquares,
     Parameter,
@@ -25,8 +22,6 @@ from daeosens import (
     Terminal,
     UnsupportedError,
     adjoint,
-    duality,
-    evaluate,
     hybrid,
     minimize,
     sensitivities,
@@ -34,6 +29,10 @@ from daeosens import (
     tangent,
     taylor,
 )
+from daeosens.costs import AtEvent, EventTime
+from daeosens.derivatives import evaluate
+from daeosens.errors import GrazingError
+from daeosens.verify import duality
 
 METHODS = ("rk2a", "rk4", "rk5dp", "rk8vr", "cn", "midpoint", "theta:0.6")
 BALL = np.array([5.0, -0.1, 10.0, 0.8])  # height, speed, gravity, restitution

@@ -16,25 +16,21 @@ from daeosens import (
     InputError,
     Parameter,
     Parameters,
-    Problem,
-    Products,
     Reduced,
     SolveError,
     Stepping,
-    System,
     Terminal,
     UnsupportedError,
     adjoint,
-    duality,
     hessian_product,
     hybrid,
-    saturated,
     solve,
     tangent,
     taylor,
-    with_events,
 )
+from daeosens.problem import Problem, Products, System, saturated, with_events
 from daeosens.problem.event_kinds import fault, hysteresis, impact, impulse, system_of, threshold
+from daeosens.verify import duality
 
 
 @dataclass(frozen=True)

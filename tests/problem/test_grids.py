@@ -8,7 +8,7 @@ import pytest
 from fields import alone, close, own_part, random_field
 from petsc4py import PETSc
 
-from daeosens import InputError, Stepping, Terminal, adjoint, check, duality, solve
+from daeosens import InputError, Stepping, Terminal, adjoint, check, solve
 from daeosens.problem.grids import (
     NEIGHBOURS,
     FivePoint,
@@ -19,6 +19,7 @@ from daeosens.problem.grids import (
     laplacian_weights,
     stencil_matrix,
 )
+from daeosens.verify import duality
 
 BOX = ((-1.0, 1.0), (0.5, 2.0))
 UNIT = ((0.0, 1.0), (0.0, 1.0))

@@ -11,7 +11,6 @@ from fields import alone, close, own_part, random_field
 from petsc4py import PETSc
 
 from daeosens import (
-    InitialState,
     InputError,
     LeastSquares,
     Reduced,
@@ -19,13 +18,14 @@ from daeosens import (
     Terminal,
     adjoint,
     check,
-    duality,
     minimize,
     solve,
     taylor,
 )
+from daeosens.functional import InitialState
 from daeosens.io.hdf5 import read_array
 from daeosens.problem.grids import RATES, Grid, gray_scott, spots
+from daeosens.verify import duality
 
 ROOT = Path(__file__).parents[2]
 DRIVER = "gray_scott_initial"

@@ -10,13 +10,13 @@ from daeosens import (
     Stepping,
     Terminal,
     adjoint,
-    duality,
     hessian_product,
     solve,
     trace_stencil,
 )
 from daeosens.problem.grids import Grid
 from daeosens.problem.grids.multigrid import Points, depth, interpolations
+from daeosens.verify import duality
 
 BOUNDARIES = ["periodic", "zero"]
 

@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from daeosens import ODE, InputError, Products, UnsupportedError
+from daeosens import ODE, InputError, UnsupportedError
 from daeosens.petsc.vectors import scatter
+from daeosens.problem import Products
 from daeosens.problem.automatic_derivatives import AutomaticHessian, in_time
 
 RNG = np.random.default_rng(5)

@@ -15,7 +15,7 @@ from matrix_kinds import (
 )
 from scipy import sparse
 
-from daeosens import Products
+from daeosens.problem import Products
 from daeosens.problem.implicit_matrix import SystemMatrix
 from daeosens.problem.matrices import from_numpy
 

@@ -7,8 +7,9 @@ from matrix_kinds import ROWS, M, entries, vec
 from petsc4py import PETSc
 from scipy import sparse
 
-from daeosens import ODE, InputError, Products, Stepping, Terminal, UnsupportedError, adjoint, solve
+from daeosens import ODE, InputError, Stepping, Terminal, UnsupportedError, adjoint, solve
 from daeosens.petsc.vectors import read, write
+from daeosens.problem import Products
 from daeosens.problem.mass import mass_matrix
 
 T = 0.3

@@ -18,8 +18,9 @@ from matrix_kinds import (
 from petsc4py import PETSc
 from scipy import sparse
 
-from daeosens import Products, UnsupportedError
+from daeosens import UnsupportedError
 from daeosens.petsc.vectors import gather, scatter
+from daeosens.problem import Products
 from daeosens.problem.matrices import (
     constant,
     dense,

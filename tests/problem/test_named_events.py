@@ -12,20 +12,10 @@ from typing import Annotated
 import numpy as np
 import pytest
 
-from daeosens import (
-    ODE,
-    Event,
-    InputError,
-    NamedEvent,
-    Stepping,
-    System,
-    events_named,
-    hybrid,
-    solve,
-    with_events,
-)
+from daeosens import ODE, Event, InputError, Stepping, hybrid, solve
 from daeosens.cli import doctor
 from daeosens.io.config.read import config_help, read_config
+from daeosens.problem import NamedEvent, System, events_named, with_events
 from daeosens.problem.event import admit_event
 from daeosens.problem.event_kinds import fits
 from daeosens.problem.event_kinds.registry import BUILT_IN, GROUP, describe, find_kind, known_kinds

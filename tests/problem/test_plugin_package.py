@@ -14,8 +14,8 @@ import h5py
 import numpy as np
 import pytest
 
-from daeosens import NamedEvent
 from daeosens.cli import doctor
+from daeosens.problem import NamedEvent
 
 ROOT = Path(__file__).parents[2]
 PLUGINS = ROOT / "tests" / "plugins"

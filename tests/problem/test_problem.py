@@ -8,12 +8,9 @@ from petsc4py import PETSc
 from scipy import sparse
 
 from daeosens import (
-    AUTONOMOUS,
-    COLORING,
     DAE,
     ODE,
     InputError,
-    Products,
     SolveError,
     Stepping,
     UnsupportedError,
@@ -24,6 +21,7 @@ from daeosens import (
 )
 from daeosens import Terminal as Final
 from daeosens.petsc.vectors import read, write
+from daeosens.problem import AUTONOMOUS, COLORING, Products
 
 T = 0.3
 UDOT = np.array([0.4, -0.9, 0.2])

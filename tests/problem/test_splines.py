@@ -34,7 +34,7 @@ def swing(spline):
     return ODE(rhs, 2, ["stiffness"])
 
 
-@pytest.mark.filterwarnings("ignore::daeosens.KinkWarning")
+@pytest.mark.filterwarnings("ignore::daeosens.errors.KinkWarning")
 @pytest.mark.parametrize("spline", SPLINES, ids=NAMES)
 def test_derivatives_of_both_orders_are_those_of_differences(spline):
     problem, steps = swing(spline), Stepping((0.0, 1.0), "rk4", dt=0.05)

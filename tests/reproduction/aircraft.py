@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 from driver_modules import driver
 
-from daeosens import Reduced, Result, Stepping, minimize
+from daeosens import Reduced, Stepping, minimize
+from daeosens.optimize import Result
 
 Array = npt.NDArray[np.float64]
 

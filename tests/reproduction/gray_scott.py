@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 from petsc4py import PETSc
 
-from daeosens import InitialState, LeastSquares, Reduced, Stepping, solve
+from daeosens import LeastSquares, Reduced, Stepping, solve
+from daeosens.functional import InitialState
 from daeosens.problem.grids import Grid, gray_scott, spots
 
 Array = npt.NDArray[np.float64]

@@ -24,18 +24,8 @@ from continuous_tangent import continuous_forward
 from finite_differences import finite_differences
 from petsc4py import PETSc
 
-from daeosens import (
-    INDEPENDENT,
-    Parameter,
-    Parameters,
-    Problem,
-    Reduced,
-    Stepping,
-    Terminal,
-    adjoint,
-    solve,
-    tangent,
-)
+from daeosens import Parameter, Parameters, Reduced, Stepping, Terminal, adjoint, solve, tangent
+from daeosens.problem import INDEPENDENT, Problem
 from daeosens.problem.grids import Grid, first_mode, heat
 
 ALPHA = 1.0

@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 from driver_modules import driver
 
-from daeosens import Reduced, Stepping, Trajectory, sensitivities
+from daeosens import Reduced, Stepping, sensitivities
+from daeosens.timestepping import Trajectory
 
 Array = npt.NDArray[np.float64]
 

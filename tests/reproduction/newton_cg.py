@@ -14,7 +14,9 @@ from dataclasses import dataclass
 
 from petsc4py import PETSc
 
-from daeosens import InitialState, LeastSquares, Reduced, Result, Stepping, minimize, solve
+from daeosens import LeastSquares, Reduced, Stepping, minimize, solve
+from daeosens.functional import InitialState
+from daeosens.optimize import Result
 from daeosens.problem.grids import Grid, gray_scott, spots
 
 T, DT, POINTS = 5.0, 0.125, 64

@@ -63,14 +63,16 @@ def config(end: float, powers: Sequence[float], method: str = "cn", **changes: A
     return replace(plain, **changes)
 
 
-def first_state(method: str = "cn", *, dt: float = DT) -> ds.Gradient:
+def first_state(method: str = "cn", *, dt: float = DT) -> ds.derivatives.Gradient:
     """Return the derivative of the first state at t = 5, by states and parameters."""
     setting = config(5.0, POWERS, method)
     setting = replace(setting, stepping=replace(setting.stepping, dt=dt))
     reduced = DRIVER.functional(setting, NETWORK)
     run = reduced.trajectory(reduced.start())
     unit = np.eye(45)[0]
-    return ds.adjoint(run, ds.Terminal(lambda t, u, p: u[0], lambda t, u, p: unit, ds.INDEPENDENT))
+    return ds.adjoint(
+        run, ds.Terminal(lambda t, u, p: u[0], lambda t, u, p: unit, ds.problem.INDEPENDENT)
+    )
 
 
 def excess(powers: Sequence[float] = DISPATCH) -> tuple[float, Array]:

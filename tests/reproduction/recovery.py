@@ -15,20 +15,19 @@ import numpy as np
 import numpy.typing as npt
 
 from daeosens import (
-    INDEPENDENT,
     ODE,
-    InitialState,
     Parameter,
     Parameters,
-    Problem,
     Reduced,
-    Result,
     Stepping,
     Terminal,
     minimize,
     sensitivities,
     solve,
 )
+from daeosens.functional import InitialState
+from daeosens.optimize import Result
+from daeosens.problem import INDEPENDENT, Problem
 from reproduction.van_der_pol import initial_state, initial_state_p, van_der_pol
 
 Array = npt.NDArray[np.float64]

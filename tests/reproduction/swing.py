@@ -9,7 +9,9 @@ import numpy as np
 import numpy.typing as npt
 from driver_modules import driver
 
-from daeosens import ODE, Problem, Result, Running, Stepping, adjoint, minimize, solve, tangent
+from daeosens import ODE, Running, Stepping, adjoint, minimize, solve, tangent
+from daeosens.optimize import Result
+from daeosens.problem import Problem
 from reproduction.tutorials import PRINTED
 
 Array = npt.NDArray[np.float64]

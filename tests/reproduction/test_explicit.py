@@ -11,7 +11,7 @@ from daeosens.methods.rk.tableau import tableau
 from reproduction.explicit_methods import CASES, ERRORS, STAGES, TIGHTEST, Case, ratios
 
 # the loosest tolerances have errors that warnings tell
-pytestmark = pytest.mark.filterwarnings("ignore::daeosens.DiscretizationWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::daeosens.errors.DiscretizationWarning")
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reproduce.md").read_text()
 QUICK = [case for case in CASES if case.rhs.__name__ in ("orbit", "rigid_body", "lorenz")]

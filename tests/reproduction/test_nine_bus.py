@@ -8,7 +8,9 @@ from functools import cache
 import numpy as np
 import pytest
 
-from daeosens import AtEvent, EventTime, Stepping, Terminal, adjoint, duality, taylor
+from daeosens import Stepping, Terminal, adjoint, taylor
+from daeosens.costs import AtEvent, EventTime
+from daeosens.verify import duality
 from reproduction import nine_bus
 
 DRIVER, NETWORK = nine_bus.DRIVER, nine_bus.NETWORK

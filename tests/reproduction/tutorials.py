@@ -10,20 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from daeosens import (
-    ODE,
-    PiecewiseConstant,
-    PiecewiseLinear,
-    Problem,
-    Spline,
-    Stepping,
-    Terminal,
-    Trajectory,
-    adjoint,
-    sensitivities,
-    solve,
-    tangent,
-)
+from daeosens import ODE, Stepping, Terminal, adjoint, sensitivities, solve, tangent
+from daeosens.problem import PiecewiseConstant, PiecewiseLinear, Problem, Spline
+from daeosens.timestepping import Trajectory
 from reproduction.van_der_pol import initial_state, initial_state_p, van_der_pol
 
 Array = npt.NDArray[np.float64]

@@ -19,7 +19,6 @@ from daeosens import (
     ODE,
     Parameter,
     Parameters,
-    Problem,
     Reduced,
     Stepping,
     Terminal,
@@ -27,6 +26,7 @@ from daeosens import (
     solve,
 )
 from daeosens.petsc.vectors import gather
+from daeosens.problem import Problem
 
 Array = npt.NDArray[np.float64]
 

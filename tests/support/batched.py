@@ -3,8 +3,9 @@
 import forms
 import numpy as np
 
-from daeosens import ODE, Products
+from daeosens import ODE
 from daeosens.derivatives.residual_jacobian import residual, residual_adjoint
+from daeosens.problem import Products
 
 
 def rhs(t, u, p):

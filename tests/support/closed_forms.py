@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens import ODE, Parameter, Parameters, Problem, Stepping
+from daeosens import ODE, Parameter, Parameters, Stepping
 from daeosens.errors import SolveError
 from daeosens.petsc.vectors import gather, scatter
+from daeosens.problem import Problem
 
 
 class Formula:

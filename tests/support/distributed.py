@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens import DAE, ODE, LeastSquares, Prior, Problem, Products, Running, Terminal
+from daeosens import DAE, ODE, LeastSquares, Prior, Running, Terminal
 from daeosens.costs.objective import Objective
+from daeosens.problem import Problem, Products
 
 N = 24
 A, R = 0.02, 1.5

@@ -17,20 +17,10 @@ from typing import Any
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens import (
-    INDEPENDENT,
-    ODE,
-    AtEvent,
-    Event,
-    EventTime,
-    LeastSquares,
-    Problem,
-    Products,
-    Running,
-    Terminal,
-    hybrid,
-)
+from daeosens import ODE, Event, LeastSquares, Running, Terminal, hybrid
+from daeosens.costs import AtEvent, EventTime
 from daeosens.costs.objective import Objective
+from daeosens.problem import INDEPENDENT, Problem, Products
 
 N = 14
 NAMES = ("power", "low", "gap", "loss", "window")

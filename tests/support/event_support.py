@@ -21,10 +21,7 @@ from frozen_events import Happening, System
 from daeosens import (
     DAE,
     ODE,
-    AtEvent,
     Event,
-    EventTime,
-    InitialState,
     LeastSquares,
     Parameter,
     Parameters,
@@ -32,11 +29,13 @@ from daeosens import (
     Running,
     Stepping,
     Terminal,
-    duality,
     hybrid,
 )
+from daeosens.costs import AtEvent, EventTime
+from daeosens.functional import InitialState
 from daeosens.methods.esdirk.tableau import TABLEAUX
 from daeosens.methods.registry import find_method
+from daeosens.verify import duality
 
 NAMES = ("drive", "stiffness", "bend", "moment")
 P0 = np.array([1.1, 4.0, 0.9, 1.3])

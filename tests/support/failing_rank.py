@@ -15,7 +15,6 @@ from daeosens import (
     InputError,
     Parameter,
     Parameters,
-    Products,
     Reduced,
     SolveError,
     Stepping,
@@ -24,6 +23,7 @@ from daeosens import (
     solve,
     tangent,
 )
+from daeosens.problem import Products
 
 ERRORS = {"KeyError": KeyError, "SolveError": SolveError, "InputError": InputError}
 

@@ -14,11 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from daeosens import DAE, ODE, LeastSquares, Prior, Problem, Running, Stepping, Terminal
+from daeosens import DAE, ODE, LeastSquares, Prior, Running, Stepping, Terminal
 from daeosens.costs.objective import Objective
 from daeosens.methods.esdirk.tableau import TABLEAUX
 from daeosens.methods.registry import find_method
 from daeosens.methods.rk.method import EXPLICIT as RUNGE_KUTTA
+from daeosens.problem import Problem
 
 EXPLICIT = tuple(method.name for method in RUNGE_KUTTA)
 IMPLICIT = ("beuler", "cn", "theta:0.7", "theta:1", "midpoint")

@@ -3,8 +3,8 @@
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens import Products
 from daeosens.petsc.vectors import read, write
+from daeosens.problem import Products
 
 A = np.array([[2.0, 1.0, 0.0], [0.5, -1.0, 3.0], [0.0, 0.2, 1.0]])
 M = np.array([[1.0, 0.0, 0.3], [0.0, 2.0, 0.0], [0.1, 0.0, 0.0]])

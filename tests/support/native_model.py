@@ -2,8 +2,9 @@
 
 import numpy as np
 
-from daeosens import ODE, Event, Native, Running, Terminal
+from daeosens import ODE, Event, Running, Terminal
 from daeosens.petsc.c_function import admit_native
+from daeosens.problem import Native
 
 U0, P = [1.2, 0.4], [0.7, 0.3]
 

@@ -16,9 +16,11 @@ import numpy as np
 import numpy.typing as npt
 from petsc4py import PETSc
 
-from daeosens import DAE, ODE, Problem, Trajectory, UnsupportedError, adjoint, tangent
+from daeosens import DAE, ODE, UnsupportedError, adjoint, tangent
 from daeosens.costs.cost import Cost
 from daeosens.costs.scalar import Callback, Derivatives
+from daeosens.problem import Problem
+from daeosens.timestepping import Trajectory
 
 N = 3
 

@@ -8,16 +8,11 @@ from petsc4py import PETSc
 
 from daeosens import (
     DAE,
-    INDEPENDENT,
     ODE,
-    AtEvent,
     Event,
-    EventTime,
     InputError,
-    OptionError,
     Parameter,
     Parameters,
-    Products,
     Reduced,
     Running,
     SolveError,
@@ -26,14 +21,17 @@ from daeosens import (
     UnsupportedError,
     adjoint,
     consistent_state,
-    duality,
     hybrid,
     solve,
     taylor,
 )
+from daeosens.costs import AtEvent, EventTime
+from daeosens.errors import OptionError
 from daeosens.methods.events.consistent_reset import consistent_map
 from daeosens.methods.step import Step
 from daeosens.petsc.vectors import gather, scatter, write
+from daeosens.problem import INDEPENDENT, Products
+from daeosens.verify import duality
 
 # ---- the map alone -------------------------------------------------------------------------------
 # z, x, y with x' = ..., in an order in which neither algebraic row has its variable on the diagonal

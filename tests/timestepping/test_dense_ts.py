@@ -9,9 +9,7 @@ from support.sweeps import in_c
 
 from daeosens import (
     ODE,
-    InitialState,
     LeastSquares,
-    Native,
     Parameter,
     Parameters,
     Reduced,
@@ -19,7 +17,6 @@ from daeosens import (
     Stepping,
     Terminal,
     adjoint,
-    duality,
     hessian_product,
     sensitivities,
     solve,
@@ -28,10 +25,13 @@ from daeosens import (
     trace,
 )
 from daeosens.derivatives.sweeps import backward
+from daeosens.functional import InitialState
 from daeosens.methods.esdirk.tableau import TABLEAUX
 from daeosens.methods.registry import find_method
+from daeosens.problem import Native
 from daeosens.timestepping import step_log
 from daeosens.timestepping.dense_ts import LARGEST, dense_steps
+from daeosens.verify import duality
 
 TSDIRK = {"snes_rtol": 1e-13}
 """An option of PETSc, which only its own steps read: stages as exact as those here."""

@@ -6,10 +6,7 @@ import pytest
 from daeosens import (
     DAE,
     ODE,
-    AtEvent,
     Event,
-    EventTime,
-    GrazingError,
     InputError,
     LeastSquares,
     Parameter,
@@ -20,8 +17,6 @@ from daeosens import (
     Stepping,
     Terminal,
     adjoint,
-    duality,
-    evaluate,
     hessian_product,
     hybrid,
     minimize,
@@ -29,9 +24,13 @@ from daeosens import (
     solve,
     tangent,
 )
+from daeosens.costs import AtEvent, EventTime
+from daeosens.derivatives import evaluate
 from daeosens.derivatives.residual_jacobian import residual, residual_tangent
+from daeosens.errors import GrazingError
 from daeosens.petsc.vectors import read
 from daeosens.timestepping.events import event_loop as crossings_module
+from daeosens.verify import duality
 from tests.problem.test_event import BALL, PROBLEM, exact_gradient, fall, flight, rebound, tight
 
 STAGES = {"rk2a": 2, "rk4": 4, "rk8vr": 13}

@@ -5,7 +5,8 @@ import warnings
 import numpy as np
 import pytest
 
-from daeosens import ODE, Event, KinkWarning, Stepping, Terminal, adjoint, hybrid, solve, trace
+from daeosens import ODE, Event, Stepping, Terminal, adjoint, hybrid, solve, trace
+from daeosens.errors import KinkWarning
 
 LAST = 2.0
 

@@ -3,18 +3,8 @@
 import numpy as np
 import pytest
 
-from daeosens import (
-    ODE,
-    Event,
-    SolveError,
-    Stepping,
-    Terminal,
-    adjoint,
-    duality,
-    hybrid,
-    solve,
-    tangent,
-)
+from daeosens import ODE, Event, SolveError, Stepping, Terminal, adjoint, hybrid, solve, tangent
+from daeosens.verify import duality
 from tests.derivatives.test_event_hessians import close, exact_hessian, hessian
 from tests.problem.test_event import flight
 

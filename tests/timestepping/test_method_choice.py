@@ -36,7 +36,7 @@ def stepping(end=10.0, rtol=1e-6, **more):
 
 
 # of the fast decay the derivative, 1e-5 of the state, is wrong by 0.6 %
-unresolved = pytest.mark.filterwarnings("ignore::daeosens.DiscretizationWarning")
+unresolved = pytest.mark.filterwarnings("ignore::daeosens.errors.DiscretizationWarning")
 
 
 @unresolved

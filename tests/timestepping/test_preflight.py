@@ -7,7 +7,8 @@ import pytest
 from forms import COSTS, FORMS, P0, U0
 from petsc4py import PETSc
 
-from daeosens import DAE, ODE, OptionError, Stepping, UnsupportedError, adjoint, solve
+from daeosens import DAE, ODE, Stepping, UnsupportedError, adjoint, solve
+from daeosens.errors import OptionError
 
 SPAN = (0.0, 1.0)
 SINGULAR = np.diag([1.0, 0.0])

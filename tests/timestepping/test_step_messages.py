@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from daeosens import ODE, Event, SingularMatrixError, SolveError, Stepping, hybrid, solve, trace
+from daeosens import ODE, Event, SolveError, Stepping, hybrid, solve, trace
+from daeosens.errors import SingularMatrixError
 
 
 def relay(make, gap):

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from forms import METHODS, NO_ESTIMATE
 
-from daeosens import ODE, InputError, OptionError, Stepping, solve
+from daeosens import ODE, InputError, Stepping, solve
+from daeosens.errors import OptionError
 from daeosens.petsc._kernels import next_step
 from daeosens.timestepping.stepping import pinned_times, refuse_reserved
 

@@ -18,11 +18,11 @@ from daeosens import (
     Stepping,
     Terminal,
     adjoint,
-    hessian_products,
     sensitivities,
     solve,
-    tangents,
 )
+from daeosens.derivatives.hessian import hessian_sweep
+from daeosens.derivatives.tangent import tangent_sweep
 from daeosens.timestepping.thinning import thinned
 
 METHODS = ["rk2a", "rk4", "rk5dp", "rk8vr", "esdirk3", "esdirk5", "cn", "beuler", "midpoint"]
@@ -50,13 +50,13 @@ def compare(run, few, costs, *, second=True):
     n, m = run.problem.size, run.problem.n_parameters
     pairs = [(rng.standard_normal(n), rng.standard_normal(m)) for _ in range(2)]
     for ours, reference in zip(
-        tangents(few, pairs, "steps"), tangents(run, pairs, "steps"), strict=True
+        tangent_sweep(few, pairs, "steps"), tangent_sweep(run, pairs, "steps"), strict=True
     ):
         same(ours.u, reference.u)
         same(ours.times, reference.times)
     if not second:
         return
-    products = (hessian_products(each, costs[0], pairs, engine="steps") for each in (few, run))
+    products = (hessian_sweep(each, costs[0], pairs, engine="steps") for each in (few, run))
     for ours, reference in zip(*products, strict=True):
         same(ours.u0, reference.u0)
         same(ours.p, reference.p)
@@ -145,6 +145,6 @@ def test_derivatives_of_distributed_runs(style, form, method):
     same(ours.u0_vec.array, reference.u0_vec.array)
     same(ours.p_vec.array, reference.p_vec.array)
     product, expected = (
-        hessian_products(each, cost, [(case.u0, None)], engine="steps")[0] for each in (few, run)
+        hessian_sweep(each, cost, [(case.u0, None)], engine="steps")[0] for each in (few, run)
     )
     same(product.u0_vec.array, expected.u0_vec.array)

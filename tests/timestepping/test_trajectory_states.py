@@ -15,12 +15,12 @@ STEPPING = Stepping((0.0, 1.0), "rk4", dt=0.25)
 
 
 @pytest.fixture(scope="module")
-def model() -> ds.Model:
+def model() -> ds.tracing.Model:
     return ds.trace(lambda _t, u, p: [u[1], -p.stiffness * u[0]], 2, {"stiffness": ()})
 
 
 @pytest.fixture
-def run(model: ds.Model) -> Trajectory:
+def run(model: ds.tracing.Model) -> Trajectory:
     return solve(model, [1.0, 0.5], [2.0], STEPPING)
 
 
@@ -41,7 +41,7 @@ def test_vectors_are_made_once(run: Trajectory) -> None:
         states[5]
 
 
-def test_only_vectors_that_are_there_are_freed(model: ds.Model) -> None:
+def test_only_vectors_that_are_there_are_freed(model: ds.tracing.Model) -> None:
     run = solve(model, [1.0, 0.5], [2.0], STEPPING)
     assert isinstance(run.states, States)
     first, final = run.states[0], run.states[-1]
@@ -50,16 +50,16 @@ def test_only_vectors_that_are_there_are_freed(model: ds.Model) -> None:
     assert not any(vec.handle for vec in run.states.made)
 
 
-def in_python(_model: ds.Model) -> Trajectory:
+def in_python(_model: ds.tracing.Model) -> Trajectory:
     problem = ds.ODE(lambda _t, u, p: np.array([u[1], -p[0] * u[0]]), 2, 1)
     return solve(problem, [1.0, 0.5], [2.0], STEPPING)
 
 
-def compiled(model: ds.Model) -> Trajectory:
+def compiled(model: ds.tracing.Model) -> Trajectory:
     return solve(model, [1.0, 0.5], [2.0], STEPPING)
 
 
-def through_an_event(_model: ds.Model) -> Trajectory:
+def through_an_event(_model: ds.tracing.Model) -> Trajectory:
     kick = ds.Event(lambda t, u, p: u[0] - 1.05, lambda t, u, p: u * [1.0, -1.0])
     problem = ds.ODE(lambda _t, u, p: np.array([u[1], -p[0] * u[0]]), 2, 1, events=[kick])
     return solve(problem, [1.0, 0.5], [2.0], STEPPING)
@@ -84,7 +84,7 @@ WRITES = {
 
 @pytest.mark.parametrize("made", [in_python, compiled, through_an_event])
 @pytest.mark.parametrize("way", WRITES)
-def test_no_user_writes_into_the_log(made, way: str, model: ds.Model) -> None:
+def test_no_user_writes_into_the_log(made, way: str, model: ds.tracing.Model) -> None:
     run, cost = made(model), ds.Terminal(lambda t, u, p: u[0] * u[1])
     before = ds.adjoint(made(model), cost)
     refused = (ValueError, ds.InputError, PETSc.Error)
@@ -111,7 +111,7 @@ def test_a_view_is_no_copy(run: Trajectory) -> None:
     assert np.shares_memory(run.u, run.states.rows)
 
 
-def test_vectors_outlive_their_run(model: ds.Model) -> None:
+def test_vectors_outlive_their_run(model: ds.tracing.Model) -> None:
     run = solve(model, [1.0, 0.5], [2.0], STEPPING)
     final, expected = run.final, run.u[-1]
     del run

@@ -6,7 +6,9 @@ from forms import DIAGONAL
 from petsc4py import PETSc
 from scipy.integrate import solve_ivp
 
-from daeosens import ODE, Event, EventTime, SolveError, Stepping, duality, solve, trace
+from daeosens import ODE, Event, SolveError, Stepping, solve, trace
+from daeosens.costs import EventTime
+from daeosens.verify import duality
 
 
 def test_step_in_search_of_an_event_that_fails_is_named():

@@ -10,7 +10,8 @@ import pytest
 from native_model import U0, P, compiled_ode, numpy_ode
 from petsc4py import PETSc
 
-from daeosens import ODE, OptionError, SolveError, Stepping, solve
+from daeosens import ODE, SolveError, Stepping, solve
+from daeosens.errors import OptionError
 from daeosens.petsc.c_function import admit_native
 from daeosens.timestepping.ts_cache import IDLE
 

@@ -91,7 +91,7 @@ def derivatives(n, h, rng):
     return run.final.array.copy(), found.p, found.u0, ds.sensitivities(run).p, product.p
 
 
-@pytest.mark.filterwarnings("ignore::daeosens.KinkWarning")  # rectifiers
+@pytest.mark.filterwarnings("ignore::daeosens.errors.KinkWarning")  # rectifiers
 def test_numbers_are_those_of_the_statements_to_the_last_digit(monkeypatch):
     with_loops = derivatives(20, 31, np.random.default_rng(3))
     monkeypatch.setattr(module, "LONG", 10**9)

@@ -26,11 +26,11 @@ def chain(t, u, udot, p):
 
 
 @pytest.fixture(scope="module")
-def model() -> ds.Model:
+def model() -> ds.tracing.Model:
     return ds.trace_residual(chain, N, {"conductance": (N // 2,), "feed": ()})
 
 
-def by_callbacks(model: ds.Model) -> ds.Problem:
+def by_callbacks(model: ds.tracing.Model) -> ds.problem.Problem:
     return ds.DAE(
         lambda t, u, udot, p: chain(t, u, udot, model.unpack(p)),
         N,
@@ -52,7 +52,7 @@ P = {"conductance": np.linspace(0.5, 1.5, N // 2), "feed": 0.8}
 STEPPING = ds.Stepping((0.0, 1.0), "cn", dt=0.1, options={"snes_rtol": 1e-14})
 
 
-def start(model: ds.Model) -> np.ndarray:
+def start(model: ds.tracing.Model) -> np.ndarray:
     return ds.consistent_state(model, np.tile([0.5, 0.0], N // 2), P).array
 
 

@@ -6,7 +6,6 @@ from fields import close, random_field
 from petsc4py import PETSc
 
 from daeosens import (
-    InitialState,
     InputError,
     LeastSquares,
     Parameter,
@@ -15,15 +14,16 @@ from daeosens import (
     Stepping,
     UnsupportedError,
     adjoint,
-    duality,
-    gauss_newton_product,
     hessian_product,
     solve,
     tangent,
     taylor,
     trace_stencil,
 )
+from daeosens.derivatives import gauss_newton_product
+from daeosens.functional import InitialState
 from daeosens.problem.grids import Grid, spots
+from daeosens.verify import duality
 from tests.tracing.test_stencil_problem import (
     CURVED,
     NAMES,

@@ -14,12 +14,12 @@ from daeosens import (
     Stepping,
     Terminal,
     adjoint,
-    duality,
     solve,
     taylor,
     trace_stencil,
 )
 from daeosens.problem.grids import FivePoint, Grid
+from daeosens.verify import duality
 
 SELF = PETSc.COMM_SELF
 SHAPES = [(23,), (13, 9), (9, 8, 7)]

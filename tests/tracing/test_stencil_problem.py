@@ -14,7 +14,6 @@ from daeosens import (
     Stepping,
     Terminal,
     adjoint,
-    duality,
     hessian_product,
     sensitivities,
     solve,
@@ -23,6 +22,7 @@ from daeosens import (
     trace_stencil,
 )
 from daeosens.problem.grids import RATES, Grid, gray_scott, spots
+from daeosens.verify import duality
 
 SELF = PETSc.COMM_SELF
 BOUNDARIES = ["periodic", "zero"]

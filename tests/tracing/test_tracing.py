@@ -136,7 +136,7 @@ def test_a_sparse_jacobian_is_found_by_colouring(nodes):
     assert starts[-1] == columns.size == 3 * n - 2
     assert ds.check(model, np.sin(np.arange(n)), [1.3, 0.4]).wrong == ()
     trajectory = ds.solve(model, np.ones(n), [1.3, 0.4], Stepping((0.0, 1.0), "cn", dt=0.1))
-    assert ds.duality(trajectory, model.terminal(lambda t, u, p: u @ u)) < 1e-12
+    assert ds.verify.duality(trajectory, model.terminal(lambda t, u, p: u @ u)) < 1e-12
 
 
 def test_a_function_written_entry_by_entry_is_expanded():
@@ -272,7 +272,7 @@ def test_gradients_and_hessians_pass_their_taylor_tests(name, engine):
     assert min(ds.taylor(functional, epsilons=epsilons, hessian=True)) > 2.9
     _, values, u0, stepping, _ = MODELS[name]
     trajectory = ds.solve(model, u0, model.pack(values), stepping)
-    assert ds.duality(trajectory, objective) < 1e-12
+    assert ds.verify.duality(trajectory, objective) < 1e-12
 
 
 @pytest.mark.parametrize("name", [name for name in MODELS if name != "ball"])
@@ -325,7 +325,7 @@ def test_modes_are_models_and_their_events_are_traced():
     p = heating.pack(power=1.0, limits=[0.4, 0.8])
     trajectory = ds.solve(thermostat, [0.5], p, Stepping((0.0, 4.0), "rk4", dt=0.05))
     assert [each.name for each in trajectory.crossings][:3] == ["hot", "cold", "hot"]
-    assert ds.duality(trajectory, heating.terminal(lambda t, u, p: u[0])) < 1e-12
+    assert ds.verify.duality(trajectory, heating.terminal(lambda t, u, p: u[0])) < 1e-12
 
 
 # ---- large models --------------------------------------------------------------------------------
@@ -358,7 +358,7 @@ def test_a_dense_model_with_many_parameters_is_differentiated_without_their_matr
     total = model.terminal(lambda t, u, p: u @ u)
     for method in ("rk4", "cn"):
         trajectory = ds.solve(model, u0, p, Stepping((0.0, 0.2), method, dt=0.05))
-        assert ds.duality(trajectory, total) < 1e-12
+        assert ds.verify.duality(trajectory, total) < 1e-12
         product = ds.hessian_product(trajectory, total, u0, p)
         again = ds.hessian_product(trajectory, total, bias, p[::-1].copy())
         first = product.u0 @ bias + product.p @ p[::-1]
@@ -467,7 +467,7 @@ def test_costs_of_another_model_are_refused_without_a_compiler(monkeypatch):
     decay, wide = (ds.trace(lambda t, u, p: -u, size, 1) for size in (1, 3))
     run = ds.solve(decay, [1.0], [2.0], Stepping((0.0, 1.0), "rk4", dt=0.5))
     with pytest.raises(InputError, match=r"'value' is a traced function .* sizes \[1, 3, 1\]"):
-        ds.evaluate(run, wide.terminal(lambda t, u, p: u.sum()))
+        ds.derivatives.evaluate(run, wide.terminal(lambda t, u, p: u.sum()))
 
 
 def test_costs_and_events_of_another_model_are_refused_before_they_read_beyond_the_arrays():
@@ -475,7 +475,7 @@ def test_costs_and_events_of_another_model_are_refused_before_they_read_beyond_t
     run = ds.solve(decay, [1.0], [2.0], Stepping((0.0, 1.0), "rk4", dt=0.5))
     cost = wide.terminal(lambda t, u, p: u.sum())
     message = "terminal is a C function of 3 unknowns and 1 parameters"
-    for use in (ds.evaluate, ds.adjoint):
+    for use in (ds.derivatives.evaluate, ds.adjoint):
         with pytest.raises(InputError, match=message):
             use(run, cost)
     many = ds.trace(lambda t, u, p: -u, 1, 500, running=lambda t, u, p: p[499])

@@ -8,22 +8,10 @@ import numpy as np
 import pytest
 from petsc4py import PETSc
 
-from daeosens import (
-    AUTONOMOUS,
-    DAE,
-    INDEPENDENT,
-    ODE,
-    AtEvent,
-    Event,
-    EventTime,
-    InputError,
-    Running,
-    SolveError,
-    Terminal,
-    check,
-    hybrid,
-)
+from daeosens import DAE, ODE, Event, InputError, Running, SolveError, Terminal, check, hybrid
+from daeosens.costs import AtEvent, EventTime
 from daeosens.petsc.vectors import read, write
+from daeosens.problem import AUTONOMOUS, INDEPENDENT
 
 T = 0.3
 

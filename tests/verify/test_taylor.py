@@ -37,18 +37,13 @@ from forms import (
 from petsc4py import PETSc
 
 from daeosens import (
-    AUTONOMOUS,
-    COLORING,
     DAE,
-    INDEPENDENT,
     ODE,
-    InitialState,
     InputError,
     LeastSquares,
     Parameter,
     Parameters,
     Prior,
-    Products,
     Reduced,
     Running,
     SolveError,
@@ -58,7 +53,9 @@ from daeosens import (
 )
 from daeosens.costs.cost import Cost
 from daeosens.costs.scalar import Callback, Derivatives
+from daeosens.functional import InitialState
 from daeosens.petsc.vectors import read, write
+from daeosens.problem import AUTONOMOUS, COLORING, INDEPENDENT, Products
 from daeosens.verify.taylor import check, duality, taylor
 
 FOLLOWING = Parameters(

@@ -90,7 +90,7 @@ def make_objective(case: Case, style: str) -> Any:
         times, indices, data, sigma = case.observed
         terms.append(ds.LeastSquares(times, data, sigma, observe=list(indices)))
     if case.event_time is not None:
-        terms.append(ds.EventTime(*case.event_time))
+        terms.append(ds.costs.EventTime(*case.event_time))
     total = terms[0]
     for term in terms[1:]:
         total = total + term

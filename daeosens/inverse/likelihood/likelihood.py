@@ -54,7 +54,8 @@ def likelihood(
 
     Examples
     --------
-    >>> from daeosens import ODE, Normal, Parameter, Parameters, Stepping
+    >>> from daeosens import ODE, Parameter, Parameters, Stepping
+    >>> from daeosens.inverse import Normal
     >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
     >>> rates = Parameters({"rate": Parameter(1.0)}, initial_state=[1.0])
     >>> data = {"time": [1.0, 2.0], "mass": [0.6, 0.36]}

@@ -154,7 +154,7 @@ def multistart(
     >>> misfit = LeastSquares([1.0, 2.0], [0.6, 0.36], sigma=0.1)
     >>> rates = Parameters({"rate": Parameter(0.5, lower=0.1, upper=2.0)}, initial_state=[1.0])
     >>> functional = Reduced(decay, misfit, Stepping((0.0, 2.0), "rk4", dt=0.1), rates)
-    >>> from daeosens import starting_points
+    >>> from daeosens.inverse import starting_points
     >>> starts = starting_points(functional, 3)
     >>> found = multistart(lambda comm: functional, starts, method="bnls")
     >>> found.best.x.round(4).tolist(), found.n_at_best()

@@ -50,7 +50,7 @@ class Posterior:
     Examples
     --------
     >>> from petsc4py import PETSc
-    >>> from daeosens import GaussianPrior
+    >>> from daeosens.inverse import GaussianPrior
     >>> x, mode = (PETSc.Vec().createWithArray(v, comm=PETSc.COMM_SELF) for v in ([1, 2], [1, 0]))
     >>> Posterior(x, GaussianPrior(x), np.array([3.0]), [mode], True, 2).variance().array
     array([0.25, 1.  ])
@@ -186,8 +186,10 @@ def laplace(
 
     Examples
     --------
-    >>> from daeosens import ODE, GaussianPrior, LeastSquares, Parameter, Parameters, Reduced
-    >>> from daeosens import Regularized, Stepping, minimize
+    >>> from daeosens import ODE, LeastSquares, Parameter, Parameters, Reduced
+    >>> from daeosens.inverse import GaussianPrior
+    >>> from daeosens import Stepping, minimize
+    >>> from daeosens.inverse import Regularized
     >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
     >>> misfit = LeastSquares([1.0, 2.0], [0.6, 0.36], sigma=0.1)
     >>> rates = Parameters({"rate": Parameter(0.5, lower=0.1, upper=2.0)}, initial_state=[1.0])

@@ -173,7 +173,8 @@ def predict(
     >>> misfit = LeastSquares([1.0, 2.0], [0.6, 0.36], sigma=0.1)
     >>> rates = Parameters({"rate": Parameter(0.5, lower=0.1, upper=2.0)}, initial_state=[1.0])
     >>> functional = Reduced(decay, misfit, Stepping((0.0, 2.0), "rk4", dt=0.1), rates)
-    >>> from daeosens import covariance, minimize
+    >>> from daeosens import minimize
+    >>> from daeosens.inverse import covariance
     >>> estimate = covariance(functional, minimize(functional, method="bnls").x)
     >>> predict(functional, estimate, [1.0, 2.0]).standard_error.round(4).tolist()
     [[0.064], [0.0768]]

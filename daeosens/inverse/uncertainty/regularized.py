@@ -28,7 +28,8 @@ class Regularized:
     >>> misfit = LeastSquares([1.0, 2.0], [0.6, 0.36], sigma=0.1)
     >>> rates = Parameters({"rate": Parameter(0.5, lower=0.1, upper=2.0)}, initial_state=[1.0])
     >>> functional = Reduced(decay, misfit, Stepping((0.0, 2.0), "rk4", dt=0.1), rates)
-    >>> from daeosens import GaussianPrior, minimize
+    >>> from daeosens import minimize
+    >>> from daeosens.inverse import GaussianPrior
     >>> both = Regularized(functional, GaussianPrior(functional.start(), weight=4.0))
     >>> print(f"{minimize(both, method='bnls').x[0]:.3f}")
     0.510

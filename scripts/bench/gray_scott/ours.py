@@ -6,8 +6,9 @@ from typing import Any
 
 from petsc4py import PETSc
 
-from daeosens import Problem, Stepping, Terminal, adjoint, solve, trace_stencil
+from daeosens import Stepping, Terminal, adjoint, solve, trace_stencil
 from daeosens.derivatives.engines.choice import Engine
+from daeosens.problem import Problem
 from daeosens.problem.grids import Grid
 from daeosens.timestepping.trajectory.trajectory import Checkpoint, Trajectory
 from gray_scott import D1, D2, GAMMA, KAPPA, SIDE, parts, spots

@@ -9,7 +9,7 @@ import daeosens as ds
 from lotka_volterra import T, interactions, rates, start
 
 
-def ours(n: int) -> tuple[ds.Model, Any]:
+def ours(n: int) -> tuple[ds.tracing.Model, Any]:
     """Return the model and its parameters."""
     model = ds.trace(lambda _t, x, p: x * (p.r + p.A @ x), n, {"r": (n,), "A": (n, n)})
     return model, model.pack(r=rates(n), A=interactions(n))
@@ -23,7 +23,7 @@ def prepare(setting: dict[str, Any]) -> dict[str, Callable[[], Any]]:
     stepping = ds.Stepping((0.0, T), "rk5bs", rtol=tolerance, atol=tolerance)
     total = model.terminal(lambda _t, x, _p: x.sum())
 
-    def run() -> ds.Trajectory:
+    def run() -> ds.timestepping.Trajectory:
         # a stage of few unknowns takes longer to keep than to compute
         return ds.solve(model, x0, p, stepping, checkpoint="stages" if n > 12 else "states")
 

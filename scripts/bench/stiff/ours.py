@@ -7,15 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from daeosens import (
-    Model,
-    Stepping,
-    adjoint,
-    hessian_product,
-    sensitivities,
-    solve,
-    trace,
-)
+from daeosens import Stepping, adjoint, hessian_product, sensitivities, solve, trace
+from daeosens.tracing import Model
 from stiff import SYSTEMS, System, direction, second_order
 
 

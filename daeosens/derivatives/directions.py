@@ -1,0 +1,62 @@
+"""Directions in (u0, p) as users give them: one, or several as rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+import numpy.typing as npt
+from petsc4py import PETSc
+
+from daeosens.derivatives.engines.compiled.tangent import Direction
+from daeosens.errors import InputError
+
+Vector: TypeAlias = "npt.ArrayLike | PETSc.Vec"
+Rows: TypeAlias = "Sequence[Sequence[float]] | Sequence[npt.NDArray[Any]] | Sequence[PETSc.Vec]"
+"""Several directions; an array [D, n] is taken for them as well."""
+
+
+def pairs_of(du0: Any, dp: Any) -> tuple[list[Direction], bool]:
+    """Return directions as pairs (du0, dp), and whether several were given.
+
+    Parameters
+    ----------
+    du0, dp : array [n] and [m], or Vec, or None
+        One direction; ``dp`` may be a mapping of names.
+    du0, dp : array [D, n] and [D, m], or sequences of Vec, or None
+        Several as rows.
+
+    Raises
+    ------
+    InputError
+        Numbers of rows that do not match.
+    """
+    by_u, by_p = _rows_of(du0), _rows_of(dp)
+    if by_u and by_p and len(by_u) != len(by_p):
+        raise InputError(
+            f"du0 has {len(by_u)} rows, dp has {len(by_p)}", expected="as many of each"
+        )
+    several = _has_rows(du0) or _has_rows(dp)
+    count = len(by_u or by_p) if several else 1
+    return list(zip(by_u or [None] * count, by_p or [None] * count, strict=True)), several
+
+
+def _has_rows(values: Any) -> bool:
+    """Whether values are several directions, as rows or vectors."""
+    if values is None or isinstance(values, (PETSc.Vec, Mapping)):
+        return False
+    return _are_vectors(values) or np.ndim(values) == 2
+
+
+def _are_vectors(values: Any) -> bool:
+    return isinstance(values, (list, tuple)) and any(
+        isinstance(entry, PETSc.Vec) for entry in cast("list[Any]", values)
+    )
+
+
+def _rows_of(values: Any) -> list[Any]:
+    """Return the rows of what may be one direction; nothing of None."""
+    if values is None:
+        return []
+    return list(values) if _has_rows(values) else [values]
