@@ -11,11 +11,32 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from daeosens.costs.cost import Cost, Scalar
+from daeosens.derivatives.looks import Looks, is_due
 from daeosens.errors import DaeosensError, KinkWarning
 from daeosens.petsc.vectors import Array, read, write
 from daeosens.problem.branches import Decisions
 from daeosens.problem.problem import Problem
+from daeosens.problem.problem_cache import ProblemCache
 from daeosens.timestepping.trajectory.trajectory import Trajectory
+
+_AT_EQUATIONS = Looks()
+
+
+@dataclass
+class _Seen:
+    """What looks at runs of a problem have seen."""
+
+    equations_jump: bool = False
+    branches_change: bool = False
+
+
+_SEEN = ProblemCache(_Seen)
+
+
+def equations_jump(problem: Problem) -> bool:
+    """Whether a run of the problem has met a jump of its equations."""
+    return _SEEN.of(problem).equations_jump
+
 
 ON_THE_KINK = 1e-12
 """What a branch compares is zero where it is this small beside its largest value in the run."""
@@ -100,14 +121,14 @@ def warn_of_jumps(trajectory: Trajectory, costs: Sequence[Cost] = ()) -> None:
     It looks at the first run of a problem and the first gradient of a cost, then ever more rarely:
     runs of one problem resemble each other, and a look costs an evaluation at each state.
     """
-    counts = trajectory.problem.probed
+    seen = _SEEN.of(trajectory.problem)
     if _known_equations(trajectory.problem):
-        count = counts["looks for jumps"] = counts.get("looks for jumps", 0) + 1
+        count = _AT_EQUATIONS.count(trajectory.problem)
         # where branches change sides, later runs may meet others: the 2nd, the 4th, ... as well
-        if _due(count) or (counts.get("branches change") and not count & (count - 1)):
+        if is_due(count) or (seen.branches_change and not count & (count - 1)):
             for place in _places(trajectory, _equations(trajectory)):
                 if place.jump:
-                    counts["equations jump"] = True  # no error of steps is known there
+                    seen.equations_jump = True  # no error of steps is known there
                     _warn(
                         f"the equations jump near t = {place.time:.6g}, where a branch changes "
                         "sides between two steps: derivatives lack what the time of that change "
@@ -126,17 +147,13 @@ def _warn(message: str) -> None:
     warnings.warn(message, KinkWarning, stacklevel=4)
 
 
-def _due(count: int) -> bool:
-    return not count & (count - 1) and count.bit_length() % 3 == 1  # 1, 8, 64, ...
-
-
 def _looked(function: object) -> bool:
     """Count a look at a cost, and return whether it is due."""
     try:
         count = _LOOKS[function] = _LOOKS.get(function, 0) + 1
     except TypeError:  # what cannot be referred to weakly
         return True
-    return _due(count)
+    return is_due(count)
 
 
 def _known(
@@ -274,7 +291,7 @@ def _places(trajectory: Trajectory, function: _Piecewise | None) -> Iterator[_Pl
     short = NOTHING * float(trajectory.times[-1] - trajectory.times[0])
     left_out |= set(np.flatnonzero(trajectory.step_sizes <= short).tolist())
     for n, place in _crossings(trajectory, function, left_out):
-        trajectory.problem.probed["branches change"] = True
+        _SEEN.of(trajectory.problem).branches_change = True
         sides = _sides(lambda x, n=n: function.value(*_point(trajectory, n, x)), place)
         if any(sides):
             time = float(trajectory.times[n] + place * trajectory.step_sizes[n])

@@ -19,13 +19,21 @@ from collections.abc import Sequence
 import numpy as np
 
 from daeosens.costs.cost import At, Cost, Scalar, Start
+from daeosens.derivatives.kinks import equations_jump
+from daeosens.derivatives.looks import Looks
 from daeosens.derivatives.tangent_errors import accumulated_errors, consistent_directions
 from daeosens.errors import DiscretizationWarning, SolveError
 from daeosens.petsc.vectors import Array, read, write
+from daeosens.problem.problem_cache import ProblemCache
 from daeosens.timestepping.trajectory.trajectory import Trajectory
 
 WRONG, MANY = 1e-3, 100.0
 """Estimated relative error of a derivative that is told, at least, and in units of rtol."""
+
+_LOOKS = Looks()
+
+_UNRESOLVED: ProblemCache[list[float]] = ProblemCache(list)
+"""The error of derivatives at the last look, where it was too large."""
 
 LEAST = 0.01
 """Part of the larger one of two derivatives that the other one is taken for, if it is smaller."""
@@ -48,12 +56,10 @@ def warn_of_unresolved(trajectory: Trajectory, costs: Sequence[Cost]) -> None:
     method = stepping.resolved_method
     if not stepping.adaptive or stepping.control != "states":  # what the user has chosen
         return
-    counts = problem.probed
-    count = counts["looks at derivatives"] = counts.get("looks at derivatives", 0) + 1
-    due = not count & (count - 1) and count.bit_length() % 3 == 1  # 1, 8, 64, ...
-    if not due and not counts.get("derivatives are not resolved"):
+    unresolved = _UNRESOLVED.of(problem)
+    if not _LOOKS.due(problem) and not unresolved:
         return
-    if counts.get("equations jump"):  # which is told, and shows here as well
+    if equations_jump(problem):  # which is told, and shows here as well
         return
     if (
         method.tableau is None
@@ -68,8 +74,9 @@ def warn_of_unresolved(trajectory: Trajectory, costs: Sequence[Cost]) -> None:
     if method.explicit:  # that of a method of one order less
         error **= method.order / (method.order - 1)
     rtol, _ = stepping.tolerances
-    wrong = counts["derivatives are not resolved"] = error > max(WRONG, MANY * rtol)
-    if wrong:
+    unresolved.clear()
+    if error > max(WRONG, MANY * rtol):
+        unresolved.append(error)
         size = f"{100.0 * error:.2g} %" if error < 1.0 else "as much as their size"
         warnings.warn(
             f"the steps follow the states, and derivatives are wrong by about {size}: somewhere in "

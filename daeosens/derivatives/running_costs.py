@@ -6,8 +6,11 @@ import warnings
 from collections.abc import Sequence
 
 from daeosens.costs.cost import Cost, Densities
+from daeosens.derivatives.looks import Looks
 from daeosens.errors import DiscretizationWarning
 from daeosens.timestepping.trajectory.trajectory import Trajectory, steps_of
+
+_LOOKS = Looks()
 
 MANY = 100
 """Multiples of rtol that the estimated error of a running cost may be, as a part of its size."""
@@ -30,9 +33,7 @@ def warn_of_running_costs(trajectory: Trajectory, costs: Sequence[Cost]) -> None
     stepping, problem = trajectory.stepping, trajectory.problem
     if not (stepping.adaptive and any(cost.densities for cost in costs)):
         return
-    counts = problem.probed
-    count = counts["looks at running costs"] = counts.get("looks at running costs", 0) + 1
-    if count & (count - 1) or count.bit_length() % 3 != 1:  # 1, 8, 64, ...
+    if not _LOOKS.due(problem):
         return
     rtol, _ = stepping.tolerances
     for cost in costs:

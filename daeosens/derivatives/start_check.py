@@ -6,12 +6,22 @@ import warnings
 
 import numpy as np
 
+from daeosens.derivatives.looks import Looks
 from daeosens.errors import StartWarning
 from daeosens.petsc.vectors import read, write
+from daeosens.problem.problem import Problem
+from daeosens.problem.problem_cache import ProblemCache
+from daeosens.timestepping.consistency_check import known_algebraic_rows
 from daeosens.timestepping.trajectory.trajectory import Trajectory
 
-FOLLOWS = "start follows"
-"""Name in ``Problem.probed`` of whether the start's own derivative in the parameters is added."""
+_LOOKS = Looks()
+
+_FOLLOWING: ProblemCache[list[bool]] = ProblemCache(list)
+
+
+def note_that_start_follows(problem: Problem) -> None:
+    """Note that the start's own derivative in the parameters is added to gradients."""
+    _FOLLOWING.of(problem).append(True)
 
 
 def warn_of_start(trajectory: Trajectory) -> None:
@@ -22,14 +32,12 @@ def warn_of_start(trajectory: Trajectory) -> None:
     program that nobody may run.  At the first use of a problem, the 8th, the 64th.  Collective.
     """
     problem = trajectory.problem.modes.get(trajectory.first_mode, trajectory.problem)
-    counts = trajectory.problem.probed
     if problem.form == "rhs" or not trajectory.stepping.resolved_method.carried:
         return
-    algebraic = problem.probed.get("algebraic rows")
-    if algebraic is None or not problem.n_parameters or counts.get(FOLLOWS):
+    algebraic = known_algebraic_rows(problem)
+    if algebraic is None or not problem.n_parameters or _FOLLOWING.of(trajectory.problem):
         return
-    count = counts["looks at the start"] = counts.get("looks at the start", 0) + 1
-    if count & (count - 1) or count.bit_length() % 3 != 1:
+    if not _LOOKS.due(trajectory.problem):
         return
     point = float(trajectory.times[0]), trajectory.states[0], problem.create_state(), trajectory.p
     along, change = problem.create_parameters(), problem.create_state()

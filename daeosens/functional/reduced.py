@@ -26,7 +26,7 @@ from daeosens.derivatives.residual_jacobian import (
     squares_of,
 )
 from daeosens.derivatives.solve import solve
-from daeosens.derivatives.start_check import FOLLOWS
+from daeosens.derivatives.start_check import note_that_start_follows
 from daeosens.derivatives.tangent import Tangent, tangent_sweep
 from daeosens.errors import InputError, SolveError, require
 from daeosens.functional.distributed_controls import InitialState
@@ -156,7 +156,7 @@ class Reduced:
         objective.lower(problem, last)
         lower_events(problem)
         if self._start_follows:
-            problem.probed[FOLLOWS] = True
+            note_that_start_follows(problem)
         self._check_start(first)
         self._cached: tuple[PETSc.Vec, Trajectory] | None = None
         self._memory = Memory()

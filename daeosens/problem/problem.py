@@ -334,23 +334,8 @@ class Problem:
         return self.residual_udot.create(0.0, point, zero, self._any_p()), self.create_state()
 
     @cached_property
-    def idle(self) -> list[Any]:
-        """What runs have left for the next ones (``taken_ts``); a changed copy has its own."""
-        return []
-
-    @cached_property
-    def sweeps(self) -> dict[str, Any]:
-        """What sweeps in C call, by the name of the method, once they have looked."""
-        return {}
-
-    @cached_property
-    def switches(self) -> list[Any]:
-        """Its events as sweeps see them, once a run has looked (``lower_events``)."""
-        return []
-
-    @cached_property
-    def probed(self) -> dict[str, Any]:
-        """What a run has found out about the equations, by the name of what was asked."""
+    def cached(self) -> dict[object, object]:
+        """What stages keep about it, by the ``ProblemCache`` that owns it; a copy has its own."""
         return {}
 
     def _any_p(self) -> Any:

@@ -25,6 +25,7 @@ from daeosens.methods.method import Method
 from daeosens.methods.registry import find_method
 from daeosens.petsc.vectors import Array, largest, read, write
 from daeosens.problem.problem import Problem
+from daeosens.problem.problem_cache import ProblemCache
 
 RELATIVE = 1e-6
 """Relative error of state and parameters that a start may have."""
@@ -97,9 +98,10 @@ def refuse_inconsistent_start(
     rates = method.tableau is not None
     if problem.form == "rhs" or method.explicit or not (rates or method.carried):
         return
-    if problem.curved_mass or "algebraic rows" not in problem.probed:
-        problem.probed["algebraic rows"] = _algebraic_rows(problem, t, u, p)
-    algebraic = problem.probed["algebraic rows"]
+    known = _ALGEBRAIC.of(problem)
+    if problem.curved_mass or not known:
+        known[:] = [_algebraic_rows(problem, t, u, p)]
+    (algebraic,) = known
     if algebraic is None or (rates and isinstance(algebraic, _Rows)):
         return
     ranks, (start, _) = u.comm.tompi4py(), u.getOwnershipRange()
@@ -137,6 +139,16 @@ def _harm(method: Method) -> str:
     if not method.carried:
         return "lose such sums in the rounding of a small first step"
     return "carry this error from step to step"
+
+
+_ALGEBRAIC: ProblemCache[list[_Rows | _Combinations | None]] = ProblemCache(list)
+"""Empty until a start was looked at."""
+
+
+def known_algebraic_rows(problem: Problem) -> _Rows | _Combinations | None:
+    """Return the equations without u' that the last start was checked for; None without any."""
+    known = _ALGEBRAIC.of(problem)
+    return known[0] if known else None
 
 
 def _algebraic_rows(

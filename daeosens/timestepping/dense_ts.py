@@ -12,6 +12,10 @@ from daeosens.methods.method import Method
 from daeosens.petsc._kernels import DenseSteps
 from daeosens.petsc.vectors import Array
 from daeosens.problem.problem import Problem
+from daeosens.problem.problem_cache import ProblemCache
+
+_STEPS: ProblemCache[dict[str, DenseSteps | None]] = ProblemCache(dict)
+"""By the name of the method and of what is carried; None where nothing can be."""
 
 LARGEST = 64
 """Up to how many unknowns matrices are dense, and factorised for each stage."""
@@ -42,19 +46,19 @@ def directed_steps(problem: Problem, method: Method) -> DenseSteps | None:
     traced models.  Made once for all runs, whose parameters ``LinearSteps`` puts in.
     """
     key = f"along directions: {method.name}"
-    if key not in problem.sweeps:
-        problem.sweeps[key] = _directed(problem, method)
-    steps: DenseSteps | None = problem.sweeps[key]
-    return steps
+    steps = _STEPS.of(problem)
+    if key not in steps:
+        steps[key] = _directed(problem, method)
+    return steps[key]
 
 
 def error_steps(problem: Problem, method: Method) -> DenseSteps | None:
     """Return the steps from u to u + the error estimate, as ``directed_steps``, or None."""
     key = f"errors along directions: {method.name}"
-    if key not in problem.sweeps:
-        problem.sweeps[key] = _directed(problem, method, errors=True)
-    steps: DenseSteps | None = problem.sweeps[key]
-    return steps
+    steps = _STEPS.of(problem)
+    if key not in steps:
+        steps[key] = _directed(problem, method, errors=True)
+    return steps[key]
 
 
 def _directed(problem: Problem, method: Method, *, errors: bool = False) -> DenseSteps | None:

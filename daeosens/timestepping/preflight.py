@@ -16,6 +16,7 @@ from daeosens.methods.linear_solver import block_solver
 from daeosens.methods.method import Method
 from daeosens.petsc.vectors import largest, read, write
 from daeosens.problem.problem import Problem
+from daeosens.problem.problem_cache import ProblemCache
 from daeosens.timestepping.consistency_check import refuse_inconsistent_start
 from daeosens.timestepping.stepping import Stepping
 
@@ -79,6 +80,9 @@ def refuse_unsound_steps(
         )
 
 
+_INDEX: ProblemCache[list[int]] = ProblemCache(list)
+
+
 def _refuse_algebraic_variables(
     problem: Problem, stepping: Stepping, t: float, u: PETSc.Vec, p: Any
 ) -> None:
@@ -87,9 +91,10 @@ def _refuse_algebraic_variables(
     dying = 0.0 < method.carried < 1.0 or (not method.carried and method.tableau is None)
     if dying and not stepping.adaptive:  # errors die out
         return
-    if "index" not in problem.probed:
-        problem.probed["index"] = structural_index(problem, t, u, p)
-    index = problem.probed["index"]
+    known = _INDEX.of(problem)
+    if not known:
+        known.append(structural_index(problem, t, u, p))
+    (index,) = known
     if index and method.carried > 1.0:
         raise UnsupportedError(
             f'method = "{method.name}" for algebraic equations',

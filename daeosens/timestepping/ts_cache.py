@@ -13,6 +13,7 @@ from daeosens.errors import InputError
 from daeosens.petsc._kernels import add_monitor
 from daeosens.petsc.options import Scope, nothing_for_ts, refused_value, scoped_options
 from daeosens.problem.problem import Problem
+from daeosens.problem.problem_cache import ProblemCache
 from daeosens.timestepping.c_rhs import Held, runs_in_c
 from daeosens.timestepping.step_log import StepLog
 from daeosens.timestepping.stepping import Stepping
@@ -150,11 +151,16 @@ def prepared_ts(
         ready.ts.destroy()
 
 
+IDLE_TS: ProblemCache[list[Prepared]] = ProblemCache(list)
+"""What runs have left for the next ones."""
+
+
 def leave_ts(problem: Problem, ready: Prepared) -> None:
     """Leave a TS to the next runs of a problem."""
-    problem.idle.append(ready)
-    if len(problem.idle) > IDLE:
-        problem.idle.pop(0).ts.destroy()  # the one that has been idle longest
+    waiting = IDLE_TS.of(problem)
+    waiting.append(ready)
+    if len(waiting) > IDLE:
+        waiting.pop(0).ts.destroy()  # the one that has been idle longest
 
 
 def taken_ts(
@@ -164,13 +170,13 @@ def taken_ts(
 
     Nobody else has it until it is left again: a run inside another one gets a TS of its own.
     """
-    if checkpoint not in ("states", "stages") or not problem.idle or not nothing_for_ts():
+    waiting = IDLE_TS.of(problem)
+    if checkpoint not in ("states", "stages") or not waiting or not nothing_for_ts():
         return None
-    for k, each in enumerate(problem.idle):
-        if each.stepping is stepping or each.stepping == stepping:
-            each.held.p = p
-            ready: Prepared = problem.idle.pop(k)
-            return ready
+    for k, ready in enumerate(waiting):
+        if ready.stepping is stepping or ready.stepping == stepping:
+            ready.held.p = p
+            return waiting.pop(k)
     return None
 
 

@@ -13,7 +13,7 @@ from petsc4py import PETSc
 from daeosens import ODE, SolveError, Stepping, solve
 from daeosens.errors import OptionError
 from daeosens.petsc.c_function import admit_native
-from daeosens.timestepping.ts_cache import IDLE
+from daeosens.timestepping.ts_cache import IDLE, IDLE_TS
 
 FIXED = Stepping((0.0, 1.0), "rk4", dt=0.1)
 METHODS = [
@@ -57,16 +57,16 @@ def test_a_run_depends_on_nothing_of_the_one_before(c, stepping, pattern):
     found, used = [], set()
     for u0, p, t_eval in RUNS:
         found.append(record(solve(problem, u0, p, stepping, t_eval)))
-        used.add(problem.idle[0].ts.handle)
+        used.add(IDLE_TS.of(problem)[0].ts.handle)
     assert found == expected
-    assert len(used) == len(problem.idle) == 1
+    assert len(used) == len(IDLE_TS.of(problem)) == 1
 
 
 def test_equal_steppings_share_a_ts_and_others_do_not(c):
     problem = compiled_ode(c)
     for stepping in (FIXED, replace(FIXED), *METHODS[1:3]):
         solve(problem, U0, P, stepping)
-    assert [each.stepping.method for each in problem.idle] == ["rk4", "5dp", "cn"]
+    assert [each.stepping.method for each in IDLE_TS.of(problem)] == ["rk4", "5dp", "cn"]
 
 
 def test_a_problem_keeps_a_few_only_the_last_ones(c):
@@ -74,7 +74,7 @@ def test_a_problem_keeps_a_few_only_the_last_ones(c):
     steppings = [replace(FIXED, dt=0.1 / k) for k in range(1, 2 * IDLE)]
     for stepping in (*steppings, *steppings[-IDLE:]):
         solve(problem, U0, P, stepping)
-    assert [each.stepping for each in problem.idle] == steppings[-IDLE:]
+    assert [each.stepping for each in IDLE_TS.of(problem)] == steppings[-IDLE:]
 
 
 def test_options_given_in_between_hold(c, options):
@@ -88,7 +88,7 @@ def test_options_given_in_between_hold(c, options):
     cut = replace(METHODS[1], options={"ts_adapt_dt_max": 0.01})
     assert solve(problem, U0, P, cut).n_steps >= 100
     assert solve(problem, U0, P, METHODS[1]).n_steps < 30
-    assert [each.stepping.method for each in problem.idle] == ["rk4", "5dp"]
+    assert [each.stepping.method for each in IDLE_TS.of(problem)] == ["rk4", "5dp"]
 
 
 def test_options_are_read_in_every_run(c):
@@ -96,7 +96,7 @@ def test_options_are_read_in_every_run(c):
     watched = replace(FIXED, options={"ts_max_step_rejections": 7})
     for _ in range(2):
         solve(problem, U0, P, watched)
-    assert problem.idle == []
+    assert IDLE_TS.of(problem) == []
     with pytest.raises(OptionError, match="ts_theta_initial"):
         solve(problem, U0, P, replace(FIXED, options={"ts_theta_initial_guess_extrapolate": True}))
 
@@ -105,7 +105,7 @@ def test_options_of_an_optimiser_do_not_matter(c, options):
     problem = compiled_ode(c)
     options["tao_max_it"] = 3
     solve(problem, U0, P, FIXED)
-    assert len(problem.idle) == 1
+    assert len(IDLE_TS.of(problem)) == 1
 
 
 def test_a_failed_run_leaves_nothing(c):
@@ -114,7 +114,7 @@ def test_a_failed_run_leaves_nothing(c):
     for _ in range(2):
         with pytest.raises(SolveError):
             solve(problem, [1e200, 1e200], P, METHODS[2])
-        assert problem.idle == []
+        assert IDLE_TS.of(problem) == []
     assert record(solve(problem, U0, P, METHODS[2])) == expected
 
 
@@ -136,7 +136,7 @@ def test_a_run_inside_a_run_has_a_ts_of_its_own():
     inside.append(True)
     assert outer == 4 * [record(solve(problem, [1.0], [0.7], FIXED))]
     assert inner == 4 * [record(solve(problem, [2.0], [0.3], FIXED))]
-    assert len(problem.idle) == 2  # of the first run, and of the one inside the second
+    assert len(IDLE_TS.of(problem)) == 2  # of the first run, and of the one inside the second
 
 
 def test_a_dropped_problem_takes_its_ts_along(c):
@@ -144,8 +144,8 @@ def test_a_dropped_problem_takes_its_ts_along(c):
     problem = compiled_ode(c)
     for stepping in METHODS:
         solve(problem, U0, P, stepping)
-    kept = [weakref.ref(each) for each in (problem, *problem.idle)]
-    references = [each.ts.refcount for each in problem.idle]
+    kept = [weakref.ref(each) for each in (problem, *IDLE_TS.of(problem))]
+    references = [each.ts.refcount for each in IDLE_TS.of(problem)]
     assert references == [1] * len(references)
     del problem
     gc.collect()
@@ -161,7 +161,7 @@ def test_a_changed_copy_starts_anew(c):
         out[0], out[1] = 0.5 * u[0], 0.5 * u[1]
 
     changed = replace(problem, native={**problem.native, "rhs": admit_native(half)})
-    assert changed.idle == []
+    assert IDLE_TS.of(changed) == []
     found = solve(changed, U0, P, FIXED).u[-1]
     np.testing.assert_allclose(found, np.exp(0.5) * np.array(U0), rtol=1e-6)
 
@@ -169,10 +169,10 @@ def test_a_changed_copy_starts_anew(c):
 def test_problems_in_python_and_recordings_keep_none(c):
     problem = numpy_ode()
     solve(problem, U0, P, FIXED)
-    assert problem.idle == []
+    assert IDLE_TS.of(problem) == []
     recorded = compiled_ode(c)
     solve(recorded, U0, P, FIXED, checkpoint="memory").destroy()
-    assert recorded.idle == []
+    assert IDLE_TS.of(recorded) == []
 
 
 @pytest.mark.mpi

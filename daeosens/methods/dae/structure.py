@@ -15,6 +15,7 @@ from daeosens.methods.dae.null_space import Columns, basis_matrix, null_bases, p
 from daeosens.methods.linear_solver import PRODUCTS
 from daeosens.petsc.vectors import Array, largest, read, write
 from daeosens.problem.problem import Problem
+from daeosens.problem.problem_cache import ProblemCache
 
 MakeSolver = Callable[[PETSc.Mat], PETSc.KSP]
 Mask = npt.NDArray[np.bool_]
@@ -191,10 +192,14 @@ def split_equations(
     """
     if problem.curved_mass:  # rows may be others elsewhere
         return _split(problem, t, u, p, make_solver)
-    if "split" not in problem.probed:
-        problem.probed["split"] = _split(problem, t, u, p, make_solver)
-    split: Split = problem.probed["split"]
-    return split
+    known = _SPLITS.of(problem)
+    if not known:
+        known.append(_split(problem, t, u, p, make_solver))
+    return known[0]
+
+
+_SPLITS: ProblemCache[list[Split]] = ProblemCache(list)
+"""Of problems with a constant mass: the only one."""
 
 
 def _split(problem: Problem, t: float, u: PETSc.Vec, p: Any, make_solver: MakeSolver) -> Split:

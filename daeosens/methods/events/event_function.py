@@ -26,6 +26,7 @@ from daeosens.problem.lowering import (
 )
 from daeosens.problem.matrices import dense, refused
 from daeosens.problem.problem import INDEPENDENT, Problem
+from daeosens.problem.problem_cache import ProblemCache
 
 WHEN = Keywords("callback", "when", "when_u", "when_p", "when_t", "when_hessian", "when_hessian_t")
 RESET = Keywords(
@@ -78,6 +79,9 @@ def lower_event(problem: Problem, event: Event) -> Switch:
     return Switch(event.name, when, jump, bool(changes))
 
 
+_SWITCHES: ProblemCache[list[Switch]] = ProblemCache(list)
+
+
 def lower_events(problem: Problem) -> Sequence[Switch]:
     """Return the events of a problem on PETSc vectors: the same ones for all its runs.
 
@@ -88,9 +92,10 @@ def lower_events(problem: Problem) -> Sequence[Switch]:
     InputError, UnsupportedError
         As ``lower_event``.
     """
-    if not problem.switches:
-        problem.switches.extend([lower_event(problem, event) for event in problem.events])
-    return problem.switches
+    switches = _SWITCHES.of(problem)
+    if not switches:
+        switches.extend([lower_event(problem, event) for event in problem.events])
+    return switches
 
 
 def lower_reset(problem: Problem, event: Event) -> Problem | None:

@@ -25,6 +25,7 @@ from daeosens.petsc._kernels import add_point, carry_back
 from daeosens.petsc.threads import one_blas_thread
 from daeosens.petsc.vectors import Array, is_finite
 from daeosens.problem.problem import Problem
+from daeosens.problem.problem_cache import ProblemCache
 from daeosens.timestepping.dense_ts import dense_steps
 from daeosens.timestepping.trajectory.trajectory import Trajectory
 from daeosens.tracing.batched_model import FactoredBatch
@@ -232,6 +233,10 @@ def _not_in_c(trajectory: Trajectory, equations: Sequence[Problem], rows: int) -
     return f"steps of {method.name} of these equations"
 
 
+_CARRIERS: ProblemCache[dict[str, Callable[..., bool] | None]] = ProblemCache(dict)
+"""What carries few rows back over steps of the method of a name, or None."""
+
+
 def carrier(trajectory: Trajectory, problem: Problem, p: Any, rows: int) -> Carry | None:
     """Return what carries rows back, or None.
 
@@ -248,9 +253,10 @@ def carrier(trajectory: Trajectory, problem: Problem, p: Any, rows: int) -> Carr
     if problem.stencil is not None:
         passes = problem is trajectory.problem and not problem.breakpoints
         return _in_passes(trajectory, method) if passes else None
-    if method.name not in problem.sweeps:
-        problem.sweeps[method.name] = _few_rows(problem, method)
-    carry = problem.sweeps[method.name]
+    carriers = _CARRIERS.of(problem)
+    if method.name not in carriers:
+        carriers[method.name] = _few_rows(problem, method)
+    carry = carriers[method.name]
     return None if rows > FEW_ROWS or carry is None else partial(carry, p, *trajectory.arrays)
 
 
