@@ -101,6 +101,12 @@ class UnsupportedError(DaeosensError):
     """A combination that is refused because its result would be wrong; names the alternative."""
 
 
+class BudgetError(SolveError):
+    """A global search looked at as many boxes as it may; what it has are its ``minimizers``."""
+
+    minimizers: object = None
+
+
 class GrazingError(DaeosensError):
     """An event whose time is not differentiable: the state only touches the surface."""
 

@@ -66,7 +66,7 @@ class Tracer:
             Symbol(inputs[each], sizes, constant=True) for each, sizes in shapes.items()
         )
         p = self.shapes.split(flat)
-        result = _traced(function, name, *point, p)
+        result = traced_value(function, name, *point, p)
         if result.shape != shape:
             raise InputError(
                 f"'{name}' returned shape {result.shape}",
@@ -103,7 +103,7 @@ class Tracer:
         return executable(functions, self.comm)
 
 
-def _traced(function: Callable[..., Any], name: str, *point: Any) -> Symbol:
+def traced_value(function: Callable[..., Any], name: str, *point: Any) -> Symbol:
     """Return what a function makes of symbols; where it fills arrays of floats, of symbols.
 
     Constants in such arrays would be symbols as well, which fewer functions take: therefore only

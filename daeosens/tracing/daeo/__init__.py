@@ -1,0 +1,1 @@
+"""DAEOs: differential equations with an embedded global optimisation."""
