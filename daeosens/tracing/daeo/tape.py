@@ -304,8 +304,8 @@ def make_tape(inputs: Sequence[Any], outputs: Sequence[Any], varying: Sequence[b
         An operation has no interval extension.
     """
     function = casadi.Function("graph", list(inputs), [casadi.vertcat(*outputs)], {"cse": True})
-    sizes: list[int] = [graph.numel() for graph in inputs]
-    starts = np.cumsum([0, *sizes])
+    sizes: list[Any] = [graph.numel() for graph in inputs]
+    starts: Any = np.cumsum([0, *sizes])
     nodes, work, results = _Nodes(), [0] * function.sz_w(), [-1] * function.nnz_out(0)
     for k in range(function.n_instructions()):
         operation = function.instruction_id(k)
