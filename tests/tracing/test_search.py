@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from daeosens.errors import BudgetError, InputError
 from daeosens.tracing.daeo.intervals import interval_function
 from daeosens.tracing.daeo.search import Search
 

@@ -204,7 +204,8 @@ class _Nodes:
         test, root = self.nodes[condition], self.nodes[chosen]
         if test[0] != "NOT" or root[0] != "SQRT" or self.nodes[root[1]][0] != "SELECT":
             return None
-        guard, value, x = (int(each) for each in self.nodes[root[1]][1:])
+        chosen_by: Node = self.nodes[root[1]]
+        guard, value, x = int(chosen_by[1]), int(chosen_by[2]), int(chosen_by[3])
         zero = self.constant(0.0)
         same = guard == test[1] and self.nodes[guard] == ("EQ", min(zero, x), max(zero, x))
         return self.put("SQRT", x) if same and self.value(value) == 1.0 else None
