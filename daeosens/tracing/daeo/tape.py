@@ -9,6 +9,7 @@ maxima are continuous, and ``x*x*x`` has the range of a cube.
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -88,6 +89,11 @@ _OF_CASADI: dict[int, str] = {
 _OF_CASADI[casadi.OP_CONSTPOW] = "POW"
 _SOURCES = ("interval_arithmetic.c", "branch_and_bound.c")
 _COMMUTE = frozenset({"ADD", "MUL", "FMIN", "FMAX", "MINIMUM", "MAXIMUM", "EQ", "NE"})
+# where infinite constants are compared or chosen, as np.isnan and np.where do
+_TAKE_INFINITY = frozenset(
+    {"INPUT", "CONST", "LT", "LE", "EQ", "NE", "FMIN", "FMAX", "MINIMUM", "MAXIMUM"}
+    | {"IF_ELSE_ZERO", "SELECT"}
+)
 
 Node = tuple[Any, ...]
 """An operation and the numbers of its arguments; ``("INPUT", k)``; ``("CONST", low, high)``."""
@@ -103,6 +109,8 @@ class _Nodes:
     def put(self, *node: Any) -> int:
         if node[0] in _COMMUTE and node[1] > node[2]:
             node = (node[0], node[2], node[1])
+        if node[0] not in _TAKE_INFINITY and any(self.infinite(place) for place in node[1:]):
+            return self.constant(math.nan)  # whether it is a number depends on the rest
         if node not in self.numbers:
             self.numbers[node] = len(self.nodes)
             self.nodes.append(node)
@@ -113,6 +121,11 @@ class _Nodes:
         if np.isnan(value):
             return self.put("CONST", "nan", "nan")
         return self.put("CONST", min(value, largest), max(value, -largest))
+
+    def infinite(self, number: int) -> bool:
+        """Whether a node is the constant inf or -inf."""
+        node = self.nodes[number]
+        return node[0] == "CONST" and node[1] != node[2]
 
     def value(self, number: int) -> float | None:
         """Return the value of a constant, None of anything else."""
@@ -172,23 +185,47 @@ class _Nodes:
     def _where(self, condition: int, chosen: int, other: int) -> int:
         """Put a choice: some are maxima, minima or sizes, which are continuous."""
         node = self.nodes[condition]
-        continuous: int | None = None
-        if node[0] in ("LT", "LE"):
-            less, more = int(node[1]), int(node[2])
-            continuous = self._extremum(less, more, chosen, other)
-            if continuous is None and self.constant(0.0) in (less, more):
-                continuous = self._size(less, more, chosen, other)
+        continuous = self._continuous(node, chosen, other)
         return self.put("SELECT", condition, chosen, other) if continuous is None else continuous
+
+    def _continuous(self, condition: Node, chosen: int, other: int) -> int | None:
+        if condition[0] not in ("LT", "LE"):
+            return None
+        less, more = int(condition[1]), int(condition[2])
+        extremum = self._extremum(less, more, chosen, other)
+        if extremum is None and self.constant(0.0) in (less, more):
+            return self._size(less, more, chosen, other)
+        return extremum
+
+    def finish(self) -> None:
+        """Make choices between something and 0 maxima and minima, where they are some."""
+        zero = self.constant(0.0)
+        for number, node in enumerate(list(self.nodes)):
+            if node[0] == "IF_ELSE_ZERO":
+                condition, chosen, other = self.nodes[int(node[1])], int(node[2]), zero
+                if condition[0] == "NOT":
+                    condition, chosen, other = self.nodes[int(condition[1])], zero, chosen
+                better = self._continuous(condition, chosen, other)
+                if better is not None:
+                    self.nodes[number] = self.nodes[better]
 
     def _extremum(self, less: int, more: int, chosen: int, other: int) -> int | None:
         if {chosen, other} == {less, more}:
-            return self.put("MAXIMUM" if chosen == more else "MINIMUM", less, more)
+            return self._larger(less, more) if chosen == more else self._smaller(less, more)
         # NaN is handed on by a third choice: x < y ? y : (y <= x ? x : x + y)
-        total = self.numbers.get(("ADD", min(less, more), max(less, more)))
-        handed = ("SELECT", self.numbers.get(("LE", more, less)), less, total)
-        if chosen == more and self.nodes[other] == handed:
-            return self.put("MAXIMUM", less, more)
-        return None
+        handed = self.nodes[other]
+        opposite = self.numbers.get(("LE", more, less))
+        chooses = handed[0] in ("SELECT", "IF_ELSE_ZERO") and handed[1:3] == (opposite, less)
+        return self._larger(less, more) if chosen == more and chooses else None
+
+    def _larger(self, x: int, y: int) -> int:
+        negative = self.numbers.get(("NEG", x)) == y or self.numbers.get(("NEG", y)) == x
+        return self.put("FABS", x) if negative else self.put("MAXIMUM", x, y)
+
+    def _smaller(self, x: int, y: int) -> int:
+        largest = self._larger(x, y)
+        size = self.nodes[largest][0] == "FABS"
+        return self.put("NEG", largest) if size else self.put("MINIMUM", x, y)
 
     def _size(self, less: int, more: int, chosen: int, other: int) -> int | None:
         """Put x < 0 ? -x : x and the like, -|x| too."""
@@ -204,7 +241,7 @@ class _Nodes:
         test, root = self.nodes[condition], self.nodes[chosen]
         if test[0] != "NOT" or root[0] != "SQRT" or self.nodes[root[1]][0] != "SELECT":
             return None
-        chosen_by: Node = self.nodes[root[1]]
+        chosen_by = self.nodes[int(root[1])]
         guard, value, x = int(chosen_by[1]), int(chosen_by[2]), int(chosen_by[3])
         zero = self.constant(0.0)
         same = guard == test[1] and self.nodes[guard] == ("EQ", min(zero, x), max(zero, x))
@@ -333,6 +370,7 @@ def make_tape(inputs: Sequence[Any], outputs: Sequence[Any], varying: Sequence[b
     dense = [zero] * pattern.numel()
     for place, result in zip(pattern.find(), results, strict=True):
         dense[place] = result
+    nodes.finish()
     return _allocated(nodes.nodes, dense, int(starts[-1]), varying)
 
 
