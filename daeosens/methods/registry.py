@@ -19,7 +19,8 @@ AUTO = ExplicitMethod("auto", 6, "6vr", estimated=True)
 _OF_PETSC = {method.kind: method for method in EXPLICIT}
 
 _ELSEWHERE = {
-    **dict.fromkeys(("rk45", "dopri5", "tsit5", "ode45"), "rk6vr"),
+    **dict.fromkeys(("rk45", "dopri5", "ode45"), "rk6vr"),
+    "tsit5": "rk5ts",
     **dict.fromkeys(("dop853", "dopri8"), "rk8vr"),
 }
 """What to take for names of other packages: docs/stepping.md."""

@@ -25,6 +25,7 @@ from daeosens import (
     taylor,
     trace,
 )
+from daeosens.methods.esdirk.tableau import TABLEAUX
 from daeosens.verify import duality
 
 # ---- transistor amplifier: five capacitors between eight nodes, or to the ground -----------------
@@ -76,7 +77,7 @@ def traced_amplifier():
     return trace(amplifier, 8, [*AMPLIFIER_P], mass=capacitances())
 
 
-@pytest.mark.parametrize("method", ["esdirk3", "esdirk4", "esdirk5", "esdirk6"])
+@pytest.mark.parametrize("method", TABLEAUX)
 def test_transistor_amplifier(traced_amplifier, method):
     p = [*AMPLIFIER_P.values()]
     run = solve(traced_amplifier, AMPLIFIER_START, p, Stepping((0.0, 0.2), method, rtol=1e-5))

@@ -31,6 +31,7 @@ from daeosens import (
     trace,
 )
 from daeosens.methods.dae.null_space import basis_matrix, null_bases, projection
+from daeosens.methods.esdirk.tableau import TABLEAUX
 from daeosens.petsc.vectors import gather, write
 from daeosens.verify import duality
 
@@ -40,7 +41,7 @@ BACK = np.linalg.inv(RIGHT)
 PLAIN = np.diag([1.0, 1.0, 0.0, 0.0])
 MIXED = LEFT @ PLAIN @ RIGHT
 P0 = np.array([1.3, 0.7])
-METHODS = ("esdirk3", "esdirk4", "esdirk5", "esdirk6")
+METHODS = tuple(TABLEAUX)
 T_END = 1.6
 
 

@@ -20,7 +20,16 @@ from daeosens import SolveError, Stepping, adjoint, solve, trace
 
 Array = npt.NDArray[np.float64]
 
-STAGES = {"rk3bs": 3, "rk5f": 6, "rk5dp": 6, "rk5bs": 7, "rk6vr": 8, "rk7vr": 10, "rk8vr": 13}
+STAGES = {
+    "rk3bs": 3,
+    "rk5f": 6,
+    "rk5dp": 6,
+    "rk5bs": 7,
+    "rk5ts": 6,
+    "rk6vr": 8,
+    "rk7vr": 10,
+    "rk8vr": 13,
+}
 """New ones of each step: without the last one where it is the first of the next step."""
 
 ERRORS = (1e-3, 1e-5, 1e-7, 1e-9)

@@ -20,12 +20,13 @@ from daeosens import (
     consistent_state,
     solve,
 )
+from daeosens.methods.esdirk.tableau import TABLEAUX
 from daeosens.petsc.vectors import read, write
 
 K = np.array([1.3])
 MASS = np.diag([1.0, 0.0])
 AVERAGING = ("cn", "theta:0.5", "theta:0.7", "theta:0.95", "midpoint")
-FORGETFUL = ("beuler", "theta:1.0", "esdirk3", "esdirk4", "esdirk5", "esdirk6")
+FORGETFUL = ("beuler", "theta:1.0", *TABLEAUX)
 
 
 def rhs(t, u, p):

@@ -8,6 +8,8 @@ Source
 Kennedy, Carpenter, "Diagonally implicit Runge-Kutta methods for ordinary differential equations: a
 review", NASA/TM-2016-219173, and "Diagonally implicit Runge-Kutta methods for stiff ODEs", Applied
 Numerical Mathematics 146, 2019: ESDIRK3(2)5L[2]SA, 4(3I)6L[2]SA, 5(4I)8L[2]SA and 6(5)9L[2]SA.
+The same, "Additive Runge-Kutta schemes for convection-diffusion-reaction equations", Applied
+Numerical Mathematics 44, 2003: the implicit part of ARK3(2)4L[2]SA, which others call KenCarp3.
 """
 
 from __future__ import annotations
@@ -60,7 +62,7 @@ class Esdirk:
     def embedded(self) -> Array:
         """The solution of one order less as a sum of stages, their weights [s].
 
-        The rate at the start drops out, since that solution forgets the fastest modes too.
+        The rate at the start drops out, since that solution stays bounded for the fastest modes.
         """
         of_later = np.linalg.solve(self.a[1:, 1:].T, self.b_embedded[1:])
         return np.array([1.0 - of_later.sum(), *of_later])
@@ -216,7 +218,29 @@ _SIXTH = _esdirk(
     ),
 )
 
+_GAMMA = 1767732205903 / 4055673282236
+
+_THIRD_OF_FOUR = _esdirk(
+    3,
+    _GAMMA,
+    [
+        [],
+        _ratios("-640167445237/6845629431997"),
+        _ratios("-4482444167858/7529755066697 11266239266428/11593286722821"),
+    ],
+    _ratios(
+        "-10771552573575/22201958757719 9247589265047/10645013368117 2193209047091/5459859503100"
+    ),
+    [0.0, 2 * _GAMMA, 0.6, 1.0],
+)
+
 TABLEAUX: Mapping[str, Esdirk] = MappingProxyType(
-    {"esdirk3": _THIRD, "esdirk4": _FOURTH, "esdirk5": _FIFTH, "esdirk6": _SIXTH}
+    {
+        "esdirk3": _THIRD,
+        "esdirk4": _FOURTH,
+        "esdirk5": _FIFTH,
+        "esdirk6": _SIXTH,
+        "kencarp3": _THIRD_OF_FOUR,
+    }
 )
 """The methods by the names that ``Stepping`` knows."""

@@ -138,6 +138,7 @@ EXPLICIT = tuple(
         ("5f", 5, True),
         ("5dp", 5, True),
         ("5bs", 5, True),
+        ("5ts", 5, True),
         ("6vr", 6, True),
         ("7vr", 7, True),
         ("8vr", 8, True),

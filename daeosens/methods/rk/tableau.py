@@ -8,7 +8,7 @@ from functools import cache, cached_property
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens.petsc._kernels import rk_tableau
+from daeosens.petsc._kernels import register_rk, rk_tableau
 from daeosens.petsc.vectors import Array
 
 
@@ -86,6 +86,38 @@ class Tableau:
 
 HEUN = Tableau(np.array([[0.0, 0.0], [1.0, 0.0]]), np.array([0.5, 0.5]), np.array([0.0, 1.0]))
 """Heun's method, of order two."""
+
+
+_LAST = [
+    *(0.09646076681806523, 0.01, 0.4798896504144996, 1.379008574103742),
+    *(-3.290069515436081, 2.324710524099774, 0.0),
+]
+_ROWS = [
+    [],
+    [0.161],
+    [-0.008480655492356989, 0.335480655492357],
+    [2.8971530571054935, -6.359448489975075, 4.3622954328695815],
+    [5.325864828439257, -11.748883564062828, 7.4955393428898365, -0.09249506636175525],
+    [
+        *(5.86145544294642, -12.92096931784711, 8.159367898576159),
+        *(-0.071584973281401, -0.028269050394068383),
+    ],
+    _LAST,
+]
+_A = np.array([[*row, *[0.0] * (7 - len(row))] for row in _ROWS])
+_B = np.array(_LAST)
+_B_EMBEDDED = np.array(
+    [
+        *(0.098240777870291, 0.010816434459656747, 0.47200877240423758),
+        *(1.523719581277005, -3.8724266808886362, 2.7827926300289612, -1 / 66),
+    ]
+)
+"""The pair 5(4) of Tsitouras, Computers & Mathematics with Applications 62, 2011.
+
+The last stage is the first one of the next step.  PETSc has it not: it becomes a type of TSRK.
+"""
+
+register_rk("5ts", 5, _A, _B, _B_EMBEDDED)
 
 
 @cache

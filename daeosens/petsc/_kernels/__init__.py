@@ -8,6 +8,7 @@ from daeosens.petsc._kernels.bindings import (
     has_transpose,
     lock_onto,
     no_options,
+    register_rk,
     rk_tableau,
     stages,
 )
@@ -92,6 +93,7 @@ __all__ = [
     "pool_memory",
     "pull_theta_steps",
     "put_numbers",
+    "register_rk",
     "reject_trial",
     "rk_tableau",
     "set_chained",

@@ -5,6 +5,13 @@ from numpy.typing import NDArray
 from petsc4py import PETSc
 
 def no_options() -> bool: ...
+def register_rk(
+    name: str,
+    order: int,
+    a: NDArray[np.float64],
+    b: NDArray[np.float64],
+    b_embedded: NDArray[np.float64],
+) -> None: ...
 def rk_tableau(
     ts: PETSc.TS,
 ) -> tuple[

@@ -21,6 +21,9 @@ cdef extern from "petscts.h" nogil:
         PetscTS, PetscInt *, const PetscReal **, const PetscReal **, const PetscReal **,
         const PetscReal **, PetscInt *, const PetscReal **, PetscBool *)
     PetscErrorCode TSRKGetOrder(PetscTS, PetscInt *)
+    PetscErrorCode TSRKRegister(
+        const char *, PetscInt, PetscInt, const PetscReal *, const PetscReal *, const PetscReal *,
+        const PetscReal *, PetscInt, const PetscReal *)
     PetscErrorCode TSGetStages(PetscTS, PetscInt *, PetscVec **)
     PetscErrorCode PetscObjectReference(void *)
 
@@ -64,6 +67,25 @@ def no_options():
 
 cdef object copy_of(const PetscReal *values, Py_ssize_t count):
     return np.array([values[i] for i in range(count)], dtype=np.float64)
+
+
+def register_rk(str name, int order, double[:, ::1] a, double[::1] b, double[::1] b_embedded):
+    """Make a Butcher tableau known as a type of TSRK, by its name; dense output is linear.
+
+    Not collective.  PETSc copies what it is given.
+
+    Parameters
+    ----------
+    name : str              the new type; one that is known already is replaced
+    order : int             of the solution
+    a : array [s, s]        strictly lower triangular
+    b, b_embedded : array [s]
+                            weights of the solution and of the error estimate's companion
+    """
+    cdef bytes text = name.encode()
+    cdef Py_ssize_t s = a.shape[0]
+    CHKERR(TSRKRegister(
+        text, order, <PetscInt>s, &a[0, 0], &b[0], NULL, &b_embedded[0], 1, &b[0]))
 
 
 def rk_tableau(TS ts):
