@@ -215,7 +215,7 @@ def test_hessians_along_the_start_are_symmetric():
     assert abs(one - other) < 1e-12 * abs(one)
 
 
-@pytest.mark.parametrize(("method", "order"), [*zip(METHODS, (3, 4, 5, 6), strict=True)])
+@pytest.mark.parametrize(("method", "order"), [(name, TABLEAUX[name].order) for name in METHODS])
 def test_order_is_that_of_the_method(method, order):
     """Of all unknowns: no order is lost for algebraic equations of index one."""
     problem, start = problems()[1], BACK @ Z0
