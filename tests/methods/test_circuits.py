@@ -80,7 +80,8 @@ def traced_amplifier():
 @pytest.mark.parametrize("method", TABLEAUX)
 def test_transistor_amplifier(traced_amplifier, method):
     p = [*AMPLIFIER_P.values()]
-    run = solve(traced_amplifier, AMPLIFIER_START, p, Stepping((0.0, 0.2), method, rtol=1e-5))
+    rtol = 5e-6 if method == "kencarp3" else 1e-5  # its estimate follows the error most closely
+    run = solve(traced_amplifier, AMPLIFIER_START, p, Stepping((0.0, 0.2), method, rtol=rtol))
     np.testing.assert_allclose(run.u[-1], AMPLIFIER_END, rtol=2e-5)
     # rounding of the solves adds up over the steps, 2600 of esdirk3
     bound = 1e-12 * max(1.0, run.n_steps / 1000)
