@@ -8,6 +8,7 @@ from daeosens import SolveError, Stepping
 from daeosens.petsc._kernels import EXPLICIT
 from daeosens.timestepping import ts as petsc_ts
 from daeosens.timestepping.ts import FEW
+from daeosens.timestepping.ts_cache import IDLE_TS
 
 SPAN = (0.0, 6.0)
 STEPPINGS = [
@@ -31,7 +32,7 @@ def oscillator():
 
 def kinds(model):
     """Return the types of the TS that its runs have left."""
-    return [each.ts.getType() for each in model.idle]
+    return [each.ts.getType() for each in IDLE_TS.of(model)]
 
 
 @pytest.mark.parametrize("t_eval", [(), (0.7, 3.0)])
@@ -40,11 +41,11 @@ def test_the_steps_of_tsrk(oscillator, stepping, t_eval, monkeypatch):
     runs = []
     for few, kind in ((FEW, EXPLICIT), (0, "rk")):
         monkeypatch.setattr(petsc_ts, "FEW", few)
-        oscillator.idle.clear()
+        IDLE_TS.of(oscillator).clear()
         run = ds.solve(oscillator, U0, P, stepping, t_eval=t_eval, checkpoint="stages")
         assert kinds(oscillator) == [kind]
         runs.append(run)
-    oscillator.idle.clear()
+    IDLE_TS.of(oscillator).clear()
     ours, petsc = runs
     assert ours.effort == petsc.effort
     np.testing.assert_array_equal(ours.times, petsc.times)
@@ -69,7 +70,7 @@ def test_the_steps_of_tsrk_after_trials_outside_the_domain(method, tolerance, mo
         runs = []
         for few in (FEW, 0):
             monkeypatch.setattr(petsc_ts, "FEW", few)
-            model.idle.clear()
+            IDLE_TS.of(model).clear()
             stepping = Stepping((0.0, end), method, rtol=tolerance, atol=tolerance, dt=0.5)
             runs.append(ds.solve(model, start, None, stepping))
         ours, petsc = runs
@@ -87,7 +88,7 @@ def test_rejected_steps_are_among_them(oscillator):
 
 def test_a_run_remembers_nothing_of_the_one_before(oscillator):
     stepping = STEPPINGS[-1]
-    oscillator.idle.clear()
+    IDLE_TS.of(oscillator).clear()
     first = ds.solve(oscillator, U0, P, stepping)
     ds.solve(oscillator, [0.5, -1.0], [2.0, 0.0], stepping)
     assert kinds(oscillator) == [EXPLICIT]
@@ -117,7 +118,7 @@ def test_values_that_are_not_finite_are_named():
     model = ds.trace(lambda t, u, p: -p.a * np.sqrt(u - t), 1, {"a": ()})
     with pytest.raises(SolveError, match="'rhs' returned nan in entry"):
         ds.solve(model, [1.0], [1.0], Stepping((0.0, 2.0), "rk4", dt=0.1))
-    assert model.idle == []
+    assert IDLE_TS.of(model) == []
 
 
 def test_events_see_the_same_steps():

@@ -15,6 +15,7 @@ from daeosens import ODE, Event, SolveError, Stepping, Terminal, adjoint, solve,
 from daeosens.errors import NotFiniteError
 from daeosens.problem.grids import Grid
 from daeosens.timestepping.c_rhs import registered_with
+from daeosens.timestepping.ts_cache import IDLE_TS
 
 LOOSE, MILD = {"rtol": 1e-1, "atol": 1e-1}, {"rtol": 1e-3, "atol": 1e-3}
 PLAIN = {"snes_linesearch_type": "basic", "snes_rtol": 1e-13}  # others come back from NaN
@@ -141,11 +142,11 @@ PYTHON = [
 def test_trials_of_c_functions_leave_no_trace(traced, method, tolerances, options):
     problem = traced[ROOT]
     stepping = Stepping((0.0, ROOT.end), method, **tolerances, options=options)
-    problem.idle.clear()
+    IDLE_TS.of(problem).clear()
     run = solve(problem, ROOT.start, ROOT.p, stepping)
     assert run.effort.rejected
     if not options:  # otherwise TS is not kept
-        name, _t, values = registered_with(problem.idle[0].ts).fault()
+        name, _t, values = registered_with(IDLE_TS.of(problem)[0].ts).fault()
         assert name in ("rhs", "jacobian")
         assert not np.isfinite(values).all()
     check_derivatives(ROOT, run, method)
