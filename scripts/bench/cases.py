@@ -210,6 +210,12 @@ CASES: dict[str, Case | Script] = {
             'engine="auto", over the least.',
         ),
         Script(
+            "global_search",
+            "Searches for all minimisers",
+            "Milliseconds of a search over a box with proof, for the lowest minimiser and for all, "
+            "and of the proof that they only move in an interval of the state.",
+        ),
+        Script(
             "grids",
             "Implicit steps on grids",
             "Linear iterations of a solve and seconds of two steps of Crank-Nicolson, forward, in "

@@ -54,6 +54,7 @@ typedef struct {
   uint8_t *flags, *inner_flags, *center_flags;
   double *sent;
   double *h_mid, *h_rad, *inverse, *factor, *spread, *vector;
+  int8_t *alive; /* [n][2]: faces of the whole box that may have minimisers */
 } Search;
 
 static long outputs_of(const Search *S, int level) {
@@ -351,12 +352,30 @@ static int inside(const double *inner, const double *outer, int n) {
   return 1;
 }
 static int same_face(const int8_t *a, const int8_t *b, int n) { return !memcmp(a, b, n); }
+/* does h rise inwards from a face, near it?  For gradients that are not defined on it, as sqrt's */
+static int rises_inwards(Search *S, const double *box, int i, int side) {
+  int n = S->n;
+  double thick[2 * n], low[2 * outputs_of(S, 1)], end = S->bounds[2 * i + side];
+  uint8_t flags[outputs_of(S, 1)];
+  double depth = 1e-3 * (S->bounds[2 * i + 1] - S->bounds[2 * i]);
+  for (int turn = 0; turn < 3; ++turn, depth *= 1e-3) {
+    memcpy(thick, box, sizeof thick);
+    thick[2 * i] = side ? end - depth : end;
+    thick[2 * i + 1] = side ? end : end + depth;
+    evaluate(S, 1, 1, thick, low, flags);
+    if ((flags[0] & (UNDEFINED | BROKEN | EMPTY)) || (flags[1 + i] & EMPTY)) continue;
+    if (side ? low[3 + 2 * i] < 0 : low[2 + 2 * i] > 0) return 1;
+  }
+  return 0;
+}
 /* do multipliers hold the fixed coordinates at their bounds, everywhere in a box? */
-static int held(const Search *S, const int8_t *active, const double *g, const uint8_t *flags) {
+static int held(Search *S, const double *box, const int8_t *active, const double *g,
+                const uint8_t *flags) {
   for (int i = 0; i < S->n; ++i) {
-    if (active[i] && (flags[i] & EMPTY)) return 0;
-    if (active[i] < 0 && !(g[2 * i] > 0)) return 0;
-    if (active[i] > 0 && !(g[2 * i + 1] < 0)) return 0;
+    if (!active[i]) continue;
+    int known = !(flags[i] & EMPTY);
+    if (known && (active[i] < 0 ? g[2 * i] > 0 : g[2 * i + 1] < 0)) continue;
+    if ((known && !flags[i]) || !rises_inwards(S, box, i, active[i] > 0)) return 0;
   }
   return 1;
 }
@@ -489,7 +508,7 @@ static int prove(Search *S, const int8_t *active, const double *y, const double 
     }
     evaluate(S, 1, 1, region, low, flags1);
     if (!sound(low[0], low[1], flags1[0]) || (flags1[0] & BROKEN)) continue;
-    if (!held(S, active, low + 2, flags1 + 1)) continue;
+    if (!held(S, region, active, low + 2, flags1 + 1)) continue;
     if (m == 0) {
       memcpy(enclosure, region, sizeof(double) * 2 * n);
       value[0] = low[0], value[1] = low[1];
@@ -503,6 +522,7 @@ static int prove(Search *S, const int8_t *active, const double *y, const double 
     for (int a = 0; a < m; ++a)
       proven &= k[a].lo > region[2 * free_[a]] && k[a].hi < region[2 * free_[a] + 1];
     if (!proven) continue;
+    if (S->known_only) return 1;
     /* narrower: the minimiser stays in the result of every turn */
     memcpy(enclosure, region, sizeof(double) * 2 * n);
     double c[n];
@@ -560,15 +580,18 @@ static void add_found(Search *S, const int8_t *active, const double *y, const do
 static int add_minimiser(Search *S, const int8_t *active, const double *start,
                          const double *radius) {
   int n = S->n;
-  double y[n], region[2 * n], enclosure[2 * n], value[2];
+  double y[n], region[2 * n], enclosure[2 * n], value[2], span[n];
   memcpy(y, start, sizeof y);
+  /* boxes that were narrowed to rounding are too small to contain what K is of them */
+  for (int i = 0; i < n; ++i)
+    span[i] = most(radius[i], 1e-4 * (S->bounds[2 * i + 1] - S->bounds[2 * i]));
   if (!newton(S, active, y)) return 0;
   for (long k = 0; k < S->found.count; ++k) {
     if (!same_face(active, S->found.active + n * k, n)) continue;
     thin(y, region, n);
     if (inside(region, S->regions.box + 2 * n * k, n)) return 0;
   }
-  if (!prove(S, active, y, radius, 4.0, 24, region, enclosure, value)) return 0;
+  if (!prove(S, active, y, span, 4.0, 28, region, enclosure, value)) return 0;
   for (long k = 0; k < S->found.count; ++k) {
     if (!same_face(active, S->found.active + n * k, n)) continue;
     if (inside(enclosure, S->regions.box + 2 * n * k, n)) return 0;
@@ -668,6 +691,10 @@ static int reduce(Search *S, const double *box, const int8_t *active, const doub
   return 1;
 }
 
+static int touches(const Search *S, const double *box, int i, int side) {
+  return S->alive[2 * i + side] && box[2 * i + side] == S->bounds[2 * i + side];
+}
+
 static void undecided(Search *S, const double *box, const int8_t *active, double lower,
                       int reason) {
   list_put(&S->undecided, S->n, box, active, reason, lower);
@@ -716,6 +743,54 @@ static int known(const Search *S, const double *box, const int8_t *active, const
   return 0;
 }
 
+typedef struct {
+  int along;
+  double from, to; /* no stationary point is between */
+} Gap;
+
+/* narrows a box: 0 = h_i(c) + h_ii (y_i - c_i) + sum of h_ij (y_j - c_j), solved for y_i; 0 if that
+   leaves nothing.  A divisor that contains 0 leaves two parts: the widest gap is given back. */
+static int by_components(const Search *S, const int *free_, int m, const int *held_at,
+                         const double *c, const double *g, const double *high, double *y,
+                         Gap *gap) {
+  int n = S->n;
+  double widest = 0.1;
+  for (int a = 0; a < m; ++a) {
+    int i = free_[a];
+    if (held_at[a]) continue;
+    iv sum = of(g[2 * i], g[2 * i + 1]), d = entry(high, n, i, i);
+    for (int b = 0; b < m; ++b) {
+      int j = free_[b];
+      if (j == i) continue;
+      iv away = of(add_down(y[2 * j], -c[j]), add_up(y[2 * j + 1], -c[j]));
+      sum = add(sum, mul(entry(high, n, i, j), away));
+    }
+    double *lo = y + 2 * i, *hi = y + 2 * i + 1;
+    if (d.lo > 0 || d.hi < 0) {
+      iv step = sub(point(c[i]), over(sum, d));
+      *lo = most(*lo, step.lo), *hi = least(*hi, step.hi);
+      if (*lo > *hi) return 0;
+      continue;
+    }
+    if (sum.lo <= 0 && sum.hi >= 0) continue;
+    /* where d > 0 the point is on one side of c, where d < 0 on the other; none in between */
+    double size = sum.lo > 0 ? sum.lo : -sum.hi;
+    double by_positive = d.hi > 0 ? quotient(size, d.hi).lo : INFINITY;
+    double by_negative = d.lo < 0 ? quotient(size, -d.lo).lo : INFINITY;
+    double left = add_up(c[i], -(sum.lo > 0 ? by_positive : by_negative));
+    double right = add_down(c[i], sum.lo > 0 ? by_negative : by_positive);
+    int has_left = left >= *lo, has_right = right <= *hi;
+    if (!has_left && !has_right) return 0;
+    if (!has_left) *lo = most(*lo, right);
+    else if (!has_right) *hi = least(*hi, left);
+    else if ((right - left) / (*hi - *lo) > widest) {
+      widest = (right - left) / (*hi - *lo);
+      gap->along = i, gap->from = left, gap->to = right;
+    }
+  }
+  return 1;
+}
+
 static void treat(Search *S, const double *box, const int8_t *active, const double *low,
                   const uint8_t *low_flags, const double *high, const uint8_t *high_flags,
                   const double *center, const uint8_t *center_flags, double lower, int covered) {
@@ -728,7 +803,7 @@ static void treat(Search *S, const double *box, const int8_t *active, const doub
   for (int a = 0; a < m; ++a) radius[a] = full_radius[free_[a]];
   memcpy(g, low + 2, sizeof g);
   if (m == 0) {
-    if (held(S, active, g, low_flags + 1)) {
+    if (held(S, box, active, g, low_flags + 1)) {
       double y[n], value[2] = {low[0], low[1]};
       for (int i = 0; i < n; ++i) y[i] = box[2 * i];
       if (!known(S, box, active, box)) {
@@ -787,18 +862,18 @@ static void treat(Search *S, const double *box, const int8_t *active, const doub
     }
   }
   /* where no bound is near, h is convex along every direction at a minimiser */
-  int loose[n], l = 0, inner = 1;
+  int loose[n], l = 0, inner = 1, held_at[n];
   for (int a = 0; a < m; ++a) {
     int i = free_[a];
-    int touches = box[2 * i] == S->bounds[2 * i] || box[2 * i + 1] == S->bounds[2 * i + 1];
-    if (touches) inner = 0;
+    held_at[a] = touches(S, box, i, 0) || touches(S, box, i, 1);
+    if (held_at[a]) inner = 0;
     else loose[l++] = a;
     iv e = entry(high, n, i, i);
     if (e.hi < 0) {
       leaf(S, box, active, covered);
       int8_t face[n];
       for (int side = 0; side < 2; ++side) {
-        if (box[2 * i + side] != S->bounds[2 * i + side]) continue;
+        if (!touches(S, box, i, side)) continue;
         memcpy(next, box, sizeof next);
         memcpy(face, active, n);
         next[2 * i] = next[2 * i + 1] = box[2 * i + side];
@@ -826,22 +901,31 @@ static void treat(Search *S, const double *box, const int8_t *active, const doub
       return;
     }
   }
+  /* stationary points are in narrower boxes, by components of the gradient and by Krawczyk's K */
+  Gap gap = {-1, 0, 0};
   memcpy(next, box, sizeof next);
-  double gain = 1.0;
+  if (at_center && !by_components(S, free_, m, held_at, c, center + 2, high, next, &gap)) {
+    leaf(S, box, active, covered);
+    return;
+  }
   if (second.invertible && inner && at_center) {
     iv k[n];
     krawczyk(S, free_, m, c, center + 2, radius, k);
     for (int a = 0; a < m; ++a) {
       int i = free_[a];
-      double before = next[2 * i + 1] - next[2 * i];
       next[2 * i] = most(next[2 * i], k[a].lo);
       next[2 * i + 1] = least(next[2 * i + 1], k[a].hi);
       if (next[2 * i] > next[2 * i + 1]) {
         leaf(S, box, active, covered);
         return;
       }
-      if (before > 0) gain = least(gain, (next[2 * i + 1] - next[2 * i]) / before);
     }
+  }
+  double gain = 1.0;
+  for (int a = 0; a < m; ++a) {
+    int i = free_[a];
+    double before = box[2 * i + 1] - box[2 * i];
+    if (before > S->width[i]) gain = least(gain, (next[2 * i + 1] - next[2 * i]) / before);
   }
   if (second.convex) {
     if (known(S, box, active, next)) {
@@ -858,6 +942,17 @@ static void treat(Search *S, const double *box, const int8_t *active, const doub
   }
   if (gain < 0.6) {
     leaf(S, box, active, covered);
+    push(S, next, active, lower, 1);
+    return;
+  }
+  double *ends = next + 2 * (gap.along < 0 ? 0 : gap.along);
+  /* the box may have become narrower than the gap since */
+  if (gap.along >= 0 && gap.from >= ends[0] && gap.to <= ends[1]) {
+    leaf(S, box, active, covered);
+    double end = ends[1];
+    ends[1] = gap.from;
+    push(S, next, active, lower, 1);
+    ends[0] = gap.to, ends[1] = end;
     push(S, next, active, lower, 1);
     return;
   }
@@ -963,6 +1058,23 @@ static void work(Search *S) {
   }
 }
 
+/* which faces of the whole box can have minimisers: not where h falls inwards all over them */
+static void look_at_faces(Search *S) {
+  int n = S->n;
+  long size = outputs_of(S, 1);
+  double face[2 * n], low[2 * size];
+  uint8_t flags[size];
+  for (int i = 0; i < n; ++i)
+    for (int side = 0; side < 2; ++side) {
+      memcpy(face, S->bounds, sizeof face);
+      face[2 * i] = face[2 * i + 1] = S->bounds[2 * i + side];
+      evaluate(S, 1, 1, face, low, flags);
+      int clean = !(flags[0] & (UNDEFINED | BROKEN | EMPTY)) && !(flags[1 + i] & EMPTY);
+      int inwards = side ? low[2 + 2 * i] > 0 : low[3 + 2 * i] < 0;
+      S->alive[2 * i + side] = !(clean && inwards);
+    }
+}
+
 static void clear(Search *S) {
   S->todo.count = S->found.count = S->regions.count = S->undecided.count = 0;
   S->todo.lost = S->found.lost = S->regions.lost = S->leaves.lost = S->undecided.lost = 0;
@@ -984,6 +1096,7 @@ Search *search_new(const Tape *low, const Tape *high, Extension extension, int n
   S->flags = malloc(size1 * LANES);
   S->inner_flags = malloc(size2 * LANES);
   S->center_flags = malloc(size1 * LANES);
+  S->alive = malloc(2 * (size_t)n);
   S->sent = malloc(sizeof(double) * 2 * inputs * LANES);
   double *matrices = malloc(sizeof(double) * (6 * n * n + 4 * n));
   S->h_mid = matrices, S->h_rad = matrices + n * n, S->inverse = matrices + 2 * n * n;
@@ -996,7 +1109,7 @@ void search_free(Search *S) {
   list_free(&S->undecided);
   free(S->points), free(S->w_low), free(S->w_high), free(S->values), free(S->inner);
   free(S->center), free(S->flags), free(S->inner_flags), free(S->center_flags), free(S->sent);
-  free(S->h_mid);
+  free(S->h_mid), free(S->alive);
   free(S);
 }
 
@@ -1008,6 +1121,7 @@ int search_run(Search *S, const double *given, const double *width, int global, 
   S->given = given, S->width = width, S->global = global, S->budget = budget;
   S->known_only = 0;
   prepare(S);
+  look_at_faces(S);
   int8_t active[n];
   memset(active, 0, n);
   push(S, S->bounds, active, -INFINITY, 0);
@@ -1034,13 +1148,14 @@ int search_check(Search *S, const double *given, const double *width, int global
   S->given = given, S->width = width, S->global = global, S->budget = budget;
   S->known_only = 1;
   prepare(S);
-  double region[2 * n], enclosure[2 * n], value[2], radius[n];
+  look_at_faces(S);
+  double region[2 * n], enclosure[2 * n], value[2] = {0, 0}, radius[n];
   for (long k = 0; k < count; ++k) {
     const double *y = points + n * k, *known_region = regions + 2 * n * k;
     for (int i = 0; i < n; ++i)
       radius[i] = most(known_region[2 * i + 1] - y[i], y[i] - known_region[2 * i]);
     if (!prove(S, actives + n * k, y, radius, 1.0, 8, region, enclosure, value)) return CHANGED;
-    add_found(S, actives + n * k, y, region, enclosure, value);
+    add_found(S, actives + n * k, y, region, region, value);
     if (global) {
       double thin_box[2 * n], low[2 * outputs_of(S, 1)];
       uint8_t flags[outputs_of(S, 1)];

@@ -119,10 +119,17 @@ class IntervalFunction:
             Another shape, or an end that is not finite or lies above the other one.
         """
         rows = np.zeros((self.n_inputs, 2))
-        n_x, n_y = self.n_x, self.n_y
-        rows[:1] = _ends("t", np.asarray(t, dtype=float)[None], 1)
-        rows[1 : 1 + n_x] = _ends("x", x, n_x)
-        rows[1 + n_x + n_y :] = _ends("p", p, self.shapes.size)
+        n_x, size = self.n_x, self.shapes.size
+        _fill(rows[:1], t, "t", ())
+        _fill(rows[1 : 1 + n_x], x, "x", (n_x,))
+        if size:
+            _fill(rows[-size:], p, "p", (size,))
+        elif np.size(p):
+            raise InputError(f"p has the shape {np.shape(p)}", expected="no parameters")
+        if not (np.isfinite(rows).all() and (rows[:, 0] <= rows[:, 1]).all()):
+            raise InputError(
+                f"t = {t}, x = {x}, p = {p}", expected="finite numbers, lower ends first"
+            )
         return rows
 
     def enclose(self, level: int, boxes: Array) -> tuple[Array, npt.NDArray[np.uint8]]:
@@ -257,18 +264,15 @@ def _graphs(
     return (scalars, [graph, gradient]), [gradient, *lower]
 
 
-def _ends(name: str, given: npt.ArrayLike, size: int) -> Array:
-    """Return intervals [size, 2] of numbers or intervals."""
+def _fill(rows: Array, given: npt.ArrayLike, name: str, shape: tuple[int, ...]) -> None:
+    """Fill lower and upper ends [size, 2] with intervals, or with numbers."""
     array = np.asarray(given, dtype=float)
-    if array.shape == (size,):
-        array = np.stack([array, array], axis=-1)
-    elif array.size == 0 and size == 0:
-        array = np.empty((0, 2))
-    if array.shape != (size, 2):
+    if array.shape == shape:
+        rows[...] = array.reshape(-1, 1)
+    elif array.shape == (*shape, 2):
+        rows[...] = array
+    else:
+        intervals = (*shape, 2)
         raise InputError(
-            f"{name} has the shape {array.shape}",
-            expected=f"({size},), or ({size}, 2) of intervals",
+            f"{name} has the shape {array.shape}", expected=f"{shape}, or {intervals} of intervals"
         )
-    if not (np.isfinite(array).all() and (array[:, 0] <= array[:, 1]).all()):
-        raise InputError(f"{name} = {array.tolist()}", expected="finite numbers, lower ends first")
-    return array

@@ -53,7 +53,9 @@ class Minimizers:
     certified : array of bool [K]
         There is exactly one minimiser in the enclosure, with a positive definite Hessian among the
         free coordinates and multipliers that are not zero: proven.  Where False at least one is
-        proven to be there, such as one at a kink.
+        proven to be there, such as one at a kink (or, where h jumps, values below those around).
+    remarks : tuple of str [K]
+        Why a point is not certified; empty if it is.
     value_bounds : array [K, 2]
         Enclosures of the values.
     undecided : array [B, n_y, 2]
@@ -74,6 +76,7 @@ class Minimizers:
     active: npt.NDArray[np.int8]
     enclosures: Array
     certified: npt.NDArray[np.bool_]
+    remarks: tuple[str, ...]
     value_bounds: Array
     undecided: Array
     reasons: tuple[str, ...]
@@ -104,7 +107,10 @@ class Minimizers:
                 for i, side in enumerate(self.active[k])
                 if side
             ]
-            marks = [*held, "certified" if self.certified[k] else "at least one, not certified"]
+            marks = [
+                *held,
+                "certified" if self.certified[k] else f"at least one: {self.remarks[k]}",
+            ]
             lowest = " (lowest)" if k == self.best and count > 1 else ""
             lines.append(
                 f"  y = {_row(point)}  h = {self.values[k]:.9g}{lowest}  {', '.join(marks)}"
@@ -310,7 +316,7 @@ class Search:
             _pointer(given),
             _pointer(self._least_width(None)),
             ctypes.c_int(minimizers.mode == "global"),
-            ctypes.c_long(4 * len(leaves) + 200),
+            ctypes.c_long(2 * minimizers.boxes + 200),  # dearer than a search: no proof
             ctypes.c_long(len(points)),
             _pointer(points),
             _pointer(regions),
@@ -347,7 +353,7 @@ class Search:
             regions, points = regions[kept], points[kept]
             low = notes[:, 1] <= best
             undecided, notes = undecided[low], notes[low]
-        certified = np.ones(len(points), dtype=bool)
+        certified, remarks = np.ones(len(points), dtype=bool), [""] * len(points)
         clusters, reasons = _clusters(undecided, notes[:, 0].astype(int), self.box)
         shown = [
             reason != _LEFT and self._has_minimiser(given, k, clusters, enclosures)
@@ -365,6 +371,7 @@ class Search:
             active = np.concatenate([active, held.astype(np.int8)])
             bounds = np.concatenate([bounds, about])
             certified = np.concatenate([certified, np.zeros(len(more), dtype=bool)])
+            remarks += [_REASONS[each] for each, has in zip(reasons, shown, strict=True) if has]
             clusters = clusters[~shown_array]
             reasons = [each for each, has in zip(reasons, shown, strict=True) if not has]
         order = np.lexsort(points.T[::-1]) if len(points) else np.empty(0, dtype=int)
@@ -379,6 +386,7 @@ class Search:
             active[order],
             enclosures[order],
             certified[order],
+            tuple(remarks[k] for k in order),
             bounds[order],
             clusters,
             tuple(_REASONS[each] for each in reasons),
@@ -452,8 +460,8 @@ class Search:
         error = BudgetError(
             f"the budget of {budget} boxes is used up: {len(minimizers)} minimisers are found, "
             f"{sum(left)} boxes are left, the largest of them {_box(largest)}",
-            remedy=f"budget={10 * budget}, a smaller box, or mode='global'; what was found is "
-            "error.minimizers",
+            remedy=f"budget={10 * budget}, a smaller box, an h whose minimisers are apart from "
+            "each other; error.minimizers is what was found",
         )
         error.minimizers = minimizers
         return error
