@@ -8,7 +8,6 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, runtime_checka
 
 from petsc4py import PETSc
 
-from daeosens.petsc.fast_dataclass import quickly_made
 from daeosens.petsc.vectors import Array, dot
 from daeosens.problem.problem import Problem
 
@@ -108,7 +107,6 @@ When: TypeAlias = "float | At | Instant | Start"
 """Where along a run a scalar is evaluated."""
 
 
-@quickly_made
 @dataclass(frozen=True, eq=False)
 class Cost:
     """A lowered objective: scalars at times or events, and densities integrated over time."""

@@ -20,7 +20,6 @@ from daeosens.derivatives.start_check import warn_of_start
 from daeosens.derivatives.sweeps.backward import sweep_back, swept_in_c
 from daeosens.errors import InputError
 from daeosens.methods.remainders import remainders
-from daeosens.petsc.fast_dataclass import quickly_made
 from daeosens.petsc.ranks import agree
 from daeosens.petsc.vectors import Array, gather, read
 from daeosens.problem.callback_guard import QUIET, unwrapped
@@ -74,7 +73,6 @@ def shared(problem: Problem, by_p: PETSc.Vec) -> Array | None:
     return gather(by_p) if problem.comm.size > 1 and not problem.field_parameter else None
 
 
-@quickly_made
 @dataclass(frozen=True, eq=False, repr=False)
 class Gradient(Rows):
     """Value and gradient of one cost.

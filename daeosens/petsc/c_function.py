@@ -33,12 +33,6 @@ class Native:
         Row starts and columns of a sparse matrix (CSR), whose values the function fills.
     signature : str
         Its C signature where it is known, to be compared with what is called.
-    points : int
-        Address of a version for K points, 0 if there is none: ``int (long K, double *const *arrays,
-        const long *strides, void *user_data)`` with the times [K], the inputs and the outputs
-        [K, ...] among the arrays, and for times and inputs how far two points are apart: 0 where
-        all share one.  It returns 1 if all it has filled is finite, 2 if not, and 0, having done
-        nothing, where the points are to be taken one by one.
     sizes : (int, int), optional
         Numbers n of unknowns and m of parameters, where they are known: another problem is refused.
 
@@ -61,7 +55,6 @@ class Native:
     keeps: Any = None
     pattern: tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]] | None = None
     signature: str = ""
-    points: int = 0
     sizes: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
@@ -70,11 +63,6 @@ class Native:
                 f"the address of a C function is {self.address!r}",
                 expected="that of a function that was loaded or compiled",
             )
-
-    @property
-    def at_points(self) -> tuple[int, int, int]:
-        """Return what ``call_points`` calls: the function, its version, and the user data."""
-        return self.address, self.points, self.user_data
 
 
 def admit_native(callback: object) -> Native | None:

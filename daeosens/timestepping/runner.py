@@ -19,7 +19,6 @@ from daeosens.errors import (
 from daeosens.methods.linear_solver import linear_fault, reason_name, singular
 from daeosens.methods.registry import find_method
 from daeosens.petsc._kernels import DENSE, take_remainder
-from daeosens.petsc.fast_dataclass import quickly_made
 from daeosens.petsc.options import refused_value
 from daeosens.petsc.step_rejection import trials
 from daeosens.petsc.vectors import Array
@@ -44,7 +43,6 @@ NOT_FINITE = 72
 """PETSc's error code of norms that are not."""
 
 
-@quickly_made
 @dataclass(frozen=True, eq=False)
 class Run:
     """What TS gave: the log of one smooth run."""

@@ -10,7 +10,6 @@ import numpy as np
 
 from daeosens.petsc._kernels import FactorPulls, FactorSteps, Sums, call_points
 from daeosens.petsc.c_function import Native
-from daeosens.petsc.low_rank_rows import few_rows
 from daeosens.petsc.vectors import Array
 from daeosens.problem.batched.linearization import Linearization
 from daeosens.problem.batched.protocol import Batch
@@ -73,15 +72,16 @@ class FactoredBatch:
 
     def pull_parameters(self, t: Array, u: Array, p: Array, w: Array) -> Array:
         """Return the sum over the points of f_p^T w [M, m]."""
-        pulls = self._pulls(t, u, p, len(w))
+        pulls = self._pulls(t, u, p)
         pulls.pull_all(np.ascontiguousarray(w.swapaxes(0, 1)))
         mu = np.empty((len(w), p.size))
         pulls.add_to(mu, True)
         return mu
 
     def linearize(self, t: Array, u: Array, p: Array, rows: int) -> Linearization:
-        """Return f_u and f_p at the points, for M rows."""
-        pulls = self._pulls(t, u, p, rows)
+        """Return f_u and f_p at the points, for any number of rows."""
+        del rows
+        pulls = self._pulls(t, u, p)
         return Linearization(pulls, pulls.add_to)
 
     def push_parameters(self, t: Array, u: Array, p: Array, dp: Array) -> Array:
@@ -123,29 +123,22 @@ class FactoredBatch:
         first, start = 0, 0
         for factor, inner in zip(self._parts.factors, self._inner, strict=True):
             values = np.empty((len(t), factor.columns))
-            call_points(*inner.at_points, t, (u, p, y), (values,))
+            call_points(*_place(inner), t, (u, p, y), (values,))
             matrix = factor.matrix(p)
             y[:, first : first + factor.rows] = values @ (matrix if factor.transposed else matrix.T)
             v[:, start : start + factor.columns] = values
             first, start = first + factor.rows, start + factor.columns
         return v, y
 
-    def _pulls(self, t: Array, u: Array, p: Array, rows: int) -> FactorPulls:
-        """Return products of M rows with f_u at the points, and what they add to those of p."""
+    def _pulls(self, t: Array, u: Array, p: Array) -> FactorPulls:
+        """Return products of rows with f_u at the points, and what they add to those of p."""
         parts = self._parts
         v, y = self._products(t, u, p)
         runs = self._of_u, parts.by_y.runs, parts.by_p.runs, len(parts.used)
         by_u, by_y, by_p = (np.empty((len(t), entries)) for entries in parts.entries)
         _fill(self._slopes, "jacobian", t, (u, p, y), (by_u, by_y, by_p))
         matrices = tuple(factor.matrix(p) for factor in parts.factors)
-        places = parts.table[:, 0].tolist()
-        inner = [
-            None
-            if factor.start is None
-            else few_rows(v[:, k : k + factor.columns], rows * factor.rows)
-            for k, factor in zip(places, parts.factors, strict=True)
-        ]
-        sums = Sums(parts.starts, inner, parts.used, parts.outside, parts.disjoint)
+        sums = Sums(parts.starts, parts.used, parts.outside, parts.disjoint)
         values = by_u, by_y, by_p
         return FactorPulls(u.shape[1], matrices, parts.table, runs, values, v, parts.only_u, sums)
 
@@ -157,7 +150,7 @@ def _place(function: Native) -> tuple[int, int]:
 def _fill(
     function: Native, name: str, t: Array, inputs: tuple[Array, ...], outputs: tuple[Array, ...]
 ) -> None:
-    if call_points(*function.at_points, t, inputs, outputs):
+    if call_points(*_place(function), t, inputs, outputs):
         return
     for out in outputs:
         for time, values in zip(t.tolist(), out, strict=True):

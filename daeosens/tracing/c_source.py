@@ -7,9 +7,8 @@ from collections.abc import Sequence
 
 from daeosens.tracing.casadi import casadi
 from daeosens.tracing.derivatives import Generated
+from daeosens.tracing.loop_rolling import STACK, rolled
 from daeosens.tracing.matrix_products import with_fast_products
-from daeosens.tracing.optimize_c.loops import STACK, rolled
-from daeosens.tracing.optimize_c.simd import with_lanes
 
 
 def source(functions: Sequence[Generated]) -> str:
@@ -27,7 +26,7 @@ def source(functions: Sequence[Generated]) -> str:
     # the wrappers never pass NULL for an input; without the question compiling takes half the time
     code = re.sub(r"arg\[(\d+)\]\? arg\[\1\]\[(\d+)\] : 0", r"arg[\1][\2]", code)
     code = re.sub(r"arg\[(\d+)\] \? arg\[\1\] : casadi_zeros", r"arg[\1]", code)
-    code = rolled(with_lanes(with_fast_products(code), functions))
+    code = rolled(with_fast_products(code))
     return "\n".join([code, *(_wrapper(each) for each in functions)])
 
 

@@ -18,7 +18,6 @@ from daeosens.problem.c_callback import Compiled
 from daeosens.tracing.c_source import entry, source
 from daeosens.tracing.compilation import CompilerError, load
 from daeosens.tracing.derivatives import Generated
-from daeosens.tracing.optimize_c.simd import points_symbol
 
 
 def executable(functions: Sequence[Generated], comm: MPI.Comm) -> Mapping[str, Any]:
@@ -70,7 +69,6 @@ def _native(each: Generated, library: ctypes.CDLL) -> Native:
         address(entry(name)),
         keeps=library,
         pattern=each.pattern,
-        points=address(points_symbol(name)),
         sizes=sizes,
     )
 

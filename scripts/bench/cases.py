@@ -223,6 +223,14 @@ CASES: dict[str, Case | Script] = {
             ("--all",),
         ),
         Script(
+            "own_paths",
+            "What own code for speed gains",
+            "Least milliseconds of calls with it and without it, timed in turn: of processor time, "
+            "for the thread pool of the clock.  Without the thread pool OpenBLAS has both cores, "
+            "without the vector pool PETSc's vectors their own memory, without the Krylov method "
+            "KSPBCGS solves; C is otherwise compiled as CasADi writes it.",
+        ),
+        Script(
             "second_order",
             "Hessian products",
             "Milliseconds of the sweeps, and a product over an adjoint and a tangent.",

@@ -386,5 +386,5 @@ def test_points_with_more_numbers_than_petscint_counts(tmp_path):
 
     out = np.empty((2, 1))
     address = ctypes.cast(first, ctypes.c_void_p).value
-    assert call_points(address, 0, 0, np.zeros(2), (u, np.zeros(1)), (out,))
+    assert call_points(address, 0, np.zeros(2), (u, np.zeros(1)), (out,))
     np.testing.assert_array_equal(out, [[3.0], [4.0]])

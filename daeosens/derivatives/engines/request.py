@@ -10,7 +10,6 @@ import numpy as np
 from petsc4py import PETSc
 
 from daeosens.costs.cost import Cost, Densities, Observation, points_by_step
-from daeosens.petsc.fast_dataclass import quickly_made
 from daeosens.petsc.vectors import Array
 from daeosens.timestepping.trajectory.trajectory import Trajectory
 
@@ -18,7 +17,6 @@ Observed: TypeAlias = "Mapping[int, Sequence[Observation]]"
 """Observations by the number of the state."""
 
 
-@quickly_made
 @dataclass(frozen=True, eq=False)
 class AdjointRequest:
     """M adjoint rows, from state number ``last`` to the first one.

@@ -24,7 +24,6 @@ def call_number(
 ) -> float: ...
 def call_points(
     address: int,
-    points: int,
     user_data: int,
     t: NDArray[np.float64],
     inputs: tuple[NDArray[np.float64], ...],

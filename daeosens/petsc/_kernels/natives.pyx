@@ -172,12 +172,8 @@ def call_number(uintptr_t address, uintptr_t user_data, double t, tuple inputs, 
         release(&all)
 
 
-ctypedef int (*AtPoints)(long, double **, const long *, void *) noexcept
-
-
 def call_points(
     uintptr_t address,
-    uintptr_t points,
     uintptr_t user_data,
     const double[::1] t,
     tuple inputs,
@@ -187,8 +183,7 @@ def call_points(
 
     Parameters
     ----------
-    address, points, user_data : int
-                            ``points``: a version for many points (``Native.points``), or 0
+    address, user_data : int
     t : ndarray [K]
     inputs : tuple of contiguous ndarray
                             [K, ...] of the points, or one [...] for all, which has one axis
@@ -204,32 +199,26 @@ def call_points(
     TypeError               arrays of other numbers than doubles
     """
     cdef Arguments all
-    cdef long strides[LIMIT + 1]
-    cdef double *arrays[LIMIT + 1]
+    cdef long strides[LIMIT]
+    cdef double *arrays[LIMIT]
     cdef bint finite = True
-    cdef int j, done = 0, first = <int>len(inputs)
+    cdef int j, first = <int>len(inputs)
     cdef Py_ssize_t k, count = t.shape[0]
     if not count:
         return True
     all.count = 0
     try:
         add_all(&all, inputs, outputs)
-        arrays[0], strides[0] = <double *>&t[0], 1
         for j in range(all.count):
-            arrays[j + 1], strides[j + 1] = all.values[j], 0
+            arrays[j], strides[j] = all.values[j], 0
             if j >= first or all.buffers[j].ndim > 1:
-                strides[j + 1] = all.sizes[j] // count
-        if points:
-            done = (<AtPoints>points)(count, arrays, strides, <void *>user_data)
-        finite = done != 2
-        if not done:
-            for k in range(count):
-                call_function(
-                    <void *>address, <void *>user_data, False, t[k], all.count, arrays + 1)
-                for j in range(1, all.count + 1):
-                    arrays[j] += strides[j]
-            for j in range(first, all.count):
-                finite = finite and all_finite(all.values[j], all.sizes[j])
+                strides[j] = all.sizes[j] // count
+        for k in range(count):
+            call_function(<void *>address, <void *>user_data, False, t[k], all.count, arrays)
+            for j in range(all.count):
+                arrays[j] += strides[j]
+        for j in range(first, all.count):
+            finite = finite and all_finite(all.values[j], all.sizes[j])
     finally:
         release(&all)
     return finite

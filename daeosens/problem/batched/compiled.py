@@ -169,7 +169,7 @@ def _fill(
     function: Compiled, name: str, t: Array, inputs: tuple[Array, ...], outputs: tuple[Array, ...]
 ) -> None:
     native = function.native
-    if call_points(*native.at_points, t, inputs, outputs):
+    if call_points(native.address, native.user_data, t, inputs, outputs):
         return
     for out in outputs:
         for time, values in zip(t.tolist(), out, strict=True):

@@ -17,7 +17,6 @@ from daeosens.costs.cost import At, Instant, Point, Start, When
 from daeosens.errors import InputError, SolveError, require
 from daeosens.methods.events.event_step import HybridStep, Record
 from daeosens.methods.step import Step, StepMap
-from daeosens.petsc.fast_dataclass import quickly_made
 from daeosens.petsc.vectors import Array, read, write
 from daeosens.problem.problem import Problem
 from daeosens.timestepping.stepping import Stepping
@@ -70,7 +69,6 @@ HIT = 1e-6
 """A time within this part of a step from its end counts as reached."""
 
 
-@quickly_made
 @dataclass(frozen=True)
 class Effort:
     """What a run cost: accepted and rejected steps, Newton and linear iterations.
@@ -98,7 +96,6 @@ class Effort:
         )
 
 
-@quickly_made
 @dataclass(frozen=True, eq=False, repr=False)
 class Trajectory:
     """The log of accepted steps, which every derivative sweep follows.

@@ -17,8 +17,6 @@ cdef class MatrixPulls(Pulls):
 cdef class Sums:
     cdef const long[::1] starts, used
     cdef const long[:, ::1] outside
-    cdef object _kept
-    cdef const intptr_t[:, ::1] inner   # of each: rows, apart, weights, their number
     cdef bint alone
 
 
@@ -29,7 +27,7 @@ cdef class FactorPulls(Pulls):
     cdef tuple _given
     cdef list _adjoints
     cdef intptr_t[:, ::1] _addresses    # of each matrix and its adjoints
-    cdef double[::1] _v_bar, _gathered
+    cdef double[::1] _v_bar
     cdef double[:, ::1] _local
     cdef long _columns
     cdef bint _only_u

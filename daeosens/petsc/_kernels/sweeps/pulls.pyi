@@ -1,18 +1,9 @@
 """Types of pulls.pyx, whose docstrings tell the rest."""
 
-from collections.abc import Sequence
-from typing import Protocol
-
 import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
-
-class FewRows(Protocol):  # of daeosens.petsc.low_rank_rows, which is above
-    @property
-    def rows(self) -> Array: ...
-    @property
-    def weights(self) -> Array | None: ...
 
 class Pulls:
     count: int
@@ -26,7 +17,6 @@ class Sums:
     def __init__(
         self,
         starts: NDArray[np.intp],
-        inner: Sequence[FewRows | None],
         used: NDArray[np.intp],
         outside: NDArray[np.intp],
         alone: bool,

@@ -71,8 +71,6 @@ cdef class Sums:
     ----------
     starts : ndarray [factors]
                             the first of the parameters that are the entries of A_a, or -1
-    inner : list of FewRows or None
-                            v_a at all points; None for constants
     used : ndarray          the parameters that stand outside of the matrices in f and all v
     outside : ndarray [., 2]
                             from which parameter to which one none is an entry of one A_a only:
@@ -80,22 +78,9 @@ cdef class Sums:
     alone : bool            entries of A_a are added to nothing that is there
     """
 
-    def __init__(self, const long[::1] starts, list inner, const long[::1] used,
-                 const long[:, ::1] outside, bint alone):
-        cdef const double[:, :] rows
-        cdef const double[:, ::1] weights
-        cdef intptr_t[:, ::1] found = np.zeros((len(inner), 4), dtype=np.intp)
-        cdef long a
+    def __init__(self, const long[::1] starts, const long[::1] used, const long[:, ::1] outside,
+                 bint alone):
         self.starts, self.used, self.outside, self.alone = starts, used, outside, alone
-        for a in range(len(inner)):
-            if starts[a] < 0:
-                continue
-            rows = inner[a].rows
-            found[a, 0], found[a, 1] = <intptr_t>&rows[0, 0], rows.strides[0] // sizeof(double)
-            if inner[a].weights is not None:
-                weights = inner[a].weights
-                found[a, 2], found[a, 3] = <intptr_t>&weights[0, 0], weights.shape[1]
-        self.inner, self._kept = found, inner
 
 
 cdef class FactorPulls(Pulls):
@@ -126,7 +111,7 @@ cdef class FactorPulls(Pulls):
         return FactorPulls(*self._given)
 
     cdef void begin(self, long rows) except *:
-        cdef long a, most = 0
+        cdef long a
         cdef double[:, :, ::1] adjoints
         self._local = np.zeros((rows, self._columns))
         if rows == self.rows:
@@ -138,9 +123,6 @@ cdef class FactorPulls(Pulls):
             adjoints = np.empty((rows, self.count, self._products[a, 1]))
             self._adjoints.append(adjoints)
             self._addresses[a, 1] = <intptr_t>&adjoints[0, 0, 0]
-            if self._sums is not None:
-                most = max(most, self._sums.inner[a, 3] * self._products[a, 1])
-        self._gathered = np.empty(most + 1)
 
     cdef void go_on(self, long rows) noexcept nogil:
         """Take other rows, not more than those that it began with."""
@@ -189,11 +171,8 @@ cdef class FactorPulls(Pulls):
     cdef void collect(self, double *mu, long m, bint fresh) noexcept nogil:
         """Add to the rows of mu [M, m], of which nothing is there if ``fresh``."""
         cdef double *local = &self._local[0, 0] if self._columns else NULL
-        cdef double one = 1.0, zero = 0.0
         cdef double *adjoints
-        cdef const intptr_t *inner
         cdef const int *product
-        cdef int points, several
         cdef long r, a, k
         for r in range(self.rows):
             if fresh:
@@ -203,16 +182,10 @@ cdef class FactorPulls(Pulls):
             for a in range(self._sums.starts.shape[0]):
                 if self._sums.starts[a] < 0:
                     continue
-                product, inner, points = &self._products[a, 0], &self._sums.inner[a, 0], <int>self.count
-                adjoints = <double *>self._addresses[a, 1] + r * points * product[1]
-                if inner[2]:
-                    several = <int>inner[3]
-                    dgemm(b"N", b"T", <int *>&product[1], &several, &points, &one, adjoints,
-                          <int *>&product[1], <double *>inner[2], &several, &zero,
-                          &self._gathered[0], <int *>&product[1])
-                    adjoints, points = &self._gathered[0], several
-                add_outer(adjoints, <double *>inner[0], inner[1], points, product,
-                          fresh and self._sums.alone, mu + self._sums.starts[a])
+                product = &self._products[a, 0]
+                adjoints = <double *>self._addresses[a, 1] + r * self.count * product[1]
+                add_outer(adjoints, <double *>&self._v[0, product[0]], self._v.shape[1], self.count,
+                          product, fresh and self._sums.alone, mu + self._sums.starts[a])
             for k in range(self._sums.used.shape[0]):
                 mu[self._sums.used[k]] += local[k]
             mu, local = mu + m, local + self._columns

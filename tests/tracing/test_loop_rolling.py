@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import daeosens as ds
-from daeosens.tracing.optimize_c import loops as module
-from daeosens.tracing.optimize_c.loops import rolled
+from daeosens.tracing import loop_rolling as module
+from daeosens.tracing.loop_rolling import rolled
 
 HEAD = "static int casadi_f0(const double** arg, double** res) {\n  casadi_real a0, a1;\n"
 
