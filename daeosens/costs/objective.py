@@ -258,6 +258,8 @@ def check_event(problem: Problem, event: str) -> None:
         Names those that it has.
     """
     names = [each.name for each in problem.events]
+    if problem.monitor is not None:
+        names += problem.monitor().names
     if event not in names:
         raise InputError(
             f'no event is named "{event}"',

@@ -22,6 +22,7 @@ from daeosens.problem.breakpoints import inside_of_step
 from daeosens.problem.callback_guard import on_every_rank
 from daeosens.problem.event import Event
 from daeosens.problem.matrices import Derivative
+from daeosens.problem.monitor import Monitor
 
 Form = Literal["rhs", "mass", "residual"]
 Style = Literal["numpy", "petsc"]
@@ -82,6 +83,8 @@ class Problem:
         traced models also "pull": (t, u, p, w) -> (f_u^T w, f_p^T w).
     stencil : Stencil or None
         The functions of a grid's points, which TS and sweeps call without Python.
+    monitor : callable or None
+        Makes what follows a run and names events that are not known before it.
 
     Examples
     --------
@@ -126,6 +129,7 @@ class Problem:
     events: tuple[Event, ...] = ()
     modes: Mapping[str, Problem] = field(default_factory=dict[str, "Problem"])
     mode: str | Callable[..., str] = ""
+    monitor: Callable[[], Monitor] | None = None
 
     def __repr__(self) -> str:
         """Return form, style and sizes."""
@@ -139,7 +143,7 @@ class Problem:
     @property
     def smooth(self) -> bool:
         """Whether a run has no events, and the mode that is known before."""
-        return not self.events and isinstance(self.mode, str)
+        return not self.events and isinstance(self.mode, str) and self.monitor is None
 
     @property
     def curved_mass(self) -> bool:

@@ -172,6 +172,7 @@ class Runner:
         watch: Watch | None = None,
         *,
         taken: int = 0,
+        most: int | None = None,
     ) -> Run:
         """Run from ``start`` [n], which becomes the first state of the log, over ``span``.
 
@@ -189,6 +190,8 @@ class Runner:
             ``watch(t, u, t_next, u_next) -> bool`` after each step: whether to end the run there.
         taken : int
             Steps taken before, of the ``max_steps`` of the Stepping.
+        most : int, optional
+            So many steps are enough, wherever they end.
 
         Raises
         ------
@@ -208,10 +211,12 @@ class Runner:
             take_again=self._single_steps.take_again if self._unwatched else None,
         )
         ts.setMaxTime(min(span[1], self._ready.max_time))
-        ts.setMaxSteps(self._ready.max_steps - taken)
+        left = self._ready.max_steps - taken
+        ts.setMaxSteps(left if most is None else min(left, most))
         size = self._first_step(first, start) if first_step is None else first_step
         self._start(log, start, first, size, watched=watch is not None)
-        if not log.stopped:
+        enough = most is not None and most < left and ts.getStepNumber() == most
+        if not (log.stopped or (enough and int(ts.getConvergedReason()) > 0)):
             self._check_finished(log, span, taken)
         effort = Effort(
             ts.getStepNumber(),

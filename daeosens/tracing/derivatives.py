@@ -74,6 +74,9 @@ class Graph:
         Whether it is a number.
     udot : casadi.SX, casadi.MX or None
         The rate u', of a residual.
+    held : (symbols, graph), optional
+        Symbols in ``value`` that stand for a graph of the inputs, which derivatives take for
+        constants: where Newton's method begins.
     """
 
     name: str
@@ -83,6 +86,7 @@ class Graph:
     value: Any
     number: bool
     udot: Any = None
+    held: tuple[Any, Any] | None = None
 
     @property
     def states(self) -> dict[str, Any]:
@@ -134,11 +138,11 @@ def derive(graph: Graph) -> dict[str, Generated]:
     operations, nodes = _operations(graph)
     scalars = operations < 2 * nodes
     if scalars or operations <= SCALARS:
-        expanded = _derive(_expand(graph))
+        expanded = derived(expand(graph))
         count = sum(each.function.n_instructions() for each in expanded.values())
         if scalars or count <= SCALARS:
             return expanded
-    return _derive(graph)
+    return derived(graph)
 
 
 def _operations(graph: Graph) -> tuple[int, int]:
@@ -156,14 +160,16 @@ def _operations(graph: Graph) -> tuple[int, int]:
     return count, int(function.n_instructions())
 
 
-def _expand(graph: Graph) -> Graph:
+def expand(graph: Graph) -> Graph:
+    """Return a graph of matrix nodes as one of scalars."""
     inputs = {name: casadi.SX.sym(name, each.shape) for name, each in graph.point.items()}
     function = casadi.Function("f", list(graph.point.values()), [graph.value])
     value = casadi.cse(casadi.densify(function(*inputs.values())))
     return Graph(graph.name, **inputs, value=value, number=graph.number)
 
 
-def _derive(graph: Graph) -> dict[str, Generated]:
+def derived(graph: Graph) -> dict[str, Generated]:
+    """Return all derivatives of a graph as it is."""
     return _of_number(graph) if graph.number else _of_vector(graph)
 
 
@@ -246,6 +252,9 @@ def _function(
     graph: Graph, ending: str, inputs: dict[str, Any], outputs: dict[str, Any], shape: Sequence[int]
 ) -> Generated:
     dense = [casadi.densify(each) for each in outputs.values()]
+    if graph.held is not None:
+        symbols, reached = graph.held
+        dense = casadi.substitute(dense, [symbols], [reached])
     function = casadi.Function(
         graph.name + ending,
         list(inputs.values()),
@@ -273,7 +282,7 @@ def _matrix(graph: Graph, ending: str, x: Any, *, square: bool) -> Generated:
     jacobian = block_jacobian(graph.value, x) if many else casadi.jacobian(graph.value, x)
     if jacobian is None:
         if _operations(graph)[0] <= FEW_OPERATIONS:  # a row takes as many as f itself
-            scalars = _expand(graph)
+            scalars = expand(graph)
             variables = scalars.u if x is graph.u else scalars.p
             return _matrix(scalars, ending, variables, square=square)
         (w,) = _symbols(graph, w=graph.value.numel())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -100,6 +100,10 @@ class Tracer:
         functions = list(more)
         for graph in graphs:
             functions += derive(graph).values()
+        return self.executable(functions)
+
+    def executable(self, functions: Sequence[Generated]) -> Mapping[str, Any]:
+        """Return functions as callbacks, by name."""
         return executable(functions, self.comm)
 
 

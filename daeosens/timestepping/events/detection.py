@@ -172,14 +172,18 @@ class Flow:
                 surface.side = math.copysign(1.0, value) if value else 0.0
                 surface.move(value, h)
                 continue
-            hit = self._examine(surface, t, u, t_next, u_next, value)
+            hit = self.examine(surface, t, u, t_next, u_next, value)
             if hit is not None:
                 self.hits.append(hit)
             else:
                 surface.move(value, h)
         return bool(self.hits)
 
-    def _examine(
+    def forget(self) -> None:
+        """Forget the states around one, which may have changed."""
+        self._around_of = None
+
+    def examine(
         self,
         surface: Surface,
         t: float,

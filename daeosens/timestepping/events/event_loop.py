@@ -13,12 +13,15 @@ from typing import Any
 import numpy as np
 from petsc4py import PETSc
 
+from daeosens.errors import SolveError
 from daeosens.methods.events.consistent_reset import Consistency
-from daeosens.methods.events.event_function import Switch, lower_events
+from daeosens.methods.events.event_function import Switch, lower_event, lower_events
 from daeosens.methods.step import Step
-from daeosens.petsc.vectors import Array
+from daeosens.petsc._kernels import interpolate
+from daeosens.petsc.vectors import Array, read
 from daeosens.problem.event import Event
 from daeosens.problem.modes import entered_mode
+from daeosens.problem.monitor import Monitor, Suspect
 from daeosens.problem.problem import Problem
 from daeosens.timestepping.events.detection import Flow, Hit
 from daeosens.timestepping.events.event_surface import Surface
@@ -36,7 +39,16 @@ from daeosens.timestepping.events.simultaneous import (
 from daeosens.timestepping.events.zeno import refuse_chatter, refuse_crowd, refuse_passing
 from daeosens.timestepping.runner import Run, made_runner
 from daeosens.timestepping.stepping import Stepping, inside_span, span_rounding
-from daeosens.timestepping.trajectory.trajectory import HIT, Checkpoint, Trajectory
+from daeosens.timestepping.trajectory.states import rows_of
+from daeosens.timestepping.trajectory.trajectory import (
+    HIT,
+    Checkpoint,
+    Trajectory,
+    stages_between,
+)
+
+FEWEST, MOST = 32, 4096
+"""So many steps, at first and at most, are taken before a monitor looks at them."""
 
 
 class _Passage:
@@ -86,6 +98,8 @@ class _Passage:
         self._grid_end: float | None = None
         self._size: float | None = None
         self._largest_start = math.inf
+        self.monitor = None if problem.monitor is None else problem.monitor()
+        self._most = FEWEST
         self.mode = entered_mode(problem, problem.mode, self.first, state, p)
         self.log = HybridLog([self.first], [state])
         self._looks: dict[str, int] = {}
@@ -104,6 +118,8 @@ class _Passage:
             if t >= self.last:
                 return
             flow = self._flow()
+            if self._complete(t, state):
+                continue
             entered = flow.settle(t, state, fired)
             refuse_passing(fired, self.log.crossings)
             if entered:
@@ -118,6 +134,16 @@ class _Passage:
                 continue
             fired = self._piece(flow)
             refuse_crowd(self.log.crossings, self.last - self.first)
+
+    def _complete(self, t: float, state: PETSc.Vec) -> bool:
+        """Let happen what the monitor wants where a piece begins; return whether it does."""
+        if self.monitor is None:
+            return False
+        event = self.monitor.begins(t, read(state), self.p)
+        if event is None:
+            return False
+        self._happen(event, lower_event(self.problem, event))
+        return True
 
     def _explicit_events(self, fired: Sequence[Surface]) -> None:
         """Let the events happen whose time has come, in the order of the list."""
@@ -160,17 +186,14 @@ class _Passage:
             insort(hits, grid)
         flow.hits.clear()
         refuse_chatter(log.crossings, log.effort.steps, self.stepping.max_steps)
-        run = flow.runner.run(
-            state,
-            (t, end),
-            hits,
-            self._size,
-            flow.watch if flow.surfaces else None,
-            taken=log.effort.steps,
-        )
+        run = self._taken(flow, state, (t, end), hits)
+        if self.monitor is not None:
+            run = self._looked_at(self.monitor, flow, run)
         log.add(run, self.mode, self.p, [*hits, end])
         if flow.checked:  # and may therefore be bold
             self._size = self._next_start(run)
+        elif self.monitor is not None and self.stepping.adaptive:
+            self._size = None if flow.hits else float(run.sizes[-1])
         if not flow.hits:
             return []
         self._keep_grid(log.times[-1])
@@ -178,6 +201,71 @@ class _Passage:
         self._look_for_jump(crossed[0].event.name)
         self._all_happen(crossed)
         return crossed
+
+    def _taken(
+        self, flow: Flow, state: PETSc.Vec, span: tuple[float, float], hits: Sequence[float]
+    ) -> Run:
+        """Take steps from a state; with a monitor some, at which it looks."""
+        while True:
+            try:
+                return flow.runner.run(
+                    state,
+                    span,
+                    hits,
+                    self._size,
+                    flow.watch if flow.surfaces else None,
+                    taken=self.log.effort.steps,
+                    most=None if self.monitor is None else self._most,
+                )
+            except SolveError:
+                # steps may fail beyond an event that the monitor has not seen yet
+                if self.monitor is None or self._most == 1:
+                    raise
+                self._most = max(1, self._most // 8)
+                flow.hits.clear()
+
+    def _looked_at(self, monitor: Monitor, flow: Flow, run: Run) -> Run:
+        """Return the steps up to the first in which the monitor sees an event happen."""
+        states = rows_of(run.states)
+        count = len(run.sizes)
+        self._most = min(2 * max(self._most, count), MOST)
+        for n, suspects in monitor.look(run.times, states, self.p):
+            hits = self._hits_of(suspects, flow, run, n)
+            if hits:
+                self._most = FEWEST
+                if n + 1 < count:  # what was seen in the last step comes later
+                    flow.hits.clear()
+                flow.hits += hits
+                return replace(
+                    run,
+                    times=run.times[: n + 2],
+                    sizes=run.sizes[: n + 1],
+                    states=run.states[: n + 2],
+                    kept=stages_between(run.kept, 0, n + 1),
+                    effort=replace(
+                        run.effort, steps=n + 1, rejected=run.effort.rejected + count - n - 1
+                    ),
+                )
+        return run
+
+    def _hits_of(self, suspects: Sequence[Suspect], flow: Flow, run: Run, n: int) -> list[Hit]:
+        """Return the crossings of suspected events within a step."""
+        t, t_next, h = float(run.times[n]), float(run.times[n + 1]), float(run.sizes[n])
+        u, u_next, hits = run.states[n], run.states[n + 1], list[Hit]()
+        flow.forget()
+        for event, (value, slope), bracket in suspects:
+            surface = Surface(event, lower_event(self.problem, event))
+            surface.value, surface.slope, surface.on = value, slope, value == 0.0
+            surface.side = math.copysign(1.0, value or slope)
+            if bracket is not None:
+                curve = interpolate([(part, part - sum(bracket) / 2, None) for part in bracket])
+                hits.append(Hit(surface, *bracket, -1.0, curve))
+                continue
+            end = surface.at(t_next, u_next, self.p)
+            hit = None if surface.far(end, h) else flow.examine(surface, t, u, t_next, u_next, end)
+            if hit is not None:
+                hits.append(hit)
+        return hits
 
     def _look_for_jump(self, name: str) -> None:
         """Warn if the equations jump at an event that is about to happen, for the 1st, 2nd, 4th ...
@@ -317,4 +405,9 @@ def run_through_events(
     with ExitStack() as runners:
         passage = _Passage(problem, state, p, stepping, pinned, checkpoint, runners)
         passage.go()
-    return passage.log.trajectory(problem, p, stepping, checkpoint)
+    trajectory = passage.log.trajectory(problem, p, stepping, checkpoint)
+    return (
+        trajectory
+        if passage.monitor is None
+        else replace(trajectory, report=passage.monitor.report)
+    )

@@ -18,6 +18,7 @@ from daeosens.errors import InputError, SolveError, require
 from daeosens.methods.events.event_step import HybridStep, Record
 from daeosens.methods.step import Step, StepMap
 from daeosens.petsc.vectors import Array, read, write
+from daeosens.problem.monitor import START
 from daeosens.problem.problem import Problem
 from daeosens.timestepping.stepping import Stepping
 from daeosens.timestepping.trajectory.crossing import Crossing, table_of
@@ -116,6 +117,8 @@ class Trajectory:
         What each step was, by its number; empty without events.
     kept : mapping or array
         Stage states of Runge-Kutta steps, where they were kept, as the run left them (``by_step``).
+    report : object or None
+        What the problem's monitor knows of the run: of a DAEO the optimisers, ``Branches``.
 
     Examples
     --------
@@ -140,6 +143,7 @@ class Trajectory:
     crossings: tuple[Crossing, ...] = ()
     records: Sequence[Record] = ()
     recording: list[PETSc.TS] = field(default_factory=list[PETSc.TS])
+    report: Any = None
 
     @property
     def n_steps(self) -> int:
@@ -268,6 +272,8 @@ class Trajectory:
         """Return the number of the state before or after the events that happen at ``t``."""
         names = " and ".join(f'"{each.name}"' for each in there)
         moves = any(each.step in self.moving for each in there)
+        if side is None and all(each.name == START for each in there):
+            side = "after"  # before it the state was not complete
         if side is None and (t >= self.times[-1] or (moves and t <= self.times[0])):
             return self.n_steps if t >= self.times[-1] else 0
         if side is None and not moves:
