@@ -72,7 +72,12 @@ class OptionError(InputError):
 
 
 class SolveError(DaeosensError):
-    """The time integration failed: same on every rank, so an optimiser may treat it as infinity."""
+    """The time integration failed: same on every rank, so an optimiser may treat it as infinity.
+
+    A problem with events keeps the run up to there as ``run``.
+    """
+
+    run: object = None
 
 
 class StiffError(SolveError):

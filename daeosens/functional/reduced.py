@@ -37,6 +37,7 @@ from daeosens.petsc.ranks import agree
 from daeosens.petsc.vectors import Array, finite_array, gather, is_finite, scatter
 from daeosens.problem.callback_guard import QUIET
 from daeosens.problem.matrices import dense
+from daeosens.problem.modes import entered_mode
 from daeosens.problem.problem import Problem
 from daeosens.timestepping.c_rhs import runs_in_c
 from daeosens.timestepping.method_choice import (
@@ -224,7 +225,8 @@ class Reduced:
         state, parameters = problem.admit_state(u0), problem.admit_parameters(p)
         zero, out = problem.create_state(), problem.create_state()
         try:
-            problem.residual(t, state, zero, parameters, out)
+            mode = entered_mode(problem, problem.mode, t, state, parameters)
+            problem.modes.get(mode, problem).residual(t, state, zero, parameters, out)
         except SolveError as error:
             raise InputError(f"at the start: {error}") from error
         if not is_finite(out):

@@ -41,7 +41,7 @@ class Monitor(Protocol):
     report: Any
     """What it knows of the run, for users."""
 
-    def begins(self, t: float, u: Array, p: Any) -> Event | None:
+    def begins(self, t: float, u: Array, p: Any, mode: str) -> Event | None:
         """Take note of where a smooth piece begins: at the start, and after each event.
 
         Returns an event at this time that is to happen there and then, or None.

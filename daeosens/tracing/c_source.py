@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from daeosens.tracing.casadi import casadi
-from daeosens.tracing.derivatives import Generated
+from daeosens.tracing.derivatives import DATA, Generated
 from daeosens.tracing.loop_rolling import STACK, rolled
 from daeosens.tracing.matrix_products import with_fast_products
 
@@ -16,7 +16,7 @@ def source(functions: Sequence[Generated]) -> str:
 
     A function ``name`` with the inputs t, u, p, ... becomes ``void name(double t, const double *u,
     const double *p, ..., double *out, ...)``; it is a ``double`` where its last output is called
-    "returned".
+    "returned".  Numbers that come along are behind ``user_data``, the last argument.
     """
     generator = casadi.CodeGenerator("model.c", {"with_header": False, "verbose": False})
     for each in functions:
@@ -42,9 +42,10 @@ def _wrapper(each: Generated) -> str:
     filled = outputs[:-1] if returned else outputs
     arguments = [
         "double t",
-        *(f"const double *{name}" for name in inputs[1:] if name != _row(each)),
+        *(f"const double *{name}" for name in inputs[1:] if name not in (_row(each), DATA)),
     ]
     arguments += [f"double *{name}" for name in filled]
+    arguments += [f"const double *{DATA}"] if DATA in inputs else []
     sizes = [function.sz_arg(), function.sz_res(), function.sz_iw(), function.sz_w()]
     storage = "static _Thread_local " if sum(sizes) > STACK else ""
     rows, columns = (each.shape * 2)[:2] if each.by_rows else (0, 0)

@@ -25,6 +25,9 @@ COLORS = 32
 """Up to so many colours a Jacobian of matrix nodes is compressed."""
 
 
+DATA = "data"
+"""The input that is no argument of callbacks."""
+
 _BRANCHES = frozenset(
     getattr(casadi, f"OP_{name}")
     for name in (
@@ -41,7 +44,8 @@ class Generated:
     Attributes
     ----------
     function : casadi.Function
-        Inputs "t", "u", "p", and more by kind; an output called "returned" is a number.
+        Inputs "t", "u", "p", and more by kind; an output called "returned" is a number.  A last
+        input "data" is bound by ``execution.with_data``.
     shape : tuple of int
         That of the matrix, or of the first output.
     pattern : (array [rows + 1], array [nnz]) of int32, optional
@@ -77,6 +81,9 @@ class Graph:
     held : (symbols, graph), optional
         Symbols in ``value`` that stand for a graph of the inputs, which derivatives take for
         constants: where Newton's method begins.
+    data : symbols, optional
+        Symbols in ``value`` for numbers that a user of the compiled function brings along, one
+        function for many of them; derivatives take them for constants.
     """
 
     name: str
@@ -87,6 +94,7 @@ class Graph:
     number: bool
     udot: Any = None
     held: tuple[Any, Any] | None = None
+    data: Any = None
 
     @property
     def states(self) -> dict[str, Any]:
@@ -255,6 +263,8 @@ def _function(
     if graph.held is not None:
         symbols, reached = graph.held
         dense = casadi.substitute(dense, [symbols], [reached])
+    if graph.data is not None:
+        inputs = {**inputs, DATA: graph.data}
     function = casadi.Function(
         graph.name + ending,
         list(inputs.values()),

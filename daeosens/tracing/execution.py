@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -14,6 +15,7 @@ from scipy import sparse
 
 from daeosens.errors import InputError
 from daeosens.petsc.c_function import Native
+from daeosens.petsc.vectors import Array
 from daeosens.problem.c_callback import Compiled
 from daeosens.tracing.c_source import entry, source
 from daeosens.tracing.compilation import CompilerError, load
@@ -39,6 +41,23 @@ def compiled_library(code: str, comm: MPI.Comm) -> ctypes.CDLL | None:
     except CompilerError as error:
         _warn(str(error))
         return None
+
+
+def with_data(callbacks: Mapping[str, Any], data: Array) -> Mapping[str, Any]:
+    """Return callbacks with the numbers that come along: those that take some have no others."""
+    numbers = np.ascontiguousarray(data, dtype=float).ravel()
+
+    def bound(callback: Any) -> Any:
+        if isinstance(callback, Native):
+            kept = callback.keeps, numbers
+            return replace(callback, user_data=numbers.ctypes.data, keeps=kept)
+
+        def call(*arguments: Any) -> Any:
+            return callback(*arguments, numbers)
+
+        return call
+
+    return {name: bound(each) for name, each in callbacks.items()}
 
 
 def called(callback: Any, *shapes: tuple[int, ...]) -> Callable[..., Any]:

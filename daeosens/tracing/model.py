@@ -119,3 +119,43 @@ class Model(Parametrized):
         """Return an event with traced functions, for ``hybrid`` and ``add_events``.  Collective."""
         assert self.trace_event is not None
         return self.trace_event(event)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LinearDAEOModel(Model):
+    """A DAEO with a linear inner problem, as a ``Problem`` whose modes are the optimal bases.
+
+    Attributes
+    ----------
+    flow_names : tuple of str
+        Those of v.
+    bases : Bases
+        All that runs have come to.
+    """
+
+    flow_names: tuple[str, ...] = ()
+    bases: Any = None
+
+    def flows(self, run: Any) -> Array:
+        """Return all flows v [N+1, n_v] at the times of a run of this model.
+
+        Parameters
+        ----------
+        run : Trajectory
+
+        Raises
+        ------
+        InputError
+            Of another model.
+        """
+        if run.problem.modes is not self.modes:
+            raise InputError(
+                "the run is one of another model", remedy="model.flows(solve(model, ...))"
+            )
+        places = [(record.mode, record.p) for record in run.records]  # where a step begins
+        for crossing in run.crossings:
+            places[crossing.step] = crossing.mode_before, run.records[crossing.step].p
+        last, jumped = run.records[-1], run.crossings and run.records[-1].jump is not None
+        places.append((last.mode, run.crossings[-1].p if jumped else last.p))
+        found: Array = self.bases.flows(places, run.times, run.u)
+        return found

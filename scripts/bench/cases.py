@@ -216,6 +216,12 @@ CASES: dict[str, Case | Script] = {
             "and of the proof that they only move in an interval of the state.",
         ),
         Script(
+            "flux_balance",
+            "Dynamic flux balance",
+            "Milliseconds of a run and a gradient with tracked bases, and of runs that solve a "
+            "linear programme in every right-hand side.",
+        ),
+        Script(
             "grids",
             "Implicit steps on grids",
             "Linear iterations of a solve and seconds of two steps of Crank-Nicolson, forward, in "

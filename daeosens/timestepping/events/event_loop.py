@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import insort
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
@@ -51,6 +51,18 @@ FEWEST, MOST = 32, 4096
 """So many steps, at first and at most, are taken before a monitor looks at them."""
 
 
+class _Smooth(dict[str, Problem]):
+    """The equations of each mode without events; there may be more modes as the run goes on."""
+
+    def __init__(self, modes: Mapping[str, Problem]) -> None:
+        super().__init__()
+        self._modes = modes
+
+    def __missing__(self, name: str) -> Problem:
+        self[name] = replace(self._modes[name], events=(), modes={}, monitor=None)
+        return self[name]
+
+
 class _Passage:
     """One run through its events: modes, TS for each of them, and what is still to come."""
 
@@ -92,7 +104,7 @@ class _Passage:
             time for time in self._pinned if apart and time not in problem.breakpoints
         } - {self.first, self.last}
         modes = problem.modes or {"": problem}
-        self._smooth = {name: replace(each, events=(), modes={}) for name, each in modes.items()}
+        self._smooth = _Smooth(modes)
         self._consistency = Consistency(self._smooth, stepping.options)
         self._flows: dict[str, Flow] = {}
         self._grid_end: float | None = None
@@ -139,7 +151,7 @@ class _Passage:
         """Let happen what the monitor wants where a piece begins; return whether it does."""
         if self.monitor is None:
             return False
-        event = self.monitor.begins(t, read(state), self.p)
+        event = self.monitor.begins(t, read(state), self.p, self.mode)
         if event is None:
             return False
         self._happen(event, lower_event(self.problem, event))
@@ -404,7 +416,11 @@ def run_through_events(
     """
     with ExitStack() as runners:
         passage = _Passage(problem, state, p, stepping, pinned, checkpoint, runners)
-        passage.go()
+        try:
+            passage.go()
+        except SolveError as error:
+            error.run = passage.log.trajectory(problem, p, stepping, checkpoint)
+            raise
     trajectory = passage.log.trajectory(problem, p, stepping, checkpoint)
     return (
         trajectory

@@ -1,0 +1,1 @@
+"""DAEOs whose inner problem is a linear programme."""

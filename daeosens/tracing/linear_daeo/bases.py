@@ -1,0 +1,346 @@
+"""The bases that runs come to: each is a mode, whose equations are compiled functions with data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from daeosens.errors import SolveError
+from daeosens.petsc._kernels import call_points
+from daeosens.petsc.c_function import Native
+from daeosens.petsc.vectors import Array
+from daeosens.problem.event import Event
+from daeosens.problem.problem import Problem
+from daeosens.tracing.execution import with_data
+from daeosens.tracing.linear_daeo.highs import Solver
+from daeosens.tracing.linear_daeo.programme import (
+    BASIC,
+    FREE,
+    LOWER,
+    ROUNDING,
+    UPPER,
+    Basis,
+    Programme,
+)
+
+BOUNDS = {LOWER: "lower", UPPER: "upper", FREE: "own"}
+
+BEYOND = 1e-7
+"""A bound that no flows can keep is passed by so much before the programme counts as infeasible:
+states that should end at zero end beside it."""
+
+PIVOTS = 1000
+"""After so many steps of the dual simplex method at one point it goes round in circles."""
+
+
+class Modes(dict[str, Problem]):
+    """Problems by the names of bases, more of them as runs come to more: never taken for empty."""
+
+    def __bool__(self) -> bool:
+        return True
+
+
+@dataclass(eq=False)
+class Mode:
+    """A basis with what is compiled for it.
+
+    Attributes
+    ----------
+    name : str
+    basis : Basis
+    functions : mapping
+        The compiled functions, with the flows of f as products with (1, z) as data.
+    rows : array [W, 1 + n_z]
+        The distances that are watched; of bounds that no flows can keep, to a little beyond.
+    nexts : dict
+        Names of the modes that follow where an unknown comes to a bound; None: infeasible.
+    events : dict
+        That a distance falls to zero, by its number among those that are watched.
+    """
+
+    name: str
+    basis: Basis
+    functions: Mapping[str, Any]
+    rows: Array
+    nexts: dict[tuple[int, int], str | None] = field(default_factory=dict[Any, Any])
+    events: dict[int, Event] = field(default_factory=dict[int, Event])
+
+
+class Bases:
+    """The bases of one model.
+
+    Parameters
+    ----------
+    programme : Programme
+    needed : array of int [F]
+        The flows that f depends on.
+    ready : mapping
+        The compiled functions: "rhs" and its derivatives, "motion", (t, x, p) -> (z, dz/dt), and
+        "bounds", (t, x, p) -> z.
+    taking : set of str
+        Those that take data.
+    problem : callable
+        Makes the problem of a mode from its functions.
+
+    Attributes
+    ----------
+    modes : Modes
+        The problems.
+    n_z : int
+        How many numbers the bounds depend on.
+    """
+
+    def __init__(
+        self,
+        programme: Programme,
+        needed: npt.NDArray[np.intp],
+        ready: Mapping[str, Any],
+        taking: Collection[str],
+        problem: Callable[[Mapping[str, Any]], Problem],
+    ) -> None:
+        self.programme, self.needed, self.ready = programme, needed, ready
+        self._taking = taking
+        self.n_z = programme.low.shape[1] - 1
+        self.modes, self._problem = Modes(), problem
+        self._known: dict[bytes, Mode] = {}
+        self._named: dict[str, Mode] = {}
+        self._solver: Solver | None = None
+
+    def __getitem__(self, name: str) -> Mode:
+        return self._named[name]
+
+    def mode(self, basis: Basis) -> Mode:
+        """Return the mode of a basis."""
+        key = basis.side.tobytes()
+        if key not in self._known:
+            name = f"basis {len(self._known)}"
+            functions = self.bound(basis.values[self.needed])
+            self._known[key] = self._named[name] = Mode(
+                name, basis, functions, basis.distances[basis.watched]
+            )
+            self.modes[name] = self._problem(functions)
+        return self._known[key]
+
+    def bound(self, data: Array) -> Mapping[str, Any]:
+        """Return the compiled functions that take data, with these."""
+        return with_data({name: self.ready[name] for name in self._taking}, data)
+
+    def motion(self, mode: Mode, t: Array, x: Array, p: Array) -> tuple[Array, Array]:
+        """Return (1, z) and its derivative along the run [K, 1 + n_z] at points [K], [K, n_x]."""
+        function: Any = mode.functions["motion"]
+        out = np.empty((len(t), 2 * self.n_z))
+        if isinstance(function, Native):
+            inputs = np.ascontiguousarray(x), np.ascontiguousarray(p)
+            call_points(
+                function.address,
+                function.user_data,
+                np.ascontiguousarray(t, dtype=float),
+                inputs,
+                (out,),
+            )
+        else:
+            for k, point in enumerate(zip(t, x, strict=True)):
+                out[k] = function(*point, p)
+        z, rates = np.ones((len(t), 1 + self.n_z)), np.zeros((len(t), 1 + self.n_z))
+        z[:, 1:], rates[:, 1:] = out[:, : self.n_z], out[:, self.n_z :]
+        return z, rates
+
+    def flows(self, places: Sequence[tuple[str, Array]], t: Array, x: Array) -> Array:
+        """Return all flows [K, n_v] at points, each with a mode and parameters."""
+        found = np.empty((len(t), len(self.programme.flows)))
+        kinds = [(mode, id(p)) for mode, p in places]
+        for kind in set(kinds):
+            here = np.array([each == kind for each in kinds])
+            mode, p = self[kind[0]], places[int(np.argmax(here))][1]
+            z, _ = self.motion(mode, t[here], x[here], p)
+            found[here] = z @ mode.basis.values[: found.shape[1]].T
+        return found
+
+    # ---- which basis -----------------------------------------------------------------------------
+
+    def first(self, t: float, x: Array, p: Array) -> Mode:
+        """Return the optimal basis at a point and a little later, from the linear programme.
+
+        Raises
+        ------
+        SolveError
+            The programme is infeasible or unbounded.
+        """
+        if self._solver is None:
+            self._solver = Solver(self.programme)
+        z = self._bounds(t, x, p)
+        n = len(self.programme.flows)
+        low, high = (_times(each[:n], z) for each in (self.programme.low, self.programme.high))
+        if np.isnan(low).any() or np.isnan(high).any():
+            k = int(np.argmax(np.isnan(low) | np.isnan(high)))
+            raise SolveError(
+                f"the bounds of {self.programme.name(k)} are {low[k]:g} and {high[k]:g} at "
+                f"t = {t:.9g}, x = {x}",
+                expected="numbers",
+            )
+        side = self._solver.solve(low, high, f"at t = {t:.9g}")
+        basis = Basis(self.programme, side)
+        # bounds that are one at this point, but not for ever: the one that the objectives press to
+        met = np.zeros(len(side), dtype=bool)
+        met[:n] = (low == high) & (side[:n] != BASIC)
+        turned = side.copy()
+        turned[met & (basis.rank_sign < 0)] = UPPER
+        turned[met & (basis.rank_sign > 0)] = LOWER
+        if (turned != side).any():
+            basis = Basis(self.programme, turned)
+        if not basis.optimal:
+            raise SolveError(
+                f"no basis of the linear programme at t = {t:.9g} is certified to be optimal for "
+                f"all {len(self.programme.costs)} objectives",
+                remedy="flows of like sizes, fewer objectives",
+            )
+        return self.settled(self.mode(basis), t, x, p)
+
+    def settled(self, mode: Mode, t: float, x: Array, p: Array) -> Mode:
+        """Return the basis that is feasible at a point and a little later, from an optimal one.
+
+        A flow that is at a bound and moves on beyond it leaves the basis, by the dual simplex
+        method.
+
+        Raises
+        ------
+        SolveError
+            The programme is infeasible there, or a little later.
+        """
+        for _ in range(PIVOTS):
+            worst = self.leaving(mode, t, x, p)
+            if worst is None:
+                return mode
+            following = self.following(mode, *worst)
+            if following is None:
+                raise self.infeasible(mode, t, x, p, *worst)
+            mode = self[following]
+        raise SolveError(
+            f"the dual simplex method finds no feasible basis in {PIVOTS} steps at t = {t:.9g}",
+            expected="bounds that are not all active at once",
+            remedy="objectives that tell more flows apart",
+        )
+
+    def check_kept(self, mode: Mode, t: float, x: Array, p: Array) -> None:
+        """Refuse flows that are beyond their bounds: something has jumped.
+
+        Raises
+        ------
+        SolveError
+        """
+        z, _ = self.motion(mode, np.array([t]), x[None], p)
+        distances = mode.basis.distances @ z[0]
+        if (distances < -10.0 * BEYOND).any():
+            number, _ = mode.basis.places[int(np.argmin(distances))]
+            raise SolveError(
+                f"the flows jump at t = {t:.9g}: {self.programme.name(number)} is out of bounds",
+                expected="bounds that are continuous, and events that the model knows",
+                remedy="LinearDAEO(..., events=[...]) for an event that changes the state",
+            )
+
+    def leaving(self, mode: Mode, t: float, x: Array, p: Array) -> tuple[int, int] | None:
+        """Return the unknown and the bound that it is beyond, or comes beyond at once, if any."""
+        basis = mode.basis
+        z, rates = (each[0] for each in self.motion(mode, np.array([t]), x[None], p))
+        distances, slopes = basis.distances @ z, basis.distances @ rates
+        size = ROUNDING * (np.abs(basis.distances) @ np.abs(z))
+        speed = ROUNDING * (np.abs(basis.distances) @ np.abs(rates))
+        falls = (distances < -size) | ((distances <= size) & (slopes < -speed))
+        order = np.argsort(np.where(distances < -size, distances, 0.0), kind="stable")
+        chosen: list[int] = order[falls[order]].tolist()
+        for k in chosen:
+            if distances[k] < -BEYOND or self.following(mode, *basis.places[k]) is not None:
+                return basis.places[k]
+        return None
+
+    def following(self, mode: Mode, number: int, bound: int) -> str | None:
+        """Return the name of the basis after a basic unknown has come to a bound; None if none."""
+        if (number, bound) not in mode.nexts:
+            sides = None if bound == BASIC else mode.basis.left_by(number, bound)
+            mode.nexts[number, bound] = (
+                None if sides is None else self.mode(Basis(self.programme, sides)).name
+            )
+        return mode.nexts[number, bound]
+
+    def infeasible(
+        self, mode: Mode, t: float, x: Array, p: Array, number: int, bound: int
+    ) -> SolveError:
+        """Return the error of a programme that becomes infeasible, in words of flows and bounds."""
+        programme, basis, z = self.programme, mode.basis, self._bounds(t, x, p)
+        low, high = (_times(each, z) for each in (programme.low, programme.high))
+        if bound == BASIC:
+            what = f"the lower bound of {programme.name(number)} comes above the upper one"
+        else:
+            held = [
+                f"{programme.name(k)} is at its {BOUNDS[int(basis.side[k])]} bound "
+                f"{(low if basis.side[k] == LOWER else high)[k]:.6g}"
+                for k in np.flatnonzero(basis.row(number)).tolist()
+                if k < len(programme.flows)
+            ]
+            more = f" and {len(held) - 5} more" if len(held) > 5 else ""
+            what = (
+                f"{programme.name(number)} cannot keep its {BOUNDS[bound]} bound "
+                f"{(low if bound == LOWER else high)[number]:.6g}, because {', '.join(held[:5])}"
+                f"{more}"
+            )
+        return SolveError(
+            f"the linear programme is infeasible from t = {t:.9g} on: {what}",
+            expected="flows that satisfy A v = b within all bounds",
+            remedy="wider bounds; np.maximum(x[k], 0.0) in bounds of a state that should end at "
+            "zero; an event that ends the run before; the run so far is error.run",
+        )
+
+    def check_unique(self, mode: Mode, t: float, x: Array, p: Array) -> None:
+        """Refuse flows that f depends on and that could change without any objective.
+
+        Raises
+        ------
+        SolveError
+            Names some of them.
+        """
+        basis, programme = mode.basis, self.programme
+        if not basis.indifferent:
+            return
+        z, rates = (each[0] for each in self.motion(mode, np.array([t]), x[None], p))
+        values, room = basis.values @ z, ROUNDING * (1.0 + np.abs(basis.values @ z))
+        moves = basis.values @ rates
+        at_low = (values - _times(programme.low, z) <= room) & (
+            moves - programme.low[:, 1:] @ rates[1:] <= room
+        )
+        at_high = (_times(programme.high, z) - values <= room) & (
+            programme.high[:, 1:] @ rates[1:] - moves <= room
+        )
+        for number in basis.indifferent:
+            column = basis.column(number)
+            changed = self.needed[np.abs(column[self.needed]) > ROUNDING].tolist()
+            ways = {LOWER: (1.0,), UPPER: (-1.0,)}.get(int(basis.side[number]), (1.0, -1.0))
+            for way in ways if changed else ():
+                falls, rises = way * column < -ROUNDING, way * column > ROUNDING
+                if ((falls & at_low) | (rises & at_high)).any():
+                    continue
+                names = [programme.name(k) for k in changed]
+                raise SolveError(
+                    f"the optimum of the linear programme is not unique at t = {t:.9g}: no "
+                    f"objective says what {', '.join(names[:4])} should be",
+                    expected="objectives that leave no choice of the flows in f",
+                    remedy=f"one more objective, last in rank: {names[0]!r}",
+                )
+
+    def _bounds(self, t: float, x: Array, p: Array) -> Array:
+        function: Any = self.ready["bounds"]
+        out = np.empty((1, self.n_z))
+        if isinstance(function, Native):
+            inputs = np.ascontiguousarray(x[None]), np.ascontiguousarray(p)
+            call_points(function.address, function.user_data, np.array([float(t)]), inputs, (out,))
+        else:
+            out[0] = function(t, x, p)
+        return np.concatenate([[1.0], out[0]])
+
+
+def _times(rows: Array, z: Array) -> Array:
+    """Return products with (1, z), where the first column may be infinite."""
+    return rows[:, 0] + rows[:, 1:] @ z[1:]

@@ -1,0 +1,171 @@
+"""What follows runs of DAEOs with linear inner problems: distances of flows to their bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from daeosens.petsc.vectors import Array
+from daeosens.problem.event import Event
+from daeosens.problem.monitor import Suspect
+from daeosens.tracing.linear_daeo.bases import BEYOND, BOUNDS, Bases, Mode
+from daeosens.tracing.linear_daeo.programme import ROUNDING
+
+CHANGE = "basis"
+"""Name of the event at which the basis changes."""
+
+NOISE = 1e-14
+"""Rounding of distances, relative to what they are made of."""
+
+SAME = 1e-8
+"""Distances whose values differ by this part of the largest are proportional."""
+
+DOUBT = 0.5
+"""A distance may differ from its cubic interpolation by this part of what that differs from a
+straight line."""
+
+
+@dataclass(eq=False)
+class BasisChanges:
+    """The bases of a run.
+
+    Attributes
+    ----------
+    changes : list of (float, str, str)
+        From when on, the name of the basis, and why it came.
+    """
+
+    changes: list[tuple[float, str, str]] = field(default_factory=list[tuple[float, str, str]])
+
+    def __len__(self) -> int:
+        return len(self.changes)
+
+    def __str__(self) -> str:
+        """Return a table."""
+        rows = [("t", "basis", ""), *((f"{t:.9g}", name, why) for t, name, why in self.changes)]
+        widths = [max(len(row[k]) for row in rows) for k in range(2)]
+        return "\n".join(
+            f"{t:<{widths[0]}}  {name:<{widths[1]}}  {why}".rstrip() for t, name, why in rows
+        )
+
+
+class Watcher:
+    """Follows the distances of all basic flows to their bounds along one run.
+
+    Parameters
+    ----------
+    bases : Bases
+    event_parts : callable
+        Makes the arguments of an ``Event`` from compiled functions "distance" with data.
+
+    Attributes
+    ----------
+    report : BasisChanges
+    """
+
+    names: Sequence[str] = (CHANGE,)
+
+    def __init__(self, bases: Bases, event_parts: Callable[[Any], dict[str, Any]]) -> None:
+        self._bases, self._event_parts = bases, event_parts
+        self.report = BasisChanges()
+        self._mode: Mode | None = None
+        self._new = True
+
+    def begins(self, t: float, u: Array, p: Array, mode: str) -> Event | None:
+        """Take note of where a piece begins; return a change of the basis at this time, if any."""
+        bases = self._bases
+        current = bases[mode]
+        bases.check_kept(current, t, u, p)
+        settled = bases.settled(current, t, u, p)
+        if settled is not current:
+            return Event(t, mode=settled.name, name=CHANGE)
+        if self._mode is not current:
+            bases.check_unique(current, t, u, p)
+            self.report.changes.append((t, mode, self._reason(mode)))
+        self._mode, self._new = current, True
+        return None
+
+    def _reason(self, mode: str) -> str:
+        """Return in words why a mode follows the last one."""
+        nexts = {} if self._mode is None else self._mode.nexts
+        why = [
+            f"{self._bases.programme.name(number)} at its {BOUNDS[bound]} bound"
+            for (number, bound), name in nexts.items()
+            if name == mode
+        ]
+        return why[0] if why else ""
+
+    def look(
+        self, times: Array, states: Array, p: Array
+    ) -> Iterator[tuple[int, Sequence[Suspect]]]:
+        """Look at steps; yield those in which flows may come to their bounds."""
+        mode = self._mode
+        assert mode is not None
+        z, rates = self._bases.motion(mode, times, states, p)
+        doubtful, distances, slopes = self._doubts(mode, times, z, rates)
+        fresh = [k for k in np.flatnonzero(doubtful.any(axis=0)).tolist() if k not in mode.events]
+        if fresh:
+            for k in fresh:
+                mode.events[k] = self._event(mode, k)
+            doubtful, distances, slopes = self._doubts(mode, times, z, rates)
+        self._new = False
+        for n in np.flatnonzero(doubtful.any(axis=1)).tolist():
+            suspects = [
+                Suspect(mode.events[k], (float(distances[n, k]), float(slopes[n, k])))
+                for k in _apart(doubtful[n], distances[n : n + 2], slopes[n : n + 2])
+            ]
+            yield n, suspects
+
+    def _doubts(
+        self, mode: Mode, times: Array, z: Array, rates: Array
+    ) -> tuple[npt.NDArray[np.bool_], Array, Array]:
+        """Return [N, W] whether distances may fall to zero in steps, these [N+1, W], and slopes."""
+        distances, slopes = z @ mode.rows.T, rates @ mode.rows.T
+        if self._new:  # where the piece begins some flows leave their bounds
+            size = ROUNDING * (np.abs(mode.rows) @ np.abs(z[0]))
+            distances[0, np.abs(distances[0]) <= size] = 0.0
+        h = np.diff(times)[:, None]
+        first, last = distances[:-1], distances[1:]
+        left, right = first + h * slopes[:-1] / 3.0, last - h * slopes[1:] / 3.0
+        bend = np.maximum(
+            np.abs(left - (2.0 * first + last) / 3.0), np.abs(right - (first + 2.0 * last) / 3.0)
+        )
+        lowest = np.minimum(np.minimum(left, right), last)
+        # a flow that comes to rest at its bound, as where nothing is left to take up, is within it
+        noise = NOISE * (np.abs(z[1:]) @ np.abs(mode.rows).T)
+        rests = (np.abs(last) <= noise) & (np.abs(h * slopes[1:]) <= noise)
+        return (lowest - DOUBT * bend < 0.0) & ~rests, distances, slopes
+
+    def _event(self, mode: Mode, k: int) -> Event:
+        """Return the event that a flow comes to its bound."""
+        bases = self._bases
+        number, bound = mode.basis.places[mode.basis.watched[k]]
+        following = bases.following(mode, number, bound)
+        if following is None:
+            mode.rows[k, 0] += BEYOND
+        parts = self._event_parts(bases.bound(mode.rows[k]))
+
+        def infeasible(t: float, u: Array, p: Array) -> str:
+            raise bases.infeasible(mode, t, u, p, number, bound)
+
+        return Event(direction=-1, name=CHANGE, mode=following or infeasible, **parts)
+
+
+def _apart(doubtful: npt.NDArray[np.bool_], distances: Array, slopes: Array) -> list[int]:
+    """Return numbers of distances in doubt, one of those that are proportional over the step.
+
+    They fall to zero together; where the next piece begins the others leave the basis as well.
+    """
+    chosen = np.flatnonzero(doubtful)
+    values = np.concatenate([distances[:, chosen], slopes[:, chosen]])
+    with np.errstate(invalid="ignore", divide="ignore"):
+        shapes = values / np.abs(values).max(axis=0)
+    first: list[int] = []
+    for k in range(len(chosen)):
+        if not any(np.abs(shapes[:, k] - shapes[:, j]).max() < SAME for j in first):
+            first.append(k)
+    return chosen[first].tolist()
