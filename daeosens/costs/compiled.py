@@ -15,7 +15,7 @@ Address: TypeAlias = tuple[int, int]
 """Of a function, and of its user data; both 0 for a gradient that is zero."""
 
 if TYPE_CHECKING:
-    from daeosens.petsc._kernels.sweeps.sweeps import RunningCosts
+    from daeosens.petsc._kernels.sweeps.point_costs import RunningCosts
 
 
 def running_costs(problem: Problem, rows: Sequence[Densities]) -> RunningCosts | None:

@@ -206,6 +206,8 @@ class Method(ABC):
         """Return the transposed steps between given ends on a grid; None if Python has a part."""
         del problem, options
 
-    def recurrence(self, mass: Array | None) -> Any:
-        """Return what ``carry_back`` reads: a, b and c, or theta, whether at the ends, and M."""
-        del mass
+    @property
+    def recurrence(self) -> Coefficients:
+        """The coefficients of the stages that the adjoint of a step goes over."""
+        assert self.tableau is not None
+        return self.tableau.of_step

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, ClassVar
 
-import numpy as np
 from petsc4py import PETSc
 
 from daeosens.errors import UnsupportedError
@@ -112,18 +110,6 @@ class ExplicitMethod(Method):
         del mass
         assert problem.batch is not None
         return BlockRungeKutta(problem.batch, self.tableau.of_step, inside)
-
-    def recurrence(self, mass: Array | None) -> tuple[Array, Array, Array]:
-        """Return a, b and c without last stages that have no weight: their adjoints are zero."""
-        del mass
-        return self._weighed
-
-    @cached_property
-    def _weighed(self) -> tuple[Array, Array, Array]:
-        of_step = self.tableau.of_step
-        s = int(np.flatnonzero(of_step.b)[-1]) + 1
-        a, b, c = of_step.a[:s, :s], of_step.b[:s], of_step.c[:s]
-        return np.ascontiguousarray(a), np.ascontiguousarray(b), np.ascontiguousarray(c)
 
 
 EXPLICIT = tuple(

@@ -144,9 +144,14 @@ class ThetaMethod(Method):
         make_solver = partial(linear_solver, options=options)
         return ThetaPasses(problem, self.theta, self.endpoint, make_solver)
 
-    def recurrence(self, mass: Array | None) -> tuple[float, bool, Array | None]:
-        """Return theta, whether in endpoint form, and M."""
-        return self.theta, self.endpoint, mass
+    @property
+    def recurrence(self) -> Tableau:
+        """The coefficients of an explicit stage at the start and one at the end, or one within."""
+        theta = self.theta
+        if not self.endpoint:
+            return Tableau(np.array([[theta]]), np.ones(1), np.array([theta]))
+        b = np.array([1.0 - theta, theta])
+        return Tableau(np.array([[0.0, 0.0], b]), b, np.array([0.0, 1.0]))
 
 
 THETA = (

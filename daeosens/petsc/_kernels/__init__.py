@@ -37,8 +37,8 @@ from daeosens.petsc._kernels.steps import Steps, add_monitor, next_step
 from daeosens.petsc._kernels.sweeps.blocks import carry, carry_together, fill_stages, wake
 from daeosens.petsc._kernels.sweeps.factor_steps import FactorSteps
 from daeosens.petsc._kernels.sweeps.linear_steps import LinearSteps, SecondSweep
+from daeosens.petsc._kernels.sweeps.point_costs import add_point
 from daeosens.petsc._kernels.sweeps.pulls import FactorPulls, MatrixPulls, Pulls, Sums
-from daeosens.petsc._kernels.sweeps.sweeps import add_point, carry_back
 from daeosens.petsc._kernels.sweeps.theta_steps import pull_theta_steps
 from daeosens.petsc._kernels.trials import reject_trial, smallest_trial, survive_trials, take_step
 from daeosens.petsc._kernels.ts_types.chained import CHAINED, set_chained
@@ -74,7 +74,6 @@ __all__ = [
     "call_number",
     "call_points",
     "carry",
-    "carry_back",
     "carry_together",
     "create_matrix",
     "entry",

@@ -21,7 +21,7 @@ from daeosens.derivatives.windows import window_of
 from daeosens.methods.method import Method
 from daeosens.methods.rk.grid_step import Passes
 from daeosens.methods.step import StepMap
-from daeosens.petsc._kernels import add_point, carry_back
+from daeosens.petsc._kernels import DenseSteps, add_point
 from daeosens.petsc.threads import one_blas_thread
 from daeosens.petsc.vectors import Array, is_finite
 from daeosens.problem.problem import Problem
@@ -31,7 +31,7 @@ from daeosens.timestepping.trajectory.trajectory import Trajectory
 from daeosens.tracing.batched_model import FactoredBatch
 
 if TYPE_CHECKING:
-    from daeosens.petsc._kernels.sweeps.sweeps import RunningCosts, Tableau
+    from daeosens.petsc._kernels.sweeps.point_costs import RunningCosts
 
 Pull: TypeAlias = Callable[[int, int, PETSc.Vec, PETSc.Vec], bool]
 """Carries lam and mu back from the state of the second number to that of the first."""
@@ -263,17 +263,29 @@ def carrier(trajectory: Trajectory, problem: Problem, p: Any, rows: int) -> Carr
 def _few_rows(problem: Problem, method: Method) -> Callable[..., bool] | None:
     """Return what carries few rows back over steps of a method, or None."""
     batch, breakpoints = _factored(problem, method), np.array(problem.breakpoints, dtype=float)
-    if batch is not None:
-        return partial(_carry_factors, batch, method.recurrence(None), breakpoints)
     functions = _functions(problem, method)
-    if not functions:
+    if batch is None and not functions:
         return None
-    return partial(carry_back, functions, method.recurrence(dense_mass(problem)), breakpoints)
+    stages = method.recurrence
+    a, b, c = (np.ascontiguousarray(part) for part in (stages.a, stages.b, stages.c))
+    if batch is not None:
+        return partial(_carry_factors, batch, (a, b, c), breakpoints)
+    mass, p = dense_mass(problem), np.zeros(problem.n_parameters)
+    steps = DenseSteps(
+        problem.size, (a, b, c, b), method.order, functions, None, breakpoints, p, mass
+    )
+    return partial(_carry_steps, steps)
+
+
+def _carry_steps(steps: DenseSteps, p: Array, *run_and_rows: Any) -> bool:
+    """Carry rows back with the parameters of a run; the steps are those of many runs."""
+    steps.hold(p)
+    return steps.carry_back(*run_and_rows)
 
 
 def _carry_factors(
     batch: FactoredBatch,
-    method: Tableau,
+    method: tuple[Array, Array, Array],
     breakpoints: Array,
     p: Array,
     times: Array,

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 from petsc4py import PETSc
 
-from daeosens.petsc._kernels.sweeps.sweeps import RunningCosts, Tableau
+from daeosens.petsc._kernels.sweeps.point_costs import RunningCosts
 
 class FactorSteps:
     def __init__(
@@ -21,7 +21,7 @@ class FactorSteps:
     ) -> None: ...
     def carry_back(
         self,
-        method: Tableau,
+        method: tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]],
         breakpoints: NDArray[np.float64],
         p: NDArray[np.float64],
         times: NDArray[np.float64],

@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""Steps linearised once for many products, in C (dense_second.c); types in linear_steps.pyi."""
+"""Steps linearised once for many products, in C (dense_derivatives.c); types in linear_steps.pyi."""
 
 from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport uintptr_t
@@ -10,8 +10,8 @@ import numpy as np
 
 from daeosens.petsc._kernels.sweeps.breakpoints cimport enter_step
 from daeosens.petsc._kernels.ts_types.dense cimport (
-    DenseLinear, DenseLinearise, DenseSteps, DenseSystem, DenseWork, DenseWorkCreate,
-    DenseWorkDestroy, PetscBLASInt
+    DenseBend, DenseLinear, DenseLinearise, DensePush, DenseSteps, DenseSystem, DenseWork,
+    DenseWorkCreate, DenseWorkDestroy, PetscBLASInt
 )
 from daeosens.petsc._kernels.filling cimport (
     PetscInt, PetscScalar, VecGetArrayWrite, VecGetLocalSize, VecRestoreArrayWrite, all_finite
@@ -21,15 +21,6 @@ from petsc4py.PETSc cimport CHKERR, PETSC_SUCCESS, PetscErrorCode, PetscVec, Vec
 
 cdef extern from "petscvec.h" nogil:
     PetscErrorCode VecDuplicate(PetscVec, PetscVec *)
-
-
-cdef extern from "dense_second.h" nogil:
-    void DensePush(
-        const DenseSystem *, double, double, const DenseLinear *, long, const double *,
-        const double *, double *, double *, double *)
-    void DenseBend(
-        const DenseSystem *, double, double, const DenseLinear *, long, const double *,
-        const double *, double *, bint, double *, double *, double *, double *, double *)
 
 
 cdef extern from "running_costs.h" nogil:

@@ -25,6 +25,8 @@ cdef extern from "dense_steps.h" nogil:
         const double *b
         const double *c
         const double *b_embedded
+        double end
+        const double *mass
         DenseFunction rhs, jacobian, jacobian_p
         DenseProduct pull
         DenseSlope push
@@ -51,11 +53,20 @@ cdef extern from "dense_steps.h" nogil:
     PetscErrorCode DenseStepsAttach(PetscTS, DenseSystem *)
     PetscErrorCode DenseWorkCreate(DenseSystem *, long, DenseWork *)
     PetscErrorCode DenseWorkDestroy(DenseWork *)
+    PetscErrorCode DenseLinearise(
+        DenseWork, double, double, const double *, PetscBool, DenseLinear *)
+
+
+cdef extern from "dense_derivatives.h" nogil:
     PetscErrorCode DenseTransposeStep(
         DenseWork, double, double, const double *, const double *, double **, double **,
         const RunningCosts *)
-    PetscErrorCode DenseLinearise(
-        DenseWork, double, double, const double *, PetscBool, DenseLinear *)
+    void DensePush(
+        const DenseSystem *, double, double, const DenseLinear *, long, const double *,
+        const double *, double *, double *, double *)
+    void DenseBend(
+        const DenseSystem *, double, double, const DenseLinear *, long, const double *,
+        const double *, double *, bint, double *, double *, double *, double *, double *)
 
 
 cdef class DenseSteps:

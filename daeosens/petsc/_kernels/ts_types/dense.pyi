@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from petsc4py import PETSc
 
-from daeosens.petsc._kernels.sweeps.sweeps import RunningCosts
+from daeosens.petsc._kernels.sweeps.point_costs import RunningCosts
 
 DENSE: str
 
@@ -22,6 +22,7 @@ class DenseSteps:
         places: NDArray[np.int32] | None,
         breakpoints: NDArray[np.float64],
         p: NDArray[np.float64],
+        mass: NDArray[np.float64] | None = None,
     ) -> None: ...
     def hold(self, p: NDArray[np.float64]) -> None: ...
     def attach(self, ts: PETSc.TS) -> None: ...

@@ -1,13 +1,15 @@
 # cython: language_level=3
-"""Steps of small dense systems in C (dense_steps.c); signatures and types in dense.pyi."""
+"""Runge-Kutta steps in C (dense_steps.c), and back; signatures and types in dense.pyi."""
 
 from cpython.exc cimport PyErr_CheckSignals
 from libc.stdint cimport uintptr_t
 from libc.stdlib cimport free, malloc
 
+cimport numpy as np
 import numpy as np
 
 from daeosens.petsc._kernels.sweeps.breakpoints cimport breakpoints_of
+from daeosens.petsc._kernels.contiguous cimport doubles
 from daeosens.petsc._kernels.filling cimport PetscScalar, all_finite
 from daeosens.petsc._kernels.sweeps.running_costs cimport RunningCosts, running_costs
 from petsc4py.PETSc cimport CHKERR, PETSC_SUCCESS, PetscErrorCode, PetscVec, TS, Vec
@@ -18,14 +20,24 @@ cdef extern from "petscvec.h" nogil:
     PetscErrorCode VecRestoreArray(PetscVec, PetscScalar **)
 
 
+np.import_array()
+
+
 DENSE = "dense"
 
 cdef enum:
     SIGNALS = 1024  # so many steps between two looks whether the user wants to interrupt
 
 
+cdef double end_of(a, b):
+    """Return d where u + h sum b_j f_j = u + d (U_s - u), with an implicit stage U_s; else 0."""
+    cdef double end = b[-1] / a[-1, -1] if a[-1, -1] else 0.0
+    return end if end and abs(end * a[-1] - b).max() <= 1e-15 * abs(b).max() else 0.0
+
+
 cdef class DenseSteps:
-    """Diagonally implicit Runge-Kutta steps of u' = f(t, u, p), with f and its derivatives in C.
+    """Explicit or diagonally implicit Runge-Kutta steps of M u' = f(t, u, p), with f and its
+    derivatives in C.
 
     Parameters
     ----------
@@ -45,24 +57,34 @@ cdef class DenseSteps:
     breakpoints : ndarray [K]
                             times at which f may jump
     p : ndarray [m]         parameters; copied
+    mass : ndarray [n, n] or None
+                            None is the identity; otherwise for ``carry_back`` over steps that end
+                            by their last stage
     """
 
     def __cinit__(
-        self, long size, tuple tableau, int order, dict functions, places, breakpoints, p
+        self, long size, tuple tableau, int order, dict functions, places, breakpoints, p,
+        mass=None,
     ):
         cdef double[:, ::1] a = np.ascontiguousarray(tableau[0])
         cdef double[::1] b = np.ascontiguousarray(tableau[1])
         cdef double[::1] c = np.ascontiguousarray(tableau[2])
         cdef double[::1] b_embedded = np.ascontiguousarray(tableau[3])
         cdef double[::1] view
+        cdef double[:, ::1] matrix
         cdef int[::1] where
         cdef uintptr_t address, data
         self.system.n, self.system.m, self.system.s = size, len(p), c.shape[0]
         self.system.order = order
         self.system.a, self.system.b, self.system.c = &a[0, 0], &b[0], &c[0]
         self.system.b_embedded = &b_embedded[0]
+        self.system.end = end_of(np.asarray(a), np.asarray(b))
         self.system.breakpoints = breakpoints_of(breakpoints)
         self.kept = [a, b, c, b_embedded, breakpoints]
+        if mass is not None:
+            matrix = np.ascontiguousarray(mass)
+            self.kept.append(matrix)
+            self.system.mass = &matrix[0, 0]
         address, data = functions["rhs"]
         self.system.rhs, self.system.rhs_data = <DenseFunction>address, <void *>data
         address, data = functions.get("jacobian", (0, 0))
@@ -75,7 +97,7 @@ cdef class DenseSteps:
         self.system.push, self.system.push_data = <DenseSlope>address, <void *>data
         address, data = functions.get("hessian_product", (0, 0))
         self.system.hessian, self.system.hessian_data = <DenseCurvature>address, <void *>data
-        self.system.entries = size * size
+        self.system.entries = size * size if "jacobian" in functions else 0
         if places is not None:
             self.system.entries = len(places)
             where = places if len(places) else np.zeros(1, dtype=np.int32)
@@ -100,10 +122,10 @@ cdef class DenseSteps:
 
     def carry_back(
         self,
-        const double[::1] times,
-        const double[::1] sizes,
-        const double[:, ::1] states,
-        const double[:, :, ::1] stages,
+        np.ndarray times,
+        np.ndarray sizes,
+        np.ndarray states,
+        np.ndarray stages,
         long first,
         long last,
         list lam,
@@ -128,6 +150,13 @@ cdef class DenseSteps:
         -------
         bool                    all values are finite, all stages are found
         """
+        cdef const double *t = doubles(times)
+        cdef const double *h = doubles(sizes)
+        cdef const double *u = doubles(states)
+        cdef const double *kept = doubles(stages)
+        cdef const double *known
+        cdef bint ends = self.system.end != 0.0 and self.system.s <= 2  # a state is all its stages
+        cdef long n = self.system.n, n_kept = stages.shape[0], stride = stages.shape[1] * n
         cdef long rows = len(lam), k, got = 0
         cdef DenseWork work = NULL
         cdef RunningCosts densities = running_costs(costs)
@@ -143,10 +172,11 @@ cdef class DenseSteps:
                 CHKERR(VecGetArray((<Vec>mu[got]).vec, &adjoints[rows + got]))
             got = rows
             for k in range(last - 1, first - 1, -1):
+                known = kept + k * stride if k < n_kept else NULL
+                if ends:
+                    known = u + (k + 1) * n
                 code = DenseTransposeStep(
-                    work, times[k], sizes[k], &states[k, 0],
-                    &stages[k, 0, 0] if k < stages.shape[0] else NULL, adjoints, adjoints + rows,
-                    &densities)
+                    work, t[k], h[k], u + k * n, known, adjoints, adjoints + rows, &densities)
                 if self.system.fault:
                     return False
                 CHKERR(code)

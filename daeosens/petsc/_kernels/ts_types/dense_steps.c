@@ -1,6 +1,6 @@
-/* Diagonally implicit Runge-Kutta steps of small dense systems, whose equations are C functions, and
-   the transposed steps.  The steps are those of TSDIRK with the same tableau, solved until rounding
-   decides; without SNES, KSP and Mat, whose calls take far longer than the work for a few unknowns. */
+/* The stages of Runge-Kutta steps whose equations are C functions, explicit and diagonally implicit ones.
+   Implicit stages are solved for until rounding decides; without SNES, KSP and Mat, whose calls take
+   far longer than the work for a few unknowns. */
 #include "dense_steps.h"
 
 #include <math.h>
@@ -16,13 +16,15 @@
 
 static int all_finite(const double *values, long count)
 {
-  double sum = 0.0;
-  for (long i = 0; i < count; i++) sum += 0.0 * values[i]; /* NaN unless all are finite */
-  return sum == 0.0;
+  double sums[4] = {0.0}; /* NaN unless all are finite; several, for additions wait for one another */
+  long   i       = 0;
+  for (; i + 4 <= count; i += 4)
+    for (int k = 0; k < 4; k++) sums[k] += 0.0 * values[i + k];
+  for (; i < count; i++) sums[0] += 0.0 * values[i];
+  return sums[0] + sums[1] + sums[2] + sums[3] == 0.0;
 }
 
-/* whether values are finite; the system notes those that are not */
-static PetscBool are_sound(DenseSystem *system, int which, double t, const double *values, long count)
+PetscBool DenseAreSound(DenseSystem *system, int which, double t, const double *values, long count)
 {
   if (all_finite(values, count)) return PETSC_TRUE;
   system->fault   = which;
@@ -75,7 +77,7 @@ static void swap(double *x, PetscBLASInt k, PetscBLASInt pivot)
   x[k]               = other;
 }
 
-static void substitute(PetscBLASInt n, double *a, PetscBLASInt *pivots, double *x, PetscBool transposed)
+void DenseSubstitute(PetscBLASInt n, double *a, PetscBLASInt *pivots, double *x, PetscBool transposed)
 {
   if (n > SMALL) {
     PetscBLASInt one = 1, info = 0;
@@ -99,22 +101,24 @@ static void substitute(PetscBLASInt n, double *a, PetscBLASInt *pivots, double *
   }
 }
 
-/* the factors of I - scale f_u(t, u); false where there are none */
-static PetscBool renew_factors(DenseWork w, double t, const double *u, double scale)
+PetscBool DenseFactorise(DenseWork w, double t, const double *u, double scale)
 {
   DenseSystem *system = w->system;
   const long   n      = system->n;
 
   system->jacobian(t, u, system->p, w->entries, system->jacobian_data);
   w->scale = 0.0;
-  if (!are_sound(system, 2, t, w->entries, system->entries)) return PETSC_FALSE;
+  if (!DenseAreSound(system, 2, t, w->entries, system->entries)) return PETSC_FALSE;
   if (system->places) {
     memset(w->factors, 0, (size_t)(n * n) * sizeof(double));
     for (long k = 0; k < system->entries; k++) w->factors[system->places[k]] = -scale * w->entries[k];
   } else {
     for (long k = 0; k < n * n; k++) w->factors[k] = -scale * w->entries[k];
   }
-  for (long k = 0; k < n; k++) w->factors[k * (n + 1)] += 1.0;
+  if (system->mass)
+    for (long k = 0; k < n * n; k++) w->factors[k] += system->mass[k];
+  else
+    for (long k = 0; k < n; k++) w->factors[k * (n + 1)] += 1.0;
   if (!factorise((PetscBLASInt)n, w->factors, w->pivots)) return PETSC_FALSE;
   w->scale = scale;
   return PETSC_TRUE;
@@ -134,11 +138,11 @@ static PetscBool solve_stage(DenseWork w, double t, double scale, double *y)
     const PetscBool fresh    = renew || w->scale != scale ? PETSC_TRUE : PETSC_FALSE;
     const double    rounding = fresh ? STIFF : ROUNDING;
     double          largest = 0.0, size = 0.0, rate;
-    if (fresh && !renew_factors(w, t, y, scale)) break;
+    if (fresh && !DenseFactorise(w, t, y, scale)) break;
     system->rhs(t, y, system->p, change, system->rhs_data);
-    if (!are_sound(system, 1, t, change, n)) break;
+    if (!DenseAreSound(system, 1, t, change, n)) break;
     for (long i = 0; i < n; i++) change[i] = w->known[i] + scale * change[i] - y[i];
-    substitute((PetscBLASInt)n, w->factors, w->pivots, change, PETSC_FALSE);
+    DenseSubstitute((PetscBLASInt)n, w->factors, w->pivots, change, PETSC_FALSE);
     w->iterations++;
     for (long i = 0; i < n; i++) {
       y[i] += change[i];
@@ -164,21 +168,18 @@ PetscBool DenseTakeStages(DenseWork w, double t, double h)
 
   w->scale = 0.0; /* a step that is taken again must not depend on the one before */
   enter_step(&system->breakpoints, t, h);
-  memcpy(w->states[0], w->start, (size_t)n * sizeof(double));
-  system->rhs(seen_time(&system->breakpoints, t), w->start, system->p, w->rates, system->rhs_data);
-  if (!are_sound(system, 1, seen_time(&system->breakpoints, t), w->rates, n)) return PETSC_FALSE;
-  for (long i = 1; i < s; i++) {
+  for (long i = 0; i < s; i++) {
     const double *a = system->a + i * s, scale = h * a[i];
     const double  ti = seen_time(&system->breakpoints, t + system->c[i] * h);
-    double       *y = w->states[i], *rate = w->rates + i * n;
-    memcpy(w->known, w->start, (size_t)n * sizeof(double));
+    double       *y = w->states[i], *rate = w->rates + i * n, *restrict known = scale == 0.0 ? y : w->known;
+    memcpy(known, w->start, (size_t)n * sizeof(double));
     for (long j = 0; j < i; j++)
       if (a[j] != 0.0)
-        for (long k = 0; k < n; k++) w->known[k] += h * a[j] * w->rates[j * n + k];
+        for (long k = 0; k < n; k++) known[k] += h * a[j] * w->rates[j * n + k];
     if (scale == 0.0) {
-      memcpy(y, w->known, (size_t)n * sizeof(double));
+      if (i == s - 1) break; /* nobody asks for the rate of a last stage that is explicit */
       system->rhs(ti, y, system->p, rate, system->rhs_data);
-      if (!are_sound(system, 1, ti, rate, n)) return PETSC_FALSE;
+      if (!DenseAreSound(system, 1, ti, rate, n)) return PETSC_FALSE;
       continue;
     }
     for (long k = 0; k < n; k++) y[k] = w->known[k] + scale * rate[k - n]; /* with the rate of the stage before */
@@ -186,72 +187,6 @@ PetscBool DenseTakeStages(DenseWork w, double t, double h)
     for (long k = 0; k < n; k++) rate[k] = (y[k] - w->known[k]) / scale;
   }
   return PETSC_TRUE;
-}
-
-/* Carry rows lam [n] and mu [m] back over one step (docs/mathematics.md).
-
-   w_i (I - h a_ii f_u) = h (b_i lam + sum_{j>i} a_ji l_j + a_ii b_i r_u),  l_i = w_i f_u + h b_i r_u,
-   lam += sum_i l_i,  mu += sum_i w_i f_p + h b_i r_p, with the density r of a running cost
-
-   ``stages`` [s-1, n] are those after the first one, or NULL: they are found again. */
-PetscErrorCode DenseTransposeStep(DenseWork work, double t, double h, const double *start, const double *stages, double **lam, double **mu, const RunningCosts *costs)
-{
-  DenseSystem  *system = work->system;
-  const long    n = system->n, m = system->m, s = system->s;
-  const double *b = system->b;
-
-  PetscFunctionBegin;
-  enter_step(&system->breakpoints, t, h);
-  if (stages) {
-    memcpy(work->own, start, (size_t)n * sizeof(double));
-    memcpy(work->own + n, stages, (size_t)((s - 1) * n) * sizeof(double));
-  } else {
-    memcpy(work->start, start, (size_t)n * sizeof(double));
-    if (!DenseTakeStages(work, t, h)) PetscFunctionReturn(not_found(system));
-  }
-  for (long i = s - 1; i >= 0; i--) {
-    const double ti = seen_time(&system->breakpoints, t + system->c[i] * h), scale = h * system->a[i * s + i];
-    const double *y = work->states[i];
-    if (scale != 0.0) {
-      if (!renew_factors(work, ti, y, scale)) PetscFunctionReturn(not_found(system));
-    } else {
-      system->jacobian(ti, y, system->p, work->entries, system->jacobian_data);
-      if (!are_sound(system, 2, ti, work->entries, system->entries)) PetscFunctionReturn(PETSC_ERR_USER);
-    }
-    if (m && !system->pull) system->jacobian_p(ti, y, system->p, work->entries_p, system->jacobian_p_data);
-    for (long r = 0; r < work->rows; r++) {
-      double *l = work->parts + (r * s + i) * n, *w = work->change, *right = work->known;
-      for (long k = 0; k < n; k++) right[k] = h * b[i] * lam[r][k];
-      for (long j = i + 1; j < s; j++) {
-        const double factor = h * system->a[j * s + i], *later = l + (j - i) * n;
-        if (factor != 0.0)
-          for (long k = 0; k < n; k++) right[k] += factor * later[k];
-      }
-      memset(l, 0, (size_t)n * sizeof(double));
-      add_running_costs(costs, r, h * b[i], ti, y, system->p, n, m, l, mu[r]);
-      for (long k = 0; k < n; k++) w[k] = right[k] + scale * l[k];
-      if (scale != 0.0) {
-        substitute((PetscBLASInt)n, work->factors, work->pivots, w, PETSC_TRUE);
-        for (long k = 0; k < n; k++) l[k] = (w[k] - right[k]) / scale;
-      } else if (system->places) {
-        for (long k = 0; k < system->entries; k++) l[system->places[k] % n] += w[system->places[k] / n] * work->entries[k];
-      } else {
-        for (long k = 0; k < n * n; k++) l[k % n] += w[k / n] * work->entries[k];
-      }
-      if (!m) continue;
-      if (system->pull) {
-        system->pull(ti, y, system->p, w, work->rates, work->entries_p, system->pull_data);
-        for (long k = 0; k < m; k++) mu[r][k] += work->entries_p[k];
-      } else {
-        for (long k = 0; k < n; k++)
-          for (long q = 0; q < m; q++) mu[r][q] += w[k] * work->entries_p[k * m + q];
-      }
-    }
-  }
-  for (long r = 0; r < work->rows; r++)
-    for (long i = 0; i < s; i++)
-      for (long k = 0; k < n; k++) lam[r][k] += work->parts[(r * s + i) * n + k];
-  PetscFunctionReturn(PETSC_SUCCESS);
 }
 
 PetscErrorCode DenseLinearise(DenseWork w, double t, double h, const double *start, PetscBool known, DenseLinear *at)
@@ -269,18 +204,11 @@ PetscErrorCode DenseLinearise(DenseWork w, double t, double h, const double *sta
   for (long i = 0; i < s; i++) {
     const double scale = h * system->a[i * s + i];
     if (scale == 0.0) continue;
-    if (!renew_factors(w, seen_time(&system->breakpoints, t + system->c[i] * h), at->states + i * n, scale)) PetscFunctionReturn(not_found(system));
+    if (!DenseFactorise(w, seen_time(&system->breakpoints, t + system->c[i] * h), at->states + i * n, scale)) PetscFunctionReturn(not_found(system));
     memcpy(at->factors + i * n * n, w->factors, (size_t)(n * n) * sizeof(double));
     memcpy(at->pivots + i * n, w->pivots, (size_t)n * sizeof(PetscBLASInt));
   }
   PetscFunctionReturn(PETSC_SUCCESS);
-}
-
-void DenseSolve(const DenseSystem *system, const DenseLinear *at, long stage, double *x, PetscBool transposed)
-{
-  const long n = system->n;
-
-  substitute((PetscBLASInt)n, at->factors + stage * n * n, at->pivots + stage * n, x, transposed);
 }
 
 /* ---- memory --------------------------------------------------------------------------------- */
@@ -288,6 +216,7 @@ void DenseSolve(const DenseSystem *system, const DenseLinear *at, long stage, do
 PetscErrorCode DenseWorkCreate(DenseSystem *system, long rows, DenseWork *out)
 {
   const long n = system->n, m = system->m, s = system->s;
+  long       size = 0; /* of factors, which explicit stages have none of */
   DenseWork  w;
 
   PetscFunctionBegin;
@@ -295,7 +224,9 @@ PetscErrorCode DenseWorkCreate(DenseSystem *system, long rows, DenseWork *out)
   w->system = system;
   w->rows   = rows;
   PetscCall(PetscMalloc5(n, &w->start, n, &w->known, n, &w->change, s * n, &w->rates, s, &w->states));
-  PetscCall(PetscMalloc5(system->entries, &w->entries, n * n, &w->factors, n, &w->pivots, rows * s * n, &w->parts, rows ? s * n : 0, &w->own));
+  for (long i = 0; i < s; i++)
+    if (system->a[i * (s + 1)] != 0.0) size = n * n;
+  PetscCall(PetscMalloc5(system->entries, &w->entries, size, &w->factors, n, &w->pivots, rows * s * n, &w->parts, rows ? s * n : 0, &w->own));
   PetscCall(PetscMalloc1(system->pull ? m : n * m, &w->entries_p));
   if (rows)
     for (long i = 0; i < s; i++) w->states[i] = w->own + i * n;

@@ -1,4 +1,5 @@
-/* Diagonally implicit Runge-Kutta steps of small dense systems; see dense_steps.c. */
+/* Explicit and diagonally implicit Runge-Kutta steps of systems whose equations are C functions; see
+   dense_steps.c, and dense_derivatives.c for their derivatives. */
 #pragma once
 
 #include <petscblaslapack.h>
@@ -16,8 +17,8 @@ typedef void (*DenseSlope)(
 typedef void (*DenseCurvature)(
   double t, const double *u, const double *p, const double *w, const double *du, const double *dp, double *by_u, double *by_p, void *user_data);
 
-/* u' = f(t, u, p) in n unknowns and a tableau of s stages.  Those of a TS: the first one explicit, the
-   others not, the last one the solution.  Everything is borrowed. */
+/* M u' = f(t, u, p) in n unknowns and a tableau of s stages.  Those of a TS: M the identity, the first
+   stage explicit, the others not, the last one the solution.  Everything is borrowed. */
 typedef struct {
   long          n, m, s;
   int           order;
@@ -25,6 +26,8 @@ typedef struct {
   const double *b;            /* [s] */
   const double *c;            /* [s] */
   const double *b_embedded;   /* [s], of one order less; NULL: none */
+  double        end;          /* the step leads to u + end (U_s - u), U_s implicit; 0: to u + h sum b_j f_j */
+  const double *mass;         /* [n, n]; NULL: the identity; otherwise there is an end */
   DenseFunction rhs, jacobian, jacobian_p; /* f_p [n, m] by rows; not used where there is a pull */
   DenseProduct  pull;                      /* f_u^T w, f_p^T w; may be NULL */
   DenseSlope    push;                      /* f_u du + f_p dp; may be NULL */
@@ -75,8 +78,11 @@ PetscErrorCode DenseWorkCreate(DenseSystem *, long rows, DenseWork *);
 PetscErrorCode DenseWorkDestroy(DenseWork *);
 /* all stages of a step from ``start`` in the work space; false where one is not found, or not finite */
 PetscBool DenseTakeStages(DenseWork, double t, double h);
-PetscErrorCode DenseTransposeStep(DenseWork, double t, double h, const double *start, const double *stages, double **lam, double **mu, const RunningCosts *costs);
-
 /* ``known``: the stages are there */
 PetscErrorCode DenseLinearise(DenseWork, double t, double h, const double *start, PetscBool known, DenseLinear *);
-void           DenseSolve(const DenseSystem *, const DenseLinear *, long stage, double *x, PetscBool transposed);
+/* the factors of M - scale f_u(t, u), in the work space; false where there are none */
+PetscBool DenseFactorise(DenseWork, double t, const double *u, double scale);
+/* x by factors and pivots, or by their transpose */
+void DenseSubstitute(PetscBLASInt n, double *factors, PetscBLASInt *pivots, double *x, PetscBool transposed);
+/* whether values are finite; the system notes those that are not: 1 the rhs, 2 the jacobian */
+PetscBool DenseAreSound(DenseSystem *, int which, double t, const double *values, long count);

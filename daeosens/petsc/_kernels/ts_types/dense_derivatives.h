@@ -1,7 +1,13 @@
-/* Derivatives of Runge-Kutta steps along directions, and of their adjoints; see dense_second.c. */
+/* Tangents and adjoints of Runge-Kutta steps, of first and second order; see dense_derivatives.c. */
 #pragma once
 
 #include "dense_steps.h"
+
+/* Carry rows lam [n] and mu [m] back over a step.
+
+   ``stages`` [s-1, n] are those after the first one, where there is one stage only the end of the step;
+   NULL: they are found again. */
+PetscErrorCode DenseTransposeStep(DenseWork, double t, double h, const double *start, const double *stages, double **lam, double **mu, const RunningCosts *costs);
 
 /* Tangents of a step along ``count`` directions.
 
