@@ -33,6 +33,7 @@ from daeosens import (
     Prior,
     Reduced,
     Running,
+    SolveError,
     Stepping,
     Terminal,
     UnsupportedError,
@@ -40,6 +41,7 @@ from daeosens import (
     sensitivities,
     solve,
     tangent,
+    trace,
 )
 from daeosens.derivatives import evaluate
 
@@ -374,3 +376,13 @@ def test_initial_state_jacobian_found_automatically_is_the_analytic_one(rng):
     ours = FOLLOWING.pull_back(problem, x, gradient).getArray()
     theirs = given.pull_back(problem, x, gradient).getArray()
     np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("engine", ["auto", "block", "steps"])
+def test_a_gradient_that_is_not_finite_is_an_error_with_every_engine(engine):
+    """Steps far too large for a state that is zero: the run is right, its derivative overflows."""
+    model = trace(lambda t, u, p: np.array([-p.k * u[0], u[0] - u[1]]), 2, ["k"])
+    run = solve(model, [0.0, 1.0], [1000.0], Stepping((0.0, 10.0), "rk4", dt=0.1))
+    cost = model.terminal(lambda t, u, p: u[1])
+    with pytest.raises(SolveError, match="the gradient in u0 is not finite"):
+        adjoint(run, cost, engine)

@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
+import numpy as np
+from mpi4py import MPI
+
 from daeosens.derivatives.engines.array.adjoint import ArraySweep
 from daeosens.derivatives.engines.choice import (
     Engine,
@@ -84,7 +87,10 @@ def sweep_back(trajectory: Trajectory, request: AdjointRequest, engine: Engine) 
     if chosen == "block":
         sweep = ArraySweep(trajectory, request)
         _carry(trajectory, request, sweep)  # callbacks for many points look at what they return
-        return sweep
+        comm = trajectory.problem.comm
+        finite = all(np.isfinite(each).all() for each in sweep.matrices())
+        if finite if comm.size == 1 else comm.tompi4py().allreduce(finite, MPI.LAND):
+            return sweep  # steps name what is not finite
     by_steps = TSAdjointSweep if chosen == "tsadjoint" else VectorSweep
     with named_faults(trajectory, back=True):
         sweep = by_steps(trajectory, request)

@@ -97,7 +97,9 @@ class Watcher:
             for (number, bound), name in nexts.items()
             if name == mode
         ]
-        return why[0] if why else ""
+        if self._mode is None:
+            return ""
+        return why[0] if why else "several bounds at once, or an event"
 
     def look(
         self, times: Array, states: Array, p: Array
