@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,6 +26,7 @@ from daeosens.tracing.linear_daeo.programme import (
     UPPER,
     Basis,
     Programme,
+    Sides,
 )
 
 BOUNDS = {LOWER: "lower", UPPER: "upper", FREE: "own"}
@@ -56,18 +58,29 @@ class Mode:
         The compiled functions, with the flows of f as products with (1, z) as data.
     rows : array [W, 1 + n_z]
         The distances that are watched; of bounds that no flows can keep, to a little beyond.
-    nexts : dict
-        Names of the modes that follow where an unknown comes to a bound; None: infeasible.
     events : dict
         That a distance falls to zero, by its number among those that are watched.
+    reasons : dict
+        Why modes follow, by their names.
+    loose : list of int or None
+        What could change, and flows in f with it, without any objective; None before it is found.
     """
 
     name: str
     basis: Basis
     functions: Mapping[str, Any]
     rows: Array
-    nexts: dict[tuple[int, int], str | None] = field(default_factory=dict[Any, Any])
     events: dict[int, Event] = field(default_factory=dict[int, Event])
+    reasons: dict[str, str] = field(default_factory=dict[str, str])
+    loose: list[int] | None = None
+
+
+class _InfeasibleError(SolveError):
+    """No flow can become basic in the place of one that is beyond its bound."""
+
+    def __init__(self, basis: Basis, place: tuple[int, int]) -> None:
+        super().__init__("the linear programme is infeasible")
+        self.basis, self.place = basis, place
 
 
 class Bases:
@@ -106,9 +119,11 @@ class Bases:
         self._taking = taking
         self.n_z = programme.low.shape[1] - 1
         self.modes, self._problem = Modes(), problem
+        self._found: dict[bytes, Basis] = {}
         self._known: dict[bytes, Mode] = {}
         self._named: dict[str, Mode] = {}
         self._solver: Solver | None = None
+        self._start: Basis | None = None
 
     def __getitem__(self, name: str) -> Mode:
         return self._named[name]
@@ -170,8 +185,6 @@ class Bases:
         SolveError
             The programme is infeasible or unbounded.
         """
-        if self._solver is None:
-            self._solver = Solver(self.programme)
         z = self._bounds(t, x, p)
         n = len(self.programme.flows)
         low, high = (_times(each[:n], z) for each in (self.programme.low, self.programme.high))
@@ -182,48 +195,100 @@ class Bases:
                 f"t = {t:.9g}, x = {x}",
                 expected="numbers",
             )
+        basis = None
+        if self._start is not None:  # so that runs from near by have the same bases
+            with suppress(SolveError):
+                basis = self._feasible(self._start, z, np.zeros_like(z))
+        if basis is None:
+            basis = self._start = self._solved(low, high, t)
+            basis = self._feasible(basis, z, np.zeros_like(z))
+        return self.settled(self.mode(basis), t, x, p)
+
+    def _solved(self, low: Array, high: Array, t: float) -> Basis:
+        """Return the basis that HiGHS finds, certified to be optimal."""
+        if self._solver is None:
+            self._solver = Solver(self.programme)
         side = self._solver.solve(low, high, f"at t = {t:.9g}")
-        basis = Basis(self.programme, side)
+        basis = self._basis(side)
         # bounds that are one at this point, but not for ever: the one that the objectives press to
         met = np.zeros(len(side), dtype=bool)
-        met[:n] = (low == high) & (side[:n] != BASIC)
+        met[: len(low)] = (low == high) & (side[: len(low)] != BASIC)
         turned = side.copy()
         turned[met & (basis.rank_sign < 0)] = UPPER
         turned[met & (basis.rank_sign > 0)] = LOWER
-        if (turned != side).any():
-            basis = Basis(self.programme, turned)
+        basis = self._basis(turned)
         if not basis.optimal:
             raise SolveError(
                 f"no basis of the linear programme at t = {t:.9g} is certified to be optimal for "
                 f"all {len(self.programme.costs)} objectives",
                 remedy="flows of like sizes, fewer objectives",
             )
-        return self.settled(self.mode(basis), t, x, p)
+        return basis
 
-    def settled(self, mode: Mode, t: float, x: Array, p: Array) -> Mode:
+    def settled(
+        self, mode: Mode, t: float, x: Array, p: Array, left: tuple[int, int] | None = None
+    ) -> Mode:
         """Return the basis that is feasible at a point and a little later, from an optimal one.
 
-        A flow that is at a bound and moves on beyond it leaves the basis, by the dual simplex
-        method.
+        Whose flows are feasible there.
+
+        Parameters
+        ----------
+        left : (int, int), optional
+            An unknown that leaves in any case, and its bound.
 
         Raises
         ------
         SolveError
             The programme is infeasible there, or a little later.
         """
+        z, rates = (each[0] for each in self.motion(mode, np.array([t]), x[None], p))
+        try:
+            basis = self._feasible(mode.basis, z, rates, left)
+        except _InfeasibleError as error:
+            raise self._infeasible(error.basis, t, z, *error.place) from None
+        return mode if basis is mode.basis else self.mode(basis)
+
+    def _feasible(
+        self, basis: Basis, z: Array, rates: Array, left: tuple[int, int] | None = None
+    ) -> Basis:
+        """Return a basis within bounds, and a little later as well, by the dual simplex method.
+
+        A flow that is beyond a bound, or at it and moving on, leaves the basis, one after the
+        other.  Where flows are the same in all of these bases, so are the ways (1, z)' of bounds.
+        """
         for _ in range(PIVOTS):
-            worst = self.leaving(mode, t, x, p)
-            if worst is None:
-                return mode
-            following = self.following(mode, *worst)
-            if following is None:
-                raise self.infeasible(mode, t, x, p, *worst)
-            mode = self[following]
+            left = left or self._leaving(basis, z, rates)
+            if left is None:
+                return basis
+            sides = basis.after(*left)
+            if sides is None:
+                raise _InfeasibleError(basis, left)
+            basis, left = self._basis(sides), None
         raise SolveError(
-            f"the dual simplex method finds no feasible basis in {PIVOTS} steps at t = {t:.9g}",
+            f"the dual simplex method finds no feasible basis in {PIVOTS} steps",
             expected="bounds that are not all active at once",
             remedy="objectives that tell more flows apart",
         )
+
+    def _leaving(self, basis: Basis, z: Array, rates: Array) -> tuple[int, int] | None:
+        """Return the unknown and the bound that it is beyond, or comes beyond at once, if any."""
+        distances, slopes = basis.distances @ z, basis.distances @ rates
+        size = ROUNDING * (np.abs(basis.distances) @ np.abs(z))
+        speed = ROUNDING * (np.abs(basis.distances) @ np.abs(rates))
+        falls = (distances < -size) | ((distances <= size) & (slopes < -speed))
+        order = np.argsort(np.where(distances < -size, distances, 0.0), kind="stable")
+        chosen: list[int] = order[falls[order]].tolist()
+        for k in chosen:
+            if distances[k] < -BEYOND or basis.after(*basis.places[k]) is not None:
+                return basis.places[k]
+        return None
+
+    def _basis(self, sides: Sides) -> Basis:
+        key = sides.tobytes()
+        if key not in self._found:
+            self._found[key] = Basis(self.programme, sides)
+        return self._found[key]
 
     def check_kept(self, mode: Mode, t: float, x: Array, p: Array) -> None:
         """Refuse flows that are beyond their bounds: something has jumped.
@@ -242,35 +307,9 @@ class Bases:
                 remedy="LinearDAEO(..., events=[...]) for an event that changes the state",
             )
 
-    def leaving(self, mode: Mode, t: float, x: Array, p: Array) -> tuple[int, int] | None:
-        """Return the unknown and the bound that it is beyond, or comes beyond at once, if any."""
-        basis = mode.basis
-        z, rates = (each[0] for each in self.motion(mode, np.array([t]), x[None], p))
-        distances, slopes = basis.distances @ z, basis.distances @ rates
-        size = ROUNDING * (np.abs(basis.distances) @ np.abs(z))
-        speed = ROUNDING * (np.abs(basis.distances) @ np.abs(rates))
-        falls = (distances < -size) | ((distances <= size) & (slopes < -speed))
-        order = np.argsort(np.where(distances < -size, distances, 0.0), kind="stable")
-        chosen: list[int] = order[falls[order]].tolist()
-        for k in chosen:
-            if distances[k] < -BEYOND or self.following(mode, *basis.places[k]) is not None:
-                return basis.places[k]
-        return None
-
-    def following(self, mode: Mode, number: int, bound: int) -> str | None:
-        """Return the name of the basis after a basic unknown has come to a bound; None if none."""
-        if (number, bound) not in mode.nexts:
-            sides = None if bound == BASIC else mode.basis.left_by(number, bound)
-            mode.nexts[number, bound] = (
-                None if sides is None else self.mode(Basis(self.programme, sides)).name
-            )
-        return mode.nexts[number, bound]
-
-    def infeasible(
-        self, mode: Mode, t: float, x: Array, p: Array, number: int, bound: int
-    ) -> SolveError:
+    def _infeasible(self, basis: Basis, t: float, z: Array, number: int, bound: int) -> SolveError:
         """Return the error of a programme that becomes infeasible, in words of flows and bounds."""
-        programme, basis, z = self.programme, mode.basis, self._bounds(t, x, p)
+        programme = self.programme
         low, high = (_times(each, z) for each in (programme.low, programme.high))
         if bound == BASIC:
             what = f"the lower bound of {programme.name(number)} comes above the upper one"
@@ -303,7 +342,9 @@ class Bases:
             Names some of them.
         """
         basis, programme = mode.basis, self.programme
-        if not basis.indifferent:
+        if mode.loose is None:
+            mode.loose = self._loose(basis)
+        if not mode.loose:
             return
         z, rates = (each[0] for each in self.motion(mode, np.array([t]), x[None], p))
         values, room = basis.values @ z, ROUNDING * (1.0 + np.abs(basis.values @ z))
@@ -314,7 +355,7 @@ class Bases:
         at_high = (_times(programme.high, z) - values <= room) & (
             programme.high[:, 1:] @ rates[1:] - moves <= room
         )
-        for number in basis.indifferent:
+        for number in mode.loose:
             column = basis.column(number)
             changed = self.needed[np.abs(column[self.needed]) > ROUNDING].tolist()
             ways = {LOWER: (1.0,), UPPER: (-1.0,)}.get(int(basis.side[number]), (1.0, -1.0))
@@ -329,6 +370,15 @@ class Bases:
                     expected="objectives that leave no choice of the flows in f",
                     remedy=f"one more objective, last in rank: {names[0]!r}",
                 )
+
+    def _loose(self, basis: Basis) -> list[int]:
+        """Return the unknowns that no objective holds and with which flows in f change."""
+        effect = np.zeros(len(basis.side))
+        effect[self.needed] = 1.0
+        for number in self.needed.tolist():
+            if basis.side[number] == BASIC:
+                effect += np.abs(basis.row(number))
+        return [number for number in basis.indifferent if effect[number] > ROUNDING]
 
     def _bounds(self, t: float, x: Array, p: Array) -> Array:
         function: Any = self.ready["bounds"]

@@ -26,6 +26,9 @@ LOWER, BASIC, UPPER, FREE = -1, 0, 1, 2
 ROUNDING = 1e-9
 """Reduced costs, pivots and distances below it, relative to what they are made of, are zero."""
 
+NOISE = 1e-13
+"""Flows below it, relative to the largest, are what rounding has left."""
+
 Sides = npt.NDArray[np.int8]
 
 
@@ -57,11 +60,11 @@ class Programme:
         return np.asarray((self.low == self.high).all(axis=1))
 
     @cached_property
-    def shut(self) -> list[tuple[int, int]]:
+    def shut(self) -> npt.NDArray[np.intp]:
         """Unknowns whose bounds may meet: both finite, and one of them moves."""
         moves = (self.low[:, 1:] != 0.0).any(axis=1) | (self.high[:, 1:] != 0.0).any(axis=1)
         finite = np.isfinite(self.low[:, 0]) & np.isfinite(self.high[:, 0])
-        return [(k, BASIC) for k in np.flatnonzero(moves & finite & ~self.fixed).tolist()]
+        return np.flatnonzero(moves & finite & ~self.fixed)
 
     def name(self, number: int) -> str:
         """Return how messages call an unknown."""
@@ -99,6 +102,7 @@ class Basis:
 
     def __init__(self, programme: Programme, side: Sides) -> None:
         self.programme, self.side = programme, side
+        self._afters: dict[tuple[int, int], Sides | None] = {}
         self.basic = np.flatnonzero(side == BASIC)
         matrix, costs = programme.matrix, programme.costs
         self._factors: Any = splu(matrix[:, self.basic])
@@ -106,16 +110,16 @@ class Basis:
         held[(side == BASIC) | (side == FREE)] = 0.0
         right: Any = matrix @ held
         of_basic = -self._solved(right)
-        size = np.abs(of_basic).max(axis=0, initial=1.0)
-        of_basic[np.abs(of_basic) < 1e-12 * size] = 0.0
+        noise = NOISE * np.maximum(np.abs(of_basic).max(axis=0), np.abs(held).max(axis=0))
+        of_basic[np.abs(of_basic) < noise] = 0.0
         self.values = held
         self.values[self.basic] = of_basic
         prices = self._solved(costs[:, self.basic].T, transposed=True)
         self.reduced: Array = costs - np.asarray(matrix.T @ prices).T
-        noise = np.abs(costs) + np.asarray(abs(matrix).T @ np.abs(prices)).T
-        self.reduced[np.abs(self.reduced) <= ROUNDING * noise] = 0.0
+        parts = np.abs(costs) + np.asarray(abs(matrix).T @ np.abs(prices)).T
+        self.reduced[np.abs(self.reduced) <= ROUNDING * parts] = 0.0
         self.reduced[:, self.basic] = 0.0
-        self._watch()
+        self._watch(noise)
 
     def _solved(self, right: Any, *, transposed: bool = False) -> Array:
         """Return B^-1 or B^-T times columns."""
@@ -123,20 +127,19 @@ class Basis:
         solution = self._factors.solve(columns, trans="T" if transposed else "N")
         return np.asarray(solution, dtype=float)
 
-    def _watch(self) -> None:
+    def _watch(self, noise: Array) -> None:
         low, high = self.programme.low, self.programme.high
-        basic = self.basic.tolist()
-        places = [(k, LOWER) for k in basic if np.isfinite(low[k, 0])]
-        places += [(k, UPPER) for k in basic if np.isfinite(high[k, 0])]
-        places += self.programme.shut
-        rows = [
-            self.values[k] - low[k]
-            if side == LOWER
-            else high[k] - (self.values[k] if side == UPPER else low[k])
-            for k, side in places
+        values, basic, shut = self.values, self.basic, self.programme.shut
+        lower = basic[np.isfinite(low[basic, 0])]
+        upper = basic[np.isfinite(high[basic, 0])]
+        self.places = [
+            (k, bound)
+            for of, bound in ((lower, LOWER), (upper, UPPER), (shut, BASIC))
+            for k in of.tolist()
         ]
-        self.places = places
-        self.distances = np.array(rows).reshape(len(rows), low.shape[1])
+        rows = values[lower] - low[lower], high[upper] - values[upper], high[shut] - low[shut]
+        self.distances = np.concatenate(rows)
+        self.distances[np.abs(self.distances) < noise] = 0.0
         self.watched = _distinct(self.distances)
 
     @cached_property
@@ -176,6 +179,13 @@ class Basis:
         row[np.abs(row) <= ROUNDING * np.abs(row).max(initial=0.0)] = 0.0
         row[self.basic] = 0.0
         return row
+
+    def after(self, number: int, bound: int) -> Sides | None:
+        """Return ``left_by``, found once; None also where both bounds of an unknown meet."""
+        key = number, bound
+        if key not in self._afters:
+            self._afters[key] = None if bound == BASIC else self.left_by(*key)
+        return self._afters[key]
 
     def left_by(self, number: int, bound: int) -> Sides | None:
         """Return the sides of the basis that follows where a basic unknown comes to a bound.

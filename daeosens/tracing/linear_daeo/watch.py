@@ -91,15 +91,7 @@ class Watcher:
 
     def _reason(self, mode: str) -> str:
         """Return in words why a mode follows the last one."""
-        nexts = {} if self._mode is None else self._mode.nexts
-        why = [
-            f"{self._bases.programme.name(number)} at its {BOUNDS[bound]} bound"
-            for (number, bound), name in nexts.items()
-            if name == mode
-        ]
-        if self._mode is None:
-            return ""
-        return why[0] if why else "several bounds at once, or an event"
+        return "" if self._mode is None else self._mode.reasons.get(mode, "an event")
 
     def look(
         self, times: Array, states: Array, p: Array
@@ -146,15 +138,17 @@ class Watcher:
         """Return the event that a flow comes to its bound."""
         bases = self._bases
         number, bound = mode.basis.places[mode.basis.watched[k]]
-        following = bases.following(mode, number, bound)
-        if following is None:
+        if mode.basis.after(number, bound) is None:
             mode.rows[k, 0] += BEYOND
         parts = self._event_parts(bases.bound(mode.rows[k]))
 
-        def infeasible(t: float, u: Array, p: Array) -> str:
-            raise bases.infeasible(mode, t, u, p, number, bound)
+        def following(t: float, u: Array, p: Array) -> str:
+            name = bases.settled(mode, t, np.array(u), p, (number, bound)).name
+            why = f"{bases.programme.name(number)} at its {BOUNDS.get(bound, '')} bound"
+            mode.reasons[name] = why
+            return name
 
-        return Event(direction=-1, name=CHANGE, mode=following or infeasible, **parts)
+        return Event(direction=-1, name=CHANGE, mode=following, **parts)
 
 
 def _apart(doubtful: npt.NDArray[np.bool_], distances: Array, slopes: Array) -> list[int]:
