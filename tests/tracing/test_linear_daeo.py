@@ -1,6 +1,7 @@
 """DAEOs with linear inner problems: bases along runs, and sensitivities through their changes."""
 
 import importlib.util
+import sys
 
 import numpy as np
 import pytest
@@ -10,9 +11,9 @@ from scipy.optimize import linprog
 
 import daeosens as ds
 from daeosens.costs import AtEvent, EventTime
-from daeosens.errors import InputError, SolveError
+from daeosens.errors import InputError, SolveError, UnsupportedError
 from daeosens.problem.modes import add_events
-from daeosens.tracing import LinearDAEO
+from daeosens.tracing import LinearDAEO, execution
 from daeosens.verify.taylor import duality
 from tests.support.e_coli_core import e_coli_core
 
@@ -407,6 +408,69 @@ def test_other_programmes_without_a_solution():
 def test_bad_arguments(change, message):
     with pytest.raises(InputError, match="(?s)" + message):
         make(**change)
+
+
+@pytest.mark.parametrize("curved", [0.0, 1.0])
+def test_flows_that_come_to_their_bounds_together(curved):
+    """At one instant, in proportion before or not: with a closed form, and with its derivative."""
+    model = LinearDAEO(
+        lambda t, x, v, p: np.array([v.a + v.b]),
+        [[1, -1, 0, 0], [0, 0, 1, -1]],
+        [{"a": 1.0, "b": 1.0}],
+        lambda t, x, p: {
+            "to_a": (0.0, 0.5 + p.rate * t),
+            "to_b": (0.0, 1.0 + 2.0 * p.rate * t + curved * (t - 0.5) ** 2),
+        },
+        size=(1, ["to_a", "a", "to_b", "b"]),
+        parameters=["rate"],
+        upper=[9.0, 1.0, 9.0, 2.0],
+    )
+    run = ds.solve(model, [0.0], [1.0], ds.Stepping((0.0, 1.0), "rk4", 0.07))
+    assert [crossing.t for crossing in run.crossings] == pytest.approx([0.5] * len(run.crossings))
+    assert run.u[-1, 0] == pytest.approx(0.375 + 0.5 + 0.75 + 1.0 + curved / 24, abs=1e-14)
+    assert model.flows(run)[-1].tolist() == [1.0, 1.0, 2.0, 2.0]
+    gradient = ds.adjoint(run, model.terminal(lambda t, x, p: x[0]))
+    assert gradient.p == pytest.approx([0.125 + 0.25], abs=1e-14)
+
+
+def test_parameters_are_estimated_from_a_run(culture):
+    p = culture.pack(P)
+    times = np.linspace(0.5, 6.0, 12)
+    stepping = ds.Stepping((0.0, 6.0), "rk6vr", rtol=1e-9, atol=1e-10)
+    run = ds.solve(culture, X0, p, stepping, t_eval=times)
+    data = np.array([run.u[np.argmin(np.abs(run.times - t))] for t in times])
+    free = ds.Parameters(
+        {
+            name: ds.Parameter(value * (1.3 if name in ("v1", "kla") else 1.0), scale="log")
+            for name, value in P.items()
+        }
+        | {"K": P["K"], "I": P["I"]},
+        initial_state=X0,
+    )
+    cost = ds.LeastSquares(times, data)
+    reduced = ds.Reduced(culture, cost, stepping, free)
+    values = free.values_at(culture, ds.minimize(reduced).x)
+    for name in ("v1", "v2", "kla"):
+        assert values[name] == pytest.approx(P[name], rel=1e-5)
+
+
+def test_without_a_compiler_the_numbers_are_the_same(culture, monkeypatch):
+    monkeypatch.setattr(execution, "compiled_library", lambda code, comm: None)
+    slow = make()
+    stepping = ds.Stepping((0.0, 3.0), "rk4", 0.05)
+    runs = [ds.solve(model, X0, model.pack(P), stepping) for model in (culture, slow)]
+    assert len(runs[0].crossings) == 1
+    assert runs[1].u == pytest.approx(runs[0].u, abs=1e-13)
+    gradients = [
+        ds.adjoint(run, cost_of(model)).p for run, model in zip(runs, (culture, slow), strict=True)
+    ]
+    assert gradients[1] == pytest.approx(gradients[0], rel=1e-11)
+
+
+def test_without_highs_there_is_an_error_before_anything_is_compiled(monkeypatch):
+    monkeypatch.setitem(sys.modules, "highspy", None)
+    with pytest.raises(UnsupportedError, match="package highspy"):
+        make()
 
 
 # ---- the core model of E. coli -------------------------------------------------------------------

@@ -25,7 +25,6 @@ from daeosens.tracing.linear_daeo.programme import (
     ROUNDING,
     UPPER,
     Basis,
-    Programme,
     Sides,
 )
 
@@ -88,7 +87,8 @@ class Bases:
 
     Parameters
     ----------
-    programme : Programme
+    solver : Solver
+        Of the programme.
     needed : array of int [F]
         The flows that f depends on.
     ready : mapping
@@ -109,20 +109,20 @@ class Bases:
 
     def __init__(
         self,
-        programme: Programme,
+        solver: Solver,
         needed: npt.NDArray[np.intp],
         ready: Mapping[str, Any],
         taking: Collection[str],
         problem: Callable[[Mapping[str, Any]], Problem],
     ) -> None:
-        self.programme, self.needed, self.ready = programme, needed, ready
+        self.programme, self.needed, self.ready = solver.programme, needed, ready
         self._taking = taking
-        self.n_z = programme.low.shape[1] - 1
+        self.n_z = solver.programme.low.shape[1] - 1
         self.modes, self._problem = Modes(), problem
         self._found: dict[bytes, Basis] = {}
         self._known: dict[bytes, Mode] = {}
         self._named: dict[str, Mode] = {}
-        self._solver: Solver | None = None
+        self._solver = solver
         self._start: Basis | None = None
 
     def __getitem__(self, name: str) -> Mode:
@@ -206,8 +206,6 @@ class Bases:
 
     def _solved(self, low: Array, high: Array, t: float) -> Basis:
         """Return the basis that HiGHS finds, certified to be optimal."""
-        if self._solver is None:
-            self._solver = Solver(self.programme)
         side = self._solver.solve(low, high, f"at t = {t:.9g}")
         basis = self._basis(side)
         # bounds that are one at this point, but not for ever: the one that the objectives press to

@@ -24,6 +24,7 @@ from daeosens.tracing import derivative_set as parts
 from daeosens.tracing.casadi import casadi
 from daeosens.tracing.derivatives import DATA, Generated, Graph, derive, derived, expand
 from daeosens.tracing.linear_daeo.bases import Bases
+from daeosens.tracing.linear_daeo.highs import Solver
 from daeosens.tracing.linear_daeo.programme import Programme
 from daeosens.tracing.linear_daeo.watch import Watcher
 from daeosens.tracing.model import LinearDAEOModel
@@ -72,6 +73,7 @@ def build_linear_daeo(
         rows_high,
         flows,
     )
+    solver = Solver(programme)
     rate = _rate(f, tracer, named_flows)
     graphs, needed = _graphs(rate, values, z)
     named = {f"event{k}": event for k, event in enumerate(admit_events(events))}
@@ -98,7 +100,7 @@ def build_linear_daeo(
             problem = replace(problem, native={**problem.native, **products})
         return problem
 
-    bases = Bases(programme, needed, ready, taking, equations)
+    bases = Bases(solver, needed, ready, taking, equations)
 
     def first(t: float, u: Any, p: Any) -> str:
         return bases.first(t, np.asarray(u), np.asarray(p)).name

@@ -51,7 +51,7 @@ class Solver:
                 expected="the package highspy",
                 remedy="pip install 'daeosens[flux]'",
             ) from error
-        self._programme = programme
+        self.programme = programme
         self.objectives: int | None = None
         self.values = np.empty(0)
         matrix = programme.matrix
@@ -100,7 +100,7 @@ class Solver:
         SolveError
             The programme is infeasible, or unbounded.
         """
-        programme, highs = self._programme, self._highs
+        programme, highs = self.programme, self._highs
         n = len(low)
         crossed = np.flatnonzero(low > high)
         if crossed.size:
