@@ -382,6 +382,8 @@ def test_other_programmes_without_a_solution():
         solved(pair=lambda t, x: (0.0, np.sqrt(x[0] - 1.0)))
     with pytest.raises(SolveError, match="infeasible at t = 0"):
         solved(b=[5.0], upper=3.0)
+    with pytest.raises(SolveError, match=r"a bound jumps at t = 0\.(5|49)"):
+        solved(pair=lambda t, x: (0.0, np.where(t < 0.5, 1.0, 3.0)), upper=2.0)
 
 
 @pytest.mark.parametrize(

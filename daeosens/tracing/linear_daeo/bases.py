@@ -34,6 +34,9 @@ BEYOND = 1e-7
 """A bound that no flows can keep is passed by so much before the programme counts as infeasible:
 states that should end at zero end beside it."""
 
+MET = 1e-6
+"""Relative to what it is made of, a distance is smaller where an event is located."""
+
 PIVOTS = 1000
 """After so many steps of the dual simplex method at one point it goes round in circles."""
 
@@ -200,8 +203,8 @@ class Bases:
             with suppress(SolveError):
                 basis = self._feasible(self._start, z, np.zeros_like(z))
         if basis is None:
-            basis = self._start = self._solved(low, high, t)
-            basis = self._feasible(basis, z, np.zeros_like(z))
+            self._start = self._solved(low, high, t)
+            basis = self._within(self._start, t, z, np.zeros_like(z))
         return self.settled(self.mode(basis), t, x, p)
 
     def _solved(self, low: Array, high: Array, t: float) -> Basis:
@@ -241,11 +244,17 @@ class Bases:
             The programme is infeasible there, or a little later.
         """
         z, rates = (each[0] for each in self.motion(mode, np.array([t]), x[None], p))
+        basis = self._within(mode.basis, t, z, rates, left)
+        return mode if basis is mode.basis else self.mode(basis)
+
+    def _within(
+        self, basis: Basis, t: float, z: Array, rates: Array, left: tuple[int, int] | None = None
+    ) -> Basis:
+        """Return ``_feasible``, with the words of the error for users."""
         try:
-            basis = self._feasible(mode.basis, z, rates, left)
+            return self._feasible(basis, z, rates, left)
         except _InfeasibleError as error:
             raise self._infeasible(error.basis, t, z, *error.place) from None
-        return mode if basis is mode.basis else self.mode(basis)
 
     def _feasible(
         self, basis: Basis, z: Array, rates: Array, left: tuple[int, int] | None = None
@@ -268,6 +277,22 @@ class Bases:
             expected="bounds that are not all active at once",
             remedy="objectives that tell more flows apart",
         )
+
+    def check_met(self, mode: Mode, row: Array, t: float, x: Array, p: Array) -> None:
+        """Refuse a distance that changes its sign without being zero: a bound has jumped.
+
+        Raises
+        ------
+        SolveError
+        """
+        z, _ = self.motion(mode, np.array([t]), x[None], p)
+        if abs(row @ z[0]) > MET * (np.abs(row) @ np.abs(z[0])):
+            raise SolveError(
+                f"a bound jumps at t = {t:.9g}",
+                expected="bounds that are continuous along the run",
+                remedy='a parameter in it that changes at an event: events=[Event(1.0, changes={"'
+                'limit": lambda t, x, p: 2.0})]',
+            )
 
     def _leaving(self, basis: Basis, z: Array, rates: Array) -> tuple[int, int] | None:
         """Return the unknown and the bound that it is beyond, or comes beyond at once, if any."""

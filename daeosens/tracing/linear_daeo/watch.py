@@ -143,7 +143,8 @@ class Watcher:
         parts = self._event_parts(bases.bound(mode.rows[k]))
 
         def following(t: float, u: Array, p: Array) -> str:
-            name = bases.settled(mode, t, np.array(u), p, (number, bound)).name
+            bases.check_met(mode, mode.rows[k], t, u, p)
+            name = bases.settled(mode, t, u, p, (number, bound)).name
             why = f"{bases.programme.name(number)} at its {BOUNDS.get(bound, '')} bound"
             mode.reasons[name] = why
             return name
