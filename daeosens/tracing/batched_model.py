@@ -106,7 +106,6 @@ class FactoredBatch:
         runs = parts.by_u.runs, parts.by_y.runs, parts.by_p.runs
         return FactorSteps(
             parts.size,
-            _place(self._whole),
             inner,
             slopes,
             parts.entries,

@@ -286,3 +286,22 @@ def test_other_sweeps_serve_what_it_does_not(c, traced):
         expected = adjoint(run, costs, "steps")
         for gradient, other in zip(adjoint(run, costs), expected, strict=True):
             np.testing.assert_allclose(gradient.u0, other.u0, rtol=1e-12)
+
+
+@pytest.mark.parametrize("method", ["rk3bs", "rk4", "rk8vr", "esdirk4"])
+@pytest.mark.parametrize("size", [3, 30])
+def test_stages_that_are_found_again_are_those_of_the_run(method, size):
+    """To the last digit, where no stage takes the rate over from the step before."""
+    model = ds.trace(
+        lambda t, u, p: p.A @ (u * np.cos(u)) - p.k * u, size, {"A": (size, size), "k": ()}
+    )
+    a = np.cos(np.arange(size**2)).reshape(size, size) / size
+    p, start = model.pack(A=a, k=0.5), np.linspace(0.2, 1.0, size)
+    cost, stepping = model.terminal(lambda t, u, p: u @ u), Stepping((0.0, 1.0), method, dt=0.1)
+    again, kept = (
+        adjoint(solve(model, start, p, stepping, checkpoint=checkpoint), cost)
+        for checkpoint in ("states", "stages")
+    )
+    assert again.engine == kept.engine == "compiled"
+    assert np.array_equal(again.u0, kept.u0)
+    assert np.array_equal(again.p, kept.p)

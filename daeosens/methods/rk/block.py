@@ -9,12 +9,12 @@ import numpy as np
 from daeosens.methods.block_steps import Block, BlockTangent, Factors, LinearBlock, Points, Seed
 from daeosens.methods.rk.tableau import Tableau
 from daeosens.petsc._kernels import (
+    DenseSteps,
     FactorPulls,
     MatrixPulls,
     Pulls,
     carry,
     carry_together,
-    fill_stages,
 )
 from daeosens.petsc.vectors import Array
 from daeosens.problem.batched.protocol import Batch
@@ -42,16 +42,25 @@ class BlockRungeKutta:
         The method, without a last stage that only serves the next step.
     inside : callable or None
         Stage times as callbacks see them; None where they are t + c h.
+    breakpoints : sequence of float
+        Times at which f may jump.
 
     Source
     ------
     docs/mathematics.md, section 1.
     """
 
-    def __init__(self, batch: Batch, tableau: Tableau, inside: Inside | None) -> None:
+    def __init__(
+        self,
+        batch: Batch,
+        tableau: Tableau,
+        inside: Inside | None,
+        breakpoints: Sequence[float] = (),
+    ) -> None:
         self._batch = batch
         self._tableau = tableau
         self._inside = inside
+        self._breakpoints = breakpoints
 
     @property
     def points_per_step(self) -> int:
@@ -79,9 +88,14 @@ class BlockRungeKutta:
         flat = rates.reshape(s, start.size)
         stages[:, 0] = start
         in_c = self._batch.rhs_in_c if len(start) <= FEW_STEPS else None
-        given = np.ascontiguousarray(a), t, block.sizes, block.p, stages
-        if in_c is not None and fill_stages(in_c, *given):
-            return stages
+        if in_c is not None:
+            coefficients = a, self._tableau.b, self._tableau.c, self._tableau.b
+            jumps = np.array(self._breakpoints, dtype=float)
+            functions = {"rhs": in_c}
+            n = start.shape[1]
+            steps = DenseSteps(n, coefficients, 0, functions, None, jumps, block.p)
+            if steps.fill_stages(block.times, block.sizes, stages):
+                return stages
         moments = np.ascontiguousarray(t.T)
         for i in range(1, s):
             rates[i - 1] = self._batch.rhs(moments[i - 1], state, block.p)

@@ -109,7 +109,7 @@ class ExplicitMethod(Method):
         """Return the steps linearised in blocks."""
         del mass
         assert problem.batch is not None
-        return BlockRungeKutta(problem.batch, self.tableau.of_step, inside)
+        return BlockRungeKutta(problem.batch, self.tableau.of_step, inside, problem.breakpoints)
 
 
 EXPLICIT = tuple(

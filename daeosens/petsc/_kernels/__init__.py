@@ -34,7 +34,7 @@ from daeosens.petsc._kernels.newton import know_rounding, take_remainder
 from daeosens.petsc._kernels.numbers import finite_numbers, numbers_of, put_numbers
 from daeosens.petsc._kernels.registered import Registered, take_point
 from daeosens.petsc._kernels.steps import Steps, add_monitor, next_step
-from daeosens.petsc._kernels.sweeps.blocks import carry, carry_together, fill_stages, wake
+from daeosens.petsc._kernels.sweeps.blocks import carry, carry_together, wake
 from daeosens.petsc._kernels.sweeps.factor_steps import FactorSteps
 from daeosens.petsc._kernels.sweeps.linear_steps import LinearSteps, SecondSweep
 from daeosens.petsc._kernels.sweeps.point_costs import add_point
@@ -78,7 +78,6 @@ __all__ = [
     "create_matrix",
     "entry",
     "fill_matrix",
-    "fill_stages",
     "finite_numbers",
     "has_transpose",
     "install",

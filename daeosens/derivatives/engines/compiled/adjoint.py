@@ -267,13 +267,16 @@ def _few_rows(problem: Problem, method: Method) -> Callable[..., bool] | None:
     if batch is None and not functions:
         return None
     stages = method.recurrence
-    a, b, c = (np.ascontiguousarray(part) for part in (stages.a, stages.b, stages.c))
-    if batch is not None:
-        return partial(_carry_factors, batch, (a, b, c), breakpoints)
+    coefficients = stages.a, stages.b, stages.c, stages.b
     mass, p = dense_mass(problem), np.zeros(problem.n_parameters)
+    if batch is not None:
+        rhs = problem.native["rhs"]
+        functions = {"rhs": (rhs.address, rhs.user_data)}
     steps = DenseSteps(
-        problem.size, (a, b, c, b), method.order, functions, None, breakpoints, p, mass
+        problem.size, coefficients, method.order, functions, None, breakpoints, p, mass
     )
+    if batch is not None:
+        return partial(_carry_factors, batch, steps, len(stages.b))
     return partial(_carry_steps, steps)
 
 
@@ -285,8 +288,8 @@ def _carry_steps(steps: DenseSteps, p: Array, *run_and_rows: Any) -> bool:
 
 def _carry_factors(
     batch: FactoredBatch,
-    method: tuple[Array, Array, Array],
-    breakpoints: Array,
+    whole: DenseSteps,
+    n_stages: int,
     p: Array,
     times: Array,
     sizes: Array,
@@ -298,11 +301,12 @@ def _carry_factors(
 ) -> bool:
     """Carry few rows back; OpenBLAS would divide products that take less time than its threads."""
     by_vector, by_matrix = UNDIVIDED
-    points = (last - first) * len(method[1])
+    points = (last - first) * n_stages
+    whole.hold(p)
     divided = batch.largest >= by_vector or batch.largest * points > by_matrix
     with one_blas_thread() if divided else nullcontext():
-        run = p, times, sizes, states, stages, first, last
-        return batch.steps.carry_back(method, breakpoints, *run, *rows)
+        run = times, sizes, states, stages, first, last
+        return batch.steps.carry_back(whole, *run, *rows)
 
 
 def _factored(problem: Problem, method: Method) -> FactoredBatch | None:

@@ -9,9 +9,6 @@ from daeosens.petsc._kernels.sweeps.pulls import FactorPulls, Pulls
 
 Array = NDArray[np.float64]
 
-def fill_stages(
-    rhs: tuple[int, int], a: Array, t: Array, sizes: Array, p: Array, stages: Array
-) -> bool: ...
 def carry(
     pulls: Pulls,
     coefficients: Array,

@@ -3,11 +3,10 @@
 
 import numpy as np
 
-from libc.stdint cimport intptr_t, uintptr_t
+from libc.stdint cimport intptr_t
 from libc.string cimport memcpy
 from scipy.linalg.cython_blas cimport daxpy
 
-from daeosens.petsc._kernels.filling cimport all_finite
 from daeosens.petsc._kernels.sweeps.pulls cimport FactorPulls, Pulls
 
 cdef long LINE = 8
@@ -25,42 +24,6 @@ cdef extern from "crew.h" nogil:
     void summon(long threads) noexcept
     long together(Work work, void *context, long workers) noexcept
     long next_piece(long *next, long several) noexcept
-
-
-ctypedef void (*Function)(double, const double *, const double *, double *, void *) noexcept
-
-
-def fill_stages(tuple rhs, const double[:, ::1] a, const double[:, ::1] t,
-                const double[::1] sizes, const double[::1] p, double[:, :, ::1] stages):
-    """Fill the stages of explicit Runge-Kutta steps, of which the first ones are there.
-
-    Parameters
-    ----------
-    rhs : (int, int)        addresses of f and of its user data
-    a : ndarray [s, s]      coefficients
-    t : ndarray [S, s]      when the stages are
-    sizes : ndarray [S]
-    p : ndarray [m]
-    stages : ndarray [S, s, n]
-
-    Returns
-    -------
-    bool                    all stages are finite
-    """
-    cdef uintptr_t address = rhs[0], data = rhs[1]
-    cdef Function function = <Function>address
-    cdef long s = a.shape[0], n = stages.shape[2], k, i, j
-    cdef double[:, ::1] parts = np.empty((s, n))  # a step's start and its rates
-    cdef double[::1] factors = np.ones(s)
-    cdef const double *parameters = &p[0] if p.shape[0] else NULL
-    for k in range(stages.shape[0]):
-        memcpy(&parts[0, 0], &stages[k, 0, 0], n * sizeof(double))
-        for i in range(1, s):
-            function(t[k, i - 1], &stages[k, i - 1, 0], parameters, &parts[i, 0], <void *>data)
-            for j in range(i):
-                factors[j + 1] = sizes[k] * a[i, j]
-            combine(&parts[0, 0], n, i + 1, &factors[0], &stages[k, i, 0])
-    return all_finite(&stages[0, 0, 0], stages.size) if stages.size else True
 
 
 cdef long in_lines(long n) noexcept:

@@ -5,12 +5,12 @@ from numpy.typing import NDArray
 from petsc4py import PETSc
 
 from daeosens.petsc._kernels.sweeps.point_costs import RunningCosts
+from daeosens.petsc._kernels.ts_types.dense import DenseSteps
 
 class FactorSteps:
     def __init__(
         self,
         n: int,
-        rhs: tuple[int, int],
         inner: list[tuple[int, int]],
         slopes: tuple[int, int],
         entries: tuple[int, int, int],
@@ -21,9 +21,7 @@ class FactorSteps:
     ) -> None: ...
     def carry_back(
         self,
-        method: tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]],
-        breakpoints: NDArray[np.float64],
-        p: NDArray[np.float64],
+        steps: DenseSteps,
         times: NDArray[np.float64],
         sizes: NDArray[np.float64],
         states: NDArray[np.float64],

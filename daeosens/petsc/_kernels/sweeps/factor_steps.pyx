@@ -8,9 +8,13 @@ from scipy.linalg.cython_blas cimport dgemm, dgemv
 
 import numpy as np
 
-from daeosens.petsc._kernels.sweeps.breakpoints cimport Breakpoints, breakpoints_of, enter_step, seen_time
+from daeosens.petsc._kernels.sweeps.breakpoints cimport enter_step, seen_time
 from daeosens.petsc._kernels.filling cimport PetscScalar, all_finite
-from daeosens.petsc._kernels.sweeps.running_costs cimport RunningCosts, add_running_costs, running_costs
+from daeosens.petsc._kernels.sweeps.running_costs cimport RunningCosts, running_costs
+from daeosens.petsc._kernels.ts_types.dense cimport (
+    DenseFillStages, DenseProduct, DenseSteps, DenseSystem, DenseTransposeStep, DenseWork,
+    DenseWorkCreate, DenseWorkDestroy
+)
 from petsc4py.PETSc cimport CHKERR, PetscErrorCode, PetscVec, Vec
 
 
@@ -26,18 +30,6 @@ cdef extern from "runs.h" nogil:
     ) noexcept
 
 
-cdef extern from *:
-    """
-    /* for few unknowns quicker than a call of BLAS */
-    static inline void add(double *restrict out, double factor, const double *restrict row, long n)
-    {
-        if (factor != 0.0) for (long i = 0; i < n; i++) out[i] += factor * row[i];
-    }
-    """
-    void add(double *out, double factor, const double *row, long n) noexcept nogil
-
-
-ctypedef void (*Function)(double, const double *, const double *, double *, void *) noexcept
 ctypedef void (*Inner)(
     double, const double *, const double *, const double *, double *, void *) noexcept
 ctypedef void (*Slopes)(
@@ -76,21 +68,23 @@ cdef struct Block:              # K points, and what is evaluated there
     double *by_y
     double *by_p
     double *adjoints            # [K, all rows]: of y
-    double *parts               # [s, n]: f_u^T w_i; before, the rates of stages
-    double *w                   # [n]
     double *v_bar               # [all columns]
     double *local               # [used parameters]
 
 
-cdef struct Run:                # the steps of a trajectory
-    const double *a
-    const double *b
-    const double *c
-    long s, m
-    const double *p
-    const double *times
-    const double *sizes
-    Breakpoints breakpoints
+cdef struct Visit:              # of the points of a block from the last one to the first
+    void *steps
+    Block *block
+    long point                  # that was visited last
+
+
+cdef void pull_next(
+    double t, const double *u, const double *p, const double *w, double *by_u, double *by_p,
+    void *data,
+) noexcept:
+    cdef Visit *visit = <Visit *>data
+    visit.point -= 1
+    (<FactorSteps>visit.steps).pull(p, visit.block, visit.point, w, by_u)
 
 
 cdef Pattern pattern(const int[:, ::1] runs, long entries):
@@ -109,7 +103,6 @@ cdef class FactorSteps:
     Parameters
     ----------
     n : int                 number of unknowns
-    rhs : (int, int)        addresses of f as a whole and of its user data
     inner : list of (int, int)
                             v_a(t, u, p, y) of each factor
     slopes : (int, int)     the values of the derivatives of all v and f in u, y and p
@@ -125,9 +118,7 @@ cdef class FactorSteps:
     """
 
     cdef long n, v_size, y_size, n_factors
-    cdef Function rhs
     cdef Slopes slopes
-    cdef void *rhs_data
     cdef void *slopes_data
     cdef Pattern by_u, by_y, by_p
     cdef Factor *factors
@@ -135,7 +126,7 @@ cdef class FactorSteps:
     cdef object memory, kept
     cdef double[::1] room
 
-    def __cinit__(self, long n, tuple rhs, list inner, tuple slopes, tuple entries,
+    def __cinit__(self, long n, list inner, tuple slopes, tuple entries,
                   const int[:, ::1] table, list matrices, tuple runs, const long[::1] used):
         cdef long a
         cdef uintptr_t address, data
@@ -143,8 +134,6 @@ cdef class FactorSteps:
         cdef Factor *factor
         self.kept = (table, matrices, runs)
         self.n, self.used, self.n_factors = n, used, len(inner)
-        address, data = rhs
-        self.rhs, self.rhs_data = <Function>address, <void *>data
         address, data = slopes
         self.slopes, self.slopes_data = <Slopes>address, <void *>data
         self.by_u, self.by_y, self.by_p = (
@@ -174,11 +163,11 @@ cdef class FactorSteps:
         return (1 + self.n + self.v_size + 2 * self.y_size + self.by_u.entries + self.by_y.entries
                 + self.by_p.entries)
 
-    cdef Block block(self, long points, long s) except *:
+    cdef Block block(self, long points) except *:
         """Return room for so many points."""
         cdef Block block
         cdef long n = self.n
-        cdef long count = (points * self.each() + (s + 1) * n + self.v_size + self.used.shape[0])
+        cdef long count = points * self.each() + self.v_size + self.used.shape[0]
         if self.room.shape[0] < count:
             self.room = np.empty(count)
         block.count = points
@@ -190,43 +179,31 @@ cdef class FactorSteps:
         block.by_u = block.adjoints + points * self.y_size
         block.by_y = block.by_u + points * self.by_u.entries
         block.by_p = block.by_y + points * self.by_y.entries
-        block.parts = block.by_p + points * self.by_p.entries
-        block.w = block.parts + s * n
-        block.v_bar = block.w + n
+        block.v_bar = block.by_p + points * self.by_p.entries
         block.local = block.v_bar + self.v_size
         return block
 
-    cdef int gather(self, Run *run, Block *block, long first, long last,
-                    const double[:, ::1] states, const double[:, :, ::1] stages) except -1:
-        """Take the points of steps, and find the stages that were not kept."""
-        cdef long n = self.n, s = run.s, k, i
+    cdef bint gather(self, DenseSystem *system, DenseWork work, Block *block, long first, long last,
+                     const double[::1] times, const double[::1] sizes,
+                     const double[:, ::1] states, const double[:, :, ::1] stages) except -1:
+        """Take the points of steps; return whether the stages that were not kept are found."""
+        cdef long n = self.n, s = system.s, k, i
         cdef double *u = block.u
         cdef double *t = block.t
         for k in range(first, last):
             memcpy(u, &states[k, 0], <size_t>n * sizeof(double))
-            enter_step(&run.breakpoints, run.times[k], run.sizes[k])
-            if k >= stages.shape[0]:
-                self.find_stages(run, k, u, block.parts)
-            elif s > 1:
-                memcpy(u + n, &stages[k, 0, 0], <size_t>((s - 1) * n) * sizeof(double))
+            enter_step(&system.breakpoints, times[k], sizes[k])
+            if k < stages.shape[0]:
+                if s > 1:
+                    memcpy(u + n, &stages[k, 0, 0], <size_t>((s - 1) * n) * sizeof(double))
+            elif not DenseFillStages(work, times[k], sizes[k], u):
+                return False
             for i in range(s):
-                t[i] = seen_time(&run.breakpoints, run.times[k] + run.c[i] * run.sizes[k])
+                t[i] = seen_time(&system.breakpoints, times[k] + system.c[i] * sizes[k])
             u, t = u + s * n, t + s
-        return 0
+        return True
 
-    cdef void find_stages(self, const Run *run, long k, double *u, double *rates) noexcept:
-        """Fill the stages [s, n] of a step, of which the first one is there."""
-        cdef long s = run.s, i, j
-        cdef long n = self.n
-        cdef double h = run.sizes[k]
-        for i in range(1, s):
-            self.rhs(seen_time(&run.breakpoints, run.times[k] + run.c[i - 1] * h), u + (i - 1) * n,
-                     run.p, rates + (i - 1) * n, self.rhs_data)
-            memcpy(u + i * n, u, <size_t>n * sizeof(double))
-            for j in range(i):
-                add(u + i * n, h * run.a[i * s + j], rates + j * n, n)
-
-    cdef void evaluate(self, const Run *run, Block *block) noexcept:
+    cdef void evaluate(self, const double *p, Block *block) noexcept:
         """Find v, y and the derivatives between them at all points."""
         cdef long k, a
         cdef Factor *factor
@@ -238,20 +215,22 @@ cdef class FactorSteps:
         cdef int leading
         for a in range(self.n_factors):
             factor = &self.factors[a]
-            matrix = factor.constant if factor.constant != NULL else run.p + factor.place
+            matrix = factor.constant if factor.constant != NULL else p + factor.place
             for k in range(count):
-                factor.inner(block.t[k], block.u + k * self.n, run.p, block.y + k * y_size,
+                factor.inner(block.t[k], block.u + k * self.n, p, block.y + k * y_size,
                              block.v + k * v_size + factor.start, factor.data)
             v, y = block.v + factor.start, block.y + factor.first
             leading = factor.rows if factor.transposed else factor.columns
             dgemm(b"N" if factor.transposed else b"T", b"N", &factor.rows, &count, &factor.columns,
                   &one, <double *>matrix, &leading, v, &v_size, &zero, y, &y_size)
         for k in range(count):
-            self.slopes(block.t[k], block.u + k * self.n, run.p, block.y + k * y_size,
+            self.slopes(block.t[k], block.u + k * self.n, p, block.y + k * y_size,
                         block.by_u + k * self.by_u.entries, block.by_y + k * self.by_y.entries,
                         block.by_p + k * self.by_p.entries, self.slopes_data)
 
-    cdef void pull(self, const Run *run, Block *block, long k, double *out) noexcept:
+    cdef void pull(
+        self, const double *p, Block *block, long k, const double *w, double *out
+    ) noexcept:
         """Fill out [n] with f_u^T w at point k; keep what the derivative in p needs."""
         cdef long a
         cdef Factor *factor
@@ -261,9 +240,9 @@ cdef class FactorSteps:
         cdef int step = 1, first, second
         for a in range(self.n_factors - 1, -1, -1):
             factor = &self.factors[a]
-            matrix = factor.constant if factor.constant != NULL else run.p + factor.place
+            matrix = factor.constant if factor.constant != NULL else p + factor.place
             adjoints = block.adjoints + k * self.y_size + factor.first
-            add_runs(factor.runs, factor.n_runs, block.by_y + k * self.by_y.entries, 1, block.w,
+            add_runs(factor.runs, factor.n_runs, block.by_y + k * self.by_y.entries, 1, w,
                      self.n, block.v_bar, self.v_size, adjoints, factor.rows,
                      factor.rows)
             first, second = factor.columns, factor.rows
@@ -271,33 +250,10 @@ cdef class FactorSteps:
                 first, second = second, first
             dgemv(b"T" if factor.transposed else b"N", &first, &second, &one, <double *>matrix,
                   &first, adjoints, &step, &zero, block.v_bar + factor.start, &step)
-        add_runs(self.by_u.runs, self.by_u.count, block.by_u + k * self.by_u.entries, 1, block.w,
+        add_runs(self.by_u.runs, self.by_u.count, block.by_u + k * self.by_u.entries, 1, w,
                  self.n, block.v_bar, self.v_size, out, self.n, self.n)
-        add_runs(self.by_p.runs, self.by_p.count, block.by_p + k * self.by_p.entries, 1, block.w,
+        add_runs(self.by_p.runs, self.by_p.count, block.by_p + k * self.by_p.entries, 1, w,
                  self.n, block.v_bar, self.v_size, block.local, self.used.shape[0], 0)
-
-    cdef void carry_row(self, const Run *run, Block *block, long first, long last, long row,
-                        const RunningCosts *costs, double *lam, double *mu) noexcept:
-        """Carry one row back over the steps of a block; all but the factors' part of mu."""
-        cdef long s = run.s, k, i, j, point
-        cdef long n = self.n
-        cdef double h
-        cdef double *part
-        memset(block.local, 0, <size_t>self.used.shape[0] * sizeof(double))
-        for k in range(last - 1, first - 1, -1):
-            h = run.sizes[k]
-            # w_i = h (b_i lam + sum_{j>i} a_ji l_j), l_i = f_u^T w_i
-            for i in range(s - 1, -1, -1):
-                point, part = (k - first) * s + i, block.parts + i * n
-                memset(block.w, 0, <size_t>n * sizeof(double))
-                add(block.w, h * run.b[i], lam, n)
-                for j in range(i + 1, s):
-                    add(block.w, h * run.a[j * s + i], block.parts + j * n, n)
-                self.pull(run, block, point, part)
-                add_running_costs(costs, row, h * run.b[i], block.t[point], block.u + point * n,
-                                  run.p, n, run.m, part, mu)
-            for i in range(s):
-                add(lam, 1.0, block.parts + i * n, n)
 
     cdef void collect(self, Block *block, double *mu) noexcept:
         """Add the derivatives in the entries of the factors, and the others, to mu [m]."""
@@ -330,9 +286,7 @@ cdef class FactorSteps:
 
     def carry_back(
         self,
-        tuple method,
-        const double[::1] breakpoints,
-        const double[::1] p,
+        DenseSteps steps,
         const double[::1] times,
         const double[::1] sizes,
         const double[:, ::1] states,
@@ -345,36 +299,49 @@ cdef class FactorSteps:
     ):
         """Carry adjoints back over explicit Runge-Kutta steps without Python.
 
-        Arguments and what is returned are those of ``carry_back`` of ``sweeps``.
+        Arguments and what is returned are those of ``DenseSteps.carry_back``, with ``steps`` of f
+        as a whole, and its parameters.
         """
-        cdef const double[:, ::1] a
-        cdef const double[::1] b, c
-        cdef Run run
+        cdef DenseSystem system = steps.system  # a copy, with products at the points of a block
+        cdef DenseWork work = NULL
         cdef Block block
-        cdef RunningCosts running = running_costs(costs)
-        cdef long begin, row, most
+        cdef Visit visit
+        cdef RunningCosts running
+        cdef long begin, row, k, s = system.s, n = self.n, most = max(1, ROOM // (self.each() * s))
         cdef bint sound = True
+        cdef double *u
         cdef double *lam_row = NULL
         cdef double *mu_row = NULL
-        a, b, c = method
-        run.a, run.b, run.c, run.s = &a[0, 0], &b[0], &c[0], b.shape[0]
-        run.breakpoints = breakpoints_of(breakpoints)
-        run.m, run.p = p.shape[0], &p[0] if p.shape[0] else NULL
-        run.times, run.sizes = &times[0], &sizes[0] if sizes.shape[0] else NULL
-        most = max(1, ROOM // (self.each() * run.s))
-        while sound and last > first:
-            begin = max(first, last - most)
-            block = self.block((last - begin) * run.s, run.s)
-            self.gather(&run, &block, begin, last, states, stages)
-            self.evaluate(&run, &block)
-            for row in range(len(lam)):
-                CHKERR(VecGetArray((<Vec>lam[row]).vec, &lam_row))
-                CHKERR(VecGetArray((<Vec>mu[row]).vec, &mu_row))
-                self.carry_row(&run, &block, begin, last, row, &running, lam_row, mu_row)
-                self.collect(&block, mu_row)
-                sound = sound and self.finite(&block, lam_row, mu_row, run.m)
-                CHKERR(VecRestoreArray((<Vec>mu[row]).vec, &mu_row))
-                CHKERR(VecRestoreArray((<Vec>lam[row]).vec, &lam_row))
-            last = begin
-            PyErr_CheckSignals()
+        visit.steps, visit.block = <void *>self, &block
+        system.pull = <DenseProduct><void *>pull_next  # which Cython takes for one without the interpreter
+        system.pull_data, system.gathers = &visit, True
+        CHKERR(DenseWorkCreate(&system, 1, &work))
+        try:
+            while sound and last > first:
+                begin = max(first, last - most)
+                block = self.block((last - begin) * s)
+                if not self.gather(
+                        &system, work, &block, begin, last, times, sizes, states, stages):
+                    return False
+                self.evaluate(system.p, &block)
+                for row in range(len(lam)):
+                    memset(block.local, 0, <size_t>self.used.shape[0] * sizeof(double))
+                    visit.point = block.count
+                    running = running_costs(costs)
+                    if costs is not None:
+                        running.first, running.values = running.first + row, running.values + row
+                    CHKERR(VecGetArray((<Vec>lam[row]).vec, &lam_row))
+                    CHKERR(VecGetArray((<Vec>mu[row]).vec, &mu_row))
+                    for k in range(last - 1, begin - 1, -1):
+                        u = block.u + (k - begin) * s * n
+                        CHKERR(DenseTransposeStep(
+                            work, times[k], sizes[k], u, u + n, &lam_row, &mu_row, &running))
+                    self.collect(&block, mu_row)
+                    sound = sound and self.finite(&block, lam_row, mu_row, system.m)
+                    CHKERR(VecRestoreArray((<Vec>mu[row]).vec, &mu_row))
+                    CHKERR(VecRestoreArray((<Vec>lam[row]).vec, &lam_row))
+                last = begin
+                PyErr_CheckSignals()
+        finally:
+            DenseWorkDestroy(&work)
         return sound

@@ -129,7 +129,7 @@ cdef class LinearSteps:
                 self.linear.states + n, &self.kept[k, 0, 0],
                 <size_t>((s - 1) * n) * sizeof(double))
         code = DenseLinearise(
-            self.work, self.times[k], self.sizes[k], self.linear.states, known, &self.linear)
+            self.work, self.times[k], self.sizes[k], known, &self.linear)
         if system.fault:
             return False
         CHKERR(code)

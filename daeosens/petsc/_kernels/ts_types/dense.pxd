@@ -29,6 +29,7 @@ cdef extern from "dense_steps.h" nogil:
         const double *mass
         DenseFunction rhs, jacobian, jacobian_p
         DenseProduct pull
+        int gathers
         DenseSlope push
         DenseCurvature hessian
         void *rhs_data
@@ -53,8 +54,8 @@ cdef extern from "dense_steps.h" nogil:
     PetscErrorCode DenseStepsAttach(PetscTS, DenseSystem *)
     PetscErrorCode DenseWorkCreate(DenseSystem *, long, DenseWork *)
     PetscErrorCode DenseWorkDestroy(DenseWork *)
-    PetscErrorCode DenseLinearise(
-        DenseWork, double, double, const double *, PetscBool, DenseLinear *)
+    PetscBool DenseFillStages(DenseWork, double, double, double *)
+    PetscErrorCode DenseLinearise(DenseWork, double, double, PetscBool, DenseLinear *)
 
 
 cdef extern from "dense_derivatives.h" nogil:

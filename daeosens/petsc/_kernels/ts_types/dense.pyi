@@ -38,6 +38,12 @@ class DenseSteps:
         mu: list[PETSc.Vec],
         costs: RunningCosts | None,
     ) -> bool: ...
+    def fill_stages(
+        self,
+        times: NDArray[np.float64],
+        sizes: NDArray[np.float64],
+        stages: NDArray[np.float64],
+    ) -> bool: ...
     @property
     def transposes(self) -> bool: ...
     def fault(

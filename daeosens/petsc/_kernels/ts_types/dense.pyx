@@ -2,6 +2,7 @@
 """Runge-Kutta steps in C (dense_steps.c), and back; signatures and types in dense.pyi."""
 
 from cpython.exc cimport PyErr_CheckSignals
+from libc.math cimport fabs
 from libc.stdint cimport uintptr_t
 from libc.stdlib cimport free, malloc
 
@@ -29,10 +30,14 @@ cdef enum:
     SIGNALS = 1024  # so many steps between two looks whether the user wants to interrupt
 
 
-cdef double end_of(a, b):
+cdef double end_of(const double[:, ::1] a, const double[::1] b):
     """Return d where u + h sum b_j f_j = u + d (U_s - u), with an implicit stage U_s; else 0."""
-    cdef double end = b[-1] / a[-1, -1] if a[-1, -1] else 0.0
-    return end if end and abs(end * a[-1] - b).max() <= 1e-15 * abs(b).max() else 0.0
+    cdef long last = b.shape[0] - 1, j
+    cdef double end = b[last] / a[last, last] if a[last, last] else 0.0
+    for j in range(last):
+        if fabs(end * a[last, j] - b[j]) > 1e-15:  # rounding
+            return 0.0
+    return end
 
 
 cdef class DenseSteps:
@@ -78,7 +83,7 @@ cdef class DenseSteps:
         self.system.order = order
         self.system.a, self.system.b, self.system.c = &a[0, 0], &b[0], &c[0]
         self.system.b_embedded = &b_embedded[0]
-        self.system.end = end_of(np.asarray(a), np.asarray(b))
+        self.system.end = end_of(a, b)
         self.system.breakpoints = breakpoints_of(breakpoints)
         self.kept = [a, b, c, b_embedded, breakpoints]
         if mass is not None:
@@ -192,6 +197,25 @@ cdef class DenseSteps:
                 CHKERR(VecRestoreArray((<Vec>mu[k]).vec, &adjoints[rows + k]))
             DenseWorkDestroy(&work)
             free(adjoints)
+
+    def fill_stages(
+        self, const double[::1] times, const double[::1] sizes, double[:, :, ::1] stages
+    ):
+        """Fill the stages [S, s, n] of steps, of which the first ones are there.
+
+        Returns
+        -------
+        bool                    all are found, and finite
+        """
+        cdef DenseWork work = NULL
+        cdef bint found = True
+        cdef long k
+        CHKERR(DenseWorkCreate(&self.system, 0, &work))
+        for k in range(stages.shape[0]):
+            found = found and DenseFillStages(work, times[k], sizes[k], &stages[k, 0, 0])
+        DenseWorkDestroy(&work)
+        self.system.fault = 0
+        return found and (not stages.size or all_finite(&stages[0, 0, 0], stages.size))
 
     @property
     def transposes(self):

@@ -144,7 +144,7 @@ INLINE void carry_stage(long n, const DenseSystem *system, double h, const Stage
     if (m && at->products) system->pull(at->t, at->y, system->p, w, part, by_p, system->pull_data);
     for (long k = 0; k < n; k++) part[k] = (w[k] - q[k]) / scale;
   }
-  if (!m) return;
+  if (!m || system->gathers) return;
   if (at->products)
     for (long k = 0; k < m; k++) mu[k] += by_p[k];
   else add_product(n, mu, w, at->entries_p, m);
@@ -185,7 +185,7 @@ INLINE PetscBool carry_rows(long n, DenseWork work, double t, double h, double *
   double      *g = work->rates, *by_p = work->entries_p;
 
   for (long i = s - 1; i >= 0; i--) {
-    Stage at = {i, system->pull != NULL, seen_time(&system->breakpoints, t + system->c[i] * h), work->states[i], work->factors, work->pivots, work->entries, work->entries_p};
+    Stage at = {i, system->pull != NULL, seen_time(&system->breakpoints, t + system->c[i] * h), work->own + i * n, work->factors, work->pivots, work->entries, work->entries_p};
     if (!linearise(work, &at, h * system->a[i * (s + 1)])) return PETSC_FALSE;
     for (long r = 0; r < work->rows; r++) {
       if (costs->first) {
@@ -207,11 +207,10 @@ PetscErrorCode DenseTransposeStep(DenseWork work, double t, double h, const doub
 
   PetscFunctionBegin;
   enter_step(&system->breakpoints, t, h);
+  memcpy(work->own, start, (size_t)n * sizeof(double));
   if (!stages) {
-    memcpy(work->start, start, (size_t)n * sizeof(double));
-    found = DenseTakeStages(work, t, h);
+    found = DenseFillStages(work, t, h, work->own);
   } else {
-    memcpy(work->own, start, (size_t)n * sizeof(double));
     if (s > 1) memcpy(work->own + n, stages, (size_t)((s - 1) * n) * sizeof(double));
     else if (system->end != 0.0) /* the stage is between both ends */
       for (long k = 0; k < n; k++) work->own[k] += (stages[k] - start[k]) / system->end;

@@ -2,6 +2,7 @@
    Implicit stages are solved for until rounding decides; without SNES, KSP and Mat, whose calls take
    far longer than the work for a few unknowns. */
 #include "dense_steps.h"
+#include "stage_sum.h"
 
 #include <math.h>
 #include <string.h>
@@ -171,11 +172,8 @@ PetscBool DenseTakeStages(DenseWork w, double t, double h)
   for (long i = 0; i < s; i++) {
     const double *a = system->a + i * s, scale = h * a[i];
     const double  ti = seen_time(&system->breakpoints, t + system->c[i] * h);
-    double       *y = w->states[i], *rate = w->rates + i * n, *restrict known = scale == 0.0 ? y : w->known;
-    memcpy(known, w->start, (size_t)n * sizeof(double));
-    for (long j = 0; j < i; j++)
-      if (a[j] != 0.0)
-        for (long k = 0; k < n; k++) known[k] += h * a[j] * w->rates[j * n + k];
+    double       *y = w->states[i], *rate = w->rates + i * n, *known = scale == 0.0 ? y : w->known;
+    stage_sum(n, h, a, i, w->rates, w->start, known);
     if (scale == 0.0) {
       if (i == s - 1) break; /* nobody asks for the rate of a last stage that is explicit */
       system->rhs(ti, y, system->p, rate, system->rhs_data);
@@ -189,18 +187,23 @@ PetscBool DenseTakeStages(DenseWork w, double t, double h)
   return PETSC_TRUE;
 }
 
-PetscErrorCode DenseLinearise(DenseWork w, double t, double h, const double *start, PetscBool known, DenseLinear *at)
+PetscBool DenseFillStages(DenseWork w, double t, double h, double *stages)
+{
+  const long n = w->system->n;
+
+  for (long i = 0; i < w->system->s; i++) w->states[i] = stages + i * n;
+  memcpy(w->start, stages, (size_t)n * sizeof(double));
+  return DenseTakeStages(w, t, h);
+}
+
+PetscErrorCode DenseLinearise(DenseWork w, double t, double h, PetscBool known, DenseLinear *at)
 {
   DenseSystem *system = w->system;
   const long   n = system->n, s = system->s;
 
   PetscFunctionBegin;
   enter_step(&system->breakpoints, t, h);
-  if (!known) {
-    memcpy(w->start, start, (size_t)n * sizeof(double));
-    if (!DenseTakeStages(w, t, h)) PetscFunctionReturn(not_found(system));
-    for (long i = 0; i < s; i++) memcpy(at->states + i * n, w->states[i], (size_t)n * sizeof(double));
-  }
+  if (!known && !DenseFillStages(w, t, h, at->states)) PetscFunctionReturn(not_found(system));
   for (long i = 0; i < s; i++) {
     const double scale = h * system->a[i * s + i];
     if (scale == 0.0) continue;
@@ -228,8 +231,6 @@ PetscErrorCode DenseWorkCreate(DenseSystem *system, long rows, DenseWork *out)
     if (system->a[i * (s + 1)] != 0.0) size = n * n;
   PetscCall(PetscMalloc5(system->entries, &w->entries, size, &w->factors, n, &w->pivots, rows * s * n, &w->parts, rows ? s * n : 0, &w->own));
   PetscCall(PetscMalloc1(system->pull ? m : n * m, &w->entries_p));
-  if (rows)
-    for (long i = 0; i < s; i++) w->states[i] = w->own + i * n;
   *out = w;
   PetscFunctionReturn(PETSC_SUCCESS);
 }

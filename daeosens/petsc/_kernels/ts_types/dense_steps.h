@@ -30,6 +30,7 @@ typedef struct {
   const double *mass;         /* [n, n]; NULL: the identity; otherwise there is an end */
   DenseFunction rhs, jacobian, jacobian_p; /* f_p [n, m] by rows; not used where there is a pull */
   DenseProduct  pull;                      /* f_u^T w, f_p^T w; may be NULL */
+  int           gathers;                   /* the pull fills f_u^T w only, and gathers by itself what p needs */
   DenseSlope    push;                      /* f_u du + f_p dp; may be NULL */
   DenseCurvature hessian;                  /* of w^T f along (du, dp); may be NULL */
   void         *rhs_data, *jacobian_data, *jacobian_p_data, *pull_data, *push_data, *hessian_data;
@@ -52,7 +53,7 @@ typedef struct {
   double       *change;   /* [n] */
   double       *rates;    /* [s, n] */
   double      **states;   /* [s] of [n] */
-  double       *own;      /* [s, n] of states, or NULL */
+  double       *own;      /* [s, n] of a transposed step */
   double       *entries;  /* of f_u */
   double       *entries_p;
   double       *factors;  /* [n, n] */
@@ -78,8 +79,11 @@ PetscErrorCode DenseWorkCreate(DenseSystem *, long rows, DenseWork *);
 PetscErrorCode DenseWorkDestroy(DenseWork *);
 /* all stages of a step from ``start`` in the work space; false where one is not found, or not finite */
 PetscBool DenseTakeStages(DenseWork, double t, double h);
-/* ``known``: the stages are there */
-PetscErrorCode DenseLinearise(DenseWork, double t, double h, const double *start, PetscBool known, DenseLinear *);
+/* likewise into ``stages`` [s, n], which holds the start */
+PetscBool DenseFillStages(DenseWork, double t, double h, double *stages);
+
+/* from the start of the step in ``states``; ``known``: all stages are there */
+PetscErrorCode DenseLinearise(DenseWork, double t, double h, PetscBool known, DenseLinear *);
 /* the factors of M - scale f_u(t, u), in the work space; false where there are none */
 PetscBool DenseFactorise(DenseWork, double t, const double *u, double scale);
 /* x by factors and pivots, or by their transpose */

@@ -3,6 +3,7 @@
    spends on vectors, locks and logs takes far longer than the work for a few unknowns. */
 #include "runge_kutta.h"
 #include "plain_ts.h"
+#include "stage_sum.h"
 
 #include <string.h>
 
@@ -13,32 +14,6 @@ typedef struct {
   double         *start; /* [n] */
   double         *rates; /* [s, n] */
 } Explicit;
-
-/* out = from + h sum of weights[j] rates[j], in the order of VecMAXPY: the digits of TSRK */
-static void combine(
-  const Explicit *e, double h, const double *weights, long count, const double *from, double *restrict out)
-{
-  const long n = e->system->n, rest = count % 4;
-  const double *restrict p = e->rates, *restrict q = p + n, *restrict r = q + n, *restrict s;
-  const double w0 = rest > 0 ? h * weights[0] : 0.0, w1 = rest > 1 ? h * weights[1] : 0.0;
-  const double w2 = rest > 2 ? h * weights[2] : 0.0;
-
-  memcpy(out, from, (size_t)n * sizeof(double));
-  if (rest == 1)
-    for (long k = 0; k < n; k++) out[k] += w0 * p[k];
-  else if (rest == 2)
-    for (long k = 0; k < n; k++) out[k] += w0 * p[k] + w1 * q[k];
-  else if (rest == 3)
-    for (long k = 0; k < n; k++) out[k] += w0 * p[k] + w1 * q[k] + w2 * r[k];
-  for (long j = rest; j < count; j += 4) {
-    const double a = h * weights[j], b = h * weights[j + 1], c = h * weights[j + 2], d = h * weights[j + 3];
-    p = e->rates + j * n;
-    q = p + n;
-    r = q + n;
-    s = r + n;
-    for (long k = 0; k < n; k++) out[k] += a * p[k] + b * q[k] + c * r[k] + d * s[k];
-  }
-}
 
 /* all stages from the start, of which the first rate may be there, and the solution; ``left`` is the
    time of a rate that is not finite, after which there is nothing more */
@@ -52,14 +27,14 @@ static PetscErrorCode take_stages(Explicit *e, double t, double h, PetscBool fir
   enter_step(system->breakpoints, t, h);
   for (long i = 0; i < s; i++) {
     double *state = e->stages.values[i], *rate = e->rates + i * n;
-    combine(e, h, system->a + i * s, i, e->start, state);
+    stage_sum(n, h, system->a + i * s, i, e->rates, e->start, state);
     if (!i && first_known) continue;
     *left  = t + system->c[i] * h;
     *found = system->rate(system->context, seen_time(system->breakpoints, *left), state, rate) ? PETSC_TRUE : PETSC_FALSE;
     if (!*found) PetscFunctionReturn(PETSC_SUCCESS);
   }
   PetscCall(VecGetArrayWrite(solution, &u));
-  combine(e, h, system->b, s, e->start, u);
+  stage_sum(n, h, system->b, s, e->rates, e->start, u);
   PetscCall(VecRestoreArrayWrite(solution, &u));
   PetscFunctionReturn(PETSC_SUCCESS);
 }
@@ -134,7 +109,7 @@ static PetscErrorCode evaluate_step(TS ts, PetscInt order, Vec out, PetscBool *d
   } else if (order == e->system->order - 1 && e->system->difference) {
     PetscCall(VecGetArrayRead(ts->vec_sol, &u));
     PetscCall(VecGetArrayWrite(out, &values));
-    combine(e, ts->time_step, e->system->difference, e->system->s, u, values);
+    stage_sum(e->system->n, ts->time_step, e->system->difference, e->system->s, e->rates, u, values);
     PetscCall(VecRestoreArrayWrite(out, &values));
     PetscCall(VecRestoreArrayRead(ts->vec_sol, &u));
   } else {
