@@ -27,7 +27,7 @@ from threadpoolctl import threadpool_limits
 import daeosens as ds
 from daeosens.problem.grids import Grid
 
-Calls = dict[str, Callable[[], Any]]
+Calls = dict[str, Callable[..., Any]]
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,34 @@ def gray_scott(points: int, method: str) -> Calls:
     return {
         "forward": run,
         "gradient": lambda: ds.adjoint(run("stages"), cost).u0_vec,
+        "kept": lambda: run("stages"),
+        "adjoint of": lambda trajectory: ds.adjoint(trajectory, cost).u0_vec,
     }
+
+
+def whole(points: int, method: str) -> Calls:
+    """Return the run of that case, and the run with the gradient."""
+    calls = gray_scott(points, method)
+    return {"forward": calls["forward"], "gradient": calls["gradient"]}
+
+
+def sweeps(points: int, method: str) -> Calls:
+    """Return a run of that case and, apart from it, its adjoint."""
+    calls = gray_scott(points, method)
+    kept = calls["kept"]()
+    return {"run": calls["kept"], "adjoint": lambda: calls["adjoint of"](kept)}
+
+
+def oscillator(method: str) -> Calls:
+    """Return a run of van der Pol's oscillator, and its gradient."""
+    model = ds.trace(lambda _t, u, p: np.array([u[1], p[0] * (1 - u[0] ** 2) * u[1] - u[0]]), 2, 1)
+    total = model.terminal(lambda _t, u, _p: u @ u)
+    stepping = ds.Stepping((0.0, 10.0), method, rtol=1e-6, atol=1e-6)
+
+    def run() -> Any:
+        return ds.solve(model, [2.0, 0.0], [1.0], stepping)
+
+    return {"forward": run, "gradient": lambda: ds.adjoint(run(), total).p}
 
 
 def compiled(make: Callable[[], Any]) -> Callable[[], None]:
@@ -158,6 +185,36 @@ PRODUCTS = "daeosens.tracing.c_source.with_fast_products"
 THREADS = "daeosens.derivatives.engines.array.adjoint.thread_count"
 
 SWITCHES = [
+    Switch(
+        "explicit steps without TSRK",
+        "van der Pol, rk5dp",
+        lambda: oscillator("rk5dp"),
+        [("daeosens.timestepping.ts.FEW", 0)],
+    ),
+    Switch(
+        "ESDIRK steps without SNES",
+        "van der Pol, esdirk4",
+        lambda: oscillator("esdirk4"),
+        [("daeosens.timestepping.ts.dense_steps", lambda *_: None)],
+    ),
+    *(
+        Switch(
+            "stages of grids in one pass",
+            f"Gray-Scott, {points} x {points}, rk4",
+            lambda points=points: sweeps(points, "rk4"),
+            [("daeosens.methods.rk.tableau.Tableau.chained", property(lambda _: False))],
+        )
+        for points in (64, 256)
+    ),
+    *(
+        Switch(
+            "theta steps of grids in C",
+            f"Gray-Scott, {points} x {points}, cn",
+            lambda points=points: sweeps(points, "cn"),
+            [("daeosens.derivatives.engines.compiled.adjoint._of_ends", lambda *_: None)],
+        )
+        for points in (64, 256)
+    ),
     *(
         Switch(
             "thread pool",
@@ -173,7 +230,7 @@ SWITCHES = [
         Switch(
             "vector pool",
             f"Gray-Scott, {points} x {points}, {method}",
-            lambda points=points, method=method: gray_scott(points, method),
+            lambda points=points, method=method: whole(points, method),
             [(POOL, lambda *_: None)],
         )
         for points in (64, 256)
@@ -183,7 +240,7 @@ SWITCHES = [
         Switch(
             "Krylov method",
             f"Gray-Scott, {points} x {points}, {method}",
-            lambda points=points, method=method: gray_scott(points, method),
+            lambda points=points, method=method: whole(points, method),
             PASSES,
         )
         for points in (64, 256)
@@ -272,7 +329,7 @@ def main() -> None:
             for row in measure(switch, arguments.repeat):
                 rows.append(row)
                 print(
-                    f"{row.what:<25}{row.case:<32}{row.call:<10}{row.own:>10.3f}"
+                    f"{row.what:<29}{row.case:<34}{row.call:<10}{row.own:>10.3f}"
                     f"{row.without:>10.3f}{row.ratio:>8.2f}",
                     flush=True,
                 )
