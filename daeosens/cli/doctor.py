@@ -26,6 +26,7 @@ PARALLEL_SOLVERS = ("mumps", "superlu_dist", "strumpack", "mkl_cpardiso")
 COMPILER = "needed to install, and to compile traced models"
 OPTIONAL = {
     "casadi": ("trace, trace_stencil", 'pip install --no-build-isolation "daeosens[trace]"'),
+    "highspy": ("LinearDAEO", 'pip install --no-build-isolation "daeosens[flux]"'),
     "matplotlib": ("figures", 'pip install --no-build-isolation "daeosens[plot]"'),
     "pytest": ("tests", "scripts/setup"),
 }

@@ -216,7 +216,8 @@ class Runner:
         size = self._first_step(first, start) if first_step is None else first_step
         self._start(log, start, first, size, watched=watch is not None)
         enough = most is not None and most < left and ts.getStepNumber() == most
-        if not (log.stopped or (enough and int(ts.getConvergedReason()) > 0)):
+        reason: Any = ts.getConvergedReason()
+        if not (log.stopped or (enough and reason > 0)):
             self._check_finished(log, span, taken)
         effort = Effort(
             ts.getStepNumber(),

@@ -43,6 +43,7 @@ def test_missing_launcher_is_named_with_the_remedy(monkeypatch):
     [
         ("daeosens.petsc._kernels.bindings", False, "pip install --no-build-isolation ."),
         ("matplotlib", True, "missing (figures): pip install"),
+        ("highspy", True, "missing (LinearDAEO): pip install"),
         ("casadi", True, 'missing (trace, trace_stencil): pip install --no-build-isolation "daeo'),
     ],
 )

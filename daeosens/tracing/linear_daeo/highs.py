@@ -49,7 +49,7 @@ class Solver:
             raise UnsupportedError(
                 f"linear programmes need HiGHS: {error}",
                 expected="the package highspy",
-                remedy="pip install 'daeosens[flux]'",
+                remedy="pip install --no-build-isolation 'daeosens[flux]'",
             ) from error
         self.programme = programme
         self.objectives: int | None = None
