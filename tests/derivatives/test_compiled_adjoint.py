@@ -195,7 +195,7 @@ def points_in_c(model):
 
 def test_costs_of_a_state_are_called_by_address(traced, monkeypatch):
     costs = points_in_c(traced)
-    run = solve(traced, U0, P, STEPPINGS[4], t_eval=TIMES)
+    run = solve(traced, U0, P, STEPPINGS[1], t_eval=TIMES)  # nobody looks at steps of fixed size
     for one in costs[:3]:
         lowered = one.lower(traced, run.times[-1])
         lam, mu = by_vectors(run, [lowered])
@@ -257,6 +257,29 @@ def test_slopes_that_are_not_finite_are_named(c):
         with pytest.raises(SolveError, match=r"callback 'jacobian' returned nan in entry \[0, 0\]"):
             adjoint(run, observed_end(), engine)
     assert adjoint(solve(problem, U0, P, STEPPINGS[1]), observed_end()).engine == "compiled"
+
+
+def test_after_a_slope_that_was_not_finite_sweeps_are_in_c_again():
+    @ctypes.CFUNCTYPE(None, ctypes.c_double, DOUBLES, DOUBLES, DOUBLES, ctypes.c_void_p)
+    def rate(_t, u, p, out, _data):
+        out[0] = -p[0] * u[0]
+
+    @ctypes.CFUNCTYPE(None, ctypes.c_double, DOUBLES, DOUBLES, DOUBLES, ctypes.c_void_p)
+    def by_u(_t, _u, p, out, _data):
+        out[0] = -p[0] if p[0] > 0.0 else np.nan
+
+    @ctypes.CFUNCTYPE(None, ctypes.c_double, DOUBLES, DOUBLES, DOUBLES, ctypes.c_void_p)
+    def by_p(_t, u, _p, out, _data):
+        out[0] = -u[0]
+
+    problem = ODE(rate, 1, 1, jacobian=by_u, jacobian_p=by_p, rhs_t="autonomous")
+    cost, stepping = Terminal(lambda t, u, p: u[0]), Stepping((0.0, 1.0), "rk1fe", dt=0.1)
+    with pytest.raises(SolveError, match="'jacobian' returned nan"):
+        adjoint(solve(problem, [1.0], [-1.0], stepping), cost)
+    gradient = adjoint(solve(problem, [1.0], [1.0], stepping), cost)
+    assert gradient.engine == "compiled"
+    assert gradient.u0[0] == pytest.approx(0.9**10, rel=1e-14)
+    assert gradient.p[0] == pytest.approx(-(0.9**9), rel=1e-14)
 
 
 def test_densities_that_are_not_finite_are_named():

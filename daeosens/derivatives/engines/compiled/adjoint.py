@@ -272,18 +272,22 @@ def _few_rows(problem: Problem, method: Method) -> Callable[..., bool] | None:
     if batch is not None:
         rhs = problem.native["rhs"]
         functions = {"rhs": (rhs.address, rhs.user_data)}
-    steps = DenseSteps(
-        problem.size, coefficients, method.order, functions, None, breakpoints, p, mass
-    )
+    arguments = problem.size, coefficients, method.order, functions, None, breakpoints, p, mass
     if batch is not None:
-        return partial(_carry_factors, batch, steps, len(stages.b))
-    return partial(_carry_steps, steps)
+        return partial(_carry_factors, batch, DenseSteps(*arguments), len(stages.b))
+    make = partial(DenseSteps, *arguments)
+    return partial(_carry_steps, make, [make()])
 
 
-def _carry_steps(steps: DenseSteps, p: Array, *run_and_rows: Any) -> bool:
+def _carry_steps(
+    make: Callable[[], DenseSteps], kept: list[DenseSteps], p: Array, *run_and_rows: Any
+) -> bool:
     """Carry rows back with the parameters of a run; the steps are those of many runs."""
-    steps.hold(p)
-    return steps.carry_back(*run_and_rows)
+    kept[0].hold(p)
+    if kept[0].carry_back(*run_and_rows):
+        return True
+    kept[0] = make()  # steps remember what was not finite
+    return False
 
 
 def _carry_factors(
