@@ -142,11 +142,11 @@ def test_infusions_are_swept_in_blocks_as_by_steps(style, method):
     steps = {"dt": 0.25} if method == "cn" else {"rtol": 1e-6}
     stepping = Stepping((0.0, 24.0), method, **steps)
     run = solve(with_doses(model(style), table()), [0.0, 0.0], P, stepping, times)
-    assert adjoint(run, misfit).engine == "block"
+    assert adjoint(run, misfit).engine == "arrays"
     rng = np.random.default_rng(4)
     du0, dp = rng.normal(size=2), rng.normal(size=6)
     results = []
-    for engine in ("block", "steps"):
+    for engine in ("arrays", "vectors"):
         gradient = adjoint(run, misfit, engine=engine)
         product = hessian_product(run, misfit, du0, dp, engine=engine)
         slope = tangent(run, du0, dp, engine=engine).derivative(misfit)
