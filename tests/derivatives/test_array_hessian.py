@@ -358,7 +358,9 @@ def test_the_engine_is_chosen_and_reported_and_can_be_forced():
     for function in (hessian_product, gauss_newton_product):
         with pytest.raises(UnsupportedError, match=r'engine = "arrays" for F\(t, u, u'):
             function(general, LeastSquares([0.3], [[0.0] * 3]), forms.U0, engine="arrays")
-        with pytest.raises(InputError, match=r"engine = .tsadjoint.\n  expected: .auto., .steps."):
+        with pytest.raises(
+            InputError, match=r"engine = .tsadjoint.\n  expected: .auto., .vectors."
+        ):
             function(run, forms.ANALYTIC_COST, forms.U0, engine="tsadjoint")
 
 
