@@ -2,6 +2,7 @@
 
 import importlib.util
 import sys
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from scipy.optimize import linprog
 
 import daeosens as ds
 from daeosens.costs import AtEvent, EventTime
-from daeosens.errors import InputError, SolveError, UnsupportedError
+from daeosens.errors import GrazingError, InputError, SolveError, UnsupportedError
 from daeosens.problem.modes import add_events
 from daeosens.tracing import LinearDAEO, execution
 from daeosens.verify.taylor import duality
@@ -620,3 +621,33 @@ def test_ranks_trace_together_and_run_alike():
     if comm.size > 1:
         with pytest.raises(InputError, match=r"lower is 0\.0 on rank 0 and 1\.0 on rank 1"):
             make(lower=float(comm.rank))
+
+
+@pytest.mark.parametrize("power", [1, 2, 3])
+@pytest.mark.parametrize("off", [0.0, 1e-17, 1e-15, -1e-15, 3e-13])
+@pytest.mark.parametrize("dt", [0.05, 0.03])
+def test_flows_that_rest_at_a_bound_before_they_would_leave_it(power, off, dt):
+    """The uptake comes to what can be used at 0.5, stays there, and rises from 0.75 on."""
+    model = LinearDAEO(
+        lambda t, x, v, p: np.array([v.used]),
+        [[1, -1]],
+        ["used"],
+        lambda t, x, p: {
+            "taken": (
+                0.0,
+                np.minimum(1.0 + off, 0.5 + t) + p.c * np.maximum(t - 0.75, 0.0) ** power,
+            )
+        },
+        size=(1, ["taken", "used"]),
+        parameters=["c"],
+        upper=[9.0, 1.0],
+    )
+    run = ds.solve(model, [0.0], [1.0], ds.Stepping((0.0, 1.0), "rk4", dt))
+    v = model.flows(run)[:, 1]
+    assert v.max() <= 1.0 + 1e-12
+    assert v == pytest.approx(np.minimum(1.0, 0.5 + run.times), abs=1e-12)
+    assert run.u[-1, 0] == pytest.approx(0.875, abs=1e-9)
+    assert len(run.crossings) == 1
+    cost = model.terminal(lambda t, x, p: x[0])
+    with suppress(GrazingError):  # the time of the change is not one: right, or no derivative
+        assert ds.adjoint(run, cost).p == pytest.approx([0.0], abs=1e-12)
