@@ -38,7 +38,7 @@ from daeosens.problem.event import Event
 from daeosens.problem.modes import hybrid
 from daeosens.timestepping.consistent_start import consistent_state
 from daeosens.timestepping.stepping import Stepping
-from daeosens.tracing import trace, trace_residual, trace_stencil
+from daeosens.tracing import DAEO, trace, trace_residual, trace_stencil
 from daeosens.verify.check import check
 from daeosens.verify.taylor import taylor
 
@@ -48,6 +48,7 @@ end_quietly_behind_closed_pipe()
 
 __all__ = [
     "DAE",
+    "DAEO",
     "ODE",
     "Constraint",
     "DaeosensError",

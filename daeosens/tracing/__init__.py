@@ -14,7 +14,7 @@ from daeosens.errors import InputError, require
 from daeosens.petsc.ranks import agree
 from daeosens.problem.event import EventLike
 from daeosens.problem.grids import Grid
-from daeosens.tracing.model import LinearDAEOModel, Model, Parametrized
+from daeosens.tracing.model import DAEOModel, LinearDAEOModel, Model, Parametrized
 
 
 def trace(
@@ -230,6 +230,88 @@ def trace_stencil(
     return model
 
 
+def DAEO(  # noqa: N802 (a noun, like ODE)
+    f: Callable[..., Any],
+    h: Callable[..., Any],
+    size: tuple[int | Sequence[str], int | Sequence[str]],
+    parameters: int | Sequence[str] | Mapping[str, Any] = (),
+    *,
+    box: npt.ArrayLike,
+    running: Callable[..., Any] | None = None,
+    breakpoints: npt.ArrayLike = (),
+    comm: MPI.Comm = MPI.COMM_WORLD,
+) -> DAEOModel:
+    """Describe x' = f(t, x, y, p), where y minimises h(t, x, y, p) over a box.
+
+    Each function is called once with symbols, as those of ``trace``.  The unknowns are u = (x, y):
+    y follows a local optimiser by dy/dt = -h_yy^-1 (h_yx x' + h_yt), and wherever f or a cost
+    needs the optimiser it is found from y by Newton's method to rounding.  So every method of an
+    ``ODE`` can be used, explicit or implicit, and keeps its order.  What follows a run knows all
+    local optimisers; where another one becomes the lowest, y jumps to it (the event "jump").  A run
+    begins at the global optimiser: the start is x alone.  Collective on ``comm``.
+
+    Parameters
+    ----------
+    f : callable
+        ``f(t, x, y, p) -> array [n_x]``, with the parameters as for ``trace``.
+    h : callable
+        ``h(t, x, y, p) -> number``, twice differentiable in y.
+    size : (int or sequence of str, int or sequence of str)
+        How many x and y, or their names.
+    parameters : mapping of str to shape, int or sequence of str
+        As for ``trace``.
+    box : array_like [n_y, 2]
+        Lower and upper bound of each y.
+    running : callable, optional
+        ``(t, x, y, p) -> number``, the density of the cost ``model.running``.
+    breakpoints : array_like [K], optional
+        As for ``ODE``.
+    comm : MPI.Comm, optional
+        As for ``trace``.
+
+    Returns
+    -------
+    DAEOModel
+        A ``Problem``.  ``terminal(function)`` makes costs of functions (t, x, y, p).
+
+    Raises
+    ------
+    InputError
+        As ``trace``; a box that is none.
+
+    Source
+    ------
+    docs/daeo.md.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import daeosens as ds
+    >>> def f(t, x, y, p):
+    ...     return -(p.rate + y) * x
+    >>> def h(t, x, y, p):
+    ...     return (1.0 - y[0] ** 2) ** 2 - (x[0] - 0.5) * np.sin(0.5 * np.pi * y[0])
+    >>> model = ds.DAEO(f, h, size=(1, 1), parameters=["rate"], box=[(-6.0, 6.0)])
+    >>> run = ds.solve(model, [1.0], [2.0], ds.Stepping((0.0, 1.0), "rk6vr", rtol=1e-10))
+    >>> float(run.u[-1, 0].round(9))
+    0.231749526
+    >>> ds.adjoint(run, ds.costs.EventTime("jump")).p.round(6)
+    array([-0.077016])
+    """
+    agree(
+        comm,
+        "DAEO",
+        size=size,
+        parameters=_in_order(parameters),
+        box=box,
+        running=running,
+        breakpoints=breakpoints,
+    )
+    build = _needed("daeo.build").build_daeo
+    model: DAEOModel = build(f, h, size, parameters, box, running, breakpoints, comm)
+    return model
+
+
 def LinearDAEO(  # noqa: N802 (a noun, like ODE)
     f: Callable[..., Any],
     a: Any,
@@ -372,6 +454,8 @@ def _needed(module: str) -> Any:
 
 
 __all__ = [
+    "DAEO",
+    "DAEOModel",
     "LinearDAEO",
     "LinearDAEOModel",
     "Model",

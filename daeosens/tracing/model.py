@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from petsc4py import PETSc
 
 from daeosens.costs.objective import Running, Terminal
 from daeosens.errors import InputError
-from daeosens.petsc.vectors import Array
+from daeosens.petsc.vectors import Array, finite_array
 from daeosens.problem.event import Event
 from daeosens.problem.problem import Problem
 from daeosens.tracing.named_parameters import Named, Shapes
@@ -119,6 +120,50 @@ class Model(Parametrized):
         """Return an event with traced functions, for ``hybrid`` and ``add_events``.  Collective."""
         assert self.trace_event is not None
         return self.trace_event(event)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class DAEOModel(Model):
+    """A DAEO as a ``Problem``: u = (x, y), with the global optimiser y.
+
+    Attributes
+    ----------
+    n_x, n_y : int
+        Numbers of states and of variables of the inner problem.
+    box : array [n_y, 2]
+        Where the optimisers lie.
+
+    Examples
+    --------
+    >>> import daeosens as ds
+    >>> def h(t, x, y, p):
+    ...     return (y[0] - x[0]) ** 2
+    >>> model = ds.DAEO(lambda t, x, y, p: -y, h, size=(["x"], ["y"]), box=[(-2.0, 2.0)])
+    >>> model.admit_state([1.0]).array
+    array([1., 0.])
+    """
+
+    n_x: int = 0
+    n_y: int = 0
+    box: Array = None  # type: ignore[assignment]
+
+    def admit_state(
+        self, u: npt.ArrayLike | PETSc.Vec | Mapping[str, float], name: str = "u0"
+    ) -> PETSc.Vec:
+        """Return a copy of a state (x, y) as a vector; of a start x is enough: y is found.
+
+        Raises
+        ------
+        InputError
+            As for every problem.
+        """
+        middle = self.box.mean(axis=1)
+        if isinstance(u, Mapping):
+            names = self.state_names[self.n_x :]
+            u = {**dict(zip(names, middle.tolist(), strict=True)), **u}
+        elif not isinstance(u, PETSc.Vec) and np.shape(u) == (self.n_x,):
+            u = np.concatenate([finite_array(u, name), middle])
+        return super().admit_state(u, name)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

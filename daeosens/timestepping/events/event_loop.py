@@ -270,8 +270,7 @@ class _Passage:
             surface.value, surface.slope, surface.on = value, slope, value == 0.0
             surface.side = math.copysign(1.0, value or slope)
             if bracket is not None:
-                parts = bracket if bracket[0] < bracket[1] else (0.0, 1.0)
-                curve = interpolate([(part, part - sum(bracket) / 2, None) for part in parts])
+                curve = interpolate([(part, part - sum(bracket) / 2, None) for part in bracket])
                 hits.append(Hit(surface, *bracket, -1.0, curve))
                 continue
             end = surface.at(t_next, u_next, self.p)

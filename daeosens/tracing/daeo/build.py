@@ -1,0 +1,139 @@
+"""DAEOs as problems: the equations, and what follows their runs, put together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from mpi4py import MPI
+
+from daeosens.costs.objective import Terminal
+from daeosens.errors import InputError
+from daeosens.petsc.c_function import Native
+from daeosens.petsc.vectors import Array
+from daeosens.problem.equations import ODE
+from daeosens.problem.layout import admit_size
+from daeosens.problem.problem import AUTONOMOUS
+from daeosens.tracing import derivative_set as parts
+from daeosens.tracing.daeo import inner as graphs
+from daeosens.tracing.daeo.followed import Follower
+from daeosens.tracing.daeo.intervals import interval_function
+from daeosens.tracing.daeo.search import Search
+from daeosens.tracing.daeo.switch_events import Switches
+from daeosens.tracing.daeo.tracker import Tracker
+from daeosens.tracing.model import DAEOModel
+from daeosens.tracing.named_parameters import admit_shapes
+from daeosens.tracing.tracer import Tracer
+
+
+def build_daeo(
+    f: Callable[..., Any],
+    h: Callable[..., Any],
+    size: tuple[int | Sequence[str], int | Sequence[str]],
+    parameters: int | Sequence[str] | Mapping[str, Any],
+    box: npt.ArrayLike,
+    running: Callable[..., Any] | None,
+    breakpoints: npt.ArrayLike,
+    comm: MPI.Comm,
+) -> DAEOModel:
+    """Return the model of ``daeosens.DAEO``, whose arguments these are."""
+    n_x, n_y, names = _admit_sizes(size)
+    bounds = _admit_box(box, n_y)
+    tracer = Tracer(n_x + n_y, admit_shapes(parameters), comm)
+    inner = graphs.make_inner(f, h, n_x, n_y, tracer)
+    jumps = graphs.switches(inner)
+    functions = [*graphs.equations(inner), *jumps, graphs.followed(inner)]
+    if running is not None:
+        functions += graphs.scalar(inner, "running", running, tracer)
+    ready = tracer.executable(functions)
+    problem = ODE(
+        ready["rhs"],
+        names or n_x + n_y,
+        tracer.shapes.names,
+        jacobian=ready["rhs_u"],
+        jacobian_p=parts.by_parameters(tracer, "rhs", ready),
+        rhs_t=ready.get("rhs_t", AUTONOMOUS),
+        hessian_product=ready["rhs_hessian"],
+        hessian_t=ready.get("rhs_hessian_t"),
+        breakpoints=breakpoints,
+    )
+    products = {name: ready[f"rhs_{name}"] for name in ("pull", "push")}
+    if all(isinstance(product, Native) for product in products.values()):
+        problem = replace(problem, native={**problem.native, **products})
+
+    def trace_terminal(value: Callable[..., Any]) -> Terminal:
+        made = tracer.executable(graphs.scalar(inner, "value", value, tracer))
+        return parts.terminal("value", made)
+
+    density = None if running is None else parts.running("running", ready)
+    given: dict[str, Any] = {each.name: getattr(problem, each.name) for each in fields(problem)}
+    switches = Switches(tracer, {each.name: ready[each.name] for each in jumps})
+    follower = Follower(n_x, n_y, bounds, ready)
+
+    @cache
+    def search() -> Search:
+        return Search(interval_function(h, n_x, n_y, parameters), bounds)
+
+    given["monitor"] = lambda: Tracker(follower, search(), switches)
+    return DAEOModel(
+        **given,
+        shapes=tracer.shapes,
+        traced_running=density,
+        trace_terminal=trace_terminal,
+        n_x=n_x,
+        n_y=n_y,
+        box=bounds,
+    )
+
+
+def _admit_sizes(size: Any) -> tuple[int, int, tuple[str, ...]]:
+    """Return n_x, n_y and the names of all, empty where only numbers were given."""
+    if not isinstance(size, (tuple, list)) or len(size) != 2 or isinstance(size[0], str):
+        raise InputError(
+            f"size = {size!r}",
+            expected="numbers of x and of y, or their names",
+            remedy='size=(1, 2), or size=(["x"], ["y", "z"])',
+        )
+    (n_x, of_x), (n_y, of_y) = admit_size(size[0]), admit_size(size[1])
+    if bool(of_x) == bool(of_y):
+        return n_x, n_y, (*of_x, *of_y)
+    return (
+        n_x,
+        n_y,
+        (
+            *(of_x or (f"x{k}" for k in range(n_x))),
+            *(of_y or (f"y{k}" for k in range(n_y))),
+        ),
+    )
+
+
+def _admit_box(box: npt.ArrayLike, n_y: int) -> Array:
+    """Return the box [n_y, 2]."""
+    try:
+        given = np.asarray(box, dtype=float)
+    except (TypeError, ValueError):
+        given = np.empty(0)
+    example = ", ".join(["(-1.0, 1.0)"] * n_y)
+    if given.shape == (2,) and n_y == 1:
+        given = given.reshape(1, 2)
+    if given.shape != (n_y, 2):
+        raise InputError(
+            f"box has shape {given.shape}",
+            expected=f"a lower and an upper bound for each of {n_y} y",
+            remedy=f"box=[{example}]",
+        )
+    for k in range(n_y):
+        low, high = float(given[k, 0]), float(given[k, 1])
+        if not -np.inf < low < high < np.inf:
+            raise InputError(
+                f"box[{k}] = ({low:g}, {high:g})",
+                expected="finite bounds, the lower one first: a search has to come to an end",
+                remedy=f"box=[{example}]",
+            )
+    given = given.copy()
+    given.setflags(write=False)
+    return given

@@ -1,0 +1,175 @@
+"""Steps of a run that are looked at together, and the optimisers along them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from daeosens.petsc.vectors import Array
+from daeosens.tracing.daeo.followed import Follower, Optimisers, Path
+
+DOUBT = 0.5
+"""A difference of two values may differ from its cubic interpolation by this part of what that
+differs from a straight line."""
+
+
+@dataclass(frozen=True, eq=False)
+class Emerged:
+    """An optimiser that emerges within a step.
+
+    Attributes
+    ----------
+    born, part, died : float
+        The parts of the step at which it is born, was found, and is gone; infinite if it stays.
+    first, found, last : Optimisers
+        How it is there; ``last`` at the end of the step where it stays.
+    """
+
+    born: float
+    first: Optimisers
+    part: float
+    found: Optimisers
+    died: float
+    last: Optimisers
+
+    def inside(self, follower: Follower, path: Path, part: float, p: Array) -> Optimisers:
+        """Return how it is at a later part."""
+        return follower.with_care(path, self.found, p, self.part, part)[1]
+
+
+class Piece:
+    """Steps of a run and the optimisers along them.
+
+    Parameters
+    ----------
+    follower : Follower
+        Follows optimisers.
+    start : Optimisers
+        All of them [K] where the steps begin.
+    times, x : array [N+1], [N+1, n_x]
+        The run.
+    p : array [m]
+        Parameters.
+    rates : array [N+1, n_x], optional
+        x'.
+
+    Attributes
+    ----------
+    found : Optimisers
+        Along the steps [K, N+1].
+    reached : array [K]
+        Up to which point, and part of the step after it, they are there.
+    """
+
+    def __init__(
+        self,
+        follower: Follower,
+        start: Optimisers,
+        times: Array,
+        x: Array,
+        p: Array,
+        rates: Array | None = None,
+    ) -> None:
+        self.times, self.x, self._p, self._rates = times, x, p, rates
+        self._follower = follower
+        self.found, self.reached, self._ends = follower.along(times, x, start, p, rates)
+
+    def path(self, n: int) -> Path:
+        """Return step number n."""
+        step = slice(n, n + 2)
+        rates = None if self._rates is None else self._rates[step]
+        return Path(self.times[step], self.x[step], rates)
+
+    def hull(self, start: int, end: int) -> tuple[Array, Array]:
+        """Return intervals [2], [n_x, 2] that hold t and x between two points."""
+        x = self.x[start : end + 1]
+        points = [x]
+        if self._rates is not None:
+            way = np.diff(self.times[start : end + 1])[:, None] / 3.0 * self._rates[start:end]
+            back = (
+                np.diff(self.times[start : end + 1])[:, None]
+                / 3.0
+                * self._rates[start + 1 : end + 1]
+            )
+            points += [x[:-1] + way, x[1:] - back]
+        every = np.concatenate(points)
+        t = np.array([self.times[start], self.times[end]])
+        return t, np.stack([every.min(axis=0), every.max(axis=0)], axis=1)
+
+    def inside(self, k: int, n: int, part: float) -> Optimisers:
+        """Return how an optimiser is inside a step, or where it vanishes before."""
+        return self._follower.with_care(self.path(n), self.found[k, n], self._p, 0.0, part)[1]
+
+    def there(self, n: int, part: float = 0.0) -> list[int]:
+        """Return the numbers of those that are there inside a step."""
+        return np.flatnonzero(self.reached >= n + part).tolist()
+
+    def when_gone(self, k: int) -> float:
+        """Return when an optimiser vanishes."""
+        whole = int(self.reached[k])
+        return self.path(whole).time(float(self.reached[k]) - whole)
+
+    # ---- against the one that the run is on ------------------------------------------------------
+
+    def compare(self, active: int, left: int | None) -> None:
+        """Compare values with those of the active one; ``left`` is as low at the first point."""
+        assert self._rates is not None
+        self.active, found, rates = active, self.found, self._rates
+        self.ahead = found.value[active] - found.value
+        same = np.broadcast_to(rates, (*self.ahead.shape, rates.shape[1]))
+        self.slopes = found[active].slope(rates) - found.slope(same)
+        if left is not None:
+            self.ahead[left, 0] = 0.0
+        self.ahead[active], self.slopes[active] = -1.0, 0.0
+        self.doubt = self._doubts()
+        self.brackets: dict[tuple[int, int], tuple[float, Optimisers]] = {}
+        self._where_some_vanish()
+        every: npt.NDArray[np.bool_] = np.any(self.doubt, axis=0, keepdims=True)[0]
+        self.first_doubt = int(np.argmax(every)) if every.any() else len(every)
+
+    def _doubts(self) -> npt.NDArray[np.bool_]:
+        """Return [K, N] where one may become lower than the active one within a step."""
+        h, ahead, slopes = np.diff(self.times), self.ahead, self.slopes
+        first, last = ahead[:, :-1], ahead[:, 1:]
+        left, right = first + h * slopes[:, :-1] / 3.0, last - h * slopes[:, 1:] / 3.0
+        bend = np.maximum(
+            np.abs(left - (2.0 * first + last) / 3.0), np.abs(right - (first + 2.0 * last) / 3.0)
+        )
+        highest: Array = np.maximum(np.maximum(left, right), last)
+        highest = np.where(first < 0.0, np.maximum(highest, first), highest)
+        with np.errstate(invalid="ignore"):
+            return np.asarray(highest + DOUBT * bend > 0.0)
+
+    def _where_some_vanish(self) -> None:
+        """See whether optimisers that vanish within a step are lower there.
+
+        Or others than the active one, where that one vanishes.
+        """
+        last, active = len(self.times) - 1, self.active
+        for k in np.flatnonzero(self.reached < last).tolist():
+            n = int(self.reached[k])
+            part = float(self.reached[k]) - n
+            if k != active:
+                if self.reached[active] >= n + part:
+                    self._bracket(k, n, part, self._ends[k])
+                continue
+            for other in self.there(n, part):
+                if other != active:
+                    self._bracket(other, n, part, self.inside(other, n, part))
+
+    def _bracket(self, k: int, n: int, part: float, end: Optimisers) -> None:
+        lower = self.lower_inside(n, part, end)
+        self.doubt[k, n] = lower >= 0.0
+        if lower >= 0.0:
+            self.brackets[k, n] = part, end
+
+    def lower_inside(self, n: int, part: float, other: Optimisers) -> float:
+        """Return how much lower another optimiser is than the active one inside a step."""
+        return float(self.inside(self.active, n, part).value - other.value)
+
+    def distance(self, n: int, y: Array) -> float:
+        """Return half the distance from y to the next optimiser at a point."""
+        apart = np.abs(self.found[:, n].y - y).max(axis=1)
+        return 0.5 * float(np.nanmin(apart[apart > 0.0], initial=np.inf))

@@ -1,0 +1,395 @@
+"""What follows a run of a DAEO: all local optimisers, and the jumps between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from daeosens.errors import SolveError
+from daeosens.petsc.vectors import Array
+from daeosens.problem.event import Event
+from daeosens.problem.monitor import Suspect
+from daeosens.tracing.daeo.branches import Branch, Branches, Jump
+from daeosens.tracing.daeo.followed import Follower, Optimisers
+from daeosens.tracing.daeo.piece import Emerged, Piece
+from daeosens.tracing.daeo.search import Minimizers, Search
+from daeosens.tracing.daeo.switch_events import JUMP, Switches
+
+SHORT = 2.0**-8
+"""A shorter part of a step is searched at its end, if nothing can be proven of it."""
+
+SAME = 1e-6
+"""Points that are nearer than this part of the box are one optimiser."""
+
+TIE = 1e-9
+"""Values that differ by less, relative to how large they are, may be equal."""
+
+
+class Tracker:
+    """Follows all local optimisers along one run.
+
+    Parameters
+    ----------
+    follower : Follower
+        Follows single optimisers.
+    search : Search
+        Finds all of them.
+    switches : Switches
+        Makes the events.
+
+    Attributes
+    ----------
+    report : Branches
+        What users may want to know.
+    """
+
+    names: Sequence[str] = (JUMP,)
+
+    def __init__(self, follower: Follower, search: Search, switches: Switches) -> None:
+        self._n_x, self._n_y, self._follower = follower.n_x, follower.n_y, follower
+        self._same = SAME * float((follower.box[:, 1] - follower.box[:, 0]).max())
+        self._search, self._switches = search, switches
+        self.report = Branches()
+        self._alive: list[int] = []
+        self._t, self._x, self._p = np.nan, np.empty(0), np.empty(0)
+        self._at = Optimisers(np.empty((0, 0)), self._n_x, self._n_y)
+        self._known: Minimizers | None = None
+        self._searched: tuple[float, Array] = (np.nan, np.empty(0))
+        self._reach_of_proof = 0
+
+    # ---- where a piece begins --------------------------------------------------------------------
+
+    def begins(self, t: float, u: Array, p: Array, mode: str) -> Event | None:
+        """Take note of where a smooth piece begins; return the event that completes the start."""
+        x = u[: self._n_x].copy()
+        if not self._alive or t < self._t or not np.array_equal(p, self._p):
+            return self._begin(t, x, u, p)
+        if t == self._t and np.array_equal(x, self._x):
+            return None
+        before = self._lowest
+        self._reach(t, x)
+        if before not in self._alive:
+            return self._begin(t, x, u, p)
+        here = self._alive[int(np.argmin(np.abs(self._at.y - u[self._n_x :]).max(axis=1)))]
+        if here != before:
+            self.report.active.append((t, here))
+            self.report.jumps.append(Jump(t, before, here))
+        self._check_lowest(t, u, before)
+        return None
+
+    def _begin(self, t: float, x: Array, u: Array, p: Array) -> Event | None:
+        """Search for all optimisers, and take the lowest one."""
+        for branch in self._alive:
+            self.report.branches[branch].died = t
+        self._alive, self._t, self._x, self._p = [], t, x, np.array(p)
+        self._at = Optimisers(np.empty((0, self._follower.width)), self._n_x, self._n_y)
+        new = self._search_at(t, x)
+        if new is None:
+            raise SolveError(
+                f"h has no minimiser inside the box at t = {t:.9g}",
+                expected="an optimiser at which h_yy is positive definite",
+                remedy="another box, or another start",
+            )
+        self._add(new)
+        lowest = int(np.argmin(self._at.value))
+        self._refuse_tie(t, lowest)
+        self.report.active.append((t, self._alive[lowest]))
+        if np.array_equal(u[self._n_x :], self._at.y[lowest]):
+            return None
+        return self._switches.start(t, self._at.y[lowest])
+
+    def _refuse_tie(self, t: float, lowest: int) -> None:
+        values = self._at.value
+        close = np.abs(values - values[lowest]) <= TIE * np.abs(values).max()
+        close[lowest] = False
+        if close.any():
+            other = self._at.y[int(np.argmax(close))]
+            raise SolveError(
+                f"two optimisers are lowest at t = {t:.9g}: y = {self._at.y[lowest]} and {other}",
+                expected="one global optimiser at the start",
+                remedy="another start, or a term in h that decides",
+            )
+
+    def _reach(self, t: float, x: Array) -> None:
+        """Follow the optimisers to where an event has happened, and search for all there."""
+        times, places = np.array([self._t, t]), np.array([self._x, x])
+        self._accept(Piece(self._follower, self._at, times, places, self._p), 1)
+        new = self._search_at(t, x, self._at.y)
+        if new is not None:
+            self._add(new)
+
+    def _check_lowest(self, t: float, u: Array, before: int) -> None:
+        """Refuse a jump to what is not the lowest, or that leads back at once."""
+        here, values = self._place(self._lowest), self._at.value
+        lower = values < values[here] - TIE * np.abs(values).max()
+        if before in self._alive:
+            lower[self._place(before)] = False
+        if lower.any():
+            third = self._alive[int(np.argmin(values))]
+            raise SolveError(
+                f"a third optimiser is lower where another one becomes the lowest, t = {t:.9g}: "
+                f"branch {third}, beside {before} and {self._lowest}",
+                expected="one jump at a time",
+                remedy="smaller steps; other parameters or initial states",
+            )
+        if before == self._lowest or before not in self._alive:
+            return
+        rate = self._follower.rates(np.array([t]), u[None], self._p)[0]
+        slopes = self._at.slope(np.broadcast_to(rate, (len(values), self._n_x)))
+        if slopes[here] >= slopes[self._place(before)]:
+            raise SolveError(
+                f"the optimiser slides along a switching surface from t = {t:.9g} on: branch "
+                f"{before} becomes the lowest again at once after branch {self._lowest}",
+                expected="a jump after which the new optimiser stays the lowest",
+                remedy="f that moves away from the surface on both sides: the sliding motion is no "
+                "solution of this DAEO",
+            )
+
+    @property
+    def _lowest(self) -> int:
+        """Number of the branch that the run is on."""
+        return self.report.active[-1][1]
+
+    def _place(self, branch: int) -> int:
+        return self._alive.index(branch)
+
+    # ---- along a piece ---------------------------------------------------------------------------
+
+    def look(
+        self, times: Array, states: Array, p: Array
+    ) -> Iterator[tuple[int, Sequence[Suspect]]]:
+        """Yield the steps in which another optimiser may become the lowest."""
+        start, last = 0, len(times) - 1
+        x = np.ascontiguousarray(states[:, : self._n_x])
+        rates = self._follower.rates(times, states, p)
+        while start < last:
+            piece = Piece(self._follower, self._at, times[start:], x[start:], p, rates[start:])
+            piece.compare(self._place(self._lowest), self._left(float(times[start])))
+            end, emerged = self._certify(piece, min(piece.first_doubt + 1, last - start))
+            suspects = [*self._suspects(piece, end - 1), *self._born_lower(piece, end - 1, emerged)]
+            self._check_carried(piece, states[start:], end - 1)
+            if suspects:
+                self._accept(piece, end - 1)
+                yield start + end - 1, suspects
+            self._check_carried(piece, states[start:], end)
+            self._accept(piece, end)
+            self._add_emerged(piece, end - 1, emerged)
+            start += end
+
+    def _left(self, t: float) -> int | None:
+        """Return the number of the optimiser that was left by a jump at a time, or None."""
+        jumps = self.report.jumps
+        if not jumps or jumps[-1].t != t or jumps[-1].before not in self._alive:
+            return None
+        return self._place(jumps[-1].before)
+
+    def _suspects(self, piece: Piece, n: int) -> list[Suspect]:
+        """Return the jumps that may happen within a step to optimisers that were there before."""
+        suspects: list[Suspect] = []
+        for k in np.flatnonzero(piece.doubt[:, n]).tolist():
+            start = float(piece.ahead[k, n]), float(piece.slopes[k, n])
+            if (k, n) in piece.brackets:
+                part, end = piece.brackets[k, n]
+                suspects.append(Suspect(self._jump_near(piece, n, end), start, (0.0, part)))
+            else:
+                event = self._switches.jump(piece.found.y[k, n + 1])
+                suspects.append(Suspect(event, start))
+        return suspects
+
+    def _born_lower(self, piece: Piece, n: int, emerged: Sequence[Emerged]) -> list[Suspect]:
+        """Return the jumps to optimisers that emerge in a step and become the lowest there."""
+        suspects: list[Suspect] = []
+        for each in emerged:
+            part, end = (1.0, each.last) if each.died == np.inf else (each.part, each.found)
+            if piece.lower_inside(n, part, end) <= 0.0:
+                continue
+            ahead = piece.lower_inside(n, each.born, each.first)
+            if ahead >= 0.0:
+                t = piece.path(n).time(each.born)
+                raise SolveError(
+                    f"an optimiser y = {each.first.y} emerges at t = {t:.9g}, and it is lower than "
+                    "the one that is followed",
+                    expected="optimisers that emerge above the lowest one",
+                    remedy="smaller steps; a start at which the search is complete",
+                )
+            event = self._jump_near(piece, n, end)
+            suspects.append(Suspect(event, (ahead, 1.0), (each.born, part)))
+        return suspects
+
+    def _jump_near(self, piece: Piece, n: int, end: Optimisers) -> Event:
+        """Return the jump to an optimiser that is not there throughout a step."""
+        y, within, follower = end.y, piece.distance(n, end.y), self._follower
+
+        def exists(t: float, u: Array, p: Array) -> bool:
+            there = follower.near(np.array(t), u[: self._n_x], y, p)
+            return bool(follower.sound(there)) and float(np.abs(there.y - y).max()) <= within
+
+        return self._switches.jump(y, exists)
+
+    # ---- what is not there yet -------------------------------------------------------------------
+
+    def _certify(self, piece: Piece, limit: int) -> tuple[int, list[Emerged]]:
+        """Return up to which point all optimisers are known, and those that emerged before it.
+
+        Over the steps to it no other one is there: that is proven, or else they are searched for.
+        """
+        at = 0
+        while at < limit:
+            length = limit - at
+            if self._reach_of_proof:
+                length = min(length, 2 * self._reach_of_proof)
+            while not self._proven(piece, at, at + length):
+                if self._searched[0] != piece.times[at]:
+                    self._search_at(float(piece.times[at]), piece.x[at])
+                elif length > 1:
+                    length = max(1, length // 2)
+                else:
+                    emerged = self._search_inside(piece, at)
+                    if emerged:
+                        return at + 1, emerged
+                    break
+            self._reach_of_proof = length
+            at += length
+        return limit, []
+
+    def _proven(self, piece: Piece, start: int, end: int) -> bool:
+        """Whether it is proven that the optimisers of the last search only move."""
+        if ((piece.reached >= start) & (piece.reached < end)).any():
+            return False
+        return self._only_move(*piece.hull(start, end))
+
+    def _only_move(self, t: Array, x: Array) -> bool:
+        assert self._known is not None
+        return self._search.unchanged(t, x, self._p, self._known)
+
+    def _search_inside(self, piece: Piece, n: int) -> list[Emerged]:
+        """Return the optimisers that emerge within a step, which is proven or searched by parts."""
+        path, emerged = piece.path(n), list[Emerged]()
+        done, part = 0.0, 0.5
+        while done < 1.0:
+            part = min(part, 1.0 - done)
+            if self._only_move(*path.hull(done, done + part)):
+                done, part = done + part, 2.0 * part
+            elif self._searched[0] == path.time(done) and part > SHORT:
+                part *= 0.5
+            else:
+                if self._searched[0] == path.time(done):
+                    self.report.unproven.append((path.time(done), path.time(done + part)))
+                    done += part
+                emerged += self._emerged(piece, n, done, emerged)
+        return emerged
+
+    def _emerged(
+        self, piece: Piece, n: int, part: float, before: Sequence[Emerged]
+    ) -> list[Emerged]:
+        """Return the optimisers that are found inside a step for the first time."""
+        path, p, follower = piece.path(n), self._p, self._follower
+        known = [piece.inside(k, n, part).y for k in piece.there(n, part)]
+        known += [each.inside(follower, path, part, p).y for each in before if each.died >= part]
+        new = self._search_at(
+            path.time(part), path.place(part), np.array(known).reshape(-1, self._n_y)
+        )
+        found: list[Emerged] = []
+        for start in () if new is None else (new[k] for k in range(len(new.values))):
+            born, first = follower.with_care(path, start, p, part, 0.0)
+            died, last = follower.with_care(path, start, p, part, 1.0)
+            found.append(Emerged(born, first, part, start, np.inf if died == 1.0 else died, last))
+        return found
+
+    def _search_at(self, t: float, x: Array, known: Array | None = None) -> Optimisers | None:
+        """Search for all optimisers; return those that are not among the known [K, n_y]."""
+        self._known = self._search.find(t, x, self._p, "all")
+        self._searched = t, x
+        self.report.searches.append(t)
+        if not self._known.complete:
+            self.report.incomplete.append(t)
+        if self._known.active.any():
+            raise SolveError(
+                f"h has a minimiser at a bound of the box at t = {t:.9g}:\n{self._known}",
+                expected="minimisers inside the box",
+                remedy="a larger box",
+            )
+        points = self._known.points
+        if known is not None:
+            apart = np.abs(points[:, None] - known[None]).max(axis=2).min(axis=1, initial=np.inf)
+            points = points[apart > self._same]
+        if not len(points):
+            return None
+        found = self._follower.near(np.array(t), x, points, self._p)
+        return found[self._follower.sound(found)]
+
+    def _add(self, new: Optimisers, born: float | None = None) -> None:
+        """Follow more optimisers from where the run is."""
+        for y, value in zip(new.y, new.value, strict=True):
+            part = np.array([self._t]), y[None].copy(), np.array([value])
+            number = len(self.report.branches)
+            since = self._t if born is None else born
+            self.report.branches.append(Branch(number, since, parts=[part]))
+            self._alive.append(number)
+        values = np.concatenate([self._at.values, new.values])
+        self._at = Optimisers(values, self._n_x, self._n_y)
+
+    def _add_emerged(self, piece: Piece, n: int, emerged: Sequence[Emerged]) -> None:
+        """Follow the optimisers that have emerged in a step, and note those that are gone again."""
+        path = piece.path(n)
+        for each in emerged:
+            born = path.time(each.born)
+            if each.died == np.inf:
+                self._add(each.last[None], born)
+                continue
+            points = [(each.born, each.first), (each.part, each.found), (each.died, each.last)]
+            times = np.array([path.time(part) for part, _ in points])
+            y, values = (np.array([getattr(o, what) for _, o in points]) for what in ("y", "value"))
+            branches = self.report.branches
+            branches.append(Branch(len(branches), born, path.time(each.died), [(times, y, values)]))
+
+    # ---- what has happened -----------------------------------------------------------------------
+
+    def _check_carried(self, piece: Piece, states: Array, end: int) -> None:
+        """Refuse steps up to a point in which the active optimiser vanishes, or is lost."""
+        done = int(np.searchsorted(piece.times, self._t))
+        if end <= done:
+            return
+        if piece.reached[piece.active] < end:
+            whole = int(piece.reached[piece.active])
+            raise SolveError(
+                f"the global optimiser y = {piece.found.y[piece.active, whole]} vanishes at "
+                f"t = {piece.when_gone(piece.active):.9g}, before another one is lower",
+                expected="an optimiser that stays one until another one is lower",
+                remedy="smaller steps; a larger box, if it leaves it",
+            )
+        new = slice(done + 1, end + 1)
+        x, y = states[new, : self._n_x], states[new, self._n_x :]
+        carried = self._follower.near(piece.times[new], x, y, self._p)
+        followed = piece.found.y[piece.active, new]
+        apart = np.abs(carried.y - followed).max(axis=1)
+        if not (apart <= self._same).all():
+            n = int(np.argmin(apart <= self._same))
+            raise SolveError(
+                f"the step to t = {piece.times[done + 1 + n]:.9g} has lost the optimiser: it ends "
+                f"at y = {y[n]}, near {carried.y[n]}, not {followed[n]}",
+                expected="steps over which optimisers move less than they are apart",
+                remedy="smaller steps",
+            )
+
+    def _accept(self, piece: Piece, n: int) -> None:
+        """Note that the run has come as far as point number n of a piece."""
+        done = int(np.searchsorted(piece.times, self._t))
+        if n <= done:
+            return
+        new = slice(done + 1, n + 1)
+        for k, number in enumerate(self._alive):
+            branch, count = self.report.branches[number], int(min(piece.reached[k], n)) - done
+            if count > 0:
+                there = piece.found[k, new]
+                part = piece.times[new], there.y, there.value
+                branch.parts.append(
+                    (part[0][:count], part[1][:count].copy(), part[2][:count].copy())
+                )
+            if piece.reached[k] < n:
+                branch.died = piece.when_gone(k)
+        stays = piece.reached >= n
+        self._alive = [k for k, stay in zip(self._alive, stays, strict=True) if stay]
+        self._t, self._x = float(piece.times[n]), piece.x[n].copy()
+        self._at = piece.found[stays, n]
