@@ -183,12 +183,34 @@ def halved(trajectory: Trajectory) -> Stepping:
     >>> stepping.t_eval, stepping.dt
     ((0.25, 0.5, 0.75), 0.25)
     """
-    stepping, times, sizes = trajectory.stepping, trajectory.times, trajectory.step_sizes
+    times, sizes = trajectory.times, trajectory.step_sizes
+    return _fixed_steps(trajectory, (times[:-1] + 0.5 * sizes)[sizes > 0.0])
+
+
+def repeated(trajectory: Trajectory) -> Stepping:
+    """Return the stepping of a run that takes the steps of this one, whatever its parameters are.
+
+    Steps that end at implicit events do so at times of their own.
+
+    Examples
+    --------
+    >>> from daeosens import ODE, Stepping, solve
+    >>> decay = ODE(lambda t, u, p: -u, size=1)
+    >>> stepping = repeated(solve(decay, [1.0], None, Stepping((0.0, 1.0), "cn", dt=0.5)))
+    >>> stepping.t_eval, stepping.dt
+    ((0.5,), 0.5)
+    """
+    return _fixed_steps(trajectory, [])
+
+
+def _fixed_steps(trajectory: Trajectory, further: npt.ArrayLike) -> Stepping:
+    """Return fixed steps that end where those of a run do, and at further times."""
+    stepping, times = trajectory.stepping, trajectory.times
     at_events = [n for each in trajectory.crossings for n in (each.step, each.step + 1)]
     kept = np.ones(len(times), dtype=bool)
     kept[[0, *at_events]] = False
     first, last = stepping.t_span[0], min(stepping.t_span[1], float(times[-1]))
-    ends = np.unique([*times[kept], *(times[:-1] + 0.5 * sizes)[sizes > 0.0]])
+    ends = np.unique([*times[kept], *np.asarray(further, dtype=float)])
     inside = ends[(first < ends) & (ends < last)]
     longest = float(np.diff([first, *inside, last]).max())
     return replace(

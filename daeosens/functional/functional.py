@@ -200,6 +200,15 @@ class HasRefined(Protocol):
         ...
 
 
+@runtime_checkable
+class HasRepeated(Protocol):
+    """Optional ability: the same functional by the steps of its run at a point."""
+
+    def repeated(self, x: PETSc.Vec) -> Functional | None:
+        """Return the functional by runs that take the steps of those at x, or None.  Collective."""
+        ...
+
+
 @dataclass(frozen=True, eq=False)
 class FunctionalError:
     """Estimated discretisation errors of a functional at a point: computed minus exact.

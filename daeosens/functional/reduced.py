@@ -13,7 +13,7 @@ from petsc4py import PETSc
 
 from daeosens.costs.objective import Objective, check_objective
 from daeosens.derivatives.adjoint import Gradient, adjoint, evaluate, shared
-from daeosens.derivatives.discretization_error import halved
+from daeosens.derivatives.discretization_error import halved, repeated
 from daeosens.derivatives.engines.array.hessian import DIRECTIONS
 from daeosens.derivatives.engines.choice import Engine, Sweep, check_engine, choose_sweep
 from daeosens.derivatives.hessian import HessianProduct, Memory, hessian_sweep
@@ -311,6 +311,21 @@ class Reduced:
         For ``functional_error``, which says how far discretisation has moved J and its gradient.
         """
         stepping = halved(self.trajectory(x))
+        return Reduced(self.problem, self.objective, stepping, self.control, engine=self.engine)
+
+    def repeated(self, x: Vector) -> Reduced | None:
+        """Return the same functional by runs that take the steps of the one at x.
+
+        That is what the derivatives at x belong to if steps are adaptive: ``taylor`` compares them
+        with it.  None where these steps move with the parameters, after an event at a time that
+        does.  Collective.
+        """
+        if not self.stepping.adaptive:
+            return self
+        run = self.trajectory(x)
+        if run.crossings and not all(event.explicit for event in self.problem.events):
+            return None
+        stepping = repeated(run)
         return Reduced(self.problem, self.objective, stepping, self.control, engine=self.engine)
 
     def value(self, x: Vector) -> float:

@@ -49,6 +49,13 @@ def _is_sound(values: object, shape: tuple[int, ...]) -> TypeGuard[Array]:
     )
 
 
+_LEFT_DOMAIN = "smaller steps, bounds on the parameters, or another starting point"
+
+_INFINITE_CURVATURE = (
+    "a start and parameters for which no square root, logarithm or power below 2 is taken of 0 "
+    "(depth**1.5 has a first derivative at 0, but no second one)"
+)
+
 INSTEAD_OF_COMPARISON = (
     "the difference a - b for an event at a = b, np.where(a > b, 1.0, 0.0) for a value"
 )
@@ -103,7 +110,7 @@ def check_output(
         raise NotFiniteError(
             f"{kind} '{name}' returned {array[tuple(entry)]} in entry {entry}{called} {_where(t)}",
             expected="finite values",
-            remedy="smaller steps, bounds on the parameters, or another starting point",
+            remedy=_INFINITE_CURVATURE if "hessian" in name else _LEFT_DOMAIN,
         )
     return array
 
@@ -127,7 +134,11 @@ def check_tuple(values: object, name: str, *parts: str) -> tuple[Any, ...]:
     )
 
 
+_NO_INDEX = "only integers, slices"
+"""How NumPy begins its IndexError for an array with a name as its index."""
+
 _BY_NAME = (
+    "p is an array here, p[0] the first of the parameters; "
     "only functions of a traced model see parameters by name: model.terminal(function), "
     "model.event(event), trace(..., running=density)"
 )
@@ -174,7 +185,8 @@ def guarded(callback: Callable[..., Any], name: str, comm: PETSc.Comm) -> Callab
             notes = getattr(error, "__notes__", ())
             if not any(each.startswith(note) for each in notes):  # a callback within a callback
                 error.add_note(note + (f", {place}" if place else ""))
-                if isinstance(error, AttributeError) and isinstance(error.obj, np.ndarray):
+                attribute = isinstance(error, AttributeError) and isinstance(error.obj, np.ndarray)
+                if attribute or str(error).startswith(_NO_INDEX):
                     error.add_note(_BY_NAME)
             if aborts and not isinstance(error, SolveError):
                 abort(error)

@@ -127,6 +127,9 @@ class Taylor:
         Estimated rounding of J.
     curvature : float
         d.H d; NaN if not asked for.
+    jumps : bool
+        Whether steps were chosen anew at each point, so that J jumps by about their tolerance: a
+        remainder that stalls says nothing then.
 
     Examples
     --------
@@ -144,6 +147,7 @@ class Taylor:
     remainders: Array
     noise: float
     curvature: float = np.nan
+    jumps: bool = False
 
     @property
     def orders(self) -> Array:
@@ -212,21 +216,24 @@ class Taylor:
             lines.append((f"{eps:<11.3e}" + " ".join(cells)).rstrip())
         lines.append(
             f"order {self.order:.3f}, rounding of J {self.noise:.1e}: "
-            f"the gradient {_verdict(self.order, SECOND_ORDER, known=self.passed)}"
+            f"the gradient {self._verdict(self.order, SECOND_ORDER, known=self.passed)}"
         )
         if len(self.remainders) > 2:
             lines.append(
                 f"order {self.hessian_order:.3f}: "
-                f"the Hessian {_verdict(self.hessian_order, THIRD_ORDER)}"
+                f"the Hessian {self._verdict(self.hessian_order, THIRD_ORDER)}"
             )
         return "\n".join(lines)
+
+    def _verdict(self, order: float, wanted: float, *, known: bool = False) -> str:
+        if known or order > wanted:
+            return "is right"
+        if np.isnan(order):
+            return "cannot be judged: the remainder is noise"
+        if self.jumps:
+            return "cannot be judged: adaptive steps through events jump; take fixed steps, dt"
+        return "is WRONG"
 
 
 def _words(order: float) -> str:
     return "-" if np.isnan(order) else f"{order:.3f}"
-
-
-def _verdict(order: float, wanted: float, *, known: bool = False) -> str:
-    if np.isnan(order) and not known:
-        return "cannot be judged: the remainder is noise"
-    return "is right" if known or order > wanted else "is WRONG"

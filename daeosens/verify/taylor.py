@@ -14,7 +14,7 @@ from daeosens.costs.objective import Objective
 from daeosens.derivatives.adjoint import adjoint
 from daeosens.derivatives.tangent import tangent
 from daeosens.errors import InputError
-from daeosens.functional.functional import Functional, require_functional
+from daeosens.functional.functional import Functional, HasRepeated, require_functional
 from daeosens.petsc.ranks import agree
 from daeosens.petsc.vectors import dot, finite_array, scatter
 from daeosens.timestepping.trajectory.trajectory import Trajectory, check_trajectory
@@ -44,8 +44,11 @@ def taylor(
     And a Hessian: the same minus eps^2/2 d.H d has to fall with order 3.
 
     Remainders that are dominated by the rounding of J are left out; that rounding is estimated from
-    a difference table of five values very close together.  With adaptive steps J itself jumps by
-    about their tolerance, and the remainder stalls there: take fixed steps.  Collective.
+    a difference table of five values very close together.  Derivatives are those of the steps that
+    were taken at x, so with adaptive steps the other values of a ``Reduced`` are computed by the
+    same steps.  (Left to choose its steps anew, J would differ by about their tolerance, and jump.)
+    After an event at a time of its own adaptive steps are chosen anew all the same: remainders of
+    that size are called what they are, and fixed steps are what to take.  Collective.
 
     Parameters
     ----------
@@ -111,9 +114,13 @@ def taylor(
     if hessian:
         curvature = dot(_hessian_product(functional)(x, direction), direction)
 
+    neighbours = functional.repeated(x) if isinstance(functional, HasRepeated) else functional
+    jumps = neighbours is None
+    neighbours = neighbours or functional
+
     def along(eps: float) -> float:
         moved = move(x, direction, eps)
-        result = functional.value(moved)
+        result = neighbours.value(moved)
         moved.destroy()
         return result
 
@@ -129,7 +136,7 @@ def taylor(
         if epsilons is None and sunk == [True, True]:
             break
     remainders = np.abs(np.transpose(columns))
-    return Taylor(value, derivative, steps[: len(columns)], remainders, noise, curvature)
+    return Taylor(value, derivative, steps[: len(columns)], remainders, noise, curvature, jumps)
 
 
 def duality(trajectory: Trajectory, objective: Objective, seed: int = 0) -> float:

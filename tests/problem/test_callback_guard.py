@@ -15,12 +15,14 @@ from daeosens import (
     Stepping,
     Terminal,
     UnsupportedError,
+    hessian_product,
     hybrid,
     solve,
     tangent,
     trace,
 )
 from daeosens.derivatives import evaluate
+from daeosens.errors import NotFiniteError
 from daeosens.problem import Products
 from daeosens.problem.callback_guard import check_output, guarded, unwrapped
 
@@ -362,3 +364,17 @@ def test_parameters_by_name_outside_a_traced_model_say_where_they_are():
     with pytest.raises(AttributeError) as caught:
         evaluate(run, Terminal(lambda t, u, p: p.rate * u[0]))
     assert "model.terminal(function)" in caught.value.__notes__[-1]
+
+
+def test_a_parameter_by_name_in_a_plain_callback_says_what_p_is():
+    model = ODE(lambda t, u, p: -p["rate"] * u, 1, ["rate"])
+    with pytest.raises(IndexError) as caught:
+        solve(model, [1.0], [1.0], Stepping((0.0, 1.0), "rk4", dt=0.1))
+    assert any("p is an array here" in note for note in caught.value.__notes__)
+
+
+def test_an_infinite_second_derivative_says_what_has_none():
+    tank = ODE(lambda t, u, p: p[1] * t - p[0] * u**1.5, 1, ["outlet", "inflow"])
+    run = solve(tank, [0.0], [1.0, 1.0], Stepping((0.0, 1.0), "rk4", dt=0.1))
+    with pytest.raises(NotFiniteError, match=r"depth\*\*1.5 has a first derivative at 0"):
+        hessian_product(run, Terminal(lambda t, u, p: u[0]), [1.0], [1.0, 0.0])

@@ -39,6 +39,7 @@ from petsc4py import PETSc
 from daeosens import (
     DAE,
     ODE,
+    Event,
     InputError,
     LeastSquares,
     Parameter,
@@ -683,3 +684,44 @@ def test_taylor_and_duality_of_a_distributed_problem():
     derivative = np.array(PETSc.COMM_WORLD.tompi4py().allgather(found.derivative))
     np.testing.assert_array_equal(derivative, derivative[0])
     assert found.derivative == pytest.approx(-0.28710134048, abs=1e-11)  # on any number of ranks
+
+
+def swing(t, u, p):
+    return np.array([u[1], -p[0] * np.sin(u[0]) - p[1] * u[1]])
+
+
+def swinging(slope=None, events=()):
+    problem = ODE(swing, 2, ["stiffness", "damping"], events=events)
+    control = Parameters({"stiffness": Parameter(1.5), "damping": Parameter(0.3)}, [1.0, 0.0])
+    cost = Terminal(lambda t, u, p: u[0] ** 2, slope)
+    return lambda method: Reduced(problem, cost, Stepping((0.0, 3.0), method, rtol=1e-4), control)
+
+
+COARSE = pytest.mark.filterwarnings("ignore::daeosens.errors.DiscretizationWarning")
+
+
+@COARSE
+@pytest.mark.parametrize("method", ["rk3bs", "rk6vr", "esdirk4", "cn", "beuler"])
+def test_adaptive_steps_are_judged_by_the_steps_that_were_taken(method):
+    functional = swinging()(method)
+    found = taylor(functional, hessian=True)
+    assert found.passed
+    assert found.hessian_order == pytest.approx(3.0, abs=0.1)
+    assert taylor(functional).passed
+
+
+@COARSE
+def test_a_wrong_gradient_of_adaptive_steps_is_wrong():
+    functional = swinging(slope=lambda t, u, p: 2.002 * u * [1.0, 0.0])("rk6vr")
+    found = taylor(functional)
+    assert not found.passed
+    assert "the gradient is WRONG" in str(found)
+
+
+@COARSE
+def test_adaptive_steps_after_an_event_are_not_called_wrong():
+    turn = Event(lambda t, u, p: u[0] - 0.5, reset=lambda t, u, p: u * [1.0, 0.8], direction=-1)
+    found = taylor(swinging(events=[turn])("rk3bs"))
+    assert found.jumps
+    assert not found.passed
+    assert "the gradient cannot be judged: adaptive steps through events" in str(found)
