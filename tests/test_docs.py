@@ -39,6 +39,17 @@ def test_every_public_name_is_listed():
     assert sorted(re.findall(r"^\| `([\w.]+)` \|", table, re.MULTILINE)) == sorted(public_names())
 
 
+def test_differences_that_pages_show_are_in_the_files_that_they_name():
+    page = (ROOT / "docs" / "contributing.md").read_text()
+    shown = [code for language, code in BLOCK.findall(page) if language == "diff"]
+    assert len(shown) > 5
+    for difference in shown:
+        for part in difference.split("--- ")[1:]:
+            path, *lines = part.splitlines()
+            text = (ROOT / path).read_text().splitlines()
+            assert not {line[1:] for line in lines} - set(text), path
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda each: each.stem)
 def test_links_lead_somewhere(page):
     for link in re.findall(r"\]\(([^)]+)\)", BLOCK.sub("", page.read_text())):

@@ -69,7 +69,7 @@ PAGE = Path(__file__).parents[1] / "docs" / "support.md"
 CASES = list(COSTS.values())
 OBJECTIVES = [case.objective for case in CASES]
 TARGETS = ("u0", "p", "u0(p)")
-ENGINES = ("steps", "tsadjoint")
+ENGINES = ("vectors", "tsadjoint")
 STEPS = ("fixed", "adaptive")
 DIRECTION = np.array([0.3, -0.5, 0.8])
 FOLLOWING = Parameters(
@@ -97,7 +97,7 @@ def dualities(run, gradients):
     """Return how far each gradient is from the tangent, along one direction."""
     rng = np.random.default_rng(7)
     du0, dp = rng.normal(size=3), rng.normal(size=3)
-    along = tangent(run, du0, dp, "steps")
+    along = tangent(run, du0, dp, "vectors")
     result = []
     for case, gradient in zip(CASES, gradients, strict=True):
         forward = along.derivative(case.objective)
@@ -150,7 +150,7 @@ def second_derivatives(form, run, case, directions, oracle_product):
     dx.setArray(DIRECTION)
     pushed = FOLLOWING.push_forward(form.analytic, x, dx)
     unit = [(direction[:3], direction[3:]) for direction in directions]
-    *products, along = hessian_sweep(run, case.objective, [*unit, pushed], engine="steps")
+    *products, along = hessian_sweep(run, case.objective, [*unit, pushed], engine="vectors")
     rows = np.array([np.concatenate([each.u0, each.p]) for each in products])
     if error(rows[0], oracle_product) > 1e-10:
         return None
@@ -192,7 +192,7 @@ def proofs(name, method, steps):
             yield engine, gradients
             continue
         curvatures = [None] * len(CASES)
-        if engine == "steps":
+        if engine == "vectors":
             directions = np.random.default_rng(3).normal(size=(2, 6))
             products = oracle.products(form, run, CASES, directions[0, :3], directions[0, 3:])
             curvatures = [
@@ -206,7 +206,7 @@ def proofs(name, method, steps):
         ):
             by_x = pulled_back(form.analytic, gradient)
             orders = [2.0]
-            if engine == "steps":
+            if engine == "vectors":
                 values = partial(values_at, name, method, steps)
                 orders = taylor_orders(values, k, by_x @ DIRECTION, curvature)
             if dual[k] > 1e-12 or orders[0] < 1.9:
@@ -224,7 +224,7 @@ def proofs(name, method, steps):
 
 GRADIENTS = frozenset((case.name, target) for case in CASES for target in TARGETS)
 HESSIANS = frozenset((case.name, f"Hessian in {target}") for case in CASES for target in TARGETS)
-EVERYTHING = {"steps": GRADIENTS | HESSIANS, "tsadjoint": GRADIENTS}
+EVERYTHING = {"vectors": GRADIENTS | HESSIANS, "tsadjoint": GRADIENTS}
 
 
 @pytest.mark.parametrize("name", FORMS)
@@ -292,10 +292,10 @@ with three states and three parameters, over (0, {end}) with a last step that is
 derivatives with respect to u0, p, and parameters that u0 follows.  Each agrees with an independent
 program to 1e-12 and with the tangent to 1e-12, and its Taylor remainder is of second order.
 
-With the engine `steps` it stands for as many proofs of Hessian products: symmetric to 1e-12, equal
-to 1e-10 to the first-order adjoint (PETSc's TSAdjoint where that is exact) of the system augmented
-by its tangent, and with a Taylor remainder of third order.  Taylor tests of adaptive steps are made
-with the steps that were taken.  "no (k)" is refused with the message of note k.
+With the engine `vectors` it stands for as many proofs of Hessian products: symmetric to 1e-12,
+equal to 1e-10 to the first-order adjoint (PETSc's TSAdjoint where that is exact) of the system
+augmented by its tangent, and with a Taylor remainder of third order.  Taylor tests of adaptive
+steps are made with the steps that were taken.  "no (k)" is refused with the message of note k.
 """
 
 
@@ -333,13 +333,13 @@ def write_page(prove):
     costs = ", ".join(case.name for case in CASES)
     lines = [
         *HEAD.format(proofs=len(GRADIENTS), n_costs=len(CASES), costs=costs, end=T_END).split("\n"),
-        "## Summary: engine `steps`, fixed steps",
+        "## Summary: engine `vectors`, fixed steps",
         "",
         "| method | " + " | ".join(form.heading for form in FORMS.values()) + " |",
         "|---|" + "---|" * len(FORMS),
     ]
     for method in METHODS:
-        cells = [rows[name, method]["fixed", "steps"] for name in FORMS]
+        cells = [rows[name, method]["fixed", "vectors"] for name in FORMS]
         lines.append(f"| {method} | " + " | ".join(cells) + " |")
     for name, form in FORMS.items():
         lines += [
@@ -353,7 +353,7 @@ def write_page(prove):
             cells = [rows[name, method][s, e] for e in ENGINES for s in STEPS]
             lines.append(f"| {method} | " + " | ".join(cells) + " |")
         if METHODS[0] not in form.methods:
-            text = rows[name, METHODS[0]]["fixed", "steps"]
+            text = rows[name, METHODS[0]]["fixed", "vectors"]
             lines.append("| rk1fe ... rk8vr | " + " | ".join([text] * 4) + " |")
     lines += ["", "## Notes", ""]
     lines += [f"{k}. {note}" for k, note in enumerate(notes, start=1)]

@@ -86,7 +86,7 @@ class Gradient(Rows):
     p_vec : Vec [m]
         Derivative with respect to the parameters.
     engine : str
-        What swept: "compiled", "steps", "block" or "tsadjoint"; empty for other methods.
+        What swept: "compiled", "vectors", "arrays" or "tsadjoint"; empty for other methods.
     shared_p : array [m] or None
         What every rank has of ``p_vec``; None of a distributed field, and on one rank.
     solver_error : float
@@ -145,10 +145,10 @@ def adjoint(
         From ``solve``; its steps must hit ``objective.times``.
     objective : Objective or sequence of Objective
         Several costs share the evaluations of Jacobians.
-    engine : "auto", "steps", "block", "compiled" or "tsadjoint"
-        "steps": this package's step linearisations, for every method and form, in C where all
-        functions are.  "compiled": those in C, or an error.  "block": the same for many steps and
-        all costs at once, on one processor.  "auto": the quickest of these.
+    engine : "auto", "vectors", "arrays", "compiled" or "tsadjoint"
+        "vectors": this package's step linearisations, one step after the other on PETSc's vectors,
+        for every method and form.  "arrays": the same for many steps and all costs at once, on one
+        processor.  "compiled": the same in C.  "auto": the quickest of these.
         "tsadjoint": PETSc's TSAdjoint, refused where PETSc 3.26 is known to be wrong; uses what
         ``solve(..., checkpoint="memory" or "disk")`` recorded, or repeats the run.
 

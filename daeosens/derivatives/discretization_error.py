@@ -94,7 +94,7 @@ def derivative_error(
         The cost.
     du0, dp : array or Vec [n], [m], optional
         A direction, for the error of the Hessian product too.
-    engine : "auto", "steps" or "block"
+    engine : "auto", "vectors" or "arrays"
         As for ``adjoint``.
 
     Returns

@@ -50,7 +50,7 @@ class HessianProduct(Rows):
     p_vec : Vec [m]
         Rows of the parameters.
     engine : str
-        What swept: "compiled", "steps" or "block"; empty for other methods.
+        What swept: "compiled", "vectors" or "arrays"; empty for other methods.
     solver_error : float
         As of ``Gradient``.
     shared_p : array [m] or None
@@ -138,7 +138,7 @@ def hessian_product(
         Direction in the initial state, or D of them as rows; zero by default.
     dp : array [m], Vec or mapping; array [D, m] or sequence of Vec, optional
         Direction in the parameters, or as many as rows; zero by default.
-    engine : "auto", "steps", "block" or "compiled"
+    engine : "auto", "vectors", "arrays" or "compiled"
         As for ``adjoint``.
 
     Returns
@@ -153,7 +153,7 @@ def hessian_product(
     InputError
         An observation time that no step hits; shapes that do not match; an unknown engine.
     UnsupportedError
-        Second derivatives that are neither supplied nor to be had; names them.  "block" where it
+        Second derivatives that are neither supplied nor to be had; names them.  "arrays" where it
         cannot be; names the reason.
 
     Source

@@ -204,7 +204,7 @@ def _warn_of_densities(trajectory: Trajectory, cost: Cost) -> None:
                 f"{100 * part:.0f} %, because the quadrature of the step is for smooth functions\n"
                 "  try: an event of the problem there, events=[daeosens.Event(lambda t, u, p: "
                 "<what changes its sign>)]; breakpoints= for a time that is known, or smaller "
-                "steps"
+                "vectors"
             )
 
 

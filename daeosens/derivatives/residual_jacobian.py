@@ -92,7 +92,7 @@ def residual_adjoint(
         As for ``residual``.
     weights : sequence of array [q_local]
         Each w, the rank's own rows.
-    engine : "auto", "steps" or "block"
+    engine : "auto", "vectors" or "arrays"
         As for ``adjoint``.
     """
     observed: dict[int, list[Observation]] = {}
@@ -160,7 +160,7 @@ def gauss_newton_product(
         engine=engine,
     )
     check_objective(objective)
-    if choose_sweep(trajectory, engine) == "steps":
+    if choose_sweep(trajectory, engine) == "vectors":
         refuse_one_way_solver(trajectory)
     _terms(trajectory, objective)  # what is no sum of squares is refused before the sweeps
     along = tangent(trajectory, du0, dp, engine)

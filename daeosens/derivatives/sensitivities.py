@@ -44,7 +44,7 @@ class Sensitivities:
     sweep : str
         "tangent" (by columns) or "adjoint" (by rows).
     engine : str
-        What swept: "compiled", "steps" or "block"; empty for other methods.
+        What swept: "compiled", "vectors" or "arrays"; empty for other methods.
 
     Examples
     --------
@@ -99,7 +99,7 @@ def sensitivities(
         A step time, or several; the final one by default.
     with_respect_to : sequence of "u0", "p"
         Which matrices are wanted.
-    engine : "auto", "steps", "block" or "compiled"
+    engine : "auto", "vectors", "arrays" or "compiled"
         As for ``adjoint``.
 
     Returns
@@ -111,7 +111,7 @@ def sensitivities(
     InputError
         A time that no step hits, or an unknown engine or matrix.
     UnsupportedError
-        "block" where it cannot be; names the reason.
+        "arrays" where it cannot be; names the reason.
     SolveError
         The matrices, or values on the way to them, are not finite.
 
@@ -176,7 +176,7 @@ def _matrices_at(
 def _rows(trajectory: Trajectory, last: int, engine: Sweep, sweep: str) -> BackwardSweep | None:
     """Return the rows of both matrices where they are wanted, or else where they are in C."""
     n = trajectory.problem.size
-    if sweep == "tangent" and (engine == "block" or trajectory.problem.comm.size > 1):
+    if sweep == "tangent" and (engine == "arrays" or trajectory.problem.comm.size > 1):
         return None
     nothing: list[Densities] = [()] * n
     request = AdjointRequest(n, last, {}, nothing, np.eye(n))

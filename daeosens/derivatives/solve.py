@@ -51,9 +51,9 @@ def solve(
         Increasing times inside the span that steps must hit exactly; a time that rounding alone
         tells from an end of the span is that end.
     checkpoint : {"states", "stages", "memory", "disk"}
-        What is kept: every state (for the "steps" engine); "stages": also the stages of Runge-Kutta
-        steps, up to 256 MiB a rank, which saves sweeps their recomputation; "memory" or "disk":
-        also PETSc's own trajectory (for ``adjoint(..., engine="tsadjoint")``).
+        What is kept: every state (for all but "tsadjoint"); "stages": also the stages of
+        Runge-Kutta steps, up to 256 MiB a rank, which saves sweeps their recomputation;
+        "memory" or "disk": also PETSc's own trajectory (for ``adjoint(..., engine="tsadjoint")``).
 
     Returns
     -------
@@ -104,7 +104,7 @@ def solve(
         raise UnsupportedError(
             f'checkpoint = "{checkpoint}" for a problem with events',
             expected='"states" or "stages"',
-            remedy='adjoint(..., engine="steps")',
+            remedy='adjoint(..., engine="vectors")',
         )
     if stepping.control == "states" and stepping.method == AUTO:
 
@@ -118,7 +118,7 @@ def solve(
         raise UnsupportedError(
             f'checkpoint = "{checkpoint}" with control = {stepping.control!r}',
             expected='"states" or "stages"',
-            remedy='adjoint(..., engine="steps")',
+            remedy='adjoint(..., engine="vectors")',
         )
 
     def controlled(steps: Stepping) -> Trajectory:

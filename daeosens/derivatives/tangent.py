@@ -52,7 +52,7 @@ class Tangent:
     parameters : sequence of Vec [m]
         Derivative of the parameters at each of the states: ``dp`` until an event changes them.
     engine : str
-        What swept: "compiled", "steps" or "block".
+        What swept: "compiled", "vectors" or "arrays".
     solver_error : float
         As of ``Gradient``, at the end of the run.
 
@@ -70,7 +70,7 @@ class Tangent:
     dp: PETSc.Vec | None
     times: Array
     parameters: Sequence[PETSc.Vec]
-    engine: str = "steps"
+    engine: str = "vectors"
     solver_error: float = 0.0
 
     def __repr__(self) -> str:
@@ -157,7 +157,7 @@ def tangent(
     dp : array [m], Vec or mapping; array [D, m] or sequence of Vec, optional
         Direction in the parameters, or as many as rows; zero by default, as are those that are not
         named in a mapping.
-    engine : "auto", "steps", "block" or "compiled"
+    engine : "auto", "vectors", "arrays" or "compiled"
         As for ``adjoint``.
 
     Returns
@@ -170,7 +170,7 @@ def tangent(
     InputError
         No direction, shapes that do not match, or an unknown engine.
     UnsupportedError
-        "block" where it cannot be; names the reason.
+        "arrays" where it cannot be; names the reason.
     SolveError
         The tangent, or a value on the way to it, is not finite.
 

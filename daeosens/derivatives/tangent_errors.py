@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens.derivatives.engines.array.step_blocks import dense_mass, kept_stages
+from daeosens.derivatives.engines.arrays.step_blocks import dense_mass, kept_stages
 from daeosens.derivatives.engines.compiled.tangent import Direction, admit_rows, push_directions
 from daeosens.derivatives.tangent import Tangent, tangent_sweep
 from daeosens.methods.esdirk.step import ALMOST_NONE, DirkStep

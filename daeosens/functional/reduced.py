@@ -14,7 +14,7 @@ from petsc4py import PETSc
 from daeosens.costs.objective import Objective, check_objective
 from daeosens.derivatives.adjoint import Gradient, adjoint, evaluate, shared
 from daeosens.derivatives.discretization_error import halved, repeated
-from daeosens.derivatives.engines.array.hessian import DIRECTIONS
+from daeosens.derivatives.engines.arrays.hessian import DIRECTIONS
 from daeosens.derivatives.engines.choice import Engine, Sweep, check_engine, choose_sweep
 from daeosens.derivatives.hessian import HessianProduct, Memory, hessian_sweep
 from daeosens.derivatives.preflight import evaluate_second_derivatives
@@ -90,8 +90,8 @@ class Reduced:
         Method and step sizes.
     control : Parameters, InitialState or FieldParameter
         What x means.
-    engine : "auto", "steps", "block" or "tsadjoint"
-        Which adjoint; see ``adjoint``.  Tangents and second order by "steps" for the last one.
+    engine : "auto", "vectors", "arrays" or "tsadjoint"
+        Which adjoint; see ``adjoint``.  Tangents and second order by "vectors" for the last one.
 
     Raises
     ------
@@ -125,7 +125,7 @@ class Reduced:
         self.stepping = stepping
         self.control = control
         self.engine: Engine = engine
-        self._sweep: Sweep = "steps" if engine == "tsadjoint" else engine
+        self._sweep: Sweep = "vectors" if engine == "tsadjoint" else engine
         self.count = Count()
         require(problem, Problem, "problem", "ODE(f, size, parameters), or trace(f, ...) compiled")
         agree(
@@ -518,7 +518,7 @@ class Reduced:
 
     def _together(self, x: PETSc.Vec) -> int:
         """Return how many directions or rows share a sweep."""
-        in_blocks = choose_sweep(self.trajectory(x), self._sweep, x.size) == "block"
+        in_blocks = choose_sweep(self.trajectory(x), self._sweep, x.size) == "arrays"
         return DIRECTIONS if in_blocks else TOGETHER
 
     def tangents(self, x: Vector, directions: Sequence[Vector]) -> list[Tangent]:

@@ -73,7 +73,7 @@ def agree(comm: Any, call: str, **options: object) -> None:
 
     Examples
     --------
-    >>> agree(PETSc.COMM_SELF, "adjoint", engine="block")
+    >>> agree(PETSc.COMM_SELF, "adjoint", engine="arrays")
     """
     if comm.size == 1:
         return

@@ -109,7 +109,7 @@ def ODE(  # noqa: N802 (a noun of the public interface)
         points in one call, t [K], u [K, n] (and w, du [K, n]), and return [K, ...]; sums over the
         points are what ``hessian_product`` returns for the parameters [m], and ``apply_transpose``
         of ``Products`` [M, m] for weights [M, K, n].  Compared with single points at the first use;
-        makes sweeps of small problems several times faster (``engine="block"``).
+        makes sweeps of small problems several times faster (``engine="arrays"``).
     events : sequence of Event, optional
         What may happen along a run: events, or any objects with their attributes (``EventLike``).
     breakpoints : array_like [K], optional

@@ -24,7 +24,7 @@ class Suspect(NamedTuple):
         step leaves the surface.
     bracket : (float, float) or None
         Parts of the step between which the function crosses zero upwards, where that is known; it
-        need not have a value outside.
+        need not have a value outside.  Twice the same part: the event happens there.
     """
 
     event: Event

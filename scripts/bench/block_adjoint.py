@@ -82,10 +82,10 @@ def measure(n: int, repeat: int) -> Row:
     cost = Terminal(lambda _t, u, _p: u.sum(), lambda _t, _u, _p: np.ones(n), "independent")
     sweeps: list[Callable[[], Any]] = [
         lambda: solve(problem, np.full(n, 0.1), p, stepping),
-        lambda: adjoint(run, cost, "steps").p,
-        lambda: adjoint(run, cost, "block").p,
-        lambda: sensitivities(run, engine="steps").p,
-        lambda: sensitivities(run, engine="block").p,
+        lambda: adjoint(run, cost, "vectors").p,
+        lambda: adjoint(run, cost, "arrays").p,
+        lambda: sensitivities(run, engine="vectors").p,
+        lambda: sensitivities(run, engine="arrays").p,
     ]
     times = np.empty((repeat + 1, len(sweeps)))
     results: list[Any] = []
@@ -113,7 +113,7 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=7)
     parser.add_argument("--sizes", type=int, nargs="+", default=[10, 55, 100, 200])
     arguments = parser.parse_args()
-    head = ("steps", "block", "ratio")
+    head = ("vectors", "arrays", "ratio")
     print(f"{'':>27}{'one cost':>27}{'all outputs':>27}")
     print(f"{'n':>5}{'taken':>8}{'forward':>14}" + "".join(f"{each:>9}" for each in (*head, *head)))
     rows: list[Row] = []

@@ -34,7 +34,7 @@ from daeosens import (
 )
 from daeosens.timestepping.trajectory.trajectory import Trajectory
 
-ENGINES = ("compiled", "block", "steps")
+ENGINES = ("compiled", "arrays", "vectors")
 METHODS = ("rk4", "rk5dp", "cn", "beuler", "esdirk4")
 TASKS = ("gradient", "gradients", "sensitivities", "tangent", "hessian")
 LONG = 1.0
@@ -48,8 +48,8 @@ class Row:
     setting: str
     task: str
     compiled: float | None
-    block: float | None
-    steps: float | None
+    arrays: float | None
+    vectors: float | None
     auto: float
     chosen: str
     ratio: float
@@ -212,13 +212,13 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0)
     arguments = parser.parse_args()
     rows: list[Row] = []
-    print("| setting | task | compiled | block | steps | chosen | ratio |")
+    print("| setting | task | compiled | arrays | vectors | chosen | ratio |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
     for seed in range(arguments.first, arguments.first + arguments.settings):
         row = measure(seed, arguments.repeat)
         rows.append(row)
         cells = [row.setting, row.task]
-        cells += ["" if x is None else f"{x:.3g}" for x in (row.compiled, row.block, row.steps)]
+        cells += ["" if x is None else f"{x:.3g}" for x in (row.compiled, row.arrays, row.vectors)]
         print(f"| {' | '.join([*cells, row.chosen, f'{row.ratio:.2f}'])} |", flush=True)
     ratios = sorted(row.ratio for row in rows)
     print(f"\nlargest ratio {ratios[-1]:.2f}, median {ratios[len(ratios) // 2]:.2f}")

@@ -147,7 +147,7 @@ def measure(system: System, method: str, tolerances: dict[str, float], repeat: i
             begin = time.process_time()
             trajectory = run(*case)
             middle = time.process_time()
-            adjoint(trajectory, cost, "steps")
+            adjoint(trajectory, cost, "vectors")
             sweep[k].append(1e6 * (time.process_time() - middle))
             forward[k].append(1e6 * (middle - begin))
             trajectories.append(trajectory)

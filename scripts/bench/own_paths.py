@@ -182,7 +182,7 @@ PASSES: list[tuple[str, Any]] = [
 ]
 LOOPS = "daeosens.tracing.c_source.rolled"
 PRODUCTS = "daeosens.tracing.c_source.with_fast_products"
-THREADS = "daeosens.derivatives.engines.array.adjoint.thread_count"
+THREADS = "daeosens.derivatives.engines.arrays.adjoint.thread_count"
 
 SWITCHES = [
     Switch(

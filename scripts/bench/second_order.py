@@ -151,10 +151,10 @@ def measure(
         du.getArray()[...] = np.cos(k + np.arange(problem.size))
         directions.append((du, 0.01 * np.cos(k + np.arange(problem.n_parameters))))
     sweeps: list[Callable[[], object]] = [
-        lambda: adjoint(run, cost, "steps"),
-        lambda: tangent(run, *directions[0], "steps"),
-        lambda: hessian_sweep(run, cost, directions[:1], engine="steps"),
-        lambda: hessian_sweep(run, cost, directions, engine="steps"),
+        lambda: adjoint(run, cost, "vectors"),
+        lambda: tangent(run, *directions[0], "vectors"),
+        lambda: hessian_sweep(run, cost, directions[:1], engine="vectors"),
+        lambda: hessian_sweep(run, cost, directions, engine="vectors"),
     ]
     times: list[list[float]] = [[] for _ in sweeps]
     for _ in range(repeat + 1):
@@ -214,7 +214,7 @@ def compare_engines(n: int, method: str, repeat: int) -> FullHessian:
     run = solve(problem, np.full(n, 0.1), np.full(n, 0.1), stepping)
     cost = half_square(problem)
     units = [(row, None) for row in np.eye(n)] + [(None, row) for row in np.eye(n)]
-    times: dict[str, list[float]] = {"steps": [], "block": []}
+    times: dict[str, list[float]] = {"vectors": [], "arrays": []}
     found: dict[str, Any] = {}
     for _ in range(repeat):
         for engine, log in times.items():
@@ -223,14 +223,14 @@ def compare_engines(n: int, method: str, repeat: int) -> FullHessian:
             log.append(1e3 * (time.process_time() - begin))
             found[engine] = np.array([np.append(each.u0, each.p) for each in products])
     steps, block = (statistics.median(log) for log in times.values())
-    difference = abs(found["block"] - found["steps"]).max() / abs(found["steps"]).max()
+    difference = abs(found["arrays"] - found["vectors"]).max() / abs(found["vectors"]).max()
     return FullHessian(n, method, run.n_steps, steps, block, float(difference))
 
 
 def print_engines(repeat: int) -> list[FullHessian]:
     """Print the table of both engines."""
     print(
-        f"{'n':>5}{'method':>8}{'taken':>7}{'steps':>10}{'block':>9}{'ratio':>7}{'difference':>12}"
+        f"{'n':>5}{'method':>8}{'taken':>7}{'vectors':>10}{'arrays':>9}{'ratio':>7}{'difference':>12}"
     )
     rows: list[FullHessian] = []
     for n in (10, 55, 100):

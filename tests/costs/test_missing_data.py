@@ -115,11 +115,11 @@ OBSERVED = {
 @pytest.mark.parametrize(
     ("make_problem", "method", "engine"),
     [
-        (numpy_problem, "rk4", "steps"),
-        (numpy_problem, "cn", "steps"),
+        (numpy_problem, "rk4", "vectors"),
+        (numpy_problem, "cn", "vectors"),
         (traced_problem, "rk4", "auto"),
         (traced_problem, "esdirk4", "auto"),
-        (traced_problem, "rk4", "block"),
+        (traced_problem, "rk4", "arrays"),
         (traced_problem, "rk4", "tsadjoint"),
     ],
 )

@@ -163,7 +163,7 @@ def test_taylor_remainder_is_of_second_order(name, method, rng):
 
 @each_run_of(tsadjoint_refuses)
 def test_petsc_engine_refuses_where_it_would_be_wrong(name, method, adaptive):
-    with pytest.raises(UnsupportedError, match=r'try: adjoint\(..., engine="steps"\)'):
+    with pytest.raises(UnsupportedError, match=r'try: adjoint\(..., engine="vectors"\)'):
         adjoint(trajectory(name, method, adaptive), ALL_OBJECTIVES, engine="tsadjoint")
 
 
@@ -273,7 +273,7 @@ def test_weights_of_a_sum_are_those_of_its_gradient():
     np.testing.assert_allclose(both.p, 5.0 * parts[0].p + 3.5 * parts[1].p, rtol=1e-13)
 
 
-@pytest.mark.parametrize("engine", ["steps", "block", "tsadjoint"])
+@pytest.mark.parametrize("engine", ["vectors", "arrays", "tsadjoint"])
 @pytest.mark.parametrize("method", ["rk4", "cn", "beuler", "midpoint"])
 def test_problem_without_parameters(method, engine):
     pendulum = ODE(lambda t, u, p: np.array([u[1], -np.sin(u[0])]), 2)
@@ -285,7 +285,7 @@ def test_problem_without_parameters(method, engine):
     assert gradient.u0 @ [0.3, -0.2] == pytest.approx(forward, rel=1e-12)
 
 
-@pytest.mark.parametrize("engine", ["steps", "block", "tsadjoint"])
+@pytest.mark.parametrize("engine", ["vectors", "arrays", "tsadjoint"])
 def test_observations_at_the_first_time_and_at_every_step(engine):
     """The first time needs no step; there the gradient is the observation's own."""
     times = np.linspace(0.0, 1.0, 11)
@@ -319,7 +319,7 @@ def test_gradient_converges_to_that_of_the_exact_solution_with_the_order_of_the_
 def test_unknown_engine_is_named_with_the_known_ones():
     run = trajectory("rhs", "rk4", False)
     with pytest.raises(
-        InputError, match=r'engine = .step.\n  expected: "auto", "steps", "block", "compiled"'
+        InputError, match=r'engine = .step.\n  expected: "auto", "vectors", "arrays", "compiled"'
     ):
         adjoint(run, COSTS["terminal"].objective, engine="step")
 
@@ -349,7 +349,7 @@ def test_a_bare_function_is_no_objective(objective):
             Reduced(FORMS["rhs"].analytic, objective, make_stepping("rk4", adaptive=False), control)
 
 
-@pytest.mark.parametrize("engine", ["steps", "block", "tsadjoint"])
+@pytest.mark.parametrize("engine", ["vectors", "arrays", "tsadjoint"])
 def test_observation_time_that_no_step_hits_is_named_with_the_remedy(engine):
     run = solve(DECAY.problem, DECAY.u0, DECAY.p, Stepping((0.0, 1.0), "rk4", dt=0.1))
     missed = LeastSquares([0.25], [0.0])
@@ -378,7 +378,7 @@ def test_initial_state_jacobian_found_automatically_is_the_analytic_one(rng):
     np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-14)
 
 
-@pytest.mark.parametrize("engine", ["auto", "block", "steps"])
+@pytest.mark.parametrize("engine", ["auto", "arrays", "vectors"])
 def test_a_gradient_that_is_not_finite_is_an_error_with_every_engine(engine):
     """Steps far too large for a state that is zero: the run is right, its derivative overflows."""
     model = trace(lambda t, u, p: np.array([-p.k * u[0], u[0] - u[1]]), 2, ["k"])

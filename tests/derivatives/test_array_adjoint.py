@@ -33,8 +33,8 @@ from daeosens import (
     tangent,
     trace,
 )
-from daeosens.derivatives.engines.array import adjoint as block_adjoint
-from daeosens.derivatives.engines.array.step_blocks import block_steps, bytes_of_a_step
+from daeosens.derivatives.engines.arrays import adjoint as block_adjoint
+from daeosens.derivatives.engines.arrays.step_blocks import block_steps, bytes_of_a_step
 from daeosens.methods.rk import block as block_rk
 from daeosens.petsc._kernels import carry_together
 from daeosens.problem.batched.linearization import by_matrices
@@ -55,7 +55,7 @@ def trajectory(problem, method, adaptive=False, checkpoint="states"):
 @cache
 def by_steps(name, method, adaptive):
     run = trajectory(FORMS[name].analytic, method, adaptive)
-    return adjoint(run, ALL_OBJECTIVES, "steps")
+    return adjoint(run, ALL_OBJECTIVES, "vectors")
 
 
 def difference(ours, reference):
@@ -65,7 +65,7 @@ def difference(ours, reference):
 
 def assert_equal(gradients, references):
     for ours, reference in zip(gradients, references, strict=True):
-        assert ours.engine == "block"
+        assert ours.engine == "arrays"
         assert ours.value == reference.value
         assert difference(ours.u0, reference.u0) < 1e-13
         assert difference(ours.p, reference.p) < 1e-13
@@ -77,7 +77,7 @@ def assert_equal(gradients, references):
 @each_run
 def test_blocks_give_the_gradients_of_the_sweep_by_steps(name, method, adaptive):
     run = trajectory(FORMS[name].analytic, method, adaptive)
-    assert_equal(adjoint(run, ALL_OBJECTIVES, "block"), by_steps(name, method, adaptive))
+    assert_equal(adjoint(run, ALL_OBJECTIVES, "arrays"), by_steps(name, method, adaptive))
 
 
 @pytest.mark.parametrize("given", batched.GIVEN)
@@ -85,7 +85,7 @@ def test_blocks_give_the_gradients_of_the_sweep_by_steps(name, method, adaptive)
 def test_batched_callbacks_give_the_same(name, method, adaptive, given):
     problem = batched.batched_problem(name, given)
     run = trajectory(problem, method, adaptive)
-    assert_equal(adjoint(run, ALL_OBJECTIVES), adjoint(run, ALL_OBJECTIVES, "steps"))
+    assert_equal(adjoint(run, ALL_OBJECTIVES), adjoint(run, ALL_OBJECTIVES, "vectors"))
 
 
 @pytest.mark.parametrize("method", ["rk3bs", "rk5dp", "rk8vr"])
@@ -100,11 +100,11 @@ def test_stages_that_were_kept_are_used(method, adaptive):
     problem = ODE(rhs, 3, 3, jacobian=batched.rhs_u, jacobian_p=batched.rhs_p)
     run = trajectory(problem, method, adaptive, checkpoint="stages")
     points = [case.objective for case in COSTS.values() if "running" not in case.name]
-    adjoint(run, points[:1], "block")  # which looks for branches, and at errors
+    adjoint(run, points[:1], "arrays")  # which looks for branches, and at errors
     calls.clear()
-    gradients = adjoint(run, points[:1], "block")
+    gradients = adjoint(run, points[:1], "arrays")
     assert not calls
-    assert_equal(gradients, adjoint(run, points[:1], "steps"))
+    assert_equal(gradients, adjoint(run, points[:1], "vectors"))
 
 
 @pytest.mark.parametrize("method", ["rk4", "rk5dp", "beuler", "cn", "midpoint"])
@@ -115,14 +115,14 @@ def test_equations_that_jump_are_seen_from_the_inside_of_each_step(method):
     problem = ODE(rhs, 1, 2, breakpoints=[0.5])
     run = solve(problem, [0.7], [0.4, 1.1], Stepping((0.0, 1.0), method, dt=0.1))
     cost = Terminal(lambda t, u, p: u[0] ** 2) + Running(lambda t, u, p: u[0] * (t < 0.5))
-    assert_equal([adjoint(run, cost, "block")], [adjoint(run, cost, "steps")])
+    assert_equal([adjoint(run, cost, "arrays")], [adjoint(run, cost, "vectors")])
 
 
 @pytest.mark.parametrize("method", ["rk4", "rk5dp", "cn", "midpoint"])
 def test_autonomous_problems_without_parameters(method):
     run = solve(ODE(lambda t, u, p: -(u**3), 2), [1.0, 0.5], None, make_stepping(method))
     cost = Terminal(lambda t, u, p: u[0] * u[1])
-    ours, reference = adjoint(run, cost, "block"), adjoint(run, cost, "steps")
+    ours, reference = adjoint(run, cost, "arrays"), adjoint(run, cost, "vectors")
     assert ours.p.shape == (0,)
     assert difference(ours.u0, reference.u0) < 1e-13
 
@@ -133,20 +133,20 @@ def test_autonomous_problems_without_parameters(method):
 @each_run
 def test_sensitivities_in_one_sweep_are_those_by_steps(name, method, adaptive):
     run = trajectory(FORMS[name].analytic, method, adaptive)
-    block, steps = sensitivities(run), sensitivities(run, engine="steps")
-    assert (block.sweep, block.engine, steps.engine) == ("adjoint", "block", "steps")
+    block, steps = sensitivities(run), sensitivities(run, engine="vectors")
+    assert (block.sweep, block.engine, steps.engine) == ("adjoint", "arrays", "vectors")
     assert difference(block.u0, steps.u0) < 1e-13
     assert difference(block.p, steps.p) < 1e-13
 
 
 def test_sensitivities_at_an_earlier_time_and_of_one_kind():
     run = trajectory(batched.batched_problem("rhs", "products"), "rk5dp", adaptive=True)
-    early = sensitivities(run, t=OBSERVATION_TIMES[0], engine="block")
-    reference = sensitivities(run, t=OBSERVATION_TIMES[0], engine="steps")
+    early = sensitivities(run, t=OBSERVATION_TIMES[0], engine="arrays")
+    reference = sensitivities(run, t=OBSERVATION_TIMES[0], engine="vectors")
     assert difference(early.p, reference.p) < 1e-13
-    by_u0 = sensitivities(run, with_respect_to=["u0"], engine="block")
+    by_u0 = sensitivities(run, with_respect_to=["u0"], engine="arrays")
     assert by_u0.p is None
-    assert difference(by_u0.u0, sensitivities(run, engine="steps").u0) < 1e-13
+    assert difference(by_u0.u0, sensitivities(run, engine="vectors").u0) < 1e-13
 
 
 @pytest.mark.parametrize("method", ["rk5dp", "cn", "midpoint"])
@@ -159,7 +159,7 @@ def test_all_outputs_of_lotka_volterra_in_one_sweep(method):
         batched.lotka_volterra_parameters(n),
         Stepping((0.0, 10.0), method, dt=0.2, rtol=1e-5, atol=1e-5),
     )
-    block, steps = sensitivities(run), sensitivities(run, engine="steps")
+    block, steps = sensitivities(run), sensitivities(run, engine="vectors")
     assert block.p.shape == (n, n * n + n)
     assert difference(block.p, steps.p) < 1e-13
     assert difference(block.u0, steps.u0) < 1e-13
@@ -191,12 +191,12 @@ def test_threads_share_the_rows_and_change_nothing(steps_at_once, monkeypatch):
         monkeypatch.setattr(block_adjoint, "thread_count", lambda count=threads: count)
         rows = 2 * threads * run.problem.batch.rows_at_once
         memory = steps_at_once * bytes_of_a_step(run, block_steps(run), min(rows, 2 * n)) + 1
-        monkeypatch.setattr("daeosens.derivatives.engines.array.step_blocks.BLOCK_MEMORY", memory)
+        monkeypatch.setattr("daeosens.derivatives.engines.arrays.step_blocks.BLOCK_MEMORY", memory)
         taken.clear()
-        found[threads] = sensitivities(run, engine="block")
+        found[threads] = sensitivities(run, engine="arrays")
         assert len(taken) == -(-run.n_steps // steps_at_once)
         assert all(workers == threads <= parts for parts, workers in taken)
-    steps = sensitivities(run, engine="steps")
+    steps = sensitivities(run, engine="vectors")
     du0, dp = random.normal(size=n), random.normal(size=p.size)
     along = tangent(run, du0, dp).u[-1]
     for each in found.values():
@@ -218,7 +218,7 @@ def test_threads_share_the_rows_and_change_nothing(steps_at_once, monkeypatch):
 )
 def test_block_adjoint_is_the_transpose_of_the_tangent(name, method, given, rng):
     run = trajectory(batched.batched_problem(name, given), method)
-    gradient = adjoint(run, ANALYTIC_COST, "block")
+    gradient = adjoint(run, ANALYTIC_COST, "arrays")
     du0, dp = rng.normal(size=(2, 3))
     along = tangent(run, du0, dp).derivative(ANALYTIC_COST)
     assert abs(gradient.u0 @ du0 + gradient.p @ dp - along) < 1e-12 * abs(along)
@@ -233,7 +233,7 @@ def test_taylor_remainders_are_of_second_order(method, rng):
     def run(eps):
         return solve(problem, U0 + eps * du0, P0 + eps * dp, stepping, OBSERVATION_TIMES)
 
-    first = adjoint(run(0.0), ANALYTIC_COST, "block")
+    first = adjoint(run(0.0), ANALYTIC_COST, "arrays")
     slope = first.u0 @ du0 + first.p @ dp
     sizes = 1e-2 / 2.0 ** np.arange(4)
     remainders = [
@@ -275,12 +275,12 @@ def test_memory_is_bounded_by_flushing(method, steps_at_once, monkeypatch):
     run = trajectory(problem, method)
     each = block_steps(run).points_per_step
     memory = steps_at_once * bytes_of_a_step(run, block_steps(run), 2 * len(ALL_OBJECTIVES)) + 1
-    monkeypatch.setattr("daeosens.derivatives.engines.array.step_blocks.BLOCK_MEMORY", memory)
-    gradients = adjoint(run, ALL_OBJECTIVES, "block")
+    monkeypatch.setattr("daeosens.derivatives.engines.arrays.step_blocks.BLOCK_MEMORY", memory)
+    gradients = adjoint(run, ALL_OBJECTIVES, "arrays")
     assert len(counting.seen) == -(-run.n_steps // steps_at_once)
     shared = 1 if method == "cn" else 0  # neighbouring steps share a point
     assert max(shape[1] for shape in counting.seen) <= each * steps_at_once + shared
-    assert_equal(gradients, adjoint(run, ALL_OBJECTIVES, "steps"))
+    assert_equal(gradients, adjoint(run, ALL_OBJECTIVES, "vectors"))
 
 
 # ---- failures ------------------------------------------------------------------------------------
@@ -294,10 +294,10 @@ def test_a_singular_step_is_named():
     cost = Terminal(lambda t, u, p: u[0])
     match = r"the matrix of the step from t = 0 is singular\n  expected: a regular"
     with pytest.raises(SolveError, match=match):
-        adjoint(run, cost, "block")
+        adjoint(run, cost, "arrays")
 
 
 def test_an_observation_time_that_no_step_hits_is_an_error():
     run = trajectory(batched.batched_problem("rhs", "matrices"), "rk4")
     with pytest.raises(InputError, match=r"t = 0.123 is not a step time"):
-        adjoint(run, LeastSquares([0.123], [[0.0, 0.0, 0.0]]), "block")
+        adjoint(run, LeastSquares([0.123], [[0.0, 0.0, 0.0]]), "arrays")

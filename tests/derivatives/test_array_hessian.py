@@ -26,8 +26,8 @@ from daeosens import (
     taylor,
 )
 from daeosens.derivatives import gauss_newton_product
-from daeosens.derivatives.engines.array import hessian as block_second_order
-from daeosens.derivatives.engines.array import step_blocks as blocks
+from daeosens.derivatives.engines.arrays import hessian as block_second_order
+from daeosens.derivatives.engines.arrays import step_blocks as blocks
 from daeosens.derivatives.hessian import Memory, hessian_sweep
 from daeosens.derivatives.tangent import tangent_sweep
 from daeosens.functional import InitialState
@@ -71,14 +71,14 @@ def difference(ours, reference):
 @cache
 def by_steps(name, method, adaptive):
     run = trajectory(forms.FORMS[name].analytic, method, adaptive)
-    products = hessian_sweep(run, forms.ANALYTIC_COST, DIRECTIONS, engine="steps")
-    assert {each.engine for each in products} == {"steps"}
+    products = hessian_sweep(run, forms.ANALYTIC_COST, DIRECTIONS, engine="vectors")
+    assert {each.engine for each in products} == {"vectors"}
     return flat(products), products[0].gradient
 
 
 def assert_equal(products, reference):
     expected, gradient = reference
-    assert {each.engine for each in products} == {"block"}
+    assert {each.engine for each in products} == {"arrays"}
     assert difference(flat(products), expected) < 1e-12
     assert products[0].gradient.value == gradient.value
     assert difference(products[0].gradient.u0, gradient.u0) < 1e-13
@@ -91,7 +91,7 @@ def assert_equal(products, reference):
 @each_run
 def test_products_in_blocks_are_those_by_steps(name, method, adaptive):
     run = trajectory(forms.FORMS[name].analytic, method, adaptive)
-    products = hessian_sweep(run, forms.ANALYTIC_COST, DIRECTIONS, engine="block")
+    products = hessian_sweep(run, forms.ANALYTIC_COST, DIRECTIONS, engine="arrays")
     assert_equal(products, by_steps(name, method, adaptive))
 
 
@@ -102,7 +102,7 @@ def test_products_by_batched_callbacks_are_those_by_steps(name, method, adaptive
     adaptive = adaptive and forms.can_adapt(name, method)
     run = trajectory(batched.batched_problem(name, given), method, adaptive)
     products = hessian_sweep(run, forms.ANALYTIC_COST, DIRECTIONS)
-    reference = hessian_sweep(run, forms.ANALYTIC_COST, DIRECTIONS, engine="steps")
+    reference = hessian_sweep(run, forms.ANALYTIC_COST, DIRECTIONS, engine="vectors")
     assert_equal(products, (flat(reference), reference[0].gradient))
 
 
@@ -113,7 +113,7 @@ def test_each_kind_of_cost(name, method, cost):
     objective = forms.COSTS[cost].objective
     block, steps = (
         flat(hessian_sweep(run, objective, DIRECTIONS, engine=engine))
-        for engine in ("block", "steps")
+        for engine in ("arrays", "vectors")
     )
     assert difference(block, steps) < 1e-12
 
@@ -121,7 +121,7 @@ def test_each_kind_of_cost(name, method, cost):
 @pytest.mark.parametrize("method", ["rk3bs", "rk5dp", "rk8vr"])
 def test_stages_that_were_kept_are_used(method):
     run = trajectory(forms.FORMS["rhs"].analytic, method, checkpoint="stages")
-    products = hessian_sweep(run, forms.ANALYTIC_COST, DIRECTIONS, engine="block")
+    products = hessian_sweep(run, forms.ANALYTIC_COST, DIRECTIONS, engine="arrays")
     assert_equal(products, by_steps("rhs", method, False))
 
 
@@ -134,7 +134,7 @@ def test_equations_that_jump_are_seen_from_the_inside_of_each_step(method):
     run = solve(problem, [0.7], [0.4, 1.1], Stepping((0.0, 1.0), method, dt=0.1))
     cost = Terminal(lambda t, u, p: u[0] ** 2) + Running(lambda t, u, p: u[0] ** 2 * (t < 0.5))
     block, steps = (
-        hessian_product(run, cost, [0.3], [1.0, -0.4], engine) for engine in ("block", "steps")
+        hessian_product(run, cost, [0.3], [1.0, -0.4], engine) for engine in ("arrays", "vectors")
     )
     assert difference(flat([block]), flat([steps])) < 1e-13
 
@@ -143,7 +143,7 @@ def test_a_problem_without_parameters():
     """The closed form of u' = -u^2: u(T) = u0 / (1 + u0 T), d2u/du0^2 = -2 T / (1 + u0 T)^3."""
     problem = ODE(lambda t, u, p: -(u**2), 1)
     run = solve(problem, [0.8], None, Stepping((0.0, 1.0), "rk8vr", dt=0.05))
-    product = hessian_product(run, Terminal(lambda t, u, p: u[0]), [1.0], engine="block")
+    product = hessian_product(run, Terminal(lambda t, u, p: u[0]), [1.0], engine="arrays")
     assert product.u0[0] == pytest.approx(-2 / 1.8**3, rel=1e-11)
     assert product.p.size == 0
 
@@ -171,7 +171,7 @@ def test_closed_form_of_decay(method):
         for k, factor in enumerate((1, 1, 2))
     )
     cost = Terminal(lambda t, u, p: u[0])
-    by_u0, by_a = hessian_sweep(run, cost, [([1.0], None), (None, [1.0])], engine="block")
+    by_u0, by_a = hessian_sweep(run, cost, [([1.0], None), (None, [1.0])], engine="arrays")
     assert by_u0.u0[0] == pytest.approx(0.0, abs=1e-14)
     assert by_u0.p[0] == pytest.approx(first, rel=1e-11)
     assert by_a.u0[0] == pytest.approx(first, rel=1e-11)
@@ -184,7 +184,7 @@ def test_products_are_symmetric(name, method, given):
     run = trajectory(batched.batched_problem(name, given), method)
     unit = np.eye(6)
     pairs = [(row[:3], row[3:]) for row in unit]
-    matrix = flat(hessian_sweep(run, forms.ANALYTIC_COST, pairs, engine="block"))
+    matrix = flat(hessian_sweep(run, forms.ANALYTIC_COST, pairs, engine="arrays"))
     assert difference(matrix, matrix.T) < 1e-12
 
 
@@ -204,7 +204,7 @@ def test_reduced_hessians_pass_the_taylor_test(name, method):
     stepping = forms.make_stepping(method)
     functionals = [
         Reduced(problem, forms.ANALYTIC_COST, stepping, FOLLOWING, engine=engine)
-        for engine in ("block", "steps")
+        for engine in ("arrays", "vectors")
     ]
     found = taylor(functionals[0], hessian=True)
     assert min(found) > 2.9, found
@@ -225,7 +225,7 @@ def test_the_full_hessian_of_lotka_volterra(method):
     pairs = [(row, None) for row in np.eye(n)] + [(None, row) for row in unit]
     cost = Terminal(lambda t, u, p: (u**2).sum(), lambda t, u, p: 2 * u, "independent")
     block, steps = (
-        flat(hessian_sweep(run, cost, pairs, engine=engine)) for engine in ("block", "steps")
+        flat(hessian_sweep(run, cost, pairs, engine=engine)) for engine in ("arrays", "vectors")
     )
     assert difference(block, steps) < 1e-12
     square = block[:, : 2 * n]
@@ -252,7 +252,7 @@ def test_memory_is_bounded(name, method, steps_at_once, together, monkeypatch):
     monkeypatch.setattr(run.problem.batch, "jacobian", counted)
     monkeypatch.setattr(blocks, "BLOCK_MEMORY", steps_at_once * each + 1)
     monkeypatch.setattr(block_second_order, "DIRECTIONS", together)
-    products = hessian_sweep(run, forms.ANALYTIC_COST, DIRECTIONS, engine="block")
+    products = hessian_sweep(run, forms.ANALYTIC_COST, DIRECTIONS, engine="arrays")
     assert_equal(products, by_steps(name, method, False))
     shared = 1 if method == "cn" else 0  # neighbouring steps share a point
     points_per_step = blocks.block_steps(run).points_per_step
@@ -266,9 +266,9 @@ def test_memory_is_bounded(name, method, steps_at_once, together, monkeypatch):
 def test_products_at_the_same_point_share_the_first_order_adjoint(name, method, monkeypatch):
     run = trajectory(batched.batched_problem(name, "matrices"), method)
     memory = Memory()
-    first = hessian_sweep(run, forms.ANALYTIC_COST, DIRECTIONS[:2], memory, "block")
+    first = hessian_sweep(run, forms.ANALYTIC_COST, DIRECTIONS[:2], memory, "arrays")
     monkeypatch.setattr(run.problem.batch, "jacobian", None)
-    second = hessian_sweep(run, forms.ANALYTIC_COST, DIRECTIONS[2:], memory, "block")
+    second = hessian_sweep(run, forms.ANALYTIC_COST, DIRECTIONS[2:], memory, "arrays")
     assert_equal([*first, *second], by_steps(name, method, False))
     assert_equal(second + first, (flat(second + first), second[0].gradient))
     assert memory.value == first[0].gradient.value
@@ -277,7 +277,7 @@ def test_products_at_the_same_point_share_the_first_order_adjoint(name, method, 
 def test_what_blocks_remember_does_not_mislead_steps():
     run = trajectory(forms.FORMS["rhs"].analytic, "rk4")
     memory = Memory()
-    for engine in ("block", "steps", "block", "steps"):
+    for engine in ("arrays", "vectors", "arrays", "vectors"):
         products = hessian_sweep(run, forms.ANALYTIC_COST, DIRECTIONS, memory, engine)
         assert {each.engine for each in products} == {engine}
         assert difference(flat(products), by_steps("rhs", "rk4", False)[0]) < 1e-12
@@ -289,9 +289,9 @@ def test_what_blocks_remember_does_not_mislead_steps():
 @each_run
 def test_tangents_in_blocks_are_those_by_steps(name, method, adaptive):
     run = trajectory(batched.batched_problem(name, "products"), method, adaptive)
-    block, steps = (tangent_sweep(run, DIRECTIONS, engine) for engine in ("block", "steps"))
+    block, steps = (tangent_sweep(run, DIRECTIONS, engine) for engine in ("arrays", "vectors"))
     for ours, reference in zip(block, steps, strict=True):
-        assert (ours.engine, reference.engine) == ("block", "steps")
+        assert (ours.engine, reference.engine) == ("arrays", "vectors")
         assert difference(ours.u, reference.u) < 1e-12
     slopes = [each.derivative(forms.ANALYTIC_COST) for each in block]
     gradient = adjoint(run, forms.ANALYTIC_COST)
@@ -310,10 +310,10 @@ def test_few_columns_are_tangents_in_blocks(name, method, adaptive):
     for wanted in ("u0", "p"):
         block, steps = (
             sensitivities(run, forms.OBSERVATION_TIMES[1], [wanted], engine)
-            for engine in ("block", "steps")
+            for engine in ("arrays", "vectors")
         )
-        assert (block.sweep, block.engine) == ("tangent", "block")
-        assert (steps.sweep, steps.engine) == ("tangent", "steps")
+        assert (block.sweep, block.engine) == ("tangent", "arrays")
+        assert (steps.sweep, steps.engine) == ("tangent", "vectors")
         assert difference(getattr(block, wanted), getattr(steps, wanted)) < 1e-12
         assert getattr(block, "p" if wanted == "u0" else "u0") is None
 
@@ -324,12 +324,12 @@ def test_gauss_newton_and_jacobians_of_residuals(name, method):
     objective = forms.COSTS["observations"].objective + 2.5 * forms.COSTS["prior"].objective
     block, steps = (
         gauss_newton_product(run, objective, *DIRECTIONS[0], engine)
-        for engine in ("block", "steps")
+        for engine in ("arrays", "vectors")
     )
-    assert (block.engine, steps.engine) == ("block", "steps")
+    assert (block.engine, steps.engine) == ("arrays", "vectors")
     assert difference(flat([block]), flat([steps])) < 1e-12
     ours, reference = (
-        batched.residual_rows(run, objective, engine) for engine in ("block", "steps")
+        batched.residual_rows(run, objective, engine) for engine in ("arrays", "vectors")
     )
     assert difference(ours, reference) < 1e-12
 
@@ -339,7 +339,7 @@ def test_jacobians_of_a_reduced_functional(sweep):
     objective = forms.COSTS["observations"].objective + forms.COSTS["prior"].objective
     problem, stepping = batched.batched_problem("rhs", "matrices"), forms.make_stepping("rk5dp")
     matrices = []
-    for engine in ("block", "steps"):
+    for engine in ("arrays", "vectors"):
         functional = Reduced(problem, objective, stepping, FOLLOWING, engine=engine)
         functional.sweep_for = lambda _rows, _columns: sweep
         matrices.append(functional.residual_jacobian(functional.start()).getDenseArray())
@@ -351,14 +351,16 @@ def test_jacobians_of_a_reduced_functional(sweep):
 
 def test_the_engine_is_chosen_and_reported_and_can_be_forced():
     run = trajectory(forms.FORMS["rhs"].analytic, "rk4")
-    assert hessian_product(run, forms.ANALYTIC_COST, forms.U0).engine == "block"
-    assert hessian_product(run, forms.ANALYTIC_COST, forms.U0, engine="steps").engine == "steps"
+    assert hessian_product(run, forms.ANALYTIC_COST, forms.U0).engine == "arrays"
+    assert hessian_product(run, forms.ANALYTIC_COST, forms.U0, engine="vectors").engine == "vectors"
     general = trajectory(forms.FORMS["F"].analytic, "cn")
-    assert hessian_product(general, forms.ANALYTIC_COST, forms.U0).engine == "steps"
+    assert hessian_product(general, forms.ANALYTIC_COST, forms.U0).engine == "vectors"
     for function in (hessian_product, gauss_newton_product):
-        with pytest.raises(UnsupportedError, match=r'engine = "block" for F\(t, u, u'):
-            function(general, LeastSquares([0.3], [[0.0] * 3]), forms.U0, engine="block")
-        with pytest.raises(InputError, match=r"engine = .tsadjoint.\n  expected: .auto., .steps."):
+        with pytest.raises(UnsupportedError, match=r'engine = "arrays" for F\(t, u, u'):
+            function(general, LeastSquares([0.3], [[0.0] * 3]), forms.U0, engine="arrays")
+        with pytest.raises(
+            InputError, match=r"engine = .tsadjoint.\n  expected: .auto., .vectors."
+        ):
             function(run, forms.ANALYTIC_COST, forms.U0, engine="tsadjoint")
 
 
@@ -381,7 +383,7 @@ def test_second_derivatives_that_are_missing_are_named():
     run = solve(problem, [1.0], [1.0], Stepping((0.0, 1.0), "rk4", dt=0.1))
     with pytest.raises(UnsupportedError, match="second derivatives of callback 'rhs'"):
         hessian_product(
-            run, Prior([0.0]) + Terminal(lambda t, u, p: u[0]), [1.0], [1.0], engine="block"
+            run, Prior([0.0]) + Terminal(lambda t, u, p: u[0]), [1.0], [1.0], engine="arrays"
         )
 
 
@@ -391,7 +393,7 @@ def test_products_in_the_parameters_may_be_given_by_their_action_only():
     run = solve(problem, [1.0, 2.0], [0.5], Stepping((0.0, 1.0), "rk4", dt=0.1))
     cost = Terminal(lambda t, u, p: u[0] * u[1])
     block, steps = (
-        hessian_product(run, cost, [1.0, 0.0], [1.0], engine) for engine in ("block", "steps")
+        hessian_product(run, cost, [1.0, 0.0], [1.0], engine) for engine in ("arrays", "vectors")
     )
     assert difference(flat([block]), flat([steps])) < 1e-13
 

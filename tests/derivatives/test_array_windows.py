@@ -18,8 +18,8 @@ from daeosens import (
     sensitivities,
     solve,
 )
-from daeosens.derivatives.engines.array import adjoint as array_adjoint
-from daeosens.derivatives.engines.choice import no_block
+from daeosens.derivatives.engines.arrays import adjoint as array_adjoint
+from daeosens.derivatives.engines.choice import no_arrays
 from daeosens.derivatives.hessian import hessian_sweep
 from daeosens.derivatives.tangent import tangent_sweep
 from daeosens.methods.registry import find_method
@@ -27,7 +27,7 @@ from daeosens.methods.registry import find_method
 
 def possible(cell):
     problem, _ = event_support.hybrid_of(cell)
-    return not no_block(problem, event_support.stepping_of(cell).resolved_method)
+    return not no_arrays(problem, event_support.stepping_of(cell).resolved_method)
 
 
 CELLS = [cell for cell in event_support.design() if possible(cell)]
@@ -38,9 +38,9 @@ def difference(ours, reference):
 
 
 def assert_equal(run, costs):
-    block, steps = (adjoint(run, costs, engine) for engine in ("block", "steps"))
+    block, steps = (adjoint(run, costs, engine) for engine in ("arrays", "vectors"))
     for ours, reference in zip(block, steps, strict=True):
-        assert ours.engine == "block"
+        assert ours.engine == "arrays"
         assert difference(ours.u0, reference.u0) < 1e-12
         if reference.p.size:
             assert difference(ours.p, reference.p) < 1e-12
@@ -62,10 +62,10 @@ def test_every_kind_of_event_and_method(cell):
     assert run.crossings
     final = Terminal(lambda t, u, p: u[0] * u[1])
     assert_equal(run, [objective, final])
-    assert adjoint(run, objective).engine == "block"
+    assert adjoint(run, objective).engine == "arrays"
     if run.p.size:  # rows are fewer than columns
-        block, steps = (sensitivities(run, engine=engine) for engine in ("block", "steps"))
-        assert (block.engine, block.sweep) == ("block", "adjoint")
+        block, steps = (sensitivities(run, engine=engine) for engine in ("arrays", "vectors"))
+        assert (block.engine, block.sweep) == ("arrays", "adjoint")
         assert difference(block.u0, steps.u0) < 1e-12
         assert difference(block.p, steps.p) < 1e-12
 
@@ -126,7 +126,7 @@ def test_the_closed_form_of_a_falling_ball():
     run = ball(0.0, True)
     problem, stepping = run.problem, Stepping((0.0, end), "rk4", dt=0.05)
     run = solve(problem, [1.0, 0.0], [g, e, 0.0], stepping)
-    gradient = adjoint(run, Terminal(lambda t, u, p: u[0]), "block")
+    gradient = adjoint(run, Terminal(lambda t, u, p: u[0]), "arrays")
     s = np.sqrt(2 / g)
     rest, by_s = end - s, -s / (2 * g)
     assert gradient.value == pytest.approx(g * s * e * rest - g * rest**2 / 2, rel=1e-12)
@@ -151,7 +151,7 @@ def test_jacobians_of_residuals_through_events():
     run = ball(1.0, True)
     objective = LeastSquares([1.7], [[0.1, 0.2]])
     ours, reference = (
-        batched.residual_rows(run, objective, engine) for engine in ("block", "steps")
+        batched.residual_rows(run, objective, engine) for engine in ("arrays", "vectors")
     )
     assert difference(ours, reference) < 1e-12
 
@@ -167,16 +167,16 @@ def test_tangents_and_second_order_of_windows_are_those_by_steps(cell):
         (rng.standard_normal(run.problem.size), rng.standard_normal(run.problem.n_parameters))
         for _ in range(3)
     ]
-    block, steps = (tangent_sweep(run, pairs, engine) for engine in ("block", "steps"))
+    block, steps = (tangent_sweep(run, pairs, engine) for engine in ("arrays", "vectors"))
     for ours, reference in zip(block, steps, strict=True):
-        assert ours.engine == "block"
+        assert ours.engine == "arrays"
         assert difference(ours.u, reference.u) < 1e-12
         assert difference(ours.times, reference.times) < 1e-12
     block, steps = (
-        hessian_sweep(run, objective, pairs, engine=engine) for engine in ("block", "steps")
+        hessian_sweep(run, objective, pairs, engine=engine) for engine in ("arrays", "vectors")
     )
     for ours, reference in zip(block, steps, strict=True):
-        assert ours.engine == "block"
+        assert ours.engine == "arrays"
         assert difference(ours.gradient.u0, reference.gradient.u0) < 1e-12
         assert difference(ours.u0, reference.u0) < 1e-11
         if reference.p.size:

@@ -74,21 +74,21 @@ IMPOSSIBLE = {
 @pytest.mark.parametrize("reason", IMPOSSIBLE)
 def test_blocks_are_refused_with_the_reason_and_auto_takes_steps(reason):
     run = run_of(IMPOSSIBLE[reason]())
-    match = rf'engine = "block" for {reason}\n  expected: M u.*\n  try: engine="steps"'
+    match = rf'engine = "arrays" for {reason}\n  expected: M u.*\n  try: engine="vectors"'
     with pytest.raises(UnsupportedError, match=match):
-        adjoint(run, COST, "block")
+        adjoint(run, COST, "arrays")
     with pytest.raises(UnsupportedError, match=match):
-        sensitivities(run, engine="block")
-    assert adjoint(run, COST).engine == "steps"
+        sensitivities(run, engine="arrays")
+    assert adjoint(run, COST).engine == "vectors"
 
 
 @pytest.mark.parametrize("kind", EVENTS)
 def test_windows_between_events_go_in_blocks(kind):
     run = run_of(EVENTS[kind]())
-    assert adjoint(run, COST).engine == adjoint(run, COST, "block").engine == "block"
-    assert hessian_product_of_cost(run, engine="block").engine == "block"
-    assert hessian_product_of_cost(run, engine="auto").engine == "block"
-    assert tangent(run, [1.0], None).engine == "block"
+    assert adjoint(run, COST).engine == adjoint(run, COST, "arrays").engine == "arrays"
+    assert hessian_product_of_cost(run, engine="arrays").engine == "arrays"
+    assert hessian_product_of_cost(run, engine="auto").engine == "arrays"
+    assert tangent(run, [1.0], None).engine == "arrays"
 
 
 def test_blocks_are_refused_for_petsc_style_callbacks():
@@ -105,18 +105,18 @@ def test_blocks_are_refused_for_petsc_style_callbacks():
         jacobian_p=lambda t, u, p, out: out.setValues([0, 1], [0], -u.array) or out.assemble(),
     )
     run = run_of(problem, 2)
-    with pytest.raises(UnsupportedError, match='engine = "block" for PETSc-style callbacks'):
-        choose_engine(run, "block")
-    assert choose_engine(run, "auto") == "steps"
+    with pytest.raises(UnsupportedError, match='engine = "arrays" for PETSc-style callbacks'):
+        choose_engine(run, "arrays")
+    assert choose_engine(run, "auto") == "vectors"
 
 
 @pytest.mark.parametrize(
     ("many", "n", "expected"),
     [
-        (False, SMALL, "block"),
-        (False, SMALL + 1, "steps"),
-        (True, SMALL + 1, "block"),
-        (True, LARGE + 1, "steps"),
+        (False, SMALL, "arrays"),
+        (False, SMALL + 1, "vectors"),
+        (True, SMALL + 1, "arrays"),
+        (True, LARGE + 1, "vectors"),
     ],
 )
 def test_auto_chooses_by_size_and_blocks_can_be_forced(many, n, expected):
@@ -124,17 +124,17 @@ def test_auto_chooses_by_size_and_blocks_can_be_forced(many, n, expected):
     stepping = Stepping((0.0, 0.2), "rk4", dt=0.1)
     run = solve(problem, np.ones(n), [0.5], stepping)
     assert choose_engine(run, "auto") == expected
-    assert choose_engine(run, "block") == "block"
-    assert choose_engine(run, "steps") == "steps"
+    assert choose_engine(run, "arrays") == "arrays"
+    assert choose_engine(run, "vectors") == "vectors"
 
 
 @pytest.mark.parametrize(
     ("function", "method", "expected"),
     [
-        (lambda t, u, p: p.A @ u, "rk4", ("block", "block")),
-        (lambda t, u, p: p.A @ u, "cn", ("block", "block")),
-        (lambda t, u, p: np.roll(u, 1) - u**3 + p.A[0, 0], "rk4", ("block", "steps")),
-        (lambda t, u, p: np.roll(u, 1) - u**3 + p.A[0, 0], "cn", ("steps", "steps")),
+        (lambda t, u, p: p.A @ u, "rk4", ("arrays", "arrays")),
+        (lambda t, u, p: p.A @ u, "cn", ("arrays", "arrays")),
+        (lambda t, u, p: np.roll(u, 1) - u**3 + p.A[0, 0], "rk4", ("arrays", "vectors")),
+        (lambda t, u, p: np.roll(u, 1) - u**3 + p.A[0, 0], "cn", ("vectors", "vectors")),
     ],
 )
 def test_large_traced_models_sweep_adjoints_in_blocks_unless_steps_solve_with_sparse_matrices(
@@ -144,14 +144,14 @@ def test_large_traced_models_sweep_adjoints_in_blocks_unless_steps_solve_with_sp
     model = trace(function, n, {"A": (n, n)})
     run = solve(model, np.ones(n), np.zeros(n * n), Stepping((0.0, 0.2), method, dt=0.1))
     assert (choose_engine(run, "auto"), choose_sweep(run, "auto", rows=100)) == expected
-    assert choose_sweep(run, "block") == "block"
+    assert choose_sweep(run, "arrays") == "arrays"
 
 
-@pytest.mark.parametrize("engine", ["auto", "steps", "block", "tsadjoint"])
+@pytest.mark.parametrize("engine", ["auto", "vectors", "arrays", "tsadjoint"])
 def test_gradients_say_what_swept(engine):
     run = run_of(DECAY)
     gradient = adjoint(run, COST, engine)
-    assert gradient.engine == ("block" if engine == "auto" else engine)
+    assert gradient.engine == ("arrays" if engine == "auto" else engine)
     factor = (1 - 0.025) / (1 + 0.025)
     assert abs(gradient.u0[0] - factor**2) < 1e-13
 
@@ -163,7 +163,7 @@ def test_a_reduced_functional_takes_any_engine():
     control = Parameters(entries, initial_state=forms.U0)
     gradients = [
         Reduced(problem, forms.ANALYTIC_COST, stepping, control, engine=engine).gradient(forms.P0)
-        for engine in ("auto", "block", "steps")
+        for engine in ("auto", "arrays", "vectors")
     ]
     for gradient in gradients:
         assert (
@@ -172,9 +172,9 @@ def test_a_reduced_functional_takes_any_engine():
 
 
 def test_unknown_engines_are_named():
-    with pytest.raises(InputError, match=r'engine = .blocks.\n  expected: "auto", "steps"'):
+    with pytest.raises(InputError, match=r'engine = .blocks.\n  expected: "auto", "vectors"'):
         adjoint(run_of(DECAY), COST, "blocks")
-    with pytest.raises(InputError, match=r'engine = .tsadjoint.\n  expected: "auto", "steps"'):
+    with pytest.raises(InputError, match=r'engine = .tsadjoint.\n  expected: "auto", "vectors"'):
         sensitivities(run_of(DECAY), engine="tsadjoint")
 
 
@@ -190,15 +190,15 @@ def test_one_cost_of_a_compiled_model_is_swept_in_c_at_any_size():
     u0, p = np.linspace(0.0, 1.0, 40), np.append(np.linspace(-1.0, 1.0, 40), 1.5)
     cost = KURAMOTO.terminal(lambda t, u, p: np.cos(u).sum())
     run = solve(KURAMOTO, u0, p, Stepping((0.0, 0.5), "rk4", dt=0.1))
-    found = {engine: adjoint(run, cost, engine) for engine in ("auto", "compiled", "block")}
-    names = [found[engine].engine for engine in ("auto", "compiled", "block")]
-    assert names == ["compiled", "compiled", "block"]
+    found = {engine: adjoint(run, cost, engine) for engine in ("auto", "compiled", "arrays")}
+    names = [found[engine].engine for engine in ("auto", "compiled", "arrays")]
+    assert names == ["compiled", "compiled", "arrays"]
     for gradient in found.values():
-        np.testing.assert_allclose(gradient.u0, found["block"].u0, rtol=1e-12)
-        np.testing.assert_allclose(gradient.p, found["block"].p, rtol=1e-12, atol=1e-14)
+        np.testing.assert_allclose(gradient.u0, found["arrays"].u0, rtol=1e-12)
+        np.testing.assert_allclose(gradient.p, found["arrays"].p, rtol=1e-12, atol=1e-14)
     assert tangent(run, u0, engine="compiled").engine == "compiled"
     assert hessian_product(run, cost, u0, engine="compiled").engine == "compiled"
-    assert {each.engine for each in adjoint(run, [cost] * 5)} == {"block"}
+    assert {each.engine for each in adjoint(run, [cost] * 5)} == {"arrays"}
 
 
 def test_what_cannot_be_compiled_says_why():
@@ -231,7 +231,10 @@ def test_sparse_models_are_sparse_in_every_engine(rng):
     cost = model.terminal(lambda t, u, p: u @ u)
     for method in ("rk4", "cn"):
         run = solve(model, u0, p, Stepping((0.0, 0.2), method, dt=0.1))
-        ours, others = adjoint(run, cost), [adjoint(run, cost, each) for each in ("block", "steps")]
+        ours, others = (
+            adjoint(run, cost),
+            [adjoint(run, cost, each) for each in ("arrays", "vectors")],
+        )
         for other in others:
             np.testing.assert_allclose(ours.u0, other.u0, rtol=1e-12)
             np.testing.assert_allclose(ours.p, other.p, rtol=1e-12)
@@ -252,5 +255,5 @@ def test_factors_that_fill_up_are_dense(rng):
     np.testing.assert_allclose(matrix.getDenseArray(), expected, rtol=1e-12, atol=1e-14)
     run = solve(model, u, [0.5], Stepping((0.0, 0.2), "cn", dt=0.1))
     cost = model.terminal(lambda t, u, p: u @ u)
-    ours, other = adjoint(run, cost), adjoint(run, cost, "block")
+    ours, other = adjoint(run, cost), adjoint(run, cost, "arrays")
     np.testing.assert_allclose(ours.u0, other.u0, rtol=1e-11)

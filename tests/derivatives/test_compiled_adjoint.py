@@ -8,7 +8,7 @@ import frozen
 import numpy as np
 import pytest
 from native_model import U0, P, compiled_costs, compiled_ode, cost
-from support.sweeps import by_vectors, in_c
+from support.sweeps import in_c
 
 import daeosens as ds
 from daeosens import (
@@ -71,13 +71,6 @@ def observed():
     return LeastSquares(TIMES, [[0.5, 0.1 * k] for k in range(4)], sigma=0.3)
 
 
-def in_python(run, costs):
-    """Return lam_0 and mu of the sweep by steps in Python."""
-    lowered = [each.lower(run.problem, run.times[-1]) for each in costs]
-    assert in_c(run, lowered) is not None
-    return by_vectors(run, lowered)
-
-
 @pytest.mark.parametrize("checkpoint", ["states", "stages"])
 @pytest.mark.parametrize("products", [False, True])
 @pytest.mark.parametrize("stepping", STEPPINGS, ids=lambda each: f"{each.method}-{each.adaptive}")
@@ -86,10 +79,10 @@ def test_same_numbers_as_in_python(c, traced, stepping, products, checkpoint):
     run = solve(problem, U0, P, stepping, t_eval=TIMES, checkpoint=checkpoint)
     costs = [observed(), Terminal(cost)]
     found = adjoint(run, costs)
-    for gradient, lam, mu in zip(found, *in_python(run, costs), strict=True):
+    for gradient, expected in zip(found, adjoint(run, costs, "vectors"), strict=True):
         assert gradient.engine == "compiled"
-        np.testing.assert_allclose(gradient.u0, lam.array, rtol=1e-14, atol=1e-14)
-        np.testing.assert_allclose(gradient.p, mu.array, rtol=1e-14, atol=1e-14)
+        np.testing.assert_allclose(gradient.u0, expected.u0, rtol=1e-14, atol=1e-14)
+        np.testing.assert_allclose(gradient.p, expected.p, rtol=1e-14, atol=1e-14)
 
 
 @pytest.mark.parametrize("products", [False, True])
@@ -99,12 +92,14 @@ def test_integrals_are_those_of_python(c, traced, stepping, products):
     run = solve(problem, U0, P, stepping, t_eval=TIMES)
     costs = integrals(problem, c)
     found = adjoint(run, costs)
-    for each, gradient, lam, mu in zip(costs, found, *in_python(run, costs), strict=True):
+    reference = adjoint(run, costs, "vectors")
+    for each, gradient, expected in zip(costs, found, reference, strict=True):
+        assert gradient.engine == "compiled"
         value = evaluate_cost(run, each.lower(problem, run.times[-1]))
         assert gradient.value == pytest.approx(value, rel=1e-13)
         assert ds.derivatives.evaluate(run, each) == gradient.value
-        np.testing.assert_allclose(gradient.u0, lam.array, rtol=1e-13, atol=1e-13)
-        np.testing.assert_allclose(gradient.p, mu.array, rtol=1e-13, atol=1e-13)
+        np.testing.assert_allclose(gradient.u0, expected.u0, rtol=1e-13, atol=1e-13)
+        np.testing.assert_allclose(gradient.p, expected.p, rtol=1e-13, atol=1e-13)
 
 
 @pytest.mark.parametrize("method", ["beuler", "cn", "midpoint"])
@@ -113,10 +108,9 @@ def test_same_numbers_with_a_mass_matrix(c, mass, method):
     problem = compiled_ode(c, mass=mass)
     start = U0 if mass[1][1] else [3.0, 3.0 / (P[0] * (1.0 - 3.0**2))]  # 0 = f_1
     run = solve(problem, start, P, Stepping(SPAN, method, dt=0.1), t_eval=TIMES)
-    (gradient,) = adjoint(run, [observed()])
-    ((lam,), (mu,)) = in_python(run, [observed()])
-    np.testing.assert_allclose(gradient.u0, lam.array, rtol=1e-13, atol=1e-13)
-    np.testing.assert_allclose(gradient.p, mu.array, rtol=1e-13, atol=1e-13)
+    gradient, expected = (adjoint(run, observed(), engine) for engine in ("compiled", "vectors"))
+    np.testing.assert_allclose(gradient.u0, expected.u0, rtol=1e-13, atol=1e-13)
+    np.testing.assert_allclose(gradient.p, expected.p, rtol=1e-13, atol=1e-13)
 
 
 @pytest.fixture(scope="module")
@@ -197,12 +191,11 @@ def test_costs_of_a_state_are_called_by_address(traced, monkeypatch):
     costs = points_in_c(traced)
     run = solve(traced, U0, P, STEPPINGS[1], t_eval=TIMES)  # nobody looks at steps of fixed size
     for one in costs[:3]:
-        lowered = one.lower(traced, run.times[-1])
-        lam, mu = by_vectors(run, [lowered])
+        expected = adjoint(run, one, "vectors")
         gradient = adjoint(run, one)
         assert gradient.value == pytest.approx(ds.derivatives.evaluate(run, one), rel=1e-15)
-        np.testing.assert_allclose(gradient.u0, lam[0].array, rtol=1e-13, atol=1e-13)
-        np.testing.assert_allclose(gradient.p, mu[0].array, rtol=1e-13, atol=1e-13)
+        np.testing.assert_allclose(gradient.u0, expected.u0, rtol=1e-13, atol=1e-13)
+        np.testing.assert_allclose(gradient.p, expected.p, rtol=1e-13, atol=1e-13)
     for scalar in (scalar for _, _, scalar in costs[0].lower(traced, run.times[-1]).points):
         monkeypatch.setattr(scalar, "add_u", None)
         monkeypatch.setattr(scalar, "value", None)
@@ -224,11 +217,11 @@ def test_what_changes_between_gradients_is_seen(traced):
     for objective, u0, p, each in cases + cases[::-1]:
         run = solve(traced, u0, p, each)
         fresh = solve(replace(traced), u0, p, each)
-        lam, mu = by_vectors(fresh, [objective.lower(fresh.problem, 2.0)])
+        expected = adjoint(fresh, objective, "vectors")
         gradient = adjoint(run, objective)
         assert gradient.value == ds.derivatives.evaluate(fresh, objective)
-        np.testing.assert_allclose(gradient.u0, lam[0].array, rtol=1e-13, atol=1e-13)
-        np.testing.assert_allclose(gradient.p, mu[0].array, rtol=1e-13, atol=1e-13)
+        np.testing.assert_allclose(gradient.u0, expected.u0, rtol=1e-13, atol=1e-13)
+        np.testing.assert_allclose(gradient.p, expected.p, rtol=1e-13, atol=1e-13)
 
 
 @pytest.mark.parametrize(
@@ -253,7 +246,7 @@ def test_slopes_that_are_not_finite_are_named(c):
     problem = compiled_ode(c)
     broken = ODE(c.rhs, 2, 2, jacobian=jacobian, jacobian_p=c.jacobian_p, rhs_t=c.rhs_t)
     run = solve(broken, U0, P, STEPPINGS[1])
-    for engine in ("auto", "steps"):
+    for engine in ("auto", "vectors"):
         with pytest.raises(SolveError, match=r"callback 'jacobian' returned nan in entry \[0, 0\]"):
             adjoint(run, observed_end(), engine)
     assert adjoint(solve(problem, U0, P, STEPPINGS[1]), observed_end()).engine == "compiled"
@@ -306,7 +299,7 @@ def test_other_sweeps_serve_what_it_does_not(c, traced):
     for run, costs in cases:
         lowered = [each.lower(run.problem, run.times[-1]) for each in costs]
         assert in_c(run, lowered) is None
-        expected = adjoint(run, costs, "steps")
+        expected = adjoint(run, costs, "vectors")
         for gradient, other in zip(adjoint(run, costs), expected, strict=True):
             np.testing.assert_allclose(gradient.u0, other.u0, rtol=1e-12)
 

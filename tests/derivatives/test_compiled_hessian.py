@@ -96,11 +96,6 @@ def smooth(request):
     return SMOOTH[request.param]()
 
 
-def by_python(monkeypatch):
-    """Let the sweeps in Python have their turn."""
-    monkeypatch.setattr(native_tangent, "directed_steps", lambda *_arguments: None)
-
-
 def costs(model, run):
     """Return a cost of the final state, and one of several observations, the first among them."""
     times = run.times[[0, 3, 5, -1]]
@@ -123,33 +118,30 @@ def close(fast, slow):
     np.testing.assert_allclose(fast, slow, rtol=0.0, atol=1e-12 * np.abs(slow).max())
 
 
-def compare(case, stepping, monkeypatch, checkpoint="states"):
+def compare(case, stepping, checkpoint="states"):
     model, u0, p, _ = case
     run = solve(model, u0, p, stepping, checkpoint=checkpoint)
     unit = np.abs(run.u).max(axis=0)
     along = [*directions(unit, p, 2), (u0, None), (None, p)]
-    fast = [hessian_sweep(run, each, along, engine="steps") for each in costs(model, run)]
-    pushed = tangent_sweep(run, along, engine="steps")
-    assert linear_steps(run, keep=True) is not None
-    by_python(monkeypatch)
-    assert linear_steps(run, keep=True) is None
+    fast = [hessian_sweep(run, each, along, engine="compiled") for each in costs(model, run)]
+    pushed = tangent_sweep(run, along, engine="compiled")
     for each, cost in zip(fast, costs(model, run), strict=True):
-        slow = hessian_sweep(run, cost, along, engine="steps")
+        slow = hessian_sweep(run, cost, along, engine="vectors")
         assert each[0].engine == each[0].gradient.engine == "compiled"
         assert each[0].gradient.value == slow[0].gradient.value
         close(scaled(each[0].gradient, unit, p), scaled(slow[0].gradient, unit, p))
         for ours, theirs in zip(each, slow, strict=True):
             close(scaled(ours, unit, p), scaled(theirs, unit, p))
-    for ours, theirs in zip(pushed, tangent_sweep(run, along, engine="steps"), strict=True):
+    for ours, theirs in zip(pushed, tangent_sweep(run, along, engine="vectors"), strict=True):
         close(ours.u, theirs.u)
 
 
 @pytest.mark.parametrize("checkpoint", ["states", "stages"])
 @pytest.mark.parametrize("method", TABLEAUX)
-def test_same_numbers_as_in_python(stiff, method, checkpoint, monkeypatch):
+def test_same_numbers_as_in_python(stiff, method, checkpoint):
     *_, (start, end) = stiff
     stepping = Stepping((start, end), method, dt=0.07 * end)  # the last step is cut short
-    compare(stiff, stepping, monkeypatch, checkpoint)
+    compare(stiff, stepping, checkpoint)
 
 
 @pytest.mark.parametrize("method", TABLEAUX)
@@ -166,14 +158,14 @@ def test_stages_found_again_are_those_of_the_run_to_the_bit(stiff, method):
 
 @pytest.mark.parametrize("checkpoint", ["states", "stages"])
 @pytest.mark.parametrize("method", EXPLICIT)
-def test_same_numbers_as_in_python_by_explicit_methods(smooth, method, checkpoint, monkeypatch):
+def test_same_numbers_as_in_python_by_explicit_methods(smooth, method, checkpoint):
     *_, (start, end) = smooth
-    compare(smooth, Stepping((start, end), method, dt=0.07 * end), monkeypatch, checkpoint)
+    compare(smooth, Stepping((start, end), method, dt=0.07 * end), checkpoint)
 
 
-def test_same_numbers_with_adaptive_steps(monkeypatch):
+def test_same_numbers_with_adaptive_steps():
     stepping = Stepping((0.0, 40.0), "esdirk4", rtol=1e-6, atol=1e-10)
-    compare(robertson(), stepping, monkeypatch)
+    compare(robertson(), stepping)
 
 
 def test_same_numbers_if_memory_does_not_suffice(monkeypatch):
@@ -301,15 +293,14 @@ def test_against_differences_of_the_gradient():
 
 @pytest.mark.parametrize("wanted", [("p",), ("u0",), ("u0", "p")])
 @pytest.mark.parametrize("method", ["esdirk4", "rk4"])
-def test_sensitivities_by_columns(method, wanted, monkeypatch):
+def test_sensitivities_by_columns(method, wanted):
     model, u0, p, span = chain(12, -20.0)
     run = solve(model, u0, p, Stepping(span, method, dt=0.03))
     found = sensitivities(run, with_respect_to=wanted)
     earlier = sensitivities(run, float(run.times[7]), with_respect_to=wanted)
     assert found.sweep == ("adjoint" if len(wanted) == 2 else "tangent")
-    by_python(monkeypatch)
     for ours, t in ((found, None), (earlier, float(run.times[7]))):
-        theirs = sensitivities(run, t, with_respect_to=wanted, engine="steps")
+        theirs = sensitivities(run, t, with_respect_to=wanted, engine="vectors")
         for name in wanted:
             close(getattr(ours, name), getattr(theirs, name))
 
@@ -333,15 +324,15 @@ SMALLEST = {
 }
 
 
-@pytest.mark.parametrize("engine", ["auto", "steps", "block"])
+@pytest.mark.parametrize("engine", ["auto", "vectors", "arrays"])
 @pytest.mark.parametrize("method", ["rk4", "rk5dp", "beuler", "cn", "midpoint", "esdirk4"])
 @pytest.mark.parametrize("name", SMALLEST)
 def test_smallest_models_have_dual_gradients_and_symmetric_hessians(name, method, engine):
     """Observed at the start, on the way and at the end; the last step is cut."""
     rhs, u0, shapes = SMALLEST[name]
     model = trace(rhs, len(u0), shapes)
-    if engine == "block" and method == "esdirk4":
-        engine = "steps"
+    if engine == "arrays" and method == "esdirk4":
+        engine = "vectors"
     p, rng = np.full(model.n_parameters, 0.7), np.random.default_rng(5)
     times = [0.0, 0.33, 0.97]
     cost = LeastSquares(times, rng.normal(size=(3, model.size)), 0.5)
@@ -356,16 +347,18 @@ def test_smallest_models_have_dual_gradients_and_symmetric_hessians(name, method
     np.testing.assert_allclose(one.gradient.p, gradient.p, rtol=1e-12)
 
 
-def test_running_costs_are_left_to_python(monkeypatch):
+def test_running_costs_are_left_to_vectors():
     model = trace(
         lambda t, u, p: -p[0] * u**2, size=1, parameters=1, running=lambda t, u, p: p[0] * u[0] ** 2
     )
     run = solve(model, [0.8], [0.5], Stepping((0.0, 1.0), "esdirk4", dt=0.1))
     product = hessian_product(run, model.running, [1.0], [0.5])
-    by_python(monkeypatch)
-    again = hessian_product(run, model.running, [1.0], [0.5])
+    assert product.engine == "vectors"
+    run = solve(model, [0.8], [0.5], Stepping((0.0, 1.0), "rk4", dt=0.1))
+    product = hessian_product(run, model.running, [1.0], [0.5])
+    again = hessian_product(run, model.running, [1.0], [0.5], "vectors")
+    assert (product.engine, again.engine) == ("arrays", "vectors")
     np.testing.assert_allclose(product.p, again.p, rtol=1e-12)
-    assert product.engine == "steps"
 
 
 def test_what_is_left_to_python():
@@ -376,7 +369,7 @@ def test_what_is_left_to_python():
     by_hand = ODE(model.native["rhs"], 2, 1, jacobian=model.native["jacobian"], rhs_t="autonomous")
     assert directed_steps(by_hand, find_method("esdirk4")) is None
     run = solve(model, u0, p, Stepping(span, "rk4", dt=0.001))
-    assert tangent_sweep(run, [(u0, p)], "block")[0].engine == "block"
+    assert tangent_sweep(run, [(u0, p)], "arrays")[0].engine == "arrays"
     assert tangent_sweep(run, [(u0, p)])[0].engine == "compiled"
 
 
@@ -432,7 +425,7 @@ def test_values_that_are_not_finite_are_named():
     model = trace(lambda t, u, p: np.array([-u[0], p[0] * np.sqrt(u[1])]), size=2, parameters=1)
     run = solve(model, [1.0, 0.0], [0.5], Stepping((0.0, 1.0), "rk4", dt=0.1))
     with pytest.raises(SolveError, match=r"'jacobian'|'hessian_product'|nan|inf"):
-        hessian_product(run, model.terminal(lambda t, u, p: u[1]), [1.0, 1.0], engine="steps")
+        hessian_product(run, model.terminal(lambda t, u, p: u[1]), [1.0, 1.0])
 
 
 def test_a_compiled_cost_that_is_not_finite_is_named():
@@ -452,7 +445,7 @@ def test_sweeps_can_be_interrupted(sweep, method, dt):
     run = solve(model, u0, p, Stepping(span, method, dt=dt), checkpoint="stages")
     cost = model.terminal(lambda t, u, p: u @ u)
     sweeps = {
-        "adjoint": lambda: adjoint(run, cost, "steps"),
-        "hessian_product": lambda: hessian_product(run, cost, u0, p, "steps"),
+        "adjoint": lambda: adjoint(run, cost, "compiled"),
+        "hessian_product": lambda: hessian_product(run, cost, u0, p, "compiled"),
     }
     assert part_done(sweeps[sweep]) < 0.5

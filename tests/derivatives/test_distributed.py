@@ -72,7 +72,7 @@ def difference(ours, reference):
 class Answers:
     """Everything about one case on one communicator, gathered to arrays."""
 
-    def __init__(self, comm, style, field, form, method, *, adaptive=False, engine="steps"):
+    def __init__(self, comm, style, field, form, method, *, adaptive=False, engine="vectors"):
         self.case = make(comm, style, field=field, form=form)
         self.cost = make_cost(self.case)
         self.run = solve(
@@ -318,7 +318,7 @@ def controls(case):
     }
 
 
-@pytest.mark.parametrize("engine", ["steps", "tsadjoint"])
+@pytest.mark.parametrize("engine", ["vectors", "tsadjoint"])
 @pytest.mark.parametrize("field", [False, True])
 def test_reduced_functionals_do_not_depend_on_the_number_of_ranks(field, engine):
     answers = []

@@ -48,7 +48,7 @@ def flat(product):
 @pytest.mark.parametrize(
     ("form", "method"), [("rhs", "rk5dp"), ("rhs", "rk8vr"), ("F", "cn"), ("M(p)", "midpoint")]
 )
-@pytest.mark.parametrize("engine", ["auto", "steps"])
+@pytest.mark.parametrize("engine", ["auto", "vectors"])
 def test_several_directions_are_the_directions_one_by_one(form, method, engine):
     trajectory = run(form, method)
     together = hessian_sweep(trajectory, forms.ANALYTIC_COST, DIRECTIONS, engine=engine)
@@ -164,11 +164,11 @@ def test_sweeps_over_kept_stages_are_those_over_recomputed_ones(method, adaptive
     kept, plain = solve(*arguments, checkpoint="stages"), solve(*arguments)
     assert len(kept.stages) == kept.n_steps
     assert not plain.stages
-    ours, reference = adjoint(kept, objective, "steps"), adjoint(plain, objective, "steps")
+    ours, reference = adjoint(kept, objective, "vectors"), adjoint(plain, objective, "vectors")
     np.testing.assert_allclose(ours.u0, reference.u0, rtol=1e-14)
     np.testing.assert_allclose(ours.p, reference.p, rtol=1e-14)
-    product = hessian_product(kept, objective, *DIRECTIONS[0], "steps")
-    expected = hessian_product(plain, objective, *DIRECTIONS[0], "steps")
+    product = hessian_product(kept, objective, *DIRECTIONS[0], "vectors")
+    expected = hessian_product(plain, objective, *DIRECTIONS[0], "vectors")
     np.testing.assert_allclose(flat(product), flat(expected), rtol=1e-13)
 
 
@@ -188,8 +188,8 @@ def test_products_at_the_same_point_share_the_first_order_adjoint(monkeypatch, f
     trajectory = run(form, method)
     memory = Memory()
     for du0, dp in DIRECTIONS[:3]:
-        products = hessian_sweep(trajectory, forms.ANALYTIC_COST, [(du0, dp)], memory, "steps")
-        expected = hessian_product(trajectory, forms.ANALYTIC_COST, du0, dp, "steps")
+        products = hessian_sweep(trajectory, forms.ANALYTIC_COST, [(du0, dp)], memory, "vectors")
+        expected = hessian_product(trajectory, forms.ANALYTIC_COST, du0, dp, "vectors")
         np.testing.assert_allclose(flat(products[0]), flat(expected), rtol=1e-13)
         gradient = products[0].gradient
         assert gradient.value == expected.gradient.value

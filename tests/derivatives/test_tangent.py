@@ -239,7 +239,7 @@ def test_rows_that_do_not_go_together_are_told(given, message):
         tangent(trajectory("rhs", "rk4", adaptive=False), **given)
 
 
-@pytest.mark.parametrize("engine", ["auto", "steps", "block"])
+@pytest.mark.parametrize("engine", ["auto", "vectors", "arrays"])
 def test_a_direction_by_name_leaves_the_others_zero(engine):
     run = trajectory("rhs", "rk4", adaptive=False)
     name = run.problem.parameter_names[1]

@@ -58,7 +58,7 @@ def objectives(model):
 
 
 def engines(method):
-    return ("auto", "steps") if find_method(method).in_blocks else ("auto", "steps", "block")
+    return ("auto", "vectors") if find_method(method).in_blocks else ("auto", "vectors", "arrays")
 
 
 def close(ours, theirs):
@@ -76,7 +76,7 @@ def test_derivatives_are_those_of_independent_programs(name, method, adaptive, c
     exact, values = np.hstack(frozen.gradients(*point)), frozen.values(*point)
     in_numpy = replace(run, problem=FORMS[name].analytic)
     du, dp = rng.normal(size=3), rng.normal(size=3)
-    expected = tangent(in_numpy, du, dp, "steps").u
+    expected = tangent(in_numpy, du, dp, "vectors").u
     curved = {kind: hessian_product(in_numpy, COSTS[kind].objective, du, dp) for kind in CURVED}
     for engine in engines(method):
         found = adjoint(run, [costs[kind] for kind in KINDS], engine)

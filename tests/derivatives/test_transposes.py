@@ -44,7 +44,7 @@ def run(name, method, options):
 @pytest.mark.parametrize("method", ["cn", "beuler", "esdirk4"])
 def test_no_tangent_is_swept_where_the_adjoint_is_refused(name, method, monkeypatch):
     trajectory = run(name, method, ONE_WAY)
-    assert np.isfinite(tangent(trajectory, dp=[1.0], engine="steps").final.array).all()
+    assert np.isfinite(tangent(trajectory, dp=[1.0], engine="vectors").final.array).all()
     cost, misfit = Terminal(lambda t, u, p: u[0] ** 2), LeastSquares([1.0], [[0.1, 0.2]])
     for module in (
         "derivatives.sweeps.second_order.sweep_forward",
@@ -52,9 +52,9 @@ def test_no_tangent_is_swept_where_the_adjoint_is_refused(name, method, monkeypa
     ):
         monkeypatch.setattr(f"daeosens.{module}", None)
     for call in (
-        lambda: hessian_product(trajectory, cost, dp=[1.0], engine="steps"),
-        lambda: gauss_newton_product(trajectory, misfit, dp=[1.0], engine="steps"),
-        lambda: adjoint(trajectory, cost, "steps"),
+        lambda: hessian_product(trajectory, cost, dp=[1.0], engine="vectors"),
+        lambda: gauss_newton_product(trajectory, misfit, dp=[1.0], engine="vectors"),
+        lambda: adjoint(trajectory, cost, "vectors"),
     ):
         with pytest.raises(UnsupportedError, match=r'an adjoint with pc_type "sor"\n'):
             call()

@@ -33,7 +33,7 @@ def run_of(name, method, **keywords):
 def test_residuals_whose_mass_may_depend_on_the_state_are_refused(method):
     message = (
         r'engine = "tsadjoint" for F\(t, u, u\', p\) = 0 whose F_udot may depend on u(.|\n)*'
-        r"linear_in_udot=True\) says so\n  try: adjoint\(..., engine=\"steps\"\)"
+        r"linear_in_udot=True\) says so\n  try: adjoint\(..., engine=\"vectors\"\)"
     )
     with pytest.raises(UnsupportedError, match=message):
         adjoint(run_of("F", method), COSTS["terminal"].objective, "tsadjoint")
@@ -41,7 +41,7 @@ def test_residuals_whose_mass_may_depend_on_the_state_are_refused(method):
 
 def test_parameters_in_the_mass_are_refused_for_the_midpoint_rule_only():
     message = (
-        r'parameters in the mass matrix and "midpoint"\n  expected: "cn", "beuler"(.|\n)*"steps"'
+        r'parameters in the mass matrix and "midpoint"\n  expected: "cn", "beuler"(.|\n)*"vectors"'
     )
     with pytest.raises(UnsupportedError, match=message):
         adjoint(run_of("M(p)", "midpoint"), COSTS["terminal"].objective, "tsadjoint")

@@ -70,7 +70,7 @@ def orders(reduced, x, dx):
 
 @pytest.mark.parametrize("control", CONTROLS)
 @pytest.mark.parametrize("method", ["rk4", "cn", "beuler"])
-@pytest.mark.parametrize("engine", ["steps", "block", "tsadjoint"])
+@pytest.mark.parametrize("engine", ["vectors", "arrays", "tsadjoint"])
 def test_taylor_remainders_are_of_first_and_second_order(control, method, engine, rng):
     reduced = functional(control, method, engine=engine)
     x, dx = reduced.start(), reduced.start()
@@ -238,7 +238,7 @@ def test_what_does_not_fit_together_is_found_before_the_first_run(changes, messa
 def test_unknown_engine_is_named():
     with pytest.raises(
         InputError,
-        match=r"engine = 'petsc'\n  expected: \"auto\", \"steps\", \"block\", \"compiled\"",
+        match=r"engine = 'petsc'\n  expected: \"auto\", \"vectors\", \"arrays\", \"compiled\"",
     ):
         functional(engine="petsc")
 
@@ -247,7 +247,7 @@ def test_engine_that_would_be_wrong_is_refused():
     reduced = Reduced(
         FORMS["F"].analytic, SUM, make_stepping("cn"), CONTROLS["p"], engine="tsadjoint"
     )
-    with pytest.raises(UnsupportedError, match=r'try: adjoint\(..., engine="steps"\)'):
+    with pytest.raises(UnsupportedError, match=r'try: adjoint\(..., engine="vectors"\)'):
         reduced.gradient(reduced.start())
 
 

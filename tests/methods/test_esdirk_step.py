@@ -273,10 +273,10 @@ def test_other_forms_are_refused_with_the_alternative(name, form):
         solve(FORMS[name].analytic, U0, P0, late("esdirk5"))
 
 
-@pytest.mark.parametrize("engine", ["tsadjoint", "block"])
+@pytest.mark.parametrize("engine", ["tsadjoint", "arrays"])
 def test_other_engines_are_refused(engine):
     run = solve(FORMS["rhs"].analytic, U0, P0, late("esdirk3"))
-    with pytest.raises(UnsupportedError, match=r'(.|\n)*try: .*engine="steps"'):
+    with pytest.raises(UnsupportedError, match=r'(.|\n)*try: .*engine="vectors"'):
         adjoint(run, SUM, engine)
 
 

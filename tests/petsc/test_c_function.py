@@ -208,7 +208,7 @@ def test_petsc_may_difference_the_products_of_newtons_matrix(c, compiled, method
     for more in ({}, {"snes_mf_operator": None}):
         stepping = Stepping((0.0, 1.0), method, dt=0.15, options=newton | more)
         run = solve(problem, U0, P, stepping)
-        gradient = adjoint(run, Terminal(cost), "steps")
+        gradient = adjoint(run, Terminal(cost), "vectors")
         assert duality(run, Terminal(cost)) < 1e-12
         found.append(np.concatenate([run.u.ravel(), gradient.u0, gradient.p]))
     np.testing.assert_allclose(found[1], found[0], rtol=1e-9)

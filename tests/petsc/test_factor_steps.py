@@ -4,12 +4,11 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
-from support.sweeps import by_vectors, in_c
+from support.sweeps import in_c
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import daeosens as ds
 from daeosens import SolveError, Stepping
-from daeosens.derivatives.adjoint import evaluate_cost
 from daeosens.derivatives.engines.choice import wants_compiled
 from daeosens.derivatives.engines.limits import FEW_ROWS as FEW
 from daeosens.derivatives.engines.limits import TINY
@@ -64,17 +63,15 @@ def test_the_numbers_of_steps_in_python_and_of_blocks(model, start, stepping, ch
     run = ds.solve(model, *start, stepping, t_eval=TIMES, checkpoint=checkpoint)
     costs = costs_of(model)
     assert wants_compiled(run, "auto", FEW)
-    lowered = [each.lower(model, run.times[-1]) for each in costs]
-    assert in_c(run, lowered) is not None
-    python = zip(*by_vectors(run, lowered), strict=True)
-    values = [evaluate_cost(run, each) for each in lowered]
+    values = [ds.derivatives.evaluate(run, each) for each in costs]
+    python = ds.adjoint(run, costs, "vectors")
     every = zip(
-        ds.adjoint(run, costs), ds.adjoint(run, costs, "block"), python, values, strict=True
+        ds.adjoint(run, costs), ds.adjoint(run, costs, "arrays"), python, values, strict=True
     )
-    for found, block, (lam, mu), value in every:
+    for found, block, expected, value in every:
         assert found.engine == "compiled"
         assert found.value == pytest.approx(value, rel=1e-13)
-        for ours, others in ((found.u0, (lam.array, block.u0)), (found.p, (mu.array, block.p))):
+        for ours, others in ((found.u0, (expected.u0, block.u0)), (found.p, (expected.p, block.p))):
             scale = np.abs(ours).max()
             for other in others:
                 np.testing.assert_allclose(ours, other, rtol=0.0, atol=1e-13 * scale)
@@ -112,7 +109,7 @@ def test_long_runs_are_swept_in_several_blocks(rng):
     u0, p = rng.uniform(0.2, 0.6, n), rng.normal(size=n * n) / n
     total = model.terminal(lambda _t, u, _p: u @ u)
     run = ds.solve(model, u0, p, Stepping((0.0, 1.0), "rk4", dt=5e-4))
-    found, block = (ds.adjoint(run, total, engine) for engine in ("auto", "block"))
+    found, block = (ds.adjoint(run, total, engine) for engine in ("auto", "arrays"))
     assert found.engine == "compiled"
     np.testing.assert_allclose(found.u0, block.u0, rtol=1e-12)
     np.testing.assert_allclose(found.p, block.p, rtol=1e-11, atol=1e-13)
@@ -122,7 +119,7 @@ def test_more_costs_are_swept_in_blocks(model, start):
     run = ds.solve(model, *start, STEPPINGS[1])
     lowered = [costs_of(model)[0].lower(model, 1.0)] * (FEW + 1)
     assert in_c(run, lowered) is None
-    several = ds.adjoint(run, [costs_of(model)[0]] * (FEW + 1), "block")
+    several = ds.adjoint(run, [costs_of(model)[0]] * (FEW + 1), "arrays")
     np.testing.assert_allclose(several[0].p, ds.adjoint(run, costs_of(model)[0]).p, atol=1e-13)
 
 
@@ -165,8 +162,8 @@ def test_products_that_blas_would_divide_take_one_of_its_threads(n, dt, divided,
 
     monkeypatch.setattr("daeosens.derivatives.engines.compiled.adjoint.one_blas_thread", noted)
     with threadpool_limits(2, user_api="blas"):
-        found = ds.adjoint(run, total, "steps")
+        found = ds.adjoint(run, total, "compiled")
     assert seen == ([{1}] if divided else [])
-    block = ds.adjoint(run, total, "block")
+    block = ds.adjoint(run, total, "arrays")
     np.testing.assert_allclose(found.u0, block.u0, rtol=1e-13)
     np.testing.assert_allclose(found.p, block.p, rtol=1e-12, atol=1e-16)

@@ -95,7 +95,7 @@ def test_sweeps_name_derivatives_that_are_not_finite(method, jacobian):
     energy = Terminal(lambda t, u, p: u.dot(u), lambda t, u, p, out: u.copy(out), "independent")
     place = r"callback 'jacobian' gave inf for unknown 1 of point \[4, 6\] at t = {} \(rank \d\)"
     with pytest.raises(SolveError, match=place.format(r"0\.5")):
-        adjoint(swept, energy, "steps")
+        adjoint(swept, energy, "vectors")
     with pytest.raises(SolveError, match=place.format(0.25 * first)):
         tangent(swept, dp=[1.0])
     if swept.problem.comm.size == 1:

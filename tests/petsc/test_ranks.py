@@ -108,8 +108,8 @@ def test_ranks_that_are_alone_agree_on_anything(comm):
     ("options", "message"),
     [
         (
-            lambda r: {"engine": "block" if r else "steps"},
-            "engine is 'steps' on rank 0 and 'block'",
+            lambda r: {"engine": "arrays" if r else "vectors"},
+            "engine is 'vectors' on rank 0 and 'arrays'",
         ),
         (lambda r: {"t": 1.0 + 1e-15 * r}, r"t is 1\.0 on rank 0 and 1\.000000000000001 on rank 1"),
         (
@@ -148,7 +148,7 @@ def test_other_options_on_some_rank_are_an_error_on_all(comm, options, message):
 def test_other_calls_on_some_rank_are_an_error_on_all(comm):
     name = "tangents" if comm.rank else "adjoint"
     with pytest.raises(InputError, match="the call is adjoint on rank 0 and tangents on rank 1"):
-        agree(comm, name, **({} if comm.rank else {"engine": "steps"}))
+        agree(comm, name, **({} if comm.rank else {"engine": "vectors"}))
 
 
 # ---- calls that ask for it -----------------------------------------------------------------------
@@ -230,32 +230,32 @@ APART = {
         r"t_eval is \[0\.25, 0\.5\] on rank 0 and \[0\.5, 0\.25\] on rank 1",
     ),
     "adjoint: engine": (
-        lambda comm, odd: adjoint(run_of(comm), COST, engine="block" if odd else "steps"),
-        "adjoint: engine is 'steps' on rank 0 and 'block' on rank 1",
+        lambda comm, odd: adjoint(run_of(comm), COST, engine="arrays" if odd else "vectors"),
+        "adjoint: engine is 'vectors' on rank 0 and 'arrays' on rank 1",
     ),
     "adjoint: an unknown engine": (
-        lambda comm, odd: adjoint(run_of(comm), COST, engine="lumps" if odd else "steps"),
-        "engine is 'steps' on rank 0 and 'lumps' on rank 1",
+        lambda comm, odd: adjoint(run_of(comm), COST, engine="lumps" if odd else "vectors"),
+        "engine is 'vectors' on rank 0 and 'lumps' on rank 1",
     ),
     "adjoint: number of costs": (
         lambda comm, odd: adjoint(run_of(comm), [COST] * (1 + odd)),
         r"objective is \[Terminal\] on rank 0 and \[Terminal, Terminal\] on rank 1",
     ),
     "tangent: engine": (
-        lambda comm, odd: tangent(run_of(comm), dp=[1.0], engine="block" if odd else "steps"),
-        "tangents: engine is 'steps' on rank 0 and 'block' on rank 1",
+        lambda comm, odd: tangent(run_of(comm), dp=[1.0], engine="arrays" if odd else "vectors"),
+        "tangents: engine is 'vectors' on rank 0 and 'arrays' on rank 1",
     ),
     "hessian_product: engine": (
         lambda comm, odd: hessian_product(
-            run_of(comm), COST, dp=[1.0], engine="block" if odd else "steps"
+            run_of(comm), COST, dp=[1.0], engine="arrays" if odd else "vectors"
         ),
-        "hessian_products: engine is 'steps' on rank 0 and 'block' on rank 1",
+        "hessian_products: engine is 'vectors' on rank 0 and 'arrays' on rank 1",
     ),
     "gauss_newton_product: engine": (
         lambda comm, odd: gauss_newton_product(
-            run_of(comm), COST, dp=[1.0], engine="block" if odd else "steps"
+            run_of(comm), COST, dp=[1.0], engine="arrays" if odd else "vectors"
         ),
-        "gauss_newton_product: engine is 'steps' on rank 0 and 'block' on rank 1",
+        "gauss_newton_product: engine is 'vectors' on rank 0 and 'arrays' on rank 1",
     ),
     "sensitivities: t": (
         lambda comm, odd: sensitivities(run_of(comm), t=0.3 if odd else 0.5),
@@ -266,12 +266,12 @@ APART = {
         r"sensitivities: with_respect_to is \['p'\] on rank 0 and \['p', 'u0'\] on rank 1",
     ),
     "sensitivities: engine": (
-        lambda comm, odd: sensitivities(run_of(comm), engine="block" if odd else "steps"),
-        "sensitivities: engine is 'steps' on rank 0 and 'block' on rank 1",
+        lambda comm, odd: sensitivities(run_of(comm), engine="arrays" if odd else "vectors"),
+        "sensitivities: engine is 'vectors' on rank 0 and 'arrays' on rank 1",
     ),
     "Reduced: engine": (
-        lambda comm, odd: reduced_of(comm, engine="tsadjoint" if odd else "steps"),
-        "Reduced: engine is 'steps' on rank 0 and 'tsadjoint' on rank 1",
+        lambda comm, odd: reduced_of(comm, engine="tsadjoint" if odd else "vectors"),
+        "Reduced: engine is 'vectors' on rank 0 and 'tsadjoint' on rank 1",
     ),
     "Reduced: observation times": (
         lambda comm, odd: reduced_of(comm, cost=LeastSquares([0.5 * (1 + odd)], [1.0])),

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from daeosens import Stepping, sensitivities, solve, trace
-from daeosens.derivatives.engines.array import adjoint as block_adjoint
+from daeosens.derivatives.engines.arrays import adjoint as block_adjoint
 from daeosens.methods.rk import block as block_rk
 from daeosens.petsc._kernels import carry_together
 
@@ -37,7 +37,7 @@ def came(monkeypatch):
 
 def matrix(run, threads, monkeypatch):
     monkeypatch.setattr(block_adjoint, "thread_count", lambda: threads)
-    return sensitivities(run, engine="block").p
+    return sensitivities(run, engine="arrays").p
 
 
 @pytest.mark.parametrize("threads", [2, 3, 7])
@@ -78,7 +78,7 @@ def test_a_fork_has_threads_of_its_own(run, monkeypatch):
     expected = matrix(run, 2, monkeypatch)
     context = multiprocessing.get_context("fork")
     out = context.SimpleQueue()
-    child = context.Process(target=lambda: out.put(sensitivities(run, engine="block").p))
+    child = context.Process(target=lambda: out.put(sensitivities(run, engine="arrays").p))
     child.start()
     found = out.get()
     child.join(60)

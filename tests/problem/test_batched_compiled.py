@@ -140,11 +140,10 @@ def test_second_order_in_blocks_is_that_by_steps(traced, values, rng):
     for method in ("rk5dp", "cn"):
         run = ds.solve(traced, u[0], p, ds.Stepping((0.0, 0.2), method, dt=0.05))
         block, steps = (
-            hessian_sweep(run, cost, pairs, engine=engine) for engine in ("block", "steps")
+            hessian_sweep(run, cost, pairs, engine=engine) for engine in ("arrays", "vectors")
         )
         for ours, theirs in zip(block, steps, strict=True):
-            in_c = "compiled" if method == "rk5dp" else "steps"
-            assert (ours.engine, theirs.engine) == ("block", in_c)
+            assert (ours.engine, theirs.engine) == ("arrays", "vectors")
             assert abs(ours.u0 - theirs.u0).max() < 1e-12 * abs(theirs.u0).max()
             assert abs(ours.p - theirs.p).max(initial=0.0) <= 1e-12 * abs(theirs.p).max(initial=0.0)
 
@@ -153,11 +152,11 @@ def test_sweeps_in_blocks_are_those_by_steps(traced, values):
     _, u, p = values
     for method in ("rk4", "rk5dp", "cn", "midpoint"):
         run = ds.solve(traced, u[0], p, ds.Stepping((0.0, 0.2), method, dt=0.05))
-        block, steps = (ds.sensitivities(run, engine=engine) for engine in ("block", "steps"))
+        block, steps = (ds.sensitivities(run, engine=engine) for engine in ("arrays", "vectors"))
         assert near(block.u0, steps.u0)
         assert near(block.p, steps.p)
         cost = traced.terminal(lambda t, u, p: u @ u) + ds.LeastSquares([0.1], u[:1], 0.5)
-        ours, theirs = (ds.adjoint(run, cost, engine) for engine in ("block", "steps"))
+        ours, theirs = (ds.adjoint(run, cost, engine) for engine in ("arrays", "vectors"))
         assert near(ours.u0, theirs.u0)
         assert near(ours.p, theirs.p)
 
@@ -166,18 +165,18 @@ def test_sweeps_in_blocks_are_those_by_steps(traced, values):
     ("limit", "value", "method", "dt"),
     [
         # blocks that are flushed add up
-        ("derivatives.engines.array.step_blocks.BLOCK_MEMORY", 1, "rk4", 0.02),
+        ("derivatives.engines.arrays.step_blocks.BLOCK_MEMORY", 1, "rk4", 0.02),
         # rows that are carried in parts
-        ("derivatives.engines.array.adjoint.CACHED", 1, "rk5dp", 0.05),
+        ("derivatives.engines.arrays.adjoint.CACHED", 1, "rk5dp", 0.05),
         ("methods.rk.block.FEW_STEPS", 0, "rk5dp", 0.05),  # stages of few steps as of many
     ],
 )
 def test_limits_of_blocks_change_nothing(traced, values, monkeypatch, limit, value, method, dt):
     _, u, p = values
     run = ds.solve(traced, u[0], p, ds.Stepping((0.0, 0.2), method, dt=dt))
-    whole = ds.sensitivities(run, engine="block")
+    whole = ds.sensitivities(run, engine="arrays")
     monkeypatch.setattr(f"daeosens.{limit}", value)
-    again = ds.sensitivities(run, engine="block")
+    again = ds.sensitivities(run, engine="arrays")
     assert near(again.u0, whole.u0)
     assert near(again.p, whole.p)
 
@@ -187,7 +186,7 @@ def test_the_block_adjoint_of_products_is_the_transpose_of_the_tangent(rng):
     p, u0 = 0.3 * rng.normal(size=model.n_parameters), rng.uniform(0.3, 1.0, 12)
     run = ds.solve(model, u0, p, ds.Stepping((0.0, 0.5), "rk5dp", rtol=1e-6, atol=1e-6))
     cost = model.terminal(lambda t, u, p: np.sin(u).sum())
-    gradient = ds.adjoint(run, cost, "block")
+    gradient = ds.adjoint(run, cost, "arrays")
     du0, dp = rng.normal(size=12), rng.normal(size=model.n_parameters)
     along = ds.tangent(run, du0, dp).derivative(cost)
     assert abs(gradient.u0 @ du0 + gradient.p @ dp - along) < 1e-12 * abs(along)
@@ -199,7 +198,7 @@ def test_taylor_remainders_are_of_second_order(rng):
     stepping = ds.Stepping((0.0, 1.0), "rk4", dt=0.1)
     control = ds.Parameters(dict(zip(model.parameter_names, map(ds.Parameter, p), strict=True)), u0)
     cost = model.terminal(lambda t, u, p: u @ u)
-    functional = ds.Reduced(model, cost, stepping, control, engine="block")
+    functional = ds.Reduced(model, cost, stepping, control, engine="arrays")
     assert min(ds.taylor(functional, p)) > 1.9
 
 
@@ -224,7 +223,7 @@ def test_c_functions_from_elsewhere_are_looped_over(rng):
     problem = ds.ODE(rhs, 2, 2, jacobian=jacobian, jacobian_p=jacobian_p)
     assert isinstance(problem.batch, CompiledBatch)
     run = ds.solve(problem, [0.5, 0.7], [0.3, 0.2], ds.Stepping((0.0, 1.0), "rk4", dt=0.1))
-    block, steps = (ds.sensitivities(run, engine=engine) for engine in ("block", "steps"))
+    block, steps = (ds.sensitivities(run, engine=engine) for engine in ("arrays", "vectors"))
     assert near(block.p, steps.p)
     fixed = ds.ODE(
         rhs, 2, 2, jacobian=jacobian, jacobian_p=lambda t, u, p: np.diag([-u[0], u[0] * u[1]])
@@ -240,7 +239,7 @@ def test_a_c_function_without_parameters_needs_no_derivative_in_them():
     problem = ds.ODE(model.native["rhs"], 2, jacobian=model.native["jacobian"])
     assert isinstance(problem.batch, CompiledBatch)
     run = ds.solve(problem, [1.0, 0.5], None, ds.Stepping((0.0, 1.0), "rk4", dt=0.1))
-    block, steps = (ds.sensitivities(run, engine=engine).u0 for engine in ("block", "steps"))
+    block, steps = (ds.sensitivities(run, engine=engine).u0 for engine in ("arrays", "vectors"))
     assert near(block, steps)
 
 
@@ -278,8 +277,8 @@ def wide_run(model, rng):
 def test_a_full_matrix_is_dual_to_a_tangent(wide, rng, monkeypatch, memory):
     run = wide_run(wide, rng)
     room = memory * thread_count()  # each thread has work of its own in it
-    monkeypatch.setattr("daeosens.derivatives.engines.array.step_blocks.BLOCK_MEMORY", room)
-    ours = ds.sensitivities(run, engine="block")
+    monkeypatch.setattr("daeosens.derivatives.engines.arrays.step_blocks.BLOCK_MEMORY", room)
+    ours = ds.sensitivities(run, engine="arrays")
     du0, dp = rng.normal(size=WIDE) * run.u[0], rng.normal(size=run.p.size)
     along = ds.tangent(run, du0, dp).final.array
     assert abs(ours.u0 @ du0 + ours.p @ dp - along).max() < 1e-12 * abs(along).max()

@@ -290,8 +290,8 @@ def test_callbacks_may_fill_the_same_array_every_time(method):
         wrapped = {name: wrap(callback) for name, callback in fresh.items()}
         problem = ODE(wrap(forms.rhs), 3, forms.NAMES, **wrapped)
         run = solve(problem, forms.U0, forms.P0, stepping)
-        gradient = adjoint(run, end, engine="block")
-        product = hessian_product(run, end, np.ones(3), np.ones(3), engine="block")
+        gradient = adjoint(run, end, engine="arrays")
+        product = hessian_product(run, end, np.ones(3), np.ones(3), engine="arrays")
         tangents = sensitivities(run)
         results.append(np.concatenate([gradient.u0, gradient.p, product.u0, product.p]))
         results[-1] = np.append(results[-1], tangents.p.ravel())

@@ -415,7 +415,7 @@ def test_compiled_runs_and_sweeps_see_what_callbacks_see(name, method, adaptive)
     compiled = model.running + tail
     assert in_c(found, [compiled.lower(model, 1.0)]) is not None
     of_callbacks = Running(lambda t, u, p: density(t, u, p[piece(t)])) + tail
-    gradients = adjoint(found, compiled), adjoint(expected, of_callbacks, "steps")
+    gradients = adjoint(found, compiled), adjoint(expected, of_callbacks, "vectors")
     for of_run in (lambda g: g.value, lambda g: g.u0, lambda g: g.p):
         np.testing.assert_allclose(*map(of_run, gradients), rtol=1e-10)
 
@@ -479,7 +479,7 @@ def test_wrong_breakpoints_are_refused(breakpoints, message):
 def test_petscs_adjoint_is_refused():
     with pytest.raises(UnsupportedError, match=r'"tsadjoint" for a problem with breakpoints') as no:
         adjoint(run("rhs", "rk4"), COST, engine="tsadjoint")
-    assert 'engine="steps"' in str(no.value)
+    assert 'engine="vectors"' in str(no.value)
 
 
 def test_continuous_adjoint_is_refused():

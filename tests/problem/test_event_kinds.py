@@ -499,7 +499,7 @@ def test_function_that_names_no_mode():
     grown = solve(problem, [1.0], None, stepping)
     assert grown.final.array[0] == pytest.approx(np.e, rel=1e-12)
     final = Terminal(lambda t, u, p: u[0])
-    for engine in ("steps", "tsadjoint"):
+    for engine in ("vectors", "tsadjoint"):
         found = adjoint(grown, final, engine=engine)
         assert found.u0[0] == pytest.approx(np.e, rel=1e-12)
     with pytest.raises(InputError, match=r"the mode at t = 0 is 'c'\n  expected: one of a, b"):

@@ -80,7 +80,7 @@ def products(
     form: forms.Form, run: Trajectory, costs: Sequence[forms.CostCase], du0: Any, dp: Any
 ) -> list[npt.NDArray[np.float64]]:
     """Return for each cost its Hessian times (du0, dp) [6], by the steps of a run."""
-    tangents = tangent(run, du0, dp, "steps").states
+    tangents = tangent(run, du0, dp, "vectors").states
     states = []
     for u, w in zip(run.states, tangents, strict=True):
         z = PETSc.Vec().createSeq(2 * N, comm=PETSc.COMM_SELF)

@@ -1,4 +1,4 @@
-"""Sweeps back by one engine or the other, whatever would be chosen."""
+"""Sweeps back in C of costs as they are lowered."""
 
 from __future__ import annotations
 
@@ -8,17 +8,8 @@ from petsc4py import PETSc
 
 from daeosens.costs.cost import Cost
 from daeosens.derivatives.engines.request import of_costs
-from daeosens.derivatives.engines.vectors.adjoint import VectorSweep
 from daeosens.derivatives.sweeps.backward import swept_in_c
 from daeosens.timestepping.trajectory.trajectory import Trajectory
-
-
-def by_vectors(run: Trajectory, costs: Sequence[Cost]) -> tuple[list[PETSc.Vec], list[PETSc.Vec]]:
-    """Return the adjoints lam_0 [n] and mu [m] of lowered costs by the step maps."""
-    sweep = VectorSweep(run, of_costs(run, costs))
-    sweep.observe(run.n_steps)
-    sweep.back(0, run.n_steps)
-    return sweep.rows()
 
 
 def in_c(

@@ -552,7 +552,7 @@ def test_derivatives_of_events_at_the_ends_are_those_from_the_inside(
 
 def test_all_sweeps_agree_on_an_event_at_the_last_time():
     run = dosed("named", "rk4", 4.0, MEASURED.times)
-    steps, block = (adjoint(run, MEASURED, engine=engine) for engine in ("steps", "block"))
+    steps, block = (adjoint(run, MEASURED, engine=engine) for engine in ("vectors", "arrays"))
     np.testing.assert_allclose(block.p, steps.p, rtol=1e-12)
     along = tangent(run, ALONG[:1], ALONG[1:])
     assert along.times[-1] == 0.0
@@ -605,7 +605,7 @@ def test_observations_on_one_side_of_an_event_that_moves(kind, side, outwards, s
     found = slopes(run, cost)
     assert difference == pytest.approx(found[0, 2], rel=3e-5)
     np.testing.assert_allclose(slopes(at(1e-9), cost), found, rtol=1e-4)
-    steps = adjoint(run, cost, engine="steps")
+    steps = adjoint(run, cost, engine="vectors")
     np.testing.assert_allclose(found[0], [*steps.u0, *steps.p], rtol=1e-12)
     before = tangent(run, [0.0], [0.0, 1.0]).u[run.index(seen, "before"), 0]
     assert before == 0.0  # what is observed before the dose knows nothing of its time

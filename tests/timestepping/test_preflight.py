@@ -121,7 +121,7 @@ def test_options_that_change_the_method_are_refused(method, options, found):
 @pytest.mark.parametrize(
     "options", [{"ts_type": "rk", "ts_rk_type": "4"}, {"ts_max_steps": 50}, {"ts_time_step": 0.05}]
 )
-@pytest.mark.parametrize("engine", ["steps", "tsadjoint"])
+@pytest.mark.parametrize("engine", ["vectors", "tsadjoint"])
 def test_options_that_do_not_are_obeyed(options, engine):
     """Also by the engine that repeats the run."""
     problem, cost = FORMS["rhs"].analytic, COSTS["terminal"].objective

@@ -39,7 +39,7 @@ def close(ours, reference):
 def compare(run, few, costs, *, second=True):
     """The bits of states, gradients, tangents and products with Hessians."""
     same(few.u, run.u)
-    for engine, equal in (("steps", same), ("auto", close)):  # arrays add up window by window
+    for engine, equal in (("vectors", same), ("auto", close)):  # arrays add up window by window
         for ours, reference in zip(
             adjoint(few, costs, engine), adjoint(run, costs, engine), strict=True
         ):
@@ -50,13 +50,13 @@ def compare(run, few, costs, *, second=True):
     n, m = run.problem.size, run.problem.n_parameters
     pairs = [(rng.standard_normal(n), rng.standard_normal(m)) for _ in range(2)]
     for ours, reference in zip(
-        tangent_sweep(few, pairs, "steps"), tangent_sweep(run, pairs, "steps"), strict=True
+        tangent_sweep(few, pairs, "vectors"), tangent_sweep(run, pairs, "vectors"), strict=True
     ):
         same(ours.u, reference.u)
         same(ours.times, reference.times)
     if not second:
         return
-    products = (hessian_sweep(each, costs[0], pairs, engine="steps") for each in (few, run))
+    products = (hessian_sweep(each, costs[0], pairs, engine="vectors") for each in (few, run))
     for ours, reference in zip(*products, strict=True):
         same(ours.u0, reference.u0)
         same(ours.p, reference.p)
@@ -106,7 +106,7 @@ def test_sweeps_take_each_window_again_once():
         [0.8, 0.3],
         Stepping((0.0, 2.0), "rk4", dt=0.05),
     )
-    for engine in ("steps", "block"):
+    for engine in ("vectors", "arrays"):
         few = thinned(run, every=8)
         adjoint(few, Terminal(lambda t, u, p: u[0]), engine)
         assert few.states.replays == 5
@@ -140,11 +140,11 @@ def test_derivatives_of_distributed_runs(style, form, method):
     few = thinned(run, every=4)
     for ours, reference in zip(few.states, run.states, strict=True):
         same(ours.array, reference.array)
-    ours, reference = (adjoint(each, cost, "steps") for each in (few, run))
+    ours, reference = (adjoint(each, cost, "vectors") for each in (few, run))
     assert ours.value == reference.value
     same(ours.u0_vec.array, reference.u0_vec.array)
     same(ours.p_vec.array, reference.p_vec.array)
     product, expected = (
-        hessian_sweep(each, cost, [(case.u0, None)], engine="steps")[0] for each in (few, run)
+        hessian_sweep(each, cost, [(case.u0, None)], engine="vectors")[0] for each in (few, run)
     )
     same(product.u0_vec.array, expected.u0_vec.array)

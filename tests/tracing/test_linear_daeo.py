@@ -2,6 +2,7 @@
 
 import importlib.util
 import sys
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from scipy.optimize import linprog
 
 import daeosens as ds
 from daeosens.costs import AtEvent, EventTime
-from daeosens.errors import InputError, SolveError, UnsupportedError
+from daeosens.errors import GrazingError, InputError, SolveError, UnsupportedError
 from daeosens.problem.modes import add_events
 from daeosens.tracing import LinearDAEO, execution
 from daeosens.verify.taylor import duality
@@ -127,54 +128,81 @@ def test_methods_keep_their_order_through_changes(culture, method, order):
     assert orders[-1] > order - 0.35, (errors, orders)
 
 
-def test_bounds_that_depend_on_time_and_state_give_optimal_flows_everywhere():
-    """Random programmes: the flows along the run against a solver, objective after objective."""
-    for seed in range(8):
-        rng = np.random.default_rng(seed)
-        m, n = 3, 9
-        matrix = np.round(rng.normal(size=(m, n)), 1) * (rng.random((m, n)) < 0.6)
-        matrix[:, -m:] += np.eye(m)
-        waves, phases = rng.uniform(0.5, 3.0, (n, 2)), rng.uniform(0, 6, (n, 2))
-        weights = rng.normal(size=(3, n)) * (rng.random((3, n)) < 0.5)
-        weights[:, 0] += 1.0
-        gains = rng.normal(size=(2, n))
+def random_model(seed):
+    """A programme of nine flows whose bounds are waves in time and state; its bounds as well."""
+    rng = np.random.default_rng(seed)
+    m, n = 3, 9
+    matrix = np.round(rng.normal(size=(m, n)), 1) * (rng.random((m, n)) < 0.6)
+    matrix[:, -m:] += np.eye(m)
+    waves, phases = rng.uniform(0.5, 3.0, (n, 2)), rng.uniform(0, 6, (n, 2))
+    weights = rng.normal(size=(3, n)) * (rng.random((3, n)) < 0.5)
+    weights[:, 0] += 1.0
+    gains = rng.normal(size=(2, n))
 
-        def moving(t, x, p, waves=waves, phases=phases, n=n):
-            return {
-                k: (
-                    -1.0 - 0.5 * np.sin(waves[k, 0] * t + phases[k, 0] + x[0]),
-                    1.0 + 0.8 * np.sin(waves[k, 1] * t + phases[k, 1] - p.a * x[1]),
-                )
-                for k in range(n)
-            }
+    def moving(t, x, p):
+        return {
+            k: (
+                -1.0 - 0.5 * np.sin(waves[k, 0] * t + phases[k, 0] + x[0]),
+                1.0 + 0.8 * np.sin(waves[k, 1] * t + phases[k, 1] - p.a * x[1]),
+            )
+            for k in range(n)
+        }
 
-        def f(t, x, v, p, gains=gains):
-            return 0.2 * (gains @ v[:]) - x
+    def f(t, x, v, p):
+        return 0.2 * (gains @ v[:]) - x
 
-        model = LinearDAEO(f, matrix, weights, moving, size=(2, n), parameters=["a"])
-        run = ds.solve(model, [0.1, 0.2], [0.5], ds.Stepping((0.0, 4.0), "rk6vr", rtol=1e-9))
-        assert len(run.crossings) >= 3
-        v = model.flows(run)
-        named = {"a": 0.5}
-        for k in range(0, len(run.times), max(1, len(run.times) // 25)):
-            p = type("P", (), named)
-            pairs = [(float(a), float(b)) for a, b in moving(run.times[k], run.u[k], p).values()]
-            reached = []
-            for c in weights:
-                found = linprog(
-                    -c,
-                    A_eq=np.vstack([matrix, *(w for w in weights[: len(reached)])]),
-                    b_eq=[0.0] * m + reached,
-                    bounds=pairs,
-                )
-                if found.status:  # the values before, to rounding
-                    break
-                reached.append(float(c @ found.x))
-                assert c @ v[k] == pytest.approx(reached[-1], abs=1e-6)
-            low, high = np.array(pairs).T
-            assert (v[k] >= low - 1e-9).all()
-            assert (v[k] <= high + 1e-9).all()
-            assert np.abs(matrix @ v[k]).max() < 1e-12
+    model = LinearDAEO(f, matrix, weights, moving, size=(2, n), parameters=["a"])
+    return model, matrix, weights, moving
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize(
+    ("method", "steps"), [("rk6vr", {"rtol": 1e-9}), ("rk4", {"dt": 0.25}), ("cn", {"dt": 0.1})]
+)
+def test_flows_are_optimal_everywhere(seed, method, steps):
+    """Of random programmes, with large steps too: by a solver, objective after objective."""
+    model, matrix, weights, moving = random_model(seed)
+    run = ds.solve(model, [0.1, 0.2], [0.5], ds.Stepping((0.0, 4.0), method, **steps))
+    assert len(run.crossings) >= 4
+    v, p = model.flows(run), model.unpack(run.p)
+    for k in range(0, len(run.times), max(1, len(run.times) // 12)):
+        pairs = [(float(a), float(b)) for a, b in moving(run.times[k], run.u[k], p).values()]
+        reached = []
+        for c in weights:
+            found = linprog(
+                -c,
+                A_eq=np.vstack([matrix, *weights[: len(reached)]]),
+                b_eq=[0.0] * len(matrix) + reached,
+                bounds=pairs,
+            )
+            if found.status:  # the values before, to rounding
+                break
+            reached.append(float(c @ found.x))
+            assert c @ v[k] == pytest.approx(reached[-1], abs=1e-6)
+        assert reached
+        low, high = np.array(pairs).T
+        assert (v[k] >= low - 1e-12).all()
+        assert (v[k] <= high + 1e-12).all()
+        assert np.abs(matrix @ v[k]).max() < 1e-12
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_gradients_of_random_programmes_are_differences_of_whole_runs(seed):
+    model, *_ = random_model(seed)
+    stepping = ds.Stepping((0.0, 4.0), "rk8vr", rtol=1e-12, atol=1e-13)
+    cost = model.terminal(lambda t, x, p: x[0] + x[1] ** 2)
+    run = ds.solve(model, [0.1, 0.2], [0.5], stepping)
+    gradient = ds.adjoint(run, cost)
+
+    def value(a, first):
+        end = ds.solve(model, [first, 0.2], [a], stepping).u[-1]
+        return end[0] + end[1] ** 2
+
+    weights = np.array([1, -8, 8, -1]) / 12e-4
+    by_a = weights @ [value(0.5 + 1e-4 * k, 0.1) for k in (-2, -1, 1, 2)]
+    by_first = weights @ [value(0.5, 0.1 + 1e-4 * k) for k in (-2, -1, 1, 2)]
+    assert gradient.p[0] == pytest.approx(by_a, rel=1e-7)
+    assert gradient.u0[0] == pytest.approx(by_first, rel=1e-7)
 
 
 # ---- sensitivities -------------------------------------------------------------------------------
@@ -620,3 +648,33 @@ def test_ranks_trace_together_and_run_alike():
     if comm.size > 1:
         with pytest.raises(InputError, match=r"lower is 0\.0 on rank 0 and 1\.0 on rank 1"):
             make(lower=float(comm.rank))
+
+
+@pytest.mark.parametrize("power", [1, 2, 3])
+@pytest.mark.parametrize("off", [0.0, 1e-17, 1e-15, -1e-15, 3e-13])
+@pytest.mark.parametrize("dt", [0.05, 0.03])
+def test_flows_that_rest_at_a_bound_before_they_would_leave_it(power, off, dt):
+    """The uptake comes to what can be used at 0.5, stays there, and rises from 0.75 on."""
+    model = LinearDAEO(
+        lambda t, x, v, p: np.array([v.used]),
+        [[1, -1]],
+        ["used"],
+        lambda t, x, p: {
+            "taken": (
+                0.0,
+                np.minimum(1.0 + off, 0.5 + t) + p.c * np.maximum(t - 0.75, 0.0) ** power,
+            )
+        },
+        size=(1, ["taken", "used"]),
+        parameters=["c"],
+        upper=[9.0, 1.0],
+    )
+    run = ds.solve(model, [0.0], [1.0], ds.Stepping((0.0, 1.0), "rk4", dt))
+    v = model.flows(run)[:, 1]
+    assert v.max() <= 1.0 + 1e-12
+    assert v == pytest.approx(np.minimum(1.0, 0.5 + run.times), abs=1e-12)
+    assert run.u[-1, 0] == pytest.approx(0.875, abs=1e-9)
+    assert len(run.crossings) == 1
+    cost = model.terminal(lambda t, x, p: x[0])
+    with suppress(GrazingError):  # the time of the change is not one: right, or no derivative
+        assert ds.adjoint(run, cost).p == pytest.approx([0.0], abs=1e-12)

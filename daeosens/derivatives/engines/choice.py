@@ -17,9 +17,9 @@ from daeosens.problem.problem import Problem
 from daeosens.timestepping.dense_ts import directed_steps
 from daeosens.timestepping.trajectory.trajectory import Trajectory
 
-Engine = Literal["auto", "steps", "block", "compiled", "tsadjoint"]
+Engine = Literal["auto", "vectors", "arrays", "compiled", "tsadjoint"]
 
-Sweep = Literal["auto", "steps", "block", "compiled"]
+Sweep = Literal["auto", "vectors", "arrays", "compiled"]
 """Of tangents and second-order sweeps, in which PETSc 3.26 is wrong."""
 
 
@@ -31,8 +31,8 @@ def check_engine(engine: str) -> None:
     InputError
         Names the known ones.
     """
-    if engine not in ("auto", "steps", "block", "compiled", "tsadjoint"):
-        expected = '"auto", "steps", "block", "compiled" or "tsadjoint"'
+    if engine not in ("auto", "vectors", "arrays", "compiled", "tsadjoint"):
+        expected = '"auto", "vectors", "arrays", "compiled" or "tsadjoint"'
         raise InputError(f"engine = {engine!r}", expected=expected)
 
 
@@ -44,8 +44,8 @@ def check_sweep(engine: str) -> None:
     InputError
         Names the known ones.
     """
-    if engine not in ("auto", "steps", "block", "compiled"):
-        expected = '"auto", "steps", "block" or "compiled"'
+    if engine not in ("auto", "vectors", "arrays", "compiled"):
+        expected = '"auto", "vectors", "arrays" or "compiled"'
         raise InputError(f"engine = {engine!r}", expected=expected)
 
 
@@ -59,11 +59,11 @@ def wants_compiled(trajectory: Trajectory, engine: str, rows: int) -> bool:
     >>> from daeosens import ODE, Stepping, solve
     >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
     >>> run = solve(decay, [1.0], [0.5], Stepping((0.0, 2.0), "rk4", dt=0.1))
-    >>> wants_compiled(run, "steps", 1), wants_compiled(run, "block", 1)
+    >>> wants_compiled(run, "compiled", 1), wants_compiled(run, "arrays", 1)
     (True, False)
     """
     if engine != "auto":
-        return engine in ("steps", "compiled")
+        return engine == "compiled"
     problem, method = trajectory.problem, trajectory.stepping.resolved_method
     blocks = problem.batch is not None and problem.batch.at_once and not method.in_blocks
     return not blocks or problem.size <= FEW_UNKNOWNS or rows <= FEW_ROWS
@@ -81,14 +81,14 @@ def refuse_compiled(reason: str) -> None:
         raise UnsupportedError(
             f'engine = "compiled" for {reason}',
             expected="equations and costs in C, as those of trace(f, ...)",
-            remedy='engine="steps"',
+            remedy='engine="vectors"',
         )
 
 
 def choose_engine(trajectory: Trajectory, engine: Engine) -> Engine:
     """Return the engine for a trajectory: the one asked for, or for "auto" the faster one.
 
-    Blocks need dense Jacobians and one processor; they pay for small problems, above all for many
+    Arrays need dense Jacobians and one processor; they pay for small problems, above all for many
     costs and for batched callbacks.
 
     Raises
@@ -96,22 +96,22 @@ def choose_engine(trajectory: Trajectory, engine: Engine) -> Engine:
     InputError
         An unknown engine.
     UnsupportedError
-        "block" where it cannot be; names the reason.
+        "arrays" where it cannot be; names the reason.
 
     Examples
     --------
     >>> from daeosens import ODE, Stepping, solve
     >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
     >>> choose_engine(solve(decay, [1.0], [0.5], Stepping((0.0, 2.0), "rk4", dt=0.1)), "auto")
-    'block'
+    'arrays'
     """
     check_engine(engine)
-    if engine == "compiled":  # refused before; steps name what is not finite
-        return "steps"
-    if engine in ("steps", "tsadjoint"):
+    if engine == "compiled":  # refused before; vectors name what is not finite
+        return "vectors"
+    if engine in ("vectors", "tsadjoint"):
         return engine
     method = trajectory.stepping.resolved_method
-    reason = no_block(trajectory.problem, method)
+    reason = no_arrays(trajectory.problem, method)
     return _chosen(trajectory, engine, reason, dense=not method.explicit)
 
 
@@ -120,7 +120,7 @@ def choose_sweep(
 ) -> Sweep:
     """Return the engine for tangents and second order, like ``choose_engine``.
 
-    It carries the windows between events; steps carry what is between them, and a window that it
+    It carries the windows between events; vectors carry what is between them, and a window that it
     cannot.  ``rows`` is the number of directions; ``running`` says whether a cost has
     running parts, whose second derivatives are not in C.
 
@@ -129,7 +129,7 @@ def choose_sweep(
     InputError
         An unknown engine, or "tsadjoint".
     UnsupportedError
-        "block" where it cannot be; names the reason.
+        "arrays" where it cannot be; names the reason.
     """
     check_sweep(engine)
     if wants_compiled(trajectory, engine, rows):
@@ -138,32 +138,32 @@ def choose_sweep(
             return "compiled"
         if engine == "compiled":
             refuse_compiled(reason)
-    if engine == "steps":
+    if engine == "vectors":
         return engine
     problem, method = trajectory.problem, trajectory.stepping.resolved_method
     assert engine != "compiled"
-    return _chosen(trajectory, engine, no_block(problem, method), dense=True)
+    return _chosen(trajectory, engine, no_arrays(problem, method), dense=True)
 
 
 def _chosen(
-    trajectory: Trajectory, engine: Literal["auto", "block"], reason: str, *, dense: bool
-) -> Literal["block", "steps"]:
-    """Return the engine; ``dense`` says whether blocks need Jacobians as dense matrices."""
-    if engine == "block" and reason:
+    trajectory: Trajectory, engine: Literal["auto", "arrays"], reason: str, *, dense: bool
+) -> Literal["arrays", "vectors"]:
+    """Return the engine; ``dense`` says whether arrays need Jacobians as dense matrices."""
+    if engine == "arrays" and reason:
         raise UnsupportedError(
-            f'engine = "block" for {reason}',
+            f'engine = "arrays" for {reason}',
             expected="M u' = f(t, u, p) with NumPy-style callbacks and M constant",
-            remedy='engine="steps"',
+            remedy='engine="vectors"',
         )
     batch = trajectory.problem.batch
     if reason or batch is None:
-        return "steps"
+        return "vectors"
     jacobian = trajectory.problem.native.get("jacobian")
     sparse = jacobian is not None and jacobian.pattern is not None
     limit = MANY_POINTS if batch.at_once else POINT_BY_POINT
     if sparse and dense:
         limit = SPARSE_SOLVES
-    return "block" if engine == "block" or trajectory.problem.size <= limit else "steps"
+    return "arrays" if engine == "arrays" or trajectory.problem.size <= limit else "vectors"
 
 
 def no_linear_steps(trajectory: Trajectory) -> str:
@@ -178,8 +178,8 @@ def no_linear_steps(trajectory: Trajectory) -> str:
     return f"{problem.size} unknowns by {method.name}"
 
 
-def no_block(problem: Problem, method: Method) -> str:
-    """Return why runs of a problem by a method cannot be swept in blocks; empty if they can."""
+def no_arrays(problem: Problem, method: Method) -> str:
+    """Return why runs of a problem by a method cannot be swept by arrays; empty if they can."""
     if method.in_blocks:
         return method.in_blocks
     for each in (problem, *problem.modes.values()):

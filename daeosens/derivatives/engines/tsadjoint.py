@@ -144,9 +144,9 @@ def refuse_wrong_combinations(trajectory: Trajectory) -> None:
                 f'engine = "tsadjoint" for a run with the implicit event "{crossing.name}" '
                 f"at t = {crossing.t:.9g}",
                 expected="events at given times: TSAdjoint has no derivative in the size of a step",
-                remedy='adjoint(..., engine="steps")',
+                remedy='adjoint(..., engine="vectors")',
             )
-    remedy = 'adjoint(..., engine="steps")'
+    remedy = 'adjoint(..., engine="vectors")'
     if not method.tsadjoint:
         raise UnsupportedError(
             f'engine = "tsadjoint" with "{method.name}"',

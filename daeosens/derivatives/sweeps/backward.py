@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 from mpi4py import MPI
 
-from daeosens.derivatives.engines.array.adjoint import ArraySweep
+from daeosens.derivatives.engines.arrays.adjoint import ArraySweep
 from daeosens.derivatives.engines.choice import (
     Engine,
     choose_engine,
@@ -84,13 +84,13 @@ def sweep_back(trajectory: Trajectory, request: AdjointRequest, engine: Engine) 
         if sweep is not None:
             return sweep
     chosen = choose_engine(trajectory, engine)
-    if chosen == "block":
+    if chosen == "arrays":
         sweep = ArraySweep(trajectory, request)
         _carry(trajectory, request, sweep)  # callbacks for many points look at what they return
         comm = trajectory.problem.comm
         finite = all(np.isfinite(each).all() for each in sweep.matrices())
         if finite if comm.size == 1 else comm.tompi4py().allreduce(finite, MPI.LAND):
-            return sweep  # steps name what is not finite
+            return sweep  # vectors name what is not finite
     by_steps = TSAdjointSweep if chosen == "tsadjoint" else VectorSweep
     with named_faults(trajectory, back=True):
         sweep = by_steps(trajectory, request)

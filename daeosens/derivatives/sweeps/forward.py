@@ -11,7 +11,7 @@ from functools import cached_property
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens.derivatives.engines.array.tangent import push_columns
+from daeosens.derivatives.engines.arrays.tangent import push_columns
 from daeosens.derivatives.engines.choice import Sweep
 from daeosens.derivatives.engines.compiled.tangent import push_directions
 from daeosens.derivatives.faults import named_faults
@@ -102,7 +102,7 @@ def sweep_forward(
     last = trajectory.n_steps if last is None else last
     along = [ForwardDirection(trajectory, *pair, keep=keep) for pair in directions]
     parts = [(0, last, False)]
-    if engine != "steps":
+    if engine != "vectors":
         hybrid = along[0].steps if trajectory.crossings else None
         assert hybrid is None or isinstance(hybrid, HybridStep)
         parts = windows(trajectory, hybrid, (), last)

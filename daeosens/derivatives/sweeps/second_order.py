@@ -13,8 +13,8 @@ import numpy as np
 from petsc4py import PETSc
 
 from daeosens.costs.cost import Cost, points_by_step
-from daeosens.derivatives.engines.array import hessian as arrays
-from daeosens.derivatives.engines.array.hessian import FirstOrder
+from daeosens.derivatives.engines.arrays import hessian as arrays
+from daeosens.derivatives.engines.arrays.hessian import FirstOrder
 from daeosens.derivatives.engines.choice import Sweep
 from daeosens.derivatives.engines.compiled import hessian as compiled
 from daeosens.derivatives.engines.compiled.hessian import CompiledFirst
@@ -55,7 +55,7 @@ class SecondOrderSweep:
         What is differentiated.
     directions : sequence of (Vec [n], Vec [m])
         Directions in the initial state and the parameters.
-    engine : "steps", "block" or "compiled"
+    engine : "vectors", "arrays" or "compiled"
         That of ``choose_sweep``.
     memory : FirstOrderMemory
         From earlier sweeps of the same run and cost, and for later ones.
@@ -88,8 +88,8 @@ class SecondOrderSweep:
             evaluate_at_events(run, self._observed, self._densities)
             memory.evaluated = True
         first = memory.adjoint
-        if first is None or self._engine != "steps":  # windows keep no adjoints of stages
-            first = self._new_adjoint(keep=self._engine == "steps")
+        if first is None or self._engine != "vectors":  # windows keep no adjoints of stages
+            first = self._new_adjoint(keep=self._engine == "vectors")
         problem = run.problem
         dots = [(problem.create_state(), problem.create_parameters()) for _ in self._directions]
         return VectorSecondOrder(run, self._observed, self._densities, self._tangents, first, dots)
@@ -175,7 +175,7 @@ class SecondOrderSweep:
 
     def vectors(self) -> list[tuple[PETSc.Vec, PETSc.Vec]]:
         """Carry all back; return the gradient (u0 [n], p [m]) and the products."""
-        if self._engine == "steps":
+        if self._engine == "vectors":
             sweep, last = self._vectors, self._trajectory.n_steps
             sweep.observe(last)
             sweep.back(0, last)

@@ -270,7 +270,8 @@ class _Passage:
             surface.value, surface.slope, surface.on = value, slope, value == 0.0
             surface.side = math.copysign(1.0, value or slope)
             if bracket is not None:
-                curve = interpolate([(part, part - sum(bracket) / 2, None) for part in bracket])
+                parts = bracket if bracket[0] < bracket[1] else (0.0, 1.0)
+                curve = interpolate([(part, part - sum(bracket) / 2, None) for part in parts])
                 hits.append(Hit(surface, *bracket, -1.0, curve))
                 continue
             end = surface.at(t_next, u_next, self.p)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from daeosens.errors import SolveError
 from daeosens.petsc.vectors import Array
 from daeosens.problem.event import Event
 from daeosens.problem.monitor import Suspect
@@ -107,12 +108,33 @@ class Watcher:
                 mode.events[k] = self._event(mode, k)
             doubtful, distances, slopes = self._doubts(mode, times, z, rates)
         self._new = False
+        noise = NOISE * (np.abs(z) @ np.abs(mode.rows).T)
         for n in np.flatnonzero(doubtful.any(axis=1)).tolist():
-            suspects = [
-                Suspect(mode.events[k], (float(distances[n, k]), float(slopes[n, k])))
-                for k in _apart(doubtful[n], distances[n : n + 2], slopes[n : n + 2])
-            ]
-            yield n, suspects
+            # a flow that has rested at its bound, and would leave it, leaves the basis first
+            falls = (np.abs(distances[n]) <= noise[n]) & (distances[n + 1] < -noise[n + 1])
+            rested = np.flatnonzero(falls & (slopes[n] * (times[n + 1] - times[n]) <= noise[n]))
+            if rested.size:
+                yield n, [Suspect(mode.events[int(rested[0])], (0.0, 0.0), (0.0, 0.0))]
+            yield (
+                n,
+                [
+                    Suspect(mode.events[k], (float(distances[n, k]), float(slopes[n, k])))
+                    for k in _apart(doubtful[n], distances[n : n + 2], slopes[n : n + 2])
+                ],
+            )
+            self._check_within(mode, float(times[n + 1]), distances[n + 1])
+
+    def _check_within(self, mode: Mode, t: float, distances: Array) -> None:
+        """Refuse flows beyond their bounds where the run goes on."""
+        k = int(np.argmin(distances))
+        if distances[k] < -10.0 * BEYOND:
+            number, bound = mode.basis.places[mode.basis.watched[k]]
+            raise SolveError(
+                f"{self._bases.programme.name(number)} is beyond its {BOUNDS.get(bound, '')} bound "
+                f"at t = {t:.9g}, and no step was seen to cross it",
+                expected="bounds that are smooth along steps",
+                remedy="smaller steps, or an event where a bound has a kink",
+            )
 
     def _doubts(
         self, mode: Mode, times: Array, z: Array, rates: Array
@@ -129,9 +151,12 @@ class Watcher:
             np.abs(left - (2.0 * first + last) / 3.0), np.abs(right - (first + 2.0 * last) / 3.0)
         )
         lowest = np.minimum(np.minimum(left, right), last)
-        # a flow that comes to rest at its bound, as where nothing is left to take up, is within it
-        noise = NOISE * (np.abs(z[1:]) @ np.abs(mode.rows).T)
-        rests = (np.abs(last) <= noise) & (np.abs(h * slopes[1:]) <= noise)
+        # a flow that rests at its bound, as where nothing is left to take up, is within it: be it
+        # where a step ends, or where it begins and the flow is within bounds at its end
+        noise = NOISE * (np.abs(z) @ np.abs(mode.rows).T)
+        before = (np.abs(first) <= noise[:-1]) & (np.abs(h * slopes[:-1]) <= noise[:-1])
+        after = (np.abs(last) <= noise[1:]) & (np.abs(h * slopes[1:]) <= noise[1:])
+        rests = after | (before & (last >= 0.0))
         return (lowest - DOUBT * bend < 0.0) & ~rests, distances, slopes
 
     def _event(self, mode: Mode, k: int) -> Event:

@@ -13,7 +13,7 @@ import numpy as np
 from petsc4py import PETSc
 
 from daeosens.costs.compiled import first_order, running_costs
-from daeosens.derivatives.engines.array.step_blocks import dense_mass
+from daeosens.derivatives.engines.arrays.step_blocks import dense_mass
 from daeosens.derivatives.engines.limits import FEW_ROWS, TINY
 from daeosens.derivatives.engines.request import AdjointRequest, Rows, SweepError
 from daeosens.derivatives.engines.vectors.adjoint import VectorSweep, new_rows

@@ -8,7 +8,7 @@ import numpy as np
 
 from daeosens.costs.compiled import point_functions
 from daeosens.costs.cost import Point, Scalar
-from daeosens.derivatives.engines.array.hessian import Bending
+from daeosens.derivatives.engines.arrays.hessian import Bending
 from daeosens.derivatives.engines.compiled.tangent import fitting, linear_steps
 from daeosens.derivatives.engines.request import Observed, SecondRows
 from daeosens.petsc._kernels import LinearSteps, SecondSweep

@@ -34,7 +34,7 @@ class VectorSweep:
         The rows at the state that the sweep has reached.
     """
 
-    name = "steps"
+    name = "vectors"
 
     def __init__(
         self, trajectory: Trajectory, request: AdjointRequest, rows: Rows | None = None

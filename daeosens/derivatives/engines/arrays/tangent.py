@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from daeosens.derivatives.engines.array.step_blocks import block_spans, block_steps, linear_block
+from daeosens.derivatives.engines.arrays.step_blocks import block_spans, block_steps, linear_block
 from daeosens.methods.block_steps import LinearBlock
 from daeosens.petsc.vectors import Array
 from daeosens.problem.problem import Problem
@@ -19,7 +19,7 @@ def push_columns(trajectory: Trajectory, du: Array, dp: Array, last: int) -> Ite
     Parameters
     ----------
     trajectory : Trajectory
-        A run that can be swept in blocks (``no_block``).
+        A run that can be swept in blocks (``no_arrays``).
     du : array [D, n]
         Directions in the initial state.
     dp : array [D, m]

@@ -10,15 +10,15 @@ import numpy as np
 from petsc4py import PETSc
 
 from daeosens.costs.cost import Densities, Point, Scalar
-from daeosens.derivatives.engines.array.adjoint import Observer
-from daeosens.derivatives.engines.array.step_blocks import (
+from daeosens.derivatives.engines.arrays.adjoint import Observer
+from daeosens.derivatives.engines.arrays.step_blocks import (
     Span,
     block_spans,
     block_steps,
     linear_block,
     running_slopes,
 )
-from daeosens.derivatives.engines.array.tangent import parameter_part
+from daeosens.derivatives.engines.arrays.tangent import parameter_part
 from daeosens.derivatives.engines.request import Observed, SecondRows, no_rows
 from daeosens.methods.block_steps import BlockSteps, BlockTangent, LinearBlock, Seed
 from daeosens.petsc.vectors import Array, read, write
@@ -65,7 +65,7 @@ def carry_second(
     Parameters
     ----------
     window : Trajectory
-        A run, or a window of one, that can be swept in blocks (``no_block``).
+        A run, or a window of one, that can be swept in blocks (``no_arrays``).
     observed, densities
         Of the cost, by the number of the state in the window: see ``AdjointRequest``.
     along : (array [D, n], array [D, m])

@@ -10,7 +10,7 @@ import numpy as np
 from petsc4py import PETSc
 
 from daeosens.costs.cost import Densities, Point
-from daeosens.derivatives.engines.array.step_blocks import (
+from daeosens.derivatives.engines.arrays.step_blocks import (
     Span,
     block_of,
     block_spans,
@@ -75,12 +75,12 @@ class ArraySweep:
     Parameters
     ----------
     trajectory : Trajectory
-        A run that can be swept in blocks (``no_block``).
+        A run that can be swept by arrays (``no_arrays``).
     request : AdjointRequest
         The rows.
     """
 
-    name = "block"
+    name = "arrays"
 
     def __init__(self, trajectory: Trajectory, request: AdjointRequest) -> None:
         problem = trajectory.problem
@@ -186,7 +186,7 @@ def sweep_rows(
     Parameters
     ----------
     trajectory : Trajectory
-        A run that can be swept in blocks (``no_block``).
+        A run that can be swept by arrays (``no_arrays``).
     lam : array [M, n]
         Adjoints of the state number ``last``; overwritten by those of the first state.
     last : int
