@@ -120,7 +120,7 @@ def study(config: Config, results: Results) -> bool:
         results.say(f"{name:12s} {truth:7g} {value:10.5f}   {cells}")
     results.record("parameters", dict(zip(known.names, known.estimate, strict=True)))
     results.record("standard_errors", dict(zip(known.names, known.standard_errors, strict=True)))
-    results.record("profile_intervals", {each.name: each.interval for each in profiles.entries})
+    results.record("profile_intervals", {entry.name: entry.interval for entry in profiles.entries})
     results.record("value", found.value)
     results.write("covariance", known.matrix)
     results.write("residuals", reduced.residual(found.x))

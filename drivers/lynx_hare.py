@@ -131,7 +131,7 @@ def study(config: Config, results: Results) -> bool:
     results.record(
         "standard_errors", dict(zip(NAMES, found.covariance.standard_errors, strict=True))
     )
-    results.record("profile_intervals", {each.name: each.interval for each in profiles.entries})
+    results.record("profile_intervals", {entry.name: entry.interval for entry in profiles.entries})
     results.record("sigma", found.sigma)
     results.record("value", found.objective)
     results.record("iterations", found.iterations)

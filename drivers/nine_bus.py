@@ -417,7 +417,9 @@ def gradient_table(config: Config, network: Network) -> list[str]:
     run = reduced.trajectory(x)
     units = [scatter(row, x.duplicate()) for row in np.eye(x.size)]
     directions = [reduced.control.push_forward(reduced.problem, x, unit) for unit in units]
-    tangents = [ds.tangent(run, *each).derivative(reduced.objective) for each in directions]
+    tangents = [
+        ds.tangent(run, *direction).derivative(reduced.objective) for direction in directions
+    ]
     lines = [
         f"excess {value:.9g}",
         "parameter           adjoint        tangent         left      right",
@@ -471,7 +473,7 @@ def study(config: Config, results: Results) -> bool:
         results.say(f"{label}: {hertz.min():.3f} to {hertz.max():.3f} Hz")
     results.record("value", found.value)
     results.record("powers", dict(zip(names(config), found.x.array.tolist(), strict=False)))
-    results.record("events", {each.name: each.t for each in before.crossings})
+    results.record("events", {crossing.name: crossing.t for crossing in before.crossings})
     results.write("times_dispatched", run.times)
     results.write("states_dispatched", run.u)
     results.once(lambda: draw(results, config, runs))

@@ -246,8 +246,8 @@ def draw(config: Config, results: Results, runs: dict, latest: list) -> None:
     first, (least, most) = config.fault[0], sorted(latest)
     reach = np.linspace(first + 0.9 * (least - first), first + 1.08 * (most - first), 17)
     cleared = [
-        tangents(config, each, "cleared", reach, mark)
-        for each, mark in zip(runs, latest, strict=True)
+        tangents(config, run, "cleared", reach, mark)
+        for run, mark in zip(runs, latest, strict=True)
     ]
     switching.tangents_figure(
         results.path("cost.png"),

@@ -138,7 +138,7 @@ def refine(config: Config, stepping: ds.Stepping, results: Results) -> np.ndarra
     rows = []
     for k in range(config.refinements + 1):
         run = solve(stepping, 2**k)
-        times, slopes = [each.t for each in run.crossings], ds.sensitivities(run).p
+        times, slopes = [crossing.t for crossing in run.crossings], ds.sensitivities(run).p
         pairs = (
             (times, TIMES),
             (run.final.array, FINAL),
@@ -176,7 +176,7 @@ def draw(config: Config, results: Results, errors: dict[str, np.ndarray]) -> Non
         panels.append(hybrid.Panel(f"d(x, y) / d {name}", lines))
     hybrid.plane_figure(
         results.path("plane.png"),
-        hybrid.PlaneCurve(run.u, events, ["wide", *(each.mode for each in run.crossings)]),
+        hybrid.PlaneCurve(run.u, events, ["wide", *(crossing.mode for crossing in run.crossings)]),
         [
             hybrid.Surface(f"y = {slope:g} x ({name})", -slope, 1.0)
             for slope, name in zip(SLOPES, ("steep", "flat"), strict=True)
@@ -184,7 +184,7 @@ def draw(config: Config, results: Results, errors: dict[str, np.ndarray]) -> Non
         panels,
         axis_labels=("x", "y"),
         time_label="t",
-        moments=[each.t for each in run.crossings],
+        moments=[crossing.t for crossing in run.crossings],
     )
     steps = {
         each.method: [each.first_step / 2**k for k in range(config.refinements + 1)]

@@ -96,8 +96,13 @@ def test_reasons_name_what_their_settings_share(monkeypatch):
     notes = importlib.import_module("tables").notes
     row = importlib.import_module("contest").Row
     settings = [{"N": n, "tolerance": tol} for n in (3, 9) for tol in (1e-4, 1e-6)]
-    slow = [row(each, "other", "full", note="slow" * (each["N"] == 9)) for each in settings]
-    wrong = [row(each, "other", "full", note="wrong" * (each == settings[0])) for each in settings]
+    slow = [
+        row(setting, "other", "full", note="slow" * (setting["N"] == 9)) for setting in settings
+    ]
+    wrong = [
+        row(setting, "other", "full", note="wrong" * (setting == settings[0]))
+        for setting in settings
+    ]
     assert notes(slow) == ["other: slow (N 9)"]
     assert notes(wrong) == ["other: wrong (N 3, tolerance 1e-4)"]
 

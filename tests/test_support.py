@@ -151,7 +151,7 @@ def second_derivatives(form, run, case, directions, oracle_product):
     pushed = FOLLOWING.push_forward(form.analytic, x, dx)
     unit = [(direction[:3], direction[3:]) for direction in directions]
     *products, along = hessian_sweep(run, case.objective, [*unit, pushed], engine="vectors")
-    rows = np.array([np.concatenate([each.u0, each.p]) for each in products])
+    rows = np.array([np.concatenate([product.u0, product.p]) for product in products])
     if error(rows[0], oracle_product) > 1e-10:
         return None
     scale = np.linalg.norm(rows) * np.linalg.norm(directions)

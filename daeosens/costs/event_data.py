@@ -124,9 +124,9 @@ class EventData:
                 (
                     At(self.event, number, after),
                     1.0,
-                    SumOfSquares(each, problem.comm, each, branches),
+                    SumOfSquares(residual, problem.comm, residual, branches),
                 )
-                for number, each in zip(self.numbers, residuals, strict=True)
+                for number, residual in zip(self.numbers, residuals, strict=True)
             )
         )
 

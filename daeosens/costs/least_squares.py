@@ -100,7 +100,7 @@ class LeastSquares:
 
     def __post_init__(self) -> None:
         names = getattr(self.data, "column_names", getattr(self.data, "columns", ()))
-        named = all(isinstance(each, str) for each in names)
+        named = all(isinstance(name, str) for name in names)
         object.__setattr__(self, "columns", tuple(names) if named else ())
         if self.side not in (None, "before", "after"):
             raise InputError(f"side = {self.side!r}", expected='"before" or "after"')
@@ -214,7 +214,9 @@ class LeastSquares:
         if not missing.any():
             return [None], [0] * len(missing)
         patterns, kinds = np.unique(missing, axis=0, return_inverse=True)
-        rows: list[Rows] = [np.flatnonzero(~each) if each.any() else None for each in patterns]
+        rows: list[Rows] = [
+            np.flatnonzero(~pattern) if pattern.any() else None for pattern in patterns
+        ]
         return rows, kinds.ravel().tolist()
 
     @cached_property

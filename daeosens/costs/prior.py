@@ -147,7 +147,7 @@ def _each(values: Array, numbers: Sequence[str], name: str) -> Array:
     """Return the values, one for each number, by rows of a block; a single one stands for all."""
     count = len(numbers)
     admitted: list[tuple[int, ...]] = [(count,)]
-    if count and len({each.partition("[")[0] for each in numbers}) == 1 and "[" in numbers[-1]:
+    if count and len({label.partition("[")[0] for label in numbers}) == 1 and "[" in numbers[-1]:
         admitted.append(shape_of(numbers[-1]))
     if values.shape not in ((), *admitted):
         shapes = " or ".join(map(str, dict.fromkeys(admitted)))

@@ -206,7 +206,7 @@ def repeated(trajectory: Trajectory) -> Stepping:
 def _fixed_steps(trajectory: Trajectory, further: npt.ArrayLike) -> Stepping:
     """Return fixed steps that end where those of a run do, and at further times."""
     stepping, times = trajectory.stepping, trajectory.times
-    at_events = [n for each in trajectory.crossings for n in (each.step, each.step + 1)]
+    at_events = [n for crossing in trajectory.crossings for n in (crossing.step, crossing.step + 1)]
     kept = np.ones(len(times), dtype=bool)
     kept[[0, *at_events]] = False
     first, last = stepping.t_span[0], min(stepping.t_span[1], float(times[-1]))

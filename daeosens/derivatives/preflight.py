@@ -110,7 +110,7 @@ def evaluate_at_events(
     zero, nothing = problem.create_state(), problem.create_parameters()
     dp = nothing if problem.field_parameter else gather(nothing)
     out = (problem.create_state(), problem.create_parameters())
-    first = {each.name: each.step for each in reversed(trajectory.crossings)}
+    first = {crossing.name: crossing.step for crossing in reversed(trajectory.crossings)}
     for n in first.values():
         step, record = trajectory.step(n), trajectory.records[n]
         before = trajectory.records[n - 1] if n else record

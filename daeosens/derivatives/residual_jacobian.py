@@ -205,8 +205,8 @@ def _terms(trajectory: Trajectory, objective: Objective) -> list[tuple[float, Sq
     Which events happen before which observations may differ from run to run; the order does not.
     """
     terms = squares_of(objective.lower(trajectory.problem, float(trajectory.times[-1])))
-    pinned = [each for each in terms if not isinstance(each[0], At)]
-    at_events = [each for each in terms if isinstance(each[0], At)]
+    pinned = [term for term in terms if not isinstance(term[0], At)]
+    at_events = [term for term in terms if isinstance(term[0], At)]
     pinned.sort(key=lambda each: trajectory.index(each[0]))
     numbers = [(weight, scalar, trajectory.index(at)) for at, weight, scalar in pinned + at_events]
     return [

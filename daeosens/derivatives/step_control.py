@@ -197,7 +197,7 @@ def _refined(
     times, sizes = run.times, run.step_sizes
     parts = np.clip((np.maximum(errors, TARGET) / TARGET) ** (1.0 / order), 1.0, MOST)
     kept, new = added, list[Array]()
-    events = {each.step for each in run.crossings}
+    events = {crossing.step for crossing in run.crossings}
     n = 0
     while n < run.n_steps:
         if not coarse[n]:

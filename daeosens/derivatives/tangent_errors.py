@@ -275,7 +275,7 @@ def _from_three_states(run: Trajectory, values: Array, moved: Array) -> Array:
     events.
     """
     errors, sizes = np.zeros_like(values[1:]), run.step_sizes.tolist()
-    anew = {n for each in run.crossings for n in (each.step, each.step + 1)}
+    anew = {n for crossing in run.crossings for n in (crossing.step, crossing.step + 1)}
     for n in range(1, run.n_steps):
         if n in anew or not (sizes[n] and sizes[n - 1]):
             continue

@@ -190,7 +190,9 @@ def _sets_by_name(problem: Problem, p: Mapping[str, Any]) -> Array:
             f"p has values for different numbers of members ({listed})", expected="one"
         )
     members = [{name: value[k] for name, value in several.items()} for k in range(counts.pop())]
-    return np.array([numbers_by_name({**p, **each}, names, "p") for each in members], dtype=float)
+    return np.array(
+        [numbers_by_name({**p, **member}, names, "p") for member in members], dtype=float
+    )
 
 
 def _members(problem: Problem, u0: npt.ArrayLike, p: npt.ArrayLike | None) -> tuple[Array, Array]:
@@ -210,14 +212,14 @@ def _members(problem: Problem, u0: npt.ArrayLike, p: npt.ArrayLike | None) -> tu
                 f"solve_batch: {name} has shape {np.shape(given[name][0])}",
                 expected=f"[{width}], or [B, {width}] for B members",
             )
-    members = max(len(each) for each in arrays.values())
+    members = max(len(array) for array in arrays.values())
     for name, each in arrays.items():
         if len(each) not in (1, members):
             raise InputError(
                 f"solve_batch: {len(each)} {name} for {members} members",
                 expected="as many initial states as parameter sets, or one for all",
             )
-    starts, sets = (np.broadcast_to(each, (members, each.shape[1])) for each in arrays.values())
+    starts, sets = (np.broadcast_to(array, (members, array.shape[1])) for array in arrays.values())
     return starts, sets
 
 

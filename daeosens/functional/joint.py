@@ -57,15 +57,18 @@ class Joint:
             raise InputError(
                 f"experiments = {experiments!r}", expected="one Reduced or more, in a list"
             )
-        for k, each in enumerate(experiments):
+        for k, experiment in enumerate(experiments):
             require(
-                each, Reduced, f"experiments[{k}]", "Reduced(problem, objective, stepping, ...)"
+                experiment,
+                Reduced,
+                f"experiments[{k}]",
+                "Reduced(problem, objective, stepping, ...)",
             )
         self.experiments = tuple(experiments)
         first = self.experiments[0]
         agree(first.comm, "Joint", experiments=len(self.experiments))
-        for k, each in enumerate(self.experiments[1:], start=1):
-            _compare(first, each, k)
+        for k, experiment in enumerate(self.experiments[1:], start=1):
+            _compare(first, experiment, k)
 
     @property
     def comm(self) -> PETSc.Comm:
@@ -80,7 +83,7 @@ class Joint:
     @property
     def count(self) -> Count:
         """How often the experiments have run, all together."""
-        counts = [each.count for each in self.experiments]
+        counts = [experiment.count for experiment in self.experiments]
         return Count(
             sum(each.forward for each in counts),
             sum(each.adjoint for each in counts),
@@ -90,8 +93,8 @@ class Joint:
 
     def limit_steps(self, *, limited: bool) -> None:
         """Limit the steps of later runs of each experiment, or of none: ``Reduced.limit_steps``."""
-        for each in self.experiments:
-            each.limit_steps(limited=limited)
+        for experiment in self.experiments:
+            experiment.limit_steps(limited=limited)
 
     def start(self) -> PETSc.Vec:
         """Return a new vector with the controls' starting point."""
@@ -112,15 +115,15 @@ class Joint:
     @property
     def order(self) -> int:
         """The lowest order of the methods of the experiments."""
-        return min(each.order for each in self.experiments)
+        return min(experiment.order for experiment in self.experiments)
 
     def refined(self, x: Vector) -> Joint:
         """Return the same functional by runs with half the steps of those at x."""
-        return Joint([each.refined(x) for each in self.experiments])
+        return Joint([experiment.refined(x) for experiment in self.experiments])
 
     def value(self, x: Vector) -> float:
         """Return J(x)."""
-        return sum(each.value(x) for each in self.experiments)
+        return sum(experiment.value(x) for experiment in self.experiments)
 
     def gradient(self, x: Vector) -> PETSc.Vec:
         """Return the gradient of J at x as a new vector."""
@@ -128,12 +131,12 @@ class Joint:
 
     def value_and_gradient(self, x: Vector) -> tuple[float, PETSc.Vec]:
         """Return J(x) and its gradient as a new vector."""
-        pairs = [each.value_and_gradient(x) for each in self.experiments]
+        pairs = [experiment.value_and_gradient(x) for experiment in self.experiments]
         return sum(value for value, _ in pairs), _total([gradient for _, gradient in pairs])
 
     def derivative(self, x: Vector, dx: Vector) -> float:
         """Return the directional derivative of J at x by tangent-linear sweeps."""
-        return sum(each.derivative(x, dx) for each in self.experiments)
+        return sum(experiment.derivative(x, dx) for experiment in self.experiments)
 
     def hessian_product(self, x: Vector, dx: Vector) -> PETSc.Vec:
         """Return the Hessian of J at x times dx as a new vector.
@@ -143,7 +146,7 @@ class Joint:
         UnsupportedError
             A second derivative that is missing; names it.
         """
-        return _total([each.hessian_product(x, dx) for each in self.experiments])
+        return _total([experiment.hessian_product(x, dx) for experiment in self.experiments])
 
     def gauss_newton_product(self, x: Vector, dx: Vector) -> PETSc.Vec:
         """Return J_r^T J_r dx for J = 1/2 |r|^2 as a new vector.
@@ -153,15 +156,17 @@ class Joint:
         UnsupportedError
             The cost is no sum of squares.
         """
-        return _total([each.gauss_newton_product(x, dx) for each in self.experiments])
+        return _total([experiment.gauss_newton_product(x, dx) for experiment in self.experiments])
 
     def gauss_newton_matrix(self, x: Vector) -> Array:
         """Return J_r^T J_r [k, k] for J = 1/2 |r|^2, the same on every rank; for small k."""
-        return np.sum([each.gauss_newton_matrix(x) for each in self.experiments], axis=0)
+        return np.sum(
+            [experiment.gauss_newton_matrix(x) for experiment in self.experiments], axis=0
+        )
 
     def hessian(self, x: Vector) -> Array:
         """Return the dense Hessian of J at x [k, k], the same on every rank; for small k."""
-        return np.sum([each.hessian(x) for each in self.experiments], axis=0)
+        return np.sum([experiment.hessian(x) for experiment in self.experiments], axis=0)
 
     def residual(self, x: Vector) -> PETSc.Vec:
         """Return r(x) [q], J = 1/2 |r|^2: on each rank its rows of one experiment after another.
@@ -171,7 +176,7 @@ class Joint:
         UnsupportedError
             The cost is no sum of squares.
         """
-        parts = [each.residual(x) for each in self.experiments]
+        parts = [experiment.residual(x) for experiment in self.experiments]
         rows = PETSc.Vec().create(comm=self.comm)
         rows.setSizes((sum(part.getLocalSize() for part in parts), PETSc.DETERMINE))
         rows.setType(PETSc.Vec.Type.STANDARD)
@@ -181,7 +186,7 @@ class Joint:
     def residual_jacobian(self, x: Vector) -> PETSc.Mat:
         """Return dr/dx as a dense matrix [q, k], in the order of ``residual``."""
         x = self.point(x)
-        rows = [each.residual_jacobian(x).getDenseArray() for each in self.experiments]
+        rows = [experiment.residual_jacobian(x).getDenseArray() for experiment in self.experiments]
         matrix = dense(self.residual(x), x)
         matrix.getDenseArray()[...] = np.concatenate(rows)
         matrix.assemble()
@@ -190,17 +195,19 @@ class Joint:
     @property
     def residual_sweep(self) -> str:
         """Which sweeps give ``residual_jacobian``: "tangent", "adjoint" or both."""
-        return " and ".join(dict.fromkeys(each.residual_sweep for each in self.experiments))
+        return " and ".join(
+            dict.fromkeys(experiment.residual_sweep for experiment in self.experiments)
+        )
 
     def check_squares(self) -> None:
         """Say whether J is a sum of squares, without a run; ``UnsupportedError`` if not."""
-        for each in self.experiments:
-            each.check_squares()
+        for experiment in self.experiments:
+            experiment.check_squares()
 
     def check_second_order(self) -> None:
         """Raise ``UnsupportedError`` where a second derivative is missing, without a run."""
-        for each in self.experiments:
-            each.check_second_order()
+        for experiment in self.experiments:
+            experiment.check_second_order()
 
 
 def _compare(first: Reduced, other: Reduced, k: int) -> None:
@@ -248,7 +255,7 @@ def _equal(one: PETSc.Vec | None, another: PETSc.Vec | None) -> bool:
 
 def _total(vectors: Sequence[PETSc.Vec]) -> PETSc.Vec:
     total, *others = vectors
-    for each in others:
-        total.axpy(1.0, each)
-        each.destroy()
+    for other in others:
+        total.axpy(1.0, other)
+        other.destroy()
     return total

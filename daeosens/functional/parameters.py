@@ -241,7 +241,9 @@ class Parameters:
 
     @cached_property
     def _scaled_start(self) -> Array:
-        return np.array([each.scaled(each.value) for each in self.entries.values() if each.free])
+        return np.array(
+            [entry.scaled(entry.value) for entry in self.entries.values() if entry.free]
+        )
 
     def bounds(self, problem: Problem) -> tuple[PETSc.Vec, PETSc.Vec] | None:
         """Return the scaled bounds [k], or None if there are none."""

@@ -60,9 +60,9 @@ def estimated_uncertainty(
             matrix, gather(x), names, scales, hessian=hessian, held=held, gradient=slope
         )
         by_prior = np.zeros_like(matrix)
-        for each, prior in zip(functional.experiments, priors, strict=True):
+        for experiment, prior in zip(functional.experiments, priors, strict=True):
             if prior is not None:
-                alone = Reduced(each.problem, prior, each.stepping, each.control)
+                alone = Reduced(experiment.problem, prior, experiment.stepping, experiment.control)
                 by_prior = by_prior + curvature(alone, x, hessian)
         effective = size - float(np.trace(found.scaled @ by_prior))
         degrees = count - effective

@@ -137,7 +137,10 @@ class InstantStep:
             curve = self._curvature(rate, bend)
             return [
                 own,
-                *(self._along(step, each, rate.v, bend, curve, densities) for each in directions),
+                *(
+                    self._along(step, direction, rate.v, bend, curve, densities)
+                    for direction in directions
+                ),
             ]
 
     def _at(self, step: Step) -> Rate:

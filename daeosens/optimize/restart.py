@@ -206,7 +206,7 @@ def _write(path: Path, saved: Saved) -> None:
             identity.attrs[name] = words
         file["x"] = saved.x
         for column in COLUMNS:
-            file[f"history/{column}"] = [getattr(each, column) for each in saved.iterates]
+            file[f"history/{column}"] = [getattr(iterate, column) for iterate in saved.iterates]
     with beside.open("rb") as file:
         os.fsync(file.fileno())
     beside.replace(path)

@@ -82,12 +82,12 @@ class History:
 def history_of(iterates: Sequence[Iterate]) -> History:
     """Turn iterates, whose counts are totals, into a history of differences."""
     return History(
-        np.array([each.value for each in iterates]),
-        np.array([each.gradient_norm for each in iterates]),
-        np.array([each.step for each in iterates]),
-        np.diff([each.evaluations for each in iterates], prepend=0),
-        np.diff([each.failed_solves for each in iterates], prepend=0),
-        np.diff([each.hessian_products for each in iterates], prepend=0),
+        np.array([iterate.value for iterate in iterates]),
+        np.array([iterate.gradient_norm for iterate in iterates]),
+        np.array([iterate.step for iterate in iterates]),
+        np.diff([iterate.evaluations for iterate in iterates], prepend=0),
+        np.diff([iterate.failed_solves for iterate in iterates], prepend=0),
+        np.diff([iterate.hessian_products for iterate in iterates], prepend=0),
     )
 
 

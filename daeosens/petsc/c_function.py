@@ -132,7 +132,7 @@ def check_signature(native: Native, name: str, arrays: int, *, returns: bool) ->
         and len(given) >= 1 + arrays
         and set(given[1 : 1 + arrays]) in ({"double*"}, {"void*"})  # numba's ctypes say void *
         and len(data) <= 1
-        and all(each.endswith("*") for each in data)
+        and all(kind.endswith("*") for kind in data)
     )
     if not right:
         raise InputError(

@@ -192,8 +192,8 @@ value (do not include . in it)
         if name.lower() not in defaults
     ]
     words = [word.strip("\"'-.,") for word in message.split()]
-    named = [each for each in options if each[0] in words]
-    named = named or [each for each in options if any(_same(each[1], word) for word in words)]
+    named = [option for option in options if option[0] in words]
+    named = named or [option for option in options if any(_same(option[1], word) for word in words)]
     listed = " or ".join(_shown(*each) for each in named or options)
     if not listed:
         return None

@@ -174,7 +174,7 @@ class Differentiated:
 
     def plain(self, arguments: Sequence[Any]) -> Any:
         """Return what the callback gives without derivatives."""
-        return self._function(*[copy(each) for each in arguments])
+        return self._function(*[copy(argument) for argument in arguments])
 
     def _compare(self, result: DerivativeArray, plain: Sequence[Any]) -> None:
         """Refuse a callback that does other things with arrays which carry derivatives."""

@@ -79,7 +79,7 @@ def hybrid(
             complaints.append(f'mode "{name}" has events of its own; expected: all in one list')
     if complaints:
         raise together(complaints, heading="hybrid")
-    times = admit_breakpoints(sorted({t for each in modes.values() for t in each.breakpoints}))
+    times = admit_breakpoints(sorted({t for mode in modes.values() for t in mode.breakpoints}))
     alike = {name: replace(problem, breakpoints=times) for name, problem in modes.items()}
     shape = alike[start] if isinstance(start, str) else next(iter(alike.values()))
     return replace(shape, events=events, modes=alike, mode=start)

@@ -283,7 +283,7 @@ def _draw_pieces(
 def _draw_surfaces(axes: Any, surfaces: Sequence[Surface]) -> None:
     """Add lines through the whole picture without changing its limits, each with its name."""
     limits: Any = axes.axis()
-    left, right, bottom, top = (float(each) for each in limits)
+    left, right, bottom, top = (float(limit) for limit in limits)
     for k, surface in enumerate(surfaces):
         if surface.b:
             x = np.array([left, right])

@@ -92,7 +92,7 @@ def _bent(
 
 def _largest(problem: Problem, *values: Array) -> list[float]:
     """Return the largest size of each of the rank's arrays [n], over all ranks."""
-    sizes = np.array([np.abs(each).max(initial=0.0) for each in values])
+    sizes = np.array([np.abs(value).max(initial=0.0) for value in values])
     if problem.comm.size == 1:
         return sizes.tolist()
     problem.comm.tompi4py().Allreduce(MPI.IN_PLACE, sizes, MPI.MAX)

@@ -49,10 +49,12 @@ class FactoredBatch:
     def __init__(self, plain: Batch, parts: Factored, ready: Mapping[str, Native]) -> None:
         self._plain, self._parts = plain, parts
         self._whole = ready["rhs"]
-        *self._inner, self._of_y, self._slopes = (ready[each.name] for each in parts.functions)
+        *self._inner, self._of_y, self._slopes = (
+            ready[function.name] for function in parts.functions
+        )
         of_u = parts.by_u.runs
         self._of_u = of_u[of_u[:, 0] != 0] if parts.only_u else of_u
-        entries = [each.rows * each.columns for each in parts.factors]
+        entries = [factor.rows * factor.columns for factor in parts.factors]
         self._small, self.largest = sum(entries) <= SMALL, max(entries)
         few = UNPACKED // self.largest // 8 * 8
         self.rows_at_once = few if few >= 16 else PACKED

@@ -72,7 +72,7 @@ def build(
     if graphs[0].branches:
         problem = replace(problem, branches=Branches(rhs, tracer.shapes.split))
     products = {name: ready[f"rhs_{name}"] for name in ("pull", "push")}
-    if all(isinstance(each, Native) for each in products.values()):
+    if all(isinstance(product, Native) for product in products.values()):
         problem = replace(problem, native={**problem.native, **products})
     return _model(tracer, problem, running, ready)
 

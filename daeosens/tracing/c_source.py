@@ -19,15 +19,15 @@ def source(functions: Sequence[Generated]) -> str:
     "returned".  Numbers that come along are behind ``user_data``, the last argument.
     """
     generator = casadi.CodeGenerator("model.c", {"with_header": False, "verbose": False})
-    for each in functions:
-        generator.add(each.function)
+    for function in functions:
+        generator.add(function.function)
     # what nobody else calls the compiler puts in its place
     code = f"#define CASADI_SYMBOL_EXPORT static\n{generator.dump()}"
     # the wrappers never pass NULL for an input; without the question compiling takes half the time
     code = re.sub(r"arg\[(\d+)\]\? arg\[\1\]\[(\d+)\] : 0", r"arg[\1][\2]", code)
     code = re.sub(r"arg\[(\d+)\] \? arg\[\1\] : casadi_zeros", r"arg[\1]", code)
     code = rolled(with_fast_products(code))
-    return "\n".join([code, *(_wrapper(each) for each in functions)])
+    return "\n".join([code, *(_wrapper(function) for function in functions)])
 
 
 def entry(name: str) -> str:

@@ -259,7 +259,7 @@ def _symbols(graph: Graph, **sizes: int) -> list[Any]:
 def _function(
     graph: Graph, ending: str, inputs: dict[str, Any], outputs: dict[str, Any], shape: Sequence[int]
 ) -> Generated:
-    dense = [casadi.densify(each) for each in outputs.values()]
+    dense = [casadi.densify(output) for output in outputs.values()]
     if graph.held is not None:
         symbols, reached = graph.held
         dense = casadi.substitute(dense, [symbols], [reached])
@@ -301,8 +301,8 @@ def _matrix(graph: Graph, ending: str, x: Any, *, square: bool) -> Generated:
         return Generated(function, pattern.shape, by_rows=True)
     if square:  # an implicit step adds to the diagonal, and F_udot to F_u
         pattern = pattern + casadi.Sparsity.diag(*pattern.shape)
-        for each in graph.states.values():
-            pattern = pattern + casadi.jacobian_sparsity(graph.value, each)
+        for state in graph.states.values():
+            pattern = pattern + casadi.jacobian_sparsity(graph.value, state)
     entries = pattern.numel()
     if entries <= 256 or pattern.nnz() > entries / 4:
         outputs = {"out": casadi.densify(jacobian).T}

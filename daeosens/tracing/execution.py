@@ -30,8 +30,8 @@ def executable(functions: Sequence[Generated], comm: MPI.Comm) -> Mapping[str, A
     """
     library = compiled_library(source(functions), comm)
     if library is None:
-        return {each.name: _interpreted(each) for each in functions}
-    return {each.name: _native(each, library) for each in functions}
+        return {function.name: _interpreted(function) for function in functions}
+    return {function.name: _native(function, library) for function in functions}
 
 
 def compiled_library(code: str, comm: MPI.Comm) -> ctypes.CDLL | None:

@@ -74,7 +74,7 @@ class _Body:
 
     def used(self, k: int) -> list[int]:
         """Return the numbers of the statements that one needs at once."""
-        return [each for each in self.values[k][1] if isinstance(each, int)]
+        return [value for value in self.values[k][1] if isinstance(value, int)]
 
     def needed(self, first: Iterable[int], known: frozenset[int] | set[int]) -> list[int]:
         """Return the numbers of all statements that some need, beside those that are known."""
@@ -148,8 +148,8 @@ def _written(body: _Body) -> list[str]:
     """Return the statements with loops, or nothing where there are none."""
     shared = _shared(body)
     late = _late(body, shared)
-    outputs = [each for each in body.outputs if each[1] not in late]
-    after = [each for each in body.outputs if each[1] in late]
+    outputs = [output for output in body.outputs if output[1] not in late]
+    after = [output for output in body.outputs if output[1] in late]
     kept = {k: number for number, k in enumerate(_kept(body, late, shared))}
     outputs += [(_Entry("kept", number), k) for k, number in kept.items()]
     kinds: dict[str, list[_Part]] = defaultdict(list)

@@ -94,7 +94,9 @@ class Factored:
     @cached_property
     def sizes(self) -> tuple[int, int]:
         """Numbers of entries of all v and of all y."""
-        return sum(each.columns for each in self.factors), sum(each.rows for each in self.factors)
+        return sum(factor.columns for factor in self.factors), sum(
+            factor.rows for factor in self.factors
+        )
 
     @cached_property
     def entries(self) -> tuple[int, int, int]:
@@ -122,7 +124,7 @@ class Factored:
     @cached_property
     def starts(self) -> npt.NDArray[np.intp]:
         """The place of each factor's first entry among the parameters; -1 of constant ones."""
-        return np.array([-1 if each.start is None else each.start for each in self.factors])
+        return np.array([-1 if factor.start is None else factor.start for factor in self.factors])
 
     @cached_property
     def disjoint(self) -> bool:
@@ -140,9 +142,9 @@ class Factored:
     def _spans(self) -> list[tuple[int, int]]:
         """Where the entries of factors begin and end among the parameters."""
         return sorted(
-            (each.start, each.start + each.rows * each.columns)
-            for each in self.factors
-            if each.start is not None
+            (factor.start, factor.start + factor.rows * factor.columns)
+            for factor in self.factors
+            if factor.start is not None
         )
 
 

@@ -105,8 +105,8 @@ class Symbol(Unknown, NDArrayOperatorsMixin):
         chosen = np.asarray(self._positions_at(key))
         parts = _parts(key)
         basic = all(
-            each is None or each is Ellipsis or isinstance(each, (int, np.integer, slice))
-            for each in parts
+            part is None or part is Ellipsis or isinstance(part, (int, np.integer, slice))
+            for part in parts
         )
         return self.view(chosen) if basic and chosen.ndim else self.rearranged(chosen)
 
@@ -135,7 +135,7 @@ class Symbol(Unknown, NDArrayOperatorsMixin):
 
     def _positions_at(self, key: Any) -> Any:
         parts = _parts(key)
-        if any(isinstance(each, Symbol) for each in parts):
+        if any(isinstance(part, Symbol) for part in parts):
             raise untraceable("an index depends on the data", "np.where instead of an index")
         return self.positions[key]
 
@@ -236,19 +236,19 @@ def as_symbol(value: Any) -> Symbol:
         graph = casadi.reshape(graph, *stored(array.shape))
         return Symbol(graph, array.shape, logical=array.dtype == bool)
     entries: list[Any] = list(array.ravel())
-    parts = [as_symbol(each) if each is not value else each for each in entries]
-    if not all(isinstance(each, Symbol) for each in parts):
+    parts = [as_symbol(entry) if entry is not value else entry for entry in entries]
+    if not all(isinstance(part, Symbol) for part in parts):
         raise untraceable(f"{value!r} is no array of numbers", "numbers and arrays of numbers")
     return _joined(parts, array.shape)
 
 
 def _joined(parts: Sequence[Symbol], outer: tuple[int, ...]) -> Symbol:
     """Return an array of arrays."""
-    shapes = {each.shape for each in parts}
+    shapes = {part.shape for part in parts}
     if len(shapes) > 1:
         raise untraceable(f"rows of shapes {sorted(shapes)} in one array", "rows of one shape")
     shape = (*outer, *(shapes.pop() if shapes else ()))
-    joined = casadi.vertcat(*(flat(each.graph) for each in parts))
+    joined = casadi.vertcat(*(flat(part.graph) for part in parts))
     return Symbol(casadi.reshape(joined, *stored(shape)), shape)
 
 
@@ -268,7 +268,7 @@ def broadcast(symbol: Symbol, shape: tuple[int, ...]) -> Any:
 def _calculated(ufunc: Any, inputs: Sequence[Any]) -> Symbol:
     """Return what a ufunc gives, of arguments that are true or false too."""
     symbols = [as_symbol(each) for each in inputs]
-    chosen = of_kinds(ufunc, [each.dtype == bool for each in symbols])
+    chosen = of_kinds(ufunc, [symbol.dtype == bool for symbol in symbols])
     if chosen is None:
         raise untraceable(
             f"np.{ufunc.__name__} of {' and '.join(str(each.dtype) for each in symbols)}",
@@ -281,6 +281,6 @@ def _calculated(ufunc: Any, inputs: Sequence[Any]) -> Symbol:
 def elementwise(function: Callable[..., Any], *inputs: Any) -> Symbol:
     """Apply a function of graphs to the entries, broadcast by NumPy's rules."""
     symbols: Sequence[Symbol] = [as_symbol(each) for each in inputs]
-    shape = np.broadcast_shapes(*(each.shape for each in symbols))
-    graphs = [each.graph if not each.shape else broadcast(each, shape) for each in symbols]
+    shape = np.broadcast_shapes(*(symbol.shape for symbol in symbols))
+    graphs = [symbol.graph if not symbol.shape else broadcast(symbol, shape) for symbol in symbols]
     return Symbol(casadi.densify(function(*graphs)), shape)

@@ -58,7 +58,7 @@ class Model:
         self.name = name
         self.start, self.p = np.array(start), np.array(p)
         functions = [getattr(models, name + ending) for ending in ("", "_u", "_p")]
-        self._addresses = [ctypes.cast(each, ctypes.c_void_p).value for each in functions]
+        self._addresses = [ctypes.cast(function, ctypes.c_void_p).value for function in functions]
         rhs, by_u, by_p = [Native(address, keeps=models) for address in self._addresses]
         self.problem = ODE(
             rhs,

@@ -221,7 +221,7 @@ def compare_engines(n: int, method: str, repeat: int) -> FullHessian:
             begin = time.process_time()
             products = hessian_sweep(run, cost, units, engine=engine)  # type: ignore[arg-type]
             log.append(1e3 * (time.process_time() - begin))
-            found[engine] = np.array([np.append(each.u0, each.p) for each in products])
+            found[engine] = np.array([np.append(product.u0, product.p) for product in products])
     steps, block = (statistics.median(log) for log in times.values())
     difference = abs(found["arrays"] - found["vectors"]).max() / abs(found["vectors"]).max()
     return FullHessian(n, method, run.n_steps, steps, block, float(difference))

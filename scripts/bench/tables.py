@@ -145,7 +145,7 @@ def _summary(rows: Sequence[Row], settings: list[dict[str, Any]]) -> str:
     shared = {
         name: value
         for name, value in settings[0].items()
-        if all(each.get(name) == value for each in settings)
+        if all(setting.get(name) == value for setting in settings)
     }
     like = [row.setting for row in rows if shared.items() <= row.setting.items()]
     if shared and all(each in settings for each in like):

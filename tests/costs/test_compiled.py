@@ -8,7 +8,7 @@ from daeosens.costs.compiled import first_order, point_functions, running_costs
 
 
 def lowered(model, *objectives):
-    return [each.lower(model, 1.0) for each in objectives]
+    return [objective.lower(model, 1.0) for objective in objectives]
 
 
 def densities(model, *objectives):

@@ -85,7 +85,7 @@ def test_value_is_that_of_the_crossings():
     run = solve(BALL, START, TRUTH, stepping("rk4"))
     bounces = [each for each in run.crossings if each.name == "bounce"]
     assert len(bounces) >= 3
-    r = (np.array([each.t for each in bounces[:3]]) - TIMES) / [0.02, 0.03, 0.05]
+    r = (np.array([bounce.t for bounce in bounces[:3]]) - TIMES) / [0.02, 0.03, 0.05]
     assert evaluate(run, IMPACTS) == pytest.approx(0.5 * r @ r, rel=1e-13)
     value = 0.0
     for crossing, row in zip((bounces[1], bounces[-1]), SPEEDS.data, strict=True):

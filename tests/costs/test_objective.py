@@ -247,7 +247,7 @@ def test_python_sums_objectives():
     parts += [2.0 * parts[0], parts[1] + parts[2]]
     for whole in (sum(parts), sum(reversed(parts))):
         assert adjoint(run, whole).value == pytest.approx(
-            sum(adjoint(run, each).value for each in parts)
+            sum(adjoint(run, part).value for part in parts)
         )
     with pytest.raises(TypeError):
         1 + parts[0]

@@ -61,7 +61,7 @@ def trajectory(problem, method, adaptive=False, checkpoint="states"):
 
 
 def flat(products):
-    return np.array([np.concatenate([each.u0, each.p]) for each in products])
+    return np.array([np.concatenate([product.u0, product.p]) for product in products])
 
 
 def difference(ours, reference):
@@ -72,13 +72,13 @@ def difference(ours, reference):
 def by_steps(name, method, adaptive):
     run = trajectory(forms.FORMS[name].analytic, method, adaptive)
     products = hessian_sweep(run, forms.ANALYTIC_COST, DIRECTIONS, engine="vectors")
-    assert {each.engine for each in products} == {"vectors"}
+    assert {product.engine for product in products} == {"vectors"}
     return flat(products), products[0].gradient
 
 
 def assert_equal(products, reference):
     expected, gradient = reference
-    assert {each.engine for each in products} == {"arrays"}
+    assert {product.engine for product in products} == {"arrays"}
     assert difference(flat(products), expected) < 1e-12
     assert products[0].gradient.value == gradient.value
     assert difference(products[0].gradient.u0, gradient.u0) < 1e-13
@@ -209,7 +209,7 @@ def test_reduced_hessians_pass_the_taylor_test(name, method):
     found = taylor(functionals[0], hessian=True)
     assert min(found) > 2.9, found
     x = functionals[0].start()
-    ours, reference = (each.hessian(x) for each in functionals)
+    ours, reference = (functional.hessian(x) for functional in functionals)
     assert difference(ours, reference) < 1e-12
 
 
@@ -279,7 +279,7 @@ def test_what_blocks_remember_does_not_mislead_steps():
     memory = Memory()
     for engine in ("arrays", "vectors", "arrays", "vectors"):
         products = hessian_sweep(run, forms.ANALYTIC_COST, DIRECTIONS, memory, engine)
-        assert {each.engine for each in products} == {engine}
+        assert {product.engine for product in products} == {engine}
         assert difference(flat(products), by_steps("rhs", "rk4", False)[0]) < 1e-12
 
 

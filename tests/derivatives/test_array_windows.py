@@ -112,7 +112,7 @@ def test_steps_whose_time_matters_are_no_pieces(autonomous, running, monkeypatch
     monkeypatch.setattr(array_adjoint, "sweep_rows", counted)
     assert_equal(run, [cost])
     records = run.records
-    smooth = [each for each in records if each.jump is None and each.ends_at is None]
+    smooth = [record for record in records if record.jump is None and record.ends_at is None]
     timed = sum(each.timed for each in smooth)
     fixed = sum(each.slope == 0.0 for each in smooth if each.timed)
     assert 0 < fixed < timed < len(smooth)  # observations fix the times from there on

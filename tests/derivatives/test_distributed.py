@@ -133,7 +133,7 @@ def test_hessians_are_symmetric_and_do_not_depend_on_the_number_of_ranks(
         directions = [case.direction(), second_direction(case)]
         answers.append([each.gather() for each in hessian_sweep(run, cost, directions)])
         flat = [np.concatenate([gather(du), gather(dp) if field else dp]) for du, dp in directions]
-        rows = [np.concatenate(each) for each in answers[-1]]
+        rows = [np.concatenate(answer) for answer in answers[-1]]
         parts = np.concatenate([rows[0] * flat[1], -rows[1] * flat[0]])
         assert abs(parts.sum()) < 1e-12 * abs(parts).sum()
     for together, alone in zip(*answers, strict=True):

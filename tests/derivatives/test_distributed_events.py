@@ -55,7 +55,7 @@ def answers_of(comm, method, field, options):
         dp = room.vec(0.2 * np.sin(2 * k + 7 * room.x)) if field else np.cos(k + np.arange(5)) * P0
         directions.append((du0, dp))
     products = hessian_sweep(run, cost, directions)
-    rows = [np.concatenate(each.gather()) for each in products]
+    rows = [np.concatenate(product.gather()) for product in products]
     gradient = adjoint(run, cost)
     flat = [np.concatenate([gather(du), gather(dp) if field else dp]) for du, dp in directions]
     parts = np.concatenate([rows[0] * flat[1], -rows[1] * flat[0]])
@@ -73,8 +73,8 @@ def test_hessians_through_switches_do_not_depend_on_the_number_of_ranks(method, 
     (run, gradient, rows), (alone, expected, expected_rows) = (
         answers_of(comm, method, field, options) for comm in (PETSc.COMM_WORLD, PETSc.COMM_SELF)
     )
-    names = [each.name for each in run.crossings]
-    assert names == [each.name for each in alone.crossings]
+    names = [crossing.name for crossing in run.crossings]
+    assert names == [crossing.name for crossing in alone.crossings]
     assert names == ["hot", "cold", "hot", "window", "cold", "hot", "cold"]
     np.testing.assert_allclose(run.times, alone.times, rtol=1e-10)
     assert gradient.value == pytest.approx(expected.value, rel=1e-10)
@@ -114,7 +114,7 @@ def test_an_event_that_moves_may_be_the_last_moment(method, options):
         assert duality(run, cost) < 1e-12
         along = [(room.vec(0.1 * np.cos(1 + 5 * room.x)), np.cos(1 + np.arange(5)))]
         rows = [adjoint(run, cost), *hessian_sweep(run, cost, along)]
-        found[comm is PETSc.COMM_SELF, early] = [np.concatenate(each.gather()) for each in rows]
+        found[comm is PETSc.COMM_SELF, early] = [np.concatenate(row.gather()) for row in rows]
     here, alone, near = found.values()
     for k in (0, 1):
         assert difference(here[k], alone[k]) < 1e-8
@@ -131,14 +131,14 @@ def test_observations_beside_an_event_that_moves(method, options, side):
         data = [room.vec(1.0 + 0.1 * np.sin(2 * np.pi * room.x + t)) for t in OBSERVED]
         cost = LeastSquares(OBSERVED, data, sigma=0.5, side=side)
         run = solve(problem, u0, [*P0[:4], OBSERVED[0]], stepping_of(method, options), OBSERVED)
-        (opened,) = (each.t for each in run.crossings if each.name == "window")
+        (opened,) = (crossing.t for crossing in run.crossings if crossing.name == "window")
         assert opened == OBSERVED[0]
         seen, other = (run.at(OBSERVED[0], each) for each in (side, "before"))
         assert (largest_difference(seen, other) > 0.01) == (side == "after")
         assert duality(run, cost) < 1e-12
         along = [(room.vec(0.1 * np.cos(1 + 5 * room.x)), np.cos(1 + np.arange(5)))]
         rows = [adjoint(run, cost), *hessian_sweep(run, cost, along)]
-        found.append([gather(seen), *(np.concatenate(each.gather()) for each in rows)])
+        found.append([gather(seen), *(np.concatenate(row.gather()) for row in rows)])
     for here, alone in zip(*found, strict=True):
         assert difference(here, alone) < 1e-8
 
@@ -149,10 +149,10 @@ def test_events_that_commute_may_happen_together_at_the_start(method, options):
     found = {}
     for comm, late in ((PETSc.COMM_WORLD, 0.0), (PETSc.COMM_SELF, 0.0), (PETSc.COMM_WORLD, 1e-9)):
         room, problem, u0, _ = make_thermostat(comm, field=False)
-        (window,) = (each for each in problem.events if each.name == "window")
+        (window,) = (event for event in problem.events if event.name == "window")
         problem = add_events(problem, [dataclasses.replace(window, name="another")])
         run = solve(problem, u0, [*P0[:4], late], stepping_of(method, options), OBSERVED)
-        assert [(each.name, each.t) for each in run.crossings[:2]] == [
+        assert [(crossing.name, crossing.t) for crossing in run.crossings[:2]] == [
             ("window", late),
             ("another", late),
         ]

@@ -55,7 +55,7 @@ def hessian(trajectory, objective):
     gradient = adjoint(trajectory, objective)
     np.testing.assert_allclose(products[0].gradient.u0, gradient.u0, rtol=1e-12, atol=1e-13)
     np.testing.assert_allclose(products[0].gradient.p, gradient.p, rtol=1e-12, atol=1e-13)
-    return np.array([np.concatenate([each.u0, each.p]) for each in products])
+    return np.array([np.concatenate([product.u0, product.p]) for product in products])
 
 
 def close(ours, expected, tolerance):
@@ -156,7 +156,7 @@ def test_hessian_is_that_of_the_whole_program(problem, method):
         return np.concatenate([found.u0, found.p])
 
     trajectory = whole(point)
-    assert [each.name for each in trajectory.crossings].count("struck") >= 1
+    assert [crossing.name for crossing in trajectory.crossings].count("struck") >= 1
     steps = 2e-4 * np.eye(5)
     expected = [
         (8 * (gradient(point + d) - gradient(point - d)) - gradient(point + 2 * d)) / (12 * 2e-4)

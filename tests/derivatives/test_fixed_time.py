@@ -39,7 +39,7 @@ def closed_form(times, bounces):
 def test_derivatives_of_the_bouncing_ball_jump_as_in_the_closed_form(stepping):
     run = solve(BALL, START, None, stepping)
     along = tangent(run, du0=[1.0, 0.0])
-    steps = [each.step for each in run.crossings]
+    steps = [crossing.step for crossing in run.crossings]
     bounces = [sum(step < n for step in steps) for n in range(len(run.times))]
     assert bounces[-1] == 3
     assert np.count_nonzero(along.times) >= 6
@@ -57,7 +57,7 @@ def test_each_mode_has_its_own_rate():
     }
     problem = hybrid(modes, "rise", events)
     run = solve(problem, [0.0], [0.5], Stepping((0.0, 1.0), "rk8vr", dt=0.3))
-    (step,) = (each.step for each in run.crossings)
+    (step,) = (crossing.step for crossing in run.crossings)
     rows = at_fixed_times(tangent(run, dp=[1.0]))[:, 0]
     expected = np.where(np.arange(len(rows)) > step, 1.5 * np.exp(0.5 - run.times), 0.0)
     np.testing.assert_allclose(rows, expected, rtol=1e-10, atol=1e-13)

@@ -143,7 +143,9 @@ def test_its_derivatives_are_exact():
     both.check_squares()
     both.check_second_order()
     assert both.residual_sweep == "tangent"
-    assert both.count.forward == sum(each.count.forward for each in both.experiments) > 2
+    assert (
+        both.count.forward == sum(experiment.count.forward for experiment in both.experiments) > 2
+    )
     assert both.count.adjoint > 2
     assert both.typical()[0].getArray().tolist() == [1.0, 0.4]
 

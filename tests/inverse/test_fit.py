@@ -423,8 +423,8 @@ def test_multistart_finds_the_frequency_on_any_number_of_ranks(comm, shared_tmp_
     assert alone.objective > found.objective + 5
     assert found.sigma[0] < 0.1 < alone.sigma[0]
     serial = run(MPI.COMM_SELF)
-    assert [each.value for each in serial.starts.attempts] == [
-        each.value for each in found.starts.attempts
+    assert [attempt.value for attempt in serial.starts.attempts] == [
+        attempt.value for attempt in found.starts.attempts
     ]
     comm.Barrier()
     again = run(comm, folder=shared_tmp_path)
@@ -451,7 +451,7 @@ def test_starts_spread_over_priors_of_either_scale():
         found = fitted(
             LogNormal(SIGMA), control, priors=[first, second], starts=5, gradient_tolerance=1e-2
         )
-        points = np.array([each.start for each in found.starts.attempts])
+        points = np.array([attempt.start for attempt in found.starts.attempts])
         assert points.shape == (5, 2)
         assert 0.1 < points[:, 0].min() < points[:, 0].max() < 6.0
         assert -1.0 < points[:, 1].min() < points[:, 1].max() < 3.0

@@ -382,7 +382,7 @@ def test_patients_have_volumes_of_their_own():
         volumes = np.exp(x[1:])[:, None]
         return np.log(DOSE / volumes) - np.exp(x[0]) / volumes * HOURS
 
-    data = np.log([each.data["c"] for each in patients()])
+    data = np.log([patient.data["c"] for patient in patients()])
     x = np.log([CLEARANCE, *VOLUMES])
     for _ in range(20):  # Gauss-Newton, by differences
         steps = 1e-6 * np.eye(4)
@@ -429,9 +429,9 @@ def test_own_parameters_are_dual_in_both_orders(style):
         assert each.derivative(x, dx) == pytest.approx(gradient @ dx, rel=1e-12)
         product, swapped = (gather(each.hessian_product(x, v)) for v in (dx, other))
         assert product @ other == pytest.approx(swapped @ dx, rel=1e-12)
-    for k, each in enumerate(functional.experiments):
+    for k, experiment in enumerate(functional.experiments):
         # what belongs to another patient counts for nothing
-        counts = gather(each.gradient(x)) != 0.0
+        counts = gather(experiment.gradient(x)) != 0.0
         np.testing.assert_array_equal(counts, [True, *(np.arange(3) == k)])
 
 

@@ -102,7 +102,7 @@ def test_weights_solve_the_transposed_equations(name, method, rng):
         slot = equations.slot(0, points[i], H)
         equations.weigh(i, H, points[i], slot, right, vec(problem, lam), adjoints, weight)
         t, u, _ = points[i]
-        solved = np.array([read(each) for each in adjoints[i + 1 :]]).reshape(-1, 3)
+        solved = np.array([read(adjoint) for adjoint in adjoints[i + 1 :]]).reshape(-1, 3)
         later = rows @ (scheme.a[i + 1 :, i] @ solved)
         last = lam if i == len(points) - 1 else 0.0
         matrix = mass - H * gamma * rhs_u(t, read(u), P0)
@@ -119,8 +119,8 @@ def test_what_is_pulled_back_from_a_stage(rng):
     problem, (t, u, _) = FORMS["M"].analytic, points[0]
     w, running = rng.standard_normal((2, 3))
     (adjoints,) = equations.adjoints(1)
-    for each in adjoints:
-        write(each, rng.standard_normal(3))
+    for adjoint in adjoints:
+        write(adjoint, rng.standard_normal(3))
     mu = problem.create_parameters()
     lam = vec(problem, np.ones(3))
     given = (vec(problem, w), vec(problem, running), (lam, mu), adjoints)
@@ -129,7 +129,7 @@ def test_what_is_pulled_back_from_a_stage(rng):
     by_p = H * rhs_p(t, read(u), P0).T @ w
     np.testing.assert_allclose(read(mu), by_p, rtol=1e-13, atol=1e-15)
     equations.pull_back(H, points[0], equations.slopes(points[0], by_u=True), *given)
-    passed = sum(read(each) for each in adjoints[1:])
+    passed = sum(read(adjoint) for adjoint in adjoints[1:])
     expected = H * rhs_u(t, read(u), P0).T @ w + running + mass.T @ passed
     np.testing.assert_allclose(read(lam), expected, rtol=1e-12)
     np.testing.assert_allclose(read(mu), 2.0 * by_p, rtol=1e-13, atol=1e-15)

@@ -64,7 +64,7 @@ def final_energy():
 
 
 def lowered(run, costs):
-    return [each.lower(run.problem, run.times[-1]) for each in costs]
+    return [cost.lower(run.problem, run.times[-1]) for cost in costs]
 
 
 @pytest.mark.mpi

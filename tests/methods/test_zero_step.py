@@ -152,7 +152,7 @@ def test_sweeps_are_dual_where_the_state_decides_on_the_last_moment(form, method
     u0 = read(consistent_state(problem, U0, p)) if form != "M" else U0
     p[2] = solve(FORMS[form], u0, p, stepping).final.array[0]
     run = solve(problem, u0, p, stepping)
-    assert [(each.name, each.t) for each in run.crossings] == [("dose", 2.0)]
+    assert [(crossing.name, crossing.t) for crossing in run.crossings] == [("dose", 2.0)]
     cost = AT_END + ALONG
     assert duality(run, cost) < 1e-12
     one, two = ([0.3, -0.2, 0.0], [0.2, 0.1, -0.3]), ([0.1, 0.4, 0.0], [-0.3, 0.2, 0.5])

@@ -198,8 +198,8 @@ def active_multipliers(problem):
     x = np.asarray(problem.minimum, dtype=float)
     functional = problem.functional()
     rows = []
-    for each in problem.constraints:
-        function = each.what
+    for constraint in problem.constraints:
+        function = constraint.what
         values = np.atleast_1d(function(x))
         rows += [
             Closed(lambda y, f=function, i=i: np.atleast_1d(f(y))[i], x).slope(x)
@@ -210,7 +210,7 @@ def active_multipliers(problem):
         low, high = (np.broadcast_to(side, len(x)) for side in problem.bounds)
         fixed = (np.abs(x - low) < 1e-6) | (np.abs(x - high) < 1e-6)
     v = np.zeros(len(rows))
-    active = np.array([abs(each) > 0 for each in problem.multipliers])
+    active = np.array([abs(multiplier) > 0 for multiplier in problem.multipliers])
     if active.any():
         matrix = np.array(rows)[active][:, ~fixed]
         v[active] = np.linalg.lstsq(matrix.T, -functional.slope(x)[~fixed])[0]

@@ -63,7 +63,7 @@ def test_the_numbers_of_steps_in_python_and_of_blocks(model, start, stepping, ch
     run = ds.solve(model, *start, stepping, t_eval=TIMES, checkpoint=checkpoint)
     costs = costs_of(model)
     assert wants_compiled(run, "auto", FEW)
-    values = [ds.derivatives.evaluate(run, each) for each in costs]
+    values = [ds.derivatives.evaluate(run, cost) for cost in costs]
     python = ds.adjoint(run, costs, "vectors")
     every = zip(
         ds.adjoint(run, costs), ds.adjoint(run, costs, "arrays"), python, values, strict=True

@@ -118,7 +118,7 @@ def test_derivatives_on_fine_grids_are_those_of_more_digits(rhs):
     )
     real = np.longdouble
     side = real(k) / real(grid.spacing[0]) ** 2
-    states = [each.array.astype(real) for each in run.states]
+    states = [state.array.astype(real) for state in run.states]
 
     def diagonal(m):
         t = real(run.times[m])

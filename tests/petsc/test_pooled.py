@@ -52,9 +52,9 @@ def test_vectors_of_solvers_use_memory_again():
         ksp = PETSc.KSP().create(comm=PETSc.COMM_SELF)
         ksp.setOperators(matrix)
         vecs = ksp.getWorkVecs(right=3)
-        places.append({address(each) for each in vecs})
-        for each in vecs:
-            each.destroy()
+        places.append({address(vec) for vec in vecs})
+        for vec in vecs:
+            vec.destroy()
     assert len(places[0]) == 3
     assert len(places[0] | places[1]) <= 4  # one more is made to duplicate it
 

@@ -84,9 +84,9 @@ def test_states_are_those_of_the_closed_form(style):
     run = solve(with_doses(model(style), table()), [0.0, 0.0], P, STEPPING, TIMES)
     for t in TIMES:
         np.testing.assert_allclose(run.at(t), closed_form(t, P), rtol=2e-9, atol=1e-9)
-    names = [each.name for each in run.crossings]
+    names = [crossing.name for crossing in run.crossings]
     assert names == ["dose 0", "dose 1", "dose 2", "dose 1 ends", "dose 2 ends", "dose 3"]
-    assert [each.mode for each in run.crossings][1:5] == [
+    assert [crossing.mode for crossing in run.crossings][1:5] == [
         "infusion 1",
         "infusion 2",
         "infusion 3",
@@ -207,7 +207,7 @@ def test_equal_rates_share_their_equations():
 def test_doses_behind_the_end_wait_for_a_longer_run():
     blood = with_doses(ODE(lambda t, u, p: -u, 1), [[0.0, 1.0], [5.0, 1.0], [9.0, 1.0, 2.0]])
     short = solve(blood, [0.0], [], Stepping((0.0, 4.0), "rk6vr", rtol=1e-9))
-    assert [each.name for each in short.crossings] == ["dose 0"]
+    assert [crossing.name for crossing in short.crossings] == ["dose 0"]
     longer = solve(blood, [0.0], [], Stepping((0.0, 6.0), "rk6vr", rtol=1e-9))
     assert longer.final[0] == pytest.approx(np.exp(-6) + np.exp(-1), rel=1e-8)
 
@@ -217,8 +217,8 @@ def test_other_events_stay():
     empty = Event(9.0, lambda t, u, p: u * [0.0, 1.0], name="wash-out")
     treated = with_doses(ODE(rates, ["depot", "central"], NAMES, events=[empty]), table())
     run = solve(treated, [0.0, 0.0], P, STEPPING)
-    assert [each.name for each in run.crossings][-1] == "dose 3"
-    assert "wash-out" in [each.name for each in run.crossings]
+    assert [crossing.name for crossing in run.crossings][-1] == "dose 3"
+    assert "wash-out" in [crossing.name for crossing in run.crossings]
 
 
 # ---- tables --------------------------------------------------------------------------------------

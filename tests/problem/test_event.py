@@ -83,7 +83,7 @@ def test_bouncing_ball_is_the_closed_form(method, t_end, bounces):
     trajectory = run(method, t_end, 0.5)
     z, v, times = flight(BALL, t_end)
     assert len(times) == len(trajectory.crossings) == bounces
-    np.testing.assert_allclose([each.t for each in trajectory.crossings], times, rtol=1e-13)
+    np.testing.assert_allclose([crossing.t for crossing in trajectory.crossings], times, rtol=1e-13)
     np.testing.assert_allclose(trajectory.final.array, [z, v], rtol=1e-9, atol=1e-11)
 
     def energy(x):
@@ -165,7 +165,7 @@ def test_taylor_and_duality_through_events_at_coarse_steps(problem, method):
     control = Parameters(values, lambda p: np.array([-0.6 * p[0] / 1.1, 0.8 * p[2] / 0.9]))
     functional = Reduced(problem, OBJECTIVE, stepping, control)
     trajectory = functional.trajectory(functional.start())
-    assert [each.name for each in trajectory.crossings].count("struck") >= 1
+    assert [crossing.name for crossing in trajectory.crossings].count("struck") >= 1
     assert duality(trajectory, OBJECTIVE) < 1e-12
     found = taylor(functional, epsilons=[2e-4 * 0.5**k for k in range(5)])
     assert found.order > 1.9, found
@@ -205,7 +205,7 @@ def test_adaptive_steps_converge_to_the_exact_derivative():
         functionals.append(adjoint(trajectory, OBJECTIVE).p)
     fine = solve(SWING, START, P, Stepping((0.0, 3.0), "rk8vr", dt=5e-3), OBJECTIVE.times)
     exact = adjoint(fine, OBJECTIVE).p
-    errors = [abs(each - exact).max() / abs(exact).max() for each in functionals]
+    errors = [abs(functional - exact).max() / abs(exact).max() for functional in functionals]
     assert errors[0] < 1e-3
     assert errors[1] < 1e-7
 
@@ -230,8 +230,8 @@ SLOPES = np.array([2.75, 0.36])
 def test_switched_oscillator_converges_to_the_published_digits():
     stepping = Stepping((0.0, 0.125), "rk8vr", dt=1e-3)
     trajectory = solve(OSCILLATOR, [0.0, 1.0], SLOPES, stepping)
-    assert [each.mode for each in trajectory.crossings] == ["second", "first"]
-    times = [each.t for each in trajectory.crossings]
+    assert [crossing.mode for crossing in trajectory.crossings] == ["second", "first"]
+    times = [crossing.t for crossing in trajectory.crossings]
     np.testing.assert_allclose(times, [0.095725421094859, 0.11477575380689], rtol=1e-12)
     final = [-0.3161266569964, -0.23814498194319]
     np.testing.assert_allclose(trajectory.final.array, final, rtol=1e-11)
@@ -285,7 +285,7 @@ def test_directions(direction, expected):
     event = Event(lambda t, u, p: u[0], direction=direction)
     problem = ODE(lambda t, u, p: np.array([np.pi * np.sin(np.pi * t)]), 1, events=[event])
     trajectory = solve(problem, [-1.0], None, Stepping((0.0, 2.9), "rk8vr", dt=0.1))
-    times = [each.t for each in trajectory.crossings]
+    times = [crossing.t for crossing in trajectory.crossings]
     np.testing.assert_allclose(times, expected, rtol=0, atol=1e-9)
 
 
@@ -520,7 +520,7 @@ def thermostat(comm, method, n=12):
     )
     gradient = adjoint(trajectory, mean)
     assert duality(trajectory, mean) < 1e-12
-    times = [each.t for each in trajectory.crossings]
+    times = [crossing.t for crossing in trajectory.crossings]
     return times, [gradient.value], gradient.p, gradient.gather()[0]
 
 
@@ -587,7 +587,7 @@ def test_gravity_and_restitution_from_times_of_impacts():
     """An inverse problem whose data are times of events, solved by Newton's gradient method."""
     truth = np.array([9.81, 0.75])
     stepping = Stepping((0.0, 6.0), "rk4", dt=0.25)
-    measured = [each.t for each in solve(PROBLEM, BALL[:2], truth, stepping).crossings[:4]]
+    measured = [crossing.t for crossing in solve(PROBLEM, BALL[:2], truth, stepping).crossings[:4]]
 
     def misfit(number):
         shifted = measured[number]

@@ -340,7 +340,7 @@ def test_directions_of_a_threshold(direction, expected):
     event = threshold(System(1), component=0, level=0.0, direction=direction)
     problem = ODE(lambda t, u, p: np.array([np.pi * np.sin(np.pi * t)]), 1, events=[event])
     trajectory = solve(problem, [-1.0], None, Stepping((0.0, 1.9), "rk8vr", dt=0.1))
-    assert [each.t for each in trajectory.crossings] == pytest.approx(expected, abs=1e-9)
+    assert [crossing.t for crossing in trajectory.crossings] == pytest.approx(expected, abs=1e-9)
 
 
 # ---- saturation ----------------------------------------------------------------------------------
@@ -356,7 +356,7 @@ PUSHED = ODE(pushed, 2, WAVE.parameters)
 
 
 def modes_of(trajectory):
-    return [(round(each.t, 9), each.mode) for each in trajectory.crossings]
+    return [(round(crossing.t, 9), crossing.mode) for crossing in trajectory.crossings]
 
 
 @pytest.mark.parametrize(("x0", "held"), [(0.5, True), (0.5 - 1e-6, False), (-0.5, False)])
@@ -764,7 +764,7 @@ def test_field_parameters_keep_out_of_events(comm):
     dq.setArray(0.1 * np.array([1.0, -2.0, 3.0, -1.0, 2.0])[slice(*q.getOwnershipRange())])
     trajectory = solve(problem, state, q, Stepping((0.0, 2.0), "rk8vr", dt=0.1))
     expected = [np.arcsin(0.075), np.arcsin(0.1), np.pi / 2]
-    assert [each.t for each in trajectory.crossings] == pytest.approx(expected, rel=1e-11)
+    assert [crossing.t for crossing in trajectory.crossings] == pytest.approx(expected, rel=1e-11)
 
     def total(t, u, p):
         return comm.allreduce(sum(u.getArray(readonly=True)[k] for k in own))

@@ -91,7 +91,7 @@ def test_bands_show_data_fit_and_both_bands(tmp_path, drawn, noise):
     assert labels[:3] == ["data", "fit", "90 % confidence"]
     assert labels[3:] == (["90 % prediction, with noise"] if noise else [])
     # the outer band is the wider one
-    spans = [np.ptp(each.get_paths()[0].vertices[:, 1]) for each in first.collections]
+    spans = [np.ptp(collection.get_paths()[0].vertices[:, 1]) for collection in first.collections]
     assert spans == sorted(spans, reverse=True)
 
 
@@ -198,7 +198,7 @@ def test_the_waterfall_is_sorted_and_counts_failures(tmp_path, drawn):
     heights = axes.get_lines()[0].get_ydata()
     assert (np.diff(heights) >= 0).all()
     assert axes.get_yscale() == "log"
-    failed = sum(not math.isfinite(each.value) for each in starts.attempts)
+    failed = sum(not math.isfinite(attempt.value) for attempt in starts.attempts)
     assert failed > 0
     assert axes.get_xlabel() == f"start, best first ({failed} more failed)"
     labels = [text.get_text() for text in axes.get_legend().get_texts()]

@@ -177,7 +177,7 @@ def as_ex9busopt(powers: Sequence[float] = DISPATCH) -> tuple[float, Array, floa
             again += 0.5 * DT * (over(pairs[-1][0])[0] + over(u)[0])
         for _ in range(count):
             pairs.append((u, program.step(faulty, u), faulty))
-            value += 0.5 * DT * sum(over(each)[0] for each in pairs[-1][:2])
+            value += 0.5 * DT * sum(over(pair)[0] for pair in pairs[-1][:2])
             u = pairs[-1][1]
     lam, mu = np.zeros(45), np.zeros(3)
     for before, after, faulty in reversed(pairs):

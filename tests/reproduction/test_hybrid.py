@@ -53,11 +53,13 @@ def test_published_digits_of_the_ball_with_moving_and_with_pinned_impacts():
 def test_oscillator_by_fine_steps_has_all_published_digits():
     run = hybrid.oscillator("rk8vr", 1e-3)
     np.testing.assert_allclose(run.final.array, OSCILLATOR.FINAL, rtol=1e-12)
-    np.testing.assert_allclose([each.t for each in run.crossings], OSCILLATOR.TIMES, rtol=1e-13)
+    np.testing.assert_allclose(
+        [crossing.t for crossing in run.crossings], OSCILLATOR.TIMES, rtol=1e-13
+    )
     exact = np.hstack([hybrid.EXACT_START, OSCILLATOR.BY_SLOPES])
     np.testing.assert_allclose(hybrid.oscillator_derivatives("rk8vr", 1e-3), exact, atol=1e-12)
     switches = adjoint(run, [EventTime("steep"), EventTime("flat")])
-    rows = [np.concatenate([each.u0, each.p]) for each in switches]
+    rows = [np.concatenate([switch.u0, switch.p]) for switch in switches]
     np.testing.assert_allclose(rows, hybrid.EXACT_SWITCHES, rtol=1e-11, atol=1e-13)
 
 
@@ -68,7 +70,7 @@ def test_oscillator_by_fine_steps_has_all_published_second_derivatives():
     units = [(row[:2], row[2:]) for row in np.eye(4)]
     for cost, exact in zip(costs, hybrid.EXACT_HESSIANS, strict=True):
         products = hessian_sweep(run, cost, units)
-        ours = np.array([np.concatenate([each.u0, each.p]) for each in products])
+        ours = np.array([np.concatenate([product.u0, product.p]) for product in products])
         np.testing.assert_allclose(ours, exact, rtol=0, atol=6e-11)
 
 

@@ -81,7 +81,7 @@ def with_ceiling():
 
 def test_ceiling_is_reached_at_the_published_time_and_left_when_the_fault_is_cleared():
     run = with_ceiling()
-    names = [each.name for each in run.crossings]
+    names = [crossing.name for crossing in run.crossings]
     assert names == ["fault", "ceiling 3", "cleared"]
     assert f"{run.crossings[1].t:.5f}" == nine_bus.EX9BUS_CEILING
     regulator = DRIVER.REGULATOR[2]

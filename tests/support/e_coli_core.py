@@ -62,5 +62,5 @@ def e_coli_core(*, xylose: bool = True) -> Network:
     for column, (entries, _, _) in enumerate(reactions.values()):
         for name, count in entries.items():
             matrix[rows[name], column] = count
-    lower, upper = (np.array([each[k] for each in reactions.values()]) for k in (1, 2))
+    lower, upper = (np.array([reaction[k] for reaction in reactions.values()]) for k in (1, 2))
     return Network(matrix, list(reactions), lower, upper)

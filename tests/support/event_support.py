@@ -305,7 +305,7 @@ def cost_of(cell):
 
     def at(function, after):
         def call(run, points):
-            step = next(each.step for each in run.crossings if each.name == "event")
+            step = next(crossing.step for crossing in run.crossings if crossing.name == "event")
             point = points[step + after]
             return function(point.t, point.u, point.p)
 
@@ -402,7 +402,10 @@ def prove(cell: Cell) -> Proof:
     first, second = 0.5 * np.random.default_rng(6).normal(size=(2, len(x))) * abs(x)
     value, gradient = functional.value_and_gradient(x)
     gradient = gradient.array.copy()
-    products = [each.array.copy() for each in functional.hessian_products(x, [first, second])]
+    products = [
+        hessian_product.array.copy()
+        for hessian_product in functional.hessian_products(x, [first, second])
+    ]
     dual = duality(run, objective)
 
     pinned = (*objective.times, *([1.3] if cell.event == "given time" else []))
@@ -425,7 +428,7 @@ def prove(cell: Cell) -> Proof:
     orders = [_order(each, k, size) for k, each in enumerate((remainders, bent), start=2)]
     sizes = [np.linalg.norm(each) for each in (*products, first, second)]
     return Proof(
-        tuple(each.name for each in run.crossings),
+        tuple(crossing.name for crossing in run.crossings),
         dual,
         abs(products[0] @ second - products[1] @ first) / max(sizes[0] * sizes[3], 1e-3),
         _error(gradient, exact.gradient),

@@ -70,7 +70,7 @@ class Plan:
 
 def plan(system: System, run: Any, pinned: Sequence[float]) -> Plan:
     """Return the plan of a run; ``pinned`` are the times that adaptive steps have to hit."""
-    jumps = {each.step: each.name for each in run.crossings}
+    jumps = {crossing.step: crossing.name for crossing in run.crossings}
     fixed = sorted({*pinned, run.stepping.t_span[1]})
     mode, steps = system.start, []
     for n, (t, h) in enumerate(zip(run.times, run.step_sizes, strict=False)):

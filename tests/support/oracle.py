@@ -100,7 +100,7 @@ def products(
         gradients = adjoint(augmented, objectives, engine="tsadjoint")
     except UnsupportedError:
         gradients = adjoint(augmented, objectives)
-    return [np.concatenate([each.u0[:N], each.p]) for each in gradients]
+    return [np.concatenate([gradient.u0[:N], gradient.p]) for gradient in gradients]
 
 
 def _augmented(form: forms.Form, dp: Any) -> Problem:

@@ -511,7 +511,7 @@ def test_answers_do_not_depend_on_the_number_of_ranks(method):
         scatter(np.concatenate([np.linspace(0.5, 0.9, N), np.full(N, 0.4)]), guess)
         u0 = consistent_state(problem, guess, p)
         run = solve(problem, u0, p, Stepping((0.0, 1.2), method, dt=0.1, options=options))
-        assert [each.name for each in run.crossings] == ["low", "again"]
+        assert [crossing.name for crossing in run.crossings] == ["low", "again"]
         after = gather(run.crossings[1].after)
         rest = problem.create_state()
         problem.modes["weak"].rhs(0.9, run.crossings[1].after, p, rest)

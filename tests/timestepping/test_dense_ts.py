@@ -115,7 +115,7 @@ def test_gradients_are_those_of_the_sweep_by_steps(case, method, monkeypatch):
     times = run.times[[0, 3, 5, -1]]
     data = LeastSquares(times, np.ones((4, model.size)), 0.1)
     others = [end, data, 0.3 * data + model.running]
-    assert in_c(run, [each.lower(model, run.times[-1]) for each in others]) is not None
+    assert in_c(run, [other.lower(model, run.times[-1]) for other in others]) is not None
     gradients = adjoint(run, others)
     matrices = sensitivities(run)
     earlier = sensitivities(run, float(run.times[5]))

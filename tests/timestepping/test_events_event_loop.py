@@ -37,7 +37,7 @@ STAGES = {"rk2a": 2, "rk4": 4, "rk8vr": 13}
 
 
 def times(trajectory):
-    return [each.t for each in trajectory.crossings]
+    return [crossing.t for crossing in trajectory.crossings]
 
 
 def ball(u0, t_end, method="rk4", dt=0.05, **keywords):
@@ -158,7 +158,7 @@ def test_gradient_through_two_crossings_within_one_step(method):
     start = [0.55**2 - depth, 0.0]
     stepping = Stepping((0.0, 1.0), method, dt=0.1, options=tight(method))
     trajectory = solve(problem, start, [faster], stepping)
-    assert [each.name for each in trajectory.crossings] == ["enter", "leave"]
+    assert [crossing.name for crossing in trajectory.crossings] == ["enter", "leave"]
     assert trajectory.final.array[1] == pytest.approx(1 + 2 * np.sqrt(depth) * faster, rel=1e-12)
     cost = Terminal(lambda t, u, p: u[1])
     gradient = adjoint(trajectory, cost)
@@ -298,7 +298,9 @@ def test_explicit_events_at_one_time_happen_in_the_order_of_the_list(t):
     for events, value, slope in (((double, add), 5.0, 1.0), ((add, double), 8.0, 2.0)):
         problem = ODE(lambda t, u, p: 0 * u, 1, ["amount"], events=events)
         trajectory = solve(problem, [1.0], [3.0], Stepping((0.0, 1.0), "rk4", dt=0.1))
-        assert [each.name for each in trajectory.crossings] == [each.name for each in events]
+        assert [crossing.name for crossing in trajectory.crossings] == [
+            event.name for event in events
+        ]
         assert trajectory.final.array[0] == pytest.approx(value, rel=1e-15)
         matrices = sensitivities(trajectory)
         np.testing.assert_allclose([matrices.u0, matrices.p], [[[2.0]], [[slope]]], rtol=1e-15)

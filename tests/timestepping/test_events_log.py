@@ -97,8 +97,8 @@ def test_two_events_at_one_place_are_joined_by_a_step_of_size_zero():
     other = Event(lambda t, u, p: 3.0 * (u[0] - p[0]), direction=-1, name="other")
     quiet = Event(lambda t, u, p: u[0] - p[0], direction=-1, name="quiet")
     run = solve(falling(quiet, other), [1.0], [0.47], STEPPING)
-    assert [each.name for each in run.crossings] == ["quiet", "other"]
-    first, second = (each.step for each in run.crossings)
+    assert [crossing.name for crossing in run.crossings] == ["quiet", "other"]
+    first, second = (crossing.step for crossing in run.crossings)
     assert second == first + 2
     between = run.records[first + 1]
     assert between.ends_at is not None

@@ -63,7 +63,7 @@ def closed(x):
 def test_two_balls_that_hit_the_floor_together(method):
     """They have nothing to do with each other: derivatives are those of each alone."""
     trajectory = solve(BALLS, START, P, Stepping((0.0, 1.9), method, dt=0.4))
-    assert [each.name for each in trajectory.crossings] == ["ball 0", "ball 1"]
+    assert [crossing.name for crossing in trajectory.crossings] == ["ball 0", "ball 1"]
     assert trajectory.crossings[0].t == trajectory.crossings[1].t
     point = np.concatenate([START, P])
     expected = np.array([closed(point + 1e-30j * unit).imag / 1e-30 for unit in np.eye(7)])
@@ -131,7 +131,7 @@ def test_derivatives_that_depend_on_the_order_are_refused():
     ]
     problem = hybrid(modes, "slow", events)
     ok = solve(problem, [0.55, 0.56, 0.0], None, Stepping((0.0, 1.0), "rk4", dt=0.1))
-    assert [each.name for each in ok.crossings] == ["a", "b"]
+    assert [crossing.name for crossing in ok.crossings] == ["a", "b"]
     with pytest.raises(SolveError, match=r'"a" and "b" at one instant.*derivatives differ'):
         solve(problem, [0.55, 0.55, 0.0], None, Stepping((0.0, 1.0), "rk4", dt=0.1))
 
@@ -185,7 +185,10 @@ def test_two_doses_that_commute_may_be_given_at_the_start(method):
     problem = doses(lambda t, u, p: u + 2.0, lambda t, u, p: u + 0.7)
     stepping, cost = Stepping((0.0, 2.0), method, dt=0.1), Terminal(lambda t, u, p: u[0] ** 2)
     run = solve(problem, [1.0], [0.5, 0.0, 0.0], stepping)
-    assert [(each.name, each.t) for each in run.crossings] == [("one", 0.0), ("two", 0.0)]
+    assert [(crossing.name, crossing.t) for crossing in run.crossings] == [
+        ("one", 0.0),
+        ("two", 0.0),
+    ]
     assert run.at(0.0, "before").array[0] == 1.0
     near = solve(problem, [1.0], [0.5, 1e-7, 2e-7], stepping)
     assert duality(run, cost) < 1e-12

@@ -130,7 +130,9 @@ def test_events_and_running_costs_are_traced_too():
     )
     stepping = ds.Stepping((0.0, 2.5), "cn", dt=0.01)
     run = ds.solve(model, [1.0], {"rate": 0.5}, stepping)
-    assert [each.t for each in run.crossings] == pytest.approx([2.0 * np.log(2.0)], rel=1e-4)
+    assert [crossing.t for crossing in run.crossings] == pytest.approx(
+        [2.0 * np.log(2.0)], rel=1e-4
+    )
     plain = ds.trace(
         lambda t, u, p: -p.rate * u,
         1,

@@ -146,7 +146,7 @@ def test_a_function_written_entry_by_entry_is_expanded():
 
     made = tracer.Tracer(400, admit_shapes(["k"]), COMM)
     functions = derivatives.derive(made.graph(chain, "rhs", (400,)))
-    assert all(each.function.is_a("SXFunction") for each in functions.values())
+    assert all(function.function.is_a("SXFunction") for function in functions.values())
     assert functions["_u"].pattern[0][-1] == 3 * 400 - 2
 
 
@@ -324,7 +324,7 @@ def test_modes_are_models_and_their_events_are_traced():
     )
     p = heating.pack(power=1.0, limits=[0.4, 0.8])
     trajectory = ds.solve(thermostat, [0.5], p, Stepping((0.0, 4.0), "rk4", dt=0.05))
-    assert [each.name for each in trajectory.crossings][:3] == ["hot", "cold", "hot"]
+    assert [crossing.name for crossing in trajectory.crossings][:3] == ["hot", "cold", "hot"]
     assert ds.verify.duality(trajectory, heating.terminal(lambda t, u, p: u[0])) < 1e-12
 
 

@@ -88,7 +88,7 @@ def sweep_back(trajectory: Trajectory, request: AdjointRequest, engine: Engine) 
         sweep = ArraySweep(trajectory, request)
         _carry(trajectory, request, sweep)  # callbacks for many points look at what they return
         comm = trajectory.problem.comm
-        finite = all(np.isfinite(each).all() for each in sweep.matrices())
+        finite = all(np.isfinite(matrix).all() for matrix in sweep.matrices())
         if finite if comm.size == 1 else comm.tompi4py().allreduce(finite, MPI.LAND):
             return sweep  # vectors name what is not finite
     by_steps = TSAdjointSweep if chosen == "tsadjoint" else VectorSweep

@@ -146,7 +146,7 @@ def negative_log_likelihood(
     whole, parts = controls(problem, parameters, experiments)
     laws = laws_of(problem, priors, parts)
     free = len(whole.free_names)
-    rows = sum(len(each) for each in laws)
+    rows = sum(len(law) for law in laws)
     fewest = free + 1 if is_estimated(noise) else free - rows
     if data.count < fewest:
         raise InputError(
@@ -158,9 +158,9 @@ def negative_log_likelihood(
             remedy="more data, priors with a given noise level, or Parameter(..., free=False)",
         )
     _check_levels(data, noise)
-    for part, each in zip(parts, laws, strict=True):
-        _check_starts(each, part)
-    own_priors = [_objective(each) for each in laws]
+    for part, law in zip(parts, laws, strict=True):
+        _check_starts(law, part)
+    own_priors = [_objective(law) for law in laws]
     watched = (observation.observe, observation.observe_u, observation.observe_p)
     misfits = [
         LeastSquares(
@@ -168,7 +168,7 @@ def negative_log_likelihood(
         )
         for each in measured
     ]
-    steppings = [each.stepping for each in experiments]
+    steppings = [experiment.stepping for experiment in experiments]
     if is_estimated(noise):
         units = [Reduced(*each) for each in zip(treated, misfits, steppings, parts, strict=True)]
         functional: Joint | EstimatedNoise = EstimatedNoise(
@@ -177,7 +177,7 @@ def negative_log_likelihood(
     else:
         objectives = with_levels(misfits, _split(noise.sigma, measured), own_priors)
         runs = zip(treated, objectives, steppings, parts, strict=True)
-        functional = Joint([Reduced(*each) for each in runs])
+        functional = Joint([Reduced(*run) for run in runs])
     return Likelihood(functional, misfits, whole, laws, own_priors)
 
 

@@ -38,11 +38,11 @@ def with_levels(
 ) -> list[Any]:
     """Return the misfits with their noise levels and priors."""
     objectives: list[Any] = [
-        replace(each, sigma=sigma) for each, sigma in zip(misfits, levels, strict=True)
+        replace(misfit, sigma=sigma) for misfit, sigma in zip(misfits, levels, strict=True)
     ]
     return [
-        each if prior is None else each + prior
-        for each, prior in zip(objectives, priors, strict=True)
+        objective if prior is None else objective + prior
+        for objective, prior in zip(objectives, priors, strict=True)
     ]
 
 
@@ -72,7 +72,7 @@ class EstimatedNoise:
     ) -> None:
         self.priors = [None] * len(experiments) if priors is None else list(priors)
         self._level_prior, self._each_column = level_prior, each_column
-        self._misfits: list[Any] = [each.objective for each in experiments]
+        self._misfits: list[Any] = [experiment.objective for experiment in experiments]
         self._unit = Joint(experiments)
         if any(self.priors):  # their derivatives are checked with those of the experiments
             pairs = zip(experiments, self._objectives(np.ones(1)), strict=True)
@@ -115,8 +115,10 @@ class EstimatedNoise:
     def refined(self, x: PETSc.Vec) -> EstimatedNoise:
         """Return the same functional by runs with half the steps of those at x."""
         experiments = [
-            Reduced(each.problem, misfit, halved(each.trajectory(x)), each.control)
-            for each, misfit in zip(self.experiments, self._misfits, strict=True)
+            Reduced(
+                experiment.problem, misfit, halved(experiment.trajectory(x)), experiment.control
+            )
+            for experiment, misfit in zip(self.experiments, self._misfits, strict=True)
         ]
         return EstimatedNoise(
             experiments,
@@ -131,7 +133,7 @@ class EstimatedNoise:
 
     def runs(self, x: PETSc.Vec) -> list[Trajectory]:
         """Return the run of each experiment at x; the last ones are kept."""
-        return [each.trajectory(x) for each in self.experiments]
+        return [experiment.trajectory(x) for experiment in self.experiments]
 
     def check_second_order(self) -> None:
         """Raise ``UnsupportedError`` where a second derivative is missing."""
@@ -172,11 +174,13 @@ class EstimatedNoise:
         value, gradient = 0.0, x.duplicate()
         gradient.zeroEntries()
         objectives = self._objectives(levels[self.groups])
-        for each, run, objective in zip(self.experiments, self.runs(x), objectives, strict=True):
+        for experiment, run, objective in zip(
+            self.experiments, self.runs(x), objectives, strict=True
+        ):
             result = adjoint(run, objective)
-            each.count.adjoint += 1
+            experiment.count.adjoint += 1
             value += result.value
-            gradient.axpy(1.0, each.control.pull_back(each.problem, x, result))
+            gradient.axpy(1.0, experiment.control.pull_back(experiment.problem, x, result))
         # what the weighted sum of squares has is replaced by the likelihood of the levels
         value -= 0.5 * float((squares / levels**2).sum())
         return value + self._level_value(squares, levels), gradient
@@ -212,10 +216,10 @@ class EstimatedNoise:
         total = np.zeros(x.size)
         sigma = levels[self.groups]
         units = [scatter(unit, x.duplicate()) for unit in np.eye(x.size)]
-        for each, run, misfit, prior in zip(
+        for experiment, run, misfit, prior in zip(
             self.experiments, self.runs(x), self._misfits, self.priors, strict=True
         ):
-            along = each.tangents(x, units)
+            along = experiment.tangents(x, units)
             observed = ~np.isnan(misfit.scaled_data)
             by_column = np.broadcast_to(sigma, observed.shape)[observed]
             group = np.broadcast_to(self.groups, observed.shape)[observed]
@@ -307,14 +311,16 @@ class EstimatedNoise:
         for total in totals:
             total.zeroEntries()
         first = 0
-        for each, run, misfit in zip(self.experiments, self.runs(x), self._misfits, strict=True):
+        for experiment, run, misfit in zip(
+            self.experiments, self.runs(x), self._misfits, strict=True
+        ):
             rows = slice(first, first + len(misfit.data))
             first = rows.stop
             own = [weight[rows][self.observed[rows]] for weight in weights]
             pairs = residual_adjoint(run, misfit, own)
             for total, (lam, mu) in zip(totals, pairs, strict=True):
-                found = Gradient(0.0, lam, mu, shared_p=shared(each.problem, mu))
-                total.axpy(1.0, each.control.pull_back(each.problem, x, found))
+                found = Gradient(0.0, lam, mu, shared_p=shared(experiment.problem, mu))
+                total.axpy(1.0, experiment.control.pull_back(experiment.problem, x, found))
         return totals
 
 

@@ -77,12 +77,12 @@ class Multistart:
 
     def n_at_best(self, tolerance: float = 1e-2) -> int:
         """Return how many attempts came within ``tolerance`` of the best value."""
-        return sum(each.value <= self.best.value + tolerance for each in self.attempts)
+        return sum(attempt.value <= self.best.value + tolerance for attempt in self.attempts)
 
     def __repr__(self) -> str:
         """Return the best ten and the counts."""
-        failed = sum(not math.isfinite(each.value) for each in self.attempts)
-        unfinished = sum(not each.converged for each in self.attempts) - failed
+        failed = sum(not math.isfinite(attempt.value) for attempt in self.attempts)
+        unfinished = sum(not attempt.converged for attempt in self.attempts) - failed
         lines = [" rank  start          value  iterations  why it ended"]
         for rank, each in enumerate(self.ranked[:10], 1):
             lines.append(

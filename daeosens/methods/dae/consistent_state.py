@@ -154,17 +154,23 @@ class ConsistentState:
         by_u, by_udot, by_p = create(), create(), problem.create_parameters()
         column = (create(), create(), problem.create_parameters())
         by_t = problem.residual_time_hessian(point, nu, column)
-        for each in directions:
+        for direction in directions:
             problem.residual_hessian(
-                point, nu, (each.du_next, self._zero, each.dp), (by_u, by_udot, by_p)
+                point, nu, (direction.du_next, self._zero, direction.dp), (by_u, by_udot, by_p)
             )
-            by_u.axpy(each.dt, column[0])
-            by_p.axpy(each.dt, column[2])
-            each.lam_dot.axpy(-1.0, by_u)
-            each.mu_dot.axpy(-1.0, by_p)
-            nu_dot = self._multiplier(linear, each.lam_dot)
-            (slope,) = self._pull_back(linear, point, [nu_dot], [each.lam_dot], [each.mu_dot])
-            bend = dot(column[0], each.du_next) + dot(column[2], each.dp_vec) + by_t * each.dt
+            by_u.axpy(direction.dt, column[0])
+            by_p.axpy(direction.dt, column[2])
+            direction.lam_dot.axpy(-1.0, by_u)
+            direction.mu_dot.axpy(-1.0, by_p)
+            nu_dot = self._multiplier(linear, direction.lam_dot)
+            (slope,) = self._pull_back(
+                linear, point, [nu_dot], [direction.lam_dot], [direction.mu_dot]
+            )
+            bend = (
+                dot(column[0], direction.du_next)
+                + dot(column[2], direction.dp_vec)
+                + by_t * direction.dt
+            )
             omega.append(slope - bend)
         linear.close()
         return omega

@@ -76,17 +76,17 @@ def null_bases(matrix: PETSc.Mat) -> Bases | None:
 
 def basis_matrix(columns: Sequence[Columns], like: PETSc.Vec) -> PETSc.Mat:
     """Return the columns of a basis as a matrix [n, k] with the rows of a vector.  Collective."""
-    starts = np.cumsum([0, *(each.values.shape[1] for each in columns)])
+    starts = np.cumsum([0, *(column.values.shape[1] for column in columns)])
     matrix = _MAT().create(comm=like.comm)
     matrix.setSizes((like.getSizes(), (PETSc.DECIDE, int(starts[-1]))))
     matrix.setType(PETSc.Mat.Type.AIJ)
-    widest = max((each.values.shape[1] for each in columns), default=0)
+    widest = max((column.values.shape[1] for column in columns), default=0)
     matrix.setPreallocationNNZ((widest, widest))
     _insert(
         matrix,
         [
-            (each.rows, np.arange(start, end), each.values)
-            for each, start, end in zip(columns, starts, starts[1:], strict=False)
+            (column.rows, np.arange(start, end), column.values)
+            for column, start, end in zip(columns, starts, starts[1:], strict=False)
         ],
     )
     return matrix
@@ -97,7 +97,7 @@ def projection(dual: Sequence[Columns], columns: Sequence[Columns], like: PETSc.
     matrix = _MAT().create(comm=like.comm)
     matrix.setSizes((like.getSizes(), like.getSizes()))
     matrix.setType(PETSc.Mat.Type.AIJ)
-    widest = max((each.rows.size for each in columns), default=0)
+    widest = max((column.rows.size for column in columns), default=0)
     matrix.setPreallocationNNZ((widest, widest))
     pairs = zip(dual, columns, strict=True)
     _insert(matrix, [(rows, rows, of_dual @ values.T) for (rows, of_dual), (_, values) in pairs])

@@ -227,7 +227,7 @@ def _split(problem: Problem, t: float, u: PETSc.Vec, p: Any, make_solver: MakeSo
         )
 
     def combined(*columns: Sequence[Columns]) -> Combined:
-        return Combined(*(basis_matrix(each, u) for each in columns))
+        return Combined(*(basis_matrix(column, u) for column in columns))
 
     return Split(
         Parts(combined(bases.left_rest), combined(bases.right_rest)),

@@ -77,7 +77,7 @@ class ConsistentJump:
         """Carry one adjoint, unless it is known, and its derivatives along directions back."""
         after = directions
         if self._changes:
-            after = [self._with_changed(step, each) for each in directions]
+            after = [self._with_changed(step, direction) for direction in directions]
         later = self._consistent.second_order(self._second(step), first, after)
         own = self._jump.second_order(step, first, directions)
         return [a + b for a, b in zip(own, later, strict=True)]

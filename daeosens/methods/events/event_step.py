@@ -293,9 +293,9 @@ class HybridStep:
             when.add_u(-beta, *point, first.lam)
             when.add_p(-beta, *point, first.mu)
             self._omega[0] -= beta * when.value_t(*point)
-        for k, each in enumerate(directions, start=1):
-            along = (each.du_next, each.dp, each.dp_vec, each.dt + each.dh)
-            out = (each.lam_dot, each.mu_dot)
+        for k, direction in enumerate(directions, start=1):
+            along = (direction.du_next, direction.dp, direction.dp_vec, direction.dt + direction.dh)
+            out = (direction.lam_dot, direction.mu_dot)
             self._omega[k] += add_curvature(when, -beta, point, along, out)
         slopes = smooth.second_order(step, first, directions, densities, times=True)
         self._omega[0] += slopes[0][0]

@@ -130,10 +130,13 @@ class Reset:
             first.keep(step, w)
             first.keep(step, mu_after)
         omega = [0.0] if first.known else self.adjoint(step, [first.lam], [first.mu])
-        lams, mus = [each.lam_dot for each in directions], [each.mu_dot for each in directions]
+        lams, mus = (
+            [direction.lam_dot for direction in directions],
+            [direction.mu_dot for direction in directions],
+        )
         omega += self.adjoint(step, lams, mus)
-        for k, each in enumerate(directions, start=1):
-            omega[k] += self._bend((t, u, p), w, mu_after, each)
+        for k, direction in enumerate(directions, start=1):
+            omega[k] += self._bend((t, u, p), w, mu_after, direction)
         return omega
 
     def _bend(

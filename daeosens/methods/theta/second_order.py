@@ -72,8 +72,8 @@ class ThetaSecondOrder:
             self._solve_along(k, pair, ends, factors, slot, nu, shares, clock)
 
         solutions = [along.nu_dot for along in works]
-        mus = [each.mu_dot for each in directions]
-        lams = [each.lam_dot for each in directions]
+        mus = [direction.mu_dot for direction in directions]
+        lams = [direction.lam_dot for direction in directions]
         if not first.known:
             solutions, mus, lams = [nu, *solutions], [first.mu, *mus], [first.lam, *lams]
         equation.add_parameter_part(1.0, end, solutions, mus)

@@ -216,11 +216,11 @@ def constrained_result(
 
 def _history(iterates: Sequence[KktIterate]) -> ConstrainedHistory:
     return ConstrainedHistory(
-        np.array([each.value for each in iterates]),
-        np.array([each.optimality.stationarity for each in iterates]),
-        np.array([each.optimality.violation for each in iterates]),
-        np.array([each.optimality.complementarity for each in iterates]),
-        np.array([each.step for each in iterates]),
-        np.diff([each.evaluations for each in iterates], prepend=0),
-        np.diff([each.failed_solves for each in iterates], prepend=0),
+        np.array([iterate.value for iterate in iterates]),
+        np.array([iterate.optimality.stationarity for iterate in iterates]),
+        np.array([iterate.optimality.violation for iterate in iterates]),
+        np.array([iterate.optimality.complementarity for iterate in iterates]),
+        np.array([iterate.step for iterate in iterates]),
+        np.diff([iterate.evaluations for iterate in iterates], prepend=0),
+        np.diff([iterate.failed_solves for iterate in iterates], prepend=0),
     )

@@ -448,7 +448,7 @@ class DerivativeArray:
             module = function.__module__.replace("numpy", "np", 1)
             raise DerivativeLostError(f"{module}.{function.__name__}")
         out: Any = options.pop("out", None)
-        arguments = tuple([admitted(each) for each in arguments])
+        arguments = tuple([admitted(argument) for argument in arguments])
         options = {name: admitted(each) for name, each in options.items()}
         result = rule(*arguments, **options)
         return result if out is None else put_into(out, result)
@@ -725,34 +725,34 @@ def joined(things: Any) -> DerivativeArray | None:
     values: Any
     slopes: Any
     varying: DerivativeArray | None = None
-    for each in things:
-        kind = type(each)
+    for thing in things:
+        kind = type(thing)
         if kind is DerivativeNumber:
-            each = each.whole()  # noqa: PLW2901
-        if type(each) is DerivativeArray:
-            varying = each
-            parts.append(each)
+            thing = thing.whole()  # noqa: PLW2901
+        if type(thing) is DerivativeArray:
+            varying = thing
+            parts.append(thing)
             continue
         if kind is list or kind is tuple:
-            found = joined(each)
-            each = each if found is None else found  # noqa: PLW2901
-        elif isinstance(each, Fillable) or kind is np.ndarray:
-            each = admitted(each)  # noqa: PLW2901
-        if type(each) is DerivativeArray:
-            varying = each
-        parts.append(each)
+            found = joined(thing)
+            thing = thing if found is None else found  # noqa: PLW2901
+        elif isinstance(thing, Fillable) or kind is np.ndarray:
+            thing = admitted(thing)  # noqa: PLW2901
+        if type(thing) is DerivativeArray:
+            varying = thing
+        parts.append(thing)
     if varying is None:
         return None
     count = varying.slopes.shape[-1]
     values, slopes = [], []
     nothing = np.zeros(count)
-    for each in parts:
-        if type(each) is DerivativeArray:
-            values.append(each.value)
-            slopes.append(each.slopes)
+    for part in parts:
+        if type(part) is DerivativeArray:
+            values.append(part.value)
+            slopes.append(part.slopes)
         else:
-            values.append(each)
-            shape = np.shape(each)
+            values.append(part)
+            shape = np.shape(part)
             slopes.append(np.zeros((*shape, count)) if shape else nothing)
     if isinstance(varying.value, DerivativeArray):
         value, slope = joined(values), joined(slopes)

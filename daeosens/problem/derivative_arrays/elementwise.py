@@ -85,7 +85,7 @@ def chosen(condition: Any, *choices: Any) -> Any:
     if len(choices) != 2:
         return np.where(primal(condition), *choices)
     condition = _ASBOOL(condition)
-    x, y = (as_array(each) if isinstance(each, (list, tuple)) else each for each in choices)
+    x, y = (as_array(choice) if isinstance(choice, (list, tuple)) else choice for choice in choices)
     if not varies(x) and not varies(y):
         return np.where(condition, x, y)
     value = np.where(condition, value_of(x), value_of(y))[()]

@@ -84,15 +84,15 @@ def _joining(original: Callable[..., Any], *, copies: bool) -> Callable[..., Any
 
 def _vectorized(original: Callable[..., Any]) -> Callable[..., Any]:
     def call(self: Any, *arguments: Any, **options: Any) -> Any:
-        arrays = [admitted(each) for each in arguments]
-        if not any(type(each) is DerivativeArray for each in arrays):
+        arrays = [admitted(argument) for argument in arguments]
+        if not any(type(array) is DerivativeArray for array in arrays):
             return original(self, *arguments, **options)
         if self.signature is not None or options:
             raise DerivativeLostError(
                 "np.vectorize with a signature or keywords", "positional arguments"
             )
-        shape = np.broadcast_shapes(*[np.shape(each) for each in arrays])
-        spread = [np.broadcast_to(each, shape).reshape(-1) for each in arrays]
+        shape = np.broadcast_shapes(*[np.shape(array) for array in arrays])
+        spread = [np.broadcast_to(array, shape).reshape(-1) for array in arrays]
         results = [self.pyfunc(*entry) for entry in zip(*spread, strict=True)]
         return as_array(results).reshape(shape)
 
@@ -113,8 +113,8 @@ def _mathematical(name: str) -> Callable[..., Any]:
     )
 
     def call(*arguments: Any) -> Any:
-        for each in arguments:
-            if type(each) is DerivativeArray or type(each) is DerivativeNumber:
+        for argument in arguments:
+            if type(argument) is DerivativeArray or type(argument) is DerivativeNumber:
                 return _MATH[name](*arguments) if name in _MATH else ufunc(*arguments)  # type: ignore[misc]
         return original(*arguments)
 

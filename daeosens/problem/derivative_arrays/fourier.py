@@ -21,7 +21,7 @@ def _with_axes(function: Callable[..., Any], default: Any) -> Callable[..., Any]
         a = as_array(a)
         if axes is None:
             axes = tuple(range(-len(s), 0)) if s is not None else tuple(range(a.ndim))
-        places = [axis_number(int(each), a.ndim) for each in axes]
+        places = [axis_number(int(axis), a.ndim) for axis in axes]
         sizes = s if s is not None or "irfft" in function.__name__ else [a.shape[k] for k in places]
         if sizes is None:
             sizes = [a.shape[k] for k in places[:-1]] + [2 * (a.shape[places[-1]] - 1)]

@@ -196,7 +196,7 @@ class FreshArray(Fillable):
                 if type(each) is FreshArray:
                     each._lock()
         result = function(
-            *[all_now(each) for each in arguments],
+            *[all_now(argument) for argument in arguments],
             **{name: all_now(each) for name, each in options.items()},
         )
         return result if out is None else put_into(out, result)

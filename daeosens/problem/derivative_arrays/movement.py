@@ -45,7 +45,7 @@ def _moving(function: Callable[..., Any]) -> Callable[..., Any]:
         if not varies(a):
             return function(a, *arguments, **options)
         if isinstance(places, (list, tuple)):
-            return type(places)([picked(a, each) for each in places])
+            return type(places)([picked(a, place) for place in places])
         return picked(a, places)
 
     return move
@@ -65,7 +65,7 @@ def _joining(function: Callable[..., Any]) -> Callable[..., Any]:
             total += part.size
             return np.arange(total - part.size + 1, total + 1).reshape(part.shape)
 
-        things = [numbered(each) for each in arrays]
+        things = [numbered(array) for array in arrays]
         places = function(things, *arguments, **options)
         return picked(concatenated(parts), places)
 
@@ -74,32 +74,32 @@ def _joining(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def concatenated(parts: Sequence[Any]) -> Any:
     """Return arrays [n_i] one after the other."""
-    varying = [each for each in parts if varies(each)]
+    varying = [part for part in parts if varies(part)]
     count = varying[0].slopes.shape[-1]
-    value = np.concatenate([value_of(each) for each in parts])
-    slopes = [each.slopes if varies(each) else np.zeros((*each.shape, count)) for each in parts]
+    value = np.concatenate([value_of(part) for part in parts])
+    slopes = [part.slopes if varies(part) else np.zeros((*part.shape, count)) for part in parts]
     return DerivativeArray(value, np.concatenate(slopes))
 
 
 def concatenate(arrays: Any, axis: Any = 0, out: Any = None, **_options: Any) -> Any:
     """Do as ``np.concatenate``."""
-    parts = [as_array(each) for each in arrays]
+    parts = [as_array(array) for array in arrays]
     if axis is None:
-        parts, axis = [each.reshape(-1) for each in parts], 0
-    if not any(varies(each) for each in parts):
+        parts, axis = [part.reshape(-1) for part in parts], 0
+    if not any(varies(part) for part in parts):
         return np.concatenate(parts, axis)
     axis = axis_number(int(axis), parts[0].ndim)
-    count = next(each for each in parts if varies(each)).slopes.shape[-1]
-    value = np.concatenate([value_of(each) for each in parts], axis)
-    slopes = [each.slopes if varies(each) else np.zeros((*each.shape, count)) for each in parts]
+    count = next(part for part in parts if varies(part)).slopes.shape[-1]
+    value = np.concatenate([value_of(part) for part in parts], axis)
+    slopes = [part.slopes if varies(part) else np.zeros((*part.shape, count)) for part in parts]
     return into(out, DerivativeArray(value, np.concatenate(slopes, axis)))
 
 
 def stack(arrays: Any, axis: int = 0, out: Any = None, **_options: Any) -> Any:
     """Do as ``np.stack``."""
-    parts = [as_array(each) for each in arrays]
+    parts = [as_array(array) for array in arrays]
     axis = axis_number(axis, parts[0].ndim + 1)
-    return concatenate([np.expand_dims(each, axis) for each in parts], axis, out)
+    return concatenate([np.expand_dims(part, axis) for part in parts], axis, out)
 
 
 def _append(arr: Any, values: Any, axis: Any = None) -> Any:
@@ -138,7 +138,7 @@ def _take_along_axis(arr: Any, indices: Any, axis: Any = -1) -> Any:
 def _pad(array: Any, pad_width: Any, mode: Any = "constant", **options: Any) -> Any:
     array = as_array(array)
     if mode not in ("constant", "edge", "wrap", "reflect", "symmetric") or (
-        mode == "constant" and any(varies(each) for each in options.values())
+        mode == "constant" and any(varies(option) for option in options.values())
     ):
         raise DerivativeLostError(
             f"np.pad with mode={mode!r} and {list(options)}", "np.concatenate"
@@ -203,7 +203,7 @@ def _at_least(function: Callable[..., Any]) -> Callable[..., Any]:
     one = _reshaping(function)
 
     def rule(*arrays: Any) -> Any:
-        found = [one(each) if varies(as_array(each)) else function(each) for each in arrays]
+        found = [one(array) if varies(as_array(array)) else function(array) for array in arrays]
         return found[0] if len(found) == 1 else tuple(found)
 
     return rule
@@ -224,8 +224,8 @@ def broadcast_to(array: Any, shape: Any, subok: bool = False) -> Any:
 
 
 def _broadcast_arrays(*arrays: Any, subok: bool = False) -> Any:
-    shape = np.broadcast_shapes(*[np.shape(each) for each in arrays])
-    return tuple([broadcast_to(as_array(each), shape) for each in arrays])
+    shape = np.broadcast_shapes(*[np.shape(array) for array in arrays])
+    return tuple([broadcast_to(as_array(array), shape) for array in arrays])
 
 
 def _meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> Any:
@@ -237,7 +237,7 @@ def _meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str =
         arrays.append(flat.reshape([-1 if j == axis else 1 for j in range(count)]))
     if not sparse:
         arrays = list(_broadcast_arrays(*arrays))
-    return tuple([each.copy() for each in arrays] if copy else arrays)
+    return tuple([array.copy() for array in arrays] if copy else arrays)
 
 
 def _splitting(function: Callable[..., Any], default: int | None) -> Callable[..., Any]:
@@ -257,7 +257,7 @@ def _splitting(function: Callable[..., Any], default: int | None) -> Callable[..
 
 def _like(function: Callable[..., Any]) -> Callable[..., Any]:
     def rule(a: Any, *arguments: Any, **options: Any) -> Any:
-        made = function(primal(a), *[values_of(each) for each in arguments], **options)
+        made = function(primal(a), *[values_of(argument) for argument in arguments], **options)
         if made.dtype.char not in "dD":
             return made
         count = a.slopes.shape[-1]

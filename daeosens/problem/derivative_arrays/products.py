@@ -120,7 +120,7 @@ def _tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
 def _einsum(subscripts: Any, *operands: Any, out: Any = None, **_options: Any) -> Any:
     if not isinstance(subscripts, str):
         raise DerivativeLostError("np.einsum with lists of axes", 'np.einsum("ij,j->i", A, u)')
-    arrays = [as_array(each) for each in operands]
+    arrays = [as_array(operand) for operand in operands]
     rule = subscripts.replace(" ", "")
     if "->" not in rule:
         names = rule.replace("...", "").replace(",", "")
@@ -129,14 +129,14 @@ def _einsum(subscripts: Any, *operands: Any, out: Any = None, **_options: Any) -
     inputs, output = rule.split("->")
     terms = inputs.split(",")
     extra = next(letter for letter in string.ascii_letters if letter not in rule)
-    values = [value_of(each) for each in arrays]
+    values = [value_of(array) for array in arrays]
     value = np.einsum(rule, *values)
     total: Any = None
-    for k, each in enumerate(arrays):
-        if not varies(each):
+    for k, array in enumerate(arrays):
+        if not varies(array):
             continue
         named = ",".join(f"{term}{extra}" if j == k else term for j, term in enumerate(terms))
-        moved = [each.slopes if j == k else other for j, other in enumerate(values)]
+        moved = [array.slopes if j == k else other for j, other in enumerate(values)]
         slopes = np.einsum(f"{named}->{output}{extra}", *moved)
         total = slopes if total is None else total + slopes
     if not np.shape(value):

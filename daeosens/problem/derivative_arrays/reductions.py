@@ -286,7 +286,7 @@ def _trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
 
 def _ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Any:
     parts = [to_begin, np.diff(as_array(ary).reshape(-1)), to_end]
-    return np.concatenate([np.atleast_1d(as_array(each)) for each in parts if each is not None])
+    return np.concatenate([np.atleast_1d(as_array(part)) for part in parts if part is not None])
 
 
 def _trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, **_options: Any) -> Any:

@@ -106,8 +106,8 @@ def values_of(x: Any) -> Any:
 
 def refuse_derivatives(function: Callable[..., Any], things: Sequence[Any]) -> None:
     """Refuse arguments that vary where no derivative is known."""
-    for each in things:
-        if varies(each) or (isinstance(each, list) and varies(as_array(each))):
+    for thing in things:
+        if varies(thing) or (isinstance(thing, list) and varies(as_array(thing))):
             raise DerivativeLostError(
                 f"np.{function.__name__} in that argument", "a constant there"
             )

@@ -79,7 +79,7 @@ def _gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: Any = 1) -> A
     axes = axis_numbers(axis, f.ndim)
     if len(varargs) == 1 and len(axes) > 1 and np.ndim(varargs[0]) == 0:
         varargs = varargs * len(axes)
-    steps: list[Any] = [[each] for each in varargs] or [[] for _ in axes]
+    steps: list[Any] = [[spacing] for spacing in varargs] or [[] for _ in axes]
     if len(steps) != len(axes):
         raise TypeError("invalid number of arguments")
     found = [

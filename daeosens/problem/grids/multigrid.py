@@ -72,8 +72,8 @@ class Points:
     def numbers(self, *indices: Numbers) -> Numbers:
         """Return PETSc's numbers of points by their indices along x, y, z."""
         places = [
-            np.searchsorted(np.cumsum(along), each, side="right")
-            for along, each in zip(self.counts, indices, strict=True)
+            np.searchsorted(np.cumsum(along), index, side="right")
+            for along, index in zip(self.counts, indices, strict=True)
         ]
         sizes = np.ones(1, dtype=np.int64)
         for along in self.counts:  # of the ranks, along x first
@@ -172,10 +172,10 @@ def _interpolation(dm: PETSc.DMDA, fine: Points, coarse: Points) -> PETSc.Mat:
     dof, comm = dm.getDof(), dm.comm
     own = _own(fine, comm.rank)
     axes = np.meshgrid(*reversed(own), indexing="ij")[::-1]
-    indices = [each.ravel() for each in axes]
+    indices = [axis.ravel() for axis in axes]
     ends = [
-        list(_neighbours(each, along, periodic))
-        for each, along, periodic in zip(indices, fine.counts, fine.periodic, strict=True)
+        list(_neighbours(index, along, periodic))
+        for index, along, periodic in zip(indices, fine.counts, fine.periodic, strict=True)
     ]
     rows: list[Numbers] = []
     columns: list[Numbers] = []
@@ -189,7 +189,7 @@ def _interpolation(dm: PETSc.DMDA, fine: Points, coarse: Points) -> PETSc.Mat:
         weights.append(weight[used])
     components = np.arange(dof)
     parts = (np.concatenate(each) for each in (rows, columns))
-    places = [(each[:, None] * dof + components).ravel().astype(PETSc.IntType) for each in parts]
+    places = [(part[:, None] * dof + components).ravel().astype(PETSc.IntType) for part in parts]
     matrix: Any = PETSc.Mat().create(comm=comm)
     sizes = [
         (prod(map(len, _own(each, comm.rank))) * dof, prod(each.shape) * dof)

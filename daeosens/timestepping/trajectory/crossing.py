@@ -60,7 +60,7 @@ def table_of(crossings: Sequence[Crossing], problem: Problem) -> str:
     states = alone and problem.size <= SHOWN
     listed = f" ({', '.join(names)})" if names else ""
     named = alone and bool(names) and not states
-    changes = [_changes(each, names) if named else "" for each in crossings]
+    changes = [_changes(crossing, names) if named else "" for crossing in crossings]
     rows[0] += ["mode"] * modes
     rows[0] += [f"state before{listed}", f"state after{listed}"] * states
     rows[0] += ["changes"] * any(changes)

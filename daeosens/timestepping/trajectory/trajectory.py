@@ -238,7 +238,7 @@ class Trajectory:
         if isinstance(t, Instant):
             t, side = t.t, t.side
         if isinstance(t, At):
-            steps = [each.step for each in self.crossings if each.name == t.event]
+            steps = [crossing.step for crossing in self.crossings if crossing.name == t.event]
             if not -len(steps) <= t.number < len(steps):
                 raise SolveError(
                     f'event "{t.event}" happened {len(steps)} times, number {t.number} is wanted',
@@ -260,7 +260,7 @@ class Trajectory:
                 expected="a time that a step ended at",
                 remedy="solve(..., t_eval=[...]) with this time, or t_eval=objective.times",
             )
-        there = [each for each in self.crossings if abs(each.t - t) <= self._rounding]
+        there = [crossing for crossing in self.crossings if abs(crossing.t - t) <= self._rounding]
         return self._at_events(there, t, side) if there else k
 
     @property
@@ -384,7 +384,7 @@ class Trajectory:
     def _outside(self) -> Iterator[str]:
         """Yield what to know of events at times that are parameters, but not of the span."""
         names, (first, last) = self.problem.parameter_names, self.stepping.t_span
-        happened = {each.name for each in self.crossings}
+        happened = {crossing.name for crossing in self.crossings}
         for event in self.problem.events:
             if event.delay is not None and event.name not in happened:
                 begin, name = event.delay

@@ -64,7 +64,7 @@ class PointFunction:
 
     def widths(self, vector: int) -> tuple[int, ...]:
         """Return how far a vector is read along each dimension."""
-        offsets = [each.offset for each in self.reads if each.vector == vector]
+        offsets = [read.offset for read in self.reads if read.vector == vector]
         axes = zip(*offsets, strict=True) if offsets else ()
         return tuple(max(map(abs, along)) for along in axes)
 
@@ -191,8 +191,8 @@ class StencilDerivatives:
         """Return the derivative of what reads u along the direction that is a vector."""
         self._symbol(0, self._centre)
         offsets = list(self._vectors[0])
-        inputs = casadi.vertcat(*(self._symbol(0, each) for each in offsets))
-        along = casadi.vertcat(*(self._symbol(vector, each) for each in offsets))
+        inputs = casadi.vertcat(*(self._symbol(0, offset) for offset in offsets))
+        along = casadi.vertcat(*(self._symbol(vector, offset) for offset in offsets))
         return casadi.jtimes(value, inputs, along)
 
     def _change(self, value: Any) -> Any:

@@ -110,7 +110,11 @@ def _make_stencil(functions: Sequence[PointFunction], grid: Grid, *, periodic: b
     dimensions = len(points)
     source = stencil_source(functions, grid.dof, grid.shape)
     library = compiled_library(source, grid.dm.comm.tompi4py())
-    width = max(max(each.widths(k), default=0) for each in functions for k in range(each.vectors))
+    width = max(
+        max(function.widths(k), default=0)
+        for function in functions
+        for k in range(function.vectors)
+    )
     wide = None if grid.dm.comm.size == 1 else wide_dm(grid, width)
     first = [x + h * k for x, h, k in zip(grid.origin, grid.spacing, corner, strict=True)]
     stencil = Stencil(
@@ -148,7 +152,7 @@ def _add_chains(
     points: tuple[int, ...],
 ) -> None:
     """Let the stages of a step follow each other by rows, where a rank has all points."""
-    sizes = {each.name: chain_size(each, dof, points) for each in functions}
+    sizes = {function.name: chain_size(function, dof, points) for function in functions}
     work = _aligned(max(sizes.values()))
     for each in functions:
         vector = chained(each)

@@ -33,8 +33,8 @@ def stencil_source(functions: Sequence[PointFunction], dof: int, shape: tuple[in
     headers = [folder.joinpath(name).read_text() for name in HEADERS]
     headers = [header.replace('#include "stencil.h"', "") for header in headers]
     generator = casadi.CodeGenerator("points.c", {"with_header": False, "verbose": False})
-    for each in functions:
-        generator.add(each.function)
+    for function in functions:
+        generator.add(function.function)
     # compilers vectorise loops only if all that they call is put in its place
     scalars = generator.dump().replace("static int casadi_f", f"{INLINE} int casadi_f")
     hidden = [
@@ -45,7 +45,7 @@ def stencil_source(functions: Sequence[PointFunction], dof: int, shape: tuple[in
     ]
     known = {"DOF": dof, "DIMENSIONS": dimensions, "LARGE": dof * prod(shape) > LARGE}
     sizes = [f"#define {name} {value:d}" for name, value in known.items()]
-    loops = [_loops(Rows(each, dof, dimensions)) for each in functions]
+    loops = [_loops(Rows(function, dof, dimensions)) for function in functions]
     return "\n".join([*sizes, *headers, *hidden, *loops])
 
 
@@ -54,8 +54,8 @@ def work_size(functions: Sequence[PointFunction], dof: int, points: tuple[int, .
 
     It is to begin on a cache line, and ends on one.
     """
-    rows = [Rows(each, dof, len(points)) for each in functions]
-    return max(each.size(each.kept, points) for each in rows)
+    rows = [Rows(function, dof, len(points)) for function in functions]
+    return max(row.size(row.kept, points) for row in rows)
 
 
 def _loops(rows: Rows) -> str:

@@ -23,7 +23,7 @@ class Program:
     def __init__(self, n: int, tolerance: float, costs: int) -> None:
         self._arrays = parameters(n), start(n)
         self._shape = costs, len(self._arrays[0])
-        p, x0 = (pointer(each) for each in self._arrays)
+        p, x0 = (pointer(array) for array in self._arrays)
         made = ctypes.c_void_p()
         limits = NUMBER(T), NUMBER(tolerance)
         check(LIBRARY.create(n, p, x0, *limits, costs, ctypes.byref(made)))

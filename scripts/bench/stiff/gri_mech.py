@@ -54,8 +54,8 @@ def mechanism() -> Mechanism:
     fields = [rest.split("; ") for _, rest in rows]
     counts = [dict(re.findall(r"([A-Z][a-z]?)(\d*)", atoms)) for atoms, _ in fields]
     elements = ("C", "H", "O", "N", "Ar")
-    atoms = np.array([[int(each.get(e, 0) or 1) for e in elements] for each in counts])
-    atoms *= np.array([[e in each for e in elements] for each in counts])
+    atoms = np.array([[int(count.get(e, 0) or 1) for e in elements] for count in counts])
+    atoms *= np.array([[e in count for e in elements] for count in counts])
     thermal = np.array([[float(x) for x in numbers.split()] for _, numbers in fields])
     reactions = tuple(_reaction(line, names) for line in lines if "=" in line)
     return Mechanism(names, atoms, thermal, reactions)
@@ -159,9 +159,9 @@ class Isothermal:
         reactions, n = mechanism().reactions, len(self.start)
         left, right = np.full((2, len(reactions), 3), n)
         net = np.zeros((n + 1, len(reactions)))
-        for k, each in enumerate(reactions):
-            left[k, : len(each.reactants)] = each.reactants
-            right[k, : len(each.products)] = each.products
+        for k, reaction in enumerate(reactions):
+            left[k, : len(reaction.reactants)] = reaction.reactants
+            right[k, : len(reaction.products)] = reaction.products
             np.add.at(net[:, k], left[k], -1.0)
             np.add.at(net[:, k], right[k], 1.0)
         backward = [b * r.reversible for b, r in zip(self.backward, reactions, strict=True)]
@@ -170,8 +170,8 @@ class Isothermal:
 
 def _product(u: Any, species: Sequence[int]) -> Any:
     found = u[species[0]]
-    for each in species[1:]:
-        found = found * u[each]
+    for place in species[1:]:
+        found = found * u[place]
     return found
 
 
@@ -183,9 +183,9 @@ def isothermal() -> Isothermal:
     start = amounts / amounts.sum()
     total = ATMOSPHERE / (GAS_CONSTANT * TEMPERATURE) * CUBIC_CENTIMETRE
     forward, backward = [], []
-    for each in known.reactions:
-        rate = forward_rate(each, TEMPERATURE, start * total)
-        forward.append(rate * MILLISECOND * total ** (len(each.reactants) - 1))
-        difference = len(each.products) - len(each.reactants)
-        backward.append(total**difference / equilibrium(each, TEMPERATURE))
+    for reaction in known.reactions:
+        rate = forward_rate(reaction, TEMPERATURE, start * total)
+        forward.append(rate * MILLISECOND * total ** (len(reaction.reactants) - 1))
+        difference = len(reaction.products) - len(reaction.reactants)
+        backward.append(total**difference / equilibrium(reaction, TEMPERATURE))
     return Isothermal(tuple(start.tolist()), tuple(forward), tuple(backward))

@@ -58,7 +58,7 @@ def matrix(name: str) -> Any:
         return sensitivities(run, with_respect_to=("p",)).p * p
 
     def derivative(rates: list[Any], columns: int) -> Any:
-        return np.array([np.imag(each) * np.ones(columns) for each in rates]) * 1e100
+        return np.array([np.imag(rate) * np.ones(columns) for rate in rates]) * 1e100
 
     def jacobian(u: Any) -> Any:
         return derivative(system.rhs(u[:, None] + 1e-100j * np.eye(n), p), n)
