@@ -216,6 +216,13 @@ CASES: dict[str, Case | Script] = {
             "and of the proof that they only move in an interval of the state.",
         ),
         Script(
+            "daeo",
+            "DAEOs",
+            "Milliseconds of runs whose optimisers are tracked through jumps, and of their "
+            "gradients; of runs that search the box in every right-hand side; and of more and "
+            "more optimisers.",
+        ),
+        Script(
             "flux_balance",
             "Dynamic flux balance",
             "Milliseconds of a run and a gradient with tracked bases, and of runs that solve a "

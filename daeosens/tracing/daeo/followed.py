@@ -255,7 +255,7 @@ class Follower:
 
         Returns the part it reaches, and how it is there.
         """
-        done, way = first, 0.5 * (last - first)
+        done, way, growth = first, 0.5 * (last - first), 2.0
         while done != last:
             if abs(way) >= abs(last - done):
                 way = last - done
@@ -268,9 +268,9 @@ class Follower:
             found = self.near(times[1:], places[1:], guess[None], p)
             steps = Optimisers(np.stack([start.values, found.values[0]])[None], self.n_x, self.n_y)
             if self.sound(found)[0] and self._smooth(times, places, steps)[0, 0]:
-                done, start, way = there, found[0], 2.0 * way
+                done, start, way, growth = there, found[0], growth * way, 2.0
             else:
-                way *= 0.5
+                way, growth = 0.5 * way, 1.0  # towards the fold where it vanishes, by halves
         return done, start
 
     def _call(self, name: str, t: Array, states: Array, p: Array) -> Array:

@@ -34,10 +34,6 @@ class Emerged:
     died: float
     last: Optimisers
 
-    def inside(self, follower: Follower, path: Path, part: float, p: Array) -> Optimisers:
-        """Return how it is at a later part."""
-        return follower.with_care(path, self.found, p, self.part, part)[1]
-
 
 class Piece:
     """Steps of a run and the optimisers along them.

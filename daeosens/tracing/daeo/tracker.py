@@ -11,7 +11,7 @@ from daeosens.petsc.vectors import Array
 from daeosens.problem.event import Event
 from daeosens.problem.monitor import Suspect
 from daeosens.tracing.daeo.branches import Branch, Branches, Jump
-from daeosens.tracing.daeo.followed import Follower, Optimisers
+from daeosens.tracing.daeo.followed import Follower, Optimisers, Path
 from daeosens.tracing.daeo.piece import Emerged, Piece
 from daeosens.tracing.daeo.search import Minimizers, Search
 from daeosens.tracing.daeo.switch_events import JUMP, Switches
@@ -266,6 +266,7 @@ class Tracker:
     def _search_inside(self, piece: Piece, n: int) -> list[Emerged]:
         """Return the optimisers that emerge within a step, which is proven or searched by parts."""
         path, emerged = piece.path(n), list[Emerged]()
+        known, last = piece.found[piece.there(n), n], 0.0
         done, part = 0.0, 0.5
         while done < 1.0:
             part = min(part, 1.0 - done)
@@ -277,25 +278,28 @@ class Tracker:
                 if self._searched[0] == path.time(done):
                     self.report.unproven.append((path.time(done), path.time(done + part)))
                     done += part
-                emerged += self._emerged(piece, n, done, emerged)
+                known, last = self._followed(path, known, last, done), done
+                new = self._search_at(path.time(done), path.place(done), known.y)
+                if new is not None:
+                    emerged += [self._life(path, new[k], done) for k in range(len(new.values))]
+                    known = Optimisers(
+                        np.concatenate([known.values, new.values]), self._n_x, self._n_y
+                    )
         return emerged
 
-    def _emerged(
-        self, piece: Piece, n: int, part: float, before: Sequence[Emerged]
-    ) -> list[Emerged]:
-        """Return the optimisers that are found inside a step for the first time."""
-        path, p, follower = piece.path(n), self._p, self._follower
-        known = [piece.inside(k, n, part).y for k in piece.there(n, part)]
-        known += [each.inside(follower, path, part, p).y for each in before if each.died >= part]
-        new = self._search_at(
-            path.time(part), path.place(part), np.array(known).reshape(-1, self._n_y)
-        )
-        found: list[Emerged] = []
-        for start in () if new is None else (new[k] for k in range(len(new.values))):
-            born, first = follower.with_care(path, start, p, part, 0.0)
-            died, last = follower.with_care(path, start, p, part, 1.0)
-            found.append(Emerged(born, first, part, start, np.inf if died == 1.0 else died, last))
-        return found
+    def _followed(self, path: Path, start: Optimisers, first: float, last: float) -> Optimisers:
+        """Return those of some optimisers that reach another part of a step, there."""
+        parts = (first, last) if last > first else (first,)
+        times = np.array([path.time(part) for part in parts])
+        places = np.array([path.place(part) for part in parts])
+        found, reached, _ = self._follower.along(times, places, start, self._p)
+        return found[reached >= len(parts) - 1, -1]
+
+    def _life(self, path: Path, found: Optimisers, part: float) -> Emerged:
+        """Return what becomes of an optimiser that is found inside a step."""
+        born, first = self._follower.with_care(path, found, self._p, part, 0.0)
+        died, last = self._follower.with_care(path, found, self._p, part, 1.0)
+        return Emerged(born, first, part, found, np.inf if died == 1.0 else died, last)
 
     def _search_at(self, t: float, x: Array, known: Array | None = None) -> Optimisers | None:
         """Search for all optimisers; return those that are not among the known [K, n_y]."""
