@@ -53,6 +53,8 @@ class Piece:
 
     Attributes
     ----------
+    p : array [m]
+        Parameters.
     found : Optimisers
         Along the steps [K, N+1].
     reached : array [K]
@@ -68,7 +70,7 @@ class Piece:
         p: Array,
         rates: Array | None = None,
     ) -> None:
-        self.times, self.x, self._p, self._rates = times, x, p, rates
+        self.times, self.x, self.p, self._rates = times, x, p, rates
         self._follower = follower
         self.found, self.reached, self._ends = follower.along(times, x, start, p, rates)
 
@@ -96,7 +98,7 @@ class Piece:
 
     def inside(self, k: int, n: int, part: float) -> Optimisers:
         """Return how an optimiser is inside a step, or where it vanishes before."""
-        return self._follower.with_care(self.path(n), self.found[k, n], self._p, 0.0, part)[1]
+        return self._follower.with_care(self.path(n), self.found[k, n], self.p, 0.0, part)[1]
 
     def there(self, n: int, part: float = 0.0) -> list[int]:
         """Return the numbers of those that are there inside a step."""

@@ -11,16 +11,11 @@ from daeosens.petsc.vectors import Array
 from daeosens.problem.event import Event
 from daeosens.problem.monitor import Suspect
 from daeosens.tracing.daeo.branches import Branch, Branches, Jump
-from daeosens.tracing.daeo.followed import Follower, Optimisers, Path
+from daeosens.tracing.daeo.discovery import Discovery
+from daeosens.tracing.daeo.followed import Follower, Optimisers
 from daeosens.tracing.daeo.piece import Emerged, Piece
-from daeosens.tracing.daeo.search import Minimizers, Search
+from daeosens.tracing.daeo.search import Search
 from daeosens.tracing.daeo.switch_events import JUMP, Switches
-
-SHORT = 2.0**-8
-"""A shorter part of a step is searched at its end, if nothing can be proven of it."""
-
-SAME = 1e-6
-"""Points that are nearer than this part of the box are one optimiser."""
 
 TIE = 1e-9
 """Values that differ by less, relative to how large they are, may be equal."""
@@ -48,15 +43,12 @@ class Tracker:
 
     def __init__(self, follower: Follower, search: Search, switches: Switches) -> None:
         self._n_x, self._n_y, self._follower = follower.n_x, follower.n_y, follower
-        self._same = SAME * float((follower.box[:, 1] - follower.box[:, 0]).max())
-        self._search, self._switches = search, switches
+        self._switches = switches
         self.report = Branches()
+        self._discovery = Discovery(follower, search, self.report)
         self._alive: list[int] = []
         self._t, self._x, self._p = np.nan, np.empty(0), np.empty(0)
         self._at = Optimisers(np.empty((0, 0)), self._n_x, self._n_y)
-        self._known: Minimizers | None = None
-        self._searched: tuple[float, Array] = (np.nan, np.empty(0))
-        self._reach_of_proof = 0
 
     # ---- where a piece begins --------------------------------------------------------------------
 
@@ -84,7 +76,7 @@ class Tracker:
             self.report.branches[branch].died = t
         self._alive, self._t, self._x, self._p = [], t, x, np.array(p)
         self._at = Optimisers(np.empty((0, self._follower.width)), self._n_x, self._n_y)
-        new = self._search_at(t, x)
+        new = self._discovery.search(t, x, self._p)
         if new is None:
             raise SolveError(
                 f"h has no minimiser inside the box at t = {t:.9g}",
@@ -115,7 +107,7 @@ class Tracker:
         """Follow the optimisers to where an event has happened, and search for all there."""
         times, places = np.array([self._t, t]), np.array([self._x, x])
         self._accept(Piece(self._follower, self._at, times, places, self._p), 1)
-        new = self._search_at(t, x, self._at.y)
+        new = self._discovery.search(t, x, self._p, self._at.y)
         if new is not None:
             self._add(new)
 
@@ -166,7 +158,7 @@ class Tracker:
         while start < last:
             piece = Piece(self._follower, self._at, times[start:], x[start:], p, rates[start:])
             piece.compare(self._place(self._lowest), self._left(float(times[start])))
-            end, emerged = self._certify(piece, min(piece.first_doubt + 1, last - start))
+            end, emerged = self._discovery.certify(piece, min(piece.first_doubt + 1, last - start))
             suspects = [*self._suspects(piece, end - 1), *self._born_lower(piece, end - 1, emerged)]
             self._check_carried(piece, states[start:], end - 1)
             if suspects:
@@ -227,102 +219,6 @@ class Tracker:
 
         return self._switches.jump(y, exists)
 
-    # ---- what is not there yet -------------------------------------------------------------------
-
-    def _certify(self, piece: Piece, limit: int) -> tuple[int, list[Emerged]]:
-        """Return up to which point all optimisers are known, and those that emerged before it.
-
-        Over the steps to it no other one is there: that is proven, or else they are searched for.
-        """
-        at = 0
-        while at < limit:
-            length = limit - at
-            if self._reach_of_proof:
-                length = min(length, 2 * self._reach_of_proof)
-            while not self._proven(piece, at, at + length):
-                if self._searched[0] != piece.times[at]:
-                    self._search_at(float(piece.times[at]), piece.x[at])
-                elif length > 1:
-                    length = max(1, length // 2)
-                else:
-                    emerged = self._search_inside(piece, at)
-                    if emerged:
-                        return at + 1, emerged
-                    break
-            self._reach_of_proof = length
-            at += length
-        return limit, []
-
-    def _proven(self, piece: Piece, start: int, end: int) -> bool:
-        """Whether it is proven that the optimisers of the last search only move."""
-        if ((piece.reached >= start) & (piece.reached < end)).any():
-            return False
-        return self._only_move(*piece.hull(start, end))
-
-    def _only_move(self, t: Array, x: Array) -> bool:
-        assert self._known is not None
-        return self._search.unchanged(t, x, self._p, self._known)
-
-    def _search_inside(self, piece: Piece, n: int) -> list[Emerged]:
-        """Return the optimisers that emerge within a step, which is proven or searched by parts."""
-        path, emerged = piece.path(n), list[Emerged]()
-        known, last = piece.found[piece.there(n), n], 0.0
-        done, part = 0.0, 0.5
-        while done < 1.0:
-            part = min(part, 1.0 - done)
-            if self._only_move(*path.hull(done, done + part)):
-                done, part = done + part, 2.0 * part
-            elif self._searched[0] == path.time(done) and part > SHORT:
-                part *= 0.5
-            else:
-                if self._searched[0] == path.time(done):
-                    self.report.unproven.append((path.time(done), path.time(done + part)))
-                    done += part
-                known, last = self._followed(path, known, last, done), done
-                new = self._search_at(path.time(done), path.place(done), known.y)
-                if new is not None:
-                    emerged += [self._life(path, new[k], done) for k in range(len(new.values))]
-                    known = Optimisers(
-                        np.concatenate([known.values, new.values]), self._n_x, self._n_y
-                    )
-        return emerged
-
-    def _followed(self, path: Path, start: Optimisers, first: float, last: float) -> Optimisers:
-        """Return those of some optimisers that reach another part of a step, there."""
-        parts = (first, last) if last > first else (first,)
-        times = np.array([path.time(part) for part in parts])
-        places = np.array([path.place(part) for part in parts])
-        found, reached, _ = self._follower.along(times, places, start, self._p)
-        return found[reached >= len(parts) - 1, -1]
-
-    def _life(self, path: Path, found: Optimisers, part: float) -> Emerged:
-        """Return what becomes of an optimiser that is found inside a step."""
-        born, first = self._follower.with_care(path, found, self._p, part, 0.0)
-        died, last = self._follower.with_care(path, found, self._p, part, 1.0)
-        return Emerged(born, first, part, found, np.inf if died == 1.0 else died, last)
-
-    def _search_at(self, t: float, x: Array, known: Array | None = None) -> Optimisers | None:
-        """Search for all optimisers; return those that are not among the known [K, n_y]."""
-        self._known = self._search.find(t, x, self._p, "all")
-        self._searched = t, x
-        self.report.searches.append(t)
-        if not self._known.complete:
-            self.report.incomplete.append(t)
-        if self._known.active.any():
-            raise SolveError(
-                f"h has a minimiser at a bound of the box at t = {t:.9g}:\n{self._known}",
-                expected="minimisers inside the box",
-                remedy="a larger box",
-            )
-        points = self._known.points
-        if known is not None:
-            apart = np.abs(points[:, None] - known[None]).max(axis=2).min(axis=1, initial=np.inf)
-            points = points[apart > self._same]
-        if not len(points):
-            return None
-        found = self._follower.near(np.array(t), x, points, self._p)
-        return found[self._follower.sound(found)]
-
     def _add(self, new: Optimisers, born: float | None = None) -> None:
         """Follow more optimisers from where the run is."""
         for y, value in zip(new.y, new.value, strict=True):
@@ -368,8 +264,8 @@ class Tracker:
         carried = self._follower.near(piece.times[new], x, y, self._p)
         followed = piece.found.y[piece.active, new]
         apart = np.abs(carried.y - followed).max(axis=1)
-        if not (apart <= self._same).all():
-            n = int(np.argmin(apart <= self._same))
+        if not (apart <= self._discovery.same).all():
+            n = int(np.argmin(apart <= self._discovery.same))
             raise SolveError(
                 f"the step to t = {piece.times[done + 1 + n]:.9g} has lost the optimiser: it ends "
                 f"at y = {y[n]}, near {carried.y[n]}, not {followed[n]}",

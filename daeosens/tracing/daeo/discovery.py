@@ -1,0 +1,148 @@
+"""Optimisers that are not known yet: proof that there are none, or else searches along a run."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from daeosens.errors import SolveError
+from daeosens.petsc.vectors import Array
+from daeosens.tracing.daeo.branches import Branches
+from daeosens.tracing.daeo.followed import Follower, Optimisers, Path
+from daeosens.tracing.daeo.piece import Emerged, Piece
+from daeosens.tracing.daeo.search import Minimizers, Search
+
+SHORT = 2.0**-8
+"""A shorter part of a step is searched at its end, if nothing can be proven of it."""
+
+SAME = 1e-6
+"""Points that are nearer than this part of the box are one optimiser."""
+
+
+class Discovery:
+    """Finds the optimisers that emerge along one run.
+
+    Parameters
+    ----------
+    follower : Follower
+        Follows single optimisers.
+    search : Search
+        Finds all of them.
+    report : Branches
+        Takes note of what was searched and proven.
+
+    Attributes
+    ----------
+    same : float
+        Points that are nearer are one optimiser.
+    """
+
+    def __init__(self, follower: Follower, search: Search, report: Branches) -> None:
+        self._follower, self._search, self._report = follower, search, report
+        self.same = SAME * float((follower.box[:, 1] - follower.box[:, 0]).max())
+        self._known: Minimizers | None = None
+        self._searched = np.nan
+        self._reach_of_proof = 0
+
+    def certify(self, piece: Piece, limit: int) -> tuple[int, list[Emerged]]:
+        """Return up to which point all optimisers are known, and those that emerged before it.
+
+        Over the steps to it no other one is there: that is proven, or else they are searched for.
+        """
+        at = 0
+        while at < limit:
+            length = limit - at
+            if self._reach_of_proof:
+                length = min(length, 2 * self._reach_of_proof)
+            while not self._proven(piece, at, at + length):
+                if self._searched != piece.times[at]:
+                    self.search(float(piece.times[at]), piece.x[at], piece.p)
+                elif length > 1:
+                    length = max(1, length // 2)
+                else:
+                    emerged = self._search_inside(piece, at)
+                    if emerged:
+                        return at + 1, emerged
+                    break
+            self._reach_of_proof = length
+            at += length
+        return limit, []
+
+    def _proven(self, piece: Piece, start: int, end: int) -> bool:
+        """Whether it is proven that the optimisers of the last search only move."""
+        if ((piece.reached >= start) & (piece.reached < end)).any():
+            return False
+        return self._only_move(*piece.hull(start, end), piece.p)
+
+    def _only_move(self, t: Array, x: Array, p: Array) -> bool:
+        assert self._known is not None
+        return self._search.unchanged(t, x, p, self._known)
+
+    def _search_inside(self, piece: Piece, n: int) -> list[Emerged]:
+        """Return the optimisers that emerge within a step, which is proven or searched by parts."""
+        path, emerged = piece.path(n), list[Emerged]()
+        known, last = piece.found[piece.there(n), n], 0.0
+        done, part = 0.0, 0.5
+        while done < 1.0:
+            part = min(part, 1.0 - done)
+            if self._only_move(*path.hull(done, done + part), piece.p):
+                done, part = done + part, 2.0 * part
+            elif self._searched == path.time(done) and part > SHORT:
+                part *= 0.5
+            else:
+                if self._searched == path.time(done):
+                    self._report.unproven.append((path.time(done), path.time(done + part)))
+                    done += part
+                known, last = self._followed(path, known, (last, done), piece.p), done
+                new = self.search(path.time(done), path.place(done), piece.p, known.y)
+                if new is not None:
+                    emerged += [
+                        self._life(path, new[k], done, piece.p) for k in range(len(new.values))
+                    ]
+                    known = Optimisers(
+                        np.concatenate([known.values, new.values]), known.n_x, known.n_y
+                    )
+        return emerged
+
+    def _followed(
+        self, path: Path, start: Optimisers, way: tuple[float, float], p: Array
+    ) -> Optimisers:
+        """Return those of some optimisers that reach another part of a step, there."""
+        parts = way if way[1] > way[0] else way[:1]
+        times = np.array([path.time(part) for part in parts])
+        places = np.array([path.place(part) for part in parts])
+        found, reached, _ = self._follower.along(times, places, start, p)
+        return found[reached >= len(parts) - 1, -1]
+
+    def _life(self, path: Path, found: Optimisers, part: float, p: Array) -> Emerged:
+        """Return what becomes of an optimiser that is found inside a step."""
+        born, first = self._follower.with_care(path, found, p, part, 0.0)
+        died, last = self._follower.with_care(path, found, p, part, 1.0)
+        return Emerged(born, first, part, found, np.inf if died == 1.0 else died, last)
+
+    def search(self, t: float, x: Array, p: Array, known: Array | None = None) -> Optimisers | None:
+        """Search for all optimisers; return those that are not among the known [K, n_y].
+
+        Raises
+        ------
+        SolveError
+            One of them is at a bound.
+        """
+        self._known = self._search.find(t, x, p, "all")
+        self._searched = t
+        self._report.searches.append(t)
+        if not self._known.complete:
+            self._report.incomplete.append(t)
+        if self._known.active.any():
+            raise SolveError(
+                f"h has a minimiser at a bound of the box at t = {t:.9g}:\n{self._known}",
+                expected="minimisers inside the box",
+                remedy="a larger box",
+            )
+        points = self._known.points
+        if known is not None:
+            apart = np.abs(points[:, None] - known[None]).max(axis=2).min(axis=1, initial=np.inf)
+            points = points[apart > self.same]
+        if not len(points):
+            return None
+        found = self._follower.near(np.array(t), x, points, p)
+        return found[self._follower.sound(found)]
