@@ -582,9 +582,10 @@ static int add_minimiser(Search *S, const int8_t *active, const double *start,
   int n = S->n;
   double y[n], region[2 * n], enclosure[2 * n], value[2], span[n];
   memcpy(y, start, sizeof y);
-  /* boxes that were narrowed to rounding are too small to contain what K is of them */
+  /* the larger the region in which it is alone, the further it may move before a new search: begin
+     with half of the whole box on either side */
   for (int i = 0; i < n; ++i)
-    span[i] = most(radius[i], 1e-4 * (S->bounds[2 * i + 1] - S->bounds[2 * i]));
+    span[i] = most(radius[i], 0.125 * (S->bounds[2 * i + 1] - S->bounds[2 * i]));
   if (!newton(S, active, y)) return 0;
   for (long k = 0; k < S->found.count; ++k) {
     if (!same_face(active, S->found.active + n * k, n)) continue;
