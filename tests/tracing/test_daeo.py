@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.interpolate import CubicSpline
 
 import daeosens as ds
 from daeosens.costs import AtEvent, EventTime
@@ -208,6 +209,34 @@ def test_optimisers_that_emerge_are_jumped_to(method, steps, error):
     assert [branch.died for branch in report.branches[:3]] == pytest.approx(exact, abs=2e-3)
     cost = model.terminal(lambda t, x, y, p: x[0] * y[0])
     assert duality(run, cost) < 1e-12
+
+
+def test_optimisers_live_from_fold_to_fold():
+    """h_y = 0 and h_yy = 0: sin(5y) = 2/25, and x is what makes y stationary."""
+    model = ds.DAEO(grow, waves, size=(1, 1), parameters=["c", "a"], box=(-20.0, 20.0))
+    run = run_of(model, "rk4", p=[1.0, 1.0], end=2.0, dt=0.01)
+    times, places = np.unique(run.times, return_index=True)
+    path = CubicSpline(times, run.u[places, 0])
+    last = run.u[-1, 0]
+    angle = np.arcsin(2 / 25)
+    births = np.array([(np.pi - angle + 2 * np.pi * k) / 5 for k in range(-9, 20)])
+    deaths = np.array([(angle + 2 * np.pi * k) / 5 for k in range(-9, 20)])
+    # minimisers lie between the folds at which they are born and die, from low y to high
+    lives = [
+        (y - 2.5 * abs(np.cos(5 * y)), z + 2.5 * abs(np.cos(5 * z)))
+        for y, z in zip(births, deaths[1:], strict=False)
+    ]
+    expected = [(born, died) for born, died in lives if died > 1.0 and born < last]
+    assert len(run.report) == len(expected) == 9
+    for branch, (born, died) in zip(run.report.branches, expected, strict=True):
+        if born > 1.0:
+            assert path(branch.born) == pytest.approx(born, abs=2e-5)
+        else:
+            assert branch.born == 0.0
+        if died < last:
+            assert path(branch.died) == pytest.approx(died, abs=2e-5)
+        else:
+            assert branch.died == np.inf
 
 
 def test_gradients_through_two_jumps_are_those_of_differences():

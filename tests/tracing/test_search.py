@@ -7,7 +7,7 @@ import pytest
 from scipy.optimize import minimize
 
 from daeosens.errors import BudgetError, InputError
-from daeosens.tracing.daeo.intervals import interval_function
+from daeosens.tracing.daeo.intervals import Along, interval_function
 from daeosens.tracing.daeo.search import Search
 
 
@@ -245,6 +245,57 @@ def test_unchanged_is_shown_near_by_and_not_where_a_minimiser_vanishes():
     assert not search.unchanged(0.0, [[1.56, 1.58]], (), search.find(0.0, [1.56], mode="global"))
     assert search.unchanged(0.0, [[1.56, 1.58]], (), search.find(0.0, [1.56]))
     assert not search.unchanged(0.0, [[1.0, 1.0]], (), replace(minimizers, proof=()))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_unchanged_along_a_path_is_never_wrong(seed):
+    """Of a path x = (s, s^2 + a s) it shows more than of the box around it, and nothing wrong."""
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(1, 3))
+    h, box = random_function(rng, n)
+    slope, mode = rng.normal(), "all" if seed % 3 else "global"
+    search = make(lambda t, x, y, p: h(y, x[0]) + np.sin(x[1] * y[0]) * 0.3, box, n_x=2)
+
+    def place(s):
+        return np.array([s, s**2 + slope * s])
+
+    minimizers, shown, by_box = search.find(0.0, place(0.0), mode=mode), [], []
+    for end in (1e-6, 1e-3, 1e-2, 0.1, 0.3, 1.0):
+        points = np.array([place(s) for s in np.linspace(0.0, end, 9)])
+        rates = np.array([[1.0, 1.0], [slope, slope + 2.0 * end]])
+        low = min(0.0, place(end)[1], place(min(max(-0.5 * slope, 0.0), end))[1])
+        x = np.array([[0.0, end], [low, max(0.0, place(end)[1])]])
+        along = Along(0.5 * end, place(0.5 * end), rates)
+        shown.append(search.unchanged([0.0, end], x, (), minimizers, along))
+        by_box.append(search.unchanged([0.0, end], x, (), minimizers))
+        if shown[-1]:
+            others = [search.find(0.0, place, mode=mode) for place in points]
+            assert all((other.active == minimizers.active).all() for other in others)
+    assert shown[0]
+    assert sum(shown) >= sum(by_box)
+
+
+def test_of_what_cancels_along_a_path_more_is_shown():
+    """Minimisers that depend on x_0 + x_1 stay where they are if one grows as the other falls."""
+    search = make(lambda t, x, y, p: waves(t, [x[0] + x[1]], y, p), [[-20, 20]], n_x=2)
+    minimizers = search.find(0.0, [1.0, 0.0])
+    x = np.array([[1.0, 3.0], [-2.0, 0.0]])
+    along = Along(0.5, np.array([2.0, -1.0]), np.array([[2.0, 2.0], [-2.0, -2.0]]))
+    assert search.unchanged([0.0, 1.0], x, (), minimizers, along)
+    assert not search.unchanged([0.0, 1.0], x, (), minimizers)
+    # and where the sum passes the fold of the first minimiser, x = 1.26: not
+    faster = Along(0.5, np.array([2.0, -0.8]), np.array([[2.0, 2.0], [-1.6, -1.6]]))
+    assert not search.unchanged([0.0, 1.0], x, (), minimizers, faster)
+
+
+def test_minimisers_that_meet_are_not_taken_for_two():
+    """y^4 - x y^2 has two minimisers until x = 0, from where on it has one."""
+    search = make(lambda t, x, y, p: y[0] ** 4 - x[0] * y[0] ** 2, [[-3, 3]], n_x=1)
+    minimizers = search.find(0.0, [1.0])
+    for end, only_move in ((0.9, True), (0.0, False), (-0.5, False)):
+        along = Along(0.5, np.array([0.5 + 0.5 * end]), np.array([[end - 1.0, end - 1.0]]))
+        x = [[end, 1.0]]
+        assert search.unchanged([0.0, 1.0], x, (), minimizers, along) == only_move
 
 
 def test_unchanged_of_many_minimisers():

@@ -42,6 +42,10 @@ typedef struct {
   const double *width;  /* [n]: boxes narrower than this are not bisected */
   const double *given;  /* [inputs][2]: t, x, (y), p */
   long budget;
+  /* where t and x go along a path: they are middle + time rates, for some rates of the intervals and
+     a time between two; along is d(h, h_y)/dtime of (t, x, y, p, rates) */
+  const Tape *along;
+  const double *path; /* NULL, or time [2], middle [inputs][2], (t, x, y, p, rates) [...][2] */
   /* results */
   long boxes;
   int32_t status, known_only;
@@ -49,7 +53,7 @@ typedef struct {
   List todo, found, regions, leaves, undecided;
   double *points; /* [found][n] */
   /* workspace */
-  Value *w_low, *w_high;
+  Value *w_low, *w_high, *w_middle, *w_along;
   double *scratch, *values, *inner, *center;
   uint8_t *flags, *inner_flags, *center_flags;
   double *sent;
@@ -101,6 +105,50 @@ static void list_free(List *list) {
 
 /* ---- evaluation -------------------------------------------------------------------------------- */
 
+static void carry_out_at(const Search *S, const Tape *tape, Value *w, int count,
+                         const double *boxes) {
+  int n = S->n;
+  for (int i = 0; i < n; ++i) {
+    int place = tape->input[S->y_at + i];
+    if (place < 0) continue;
+    for (int k = 0; k < LANES; ++k) {
+      const double *box = boxes + 2 * (n * (k < count ? k : 0) + i);
+      set(w + place, k, of(box[0], box[1]));
+    }
+  }
+  carry_out(tape->code + tape->first, tape->then, w, count);
+}
+/* h and h_y by the mean value theorem along the path, where that is narrower.  Terms of x that cancel
+   each other, and components of x that go together, cancel in the derivative along the path too. */
+static void narrow_along(Search *S, int count, const double *boxes, double *values,
+                         const uint8_t *flags, const int *lane) {
+  int m = (int)outputs_of(S, 1);
+  carry_out_at(S, S->low, S->w_middle, count, boxes);
+  carry_out_at(S, S->along, S->w_along, count, boxes);
+  for (int j = 0; j < m; ++j) {
+    const Value *middle = S->w_middle + S->low->output[j], *slope = S->w_along + S->along->output[j];
+    for (int k = 0; k < count; ++k) {
+      int at_ = m * (lane ? lane[k] : k) + j;
+      if (flags[at_] | middle->flag[k] | (slope->flag[k] & (UNDEFINED | EMPTY))) continue;
+      iv change = mul(of(S->path[0], S->path[1]), of(slope->lo[k], slope->hi[k]));
+      iv narrow = add(of(middle->lo[k], middle->hi[k]), change);
+      double *value = values + 2 * at_;
+      double lo = most(value[0], narrow.lo), hi = least(value[1], narrow.hi);
+      if (lo <= hi) value[0] = lo, value[1] = hi;
+    }
+  }
+}
+/* the middle and the slope of the box evaluated last, if the mean value theorem holds for all */
+static int read_along(const Search *S, const uint8_t *flags, double *middle, double *slope) {
+  int smooth = 1;
+  for (int j = 0; j < (int)outputs_of(S, 1); ++j) {
+    const Value *a = S->w_middle + S->low->output[j], *b = S->w_along + S->along->output[j];
+    smooth &= !(flags[j] | a->flag[0] | (b->flag[0] & (UNDEFINED | EMPTY)));
+    middle[2 * j] = a->lo[0], middle[2 * j + 1] = a->hi[0];
+    slope[2 * j] = b->lo[0], slope[2 * j + 1] = b->hi[0];
+  }
+  return smooth;
+}
 /* count boxes of y [count][n][2] to values [count][outputs][2] */
 static void evaluate(Search *S, int level, int count, const double *boxes, double *values,
                      uint8_t *flags) {
@@ -116,15 +164,7 @@ static void evaluate(Search *S, int level, int count, const double *boxes, doubl
   }
   const Tape *tape = level == 1 ? S->low : S->high;
   Value *w = level == 1 ? S->w_low : S->w_high;
-  for (int i = 0; i < n; ++i) {
-    int place = tape->input[S->y_at + i];
-    if (place < 0) continue;
-    for (int k = 0; k < LANES; ++k) {
-      const double *box = boxes + 2 * (n * (k < count ? k : 0) + i);
-      set(w + place, k, of(box[0], box[1]));
-    }
-  }
-  carry_out(tape->code + tape->first, tape->then, w, count);
+  carry_out_at(S, tape, w, count, boxes);
   for (int j = 0; j < m; ++j) {
     const Value *v = w + tape->output[j];
     for (int k = 0; k < count; ++k) {
@@ -133,18 +173,22 @@ static void evaluate(Search *S, int level, int count, const double *boxes, doubl
       flags[m * k + j] = v->flag[k];
     }
   }
+  if (level == 1 && S->path && count == 1) narrow_along(S, count, boxes, values, flags, NULL);
+}
+static void give(const Tape *tape, Value *w, const double *given) {
+  for (int i = 0; i < tape->inputs; ++i)
+    if (tape->input[i] >= 0)
+      for (int k = 0; k < LANES; ++k)
+        set(w + tape->input[i], k, of(given[2 * i], given[2 * i + 1]));
+  carry_out(tape->code, tape->first, w, LANES);
 }
 static void prepare(Search *S) {
   if (S->extension) return;
-  for (int level = 1; level <= 2; ++level) {
-    const Tape *tape = level == 1 ? S->low : S->high;
-    Value *w = level == 1 ? S->w_low : S->w_high;
-    for (int i = 0; i < tape->inputs; ++i)
-      if (tape->input[i] >= 0)
-        for (int k = 0; k < LANES; ++k)
-          set(w + tape->input[i], k, of(S->given[2 * i], S->given[2 * i + 1]));
-    carry_out(tape->code, tape->first, w, LANES);
-  }
+  give(S->low, S->w_low, S->given);
+  give(S->high, S->w_high, S->given);
+  if (!S->path) return;
+  give(S->low, S->w_middle, S->path + 2);
+  give(S->along, S->w_along, S->path + 2 + 2 * S->inputs);
 }
 
 static int sound(double lo, double hi, uint8_t flag) {
@@ -324,17 +368,20 @@ static Second second_order(Search *S, const int *free_, int m, const double *hig
   return second;
 }
 
-/* K of Krawczyk for free coordinates: center c, its gradient g [n][2], radii */
+/* K of Krawczyk for free coordinates: center c, its gradient g [n][2], radii; and slope [n][2], of g
+   along the path, or NULL.  C times the slope is how minimisers move: less than C times the change. */
 static void krawczyk(Search *S, const int *free_, int m, const double *c, const double *g,
-                     const double *radius, iv *result) {
+                     const double *slope, const double *radius, iv *result) {
   for (int a = 0; a < m; ++a) {
-    iv sum = point(c[free_[a]]);
+    iv sum = point(c[free_[a]]), moves = point(0.0);
     double size = 0.0;
     for (int b = 0; b < m; ++b) {
-      iv of_g = of(g[2 * free_[b]], g[2 * free_[b] + 1]);
-      sum = sub(sum, mul(point(S->inverse[a * m + b]), of_g));
+      iv of_g = of(g[2 * free_[b]], g[2 * free_[b] + 1]), row = point(S->inverse[a * m + b]);
+      sum = sub(sum, mul(row, of_g));
+      if (slope) moves = add(moves, mul(row, of(slope[2 * free_[b]], slope[2 * free_[b] + 1])));
       size += S->spread[a * m + b] * radius[b];
     }
+    if (slope) sum = sub(sum, mul(of(S->path[0], S->path[1]), moves));
     size = safely(size, m);
     result[a] = of(add_down(sum.lo, -size), add_up(sum.hi, size));
   }
@@ -349,6 +396,11 @@ static int free_coordinates(const Search *S, const int8_t *active, int *free_) {
 static int inside(const double *inner, const double *outer, int n) {
   for (int i = 0; i < n; ++i)
     if (inner[2 * i] < outer[2 * i] || inner[2 * i + 1] > outer[2 * i + 1]) return 0;
+  return 1;
+}
+static int meet(const double *a, const double *b, int n) {
+  for (int i = 0; i < n; ++i)
+    if (a[2 * i] > b[2 * i + 1] || a[2 * i + 1] < b[2 * i]) return 0;
   return 1;
 }
 static int same_face(const int8_t *a, const int8_t *b, int n) { return !memcmp(a, b, n); }
@@ -497,13 +549,17 @@ static int prove(Search *S, const int8_t *active, const double *y, const double 
   thin(y, thin_box, n);
   evaluate(S, 1, 1, thin_box, at_y, flags_y);
   if (!sound(at_y[0], at_y[1], flags_y[0])) return 0;
-  for (int turn = 0; turn < turns; ++turn, growth *= 0.3) {
+  double middle[2 * size1], slope[2 * size1], span[n];
+  int moving = S->path && read_along(S, flags_y, middle, slope);
+  for (int a = 0; a < m; ++a) span[a] = growth * radius[free_[a]];
+  for (int turn = 0; turn < turns; ++turn) {
     for (int i = 0; i < n; ++i) region[2 * i] = region[2 * i + 1] = y[i];
     for (int a = 0; a < m; ++a) {
       int i = free_[a];
-      double span = most(growth * radius[i], 1e-15 * fabs(y[i]) + 1e-290);
-      region[2 * i] = most(y[i] - span, S->bounds[2 * i]);
-      region[2 * i + 1] = least(y[i] + span, S->bounds[2 * i + 1]);
+      double to = most(span[a], 1e-15 * fabs(y[i]) + 1e-290);
+      span[a] *= 0.3;
+      region[2 * i] = most(y[i] - to, S->bounds[2 * i]);
+      region[2 * i + 1] = least(y[i] + to, S->bounds[2 * i + 1]);
       r[a] = most(add_up(region[2 * i + 1], -y[i]), add_up(y[i], -region[2 * i]));
     }
     evaluate(S, 1, 1, region, low, flags1);
@@ -517,11 +573,15 @@ static int prove(Search *S, const int8_t *active, const double *y, const double 
     evaluate(S, 2, 1, region, high, flags2);
     Second second = second_order(S, free_, m, high, flags2, r);
     if (!second.convex) continue;
-    krawczyk(S, free_, m, y, at_y + 2, r, k);
+    krawczyk(S, free_, m, y, moving ? middle + 2 : at_y + 2, moving ? slope + 2 : NULL, r, k);
     int proven = 1;
     for (int a = 0; a < m; ++a)
       proven &= k[a].lo > region[2 * free_[a]] && k[a].hi < region[2 * free_[a] + 1];
-    if (!proven) continue;
+    if (!proven) { /* of the shape of K, larger */
+      for (int a = 0; a < m; ++a)
+        span[a] = 1.25 * most(k[a].hi - y[free_[a]], y[free_[a]] - k[a].lo);
+      continue;
+    }
     if (S->known_only) return 1;
     /* narrower: the minimiser stays in the result of every turn */
     memcpy(enclosure, region, sizeof(double) * 2 * n);
@@ -545,7 +605,7 @@ static int prove(Search *S, const int8_t *active, const double *y, const double 
       evaluate(S, 2, 1, enclosure, high, flags2);
       second = second_order(S, free_, m, high, flags2, r);
       if (!second.usable || !second.invertible) break;
-      krawczyk(S, free_, m, c, at_y + 2, r, k);
+      krawczyk(S, free_, m, c, at_y + 2, NULL, r, k);
     }
     /* h is convex: above its tangent, and at the minimiser below its value at c */
     double under = at_y[0];
@@ -911,7 +971,7 @@ static void treat(Search *S, const double *box, const int8_t *active, const doub
   }
   if (second.invertible && inner && at_center) {
     iv k[n];
-    krawczyk(S, free_, m, c, center + 2, radius, k);
+    krawczyk(S, free_, m, c, center + 2, NULL, radius, k);
     for (int a = 0; a < m; ++a) {
       int i = free_[a];
       next[2 * i] = most(next[2 * i], k[a].lo);
@@ -1032,6 +1092,22 @@ static void work(Search *S) {
       lane[left++] = k;
     }
     if (!left) continue;
+    if (S->path) { /* only where the plain enclosure does not do */
+      for (int j = 0; j < left; ++j)
+        memcpy(centers + 2 * n * j, boxes + 2 * n * lane[j], sizeof(double) * 2 * n);
+      narrow_along(S, left, centers, S->values, S->flags, lane);
+      int still = 0;
+      for (int j = 0; j < left; ++j) {
+        int k = lane[j];
+        double *low = S->values + 2 * size1 * k;
+        uint8_t *flags = S->flags + size1 * k;
+        if ((flags[0] & BROKEN) || !reduce(S, boxes + 2 * n * k, active[k], low + 2, flags + 1,
+                                           numbers[k][0], (int)numbers[k][1]))
+          lane[still++] = k;
+      }
+      left = still;
+      if (!left) continue;
+    }
     for (int j = 0; j < left; ++j) {
       memmove(boxes + 2 * n * j, boxes + 2 * n * lane[j], sizeof(double) * 2 * n);
       for (int i = 0; i < n; ++i) {
@@ -1041,6 +1117,7 @@ static void work(Search *S) {
     }
     evaluate(S, 2, left, boxes, S->inner, S->inner_flags);
     evaluate(S, 1, left, centers, S->center, S->center_flags);
+    if (S->path && left > 1) narrow_along(S, left, centers, S->center, S->center_flags, NULL);
     if (S->global)
       for (int j = 0; j < left; ++j) {
         double before = S->best;
@@ -1084,12 +1161,15 @@ static void clear(Search *S) {
   S->best = INFINITY;
 }
 
-Search *search_new(const Tape *low, const Tape *high, Extension extension, int n, int inputs,
-                   int y_at, const double *bounds) {
+Search *search_new(const Tape *low, const Tape *high, const Tape *along, Extension extension, int n,
+                   int inputs, int y_at, const double *bounds) {
   Search *S = calloc(1, sizeof(Search));
-  S->low = low, S->high = high, S->extension = extension;
+  S->low = low, S->high = high, S->along = along, S->extension = extension;
   S->n = n, S->inputs = inputs, S->y_at = y_at, S->bounds = bounds;
-  if (!extension) S->w_low = workspace(low), S->w_high = workspace(high);
+  if (!extension) {
+    S->w_low = workspace(low), S->w_high = workspace(high);
+    S->w_middle = workspace(low), S->w_along = workspace(along);
+  }
   long size1 = outputs_of(S, 1), size2 = outputs_of(S, 2);
   S->values = malloc(sizeof(double) * 2 * size1 * LANES);
   S->inner = malloc(sizeof(double) * 2 * size2 * LANES);
@@ -1108,7 +1188,8 @@ Search *search_new(const Tape *low, const Tape *high, Extension extension, int n
 void search_free(Search *S) {
   list_free(&S->todo), list_free(&S->found), list_free(&S->regions), list_free(&S->leaves);
   list_free(&S->undecided);
-  free(S->points), free(S->w_low), free(S->w_high), free(S->values), free(S->inner);
+  free(S->points), free(S->w_low), free(S->w_high), free(S->w_middle), free(S->w_along);
+  free(S->values), free(S->inner);
   free(S->center), free(S->flags), free(S->inner_flags), free(S->center_flags), free(S->sent);
   free(S->h_mid), free(S->alive);
   free(S);
@@ -1120,6 +1201,7 @@ int search_run(Search *S, const double *given, const double *width, int global, 
   clear(S);
   S->leaves.count = 0;
   S->given = given, S->width = width, S->global = global, S->budget = budget;
+  S->path = NULL;
   S->known_only = 0;
   prepare(S);
   look_at_faces(S);
@@ -1140,22 +1222,32 @@ int search_run(Search *S, const double *given, const double *width, int global, 
 }
 
 /* Is each of these minimisers still the only one of its region, and no other there?  For all t, x, p
-   of intervals; leaves: boxes whose treatment showed it before. */
-int search_check(Search *S, const double *given, const double *width, int global, long budget,
-                 long count, const double *points, const double *regions, const int8_t *actives,
+   of intervals, along a path if it is known; leaves: boxes whose treatment showed it before. */
+int search_check(Search *S, const double *given, const double *path, const double *width,
+                 int global, long budget, long count, const double *points, const double *regions, const int8_t *actives,
                  long n_leaves, const double *leaves, const int8_t *leaf_actives) {
   int n = S->n;
   clear(S);
   S->given = given, S->width = width, S->global = global, S->budget = budget;
+  S->path = path;
   S->known_only = 1;
   prepare(S);
   look_at_faces(S);
-  double region[2 * n], enclosure[2 * n], value[2] = {0, 0}, radius[n];
+  double region[2 * n], enclosure[2 * n], value[2] = {0, 0}, radius[n], y[n];
   for (long k = 0; k < count; ++k) {
-    const double *y = points + n * k, *known_region = regions + 2 * n * k;
+    const double *known_y = points + n * k, *known_region = regions + 2 * n * k;
     for (int i = 0; i < n; ++i)
-      radius[i] = most(known_region[2 * i + 1] - y[i], y[i] - known_region[2 * i]);
-    if (!prove(S, actives + n * k, y, radius, 1.0, 8, region, enclosure, value)) return CHANGED;
+      radius[i] = most(known_region[2 * i + 1] - known_y[i], known_y[i] - known_region[2 * i]);
+    memcpy(y, known_y, sizeof y);
+    if (path) { /* regions about where they are in the middle of the path */
+      give(S->high, S->w_high, path + 2);
+      int there = newton(S, actives + n * k, y);
+      give(S->high, S->w_high, given);
+      if (!there) return CHANGED;
+    }
+    if (!prove(S, actives + n * k, y, radius, 4.0, 9, region, enclosure, value)) return CHANGED;
+    for (long j = 0; j < k; ++j) /* as many as before, if each has a region for itself */
+      if (meet(S->regions.box + 2 * n * j, region, n)) return CHANGED;
     add_found(S, actives + n * k, y, region, region, value);
     if (global) {
       double thin_box[2 * n], low[2 * outputs_of(S, 1)];

@@ -8,11 +8,18 @@ from daeosens.errors import SolveError
 from daeosens.petsc.vectors import Array
 from daeosens.tracing.daeo.branches import Branches
 from daeosens.tracing.daeo.followed import Follower, Optimisers, Path
+from daeosens.tracing.daeo.intervals import Along
 from daeosens.tracing.daeo.piece import Emerged, Piece
 from daeosens.tracing.daeo.search import Minimizers, Search
 
 SHORT = 2.0**-8
 """A shorter part of a step is searched at its end, if nothing can be proven of it."""
+
+SEARCHES = 4
+"""For each step so many searches may go into proof, on average."""
+
+SAVED = 64
+"""So many are there at the start, and may be saved up for steps where optimisers emerge."""
 
 SAME = 1e-6
 """Points that are nearer than this part of the box are one optimiser."""
@@ -41,7 +48,9 @@ class Discovery:
         self.same = SAME * float((follower.box[:, 1] - follower.box[:, 0]).max())
         self._known: Minimizers | None = None
         self._searched = np.nan
-        self._reach_of_proof = 0
+        self._reach_of_proof = 0  # steps over which the last proof went
+        self._time_of_proof = np.inf  # time, where it was less than one
+        self._left = SAVED
 
     def certify(self, piece: Piece, limit: int) -> tuple[int, list[Emerged]]:
         """Return up to which point all optimisers are known, and those that emerged before it.
@@ -65,31 +74,35 @@ class Discovery:
                     break
             self._reach_of_proof = length
             at += length
+            self._left = min(self._left + SEARCHES * length, SAVED)
         return limit, []
 
     def _proven(self, piece: Piece, start: int, end: int) -> bool:
         """Whether it is proven that the optimisers of the last search only move."""
         if ((piece.reached >= start) & (piece.reached < end)).any():
             return False
-        return self._only_move(*piece.hull(start, end), piece.p)
+        return self._only_move(piece.hull(start, end), piece.p)
 
-    def _only_move(self, t: Array, x: Array, p: Array) -> bool:
+    def _only_move(self, hull: tuple[Array, Array, Along | None], p: Array) -> bool:
         assert self._known is not None
-        return self._search.unchanged(t, x, p, self._known)
+        t, x, along = hull
+        return self._search.unchanged(t, x, p, self._known, along)
 
     def _search_inside(self, piece: Piece, n: int) -> list[Emerged]:
         """Return the optimisers that emerge within a step, which is proven or searched by parts."""
         path, emerged = piece.path(n), list[Emerged]()
         known, last = piece.found[piece.there(n), n], 0.0
-        done, part = 0.0, 0.5
+        done, part = 0.0, min(0.5, 1.5 * self._time_of_proof / path.length)
         while done < 1.0:
-            part = min(part, 1.0 - done)
-            if self._only_move(*path.hull(done, done + part), piece.p):
-                done, part = done + part, 2.0 * part
-            elif self._searched == path.time(done) and part > SHORT:
+            part = min(max(part, SHORT), 1.0 - done)
+            if self._only_move(path.hull(done, done + part), piece.p):
+                self._time_of_proof = part * path.length
+                done, part = done + part, 1.5 * part
+            elif self._searched == path.time(done) and part > SHORT and self._left > 0:
                 part *= 0.5
             else:
                 if self._searched == path.time(done):
+                    part = part if self._left > 0 else 1.0 - done
                     self._report.unproven.append((path.time(done), path.time(done + part)))
                     done += part
                 known, last = self._followed(path, known, (last, done), piece.p), done
@@ -128,7 +141,7 @@ class Discovery:
             One of them is at a bound.
         """
         self._known = self._search.find(t, x, p, "all")
-        self._searched = t
+        self._searched, self._left = t, self._left - 1
         self._report.searches.append(t)
         if not self._known.complete:
             self._report.incomplete.append(t)

@@ -11,6 +11,7 @@ import numpy as np
 from daeosens.petsc._kernels import call_points
 from daeosens.petsc.c_function import Native
 from daeosens.petsc.vectors import Array
+from daeosens.tracing.daeo.intervals import Along
 
 ROUNDS = 4
 """So often, at most, the compiled function with its steps of Newton's method is called."""
@@ -126,14 +127,20 @@ class Path:
         left, right = (self.length * rate - way for rate in self.rates)
         return way + (1.0 - s) * (1.0 - 3.0 * s) * left - s * (2.0 - 3.0 * s) * right
 
-    def hull(self, start: float, end: float) -> tuple[Array, Array]:
-        """Return intervals [2], [n_x, 2] that hold t and x between two parts."""
+    def hull(self, start: float, end: float) -> tuple[Array, Array, Along]:
+        """Return intervals [2], [n_x, 2] that hold t and x between two parts, and those of x'."""
         third = (end - start) / 3.0
         first, last = self.place(start), self.place(end)
         inner = first + third * self.slope(start), last - third * self.slope(end)
-        points = np.stack([first, *inner, last])
-        x = np.stack([points.min(axis=0), points.max(axis=0)], axis=1)
-        return np.array([self.time(start), self.time(end)]), x
+        points, middle = np.stack([first, *inner, last]), 0.5 * (start + end)
+        rates = np.diff(points, axis=0) / (third * self.length)
+        along = Along(self.time(middle), self.place(middle), hull_of(rates))
+        return np.array([self.time(start), self.time(end)]), hull_of(points), along
+
+
+def hull_of(points: Array) -> Array:
+    """Return intervals [n, 2] that hold all of some points [..., n]."""
+    return np.stack([points.min(axis=0), points.max(axis=0)], axis=1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -259,8 +266,6 @@ class Follower:
         while done != last:
             if abs(way) >= abs(last - done):
                 way = last - done
-            if abs(way) < NARROW:
-                return done, start
             there = last if way == last - done else done + way
             times = np.array([path.time(done), path.time(there)])
             places = np.stack([path.place(done), path.place(there)])
@@ -271,6 +276,8 @@ class Follower:
                 done, start, way, growth = there, found[0], growth * way, 2.0
             else:
                 way, growth = 0.5 * way, 1.0  # towards the fold where it vanishes, by halves
+                if abs(way) < NARROW:
+                    break
         return done, start
 
     def _call(self, name: str, t: Array, states: Array, p: Array) -> Array:

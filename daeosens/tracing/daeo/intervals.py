@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -44,6 +44,14 @@ class Enclosure:
     continuous: npt.NDArray[np.bool_]
 
 
+class Along(NamedTuple):
+    """A path of x: a point (t, x [n_x]) of it, and intervals [n_x, 2] of x' along all of it."""
+
+    t: float
+    x: Array
+    rates: Array
+
+
 @dataclass(frozen=True)
 class IntervalFunction:
     """h(t, x, y, p) on intervals, rounded outwards.
@@ -58,6 +66,8 @@ class IntervalFunction:
         The parameters.
     low, high : Tape or None
         (h, h_y) and (h_y, lower triangle of h_yy by rows) of (t, x, y, p).
+    along : Tape or None
+        The derivative of (h, h_y) in a direction, of (t, x, y, p, direction [1 + n_x]).
     extension : callable or None
         Instead of both, the user's own.
     """
@@ -67,6 +77,7 @@ class IntervalFunction:
     shapes: Shapes
     low: Tape | None
     high: Tape | None
+    along: Tape | None
     extension: Extension | None = None
 
     @property
@@ -227,17 +238,31 @@ def interval_function(
         if not isinstance(size, (int, np.integer)) or size < least:
             raise InputError(f"{name} = {size!r}", expected=f"a whole number from {least}")
     if extension is not None:
-        return IntervalFunction(n_x, n_y, shapes, None, None, extension)
-    low, high = _graphs(h, n_x, n_y, shapes)
-    varying = np.zeros(1 + n_x + n_y + shapes.size, dtype=bool)
-    varying[1 + n_x : 1 + n_x + n_y] = True
-    of_low, of_high = (make_tape(low[0], each, varying.tolist()) for each in (low[1], high))
-    return IntervalFunction(n_x, n_y, shapes, of_low, of_high)
+        return IntervalFunction(n_x, n_y, shapes, None, None, None, extension)
+    inputs, low, high = _graphs(h, n_x, n_y, shapes)
+    direction = casadi.SX.sym("direction", 1 + n_x)
+    both = casadi.vertcat(*low)
+    along = sum(
+        casadi.jtimes(both, graph, part)
+        for graph, part in zip(
+            inputs[:2], casadi.vertsplit(direction, [0, 1, 1 + n_x]), strict=True
+        )
+    )
+    varying = [
+        k
+        for graph, is_y in zip(inputs, (False, False, True, False), strict=True)
+        for k in [is_y] * graph.numel()
+    ]
+    of_low, of_high = (make_tape(inputs, outputs, varying) for outputs in (low, high))
+    of_along = make_tape(
+        [*inputs, direction], [casadi.densify(along)], [*varying, *[False] * (1 + n_x)]
+    )
+    return IntervalFunction(n_x, n_y, shapes, of_low, of_high, of_along)
 
 
 def _graphs(
     h: Callable[..., Any], n_x: int, n_y: int, shapes: Shapes
-) -> tuple[tuple[list[Any], list[Any]], list[Any]]:
+) -> tuple[list[Any], list[Any], list[Any]]:
     """Return the inputs, (h, h_y), and (h_y, lower triangle of h_yy) as graphs of scalars."""
     sizes = {"t": (), "x": (n_x,), "y": (n_y,), "p": (shapes.size,)}
     inputs = [casadi.MX.sym(name, *size) for name, size in sizes.items()]
@@ -261,7 +286,7 @@ def _graphs(
     gradient = casadi.densify(casadi.gradient(graph, scalars[2]))
     hessian = casadi.densify(casadi.jacobian(gradient, scalars[2]))
     lower = [hessian[i, j] for i in range(n_y) for j in range(i + 1)]
-    return (scalars, [graph, gradient]), [gradient, *lower]
+    return scalars, [graph, gradient], [gradient, *lower]
 
 
 def _fill(rows: Array, given: npt.ArrayLike, name: str, shape: tuple[int, ...]) -> None:

@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from daeosens.petsc.vectors import Array
-from daeosens.tracing.daeo.followed import Follower, Optimisers, Path
+from daeosens.tracing.daeo.followed import Follower, Optimisers, Path, hull_of
+from daeosens.tracing.daeo.intervals import Along
 
 DOUBT = 0.5
 """A difference of two values may differ from its cubic interpolation by this part of what that
@@ -80,21 +81,20 @@ class Piece:
         rates = None if self._rates is None else self._rates[step]
         return Path(self.times[step], self.x[step], rates)
 
-    def hull(self, start: int, end: int) -> tuple[Array, Array]:
-        """Return intervals [2], [n_x, 2] that hold t and x between two points."""
-        x = self.x[start : end + 1]
-        points = [x]
-        if self._rates is not None:
-            way = np.diff(self.times[start : end + 1])[:, None] / 3.0 * self._rates[start:end]
-            back = (
-                np.diff(self.times[start : end + 1])[:, None]
-                / 3.0
-                * self._rates[start + 1 : end + 1]
-            )
-            points += [x[:-1] + way, x[1:] - back]
-        every = np.concatenate(points)
-        t = np.array([self.times[start], self.times[end]])
-        return t, np.stack([every.min(axis=0), every.max(axis=0)], axis=1)
+    def hull(self, start: int, end: int) -> tuple[Array, Array, Along | None]:
+        """Return intervals [2], [n_x, 2] that hold t and x between two points, and those of x'."""
+        if end == start + 1:
+            return self.path(start).hull(0.0, 1.0)
+        times, x = self.times[start : end + 1], self.x[start : end + 1]
+        t, middle = times[[0, -1]], len(times) // 2
+        if self._rates is None:
+            return t, hull_of(x), None
+        left, right = self._rates[start:end], self._rates[start + 1 : end + 1]
+        third = np.diff(times)[:, None] / 3.0
+        inner = x[:-1] + third * left, x[1:] - third * right
+        rates = np.concatenate([left, right, (inner[1] - inner[0]) / third])
+        along = Along(float(times[middle]), x[middle], hull_of(rates))
+        return t, hull_of(np.concatenate([x, *inner])), along
 
     def inside(self, k: int, n: int, part: float) -> Optimisers:
         """Return how an optimiser is inside a step, or where it vanishes before."""

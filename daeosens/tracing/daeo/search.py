@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from daeosens.errors import BudgetError, DaeosensError, InputError
 from daeosens.petsc.vectors import Array
-from daeosens.tracing.daeo.intervals import IntervalFunction
+from daeosens.tracing.daeo.intervals import Along, IntervalFunction
 from daeosens.tracing.daeo.tape import library
 
 BOXES = 1_000_000
@@ -173,16 +173,16 @@ class Search:
     def __init__(self, functions: IntervalFunction, box: npt.ArrayLike) -> None:
         self.functions = functions
         self.box = _admitted_box(box, functions.n_y)
-        low, high = functions.low, functions.high
+        low, high, along = functions.low, functions.high, functions.along
         self._raised: list[BaseException] = []
         self._kept: tuple[Any, ...] = ()
         arguments: tuple[Any, ...]
-        if low is not None and high is not None:
-            self._kept = (low.structure, high.structure, low, high)
-            arguments = (ctypes.byref(self._kept[0]), ctypes.byref(self._kept[1]), None)
+        if low is not None and high is not None and along is not None:
+            self._kept = (low.structure, high.structure, along.structure, low, high, along)
+            arguments = (*(ctypes.byref(tape) for tape in self._kept[:3]), None)
         else:
             self._kept = (_Callback(self._called),)
-            arguments = (None, None, self._kept[0])
+            arguments = (None, None, None, self._kept[0])
         self._library = library()
         self._search = ctypes.c_void_p(
             self._library.search_new(
@@ -282,6 +282,7 @@ class Search:
         x: npt.ArrayLike,
         p: npt.ArrayLike | Mapping[str, Any],
         minimizers: Minimizers,
+        along: Along | None = None,
     ) -> bool:
         """Whether the minimisers only moved: proven for all t and x of intervals.
 
@@ -299,6 +300,8 @@ class Search:
             Parameters, or intervals of them.
         minimizers : Minimizers
             Of ``find`` of this search.
+        along : Along, optional
+            How x goes through these intervals, if it is a path: more can be proven.
 
         Returns
         -------
@@ -311,12 +314,14 @@ class Search:
             return False
         points, regions, active, leaves, leaf_active = minimizers.proof
         given = self.functions.inputs(t, x, self._packed(p))
+        path = self._path(given, along)
         status = self._library.search_check(
             self._search,
             _pointer(given),
+            None if path is None else _pointer(path),
             _pointer(self._least_width(None)),
             ctypes.c_int(minimizers.mode == "global"),
-            ctypes.c_long(2 * minimizers.boxes + 200),  # dearer than a search: no proof
+            ctypes.c_long(minimizers.boxes + 100),  # dearer than a search: no proof
             ctypes.c_long(len(points)),
             _pointer(points),
             _pointer(regions),
@@ -327,6 +332,16 @@ class Search:
         )
         self._reraise()
         return status == _COMPLETE
+
+    def _path(self, given: Array, along: Along | None) -> Array | None:
+        """Return times from the middle, all inputs there, and all with rates: [..., 2]."""
+        if along is None or self.functions.along is None:
+            return None
+        middle, n_x = given.copy(), self.functions.n_x
+        middle[0] = along.t
+        slack = 4.0 * np.finfo(float).eps * np.abs(along.x)  # of rounding
+        middle[1 : 1 + n_x] = np.stack([along.x - slack, along.x + slack], axis=1)
+        return np.concatenate([[given[0] - along.t], middle, given, [[1.0, 1.0]], along.rates])
 
     # ---- what C gives back ---------------------------------------------------------------------
 
