@@ -106,6 +106,10 @@ class UnsupportedError(DaeosensError):
     """A combination that is refused because its result would be wrong; names the alternative."""
 
 
+class ComplementarityError(SolveError):
+    """A constraint that is neither active nor inactive: its multiplier and its slack are zero."""
+
+
 class BudgetError(SolveError):
     """A global search looked at as many boxes as it may; what it has are its ``minimizers``."""
 

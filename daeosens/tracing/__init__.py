@@ -243,8 +243,10 @@ def DAEO(  # noqa: N802 (a noun, like ODE)
 ) -> DAEOModel:
     """Describe x' = f(t, x, y, p), where y minimises h(t, x, y, p) over a box.
 
-    Each function is called once with symbols, as those of ``trace``.  The unknowns are u = (x, y):
-    y follows a local optimiser by dy/dt = -h_yy^-1 (h_yx x' + h_yt), and wherever f or a cost
+    Each function is called once with symbols, as those of ``trace``.  The unknowns are u = (x, y,
+    active set): y follows a local optimiser by dy/dt = -h_yy^-1 (h_yx x' + h_yt) among those
+    variables that no bound of the box holds (the event "active set" changes which they are, and
+    the last unknown is their number, see ``DAEOModel``), and wherever f or a cost
     needs the optimiser it is found from y by Newton's method to rounding.  So every method of an
     ``ODE`` can be used, explicit or implicit, and keeps its order.  What follows a run knows all
     local optimisers; where another one becomes the lowest, y jumps to it (the event "jump").  A run

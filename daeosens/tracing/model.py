@@ -124,7 +124,10 @@ class Model(Parametrized):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DAEOModel(Model):
-    """A DAEO as a ``Problem``: u = (x, y), with the global optimiser y.
+    """A DAEO as a ``Problem``: u = (x, y, active set), with the global optimiser y.
+
+    The last one is a number: 4^i times 1 or 2 is added up for every y[i] that is at its lower or
+    upper bound.
 
     Attributes
     ----------
@@ -140,7 +143,7 @@ class DAEOModel(Model):
     ...     return (y[0] - x[0]) ** 2
     >>> model = ds.DAEO(lambda t, x, y, p: -y, h, size=(["x"], ["y"]), box=[(-2.0, 2.0)])
     >>> model.admit_state([1.0]).array
-    array([1., 0.])
+    array([1., 0., 0.])
     """
 
     n_x: int = 0
@@ -150,19 +153,20 @@ class DAEOModel(Model):
     def admit_state(
         self, u: npt.ArrayLike | PETSc.Vec | Mapping[str, float], name: str = "u0"
     ) -> PETSc.Vec:
-        """Return a copy of a state (x, y) as a vector; of a start x is enough: y is found.
+        """Return a copy of a state as a vector; of a start x is enough: the rest is found.
 
         Raises
         ------
         InputError
             As for every problem.
         """
-        middle = self.box.mean(axis=1)
+        rest = [*self.box.mean(axis=1).tolist(), 0.0]
         if isinstance(u, Mapping):
             names = self.state_names[self.n_x :]
-            u = {**dict(zip(names, middle.tolist(), strict=True)), **u}
-        elif not isinstance(u, PETSc.Vec) and np.shape(u) == (self.n_x,):
-            u = np.concatenate([finite_array(u, name), middle])
+            u = {**dict(zip(names, rest, strict=True)), **u}
+        elif not isinstance(u, PETSc.Vec) and np.shape(u) in ((self.n_x,), (self.size - 1,)):
+            u = finite_array(u, name)
+            u = np.concatenate([u, rest[len(u) - self.size :]])
         return super().admit_state(u, name)
 
 

@@ -619,6 +619,117 @@ static int prove(Search *S, const int8_t *active, const double *y, const double 
   return 0;
 }
 
+/* Newton's method for a minimiser between the bounds, of which any may hold it; near it at last */
+static void newton_between_bounds(Search *S, double *y) {
+  int n = S->n, free_[n];
+  long size = outputs_of(S, 2);
+  double box[2 * n], high[2 * size], step[n], radius[n];
+  uint8_t flags[size];
+  for (int turn = 0; turn < 12; ++turn) {
+    int m = 0;
+    thin(y, box, n);
+    evaluate(S, 2, 1, box, high, flags);
+    for (int i = 0; i < n; ++i) {
+      double g = 0.5 * high[2 * i] + 0.5 * high[2 * i + 1];
+      int stays = (y[i] <= S->bounds[2 * i] && g > 0) || (y[i] >= S->bounds[2 * i + 1] && g < 0);
+      if (!stays) step[m] = g, radius[m] = 1.0, free_[m++] = i;
+    }
+    if (!m) return;
+    Second second = second_order(S, free_, m, high, flags, radius);
+    if (!second.usable || !cholesky(S->h_mid, 0.0, S->factor, m)) return;
+    cholesky_solve(S->factor, step, m);
+    for (int a = 0; a < m; ++a) {
+      int i = free_[a];
+      y[i] = least(most(y[i] - step[a], S->bounds[2 * i]), S->bounds[2 * i + 1]);
+    }
+  }
+}
+
+/* a number below the smallest eigenvalue of every matrix between h_mid - h_rad and h_mid + h_rad */
+static double least_curvature(Search *S, int m) {
+  double *mid = S->h_mid, x[m], value = 0.0, trace = 0.0, radius = 0.0;
+  memcpy(S->scratch, mid, sizeof(double) * m * m);
+  lowest(S->scratch, S->factor, x, m);
+  for (int a = 0; a < m; ++a) {
+    double row = 0.0;
+    for (int b = 0; b < m; ++b) {
+      value += x[a] * mid[a * m + b] * x[b];
+      row += S->h_rad[a * m + b];
+    }
+    radius = most(radius, safely(row, m));
+    trace += fabs(mid[a * m + a]);
+  }
+  double below = 0.9 * value, rounding = 2.0 * (m + 3) * DBL_EPSILON * (trace + m * below) + 1e-290;
+  if (!(below > 0) || !cholesky(mid, below + rounding, S->factor, m)) return 0.0;
+  return add_down(below, -radius);
+}
+
+/* The same of a minimiser beside bounds that may become active or inactive: on which side their
+   multipliers are need not be known, if h is convex in what these bounds restrict as well.  With
+   curvature s > 0 and y feasible, s |z - y|^2 <= -h_y(y) (z - y) holds for the minimiser z over the
+   region, so that it is not on a side of the region that is inside of the whole box.
+   active: without those bounds afterwards. */
+static int prove_beside_bounds(Search *S, int8_t *active, const double *y, const double *radius,
+                               int turns, double *region) {
+  int n = S->n, free_[n], m;
+  long size1 = outputs_of(S, 1), size2 = outputs_of(S, 2);
+  double low[2 * size1], high[2 * size2], box[2 * n], at_y[2 * size1], r[n];
+  uint8_t flags1[size1], flags2[size2], flags_y[size1];
+  int8_t strictly[n];
+  thin(y, box, n);
+  evaluate(S, 1, 1, box, at_y, flags_y);
+  if (!sound(at_y[0], at_y[1], flags_y[0])) return 0;
+  for (int i = 0; i < n; ++i) {
+    const double *g = at_y + 2 + 2 * i;
+    int known_ = !flags_y[1 + i] && (active[i] < 0 ? g[0] > 0 : g[1] < 0);
+    strictly[i] = known_ ? active[i] : 0;
+  }
+  m = free_coordinates(S, strictly, free_);
+  double growth = 8.0; /* all of the box at first */
+  for (int turn = 0; turn < turns; ++turn, growth *= 0.3) {
+    int beside = 0;
+    for (int i = 0; i < n; ++i) region[2 * i] = region[2 * i + 1] = y[i];
+    for (int a = 0; a < m; ++a) {
+      int i = free_[a];
+      double lo = S->bounds[2 * i], hi = S->bounds[2 * i + 1];
+      double span = growth * most(radius[i], 0.125 * (hi - lo));
+      region[2 * i] = most(y[i] - span, lo);
+      region[2 * i + 1] = least(y[i] + span, hi);
+      beside |= region[2 * i] == lo || region[2 * i + 1] == hi;
+      r[a] = most(add_up(region[2 * i + 1], -y[i]), add_up(y[i], -region[2 * i]));
+    }
+    if (!beside) return 0;
+    evaluate(S, 1, 1, region, low, flags1);
+    if (!sound(low[0], low[1], flags1[0]) || (flags1[0] & BROKEN)) continue;
+    if (!held(S, region, strictly, low + 2, flags1 + 1)) continue;
+    evaluate(S, 2, 1, region, high, flags2);
+    Second second = second_order(S, free_, m, high, flags2, r);
+    if (!second.usable || !second.definite) continue;
+    double curvature = least_curvature(S, m), size = 0.0;
+    if (!(curvature > 0)) continue;
+    for (int a = 0; a < m; ++a) {
+      int i = free_[a];
+      double falls = most(-at_y[2 + 2 * i], 0.0), rises = most(at_y[3 + 2 * i], 0.0);
+      double slope = most(falls, rises);
+      if (y[i] == S->bounds[2 * i]) slope = falls;
+      if (y[i] == S->bounds[2 * i + 1]) slope = rises;
+      size += slope * slope;
+    }
+    double away = safely(sqrt(safely(size, m)) / curvature, 1);
+    int proven = 1;
+    for (int a = 0; a < m; ++a) {
+      int i = free_[a];
+      proven &= region[2 * i] == S->bounds[2 * i] || add_down(y[i], -away) > region[2 * i];
+      proven &= region[2 * i + 1] == S->bounds[2 * i + 1] ||
+                add_up(y[i], away) < region[2 * i + 1];
+    }
+    if (!proven) continue;
+    memcpy(active, strictly, n);
+    return 1;
+  }
+  return 0;
+}
+
 static void add_found(Search *S, const int8_t *active, const double *y, const double *region,
                       const double *enclosure, const double *value) {
   int n = S->n;
@@ -1238,17 +1349,25 @@ int search_check(Search *S, const double *given, const double *path, const doubl
     const double *known_y = points + n * k, *known_region = regions + 2 * n * k;
     for (int i = 0; i < n; ++i)
       radius[i] = most(known_region[2 * i + 1] - known_y[i], known_y[i] - known_region[2 * i]);
+    int8_t active[n];
+    memcpy(active, actives + n * k, n);
     memcpy(y, known_y, sizeof y);
+    int there = 1;
     if (path) { /* regions about where they are in the middle of the path */
       give(S->high, S->w_high, path + 2);
-      int there = newton(S, actives + n * k, y);
+      there = newton(S, active, y);
       give(S->high, S->w_high, given);
-      if (!there) return CHANGED;
     }
-    if (!prove(S, actives + n * k, y, radius, 4.0, 9, region, enclosure, value)) return CHANGED;
+    if (!there || !prove(S, active, y, radius, 4.0, 9, region, enclosure, value)) {
+      memcpy(y, known_y, sizeof y);
+      if (path) give(S->high, S->w_high, path + 2);
+      newton_between_bounds(S, y);
+      if (path) give(S->high, S->w_high, given);
+      if (!prove_beside_bounds(S, active, y, radius, 9, region)) return CHANGED;
+    }
     for (long j = 0; j < k; ++j) /* as many as before, if each has a region for itself */
       if (meet(S->regions.box + 2 * n * j, region, n)) return CHANGED;
-    add_found(S, actives + n * k, y, region, region, value);
+    add_found(S, active, y, region, region, value);
     if (global) {
       double thin_box[2 * n], low[2 * outputs_of(S, 1)];
       uint8_t flags[outputs_of(S, 1)];

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from daeosens.petsc.vectors import Array
+from daeosens.tracing.daeo.active_set import words
 
 SHOWN = 12
 """So many optimisers are printed."""
@@ -24,14 +25,14 @@ class Branch:
     born, died : float
         When it emerged, or the run began, and when it vanished; infinite if it outlives the run.
     parts : list
-        Times, y and h there, piece by piece.
+        Times, y, h and the numbers of active sets there, piece by piece.
     """
 
     number: int
     born: float
     died: float = np.inf
-    parts: list[tuple[Array, Array, Array]] = field(
-        default_factory=list[tuple[Array, Array, Array]]
+    parts: list[tuple[Array, Array, Array, Array]] = field(
+        default_factory=list[tuple[Array, Array, Array, Array]]
     )
 
     @property
@@ -49,6 +50,11 @@ class Branch:
         """H there [N]."""
         return np.concatenate([part[2] for part in self.parts])
 
+    @property
+    def active(self) -> Array:
+        """Numbers of its active sets [N], as in the state."""
+        return np.concatenate([part[3] for part in self.parts])
+
 
 @dataclass(frozen=True)
 class Jump:
@@ -59,18 +65,43 @@ class Jump:
     after: int
 
 
+@dataclass(frozen=True)
+class Change:
+    """Where the active set of an optimiser changes.
+
+    Attributes
+    ----------
+    t : float
+    branch : int
+        Number of the optimiser.
+    constraint : str
+        The constraint, in words.
+    active : bool
+        Whether it becomes active.
+    """
+
+    t: float
+    branch: int
+    constraint: str
+    active: bool
+
+
 @dataclass(eq=False)
 class Branches:
     """All local optimisers of a run, which of them was the lowest, and how sure that is.
 
     Attributes
     ----------
+    names : sequence of str
+        Those of y.
     branches : list of Branch
         Every optimiser that was there.
     active : list of (float, int)
         From when on which of them was the global one.
     jumps : list of Jump
         Its jumps.
+    changes : list of Change
+        Bounds that become active or inactive, of all optimisers.
     searches : list of float
         When all of them were searched for.
     unproven : list of (float, float)
@@ -81,9 +112,11 @@ class Branches:
         Times of searches that could not decide everything.
     """
 
+    names: Sequence[str] = ()
     branches: list[Branch] = field(default_factory=list[Branch])
     active: list[tuple[float, int]] = field(default_factory=list[tuple[float, int]])
     jumps: list[Jump] = field(default_factory=list[Jump])
+    changes: list[Change] = field(default_factory=list[Change])
     searches: list[float] = field(default_factory=list[float])
     unproven: list[tuple[float, float]] = field(default_factory=list[tuple[float, float]])
     incomplete: list[float] = field(default_factory=list[float])
@@ -103,13 +136,20 @@ class Branches:
         for number, jump in enumerate(self.jumps, 1):
             ends = [f"{k} (y = {_row(self._at(k, jump.t))})" for k in (jump.before, jump.after)]
             rows.append([str(number), f"{jump.t:.9g}", *ends])
+        turns = [["active set", "t", "branch", ""]]
+        for number, change in enumerate(self.changes, 1):
+            what = "becomes active" if change.active else "becomes inactive"
+            told = f"{change.constraint} {what}"
+            turns.append([str(number), f"{change.t:.9g}", str(change.branch), told])
+        rows += [] if len(turns) == 1 else turns
         lowest = {k for _, k in self.active}
         table = [["branch", "from", "to", "y at first", "y at last", ""]]
         for branch in self.branches[:SHOWN]:
             ends = [f"{branch.born:.6g}", "end" if branch.died > last else f"{branch.died:.6g}"]
             places = [_row(branch.y[0]), _row(branch.y[-1])]
-            held = "lowest at times" if branch.number in lowest else ""
-            table.append([str(branch.number), *ends, *places, held])
+            told = ["lowest at times"] if branch.number in lowest else []
+            told += [f"at last {words(branch.active[-1], self.names)}"] if branch.active[-1] else []
+            table.append([str(branch.number), *ends, *places, ", ".join(told)])
         more = len(self.branches) - SHOWN
         lines = [*_aligned(rows), *_aligned(table)]
         lines += [f"... and {more} more"] if more > 0 else []

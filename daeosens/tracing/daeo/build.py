@@ -20,7 +20,8 @@ from daeosens.problem.layout import admit_size
 from daeosens.problem.problem import AUTONOMOUS
 from daeosens.tracing import derivative_set as parts
 from daeosens.tracing.daeo import inner as graphs
-from daeosens.tracing.daeo.followed import Follower
+from daeosens.tracing.daeo.active_set import STATE
+from daeosens.tracing.daeo.followed import Follower, Layout
 from daeosens.tracing.daeo.intervals import interval_function
 from daeosens.tracing.daeo.search import Search
 from daeosens.tracing.daeo.switch_events import Switches
@@ -43,16 +44,16 @@ def build_daeo(
     """Return the model of ``daeosens.DAEO``, whose arguments these are."""
     n_x, n_y, names = _admit_sizes(size)
     bounds = _admit_box(box, n_y)
-    tracer = Tracer(n_x + n_y, admit_shapes(parameters), comm)
-    inner = graphs.make_inner(f, h, n_x, n_y, tracer)
-    jumps = graphs.switches(inner)
-    functions = [*graphs.equations(inner), *jumps, graphs.followed(inner)]
+    tracer = Tracer(n_x + n_y + 1, admit_shapes(parameters), comm)
+    inner = graphs.make_inner(f, h, n_x, bounds, tracer)
+    events = [*graphs.jumps(inner), *graphs.changes(inner)]
+    functions = [*graphs.equations(inner), *events, graphs.followed(inner)]
     if running is not None:
         functions += graphs.scalar(inner, "running", running, tracer)
     ready = tracer.executable(functions)
     problem = ODE(
         ready["rhs"],
-        names or n_x + n_y,
+        names or tracer.size,
         tracer.shapes.names,
         jacobian=ready["rhs_u"],
         jacobian_p=parts.by_parameters(tracer, "rhs", ready),
@@ -71,14 +72,15 @@ def build_daeo(
 
     density = None if running is None else parts.running("running", ready)
     given: dict[str, Any] = {each.name: getattr(problem, each.name) for each in fields(problem)}
-    switches = Switches(tracer, {each.name: ready[each.name] for each in jumps})
-    follower = Follower(n_x, n_y, bounds, ready)
+    switches = Switches(tracer, {each.name: ready[each.name] for each in events}, inner.n_c)
+    follower = Follower(Layout(n_x, n_y, inner.n_c), bounds, ready)
+    of_y = names[n_x:-1] or [f"y[{k}]" for k in range(n_y)]
 
     @cache
     def search() -> Search:
         return Search(interval_function(h, n_x, n_y, parameters), bounds)
 
-    given["monitor"] = lambda: Tracker(follower, search(), switches)
+    given["monitor"] = lambda: Tracker(follower, search(), switches, of_y)
     return DAEOModel(
         **given,
         shapes=tracer.shapes,
@@ -99,16 +101,13 @@ def _admit_sizes(size: Any) -> tuple[int, int, tuple[str, ...]]:
             remedy='size=(1, 2), or size=(["x"], ["y", "z"])',
         )
     (n_x, of_x), (n_y, of_y) = admit_size(size[0]), admit_size(size[1])
-    if bool(of_x) == bool(of_y):
-        return n_x, n_y, (*of_x, *of_y)
-    return (
-        n_x,
-        n_y,
-        (
-            *(of_x or (f"x{k}" for k in range(n_x))),
-            *(of_y or (f"y{k}" for k in range(n_y))),
-        ),
+    if not (of_x or of_y):
+        return n_x, n_y, ()
+    of_x, of_y = (
+        of_x or tuple(f"x{k}" for k in range(n_x)),
+        of_y or tuple(f"y{k}" for k in range(n_y)),
     )
+    return n_x, n_y, (*of_x, *of_y, STATE)
 
 
 def _admit_box(box: npt.ArrayLike, n_y: int) -> Array:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from daeosens.errors import SolveError
 from daeosens.petsc.vectors import Array
+from daeosens.tracing.daeo.active_set import number_of
 from daeosens.tracing.daeo.branches import Branches
 from daeosens.tracing.daeo.followed import Follower, Optimisers, Path
 from daeosens.tracing.daeo.intervals import Along
 from daeosens.tracing.daeo.piece import Emerged, Piece
-from daeosens.tracing.daeo.search import Minimizers, Search
+from daeosens.tracing.daeo.search import BOUND_UNDECIDED, Minimizers, Search
 
 SHORT = 2.0**-8
 """A shorter part of a step is searched at its end, if nothing can be proven of it."""
@@ -45,7 +45,7 @@ class Discovery:
 
     def __init__(self, follower: Follower, search: Search, report: Branches) -> None:
         self._follower, self._search, self._report = follower, search, report
-        self.same = SAME * float((follower.box[:, 1] - follower.box[:, 0]).max())
+        self.same = SAME * follower.size
         self._known: Minimizers | None = None
         self._searched = np.nan
         self._reach_of_proof = 0  # steps over which the last proof went
@@ -111,9 +111,7 @@ class Discovery:
                     emerged += [
                         self._life(path, new[k], done, piece.p) for k in range(len(new.values))
                     ]
-                    known = Optimisers(
-                        np.concatenate([known.values, new.values]), known.n_x, known.n_y
-                    )
+                    known = known.joined(new)
         return emerged
 
     def _followed(
@@ -123,39 +121,40 @@ class Discovery:
         parts = way if way[1] > way[0] else way[:1]
         times = np.array([path.time(part) for part in parts])
         places = np.array([path.place(part) for part in parts])
-        found, reached, _ = self._follower.along(times, places, start, p)
-        return found[reached >= len(parts) - 1, -1]
+        courses = self._follower.along(times, places, start, p)
+        return courses.found[courses.reached >= len(parts) - 1, -1]
 
     def _life(self, path: Path, found: Optimisers, part: float, p: Array) -> Emerged:
         """Return what becomes of an optimiser that is found inside a step."""
-        born, first = self._follower.with_care(path, found, p, part, 0.0)
-        died, last = self._follower.with_care(path, found, p, part, 1.0)
+        _, born, first = self._follower.onward(path, found, p, part, 0.0)
+        _, died, last = self._follower.onward(path, found, p, part, 1.0)
         return Emerged(born, first, part, found, np.inf if died == 1.0 else died, last)
 
-    def search(self, t: float, x: Array, p: Array, known: Array | None = None) -> Optimisers | None:
-        """Search for all optimisers; return those that are not among the known [K, n_y].
+    def changes(self, t: float) -> None:
+        """Take note of a time at which an active set changes: all has to be searched for later."""
+        self._searched = t
 
-        Raises
-        ------
-        SolveError
-            One of them is at a bound.
-        """
-        self._known = self._search.find(t, x, p, "all")
+    def undecided_bound(self, y: Array) -> str:
+        """Return why an optimiser of the last search is not proven, if a bound is the reason."""
+        known = self._known
+        assert known is not None
+        for point, remark in zip(known.points, known.remarks, strict=True):
+            if remark == BOUND_UNDECIDED and float(np.abs(point - y).max()) <= self.same:
+                return remark
+        return ""
+
+    def search(self, t: float, x: Array, p: Array, known: Array | None = None) -> Optimisers | None:
+        """Search for all optimisers; return those that are not among the known [K, n_y]."""
+        self._known = minimizers = self._search.find(t, x, p, "all")
         self._searched, self._left = t, self._left - 1
         self._report.searches.append(t)
-        if not self._known.complete:
+        if not minimizers.complete:
             self._report.incomplete.append(t)
-        if self._known.active.any():
-            raise SolveError(
-                f"h has a minimiser at a bound of the box at t = {t:.9g}:\n{self._known}",
-                expected="minimisers inside the box",
-                remedy="a larger box",
-            )
-        points = self._known.points
+        places = np.column_stack([minimizers.points, number_of(minimizers.active)])
         if known is not None:
-            apart = np.abs(points[:, None] - known[None]).max(axis=2).min(axis=1, initial=np.inf)
-            points = points[apart > self.same]
-        if not len(points):
+            apart = np.abs(minimizers.points[:, None] - known[None]).max(axis=2)
+            places = places[apart.min(axis=1, initial=np.inf) > self.same]
+        if not len(places):
             return None
-        found = self._follower.near(np.array(t), x, points, p)
+        found = self._follower.near(np.array(t), x, places, p)
         return found[self._follower.sound(found)]

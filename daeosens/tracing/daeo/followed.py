@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -26,69 +27,138 @@ another one differs by all of it."""
 NARROW = 2.0**-30
 """An optimiser that cannot be followed over this part of a step has vanished."""
 
+NEAR = 2.0**-20
+"""A constraint ends an active set if its distance would fall to zero within this part of a step."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where everything is in what ``inner.followed`` returns.
+
+    Attributes
+    ----------
+    n_x, n_y, n_c : int
+        Numbers of states, of variables of the inner problem, and of its constraints.
+    """
+
+    n_x: int
+    n_y: int
+    n_c: int
+
+    @cached_property
+    def places(self) -> dict[str, slice]:
+        """Places by name, in order."""
+        n_x, n_y, n_c = self.n_x, self.n_y, self.n_c
+        sizes = {"place": n_y + 1, "last_step": 1, "pivot": 1, "value": 1, "value_t": 1}
+        sizes |= {"value_x": n_x, "y_t": n_y, "y_x": n_y * n_x}
+        sizes |= {"distance": n_c, "distance_t": n_c, "distance_x": n_c * n_x}
+        ends = np.cumsum(list(sizes.values())).tolist()
+        return {
+            name: slice(end - size, end)
+            for (name, size), end in zip(sizes.items(), ends, strict=True)
+        }
+
+    @property
+    def width(self) -> int:
+        """How many numbers are known of each optimiser."""
+        return self.places["distance_x"].stop
+
 
 @dataclass(frozen=True, eq=False)
 class Optimisers:
-    """What is known of optimisers at points, the last axis of ``values`` as ``inner.followed``."""
+    """What is known of optimisers at points, along the last axis of ``values``."""
 
     values: Array
-    n_x: int
-    n_y: int
+    layout: Layout
+
+    def _part(self, name: str) -> Array:
+        return self.values[..., self.layout.places[name]]
+
+    def _matrix(self, name: str) -> Array:
+        flat = self._part(name)
+        return flat.reshape(*flat.shape[:-1], -1, self.layout.n_x)
+
+    @property
+    def place(self) -> Array:
+        """Where they are, and the number of their active set [..., n_y + 1]."""
+        return self._part("place")
 
     @property
     def y(self) -> Array:
         """Where they are [..., n_y]."""
-        return self.values[..., : self.n_y]
+        return self.values[..., : self.layout.n_y]
+
+    @property
+    def active(self) -> Array:
+        """The number of their active set, see ``active_set``."""
+        return self.values[..., self.layout.n_y]
 
     @property
     def last_step(self) -> Array:
         """The largest component of the last step of Newton's method."""
-        return self.values[..., self.n_y]
+        return self._part("last_step")[..., 0]
 
     @property
     def pivot(self) -> Array:
-        """The smallest pivot of h_yy: positive at a minimum."""
-        return self.values[..., self.n_y + 1]
+        """The smallest pivot of h_yy among the free variables: positive at a minimum."""
+        return self._part("pivot")[..., 0]
 
     @property
     def value(self) -> Array:
         """H."""
-        return self.values[..., self.n_y + 2]
+        return self._part("value")[..., 0]
 
     @property
     def value_t(self) -> Array:
         """h_t, the derivative of the value in t."""
-        return self.values[..., self.n_y + 3]
+        return self._part("value_t")[..., 0]
 
     @property
     def value_x(self) -> Array:
         """h_x, that in x [..., n_x]."""
-        return self.values[..., self.n_y + 4 : self.n_y + 4 + self.n_x]
+        return self._part("value_x")
 
     @property
     def y_t(self) -> Array:
         """Derivative of the optimiser in t [..., n_y]."""
-        start = self.n_y + 4 + self.n_x
-        return self.values[..., start : start + self.n_y]
+        return self._part("y_t")
 
     @property
     def y_x(self) -> Array:
         """That in x [..., n_y, n_x]."""
-        start = 2 * self.n_y + 4 + self.n_x
-        flat = self.values[..., start:]
-        return flat.reshape(*flat.shape[:-1], self.n_y, self.n_x)
+        return self._matrix("y_x")
+
+    @property
+    def distance(self) -> Array:
+        """Multipliers of active constraints, slacks of the others [..., n_c]: none is negative."""
+        return self._part("distance")
 
     def __getitem__(self, key: Any) -> Optimisers:
         """Return those at some of the points."""
-        return Optimisers(self.values[key], self.n_x, self.n_y)
+        return Optimisers(self.values[key], self.layout)
+
+    def joined(self, others: Optimisers) -> Optimisers:
+        """Return these, and others after them."""
+        return Optimisers(np.concatenate([self.values, others.values]), self.layout)
 
     def change(self, dt: Array, dx: Array) -> Array:
         """Return the linear change of the optimisers with t and x."""
         return self.y_t * dt[..., None] + np.einsum("...yx,...x->...y", self.y_x, dx)
 
+    def moved(self, dt: Array, dx: Array) -> Array:
+        """Return places, changed linearly with t and x [..., n_y + 1]."""
+        y = self.y + self.change(dt, dx)
+        active = np.broadcast_to(self.active, y.shape[:-1])
+        return np.concatenate([y, active[..., None]], axis=-1)
+
     def slope(self, rate: Array) -> Array:
         """Return the derivative of the values along x' = rate [..., n_x]."""
         return self.value_t + np.einsum("...x,...x->...", self.value_x, rate)
+
+    def distance_slope(self, rate: Array, clock: float = 1.0) -> Array:
+        """Return the derivatives of the distances along x' = rate, t' = clock [..., n_c]."""
+        along = np.einsum("...cx,...x->...c", self._matrix("distance_x"), rate)
+        return clock * self._part("distance_t") + along
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,87 +214,131 @@ def hull_of(points: Array) -> Array:
 
 
 @dataclass(frozen=True, eq=False)
+class Turn:
+    """Another active set inside a step: the part, and the optimiser before and after it."""
+
+    part: float
+    before: Optimisers
+    after: Optimisers
+
+
+@dataclass(frozen=True, eq=False)
+class Courses:
+    """Optimisers along a run.
+
+    Attributes
+    ----------
+    found : Optimisers
+        At all points [K, N+1].
+    reached : array [K]
+        The numbers of the last points they reach, with the part of the step after it that they
+        reach: 3.25 is within the fourth step.
+    ends : Optimisers
+        How they are there [K].
+    changes : dict
+        Where their active sets change, by the numbers of optimiser and step.
+    """
+
+    found: Optimisers
+    reached: Array
+    ends: Optimisers
+    changes: dict[tuple[int, int], list[Turn]]
+
+
+@dataclass(frozen=True, eq=False)
 class Follower:
     """Follows optimisers from points where they are known.
 
     Attributes
     ----------
-    n_x, n_y : int
-        Sizes.
+    layout : Layout
+        With the sizes.
     box : array [n_y, 2]
         Where optimisers may lie.
     ready : mapping
         The compiled functions "followed" and "rhs".
     """
 
-    n_x: int
-    n_y: int
+    layout: Layout
     box: Array
     ready: Mapping[str, Any]
 
     @property
-    def width(self) -> int:
-        """How many numbers are known of each optimiser."""
-        return 2 * self.n_y + 4 + self.n_x + self.n_x * self.n_y
+    def none(self) -> Optimisers:
+        """No optimiser."""
+        return Optimisers(np.empty((0, self.layout.width)), self.layout)
 
-    def near(self, t: Array, x: Array, y: Array, p: Array) -> Optimisers:
-        """Return the optimisers [..., M] near y [..., n_y] at t, x of the same leading shape."""
-        shape = y.shape[:-1]
+    @property
+    def size(self) -> float:
+        """How wide the box is."""
+        return float((self.box[:, 1] - self.box[:, 0]).max())
+
+    def near(self, t: Array, x: Array, place: Array, p: Array) -> Optimisers:
+        """Return the optimisers [...] near places [..., n_y + 1] at t, x of the same shape."""
+        shape, n_x = place.shape[:-1], self.layout.n_x
         t = np.broadcast_to(t, shape).ravel()
-        x = np.broadcast_to(x, (*shape, self.n_x)).reshape(-1, self.n_x)
-        y = y.reshape(-1, self.n_y)
-        out = self._call("followed", t, np.concatenate([x, y], axis=1), p)
-        scale = CONVERGED * float((self.box[:, 1] - self.box[:, 0]).max())
-        left = np.arange(len(t))
+        x = np.broadcast_to(x, (*shape, n_x)).reshape(-1, n_x)
+        place = place.reshape(len(x), -1)
+        out = self._call("followed", t, np.concatenate([x, place], axis=1), p)
+        found, left = Optimisers(out, self.layout), np.arange(len(t))
         for _ in range(ROUNDS - 1):
             with np.errstate(invalid="ignore"):
-                left = left[out[left, self.n_y] > scale]
+                left = left[found.last_step[left] > CONVERGED * self.size]
             if not left.size:
                 break
-            states = np.concatenate([x[left], out[left, : self.n_y]], axis=1)
+            states = np.concatenate([x[left], found.place[left]], axis=1)
             out[left] = self._call("followed", t[left], states, p)
-        return Optimisers(out.reshape(*shape, -1), self.n_x, self.n_y)
+        return Optimisers(out.reshape(*shape, -1), self.layout)
 
     def sound(self, found: Optimisers) -> Any:
-        """Return which are minima inside the box."""
-        low, high = self.box.T
-        scale = CONVERGED * float((high - low).max())
+        """Return which are minima of what their active set leaves free."""
         with np.errstate(invalid="ignore"):
-            inside = ((found.y >= low) & (found.y <= high)).all(axis=-1)
-            return inside & (found.last_step <= scale) & (found.pivot > 0.0)
+            return (found.last_step <= CONVERGED * self.size) & (found.pivot > 0.0)
+
+    def optimal(self, found: Optimisers) -> Any:
+        """Return which are minima over the box."""
+        with np.errstate(invalid="ignore"):
+            return self.sound(found) & (found.distance >= 0.0).all(axis=-1)
 
     def rates(self, t: Array, states: Array, p: Array) -> Array:
-        """Return x' [K, n_x] at states (x, y) [K, n]."""
-        return self._call("rhs", t, states, p)[:, : self.n_x]
+        """Return x' [K, n_x] at states [K, n]."""
+        return self._call("rhs", t, states, p)[:, : self.layout.n_x]
 
     def along(
-        self, t: Array, x: Array, start: Optimisers, p: Array, rates: Array | None = None
-    ) -> tuple[Optimisers, Array, Optimisers]:
+        self,
+        t: Array,
+        x: Array,
+        start: Optimisers,
+        p: Array,
+        rates: Array | None = None,
+        held: int | None = None,
+    ) -> Courses:
         """Follow optimisers [K] over points [N+1] from the first, where they are known.
 
-        Returns those at all points [K, N+1], and the numbers [K] of the last points they reach,
-        with the part of the step after it that they reach: 3.25 is within the fourth step; and how
-        they are there [K].
+        That of number ``held`` keeps its active set also where it should change: that is an event
+        of the run.
         """
         count, last = len(start.values), len(t) - 1
         values = np.full((count, last + 1, start.values.shape[-1]), np.nan)
         values[:, 0] = start.values
         at, going = np.zeros(count, dtype=int), np.ones(count, dtype=bool)
         reached, ends = np.full(count, float(last)), np.full_like(values[:, 0], np.nan)
+        changes: dict[tuple[int, int], list[Turn]] = {}
         while (going & (at < last)).any():
             begin = int(at[going & (at < last)].min())
             now = np.flatnonzero(going & (at == begin))
-            base = Optimisers(values[now, begin], self.n_x, self.n_y)
+            base = Optimisers(values[now, begin], self.layout)
             shape = len(now), last - begin
-            guess = base.y[:, None] + base[:, None].change(
+            guess = base[:, None].moved(
                 np.broadcast_to(t[begin + 1 :] - t[begin], shape),
-                np.broadcast_to(x[begin + 1 :] - x[begin], (*shape, self.n_x)),
+                np.broadcast_to(x[begin + 1 :] - x[begin], (*shape, self.layout.n_x)),
             )
             found = self.near(t[begin + 1 :], x[begin + 1 :], guess, p)
             steps = Optimisers(
-                np.concatenate([base.values[:, None], found.values], axis=1), self.n_x, self.n_y
+                np.concatenate([base.values[:, None], found.values], axis=1), self.layout
             )
-            good = self.sound(found) & self._smooth(t[begin:], x[begin:], steps)
+            good = self.optimal(found) | ((now == held)[:, None] & self.sound(found))
+            good &= self._smooth(t[begin:], x[begin:], steps)
             # so many points of each are right, up to the first that is not
             length: list[int] = np.logical_and.accumulate(good, axis=1).sum(axis=1).tolist()
             for row, k in enumerate(now.tolist()):
@@ -235,33 +349,46 @@ class Follower:
                     continue
                 step = slice(begin, begin + 2)
                 path = Path(t[step], x[step], None if rates is None else rates[step])
-                part, end = self.with_care(path, base[row], p)
+                if k == held:
+                    part, end = self.with_care(path, base[row], p, valid=self.sound)
+                else:
+                    changed, part, end = self.onward(path, base[row], p)
+                    if changed:
+                        changes[k, begin] = changed
                 if part < 1.0:
                     reached[k], going[k], ends[k] = begin + part, False, end.values
                 else:
                     values[k, begin + 1], at[k] = end.values, begin + 1
         ends[going] = values[going, -1]
-        return Optimisers(values, self.n_x, self.n_y), reached, Optimisers(ends, self.n_x, self.n_y)
+        found, ended = (Optimisers(each, self.layout) for each in (values, ends))
+        return Courses(found, reached, ended, changes)
 
     def _smooth(self, t: Array, x: Array, steps: Optimisers) -> Any:
         """Return for each step whether the optimisers go as their derivatives say."""
         dt, dx = np.diff(t), np.diff(x, axis=0)
         shape = (*steps.values.shape[:1], len(dt))
-        dt, dx = np.broadcast_to(dt, shape), np.broadcast_to(dx, (*shape, self.n_x))
+        dt, dx = np.broadcast_to(dt, shape), np.broadcast_to(dx, (*shape, self.layout.n_x))
         with np.errstate(invalid="ignore"):
             expected = 0.5 * (steps[:, :-1].change(dt, dx) + steps[:, 1:].change(dt, dx))
             wrong = np.abs(np.diff(steps.y, axis=1) - expected).max(axis=-1)
             way = np.abs(expected).max(axis=-1)
-            noise = 1e-9 * float((self.box[:, 1] - self.box[:, 0]).max())
-            return wrong <= SMOOTH * way + noise
+            return wrong <= SMOOTH * way + 1e-9 * self.size
 
     def with_care(
-        self, path: Path, start: Optimisers, p: Array, first: float = 0.0, last: float = 1.0
+        self,
+        path: Path,
+        start: Optimisers,
+        p: Array,
+        first: float = 0.0,
+        last: float = 1.0,
+        valid: Callable[[Optimisers], Any] | None = None,
     ) -> tuple[float, Optimisers]:
         """Follow one optimiser from one part of a step to another, by ever smaller parts.
 
-        Returns the part it reaches, and how it is there.
+        As long as it is ``valid``, which means optimal where left out.  Returns the part it
+        reaches, and how it is there.
         """
+        valid = valid or self.optimal
         done, way, growth = first, 0.5 * (last - first), 2.0
         while done != last:
             if abs(way) >= abs(last - done):
@@ -269,10 +396,10 @@ class Follower:
             there = last if way == last - done else done + way
             times = np.array([path.time(done), path.time(there)])
             places = np.stack([path.place(done), path.place(there)])
-            guess = start.y + start.change(np.array(times[1] - times[0]), places[1] - places[0])
+            guess = start.moved(np.array(times[1] - times[0]), places[1] - places[0])
             found = self.near(times[1:], places[1:], guess[None], p)
-            steps = Optimisers(np.stack([start.values, found.values[0]])[None], self.n_x, self.n_y)
-            if self.sound(found)[0] and self._smooth(times, places, steps)[0, 0]:
+            steps = Optimisers(np.stack([start.values, found.values[0]])[None], self.layout)
+            if valid(found)[0] and self._smooth(times, places, steps)[0, 0]:
                 done, start, way, growth = there, found[0], growth * way, 2.0
             else:
                 way, growth = 0.5 * way, 1.0  # towards the fold where it vanishes, by halves
@@ -280,10 +407,50 @@ class Follower:
                     break
         return done, start
 
+    def onward(
+        self, path: Path, start: Optimisers, p: Array, first: float = 0.0, last: float = 1.0
+    ) -> tuple[list[Turn], float, Optimisers]:
+        """Follow one optimiser as ``with_care``, through changes of its active set."""
+        changes: list[Turn] = []
+        while True:
+            first, start = self.with_care(path, start, p, first, last)
+            if first == last or len(changes) > 4 * self.layout.n_c:
+                return changes, first, start
+            after = self._changed(path, start, p, first, last)
+            if after is None:
+                return changes, first, start
+            changes.append(Turn(first, start, after[1]))
+            first, start = after
+
+    def _changed(
+        self, path: Path, end: Optimisers, p: Array, part: float, last: float
+    ) -> tuple[float, Optimisers] | None:
+        """Return the optimiser just behind the change of its active set, if that is what ends it.
+
+        It vanishes where it would be no minimum with another active set.
+        """
+        way = float(np.sign(last - part))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            falls = -way * end.distance_slope(path.slope(part), path.length)
+            left = np.where(falls > 0.0, end.distance / falls, np.inf)
+        k = int(np.argmin(left))
+        if not left[k] <= NEAR:
+            return None
+        beyond = part + way * min(2.0 * NARROW, abs(last - part))
+        beyond = last if abs(last - beyond) < NARROW else beyond
+        place = end.place.copy()
+        place[-1] += -(2.0**k) if int(place[-1]) >> k & 1 else 2.0**k
+        t, x = np.array([path.time(beyond)]), path.place(beyond)[None]
+        after = self.near(t, x, place[None], p)[0]
+        slope = way * after.distance_slope(path.slope(beyond), path.length)
+        kept = (after.distance >= -4.0 * NARROW * np.abs(slope)).all() and slope[k] > 0.0
+        return (beyond, after) if self.sound(after) and kept else None
+
     def _call(self, name: str, t: Array, states: Array, p: Array) -> Array:
         function: Callable[..., Any] | Native = self.ready[name]
         if isinstance(function, Native):
-            out = np.empty((len(t), self.width if name == "followed" else self.n_x + self.n_y))
+            width = self.layout.width if name == "followed" else states.shape[1]
+            out = np.empty((len(t), width))
             inputs = np.ascontiguousarray(states), np.ascontiguousarray(p)
             times = np.ascontiguousarray(t, dtype=float)
             call_points(function.address, function.user_data, times, inputs, (out,))

@@ -1,12 +1,18 @@
 """The inner problem as graphs: its optimisers by Newton's method, and what depends on them.
 
-A local optimiser Y(t, x, p) solves h_y = 0.  Two steps of Newton's method from a number c near it,
+A local optimiser Y(t, x, p) has an active set: the bounds of the box that it is at.  There it is at
+them whatever t, x and p, and its other variables solve h_y = 0.  Two steps of Newton's method from
+a number c near it,
 
     y_1 = c - h_yy(c)^-1 h_y(c),  y_2 = y_1 - h_yy(y_1)^-1 h_y(y_1),
 
-are as functions of (t, x, p) what Y is, in value and in derivatives up to the third: c may be taken
-for a constant, because it differs from Y by rounding.  So c is found first, by more steps of
-Newton's method that nobody differentiates, and graphs are differentiated with c as an input.
+where rows and columns of variables at bounds are those of the identity, are as functions of
+(t, x, p) what Y is, in value and in derivatives up to the third: c may be taken for a constant,
+because it differs from Y by rounding.  So c is found first, by more steps of Newton's method that
+nobody differentiates, and graphs are differentiated with c as an input.
+
+The active set is a number that the state carries along, u = (x, y, active set), as y is; see
+``active_set``.  It is a constant of every graph, and one compiled function serves all of them.
 """
 
 from __future__ import annotations
@@ -15,6 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from daeosens.petsc.vectors import Array
 from daeosens.tracing.casadi import casadi
 from daeosens.tracing.derivatives import DATA, Generated, Graph, derived, expand
 from daeosens.tracing.tracer import Tracer
@@ -25,29 +32,39 @@ APPROACH = 2
 
 @dataclass(frozen=True, eq=False)
 class Inner:
-    """f and h of a DAEO as graphs of scalars in t, u = (x, y) and p.
+    """f and h of a DAEO as graphs of scalars in t, u = (x, y, active set) and p.
 
     Attributes
     ----------
-    n_x, n_y : int
-        Numbers of states and of variables of the inner problem.
+    n_x, n_y, n_c : int
+        Numbers of states, of variables of the inner problem, and of its constraints.
     t, u, p : casadi.SX
         The inputs.
+    active : casadi.SX
+        Which constraints are active, 1 or 0 [n_c].
     f, h : casadi.Function
         Of (t, x, y, p).
     newton : casadi.Function
-        (t, x, y, p) -> y after one step, the pivots of h_yy.
+        (t, x, y, p, active) -> y after one step, the pivots of h_yy.
+    slopes : casadi.Function
+        (t, x, y, p, active) -> derivatives of the optimiser in t and x, and of its value.
+    distances : casadi.Function
+        (t, x, y, p, active) -> how far the optimiser is from another active set [n_c], and the
+        derivatives of that in t and x along it.
     """
 
     n_x: int
     n_y: int
+    n_c: int
     t: Any
     u: Any
     p: Any
+    active: Any
     f: Any
     h: Any
     newton: Any
     slopes: Any
+    distances: Any
 
     @property
     def x(self) -> Any:
@@ -57,29 +74,50 @@ class Inner:
     @property
     def y(self) -> Any:
         """What the state carries along of the optimiser."""
-        return self.u[self.n_x :]
+        return self.u[self.n_x : self.n_x + self.n_y]
 
-    def approach(self, start: Any, p: Any) -> Any:
+    @property
+    def carried(self) -> Any:
+        """The active set, as a number."""
+        return self.u[self.n_x + self.n_y]
+
+    def bits(self, number: Any) -> Any:
+        """Return which constraints are active [n_c]."""
+        halves: list[Any] = [casadi.floor(number / 2.0**k) for k in range(self.n_c + 1)]
+        return casadi.vertcat(*(halves[k] - 2.0 * halves[k + 1] for k in range(self.n_c)))
+
+    def approach(self, start: Any, active: Any) -> Any:
         """Return c, which nobody differentiates, from ``start`` [n_y]."""
         for _ in range(APPROACH):
-            start, _ = self.newton(self.t, self.x, start, p)
+            start, _ = self.newton(self.t, self.x, start, self.p, active)
         return start
 
-    def optimiser(self, c: Any, p: Any) -> Any:
+    def optimiser(self, c: Any, active: Any) -> Any:
         """Return Y(t, x, p) near c, with derivatives."""
         for _ in range(2):
-            c, _ = self.newton(self.t, self.x, c, p)
+            c, _ = self.newton(self.t, self.x, c, self.p, active)
         return c
 
-    def rate(self, y: Any, p: Any) -> Any:
-        """Return (x', dY/dt along the run) [n_x + n_y]."""
-        rate = self.f(self.t, self.x, y, p)
-        by_t, by_x, _, _ = self.slopes(self.t, self.x, y, p)
-        return casadi.vertcat(rate, by_t + by_x @ rate)
+    def held(self) -> tuple[Any, Any, Any]:
+        """Return Y, the symbols in it that derivatives take for constants, and their graphs."""
+        c = casadi.SX.sym("c", self.n_y)
+        active = self.bits(self.carried)
+        symbols, graphs = (c, self.active), (self.approach(self.y, active), active)
+        return (
+            self.optimiser(c, self.active),
+            casadi.vertcat(*symbols),
+            casadi.vertcat(*graphs),
+        )
+
+    def rate(self, y: Any) -> Any:
+        """Return (x', dY/dt along the run, 0) [n_x + n_y + 1]."""
+        rate = self.f(self.t, self.x, y, self.p)
+        by_t, by_x, _, _ = self.slopes(self.t, self.x, y, self.p, self.active)
+        return casadi.vertcat(rate, by_t + by_x @ rate, 0.0)
 
 
 def make_inner(
-    f: Callable[..., Any], h: Callable[..., Any], n_x: int, n_y: int, tracer: Tracer
+    f: Callable[..., Any], h: Callable[..., Any], n_x: int, box: Array, tracer: Tracer
 ) -> Inner:
     """Trace f and h.
 
@@ -88,36 +126,63 @@ def make_inner(
     InputError
         As ``Tracer.graph``.
     """
-    of_f = expand(tracer.graph(lambda t, u, p: f(t, u[:n_x], u[n_x:], p), "f", (n_x,)))
-    of_h = expand(tracer.graph(lambda t, u, p: h(t, u[:n_x], u[n_x:], p), "h", ()))
+    n_y = len(box)
+    of_f = expand(tracer.graph(lambda t, u, p: f(t, u[:n_x], u[n_x : n_x + n_y], p), "f", (n_x,)))
+    of_h = expand(tracer.graph(lambda t, u, p: h(t, u[:n_x], u[n_x : n_x + n_y], p), "h", ()))
     t, x, y, p = of_h.t, casadi.SX.sym("x", n_x), casadi.SX.sym("y", n_y), of_h.p
-    u = casadi.vertcat(x, y)
+    u = casadi.vertcat(x, y, 0.0)
     point = [t, x, y, p]
     whole_h = casadi.Function("h", [of_h.t, of_h.u, of_h.p], [of_h.value])
     whole_f = casadi.Function("f", [of_f.t, of_f.u, of_f.p], [of_f.value])
     value = whole_h(t, u, p)
     gradient = casadi.gradient(value, y)
-    curvature = casadi.jacobian(gradient, y)
-    change, pivots = solve_symmetric(curvature, -gradient)
-    newton = casadi.Function("newton", point, [y + change, pivots])
-    by_t, _ = solve_symmetric(curvature, -casadi.jacobian(gradient, t))
-    by_x, _ = solve_symmetric(curvature, -casadi.jacobian(gradient, x))
+    active = casadi.SX.sym("active", 2 * n_y)
+    low, high = active[0::2], active[1::2]
+    free = 1.0 - low - high
+    held_at = low * box[:, 0] + high * box[:, 1]
+    curvature = casadi.jacobian(gradient, y) * (free @ free.T) + casadi.diag(1.0 - free)
+    change, pivots = solve_symmetric(curvature, -free * gradient)
+    at_bounds = [*point[:2], free * y + held_at, p]  # where bounds hold it, whatever is carried
+    newton = casadi.Function("newton", [*point, active], [free * y + held_at + change, pivots])
+    newton = _of_point(newton, point, active, at_bounds)
+    by_t, _ = solve_symmetric(curvature, -free * casadi.jacobian(gradient, t))
+    by_x, _ = solve_symmetric(curvature, -casadi.diag(free) @ casadi.jacobian(gradient, x))
     slopes = casadi.Function(
         "slopes",
-        point,
+        [*point, active],
         [by_t, by_x, casadi.jacobian(value, t), casadi.jacobian(value, x)],
     )
+    from_low = low * gradient + (1.0 - low) * (y - box[:, 0])
+    from_high = (1.0 - high) * (box[:, 1] - y) - high * gradient
+    distances = casadi.vec(casadi.horzcat(from_low, from_high).T)
+    along = casadi.jacobian(distances, y)
     return Inner(
         n_x,
         n_y,
+        2 * n_y,
         t,
-        casadi.SX.sym("u", n_x + n_y),
+        casadi.SX.sym("u", n_x + n_y + 1),
         p,
+        active,
         casadi.Function("f", point, [whole_f(t, u, p)]),
         casadi.Function("h", point, [value]),
         newton,
         slopes,
+        casadi.Function(
+            "distances",
+            [*point, active],
+            [
+                distances,
+                casadi.jacobian(distances, t) + along @ by_t,
+                casadi.jacobian(distances, x) + along @ by_x,
+            ],
+        ),
     )
+
+
+def _of_point(function: Any, point: list[Any], active: Any, place: list[Any]) -> Any:
+    """Return a function of (t, x, y, p, active) that is evaluated at another place."""
+    return casadi.Function(function.name(), [*point, active], function(*place, active))
 
 
 def solve_symmetric(matrix: Any, right: Any) -> tuple[Any, Any]:
@@ -145,51 +210,79 @@ def solve_symmetric(matrix: Any, right: Any) -> tuple[Any, Any]:
 
 
 def equations(inner: Inner, name: str = "rhs") -> list[Generated]:
-    """Return x' = f(t, x, Y, p), y' = dY/dt with all derivatives; u = (x, y)."""
-    c = casadi.SX.sym("c", inner.n_y)
-    rate = inner.rate(inner.optimiser(c, inner.p), inner.p)
-    return _generated(inner, name, rate, (c, inner.approach(inner.y, inner.p)))
+    """Return x' = f(t, x, Y, p), y' = dY/dt with all derivatives."""
+    y, *held = inner.held()
+    return _generated(inner, name, inner.rate(y), held)
 
 
 def scalar(inner: Inner, name: str, value: Callable[..., Any], tracer: Tracer) -> list[Generated]:
-    """Return a number (t, x, Y, p) with all derivatives, as a function of u = (x, y)."""
-    n_x = inner.n_x
-    of = expand(tracer.graph(lambda t, u, p: value(t, u[:n_x], u[n_x:], p), name, ()))
+    """Return a number (t, x, Y, p) with all derivatives, as a function of u."""
+    n_x, n_y = inner.n_x, inner.n_y
+    of = expand(tracer.graph(lambda t, u, p: value(t, u[:n_x], u[n_x : n_x + n_y], p), name, ()))
     whole = casadi.Function("value", [of.t, of.u, of.p], [of.value])
-    c = casadi.SX.sym("c", inner.n_y)
-    y = inner.optimiser(c, inner.p)
-    graph = whole(inner.t, casadi.vertcat(inner.x, y), inner.p)
-    return _generated(inner, name, graph, (c, inner.approach(inner.y, inner.p)), number=True)
+    y, *held = inner.held()
+    graph = whole(inner.t, casadi.vertcat(inner.x, y, 0.0), inner.p)
+    return _generated(inner, name, graph, held, number=True)
 
 
-def switches(inner: Inner) -> list[Generated]:
-    """Return what a switch to another optimiser is made of.
+def jumps(inner: Inner) -> list[Generated]:
+    """Return what a jump to another optimiser is made of.
 
-    ``jump_when`` is h(Y) - h(Z), where Z is the optimiser near the point that comes along as data,
-    and ``jump_reset`` the state (x, Z).
+    ``jump_when`` is h(Y) - h(Z), where Z is the optimiser near the point (z, active set) that comes
+    along as data, and ``jump_reset`` the state (x, Z, active set).
     """
-    p, other = inner.p, casadi.SX.sym(DATA, inner.n_y)
-    c, d = casadi.SX.sym("c", inner.n_y), casadi.SX.sym("d", inner.n_y)
-    y, z = inner.optimiser(c, p), inner.optimiser(d, p)
-    h = [inner.h(inner.t, inner.x, each, p) for each in (y, z)]
-    of_y, of_z = inner.approach(inner.y, p), inner.approach(other, p)
-    held = casadi.vertcat(c, d), casadi.vertcat(of_y, of_z)
+    other = casadi.SX.sym(DATA, inner.n_y + 1)
+    d, active_there = casadi.SX.sym("d", inner.n_y), casadi.SX.sym("there", inner.n_c)
+    there = inner.bits(other[-1])
+    of_z = casadi.vertcat(inner.approach(other[:-1], there), there)
+    y, symbols, graphs = inner.held()
+    z = inner.optimiser(d, active_there)
+    h = [inner.h(inner.t, inner.x, place, inner.p) for place in (y, z)]
+    z_held = casadi.vertcat(d, active_there)
+    held = casadi.vertcat(symbols, z_held), casadi.vertcat(graphs, of_z)
     when = _generated(inner, "jump_when", h[0] - h[1], held, number=True, data=other)
-    after = casadi.vertcat(inner.x, z)
-    return [*when, *_generated(inner, "jump_reset", after, (d, of_z), data=other)]
+    after = casadi.vertcat(inner.x, z, other[-1])
+    return [*when, *_generated(inner, "jump_reset", after, (z_held, of_z), data=other)]
+
+
+def changes(inner: Inner) -> list[Generated]:
+    """Return what a change of the active set is made of.
+
+    ``change_when`` is minus the distance of Y to the change of a constraint, ``change_reset`` the
+    state (x, Y, active set) afterwards; the constraint comes along as data, a unit vector [n_c].
+    """
+    chosen = casadi.SX.sym(DATA, inner.n_c)
+    y, symbols, graphs = inner.held()
+    distances, _, _ = inner.distances(inner.t, inner.x, y, inner.p, inner.active)
+    held = symbols, graphs
+    when = _generated(
+        inner, "change_when", -casadi.dot(chosen, distances), held, number=True, data=chosen
+    )
+    before = inner.bits(inner.carried)
+    after = before + chosen * (1.0 - 2.0 * before)
+    number = inner.carried + sum(
+        2.0**k * chosen[k] * (1.0 - 2.0 * before[k]) for k in range(inner.n_c)
+    )
+    c = symbols[: inner.n_y]
+    held = symbols, casadi.vertcat(inner.approach(inner.y, after), after)
+    whole = casadi.vertcat(inner.x, inner.optimiser(c, inner.active), number)
+    return [*when, *_generated(inner, "change_reset", whole, held, data=chosen)]
 
 
 def followed(inner: Inner) -> Generated:
     """Return what is to be known of an optimiser along a run, as one array, see ``Layout``."""
     t, x, p, y = inner.t, inner.x, inner.p, inner.y
+    active = inner.bits(inner.carried)
     last = y
     for _ in range(APPROACH):
         last = y
-        y, _ = inner.newton(t, x, y, p)
-    _, pivots = inner.newton(t, x, y, p)
-    by_t, by_x, h_t, h_x = inner.slopes(t, x, y, p)
+        y, _ = inner.newton(t, x, y, p, active)
+    _, pivots = inner.newton(t, x, y, p, active)
+    by_t, by_x, h_t, h_x = inner.slopes(t, x, y, p, active)
+    distances, distances_t, distances_x = inner.distances(t, x, y, p, active)
     values = casadi.vertcat(
         y,
+        inner.carried,
         casadi.mmax(casadi.fabs(y - last)),
         casadi.mmin(pivots),
         inner.h(t, x, y, p),
@@ -197,9 +290,17 @@ def followed(inner: Inner) -> Generated:
         casadi.vec(h_x),
         by_t,
         casadi.vec(by_x.T),
+        distances,
+        distances_t,
+        casadi.vec(distances_x.T),
     )
     function = casadi.Function(
-        "followed", [t, inner.u, p], [casadi.densify(values)], ["t", "u", "p"], ["out"]
+        "followed",
+        [t, inner.u, p],
+        [casadi.densify(values)],
+        ["t", "u", "p"],
+        ["out"],
+        {"cse": True},
     )
     return Generated(function, (values.numel(),))
 
@@ -208,12 +309,12 @@ def _generated(
     inner: Inner,
     name: str,
     value: Any,
-    held: tuple[Any, Any],
+    held: Any,
     *,
     number: bool = False,
     data: Any = None,
 ) -> list[Generated]:
     """Return ``value`` with all derivatives; ``held`` as for ``Graph``."""
     value = casadi.densify(value)
-    graph = Graph(name, inner.t, inner.u, inner.p, value, number, held=held, data=data)
+    graph = Graph(name, inner.t, inner.u, inner.p, value, number, held=tuple(held), data=data)
     return list(derived(graph).values())

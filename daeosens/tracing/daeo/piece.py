@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,6 +52,8 @@ class Piece:
         Parameters.
     rates : array [N+1, n_x], optional
         x'.
+    held : int, optional
+        Number of the optimiser that the run is on: its active set changes by events only.
 
     Attributes
     ----------
@@ -60,6 +63,8 @@ class Piece:
         Along the steps [K, N+1].
     reached : array [K]
         Up to which point, and part of the step after it, they are there.
+    changes : dict
+        Where active sets change, by the numbers of optimiser and step.
     """
 
     def __init__(
@@ -70,10 +75,13 @@ class Piece:
         x: Array,
         p: Array,
         rates: Array | None = None,
+        held: int | None = None,
     ) -> None:
         self.times, self.x, self.p, self._rates = times, x, p, rates
         self._follower = follower
-        self.found, self.reached, self._ends = follower.along(times, x, start, p, rates)
+        courses = follower.along(times, x, start, p, rates, held)
+        self.found, self.reached, self._ends = courses.found, courses.reached, courses.ends
+        self.changes = courses.changes
 
     def path(self, n: int) -> Path:
         """Return step number n."""
@@ -98,7 +106,12 @@ class Piece:
 
     def inside(self, k: int, n: int, part: float) -> Optimisers:
         """Return how an optimiser is inside a step, or where it vanishes before."""
-        return self._follower.with_care(self.path(n), self.found[k, n], self.p, 0.0, part)[1]
+        first, start = 0.0, self.found[k, n]
+        for change in self.changes.get((k, n), []):
+            if change.part < part:
+                first, start = change.part, change.after
+        follower, path = self._follower, self.path(n)
+        return follower.with_care(path, start, self.p, first, part, follower.sound)[1]
 
     def there(self, n: int, part: float = 0.0) -> list[int]:
         """Return the numbers of those that are there inside a step."""
@@ -111,8 +124,11 @@ class Piece:
 
     # ---- against the one that the run is on ------------------------------------------------------
 
-    def compare(self, active: int, left: int | None) -> None:
-        """Compare values with those of the active one; ``left`` is as low at the first point."""
+    def compare(self, active: int, left: int | None, changed: Sequence[int]) -> None:
+        """Compare values with those of the lowest one, and look for changes of its active set.
+
+        ``left`` is as low at the first point, and constraints ``changed`` are as near.
+        """
         assert self._rates is not None
         self.active, found, rates = active, self.found, self._rates
         self.ahead = found.value[active] - found.value
@@ -121,24 +137,19 @@ class Piece:
         if left is not None:
             self.ahead[left, 0] = 0.0
         self.ahead[active], self.slopes[active] = -1.0, 0.0
-        self.doubt = self._doubts()
-        self.brackets: dict[tuple[int, int], tuple[float, Optimisers]] = {}
+        h = np.diff(self.times)
+        self.doubt = rising(h, self.ahead.T, self.slopes.T).T
+        self.brackets: dict[tuple[int, int], tuple[float, float, Optimisers]] = {}
         self._where_some_vanish()
-        every: npt.NDArray[np.bool_] = np.any(self.doubt, axis=0, keepdims=True)[0]
+        self._where_active_sets_change()
+        self.apart, self.parting = -found.distance[active], -found[active].distance_slope(rates)
+        self.apart[0, list(changed)] = 0.0
+        self.closing = rising(h, self.apart, self.parting)
+        if self.reached[active] < len(h):  # what ends it may be that it should have changed
+            self.closing[int(self.reached[active])] = self._ends[active].distance < 0.0
+        every: npt.NDArray[np.bool_] = np.concatenate([self.doubt.T, self.closing], axis=1)
+        every = np.any(every, axis=1, keepdims=True)[:, 0]
         self.first_doubt = int(np.argmax(every)) if every.any() else len(every)
-
-    def _doubts(self) -> npt.NDArray[np.bool_]:
-        """Return [K, N] where one may become lower than the active one within a step."""
-        h, ahead, slopes = np.diff(self.times), self.ahead, self.slopes
-        first, last = ahead[:, :-1], ahead[:, 1:]
-        left, right = first + h * slopes[:, :-1] / 3.0, last - h * slopes[:, 1:] / 3.0
-        bend = np.maximum(
-            np.abs(left - (2.0 * first + last) / 3.0), np.abs(right - (first + 2.0 * last) / 3.0)
-        )
-        highest: Array = np.maximum(np.maximum(left, right), last)
-        highest = np.where(first < 0.0, np.maximum(highest, first), highest)
-        with np.errstate(invalid="ignore"):
-            return np.asarray(highest + DOUBT * bend > 0.0)
 
     def _where_some_vanish(self) -> None:
         """See whether optimisers that vanish within a step are lower there.
@@ -151,17 +162,34 @@ class Piece:
             part = float(self.reached[k]) - n
             if k != active:
                 if self.reached[active] >= n + part:
-                    self._bracket(k, n, part, self._ends[k])
+                    self._bracket(k, n, 0.0, part, self._ends[k])
                 continue
             for other in self.there(n, part):
                 if other != active:
-                    self._bracket(other, n, part, self.inside(other, n, part))
+                    self._bracket(other, n, 0.0, part, self.inside(other, n, part))
 
-    def _bracket(self, k: int, n: int, part: float, end: Optimisers) -> None:
-        lower = self.lower_inside(n, part, end)
-        self.doubt[k, n] = lower >= 0.0
-        if lower >= 0.0:
-            self.brackets[k, n] = part, end
+    def _where_active_sets_change(self) -> None:
+        """See between which changes of its active set an optimiser becomes the lowest."""
+        for k, n in self.changes:
+            if k == self.active or not self.doubt[k, n]:
+                continue
+            end = 1.0, self.found[k, n + 1]
+            if (k, n) in self.brackets:
+                end = self.brackets[k, n][1:]
+            first = 0.0
+            ends = [(change.part, change.before) for change in self.changes[k, n]]
+            for part, there in (*ends, end):
+                if self._bracket(k, n, first, part, there):
+                    break
+                first = part
+
+    def _bracket(self, k: int, n: int, first: float, part: float, end: Optimisers) -> bool:
+        """Note whether an optimiser becomes the lowest up to a part of a step."""
+        lower = self.lower_inside(n, part, end) >= 0.0
+        self.doubt[k, n] = lower
+        if lower:
+            self.brackets[k, n] = first, part, end
+        return lower
 
     def lower_inside(self, n: int, part: float, other: Optimisers) -> float:
         """Return how much lower another optimiser is than the active one inside a step."""
@@ -171,3 +199,16 @@ class Piece:
         """Return half the distance from y to the next optimiser at a point."""
         apart = np.abs(self.found[:, n].y - y).max(axis=1)
         return 0.5 * float(np.nanmin(apart[apart > 0.0], initial=np.inf))
+
+
+def rising(h: Array, values: Array, slopes: Array) -> npt.NDArray[np.bool_]:
+    """Return where values [N+1, K] of given slopes may rise above 0 within steps h [N]."""
+    first, last, h = values[:-1], values[1:], h[:, None]
+    left, right = first + h * slopes[:-1] / 3.0, last - h * slopes[1:] / 3.0
+    bend = np.maximum(
+        np.abs(left - (2.0 * first + last) / 3.0), np.abs(right - (first + 2.0 * last) / 3.0)
+    )
+    highest: Array = np.maximum(np.maximum(left, right), last)
+    highest = np.where(first < 0.0, np.maximum(highest, first), highest)
+    with np.errstate(invalid="ignore"):
+        return np.asarray(highest + DOUBT * bend > 0.0)

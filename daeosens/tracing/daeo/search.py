@@ -21,10 +21,12 @@ BOXES = 1_000_000
 WIDTH = 1e-9
 """Boxes are not bisected below so many parts of the whole box, by default."""
 
+BOUND_UNDECIDED = "a component of the gradient vanishes at a bound: active and inactive at once"
+
 _REASONS = {
     1: "h_yy is singular there, or nearly: not one minimiser, but a degenerate one or several",
     2: "h or its gradient is not continuous there",
-    3: "a component of the gradient vanishes at a bound: active and inactive at once",
+    3: BOUND_UNDECIDED,
     4: "h cannot be shown to be finite there",
     5: "the budget of boxes was used up before",
 }
@@ -286,9 +288,10 @@ class Search:
     ) -> bool:
         """Whether the minimisers only moved: proven for all t and x of intervals.
 
-        Each stays alone, with a positive definite Hessian and the same active bounds, in a region
-        about it, and everywhere else there is none, for every t and x.  So none vanished, emerged,
-        or met another one (or, of the global one, was undercut).
+        Each stays alone in a region about it, with a positive definite Hessian and the same active
+        bounds, or some that become active or inactive where the Hessian is so beside them as well;
+        and everywhere else there is none, for every t and x.  So none vanished, emerged, or met
+        another one (or, of the global one, was undercut).
 
         Parameters
         ----------

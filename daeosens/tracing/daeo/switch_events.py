@@ -1,10 +1,12 @@
-"""The jump to another optimiser as an event: where it becomes the lowest, and what happens."""
+"""Events of a DAEO: jumps to another optimiser, and changes of the active set."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
+
+import numpy as np
 
 from daeosens.petsc.c_function import Native
 from daeosens.petsc.vectors import Array
@@ -18,36 +20,50 @@ from daeosens.tracing.tracer import Tracer
 JUMP = "jump"
 """Name of the event at which another optimiser becomes the lowest."""
 
+CHANGE = "active set"
+"""Name of the event at which the active set of the lowest optimiser changes."""
+
 
 @dataclass(frozen=True, eq=False)
 class Switches:
-    """Events by which y becomes another optimiser.
+    """Events by which y becomes another optimiser, or its active set changes.
 
     Attributes
     ----------
     tracer : Tracer
         With the sizes.
     ready : mapping
-        The compiled functions of ``inner.switches``, whose data is a point near the optimiser.
+        The compiled functions of ``inner.jumps``, whose data is a place near the optimiser, and of
+        ``inner.changes``, whose data chooses a constraint.
+    n_c : int
+        How many constraints there are.
     """
 
     tracer: Tracer
     ready: Mapping[str, Any]
+    n_c: int
 
-    def start(self, t: float, y: Array) -> Event:
-        """Return the event that y becomes the optimiser near a point at a time."""
-        return self._traced(Event(t, name=START, reset=_compiled), self._near(y))
+    def start(self, t: float, place: Array) -> Event:
+        """Return the event that y becomes the optimiser near a place at a time."""
+        return self._traced(Event(t, name=START, reset=_compiled), JUMP, place)
 
-    def jump(self, y: Array, exists: Callable[[float, Array, Array], bool] | None = None) -> Event:
-        """Return the event that the optimiser near a point becomes the lowest.
+    def change(self, k: int) -> Event:
+        """Return the event that a constraint becomes active, or inactive."""
+        event = Event(_compiled, direction=1, name=CHANGE, reset=_compiled)
+        return self._traced(event, "change", np.eye(self.n_c)[k])
+
+    def jump(
+        self, place: Array, exists: Callable[[float, Array, Array], bool] | None = None
+    ) -> Event:
+        """Return the event that the optimiser near a place becomes the lowest.
 
         ``exists`` tells of (t, u, p) whether it is there, where that is not certain.
         """
-        ready = self._near(y)
-        event = self._traced(Event(_compiled, direction=1, name=JUMP, reset=_compiled), ready)
+        event = Event(_compiled, direction=1, name=JUMP, reset=_compiled)
+        event = self._traced(event, JUMP, place)
         if exists is None:
             return event
-        when: Any = ready["jump_when"]
+        when: Any = event.when
         if isinstance(when, Native):
             when = Compiled(when, JUMP, (), returns=True)
 
@@ -56,11 +72,9 @@ class Switches:
 
         return replace(event, when=checked)
 
-    def _near(self, y: Array) -> Mapping[str, Any]:
-        return with_data(self.ready, y.copy())
-
-    def _traced(self, event: Event, ready: Mapping[str, Any]) -> Event:
-        return parts.traced_event(self.tracer, event, JUMP, ready)
+    def _traced(self, event: Event, name: str, data: Array) -> Event:
+        own = {key: each for key, each in self.ready.items() if key.startswith(name)}
+        return parts.traced_event(self.tracer, event, name, with_data(own, data.copy()))
 
 
 def _compiled(t: float, u: Array, p: Array) -> Any:

@@ -6,16 +6,17 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from daeosens.errors import SolveError
+from daeosens.errors import ComplementarityError, SolveError
 from daeosens.petsc.vectors import Array
 from daeosens.problem.event import Event
 from daeosens.problem.monitor import Suspect
-from daeosens.tracing.daeo.branches import Branch, Branches, Jump
+from daeosens.tracing.daeo.active_set import constraint, members
+from daeosens.tracing.daeo.branches import Branch, Branches, Change, Jump
 from daeosens.tracing.daeo.discovery import Discovery
-from daeosens.tracing.daeo.followed import Follower, Optimisers
+from daeosens.tracing.daeo.followed import Follower, Optimisers, Path, Turn
 from daeosens.tracing.daeo.piece import Emerged, Piece
 from daeosens.tracing.daeo.search import Search
-from daeosens.tracing.daeo.switch_events import JUMP, Switches
+from daeosens.tracing.daeo.switch_events import CHANGE, JUMP, Switches
 
 TIE = 1e-9
 """Values that differ by less, relative to how large they are, may be equal."""
@@ -32,6 +33,8 @@ class Tracker:
         Finds all of them.
     switches : Switches
         Makes the events.
+    names : sequence of str
+        Those of y.
 
     Attributes
     ----------
@@ -39,16 +42,20 @@ class Tracker:
         What users may want to know.
     """
 
-    names: Sequence[str] = (JUMP,)
+    names: Sequence[str] = (JUMP, CHANGE)
 
-    def __init__(self, follower: Follower, search: Search, switches: Switches) -> None:
-        self._n_x, self._n_y, self._follower = follower.n_x, follower.n_y, follower
+    def __init__(
+        self, follower: Follower, search: Search, switches: Switches, names: Sequence[str]
+    ) -> None:
+        self._n_x, self._n_y = follower.layout.n_x, follower.layout.n_y
+        self._follower = follower
         self._switches = switches
-        self.report = Branches()
+        self.report = Branches(names)
         self._discovery = Discovery(follower, search, self.report)
         self._alive: list[int] = []
         self._t, self._x, self._p = np.nan, np.empty(0), np.empty(0)
-        self._at = Optimisers(np.empty((0, 0)), self._n_x, self._n_y)
+        self._at = follower.none
+        self._turned: tuple[float, list[int]] = (np.nan, [])
 
     # ---- where a piece begins --------------------------------------------------------------------
 
@@ -57,13 +64,23 @@ class Tracker:
         x = u[: self._n_x].copy()
         if not self._alive or t < self._t or not np.array_equal(p, self._p):
             return self._begin(t, x, u, p)
+        before, place = self._lowest, u[self._n_x :]
         if t == self._t and np.array_equal(x, self._x):
+            if place[-1] != self._at.active[self._place(before)]:
+                self._change(u)
             return None
-        before = self._lowest
         self._reach(t, x)
         if before not in self._alive:
             return self._begin(t, x, u, p)
-        here = self._alive[int(np.argmin(np.abs(self._at.y - u[self._n_x :]).max(axis=1)))]
+        carried = self._at[self._place(before)]
+        same = np.abs(carried.y - place[:-1]).max() <= self._discovery.same
+        if same and place[-1] != carried.active:
+            self._change(u)
+            return None
+        new = self._discovery.search(t, x, p, self._at.y)
+        if new is not None:
+            self._add(new)
+        here = self._alive[int(np.argmin(np.abs(self._at.y - place[:-1]).max(axis=1)))]
         if here != before:
             self.report.active.append((t, here))
             self.report.jumps.append(Jump(t, before, here))
@@ -75,7 +92,7 @@ class Tracker:
         for branch in self._alive:
             self.report.branches[branch].died = t
         self._alive, self._t, self._x, self._p = [], t, x, np.array(p)
-        self._at = Optimisers(np.empty((0, self._follower.width)), self._n_x, self._n_y)
+        self._at = self._follower.none
         new = self._discovery.search(t, x, self._p)
         if new is None:
             raise SolveError(
@@ -86,10 +103,11 @@ class Tracker:
         self._add(new)
         lowest = int(np.argmin(self._at.value))
         self._refuse_tie(t, lowest)
+        self._refuse_at_bound(t, lowest)
         self.report.active.append((t, self._alive[lowest]))
-        if np.array_equal(u[self._n_x :], self._at.y[lowest]):
+        if np.array_equal(u[self._n_x :], self._at.place[lowest]):
             return None
-        return self._switches.start(t, self._at.y[lowest])
+        return self._switches.start(t, self._at.place[lowest])
 
     def _refuse_tie(self, t: float, lowest: int) -> None:
         values = self._at.value
@@ -103,13 +121,45 @@ class Tracker:
                 remedy="another start, or a term in h that decides",
             )
 
+    def _refuse_at_bound(self, t: float, lowest: int) -> None:
+        """Refuse a start at which a bound is neither active nor inactive."""
+        y = self._at.y[lowest]
+        bound = self._discovery.undecided_bound(y)
+        if bound:
+            raise ComplementarityError(
+                f"strict complementarity is lost at the start, t = {t:.9g}: y = {y} is at a bound "
+                f"of the box, and no multiplier holds it there ({bound})",
+                expected="bounds that are active or inactive, not both",
+                remedy="another start: one from which the run comes to the bound, or leaves it",
+            )
+
     def _reach(self, t: float, x: Array) -> None:
-        """Follow the optimisers to where an event has happened, and search for all there."""
+        """Follow the optimisers to where an event has happened."""
         times, places = np.array([self._t, t]), np.array([self._x, x])
-        self._accept(Piece(self._follower, self._at, times, places, self._p), 1)
-        new = self._discovery.search(t, x, self._p, self._at.y)
-        if new is not None:
-            self._add(new)
+        held = self._place(self._lowest)
+        self._accept(Piece(self._follower, self._at, times, places, self._p, held=held), 1)
+
+    def _change(self, u: Array) -> None:
+        """Take note of another active set of the lowest optimiser."""
+        k, t, place = self._place(self._lowest), self._t, u[self._n_x :]
+        turned = members(int(place[-1]) ^ int(self._at.active[k]))
+        after = self._follower.near(np.array(t), self._x, place, self._p)
+        self._at.values[k] = after.values
+        rate = self._follower.rates(np.array([t]), u[None], self._p)[0]
+        slopes = after.distance_slope(rate)
+        for c in turned:
+            active = c in members(place[-1])
+            told = constraint(c, self.report.names)
+            self.report.changes.append(Change(t, self._lowest, told, active))
+            if not slopes[c] > 0.0:
+                raise ComplementarityError(
+                    f"strict complementarity is lost at t = {t:.9g}: {told} would change from "
+                    f"{'inactive to active' if active else 'active to inactive'} and back at once",
+                    expected="a multiplier, or a distance, that grows after the change",
+                    remedy="another start, or other parameters",
+                )
+        self._turned = t, turned
+        self._discovery.changes(t)
 
     def _check_lowest(self, t: float, u: Array, before: int) -> None:
         """Refuse a jump to what is not the lowest, or that leads back at once."""
@@ -156,10 +206,16 @@ class Tracker:
         x = np.ascontiguousarray(states[:, : self._n_x])
         rates = self._follower.rates(times, states, p)
         while start < last:
-            piece = Piece(self._follower, self._at, times[start:], x[start:], p, rates[start:])
-            piece.compare(self._place(self._lowest), self._left(float(times[start])))
+            lowest, t = self._place(self._lowest), float(times[start])
+            steps = times[start:], x[start:], p, rates[start:], lowest
+            piece = Piece(self._follower, self._at, *steps)
+            piece.compare(lowest, self._left(t), self._turned[1] if self._turned[0] == t else [])
             end, emerged = self._discovery.certify(piece, min(piece.first_doubt + 1, last - start))
-            suspects = [*self._suspects(piece, end - 1), *self._born_lower(piece, end - 1, emerged)]
+            suspects = [
+                *self._changes(piece, end - 1),
+                *self._suspects(piece, end - 1),
+                *self._born_lower(piece, end - 1, emerged),
+            ]
             self._check_carried(piece, states[start:], end - 1)
             if suspects:
                 self._accept(piece, end - 1)
@@ -176,16 +232,26 @@ class Tracker:
             return None
         return self._place(jumps[-1].before)
 
+    def _changes(self, piece: Piece, n: int) -> list[Suspect]:
+        """Return the changes of the active set that may happen within a step."""
+        suspects: list[Suspect] = []
+        part = float(piece.reached[piece.active]) - n
+        for c in np.flatnonzero(piece.closing[n]).tolist():
+            start = float(piece.apart[n, c]), float(piece.parting[n, c])
+            bracket = (0.0, part) if part < 1.0 else None
+            suspects.append(Suspect(self._switches.change(c), start, bracket))
+        return suspects
+
     def _suspects(self, piece: Piece, n: int) -> list[Suspect]:
         """Return the jumps that may happen within a step to optimisers that were there before."""
         suspects: list[Suspect] = []
         for k in np.flatnonzero(piece.doubt[:, n]).tolist():
             start = float(piece.ahead[k, n]), float(piece.slopes[k, n])
             if (k, n) in piece.brackets:
-                part, end = piece.brackets[k, n]
-                suspects.append(Suspect(self._jump_near(piece, n, end), start, (0.0, part)))
+                first, part, end = piece.brackets[k, n]
+                suspects.append(Suspect(self._jump_near(piece, n, end), start, (first, part)))
             else:
-                event = self._switches.jump(piece.found.y[k, n + 1])
+                event = self._switches.jump(piece.found.place[k, n + 1])
                 suspects.append(Suspect(event, start))
         return suspects
 
@@ -211,24 +277,23 @@ class Tracker:
 
     def _jump_near(self, piece: Piece, n: int, end: Optimisers) -> Event:
         """Return the jump to an optimiser that is not there throughout a step."""
-        y, within, follower = end.y, piece.distance(n, end.y), self._follower
+        within, follower = piece.distance(n, end.y), self._follower
 
         def exists(t: float, u: Array, p: Array) -> bool:
-            there = follower.near(np.array(t), u[: self._n_x], y, p)
-            return bool(follower.sound(there)) and float(np.abs(there.y - y).max()) <= within
+            there = follower.near(np.array(t), u[: self._n_x], end.place, p)
+            return bool(follower.sound(there)) and float(np.abs(there.y - end.y).max()) <= within
 
-        return self._switches.jump(y, exists)
+        return self._switches.jump(end.place, exists)
 
     def _add(self, new: Optimisers, born: float | None = None) -> None:
         """Follow more optimisers from where the run is."""
-        for y, value in zip(new.y, new.value, strict=True):
-            part = np.array([self._t]), y[None].copy(), np.array([value])
+        for k in range(len(new.values)):
             number = len(self.report.branches)
             since = self._t if born is None else born
+            part = _part(np.array([self._t]), new[k : k + 1])
             self.report.branches.append(Branch(number, since, parts=[part]))
             self._alive.append(number)
-        values = np.concatenate([self._at.values, new.values])
-        self._at = Optimisers(values, self._n_x, self._n_y)
+        self._at = self._at.joined(new)
 
     def _add_emerged(self, piece: Piece, n: int, emerged: Sequence[Emerged]) -> None:
         """Follow the optimisers that have emerged in a step, and note those that are gone again."""
@@ -240,9 +305,9 @@ class Tracker:
                 continue
             points = [(each.born, each.first), (each.part, each.found), (each.died, each.last)]
             times = np.array([path.time(part) for part, _ in points])
-            y, values = (np.array([getattr(o, what) for _, o in points]) for what in ("y", "value"))
-            branches = self.report.branches
-            branches.append(Branch(len(branches), born, path.time(each.died), [(times, y, values)]))
+            course = Optimisers(np.array([o.values for _, o in points]), self._at.layout)
+            branches, part = self.report.branches, _part(times, course)
+            branches.append(Branch(len(branches), born, path.time(each.died), [part]))
 
     # ---- what has happened -----------------------------------------------------------------------
 
@@ -260,15 +325,15 @@ class Tracker:
                 remedy="smaller steps; a larger box, if it leaves it",
             )
         new = slice(done + 1, end + 1)
-        x, y = states[new, : self._n_x], states[new, self._n_x :]
-        carried = self._follower.near(piece.times[new], x, y, self._p)
+        x, place = states[new, : self._n_x], states[new, self._n_x :]
+        carried = self._follower.near(piece.times[new], x, place, self._p)
         followed = piece.found.y[piece.active, new]
         apart = np.abs(carried.y - followed).max(axis=1)
         if not (apart <= self._discovery.same).all():
             n = int(np.argmin(apart <= self._discovery.same))
             raise SolveError(
                 f"the step to t = {piece.times[done + 1 + n]:.9g} has lost the optimiser: it ends "
-                f"at y = {y[n]}, near {carried.y[n]}, not {followed[n]}",
+                f"at y = {place[n, :-1]}, near {carried.y[n]}, not {followed[n]}",
                 expected="steps over which optimisers move less than they are apart",
                 remedy="smaller steps",
             )
@@ -278,18 +343,31 @@ class Tracker:
         done = int(np.searchsorted(piece.times, self._t))
         if n <= done:
             return
-        new = slice(done + 1, n + 1)
         for k, number in enumerate(self._alive):
             branch, count = self.report.branches[number], int(min(piece.reached[k], n)) - done
             if count > 0:
-                there = piece.found[k, new]
-                part = piece.times[new], there.y, there.value
-                branch.parts.append(
-                    (part[0][:count], part[1][:count].copy(), part[2][:count].copy())
-                )
+                last = done + 1 + count
+                part = _part(piece.times[done + 1 : last], piece.found[k, done + 1 : last])
+                branch.parts.append(part)
             if piece.reached[k] < n:
                 branch.died = piece.when_gone(k)
+        for (k, step), changes in piece.changes.items():
+            if done <= step < n:
+                self._note(self._alive[k], piece.path(step), changes)
         stays = piece.reached >= n
         self._alive = [k for k, stay in zip(self._alive, stays, strict=True) if stay]
         self._t, self._x = float(piece.times[n]), piece.x[n].copy()
         self._at = piece.found[stays, n]
+
+    def _note(self, number: int, path: Path, changes: Sequence[Turn]) -> None:
+        """Take note of other active sets of an optimiser that the run is not on."""
+        for turn in changes:
+            before, after = int(turn.before.active), int(turn.after.active)
+            told = constraint(members(before ^ after)[0], self.report.names)
+            change = Change(path.time(turn.part), number, told, after > before)
+            self.report.changes.append(change)
+
+
+def _part(times: Array, course: Optimisers) -> tuple[Array, Array, Array, Array]:
+    """Return what users see of an optimiser at some times."""
+    return times, course.y.copy(), course.value.copy(), course.active.copy()
