@@ -109,7 +109,7 @@ def test_a_bound_that_holds_at_the_start_is_released_where_the_closed_form_says(
 
 @pytest.mark.parametrize(("method", "steps"), METHODS)
 def test_bang_bang_control_is_a_jump_between_bounds(method, steps):
-    """Minimisers of an h that is concave in y are at bounds only, and x - p2 switches between them."""
+    """Where h is concave in y, it is least at bounds, between which x - p2 switches."""
     model = ds.DAEO(
         lambda t, x, y, p: p[0] + p[1] * y,
         lambda t, x, y, p: -0.5 * y[0] ** 2 + (x[0] - p[2]) * y[0],
