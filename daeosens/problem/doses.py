@@ -192,6 +192,12 @@ def _counted(parts: Any) -> list[tuple[Any, int]]:
 
 
 def _check_infusions(problem: Problem, schedule: Sequence[_Moment]) -> None:
+    if problem.monitor is not None:
+        raise UnsupportedError(
+            "infusions into a DAEO: y, which the state carries along, would not follow them",
+            expected="boluses, or rates in f",
+            remedy="the rate in f, with an event at its start and end that changes a parameter",
+        )
     if problem.modes:
         raise UnsupportedError(
             "infusions into a problem with modes",

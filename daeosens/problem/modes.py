@@ -75,6 +75,8 @@ def hybrid(
             first.style,
         ):
             complaints.append(f'mode "{name}" is {problem}; expected: the shape of {first}')
+        if problem.monitor is not None:
+            complaints.append(f'mode "{name}" is a DAEO, whose optimisers would not be followed')
         if problem.events or problem.modes:
             complaints.append(f'mode "{name}" has events of its own; expected: all in one list')
     if complaints:

@@ -38,8 +38,15 @@ class Monitor(Protocol):
     names: Sequence[str]
     """Of the events that it may name."""
 
+    at_once: bool
+    """Whether it completes the state before events at the start, which may need what it finds."""
+
     report: Any
     """What it knows of the run, for users."""
+
+    def ends(self, t: float, u: Array) -> None:
+        """Take note of the state just before an event."""
+        ...
 
     def begins(self, t: float, u: Array, p: Any, mode: str) -> Event | None:
         """Take note of where a smooth piece begins: at the start, and after each event.

@@ -237,6 +237,7 @@ def DAEO(  # noqa: N802 (a noun, like ODE)
     parameters: int | Sequence[str] | Mapping[str, Any] = (),
     *,
     box: npt.ArrayLike,
+    events: Iterable[EventLike] = (),
     running: Callable[..., Any] | None = None,
     breakpoints: npt.ArrayLike = (),
     comm: MPI.Comm = MPI.COMM_WORLD,
@@ -264,6 +265,9 @@ def DAEO(  # noqa: N802 (a noun, like ODE)
         As for ``trace``.
     box : array_like [n_y, 2]
         Lower and upper bound of each y.
+    events : sequence of Event
+        As for ``trace``, but their functions take (t, x, y, p), and a reset returns x alone.  Where
+        one changes x or parameters, the global optimiser is searched for again.
     running : callable, optional
         ``(t, x, y, p) -> number``, the density of the cost ``model.running``.
     breakpoints : array_like [K], optional
@@ -310,7 +314,7 @@ def DAEO(  # noqa: N802 (a noun, like ODE)
         breakpoints=breakpoints,
     )
     build = _needed("daeo.build").build_daeo
-    model: DAEOModel = build(f, h, size, parameters, box, running, breakpoints, comm)
+    model: DAEOModel = build(f, h, size, parameters, box, events, running, breakpoints, comm)
     return model
 
 

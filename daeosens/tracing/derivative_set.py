@@ -71,13 +71,13 @@ def mass_callbacks(tracer: Tracer, ready: Mapping[str, Any]) -> dict[str, Callab
     }
 
 
-def event_graphs(tracer: Tracer, event: Event, name: str) -> list[Graph]:
-    """Trace the functions of an event; ``name`` begins the names of all.
+def refuse_derivatives(event: Event) -> None:
+    """Refuse an event with derivatives, which would not be used.
 
     Raises
     ------
     InputError
-        One cannot be traced, or derivatives are given.
+        Names them.
     """
     given = [each for each in (*_OF_WHEN, *_OF_RESET) if getattr(event, each) is not None]
     if given:
@@ -86,6 +86,17 @@ def event_graphs(tracer: Tracer, event: Event, name: str) -> list[Graph]:
             expected="functions only: their derivatives are found",
             remedy="add_events(model, [event]) for events with callbacks of (t, u, p)",
         )
+
+
+def event_graphs(tracer: Tracer, event: Event, name: str) -> list[Graph]:
+    """Trace the functions of an event; ``name`` begins the names of all.
+
+    Raises
+    ------
+    InputError
+        One cannot be traced, or derivatives are given.
+    """
+    refuse_derivatives(event)
     graphs: list[Graph] = []
     if callable(event.when):
         graphs.append(tracer.graph(event.when, f"{name}_when", ()))

@@ -50,6 +50,9 @@ from daeosens.timestepping.trajectory.trajectory import (
 FEWEST, MOST = 32, 4096
 """So many steps, at first and at most, are taken before a monitor looks at them."""
 
+TOGETHER = 1e-9
+"""Crossings that are nearer than this part of a step happen at one instant."""
+
 
 class _Smooth(dict[str, Problem]):
     """The equations of each mode without events; there may be more modes as the run goes on."""
@@ -120,6 +123,8 @@ class _Passage:
     def go(self) -> None:
         """Run to the end of the span or to an event that ends the run."""
         fired: list[Surface] = []
+        if self.monitor is not None and self.monitor.at_once:
+            self._complete(*self.log.last)
         while not self.finished:
             self._explicit_events(fired)
             t, state = self.log.last
@@ -199,8 +204,9 @@ class _Passage:
         flow.hits.clear()
         refuse_chatter(log.crossings, log.effort.steps, self.stepping.max_steps)
         run = self._taken(flow, state, (t, end), hits)
+        grid_end = float(run.times[-1])
         if self.monitor is not None:
-            run = self._looked_at(self.monitor, flow, run)
+            run, grid_end = self._looked_at(self.monitor, flow, run)
         log.add(run, self.mode, self.p, [*hits, end])
         if flow.checked:  # and may therefore be bold
             self._size = self._next_start(run)
@@ -208,7 +214,7 @@ class _Passage:
             self._size = None if flow.hits else float(run.sizes[-1])
         if not flow.hits:
             return []
-        self._keep_grid(log.times[-1])
+        self._keep_grid(grid_end)
         crossed = self._first_hits(flow)
         self._look_for_jump(crossed[0].event.name)
         self._all_happen(crossed)
@@ -236,11 +242,16 @@ class _Passage:
                 self._most = max(1, self._most // 8)
                 flow.hits.clear()
 
-    def _looked_at(self, monitor: Monitor, flow: Flow, run: Run) -> Run:
-        """Return the steps up to the first in which the monitor sees an event happen."""
-        states = rows_of(run.states)
-        count = len(run.sizes)
+    def _looked_at(self, monitor: Monitor, flow: Flow, run: Run) -> tuple[Run, float]:
+        """Return the steps up to the first in which the monitor sees an event happen.
+
+        And where the last of them would have ended without an event.
+        """
+        count, end = len(run.sizes), float(run.times[-1])
         self._most = min(2 * max(self._most, count), MOST)
+        if flow.hits:
+            run = self._cut(flow, run)
+        states = rows_of(run.states)
         for n, suspects in monitor.look(run.times, states, self.p):
             hits = self._hits_of(suspects, flow, run, n)
             if hits:
@@ -248,17 +259,33 @@ class _Passage:
                 if n + 1 < count:  # what was seen in the last step comes later
                     flow.hits.clear()
                 flow.hits += hits
-                return replace(
+                rejected = run.effort.rejected + count - n - 1
+                shorter = replace(
                     run,
                     times=run.times[: n + 2],
                     sizes=run.sizes[: n + 1],
                     states=run.states[: n + 2],
                     kept=stages_between(run.kept, 0, n + 1),
-                    effort=replace(
-                        run.effort, steps=n + 1, rejected=run.effort.rejected + count - n - 1
-                    ),
+                    effort=replace(run.effort, steps=n + 1, rejected=rejected),
                 )
-        return run
+                return shorter, float(run.times[n + 1]) if n + 1 < count else end
+        return run, end
+
+    def _cut(self, flow: Flow, run: Run) -> Run:
+        """End the last step at the first crossing seen in it: nothing is beyond that to look at."""
+        t, h = float(run.times[-2]), float(run.sizes[-1])
+        located = _located(flow, t, h, run.states[-2], run.states[-1])
+        size, state, _ = located[0]
+        if not 0.0 < size < h - self._rounding:
+            return run
+        flow.hits[:] = [
+            hit._replace(low=1.0, high=1.0)
+            for each_size, _, hit in located
+            if each_size - size <= TOGETHER * h
+        ]
+        times, sizes = run.times.copy(), run.sizes.copy()
+        times[-1], sizes[-1] = t + size, size
+        return replace(run, times=times, sizes=sizes, states=[*run.states[:-1], state])
 
     def _hits_of(self, suspects: Sequence[Suspect], flow: Flow, run: Run, n: int) -> list[Hit]:
         """Return the crossings of suspected events within a step."""
@@ -322,16 +349,11 @@ class _Passage:
         """End the last step at the first crossing; return its surface, or two that are one."""
         log = self.log
         t, h, u = log.times[-2], log.sizes[-1], log.states[-2]
-        found: list[tuple[float, PETSc.Vec, Hit]] = []
-        for hit in flow.hits:
-            if hit.low < hit.high:
-                size, end = locate(flow, hit, t, h, u)
-            else:
-                size, end = (h, log.states[-1]) if hit.low else (0.0, u.copy())
-            found.append((size, end, hit))
-        found.sort(key=lambda each: each[0])
+        found = _located(flow, t, h, u, log.states[-1])
         size, end, hit = found[0]
-        together = [each.surface for each_size, _, each in found if each_size - size <= 1e-9 * h]
+        together = [
+            each.surface for each_size, _, each in found if each_size - size <= TOGETHER * h
+        ]
         if log.times[-1] in self._observed and h - size <= self._rounding:
             log.stay(self.mode, self.p)  # what is observed before the event is so at a fixed time
             size, end = 0.0, log.states[-1]
@@ -378,6 +400,8 @@ class _Passage:
     def _happen(self, event: Event, switch: Switch) -> None:
         """Jump; afterwards algebraic variables are made consistent."""
         before = Instantaneous(*self.log.last, self.p, self.mode)
+        if self.monitor is not None:
+            self.monitor.ends(before.t, read(before.state))
         only_ends = (
             event.terminal and event.reset is None and event.mode is None and not event.changes
         )
@@ -386,7 +410,22 @@ class _Passage:
         )
         self.p, self.mode = after.p, after.mode
         self.log.jump(switch, jump, after.state, (before.p, after.p), before.mode, after.mode)
+        if event.terminal and not only_ends:
+            self._complete(*self.log.last)
         self.finished = event.terminal
+
+
+def _located(
+    flow: Flow, t: float, h: float, u: PETSc.Vec, u_next: PETSc.Vec
+) -> list[tuple[float, PETSc.Vec, Hit]]:
+    """Return the sizes of steps that end at the crossings seen in one, in order, and their ends."""
+    located: list[tuple[float, PETSc.Vec, Hit]] = []
+    for hit in flow.hits:
+        if hit.low < hit.high:
+            located.append((*locate(flow, hit, t, h, u), hit))
+        else:
+            located.append((h, u_next, hit) if hit.low else (0.0, u.copy(), hit))
+    return sorted(located, key=lambda each: each[0])
 
 
 def _happening(surface: Surface) -> Happening:

@@ -198,12 +198,13 @@ class Trajectory:
     @cached_property
     def moving(self) -> frozenset[int]:
         """Numbers of the states whose times are those of implicit events."""
-        steps = [
-            crossing.step
-            for crossing in self.crossings
-            if crossing.step and self.records[crossing.step - 1].ends_at is not None
-        ]
-        return frozenset([*steps, *(step + 1 for step in steps)])
+        moving: set[int] = set()
+        for crossing in self.crossings:
+            n = crossing.step
+            # one that follows an implicit event at the same instant moves with it
+            if n in moving or (n and self.records[n - 1].ends_at is not None):
+                moving |= {n, n + 1}
+        return frozenset(moving)
 
     def point(self, t: When) -> Point:
         """Return (t, u, p) at a step time or event, as scalars of costs take them."""

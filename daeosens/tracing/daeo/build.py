@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import cache
 from typing import Any
@@ -16,6 +16,7 @@ from daeosens.errors import InputError
 from daeosens.petsc.c_function import Native
 from daeosens.petsc.vectors import Array
 from daeosens.problem.equations import ODE
+from daeosens.problem.event import Event, EventLike
 from daeosens.problem.layout import admit_size
 from daeosens.problem.problem import AUTONOMOUS
 from daeosens.tracing import derivative_set as parts
@@ -23,6 +24,7 @@ from daeosens.tracing.daeo import inner as graphs
 from daeosens.tracing.daeo.active_set import STATE
 from daeosens.tracing.daeo.followed import Follower, Layout
 from daeosens.tracing.daeo.intervals import interval_function
+from daeosens.tracing.daeo.own_events import admit_own_events, event_functions
 from daeosens.tracing.daeo.search import Search
 from daeosens.tracing.daeo.switch_events import Switches
 from daeosens.tracing.daeo.tracker import Tracker
@@ -37,6 +39,7 @@ def build_daeo(
     size: tuple[int | Sequence[str], int | Sequence[str]],
     parameters: int | Sequence[str] | Mapping[str, Any],
     box: npt.ArrayLike,
+    events: Iterable[EventLike],
     running: Callable[..., Any] | None,
     breakpoints: npt.ArrayLike,
     comm: MPI.Comm,
@@ -46,10 +49,13 @@ def build_daeo(
     bounds = _admit_box(box, n_y)
     tracer = Tracer(n_x + n_y + 1, admit_shapes(parameters), comm)
     inner = graphs.make_inner(f, h, n_x, bounds, tracer)
-    events = [*graphs.jumps(inner), *graphs.changes(inner)]
-    functions = [*graphs.equations(inner), *events, graphs.followed(inner)]
+    switching = [*graphs.jumps(inner), *graphs.changes(inner)]
+    functions = [*graphs.equations(inner), *switching, graphs.followed(inner)]
     if running is not None:
         functions += graphs.scalar(inner, "running", running, tracer)
+    named = {f"event{k}": event for k, event in enumerate(admit_own_events(events))}
+    for name, event in named.items():
+        functions += event_functions(inner, event, name, tracer)
     ready = tracer.executable(functions)
     problem = ODE(
         ready["rhs"],
@@ -61,6 +67,7 @@ def build_daeo(
         hessian_product=ready["rhs_hessian"],
         hessian_t=ready.get("rhs_hessian_t"),
         breakpoints=breakpoints,
+        events=[parts.traced_event(tracer, event, name, ready) for name, event in named.items()],
     )
     products = {name: ready[f"rhs_{name}"] for name in ("pull", "push")}
     if all(isinstance(product, Native) for product in products.values()):
@@ -70,9 +77,14 @@ def build_daeo(
         made = tracer.executable(graphs.scalar(inner, "value", value, tracer))
         return parts.terminal("value", made)
 
+    def trace_event(event: Event) -> Event:
+        (admitted,) = admit_own_events([event])
+        made = tracer.executable(event_functions(inner, admitted, "event", tracer))
+        return parts.traced_event(tracer, admitted, "event", made)
+
     density = None if running is None else parts.running("running", ready)
     given: dict[str, Any] = {each.name: getattr(problem, each.name) for each in fields(problem)}
-    switches = Switches(tracer, {each.name: ready[each.name] for each in events}, inner.n_c)
+    switches = Switches(tracer, {each.name: ready[each.name] for each in switching}, inner.n_c)
     follower = Follower(Layout(n_x, n_y, inner.n_c), bounds, ready)
     of_y = names[n_x:-1] or [f"y[{k}]" for k in range(n_y)]
 
@@ -86,6 +98,7 @@ def build_daeo(
         shapes=tracer.shapes,
         traced_running=density,
         trace_terminal=trace_terminal,
+        trace_event=trace_event,
         n_x=n_x,
         n_y=n_y,
         box=bounds,

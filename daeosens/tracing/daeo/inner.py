@@ -217,12 +217,31 @@ def equations(inner: Inner, name: str = "rhs") -> list[Generated]:
 
 def scalar(inner: Inner, name: str, value: Callable[..., Any], tracer: Tracer) -> list[Generated]:
     """Return a number (t, x, Y, p) with all derivatives, as a function of u."""
-    n_x, n_y = inner.n_x, inner.n_y
-    of = expand(tracer.graph(lambda t, u, p: value(t, u[:n_x], u[n_x : n_x + n_y], p), name, ()))
-    whole = casadi.Function("value", [of.t, of.u, of.p], [of.value])
-    y, *held = inner.held()
-    graph = whole(inner.t, casadi.vertcat(inner.x, y, 0.0), inner.p)
+    graph, held = _at_optimiser(inner, name, value, tracer, ())
     return _generated(inner, name, graph, held, number=True)
+
+
+def vector(
+    inner: Inner,
+    name: str,
+    value: Callable[..., Any],
+    tracer: Tracer,
+    whole: Callable[[Any], Any],
+) -> list[Generated]:
+    """Return ``whole`` of x afterwards, a function (t, x, Y, p), with all derivatives."""
+    graph, held = _at_optimiser(inner, name, value, tracer, (inner.n_x,))
+    return _generated(inner, name, whole(graph), held)
+
+
+def _at_optimiser(
+    inner: Inner, name: str, value: Callable[..., Any], tracer: Tracer, shape: tuple[int, ...]
+) -> tuple[Any, tuple[Any, Any]]:
+    """Return a user's function (t, x, Y, p) as a graph, and what is held in it."""
+    n_x, n_y = inner.n_x, inner.n_y
+    of = expand(tracer.graph(lambda t, u, p: value(t, u[:n_x], u[n_x : n_x + n_y], p), name, shape))
+    graph = casadi.Function("value", [of.t, of.u, of.p], [of.value])
+    y, symbols, graphs = inner.held()
+    return graph(inner.t, casadi.vertcat(inner.x, y, 0.0), inner.p), (symbols, graphs)
 
 
 def jumps(inner: Inner) -> list[Generated]:

@@ -9,7 +9,7 @@ import numpy as np
 from daeosens.errors import ComplementarityError, SolveError
 from daeosens.petsc.vectors import Array
 from daeosens.problem.event import Event
-from daeosens.problem.monitor import Suspect
+from daeosens.problem.monitor import START, Suspect
 from daeosens.tracing.daeo.active_set import constraint, members
 from daeosens.tracing.daeo.branches import Branch, Branches, Change, Jump
 from daeosens.tracing.daeo.discovery import Discovery
@@ -42,7 +42,8 @@ class Tracker:
         What users may want to know.
     """
 
-    names: Sequence[str] = (JUMP, CHANGE)
+    names: Sequence[str] = (JUMP, CHANGE, START)
+    at_once = True
 
     def __init__(
         self, follower: Follower, search: Search, switches: Switches, names: Sequence[str]
@@ -56,13 +57,27 @@ class Tracker:
         self._t, self._x, self._p = np.nan, np.empty(0), np.empty(0)
         self._at = follower.none
         self._turned: tuple[float, list[int]] = (np.nan, [])
+        self._left_at: tuple[float, Array] | None = None
 
     # ---- where a piece begins --------------------------------------------------------------------
 
+    def ends(self, t: float, u: Array) -> None:
+        """Take note of the state just before an event: the first, if several are at one instant."""
+        if self._left_at is None:
+            self._left_at = t, u[: self._n_x].copy()
+
     def begins(self, t: float, u: Array, p: Array, mode: str) -> Event | None:
-        """Take note of where a smooth piece begins; return the event that completes the start."""
+        """Take note of where a smooth piece begins; return the event that sets y.
+
+        That happens at the start, and where an event has changed x or parameters.
+        """
         x = u[: self._n_x].copy()
-        if not self._alive or t < self._t or not np.array_equal(p, self._p):
+        left, self._left_at = self._left_at, None
+        if not self._alive or t < self._t:
+            return self._begin(t, x, u, p)
+        if left is not None and not (np.array_equal(left[1], x) and np.array_equal(p, self._p)):
+            if left[0] > self._t:
+                self._reach(*left)
             return self._begin(t, x, u, p)
         before, place = self._lowest, u[self._n_x :]
         if t == self._t and np.array_equal(x, self._x):
@@ -117,7 +132,7 @@ class Tracker:
             other = self._at.y[int(np.argmax(close))]
             raise SolveError(
                 f"two optimisers are lowest at t = {t:.9g}: y = {self._at.y[lowest]} and {other}",
-                expected="one global optimiser at the start",
+                expected="one global optimiser at the start, and after an event",
                 remedy="another start, or a term in h that decides",
             )
 

@@ -69,12 +69,16 @@ class Watcher:
     """
 
     names: Sequence[str] = (CHANGE,)
+    at_once = False
 
     def __init__(self, bases: Bases, event_parts: Callable[[Any], dict[str, Any]]) -> None:
         self._bases, self._event_parts = bases, event_parts
         self.report = BasisChanges()
         self._mode: Mode | None = None
         self._new = True
+
+    def ends(self, t: float, u: Array) -> None:
+        """Take note of the state before an event: flows follow from that after it."""
 
     def begins(self, t: float, u: Array, p: Array, mode: str) -> Event | None:
         """Take note of where a piece begins; return a change of the basis at this time, if any."""
