@@ -43,6 +43,14 @@ def test_all_minimisers_of_a_function_of_one_variable():
     assert str(minimizers).endswith("everywhere else there is none: proven")
 
 
+@pytest.mark.parametrize("x", [1.0, 0.5, -1.0])
+def test_a_minimiser_near_the_end_of_where_h_is_defined_is_proven(x):
+    minimizers = make(lambda t, x, y, p: y[0] * np.log(y[0]) - y[0] * x[0], [[0.01, 5]], 1)
+    minimizers = minimizers.find(0.0, [x])
+    assert minimizers.complete
+    assert minimizers.points == pytest.approx(np.array([[np.exp(x - 1.0)]]), abs=1e-14)
+
+
 def griewank(t, x, y, p):
     roots = np.sqrt(np.arange(1, len(y) + 1))
     return 1 + np.sum(y**2) / 4000 - np.prod(np.cos(y / roots))

@@ -577,8 +577,8 @@ static int prove(Search *S, const int8_t *active, const double *y, const double 
     int proven = 1;
     for (int a = 0; a < m; ++a)
       proven &= k[a].lo > region[2 * free_[a]] && k[a].hi < region[2 * free_[a] + 1];
-    if (!proven) { /* of the shape of K, larger */
-      for (int a = 0; a < m; ++a)
+    if (!proven) { /* of the shape of K, larger; and smaller the next time, or that goes on for ever */
+      for (int a = 0; a < m && turn % 2 == 0; ++a)
         span[a] = 1.25 * most(k[a].hi - y[free_[a]], y[free_[a]] - k[a].lo);
       continue;
     }
