@@ -1,15 +1,16 @@
-"""The first adaptive step, where the first rates say that it has to be shorter."""
+"""The first adaptive step: shorter where the first rates, or two halves of it, say so."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from mpi4py import MPI
 from petsc4py import PETSc
 
-from daeosens.errors import DaeosensError
+from daeosens.errors import DaeosensError, SolveError
 from daeosens.petsc.vectors import Array, read
 from daeosens.problem.problem import Problem
 
@@ -54,7 +55,7 @@ def shortened(
     rate = problem.create_state()
     try:
         problem.rhs(problem.inside(t, t, longest), u, p, rate)
-        size, first = _largest(problem, values / weights, read(rate) / weights)
+        size, first = _largest(problem.comm, values / weights, read(rate) / weights)
         # the usual case: the state hardly moves in such a step
         if size > first * longest or not 0.0 < first < math.inf:
             return longest
@@ -64,6 +65,62 @@ def shortened(
         return longest
     finally:
         rate.destroy()
+
+
+def judged(
+    step: Callable[[float, float, PETSc.Vec, PETSc.Vec], None],
+    start: tuple[float, PETSc.Vec],
+    size: float,
+    least: float,
+    order: int,
+    rtol: float,
+    atol: float,
+) -> float:
+    """Return the size of a first step whose error two steps of half the size confirm.
+
+    For methods that estimate errors from the steps before: they take the first one as it is.
+    Collective.
+
+    Parameters
+    ----------
+    step : callable
+        ``step(t, h, u, out)`` takes a step of size h from u [n] at t.
+    start : (float, Vec [n])
+        Time and state.
+    size, least : float
+        The step that is wanted, and one that is short enough without a judge.
+    order : int
+        Of the method.
+    rtol, atol : float
+        The tolerances.
+
+    Source
+    ------
+    Hairer, Norsett, Wanner, Solving Ordinary Differential Equations I, section II.4, eq. (4.4).
+    """
+    t, u = start
+    whole, half, halves = (u.duplicate() for _ in range(3))
+    try:
+        while size > least:
+            try:
+                step(t, size, u, whole)
+                step(t, 0.5 * size, u, half)
+                step(t + 0.5 * size, 0.5 * size, half, halves)
+            except (SolveError, PETSc.Error):
+                size = max(0.25 * size, least)
+                continue
+            weights = atol + rtol * np.maximum(np.abs(read(u)), np.abs(read(whole)))
+            difference = (read(whole) - read(halves)) / weights
+            (error,) = _largest(u.comm, np.where(np.isfinite(difference), difference, np.inf))
+            error /= 1.0 - 0.5**order
+            if error <= 1.0:
+                break
+            part = 0.9 * error ** (-1.0 / (order + 1)) if error < math.inf else 0.0
+            size = max(size * max(part, 0.1), least)
+        return size
+    finally:
+        for vector in (whole, half, halves):
+            vector.destroy()
 
 
 def _bent(
@@ -80,7 +137,7 @@ def _bent(
     state.waxpy(step, rate, u)
     try:
         problem.rhs(problem.inside(t + step, t, step), state, p, other)
-        (change,) = _largest(problem, (read(other) - read(rate)) / weights)
+        (change,) = _largest(problem.comm, (read(other) - read(rate)) / weights)
     finally:
         state.destroy()
         other.destroy()
@@ -90,10 +147,10 @@ def _bent(
     return min(100.0 * step, (PART / bend) ** (1.0 / (order + 1)))
 
 
-def _largest(problem: Problem, *values: Array) -> list[float]:
+def _largest(comm: PETSc.Comm, *values: Array) -> list[float]:
     """Return the largest size of each of the rank's arrays [n], over all ranks."""
     sizes = np.array([np.abs(value).max(initial=0.0) for value in values])
-    if problem.comm.size == 1:
+    if comm.size == 1:
         return sizes.tolist()
-    problem.comm.tompi4py().Allreduce(MPI.IN_PLACE, sizes, MPI.MAX)
+    comm.tompi4py().Allreduce(MPI.IN_PLACE, sizes, MPI.MAX)
     return sizes.tolist()

@@ -24,7 +24,7 @@ from daeosens.petsc.step_rejection import trials
 from daeosens.petsc.vectors import Array
 from daeosens.problem.problem import Problem
 from daeosens.timestepping.c_rhs import compiled_fault, raise_fault
-from daeosens.timestepping.first_step import shortened
+from daeosens.timestepping.first_step import judged, shortened
 from daeosens.timestepping.preflight import refuse_unsound_steps
 from daeosens.timestepping.step_log import StepLog, Watch
 from daeosens.timestepping.stepping import Stepping
@@ -162,6 +162,8 @@ class Runner:
         method = stepping.resolved_method
         self._choosing = not chosen and stepping.dt is None and ready.fixed_size is None
         self._choosing = self._choosing and method.tableau is not None
+        # whether TS takes the first step as it is: estimates of the error need the step before
+        self._trusting = method.tableau is None and ready.fixed_size is None
 
     def run(
         self,
@@ -200,10 +202,11 @@ class Runner:
         """
         refuse_unsound_steps(self._problem, self._stepping, span, start, self.p)
         ts, first, method = self._ts, span[0], self._stepping.resolved_method
+        stops = [*(time for time in pinned if first < time < span[1]), span[1]]
         log = StepLog(
             self._problem,
             start,
-            [*(time for time in pinned if first < time < span[1]), span[1]],
+            stops,
             self._ready.fixed_size,
             restarts=method.tableau is not None,
             keep_stages=self._checkpoint == "stages" and method.tableau is not None,
@@ -214,6 +217,8 @@ class Runner:
         left = self._ready.max_steps - taken
         ts.setMaxSteps(left if most is None else min(left, most))
         size = self._first_step(first, start) if first_step is None else first_step
+        if self._trusting and size > self._stepping.least_first_step:
+            size = self._judged(first, start, min(size, stops[0] - first))
         self._start(log, start, first, size, watched=watch is not None)
         enough = most is not None and most < left and ts.getStepNumber() == most
         reason: Any = ts.getConvergedReason()
@@ -242,6 +247,18 @@ class Runner:
         order = stepping.resolved_method.order
         return shortened(
             self._problem, (t, u, self.p), self.first_step, order, *stepping.tolerances
+        )
+
+    def _judged(self, t: float, u: PETSc.Vec, size: float) -> float:
+        """Return the first step, or a shorter one whose error is within the tolerances."""
+        stepping = self._stepping
+        return judged(
+            self._single_steps.step,
+            (t, u),
+            size,
+            stepping.least_first_step,
+            stepping.resolved_method.order,
+            *stepping.tolerances,
         )
 
     def again(self, start: PETSc.Vec, times: Array, sizes: Array) -> Sequence[PETSc.Vec]:

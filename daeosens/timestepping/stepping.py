@@ -187,6 +187,11 @@ class Stepping:
         return self._at_most(FIRST_STEP) if self.dt is None else self._limited(self.dt)
 
     @property
+    def least_first_step(self) -> float:
+        """A first step that needs no judge."""
+        return self._at_most(FIRST_STEP)
+
+    @property
     def short_step(self) -> float:
         """A step over which event functions are taken for linear: the first one, if chosen."""
         share = SHORT_STEP if self.resolved_method.explicit else FIRST_STEP

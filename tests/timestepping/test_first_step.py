@@ -3,8 +3,10 @@
 import mpmath as mp
 import numpy as np
 import pytest
+from petsc4py import PETSc
 
-from daeosens import ODE, Stepping, Terminal, hessian_product, solve
+from daeosens import DAE, ODE, Event, Stepping, Terminal, hessian_product, hybrid, solve
+from daeosens.problem import Products
 from daeosens.timestepping.first_step import shortened
 
 
@@ -75,3 +77,65 @@ def test_starts_at_which_derivatives_change_fast_are_resolved():
 
     exact = float(mp.diff(last, 0, 2))  # of the branch that goes down
     assert product.u0[1] == pytest.approx(-exact, rel=1e-5)
+
+
+# ---- methods that take the first step as it is ---------------------------------------------------
+
+
+def spring(t, u, p):
+    return np.array([u[1], -25.0 * u[0]])
+
+
+@pytest.mark.parametrize("form", ["rhs", "mass", "residual"])
+@pytest.mark.parametrize(("method", "error"), [("cn", 2e-4), ("beuler", 2e-2), ("theta:0.7", 2e-2)])
+def test_a_first_step_that_is_too_large_is_not_taken(method, error, form):
+    """TSTHETA accepted it unseen: 0.3 for a period of 1.26, an error of 0.2 at any tolerance."""
+    problem = {
+        "rhs": lambda: ODE(spring, 2),
+        "mass": lambda: ODE(spring, 2, mass=np.eye(2)),
+        "residual": lambda: DAE(lambda t, u, du, p: du - spring(t, u, p), 2),
+    }[form]()
+    run = solve(problem, [1.0, 0.0], None, Stepping((0.0, 1.0), method, dt=0.3, rtol=1e-4))
+    assert abs(run.u[-1, 0] - np.cos(5.0)) < error
+    assert run.step_sizes[0] < 0.05
+
+
+def test_a_first_step_that_is_good_is_taken():
+    run = solve(ODE(spring, 2), [1.0, 0.0], None, Stepping((0.0, 1.0), "cn", dt=2e-3, rtol=1e-4))
+    assert run.step_sizes[0] == 2e-3
+
+
+def test_first_steps_after_events_are_judged_too():
+    """The spring gets stiff where the mass passes the middle; the step before was a large one."""
+    modes = {
+        name: ODE(lambda t, u, p, k=k: np.array([u[1], -k * u[0]]), 2)
+        for name, k in {"soft": 1.0, "stiff": 1e4}.items()
+    }
+    middle = Event(lambda t, u, p: -u[0], direction=1, name="middle", mode="stiff", within=["soft"])
+    problem = hybrid(modes, "soft", [middle])
+    run = solve(problem, [1.0, 0.0], None, Stepping((0.0, 1.7), "cn", rtol=1e-5))
+    assert run.crossings[0].t == pytest.approx(np.pi / 2, abs=1e-4)
+    expected = -0.01 * np.sin(100.0 * (1.7 - run.crossings[0].t))
+    assert run.u[-1, 0] == pytest.approx(expected, abs=2e-4)
+
+
+@pytest.mark.mpi
+def test_the_judge_is_the_same_on_all_ranks():
+    """Of springs on every rank the last rank's is the stiffest."""
+    comm = PETSc.COMM_WORLD
+    template = PETSc.Vec().createMPI((2, None), comm=comm)
+
+    def springs(t, u, p, out):
+        position, speed = u.getArray(readonly=True)
+        out.setArray([speed, -(1.0 + 24.0 * (comm.rank + 1 == comm.size)) * position])
+
+    def product(t, u, p, v, out):
+        springs(t, v, p, out)
+
+    problem = ODE(springs, state=template, jacobian=Products(product, None))
+    u0 = template.duplicate()
+    u0.setArray([1.0, 0.0])
+    run = solve(problem, u0, None, Stepping((0.0, 1.0), "cn", dt=0.3, rtol=1e-4))
+    assert run.step_sizes[0] < 0.05
+    rate = 5.0 if comm.rank + 1 == comm.size else 1.0
+    assert abs(run.states[-1].getArray()[0] - np.cos(rate)) < 2e-4
