@@ -55,11 +55,11 @@ def piece_of_step(breakpoints: Breakpoints, t: float, h: float) -> tuple[float, 
 def inside_of_step(breakpoints: Breakpoints, time: float, t: float, h: float) -> float:
     """Return a time of the step of size ``h`` from ``t``, off the breakpoints at its ends."""
     first, last = piece_of_step(breakpoints, t, h)
-    margin = min(_margin(max(abs(t), h), h), 0.25 * (last - first))
+    margin = min(margin_beside(max(abs(t), h), h), 0.25 * (last - first))
     return min(max(time, first + margin), last - margin)
 
 
-def _margin(size: float, h: float) -> float:
+def margin_beside(size: float, h: float) -> float:
     """Return how far from a breakpoint callbacks see a step of size ``h`` at times of ``size``.
 
     As much as sums of some thousand numbers err (``np.cumsum`` of lengths), unless that is more

@@ -29,7 +29,12 @@ from daeosens.timestepping.preflight import refuse_unsound_steps
 from daeosens.timestepping.step_log import StepLog, Watch
 from daeosens.timestepping.stepping import Stepping
 from daeosens.timestepping.stiffness import REACH, fastest_decay
-from daeosens.timestepping.trajectory.trajectory import Checkpoint, Effort, Stages
+from daeosens.timestepping.trajectory.trajectory import (
+    Checkpoint,
+    Effort,
+    Stages,
+    stages_between,
+)
 from daeosens.timestepping.trial_step import SingleSteps
 from daeosens.timestepping.ts_cache import Prepared, cannot_set_up, leave_ts, prepared_ts, taken_ts
 
@@ -53,6 +58,18 @@ class Run:
     kept: Stages | Array
     effort: Effort
     recording: list[PETSc.TS]
+
+    def first_steps(self, count: int) -> Run:
+        """Return the run of the first steps alone; the others count as rejected."""
+        rejected = self.effort.rejected + len(self.sizes) - count
+        return replace(
+            self,
+            times=self.times[: count + 1],
+            sizes=self.sizes[:count],
+            states=self.states[: count + 1],
+            kept=stages_between(self.kept, 0, count),
+            effort=replace(self.effort, steps=count, rejected=rejected),
+        )
 
 
 def integrate(

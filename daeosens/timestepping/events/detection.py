@@ -11,10 +11,11 @@ from typing import NamedTuple
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens.errors import SolveError
+from daeosens.errors import NotFiniteError, SolveError
 from daeosens.methods.dae.structure import wave
 from daeosens.petsc._kernels import Interpolant, interpolate
 from daeosens.petsc.vectors import read
+from daeosens.problem.breakpoints import margin_beside
 from daeosens.problem.problem import Problem
 from daeosens.timestepping.events.event_surface import CLOSE, Surface
 from daeosens.timestepping.runner import Runner
@@ -39,7 +40,8 @@ class Hit(NamedTuple):
     """A crossing that counts inside a step: between two parts of it, with a guess of the curve.
 
     ``side`` is the sign at ``low``; ``low`` = ``high`` = 1 where the step ends on the surface, 0
-    where it leaves it after a rest.
+    where it leaves it after a rest.  ``size`` is the larger one of the values at ``low`` and
+    ``high``, infinite where they are not known.
     """
 
     surface: Surface
@@ -47,6 +49,7 @@ class Hit(NamedTuple):
     high: float
     side: float
     curve: Interpolant
+    size: float = math.inf
 
 
 @dataclass(eq=False)
@@ -59,17 +62,33 @@ class Flow:
         What runs.
     surfaces : sequence of Surface
         Those that can be crossed in the mode.
+    adaptive : bool
+        Whether steps may be tried again with another size.
     checked : bool
         Whether the first step of a run has an error estimate.
     hits : list of Hit
         Crossings in the last step.
+    left : list of (Hit, float, float, Vec [n])
+        Functions that were zero for a time and no longer are, with time, size and start of the
+        step in which they left; no crossings, since the state has come from neither side.
+    fault : NotFiniteError or None
+        What an event function gave where the last step ended: not to be accepted as it is.
+    end : float
+        Where the piece ends, unless a crossing comes before: the time of an event that is known, or
+        the last one.
     """
 
     problem: Problem
     runner: Runner
     surfaces: Sequence[Surface]
+    adaptive: bool
     checked: bool
     hits: list[Hit] = field(default_factory=list[Hit])
+    left: list[tuple[Hit, float, float, PETSc.Vec]] = field(
+        default_factory=list[tuple[Hit, float, float, PETSc.Vec]]
+    )
+    fault: NotFiniteError | None = None
+    end: float = math.inf
 
     def __post_init__(self) -> None:
         create = self.problem.create_state
@@ -89,7 +108,7 @@ class Flow:
         self._around_of = None
         for surface in self.surfaces:
             happened = surface in fired
-            self._settle(surface, t, u, abs(surface.value) if happened else 0.0)
+            self._settle(surface, t, u, abs(surface.value) if happened else 0.0, known=not fired)
             if surface.on and not happened and surface.side == surface.direction != 0:
                 entered.append(surface)
         return entered
@@ -98,11 +117,15 @@ class Flow:
         """Return how far the event function goes in a step from where the piece begins."""
         return abs(surface.slope) * self.runner.short_step
 
-    def _settle(self, surface: Surface, t: float, u: PETSc.Vec, residual: float) -> None:
+    def _settle(
+        self, surface: Surface, t: float, u: PETSc.Vec, residual: float, *, known: bool
+    ) -> None:
         first_step = self.runner.short_step
-        value = surface.at(t, u, self.runner.p)
-        slope = self._slope(surface, t, u, value)
-        noise = self._noise(surface, t, u, value)
+        value, ahead = surface.at(t, u, self.runner.p), 0
+        if known:
+            value, ahead = self._from_inside(surface, t, u, value, 1)
+        slope = self._slope(surface, t, u, value, ahead=ahead)
+        noise = self.noise(surface, t, u, value)
         late = 4.0 * ROUNDING * max(abs(t), first_step) * abs(slope)
         surface.value, surface.slope, surface.earlier = value, slope, None
         surface.start_slope = surface.end_slope = None
@@ -127,18 +150,43 @@ class Flow:
                 return math.copysign(1.0, value)
         return -float(surface.direction)  # at rest: on the side from which it can be crossed
 
-    def _noise(self, surface: Surface, t: float, u: PETSc.Vec, value: float) -> float:
+    def _from_inside(
+        self, surface: Surface, t: float, u: PETSc.Vec, value: float, ahead: int
+    ) -> tuple[float, int]:
+        """Return the event function at an end of a piece as the piece sees it, and where to look.
+
+        At a time that is known, of a clock, the function itself may jump: a saw tooth,
+        ``t % period``.  Rounding then decides which side it takes at that time, so the value is
+        that of a moment inside the piece, and ``ahead`` (1 where the piece begins, -1 where it
+        ends) is returned; 0 where the function does not jump.
+        """
+        h, p = self.runner.short_step, self.runner.p
+        moment = ahead * margin_beside(max(abs(t), h), h)
+        inside = surface.at(t + moment, u, p)
+        if inside == value:
+            return value, 0
+        change = abs(surface.at(t + 2.0 * moment, u, p) - inside)
+        jumps = abs(inside - value) > 100.0 * change + self.noise(surface, t, u, value)
+        return (inside, ahead) if jumps else (value, 0)
+
+    def noise(self, surface: Surface, t: float, u: PETSc.Vec, value: float) -> float:
         """Return what rounding may make of the event function, from a change of all components."""
         np.multiply(read(u), self._factors, out=self._changed.getArray())
         changed = surface.at(t, self._changed, self.runner.p)
         return 8.0 * ROUNDING * (abs(changed - value) / 1e-6 + abs(value))
 
     def _slope(
-        self, surface: Surface, t: float, u: PETSc.Vec, value: float, step: float = 0.0
+        self,
+        surface: Surface,
+        t: float,
+        u: PETSc.Vec,
+        value: float,
+        step: float = 0.0,
+        ahead: int = 0,
     ) -> float:
         """Return dg/dt along the run at ``t``, which ends a step of that size where there is one.
 
-        With u' = f where there is an f, else by a real step.
+        With u' = f where there is an f, else by a real step; from one side where g jumps.
         """
         around, p, first_step = self._around, self.runner.p, self.runner.short_step
         known = self._around_of == (t, u.handle, step)
@@ -154,30 +202,49 @@ class Flow:
             problem.rhs(problem.inside(t, t - step, step), u, p, rate)
             around[0].waxpy(part, rate, u)
             around[1].waxpy(-part, rate, u)
+        if ahead:
+            beside = surface.at(t + ahead * part, around[0 if ahead > 0 else 1], p)
+            return ahead * (beside - value) / part
         above, below = surface.at(t + part, around[0], p), surface.at(t - part, around[1], p)
         return (above - below) / (2.0 * part)
 
     # ---- along a piece ---------------------------------------------------------------------------
 
     def watch(self, t: float, u: PETSc.Vec, t_next: float, u_next: PETSc.Vec) -> bool:
-        """Look at a step; return whether a crossing that counts lies inside."""
+        """Look at a step; return whether a crossing that counts lies inside, or a fault."""
+        try:
+            self._look(t, u, t_next, u_next)
+        except NotFiniteError as error:
+            if not self.adaptive:
+                raise
+            self.fault = error
+        return bool(self.hits) or self.fault is not None
+
+    def _look(self, t: float, u: PETSc.Vec, t_next: float, u_next: PETSc.Vec) -> None:
+        """Note the crossings that count in a step."""
         h, p = t_next - t, self.runner.p
         self._around_of = None
+        ends = abs(t_next - self.end) <= margin_beside(max(abs(t_next), h), h)
         for surface in self.surfaces:
-            value = surface.at(t_next, u_next, p)
+            value, ahead = surface.at(t_next, u_next, p), 0
+            if ends:
+                value, ahead = self._from_inside(surface, t_next, u_next, value, -1)
             if surface.far(value, h):
                 surface.move(value, h)
                 continue
             if surface.side == 0.0:
                 surface.side = math.copysign(1.0, value) if value else 0.0
+                if value:
+                    curve = interpolate([*surface.start(h), (1.0, value, None)])
+                    hit = Hit(surface, 0.0, 0.0, surface.side, curve, abs(value))
+                    self.left.append((hit, t, h, u))
                 surface.move(value, h)
                 continue
-            hit = self.examine(surface, t, u, t_next, u_next, value)
+            hit = self.examine(surface, t, u, t_next, u_next, value, ahead)
             if hit is not None:
                 self.hits.append(hit)
             else:
                 surface.move(value, h)
-        return bool(self.hits)
 
     def forget(self) -> None:
         """Forget the states around one, which may have changed."""
@@ -191,12 +258,13 @@ class Flow:
         t_next: float,
         u_next: PETSc.Vec,
         value: float,
+        ahead: int = 0,
     ) -> Hit | None:
-        """Return the first crossing that counts in a step."""
+        """Return the first crossing that counts in a step; ``ahead`` as of ``_from_inside``."""
         h, side = t_next - t, surface.side
         slope: float | None = None
         if self.problem.form == "rhs":
-            slope = self._slope(surface, t_next, u_next, value, h)
+            slope = self._slope(surface, t_next, u_next, value, h, ahead)
             surface.end_slope = slope  # where the next step begins, unless the piece ends here
         curve = interpolate([*surface.start(h), (1.0, value, slope and h * slope)])
         if abs(value) <= CLOSE * abs(value - surface.value) and self._ends_on(
@@ -210,15 +278,15 @@ class Flow:
             surface.side = math.copysign(1.0, self._slope(surface, t_next, u_next, value, h))
             return None
         if value * side < 0.0 and surface.counts(-side) and self._rests(surface, t, u):
-            return Hit(surface, 0.0, 0.0, side, curve)
+            return Hit(surface, 0.0, 0.0, side, curve, abs(value))
         looked, curve = self._look_inside(surface, t, h, u, value, curve)
         crossed: list[Hit] = []
-        low, sign = 0.0, side
+        low, sign, before = 0.0, side, abs(surface.value)
         for x, found in [*sorted(looked), (1.0, value)]:
             if found * sign <= 0.0:
-                crossed.append(Hit(surface, low, x, sign, curve))
+                crossed.append(Hit(surface, low, x, sign, curve, max(before, abs(found))))
                 sign = -sign
-            low = x
+            low, before = x, abs(found)
         surface.side = sign
         if len(crossed) > 1 and surface.event.twice == "refuse":
             raise SolveError(
@@ -232,13 +300,13 @@ class Flow:
     def _rests(self, surface: Surface, t: float, u: PETSc.Vec) -> bool:
         """Whether the state has not left the surface, on which the piece began, before ``t``."""
         value = surface.value
-        return surface.touching and abs(value) <= self._noise(surface, t, u, value)
+        return surface.touching and abs(value) <= self.noise(surface, t, u, value)
 
     def _ends_on(self, surface: Surface, t: float, u: PETSc.Vec, value: float) -> bool:
         """Whether a step ends on the surface, to rounding."""
         if value == 0.0:
             return True
-        noise = self._noise(surface, t, u, value)
+        noise = self.noise(surface, t, u, value)
         late = 4.0 * ROUNDING * max(abs(t), self.runner.short_step)
         return abs(value) <= noise + late * abs(self._slope(surface, t, u, value))
 

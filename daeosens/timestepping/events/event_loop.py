@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens.errors import SolveError
+from daeosens.errors import NotFiniteError, SolveError
 from daeosens.methods.events.consistent_reset import Consistency
 from daeosens.methods.events.event_function import Switch, lower_event, lower_events
 from daeosens.methods.step import Step
@@ -26,7 +26,7 @@ from daeosens.problem.problem import Problem
 from daeosens.timestepping.events.detection import Flow, Hit
 from daeosens.timestepping.events.event_surface import Surface
 from daeosens.timestepping.events.jumps import warn_of_jump
-from daeosens.timestepping.events.location import locate
+from daeosens.timestepping.events.location import located, refuse_jump_from_rest
 from daeosens.timestepping.events.log import HybridLog
 from daeosens.timestepping.events.simultaneous import (
     TO_AND_FRO,
@@ -40,18 +40,16 @@ from daeosens.timestepping.events.zeno import refuse_chatter, refuse_crowd, refu
 from daeosens.timestepping.runner import Run, made_runner
 from daeosens.timestepping.stepping import Stepping, inside_span, span_rounding
 from daeosens.timestepping.trajectory.states import rows_of
-from daeosens.timestepping.trajectory.trajectory import (
-    HIT,
-    Checkpoint,
-    Trajectory,
-    stages_between,
-)
+from daeosens.timestepping.trajectory.trajectory import HIT, Checkpoint, Trajectory
 
 FEWEST, MOST = 32, 4096
 """So many steps, at first and at most, are taken before a monitor looks at them."""
 
 TOGETHER = 1e-9
 """Crossings that are nearer than this part of a step happen at one instant."""
+
+REJECTIONS = 100
+"""So often in a row a step is tried again where an event function has no value, as by TS."""
 
 
 class _Smooth(dict[str, Problem]):
@@ -113,6 +111,7 @@ class _Passage:
         self._grid_end: float | None = None
         self._size: float | None = None
         self._largest_start = math.inf
+        self._faults = 0
         self.monitor = None if problem.monitor is None else problem.monitor()
         self._most = FEWEST
         self.mode = entered_mode(problem, problem.mode, self.first, state, p)
@@ -186,8 +185,9 @@ class _Passage:
             runner = self._runners.enter_context(maker)
             active = [each for each in self._surfaces if each.event.active(self.mode)]
             method = self.stepping.resolved_method
-            checked = self.stepping.adaptive and method.tableau is not None
-            self._flows[self.mode] = Flow(problem, runner, active, checked)
+            adaptive = self.stepping.adaptive
+            checked = adaptive and method.tableau is not None
+            self._flows[self.mode] = Flow(problem, runner, active, adaptive, checked)
         flow = self._flows[self.mode]
         flow.runner.p = self.p
         return flow
@@ -202,13 +202,21 @@ class _Passage:
         if grid is not None and grid < end:
             insort(hits, grid)
         flow.hits.clear()
+        flow.end = end
         refuse_chatter(log.crossings, log.effort.steps, self.stepping.max_steps)
         run = self._taken(flow, state, (t, end), hits)
+        while flow.left:
+            refuse_jump_from_rest(flow, *flow.left.pop())
+        again = 0.25 * float(run.sizes[-1]) if flow.fault is not None else None
+        if flow.fault is not None:
+            run = self._before_fault(flow, flow.fault, run)
         grid_end = float(run.times[-1])
-        if self.monitor is not None:
+        if self.monitor is not None and len(run.sizes):
             run, grid_end = self._looked_at(self.monitor, flow, run)
         log.add(run, self.mode, self.p, [*hits, end])
-        if flow.checked:  # and may therefore be bold
+        if again is not None and not flow.hits:
+            self._size = again  # as TS does where rates are not finite
+        elif flow.checked:  # and may therefore be bold
             self._size = self._next_start(run)
         elif self.monitor is not None and self.stepping.adaptive:
             self._size = None if flow.hits else float(run.sizes[-1])
@@ -219,6 +227,21 @@ class _Passage:
         self._look_for_jump(crossed[0].event.name)
         self._all_happen(crossed)
         return crossed
+
+    def _before_fault(self, flow: Flow, fault: NotFiniteError, run: Run) -> Run:
+        """Return a run without its last step, at whose end an event function has no value.
+
+        Raises
+        ------
+        NotFiniteError
+            It has been tried again so often that no size will do.
+        """
+        flow.fault = None
+        flow.hits.clear()
+        self._faults = 1 if len(run.sizes) > 1 else self._faults + 1
+        if self._faults > REJECTIONS:
+            raise fault
+        return run.first_steps(len(run.sizes) - 1)
 
     def _taken(
         self, flow: Flow, state: PETSc.Vec, span: tuple[float, float], hits: Sequence[float]
@@ -259,28 +282,20 @@ class _Passage:
                 if n + 1 < count:  # what was seen in the last step comes later
                     flow.hits.clear()
                 flow.hits += hits
-                rejected = run.effort.rejected + count - n - 1
-                shorter = replace(
-                    run,
-                    times=run.times[: n + 2],
-                    sizes=run.sizes[: n + 1],
-                    states=run.states[: n + 2],
-                    kept=stages_between(run.kept, 0, n + 1),
-                    effort=replace(run.effort, steps=n + 1, rejected=rejected),
-                )
+                shorter = run.first_steps(n + 1)
                 return shorter, float(run.times[n + 1]) if n + 1 < count else end
         return run, end
 
     def _cut(self, flow: Flow, run: Run) -> Run:
         """End the last step at the first crossing seen in it: nothing is beyond that to look at."""
         t, h = float(run.times[-2]), float(run.sizes[-1])
-        located = _located(flow, t, h, run.states[-2], run.states[-1])
-        size, state, _ = located[0]
+        hits = located(flow, t, h, run.states[-2], run.states[-1])
+        size, state, _ = hits[0]
         if not 0.0 < size < h - self._rounding:
             return run
         flow.hits[:] = [
             hit._replace(low=1.0, high=1.0)
-            for each_size, _, hit in located
+            for each_size, _, hit in hits
             if each_size - size <= TOGETHER * h
         ]
         times, sizes = run.times.copy(), run.sizes.copy()
@@ -303,8 +318,8 @@ class _Passage:
                 continue
             end = surface.at(t_next, u_next, self.p)
             hit = None if surface.far(end, h) else flow.examine(surface, t, u, t_next, u_next, end)
-            if hit is not None:
-                hits.append(hit)
+            if hit is not None:  # monitors know themselves what may jump
+                hits.append(hit._replace(size=math.inf))
         return hits
 
     def _look_for_jump(self, name: str) -> None:
@@ -349,7 +364,7 @@ class _Passage:
         """End the last step at the first crossing; return its surface, or two that are one."""
         log = self.log
         t, h, u = log.times[-2], log.sizes[-1], log.states[-2]
-        found = _located(flow, t, h, u, log.states[-1])
+        found = located(flow, t, h, u, log.states[-1])
         size, end, hit = found[0]
         together = [
             each.surface for each_size, _, each in found if each_size - size <= TOGETHER * h
@@ -413,19 +428,6 @@ class _Passage:
         if event.terminal and not only_ends:
             self._complete(*self.log.last)
         self.finished = event.terminal
-
-
-def _located(
-    flow: Flow, t: float, h: float, u: PETSc.Vec, u_next: PETSc.Vec
-) -> list[tuple[float, PETSc.Vec, Hit]]:
-    """Return the sizes of steps that end at the crossings seen in one, in order, and their ends."""
-    located: list[tuple[float, PETSc.Vec, Hit]] = []
-    for hit in flow.hits:
-        if hit.low < hit.high:
-            located.append((*locate(flow, hit, t, h, u), hit))
-        else:
-            located.append((h, u_next, hit) if hit.low else (0.0, u.copy(), hit))
-    return sorted(located, key=lambda each: each[0])
 
 
 def _happening(surface: Surface) -> Happening:

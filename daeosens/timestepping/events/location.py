@@ -17,6 +17,35 @@ STALLED = 1e-7
 
 ATTEMPTS = 200
 
+LATE = 0.05
+"""A function that leaves zero smoothly where a step begins is no zero any more at this part."""
+
+JUMP = 1e-6
+"""What is left of an event function, as a part of its values around, where it is zero."""
+
+
+def located(
+    flow: Flow, t: float, h: float, u: PETSc.Vec, u_next: PETSc.Vec
+) -> list[tuple[float, PETSc.Vec, Hit]]:
+    """Return the sizes of steps that end at the crossings seen in one, in order, and their ends.
+
+    Raises
+    ------
+    SolveError
+        An event function jumps over zero, or is zero for a time.
+    """
+    ends: list[tuple[float, PETSc.Vec, Hit]] = []
+    for hit in flow.hits:
+        if hit.low < hit.high:
+            ends.append((*locate(flow, hit, t, h, u), hit))
+        elif hit.low:
+            ends.append((h, u_next, hit))
+        else:
+            if hit.size < math.inf:
+                _refuse_late_start(flow, hit, t, h, u)
+            ends.append((0.0, u.copy(), hit))
+    return sorted(ends, key=lambda end: end[0])
+
 
 def locate(flow: Flow, hit: Hit, t: float, h: float, u: PETSc.Vec) -> tuple[float, PETSc.Vec]:
     """Return the size of the step from ``u`` at ``t`` that ends on the surface, and its end.
@@ -74,6 +103,83 @@ def locate(flow: Flow, hit: Hit, t: float, h: float, u: PETSc.Vec) -> tuple[floa
             following, slow = 0.5 * (low + high), 0
         x = following
     assert best is not None
-    surface.value = best[2]
+    size, value = best[1] * h, best[2]
+    if abs(value) > JUMP * hit.size:
+        x, value = _bisected(flow, hit, t, h, u, spare)
+        size = x * h
+    surface.value = value
     state.destroy()
-    return best[1] * h, spare
+    return size, spare
+
+
+def refuse_jump_from_rest(flow: Flow, hit: Hit, t: float, h: float, u: PETSc.Vec) -> float:
+    """Return the part of a step up to which an event function is zero, unless it jumps there.
+
+    Raises
+    ------
+    SolveError
+        It does.
+    """
+    state = u.duplicate()
+    x, _ = _bisected(flow, hit, t, h, u, state)
+    state.destroy()
+    return x
+
+
+def _refuse_late_start(flow: Flow, hit: Hit, t: float, h: float, u: PETSc.Vec) -> None:
+    """Refuse an event function that is zero until it leaves in the middle of a step.
+
+    Raises
+    ------
+    SolveError
+        It does, by a jump or gradually: no time inside a step is a zero of it.
+    """
+    x = refuse_jump_from_rest(flow, hit, t, h, u)
+    if x > LATE:
+        raise SolveError(
+            f'event "{hit.surface.event.name}" has no zero: its function is zero until '
+            f"t = {t + x * h:.9g}",
+            expected="a function that passes through zero",
+            remedy="what is compared with zero, in the place of its part above or below zero",
+        )
+
+
+def _bisected(
+    flow: Flow, hit: Hit, t: float, h: float, u: PETSc.Vec, state: PETSc.Vec
+) -> tuple[float, float]:
+    """Return the part of a step at which a sign changes, to rounding, and the value just there.
+
+    ``state`` becomes the state.  Where ``hit`` leaves zero after a rest, that is the part at which
+    it does.
+
+    Raises
+    ------
+    SolveError
+        The values on both sides differ: the event function jumps, or has a pole.
+    """
+    surface, p = hit.surface, flow.runner.p
+    noise, rests = flow.noise(surface, t, u, surface.value), hit.low == hit.high
+
+    def value_at(x: float) -> float:
+        if x:
+            flow.runner.step(t, x * h, u, state)
+        else:
+            u.copy(state)
+        return surface.at(t + x * h, state, p)
+
+    low, high = (0.0, 1.0) if rests else (hit.low, hit.high)
+    resolution = 2.0 * ROUNDING * max(abs(t), h) / h
+    while high - low > resolution and low < (x := 0.5 * (low + high)) < high:
+        value = value_at(x)
+        before = abs(value) <= noise if rests else value * hit.side > 0.0
+        low, high = (x, high) if before else (low, x)
+    first, last = value_at(low), value_at(high)
+    if abs(last - first) > JUMP * hit.size + 10.0 * noise:
+        raise SolveError(
+            f'event "{surface.event.name}" has no zero: its function jumps from {first:.3g} to '
+            f"{last:.3g} at t = {t + high * h:.9g}",
+            expected="a function that passes through zero",
+            remedy="the difference a - b for an event at a = b, not its sign or a comparison; what "
+            "happens at a time that is known is an event there, Event(time, ...)",
+        )
+    return high, last
