@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from daeosens.errors import SolveError
 from daeosens.petsc.vectors import Array
 from daeosens.problem.event import Event
 
@@ -44,6 +45,9 @@ class Monitor(Protocol):
     report: Any
     """What it knows of the run, for users."""
 
+    reached: float
+    """Up to when it has looked at the run."""
+
     def ends(self, t: float, u: Array) -> None:
         """Take note of the state just before an event."""
         ...
@@ -53,6 +57,10 @@ class Monitor(Protocol):
 
         Returns an event at this time that is to happen there and then, or None.
         """
+        ...
+
+    def explained(self, t: float, u: Array, p: Any, h: float) -> SolveError | None:
+        """Return why a step of about that size cannot be taken, if it knows."""
         ...
 
     def look(self, times: Array, states: Array, p: Any) -> Iterator[tuple[int, Sequence[Suspect]]]:

@@ -37,7 +37,7 @@ from daeosens.timestepping.events.simultaneous import (
     check_order,
 )
 from daeosens.timestepping.events.zeno import refuse_chatter, refuse_crowd, refuse_passing
-from daeosens.timestepping.runner import Run, made_runner
+from daeosens.timestepping.runner import Run, Runner, made_runner
 from daeosens.timestepping.stepping import Stepping, inside_span, span_rounding
 from daeosens.timestepping.trajectory.states import rows_of
 from daeosens.timestepping.trajectory.trajectory import HIT, Checkpoint, Trajectory
@@ -178,19 +178,29 @@ class _Passage:
     def _flow(self) -> Flow:
         """Return the equations of the mode, with a TS that is made when they first hold."""
         if self.mode not in self._flows:
-            problem = self._smooth[self.mode]
-            maker = made_runner(
-                problem, self.log.states[-1], self.p, self.stepping, self._checkpoint
-            )
-            runner = self._runners.enter_context(maker)
+            runner = self._runner()
             active = [each for each in self._surfaces if each.event.active(self.mode)]
             method = self.stepping.resolved_method
             adaptive = self.stepping.adaptive
             checked = adaptive and method.tableau is not None
+            problem = self._smooth[self.mode]
             self._flows[self.mode] = Flow(problem, runner, active, adaptive, checked)
         flow = self._flows[self.mode]
         flow.runner.p = self.p
         return flow
+
+    def _runner(self) -> Runner:
+        """Make a TS for the equations of the mode."""
+        maker = made_runner(
+            self._smooth[self.mode],
+            self.log.states[-1],
+            self.p,
+            self.stepping,
+            self._checkpoint,
+        )
+        runner = self._runners.enter_context(maker)
+        runner.p = self.p
+        return runner
 
     def _piece(self, flow: Flow) -> list[Surface]:
         """Run to the next event or to the end; return the surfaces that were crossed there."""
@@ -212,7 +222,12 @@ class _Passage:
             run = self._before_fault(flow, flow.fault, run)
         grid_end = float(run.times[-1])
         if self.monitor is not None and len(run.sizes):
-            run, grid_end = self._looked_at(self.monitor, flow, run)
+            try:
+                run, grid_end = self._looked_at(self.monitor, flow, run)
+            except SolveError:
+                count = int(np.searchsorted(run.times, self.monitor.reached, "right")) - 1
+                log.add(run.first_steps(count), self.mode, self.p, [*hits, end])
+                raise
         log.add(run, self.mode, self.p, [*hits, end])
         if again is not None and not flow.hits:
             self._size = again  # as TS does where rates are not finite
@@ -258,12 +273,19 @@ class _Passage:
                     taken=self.log.effort.steps,
                     most=None if self.monitor is None else self._most,
                 )
-            except SolveError:
+            except SolveError as error:
                 # steps may fail beyond an event that the monitor has not seen yet
-                if self.monitor is None or self._most == 1:
+                if self.monitor is None:
                     raise
+                if self._most == 1:
+                    h = self._size or flow.runner.short_step
+                    named = self.monitor.explained(span[0], read(state), self.p, h)
+                    if named is None:
+                        raise
+                    raise named from error
                 self._most = max(1, self._most // 8)
                 flow.hits.clear()
+                flow.runner = self._runner()  # a TS that failed inside a step may be locked
 
     def _looked_at(self, monitor: Monitor, flow: Flow, run: Run) -> tuple[Run, float]:
         """Return the steps up to the first in which the monitor sees an event happen.

@@ -10,7 +10,7 @@ from daeosens.tracing.daeo.branches import Branches
 from daeosens.tracing.daeo.followed import Follower, Optimisers, Path
 from daeosens.tracing.daeo.intervals import Along
 from daeosens.tracing.daeo.piece import Emerged, Piece
-from daeosens.tracing.daeo.search import BOUND_UNDECIDED, Minimizers, Search
+from daeosens.tracing.daeo.search import Minimizers, Search
 
 SHORT = 2.0**-8
 """A shorter part of a step is searched at its end, if nothing can be proven of it."""
@@ -134,12 +134,12 @@ class Discovery:
         """Take note of a time at which an active set changes: all has to be searched for later."""
         self._searched = t
 
-    def undecided_bound(self, y: Array) -> str:
-        """Return why an optimiser of the last search is not proven, if a bound is the reason."""
+    def remark(self, y: Array) -> str:
+        """Return why an optimiser of the last search is not proven; nothing if it is."""
         known = self._known
         assert known is not None
         for point, remark in zip(known.points, known.remarks, strict=True):
-            if remark == BOUND_UNDECIDED and float(np.abs(point - y).max()) <= self.same:
+            if float(np.abs(point - y).max()) <= self.same:
                 return remark
         return ""
 

@@ -24,6 +24,9 @@ SMOOTH = 0.25
 """A step of an optimiser may differ from the trapezoidal rule by this part of itself: a step to
 another one differs by all of it."""
 
+ALIKE = 0.5
+"""Derivatives at both ends of a step are alike if they differ by this part of the larger one."""
+
 NARROW = 2.0**-30
 """An optimiser that cannot be followed over this part of a step has vanished."""
 
@@ -338,7 +341,7 @@ class Follower:
                 np.concatenate([base.values[:, None], found.values], axis=1), self.layout
             )
             good = self.optimal(found) | ((now == held)[:, None] & self.sound(found))
-            good &= self._smooth(t[begin:], x[begin:], steps)
+            good &= self._smooth(t[begin:], x[begin:], steps)[0]
             # so many points of each are right, up to the first that is not
             length: list[int] = np.logical_and.accumulate(good, axis=1).sum(axis=1).tolist()
             for row, k in enumerate(now.tolist()):
@@ -363,16 +366,22 @@ class Follower:
         found, ended = (Optimisers(each, self.layout) for each in (values, ends))
         return Courses(found, reached, ended, changes)
 
-    def _smooth(self, t: Array, x: Array, steps: Optimisers) -> Any:
-        """Return for each step whether the optimisers go as their derivatives say."""
+    def _smooth(self, t: Array, x: Array, steps: Optimisers) -> tuple[Any, Any]:
+        """Return for each step whether the optimisers go as their derivatives say.
+
+        For certain, and perhaps: if the derivatives at both ends are not alike, as towards a fold,
+        half of a large one may happen to lead to another optimiser.
+        """
         dt, dx = np.diff(t), np.diff(x, axis=0)
         shape = (*steps.values.shape[:1], len(dt))
         dt, dx = np.broadcast_to(dt, shape), np.broadcast_to(dx, (*shape, self.layout.n_x))
         with np.errstate(invalid="ignore"):
-            expected = 0.5 * (steps[:, :-1].change(dt, dx) + steps[:, 1:].change(dt, dx))
+            left, right = steps[:, :-1].change(dt, dx), steps[:, 1:].change(dt, dx)
+            expected, noise = 0.5 * (left + right), 1e-9 * self.size
             wrong = np.abs(np.diff(steps.y, axis=1) - expected).max(axis=-1)
-            way = np.abs(expected).max(axis=-1)
-            return wrong <= SMOOTH * way + 1e-9 * self.size
+            perhaps = wrong <= SMOOTH * np.abs(expected).max(axis=-1) + noise
+            larger = np.maximum(np.abs(left), np.abs(right)).max(axis=-1)
+            return perhaps & (np.abs(left - right).max(axis=-1) <= ALIKE * larger + noise), perhaps
 
     def with_care(
         self,
@@ -399,13 +408,23 @@ class Follower:
             guess = start.moved(np.array(times[1] - times[0]), places[1] - places[0])
             found = self.near(times[1:], places[1:], guess[None], p)
             steps = Optimisers(np.stack([start.values, found.values[0]])[None], self.layout)
-            if valid(found)[0] and self._smooth(times, places, steps)[0, 0]:
+            smooth, perhaps = self._smooth(times, places, steps)
+            if valid(found)[0] and (
+                smooth[0, 0] or (perhaps[0, 0] and self._leads_back(times, places, steps, p))
+            ):
                 done, start, way, growth = there, found[0], growth * way, 2.0
             else:
                 way, growth = 0.5 * way, 1.0  # towards the fold where it vanishes, by halves
                 if abs(way) < NARROW:
                     break
         return done, start
+
+    def _leads_back(self, times: Array, places: Array, steps: Optimisers, p: Array) -> bool:
+        """Whether one comes back by a step [1, 2] from its end."""
+        start, end = steps[0, 0], steps[0, 1]
+        guess = end.moved(np.array(times[0] - times[1]), places[0] - places[1])
+        back = self.near(times[:1], places[:1], guess[None], p)
+        return bool(self.sound(back)[0] and np.abs(back.y[0] - start.y).max() <= 1e-6 * self.size)
 
     def onward(
         self, path: Path, start: Optimisers, p: Array, first: float = 0.0, last: float = 1.0

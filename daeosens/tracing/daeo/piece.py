@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +16,13 @@ from daeosens.tracing.daeo.intervals import Along
 DOUBT = 0.5
 """A difference of two values may differ from its cubic interpolation by this part of what that
 differs from a straight line."""
+
+
+LOOKS = 8
+"""At so many parts of a step, at least, an optimiser that emerges or vanishes in it is compared."""
+
+HALVINGS = 20
+"""So often parts are halved as long as a doubt is left."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +43,12 @@ class Emerged:
     found: Optimisers
     died: float
     last: Optimisers
+
+    def inside(self, follower: Follower, path: Path, p: Array, part: float) -> Optimisers:
+        """Return how it is at another part of its life."""
+        if part <= self.born:
+            return self.first
+        return follower.onward(path, self.found, p, self.part, part)[2]
 
 
 class Piece:
@@ -161,37 +175,70 @@ class Piece:
             n = int(self.reached[k])
             part = float(self.reached[k]) - n
             if k != active:
-                if self.reached[active] >= n + part:
-                    self._bracket(k, n, 0.0, part, self._ends[k])
+                self._bracket(k, n, 0.0, min(part, float(self.reached[active]) - n))
                 continue
             for other in self.there(n, part):
                 if other != active:
-                    self._bracket(other, n, 0.0, part, self.inside(other, n, part))
+                    self._bracket(other, n, 0.0, part)
 
     def _where_active_sets_change(self) -> None:
         """See between which changes of its active set an optimiser becomes the lowest."""
         for k, n in self.changes:
             if k == self.active or not self.doubt[k, n]:
                 continue
-            end = 1.0, self.found[k, n + 1]
-            if (k, n) in self.brackets:
-                end = self.brackets[k, n][1:]
+            end = self.brackets[k, n][1] if (k, n) in self.brackets else 1.0
             first = 0.0
-            ends = [(change.part, change.before) for change in self.changes[k, n]]
-            for part, there in (*ends, end):
-                if self._bracket(k, n, first, part, there):
+            for part in (*(change.part for change in self.changes[k, n]), end):
+                if self._bracket(k, n, first, part):
                     break
                 first = part
 
-    def _bracket(self, k: int, n: int, first: float, part: float, end: Optimisers) -> bool:
-        """Note whether an optimiser becomes the lowest up to a part of a step."""
-        lower = self.lower_inside(n, part, end) >= 0.0
-        self.doubt[k, n] = lower
-        if lower:
-            self.brackets[k, n] = first, part, end
-        return lower
+    def _bracket(self, k: int, n: int, first: float, last: float) -> bool:
+        """Note whether an optimiser becomes the lowest between two parts of a step."""
+        bracket = self.first_lower(n, first, last, lambda part: self.inside(k, n, part))
+        self.doubt[k, n] = bracket is not None
+        if bracket is not None:
+            self.brackets[k, n] = bracket
+        return bracket is not None
 
-    def lower_inside(self, n: int, part: float, other: Optimisers) -> float:
+    def first_lower(
+        self, n: int, first: float, last: float, other: Callable[[float], Optimisers]
+    ) -> tuple[float, float, Optimisers] | None:
+        """Return between which parts of a step another optimiser becomes lower than the active one.
+
+        And how it is at the second of them.  It may be higher again at the last: both are compared
+        at some parts, and between those where their values and slopes leave a doubt.
+        """
+        path = self.path(n)
+
+        def compared(part: float) -> tuple[float, float, float, Optimisers]:
+            there, active = other(part), self.inside(self.active, n, part)
+            rate = path.slope(part) / path.length
+            ahead, slope = active.value - there.value, active.slope(rate) - there.slope(rate)
+            return part, float(ahead), path.length * float(slope), there
+
+        def between(
+            start: tuple[float, float, float, Optimisers],
+            end: tuple[float, float, float, Optimisers],
+            halvings: int,
+        ) -> tuple[float, float, Optimisers] | None:
+            if end[1] >= 0.0:
+                return start[0], end[0], end[3]
+            values, slopes = (np.array([[start[k]], [end[k]]]) for k in (1, 2))
+            if not halvings or not rising(np.array([end[0] - start[0]]), values, slopes)[0, 0]:
+                return None
+            middle = compared(0.5 * (start[0] + end[0]))
+            halves = between(start, middle, halvings - 1)
+            return between(middle, end, halvings - 1) if halves is None else halves
+
+        points = [compared(part) for part in np.linspace(first, last, LOOKS + 1).tolist()]
+        for start, end in pairwise(points):
+            bracket = between(start, end, HALVINGS)
+            if bracket is not None:
+                return bracket
+        return None
+
+    def ahead_of(self, n: int, part: float, other: Optimisers) -> float:
         """Return how much lower another optimiser is than the active one inside a step."""
         return float(self.inside(self.active, n, part).value - other.value)
 

@@ -22,9 +22,10 @@ WIDTH = 1e-9
 """Boxes are not bisected below so many parts of the whole box, by default."""
 
 BOUND_UNDECIDED = "a component of the gradient vanishes at a bound: active and inactive at once"
+DEGENERATE = "h_yy is singular there, or nearly: not one minimiser, but a degenerate one or several"
 
 _REASONS = {
-    1: "h_yy is singular there, or nearly: not one minimiser, but a degenerate one or several",
+    1: DEGENERATE,
     2: "h or its gradient is not continuous there",
     3: BOUND_UNDECIDED,
     4: "h cannot be shown to be finite there",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from daeosens.tracing.daeo.branches import Branch, Branches, Change, Jump
 from daeosens.tracing.daeo.discovery import Discovery
 from daeosens.tracing.daeo.followed import Follower, Optimisers, Path, Turn
 from daeosens.tracing.daeo.piece import Emerged, Piece
-from daeosens.tracing.daeo.search import Search
+from daeosens.tracing.daeo.search import BOUND_UNDECIDED, DEGENERATE, Search
 from daeosens.tracing.daeo.switch_events import CHANGE, JUMP, Switches
 
 TIE = 1e-9
@@ -64,7 +65,26 @@ class Tracker:
     def ends(self, t: float, u: Array) -> None:
         """Take note of the state just before an event: the first, if several are at one instant."""
         if self._left_at is None:
-            self._left_at = t, u[: self._n_x].copy()
+            self._left_at = t, u.copy()
+
+    @property
+    def reached(self) -> float:
+        """Up to when all is known."""
+        return self._t
+
+    def explained(self, t: float, u: Array, p: Array, h: float) -> SolveError | None:
+        """Return that the lowest optimiser vanishes within a step that cannot be taken, if so."""
+        if t != self._t:
+            return None
+        rate, lowest = self._follower.rates(np.array([t]), u[None], p)[0], self._at_lowest
+        path = Path(np.array([t, t + h]), np.stack([self._x, self._x + h * rate]))
+        part, end = self._follower.with_care(path, lowest, p, valid=self._follower.sound)
+        return None if part == 1.0 else _vanishes(end.y, path.time(part))
+
+    @property
+    def _at_lowest(self) -> Optimisers:
+        """How the branch is that the run is on."""
+        return self._at[self._place(self._lowest)]
 
     def begins(self, t: float, u: Array, p: Array, mode: str) -> Event | None:
         """Take note of where a smooth piece begins; return the event that sets y.
@@ -75,9 +95,10 @@ class Tracker:
         left, self._left_at = self._left_at, None
         if not self._alive or t < self._t:
             return self._begin(t, x, u, p)
-        if left is not None and not (np.array_equal(left[1], x) and np.array_equal(p, self._p)):
-            if left[0] > self._t:
-                self._reach(*left)
+        x_left = x if left is None else left[1][: self._n_x]
+        if not (np.array_equal(x_left, x) and np.array_equal(p, self._p)):
+            if t > self._t:
+                self._reach(t, x_left)
             return self._begin(t, x, u, p)
         before, place = self._lowest, u[self._n_x :]
         if t == self._t and np.array_equal(x, self._x):
@@ -88,6 +109,8 @@ class Tracker:
         if before not in self._alive:
             return self._begin(t, x, u, p)
         carried = self._at[self._place(before)]
+        if left is not None:
+            self._check_place(t, x, left[1][self._n_x :], carried.y)
         same = np.abs(carried.y - place[:-1]).max() <= self._discovery.same
         if same and place[-1] != carried.active:
             self._change(u)
@@ -119,6 +142,7 @@ class Tracker:
         lowest = int(np.argmin(self._at.value))
         self._refuse_tie(t, lowest)
         self._refuse_at_bound(t, lowest)
+        self._refuse_degenerate(t, lowest)
         self.report.active.append((t, self._alive[lowest]))
         if np.array_equal(u[self._n_x :], self._at.place[lowest]):
             return None
@@ -136,14 +160,23 @@ class Tracker:
                 remedy="another start, or a term in h that decides",
             )
 
+    def _refuse_degenerate(self, t: float, lowest: int) -> None:
+        """Refuse a start at which h_yy is singular: y would have no derivatives."""
+        y = self._at.y[lowest]
+        if self._discovery.remark(y) == DEGENERATE:
+            raise SolveError(
+                f"the global minimiser y = {y} at t = {t:.9g} is degenerate: {DEGENERATE}",
+                expected="a positive definite h_yy, so that y has derivatives",
+                remedy="another start, or an h that is strictly convex at its minimisers",
+            )
+
     def _refuse_at_bound(self, t: float, lowest: int) -> None:
         """Refuse a start at which a bound is neither active nor inactive."""
         y = self._at.y[lowest]
-        bound = self._discovery.undecided_bound(y)
-        if bound:
+        if self._discovery.remark(y) == BOUND_UNDECIDED:
             raise ComplementarityError(
                 f"strict complementarity is lost at the start, t = {t:.9g}: y = {y} is at a bound "
-                f"of the box, and no multiplier holds it there ({bound})",
+                f"of the box, and no multiplier holds it there ({BOUND_UNDECIDED})",
                 expected="bounds that are active or inactive, not both",
                 remedy="another start: one from which the run comes to the bound, or leaves it",
             )
@@ -196,8 +229,9 @@ class Tracker:
         slopes = self._at.slope(np.broadcast_to(rate, (len(values), self._n_x)))
         if slopes[here] >= slopes[self._place(before)]:
             raise SolveError(
-                f"the optimiser slides along a switching surface from t = {t:.9g} on: branch "
-                f"{before} becomes the lowest again at once after branch {self._lowest}",
+                f"the optimiser slides along a switching surface from t = {t:.9g} on, or only "
+                f"touches it: branch {before} becomes the lowest again at once after branch "
+                f"{self._lowest}",
                 expected="a jump after which the new optimiser stays the lowest",
                 remedy="f that moves away from the surface on both sides: the sliding motion is no "
                 "solution of this DAEO",
@@ -273,21 +307,27 @@ class Tracker:
     def _born_lower(self, piece: Piece, n: int, emerged: Sequence[Emerged]) -> list[Suspect]:
         """Return the jumps to optimisers that emerge in a step and become the lowest there."""
         suspects: list[Suspect] = []
+        path = piece.path(n)
         for each in emerged:
-            part, end = (1.0, each.last) if each.died == np.inf else (each.part, each.found)
-            if piece.lower_inside(n, part, end) <= 0.0:
-                continue
-            ahead = piece.lower_inside(n, each.born, each.first)
-            if ahead >= 0.0:
-                t = piece.path(n).time(each.born)
+            known = piece.inside(piece.active, n, each.born)
+            near = np.abs(known.y - each.first.y).max() <= self._discovery.same
+            if near or n + each.born >= piece.reached[piece.active]:
+                continue  # they come from where the lowest one vanishes, or later
+            if piece.ahead_of(n, each.born, each.first) >= 0.0:
                 raise SolveError(
-                    f"an optimiser y = {each.first.y} emerges at t = {t:.9g}, and it is lower than "
-                    "the one that is followed",
+                    f"an optimiser y = {each.first.y} emerges at t = {path.time(each.born):.9g}, "
+                    "and it is lower than the one that is followed",
                     expected="optimisers that emerge above the lowest one",
                     remedy="smaller steps; a start at which the search is complete",
                 )
-            event = self._jump_near(piece, n, end)
-            suspects.append(Suspect(event, (ahead, 1.0), (each.born, part)))
+            last = min(each.died, 1.0, float(piece.reached[piece.active]) - n)
+            if last <= each.born:
+                continue
+            inside = partial(each.inside, self._follower, path, self._p)
+            bracket = piece.first_lower(n, each.born, last, inside)
+            if bracket is not None:
+                first, part, end = bracket
+                suspects.append(Suspect(self._jump_near(piece, n, end), (-1.0, 1.0), (first, part)))
         return suspects
 
     def _jump_near(self, piece: Piece, n: int, end: Optimisers) -> Event:
@@ -333,12 +373,9 @@ class Tracker:
             return
         if piece.reached[piece.active] < end:
             whole = int(piece.reached[piece.active])
-            raise SolveError(
-                f"the global optimiser y = {piece.found.y[piece.active, whole]} vanishes at "
-                f"t = {piece.when_gone(piece.active):.9g}, before another one is lower",
-                expected="an optimiser that stays one until another one is lower",
-                remedy="smaller steps; a larger box, if it leaves it",
-            )
+            self._accept(piece, whole)
+            gone = piece.when_gone(piece.active)
+            raise _vanishes(piece.found.y[piece.active, whole], gone)
         new = slice(done + 1, end + 1)
         x, place = states[new, : self._n_x], states[new, self._n_x :]
         carried = self._follower.near(piece.times[new], x, place, self._p)
@@ -346,12 +383,14 @@ class Tracker:
         apart = np.abs(carried.y - followed).max(axis=1)
         if not (apart <= self._discovery.same).all():
             n = int(np.argmin(apart <= self._discovery.same))
-            raise SolveError(
-                f"the step to t = {piece.times[done + 1 + n]:.9g} has lost the optimiser: it ends "
-                f"at y = {place[n, :-1]}, near {carried.y[n]}, not {followed[n]}",
-                expected="steps over which optimisers move less than they are apart",
-                remedy="smaller steps",
-            )
+            self._accept(piece, done + n)
+            raise _lost(float(piece.times[done + 1 + n]), place[n], carried.y[n], followed[n])
+
+    def _check_place(self, t: float, x: Array, place: Array, followed: Array) -> None:
+        """Refuse a step that ends at an event, and has lost the optimiser."""
+        carried = self._follower.near(np.array(t), x, place, self._p)
+        if not np.abs(carried.y - followed).max() <= self._discovery.same:
+            raise _lost(t, place, carried.y, followed)
 
     def _accept(self, piece: Piece, n: int) -> None:
         """Note that the run has come as far as point number n of a piece."""
@@ -381,6 +420,24 @@ class Tracker:
             told = constraint(members(before ^ after)[0], self.report.names)
             change = Change(path.time(turn.part), number, told, after > before)
             self.report.changes.append(change)
+
+
+def _vanishes(y: Array, t: float) -> SolveError:
+    return SolveError(
+        f"the global optimiser y = {y} vanishes at t = {t:.9g}, before another one is lower: "
+        "h_yy is singular there",
+        expected="an optimiser with a positive definite h_yy until another one is lower",
+        remedy="smaller steps; an event that ends the run before; an h without this fold",
+    )
+
+
+def _lost(t: float, place: Array, near: Array, followed: Array) -> SolveError:
+    return SolveError(
+        f"the step to t = {t:.9g} has lost the optimiser: it ends at y = {place[:-1]}, near "
+        f"{near}, not {followed}",
+        expected="steps over which optimisers move less than they are apart",
+        remedy="smaller steps",
+    )
 
 
 def _part(times: Array, course: Optimisers) -> tuple[Array, Array, Array, Array]:

@@ -76,13 +76,17 @@ class Watcher:
         self.report = BasisChanges()
         self._mode: Mode | None = None
         self._new = True
+        self.reached = np.nan
+
+    def explained(self, t: float, u: Array, p: Array, h: float) -> SolveError | None:
+        """Return nothing: of steps that fail it does not know why."""
 
     def ends(self, t: float, u: Array) -> None:
         """Take note of the state before an event: flows follow from that after it."""
 
     def begins(self, t: float, u: Array, p: Array, mode: str) -> Event | None:
         """Take note of where a piece begins; return a change of the basis at this time, if any."""
-        bases = self._bases
+        bases, self.reached = self._bases, t
         current = bases[mode]
         bases.check_kept(current, t, u, p)
         settled = bases.settled(current, t, u, p)
@@ -114,6 +118,7 @@ class Watcher:
         self._new = False
         noise = NOISE * (np.abs(z) @ np.abs(mode.rows).T)
         for n in np.flatnonzero(doubtful.any(axis=1)).tolist():
+            self.reached = float(times[n])
             # a flow that has rested at its bound, and would leave it, leaves the basis first
             falls = (np.abs(distances[n]) <= noise[n]) & (distances[n + 1] < -noise[n + 1])
             rested = np.flatnonzero(falls & (slopes[n] * (times[n + 1] - times[n]) <= noise[n]))

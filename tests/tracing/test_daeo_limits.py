@@ -1,0 +1,156 @@
+"""DAEOs where little is needed to be wrong: short lives, folds, degenerate minimisers, ties."""
+
+import numpy as np
+import pytest
+from scipy.integrate import quad
+from scipy.optimize import brentq
+
+import daeosens as ds
+
+
+def run_of(f, h, x0, box, method="rk4", end=1.0, p=(), **steps):
+    model = ds.DAEO(f, h, size=(1, 1), parameters=len(p), box=box)
+    return ds.solve(model, [x0], p, ds.Stepping((0.0, end), method, **steps))
+
+
+def jumps(run):
+    return [crossing.t for crossing in run.crossings if crossing.name == "jump"]
+
+
+def forwards(t, x, y, p):
+    return y
+
+
+def constant(value):
+    return lambda t, x, y, p: np.full(1, value)
+
+
+# ---- lives that are shorter than a step ----------------------------------------------------------
+
+
+def short_lived(t, x, y, p):
+    """A well near 1.5 that is there from 0.379 to 0.621, and the lowest between."""
+    deep = np.exp(-(((t - 0.5) / 0.08) ** 2))
+    return 0.1 * y[0] ** 2 - deep * np.exp(-8.0 * (y[0] - 1.5) ** 2)
+
+
+def wells(t):
+    """Return the minimisers of this near 0 and near 1.5, by Newton's method."""
+    deep, found = np.exp(-(((t - 0.5) / 0.08) ** 2)), []
+    for start in (0.0, 1.45):
+        y = start
+        for _ in range(40):
+            z = y - 1.5
+            well = deep * np.exp(-8.0 * z**2)
+            y -= (0.2 * y + 16.0 * z * well) / (0.2 + 16.0 * well * (1.0 - 16.0 * z**2))
+        found.append(y)
+    return found
+
+
+def gap(t):
+    low, high = (short_lived(t, None, [y], None) for y in wells(t))
+    return low - high
+
+
+@pytest.mark.parametrize(
+    ("method", "steps", "error"),
+    [
+        ("rk4", {"dt": 0.5}, 0.05),
+        ("rk4", {"dt": 0.3}, 0.1),  # born in a step, and higher again at its end
+        ("rk4", {"dt": 0.1}, 0.01),
+        ("rk8vr", {"rtol": 1e-10}, 1e-8),
+    ],
+)
+def test_an_optimiser_that_lives_within_a_step_is_jumped_to_and_from(method, steps, error):
+    run = run_of(forwards, short_lived, 1.0, (-3.0, 3.0), method, **steps)
+    exact = brentq(gap, 0.38, 0.45, xtol=1e-15), brentq(gap, 0.55, 0.615, xtol=1e-15)
+    assert jumps(run) == pytest.approx(exact, abs=1e-10)
+    others = sum(quad(lambda t: wells(t)[0], *span)[0] for span in ((0, exact[0]), (exact[1], 1)))
+    final = 1.0 + quad(lambda t: wells(t)[1], *exact, epsabs=1e-12)[0] + others
+    assert run.u[-1, 0] == pytest.approx(final, abs=error)
+    assert len(run.report) == 2
+
+
+def test_steps_that_lose_the_optimiser_are_an_error():
+    """Over 0.6 the rate of y, with a fold, is anything."""
+    with pytest.raises(ds.SolveError, match="has lost the optimiser") as caught:
+        run_of(forwards, short_lived, 1.0, (-3.0, 3.0), dt=1.0)
+    assert caught.value.run.times[-1] < 0.62
+
+
+# ---- folds and degenerate minimisers -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("steps", [("rk4", {"dt": 0.1}), ("rk8vr", {"rtol": 1e-10})])
+def test_before_the_lowest_optimiser_vanishes_another_one_is_lower(steps):
+    """The fold is at p, y = -sqrt(p - t) before; the bound y = 1 is lower from 3/4 p^(1/2) on."""
+    p = np.array([0.5])
+    method, sizes = steps
+    fold = lambda t, x, y, p: (p[0] - t) * y[0] - y[0] ** 3 / 3.0  # noqa: E731
+    run = run_of(forwards, fold, 1.0, (-1.0, 1.0), method, p=p, **sizes)
+    assert jumps(run) == pytest.approx([0.25], abs=1e-13)
+    final = 1.0 - 2.0 / 3.0 * (0.5**1.5 - 0.25**1.5) + 0.75
+    assert run.u[-1, 0] == pytest.approx(final, abs=1e-8 if method == "rk8vr" else 1e-5)
+    assert run.report[0].died == pytest.approx(0.5, abs=1e-8)
+
+
+CUBE_ROOT = lambda t, x, y, p: 0.25 * y[0] ** 4 - (t - 0.5) * y[0]  # noqa: E731
+PITCHFORK = lambda t, x, y, p: 0.25 * y[0] ** 4 - 0.5 * (t - 0.5) * y[0] ** 2  # noqa: E731
+
+
+@pytest.mark.parametrize("h", [CUBE_ROOT, PITCHFORK])
+@pytest.mark.parametrize("dt", [0.1, 0.125])  # 0.5 is the end of a step, or not
+def test_where_the_second_derivative_vanishes_is_an_error(h, dt):
+    with pytest.raises(ds.SolveError, match=r"vanishes at t = 0\.5, .*h_yy is singular") as caught:
+        run_of(constant(1.0), h, 0.0, (-2.0, 2.0), dt=dt)
+    run = caught.value.run
+    assert 0.5 - 1.01 * dt <= run.times[-1] <= 0.5 + 1e-9
+    assert run.u[-1, 0] == pytest.approx(run.times[-1], abs=1e-12)
+
+
+def test_after_a_pitchfork_both_are_as_low():
+    """No step ends where h_yy = 0."""
+    with pytest.raises(ds.SolveError, match=r"vanishes at t = 0\.5, ") as caught:
+        run_of(constant(1.0), PITCHFORK, 0.0, (-2.0, 2.0), "rk8vr", rtol=1e-8)
+    assert caught.value.run.times[-1] <= 0.5
+
+
+def test_a_minimiser_without_curvature_is_an_error():
+    with pytest.raises(ds.SolveError, match="is degenerate: h_yy is singular there"):
+        run_of(forwards, lambda t, x, y, p: (y[0] - x[0]) ** 4, 1.0, (-2.0, 2.9), dt=0.1)
+
+
+# ---- ties ----------------------------------------------------------------------------------------
+
+
+def three_wells(t, x, y, p):
+    """Return wells at y = -4, 0, 4; the second is lower than the first from p0 on.
+
+    From p1 on the third one is lower than the second.
+    """
+    b = -0.5 * ((t - p[0]) + 2.0 * (t - p[1]))
+    a = 0.5 * (-(t - p[0]) - b)
+    deep = 20.0 * np.sin(np.pi / 4 * y[0]) ** 2
+    return deep + a * np.cos(np.pi / 4 * y[0]) + b * np.sin(np.pi / 8 * y[0]) ** 3
+
+
+@pytest.mark.parametrize("steps", [("rk4", {"dt": 0.1}), ("rk8vr", {"rtol": 1e-10})])
+def test_three_lowest_optimisers_at_one_instant_are_an_error(steps):
+    with pytest.raises(ds.SolveError, match=r"at one instant, t = 0\.52") as caught:
+        run_of(forwards, three_wells, 1.0, (-5.0, 5.0), steps[0], p=[0.52, 0.52], **steps[1])
+    assert caught.value.run.times[-1] == pytest.approx(0.52, abs=1e-12)
+
+
+@pytest.mark.parametrize("dt", [0.1, 0.125])
+def test_values_that_only_touch_are_an_error_or_no_jump(dt):
+    def touching(t, x, y, p):
+        return (y[0] ** 2 - 1.0) ** 2 + (t - 0.5) ** 2 * (3.0 * y[0] - y[0] ** 3) / 4.0
+
+    try:
+        run = run_of(forwards, touching, 1.0, (-2.0, 1.9), dt=dt)
+    except ds.SolveError as error:
+        assert "or only touches it" in str(error)  # noqa: PT017
+        assert error.run.times[-1] == pytest.approx(0.5, abs=1e-9)  # noqa: PT017
+    else:
+        assert not jumps(run)
+        assert run.u[-1, 0] == pytest.approx(0.0, abs=1e-12)
