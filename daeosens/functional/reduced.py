@@ -221,6 +221,8 @@ class Reduced:
     def _check_start(self, t: float) -> None:
         """Refuse a start at which the equations have no value: later it would be a failed solve."""
         problem = self.problem
+        if problem.monitor is not None:  # which completes the state before anything is evaluated
+            return
         u0, p = self.control.unpack(problem, self.start())
         state, parameters = problem.admit_state(u0), problem.admit_parameters(p)
         zero, out = problem.create_state(), problem.create_state()

@@ -15,11 +15,11 @@ from daeosens.tracing.daeo.search import Minimizers, Search
 SHORT = 2.0**-8
 """A shorter part of a step is searched at its end, if nothing can be proven of it."""
 
-SEARCHES = 4
-"""For each step so many searches may go into proof, on average."""
+EFFORT = 30_000
+"""So many boxes may be looked at for proof at the start of a run, and be saved up later."""
 
-SAVED = 64
-"""So many are there at the start, and may be saved up for steps where optimisers emerge."""
+MORE = 300
+"""So many more after every step."""
 
 SAME = 1e-6
 """Points that are nearer than this part of the box are one optimiser."""
@@ -50,7 +50,7 @@ class Discovery:
         self._searched = np.nan
         self._reach_of_proof = 0  # steps over which the last proof went
         self._time_of_proof = np.inf  # time, where it was less than one
-        self._left = SAVED
+        self._left = EFFORT  # boxes that may be looked at for proof
 
     def certify(self, piece: Piece, limit: int) -> tuple[int, list[Emerged]]:
         """Return up to which point all optimisers are known, and those that emerged before it.
@@ -59,34 +59,60 @@ class Discovery:
         """
         at = 0
         while at < limit:
-            length = limit - at
-            if self._reach_of_proof:
-                length = min(length, 2 * self._reach_of_proof)
-            while not self._proven(piece, at, at + length):
-                if self._searched != piece.times[at]:
-                    self.search(float(piece.times[at]), piece.x[at], piece.p)
-                elif length > 1:
-                    length = max(1, length // 2)
-                else:
-                    emerged = self._search_inside(piece, at)
-                    if emerged:
-                        return at + 1, emerged
-                    break
-            self._reach_of_proof = length
-            at += length
-            self._left = min(self._left + SEARCHES * length, SAVED)
+            if self._left <= 0:
+                end = self._nothing_new_until(piece, at, limit)
+            else:
+                end = self._proven_until(piece, at, limit)
+            if end == at:
+                end, emerged = at + 1, self._search_inside(piece, at)
+                if emerged:
+                    return end, emerged
+            self._left = min(self._left + MORE * (end - at), EFFORT)
+            at = end
         return limit, []
+
+    def _proven_until(self, piece: Piece, at: int, limit: int) -> int:
+        """Return up to which point it is proven that the optimisers only move."""
+        length = min(limit - at, 2 * self._reach_of_proof or limit)
+        while not self._proven(piece, at, at + length):
+            if self._searched != piece.times[at]:
+                self.search(float(piece.times[at]), piece.x[at], piece.p)
+            else:
+                length //= 2
+        self._reach_of_proof = max(length, 1)
+        return at + length
+
+    def _nothing_new_until(self, piece: Piece, at: int, limit: int) -> int:
+        """Return a point at which a search finds those that were followed, and no others.
+
+        It is what is done of steps without a proof where that would cost too much.
+        """
+        times, x, p = piece.times, piece.x, piece.p
+        # where one vanishes, jumps or changes its active set is a step to look into
+        end = min(
+            limit, piece.first_doubt, int(piece.reached[piece.reached >= at].min(initial=limit))
+        )
+        while end > at and not self._proven(piece, at, end):
+            known = piece.found[piece.there(end), end].y
+            if self.search(float(times[end]), x[end], p, known) is None:
+                self._report.unproven.append((float(times[at]), float(times[end])))
+                break
+            self.search(float(times[at]), x[at], p)
+            end = at + (end - at) // 2
+        return end
 
     def _proven(self, piece: Piece, start: int, end: int) -> bool:
         """Whether it is proven that the optimisers of the last search only move."""
         if ((piece.reached >= start) & (piece.reached < end)).any():
             return False
-        return self._only_move(piece.hull(start, end), piece.p)
+        return start == end or self._only_move(piece.hull(start, end), piece.p)
 
     def _only_move(self, hull: tuple[Array, Array, Along | None], p: Array) -> bool:
         assert self._known is not None
         t, x, along = hull
-        return self._search.unchanged(t, x, p, self._known, along)
+        proven = self._search.unchanged(t, x, p, self._known, along)
+        self._left -= self._search.boxes
+        return proven
 
     def _search_inside(self, piece: Piece, n: int) -> list[Emerged]:
         """Return the optimisers that emerge within a step, which is proven or searched by parts."""
@@ -146,7 +172,7 @@ class Discovery:
     def search(self, t: float, x: Array, p: Array, known: Array | None = None) -> Optimisers | None:
         """Search for all optimisers; return those that are not among the known [K, n_y]."""
         self._known = minimizers = self._search.find(t, x, p, "all")
-        self._searched, self._left = t, self._left - 1
+        self._searched, self._left = t, self._left - self._search.boxes
         self._report.searches.append(t)
         if not minimizers.complete:
             self._report.incomplete.append(t)

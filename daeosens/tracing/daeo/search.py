@@ -279,6 +279,11 @@ class Search:
             )
         return minimizers
 
+    @property
+    def boxes(self) -> int:
+        """How many boxes the last call of ``find`` or ``unchanged`` has looked at."""
+        return self._library.search_boxes(self._search)
+
     def unchanged(
         self,
         t: npt.ArrayLike,
@@ -410,7 +415,7 @@ class Search:
             clusters,
             tuple(_REASONS[each] for each in reasons),
             mode,
-            self._library.search_boxes(self._search),
+            self.boxes,
             proof,
         )
 
