@@ -124,6 +124,10 @@ class DiscretizationWarning(UserWarning):
     """Discretisation errors exceed what was asked for: tolerances, or a statistical error."""
 
 
+class NoiseWarning(UserWarning):
+    """One noise level is estimated for columns whose residuals differ in size."""
+
+
 class KinkWarning(UserWarning):
     """Derivatives of equations or costs with a kink or jump between two steps lack a term."""
 

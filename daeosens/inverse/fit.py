@@ -19,6 +19,7 @@ from daeosens.errors import InputError, require
 from daeosens.functional.parameters import Parameters
 from daeosens.inverse.fit_covariance import estimated_uncertainty
 from daeosens.inverse.fit_discretization import fit_discretization
+from daeosens.inverse.fit_noise import warn_of_unequal_noise
 from daeosens.inverse.fit_result import Fit
 from daeosens.inverse.likelihood.experiments import listed_experiments, observed_side, tables
 from daeosens.inverse.likelihood.likelihood import (
@@ -108,7 +109,8 @@ def fit(
         What is given to the system along the run, as for ``with_doses``; experiments have their
         own.
     noise : Normal or LogNormal, optional
-        ``Normal("estimated")`` by default.
+        ``Normal("estimated")`` by default: one level for all columns, which must share a unit; a
+        ``NoiseWarning`` where their residuals say otherwise.
     priors : Prior or sequence of Prior
         Of the parameters.
     hessian : "exact" or "gauss_newton"
@@ -258,6 +260,9 @@ def fit(
         gather(residual(one.trajectory(result.x), misfit))
         for one, misfit in zip(functional.experiments, likelihood.misfits, strict=True)
     ]
+    residuals = -spread(np.concatenate(rows), table.observed) / sigma
+    if isinstance(functional, EstimatedNoise) and not model.each_column:
+        warn_of_unequal_noise(table.names, residuals, float(np.max(sigma)))
     return Fit(
         table,
         model,
@@ -268,7 +273,7 @@ def fit(
         attempts,
         sigma,
         degrees,
-        -spread(np.concatenate(rows), table.observed) / sigma,
+        residuals,
         uncertainty,
         fit_discretization(functional, result.x, uncertainty, share),
     )

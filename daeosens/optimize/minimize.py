@@ -53,6 +53,9 @@ __all__ = ["HEADING", "METHODS", "REASONS", "UNBOUNDED", "Bound", "Iterate", "Re
 
 _Reason = PETSc.TAO.ConvergedReason
 
+GRADIENT = 1e-8
+"""Whoever asks for a smaller gradient norm wants it whatever rounding makes of the value."""
+
 HARDLY_SMALLER = 1e-3
 """Part of the first gradient norm above which the last one is told to have met a tolerance only."""
 
@@ -65,7 +68,7 @@ def minimize(
     method: str = "lmvm",
     bounds: GivenBounds = None,
     constraints: None = None,
-    gradient_tolerance: float = 1e-8,
+    gradient_tolerance: float = GRADIENT,
     relative_gradient_tolerance: float = 0.0,
     value_tolerance: float = 0.0,
     scaled_gradient_tolerance: float = 0.0,
@@ -87,7 +90,7 @@ def minimize(
     method: str,
     bounds: GivenBounds = None,
     constraints: Constraint | Sequence[Constraint],
-    gradient_tolerance: float = 1e-8,
+    gradient_tolerance: float = GRADIENT,
     constraint_tolerance: float = 1e-8,
     max_iterations: int = 1000,
     options: Options | None = None,
@@ -100,7 +103,7 @@ def minimize(
     method: str = "lmvm",
     bounds: GivenBounds = None,
     constraints: Constraint | Sequence[Constraint] | None = None,
-    gradient_tolerance: float = 1e-8,
+    gradient_tolerance: float = GRADIENT,
     relative_gradient_tolerance: float = 0.0,
     value_tolerance: float = 0.0,
     constraint_tolerance: float = 1e-8,
@@ -141,7 +144,9 @@ def minimize(
         What else the minimum has to satisfy; see ``minimize_constrained`` for tolerances, which are
         relative then, and the result.
     gradient_tolerance : float
-        Stop at ``Iterate.gradient_norm`` <= this (option tao_gatol).
+        Stop at ``Iterate.gradient_norm`` <= this (option tao_gatol).  Unless it is below 1e-8, also
+        where that is below a millionth of the largest one and in ten iterations it has not halved,
+        nor J fallen beyond its rounding.
     relative_gradient_tolerance : float
         Stop at this fraction of the first gradient norm (tao_gttol); 0 is off.
     value_tolerance : float
@@ -294,6 +299,7 @@ def minimize(
         scaled_gradient=scaled_gradient_tolerance,
         predicted_decrease=predicted_decrease_tolerance,
         max_iterations=int(max_iterations),
+        rounding=gradient_tolerance >= GRADIENT,
     )
     views = {name: value for name, value in chosen.items() if "view" in name}
     others = {name: value for name, value in chosen.items() if "view" not in name}

@@ -30,6 +30,14 @@ STAGNATION = (
     "neither value nor gradient norm falls any more (rounding reached, or a wrong Hessian)",
 )
 
+ROUNDED = (
+    "CONVERGED_ROUNDING",
+    "value and gradient norm no longer fall: the rounding of the value is reached",
+)
+FLAT, ROUNDING, SMALL = 10, 100.0 * sys.float_info.epsilon, 1e-6
+"""In so many iterations a value that falls by less than this part has reached its rounding, where
+the gradient norm is below this part of the largest one: searches could go on for hundreds more."""
+
 
 @dataclass(frozen=True)
 class Stopping:
@@ -53,6 +61,9 @@ class Stopping:
         Size of J, likewise.
     max_iterations : int
         When to give up.
+    rounding : bool
+        Whether to stop where neither the value falls beyond its rounding nor the gradient norm,
+        which is small beside the first ones.
     patience : int
         Iterations in which neither value nor gradient norm falls, before giving up; 0 is off.
 
@@ -71,6 +82,7 @@ class Stopping:
     typical_x: PETSc.Vec | None = None
     typical_value: float = 0.0
     max_iterations: int = 1000
+    rounding: bool = False
     patience: int = 0
 
     def reason(
@@ -96,6 +108,7 @@ class Stopping:
             (0.0 < self.scaled_gradient >= scaled, _Reason.CONVERGED_USER, SCALED),
             (0.0 < self.predicted_decrease >= predicted, _Reason.CONVERGED_USER, PREDICTED),
             (0.0 < self.value >= change, _Reason.CONVERGED_USER, None),
+            (self.rounding and _rounded(iterates), _Reason.CONVERGED_USER, ROUNDED),
             (last.iteration >= self.max_iterations, _Reason.DIVERGED_MAXITS, None),
             (self._stagnant(iterates), _Reason.DIVERGED_USER, STAGNATION),
         ]
@@ -134,6 +147,19 @@ class Stopping:
             step = np.clip(step, point - read(limits[1]), point - read(limits[0]))
         local = float((np.abs(step) / scale).max(initial=0.0))
         return x.comm.tompi4py().allreduce(local, MPI.MAX)
+
+
+def _rounded(iterates: Sequence[Iterate]) -> bool:
+    """Whether neither value nor gradient norm has fallen lately, where the latter is small."""
+    if len(iterates) <= FLAT:
+        return False
+    before, after = iterates[:-FLAT], iterates[-FLAT:]
+    last, smallest = before[-1].value, min(each.gradient_norm for each in before)
+    return (
+        all(each.value >= last - ROUNDING * abs(last) for each in after)
+        and min(each.gradient_norm for each in after) > 0.5 * smallest
+        and smallest <= SMALL * max(each.gradient_norm for each in before)
+    )
 
 
 def projected_norm(x: PETSc.Vec, gradient: PETSc.Vec, limits: Bounds | None) -> float:

@@ -92,3 +92,17 @@ def test_unknowns_below_atol_are_named():
     better = solve(problem, start, None, Stepping((0.0, 1.0), "rk6vr", rtol=1e-6, atol=atol))
     assert "not seen" not in repr(better)
     assert better.u[-1, 1] == pytest.approx(1e-11 * np.exp(-1), rel=1e-6)
+
+
+def test_tails_of_diffusion_are_not_named():
+    """Heat has come to the far end, as 1e-40 of what it is elsewhere: no atol sees to that."""
+
+    def rod(t, u, p):
+        return 1e-3 * np.diff(np.concatenate([[0.0], np.diff(u), [0.0]]))
+
+    start = np.eye(30)[0]
+    run = solve(ODE(rod, 30), start, None, Stepping((0.0, 1.0), "rk6vr", rtol=1e-6))
+    assert 0.0 < run.u[-1, 28] < 1e-60
+    named = repr(run).split("unknowns ", 1)[1].split(" stay", 1)[0]
+    assert named.startswith("3, 4, 5")
+    assert float(repr(run).rsplit("atol=", 1)[1]) > 1e-36

@@ -17,6 +17,7 @@ from daeosens.petsc.vectors import gather, scatter
 
 SCALES = 10.0 ** np.arange(-4, N - 4)
 START = np.linspace(0.5, 1.5, N)
+STIFFNESS = np.geomspace(1.0, 1e3, N)
 
 
 def in_units(of_x, of_value, *, comm=PETSc.COMM_SELF, **extra):
@@ -233,6 +234,36 @@ def test_stagnation_is_neither_a_lower_value_nor_a_smaller_gradient():
     assert reason_of(rule, *still[:3])[1] is None
     assert reason_of(rule, *still[:4], (1.0, 4e-10))[1] is None
     assert reason_of(rule, *still[:4], (1.0 - 1e-12, 1e-9))[1] is None
+
+
+def test_what_only_rounds_has_converged():
+    """Ten iterations without a lower value or half the gradient norm, which has become small."""
+    rule, begin, flat = Stopping(rounding=True), [(2.0, 1e3)], [(1.0, 1e-5)] * 11
+    assert reason_of(rule, *begin, *flat)[1][0] == "CONVERGED_ROUNDING"
+    assert reason_of(Stopping(), *begin, *flat)[1] is None
+    assert reason_of(rule, *begin, *flat[:9])[1] is None
+    assert reason_of(rule, *begin, *flat[:10], (1.0 - 1e-13, 1e-5))[1] is None
+    assert reason_of(rule, *begin, *flat[:10], (1.0, 4e-6))[1] is None
+    assert reason_of(rule, (2.0, 1.0), *flat)[1] is None
+
+
+def test_a_search_that_only_rounds_ends():
+    """A value of 100 whose last digits say nothing, as those of sums over a run."""
+    count = 0
+
+    def formula(x):
+        nonlocal count
+        count += 1
+        moved = x - TARGET
+        noise = 1e-12 * np.sin(1e9 * moved.sum())
+        value = 100.0 + 0.5 * float(STIFFNESS @ moved**2) + 0.1 * float(np.sum(moved**4)) + noise
+        return value, STIFFNESS * moved + 0.4 * moved**3 + 1e-6 * np.cos(1e9 * moved)
+
+    found = minimize(Closed(formula, START))
+    assert found.reason == "CONVERGED_ROUNDING"
+    assert found.converged
+    assert count < 100
+    np.testing.assert_allclose(gather(found.x), TARGET, atol=1e-6)
 
 
 @pytest.mark.mpi

@@ -66,6 +66,9 @@ Side = Literal["before", "after"]
 FEW, SEEN = 1000, 10.0
 """Of up to so many unknowns a run tells which have stayed below this multiple of atol."""
 
+NOTHING = 5e-32
+"""Below this part of the largest unknown, rounding squared, is what is left of tails."""
+
 HIT = 1e-6
 """A time within this part of a step from its end counts as reached."""
 
@@ -372,7 +375,7 @@ class Trajectory:
         if not self.stepping.adaptive or self.problem.comm.size > 1 or self.problem.size > FEW:
             return
         peaks, (_, atol) = np.abs(self.u).max(axis=0), self.stepping.tolerances
-        small = np.flatnonzero((peaks > 0.0) & (peaks < SEEN * atol))
+        small = np.flatnonzero((peaks > NOTHING * peaks.max()) & (peaks < SEEN * atol))
         if small.size:
             names = self.problem.state_names or range(self.problem.size)
             listed = ", ".join(str(names[k]) for k in small[:6])
