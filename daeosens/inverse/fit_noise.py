@@ -47,7 +47,7 @@ def warn_of_unequal_noise(names: Sequence[str], residuals: Array, sigma: float) 
     ...     warnings.simplefilter("always")
     ...     warn_of_unequal_noise(["a", "b"], noise * [0.1, 2.0], 1.0)
     >>> str(told[0].message).splitlines()[0]
-    'one noise level for all columns, but their residuals differ: 0.0907 (a), 1.69 (b)'
+    'one noise level for all columns, but their residuals differ: 0.0863 (a), 1.42 (b)'
     """
     counts = np.sum(np.isfinite(residuals), axis=0)
     known = counts >= FEWEST

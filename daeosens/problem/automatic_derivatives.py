@@ -18,7 +18,7 @@ from scipy import sparse
 from daeosens.errors import DaeosensError, InputError, UnsupportedError
 from daeosens.petsc.vectors import Array
 from daeosens.problem.callback_guard import guarded
-from daeosens.problem.coloring import Coloring
+from daeosens.problem.coloring import FEW_COLORS, IN_VAIN, MANY_COLUMNS, Coloring, Directions
 from daeosens.problem.derivative_arrays import (
     DerivativeArray,
     DerivativeLostError,
@@ -36,15 +36,6 @@ from daeosens.problem.slope_check import (
 )
 
 Arguments = tuple[Any, ...]
-
-MANY_COLUMNS = 64
-"""From so many columns of a Jacobian on it is looked whether it has few entries."""
-
-FEW_COLORS = 4
-"""Colors pay if there are at most so many times fewer than columns."""
-
-IN_VAIN = 3
-"""So often colors may be doubted without an entry that they lack, before all columns are taken."""
 
 COLUMNS = 256
 """So many columns of a large Jacobian are evaluated at a time: bounds the memory."""
@@ -478,6 +469,7 @@ class AutomaticHessian:
             position: None if given is None else Differentiated(_transposed(given), name, remedy)
             for position, given in first.items()
         }
+        self._directions: dict[int, Directions] = {}
 
     def __call__(
         self, point: Arguments, w: Array, direction: Mapping[int, Array]
@@ -519,29 +511,60 @@ class AutomaticHessian:
         w: Array,
         direction: Mapping[int, Array],
     ) -> dict[int, Array]:
-        sizes = {position: np.size(point[position]) for position in positions}
-        count = sum(sizes.values())
+        w = np.reshape(w, -1)
+        result: dict[int, Array] = {}
+        while not result:
+            seeds = self._seeds(positions, point)
+            first, second = self._slopes(seeds, point, direction)
+            start = 0
+            for position in sorted(positions):
+                columns = slice(start, start := start + seeds[position].shape[1])
+                x = np.reshape(point[position], -1).astype(float)
+                product = self._directions[position].product(
+                    x, first[:, columns], second[:, columns], w
+                )
+                if product is None:  # an entry is missing: all columns, once
+                    result.clear()
+                    break
+                result[position] = product
+        return result
+
+    def _seeds(self, positions: Sequence[int], point: Arguments) -> dict[int, Array]:
+        """Return directions [size, K] of each argument by its position."""
+        seeds: dict[int, Array] = {}
+        for position in positions:
+            x = np.reshape(point[position], -1).astype(float)
+            known = self._directions.setdefault(position, Directions(x.size))
+            seeds[position] = known.seeds(x)
+        return seeds
+
+    def _slopes(
+        self, seeds: Mapping[int, Array], point: Arguments, direction: Mapping[int, Array]
+    ) -> tuple[Array, Array]:
+        """Return derivatives [q, K] along all seeds, and their change along a direction."""
+        count = sum(along.shape[1] for along in seeds.values())
         varying: list[Any] = list(point)
         start = 0
         for k, x in enumerate(point):
-            if k not in sizes and k not in direction:
+            if k not in seeds and k not in direction:
                 continue
             size = np.size(x)
-            seeds = np.zeros((size, count))
-            if k in sizes:
-                seeds[:, start : start + size] = np.eye(size)
-                start += size
+            slopes = np.zeros((size, count))
+            if k in seeds:
+                end = start + seeds[k].shape[1]
+                slopes[:, start:end] = seeds[k]
+                start = end
             along = direction[k] if k in direction else np.zeros(size)
             value = seeded(x, np.reshape(along, (-1, 1)))
-            slopes = seeds if value.shape else seeds[0]
+            slopes = slopes if value.shape else slopes[0]
             varying[k] = DerivativeArray(
                 value, DerivativeArray(slopes, np.zeros((*slopes.shape, 1)))
             )
-        slopes = self._evaluate(varying, point, (count, 1)).slopes
-        products = np.reshape(w, -1) @ slopes.slopes[..., 0].reshape(-1, count)
-        order = sorted(sizes)
-        ends = np.cumsum([sizes[position] for position in order])
-        return dict(zip(order, np.split(products, ends[:-1]), strict=True))
+        found = self._evaluate(varying, point, (count, 1)).slopes
+        return (
+            np.reshape(primal(found), (-1, count)),
+            np.reshape(found.slopes[..., 0], (-1, count)),
+        )
 
 
 def _transposed(given: Any) -> Callable[..., Any]:

@@ -10,6 +10,15 @@ from scipy import sparse
 
 from daeosens.petsc.vectors import Array
 
+MANY_COLUMNS = 64
+"""From so many columns of a Jacobian on it is looked whether it has few entries."""
+
+FEW_COLORS = 4
+"""Colors pay if there are at most so many times fewer than columns."""
+
+IN_VAIN = 3
+"""So often colors may be doubted without an entry that they lack, before all columns are taken."""
+
 AGREES = 1e-10
 """Of a row's size: what rounding may make between its entries and the row along a direction."""
 
@@ -84,6 +93,68 @@ class Coloring:
         checks = self._weights.copy()
         checks[:, 1] *= np.abs(u)
         return checks
+
+
+class Directions:
+    """Directions from which products with the change of a Jacobian along a direction are known.
+
+    All unit vectors, unless there are many and that change, A [n, n], has entries only where the
+    Jacobian has some, at the point or where it was evaluated before: then sums of columns, and two
+    more directions that tell whether an entry is missing.
+
+    Parameters
+    ----------
+    size : int
+        Number n of columns.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._whole = size < MANY_COLUMNS
+        self._coloring: Coloring | None = None
+        self._in_vain = 0
+        self._doubted = False
+
+    def seeds(self, x: Array) -> Array:
+        """Return the directions [n, K] at a point x [n]."""
+        if self._coloring is None or self._doubted:
+            return np.eye(self._size)
+        return self._coloring.seeds(x)
+
+    def product(self, x: Array, jacobian: Array, change: Array, w: Array) -> Array | None:
+        """Return A^T w [n], or None where the directions have to be asked for once more.
+
+        Parameters
+        ----------
+        x : array [n]
+            The point.
+        jacobian, change : array [q, K]
+            Products of the Jacobian, and of A, with the directions.
+        w : array [q]
+            Weights of the rows.
+        """
+        if self._coloring is not None and not self._doubted:
+            matrix = self._coloring.matrix(change, x)
+            self._doubted = matrix is None
+            return None if matrix is None else matrix.T @ w
+        if not self._whole:
+            self._learn(jacobian, change)
+        return w @ change
+
+    def _learn(self, jacobian: Array, change: Array) -> None:
+        """Color the columns of a Jacobian that is known whole."""
+        self._doubted = False
+        square = jacobian.shape[0] == self._size
+        if not (square and np.isfinite(jacobian).all() and np.isfinite(change).all()):
+            self._whole = not square
+            return
+        pattern = sparse.csr_array((jacobian != 0.0) | (change != 0.0))
+        if self._coloring is not None:
+            pattern = pattern + self._coloring.pattern
+            self._in_vain += pattern.nnz == self._coloring.pattern.nnz
+        coloring = Coloring(pattern)
+        self._whole = coloring.count > self._size // FEW_COLORS or self._in_vain == IN_VAIN
+        self._coloring = None if self._whole else coloring
 
 
 def _colors(pattern: Any) -> Any:
