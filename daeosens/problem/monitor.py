@@ -26,11 +26,14 @@ class Suspect(NamedTuple):
     bracket : (float, float) or None
         Parts of the step between which the function crosses zero upwards, where that is known; it
         need not have a value outside.  Twice the same part: the event happens there.
+    ends : ((float, float), (float, float)) or None
+        The function at both parts, where that is known, with its derivative by the part.
     """
 
     event: Event
     start: tuple[float, float]
     bracket: tuple[float, float] | None = None
+    ends: tuple[tuple[float, float], tuple[float, float]] | None = None
 
 
 class Monitor(Protocol):

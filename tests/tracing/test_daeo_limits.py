@@ -6,6 +6,8 @@ from scipy.integrate import quad
 from scipy.optimize import brentq
 
 import daeosens as ds
+from daeosens.tracing.daeo import piece as pieces
+from daeosens.tracing.daeo import tracker
 
 
 def run_of(f, h, x0, box, method="rk4", end=1.0, p=(), **steps):
@@ -78,6 +80,24 @@ def test_steps_that_lose_the_optimiser_are_an_error():
     assert caught.value.run.times[-1] < 0.62
 
 
+def dipping(t, x, y, p):
+    """Return wells at -1 and 1, of which the second one is lower for a short time about p0."""
+    b = 0.3 - 0.6 * np.exp(-(((t - p[0]) / p[1]) ** 2))
+    return (y[0] ** 2 - 1.0) ** 2 + b * (3.0 * y[0] - y[0] ** 3) / 4.0
+
+
+@pytest.mark.parametrize("p", [(0.5, 0.02), (0.53, 0.02), (0.52, 0.01), (0.47, 0.004)])
+@pytest.mark.parametrize("steps", [("rk4", 0.25), ("rk4", 0.1), ("rk4", 0.03), ("rk8vr", None)])
+def test_a_dip_within_a_step_is_found(p, steps):
+    """rk8vr takes the whole run in three steps, as x' does not change but at the jumps."""
+    method, dt = steps
+    sizes = {"rtol": 1e-10} if dt is None else {"dt": dt}
+    run = run_of(forwards, dipping, 1.0, (-2.0, 1.9), method, p=p, **sizes)
+    half = p[1] * np.sqrt(np.log(2.0))
+    assert jumps(run) == pytest.approx([p[0] - half, p[0] + half], abs=1e-12)
+    assert run.u[-1, 0] == pytest.approx(4.0 * half, abs=1e-12)
+
+
 # ---- folds and degenerate minimisers -------------------------------------------------------------
 
 
@@ -141,16 +161,29 @@ def test_three_lowest_optimisers_at_one_instant_are_an_error(steps):
     assert caught.value.run.times[-1] == pytest.approx(0.52, abs=1e-12)
 
 
-@pytest.mark.parametrize("dt", [0.1, 0.125])
-def test_values_that_only_touch_are_an_error_or_no_jump(dt):
+@pytest.mark.parametrize("steps", [("rk4", {"dt": 0.1}), ("rk4", {"dt": 0.125}), ("rk8vr", {})])
+def test_values_that_only_touch_make_no_jump(steps):
+    """At t = 0.5, which is the end of a step, or not."""
+
     def touching(t, x, y, p):
         return (y[0] ** 2 - 1.0) ** 2 + (t - 0.5) ** 2 * (3.0 * y[0] - y[0] ** 3) / 4.0
 
-    try:
-        run = run_of(forwards, touching, 1.0, (-2.0, 1.9), dt=dt)
-    except ds.SolveError as error:
-        assert "or only touches it" in str(error)  # noqa: PT017
-        assert error.run.times[-1] == pytest.approx(0.5, abs=1e-9)  # noqa: PT017
-    else:
-        assert not jumps(run)
-        assert run.u[-1, 0] == pytest.approx(0.0, abs=1e-12)
+    run = run_of(forwards, touching, 1.0, (-2.0, 1.9), steps[0], **(steps[1] or {"rtol": 1e-9}))
+    assert not jumps(run)
+    assert run.u[-1, 0] == pytest.approx(0.0, abs=1e-12)
+
+
+def test_a_third_optimiser_that_is_lower_at_a_jump_is_an_error(monkeypatch):
+    """Looking away from the second well, a run comes to where the third is as low as the first."""
+    rising = pieces.rising
+
+    def blind(h, values, slopes):
+        doubts = rising(h, values, slopes)
+        if values.shape[1] == 3:
+            doubts[:, 1] = False
+        return doubts
+
+    monkeypatch.setattr(pieces, "rising", blind)
+    monkeypatch.setattr(tracker, "first_dip", lambda _functions, _piece, limit: limit)
+    with pytest.raises(ds.SolveError, match=r"a third optimiser is lower .* t = 0\.5246"):
+        run_of(forwards, three_wells, 1.0, (-5.0, 5.0), p=[0.52, 0.527], dt=0.1)

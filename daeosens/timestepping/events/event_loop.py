@@ -329,13 +329,16 @@ class _Passage:
         t, t_next, h = float(run.times[n]), float(run.times[n + 1]), float(run.sizes[n])
         u, u_next, hits = run.states[n], run.states[n + 1], list[Hit]()
         flow.forget()
-        for event, (value, slope), bracket in suspects:
+        for event, (value, slope), bracket, ends in suspects:
             surface = Surface(event, lower_event(self.problem, event))
             surface.value, surface.slope, surface.on = value, slope, value == 0.0
             surface.side = math.copysign(1.0, value or slope)
             if bracket is not None:
                 parts = bracket if bracket[0] < bracket[1] else (0.0, 1.0)
-                curve = interpolate([(part, part - sum(bracket) / 2, None) for part in parts])
+                points = [(part, part - sum(bracket) / 2, None) for part in parts]
+                if ends is not None and ends[0][0] < 0.0 < ends[1][0]:
+                    points = [(part, *end) for part, end in zip(parts, ends, strict=True)]
+                curve = interpolate(points)
                 hits.append(Hit(surface, *bracket, -1.0, curve))
                 continue
             end = surface.at(t_next, u_next, self.p)

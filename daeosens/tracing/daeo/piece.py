@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -44,11 +45,24 @@ class Emerged:
     died: float
     last: Optimisers
 
-    def inside(self, follower: Follower, path: Path, p: Array, part: float) -> Optimisers:
-        """Return how it is at another part of its life."""
-        if part <= self.born:
-            return self.first
-        return follower.onward(path, self.found, p, self.part, part)[2]
+
+class Bracket(NamedTuple):
+    """Between which parts of a step an optimiser becomes the lowest.
+
+    Attributes
+    ----------
+    first, last : float
+        The parts.
+    end : Optimisers
+        How it is at the last one.
+    ahead : ((float, float), (float, float))
+        How much lower it is at both, and the derivative of that by the part.
+    """
+
+    first: float
+    last: float
+    end: Optimisers
+    ahead: tuple[tuple[float, float], tuple[float, float]]
 
 
 class Piece:
@@ -153,7 +167,7 @@ class Piece:
         self.ahead[active], self.slopes[active] = -1.0, 0.0
         h = np.diff(self.times)
         self.doubt = rising(h, self.ahead.T, self.slopes.T).T
-        self.brackets: dict[tuple[int, int], tuple[float, float, Optimisers]] = {}
+        self.brackets: dict[tuple[int, int], Bracket] = {}
         self._where_some_vanish()
         self._where_active_sets_change()
         self.apart, self.parting = -found.distance[active], -found[active].distance_slope(rates)
@@ -175,44 +189,50 @@ class Piece:
             n = int(self.reached[k])
             part = float(self.reached[k]) - n
             if k != active:
-                self._bracket(k, n, 0.0, min(part, float(self.reached[active]) - n))
+                self.bracket(k, n, 0.0, min(part, float(self.reached[active]) - n))
                 continue
             for other in self.there(n, part):
                 if other != active:
-                    self._bracket(other, n, 0.0, part)
+                    self.bracket(other, n, 0.0, part)
 
     def _where_active_sets_change(self) -> None:
         """See between which changes of its active set an optimiser becomes the lowest."""
         for k, n in self.changes:
             if k == self.active or not self.doubt[k, n]:
                 continue
-            end = self.brackets[k, n][1] if (k, n) in self.brackets else 1.0
+            end = self.brackets[k, n].last if (k, n) in self.brackets else 1.0
             first = 0.0
             for part in (*(change.part for change in self.changes[k, n]), end):
-                if self._bracket(k, n, first, part):
+                if self.bracket(k, n, first, part):
                     break
                 first = part
 
-    def _bracket(self, k: int, n: int, first: float, last: float) -> bool:
+    def bracket(self, k: int, n: int, first: float, last: float) -> bool:
         """Note whether an optimiser becomes the lowest between two parts of a step."""
-        bracket = self.first_lower(n, first, last, lambda part: self.inside(k, n, part))
+        bracket = self.first_lower(n, first, last, (first, self.inside(k, n, first)))
         self.doubt[k, n] = bracket is not None
         if bracket is not None:
             self.brackets[k, n] = bracket
         return bracket is not None
 
     def first_lower(
-        self, n: int, first: float, last: float, other: Callable[[float], Optimisers]
-    ) -> tuple[float, float, Optimisers] | None:
+        self, n: int, first: float, last: float, known: tuple[float, Optimisers]
+    ) -> Bracket | None:
         """Return between which parts of a step another optimiser becomes lower than the active one.
 
-        And how it is at the second of them.  It may be higher again at the last: both are compared
-        at some parts, and between those where their values and slopes leave a doubt.
+        It may be higher again at the last: both are compared at some parts, and between those where
+        their values and slopes leave a doubt.  The other one is ``known`` at a part.
         """
-        path = self.path(n)
+        path, follower = self.path(n), self._follower
+        seen = [known, (0.0, self.found[self.active, n])]
 
         def compared(part: float) -> tuple[float, float, float, Optimisers]:
-            there, active = other(part), self.inside(self.active, n, part)
+            from_other, from_active = seen
+            _, _, there = follower.onward(path, from_other[1], self.p, from_other[0], part)
+            _, active = follower.with_care(
+                path, from_active[1], self.p, from_active[0], part, follower.sound
+            )
+            seen[:] = (part, there), (part, active)
             rate = path.slope(part) / path.length
             ahead, slope = active.value - there.value, active.slope(rate) - there.slope(rate)
             return part, float(ahead), path.length * float(slope), there
@@ -221,9 +241,9 @@ class Piece:
             start: tuple[float, float, float, Optimisers],
             end: tuple[float, float, float, Optimisers],
             halvings: int,
-        ) -> tuple[float, float, Optimisers] | None:
-            if end[1] >= 0.0:
-                return start[0], end[0], end[3]
+        ) -> Bracket | None:
+            if end[1] > 0.0:
+                return Bracket(start[0], end[0], end[3], (start[1:3], end[1:3]))
             values, slopes = (np.array([[start[k]], [end[k]]]) for k in (1, 2))
             if not halvings or not rising(np.array([end[0] - start[0]]), values, slopes)[0, 0]:
                 return None
@@ -231,7 +251,10 @@ class Piece:
             halves = between(start, middle, halvings - 1)
             return between(middle, end, halvings - 1) if halves is None else halves
 
-        points = [compared(part) for part in np.linspace(first, last, LOOKS + 1).tolist()]
+        parts = np.linspace(first, last, LOOKS + 1).tolist()
+        later = [compared(part) for part in parts if part >= known[0]]
+        seen[0] = known
+        points = [*(compared(part) for part in parts[::-1] if part < known[0])][::-1] + later
         for start, end in pairwise(points):
             bracket = between(start, end, HALVINGS)
             if bracket is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 
 import numpy as np
 
@@ -15,9 +14,16 @@ from daeosens.tracing.daeo.active_set import constraint, members
 from daeosens.tracing.daeo.branches import Branch, Branches, Change, Jump
 from daeosens.tracing.daeo.discovery import Discovery
 from daeosens.tracing.daeo.followed import Follower, Optimisers, Path, Turn
-from daeosens.tracing.daeo.piece import Emerged, Piece
+from daeosens.tracing.daeo.margins import first_dip
+from daeosens.tracing.daeo.piece import Bracket, Emerged, Piece
 from daeosens.tracing.daeo.search import BOUND_UNDECIDED, DEGENERATE, Search
 from daeosens.tracing.daeo.switch_events import CHANGE, JUMP, Switches
+
+LATE = 1e-6
+"""A jump may be late by this part of the step that ends there."""
+
+FEWEST = 4
+"""So many steps, at least, are looked at together."""
 
 TIE = 1e-9
 """Values that differ by less, relative to how large they are, may be equal."""
@@ -54,6 +60,8 @@ class Tracker:
         self._switches = switches
         self.report = Branches(names)
         self._discovery = Discovery(follower, search, self.report)
+        self._functions = search.functions
+        self._window = FEWEST
         self._alive: list[int] = []
         self._t, self._x, self._p = np.nan, np.empty(0), np.empty(0)
         self._at = follower.none
@@ -105,6 +113,7 @@ class Tracker:
             if place[-1] != self._at.active[self._place(before)]:
                 self._change(u)
             return None
+        h = t - self._t
         self._reach(t, x)
         if before not in self._alive:
             return self._begin(t, x, u, p)
@@ -120,6 +129,8 @@ class Tracker:
             self._add(new)
         here = self._alive[int(np.argmin(np.abs(self._at.y - place[:-1]).max(axis=1)))]
         if here != before:
+            if left is not None:
+                self._check_equal(t, left[1], (before, here), h)
             self.report.active.append((t, here))
             self.report.jumps.append(Jump(t, before, here))
         self._check_lowest(t, u, before)
@@ -256,10 +267,13 @@ class Tracker:
         rates = self._follower.rates(times, states, p)
         while start < last:
             lowest, t = self._place(self._lowest), float(times[start])
-            steps = times[start:], x[start:], p, rates[start:], lowest
+            window = slice(start, min(start + self._window, last) + 1)
+            steps = times[window], x[window], p, rates[window], lowest
             piece = Piece(self._follower, self._at, *steps)
             piece.compare(lowest, self._left(t), self._turned[1] if self._turned[0] == t else [])
-            end, emerged = self._discovery.certify(piece, min(piece.first_doubt + 1, last - start))
+            count = window.stop - 1 - start
+            limit = first_dip(self._functions, piece, min(piece.first_doubt + 1, count))
+            end, emerged = self._discovery.certify(piece, limit)
             suspects = [
                 *self._changes(piece, end - 1),
                 *self._suspects(piece, end - 1),
@@ -273,6 +287,7 @@ class Tracker:
             self._accept(piece, end)
             self._add_emerged(piece, end - 1, emerged)
             start += end
+            self._window = 2 * self._window if end == count else max(FEWEST, self._window // 2)
 
     def _left(self, t: float) -> int | None:
         """Return the number of the optimiser that was left by a jump at a time, or None."""
@@ -297,8 +312,7 @@ class Tracker:
         for k in np.flatnonzero(piece.doubt[:, n]).tolist():
             start = float(piece.ahead[k, n]), float(piece.slopes[k, n])
             if (k, n) in piece.brackets:
-                first, part, end = piece.brackets[k, n]
-                suspects.append(Suspect(self._jump_near(piece, n, end), start, (first, part)))
+                suspects.append(self._within(piece, n, piece.brackets[k, n], start))
             else:
                 event = self._switches.jump(piece.found.place[k, n + 1])
                 suspects.append(Suspect(event, start))
@@ -323,12 +337,17 @@ class Tracker:
             last = min(each.died, 1.0, float(piece.reached[piece.active]) - n)
             if last <= each.born:
                 continue
-            inside = partial(each.inside, self._follower, path, self._p)
-            bracket = piece.first_lower(n, each.born, last, inside)
+            bracket = piece.first_lower(n, each.born, last, (each.part, each.found))
             if bracket is not None:
-                first, part, end = bracket
-                suspects.append(Suspect(self._jump_near(piece, n, end), (-1.0, 1.0), (first, part)))
+                suspects.append(self._within(piece, n, bracket, (-1.0, 1.0)))
         return suspects
+
+    def _within(
+        self, piece: Piece, n: int, bracket: Bracket, start: tuple[float, float]
+    ) -> Suspect:
+        """Return a jump between two parts of a step."""
+        event, parts = self._jump_near(piece, n, bracket.end), (bracket.first, bracket.last)
+        return Suspect(event, start, parts, bracket.ahead)
 
     def _jump_near(self, piece: Piece, n: int, end: Optimisers) -> Event:
         """Return the jump to an optimiser that is not there throughout a step."""
@@ -385,6 +404,14 @@ class Tracker:
             n = int(np.argmin(apart <= self._discovery.same))
             self._accept(piece, done + n)
             raise _lost(float(piece.times[done + 1 + n]), place[n], carried.y[n], followed[n])
+
+    def _check_equal(self, t: float, u: Array, both: tuple[int, int], h: float) -> None:
+        """Refuse a jump at a time at which the values are not equal: the state had lost y."""
+        old, new = (self._at[self._place(branch)] for branch in both)
+        rate = self._follower.rates(np.array([t]), u[None], self._p)[0]
+        gap, slope = float(new.value - old.value), float(new.slope(rate) - old.slope(rate))
+        if abs(gap) > LATE * h * abs(slope) + TIE * abs(float(new.value)):
+            raise _lost(t, u[self._n_x :], new.y, old.y)
 
     def _check_place(self, t: float, x: Array, place: Array, followed: Array) -> None:
         """Refuse a step that ends at an event, and has lost the optimiser."""
