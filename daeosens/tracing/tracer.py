@@ -18,6 +18,7 @@ from daeosens.tracing.derivatives import Generated, Graph, derive
 from daeosens.tracing.execution import executable
 from daeosens.tracing.fillable import fillable_arrays
 from daeosens.tracing.named_parameters import Shapes
+from daeosens.tracing.small_systems import systems_of_entries
 from daeosens.tracing.source_location import SymbolLostError, traced_call
 from daeosens.tracing.symbols import Symbol, as_symbol
 
@@ -117,14 +118,15 @@ def traced_value(function: Callable[..., Any], name: str, *point: Any) -> Symbol
     def called(*each: Any) -> Symbol:
         return as_symbol(function(*each))
 
-    try:
-        return traced_call(called, name, *point)
-    except SymbolLostError as lost:
-        with fillable_arrays():
-            try:
-                return traced_call(called, name, *point)
-            except InputError:
-                raise lost from None
+    with systems_of_entries():
+        try:
+            return traced_call(called, name, *point)
+        except SymbolLostError as lost:
+            with fillable_arrays():
+                try:
+                    return traced_call(called, name, *point)
+                except InputError:
+                    raise lost from None
 
 
 def constant_matrix(graph: Graph) -> Any:

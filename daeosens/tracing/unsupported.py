@@ -23,7 +23,7 @@ _ORDER = "np.maximum, np.minimum and np.where: an order depends on the data"
 _SOLVE = "inverses of constants, made outside; a singular mass, to solve in each step"
 _INSTEAD = {
     **dict.fromkeys(("einsum", "tensordot", "kron"), "@, np.outer and sums over rows or columns"),
-    **dict.fromkeys(("solve", "inv", "det", "lstsq"), _SOLVE),
+    **dict.fromkeys(("det", "lstsq", "pinv"), _SOLVE),
     **dict.fromkeys(("sort", "argsort", "argmax", "argmin", "median"), _ORDER),
     **dict.fromkeys(("round", "around", "rint"), "np.floor(x + 0.5)"),
     **dict.fromkeys(("any", "all"), "np.max or np.min of 1.0 * condition; | and & of two of them"),

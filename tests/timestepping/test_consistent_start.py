@@ -562,3 +562,12 @@ def test_a_consistent_start_prints_its_numbers():
     start.array[0] = 4.0  # the caller's own
     assert start.copy().array.tolist() == [4.0, 3.0]
     assert repr(consistent_state(ODE(lambda t, u, p: -u, 1), [2.0], None)) == "State([2.])"
+
+
+def test_a_start_without_a_solution_is_not_told_of_a_reset_alone():
+    nowhere = ODE(
+        lambda t, u, p: np.array([u[1], u[0] ** 2 + np.exp(u[1])]), 2, mass=np.diag([1.0, 0.0])
+    )
+    with pytest.raises(SolveError, match="no consistent algebraic variables") as caught:
+        consistent_state(nowhere, [1.0, 0.0], None)
+    assert "to begin with: in the start or, after an event" in str(caught.value)

@@ -178,6 +178,17 @@ FUNCTIONS = {
     "properties": lambda t, u, p: u * u.size + len(u) + u.shape[0] + u.ndim + np.shape(p.B)[0],
     "by number": lambda t, u, p: p[0] * p[1:5] + p[-1] + (2.0 * p)[1:5] + np.exp(p)[:4] + len(p),
     "builtins": lambda t, u, p: sum(u) + abs(u) + pow(u, 2),
+    "small system": lambda t, u, p: np.linalg.solve(p.A, u) + np.linalg.solve(u[:1, None], p.b[:1]),
+    "several sides": lambda t, u, p: np.linalg.solve(p.A, p.B.T)[:, 1] + np.linalg.inv(p.A)[2],
+    "constant system": lambda t, u, p: np.linalg.solve(M + 9 * np.eye(4), u),
+    "system of entries": lambda t, u, p: np.linalg.solve(
+        np.array([[u[0], 2.0], [t, u[1]]]), np.array([u[2], p.a])
+    )[[0, 1, 1, 0]],
+    "system of entries beside": lambda t, u, p: (
+        np.linalg.solve(np.array([[u[0], 2.0], [t, u[1]]]), u[2:])[[0, 1, 1, 0]]
+        + np.linalg.inv(np.array([[u[0], 2.0], [t, u[1]]])).ravel()
+    ),
+    "rows in another order": lambda t, u, p: np.linalg.solve(p.A * (1 - np.eye(4)), u),
     "time": lambda t, u, p: np.cos(2.0 * t) * u + t**2,
     "constant": lambda t, u, p: np.array([1.0, 2.0, 3.0, 4.0]),
     "filled": filled,
@@ -231,8 +242,17 @@ UNTRACEABLE = {
     "scipy": (lambda t, u, p: special.gamma(u), "`.*: gamma is not known here"),
     "accumulate": (lambda t, u, p: np.add.accumulate(u), r"np.add.accumulate is not known"),
     "function": (
-        lambda t, u, p: np.linalg.inv(p.A) @ u,
-        r"linalg.inv is not .*\n.*singular mass",
+        lambda t, u, p: np.linalg.lstsq(p.A, u)[0],
+        r"linalg.lstsq is not .*\n.*singular mass",
+    ),
+    "large system": (
+        lambda t, u, p: np.linalg.solve(np.diag(np.tile(u, 3)), np.tile(u, 3))[:4],
+        r"np.linalg.solve of 12 unknowns, more than 7\n.*singular mass",
+    ),
+    "system of a vector": (lambda t, u, p: np.linalg.inv(u), r"of shape \(4,\)"),
+    "sides of another length": (
+        lambda t, u, p: np.linalg.solve(p.A, u[:3]),
+        r"solve of shapes \(4, 4\) and \(3,\)",
     ),
     "contraction": (lambda t, u, p: np.einsum("ij,j", p.A, u), r"np.einsum is not .*\n  try: @"),
     "sorted": (lambda t, u, p: np.sort(u), r"np.sort is not known here\n  try: np.maximum"),

@@ -234,8 +234,9 @@ class ConsistentState:
         return SolveError(
             f"no consistent algebraic variables found at t = {t:.9g}: residual {residual:.3g}, "
             f"Newton step {length:.3g}",
-            expected="algebraic equations with a solution near the values before",
-            remedy="a reset that gives the algebraic variables values near the new ones",
+            expected="algebraic equations with a solution near the values they began with",
+            remedy="other values of the algebraic variables to begin with: in the start or, after "
+            "an event, in its reset",
         )
 
 
