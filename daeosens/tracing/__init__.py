@@ -237,6 +237,7 @@ def DAEO(  # noqa: N802 (a noun, like ODE)
     parameters: int | Sequence[str] | Mapping[str, Any] = (),
     *,
     box: npt.ArrayLike,
+    constraints: Callable[..., Any] | None = None,
     events: Iterable[EventLike] = (),
     running: Callable[..., Any] | None = None,
     breakpoints: npt.ArrayLike = (),
@@ -265,6 +266,8 @@ def DAEO(  # noqa: N802 (a noun, like ODE)
         As for ``trace``.
     box : array_like [n_y, 2]
         Lower and upper bound of each y.
+    constraints : callable, optional
+        ``(t, x, y, p) -> array [m]``, values that y keeps from being above 0, twice differentiable.
     events : sequence of Event
         As for ``trace``, but their functions take (t, x, y, p), and a reset returns x alone.  Where
         one changes x or parameters, the global optimiser is searched for again.
@@ -310,11 +313,14 @@ def DAEO(  # noqa: N802 (a noun, like ODE)
         size=size,
         parameters=_in_order(parameters),
         box=box,
+        constraints=constraints,
         running=running,
         breakpoints=breakpoints,
     )
     build = _needed("daeo.build").build_daeo
-    model: DAEOModel = build(f, h, size, parameters, box, events, running, breakpoints, comm)
+    model: DAEOModel = build(
+        f, h, constraints, size, parameters, box, events, running, breakpoints, comm
+    )
     return model
 
 

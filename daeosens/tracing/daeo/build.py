@@ -22,6 +22,7 @@ from daeosens.problem.problem import AUTONOMOUS
 from daeosens.tracing import derivative_set as parts
 from daeosens.tracing.daeo import inner as graphs
 from daeosens.tracing.daeo.active_set import STATE
+from daeosens.tracing.daeo.constrained_search import ConstrainedSearch
 from daeosens.tracing.daeo.followed import Follower, Layout
 from daeosens.tracing.daeo.intervals import interval_function
 from daeosens.tracing.daeo.own_events import admit_own_events, event_functions
@@ -36,6 +37,7 @@ from daeosens.tracing.tracer import Tracer
 def build_daeo(
     f: Callable[..., Any],
     h: Callable[..., Any],
+    constraints: Callable[..., Any] | None,
     size: tuple[int | Sequence[str], int | Sequence[str]],
     parameters: int | Sequence[str] | Mapping[str, Any],
     box: npt.ArrayLike,
@@ -48,7 +50,7 @@ def build_daeo(
     n_x, n_y, names = _admit_sizes(size)
     bounds = _admit_box(box, n_y)
     tracer = Tracer(n_x + n_y + 1, admit_shapes(parameters), comm)
-    inner = graphs.make_inner(f, h, n_x, bounds, tracer)
+    inner = graphs.make_inner(f, h, constraints, n_x, bounds, tracer)
     switching = [*graphs.jumps(inner), *graphs.changes(inner)]
     functions = [*graphs.equations(inner), *switching, graphs.followed(inner)]
     if running is not None:
@@ -89,8 +91,13 @@ def build_daeo(
     of_y = names[n_x:-1] or [f"y[{k}]" for k in range(n_y)]
 
     @cache
-    def search() -> Search:
-        return Search(interval_function(h, n_x, n_y, parameters), bounds)
+    def search() -> Search | ConstrainedSearch:
+        of_h = interval_function(h, n_x, n_y, parameters)
+        if constraints is None:
+            return Search(of_h, bounds)
+        limits = [_limit(constraints, k) for k in range(inner.n_c - 2 * n_y)]
+        of_g = [interval_function(g, n_x, n_y, parameters) for g in limits]
+        return ConstrainedSearch([of_h, *of_g], bounds)
 
     given["monitor"] = lambda: Tracker(follower, search(), switches, of_y)
     return DAEOModel(
@@ -103,6 +110,15 @@ def build_daeo(
         n_y=n_y,
         box=bounds,
     )
+
+
+def _limit(constraints: Callable[..., Any], k: int) -> Callable[..., Any]:
+    """Return one of the constraints as a function."""
+
+    def limit(t: Any, x: Any, y: Any, p: Any) -> Any:
+        return constraints(t, x, y, p)[k]
+
+    return limit
 
 
 def _admit_sizes(size: Any) -> tuple[int, int, tuple[str, ...]]:

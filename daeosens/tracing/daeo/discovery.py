@@ -7,6 +7,7 @@ import numpy as np
 from daeosens.petsc.vectors import Array
 from daeosens.tracing.daeo.active_set import number_of
 from daeosens.tracing.daeo.branches import Branches
+from daeosens.tracing.daeo.constrained_search import ConstrainedSearch
 from daeosens.tracing.daeo.followed import Follower, Optimisers, Path
 from daeosens.tracing.daeo.intervals import Along
 from daeosens.tracing.daeo.piece import Emerged, Piece
@@ -43,7 +44,9 @@ class Discovery:
         Points that are nearer are one optimiser.
     """
 
-    def __init__(self, follower: Follower, search: Search, report: Branches) -> None:
+    def __init__(
+        self, follower: Follower, search: Search | ConstrainedSearch, report: Branches
+    ) -> None:
         self._follower, self._search, self._report = follower, search, report
         self.same = SAME * follower.size
         self._known: Minimizers | None = None
@@ -176,7 +179,9 @@ class Discovery:
         self._report.searches.append(t)
         if not minimizers.complete:
             self._report.incomplete.append(t)
-        places = np.column_stack([minimizers.points, number_of(minimizers.active)])
+        places = np.column_stack(
+            [minimizers.points, number_of(minimizers.active, self._follower.layout.n_y)]
+        )
         if known is not None:
             apart = np.abs(minimizers.points[:, None] - known[None]).max(axis=2)
             places = places[apart.min(axis=1, initial=np.inf) > self.same]

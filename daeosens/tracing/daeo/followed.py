@@ -12,6 +12,7 @@ import numpy as np
 from daeosens.petsc._kernels import call_points
 from daeosens.petsc.c_function import Native
 from daeosens.petsc.vectors import Array
+from daeosens.tracing.daeo.active_set import turned, turns
 from daeosens.tracing.daeo.intervals import Along
 
 ROUNDS = 4
@@ -457,13 +458,18 @@ class Follower:
             return None
         beyond = part + way * min(2.0 * NARROW, abs(last - part))
         beyond = last if abs(last - beyond) < NARROW else beyond
-        place = end.place.copy()
-        place[-1] += -(2.0**k) if int(place[-1]) >> k & 1 else 2.0**k
-        t, x = np.array([path.time(beyond)]), path.place(beyond)[None]
-        after = self.near(t, x, place[None], p)[0]
-        slope = way * after.distance_slope(path.slope(beyond), path.length)
-        kept = (after.distance >= -4.0 * NARROW * np.abs(slope)).all() and slope[k] > 0.0
-        return (beyond, after) if self.sound(after) and kept else None
+        choices = turns(float(end.active), k, self.layout.n_y)
+        for turning in choices:
+            place = end.place.copy()
+            place[-1] = turned(place[-1], turning)
+            t, x = np.array([path.time(beyond)]), path.place(beyond)[None]
+            after = self.near(t, x, place[None], p)[0]
+            slope = way * after.distance_slope(path.slope(beyond), path.length)
+            with np.errstate(invalid="ignore"):
+                kept = (after.distance >= -4.0 * NARROW * np.abs(slope)).all()
+            if self.sound(after) and kept and slope[turning[-1]] > 0.0:
+                return beyond, after
+        return None
 
     def _call(self, name: str, t: Array, states: Array, p: Array) -> Array:
         function: Callable[..., Any] | Native = self.ready[name]

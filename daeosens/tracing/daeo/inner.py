@@ -1,8 +1,8 @@
 """The inner problem as graphs: its optimisers by Newton's method, and what depends on them.
 
-A local optimiser Y(t, x, p) has an active set: the bounds of the box that it is at.  There it is at
-them whatever t, x and p, and its other variables solve h_y = 0.  Two steps of Newton's method from
-a number c near it,
+A local optimiser Y(t, x, p) has an active set: the bounds of the box that it is at, and the
+constraints g that are 0 there.  At its bounds it is whatever t, x and p, and its other variables
+solve h_y = 0, or h_y + l g_y = 0 and g = 0.  Two steps of Newton's method from a number c near it,
 
     y_1 = c - h_yy(c)^-1 h_y(c),  y_2 = y_1 - h_yy(y_1)^-1 h_y(y_1),
 
@@ -21,10 +21,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from daeosens.errors import InputError
 from daeosens.petsc.vectors import Array
 from daeosens.tracing.casadi import casadi
+from daeosens.tracing.daeo.active_set import MOST
+from daeosens.tracing.daeo.kkt import Kkt
 from daeosens.tracing.derivatives import DATA, Generated, Graph, derived, expand
-from daeosens.tracing.tracer import Tracer
+from daeosens.tracing.symbols import Symbol
+from daeosens.tracing.tracer import Tracer, traced_value
 
 APPROACH = 2
 """Steps of Newton's method to c, from what the state carries along."""
@@ -117,9 +121,14 @@ class Inner:
 
 
 def make_inner(
-    f: Callable[..., Any], h: Callable[..., Any], n_x: int, box: Array, tracer: Tracer
+    f: Callable[..., Any],
+    h: Callable[..., Any],
+    g: Callable[..., Any] | None,
+    n_x: int,
+    box: Array,
+    tracer: Tracer,
 ) -> Inner:
-    """Trace f and h.
+    """Trace f, h and g.
 
     Raises
     ------
@@ -127,86 +136,73 @@ def make_inner(
         As ``Tracer.graph``.
     """
     n_y = len(box)
-    of_f = expand(tracer.graph(lambda t, u, p: f(t, u[:n_x], u[n_x : n_x + n_y], p), "f", (n_x,)))
-    of_h = expand(tracer.graph(lambda t, u, p: h(t, u[:n_x], u[n_x : n_x + n_y], p), "h", ()))
-    t, x, y, p = of_h.t, casadi.SX.sym("x", n_x), casadi.SX.sym("y", n_y), of_h.p
-    u = casadi.vertcat(x, y, 0.0)
-    point = [t, x, y, p]
-    whole_h = casadi.Function("h", [of_h.t, of_h.u, of_h.p], [of_h.value])
-    whole_f = casadi.Function("f", [of_f.t, of_f.u, of_f.p], [of_f.value])
-    value = whole_h(t, u, p)
-    gradient = casadi.gradient(value, y)
-    active = casadi.SX.sym("active", 2 * n_y)
-    low, high = active[0::2], active[1::2]
+    t, p = casadi.SX.sym("t"), casadi.SX.sym("p", tracer.shapes.size)
+    x, y = casadi.SX.sym("x", n_x), casadi.SX.sym("y", n_y)
+    point, u = [t, x, y, p], casadi.vertcat(x, y, 0.0)
+
+    def traced(function: Callable[..., Any], name: str, shape: tuple[int, ...]) -> Any:
+        of = expand(tracer.graph(lambda t, u, p: function(t, u[:n_x], u[n_x:-1], p), name, shape))
+        return casadi.Function(name, [of.t, of.u, of.p], [of.value])(t, u, p)
+
+    value = traced(h, "h", ())
+    limits = casadi.SX(0, 1)
+    if g is not None:
+        limits = traced(g, "constraints", (_count(g, n_x, n_y, tracer),))
+    n_c = 2 * n_y + limits.numel()
+    active = casadi.SX.sym("active", n_c)
+    low, high = active[0 : 2 * n_y : 2], active[1 : 2 * n_y : 2]
     free = 1.0 - low - high
     held_at = low * box[:, 0] + high * box[:, 1]
-    curvature = casadi.jacobian(gradient, y) * (free @ free.T) + casadi.diag(1.0 - free)
-    change, pivots = solve_symmetric(curvature, -free * gradient)
-    at_bounds = [*point[:2], free * y + held_at, p]  # where bounds hold it, whatever is carried
+    kkt = Kkt.make(point, value, limits, active[2 * n_y :], free)
+    change, pivots = kkt.solve(kkt.gradient, limits)
     newton = casadi.Function("newton", [*point, active], [free * y + held_at + change, pivots])
-    newton = _of_point(newton, point, active, at_bounds)
-    by_t, _ = solve_symmetric(curvature, -free * casadi.jacobian(gradient, t))
-    by_x, _ = solve_symmetric(curvature, -casadi.diag(free) @ casadi.jacobian(gradient, x))
-    slopes = casadi.Function(
-        "slopes",
-        [*point, active],
-        [by_t, by_x, casadi.jacobian(value, t), casadi.jacobian(value, x)],
-    )
+    at_bounds = [t, x, free * y + held_at, p, active]  # where bounds hold it, whatever is carried
+    by_t, by_x = (kkt.solve(kkt.by(theta), casadi.jacobian(limits, theta))[0] for theta in (t, x))
+    slopes = [by_t, by_x, kkt.value_by(t), kkt.value_by(x)]
+    gradient = kkt.stationary
     from_low = low * gradient + (1.0 - low) * (y - box[:, 0])
     from_high = (1.0 - high) * (box[:, 1] - y) - high * gradient
-    distances = casadi.vec(casadi.horzcat(from_low, from_high).T)
+    distances = casadi.vertcat(
+        casadi.vec(casadi.horzcat(from_low, from_high).T),
+        kkt.multipliers - (1.0 - kkt.active) * limits,
+    )
     along = casadi.jacobian(distances, y)
+    moved = [casadi.jacobian(distances, theta) + along @ by for theta, by in ((t, by_t), (x, by_x))]
     return Inner(
         n_x,
         n_y,
-        2 * n_y,
+        n_c,
         t,
         casadi.SX.sym("u", n_x + n_y + 1),
         p,
         active,
-        casadi.Function("f", point, [whole_f(t, u, p)]),
+        casadi.Function("f", point, [traced(f, "f", (n_x,))]),
         casadi.Function("h", point, [value]),
-        newton,
-        slopes,
-        casadi.Function(
-            "distances",
-            [*point, active],
-            [
-                distances,
-                casadi.jacobian(distances, t) + along @ by_t,
-                casadi.jacobian(distances, x) + along @ by_x,
-            ],
-        ),
+        casadi.Function("newton", [*point, active], newton(*at_bounds)),
+        casadi.Function("slopes", [*point, active], slopes),
+        casadi.Function("distances", [*point, active], [distances, *moved]),
     )
 
 
-def _of_point(function: Any, point: list[Any], active: Any, place: list[Any]) -> Any:
-    """Return a function of (t, x, y, p, active) that is evaluated at another place."""
-    return casadi.Function(function.name(), [*point, active], function(*place, active))
+def _count(g: Callable[..., Any], n_x: int, n_y: int, tracer: Tracer) -> int:
+    """Return how many values g has.
 
-
-def solve_symmetric(matrix: Any, right: Any) -> tuple[Any, Any]:
-    """Return the solution [n, k] of a symmetric system as a graph, and its n pivots.
-
-    Without exchanges: h_yy is positive definite where it matters, and the pivots tell.
+    Raises
+    ------
+    InputError
+        None, or it is no vector; there are too many.
     """
-    n = matrix.shape[0]
-    lower: Any = casadi.SX.eye(n)
-    pivots: list[Any] = []
-    for j in range(n):
-        pivots.append(matrix[j, j] - sum(lower[j, k] ** 2 * pivots[k] for k in range(j)))
-        for i in range(j + 1, n):
-            inner = sum(lower[i, k] * lower[j, k] * pivots[k] for k in range(j))
-            lower[i, j] = (matrix[i, j] - inner) / pivots[j]
-    rows: list[Any] = [right[i, :] for i in range(n)]
-    for i in range(n):
-        for k in range(i):
-            rows[i] = rows[i] - lower[i, k] * rows[k]
-    rows = [row / pivot for row, pivot in zip(rows, pivots, strict=True)]
-    for i in reversed(range(n)):
-        for k in range(i + 1, n):
-            rows[i] = rows[i] - lower[k, i] * rows[k]
-    return casadi.vertcat(*rows), casadi.vertcat(*pivots)
+    sizes = {"t": (), "x": (n_x,), "y": (n_y,), "p": (tracer.shapes.size,)}
+    t, x, y, p = (Symbol(casadi.MX.sym(name, *of), of, constant=True) for name, of in sizes.items())
+    split = tracer.shapes.split(p)
+    shape = traced_value(lambda *_: g(t, x, y, split), "constraints", t, x, split).shape
+    if len(shape) != 1 or not 0 < shape[0] <= MOST - 2 * n_y:
+        raise InputError(
+            f"'constraints' returned shape {shape}",
+            expected=f"(m,), values that are not above 0, at most {MOST - 2 * n_y} of {n_y} y",
+            remedy="constraints=lambda t, x, y, p: [y[0] + y[1] - p.most]",
+        )
+    return int(shape[0])
 
 
 def equations(inner: Inner, name: str = "rhs") -> list[Generated]:
@@ -268,14 +264,16 @@ def changes(inner: Inner) -> list[Generated]:
     """Return what a change of the active set is made of.
 
     ``change_when`` is minus the distance of Y to the change of a constraint, ``change_reset`` the
-    state (x, Y, active set) afterwards; the constraint comes along as data, a unit vector [n_c].
+    state (x, Y, active set) afterwards.  The constraint comes along as data, a unit vector [n_c],
+    and then those that turn, 1 or 0 [n_c].
     """
-    chosen = casadi.SX.sym(DATA, inner.n_c)
+    data = casadi.SX.sym(DATA, 2 * inner.n_c)
+    watched, chosen = data[: inner.n_c], data[inner.n_c :]
     y, symbols, graphs = inner.held()
     distances, _, _ = inner.distances(inner.t, inner.x, y, inner.p, inner.active)
     held = symbols, graphs
     when = _generated(
-        inner, "change_when", -casadi.dot(chosen, distances), held, number=True, data=chosen
+        inner, "change_when", -casadi.dot(watched, distances), held, number=True, data=data
     )
     before = inner.bits(inner.carried)
     after = before + chosen * (1.0 - 2.0 * before)
@@ -285,7 +283,7 @@ def changes(inner: Inner) -> list[Generated]:
     c = symbols[: inner.n_y]
     held = symbols, casadi.vertcat(inner.approach(inner.y, after), after)
     whole = casadi.vertcat(inner.x, inner.optimiser(c, inner.active), number)
-    return [*when, *_generated(inner, "change_reset", whole, held, data=chosen)]
+    return [*when, *_generated(inner, "change_reset", whole, held, data=data)]
 
 
 def followed(inner: Inner) -> Generated:

@@ -49,8 +49,9 @@ class Minimizers:
         Where they are.
     values : array [K]
         h there.
-    active : array of int8 [K, n_y]
-        -1 where the lower bound of y holds it, 1 where the upper one does, 0 where it is free.
+    active : array of int8 [K, n_y + m]
+        -1 where the lower bound of y holds it, 1 where the upper one does, 0 where it is free; of
+        a search with constraints then 1 for each that is active.
     enclosures : array [K, n_y, 2]
         Boxes that contain them, as exact numbers.
     certified : array of bool [K]
@@ -107,6 +108,8 @@ class Minimizers:
         for k, point in enumerate(self.points):
             held = [
                 f"y[{i}] at its {'lower' if side < 0 else 'upper'} bound"
+                if i < len(point)
+                else f"constraint {i - len(point)} active"
                 for i, side in enumerate(self.active[k])
                 if side
             ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -47,10 +47,11 @@ class Switches:
         """Return the event that y becomes the optimiser near a place at a time."""
         return self._traced(Event(t, name=START, reset=_compiled), JUMP, place)
 
-    def change(self, k: int) -> Event:
-        """Return the event that a constraint becomes active, or inactive."""
+    def change(self, turning: Sequence[int]) -> Event:
+        """Return the event that a constraint becomes active or inactive, and others with it."""
         event = Event(_compiled, direction=1, name=CHANGE, reset=_compiled)
-        return self._traced(event, "change", np.eye(self.n_c)[k])
+        units = np.eye(self.n_c)[list(turning)]
+        return self._traced(event, "change", np.concatenate([units[0], units.sum(axis=0)]))
 
     def jump(
         self, place: Array, exists: Callable[[float, Array, Array], bool] | None = None

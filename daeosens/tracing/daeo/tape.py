@@ -12,7 +12,7 @@ import ctypes
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -283,7 +283,7 @@ class Tape:
     first: int
     n_values: int
 
-    @property
+    @cached_property
     def structure(self) -> ctypes.Structure:
         """The same for C; it points into the arrays of this object."""
         arrays = (self.constants, self.inputs, self.outputs, self.code)

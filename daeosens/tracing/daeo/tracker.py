@@ -10,8 +10,9 @@ from daeosens.errors import ComplementarityError, SolveError
 from daeosens.petsc.vectors import Array
 from daeosens.problem.event import Event
 from daeosens.problem.monitor import START, Suspect
-from daeosens.tracing.daeo.active_set import constraint, members
+from daeosens.tracing.daeo.active_set import constraint, members, turned, turns
 from daeosens.tracing.daeo.branches import Branch, Branches, Change, Jump
+from daeosens.tracing.daeo.constrained_search import ConstrainedSearch
 from daeosens.tracing.daeo.discovery import Discovery
 from daeosens.tracing.daeo.followed import Follower, Optimisers, Path, Turn
 from daeosens.tracing.daeo.margins import first_dip
@@ -53,14 +54,19 @@ class Tracker:
     at_once = True
 
     def __init__(
-        self, follower: Follower, search: Search, switches: Switches, names: Sequence[str]
+        self,
+        follower: Follower,
+        search: Search | ConstrainedSearch,
+        switches: Switches,
+        names: Sequence[str],
     ) -> None:
         self._n_x, self._n_y = follower.layout.n_x, follower.layout.n_y
         self._follower = follower
         self._switches = switches
         self.report = Branches(names)
         self._discovery = Discovery(follower, search, self.report)
-        self._functions = search.functions
+        # bounds of h alone say nothing where constraints hold y
+        self._functions = search.functions if isinstance(search, Search) else None
         self._window = FEWEST
         self._alive: list[int] = []
         self._t, self._x, self._p = np.nan, np.empty(0), np.empty(0)
@@ -187,8 +193,8 @@ class Tracker:
         if self._discovery.remark(y) == BOUND_UNDECIDED:
             raise ComplementarityError(
                 f"strict complementarity is lost at the start, t = {t:.9g}: y = {y} is at a bound "
-                f"of the box, and no multiplier holds it there ({BOUND_UNDECIDED})",
-                expected="bounds that are active or inactive, not both",
+                f"or constraint, and no multiplier holds it there ({BOUND_UNDECIDED})",
+                expected="bounds and constraints that are active or inactive, not both",
                 remedy="another start: one from which the run comes to the bound, or leaves it",
             )
 
@@ -201,23 +207,25 @@ class Tracker:
     def _change(self, u: Array) -> None:
         """Take note of another active set of the lowest optimiser."""
         k, t, place = self._place(self._lowest), self._t, u[self._n_x :]
-        turned = members(int(place[-1]) ^ int(self._at.active[k]))
+        changed = members(int(place[-1]) ^ int(self._at.active[k]))
         after = self._follower.near(np.array(t), self._x, place, self._p)
         self._at.values[k] = after.values
         rate = self._follower.rates(np.array([t]), u[None], self._p)[0]
         slopes = after.distance_slope(rate)
-        for c in turned:
+        # in the place of one that leaves, with a multiplier that is not zero
+        taken = [c for c in changed if c in members(place[-1])] if len(changed) > 1 else []
+        for c in changed:
             active = c in members(place[-1])
             told = constraint(c, self.report.names)
             self.report.changes.append(Change(t, self._lowest, told, active))
-            if not slopes[c] > 0.0:
+            if not (slopes[c] > 0.0 or c in taken):
                 raise ComplementarityError(
                     f"strict complementarity is lost at t = {t:.9g}: {told} would change from "
                     f"{'inactive to active' if active else 'active to inactive'} and back at once",
                     expected="a multiplier, or a distance, that grows after the change",
                     remedy="another start, or other parameters",
                 )
-        self._turned = t, turned
+        self._turned = t, [c for c in changed if c not in taken]
         self._discovery.changes(t)
 
     def _check_lowest(self, t: float, u: Array, before: int) -> None:
@@ -272,7 +280,9 @@ class Tracker:
             piece = Piece(self._follower, self._at, *steps)
             piece.compare(lowest, self._left(t), self._turned[1] if self._turned[0] == t else [])
             count = window.stop - 1 - start
-            limit = first_dip(self._functions, piece, min(piece.first_doubt + 1, count))
+            limit = min(piece.first_doubt + 1, count)
+            if self._functions is not None:
+                limit = first_dip(self._functions, piece, limit)
             end, emerged = self._discovery.certify(piece, limit)
             suspects = [
                 *self._changes(piece, end - 1),
@@ -303,8 +313,30 @@ class Tracker:
         for c in np.flatnonzero(piece.closing[n]).tolist():
             start = float(piece.apart[n, c]), float(piece.parting[n, c])
             bracket = (0.0, part) if part < 1.0 else None
-            suspects.append(Suspect(self._switches.change(c), start, bracket))
+            turning = self._turning(piece, n, c, part)
+            suspects.append(Suspect(self._switches.change(turning), start, bracket))
         return suspects
+
+    def _turning(self, piece: Piece, n: int, c: int, part: float) -> list[int]:
+        """Return the constraints that turn where one does, by what is optimal where a step ends."""
+        active = piece.found[piece.active, n]
+        choices = turns(float(active.active), c, self._n_y)
+        if len(choices) == 1:
+            return choices[0]
+        for turning in choices:
+            place = piece.inside(piece.active, n, min(part, 1.0)).place.copy()
+            place[-1] = turned(place[-1], turning)
+            there = self._follower.near(piece.times[n + 1], piece.x[n + 1], place, self._p)
+            if self._follower.optimal(there):
+                return turning
+        if piece.apart[n + 1, c] > 0.0:
+            raise SolveError(
+                f"{constraint(c, self.report.names)} cannot become active near "
+                f"t = {piece.times[n + 1]:.9g}: as many are as there are y, and none leaves",
+                expected="constraints that some y satisfies, at most as many active as there are y",
+                remedy="constraints that do not meet in one point; smaller steps",
+            )
+        return choices[0]
 
     def _suspects(self, piece: Piece, n: int) -> list[Suspect]:
         """Return the jumps that may happen within a step to optimisers that were there before."""

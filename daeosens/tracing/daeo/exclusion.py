@@ -1,0 +1,203 @@
+"""Boxes of y that have no minimiser, by conditions of first and second order.
+
+Constraints are g <= 0 and the bounds of the box that a part of it touches; a bound is a constraint
+whose gradient is a unit vector.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from daeosens.petsc.vectors import Array
+from daeosens.tracing.daeo.parts import MARGIN, Flags, Parts
+
+TURNS = 24
+"""Steps towards a direction that leads down."""
+
+SHORT = 1e-3
+"""Shorter vectors between unit gradients, squared, are not looked for: intervals are wider."""
+
+
+def excluded(parts: Parts) -> Flags:
+    """Return which boxes have no minimiser, because some direction leads down everywhere.
+
+    Down in h, in all g that may be active, and away from bounds that are touched.
+    """
+    direction = down(parts)
+    size = np.abs(direction)
+    with np.errstate(invalid="ignore"):
+        slope = np.einsum("kqi,ki->kq", parts.middle, direction)
+        room = np.einsum("kqi,ki->kq", parts.radius + MARGIN * np.abs(parts.middle), size)
+        falls = slope + room < 0.0
+    falls[:, 1:] |= ~parts.near
+    return np.asarray(falls.all(axis=1))
+
+
+def down(parts: Parts) -> Array:
+    """Return directions [K, n] that lead down in everything that counts, if there are some."""
+    count, n = parts.low.shape
+    unit = np.broadcast_to(np.eye(n), (count, n, n))
+    vectors = np.concatenate([parts.middle, -unit, unit], axis=1)
+    sizes = np.linalg.norm(vectors, axis=2)
+    present = np.concatenate(
+        [np.ones((count, 1), dtype=bool), parts.near, parts.low, parts.high], axis=1
+    )
+    vectors = vectors / np.where(sizes > 0.0, sizes, 1.0)[..., None]
+    vectors = vectors * present[..., None]
+    products = vectors @ vectors.transpose(0, 2, 1)
+    # the direction along which all fall alike; where they depend on each other, by their shortest
+    idle = np.where(present, 1e-9, 1.0)[..., None] * np.eye(present.shape[1])
+    shares = np.linalg.solve(products + idle, present[..., None].astype(float))[..., 0]
+    alike = np.einsum("kqr,kr->kq", products, shares)
+    other = ~((alike > 0.5) | ~present).all(axis=1)
+    if other.any():
+        shares[other] = _shares(products[other], present[other])
+    direction = -(shares[:, None, :] @ vectors)[:, 0]
+    direction = np.where(parts.low, np.maximum(direction, 0.0), direction)
+    return np.where(parts.high, np.minimum(direction, 0.0), direction)
+
+
+def _shares(products: Array, present: Flags) -> Array:
+    """Return the shares [K, q] of unit vectors in the shortest one between them.
+
+    By Frank and Wolfe's method, until all have half of its length along it, which is enough.
+    """
+    count, q = present.shape
+    shares, along = np.zeros((count, q)), products[:, 0].copy()
+    shares[:, 0] = 1.0
+    left = np.flatnonzero(np.ones(count))
+    turn = 0
+    while left.size and turn < TURNS:
+        here = along[left]
+        j = np.argmin(np.where(present[left], here, np.inf), axis=1)
+        each = np.arange(len(left))
+        least, square = here[each, j], np.einsum("kq,kq->k", shares[left], here)
+        going = (least < 0.5 * square) & (square > SHORT)
+        left, j, least, square = left[going], j[going], least[going], square[going]
+        step = (square - least) / (square - 2.0 * least + 1.0)
+        step = np.clip(step, 0.0, 1.0)
+        shares[left] *= 1.0 - step[:, None]
+        shares[left, j] += step
+        along[left] = along[left] * (1.0 - step[:, None]) + step[:, None] * products[left, j]
+        turn += 1
+    return shares
+
+
+def second_order_excluded(parts: Parts, looked_at: Flags) -> Flags:
+    """Return which boxes have no minimiser by the signs of multipliers, or negative curvature."""
+    gone = np.zeros(len(parts.boxes), dtype=bool)
+    for k in np.flatnonzero(looked_at & parts.smooth).tolist():
+        held = Held.of(parts, k)
+        if held is None:
+            continue
+        if (held.high < 0.0).any():
+            gone[k] = True
+        elif (held.low > 0.0).all():
+            gone[k] = _bendsdown(parts, k, held)
+    return gone
+
+
+@dataclass(frozen=True, eq=False)
+class Held:
+    """Constraints that may be active in a box, and enclosures of their multipliers.
+
+    Attributes
+    ----------
+    which : array of int [a]
+        Numbers: of g from 0 on; then lower bounds, and upper ones.
+    rows, radius : array [a, n]
+        Their gradients.
+    inverse : array [a, n]
+        About the inverse of the transposed rows.
+    rest : array [a, a]
+        How far their product is from the identity.
+    low, high : array [a]
+        Bounds of the multipliers: everywhere in the box where the first order conditions hold.
+    """
+
+    which: npt.NDArray[np.intp]
+    rows: Array
+    radius: Array
+    inverse: Array
+    rest: Array
+    low: Array
+    high: Array
+
+    @classmethod
+    def of(cls, parts: Parts, k: int) -> Held | None:
+        """Return those of one box; None if their gradients may depend on each other."""
+        n = parts.low.shape[1]
+        present = np.concatenate([parts.near[k], parts.low[k], parts.high[k]])
+        which = np.flatnonzero(present)
+        if len(which) > n:
+            return None
+        unit, zero = np.eye(n), np.zeros((2 * n, n))
+        rows = np.concatenate([parts.middle[k, 1:], -unit, unit])[which]
+        radius = np.concatenate([parts.radius[k, 1:], zero])[which]
+        if not np.isfinite(radius).all() or not np.isfinite(parts.radius[k, 0]).all():
+            return None
+        if not len(which):
+            nothing = np.zeros(0)
+            return cls(which, rows, radius, rows, np.zeros((0, 0)), nothing, nothing)
+        inverse: Array = np.asarray(np.linalg.pinv(rows.T), dtype=float)
+        size = np.abs(inverse)
+        error = np.abs(inverse @ rows.T - np.eye(len(which)))
+        rest = size @ radius.T + error + MARGIN * (size @ np.abs(rows.T))
+        if not np.abs(rest).sum(axis=1).max() < 0.9:
+            return None
+        middle = -inverse @ parts.middle[k, 0]
+        away = size @ (parts.radius[k, 0] + MARGIN * np.abs(parts.middle[k, 0]))
+        # l = middle +- (away + rest |l|), so that l is within these
+        solved: Array = np.asarray(
+            np.linalg.solve(np.eye(len(which)) - rest, away + rest @ np.abs(middle))
+        )
+        around = solved * (1.0 + MARGIN)
+        low, high = middle - around, middle + around
+        return cls(which, rows, radius, inverse, rest, low, high)
+
+    def curvature(self, parts: Parts, k: int) -> tuple[Array, Array]:
+        """Return the middle and the radius of the Hessian of h + l g."""
+        assert parts.hessian is not None
+        assert parts.hessian_radius is not None
+        middle, radius = parts.hessian[k, 0].copy(), parts.hessian_radius[k, 0].copy()
+        for number, low, high in zip(self.which, self.low, self.high, strict=True):
+            if number >= parts.near.shape[1]:
+                continue
+            of_g, of_g_radius = parts.hessian[k, 1 + number], parts.hessian_radius[k, 1 + number]
+            multiplier, around = 0.5 * (max(low, 0.0) + high), 0.5 * (high - max(low, 0.0))
+            middle += multiplier * of_g
+            radius += abs(multiplier) * of_g_radius + around * (np.abs(of_g) + of_g_radius)
+        return middle, radius + MARGIN * np.abs(middle)
+
+
+def _bendsdown(parts: Parts, k: int, held: Held) -> bool:
+    """Whether h + l g falls along the constraints to second order; all of them are active.
+
+    From every y along w = x - rows^T u, where u is such that w is along the constraints at y.
+    """
+    middle, radius = held.curvature(parts, k)
+    a = len(held.which)
+    rows = held.rows
+    kernel = np.linalg.svd(rows)[2][a:].T if a else np.eye(len(middle))
+    if not kernel.shape[1]:
+        return False
+    lowest = kernel @ np.linalg.eigh(kernel.T @ middle @ kernel)[1][:, 0]
+    off = np.zeros(len(middle))
+    if a:
+        # G(y) (x - inverse^T u) = 0: u = G x + (1 - G inverse^T) u
+        start = held.radius @ np.abs(lowest) + np.abs(rows @ lowest)
+        u = np.linalg.solve(np.eye(a) - held.rest.T, start) if _small(held.rest.T) else None
+        if u is None or (u < 0.0).any():
+            return False
+        off = np.abs(held.inverse).T @ u
+    size = np.abs(lowest) + off
+    value = lowest @ middle @ lowest
+    room = size @ radius @ size + off @ np.abs(middle) @ (2.0 * np.abs(lowest) + off)
+    return bool(value + room * (1.0 + MARGIN) + MARGIN * abs(value) < 0.0)
+
+
+def _small(matrix: Array) -> bool:
+    return bool(np.abs(matrix).sum(axis=1).max(initial=0.0) < 0.9)

@@ -1,0 +1,130 @@
+"""Global search with constraints: all minimisers against a grid, proofs that are never wrong."""
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+from daeosens.errors import SolveError
+from daeosens.tracing.daeo.constrained_search import ConstrainedSearch
+from daeosens.tracing.daeo.intervals import interval_function
+
+
+def make(h, constraints, box, n_x=1):
+    functions = [interval_function(each, n_x, len(box), 0) for each in (h, *constraints)]
+    return ConstrainedSearch(functions, np.array(box, dtype=float))
+
+
+def disc(t, x, y, p):
+    return y[0] ** 2 + y[1] ** 2 - 1.0
+
+
+def nearest(t, x, y, p):
+    return (y[0] - x[0]) ** 2 + (y[1] - 1.0) ** 2
+
+
+def test_the_nearest_point_of_a_disc_and_of_what_is_outside_of_it():
+    search = make(nearest, [disc], [[-2, 2]] * 2)
+    for x in (0.3, 1.5, -0.2):
+        minimizers = search.find(0.0, [x])
+        assert minimizers.complete
+        exact = np.array([[x, 1.0]]) / np.hypot(x, 1.0)
+        assert minimizers.points == pytest.approx(exact, abs=1e-7)
+        assert minimizers.active.tolist() == [[0, 0, 1]]
+    assert "constraint 0 active, certified" in str(minimizers)
+    outside = make(nearest, [lambda t, x, y, p: -disc(t, x, y, p)], [[-2, 2]] * 2)
+    minimizers = outside.find(0.0, [-0.2])  # a saddle is on the other side of the disc
+    assert minimizers.complete
+    assert minimizers.points == pytest.approx(np.array([[-0.2, 1.0]]), abs=1e-7)
+    assert not minimizers.active.any()
+
+
+def test_concave_and_linear_functions_are_least_in_corners():
+    corner = [lambda t, x, y, p: 1.0 - y[0] - y[1], lambda t, x, y, p: y[0] - 2.0 * y[1]]
+    search = make(lambda t, x, y, p: y[0] + y[1] * x[0], corner, [[-2, 2]] * 2)
+    minimizers = search.find(0.0, [1.5])
+    assert minimizers.complete
+    assert minimizers.points == pytest.approx(np.array([[2 / 3, 1 / 3]]), abs=1e-9)
+    assert minimizers.active.tolist() == [[0, 0, 1, 1]]
+    minimizers = search.find(0.0, [0.3])
+    assert minimizers.points == pytest.approx(np.array([[-1.0, 2.0]]), abs=1e-9)
+    assert minimizers.active.tolist() == [[0, 1, 1, 0]]
+
+
+def random_problem(rng):
+    """Return h and g of x and y, which are smooth and have several minimisers."""
+    a, b, c = rng.normal(size=(3, 2)), rng.normal(size=3), rng.uniform(1.0, 2.5, size=3)
+    center, size = rng.uniform(-0.5, 0.5, size=2), rng.uniform(0.5, 1.2)
+    normal, offset = rng.normal(size=2), rng.uniform(0.0, 0.8)
+
+    def h(t, x, y, p):
+        waves = sum(
+            b[k] * np.sin(c[k] * (a[k, 0] * y[0] + a[k, 1] * y[1]) + x[0]) for k in range(3)
+        )
+        return waves + 0.3 * y[0] ** 2 + 0.2 * y[1] ** 2
+
+    def oval(t, x, y, p):
+        return (y[0] - center[0]) ** 2 + 1.5 * (y[1] - center[1]) ** 2 - size - 0.3 * x[0]
+
+    def edge(t, x, y, p):
+        return normal[0] * y[0] + normal[1] * y[1] + 0.2 * np.sin(2.0 * y[0]) - offset
+
+    return h, [oval, edge]
+
+
+def by_many_starts(h, constraints, x, box):
+    """Return local minimisers that SciPy comes to from a grid of starts."""
+    limits = [{"type": "ineq", "fun": lambda y, g=g: -g(0.0, x, y, ())} for g in constraints]
+    found = []
+    for start in np.stack(np.meshgrid(*[np.linspace(*side, 7) for side in box]), -1).reshape(-1, 2):
+        one = minimize(
+            lambda y: h(0.0, x, y, ()),
+            start,
+            bounds=box,
+            constraints=limits,
+            method="SLSQP",
+            options={"ftol": 1e-13, "maxiter": 200},
+        )
+        feasible = max(g(0.0, x, one.x, ()) for g in constraints) < 1e-7
+        if one.success and feasible:
+            around = one.x + 2e-3 * np.random.default_rng(0).normal(size=(300, 2))
+            around = np.clip(around, *np.array(box).T)
+            inside = [max(g(0.0, x, y, ()) for g in constraints) <= 0 for y in around]
+            others = [h(0.0, x, y, ()) for y in around[inside]]
+            if min(others, default=np.inf) > one.fun - 1e-9 and not any(
+                np.abs(one.x - other).max() < 1e-3 for other in found
+            ):
+                found.append(one.x)
+    return np.array(found)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_minimisers_are_those_of_many_starts(seed):
+    h, constraints = random_problem(np.random.default_rng(seed))
+    box = [[-1.5, 1.0], [-1.0, 1.5]]
+    minimizers = make(h, constraints, box).find(0.0, [0.1])
+    assert minimizers.complete
+    others = by_many_starts(h, constraints, [0.1], box)
+    apart = np.abs(others[:, None] - minimizers.points[None]).max(axis=2)
+    assert apart.min(axis=1).max() < 1e-3  # none is missed
+    assert apart.min(axis=0).max() < 1e-3  # and none too many
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_unchanged_is_never_wrong(seed):
+    h, constraints = random_problem(np.random.default_rng(seed))
+    search = make(h, constraints, [[-1.5, 1.0], [-1.0, 1.5]])
+    minimizers, shown = search.find(0.0, [0.0]), []
+    for width in (1e-6, 1e-2, 0.1, 0.5):
+        shown.append(search.unchanged(0.0, [[-width, width]], (), minimizers))
+        if shown[-1]:
+            for x in np.linspace(-width, width, 3):
+                others = search.find(0.0, [x])
+                assert len(others) == len(minimizers)
+                assert np.abs(others.points - minimizers.points).max() < 30 * width
+    assert shown[0]
+
+
+def test_constraints_that_nothing_satisfies_are_an_error():
+    search = make(nearest, [lambda t, x, y, p: 1.0 - y[0] - y[1]], [[-2, 0]] * 2)
+    with pytest.raises(SolveError, match="no y in the box satisfies the constraints"):
+        search.find(0.0, [0.3])
