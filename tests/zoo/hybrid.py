@@ -54,6 +54,45 @@ def membrane(t, u, p):
     return (p[1] - u) / p[0]
 
 
+PERIOD = 2e-5
+
+
+def charging(t, u, p):
+    return np.array([p[0] + 0.0 * u[0]])
+
+
+def discharging(t, u, p):
+    return np.array([-p[1] + 0.0 * u[0]])
+
+
+def saw_tooth_beyond(t, u, p):
+    return t / PERIOD - np.floor(t / PERIOD) - (p[2] - p[3] * u[0])
+
+
+def pulses(x):
+    level, up, down, duty, gain = x
+    period = mp.mpf(PERIOD)
+    for _ in range(30):
+        on = (duty - gain * level) / (1 / period + gain * up)
+        level += up * on - down * (period - on)
+    return level
+
+
+def cell_with_leak(t, u, p):
+    return -p[0] - p[1] * u
+
+
+def voltage_above_cut_off(t, u, p):
+    with np.errstate(invalid="ignore"):
+        return 3.7 + p[2] * np.log(u[0]) - 3.4
+
+
+def empty_cell(x):
+    charge, current, leak, slope = x
+    last = mp.exp((mp.mpf(3.4) - mp.mpf(3.7)) / slope)
+    return mp.log((charge + current / leak) / (last + current / leak)) / leak
+
+
 def third_spike(x):
     u, tau, drive = x
     first = tau * mp.log((drive - u) / (drive - 1))
@@ -394,6 +433,39 @@ CASES = [
         events=({"when": "off", "mode": "free"}, {"when": "on", "mode": "driven"}),
         terminal=lambda t, u, p: u[1],
         truth=converter,
+    ),
+    Case(
+        "Pulse width by a saw tooth and a clock",
+        "PLECS, Modelica; t / T - floor(t / T)",
+        modes={"on": charging, "off": discharging},
+        start="on",
+        u0=[0.1],
+        p={"up": 2e4, "down": 1.7e4, "duty": 0.45, "gain": 0.3},
+        span=(0.0, 30 * PERIOD),
+        events=(
+            *({"when": k * PERIOD, "mode": "on"} for k in range(1, 30)),
+            {"when": saw_tooth_beyond, "direction": 1, "mode": "off", "within": ["on"]},
+        ),
+        terminal=lambda t, u, p: u[0],
+        truth=pulses,
+    ),
+    Case(
+        "Cell discharged to a cut-off",
+        "PyBaMM; a voltage that no charge below 0 has",
+        rhs=cell_with_leak,
+        u0=[1.0],
+        p={"current": 0.5, "leak": 0.03, "slope": 0.11},
+        span=(0.0, 20.0),
+        events=(
+            {
+                "when": voltage_above_cut_off,
+                "direction": -1,
+                "terminal": True,
+                "name": "cut-off",
+            },
+        ),
+        event_time=("cut-off", 0),
+        truth=empty_cell,
     ),
     Case(
         "Oscillator against a wall",
