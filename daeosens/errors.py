@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import difflib
 import math
+import sys
+import warnings
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Self
+
+import numpy as np
+
+_BETWEEN = tuple(str(Path(file).parent) for file in (__file__, np.__file__))
 
 
 class DaeosensError(Exception):
@@ -138,6 +145,14 @@ class StartWarning(UserWarning):
 
 class SolverErrorWarning(UserWarning):
     """What Newton's method or a linear solver left in the steps makes derivatives inexact."""
+
+
+def warn(message: str, category: type[Warning]) -> None:
+    """Warn, at the line that called this package, however many functions lie between."""
+    frame, level = sys._getframe(1), 2  # pyright: ignore[reportPrivateUsage]
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_BETWEEN):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, category, stacklevel=level)
 
 
 def require(value: object, kind: type, name: str, remedy: str) -> None:

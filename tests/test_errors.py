@@ -1,9 +1,13 @@
 """Error messages: what happened, what was expected, what to try."""
 
+import linecache
+
+import numpy as np
 import pytest
 
+import daeosens as ds
 from daeosens import DaeosensError, InputError, SolveError, UnsupportedError
-from daeosens.errors import NotFiniteError, OptionError, nearest, together
+from daeosens.errors import KinkWarning, NotFiniteError, OptionError, nearest, together
 
 
 @pytest.mark.parametrize("kind", [DaeosensError, InputError, OptionError, SolveError])
@@ -57,3 +61,24 @@ def test_several_complaints_become_one_error():
     assert isinstance(error, InputError)
     assert str(error) == "config.toml: 2 problems\n  - a: missing\n  - b = nan"
     assert str(together(["a"], heading="x")) == "x: 1 problem\n  - a"
+
+
+def line_of(record):
+    return linecache.getline(record.filename, record.lineno).strip()
+
+
+def test_warnings_are_told_at_the_line_of_the_user():
+    """However many functions of this package, and of NumPy's guards, lie between."""
+    kinked = ds.ODE(lambda t, u, p: -p[0] * np.maximum(u, 0.5), 1, ["rate"])
+    run = ds.solve(kinked, [1.0], [1.0], ds.Stepping((0.0, 1.0), "rk4", dt=0.1))
+    with pytest.warns(KinkWarning) as told:
+        ds.hessian_product(run, ds.Terminal(lambda t, u, p: u[0]), [1.0], [0.0])
+    assert line_of(told[0]).startswith("ds.hessian_product(run, ds.Terminal(")
+    control = ds.problem.PiecewiseLinear([0.0, 0.5])
+
+    def beyond(t, u, p):
+        return control(t, p) + 0.0 * u
+
+    with pytest.warns(UserWarning, match="beyond its knots") as told:
+        ds.solve(ds.ODE(beyond, 1, 2), [1.0], [1.0, 2.0], ds.Stepping((0.0, 1.0), "rk4", dt=0.5))
+    assert line_of(told[0]) == "return control(t, p) + 0.0 * u"

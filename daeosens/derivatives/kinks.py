@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +11,7 @@ import numpy as np
 
 from daeosens.costs.cost import Cost, Scalar
 from daeosens.derivatives.looks import Looks, is_due
-from daeosens.errors import DaeosensError, KinkWarning
+from daeosens.errors import DaeosensError, KinkWarning, warn
 from daeosens.petsc.vectors import Array, read, write
 from daeosens.problem.branches import Decisions
 from daeosens.problem.problem import Problem
@@ -144,7 +143,7 @@ def warn_of_jumps(trajectory: Trajectory, costs: Sequence[Cost] = ()) -> None:
 
 
 def _warn(message: str) -> None:
-    warnings.warn(message, KinkWarning, stacklevel=4)
+    warn(message, KinkWarning)
 
 
 def _looked(function: object) -> bool:

@@ -13,7 +13,6 @@ docs/mathematics.md, section 6.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 
 import numpy as np
@@ -22,7 +21,7 @@ from daeosens.costs.cost import At, Cost, Scalar, Start
 from daeosens.derivatives.kinks import equations_jump
 from daeosens.derivatives.looks import Looks
 from daeosens.derivatives.tangent_errors import accumulated_errors, consistent_directions
-from daeosens.errors import DiscretizationWarning, SolveError
+from daeosens.errors import DiscretizationWarning, SolveError, warn
 from daeosens.petsc.vectors import Array, read, write
 from daeosens.problem.problem_cache import ProblemCache
 from daeosens.timestepping.trajectory.trajectory import Trajectory
@@ -78,13 +77,12 @@ def warn_of_unresolved(trajectory: Trajectory, costs: Sequence[Cost]) -> None:
     if error > max(WRONG, MANY * rtol):
         unresolved.append(error)
         size = f"{100.0 * error:.2g} %" if error < 1.0 else "as much as their size"
-        warnings.warn(
+        warn(
             f"the steps follow the states, and derivatives are wrong by about {size}: somewhere in "
             "this run they change faster than the states, or are small beside errors of these\n"
             '  try: Stepping(..., control="sensitivities"), or a much smaller rtol with a method '
             "of high order, rk8vr or esdirk6; derivative_error tells what is reached",
             DiscretizationWarning,
-            stacklevel=4,
         )
 
 

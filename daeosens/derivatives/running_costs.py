@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 
 from daeosens.costs.cost import Cost, Densities
 from daeosens.derivatives.looks import Looks
-from daeosens.errors import DiscretizationWarning
+from daeosens.errors import DiscretizationWarning, warn
 from daeosens.timestepping.trajectory.trajectory import Trajectory, steps_of
 
 _LOOKS = Looks()
@@ -41,13 +40,12 @@ def warn_of_running_costs(trajectory: Trajectory, costs: Sequence[Cost]) -> None
             continue
         error = estimate(trajectory, cost.densities)
         if error > MANY * rtol:
-            warnings.warn(
+            warn(
                 "a running cost varies faster than the steps, which follow the states: it is "
                 f"wrong by about {error:.1g} of its size, with rtol = {rtol:g}, and so is its "
                 "gradient\n"
                 "  try: max_step=, t_eval=, or an unknown whose rate it is, with a Terminal cost",
                 DiscretizationWarning,
-                stacklevel=4,
             )
             return
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import warnings
-
 from petsc4py import PETSc
 
-from daeosens.errors import SolverErrorWarning
+from daeosens.errors import SolverErrorWarning, warn
 from daeosens.timestepping.trajectory.trajectory import Trajectory
 
 MATTERS = 1e-5
@@ -51,9 +49,8 @@ def _chosen(trajectory: Trajectory) -> bool:
 
 
 def _warn(trajectory: Trajectory, error: float, cause: str, remedy: str) -> None:
-    warnings.warn(
+    warn(
         f"derivatives may be wrong by {error:.0e} of their size, which is what {cause} left in "
         f"the {trajectory.n_steps} steps\n  try: {remedy}",
         SolverErrorWarning,
-        stacklevel=4,
     )

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 
 from daeosens.derivatives.looks import Looks
-from daeosens.errors import StartWarning
+from daeosens.errors import StartWarning, warn
 from daeosens.petsc.vectors import read, write
 from daeosens.problem.problem import Problem
 from daeosens.problem.problem_cache import ProblemCache
@@ -48,11 +46,10 @@ def warn_of_start(trajectory: Trajectory) -> None:
     moved = bool(np.any(algebraic.of(change) != 0.0)) and bool(read(change).size)
     if problem.comm.tompi4py().allreduce(moved, max):
         name = trajectory.stepping.method
-        warnings.warn(
+        warn(
             "derivatives in the parameters hold the start fixed, which satisfies the algebraic "
             f'equations at these parameters only; "{name}" carries its error to the last step\n'
             "  try: Reduced with Parameters(..., consistent=True), or add .u0 @ du0/dp; "
             '"beuler" forgets it, "esdirk5" after its first step',
             StartWarning,
-            stacklevel=4,
         )

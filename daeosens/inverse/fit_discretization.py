@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 
 import numpy as np
 from petsc4py import PETSc
 
-from daeosens.errors import DaeosensError, DiscretizationWarning
+from daeosens.errors import DaeosensError, DiscretizationWarning, warn
 from daeosens.functional.functional import functional_error
 from daeosens.functional.joint import Joint
 from daeosens.inverse.likelihood.noise_levels import EstimatedNoise
@@ -73,7 +72,7 @@ def fit_discretization(
     parts = np.divide(shift, errors, out=np.zeros_like(shift), where=errors > 0.0)
     found = Discretization(error.value, shift, parts)
     if found.largest > 1.0 and functional.comm.rank == 0:
-        warnings.warn(words(found, uncertainty.names), DiscretizationWarning, stacklevel=3)
+        warn(words(found, uncertainty.names), DiscretizationWarning)
     return found
 
 

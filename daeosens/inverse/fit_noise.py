@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 
 import numpy as np
 from scipy.special import chdtrc
 
-from daeosens.errors import NoiseWarning
+from daeosens.errors import NoiseWarning, warn
 from daeosens.petsc.vectors import Array
 
 LEVEL, RATIO, FEWEST = 1e-3, 2.0, 3
@@ -43,6 +42,7 @@ def warn_of_unequal_noise(names: Sequence[str], residuals: Array, sigma: float) 
     >>> rng = np.random.default_rng(0)
     >>> noise = rng.normal(size=(20, 2))
     >>> warn_of_unequal_noise(["a", "b"], noise, 1.0)
+    >>> import warnings
     >>> with warnings.catch_warnings(record=True) as told:
     ...     warnings.simplefilter("always")
     ...     warn_of_unequal_noise(["a", "b"], noise * [0.1, 2.0], 1.0)
@@ -64,11 +64,10 @@ def warn_of_unequal_noise(names: Sequence[str], residuals: Array, sigma: float) 
         return
     levels = (sigma * np.sqrt(squares)).tolist()
     told = ", ".join(f"{level:.3g} ({name})" for level, name in zip(levels, names, strict=True))
-    warnings.warn(
+    warn(
         f"one noise level for all columns, but their residuals differ: {told}\n"
         "  expected: columns in one unit with the same noise; the fit weights them alike, and "
         "standard errors follow from that\n"
         "  try: noise=Normal(each_column=True), or a sigma for each column",
         NoiseWarning,
-        stacklevel=3,
     )

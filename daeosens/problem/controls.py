@@ -15,7 +15,6 @@ depend on the steps::
 
 from __future__ import annotations
 
-import warnings
 from bisect import bisect_right
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from daeosens.errors import InputError
+from daeosens.errors import InputError, warn
 from daeosens.petsc.vectors import Array, finite_array
 from daeosens.problem.derivative_arrays import as_array, primal
 
@@ -164,12 +163,11 @@ class Spline:
         time = np.real(primal(t))
         first, last = self._ends
         if not first <= time <= last and self.degree:
-            warnings.warn(
+            warn(
                 f"a control is asked for beyond its knots, {self.knots[0]:g} to "
                 f"{self.knots[-1]:g}, where it goes on as the polynomial of its last piece\n"
                 "  try: knots over the whole time span",
                 UserWarning,
-                stacklevel=3,
             )
         piece = min(max(bisect_right(self.knots, time) - 1, 0), len(self.knots) - 2)
         return piece, self._recurrence(t, self._repeated[piece + 1 : piece + 1 + 2 * self.degree])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -13,7 +12,7 @@ import numpy as np
 from mpi4py import MPI
 from scipy import sparse
 
-from daeosens.errors import InputError
+from daeosens.errors import InputError, warn
 from daeosens.petsc.c_function import Native
 from daeosens.petsc.vectors import Array
 from daeosens.problem.c_callback import Compiled
@@ -70,10 +69,9 @@ def called(callback: Any, *shapes: tuple[int, ...]) -> Callable[..., Any]:
 @cache
 def _warn(message: str) -> None:
     """Warn once of what is slow."""
-    warnings.warn(
+    warn(
         f"traced models run without being compiled, some 20 times slower: {message}",
         RuntimeWarning,
-        stacklevel=2,
     )
 
 

@@ -363,7 +363,8 @@ class HybridStep:
         raise GrazingError(
             f'event "{record.ends_at.name}" at t = {t + h:.9g} is grazed: dg/dt = {slope:.3g}',
             expected="a crossing at a finite speed",
-            remedy="other parameters or initial states",
+            remedy="other parameters or initial states; where the function is a sign or a "
+            "comparison, the difference a - b for an event at a = b",
         )
 
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 
-from daeosens.errors import DaeosensError, KinkWarning
+from daeosens.errors import DaeosensError, KinkWarning, warn
 from daeosens.methods.dae.structure import wave
 from daeosens.methods.step import Step
 from daeosens.petsc.vectors import Array, read, write
@@ -50,7 +48,7 @@ def warn_of_jump(problem: Problem, step: Step, name: str) -> None:
     jumps = (near > 0.5 * far) & (near > JUMP * (sizes + 1e-6 * sizes.max(initial=0.0)))
     if not problem.comm.tompi4py().allreduce(int(jumps.any())):
         return
-    warnings.warn(
+    warn(
         f'event "{name}": the equations themselves jump where it happens, and the step that ends '
         "there has stages on both sides: its end is right to first order in the step size, and "
         "derivatives are wrong\n"
@@ -58,7 +56,6 @@ def warn_of_jump(problem: Problem, step: Step, name: str) -> None:
         "daeosens.hybrid({...}, events=[Event(..., mode=...)]); breakpoints= for a jump at a time "
         "that is known",
         KinkWarning,
-        stacklevel=2,
     )
 
 
