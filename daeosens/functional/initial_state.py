@@ -41,7 +41,9 @@ class StartMap:
             u0 = problem.create_state()
             call(p, u0)
             return u0
-        return check_output(call(p), "initial_state", (problem.size,), 0.0)
+        values = call(p)
+        shape = (problem.n_start if np.shape(values) == (problem.n_start,) else problem.size,)
+        return check_output(values, "initial_state", shape, 0.0)
 
     def tangent(self, problem: Problem, p: Array, dp: Array) -> PETSc.Vec:
         """Return eta_p dp [n] as a new vector."""
@@ -73,7 +75,7 @@ class StartMap:
     def curvature(self, problem: Problem, p: Array, lam: PETSc.Vec, dp: Array) -> Array:
         """Return the derivative of eta_p^T lam along dp [m] on every rank."""
         if self.hessian is not None:
-            w = gather(lam) if problem.style == "numpy" else lam
+            w = gather(lam)[: self._count(problem, p)] if problem.style == "numpy" else lam
             call = guarded(self.hessian, "initial_state_hessian", problem.comm)
             return _numbers(call(p, w, dp), "initial_state_hessian", problem)
         if problem.style == "petsc":
@@ -81,7 +83,7 @@ class StartMap:
                 "'initial_state_hessian' is needed and was not supplied",
                 expected="initial_state_hessian=callback",
             )
-        return self._bend((p,), gather(lam), {0: dp})[0]
+        return self._bend((p,), gather(lam)[: self._count(problem, p)], {0: dp})[0]
 
     @cached_property
     def _bend(self) -> AutomaticHessian:
@@ -93,8 +95,20 @@ class StartMap:
         assert not isinstance(self.by_p, Products)  # refused by ``Parameters.check``
         remedy = "initial_state_p=callback"
         step = self.by_p or AutomaticJacobian(self.value, 0, "initial_state", remedy)
-        shape = (problem.size, problem.n_parameters)
-        return lambda p: check_output(step(p), "initial_state_p", shape, 0.0)
+
+        def whole(p: Array) -> Array:
+            """Return eta_p, with rows of 0 for what a start need not give."""
+            rows = self._count(problem, p)
+            matrix = check_output(step(p), "initial_state_p", (rows, problem.n_parameters), 0.0)
+            return np.concatenate([matrix, np.zeros((problem.size - rows, matrix.shape[1]))])
+
+        return whole
+
+    def _count(self, problem: Problem, p: Array) -> int:
+        """Return how many entries of the state the map gives: all, or those a start needs."""
+        if problem.n_start == problem.size:
+            return problem.size
+        return len(self.at(problem, p))
 
 
 def _numbers(values: object, name: str, problem: Problem) -> Array:

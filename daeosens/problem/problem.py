@@ -177,6 +177,11 @@ class Problem:
         }
         return f"{', '.join(sorted(names))} by differences" if names else ""
 
+    @property
+    def n_start(self) -> int:
+        """How many unknowns a start has to give: the first ones; the others are found."""
+        return self.size
+
     @cached_property
     def n_parameters(self) -> int:
         """Number m of parameters."""

@@ -150,6 +150,11 @@ class DAEOModel(Model):
     n_y: int = 0
     box: Array = None  # type: ignore[assignment]
 
+    @property
+    def n_start(self) -> int:
+        """How many entries of a start are enough: those of x."""
+        return self.n_x
+
     def admit_state(
         self, u: npt.ArrayLike | PETSc.Vec | Mapping[str, float], name: str = "u0"
     ) -> PETSc.Vec:

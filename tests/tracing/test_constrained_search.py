@@ -97,7 +97,7 @@ def by_many_starts(h, constraints, x, box):
     return np.array(found)
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(6))
 def test_minimisers_are_those_of_many_starts(seed):
     h, constraints = random_problem(np.random.default_rng(seed))
     box = [[-1.5, 1.0], [-1.0, 1.5]]
@@ -109,7 +109,7 @@ def test_minimisers_are_those_of_many_starts(seed):
     assert apart.min(axis=0).max() < 1e-3  # and none too many
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(6))
 def test_unchanged_is_never_wrong(seed):
     h, constraints = random_problem(np.random.default_rng(seed))
     search = make(h, constraints, [[-1.5, 1.0], [-1.0, 1.5]])

@@ -135,7 +135,7 @@ def test_taylor_remainders_fall_with_orders_two_and_three(what, method):
     }[what]
     free = ds.Parameters(
         {f"p{k}": ds.Parameter(value) for k, value in enumerate([2.0, 1.1, 0.45, 1.5])},
-        initial_state=lambda p: np.array([p[0] / 2.0, 0.0, 0.0]),
+        initial_state=lambda p: np.array([p[0] / 2.0]),
     )
     functional = ds.Reduced(model, cost, ds.Stepping((0.0, 1.0), method, dt=0.05), free)
     assert min(ds.taylor(functional)) > 1.9

@@ -293,12 +293,21 @@ def test_adjoint_is_the_transpose_of_the_tangent(two, method):
         assert duality(run, cost) < 1e-12
 
 
-@pytest.mark.parametrize("method", ["rk4", "cn", "esdirk4"])
-@pytest.mark.parametrize("what", ["state", "optimiser", "integral", "time"])
+@pytest.mark.parametrize(
+    ("what", "method"),
+    [
+        ("state", "cn"),
+        ("optimiser", "rk4"),
+        ("optimiser", "esdirk4"),
+        ("integral", "cn"),
+        ("integral", "esdirk4"),
+        ("time", "rk4"),
+    ],
+)
 def test_taylor_remainders_fall_with_orders_two_and_three(two, what, method):
     free = ds.Parameters(
         {f"p{k}": ds.Parameter(value) for k, value in enumerate(TWO)},
-        initial_state=lambda p: np.array([p[0] / 6.5, -0.1, 0.0, 0.0, 0.0]),
+        initial_state=lambda p: np.array([p[0] / 6.5, -0.1]),
     )
     steps = ds.Stepping((0.0, 1.2), method, dt=0.05)  # at the end one bound is active
     functional = ds.Reduced(two, costs_of(two)[what], steps, free)
