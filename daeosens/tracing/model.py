@@ -135,6 +135,8 @@ class DAEOModel(Model):
         Numbers of states and of variables of the inner problem.
     box : array [n_y, 2]
         Where the optimisers lie.
+    values : callable
+        ``values(t [N], x [N, n_x], y [N, n_y], p [m])``: h [N] at N points.
 
     Examples
     --------
@@ -149,6 +151,7 @@ class DAEOModel(Model):
     n_x: int = 0
     n_y: int = 0
     box: Array = None  # type: ignore[assignment]
+    values: Callable[..., Array] = None  # type: ignore[assignment]
 
     @property
     def n_start(self) -> int:

@@ -98,6 +98,18 @@ def test_a_dip_within_a_step_is_found(p, steps):
     assert run.u[-1, 0] == pytest.approx(4.0 * half, abs=1e-12)
 
 
+@pytest.mark.parametrize("dt", [0.1, 0.125, 0.25, 0.3])
+def test_a_jump_where_a_step_ends_is_found(dt):
+    """At 0.5 both values are the same number."""
+
+    def turning(t, x, y, p):
+        return (y[0] ** 2 - 1.0) ** 2 + (0.5 - t) * (3.0 * y[0] - y[0] ** 3) / 4.0
+
+    run = run_of(forwards, turning, 1.0, (-2.0, 1.9), dt=dt)
+    assert jumps(run) == pytest.approx([0.5], abs=1e-14)
+    assert run.u[-1, 0] == pytest.approx(1.0, abs=1e-14)
+
+
 # ---- folds and degenerate minimisers -------------------------------------------------------------
 
 

@@ -336,7 +336,7 @@ class _Passage:
             if bracket is not None:
                 parts = bracket if bracket[0] < bracket[1] else (0.0, 1.0)
                 points = [(part, part - sum(bracket) / 2, None) for part in parts]
-                if ends is not None and ends[0][0] < 0.0 < ends[1][0]:
+                if ends is not None and ends[0][0] < 0.0 <= ends[1][0]:
                     points = [(part, *end) for part, end in zip(parts, ends, strict=True)]
                 curve = interpolate(points)
                 hits.append(Hit(surface, *bracket, -1.0, curve))

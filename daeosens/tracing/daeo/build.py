@@ -99,6 +99,13 @@ def build_daeo(
         of_g = [interval_function(g, n_x, n_y, parameters) for g in limits]
         return ConstrainedSearch([of_h, *of_g], bounds)
 
+    def values(t: Array, x: Array, y: Array, p: Array) -> Array:
+        functions = search().functions
+        points = np.concatenate(
+            [t[:, None], x, y, np.broadcast_to(p, (len(t), len(p)))], axis=1, dtype=float
+        )
+        return functions.enclose(1, np.stack([points, points], axis=2))[0][:, 0].mean(axis=1)
+
     given["monitor"] = lambda: Tracker(follower, search(), switches, of_y)
     return DAEOModel(
         **given,
@@ -109,6 +116,7 @@ def build_daeo(
         n_x=n_x,
         n_y=n_y,
         box=bounds,
+        values=values,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -140,6 +140,10 @@ class Optimisers:
     def __getitem__(self, key: Any) -> Optimisers:
         """Return those at some of the points."""
         return Optimisers(self.values[key], self.layout)
+
+    def of(self, rows: Sequence[Array]) -> Optimisers:
+        """Return others, by what is known of them."""
+        return Optimisers(np.array(rows), self.layout)
 
     def joined(self, others: Optimisers) -> Optimisers:
         """Return these, and others after them."""

@@ -91,6 +91,8 @@ class Piece:
         Along the steps [K, N+1].
     reached : array [K]
         Up to which point, and part of the step after it, they are there.
+    ends : Optimisers
+        How they are there [K].
     changes : dict
         Where active sets change, by the numbers of optimiser and step.
     """
@@ -108,7 +110,7 @@ class Piece:
         self.times, self.x, self.p, self._rates = times, x, p, rates
         self._follower = follower
         courses = follower.along(times, x, start, p, rates, held)
-        self.found, self.reached, self._ends = courses.found, courses.reached, courses.ends
+        self.found, self.reached, self.ends = courses.found, courses.reached, courses.ends
         self.changes = courses.changes
 
     def path(self, n: int) -> Path:
@@ -174,7 +176,7 @@ class Piece:
         self.apart[0, list(changed)] = 0.0
         self.closing = rising(h, self.apart, self.parting)
         if self.reached[active] < len(h):  # what ends it may be that it should have changed
-            self.closing[int(self.reached[active])] = self._ends[active].distance < 0.0
+            self.closing[int(self.reached[active])] = self.ends[active].distance < 0.0
         every: npt.NDArray[np.bool_] = np.concatenate([self.doubt.T, self.closing], axis=1)
         every = np.any(every, axis=1, keepdims=True)[:, 0]
         self.first_doubt = int(np.argmax(every)) if every.any() else len(every)
@@ -242,7 +244,7 @@ class Piece:
             end: tuple[float, float, float, Optimisers],
             halvings: int,
         ) -> Bracket | None:
-            if end[1] > 0.0:
+            if end[1] > 0.0 or (end[1] == 0.0 and end[2] > 0.0):
                 return Bracket(start[0], end[0], end[3], (start[1:3], end[1:3]))
             values, slopes = (np.array([[start[k]], [end[k]]]) for k in (1, 2))
             if not halvings or not rising(np.array([end[0] - start[0]]), values, slopes)[0, 0]:

@@ -405,15 +405,16 @@ class Tracker:
         """Follow the optimisers that have emerged in a step, and note those that are gone again."""
         path = piece.path(n)
         for each in emerged:
-            born = path.time(each.born)
+            born, branches = path.time(each.born), self.report.branches
+            points = [(each.born, each.first), (each.part, each.found), (each.died, each.last)]
+            points = [point for point in points if point[0] < 1.0]
+            times = np.array([path.time(part) for part, _ in points])
+            part = _part(times, self._at.of([o.values for _, o in points]))
             if each.died == np.inf:
                 self._add(each.last[None], born)
-                continue
-            points = [(each.born, each.first), (each.part, each.found), (each.died, each.last)]
-            times = np.array([path.time(part) for part, _ in points])
-            course = Optimisers(np.array([o.values for _, o in points]), self._at.layout)
-            branches, part = self.report.branches, _part(times, course)
-            branches.append(Branch(len(branches), born, path.time(each.died), [part]))
+                branches[-1].parts.insert(0, part)
+            else:
+                branches.append(Branch(len(branches), born, path.time(each.died), [part]))
 
     # ---- what has happened -----------------------------------------------------------------------
 
@@ -464,6 +465,7 @@ class Tracker:
                 branch.parts.append(part)
             if piece.reached[k] < n:
                 branch.died = piece.when_gone(k)
+                branch.parts.append(_part(np.array([branch.died]), piece.ends[k : k + 1]))
         for (k, step), changes in piece.changes.items():
             if done <= step < n:
                 self._note(self._alive[k], piece.path(step), changes)
