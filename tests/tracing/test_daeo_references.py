@@ -53,11 +53,10 @@ PROBLEMS = {
 }
 
 
-@pytest.fixture(scope="module", params=PROBLEMS)
-def case(request):
+def made(name):
     """Return the reference, the model, its cost and a run."""
-    f, h, cost, names = PROBLEMS[request.param]
-    true = REFERENCES[request.param]
+    f, h, cost, names = PROBLEMS[name]
+    true = REFERENCES[name]
     n_x, n_y = len(true["x0"]), len(true["y_end"])
     model = ds.DAEO(f, h, size=(n_x, n_y), parameters=names, box=true["box"])
     x0, p = (np.array(true[name], dtype=float) for name in ("x0", "p"))
@@ -74,8 +73,15 @@ def row(gradient, n_x):
     return np.concatenate([gradient.u0[:n_x], gradient.p])
 
 
-def test_states_and_times_of_jumps_are_those_of_the_reference(case):
-    true, _, cost, run = case
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_runs_and_derivatives_are_those_of_the_reference(name):
+    true, model, cost, run = made(name)
+    check_states(true, cost, run)
+    check_minimisers(true, run)
+    check_derivatives(true, model, cost, run)
+
+
+def check_states(true, cost, run):
     jumps = [crossing for crossing in run.crossings if crossing.name == "jump"]
     np.testing.assert_allclose(
         [jump.t for jump in jumps], numbers([jump["t"] for jump in true["jumps"]]), atol=1e-10
@@ -92,8 +98,7 @@ def test_states_and_times_of_jumps_are_those_of_the_reference(case):
     assert value == pytest.approx(float(true["values"][0]), abs=1e-10)
 
 
-def test_all_minimisers_are_known(case):
-    true, _, _, run = case
+def check_minimisers(true, run):
     fewest, most = true["minimisers"]
     for t in np.linspace(0.0, float(true["t_end"]), 23):
         alive = [branch for branch in run.report.branches if branch.born <= t < branch.died]
@@ -102,8 +107,7 @@ def test_all_minimisers_are_known(case):
     assert [number for _, number in run.report.active] == lowest
 
 
-def test_gradients_tangents_and_hessian_products_are_those_of_the_reference(case):
-    true, model, cost, run = case
+def check_derivatives(true, model, cost, run):
     n_x = len(true["x0"])
     direction = numbers(true["direction"])
     along = [*direction[:n_x], *np.zeros(model.size - n_x)], direction[n_x:]

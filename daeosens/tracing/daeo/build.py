@@ -24,7 +24,7 @@ from daeosens.tracing.daeo import inner as graphs
 from daeosens.tracing.daeo.active_set import STATE
 from daeosens.tracing.daeo.constrained_search import ConstrainedSearch
 from daeosens.tracing.daeo.followed import Follower, Layout
-from daeosens.tracing.daeo.intervals import interval_function
+from daeosens.tracing.daeo.intervals import IntervalFunction, interval_function
 from daeosens.tracing.daeo.own_events import admit_own_events, event_functions
 from daeosens.tracing.daeo.search import Search
 from daeosens.tracing.daeo.switch_events import Switches
@@ -100,11 +100,12 @@ def build_daeo(
         return ConstrainedSearch([of_h, *of_g], bounds)
 
     def values(t: Array, x: Array, y: Array, p: Array) -> Array:
-        functions = search().functions
+        made = search().functions
+        of_h = made if isinstance(made, IntervalFunction) else made[0]
         points = np.concatenate(
             [t[:, None], x, y, np.broadcast_to(p, (len(t), len(p)))], axis=1, dtype=float
         )
-        return functions.enclose(1, np.stack([points, points], axis=2))[0][:, 0].mean(axis=1)
+        return of_h.enclose(1, np.stack([points, points], axis=2))[0][:, 0].mean(axis=1)
 
     given["monitor"] = lambda: Tracker(follower, search(), switches, of_y)
     return DAEOModel(
