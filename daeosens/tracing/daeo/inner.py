@@ -2,14 +2,15 @@
 
 A local optimiser Y(t, x, p) has an active set: the bounds of the box that it is at, and the
 constraints g that are 0 there.  At its bounds it is whatever t, x and p, and its other variables
-solve h_y = 0, or h_y + l g_y = 0 and g = 0.  Two steps of Newton's method from a number c near it,
+solve h_y = 0, or h_y + l g_y = 0 and g = 0.  Steps from a number c near it,
 
-    y_1 = c - h_yy(c)^-1 h_y(c),  y_2 = y_1 - h_yy(y_1)^-1 h_y(y_1),
+    y_1 = c - A h_y(c),  y_2 = y_1 - A h_y(y_1),  y_3 = y_2 - A h_y(y_2),  A = h_yy(c)^-1,
 
 where rows and columns of variables at bounds are those of the identity, are as functions of
-(t, x, p) what Y is, in value and in derivatives up to the third: c may be taken for a constant,
-because it differs from Y by rounding.  So c is found first, by more steps of Newton's method that
-nobody differentiates, and graphs are differentiated with c as an input.
+(t, x, p) what Y is: in value, and y_k in derivatives up to the k-th, since each step multiplies the
+error by I - A h_yy, which vanishes where derivatives are taken.  c may be taken for a constant,
+because it differs from Y by rounding, and so may A.  Both are found first, by Newton's method that
+nobody differentiates, and graphs are differentiated with them as inputs.
 
 The active set is a number that the state carries along, u = (x, y, active set), as y is; see
 ``active_set``.  It is a constant of every graph, and one compiled function serves all of them.
@@ -17,7 +18,7 @@ The active set is a number that the state carries along, u = (x, y, active set),
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,6 +33,29 @@ from daeosens.tracing.tracer import Tracer, traced_value
 
 APPROACH = 2
 """Steps of Newton's method to c, from what the state carries along."""
+
+
+@dataclass(frozen=True, eq=False)
+class Held:
+    """What derivatives of an optimiser take for constants: symbols, and their graphs.
+
+    Attributes
+    ----------
+    c, inverse, active : casadi.SX
+        A point near it [n_y], A [n_y, n_y + m], and which constraints are active [n_c].
+    graphs : casadi.SX
+        What they stand for, side by side.
+    """
+
+    c: Any
+    inverse: Any
+    active: Any
+    graphs: Any
+
+    @property
+    def pair(self) -> tuple[Any, Any]:
+        """The symbols side by side, and what they stand for."""
+        return casadi.vertcat(self.c, casadi.vec(self.inverse), self.active), self.graphs
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +74,10 @@ class Inner:
         Of (t, x, y, p).
     newton : casadi.Function
         (t, x, y, p, active) -> y after one step, the pivots of h_yy.
+    residual : casadi.Function
+        (t, x, y, p, active) -> what vanishes at an optimiser, by free variables and g.
+    inverse : casadi.Function
+        (t, x, y, p, active) -> by what a step of Newton's method multiplies it.
     slopes : casadi.Function
         (t, x, y, p, active) -> derivatives of the optimiser in t and x, and of its value.
     distances : casadi.Function
@@ -67,6 +95,8 @@ class Inner:
     f: Any
     h: Any
     newton: Any
+    residual: Any
+    inverse: Any
     slopes: Any
     distances: Any
 
@@ -96,28 +126,32 @@ class Inner:
             start, _ = self.newton(self.t, self.x, start, self.p, active)
         return start
 
-    def optimiser(self, c: Any, active: Any) -> Any:
-        """Return Y(t, x, p) near c, with derivatives."""
-        for _ in range(2):
-            c, _ = self.newton(self.t, self.x, c, self.p, active)
-        return c
-
-    def held(self) -> tuple[Any, Any, Any]:
-        """Return Y, the symbols in it that derivatives take for constants, and their graphs."""
-        c = casadi.SX.sym("c", self.n_y)
+    def held(self) -> Held:
+        """Return what derivatives take for constants in Y."""
         active = self.bits(self.carried)
-        symbols, graphs = (c, self.active), (self.approach(self.y, active), active)
-        return (
-            self.optimiser(c, self.active),
-            casadi.vertcat(*symbols),
-            casadi.vertcat(*graphs),
-        )
+        return self.near("", self.y, self.active, active)
 
-    def rate(self, y: Any) -> Any:
-        """Return (x', dY/dt along the run, 0) [n_x + n_y + 1]."""
-        rate = self.f(self.t, self.x, y, self.p)
-        by_t, by_x, _, _ = self.slopes(self.t, self.x, y, self.p, self.active)
-        return casadi.vertcat(rate, by_t + by_x @ rate, 0.0)
+    def near(self, name: str, start: Any, symbol: Any, active: Any) -> Held:
+        """Return that for the optimiser near ``start`` [n_y] with an active set, under a name."""
+        c = self.approach(start, active)
+        inverse = self.inverse(self.t, self.x, c, self.p, active)
+        symbols = casadi.SX.sym(f"c{name}", self.n_y), casadi.SX.sym(f"A{name}", *inverse.shape)
+        return Held(*symbols, symbol, casadi.vertcat(c, casadi.vec(inverse), active))
+
+    def optimiser(self, held: Held, steps: int = 2) -> Any:
+        """Return Y(t, x, p), with derivatives up to the number of steps."""
+        y = held.c
+        for _ in range(steps):
+            y = y + held.inverse @ self.residual(self.t, self.x, y, self.p, held.active)
+        return y
+
+    def rate(self, held: Held) -> Any:
+        """Return (x', dY/dt along the run, 0) [n_x + n_y + 1], with two derivatives."""
+        rate = self.f(self.t, self.x, self.optimiser(held), self.p)
+        y = self.optimiser(held, 3)
+        along = casadi.vertcat(rate, casadi.SX.zeros(self.n_y + 1))
+        change = casadi.jacobian(y, self.t) + casadi.jtimes(y, self.u, along)
+        return casadi.vertcat(rate, change, 0.0)
 
 
 def make_inner(
@@ -156,6 +190,12 @@ def make_inner(
     kkt = Kkt.make(point, value, limits, active[2 * n_y :], free)
     change, pivots = kkt.solve(kkt.gradient, limits)
     newton = casadi.Function("newton", [*point, active], [free * y + held_at + change, pivots])
+    m = limits.numel()
+    residual = casadi.vertcat(kkt.stationary, limits)
+    steps = [
+        kkt.solve(casadi.SX.eye(n_y), casadi.SX.zeros(m, n_y))[0],
+        kkt.solve(casadi.SX.zeros(n_y, m), casadi.SX.eye(m))[0],
+    ]
     at_bounds = [t, x, free * y + held_at, p, active]  # where bounds hold it, whatever is carried
     by_t, by_x = (kkt.solve(kkt.by(theta), casadi.jacobian(limits, theta))[0] for theta in (t, x))
     slopes = [by_t, by_x, kkt.value_by(t), kkt.value_by(x)]
@@ -179,6 +219,8 @@ def make_inner(
         casadi.Function("f", point, [traced(f, "f", (n_x,))]),
         casadi.Function("h", point, [value]),
         casadi.Function("newton", [*point, active], newton(*at_bounds)),
+        casadi.Function("residual", [*point, active], [residual]),
+        casadi.Function("inverse", [*point, active], [casadi.densify(casadi.horzcat(*steps))]),
         casadi.Function("slopes", [*point, active], slopes),
         casadi.Function("distances", [*point, active], [distances, *moved]),
     )
@@ -207,8 +249,8 @@ def _count(g: Callable[..., Any], n_x: int, n_y: int, tracer: Tracer) -> int:
 
 def equations(inner: Inner, name: str = "rhs") -> list[Generated]:
     """Return x' = f(t, x, Y, p), y' = dY/dt with all derivatives."""
-    y, *held = inner.held()
-    return _generated(inner, name, inner.rate(y), held)
+    held = inner.held()
+    return _generated(inner, name, inner.rate(held), held.pair)
 
 
 def scalar(inner: Inner, name: str, value: Callable[..., Any], tracer: Tracer) -> list[Generated]:
@@ -236,8 +278,9 @@ def _at_optimiser(
     n_x, n_y = inner.n_x, inner.n_y
     of = expand(tracer.graph(lambda t, u, p: value(t, u[:n_x], u[n_x : n_x + n_y], p), name, shape))
     graph = casadi.Function("value", [of.t, of.u, of.p], [of.value])
-    y, symbols, graphs = inner.held()
-    return graph(inner.t, casadi.vertcat(inner.x, y, 0.0), inner.p), (symbols, graphs)
+    held = inner.held()
+    u = casadi.vertcat(inner.x, inner.optimiser(held), 0.0)
+    return graph(inner.t, u, inner.p), held.pair
 
 
 def jumps(inner: Inner) -> list[Generated]:
@@ -247,17 +290,15 @@ def jumps(inner: Inner) -> list[Generated]:
     along as data, and ``jump_reset`` the state (x, Z, active set).
     """
     other = casadi.SX.sym(DATA, inner.n_y + 1)
-    d, active_there = casadi.SX.sym("d", inner.n_y), casadi.SX.sym("there", inner.n_c)
-    there = inner.bits(other[-1])
-    of_z = casadi.vertcat(inner.approach(other[:-1], there), there)
-    y, symbols, graphs = inner.held()
-    z = inner.optimiser(d, active_there)
-    h = [inner.h(inner.t, inner.x, place, inner.p) for place in (y, z)]
-    z_held = casadi.vertcat(d, active_there)
-    held = casadi.vertcat(symbols, z_held), casadi.vertcat(graphs, of_z)
-    when = _generated(inner, "jump_when", h[0] - h[1], held, number=True, data=other)
+    here = inner.held()
+    active = casadi.SX.sym("active_there", inner.n_c)
+    there = inner.near("_there", other[:-1], active, inner.bits(other[-1]))
+    z = inner.optimiser(there)
+    h = [inner.h(inner.t, inner.x, y, inner.p) for y in (inner.optimiser(here), z)]
+    both = [casadi.vertcat(*parts) for parts in zip(here.pair, there.pair, strict=True)]
+    when = _generated(inner, "jump_when", h[0] - h[1], both, number=True, data=other)
     after = casadi.vertcat(inner.x, z, other[-1])
-    return [*when, *_generated(inner, "jump_reset", after, (z_held, of_z), data=other)]
+    return [*when, *_generated(inner, "jump_reset", after, there.pair, data=other)]
 
 
 def changes(inner: Inner) -> list[Generated]:
@@ -269,21 +310,20 @@ def changes(inner: Inner) -> list[Generated]:
     """
     data = casadi.SX.sym(DATA, 2 * inner.n_c)
     watched, chosen = data[: inner.n_c], data[inner.n_c :]
-    y, symbols, graphs = inner.held()
-    distances, _, _ = inner.distances(inner.t, inner.x, y, inner.p, inner.active)
-    held = symbols, graphs
+    held = inner.held()
+    place = inner.t, inner.x, inner.optimiser(held), inner.p, inner.active
+    distances, _, _ = inner.distances(*place)
     when = _generated(
-        inner, "change_when", -casadi.dot(watched, distances), held, number=True, data=data
+        inner, "change_when", -casadi.dot(watched, distances), held.pair, number=True, data=data
     )
     before = inner.bits(inner.carried)
     after = before + chosen * (1.0 - 2.0 * before)
     number = inner.carried + sum(
         2.0**k * chosen[k] * (1.0 - 2.0 * before[k]) for k in range(inner.n_c)
     )
-    c = symbols[: inner.n_y]
-    held = symbols, casadi.vertcat(inner.approach(inner.y, after), after)
-    whole = casadi.vertcat(inner.x, inner.optimiser(c, inner.active), number)
-    return [*when, *_generated(inner, "change_reset", whole, held, data=data)]
+    held = inner.near("", inner.y, inner.active, after)
+    whole = casadi.vertcat(inner.x, inner.optimiser(held), number)
+    return [*when, *_generated(inner, "change_reset", whole, held.pair, data=data)]
 
 
 def followed(inner: Inner) -> Generated:
@@ -326,7 +366,7 @@ def _generated(
     inner: Inner,
     name: str,
     value: Any,
-    held: Any,
+    held: Sequence[Any],
     *,
     number: bool = False,
     data: Any = None,
