@@ -127,6 +127,22 @@ def test_bang_bang_control_is_a_jump_between_bounds(method, steps):
     assert by == pytest.approx(np.array([-switch, -switch, 1.0]) / (p[0] + p[1]), abs=1e-13)
 
 
+def test_an_optimiser_that_a_bound_lets_go_where_h_is_concave_vanishes():
+    """Of x y - y^2 + y^4/4 the bound y = 0 is a minimiser until x = 0, and the lowest before."""
+    model = ds.DAEO(
+        lambda t, x, y, p: -np.ones(1),
+        lambda t, x, y, p: x[0] * y[0] - y[0] ** 2 + 0.25 * y[0] ** 4,
+        size=(1, 1),
+        box=[(0.0, 2.0)],
+    )
+    run = solved(model, [2.0], [], "rk4", 3.0, dt=0.1)
+    # y^3 - 2 y + x = 0 and x - y + y^3/4 = 0 where both are as low: 3 y^2 = 4
+    assert times_of(run, "jump") == pytest.approx([2.0 - 4.0 / np.sqrt(27.0)], abs=1e-12)
+    assert run.report.branches[0].died == pytest.approx(2.0, abs=1e-8)
+    last = ds.adjoint(run, model.terminal(lambda t, x, y, p: y[0])).value
+    assert last == pytest.approx(0.5 * (1.0 + np.sqrt(5.0)), abs=1e-12)
+
+
 LIMIT, TILT = 0.97, 0.8
 
 

@@ -9,6 +9,7 @@ from scipy.optimize import root
 
 import daeosens as ds
 from daeosens.costs import EventTime
+from daeosens.derivatives.hessian import hessian_sweep
 from daeosens.errors import ComplementarityError
 from daeosens.verify.taylor import duality
 
@@ -92,6 +93,37 @@ def test_taylor_remainders_fall_with_orders_two_and_three(disc, what, method):
     functional = ds.Reduced(disc, cost, ds.Stepping((0.0, 1.0), method, dt=0.1), free)
     assert min(ds.taylor(functional)) > 1.9
     assert min(ds.taylor(functional, hessian=True)) > 2.85
+
+
+def test_bounds_given_as_constraints_are_the_same():
+    """The graphs, the search and the proofs are others; states and derivatives are not."""
+
+    def pulled(t, x, y, p):
+        return y[0] ** 2 + p[0] * y[0] * y[1] + y[1] ** 2 - np.sin(2.0 * t) * y[0] - x[0] * y[1]
+
+    def rate(t, x, y, p):
+        return [y[0] + y[1] + p[0] * np.cos(t)]
+
+    limits = (
+        {"box": [(-0.3, 0.35), (-3.0, 3.0)]},
+        {
+            "box": [(-3.0, 3.0)] * 2,
+            "constraints": lambda t, x, y, p: [-0.3 - y[0], y[0] - 0.35],
+        },
+    )
+    answers = []
+    for kind in limits:
+        model = ds.DAEO(rate, pulled, size=(1, 2), parameters=1, **kind)
+        run = solved(model, [0.4], [0.6], "rk4", 2.5, dt=0.1)
+        assert len(times_of(run)) >= 3
+        answers.append([run.u[-1, :3], times_of(run)])
+        for cost in (model.terminal(lambda t, x, y, p: x[0] * y[1]), EventTime("active set", 1)):
+            gradient = ds.adjoint(run, cost)
+            along = [1.0, 0.0, 0.0, 0.0], [0.5]
+            product = hessian_sweep(run, cost, [along])[0]
+            answers[-1] += [gradient.u0[:1], gradient.p, product.u0[:1], product.p]
+    for one, other in zip(*answers, strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=1e-13)
 
 
 def test_a_linear_programme_goes_from_vertex_to_vertex():
@@ -248,6 +280,19 @@ def test_constraints_that_nothing_satisfies_are_an_error(x0):
     )
     with pytest.raises(ds.SolveError, match="no y in the box satisfies the constraints"):
         solved(model, [x0], [], method="rk4", dt=0.1)
+
+
+def test_a_constraint_that_says_what_a_bound_does_is_an_error():
+    model = ds.DAEO(
+        lambda t, x, y, p: y,
+        lambda t, x, y, p: 0.5 * (y[0] - x[0]) ** 2,
+        size=(1, 1),
+        box=[(-2.0, 1.0)],
+        constraints=lambda t, x, y, p: [2.0 * y[0] - 2.0],
+    )
+    told = r"y\[0\] at its upper bound and constraint 0 become active together near t = 0.7"
+    with pytest.raises(ds.SolveError, match=told):
+        solved(model, [0.5], [], "rk4", dt=0.1)
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,9 @@ from daeosens.errors import ComplementarityError, SolveError
 from daeosens.petsc.vectors import Array
 from daeosens.problem.event import Event
 from daeosens.problem.monitor import START, Suspect
-from daeosens.tracing.daeo.active_set import constraint, members, turned, turns
+from daeosens.tracing.daeo.active_set import constraint, members
 from daeosens.tracing.daeo.branches import Branch, Branches, Change, Jump
+from daeosens.tracing.daeo.changing import changes
 from daeosens.tracing.daeo.constrained_search import ConstrainedSearch
 from daeosens.tracing.daeo.discovery import Discovery
 from daeosens.tracing.daeo.followed import Follower, Optimisers, Path, Turn
@@ -285,7 +286,7 @@ class Tracker:
                 limit = first_dip(self._functions, piece, limit)
             end, emerged = self._discovery.certify(piece, limit)
             suspects = [
-                *self._changes(piece, end - 1),
+                *changes(piece, end - 1, self._follower, self._switches, self.report.names),
                 *self._suspects(piece, end - 1),
                 *self._born_lower(piece, end - 1, emerged),
             ]
@@ -305,38 +306,6 @@ class Tracker:
         if not jumps or jumps[-1].t != t or jumps[-1].before not in self._alive:
             return None
         return self._place(jumps[-1].before)
-
-    def _changes(self, piece: Piece, n: int) -> list[Suspect]:
-        """Return the changes of the active set that may happen within a step."""
-        suspects: list[Suspect] = []
-        part = float(piece.reached[piece.active]) - n
-        for c in np.flatnonzero(piece.closing[n]).tolist():
-            start = float(piece.apart[n, c]), float(piece.parting[n, c])
-            bracket = (0.0, part) if part < 1.0 else None
-            turning = self._turning(piece, n, c, part)
-            suspects.append(Suspect(self._switches.change(turning), start, bracket))
-        return suspects
-
-    def _turning(self, piece: Piece, n: int, c: int, part: float) -> list[int]:
-        """Return the constraints that turn where one does, by what is optimal where a step ends."""
-        active = piece.found[piece.active, n]
-        choices = turns(float(active.active), c, self._n_y)
-        if len(choices) == 1:
-            return choices[0]
-        for turning in choices:
-            place = piece.inside(piece.active, n, min(part, 1.0)).place.copy()
-            place[-1] = turned(place[-1], turning)
-            there = self._follower.near(piece.times[n + 1], piece.x[n + 1], place, self._p)
-            if self._follower.optimal(there):
-                return turning
-        if piece.apart[n + 1, c] > 0.0:
-            raise SolveError(
-                f"{constraint(c, self.report.names)} cannot become active near "
-                f"t = {piece.times[n + 1]:.9g}: as many are as there are y, and none leaves",
-                expected="constraints that some y satisfies, at most as many active as there are y",
-                remedy="constraints that do not meet in one point; smaller steps",
-            )
-        return choices[0]
 
     def _suspects(self, piece: Piece, n: int) -> list[Suspect]:
         """Return the jumps that may happen within a step to optimisers that were there before."""
@@ -466,9 +435,9 @@ class Tracker:
             if piece.reached[k] < n:
                 branch.died = piece.when_gone(k)
                 branch.parts.append(_part(np.array([branch.died]), piece.ends[k : k + 1]))
-        for (k, step), changes in piece.changes.items():
+        for (k, step), turns in piece.changes.items():
             if done <= step < n:
-                self._note(self._alive[k], piece.path(step), changes)
+                self._note(self._alive[k], piece.path(step), turns)
         stays = piece.reached >= n
         self._alive = [k for k, stay in zip(self._alive, stays, strict=True) if stay]
         self._t, self._x = float(piece.times[n]), piece.x[n].copy()
