@@ -262,7 +262,9 @@ def fit(
     ]
     residuals = -spread(np.concatenate(rows), table.observed) / sigma
     if isinstance(functional, EstimatedNoise) and not model.each_column:
-        warn_of_unequal_noise(table.names, residuals, float(np.max(sigma)))
+        sizes = np.sqrt(np.nanmean(table.values**2, axis=0))
+        sizes = np.ones_like(sizes) if model.scale == "log" else sizes
+        warn_of_unequal_noise(table.names, residuals, float(np.max(sigma)), sizes)
     return Fit(
         table,
         model,

@@ -14,8 +14,13 @@ LEVEL, RATIO, FEWEST = 1e-3, 2.0, 3
 """Levels differ that equal ones would make with less than this probability, by more than this
 factor, of columns with so many measurements."""
 
+EXACT = 1e-3
+"""Residuals below this part of the data are no noise of measurements, but what steps err."""
 
-def warn_of_unequal_noise(names: Sequence[str], residuals: Array, sigma: float) -> None:
+
+def warn_of_unequal_noise(
+    names: Sequence[str], residuals: Array, sigma: float, sizes: Array
+) -> None:
     """Warn where columns that share an estimated noise level have residuals of different size.
 
     Parameters
@@ -26,6 +31,8 @@ def warn_of_unequal_noise(names: Sequence[str], residuals: Array, sigma: float) 
         Over the noise level; NaN where nothing was observed.
     sigma : float
         The noise level, in the data's unit (of log-normal noise: relative).
+    sizes : array [q]
+        Of the data, in the same unit (of log-normal noise: 1).
 
     Warns
     -----
@@ -41,11 +48,11 @@ def warn_of_unequal_noise(names: Sequence[str], residuals: Array, sigma: float) 
     --------
     >>> rng = np.random.default_rng(0)
     >>> noise = rng.normal(size=(20, 2))
-    >>> warn_of_unequal_noise(["a", "b"], noise, 1.0)
+    >>> warn_of_unequal_noise(["a", "b"], noise, 1.0, np.ones(2))
     >>> import warnings
     >>> with warnings.catch_warnings(record=True) as told:
     ...     warnings.simplefilter("always")
-    ...     warn_of_unequal_noise(["a", "b"], noise * [0.1, 2.0], 1.0)
+    ...     warn_of_unequal_noise(["a", "b"], noise * [0.1, 2.0], 1.0, np.ones(2))
     >>> str(told[0].message).splitlines()[0]
     'one noise level for all columns, but their residuals differ: 0.0863 (a), 1.42 (b)'
     """
@@ -62,8 +69,12 @@ def warn_of_unequal_noise(names: Sequence[str], residuals: Array, sigma: float) 
     ratio = float(counts.sum() * np.log(pooled) - counts @ np.log(squares))
     if chdtrc(len(names) - 1, ratio) >= LEVEL:
         return
-    levels = (sigma * np.sqrt(squares)).tolist()
-    told = ", ".join(f"{level:.3g} ({name})" for level, name in zip(levels, names, strict=True))
+    levels = sigma * np.sqrt(squares)
+    if (levels < EXACT * sizes[known]).all():
+        return
+    told = ", ".join(
+        f"{level:.3g} ({name})" for level, name in zip(levels.tolist(), names, strict=True)
+    )
     warn(
         f"one noise level for all columns, but their residuals differ: {told}\n"
         "  expected: columns in one unit with the same noise; the fit weights them alike, and "

@@ -40,7 +40,7 @@ from daeosens.optimize.progress_bar import Bar, bar_on_terminal
 from daeosens.optimize.restart import Keeper, identity_of, load, options_for, resume
 from daeosens.optimize.result import HEADING, Iterate, Progress, Result, history_of
 from daeosens.optimize.start import Bound, GivenBounds, limits_of, point_complaints, start_of
-from daeosens.optimize.stopping import Stopping
+from daeosens.optimize.stopping import GRADIENT, Stopping
 from daeosens.optimize.tao.newton import FEW, FEW_WHOLE, Preconditioner, checked_preconditioner
 from daeosens.optimize.tao.run import Descent
 from daeosens.optimize.tao.setup import Kind, chosen_method, prepare, run_tao
@@ -52,9 +52,6 @@ from daeosens.problem.problem import Problem
 __all__ = ["HEADING", "METHODS", "REASONS", "UNBOUNDED", "Bound", "Iterate", "Result", "minimize"]
 
 _Reason = PETSc.TAO.ConvergedReason
-
-GRADIENT = 1e-8
-"""Whoever asks for a smaller gradient norm wants it whatever rounding makes of the value."""
 
 HARDLY_SMALLER = 1e-3
 """Part of the first gradient norm above which the last one is told to have met a tolerance only."""
@@ -299,7 +296,6 @@ def minimize(
         scaled_gradient=scaled_gradient_tolerance,
         predicted_decrease=predicted_decrease_tolerance,
         max_iterations=int(max_iterations),
-        rounding=gradient_tolerance >= GRADIENT,
     )
     views = {name: value for name, value in chosen.items() if "view" in name}
     others = {name: value for name, value in chosen.items() if "view" not in name}

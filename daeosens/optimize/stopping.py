@@ -30,6 +30,9 @@ STAGNATION = (
     "neither value nor gradient norm falls any more (rounding reached, or a wrong Hessian)",
 )
 
+GRADIENT = 1e-8
+"""Whoever asks for a smaller gradient norm wants it whatever rounding makes of the value."""
+
 ROUNDED = (
     "CONVERGED_ROUNDING",
     "value and gradient norm no longer fall: the rounding of the value is reached",

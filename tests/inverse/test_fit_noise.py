@@ -47,14 +47,21 @@ def test_columns_of_the_same_noise_are_not():
     fitted(plasma_and_effect([0.05, 0.05]), noise=LogNormal(each_column=True))
 
 
+def test_data_without_noise_are_not_told():
+    """Residuals of a twin experiment are what the steps err: that differs from column to column."""
+    fitted(plasma_and_effect([1e-4, 1e-3]))
+
+
 def test_chance_is_told_in_one_of_a_thousand():
     """Equal columns, 2000 times; the test is that of Neyman and Pearson at 1e-3."""
     rng, names = np.random.default_rng(2), ["a", "b", "c"]
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         for _ in range(2000):
-            warn_of_unequal_noise(names, rng.normal(size=(15, 3)), 1.0)
+            warn_of_unequal_noise(names, rng.normal(size=(15, 3)), 1.0, np.ones(3))
     assert len(told) < 12
     few = np.full((5, 2), np.nan)
     few[:2, 0], few[:, 1] = 1e-3, 1.0
-    warn_of_unequal_noise(names[:2], few, 1.0)  # two measurements of a column say too little
+    warn_of_unequal_noise(
+        names[:2], few, 1.0, np.ones(2)
+    )  # two measurements of a column say too little

@@ -14,6 +14,7 @@ from daeosens.functional.functional import HasDenseGaussNewton, HasDenseHessian
 from daeosens.optimize.arguments import argument_complaints
 from daeosens.optimize.methods import METHODS, NEWTON, PRODUCTS, bounds_complaints
 from daeosens.optimize.start import Bounds
+from daeosens.optimize.stopping import GRADIENT
 from daeosens.optimize.tao import gauss_newton as least_squares
 from daeosens.optimize.tao import pounders
 from daeosens.optimize.tao.gauss_newton import GaussNewton, Regularized
@@ -190,4 +191,5 @@ def _read_options(tao: PETSc.TAO, descent: Descent) -> None:
         by_value=by_value,
         by_first=by_first,
         max_iterations=most,
+        rounding=absolute >= GRADIENT,
     )
