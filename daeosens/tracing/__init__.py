@@ -241,6 +241,7 @@ def DAEO(  # noqa: N802 (a noun, like ODE)
     events: Iterable[EventLike] = (),
     running: Callable[..., Any] | None = None,
     breakpoints: npt.ArrayLike = (),
+    extension: Callable[..., Any] | None = None,
     comm: MPI.Comm = MPI.COMM_WORLD,
 ) -> DAEOModel:
     """Describe x' = f(t, x, y, p), where y minimises h(t, x, y, p) over a box.
@@ -275,6 +276,10 @@ def DAEO(  # noqa: N802 (a noun, like ODE)
         ``(t, x, y, p) -> number``, the density of the cost ``model.running``.
     breakpoints : array_like [K], optional
         As for ``ODE``.
+    extension : callable, optional
+        Your own enclosures of h and its derivatives in y over boxes, in the place of those that are
+        made from h: ``extension`` of ``tracing.daeo.intervals.interval_function``.  Not with
+        ``constraints``.
     comm : MPI.Comm, optional
         As for ``trace``.
 
@@ -319,7 +324,7 @@ def DAEO(  # noqa: N802 (a noun, like ODE)
     )
     build = _needed("daeo.build").build_daeo
     model: DAEOModel = build(
-        f, h, constraints, size, parameters, box, events, running, breakpoints, comm
+        f, h, constraints, size, parameters, box, events, running, breakpoints, extension, comm
     )
     return model
 

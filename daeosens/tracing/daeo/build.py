@@ -12,7 +12,7 @@ import numpy.typing as npt
 from mpi4py import MPI
 
 from daeosens.costs.objective import Terminal
-from daeosens.errors import InputError
+from daeosens.errors import InputError, UnsupportedError
 from daeosens.petsc.c_function import Native
 from daeosens.petsc.vectors import Array
 from daeosens.problem.equations import ODE
@@ -44,11 +44,17 @@ def build_daeo(
     events: Iterable[EventLike],
     running: Callable[..., Any] | None,
     breakpoints: npt.ArrayLike,
+    extension: Callable[..., Any] | None,
     comm: MPI.Comm,
 ) -> DAEOModel:
     """Return the model of ``daeosens.DAEO``, whose arguments these are."""
     n_x, n_y, names = _admit_sizes(size)
     bounds = _admit_box(box, n_y)
+    if constraints is not None and extension is not None:
+        raise UnsupportedError(
+            "an extension of h beside constraints",
+            expected="one of them: the search with constraints takes traced functions",
+        )
     tracer = Tracer(n_x + n_y + 1, admit_shapes(parameters), comm)
     inner = graphs.make_inner(f, h, constraints, n_x, bounds, tracer)
     switching = [*graphs.jumps(inner), *graphs.changes(inner)]
@@ -92,7 +98,7 @@ def build_daeo(
 
     @cache
     def search() -> Search | ConstrainedSearch:
-        of_h = interval_function(h, n_x, n_y, parameters)
+        of_h = interval_function(h, n_x, n_y, parameters, extension=extension)
         if constraints is None:
             return Search(of_h, bounds)
         limits = [_limit(constraints, k) for k in range(inner.n_c - 2 * n_y)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from daeosens.errors import InputError, SolveError
 from daeosens.petsc.vectors import Array
 from daeosens.tracing.daeo.active_set import number_of
 from daeosens.tracing.daeo.branches import Branches
@@ -42,6 +43,8 @@ class Discovery:
     ----------
     same : float
         Points that are nearer are one optimiser.
+    reached : float
+        Up to when all of them are known.
     """
 
     def __init__(
@@ -50,7 +53,7 @@ class Discovery:
         self._follower, self._search, self._report = follower, search, report
         self.same = SAME * follower.size
         self._known: Minimizers | None = None
-        self._searched = np.nan
+        self._searched, self.reached = np.nan, -np.inf
         self._reach_of_proof = 0  # steps over which the last proof went
         self._time_of_proof = np.inf  # time, where it was less than one
         self._left = EFFORT  # boxes that may be looked at for proof
@@ -72,6 +75,7 @@ class Discovery:
                     return end, emerged
             self._left = min(self._left + MORE * (end - at), EFFORT)
             at = end
+            self.reached = float(piece.times[at])
         return limit, []
 
     def _proven_until(self, piece: Piece, at: int, limit: int) -> int:
@@ -172,9 +176,18 @@ class Discovery:
                 return remark
         return ""
 
+    def _found(self, t: float, x: Array, p: Array) -> Minimizers:
+        """Search for all optimisers; what is wrong with h after the start ends the run."""
+        try:
+            return self._search.find(t, x, p, "all")
+        except InputError as error:
+            if not self._report.searches:
+                raise
+            raise SolveError(*error.args) from error
+
     def search(self, t: float, x: Array, p: Array, known: Array | None = None) -> Optimisers | None:
         """Search for all optimisers; return those that are not among the known [K, n_y]."""
-        self._known = minimizers = self._search.find(t, x, p, "all")
+        self._known = minimizers = self._found(t, x, p)
         self._searched, self._left = t, self._left - self._search.boxes
         self._report.searches.append(t)
         if not minimizers.complete:

@@ -92,6 +92,12 @@ class Tracker:
         if t != self._t:
             return None
         rate, lowest = self._follower.rates(np.array([t]), u[None], p)[0], self._at_lowest
+        if not np.isfinite(rate).all():
+            return SolveError(
+                f"f is not finite at t = {t:.9g}, x = {self._x}, y = {lowest.y}: {rate}",
+                expected="f that is defined at every global minimiser that a run comes to",
+                remedy="another f, a smaller box, or an event that ends the run before",
+            )
         path = Path(np.array([t, t + h]), np.stack([self._x, self._x + h * rate]))
         part, end = self._follower.with_care(path, lowest, p, valid=self._follower.sound)
         return None if part == 1.0 else _vanishes(end.y, path.time(part))
@@ -284,7 +290,11 @@ class Tracker:
             limit = min(piece.first_doubt + 1, count)
             if self._functions is not None:
                 limit = first_dip(self._functions, piece, limit)
-            end, emerged = self._discovery.certify(piece, limit)
+            try:
+                end, emerged = self._discovery.certify(piece, limit)
+            except SolveError:
+                self._accept(piece, int(np.searchsorted(piece.times, self._discovery.reached)))
+                raise
             suspects = [
                 *changes(piece, end - 1, self._follower, self._switches, self.report.names),
                 *self._suspects(piece, end - 1),
