@@ -268,7 +268,8 @@ def DAEO(  # noqa: N802 (a noun, like ODE)
     box : array_like [n_y, 2]
         Lower and upper bound of each y.
     constraints : callable, optional
-        ``(t, x, y, p) -> array [m]``, values that y keeps from being above 0, twice differentiable.
+        ``(t, x, y, p) -> array [m]``, values that y keeps from being above 0, twice differentiable;
+        2 n_y + m at most 50.
     events : sequence of Event
         As for ``trace``, but their functions take (t, x, y, p), and a reset returns x alone.  Where
         one changes x or parameters, the global optimiser is searched for again.
