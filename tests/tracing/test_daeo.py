@@ -98,6 +98,17 @@ def test_jump_is_passed_with_the_order_of_the_method(simple, method, order):
     assert rate > order - 0.15
 
 
+@pytest.mark.parametrize(
+    ("method", "errors"),
+    [("rk4", [1.95e-4, 1.52e-8, 1.47e-12]), ("cn", [2.94e-3, 3.37e-5, 3.43e-7])],
+)
+def test_errors_are_those_of_the_table_in_the_docs(simple, method, errors):
+    for dt, error in zip([0.25, 0.025, 0.0025], errors, strict=True):
+        run = run_of(simple, method, dt=dt)
+        assert abs(run.u[-1, 0] - FINAL) == pytest.approx(error, rel=0.01, abs=2e-14)
+        assert abs(run.crossings[1].t - JUMP) < 5.0 * error
+
+
 def test_without_location_the_order_is_one():
     """The optimiser in closed form, without an event, as a step of fixed size meets it."""
     searched = ds.ODE(lambda t, u, p: -(2.0 + (1.0 if u[0] > 0.5 else -1.0)) * u, size=1)

@@ -109,18 +109,14 @@ def _over_steps(piece: Piece, steps: npt.NDArray[np.int_]) -> Spans:
     """Return all optimisers [K] over whole steps [N], one after the other."""
     count, found = len(piece.found.values), piece.found
     first, last = found[:, steps], found[:, steps + 1]
-    paths = [piece.path(n) for n in steps.tolist()]
-    dt = np.array([path.length for path in paths])
-    slopes = [np.array([path.slope(s) for path in paths]) for s in (0.0, 1.0)]
+    t, x, *slopes = piece.cubics(int(steps[0]), int(steps[-1]) + 1)
     shape = count, len(steps)
-    times = np.broadcast_to(dt, shape)
+    times = np.broadcast_to(t[:, 1] - t[:, 0], shape)
     left, right = (
         each.change(times, np.broadcast_to(slope, (*shape, slope.shape[1])))
         for each, slope in zip((first, last), slopes, strict=True)
     )
     y = 0.5 * (first.y + last.y) + 0.125 * (left - right)
-    hulls = [path.hull(0.0, 1.0) for path in paths]
-    t, x = (np.array([hull[k] for hull in hulls]) for k in range(2))
     return Spans(
         np.tile(t, (count, 1)),
         np.tile(x, (count, 1, 1)),

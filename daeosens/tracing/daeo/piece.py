@@ -134,6 +134,21 @@ class Piece:
         along = Along(float(times[middle]), x[middle], hull_of(rates))
         return t, hull_of(np.concatenate([x, *inner])), along
 
+    def cubics(self, start: int, end: int) -> tuple[Array, Array, Array, Array]:
+        """Return of some steps [N] the intervals of t [N, 2] and of x [N, n_x, 2].
+
+        And how x would go by its rate at the start, and at the end [N, n_x].
+        """
+        assert self._rates is not None
+        times, x = self.times[start : end + 1], self.x[start : end + 1]
+        left, right = (
+            np.diff(times)[:, None] * rates
+            for rates in (self._rates[start:end], self._rates[start + 1 : end + 1])
+        )
+        points = np.stack([x[:-1], x[:-1] + left / 3.0, x[1:] - right / 3.0, x[1:]])
+        t = np.stack([times[:-1], times[1:]], axis=1)
+        return t, np.stack([points.min(axis=0), points.max(axis=0)], axis=2), left, right
+
     def inside(self, k: int, n: int, part: float) -> Optimisers:
         """Return how an optimiser is inside a step, or where it vanishes before."""
         first, start = 0.0, self.found[k, n]
