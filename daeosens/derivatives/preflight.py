@@ -51,11 +51,15 @@ def evaluate_second_derivatives(
     first, last = stepping.t_span
     start = _Probe(problem, first, u, p)
     moving = [event for event in problem.events if not event.explicit]
+    # a monitor completes the state when the run begins: before that there may be no values
+    incomplete = problem.monitor is not None
     for name, mode in (problem.modes or {"": problem}).items():
         in_time = bool(moving) or (bool(problem.events) and _is_algebraic(mode, start, stepping))
-        _equations(name, mode, start, in_time=in_time)
+        with suppress(SolveError) if incomplete else nullcontext():
+            _equations(name, mode, start, in_time=in_time)
     for _, density in cost.densities:
-        start.scalar(density, in_time=bool(moving))
+        with suppress(SolveError) if incomplete else nullcontext():
+            start.scalar(density, in_time=bool(moving))
     inside = _Probe(problem, 0.5 * (first + last), u, p)
     names = {event.name for event in moving}
     cut = any(event.terminal for event in moving)
@@ -66,7 +70,7 @@ def evaluate_second_derivatives(
         else:
             # later states may be where the cost has a value though the first one is not
             moment = time.t if isinstance(time, Instant) else time
-            later = isinstance(moment, float) and moment > start.t
+            later = incomplete or (isinstance(moment, float) and moment > start.t)
             with suppress(SolveError) if later else nullcontext():
                 start.scalar(scalar, in_time=cut and time == last)
     for event in problem.events:

@@ -325,7 +325,9 @@ class Reduced:
         if not self.stepping.adaptive:
             return self
         run = self.trajectory(x)
-        if run.crossings and not all(event.explicit for event in self.problem.events):
+        moving = self.problem.monitor is not None
+        moving = moving or not all(event.explicit for event in self.problem.events)
+        if run.crossings and moving:
             return None
         stepping = repeated(run)
         return Reduced(self.problem, self.objective, stepping, self.control, engine=self.engine)

@@ -84,8 +84,10 @@ class Discovery:
         while not self._proven(piece, at, at + length):
             if self._searched != piece.times[at]:
                 self.search(float(piece.times[at]), piece.x[at], piece.p)
-            else:
+            elif self._left > 0:
                 length //= 2
+            else:
+                return self._nothing_new_until(piece, at, limit)
         self._reach_of_proof = max(length, 1)
         return at + length
 
