@@ -31,6 +31,14 @@ STEPPING = Stepping((0.0, 3.0), "rk4", dt=0.1)
 DATA = {"time": [1.0, 2.0, 3.0], "mass": [0.62, 0.35, 0.23]}
 
 
+@pytest.fixture(autouse=True)
+def listening():
+    """Ctrl-C is heard: programs that a shell starts in the background ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 class Hand:
     """Presses Ctrl-C on one rank, in a run."""
 
