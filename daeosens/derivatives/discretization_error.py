@@ -136,10 +136,9 @@ def derivative_error(
         computed, better = (adjoint(run, objective, engine) for run in (trajectory, finer))
     else:
         products = [hessian_product(run, objective, du0, dp, engine) for run in (trajectory, finer)]
-        one, other = (each.gradient for each in products)
-        assert one is not None
-        assert other is not None
-        computed, better = one, other
+        computed, better = (of_run.gradient for of_run in products)
+        assert computed is not None
+        assert better is not None
         by_p = difference(products[0].p_vec, products[1].p_vec, factor)
         product = HessianProduct(
             None,
@@ -236,9 +235,9 @@ def richardson(order: int) -> float:
     return 1.0 / (1.0 - 0.5**order)
 
 
-def difference(one: PETSc.Vec, other: PETSc.Vec, factor: float) -> PETSc.Vec:
-    """Return factor (one - other) as a new vector."""
-    out = one.copy()
+def difference(vector: PETSc.Vec, other: PETSc.Vec, factor: float) -> PETSc.Vec:
+    """Return factor (vector - other) as a new vector."""
+    out = vector.copy()
     out.axpy(-1.0, other)
     out.scale(factor)
     return out

@@ -45,7 +45,7 @@ def _first_fault(trajectory: Trajectory, *, back: bool) -> str:
     products = [("jacobian", problem.rhs_u, problem.create_state())]
     if problem.n_parameters:
         products.append(("jacobian_p", problem.rhs_p, problem.create_parameters()))
-    matrices = [(name, each, each.create(*point), ones) for name, each, ones in products]
+    matrices = [(name, product, product.create(*point), ones) for name, product, ones in products]
     out = problem.create_state()
     faults: list[str] = []
     # explicit steps do not linearise at the last state
@@ -57,7 +57,11 @@ def _first_fault(trajectory: Trajectory, *, back: bool) -> str:
             derivative.fill(t, states[n], trajectory.parameters(n), matrix)
             matrix.mult(ones, out)
             note_fault(faults, name, t, out, problem.dm)
-        found = [text for each in problem.comm.tompi4py().allgather(faults) for text in each]
-        if found:
-            return found[0]
+        messages = [
+            text
+            for rank_faults in problem.comm.tompi4py().allgather(faults)
+            for text in rank_faults
+        ]
+        if messages:
+            return messages[0]
     return ""

@@ -384,14 +384,14 @@ def _jumps_at_states(trajectory: Trajectory, function: _Piecewise) -> Iterator[f
             continue
         if not np.any(signs[before] * signs[after + 1] < 0.0):
             continue
-        if any(abs(t - each) <= 1e-9 * abs(t) for each in trajectory.problem.breakpoints):
+        if any(abs(t - jump) <= 1e-9 * abs(t) for jump in trajectory.problem.breakpoints):
             continue
         if not np.array_equal(read(trajectory.states[before + 1]), read(trajectory.states[after])):
             continue  # a reset, which jumps itself
         ends = [(before, 1 - 2 * SIDE), (before, 1 - SIDE), (after, SIDE), (after, 2 * SIDE)]
         at = [function.value(*_point(trajectory, *end)) for end in ends]
         bent = np.abs(at[1] - at[0]) + np.abs(at[3] - at[2])
-        rounding = 1e-9 * max(np.max(np.abs(each)) for each in at)
+        rounding = 1e-9 * max(np.max(np.abs(state)) for state in at)
         if np.any(np.abs(at[2] - at[1]) > 10.0 * bent + rounding):
             yield t
 
@@ -420,7 +420,7 @@ def _sides(function: Callable[[float], Array], place: float) -> tuple[float, boo
     for side in (SIDE, SIDE / NEARER):
         at = [function(place + k * side) for k in (-2, -1, 1, 2)]
         left, right = (at[1] - at[0]) / side, (at[3] - at[2]) / side
-        rounding = 1e-13 * max(np.max(np.abs(each)) for each in at) / side
+        rounding = 1e-13 * max(np.max(np.abs(state)) for state in at) / side
         size = JUMP * (np.abs(left) + np.abs(right) + changed) + rounding
         bends.append(np.where(np.abs(right - left) > BEND * size, np.abs(right - left), 0.0))
         kinks.append(np.where(np.abs(right - left) > size, np.abs(right - left), 0.0))

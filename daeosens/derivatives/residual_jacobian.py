@@ -207,7 +207,7 @@ def _terms(trajectory: Trajectory, objective: Objective) -> list[tuple[float, Sq
     terms = squares_of(objective.lower(trajectory.problem, float(trajectory.times[-1])))
     pinned = [term for term in terms if not isinstance(term[0], At)]
     at_events = [term for term in terms if isinstance(term[0], At)]
-    pinned.sort(key=lambda each: trajectory.index(each[0]))
+    pinned.sort(key=lambda term: trajectory.index(term[0]))
     numbers = [(weight, scalar, trajectory.index(at)) for at, weight, scalar in pinned + at_events]
     return [
         (

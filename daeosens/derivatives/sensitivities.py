@@ -141,12 +141,14 @@ def sensitivities(
     times = list(cast("Sequence[float]", t)) if several else [cast("float | None", t)]
     numbers = [trajectory.n_steps if time is None else trajectory.index(time) for time in times]
     with remainders() as left:
-        found = [_matrices_at(trajectory, last, wanted, engine) for last in numbers]
+        matrices = [_matrices_at(trajectory, last, wanted, engine) for last in numbers]
     problem = trajectory.problem
     columns = problem.size * ("u0" in wanted) + problem.n_parameters * ("p" in wanted)
-    solves = max(1, min(problem.size, columns) * len(found))  # each with a share of the remainders
+    solves = max(
+        1, min(problem.size, columns) * len(matrices)
+    )  # each with a share of the remainders
     solver_error(trajectory, left.total / solves)
-    return found if several else found[0]
+    return matrices if several else matrices[0]
 
 
 def _matrices_at(

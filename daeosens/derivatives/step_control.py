@@ -129,8 +129,10 @@ def chosen_directions(problem: Problem, control: str | Sequence[str | int]) -> l
     else:
         # a parameter where both have the name
         numbers = {name: k for k, name in enumerate(problem.state_names) if name not in names}
-        wanted = [numbers.get(one, one) if isinstance(one, str) else one for one in control]
-    unknown = [one for one in wanted if isinstance(one, str) and one not in names]
+        wanted = [
+            numbers.get(entry, entry) if isinstance(entry, str) else entry for entry in control
+        ]
+    unknown = [entry for entry in wanted if isinstance(entry, str) and entry not in names]
     if unknown:
         known = [*names, *problem.state_names]
         raise InputError(
@@ -138,16 +140,18 @@ def chosen_directions(problem: Problem, control: str | Sequence[str | int]) -> l
             expected=f"one of {', '.join(known)}, or the number of a state",
             remedy=suggestion(unknown[0], known).removeprefix("; try: "),
         )
-    outside = [one for one in wanted if not isinstance(one, str) and not 0 <= one < problem.size]
+    outside = [
+        entry for entry in wanted if not isinstance(entry, str) and not 0 <= entry < problem.size
+    ]
     if outside:
         raise InputError(
             f"control: there is no state {outside[0]}", expected=f"0 to {problem.size - 1}"
         )
     return [
-        (problem.create_state(), _unit(problem.create_parameters(), names.index(one)))
-        if isinstance(one, str)
-        else (_unit(problem.create_state(), one), None)
-        for one in wanted
+        (problem.create_state(), _unit(problem.create_parameters(), names.index(entry)))
+        if isinstance(entry, str)
+        else (_unit(problem.create_state(), entry), None)
+        for entry in wanted
     ]
 
 

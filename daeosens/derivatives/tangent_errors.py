@@ -67,14 +67,14 @@ def tangents_and_errors(run: Trajectory, directions: Sequence[Direction]) -> tup
         plain = problem.comm.size == 1 and not (run.crossings or problem.modes)
         if plain and not problem.field_parameter:
             rows = admit_rows(problem, directions)
-            found = _in_c(run, *rows) or _in_arrays(run, *rows)
-            if found is not None:
-                return found
+            errors = _in_c(run, *rows) or _in_arrays(run, *rows)
+            if errors is not None:
+                return errors
     along = tangent_sweep(run, directions)
-    values = np.array([each.u for each in along]).swapaxes(0, 1)
+    values = np.array([tangent.u for tangent in along]).swapaxes(0, 1)
     if method.tableau is not None:
         return values, _by_steps(run, along, values)
-    moved = np.array([each.times for each in along]).T
+    moved = np.array([tangent.times for tangent in along]).T
     return values, _from_three_states(run, values, moved)
 
 
@@ -151,8 +151,8 @@ def _in_c(run: Trajectory, du: Array, dp: Array) -> tuple[Array, Array] | None:
     times, sizes, states, _ = run.arrays
     errors, pair = np.empty_like(values[1:]), np.empty((2, *du.shape))
     for n in range(run.n_steps):
-        ends, one = slice(n, n + 2), slice(n, n + 1)
-        at = times[ends], sizes[one], states[ends], NO_STAGES
+        ends, step = slice(n, n + 2), slice(n, n + 1)
+        at = times[ends], sizes[step], states[ends], NO_STAGES
         pair[0] = values[n]
         if not LinearSteps(steps, run.p, *at, keep=False).push(1, dp, pair):
             return None
@@ -260,9 +260,9 @@ def _by_steps(run: Trajectory, along: Sequence[Tangent], values: Array) -> Array
         if mode not in maps:
             equations = problem.modes.get(mode, problem)
             maps[mode] = method.error_map(equations, run.stepping.options)
-        for d, each in enumerate(along):
-            du, dp = each.states[n].copy(), each.parameters[n]
-            maps[mode](step, du, dp if each.dp is not None or run.crossings else None)
+        for d, tangent in enumerate(along):
+            du, dp = tangent.states[n].copy(), tangent.parameters[n]
+            maps[mode](step, du, dp if tangent.dp is not None or run.crossings else None)
             errors[n, d] = read(du)
             du.destroy()
     return errors
@@ -280,7 +280,7 @@ def _from_three_states(run: Trajectory, values: Array, moved: Array) -> Array:
         if n in anew or not (sizes[n] and sizes[n - 1]):
             continue
         a = 1.0 + sizes[n - 1] / sizes[n]
-        found = values[n] / (a - 1.0) - values[n + 1] / a - values[n - 1] / (a * (a - 1.0))
+        curvature = values[n] / (a - 1.0) - values[n + 1] / a - values[n - 1] / (a * (a - 1.0))
         alike = np.ptp(moved[n - 1 : n + 2], axis=0) == 0.0
-        errors[n] = np.where(alike[:, None], found, 0.0)
+        errors[n] = np.where(alike[:, None], curvature, 0.0)
     return errors

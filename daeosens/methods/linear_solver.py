@@ -243,15 +243,15 @@ def _solves(kind: str, matrix: PETSc.Mat) -> bool:
     known, right = vecs
     known.set(1.0)
     matrix.mult(known, right)
-    found = known.duplicate()
+    solution = known.duplicate()
     try:
         solver.setOperators(matrix)
         solver.setType(PETSc.KSP.Type.PREONLY)
         solver.getPC().setType(kind)
-        solver.solve(right, found)
+        solver.solve(right, solution)
         reason: Any = solver.getConvergedReason()
-        found.axpy(-1.0, known)
-        return bool(reason > 0 and found.norm() < FAITHFUL * known.norm())
+        solution.axpy(-1.0, known)
+        return bool(reason > 0 and solution.norm() < FAITHFUL * known.norm())
     except PETSc.Error:
         return False
     finally:

@@ -162,7 +162,7 @@ class InstantStep:
     def _along(
         self,
         step: Step,
-        each: SecondOrder,
+        sensitivity: SecondOrder,
         v: PETSc.Vec,
         bend: Bend,
         curve: float,
@@ -170,21 +170,28 @@ class InstantStep:
     ) -> tuple[float, float]:
         """Add to the derivatives of the adjoint along a direction; return those of t and h."""
         t, _, u, _, p, _ = step
-        point, dh = (t, u, p), each.dh
+        point, dh = (t, u, p), sensitivity.dh
         by_t = dh * bend.by_t
-        by_h = dot(each.lam_dot, v) + dot(bend.by_u, each.du) + bend.by_t * each.dt + dh * curve
+        by_h = (
+            dot(sensitivity.lam_dot, v)
+            + dot(bend.by_u, sensitivity.du)
+            + bend.by_t * sensitivity.dt
+            + dh * curve
+        )
         if self._problem.n_parameters:
-            by_h += dot(bend.by_p, each.dp_vec)
-            each.mu_dot.axpy(dh, bend.by_p)
-        each.lam_dot.axpy(dh, bend.by_u)
+            by_h += dot(bend.by_p, sensitivity.dp_vec)
+            sensitivity.mu_dot.axpy(dh, bend.by_p)
+        sensitivity.lam_dot.axpy(dh, bend.by_u)
         for weight, density in densities:
             slope_t = density.value_t(*point)
             bent = change(density, self._problem, point, v, None, 1.0)
-            along = change(density, self._problem, point, each.du, each.dp_vec, each.dt)
+            along = change(
+                density, self._problem, point, sensitivity.du, sensitivity.dp_vec, sensitivity.dt
+            )
             by_h += weight * (along + 2.0 * self._share * dh * bent)
             by_t += weight * dh * slope_t
-            density.add_u(weight * dh, *point, each.lam_dot)
-            density.add_p(weight * dh, *point, each.mu_dot)
+            density.add_u(weight * dh, *point, sensitivity.lam_dot)
+            density.add_p(weight * dh, *point, sensitivity.mu_dot)
         return by_t, by_h
 
 

@@ -33,8 +33,8 @@ class Held:
     @p.setter
     def p(self, values: Any) -> None:
         self._p = values
-        for each in self._registered:
-            each.hold(values)
+        for functions in self._registered:
+            functions.hold(values)
 
     def register(self, ts: PETSc.TS, problem: Problem) -> Registered | RegisteredStencil:
         """Return the C functions of a problem for a TS, which see these parameters."""

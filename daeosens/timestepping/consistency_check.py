@@ -118,7 +118,7 @@ def refuse_inconsistent_start(
         k = int(ratios.argmax())
         named = algebraic.name(k, start)
         worst = (float(ratios[k]), named, float(values[k]), float(admitted[k]))
-    ratio, name, value, bound = max(ranks.allgather(worst), key=lambda each: each[0])
+    ratio, name, value, bound = max(ranks.allgather(worst), key=lambda misfit: misfit[0])
     if ratio > 1.0:
         forgetful = "beuler"
         if find_method("esdirk4").takes(problem) and isinstance(algebraic, _Rows):

@@ -82,7 +82,7 @@ def consistent_state(
     agree(problem.comm, "consistent_state", t=t, options=options or {})
     validate_names(options or {}, "options")
     finite_array(t, "t", ())
-    if any(type(as_array(each)) is DerivativeArray for each in (u0, p) if _is_listed(each)):
+    if any(type(as_array(values)) is DerivativeArray for values in (u0, p) if _is_listed(values)):
         raise InputError(
             "consistent_state is called with numbers that carry derivatives, in an initial_state",
             expected="plain numbers",

@@ -122,6 +122,6 @@ def _places(problem: Problem) -> Any:
     pattern = problem.native["jacobian"].pattern
     if pattern is None:
         return None
-    starts, columns = (np.asarray(each) for each in pattern)
+    starts, columns = (np.asarray(numbers) for numbers in pattern)
     rows = np.repeat(np.arange(problem.size), np.diff(starts))
     return (rows * problem.size + columns).astype(np.int32)

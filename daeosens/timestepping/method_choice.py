@@ -89,9 +89,9 @@ def replaced(stepping: Stepping, **changes: Any) -> Stepping:
     return changed
 
 
-def adopted(given: Stepping, run: Stepping) -> Stepping:
+def adopted(requested: Stepping, run: Stepping) -> Stepping:
     """Return the steps given, with the method that a run has chosen."""
-    return _with(given, run.method, run.choice)
+    return _with(requested, run.method, run.choice)
 
 
 def _with(stepping: Stepping, method: str, why: str) -> Stepping:

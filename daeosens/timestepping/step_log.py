@@ -107,9 +107,9 @@ class StepLog:
             return
         self._states.append(u.copy())
         if self._keep_stages:
-            given = stages(ts)[1:]  # the first one is the state before the step
-            if (len(self._stages) + 1) * len(given) <= self._room_for_stages():
-                self._stages.append([self.states[-2], *(stage.copy() for stage in given)])
+            vectors = stages(ts)[1:]  # the first one is the state before the step
+            if (len(self._stages) + 1) * len(vectors) <= self._room_for_stages():
+                self._stages.append([self.states[-2], *(stage.copy() for stage in vectors)])
 
     def consider_stopping(self, ts: PETSc.TS) -> None:
         """End the run if it was asked for (PETSc 3.26: a monitor's reason is forgotten)."""
@@ -204,8 +204,8 @@ class StepLog:
         if self._take_again is not None and self.begun:
             self._take_again(self.last_time, self._steps.last_size, self.states[-1])
         mine = self._problem.faults[0] if self._problem.faults else ""
-        found = [text for text in self._problem.comm.tompi4py().allgather(mine) if text]
-        return f": {found[0]}" if found else ""
+        messages = [text for text in self._problem.comm.tompi4py().allgather(mine) if text]
+        return f": {messages[0]}" if messages else ""
 
     def _check_progress(self, ts: PETSc.TS, t: float) -> None:
         reason: Any = ts.getConvergedReason()

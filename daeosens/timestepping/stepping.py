@@ -43,12 +43,12 @@ def refuse_reserved(names: Iterable[str], where: str) -> None:
     OptionError
         Names each option and the field.
     """
-    found = [name for name in names if isinstance(name, str) and name.lower() in RESERVED]
-    if found:
+    reserved = [name for name in names if isinstance(name, str) and name.lower() in RESERVED]
+    if reserved:
         raise OptionError(
-            f"{where}: {', '.join(found)} would contradict the Stepping",
+            f"{where}: {', '.join(reserved)} would contradict the Stepping",
             expected="times that the sweeps know of",
-            remedy=", ".join(f"{RESERVED[name.lower()]}=..." for name in found),
+            remedy=", ".join(f"{RESERVED[name.lower()]}=..." for name in reserved),
         )
 
 
@@ -324,8 +324,8 @@ def _nearly(marks: Array, times: Array, distance: float) -> npt.NDArray[np.bool_
     later = np.searchsorted(times, marks)
     before, after = times[np.maximum(later - 1, 0)], times[np.minimum(later, times.size - 1)]
     gaps = np.abs(marks - before), np.abs(after - marks)
-    one, other = ((gap > 0.0) & (gap <= distance) for gap in gaps)
-    return one | other
+    close_before, close_after = ((gap > 0.0) & (gap <= distance) for gap in gaps)
+    return close_before | close_after
 
 
 def _one_line(error: InputError) -> str:
@@ -364,7 +364,8 @@ def _control_complaints(stepping: Stepping) -> list[str]:
     else:
         entries: list[Any] = list(control) if isinstance(control, (list, tuple)) else []
         known = bool(entries) and all(
-            isinstance(one, (str, int, np.integer)) and not isinstance(one, bool) for one in entries
+            isinstance(entry, (str, int, np.integer)) and not isinstance(entry, bool)
+            for entry in entries
         )
     if not known:
         return [f"control = {control!r}; {expected}"]

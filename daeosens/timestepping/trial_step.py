@@ -134,5 +134,5 @@ def _try_jacobian(problem: Problem, t: float, u: PETSc.Vec, p: Any) -> None:
     ones.set(1.0)
     matrix.mult(ones, out)
     note_fault(problem.faults, "jacobian", t, out, problem.dm)
-    for each in (matrix, ones, out):
-        each.destroy()
+    for trial in (matrix, ones, out):
+        trial.destroy()

@@ -212,12 +212,12 @@ def _set_compiled_residual(
     if isinstance(registered, RegisteredStencil):
         registered.set_residual(ts, work, None if system.assembled else system.matrix)
         return
-    given = problem.native["jacobian"]
-    compiled = Compiled(given, "jacobian", ((problem.size, problem.size),), returns=False)
+    native = problem.native["jacobian"]
+    compiled = Compiled(native, "jacobian", ((problem.size, problem.size),), returns=False)
     registered.set_residual(
         ts,
         work,
-        (given.address, given.user_data),
+        (native.address, native.user_data),
         compiled.scratch,
         compiled.places,
         *system.parts,

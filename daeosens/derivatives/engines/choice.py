@@ -182,12 +182,12 @@ def no_arrays(problem: Problem, method: Method) -> str:
     """Return why runs of a problem by a method cannot be swept by arrays; empty if they can."""
     if method.in_blocks:
         return method.in_blocks
-    for each in (problem, *problem.modes.values()):
+    for mode in (problem, *problem.modes.values()):
         reasons = {
-            "PETSc-style callbacks": each.style == "petsc",
-            "F(t, u, u', p) = 0": each.form == "residual",
-            "a mass that depends on the parameters": not each.constant_mass,
-            "a jacobian that is given by products": each.batch is None,
+            "PETSc-style callbacks": mode.style == "petsc",
+            "F(t, u, u', p) = 0": mode.form == "residual",
+            "a mass that depends on the parameters": not mode.constant_mass,
+            "a jacobian that is given by products": mode.batch is None,
         }
         for reason, holds in reasons.items():
             if holds:

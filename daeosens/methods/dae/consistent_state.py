@@ -127,7 +127,7 @@ class ConsistentState:
         """Overwrite ``lam`` [n] by those before, add to ``mu`` [m]; return the adjoints of t."""
         time, u_after, p = later_side(self._problem, step.t), step.u_next, step.p
         with closing(self._linearise(time, u_after, p)) as linear:
-            multipliers = [self._multiplier(linear, each) for each in lam]
+            multipliers = [self._multiplier(linear, vector) for vector in lam]
             return self._pull_back(linear, (time, u_after, self._zero, p), multipliers, lam, mu)
 
     def second_order(

@@ -66,12 +66,12 @@ def null_bases(matrix: PETSc.Mat) -> Bases | None:
     graph = sparse.bmat([[None, whole], [whole.T, None]])
     count, labels = connected_components(graph, directed=False)
     rows, columns = (_members(part, count) for part in (labels[:n_rows], labels[n_rows:]))
-    found = Bases([], [], [], [], [], [])
+    bases = Bases([], [], [], [], [], [])
     for own_rows, own_columns in zip(rows, columns, strict=True):
         if max(own_rows.size, own_columns.size) > LARGEST:
             return None
-        _add_block(found, whole[own_rows][:, own_columns].toarray(), own_rows, own_columns)
-    return found
+        _add_block(bases, whole[own_rows][:, own_columns].toarray(), own_rows, own_columns)
+    return bases
 
 
 def basis_matrix(columns: Sequence[Columns], like: PETSc.Vec) -> PETSc.Mat:
@@ -111,7 +111,7 @@ def _insert(matrix: Any, blocks: Sequence[tuple[Numbers, Numbers, Array]]) -> No
     for rows, columns, values in blocks:
         own = (rows >= start) & (rows < end)
         if own.any() and columns.size:
-            numbers = (each.astype(PETSc.IntType) for each in (rows[own], columns))
+            numbers = (part.astype(PETSc.IntType) for part in (rows[own], columns))
             matrix.setValues(*numbers, values[own])
     matrix.assemble()
 
@@ -135,7 +135,7 @@ def _members(labels: Numbers, count: int) -> list[Numbers]:
     return np.split(order, np.searchsorted(labels[order], np.arange(1, count)))
 
 
-def _add_block(found: Bases, block: Array, rows: Numbers, columns: Numbers) -> None:
+def _add_block(bases: Bases, block: Array, rows: Numbers, columns: Numbers) -> None:
     """Decompose a block after its rows and columns have been brought to one size."""
     heights = _without_zeros(np.abs(block).max(axis=1, initial=0.0))[:, None]
     scaled = block / heights
@@ -143,12 +143,12 @@ def _add_block(found: Bases, block: Array, rows: Numbers, columns: Numbers) -> N
     left, sizes, right = np.linalg.svd(scaled / widths.T)
     rank = int(np.count_nonzero(sizes > ZERO * sizes.max(initial=0.0)))
     kinds = (
-        (found.left, rows, left[:, rank:] / heights),
-        (found.left_dual, rows, left[:, rank:] * heights),
-        (found.left_rest, rows, left[:, :rank] / heights),
-        (found.right, columns, right[rank:].T / widths),
-        (found.right_dual, columns, right[rank:].T * widths),
-        (found.right_rest, columns, right[:rank].T / widths),
+        (bases.left, rows, left[:, rank:] / heights),
+        (bases.left_dual, rows, left[:, rank:] * heights),
+        (bases.left_rest, rows, left[:, :rank] / heights),
+        (bases.right, columns, right[rank:].T / widths),
+        (bases.right_dual, columns, right[rank:].T * widths),
+        (bases.right_rest, columns, right[:rank].T / widths),
     )
     for basis, numbers, values in kinds:
         if values.shape[1]:

@@ -205,8 +205,8 @@ _SPLITS: ProblemCache[list[Split]] = ProblemCache(list)
 def _split(problem: Problem, t: float, u: PETSc.Vec, p: Any, make_solver: MakeSolver) -> Split:
     matrix, _, *zero = probed_rate(problem, t, u, p)
     start, _ = u.getOwnershipRange()
-    parts = _same_layout(problem, *(start + np.flatnonzero(each) for each in zero))
-    kept = _same_layout(problem, *(start + np.flatnonzero(~each) for each in zero))
+    parts = _same_layout(problem, *(start + np.flatnonzero(empty) for empty in zero))
+    kept = _same_layout(problem, *(start + np.flatnonzero(~empty) for empty in zero))
     if parts is not None and kept is not None and _regular(matrix, kept, make_solver):
         if not parts.rows.size:
             return Split(kept, None, None)

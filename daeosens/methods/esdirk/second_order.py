@@ -63,12 +63,12 @@ class DirkSecondOrder:
                 h,
                 points,
                 slots.__getitem__,
-                (each.du, each.du_next),
-                each.dp_vec,
-                (each.dt, each.dh),
+                (sensitivity.du, sensitivity.du_next),
+                sensitivity.dp_vec,
+                (sensitivity.dt, sensitivity.dh),
                 rates,
             )
-            for each in directions
+            for sensitivity in directions
         ]
         adjoints = equations.adjoints(1 + len(directions))
         clock = StageClock(problem, p, h, densities, len(directions)) if times else None
@@ -93,21 +93,23 @@ class DirkSecondOrder:
                 clock.read(point, b, float(scheme.c[i]), weight, rates[i])
                 if known is None:
                     clock.add_first()
-            for k, each in enumerate(directions, start=1):
+            for k, sensitivity in enumerate(directions, start=1):
                 stage = tangents[k - 1][i]
-                direction = (stage.state, each.dp)
+                direction = (stage.state, sensitivity.dp)
                 problem.rhs_hessian(point, weight, direction, (self._by_u, self._by_p))
                 self._by_u.copy(right)
                 right.scale(h)
-                each.mu_dot.axpy(h, self._by_p)
-                out = (right, each.mu_dot)
+                sensitivity.mu_dot.axpy(h, self._by_p)
+                out = (right, sensitivity.mu_dot)
                 for factor, density in densities:
                     density.add_hessian(factor * h * b, point, direction, out)
                 if clock is not None:
                     assert matrix_u is not None
-                    clock.bend(k, each, stage, (matrix_u, matrix_p), out)
-                equations.weigh(i, h, point, slot, right, each.lam_dot, adjoints[k], weight_dot)
-                both = (each.lam_dot, each.mu_dot)
+                    clock.bend(k, sensitivity, stage, (matrix_u, matrix_p), out)
+                equations.weigh(
+                    i, h, point, slot, right, sensitivity.lam_dot, adjoints[k], weight_dot
+                )
+                both = (sensitivity.lam_dot, sensitivity.mu_dot)
                 equations.pull_back(h, point, slopes, weight_dot, right, both, adjoints[k])
                 if clock is not None:
                     clock.turn(k, weight_dot)

@@ -116,7 +116,7 @@ class DirkEquations:
         a, gamma, right = self._scheme.a, self._scheme.gamma, self._right
         du, du_next = ends
         dt, dh = step
-        found: list[StageTangent] = []
+        stages: list[StageTangent] = []
         for i, point in enumerate(points):
             moved = du.copy() if i == 0 or du_next is None else du_next.copy()
             d_time = dt + float(self._scheme.c[i]) * dh
@@ -125,11 +125,11 @@ class DirkEquations:
                 self._rhs_u.at(*point).mult(du, rate)
                 self._add_partials(1.0, point, dp, d_time, rate)
                 self._stages.mask(rate)
-                found.append(StageTangent(moved, rate, d_time))
+                stages.append(StageTangent(moved, rate, d_time))
                 continue
             earlier = self._later
             earlier.zeroEntries()
-            earlier.maxpy((h * a[i, :i]).tolist(), [each.rate for each in found])
+            earlier.maxpy((h * a[i, :i]).tolist(), [stage.rate for stage in stages])
             if dh:
                 earlier.maxpy((dh * a[i, :i]).tolist(), list(rates[:i]))
             if du_next is None or i < len(points) - 1:
@@ -150,8 +150,8 @@ class DirkEquations:
             if dh:
                 right.axpy(-dh / h, rates[i])
             right.copy(rate)
-            found.append(StageTangent(moved, rate, d_time))
-        return found
+            stages.append(StageTangent(moved, rate, d_time))
+        return stages
 
     def weigh(
         self,

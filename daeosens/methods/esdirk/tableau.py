@@ -94,7 +94,7 @@ def _esdirk(
 
 
 def _ratios(text: str) -> list[float]:
-    return [float(Fraction(each)) for each in text.split()]
+    return [float(Fraction(ratio)) for ratio in text.split()]
 
 
 _THIRD = _esdirk(

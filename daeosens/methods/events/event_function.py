@@ -70,10 +70,10 @@ def lower_event(problem: Problem, event: Event) -> Switch:
         when = _at_parameter(problem, event.name, *event.delay)
     elif not event.explicit:
         call: Any = event.when
-        given = Derivatives(
+        derivatives = Derivatives(
             event.when_u, event.when_p, event.when_t, event.when_hessian, event.when_hessian_t
         )
-        when = Callback(problem, _title(event.name), call, given, WHEN)
+        when = Callback(problem, _title(event.name), call, derivatives, WHEN)
     changes = lower_changes(problem, event)
     jump = Reset(problem, lower_reset(problem, event), changes)
     return Switch(event.name, when, jump, bool(changes))
@@ -121,14 +121,14 @@ def lower_reset(problem: Problem, event: Event) -> Problem | None:
     )
     named = {key: f"{_title(event.name)} {keyword}" for key, keyword in vars(RESET).items()}
     roles = Roles(problem.size, problem.n_parameters, numpy=problem.style == "numpy")
-    given = {
+    derivatives = {
         key: roles.admit(role, getattr(event, getattr(RESET, key)), named[key])
         for key, role in _RESET_ROLES.items()
     }
     call, by_u, by_p, hessian, hessian_t = (
-        given[key] for key in ("value", "u", "p", "hessian", "hessian_t")
+        derivatives[key] for key in ("value", "u", "p", "hessian", "hessian_t")
     )
-    by_t = known_in_time(call, given["t"])
+    by_t = known_in_time(call, derivatives["t"])
     lower = Lowering(frame, named["value"], 3)
     first = {1: by_u, 2: by_p}
     never = refused(named["value"], "the state afterwards: it has no rate")
@@ -187,14 +187,14 @@ def _at_parameter(problem: Problem, event: str, begin: float, name: str) -> Call
     k = _parameter_number(problem, event, name)
     unit = np.zeros(problem.n_parameters)
     unit[k] = -1.0
-    given = Derivatives(
+    derivatives = Derivatives(
         INDEPENDENT,
         lambda _t, _u, _p: unit,
         lambda _t, _u, _p: 1.0,
         _nothing(problem),
         INDEPENDENT,
     )
-    return Callback(problem, _title(event), lambda t, _u, p: t - begin - p[k], given, WHEN)
+    return Callback(problem, _title(event), lambda t, _u, p: t - begin - p[k], derivatives, WHEN)
 
 
 def _nothing(problem: Problem) -> Callable[..., Any]:
@@ -218,7 +218,7 @@ def _title(event: str) -> str:
 def _value(problem: Problem, event: str, name: str, value: Any) -> Callback:
     """Return the value of a parameter after an event as a scalar of (t, u, p)."""
     title = f'{_title(event)} changes["{name}"]'
-    given = Derivatives()
+    derivatives = Derivatives()
     if not callable(value) and admit_native(value) is None:
         keywords = ("gradient_u", "gradient_p", "value_t", "hessian_product", "hessian_t")
         function = getattr(value, "value", None)
@@ -226,9 +226,9 @@ def _value(problem: Problem, event: str, name: str, value: Any) -> Callback:
             raise InputError(
                 f"{title} = {value!r}", expected="a function (t, u, p) -> float, or a Terminal"
             )
-        given = Derivatives(*(getattr(value, keyword, None) for keyword in keywords))
+        derivatives = Derivatives(*(getattr(value, keyword, None) for keyword in keywords))
         value = function
-    return Callback(problem, title, value, given, CHANGE)
+    return Callback(problem, title, value, derivatives, CHANGE)
 
 
 def _parameter_number(problem: Problem, event: str, name: str) -> int:

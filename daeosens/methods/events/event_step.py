@@ -299,10 +299,12 @@ class HybridStep:
             self._omega[k] += add_curvature(when, -beta, point, along, out)
         slopes = smooth.second_order(step, first, directions, densities, times=True)
         self._omega[0] += slopes[0][0]
-        for k, (each, (by_t, by_h)) in enumerate(zip(directions, slopes[1:], strict=True), 1):
+        for k, (sensitivity, (by_t, by_h)) in enumerate(
+            zip(directions, slopes[1:], strict=True), 1
+        ):
             beta_dot = (by_h + self._omega[k]) / surface.slope
-            each.lam_dot.axpy(-beta_dot, surface.lam)
-            each.mu_dot.axpy(-beta_dot, surface.mu)
+            sensitivity.lam_dot.axpy(-beta_dot, surface.lam)
+            sensitivity.mu_dot.axpy(-beta_dot, surface.mu)
             self._omega[k] += by_t - beta_dot * surface.by_t
 
     def _surface(

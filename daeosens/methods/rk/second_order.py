@@ -64,7 +64,9 @@ class RungeKuttaSecondOrder:
         s = len(tableau.b)
         moments = [self._stages.time(i, t, h) for i in range(s)]
         slopes = self._fill_stages(moments, p)
-        tangents = [self._stage_tangents(h, each, slopes, moments, p) for each in directions]
+        tangents = [
+            self._stage_tangents(h, sensitivity, slopes, moments, p) for sensitivity in directions
+        ]
         self._allocate(1 + len(directions))
         weight, weight_dot = self._weight, self._weight_dot
         clock = StageClock(self._problem, p, h, densities, len(directions)) if times else None
@@ -87,24 +89,24 @@ class RungeKuttaSecondOrder:
                 )
                 if known is None:
                     clock.add_first()
-            for k, each in enumerate(directions, start=1):
+            for k, sensitivity in enumerate(directions, start=1):
                 stage = tangents[k - 1][i]
-                weigh(tableau, i, each.lam_dot, self._adjoints[k], weight_dot)
-                out = (self._adjoints[k][i], each.mu_dot)
+                weigh(tableau, i, sensitivity.lam_dot, self._adjoints[k], weight_dot)
+                out = (self._adjoints[k][i], sensitivity.mu_dot)
                 pull_back(h, slopes[i], weight_dot, *out, self._by_p)
-                direction = (stage.state, each.dp)
+                direction = (stage.state, sensitivity.dp)
                 self._problem.rhs_hessian(point, weight, direction, (self._by_u, self._by_p))
                 out[0].axpy(h, self._by_u)
                 out[1].axpy(h, self._by_p)
                 for factor, density in densities:
                     density.add_hessian(factor * share, point, direction, out)
                 if clock is not None:
-                    clock.bend(k, each, stage, slopes[i], out)
+                    clock.bend(k, sensitivity, stage, slopes[i], out)
                     clock.turn(k, weight_dot)
         if known is None:
             first.lam.maxpy([1.0] * s, self._adjoints[0])
-        for each, adjoints in zip(directions, self._adjoints[1:], strict=False):
-            each.lam_dot.maxpy([1.0] * s, adjoints)
+        for sensitivity, adjoints in zip(directions, self._adjoints[1:], strict=False):
+            sensitivity.lam_dot.maxpy([1.0] * s, adjoints)
         for stage in chain.from_iterable(tangents):
             stage.destroy()
         return [] if clock is None else clock.slopes

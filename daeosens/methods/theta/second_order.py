@@ -56,8 +56,8 @@ class ThetaSecondOrder:
         self._allocate(len(directions))
         works = self._along[: len(directions)]
         pairs = list(zip(directions, works, strict=True))
-        for each, along in pairs:
-            self._fill_end_tangent(each, shift, h, end[2], along)
+        for sensitivity, along in pairs:
+            self._fill_end_tangent(sensitivity, shift, h, end[2], along)
 
         factors = (equation.of_next, shift, h)
         shares = [(weight * share * h, density) for weight, density in densities]
@@ -78,12 +78,12 @@ class ThetaSecondOrder:
             solutions, mus, lams = [nu, *solutions], [first.mu, *mus], [first.lam, *lams]
         equation.add_parameter_part(1.0, end, solutions, mus)
         equation.pull_to_start(slot, shift, ends, solutions, lams)
-        for each, along in pairs:
+        for sensitivity, along in pairs:
             if problem.curved_mass:
-                each.lam_dot.axpy(shift, along.by_udot)
-            if each.dh:
-                change = -shift * each.dh / h
-                equation.add_udot_product(change, ends, nu, each.lam_dot, transpose=True)
+                sensitivity.lam_dot.axpy(shift, along.by_udot)
+            if sensitivity.dh:
+                change = -shift * sensitivity.dh / h
+                equation.add_udot_product(change, ends, nu, sensitivity.lam_dot, transpose=True)
         if rest:
             shares = [(weight * (1.0 - share) * h, density) for weight, density in densities]
             self._add_start(start, nu, (solutions, mus), first, pairs, shares, clock)
@@ -92,7 +92,10 @@ class ThetaSecondOrder:
         own = (0.0, 0.0)
         if not first.known:
             own = equation.time_slopes(h, ends, [nu], [densities])[0]
-        return [own, *(clock.slopes(k, each, along) for k, (each, along) in enumerate(pairs))]
+        return [
+            own,
+            *(clock.slopes(k, sensitivity, along) for k, (sensitivity, along) in enumerate(pairs)),
+        ]
 
     def _known_or_solved(
         self,
@@ -132,34 +135,36 @@ class ThetaSecondOrder:
         clock: ThetaClock | None,
     ) -> None:
         """Solve for the derivative of nu along direction number k."""
-        each, along = pair
+        sensitivity, along = pair
         of_lam, shift, h = factors
         problem, right, by_u, by_p = self._problem, self._right, self._by_u, self._by_p
         end, start = ends
         time, state, _, p = end
-        out = (right, each.mu_dot)
-        each.lam_dot.copy(right)
+        out = (right, sensitivity.mu_dot)
+        sensitivity.lam_dot.copy(right)
         right.scale(of_lam)
         for weight, density in shares:
-            density.add_hessian(weight, (time, state, p), (along.end, each.dp), out)
-        direction = (along.end, along.udot, each.dp)
+            density.add_hessian(weight, (time, state, p), (along.end, sensitivity.dp), out)
+        direction = (along.end, along.udot, sensitivity.dp)
         problem.residual_hessian(end, nu, direction, (by_u, along.by_udot, by_p))
         if clock is not None:
-            clock.bend_end(k, each, along, (by_u, by_p), out)
+            clock.bend_end(k, sensitivity, along, (by_u, by_p), out)
         right.axpy(-1.0, by_u)
-        each.mu_dot.axpy(-1.0, by_p)
+        sensitivity.mu_dot.axpy(-1.0, by_p)
         if self._equation.both_rates:  # what the start adds in its rate, which that of the end is
-            direction = (each.du, along.udot, each.dp)
+            direction = (sensitivity.du, along.udot, sensitivity.dp)
             problem.residual_hessian(start, nu, direction, (by_u, self._work, by_p))
             if clock is not None:
-                clock.bend_start_rate(each, self._work)
+                clock.bend_start_rate(sensitivity, self._work)
             along.by_udot.axpy(self._equation.rest, self._work)
         if problem.curved_mass:
             right.axpy(-shift, along.by_udot)
-        if each.dh:  # of the shift 1/(theta h)
-            self._equation.add_udot_product(shift * each.dh / h, ends, nu, right, transpose=True)
+        if sensitivity.dh:  # of the shift 1/(theta h)
+            self._equation.add_udot_product(
+                shift * sensitivity.dh / h, ends, nu, right, transpose=True
+            )
         if self._equation.endpoint:
-            right.copy(each.lam_dot)
+            right.copy(sensitivity.lam_dot)
         slot.solve(right, along.nu_dot, transpose=True)
 
     def _add_start(
@@ -177,17 +182,17 @@ class ThetaSecondOrder:
         equation, rest, by_u, by_p = self._equation, self._equation.rest, self._by_u, self._by_p
         solutions, mus = adjoints
         equation.add_parameter_part(rest, start, solutions, mus)
-        for k, (each, along) in enumerate(pairs):
-            out = (each.lam_dot, each.mu_dot)
+        for k, (sensitivity, along) in enumerate(pairs):
+            out = (sensitivity.lam_dot, sensitivity.mu_dot)
             rate = along.udot if equation.both_rates else equation.zero
-            direction = (each.du, rate, each.dp)
+            direction = (sensitivity.du, rate, sensitivity.dp)
             self._problem.residual_hessian(start, nu, direction, (by_u, self._work, by_p))
             if clock is not None:
-                clock.bend_start(k, each, rate, (by_u, by_p), out)
-            each.lam_dot.axpy(-rest, by_u)
-            each.mu_dot.axpy(-rest, by_p)
+                clock.bend_start(k, sensitivity, rate, (by_u, by_p), out)
+            sensitivity.lam_dot.axpy(-rest, by_u)
+            sensitivity.mu_dot.axpy(-rest, by_p)
             for weight, density in shares:
-                density.add_hessian(weight, (time, u, p), (each.du, each.dp), out)
+                density.add_hessian(weight, (time, u, p), (sensitivity.du, sensitivity.dp), out)
         if not first.known:
             for weight, density in shares:
                 density.add_u(weight, time, u, p, first.lam)

@@ -85,7 +85,7 @@ class ThetaClock:
     def bend_end(
         self,
         k: int,
-        each: SecondOrder,
+        sensitivity: SecondOrder,
         along: EndTangent,
         by: tuple[PETSc.Vec, PETSc.Vec],
         out: tuple[PETSc.Vec, PETSc.Vec],
@@ -94,24 +94,24 @@ class ThetaClock:
 
         ``by`` [n], [m] are the second derivatives of nu^T F, ``out`` the adjoints of end and p.
         """
-        dt = each.dt + self._reach * each.dh
+        dt = sensitivity.dt + self._reach * sensitivity.dh
         column_u, column_udot, column_p = self._columns[0]
         by[0].axpy(dt, column_u)
         along.by_udot.axpy(dt, column_udot)
         by[1].axpy(dt, column_p)
         slope = dot(column_u, along.end) + dot(column_udot, along.udot) + self._by_t[0] * dt
-        slope += _dot(column_p, each.dp_vec)
+        slope += _dot(column_p, sensitivity.dp_vec)
         self._add(k, -slope, -self._reach * slope)
-        self._quadrature(k, self._share, self._end, self._reach, (along.end, each, dt), out)
+        self._quadrature(k, self._share, self._end, self._reach, (along.end, sensitivity, dt), out)
 
-    def bend_start_rate(self, each: SecondOrder, by_udot: PETSc.Vec) -> None:
+    def bend_start_rate(self, sensitivity: SecondOrder, by_udot: PETSc.Vec) -> None:
         """Add what the time changes in the second derivatives [n] by the rate at the start."""
-        by_udot.axpy(each.dt, self._columns[1][1])
+        by_udot.axpy(sensitivity.dt, self._columns[1][1])
 
     def bend_start(
         self,
         k: int,
-        each: SecondOrder,
+        sensitivity: SecondOrder,
         rate: PETSc.Vec,
         by: tuple[PETSc.Vec, PETSc.Vec],
         out: tuple[PETSc.Vec, PETSc.Vec],
@@ -121,14 +121,23 @@ class ThetaClock:
         ``rate`` [n] is the derivative of the rate there.
         """
         column_u, column_udot, column_p = self._columns[1]
-        by[0].axpy(each.dt, column_u)
-        by[1].axpy(each.dt, column_p)
-        slope = dot(column_u, each.du) + dot(column_udot, rate) + self._by_t[1] * each.dt
-        slope += _dot(column_p, each.dp_vec)
+        by[0].axpy(sensitivity.dt, column_u)
+        by[1].axpy(sensitivity.dt, column_p)
+        slope = (
+            dot(column_u, sensitivity.du) + dot(column_udot, rate) + self._by_t[1] * sensitivity.dt
+        )
+        slope += _dot(column_p, sensitivity.dp_vec)
         self._add(k, -self._rest * slope, 0.0)
-        self._quadrature(k, 1.0 - self._share, self._start, 0.0, (each.du, each, each.dt), out)
+        self._quadrature(
+            k,
+            1.0 - self._share,
+            self._start,
+            0.0,
+            (sensitivity.du, sensitivity, sensitivity.dt),
+            out,
+        )
 
-    def slopes(self, k: int, each: SecondOrder, along: EndTangent) -> tuple[float, float]:
+    def slopes(self, k: int, sensitivity: SecondOrder, along: EndTangent) -> tuple[float, float]:
         """Return the derivatives along direction number k, after all solves."""
         h, udot = self._h, self._end[2]
         at_end, *at_start = (dot(partial, along.nu_dot) for partial in self._partials)
@@ -138,7 +147,7 @@ class ThetaClock:
         carried = dot(self._carried, along.nu_dot) + dot(self._work_u, self._nu)
         if self._problem.curved_mass:
             carried += dot(along.by_udot, udot)
-        self._add(k, 0.0, (carried - each.dh / h * dot(self._carried, self._nu)) / h)
+        self._add(k, 0.0, (carried - sensitivity.dh / h * dot(self._carried, self._nu)) / h)
         return self._slopes[k]
 
     def _quadrature(
@@ -153,16 +162,16 @@ class ThetaClock:
         """Add the times' part of the second derivatives of h share r; of its slopes too."""
         t, u, _, p = at
         point = (t, u, p)
-        du, each, dt = direction
-        h, dh = self._h, each.dh
+        du, sensitivity, dt = direction
+        h, dh = self._h, sensitivity.dh
         for factor, density in self._densities:
             weight = factor * share
             by_t = density.time_hessian(point, (self._work_u, self._work_p))
             out[0].axpy(weight * h * dt, self._work_u)
             out[1].axpy(weight * h * dt, self._work_p)
-            slope = dot(self._work_u, du) + _dot(self._work_p, each.dp_vec) + by_t * dt
+            slope = dot(self._work_u, du) + _dot(self._work_p, sensitivity.dp_vec) + by_t * dt
             slope = weight * (h * slope + (dh and dh * density.value_t(*point)))
-            moved = weight * change(density, self._problem, point, du, each.dp_vec, dt)
+            moved = weight * change(density, self._problem, point, du, sensitivity.dp_vec, dt)
             self._add(k, slope, reach * slope + moved)
             if dh:
                 density.add_u(weight * dh, *point, out[0])

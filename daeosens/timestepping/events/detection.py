@@ -282,11 +282,11 @@ class Flow:
         looked, curve = self._look_inside(surface, t, h, u, value, curve)
         crossed: list[Hit] = []
         low, sign, before = 0.0, side, abs(surface.value)
-        for x, found in [*sorted(looked), (1.0, value)]:
-            if found * sign <= 0.0:
-                crossed.append(Hit(surface, low, x, sign, curve, max(before, abs(found))))
+        for x, sample in [*sorted(looked), (1.0, value)]:
+            if sample * sign <= 0.0:
+                crossed.append(Hit(surface, low, x, sign, curve, max(before, abs(sample))))
                 sign = -sign
-            low, before = x, abs(found)
+            low, before = x, abs(sample)
         surface.side = sign
         if len(crossed) > 1 and surface.event.twice == "refuse":
             raise SolveError(
@@ -333,9 +333,9 @@ class Flow:
                 break
             state = state or u.duplicate()
             self.runner.step(t, x * h, u, state, again=bool(looked))
-            found = surface.at(t + x * h, state, self.runner.p)
-            looked.append((x, found))
-            curve = curve.add(x, found)
+            sample = surface.at(t + x * h, state, self.runner.p)
+            looked.append((x, sample))
+            curve = curve.add(x, sample)
         return looked, curve
 
 
@@ -351,14 +351,14 @@ def _suspect(curve: Interpolant, side: float, value: float, looked: Sequence[flo
     doubt = (
         DOUBT
         * 0.1 ** len(looked)
-        * max(abs(value), *(abs(found) for _, found in extrema), abs(curve.at(0.0)[0]))
+        * max(abs(value), *(abs(extremum) for _, extremum in extrema), abs(curve.at(0.0)[0]))
     )
     if side * value > 0.0:
-        wanted = [x for x, found in extrema if found < doubt]
+        wanted = [x for x, extremum in extrema if extremum < doubt]
     else:
         wanted = list[float]()
-        for k, (x, found) in enumerate(extrema):
+        for k, (x, extremum) in enumerate(extrema):
             after = [(y, later) for y, later in extrema[k + 1 :] if later > -doubt]
-            if found < doubt and after:
+            if extremum < doubt and after:
                 wanted += [x, after[0][0]]
     return next((x for x in wanted if all(abs(x - y) > 1e-5 for y in looked)), 0.0)

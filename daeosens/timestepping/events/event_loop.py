@@ -88,15 +88,15 @@ class _Passage:
             for event, switch in pairs
             if event.explicit
         ]
-        timed = [each for each in timed if each[1].late == "refuse" or each[0] <= self.last]
-        self._due = deque(sorted(timed, key=lambda each: each[0]))
+        timed = [entry for entry in timed if entry[1].late == "refuse" or entry[0] <= self.last]
+        self._due = deque(sorted(timed, key=lambda entry: entry[0]))
         self._rounding = span_rounding(stepping.t_span)
         for time, event, _ in timed:
             inside_span(stepping.t_span, np.array([time]), f'event "{event.name}" at t =')
         self._pinned = [
             time
             for time in pinned.tolist()
-            if all(abs(time - each) > self._rounding for each, _, _ in timed)
+            if all(abs(time - instant) > self._rounding for instant, _, _ in timed)
         ]
         method = stepping.resolved_method
         # the midpoint rule carries algebraic variables over that miss their equations: no rate
@@ -144,7 +144,7 @@ class _Passage:
                     raise at_one_instant(t, names, TO_AND_FRO)
                 self._keep_grid(t)
                 self._reach(entered[0])
-                self._check_order(entered, [flow.change(each) for each in entered])
+                self._check_order(entered, [flow.change(surface) for surface in entered])
                 self._all_happen(entered)
                 fired = entered
                 continue
@@ -169,7 +169,7 @@ class _Passage:
             if not event.active(self.mode):
                 continue
             if fired:
-                raise at_one_instant(t, [*(each.event.name for each in fired), event.name])
+                raise at_one_instant(t, [*(surface.event.name for surface in fired), event.name])
             self._look_for_jump(event.name)
             self._happen(event, switch)
             if self.finished:
@@ -179,7 +179,7 @@ class _Passage:
         """Return the equations of the mode, with a TS that is made when they first hold."""
         if self.mode not in self._flows:
             runner = self._runner()
-            active = [each for each in self._surfaces if each.event.active(self.mode)]
+            active = [surface for surface in self._surfaces if surface.event.active(self.mode)]
             method = self.stepping.resolved_method
             adaptive = self.stepping.adaptive
             checked = adaptive and method.tableau is not None
@@ -389,16 +389,14 @@ class _Passage:
         """End the last step at the first crossing; return its surface, or two that are one."""
         log = self.log
         t, h, u = log.times[-2], log.sizes[-1], log.states[-2]
-        found = located(flow, t, h, u, log.states[-1])
-        size, end, hit = found[0]
-        together = [
-            each.surface for each_size, _, each in found if each_size - size <= TOGETHER * h
-        ]
+        roots = located(flow, t, h, u, log.states[-1])
+        size, end, hit = roots[0]
+        together = [root.surface for length, _, root in roots if length - size <= TOGETHER * h]
         if log.times[-1] in self._observed and h - size <= self._rounding:
             log.stay(self.mode, self.p)  # what is observed before the event is so at a fixed time
             size, end = 0.0, log.states[-1]
         log.end_at(hit.surface.switch, size, end)
-        ways = [abs(each.curve.at(0.0)[0]) + abs(each.curve.at(1.0)[0]) for _, _, each in found]
+        ways = [abs(root.curve.at(0.0)[0]) + abs(root.curve.at(1.0)[0]) for _, _, root in roots]
         self._check_order(together, ways)
         return together
 
@@ -409,13 +407,13 @@ class _Passage:
         """
         if len(surfaces) == 1:
             return
-        log, names = self.log, [each.event.name for each in surfaces]
+        log, names = self.log, [surface.event.name for surface in surfaces]
         t, h, u, end = log.times[-2], log.sizes[-1], log.states[-2], log.states[-1]
         if len(surfaces) > 2:
             raise at_one_instant(log.times[-1], names)
         now = Instantaneous(log.times[-1], end, self.p, self.mode)
-        for one, other, way in zip(surfaces, surfaces[::-1], ways[1::-1], strict=True):
-            _, after = _happening(one).leads(self.problem, now, self._consistency)
+        for first, other, way in zip(surfaces, surfaces[::-1], ways[1::-1], strict=True):
+            _, after = _happening(first).leads(self.problem, now, self._consistency)
             left = abs(other.at(now.t, after.state, after.p))
             if left > 1e-8 * way:  # afterwards the other one does not happen
                 raise at_one_instant(log.times[-1], names)

@@ -75,17 +75,17 @@ def locate(flow: Flow, hit: Hit, t: float, h: float, u: PETSc.Vec) -> tuple[floa
             low, high = (low, x) if x > best[1] else (x, high)
             x, halved = 0.5 * (x + best[1]), True
             continue
-        found = surface.at(t + x * h, state, p)
-        value = found / x if on else found
+        sample = surface.at(t + x * h, state, p)
+        value = sample / x if on else sample
         slope = curve.at(x)[1]
         change = -value / slope if slope * side < 0.0 else 2.0 * (high - low)
         # the middle of the bracket tells nothing of how near the last point was to its rounding
         stalled = not halved and abs(value) > 0.5 * last_value
         last_value = abs(value)
         if best is None or abs(value) < best[0]:
-            best = (abs(value), x, found)
+            best = (abs(value), x, sample)
             state, spare = spare, state
-        if found == 0.0 or abs(change) <= resolution or (stalled and abs(change) < STALLED):
+        if sample == 0.0 or abs(change) <= resolution or (stalled and abs(change) < STALLED):
             break
         if value * side > 0.0:
             low = x

@@ -115,10 +115,10 @@ def check_order(meeting: Meeting, first: Happening, second: Happening) -> None:
         what = "the states differ"
     else:
         for seed in (1, 2):
-            one, two = (_derivative(meeting, end, seed) for end in ends)
-            if one is None or two is None:
+            one_way, other_way = (_derivative(meeting, end, seed) for end in ends)
+            if one_way is None or other_way is None:
                 break  # derivatives that cannot be had are told when they are wanted
-            if not _alike(one, two):
+            if not _alike(one_way, other_way):
                 what = "the derivatives differ"
     if what:
         names = first.switch.name, second.switch.name
@@ -191,7 +191,7 @@ def _spread(vec: PETSc.Vec, seed: int) -> PETSc.Vec:
     return vec
 
 
-def _alike(one: PETSc.Vec, two: PETSc.Vec) -> bool:
-    difference = one.duplicate()
-    write(difference, read(one) - read(two))
-    return largest(difference) <= ALIKE * max(largest(one), largest(two))
+def _alike(first: PETSc.Vec, second: PETSc.Vec) -> bool:
+    difference = first.duplicate()
+    write(difference, read(first) - read(second))
+    return largest(difference) <= ALIKE * max(largest(first), largest(second))

@@ -38,7 +38,7 @@ def refuse_chatter(crossings: Sequence[Crossing], taken: int, most: int) -> None
     if taken < most or len(crossings) < max(CROWD, SHARE * taken):
         return
     recent = crossings[-CROWD:]
-    names = " and ".join(f'"{name}"' for name in sorted({each.name for each in recent}))
+    names = " and ".join(f'"{name}"' for name in sorted({crossing.name for crossing in recent}))
     first, last = recent[0].t, recent[-1].t
     raise SolveError(
         f"{len(crossings)} events in {taken} steps up to t = {last:.9g}, the last {CROWD} of them, "

@@ -64,13 +64,13 @@ def table_of(crossings: Sequence[Crossing], problem: Problem) -> str:
     rows[0] += ["mode"] * modes
     rows[0] += [f"state before{listed}", f"state after{listed}"] * states
     rows[0] += ["changes"] * any(changes)
-    for number, each in enumerate(crossings, start=1):
-        row = [str(number), each.name, f"{each.t:.9g}", str(each.step)]
+    for number, event in enumerate(crossings, start=1):
+        row = [str(number), event.name, f"{event.t:.9g}", str(event.step)]
         if modes:
-            same = each.mode == each.mode_before
-            row.append(each.mode if same else f"{each.mode_before} -> {each.mode}")
+            same = event.mode == event.mode_before
+            row.append(event.mode if same else f"{event.mode_before} -> {event.mode}")
         if states:
-            row += [_numbers(each.before), _numbers(each.after)]
+            row += [_numbers(event.before), _numbers(event.after)]
         if any(changes):
             row.append(changes[number - 1])
         rows.append(row)

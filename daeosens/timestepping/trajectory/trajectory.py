@@ -39,13 +39,13 @@ def by_step(kept: Stages | Array, states: Sequence[PETSc.Vec]) -> Stages:
     """
     if not isinstance(kept, np.ndarray):
         return kept
-    found: Stages = {}
+    stages: Stages = {}
     for number, (state, rows) in enumerate(zip(states, kept, strict=False)):
         vectors = [state.duplicate() for _ in rows]
         for vector, row in zip(vectors, rows, strict=True):
             write(vector, row)
-        found[number] = [state, *vectors]
-    return found
+        stages[number] = [state, *vectors]
+    return stages
 
 
 def stages_between(kept: Stages | Array, first: int, last: int) -> Stages | Array:
@@ -274,9 +274,9 @@ class Trajectory:
 
     def _at_events(self, there: Sequence[Crossing], t: float, side: Side | None) -> int:
         """Return the number of the state before or after the events that happen at ``t``."""
-        names = " and ".join(f'"{each.name}"' for each in there)
-        moves = any(each.step in self.moving for each in there)
-        if side is None and all(each.name == START for each in there):
+        names = " and ".join(f'"{crossing.name}"' for crossing in there)
+        moves = any(crossing.step in self.moving for crossing in there)
+        if side is None and all(crossing.name == START for crossing in there):
             side = "after"  # before it the state was not complete
         if side is None and (t >= self.times[-1] or (moves and t <= self.times[0])):
             return self.n_steps if t >= self.times[-1] else 0
@@ -293,9 +293,9 @@ class Trajectory:
             if within and abs(self.times[n] - t) <= self._rounding:
                 return n
         if moves:
-            given = "" if side is None else f', and no step ends {side} it: side="{side}"'
+            unmet = "" if side is None else f', and no step ends {side} it: side="{side}"'
             raise SolveError(
-                f"t = {t:.9g} is the time of event {names}, which moves with the parameters{given}",
+                f"t = {t:.9g} is the time of event {names}, which moves with the parameters{unmet}",
                 expected="a state of which one can say whether the event has happened",
                 remedy='LeastSquares(..., side="before") or "after", with the time in t_eval and '
                 'no "midpoint" with a mass; AtEvent or EventData for what happens at the event',

@@ -210,13 +210,13 @@ def sweep_rows(
     at_once = min(threads * (together or len(lam)), len(lam))
     with one_blas_thread() if threads > 1 else nullcontext():
         for span in reversed(block_spans(trajectory, steps, 2 * at_once, last)):
-            given, fresh = (span, (lam, mu)), span[1] == last
+            part, fresh = (span, (lam, mu)), span[1] == last
             if not isinstance(steps, BlockRungeKutta):
-                by_p = _carry_implicit(trajectory, steps, *given, seed, densities, fresh=fresh)
+                by_p = _carry_implicit(trajectory, steps, *part, seed, densities, fresh=fresh)
             elif together is None:
-                by_p = _carry_explicit(trajectory, steps, *given, seed, densities, fresh=fresh)
+                by_p = _carry_explicit(trajectory, steps, *part, seed, densities, fresh=fresh)
             else:
-                _carry_together(trajectory, steps, *given, together, threads, fresh=fresh)
+                _carry_together(trajectory, steps, *part, together, threads, fresh=fresh)
                 continue
             if any(densities):
                 mu += by_p

@@ -85,10 +85,10 @@ def kept_stages(trajectory: Trajectory, count: int, first: int, end: int) -> Arr
         return np.concatenate([trajectory.u[first:end, None], later], axis=1)
     if not kept:
         return None
-    found = [kept.get(n) for n in range(first, end)]
-    if any(stages is None for stages in found):
+    stored = [kept.get(n) for n in range(first, end)]
+    if any(stages is None for stages in stored):
         return None
-    return np.array([[read(vec) for vec in stages[:count]] for stages in found if stages])
+    return np.array([[read(vec) for vec in stages[:count]] for stages in stored if stages])
 
 
 def running_slopes(

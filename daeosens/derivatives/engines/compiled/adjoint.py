@@ -338,8 +338,8 @@ def _in_passes(trajectory: Trajectory, method: Method) -> Callable[..., bool] | 
         if running is not None:
             return False
         pairs = zip(lam, mu, strict=True)
-        found = all(pull(first, last, lam_k, mu_k) for lam_k, mu_k in pairs)
-        return found and all(is_finite(vec) for vec in (*lam, *mu))
+        finite = all(pull(first, last, lam_k, mu_k) for lam_k, mu_k in pairs)
+        return finite and all(is_finite(vec) for vec in (*lam, *mu))
 
     return carry
 
@@ -385,11 +385,11 @@ def _functions(problem: Problem, method: Method) -> dict[str, tuple[int, int]]:
         needed.add("pull")
     else:
         needed |= {"jacobian", "jacobian_p"} if problem.n_parameters else {"jacobian"}
-    found = {name: native[name] for name in needed if name in native}
-    patterns = any(each.pattern is not None for each in found.values())
-    if len(found) < len(needed) or patterns or _in_stages(method) or not problem.constant_mass:
+    functions = {name: native[name] for name in needed if name in native}
+    patterns = any(function.pattern is not None for function in functions.values())
+    if len(functions) < len(needed) or patterns or _in_stages(method) or not problem.constant_mass:
         return {}
-    return {name: (each.address, each.user_data) for name, each in found.items()}
+    return {name: (function.address, function.user_data) for name, function in functions.items()}
 
 
 def _in_stages(method: Method) -> bool:

@@ -47,10 +47,10 @@ def check_directions(directions: Sequence[Direction]) -> None:
         None at all, no pair, or a pair of nothing.
     """
     if not isinstance(directions, (Sequence, np.ndarray)) or not len(directions):
-        given = f"directions is {type(directions).__name__}"
+        fault = f"directions is {type(directions).__name__}"
         if isinstance(directions, Sequence):
-            given = "no direction given"
-        raise InputError(given, expected="at least one (du0, dp)")
+            fault = "no direction given"
+        raise InputError(fault, expected="at least one (du0, dp)")
     for k, pair in enumerate(directions):
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
             raise InputError(
