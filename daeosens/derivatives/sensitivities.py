@@ -50,8 +50,8 @@ class Sensitivities:
     --------
     >>> from daeosens import ODE, Stepping, sensitivities, solve
     >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
-    >>> found = sensitivities(solve(decay, [1.0], [0.5], Stepping((0.0, 2.0), "rk4", dt=0.1)))
-    >>> found.p.round(5), found.sweep
+    >>> rows = sensitivities(solve(decay, [1.0], [0.5], Stepping((0.0, 2.0), "rk4", dt=0.1)))
+    >>> rows.p.round(5), rows.sweep
     (array([[-0.73576]]), 'adjoint')
     """
 

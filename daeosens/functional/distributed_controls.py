@@ -46,8 +46,8 @@ class InitialState:
     >>> from daeosens import ODE, LeastSquares, Reduced, Stepping, minimize
     >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
     >>> stepping, misfit = Stepping((0.0, 2.0), "rk4", dt=0.1), LeastSquares([2.0], [0.5])
-    >>> found = minimize(Reduced(decay, misfit, stepping, InitialState([1.0], [0.5])))
-    >>> found.x.array.round(4)
+    >>> result = minimize(Reduced(decay, misfit, stepping, InitialState([1.0], [0.5])))
+    >>> result.x.array.round(4)
     array([1.3591])
     """
 

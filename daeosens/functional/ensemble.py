@@ -114,8 +114,8 @@ def solve_batch(
     >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
     >>> final = Terminal(lambda t, u, p: u[0])
     >>> stepping = Stepping((0.0, 2.0), "rk4", dt=0.1)
-    >>> found = solve_batch(decay, [1.0], [[0.5], [1.0]], stepping, final)
-    >>> found.values.round(5), found.gradients_p[:, 0].round(5)
+    >>> runs = solve_batch(decay, [1.0], [[0.5], [1.0]], stepping, final)
+    >>> runs.values.round(5), runs.gradients_p[:, 0].round(5)
     (array([0.36788, 0.13534]), array([-0.73576, -0.27067]))
     """
     require(problem, Problem, "problem", "ODE(f, size, parameters), or trace(f, ...) compiled")

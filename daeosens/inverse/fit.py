@@ -156,8 +156,8 @@ def fit(
     >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
     >>> rates = Parameters({"rate": Parameter(1.0, scale="log")}, initial_state=[1.0])
     >>> data = {"time": [1.0, 2.0, 3.0], "mass": [0.62, 0.35, 0.23]}
-    >>> found = fit(decay, data, rates, Stepping((0.0, 3.0), "rk4", dt=0.1))
-    >>> print(found.estimate["rate"].__round__(3), found.covariance.error("rate").__round__(3))
+    >>> fitted = fit(decay, data, rates, Stepping((0.0, 3.0), "rk4", dt=0.1))
+    >>> print(fitted.estimate["rate"].__round__(3), fitted.covariance.error("rate").__round__(3))
     0.5 0.014
     """
     if comm is not None and comm.size > 1:

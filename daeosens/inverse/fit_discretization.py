@@ -35,8 +35,8 @@ class Discretization:
     >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
     >>> rates = Parameters({"rate": Parameter(1.0, scale="log")}, initial_state=[1.0])
     >>> data = {"time": [1.0, 2.0, 3.0], "mass": [0.62, 0.35, 0.23]}
-    >>> found = fit(decay, data, rates, Stepping((0.0, 3.0), "cn", dt=0.1))
-    >>> print(f"{found.discretization.largest:.3f}")
+    >>> fitted = fit(decay, data, rates, Stepping((0.0, 3.0), "cn", dt=0.1))
+    >>> print(f"{fitted.discretization.largest:.3f}")
     0.007
     """
 

@@ -66,8 +66,8 @@ class Fit:
     >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
     >>> rates = Parameters({"rate": Parameter(1.0, scale="log")}, initial_state=[1.0])
     >>> data = {"time": [1.0, 2.0, 3.0], "mass": [0.62, 0.35, 0.23]}
-    >>> found = fit(decay, data, rates, Stepping((0.0, 3.0), "rk4", dt=0.1))
-    >>> round(found.estimate["rate"], 3), found.residuals.shape
+    >>> fitted = fit(decay, data, rates, Stepping((0.0, 3.0), "rk4", dt=0.1))
+    >>> round(fitted.estimate["rate"], 3), fitted.residuals.shape
     (0.5, (3, 1))
     """
 

@@ -206,8 +206,8 @@ def minimize(
     >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
     >>> misfit = LeastSquares([1.0, 2.0], [0.6, 0.36])
     >>> control = Parameters({"rate": Parameter(0.3)}, initial_state=[1.0])
-    >>> found = minimize(Reduced(decay, misfit, Stepping((0.0, 2.0), "rk4", dt=0.1), control))
-    >>> print(f"{found.converged}, rate {found.x[0]:.3f}")
+    >>> result = minimize(Reduced(decay, misfit, Stepping((0.0, 2.0), "rk4", dt=0.1), control))
+    >>> print(f"{result.converged}, rate {result.x[0]:.3f}")
     True, rate 0.511
     """
     require_functional(functional)

@@ -125,8 +125,9 @@ class Result:
     >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
     >>> control = Parameters({"rate": Parameter(0.3)}, initial_state=[1.0])
     >>> stepping, misfit = Stepping((0.0, 2.0), "rk4", dt=0.1), LeastSquares([1.0], [0.6])
-    >>> found = minimize(Reduced(decay, misfit, stepping, control), method="bnls")
-    >>> found.converged, found.x.array.round(4), len(found.history.value) == found.iterations + 1
+    >>> result = minimize(Reduced(decay, misfit, stepping, control), method="bnls")
+    >>> fitted = result.x.array.round(4)
+    >>> result.converged, fitted, len(result.history.value) == result.iterations + 1
     (True, array([0.5108]), True)
     """
 

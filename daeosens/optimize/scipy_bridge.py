@@ -157,8 +157,8 @@ def scipy_functions(functional: Functional) -> ScipyFunctions:
     >>> control = Parameters({"rate": Parameter(0.3)}, initial_state=[1.0])
     >>> functional = Reduced(decay, misfit, Stepping((0.0, 2.0), "rk4", dt=0.1), control)
     >>> fun, jac, hessp, x0, bounds = scipy_functions(functional)
-    >>> found = minimize(fun, x0, jac=jac, method="L-BFGS-B")
-    >>> print(f"{found.x[0]:.3f}")
+    >>> result = minimize(fun, x0, jac=jac, method="L-BFGS-B")
+    >>> print(f"{result.x[0]:.3f}")
     0.511
     """
     shared = _Shared(functional)

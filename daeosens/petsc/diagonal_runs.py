@@ -50,8 +50,8 @@ def diagonal_runs(
 
     Examples
     --------
-    >>> order, found = diagonal_runs(np.array([0, 1, 1, 2]), np.array([0, 0, 1, 2]))
-    >>> order, found.runs  # one entry below the diagonal, then three on it
+    >>> order, diagonals = diagonal_runs(np.array([0, 1, 1, 2]), np.array([0, 0, 1, 2]))
+    >>> order, diagonals.runs  # one entry below the diagonal, then three on it
     (array([1, 0, 2, 3]), array([[1, 1, 0, 1, 0],
            [1, 0, 0, 3, 1]], dtype=int32))
     """

@@ -108,9 +108,9 @@ def unshared(values: Any) -> Any:
 
     Examples
     --------
-    >>> given = [1.0, 2.0]
-    >>> kept = unshared(given)
-    >>> given[0] = 5.0
+    >>> numbers = [1.0, 2.0]
+    >>> kept = unshared(numbers)
+    >>> numbers[0] = 5.0
     >>> kept
     [1.0, 2.0]
     """

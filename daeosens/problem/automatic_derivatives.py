@@ -63,7 +63,9 @@ def _never_names(code: CodeType, position: int) -> bool:
     if name in code.co_cellvars:
         return False
     read = (instruction.argval for instruction in dis.get_instructions(code))
-    return not any(name == each or (isinstance(each, tuple) and name in each) for each in read)
+    return not any(
+        name == target or (isinstance(target, tuple) and name in target) for target in read
+    )
 
 
 _SEES_ALL = frozenset({"locals", "vars", "dir", "eval", "exec", "_getframe", "currentframe"})
@@ -221,8 +223,8 @@ class Differentiated:
                 DerivativeArray(y, primal(x.slopes).copy()) if type(x) is DerivativeArray else y
                 for x, y in zip(arguments, inner.shifted(plain, h), strict=True)
             ]
-            found = self._evaluated(shifted, directions[:1])
-            return _flat(found.slopes @ outer.weights)
+            evaluated = self._evaluated(shifted, directions[:1])
+            return _flat(evaluated.slopes @ outer.weights)
 
         mixed = np.tensordot(result.slopes.slopes, outer.weights, ([-2], [0]))
         self._refuse_contradiction(first, mixed, inner, arguments, directions)
@@ -240,17 +242,17 @@ class Differentiated:
         try:
             with np.errstate(all="ignore"):
                 terms = np.abs(slopes) @ np.abs(weights)
-                found = contradiction(values, slopes @ weights, terms)
+                difference = contradiction(values, slopes @ weights, terms)
         except Exception:  # noqa: BLE001 (what fails beside a point says nothing of the point)
             return
-        if found is None:
+        if difference is None:
             return
         lines = deciding_lines(lambda: self._evaluated(arguments, directions))
         where = f"; it decides by numbers that vary {', '.join(lines)}" if lines else ""
         raise (UnsupportedError if self._second else InputError)(
             f"callback '{self.name}' changes otherwise than its derivative says: along a direction "
-            f"entry {found.entry} by {found.difference:.6g}, its derivative {found.derivative:.6g}"
-            f"{where}",
+            f"entry {difference.entry} by {difference.difference:.6g}, its derivative "
+            f"{difference.derivative:.6g}{where}",
             expected="results computed from numbers that vary, not found by comparing or rounding "
             "them, nor kept from earlier calls",
             remedy="a step of Newton's method with what was found (x - g(x, p) / g_x(x, p), two "
@@ -274,7 +276,7 @@ class Differentiated:
             f"{message}: {what}{f', {line}' if line else ''}",
             expected="functions of NumPy, math and scipy.special that have a derivative "
             "(docs/callbacks.md)",
-            remedy="; or ".join(each for each in (self.remedy, remedy, "ds.trace") if each),
+            remedy="; or ".join(way for way in (self.remedy, remedy, "ds.trace") if way),
         )
 
 
@@ -369,9 +371,9 @@ class AutomaticJacobian:
         u = np.asarray(arguments[self._position], dtype=float)
         coloring = self._coloring
         if coloring is not None:
-            found = coloring.matrix(self._slopes(arguments, coloring.seeds(u)), u)
-            if found is not None:
-                return found
+            by_colors = coloring.matrix(self._slopes(arguments, coloring.seeds(u)), u)
+            if by_colors is not None:
+                return by_colors
         matrix = self._by_columns(arguments)
         if matrix.shape[0] != matrix.shape[1] or not np.isfinite(matrix.data).all():
             return matrix.toarray()
@@ -466,8 +468,10 @@ class AutomaticHessian:
     ) -> None:
         self._evaluate = Differentiated(function, name, remedy, second=True)
         self._first = {
-            position: None if given is None else Differentiated(_transposed(given), name, remedy)
-            for position, given in first.items()
+            position: None
+            if derivative is None
+            else Differentiated(_transposed(derivative), name, remedy)
+            for position, derivative in first.items()
         }
         self._directions: dict[int, Directions] = {}
 
@@ -560,22 +564,22 @@ class AutomaticHessian:
             varying[k] = DerivativeArray(
                 value, DerivativeArray(slopes, np.zeros((*slopes.shape, 1)))
             )
-        found = self._evaluate(varying, point, (count, 1)).slopes
+        values = self._evaluate(varying, point, (count, 1)).slopes
         return (
-            np.reshape(primal(found), (-1, count)),
-            np.reshape(found.slopes[..., 0], (-1, count)),
+            np.reshape(primal(values), (-1, count)),
+            np.reshape(values.slopes[..., 0], (-1, count)),
         )
 
 
-def _transposed(given: Any) -> Callable[..., Any]:
+def _transposed(derivative: Any) -> Callable[..., Any]:
     """Return the product of a first derivative, as the user gave it, with w from the left."""
-    apply_transpose = getattr(given, "apply_transpose", None)
+    apply_transpose = getattr(derivative, "apply_transpose", None)
     if apply_transpose is not None:
         return apply_transpose  # type: ignore[no-any-return]
 
     def product(*arguments: Any) -> Any:
         *point, w = arguments
-        matrix = given(*point)
+        matrix = derivative(*point)
         if not hasattr(matrix, "T"):
             matrix = as_array(matrix)
         return matrix.T @ w
@@ -591,8 +595,8 @@ def in_time(
     ``first`` may hold words for derivatives that are no callbacks.
     """
     known = {
-        k: given if callable(given) or hasattr(given, "apply_transpose") else None
-        for k, given in first.items()
+        k: derivative if callable(derivative) or hasattr(derivative, "apply_transpose") else None
+        for k, derivative in first.items()
     }
     by_t = known.get(0)
     if by_t is not None:

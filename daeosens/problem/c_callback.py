@@ -106,7 +106,7 @@ class Compiled:
         self, name: str, t: float, inputs: tuple[Any, ...], outs: tuple[PETSc.Vec, ...]
     ) -> None:
         """Fill several vectors, as ``fill``; arrays among the inputs may be of any layout."""
-        plain = tuple(each if isinstance(each, PETSc.Vec) else _plain(each) for each in inputs)
+        plain = tuple(value if isinstance(value, PETSc.Vec) else _plain(value) for value in inputs)
         if not call_into(*self._where, t, plain, outs):
             for out, shape in zip(outs, self.shapes, strict=True):
                 check_output(read(out), name, shape, t)

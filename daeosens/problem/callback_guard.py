@@ -183,7 +183,7 @@ def guarded(callback: Callable[..., Any], name: str, comm: PETSc.Comm) -> Callab
                     abort(error)
                 raise error from None
             notes = getattr(error, "__notes__", ())
-            if not any(each.startswith(note) for each in notes):  # a callback within a callback
+            if not any(line.startswith(note) for line in notes):  # a callback within a callback
                 error.add_note(note + (f", {place}" if place else ""))
                 attribute = isinstance(error, AttributeError) and isinstance(error.obj, np.ndarray)
                 if attribute or str(error).startswith(_NO_INDEX):
@@ -217,9 +217,9 @@ def raise_together(comm: PETSc.Comm, mine: DaeosensError | None) -> None:
     every = comm.tompi4py().allgather(None if mine is None else (type(mine), str(mine)))
     if mine is not None:
         raise mine
-    for found in every:
-        if found is not None:
-            kind, text = found
+    for failure in every:
+        if failure is not None:
+            kind, text = failure
             raise kind(text)
 
 

@@ -85,17 +85,17 @@ def written_to(trace: TracebackType | None) -> str:
 
 
 def _targets(tree: ast.AST) -> list[ast.AST]:
-    found: list[ast.AST] = []
+    targets: list[ast.AST] = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign):
-            found += node.targets
+            targets += node.targets
         elif isinstance(node, ast.AugAssign):
-            found.append(node.target)
+            targets.append(node.target)
         elif isinstance(node, ast.Call):
-            found += [keyword.value for keyword in node.keywords if keyword.arg == "out"]
+            targets += [keyword.value for keyword in node.keywords if keyword.arg == "out"]
             if isinstance(node.func, ast.Attribute) and node.func.attr in ("sort", "fill", "put"):
-                found.append(node.func.value)
-    return found
+                targets.append(node.func.value)
+    return targets
 
 
 def _root(node: ast.AST) -> str:
@@ -106,8 +106,8 @@ def _root(node: ast.AST) -> str:
 
 def _own(node: ast.AST) -> list[ast.AST]:
     """Return the nodes of a function without those of functions in it."""
-    found: list[ast.AST] = []
+    nodes: list[ast.AST] = []
     for child in ast.iter_child_nodes(node):
         if not isinstance(child, (ast.FunctionDef, ast.Lambda, ast.AsyncFunctionDef)):
-            found += [child, *_own(child)]
-    return found
+            nodes += [child, *_own(child)]
+    return nodes

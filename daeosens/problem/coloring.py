@@ -51,8 +51,8 @@ class Coloring:
     >>> coloring = Coloring(matrix)
     >>> coloring.count
     3
-    >>> found = coloring.matrix(matrix @ coloring.seeds(np.ones(9)), np.ones(9))
-    >>> float(abs(found - matrix).max())
+    >>> jacobian = coloring.matrix(matrix @ coloring.seeds(np.ones(9)), np.ones(9))
+    >>> float(abs(jacobian - matrix).max())
     0.0
     """
 

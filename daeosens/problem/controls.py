@@ -136,11 +136,11 @@ class Spline:
         array([0.75, 0.25, 0.  ])
         """
         first, weights = self._weights(t)
-        one = np.zeros(self._count)
-        one[first : first + len(weights)] = weights
+        component = np.zeros(self._count)
+        component[first : first + len(weights)] = weights
         if self.components == 1:
-            return one
-        several: Any = np.kron(np.eye(self.components), one)
+            return component
+        several: Any = np.kron(np.eye(self.components), component)
         return several
 
     @property

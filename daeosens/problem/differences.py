@@ -91,9 +91,9 @@ def _sizes(x: Array) -> Array:
     return np.where(x == 0.0, float(np.abs(x).max(initial=0.0)) or 1.0, np.abs(x))
 
 
-def is_by_differences(given: Any) -> bool:
+def is_by_differences(derivative: Any) -> bool:
     """Return whether a derivative is one by differences."""
-    return isinstance(given, DifferencedJacobian)
+    return isinstance(derivative, DifferencedJacobian)
 
 
 def admit_differences(
@@ -118,7 +118,7 @@ def admit_differences(
     InputError
         PETSc style.
     """
-    asked = [word for word, (_, given) in first.items() if _asks(given)]
+    asked = [word for word, (_, derivative) in first.items() if _asks(derivative)]
     if asked and style != "numpy":
         raise InputError(
             f'{asked[0]} = "{DIFFERENCES}" for a callback of PETSc style',
@@ -128,11 +128,11 @@ def admit_differences(
     whole = "jacobian" in asked
     return {
         word: DifferencedJacobian(function, position)
-        if word in asked or (whole and given is None and not ignores(function, position))
-        else given
-        for word, (position, given) in first.items()
+        if word in asked or (whole and derivative is None and not ignores(function, position))
+        else derivative
+        for word, (position, derivative) in first.items()
     }
 
 
-def _asks(given: Any) -> bool:
-    return isinstance(given, str) and given == DIFFERENCES
+def _asks(derivative: Any) -> bool:
+    return isinstance(derivative, str) and derivative == DIFFERENCES

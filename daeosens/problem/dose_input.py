@@ -107,22 +107,22 @@ class Input:
         }
 
 
-def with_input(problem: Problem, given: Input) -> Problem:
+def with_input(problem: Problem, doses: Input) -> Problem:
     """Return M u' = f(t, u, p) + an input, that of a serial problem of this form."""
 
     def rhs(t: float, u: PETSc.Vec, p: Any, out: PETSc.Vec) -> None:
         problem.rhs(t, u, p, out)
-        out.getArray()[...] += given.value(p)
+        out.getArray()[...] += doses.value(p)
 
     def hessian(
         t: float, u: PETSc.Vec, p: Any, w: PETSc.Vec, du: PETSc.Vec, dp: Any, *out: PETSc.Vec
     ) -> None:
         problem.rhs_hessian_function(t, u, p, w, du, dp, *out)
-        if not given.fixed:
-            out[1].getArray()[...] += given.curvature(p, read(w), dp)
+        if not doses.fixed:
+            out[1].getArray()[...] += doses.curvature(p, read(w), dp)
 
-    rhs_p = problem.rhs_p if given.fixed else _added(problem.rhs_p, given, 1.0)
-    residual_p = problem.residual_p if given.fixed else _added(problem.residual_p, given, -1.0)
+    rhs_p = problem.rhs_p if doses.fixed else _added(problem.rhs_p, doses, 1.0)
+    residual_p = problem.residual_p if doses.fixed else _added(problem.residual_p, doses, -1.0)
     of_mass = problem.mass_hessian_function
     return replace(
         problem,
@@ -132,7 +132,7 @@ def with_input(problem: Problem, given: Input) -> Problem:
         rhs_hessian_function=hessian,
         residual_hessian_function=residual_hessian(hessian, of_mass),
         native={},
-        batch=None if problem.batch is None else _BatchWithInput(problem.batch, given),
+        batch=None if problem.batch is None else _BatchWithInput(problem.batch, doses),
         stencil=None,
         events=(),
         modes={},
@@ -145,13 +145,13 @@ class _BatchWithInput:
 
     rhs_in_c = None
 
-    def __init__(self, inner: Batch, given: Input) -> None:
-        self._inner, self._given = inner, given
+    def __init__(self, inner: Batch, doses: Input) -> None:
+        self._inner, self._doses = inner, doses
         self.at_once, self.rows_at_once = inner.at_once, inner.rows_at_once
 
     def rhs(self, t: Array, u: Array, p: Array) -> Array:
         """Return f at every point [K, n]."""
-        return self._inner.rhs(t, u, p) + self._given.value(p)
+        return self._inner.rhs(t, u, p) + self._doses.value(p)
 
     def jacobian(self, t: Array, u: Array, p: Array) -> Array:
         """Return f_u at every point [K, n, n]."""
@@ -160,17 +160,17 @@ class _BatchWithInput:
     def pull_parameters(self, t: Array, u: Array, p: Array, w: Array) -> Array:
         """Return the sum over the points of f_p^T w [M, m]."""
         result = self._inner.pull_parameters(t, u, p, w)
-        return result if self._given.fixed else result + w.sum(axis=1) @ self._given.by_p(p)
+        return result if self._doses.fixed else result + w.sum(axis=1) @ self._doses.by_p(p)
 
     def linearize(self, t: Array, u: Array, p: Array, rows: int) -> Linearization:
         """Return f_u and f_p at the points, for M rows."""
         linear = self._inner.linearize(t, u, p, rows)
-        if self._given.fixed:
+        if self._doses.fixed:
             return linear
         if linear.weights is None:  # the products keep what the input would need
             pull = partial(self.pull_parameters, t, u, p)
             return by_matrices(self.jacobian(t, u, p), pull, rows)
-        weights, by_p = linear.weights, self._given.by_p(p)
+        weights, by_p = linear.weights, self._doses.by_p(p)
 
         def collect(mu: Array, fresh: bool) -> None:
             linear.collect(mu, fresh)
@@ -181,19 +181,19 @@ class _BatchWithInput:
     def push_parameters(self, t: Array, u: Array, p: Array, dp: Array) -> Array:
         """Return f_p dp at every point [D, K, n]."""
         result = self._inner.push_parameters(t, u, p, dp)
-        if self._given.fixed:
+        if self._doses.fixed:
             return result
-        return result + (dp @ self._given.by_p(p).T)[:, np.newaxis]
+        return result + (dp @ self._doses.by_p(p).T)[:, np.newaxis]
 
     def hessian_product(
         self, t: Array, u: Array, p: Array, w: Array, du: Array, dp: Array
     ) -> tuple[Array, Array]:
         """Return the derivatives of f_u^T w [D, K, n] and, summed over the points, f_p^T w."""
         by_u, by_p = self._inner.hessian_product(t, u, p, w, du, dp)
-        if self._given.fixed:
+        if self._doses.fixed:
             return by_u, by_p
         total = w.sum(axis=0)
-        return by_u, by_p + np.array([self._given.curvature(p, total, row) for row in dp])
+        return by_u, by_p + np.array([self._doses.curvature(p, total, row) for row in dp])
 
 
 class _Sum:
@@ -212,7 +212,7 @@ class _Sum:
         out.getArray()[...] += read(x) @ self.added
 
 
-def _added(derivative: Derivative, given: Input, sign: float) -> Derivative:
+def _added(derivative: Derivative, doses: Input, sign: float) -> Derivative:
     """Return the derivative in p of what an input is added to."""
 
     def create(*point: Any) -> PETSc.Mat:
@@ -225,7 +225,7 @@ def _added(derivative: Derivative, given: Input, sign: float) -> Derivative:
         *point, out = point_and_out
         context = out.getPythonContext()
         derivative.fill(*point, context.inner)
-        context.added = sign * given.by_p(point[-1])
+        context.added = sign * doses.by_p(point[-1])
         out.stateIncrease()
 
     return Derivative(create, fill, assembled=False)

@@ -122,18 +122,18 @@ def with_doses(problem: Problem, doses: Any) -> Problem:
     >>> table = {"time": [0.0, 6.0], "amount": [10.0, 8.0], "duration": [0.0, 2.0]}
     >>> treated = with_doses(blood, Doses(table, bioavailability="F"))
     >>> run = solve(treated, [0.0], [0.3, 0.5], Stepping((0.0, 12.0), "rk6vr", rtol=1e-8))
-    >>> [(each.name, float(each.t)) for each in run.crossings]
+    >>> [(crossing.name, float(crossing.t)) for crossing in run.crossings]
     [('dose 0', 0.0), ('dose 1', 6.0), ('dose 1 ends', 8.0)]
     """
     require(problem, Problem, "problem", "ODE(f, size, parameters)")
-    given = admit_doses(doses)
+    admitted = admit_doses(doses)
     if problem.style != "numpy" or problem.field_parameter:
         raise UnsupportedError(
             "doses for PETSc-style callbacks",
             expected="a NumPy-style problem, ODE(..., size=n)",
             remedy="Event(time, reset=...)",
         )
-    schedule = _schedule(problem, given)
+    schedule = _schedule(problem, admitted)
     infused = any(moment.starts or moment.ends for moment in schedule)
     if not infused:
         events = [moment.event(problem) for moment in schedule]
@@ -259,13 +259,13 @@ def _schedule(problem: Problem, doses: Doses) -> list[_Moment]:
     ]
 
 
-def _of(given: Any, problem: Problem, k: int, otherwise: float, what: str) -> float | str:
+def _of(amount: Any, problem: Problem, k: int, otherwise: float, what: str) -> float | str:
     """Return what a compartment has of a bioavailability or a lag."""
-    value: Any = given
-    if isinstance(given, Mapping):
+    value: Any = amount
+    if isinstance(amount, Mapping):
         by_number = {
-            problem.state_indices(key)[0]: each
-            for key, each in cast("Mapping[Any, Any]", given).items()
+            problem.state_indices(key)[0]: number
+            for key, number in cast("Mapping[Any, Any]", amount).items()
         }
         value = by_number.get(k, otherwise)
     if not isinstance(value, (str, int, float, np.number)) or isinstance(value, bool):
@@ -317,8 +317,8 @@ def _unknown(name: str, names: Sequence[str], where: str) -> InputError:
 
 def _rows(table: Any) -> tuple[Dose, ...]:
     """Return the rows of a table in any form."""
-    given: Any = read_table(table) if isinstance(table, (str, Path)) else table
-    named = columns_by_name(given)
+    source: Any = read_table(table) if isinstance(table, (str, Path)) else table
+    named = columns_by_name(source)
     columns: dict[str, list[Any]]
     if named is not None:
         columns = {
@@ -326,7 +326,7 @@ def _rows(table: Any) -> tuple[Dose, ...]:
             for name, values in named.items()
         }
     else:
-        rows = _as_rows(given)
+        rows = _as_rows(source)
         longest = max(len(row) for row in rows)
         columns = {
             name: [row[j] if j < len(row) else None for row in rows]
@@ -348,22 +348,22 @@ def _rows(table: Any) -> tuple[Dose, ...]:
         raise InputError("doses: no rows", expected="at least one dose")
     filled = {name: columns.get(name, [None] * count) for name in COLUMNS}
     parsed = [_row(k, *values) for k, values in enumerate(zip(*filled.values(), strict=True))]
-    wrong = [each for each in parsed if isinstance(each, str)]
+    wrong = [row for row in parsed if isinstance(row, str)]
     if wrong:
         raise together(wrong, heading="doses")
-    return tuple(each for each in parsed if isinstance(each, Dose))
+    return tuple(row for row in parsed if isinstance(row, Dose))
 
 
-def _as_rows(given: Any) -> list[list[Any]]:
+def _as_rows(source: Any) -> list[list[Any]]:
     rows: list[list[Any]] = []
-    if isinstance(given, (list, tuple, np.ndarray)):
-        listed = cast("Sequence[Any]", given)
+    if isinstance(source, (list, tuple, np.ndarray)):
+        listed = cast("Sequence[Any]", source)
         rows = [list(row) for row in listed if isinstance(row, (list, tuple, np.ndarray))]
         if len(rows) != len(listed):
             rows = []
     if not rows or not all(2 <= len(row) <= len(COLUMNS) for row in rows):
         raise InputError(
-            f"doses is {type(given).__name__}",
+            f"doses is {type(source).__name__}",
             expected="columns by name, or rows of time, amount, duration, compartment",
             remedy='{"time": [0.0, 12.0], "amount": [100.0, 100.0]}',
         )

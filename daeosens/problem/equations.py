@@ -188,9 +188,11 @@ def ODE(  # noqa: N802 (a noun of the public interface)
     if products is not None and not frame.field_parameter and known:
         sizes = (frame.state.size, frame.parameter.size)
         callbacks = rhs, jacobian, jacobian_p, hessian_product, products
-        many = batched and not any(is_by_differences(each) for each in needed)
+        many = batched and not any(is_by_differences(derivative) for derivative in needed)
         batch = make_batch(*callbacks, sizes, batched=many)
-        if batch is not None and any(isinstance(each, Compiled) for each in (rhs, jacobian)):
+        if batch is not None and any(
+            isinstance(callback, Compiled) for callback in (rhs, jacobian)
+        ):
             batch = CompiledBatch(batch, rhs, jacobian, jacobian_p, hessian_product)
 
     def residual_t(t: float, u: PETSc.Vec, _udot: PETSc.Vec, p: Any, out: PETSc.Vec) -> None:

@@ -160,14 +160,14 @@ class Event:
 
     def _refuse(self, names: Collection[str], beside: str, remedy: str) -> None:
         """Refuse arguments that nothing would read: a time is passed once, and forwards."""
-        for each in fields(self):
-            value = getattr(self, each.name)
-            given = value is not None if each.default is None else value != each.default
-            if each.name in names and given:
+        for argument in fields(self):
+            value = getattr(self, argument.name)
+            is_set = value is not None if argument.default is None else value != argument.default
+            if argument.name in names and is_set:
                 raise InputError(
-                    f'event "{self.name}": {each.name} = {value!r} {beside}',
+                    f'event "{self.name}": {argument.name} = {value!r} {beside}',
                     expected="arguments that have a meaning together",
-                    remedy=f"no {each.name}, or {remedy}",
+                    remedy=f"no {argument.name}, or {remedy}",
                 )
 
     def active(self, mode: str) -> bool:
@@ -220,7 +220,7 @@ def admit_event(thing: EventLike) -> Event:
             expected="a function when(t, u, p) -> float, or a time, as attribute 'when'",
             remedy="Event(when, reset, ...), or an object with the same attributes",
         )
-    names = [each.name for each in fields(Event)]
+    names = [field.name for field in fields(Event)]
     return Event(**{name: getattr(thing, name) for name in names if hasattr(thing, name)})
 
 

@@ -27,7 +27,7 @@ def array_products(
     frame: Frame,
     function: Callable[..., Any],
     first: Mapping[int, Any],
-    given: Callable[..., Any] | None,
+    supplied: Callable[..., Any] | None,
     name: str,
     called: str,
 ) -> Callable[..., tuple[Array, ...]]:
@@ -41,10 +41,10 @@ def array_products(
         NumPy style f.
     first : mapping of int to callable, Products, str or None
         Positions of the arguments x, in order and the parameters last, with the first derivatives.
-    given : callable or None
+    supplied : callable or None
         The user's own ``(*point, w, *directions) -> (array, ...)``.
     name, called : str
-        The names of f and of ``given`` in messages.
+        The names of f and of ``supplied`` in messages.
 
     Returns
     -------
@@ -54,10 +54,10 @@ def array_products(
     """
     positions = tuple(first)
     sizes, parts = _results(frame, len(positions))
-    if given is None and not _automatic(frame, function, first):
+    if supplied is None and not _automatic(frame, function, first):
         return _refusing(called, first)
-    if given is not None:
-        call = guarded(given, called, frame.state.comm)
+    if supplied is not None:
+        call = guarded(supplied, called, frame.state.comm)
     else:
         product = AutomaticHessian(
             guarded(function, name, frame.state.comm),
@@ -86,7 +86,7 @@ def lower_hessian(
     frame: Frame,
     function: Callable[..., Any],
     first: Mapping[int, Any],
-    given: Callable[..., Any] | None,
+    supplied: Callable[..., Any] | None,
     name: str,
     called: str,
 ) -> VecFunction:
@@ -99,9 +99,9 @@ def lower_hessian(
     callable
         ``(*point, w, *directions, *outs)``: fills one vector for each argument x.
     """
-    if given is not None and frame.style == "petsc":
-        return _petsc_hessian(guarded(given, called, frame.state.comm), called, frame)
-    return on_vectors(array_products(frame, function, first, given, name, called), len(first))
+    if supplied is not None and frame.style == "petsc":
+        return _petsc_hessian(guarded(supplied, called, frame.state.comm), called, frame)
+    return on_vectors(array_products(frame, function, first, supplied, name, called), len(first))
 
 
 def on_vectors(products: Callable[..., tuple[Array, ...]], count: int) -> VecFunction:
@@ -121,7 +121,7 @@ def lower_time_hessian(
     frame: Frame,
     function: Callable[..., Any],
     first: Mapping[int, Any],
-    given: Callable[..., Any] | None,
+    supplied: Callable[..., Any] | None,
     name: str,
     called: str,
 ) -> TimeHessian | None:
@@ -133,7 +133,7 @@ def lower_time_hessian(
         As for ``lower_hessian``.
     first : mapping of int to callable, Products, str or None
         As for ``lower_hessian``, with the time as argument 0.
-    given : callable or None
+    supplied : callable or None
         The user's own ``(*point, w) -> (array, ..., number)``; PETSc style see ``ODE``.
 
     Returns
@@ -142,7 +142,7 @@ def lower_time_hessian(
         ``(*point, w, *outs) -> float``: fills one vector for each argument but the time, and
         returns the second derivative in time; None if f does not depend on the time.
     """
-    user = None if given is None else guarded(given, called, frame.state.comm)
+    user = None if supplied is None else guarded(supplied, called, frame.state.comm)
     if first[0] == AUTONOMOUS:
         return None
     positions = tuple(first)[1:]
@@ -182,7 +182,7 @@ def lower_mass_hessian(
     frame: Frame,
     mass: Callable[..., Any],
     mass_p: Callable[..., Any] | None,
-    given: Callable[..., Any] | None,
+    supplied: Callable[..., Any] | None,
 ) -> VecFunction:
     """Lower the products of the Hessian of w^T M(p) v, at the point (v, p), along (dv, dp)."""
 
@@ -197,7 +197,7 @@ def lower_mass_hessian(
         return mass_p(p, v)
 
     first = {0: by_v, 1: None if mass_p is None else by_p}
-    return lower_hessian(frame, product, first, given, "mass", "mass_hessian")
+    return lower_hessian(frame, product, first, supplied, "mass", "mass_hessian")
 
 
 def residual_hessian(rhs_hessian: VecFunction, mass_hessian: VecFunction | None) -> VecFunction:
@@ -263,14 +263,17 @@ def _results(frame: Frame, count: int) -> tuple[list[int], list[str]]:
 
 def _python(first: Mapping[int, Any]) -> dict[int, Any]:
     """Return the first derivatives that can be differentiated; None for the others."""
-    return {k: None if isinstance(each, (str, Compiled)) else each for k, each in first.items()}
+    return {
+        k: None if isinstance(derivative, (str, Compiled)) else derivative
+        for k, derivative in first.items()
+    }
 
 
 def _automatic(frame: Frame, function: Callable[..., Any], first: Mapping[int, Any]) -> bool:
     """Whether second derivatives can be found: from first ones, or from the function."""
     return (
         frame.style == "numpy"
-        and not any(is_by_differences(each) for each in first.values())
+        and not any(is_by_differences(derivative) for derivative in first.values())
         and (not isinstance(function, Compiled) or None not in _python(first).values())
     )
 
@@ -309,7 +312,7 @@ def _petsc_time_hessian(call: Callable[..., Any], called: str, frame: Frame) -> 
 
 
 def _refusing(called: str, first: Mapping[int, Any], alternative: str = "") -> Callable[..., Any]:
-    differences = any(is_by_differences(each) for each in first.values())
+    differences = any(is_by_differences(derivative) for derivative in first.values())
     of = f'callbacks with derivatives by "{DIFFERENCES}"'
     of = of if differences else "PETSc-style and compiled callbacks"
 

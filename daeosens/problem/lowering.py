@@ -64,17 +64,17 @@ class Lowering:
         return from_petsc(spec, name, rows, columns, template)
 
     def time_derivative(
-        self, callback: Callable[..., Any], given: Callable[..., Any] | str | None, name: str
+        self, callback: Callable[..., Any], derivative: Callable[..., Any] | str | None, name: str
     ) -> VecFunction:
         """Lower a partial derivative in time [n]."""
-        if isinstance(given, str):
-            if given == AUTONOMOUS:
+        if isinstance(derivative, str):
+            if derivative == AUTONOMOUS:
                 return lambda *arguments: arguments[-1].zeroEntries()
-            raise InputError(f"{name} = {given!r}", expected=f'a callback or "{AUTONOMOUS}"')
-        if isinstance(given, Compiled):
-            return _compiled_function(given, name)
-        if given is not None:
-            call = guarded(given, name, self.frame.state.comm)
+            raise InputError(f"{name} = {derivative!r}", expected=f'a callback or "{AUTONOMOUS}"')
+        if isinstance(derivative, Compiled):
+            return _compiled_function(derivative, name)
+        if derivative is not None:
+            call = guarded(derivative, name, self.frame.state.comm)
             return call if self.frame.style == "petsc" else _numpy_function(call, name, self.frame)
         if not is_automatic(self.frame, callback):
             spoken = keyword(name)
@@ -85,9 +85,9 @@ class Lowering:
         return _numpy_function(lambda *point: step(*point)[:, 0], name, self.frame)
 
 
-def known_in_time(callback: Callable[..., Any], given: Any) -> Any:
+def known_in_time(callback: Callable[..., Any], derivative: Any) -> Any:
     """Return the derivative in t as given; a function that never reads t needs none."""
-    return AUTONOMOUS if given is None and ignores(callback, 0) else given
+    return AUTONOMOUS if derivative is None and ignores(callback, 0) else derivative
 
 
 def is_automatic(frame: Frame, callback: object) -> bool:
@@ -119,7 +119,7 @@ def admit_natives(frame: Frame, states: int, **callbacks: Any) -> dict[str, Any]
         C functions of another signature, or for a problem of PETSc style.
     """
     roles = Roles(frame.state.size, frame.parameter.size, states, numpy=frame.style == "numpy")
-    return {name: roles.admit(_ROLES[name], each, name) for name, each in callbacks.items()}
+    return {name: roles.admit(_ROLES[name], function, name) for name, function in callbacks.items()}
 
 
 def natives(callbacks: Mapping[str, Any]) -> dict[str, Native]:
@@ -134,58 +134,59 @@ def natives(callbacks: Mapping[str, Any]) -> dict[str, Native]:
 def sources(frame: Frame, callback: object, **supplied: Any) -> dict[str, str]:
     """Say where each derivative of a callback comes from, for ``check``."""
 
-    def describe(given: Any) -> str:
-        if given is None:
+    def describe(derivative: Any) -> str:
+        if derivative is None:
             return "automatic" if is_automatic(frame, callback) else ""
-        if isinstance(given, Compiled):
+        if isinstance(derivative, Compiled):
             return "compiled"
-        if isinstance(given, str):
-            return given
-        if is_by_differences(given):
+        if isinstance(derivative, str):
+            return derivative
+        if is_by_differences(derivative):
             return DIFFERENCES
-        return "products" if isinstance(given, Products) else "callback"
+        return "products" if isinstance(derivative, Products) else "callback"
 
-    return {name: describe(given) for name, given in supplied.items()}
+    return {name: describe(derivative) for name, derivative in supplied.items()}
 
 
 def state_derivative(
     lower: Lowering,
     callback: Callable[..., Any],
-    given: Matrix | str | None,
+    derivative: Matrix | str | None,
     name: str,
     position: int,
     *,
     colored: bool = False,
 ) -> Derivative:
     """Lower the derivative in u [n, n]; automatic where missing, if NumPy style."""
-    if isinstance(given, str) and given == COLORING:
+    if isinstance(derivative, str) and derivative == COLORING:
         remedy = "an analytic jacobian: a coloured difference has no exact transpose"
         return refused(name, remedy)
-    if isinstance(given, str):
+    if isinstance(derivative, str):
         raise InputError(
-            f"{name} = {given!r}", expected=f'a callback, Products, "{DIFFERENCES}" or "{COLORING}"'
+            f"{name} = {derivative!r}",
+            expected=f'a callback, Products, "{DIFFERENCES}" or "{COLORING}"',
         )
-    if given is None and is_automatic(lower.frame, callback):
+    if derivative is None and is_automatic(lower.frame, callback):
         remedy = f'{keyword(name)}=callback or "{DIFFERENCES}"'
-        given = AutomaticJacobian(callback, position, lower.name, remedy, colored=colored)
-    return lower.square(given, name)
+        derivative = AutomaticJacobian(callback, position, lower.name, remedy, colored=colored)
+    return lower.square(derivative, name)
 
 
 def parameter_derivative(
     lower: Lowering,
     callback: Callable[..., Any],
-    given: Matrix | None,
+    derivative: Matrix | None,
     name: str = "jacobian_p",
 ) -> Derivative:
     """Lower the derivative in p [n, m]; automatic where missing, if NumPy style."""
     frame, position = lower.frame, lower.time_arguments - 1
-    if given is None and frame.style == "numpy" and ignores(callback, position):
+    if derivative is None and frame.style == "numpy" and ignores(callback, position):
         nothing = np.zeros((frame.state.size, frame.parameter.size))
         return from_numpy(lambda *_point: nothing, name, frame.state, frame.parameter)
-    if given is None and is_automatic(frame, callback):
+    if derivative is None and is_automatic(frame, callback):
         remedy = f'{keyword(name)}=callback or "{DIFFERENCES}"'
-        given = AutomaticJacobian(callback, position, lower.name, remedy)
-    return lower.rectangular(given, name)
+        derivative = AutomaticJacobian(callback, position, lower.name, remedy)
+    return lower.rectangular(derivative, name)
 
 
 def _watched(call: Callable[..., Any], name: str, frame: Frame) -> VecFunction:

@@ -24,7 +24,7 @@ from daeosens.problem.matrices import (
 )
 
 
-def check_of_mass(mass: object, **given: object) -> None:
+def check_of_mass(mass: object, **callbacks: object) -> None:
     """Refuse derivatives of the mass that are none, or that nothing would read.
 
     Raises
@@ -32,7 +32,7 @@ def check_of_mass(mass: object, **given: object) -> None:
     InputError
         Names the derivative.
     """
-    for name, callback in given.items():
+    for name, callback in callbacks.items():
         if callback is None:
             continue
         if not callable(callback):

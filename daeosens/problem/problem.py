@@ -385,15 +385,15 @@ class Problem:
                 expected=f"an array [{self.size}]",
                 remedy=f"ODE(f, size={list(u)!r}, ...)",
             )
-        complaints = [f'"{each}" is missing' for each in names if each not in u]
+        complaints = [f'"{key}" is missing' for key in names if key not in u]
         complaints += [
-            f'there is no unknown "{each}"{suggestion(str(each), names)}'
-            for each in u
-            if each not in names
+            f'there is no unknown "{key}"{suggestion(str(key), names)}'
+            for key in u
+            if key not in names
         ]
         if complaints:
             raise together(complaints, heading=name)
-        return np.array([float(finite_array(u[each], f'{name}["{each}"]', ())) for each in names])
+        return np.array([float(finite_array(u[key], f'{name}["{key}"]', ())) for key in names])
 
     def admit_parameter_vec(self, p: PETSc.Vec, name: str) -> PETSc.Vec:
         """Return a copy of the user's vector [m] of parameters or of a direction in them, checked.
@@ -424,8 +424,8 @@ class Problem:
         if isinstance(dp, Mapping):
             values = numbers_by_name(dp, self.parameter_names, name, others=0.0)
         else:
-            given: Any = () if dp is None else dp
-            values = finite_array(given, name, (self.n_parameters,))
+            direction: Any = () if dp is None else dp
+            values = finite_array(direction, name, (self.n_parameters,))
         return scatter(values, self.create_parameters())
 
     def admit_parameters(self, p: PossiblyNamed, name: str = "p") -> Any:
@@ -500,7 +500,7 @@ def numbers_by_name(
     array = np.full(len(names), math.nan if others is None else others)
     complaints: list[str] = []
     missing = set(range(len(names))) if others is None else set[int]()
-    for name, given in values.items():
+    for name, entry in values.items():
         where = places.get(name)
         if where is None:
             complaints.append(f"there is no parameter {name!r}{suggestion(str(name), places)}")
@@ -508,9 +508,9 @@ def numbers_by_name(
         missing.difference_update(where)
         last = names[where[-1]]
         index = last[len(name) + 1 : -1] if last != name else ""
-        shape = tuple(int(each) + 1 for each in index.split(",")) if index else ()
+        shape = tuple(int(index_text) + 1 for index_text in index.split(",")) if index else ()
         try:
-            array[where] = finite_array(given, f'{what}["{name}"]', shape).ravel()
+            array[where] = finite_array(entry, f'{what}["{name}"]', shape).ravel()
         except InputError as error:
             complaints.append(error.in_one_line())
     complaints += [f"{names[k]} is missing" for k in sorted(missing)]

@@ -89,8 +89,8 @@ def contradiction(shifted: Shifted, derivative: Array, terms: Array) -> Contradi
     Examples
     --------
     >>> import numpy as np
-    >>> found = contradiction(lambda h: np.array([3.0 * h]), np.zeros(1), np.zeros(1))
-    >>> found.entry, round(found.difference, 6)
+    >>> contradicted = contradiction(lambda h: np.array([3.0 * h]), np.zeros(1), np.zeros(1))
+    >>> contradicted.entry, round(contradicted.difference, 6)
     (0, 3.0)
     """
     largest = STEPS[0]

@@ -100,7 +100,7 @@ class FactoredBatch:
     def steps(self) -> FactorSteps:
         """Adjoint steps of explicit methods by the same parts, for few rows."""
         parts = self._parts
-        inner, slopes = [_place(each) for each in self._inner], _place(self._slopes)
+        inner, slopes = [_place(factor) for factor in self._inner], _place(self._slopes)
         matrices = [
             factor.start if factor.start is not None else np.ascontiguousarray(factor.constant)
             for factor in parts.factors

@@ -145,9 +145,11 @@ def _model(
     density = None
     if running is not None:
         density = parts.running("running", ready, Branches(running, tracer.shapes.split))
-    given: dict[str, Any] = {each.name: getattr(problem, each.name) for each in fields(problem)}
+    attributes: dict[str, Any] = {
+        field.name: getattr(problem, field.name) for field in fields(problem)
+    }
     return Model(
-        **given,
+        **attributes,
         shapes=tracer.shapes,
         traced_running=density,
         trace_terminal=trace_terminal,

@@ -35,22 +35,22 @@ def entry(name: str) -> str:
     return f"daeosens_{name}"
 
 
-def _wrapper(each: Generated) -> str:
-    function = each.function
+def _wrapper(generated: Generated) -> str:
+    function = generated.function
     inputs, outputs = function.name_in(), function.name_out()
     returned = outputs[-1:] == ["returned"]
     filled = outputs[:-1] if returned else outputs
     arguments = [
         "double t",
-        *(f"const double *{name}" for name in inputs[1:] if name not in (_row(each), DATA)),
+        *(f"const double *{name}" for name in inputs[1:] if name not in (_row(generated), DATA)),
     ]
     arguments += [f"double *{name}" for name in filled]
     arguments += [f"const double *{DATA}"] if DATA in inputs else []
     sizes = [function.sz_arg(), function.sz_res(), function.sz_iw(), function.sz_w()]
     storage = "static _Thread_local " if sum(sizes) > STACK else ""
-    rows, columns = (each.shape * 2)[:2] if each.by_rows else (0, 0)
+    rows, columns = (generated.shape * 2)[:2] if generated.by_rows else (0, 0)
     lines = [
-        f"{'double' if returned else 'void'} {entry(each.name)}({', '.join(arguments)}) {{",
+        f"{'double' if returned else 'void'} {entry(generated.name)}({', '.join(arguments)}) {{",
         f"  {storage}double w_[{sizes[3] + 1}];",
         f"  {storage}casadi_int iw_[{sizes[2] + 1}];",
         f"  const double *arg_[{sizes[0] + 1}];",
@@ -60,8 +60,8 @@ def _wrapper(each: Generated) -> str:
     call = [f"arg_[{k}] = {'&t' if name == 't' else name};" for k, name in enumerate(inputs)]
     call += [f"res_[{k}] = {name};" for k, name in enumerate(filled)]
     call += [f"res_[{len(filled)}] = &returned_;"] if returned else []
-    call += [f"{each.name}(arg_, res_, iw_, w_, 0);"]
-    if each.by_rows:
+    call += [f"{generated.name}(arg_, res_, iw_, w_, 0);"]
+    if generated.by_rows:
         lines += [
             f"  static _Thread_local double w[{rows}];",
             f"  for (casadi_int row = 0; row < {rows}; ++row, out += {columns}) {{",
@@ -76,5 +76,5 @@ def _wrapper(each: Generated) -> str:
     return "\n".join([*lines, "}"])
 
 
-def _row(each: Generated) -> str:
-    return "w" if each.by_rows else ""
+def _row(generated: Generated) -> str:
+    return "w" if generated.by_rows else ""

@@ -32,7 +32,7 @@ def decisions(inputs: Sequence[Any], value: Any) -> list[tuple[Any, bool]]:
         In terms of the inputs.  What depends on none of them decides nothing.
     """
     function = casadi.Function("graph", list(inputs), [value], {"cse": True})
-    given = [casadi.vec(casadi.densify(symbol)) for symbol in inputs]
+    columns = [casadi.vec(casadi.densify(symbol)) for symbol in inputs]
     work: list[Any] = [None] * function.sz_w()
     decided: list[tuple[Any, bool]] = []
     for k in range(function.n_instructions()):
@@ -41,7 +41,7 @@ def decisions(inputs: Sequence[Any], value: Any) -> list[tuple[Any, bool]]:
         if operation == casadi.OP_OUTPUT:
             continue
         if operation == casadi.OP_INPUT:
-            result = given[read[0]][read[1]]
+            result = columns[read[0]][read[1]]
         elif operation == casadi.OP_CONST:
             result = casadi.SX(function.instruction_constant(k))
         elif len(read) == 1:

@@ -79,10 +79,10 @@ def refuse_derivatives(event: Event) -> None:
     InputError
         Names them.
     """
-    given = [each for each in (*_OF_WHEN, *_OF_RESET) if getattr(event, each) is not None]
-    if given:
+    supplied = [name for name in (*_OF_WHEN, *_OF_RESET) if getattr(event, name) is not None]
+    if supplied:
         raise InputError(
-            f'event "{event.name}" of a traced model has {", ".join(given)}',
+            f'event "{event.name}" of a traced model has {", ".join(supplied)}',
             expected="functions only: their derivatives are found",
             remedy="add_events(model, [event]) for events with callbacks of (t, u, p)",
         )

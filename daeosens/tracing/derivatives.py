@@ -118,7 +118,7 @@ class Graph:
         symbols: Any = casadi.SX if self.expanded else casadi.MX
         direction = symbols.sym("direction", *self.u.shape)
         along = casadi.jtimes(self.value, self.u, direction)
-        others = [each for name, each in self.point.items() if name != "p"]
+        others = [symbol for name, symbol in self.point.items() if name != "p"]
         return not casadi.depends_on(along, casadi.veccat(*others))
 
     @property
@@ -147,7 +147,7 @@ def derive(graph: Graph) -> dict[str, Generated]:
     scalars = operations < 2 * nodes
     if scalars or operations <= SCALARS:
         expanded = derived(expand(graph))
-        count = sum(each.function.n_instructions() for each in expanded.values())
+        count = sum(generated.function.n_instructions() for generated in expanded.values())
         if scalars or count <= SCALARS:
             return expanded
     return derived(graph)
@@ -170,7 +170,7 @@ def _operations(graph: Graph) -> tuple[int, int]:
 
 def expand(graph: Graph) -> Graph:
     """Return a graph of matrix nodes as one of scalars."""
-    inputs = {name: casadi.SX.sym(name, each.shape) for name, each in graph.point.items()}
+    inputs = {name: casadi.SX.sym(name, symbol.shape) for name, symbol in graph.point.items()}
     function = casadi.Function("f", list(graph.point.values()), [graph.value])
     value = casadi.cse(casadi.densify(function(*inputs.values())))
     return Graph(graph.name, **inputs, value=value, number=graph.number)
@@ -190,7 +190,7 @@ def _of_vector(graph: Graph) -> dict[str, Generated]:
     along = dict(
         zip(
             (f"d{x}" for x in variables),
-            _symbols(graph, **{f"d{x}": each.numel() for x, each in variables.items()}),
+            _symbols(graph, **{f"d{x}": symbol.numel() for x, symbol in variables.items()}),
             strict=True,
         )
     )
@@ -208,8 +208,8 @@ def _of_vector(graph: Graph) -> dict[str, Generated]:
     result["_hessian"] = _function(
         graph, "_hessian", point | {"w": w} | along, dict(zip(by, second, strict=True)), (n,)
     )
-    for x, each in graph.states.items():
-        result[f"_{x}"] = _matrix(graph, f"_{x}", each, square=k == n)
+    for x, state in graph.states.items():
+        result[f"_{x}"] = _matrix(graph, f"_{x}", state, square=k == n)
     if _is_matrix(graph):
         result["_p"] = _matrix(graph, "_p", p, square=False)
     else:
@@ -220,7 +220,9 @@ def _of_vector(graph: Graph) -> dict[str, Generated]:
         )
     if not graph.ignores("t"):
         by_t = casadi.jtimes(value, t, 1.0)
-        outputs = {f"by_{x}": casadi.jtimes(by_t, each, w, True) for x, each in variables.items()}
+        outputs = {
+            f"by_{x}": casadi.jtimes(by_t, symbol, w, True) for x, symbol in variables.items()
+        }
         outputs["returned"] = casadi.dot(w, casadi.jtimes(by_t, t, 1.0))
         result["_t"] = _function(graph, "_t", point, {"out": by_t}, (k,))
         result["_hessian_t"] = _function(graph, "_hessian_t", point | {"w": w}, outputs, (n,))
@@ -310,7 +312,7 @@ def _matrix(graph: Graph, ending: str, x: Any, *, square: bool) -> Generated:
     values = casadi.project(jacobian, pattern).T
     transposed = pattern.T  # CasADi's columns of the transpose are the rows
     rows, columns = (
-        np.array(each, dtype=np.int32) for each in (transposed.colind(), transposed.row())
+        np.array(numbers, dtype=np.int32) for numbers in (transposed.colind(), transposed.row())
     )
     outputs = {"out": casadi.vertcat(values.nz[:])}
     function = _function(graph, ending, point, outputs, ()).function

@@ -56,7 +56,7 @@ def with_data(callbacks: Mapping[str, Any], data: Array) -> Mapping[str, Any]:
 
         return call
 
-    return {name: bound(each) for name, each in callbacks.items()}
+    return {name: bound(callback) for name, callback in callbacks.items()}
 
 
 def called(callback: Any, *shapes: tuple[int, ...]) -> Callable[..., Any]:
@@ -75,30 +75,30 @@ def _warn(message: str) -> None:
     )
 
 
-def _native(each: Generated, library: ctypes.CDLL) -> Native:
+def _native(generated: Generated, library: ctypes.CDLL) -> Native:
     def address(symbol: str) -> int:
-        found: Any = getattr(library, symbol, None)
-        return ctypes.cast(found, ctypes.c_void_p).value or 0
+        pointer: Any = getattr(library, symbol, None)
+        return ctypes.cast(pointer, ctypes.c_void_p).value or 0
 
-    name, reads = each.name, each.function
+    name, reads = generated.name, generated.function
     sizes = (reads.numel_in("u"), reads.numel_in("p")) if {"u", "p"} <= {*reads.name_in()} else None
     return Native(
         address(entry(name)),
         keeps=library,
-        pattern=each.pattern,
+        pattern=generated.pattern,
         sizes=sizes,
     )
 
 
-def _interpreted(each: Generated) -> Callable[..., Any]:
-    function, pattern = each.function, each.pattern
-    shape: Any = each.shape
+def _interpreted(generated: Generated) -> Callable[..., Any]:
+    function, pattern = generated.function, generated.pattern
+    shape: Any = generated.shape
     sizes = [function.numel_in(k) for k in range(function.n_in())]
 
     def call(*arguments: Any) -> Any:
         if [np.size(argument) for argument in arguments] != sizes:
             raise InputError(  # CasADi would repeat a number where it expects several
-                f"'{each.name}' is a traced function of arguments of sizes {sizes}",
+                f"'{generated.name}' is a traced function of arguments of sizes {sizes}",
                 expected=f"sizes {[np.size(argument) for argument in arguments]}",
                 remedy="terminal, event or running of the model that is solved",
             )
@@ -114,7 +114,7 @@ def _interpreted(each: Generated) -> Callable[..., Any]:
             return arrays[0].T
         return tuple(results) if len(results) > 1 else results[0]
 
-    if not each.by_rows:
+    if not generated.by_rows:
         return call
     row = _interpreted_row(function)
     return lambda *point: np.array([row(*point, unit) for unit in np.eye(shape[0])])

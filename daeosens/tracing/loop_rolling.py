@@ -78,14 +78,14 @@ class _Body:
 
     def needed(self, first: Iterable[int], known: frozenset[int] | set[int]) -> list[int]:
         """Return the numbers of all statements that some need, beside those that are known."""
-        found: set[int] = set()
+        statements: set[int] = set()
         stack = [k for k in first if k not in known]
         while stack:
             k = stack.pop()
-            if k not in found:
-                found.add(k)
-                stack += [each for each in self.used(k) if each not in known]
-        return sorted(found)
+            if k not in statements:
+                statements.add(k)
+                stack += [operand for operand in self.used(k) if operand not in known]
+        return sorted(statements)
 
 
 def rolled(code: str) -> str:
@@ -93,8 +93,8 @@ def rolled(code: str) -> str:
 
     Examples
     --------
-    >>> one = "  a0=arg[0][{0}];\n  a0=sin(a0);\n  if (res[0]!=0) res[0][{0}]=a0;\n"
-    >>> statements = "".join(one.format(k) for k in range(100))
+    >>> round_text = "  a0=arg[0][{0}];\n  a0=sin(a0);\n  if (res[0]!=0) res[0][{0}]=a0;\n"
+    >>> statements = "".join(round_text.format(k) for k in range(100))
     >>> head = "static int casadi_f0(const double** arg, double** res) {\n  casadi_real a0;\n"
     >>> print(rolled(f"{head}{statements}  return 0;\n}}"))
     static int casadi_f0(const double** arg, double** res) {
@@ -128,7 +128,7 @@ def _read(lines: Sequence[str]) -> _Body | None:
         if statement is None:
             return None
         variable, output, number, right = statement.groups()
-        operands = [now[each] for each in _VARIABLE.findall(right)]
+        operands = [now[name] for name in _VARIABLE.findall(right)]
         entry = _ENTRY.fullmatch(right)
         if output is not None:
             if not _VARIABLE.fullmatch(right):
@@ -173,8 +173,8 @@ def _shared(body: _Body) -> set[int]:
     """Return the statements that many others need, and those that these need."""
     uses = np.zeros(len(body.values), dtype=int)
     for k in range(len(body.values)):
-        for each in body.used(k):
-            uses[each] += 1
+        for operand in body.used(k):
+            uses[operand] += 1
     many = np.flatnonzero(uses >= LEAST).tolist()
     return set(body.needed(many, frozenset()))
 
@@ -183,20 +183,20 @@ def _late(body: _Body, shared: set[int]) -> set[int]:
     """Return the statements that need too many others for a loop."""
     counts: list[int] = []
     for k in range(len(body.values)):
-        before = sum(counts[each] for each in set(body.used(k)))
+        before = sum(counts[operand] for operand in set(body.used(k)))
         counts.append(0 if k in shared else min(1 + before, MOST + 1))
     return {k for k, count in enumerate(counts) if count > MOST}
 
 
 def _kept(body: _Body, late: set[int], shared: set[int]) -> list[int]:
     """Return the statements in loops that late ones need, in the order in which they do."""
-    found = (each for k in sorted(late) for each in body.used(k))
-    return [k for k in dict.fromkeys(found) if k not in late and k not in shared]
+    operands = (operand for k in sorted(late) for operand in body.used(k))
+    return [k for k in dict.fromkeys(operands) if k not in late and k not in shared]
 
 
 def _statement(body: _Body, k: int, names: dict[int, str]) -> str:
     right, operands = body.values[k]
-    return f"const double s{k} = {right % tuple(_named(each, names) for each in operands)};"
+    return f"const double s{k} = {right % tuple(_named(operand, names) for operand in operands)};"
 
 
 def _named(operand: Operand, names: dict[int, str]) -> str:
@@ -220,10 +220,10 @@ class _Part:
     lines: list[str] = field(default_factory=list[str])
     entries: list[int] = field(default_factory=list[int])
 
-    def entry(self, each: _Entry) -> str:
+    def entry(self, read: _Entry) -> str:
         """Return what stands for an entry."""
-        self.entries.append(each.number)
-        return f"{each.array}[{{{len(self.entries) - 1}}}]"
+        self.entries.append(read.number)
+        return f"{read.array}[{{{len(self.entries) - 1}}}]"
 
 
 def _parts(body: _Body, outputs: Sequence[tuple[_Entry, Operand]], shared: set[int]) -> list[_Part]:
@@ -258,14 +258,14 @@ def _part(body: _Body, outputs: Sequence[tuple[_Entry, Operand]], shared: set[in
     """Write down some outputs and what they need."""
     part, names = _Part(), {k: f"s{k}" for k in shared}
 
-    def operand(each: Operand) -> str:
-        return part.entry(each) if isinstance(each, _Entry) else _named(each, names)
+    def operand(value: Operand) -> str:
+        return part.entry(value) if isinstance(value, _Entry) else _named(value, names)
 
     wanted = [value for _, value in outputs if isinstance(value, int)]
     for k in body.needed(wanted, shared):
         right, operands = body.values[k]
         names[k] = f"v{len(part.lines)}"
-        value = right % tuple(operand(each) for each in operands)
+        value = right % tuple(operand(read) for read in operands)
         part.lines.append(f"const double {names[k]} = {value};")
     for entry, value in outputs:
         of_value, guard = operand(value), f"if ({entry.array}) " if entry.array != "kept" else ""
@@ -281,13 +281,13 @@ def _loops(text: str, alike: Sequence[_Part]) -> list[str]:
     for end in _ends(numbers):
         if end - begin < LEAST:
             for row in numbers[begin:end].tolist():
-                lines += ["{", *(f"  {each}" for each in text.format(*row).splitlines()), "}"]
+                lines += ["{", *(f"  {line}" for line in text.format(*row).splitlines()), "}"]
         else:
             steps = (numbers[begin + 1] - numbers[begin]).tolist()
             starts = numbers[begin].tolist()
             places = [f"{start} + {step} * k" for start, step in zip(starts, steps, strict=True)]
             lines += ["#pragma GCC ivdep", f"for (long k = 0; k < {end - begin}; k++) {{"]
-            lines += [*(f"  {each}" for each in text.format(*places).splitlines()), "}"]
+            lines += [*(f"  {line}" for line in text.format(*places).splitlines()), "}"]
         begin = end
     return lines
 

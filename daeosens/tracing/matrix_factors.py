@@ -111,8 +111,8 @@ class Factored:
         starts = np.cumsum([0, *(factor.columns for factor in self.factors)])
         blocks = self.by_y.blocks
         rows = [
-            (starts[a], each.rows, each.columns, each.transposed, blocks[a], blocks[a + 1])
-            for a, each in enumerate(self.factors)
+            (starts[a], factor.rows, factor.columns, factor.transposed, blocks[a], blocks[a + 1])
+            for a, factor in enumerate(self.factors)
         ]
         return np.array(rows, dtype=np.int32)
 
@@ -155,11 +155,11 @@ def factored(graph: Graph) -> Factored | None:
     --------
     >>> t, u, p = casadi.MX.sym("t"), casadi.MX.sym("u", 3), casadi.MX.sym("p", 9)
     >>> A = casadi.reshape(p, 3, 3).T
-    >>> found = factored(Graph("rhs", t, u, p, value=u * (A @ u), number=False))
-    >>> found.factors
+    >>> product = factored(Graph("rhs", t, u, p, value=u * (A @ u), number=False))
+    >>> product.factors
     [Factor(rows=3, columns=3, start=0, transposed=False, constant=None)]
     """
-    products = [each for node in ordered(graph.value) if (each := _product(node, graph.p))]
+    products = [product for node in ordered(graph.value) if (product := _product(node, graph.p))]
     if not products:
         return None
     factors = [factor for _, factor, _ in products]
@@ -175,10 +175,10 @@ def factored(graph: Graph) -> Factored | None:
 
 def _between(graph: Graph, factors: list[Factor], y: Any, values: list[Any]) -> Factored | None:
     """Expand what is between the products into scalars, and differentiate it."""
-    given = [graph.t, graph.u, graph.p, y]
-    symbols = [casadi.SX.sym(name, x.shape) for name, x in zip("tupy", given, strict=True)]
+    inputs = [graph.t, graph.u, graph.p, y]
+    symbols = [casadi.SX.sym(name, x.shape) for name, x in zip("tupy", inputs, strict=True)]
     try:
-        whole = casadi.Function("between", given, values).expand()
+        whole = casadi.Function("between", inputs, values).expand()
     except RuntimeError:  # a node that has no scalars
         return None
     values = [casadi.densify(value) for value in whole.call(symbols)]
@@ -196,9 +196,11 @@ def _between(graph: Graph, factors: list[Factor], y: Any, values: list[Any]) -> 
     inner = stacked.numel() - graph.u.numel()
     blocks = np.cumsum([0, *(factor.rows for factor in factors)])
     for jacobian, starts in zip(jacobians, ([0], blocks, [0]), strict=True):
-        rows, columns = (np.array(each, dtype=int) for each in jacobian.sparsity().get_triplet())
-        order, found = diagonal_runs(rows, columns, inner, starts)
-        runs.append(found)
+        rows, columns = (
+            np.array(numbers, dtype=int) for numbers in jacobian.sparsity().get_triplet()
+        )
+        order, run = diagonal_runs(rows, columns, inner, starts)
+        runs.append(run)
         slopes.append(casadi.SX(casadi.vertcat(*(jacobian.nz[int(k)] for k in order))))
     names = [*(f"{graph.name}_v{k}" for k in range(len(factors))), f"{graph.name}_of_y"]
     functions = [
@@ -240,13 +242,13 @@ def _factor(matrix: Any, p: Any) -> Factor | None:
         return None
     entries = casadi.Function("entries", [p], [matrix])
     numbers = np.arange(p.numel(), dtype=float)
-    found, other = (np.array(entries(each), dtype=float) for each in (numbers, np.cos(numbers)))
-    if matrix.is_constant() or np.array_equal(found, other):
-        return Factor(rows, columns, constant=found) if found.size > FEW else None
+    values, other = (np.array(entries(at), dtype=float) for at in (numbers, np.cos(numbers)))
+    if matrix.is_constant() or np.array_equal(values, other):
+        return Factor(rows, columns, constant=values) if values.size > FEW else None
     for transposed in (False, True):
-        stored = found.T if transposed else found
-        places = stored[0, 0] + np.arange(found.size)
+        stored = values.T if transposed else values
+        places = stored[0, 0] + np.arange(values.size)
         # equal at other parameters too: entries are parameters, not functions of them
-        if np.array_equal(stored.ravel(), places) and np.array_equal(other, np.cos(found)):
+        if np.array_equal(stored.ravel(), places) and np.array_equal(other, np.cos(values)):
             return Factor(rows, columns, int(places[0]), transposed)
     return None

@@ -29,7 +29,7 @@ def block_jacobian(value: Any, x: Any) -> Any:
         if node.__hash__() in known:
             continue
         inputs = [node.dep(k) for k in range(node.n_dep())]
-        parts = [known[each.__hash__()] for each in inputs]
+        parts = [known[symbol.__hash__()] for symbol in inputs]
         if all(part is None for part in parts):
             known[node.__hash__()] = None
             continue
@@ -65,7 +65,7 @@ def _none(_node: Any, _parts: list[Any]) -> None:
 def _elementwise(node: Any, parts: list[Any]) -> Any:
     """Scale the rows by the partial derivatives of a function of entries."""
     inputs = [node.dep(k) for k in range(node.n_dep())]
-    symbols = [casadi.MX.sym(f"x{k}", each.shape) for k, each in enumerate(inputs)]
+    symbols = [casadi.MX.sym(f"x{k}", operand.shape) for k, operand in enumerate(inputs)]
     try:
         make = casadi.MX.unary if len(symbols) == 1 else casadi.MX.binary
         result = make(node.op(), *symbols)

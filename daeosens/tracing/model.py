@@ -214,5 +214,5 @@ class LinearDAEOModel(Model):
             places[crossing.step] = crossing.mode_before, run.records[crossing.step].p
         last, jumped = run.records[-1], run.crossings and run.records[-1].jump is not None
         places.append((last.mode, run.crossings[-1].p if jumped else last.p))
-        found: Array = self.bases.flows(places, run.times, run.u)
-        return found
+        flows: Array = self.bases.flows(places, run.times, run.u)
+        return flows

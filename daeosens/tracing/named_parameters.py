@@ -74,10 +74,10 @@ class Named(NDArrayOperatorsMixin):
         return np.asarray(self.__flat, dtype=dtype)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
-        return getattr(ufunc, method)(*(_plain(each) for each in inputs), **options)
+        return getattr(ufunc, method)(*(_plain(operand) for operand in inputs), **options)
 
     def __array_function__(self, function: Any, _types: Any, inputs: Any, options: Any) -> Any:
-        return function(*(_plain(each) for each in inputs), **options)
+        return function(*(_plain(operand) for operand in inputs), **options)
 
 
 @dataclass(frozen=True)
@@ -114,8 +114,8 @@ class Shapes:
         """Where the entries of each parameter begin, how many there are, and its shape."""
         sizes = [prod(shape) for shape in self.shapes.values()]
         starts = accumulate(sizes, initial=0)
-        each = zip(self.shapes.items(), starts, sizes, strict=False)
-        return {name: (start, size, shape) for (name, shape), start, size in each}
+        layout = zip(self.shapes.items(), starts, sizes, strict=False)
+        return {name: (start, size, shape) for (name, shape), start, size in layout}
 
     def split(self, flat: Any) -> Named:
         """Return the parameters by name from a flat vector [m]; views where NumPy gives views."""
@@ -153,10 +153,10 @@ def admit_shapes(parameters: int | Sequence[str] | Mapping[str, Any]) -> Shapes:
     if isinstance(parameters, (int, np.integer)) and not isinstance(parameters, bool):
         return Shapes({f"p{k}": () for k in range(int(parameters))})
     if isinstance(parameters, Mapping):
-        return Shapes({str(name): _shape(name, each) for name, each in parameters.items()})
-    given: Any = parameters
-    several = isinstance(given, Iterable) and not isinstance(given, str)
-    names: list[Any] = list(given) if several else [given]
+        return Shapes({str(name): _shape(name, shape) for name, shape in parameters.items()})
+    names_or_count: Any = parameters
+    several = isinstance(names_or_count, Iterable) and not isinstance(names_or_count, str)
+    names: list[Any] = list(names_or_count) if several else [names_or_count]
     if not several or not all(isinstance(name, str) for name in names):
         raise InputError(
             f"parameters = {parameters!r}",
@@ -168,15 +168,15 @@ def admit_shapes(parameters: int | Sequence[str] | Mapping[str, Any]) -> Shapes:
     return Shapes(dict.fromkeys(names, ()))
 
 
-def _shape(name: Any, given: Any) -> tuple[int, ...]:
-    shape: Any = (given,) if isinstance(given, (int, np.integer)) else given
+def _shape(name: Any, size: Any) -> tuple[int, ...]:
+    shape: Any = (size,) if isinstance(size, (int, np.integer)) else size
     try:
-        sizes = tuple(operator.index(each) for each in shape)
+        sizes = tuple(operator.index(length) for length in shape)
     except TypeError:
         sizes = (0,)
     if len(sizes) > 2 or min(sizes, default=1) < 1:
         raise InputError(
-            f'parameters["{name}"] = {given!r}',
+            f'parameters["{name}"] = {size!r}',
             expected="the shape of a number (), a vector (n,) or a matrix (n, m)",
         )
     return sizes

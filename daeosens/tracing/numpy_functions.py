@@ -62,9 +62,9 @@ def _joining(function: Callable[..., Any]) -> Callable[..., Any]:
         def numbered(thing: Any) -> Any:
             if isinstance(thing, (list, tuple)):
                 things: list[Any] = list(thing)
-                return [numbered(each) for each in things]
+                return [numbered(element) for element in things]
             part = as_symbol(thing)
-            start = sum(each.size for each in parts)
+            start = sum(placed.size for placed in parts)
             parts.append(part)
             return part.positions + start
 
@@ -73,7 +73,7 @@ def _joining(function: Callable[..., Any]) -> Callable[..., Any]:
             positions = function(parts[0].positions, *arguments, **options)
         else:
             positions = function(numbered(list(arrays)), *arguments, **options)
-        column = casadi.vertcat(*(flat(each.graph) for each in parts))
+        column = casadi.vertcat(*(flat(part.graph) for part in parts))
         return Symbol(column, (column.numel(),)).rearranged(positions)
 
     return join
@@ -199,7 +199,7 @@ def _running_sums(symbol: Symbol) -> list[Symbol]:
 
 
 def _diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Any:
-    ends = [np.atleast_1d(each) for each in (prepend, a, append) if each is not None]
+    ends = [np.atleast_1d(part) for part in (prepend, a, append) if part is not None]
     moved = _axis_first(as_symbol(a if len(ends) == 1 else np.concatenate(ends, axis)), axis)
     for _ in range(n):
         moved = moved[1:] - moved[:-1]
@@ -246,9 +246,9 @@ def _trace(a: Any) -> Symbol:
 
 _LARGEST, _SMALLEST = _folded(larger, -np.inf), _folded(smaller, np.inf)
 
-ARRAY_FUNCTIONS.update({each: _moving(each, view=True) for each in _VIEWS})
-ARRAY_FUNCTIONS.update({each: _moving(each, view=False) for each in _COPIES})
-ARRAY_FUNCTIONS.update({each: _joining(each) for each in _JOINS})
+ARRAY_FUNCTIONS.update({function: _moving(function, view=True) for function in _VIEWS})
+ARRAY_FUNCTIONS.update({function: _moving(function, view=False) for function in _COPIES})
+ARRAY_FUNCTIONS.update({function: _joining(function) for function in _JOINS})
 ARRAY_FUNCTIONS.update(
     {
         np.pad: _pad,

@@ -67,7 +67,7 @@ def traced_call(function: Callable[..., Any], name: str, *arguments: Any) -> Any
                 raise first from None
             first = first.__cause__ or first.__context__
         summary = traceback.extract_tb(error.__traceback__)
-        theirs = [each for each in summary if not each.filename.startswith(_OURS)]
+        theirs = [frame for frame in summary if not frame.filename.startswith(_OURS)]
         place = f", {_line(theirs[-1].filename, theirs[-1].lineno or 0)}" if theirs else ""
         raise InputError(
             f"cannot trace '{name}'{place}: {type(error).__name__}: {error}",

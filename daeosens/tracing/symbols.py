@@ -165,7 +165,7 @@ class Symbol(Unknown, NDArrayOperatorsMixin):
             options.pop("dtype", None)
             return ARRAY_FUNCTIONS[REDUCTIONS[ufunc]](*inputs, **{"axis": 0} | options)
         if method == "outer" and ufunc in UFUNCS:
-            first, second = (as_symbol(each) for each in inputs)
+            first, second = (as_symbol(operand) for operand in inputs)
             return ufunc(first.reshape((*first.shape, 1)), second)
         if ufunc is np.matmul and method == "__call__" and not options:
             result = ARRAY_FUNCTIONS[np.matmul](*inputs)
@@ -226,7 +226,7 @@ def as_symbol(value: Any) -> Symbol:
         return as_symbol(value.toarray())
     if isinstance(value, (list, tuple)):
         several: list[Any] = list(value)
-        return _joined([as_symbol(each) for each in several], (len(several),))
+        return _joined([as_symbol(element) for element in several], (len(several),))
     array = np.asarray(value)
     if array.dtype.kind not in "biufO":
         raise untraceable(f"{value!r} is no array of real numbers", "real numbers and arrays")
@@ -267,11 +267,11 @@ def broadcast(symbol: Symbol, shape: tuple[int, ...]) -> Any:
 
 def _calculated(ufunc: Any, inputs: Sequence[Any]) -> Symbol:
     """Return what a ufunc gives, of arguments that are true or false too."""
-    symbols = [as_symbol(each) for each in inputs]
+    symbols = [as_symbol(operand) for operand in inputs]
     chosen = of_kinds(ufunc, [symbol.dtype == bool for symbol in symbols])
     if chosen is None:
         raise untraceable(
-            f"np.{ufunc.__name__} of {' and '.join(str(each.dtype) for each in symbols)}",
+            f"np.{ufunc.__name__} of {' and '.join(str(symbol.dtype) for symbol in symbols)}",
             "comparisons for &, | and ~; 1.0 * (a > b) for a number",
         )
     result = elementwise(UFUNCS[chosen], *symbols)
@@ -280,7 +280,7 @@ def _calculated(ufunc: Any, inputs: Sequence[Any]) -> Symbol:
 
 def elementwise(function: Callable[..., Any], *inputs: Any) -> Symbol:
     """Apply a function of graphs to the entries, broadcast by NumPy's rules."""
-    symbols: Sequence[Symbol] = [as_symbol(each) for each in inputs]
+    symbols: Sequence[Symbol] = [as_symbol(operand) for operand in inputs]
     shape = np.broadcast_shapes(*(symbol.shape for symbol in symbols))
     graphs = [symbol.graph if not symbol.shape else broadcast(symbol, shape) for symbol in symbols]
     return Symbol(casadi.densify(function(*graphs)), shape)

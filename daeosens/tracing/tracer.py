@@ -62,9 +62,9 @@ class Tracer:
         """
         n, m = self.size, self.shapes.size
         shapes = {"t": (), "u": (n,), **({"udot": (n,)} if of_rate else {}), "p": (m,)}
-        inputs = {each: casadi.MX.sym(each, *sizes) for each, sizes in shapes.items()}
+        inputs = {symbol: casadi.MX.sym(symbol, *sizes) for symbol, sizes in shapes.items()}
         *point, flat = (
-            Symbol(inputs[each], sizes, constant=True) for each, sizes in shapes.items()
+            Symbol(inputs[symbol], sizes, constant=True) for symbol, sizes in shapes.items()
         )
         p = self.shapes.split(flat)
         result = traced_value(function, name, *point, p)
@@ -115,8 +115,8 @@ def traced_value(function: Callable[..., Any], name: str, *point: Any) -> Symbol
     where it cannot be done without.
     """
 
-    def called(*each: Any) -> Symbol:
-        return as_symbol(function(*each))
+    def called(*values: Any) -> Symbol:
+        return as_symbol(function(*values))
 
     with systems_of_entries():
         try:

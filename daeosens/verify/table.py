@@ -136,8 +136,8 @@ class Taylor:
     >>> import numpy as np
     >>> epsilons = np.array([0.2, 0.1, 0.05])
     >>> remainders = np.array([epsilons + epsilons**2, epsilons**2])
-    >>> found = Taylor(1.0, 1.0, epsilons, remainders, noise=1e-16)
-    >>> list(found), found.passed
+    >>> test = Taylor(1.0, 1.0, epsilons, remainders, noise=1e-16)
+    >>> list(test), test.passed
     ([2.0], True)
     """
 

@@ -54,8 +54,8 @@ class Experiment:
     ...     Experiment(batch, Stepping((0.0, 3.0), "rk4", dt=0.1)),
     ...     Experiment(fed, Stepping((0.0, 2.0), "rk4", dt=0.1), [0.0], {"feed": 0.3}),
     ... ]
-    >>> found = fit(tank, experiments, unknown)
-    >>> print(found.estimate["rate"].__round__(3), found.covariance.error("rate").__round__(3))
+    >>> fitted = fit(tank, experiments, unknown)
+    >>> print(fitted.estimate["rate"].__round__(3), fitted.covariance.error("rate").__round__(3))
     0.501 0.012
     """
 

@@ -44,8 +44,8 @@ class Multistart:
     >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
     >>> rates = Parameters({"rate": Parameter(1.0, lower=0.1, upper=3.0)}, initial_state=[1.0])
     >>> data = {"time": [1.0, 2.0, 3.0], "mass": [0.62, 0.35, 0.23]}
-    >>> found = fit(decay, data, rates, Stepping((0.0, 3.0), "rk4", dt=0.1), starts=2)
-    >>> found.starts.best.x.round(3), found.starts.n_at_best()
+    >>> fitted = fit(decay, data, rates, Stepping((0.0, 3.0), "rk4", dt=0.1), starts=2)
+    >>> fitted.starts.best.x.round(3), fitted.starts.n_at_best()
     (array([0.5]), 2)
     """
 
@@ -156,8 +156,8 @@ def multistart(
     >>> functional = Reduced(decay, misfit, Stepping((0.0, 2.0), "rk4", dt=0.1), rates)
     >>> from daeosens.inverse import starting_points
     >>> starts = starting_points(functional, 3)
-    >>> found = multistart(lambda comm: functional, starts, method="bnls")
-    >>> found.best.x.round(4).tolist(), found.n_at_best()
+    >>> optima = multistart(lambda comm: functional, starts, method="bnls")
+    >>> optima.best.x.round(4).tolist(), optima.n_at_best()
     ([0.5108], 3)
     """
     comm = MPI.COMM_WORLD if comm is None else comm

@@ -106,8 +106,8 @@ class Covariance:
     Examples
     --------
     >>> from daeosens.inverse.uncertainty.covariance import covariance_from_hessian
-    >>> found = covariance_from_hessian([[4.0]], [1.5], ["rate"])
-    >>> found.error("rate"), found.intervals()["rate"]
+    >>> covariance = covariance_from_hessian([[4.0]], [1.5], ["rate"])
+    >>> covariance.error("rate"), covariance.intervals()["rate"]
     (0.5, (0.52..., 2.47...))
     """
 

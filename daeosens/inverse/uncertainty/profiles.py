@@ -61,8 +61,8 @@ class Profile:
     >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
     >>> rates = Parameters({"rate": Parameter(1.0, scale="log")}, initial_state=[1.0])
     >>> data = {"time": [1.0, 2.0, 3.0], "mass": [0.62, 0.35, 0.23]}
-    >>> found = fit(decay, data, rates, Stepping((0.0, 3.0), "rk4", dt=0.1))
-    >>> rate = found.profile(["rate"])["rate"]
+    >>> fitted = fit(decay, data, rates, Stepping((0.0, 3.0), "rk4", dt=0.1))
+    >>> rate = fitted.profile(["rate"])["rate"]
     >>> rate.quadratic_is_poor, rate.status
     (False, ('crossed', 'crossed'))
     """
@@ -167,8 +167,8 @@ class Profiles:
     >>> decay = ODE(lambda t, u, p: -p[0] * u, size=1, parameters=["rate"])
     >>> rates = Parameters({"rate": Parameter(1.0, scale="log")}, initial_state=[1.0])
     >>> data = {"time": [1.0, 2.0, 3.0], "mass": [0.62, 0.35, 0.23]}
-    >>> found = fit(decay, data, rates, Stepping((0.0, 3.0), "rk4", dt=0.1))
-    >>> [round(end, 2) for end in found.profile(["rate"])["rate"].interval]
+    >>> fitted = fit(decay, data, rates, Stepping((0.0, 3.0), "rk4", dt=0.1))
+    >>> [round(end, 2) for end in fitted.profile(["rate"])["rate"].interval]
     [0.44, 0.57]
     """
 

@@ -101,8 +101,8 @@ class ConstrainedResult:
     >>> end = Terminal(lambda t, u, p: u[0])
     >>> functional = Reduced(decay, end, Stepping((0.0, 2.0), "rk4", dt=0.1), control)
     >>> slow = Constraint(lambda x: x[0], upper=0.5, name="slow")
-    >>> found = minimize(functional, method="ipopt", constraints=[slow])
-    >>> found.x.array.round(4), found.constraints["slow"].multiplier.round(3)
+    >>> result = minimize(functional, method="ipopt", constraints=[slow])
+    >>> result.x.array.round(4), result.constraints["slow"].multiplier.round(3)
     (array([0.5]), array([0.736]))
     """
 

@@ -144,8 +144,8 @@ class CompiledBatch:
         for part in _parts(len(t), u.shape[1] + p.size):
             for k, along in enumerate(dp):
                 inputs = u[part], p, w[part], np.ascontiguousarray(du[k, part]), along
-                by_u[k, part], each = evaluated_all(second, name, t[part], inputs)
-                by_p[k] += each.sum(axis=0)
+                by_u[k, part], at_points = evaluated_all(second, name, t[part], inputs)
+                by_p[k] += at_points.sum(axis=0)
         return by_u, by_p
 
 

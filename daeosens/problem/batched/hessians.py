@@ -33,21 +33,23 @@ class ManyHessians:
     ----------
     single : SinglePoint
         The callbacks.
-    given : callable or None
+    callback : callable or None
         ``(t [K], u [K, n], p [m], w [K, n], du [K, n], dp [m]) -> (array [K, n], array [m])``, the
         latter summed over the points.
     judge : callable
         Refuses values that differ.
     """
 
-    def __init__(self, single: SinglePoint, given: Callable[..., Any] | None, judge: Judge) -> None:
+    def __init__(
+        self, single: SinglePoint, callback: Callable[..., Any] | None, judge: Judge
+    ) -> None:
         self._single = single
         self._judge = judge
-        self._given = given and guarded(given, "hessian_product", PETSc.COMM_SELF)
+        self._callback = callback and guarded(callback, "hessian_product", PETSc.COMM_SELF)
         known = single.given_u is not None and (single.given_p is not None or not single.reads_p)
         self._rhs = Differentiated(single.rhs, "rhs", "hessian_product=callback")
-        self._ways = [self._by_callback] if given else [self._from_jacobians] * known
-        self._ways += [self._from_rhs] * (given is None)
+        self._ways = [self._by_callback] if callback else [self._from_jacobians] * known
+        self._ways += [self._from_rhs] * (callback is None)
         self._trusted = False
 
     def __call__(
@@ -69,19 +71,22 @@ class ManyHessians:
         """Refuse a callback that differs from itself at single points; drop ways that do."""
         some = some_of(len(t))
         count = u[some].size
-        w, du = (each(1.0 + np.arange(count)).reshape(-1, u.shape[1]) for each in (np.sin, np.cos))
+        w, du = (
+            function(1.0 + np.arange(count)).reshape(-1, u.shape[1])
+            for function in (np.sin, np.cos)
+        )
         dp = np.cos(2.0 + np.arange(p.size))
         at = (t[some], u[some], p, w)
         by_u, by_p = one_by_one(self._single, *at, du[None], dp[None])
         name, where = "hessian_product", f"{len(some)} points"
         for along in list(self._ways):
             try:
-                found = along(*at, du, dp)
-                self._judge(name, found[0], by_u[0], where)
+                product = along(*at, du, dp)
+                self._judge(name, product[0], by_u[0], where)
                 if p.size:
-                    self._judge(name, found[1], by_p[0], f"a sum over {where}")
+                    self._judge(name, product[1], by_p[0], f"a sum over {where}")
             except InputError:
-                if self._given is not None:
+                if self._callback is not None:
                     raise
                 self._ways.remove(along)
             else:
@@ -90,13 +95,16 @@ class ManyHessians:
     def _by_callback(
         self, t: Array, u: Array, p: Array, w: Array, du: Array, dp: Array
     ) -> tuple[Array, Array]:
-        assert self._given is not None
+        assert self._callback is not None
         name = "hessian_product"
-        found = check_tuple(
-            self._given(t, u, p, w, du, dp), name, "array [K, n]", "array [m], summed over K points"
+        product = check_tuple(
+            self._callback(t, u, p, w, du, dp),
+            name,
+            "array [K, n]",
+            "array [m], summed over K points",
         )
-        by_u = check_output(found[0], name, u.shape, t[0])
-        return by_u, check_output(found[1], name, p.shape, t[0]) if p.size else np.zeros(0)
+        by_u = check_output(product[0], name, u.shape, t[0])
+        return by_u, check_output(product[1], name, p.shape, t[0]) if p.size else np.zeros(0)
 
     def _from_jacobians(
         self, t: Array, u: Array, p: Array, w: Array, du: Array, dp: Array
@@ -148,9 +156,9 @@ class ManyHessians:
 
 def _change(function: Callable[..., Any], point: Any, name: str, shape: tuple[int, ...]) -> Array:
     """Return the derivative of what a callback gives along the one direction its arguments have."""
-    plain = tuple(primal(each) for each in point)
-    found = Differentiated(function, name, "hessian_product=callback")(point, plain, (1,))
-    return check_output(found.slopes[..., 0], name, shape, point[0][0])
+    plain = tuple(primal(argument) for argument in point)
+    derivative = Differentiated(function, name, "hessian_product=callback")(point, plain, (1,))
+    return check_output(derivative.slopes[..., 0], name, shape, point[0][0])
 
 
 def one_by_one(

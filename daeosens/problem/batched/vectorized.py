@@ -79,11 +79,11 @@ class TakesMany:
             return np.zeros((len(dp), *u.shape))
         if "push" not in self._trusted:
             some, along = some_of(len(t)), np.cos(1.0 + np.arange(p.size))[None]
-            given = self._push(t[some], u[some], p, along)[0]
+            supplied = self._push(t[some], u[some], p, along)[0]
             rates = [self._single.push(float(t[k]), u[k], p, along)[0] for k in some]
             by_products = isinstance(self._single.given_p, Products)
             name = "jacobian_p.apply" if by_products else "jacobian_p"
-            self._judge(name, given, np.array(rates), f"{len(some)} points")
+            self._judge(name, supplied, np.array(rates), f"{len(some)} points")
             if len(t) > 1:
                 self._trusted.add("push")
         return self._push(t, u, p, dp)
@@ -142,13 +142,13 @@ class TakesMany:
         return check_output(slopes, "rhs", (*plain[0].shape, count), times[0])
 
     def _compare(
-        self, name: str, values: Array, one: Callable[..., Array], t: Array, u: Array, p: Array
+        self, name: str, values: Array, single: Callable[..., Array], t: Array, u: Array, p: Array
     ) -> None:
         """Refuse values at many points that are not those at single points."""
         if name in self._trusted:
             return
         for k in some_of(len(t)):
-            self._judge(name, values[k], one(float(t[k]), u[k], p), f"point {k} of {len(t)}")
+            self._judge(name, values[k], single(float(t[k]), u[k], p), f"point {k} of {len(t)}")
         if len(t) > 1:
             self._trusted.add(name)
 
@@ -158,22 +158,28 @@ class TakesMany:
         dp = np.cos(1.0 + np.arange(p.size))
         w = np.sin(1.0 + np.arange(2.0 * len(some) * u.shape[1])).reshape(2, len(some), -1)
         rates = np.array([single.push(float(t[k]), u[k], p, dp[None])[0] for k in some])
-        given = self._pull(t[some], u[some], p, w) @ dp
+        supplied = self._pull(t[some], u[some], p, w) @ dp
         by_products = isinstance(single.given_p, Products)
         name = "jacobian_p.apply_transpose" if by_products else "jacobian_p"
         scale = float(np.abs(w * rates).sum())
-        self._judge(name, given, (w * rates).sum((1, 2)), f"a sum over {len(some)} points", scale)
+        self._judge(
+            name, supplied, (w * rates).sum((1, 2)), f"a sum over {len(some)} points", scale
+        )
         if len(t) > 1:
             self._trusted.add("jacobian_p")
 
-    def _judge(self, name: str, many: Array, one: Array, where: str, scale: float = 0.0) -> None:
-        scale = max(scale, *(float(np.abs(each).max(initial=0.0)) for each in (many, one)))
-        worst = np.unravel_index(int(np.abs(many - one).argmax()), one.shape) if one.size else ()
-        if one.size and not abs(many[worst] - one[worst]) <= AGREES * scale:
+    def _judge(self, name: str, many: Array, single: Array, where: str, scale: float = 0.0) -> None:
+        scale = max(scale, *(float(np.abs(values).max(initial=0.0)) for values in (many, single)))
+        worst = (
+            np.unravel_index(int(np.abs(many - single).argmax()), single.shape)
+            if single.size
+            else ()
+        )
+        if single.size and not abs(many[worst] - single[worst]) <= AGREES * scale:
             entry = [int(i) for i in worst]
             raise InputError(
                 f"callback '{name}' gives {many[worst]:.9g} in entry {entry} of {where}, "
-                f"and {one[worst]:.9g} at single points",
+                f"and {single[worst]:.9g} at single points",
                 expected="the same, as batched=True promises",
                 remedy="u[..., i] for components, t[..., None] times vectors; or batched=False",
             )

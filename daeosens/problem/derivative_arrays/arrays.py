@@ -50,7 +50,7 @@ class Fillable:
         """Return an array that carries derivatives if it has become one, else NumPy's."""
         raise NotImplementedError
 
-    def __setitem__(self, key: Any, given: Any) -> None:
+    def __setitem__(self, key: Any, value: Any) -> None:
         raise NotImplementedError
 
 
@@ -164,15 +164,19 @@ class DerivativeArray:
         slopes = self.slopes[for_slopes]
         return DerivativeArray(value, slopes if value.shape else slopes.copy())
 
-    def __setitem__(self, key: Any, given: Any) -> None:
+    def __setitem__(self, key: Any, assigned: Any) -> None:
         """Assign values together with their slopes."""
-        given = admitted(given)
-        if type(key) is int and type(given) is DerivativeArray and type(given.value) is _DOUBLE:
-            self.value[key] = given.value
-            self.slopes[key] = given.slopes
+        assigned = admitted(assigned)
+        if (
+            type(key) is int
+            and type(assigned) is DerivativeArray
+            and type(assigned.value) is _DOUBLE
+        ):
+            self.value[key] = assigned.value
+            self.slopes[key] = assigned.slopes
             return
         key, for_slopes = keys(key)
-        value, slopes = (given.value, given.slopes) if _varies(given) else (given, 0.0)
+        value, slopes = (assigned.value, assigned.slopes) if _varies(assigned) else (assigned, 0.0)
         if np.iscomplexobj(primal(value)) and not np.iscomplexobj(primal(self)):
             raise DerivativeLostError(
                 "assigning complex numbers to an array of real ones",
@@ -228,7 +232,7 @@ class DerivativeArray:
 
     def tolist(self) -> Any:
         """Return the entries, which keep their derivatives."""
-        return [each.tolist() for each in self] if self.shape else self
+        return [element.tolist() for element in self] if self.shape else self
 
     def item(self, *place: Any) -> DerivativeArray:
         """Return one entry, which keeps its derivatives."""
@@ -407,7 +411,7 @@ class DerivativeArray:
                 rule = UFUNCS.get(ufunc.__name__)
                 if rule is not None:
                     return rule(ufunc, *inputs)
-        inputs = tuple([admitted(each) for each in inputs])
+        inputs = tuple([admitted(operand) for operand in inputs])
         if method != "__call__":
             function = METHODS.get((ufunc.__name__, method))
             if function is None:
@@ -449,7 +453,7 @@ class DerivativeArray:
             raise DerivativeLostError(f"{module}.{function.__name__}")
         out: Any = options.pop("out", None)
         arguments = tuple([admitted(argument) for argument in arguments])
-        options = {name: admitted(each) for name, each in options.items()}
+        options = {name: admitted(option) for name, option in options.items()}
         result = rule(*arguments, **options)
         return result if out is None else put_into(out, result)
 
@@ -504,8 +508,8 @@ install(
 def keys(key: Any) -> tuple[Any, Any]:
     """Return an index for the value, and for the slopes, whose last axis stays whole."""
     if isinstance(key, tuple):
-        key = tuple([_index(each) for each in key])
-        return key, ((*key, slice(None)) if any(each is Ellipsis for each in key) else key)
+        key = tuple([_index(index) for index in key])
+        return key, ((*key, slice(None)) if any(index is Ellipsis for index in key) else key)
     if key is Ellipsis:
         return key, (Ellipsis, slice(None))
     key = _index(key)
@@ -694,21 +698,21 @@ def admitted(x: Any) -> Any:
     if isinstance(x, Fillable):
         return x.now()
     if (kind is list or kind is tuple) and _has_derivatives(x):
-        return [admitted(each) for each in x]
+        return [admitted(element) for element in x]
     if isinstance(x, np.ndarray) and x.dtype == object:
-        found = joined(x.tolist()) if x.shape else admitted(x.item())
-        return found if type(found) is DerivativeArray else x
+        whole = joined(x.tolist()) if x.shape else admitted(x.item())
+        return whole if type(whole) is DerivativeArray else x
     return x
 
 
 def _has_derivatives(x: Any) -> bool:
-    for each in x:
-        kind = type(each)
-        if kind is DerivativeArray or isinstance(each, Fillable) or kind is DerivativeNumber:
+    for element in x:
+        kind = type(element)
+        if kind is DerivativeArray or isinstance(element, Fillable) or kind is DerivativeNumber:
             return True
-        if (kind is list or kind is tuple) and _has_derivatives(each):
+        if (kind is list or kind is tuple) and _has_derivatives(element):
             return True
-        if kind is np.ndarray and each.dtype == object:
+        if kind is np.ndarray and element.dtype == object:
             return True
     return False
 
@@ -734,8 +738,8 @@ def joined(things: Any) -> DerivativeArray | None:
             parts.append(thing)
             continue
         if kind is list or kind is tuple:
-            found = joined(thing)
-            thing = thing if found is None else found  # noqa: PLW2901
+            whole = joined(thing)
+            thing = thing if whole is None else whole  # noqa: PLW2901
         elif isinstance(thing, Fillable) or kind is np.ndarray:
             thing = admitted(thing)  # noqa: PLW2901
         if type(thing) is DerivativeArray:
@@ -765,8 +769,8 @@ def joined(things: Any) -> DerivativeArray | None:
 def as_array(x: Any) -> Any:
     """Return lists as arrays, with derivatives where they have some."""
     if isinstance(x, (list, tuple)):
-        found = joined(x)
-        return _ARRAY(x) if found is None else found
+        whole = joined(x)
+        return _ARRAY(x) if whole is None else whole
     x = admitted(x)
     if type(x) is DerivativeArray:
         return x

@@ -69,12 +69,12 @@ def line_of_error(trace: TracebackType | None) -> str:
 
 def users_trace(trace: TracebackType | None) -> TracebackType | None:
     """Return where an exception went through a callback or its helpers for the last time."""
-    found = None
+    previous = None
     while trace is not None:
         if of_users(trace.tb_frame):
-            found = trace
+            previous = trace
         trace = trace.tb_next
-    return found
+    return previous
 
 
 class DerivativeLostError(TypeError):

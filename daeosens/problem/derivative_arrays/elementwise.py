@@ -35,7 +35,7 @@ from daeosens.problem.derivative_arrays.rules import (
 
 
 def _power(ufunc: np.ufunc, x: Any, y: Any) -> Any:
-    x, y = (as_array(each) if isinstance(each, list) else each for each in (x, y))
+    x, y = (as_array(operand) if isinstance(operand, list) else operand for operand in (x, y))
     base, exponent = value_of(x), value_of(y)
     result = ufunc(base, exponent)
     terms: list[tuple[Any, Any]] = []
@@ -64,7 +64,7 @@ def _choice(larger: bool, keeps_numbers: bool) -> Callable[..., Any]:
     """Return the rule of maximum and minimum, or of fmax and fmin, which pass over NaN."""
 
     def rule(ufunc: np.ufunc, x: Any, y: Any) -> Any:
-        x, y = (as_array(each) if isinstance(each, list) else each for each in (x, y))
+        x, y = (as_array(operand) if isinstance(operand, list) else operand for operand in (x, y))
         note_branch(x, y)
         left, right = primal(x), primal(y)
         if larger:
@@ -98,7 +98,7 @@ def _ASBOOL(condition: Any) -> Any:  # noqa: N802
     if varies(condition):
         return np.asarray(condition != 0)
     if isinstance(condition, (list, tuple)):
-        return np.array([_ASBOOL(each) for each in condition])
+        return np.array([_ASBOOL(element) for element in condition])
     return np.asarray(primal(condition), dtype=bool)
 
 
@@ -115,12 +115,12 @@ def _absolute(ufunc: np.ufunc, x: Any) -> Any:
 
 
 def _hypot(ufunc: np.ufunc, x: Any, y: Any) -> Any:
-    x, y = (as_array(each) if isinstance(each, list) else each for each in (x, y))
+    x, y = (as_array(operand) if isinstance(operand, list) else operand for operand in (x, y))
     result = ufunc(value_of(x), value_of(y))
     note_branch(x)
     note_branch(y)
     size = np.where(primal(result) == 0, 1.0, result)
-    terms = [(value_of(each) / size, each.slopes) for each in (x, y) if varies(each)]
+    terms = [(value_of(operand) / size, operand.slopes) for operand in (x, y) if varies(operand)]
     return apart(result, terms, weighted)
 
 

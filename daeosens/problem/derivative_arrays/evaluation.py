@@ -61,23 +61,23 @@ def _joining(original: Callable[..., Any], *, copies: bool) -> Callable[..., Any
         if not _at_work():
             return original(thing, *arguments, **options)
         if kind is list or kind is tuple:
-            found: Any = joined(thing)
+            array: Any = joined(thing)
         elif kind is FreshArray and not copies:
             return thing
         else:
-            found = admitted(thing)
-        if type(found) is not DerivativeArray:
+            array = admitted(thing)
+        if type(array) is not DerivativeArray:
             result = original(all_now(thing), *arguments, **options)
             fillable = result.dtype.kind in "fc" and (copies or result is not thing)
             return FreshArray(result) if fillable else result
         dtype = arguments[0] if arguments else options.get("dtype")
-        if dtype is not None and np.dtype(dtype) != found.dtype:
-            found = found.astype(dtype)
-        elif copies and found is thing:
-            found = found.copy()
-        while len(found.shape) < options.get("ndmin", 0):
-            found = found[None]
-        return found
+        if dtype is not None and np.dtype(dtype) != array.dtype:
+            array = array.astype(dtype)
+        elif copies and array is thing:
+            array = array.copy()
+        while len(array.shape) < options.get("ndmin", 0):
+            array = array[None]
+        return array
 
     return make
 

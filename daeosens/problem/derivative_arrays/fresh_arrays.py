@@ -82,17 +82,17 @@ class FreshArray(Fillable):
             return FreshArray(value, self, view)
         return value
 
-    def __setitem__(self, key: Any, given: Any) -> None:
-        given = admitted(given)
-        if isinstance(given, list):
-            given = as_array(given)
-        if type(given) is DerivativeArray:
+    def __setitem__(self, key: Any, assigned: Any) -> None:
+        assigned = admitted(assigned)
+        if isinstance(assigned, list):
+            assigned = as_array(assigned)
+        if type(assigned) is DerivativeArray:
             self._vary()
         now = self.now()
         if type(now) is np.ndarray:
-            now[keys(key)[0]] = given
+            now[keys(key)[0]] = assigned
         else:
-            now[key] = given
+            now[key] = assigned
 
     def _vary(self) -> None:
         origin = self
@@ -178,7 +178,7 @@ class FreshArray(Fillable):
     def __array_ufunc__(
         self, ufunc: np.ufunc, method: str, *inputs: Any, out: Any = None, **options: Any
     ) -> Any:
-        inputs = tuple([admitted(each) for each in inputs])
+        inputs = tuple([admitted(operand) for operand in inputs])
         result = getattr(ufunc, method)(*inputs, **options)
         if out is None:
             return result
@@ -192,12 +192,12 @@ class FreshArray(Fillable):
             return _FILLING[function](*arguments, **options)
         out = options.pop("out", None)
         if function not in _COPYING:
-            for each in (*arguments, *options.values()):
-                if type(each) is FreshArray:
-                    each._lock()
+            for operand in (*arguments, *options.values()):
+                if type(operand) is FreshArray:
+                    operand._lock()
         result = function(
             *[all_now(argument) for argument in arguments],
-            **{name: all_now(each) for name, each in options.items()},
+            **{name: all_now(option) for name, option in options.items()},
         )
         return result if out is None else put_into(out, result)
 
@@ -250,7 +250,7 @@ _COPYING: frozenset[Callable[..., Any]] = frozenset(
 def all_now(x: Any) -> Any:
     """Return fresh arrays, in lists too, as they are now."""
     if type(x) is list or type(x) is tuple:
-        return type(x)([all_now(each) for each in x])
+        return type(x)([all_now(element) for element in x])
     return x.now() if type(x) is FreshArray else x
 
 

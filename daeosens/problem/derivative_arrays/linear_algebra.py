@@ -106,8 +106,8 @@ def _norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> 
     if len(axes) == 2 and ord in (1, -1, np.inf, -np.inf):
         along, over = axes if abs(ord) == 1 else axes[::-1]
         sums = sum_of(size, along, keepdims=True)
-        found = (maximum_of if ord > 0 else minimum_of)(sums, over, keepdims=True)
-        return found if keepdims else np.squeeze(found, axes)
+        extreme = (maximum_of if ord > 0 else minimum_of)(sums, over, keepdims=True)
+        return extreme if keepdims else np.squeeze(extreme, axes)
     raise DerivativeLostError(f"np.linalg.norm with ord={ord}", "the norm of Frobenius")
 
 

@@ -59,7 +59,7 @@ def _joining(function: Callable[..., Any]) -> Callable[..., Any]:
         def numbered(thing: Any) -> Any:
             nonlocal total
             if isinstance(thing, (list, tuple)) and function is np.block:
-                return [numbered(each) for each in thing]
+                return [numbered(element) for element in thing]
             part = as_array(thing)
             parts.append(part.reshape(-1))
             total += part.size
@@ -200,11 +200,13 @@ def _reshaping(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _at_least(function: Callable[..., Any]) -> Callable[..., Any]:
-    one = _reshaping(function)
+    reshaped = _reshaping(function)
 
     def rule(*arrays: Any) -> Any:
-        found = [one(array) if varies(as_array(array)) else function(array) for array in arrays]
-        return found[0] if len(found) == 1 else tuple(found)
+        results = [
+            reshaped(array) if varies(as_array(array)) else function(array) for array in arrays
+        ]
+        return results[0] if len(results) == 1 else tuple(results)
 
     return rule
 
@@ -231,9 +233,9 @@ def _broadcast_arrays(*arrays: Any, subok: bool = False) -> Any:
 def _meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> Any:
     count = len(xi)
     arrays: list[Any] = []
-    for k, each in enumerate(xi):
+    for k, coordinates in enumerate(xi):
         axis = k if indexing == "ij" or count < 2 or k > 1 else 1 - k
-        flat = as_array(each).reshape(-1)
+        flat = as_array(coordinates).reshape(-1)
         arrays.append(flat.reshape([-1 if j == axis else 1 for j in range(count)]))
     if not sparse:
         arrays = list(_broadcast_arrays(*arrays))

@@ -103,7 +103,7 @@ def _tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
         of_a: Any = list(range(a.ndim - int(axes), a.ndim))
         of_b: Any = list(range(int(axes)))
     else:
-        of_a, of_b = (list(np.atleast_1d(each)) for each in axes)
+        of_a, of_b = (list(np.atleast_1d(numbers)) for numbers in axes)
     letters = iter(string.ascii_letters)
     names_a = [next(letters) for _ in range(a.ndim)]
     names_b = [next(letters) for _ in range(b.ndim)]
@@ -147,7 +147,7 @@ def _einsum(subscripts: Any, *operands: Any, out: Any = None, **_options: Any) -
 def _kron(a: Any, b: Any) -> Any:
     a, b = as_array(a), as_array(b)
     ndim = max(a.ndim, b.ndim)
-    wide = [(1,) * (ndim - each.ndim) + tuple(each.shape) for each in (a, b)]
+    wide = [(1,) * (ndim - factor.ndim) + tuple(factor.shape) for factor in (a, b)]
     left = a.reshape([n for size in wide[0] for n in (size, 1)])
     right = b.reshape([n for size in wide[1] for n in (1, size)])
     return (left * right).reshape([m * n for m, n in zip(*wide, strict=True)])

@@ -100,7 +100,7 @@ def on_values(ufunc: Any, *inputs: Any, **options: Any) -> Any:
 def values_of(x: Any) -> Any:
     """Return the values of an array, or of those in a list."""
     if isinstance(x, (list, tuple)):
-        return type(x)([values_of(each) for each in x])
+        return type(x)([values_of(element) for element in x])
     return primal(x)
 
 
@@ -125,7 +125,7 @@ def axis_numbers(axis: Any, ndim: int) -> tuple[int, ...]:
     if axis is None:
         return tuple(range(ndim))
     several = axis if isinstance(axis, tuple) else (axis,)
-    return tuple([axis_number(int(each), ndim) for each in several])
+    return tuple([axis_number(int(number), ndim) for number in several])
 
 
 def into(out: Any, result: Any) -> Any:

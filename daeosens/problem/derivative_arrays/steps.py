@@ -53,8 +53,8 @@ def _isin(x: Any, y: Any, **options: Any) -> Any:
 
 
 def _histogram(x: Any, *arguments: Any, **options: Any) -> Any:
-    given = [x, *arguments, *options.values()]
-    if any(moving(as_array(each)).any() for each in given):
+    inputs = [x, *arguments, *options.values()]
+    if any(moving(as_array(value)).any() for value in inputs):
         raise DerivativeLostError(
             "np.histogram", "np.bincount(np.digitize(x, edges) - 1, weights, minlength)"
         )

@@ -23,7 +23,7 @@ from daeosens.problem.derivative_arrays.rules import axis_numbers, refuse_deriva
 
 def _piecewise(x: Any, condlist: Any, funclist: Any, *arguments: Any, **options: Any) -> Any:
     x = as_array(x)
-    conditions = [np.asarray(primal(each), dtype=bool) for each in as_list(condlist, x)]
+    conditions = [np.asarray(primal(mask), dtype=bool) for mask in as_list(condlist, x)]
     pieces = list(funclist)
     if len(pieces) == len(conditions) + 1:
         last = ~np.any(conditions, axis=0)
@@ -82,14 +82,14 @@ def _gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: Any = 1) -> A
     steps: list[Any] = [[spacing] for spacing in varargs] or [[] for _ in axes]
     if len(steps) != len(axes):
         raise TypeError("invalid number of arguments")
-    found = [
+    slopes = [
         DerivativeArray(
             np.gradient(f.value, *step, axis=place, edge_order=edge_order),
             np.gradient(f.slopes, *step, axis=place, edge_order=edge_order),
         )
         for step, place in zip(steps, axes, strict=True)
     ]
-    return found[0] if len(found) == 1 else tuple(found)
+    return slopes[0] if len(slopes) == 1 else tuple(slopes)
 
 
 def _polyval(p: Any, x: Any) -> Any:

@@ -52,8 +52,8 @@ def fault(
     >>> [(event.when, event.mode) for event in fault(grid, start=0.1, end=0.2)]
     [(0.1, 'fault'), (0.2, 'normal')]
     """
-    for each in (mode, cleared, *within):
-        system.check_mode(each)
+    for mode_name in (mode, cleared, *within):
+        system.check_mode(mode_name)
     for time in (start, end):
         system.quantity(time)
     if mode == cleared:

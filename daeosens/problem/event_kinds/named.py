@@ -45,11 +45,11 @@ class NamedEvent:
     @classmethod
     def read_table(cls, reading: Reading, key: str, table: dict[str, Any]) -> NamedEvent | None:
         """Return the event that a table describes, or note what is wrong with it."""
-        known = ", ".join(f'"{each}"' for each in known_kinds())
+        known = ", ".join(f'"{kind_name}"' for kind_name in known_kinds())
         name = table.get("kind")
         if not isinstance(name, str):
-            found = "missing" if name is None else f"{name!r} is no name"
-            reading.problems.append(f"{key}.kind: {found}; expected one of {known}")
+            complaint = "missing" if name is None else f"{name!r} is no name"
+            reading.problems.append(f"{key}.kind: {complaint}; expected one of {known}")
             return None
         try:
             kind = find_kind(name)
@@ -250,7 +250,7 @@ def _made(
     if not isinstance(made, Sequence) or not made or isinstance(made, str):
         raise broken(kind.name, kind.source, f"returned {made!r}, which is no event")
     try:
-        return [admit_event(each) for each in cast("Sequence[Any]", made)]
+        return [admit_event(event) for event in cast("Sequence[Any]", made)]
     except InputError as error:
         raise broken(kind.name, kind.source, f"returned no event: {error.in_one_line()}") from error
 

@@ -40,13 +40,13 @@ def quantities(system: System, table: Mapping[Any, Any] | None) -> dict[int, Qua
     InputError
         A name that there is not, or an unknown that appears twice.
     """
-    found: dict[int, Quantity] = {}
+    by_state: dict[int, Quantity] = {}
     for unknown, value in (table or {}).items():
         index = system.index(unknown)
-        if index in found:
+        if index in by_state:
             raise InputError(f"{system.name(index)} appears twice", expected="each unknown once")
-        found[index] = system.quantity(value)
-    return found
+        by_state[index] = system.quantity(value)
+    return by_state
 
 
 def chosen(option: str, value: str, choices: Mapping[str, int]) -> int:
@@ -93,14 +93,14 @@ def misnamed(system: System, key: str, annotation: Any, value: Any) -> Iterator[
                 yield f"{key}: {error.in_one_line()}"
     if is_mapping(hint.bare) and isinstance(value, Mapping):
         of_key, of_value = get_args(hint.bare)
-        for name, each in value.items():  # type: ignore[reportUnknownVariableType]
+        for name, entry in value.items():  # type: ignore[reportUnknownVariableType]
             yield from misnamed(system, f"{key}.{name}", of_key, name)
-            yield from misnamed(system, f"{key}.{name}", of_value, each)
+            yield from misnamed(system, f"{key}.{name}", of_value, entry)
     elif is_array(hint.bare) and isinstance(value, (list, tuple)):
         entries = get_args(hint.bare)
-        for k, each in enumerate(value):  # type: ignore[reportUnknownVariableType]
+        for k, entry in enumerate(value):  # type: ignore[reportUnknownVariableType]
             of_entry = entries[0] if len(entries) == 1 or entries[1] is ... else entries[k]
-            yield from misnamed(system, f"{key}[{k}]", of_entry, each)
+            yield from misnamed(system, f"{key}[{k}]", of_entry, entry)
     elif len(members(hint.bare)) > 1:
         for member in members(hint.bare):
             if take_apart(member).bare is not str or isinstance(value, str):

@@ -90,7 +90,7 @@ def find_kind(name: str) -> Kind:
         known = known_kinds()
         raise InputError(
             f'there is no kind of event "{name}"',
-            expected=", ".join(f'"{each}"' for each in known),
+            expected=", ".join(f'"{kind}"' for kind in known),
             remedy=nearest(name, known) or "daeosens doctor, which lists where kinds come from",
         )
     if len(sources) > 1:
@@ -155,20 +155,24 @@ def options_of(factory: Callable[..., Any]) -> type[Any]:
     if system is None or system.kind in (system.KEYWORD_ONLY, system.VAR_KEYWORD):
         raise TypeError("its factory takes no system as its first argument")
     fields: list[Any] = []
-    for each in parameters:
-        if each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD, each.POSITIONAL_ONLY):
-            raise TypeError(f'parameter "{each}" of its factory is no keyword')
-        if each.name not in hints or each.name == "kind":
+    for parameter in parameters:
+        if parameter.kind in (
+            parameter.VAR_POSITIONAL,
+            parameter.VAR_KEYWORD,
+            parameter.POSITIONAL_ONLY,
+        ):
+            raise TypeError(f'parameter "{parameter}" of its factory is no keyword')
+        if parameter.name not in hints or parameter.name == "kind":
             raise TypeError(
-                f'parameter "{each.name}" of its factory has no type hint, or is "kind"'
+                f'parameter "{parameter.name}" of its factory has no type hint, or is "kind"'
             )
         try:
-            noun(hints[each.name])
+            noun(hints[parameter.name])
         except KeyError as error:
             raise TypeError(
-                f'no configuration can hold parameter "{each}" of its factory'
+                f'no configuration can hold parameter "{parameter}" of its factory'
             ) from error
-        fields.append((each.name, hints[each.name], *_default(each)))
+        fields.append((parameter.name, hints[parameter.name], *_default(parameter)))
     name = getattr(factory, "__name__", type(factory).__name__)
     return dataclasses.make_dataclass(f"{name}_options", fields, frozen=True, kw_only=True)
 

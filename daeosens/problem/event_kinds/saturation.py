@@ -60,13 +60,13 @@ def saturation(
     ['free', 'level at upper']
     """
     index = system.index(component)
-    given = {"lower": lower, "upper": upper}
-    limits = {side: system.quantity(each) for side, each in given.items() if each is not None}
+    bounds = {"lower": lower, "upper": upper}
+    limits = {side: system.quantity(bound) for side, bound in bounds.items() if bound is not None}
     if not limits:
         raise InputError("lower and upper are missing", expected="at least one of them")
     if lower == upper:
         raise InputError(f"lower and upper are both {lower!r}", expected="two limits")
-    if all(isinstance(each, (int, float)) for each in (lower, upper)) and lower > upper:  # type: ignore[operator]
+    if all(isinstance(bound, (int, float)) for bound in (lower, upper)) and lower > upper:  # type: ignore[operator]
         raise InputError(f"lower = {lower:g} is above upper = {upper:g}")
     return lambda problem: _saturate(problem, system, index, limits)
 

@@ -64,14 +64,14 @@ class System:
 
     def __post_init__(self) -> None:
         for name in ("unknowns", "parameters", "modes"):
-            given: Any = getattr(self, name)
-            if name == "unknowns" and isinstance(given, int) and given > 0:
+            values: Any = getattr(self, name)
+            if name == "unknowns" and isinstance(values, int) and values > 0:
                 continue
-            names = _several(given)
-            if names is None or not all(isinstance(each, str) for each in names):
-                raise InputError(f"{name} = {given!r}", expected='names, such as ["a", "b"]')
+            names = _several(values)
+            if names is None or not all(isinstance(entry, str) for entry in names):
+                raise InputError(f"{name} = {values!r}", expected='names, such as ["a", "b"]')
             if len(set(names)) < len(names) or (name == "unknowns" and not names):
-                raise InputError(f"{name} = {given!r}", expected="names that differ, at least one")
+                raise InputError(f"{name} = {values!r}", expected="names that differ, at least one")
             object.__setattr__(self, name, names)
         if self.style not in ("numpy", "petsc"):
             raise InputError(f"style = {self.style!r}", expected='"numpy" or "petsc"')
@@ -171,11 +171,11 @@ def system_of(problem: Problem, unknowns: Sequence[str] | None = None) -> System
     )
 
 
-def _several(given: object) -> tuple[object, ...] | None:
+def _several(values: object) -> tuple[object, ...] | None:
     """Return what is in a sequence that is no word."""
-    if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
+    if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
         return None
-    return tuple(cast("Iterable[object]", given))
+    return tuple(cast("Iterable[object]", values))
 
 
 def _listed(names: Sequence[str]) -> str:

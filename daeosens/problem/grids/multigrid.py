@@ -80,10 +80,10 @@ class Points:
             sizes = np.multiply.outer(np.array(along), sizes).ravel()
         offsets = np.concatenate([[0], np.cumsum(sizes)])
         rank, local = np.zeros_like(indices[0]), np.zeros_like(indices[0])
-        for along, place, each in reversed(list(zip(self.counts, places, indices, strict=True))):
+        for along, place, number in reversed(list(zip(self.counts, places, indices, strict=True))):
             begins = np.concatenate([[0], np.cumsum(along)])[:-1]
             rank = rank * len(along) + place
-            local = local * np.array(along)[place] + each - begins[place]
+            local = local * np.array(along)[place] + number - begins[place]
         return offsets[rank] + local
 
 
@@ -151,19 +151,19 @@ def interpolations(dm: PETSc.DMDA, count: int) -> list[PETSc.Mat]:
     attribute: Any = dm.getAttr(_KEPT)
     kept: dict[int, list[PETSc.Mat]] = attribute or {}
     if count not in kept:
-        found: list[PETSc.Mat] = []
+        operators: list[PETSc.Mat] = []
         fine = Points.of(dm)
         for _ in range(count - 1):
             coarse = fine.coarse()
             if coarse is None:
                 raise InputError(
                     f"pc_mg_levels = {count} on a grid of {Points.of(dm).shape} points",
-                    expected=f"at most {len(found) + 1}, with some points on each rank",
+                    expected=f"at most {len(operators) + 1}, with some points on each rank",
                     remedy='options without "pc_mg_levels"',
                 )
-            found.append(_interpolation(dm, fine, coarse))
+            operators.append(_interpolation(dm, fine, coarse))
             fine = coarse
-        kept[count] = found[::-1]
+        kept[count] = operators[::-1]
         dm.setAttr(_KEPT, kept)
     return kept[count]
 
@@ -182,18 +182,18 @@ def _interpolation(dm: PETSc.DMDA, fine: Points, coarse: Points) -> PETSc.Mat:
     weights: list[Numbers] = []
     row = fine.numbers(*indices)
     for corner in product(*ends):
-        weight = np.prod([each for _, each in corner], axis=0)
+        weight = np.prod([share for _, share in corner], axis=0)
         used = weight != 0.0
         rows.append(row[used])
-        columns.append(coarse.numbers(*(each[used] for each, _ in corner)))
+        columns.append(coarse.numbers(*(place[used] for place, _ in corner)))
         weights.append(weight[used])
     components = np.arange(dof)
-    parts = (np.concatenate(each) for each in (rows, columns))
+    parts = (np.concatenate(part) for part in (rows, columns))
     places = [(part[:, None] * dof + components).ravel().astype(PETSc.IntType) for part in parts]
     matrix: Any = PETSc.Mat().create(comm=comm)
     sizes = [
-        (prod(map(len, _own(each, comm.rank))) * dof, prod(each.shape) * dof)
-        for each in (fine, coarse)
+        (prod(map(len, _own(grid, comm.rank))) * dof, prod(grid.shape) * dof)
+        for grid in (fine, coarse)
     ]
     matrix.setSizes(tuple(sizes))
     matrix.setType(PETSc.Mat.Type.AIJ)

@@ -42,12 +42,12 @@ def stencil_matrix(grid: Grid, entries: Sequence[Entry], *, by_points: bool = Fa
     InputError
         A rank has fewer points along one dimension than an entry reaches.
     """
-    width = max(abs(each) for _, _, offset in entries for each in offset)
+    width = max(abs(distance) for _, _, offset in entries for distance in offset)
     numbers = _numbers(grid, width)
     points = grid.owned_shape[:-1]
 
     def plane(component: int, offset: Sequence[int]) -> npt.NDArray[Any]:
-        first = [width + each for each in reversed(offset)]
+        first = [width + distance for distance in reversed(offset)]
         part = tuple(slice(k, k + n) for k, n in zip(first, points, strict=True))
         return numbers[(*part, component)]
 
@@ -63,7 +63,7 @@ def stencil_matrix(grid: Grid, entries: Sequence[Entry], *, by_points: bool = Fa
     matrix.setBlockSize(grid.dof)
     matrix.setType(PETSc.Mat.Type.AIJ)
     matrix.setPreallocationCOO(
-        *(np.stack(each, order).ravel().astype(PETSc.IntType) for each in (rows, columns))
+        *(np.stack(plane_of, order).ravel().astype(PETSc.IntType) for plane_of in (rows, columns))
     )
     return matrix
 

@@ -122,7 +122,7 @@ class Bases:
         self._taking = taking
         self.n_z = solver.programme.low.shape[1] - 1
         self.modes, self._problem = Modes(), problem
-        self._found: dict[bytes, Basis] = {}
+        self._bases: dict[bytes, Basis] = {}
         self._known: dict[bytes, Mode] = {}
         self._named: dict[str, Mode] = {}
         self._solver = solver
@@ -169,14 +169,14 @@ class Bases:
 
     def flows(self, places: Sequence[tuple[str, Array]], t: Array, x: Array) -> Array:
         """Return all flows [K, n_v] at points, each with a mode and parameters."""
-        found = np.empty((len(t), len(self.programme.flows)))
+        flows = np.empty((len(t), len(self.programme.flows)))
         kinds = [(mode, id(p)) for mode, p in places]
         for kind in set(kinds):
-            here = np.array([each == kind for each in kinds])
+            here = np.array([kind_here == kind for kind_here in kinds])
             mode, p = self[kind[0]], places[int(np.argmax(here))][1]
             z, _ = self.motion(mode, t[here], x[here], p)
-            found[here] = z @ mode.basis.values[: found.shape[1]].T
-        return found
+            flows[here] = z @ mode.basis.values[: flows.shape[1]].T
+        return flows
 
     # ---- which basis -----------------------------------------------------------------------------
 
@@ -190,7 +190,7 @@ class Bases:
         """
         z = self._bounds(t, x, p)
         n = len(self.programme.flows)
-        low, high = (_times(each[:n], z) for each in (self.programme.low, self.programme.high))
+        low, high = (_times(rows[:n], z) for rows in (self.programme.low, self.programme.high))
         if np.isnan(low).any() or np.isnan(high).any():
             k = int(np.argmax(np.isnan(low) | np.isnan(high)))
             raise SolveError(
@@ -243,7 +243,7 @@ class Bases:
         SolveError
             The programme is infeasible there, or a little later.
         """
-        z, rates = (each[0] for each in self.motion(mode, np.array([t]), x[None], p))
+        z, rates = (values[0] for values in self.motion(mode, np.array([t]), x[None], p))
         basis = self._within(mode.basis, t, z, rates, left)
         return mode if basis is mode.basis else self.mode(basis)
 
@@ -309,9 +309,9 @@ class Bases:
 
     def _basis(self, sides: Sides) -> Basis:
         key = sides.tobytes()
-        if key not in self._found:
-            self._found[key] = Basis(self.programme, sides)
-        return self._found[key]
+        if key not in self._bases:
+            self._bases[key] = Basis(self.programme, sides)
+        return self._bases[key]
 
     def check_kept(self, mode: Mode, t: float, x: Array, p: Array) -> None:
         """Refuse flows that are beyond their bounds: something has jumped.
@@ -333,7 +333,7 @@ class Bases:
     def _infeasible(self, basis: Basis, t: float, z: Array, number: int, bound: int) -> SolveError:
         """Return the error of a programme that becomes infeasible, in words of flows and bounds."""
         programme = self.programme
-        low, high = (_times(each, z) for each in (programme.low, programme.high))
+        low, high = (_times(rows, z) for rows in (programme.low, programme.high))
         if bound == BASIC:
             what = f"the lower bound of {programme.name(number)} comes above the upper one"
         else:
@@ -369,7 +369,7 @@ class Bases:
             mode.loose = self._loose(basis)
         if not mode.loose:
             return
-        z, rates = (each[0] for each in self.motion(mode, np.array([t]), x[None], p))
+        z, rates = (first_row[0] for first_row in self.motion(mode, np.array([t]), x[None], p))
         values, room = basis.values @ z, ROUNDING * (1.0 + np.abs(basis.values @ z))
         moves = basis.values @ rates
         at_low = (values - _times(programme.low, z) <= room) & (

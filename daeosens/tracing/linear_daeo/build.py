@@ -53,7 +53,7 @@ def build_linear_daeo(
     tracer = Tracer(n_x, admit_shapes(parameters), comm)
     matrix = _admit_matrix(a, n_v)
     low, high = (
-        _admit_vector(each, name, n_v) for each, name in ((lower, "lower"), (upper, "upper"))
+        _admit_vector(bound, name, n_v) for bound, name in ((lower, "lower"), (upper, "upper"))
     )
     right = _admit_vector(0.0 if b is None else b, "b", matrix.shape[0])
     costs = _admit_objectives(objectives, flows)
@@ -80,9 +80,9 @@ def build_linear_daeo(
     plain = [g for name, event in named.items() for g in parts.event_graphs(tracer, event, name)]
     if running is not None:
         plain.append(tracer.graph(running, "running", ()))
-    functions = [*graphs, *(each for graph in plain for each in derive(graph).values())]
+    functions = [*graphs, *(derivative for graph in plain for derivative in derive(graph).values())]
     ready = tracer.executable(functions)
-    taking = {each.name for each in functions if DATA in each.function.name_in()}
+    taking = {generated.name for generated in functions if DATA in generated.function.name_in()}
 
     def equations(bound: Mapping[str, Any]) -> Problem:
         problem = ODE(
@@ -96,7 +96,7 @@ def build_linear_daeo(
             hessian_t=bound.get("rhs_hessian_t"),
         )
         products = {name: bound[f"rhs_{name}"] for name in ("pull", "push")}
-        if all(isinstance(each, Native) for each in products.values()):
+        if all(isinstance(product, Native) for product in products.values()):
             problem = replace(problem, native={**problem.native, **products})
         return problem
 
@@ -141,9 +141,11 @@ def build_linear_daeo(
         mode=first,
         monitor=lambda: Watcher(bases, distance),
     )
-    given: dict[str, Any] = {each.name: getattr(problem, each.name) for each in fields(problem)}
+    attributes: dict[str, Any] = {
+        field.name: getattr(problem, field.name) for field in fields(problem)
+    }
     return LinearDAEOModel(
-        **given,
+        **attributes,
         shapes=tracer.shapes,
         traced_running=density,
         trace_terminal=trace_terminal,
@@ -163,11 +165,11 @@ def _traced_bounds(
     chosen: list[int] = []
 
     def listed(t: Any, u: Any, p: Any) -> Any:
-        given: Any = bounds(t, u, p)
-        pairs: dict[Any, Any] = dict(given) if isinstance(given, Mapping) else {}
+        returned: Any = bounds(t, u, p)
+        pairs: dict[Any, Any] = dict(returned) if isinstance(returned, Mapping) else {}
         if not pairs:
             raise InputError(
-                f"bounds(t, x, p) returned {given!r}",
+                f"bounds(t, x, p) returned {returned!r}",
                 expected="a mapping of flows to pairs: {flow: (lower, upper)}",
             )
         chosen[:] = [_number(flow, flows) for flow in pairs]
@@ -287,8 +289,8 @@ def _admit_matrix(a: Any, n: int) -> Any:
     return matrix
 
 
-def _admit_vector(given: npt.ArrayLike, name: str, n: int) -> Array:
-    array = np.asarray(given, dtype=float)
+def _admit_vector(values: npt.ArrayLike, name: str, n: int) -> Array:
+    array = np.asarray(values, dtype=float)
     if array.shape not in ((), (n,)):
         raise InputError(f"{name} has the shape {array.shape}", expected=f"a number, or ({n},)")
     if np.isnan(array).any() or (name == "b" and np.isinf(array).any()):
@@ -301,19 +303,19 @@ def _admit_objectives(objectives: Any, flows: Sequence[str]) -> Array:
     single = isinstance(objectives, (str, Mapping)) or not isinstance(objectives, Iterable)
     every: list[Any] = [objectives] if single else list(objectives)
     rows: list[Array] = []
-    for each in every:
+    for objective in every:
         row = np.zeros(len(flows))
-        if isinstance(each, Mapping):
-            weights: dict[Any, Any] = dict(each)
+        if isinstance(objective, Mapping):
+            weights: dict[Any, Any] = dict(objective)
             for flow, weight in weights.items():
                 row[_number(flow, flows)] = weight
-        elif isinstance(each, str) or np.ndim(each) == 0:
-            row[_number(each, flows)] = 1.0
+        elif isinstance(objective, str) or np.ndim(objective) == 0:
+            row[_number(objective, flows)] = 1.0
         else:
-            row = _admit_vector(each, "objective", len(flows))
+            row = _admit_vector(objective, "objective", len(flows))
         if not np.isfinite(row).all() or not row.any():
             raise InputError(
-                f"objective {each!r}",
+                f"objective {objective!r}",
                 expected="a flow, weights of flows {flow: weight}, or an array of them, not all 0",
             )
         rows.append(row)

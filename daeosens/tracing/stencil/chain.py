@@ -12,15 +12,15 @@ MOST_NUMBERS = 1 << 20
 """In all rings: what does not fit into a cache is quicker stage by stage."""
 
 
-def chained(each: PointFunction) -> int | None:
+def chained(function: PointFunction) -> int | None:
     """Return which vector each stage fills for the next one; None: it reads no neighbours."""
-    vector = {"rhs": 0, "pull": 1, "pull_all": 1}.get(each.name)
-    return vector if vector is not None and any(each.widths(vector)) else None
+    vector = {"rhs": 0, "pull": 1, "pull_all": 1}.get(function.name)
+    return vector if vector is not None and any(function.widths(vector)) else None
 
 
-def chain_size(each: PointFunction, dof: int, points: tuple[int, ...]) -> int:
+def chain_size(function: PointFunction, dof: int, points: tuple[int, ...]) -> int:
     """Return how many numbers the stages need as work space for a box; 0: they are not for it."""
-    vector, rows = chained(each), Rows(each, dof, len(points))
+    vector, rows = chained(function), Rows(function, dof, len(points))
     if vector is None:
         return 0
     reach = rows.kept[vector][2]
@@ -35,7 +35,7 @@ def chain_size(each: PointFunction, dof: int, points: tuple[int, ...]) -> int:
 
 def chain_function(rows: Rows) -> list[str]:
     """Return the source of ``void daeosens_chain_NAME(const Box *calls, int count)``."""
-    name, dof, vector = rows.each.name, rows.dof, chained(rows.each)
+    name, dof, vector = rows.point_function.name, rows.dof, chained(rows.point_function)
     assert vector is not None
     others = [k for k in rows.kept if k != vector]
     twice = "!LARGE" if name == "rhs" else "0"  # only stages of a run are kept
@@ -78,7 +78,7 @@ def chain_function(rows: Rows) -> list[str]:
         *lines,
         f"void daeosens_chain_{name}(const Box *calls, int count) {{",
         "  const long n = calls->n[0], middles = MIDDLES(calls);",
-        f"  const long own = MARGIN({rows.each.n_sums} * n{own});",
+        f"  const long own = MARGIN({rows.point_function.n_sums} * n{own});",
         f"  const SlabFunction inner = inner_{name}, last = last_{name};",
         *(  # what compilers know is not computed for each row
             f"  if (count == {count}) call_chain(calls, {count}, {widths}, own, inner, last);"

@@ -113,7 +113,7 @@ class StencilDerivatives:
             result.append(self._function("pull_all", pulled, sums, vectors=2, added=True))
             result.append(self._function("pull_p", None, by_p, vectors=2))
             result.append(self._function("push_p", casadi.jtimes(f, graph.p, self._dp)))
-        bent = [(weight, self._change(each)) for weight, each in terms]
+        bent = [(weight, self._change(value)) for weight, value in terms]
         result.append(self._function("hessian", _total(bent), self._change(by_p), vectors=3))
         if not self.autonomous:
             result += self._in_time(f)
@@ -147,11 +147,12 @@ class StencilDerivatives:
         """Whether an unknown depends on itself on opposite sides in different ways: advection."""
         value = self._graph.value
         for row, column, offset in entries:
-            back = tuple(-each for each in offset)
+            back = tuple(-step for step in offset)
             if row != column or offset <= back or back not in self._graph.u:
                 continue
             here, there = (
-                casadi.jacobian(value[row], self._symbol(0, each)[row]) for each in (offset, back)
+                casadi.jacobian(value[row], self._symbol(0, neighbour)[row])
+                for neighbour in (offset, back)
             )
             if not casadi.simplify(here - there).is_zero():
                 return True
@@ -204,7 +205,7 @@ class StencilDerivatives:
         graph = self._graph
         terms: list[tuple[Any, Any]] = []
         for offset, unknowns in graph.u.items():
-            back = tuple(-each for each in offset)
+            back = tuple(-step for step in offset)
             jacobian = self._shifted(casadi.jacobian(f, unknowns), back)
             weight = self._symbol(w, back)
             known = casadi.vertcat(graph.x, *self._vectors[0].values())
@@ -227,7 +228,7 @@ class StencilDerivatives:
             slopes = casadi.jacobian(by_p, unknowns)
             if not any(offset) or casadi.depends_on(slopes, points):
                 continue
-            back = self._symbol(1, tuple(-each for each in offset))
+            back = self._symbol(1, tuple(-step for step in offset))
             moved = casadi.mtimes(casadi.substitute(slopes, weight, back), here)
             by_p = casadi.substitute(by_p, unknowns, casadi.SX.zeros(*unknowns.shape)) + moved
         return by_p
@@ -238,8 +239,8 @@ class StencilDerivatives:
         if not any(offset):
             return value
         moved = [
-            self._symbol(0, tuple(a + b for a, b in zip(each, offset, strict=True)))
-            for each in graph.u
+            self._symbol(0, tuple(a + b for a, b in zip(place, offset, strict=True)))
+            for place in graph.u
         ]
         function = casadi.Function("moved", [graph.t, graph.p, graph.x, *graph.u.values()], [value])
         return function(graph.t, graph.p, self._coordinates(offset), *moved)
@@ -273,9 +274,9 @@ class StencilDerivatives:
         self, name: str, out: Any, sums: Any = None, *, vectors: int = 1, added: bool = False
     ) -> PointFunction:
         outputs = [
-            casadi.SX(0, 1) if each is None else casadi.densify(each) for each in (out, sums)
+            casadi.SX(0, 1) if output is None else casadi.densify(output) for output in (out, sums)
         ]
-        used = {each.element_hash() for each in casadi.symvar(casadi.vertcat(*outputs))}
+        used = {symbol.element_hash() for symbol in casadi.symvar(casadi.vertcat(*outputs))}
         reads: list[Read] = []
         symbols: list[Any] = []
         for vector, by_offset in enumerate(self._vectors[:vectors]):
@@ -302,6 +303,6 @@ def _total(terms: Sequence[tuple[Any, Any]]) -> Any:
     A weight is 0 where there is no point beyond the edge; derivatives need not be finite there.
     """
     return sum(
-        each if weight is None else casadi.if_else(weight != 0.0, each, 0.0)
-        for weight, each in terms
+        term if weight is None else casadi.if_else(weight != 0.0, term, 0.0)
+        for weight, term in terms
     )

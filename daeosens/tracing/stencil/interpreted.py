@@ -50,9 +50,9 @@ class Box(ctypes.Structure):
     )
 
 
-def interpreted(each: PointFunction, dof: int, dimensions: int) -> Any:
+def interpreted(function: PointFunction, dof: int, dimensions: int) -> Any:
     """Return a function as C calls it: ``void (*)(const Box *)``; it has to be kept alive."""
-    evaluate = _Evaluation(each, dof, dimensions)
+    evaluate = _Evaluation(function, dof, dimensions)
 
     @ctypes.CFUNCTYPE(None, ctypes.POINTER(Box))
     def call(box: Any) -> None:
@@ -63,8 +63,8 @@ def interpreted(each: PointFunction, dof: int, dimensions: int) -> Any:
         try:
             values, sums = evaluate(b, places)
         except BaseException:  # C cannot be told: what is not finite ends the run
-            shape = (*map(len, places), each.n_out)
-            _store(b, rows, np.full(shape, np.nan), np.full(each.n_sums, np.nan))
+            shape = (*map(len, places), function.n_out)
+            _store(b, rows, np.full(shape, np.nan), np.full(function.n_sums, np.nan))
             raise
         _store(b, rows, values, sums)
 
@@ -74,32 +74,32 @@ def interpreted(each: PointFunction, dof: int, dimensions: int) -> Any:
 class _Evaluation:
     """A function at many points of a box."""
 
-    def __init__(self, each: PointFunction, dof: int, dimensions: int) -> None:
-        self._each = each
+    def __init__(self, function: PointFunction, dof: int, dimensions: int) -> None:
+        self._function = function
         self._dof = dof
         self._axes = ((0,), (0, 2), (0, 1, 2))[dimensions - 1]  # of x: fastest, middle, slowest
         # t, p and dp are those of all points, and sums are added up
         self._at_points = cache(
-            lambda count: each.function.map(each.name, "serial", count, [0, 1, 2], [1])
+            lambda count: function.function.map(function.name, "serial", count, [0, 1, 2], [1])
         )
 
     def __call__(self, b: Box, places: Places) -> tuple[Array, Array]:
         """Return values [slow, middle, fast, n_out] and sums [n_sums]."""
-        each, shape = self._each, tuple(map(len, places))
-        count, m = prod(shape), each.function.numel_in("p")
-        reads = np.empty((*shape, len(each.reads)))
-        for k, read in enumerate(each.reads):
+        function, shape = self._function, tuple(map(len, places))
+        count, m = prod(shape), function.function.numel_in("p")
+        reads = np.empty((*shape, len(function.reads)))
+        for k, read in enumerate(function.reads):
             reads[..., k] = self._values(b, places, read)
         x = np.empty((*shape, len(self._axes)))
         for k, axis in enumerate(self._axes):
             along = b.first[axis] + places[2 - axis] * b.spacing[axis]
             x[..., k] = along.reshape(-1, *(1,) * axis)
         parameters = [_at(address, m) if address else np.zeros(m) for address in (b.p, b.dp)]
-        values, sums = np.empty((*shape, each.n_out)), np.empty(each.n_sums)
+        values, sums = np.empty((*shape, function.n_out)), np.empty(function.n_sums)
         inputs = [np.array([b.t]), *parameters, x, reads]  # CasADi does not keep them alive
         buffer, run = self._at_points(count).buffer()
-        for k, given in enumerate(inputs):
-            buffer.set_arg(k, _bytes(given))
+        for k, vector in enumerate(inputs):
+            buffer.set_arg(k, _bytes(vector))
         for k, filled in enumerate((values, sums)):
             buffer.set_res(k, _bytes(filled))
         run()
@@ -116,12 +116,12 @@ class _Evaluation:
             place + more + offset
             for place, more, offset in zip(places, around, offsets, strict=True)
         ]
-        inside = [each % n for each, n in zip(moved, stored, strict=True)]
-        found = values.reshape(*stored, self._dof)[..., read.component][np.ix_(*inside)]
+        inside = [numbers % n for numbers, n in zip(moved, stored, strict=True)]
+        neighbours = values.reshape(*stored, self._dof)[..., read.component][np.ix_(*inside)]
         if not b.periodic:
-            for axis, (each, wrapped) in enumerate(zip(moved, inside, strict=True)):
-                found.swapaxes(0, axis)[each != wrapped] = 0.0
-        return found
+            for axis, (unwrapped, wrapped) in enumerate(zip(moved, inside, strict=True)):
+                neighbours.swapaxes(0, axis)[unwrapped != wrapped] = 0.0
+        return neighbours
 
 
 def _store(b: Box, rows: npt.NDArray[np.intp], values: Array, sums: Array) -> None:
@@ -132,10 +132,10 @@ def _store(b: Box, rows: npt.NDArray[np.intp], values: Array, sums: Array) -> No
         return _at(address, prod(size)).reshape(size)
 
     if b.out:
-        found = b.alpha * values
+        total = b.alpha * values
         for k in range(b.addends):
-            found += b.beta[k] * vector(b.add[k])[rows]
-        vector(b.out)[rows] = found
+            total += b.beta[k] * vector(b.add[k])[rows]
+        vector(b.out)[rows] = total
     if sums.size:
         _at(b.sums, sums.size)[:] += sums
 

@@ -44,15 +44,15 @@ class Neighbourhood:
 
     def __getitem__(self, offset: Any) -> Symbol:
         """Return the unknowns [dof] at a point so many points away along x, y, z."""
-        given = cast("tuple[Any, ...]", offset if isinstance(offset, tuple) else (offset,))
-        whole = all(isinstance(each, (int, np.integer)) for each in given)
-        if not whole or len(given) != len(self.spacing):
+        steps = cast("tuple[Any, ...]", offset if isinstance(offset, tuple) else (offset,))
+        whole = all(isinstance(step, (int, np.integer)) for step in steps)
+        if not whole or len(steps) != len(self.spacing):
             raise InputError(
-                f"u[{', '.join(map(str, given))}]",
+                f"u[{', '.join(map(str, steps))}]",
                 expected=f"{len(self.spacing)} integers, the offset along each dimension",
                 remedy="u.center for the unknowns at the point itself",
             )
-        key = tuple(int(each) for each in given)
+        key = tuple(int(step) for step in steps)
         return self._mirrored(key, 0) if self._grid.boundary == "neumann" else self._read(key)
 
     def _read(self, key: Offset) -> Symbol:
@@ -106,7 +106,7 @@ class Neighbourhood:
             self.x[k] + distance * self.spacing[k] if k != axis else (first if side < 0 else last)
             for k, distance in enumerate(key)
         ]
-        x: Any = np.stack([as_symbol(each) for each in where])
+        x: Any = np.stack([as_symbol(coordinate) for coordinate in where])
         slope: Any = self._slope(beside, x)
         return self._slope(beside + 0.5 * h * slope, x)
 
@@ -183,10 +183,10 @@ def point_graph(
             assert slope is not None
             return as_symbol(slope(*of))
 
-        found = traced_call(called, "slope", time, u, place, named)
-        if found.shape not in ((), (dof,)):
-            raise InputError(f"'slope' returned shape {found.shape}", expected=f"shape ({dof},)")
-        return found
+        rate = traced_call(called, "slope", time, u, place, named)
+        if rate.shape not in ((), (dof,)):
+            raise InputError(f"'slope' returned shape {rate.shape}", expected=f"shape ({dof},)")
+        return rate
 
     point = Neighbourhood(grid, x, None if slope is None else across)
     result = traced_call(lambda *of: as_symbol(function(*of)), "rhs", time, point, named)
@@ -195,7 +195,7 @@ def point_graph(
     if result.shape != (dof,):
         raise InputError(f"'rhs' returned shape {result.shape}", expected=f"shape ({dof},)")
     inputs = [t, p, x, *point.graphs.values()]
-    scalars = [casadi.SX.sym(f"s{k}", each.numel()) for k, each in enumerate(inputs)]
+    scalars = [casadi.SX.sym(f"s{k}", symbol.numel()) for k, symbol in enumerate(inputs)]
     traced = casadi.Function("f", inputs, [casadi.densify(result.graph)])
     value = casadi.cse(casadi.densify(traced(*scalars)))
     unknowns = dict(zip(point.graphs, scalars[3:], strict=True))

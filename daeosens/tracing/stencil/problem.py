@@ -65,19 +65,19 @@ def build_stencil(
         functions.append(deciding[0])
     stencil = _make_stencil(functions, grid, periodic=periodic)
     calls = _Calls(stencil, shapes.size)
-    given: dict[str, Any] = {"jacobian": Products(calls.push, calls.pull), "rhs_t": AUTONOMOUS}
+    attributes: dict[str, Any] = {"jacobian": Products(calls.push, calls.pull), "rhs_t": AUTONOMOUS}
     filled = _Assembled(stencil, grid, entries)
     if jacobian == "assembled":
-        given |= {"jacobian": filled.fill, "jacobian_matrix": filled.template}
+        attributes |= {"jacobian": filled.fill, "jacobian_matrix": filled.template}
     if not derivatives.autonomous:
-        given |= {"rhs_t": calls.rhs_t, "hessian_t": calls.hessian_t}
+        attributes |= {"rhs_t": calls.rhs_t, "hessian_t": calls.hessian_t}
     problem = ODE(
         calls.rhs,
         state=grid.dm,
         parameters=shapes.names,
         jacobian_p=Products(calls.push_p, calls.pull_p) if shapes.size else None,
         hessian_product=calls.hessian,
-        **given,
+        **attributes,
     )
     state = problem.state
     pool_memory(state)
@@ -100,7 +100,7 @@ def build_stencil(
                 one_sided=derivatives.one_sided(entries),
             )
         problem = replace(problem, rhs_u=rhs_u, residual_u=negative(solved))
-    lowered = {each.name: getattr(problem, each.name) for each in fields(Problem)}
+    lowered = {field.name: getattr(problem, field.name) for field in fields(Problem)}
     return Parametrized(**lowered, shapes=shapes)
 
 
@@ -126,16 +126,18 @@ def _make_stencil(functions: Sequence[PointFunction], grid: Grid, *, periodic: b
         periodic,
         _aligned(max(LINE, work_size(functions, grid.dof, tuple(points)))),
     )
-    for each in functions:
+    for point_function in functions:
         call: Any = (
-            interpreted(each, grid.dof, dimensions)
+            interpreted(point_function, grid.dof, dimensions)
             if library is None
-            else getattr(library, f"daeosens_{each.name}")
+            else getattr(library, f"daeosens_{point_function.name}")
         )
         address = ctypes.cast(call, ctypes.c_void_p).value
-        around = [any(each.widths(k)) for k in range(each.vectors)]
-        reach = max((axes(each.widths(k))[2] for k in range(each.vectors)), default=0)
-        stencil.add(each.name, address or 0, around, reach, call)
+        around = [any(point_function.widths(k)) for k in range(point_function.vectors)]
+        reach = max(
+            (axes(point_function.widths(k))[2] for k in range(point_function.vectors)), default=0
+        )
+        stencil.add(point_function.name, address or 0, around, reach, call)
     if library is not None:
         if wide is None:
             _add_chains(stencil, library, functions, grid.dof, tuple(points))
@@ -154,12 +156,12 @@ def _add_chains(
     """Let the stages of a step follow each other by rows, where a rank has all points."""
     sizes = {function.name: chain_size(function, dof, points) for function in functions}
     work = _aligned(max(sizes.values()))
-    for each in functions:
-        vector = chained(each)
-        if vector is not None and sizes[each.name]:
-            call = getattr(library, f"daeosens_chain_{each.name}")
+    for point_function in functions:
+        vector = chained(point_function)
+        if vector is not None and sizes[point_function.name]:
+            call = getattr(library, f"daeosens_chain_{point_function.name}")
             address = ctypes.cast(call, ctypes.c_void_p).value
-            stencil.add_chain(each.name, address or 0, vector, work)
+            stencil.add_chain(point_function.name, address or 0, vector, work)
 
 
 def _aligned(size: int) -> Array:

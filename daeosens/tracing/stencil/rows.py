@@ -42,9 +42,9 @@ def line_numbers(count: int) -> int:
     return -(-count // LINE) * LINE
 
 
-def addends(each: PointFunction) -> Sequence[int]:
+def addends(function: PointFunction) -> Sequence[int]:
     """Return how many vectors the values may be added to: those of a stage, and of a step."""
-    return ADDENDS if each.added else (0,)
+    return ADDENDS if function.added else (0,)
 
 
 class Rows:
@@ -52,7 +52,7 @@ class Rows:
 
     Parameters
     ----------
-    each : PointFunction
+    point_function : PointFunction
     dof : int
         Unknowns of a point.
     dimensions : int
@@ -64,13 +64,13 @@ class Rows:
         How far those vectors are read whose neighbours are, along each dimension.
     """
 
-    def __init__(self, each: PointFunction, dof: int, dimensions: int) -> None:
-        widths = {k: axes(each.widths(k)) for k in range(each.vectors)}
+    def __init__(self, function: PointFunction, dof: int, dimensions: int) -> None:
+        widths = {k: axes(function.widths(k)) for k in range(function.vectors)}
         self.kept = {k: width for k, width in widths.items() if any(width)}
-        self.each, self.dof, self.dimensions = each, dof, dimensions
+        self.point_function, self.dof, self.dimensions = function, dof, dimensions
         self._keys: dict[tuple[int, ...], int] = {}
         self._places: dict[Read, str] = {}
-        for read in each.reads:
+        for read in function.reads:
             k, c = read.vector, read.component
             x, middle, slow = axes(read.offset)
             if k in self.kept:
@@ -89,7 +89,7 @@ class Rows:
     def size(self, vectors: Iterable[int], points: tuple[int, ...]) -> int:
         """Return how many numbers a call needs for rows that it keeps, and to sum up."""
         n, m, _ = axes(points)
-        size = self.each.n_sums * n
+        size = self.point_function.n_sums * n
         for k in vectors:
             x, middle, slow = self.kept[k]
             row = line_numbers(x) + line_numbers(n + x)
@@ -102,13 +102,18 @@ class Rows:
         Of numbers to be added, and of values, those of the next point are a step away, those of the
         next unknown a skip.
         """
-        each = self.each
-        dof, values, sums, most = self.dof, each.n_out, each.n_sums, max(addends(each))
+        point_function = self.point_function
+        dof, values, sums, most = (
+            self.dof,
+            point_function.n_out,
+            point_function.n_sums,
+            max(addends(point_function)),
+        )
         rows = "".join(f"const double *restrict q{k}, " for k in self._keys.values())
-        reads = ", ".join(self._places[read] for read in each.reads) or "0.0"
+        reads = ", ".join(self._places[read] for read in point_function.reads) or "0.0"
         others = "".join(f", place[{k}]" for k in range(1, self.dimensions))
         lines = [
-            f"{INLINE} void row_{each.name}(",
+            f"{INLINE} void row_{point_function.name}(",
             f"  const Box *restrict b, const double *place, {rows}",
             "  const double *const *add, const int add_step, const long add_skip,",
             "  double *out, const int step, const long skip, double *restrict also, double *sums,",
@@ -135,7 +140,7 @@ class Rows:
             f"    double value[{values + 1}], sum[{sums + 1}];",
             "    const double *arg[] = {&t, p, dp, x, read};",
             "    double *res[] = {value, sum};",
-            f"    {each.name}(arg, res, 0, 0, 0);",
+            f"    {point_function.name}(arg, res, 0, 0, 0);",
         ]
         for c in range(values):
             lines += [f"    double value{c} = alpha * value[{c}];"]
@@ -153,7 +158,7 @@ class Rows:
         A few are copied: compilers vectorise loops that read local numbers, and not those that ask
         at every point whether there is an address.
         """
-        count = self.each.function.numel_in(name)
+        count = self.point_function.function.numel_in(name)
         if not 0 < count <= FEW:
             return [f"  const double *restrict {name} = b->{name};"]
         copied = f"{name}[k] = b->{name} ? b->{name}[k] : 0.0"
@@ -202,16 +207,19 @@ class Rows:
             Where what is filled is written once more, the unknowns of a point side by side, if
             the latter is not 0.
         """
-        each = self.each
+        point_function = self.point_function
         large = "LARGE" if chained is not None and self._read_directly else "0"
         middle, slow = (f"b->first[{k}] + {of} * b->spacing[{k}]" for k, of in ((1, "m"), (2, "s")))
         places = f"{slow}, 0.0" if self.dimensions < 3 else f"{middle}, {slow}"
         return [
             f"      const double place[] = {{0.0, {places}}};",
-            f"      row_{each.name}(b, place,",
+            f"      row_{point_function.name}(b, place,",
             *(f"        {self._pointer(key, chained)}," for key in self._keys),
             f"        {add}, {out}, {also}, work, addends, {large}, {twice});",
-            *(f"      b->sums[{k}] += sum_of(work + {k} * n, n);" for k in range(each.n_sums)),
+            *(
+                f"      b->sums[{k}] += sum_of(work + {k} * n, n);"
+                for k in range(point_function.n_sums)
+            ),
         ]
 
     def _pointer(self, key: tuple[int, ...], chained: int | None) -> str:

@@ -59,8 +59,8 @@ def work_size(functions: Sequence[PointFunction], dof: int, points: tuple[int, .
 
 
 def _loops(rows: Rows) -> str:
-    each = rows.each
-    name, values, most = each.name, each.n_out, max(addends(each))
+    function = rows.point_function
+    name, values, most = function.name, function.n_out, max(addends(function))
     lines = [
         *rows.function(),
         f"{INLINE} void box_{name}(const Box *b, const int addends) {{",
@@ -81,7 +81,7 @@ def _loops(rows: Rows) -> str:
         f"void daeosens_{name}(const Box *b) {{",
         f"  if (b->addends == 0) box_{name}(b, 0);",
     ]
-    if each.added:
+    if function.added:
         lines += [
             f"  if (b->addends == 1) box_{name}(b, 1);",
             "  if (b->addends > 1) {",
@@ -90,4 +90,4 @@ def _loops(rows: Rows) -> str:
             "  }",
         ]
     lines += ["}"]
-    return "\n".join([*lines, *(chain_function(rows) if chained(each) is not None else ())])
+    return "\n".join([*lines, *(chain_function(rows) if chained(function) is not None else ())])
