@@ -212,7 +212,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
     >>> nearest("Beular", ["beuler", "cn"])
     '"beuler"'
     """
-    folded = {each.casefold(): each for each in known}
+    folded = {candidate.casefold(): candidate for candidate in known}
     cutoff = 0.5 if len(word) < 4 else 0.55  # of a short word one letter is much
     matches = difflib.get_close_matches(word.casefold(), folded, n=1, cutoff=cutoff)
     return f'"{folded[matches[0]]}"' if matches else ""

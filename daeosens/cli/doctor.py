@@ -76,8 +76,8 @@ def report() -> tuple[str, bool]:
         ("h5py", f"{h5py.__version__}, HDF5 {h5py.version.hdf5_version}"),
     ]
     for name, (purpose, remedy) in OPTIONAL.items():
-        found = importlib.util.find_spec(name) is not None
-        there = importlib.metadata.version(name) if found else f"missing ({purpose}): {remedy}"
+        installed = importlib.util.find_spec(name) is not None
+        there = importlib.metadata.version(name) if installed else f"missing ({purpose}): {remedy}"
         rows.append((name, there))
     kinds, broken = _kinds_of_events()
     rows += kinds
@@ -100,12 +100,14 @@ def blas() -> str:
     True
     """
     libraries: list[dict[str, Any]] = threadpool_info()  # pyright: ignore[reportUnknownVariableType]
-    found = [library for library in libraries if library["user_api"] == "blas"]
-    if not found:
+    blas_libraries = [library for library in libraries if library["user_api"] == "blas"]
+    if not blas_libraries:
         return "unknown"
     # wheels of NumPy and SciPy bring one each, in folders of their own
-    own = (library for library in found if "scipy" in Path(library["filepath"]).parent.name)
-    library = next(own, found[0])
+    own = (
+        library for library in blas_libraries if "scipy" in Path(library["filepath"]).parent.name
+    )
+    library = next(own, blas_libraries[0])
     kernels = str(library.get("architecture", "unknown"))
     name = f"{library['internal_api']} {library['version']}, {kernels} kernels"
     narrow = kernels in ("Haswell", "Zen") and "avx512f" in _processor_flags()

@@ -57,12 +57,16 @@ def point_functions(scalar: Scalar) -> tuple[tuple[int, int], ...] | None:
 
 
 def _functions(density: Scalar) -> tuple[int, ...] | None:
-    found = _all_in_c(density, 0, 3)
-    return None if found is None else tuple(number for each in found for number in each)
+    functions = _all_in_c(density, 0, 3)
+    return (
+        None
+        if functions is None
+        else tuple(number for function in functions for number in function)
+    )
 
 
 def _all_in_c(scalar: Scalar, first: int, last: int) -> tuple[tuple[int, int], ...] | None:
     if not isinstance(scalar, Callback):
         return None
-    found = tuple(each for each in scalar.in_c[first:last] if each is not None)
-    return found if len(found) == last - first else None
+    functions = tuple(function for function in scalar.in_c[first:last] if function is not None)
+    return functions if len(functions) == last - first else None

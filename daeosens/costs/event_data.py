@@ -96,11 +96,12 @@ class EventData:
                 f"sigma has shape {sigma.shape}",
                 expected=f"a number, or shape {data.shape[1:]} or {data.shape}",
             ) from error
-        given = range(len(data)) if self.numbers is None else self.numbers
-        numbers = np.asarray(given)
+        crossings = range(len(data)) if self.numbers is None else self.numbers
+        numbers = np.asarray(crossings)
         if numbers.shape != (len(data),) or not np.issubdtype(numbers.dtype, np.integer):
             raise InputError(
-                f"numbers = {given!r}", expected=f"{len(data)} integers, one for each row of data"
+                f"numbers = {crossings!r}",
+                expected=f"{len(data)} integers, one for each row of data",
             )
         if self.observe is None:
             _check_order(self.event, data[:, 0], numbers)

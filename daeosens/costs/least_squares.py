@@ -196,8 +196,8 @@ class LeastSquares:
         observed = [True] * len(moments) if self.vectors else (~np.isnan(self.data)).any(axis=1)
         return Cost(
             points=tuple(
-                (time, 1.0, SumOfSquares(each, problem.comm, branches=branches))
-                for (time, each), any_number in zip(pairs, observed, strict=True)
+                (time, 1.0, SumOfSquares(residual, problem.comm, branches=branches))
+                for (time, residual), any_number in zip(pairs, observed, strict=True)
                 if any_number
             )
         )
@@ -235,7 +235,7 @@ class LeastSquares:
                     remedy="data without this vector",
                 )
         missing = [np.isnan(own) for own in values]
-        return [np.flatnonzero(~each) if each.any() else None for each in missing]
+        return [np.flatnonzero(~gaps) if gaps.any() else None for gaps in missing]
 
     def _observation(self, problem: Problem, rows: Rows) -> Observation:
         """Return observe, its Jacobians in u and p, and its second derivatives: some rows."""
@@ -246,8 +246,8 @@ class LeastSquares:
             )
         n, q = problem.size, self.data.shape[1]
         if callable(self.observe):
-            given = (self.observe, self.observe_u, self.observe_p)
-            return lower_observe(problem, *given, q, rows, self.scale)
+            observe = (self.observe, self.observe_u, self.observe_p)
+            return lower_observe(problem, *observe, q, rows, self.scale)
         indices = paired_unknowns(problem, self.observe, self.columns, q)
         if indices.shape != (q,):
             raise InputError(
@@ -303,7 +303,7 @@ def observed_indices(
             f"observe = {observe!r}",
             expected=f"names of unknowns, {expected}" if problem.state_names else expected,
         )
-    known = [isinstance(each, str) or 0 <= each < n for each in array.tolist()]
+    known = [isinstance(component, str) or 0 <= component < n for component in array.tolist()]
     if not all(known):
         raise InputError(f"observe = {array.tolist()}", expected=f"indices from 0 to {n - 1}")
     return np.array(problem.state_indices(array.tolist()), dtype=int)

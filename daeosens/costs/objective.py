@@ -80,11 +80,11 @@ def check_objective(objective: object) -> None:
         Names its type.
     """
     if not is_objective(objective):
-        given = type(objective).__name__
+        kind = type(objective).__name__
         if isinstance(objective, type):
-            given = f"the class {objective.__name__}"
+            kind = f"the class {objective.__name__}"
         raise InputError(
-            f"the objective is {given}",
+            f"the objective is {kind}",
             expected="Terminal, Running, LeastSquares and the like, or a sum of them",
             remedy="Terminal(function), or model.terminal(function) of a traced model",
         )
@@ -236,10 +236,10 @@ class AtEvent:
     def lower(self, problem: Problem, final_time: float) -> Cost:
         """Return one scalar at the event."""
         check_event(problem, self.event)
-        given = Derivatives(
+        derivatives = Derivatives(
             self.gradient_u, self.gradient_p, self.value_t, self.hessian_product, self.hessian_t
         )
-        scalar = callback_of(self, problem, f'at event "{self.event}"', self.value, given)
+        scalar = callback_of(self, problem, f'at event "{self.event}"', self.value, derivatives)
         return Cost(points=((At(self.event, self.number, self.side == "after"), 1.0, scalar),))
 
     __add__ = plus
@@ -257,7 +257,7 @@ def check_event(problem: Problem, event: str) -> None:
     InputError
         Names those that it has.
     """
-    names = [each.name for each in problem.events]
+    names = [known.name for known in problem.events]
     if problem.monitor is not None:
         names += problem.monitor().names
     if event not in names:
@@ -329,11 +329,13 @@ class Running:
 
     def lower(self, problem: Problem, final_time: float) -> Cost:
         """Return one density."""
-        given = Derivatives(
+        derivatives = Derivatives(
             self.gradient_u, self.gradient_p, self.density_t, self.hessian_product, self.hessian_t
         )
         keywords = Keywords(t="density_t")
-        scalar = callback_of(self, problem, "running", self.density, given, keywords, self.branches)
+        scalar = callback_of(
+            self, problem, "running", self.density, derivatives, keywords, self.branches
+        )
         return Cost(densities=((1.0, scalar),))
 
     __add__ = plus

@@ -79,9 +79,9 @@ class Prior:
             return tuple(known)
         blocks = {name.partition("[")[0] for name in known} - {*known}
         return tuple(
-            each
+            number
             for name in self.names
-            for each in (
+            for number in (
                 [entry for entry in known if entry.startswith(f"{name}[")]
                 if name in blocks
                 else [name]

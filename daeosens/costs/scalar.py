@@ -69,7 +69,7 @@ class Callback:
     ----------
     title : str
         Whose callbacks these are: the name of each is this and its keyword.
-    given : Derivatives
+    supplied : Derivatives
         What the user supplied.
     keywords : Keywords
         What he calls it.
@@ -86,13 +86,13 @@ class Callback:
         problem: Problem,
         title: str,
         value: Callable[..., Any],
-        given: Derivatives,
+        supplied: Derivatives,
         keywords: Keywords = Keywords(),
     ) -> None:
         self.title = title
-        value, self.given = _with_natives(problem, title, value, given, keywords)
+        value, self.supplied = _with_natives(problem, title, value, supplied, keywords)
         self.function = value
-        given = _with_known(self.given, value)
+        supplied = _with_known(self.supplied, value)
         self.keywords = keywords
         self.problem = problem
         self._name = self.name(keywords.value)
@@ -101,11 +101,11 @@ class Callback:
         self._automatic = self._numpy and self._compiled is None
         self.branches = Branches(value) if self._automatic else None
         self._value = guarded(value, self._name, problem.comm)
-        self._u = self._derivative(value, given.u, 1, keywords.u)
-        self._p = self._derivative(value, given.p, 2, keywords.p)
-        self._t = self._derivative(value, given.t, 0, keywords.t)
-        self._hessian = self._second(given)
-        self._hessian_t = self._second_in_time(given)
+        self._u = self._derivative(value, supplied.u, 1, keywords.u)
+        self._p = self._derivative(value, supplied.p, 2, keywords.p)
+        self._t = self._derivative(value, supplied.t, 0, keywords.t)
+        self._hessian = self._second(supplied)
+        self._hessian_t = self._second_in_time(supplied)
         self._work: PETSc.Vec | None = None
         self._largest = 0.0
 
@@ -116,8 +116,8 @@ class Callback:
         Each is an address with that of its user data; both are 0 for a gradient that is zero.  None
         for what is in Python.
         """
-        given = self.given
-        return tuple(map(_address, (self.function, given.u, given.p, given.hessian)))
+        supplied = self.supplied
+        return tuple(map(_address, (self.function, supplied.u, supplied.p, supplied.hessian)))
 
     def name(self, keyword: str) -> str:
         """Return what a callback is called in messages."""
@@ -162,7 +162,7 @@ class Callback:
         """Add ``weight`` times the gradient in u."""
         if self._u is None:
             return
-        compiled = self.given.u
+        compiled = self.supplied.u
         if self._numpy and not isinstance(compiled, Compiled):
             values = self._u(t, self._see(u), p)
             name = self.name(self.keywords.u)
@@ -211,7 +211,7 @@ class Callback:
         du, dp = direction
         out_u, out_p = out
         m = out_p.size
-        compiled = self.given.hessian
+        compiled = self.supplied.hessian
         if isinstance(compiled, Compiled):
             work = self._work_of_hessian
             compiled.fill_all(name, t, (u, p, du, dp), work)
@@ -270,18 +270,18 @@ class Callback:
     def _derivative(
         self,
         value: Callable[..., Any],
-        given: Callable[..., Any] | str | None,
+        derivative: Callable[..., Any] | str | None,
         position: int,
         keyword: str,
     ) -> Callable[..., Any] | None:
         name = self.name(keyword)
-        if isinstance(given, str) and given in (INDEPENDENT, AUTONOMOUS):
+        if isinstance(derivative, str) and derivative in (INDEPENDENT, AUTONOMOUS):
             return None
-        if callable(given):
-            return guarded(given, name, self.problem.comm)
+        if callable(derivative):
+            return guarded(derivative, name, self.problem.comm)
         word = INDEPENDENT if position else AUTONOMOUS
-        if given is not None:
-            raise InputError(f"{name} = {given!r}", expected=f'a callback or "{word}"')
+        if derivative is not None:
+            raise InputError(f"{name} = {derivative!r}", expected=f'a callback or "{word}"')
         if self._automatic:
             step = AutomaticJacobian(value, position, self._name, f"{keyword}=callback")
             if position:
@@ -289,17 +289,19 @@ class Callback:
             return lambda *point: step(*point)[0, 0]
         return _refusing(name, f'{keyword}=callback, or "{word}"')
 
-    def _second(self, given: Derivatives) -> Callable[..., Any] | None:
+    def _second(self, supplied: Derivatives) -> Callable[..., Any] | None:
         """Return the user's second derivatives, automatic ones, or their refusal."""
         keyword = self.keywords.hessian
         name = self.name(keyword)
-        if given.hessian is not None:
-            return guarded(given.hessian, name, self.problem.comm)
-        gradients = {1: given.u, 2: given.p}
-        wanted = {k: each for k, each in gradients.items() if each != INDEPENDENT}
+        if supplied.hessian is not None:
+            return guarded(supplied.hessian, name, self.problem.comm)
+        gradients = {1: supplied.u, 2: supplied.p}
+        wanted = {k: gradient for k, gradient in gradients.items() if gradient != INDEPENDENT}
         if not wanted:
             return None
-        first = {k: _row(each) if _in_python(each) else None for k, each in wanted.items()}
+        first = {
+            k: _row(gradient) if _in_python(gradient) else None for k, gradient in wanted.items()
+        }
         if not self._automatic and (not self._numpy or None in first.values()):
             return _refusing(name, f"{keyword}=callback{_NOT_AUTOMATIC}", "gradients only")
         product = AutomaticHessian(self._value, first, self._name, f"{keyword}=callback")
@@ -312,11 +314,11 @@ class Callback:
 
         return call
 
-    def _second_in_time(self, given: Derivatives) -> Callable[..., Any] | None:
+    def _second_in_time(self, supplied: Derivatives) -> Callable[..., Any] | None:
         """Return the derivatives of ``value_t``, like ``_second``."""
         keyword = self.keywords.hessian_t
         name = self.name(keyword)
-        user = given.hessian_t
+        user = supplied.hessian_t
         if isinstance(user, str) and user != INDEPENDENT:
             raise InputError(f"{name} = {user!r}", expected=f'a callback or "{INDEPENDENT}"')
         if user is not None and not isinstance(user, str):
@@ -325,11 +327,11 @@ class Callback:
             return None
         if user is not None:
             return user
-        gradients: dict[int, Any] = {0: given.t, 1: given.u, 2: given.p}
-        wanted = {k: each for k, each in gradients.items() if each != INDEPENDENT}
+        gradients: dict[int, Any] = {0: supplied.t, 1: supplied.u, 2: supplied.p}
+        wanted = {k: gradient for k, gradient in gradients.items() if gradient != INDEPENDENT}
         first: dict[int, Any] = {
-            k: (_row(each) if k else each) if _in_python(each) else None
-            for k, each in wanted.items()
+            k: (_row(gradient) if k else gradient) if _in_python(gradient) else None
+            for k, gradient in wanted.items()
         }
         if not self._automatic and (not self._numpy or None in first.values()):
             other = f' or {self.keywords.t}="{AUTONOMOUS}"'
@@ -353,7 +355,7 @@ def callback_of(
     problem: Problem,
     title: str,
     value: Callable[..., Any],
-    given: Derivatives,
+    supplied: Derivatives,
     keywords: Keywords = Keywords(),
     branches: Branches | None = None,
 ) -> Callback:
@@ -363,7 +365,7 @@ def callback_of(
     """
     last = _LAST.get(owner)
     if last is None or last.problem is not problem:
-        last = _LAST[owner] = Callback(problem, title, value, given, keywords)
+        last = _LAST[owner] = Callback(problem, title, value, supplied, keywords)
         if branches is not None:
             last.branches = branches
     return last
@@ -375,7 +377,7 @@ _NOT_AUTOMATIC = (
 
 
 def _with_natives(
-    problem: Problem, title: str, value: Any, given: Derivatives, keywords: Keywords
+    problem: Problem, title: str, value: Any, supplied: Derivatives, keywords: Keywords
 ) -> tuple[Any, Derivatives]:
     """Return the callbacks with C functions made callable."""
     roles = Roles(
@@ -391,11 +393,11 @@ def _with_natives(
     if not callable(function):
         raise InputError(f"{title} = {value!r}", expected="a function (t, u, p) -> float")
     return function, Derivatives(
-        admit("slope_u", given.u, keywords.u),
-        admit("slope_p", given.p, keywords.p),
-        admit("number", given.t, keywords.t),
-        admit("hessian", given.hessian, keywords.hessian),
-        admit("hessian_t", given.hessian_t, keywords.hessian_t),
+        admit("slope_u", supplied.u, keywords.u),
+        admit("slope_p", supplied.p, keywords.p),
+        admit("number", supplied.t, keywords.t),
+        admit("hessian", supplied.hessian, keywords.hessian),
+        admit("hessian_t", supplied.hessian_t, keywords.hessian_t),
     )
 
 
@@ -410,15 +412,15 @@ def _in_python(derivative: object) -> TypeGuard[Callable[..., Any]]:
     return callable(derivative) and not isinstance(derivative, Compiled)
 
 
-def _with_known(given: Derivatives, value: Callable[..., Any]) -> Derivatives:
+def _with_known(supplied: Derivatives, value: Callable[..., Any]) -> Derivatives:
     """Say of missing derivatives which are zero, because the function never reads the argument."""
     words = {"t": AUTONOMOUS, "u": INDEPENDENT, "p": INDEPENDENT}
     known = {
         name: word
         for position, (name, word) in enumerate(words.items())
-        if getattr(given, name) is None and ignores(value, position)
+        if getattr(supplied, name) is None and ignores(value, position)
     }
-    return replace(given, **known) if known else given
+    return replace(supplied, **known) if known else supplied
 
 
 def _row(gradient: Callable[..., Any]) -> Callable[..., Any]:

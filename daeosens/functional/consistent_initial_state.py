@@ -27,7 +27,7 @@ class ConsistentStart:
 
     Parameters
     ----------
-    given : StartMap, array or Vec [n]
+    start : StartMap, array or Vec [n]
         eta, or a constant state: differential variables, and guesses of the algebraic ones.
     t : float
         Time of the start.
@@ -39,7 +39,7 @@ class ConsistentStart:
     docs/mathematics.md, section 4.
     """
 
-    given: Any
+    start: Any
     t: float
     options: Mapping[str, Any]
     _maps: dict[Problem, ConsistentState | None] = field(
@@ -59,8 +59,8 @@ class ConsistentStart:
 
     def tangent(self, problem: Problem, p: Array, dp: Array) -> PETSc.Vec:
         """Return du0/dp dp [n] as a new vector."""
-        if isinstance(self.given, StartMap):
-            du0 = self.given.tangent(problem, p, dp)
+        if isinstance(self.start, StartMap):
+            du0 = self.start.tangent(problem, p, dp)
         else:
             du0 = problem.create_state()
         _, step, consistent = self._solved(problem, p)
@@ -92,8 +92,8 @@ class ConsistentStart:
         if consistent is not None:
             consistent.second_order(step, first, [along])
         bend = self._pulled(problem, p, along.lam_dot, along.mu_dot)
-        if isinstance(self.given, StartMap):
-            bend = bend + self.given.curvature(problem, p, first.lam, dp)
+        if isinstance(self.start, StartMap):
+            bend = bend + self.start.curvature(problem, p, first.lam, dp)
         return bend
 
     def _solved(self, problem: Problem, p: Array) -> SolvedStart:
@@ -101,9 +101,9 @@ class ConsistentStart:
         for kept in self._last:
             if kept.problem is problem and np.array_equal(kept.step.p, p):
                 return kept
-        given, t = self.given, self.t
-        moves = isinstance(given, StartMap)
-        guess = problem.admit_state(given.at(problem, p) if moves else given, "initial_state")
+        start, t = self.start, self.t
+        moves = isinstance(start, StartMap)
+        guess = problem.admit_state(start.at(problem, p) if moves else start, "initial_state")
         seen = problem.admit_parameters(p.copy())
         self._last[:] = [solved_start(problem, t, guess, seen, self.options, self._maps)]
         return self._last[0]
@@ -111,8 +111,8 @@ class ConsistentStart:
     def _pulled(self, problem: Problem, p: Array, lam: PETSc.Vec, mu: PETSc.Vec) -> Array:
         """Return mu + eta_p^T lam [m]."""
         total = gather(mu)
-        if isinstance(self.given, StartMap):
-            total = total + self.given.transposed(problem, p, lam)
+        if isinstance(self.start, StartMap):
+            total = total + self.start.transposed(problem, p, lam)
         return total
 
 

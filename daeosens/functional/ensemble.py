@@ -202,21 +202,21 @@ def _members(problem: Problem, u0: npt.ArrayLike, p: npt.ArrayLike | None) -> tu
             f"solve_batch: the problem is distributed over {problem.comm.size} ranks",
             expected="a problem on one rank: size=n, or state=template on PETSc.COMM_SELF",
         )
-    given = {"u0": (u0, problem.size), "p": (() if p is None else p, problem.n_parameters)}
+    arguments = {"u0": (u0, problem.size), "p": (() if p is None else p, problem.n_parameters)}
     arrays = {
-        name: np.atleast_2d(finite_array(values, name)) for name, (values, _) in given.items()
+        name: np.atleast_2d(finite_array(values, name)) for name, (values, _) in arguments.items()
     }
-    for name, (_, width) in given.items():
+    for name, (_, width) in arguments.items():
         if arrays[name].ndim != 2 or arrays[name].shape[1] != width:
             raise InputError(
-                f"solve_batch: {name} has shape {np.shape(given[name][0])}",
+                f"solve_batch: {name} has shape {np.shape(arguments[name][0])}",
                 expected=f"[{width}], or [B, {width}] for B members",
             )
     members = max(len(array) for array in arrays.values())
-    for name, each in arrays.items():
-        if len(each) not in (1, members):
+    for name, rows in arrays.items():
+        if len(rows) not in (1, members):
             raise InputError(
-                f"solve_batch: {len(each)} {name} for {members} members",
+                f"solve_batch: {len(rows)} {name} for {members} members",
                 expected="as many initial states as parameter sets, or one for all",
             )
     starts, sets = (np.broadcast_to(array, (members, array.shape[1])) for array in arrays.values())

@@ -91,7 +91,7 @@ def require_functional(functional: object) -> None:
         )
 
 
-def require_vec(given: object, functional: object, method: str) -> None:
+def require_vec(result: object, functional: object, method: str) -> None:
     """Refuse a result that is no vector.
 
     Raises
@@ -99,9 +99,9 @@ def require_vec(given: object, functional: object, method: str) -> None:
     InputError
         Names the functional, its method and what that returned.
     """
-    if not isinstance(given, PETSc.Vec):
+    if not isinstance(result, PETSc.Vec):
         raise InputError(
-            f"{type(functional).__name__}.{method}() returned {type(given).__name__}",
+            f"{type(functional).__name__}.{method}() returned {type(result).__name__}",
             expected="a PETSc.Vec",
             remedy="PETSc.Vec().createWithArray(array, comm=PETSc.COMM_SELF)",
         )

@@ -85,10 +85,10 @@ class Joint:
         """How often the experiments have run, all together."""
         counts = [experiment.count for experiment in self.experiments]
         return Count(
-            sum(each.forward for each in counts),
-            sum(each.adjoint for each in counts),
-            sum(each.tangent for each in counts),
-            sum(each.second_order for each in counts),
+            sum(member.forward for member in counts),
+            sum(member.adjoint for member in counts),
+            sum(member.tangent for member in counts),
+            sum(member.second_order for member in counts),
         )
 
     def limit_steps(self, *, limited: bool) -> None:
@@ -218,7 +218,7 @@ def _compare(first: Reduced, other: Reduced, k: int) -> None:
             f"experiments[{k}] is on {other.comm.size} ranks, experiments[0] on {first.comm.size}",
             expected="one communicator",
         )
-    names = [_names(each.control) for each in (first, other)]
+    names = [_names(functional.control) for functional in (first, other)]
     told = f"experiments[0] and experiments[{k}]"
     if names[0] != names[1]:
         raise InputError(
@@ -227,8 +227,8 @@ def _compare(first: Reduced, other: Reduced, k: int) -> None:
             remedy="one Parameter(...) for all; numbers where an experiment has a value of its own",
         )
     kinds = ("start", "lower bound", "upper bound")
-    for kind, one, another in zip(kinds, _numbers(first), _numbers(other), strict=True):
-        if not _equal(one, another):
+    for kind, vector, another in zip(kinds, _numbers(first), _numbers(other), strict=True):
+        if not _equal(vector, another):
             raise InputError(
                 f"{told}: another {kind}, or another layout, of x",
                 expected="the same unknowns",
@@ -246,11 +246,11 @@ def _numbers(functional: Reduced) -> tuple[PETSc.Vec | None, ...]:
     return (functional.start(), *(functional.bounds() or (None, None)))
 
 
-def _equal(one: PETSc.Vec | None, another: PETSc.Vec | None) -> bool:
-    if one is None or another is None:
-        return one is another
-    alike = one.comm.tompi4py().allreduce(one.getSizes() == another.getSizes(), MPI.LAND)
-    return alike and bool(one.equal(another))
+def _equal(vector: PETSc.Vec | None, another: PETSc.Vec | None) -> bool:
+    if vector is None or another is None:
+        return vector is another
+    alike = vector.comm.tompi4py().allreduce(vector.getSizes() == another.getSizes(), MPI.LAND)
+    return alike and bool(vector.equal(another))
 
 
 def _total(vectors: Sequence[PETSc.Vec]) -> PETSc.Vec:

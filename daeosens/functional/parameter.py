@@ -48,15 +48,16 @@ class Parameter:
         InputError
             Shapes that do not go together.
         """
-        given = [
-            np.array(each, dtype=object) for each in (self.value, self.free, self.lower, self.upper)
+        fields = [
+            np.array(values, dtype=object)
+            for values in (self.value, self.free, self.lower, self.upper)
         ]
-        if not any(each.ndim for each in given):
+        if not any(values.ndim for values in fields):
             return {name: self}
         try:
-            blocks = np.broadcast_arrays(*given)
+            blocks = np.broadcast_arrays(*fields)
         except ValueError as error:
-            shapes = ", ".join(str(each.shape) for each in given)
+            shapes = ", ".join(str(values.shape) for values in fields)
             raise InputError(
                 f'parameter "{name}": value, free, lower, upper have shapes {shapes}',
                 expected="one shape, or numbers",
@@ -64,13 +65,13 @@ class Parameter:
         names = Shapes({name: blocks[0].shape}).names
         numbers = zip(*(block.ravel().tolist() for block in blocks), strict=True)
         return {
-            each: Parameter(value, free, lower, upper, self.scale)
-            for each, (value, free, lower, upper) in zip(names, numbers, strict=True)
+            label: Parameter(value, free, lower, upper, self.scale)
+            for label, (value, free, lower, upper) in zip(names, numbers, strict=True)
         }
 
     def complaints(self, name: str) -> list[str]:
         """Return all that is wrong, one line each."""
-        found: list[str] = []
+        complaints: list[str] = []
         if not isinstance(self.value, Real) or not math.isfinite(self.value):
             return [f'parameter "{name}": value = {self.value!r}; expected: a finite number']
         for word, bound in (("lower", self.lower), ("upper", self.upper)):
@@ -80,23 +81,25 @@ class Parameter:
             expected = "expected: True or False; try: lower=..., upper=... for bounds"
             return [f'parameter "{name}": free = {self.free!r}; {expected}']
         if math.isnan(self.lower) or math.isnan(self.upper) or self.lower > self.upper:
-            found.append(
+            complaints.append(
                 f'parameter "{name}": bounds [{self.lower:g}, {self.upper:g}]; '
                 "expected: lower <= upper"
             )
         elif not self.lower <= self.value <= self.upper:
-            found.append(
+            complaints.append(
                 f'parameter "{name}": value = {self.value:g} outside its bounds '
                 f"[{self.lower:g}, {self.upper:g}]; try: a start between them"
             )
         if self.scale not in ("linear", "log"):
-            found.append(f'parameter "{name}": scale = {self.scale!r}; expected: "linear" or "log"')
+            complaints.append(
+                f'parameter "{name}": scale = {self.scale!r}; expected: "linear" or "log"'
+            )
         if self.scale == "log" and self.value <= 0:
-            found.append(
+            complaints.append(
                 f'parameter "{name}": value = {self.value:g} on a log scale; expected: value > 0; '
                 'try: a positive start, or scale="linear"'
             )
-        return found
+        return complaints
 
     def scaled(self, value: float) -> float:
         """Return a value as the optimiser sees it; -inf where a log scale has none."""
@@ -114,6 +117,6 @@ def entries_of(name: str, value: Any) -> dict[str, Parameter]:
     block = np.array(value, dtype=object)
     names = Shapes({name: block.shape}).names
     return {
-        each: entry if isinstance(entry, Parameter) else Parameter(entry, free=False)
-        for each, entry in zip(names, block.ravel().tolist(), strict=True)
+        label: entry if isinstance(entry, Parameter) else Parameter(entry, free=False)
+        for label, entry in zip(names, block.ravel().tolist(), strict=True)
     }

@@ -156,7 +156,9 @@ class Parameters:
             block = entries_of(name, value)
             # an entry that is named itself goes first, wherever it stands
             entries |= {
-                each: entry for each, entry in block.items() if each == name or each not in entries
+                label: entry
+                for label, entry in block.items()
+                if label == name or label not in entries
             }
         if not isinstance(self.consistent, (bool, np.bool_)):
             complaints.append(f"consistent = {self.consistent!r}; expected: True or False")
@@ -183,14 +185,14 @@ class Parameters:
         """The start of runs as a function of the parameters; None where it is fixed."""
         if not self.consistent:
             return self.start_map
-        given = self.initial_state if self.start_map is None else self.start_map
+        start = self.initial_state if self.start_map is None else self.start_map
         if self.stepping is None:
             raise InputError(
                 "consistent=True without the time of the start",
                 expected="the Stepping of the runs",
                 remedy="Reduced(...), which tells it, or Parameters(..., stepping=stepping)",
             )
-        return ConsistentStart(given, self.stepping.t_span[0], self.stepping.options)
+        return ConsistentStart(start, self.stepping.t_span[0], self.stepping.options)
 
     def of_runs(self, stepping: Stepping) -> Parameters:
         """Return the same, with the start made consistent for runs with a Stepping."""
@@ -372,7 +374,7 @@ class Parameters:
 
 def _unknown(name: str, known: Sequence[str]) -> str:
     """Say what to write in the place of a name that the problem does not have."""
-    if block := [each for each in known if each.startswith(f"{name}[")]:
+    if block := [label for label in known if label.startswith(f"{name}[")]:
         return (
             f'parameter "{name}" is one number for {block[0]} ... {block[-1]}; '
             f"expected: an array, Parameter(np.full({shape_of(block[-1])}, value))"

@@ -453,8 +453,8 @@ class Reduced:
                 products = residual_adjoint(run, self.objective, weights, self._sweep)
                 self.count.adjoint += len(block)
                 for k, (lam, mu) in zip(block, products, strict=True):
-                    found = Gradient(0.0, lam, mu, shared_p=shared(self.problem, mu))
-                    row = gather(self.control.pull_back(self.problem, x, found))
+                    row_gradient = Gradient(0.0, lam, mu, shared_p=shared(self.problem, mu))
+                    row = gather(self.control.pull_back(self.problem, x, row_gradient))
                     if first <= k < last:
                         matrix.getDenseArray()[k - first] = row
         matrix.assemble()

@@ -165,7 +165,7 @@ def fit(
         agree(comm, "fit", starts=starts, seed=seed, method=method, hessian=hessian)
     require(problem, Problem, "problem", "ODE(f, size, parameters)")
     experiments = listed_experiments(data, stepping, times, doses)
-    each, table = tables(experiments, columns)
+    measured, table = tables(experiments, columns)
     model = in_order(Normal() if noise is None else noise, table)
     side = observed_side(side, experiments)
     observation = Observation(observe, observe_u, observe_p, side).of(problem, table)
@@ -185,25 +185,25 @@ def fit(
             parameters=contents(parameters),
             experiments={
                 k: {
-                    "parameters": contents(one.parameters),
-                    "start": one.initial_state,
-                    "doses": one.doses and contents(one.doses.rows),
-                    "bioavailability": one.doses and one.doses.bioavailability,
-                    "lag": one.doses and one.doses.lag,
+                    "parameters": contents(experiment.parameters),
+                    "start": experiment.initial_state,
+                    "doses": experiment.doses and contents(experiment.doses.rows),
+                    "bioavailability": experiment.doses and experiment.doses.bioavailability,
+                    "lag": experiment.doses and experiment.doses.lag,
                     "rows": len(own.times),
                 }
-                for k, (one, own) in enumerate(zip(experiments, each, strict=True))
+                for k, (experiment, own) in enumerate(zip(experiments, measured, strict=True))
             },
             stepping=experiments[0].stepping
             if len(experiments) == 1
-            else contents([one.stepping for one in experiments]),
+            else contents([experiment.stepping for experiment in experiments]),
             breakpoints=getattr(problem, "breakpoints", ()),
             gradient_tolerance=gradient_tolerance,
             max_iterations=max_iterations,
             options=options or {},
         )
     likelihood = negative_log_likelihood(
-        problem, experiments, each, table, parameters, observation, model, laws
+        problem, experiments, measured, table, parameters, observation, model, laws
     )
     functional = likelihood.functional
     if hessian not in ("exact", "gauss_newton"):
@@ -257,8 +257,8 @@ def fit(
     )
     share = table.count / degrees if isinstance(functional, EstimatedNoise) else 1.0
     rows = [
-        gather(residual(one.trajectory(result.x), misfit))
-        for one, misfit in zip(functional.experiments, likelihood.misfits, strict=True)
+        gather(residual(experiment.trajectory(result.x), misfit))
+        for experiment, misfit in zip(functional.experiments, likelihood.misfits, strict=True)
     ]
     residuals = -spread(np.concatenate(rows), table.observed) / sigma
     if isinstance(functional, EstimatedNoise) and not model.each_column:

@@ -56,7 +56,7 @@ def estimated_uncertainty(
         gradient = functional.gradient(x)
         slope = gather(gradient)
         gradient.destroy()
-        found = covariance_from_hessian(
+        covariance = covariance_from_hessian(
             matrix, gather(x), names, scales, hessian=hessian, held=held, gradient=slope
         )
         by_prior = np.zeros_like(matrix)
@@ -64,12 +64,12 @@ def estimated_uncertainty(
             if prior is not None:
                 alone = Reduced(experiment.problem, prior, experiment.stepping, experiment.control)
                 by_prior = by_prior + curvature(alone, x, hessian)
-        effective = size - float(np.trace(found.scaled @ by_prior))
+        effective = size - float(np.trace(covariance.scaled @ by_prior))
         degrees = count - effective
         if known:
-            return sigma, degrees, found
+            return sigma, degrees, covariance
         factor = count / degrees
-        found = covariance_from_hessian(
+        covariance = covariance_from_hessian(
             (matrix - by_prior) / factor + by_prior,
             gather(x),
             names,
@@ -79,7 +79,7 @@ def estimated_uncertainty(
             held=held,
             gradient=slope / math.sqrt(factor),
         )
-        return sigma * math.sqrt(factor), degrees, found
+        return sigma * math.sqrt(factor), degrees, covariance
     except UnsupportedError as error:
         degrees = count - size
         factor = 1.0 if known else count / max(degrees, 1)

@@ -70,13 +70,13 @@ def fit_discretization(
     shift = -uncertainty.scaled @ gather(error.gradient) / estimated_share
     errors = np.sqrt(np.diag(uncertainty.scaled))
     parts = np.divide(shift, errors, out=np.zeros_like(shift), where=errors > 0.0)
-    found = Discretization(error.value, shift, parts)
-    if found.largest > 1.0 and functional.comm.rank == 0:
-        warn(words(found, uncertainty.names), DiscretizationWarning)
-    return found
+    discretization = Discretization(error.value, shift, parts)
+    if discretization.largest > 1.0 and functional.comm.rank == 0:
+        warn(words(discretization, uncertainty.names), DiscretizationWarning)
+    return discretization
 
 
-def words(found: Discretization, names: tuple[str, ...]) -> str:
+def words(discretization: Discretization, names: tuple[str, ...]) -> str:
     """Return what to tell of it.
 
     Examples
@@ -84,9 +84,9 @@ def words(found: Discretization, names: tuple[str, ...]) -> str:
     >>> print(words(Discretization(0.0, np.array([1e-3]), np.array([0.02])), ("rate",)))
     discretisation moves rate by 0.02 standard errors
     """
-    worst = names[int(np.argmax(np.abs(found.standard_errors)))]
+    worst = names[int(np.argmax(np.abs(discretization.standard_errors)))]
     others = ", the others by less" if len(names) > 1 else ""
-    told = f"discretisation moves {worst} by {found.largest:.2g} standard errors{others}"
-    if found.largest <= 1.0:
+    told = f"discretisation moves {worst} by {discretization.largest:.2g} standard errors{others}"
+    if discretization.largest <= 1.0:
         return told
     return f"{told}: more than the statistical error, so steps should be smaller (dt, rtol)"

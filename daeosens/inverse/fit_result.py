@@ -295,13 +295,15 @@ class Fit:
         if isinstance(self.discretization, Discretization):
             lines.append(words(self.discretization, self.covariance.names))
         chosen = {
-            f"{one.stepping.method} (auto: {one.stepping.choice})"
-            for one in self.functional.experiments
-            if one.stepping.choice
+            f"{experiment.stepping.method} (auto: {experiment.stepping.choice})"
+            for experiment in self.functional.experiments
+            if experiment.stepping.choice
         }
         if chosen:
             lines.append(f"steps: {', '.join(sorted(chosen))}")
-        differences = {one.problem.differences for one in self.functional.experiments} - {""}
+        differences = {
+            experiment.problem.differences for experiment in self.functional.experiments
+        } - {""}
         lines += [f"derivatives: {told}" for told in sorted(differences)]
         if self.starts is not None:
             lines.append(repr(self.starts).splitlines()[-1])

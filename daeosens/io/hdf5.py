@@ -232,10 +232,10 @@ def _check_sources(path: Path, name: str) -> None:
 
     for file_name, dataset_name, shape in _open(path, sources):
         source = path.parent / file_name
-        found = dataset_shape(source, dataset_name)
-        if found != shape:
+        stored = dataset_shape(source, dataset_name)
+        if stored != shape:
             raise InputError(
-                f'{source}: dataset "{dataset_name}" has shape {list(found)}',
+                f'{source}: dataset "{dataset_name}" has shape {list(stored)}',
                 expected=f"shape {list(shape)}, as {path.name} says",
                 remedy="all files of one run together; these are of two",
             )

@@ -53,7 +53,7 @@ class Table:
             No such column; the nearest is named.  One of words.
         """
         if name in self.words:
-            word = next(each for each in self.words[name] if each)
+            word = next(text for text in self.words[name] if text)
             raise InputError(
                 f'{self.path}: column "{name}" holds words, as "{word}"',
                 expected="numbers",

@@ -74,16 +74,18 @@ def scales_of(
     needed: bool,
 ) -> Stopping:
     """Return the rules with typical sizes of x and J."""
-    given: Any = typical
-    if given is None and isinstance(functional, HasTypical):
-        given = functional.typical()
-    if given is None:
+    typical_sizes: Any = typical
+    if typical_sizes is None and isinstance(functional, HasTypical):
+        typical_sizes = functional.typical()
+    if typical_sizes is None:
         sizes, of_value, name = x.copy(), 0.0, "start (x has no other typical size)"
         sizes.abs()
     else:
-        if not (isinstance(given, tuple) and len(cast("tuple[Any, ...]", given)) == 2):
-            raise InputError(f"typical = {given!r}", expected="(sizes of x [n], size of J)")
-        of_x, of_value = cast("tuple[Any, Any]", given)
+        if not (
+            isinstance(typical_sizes, tuple) and len(cast("tuple[Any, ...]", typical_sizes)) == 2
+        ):
+            raise InputError(f"typical = {typical_sizes!r}", expected="(sizes of x [n], size of J)")
+        of_x, of_value = cast("tuple[Any, Any]", typical_sizes)
         sizes, name = vector_like(of_x, x, "typical x"), "typical x"
         number = isinstance(of_value, (int, float, np.number)) and not isinstance(of_value, bool)
         if not (number and math.isfinite(of_value) and of_value >= 0.0):

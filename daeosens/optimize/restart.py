@@ -111,10 +111,10 @@ class Keeper:
         curved = krylov < 0 and krylov != PETSc.KSP.ConvergedReason.DIVERGED_MAX_IT
         curved = curved or krylov == PETSc.KSP.ConvergedReason.CONVERGED_NEG_CURVE
         scope = descent.scope
-        given: set[str] = set() if scope is None else set(scope.entries)
-        if ACTIVE in given:
+        entries: set[str] = set() if scope is None else set(scope.entries)
+        if ACTIVE in entries:
             things.append("tolerance for active bounds")
-        if RADIUS & given:  # they will be heeded again
+        if RADIUS & entries:  # they will be heeded again
             things.append("trust radius")
         shifts = descent.algorithm in ("nls", "bnls")
         if shifts and len(descent.iterates) > 1 and (descent.hessian.shifted or curved):

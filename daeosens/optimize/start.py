@@ -71,8 +71,8 @@ def limits_of(bounds: object, x: PETSc.Vec) -> Bounds | None:
 def _sides(bounds: object, size: int) -> tuple[Bound, Bound]:
     """Return lower and upper bounds of all variables, whichever way they are given."""
     if hasattr(bounds, "lb") and hasattr(bounds, "ub"):  # scipy.optimize.Bounds
-        given: Any = bounds
-        lower, upper = np.asarray(given.lb, dtype=float), np.asarray(given.ub, dtype=float)
+        sides: Any = bounds
+        lower, upper = np.asarray(sides.lb, dtype=float), np.asarray(sides.ub, dtype=float)
         return (
             lower.item() if lower.size == 1 else lower,
             upper.item() if upper.size == 1 else upper,
@@ -80,7 +80,7 @@ def _sides(bounds: object, size: int) -> tuple[Bound, Bound]:
     if not isinstance(bounds, (list, tuple, np.ndarray)):
         raise _no_bounds(bounds)
     several = cast("Sequence[Any]", bounds)
-    rows: list[Any] = [each for each in several if isinstance(each, (tuple, list, np.ndarray))]
+    rows: list[Any] = [row for row in several if isinstance(row, (tuple, list, np.ndarray))]
     pairs: list[Any] = [row for row in rows if np.shape(np.array(row, dtype=object)) == (2,)]
     by_variable = len(pairs) == len(several) == size
     if isinstance(bounds, tuple) and len(several) == 2:
@@ -109,22 +109,22 @@ def _no_bounds(bounds: object) -> InputError:
     )
 
 
-def vector_like(given: PETSc.Vec | npt.ArrayLike, like: PETSc.Vec, name: str) -> PETSc.Vec:
-    """Return ``given`` if it is a vector laid out like another, or a new one with its numbers."""
-    if isinstance(given, PETSc.Vec):
-        _check_layout(given, like, name)
-        return given
+def vector_like(numbers: PETSc.Vec | npt.ArrayLike, like: PETSc.Vec, name: str) -> PETSc.Vec:
+    """Return ``numbers`` if it is a vector laid out like another, or a new one that holds them."""
+    if isinstance(numbers, PETSc.Vec):
+        _check_layout(numbers, like, name)
+        return numbers
     size = like.getSize()
-    array = real_array(given, name)
+    array = real_array(numbers, name)
     if array.shape not in ((), (size,)):
         raise InputError(f"{name} has shape {array.shape}", expected=f"shape ({size},)")
     return scatter(np.broadcast_to(array, (size,)), like.duplicate())
 
 
-def _check_layout(given: PETSc.Vec, like: PETSc.Vec, name: str) -> None:
+def _check_layout(vector: PETSc.Vec, like: PETSc.Vec, name: str) -> None:
     """Refuse, on every rank, a vector with another layout on any of them."""
     pairs = like.comm.tompi4py().allgather(
-        tuple((vec.comm.size, vec.getSize(), vec.getLocalSize()) for vec in (given, like))
+        tuple((vec.comm.size, vec.getSize(), vec.getLocalSize()) for vec in (vector, like))
     )
     for mine, theirs in pairs:
         if mine[0] != theirs[0]:
@@ -169,5 +169,5 @@ def first_bad(x: PETSc.Vec, bad: npt.NDArray[np.bool_], *values: Array) -> tuple
     if bad.any():
         index = int(np.argmax(bad))
         mine = (x.getOwnershipRange()[0] + index, *(float(value[index]) for value in values))
-    found = [each for each in x.comm.tompi4py().allgather(mine) if each is not None]
-    return min(found) if found else None
+    bad_indices = [bad for bad in x.comm.tompi4py().allgather(mine) if bad is not None]
+    return min(bad_indices) if bad_indices else None

@@ -124,11 +124,11 @@ class Stopping:
         if not 0 < self.patience < len(iterates):
             return False
         before, after = iterates[: -self.patience], iterates[-self.patience :]
-        lowest = min(each.value for each in before)
-        smallest = min(each.gradient_norm for each in before)
+        lowest = min(iterate.value for iterate in before)
+        smallest = min(iterate.gradient_norm for iterate in before)
         return all(
-            each.value >= lowest - 1e-15 * abs(lowest) and each.gradient_norm > 0.5 * smallest
-            for each in after
+            iterate.value >= lowest - 1e-15 * abs(lowest) and iterate.gradient_norm > 0.5 * smallest
+            for iterate in after
         )
 
     def size_of(self, value: float, first: float) -> float:
@@ -157,11 +157,11 @@ def _rounded(iterates: Sequence[Iterate]) -> bool:
     if len(iterates) <= FLAT:
         return False
     before, after = iterates[:-FLAT], iterates[-FLAT:]
-    last, smallest = before[-1].value, min(each.gradient_norm for each in before)
+    last, smallest = before[-1].value, min(iterate.gradient_norm for iterate in before)
     return (
-        all(each.value >= last - ROUNDING * abs(last) for each in after)
-        and min(each.gradient_norm for each in after) > 0.5 * smallest
-        and smallest <= SMALL * max(each.gradient_norm for each in before)
+        all(iterate.value >= last - ROUNDING * abs(last) for iterate in after)
+        and min(iterate.gradient_norm for iterate in after) > 0.5 * smallest
+        and smallest <= SMALL * max(iterate.gradient_norm for iterate in before)
     )
 
 

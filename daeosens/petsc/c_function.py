@@ -122,15 +122,15 @@ def check_signature(native: Native, name: str, arrays: int, *, returns: bool) ->
         return
     kind = "double" if returns else "void"
     expected = f"{kind} (double, {', '.join(['double *'] * arrays)}, void *)"
-    found = re.fullmatch(r"\s*(\w+)\s*\(([^()]*)\)\s*", native.signature.replace("const ", ""))
-    given = [each.replace(" ", "") for each in found[2].split(",")] if found else []
-    data = given[1 + arrays :]
+    matched = re.fullmatch(r"\s*(\w+)\s*\(([^()]*)\)\s*", native.signature.replace("const ", ""))
+    types = [argument.replace(" ", "") for argument in matched[2].split(",")] if matched else []
+    data = types[1 + arrays :]
     right = (
-        found is not None
-        and found[1] == kind
-        and given[:1] == ["double"]
-        and len(given) >= 1 + arrays
-        and set(given[1 : 1 + arrays]) in ({"double*"}, {"void*"})  # numba's ctypes say void *
+        matched is not None
+        and matched[1] == kind
+        and types[:1] == ["double"]
+        and len(types) >= 1 + arrays
+        and set(types[1 : 1 + arrays]) in ({"double*"}, {"void*"})  # numba's ctypes say void *
         and len(data) <= 1
         and all(kind.endswith("*") for kind in data)
     )
@@ -174,7 +174,7 @@ def _from_cffi(callback: Any) -> Native | None:
     kind = ffi.typeof(callback) if isinstance(callback, ffi.CData) else None
     if kind is None or kind.kind != "function":
         return None
-    signature = f"{kind.result.cname} ({', '.join(each.cname for each in kind.args)})"
+    signature = f"{kind.result.cname} ({', '.join(argument.cname for argument in kind.args)})"
     return Native(int(ffi.cast("uintptr_t", callback)), keeps=callback, signature=signature)
 
 

@@ -194,7 +194,7 @@ value (do not include . in it)
     words = [word.strip("\"'-.,") for word in message.split()]
     named = [option for option in options if option[0] in words]
     named = named or [option for option in options if any(_same(option[1], word) for word in words)]
-    listed = " or ".join(_shown(*each) for each in named or options)
+    listed = " or ".join(_shown(*option) for option in named or options)
     if not listed:
         return None
     return OptionError(

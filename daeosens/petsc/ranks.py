@@ -85,9 +85,9 @@ def agree(comm: Any, call: str, **options: object) -> None:
     if ends[0] == -ends[1]:
         return
     every = ranks.allgather(mine)
-    names = dict.fromkeys(name for each in every for name in each)
-    found = {name: [each.get(name, "nothing") for each in every] for name in names}
-    different = [_told(name, texts) for name, texts in found.items() if len(set(texts)) > 1]
+    names = dict.fromkeys(name for rank in every for name in rank)
+    by_name = {name: [rank.get(name, "nothing") for rank in every] for name in names}
+    different = [_told(name, texts) for name, texts in by_name.items() if len(set(texts)) > 1]
     raise InputError(
         f"{call}: {'; '.join(different)}",
         expected="the same on every rank of the communicator",
@@ -105,13 +105,13 @@ def patience() -> float:
     InputError
         Another value than a number of seconds.
     """
-    given = os.environ.get("DAEOSENS_PATIENCE", "60")
+    text = os.environ.get("DAEOSENS_PATIENCE", "60")
     try:
-        seconds = float(given)
+        seconds = float(text)
     except ValueError:
         seconds = math.nan
     if not seconds >= 0.0:
-        raise InputError(f"DAEOSENS_PATIENCE = {given}", expected="seconds, or 0 for no limit")
+        raise InputError(f"DAEOSENS_PATIENCE = {text}", expected="seconds, or 0 for no limit")
     return seconds or math.inf
 
 
@@ -148,11 +148,11 @@ def contents(description: Any) -> Any:
     0.1
     """
     if isinstance(description, (list, tuple)):
-        held = [contents(each) for each in cast("Sequence[Any]", description)]
-        return dict(enumerate(held)) if any(isinstance(each, dict) for each in held) else held
+        held = [contents(item) for item in cast("Sequence[Any]", description)]
+        return dict(enumerate(held)) if any(isinstance(item, dict) for item in held) else held
     if not is_dataclass(description) or isinstance(description, type):
         return description
-    names = [each.name for each in fields(description) if each.init]
+    names = [field.name for field in fields(description) if field.init]
     return {name: contents(getattr(description, name)) for name in names}
 
 
@@ -164,7 +164,7 @@ def _parts(options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
             held = {f"{name}[{key!r}]": entry for key, entry in sorted(entries, key=str)}
             yield from _parts(held)
         elif is_dataclass(value) and type(value).__eq__ is not object.__eq__:
-            held = {f"{name}.{each.name}": getattr(value, each.name) for each in fields(value)}
+            held = {f"{name}.{field.name}": getattr(value, field.name) for field in fields(value)}
             yield from _parts(held)
         else:
             yield name, _text(value)

@@ -40,9 +40,9 @@ def retry(
 
 def not_finite(faults: list[str], comm: PETSc.Comm) -> NotFiniteError:
     """Return the error for a start outside the domain, with the fault of any rank.  Collective."""
-    found = [text for each in comm.tompi4py().allgather(faults) for text in each]
+    messages = [text for rank_faults in comm.tompi4py().allgather(faults) for text in rank_faults]
     return NotFiniteError(
-        found[0] if found else "the residual at the start is not finite",
+        messages[0] if messages else "the residual at the start is not finite",
         expected="finite values",
         remedy="another starting point, or bounds on the parameters",
     )

@@ -115,7 +115,7 @@ def unshared(values: Any) -> Any:
     [1.0, 2.0]
     """
     if isinstance(values, list):
-        return [unshared(each) for each in cast("list[Any]", values)]
+        return [unshared(entry) for entry in cast("list[Any]", values)]
     if isinstance(values, Mapping):
         mapping = cast("Mapping[Any, Any]", values)
         return {name: unshared(value) for name, value in mapping.items()}

@@ -96,7 +96,7 @@ def event_fit_figure(
             f'"{missing[0]}" was not estimated', expected=f"two of {', '.join(estimate.names)}"
         )
     for fit in fits:
-        sizes = [np.size(each) for each in (fit.times, fit.values, fit.residuals)]
+        sizes = [np.size(column) for column in (fit.times, fit.values, fit.residuals)]
         if len(set(sizes)) > 1:
             raise InputError(
                 f'"{fit.label}": {sizes} times, values and residuals', expected="as many of each"

@@ -127,14 +127,14 @@ def profiles_figure(
             axes.remove()
         for line in grid:
             line[0].set_ylabel("rise of $-$log likelihood")
-        found: dict[str, Any] = {}
+        handles_by_name: dict[str, Any] = {}
         for axes in list(grid.flat)[: len(entries)]:
             handles, names = axes.get_legend_handles_labels()
-            found |= dict(zip(names, handles, strict=True))
+            handles_by_name |= dict(zip(names, handles, strict=True))
         percent = f"{100 * profiles.level:g} %"
-        names = [name.format(percent=percent) for name in found]
-        wide = min(len(found), 1 + across) if across < 3 else len(found)
-        figure.legend(list(found.values()), names, loc="outside upper center", ncols=wide)
+        names = [name.format(percent=percent) for name in handles_by_name]
+        wide = min(len(handles_by_name), 1 + across) if across < 3 else len(handles_by_name)
+        figure.legend(list(handles_by_name.values()), names, loc="outside upper center", ncols=wide)
     return path
 
 
@@ -188,9 +188,9 @@ def waterfall_figure(path: Path, starts: Multistart, *, floor: float = 1e-8) -> 
         Smaller differences from the best value are drawn at it.
     """
     best = starts.best.value
-    finite = [each for each in starts.ranked if math.isfinite(each.value)]
-    heights = np.maximum([each.value - best for each in finite], floor)
-    done = np.array([each.converged for each in finite])
+    finite = [attempt for attempt in starts.ranked if math.isfinite(attempt.value)]
+    heights = np.maximum([attempt.value - best for attempt in finite], floor)
+    done = np.array([attempt.converged for attempt in finite])
     ranks = np.arange(1, len(finite) + 1)
     with canvas(path, (5.2, 3.2)) as figure:
         axes = figure.subplots()

@@ -239,7 +239,9 @@ def draw_panel(axes: Any, panel: Panel) -> None:
     shown: list[Line2D] = []
     plain = 0
     for series in panel.series:
-        times, values = (np.asarray(each, dtype=float) for each in (series.times, series.values))
+        times, values = (
+            np.asarray(column, dtype=float) for column in (series.times, series.values)
+        )
         if times.shape != values.shape or times.ndim != 1:
             raise InputError(
                 f'series "{series.name}" has {times.shape} times and {values.shape} values',

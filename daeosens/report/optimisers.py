@@ -45,14 +45,14 @@ def stretches(report: Branches, end: float) -> list[Stretch]:
         When the run ends.
     """
     starts = [t for t, _ in report.active]
-    found: list[Stretch] = []
+    stretches: list[Stretch] = []
     for (start, number), last in zip(report.active, [*starts[1:], end], strict=True):
         branch = report[number]
         t = branch.times
         inside = (t >= start) & (t <= last)
         if inside.any():
-            found.append(Stretch(number, t[inside], branch.y[inside]))
-    return found
+            stretches.append(Stretch(number, t[inside], branch.y[inside]))
+    return stretches
 
 
 def optimisers_figure(
@@ -121,8 +121,8 @@ def optimisers_figure(
     return path
 
 
-def _labels(given: Sequence[str], names: Sequence[str], count: int, letter: str) -> Sequence[str]:
-    labels = given or names or [f"{letter}[{k}]" for k in range(count)]
+def _labels(own: Sequence[str], names: Sequence[str], count: int, letter: str) -> Sequence[str]:
+    labels = own or names or [f"{letter}[{k}]" for k in range(count)]
     if len(labels) != count:
         raise InputError(f"{len(labels)} labels {list(labels)}", expected=f"{count}: of {letter}")
     return labels

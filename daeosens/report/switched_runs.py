@@ -174,7 +174,7 @@ def tangents_figure(path: Path, panels: Sequence[TangentsPanel]) -> Path:
         Points, values and slopes of different numbers.
     """
     for curve in (curve for panel in panels for curve in panel.curves):
-        sizes = [np.size(each) for each in (curve.at, curve.values, curve.slopes)]
+        sizes = [np.size(column) for column in (curve.at, curve.values, curve.slopes)]
         if len(set(sizes)) > 1:
             raise InputError(
                 f'"{curve.name}" has {sizes} points, values and slopes', expected="the same number"

@@ -31,7 +31,7 @@ def check_objective(bench: Bench, objective: Objective) -> None:
             check_objective(bench, term)
         return
     cost = objective.lower(bench.problem, bench.t)
-    points, densities = [each for *_, each in cost.points], [each for _, each in cost.densities]
+    points, densities = [seen for *_, seen in cost.points], [seen for _, seen in cost.densities]
     if isinstance(objective, LeastSquares):
         if callable(objective.observe):
             _observation(bench, objective)
@@ -56,12 +56,12 @@ def check_callback(bench: Bench, scalar: Callback, *, in_time: bool = True) -> N
 
     That in time where it is asked for, or supplied; second ones where they are supplied.
     """
-    given, keywords = scalar.given, scalar.keywords
-    _gradient_u(bench, scalar.name(keywords.u), bench.origin(given.u), scalar)
+    supplied, keywords = scalar.supplied, scalar.keywords
+    _gradient_u(bench, scalar.name(keywords.u), bench.origin(supplied.u), scalar)
     if bench.problem.n_parameters:
-        _gradient_p(bench, scalar.name(keywords.p), bench.origin(given.p), scalar)
-    if in_time or given.t is not None:
-        _slope(bench, scalar.name(keywords.t), bench.origin(given.t), scalar)
+        _gradient_p(bench, scalar.name(keywords.p), bench.origin(supplied.p), scalar)
+    if in_time or supplied.t is not None:
+        _slope(bench, scalar.name(keywords.t), bench.origin(supplied.t), scalar)
     check_scalar_hessians(bench, scalar)
 
 
@@ -105,13 +105,13 @@ def _gradient(
 ) -> None:
     moves, expected = bench.expected(x, lambda moved: np.array([value(moved)]))
 
-    def given() -> Array:
+    def callback() -> Array:
         gradient = x.duplicate()
         gradient.zeroEntries()
         add(gradient)
         return np.array([[dot(gradient, move) for move in moves]])
 
-    bench.judge(name, source, expected, given, components(moves))
+    bench.judge(name, source, expected, callback, components(moves))
 
 
 def _slope(bench: Bench, name: str, source: str, scalar: Scalar) -> None:
@@ -120,11 +120,11 @@ def _slope(bench: Bench, name: str, source: str, scalar: Scalar) -> None:
     def value(x: PETSc.Vec) -> Array:
         return np.array([scalar.value(number(x), u, p)])
 
-    def given() -> Array:
+    def callback() -> Array:
         return np.array([[number(moves[0]) * scalar.value_t(t, u, p)]])
 
     moves, expected = bench.expected(bench.t_vec, value, TIME_LEVELS)
-    bench.judge(name, source, expected, given, components(moves))
+    bench.judge(name, source, expected, callback, components(moves))
 
 
 def _observation(bench: Bench, term: LeastSquares | EventData) -> None:
@@ -160,9 +160,9 @@ def _observe_t(bench: Bench, term: EventData, observe: Callable[..., Any]) -> No
     def along(x: PETSc.Vec) -> Array:
         return np.asarray(observe(number(x), u, p), dtype=float)
 
-    def given() -> Array:
+    def callback() -> Array:
         by_t = step(bench.t, u, p) if term.observe_t is None else term.observe_t(bench.t, u, p)
         return number(moves[0]) * np.asarray(by_t, dtype=float).reshape(-1, 1)
 
     moves, expected = bench.expected(bench.t_vec, along, TIME_LEVELS)
-    bench.judge_matrix("observe_t", bench.origin(term.observe_t), moves, expected, given)
+    bench.judge_matrix("observe_t", bench.origin(term.observe_t), moves, expected, callback)

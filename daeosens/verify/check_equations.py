@@ -63,16 +63,16 @@ def _matrix(
     moves, expected = bench.expected(x, function)
     source = bench.source(name)
 
-    def given() -> Array:
+    def callback() -> Array:
         return bench.products(_filled(derivative, point), moves)
 
     def transposed(w: PETSc.Vec, out: PETSc.Vec) -> None:
         _filled(derivative, point).multTranspose(w, out)
 
     if derivative.assembled:
-        bench.judge_matrix(name, source, moves, expected, given)
+        bench.judge_matrix(name, source, moves, expected, callback)
     else:
-        bench.judge_matrix(f"{name}.apply", source, moves, expected, given)
+        bench.judge_matrix(f"{name}.apply", source, moves, expected, callback)
         bench.judge_transpose(f"{name}.apply_transpose", source, moves, expected, transposed)
 
 
@@ -86,10 +86,10 @@ def _time_derivative(
     moves, expected = bench.expected(bench.t_vec, function, TIME_LEVELS)
     scale = number(moves[0])
 
-    def given() -> Array:
+    def callback() -> Array:
         return scale * bench.fill(fill, *point)[:, None]
 
-    bench.judge_matrix(name, bench.source(name), moves, expected, given)
+    bench.judge_matrix(name, bench.source(name), moves, expected, callback)
 
 
 def _mass_p(bench: Bench) -> None:
@@ -104,11 +104,11 @@ def _mass_p(bench: Bench) -> None:
 
         return bench.fill(fill)
 
-    def given() -> Array:
+    def callback() -> Array:
         return bench.products(_filled(mass_p, (t, bench.p, udot)), moves)
 
     moves, expected = bench.expected(bench.p_vec, product)
-    bench.judge_matrix("mass_p", bench.source("mass_p"), moves, expected, given)
+    bench.judge_matrix("mass_p", bench.source("mass_p"), moves, expected, callback)
 
 
 def _filled(derivative: Derivative, point: tuple[Any, ...]) -> PETSc.Mat:

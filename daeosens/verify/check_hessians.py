@@ -40,7 +40,7 @@ def check_equation_hessians(bench: Bench, keywords: Keywords) -> None:
 
 def check_scalar_hessians(bench: Bench, scalar: Callback) -> None:
     """Check the user's second derivatives of a scalar against differences of the first ones."""
-    given, keywords, t = scalar.given, scalar.keywords, bench.t
+    supplied, keywords, t = scalar.supplied, scalar.keywords, bench.t
     variables = {"du": bench.u, "dp": bench.p_vec}
     point = (t, bench.u, bench.p)
 
@@ -56,11 +56,11 @@ def check_scalar_hessians(bench: Bench, scalar: Callback) -> None:
     def slope(x: Variables) -> Array:
         return np.array([scalar.value_t(number(x["dt"]), x["du"], bench.see_p(x["dp"]))])
 
-    if given.hessian is not None:
-        name, origin = scalar.name(keywords.hessian), bench.origin(given.hessian)
+    if supplied.hessian is not None:
+        name, origin = scalar.name(keywords.hessian), bench.origin(supplied.hessian)
         _judge(bench, name, origin, variables, gradient, _column(bench, hessian, variables))
-    if given.hessian_t is not None and given.t != AUTONOMOUS:
-        name, origin = scalar.name(keywords.hessian_t), bench.origin(given.hessian_t)
+    if supplied.hessian_t is not None and supplied.t != AUTONOMOUS:
+        name, origin = scalar.name(keywords.hessian_t), bench.origin(supplied.hessian_t)
         column = _time_column(lambda outs: scalar.time_hessian(point, outs), variables)
         _judge(bench, name, origin, {**variables, "dt": bench.t_vec}, slope, column)
 
@@ -219,8 +219,8 @@ def _time_column(
 
 def _zeros(like: Sequence[PETSc.Vec] | Any) -> list[PETSc.Vec]:
     result: list[PETSc.Vec] = []
-    for each in like:
-        vec = each.duplicate()
+    for vector in like:
+        vec = vector.duplicate()
         vec.zeroEntries()
         result.append(vec)
     return result

@@ -142,19 +142,19 @@ class Bench:
             return sample
 
         moves = directions(x, self._seed)
-        return moves, [difference(along(one), self.comm, levels) for one in moves]
+        return moves, [difference(along(move), self.comm, levels) for move in moves]
 
     def judge(
         self,
         name: str,
         source: str,
         expected: Sequence[Difference],
-        given: Callable[[], Array],
+        callback: Callable[[], Array],
         describe: Words,
     ) -> None:
-        """Add a row for the derivatives ``given()`` [rows, K]; what they raise is a verdict too."""
+        """Add a row for ``callback()``, derivatives [rows, K]; what they raise is a verdict too."""
         try:
-            found = compare(given(), expected, self._tolerance, self.comm, describe)
+            comparison = compare(callback(), expected, self._tolerance, self.comm, describe)
         except (DaeosensError, PETSc.Error) as error:
             cause = _cause(error)
             if isinstance(cause, UnsupportedError):
@@ -162,7 +162,7 @@ class Bench:
             else:
                 self.add(name, source, math.inf, "wrong", str(cause).splitlines()[0])
             return
-        self.add(name, source, found.error, _verdict(found), found.where)
+        self.add(name, source, comparison.error, _verdict(comparison), comparison.where)
 
     def add(self, name: str, source: str, error: float, verdict: Verdict, detail: str = "") -> None:
         """Add a row; a number tells the second terminal cost, for instance, from the first."""
@@ -178,10 +178,10 @@ class Bench:
         source: str,
         x: PETSc.Vec,
         function: Function,
-        given: Callable[[PETSc.Vec], Array],
+        callback: Callable[[PETSc.Vec], Array],
         levels: int = LEVELS,
     ) -> None:
-        """Add a row for the derivatives ``given(move)`` of ``function``, made of callbacks.
+        """Add a row for the derivatives ``callback(move)`` of ``function``, made of callbacks.
 
         Where those fail nothing can be said about the derivative.
         """
@@ -192,7 +192,7 @@ class Bench:
             return
 
         def columns() -> Array:
-            return np.column_stack([given(move) for move in moves])
+            return np.column_stack([callback(move) for move in moves])
 
         self.judge(name, source, expected, columns, components(moves))
 
@@ -208,12 +208,12 @@ class Bench:
         """Add a row for a NumPy-style Jacobian that is not one of the problem's own."""
         moves, expected = self.expected(x, function)
 
-        def given() -> Array:
+        def callback() -> Array:
             shape = (expected[0].values.size, x.size)
             matrix = check_output(jacobian(*point), name, shape, self.t)
             return np.column_stack([matrix @ gather(move) for move in moves])
 
-        self.judge(name, source, expected, given, entries(moves))
+        self.judge(name, source, expected, callback, entries(moves))
 
     def judge_matrix(
         self,
@@ -221,10 +221,10 @@ class Bench:
         source: str,
         moves: Sequence[PETSc.Vec],
         expected: Sequence[Difference],
-        given: Callable[[], Array],
+        callback: Callable[[], Array],
     ) -> None:
         """Add a row for products [n_local, K] with the directions."""
-        self.judge(name, source, expected, given, entries(moves, self._first_row))
+        self.judge(name, source, expected, callback, entries(moves, self._first_row))
 
     def judge_transpose(
         self,
@@ -250,14 +250,14 @@ class Bench:
 
         scalars = [
             Difference(
-                products(weights, one.values),
-                products(sizes, one.error),
-                products(sizes, one.rounding),
+                products(weights, difference.values),
+                products(sizes, difference.error),
+                products(sizes, difference.rounding),
             )
-            for one in expected
+            for difference in expected
         ]
 
-        def given() -> Array:
+        def callback() -> Array:
             rows: list[list[float]] = []
             for weight in weights:
                 out = moves[0].duplicate()
@@ -265,7 +265,7 @@ class Bench:
                 rows.append([dot(out, move) for move in moves])
             return np.array(rows)
 
-        self.judge(name, source, scalars, given, transposes)
+        self.judge(name, source, scalars, callback, transposes)
 
     def _weights(self, expected: Sequence[Difference]) -> list[PETSc.Vec]:
         """Return vectors [n] to test a transpose with: every component, or random ones.
@@ -275,7 +275,7 @@ class Bench:
         like = self.problem.state
         if like.size <= FEW:
             return [unit(like, i) for i in range(like.size)]
-        rows = np.max([np.nan_to_num(np.abs(one.values)) for one in expected], axis=0)
+        rows = np.max([np.nan_to_num(np.abs(difference.values)) for difference in expected], axis=0)
         overall = max(self.comm.tompi4py().allgather(float(rows.max(initial=0.0))))
         weights = [random_numbers(like, self._seed + 100 + k) for k in range(RANDOM)]
         for weight in weights:
@@ -296,7 +296,7 @@ def _cause(error: BaseException) -> BaseException:
     return cause
 
 
-def _verdict(found: Comparison) -> Verdict:
-    if found.wrong:
+def _verdict(comparison: Comparison) -> Verdict:
+    if comparison.wrong:
         return "wrong"
-    return "cannot tell" if found.unclear else "right"
+    return "cannot tell" if comparison.unclear else "right"

@@ -194,7 +194,7 @@ class Comparison:
 
 
 def compare(
-    given: Array,
+    computed: Array,
     expected: Sequence[Difference],
     tolerance: float,
     comm: PETSc.Comm,
@@ -207,7 +207,7 @@ def compare(
 
     Parameters
     ----------
-    given : array [n_local, K]
+    computed : array [n_local, K]
         The derivative along each direction.
     expected : sequence of K Difference
         What they should be.
@@ -216,18 +216,18 @@ def compare(
     comm : Comm
         Whose ranks hold the rows.
     describe : callable
-        ``describe(row, column, given, expected) -> str``, in words, for the worst entry.
+        ``describe(row, column, computed, expected) -> str``, in words, for the worst entry.
     """
     ranks = comm.tompi4py()
-    values = np.column_stack([one.values for one in expected])
-    doubt = np.column_stack([one.error for one in expected])
-    rounding = np.column_stack([one.rounding for one in expected])
+    values = np.column_stack([difference.values for difference in expected])
+    doubt = np.column_stack([difference.error for difference in expected])
+    rounding = np.column_stack([difference.rounding for difference in expected])
     known = np.isfinite(values)
     sizes = np.where(known, np.abs(values), 0.0)
     rows = sizes.max(axis=1, initial=0.0)[:, None]
     floor = 1e-8 * max(ranks.allgather(float(rows.max(initial=0.0)))) + sys.float_info.min
     with np.errstate(invalid="ignore", over="ignore"):
-        deviation = np.where(np.isfinite(given), np.abs(given - values), np.inf)
+        deviation = np.where(np.isfinite(computed), np.abs(computed - values), np.inf)
         deviation = np.where(known, deviation, 0.0)
         relative = deviation / (sizes + 1e-3 * rows + floor)
         large, explained = relative > tolerance, deviation <= 10.0 * doubt
@@ -238,8 +238,13 @@ def compare(
     if wrong.any():
         order = np.where(wrong, relative, -1.0)
         i, k = (int(j) for j in np.unravel_index(order.argmax(), order.shape))
-        worst, words = float(order[i, k]), describe(i, k, float(given[i, k]), float(values[i, k]))
+        worst, words = (
+            float(order[i, k]),
+            describe(i, k, float(computed[i, k]), float(values[i, k])),
+        )
     reports = ranks.allgather((worst, words, usual, unclear))
-    found = max(reports, key=lambda report: report[0])
-    error = found[0] if found[0] >= 0 else max(report[2] for report in reports)
-    return Comparison(error, found[0] >= 0, any(report[3] for report in reports), found[1])
+    worst_report = max(reports, key=lambda report: report[0])
+    error = worst_report[0] if worst_report[0] >= 0 else max(report[2] for report in reports)
+    return Comparison(
+        error, worst_report[0] >= 0, any(report[3] for report in reports), worst_report[1]
+    )

@@ -205,11 +205,11 @@ def _rounding(x: PETSc.Vec, gradient: PETSc.Vec) -> float:
     return sys.float_info.epsilon / 2 * size
 
 
-def _vector(functional: Functional, given: PETSc.Vec | npt.ArrayLike, name: str) -> PETSc.Vec:
-    if isinstance(given, PETSc.Vec):
-        return given
+def _vector(functional: Functional, numbers: PETSc.Vec | npt.ArrayLike, name: str) -> PETSc.Vec:
+    if isinstance(numbers, PETSc.Vec):
+        return numbers
     vec = functional.start()
-    return scatter(finite_array(given, name, (vec.size,)), vec)
+    return scatter(finite_array(numbers, name, (vec.size,)), vec)
 
 
 def _hessian_product(functional: Functional) -> Callable[[PETSc.Vec, PETSc.Vec], PETSc.Vec]:

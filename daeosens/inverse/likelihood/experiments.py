@@ -141,27 +141,27 @@ def controls(
         differ.
     """
     known = problem.parameter_names
-    own = [each.own(each.name or str(k)) for k, each in enumerate(experiments)]
+    own = [member.own(member.name or str(k)) for k, member in enumerate(experiments)]
     complaints = [
         f'experiments[{k}]: parameters["{name}"] is not one of the problem\'s'
         f"{suggestion(name, known)}"
-        for k, each in enumerate(own)
-        for name in each
+        for k, labels in enumerate(own)
+        for name in labels
         if name not in known
     ]
     if complaints:
         raise together(complaints, heading="experiments")
-    everywhere = {name for name in known if all(name in each for each in own)}
+    everywhere = {name for name in known if all(name in labels for labels in own)}
     shared = {
         name: entry
         for name, entry in parameters.entries.items()
         if not (entry.free and name in everywhere)
     }
-    free = {name for each in own for name, (_, entry) in each.items() if entry.free}
+    free = {name for labels in own for name, (_, entry) in labels.items() if entry.free}
     free |= {name for name, entry in shared.items() if entry.free}
     more: dict[str, Parameter] = {}
-    for k, each in enumerate(own):
-        for name, (label, entry) in each.items():
+    for k, entries_here in enumerate(own):
+        for name, (label, entry) in entries_here.items():
             if name in free and more.setdefault(label, entry) != entry:
                 raise InputError(
                     f'experiments[{k}]: parameters["{name}"] = {entry}, but {more[label]} in '
@@ -171,10 +171,10 @@ def controls(
                 )
     whole = replace(parameters, values={**shared, **more})
     parts: list[Parameters] = []
-    for each, experiment in zip(own, experiments, strict=True):
+    for entries_here, experiment in zip(own, experiments, strict=True):
         # what no experiment fits needs no name of its own
-        known_here = {name: entry for name, (_, entry) in each.items() if name not in free}
-        renamed = {name: label for name, (label, _) in each.items() if name in free}
+        known_here = {name: entry for name, (_, entry) in entries_here.items() if name not in free}
+        renamed = {name: label for name, (label, _) in entries_here.items() if name in free}
         changes: dict[str, Any] = {"values": {**shared, **known_here, **more}}
         if more:
             changes["own"] = renamed
@@ -196,13 +196,13 @@ def listed_experiments(
         An experiment without stepping; a common one that none of them takes; other things among
         them.
     """
-    given: list[Any] = [*data] if isinstance(data, (list, tuple)) else [data]
-    if not any(isinstance(each, Experiment) for each in given):
+    listed: list[Any] = [*data] if isinstance(data, (list, tuple)) else [data]
+    if not any(isinstance(entry, Experiment) for entry in listed):
         require(stepping, Stepping, "stepping", 'Stepping((0.0, 1.0), "rk6vr", rtol=1e-6)')
         return [Experiment(data, stepping, times=times, doses=doses)]
-    for k, each in enumerate(given):
-        require(each, Experiment, f"experiments[{k}]", "Experiment(data, stepping)")
-    own = [each.stepping is not None for each in given]
+    for k, entry in enumerate(listed):
+        require(entry, Experiment, f"experiments[{k}]", "Experiment(data, stepping)")
+    own = [entry.stepping is not None for entry in listed]
     if stepping is None and not all(own):
         raise InputError(
             f"experiments[{own.index(False)}] has no stepping",
@@ -219,8 +219,8 @@ def listed_experiments(
             )
     # again checked by the experiment, with its doses
     return [
-        each if has else replace(each, stepping=stepping)
-        for each, has in zip(given, own, strict=True)
+        entry if has else replace(entry, stepping=stepping)
+        for entry, has in zip(listed, own, strict=True)
     ]
 
 
@@ -234,32 +234,32 @@ def tables(
     InputError
         Data that are no measurements, with the number of the experiment; columns that differ.
     """
-    each: list[Measurements] = []
-    for k, one in enumerate(experiments):
+    measured: list[Measurements] = []
+    for k, experiment in enumerate(experiments):
         try:
-            each.append(measurements(one.data, one.times, columns))
+            measured.append(measurements(experiment.data, experiment.times, columns))
         except InputError as error:
             if len(experiments) == 1:
                 raise
-            raise type(error)(f"{_called(k, one)}: {error}") from error
-    for k, table in enumerate(each):
-        if table.names != each[0].names:
+            raise type(error)(f"{_called(k, experiment)}: {error}") from error
+    for k, table in enumerate(measured):
+        if table.names != measured[0].names:
             raise InputError(
                 f"{_called(k, experiments[k])} has the columns {', '.join(table.names)}",
-                expected=f"{', '.join(each[0].names)}, as experiments[0]",
+                expected=f"{', '.join(measured[0].names)}, as experiments[0]",
                 remedy="columns=[...], the same in each; or Joint, with an observe= for each",
             )
-    if len(each) == 1:
-        return each, each[0]
+    if len(measured) == 1:
+        return measured, measured[0]
     times, values = (
-        np.concatenate([getattr(table, name) for table in each]) for name in ("times", "values")
+        np.concatenate([getattr(table, name) for table in measured]) for name in ("times", "values")
     )
-    starts = np.cumsum([0, *(len(table.times) for table in each)])
+    starts = np.cumsum([0, *(len(table.times) for table in measured)])
     order = np.concatenate(
-        [first + table.order for first, table in zip(starts, each, strict=False)]
+        [first + table.order for first, table in zip(starts, measured, strict=False)]
     )
-    clock = next((table.clock for table in each if table.clock), "")
-    return each, Measurements(times, values, each[0].names, order, clock)
+    clock = next((table.clock for table in measured if table.clock), "")
+    return measured, Measurements(times, values, measured[0].names, order, clock)
 
 
 def _called(k: int, experiment: Experiment) -> str:

@@ -164,13 +164,15 @@ def negative_log_likelihood(
     watched = (observation.observe, observation.observe_u, observation.observe_p)
     misfits = [
         LeastSquares(
-            each.times, each.values, 1.0, *watched, side=observation.side, scale=noise.scale
+            table.times, table.values, 1.0, *watched, side=observation.side, scale=noise.scale
         )
-        for each in measured
+        for table in measured
     ]
     steppings = [experiment.stepping for experiment in experiments]
     if is_estimated(noise):
-        units = [Reduced(*each) for each in zip(treated, misfits, steppings, parts, strict=True)]
+        units = [
+            Reduced(*parts_of) for parts_of in zip(treated, misfits, steppings, parts, strict=True)
+        ]
         functional: Joint | EstimatedNoise = EstimatedNoise(
             units, priors=own_priors, each_column=noise.each_column, level_prior=noise.prior
         )
@@ -185,19 +187,19 @@ def _split(sigma: Any, measured: Sequence[Measurements]) -> list[Any]:
     """Return the noise levels of each experiment; those [K, q] go by rows of all the data."""
     if np.ndim(sigma) < 2:
         return [sigma] * len(measured)
-    ends = np.cumsum([len(each.times) for each in measured])
+    ends = np.cumsum([len(table.times) for table in measured])
     return np.split(np.asarray(sigma), ends[:-1])
 
 
 def listed_priors(priors: Prior | Sequence[Prior]) -> list[Prior]:
     """Return the priors, one or several, as a list; ``InputError`` for what is none."""
-    given: list[Any] = [priors] if isinstance(priors, Prior) else list(priors)
-    for k, each in enumerate(given):
-        if not isinstance(each, Prior):
+    listed: list[Any] = [priors] if isinstance(priors, Prior) else list(priors)
+    for k, entry in enumerate(listed):
+        if not isinstance(entry, Prior):
             raise InputError(
-                f"priors[{k}] is {type(each).__name__}", expected="Prior(mean, sigma, names)"
+                f"priors[{k}] is {type(entry).__name__}", expected="Prior(mean, sigma, names)"
             )
-    return given
+    return listed
 
 
 def _check_levels(data: Measurements, noise: Noise) -> None:
@@ -244,16 +246,16 @@ def laws_of(
     for part in parts:
         laws.append([])
         for number, prior in enumerate(priors):
-            for given, mean, sigma in prior.laws(known):
-                name = names_of_own.get(given, given)
+            for named, mean, sigma in prior.laws(known):
+                name = names_of_own.get(named, named)
                 if name not in known:
                     raise InputError(
-                        f'prior names parameter "{given}"',
+                        f'prior names parameter "{named}"',
                         expected=", ".join([*known, *names_of_own]),
-                        remedy=nearest(given, [*known, *names_of_own]),
+                        remedy=nearest(named, [*known, *names_of_own]),
                     )
                 entry = part.entry_of(name)
-                if given in names_of_own and given != entry:
+                if named in names_of_own and named != entry:
                     continue
                 if (number, entry) not in counted:
                     counted.add((number, entry))

@@ -174,9 +174,9 @@ def _numbers(table: dict[str, Any], name: str) -> Array:
     InputError
         Words: the first one, and the columns that would do.
     """
-    words = [each for each in np.ravel(np.asarray(table[name], dtype=object)) if _is_word(each)]
+    words = [value for value in np.ravel(np.asarray(table[name], dtype=object)) if _is_word(value)]
     if words:
-        others = [each for each in table if each != name]
+        others = [column for column in table if column != name]
         raise InputError(
             f'column "{name}" holds words, as {words[0]!r}',
             expected="numbers, or NaN or an empty cell where nothing was observed",
@@ -206,8 +206,10 @@ def _by_name(
         complaints.append("no column of data beside the times")
     if complaints:
         raise together(complaints, heading="data")
-    given = table[clock] if isinstance(clock, str) else clock
-    moments = finite_array(given, f'times (column "{clock}")' if given is not times else "times")
+    clock_values = table[clock] if isinstance(clock, str) else clock
+    moments = finite_array(
+        clock_values, f'times (column "{clock}")' if clock_values is not times else "times"
+    )
     arrays = [_numbers(table, name) for name in chosen]
     for name, array in zip(chosen, arrays, strict=True):
         if array.shape != moments.shape or array.ndim != 1:

@@ -76,7 +76,7 @@ class EstimatedNoise:
         self._unit = Joint(experiments)
         if any(self.priors):  # their derivatives are checked with those of the experiments
             pairs = zip(experiments, self._objectives(np.ones(1)), strict=True)
-            self._unit = Joint([_with(each, objective) for each, objective in pairs])
+            self._unit = Joint([_with(functional, objective) for functional, objective in pairs])
         self.experiments = self._unit.experiments
         self.control = self._unit.control
         data = np.concatenate([misfit.scaled_data for misfit in self._misfits])
@@ -223,14 +223,14 @@ class EstimatedNoise:
             observed = ~np.isnan(misfit.scaled_data)
             by_column = np.broadcast_to(sigma, observed.shape)[observed]
             group = np.broadcast_to(self.groups, observed.shape)[observed]
-            rows = np.column_stack([residual_tangent(one, misfit) for one in along])
+            rows = np.column_stack([residual_tangent(tangent, misfit) for tangent in along])
             rows /= by_column[:, None]
             left = gather(residual(run, misfit)) / by_column
             matrix += rows.T @ rows
             for g in range(len(levels)):
                 slopes[g] += left[group == g] @ rows[group == g]
             if prior is not None:
-                rows = np.column_stack([residual_tangent(one, prior) for one in along])
+                rows = np.column_stack([residual_tangent(tangent, prior) for tangent in along])
                 matrix += rows.T @ rows
                 total += gather(residual(run, prior)) @ rows
         total += slopes.sum(axis=0)
@@ -249,7 +249,7 @@ class EstimatedNoise:
 
     def _joint(self, sigma: Array) -> Joint:
         pairs = zip(self._unit.experiments, self._objectives(sigma), strict=True)
-        return Joint([each.reweighted(objective) for each, objective in pairs])
+        return Joint([functional.reweighted(objective) for functional, objective in pairs])
 
     @QUIET
     def _squares(self, x: PETSc.Vec) -> Array:
@@ -319,8 +319,8 @@ class EstimatedNoise:
             own = [weight[rows][self.observed[rows]] for weight in weights]
             pairs = residual_adjoint(run, misfit, own)
             for total, (lam, mu) in zip(totals, pairs, strict=True):
-                found = Gradient(0.0, lam, mu, shared_p=shared(experiment.problem, mu))
-                total.axpy(1.0, experiment.control.pull_back(experiment.problem, x, found))
+                pulled = Gradient(0.0, lam, mu, shared_p=shared(experiment.problem, mu))
+                total.axpy(1.0, experiment.control.pull_back(experiment.problem, x, pulled))
         return totals
 
 
@@ -340,5 +340,5 @@ def _corrected(
 def _prior_value(run: Trajectory, prior: Objective) -> float:
     end = float(run.times[-1])
     cost = prior.lower(run.problem, end)
-    values = [weight * each.value(end, run.final, run.p) for _, weight, each in cost.points]
+    values = [weight * scalar.value(end, run.final, run.p) for _, weight, scalar in cost.points]
     return math.fsum(values)

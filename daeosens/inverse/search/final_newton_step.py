@@ -69,11 +69,11 @@ def finished(
         last,
         reason=reason,
         message=message,
-        evaluations=sum(each.evaluations for each in spent),
-        failed_solves=sum(each.failed_solves for each in spent),
-        restarts=sum(each.restarts for each in spent),
-        hessian_products=sum(each.hessian_products for each in spent),
-        seconds=sum(each.seconds for each in spent),
+        evaluations=sum(result.evaluations for result in spent),
+        failed_solves=sum(result.failed_solves for result in spent),
+        restarts=sum(result.restarts for result in spent),
+        hessian_products=sum(result.hessian_products for result in spent),
+        seconds=sum(result.seconds for result in spent),
         notes=notes,
     )
 

@@ -56,7 +56,7 @@ class Multistart:
     @property
     def ranked(self) -> tuple[Attempt, ...]:
         """The attempts, best value first; failed ones last."""
-        return tuple(sorted(self.attempts, key=lambda each: (each.value, each.index)))
+        return tuple(sorted(self.attempts, key=lambda attempt: (attempt.value, attempt.index)))
 
     @property
     def best(self) -> Attempt:
@@ -84,10 +84,10 @@ class Multistart:
         failed = sum(not math.isfinite(attempt.value) for attempt in self.attempts)
         unfinished = sum(not attempt.converged for attempt in self.attempts) - failed
         lines = [" rank  start          value  iterations  why it ended"]
-        for rank, each in enumerate(self.ranked[:10], 1):
+        for rank, start in enumerate(self.ranked[:10], 1):
             lines.append(
-                f"{rank:5d}  {each.index:5d}  {each.value:13.7g}  {each.iterations:10d}  "
-                f"{each.message.splitlines()[0]}"
+                f"{rank:5d}  {start.index:5d}  {start.value:13.7g}  {start.iterations:10d}  "
+                f"{start.message.splitlines()[0]}"
             )
         if len(self.attempts) > 10:
             lines.append(f"  ... {len(self.attempts) - 10} more")
@@ -227,17 +227,19 @@ def multistart(
             raise failure
 
     on_every_rank(comm, own)
-    found = [*done.values(), *(each for part in comm.allgather(mine) for each in part)]
+    attempts = [*done.values(), *(attempt for part in comm.allgather(mine) for attempt in part)]
     group.Free()
     stopped = bool(comm.allreduce(stopped, op=MPI.LOR))
-    if stopped and not found:
+    if stopped and not attempts:
         raise KeyboardInterrupt
-    return Multistart(tuple(sorted(found, key=lambda each: each.index)), len(done), stopped)
+    return Multistart(
+        tuple(sorted(attempts, key=lambda attempt: attempt.index)), len(done), stopped
+    )
 
 
 def _check_same(functional: Functional, done: Iterable[Attempt], folder: Path | None) -> None:
     """Refuse attempts of another functional: data and models are not in the files."""
-    known = min(done, key=lambda each: each.value)
+    known = min(done, key=lambda attempt: attempt.value)
     if not math.isfinite(known.value):
         return
     x = scatter(known.x, functional.start())

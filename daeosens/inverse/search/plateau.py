@@ -79,12 +79,12 @@ def off_plateau(
         return first
     return replace(
         best,
-        iterations=sum(each.iterations for each in spent),
-        evaluations=sum(each.evaluations for each in spent),
-        failed_solves=sum(each.failed_solves for each in spent),
-        restarts=sum(each.restarts for each in spent),
-        hessian_products=sum(each.hessian_products for each in spent),
-        seconds=sum(each.seconds for each in spent),
+        iterations=sum(result.iterations for result in spent),
+        evaluations=sum(result.evaluations for result in spent),
+        failed_solves=sum(result.failed_solves for result in spent),
+        restarts=sum(result.restarts for result in spent),
+        hessian_products=sum(result.hessian_products for result in spent),
+        seconds=sum(result.seconds for result in spent),
         notes=(*best.notes, *notes),
     )
 
@@ -95,7 +95,7 @@ def _lower_ground(functional: Functional, result: Result) -> tuple[str, PETSc.Ve
     names, scales = labels(functional, x.getSize())
     felt = np.diag(curvature(functional, x, "gauss_newton")) * sizes(functional, x) ** 2
     flat = np.flatnonzero(felt < 1.0)
-    found: tuple[str, PETSc.Vec] | None = None
+    lower: tuple[str, PETSc.Vec] | None = None
     lowest = result.value - LOWER
     if flat.size and isinstance(functional, HasTrials):
         functional.value(x)
@@ -108,11 +108,11 @@ def _lower_ground(functional: Functional, result: Result) -> tuple[str, PETSc.Ve
                 except SolveError:
                     continue
                 if math.isfinite(value) and value < lowest:
-                    lowest, found = value, (names[i], point)
+                    lowest, lower = value, (names[i], point)
     finally:
         if isinstance(functional, HasTrials):
             functional.limit_steps(limited=False)
-    return found
+    return lower
 
 
 def _elsewhere(functional: Functional, x: PETSc.Vec, i: int, *, log: bool) -> Iterator[PETSc.Vec]:

@@ -72,12 +72,12 @@ def finished(folder: Path | None, points: Array, settings: Mapping[str, Any]) ->
         raise InputError(
             f"{folder}: cannot be made ({error.strerror})", expected="a folder for the attempts"
         ) from error
-    found: dict[int, Attempt] = {}
+    attempts: dict[int, Attempt] = {}
     for index, start in enumerate(points):
         path = _path(folder, index)
         if path.is_file():
-            found[index] = _read(path, start, settings)
-    return found
+            attempts[index] = _read(path, start, settings)
+    return attempts
 
 
 def _read(path: Path, start: Array, settings: Mapping[str, Any]) -> Attempt:

@@ -310,7 +310,7 @@ def covariance_from_hessian(
     """
     size = len(names)
     point = finite_array(x, "x", (size,))
-    given = symmetric(finite_array(matrix, "the Hessian", (size, size)))
+    whole = symmetric(finite_array(matrix, "the Hessian", (size, size)))
     kinds: tuple[Scale, ...] = ("linear",) * size if scales is None else tuple(scales)
     if not degrees_of_freedom > 0:
         raise InputError(
@@ -318,7 +318,7 @@ def covariance_from_hessian(
             expected="more observations than parameters",
         )
     free = [i for i, name in enumerate(names) if name not in held]
-    part = given[np.ix_(free, free)]
+    part = whole[np.ix_(free, free)]
     report = identifiability(
         part, tuple(names[i] for i in free), tuple(kinds[i] for i in free), tolerance=tolerance
     )

@@ -252,14 +252,14 @@ def _stretched(stepping: Stepping, times: Array) -> Stepping:
 
 
 def _noise(noise: npt.ArrayLike, values: Array) -> Array:
-    given = finite_array(noise, "noise")
-    if (given < 0).any():
-        raise InputError(f"noise = {given.min():g}", expected="noise >= 0")
+    levels = finite_array(noise, "noise")
+    if (levels < 0).any():
+        raise InputError(f"noise = {levels.min():g}", expected="noise >= 0")
     try:
-        return np.broadcast_to(given, values.shape)
+        return np.broadcast_to(levels, values.shape)
     except ValueError as error:
         raise InputError(
-            f"noise has shape {given.shape}",
+            f"noise has shape {levels.shape}",
             expected=f"a number, or shape {values.shape[1:]} or {values.shape}",
         ) from error
 

@@ -136,7 +136,7 @@ class Tracer:
 
     def _at(self, x: float, others: Array) -> Point | str:
         """Return the profile at x, or why there is none."""
-        found = reoptimize(
+        optimum = reoptimize(
             self.cut,
             x,
             others,
@@ -144,9 +144,9 @@ class Tracer:
             gradient_tolerance=1e-4 * math.sqrt(self.height),
             max_iterations=self.max_iterations,
         )
-        if isinstance(found, str):
-            return found
-        value, best = found
+        if isinstance(optimum, str):
+            return optimum
+        value, best = optimum
         return x, value - self.base, best
 
 

@@ -306,8 +306,8 @@ def profile(
         i = estimate.names.index(name)
         cut = Slice(functional, estimate, i, limits)
         error = float(estimate.scaled_errors[i])
-        given = threshold is not None and math.isinf(estimate.degrees_of_freedom)
-        width = (math.sqrt(2.0 * height) if given else quantile) * error
+        by_height = threshold is not None and math.isinf(estimate.degrees_of_freedom)
+        width = (math.sqrt(2.0 * height) if by_height else quantile) * error
         if width == 0.0:  # on a bound, from which J rises with its slope
             width = height / max(abs(float(slope[i])), 1e-300)
         tracer = Tracer(cut, base, height, width, points, reach, tolerance, kind, max_iterations)
@@ -316,14 +316,14 @@ def profile(
 
 
 def _entry(name: str, scale: Scale, tracer: Tracer) -> Profile:
-    found = tracer.trace()
-    notes = found.notes
-    lowest = int(np.argmin(found.rise))
-    if found.rise[lowest] < -1e-3 * tracer.height:
-        x = float(found.x[lowest])
+    trace = tracer.trace()
+    notes = trace.notes
+    lowest = int(np.argmin(trace.rise))
+    if trace.rise[lowest] < -1e-3 * tracer.height:
+        x = float(trace.x[lowest])
         best = math.exp(x) if scale == "log" else x
         lower = (
-            f"J is lower by {-found.rise[lowest]:.3g} at {name} = {best:.5g}: the estimate is not "
+            f"J is lower by {-trace.rise[lowest]:.3g} at {name} = {best:.5g}: the estimate is not "
             "the minimum; minimize again from there"
         )
         notes = (*notes, lower)
@@ -331,12 +331,12 @@ def _entry(name: str, scale: Scale, tracer: Tracer) -> Profile:
         name,
         scale,
         tracer.cut.origin,
-        found.x,
-        found.rise,
-        found.path,
+        trace.x,
+        trace.rise,
+        trace.path,
         tracer.height,
         tracer.width,
-        found.ends,
-        found.status,
+        trace.ends,
+        trace.status,
         notes,
     )

@@ -70,9 +70,9 @@ def build_config(table: dict[str, Any], config_class: type[C], path: Path, reade
         As :func:`read_config`.
     """
     keys = hints(config_class)
-    given = {key: value for key, value in table.items() if key != "driver" or "driver" in keys}
+    entries = {key: value for key, value in table.items() if key != "driver" or "driver" in keys}
     reading = Reading(path.parent)
-    config = read_table(reading, "", given, config_class)
+    config = read_table(reading, "", entries, config_class)
     if reading.problems:
         named = Path(str(table.get("driver", reader))).stem
         other = bool(reader) and named != reader

@@ -111,7 +111,7 @@ class StageSolver:
                 self._equation.fill_side(before, side)
             before.copy(state)
             self._equation.pose(problem.inside(t + float(c[i]) * h, t, h), 1.0 / (gamma * h), u, p)
-            self._equation.given.maxpy((a[i, :i] / gamma).tolist(), self._sides[:i])
+            self._equation.known_rates.maxpy((a[i, :i] / gamma).tolist(), self._sides[:i])
             self._solve(state)
             states.append(state)
         return [*states, u_next]
@@ -212,20 +212,23 @@ class _UntilRounding:
 
 
 class _StageEquation:
-    """s M (U - u) - f(U) - given = 0.  It does not know its solver, which would hold itself."""
+    """s M (U - u) - f(U) - known rates = 0.
+
+    It does not know its solver, which would hold itself.
+    """
 
     def __init__(self, problem: Problem, *, keeps: bool = True) -> None:
         self._problem, self._keeps = problem, keeps
-        self.given = problem.create_state()
+        self.known_rates = problem.create_state()
         self._udot, self._zero = problem.create_state(), problem.create_state()
         self.time, self._shift, self._u, self.p = 0.0, 1.0, self._zero, None
         self._system: SystemMatrix | None = None
         self._norm, self.current, self.fresh = 0.0, False, True
 
     def pose(self, time: float, shift: float, u: PETSc.Vec, p: Any) -> None:
-        """Take another stage, with nothing given."""
+        """Take another stage, with no known rates."""
         self.time, self._shift, self._u, self.p = time, shift, u, p
-        self.given.zeroEntries()
+        self.known_rates.zeroEntries()
 
     def make_matrix(self, state: PETSc.Vec) -> PETSc.Mat:
         """Return the matrix that ``jacobian`` fills."""
@@ -234,12 +237,12 @@ class _StageEquation:
         return self._system.matrix
 
     def fill_side(self, state: PETSc.Vec, out: PETSc.Vec) -> None:
-        """Fill ``out`` [n] with f at the solution, s M (U - u) - given.
+        """Fill ``out`` [n] with f at the solution, s M (U - u) - known rates.
 
         It damps what is left of Newton's iteration, which f would amplify.
         """
         self._udot.waxpy(-1.0, self._u, state)
-        out.waxpy(-1.0, self.given, self._zero)
+        out.waxpy(-1.0, self.known_rates, self._zero)
         self._problem.add_udot_product(
             self._shift, self.time, state, self._zero, self.p, self._udot, out
         )
@@ -249,7 +252,7 @@ class _StageEquation:
         self._udot.waxpy(-1.0, self._u, state)
         self._udot.scale(self._shift)
         self._problem.residual(self.time, state, self._udot, self.p, out)
-        out.axpy(-1.0, self.given)
+        out.axpy(-1.0, self.known_rates)
 
     def jacobian(
         self, snes: PETSc.SNES, state: PETSc.Vec, matrix: PETSc.Mat, _given: PETSc.Mat

@@ -127,9 +127,9 @@ class Chain:
 
     def values(self, x: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return the parameters, complex where x is."""
-        found = np.where(self.position >= 0, x[self.position], self.fixed)
-        exponent = np.where(self.logarithmic, found, 0.0)
-        return np.where(self.logarithmic, np.exp(exponent), found)
+        unknowns = np.where(self.position >= 0, x[self.position], self.fixed)
+        exponent = np.where(self.logarithmic, unknowns, 0.0)
+        return np.where(self.logarithmic, np.exp(exponent), unknowns)
 
     def pull_back(self, x: Array, rows: Array) -> Array:
         """Return rows [q, n] of derivatives in the parameters as rows [q, k] in x."""

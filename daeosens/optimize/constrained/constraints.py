@@ -93,16 +93,16 @@ class Constraint:
                 raise InputError(f"{where}: scale = {scale}", expected="finite numbers > 0")
             set_field(self, "scale", scale)
         if self.parameters is not None:
-            given: Any = self.parameters
-            names = (given,) if isinstance(given, str) else tuple(cast("Sequence[str]", given))
+            value: Any = self.parameters
+            names = (value,) if isinstance(value, str) else tuple(cast("Sequence[str]", value))
             set_field(self, "parameters", names)
         only_functions = {
             "jacobian": self.jacobian,
             "hessian": self.hessian,
             "parameters": self.parameters,
         }
-        for word, given in only_functions.items():
-            if given is not None and self.kind != "function":
+        for word, value in only_functions.items():
+            if value is not None and self.kind != "function":
                 raise InputError(
                     f"{where} has {word}= but is no function of x", expected="a callable"
                 )
@@ -133,18 +133,18 @@ def named(constraints: object) -> list[Constraint]:
             f"constraints = {constraints!r}", expected="one Constraint or a list of them"
         )
     items = cast("Sequence[Any]", constraints)
-    found: list[Constraint] = []
+    named_items: list[Constraint] = []
     for index, item in enumerate(items):
         if not isinstance(item, Constraint):
             raise InputError(
                 f"constraints[{index}] is a {type(item).__name__}", expected="a Constraint"
             )
-        found.append(item if item.name else _renamed(item, f"constraint {index + 1}"))
-    names = [item.name for item in found]
+        named_items.append(item if item.name else _renamed(item, f"constraint {index + 1}"))
+    names = [item.name for item in named_items]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise InputError(f'two constraints are called "{twice[0]}"', expected="different names")
-    return found
+    return named_items
 
 
 def sides(constraint: Constraint, size: int) -> tuple[Array, Array, Array]:
@@ -156,9 +156,9 @@ def sides(constraint: Constraint, size: int) -> tuple[Array, Array, Array]:
         There are more numbers than components, or fewer.
     """
     scale: Any = math.nan if constraint.scale is None else constraint.scale
-    given = {"lower": constraint.lower, "upper": constraint.upper, "scale": scale}
-    found: list[Array] = []
-    for word, values in given.items():
+    arguments = {"lower": constraint.lower, "upper": constraint.upper, "scale": scale}
+    sides_and_scale: list[Array] = []
+    for word, values in arguments.items():
         array = np.asarray(values, dtype=float)
         if array.shape not in ((), (size,)):
             raise InputError(
@@ -166,8 +166,8 @@ def sides(constraint: Constraint, size: int) -> tuple[Array, Array, Array]:
                 f"but {word} has shape {array.shape}",
                 expected=f"a number, or shape ({size},)",
             )
-        found.append(np.broadcast_to(array, (size,)))
-    lower, upper, scale = found
+        sides_and_scale.append(np.broadcast_to(array, (size,)))
+    lower, upper, scale = sides_and_scale
     return lower, upper, scale
 
 

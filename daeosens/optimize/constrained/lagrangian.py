@@ -166,22 +166,22 @@ class Lagrangian:
         value, gradient, outputs, slopes = self._run(x)
         everything = gather(x)
         first, last = x.getOwnershipRange()
-        found: list[Array] = []
+        values: list[Array] = []
         rows: list[Array] = []
         for item in self._constraints:
             if item.kind == "function":
                 function = self._functions[item.name]
-                found.append(function.value(everything))
+                values.append(function.value(everything))
                 rows.append(function.jacobian(everything)[:, first:last])
             elif item.kind == "functional":
                 other, vec = item.what.value_and_gradient(x)
-                found.append(np.array([float(other)]))
+                values.append(np.array([float(other)]))
                 rows.append(read(vec)[None].copy())
             else:
                 for _ in _as_outputs(item):
-                    found.append(np.array([outputs.pop(0)]))
+                    values.append(np.array([outputs.pop(0)]))
                     rows.append(slopes.pop(0)[None])
-        point = Point(read(x).copy(), value, gradient, np.concatenate(found), np.vstack(rows))
+        point = Point(read(x).copy(), value, gradient, np.concatenate(values), np.vstack(rows))
         self._check(point)
         return point
 
@@ -198,8 +198,8 @@ class Lagrangian:
         objectives = [runs.objective, *self._outputs]
         swept = adjoint(runs.trajectory(x), objectives, runs.engine)
         runs.count.adjoint += 1
-        slopes = [read(runs.control.pull_back(runs.problem, x, each)).copy() for each in swept]
-        values = [each.value for each in swept]
+        slopes = [read(runs.control.pull_back(runs.problem, x, row)).copy() for row in swept]
+        values = [row.value for row in swept]
         return values[0], slopes[0], values[1:], slopes[1:]
 
     def _check(self, point: Point) -> None:

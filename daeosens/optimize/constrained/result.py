@@ -137,7 +137,7 @@ class ConstrainedResult:
     @property
     def multipliers(self) -> dict[str, Array]:
         """Multipliers by constraint, each [q]."""
-        return {name: each.multiplier for name, each in self.constraints.items()}
+        return {name: outcome.multiplier for name, outcome in self.constraints.items()}
 
     def __repr__(self) -> str:
         """Return the summary, one fact a line."""
@@ -163,10 +163,15 @@ class ConstrainedResult:
     def _table(self) -> list[str]:
         """Return a line for each component of each constraint."""
         rows: list[tuple[str, ...]] = [("constraint", "lower", "value", "upper", "multiplier")]
-        for name, each in self.constraints.items():
-            for i in range(len(each.value)):
-                label = name if len(each.value) == 1 else f"{name}[{i}]"
-                numbers = (each.lower[i], each.value[i], each.upper[i], each.multiplier[i])
+        for name, outcome in self.constraints.items():
+            for i in range(len(outcome.value)):
+                label = name if len(outcome.value) == 1 else f"{name}[{i}]"
+                numbers = (
+                    outcome.lower[i],
+                    outcome.value[i],
+                    outcome.upper[i],
+                    outcome.multiplier[i],
+                )
                 rows.append((label, *(f"{number:.6g}" for number in numbers)))
         widths = [max(len(row[i]) for row in rows) for i in range(5)]
         return [

@@ -156,10 +156,10 @@ def regularized(functional: Functional) -> Functional:
         PETSc 3.26: "l2prox" begins with the origin as its centre and keeps a gradient of the centre
         before; "user" needs callbacks.
     """
-    given = PETSc.Options()
-    if not given.hasName(TYPE):
+    options = PETSc.Options()
+    if not options.hasName(TYPE):
         return functional
-    kind = given.getString(TYPE, "")
+    kind = options.getString(TYPE, "")
     if kind not in ("l2pure", "l1dict", "lm"):
         raise OptionError(
             f'{TYPE} = "{kind}" is not supported',
@@ -167,7 +167,7 @@ def regularized(functional: Functional) -> Functional:
             remedy="a Prior in the objective, which is also what the result is then judged by",
         )
     return Regularized(
-        functional, kind, given.getReal(WEIGHT, 1e-4), given.getReal(SMOOTHING, 1e-6)
+        functional, kind, options.getReal(WEIGHT, 1e-4), options.getReal(SMOOTHING, 1e-6)
     )
 
 

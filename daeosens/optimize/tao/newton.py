@@ -182,7 +182,7 @@ def newton_matrix(operator: HessianOperator, x: PETSc.Vec) -> PETSc.Mat:
     return _shell(x.comm, sizes, operator)
 
 
-def checked_preconditioner(given: object, x: PETSc.Vec, few: int = FEW) -> str | Product:
+def checked_preconditioner(preconditioner: object, x: PETSc.Vec, few: int = FEW) -> str | Product:
     """Return "dense", "lmvm", "none" or a callable (x, r) -> Vec.
 
     ``few`` is the number of variables up to which "auto" means "dense".
@@ -192,8 +192,8 @@ def checked_preconditioner(given: object, x: PETSc.Vec, few: int = FEW) -> str |
     InputError
         Something else, or a Mat of another layout than x.
     """
-    if isinstance(given, PETSc.Mat):
-        mat = given
+    if isinstance(preconditioner, PETSc.Mat):
+        mat = preconditioner
         wanted = x.getSizes()
         pairs: Any = x.comm.tompi4py().allgather((tuple(mat.getSizes()), (wanted, wanted)))
         if any(tuple(map(tuple, mine)) != tuple(map(tuple, theirs)) for mine, theirs in pairs):
@@ -208,13 +208,13 @@ def checked_preconditioner(given: object, x: PETSc.Vec, few: int = FEW) -> str |
             return result
 
         return multiply
-    if isinstance(given, str) and given in NAMED:
+    if isinstance(preconditioner, str) and preconditioner in NAMED:
         chosen = "dense" if x.getSize() <= few else "none"
-        return chosen if given == "auto" else given
-    if callable(given):
-        return guarded(given, "preconditioner", x.comm)
+        return chosen if preconditioner == "auto" else preconditioner
+    if callable(preconditioner):
+        return guarded(preconditioner, "preconditioner", x.comm)
     raise InputError(
-        f"preconditioner = {given!r}",
+        f"preconditioner = {preconditioner!r}",
         expected=f"{', '.join(map(repr, NAMED))}, a Mat or a callable (x, r) -> Vec",
     )
 

@@ -105,11 +105,11 @@ class Descent:
         BLMVM that of a projected gradient, BNCG counts an iteration late, and none looks at the
         change of the value.  Testing here makes the rules the same for all.
         """
-        given = PETSc.Options()
-        self.monotone = not given.hasName("tao_ls_armijo_memory_size")
+        options = PETSc.Options()
+        self.monotone = not options.hasName("tao_ls_armijo_memory_size")
         # PETSc 3.26: the BNK family's interpolation of the first radius depends on the unit of J
-        recipe = given.getString("tao_bnk_init_type", "") == "interpolation"
-        if self.hessian is None or recipe or given.hasName("tao_fmin"):
+        recipe = options.getString("tao_bnk_init_type", "") == "interpolation"
+        if self.hessian is None or recipe or options.hasName("tao_fmin"):
             self.evaluations.measure(1.0)
         tao.setTolerances(0.0, 0.0, 0.0)
         tao.setMaximumIterations(PETSc.UNLIMITED)
