@@ -32,7 +32,7 @@ from daeosens.inverse import fit
 from daeosens.inverse.likelihood.experiments import Experiment
 from daeosens.optimize import minimize
 from daeosens.optimize.constrained.constraints import Constraint
-from daeosens.petsc.ranks import end_quietly_behind_closed_pipe
+from daeosens.petsc.ranks import end_quietly_behind_closed_pipe, install_abort_hook
 from daeosens.problem.equations import DAE, ODE
 from daeosens.problem.event import Event
 from daeosens.problem.modes import hybrid
@@ -45,6 +45,7 @@ from daeosens.verify.taylor import taylor
 __version__ = "0.1.0"
 
 end_quietly_behind_closed_pipe()
+install_abort_hook()
 
 __all__ = [
     "DAE",

@@ -3,19 +3,23 @@
 A configuration names its driver, ``driver = "lynx_hare"``: ``lynx_hare.py`` in the folder
 ``drivers`` beside the folder of the configuration, or, where there is none, beside the
 configuration itself; or a path, ``driver = "../lynx_hare.py"``, which
-starts at that folder.
+starts at that folder.  ``run`` and ``check`` execute that file: a configuration from elsewhere is
+to be trusted like a program.
 """
 
 from __future__ import annotations
 
 import argparse
+import ctypes
 import importlib.metadata
 import os
 import shutil
+import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from daeosens.cli import doctor
 from daeosens.errors import InputError
@@ -89,12 +93,54 @@ def run(config: Path, words: Sequence[str], n_ranks: int | None) -> int:
         No such configuration or driver, or no mpiexec.
     """
     driver = find_driver(config)
+    if "--check" in words:
+        sys.stdout.write(f"{config}: runs the driver {driver.resolve()}\n")
+        sys.stdout.flush()
     command = [*mpiexec(n_ranks), sys.executable, str(driver), str(config), *words]
+    last = signal.SIGKILL if n_ranks is None else signal.SIGTERM  # which mpiexec passes on
+    job = subprocess.Popen(
+        command,
+        env=mpi_environment(n_ranks),
+        preexec_fn=_dying_with_us(last),  # noqa: PLW1509 (there are no threads)
+    )
+
+    def pass_on(number: int, _frame: object) -> None:
+        job.send_signal(number)
+
+    def interrupt(number: int, _frame: object) -> None:
+        if not _in_foreground():  # Ctrl-C of a terminal reaches the job by itself
+            job.send_signal(number)
+
+    handlers: dict[int, Any] = {signal.SIGINT: interrupt, signal.SIGTERM: pass_on}
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
-        code = subprocess.run(command, env=mpi_environment(n_ranks), check=False).returncode
-    except KeyboardInterrupt:
-        return 130
+        code = job.wait()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
     return code if code >= 0 else 128 - code  # ended by a signal: as a shell says it
+
+
+def _in_foreground() -> bool:
+    """Tell whether a terminal sends its signals to this process and those it has started."""
+    try:
+        return os.tcgetpgrp(0) == os.getpgrp()
+    except OSError:
+        return False
+
+
+def _dying_with_us(number: int) -> Callable[[], None] | None:
+    """Return what makes a child get a signal when this process dies, however it does (Linux)."""
+    if not sys.platform.startswith("linux"):
+        return None
+    library, parent = ctypes.CDLL(None), os.getpid()
+
+    def prepare() -> None:
+        library.prctl(1, number)  # PR_SET_PDEATHSIG
+        if os.getppid() != parent:  # it is dead already
+            os.kill(os.getpid(), number)
+
+    return prepare
 
 
 def find_driver(config: Path) -> Path:

@@ -23,11 +23,11 @@ import math
 import signal
 import sys
 import threading
-import traceback
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
-from typing import NoReturn, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from mpi4py import MPI
 from petsc4py import PETSc
@@ -35,15 +35,22 @@ from petsc4py import PETSc
 from daeosens.errors import DaeosensError, InputError, OptionError
 from daeosens.io.config.arguments import Arguments, parse_arguments
 from daeosens.io.config.read import build_config, parse_toml
-from daeosens.io.files import read_text
+from daeosens.io.files import is_of_the_disk, read_text
+from daeosens.io.json import json_text
 from daeosens.io.results import Results, close_results, open_results, write_summary
+from daeosens.optimize.interruption import interruptions
 from daeosens.petsc.agreement import all_arrive, on_every_rank, on_first_rank
 from daeosens.petsc.options import check_command_line, validate_names
-from daeosens.petsc.ranks import install_abort_hook
+from daeosens.petsc.ranks import abort, exit_code
+from daeosens.petsc.watchdog import watched
 
 C = TypeVar("C")
 PATIENCE = 5.0
 """Seconds that a rank whose study failed waits for the others before it ends the job."""
+
+WATCHDOG = 3600.0
+"""Seconds without a sign of life after which a study is ended, unless its configuration says."""
+
 
 _AT_START = (
     *("checkstack", "fp_trap", "info", "malloc", "malloc_debug", "malloc_test", "malloc_view"),
@@ -75,7 +82,9 @@ def drive(
 
     Whatever is wrong with arguments, configuration, options or results folder is reported by rank
     0 before any work, with exit code 2 on every rank.  A rank that fails alone does not leave the
-    others waiting: it ends the whole job, as does any exception that is not ours.
+    others waiting: it ends the whole job, as does any exception that is not ours, and a
+    watchdog where nothing has been heard for an hour, or for ``watchdog`` seconds of the
+    configuration (0: never).
 
     Parameters
     ----------
@@ -95,13 +104,13 @@ def drive(
     Returns
     -------
     int
-        0 converged, 1 not converged or failed, 2 bad input, 130 interrupted from the keyboard.
+        0 converged, 1 not converged or failed, 2 bad input, 130 interrupted from the keyboard,
+        143 by SIGTERM.
     """
     program, *words = sys.argv if argv is None else argv
-    install_abort_hook()
     comm = MPI.COMM_WORLD.Dup()  # ours alone: never mixed up with the study's messages
     try:
-        with _ended_by_closed_pipe():
+        with _own_signals():
             code = _driven(comm, doc, config_class, study, check, prefixes, Path(program), words)
     except DaeosensError as error:
         code = _report(comm, error)
@@ -109,17 +118,32 @@ def drive(
     return code
 
 
+class Terminated(SystemExit):
+    """SIGTERM, as batch systems and ``mpiexec`` send it to end a job."""
+
+
 @contextmanager
-def _ended_by_closed_pipe() -> Generator[None]:
-    """Let ``driver | head`` end in silence, as other programs do: to PETSc it would be a crash."""
+def _own_signals() -> Generator[None]:
+    """Handle two signals that are crashes to PETSc.
+
+    ``driver | head`` ends in silence, as other programs do; SIGTERM ends the run.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+
+    def terminate(_signal: int, _frame: object) -> None:
+        raise Terminated(128 + signal.SIGTERM)  # as a shell says it
+
+    before = {
+        signal.SIGPIPE: signal.signal(signal.SIGPIPE, signal.SIG_DFL),
+        signal.SIGTERM: signal.signal(signal.SIGTERM, terminate),
+    }
     try:
         yield
     finally:
-        signal.signal(signal.SIGPIPE, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _driven(
@@ -139,6 +163,7 @@ def _driven(
     _insert_petsc(arguments.petsc, prefixes)
     text = on_first_rank(comm, lambda: read_text(arguments.config, "configuration"))
     table = parse_toml(arguments.config, text)
+    patience = on_every_rank(comm, lambda: _watchdog(table, arguments.config))
     config = on_every_rank(
         comm, lambda: build_config(table, config_class, arguments.config, program.stem)
     )
@@ -146,13 +171,24 @@ def _driven(
         return _check(comm, check, config, arguments)
     run = {"driver": program.stem, "arguments": words}
     results = open_results(arguments.output, comm, config_text=text, run=run)
-    return _run(results, study, config, prefixes)
+    return _run(results, partial(watched, lambda: study(config, results), patience), prefixes)
+
+
+def _watchdog(table: dict[str, Any], path: Path) -> float:
+    """Take the seconds of the watchdog out of a configuration."""
+    seconds = table.pop("watchdog", WATCHDOG)
+    number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
+    if not number or not 0.0 <= seconds <= 1e8:
+        raise InputError(
+            f"{path}: watchdog = {seconds!r}",
+            expected="seconds without a sign of life after which the run is ended; 0: never",
+        )
+    return float(seconds)
 
 
 def _run(
     results: Results,
-    study: Callable[[C, Results], bool],
-    config: C,
+    study: Callable[[], bool],
     prefixes: Sequence[str],
 ) -> int:
     results.say(
@@ -160,30 +196,58 @@ def _run(
     )
     error: DaeosensError | None = None
     converged = False
+    before = interruptions()
     try:
-        converged = bool(study(config, results))
+        converged = bool(study())
     except DaeosensError as failure:
         error = failure
-    except KeyboardInterrupt:
-        write_summary(results, "interrupted", "")
-        if results.comm.size > 1:
-            raise  # mpiexec ends the job
-        results.say(f"interrupted; results so far in {results.folder}")
-        return 130  # as a shell says it
+    except (KeyboardInterrupt, Terminated) as stop:
+        return _interrupted(results, stop)
     except BaseException as failure:
-        write_summary(results, "crashed", f"{type(failure).__name__}: {failure}")
-        raise  # with several ranks the hook ends the job
+        if isinstance(failure, OSError) and is_of_the_disk(failure):
+            error = DaeosensError(str(failure), remedy="free disk space, or another folder")
+        else:
+            write_summary(results, "crashed", f"{type(failure).__name__}: {failure}")
+            if results.comm.size > 1 and isinstance(failure, SystemExit):
+                abort(failure)  # of other exceptions the hook tells
+            raise
     try:
         _agree(results.comm, error, results)
         on_every_rank(results.comm, lambda: check_command_line(prefixes=prefixes, final=True))
     except DaeosensError as failure:
         results.log(f"{type(failure).__name__}: {failure}")
-        close_results(results, "failed", str(failure))
-        return _report(results.comm, failure)
+        with suppress(DaeosensError):  # the first failure is told
+            close_results(results, "failed", str(failure))
+        code = _report(results.comm, failure)
+        _tell_facts(results)
+        return code
     status = "converged" if converged else "not converged"
+    if interruptions() > before and not converged:
+        status = "interrupted"
     results.say(f"{status}; results in {results.folder}")
-    close_results(results, status)
+    try:
+        close_results(results, status)
+    except DaeosensError:
+        _tell_facts(results)
+        raise
     return 0 if converged else 1
+
+
+def _interrupted(results: Results, stop: BaseException) -> int:
+    """Note Ctrl-C or SIGTERM, and return the exit code; with several ranks, end the job."""
+    write_summary(results, "interrupted", "")
+    if results.comm.size > 1:
+        abort(stop.with_traceback(None))
+    results.say(f"interrupted; results so far in {results.folder}")
+    return exit_code(stop)
+
+
+def _tell_facts(results: Results) -> None:
+    """Print what a failed run has found out and where it has put it."""
+    if results.comm.rank == 0 and results.facts:
+        text = json_text(results.facts)
+        sys.stdout.write(f"results so far in {results.folder}, and these facts:\n{text}")
+        sys.stdout.flush()
 
 
 def _agree(
@@ -192,25 +256,16 @@ def _agree(
     """Meet the other ranks after the study; raise on all what one of them met with."""
     if error is None:
         all_arrive(comm, math.inf)
-    elif not all_arrive(comm, PATIENCE):
-        _end_job(comm, error, results)
+    elif not all_arrive(comm, PATIENCE):  # they are busy, or wait for this rank
+        if results is not None:
+            write_summary(results, "failed", str(error))
+        abort(error)
 
     def own() -> None:
         if error is not None:
             raise error
 
     on_every_rank(comm, own)
-
-
-def _end_job(comm: MPI.Intracomm, error: DaeosensError, results: Results | None) -> NoReturn:
-    """End the job from the one rank that failed, while the others are busy or wait for it."""
-    if results is not None:
-        write_summary(results, "failed", str(error))
-    sys.stdout.flush()
-    sys.stderr.write(f"[rank {comm.rank}] {''.join(traceback.format_exception(error))}")
-    sys.stderr.flush()
-    MPI.COMM_WORLD.Abort(_exit_code(error))
-    raise AssertionError  # pragma: no cover (Abort does not return)
 
 
 def _check(
@@ -256,11 +311,7 @@ def _report(comm: MPI.Intracomm, error: DaeosensError) -> int:
         sys.stdout.flush()
         sys.stderr.write(f"{type(error).__name__}: {error}\n")
         sys.stderr.flush()
-    return _exit_code(error)
-
-
-def _exit_code(error: DaeosensError) -> int:
-    return 2 if isinstance(error, InputError) else 1
+    return exit_code(error)
 
 
 def _count(n_ranks: int) -> str:

@@ -145,7 +145,7 @@ class HasDenseGaussNewton(Protocol):
 
 @runtime_checkable
 class HasResidual(Protocol):
-    """Optional ability: J = |r(x)|^2 / 2, for "pounders"."""
+    """Optional ability: J = |r(x)|^2 / 2."""
 
     def residual(self, x: PETSc.Vec) -> PETSc.Vec:
         """Return r(x) [q] in a new vector; SolveError as for ``value``.  Collective."""

@@ -40,7 +40,7 @@ from daeosens.optimize.interruption import INTERRUPTED, interruptible
 from daeosens.optimize.methods import NEWTON
 from daeosens.optimize.result import Progress
 from daeosens.petsc.options import Options
-from daeosens.petsc.ranks import agree, contents, install_abort_hook
+from daeosens.petsc.ranks import agree, contents
 from daeosens.petsc.vectors import gather
 from daeosens.problem.problem import Problem
 from daeosens.timestepping.stepping import Stepping
@@ -161,7 +161,6 @@ def fit(
     0.5 0.014
     """
     if comm is not None and comm.size > 1:
-        install_abort_hook()  # what is wrong on one rank only would leave the others waiting
         agree(comm, "fit", starts=starts, seed=seed, method=method, hessian=hessian)
     require(problem, Problem, "problem", "ODE(f, size, parameters)")
     experiments = listed_experiments(data, stepping, times, doses)

@@ -1,10 +1,18 @@
-"""Finding the file the user meant."""
+"""Finding the file the user meant, and writing files that are whole at any time."""
 
 from __future__ import annotations
 
+import errno
+import os
+import secrets
 from pathlib import Path
 
-from daeosens.errors import InputError, nearest
+from daeosens.errors import DaeosensError, InputError, nearest
+
+UNFINISHED = ".*.new"
+"""Pattern of the names of files that are being written; what a killed process leaves."""
+
+_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
 
 
 def file_hint(path: Path) -> str:
@@ -65,3 +73,50 @@ def read_text(path: Path, kind: str) -> str:
             expected=f"a readable {kind} file",
             remedy=f"ls -l {path}",
         ) from error
+
+
+def replace_file(path: Path, content: bytes | memoryview, mode: int = 0o666) -> None:
+    """Write a file in one go: whoever looks, also after a kill, sees the old one or the new one.
+
+    Its permissions are ``mode``, less what the umask takes away.
+
+    Raises
+    ------
+    DaeosensError
+        It cannot be written (disk full, no permission, no folder): the old one is untouched.
+    """
+    beside = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.new")
+    try:
+        try:
+            with os.fdopen(
+                os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb"
+            ) as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            beside.replace(path)
+        except BaseException:
+            beside.unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise unwritable(path, error) from error
+
+
+def unwritable(path: Path, error: OSError) -> DaeosensError:
+    """Return the error of a file that cannot be written."""
+    return DaeosensError(
+        f"{path}: cannot be written ({error.strerror or error})",
+        expected="room on the disk, and permission to write there",
+        remedy="free disk space, or another folder",
+    )
+
+
+def is_of_the_disk(error: OSError) -> bool:
+    """Tell whether the system refused to write for want of room or a working disk.
+
+    Examples
+    --------
+    >>> is_of_the_disk(OSError(errno.ENOSPC, "")), is_of_the_disk(FileNotFoundError())
+    (True, False)
+    """
+    return error.errno in _DISK

@@ -5,10 +5,15 @@ file of its own beside it (``results.rank0001.h5``), and the file holds a virtua
 the blocks as one array.  A field on a DMDA is stored in natural order as [ny, nx, dof] (any other
 dimension likewise), every other Vec as [n], so that a reader sees nothing of the ranks: any number
 of them reads the array back.  File names inside are relative: the folder can be moved.
+
+HDF5 writes into memory, and the bytes then replace the file in one go: HDF5 (1.14) may end in a
+segmentation fault where a disk is full, and leaves a file of no use where it is killed.  So each
+write takes the file's size in memory, and its time.
 """
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
@@ -19,7 +24,7 @@ import numpy.typing as npt
 from petsc4py import PETSc
 
 from daeosens.errors import DaeosensError, InputError, nearest
-from daeosens.io.files import require_file
+from daeosens.io.files import replace_file, require_file, unwritable
 from daeosens.petsc.agreement import on_every_rank, on_first_rank
 from daeosens.petsc.row_blocks import Block, block_of
 from daeosens.petsc.vectors import read, write
@@ -27,6 +32,9 @@ from daeosens.petsc.vectors import read, write
 Array: TypeAlias = npt.NDArray[np.float64]
 T = TypeVar("T")
 _h5: Any = h5py  # untyped
+
+HDF5_ERRORS = (OSError, RuntimeError, KeyError, TypeError, ValueError)
+"""What h5py raises at damaged files."""
 
 
 def write_array(path: Path, name: str, values: npt.ArrayLike | str) -> None:
@@ -84,14 +92,26 @@ def _write_virtual(path: Path, name: str, blocks: list[tuple[str, Block]]) -> No
 
 def _append(path: Path, action: Callable[[Any], None]) -> None:
     try:
-        with _h5.File(path, "a") as file:
-            action(file)
+        before = path.read_bytes() if path.exists() else b""
     except OSError as error:
+        raise unwritable(path, error) from error
+    try:
+        content = changed_image(before, action)
+    except HDF5_ERRORS as error:
         raise DaeosensError(
-            f"{path}: cannot be written ({error})",
-            expected="a writable HDF5 file",
-            remedy="free disk space, or another results folder",
+            f"{path}: cannot be written ({str(error).strip(chr(34))})",
+            expected="a whole HDF5 file, or none",
+            remedy="another results folder, or remove the file: it is damaged",
         ) from error
+    replace_file(path, content)
+
+
+def changed_image(before: bytes, action: Callable[[Any], None]) -> memoryview:
+    """Return the bytes of an HDF5 file (or, from b"", of a new one) after an action on it."""
+    image = io.BytesIO(before)
+    with _h5.File(image, "r+" if before else "w") as file:
+        action(file)
+    return image.getbuffer()
 
 
 def read_array(path: str | Path, name: str, shape: tuple[int, ...] | None = None) -> Array:
@@ -174,7 +194,7 @@ def _open(path: Path, action: Callable[[Any], T]) -> T:
     try:
         with _h5.File(path, "r") as file:
             return action(file)
-    except (OSError, RuntimeError, KeyError) as error:
+    except HDF5_ERRORS as error:
         raise InputError(
             f"{path}: not readable as HDF5 ({str(error).strip(chr(34))})",
             expected="a complete HDF5 file",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -13,12 +12,23 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
+from daeosens.io.files import replace_file
+
 
 def write_json(path: Path, value: object) -> None:
-    """Write a JSON file in one go: a reader never sees half of it."""
-    new = path.with_suffix(f".{os.getpid()}.new")
-    new.write_text(json.dumps(plain(value), indent=2, allow_nan=False) + "\n", encoding="utf-8")
-    new.replace(path)
+    """Write a JSON file in one go: a reader never sees half of it.
+
+    Raises
+    ------
+    DaeosensError
+        It cannot be written.
+    """
+    replace_file(path, json_text(value).encode())
+
+
+def json_text(value: object) -> str:
+    """Return a value as indented JSON."""
+    return json.dumps(plain(value), indent=2, allow_nan=False) + "\n"
 
 
 def plain(value: object) -> Any:

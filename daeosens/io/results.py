@@ -5,21 +5,25 @@
 ``log.txt``               the progress lines
 ``results.h5``            arrays and fields; at the end also configuration, log, versions (``run/``)
 ``results.rank*.h5``      the blocks of distributed fields (only with several ranks)
-``summary.json``          status, facts, times, versions; there from the start ("running")
+``summary.json``          status, facts, times, versions; written first ("running"), always whole
 ``*.png``, ``*.xdmf``     figures; fields for ParaView
 ========================  ========================================================================
 
 A folder that an earlier run made is used again: the files of the kinds above are removed first.
-A folder that holds anything else is refused.
+A folder that holds anything else is refused, and one that a running process writes to.  Files
+appear in one go, so that a kill at any moment leaves a folder that can be read and used again;
+what was "running" then is told by :func:`read_status`.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import socket
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -28,14 +32,16 @@ import numpy.typing as npt
 from mpi4py import MPI
 from petsc4py import PETSc
 
-from daeosens.errors import InputError
+from daeosens.errors import DaeosensError, InputError
+from daeosens.io.files import UNFINISHED, replace_file
 from daeosens.io.hdf5 import read_array, read_vec, write_array, write_vec
-from daeosens.io.json import plain, write_json
+from daeosens.io.json import json_text, plain
 from daeosens.io.versions import versions
 from daeosens.petsc.agreement import on_first_rank
 
 T = TypeVar("T")
-_OURS = ("config.toml", "log.txt", "results*.h5", "summary.json", "*.png", "*.xdmf")
+_OURS = ("config.toml", "log.txt", "results*.h5", "*.png", "*.xdmf", UNFINISHED)
+"""Besides the summary, which is replaced."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +60,8 @@ class Results:
         Numbers worth keeping, from :meth:`record`; part of the summary.
     started : float
         Seconds since the epoch.
+    lines : list of str
+        The log so far.
     """
 
     folder: Path
@@ -61,6 +69,7 @@ class Results:
     run: Mapping[str, Any]
     facts: dict[str, Any]
     started: float
+    lines: list[str] = field(default_factory=list[str])
 
     @property
     def hdf5(self) -> Path:
@@ -80,9 +89,14 @@ class Results:
 
     def log(self, text: object) -> None:
         """Keep a line in log.txt without printing it; on rank 0 only."""
-        if self.comm.rank == 0:
+        if self.comm.rank > 0:
+            return
+        self.lines.append(f"{text}\n")
+        try:
             with self.path("log.txt").open("a", encoding="utf-8") as log:
-                log.write(f"{text}\n")
+                log.write(self.lines[-1])
+        except OSError:
+            pass  # written as a whole at the end, which tells what is wrong
 
     def record(self, name: str, value: object) -> None:
         """Keep a number, text, array or dataclass for summary.json (call it on every rank)."""
@@ -178,49 +192,136 @@ def close_results(results: Results, status: str, error: str = "") -> None:
         "converged", "not converged", "failed".
     error : str
         What went wrong, for the summary.
+
+    Raises
+    ------
+    DaeosensError
+        On every rank: a file cannot be written.  The summary says so then ("failed").
     """
 
     def finish() -> None:
-        for name in ("config.toml", "log.txt"):
-            text = results.path(name).read_text(encoding="utf-8")
-            write_array(results.hdf5, f"run/{name}", text)
-        write_array(results.hdf5, "run/versions.json", json.dumps(versions(), indent=1))
+        try:
+            log = "".join(results.lines)
+            replace_file(results.path("log.txt"), log.encode())
+            write_array(results.hdf5, "run/log.txt", log)
+            config = results.path("config.toml").read_text(encoding="utf-8")
+            write_array(results.hdf5, "run/config.toml", config)
+            write_array(results.hdf5, "run/versions.json", json.dumps(versions(), indent=1))
+        except DaeosensError as failure:
+            write_summary(results, "failed", f"{error}\n{failure}".strip())
+            raise
         write_summary(results, status, error)
 
     on_first_rank(results.comm, finish)
 
 
 def write_summary(results: Results, status: str, error: str = "") -> None:
-    """Write summary.json.  Not collective: the rank that fails alone calls it too."""
+    """Write summary.json.  Not collective: the rank that fails alone calls it too.
+
+    Where there is no room for another file it is written over the old one, or, if that is
+    impossible too, to stderr.
+    """
+    text = _summary(results, status, error)
+    path = results.path("summary.json")
+    try:
+        replace_file(path, text.encode())
+    except DaeosensError as failure:
+        if not _written_over(path, text.encode()):
+            sys.stderr.write(f"{failure.what}; it would say:\n{text}")
+            sys.stderr.flush()
+
+
+def read_status(folder: str | Path) -> str:
+    """Return the status of the run that a folder is of.  Not collective.
+
+    Parameters
+    ----------
+    folder : str or Path
+        A results folder.
+
+    Returns
+    -------
+    str
+        "running", "converged", "not converged", "failed", "crashed", or "interrupted": also where
+        the summary says "running" and the process that wrote it was one of this machine, and is no
+        more.
+
+    Raises
+    ------
+    InputError
+        Not a results folder.
+    """
+    summary = _summary_of(Path(folder))
+    if summary is None:
+        raise InputError(f"{folder}: not a results folder", expected="one with a summary.json")
+    status = str(summary.get("status"))
+    return "interrupted" if status == "running" and _is_gone(summary) else status
+
+
+def _summary(results: Results, status: str, error: str) -> str:
     summary = {
         "status": status,
         "error": error,
         "facts": results.facts,
         "run": plain(results.run),
         "ranks": results.comm.size,
+        "process": {"host": socket.gethostname(), "pid": os.getpid()},
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(results.started)),
         "seconds": round(time.time() - results.started, 3),
         "versions": versions(),
     }
-    write_json(results.path("summary.json"), summary)
+    return json_text(summary)
+
+
+def _written_over(path: Path, content: bytes) -> bool:
+    """Write a file over the old one where that has as much room; tell whether it has worked."""
+    try:
+        if path.stat().st_blocks * 512 < len(content):
+            return False
+        with path.open("r+b") as file:
+            file.write(content)
+            file.truncate()
+    except OSError:
+        return False
+    return True
+
+
+def _is_gone(summary: Mapping[str, Any]) -> bool:
+    """Tell whether a summary was written by a process of this machine that is no more."""
+    process = summary.get("process", {})
+    if process.get("host") != socket.gethostname():
+        return False
+    try:
+        os.kill(int(process["pid"]), 0)
+    except ProcessLookupError:
+        return True
+    except OSError:  # of another user
+        return False
+    return int(process["pid"]) == os.getpid()  # an earlier run of this process
 
 
 def _prepare(results: Results, config_text: str) -> None:
     folder = results.folder
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        if any(folder.iterdir()) and not _made_by_us(folder):
+        earlier = _summary_of(folder)
+        if earlier is None and {*folder.iterdir()} - {*folder.glob(UNFINISHED)}:
             raise InputError(
                 f"{folder}: not empty, and not a results folder",
                 expected="a new or empty folder, or one an earlier run made",
                 remedy="--output another_folder",
             )
+        _refuse_running(folder, earlier or {})
+        # first of all: what a kill leaves from here on is a results folder
+        replace_file(results.path("summary.json"), _summary(results, "running", "").encode())
         for old in [path for pattern in _OURS for path in folder.glob(pattern)]:
             old.unlink()
-        results.path("config.toml").write_text(config_text, encoding="utf-8")
-        results.path("log.txt").write_text("", encoding="utf-8")
-        write_summary(results, "running")
-    except OSError as error:
+        replace_file(results.path("config.toml"), config_text.encode())
+        replace_file(results.path("log.txt"), b"")
+    except (OSError, DaeosensError) as failure:
+        error = failure.__cause__ if isinstance(failure, DaeosensError) else failure
+        if not isinstance(error, OSError):
+            raise
         raise InputError(
             f"{folder}: the results folder cannot be written ({error.strerror})",
             expected="a folder with permission to write",
@@ -228,9 +329,21 @@ def _prepare(results: Results, config_text: str) -> None:
         ) from error
 
 
-def _made_by_us(folder: Path) -> bool:
+def _refuse_running(folder: Path, earlier: Mapping[str, Any]) -> None:
+    process = earlier.get("process", {})
+    here = process.get("host") == socket.gethostname()
+    if earlier.get("status") == "running" and here and not _is_gone(earlier):
+        raise InputError(
+            f"{folder}: process {process.get('pid')} of this machine writes its results there",
+            expected="a folder for each run",
+            remedy=f"--output another_folder, or kill {process.get('pid')}",
+        )
+
+
+def _summary_of(folder: Path) -> dict[str, Any] | None:
+    """Return the summary of an earlier run, or None where there is none of ours."""
     try:
         summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-        return "daeosens" in summary["versions"]
+        return summary if "daeosens" in summary["versions"] else None
     except (OSError, ValueError, KeyError, TypeError):
-        return False
+        return None

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from daeosens.errors import InputError
+from daeosens.io.files import replace_file
 from daeosens.io.hdf5 import dataset_shape
 
 
@@ -102,7 +103,7 @@ def write_xdmf(
                     attribute = _add_attribute(element, f"{shown}_{component}")
                     _add_slab(attribute, source, shape, index)
     ET.indent(root)
-    ET.ElementTree(root).write(path, encoding="utf-8", xml_declaration=True)
+    replace_file(path, ET.tostring(root, encoding="utf-8", xml_declaration=True))
     return path
 
 

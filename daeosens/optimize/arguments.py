@@ -13,7 +13,7 @@ from petsc4py import PETSc
 
 from daeosens.errors import InputError, nearest
 from daeosens.functional.functional import Functional, HasTypical
-from daeosens.optimize.methods import METHODS, NEWTON, PRODUCTS, listed
+from daeosens.optimize.methods import METHODS, NEWTON, PRODUCTS, WITHDRAWN, listed
 from daeosens.optimize.start import first_bad, vector_like
 from daeosens.optimize.stopping import Stopping
 from daeosens.petsc.vectors import read
@@ -24,7 +24,9 @@ def argument_complaints(
 ) -> list[str]:
     """Say what is wrong with the arguments that every method has."""
     complaints: list[str] = []
-    if method not in METHODS:
+    if str(method) in WITHDRAWN:
+        complaints.append(f'method "{method}" is not offered: {WITHDRAWN[str(method)]}')
+    elif method not in METHODS:
         near = nearest(str(method), METHODS) or '"lmvm", or "blmvm" with bounds'
         complaints.append(f"unknown method {method!r}; expected: {listed(METHODS)}; try: {near}")
     for name, value in tolerances.items():

@@ -88,20 +88,32 @@ class Evaluations:
         return value / self.unit
 
     def objective(self, _tao: PETSc.TAO, x: PETSc.Vec) -> float:
-        """Return J(x) alone, for trust regions."""
-        if not self._known(x):
-            self.begin()
-            try:
+        """Return J(x), for trust regions.
+
+        They ask for the gradient after they have accepted a step, when it is too late for one that
+        does not exist: where they will accept it, it is computed here.
+        """
+        try:
+            if not self._known(x):
+                self.begin()
                 value = self.functional.value(x)
                 if not math.isfinite(value):
                     raise SolveError(f"value {value:g}")  # noqa: TRY301 (one way to fail)
-            except SolveError as error:
-                self._count_failure(error)
-                return CLIFF
-            self.last = Trial(x.copy(), value, None)
-            self._note_best(value)
-        assert self.last is not None
+                self.last = Trial(x.copy(), value, None)
+                self._note_best(value)
+            assert self.last is not None
+            if self._is_low(self.last.value):
+                self._tried(x)
+        except SolveError as error:
+            self._count_failure(error)
+            self.last = None
+            return CLIFF
         return self.last.value / self.unit
+
+    def _is_low(self, value: float) -> bool:
+        """Whether a trust region may accept a value: lower than the last, but for rounding."""
+        assert self.accepted is not None
+        return value <= self.accepted.value + 1e-9 * abs(self.accepted.value)
 
     def slope(self, _tao: PETSc.TAO, x: PETSc.Vec, gradient: PETSc.Vec) -> None:
         """Fill ``gradient`` [n] at an accepted x, for trust regions."""

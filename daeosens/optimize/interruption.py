@@ -44,6 +44,17 @@ class Interruption:
 
 
 _current: list[Interruption] = []
+_heard = [0]
+
+
+def interruptions() -> int:
+    """Return how often Ctrl-C has ended work in this process without ending the program."""
+    return _heard[0]
+
+
+def keep_what_is_there() -> None:
+    """Count a ``KeyboardInterrupt`` that is answered with what has been found so far."""
+    _heard[0] += 1
 
 
 @contextmanager

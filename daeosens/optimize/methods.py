@@ -19,7 +19,6 @@ METHODS: Mapping[str, str] = {
     "bntr": "Newton active set with bounds and trust region",
     "bntl": "Newton active set with bounds, trust region, then line search",
     "brgn": "Gauss-Newton on the residual, with bounds",
-    "pounders": "least squares by models, without derivatives, with bounds",
 }
 UNBOUNDED = ("lmvm", "nls", "ntr")
 """PETSc 3.26: TAO types that ignore bounds, with no more than an -info message."""
@@ -34,7 +33,13 @@ Without bounds BNTL is the same method, and sound.
 TRUST_REGION = ("ntr", "bntr", "bntl")
 """They ask for values alone, and for the gradient where they accept a step."""
 
-LEAST_SQUARES = ("brgn", "pounders")
+WITHDRAWN: Mapping[str, str] = {
+    "pounders": "PETSc 3.26 writes beyond its arrays (heap corrupted, often a crash); "
+    'try: "brgn", which has the derivatives of the residual from the sweeps'
+}
+"""TAO types that were offered once, and why they are not."""
+
+LEAST_SQUARES = ("brgn",)
 FIRST_ORDER = tuple(name for name in METHODS if name not in NEWTON + LEAST_SQUARES)
 
 MEMORY: Mapping[str, str] = {
@@ -43,7 +48,6 @@ MEMORY: Mapping[str, str] = {
     "bqnls": "quasi-Newton memory",
     "bncg": "conjugate direction",
     "brgn": "trust radius and damping",
-    "pounders": "model and its radius",
 }
 """What a continued run cannot take over from the file, by method; Newton methods: see restart."""
 
@@ -96,10 +100,8 @@ def check_abilities(functional: object, method: str, hessian: str, *, bounded: b
     """
     if method in NEWTON:
         needed = [PRODUCTS[hessian]]
-    elif method == "brgn":
-        needed = ["residual", "residual_jacobian"]
     else:
-        needed = ["residual"] if method == "pounders" else []
+        needed = ["residual", "residual_jacobian"] if method in LEAST_SQUARES else []
     missing = [name for name in needed if not hasattr(functional, name)]
     if not missing:
         if method in NEWTON and hessian == "exact" and hasattr(functional, "check_second_order"):

@@ -28,7 +28,7 @@ from daeosens.optimize.constrained.kkt import KktProgress, kkt_reporter
 from daeosens.optimize.constrained.minimize import check_constrained_method, minimize_constrained
 from daeosens.optimize.constrained.result import CONSTRAINED_METHODS, ConstrainedResult
 from daeosens.optimize.evaluations import Evaluations
-from daeosens.optimize.interruption import INTERRUPTED, interruptible
+from daeosens.optimize.interruption import INTERRUPTED, interruptible, keep_what_is_there
 from daeosens.optimize.methods import (
     METHODS,
     REASONS,
@@ -132,7 +132,7 @@ def minimize(
         With the gradient only: "lmvm"; with bounds "blmvm" (large n), "bqnls" or "bncg" (least
         memory).  With products with the Hessian: "nls" (line search), "ntr" (trust region); with
         or without bounds "bnls", "bntr", "bntl" (both).  Least squares, with or without bounds:
-        "brgn" (Gauss-Newton), "pounders" (no derivatives, few variables of similar size).
+        "brgn" (Gauss-Newton).
         With constraints: "almm" (first derivatives), "ipopt" (second derivatives, dense).
     bounds : (lower, upper), optional
         Each a Vec or array [n], one number, or None; or as SciPy takes them: a list of pairs (low,
@@ -338,6 +338,7 @@ def _until_interrupted(descent: Descent, run: Callable[[], int]) -> int:
     except KeyboardInterrupt:
         if not descent.iterates:
             raise
+        keep_what_is_there()
         descent.why = INTERRUPTED
         return _Reason.DIVERGED_USER
 
@@ -382,7 +383,8 @@ def _continue(
     """Save a descent's iterates to a file, from where that is, and return options for TAO."""
     identity = identity_of(descent.method, x, descent.limits, words)
     saved = load(path, identity, x.comm)
-    keeper = Keeper(path, identity, learns=words["preconditioner"] == "lmvm")
+    known = b"" if saved is None else saved.checksum
+    keeper = Keeper(path, identity, learns=words["preconditioner"] == "lmvm", checksum=known)
     descent.save = keeper.save
     if saved is None:
         return {}

@@ -1,19 +1,29 @@
-"""Restart files: each accepted iterate is saved, and a later run continues from the last one."""
+"""Restart files: each accepted iterate is saved, and a later run continues from the last one.
+
+A file is HDF5 followed by a checksum of all of its bytes, which HDF5 does not mind: nothing of a
+damaged file is looked at.  The checksum also tells whether another process has written to the file.
+"""
 
 from __future__ import annotations
 
+import io
 import math
 import os
+import socket
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, TypeVar
 
 import h5py
 import numpy as np
+from mpi4py import MPI
 from petsc4py import PETSc
 
 from daeosens.errors import DaeosensError, InputError
+from daeosens.io.files import replace_file
+from daeosens.io.hdf5 import HDF5_ERRORS, changed_image
 from daeosens.optimize.methods import MEMORY, NEWTON, TRUST_REGION
 from daeosens.optimize.result import Iterate
 from daeosens.optimize.start import Bounds
@@ -21,7 +31,11 @@ from daeosens.optimize.tao.run import Descent
 from daeosens.petsc.options import Options
 from daeosens.petsc.vectors import Array, read, scatter
 
-FORMAT = "daeosens restart 1"
+FORMAT = "daeosens restart 2"
+MARK = b"checksum"
+TAIL = len(MARK) + 32
+"""Bytes after HDF5's: a mark, and the checksum of all before it."""
+
 COLUMNS = (
     "value",
     "gradient_norm",
@@ -56,6 +70,10 @@ class Saved:
         Trust radius of TAO; 0: none yet.
     forgotten : str
         What TAO knew and the file does not; empty: nothing.
+    writer : str
+        The process that wrote it.
+    checksum : bytes
+        Of the file, where it has been read.
     """
 
     identity: Mapping[str, str]
@@ -63,6 +81,8 @@ class Saved:
     iterates: list[Iterate]
     radius: float
     forgotten: str
+    writer: str = ""
+    checksum: bytes = b""
 
 
 @dataclass
@@ -77,11 +97,14 @@ class Keeper:
         As in ``Saved``.
     learns : bool
         Whether the preconditioner has a memory.
+    checksum : bytes
+        Of the file as this process has last read or written it; empty: there was none.
     """
 
     path: Path
     identity: Mapping[str, str]
     learns: bool
+    checksum: bytes = b""
 
     def save(self, descent: Descent, tao: PETSc.TAO) -> None:
         """Replace the file by one with the newest iterate.  Collective on the descent's x."""
@@ -93,12 +116,12 @@ class Keeper:
         forgotten = self._forgotten(descent, tao)
         parts: Any = x.comm.tompi4py().gather(read(x).copy())
 
-        def write() -> None:
+        def write() -> bytes:
             values = np.concatenate(parts)
-            saved = Saved(self.identity, values, descent.iterates, radius, forgotten)
-            _write(self.path, saved)
+            saved = Saved(self.identity, values, descent.iterates, radius, forgotten, _writer())
+            return _write(self.path, saved, self.checksum)
 
-        _on_first_rank(x.comm, write)
+        self.checksum = _on_first_rank(x.comm, write)
 
     def _forgotten(self, descent: Descent, tao: PETSc.TAO) -> str:
         """Say what of TAO's state is not in the file, for the experiments see the tests."""
@@ -194,11 +217,14 @@ def options_for(saved: Saved, descent: Descent) -> Options:
     return options
 
 
-def _write(path: Path, saved: Saved) -> None:
-    """Write beside the file, then replace it: it is whole at any time."""
-    beside = path.with_name(path.name + ".new")
-    with _h5.File(beside, "w") as file:
+def _write(path: Path, saved: Saved, known: bytes) -> bytes:
+    """Replace the file, which must still be the known one, and return the new checksum."""
+    if path.exists() and _last_bytes(path, 32) != known:
+        _refuse_other_writer(path)
+
+    def put(file: Any) -> None:
         file.attrs["format"] = FORMAT
+        file.attrs["writer"] = saved.writer
         file.attrs["radius"] = saved.radius
         file.attrs["forgotten"] = saved.forgotten
         identity = file.create_group("problem")
@@ -207,9 +233,38 @@ def _write(path: Path, saved: Saved) -> None:
         file["x"] = saved.x
         for column in COLUMNS:
             file[f"history/{column}"] = [getattr(iterate, column) for iterate in saved.iterates]
-    with beside.open("rb") as file:
-        os.fsync(file.fileno())
-    beside.replace(path)
+
+    image = bytes(changed_image(b"", put))
+    checksum = _checksum(image)
+    replace_file(path, image + MARK + checksum)
+    return checksum
+
+
+def _last_bytes(path: Path, count: int) -> bytes:
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - count))
+        return file.read()
+
+
+def _checksum(image: bytes) -> bytes:
+    return blake2b(image, digest_size=32).digest()
+
+
+def _writer() -> str:
+    rank = f" (rank {MPI.COMM_WORLD.rank} of its job)" if MPI.COMM_WORLD.size > 1 else ""
+    return f"process {os.getpid()} of {socket.gethostname()}{rank}"
+
+
+def _refuse_other_writer(path: Path) -> None:
+    writer = _read(path).writer
+    ranks = MPI.COMM_WORLD.size > 1
+    raise InputError(
+        f"restart = {path}: {writer} has written to it since {_writer()} looked",
+        expected="a file for each minimisation that runs at the same time",
+        remedy='restart=f"run-{rank}.h5", where each rank minimises for itself'
+        if ranks
+        else "another file name",
+    )
 
 
 def _found(path: Path) -> Saved | None:
@@ -223,24 +278,46 @@ def _found(path: Path) -> Saved | None:
 def _read(path: Path) -> Saved:
     what = f"restart = {path}"
     try:
-        with _h5.File(path, "r") as file:
-            if file.attrs.get("format") != FORMAT:
-                raise InputError(f"{what} is not a restart file", remedy="another file name")
-            columns = [file[f"history/{column}"][...].tolist() for column in COLUMNS]
-            rows = enumerate(zip(*columns, strict=True))
-            return Saved(
-                dict(file["problem"].attrs),
-                np.array(file["x"], dtype=float),
-                [Iterate(number, *row) for number, row in rows],
-                float(file.attrs["radius"]),
-                str(file.attrs["forgotten"]),
-            )
-    except (OSError, KeyError, ValueError) as error:
+        content = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{what} cannot be read ({error.strerror})") from error
+    image, tail = content[:-TAIL], content[-TAIL:]
+    if not tail.startswith(MARK) or tail != MARK + _checksum(image):
+        raise InputError(
+            f"{what} is not a restart file, or it is damaged: its checksum is wrong",
+            expected="a whole restart file of minimize",
+            remedy="another file name, or remove it",
+        )
+    try:
+        with _h5.File(io.BytesIO(image), "r") as file:
+            saved = _saved(file)
+    except HDF5_ERRORS as error:
         raise InputError(
             f"{what} cannot be read ({error})",
-            expected="a restart file of minimize",
+            expected=f"a file of the format {FORMAT}",
             remedy="another file name",
         ) from error
+    return replace(saved, checksum=tail[len(MARK) :])
+
+
+def _saved(file: Any) -> Saved:
+    """Take a file apart; a ValueError or KeyError says what is wrong."""
+    if file.attrs.get("format") != FORMAT:
+        raise ValueError(f"its format is {file.attrs.get('format')!r}")
+    columns = [file[f"history/{column}"][...].tolist() for column in COLUMNS]
+    rows = enumerate(zip(*columns, strict=True))
+    identity = {str(name): str(words) for name, words in file["problem"].attrs.items()}
+    x = np.array(file["x"], dtype=float)
+    iterates = [Iterate(number, *row) for number, row in rows]
+    radius = float(file.attrs["radius"])
+    numbers = np.array([[i.value, i.gradient_norm, i.step] for i in iterates], dtype=float)
+    if x.ndim != 1 or str(x.size) != identity.get("size"):
+        raise ValueError(f"x has shape {list(x.shape)}, its size is {identity.get('size')}")
+    if not (iterates and np.isfinite(x).all() and np.isfinite(numbers).all() and radius >= 0.0):
+        raise ValueError("no iterates, or numbers that are not finite")
+    return Saved(
+        identity, x, iterates, radius, str(file.attrs["forgotten"]), str(file.attrs["writer"])
+    )
 
 
 def _on_first_rank(comm: PETSc.Comm, task: Callable[[], T]) -> T:
@@ -251,8 +328,8 @@ def _on_first_rank(comm: PETSc.Comm, task: Callable[[], T]) -> T:
             outcome = (task(), "", "")
         except InputError as error:
             outcome = (None, str(error), "input")
-        except OSError as error:
-            outcome = (None, f"the restart file cannot be written: {error}", "file")
+        except DaeosensError as error:
+            outcome = (None, f"the restart file: {error}", "file")
     result, message, kind = comm.tompi4py().bcast(outcome)
     if kind:
         raise (InputError if kind == "input" else DaeosensError)(message)

@@ -29,7 +29,6 @@ class Iterate:
         J.
     gradient_norm : float
         2-norm of x - P(x - dJ/dx), P the projection onto the bounds; without bounds that of dJ/dx.
-        With "pounders" the gradient is that of its model.
     step : float
         2-norm of the change of x since the iterate before.
     evaluations, failed_solves : int

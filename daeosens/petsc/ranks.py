@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import math
 import os
 import signal
@@ -11,9 +12,10 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from hashlib import blake2b
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +23,8 @@ from mpi4py import MPI
 from petsc4py import PETSc
 
 from daeosens.errors import InputError
+from daeosens.petsc.agreement import all_arrive
+from daeosens.petsc.watchdog import beat
 
 SHOWN = 80
 """How much of a value that differs between the ranks an error shows."""
@@ -31,11 +35,19 @@ LARGE = 16
 SPINS = 2000
 """So often a rank looks for the others before it lets the processor do something else."""
 
-_ANCHORS: dict[int, PETSc.Vec] = {}
+LEAVING = 5.0
+"""Seconds that a rank waits for the others to leave in the same way, before it ends the job."""
+
+HERE, ASKED, LEAVES = 4711, 4712, 4713
+"""Tags of messages: a rank waits here too, the question whether it does, and that it leaves."""
+
+_ANCHORS: dict[int, tuple[PETSc.Vec, MPI.Intracomm]] = {}
 
 
 def anchor(comm: Any) -> None:
     """Keep one vector on a communicator (petsc4py's or mpi4py's) of several ranks.  Collective.
+
+    And a duplicate for messages of ranks that miss others.
 
     PETSc frees its duplicate of a communicator with the last object on it, and makes a new one with
     the next object, which all ranks have to do together.  Python may drop the last object on some
@@ -46,7 +58,7 @@ def anchor(comm: Any) -> None:
     ranks = comm.tompi4py() if isinstance(comm, PETSc.Comm) else comm
     handle = MPI._handleof(ranks)  # type: ignore[attr-defined]
     if handle not in _ANCHORS:
-        _ANCHORS[handle] = PETSc.Vec().createMPI((0, 0), comm=comm)
+        _ANCHORS[handle] = PETSc.Vec().createMPI((0, 0), comm=comm), ranks.Dup()
 
 
 def agree(comm: Any, call: str, **options: object) -> None:
@@ -75,6 +87,7 @@ def agree(comm: Any, call: str, **options: object) -> None:
     --------
     >>> agree(PETSc.COMM_SELF, "adjoint", engine="arrays")
     """
+    beat()
     if comm.size == 1:
         return
     ranks = comm.tompi4py() if isinstance(comm, PETSc.Comm) else comm
@@ -121,12 +134,16 @@ def _reduced_in_time(ranks: MPI.Intracomm, values: npt.NDArray[np.int64], call: 
     for _ in range(SPINS):  # as nearly always
         if request.Test():
             return
+    _, private = _ANCHORS.get(MPI._handleof(ranks), (None, None))  # type: ignore[attr-defined]
     limit = time.monotonic() + patience()
     while not request.Test():
+        if private is not None:
+            _answer(private)
         if time.monotonic() > limit:
+            missing = "" if private is None else _missing(private)
             error = InputError(
                 f"{call}: rank {ranks.rank} has waited {patience():g} s for other ranks of "
-                f"{ranks.size}, which do not make this call",
+                f"{ranks.size}, which do not make this call{missing}",
                 expected="the same calls on every rank of the communicator: the call is collective",
                 remedy="the call on every rank, outside of `if rank == 0`; DAEOSENS_PATIENCE=600 "
                 "in the environment where a rank is that much later",
@@ -134,6 +151,29 @@ def _reduced_in_time(ranks: MPI.Intracomm, values: npt.NDArray[np.int64], call: 
             error.add_note("".join(traceback.format_stack()))
             abort(error)  # raised on some ranks only, it would leave them waiting in MPI_Finalize
         time.sleep(1e-4)
+
+
+def _answer(private: MPI.Intracomm) -> None:
+    """Tell those who ask that this rank is here."""
+    status = MPI.Status()
+    while private.Iprobe(tag=ASKED, status=status):
+        private.recv(source=status.source, tag=ASKED)
+        private.isend(None, status.source, tag=HERE)
+
+
+def _missing(private: MPI.Intracomm, seconds: float = 1.0) -> str:
+    """Ask the other ranks whether they wait too, and say which ones do not answer."""
+    others = {*range(private.size)} - {private.rank}
+    requests = [private.isend(None, rank, tag=ASKED) for rank in others]
+    status, limit = MPI.Status(), time.monotonic() + seconds
+    while others and time.monotonic() < limit:
+        _answer(private)
+        if private.Iprobe(tag=HERE, status=status):
+            private.recv(source=status.source, tag=HERE)
+            others.discard(status.source)
+        time.sleep(1e-3)
+    del requests  # some may never be received: the job ends
+    return f": missing are {', '.join(map(str, sorted(others)))}" if others else ""
 
 
 def contents(description: Any) -> Any:
@@ -195,18 +235,71 @@ def _told(name: str, texts: Sequence[str]) -> str:
     return f"{name} is {' and '.join(values)}"
 
 
-def abort(error: BaseException) -> None:
-    """Print the traceback with this rank's number and end the whole job with exit code 1."""
-    text = "".join(traceback.format_exception(error))
-    sys.stdout.flush()
-    sys.stderr.write(f"[rank {MPI.COMM_WORLD.rank}] {text}")
-    sys.stderr.flush()
-    MPI.COMM_WORLD.Abort(1)
-    os._exit(1)  # pragma: no cover (Abort does not return)
+def abort(error: BaseException) -> NoReturn:
+    """Print the traceback with this rank's number and end the whole job, here and at once.
+
+    Its exit code is that of ``sys.exit``, 130 after Ctrl-C, 2 for bad input, and 1 otherwise.
+    """
+    _end_job("".join(traceback.format_exception(error)), exit_code(error))
+
+
+def exit_code(error: BaseException) -> int:
+    """Return the exit code of a process that an exception ends.
+
+    Examples
+    --------
+    >>> exit_code(SystemExit(3)), exit_code(KeyboardInterrupt()), exit_code(ValueError())
+    (3, 130, 1)
+    """
+    if isinstance(error, SystemExit):
+        return error.code if isinstance(error.code, int) else int(error.code is not None)
+    if isinstance(error, InputError):
+        return 2
+    return 130 if isinstance(error, KeyboardInterrupt) else 1
+
+
+def _end_job(text: str, code: int) -> NoReturn:
+    with suppress(OSError):  # the disk behind them may be full
+        sys.stdout.flush()
+        sys.stderr.write(f"[rank {MPI.COMM_WORLD.rank}] {text}")
+        sys.stderr.flush()
+    MPI.COMM_WORLD.Abort(code)
+    os._exit(code)  # pragma: no cover (Abort does not return)
+
+
+def leave_together(comm: PETSc.Comm, error: BaseException) -> None:
+    """Return if every rank raises now, with whatever it does; end the job if this one is alone.
+
+    For exceptions that ranks may raise in step: the others would wait for one that does so alone.
+    """
+    _, private = _ANCHORS.get(MPI._handleof(comm.tompi4py()), (None, None))  # type: ignore[attr-defined]
+    seconds = patience() if "DAEOSENS_PATIENCE" in os.environ else LEAVING
+    if private is not None and not all_arrive(private, seconds):
+        error.add_note("raised on some ranks only: the others would wait for ever")
+        abort(error)
+
+
+def _all_leave(comm: MPI.Intracomm, seconds: float) -> bool:
+    """Wait until every rank has called this, at most ``seconds``; tell whether they have.
+
+    By messages: a barrier could meet with another collective call that ranks are in (Open MPI 4
+    then truncates messages).
+    """
+    others = {*range(comm.size)} - {comm.rank}
+    requests = [comm.isend(None, rank, tag=LEAVES) for rank in others]
+    limit = time.monotonic() + seconds
+    while others and time.monotonic() < limit:
+        others -= {rank for rank in others if comm.Iprobe(source=rank, tag=LEAVES)}
+        time.sleep(1e-3)
+    return not others and all(request.test()[0] for request in requests)
 
 
 def install_abort_hook() -> None:
-    """Make an uncaught exception on any rank end the whole job (once, only with several ranks)."""
+    """Make ranks that fail alone end the whole job (once, only with several ranks).
+
+    An uncaught exception ends it at once.  ``sys.exit`` with another code than 0 does so where the
+    other ranks do not leave as well: Python would wait for them in MPI_Finalize.
+    """
     if MPI.COMM_WORLD.size == 1 or getattr(sys.excepthook, "ends_the_job", False):
         return
 
@@ -215,6 +308,22 @@ def install_abort_hook() -> None:
 
     hook.ends_the_job = True  # type: ignore[attr-defined]
     sys.excepthook = hook
+    leave = sys.exit
+    last: list[tuple[int, str]] = []
+
+    def leave_with(status: Any = None, /) -> NoReturn:
+        code = exit_code(SystemExit(status))
+        last[:] = [(code, "".join(traceback.format_stack()))] if code else []
+        leave(status)
+
+    sys.exit = leave_with
+
+    def at_exit() -> None:
+        if last and not _all_leave(MPI.COMM_WORLD, LEAVING):
+            code, place = last[0]
+            _end_job(f"sys.exit({code}), while other ranks go on\n{place}", code)
+
+    atexit.register(at_exit)
 
 
 def end_quietly_behind_closed_pipe() -> None:

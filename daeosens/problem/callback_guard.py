@@ -21,7 +21,7 @@ from daeosens.errors import (
     UnsupportedError,
 )
 from daeosens.petsc._kernels import finite_numbers
-from daeosens.petsc.ranks import abort
+from daeosens.petsc.ranks import abort, leave_together
 from daeosens.petsc.vectors import Array
 from daeosens.problem.callback_source import (
     place_of_error,
@@ -150,7 +150,8 @@ def guarded(callback: Callable[..., Any], name: str, comm: PETSc.Comm) -> Callab
     The first argument of the callback is taken as the time when it is a number.  On a communicator
     of several ranks an exception of one rank would leave the others waiting for ever (PETSc 3.26
     with petsc4py: the failing rank waits in PetscFinalize), so the traceback is printed and the
-    job aborted.  ``SolveError`` is exempt: whoever raises it promises to do so on every rank.
+    job aborted.  ``SolveError``, Ctrl-C and ``sys.exit`` are exempt where they come on every rank;
+    where they do not, the job is aborted too.
 
     Raises
     ------
@@ -190,6 +191,12 @@ def guarded(callback: Callable[..., Any], name: str, comm: PETSc.Comm) -> Callab
                     error.add_note(_BY_NAME)
             if aborts and not isinstance(error, SolveError):
                 abort(error)
+            if aborts:
+                leave_together(comm, error)
+            raise
+        except BaseException as error:
+            if aborts:
+                leave_together(comm, error)
             raise
 
     return call

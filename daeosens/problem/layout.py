@@ -12,7 +12,7 @@ from petsc4py import PETSc
 
 from daeosens.errors import InputError
 from daeosens.petsc.c_function import admit_native
-from daeosens.petsc.ranks import anchor, install_abort_hook
+from daeosens.petsc.ranks import anchor
 from daeosens.problem.matrices import dense
 from daeosens.problem.problem import Style
 
@@ -81,8 +81,6 @@ def make_frame(
     else:
         raise InputError(f"state is {type(state).__name__}", expected="a PETSc Vec or DM")
     anchor(template.comm)
-    if template.comm.size > 1:
-        install_abort_hook()
     if jacobian_matrix is not None and (
         size is not None or not isinstance(jacobian_matrix, PETSc.Mat)
     ):

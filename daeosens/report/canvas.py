@@ -5,6 +5,7 @@ Nothing here touches pyplot or any other global state of matplotlib.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,7 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from daeosens.errors import DaeosensError
+from daeosens.io.files import replace_file
 
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """Okabe and Ito's colours, which readers of all kinds of sight can tell apart."""
@@ -66,11 +68,14 @@ def canvas(
     with mpl.rc_context({**STYLE, "axes.spines.top": boxed, "axes.spines.right": boxed}):
         figure = Figure(figsize=size, layout=layout)
         yield figure
+        image = io.BytesIO()
         try:
-            figure.savefig(path, bbox_inches="tight", pad_inches=0.05)
-        except (OSError, ValueError) as error:
+            kind = path.suffix.removeprefix(".") or None
+            figure.savefig(image, format=kind, bbox_inches="tight", pad_inches=0.05)
+        except ValueError as error:
             raise DaeosensError(
                 f"{path}: the figure cannot be written ({error})",
                 expected="a writable folder, and a suffix such as .png, .pdf, .svg",
                 remedy=f"{path.with_suffix('.png').name} in a results folder",
             ) from error
+        replace_file(path, image.getbuffer())

@@ -2,7 +2,11 @@
 
 A library is named by the hash of all that decides its content: the source, the compiler with what
 it makes of its flags on this processor, and versions.  A lock lets one process compile while
-others wait; files appear whole, by renaming; a checksum tells a damaged one.
+others wait; files appear whole, by renaming.
+
+A library is code that this process executes.  So its folder and its file have to belong to the
+user, and nobody else may write to them; and its checksum, which also tells a damaged one, lies in
+another folder: who can write to the cache alone cannot make a file that is loaded.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ import hashlib
 import os
 import shlex
 import shutil
+import stat
 import subprocess
 import tempfile
 from functools import cache
@@ -23,6 +28,7 @@ import platformdirs
 from mpi4py import MPI
 
 from daeosens.errors import DaeosensError
+from daeosens.io.files import replace_file
 
 FLAGS = (
     "-O3",
@@ -44,6 +50,10 @@ class CompilerError(DaeosensError):
         super().__init__(what, remedy="a C compiler, such as gcc, on the PATH or named by CC")
 
 
+class UnsafeCacheError(DaeosensError):
+    """Compiled models would be loaded from where others can write."""
+
+
 def load(source: str, comm: MPI.Comm) -> ctypes.CDLL:
     """Return the library of a C source; compiled by the first rank, where no process did before.
 
@@ -59,6 +69,8 @@ def load(source: str, comm: MPI.Comm) -> ctypes.CDLL:
     ------
     CompilerError
         On every rank whose own compilation is impossible.
+    UnsafeCacheError
+        Others may write to the cache.
     """
     if comm.size > 1:
         if comm.rank == 0:
@@ -70,7 +82,7 @@ def load(source: str, comm: MPI.Comm) -> ctypes.CDLL:
 def _attempt(source: str) -> None:
     try:
         _library(source)
-    except CompilerError:  # every rank meets it again by itself
+    except (CompilerError, UnsafeCacheError):  # every rank meets it again by itself
         return
 
 
@@ -86,7 +98,7 @@ def _library(source: str) -> Path:
     library = _writable_folder() / f"{name}.so"
     if _is_whole(library):
         return library
-    with filelock.FileLock(library.with_suffix(".lock")):
+    with filelock.FileLock(library.with_suffix(".lock"), mode=0o600):
         if not _is_whole(library):
             _compile(source, compiler, library)
     return library
@@ -95,29 +107,59 @@ def _library(source: str) -> Path:
 def _writable_folder() -> Path:
     folder = cache_folder()
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        for own in (folder, _checksum_of(folder / "any.so").parent):
+            own.mkdir(parents=True, exist_ok=True, mode=0o700)
+            _refuse_others(own)
         with tempfile.TemporaryFile(dir=folder):
             return folder
     except OSError:
         return _own_folder()
 
 
+def _refuse_others(path: Path) -> None:
+    """Refuse a folder or file that another user could have written to.
+
+    Raises
+    ------
+    UnsafeCacheError
+        It does not belong to the user, or others may write to it.
+    """
+    status = path.lstat()
+    mode = stat.S_IMODE(status.st_mode)
+    if status.st_uid != os.geteuid() or mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise UnsafeCacheError(
+            f"{path}: others may have written to it (owner {status.st_uid}, mode {mode:04o}), "
+            "and compiled models are loaded from there",
+            expected=f"owner {os.geteuid()}, writable by nobody else",
+            remedy=f"rm -r {path}, if it is yours; or another folder by XDG_CACHE_HOME",
+        )
+
+
+def _checksum_of(library: Path) -> Path:
+    """Return where the checksum of a library is: not beside it, but in a folder of this process."""
+    if library.parent in _KEPT:
+        return library.with_suffix(".sha256")
+    return platformdirs.user_data_path("daeosens") / "checksums" / f"{library.stem}.sha256"
+
+
 @cache
 def _own_folder() -> Path:
     """Make a folder for this process only, where there is no cache to write to."""
     folder = tempfile.TemporaryDirectory(prefix="daeosens-", ignore_cleanup_errors=True)
-    _KEPT.append(folder)
+    _KEPT[Path(folder.name)] = folder
     return Path(folder.name)
 
 
-_KEPT: list[Any] = []
+_KEPT: dict[Path, Any] = {}
 """Folders that go with the process."""
 
 
 def _is_whole(library: Path) -> bool:
+    checksum = _checksum_of(library)
     try:
-        expected = library.with_suffix(".sha256").read_text()
-        return hashlib.sha256(library.read_bytes()).hexdigest() == expected
+        for file in (library, checksum):
+            _refuse_others(file)
+        return hashlib.sha256(library.read_bytes()).hexdigest() == checksum.read_text()
     except OSError:
         return False
 
@@ -127,10 +169,13 @@ def _compile(source: str, compiler: tuple[str, ...], library: Path) -> None:
         code, result = Path(folder) / "model.c", Path(folder) / "model.so"
         code.write_text(source)
         _run(compiler, *FLAGS, "-o", str(result), str(code), "-lm")
-        checksum = Path(folder) / "sha256"
-        checksum.write_text(hashlib.sha256(result.read_bytes()).hexdigest())
+        result.chmod(0o600)
+        checksum = hashlib.sha256(result.read_bytes()).hexdigest()
         result.replace(library)
-        checksum.replace(library.with_suffix(".sha256"))
+    try:
+        replace_file(_checksum_of(library), checksum.encode(), mode=0o600)
+    except DaeosensError as error:
+        raise CompilerError(error.what) from error
 
 
 @cache

@@ -104,11 +104,15 @@ def test_driver_ended_by_a_signal_has_the_exit_code_of_a_shell(config):
     assert cli.main(["run", str(config)]) == 128 + signal.SIGKILL
 
 
-def test_interrupted_run_exits_with_130(config, monkeypatch):
-    def interrupt(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(subprocess, "run", interrupt)
+def test_interrupted_run_exits_with_130(config):
+    """Ctrl-C to this process alone is passed on, and the driver ends."""
+    config.parent.parent.joinpath("drivers/echo.py").write_text(
+        "import os, signal, sys, time\n"
+        "signal.signal(signal.SIGINT, lambda *_: sys.exit(130))\n"
+        "os.kill(os.getppid(), signal.SIGINT)\n"
+        "time.sleep(60)\n",
+        encoding="utf-8",
+    )
     assert cli.main(["run", str(config)]) == 130
 
 

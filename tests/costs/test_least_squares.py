@@ -1,4 +1,4 @@
-"""Least squares by BRGN and POUNDERS against minima known from elsewhere."""
+"""Least squares by BRGN against minima known from elsewhere."""
 
 import numpy as np
 import pytest
@@ -93,34 +93,6 @@ def test_bounds_are_kept(method):
     assert result.value == pytest.approx(bfgs.value, rel=1e-8)
 
 
-def test_pounders_finds_the_fit_without_derivatives():
-    functional = fit()
-    functional.formula = None  # neither value nor gradient is asked for
-    result = minimize(functional, method="pounders", gradient_tolerance=1e-7)
-    assert result.converged
-    np.testing.assert_allclose(result.x.getArray(), fitted(), rtol=1e-5)
-    r, jacobian = decay(result.x.getArray())
-    assert result.value == pytest.approx(0.5 * r @ r, rel=1e-13)
-    assert functional.jacobians == []
-    assert result.evaluations == len(functional.residuals) < 100
-    assert np.all(np.diff(result.history.value) < 0.0)
-    assert np.linalg.norm(jacobian.T @ r) < 1e-6
-    assert result.history.evaluations.sum() <= result.evaluations
-
-
-def test_gradient_of_pounders_is_that_of_its_model():
-    seen = []
-
-    def record(iterate, x):
-        r, jacobian = decay(x.getArray())
-        seen.append((iterate.gradient_norm, np.linalg.norm(jacobian.T @ r)))
-
-    minimize(fit(), method="pounders", gradient_tolerance=1e-4, progress=record)
-    model, exact = np.array(seen).T
-    assert np.all(np.abs(model - exact)[2:] < 0.35 * exact.max())
-    assert model[-1] < 1e-2 * model[0]
-
-
 @pytest.mark.parametrize("method", LEAST_SQUARES)
 def test_max_iterations_is_exact(method):
     result = minimize(fit(), method=method, max_iterations=2, gradient_tolerance=0.0)
@@ -208,21 +180,14 @@ def test_failure_at_the_start_is_an_error(method):
         minimize(fit(domain=lambda x: False), method=method)
 
 
-def test_residual_that_is_not_finite():
+def test_residual_at_the_start_that_is_not_finite():
+    lm = {"tao_brgn_regularization_type": "lm"}
     functional = Residual(lambda x: (x * np.nan, np.eye(3)), np.ones(3))
     with pytest.raises(SolveError, match="residual at the start is not finite"):
-        minimize(functional, method="pounders")
+        minimize(functional, method="brgn", options=lm)
     functional.residual = lambda x: 3.0
     with pytest.raises(InputError, match=r"residual\(x\) returned 3\.0"):
-        minimize(functional, method="pounders")
-
-    def logarithm(x):
-        with np.errstate(invalid="ignore"):
-            return np.log(x), np.diag(1.0 / x)
-
-    functional = Residual(logarithm, [0.3, 0.01])
-    result = minimize(functional, method="pounders", gradient_tolerance=1e-5)
-    np.testing.assert_allclose(result.x.getArray(), 1.0, atol=1e-4)
+        minimize(functional, method="brgn", options=lm)
 
 
 @pytest.mark.parametrize("method", LEAST_SQUARES)
@@ -244,28 +209,13 @@ def test_functional_without_residual_is_refused(method):
     assert functional.points == []
 
 
-def test_pounders_needs_two_variables():
-    """With one, PETSc 3.26 writes beyond its arrays."""
-    functional = Residual(lambda x: (x - 1.0, np.eye(1)), [0.5])
-    with pytest.raises(UnsupportedError, match=r'"pounders" with one variable(.|\n)*"brgn"'):
-        minimize(functional, method="pounders")
+@pytest.mark.parametrize("asked", [{"method": "pounders"}, {"options": {"tao_type": "pounders"}}])
+def test_pounders_is_not_offered(asked):
+    """PETSc 3.26 writes beyond its arrays: with four variables the heap was corrupt each time."""
+    functional = fit()
+    with pytest.raises(InputError, match=r'"pounders" is not offered: .*heap.*try: "brgn"'):
+        minimize(functional, **asked)
     assert functional.residuals == []
-
-
-def test_pounders_needs_room():
-    functional = fit(bounds=(0.0, [1.0, 2.0, 3.0]))
-    with pytest.raises(InputError, match="upper bound 1 at index 0"):
-        minimize(functional, method="pounders")
-    assert functional.residuals == []
-
-
-def test_options_of_pounders():
-    with pytest.raises(OptionError, match="mat_lmvm_hist_size"):
-        minimize(fit(), method="pounders", options={"mat_lmvm_hist_size": 3})
-    result = minimize(
-        fit(), method="pounders", gradient_tolerance=1e-6, options={"tao_pounders_delta": 0.02}
-    )
-    assert result.converged
 
 
 # ---- several ranks -------------------------------------------------------------------------------

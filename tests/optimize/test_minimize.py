@@ -498,7 +498,7 @@ def test_errors_of_petsc_itself_come_out():
 # ---- bad input -----------------------------------------------------------------------------------
 
 BAD = {
-    "method": ({"method": "lbfgs"}, r"unknown method 'lbfgs'; expected: \"lmvm\", .*\"pounders\""),
+    "method": ({"method": "lbfgs"}, r"unknown method 'lbfgs'; expected: \"lmvm\", .*\"brgn\""),
     "misspelt": ({"method": "bqnsl"}, 'try: "bqnls"'),
     "ignored bounds": (
         {"bounds": (-2, 2)},

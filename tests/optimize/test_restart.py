@@ -1,6 +1,7 @@
 """Restart files: nothing accepted is lost, and what can continue exactly does."""
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -14,8 +15,10 @@ from mpi4py import MPI
 from petsc4py import PETSc
 
 from daeosens.errors import DaeosensError, InputError, SolveError
+from daeosens.io.hdf5 import changed_image
 from daeosens.optimize import minimize
 from daeosens.optimize.methods import FIRST_ORDER, MEMORY, METHODS, NEWTON, UNBOUNDED
+from daeosens.optimize.restart import MARK, TAIL, _checksum
 
 CONVEX = np.linspace(0.8, 1.8, 12)
 START = np.full(12, 0.5)
@@ -182,37 +185,18 @@ def test_radius_that_options_choose_is_told(tmp_path):
     assert result.notes[0].endswith("; the trust radius starts anew")
 
 
-@pytest.mark.parametrize("method", ["pounders", "brgn"])
-def test_least_squares_go_on(tmp_path, method):
+def test_regularized_least_squares_go_on(tmp_path):
     def functional():
         return Residual(pieces, START[:3])
 
-    extra = {"method": method, "gradient_tolerance": 1e-5, "restart": tmp_path / "run.h5"}
-    if method == "brgn":
-        extra["options"] = {"tao_brgn_regularization_type": "lm"}
+    extra = {"method": "brgn", "gradient_tolerance": 1e-5, "restart": tmp_path / "run.h5"}
+    extra["options"] = {"tao_brgn_regularization_type": "lm"}
     first = minimize(functional(), max_iterations=2, **extra)
     result = minimize(functional(), **extra)
     assert result.converged
     assert " anew" in result.notes[0]
     np.testing.assert_array_equal(result.history.value[:3], first.history.value)
     assert result.iterations > first.iterations
-
-
-def test_pounders_goes_on_close_to_an_upper_bound(tmp_path):
-    """The first radius depends on the room above the point from which the run goes on."""
-    extra = {"method": "pounders", "restart": tmp_path / "run.h5", "bounds": (-1.0, 1.0)}
-
-    def functional(goal):
-        return Residual(lambda x: (np.tan(x - goal), np.diag(np.cos(x - goal) ** -2)), np.zeros(2))
-
-    first = minimize(functional(0.97), max_iterations=12, **extra)
-    assert 0.0 < 1.0 - first.x.getArray().max() < 0.1
-    assert minimize(functional(0.97), gradient_tolerance=1e-5, **extra).converged
-    extra["restart"] = tmp_path / "end.h5"
-    end = minimize(functional(1.5), **extra)
-    np.testing.assert_array_equal(end.x.getArray(), [1.0, 1.0])
-    with pytest.raises(InputError, match="a restart file that ended there cannot be continued"):
-        minimize(functional(1.5), **extra)
 
 
 # ---- files ---------------------------------------------------------------------------------------
@@ -266,15 +250,85 @@ def test_file_that_is_none(tmp_path):
     path = tmp_path / "run.h5"
     path.write_text("not HDF5")
     functional = valley()
-    with pytest.raises(InputError, match=r"run\.h5 cannot be read"):
+    with pytest.raises(InputError, match=r"run\.h5 is not a restart file, or it is damaged"):
         minimize(functional, restart=path)
     with h5py.File(path, "w") as file:
         file["x"] = 1.0
     with pytest.raises(InputError, match="is not a restart file"):
         minimize(functional, restart=path)
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(InputError, match=r"run\.h5 cannot be read \(Is a directory\)"):
+        minimize(functional, restart=path)
     with pytest.raises(InputError, match=r"nowhere is not there\n  try: another one"):
         minimize(functional, restart=tmp_path / "nowhere" / "run.h5")
     assert functional.points == []
+
+
+def changed(path, change):
+    """Change what a restart file holds, and give it the right checksum again."""
+    image = bytes(changed_image(path.read_bytes()[:-TAIL], change))
+    path.write_bytes(image + MARK + _checksum(image))
+
+
+def put(name, values):
+    def change(file):
+        del file[name]
+        file[name] = values
+
+    return change
+
+
+WRONG = {
+    "format": (lambda file: file.attrs.modify("format", "other"), "its format is 'other'"),
+    "shape": (put("x", np.ones((12, 1))), r"x has shape \[12, 1\], its size is 12"),
+    "size": (put("x", np.ones(5)), r"x has shape \[5\], its size is 12"),
+    "not finite": (put("x", np.full(12, np.nan)), "no iterates, or numbers that are not finite"),
+    "text": (put("x", ["one"] * 12), "[Oo]peration not defined|onversion"),
+    "lengths": (put("history/value", [1.0]), "shorter|longer"),
+    "radius": (lambda file: file.attrs.modify("radius", -1.0), "no iterates, or numbers"),
+    "history": (lambda file: file.pop("history"), "not found"),
+}
+
+
+@pytest.mark.parametrize(("change", "message"), WRONG.values(), ids=WRONG)
+def test_whole_file_with_wrong_contents_is_refused(tmp_path, change, message):
+    path = tmp_path / "run.h5"
+    minimize(valley(), method="bnls", max_iterations=2, restart=path)
+    changed(path, change)
+    with pytest.raises(InputError, match=rf"run\.h5 cannot be read \(.*({message})"):
+        minimize(valley(), method="bnls", restart=path)
+
+
+def test_file_that_another_process_writes_to_is_not_written_over(tmp_path):
+    """As ranks do that all minimise for themselves, with the same file."""
+    path = tmp_path / "run.h5"
+
+    def intrude(iterate, _x):
+        if iterate.iteration == 2:
+            changed(path, lambda file: file.attrs.modify("writer", "process 7 of moon"))
+
+    with pytest.raises(InputError, match=r"process 7 of moon has written to it since process \d+"):
+        minimize(valley(), method="bnls", restart=path, progress=intrude)
+
+
+def test_full_disk_is_told_and_leaves_the_last_iterate(tmp_path):
+    path = tmp_path / "run.h5"
+    before: list[bytes] = []
+
+    def fill(iterate, _x):
+        if iterate.iteration == 3:
+            before.append(path.read_bytes())
+            resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        with pytest.raises(DaeosensError, match=r"run\.h5: cannot be written \(File too large\)"):
+            minimize(valley(), method="bnls", restart=path, progress=fill)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert [path.read_bytes()] == before
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_start_of_a_continued_run_may_fail(tmp_path):
@@ -323,15 +377,11 @@ def test_killed_run_loses_nothing_accepted(tmp_path, last):
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize("method", ["bntr", "lmvm", "pounders"])
+@pytest.mark.parametrize("method", ["bntr", "lmvm"])
 def test_any_number_of_ranks_continues(shared_tmp_path, method):
     path = shared_tmp_path / "run.h5"
 
-    def functional(comm):
-        if method == "pounders":
-            return Residual(pieces, START[:3], comm=comm)
-        return valley(comm)
-
+    functional = valley
     extra = {"method": method, "gradient_tolerance": 1e-6, "restart": path}
     first = minimize(functional(PETSc.COMM_WORLD), max_iterations=3, **extra)
     result = minimize(functional(PETSc.COMM_WORLD), **extra)

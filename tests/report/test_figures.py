@@ -119,7 +119,7 @@ def test_value_without_logarithm_is_refused(tmp_path):
 
 @pytest.mark.parametrize("name", ["no folder/fit.png", "fit.nonsense"])
 def test_figure_that_cannot_be_written_is_an_error(tmp_path, name):
-    with pytest.raises(DaeosensError, match="the figure cannot be written"):
+    with pytest.raises(DaeosensError, match="cannot be written"):
         fit_figure(tmp_path / name, [series("hare")], **LABELS)
 
 

@@ -1,5 +1,6 @@
 """The cache of compiled models: kept, shared, mended, and done without."""
 
+import hashlib
 import os
 import shutil
 import stat
@@ -42,6 +43,7 @@ def cache(shared_tmp_path, comm, monkeypatch):
         compiler.chmod(compiler.stat().st_mode | stat.S_IXUSR)
     comm.barrier()
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
+    monkeypatch.setenv("XDG_DATA_HOME", str(shared_tmp_path / "data"))
     monkeypatch.setenv("CC", str(compiler))
     return folder / "daeosens" / "traced"
 
@@ -49,6 +51,10 @@ def cache(shared_tmp_path, comm, monkeypatch):
 def calls(cache):
     noted = cache.parents[2] / "calls"
     return len(noted.read_text().split()) if noted.exists() else 0
+
+
+def checksum_of(library):
+    return library.parents[3] / "data" / "daeosens" / "checksums" / f"{library.stem}.sha256"
 
 
 def pendulum(comm=MPI.COMM_SELF, *, damping=0.1):
@@ -110,13 +116,60 @@ def test_a_damaged_file_is_made_again(cache, damage):
     library.unlink()  # the process goes on with the old one
     if damage == "no checksum":
         library.write_bytes(content)
-        library.with_suffix(".sha256").unlink()
+        checksum_of(library).unlink()
     else:
         parts = {"emptied": b"", "cut": content[: len(content) // 2], "changed": content[::-1]}
         library.write_bytes(parts[damage])
     np.testing.assert_array_equal(swing(pendulum(damping=0.4)), first)
     assert calls(cache) == 2
     assert library.stat().st_size == len(content)
+
+
+def test_who_can_write_to_the_cache_alone_plants_nothing(cache):
+    """A library with its own checksum beside it is not loaded: it is made again."""
+    first = swing(pendulum(damping=0.8))
+    (library,) = cache.glob("*.so")
+    planted = library.read_bytes() + b"planted"
+    library.unlink()
+    library.write_bytes(planted)
+    library.with_suffix(".sha256").write_text(hashlib.sha256(planted).hexdigest())
+    np.testing.assert_array_equal(swing(pendulum(damping=0.8)), first)
+    assert calls(cache) == 2
+    assert b"planted" not in library.read_bytes()[-7:]
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o002, 0o000])
+def test_files_and_folders_are_the_user_s_alone_whatever_the_umask(cache, umask):
+    before = os.umask(umask)
+    try:
+        swing(pendulum(damping=0.9))
+    finally:
+        os.umask(before)
+    (library,) = cache.glob("*.so")
+    checksum = checksum_of(library)
+    modes = [path.stat().st_mode & 0o777 for path in (cache, checksum.parent, library, checksum)]
+    assert modes == [0o700, 0o700, 0o600, 0o600]
+
+
+@pytest.mark.parametrize("place", ["folder", "library", "checksum", "checksums"])
+@pytest.mark.parametrize("change", ["mode", "owner"])
+def test_what_others_may_write_to_is_not_loaded(cache, place, change, monkeypatch):
+    swing(pendulum(damping=1.1))
+    (library,) = cache.glob("*.so")
+    checksum = checksum_of(library)
+    places = {"folder": cache, "library": library, "checksum": checksum}
+    path = places.get(place, checksum.parent)
+    if change == "mode":
+        path.chmod(path.stat().st_mode | stat.S_IWGRP)
+        told = r"mode 0[67][276]0"
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: 12345)
+        told = "expected: owner 12345"
+    with pytest.raises(
+        compilation.UnsafeCacheError, match=rf"others may have written(.|\n)*{told}"
+    ):
+        pendulum(damping=1.1)
+    assert calls(cache) == 1
 
 
 def test_a_cache_that_cannot_be_written_is_done_without(cache, tmp_path, monkeypatch):

@@ -18,7 +18,7 @@ from daeosens.functional.functional import Functional
 from daeosens.inverse.search.start_records import Attempt, finished, write_attempt
 from daeosens.inverse.uncertainty.hessian_at_estimate import HessianKind
 from daeosens.optimize import Result, minimize
-from daeosens.optimize.interruption import INTERRUPTED
+from daeosens.optimize.interruption import INTERRUPTED, keep_what_is_there
 from daeosens.petsc.agreement import on_every_rank, on_first_rank
 from daeosens.petsc.options import Options
 from daeosens.petsc.ranks import agree
@@ -211,6 +211,7 @@ def multistart(
             try:
                 attempt = _attempt(index, functional, points[index], settings)
             except KeyboardInterrupt:  # before its first iterate
+                keep_what_is_there()
                 stopped = True
                 break
             mine += [attempt] if group.rank == 0 else []

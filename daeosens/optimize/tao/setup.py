@@ -16,7 +16,6 @@ from daeosens.optimize.methods import METHODS, NEWTON, PRODUCTS, bounds_complain
 from daeosens.optimize.start import Bounds
 from daeosens.optimize.stopping import GRADIENT
 from daeosens.optimize.tao import gauss_newton as least_squares
-from daeosens.optimize.tao import pounders
 from daeosens.optimize.tao.gauss_newton import GaussNewton, Regularized
 from daeosens.optimize.tao.newton import (
     HessianOperator,
@@ -26,7 +25,7 @@ from daeosens.optimize.tao.newton import (
     set_preconditioner,
 )
 from daeosens.optimize.tao.run import Descent
-from daeosens.petsc.options import Options, Scope, scoped_options
+from daeosens.petsc.options import Options, Scope
 from daeosens.petsc.vectors import Array
 
 Kind: TypeAlias = Literal["exact", "gauss_newton"]
@@ -81,16 +80,10 @@ def run_tao(
     InputError, OptionError, SolveError
         As ``minimize``.
     """
-    alone = descent.method == "pounders"
-    tao = PETSc.TAO().create(PETSc.COMM_SELF if alone else x.comm)
+    tao = PETSc.TAO().create(x.comm)
     matrix: PETSc.Mat | None = None
     try:
         _set_rules(tao, descent)
-        if alone:
-            radius = pounders.first_step(x, descent.limits)
-            with scoped_options(defaults={pounders.DELTA: radius}):
-                _read_options(tao, descent)
-            return pounders.run(tao, descent, x, scope)
         tao.setSolution(x)
         if descent.limits is not None:
             tao.setVariableBounds(descent.limits)
