@@ -1,5 +1,6 @@
 """Inverse problems: fits, their uncertainty, profiles, multistart, posteriors of fields."""
 
+from daeosens.inverse.bilevel import Bilevel, DelayedRhs, bilevel
 from daeosens.inverse.fit import fit
 from daeosens.inverse.fit_discretization import Discretization
 from daeosens.inverse.fit_result import Fit
@@ -16,7 +17,9 @@ from daeosens.inverse.uncertainty.profiles import Profile, Profiles, profile
 from daeosens.inverse.uncertainty.regularized import Regularized
 
 __all__ = [
+    "Bilevel",
     "Covariance",
+    "DelayedRhs",
     "Discretization",
     "Fit",
     "GaussianPrior",
@@ -28,6 +31,7 @@ __all__ = [
     "Profile",
     "Profiles",
     "Regularized",
+    "bilevel",
     "covariance",
     "fit",
     "identifiability",

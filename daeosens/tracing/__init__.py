@@ -452,6 +452,49 @@ def LinearDAEO(  # noqa: N802 (a noun, like ODE)
     return model
 
 
+def separate(
+    model: Any,
+    size: int = 0,
+    parameters: int | Sequence[str] | Mapping[str, Any] = (),
+    delays: Sequence[str] = (),
+) -> Any:
+    """Return a right-hand side as a function of its parameters where the states are given.
+
+    Parameters
+    ----------
+    model : Model, or callable
+        What ``trace`` made, or a function ``rhs(t, u, z, p)`` with delayed states z [d, n].
+    size, parameters, delays
+        Of a function: the number of unknowns, the parameters, and which of them are the delays.
+
+    Returns
+    -------
+    SeparableRhs
+
+    Raises
+    ------
+    InputError
+        A model that was not traced, or is a DAE.
+    """
+    module = _needed("separable")
+    if delays:
+        shapes = _needed("named_parameters").admit_shapes(parameters)
+        return module.separable_delayed(model, size, shapes, delays)
+    if getattr(model, "graph", None) is None:
+        raise InputError(
+            f"the model is {type(model).__name__} without a traced right-hand side",
+            expected="u' = f(t, u, p) that was traced",
+            remedy="daeosens.trace(rhs, size, parameters)",
+        )
+    if model.form != "rhs":
+        raise InputError(
+            "the model has a mass matrix",
+            expected="u' = f(t, u, p)",
+            remedy="the differential equations alone, without the algebraic unknowns",
+        )
+    return module.separable(model.graph, model.parameter_names)
+
+
 def _in_order(parameters: int | Sequence[str] | Mapping[str, Any]) -> object:
     """Return what ranks have to agree on: the order of names is that of the vector [m]."""
     return list(parameters.items()) if isinstance(parameters, Mapping) else parameters

@@ -74,7 +74,7 @@ def build(
     products = {name: ready[f"rhs_{name}"] for name in ("pull", "push")}
     if all(isinstance(product, Native) for product in products.values()):
         problem = replace(problem, native={**problem.native, **products})
-    return _model(tracer, problem, running, ready)
+    return replace(_model(tracer, problem, running, ready), graph=graphs[0])
 
 
 def build_residual(

@@ -80,6 +80,8 @@ class Model(Parametrized):
         What ``running`` returns.
     trace_terminal, trace_event : callable
         What ``terminal`` and ``event`` do.
+    graph : Graph or None
+        The right-hand side of ``trace``, as it was recorded.
 
     Examples
     --------
@@ -93,6 +95,7 @@ class Model(Parametrized):
     traced_running: Running | None = None
     trace_terminal: Callable[[Callable[..., Any]], Terminal] | None = None
     trace_event: Callable[[Event], Event] | None = None
+    graph: Any = None
 
     @property
     def running(self) -> Running:

@@ -1,0 +1,12 @@
+"""Bi-level estimation: measurements in the place of solutions.
+
+A traced right-hand side and measurements of all its unknowns come in; out go estimates of its
+parameters, without an integration (``bilevel``).  ``estimate`` is the place to begin: it makes of
+each experiment its ``samples`` (interpolants and quadrature), of all of them a ``functional`` of
+the nonlinear parameters, whose ``inner`` problem gives the linear ones.
+"""
+
+from daeosens.inverse.bilevel.estimate import Bilevel, DelayedRhs, bilevel
+from daeosens.inverse.bilevel.functional import BilevelFunctional
+
+__all__ = ["Bilevel", "BilevelFunctional", "DelayedRhs", "bilevel"]

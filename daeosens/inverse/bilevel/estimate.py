@@ -1,0 +1,468 @@
+"""``bilevel``: parameters from interpolated measurements, without solving the equations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from mpi4py import MPI
+
+from daeosens.costs.least_squares import paired_unknowns
+from daeosens.errors import InputError, UnsupportedError
+from daeosens.functional.parameter import Parameter
+from daeosens.functional.parameters import Parameters
+from daeosens.inverse.bilevel.functional import BilevelFunctional, ExperimentRows, spread_starts
+from daeosens.inverse.bilevel.inner import Row, combination, linear_constraints
+from daeosens.inverse.bilevel.interpolants import Kind
+from daeosens.inverse.bilevel.samples import samples_of
+from daeosens.inverse.likelihood.experiments import Experiment, controls, tables
+from daeosens.inverse.search.multistart import Multistart, multistart
+from daeosens.petsc.vectors import Array, gather
+from daeosens.problem.layout import admit_size
+from daeosens.problem.problem import Problem
+from daeosens.tracing import separate
+from daeosens.tracing.named_parameters import Shapes, admit_shapes
+
+
+@dataclass(frozen=True, eq=False)
+class DelayedRhs:
+    """A right-hand side ``rhs(t, u, z, p)`` whose z [d, n] are states some time ago.
+
+    Parameters
+    ----------
+    rhs : callable
+        Traced, as by ``trace``: returns u' [n]; ``z[k]`` is u(t - delays[k]).
+    size : int or sequence of str
+        How many unknowns, or their names.
+    parameters : mapping of str to shape, int or sequence of str
+        As for ``trace``.
+    delays : sequence of str
+        Those parameters that are the delays.
+
+    Examples
+    --------
+    >>> rhs = DelayedRhs(lambda t, u, z, p: -p.k * z[0], 1, ["k", "tau"], ["tau"])
+    >>> rhs.parameter_names
+    ('k', 'tau')
+    """
+
+    rhs: Callable[..., Any]
+    size: int | Sequence[str]
+    parameters: int | Sequence[str] | Mapping[str, Any]
+    delays: Sequence[str]
+    shapes: Shapes = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shapes", admit_shapes(self.parameters))
+        for name in self.delays:
+            if name not in self.parameter_names:
+                raise InputError(
+                    f'the delay "{name}" is no parameter',
+                    expected=", ".join(self.parameter_names),
+                )
+
+    @property
+    def parameter_names(self) -> tuple[str, ...]:
+        """One name for each number among the parameters."""
+        return self.shapes.names
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Bilevel:
+    """What ``bilevel`` has found; prints itself.
+
+    Attributes
+    ----------
+    estimate : dict of str to float
+        All parameters, those that were fixed too.
+    linear, nonlinear, unused : tuple of str
+        Which free parameters were solved for in the inner problem, which in the outer one, and
+        which the right-hand side does not depend on: these keep their start.
+    value : float
+        Half the sum of squares.
+    functional : BilevelFunctional
+    x : array [k]
+        The nonlinear parameters in their scales.
+    starts : Multistart or None
+        All attempts.
+    active, degenerate : tuple of str
+        Constraints that hold as equalities; those of them at which the derivative is one-sided.
+    unidentified : tuple of str
+        Combinations on which the data do not depend.
+    """
+
+    estimate: dict[str, float]
+    linear: tuple[str, ...]
+    nonlinear: tuple[str, ...]
+    unused: tuple[str, ...]
+    value: float
+    functional: BilevelFunctional
+    x: Array
+    starts: Multistart | None
+    active: tuple[str, ...]
+    degenerate: tuple[str, ...]
+    unidentified: tuple[str, ...]
+
+    def __repr__(self) -> str:
+        """Return the estimates and what to know about them."""
+        lines = [f"bi-level estimate: half the sum of squares is {self.value:.4g}"]
+        for kind, names in (("linear", self.linear), ("nonlinear", self.nonlinear)):
+            lines += [f"  {name:20s} {self.estimate[name]:12.6g}  {kind}" for name in names]
+        if self.active:
+            lines.append(f"active: {', '.join(self.active)}")
+        if self.unidentified:
+            lines.append(f"not determined by the data: {', '.join(self.unidentified)}")
+        return "\n".join(lines)
+
+
+def bilevel(
+    model: Any,
+    data: Any,
+    parameters: Parameters | Mapping[str, Any],
+    *,
+    times: str | npt.ArrayLike | None = None,
+    columns: Sequence[str] | None = None,
+    observe: Any = None,
+    linear: Sequence[str] | None = None,
+    interpolant: Kind = "cubic",
+    nodes: int = 3,
+    sigma: npt.ArrayLike | None = None,
+    ridge: float = 0.0,
+    equalities: Sequence[Row] = (),
+    inequalities: Sequence[Row] = (),
+    history: Any = None,
+    starts: int = 1,
+    decades: float = 1.0,
+    seed: int = 0,
+    gradient_tolerance: float = 1e-8,
+    max_iterations: int = 200,
+    comm: MPI.Intracomm | None = None,
+) -> Bilevel:
+    """Estimate parameters of u' = f(t, u, p) by putting interpolated measurements into f.
+
+    Then nothing has to be integrated but known functions of time.  Parameters in which f is linear
+    solve a linear least squares problem, exactly; the others are minimised over (bi-level).  No
+    guess is needed of the linear ones, and hardly one of the others.  The result is as good as the
+    interpolation: it is the place from which ``fit`` or ``fit_windows`` go on.
+
+    The residuals are, for each unknown and each of its times, what was measured minus the integral
+    of f from the first time on; the state at the first time is estimated along with the rest.
+
+    Parameters
+    ----------
+    model : Model or DelayedRhs
+        From ``trace``; or a right-hand side with delays.
+    data, times, columns, observe
+        As for ``fit``: a table, or a list of ``Experiment``, NaN where nothing was measured.  All
+        unknowns have to be measured.
+    parameters : Parameters, or mapping of str to Parameter
+        Starts, bounds and scales.  Of the linear ones starts are of no account; ``scale="log"``
+        makes them non-negative.
+    linear : sequence of str, optional
+        Parameters of the inner problem; by default a largest set in which f is linear.
+    interpolant : "cubic", "hermite", "pchip", "akima" or "smooth"
+        Through the measurements, or near them ("smooth").
+    nodes : int
+        Gauss points in each interval between neighbouring times.
+    sigma : float or array_like [q], optional
+        Noise level of each column; weights are one over its standard deviation otherwise.
+    ridge : float
+        Adds ridge/2 |p|^2, in units that make each column of the linear problem of length one.
+    equalities, inequalities : sequence of ({name: weight}, value)
+        The weighted sum of linear parameters is the value, or at least the value.
+    history : array_like [n] or callable, optional
+        States before the first time, for delays.
+    starts : int
+        Starts of the nonlinear parameters: between their bounds, or within ``decades`` powers of
+        ten of the start where they have none.
+    decades, seed
+        As said.
+    gradient_tolerance, max_iterations
+        As for ``minimize``.
+    comm : MPI.Intracomm, optional
+        Ranks that share the starts.
+
+    Returns
+    -------
+    Bilevel
+
+    Raises
+    ------
+    InputError
+        A model that is not linear in what was declared so; an unknown that was not measured; too
+        few samples; constraints that contradict each other; a linear problem of deficient rank,
+        with the combination that the data do not determine.
+    SolveError
+        No start leads anywhere: delays that leave the data, for instance.
+
+    Source
+    ------
+    Golub, Pereyra, Inverse Problems 19, 2003; Kaufman, BIT 15, 1975 (variable projection).
+
+    Examples
+    --------
+    >>> import daeosens as ds
+    >>> model = ds.trace(lambda t, u, p: -p.v * u / (p.K + u), size=1, parameters=["v", "K"])
+    >>> t = np.linspace(0.0, 4.0, 21)
+    >>> run = ds.solve(model, [2.0], [1.3, 0.7], ds.Stepping((0.0, 4.0), "rk4", dt=0.1), t_eval=t)
+    >>> data = {"time": run.times[::2], "u": run.u[::2, 0]}
+    >>> start = {"v": Parameter(1.0), "K": Parameter(10.0, scale="log")}
+    >>> found = bilevel(model, data, start)
+    >>> found.linear, round(found.estimate["v"], 3), round(found.estimate["K"], 3)
+    (('v',), 1.3, 0.7)
+    """
+    if not isinstance(parameters, Parameters):
+        parameters = Parameters(parameters, None)
+    functional, unused = bilevel_functional(
+        model,
+        data,
+        parameters,
+        times=times,
+        columns=columns,
+        observe=observe,
+        linear=linear,
+        interpolant=interpolant,
+        nodes=nodes,
+        sigma=sigma,
+        ridge=ridge,
+        equalities=equalities,
+        inequalities=inequalities,
+        history=history,
+    )
+    attempts: Multistart | None = None
+    x = np.zeros(0)
+    if functional.others:
+        attempts = multistart(
+            lambda _comm: functional,
+            spread_starts(functional, starts, decades, seed),
+            comm=MPI.COMM_SELF if comm is None else comm,
+            **_settings(functional, gradient_tolerance, max_iterations),
+        )
+        x = attempts.best.x
+    return _found(functional, x, parameters, unused, attempts)
+
+
+def _settings(
+    functional: BilevelFunctional, gradient_tolerance: float, max_iterations: int
+) -> dict[str, Any]:
+    """Return arguments of ``minimize``.
+
+    Steps are at most two units long, of logarithms a factor of seven: longer ones end where a
+    parameter is so large, or small, that nothing depends on it any more.
+    """
+    longest = 2.0 * float(np.max(gather(functional.typical()[0]), initial=0.0))
+    return {
+        "method": "bntr",
+        "hessian": "gauss_newton",
+        "gradient_tolerance": gradient_tolerance,
+        "max_iterations": max_iterations,
+        "options": {"tao_bnk_max_radius": max(longest, 1e-8)},
+    }
+
+
+def bilevel_functional(
+    model: Any,
+    data: Any,
+    parameters: Parameters,
+    *,
+    times: str | npt.ArrayLike | None = None,
+    columns: Sequence[str] | None = None,
+    observe: Any = None,
+    linear: Sequence[str] | None = None,
+    interpolant: Kind = "cubic",
+    nodes: int = 3,
+    sigma: npt.ArrayLike | None = None,
+    ridge: float = 0.0,
+    equalities: Sequence[Row] = (),
+    inequalities: Sequence[Row] = (),
+    history: Any = None,
+) -> tuple[BilevelFunctional, tuple[str, ...]]:
+    """Return what ``bilevel`` minimises, and the free parameters that f does not depend on.
+
+    Arguments and errors as for ``bilevel``.
+    """
+    delayed = isinstance(model, DelayedRhs)
+    if not delayed and not isinstance(model, Problem):
+        raise InputError(
+            f"model is {type(model).__name__}",
+            expected="a traced model, or a right-hand side with delays",
+            remedy="daeosens.trace(rhs, size, parameters)",
+        )
+    size, state_names = admit_size(model.size) if delayed else (model.size, model.state_names)
+    delays = tuple(model.delays) if delayed else ()
+    if not delayed and getattr(model, "events", ()):
+        raise UnsupportedError(
+            "bilevel for a model with events",
+            expected="states that are smooth between measurements",
+            remedy="the data between two events as an experiment of their own",
+        )
+    experiments = _listed(data, times)
+    measured, table = tables(experiments, columns)
+    problem: Any = model  # its names are all that is asked for
+    whole, parts = controls(problem, parameters, experiments)
+    names: tuple[str, ...] = model.parameter_names
+    rhs = separate(model.rhs, size, model.parameters, delays) if delayed else separate(model)
+    free_here = [
+        [name for name in names if whole.entries[part.entry_of(name)].free]
+        if all(part.entry_of(name) in whole.entries for name in names)
+        else _missing(names, part, whole)
+        for part in parts
+    ]
+    free = [name for name in names if any(name in each for each in free_here)]
+    if not free:
+        raise InputError("no parameter is free", expected="at least one Parameter(free=True)")
+    solved = rhs.linear(free, linear)
+    used = {name for name, needed in zip(names, rhs.used, strict=True) if needed}
+    linear_entries: dict[str, Parameter] = {}
+    others: dict[str, Parameter] = {}
+    unused: dict[str, None] = {}
+    for part, here in zip(parts, free_here, strict=True):
+        for name in here:
+            entry = part.entry_of(name)
+            if name not in used:
+                unused[entry] = None
+            elif name in solved:
+                linear_entries[entry] = whole.entries[entry]
+            else:
+                others[entry] = whole.entries[entry]
+    places = [{entry: k for k, entry in enumerate(each)} for each in (linear_entries, others)]
+    sigma = None if sigma is None else np.broadcast_to(np.asarray(sigma), (len(table.names),))
+    rows: list[ExperimentRows] = []
+    for k, (part, here, each, one) in enumerate(
+        zip(parts, free_here, measured, experiments, strict=True)
+    ):
+        label = f"experiments[{k}]{f' ({one.name})' if one.name else ''}: "
+        unknowns = (
+            _by_name(state_names, each.names)
+            if delayed
+            else paired_unknowns(model, observe, each.names)
+        )
+        samples = samples_of(
+            each,
+            unknowns,
+            size,
+            interpolant,
+            nodes,
+            sigma,
+            history,
+            label if len(parts) > 1 else "",
+        )
+        of_linear = [i for i, name in enumerate(names) if name in here and name in solved]
+        of_others = [
+            i
+            for i, name in enumerate(names)
+            if name in here and name in used and name not in solved
+        ]
+        at = [
+            [place[part.entry_of(names[i])] for i in chosen]
+            for place, chosen in zip(places, (of_linear, of_others), strict=True)
+        ]
+        rows.append(
+            ExperimentRows(
+                samples,
+                rhs.at_points(of_linear, of_others, len(samples.nodes)),
+                np.array([whole.entries[part.entry_of(name)].value for name in names], dtype=float),
+                np.array(at[0], dtype=np.intp),
+                np.array(at[1], dtype=np.intp),
+                tuple((names.index(name), name) for name in delays),
+            )
+        )
+    count = sum(len(each.samples.target) - size for each in rows)
+    unknown = len(linear_entries) + len(others)
+    if count < unknown - len(equalities):
+        raise InputError(
+            f"{count + size * len(rows)} measurements for {unknown} parameters and the initial "
+            f"state of {len(rows)} experiment{'s' * (len(rows) > 1)}",
+            expected=f"at least {unknown - len(equalities) + size * len(rows)}",
+            remedy="more samples, or Parameter(..., free=False)",
+        )
+    lower = [max(e.lower, 0.0) if e.scale == "log" else e.lower for e in linear_entries.values()]
+    constraints = linear_constraints(
+        list(linear_entries),
+        lower,
+        [each.upper for each in linear_entries.values()],
+        equalities,
+        inequalities,
+    )
+    functional = BilevelFunctional(tuple(rows), linear_entries, others, constraints, ridge)
+    return functional, tuple(unused)
+
+
+def _listed(data: Any, times: str | npt.ArrayLike | None) -> list[Experiment]:
+    given: list[Any] = [*data] if isinstance(data, (list, tuple)) else [data]
+    if any(isinstance(each, Experiment) for each in given):
+        for k, each in enumerate(given):
+            if not isinstance(each, Experiment):
+                raise InputError(
+                    f"experiments[{k}] is {type(each).__name__}", expected="an Experiment"
+                )
+            if each.doses is not None:
+                raise UnsupportedError(
+                    f"experiments[{k}] has doses",
+                    expected="states that are smooth between measurements",
+                    remedy="the data between two doses as an experiment of their own",
+                )
+        return given
+    return [Experiment(data, times=times)]
+
+
+def _missing(names: Sequence[str], part: Parameters, whole: Parameters) -> list[str]:
+    missing = [name for name in names if part.entry_of(name) not in whole.entries]
+    raise InputError(
+        f'parameter "{missing[0]}" has no value',
+        expected="an entry for each parameter of the model",
+        remedy=f'{{"{missing[0]}": Parameter(1.0)}}, or a number if it is known',
+    )
+
+
+def _by_name(state_names: Sequence[str], columns: Sequence[str]) -> Any:
+    """Return the number of the unknown of each column: by names if they are the same."""
+    if state_names and {*columns} == {*state_names}:
+        return np.array([state_names.index(name) for name in columns], dtype=np.intp)
+    if state_names and {*columns} & {*state_names}:
+        raise InputError(
+            f"data has columns {', '.join(columns)}",
+            expected=f"the unknowns {', '.join(state_names)}",
+        )
+    return np.arange(len(columns), dtype=np.intp)
+
+
+def _found(
+    functional: BilevelFunctional,
+    x: Array,
+    parameters: Parameters,
+    unused: tuple[str, ...],
+    attempts: Multistart | None,
+) -> Bilevel:
+    """Sum up, and refuse an inner problem of deficient rank."""
+    at = functional.at(x)
+    linear, others = tuple(functional.linear), tuple(functional.others)
+    lost = at.inner.unidentified
+    words = tuple(combination(lost[:, k], linear) for k in range(lost.shape[1]))
+    if words and functional.ridge == 0.0:
+        raise InputError(
+            f"the data do not determine {' nor '.join(words)} "
+            "(linear parameters, each in units of the length of its column)",
+            expected="columns of the linear problem that are independent",
+            remedy="one of them fixed, an equality between them, other experiments, or ridge=1e-6",
+        )
+    estimate = {name: float(entry.value) for name, entry in parameters.entries.items()}
+    estimate |= dict(zip(linear, at.inner.p.tolist(), strict=True))
+    estimate |= dict(zip(others, functional.unscaled(x).tolist(), strict=True))
+    labels = functional.constraints.labels[len(functional.constraints.equal) :]
+    return Bilevel(
+        estimate,
+        linear,
+        others,
+        unused,
+        functional.value(functional.vector(x)),
+        functional,
+        x,
+        attempts,
+        tuple(labels[k] for k in at.inner.active),
+        tuple(labels[k] for k in at.inner.degenerate),
+        words,
+    )

@@ -1,0 +1,325 @@
+"""The outer problem: a functional of the nonlinear parameters alone.
+
+For each value phi of these the linear ones solve the inner problem, and J(phi) = L(phi, p(phi)).
+The gradient is L_phi (envelope theorem).  Gauss-Newton uses Kaufman's form of the Jacobian of the
+residual, (I - A A^+) r_phi: what is left out of Golub and Pereyra's, A^+T (A_phi)^T r, is second
+order in the residual, and needs mixed derivatives in each iteration.  The exact Hessian
+L_phiphi - L_phip Z (Z^T L_pp Z)^-1 Z^T L_pphi, Z the directions that active constraints leave, is
+there as well.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from petsc4py import PETSc
+
+from daeosens.errors import SolveError
+from daeosens.functional.parameter import Parameter
+from daeosens.inverse.bilevel.inner import InnerSolution, LinearConstraints, solve_inner
+from daeosens.inverse.bilevel.samples import Samples
+from daeosens.petsc.vectors import Array, gather, scatter
+from daeosens.problem.matrices import dense
+
+
+@dataclass(frozen=True, eq=False)
+class ExperimentRows:
+    """Rows of one experiment: its samples, and the right-hand side with its parameters.
+
+    Attributes
+    ----------
+    samples : Samples
+    values : PointValues
+        The right-hand side at the nodes.
+    p : array [m]
+        Its parameters, with those that are estimated at any value.
+    linear, others : array of int
+        Which of all linear (nonlinear) parameters its own are, in the order of ``values``.
+    delays : tuple of (int, str)
+        Which of its parameters are delays, and their names.
+    """
+
+    samples: Samples
+    values: Any
+    p: Array
+    linear: npt.NDArray[np.intp]
+    others: npt.NDArray[np.intp]
+    delays: tuple[tuple[int, str], ...]
+
+    @cached_property
+    def _constants(self) -> Array:
+        """An orthonormal basis of what unknown initial states do to the rows [R, n]."""
+        basis: Array = np.linalg.qr(self.samples.constants)[0]
+        return basis
+
+    def projected(self, rows: Array) -> Array:
+        """Return rows [R] or [R, c] without what an unknown initial state explains."""
+        return rows - self._constants @ (self._constants.T @ rows)
+
+    @cached_property
+    def target(self) -> Array:
+        """Measurements as rows."""
+        return self.projected(self.samples.target)
+
+    @cached_property
+    def _fixed_points(self) -> Any:
+        samples = self.samples
+        empty = np.zeros((0, len(samples.nodes)))
+        return self.values.prepared([samples.nodes[None, :], samples.states, empty, empty, empty])
+
+    def points(self, p: Array) -> Any:
+        """Return the nodes with their states, delayed ones too."""
+        if not self.delays:
+            return self._fixed_points
+        samples = self.samples
+        late = [samples.late(float(p[place]), name) for place, name in self.delays]
+        stacked = np.concatenate(late, axis=1)
+        return self.values.prepared([samples.nodes[None, :], samples.states, *stacked])
+
+
+@dataclass(frozen=True, eq=False)
+class Point:
+    """What is known at one phi.
+
+    Attributes
+    ----------
+    inner : InnerSolution
+    residual : array [R]
+    matrix : array [R, m]
+        A: the residual's derivative in the linear parameters.
+    by_others : array [R, k]
+        That in x.
+    parts : list of (p, points)
+        Of each experiment.
+    """
+
+    inner: InnerSolution
+    residual: Array
+    matrix: Array
+    by_others: Array
+    parts: list[tuple[Array, Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class BilevelFunctional:
+    """X -> J: a ``Functional`` of the nonlinear parameters in their scales.
+
+    Attributes
+    ----------
+    experiments : tuple of ExperimentRows
+    linear : mapping of str to Parameter
+        The linear parameters, in the order of p.
+    others : mapping of str to Parameter
+        The nonlinear ones, in the order of x.
+    constraints : LinearConstraints
+        On p.
+    ridge : float
+        As for ``solve_inner``.
+    """
+
+    experiments: tuple[ExperimentRows, ...]
+    linear: dict[str, Parameter]
+    others: dict[str, Parameter]
+    constraints: LinearConstraints
+    ridge: float = 0.0
+    _cached: dict[bytes, Point] = field(default_factory=dict[bytes, Point], repr=False)
+
+    @property
+    def comm(self) -> PETSc.Comm:
+        """Every rank has all of it."""
+        return PETSc.COMM_SELF
+
+    def vector(self, values: npt.ArrayLike) -> PETSc.Vec:
+        """Return x [k] as a vector."""
+        vec = PETSc.Vec().createSeq(len(self.others), comm=self.comm)
+        return scatter(values, vec)
+
+    @cached_property
+    def _logs(self) -> npt.NDArray[np.bool_]:
+        return np.array([each.scale == "log" for each in self.others.values()], dtype=bool)
+
+    def start(self) -> PETSc.Vec:
+        """Return the starting values of the nonlinear parameters, scaled [k]."""
+        return self.vector([each.scaled(each.value) for each in self.others.values()])
+
+    def bounds(self) -> tuple[PETSc.Vec, PETSc.Vec] | None:
+        """Return their bounds, scaled, or None."""
+        lower = [each.scaled(each.lower) for each in self.others.values()]
+        upper = [each.scaled(each.upper) for each in self.others.values()]
+        if not np.isfinite([lower, upper]).any():
+            return None
+        return self.vector(lower), self.vector(upper)
+
+    def typical(self) -> tuple[PETSc.Vec, float]:
+        """Return sizes of x below which nothing matters, and 0 for J: its start decides."""
+        sizes = [1.0 if each.scale == "log" else abs(each.value) for each in self.others.values()]
+        return self.vector(sizes), 0.0
+
+    def unscaled(self, x: PETSc.Vec | npt.ArrayLike) -> Array:
+        """Return the nonlinear parameters [k] in their own units."""
+        point = gather(x) if isinstance(x, PETSc.Vec) else np.asarray(x, dtype=float)
+        return np.where(
+            self._logs, np.exp(np.where(self._logs, np.minimum(point, 300.0), 0.0)), point
+        )
+
+    def at(self, x: PETSc.Vec | npt.ArrayLike) -> Point:
+        """Return the solution of the inner problem at x, the residual and its derivatives.
+
+        Raises
+        ------
+        SolveError
+            The right-hand side is not finite at the data, a delay leaves them, and so on.
+        """
+        point = gather(x) if isinstance(x, PETSc.Vec) else np.asarray(x, dtype=float)
+        key = point.tobytes()
+        if key not in self._cached:
+            if len(self._cached) > 3:  # a trial point, and the one that is gone back to
+                del self._cached[next(iter(self._cached))]
+            self._cached[key] = self._solved(point)
+        return self._cached[key]
+
+    def _solved(self, x: Array) -> Point:
+        phi, m = self.unscaled(x), len(self.linear)
+        slopes = np.where(self._logs, phi, 1.0)
+        matrices: list[Array] = []
+        rests: list[Array] = []
+        parts: list[tuple[Array, Any]] = []
+        for each in self.experiments:
+            p = each.p.copy()
+            p[list(each.values.linear)] = 0.0
+            p[list(each.values.others)] = phi[each.others]
+            points = each.points(p)
+            value, entries = each.values.theta(points, p)
+            pattern, samples = each.values.pattern_linear, each.samples
+            rows = samples.matrix_of(entries, pattern, each.linear, m)
+            whole = each.projected(np.column_stack([rows, samples.rows_of(value)]))
+            matrices.append(whole[:, :m])
+            rests.append(each.target - whole[:, m])
+            parts.append((p, points))
+        matrix, rest = np.concatenate(matrices), np.concatenate(rests)
+        inner = solve_inner(matrix, rest, self.constraints, self.ridge)
+        by_others = np.zeros((len(rest), len(phi)))
+        row = 0
+        for each, (p, points) in zip(self.experiments, parts, strict=True):
+            p[list(each.values.linear)] = inner.p[each.linear]
+            count = len(each.target)
+            if len(phi):
+                entries = each.values.by_others(points, p)[1]
+                pattern, samples = each.values.pattern_others, each.samples
+                rows = samples.matrix_of(entries, pattern, each.others, len(phi))
+                by_others[row : row + count] = each.projected(rows) * slopes
+            row += count
+        if not np.isfinite(by_others).all():
+            raise SolveError("the derivative of the right-hand side is not finite at the data")
+        return Point(inner, matrix @ inner.p - rest, matrix, by_others, parts)
+
+    def value(self, x: PETSc.Vec) -> float:
+        """Return J(x)."""
+        at = self.at(x)
+        bent = self.ridge * float(np.sum((at.inner.p / at.inner.scale) ** 2))
+        return 0.5 * (float(at.residual @ at.residual) + bent)
+
+    def gradient(self, x: PETSc.Vec) -> PETSc.Vec:
+        """Return dJ/dx [k]."""
+        return self.value_and_gradient(x)[1]
+
+    def value_and_gradient(self, x: PETSc.Vec) -> tuple[float, PETSc.Vec]:
+        """Return J(x) and dJ/dx [k]."""
+        at = self.at(x)
+        return self.value(x), self.vector(at.by_others.T @ at.residual)
+
+    def residual(self, x: PETSc.Vec) -> PETSc.Vec:
+        """Return r(x)."""
+        values: Any = self.at(x).residual.copy()
+        return PETSc.Vec().createWithArray(values, comm=self.comm)
+
+    def kaufman(self, x: PETSc.Vec) -> Array:
+        """Return Kaufman's Jacobian of the residual [R, k]."""
+        at = self.at(x)
+        return at.by_others - at.matrix @ at.inner.newton(at.matrix.T @ at.by_others)
+
+    def gauss_newton_matrix(self, x: PETSc.Vec) -> Array:
+        """Return the square of Kaufman's Jacobian [k, k]."""
+        jacobian = self.kaufman(x)
+        return jacobian.T @ jacobian
+
+    def gauss_newton_product(self, x: PETSc.Vec, dx: PETSc.Vec) -> PETSc.Vec:
+        """Return its product with dx."""
+        return self.vector(self.gauss_newton_matrix(x) @ gather(dx))
+
+    def residual_jacobian(self, x: PETSc.Vec) -> PETSc.Mat:
+        """Return Kaufman's Jacobian as a matrix: J^T r is the exact gradient."""
+        jacobian = dense(self.residual(x), self.vector(np.zeros(len(self.others))))
+        jacobian.getDenseArray()[...] = self.kaufman(x)
+        jacobian.assemble()
+        return jacobian
+
+    @cached_property
+    def residual_sweep(self) -> str:
+        """What gives the Jacobian."""
+        return "variable projection"
+
+    def _mixed(self, x: PETSc.Vec) -> tuple[Array, Array]:
+        """Return L_pphi [m, k] and L_phiphi [k, k]."""
+        at, phi = self.at(x), self.unscaled(x)
+        slopes = np.where(self._logs, phi, 1.0)
+        m, k = len(self.linear), len(phi)
+        by_both, by_others = np.zeros((m, k)), np.zeros((k, k))
+        row = 0
+        for each, (p, points) in zip(self.experiments, at.parts, strict=True):
+            count = len(each.target)
+            # the residual is projected already
+            weights = each.samples.node_weights_of(at.residual[row : row + count])
+            block = each.values.second(points, p, weights)
+            n_linear = len(each.linear)
+            np.add.at(by_both, np.ix_(each.linear, each.others), block[:n_linear])
+            np.add.at(by_others, np.ix_(each.others, each.others), block[n_linear:])
+            row += count
+        by_others = slopes[:, None] * by_others * slopes
+        slope = at.by_others.T @ at.residual
+        by_others += np.diag(np.where(self._logs, slope, 0.0))
+        by_both = by_both * slopes + at.matrix.T @ at.by_others
+        return by_both, by_others + at.by_others.T @ at.by_others
+
+    def hessian(self, x: PETSc.Vec) -> Array:
+        """Return the exact Hessian of J [k, k], for the active set at x."""
+        by_both, by_others = self._mixed(x)
+        return by_others - by_both.T @ self.at(x).inner.newton(by_both)
+
+    def hessian_product(self, x: PETSc.Vec, dx: PETSc.Vec) -> PETSc.Vec:
+        """Return H(x) dx."""
+        return self.vector(self.hessian(x) @ gather(dx))
+
+    def linear_derivative(self, x: PETSc.Vec) -> Array:
+        """Return dp/dx [m, k] of the inner solution, for the active set at x."""
+        return -self.at(x).inner.newton(self._mixed(x)[0])
+
+    def linear_transpose(self, x: PETSc.Vec, p_bar: Array) -> PETSc.Vec:
+        """Return (dp/dx)^T p_bar [k]: one solve with the factorisation of the inner problem."""
+        return self.vector(-(self._mixed(x)[0].T @ self.at(x).inner.newton(p_bar[:, None])[:, 0]))
+
+
+def spread_starts(functional: BilevelFunctional, count: int, decades: float, seed: int) -> Array:
+    """Return starts [count, k], the first the usual one.
+
+    Where a parameter has two finite bounds, between them; otherwise within a factor of
+    ``10**decades`` of its start on a log scale, and within so many times its start on a linear one.
+    """
+    start = gather(functional.start())
+    bounds = functional.bounds()
+    lower = np.full(len(start), -np.inf) if bounds is None else gather(bounds[0])
+    upper = np.full(len(start), np.inf) if bounds is None else gather(bounds[1])
+    width = np.array(
+        [
+            decades * np.log(10.0) if each.scale == "log" else max(abs(each.value), 1.0)
+            for each in functional.others.values()
+        ]
+    )
+    low = np.where(np.isfinite(upper - lower), lower, np.maximum(start - width, lower))
+    high = np.where(np.isfinite(upper - lower), upper, np.minimum(start + width, upper))
+    share = np.random.default_rng(seed).random((count - 1, len(start)))
+    return np.vstack([start, low + share * (high - low)])

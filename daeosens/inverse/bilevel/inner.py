@@ -1,0 +1,325 @@
+"""The inner problem: weighted linear least squares with equalities, inequalities and bounds.
+
+By orthogonal factorisations throughout, never by normal equations: a rank is decided relative to
+the largest column, and columns are scaled to unit length first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.linalg import qr, solve_triangular
+from scipy.optimize import linprog, nnls
+
+from daeosens.errors import InputError, SolveError, nearest
+from daeosens.petsc.vectors import Array
+
+RANK = 1e-10
+"""Columns whose new part is below this part of the largest one depend on the others."""
+
+BOUNDARY = 1e-10
+"""A multiplier this small, relative to the right-hand side, does not hold its constraint."""
+
+
+@dataclass(frozen=True, eq=False)
+class LinearConstraints:
+    """E p = e and G p >= g.
+
+    Attributes
+    ----------
+    equal, equal_to : array [q, m], [q]
+    above, least : array [r, m], [r]
+    labels : tuple of str [q + r]
+        What each row is called in messages.
+    """
+
+    equal: Array
+    equal_to: Array
+    above: Array
+    least: Array
+    labels: tuple[str, ...]
+
+    @property
+    def lower(self) -> Array | None:
+        """Lower bounds [m] if there is nothing else but one for every parameter."""
+        m = self.above.shape[1]
+        if (
+            self.equal.size
+            or self.above.shape != (m, m)
+            or not np.array_equal(self.above, np.eye(m))
+        ):
+            return None
+        return self.least
+
+
+@dataclass(frozen=True, eq=False)
+class InnerSolution:
+    """The solution of an inner problem and what its derivative needs.
+
+    Attributes
+    ----------
+    p : array [m]
+    free : array [m, k]
+        A basis of the directions in which p may move with the data: those that keep equalities and
+        active inequalities.
+    triangle : array [k, k]
+        R of the (weighted, ridged) matrix times ``free``: R^T R is the Hessian there.
+    active : tuple of int
+        Numbers of the active inequalities.
+    degenerate : tuple of int
+        Those of them whose multiplier is zero to rounding: the derivative is one-sided there.
+    unidentified : array [m, d]
+        Directions, in scaled parameters of length one, on which the data do not depend.
+    scale : array [m]
+        One over the length of each column: scaled times this is p.
+    """
+
+    p: Array
+    free: Array
+    triangle: Array
+    active: tuple[int, ...]
+    degenerate: tuple[int, ...]
+    unidentified: Array
+    scale: Array
+
+    def newton(self, slope: Array) -> Array:
+        """Return Z (Z^T H Z)^-1 Z^T times columns [m, c]."""
+        if not self.free.shape[1]:
+            return np.zeros_like(slope)
+        inner = solve_triangular(self.triangle, self.free.T @ slope, trans="T")
+        return self.free @ solve_triangular(self.triangle, inner)
+
+
+def solve_inner(
+    matrix: Array, data: Array, constraints: LinearConstraints, ridge: float = 0.0
+) -> InnerSolution:
+    """Minimise |A p - b|^2 / 2 + ridge |D^-1 p|^2 / 2 subject to linear constraints.
+
+    D scales the columns of A to unit length.  Equalities are eliminated by an orthogonal basis of
+    their null space; inequalities by Lawson and Hanson's reduction to a least distance problem,
+    whose dual is non-negative least squares; lower bounds alone go there directly.  With the active
+    set so found the solution is computed once more by QR, to rounding.
+
+    Parameters
+    ----------
+    matrix : array [q, m]
+        A.
+    data : array [q]
+        b.
+    constraints : LinearConstraints
+    ridge : float
+        Relative to columns of unit length.
+
+    Raises
+    ------
+    SolveError
+        Entries that are not finite; no convergence.
+
+    Source
+    ------
+    Lawson, Hanson: Solving Least Squares Problems, SIAM 1995, chapters 20 to 23.
+    """
+    if not (np.isfinite(matrix).all() and np.isfinite(data).all()):
+        raise SolveError("the right-hand side is not finite at the states that were measured")
+    m = matrix.shape[1]
+    lengths = np.linalg.norm(matrix, axis=0)
+    scale = 1.0 / np.where(lengths > 0.0, lengths, 1.0)
+    a: Any = matrix * scale
+    b: Any = np.asarray(data, dtype=float)
+    if ridge > 0.0:
+        a = np.vstack([a, np.sqrt(ridge) * np.eye(m)])
+        b = np.concatenate([b, np.zeros(m)])
+    if len(a) > m:  # one factorisation: all that follows is of size m
+        reduced = qr(np.column_stack([a, b]), mode="r", overwrite_a=True)[0][: m + 1]
+        a, b = reduced[:, :m], reduced[:, m]
+    active, multipliers = _active(a, b, constraints, scale)
+    equal = np.vstack([constraints.equal, constraints.above[list(active)]]) * scale
+    target = np.concatenate([constraints.equal_to, constraints.least[list(active)]])
+    point, basis = _null_space(equal, target, m)
+    factors: Any = qr(a @ basis, mode="economic", pivoting=True)
+    q, r, order = factors
+    sizes = np.abs(np.diag(r))
+    rank = int(np.sum(sizes > RANK * max(sizes.max(initial=0.0), RANK)))
+    k = basis.shape[1]
+    step = np.zeros(k)
+    step[order[:rank]] = solve_triangular(r[:rank, :rank], q[:, :rank].T @ (b - a @ point))
+    lost = np.zeros((k, k - rank))
+    lost[order[:rank]] = -solve_triangular(r[:rank, :rank], r[:rank, rank:])
+    lost[order[rank:]] = np.eye(k - rank)
+    directions = basis @ lost
+    directions /= np.maximum(np.linalg.norm(directions, axis=0), 1e-300)
+    p = scale * (point + basis @ step)
+    size = max(float(np.linalg.norm(b)), 1e-300)
+    weak = tuple(i for i, u in zip(active, multipliers, strict=True) if u <= BOUNDARY * size)
+    return InnerSolution(
+        p,
+        scale[:, None] * basis[:, order[:rank]],
+        r[:rank, :rank],
+        active,
+        weak,
+        directions,
+        scale,
+    )
+
+
+def _active(
+    a: Array, b: Array, constraints: LinearConstraints, scale: Array
+) -> tuple[tuple[int, ...], list[float]]:
+    """Return the active inequalities of the scaled problem, and their multipliers."""
+    m = a.shape[1]
+    if not len(constraints.above):
+        return (), []
+    try:
+        lower = constraints.lower
+        if lower is not None:
+            shifted = b - a @ (lower / scale)
+            above = nnls(a, shifted)[0]
+            slope = a.T @ (a @ above - shifted)
+            rows = np.flatnonzero(above <= 0.0)
+            return tuple(rows.tolist()), slope[rows].tolist()
+        point, basis = _null_space(constraints.equal * scale, constraints.equal_to, m)
+        reduced, rest = a @ basis, b - a @ point
+        k = basis.shape[1]
+        # R has to be regular here; the solution itself is computed again without this
+        small = np.vstack([reduced, 1e-8 * np.eye(k)])
+        q, r = qr(small, mode="economic")
+        turned = q.T @ np.concatenate([rest, np.zeros(k)])
+        above = constraints.above * scale
+        rows = solve_triangular(r, (above @ basis).T, trans="T").T
+        least = constraints.least - above @ point - rows @ turned
+        lengths = np.maximum(np.linalg.norm(rows, axis=1), 1e-300)
+        size = max(float(np.abs(least / lengths).max()), 1e-300)
+        dual = np.vstack([(rows / lengths[:, None]).T, least / lengths / size])
+        target = np.zeros(k + 1)
+        target[k] = 1.0
+        weights, gap = nnls(dual, target)
+        if gap < 1e-12:
+            raise SolveError("the constraints of the linear parameters contradict each other")
+        held = np.flatnonzero(weights > 0.0)
+        distance = 1.0 - float(dual[k] @ weights)
+        return tuple(held.tolist()), (weights[held] / lengths[held] * size / distance).tolist()
+    except RuntimeError as error:
+        raise SolveError(f"the inner problem was not solved: {error}") from error
+
+
+def _null_space(rows: Array, target: Array, m: int) -> tuple[Array, Array]:
+    """Return a point with rows p = target, and a basis [m, k] of the null space of the rows."""
+    if not len(rows):
+        return np.zeros(m), np.eye(m)
+    factors: Any = qr(rows.T, pivoting=True)
+    q, r, order = factors
+    sizes = np.abs(np.diag(r))
+    rank = int(np.sum(sizes > RANK * sizes.max(initial=0.0)))
+    inside = solve_triangular(np.asarray(r[:rank, :rank]), target[order[:rank]], trans="T")
+    return np.matmul(q[:, :rank], inside), q[:, rank:]
+
+
+def combination(direction: Array, names: Sequence[str]) -> str:
+    """Return a direction in words, its largest part first: "0.71 k1 - 0.71 k2"."""
+    largest = np.flatnonzero(np.abs(direction) > 0.05 * np.abs(direction).max())
+    largest = largest[np.argsort(-np.abs(direction[largest]), kind="stable")]
+    sign = 1.0 if direction[largest[0]] > 0 else -1.0
+    words = f"{sign * direction[largest[0]]:.2g} {names[largest[0]]}"
+    for k in largest[1:]:
+        value = sign * direction[k]
+        words += f" {'-' if value < 0 else '+'} {abs(value):.2g} {names[k]}"
+    return words
+
+
+Row = tuple[Mapping[str, float], float]
+
+
+def linear_constraints(
+    names: Sequence[str],
+    lower: npt.ArrayLike,
+    upper: npt.ArrayLike,
+    equalities: Sequence[Row] = (),
+    inequalities: Sequence[Row] = (),
+) -> LinearConstraints:
+    """Return constraints from bounds [m] and rows ``({name: weight}, value)``.
+
+    An equality says that the weighted sum is the value, an inequality that it is at least that.
+
+    Raises
+    ------
+    InputError
+        Unknown names; constraints that contradict each other, which are named.
+    """
+    m = len(names)
+    place = {name: k for k, name in enumerate(names)}
+
+    def matrix(rows: Sequence[Row], kind: str) -> tuple[Array, Array, list[str]]:
+        weights, values = np.zeros((len(rows), m)), np.zeros(len(rows))
+        labels: list[str] = []
+        for k, (row, value) in enumerate(rows):
+            for name, weight in row.items():
+                if name not in place:
+                    raise InputError(
+                        f'{kind}[{k}] names "{name}"',
+                        expected=f"linear parameters: {', '.join(names)}",
+                        remedy=nearest(name, names),
+                    )
+                weights[k, place[name]] = weight
+            values[k] = value
+            words = " + ".join(f"{weight:g} {name}" for name, weight in row.items())
+            labels.append(f"{words} {'=' if kind == 'equalities' else '>='} {value:g}")
+        return weights, values, labels
+
+    least, most = np.asarray(lower, dtype=float), np.asarray(upper, dtype=float)
+    equal, equal_to, told = matrix(equalities, "equalities")
+    above, at_least, told_above = matrix(inequalities, "inequalities")
+    low, high = np.isfinite(least), np.isfinite(most)
+    units = np.eye(m)
+    result = LinearConstraints(
+        equal,
+        equal_to,
+        np.vstack([units[low], -units[high], above]),
+        np.concatenate([least[low], -most[high], at_least]),
+        (
+            *told,
+            *(f"{names[k]} >= {least[k]:g}" for k in np.flatnonzero(low).tolist()),
+            *(f"{names[k]} <= {most[k]:g}" for k in np.flatnonzero(high).tolist()),
+            *told_above,
+        ),
+    )
+    _refuse_infeasible(result)
+    return result
+
+
+def _refuse_infeasible(constraints: LinearConstraints) -> None:
+    """Name rows that contradict each other: those that the least total violation violates."""
+    equal, above = constraints.equal, constraints.above
+    q, r, m = len(equal), len(above), above.shape[1]
+    if not q and not r:
+        return
+    # free p, and a violation of each sign for equalities, of one for inequalities
+    cost = np.concatenate([np.zeros(m), np.ones(2 * q + r)])
+    bounds: list[Any] = [(None, None)] * m + [(0.0, None)] * (2 * q + r)
+    found = linprog(
+        cost,
+        A_eq=np.hstack([equal, np.eye(q), -np.eye(q), np.zeros((q, r))]) if q else None,
+        b_eq=constraints.equal_to if q else None,
+        A_ub=-np.hstack([above, np.zeros((r, 2 * q)), np.eye(r)]) if r else None,
+        b_ub=-constraints.least if r else None,
+        bounds=bounds,
+    )
+    size = 1.0 + max(
+        np.abs(constraints.equal_to).max(initial=0.0), np.abs(constraints.least).max(initial=0.0)
+    )
+    if found.fun <= 1e-9 * size:
+        return
+    tight = np.zeros(q + r, dtype=bool)
+    duals = np.concatenate(
+        [found.eqlin.marginals if q else np.zeros(0), found.ineqlin.marginals if r else np.zeros(0)]
+    )
+    tight |= np.abs(duals) > 1e-9  # a certificate of Farkas: these rows together cannot hold
+    rows = "; ".join(constraints.labels[k] for k in np.flatnonzero(tight))
+    raise InputError(
+        f"constraints of the linear parameters contradict each other: {rows}",
+        expected="rows that some p satisfies",
+        remedy="fewer of these rows, or wider bounds",
+    )

@@ -1,0 +1,286 @@
+"""One experiment as linear algebra sees it: interpolants, nodes, and integrals as an operator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from daeosens.errors import InputError, SolveError
+from daeosens.inverse.bilevel.interpolants import Interpolant, Kind, interpolant
+from daeosens.inverse.likelihood.measurements import Measurements
+from daeosens.petsc.vectors import Array
+
+History = Callable[[Array], Array]
+"""``history(t [Q]) -> states [n, Q]`` before the first measurement."""
+
+
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """Measurements of all unknowns in one experiment.
+
+    The residual of unknown i at its k-th time is ``w_i (int f_i dt - X_i)``, the integral from the
+    first time.  The state there is unknown and enters linearly, so that rows are known up to a
+    constant for each unknown: ``functional`` takes that out.
+
+    Attributes
+    ----------
+    names : tuple of str [n]
+        The columns.
+    breaks : array [K]
+        All times of measurements that lie between the first and last of every column.
+    places : tuple of arrays
+        Which of these are the times of each unknown; replicates repeat.
+    values : tuple of arrays
+        What was measured there.
+    weights : array [n]
+        One over the noise level of each unknown, or over its spread.
+    psi : tuple of Interpolant [n]
+    nodes, node_weights : array [Q]
+        Gauss points of all intervals and their weights.
+    history : History, optional
+    label : str
+        Which experiment, for messages.
+    """
+
+    names: tuple[str, ...]
+    breaks: Array
+    places: tuple[npt.NDArray[np.intp], ...]
+    values: tuple[Array, ...]
+    weights: Array
+    psi: tuple[Interpolant, ...]
+    nodes: Array
+    node_weights: Array
+    history: History | None = None
+    label: str = ""
+
+    @cached_property
+    def states(self) -> Array:
+        """Interpolated states [n, Q] at the nodes."""
+        return np.array([psi(self.nodes) for psi in self.psi])
+
+    @cached_property
+    def row_states(self) -> npt.NDArray[np.intp]:
+        """Which unknown each row belongs to [R]."""
+        counts = [len(places) for places in self.places]
+        return np.repeat(np.arange(len(counts)), counts)
+
+    @cached_property
+    def row_weights(self) -> Array:
+        """Weight of each row [R]."""
+        return self.weights[self.row_states]
+
+    @cached_property
+    def target(self) -> Array:
+        """Weighted measurements [R]."""
+        return np.concatenate(self.values) * self.row_weights
+
+    @cached_property
+    def constants(self) -> Array:
+        """What a constant of each unknown is in the rows [R, n]."""
+        return self.row_weights[:, None] * (self.row_states[:, None] == np.arange(len(self.names)))
+
+    def cumulated(self, values: Array) -> Array:
+        """Return integrals [..., K] from the first time to each, of values [..., Q] at nodes."""
+        count = len(self.breaks) - 1
+        inside = (values * self.node_weights).reshape(*values.shape[:-1], count, -1).sum(axis=-1)
+        result = np.zeros((*values.shape[:-1], count + 1))
+        np.cumsum(inside, axis=-1, out=result[..., 1:])
+        return result
+
+    def rows_of(self, values: Array) -> Array:
+        """Return the weighted integrals [R] of a rate [n, Q]."""
+        integrals = self.cumulated(values)
+        rows = [integrals[i, places] for i, places in enumerate(self.places)]
+        return np.concatenate(rows) * self.row_weights
+
+    def matrix_of(
+        self, entries: Array, pattern: tuple[Any, Any], columns: npt.NDArray[np.intp], size: int
+    ) -> Array:
+        """Return the weighted integrals [R, size] of a sparse matrix of rates.
+
+        Parameters
+        ----------
+        entries : array [nnz, Q]
+        pattern : arrays [nnz]
+            The row (unknown) and column of each.
+        columns : array of int
+            Where each column goes; several may go to one.
+        size : int
+        """
+        integrals = self.cumulated(entries)
+        starts = np.cumsum([0, *(len(places) for places in self.places)])
+        result = np.zeros((starts[-1], size))
+        for values, i, j in zip(integrals, *pattern, strict=True):
+            result[starts[i] : starts[i + 1], columns[j]] += values[self.places[i]]
+        return result * self.row_weights[:, None]
+
+    def node_weights_of(self, rows: Array) -> Array:
+        """Return the transpose of ``rows_of``: weights [n, Q] of rates for weights [R] of rows."""
+        at_breaks = np.zeros((len(self.names), len(self.breaks)))
+        np.add.at(
+            at_breaks,
+            (self.row_states, np.concatenate(self.places)),
+            rows * self.row_weights,
+        )
+        later = np.cumsum(at_breaks[:, ::-1], axis=1)[:, ::-1][:, 1:]
+        per_interval = len(self.nodes) // (len(self.breaks) - 1)
+        return np.repeat(later, per_interval, axis=1) * self.node_weights
+
+    def late(self, delay: float, name: str) -> Array:
+        """Return the states at the nodes minus a delay, with two derivatives [3, n, Q].
+
+        Raises
+        ------
+        SolveError
+            A negative delay, or one that leaves the data where there is no history.
+        """
+        if not delay >= 0.0:
+            raise SolveError(f'the delay "{name}" is {delay:g}', expected="0 or more")
+        times = self.nodes - delay
+        before = times < self.breaks[0]
+        if before.any() and self.history is None:
+            raise SolveError(
+                f'{self.label}the delay "{name}" = {delay:g} reaches back to '
+                f"t = {times[0]:g}, before the first measurement at {self.breaks[0]:g}",
+                expected="a history, or delays within the data",
+                remedy="history=, a constant state or a function of time",
+            )
+        result = np.zeros((3, len(self.names), len(times)))
+        inside = np.maximum(times, self.breaks[0])
+        for nu in range(3):
+            result[nu] = [psi(inside, nu) for psi in self.psi]
+        if before.any():
+            assert self.history is not None
+            result[0][:, before] = self.history(times[before])
+            result[1:, :, before] = _derivatives(self.history, times[before])
+        return result
+
+
+def _derivatives(history: History, times: Array) -> Array:
+    """Return two derivatives [2, n, Q] of a history, by central differences of order four.
+
+    A constant gives zeros exactly; of other histories the error is of the size of 1e-9.
+    """
+    step = 1e-3
+    values = np.array([history(times + k * step) for k in (-2, -1, 0, 1, 2)])
+    first = np.tensordot([1.0, -8.0, 0.0, 8.0, -1.0], values, 1) / (12.0 * step)
+    second = np.tensordot([-1.0, 16.0, -30.0, 16.0, -1.0], values, 1) / (12.0 * step**2)
+    return np.array([first, second])
+
+
+def samples_of(
+    data: Measurements,
+    unknowns: npt.NDArray[np.intp],
+    n: int,
+    kind: Kind,
+    nodes: int,
+    sigma: npt.ArrayLike | None = None,
+    history: Any = None,
+    label: str = "",
+) -> Samples:
+    """Return measurements with their interpolants and quadrature.
+
+    Parameters
+    ----------
+    data : Measurements
+    unknowns : array [q] of int
+        Which unknown each column is.
+    n : int
+        Number of unknowns.
+    kind : str
+        Of interpolant.
+    nodes : int
+        Gauss points in each interval between neighbouring times.
+    sigma : float or array_like [q], optional
+        Noise levels; the spread of each column otherwise.
+    history : array_like [n] or callable, optional
+        The states before the first measurement.
+    label : str
+        Begins messages.
+
+    Raises
+    ------
+    InputError
+        An unknown without a column; too few times.
+    """
+    if sorted(unknowns.tolist()) != list(range(n)):
+        missing = sorted({*range(n)} - {*unknowns.tolist()})
+        raise InputError(
+            f"{label}{len(unknowns)} columns of data for {n} unknowns"
+            + (f"; nothing was measured of unknown {missing[0]}" if missing else ""),
+            expected="one column for each unknown: the right-hand side is evaluated at the data",
+            remedy="fit(...), or fit(..., windows=...), which integrate what was not measured",
+        )
+    if nodes not in range(1, 9):
+        raise InputError(f"nodes = {nodes!r}", expected="1 to 8 Gauss points in an interval")
+    column = np.argsort(unknowns)
+    seen = data.observed[:, column]
+    values = data.values[:, column]
+    order: list[int] = column.tolist()
+    names = tuple(data.names[j] for j in order)
+    first = max(float(data.times[seen[:, i]].min()) for i in range(n))
+    last = min(float(data.times[seen[:, i]].max()) for i in range(n))
+    within = (data.times >= first) & (data.times <= last)
+    breaks = np.unique(data.times[within])
+    if len(breaks) < 3:
+        raise InputError(
+            f"{label}{len(breaks)} times at which all unknowns lie within their measurements",
+            expected="at least 3",
+            remedy="more samples",
+        )
+    psi = tuple(
+        interpolant(data.times[seen[:, i]], values[seen[:, i], i], kind, names[i]) for i in range(n)
+    )
+    kept = [seen[:, i] & within for i in range(n)]
+    if sigma is None:
+        spread = np.array([np.std(values[seen[:, i], i]) for i in range(n)])
+        size = np.array([np.abs(values[seen[:, i], i]).max() for i in range(n)])
+        levels = np.where(spread > 1e-12 * size, spread, np.where(size > 0.0, size, 1.0))
+    else:
+        given: Any = np.asarray(sigma, dtype=float)
+        levels = np.broadcast_to(given, (n,))[column]
+    points, weights = np.polynomial.legendre.leggauss(nodes)
+    lengths = np.diff(breaks)
+    at = breaks[:-1, None] + 0.5 * lengths[:, None] * (points + 1.0)
+    return Samples(
+        names,
+        breaks,
+        tuple(np.searchsorted(breaks, data.times[kept[i]]) for i in range(n)),
+        tuple(values[kept[i], i] for i in range(n)),
+        1.0 / levels,
+        psi,
+        at.ravel(),
+        (0.5 * lengths[:, None] * weights).ravel(),
+        admit_history(history, n, label),
+        label,
+    )
+
+
+def admit_history(history: Any, n: int, label: str = "") -> History | None:
+    """Return a history as a function of times [Q] -> states [n, Q].
+
+    Raises
+    ------
+    InputError
+        Another shape.
+    """
+    if history is None:
+        return None
+    if callable(history):
+        function: Callable[..., Any] = history
+
+        def of_times(times: Array) -> Array:
+            return np.array([np.broadcast_to(function(t), n) for t in times], dtype=float).T
+
+        return of_times
+    constant = np.asarray(history, dtype=float)
+    if constant.shape != (n,):
+        raise InputError(
+            f"{label}history has shape {constant.shape}", expected=f"({n},), or a function of time"
+        )
+    return lambda times: np.repeat(constant[:, None], len(times), axis=1)

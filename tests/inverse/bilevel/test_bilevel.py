@@ -1,0 +1,280 @@
+"""Bi-level estimation: truth found, derivatives exact, every refusal by name."""
+
+import numpy as np
+import pytest
+from scipy.integrate import solve_ivp
+
+import daeosens as ds
+from daeosens import Experiment, InputError, Parameter, Parameters, SolveError, UnsupportedError
+from daeosens.inverse import DelayedRhs, bilevel
+from daeosens.inverse.bilevel.estimate import bilevel_functional
+from daeosens.inverse.bilevel.interpolants import interpolant
+from daeosens.petsc.vectors import gather
+
+NAMES = ["grow", "eat", "half", "die", "feed"]
+TRUTH = np.array([1.1, 1.6, 0.6, 0.7, 0.05])
+
+
+def predators(t, u, p):
+    eaten = p.eat * u[0] * u[1] / (p.half + u[0])
+    return np.array(
+        [p.grow * u[0] * (1.0 - 0.3 * u[0]) - eaten, 0.8 * eaten - p.die * u[1] + p.feed]
+    )
+
+
+@pytest.fixture(scope="module")
+def model():
+    return ds.trace(predators, ["prey", "predator"], NAMES)
+
+
+def measured(model, times, start=(1.0, 0.5), p=TRUTH, noise=0.0, seed=0):
+    flat = lambda t, u: predators(t, u, model.unpack(np.asarray(p)))  # noqa: E731
+    run = solve_ivp(flat, (0.0, times[-1]), start, "DOP853", times, rtol=1e-11, atol=1e-12)
+    values = run.y.T + noise * np.random.default_rng(seed).standard_normal(run.y.T.shape)
+    return {"time": times, "prey": values[:, 0], "predator": values[:, 1]}
+
+
+def unknowns(guess=5.0, **extra):
+    entries = {name: Parameter(1.0) for name in NAMES}
+    return entries | {"half": Parameter(guess, scale="log")} | extra
+
+
+TIMES = np.linspace(0.0, 15.0, 151)
+
+
+def test_what_is_linear_is_read_off_the_equations_and_truth_is_found(model):
+    found = bilevel(model, measured(model, TIMES), unknowns())
+    assert found.linear == ("grow", "eat", "die", "feed")
+    assert found.nonlinear == ("half",)
+    assert [found.estimate[name] for name in NAMES] == pytest.approx(TRUTH, rel=2e-4)
+
+
+@pytest.mark.parametrize("kind", ["hermite", "pchip", "akima"])
+def test_every_interpolant_converges_with_its_order(model, kind):
+    errors = []
+    for count in (151, 301):
+        data = measured(model, np.linspace(0.0, 15.0, count))
+        found = bilevel(model, data, unknowns(), interpolant=kind)
+        errors.append(np.abs(np.array([found.estimate[n] for n in NAMES]) - TRUTH).max())
+    assert errors[1] < errors[0] / 3.5 < 0.01
+
+
+def test_missing_replicated_and_unequal_samples_of_several_experiments(model):
+    times = np.sort(np.random.default_rng(3).uniform(0.0, 10.0, 160))
+    first, second = measured(model, times), measured(model, TIMES[:90], (0.4, 1.2))
+    first["prey"][::5] = np.nan
+    first["predator"][3::7] = np.nan
+    doubled = {name: np.repeat(values, 2) for name, values in second.items()}
+    richer = TRUTH * [1, 1, 1, 1, 3]
+    third = measured(model, TIMES, (0.2, 0.2), richer)
+    experiments = [
+        Experiment(first, parameters={"feed": 0.05}),
+        Experiment(doubled, parameters={"feed": 0.05}),
+        Experiment(third, parameters={"feed": Parameter(1.0)}, name="fed"),
+    ]
+    found = bilevel(model, experiments, unknowns())
+    assert found.linear == ("grow", "eat", "die", "feed (fed)")
+    truth = [*TRUTH[:2], TRUTH[3], 0.15]
+    assert [found.estimate[name] for name in found.linear] == pytest.approx(truth, rel=5e-3)
+    assert found.estimate["half"] == pytest.approx(0.6, rel=5e-3)
+
+
+# ---- derivatives ---------------------------------------------------------------------------------
+
+
+def functionals(model):
+    data = measured(model, TIMES[:60], noise=0.05)
+    data["prey"][7] = np.nan
+    plain = bilevel_functional(model, data, Parameters(unknowns(), None))[0]
+    two = {"half": Parameter(1.0, scale="log"), "eat": Parameter(2.0), "grow": Parameter(1.0)}
+    several = bilevel_functional(
+        model, data, Parameters(unknowns(**two), None), linear=["grow", "die", "feed"], ridge=1e-3
+    )[0]
+    held = unknowns(feed=Parameter(0.1, upper=0.3), die=Parameter(0.7, lower=0.5))
+    bounded = bilevel_functional(
+        model, data, Parameters(held, None), equalities=[({"grow": 1.0, "eat": -1.0}, -0.3)]
+    )[0]
+    assert bounded.at(bounded.start()).inner.active == (0, 1)
+    return {
+        "plain": plain,
+        "two": several,
+        "constrained": bounded,
+        "delayed": delayed_functional(),
+    }
+
+
+def late(t, u, z, p):
+    return np.array(
+        [p.a * u[0] - p.b * z[0, 0] * z[1, 0] / (p.K + z[0, 0]), p.a * u[0] - p.c * u[1]]
+    )
+
+
+def delayed_functional():
+    t = np.linspace(0.0, 6.0, 61)
+    data = {"t": t, "x": 1.0 + 0.5 * np.sin(t), "y": 1.5 + np.cos(1.3 * t)}
+    rhs = DelayedRhs(late, 2, ["a", "b", "c", "K", "tau", "lag"], ["tau", "lag"])
+    start = {"tau": Parameter(0.7, scale="log"), "lag": Parameter(1.9), "K": Parameter(0.8)}
+    start |= {name: Parameter(1.0) for name in "abc"}
+    return bilevel_functional(
+        rhs, data, Parameters(start, None), history=lambda t: [1.0 + 0.5 * np.sin(t), 2.5]
+    )[0]
+
+
+@pytest.mark.parametrize("kind", ["plain", "two", "constrained", "delayed"])
+def test_gradient_and_hessian_of_the_outer_problem_are_exact(model, kind):
+    functional = functionals(model)[kind]
+    x = functional.start()
+    assert min(ds.taylor(functional, x)) > 1.9
+    assert min(ds.taylor(functional, x, hessian=True)) > 2.9
+    matrix = functional.hessian(x)
+    assert matrix == pytest.approx(matrix.T, rel=1e-10, abs=1e-12 * np.abs(matrix).max())
+
+
+@pytest.mark.parametrize("kind", ["two", "constrained", "delayed"])
+def test_the_derivative_of_the_inner_solution_forward_and_reverse(model, kind):
+    functional = functionals(model)[kind]
+    x, eps = gather(functional.start()), 1e-5
+    matrix = functional.linear_derivative(functional.start())
+    for j, unit in enumerate(np.eye(len(x))):
+        ends = [functional.at(x + sign * eps * unit).inner.p for sign in (1.0, -1.0)]
+        assert matrix[:, j] == pytest.approx((ends[0] - ends[1]) / (2 * eps), rel=1e-6, abs=1e-8)
+    bar = np.arange(1.0, 1.0 + len(matrix))
+    reverse = gather(functional.linear_transpose(functional.start(), bar))
+    assert reverse == pytest.approx(matrix.T @ bar, rel=1e-12)
+
+
+def test_quadrature_and_its_transpose_are_dual(model):
+    rows = functionals(model)["plain"].experiments[0]
+    rng = np.random.default_rng(1)
+    rate, weights = rng.standard_normal((2, len(rows.samples.nodes))), rng.standard_normal(119)
+    there = float(weights @ rows.samples.rows_of(rate))
+    assert there == pytest.approx(np.sum(rows.samples.node_weights_of(weights) * rate), rel=1e-12)
+
+
+def test_delays_are_found_from_far_away():
+    truth = {"a": 0.8, "b": 0.5, "tau": 1.3}
+    t = np.linspace(0.0, 12.0, 121)
+    # by steps from one breaking point to the next, at order 8 with dense output
+    pieces, start = [lambda s: np.array([1.0])], [1.0]
+    times, values = [], []
+    for k in range(10):
+        before = pieces[-1]
+        slope = lambda s, u, before=before: truth["a"] - truth["b"] * u * before(s - 1.3)  # noqa: E731
+        run = solve_ivp(
+            slope,
+            (1.3 * k, 1.3 * (k + 1)),
+            start,
+            "DOP853",
+            dense_output=True,
+            rtol=1e-12,
+            atol=1e-12,
+        )
+        pieces.append(run.sol)
+        inside = t[(t >= 1.3 * k) & (t < 1.3 * (k + 1))]
+        times += list(inside)
+        values += list(run.sol(inside)[0])
+        start = run.y[:, -1]
+    rhs = DelayedRhs(lambda t, u, z, p: p.a - p.b * u * z[0], 1, [*truth], ["tau"])
+    start = {
+        "a": Parameter(1.0),
+        "b": Parameter(1.0),
+        "tau": Parameter(0.4, lower=0.1, upper=5.0, scale="log"),
+    }
+    found = bilevel(rhs, {"t": times, "u": values}, start, history=[1.0], starts=4)
+    for name, value in truth.items():
+        assert found.estimate[name] == pytest.approx(value, rel=5e-3)
+
+
+def test_interpolants_give_derivatives_and_average_replicates():
+    t = np.repeat(np.linspace(0.0, 2.0, 41), 2)
+    noise = np.tile([0.1, -0.1], 41)
+    for kind in ("cubic", "hermite", "pchip", "akima", "smooth"):
+        psi = interpolant(t, np.sin(t) + noise, kind)
+        assert psi(np.array([1.01]), 1) == pytest.approx(np.cos(1.01), abs=5e-3)
+
+
+# ---- refusals ------------------------------------------------------------------------------------
+
+
+def test_a_combination_that_the_data_do_not_determine_is_named():
+    model = ds.trace(lambda t, u, p: -(p.a + 2.0 * p.b) * u + p.c, 1, ["a", "b", "c"])
+    t = np.linspace(0.0, 1.0, 21)
+    data, start = {"t": t, "u": np.exp(-t)}, {name: Parameter(1.0) for name in "abc"}
+    with pytest.raises(InputError, match=r"do not determine 0\.71 . - 0\.71 ."):
+        bilevel(model, data, start)
+    assert bilevel(model, data, start, ridge=1e-8).estimate["c"] == pytest.approx(0.0, abs=1e-5)
+
+
+def test_what_cannot_be_done_is_refused_by_name(model):
+    data, start = measured(model, TIMES[:40]), unknowns()
+    with pytest.raises(InputError, match='not linear in "half", which were declared'):
+        bilevel(model, data, start, linear=["half"])
+    with pytest.raises(InputError, match='linear names "grwo"'):
+        bilevel(model, data, start, linear=["grwo"])
+    product = ds.trace(lambda t, u, p: p.a * p.b * u, 1, ["a", "b"])
+    with pytest.raises(InputError, match='not linear in "a" and "b" together'):
+        bilevel(
+            product,
+            {"t": [0, 1, 2], "u": [1, 2, 4]},
+            {"a": Parameter(1.0), "b": Parameter(1.0)},
+            linear=["a", "b"],
+        )
+    with pytest.raises(InputError, match="nothing was measured of unknown 1"):
+        bilevel(model, {"time": TIMES, "prey": np.ones(151)}, start)
+    with pytest.raises(InputError, match="Problem without a traced right-hand side"):
+        bilevel(ds.ODE(predators, 2, NAMES), data, start)
+    with pytest.raises(InputError, match="2 times at which all unknowns lie"):
+        bilevel(model, {name: values[:2] for name, values in data.items()}, start)
+    with pytest.raises(InputError, match="6 measurements for 5 parameters"):
+        bilevel(model, {name: values[:3] for name, values in data.items()}, start)
+    with pytest.raises(InputError, match="interpolant = 'linear'"):
+        bilevel(model, data, start, interpolant="linear")
+    with pytest.raises(InputError, match="nodes = 9"):
+        bilevel(model, data, start, nodes=9)
+    few = {name: values[:4] for name, values in data.items()}
+    with pytest.raises(InputError, match='column "prey" has measurements at 4 times'):
+        bilevel(model, few, start, interpolant="smooth")
+    with pytest.raises(InputError, match='parameter "feed" has no value'):
+        bilevel(model, data, {name: Parameter(1.0) for name in NAMES[:4]})
+    with pytest.raises(InputError, match="no parameter is free"):
+        bilevel(model, data, dict.fromkeys(NAMES, 1.0))
+    with pytest.raises(InputError, match="die <= 1; 1 die >= 2"):
+        bilevel(
+            model, data, unknowns(die=Parameter(1.0, upper=1.0)), inequalities=[({"die": 1.0}, 2.0)]
+        )
+    dose = [
+        Experiment(
+            data,
+            ds.Stepping((0.0, 4.0), dt=0.1),
+            doses={"time": [1.0], "amount": [1.0], "compartment": ["prey"]},
+        )
+    ]
+    with pytest.raises(UnsupportedError, match=r"experiments\[0\] has doses"):
+        bilevel(model, dose, start)
+    with pytest.raises(InputError, match=r"experiments\[1\] is dict"):
+        bilevel(model, [Experiment(data), data], start)
+
+
+def test_models_with_events_and_mass_matrices_are_refused(model):
+    event = ds.Event(lambda t, u, p: u[0] - 2.0, reset=lambda t, u, p: 0.5 * u)
+    bouncing = ds.trace(predators, 2, NAMES, events=[event])
+    data = measured(model, TIMES[:40])
+    with pytest.raises(UnsupportedError, match="a model with events"):
+        bilevel(bouncing, data, unknowns())
+    heavy = ds.trace(predators, 2, NAMES, mass=np.diag([2.0, 1.0]))
+    with pytest.raises(InputError, match="the model has a mass matrix"):
+        bilevel(heavy, data, unknowns())
+
+
+def test_delays_that_leave_the_data_or_are_negative_are_refused():
+    rhs = DelayedRhs(lambda t, u, z, p: -p.a * z[0], 1, ["a", "tau"], ["tau"])
+    t = np.linspace(1.0, 3.0, 21)
+    start = {"a": Parameter(1.0), "tau": Parameter(0.5)}
+    with pytest.raises(SolveError, match=r'the delay "tau" = 0\.5 reaches back to t = 0\.5'):
+        bilevel(rhs, {"t": t, "u": np.exp(-t)}, start)
+    with pytest.raises(SolveError, match=r'the delay "tau" is -0\.5'):
+        bilevel(rhs, {"t": t, "u": np.exp(-t)}, start | {"tau": Parameter(-0.5)}, history=[1.0])
+    with pytest.raises(InputError, match=r"history has shape \(2,\)"):
+        bilevel(rhs, {"t": t, "u": np.exp(-t)}, start, history=[1.0, 2.0])
+    with pytest.raises(InputError, match='the delay "lag" is no parameter'):
+        DelayedRhs(lambda t, u, z, p: -p.a * z[0], 1, ["a", "tau"], ["lag"])

@@ -1,0 +1,108 @@
+"""The inner problem: optimality by its own conditions, ranks, contradictions."""
+
+import numpy as np
+import pytest
+from scipy.optimize import lsq_linear
+
+from daeosens import InputError, SolveError
+from daeosens.inverse.bilevel.inner import combination, linear_constraints, solve_inner
+
+INF = np.inf
+
+
+def problem(seed, rows=30, m=6):
+    rng = np.random.default_rng(seed)
+    scales = 10.0 ** rng.uniform(-3, 3, m)  # columns of very different length
+    return rng.standard_normal((rows, m)) * scales, rng.standard_normal(rows), scales
+
+
+def names(m):
+    return [f"p{k}" for k in range(m)]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_bounds_give_what_an_active_set_method_gives(seed):
+    a, b, scales = problem(seed)
+    lower, upper = -0.05 / scales, 0.1 / scales
+    found = solve_inner(a, b, linear_constraints(names(6), lower, upper))
+    other = lsq_linear(a * (1 / scales), b, (lower * scales, upper * scales), "bvls", tol=1e-14)
+    assert found.p * scales == pytest.approx(other.x, abs=1e-12)
+    assert found.active
+    assert not found.degenerate
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_nonnegative_solutions_satisfy_the_conditions_of_optimality(seed):
+    a, b, _ = problem(seed)
+    found = solve_inner(a, b, linear_constraints(names(6), np.zeros(6), np.full(6, INF)))
+    slope = a.T @ (a @ found.p - b) * found.scale
+    active = list(found.active)
+    assert found.p.min() >= 0.0
+    assert slope[active].min(initial=0.0) >= 0.0
+    assert np.abs(np.delete(slope, active)).max(initial=0.0) < 1e-12
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_equalities_and_inequalities_satisfy_the_conditions_of_optimality(seed):
+    a, b, scales = problem(seed)
+    rng = np.random.default_rng(seed + 100)
+    weights = rng.standard_normal((5, 6)) * scales
+    rows = [
+        (dict(zip(names(6), row, strict=True)), v)
+        for row, v in zip(weights, [0.5, 0.1, 0.2, -0.1, 0.3], strict=True)
+    ]
+    limits = linear_constraints(names(6), np.full(6, -INF), np.full(6, INF), rows[:1], rows[1:])
+    found = solve_inner(a, b, limits)
+    assert limits.equal @ found.p == pytest.approx(limits.equal_to, abs=1e-12)
+    slack = limits.above @ found.p - limits.least
+    assert slack.min() > -1e-12
+    held = np.vstack([limits.equal, limits.above[list(found.active)]])
+    slope = a.T @ (a @ found.p - b)
+    multipliers = np.linalg.lstsq((held * found.scale).T, slope * found.scale)[0]
+    assert held.T @ multipliers * found.scale == pytest.approx(slope * found.scale, abs=1e-12)
+    assert multipliers[1:].min(initial=0.0) >= -1e-12
+    assert np.abs(slack[list(found.active)]).max(initial=0.0) < 1e-12
+
+
+def test_a_constraint_with_a_zero_multiplier_is_called_degenerate():
+    a = np.eye(3)
+    found = solve_inner(a, [1.0, 0.0, 2.0], linear_constraints(names(3), np.zeros(3), [INF] * 3))
+    assert found.degenerate == found.active == (1,)
+
+
+def test_dependent_columns_are_found_whatever_their_units():
+    a, b, _ = problem(0)
+    a[:, 3] = 1e5 * a[:, 1] + 1e-4 * a[:, 2]
+    found = solve_inner(a, b, linear_constraints(names(6), [-INF] * 6, [INF] * 6))
+    assert found.unidentified.shape == (6, 1)
+    moved = a @ (found.scale * found.unidentified[:, 0])
+    assert np.abs(moved).max() < 1e-12
+    best = np.linalg.lstsq(np.delete(a, 3, axis=1), b)[0]
+    assert a @ found.p == pytest.approx(np.delete(a, 3, axis=1) @ best, rel=1e-9)
+    assert "p1" in combination(found.unidentified[:, 0], names(6))
+
+
+def test_a_ridge_is_that_of_columns_of_unit_length():
+    a, b, _ = problem(2)
+    free = linear_constraints(names(6), [-INF] * 6, [INF] * 6)
+    found = solve_inner(a, b, free, ridge=0.3)
+    unit = a / np.linalg.norm(a, axis=0)
+    exact = np.linalg.solve(unit.T @ unit + 0.3 * np.eye(6), unit.T @ b)
+    assert found.p * np.linalg.norm(a, axis=0) == pytest.approx(exact, rel=1e-10)
+
+
+def test_contradictions_are_named_row_by_row():
+    low, high = np.array([1.0, -INF, 0.0]), np.full(3, INF)
+    rows = [({"a": 1.0, "b": 1.0}, 0.5)]
+    more = [({"b": 1.0}, 0.0), ({"c": 1.0}, 3.0)]
+    with pytest.raises(
+        InputError, match=r"contradict each other: 1 a \+ 1 b = 0\.5; a >= 1; 1 b >= 0"
+    ):
+        linear_constraints(["a", "b", "c"], low, high, rows, more)
+    with pytest.raises(InputError, match='equalities\\[0\\] names "d"'):
+        linear_constraints(["a", "b", "c"], low, high, [({"d": 1.0}, 0.5)])
+
+
+def test_numbers_that_are_not_finite_are_a_failed_solve():
+    with pytest.raises(SolveError, match="not finite at the states that were measured"):
+        solve_inner(np.full((3, 1), np.nan), np.ones(3), linear_constraints(["a"], [0], [INF]))
